@@ -3,6 +3,7 @@
 import hmac
 import socket
 import threading
+import time
 from contextlib import suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
@@ -13,13 +14,13 @@ from graphfeed.distributed.wire import listen, make_server_context
 REQUEST_SECONDS = 5.0
 """How long a request may take, from its connection to the last byte of the answer."""
 MOST_CONNECTIONS = 32
-"""How many requests are served at once; others wait in the system."""
+"""How many connections are kept at once; for another one, the oldest is closed."""
 
 
 class HealthEndpoint(ThreadingHTTPServer):
     """Answers `GET /health`, by 200 or 503, and `GET /metrics`, in Prometheus's text format.
 
-    Whatever is sent to it takes up a bounded amount of memory, files and time.
+    Whatever is sent to it takes up a bounded amount of memory, files and time, and idle connections delay nobody.
 
     Args:
         metrics: What it shows.
@@ -49,7 +50,9 @@ class HealthEndpoint(ThreadingHTTPServer):
         self.port: int = self.socket.getsockname()[1]
         self.metrics = metrics
         self.expected = None if token is None else f"bearer {token}".encode()
-        self.free = threading.BoundedSemaphore(MOST_CONNECTIONS)
+        self.deadlines: dict[socket.socket, float] = {}
+        """When each connection is closed at the latest, the oldest connection first."""
+        self.lock = threading.Lock()
         self.thread = threading.Thread(target=self.serve_forever, args=(0.1,), name="graphfeed-health", daemon=True)
         self.thread.start()
 
@@ -60,20 +63,26 @@ class HealthEndpoint(ThreadingHTTPServer):
         self.server_close()
 
     def process_request(self, request: Any, client_address: Any) -> None:
-        """Answer a request in a thread, as soon as few enough others are answered."""
-        self.free.acquire()
+        """Answer a request in a thread of its own."""
+        with self.lock:
+            self.deadlines[request] = time.monotonic() + REQUEST_SECONDS
+            if len(self.deadlines) > MOST_CONNECTIONS:
+                # A request is answered in milliseconds, so the oldest connection is most likely an idle one.
+                hang_up(self.deadlines, next(iter(self.deadlines)))
         super().process_request(request, client_address)
 
-    def process_request_thread(self, request: Any, client_address: Any) -> None:
-        """Answer a request; after a while, hang up."""
-        late = threading.Timer(REQUEST_SECONDS, hang_up, (request,))
-        late.start()
-        try:
-            super().process_request_thread(request, client_address)
-        finally:
-            late.cancel()
-            late.join()
-            self.free.release()
+    def shutdown_request(self, request: Any) -> None:
+        """Close a connection, which was answered or could not be."""
+        with self.lock:
+            self.deadlines.pop(request, None)
+        super().shutdown_request(request)
+
+    def service_actions(self) -> None:
+        """Hang up on late connections; `serve_forever` calls it at least ten times per second."""
+        with self.lock:
+            now = time.monotonic()
+            for request in [request for request, deadline in self.deadlines.items() if deadline < now]:
+                hang_up(self.deadlines, request)
 
     def handle_error(self, request: Any, client_address: Any) -> None:
         """Ignore a caller that has gone."""
@@ -119,7 +128,8 @@ class Request(BaseHTTPRequestHandler):
             self.wfile.write(body)
 
 
-def hang_up(sock: socket.socket) -> None:
-    """End a connection, whatever its thread waits for."""
+def hang_up(deadlines: dict[socket.socket, float], request: socket.socket) -> None:
+    """End a connection, which wakes its thread."""
+    del deadlines[request]
     with suppress(OSError):
-        sock.shutdown(socket.SHUT_RDWR)
+        request.shutdown(socket.SHUT_RDWR)

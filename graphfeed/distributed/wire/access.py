@@ -142,7 +142,7 @@ def listen(host: str, port: int) -> socket.socket:
         infos = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
         family, *_, address = min(infos, key=lambda info: info[0] != socket.AF_INET)
         both = host == "::" and socket.has_dualstack_ipv6()
-        return socket.create_server(address, family=family, backlog=128, dualstack_ipv6=both)
+        return socket.create_server(address, family=family, backlog=1024, dualstack_ipv6=both)
     except (OSError, UnicodeError) as error:
         raise OSError(f"nobody can listen on {join_address(host, port)}: {error}") from error
 

@@ -109,6 +109,25 @@ def test_callers_that_say_nothing_are_hung_up_on_and_others_are_answered(
     trickle.join(10)
 
 
+@pytest.mark.parametrize("secured", [False, True])
+def test_idle_connections_delay_nobody(no_leaks: None, tmp_path: Path, secured: bool) -> None:
+    tls = make_certificate(tmp_path) if secured else None
+    endpoint = HealthEndpoint(ServerMetrics("abc", 2), "127.0.0.1", 0, None, tls)
+    idle = [socket.create_connection(("127.0.0.1", endpoint.port)) for _ in range(300)]
+    context = None if tls is None else ssl.create_default_context(cadata=tls[0].decode())
+    try:
+        for path in ("health", "metrics"):
+            begin = time.monotonic()
+            url = f"http{'s' * secured}://localhost:{endpoint.port}/{path}"
+            with urllib.request.urlopen(url, context=context, timeout=10) as answer:
+                assert answer.status == 200
+            assert time.monotonic() - begin < 1
+    finally:
+        for sock in idle:
+            sock.close()
+        endpoint.close()
+
+
 def send_slowly(sock: socket.socket) -> None:
     """Send a byte at a time, as one who would hold a connection for ever."""
     with suppress(OSError):
