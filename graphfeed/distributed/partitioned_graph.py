@@ -164,6 +164,12 @@ class PartitionedGraph(SamplingGraph):
         sample = self._sample_in_time
         return temporal_sample_hop_by_hop(self.num_nodes, sample, seeds, seeds_timestamp, request, keys)
 
+    def random_walks(self, starts: torch.Tensor, length: int, *, key: int | None = None) -> torch.Tensor:
+        """Walk at random, as `SamplingGraph.random_walks` says: in one call if all parts are on this machine."""
+        whole = self._whole()
+        random_walks = super().random_walks if whole is None else whole.random_walks
+        return random_walks(starts, length, key=key)
+
     def _whole(self) -> FusedCSCSamplingGraph | None:
         """Return the whole graph if all its parts are on this machine, in memory that its ranks share."""
         columns = self._here.ready()

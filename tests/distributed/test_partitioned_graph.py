@@ -70,7 +70,8 @@ def test_edges_of_types_that_the_graph_lacks_are_refused(monkeypatch: pytest.Mon
     in_threads(2, work, share_memory=False)
 
 
-def test_samplers_that_are_made_of_one_hop_give_the_bits_of_the_whole_graph() -> None:
+@pytest.mark.parametrize("share_memory", [True, False])
+def test_samplers_that_are_made_of_one_hop_give_the_bits_of_the_whole_graph(share_memory: bool) -> None:
     whole, whole_typed = golden_pipelines.untyped(), typed()
     seeds = gf.HeteroItemSet({"user": gf.ItemSet(90, names="seeds")})
 
@@ -84,7 +85,21 @@ def test_samplers_that_are_made_of_one_hop_give_the_bits_of_the_whole_graph() ->
         return sample(*(PartitionedGraph(part, peers) for part in graphs))
 
     wanted = sample(whole, whole_typed)
-    for found in in_threads(2, work, share_memory=False):
+    for found in in_threads(2, work, share_memory=share_memory):
+        assert_same(found, wanted)
+
+
+def test_walks_in_a_graph_whose_parts_are_all_here_read_it_as_the_whole_graph(monkeypatch: pytest.MonkeyPatch) -> None:
+    whole = golden_pipelines.untyped()
+    starts = torch.arange(whole.total_num_nodes)
+    wanted = [whole.random_walks(ids, 4, key=5) for ids in (starts, starts.int(), starts[:0])]
+    monkeypatch.delattr(gf.SamplingGraph, "in_subgraph")  # one hop at a time would need it
+
+    def work(rank: int, peers: Peers) -> list[torch.Tensor]:
+        graph = PartitionedGraph(cut_graph(whole, starts % 2, rank), peers)
+        return [graph.random_walks(ids, 4, key=5) for ids in (starts, starts.int(), starts[:0])]
+
+    for found in in_threads(2, work):
         assert_same(found, wanted)
 
 
