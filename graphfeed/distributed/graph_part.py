@@ -1,6 +1,5 @@
 """One part of a graph: the in-edges of the nodes that it owns."""
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TypeAlias
 
@@ -19,11 +18,6 @@ from graphfeed.storage.graph import (
 
 Assignment: TypeAlias = PartBook | ByType
 """A book, or the part of each node; by node type if the graph has types."""
-
-
-def by_type(values: ByType) -> dict[str | None, torch.Tensor]:
-    """Return values by type, which is None in a graph without types."""
-    return dict(values.items()) if isinstance(values, Mapping) else {None: values}
 
 
 @dataclass(frozen=True, eq=False)

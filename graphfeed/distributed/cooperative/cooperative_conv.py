@@ -8,8 +8,7 @@ from torch import distributed
 from torch.autograd.function import once_differentiable
 
 from graphfeed.distributed.cooperative.row_exchange import Route, RowExchange
-from graphfeed.distributed.graph_part import by_type
-from graphfeed.storage.graph import ByType
+from graphfeed.storage.graph import ByType, from_type_dict, to_type_dict
 
 Joint: TypeAlias = Any
 """A hop or a mini-batch, joint or not."""
@@ -88,11 +87,10 @@ class CooperativeConvFunction:
         if exchange is None:
             return tensor
         # All ranks exchange one type after the other, in the same order.
-        given = sorted(by_type(tensor).items()) if isinstance(tensor, dict) else [(None, tensor)]
+        given = sorted(to_type_dict(tensor).items())
         routes = [exchange.routes[node_type] for node_type, _ in given]
         arrived = Exchanged.apply(routes, *(rows for _, rows in given))  # type: ignore[no-untyped-call]
-        result: dict[Any, torch.Tensor] = dict(zip(dict(given), arrived, strict=True))
-        return result if isinstance(tensor, dict) else result[None]
+        return from_type_dict(dict(zip(dict(given), arrived, strict=True)))  # type: ignore[no-any-return]
 
 
 def trade(rows: torch.Tensor, sent: Sequence[int], received: Sequence[int]) -> torch.Tensor:

@@ -8,11 +8,10 @@ import torch
 
 from graphfeed import ops
 from graphfeed.distributed.cooperative.step_exchange import Mailbox, Tag
-from graphfeed.distributed.graph_part import by_type
 from graphfeed.distributed.ranks.messages import Tensors
 from graphfeed.ops.arguments import as_ids, check_ids, check_vector
 from graphfeed.ops.rows import take_rows
-from graphfeed.storage.graph import ByType
+from graphfeed.storage.graph import ByType, from_type_dict, to_type_dict
 
 
 @dataclass(frozen=True)
@@ -72,9 +71,8 @@ class RowExchange:
 
     def count_rows(self) -> None:
         """Add to `Peers.traffic` what this rank owns, and how often ranks need it."""
-        owned = self.owned.values() if isinstance(self.owned, dict) else [self.owned]
         needed = sum(sum(route.sent_counts) for route in self.routes.values())
-        self.mailbox.count_rows(needed, sum(map(len, owned)))
+        self.mailbox.count_rows(needed, sum(map(len, to_type_dict(self.owned).values())))
 
 
 def plan_exchange(
@@ -120,7 +118,7 @@ def plan_exchange(
         wanted = torch.cat(pieces)
         owned[node_type], _, sent = ops.compact(wanted[:0], wanted, num_nodes=size)
         routes[node_type] = Route(sent.long(), list(map(len, pieces)), orders[node_type], received[node_type])
-    return RowExchange(owned if isinstance(num_nodes, dict) else owned[None], routes, mailbox, tag)
+    return RowExchange(from_type_dict(owned), routes, mailbox, tag)
 
 
 def check_needed(
@@ -133,9 +131,9 @@ def check_needed(
             f"the graph has {f'types {list(num_nodes)}' if isinstance(num_nodes, dict) else 'one type'}, but are a "
             f"{type(needed).__name__}; {'give a HeteroItemSet' if isinstance(num_nodes, dict) else 'give an ItemSet'}"
         )
-    sizes: dict[str | None, int] = dict(num_nodes.items()) if isinstance(num_nodes, dict) else {None: num_nodes}
+    sizes: dict[str | None, int] = to_type_dict(num_nodes)
     given = {}
-    for node_type, own in by_type(needed).items():
+    for node_type, own in to_type_dict(needed).items():
         if node_type not in sizes:
             raise KeyError(f"seeds have node type {node_type!r}, but the graph has {list(sizes)}")
         name = f"seeds of type {node_type!r}" if node_type is not None else "seeds"

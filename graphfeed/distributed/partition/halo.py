@@ -11,7 +11,6 @@ import torch
 from numpy.typing import NDArray
 
 from graphfeed.distributed.edge_positions import remote_sources
-from graphfeed.distributed.graph_part import by_type
 from graphfeed.distributed.partition.part_layout import check_num_parts, features_by_key
 from graphfeed.distributed.partition.report import table
 from graphfeed.loader import bytes_text
@@ -19,7 +18,7 @@ from graphfeed.ops.arguments import as_ids, check_count, check_ids, check_vector
 from graphfeed.ops.process import progress_bar
 from graphfeed.storage import FeatureStore
 from graphfeed.storage.features import row_type
-from graphfeed.storage.graph import ByType, GraphArrays, stacked_assignment
+from graphfeed.storage.graph import ByType, GraphArrays, from_type_dict, stacked_assignment, to_type_dict
 
 HaloFeatures: TypeAlias = int | Sequence[ByType]
 """How many bytes of copies a part may have at most; or for each part the nodes' ids, by type if there are types."""
@@ -101,7 +100,7 @@ def plan_halo(
     """
     check_num_parts(num_parts)
     parts, graph = stacked_assignment(graph, assignment, num_parts).numpy(), graph.to("cpu")
-    node_bytes = np.repeat(bytes_per_node(features, types_of(graph)), np.diff(graph.first_ids()))
+    node_bytes = np.repeat(bytes_per_node(features, list(to_type_dict(graph.num_nodes))), np.diff(graph.first_ids()))
     max_bytes, given = 0, None
     if isinstance(halo_features, Sequence):
         given = stack_ids(graph, num_parts, halo_features)
@@ -131,11 +130,6 @@ def hottest(look_ups: NDArray[np.int64], node_bytes: NDArray[np.int64], max_byte
     return np.sort(nodes[: np.searchsorted(np.cumsum(node_bytes[nodes]), max_bytes, side="right")])
 
 
-def types_of(graph: GraphArrays) -> list[str | None]:
-    """Return the node types in the order of their ids; None stands for the type of a graph without types."""
-    return list(graph.num_nodes) if isinstance(graph.num_nodes, dict) else [None]
-
-
 def bytes_per_node(features: FeatureStore | None, node_types: list[str | None]) -> list[int]:
     """Return the bytes of a copy by node type: those of the rows of all features and of the id, or 0 without any."""
     sizes = dict.fromkeys(node_types, 0)
@@ -152,7 +146,7 @@ def stack_ids(graph: GraphArrays, num_parts: int, halo_features: Sequence[ByType
     """Return the ids that were given for each part, ascending, in the one space of ids that all node types share."""
     if len(halo_features) != num_parts:
         raise ValueError(f"halo_features must have ids for each of {num_parts} parts, but has {len(halo_features)}")
-    first, node_types = graph.first_ids(), types_of(graph)
+    first, node_types = graph.first_ids(), list(to_type_dict(graph.num_nodes))
     stacked = []
     for part, given in enumerate(halo_features):
         name = f"halo_features[{part}]"
@@ -160,7 +154,7 @@ def stack_ids(graph: GraphArrays, num_parts: int, halo_features: Sequence[ByType
             wanted = "a tensor" if graph.node_type_to_id is None else "a dict by node type"
             raise TypeError(f"{name} must be {wanted} for this graph, but is a {type(given).__name__}")
         pieces = [np.zeros(0, dtype=np.int64)]
-        for node_type, values in by_type(given).items():
+        for node_type, values in to_type_dict(given).items():
             if node_type not in node_types:
                 raise ValueError(f"{name} is of node type {node_type!r}, but the graph has {node_types}")
             low, high = first[node_types.index(node_type)], first[node_types.index(node_type) + 1]
@@ -176,6 +170,5 @@ def split_ids(nodes: NDArray[np.int64], graph: GraphArrays) -> Any:
     """Return ascending ids as ids of their node types, by type if the graph has types."""
     first = graph.first_ids()
     pieces = (nodes[low:high] for low, high in pairwise(np.searchsorted(nodes, first)))
-    types = zip(types_of(graph), pieces, first, strict=False)
-    ids = {node_type: torch.from_numpy(piece - low) for node_type, piece, low in types}
-    return ids.get(None, ids)
+    types = zip(to_type_dict(graph.num_nodes), pieces, first, strict=False)
+    return from_type_dict({node_type: torch.from_numpy(piece - low) for node_type, piece, low in types})

@@ -11,9 +11,8 @@ import torch
 from numpy.typing import NDArray
 
 from graphfeed.distributed.edge_positions import edge_positions
-from graphfeed.distributed.graph_part import by_type
 from graphfeed.distributed.part_book import smallest_dtype
-from graphfeed.distributed.partition.halo import HaloFeatures, plan_halo, types_of
+from graphfeed.distributed.partition.halo import HaloFeatures, plan_halo
 from graphfeed.distributed.partition.part_layout import (
     EDGE_PARTS,
     FEATURE,
@@ -33,7 +32,7 @@ from graphfeed.distributed.partition.part_layout import (
 from graphfeed.ops.process import progress_bar
 from graphfeed.storage import Feature, FeatureKey, FeatureStore
 from graphfeed.storage.datasets import PART_BYTES, ArrayWriter, check_new_folder, new_folder, write_text
-from graphfeed.storage.graph import ORIGINAL_EDGE_ID, ByType, GraphArrays, stacked_assignment
+from graphfeed.storage.graph import ORIGINAL_EDGE_ID, ByType, GraphArrays, stacked_assignment, to_type_dict
 
 
 def write_partition(
@@ -177,7 +176,7 @@ class PartitionWriter:
             self.write(None, FEATURE, key, feature.read())
             return
         if key.domain == "node":
-            node_types, first = types_of(self.graph), self.graph.first_ids()
+            node_types, first = list(to_type_dict(self.graph.num_nodes)), self.graph.first_ids()
             if key.type not in node_types:
                 raise ValueError(f"a feature is of node type {key.type!r}, but the graph has {node_types}")
             number = node_types.index(key.type)
@@ -193,7 +192,7 @@ class PartitionWriter:
 
     def write_halo(self, halo: Sequence[ByType], features: FeatureStore | None) -> None:
         """Write copies of rows of other parts; for a part without any too, as others may have copies of its rows."""
-        of_nodes, copied = features_by_key(features, "node"), [by_type(ids) for ids in halo]
+        of_nodes, copied = features_by_key(features, "node"), [to_type_dict(ids) for ids in halo]
         for node_type in dict.fromkeys(key.type for key in of_nodes):
             for part, ids in enumerate(copied):
                 self.write(part, HALO_IDS, (node_type,), ids[node_type])
