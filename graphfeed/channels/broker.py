@@ -15,8 +15,9 @@ from graphfeed.loader.transport import BLOCK, FILE, INLINE, PREFIX, Closed, Reco
 from graphfeed.ops.memory import Bytes, MemoryFile
 from graphfeed.ops.process import after_fork_in_child
 
-PRODUCER, CONSUMER, WITHDRAW, END_EPOCH, LEAVE, GET, CANCEL, LOOK = range(16, 24)
-"""Requests, beside the records of messages: the first two say what the client is, the others what it wants."""
+GET, CANCEL, WITHDRAW, END_EPOCH, LOOK, LEAVE = range(16, 22)
+"""Requests, beside the records of messages: receive one, or stop waiting for it; take back the message that was sent
+last; end the epoch; read the statistics; leave the channel."""
 CREDENTIALS = struct.Struct("@iII")
 
 
@@ -26,17 +27,14 @@ def control_record(kind: int, text: str = "") -> bytes:
 
 
 class Connection:
-    """The broker's side of a client's connection."""
+    """The broker's side of a client's connection. A client is a producer once it sends, a consumer once it receives."""
 
     def __init__(self, sock: socket.socket, process: int) -> None:
         self.socket = RecordSocket(sock)
         self.process = process
-        self.peer: Peer | None = None
+        self.producer: Peer | None = None
+        self.consumer: Peer | None = None
         self.arena: MemoryFile | None = None
-
-    def describe(self, what: str) -> str:
-        """Say who the client is and what happened to it."""
-        return f"{self.peer.name if self.peer else f'process {self.process}'} {what}"
 
     def send(self, record: bytes, file: MemoryFile | None = None) -> None:
         """Send a record without waiting. The end of the connection will tell if nobody receives it."""
@@ -65,7 +63,7 @@ class Broker:
         self.selector.register(self.listener, selectors.EVENT_READ)
         self.selector.register(self.woken, selectors.EVENT_READ)
         self.connections: dict[int, Connection] = {}
-        self.by_peer: dict[int, Connection] = {}
+        self.by_peer: dict[Peer, Connection] = {}
         self.thread = threading.Thread(target=self._run, name="graphfeed-channel", daemon=True)
         BROKERS.add(self)
         self.thread.start()
@@ -117,53 +115,55 @@ class Broker:
         except TimeoutError:
             return
         except Closed:
-            self._remove(connection, connection.describe("died"))
+            self._remove(connection, "died")
         except OSError:
             reason = f"process {os.getpid()}, which made the channel, has too many open files; raise ulimit -n"
             connection.send(control_record(FAILED, reason))
         else:
             file = None if descriptor is None else MemoryFile(descriptor)
             if record.size < PREFIX.size:
-                self._remove(connection, connection.describe("died"))
+                self._remove(connection, "died")
             else:
                 self._dispatch(connection, record, file)
 
     def _dispatch(self, connection: Connection, data: Bytes, file: MemoryFile | None) -> None:
-        record, peer, state = Record.unpack(data), connection.peer, self.state
-        if record.kind in (PRODUCER, CONSUMER):
-            role = "producer" if record.kind == PRODUCER else "consumer"
-            name = f"{role} process {connection.process}"
-            peer = state.add_producer(name) if record.kind == PRODUCER else state.add_consumer(name)
-            connection.peer = peer
-            self.by_peer[id(peer)] = connection
+        record, state = Record.unpack(data), self.state
+        producer, consumer = connection.producer, connection.consumer
+        if record.kind in (INLINE, BLOCK, FILE):
+            if record.kind == BLOCK:
+                # Only a producer's first block brings its arena's descriptor, but every consumer needs it.
+                connection.arena = file = file or connection.arena
+            state.put(self._producer_of(connection), Item(data.tobytes(), record.size, file))
+        elif record.kind == WITHDRAW and producer is not None and producer.offer is not None:
+            state.withdraw(producer)
+            connection.send(control_record(NOTHING))
+        elif record.kind == END_EPOCH:
+            state.end(self._producer_of(connection))
+            connection.send(control_record(OK))
+        elif record.kind == GET:
+            if consumer is None:
+                consumer = connection.consumer = state.add_consumer(f"consumer process {connection.process}")
+                self.by_peer[consumer] = connection
+            state.get(consumer)
+        elif record.kind == CANCEL and consumer is not None and state.cancel(consumer):
+            connection.send(control_record(NOTHING))
         elif record.kind == LOOK:
             connection.send(control_record(STATISTICS, json.dumps(state.statistics())))
         elif record.kind == LEAVE:
             error = text_of(data)
-            self._remove(connection, connection.describe(f"failed: {error}") if error else None)
-        elif peer is None:
-            return
-        elif peer in state.consumers:
-            if record.kind == GET:
-                state.get(peer)
-            elif record.kind == CANCEL and state.cancel(peer):
-                connection.send(control_record(NOTHING))
-        elif record.kind == END_EPOCH:
-            state.end(peer)
-            connection.send(control_record(OK))
-        elif record.kind == WITHDRAW and peer.offer is not None:
-            state.withdraw(peer)
-            connection.send(control_record(NOTHING))
-        elif record.kind in (INLINE, BLOCK, FILE):
-            if record.kind == BLOCK:
-                # Only a producer's first block brings its arena's descriptor, but every consumer needs it.
-                connection.arena = file = file or connection.arena
-            state.put(peer, Item(data.tobytes(), record.size, file))
+            self._remove(connection, f"failed: {error}" if error else None)
+
+    def _producer_of(self, connection: Connection) -> Peer:
+        if connection.producer is None:
+            connection.producer = self.state.add_producer(f"producer process {connection.process}")
+            self.by_peer[connection.producer] = connection
+        return connection.producer
 
     def _remove(self, connection: Connection, failure: str | None) -> None:
-        if connection.peer is not None:
-            self.state.remove(connection.peer, failure)
-            del self.by_peer[id(connection.peer)]
+        for peer in (connection.producer, connection.consumer):
+            if peer is not None:
+                self.state.remove(peer, None if failure is None else f"{peer.name} {failure}")
+                del self.by_peer[peer]
         sock = connection.socket.sock
         self.selector.unregister(sock)
         del self.connections[sock.fileno()]
@@ -171,7 +171,7 @@ class Broker:
 
     def _send_replies(self, replies: list[Reply]) -> None:
         for peer, kind, what in replies:
-            connection = self.by_peer[id(peer)]
+            connection = self.by_peer[peer]
             if isinstance(what, Item):
                 connection.send(what.record, what.memory)
             else:

@@ -9,18 +9,8 @@ from collections.abc import Sequence
 from contextlib import suppress
 
 from graphfeed.channels.bounded_queue_state import END, FAILED, NOTHING
-from graphfeed.channels.broker import (
-    CANCEL,
-    CONSUMER,
-    END_EPOCH,
-    GET,
-    LEAVE,
-    PRODUCER,
-    WITHDRAW,
-    control_record,
-    text_of,
-)
-from graphfeed.loader.transport import ArenaReader, Closed, MessageReader, Outbox, Record, RecordSocket
+from graphfeed.channels.broker import CANCEL, GET, LEAVE, WITHDRAW, control_record, text_of
+from graphfeed.loader.transport import ArenaReader, Closed, MessageReader, Outbox, Record
 from graphfeed.ops.memory import Bytes
 from graphfeed.ops.process import after_fork_in_child
 
@@ -39,139 +29,6 @@ class EndOfEpoch(Exception):
     """All producers have ended the epoch, and all its messages have been received."""
 
 
-class ChannelClient:
-    """A connection to a broker."""
-
-    role: int | None = None
-
-    def __init__(self, address: str) -> None:
-        self.socket = RecordSocket(socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET))
-        try:
-            self.socket.sock.connect(address)
-        except ConnectionError as error:
-            self.socket.close()
-            raise Closed(GONE) from error
-        CLIENTS.add(self)
-        self.goodbye = multiprocessing.util.Finalize(None, leave_at_exit, (weakref.ref(self),), exitpriority=10)
-        if self.role is not None:
-            self.send(self.role)
-
-    def send(self, kind: int, text: str = "") -> None:
-        """Send a request."""
-        try:
-            self.socket.send(control_record(kind, text), None, REPLY_SECONDS)
-        except Closed as error:
-            raise Closed(GONE) from error
-
-    def receive(self, timeout_seconds: float) -> tuple[int, Bytes, int | None]:
-        """Return the kind of a reply, its record and the descriptor that came along.
-
-        Raises:
-            Closed: The broker is gone.
-            TimeoutError: It did not reply in time.
-            PeerError: The reply is that another peer failed.
-        """
-        try:
-            record, descriptor = self.socket.receive(timeout_seconds)
-        except Closed as error:
-            raise Closed(GONE) from error
-        kind = Record.unpack(record).kind
-        if kind == FAILED:
-            raise PeerError(text_of(record))
-        return kind, record, descriptor
-
-    def request(self, kind: int) -> tuple[int, Bytes, int | None]:
-        """Send a request and return the reply."""
-        self.send(kind)
-        return self.receive(REPLY_SECONDS)
-
-    def close(self, error: str = "") -> None:
-        """Leave the channel; an error goes to the other peers."""
-        self.goodbye.cancel()
-        sock = self.socket.sock
-        if sock.fileno() >= 0:
-            with suppress(Closed, TimeoutError):
-                self.send(LEAVE, error[:4000])
-            with suppress(OSError):
-                sock.shutdown(socket.SHUT_RDWR)  # wakes a thread that waits for a reply
-            self.socket.close()
-
-    def __del__(self) -> None:
-        if hasattr(self, "goodbye"):
-            self.close()
-
-
-class Producer(ChannelClient):
-    """The connection of a producer."""
-
-    role = PRODUCER
-
-    def __init__(self, address: str, arena_bytes: int) -> None:
-        super().__init__(address)
-        self.outbox = Outbox(self.socket.sock, arena_bytes)
-
-    def put(self, header: bytes, buffers: Sequence[Bytes], timeout_seconds: float) -> bool:
-        """Send a message; return False if there was no room for it in time."""
-        try:
-            slot = self.outbox.send(header, buffers, REPLY_SECONDS)
-        except Closed as error:
-            raise Closed(GONE) from error
-        try:
-            sent = self._is_accepted(timeout_seconds)
-        except PeerError:
-            self._free(slot)
-            raise
-        if not sent:
-            self._free(slot)
-        return sent
-
-    def _is_accepted(self, timeout_seconds: float) -> bool:
-        """Wait until the message is in the queue; if that takes too long, withdraw it."""
-        try:
-            self.receive(timeout_seconds)
-        except TimeoutError:
-            # The broker may have accepted it meanwhile.
-            return self.request(WITHDRAW)[0] != NOTHING
-        return True
-
-    def _free(self, slot: int | None) -> None:
-        """Free the block of a message that no consumer has seen."""
-        if slot is not None and self.outbox.arena is not None:
-            self.outbox.arena.free(slot)
-
-    def end_epoch(self) -> None:
-        """End the epoch."""
-        self.request(END_EPOCH)
-
-
-class Consumer(ChannelClient):
-    """The connection of a consumer."""
-
-    role = CONSUMER
-
-    def __init__(self, address: str) -> None:
-        super().__init__(address)
-        self.reader = SharedReader()
-
-    def get(self, timeout_seconds: float) -> tuple[bytes, list[Bytes]] | None:
-        """Return the next message, or None if none came in time.
-
-        Raises:
-            EndOfEpoch: There are no more in this epoch.
-            PeerError: A producer failed.
-        """
-        self.send(GET)
-        try:
-            kind, record, descriptor = self.receive(timeout_seconds)
-        except TimeoutError:
-            kind, record, descriptor = self.request(CANCEL)
-        if kind == NOTHING:
-            return None
-        if kind == END:
-            raise EndOfEpoch(f"epoch {text_of(record)} is over")
-        return self.reader.read(record, descriptor)
-
-
 class SharedReader(MessageReader):
     """Reads the messages of several producers, and keeps their arenas mapped."""
 
@@ -187,6 +44,113 @@ class SharedReader(MessageReader):
             del self.arenas[next(iter(self.arenas))]
         self.arenas[number] = arena
         return arena
+
+
+class ChannelClient:
+    """A connection to a broker, for one thread, which may send and receive.
+
+    Args:
+        address: The broker's.
+        arena_bytes: The size of the shared memory for sent messages; what does not fit goes into files of its own.
+    """
+
+    def __init__(self, address: str, arena_bytes: int = 0) -> None:
+        sock = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        try:
+            sock.connect(address)
+        except ConnectionError as error:
+            sock.close()
+            raise Closed(GONE) from error
+        self.outbox = Outbox(sock, arena_bytes)
+        self.socket = self.outbox.socket
+        self.reader = SharedReader()
+        CLIENTS.add(self)
+        self.goodbye = multiprocessing.util.Finalize(None, leave_at_exit, (weakref.ref(self),), exitpriority=10)
+
+    def put(self, header: bytes, buffers: Sequence[Bytes], timeout_seconds: float) -> bool:
+        """Send a message; return False if there was no room for it in time.
+
+        Raises:
+            PeerError: The last consumer failed, and nothing was sent.
+        """
+        try:
+            slot = self.outbox.send(header, buffers, REPLY_SECONDS)
+        except Closed as error:
+            raise Closed(GONE) from error
+        is_refused = False
+        try:
+            try:
+                kind = self._receive(timeout_seconds)[0]
+            except TimeoutError:
+                kind = self.request(WITHDRAW)[0]  # the broker may have accepted it meanwhile
+            is_refused = kind == NOTHING
+        except PeerError:
+            is_refused = True
+            raise
+        finally:
+            if is_refused and slot is not None and self.outbox.arena is not None:
+                self.outbox.arena.free(slot)  # no consumer has seen this block
+        return not is_refused
+
+    def get(self, timeout_seconds: float) -> tuple[bytes, list[Bytes]] | None:
+        """Return the next message, or None if none came in time.
+
+        Raises:
+            EndOfEpoch: There are no more in this epoch.
+            PeerError: A producer failed.
+        """
+        self._send(GET)
+        try:
+            kind, record, descriptor = self._receive(timeout_seconds)
+        except TimeoutError:
+            kind, record, descriptor = self.request(CANCEL)
+        if kind == NOTHING:
+            return None
+        if kind == END:
+            raise EndOfEpoch(f"epoch {text_of(record)} is over")
+        return self.reader.read(record, descriptor)
+
+    def request(self, kind: int) -> tuple[int, Bytes, int | None]:
+        """Send a request that needs no waiting; return the kind of the reply, its record, and the descriptor with it.
+
+        Raises:
+            Closed: The broker is gone.
+            TimeoutError: It did not reply in time.
+            PeerError: The reply is that another peer failed.
+        """
+        self._send(kind)
+        return self._receive(REPLY_SECONDS)
+
+    def close(self, error: str = "") -> None:
+        """Leave the channel; an error goes to the other peers."""
+        self.goodbye.cancel()
+        sock = self.socket.sock
+        if sock.fileno() >= 0:
+            with suppress(Closed, TimeoutError):
+                self._send(LEAVE, error[:4000])
+            with suppress(OSError):
+                sock.shutdown(socket.SHUT_RDWR)  # wakes a thread that waits for a reply
+            self.socket.close()
+
+    def __del__(self) -> None:
+        if hasattr(self, "goodbye"):
+            self.close()
+
+    def _send(self, kind: int, text: str = "") -> None:
+        try:
+            self.socket.send(control_record(kind, text), None, REPLY_SECONDS)
+        except Closed as error:
+            raise Closed(GONE) from error
+
+    def _receive(self, timeout_seconds: float) -> tuple[int, Bytes, int | None]:
+        try:
+            record, descriptor = self.socket.receive(timeout_seconds)
+        except Closed as error:
+            raise Closed(GONE) from error
+        kind = Record.unpack(record).kind
+        if kind == FAILED:
+            raise PeerError(text_of(record))
+        return kind, record, descriptor
 
 
 CLIENTS: weakref.WeakSet[ChannelClient] = weakref.WeakSet()

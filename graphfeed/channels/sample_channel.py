@@ -12,11 +12,13 @@ from typing import Any, Self
 import torch
 
 from graphfeed.channels.bounded_queue_state import BoundedQueueState
-from graphfeed.channels.broker import LOOK, Broker, text_of
-from graphfeed.channels.channel_client import ChannelClient, Consumer, EndOfEpoch, PeerError, Producer
+from graphfeed.channels.broker import END_EPOCH, LOOK, Broker, text_of
+from graphfeed.channels.channel_client import ChannelClient, EndOfEpoch, PeerError
 from graphfeed.loader.transport import ARENA_BYTES, TIMEOUT_SECONDS
 from graphfeed.storage.memory import decode_tensors, encode_tensors
 
+UNBOUNDED_BYTES = 1 << 40
+"""From this limit on, it sets no size of the shared memory."""
 SampleMessage = dict[str, torch.Tensor]
 """How a sample is sent: tensors by name."""
 
@@ -91,9 +93,8 @@ class SampleChannel(ChannelBase):
                 f"the message is too large: it has {size} bytes, the channel holds {self.limit_bytes}; "
                 "give it more, or send less at a time; nothing was sent, and the channel goes on"
             )
-        with self._client(Producer) as client:
-            sent: bool = client.put(header, buffers, timeout_seconds)
-        return sent
+        with self._client() as client:
+            return client.put(header, buffers, timeout_seconds)
 
     def get(self, timeout_seconds: float) -> SampleMessage | None:
         """Return the next sample, or None if none came in time.
@@ -104,7 +105,7 @@ class SampleChannel(ChannelBase):
             PeerError: A producer sent an error, or died in the middle of an epoch. Every consumer is told once.
             Closed: The process that made the channel closed it, or is dead.
         """
-        with self._client(Consumer) as client:
+        with self._client() as client:
             received = client.get(timeout_seconds)
         if received is None:
             return None
@@ -116,14 +117,14 @@ class SampleChannel(ChannelBase):
     def send_error(self, error: BaseException) -> None:
         """Make a consumer raise a `PeerError` with this error's text, after the samples sent before it."""
         text = f"in process {os.getpid()}: {type(error).__name__}: {error}"
-        with self._client(Producer) as client:
+        with self._client() as client:
             if not client.put(*encode_tensors({}, head=text), TIMEOUT_SECONDS):
                 raise TimeoutError(f"nobody received the error for {TIMEOUT_SECONDS:g} s: {text}") from error
 
     def end_epoch(self) -> None:
         """End this producer's epoch; what it sends from now on waits until the other producers end theirs."""
-        with self._client(Producer) as client:
-            client.end_epoch()
+        with self._client() as client:
+            client.request(END_EPOCH)
 
     def __iter__(self) -> Iterator[SampleMessage]:
         """Yield the samples of one epoch."""
@@ -136,9 +137,9 @@ class SampleChannel(ChannelBase):
 
     def statistics(self) -> dict[str, int]:
         """Return messages and bytes in the queue, the epoch, how many peers wait, and counts since the beginning."""
-        with self._client(ChannelClient) as client:
-            found: dict[str, int] = json.loads(text_of(client.request(LOOK)[1]))
-        return found
+        with self._client() as client:
+            statistics: dict[str, int] = json.loads(text_of(client.request(LOOK)[1]))
+        return statistics
 
     def qsize(self) -> int:
         """Return how many samples are in the queue."""
@@ -170,24 +171,23 @@ class SampleChannel(ChannelBase):
         self.close()
 
     @contextmanager
-    def _client(self, kind: Any) -> Iterator[Any]:
-        """Give this thread's connection of a kind, which an unexpected error closes."""
+    def _client(self) -> Iterator[ChannelClient]:
+        """Give this thread's connection, which an unexpected error closes."""
         if self._clients.process != os.getpid():
             self._clients = Clients()
-        own = vars(self._clients.of_thread)
-        name = kind.__name__
-        if name not in own:
-            own[name] = Producer(self.address, self.arena_bytes()) if kind is Producer else kind(self.address)
-            self._clients.all.add(own[name])
+        of_thread = self._clients.of_thread
+        if not hasattr(of_thread, "client"):
+            # What does not fit into the shared memory goes into files of its own.
+            limit = self.limit_bytes if self.limit_bytes < UNBOUNDED_BYTES else 0
+            of_thread.client = ChannelClient(self.address, max(ARENA_BYTES, limit))
+            self._clients.all.add(of_thread.client)
+        client: ChannelClient = of_thread.client
         try:
-            yield own[name]
+            yield client
         except (EndOfEpoch, PeerError):
             raise
         except BaseException:
             # The reply to an open request would be taken for the reply to the next one.
-            own.pop(name).close()
+            del of_thread.client
+            client.close()
             raise
-
-    def arena_bytes(self) -> int:
-        """Return the size of a producer's arena; what does not fit goes into files of its own."""
-        return max(ARENA_BYTES, self.limit_bytes) if self.limit_bytes < 1 << 40 else ARENA_BYTES

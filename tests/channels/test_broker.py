@@ -6,17 +6,7 @@ from collections.abc import Iterator
 import pytest
 
 from graphfeed.channels.bounded_queue_state import NOTHING, OK, STATISTICS, BoundedQueueState
-from graphfeed.channels.broker import (
-    CANCEL,
-    CONSUMER,
-    END_EPOCH,
-    GET,
-    LOOK,
-    PRODUCER,
-    WITHDRAW,
-    Broker,
-    control_record,
-)
+from graphfeed.channels.broker import CANCEL, END_EPOCH, GET, LOOK, WITHDRAW, Broker, control_record
 from graphfeed.loader.transport.message import INLINE, PREFIX, Record
 
 pytestmark = pytest.mark.usefixtures("no_leaks")
@@ -50,7 +40,7 @@ def receive(sock: socket.socket) -> int:
 
 
 def test_a_message_goes_from_a_producer_to_a_consumer(broker: Broker) -> None:
-    with connect(broker, PRODUCER) as producer, connect(broker, CONSUMER, GET) as consumer:
+    with connect(broker) as producer, connect(broker, GET) as consumer:
         message = Record(INLINE, 3).pack() + b"abc"
         producer.send(message)
         assert receive(producer) == OK
@@ -58,7 +48,7 @@ def test_a_message_goes_from_a_producer_to_a_consumer(broker: Broker) -> None:
 
 
 def test_questions_may_be_taken_back(broker: Broker) -> None:
-    with connect(broker, CONSUMER, GET, CANCEL) as consumer, connect(broker, PRODUCER) as producer:
+    with connect(broker, GET, CANCEL) as consumer, connect(broker) as producer:
         assert receive(consumer) == NOTHING
         producer.send(Record(INLINE, 3).pack() + b"abc")
         assert receive(producer) == OK
@@ -70,7 +60,7 @@ def test_questions_may_be_taken_back(broker: Broker) -> None:
 
 
 def test_who_says_nothing_sensible_does_no_harm(broker: Broker) -> None:
-    with connect(broker, 77, GET, END_EPOCH, 5, PRODUCER, GET, CANCEL) as stranger, connect(broker, LOOK) as looker:
+    with connect(broker, 77, CANCEL, WITHDRAW, 5, END_EPOCH, GET, CANCEL) as stranger, connect(broker, LOOK) as looker:
         assert receive(looker) == STATISTICS
         stranger.send(b"short")
     with connect(broker, LOOK) as looker:

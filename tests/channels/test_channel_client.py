@@ -5,8 +5,8 @@ import numpy as np
 import pytest
 
 from graphfeed.channels.bounded_queue_state import BoundedQueueState
-from graphfeed.channels.broker import Broker
-from graphfeed.channels.channel_client import ChannelClient, Consumer, EndOfEpoch, PeerError, Producer
+from graphfeed.channels.broker import END_EPOCH, LOOK, Broker
+from graphfeed.channels.channel_client import ChannelClient, EndOfEpoch, PeerError
 from graphfeed.loader.transport.thread_channel import Closed
 
 pytestmark = pytest.mark.usefixtures("no_leaks")
@@ -21,7 +21,7 @@ def broker() -> Iterator[Broker]:
 
 
 def test_messages_of_every_size_come_through(broker: Broker) -> None:
-    producer, consumer = Producer(broker.address, 1 << 20), Consumer(broker.address)
+    producer, consumer = ChannelClient(broker.address, 1 << 20), ChannelClient(broker.address)
     for size in (0, 10, 20_000, 500_000, 3_000_000):
         data = np.arange(size).astype(np.uint8)
         assert producer.put(b"header", [data], 10)
@@ -35,7 +35,7 @@ def test_messages_of_every_size_come_through(broker: Broker) -> None:
 
 
 def test_without_room_or_messages_they_say_so_and_their_memory_is_used_again(broker: Broker) -> None:
-    producer, consumer = Producer(broker.address, 1 << 20), Consumer(broker.address)
+    producer, consumer = ChannelClient(broker.address, 1 << 20), ChannelClient(broker.address)
     assert consumer.get(0.01) is None
     data = np.zeros(400_000, np.uint8)
     assert [producer.put(b"", [data], 0.01) for _ in range(5)] == [True, True, False, False, False]
@@ -47,10 +47,10 @@ def test_without_room_or_messages_they_say_so_and_their_memory_is_used_again(bro
 
 def test_arenas_are_mapped_once_each(broker: Broker, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("graphfeed.channels.channel_client.MAPPINGS", 2)
-    consumer = Consumer(broker.address)
+    consumer = ChannelClient(broker.address)
     kept = []
     for number in range(4):
-        producer = Producer(broker.address, 1 << 20)
+        producer = ChannelClient(broker.address, 1 << 20)
         for _ in range(2):
             producer.put(b"", [np.full(20_000, number, np.uint8)], 10)
             received = consumer.get(10)
@@ -63,8 +63,8 @@ def test_arenas_are_mapped_once_each(broker: Broker, monkeypatch: pytest.MonkeyP
 
 
 def test_leaving_is_no_failure_but_an_error_is(broker: Broker) -> None:
-    consumer = Consumer(broker.address)
-    quiet, loud = Producer(broker.address, 0), Producer(broker.address, 0)
+    consumer = ChannelClient(broker.address)
+    quiet, loud = ChannelClient(broker.address), ChannelClient(broker.address)
     for producer in (quiet, loud):
         producer.put(b"", [], 10)
         consumer.get(10)
@@ -77,7 +77,7 @@ def test_leaving_is_no_failure_but_an_error_is(broker: Broker) -> None:
 
 
 def test_a_connection_that_is_dropped_says_goodbye(broker: Broker) -> None:
-    producer, consumer = Producer(broker.address, 0), Consumer(broker.address)
+    producer, consumer = ChannelClient(broker.address), ChannelClient(broker.address)
     producer.put(b"", [], 10)
     consumer.get(10)
     del producer
@@ -86,13 +86,23 @@ def test_a_connection_that_is_dropped_says_goodbye(broker: Broker) -> None:
     consumer.close()
 
 
-def test_the_end_of_an_epoch_is_told(broker: Broker) -> None:
-    producer, consumer = Producer(broker.address, 0), Consumer(broker.address)
-    producer.end_epoch()
+def test_consumers_get_the_end_of_an_epoch(broker: Broker) -> None:
+    producer, consumer = ChannelClient(broker.address), ChannelClient(broker.address)
+    producer.request(END_EPOCH)
     with pytest.raises(EndOfEpoch, match="epoch 0 is over"):
         consumer.get(10)
     producer.close()
     consumer.close()
+
+
+def test_one_client_may_send_and_receive(broker: Broker) -> None:
+    client = ChannelClient(broker.address)
+    assert client.put(b"header", [], 10)
+    assert client.get(10) == (b"header", [])
+    client.request(END_EPOCH)
+    with pytest.raises(EndOfEpoch, match="epoch 0 is over"):
+        client.get(10)
+    client.close()
 
 
 def test_nobody_to_connect_to() -> None:
@@ -101,7 +111,7 @@ def test_nobody_to_connect_to() -> None:
     broker.close()
     broker.thread.join(10)
     with pytest.raises(Closed, match="the process that made it closed it or is gone"):
-        client.request(23)
+        client.request(LOOK)
     client.close()
     with pytest.raises(Closed, match="the process that made it closed it or is gone"):
         ChannelClient(broker.address)
