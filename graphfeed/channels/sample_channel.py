@@ -53,8 +53,8 @@ class SampleChannel(ChannelBase):
     The samples of one producer arrive in order, and each goes to one consumer; every thread counts as a producer or
     consumer of its own. The bytes of a sample are written once, to memory that the consumer reads in place. The tensors
     received view that memory and may be kept, which blocks nobody. A thread of the process that made the channel keeps
-    the account, so no lock is shared: a process may be killed at any moment, the others are told, and nothing is left
-    in the system. Memory that a killed consumer held is freed when its producer ends. The channel pickles to child
+    the account, so no lock is shared: a process may be killed at any moment: the others get an error, and nothing is
+    left in the system. Memory that a killed consumer held is freed when its producer ends. The channel pickles to child
     processes of any start method. Linux only. A sample costs 0.1 to 0.3 milliseconds, plus one copy of its bytes.
 
     Args:
@@ -100,9 +100,9 @@ class SampleChannel(ChannelBase):
         """Return the next sample, or None if none came in time.
 
         Raises:
-            EndOfEpoch: All producers have ended the epoch, and all of it was received. Every thread that receives is
-                told once, however late it comes; the next call continues with the next epoch.
-            PeerError: A producer sent an error, or died in the middle of an epoch. Every consumer is told once.
+            EndOfEpoch: All producers have ended the epoch, and all of it was received. Every thread that receives
+                gets this once, however late it comes; the next call continues with the next epoch.
+            PeerError: A producer sent an error, or died in the middle of an epoch. Every consumer gets this once.
             Closed: The process that made the channel closed it, or is dead.
         """
         with self._client() as client:

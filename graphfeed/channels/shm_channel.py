@@ -22,14 +22,14 @@ def parse_size(size: int | float | str) -> int:
         >>> parse_size("256MB"), parse_size("0.5g"), parse_size(1000)
         (268435456, 536870912, 1000)
     """
-    found = size
+    given = size
     if isinstance(size, str):
         match = re.fullmatch(r"\s*(\d+(?:\.\d*)?|\.\d+)\s*([KMG]B?)\s*", size.upper())
         if match is None:
             raise ValueError(f"shm_size must be as '256MB', with a unit of K, M or G, or a number, but is {size!r}")
         size = float(match[1]) * UNITS[match[2]]
     if size < 1:
-        raise ValueError(f"shm_size must be 1 byte or more, but is {found!r}")
+        raise ValueError(f"shm_size must be 1 byte or more, but is {given!r}")
     return int(size)
 
 

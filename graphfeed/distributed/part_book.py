@@ -97,10 +97,10 @@ def check_owned(book: PartBook, part: int, ids: torch.Tensor) -> None:
     """Raise unless a part owns all of some ids, which another rank asks it for."""
     check_vector("ids", ids)
     check_ids("ids", ids, book.num_ids)
-    strangers = np.flatnonzero(book.owners_of(ids).numpy() != part)
-    if strangers.size:
+    foreign = np.flatnonzero(book.owners_of(ids).numpy() != part)
+    if foreign.size:
         raise ValueError(
-            f"part {part} was asked for id {int(ids[strangers[0]])}, which it does not own; all ranks must have the "
+            f"part {part} was asked for id {int(ids[foreign[0]])}, which it does not own; all ranks must have the "
             "same assignment"
         )
 

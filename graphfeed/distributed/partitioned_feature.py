@@ -87,7 +87,7 @@ class PartitionedFeature(DistantFeature):
         yield DeferredRead(self._begin(ids))
 
     def find_near(self, ids: torch.Tensor) -> tuple[torch.Tensor, Callable[[torch.Tensor], None]]:
-        """Return the positions of the ids whose rows this rank must ask for, and what reads the others from memory."""
+        """Return the positions of the ids whose rows are remote, and a function that writes the local rows."""
         self._check_copied()
         located = self._locate(ids.cpu())
         return located.remote, located.write
@@ -239,6 +239,6 @@ class Located(NamedTuple):
         gather_parts(self.tensors, self.owners, self.offsets, out)
 
 
-def name_of(domain: str, kind: str | None, name: str) -> str:
+def name_of(domain: str, type_name: str | None, name: str) -> str:
     """Return what ranks call a feature of a store, so that each may have its own order of features."""
-    return json.dumps([domain, kind, name])
+    return json.dumps([domain, type_name, name])

@@ -1,4 +1,4 @@
-"""A process that has imported what ranks need, and forks one for each program that it is told to run.
+"""A process that has imported what ranks need, and forks one for each program that it is asked to run.
 
 Starting an interpreter for each rank would take several seconds of it, for imports and for loading kernels.
 """

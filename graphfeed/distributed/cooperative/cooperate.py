@@ -2,8 +2,8 @@
 
 from graphfeed.datapipes import Datapipe, DistributedItemSampler, FanoutSampler, FeatureFetcher, find_rank
 from graphfeed.datapipes.pipeline import find, traverse
-from graphfeed.distributed.cooperative.joint_fetcher import Fetching, JointFetcher
-from graphfeed.distributed.cooperative.joint_sampler import JointSampler, Team
+from graphfeed.distributed.cooperative.joint_fetcher import JointFetcher, WrappedFetcher
+from graphfeed.distributed.cooperative.joint_sampler import JointSampler, RankGroup
 from graphfeed.loader import Cooperates, LoaderOptions
 
 
@@ -25,20 +25,20 @@ def cooperate(pipe: Datapipe, options: LoaderOptions) -> Datapipe:
 def join_ranks(pipe: Datapipe, world_size: int) -> Datapipe:
     """Return a pipeline whose stages with `cooperative=True` work together with those of other ranks."""
 
-    def join(stage: Datapipe) -> Datapipe:
+    def replace(stage: Datapipe) -> Datapipe:
         if not isinstance(stage, Cooperates) or not stage.cooperative:
             return stage
         if isinstance(stage, FanoutSampler):
-            return JointSampler(stage.datapipe, Team(stage, world_size))
+            return JointSampler(stage.datapipe, RankGroup(stage, world_size))
         assert isinstance(stage, FeatureFetcher)
         if not find(stage.datapipe, JointSampler):
             raise ValueError(
                 f"{type(stage).__name__} has cooperative=True, but no sampler before it has; give it to both, or leave "
                 "it out"
             )
-        return JointFetcher(stage.datapipe, Fetching(stage))
+        return JointFetcher(stage.datapipe, WrappedFetcher(stage))
 
-    return pipe.rewrite(join)
+    return pipe.rewrite(replace)
 
 
 def check_ranks(stage: Datapipe) -> int:

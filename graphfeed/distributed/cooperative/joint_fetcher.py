@@ -14,8 +14,8 @@ FIRST_STEP = 1000
 """The steps of fetching follow those of sampling, one per hop."""
 
 
-class Fetching:
-    """The stage that reads features, as the user wrote it."""
+class WrappedFetcher:
+    """The fetcher that the user wrote, in an object that is no stage, so that it is not taken for a source."""
 
     def __init__(self, fetcher: FeatureFetcher) -> None:
         self.fetcher = fetcher.changed(cooperative=False)
@@ -37,21 +37,21 @@ class JointFetcher(Transform):
     rank, and so are their features.
     """
 
-    fetching: Fetching
+    wrapped: WrappedFetcher
 
     def __call__(self, minibatch: MiniBatch) -> MiniBatch:
         """Return the mini-batch with its features."""
         exchange = exchange_of(minibatch)
         given = copy.copy(minibatch)
         given.input_nodes = exchange.owned
-        result = self.fetching.fetcher(given)
+        result = self.wrapped.fetcher(given)
         result.input_nodes = minibatch.input_nodes
         if result.node_features is not None:
             # A name is a pair with the type, if the graph has types.
             typed = isinstance(exchange.owned, dict)
             # Ranks send from memory.
             rows = [(name[0] if typed else None, own.cpu()) for name, own in result.node_features.items()]
-            arrived = exchange.trade(rows, FIRST_STEP + self.fetching.fetcher.position)
+            arrived = exchange.trade(rows, FIRST_STEP + self.wrapped.fetcher.position)
             device = next((part.device for part in tensors_in(minibatch.input_nodes)), torch.device("cpu"))
             moved = [part.to(device) for part in arrived]
             result.node_features = dict(zip(result.node_features, moved, strict=True))
@@ -59,11 +59,11 @@ class JointFetcher(Transform):
 
     def may_run_in_threads(self) -> bool:
         """Tell whether every feature lies in CPU memory, so that worker threads can read it as well as the main one."""
-        return self.fetching.fetcher.may_run_in_threads()
+        return self.wrapped.fetcher.may_run_in_threads()
 
     def estimate_size(self, before: BatchSizeEstimate | None) -> BatchSizeEstimate | None:
         """Return the estimate of the fetcher, for a mini-batch of the rank's own."""
-        return self.fetching.fetcher.estimate_size(before)
+        return self.wrapped.fetcher.estimate_size(before)
 
 
 def exchange_of(minibatch: MiniBatch) -> RowExchange:

@@ -21,7 +21,7 @@ from graphfeed.storage import SampledSubgraph, SamplingGraph
 from graphfeed.storage.graph import ByType
 
 NUMBERS: "weakref.WeakKeyDictionary[Peers, count[int]]" = weakref.WeakKeyDictionary()
-"""Number the teams of some ranks, in the order in which each of them makes its own."""
+"""Numbers the groups over some peers, in the order in which each rank makes them."""
 WHOLE = count()
 """The same for graphs that every rank of the process group holds."""
 SPREAD = -0x61C8864680B583EB
@@ -44,7 +44,7 @@ class JointMiniBatch(MiniBatch):
     """How the results for the rank's own seeds come from their owners."""
 
 
-class Team:
+class RankGroup:
     """What the ranks that sample together share: the graph, the sampler and the mailbox."""
 
     def __init__(self, sampler: FanoutSampler, world_size: int) -> None:
@@ -101,8 +101,8 @@ class Team:
 class JointStep(SamplingGraph):
     """The graph as all ranks sample it for one mini-batch: what one of them needs, the owner samples."""
 
-    def __init__(self, team: Team, run: int, key: Key) -> None:
-        self.graph, self._team, self._place = team.graph, team, (run, key.index)
+    def __init__(self, group: RankGroup, run: int, key: Key) -> None:
+        self.graph, self._group, self._minibatch = group.graph, group, (run, key.index)
         self._draws = f"seed {key.seed} in epoch {key.epoch}"
         self.exchanges: list[RowExchange] = []
 
@@ -126,7 +126,7 @@ class JointStep(SamplingGraph):
         key: int | None = None,
     ) -> SampledSubgraph:
         """Sample in-edges of the nodes that this rank owns among the seeds of all ranks."""
-        return self.graph.sample_neighbors(self.meet(seeds).owned, fanouts, replace, probs_name, key=key)
+        return self.graph.sample_neighbors(self.plan(seeds).owned, fanouts, replace, probs_name, key=key)
 
     def sample_layer_neighbors(
         self,
@@ -140,14 +140,14 @@ class JointStep(SamplingGraph):
     ) -> SampledSubgraph:
         """Sample as `sample_neighbors`, but by variates of the neighbours (LABOR)."""
         return self.graph.sample_layer_neighbors(
-            self.meet(seeds).owned, fanouts, replace, probs_name,
+            self.plan(seeds).owned, fanouts, replace, probs_name,
             random_seed=random_seed, seed2_contribution=seed2_contribution,
         )  # fmt: skip
 
-    def meet(self, needed: ByType) -> RowExchange:
-        """Tell the owners of nodes that this rank needs them."""
-        team, tag = self._team, (*self._place, len(self.exchanges))
-        self.exchanges.append(plan_exchange(team.mailbox, tag, needed, self.num_nodes, team.owners_of, self._draws))
+    def plan(self, needed: ByType) -> RowExchange:
+        """Plan how the rows of some nodes come from their owners, who learn that this rank needs them."""
+        group, tag = self._group, (*self._minibatch, len(self.exchanges))
+        self.exchanges.append(plan_exchange(group.mailbox, tag, needed, self.num_nodes, group.owners_of, self._draws))
         return self.exchanges[-1]
 
 
@@ -158,7 +158,7 @@ class JointSampler(Transform):
     mini-batches of all ranks together are the one that a single machine makes of all their seeds.
     """
 
-    team: Team
+    group: RankGroup
     run: int = field(default=0, repr=False)
     """How often the loader was iterated before; it tells the mini-batches of one epoch from those of the next."""
 
@@ -167,11 +167,11 @@ class JointSampler(Transform):
 
     def keyed(self, seed: int, epoch: int, start: int) -> "JointSampler":  # noqa: ARG002
         """Return the same stage for another run."""
-        return self.changed(run=next(self.team.runs))
+        return self.changed(run=next(self.group.runs))
 
     def leave_run(self) -> None:
         """Tell the other ranks that this one comes to no further mini-batch of the run."""
-        self.team.leave(self.run)
+        self.group.leave(self.run)
 
     def __call__(self, minibatch: MiniBatch) -> JointMiniBatch:
         """Return the mini-batch with its subgraphs."""
@@ -179,13 +179,13 @@ class JointSampler(Transform):
         if key is None:
             raise ValueError("a joint mini-batch needs a key, but has none; begin with a DistributedItemSampler")
         # The mini-batches of all ranks together have the number that they have on a machine that makes them as one.
-        joint = replace(key, index=key.index // self.team.world_size)
-        step = JointStep(self.team, self.run, joint)
+        joint = replace(key, index=key.index // self.group.world_size)
+        step = JointStep(self.group, self.run, joint)
         given = copy.copy(minibatch)
         given.key = joint
-        sampled = self.team.sample(given, step)
+        sampled = self.group.sample(given, step)
         assert sampled.input_nodes is not None
-        step.meet(sampled.input_nodes).count_rows()
+        step.plan(sampled.input_nodes).count_rows()
         result = JointMiniBatch(exchange=step.exchanges[0])
         vars(result).update(vars(sampled), key=key)
         result.sampled_subgraphs = [
@@ -196,4 +196,4 @@ class JointSampler(Transform):
 
     def estimate_size(self, before: BatchSizeEstimate | None) -> BatchSizeEstimate | None:
         """Return the estimate of the sampler, for a mini-batch of the rank's own."""
-        return self.team.sampler.estimate_size(before)
+        return self.group.sampler.estimate_size(before)

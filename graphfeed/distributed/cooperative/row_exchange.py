@@ -31,7 +31,7 @@ class Route:
         """Return what each rank gets of this rank's own rows."""
         return torch.split(take_rows(rows, self.sent), self.sent_counts)
 
-    def join(self, parts: Sequence[torch.Tensor]) -> torch.Tensor:
+    def merge(self, parts: Sequence[torch.Tensor]) -> torch.Tensor:
         """Return the rows that each rank sent, in the order in which this rank needs them."""
         arrived = torch.cat(list(parts))
         out = torch.empty_like(arrived)
@@ -65,7 +65,7 @@ class RowExchange:
         ]
         arrived = self.mailbox.trade((*self.tag[:2], step), parts)
         return [
-            self.routes[node_type].join([part[str(number)] for part in arrived])
+            self.routes[node_type].merge([part[str(number)] for part in arrived])
             for number, (node_type, _) in enumerate(rows)
         ]
 

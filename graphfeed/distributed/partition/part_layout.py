@@ -195,9 +195,9 @@ def map_entry(root: Path, entry: ArrayEntry) -> torch.Tensor:
     except (ValueError, EOFError) as error:
         raise ValueError(f"{path} can't be mapped: {error}; write the partition again") from error
     if not isinstance(array, np.ndarray) or (array.dtype, array.shape) != (file_dtype(dtype), entry.shape):
-        found = f"{array.dtype} of shape {array.shape}" if isinstance(array, np.ndarray) else "no array"
+        content = f"{array.dtype} of shape {array.shape}" if isinstance(array, np.ndarray) else "no array"
         raise ValueError(
-            f"{path} holds {found}, but {FILE_NAME} says {entry.dtype} of shape {entry.shape}; "
+            f"{path} holds {content}, but {FILE_NAME} says {entry.dtype} of shape {entry.shape}; "
             "write the partition again"
         )
     if not array.flags.c_contiguous:

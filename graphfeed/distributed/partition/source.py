@@ -10,7 +10,7 @@ import torch
 from graphfeed.distributed.partition.part_layout import features_by_key
 from graphfeed.pyg.data import read_graph
 from graphfeed.storage import FeatureStore
-from graphfeed.storage.graph import ORIGINAL_EDGE_ID, FusedCSCSamplingGraph
+from graphfeed.storage.graph import ORIGINAL_EDGE_ID, FusedCSCSamplingGraph, to_type_dict
 
 ReadNodes: TypeAlias = Callable[[torch.Tensor], torch.Tensor]
 """Returns the rows of some nodes by their ids within their type."""
@@ -56,25 +56,24 @@ def source_of(data: Any) -> Source:
 def source_of_graph(graph: FusedCSCSamplingGraph, features: FeatureStore | None) -> Source:
     """Return a graph with its attributes and features as a source."""
     graph = graph.to("cpu")
-    sizes = graph.num_nodes if isinstance(graph.num_nodes, dict) else {None: graph.num_nodes}
-    firsts = dict(zip(sizes, graph.first_ids(), strict=False))
+    firsts = dict(zip(to_type_dict(graph.num_nodes), graph.first_ids(), strict=False))
     nodes: dict[str | None, dict[str, ReadNodes]] = {
-        kind: {name: partial(read_from, values, first) for name, values in graph.node_attributes.items()}
-        for kind, first in firsts.items()
+        node_type: {name: partial(read_from, values, first) for name, values in graph.node_attributes.items()}
+        for node_type, first in firsts.items()
     }
     attributes = {name: values for name, values in graph.edge_attributes.items() if name != ORIGINAL_EDGE_ID}
     edge_time = name_of_times(attributes)
     if edge_time == TIME:
         attributes[EDGE_TIME] = attributes.pop(TIME)
     edges: dict[str | None, dict[str, ReadEdges]] = {
-        kind: {name: partial(read_positions, values) for name, values in attributes.items()}
-        for kind in graph.edge_type_to_id or [None]
+        edge_type: {name: partial(read_positions, values) for name, values in attributes.items()}
+        for edge_type in graph.edge_type_to_id or [None]
     }
-    for (domain, kind, name), feature in features_by_key(features).items():
+    for (domain, type_name, name), feature in features_by_key(features).items():
         if domain == "node":
-            nodes[kind][name] = feature.read
+            nodes[type_name][name] = feature.read
         elif domain == "edge":
-            edges[kind][name] = partial(read_ids, feature.read)
+            edges[type_name][name] = partial(read_ids, feature.read)
     return Source(graph, nodes, edges, edge_time)
 
 
@@ -90,16 +89,17 @@ def source_of_data(data: Any) -> Source:
 
 def source_of_hetero_data(data: Any) -> Source:
     """Return PyG's data with types as a source."""
-    sizes = {kind: int(data[kind].num_nodes) for kind in data.node_types}
+    sizes = {node_type: int(data[node_type].num_nodes) for node_type in data.node_types}
     node_attributes, edge_attributes = {}, {}
-    for kind in data.node_types:
-        node_attributes[kind] = tensors_of(data[kind], sizes[kind])
-    for kind in data.edge_types:
-        edge_attributes[":".join(kind)] = tensors_of(data[kind], data[kind].edge_index.shape[1])
+    for node_type in data.node_types:
+        node_attributes[node_type] = tensors_of(data[node_type], sizes[node_type])
+    for edge_type in data.edge_types:
+        store = data[edge_type]
+        edge_attributes[":".join(edge_type)] = tensors_of(store, store.edge_index.shape[1])
     return Source(
         read_graph(data).graph,
-        {kind: readers_of_nodes(own) for kind, own in node_attributes.items()},
-        {kind: readers_of_edges(own) for kind, own in edge_attributes.items()},
+        {node_type: readers_of_nodes(tensors) for node_type, tensors in node_attributes.items()},
+        {edge_type: readers_of_edges(tensors) for edge_type, tensors in edge_attributes.items()},
         name_of_times(*edge_attributes.values()),
     )
 

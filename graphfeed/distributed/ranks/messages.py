@@ -41,7 +41,7 @@ def pack(head: Mapping[str, Any], tensors: Tensors) -> Bytes:
     return memory
 
 
-def join(messages: Sequence[Bytes]) -> Bytes:
+def concatenate(messages: Sequence[Bytes]) -> Bytes:
     """Return messages one after the other, without a copy where there is one."""
     if len(messages) == 1:
         return messages[0]

@@ -24,7 +24,7 @@ from torch import distributed
 
 from graphfeed.datapipes import find_rank
 from graphfeed.distributed.ranks.meeting_point import VISITS, Meeting, MeetingPoint
-from graphfeed.distributed.ranks.messages import Tensors, Traffic, join, pack, unpack
+from graphfeed.distributed.ranks.messages import Tensors, Traffic, concatenate, pack, unpack
 from graphfeed.distributed.ranks.program_end import program_failed, watch_program
 from graphfeed.ops.memory import Bytes, buffers
 
@@ -114,20 +114,20 @@ class Peers:
             self._thread = threading.Thread(target=self._run, name="graphfeed-peers")
             self._thread.start()
 
-    def serve(self, kind: str, answer: Answer, *, takes_long: bool = False) -> str:
+    def serve(self, subject: str, answer: Answer, *, takes_long: bool = False) -> str:
         """Let other ranks ask something of this one.
 
         Args:
-            kind: What it is.
+            subject: What it is, such as "graph".
             answer: Answers a question. It is called in the thread of this object.
             takes_long: Whether to call it in a thread of its own, so that other questions are answered meanwhile.
 
         Returns:
-            The name by which all ranks ask for it: the kind, and how many of the kind there were before.
+            The name by which all ranks ask for it: the subject, and how many of the same subject there were before.
         """
         self._check_process()
         with self._changed:
-            name = f"{kind} {sum(known.rpartition(' ')[0] == kind for known in self._answers)}"
+            name = f"{subject} {sum(known.rpartition(' ')[0] == subject for known in self._answers)}"
             queue: Queue | None = None
             # The thread begins now: no program can start one as it ends, and others may ask until then.
             if takes_long and self._thread is not None and self._lost is None:
@@ -257,7 +257,7 @@ class Peers:
         if not others[:, 1].any():
             self.leaving = leave
             return None if len(leave) == self.world_size else min(PAUSE_GROWTH * pause, PAUSES[1])
-        given = join([message for messages in sent for message in messages])
+        given = concatenate([message for messages in sent for message in messages])
         self.traffic.bytes_sent += given.size
         received = buffers.empty(sum(arriving), torch.uint8).numpy()
         group.alltoall_base(torch.from_numpy(received), torch.from_numpy(given), arriving, sizes).wait()
@@ -348,13 +348,13 @@ def run_calls(queue: Queue) -> None:
 
 def find_place() -> tuple[int, int]:
     """Return this process's rank and the number of ranks; without a process group there is one."""
-    found = find_rank()
-    if found is None and (launched := os.environ.get("WORLD_SIZE", "1")) != "1":
+    rank = find_rank()
+    if rank is None and (launched := os.environ.get("WORLD_SIZE", "1")) != "1":
         raise RuntimeError(
             f"WORLD_SIZE says that {launched} processes were launched, but no process group is initialised; "
             "call torch.distributed.init_process_group first"
         )
-    return found or (0, 1)
+    return rank or (0, 1)
 
 
 SHARED: "weakref.WeakKeyDictionary[Any, Peers]" = weakref.WeakKeyDictionary()

@@ -182,13 +182,13 @@ class RemoteReceivingChannel(ChannelBase):
                     f"producer_id is {self._producer}, but the servers' pipeline has {len(cuts)} "
                     f"cut{'s' if len(cuts) > 1 else ''}, counted from 0"
                 )
-            found = cuts[self._producer]
-            if self._num_expected not in (None, found[1]):
+            cut, length = cuts[self._producer]
+            if self._num_expected not in (None, length):
                 raise ValueError(
-                    f"num_expected is {self._num_expected}, but an epoch has {found[1]} mini-batches; leave it out, or "
+                    f"num_expected is {self._num_expected}, but an epoch has {length} mini-batches; leave it out, or "
                     "write prefetch_size=... if that was meant"
                 )
-            self._cut = found
+            self._cut = cut, length
         return self._cut
 
     def _drop(self) -> None:
@@ -206,14 +206,14 @@ def find_counts(
         TypeError: There are too many of them, or one is given twice.
     """
     names = ["prefetch_size"] if is_list else ["num_expected", "prefetch_size"]
-    found = {"num_expected": num_expected, "prefetch_size": prefetch_size}
+    given = {"num_expected": num_expected, "prefetch_size": prefetch_size}
     if len(counts) > len(names):
         raise TypeError(f"at most {' and '.join(names)} may come after producer_id, but there are {len(counts)} values")
     for name, count in zip(names, counts, strict=False):
-        if found[name] is not None:
-            raise TypeError(f"{name} is given twice: {count} by position, and {found[name]} by name")
-        found[name] = count
-    return found["num_expected"], found["prefetch_size"]
+        if given[name] is not None:
+            raise TypeError(f"{name} is given twice: {count} by position, and {given[name]} by name")
+        given[name] = count
+    return given["num_expected"], given["prefetch_size"]
 
 
 def find_addresses(server_rank: int | str | Sequence[int | str], servers: Sequence[str]) -> list[str]:

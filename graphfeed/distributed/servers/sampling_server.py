@@ -197,10 +197,10 @@ class SamplingServer:
             self.metrics.count_made(answer.nbytes)
             return answer
 
-    def note(self, kind: str, reason: str) -> None:
+    def note(self, error: str, reason: str) -> None:
         """Count a request without an answer, and call `on_event`, in one line with escapes for what does not print."""
-        self.metrics.count_error(kind)
-        line = " ".join(f"{'failed' if kind == 'failed' else 'refused'}: {reason}".split())[:LONGEST_EVENT]
+        self.metrics.count_error(error)
+        line = " ".join(f"{'failed' if error == 'failed' else 'refused'}: {reason}".split())[:LONGEST_EVENT]
         try:
             self.on_event("".join(part if part.isprintable() else repr(part)[1:-1] for part in line))
         except Exception:  # it is the program's affair, and no reader's

@@ -58,10 +58,10 @@ class ServerMetrics:
             self.num_made += 1
             self.sent_bytes += size
 
-    def count_error(self, kind: str) -> None:
+    def count_error(self, error: str) -> None:
         """Count a request that gets no mini-batch, for one of the reasons in `ERRORS`."""
         with self.lock:
-            self.errors[kind] += 1
+            self.errors[error] += 1
 
     def problem(self) -> str | None:
         """Say why no mini-batches are to be expected; None if all is well."""

@@ -5,7 +5,7 @@ import torch
 
 import graphfeed as gf
 from graphfeed.distributed import Peers
-from graphfeed.distributed.cooperative.joint_fetcher import Fetching, JointFetcher
+from graphfeed.distributed.cooperative.joint_fetcher import JointFetcher, WrappedFetcher
 from graphfeed.loader.caches import find_caches
 from tests.distributed.graphs import plain
 from tests.distributed.joint import in_threads, joint_pipe
@@ -30,7 +30,7 @@ def test_each_row_is_read_once_for_all_ranks() -> None:
     def work(rank: int, peers: Peers) -> list[int]:
         pipe = joint_pipe(rank, peers, "plain", "sample_neighbor")
         assert isinstance(pipe, JointFetcher)
-        pipe.fetching.fetcher.__dict__["feature_store"] = store
+        pipe.wrapped.fetcher.__dict__["feature_store"] = store
         assert [name for name, _ in find_caches(pipe)] == ["node code"]
         with gf.DataLoader(pipe, 0, seed=3) as loader:
             batches = list(loader)
@@ -57,4 +57,4 @@ def test_a_stage_that_replaced_the_outermost_hop_is_found() -> None:
     pipe = gf.ItemSampler(gf.ItemSet(3, names="seeds"), 3).sample_neighbor(plain(), [2])
     fetch = pipe.fetch_feature(gf.BasicFeatureStore({}), [])
     with pytest.raises(ValueError, match="a stage before the fetch replaced it"):
-        JointFetcher(pipe, Fetching(fetch))(next(iter(pipe)))
+        JointFetcher(pipe, WrappedFetcher(fetch))(next(iter(pipe)))

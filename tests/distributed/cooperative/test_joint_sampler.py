@@ -10,7 +10,7 @@ import torch
 
 import graphfeed as gf
 from graphfeed.distributed import CooperativeConv, Peers
-from graphfeed.distributed.cooperative.joint_sampler import Team
+from graphfeed.distributed.cooperative.joint_sampler import RankGroup
 from tests.distributed.graphs import plain
 from tests.distributed.joint import alone, check_epoch, check_joint, in_threads, joint_pipe
 from tests.distributed.rank_processes import run_ranks
@@ -71,9 +71,9 @@ def test_a_rank_that_leaves_or_fails_ends_the_epoch_of_the_others(fails: bool) -
             both.wait(30)
         return found
 
-    left, told = in_threads(2, work)
+    left, error = in_threads(2, work)
     assert left == ("ZeroDivisionError" if fails else "2")
-    assert "ranks [0] have left this epoch" in told
+    assert "ranks [0] have left this epoch" in error
 
 
 @pytest.mark.parametrize("seeds", [(3, 4), (3, 3)])
@@ -96,9 +96,9 @@ def test_ranks_with_other_seeds_or_epochs_are_told_both_at_the_first_exchange(se
 
 
 def test_other_processes_are_refused_with_what_to_do() -> None:
-    team = Team(alone(plain(), "sample_neighbor", 1), 1)  # type: ignore[arg-type]
+    group = RankGroup(alone(plain(), "sample_neighbor", 1), 1)  # type: ignore[arg-type]
     with pytest.raises(TypeError, match="worker='thread'"):
-        pickle.dumps(team)
+        pickle.dumps(group)
 
 
 def test_a_mini_batch_of_one_rank_keeps_its_rows() -> None:

@@ -64,7 +64,7 @@ def test_who_waits_for_a_rank_that_says_it_left_is_told_and_nothing_is_kept() ->
         return [*ends, str(box._given)]
 
     found = in_threads(2, work)
-    assert all("ranks [1] have left this epoch" in told for told, _ in found)
+    assert all("ranks [1] have left this epoch" in error for error, _ in found)
     assert [kept for _, kept in found] == ["{}"] * 2
 
 

@@ -2,7 +2,7 @@ from typing import Any
 
 import torch
 
-from graphfeed.distributed.ranks.messages import join, pack, unpack
+from graphfeed.distributed.ranks.messages import concatenate, pack, unpack
 from tests.digests import assert_same
 
 MESSAGES: list[tuple[dict[str, Any], dict[str, torch.Tensor]]] = [
@@ -13,9 +13,9 @@ MESSAGES: list[tuple[dict[str, Any], dict[str, torch.Tensor]]] = [
 
 
 def test_messages_in_a_row_come_out_as_they_went_in() -> None:
-    packed = join([pack(head, tensors) for head, tensors in MESSAGES])
+    packed = concatenate([pack(head, tensors) for head, tensors in MESSAGES])
     assert_same(list(unpack(packed)), MESSAGES)
 
 
 def test_no_bytes_are_no_messages() -> None:
-    assert list(unpack(join([]))) == []
+    assert list(unpack(concatenate([]))) == []

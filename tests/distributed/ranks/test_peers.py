@@ -83,9 +83,9 @@ def test_ranks_meet_however_often_torchrun_started_each_again(ended_well: list[A
 
 @pytest.mark.slow
 def test_what_a_rank_never_made_fails_once_it_ends_and_holds_nobody(ended_well: list[Any]) -> None:
-    told, *others = (found["never made"] for found in ended_well)
-    assert re.search(r"rank 2 \(.*\) failed: RuntimeError: it has ended, and made no such graph", told)
-    assert [end.split()[-1] for end in (told, *others)] == ["True"] * 3
+    reason, *others = (found["never made"] for found in ended_well)
+    assert re.search(r"rank 2 \(.*\) failed: RuntimeError: it has ended, and made no such graph", reason)
+    assert [end.split()[-1] for end in (reason, *others)] == ["True"] * 3
 
 
 @pytest.mark.slow
