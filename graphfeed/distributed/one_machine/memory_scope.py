@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from graphfeed.storage.memory import FilePlace, FileState, Handle, Place, SharedBlock, find_places
+from graphfeed.storage.memory import FilePlace, Handle, Place, SharedBlock, find_places
 
 BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 """The same in all containers of a machine, and another one after each start of it."""
@@ -45,9 +45,8 @@ def open_handle(written: torch.Tensor) -> tuple[list[torch.Tensor], SharedBlock 
     """
     fields: dict[str, Any] = json.loads(written.numpy().tobytes())
     if fields.pop("in_file"):
-        fields |= {"state": FileState(**fields["state"])}
-        fields |= {name: tuple(fields[name]) for name in ("shape", "strides")}
-        return [FilePlace(**fields).open()], None
+        shape, strides = tuple(fields.pop("shape")), tuple(fields.pop("strides"))
+        return [FilePlace(**fields, shape=shape, strides=strides).open()], None
     places = [Place(place["offset"], tuple(place["shape"]), place["dtype"]) for place in fields["places"]]
     block = SharedBlock.open(Handle(**{**fields, "places": tuple(places)}))
     return block.tensors, block

@@ -7,7 +7,7 @@ own affair, in `graphfeed.storage.graph` and `graphfeed.storage.features`; memor
 """
 
 from graphfeed.storage.memory.cache_use import Cache, HasCaches
-from graphfeed.storage.memory.mapped_file import FilePlace, FileState, find_places
+from graphfeed.storage.memory.mapped_file import FilePlace, find_places
 from graphfeed.storage.memory.memory_limits import available_memory, memory_limit
 from graphfeed.storage.memory.npy_file import read_npy
 from graphfeed.storage.memory.shareable import Shareable
@@ -32,7 +32,6 @@ __all__ = [
     "DTYPE_NAMES",
     "Cache",
     "FilePlace",
-    "FileState",
     "Frame",
     "Handle",
     "HasCaches",

@@ -8,7 +8,7 @@ import mmap
 import os
 import warnings
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 
 import torch
@@ -21,26 +21,14 @@ DETAILED_TABLE = Path("/proc/self/smaps")
 
 
 @dataclass(frozen=True, slots=True)
-class FileState:
-    """What tells whether a file is still the same."""
-
-    inode: int
-    size: int
-    modified_ns: int | None = field(compare=False)
-    """None if the processes share the file to write to it."""
-
-    @classmethod
-    def of(cls, found: os.stat_result, shared: bool) -> "FileState":
-        """Return the state of a file."""
-        return cls(found.st_ino, found.st_size, None if shared else found.st_mtime_ns)
-
-
-@dataclass(frozen=True, slots=True)
 class FilePlace:
     """Where a tensor lies in a file."""
 
     path: str
-    state: FileState
+    inode: int
+    size: int
+    modified_ns: int
+    """When the file was last written to."""
     shared: bool
     """Whether writes to the tensor go to the file."""
     offset: int
@@ -66,14 +54,16 @@ class FilePlace:
             raise FileNotFoundError(
                 f"{self.path}, from which a tensor was mapped, can't be opened ({error.strerror}); {advice}"
             ) from error
-        state = FileState.of(os.fstat(file.descriptor), self.shared)
-        if state != self.state:
+        found = os.fstat(file.descriptor)
+        if (found.st_ino, found.st_size) != (self.inode, self.size):
             raise RuntimeError(
-                f"{self.path} has changed since it was sent: it was {self.state}, and is {state}; {advice}"
+                f"{self.path} has changed since it was sent: it was file {self.inode} of {self.size} bytes, and is "
+                f"file {found.st_ino} of {found.st_size} bytes; {advice}"
             )
         # The sender maps the same file and sees what was written to it, too. Since the time does not tell whether
         # the bytes are other ones, it is no reason to stop: a worker may take the place of a lost one at any time.
-        if state.modified_ns != self.state.modified_ns:
+        # Where the processes share the file to write to it, it is expected.
+        if not self.shared and found.st_mtime_ns != self.modified_ns:
             warnings.warn(f"{self.path} was written to or touched since it was sent; {advice}", stacklevel=2)
         before = self.offset % mmap.ALLOCATIONGRANULARITY
         access = mmap.ACCESS_WRITE if self.shared else mmap.ACCESS_COPY
@@ -136,7 +126,9 @@ def find_place(tensor: torch.Tensor, regions: Sequence[Region]) -> FilePlace | N
         return None
     return FilePlace(
         path=region.path,
-        state=FileState.of(found, shared),
+        inode=found.st_ino,
+        size=found.st_size,
+        modified_ns=found.st_mtime_ns,
         shared=shared,
         offset=region.offset + tensor.data_ptr() - region.start,
         num_bytes=num_bytes_spanned(tensor),
