@@ -8,6 +8,8 @@ from numpy.typing import NDArray
 
 from graphfeed.ops.arguments.texts import brief
 
+NOTHING = torch.empty(0, dtype=torch.int64)
+"""Stands for an array that is not there."""
 OTHER_INTEGERS = (torch.uint8, torch.int8, torch.int16, torch.uint16, torch.uint32, torch.uint64)
 
 

@@ -12,11 +12,17 @@ from graphfeed.ops.memory import buffers
 def check_places(places: torch.Tensor, bound: int) -> None:
     """Raise unless places are int64, strictly ascending, and in `0 .. bound - 1`, as `match_pairs` makes them."""
     check_vector("places", places, (torch.int64,))
-    if places.numel() == 0 or has_passed(("places", bound), (places,)):
+    if places.numel() == 0:
         return
-    # One transfer for all numbers, because each transfer would wait for the GPU.
-    rises = (places[1:] > places[:-1]).all().to(torch.int64)
-    first, last, ascends = torch.stack([places[0], places[-1], rises]).tolist()
+    if places.is_cpu:
+        array = places.numpy()
+        first, last, ascends = int(array[0]), int(array[-1]), bool((array[1:] > array[:-1]).all())
+    elif has_passed(("places", bound), (places,)):
+        return
+    else:
+        # One transfer for all numbers, because each transfer would wait for the GPU.
+        rises = (places[1:] > places[:-1]).all().to(torch.int64)
+        first, last, ascends = torch.stack([places[0], places[-1], rises]).tolist()
     if first < 0 or last >= bound:
         raise IndexError(f"places must lie in 0 .. {bound - 1}, but hold {first if first < 0 else last}")
     if not ascends:
@@ -41,10 +47,12 @@ def delete_rows(values: torch.Tensor, places: torch.Tensor) -> torch.Tensor:
         >>> delete_rows(torch.tensor([5, 6, 7, 8]), torch.tensor([1, 3])).tolist()
         [5, 7]
     """
-    check_places(places, values.shape[0])
+    check_vector("places", places, (torch.int64,))
     if places.numel() == 0:
         return values
     count = values.shape[0] - places.numel()
+    if count <= 0 or values.numel() == 0 or on_gpu(values):
+        check_places(places, values.shape[0])
     if on_gpu(values):
         package_for("rows.delete_rows", values, places=places)
         rows = torch.arange(count, device=values.device)
@@ -56,7 +64,8 @@ def delete_rows(values: torch.Tensor, places: torch.Tensor) -> torch.Tensor:
         given = buffers.flat_bytes(values)
         row_bytes = given.numel() // values.shape[0]
         module = kernels("rows.delete_rows", values, places=places)
-        module.delete_rows(given, places.contiguous(), row_bytes, buffers.flat_bytes(out))
+        if not module.delete_rows(given, places.contiguous(), row_bytes, buffers.flat_bytes(out)):
+            check_places(places, values.shape[0])  # raises, and says what is wrong
     return out
 
 

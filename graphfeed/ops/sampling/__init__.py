@@ -13,7 +13,7 @@ from graphfeed.ops.sampling.cached_edge_values import (
     read_edges,
     sample_cached_columns,
 )
-from graphfeed.ops.sampling.draw_places import NOTHING, draw_places
+from graphfeed.ops.sampling.draw_places import draw_places
 from graphfeed.ops.sampling.group_by_type import TypedPicks, group_by_type, split_by_type
 from graphfeed.ops.sampling.guides import GuidedSums, guide_sums
 from graphfeed.ops.sampling.high_degree_index import HighDegreeIndex, build_high_degree_index
@@ -53,7 +53,7 @@ from graphfeed.ops.sampling.weights import cumulate_weights
 
 # fmt: off
 __all__ = [
-    "NOTHING", "NOT_CACHED", "NO_EDGES", "NO_TYPES", "CachedColumns", "CachedEdgeValues", "Drawing", "GuidedSums",
+    "NOT_CACHED", "NO_EDGES", "NO_TYPES", "CachedColumns", "CachedEdgeValues", "Drawing", "GuidedSums",
     "HighDegreeIndex", "HopGraph", "KnownEdges", "NodeBudget", "Picks", "Population", "SampledHop", "SeedTimes",
     "TemporalGraph", "TimeOrder", "TypedEdges", "TypedHop", "TypedPicks", "as_times", "build_high_degree_index",
     "cumulate_weights", "draw_places", "group_by_type", "guide_sums", "labor_sample_neighbors", "link_sources",

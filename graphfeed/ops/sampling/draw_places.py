@@ -2,12 +2,10 @@
 
 import torch
 
-from graphfeed.ops.arguments import check_count, check_length, check_vector
+from graphfeed.ops.arguments import NOTHING, check_count, check_length, check_vector
 from graphfeed.ops.arguments.verified import check_once
 from graphfeed.ops.backend import kernels
 from graphfeed.ops.memory import buffers
-
-NOTHING = torch.empty(0, dtype=torch.int64)
 
 
 def draw_places(count: int, key: int, size: int, cumulative: torch.Tensor = NOTHING) -> torch.Tensor:

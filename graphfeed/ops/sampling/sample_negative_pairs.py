@@ -4,10 +4,9 @@ from typing import NamedTuple
 
 import torch
 
-from graphfeed.ops.arguments import check_count, check_length, check_vector
+from graphfeed.ops.arguments import NOTHING, check_count, check_length, check_vector
 from graphfeed.ops.backend import as_int64, as_types, kernels
 from graphfeed.ops.memory import buffers
-from graphfeed.ops.sampling.draw_places import NOTHING
 from graphfeed.ops.structure.csc import ensure_csc, ensure_edge_types
 
 NO_TYPES = torch.empty(0, dtype=torch.uint8)

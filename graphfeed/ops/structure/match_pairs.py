@@ -2,13 +2,11 @@
 
 import torch
 
-from graphfeed.ops.arguments import ID_DTYPES, check_ids, check_vector
+from graphfeed.ops.arguments import ID_DTYPES, NOTHING, check_ids, check_vector
 from graphfeed.ops.arguments.verified import trust
 from graphfeed.ops.backend import as_int64, kernels
 from graphfeed.ops.memory import buffers
 from graphfeed.ops.structure.csc import check_starts
-
-NO_ROWS = torch.empty(0, dtype=torch.int64)
 
 
 def match_pairs(
@@ -43,7 +41,7 @@ def match_pairs(
         >>> match_pairs(indptr, sources, destinations, torch.tensor([[7, 1], [7, 2]])).tolist()
         [1]
     """
-    ids = NO_ROWS.to(indices) if rows is None else rows
+    ids = NOTHING.to(indices) if rows is None else rows
     for name, vector in (("indptr", indptr), ("indices", indices), ("destinations", destinations), ("rows", ids)):
         check_vector(name, vector)
     check_starts(indptr)
@@ -68,6 +66,6 @@ def match_pairs(
     arrays = (part.contiguous() for part in (indices, ids, destinations, pairs.to(torch.int64), *tables, out))
     found = module.match_pairs(as_int64(indptr, indices), *arrays)
     places = out[: int(found)].clone()
-    if not places.is_inference():  # else nobody would notice that they were edited
-        trust(("places", indices.numel()), (places,))  # `delete_rows` need not check them, for each array of an edge
+    if not places.is_cpu:
+        trust(("places", indices.numel()), (places,))  # then `delete_rows` does not wait for the GPU to check them
     return places

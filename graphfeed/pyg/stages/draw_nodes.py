@@ -7,7 +7,8 @@ import torch
 
 from graphfeed.datapipes import MiniBatch, Transform
 from graphfeed.ops import draw_key, drawing
-from graphfeed.ops.sampling import NOTHING, draw_places
+from graphfeed.ops.arguments import NOTHING
+from graphfeed.ops.sampling import draw_places
 from graphfeed.storage import FusedCSCSamplingGraph, SamplingGraph
 
 

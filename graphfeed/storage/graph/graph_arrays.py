@@ -151,7 +151,7 @@ class GraphArrays(Shareable):
             self.ensure_checked()
             known = self._derived.get(name)
             if known is None or any(old is not new for old, new in zip(known[0], sources, strict=True)):
-                made = make()
+                made = tuple(make())  # a named tuple would be a leaf to what shares the graph
                 if is_page_locked(self.indices):
                     made = tuple(None if part is None else page_lock([part], self)[0] for part in made)
                 known = (sources, made, *Published.on_gpu(made))

@@ -134,7 +134,10 @@ def test_a_file_that_was_replaced_or_removed_meanwhile_is_refused(path: Path) ->
     other = path.with_name("other.npy")
     other.write_bytes(path.read_bytes())
     other.replace(path)
-    with pytest.raises(RuntimeError, match=r"has changed since it was sent: it was file \d+ of (\d+) bytes, and is file \d+ of \1 bytes; leave"):
+    with pytest.raises(
+        RuntimeError,
+        match=r"has changed since it was sent: it was file \d+ of (\d+) bytes, and is file \d+ of \1 bytes; leave",
+    ):
         pickle.loads(packed)
     path.unlink()
     with pytest.raises(FileNotFoundError, match=r"rows.npy, .*, can't be opened \(No such file or directory\)"):

@@ -1,14 +1,24 @@
 """Kernel that copies rows but some."""
 
+import numpy as np
+
 from graphfeed.ops.cpu.jit import Int64s, UInt8s, copy_bytes, kernel
 
 
 @kernel
-def delete_rows(values: UInt8s, places: Int64s, row_bytes: int, out: UInt8s) -> None:
-    """Copy rows of `row_bytes` bytes between flat byte arrays, but those at the places, which ascend."""
-    start, to = 0, 0
-    for number in range(places.size + 1):
-        stop = values.size if number == places.size else places[number] * row_bytes
-        copy_bytes(out, to, values, start, stop - start)
-        to += stop - start
-        start = stop + row_bytes
+def delete_rows(values: UInt8s, places: Int64s, row_bytes: int, out: UInt8s) -> bool:
+    """Copy rows of `row_bytes` bytes between flat byte arrays, but those at some places.
+
+    Returns:
+        False where the places don't ascend inside of the rows: then nothing is written behind the first that is wrong.
+    """
+    rows, after, to = values.size // row_bytes, np.int64(0), np.int64(0)
+    for place in places:
+        if not after <= place < rows:
+            return False
+        size = (place - after) * row_bytes
+        copy_bytes(out, to, values, after * row_bytes, size)
+        to += size
+        after = place + 1
+    copy_bytes(out, to, values, after * row_bytes, (rows - after) * row_bytes)
+    return True

@@ -15,7 +15,7 @@ from graphfeed.ops.cpu.jit import Block
 from graphfeed.ops.cpu.sampling.passes import in_time, state
 from graphfeed.ops.memory import buffers
 from graphfeed.ops.sampling.hops.hop_recipe import MAX_LOOK_BACK, KernelGraph, Recipe
-from graphfeed.ops.sampling.hops.scratch import NO_HALVES, NOTHING, enlarge, new_columns, new_scratch
+from graphfeed.ops.sampling.hops.scratch import NO_HALVES, NO_WORDS, enlarge, new_columns, new_scratch
 
 Ints = NDArray[np.int64]
 
@@ -60,23 +60,23 @@ class HopArrays:
         self.fanouts = [np.zeros(count, np.int64) for count, _ in recipe.fanouts]
         self.counts, self.cursors = np.zeros(num_types, np.int64), np.zeros(2 * num_types, np.int64)
         """Of each edge type in a hop."""
-        self.indptr = Block(state.Indptr(NOTHING))
+        self.indptr = Block(state.Indptr(NO_WORDS))
         self.sources = Block(state.Sources(torch.empty(0, dtype=recipe.sources)))
         self.types = Block(state.Types(torch.empty(0, dtype=recipe.types or torch.uint8)))
-        self.sums = Block(state.Sums(NOTHING, NO_HALVES))
-        self.ranked = [Block(state.Ranked(*[NOTHING] * 4)) for _ in range(2)]
-        self.ranked_sums = [Block(state.Sums(NOTHING, NO_HALVES)) for _ in range(2)]
+        self.sums = Block(state.Sums(NO_WORDS, NO_HALVES))
+        self.ranked = [Block(state.Ranked(*[NO_WORDS] * 4)) for _ in range(2)]
+        self.ranked_sums = [Block(state.Sums(NO_WORDS, NO_HALVES)) for _ in range(2)]
         self.node_map = Block(state.NodeMap(NO_HALVES))
         first_ids, firsts = np.zeros((2, kinds + 1), np.int64)
         self.rows = Block(state.Rows(first_ids, firsts, np.zeros((hops + 1, kinds), np.int64)))
         none = np.empty(0, self.ids)
         self.nodes, self.no_nodes = (Block(state.Nodes(none, none)) for _ in range(2))
-        self.moments = Block(state.Moments(*[NOTHING] * 5))
+        self.moments = Block(state.Moments(*[NO_WORDS] * 5))
         ends = np.zeros((3, num_types), np.int64)
         places = np.zeros((hops + 1, num_types + 1), np.int64), np.zeros((hops, num_types), np.int64)
         self.kinds = Block(state.Kinds(*[*ends, *places, np.zeros(hops + 1, np.int64)]))
-        self.starts, self.edges = Block(state.ColumnStarts(NOTHING)), Block(state.Edges(NOTHING))
-        self.picks = Block(state.Picks(NOTHING, NO_HALVES))
+        self.starts, self.edges = Block(state.ColumnStarts(NO_WORDS)), Block(state.Edges(NO_WORDS))
+        self.picks = Block(state.Picks(NO_WORDS, NO_HALVES))
         self.columns = Block(new_columns(kinds, by_run=False))
         self.scratch: dict[str, Block] = {}
         """What not all recipes need."""
@@ -145,7 +145,7 @@ class HopArrays:
         if self.recipe.ranked is not None:
             self.moments.lend("times", times)
             self.moments.lend("windows", windows)
-        self.picks.put("positions", NOTHING)
+        self.picks.put("positions", NO_WORDS)
         self.widen(self.columns, count)
 
     def open(self, seeds: Sequence[NDArray[Any]], shape: Shape, room: Room, moments: Sequence[Ints]) -> None:
@@ -199,10 +199,10 @@ class HopArrays:
 
     def release(self) -> None:
         """Let go of what a mini-batch takes away."""
-        self.nodes.arrays["rows"] = self.nodes.arrays["neighbors"] = NOTHING
-        self.starts.arrays["indptr"] = self.edges.arrays["positions"] = NOTHING
+        self.nodes.arrays["rows"] = self.nodes.arrays["neighbors"] = NO_WORDS
+        self.starts.arrays["indptr"] = self.edges.arrays["positions"] = NO_WORDS
         if not self.recipe.typed:
-            self.picks.arrays["positions"] = NOTHING
+            self.picks.arrays["positions"] = NO_WORDS
 
     def make_room(self, largest: int) -> None:
         """Make room for so many picks of a column."""

@@ -5,6 +5,7 @@ from typing import Literal, NamedTuple, TypeAlias
 
 import torch
 
+from graphfeed.ops.arguments import NOTHING
 from graphfeed.ops.sampling.guides import NO_GUIDES
 from graphfeed.ops.sampling.high_degree_index import HighDegreeIndex
 
@@ -14,7 +15,6 @@ MAX_LOOK_BACK = 48
 """Kernels compare up to this many picks of a column with each other; more are looked up in a hash table."""
 MANY = 64
 """Fan-outs from here on are sampled by the same passes."""
-NOTHING = torch.empty(0, dtype=torch.int64)
 
 
 class Drawing(NamedTuple):

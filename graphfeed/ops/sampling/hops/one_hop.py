@@ -5,13 +5,13 @@ from typing import Any, NamedTuple
 
 import torch
 
-from graphfeed.ops.arguments import check_ids, check_length, check_vector
+from graphfeed.ops.arguments import NOTHING, check_ids, check_length, check_vector
 from graphfeed.ops.backend import as_int64, as_types, kernels, on_gpu, package_for
 from graphfeed.ops.cpu.sampling.passes import state
 from graphfeed.ops.memory import buffers
 from graphfeed.ops.sampling.hops.hop_graph import ranked_arrays
 from graphfeed.ops.sampling.hops.hop_program import PROGRAMS
-from graphfeed.ops.sampling.hops.hop_recipe import NOTHING, Drawing, KernelGraph, SeedTimes, recipe_of
+from graphfeed.ops.sampling.hops.hop_recipe import Drawing, KernelGraph, SeedTimes, recipe_of
 from graphfeed.ops.sampling.temporal_graph import TemporalGraph
 from graphfeed.ops.sampling.time_order import earliest_times
 

@@ -12,7 +12,7 @@ LEAST_COLUMNS = 1 << 10
 """There is room for this many columns at least."""
 BLOCK_EDGES = 1 << 16
 """How many edges are gathered side by side; a column that has more makes room for all of them."""
-NOTHING: NDArray[np.int64] = np.empty(0, np.int64)
+NO_WORDS: NDArray[np.int64] = np.empty(0, np.int64)
 NO_HALVES = np.empty(0, np.int32)
 
 
@@ -23,7 +23,7 @@ def new_columns(kinds: int, by_run: bool) -> state.Columns:
     ids, bases, starts, degrees = (np.empty(size, np.int64) for _ in range(4))
     states, offsets = np.empty(size, np.uint64), np.zeros(size + 1, np.int64)
     fanouts = np.empty(size if by_run else 1, np.int64)
-    return state.Columns(sizes, bounds, ids, bases, starts, degrees, states, offsets, fanouts, NOTHING)
+    return state.Columns(sizes, bounds, ids, bases, starts, degrees, states, offsets, fanouts, NO_WORDS)
 
 
 def new_scratch(name: str, sources: Any, indexed: int) -> Any:
@@ -44,14 +44,14 @@ def new_scratch(name: str, sources: Any, indexed: int) -> Any:
     if name == "gathered sources":
         return state.Sources(np.empty(BLOCK_EDGES, sources))
     if name == "table":
-        return uniform.Table(NOTHING)
+        return uniform.Table(NO_WORDS)
     if name == "heap":
         return labor.Heap(np.empty(0, np.uint64), np.empty(0, np.uint64))
     if name == "candidates":
         high_halves, places, chosen = (np.empty(room, np.uint32) for _ in range(3))
         return candidates.Candidates(high_halves, places, chosen, np.empty(room + 1, np.uint64))
     if name == "index":
-        return candidates.Index(*[NOTHING] * 4)
+        return candidates.Index(*[NO_WORDS] * 4)
     if name == "no buckets":
         return new_buckets(0)
     return new_buckets(indexed) if name == "buckets" else new_queue()

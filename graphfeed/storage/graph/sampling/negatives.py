@@ -6,8 +6,8 @@ from typing import Any
 import torch
 
 from graphfeed import ops
-from graphfeed.ops.arguments import as_tensor, brief
-from graphfeed.ops.sampling import NO_EDGES, NO_TYPES, NOTHING, KnownEdges, Population
+from graphfeed.ops.arguments import NOTHING, as_tensor, brief
+from graphfeed.ops.sampling import NO_EDGES, NO_TYPES, KnownEdges, Population
 from graphfeed.storage.graph.graph_arrays import GraphArrays
 from graphfeed.storage.graph.sampling.kernel_columns import kernel_columns
 from graphfeed.storage.graph.sampling_graph import SamplingGraph, joined_types
