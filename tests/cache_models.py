@@ -7,7 +7,7 @@ import torch
 
 from graphfeed.ops.random import bounded, mix
 from graphfeed.storage import TorchBasedFeature
-from graphfeed.storage.features.feature import DeferredRead, DistantFeature
+from graphfeed.storage.features.feature import DeferredRead, RemoteFeature
 
 
 class Model(Protocol):
@@ -125,20 +125,20 @@ class Staged(TorchBasedFeature):
         return 3
 
 
-class OddRowsAway(TorchBasedFeature, DistantFeature):
-    """Rows of which those with odd ids lie elsewhere; notes which of these are asked for."""
+class OddRowsRemote(TorchBasedFeature, RemoteFeature):
+    """Rows of which those with odd ids are remote; notes which of these are asked for."""
 
     def __init__(self, rows: torch.Tensor) -> None:
         super().__init__(rows)
         self.asked: list[list[int]] = []
 
-    def find_near(self, ids: torch.Tensor) -> tuple[torch.Tensor, Callable[[torch.Tensor], None]]:
-        near = ids % 2 == 0
+    def split_local(self, ids: torch.Tensor) -> tuple[torch.Tensor, Callable[[torch.Tensor], None]]:
+        is_local = ids % 2 == 0
 
         def write(out: torch.Tensor) -> None:
-            out[near] = self.read()[ids[near]]
+            out[is_local] = self.read()[ids[is_local]]
 
-        return (~near).nonzero()[:, 0], write
+        return (~is_local).nonzero()[:, 0], write
 
     def read_async(self, ids: torch.Tensor) -> Generator[DeferredRead, None, None]:
         self.asked.append(ids.tolist())

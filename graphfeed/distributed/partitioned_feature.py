@@ -20,10 +20,10 @@ from graphfeed.ops.arguments import as_ids, check_ids, check_vector
 from graphfeed.ops.memory import buffers
 from graphfeed.ops.rows import gather_parts, take_rows
 from graphfeed.storage import DeferredRead, Feature, TorchBasedFeature
-from graphfeed.storage.features import DistantFeature, dtype_and_shape
+from graphfeed.storage.features import RemoteFeature, dtype_and_shape
 
 
-class PartitionedFeature(DistantFeature):
+class PartitionedFeature(RemoteFeature):
     """Reads rows by global id, local or remote. Each id of a read is asked for once, and each rank at most once.
 
     With `cpu_cached_feature` around it, rows of other machines that are often asked for are kept here; those that this
@@ -86,8 +86,8 @@ class PartitionedFeature(DistantFeature):
         """Yield once, when the owners of the rows were asked; what is yielded waits for their answers."""
         yield DeferredRead(self._begin(ids))
 
-    def find_near(self, ids: torch.Tensor) -> tuple[torch.Tensor, Callable[[torch.Tensor], None]]:
-        """Return the positions of the ids whose rows are remote, and a function that writes the local rows."""
+    def split_local(self, ids: torch.Tensor) -> tuple[torch.Tensor, Callable[[torch.Tensor], None]]:
+        """Return the positions of the ids whose rows are remote, and what reads the local ones from memory."""
         self._check_copied()
         located = self._locate(ids.cpu())
         return located.remote, located.write

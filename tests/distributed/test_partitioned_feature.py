@@ -21,16 +21,16 @@ def test_rows_are_read_by_id() -> None:
     assert repr(feature) == "PartitionedFeature(float32[6, 2], part 0 of 1)"
 
 
-def test_a_single_rank_is_near_its_rows_unless_they_lie_elsewhere() -> None:
+def test_rows_of_a_single_rank_are_local_unless_they_are_no_tensor() -> None:
     ids, out = torch.tensor([5, 0]), torch.zeros(2, 2)
     feature = PartitionedFeature(VALUES, BOOK)
-    distant, write_near = feature.find_near(ids)
-    assert distant.tolist() == []
-    write_near(out)
+    remote, write_local = feature.split_local(ids)
+    assert remote.tolist() == []
+    write_local(out)
     assert torch.equal(out, VALUES[ids])
-    away = PartitionedFeature(gf.cpu_cached_feature(gf.TorchBasedFeature(VALUES), 1 << 10), BOOK)
-    assert away.find_near(ids)[0].tolist() == [0, 1]
-    assert torch.equal(gf.cpu_cached_feature(away, 1 << 10).read(ids), VALUES[ids])
+    cached = PartitionedFeature(gf.cpu_cached_feature(gf.TorchBasedFeature(VALUES), 1 << 10), BOOK)
+    assert cached.split_local(ids)[0].tolist() == [0, 1]
+    assert torch.equal(gf.cpu_cached_feature(cached, 1 << 10).read(ids), VALUES[ids])
 
 
 def test_the_rows_may_be_any_feature() -> None:

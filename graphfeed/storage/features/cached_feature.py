@@ -10,7 +10,7 @@ from graphfeed.ops import is_gpu, on_gpu
 from graphfeed.ops.arguments import as_ids, as_tensor, check_ids, check_vector
 from graphfeed.ops.memory import buffers, flat_bytes
 from graphfeed.ops.rows import take_rows
-from graphfeed.storage.features.feature import DeferredRead, DistantFeature, Feature, TorchBasedFeature, check_rows
+from graphfeed.storage.features.feature import DeferredRead, Feature, RemoteFeature, TorchBasedFeature, check_rows
 from graphfeed.storage.features.feature_cache import CPUFeatureCache
 from graphfeed.storage.features.row_cache import Reader, RowCache
 from graphfeed.storage.memory.cache_use import Cache
@@ -199,7 +199,7 @@ class CPUCachedFeature(CachedFeature):
         """Return the rows at `ids`, on their device, or if None, all rows of the fallback feature."""
         if isinstance(ids, torch.Tensor) and on_gpu(ids):
             return self._read_on_gpu(ids)
-        if ids is not None and isinstance(self._fallback_feature, DistantFeature):
+        if ids is not None and isinstance(self._fallback_feature, RemoteFeature):
             return self._begin(self._fallback_feature, ids).wait()
         return super().read(ids)
 
@@ -207,7 +207,7 @@ class CPUCachedFeature(CachedFeature):
         """Yield as other caches do; once if the rows go to a GPU, which are read when they are waited for."""
         if on_gpu(as_ids("index", ids)):
             yield DeferredRead(partial(self.read, ids))
-        elif isinstance(self._fallback_feature, DistantFeature):
+        elif isinstance(self._fallback_feature, RemoteFeature):
             yield self._begin(self._fallback_feature, ids)
         else:
             yield from super().read_async(ids)
@@ -224,16 +224,16 @@ class CPUCachedFeature(CachedFeature):
         """Tell what the fallback feature tells."""
         return self._fallback_feature.lies_in_memory()
 
-    def _begin(self, feature: DistantFeature, ids: torch.Tensor) -> DeferredRead:
-        """Ask for the distant rows that the cache lacks; what is returned reads the near ones and waits."""
+    def _begin(self, feature: RemoteFeature, ids: torch.Tensor) -> DeferredRead:
+        """Ask for the remote rows that the cache lacks; what is returned reads the local ones and waits."""
         here = self._checked(ids)
-        distant, write_near = feature.find_near(here)
+        remote, write_local = feature.split_local(here)
         out = buffers.empty((here.numel(), *self.size()), self._dtype)
-        finish, missing = self._cache.begin(take_rows(here, distant), self._offset, out, distant)
+        finish, missing = self._cache.begin(take_rows(here, remote), self._offset, out, remote)
         (pending,) = feature.read_async(missing)
 
         def read() -> torch.Tensor:
-            write_near(out)
+            write_local(out)
             finish(pending.wait())
             return out
 
@@ -242,8 +242,8 @@ class CPUCachedFeature(CachedFeature):
     def _read_on_gpu(self, ids: torch.Tensor) -> torch.Tensor:
         here = self._checked(ids.cpu())
         whole = torch.empty(0, dtype=torch.uint8)
-        # Each read of distant rows waits for others.
-        at_once = self.read(here) if isinstance(self._fallback_feature, DistantFeature) else None
+        # Each read of remote rows waits for other processes.
+        at_once = self.read(here) if isinstance(self._fallback_feature, RemoteFeature) else None
 
         def start(begin: int, end: int, rows: torch.Tensor) -> Wait:
             if at_once is not None:

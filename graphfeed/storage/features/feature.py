@@ -68,7 +68,7 @@ class Feature(ABC):
 
         A reader of several features advances each of them by one stage in turn, so that one feature waits for its disk
         while the next one computes. This default has a single stage, which reads when its result is waited for. A
-        feature with distant rows should start to fetch them when it is advanced.
+        feature with remote rows should start to fetch them when it is advanced.
 
         Example:
             >>> (rows,) = TorchBasedFeature(torch.eye(2)).read_async(torch.tensor([1]))
@@ -116,20 +116,20 @@ class Feature(ABC):
         return []
 
 
-class DistantFeature(Feature):
-    """A feature with rows that lie elsewhere, for which a read waits. A cache in memory keeps those alone.
+class RemoteFeature(Feature):
+    """A feature some of whose rows are remote, so that a read waits for them. A cache in memory keeps those alone.
 
     Such a cache asks for all that it lacks in one call of `read_async`, whose only stage should ask at once and wait
     when its result is waited for.
     """
 
     @abstractmethod
-    def find_near(self, ids: torch.Tensor) -> tuple[torch.Tensor, Callable[[torch.Tensor], None]]:
-        """Tell which of some rows, whose ids were checked, can be read without waiting.
+    def split_local(self, ids: torch.Tensor) -> tuple[torch.Tensor, Callable[[torch.Tensor], None]]:
+        """Split rows, whose ids were checked, into remote ones and local ones, which can be read without waiting.
 
         Returns:
-            The positions of the ids whose rows lie elsewhere, ascending, int64; and what writes the other rows to a
-            tensor with a row for each id.
+            The positions of the ids whose rows are remote, ascending, int64; and a function that writes the local rows
+            to a tensor with a row for each id.
         """
 
 

@@ -23,7 +23,7 @@ from graphfeed.storage import (
     wrap_with_cached_feature,
 )
 from graphfeed.storage.features import feature_cache
-from tests.cache_models import OddRowsAway, Staged
+from tests.cache_models import OddRowsRemote, Staged
 from tests.digests import assert_same
 
 each_policy = pytest.mark.parametrize("policy", POLICIES)
@@ -80,11 +80,11 @@ def read_in_stages(feature: Feature, ids: torch.Tensor) -> torch.Tensor:
 
 @pytest.mark.parametrize("read", [read_now, read_in_stages])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.int32], ids=str)
-def test_missing_distant_rows_are_asked_for_at_once_and_near_ones_take_no_room(
+def test_missing_remote_rows_are_asked_for_at_once_and_local_ones_take_no_room(
     monkeypatch: pytest.MonkeyPatch, read: Callable[[Feature, torch.Tensor], torch.Tensor], dtype: torch.dtype
 ) -> None:
     monkeypatch.setattr(feature_cache, "READ_BYTES", 2 * ROW_BYTES)
-    away = OddRowsAway(ROWS.to(dtype))
+    away = OddRowsRemote(ROWS.to(dtype))
     # Another feature shares the cache and decides the dtype of its rows.
     feature = cpu_cached_feature({"other": TorchBasedFeature(-ROWS), "away": away}, 50 * ROW_BYTES)["away"]
     for ids in ([8, 3, 5, 3, 99, 1, 8], [5, 7, 2, 1, 2], [4, 2], []):

@@ -14,7 +14,7 @@ from graphfeed.storage.features import cached_feature, disk_based_feature
 from graphfeed.storage.memory import staging as module
 from graphfeed.storage.memory.staging import Staging, Wait
 from tests.at_once import by_two_threads
-from tests.cache_models import OddRowsAway
+from tests.cache_models import OddRowsRemote
 from tests.loader.late_streams import Event, Stream, late_streams
 from tests.ops.emulated_cuda import EmulatedCuda
 from tests.ops.late_work import put_off
@@ -341,9 +341,9 @@ def test_features_of_several_dtypes_that_share_a_cache_reach_a_gpu(
 
 
 @pytest.mark.parametrize("block_bytes", [64 * 16, 6])
-def test_distant_rows_are_asked_for_at_once_and_reach_a_gpu(monkeypatch: pytest.MonkeyPatch, block_bytes: int) -> None:
+def test_remote_rows_are_asked_for_at_once_and_reach_a_gpu(monkeypatch: pytest.MonkeyPatch, block_bytes: int) -> None:
     use(monkeypatch, block_bytes=block_bytes, num_blocks=2)
-    away = OddRowsAway(ROWS)
+    away = OddRowsRemote(ROWS)
     cached = gf.cpu_cached_feature(away, 100 * 50)
     index = INDEX[:200]
     assert torch.equal(on_late_stream(lambda: cached.read(EmulatedCuda().put(index)).cpu()), ROWS[index])
