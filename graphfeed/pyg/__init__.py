@@ -8,7 +8,6 @@ import typing
 
 from graphfeed.pyg import samplers
 from graphfeed.pyg.data.negative_sampling import NegativeSampling
-from graphfeed.pyg.data.tables import import_pyg
 from graphfeed.pyg.data.whole_data import from_pyg, to_pyg
 from graphfeed.pyg.loaders.cached_loader import CachedLoader
 from graphfeed.pyg.loaders.cluster_data import ClusterData
@@ -29,11 +28,13 @@ from graphfeed.pyg.loaders.random_node_loader import RandomNodeLoader
 from graphfeed.pyg.loaders.shadow_k_hop_sampler import ShaDowKHopSampler
 from graphfeed.pyg.loaders.temporal_data_loader import TemporalDataLoader
 from graphfeed.pyg.loaders.zip_loader import ZipLoader
-from graphfeed.pyg.stages.draw_nodes import DrawEdgeEnds, DrawWalks
+from graphfeed.pyg.stages.draw_edge_ends import DrawEdgeEnds
+from graphfeed.pyg.stages.draw_walks import DrawWalks
 from graphfeed.pyg.stages.exclude_seed_links import ExcludeSeedLinks
 from graphfeed.pyg.stages.fill_data import FillData
 from graphfeed.pyg.stages.induce_trees import InduceTrees
 from graphfeed.pyg.stages.init_worker import InitWorker
+from graphfeed.pyg.stages.items_at import ItemsAt
 from graphfeed.pyg.stages.link_seeds import LinkSeeds
 from graphfeed.pyg.stages.ordered_item_sampler import OrderedItemSampler
 from graphfeed.pyg.stages.sample_with import SampleWith
@@ -41,7 +42,7 @@ from graphfeed.pyg.stages.to_pyg_data import ToPyGData
 from graphfeed.pyg.stages.to_rooted_batch import ToRootedBatch
 from graphfeed.pyg.stages.to_sampler_output import ToSamplerOutput
 from graphfeed.pyg.stages.to_temporal_data import ToTemporalData
-from graphfeed.pyg.stages.zip_batches import ItemsAt, ZipBatches
+from graphfeed.pyg.stages.zip_batches import ZipBatches
 from graphfeed.storage.graph import PyGLayerData, PyGLayerHeteroData
 
 if typing.TYPE_CHECKING:
@@ -52,14 +53,11 @@ if typing.TYPE_CHECKING:
     NumNeighbors: typing.Any
     SamplerOutput: typing.Any
 else:
-    _OURS = ("HGTSampler", "NeighborSampler")
-    """They derive from PyG's classes."""
-    _THEIRS = ("HeteroSamplerOutput", "NumNeighbors", "SamplerOutput")
+    _NEED_PYG = ("HGTSampler", "HeteroSamplerOutput", "NeighborSampler", "NumNeighbors", "SamplerOutput")
 
     def __getattr__(name: str) -> typing.Any:
-        if name in (*_OURS, *_THEIRS):
-            module = import_pyg("torch_geometric.sampler", name)
-            return getattr(module if name in _THEIRS else samplers, name)
+        if name in _NEED_PYG:
+            return getattr(samplers, name)
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 

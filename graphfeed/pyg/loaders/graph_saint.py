@@ -18,7 +18,8 @@ from graphfeed.pyg.data.data_graph import read_graph
 from graphfeed.pyg.data.tables import check_data, check_untyped, import_pyg
 from graphfeed.pyg.loaders.pyg_loader import PyGLoader
 from graphfeed.pyg.loaders.torch_options import TorchOptions
-from graphfeed.pyg.stages.draw_nodes import DrawEdgeEnds, DrawWalks
+from graphfeed.pyg.stages.draw_edge_ends import DrawEdgeEnds
+from graphfeed.pyg.stages.draw_walks import DrawWalks
 from graphfeed.pyg.stages.to_sampler_output import ToSamplerOutput
 from graphfeed.storage import FusedCSCSamplingGraph, ItemSet
 from graphfeed.storage.datasets import read_tensors

@@ -11,8 +11,9 @@ from graphfeed.ops.arguments import brief
 from graphfeed.pyg.loaders.pyg_loader import PLACEMENTS, PyGLoader
 from graphfeed.pyg.loaders.torch_options import TorchOptions
 from graphfeed.pyg.stages.init_worker import InitWorker
+from graphfeed.pyg.stages.items_at import ItemsAt
 from graphfeed.pyg.stages.ordered_item_sampler import TakesItems
-from graphfeed.pyg.stages.zip_batches import ItemsAt, ZipBatches
+from graphfeed.pyg.stages.zip_batches import ZipBatches
 from graphfeed.storage import ItemSet
 
 

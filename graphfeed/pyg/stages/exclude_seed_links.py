@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 import torch
 
-from graphfeed.datapipes import Datapipe
+from graphfeed.datapipes import Datapipe, Transform
 from graphfeed.ops.arguments import brief
 from graphfeed.pyg.data.data_graph import as_time_column
 from graphfeed.pyg.data.store_data import EdgeType
@@ -27,7 +27,7 @@ class Excluded(NamedTuple):
     """The time of each edge, if edges have times."""
 
 
-class ExcludeSeedLinks(SameSize):
+class ExcludeSeedLinks(SameSize, Transform):
     """Removes sampled edges that join the two ends of a seed, so that a model can't read what it is to predict.
 
     Parallel edges are removed too, and so is a negative that happens to be an edge. Where each seed has nodes of its

@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from graphfeed.datapipes import Datapipe, FeatureFetcher
+from graphfeed.datapipes import Datapipe, FeatureFetcher, Transform
 from graphfeed.datapipes.pipeline import Placement
 from graphfeed.pyg.data.data_features import EDGES, DataFeatures, as_given
 from graphfeed.pyg.data.edge_index import to_edge_index
@@ -19,7 +19,7 @@ from graphfeed.pyg.stages.to_sampler_output import edge_index_of
 from graphfeed.storage.graph import type_name
 
 
-class FillData(SameSize):
+class FillData(SameSize, Transform):
     """Puts a PyG `Data`, or a `HeteroData` if the graph has types, together: the names are those of PyG's loaders.
 
     Nothing that was fetched is copied. The data begin as a shallow copy of `features.template`, so what belongs to

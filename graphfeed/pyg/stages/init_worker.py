@@ -7,10 +7,11 @@ from multiprocessing import current_process, parent_process
 from typing import Any
 from weakref import WeakSet
 
+from graphfeed.datapipes import Transform
 from graphfeed.pyg.stages.sampled_minibatch import SameSize
 
 
-class InitWorker(SameSize):
+class InitWorker(SameSize, Transform):
     """Calls a function in each worker before its first mini-batch; outside of workers, not at all, as torch does."""
 
     function: Callable[[int], Any]

@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from graphfeed.datapipes import MiniBatch, Transform
+from graphfeed.datapipes import MiniBatch
 from graphfeed.datapipes.pipeline import BatchSizeEstimate
 from graphfeed.storage.graph import ByType, by_type_name
 
@@ -41,8 +41,8 @@ class SampledMiniBatch(MiniBatch):
         return super().edge_ids(layer_id) if self.output is None else ids_of(self.output.edge)
 
 
-class SameSize(Transform):
-    """A stage whose output is about as large as its input."""
+class SameSize:
+    """What a stage derives from, before `Transform`, if its output is about as large as its input."""
 
     def estimate_size(self, before: BatchSizeEstimate | None) -> BatchSizeEstimate | None:
         """Return the size of the input."""

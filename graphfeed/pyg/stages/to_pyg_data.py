@@ -2,12 +2,12 @@
 
 from typing import Any
 
-from graphfeed.datapipes import MiniBatch
+from graphfeed.datapipes import MiniBatch, Transform
 from graphfeed.pyg.data.minibatch_data import make_data
 from graphfeed.pyg.stages.sampled_minibatch import SameSize
 
 
-class ToPyGData(SameSize, name="to_pyg_data"):
+class ToPyGData(SameSize, Transform, name="to_pyg_data"):
     """Turns each mini-batch into a PyG `Data`, or a `HeteroData` if the graph has types: the last stage of a pipeline.
 
     Workers make them too. `MiniBatch.to_pyg_data` says what they hold. Only `copy_to`, and stages of your own that

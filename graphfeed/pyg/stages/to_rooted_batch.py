@@ -4,13 +4,14 @@ from typing import Any
 
 import torch
 
+from graphfeed.datapipes import Transform
 from graphfeed.pyg.data.tables import import_pyg
 from graphfeed.pyg.stages.sampled_minibatch import SameSize
 
 LEFT_OUT = ("batch", "batch_size", "num_nodes", "num_sampled_nodes", "num_sampled_edges")
 
 
-class ToRootedBatch(SameSize):
+class ToRootedBatch(SameSize, Transform):
     """Turns a `Data` whose `batch` rises, with a root at the start of each part, into a PyG `Batch` of these parts.
 
     It has `ptr`, where each part begins, and `root_n_id`, the rows of the roots.

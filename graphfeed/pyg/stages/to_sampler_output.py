@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 import torch
 
-from graphfeed.datapipes import MiniBatch
+from graphfeed.datapipes import MiniBatch, Transform
 from graphfeed.ops.memory import buffers
 from graphfeed.ops.structure import expand_indptr, join_columns
 from graphfeed.pyg.data.data_graph import reverse_type
@@ -16,7 +16,7 @@ from graphfeed.pyg.stages.sampled_minibatch import SameSize, SampledMiniBatch, a
 from graphfeed.storage.graph import CSCFormatBase, SampledSubgraph, etype_str_to_tuple, trees_of_rows
 
 
-class ToSamplerOutput(SameSize):
+class ToSamplerOutput(SameSize, Transform):
     """Turns sampled hops into a PyG `SamplerOutput`, or a `HeteroSamplerOutput` if the graph has types.
 
     The sampler before it samples each node once (`only_new`, or `disjoint`). The nodes are in the order of the hops,

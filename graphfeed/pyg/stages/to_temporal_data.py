@@ -5,7 +5,7 @@ from typing import Any
 
 import torch
 
-from graphfeed.datapipes import MiniBatch
+from graphfeed.datapipes import MiniBatch, Transform
 from graphfeed.ops import draw_key, drawing
 from graphfeed.pyg.stages.sampled_minibatch import SameSize
 
@@ -17,7 +17,7 @@ def gather_events(rows: Any, names: Any) -> MiniBatch:
     return minibatch
 
 
-class ToTemporalData(SameSize):
+class ToTemporalData(SameSize, Transform):
     """Turns events into a PyG `TemporalData`, with negative destinations if asked for.
 
     What it draws depends on the mini-batch's key.

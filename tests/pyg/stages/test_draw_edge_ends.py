@@ -5,11 +5,10 @@ import torch
 
 import graphfeed as gf
 from graphfeed.ops import cumulate_weights
-from graphfeed.pyg import DrawEdgeEnds, DrawWalks
+from graphfeed.pyg import DrawEdgeEnds
 
 # Edges 0 to 3 by column: two to node 0, one to 1, one to 3.
 GRAPH = gf.from_coo(([1, 2, 2, 0], [0, 0, 1, 3]), num_nodes=4)
-RING = gf.from_coo(([1, 2, 3, 4, 0], [0, 1, 2, 3, 4]), num_nodes=5)
 
 
 def nodes_of(count: int, sums: str | None = None) -> list[list[int]]:
@@ -35,10 +34,3 @@ def test_with_weights_both_ends_are_there() -> None:
     found = Counter(map(tuple, nodes_of(1, "sums")))
     assert set(found) == {(0, 2), (0, 3)}
     assert abs(found[0, 2] - 600) < 49
-
-
-def test_a_walk_leads_from_destinations_to_sources() -> None:
-    batches: Any = list(DrawWalks(gf.ItemSampler(gf.ItemSet(40, names="seeds"), 1), RING, 1, 2))
-    found = {tuple(batch.input_nodes.tolist()) for batch in batches}
-    assert found == {(0, 1, 2), (1, 2, 3), (2, 3, 4), (0, 3, 4), (0, 1, 4)}
-    assert all(batch.seeds is None for batch in batches)

@@ -1,4 +1,4 @@
-"""Random nodes as those of a mini-batch."""
+"""The ends of random edges as the nodes of a mini-batch."""
 
 import copy
 
@@ -9,7 +9,7 @@ from graphfeed.datapipes import MiniBatch, Transform
 from graphfeed.ops import draw_key, drawing
 from graphfeed.ops.arguments import NOTHING
 from graphfeed.ops.sampling import draw_places
-from graphfeed.storage import FusedCSCSamplingGraph, SamplingGraph
+from graphfeed.storage import FusedCSCSamplingGraph
 
 
 class DrawEdgeEnds(Transform):
@@ -37,31 +37,6 @@ class DrawEdgeEnds(Transform):
         if self.sums is not None:
             ends = np.concatenate([ends, self.graph.indices.numpy()[edges]])
         return with_nodes(minibatch, torch.from_numpy(ends).to(self.graph.indices.dtype))
-
-
-class DrawWalks(Transform):
-    """Walks from random nodes, and makes the nodes on the way the input nodes of a mini-batch, in the order of ids.
-
-    A step leads from the destination of an edge to its source. The seeds of the mini-batch are dropped. The graph has
-    no types.
-    """
-
-    graph: SamplingGraph
-    count: int
-    """How many walks there are."""
-    num_steps: int
-    """How many steps each takes."""
-
-    needs_key = True
-    reads_graph = True
-
-    def __call__(self, minibatch: MiniBatch) -> MiniBatch:
-        """Return the mini-batch with input nodes."""
-        assert isinstance(self.graph.num_nodes, int)
-        with drawing(minibatch.key, self.number):
-            starts = draw_places(self.count, draw_key(0), self.graph.num_nodes)
-            walks = self.graph.random_walks(starts, self.num_steps, key=draw_key(1))
-        return with_nodes(minibatch, walks)
 
 
 def with_nodes(minibatch: MiniBatch, nodes: torch.Tensor) -> MiniBatch:
