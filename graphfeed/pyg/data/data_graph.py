@@ -1,6 +1,7 @@
 """The graph of PyG's data: the one way from its lists of edges, and from a pair of its stores, to a graph."""
 
 from collections.abc import Mapping
+from itertools import accumulate
 from typing import Any, NamedTuple
 
 import torch
@@ -44,7 +45,7 @@ def read_graph(
 
     Raises:
         TypeError: Times that are no whole numbers.
-        ValueError: `time_attr` or `weight_attr` is the name of neither, or of both, or there are no edges to read.
+        ValueError: `time_attr` or `weight_attr` is the name of neither, or of both, or edges are a `SparseTensor`.
     """
     tables = tables_of(data)
     nodes, edges = tables.nodes, tables.edges
@@ -81,6 +82,8 @@ def make_graph(
 
     Edge types are tuples or strings. An edge's id is its position, unless there is an attribute with the ids.
     """
+    if not edges:
+        return without_edges(num_nodes, node_attributes)
     if None not in num_nodes:
         lists = {kind: own.ends() for kind, own in edges.items()}
         return from_coo(lists, num_nodes, node_attributes=node_attributes, edge_attributes=edge_attributes)
@@ -98,19 +101,37 @@ def make_graph(
     return fused_csc_sampling_graph(indptr, own.source, node_attributes=of_nodes, edge_attributes=of_edges)
 
 
+def without_edges(
+    num_nodes: Mapping[Any, int], node_attributes: Mapping[str, Mapping[Any, torch.Tensor]]
+) -> FusedCSCSamplingGraph:
+    """Return a graph with node types and no edge type."""
+    starts = list(accumulate(num_nodes.values(), initial=0))
+    return fused_csc_sampling_graph(
+        torch.zeros(starts[-1] + 1, dtype=torch.int64),
+        torch.empty(0, dtype=torch.int64),
+        node_type_offset=torch.tensor(starts),
+        type_per_edge=torch.empty(0, dtype=torch.uint8),
+        node_type_to_id={node_type: number for number, node_type in enumerate(num_nodes)},
+        edge_type_to_id={},
+        node_attributes={name: torch.cat(list(by_type.values())) for name, by_type in node_attributes.items()},
+    )
+
+
 def reverse_type(kind: Any) -> Any:
     """Return an edge type, a tuple or a string, with source and destination exchanged."""
     return ":".join(kind.split(":")[::-1]) if isinstance(kind, str) else kind and kind[::-1]
 
 
 def edges_of(table: Any, kind: EdgeType | None, *, reverse: bool = False) -> EdgeList:
-    """Return the edges of a type, with source and destination exchanged if `reverse`."""
+    """Return the edges of a type, none where it has no `edge_index`; source and destination swap if `reverse`."""
     if isinstance(table, StoreTable):
         return table.edge_list(reverse=reverse)
     index = table.get("edge_index")
+    if index is None and ("adj" in table or "adj_t" in table):
+        name = "data" if kind is None else type_name(kind)
+        raise ValueError(f"{name} has no edge_index, but a SparseTensor; leave out ToSparseTensor()")
     if index is None:
-        hint = "leave out ToSparseTensor()" if "adj_t" in table else "set it, shape (2, E)"
-        raise ValueError(f"{'data' if kind is None else type_name(kind)} has no edge_index; {hint}")
+        index = torch.empty(2, 0, dtype=torch.int64)
     return EdgeList.from_index(index, reverse=reverse)
 
 

@@ -5,6 +5,7 @@ from typing import Any, NamedTuple
 import torch
 
 from graphfeed.ops.arguments import as_tensor, brief
+from graphfeed.pyg.data.data_graph import edges_of
 from graphfeed.pyg.data.edge_list import plain_index
 from graphfeed.pyg.data.input_nodes import seed_items
 from graphfeed.pyg.data.negative_sampling import NegativeSampling
@@ -18,7 +19,8 @@ class InputEdges(NamedTuple):
     """What a user says about the seeds."""
 
     index: Any = None
-    """Shape (2, N); None is all edges. With types: an edge type, or (edge type, one of these)."""
+    """Shape (2, N); None is all edges. With types: an edge type, or (edge type, one of these); without, the type may be
+    None."""
     labels: torch.Tensor | None = None
     times: torch.Tensor | None = None
     ids: torch.Tensor | None = None
@@ -48,9 +50,11 @@ def read_input_edges(data: Any, given: InputEdges, negatives: NegativeSampling |
     kind, index, labels = None, given.index, given.labels
     if data.typed:
         kind, index = split_kind(data, index)
+    elif isinstance(index, (tuple, list)) and len(index) == 2 and index[0] is None:
+        index = index[1]  # PyG's form of (edge type, edges) where there are no types
     is_given = index is not None
     if not is_given:
-        index = data.edges[kind].edge_index
+        index = torch.stack(edges_of(data.edges[kind], kind).ends())
     pairs = plain_index(as_tensor("edge_label_index", index))
     if pairs.dim() != 2 or pairs.shape[0] != 2:
         raise ValueError(f"edge_label_index must have shape (2, N), but has {tuple(pairs.shape)}")

@@ -25,7 +25,8 @@ class StorePair:
         graph: A `torch_geometric.data.GraphStore`.
 
     Raises:
-        ValueError: There are no edges, or some have a type and some don't, or there are features of other types.
+        ValueError: There are no edges, or some have a type and some don't, or there are features of other types, or of
+            several node types where edges have none.
     """
 
     def __init__(self, features: Any, graph: Any) -> None:
@@ -43,28 +44,30 @@ class StorePair:
         self._sizes = [(attr.edge_type, attr.size) for attr in attrs if attr.size is not None]
         self.features: dict[tuple[str, str | None, str], StoreFeature] = {}
         node_types = []
+        untyped_groups = set()
         for attr in features.get_all_tensor_attrs():
             group = getattr(attr, "group_name", None)
-            self._check_group(group)
+            if not self.typed and not isinstance(group, tuple):
+                untyped_groups.add(group)
+            elif self.typed and not isinstance(group, str) and group not in self._edge_attrs:
+                raise ValueError(
+                    f"the feature store has the group {brief(group)}, which is neither a node type nor one of the edge "
+                    f"types {list(self._edge_attrs)}"
+                )
             domain = "edge" if isinstance(group, tuple) else "node"
             kind = type_name(group) if self.typed else None
             self.features[domain, kind, attr.attr_name] = StoreFeature(features, attr)
             node_types += [kind] if domain == "node" else []
+        if len(untyped_groups) > 1:
+            raise ValueError(
+                f"the feature store has the groups {sorted(map(str, untyped_groups))} of nodes, but the edges have no "
+                "types; give all features of nodes one group name"
+            )
         node_types += [end for kind in self._edge_attrs for end in kind[::2]] if self.typed else [None]
         self.nodes: dict[str | None, StoreTable] = {kind: StoreTable(self, kind) for kind in dict.fromkeys(node_types)}
         self.edges: dict[EdgeType | None, StoreTable] = {
             kind: StoreTable(self, kind) if self.typed else self.nodes[None] for kind in self._edge_attrs
         }
-
-    def _check_group(self, group: Any) -> None:
-        """Raise unless features of a group belong to nodes or edges that there are."""
-        if not self.typed and isinstance(group, str):
-            raise ValueError(f"the feature store has the node type {group!r}, but the edges have no types")
-        if self.typed and not isinstance(group, str) and group not in self._edge_attrs:
-            raise ValueError(
-                f"the feature store has the group {brief(group)}, which is neither a node type nor one of the edge "
-                f"types {list(self._edge_attrs)}"
-            )
 
     def names_of(self, domain: str, kind: Kind) -> list[str]:
         """Return the names of the features of a type."""

@@ -31,7 +31,7 @@ class LinkLoader(PyGLoader):
         data: A `torch_geometric.data.Data` or `HeteroData`, or a pair (`FeatureStore`, `GraphStore`).
         link_sampler: The sampler.
         edge_label_index: The seeds, shape (2, N); None is all edges. With types: an edge type, or a tuple of one and
-            either of these.
+            either of these; without, the tuple's type is None.
         edge_label: The label of each seed. With binary negatives, labels whose least is 0 are raised by one.
         edge_label_time: The time of each seed.
         neg_sampling: A `NegativeSampling`, a mode, or (mode, amount).

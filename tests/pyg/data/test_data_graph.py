@@ -3,7 +3,7 @@ from typing import Any
 import pytest
 import torch
 
-from graphfeed.pyg import NeighborLoader, RandomNodeLoader
+from graphfeed.pyg import LinkNeighborLoader, NeighborLoader, RandomNodeLoader
 from graphfeed.pyg.data.data_graph import read_graph
 from tests.pyg.neighborhood import heterogeneous, homogeneous
 
@@ -47,6 +47,34 @@ def test_other_data_are_refused() -> None:
         NeighborLoader(torch.ones(2), [1])
 
 
+@pytest.mark.parametrize("edge_types", [(), (("user", "likes", "item"),)])
+@pytest.mark.parametrize("options", [{}, {"disjoint": True}, {"time_attr": "time"}, {"subgraph_type": "induced"}])
+def test_without_edges_mini_batches_are_the_seeds(edge_types: tuple[Any, ...], options: Any) -> None:
+    data, typed = homogeneous(), heterogeneous()
+    del data.edge_index
+    for edge_type in typed.edge_types:
+        del typed[edge_type]
+    for edge_type in edge_types:
+        typed[edge_type].label = torch.empty(0)
+    for given, seeds in ((data, torch.tensor([7, 3])), (typed, ("user", torch.tensor([7, 3])))):
+        batch = next(iter(NeighborLoader(given, [-1, 2], seeds, batch_size=2, **options)))
+        own = batch if given is data else batch["user"]
+        assert own.n_id.tolist() == [7, 3]
+        assert torch.equal(own.x, (data if given is data else typed["user"]).x[[7, 3]])
+        assert all(store.edge_index.shape == (2, 0) for store in batch.edge_stores)
+        assert given is data or batch.edge_types == list(edge_types)
+
+
+def test_links_may_be_given_where_there_are_no_edges() -> None:
+    data = homogeneous()
+    del data.edge_index
+    links = torch.tensor([[7, 3], [3, 5]])
+    batch = next(iter(LinkNeighborLoader(data, [2], edge_label_index=links, neg_sampling="binary", batch_size=2)))
+    assert torch.equal(batch.n_id[batch.edge_label_index[:, :2]], links)
+    with pytest.raises(ValueError, match="edge_label_index is empty"):
+        LinkNeighborLoader(data, [2])
+
+
 def test_what_is_missing_is_named() -> None:
     data = homogeneous()
     with pytest.raises(ValueError, match="data has no attribute 'w'; it has"):
@@ -54,7 +82,8 @@ def test_what_is_missing_is_named() -> None:
     with pytest.raises(ValueError, match="no type of data has the attribute 'w'"):
         read_graph(heterogeneous(), weight_attr="w")
     del data.edge_index
-    with pytest.raises(ValueError, match="data has no edge_index; set it"):
+    data.adj_t = 0
+    with pytest.raises(ValueError, match="data has no edge_index, but a SparseTensor; leave out"):
         read_graph(data)
 
 

@@ -133,6 +133,18 @@ def test_of_several_layouts_the_columns_are_read() -> None:
     assert torch.equal(tables_of((features, graph)).edges[None].edge_index, data.edge_index)
 
 
+def test_features_of_an_untyped_graph_may_have_any_one_group_name() -> None:
+    features, graph = in_stores(sorted_data(False, "coo"), "coo")
+    renamed = type(features)()
+    for attr in features.get_all_tensor_attrs():
+        group = attr.group_name if isinstance(attr.group_name, tuple) else "paper"
+        attr.index = None
+        renamed.put_tensor(features.get_tensor(attr), group_name=group, attr_name=attr.attr_name, index=None)
+    batches = [next(iter(NeighborLoader((given, graph), [2], batch_size=9, seed=0))) for given in (features, renamed)]
+    assert batches[0].keys() == batches[1].keys()
+    assert torch.equal(batches[0].x, batches[1].x)
+
+
 def test_what_does_not_fit_together_is_named() -> None:
     data = sorted_data(True, "coo")
     features, graph = in_stores(data, "coo")
@@ -140,7 +152,7 @@ def test_what_does_not_fit_together_is_named() -> None:
     with pytest.raises(ValueError, match=r"the group \('user', 'hates', 'item'\), which is neither a node type"):
         as_data((features, graph))
     plain = in_stores(sorted_data(False, "coo"), "coo")
-    with pytest.raises(ValueError, match="has the node type 'user', but the edges have no types"):
+    with pytest.raises(ValueError, match=r"has the groups \['item', 'user'\] of nodes, but the edges have no types"):
         as_data((features, plain[1]))
     plain[0].put_tensor(torch.ones(200), group_name=(None, None), attr_name="x", index=None)
     with pytest.raises(ValueError, match="feature 'x' is there for nodes and for edges"):

@@ -86,7 +86,7 @@ def sample_one_hop_by_type(
     ids = torch.cat([part + offsets[kind] for kind, part in seeds.items()])
     starts = torch.tensor([0, *(len(part) for part in seeds.values())]).cumsum(0)
     kinds = sorted(graph.edge_type_to_id, key=graph.edge_type_to_id.__getitem__)
-    ends = torch.tensor([graph.node_type_to_id[kind.split(":")[2]] for kind in kinds])
+    ends = torch.tensor([graph.node_type_to_id[kind.split(":")[2]] for kind in kinds], dtype=torch.int64)
     edges = read_from(ids)
     assert edges.types is not None
     picks = pick(ids, edges, len(kinds))
