@@ -144,13 +144,25 @@ class DataLoader:
         self._given_seed = seed
         self._seed = choose_seed(datapipe, seed)
         self._executor = executor
-        self._process = os.getpid()
-        self._pool: Executor | None = None
-        self._starting = ForkLock()
         self._next = Progress(0, 0)
         self._latest: Progress | None = None
-        self._running: weakref.WeakSet[Generator[Any, None, None]] = weakref.WeakSet()
         self._closed = False
+        self._begin_without_workers()
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Return all but the workers and the running epochs, so that a copy starts its own."""
+        return {name: value for name, value in vars(self).items() if name not in ("_pool", "_running", "_starting")}
+
+    def __setstate__(self, state: Mapping[str, Any]) -> None:
+        """Take a state; workers start with the next epoch."""
+        vars(self).update(state)
+        self._begin_without_workers()
+
+    def _begin_without_workers(self) -> None:
+        self._process = os.getpid()
+        self._pool: Executor | None = None
+        self._running: weakref.WeakSet[Generator[Any, None, None]] = weakref.WeakSet()
+        self._starting = ForkLock()
         renew_in_child(self, DataLoader._forget_workers)
 
     @cached_property

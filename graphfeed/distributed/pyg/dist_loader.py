@@ -1,8 +1,8 @@
 """What the loaders of `torch_geometric.distributed` share."""
 
 import copy
+import os
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, nullcontext
 from types import TracebackType
 from typing import Any
 
@@ -83,15 +83,9 @@ class DistLoader(PyGLoader):
     def worker_init_fn(self, worker_id: int) -> None:
         """Do nothing: workers need not find each other."""
 
-    def enable_multithreading(self, worker_threads: int | None = None) -> AbstractContextManager[None]:
-        """Return a context that does nothing: workers are threads, and use the cores that there are."""
-        del worker_threads
-        return nullcontext()
-
-    def enable_cpu_affinity(self, loader_cores: Any = None) -> AbstractContextManager[None]:
-        """Return a context that does nothing: the operating system chooses the cores of threads."""
-        del loader_cores
-        return nullcontext()
+    def __repr__(self) -> str:
+        """Return the name and the process, as PyG does."""
+        return f"{type(self).__name__}(pid={os.getpid()})"
 
     def __enter__(self) -> Iterator[Any]:  # type: ignore[override]  # PyG's returns an iterator
         """Return the mini-batches of an epoch."""

@@ -1,6 +1,7 @@
 """What PyG's loaders share here."""
 
 from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from typing import Any, ClassVar
 
@@ -99,6 +100,20 @@ class PyGLoader(DataLoader):
     @property
     def _source(self) -> Any:
         return next(iter(find(self.pipeline, TakesItems)))
+
+    def enable_multithreading(self, worker_threads: int | None = None) -> AbstractContextManager[None]:
+        """Return a context that does nothing: workers are threads, and use the cores that there are."""
+        del worker_threads
+        return nullcontext()
+
+    def enable_cpu_affinity(self, loader_cores: Any = None) -> AbstractContextManager[None]:
+        """Return a context that does nothing: the operating system chooses the cores of threads."""
+        del loader_cores
+        return nullcontext()
+
+    def __repr__(self) -> str:
+        """Return the name, as PyG does; `explain()` says what the loader does."""
+        return f"{type(self).__name__}()"
 
     def __call__(self, index: Any) -> Any:
         """Return the mini-batch of the seeds at some positions; it is not one of an epoch, so its draws are random."""

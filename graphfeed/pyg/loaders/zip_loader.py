@@ -52,6 +52,10 @@ class ZipLoader(PyGLoader):
         super().__init__(ZipBatches(tuple(pipes)), options)
         self.loaders, self.filter_per_worker = loaders, filter_per_worker
 
+    def __repr__(self) -> str:
+        """Return the name and the loaders, as PyG does."""
+        return f"{type(self).__name__}(loaders={self.loaders})"
+
     def __call__(self, index: Any) -> tuple[Any, ...]:
         """Return the mini-batches of the seeds at some positions; they are not of an epoch, so draws are random."""
         positions = index if isinstance(index, torch.Tensor) else torch.as_tensor(index, dtype=torch.int64)

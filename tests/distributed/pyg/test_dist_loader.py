@@ -1,3 +1,4 @@
+import os
 from functools import partial
 from itertools import islice
 from pathlib import Path
@@ -64,6 +65,7 @@ def test_names_of_the_predecessor_are_there() -> None:
     with loader.enable_multithreading(2), loader.enable_cpu_affinity([0]):
         assert all(size > 16 for size in islice(loader, 3))
     assert loader.pipeline is loader.plan.written
+    assert str(loader) == f"{type(loader).__name__}(pid={os.getpid()})"
 
 
 def test_a_rank_without_seeds_makes_no_mini_batches() -> None:

@@ -29,7 +29,8 @@ def test_without_types_the_type_may_be_none() -> None:
     data = homogeneous()
     some = torch.tensor([[1, 2], [3, 4]])
     for given, pairs in (((None, some), [[1, 3], [2, 4]]), ((None, None), data.edge_index.T.tolist())):
-        assert read_input_edges(data, InputEdges(given), None).items[:][0].tolist() == pairs
+        items: Any = read_input_edges(data, InputEdges(given), None).items
+        assert items[:][0].tolist() == pairs
 
 
 @pytest.mark.parametrize(

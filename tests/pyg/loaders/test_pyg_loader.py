@@ -1,4 +1,7 @@
+import copy
+import pickle
 from importlib import import_module
+from typing import Any
 
 import pytest
 import torch
@@ -59,6 +62,33 @@ def test_it_says_what_torchs_loader_says_of_its_seeds() -> None:
     assert (loader.dataset, loader.batch_size, loader.drop_last) == (range(3), None, False)
     zipped = ZipLoader([loader, NeighborLoader(data, [2], torch.tensor([5, 6]))], batch_size=2)
     assert (zipped.dataset, zipped.batch_size) == (range(2), 2)
+
+
+@pytest.mark.parametrize("num_workers", [0, 1])
+@pytest.mark.parametrize("copied", [copy.deepcopy, lambda loader: pickle.loads(pickle.dumps(loader))])
+def test_a_copy_goes_on_with_workers_of_its_own(copied: Any, num_workers: int) -> None:
+    options: Any = {"batch_size": 25, "shuffle": True, "num_workers": num_workers, "seed": 0}
+    with NeighborLoader(homogeneous(), [2], **options) as loader:
+        next(iter(loader))  # an epoch is running, and workers are there
+        with copied(loader) as other:
+            assert other.state_dict() == loader.state_dict()
+            assert [batch.e_id.tolist() for batch in other] == [batch.e_id.tolist() for batch in loader]
+            other.data.y += 1
+            assert int(next(iter(other)).y.max()) == 60
+            assert int(loader.data.y.max()) == 59
+
+
+def test_it_prints_as_pygs() -> None:
+    data = homogeneous()
+    loaders = [NeighborLoader(data, [2], num_workers=2), RandomNodeLoader(data, 2)]
+    assert [str(loader) for loader in loaders] == ["NeighborLoader()", "RandomNodeLoader()"]
+    assert str(ZipLoader(loaders[:1])) == "ZipLoader(loaders=[NeighborLoader()])"
+
+
+def test_contexts_of_pygs_workers_are_there() -> None:
+    loader = NeighborLoader(homogeneous(), [2], num_workers=1, batch_size=30)
+    with loader.enable_multithreading(2), loader.enable_cpu_affinity([0]):
+        assert len(list(loader)) == 2
 
 
 def test_inference_layer_by_layer_takes_pygs_loader_with_our_sampler() -> None:
