@@ -1,6 +1,7 @@
 """PyG's `ClusterData`: a graph whose nodes are in the order of clusters that few edges join."""
 
 import copy
+import warnings
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
@@ -45,7 +46,7 @@ class ClusterData(Dataset[Any]):
 
     Args:
         data: A `torch_geometric.data.Data`.
-        num_parts: The number of clusters.
+        num_parts: The number of clusters. A warning says how many of them have no nodes.
         recursive: Whether METIS bisects again and again.
         save_dir: A folder where the clusters are kept, to be read the next time. Files of PyG are read too.
         filename: The name of the file.
@@ -91,6 +92,9 @@ class ClusterData(Dataset[Any]):
             if save_dir is not None:
                 folder.mkdir(parents=True, exist_ok=True)
                 torch.save(dict(vars(self.partition)), path)
+        empty = int((self.partition.partptr.diff() == 0).sum())
+        if empty:
+            warnings.warn(f"{empty} of {num_parts} clusters have no nodes; give fewer num_parts", stacklevel=2)
         self.data = self.permuted(data)
 
     def permuted(self, data: Any) -> Any:

@@ -1,7 +1,8 @@
 """This package's sampler behind the interface of PyG's: for loaders of both."""
 
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Callable, Mapping
+from functools import wraps
+from typing import Any, TypeVar, cast
 
 import torch
 
@@ -15,6 +16,25 @@ from graphfeed.pyg.stages.call_stages import call_stages
 from graphfeed.storage.graph import type_name
 
 BaseSampler: Any = import_pyg("torch_geometric.sampler", "graphfeed.pyg.NeighborSampler").BaseSampler
+
+
+Init = TypeVar("Init", bound=Callable[..., None])
+
+
+def refuse_former_arguments(init: Init) -> Init:
+    """Let an `__init__` name `NeighborLoader` where it is called as PyG's former loader, `NeighborSampler`, was."""
+
+    @wraps(init)
+    def checked(self: Any, *args: Any, **kwargs: Any) -> None:
+        given = args[0] if args else kwargs.get("edge_index")
+        if isinstance(given, torch.Tensor) or "sizes" in kwargs:
+            raise TypeError(
+                "NeighborSampler(edge_index, sizes=...) was a loader of PyG's; use NeighborLoader(data, "
+                "num_neighbors=...), with edge_index in data, sizes as num_neighbors and node_idx as input_nodes"
+            )
+        init(self, *args, **kwargs)
+
+    return cast("Init", checked)
 
 
 class NeighborSampler(BaseSampler):  # type: ignore[misc]
@@ -41,9 +61,11 @@ class NeighborSampler(BaseSampler):  # type: ignore[misc]
             it.
 
     Raises:
+        TypeError: Arguments of the loader that PyG had under this name.
         ValueError: Arguments that don't fit the data or each other.
     """
 
+    @refuse_former_arguments
     def __init__(
         self,
         data: Any,

@@ -43,6 +43,13 @@ def test_clusters_are_pygs_for_the_same_assignment(
     assert repr(ours) == repr(theirs)
 
 
+def test_clusters_without_nodes_are_warned_about() -> None:
+    data = import_pyg("torch_geometric.data", "tests").Data(edge_index=torch.tensor([[0, 1], [1, 2]]), num_nodes=3)
+    with pytest.warns(UserWarning, match=r"\d of 5 clusters have no nodes; give fewer num_parts"):
+        clusters = ClusterData(data, 5)
+    assert sum(clusters[place].num_nodes for place in range(5)) == 3
+
+
 def test_clusters_are_balanced_and_few_edges_join_them(monkeypatch: pytest.MonkeyPatch) -> None:
     """Of 12 rings of 25 nodes in random order, six make a cluster: by METIS and in a stream."""
     order = torch.randperm(300, generator=torch.Generator().manual_seed(0))

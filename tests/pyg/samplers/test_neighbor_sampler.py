@@ -132,3 +132,14 @@ def test_negatives_may_be_strict() -> None:
     true = {tuple(pair) for pair in data.edge_index.T.tolist()}
     ends = output.node[wrong]
     assert not any((int(a), int(b)) in true for a, row in zip(output.node[sources], ends, strict=True) for b in row)
+
+
+@pytest.mark.parametrize(
+    "options", [{"sizes": [2]}, {"sizes": [2], "node_idx": torch.arange(3)}, {"num_neighbors": [2]}]
+)
+def test_the_arguments_of_pygs_former_loader_lead_to_neighbor_loader(options: Any) -> None:
+    kind: Any = NeighborSampler
+    with pytest.raises(TypeError, match=r"use NeighborLoader\(data, num_neighbors=...\)"):
+        kind(homogeneous().edge_index, **options)
+    with pytest.raises(TypeError, match="use NeighborLoader"):
+        kind(edge_index=homogeneous().edge_index, **options)
