@@ -51,7 +51,7 @@ class Tables:
 
 def import_pyg(module: str, purpose: str) -> Any:
     """Import a module of PyG, or raise an ImportError that says how to install it."""
-    return import_optional(module, purpose, "pip install 'graphfeed[pyg]'")
+    return import_optional(module, purpose, 'pip install ".[pyg]" in a clone of graphfeed')
 
 
 def as_data(data: Any) -> Any:
