@@ -1,5 +1,6 @@
 """A dataset in a folder of files, in the layout of GraphBolt: a graph, features and tasks."""
 
+import copy
 import os
 import warnings
 from collections.abc import Mapping
@@ -11,6 +12,7 @@ import torch
 from graphfeed.storage.datasets.graphbolt_graph import read_graphbolt_graph
 from graphfeed.storage.datasets.item_set import HeteroItemSet, ItemSet
 from graphfeed.storage.datasets.metadata import FILE_NAME, SETS, Section, check_folder, parse_metadata, read_yaml
+from graphfeed.storage.datasets.metadata_edits import apply_edits
 from graphfeed.storage.datasets.original_ids import OriginalIds, read_ids
 from graphfeed.storage.datasets.preprocess import name_files, preprocess_ondisk_dataset
 from graphfeed.storage.datasets.processed_arrays import inside, read_items
@@ -106,6 +108,10 @@ class OnDiskDataset:
         self._options = include_original_edge_id, force_preprocess, auto_cast_to_optimal_dtype
         self._yaml_data = read_yaml(find_metadata(self._folder))
         self._metadata = parse_metadata(self._yaml_data)
+        # What `yaml_data` is compared with: without what preprocessing doesn't take from the source.
+        self._source = copy.deepcopy(self._yaml_data)
+        if "graph" in self._source:
+            self._source.pop("graph_topology", None)
         self._tasks: list[OnDiskTask] = []
         self._feature: FeatureStore | None = None
         self._graph: FusedCSCSamplingGraph | None = None
@@ -126,19 +132,13 @@ class OnDiskDataset:
         chosen = [tasks] if isinstance(tasks, str) else tasks
         if chosen is not None and not isinstance(chosen, list):
             raise TypeError(f"The type of selected_task should be list, but got {type(chosen).__name__}; give names")
-        in_memory = [entry.get("in_memory", True) for entry in self._yaml_data.get("feature_data") or ()]
-        chosen_place = Section(self._yaml_data).get("graph_topology", dict, {}).get("in_memory")
-        processed = read_yaml(self._prepare())
-        # Checked before anything is taken from it: an edited file may hold any values anywhere.
+        source = read_yaml(self._prepare())
+        parse_metadata(source)  # before anything is taken from it: an edited file may hold any values anywhere
+        processed = apply_edits(self._source, self._yaml_data, source)
         metadata = parse_metadata(processed)
         top = Section(processed)
-        for entry, own in zip(processed.get("feature_data") or (), in_memory, strict=False):
-            entry["in_memory"] = own
-        metadata = parse_metadata(processed)
         self._graph, self._no_graph = None, None
         topology = top.get("graph_topology", dict, None)
-        if topology is not None and chosen_place is not None:
-            topology["in_memory"] = chosen_place
         if topology is not None:
             try:
                 read = read_graph if "layout" in processed else read_graphbolt_graph
@@ -162,7 +162,7 @@ class OnDiskDataset:
         missing = set(chosen or ()) - {task.extra_fields.get("name") for task in metadata.tasks}
         if missing:
             warnings.warn(f"Below tasks are not found in YAML: {sorted(missing)}. Skipped.", stacklevel=2)
-        self._yaml_data, self._metadata = processed, metadata
+        self._source, self._yaml_data, self._metadata = source, copy.deepcopy(processed), metadata
         return self
 
     def _prepare(self) -> Path:
@@ -178,8 +178,9 @@ class OnDiskDataset:
     def yaml_data(self) -> dict[str, Any]:
         """The contents of `metadata.yaml`; after `load()`, those of the preprocessed one.
 
-        Set `in_memory` of an entry of its `feature_data`, or of its `graph_topology`, before `load()` to choose whether
-        a feature stays on disk, or whether the graph is mapped rather than read into memory.
+        `load()` takes what was edited here: names, the metadata of tasks, features that are dropped or added, `path`
+        and `in_memory` of an entry, which decides whether it stays on disk. With `graph_topology` set to
+        `{"in_memory": False}` the graph is mapped rather than read into memory. Only `graph` can't be edited here.
         """
         return self._yaml_data
 

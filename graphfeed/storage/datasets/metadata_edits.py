@@ -1,0 +1,83 @@
+"""Carries a program's edits of `yaml_data` over to the metadata of the preprocessed files."""
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from graphfeed.ops.arguments import brief
+from graphfeed.storage.datasets.metadata import FILE_NAME
+from graphfeed.storage.datasets.processed_arrays import SEEDS
+
+MISSING = object()
+
+
+def apply_edits(source: Mapping[str, Any], edited: Mapping[str, Any], processed: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the metadata of the preprocessed files with what a program changed in the metadata that it was shown.
+
+    An edited feature or item set whose file is still the one of the source reads the preprocessed file instead; a path
+    that the program chose is read as it is.
+
+    Args:
+        source: The metadata that the program was shown, as it was.
+        edited: The same after the edits.
+        processed: The metadata of the preprocessed files.
+
+    Raises:
+        ValueError: What was edited is the graph's edge lists, which are preprocessed already, or `metadata.yaml` is no
+            longer the one that was shown.
+    """
+    result = dict(processed)
+    for key in (*source, *(key for key in edited if key not in source)):
+        value, before = edited.get(key, MISSING), source.get(key, MISSING)
+        if value == before:
+            continue
+        if key == "graph":
+            raise ValueError(
+                f"yaml_data['graph'] was edited, but the graph is made of what {FILE_NAME} says; edit that file instead"
+            )
+        if key in {"feature_data", "tasks"}:
+            result[key] = with_files(value, pair_files(before, processed.get(key), key)) if value is not MISSING else []
+        elif value is MISSING:
+            result.pop(key, None)
+        elif isinstance(value, Mapping) and isinstance(result.get(key), Mapping):
+            old = before if isinstance(before, Mapping) else {}
+            result[key] = result[key] | {name: own for name, own in value.items() if old.get(name, MISSING) != own}
+        else:
+            result[key] = value
+    return result
+
+
+def list_files(value: Any) -> Iterator[Mapping[str, Any]]:
+    """Yield the entries that name a file, in an order that doesn't depend on that of the keys."""
+    if isinstance(value, Mapping):
+        if isinstance(value.get("path"), str):
+            yield value
+        value = [value[name] for name in sorted(value, key=str)]
+    for part in value if isinstance(value, list) else ():
+        yield from list_files(part)
+
+
+def describe(entry: Mapping[str, Any]) -> tuple[str, str, bool]:
+    """Return what decides which preprocessed file an entry reads: seeds get the dtype of the graph's ids."""
+    return str(entry.get("format")), str(entry.get("path")), entry.get("name") == SEEDS
+
+
+def pair_files(source: Any, processed: Any, key: str) -> dict[tuple[str, str, bool], dict[str, Any]]:
+    """Return the format and path of the preprocessed files by what describes their sources."""
+    before, after = list(list_files(source)), list(list_files(processed))
+    names = [[(entry.get("domain"), entry.get("name")) for entry in entries] for entries in (before, after)]
+    if names[0] != names[1]:
+        raise ValueError(
+            f"yaml_data[{key!r}] was edited, but {FILE_NAME} has changed since: it names {brief(names[1])}, and named "
+            f"{brief(names[0])}; open the data set again"
+        )
+    pairs = zip(before, after, strict=True)
+    return {describe(old): {name: new[name] for name in ("format", "path")} for old, new in pairs}
+
+
+def with_files(value: Any, files: Mapping[tuple[str, str, bool], Mapping[str, Any]]) -> Any:
+    """Return edited metadata that names preprocessed files where there are some."""
+    if isinstance(value, list):
+        return [with_files(part, files) for part in value]
+    if isinstance(value, Mapping):
+        return {name: with_files(part, files) for name, part in value.items()} | dict(files.get(describe(value), {}))
+    return value
