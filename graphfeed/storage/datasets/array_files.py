@@ -14,6 +14,7 @@ import torch
 from numpy.typing import DTypeLike, NDArray
 
 from graphfeed.ops.process import progress_bar
+from graphfeed.storage.datasets.torch_files import read_array
 from graphfeed.storage.memory.npy_file import read_npy
 
 PART_BYTES = 1 << 24
@@ -24,7 +25,7 @@ def open_array(path: Path, format: str, key: str) -> NDArray[Any]:
     """Map an array of a file. Only tensors are unpickled, no other objects.
 
     Args:
-        path: A `.npy` file, or a tensor saved by `torch.save`.
+        path: A `.npy` file, or a tensor or an array saved by `torch.save`; the array is read rather than mapped.
         format: "numpy" or "torch".
         key: The key of the metadata that names the file, for errors.
 
@@ -39,7 +40,10 @@ def open_array(path: Path, format: str, key: str) -> NDArray[Any]:
         else:
             # Only the format that torch.save has written since torch 1.6 can be mapped.
             mapped = zipfile.is_zipfile(path)
-            array = torch.load(str(path), weights_only=True, mmap=mapped, map_location="cpu")
+            try:
+                array = torch.load(str(path), weights_only=True, mmap=mapped, map_location="cpu")
+            except pickle.UnpicklingError:
+                array = read_array(path)
     except (ValueError, EOFError, RuntimeError, pickle.UnpicklingError) as error:
         raise ValueError(f"{key}: {path} can't be read as {format} without unpickling objects: {error}") from error
     if isinstance(array, torch.Tensor):

@@ -1,4 +1,4 @@
-"""Reads the graph of a dataset that GraphBolt has preprocessed, without GraphBolt and without unpickling it."""
+"""Reads the graph file of a `metadata.yaml`, which GraphBolt or graphfeed wrote; nothing is unpickled."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -7,9 +7,12 @@ from typing import Any
 import torch
 
 from graphfeed.storage.datasets.metadata import FILE_NAME, stay_inside
-from graphfeed.storage.datasets.torch_files import read_tensors
+from graphfeed.storage.datasets.torch_files import Shell, read_tensors, shell_named
+from graphfeed.storage.graph.files.graph_file import starts_as_graph_file
+from graphfeed.storage.graph.files.load_graph import load_graph
 from graphfeed.storage.graph.fused_csc_sampling_graph import FusedCSCSamplingGraph, fused_csc_sampling_graph
 from graphfeed.storage.graph.sampling.one_hop import ORIGINAL_EDGE_ID
+from graphfeed.storage.memory.shareable import Slot
 
 HANDLE = "_c_csc_graph"
 ARRAYS = {"indptr": "csc_indptr", "indices": "indices"}
@@ -18,29 +21,18 @@ NUMBERS = ("node_type_to_id", "edge_type_to_id")
 ATTRIBUTES = ("node_attributes", "edge_attributes")
 
 
-class Shell:
-    """Takes the place of an object, and keeps what the object would be filled with."""
-
-    content: Any = None
-
-    def __setstate__(self, state: Any) -> None:
-        self.content = state
-
-
-def shell_named(module: str, name: str) -> type[Shell]:
-    """Return a class that torch takes for another one."""
-    return type(name, (Shell,), {"__module__": module, "__qualname__": name})
-
-
 SHELLS = (
     shell_named("torch", "ScriptObject"),
     shell_named("dgl.graphbolt.impl.fused_csc_sampling_graph", "FusedCSCSamplingGraph"),
+    shell_named(FusedCSCSamplingGraph.__module__, FusedCSCSamplingGraph.__qualname__),
+    shell_named(Slot.__module__, Slot.__qualname__),
+    shell_named("builtins", "object"),
 )
-"""The graph is an object of Python's that holds one of C++, which is written as a dict of tensors and its class."""
+"""GraphBolt's graph holds an object of C++, which is written as a dict of tensors and its class; ours, its fields."""
 
 
 def read_graphbolt_graph(folder: Path, topology: Mapping[str, Any]) -> FusedCSCSamplingGraph:
-    """Read a graph that GraphBolt 2.1 to 2.4 wrote into its folder `preprocessed`.
+    """Read a graph that GraphBolt 2.1 to 2.4 wrote, or that graphfeed did, by `graph.save` or by `torch.save`.
 
     GraphBolt keeps edge attributes in the order of the edge lists, while its graph is sorted by destination, so that
     its weighted and temporal sampling read the values of other edges. They are brought into the graph's order here,
@@ -59,7 +51,12 @@ def read_graphbolt_graph(folder: Path, topology: Mapping[str, Any]) -> FusedCSCS
         raise ValueError(f"graph_topology has no path, but {list(topology)}; {again}")
     path = stay_inside(folder, str(topology["path"]), "graph_topology.path")
     try:
-        arrays = arrays_of(read_tensors(path, SHELLS))
+        if starts_as_graph_file(path):
+            return load_graph(path)
+        read = read_tensors(path, SHELLS)
+        if isinstance(read, Shell) and is_own(read.content):
+            return fused_csc_sampling_graph(**fields_of(read.content))
+        arrays = arrays_of(read)
         attributes = arrays.get("edge_attributes") or {}
         if set(attributes) - {ORIGINAL_EDGE_ID}:
             if ORIGINAL_EDGE_ID not in attributes:
@@ -90,6 +87,31 @@ def arrays_of(found: Any) -> dict[str, Any]:
         if name in ATTRIBUTES and not all(isinstance(value, torch.Tensor) for value in (values or {}).values()):
             raise ValueError(f"its {name} must be tensors")
     return found
+
+
+def is_own(content: Any) -> bool:
+    """Return whether an object was filled with the fields of a graph of graphfeed, and the tensors in their places."""
+    return isinstance(content, dict) and set(content) == {"fields", "tensors"} and isinstance(content["fields"], dict)
+
+
+def fields_of(content: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the arguments of `fused_csc_sampling_graph` from what graphfeed's own graph was saved as."""
+
+    def filled(value: Any) -> Any:
+        if isinstance(value, Shell):
+            slot, tensors = value.content, content["tensors"]
+            is_slot = (
+                isinstance(slot, list) and isinstance(tensors, list) and [type(number) for number in slot] == [int]
+            )
+            if not is_slot or not 0 <= slot[0] < len(tensors):
+                raise ValueError(f"its slot {slot} names none of its tensors")
+            return tensors[slot[0]]
+        return {name: filled(part) for name, part in value.items()} if isinstance(value, dict) else value
+
+    names = (*ARRAYS.values(), *TYPE_ARRAYS, *NUMBERS, *ATTRIBUTES)
+    if missing := [name for name in names if name not in content["fields"]]:
+        raise ValueError(f"it lacks {missing}")
+    return {name: filled(content["fields"][name]) for name in names}
 
 
 def from_shells(graph: Shell) -> dict[str, Any]:

@@ -26,7 +26,12 @@ def as_member(items: Any) -> Any:
     if is_number(items) or isinstance(items, range):
         return items
     if isinstance(items, (list, tuple)) or hasattr(items, "__array__"):
-        member = as_tensor("items", items)
+        try:
+            member = as_tensor("items", items)
+        except TypeError:
+            if not isinstance(items, (list, tuple)):
+                raise
+            return list(items)
         if member.dim():
             return member.to(torch.int64) if member.dtype in NOT_INDEXED else member
         if member.dtype in ID_DTYPES:
@@ -97,7 +102,8 @@ class ItemSet(Shareable):
     Args:
         items: A tensor, an array, a list of numbers or a range; a tuple of these with equal lengths; or an int or 0-d
             tensor n, which stands for 0 .. n - 1. Arrays are not copied, and a mapped one stays in its file; lists are
-            copied, and so are unsigned integers of more than 8 bits, to int64.
+            copied, and so are unsigned integers of more than 8 bits, to int64. A list of other objects, such as texts
+            or lists of several lengths, stays a list, also in mini-batches.
             Any other object with a length is kept if it can be indexed; mini-batches index it with a tensor of int64.
         names: The field of the mini-batch that each member fills, such as "seeds" or ("seeds", "labels"). A member
             whose name is None is left out of the mini-batch.
@@ -106,7 +112,7 @@ class ItemSet(Shareable):
     is named "seeds". Under any other name it is a member as any other.
 
     Raises:
-        TypeError: Members that hold no numbers, or names that are not texts.
+        TypeError: Arrays that hold no numbers, members that have no length, or names that are not texts.
         ValueError: The members have different lengths, there are more or fewer names than members, or one name is given
             twice.
 
@@ -172,6 +178,8 @@ class ItemSet(Shareable):
 
     def _rows(self, member: Any, index: int | slice | torch.Tensor) -> Any:
         if not is_number(member) and not isinstance(member, range):
+            if isinstance(member, list) and isinstance(index, torch.Tensor):
+                return [member[row] for row in index.tolist()]
             if isinstance(member, torch.Tensor) and isinstance(index, torch.Tensor) and index.dim() == 1:
                 return member.index_select(0, index)  # takes a third of the time of member[index]
             return member[index]

@@ -15,6 +15,8 @@ FILE_NAME = "metadata.yaml"
 ARRAY_FORMATS = ("numpy", "torch")
 EDGE_FORMATS = ("csv", "numpy", "torch")
 SETS = ("train_set", "validation_set", "test_set")
+GRAPH_TYPE = "FusedCSCSamplingGraph"
+"""The only type of a preprocessed graph, in GraphBolt as well."""
 REQUIRED = object()
 KINDS = {str: "a text", int: "a whole number", bool: "true or false", dict: "a mapping", list: "a list"}
 
@@ -179,7 +181,10 @@ def stay_inside(folder: Path, path: str, key: str) -> Path:
 def parse_metadata(data: Mapping[str, Any]) -> OnDiskMetaData:
     """Check the contents of `metadata.yaml`; a ValueError names the key that is wrong."""
     top = Section(data)
-    top.read.update(("graph_topology", "include_original_edge_id", "auto_cast_to_optimal_dtype", "sources", "layout"))
+    topology = Section(top.get("graph_topology", dict, {}), "graph_topology")
+    if "type" in topology.values:
+        topology.choice("type", (GRAPH_TYPE,))
+    top.read.update(("include_original_edge_id", "auto_cast_to_optimal_dtype", "sources", "layout"))
     top.read.update(("checksums", "ids", "skipped", "time_unit"))
     name = top.values.get("dataset_name")
     top.read.add("dataset_name")

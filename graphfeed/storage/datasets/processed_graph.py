@@ -27,7 +27,7 @@ from graphfeed.storage.datasets.edge_sorting import (
     memory_for_sorting,
     write_sorted,
 )
-from graphfeed.storage.datasets.metadata import FILE_NAME, OnDiskGraph, Section, stay_inside
+from graphfeed.storage.datasets.metadata import FILE_NAME, GRAPH_TYPE, OnDiskGraph, Section, stay_inside
 from graphfeed.storage.features.torch_based_feature_store import OnDiskFeatureData
 from graphfeed.storage.graph.fused_csc_sampling_graph import (
     FusedCSCSamplingGraph,
@@ -170,7 +170,7 @@ def write_edges(
         write_sorted(edges, indptr, [*arrays, *attributes.values()], memory, bar)
     return {
         "path": f"{PROCESSED}/{GRAPH_FOLDER}",
-        "type": "FusedCSCSamplingGraph",
+        "type": GRAPH_TYPE,
         "node_type_offset": [*first.values(), sum(num_nodes.values())] if typed else None,
         "node_type_to_id": {name: number for number, name in enumerate(first)} if typed else None,
         "edge_type_to_id": {own.type: own.number for own in edges} if typed else None,

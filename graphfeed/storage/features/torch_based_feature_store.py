@@ -28,19 +28,21 @@ class OnDiskFeatureData:
     extra_fields: dict[str, Any] = field(default_factory=dict)
     """The feature's metadata."""
 
+    def __post_init__(self) -> None:
+        if self.domain not in ("node", "edge", "graph"):
+            raise ValueError(f"{self.path}: domain must be 'node', 'edge' or 'graph', but is {brief(self.domain)}")
+        if self.format not in ("torch", "numpy"):
+            raise ValueError(f"{self.path}: format must be 'torch' or 'numpy', but is {brief(self.format)}")
+
 
 def open_feature(spec: OnDiskFeatureData) -> Feature:
     """Load a feature, or open it on disk."""
-    if spec.domain not in ("node", "edge", "graph"):
-        raise ValueError(f"{spec.path}: domain must be 'node', 'edge' or 'graph', but is {brief(spec.domain)}")
     if spec.format == "torch":
         if not spec.in_memory:
             raise ValueError(
                 f"{spec.path}: format torch must be in memory; save it with numpy.save to leave it on disk"
             )
         return TorchBasedFeature(torch.load(spec.path, weights_only=True), spec.extra_fields)
-    if spec.format != "numpy":
-        raise ValueError(f"{spec.path}: format must be 'torch' or 'numpy', but is {brief(spec.format)}")
     if spec.in_memory:
         return TorchBasedFeature(torch.from_numpy(read_npy(spec.path)), spec.extra_fields)
     return DiskBasedFeature(spec.path, spec.extra_fields)

@@ -3,6 +3,7 @@
 import pickle
 import random
 import shutil
+from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
@@ -109,7 +110,7 @@ def test_a_dict_of_arrays_is_read(tmp_path: Path) -> None:
     assert read(tmp_path / "graph.pt").indices.tolist() == [1, 0]
 
 
-@pytest.mark.parametrize("value", [[1], gf.from_coo(torch.tensor([[0], [1]]), 2)], ids=["a list", "another pickle"])
+@pytest.mark.parametrize("value", [[1], gf.ItemSet(3), Fraction(1, 3)], ids=["a list", "an item set", "a pickle"])
 def test_what_holds_no_graph_is_refused(value: Any, tmp_path: Path) -> None:
     torch.save(value, tmp_path / "graph.pt")
     with pytest.raises(ValueError, match=r"graph.pt holds no graph that can be read: .*; preprocess again"):

@@ -79,15 +79,24 @@ def test_an_object_that_can_be_indexed_is_kept() -> None:
     assert sorted(batch.seeds.tolist()) == [0, 1, 4, 9, 16]
 
 
+@pytest.mark.parametrize("objects", [["a", "b", "c"], [[1, 2], [3], []], [None, {"k": 1}, 2.5]], ids=str)
+@pytest.mark.parametrize("convert", [list, tuple])
+def test_a_list_of_any_objects_is_kept(objects: list[Any], convert: Any) -> None:
+    items = gf.ItemSet((torch.arange(3), convert(objects)), names=("seeds", "labels"))
+    assert items[1] == (torch.tensor(1), objects[1])
+    assert items[torch.tensor([2, 0])][1] == [objects[2], objects[0]]
+    assert items[1:][1] == objects[1:]
+    for batch in batches(items, 2):
+        assert batch.labels == [objects[node] for node in batch.seeds.tolist()]
+
+
 @pytest.mark.parametrize(
     ("give", "error", "message"),
     [
-        (lambda: gf.ItemSet(["a", "b"]), TypeError, r"items must be a torch.Tensor, .* but is \['a', 'b'\]"),
         (lambda: gf.ItemSet({"seeds": IDS}), TypeError, "items must be a tensor, .* but is {'seeds': tensor"),
         (lambda: gf.ItemSet(torch.tensor(5.5)), TypeError, r"items must be a tensor, .* but is tensor\(5.5"),
         (lambda: gf.ItemSet(True), TypeError, "items must be a tensor, .* but is True"),
         (lambda: gf.ItemSet(iter([1])), TypeError, "items must be a tensor, .* but is a list_iterator"),
-        (lambda: gf.ItemSet([[1, 2], [3]]), TypeError, "items must be .* of one length"),
         (lambda: gf.ItemSet(np.array(["a"])), TypeError, "items must hold numbers, but holds <U1"),
         (lambda: gf.ItemSet(IDS, names=5), TypeError, "names must be a text, or a tuple .*, but is 5"),  # type: ignore[arg-type]
         (lambda: gf.ItemSet((IDS, IDS), names=(5, IDS)), TypeError, "names must be a text, or a tuple .*"),  # type: ignore[arg-type]

@@ -1,4 +1,5 @@
 import pickle
+from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
@@ -6,9 +7,11 @@ import numpy as np
 import pytest
 import torch
 import yaml
+from numpy.typing import NDArray
 
 import graphfeed as gf
 from tests import on_disk
+from tests.digests import assert_same
 
 
 @pytest.fixture
@@ -274,7 +277,7 @@ def by_graphbolt(folder: Path) -> dict[str, Any]:
     made = "preprocessed"
     feature = on_disk.save(folder, f"{made}/feat.npy", np.eye(3))
     seeds = on_disk.save(folder, f"{made}/seeds.npy", np.arange(3, dtype=np.int32))
-    torch.save(gf.from_coo(torch.tensor([[0], [1]]), 3), folder / made / "graph.pt")
+    torch.save(Fraction(1, 3), folder / made / "graph.pt")
     data = {
         "dataset_name": "old",
         "graph_topology": {"type": "FusedCSCSamplingGraph", "path": f"{made}/graph.pt"},
@@ -296,6 +299,49 @@ def test_what_graphbolt_made_is_read_but_for_pickles(tmp_path: Path) -> None:
     for name in ("graph", "all_nodes_set"):
         with pytest.raises(ValueError, match=r"holds no graph that can be read: .* preprocess again"):
             getattr(dataset, name)
+
+
+@pytest.mark.parametrize("where", ["preprocessed", "."])
+@pytest.mark.parametrize("save", [torch.save, lambda graph, path: graph.save(path)], ids=["torch.save", "graph.save"])
+def test_a_graph_that_graphfeed_wrote_may_be_named(tmp_path: Path, where: str, save: Any) -> None:
+    data = by_graphbolt(tmp_path)
+    edges = {"user:likes:item": torch.tensor([[0, 1, 1], [1, 2, 0]]), "item:in:user": torch.tensor([[0], [1]])}
+    weights = {"user:likes:item": torch.tensor([1.0, 2.0, 3.0]), "item:in:user": torch.tensor([4.0])}
+    graph = gf.from_coo(edges, {"user": 2, "item": 3}, edge_attributes={"w": weights})
+    save(graph, tmp_path / "preprocessed" / "graph.pt")
+    (tmp_path / "preprocessed" / "metadata.yaml").unlink()
+    on_disk.write(tmp_path / where, data)
+    read = gf.OnDiskDataset(tmp_path).load().graph
+    assert read is not None
+    assert read.num_edges == graph.num_edges
+    assert_same(dict(read.edge_attributes), dict(graph.edge_attributes))
+    assert_same([read.csc_indptr, read.indices], [graph.csc_indptr, graph.indices])
+
+
+def test_the_type_of_a_graph_is_checked(tmp_path: Path) -> None:
+    data = on_disk.change(by_graphbolt(tmp_path), "graph_topology.type", "CSCGraph")
+    on_disk.write(tmp_path / "preprocessed", data)
+    with pytest.raises(ValueError, match=r"graph_topology\.type must be one of Fused.*, but is 'CSCGraph'"):
+        gf.OnDiskDataset(tmp_path)
+
+
+@pytest.mark.parametrize("ids", [np.array([2, 0]), np.array([[0, 1], [3, 2]], order="F", dtype=">i4")], ids=str)
+def test_items_may_be_arrays_that_torch_saved(folder: Path, ids: NDArray[Any]) -> None:
+    torch.save(ids, folder / "ids.pt")
+    data = on_disk.change(on_disk.untyped(folder), "tasks.0.test_set.0.data.0", {"name": "labels", "format": "torch"})
+    data["tasks"][0]["test_set"][0]["data"][0]["path"] = "ids.pt"
+    test = gf.OnDiskDataset(on_disk.write(folder, data)).load().tasks[0].test_set
+    assert isinstance(test, gf.ItemSet)
+    assert test[:].tolist() == ids.tolist()
+
+
+@pytest.mark.parametrize("other", [np.array(["a"]), np.array([None]), np.zeros(1, dtype="i4,f4"), {"a": 1}], ids=str)
+def test_other_objects_that_torch_saved_are_refused(folder: Path, other: Any) -> None:
+    torch.save(other, folder / "set" / "test.npy")
+    data = on_disk.change(on_disk.untyped(folder), "tasks.0.test_set.0.data.0.format", "torch")
+    torch.save(other, folder / "set" / "test.npy")
+    with pytest.raises(ValueError, match=r"tasks\[0\]\.test_set\[0\]\.data\[0\]: .*test\.npy"):
+        gf.OnDiskDataset(on_disk.write(folder, data)).load()
 
 
 def test_without_a_graph(tmp_path: Path) -> None:

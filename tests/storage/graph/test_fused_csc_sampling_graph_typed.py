@@ -160,3 +160,14 @@ def test_samplers_call_the_hop_that_a_subclass_writes(stage: str, call: str) -> 
     )
     assert Counted.calls == [call, call]
     assert own == plain
+
+
+@pytest.mark.parametrize("dtype", [torch.int32, torch.int64])
+def test_a_graph_without_edges_takes_an_empty_tensor_of_any_dtype(dtype: torch.dtype) -> None:
+    none = torch.tensor([])
+    types = (torch.tensor([0, 2, 3]), none, {"a": 0, "b": 1}, {"a:r:b": 0})
+    made = gf.fused_csc_sampling_graph(torch.zeros(4, dtype=dtype), none, *types)
+    assert made.num_edges == {"a:r:b": 0}
+    assert made.num_nodes == {"a": 2, "b": 1}
+    for edges in ((none, none), torch.tensor([[], []])):
+        assert gf.from_coo({"a:r:b": edges}, {"a": 2, "b": 1}).num_edges == {"a:r:b": 0}

@@ -12,6 +12,7 @@ from graphfeed.ops.arguments import as_ids, as_tensor, brief, check_count, check
 from graphfeed.ops.rows import gather_long_lived
 from graphfeed.storage.graph.attributes import check_rows
 from graphfeed.storage.graph.fused_csc_sampling_graph import FusedCSCSamplingGraph, fused_csc_sampling_graph
+from graphfeed.storage.graph.graph_arrays import none_as_ids
 from graphfeed.storage.graph.sampling.one_hop import ORIGINAL_EDGE_ID
 from graphfeed.storage.graph.type_names import by_type_name
 
@@ -28,7 +29,8 @@ def split_edges(name: str, edges: Edges) -> tuple[torch.Tensor, torch.Tensor]:
     shape = tuple(pair.shape) if isinstance(pair, torch.Tensor) else (len(pair),)
     if shape[:1] != (2,):
         raise ValueError(f"{wanted}, but has {shape if isinstance(pair, torch.Tensor) else f'{len(pair)} parts'}")
-    return as_ids(f"the sources of {name}", pair[0]), as_ids(f"the destinations of {name}", pair[1])
+    sources, destinations = map(none_as_ids, pair)
+    return as_ids(f"the sources of {name}", sources), as_ids(f"the destinations of {name}", destinations)
 
 
 def from_coo(

@@ -58,6 +58,12 @@ def round_up(offset: int) -> int:
     return offset + -offset % ALIGNMENT
 
 
+def starts_as_graph_file(path: Path) -> bool:
+    """Return whether a file begins as those of graphs do."""
+    with path.open("rb") as file:
+        return file.read(len(MAGIC)) == MAGIC
+
+
 def read_header(file: BinaryIO, path: Path) -> tuple[Fields, dict[str, Place], int]:
     """Return a graph's fields without its arrays, where the arrays lie, by field or "field/name", and the file's size.
 
