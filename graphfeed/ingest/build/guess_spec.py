@@ -2,12 +2,12 @@
 
 import os
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from graphfeed.ingest.build.spec import EdgeTable, NodeTable, Spec, Split
+from graphfeed.ingest.build.spec import PARTS, EdgeTable, NodeTable, Spec, Split
 from graphfeed.ingest.tables.columns import is_list, is_number, is_text, value_type
 from graphfeed.ingest.tables.table import CSV, TableSource, arrow, suffix_of
 
@@ -17,7 +17,14 @@ LABELS = {"label", "labels", "y", "target", "class", "category"}
 SPLITS = {"split", "fold", "set", "subset", "partition"}
 TIMES = {"time", "timestamp", "ts", "date", "datetime", "created", "created_at", "at", "year"}
 WEIGHTS = {"weight", "weights", "w"}
-MASKS = {"train_mask": "train", "val_mask": "validation", "valid_mask": "validation", "test_mask": "test"}
+PART_NAMES = {
+    **dict.fromkeys(("train", "training"), "train"),
+    **dict.fromkeys(("validation", "valid", "val", "dev"), "validation"),
+    **dict.fromkeys(("test", "testing"), "test"),
+}
+"""How the parts of a split are often called, in a column of the split or as the names of boolean columns."""
+FIRST_ROWS = 1 << 16
+"""How many rows are looked at to guess what a column holds."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -137,22 +144,50 @@ def guess_edges(table: Seen, remarks: list[str]) -> EdgeTable:
     return EdgeTable(path, source=source, destination=destination, label=label, header=table.header, **found)
 
 
+def first_values(source: TableSource, column: str) -> set[Any]:
+    """Return the values that the first rows of a column have."""
+    batch = next(source.batches([column], FIRST_ROWS), None)
+    return set() if batch is None else set(batch.column(0).unique().to_pylist()) - {None, ""}
+
+
+def is_mask(source: TableSource, column: str, kind: Any) -> bool:
+    """Return whether a column holds booleans, or numbers 0 and 1 in their place."""
+    if arrow().types.is_boolean(kind):
+        return True
+    # The rows of CSV files are texts.
+    return is_number(kind) and {str(value) for value in first_values(source, column)} <= {"0", "1", "0.0", "1.0"}
+
+
+def guess_split(source: TableSource, column: str, kind: Any, has_name: bool) -> Split | None:
+    """Return the split that a column tells, by its name or because it has the names of the parts and nothing else."""
+    if is_number(kind):
+        return Split(column, train="0", validation="1", test="2") if has_name else None
+    if not is_text(value_type(kind)):
+        return None
+    values = first_values(source, column)
+    seen = {PART_NAMES[value.lower()]: value for value in values if value.lower() in PART_NAMES}
+    if len(seen) < len(values) or "train" not in seen:
+        return Split(column) if has_name else None
+    return Split(column, **({part: part for part in PARTS} | seen))
+
+
 def sort_columns(table: Seen, taken: set[str | None], remarks: list[str]) -> dict[str, Any]:
     """Return what the other columns seem to be, as arguments of a table."""
     types = arrow().types
     found: dict[str, Any] = {}
     features, ignored = [], []
     masks: dict[str, str] = {}
+    source = TableSource(table.path, str(table.path), table.header, pairs=True)
     for column in table.schema.names:
         kind, key = table.schema.field(column).type, column.lower()
         if column in taken:
             continue
-        if key in MASKS:
-            masks[MASKS[key]] = column
-        elif key in SPLITS and "split" not in found:
-            numbers: Mapping[str, str] = {"train": "0", "validation": "1", "test": "2"} if is_number(kind) else {}
-            found["split"] = Split(column, **numbers)
-            remarks.append(f"{table.path}: {column!r} is taken for the split, {found['split']}; check that")
+        part = PART_NAMES.get(re.sub(r"^(is|in)_|_(mask|set)$", "", key))
+        if part is not None and is_mask(source, column, kind):
+            masks[part] = column
+        elif "split" not in found and (split := guess_split(source, column, kind, key in SPLITS)) is not None:
+            found["split"] = split
+            remarks.append(f"{table.path}: {column!r} is taken for the split, {split}; check that")
         elif "time" not in found and (types.is_temporal(kind) or (key in TIMES and types.is_integer(kind))):
             found["time"] = column
         elif key in WEIGHTS and is_number(kind):

@@ -76,13 +76,13 @@ class DatasetReport:
     def __str__(self) -> str:
         """Return tables of the types and the features, and lines about the rest."""
         lines = [f"data set {self.name}"] if self.name else []
-        rows = [(kind, f"{own.count:,}", f"{own.isolated:,}") for kind, own in self.nodes.items()]
+        rows = [(kind or "None", f"{own.count:,}", f"{own.isolated:,}") for kind, own in self.nodes.items()]
         lines += table(("nodes", "count", "isolated"), rows)
         headings = ("edges", "count", "in-degree: mean", "median", "most", "out-degree: most", "duplicates", "loops")
-        lines += table(headings, [(kind, *cells(own)) for kind, own in self.edges.items()])
+        lines += table(headings, [(kind or "None", *cells(own)) for kind, own in self.edges.items()])
         found = [
             (
-                f"{domain} {f'{kind} ' if kind else ''}{name}",
+                f"{domain} {kind or None} {name}",
                 own.dtype,
                 " x ".join(map(str, own.shape)),
                 f"{own.low:g}",

@@ -232,7 +232,8 @@ class OnDiskDataset:
         counts = {} if self.graph is None else self.graph.num_nodes
         counts = counts if isinstance(counts, dict) else {"": counts}
         if (type or "") not in counts:
-            raise KeyError(f"there is no node type {type!r}; the types are {sorted(counts)}")
+            types = "the graph has no types; leave it out" if "" in counts else f"the types are {sorted(counts)}"
+            raise KeyError(f"there is no node type {type!r}; {types}")
         return OriginalIds(range(counts[type or ""]))
 
     @property

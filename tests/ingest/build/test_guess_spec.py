@@ -69,13 +69,40 @@ def test_one_table_of_edges_makes_a_graph_without_types(tmp_path: Path) -> None:
     assert remarks == []
 
 
+@pytest.mark.parametrize(
+    ("columns", "split"),
+    [
+        ({"use": ["train", "test", "validation", "train"]}, Split("use")),
+        ({"use": ["Train", "dev", None, "Train"]}, Split("use", train="Train", validation="dev", test="test")),
+        ({"train": [True, False, False, True], "test": [False, True, False, False]}, Split(train="train", test="test")),
+        ({"is_train": [1, 0, 0, 0], "val": [0, 1, 0, 0]}, Split(train="is_train", validation="val")),
+        ({"use": ["train", "drive", "fly", "train"]}, None),
+        ({"train": [3, 4, 5, 6]}, None),
+        ({"use": ["test", "test", "exam", "test"]}, None),
+    ],
+    ids=str,
+)
+@pytest.mark.parametrize("suffix", ["parquet", "csv"])
+def test_a_split_is_known_by_its_values_or_by_boolean_columns(
+    tmp_path: Path, columns: dict[str, Any], split: Split | None, suffix: str
+) -> None:
+    files = [write(tmp_path / f"edges.{suffix}", {"src": [3, 4], "dst": [4, 5]})]
+    files.append(write(tmp_path / f"nodes.{suffix}", {"id": [3, 4, 5, 6], "y": [0, 1, 0, 1], **columns}))
+    spec, _ = guess_spec(files)
+    assert spec.nodes["node"].split == split
+    (task,) = build_dataset(spec).tasks
+    assert task.train_set is not None
+    kept = next((sum(str(value).lower() in {"train", "true", "1"} for value in own) for own in columns.values()), 0)
+    assert len(task.train_set) == (4 if split is None else kept)
+
+
 def test_several_tables_without_names_of_node_types_have_one(tmp_path: Path) -> None:
     ends = {"src": [3], "dst": [4]}
     spec, remarks = guess(tmp_path, follows=ends, knows=ends)
     assert list(spec.edges) == ["node:follows:node", "node:knows:node"]
     spec, remarks = guess(tmp_path, follows=ends, knows=ends, person={"id": [3, 4], "fold": ["dev", "train"]})
     assert list(spec.edges) == ["person:follows:person", "person:knows:person"]
-    assert spec.nodes["person"].split == Split("fold")
+    assert spec.nodes["person"].split == Split("fold", train="train", validation="dev", test="test")
     assert len(remarks) == 1
     assert "'fold' is taken for the split" in remarks[0]
 

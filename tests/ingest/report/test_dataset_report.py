@@ -64,6 +64,8 @@ def test_data_sets_of_others_are_reported_too(tmp_path: Path) -> None:
     report = inspect_dataset(tmp_path)
     assert report.nodes[""].count == 4
     assert report.edges[""].count == 6
+    assert [line.split()[0] for line in str(report).splitlines()[1:3]] == ["nodes", "None"]
+    assert "\nnode None feat" in str(report)
     assert report.checksum is None
     assert "checksum" not in str(report)
 

@@ -70,6 +70,13 @@ def test_with_types(typed: Path) -> None:
     assert dataset.tasks[0].validation_set[0]["user:likes:item"].tolist() == [3, 2]
 
 
+def test_ids_name_the_types_that_there_are(folder: Path) -> None:
+    dataset = gf.OnDiskDataset(folder).load()
+    assert dataset.ids()[3] == dataset.ids(None)[3] == 3
+    with pytest.raises(KeyError, match="there is no node type 'page'; the graph has no types; leave it out"):
+        dataset.ids("page")
+
+
 @pytest.mark.parametrize("times", [1, 2])
 def test_a_relative_path_and_several_loads(folder: Path, times: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(folder.parent)
