@@ -1,5 +1,6 @@
 """Reads and checks the `metadata.yaml` of a dataset: the schema of GraphBolt as dataclasses."""
 
+import difflib
 import os
 import warnings
 from collections.abc import Mapping
@@ -17,6 +18,8 @@ EDGE_FORMATS = ("csv", "numpy", "torch")
 SETS = ("train_set", "validation_set", "test_set")
 GRAPH_TYPE = "FusedCSCSamplingGraph"
 """The only type of a preprocessed graph, in GraphBolt as well."""
+NEARLY = 0.75
+"""How alike a key must be to a known one to be taken for a typo, as `difflib` counts: `in_memroy` has 0.89."""
 REQUIRED = object()
 KINDS = {str: "a text", int: "a whole number", bool: "true or false", dict: "a mapping", list: "a list"}
 
@@ -147,10 +150,25 @@ class Section:
         """Return the values that were not read."""
         return {key: value for key, value in self.values.items() if key not in self.read}
 
+    def extra_fields(self) -> dict[str, Any]:
+        """Return the values that were not read as metadata, and warn about keys that look like a misspelt known one."""
+        for key in self.rest():
+            if close := self.close_to(key):
+                message = f"{self.file}: {self.name(key)} is kept as metadata; is it a typo of {close}?"
+                warnings.warn(message, stacklevel=2)
+        return self.rest()
+
     def end(self) -> None:
         """Warn about the values that were not read."""
         for key in self.rest():
-            warnings.warn(f"{self.file}: {self.name(key)} is not known and ignored; is it a typo?", stacklevel=2)
+            typo = f"is it a typo of {close}?" if (close := self.close_to(key)) else "is it a typo?"
+            warnings.warn(f"{self.file}: {self.name(key)} is not known and ignored; {typo}", stacklevel=2)
+
+    def close_to(self, key: str) -> str | None:
+        """Return the known key that another one nearly is, if there is such a key."""
+        # Typos rarely begin with another letter, and words do: `dtype` is not `type`.
+        known = [name for name in self.read if name not in self.values and name[0] == str(key)[:1]]
+        return next(iter(difflib.get_close_matches(str(key), known, 1, NEARLY)), None)
 
 
 def read_yaml(path: Path) -> dict[str, Any]:
@@ -276,7 +294,7 @@ def parse_feature(section: Section, domains: tuple[str, ...]) -> OnDiskFeatureDa
         format=section.choice("format", ARRAY_FORMATS),
         path=section.get("path", str),
         in_memory=section.get("in_memory", bool, True),
-        extra_fields=section.rest(),
+        extra_fields=section.extra_fields(),
     )
 
 
@@ -290,7 +308,7 @@ def parse_task(section: Section) -> OnDiskTaskData:
             raise ValueError(f"{key} has several entries, so each needs a type of its own; they have {types}")
         if len(names) > 1:
             raise ValueError(f"{key} must have the same names in every entry, but has {sorted(map(str, names))}")
-    return OnDiskTaskData(sets[0], sets[1], sets[2], section.rest())
+    return OnDiskTaskData(sets[0], sets[1], sets[2], section.extra_fields())
 
 
 def parse_items(section: Section) -> OnDiskTVTSet:

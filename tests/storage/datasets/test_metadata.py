@@ -94,6 +94,33 @@ def test_a_key_that_is_not_known_gives_a_warning(tmp_path: Path, key: str) -> No
         parse_metadata(data)
 
 
+@pytest.mark.parametrize(
+    ("key", "close"),
+    [
+        ("feature_data.0.in_memroy", "in_memory"),
+        ("graph.feature_data.0.typ", "type"),
+        ("tasks.0.validaton_set", "validation_set"),
+        ("tasks.0.train_set.0.data.0.inmemory", "in_memory"),
+        ("task", "tasks"),
+    ],
+)
+def test_a_key_that_is_nearly_known_gives_a_warning_also_where_others_are_metadata(
+    tmp_path: Path, key: str, close: str
+) -> None:
+    data = on_disk.change(on_disk.untyped(tmp_path), key, 1)
+    if close in data:
+        del data[close]
+    with pytest.warns(UserWarning, match=rf"metadata\.yaml: .*{key.split('.')[-1]} is .*; is it a typo of {close}\?"):
+        parse_metadata(data)
+
+
+def test_other_metadata_gives_no_warning(tmp_path: Path) -> None:
+    data = on_disk.untyped(tmp_path)
+    data["feature_data"][0] |= {"num_categories": 3, "unit": "m", "names": ["a"], "dtype": "f4"}
+    data["tasks"][0] |= {"num_labels": 3, "metric": "acc", "settings": 1}
+    assert parse_metadata(data).feature_data[0].extra_fields["names"] == ["a"]
+
+
 def test_yaml_makes_no_objects(tmp_path: Path) -> None:
     path = tmp_path / "metadata.yaml"
     for text, error in (
