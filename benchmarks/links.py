@@ -51,7 +51,7 @@ def measure(scale: Scale) -> list[Row]:
     return rows(times, counts)
 
 
-def draw_seeds(indptr: Array, indices: Array, scale: Scale) -> tuple[gf.ItemSampler, gf.ItemSampler]:
+def draw_seeds(indptr: Array, indices: Array, scale: Scale) -> tuple[gf.Datapipe, gf.Datapipe]:
     """Return item samplers of as many batches as rounds: of nodes, and of edges of the graph."""
     rng = np.random.default_rng(0)
     nodes = rng.integers(0, len(indptr) - 1, ENDS * scale.batch_size * scale.repeats)

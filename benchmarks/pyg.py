@@ -37,7 +37,7 @@ def title_of(name: str, scale: Scale) -> str:
     return f"pyg: {name}, mini-batches of {scale.batch_size}, neighbours {NUM_NEIGHBORS}; ratio to plain stages"
 
 
-def without_types(shape: Shape, scale: Scale) -> tuple[gf.SamplingGraph, DataFeatures, gf.ItemSampler]:
+def without_types(shape: Shape, scale: Scale) -> tuple[gf.SamplingGraph, DataFeatures, gf.Datapipe]:
     """Return a graph, its features and the seeds."""
     indptr, indices = load_edges(shape, scale.cache)
     graph = gf.fused_csc_sampling_graph(torch.from_numpy(indptr), torch.from_numpy(indices))
@@ -47,7 +47,7 @@ def without_types(shape: Shape, scale: Scale) -> tuple[gf.SamplingGraph, DataFea
     return graph, DataFeatures(store, {None: ["x"]}, {None: []}), gf.ItemSampler(items, scale.batch_size)
 
 
-def with_types(scale: Scale) -> tuple[gf.SamplingGraph, DataFeatures, gf.ItemSampler]:
+def with_types(scale: Scale) -> tuple[gf.SamplingGraph, DataFeatures, gf.Datapipe]:
     """Return WordNet, its features and synsets as seeds."""
     dataset = gf.datasets.wordnet()
     graph = dataset.graph
@@ -66,7 +66,7 @@ def draw_seeds(num_nodes: int, scale: Scale) -> gf.ItemSet:
     return gf.ItemSet((seeds, torch.arange(len(seeds))), names=("seeds", "input_id"))
 
 
-def measure(graph: gf.SamplingGraph, features: DataFeatures, source: gf.ItemSampler, scale: Scale) -> list[Row]:
+def measure(graph: gf.SamplingGraph, features: DataFeatures, source: gf.Datapipe, scale: Scale) -> list[Row]:
     """Time each pipeline on one graph, by the processor time of a mini-batch."""
     sampled = Neighborhoods(graph, list(NUM_NEIGHBORS))
     names = features.node_keys

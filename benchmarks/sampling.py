@@ -11,6 +11,7 @@ unless the column is in the index of high-degree columns.
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 import torch
@@ -102,7 +103,7 @@ def measure(variant: Variant, scale: Scale) -> list[Row]:
     sources = indices.astype(variant.ids, copy=False)
     del indices
     pipe = make_pipe(variant, indptr, sources, scale)
-    labor = pipe.datapipe.sample_layer_neighbor(
+    labor: Any = pipe.datapipe.sample_layer_neighbor(
         pipe.graph, FANOUTS, variant.replace, "weight" if variant.weighted else None
     )
     batches = list(pipe.datapipe)

@@ -62,7 +62,7 @@ def apply(stage: Callable[[gf.MiniBatch], object], batches: list[gf.MiniBatch]) 
     return lambda number: stage(batches[number])
 
 
-def draw_seeds(graph: gf.FusedCSCSamplingGraph, scale: Scale) -> gf.ItemSampler:
+def draw_seeds(graph: gf.FusedCSCSamplingGraph, scale: Scale) -> gf.Datapipe:
     """Return mini-batches of edges of the seed type."""
     assert graph.edge_type_to_id is not None
     assert graph.type_per_edge is not None

@@ -56,7 +56,7 @@ def measure(scale: Scale) -> list[Row]:
     return compare(items, graph, scale.repeats)
 
 
-def compare(items: gf.ItemSampler, graph: gf.FusedCSCSamplingGraph, rounds: int) -> list[Row]:
+def compare(items: gf.Datapipe, graph: gf.FusedCSCSamplingGraph, rounds: int) -> list[Row]:
     """Time each way of sampling around some items."""
     cases: dict[str, Case] = {}
     for name, pipe in pipelines(items, graph).items():
@@ -86,7 +86,7 @@ def with_times(graph: gf.FusedCSCSamplingGraph) -> gf.FusedCSCSamplingGraph:
     return graph
 
 
-def pipelines(items: gf.ItemSampler, graph: gf.FusedCSCSamplingGraph) -> dict[str, Any]:
+def pipelines(items: gf.Datapipe, graph: gf.FusedCSCSamplingGraph) -> dict[str, Any]:
     """Return each way of sampling in time."""
     pipe = items.temporal_sample_neighbor(graph, FANOUTS, edge_timestamp_attr_name="time")
     each = [torch.full((len(graph.edge_types),), EACH)] * len(FANOUTS)

@@ -49,9 +49,7 @@ def make_weights(count: int) -> dict[str, torch.Tensor]:
     return {"even": even, "skewed": 1 / (even + 1e-6)}
 
 
-def compare(
-    name: str, seeds: gf.ItemSampler, graph: gf.FusedCSCSamplingGraph, fanouts: tuple[int, ...]
-) -> Iterator[Row]:
+def compare(name: str, seeds: gf.Datapipe, graph: gf.FusedCSCSamplingGraph, fanouts: tuple[int, ...]) -> Iterator[Row]:
     """Yield a row of each kind of weights, with replacement and without."""
     for replace in (False, True):
         stages = {

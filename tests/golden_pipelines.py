@@ -72,19 +72,19 @@ def features() -> gf.BasicFeatureStore:
     )
 
 
-def nodes(dtype: torch.dtype = torch.int64) -> gf.ItemSampler:
+def nodes(dtype: torch.dtype = torch.int64) -> gf.Datapipe:
     """Return every third node with a label and a time."""
     ids = torch.arange(0, NUM_NODES, 3)
     items = gf.ItemSet((ids.to(dtype), ids % 7, ids % 100), names=("seeds", "labels", "timestamp"))
     return gf.ItemSampler(items, BATCH_SIZE, shuffle=True)
 
 
-def tuples(width: int) -> gf.ItemSampler:
+def tuples(width: int) -> gf.Datapipe:
     """Return edges, or hyperlinks of more than two nodes."""
     return gf.ItemSampler(gf.ItemSet(numbers(400 * width, NUM_NODES, 30).view(-1, width), names="seeds"), BATCH_SIZE)
 
 
-def by_type(width: int = 1) -> gf.ItemSampler:
+def by_type(width: int = 1) -> gf.Datapipe:
     """Return seeds of two node types, or of two edge types."""
     if width == 1:
         items = {"user": torch.arange(0, 500, 2), "item": torch.arange(0, 300, 2)}

@@ -41,6 +41,8 @@ MORE_PARAMETERS = {
         "temporal_sample_layer_neighbor",
         "temporal_sample_neighbor",
     },
+    "graphfeed/datapipes/sources/distributed_item_sampler.py": {"__new__"},
+    "graphfeed/datapipes/sources/item_sampler.py": {"__new__"},
     "graphfeed/distributed/servers/remote_receiving_channel.py": {"__init__"},
     "graphfeed/loader/dataloader.py": {"__init__"},
     "graphfeed/storage/graph/fused_csc_sampling_graph.py": {

@@ -59,38 +59,38 @@ def begin(minibatch: gf.MiniBatch) -> Waiting:
     return Waiting(seeds=minibatch.seeds, labels=minibatch.seeds, key=minibatch.key)
 
 
-def ranked_items() -> gf.DistributedItemSampler:
+def ranked_items() -> gf.Datapipe:
     """Return the share of one rank of two."""
     item_set = gf.ItemSet(torch.arange(NUM_NODES), names="seeds")
     size = NUM_NODES // BATCHES // 2 + 1
     return gf.DistributedItemSampler(item_set, batch_size=size, shuffle=True, rank=1, world_size=2)
 
 
-def items() -> gf.ItemSampler:
+def items() -> gf.Datapipe:
     ids = torch.randperm(NUM_NODES, generator=torch.Generator().manual_seed(1))
     item_set = gf.ItemSet((ids, ids * 2), names=("seeds", "labels"))
     return gf.ItemSampler(item_set, batch_size=NUM_NODES // BATCHES + 1, shuffle=True)
 
 
-def timed_items() -> gf.ItemSampler:
+def timed_items() -> gf.Datapipe:
     item_set = gf.ItemSet((torch.arange(1000), torch.arange(1000) * 200), names=("seeds", "timestamp"))
     return gf.ItemSampler(item_set, batch_size=1000 // BATCHES, shuffle=True)
 
 
-def edge_items() -> gf.ItemSampler:
+def edge_items() -> gf.Datapipe:
     pairs = random_edges(NUM_NODES, NUM_NODES, 1000, 2).T
     return gf.ItemSampler(gf.ItemSet(pairs, names="seeds"), batch_size=1000 // BATCHES, shuffle=True)
 
 
-def one_layer() -> gf.SamplePerLayer:
+def one_layer() -> gf.Datapipe:
     return items().sample_per_layer(graph().sample_neighbors, 3)
 
 
-def iterable() -> gf.IterableSource:
+def iterable() -> gf.Datapipe:
     return gf.IterableSource([gf.MiniBatch(seeds=torch.arange(place, 100 + place)) for place in range(BATCHES)])
 
 
-def typed_items() -> gf.ItemSampler:
+def typed_items() -> gf.Datapipe:
     item_set = gf.HeteroItemSet({"a": gf.ItemSet(torch.arange(1000), names="seeds")})
     return gf.ItemSampler(item_set, batch_size=1000 // BATCHES, shuffle=True)
 
@@ -176,7 +176,7 @@ def test_iterating_twice_gives_the_same(kind: type) -> None:
     pipe = BUILDERS[kind]().with_seed(SEED)
     assert digests(pipe) == expected(kind)
     assert digests(pipe) == expected(kind)
-    assert len(pipe) == BATCHES  # type: ignore[arg-type]
+    assert len(pipe) == BATCHES
 
 
 @each_stage

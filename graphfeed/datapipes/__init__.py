@@ -7,7 +7,7 @@ edges or rows itself: it calls a graph or a feature (`graphfeed.storage`), or an
 
 from graphfeed.datapipes.bufferer import Bufferer
 from graphfeed.datapipes.copy_to import CopyTo
-from graphfeed.datapipes.datapipe import Datapipe, Ranked, Shardable, Source, length
+from graphfeed.datapipes.datapipe import Batch, Datapipe, Ranked, Shardable, Source, length
 from graphfeed.datapipes.feature_fetcher import FeatureFetcher
 from graphfeed.datapipes.minibatch import MiniBatch
 from graphfeed.datapipes.minibatch_transformer import MiniBatchTransformer
@@ -37,8 +37,9 @@ from graphfeed.datapipes.transform import Transform, call, describe_place, worke
 
 # fmt: off
 __all__ = [
-    "LEGACY_NAMES", "BudgetSampler", "Bufferer", "CompactPerLayer", "CopyTo", "Datapipe", "DistributedItemSampler",
-    "FanoutSampler", "FeatureFetcher", "InSubgraphSampler", "ItemNameWarning", "ItemSampler", "IterableSource",
+    "LEGACY_NAMES", "Batch", "BudgetSampler", "Bufferer", "CompactPerLayer", "CopyTo", "Datapipe",
+    "DistributedItemSampler", "FanoutSampler", "FeatureFetcher", "InSubgraphSampler", "ItemNameWarning", "ItemSampler",
+    "IterableSource",
     "LayerNeighborSampler", "MiniBatch", "MiniBatchTransformer", "NegativeSampler", "NeighborSampler",
     "PairNegativeSampler", "PipelineGraph", "Placement", "Ranked", "SamplePerLayer", "SeedEdgesExcluder", "Shardable",
     "Source", "SubgraphInducer", "SubgraphSampler", "TemporalLayerNeighborSampler", "TemporalNeighborSampler",

@@ -22,7 +22,7 @@ class Bufferer(Datapipe, name="buffer"):
         [[0], [1], [2]]
     """
 
-    datapipe: Datapipe
+    datapipe: Datapipe[Any]
     buffer_size: int = 1
     """How many mini-batches are read ahead."""
 

@@ -5,10 +5,12 @@ does nothing. Iterating one creates the state and runs it in place. The loader r
 """
 
 from collections.abc import Iterator, Sized
-from typing import Any, ClassVar, Protocol, dataclass_transform, runtime_checkable
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol, dataclass_transform, runtime_checkable
 
 from torch.utils.data import IterableDataset
+from typing_extensions import TypeVar
 
+from graphfeed.datapipes.minibatch import MiniBatch
 from graphfeed.datapipes.pipeline.description import describe_chain
 from graphfeed.datapipes.pipeline.fluent import Fluent, register
 from graphfeed.datapipes.pipeline.immutable import Immutable, make_immutable
@@ -17,6 +19,9 @@ from graphfeed.datapipes.pipeline.placement import Placement
 from graphfeed.datapipes.pipeline.rewriting import Rewritable
 from graphfeed.datapipes.pipeline.streams import Streams
 from graphfeed.ops.arguments import check_position
+
+Batch = TypeVar("Batch", default=MiniBatch, covariant=True)
+"""What a pipeline yields, for type checkers: mini-batches, unless a stage makes something else of them."""
 
 
 @runtime_checkable
@@ -53,7 +58,7 @@ def has_own_init(cls: type) -> bool:
 
 
 @dataclass_transform(frozen_default=True, eq_default=False)
-class Datapipe(Fluent, Immutable, Streams, Rewritable, IterableDataset[Any]):
+class Datapipe(Fluent, Immutable, Streams, Rewritable, IterableDataset[Batch]):
     """A stage, and the pipeline that ends with it.
 
     A subclass lists its fields and writes `__iter__`. Derive from `Transform` instead if the stage maps one mini-batch
@@ -62,7 +67,16 @@ class Datapipe(Fluent, Immutable, Streams, Rewritable, IterableDataset[Any]):
 
     Class arguments:
         name: The fluent name, as in `class NeighborSampler(Transform, name="sample_neighbor")`.
+        init: False tells type checkers that `__new__` has the constructor's signature; it changes nothing else.
     """
+
+    if TYPE_CHECKING:
+
+        def __init__(self, *args: Any, **kwargs: Any) -> None:
+            """Set the fields; type checkers know the signature of each subclass."""
+
+        def __len__(self) -> int:
+            """Return the number of mini-batches; a TypeError if the pipeline can't tell."""
 
     runs_in: ClassVar[Placement] = Placement.AUTO
     """Where the stage runs; your own stages may say so."""
@@ -79,7 +93,7 @@ class Datapipe(Fluent, Immutable, Streams, Rewritable, IterableDataset[Any]):
     inserted: ClassVar[bool] = False
     """Whether a rule of the loader inserted the stage, rather than a user."""
 
-    def __init_subclass__(cls, name: str | None = None, **kwargs: Any) -> None:
+    def __init_subclass__(cls, name: str | None = None, init: bool = True, **kwargs: Any) -> None:
         """Make the class a frozen dataclass unless it has its own `__init__`, and register its fluent name."""
         super().__init_subclass__(**kwargs)
         make_immutable(cls, has_own_init(cls))
@@ -93,7 +107,7 @@ class Datapipe(Fluent, Immutable, Streams, Rewritable, IterableDataset[Any]):
         if name is not None:
             register(name, cls)
 
-    def __iter__(self) -> Iterator[Any]:
+    def __iter__(self) -> Iterator[Batch]:
         """Run the pipeline in this thread: epoch 0, unless `with_seed` set another."""
         raise NotImplementedError(f"{type(self).__name__} must write __iter__, or be a Transform and write __call__")
 
@@ -119,7 +133,7 @@ class Datapipe(Fluent, Immutable, Streams, Rewritable, IterableDataset[Any]):
         return describe_chain(self)
 
 
-def length(pipe: Datapipe) -> int:
+def length(pipe: Datapipe[Any]) -> int:
     """Return the number of mini-batches in an epoch; a TypeError if a stage cannot tell."""
     if not isinstance(pipe, Sized):
         raise TypeError(f"{type(pipe).__name__} can't tell how many mini-batches it gives; it has no __len__")

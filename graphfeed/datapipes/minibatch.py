@@ -1,13 +1,13 @@
 """The data that flows between stages."""
 
 from dataclasses import dataclass, field, fields
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 
 from graphfeed.ops import Key
 from graphfeed.ops.process import load_entry_point
-from graphfeed.storage.graph import ByType, SampledSubgraph
+from graphfeed.storage.graph import SampledSubgraph
 from graphfeed.storage.memory import all_pinned, move, shapes_repr, tensor_repr
 
 
@@ -16,8 +16,8 @@ class MiniBatch:
     """Seeds, the subgraphs sampled around them, and their features. Every field is None until a stage sets it.
 
     For a graph without types, a value is a tensor. Otherwise it is a dict: by node type for nodes, or by edge type
-    "src:rel:dst" for seeds that are edges. Printing a mini-batch shows dtypes and shapes; `print(minibatch.details())`
-    shows the values.
+    "src:rel:dst" for seeds that are edges. Type checkers take both, and attributes that are not fields. Printing a
+    mini-batch shows dtypes and shapes; `print(minibatch.details())` shows the values.
 
     Example:
         >>> MiniBatch(seeds=torch.tensor([5, 7]), labels=torch.tensor([0.0, 1.0]))
@@ -27,30 +27,35 @@ class MiniBatch:
         )
     """
 
-    labels: ByType | None = None
+    labels: Any = None
     """Aligned with the seeds."""
-    seeds: ByType | None = None
+    seeds: Any = None
     """Node ids, shape (N,), or edges, shape (N, 2), or hyperlinks, shape (N, k)."""
-    indexes: ByType | None = None
+    indexes: Any = None
     """Which query each seed belongs to."""
-    sampled_subgraphs: list[SampledSubgraph] | None = None
+    sampled_subgraphs: list[SampledSubgraph] | Any = None
     """One per hop, the outermost first."""
-    input_nodes: ByType | None = None
+    input_nodes: Any = None
     """The ids of the outermost hop's rows: the nodes whose features are needed."""
-    node_features: dict[Any, torch.Tensor] | None = None
+    node_features: dict[Any, torch.Tensor] | Any = None
     """By name, or by (node type, name) if the graph has types."""
-    edge_features: list[dict[Any, torch.Tensor]] | None = None
+    edge_features: list[dict[Any, torch.Tensor]] | Any = None
     """One per hop, each by name or by (edge type, name)."""
-    compacted_seeds: ByType | None = None
+    compacted_seeds: Any = None
     """Edge seeds as positions among the innermost hop's columns."""
-    timestamp: ByType | None = field(default=None, kw_only=True)
+    timestamp: Any = field(default=None, kw_only=True)
     """The time of each seed, for temporal sampling. Edge seeds have one per row, or one per node in their shape."""
-    pre_time_window: ByType | None = field(default=None, kw_only=True)
+    pre_time_window: Any = field(default=None, kw_only=True)
     """How far back from its time each seed may look, for temporal sampling; None: as the sampler says."""
-    key: Key | None = field(default=None, kw_only=True)
+    key: Key | Any = field(default=None, kw_only=True)
     """Identifies the mini-batch; random stages draw from it."""
 
-    def node_ids(self) -> ByType | None:
+    if TYPE_CHECKING:
+        # Members of the items and stages of users set other attributes, and `to_pyg_data()` yields PyG's.
+        def __getattr__(self, name: str) -> Any:
+            """Return an attribute that is not a field."""
+
+    def node_ids(self) -> Any:
         """Return the ids of the nodes whose features are needed: `input_nodes`."""
         return self.input_nodes
 
@@ -58,7 +63,7 @@ class MiniBatch:
         """Return the number of sampled hops; 0 before sampling."""
         return len(self.sampled_subgraphs or ())
 
-    def edge_ids(self, layer_id: int) -> ByType | None:
+    def edge_ids(self, layer_id: int) -> Any:
         """Return the ids of a hop's edges."""
         if not self.sampled_subgraphs:
             raise ValueError("the mini-batch has no sampled_subgraphs yet; put a sampler before this stage")
@@ -73,7 +78,7 @@ class MiniBatch:
         self.edge_features = edge_features
 
     @property
-    def blocks(self) -> list[Any] | None:
+    def blocks(self) -> list[Any] | Any:
         """The subgraphs as DGL blocks, created at each access; None before sampling."""
         return None if self.sampled_subgraphs is None else self.compute_blocks()
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from torch.utils.data import IterDataPipe
 
-from graphfeed.datapipes.datapipe import Datapipe, length
+from graphfeed.datapipes.datapipe import Batch, Datapipe, length
 from graphfeed.datapipes.minibatch import MiniBatch
 from graphfeed.datapipes.pipeline.observer import OBSERVER, Observer
 from graphfeed.datapipes.pipeline.placement import Placement
@@ -18,7 +18,7 @@ from graphfeed.ops.process import load_entry_point
 from graphfeed.storage import HeteroItemSet, ItemSet
 
 
-class Transform(Datapipe):
+class Transform(Datapipe[Batch]):
     """A stage that maps one mini-batch to one: write `__call__`, which must not change its argument.
 
     Such a stage can run for any mini-batch, anywhere; set `runs_in` to say where (see `Placement`). A chain of them
@@ -35,7 +35,7 @@ class Transform(Datapipe):
     A stage can't set its own attributes after `__init__`, as workers have copies of it.
     """
 
-    datapipe: Datapipe
+    datapipe: Datapipe[Any]
     """The source: a stage, or any iterable of mini-batches."""
 
     one_to_one = True
@@ -90,7 +90,7 @@ def wrap(source: Any) -> Datapipe:
     return IterableSource(source) if converted is None else converted
 
 
-def call(stage: Transform, minibatch: Any, observer: Observer | None = None) -> Any:
+def call(stage: Transform[Any], minibatch: Any, observer: Observer | None = None) -> Any:
     """Call a stage and tell the observer; an exception gets a note with the stage, the mini-batch and the worker.
 
     If the stage returns a new mini-batch without a key, it gets the key of the old one. So later draws stay the same

@@ -9,11 +9,11 @@ from functools import cached_property
 from importlib import import_module
 from itertools import islice
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Generic, Self
 
 from torch.utils.data import IterDataPipe
 
-from graphfeed.datapipes import Datapipe, Ranked, Source, length
+from graphfeed.datapipes import Batch, Datapipe, Ranked, Source, length
 from graphfeed.datapipes.pipeline import Observer, find, traverse
 from graphfeed.loader.executors.process_executor import ProcessExecutor, available_cores
 from graphfeed.loader.executors.thread_executor import ThreadExecutor
@@ -29,7 +29,7 @@ from graphfeed.ops.arguments import brief, check_count, check_seconds, check_see
 from graphfeed.ops.process import ForkLock, load_entry_point, renew_in_child
 
 
-class DataLoader:
+class DataLoader(Generic[Batch]):
     """Runs a pipeline with workers. Iterating the loader yields the mini-batches of one epoch, in order.
 
     The mini-batches of an epoch are the same bits, in the same order, for every choice of workers. They depend on the
@@ -96,7 +96,7 @@ class DataLoader:
 
     def __init__(
         self,
-        datapipe: Datapipe,
+        datapipe: Datapipe[Batch],
         num_workers: int | None = None,
         persistent_workers: bool = True,
         max_uva_threads: int = 10240,
@@ -194,7 +194,7 @@ class DataLoader:
         """Return the number of mini-batches in an epoch; a TypeError if the pipeline cannot tell."""
         return length(self.plan.written)
 
-    def __iter__(self) -> Iterator[Any]:
+    def __iter__(self) -> Iterator[Batch]:
         """Start the next epoch."""
         if self._closed:
             raise RuntimeError("the loader is closed; make another")
@@ -377,7 +377,7 @@ def check_options(
     check_seconds("timeout", timeout)
 
 
-def choose_seed(pipe: Datapipe, seed: int | None) -> int:
+def choose_seed(pipe: Datapipe[Any], seed: int | None) -> int:
     """Return the given seed, or that of a source, or a random one on which all ranks agree (`graphfeed.seed`)."""
     for source in find(pipe, Source):
         if seed is None:

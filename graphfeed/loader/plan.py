@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 from graphfeed.datapipes import Datapipe
 from graphfeed.datapipes.pipeline import assign_streams
@@ -79,7 +80,7 @@ class Plan:
         return describe_in_line(self.running)
 
 
-def make_plan(pipe: Datapipe, options: LoaderOptions) -> Plan:
+def make_plan(pipe: Datapipe[Any], options: LoaderOptions) -> Plan:
     """Apply the rules to a copy of a pipeline; starts nothing, touches no device."""
     running, applied = assign_streams(pipe), []
     for rule in RULES:

@@ -5,7 +5,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Protocol, runtime_checkable
+from typing import Any, Protocol, runtime_checkable
 
 import torch
 
@@ -94,7 +94,7 @@ def moves(stage: Datapipe) -> bool:
     return torch.device(stage.device).type != "cpu" or any(device_of(source) is not None for source in stage.inputs)
 
 
-def sampled_on_device(pipe: Datapipe) -> tuple[torch.device | str, Datapipe] | None:
+def sampled_on_device(pipe: Datapipe[Any]) -> tuple[torch.device | str, Datapipe] | None:
     """Return the first stage that samples behind a copy to a GPU, and that GPU."""
     for stage in traverse(pipe):
         device = device_of(stage)

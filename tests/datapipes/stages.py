@@ -102,7 +102,7 @@ class Chained(gf.Datapipe):
             yield from part
 
 
-def make_items(count: int = 10, batch_size: int = 2, shuffle: bool = False) -> gf.ItemSampler:
+def make_items(count: int = 10, batch_size: int = 2, shuffle: bool = False) -> gf.Datapipe:
     return gf.ItemSampler(gf.ItemSet(count, names="seeds"), batch_size=batch_size, shuffle=shuffle)
 
 

@@ -9,7 +9,7 @@ from tests import pipelines
 from tests.digests import digests
 
 
-class Numbers(gf.Datapipe):
+class Numbers(gf.Datapipe[int]):
     """Counts, and remembers how far it came."""
 
     seen: list[int]

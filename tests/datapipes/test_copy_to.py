@@ -113,8 +113,8 @@ def test_a_copy_that_blocks_holds_nothing(events: Events) -> None:
 
 
 def test_a_copy_to_the_cpu_is_done_when_it_returns() -> None:
-    assert not gf.IterableSource([]).copy_to("cpu", non_blocking=True).returns_early
-    assert gf.IterableSource([]).copy_to("cuda", non_blocking=True).returns_early
+    assert not gf.CopyTo(gf.IterableSource([]), "cpu", non_blocking=True).returns_early
+    assert gf.CopyTo(gf.IterableSource([]), "cuda", non_blocking=True).returns_early
 
 
 def test_a_device_that_is_not_there_is_named_when_it_runs(monkeypatch: pytest.MonkeyPatch) -> None:

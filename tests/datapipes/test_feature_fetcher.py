@@ -81,7 +81,8 @@ def test_a_type_that_the_mini_batch_lacks_is_left_out() -> None:
     layer = gf.SampledSubgraph({"item:liked_by:user": csc}, original_edge_ids={"item:liked_by:user": torch.tensor([3])})
     given = gf.MiniBatch(input_nodes={"item": torch.tensor([2])}, sampled_subgraphs=[layer])
     names = {"user": ["feat"], "item": ["feat"]}
-    result = gf.IterableSource([]).fetch_feature(STORE, names, {"user:likes:item": ["row"]})(given)
+    stage: Any = gf.IterableSource([]).fetch_feature(STORE, names, {"user:likes:item": ["row"]})
+    result = stage(given)
     assert_same(result.node_features, {("item", "feat"): -NODES[[2]]})
     assert result.edge_features == [{}]
 
@@ -117,7 +118,8 @@ def test_mini_batches_that_were_not_sampled_get_the_features_of_their_seeds() ->
 def test_the_given_mini_batch_stays_as_it_is() -> None:
     (given, *_) = homogeneous()
     before = copy.deepcopy(given)
-    result = gf.IterableSource([]).fetch_feature(STORE, ["feat"])(given)
+    stage: Any = gf.IterableSource([]).fetch_feature(STORE, ["feat"])
+    result = stage(given)
     assert result.node_features is not None
     assert_same(given, before)
 
@@ -171,14 +173,14 @@ def test_an_id_without_a_row_is_named() -> None:
 
 def test_it_leaves_it_to_the_loader_where_it_runs_and_says_whether_it_may_run_in_threads() -> None:
     assert gf.FeatureFetcher.runs_in is Placement.AUTO
-    assert homogeneous().fetch_feature(STORE, ["feat"]).may_run_in_threads()
+    assert gf.FeatureFetcher(homogeneous(), STORE, ["feat"]).may_run_in_threads()
 
     class UpstreamPlaceholder(gf.TorchBasedFeature):
         def lies_in_memory(self) -> bool:
             return False
 
     store = gf.BasicFeatureStore({("node", None, "feat"): UpstreamPlaceholder(NODES)})
-    assert not homogeneous().fetch_feature(store, ["feat"]).may_run_in_threads()
+    assert not gf.FeatureFetcher(homogeneous(), store, ["feat"]).may_run_in_threads()
 
 
 def test_features_of_a_mini_batch_on_a_device_are_there(cuda: Cuda, tmp_path: Path) -> None:
@@ -189,7 +191,7 @@ def test_features_of_a_mini_batch_on_a_device_are_there(cuda: Cuda, tmp_path: Pa
         given = gf.MiniBatch(seeds=cuda.put(torch.tensor([3, 1])))
         for feature in [*features, gf.TorchBasedFeature(cuda.put(NODES))]:
             store = gf.BasicFeatureStore({("node", None, "feat"): feature})
-            result = gf.IterableSource([]).fetch_feature(store, ["feat"])(given)
+            result = gf.FeatureFetcher(gf.IterableSource([]), store, ["feat"])(given)
             assert result.node_features is not None
             assert cuda.is_there(result.node_features["feat"])
             assert_same(result.node_features["feat"].cpu(), NODES[[3, 1]])

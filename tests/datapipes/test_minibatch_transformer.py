@@ -31,7 +31,7 @@ def test_any_function_of_a_mini_batch_is_a_stage(function: Any) -> None:
 def test_without_a_function_it_changes_nothing() -> None:
     assert_same(list(make_items().transform()), list(make_items()))
     batch = gf.MiniBatch()
-    assert make_items().transform()(batch) is batch
+    assert gf.MiniBatchTransformer(make_items())(batch) is batch
 
 
 def test_a_subclass_hands_its_method_over() -> None:

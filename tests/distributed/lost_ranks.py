@@ -146,7 +146,7 @@ def close_and_reopen() -> list[Any]:
     except RuntimeError as error:
         text = str(error)
     edges.append(make_graph().in_subgraph(torch.arange(100)).original_edge_ids)
-    return [text, torch.equal(*edges)]  # type: ignore[arg-type]
+    return [text, torch.equal(*edges)]
 
 
 def meet(rank: int, world_size: int, port: int, folder: str, fails: bool) -> None:

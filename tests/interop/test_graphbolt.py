@@ -39,7 +39,7 @@ def test_stages_pickle_and_run_in_worker_processes() -> None:
 
 
 def test_the_graph_nests_stages_by_id() -> None:
-    pipe = chain()
+    pipe: Any = chain()
     graph = gf.traverse_dps(pipe)
     assert graph == {id(pipe): (pipe, {id(pipe.datapipe): (pipe.datapipe, {})})}
 

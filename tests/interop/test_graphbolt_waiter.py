@@ -15,7 +15,7 @@ class Task:
 
 
 def test_each_is_waited_for_and_passed_on() -> None:
-    tasks = [Task(), Task()]
+    tasks: list[Any] = [Task(), Task()]
     assert list(IterableSource(tasks).wait()) == tasks
     assert [task.waited for task in tasks] == [1, 1]
 

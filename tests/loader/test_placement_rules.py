@@ -284,7 +284,7 @@ def test_only_features_that_processes_share_are_read_in_processes() -> None:
 
     key = ("node", None, "feat")
     for feature, shared in ((gf.TorchBasedFeature(torch.ones(300, 1)), True), (Own(), False)):
-        fetch = sampler().fetch_feature(gf.BasicFeatureStore({key: feature}), ["feat"])
+        fetch: Any = sampler().fetch_feature(gf.BasicFeatureStore({key: feature}), ["feat"])
         assert fetch.may_run_in_threads()
         assert fetch.may_run_in_processes() is shared
 

@@ -32,7 +32,7 @@ def names(pipe: gf.Datapipe) -> list[str]:
     return [type(stage).__name__ for stage in gf.traverse(pipe)]
 
 
-def sampler() -> gf.ItemSampler:
+def sampler() -> gf.Datapipe:
     return gf.ItemSampler(gf.ItemSet(4, names="seeds"), batch_size=2)
 
 

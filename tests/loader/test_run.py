@@ -31,7 +31,7 @@ def fork_server() -> None:
     forkserver.ensure_running()
 
 
-class Looks(gf.Datapipe):
+class Looks(gf.Datapipe[Any]):
     """Yields the context that it runs in."""
 
     def __iter__(self) -> Iterator[RunContext]:
@@ -152,7 +152,7 @@ def of_a_run(stages: list[gf.Datapipe]) -> list[tuple[str, str]]:
     ]
 
 
-class Witness(gf.Datapipe):
+class Witness(gf.Datapipe[Any]):
     """Looks, while it runs, at all stages that it reads from."""
 
     datapipe: gf.Datapipe
@@ -304,7 +304,7 @@ def test_a_user_s_thread_that_iterates_a_stage_leaves_its_work_to_the_workers() 
     assert {name.partition("_")[0] for name in made_by} == {"graphfeed"}
 
 
-class InAThread(gf.Datapipe):
+class InAThread(gf.Datapipe[Any]):
     """Reads its source in a thread of its own."""
 
     datapipe: gf.Datapipe
@@ -343,7 +343,7 @@ def test_parts_that_have_ended_are_not_kept_by_their_run() -> None:
 
 
 def test_what_was_begun_is_cancelled_if_the_first_window_can_t_be_filled() -> None:
-    class Source(gf.Datapipe):
+    class Source(gf.Datapipe[Any]):
         def __iter__(self) -> Iterator[gf.MiniBatch]:
             for index in range(40):
                 if index == 20:

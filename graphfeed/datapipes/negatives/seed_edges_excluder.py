@@ -59,7 +59,7 @@ def exclude_seed_edges(
         edges = add_reverse_edges(edges, reverse_etypes_mapping)
     result = copy.copy(minibatch)
     layers: list[Any] = [layer.exclude_edges(edges) for layer in minibatch.sampled_subgraphs]
-    result.sampled_subgraphs = list(map(CompletedFuture, layers)) if async_op else layers  # type: ignore[arg-type]
+    result.sampled_subgraphs = list(map(CompletedFuture, layers)) if async_op else layers
     return result
 
 

@@ -8,27 +8,10 @@ from typing import Any, Literal
 
 import torch
 
-from graphfeed.datapipes.bufferer import Bufferer
-from graphfeed.datapipes.copy_to import CopyTo
 from graphfeed.datapipes.datapipe import Datapipe
-from graphfeed.datapipes.feature_fetcher import FeatureFetcher, Names
+from graphfeed.datapipes.feature_fetcher import Names
 from graphfeed.datapipes.minibatch import MiniBatch
-from graphfeed.datapipes.minibatch_transformer import MiniBatchTransformer
-from graphfeed.datapipes.negatives.negative_sampler import NegativeSampler
-from graphfeed.datapipes.negatives.pair_negative_sampler import PairNegativeSampler
-from graphfeed.datapipes.negatives.seed_edges_excluder import SeedEdgesExcluder
-from graphfeed.datapipes.negatives.uniform_negative_sampler import UniformNegativeSampler
-from graphfeed.datapipes.samplers.budget_sampler import BudgetSampler
-from graphfeed.datapipes.samplers.compact_per_layer import CompactPerLayer
 from graphfeed.datapipes.samplers.fanout_sampler import Fanout, Fanouts
-from graphfeed.datapipes.samplers.in_subgraph_sampler import InSubgraphSampler
-from graphfeed.datapipes.samplers.layer_neighbor_sampler import LayerNeighborSampler
-from graphfeed.datapipes.samplers.neighbor_sampler import NeighborSampler
-from graphfeed.datapipes.samplers.sample_per_layer import SamplePerLayer
-from graphfeed.datapipes.samplers.subgraph_inducer import SubgraphInducer
-from graphfeed.datapipes.samplers.subgraph_sampler import SubgraphSampler
-from graphfeed.datapipes.samplers.temporal_layer_neighbor_sampler import TemporalLayerNeighborSampler
-from graphfeed.datapipes.samplers.temporal_neighbor_sampler import TemporalNeighborSampler
 from graphfeed.storage import FeatureStore, NegativeQuery, SampledSubgraph, SamplingGraph
 from graphfeed.storage.graph.temporal_query import HopTime
 
@@ -42,24 +25,24 @@ class Fluent:
     def buffer(
         self,
         buffer_size: int = 1,
-    ) -> Bufferer: ...
+    ) -> Datapipe: ...
     def compact_per_layer(
         self,
         deduplicate: bool,
         cooperative: bool = False,
         asynchronous: bool = False,
-    ) -> CompactPerLayer: ...
+    ) -> Datapipe: ...
     def copy_to(
         self,
         device: torch.device | str,
         non_blocking: bool = False,
-    ) -> CopyTo: ...
+    ) -> Datapipe: ...
     def exclude_seed_edges(
         self,
         include_reverse_edges: bool = False,
         reverse_etypes_mapping: Mapping[str, str] | None = None,
         asynchronous: bool = False,
-    ) -> SeedEdgesExcluder: ...
+    ) -> Datapipe: ...
     def fetch_feature(
         self,
         feature_store: FeatureStore,
@@ -67,11 +50,11 @@ class Fluent:
         edge_feature_keys: Names | None = None,
         overlap_fetch: bool = True,
         cooperative: bool = False,
-    ) -> FeatureFetcher: ...
+    ) -> Datapipe: ...
     def induce_subgraph(
         self,
         graph: SamplingGraph,
-    ) -> SubgraphInducer: ...
+    ) -> Datapipe: ...
     def mark_end(self) -> Datapipe: ...
     def mark_feature_fetcher_start(self) -> Datapipe: ...
     def prefetch(
@@ -83,11 +66,11 @@ class Fluent:
         self,
         graph: SamplingGraph,
         num_samples: Sequence[int] | Mapping[str, Sequence[int]],
-    ) -> BudgetSampler: ...
+    ) -> Datapipe: ...
     def sample_in_subgraph(
         self,
         graph: SamplingGraph,
-    ) -> InSubgraphSampler: ...
+    ) -> Datapipe: ...
     def sample_layer_neighbor(
         self,
         graph: SamplingGraph,
@@ -102,18 +85,18 @@ class Fluent:
         gpu_cache_threshold: int = 1,
         cooperative: bool = False,
         asynchronous: bool = False,
-    ) -> LayerNeighborSampler: ...
+    ) -> Datapipe: ...
     def sample_negative(
         self,
         negative_ratio: int,
-    ) -> NegativeSampler: ...
+    ) -> Datapipe: ...
     def sample_negative_pairs(
         self,
         graph: SamplingGraph,
         mode: Literal["binary", "triplet"],
         amount: float = 1,
         query: NegativeQuery | None = None,
-    ) -> PairNegativeSampler: ...
+    ) -> Datapipe: ...
     def sample_neighbor(
         self,
         graph: SamplingGraph,
@@ -128,7 +111,7 @@ class Fluent:
         asynchronous: bool = False,
         only_new: bool = False,
         disjoint: bool = False,
-    ) -> NeighborSampler: ...
+    ) -> Datapipe: ...
     def sample_per_layer(
         self,
         sampler: Callable[..., SampledSubgraph],
@@ -137,13 +120,13 @@ class Fluent:
         prob_name: str | None = None,
         overlap_fetch: bool = False,
         asynchronous: bool = False,
-    ) -> SamplePerLayer: ...
-    def sample_subgraph(self) -> SubgraphSampler: ...
+    ) -> Datapipe: ...
+    def sample_subgraph(self) -> Datapipe: ...
     def sample_uniform_negative(
         self,
         graph: SamplingGraph,
         negative_ratio: int,
-    ) -> UniformNegativeSampler: ...
+    ) -> Datapipe: ...
     def temporal_sample_layer_neighbor(
         self,
         graph: SamplingGraph,
@@ -154,7 +137,7 @@ class Fluent:
         edge_timestamp_attr_name: str | None = None,
         pre_time_window: int | None = None,
         hop_time: HopTime = "seed",
-    ) -> TemporalLayerNeighborSampler: ...
+    ) -> Datapipe: ...
     def temporal_sample_neighbor(
         self,
         graph: SamplingGraph,
@@ -168,15 +151,15 @@ class Fluent:
         strategy: Literal["uniform", "latest"] = "uniform",
         inclusive: bool = False,
         disjoint: bool = False,
-    ) -> TemporalNeighborSampler: ...
+    ) -> Datapipe: ...
     def to_pyg_data(
         self,
         by_hop: bool = False,
-    ) -> Datapipe: ...
+    ) -> Datapipe[Any]: ...
     def transform(
         self,
         transformer: Callable[[MiniBatch], MiniBatch] | None = None,
-    ) -> MiniBatchTransformer: ...
+    ) -> Datapipe: ...
     def wait(self) -> Datapipe: ...
 
 def bind(stage: type, name: str, source: Fluent) -> Callable[..., Any]: ...

@@ -3,7 +3,7 @@
 import os
 from collections.abc import Callable, Iterator
 from dataclasses import field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from torch import distributed
 
@@ -22,7 +22,7 @@ def find_rank() -> tuple[int, int] | None:
     return None
 
 
-class DistributedItemSampler(Datapipe):
+class DistributedItemSampler(Datapipe, init=False):
     """Groups items into mini-batches, and gives each rank every `world_size`-th of them.
 
     Rank r makes mini-batches r, r + world_size, ... of those that `ItemSampler` makes, with the same bits. So an epoch
@@ -68,6 +68,26 @@ class DistributedItemSampler(Datapipe):
     start: int = field(default=0, kw_only=True)
     """The rank's first mini-batch."""
 
+    if TYPE_CHECKING:
+
+        def __new__(  # type: ignore[misc]
+            cls,
+            item_set: ItemSet | HeteroItemSet,
+            batch_size: int,
+            minibatcher: Callable[[Any, Any], Any] = ...,
+            drop_last: bool = ...,
+            shuffle: bool = ...,
+            drop_uneven_inputs: bool = ...,
+            seed: int | None = ...,
+            *,
+            pad_uneven_inputs: bool = ...,
+            rank: int | None = ...,
+            world_size: int | None = ...,
+            epoch: int = ...,
+            start: int = ...,
+        ) -> Datapipe:
+            """Return a pipeline, so that `pipe = pipe.sample_neighbor(...)` may take its place."""
+
     def __post_init__(self) -> None:
         if self.drop_uneven_inputs and self.pad_uneven_inputs:
             raise ValueError("drop_uneven_inputs and pad_uneven_inputs are both True; leave one of them out")
@@ -94,7 +114,7 @@ class DistributedItemSampler(Datapipe):
         return found or (0, 1)
 
     @property
-    def all_ranks(self) -> ItemSampler:
+    def all_ranks(self) -> Any:
         """The sampler whose mini-batches the ranks share."""
         return ItemSampler(
             self.item_set, self.batch_size, self.minibatcher, self.drop_last, self.shuffle, self.seed, epoch=self.epoch
@@ -128,7 +148,8 @@ class DistributedItemSampler(Datapipe):
 
     def estimate_size(self, before: BatchSizeEstimate | None) -> BatchSizeEstimate | None:
         """Return the size of the first mini-batch of all ranks."""
-        return self.all_ranks.estimate_size(before)
+        estimate: BatchSizeEstimate | None = self.all_ranks.estimate_size(before)
+        return estimate
 
     def agree(self, seed: int) -> int:
         """Return the seed of rank 0; every rank must call this.

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterator
 from dataclasses import field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 
@@ -20,7 +20,7 @@ SHUFFLE = 0x5348554646
 """Keeps the key of the order apart from the keys of mini-batches."""
 
 
-class ItemSampler(Datapipe):
+class ItemSampler(Datapipe, init=False):
     """Groups items into mini-batches, in order or shuffled. Any mini-batch can be made from its index.
 
     The shuffled order is a keyed pseudo-random permutation of the whole set. It differs in each epoch, is never stored,
@@ -48,6 +48,22 @@ class ItemSampler(Datapipe):
     epoch: int = field(default=0, kw_only=True)
     start: int = field(default=0, kw_only=True)
     """The first mini-batch."""
+
+    if TYPE_CHECKING:
+
+        def __new__(  # type: ignore[misc]
+            cls,
+            item_set: ItemSet | HeteroItemSet,
+            batch_size: int,
+            minibatcher: Callable[[Any, Any], Any] = ...,
+            drop_last: bool = ...,
+            shuffle: bool = ...,
+            seed: int | None = ...,
+            *,
+            epoch: int = ...,
+            start: int = ...,
+        ) -> Datapipe:
+            """Return a pipeline, so that `pipe = pipe.sample_neighbor(...)` may take its place."""
 
     def __post_init__(self) -> None:
         if not isinstance(self.item_set, (ItemSet, HeteroItemSet)):

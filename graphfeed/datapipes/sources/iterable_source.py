@@ -2,7 +2,7 @@
 
 import copy
 from collections.abc import Iterable, Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from graphfeed.datapipes.datapipe import Datapipe
 from graphfeed.datapipes.minibatch import MiniBatch
@@ -10,7 +10,7 @@ from graphfeed.datapipes.pipeline.iteration import torch_shard
 from graphfeed.ops import Key
 
 
-class IterableSource(Datapipe):
+class IterableSource(Datapipe, init=False):
     """Wraps an iterable of mini-batches; each gets a key by its place. Stages wrap iterables in it by themselves.
 
     Resuming reads the iterable again from its start.
@@ -20,6 +20,17 @@ class IterableSource(Datapipe):
     seed: int | None = None
     epoch: int = 0
     start: int = 0
+
+    if TYPE_CHECKING:
+
+        def __new__(  # type: ignore[misc]
+            cls,
+            iterable: Iterable[Any],
+            seed: int | None = ...,
+            epoch: int = ...,
+            start: int = ...,
+        ) -> Datapipe:
+            """Return a pipeline, so that `pipe = pipe.sample_neighbor(...)` may take its place."""
 
     def __iter__(self) -> Iterator[Any]:
         """Yield the mini-batches from `start` on; in a torch DataLoader worker, only its share."""

@@ -29,7 +29,7 @@ class Prefetch(Datapipe):
     The thread holds no reference to the iterator. So an abandoned iterator is collected, which ends the thread.
     """
 
-    datapipe: Datapipe
+    datapipe: Datapipe[Any]
     buffer_size: int = 2
     timeout_seconds: float = field(default=600.0, repr=False)
 

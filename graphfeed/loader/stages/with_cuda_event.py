@@ -11,7 +11,7 @@ from graphfeed.loader.transport.streams import side_stream
 END = object()
 
 
-class WithCudaEvent(Datapipe):
+class WithCudaEvent(Datapipe[Any]):
     """Runs the stages before it on a stream; yields each mini-batch with an event recorded after its work.
 
     It makes the stream's device the current one of the thread that iterates it, which must be its own.

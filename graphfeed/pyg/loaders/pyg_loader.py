@@ -21,7 +21,7 @@ PLACEMENTS = {None: Placement.AUTO, True: Placement.WORKER, False: Placement.MAI
 """Where features are fetched, by PyG's `filter_per_worker`."""
 
 
-class PyGLoader(DataLoader):
+class PyGLoader(DataLoader[Any]):
     """A `graphfeed.DataLoader` that made its pipeline itself.
 
     `pipeline` is that pipeline, and `explain()` shows what of it runs where. `loader(positions)` makes the mini-batch

@@ -83,7 +83,7 @@ class OrderedItemSampler(Datapipe):
 
     def minibatch_of(self, positions: torch.Tensor, index: int) -> Any:
         """Return the mini-batch of the items at some positions, with the key that belongs to an index."""
-        in_order = ItemSampler(self.item_set, self.batch_size, self.minibatcher, seed=self.seed, epoch=self.epoch)
+        in_order: Any = ItemSampler(self.item_set, self.batch_size, self.minibatcher, seed=self.seed, epoch=self.epoch)
         return in_order.minibatch_of(positions, index)
 
     def keyed(self, seed: int, epoch: int, start: int) -> "OrderedItemSampler":

@@ -35,7 +35,7 @@ class ToTemporalData(SameSize, Transform):
     def __call__(self, minibatch: MiniBatch) -> Any:
         """Return the events."""
         events = copy.copy(self.template)
-        for name, values in minibatch.events.items():  # type: ignore[attr-defined]
+        for name, values in minibatch.events.items():
             events[name] = values
         ends = [events.src, events.dst]
         if self.ratio:

@@ -6,7 +6,7 @@ from typing import Any
 from graphfeed.datapipes import Datapipe, length
 
 
-class ZipBatches(Datapipe):
+class ZipBatches(Datapipe[Any]):
     """Gives a tuple of one mini-batch of each pipeline, as long as all of them have another.
 
     Raises:

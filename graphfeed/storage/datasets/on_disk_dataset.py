@@ -52,17 +52,17 @@ class OnDiskTask(Task):
         return self._metadata
 
     @property
-    def train_set(self) -> ItemSet | HeteroItemSet | None:
+    def train_set(self) -> ItemSet | HeteroItemSet | Any:
         """The items to train on; None if there are none."""
         return self._sets[0]
 
     @property
-    def validation_set(self) -> ItemSet | HeteroItemSet | None:
+    def validation_set(self) -> ItemSet | HeteroItemSet | Any:
         """The items to validate on; None if there are none."""
         return self._sets[1]
 
     @property
-    def test_set(self) -> ItemSet | HeteroItemSet | None:
+    def test_set(self) -> ItemSet | HeteroItemSet | Any:
         """The items to test on; None if there are none."""
         return self._sets[2]
 
@@ -207,7 +207,7 @@ class OnDiskDataset:
         return self._feature
 
     @property
-    def graph(self) -> FusedCSCSamplingGraph | None:
+    def graph(self) -> FusedCSCSamplingGraph | Any:
         """The graph; None if `metadata.yaml` has none."""
         self._check_loaded()
         if self._no_graph is not None:
@@ -237,7 +237,7 @@ class OnDiskDataset:
         return OriginalIds(range(counts[type or ""]))
 
     @property
-    def all_nodes_set(self) -> ItemSet | HeteroItemSet | None:
+    def all_nodes_set(self) -> ItemSet | HeteroItemSet | Any:
         """Every node as a seed, for inference. Without a graph this is None, with a warning."""
         graph = self.graph
         if graph is None:

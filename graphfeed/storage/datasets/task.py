@@ -17,15 +17,15 @@ class Task(ABC):
 
     @property
     @abstractmethod
-    def train_set(self) -> ItemSet | HeteroItemSet | None:
+    def train_set(self) -> ItemSet | HeteroItemSet | Any:
         """The items to train on."""
 
     @property
     @abstractmethod
-    def validation_set(self) -> ItemSet | HeteroItemSet | None:
+    def validation_set(self) -> ItemSet | HeteroItemSet | Any:
         """The items to validate on."""
 
     @property
     @abstractmethod
-    def test_set(self) -> ItemSet | HeteroItemSet | None:
+    def test_set(self) -> ItemSet | HeteroItemSet | Any:
         """The items to test on."""

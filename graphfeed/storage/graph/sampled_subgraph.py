@@ -92,13 +92,14 @@ class SampledSubgraph:
         ValueError: An edge type that is not of the form "src:rel:dst".
     """
 
-    sampled_csc: CSCFormatBase | dict[str, CSCFormatBase]
-    """The edges: columns are destinations, and `indices` are positions in the row ids of the source type."""
-    original_column_node_ids: ByType | None = None
+    sampled_csc: Any
+    """The edges, a `CSCFormatBase` or a dict of those: columns are destinations, and `indices` are positions in the row
+    ids of the source type."""
+    original_column_node_ids: Any = None
     """The ids of the destinations: the seeds of this hop."""
-    original_row_node_ids: ByType | None = None
+    original_row_node_ids: Any = None
     """The ids of the sources; they begin with the column ids."""
-    original_edge_ids: ByType | None = None
+    original_edge_ids: Any = None
     """The id of each edge: its row in the edge list of its type if the graph knows it, else its position."""
 
     def __post_init__(self) -> None:

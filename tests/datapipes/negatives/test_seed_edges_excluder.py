@@ -53,7 +53,7 @@ def pairs_of(seeds: Any, *, swapped: bool = False) -> list[tuple[int, int]]:
 
 def sample(graph: gf.SamplingGraph, seeds: Any, **fields: Any) -> gf.MiniBatch:
     given_batch = gf.MiniBatch(seeds=seeds, key=gf.Key(0, 0, 0), **fields)
-    return gf.IterableSource([]).sample_neighbor(graph, [-1, 3])(given_batch)
+    return gf.NeighborSampler(gf.IterableSource([]), graph, [-1, 3])(given_batch)
 
 
 def draw_pairs(data: st.DataObject, edges: torch.Tensor, sizes: tuple[int, int]) -> torch.Tensor:
@@ -150,4 +150,4 @@ def test_what_does_not_fit_is_named(
     for name, value in change.items():
         setattr(batch, name, value)
     with pytest.raises(error, match=re.escape(message)):
-        gf.IterableSource([]).exclude_seed_edges(**options)(batch)
+        gf.SeedEdgesExcluder(gf.IterableSource([]), **options)(batch)

@@ -20,8 +20,8 @@ EDGES = torch.tensor([[4, 9], [9, 1], [3, 3]])
 SEVERAL = {LIKES: EDGES, KNOWS: EDGES[:2]}
 
 
-def run(graph: gf.SamplingGraph, seeds: Any, ratio: int = 2, key: Key | None = None) -> gf.MiniBatch:
-    stage = gf.IterableSource([]).sample_uniform_negative(graph, ratio)
+def run(graph: gf.SamplingGraph, seeds: Any, ratio: int = 2, key: Key | None = None) -> Any:
+    stage: Any = gf.IterableSource([]).sample_uniform_negative(graph, ratio)
     return stage(gf.MiniBatch(seeds=seeds, key=key or Key(0, 0, 0)))
 
 

@@ -23,7 +23,7 @@ class MySampler(gf.ItemSampler):
     pass
 
 
-def chain() -> gf.MiniBatchTransformer:
+def chain() -> gf.Datapipe:
     return MySampler(gf.ItemSet(4, names="seeds"), batch_size=2).transform()
 
 

@@ -107,7 +107,7 @@ def test_a_copy_in_between_changes_no_draw() -> None:
 @pytest.mark.parametrize("num_workers", [0, 2])
 def test_the_branches_of_a_join_draw_apart_and_alike_with_any_workers(num_workers: int) -> None:
     source = make_items(4)
-    pipe = Join(Subclass(source), Subclass(source))
+    pipe: Any = Join(Subclass(source), Subclass(source))
     with gf.DataLoader(pipe, num_workers=num_workers, seed=0) as loader:
         pairs = list(loader)
     assert_same(pairs, list(pipe.with_seed(0)))

@@ -11,7 +11,7 @@ GRAPH = gf.from_coo(pipelines.random_edges(50, 50, 600, 0), 50)
 BATCH = gf.MiniBatch(seeds=torch.tensor([7, 3, 7]))
 
 
-def stage(*, deduplicate: bool) -> gf.CompactPerLayer:
+def stage(*, deduplicate: bool) -> Any:
     return gf.IterableSource([]).compact_per_layer(deduplicate)
 
 

@@ -104,7 +104,7 @@ FANOUTS = [torch.tensor([1, 2]), torch.tensor([3, 4])]
 def test_fanouts_by_edge_type_are_lists_arrays_or_dicts(fanouts: Any) -> None:
     items = gf.HeteroItemSet({"user": gf.ItemSet(20, names="seeds")})
     expected = gf.ItemSampler(items, 20).sample_neighbor(TYPED, FANOUTS)
-    pipe = gf.ItemSampler(items, 20).sample_neighbor(TYPED, fanouts)
+    pipe: Any = gf.ItemSampler(items, 20).sample_neighbor(TYPED, fanouts)
     assert_same(pipe.request.fanouts, FANOUTS)
     for one, other in zip(expected, pipe, strict=True):
         assert_same(one, other)

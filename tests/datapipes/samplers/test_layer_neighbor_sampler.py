@@ -114,7 +114,7 @@ def test_torch_generator_stays_as_it_is() -> None:
 
 
 def test_a_mini_batch_is_a_function_of_its_key() -> None:
-    stage = ITEMS.sample_layer_neighbor(GRAPH, [3, 3], batch_dependency=7)
+    stage: Any = ITEMS.sample_layer_neighbor(GRAPH, [3, 3], batch_dependency=7)
     expected = digests(stage.with_seed(5, 2))
     assert digests(stage.with_seed(5, 2, start=9)) == expected[9:]
     batch = gf.MiniBatch(seeds=torch.arange(30), key=Key(1, 2, 3))

@@ -24,7 +24,7 @@ ITEMS = gf.ItemSampler(
 
 
 def sample(seeds: Any, graph: gf.SamplingGraph = GRAPH, index: int = 0, **options: Any) -> Any:
-    stage = gf.IterableSource([]).sample_layer_neighbor(graph, **options)
+    stage: Any = gf.IterableSource([]).sample_layer_neighbor(graph, **options)
     return stage(gf.MiniBatch(seeds=seeds, key=Key(0, 0, index)))
 
 

@@ -27,10 +27,10 @@ TYPED = gf.from_coo(
 )
 
 
-def sample(seeds: Any, graph: SamplingGraph = HOMOGENEOUS, key: Key | None = None, **options: Any) -> gf.MiniBatch:
+def sample(seeds: Any, graph: SamplingGraph = HOMOGENEOUS, key: Key | None = None, **options: Any) -> Any:
     """Sample one mini-batch by the stage alone."""
     options.setdefault("fanouts", [3, 2])
-    stage = gf.IterableSource([]).sample_neighbor(graph, **options)
+    stage: Any = gf.IterableSource([]).sample_neighbor(graph, **options)
     return stage(gf.MiniBatch(seeds=seeds, key=key or Key(0, 0, 0)))
 
 
@@ -48,7 +48,7 @@ def test_the_outermost_layer_comes_first() -> None:
 def test_the_given_mini_batch_stays_as_it_is() -> None:
     given = gf.MiniBatch(seeds=torch.arange(5), labels=torch.arange(5), key=Key(0, 0, 0))
     before = copy.deepcopy(given)
-    result = gf.IterableSource([]).sample_neighbor(HOMOGENEOUS, [2])(given)
+    result = gf.NeighborSampler(gf.IterableSource([]), HOMOGENEOUS, [2])(given)
     assert_same(given, before)
     assert result.labels is given.labels
 
@@ -74,7 +74,7 @@ def test_a_stage_before_that_does_not_draw_changes_no_bit() -> None:
 
 
 def test_without_a_key_it_draws_from_torch() -> None:
-    stage = gf.IterableSource([]).sample_neighbor(HOMOGENEOUS, [2])
+    stage: Any = gf.IterableSource([]).sample_neighbor(HOMOGENEOUS, [2])
     batch = gf.MiniBatch(seeds=torch.arange(20))
     torch.manual_seed(5)
     first = digest(stage(batch))

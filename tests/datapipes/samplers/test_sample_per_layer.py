@@ -113,7 +113,7 @@ def test_it_pickles_with_the_weights_running_sums() -> None:
 
 
 def test_what_is_missing_is_named() -> None:
-    stage = gf.IterableSource([]).sample_per_layer(GRAPH.sample_neighbors, 2)
+    stage: Any = gf.IterableSource([]).sample_per_layer(GRAPH.sample_neighbors, 2)
     with pytest.raises(ValueError, match="the mini-batch has no seeds; name them"):
         stage(gf.MiniBatch())
     once = stage(gf.MiniBatch(seeds=torch.arange(3)))

@@ -114,7 +114,7 @@ def test_the_latest_are_those_of_the_highest_times() -> None:
 
 
 def test_a_mini_batch_is_a_function_of_its_key() -> None:
-    stage = ITEMS.temporal_sample_neighbor(GRAPH, [3, 3], edge_timestamp_attr_name="time")
+    stage: Any = ITEMS.temporal_sample_neighbor(GRAPH, [3, 3], edge_timestamp_attr_name="time")
     expected = digests(stage.with_seed(5, 2))
     assert digests(stage.with_seed(5, 2, start=3)) == expected[3:]
     batch = gf.MiniBatch(seeds=SEEDS, timestamp=MOMENTS, key=gf.Key(1, 2, 3))

@@ -30,8 +30,8 @@ def test_a_subclass_says_how_edges_are_chosen() -> None:
 
 
 def test_each_seed_may_have_a_window_of_its_own() -> None:
-    stage = ITEMS.temporal_sample_neighbor(GRAPH, [3, 2], edge_timestamp_attr_name="time")
-    same = ITEMS.temporal_sample_neighbor(GRAPH, [3, 2], edge_timestamp_attr_name="time", pre_time_window=300)
+    stage: Any = ITEMS.temporal_sample_neighbor(GRAPH, [3, 2], edge_timestamp_attr_name="time")
+    same: Any = ITEMS.temporal_sample_neighbor(GRAPH, [3, 2], edge_timestamp_attr_name="time", pre_time_window=300)
     torch.manual_seed(0)
     expected = same.sample_subgraphs(SEEDS, MOMENTS)
     torch.manual_seed(0)
@@ -42,7 +42,7 @@ def test_what_is_prepared_is_shared_with_workers() -> None:
     times = torch.randint(0, 100, (2000,), generator=torch.Generator().manual_seed(0))
     edges = torch.randint(0, 50, (2, 2000), generator=torch.Generator().manual_seed(1))
     graph = gf.from_coo(edges, 50, edge_attributes={"time": times})
-    stage = ITEMS.temporal_sample_neighbor(graph, [3], edge_timestamp_attr_name="time")
+    stage: Any = ITEMS.temporal_sample_neighbor(graph, [3], edge_timestamp_attr_name="time")
     copy = pickle.loads(pickle.dumps(stage))
     with patch.object(ops, "order_by_time", side_effect=AssertionError("made again")):
         assert_same(timed_columns(copy.graph, copy.request), timed_columns(graph, stage.request))
@@ -59,6 +59,6 @@ class Plain(gf.SamplingGraph):
 
 
 def test_a_graph_may_lack_it() -> None:
-    stage = ITEMS.temporal_sample_neighbor(Plain(), [1], edge_timestamp_attr_name="time")
+    stage: Any = ITEMS.temporal_sample_neighbor(Plain(), [1], edge_timestamp_attr_name="time")
     with pytest.raises(NotImplementedError, match="Plain has no temporal_sample_hops"):
         next(iter(stage))

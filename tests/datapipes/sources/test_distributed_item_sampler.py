@@ -236,7 +236,7 @@ def work_as_rank(rank: int, world_size: int, store: str) -> dict[str, Any]:
     distributed.init_process_group("gloo", init_method=f"file://{store}", rank=rank, world_size=world_size)
     try:
         torch.manual_seed(rank)
-        pipe = gf.DistributedItemSampler(gf.ItemSet(torch.arange(41), names="seeds"), 5, shuffle=True)
+        pipe: Any = gf.DistributedItemSampler(gf.ItemSet(torch.arange(41), names="seeds"), 5, shuffle=True)
         with gf.DataLoader(pipe, num_workers=1) as loader:
             seeds = seeds_of(loader)
             return {"place": pipe.place, "seed": loader.seed, "seeds": seeds, "later": unset.place, "count": len(unset)}

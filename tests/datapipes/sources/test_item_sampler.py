@@ -14,11 +14,11 @@ from tests.datapipes.stages import with_torch_workers
 from tests.digests import assert_same, digests
 
 
-def sampler(count: int = 10, batch_size: int = 3, **options: Any) -> gf.ItemSampler:
+def sampler(count: int = 10, batch_size: int = 3, **options: Any) -> Any:
     return gf.ItemSampler(gf.ItemSet(count, names="seeds"), batch_size=batch_size, **options)
 
 
-def typed_sampler(**options: Any) -> gf.ItemSampler:
+def typed_sampler(**options: Any) -> Any:
     users = gf.ItemSet((torch.arange(4), torch.arange(4) * 10), names=("seeds", "labels"))
     items = gf.ItemSet((torch.arange(3), torch.arange(3) * 100), names=("seeds", "labels"))
     return gf.ItemSampler(gf.HeteroItemSet({"user": users, "item": items}), batch_size=3, **options)
@@ -119,7 +119,7 @@ def test_typed_items_are_shuffled_together() -> None:
 
 def test_rows_can_be_made_into_anything() -> None:
     items = gf.ItemSet((torch.arange(4), torch.arange(4) * 2), names=("a", "b"))
-    pipe = gf.ItemSampler(items, 2, lambda rows, names: (rows[0].tolist(), rows[1].tolist(), names))
+    pipe: Any = gf.ItemSampler(items, 2, lambda rows, names: (rows[0].tolist(), rows[1].tolist(), names))
     assert list(pipe) == [([0, 1], [0, 2], ("a", "b")), ([2, 3], [4, 6], ("a", "b"))]
 
 

@@ -61,7 +61,7 @@ def test_what_is_no_mini_batch_is_passed_on() -> None:
 
 
 def test_it_can_start_later() -> None:
-    pipe = gf.IterableSource(make_batches())
+    pipe: Any = gf.IterableSource(make_batches())
     assert digests(pipe.keyed(4, 2, 3)) == digests(pipe.keyed(4, 2, 0))[3:]
     assert list(pipe.keyed(4, 2, 9)) == []
 

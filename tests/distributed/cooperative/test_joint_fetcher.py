@@ -1,5 +1,7 @@
 """That rows are those of the nodes is tested together with the sampler."""
 
+from typing import Any
+
 import pytest
 import torch
 
@@ -55,6 +57,6 @@ def test_rows_lie_where_the_mini_batch_does(kind: str) -> None:
 
 def test_a_stage_that_replaced_the_outermost_hop_is_found() -> None:
     pipe = gf.ItemSampler(gf.ItemSet(3, names="seeds"), 3).sample_neighbor(plain(), [2])
-    fetch = pipe.fetch_feature(gf.BasicFeatureStore({}), [])
+    fetch: Any = pipe.fetch_feature(gf.BasicFeatureStore({}), [])
     with pytest.raises(ValueError, match="a stage before the fetch replaced it"):
         JointFetcher(pipe, WrappedFetcher(fetch))(next(iter(pipe)))

@@ -85,7 +85,7 @@ def test_a_number_that_is_also_a_column_is_refused(tmp_path: Path, key: str) -> 
 
     def build(value: Any) -> Any:
         edges = EdgeTable(file, header=False, source="0", destination="1", **{key: value})
-        return build_dataset(Spec({"e": edges}, folder=tmp_path)).graph.edge_attributes[key].tolist()  # type: ignore[union-attr]
+        return build_dataset(Spec({"e": edges}, folder=tmp_path)).graph.edge_attributes[key].tolist()
 
     with pytest.raises(ValueError, match=rf"edges: {key} is 2, which may be .* write '2' in quotes .*, or 2\.0"):
         build(2)

@@ -1,6 +1,7 @@
 import pickle
 import sys
 import threading
+from typing import Any
 
 import pytest
 import torch
@@ -25,7 +26,7 @@ DTYPES = [
 ]
 
 
-def sampler() -> gf.ItemSampler:
+def sampler() -> Any:
     return gf.ItemSampler(gf.ItemSet(6, names="seeds"), batch_size=2)
 
 

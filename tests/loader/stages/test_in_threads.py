@@ -56,7 +56,7 @@ def test_several_mini_batches_are_worked_on_at_once_and_come_in_order(executor: 
 
     threaded = pipe(same, meet)
     assert [batch.seeds.tolist() for batch in RunContext(executor).drive(threaded)] == [[0, 1], [2, 3], [4, 5], [6, 7]]
-    assert len(threaded) == 4  # type: ignore[arg-type]
+    assert len(threaded) == 4
 
 
 def test_workers_do_their_part_and_threads_theirs(executor: ThreadPoolExecutor) -> None:

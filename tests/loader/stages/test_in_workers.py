@@ -45,7 +45,7 @@ def source(count: int = 8) -> gf.Datapipe:
 
 
 def seeds(batches: Iterator[gf.MiniBatch]) -> list[int]:
-    return [int(batch.seeds) for batch in batches]  # type: ignore[arg-type]
+    return [int(batch.seeds) for batch in batches]
 
 
 @pytest.fixture
@@ -61,7 +61,7 @@ def test_without_an_executor_it_runs_here() -> None:
 
 def test_mini_batches_come_in_order_when_the_first_is_slowest(threads: ThreadPoolExecutor) -> None:
     def dawdle(batch: gf.MiniBatch) -> gf.MiniBatch:
-        time.sleep(0.1 if int(batch.seeds) == 0 else 0)  # type: ignore[arg-type]
+        time.sleep(0.1 if int(batch.seeds) == 0 else 0)
         return batch
 
     pipe = InWorkers(Stamp(source().transform(dawdle)), num_workers=3, window=6)
@@ -74,7 +74,7 @@ def test_at_most_a_window_of_mini_batches_is_begun(threads: ThreadPoolExecutor) 
     begun: list[int] = []
 
     def count(batch: gf.MiniBatch) -> gf.MiniBatch:
-        begun.append(int(batch.seeds))  # type: ignore[arg-type]
+        begun.append(int(batch.seeds))
         return batch
 
     batches = RunContext(threads).drive(InWorkers(source(20).transform(count), num_workers=3, window=5))
@@ -87,7 +87,7 @@ def test_at_most_a_window_of_mini_batches_is_begun(threads: ThreadPoolExecutor) 
 
 def test_in_threads_nothing_is_pickled(threads: ThreadPoolExecutor) -> None:
     def attach(batch: gf.MiniBatch) -> gf.MiniBatch:
-        batch.labels = Unsendable()  # type: ignore[assignment]
+        batch.labels = Unsendable()
         return batch
 
     assert len(list(RunContext(threads).drive(InWorkers(source().transform(attach), 3, 6)))) == 8

@@ -1,3 +1,5 @@
+from typing import Any
+
 import pytest
 import torch
 
@@ -33,6 +35,7 @@ def test_what_cannot_be_pinned_stays_as_it_is(monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setattr(torch.Tensor, "pin_memory", lambda tensor: tensor + 1)
     sparse, there, graph = torch.eye(2).to_sparse(), torch.ones(1, device="meta"), TheirGraph()
     given = {"dense": torch.zeros(1), "sparse": sparse, "there": there, "more": [graph, TheirData()]}
+    pinned: Any
     (pinned,) = Pin([given])  # type: ignore[arg-type]
     assert pinned["dense"].tolist() == [1]
     assert pinned["sparse"] is sparse

@@ -17,7 +17,7 @@ from tests.waiting import wait_until
 pytestmark = pytest.mark.usefixtures("no_leaks")
 
 
-class Numbers(gf.Datapipe):
+class Numbers(gf.Datapipe[int]):
     """Counts, and remembers how far it came and in which thread."""
 
     count: int
@@ -37,7 +37,8 @@ class Numbers(gf.Datapipe):
 
 def test_items_come_in_order_from_another_thread() -> None:
     source = Numbers(5, [])
-    assert list(Prefetch(source)) == list(range(5))
+    stage: Any = Prefetch(source)
+    assert list(stage) == list(range(5))
     assert {name for _, name in source.seen} == {"graphfeed-prefetch"}
 
 
@@ -62,7 +63,7 @@ def test_a_slow_stage_times_out_with_advice(monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setattr(thread_executor, "JOIN_SECONDS", 0.0)
     release = threading.Event()
 
-    class Slow(gf.Datapipe):
+    class Slow(gf.Datapipe[int]):
         def __iter__(self) -> Iterator[int]:
             release.wait(60)
             yield 0
@@ -99,7 +100,7 @@ def test_its_length_is_that_of_its_source() -> None:
     assert len(Prefetch(Numbers(7, []))) == 7
 
 
-class Dropping(gf.Datapipe):
+class Dropping(gf.Datapipe[int]):
     """Drops, in the thread that runs it, the last reference to who reads."""
 
     held: list[Iterator[Any]]

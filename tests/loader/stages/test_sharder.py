@@ -1,9 +1,11 @@
+from typing import Any
+
 import graphfeed as gf
 from graphfeed.loader.stages.sharder import Sharder
 
 
 def test_it_passes_its_source_on() -> None:
-    sampler = gf.ItemSampler(gf.ItemSet(5, names="seeds"), batch_size=2)
+    sampler: Any = gf.ItemSampler(gf.ItemSet(5, names="seeds"), batch_size=2)
     sharder = Sharder(sampler)
     assert sharder.source is sampler
     assert len(sharder) == 3
@@ -11,5 +13,5 @@ def test_it_passes_its_source_on() -> None:
 
 
 def test_it_counts_as_no_stage_of_the_user_s() -> None:
-    sampler = gf.ItemSampler(gf.ItemSet(5, names="seeds"), batch_size=2)
+    sampler: Any = gf.ItemSampler(gf.ItemSet(5, names="seeds"), batch_size=2)
     assert Sharder(sampler).transform().position == sampler.transform().position == 2

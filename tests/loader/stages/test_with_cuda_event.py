@@ -60,6 +60,6 @@ def test_what_it_runs_is_closed_with_it() -> None:
 @pytest.mark.gpu
 def test_on_a_device_events_pass_when_the_work_is_done() -> None:
     device = with_index("cuda")
-    found = list(WithCudaEvent(items().copy_to("cuda"), "mine", device))
+    found: list[Any] = list(WithCudaEvent(items().copy_to("cuda"), "mine", device))
     side_stream(device, "mine").synchronize()
     assert [event.query() for _, event in found] == [True] * 3

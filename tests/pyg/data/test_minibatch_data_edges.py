@@ -20,8 +20,8 @@ Edge = tuple[int, int, int]
 
 def listed(subgraph: gf.SampledSubgraph, kind: str | None = None) -> list[Edge]:
     """Return source, destination and id of each edge of a hop."""
-    csc: Any = subgraph.sampled_csc if kind is None else subgraph.sampled_csc[kind]  # type: ignore[index]
-    ids: Any = subgraph.original_edge_ids if kind is None else subgraph.original_edge_ids[kind]  # type: ignore[index]
+    csc: Any = subgraph.sampled_csc if kind is None else subgraph.sampled_csc[kind]
+    ids: Any = subgraph.original_edge_ids if kind is None else subgraph.original_edge_ids[kind]
     found = []
     for column, (low, high) in enumerate(pairwise(csc.indptr.tolist())):
         found += [(csc.indices[place].item(), column, ids[place].item()) for place in range(low, high)]
@@ -154,7 +154,7 @@ def test_it_takes_no_longer_than_sorting_a_few_times() -> None:
     torch_threads = torch.get_num_threads()
     torch.set_num_threads(1)
     try:
-        keys = indices * nodes + edge_index(hop.sampled_csc)[1]  # type: ignore[arg-type]
+        keys = indices * nodes + edge_index(hop.sampled_csc)[1]
         sorting = min(seconds(lambda: torch.sort(keys, stable=True)) for _ in range(5))
         # It takes 3 times as long; torch.unique(dim=1) takes 100 times as long.
         assert min(seconds(batch.to_pyg_data) for _ in range(5)) < 20 * sorting

@@ -48,5 +48,5 @@ def test_what_is_no_cluster_data_is_refused() -> None:
 
 def test_the_nodes_of_the_parts_follow_each_other() -> None:
     parts = [take_parts((0, 3, 3, 5), MiniBatch(seeds=torch.tensor(seeds))) for seeds in ([2, 0], [1])]
-    assert [part.input_nodes.tolist() for part in parts] == [[3, 4, 0, 1, 2], []]  # type: ignore[union-attr]
+    assert [part.input_nodes.tolist() for part in parts] == [[3, 4, 0, 1, 2], []]
     assert all(part.seeds is None for part in parts)

@@ -1,20 +1,21 @@
+from typing import Any
+
 import pytest
 import torch
 
 import graphfeed as gf
 from graphfeed.pyg import LinkSeeds
-from graphfeed.pyg.stages.sampled_minibatch import SampledMiniBatch
 
 
-def turn(minibatch: gf.MiniBatch, disjoint: bool = False, triplets: bool = False) -> SampledMiniBatch:
-    result: SampledMiniBatch
+def turn(minibatch: gf.MiniBatch, disjoint: bool = False, triplets: bool = False) -> Any:
+    result: Any
     (result,) = LinkSeeds(gf.IterableSource([minibatch]), disjoint, triplets)
     return result
 
 
 def test_nodes_are_unique_and_sorted() -> None:
     result = turn(gf.MiniBatch(seeds=torch.tensor([[5, 2], [2, 9]])))
-    assert result.seeds.tolist() == [2, 5, 9]  # type: ignore[union-attr]
+    assert result.seeds.tolist() == [2, 5, 9]
     assert result.of_seeds is not None
     assert result.of_seeds[None]["edge_label_index"].tolist() == [[1, 0], [0, 2]]
     assert result.trees is None
@@ -24,11 +25,11 @@ def test_negatives_share_the_tree_of_their_positive() -> None:
     seeds, indexes = torch.tensor([[5, 2], [2, 9], [5, 7], [2, 8]]), torch.tensor([0, 1, 0, 1])
     minibatch = gf.MiniBatch(seeds=seeds, indexes=indexes, timestamp=torch.tensor([30, 40]))
     pairs = turn(minibatch, disjoint=True)
-    assert pairs.seeds.tolist() == [5, 2, 5, 2, 2, 9, 7, 8]  # type: ignore[union-attr]
-    assert pairs.trees.tolist() == [0, 1, 0, 1] * 2  # type: ignore[union-attr]
-    assert pairs.timestamp.tolist() == [30, 40, 30, 40] * 2  # type: ignore[union-attr]
+    assert pairs.seeds.tolist() == [5, 2, 5, 2, 2, 9, 7, 8]
+    assert pairs.trees.tolist() == [0, 1, 0, 1] * 2
+    assert pairs.timestamp.tolist() == [30, 40, 30, 40] * 2
     triplets = turn(minibatch, disjoint=True, triplets=True)
-    assert triplets.seeds.tolist() == [5, 2, 2, 9, 7, 8]  # type: ignore[union-attr]
+    assert triplets.seeds.tolist() == [5, 2, 2, 9, 7, 8]
     assert triplets.of_seeds is not None
     assert triplets.of_seeds[None]["dst_neg_index"].tolist() == [4, 5]
 

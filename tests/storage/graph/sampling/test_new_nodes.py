@@ -32,9 +32,9 @@ def edges_of(hop: gf.SampledSubgraph) -> list[tuple[int, int]]:
 def test_a_hop_samples_what_the_one_before_found() -> None:
     hops = make_graph().sample_hops(SEEDS, request(2, 2, 2), KEYS)[::-1]
     for before, hop in pairwise(hops):
-        known = len(before.original_column_node_ids)  # type: ignore[arg-type]
+        known = len(before.original_column_node_ids)
         assert all(column >= known for _, column in edges_of(hop))
-        assert torch.equal(hop.original_column_node_ids, before.original_row_node_ids)  # type: ignore[arg-type]
+        assert torch.equal(hop.original_column_node_ids, before.original_row_node_ids)
     assert len(hops) == 3
 
 
@@ -43,7 +43,7 @@ def test_the_first_hop_is_that_of_a_sampler_which_samples_all_nodes() -> None:
     new = graph.sample_hops(SEEDS, request(2), KEYS[:1])[0]
     everything = graph.sample_hops(SEEDS, gf.SamplingRequest([torch.tensor([2])]), KEYS[:1])[0]
     assert edges_of(new) == edges_of(everything)
-    assert torch.equal(new.original_row_node_ids, everything.original_row_node_ids)  # type: ignore[arg-type]
+    assert torch.equal(new.original_row_node_ids, everything.original_row_node_ids)
 
 
 def test_a_graph_of_ones_own_gives_the_same() -> None:
@@ -60,7 +60,7 @@ def test_a_graph_of_ones_own_gives_the_same() -> None:
     for options in ({}, {"disjoint": True}):
         found = [own.sample_hops(SEEDS, request(2, 3, **options), KEYS[:2]) for own in (graph, Own())]
         assert [edges_of(hop) for hop in found[0]] == [edges_of(hop) for hop in found[1]]
-        assert torch.equal(found[0][0].original_row_node_ids, found[1][0].original_row_node_ids)  # type: ignore[arg-type]
+        assert torch.equal(found[0][0].original_row_node_ids, found[1][0].original_row_node_ids)
 
 
 def test_trees_share_no_node() -> None:
