@@ -7,9 +7,9 @@ edges or rows itself: it calls a graph or a feature (`graphfeed.storage`), or an
 
 from graphfeed.datapipes.bufferer import Bufferer
 from graphfeed.datapipes.copy_to import CopyTo
-from graphfeed.datapipes.datapipe import Batch, Datapipe, Ranked, Shardable, Source, length
+from graphfeed.datapipes.datapipe import Datapipe, Ranked, Shardable, Source, length
 from graphfeed.datapipes.feature_fetcher import FeatureFetcher
-from graphfeed.datapipes.minibatch import MiniBatch
+from graphfeed.datapipes.minibatch import Batch, MiniBatch
 from graphfeed.datapipes.minibatch_transformer import MiniBatchTransformer
 from graphfeed.datapipes.negatives.negative_sampler import NegativeSampler, with_negatives
 from graphfeed.datapipes.negatives.pair_negative_sampler import PairNegativeSampler, check_amount

@@ -5,12 +5,11 @@ does nothing. Iterating one creates the state and runs it in place. The loader r
 """
 
 from collections.abc import Iterator, Sized
-from typing import TYPE_CHECKING, Any, ClassVar, Protocol, dataclass_transform, runtime_checkable
+from typing import Any, ClassVar, Protocol, dataclass_transform, runtime_checkable
 
 from torch.utils.data import IterableDataset
-from typing_extensions import TypeVar
 
-from graphfeed.datapipes.minibatch import MiniBatch
+from graphfeed.datapipes.minibatch import Batch
 from graphfeed.datapipes.pipeline.description import describe_chain
 from graphfeed.datapipes.pipeline.fluent import Fluent, register
 from graphfeed.datapipes.pipeline.immutable import Immutable, make_immutable
@@ -19,9 +18,6 @@ from graphfeed.datapipes.pipeline.placement import Placement
 from graphfeed.datapipes.pipeline.rewriting import Rewritable
 from graphfeed.datapipes.pipeline.streams import Streams
 from graphfeed.ops.arguments import check_position
-
-Batch = TypeVar("Batch", default=MiniBatch, covariant=True)
-"""What a pipeline yields, for type checkers: mini-batches, unless a stage makes something else of them."""
 
 
 @runtime_checkable
@@ -69,14 +65,6 @@ class Datapipe(Fluent, Immutable, Streams, Rewritable, IterableDataset[Batch]):
         name: The fluent name, as in `class NeighborSampler(Transform, name="sample_neighbor")`.
         init: False tells type checkers that `__new__` has the constructor's signature; it changes nothing else.
     """
-
-    if TYPE_CHECKING:
-
-        def __init__(self, *args: Any, **kwargs: Any) -> None:
-            """Set the fields; type checkers know the signature of each subclass."""
-
-        def __len__(self) -> int:
-            """Return the number of mini-batches; a TypeError if the pipeline can't tell."""
 
     runs_in: ClassVar[Placement] = Placement.AUTO
     """Where the stage runs; your own stages may say so."""

@@ -4,6 +4,7 @@ from dataclasses import dataclass, field, fields
 from typing import TYPE_CHECKING, Any
 
 import torch
+from typing_extensions import TypeVar
 
 from graphfeed.ops import Key
 from graphfeed.ops.process import load_entry_point
@@ -157,4 +158,6 @@ class MiniBatch:
         return shapes_repr(type(self).__name__, shown)
 
 
+Batch = TypeVar("Batch", default=MiniBatch, covariant=True)
+"""What a pipeline yields, for type checkers: mini-batches, unless a stage makes something else of them."""
 FIELDS_SHOWN = {field.name for field in fields(MiniBatch) if not field.kw_only}

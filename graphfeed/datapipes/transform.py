@@ -7,8 +7,8 @@ from typing import Any
 
 from torch.utils.data import IterDataPipe
 
-from graphfeed.datapipes.datapipe import Batch, Datapipe, length
-from graphfeed.datapipes.minibatch import MiniBatch
+from graphfeed.datapipes.datapipe import Datapipe, length
+from graphfeed.datapipes.minibatch import Batch, MiniBatch
 from graphfeed.datapipes.pipeline.observer import OBSERVER, Observer
 from graphfeed.datapipes.pipeline.placement import Placement
 from graphfeed.datapipes.pipeline.seeding import call_seeded
@@ -101,7 +101,9 @@ def call(stage: Transform[Any], minibatch: Any, observer: Observer | None = None
         observer.stage_begin(stage, key)
     try:
         result = call_seeded(stage, minibatch, key) if stage.foreign and key is not None else stage(minibatch)
-    except Exception as error:
+        if result is None:
+            raise TypeError(f"{type(stage).__name__} returned None; let its __call__ return the mini-batch")
+    except BaseException as error:  # SystemExit too
         error.add_note(f"{describe_place(stage, key)}, in {worker_name()}")
         raise
     finally:

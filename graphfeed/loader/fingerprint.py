@@ -2,6 +2,7 @@
 
 import hashlib
 import math
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Set
 from contextlib import suppress
 from dataclasses import fields
@@ -16,6 +17,7 @@ import torch
 
 from graphfeed.datapipes import Datapipe, Source
 from graphfeed.datapipes.pipeline import traverse
+from graphfeed.ops.arguments import brief
 from graphfeed.storage import FeatureStore, HeteroItemSet, ItemSet, SamplingGraph
 
 Fingerprint: TypeAlias = dict[str, dict[str, str]]
@@ -56,11 +58,20 @@ def take_fingerprint(pipe: Datapipe) -> Fingerprint:
     return taken
 
 
-def find_difference(state: Fingerprint, own: Fingerprint) -> str | None:
+def find_difference(state: Any, own: Fingerprint) -> str | None:
     """Say where the pipeline of a state differs from one's own; None where they agree.
 
     A field that only one of them has is not compared: another version of its stage may have added it.
+
+    Raises:
+        ValueError: What the state has is no fingerprint.
     """
+    is_one = isinstance(state, Mapping) and all(re.match(r"\d+ ", str(stage)) for stage in state)
+    if not is_one or not all(isinstance(fields, Mapping) for fields in state.values()):
+        raise ValueError(
+            f"fingerprint of state_dict must be a dict of stages, as state_dict() has it, but is {brief(state)}; "
+            "remove 'fingerprint' from the state to go on without a check"
+        )
     # JSON may have sorted the stages as text, the tenth before the second.
     for then, now in zip_longest(sorted(state, key=number_of), sorted(own, key=number_of)):
         if then != now:

@@ -118,3 +118,33 @@ def test_a_stage_that_loops_itself_may_know_its_length() -> None:
             return 1
 
     assert len(First(make_items())) == len(gf.DataLoader(First(make_items()), num_workers=2)) == 1
+
+
+class ReturnsNothing(gf.Transform):
+    def __call__(self, minibatch: gf.MiniBatch) -> None:
+        minibatch.to("cpu")
+
+
+class Exits(gf.Transform):
+    def __call__(self, minibatch: gf.MiniBatch) -> gf.MiniBatch:
+        raise SystemExit(f"with {minibatch.seeds.tolist()}")
+
+
+@pytest.mark.parametrize("num_workers", [0, 1])
+def test_a_stage_that_returns_nothing_is_named(num_workers: int) -> None:
+    with (
+        gf.DataLoader(ReturnsNothing(make_items()), num_workers, seed=0) as loader,
+        pytest.raises(TypeError, match="ReturnsNothing returned None; let its __call__ return") as caught,
+    ):
+        next(iter(loader))
+    assert caught.value.__notes__[0].startswith("in ReturnsNothing, stage 2, mini-batch 0 of epoch 0")
+
+
+@pytest.mark.parametrize("num_workers", [0, 1])
+def test_an_exception_of_any_class_says_where_it_came_from(num_workers: int) -> None:
+    with (
+        gf.DataLoader(Exits(make_items()), num_workers, seed=0) as loader,
+        pytest.raises(SystemExit, match="with") as caught,
+    ):
+        next(iter(loader))
+    assert caught.value.__notes__[0].startswith("in Exits, stage 2, mini-batch 0 of epoch 0")

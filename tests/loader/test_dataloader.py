@@ -277,3 +277,13 @@ def test_options_that_users_bring_change_no_mini_batch(make: Any, options: dict[
 def test_it_prints_its_plan_in_one_line(options: dict[str, Any], text: str) -> None:
     pipe = gf.ItemSampler(gf.ItemSet(4, names="seeds"), batch_size=2).transform()
     assert repr(gf.DataLoader(pipe, seed=4, **options)) == f"DataLoader({text})"
+
+
+@pytest.mark.parametrize("seed", [2**64, -(2**63) - 1])
+def test_a_seed_of_more_than_64_bits_is_refused(seed: int) -> None:
+    items = gf.ItemSet(4, names="seeds")
+    with pytest.raises(ValueError, match=rf"seed must lie in -2\*\*63 .. 2\*\*64 - 1, but is {seed}"):
+        gf.DataLoader(gf.ItemSampler(items, 2), seed=seed)
+    with pytest.raises(ValueError, match="seed must lie in"):
+        gf.ItemSampler(items, 2, seed=seed)
+    assert gf.DataLoader(gf.ItemSampler(items, 2), seed=2**64 - 1).seed == 2**64 - 1

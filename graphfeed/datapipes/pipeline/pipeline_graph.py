@@ -78,10 +78,15 @@ def to_graph(dp: Datapipe, *, debug: bool = False) -> PipelineGraph:
         dp: The pipeline.
         debug: Whether to show the stages with their fields.
 
+    Raises:
+        TypeError: `dp` is not a pipeline.
+
     Example:
         >>> from graphfeed import ItemSampler, ItemSet
         >>> print(to_graph(ItemSampler(ItemSet(3, names="seeds"), 1).transform()))
         MiniBatchTransformer
           ItemSampler
     """
+    if not isinstance(dp, Datapipe):
+        raise TypeError(f"dp must be a pipeline of stages, but is a {type(dp).__name__}; give it the last stage")
     return PipelineGraph(dp, debug)

@@ -40,7 +40,7 @@ def make(source: Any, key: Key, observer: Observer | None) -> Any:
         observer.stage_begin(source, key)
     try:
         return source.keyed(key.seed, key.epoch, 0).minibatch(key.index)
-    except Exception as error:
+    except BaseException as error:  # SystemExit too
         error.add_note(f"{describe_place(source, key)}, in {worker_name()}")
         raise
     finally:

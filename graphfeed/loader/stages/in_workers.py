@@ -172,8 +172,9 @@ class InWorkers(Datapipe):
                     for future in futures:
                         future.cancel()
                 at_work = executor.abandon(last)
+            workers = "the worker" if self.num_workers == 1 else f"the {self.num_workers} workers"
             raise TimeoutError(
-                f"the {self.num_workers} workers finished no mini-batch for {self.timeout_seconds:g} s, waiting for "
+                f"{workers} finished no mini-batch for {self.timeout_seconds:g} s, waiting for "
                 f"{describe_task(task)}{''.join(f'; {work}' for work in at_work)}; a stage hangs, or is slower than "
                 "that: give the DataLoader a larger timeout"
             ) from error

@@ -61,13 +61,17 @@ def check_seconds(name: str, value: object) -> None:
 
 
 def check_seed(name: str, value: object) -> int:
-    """Return a seed as an int, or raise unless it is a whole number; a generator is refused by name."""
+    """Return a seed as an int, or raise unless it is a whole number of 64 bits; a generator is refused by name."""
     if isinstance(value, torch.Generator):
         raise TypeError(f"{name} must be a whole number, but is a torch.Generator; give its initial_seed()")
     try:
-        return index(cast("SupportsIndex", value))
+        seed = index(cast("SupportsIndex", value))
     except TypeError as error:
         raise TypeError(f"{name} must be a whole number, but is {brief(value)}") from error
+    # Draws are made of 64 bits: of a longer seed, they would leave out the rest.
+    if not -(2**63) <= seed < 2**64:
+        raise ValueError(f"{name} must lie in -2**63 .. 2**64 - 1, but is {seed}")
+    return seed
 
 
 def check_position(seed: object, epoch: object, start: object) -> int:

@@ -61,6 +61,10 @@ class SamplingGraph(ABC):
         counts = self.num_edges
         return [] if isinstance(counts, int) else list(counts)
 
+    def __repr__(self) -> str:
+        """Return the class; a graph of your own may say more."""
+        return f"{type(self).__name__}()"
+
     def validate(self, request: SamplingRequest) -> None:
         """Raise if the graph can't serve a request; called when a stage is built.
 

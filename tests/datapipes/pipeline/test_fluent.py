@@ -27,7 +27,7 @@ def room_of(module: str) -> str:
 def stub_methods() -> dict[str, ast.FunctionDef]:
     """Return the methods of `Fluent` in the stub."""
     (body,) = (node.body for node in STUB.body if isinstance(node, ast.ClassDef) and node.name == "Fluent")
-    return {node.name: node for node in body if isinstance(node, ast.FunctionDef)}
+    return {node.name: node for node in body if isinstance(node, ast.FunctionDef) and not node.name.startswith("__")}
 
 
 def stub_names() -> dict[str, Any]:

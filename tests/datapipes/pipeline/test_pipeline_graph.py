@@ -86,3 +86,9 @@ def test_with_graphviz(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "graphviz", SimpleNamespace(Digraph=Digraph, escape=str))
     assert isinstance(gf.to_graph(chain()).graphviz(), Digraph)
     assert drawn == [("s0", "MySampler"), ("s1", "MiniBatchTransformer"), ("s0", "s1")]
+
+
+def test_what_is_no_pipeline_is_named() -> None:
+    loader: Any = gf.DataLoader(gf.ItemSampler(gf.ItemSet(4, names="seeds"), 2), num_workers=0)
+    with pytest.raises(TypeError, match="dp must be a pipeline of stages, but is a DataLoader; give it the last stage"):
+        gf.to_graph(loader)

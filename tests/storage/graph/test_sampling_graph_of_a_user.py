@@ -193,3 +193,8 @@ def test_a_graph_may_validate_a_request_and_prepare_for_it_before_it_travels() -
         pickle.dumps(pipe)
     assert [name for name, _ in graph.heard] == ["prepare", "prepare"]
     assert (graph.heard[0][1].replace, graph.heard[0][1].probs_name) == (True, "w")
+
+
+def test_it_prints_its_class() -> None:
+    assert repr(GRAPH) == "DictGraph()"
+    assert repr(NODE_SEEDS.sample_neighbor(GRAPH, [3])).endswith("NeighborSampler(graph=DictGraph(), fanouts=[3])")
