@@ -121,15 +121,19 @@ class ChannelClient:
         self._send(kind)
         return self._receive(REPLY_SECONDS)
 
+    @property
+    def is_closed(self) -> bool:
+        """Whether this client has left, or this process is a fork of the one that it belongs to."""
+        return self.socket.sock.fileno() < 0
+
     def close(self, error: str = "") -> None:
         """Leave the channel; an error goes to the other peers."""
         self.goodbye.cancel()
-        sock = self.socket.sock
-        if sock.fileno() >= 0:
+        if not self.is_closed:
             with suppress(Closed, TimeoutError):
                 self._send(LEAVE, error[:4000])
             with suppress(OSError):
-                sock.shutdown(socket.SHUT_RDWR)  # wakes a thread that waits for a reply
+                self.socket.sock.shutdown(socket.SHUT_RDWR)  # wakes a thread that waits for a reply
             self.socket.close()
 
     def __del__(self) -> None:

@@ -38,15 +38,6 @@ class ChannelBase(ABC):
         """Return the next sample."""
 
 
-class Clients:
-    """A process's connections to a channel: each thread has its own, which is closed when the thread ends."""
-
-    def __init__(self) -> None:
-        self.process = os.getpid()
-        self.of_thread = threading.local()
-        self.all: weakref.WeakSet[ChannelClient] = weakref.WeakSet()
-
-
 class SampleChannel(ChannelBase):
     """A queue of samples between any number of processes of one machine, bounded in messages and in bytes.
 
@@ -73,7 +64,7 @@ class SampleChannel(ChannelBase):
         broker = Broker(BoundedQueueState(capacity, limit_bytes, num_producers))
         self.address = broker.address
         self._broker: Broker | None = broker
-        self._clients = Clients()
+        self._prepare_clients()
         weakref.finalize(self, broker.close)
 
     def __getstate__(self) -> dict[str, Any]:
@@ -82,7 +73,13 @@ class SampleChannel(ChannelBase):
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         """Take the address; a connection is made when it is needed."""
-        self.__dict__.update(state, _broker=None, _clients=Clients())
+        self.__dict__.update(state, _broker=None)
+        self._prepare_clients()
+
+    def _prepare_clients(self) -> None:
+        """Start without connections: each thread of this process makes its own, which is closed when the thread ends."""
+        self._of_thread = threading.local()
+        self._clients: weakref.WeakSet[ChannelClient] = weakref.WeakSet()
 
     def put(self, msg: SampleMessage, timeout_seconds: float) -> bool:
         """Send a sample; return False if there was no room for it in time."""
@@ -155,9 +152,8 @@ class SampleChannel(ChannelBase):
 
     def close(self) -> None:
         """Leave the channel; in the process that made it, close it for all. Does nothing the second time."""
-        for client in list(self._clients.all):
+        for client in list(self._clients):
             client.close()
-        self._clients = Clients()
         if self._broker is not None and self._broker.process == os.getpid():
             self._broker.close()
             self._broker.thread.join(10)
@@ -173,21 +169,17 @@ class SampleChannel(ChannelBase):
     @contextmanager
     def _client(self) -> Iterator[ChannelClient]:
         """Give this thread's connection, which an unexpected error closes."""
-        if self._clients.process != os.getpid():
-            self._clients = Clients()
-        of_thread = self._clients.of_thread
-        if not hasattr(of_thread, "client"):
+        client: ChannelClient | None = getattr(self._of_thread, "client", None)
+        if client is None or client.is_closed:  # as after a fork
             # What does not fit into the shared memory goes into files of its own.
             limit = self.limit_bytes if self.limit_bytes < UNBOUNDED_BYTES else 0
-            of_thread.client = ChannelClient(self.address, max(ARENA_BYTES, limit))
-            self._clients.all.add(of_thread.client)
-        client: ChannelClient = of_thread.client
+            client = self._of_thread.client = ChannelClient(self.address, max(ARENA_BYTES, limit))
+            self._clients.add(client)
         try:
             yield client
         except (EndOfEpoch, PeerError):
             raise
         except BaseException:
             # The reply to an open request would be taken for the reply to the next one.
-            del of_thread.client
             client.close()
             raise
