@@ -77,7 +77,7 @@ class SampleChannel(ChannelBase):
         self._prepare_clients()
 
     def _prepare_clients(self) -> None:
-        """Start without connections: each thread of this process makes its own, which is closed when the thread ends."""
+        """Start without connections: each thread makes its own when it needs one, and closes it when it ends."""
         self._of_thread = threading.local()
         self._clients: weakref.WeakSet[ChannelClient] = weakref.WeakSet()
 
