@@ -37,7 +37,7 @@ class Connection:
         self.arena: MemoryFile | None = None
 
     def send(self, record: bytes, file: MemoryFile | None = None) -> None:
-        """Send a record without waiting. The end of the connection will tell if nobody receives it."""
+        """Send a record without waiting. If nobody receives it, the end of the connection is noticed later."""
         with suppress(Closed, OSError):
             self.socket.send(record, None if file is None else file.descriptor, 0)
 

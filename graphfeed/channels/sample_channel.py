@@ -1,4 +1,4 @@
-"""What every channel of samples offers, and the queue that they all are."""
+"""The base class of channels, and the bounded queue between processes that they are."""
 
 import json
 import os

@@ -1,4 +1,4 @@
-"""Which part owns an id, and its offset among the ids of that part."""
+"""The partition book: the owner of each global id, and its offset among the ids of that part."""
 
 import zlib
 from abc import ABC, abstractmethod

@@ -83,7 +83,7 @@ class PartitionedFeature(RemoteFeature):
         return self._begin(torch.arange(self.book.num_ids) if ids is None else ids)()
 
     def read_async(self, ids: torch.Tensor) -> Generator[DeferredRead, None, None]:
-        """Yield once, when the owners of the rows were asked; what is yielded waits for their answers."""
+        """Yield once, after the requests were sent to the owners; what is yielded waits for their answers."""
         yield DeferredRead(self._begin(ids))
 
     def split_local(self, ids: torch.Tensor) -> tuple[torch.Tensor, Callable[[torch.Tensor], None]]:
@@ -223,7 +223,7 @@ class PartitionedFeature(RemoteFeature):
 
 
 class Located(NamedTuple):
-    """Where the rows of some ids are."""
+    """The owners and the offsets of the rows of some ids."""
 
     tensors: list[torch.Tensor | None]
     """The rows of each rank, None for those that must be asked; behind them perhaps the copies of other parts' rows."""
@@ -240,5 +240,5 @@ class Located(NamedTuple):
 
 
 def name_of(domain: str, type_name: str | None, name: str) -> str:
-    """Return what ranks call a feature of a store, so that each may have its own order of features."""
+    """Return the name of a store's feature for all ranks, whichever order of features each of them has."""
     return json.dumps([domain, type_name, name])

@@ -263,7 +263,7 @@ class PartitionedGraph(SamplingGraph):
 
 
 def edge_values(columns: FusedCSCSamplingGraph, request: SamplingRequest) -> dict[str, torch.Tensor]:
-    """Return what is sent of edges: arrays of a graph's edges by name."""
+    """Return the arrays of a graph's edges that are sent, by name."""
     edges = {"sources": columns.indices, "edge_ids": columns.edge_attribute(ORIGINAL_EDGE_ID)}
     if columns.type_per_edge is not None:
         edges["types"] = columns.type_per_edge
@@ -273,7 +273,7 @@ def edge_values(columns: FusedCSCSamplingGraph, request: SamplingRequest) -> dic
 
 
 def as_options(fanouts: torch.Tensor, request: SamplingRequest, draws: Draws) -> dict[str, Any]:
-    """Return how a hop is sampled, in types that JSON has."""
+    """Return the options of sampling a hop, in types that JSON has."""
     options = {name: getattr(request, name) for name in ("replace", "probs_name", "strategy")}
     if request.temporal is not None:
         query = {name: getattr(request.temporal, name) for name in ("node_timestamp_attr_name", "hop_time")}
@@ -285,7 +285,7 @@ def as_options(fanouts: torch.Tensor, request: SamplingRequest, draws: Draws) ->
 
 
 def from_options(options: Mapping[str, Any]) -> tuple[torch.Tensor, SamplingRequest, Draws]:
-    """Return what `as_options` got."""
+    """Return the arguments of `as_options`."""
     fanouts = torch.tensor(options["fanouts"])
     given = dict(options["request"])
     query = given.pop("temporal", None)

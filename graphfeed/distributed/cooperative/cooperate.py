@@ -1,4 +1,4 @@
-"""The rule about ranks that sample and fetch together."""
+"""The loader's rule for stages with `cooperative=True`."""
 
 from graphfeed.datapipes import Datapipe, DistributedItemSampler, FanoutSampler, FeatureFetcher, find_rank
 from graphfeed.datapipes.pipeline import find, traverse

@@ -78,7 +78,7 @@ class Exchanged(torch.autograd.Function):
 
 
 class CooperativeConvFunction:
-    """What `CooperativeConv` does, as a function."""
+    """`CooperativeConv` as a function."""
 
     @staticmethod
     def apply(subgraph: Joint, tensor: ByType) -> ByType:

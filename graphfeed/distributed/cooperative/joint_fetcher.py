@@ -67,7 +67,7 @@ class JointFetcher(Transform):
 
 
 def exchange_of(minibatch: MiniBatch) -> RowExchange:
-    """Return how the rows of the outermost hop come from their owners."""
+    """Return the exchange of the rows of the outermost hop."""
     hops = minibatch.sampled_subgraphs or []
     outermost = hops[0] if hops else None
     if not isinstance(outermost, JointSubgraph) or outermost.exchange is None:

@@ -61,7 +61,7 @@ class RankGroup:
 
     @property
     def mailbox(self) -> Mailbox:
-        """Where the ranks meet; made with the first mini-batch, because a plan starts nothing."""
+        """The mailbox, which is made with the first mini-batch, because a plan starts nothing."""
         with self._making:  # each mailbox has a name of its own, so that all threads must use one
             if self._mailbox is None:
                 peers = self.graph.peers if isinstance(self.graph, PartitionedGraph) else shared_peers()

@@ -41,7 +41,7 @@ class Route:
 
 @dataclass(frozen=True)
 class RowExchange:
-    """Which nodes a rank owns of those that all ranks need, and how their rows come to those who need them."""
+    """A planned all-to-all of rows: the nodes of this rank that any rank needs, and which ranks need each of them."""
 
     owned: ByType
     """The ids of the nodes whose rows this rank makes, each of them once; by node type if the graph has types."""
@@ -52,7 +52,7 @@ class RowExchange:
     """The step at which ids were traded."""
 
     def trade(self, rows: Sequence[tuple[str | None, torch.Tensor]], step: int) -> list[torch.Tensor]:
-        """Give others the rows that they need, and return those that this rank needs.
+        """Send each rank the rows that it needs, and return those that this rank needs.
 
         Args:
             rows: Tensors of rows of the owned nodes, each with its node type.

@@ -27,7 +27,7 @@ ID_BYTES = torch.int64.itemsize
 
 @dataclass(frozen=True)
 class HaloPlan:
-    """Of which nodes each part gets copies of rows, and what they save. `str` of it is a table."""
+    """The halo nodes whose rows are copied to each part, and the look-ups that this saves. `str` of it is a table."""
 
     ids: tuple[ByType, ...]
     """For each part, the nodes of other parts, ascending; by node type if the graph has types."""

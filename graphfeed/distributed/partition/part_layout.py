@@ -45,7 +45,7 @@ Key: TypeAlias = tuple[str | None, ...]
 
 @dataclass(frozen=True)
 class ArrayEntry:
-    """An array, and what it is."""
+    """An array of a partition, and its role."""
 
     path: str
     """Relative to the folder of the partition."""
@@ -58,7 +58,7 @@ class ArrayEntry:
 
 
 class PartitionMetadata(NamedTuple):
-    """What `partition.json` says."""
+    """The content of `partition.json`."""
 
     num_nodes: int | dict[str, int]
     """By node type in the order of the ids, if the graph has types."""
@@ -114,7 +114,7 @@ def part_folder(part: int) -> str:
 
 
 def read_metadata(root: Path) -> PartitionMetadata:
-    """Return what the metadata of a partition says.
+    """Return the metadata of a partition.
 
     Raises:
         FileNotFoundError: There is no partition.

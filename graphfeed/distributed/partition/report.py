@@ -1,4 +1,4 @@
-"""What a partition costs: cut edges, balance, and the nodes that parts read from others."""
+"""The cut edges, the balance and the halo of a partition."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass

@@ -21,7 +21,7 @@ TIME, EDGE_TIME = "time", "edge_time"
 
 @dataclass(frozen=True)
 class Source:
-    """A graph, and how to read what is known about its nodes and edges, by type and name.
+    """A graph, and functions that read the attributes of its nodes and edges, by type and name.
 
     Types are None in a graph without types. The times of edges have the name "edge_time" here.
     """

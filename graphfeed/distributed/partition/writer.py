@@ -1,4 +1,4 @@
-"""Writes a graph in parts, with its features, to a folder; see `partition_layout`."""
+"""Writes a graph in parts, with its features, to a folder; see `part_layout`."""
 
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -157,7 +157,7 @@ class PartitionWriter:
                 progress(positions.size)
 
     def note_edges(self, part: int, positions: NDArray[np.int64]) -> None:
-        """Note the part of some edges by their ids, for those types that have features."""
+        """Store the part of some edges by their ids, for edge types with features."""
         ids, types = self.graph.edge_attributes.get(ORIGINAL_EDGE_ID), self.graph.type_per_edge
         for edge_type, owners in self.edge_parts.items():
             of_type = positions
@@ -229,7 +229,7 @@ class PartitionWriter:
             writer.append(to_numpy(values))
 
     def add(self, part: int | None, role: str, key: Key, dtype: torch.dtype, shape: tuple[int, ...]) -> Path:
-        """Note an array, and return its path. Names of attributes may not suit file systems, so files have numbers."""
+        """List an array in the metadata, and return its path: numbered, as file systems may not take every name."""
         folder, entries = ("", self.shared) if part is None else (f"{part_folder(part)}/", self.of_part[part])
         path = f"{folder}{role}_{len(entries)}.npy" if key else f"{folder}{role}.npy"
         entries.append(ArrayEntry(path, role, key, str(dtype).removeprefix("torch."), shape))

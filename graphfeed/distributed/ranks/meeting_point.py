@@ -1,4 +1,4 @@
-"""How ranks find each other, in the store of their process group or at an address, and what they say of themselves."""
+"""Rendezvous of ranks, in the store of their process group or at an address."""
 
 import json
 import os
@@ -20,7 +20,7 @@ from graphfeed.distributed.one_machine.memory_scope import memory_scope
 from graphfeed.distributed.ranks.bounded_call import call_within
 from graphfeed.distributed.ranks.program_end import check_program
 
-Place: TypeAlias = tuple[str, int, int, int]
+RankAddress: TypeAlias = tuple[str, int, int, int]
 """The address, the port, the rank, and the number of ranks."""
 
 LAUNCHED = ("TORCHELASTIC_RUN_ID", "SLURM_JOB_ID")
@@ -31,7 +31,7 @@ PATIENCE_SECONDS = 5.0
 
 @dataclass
 class Visits:
-    """What this process keeps of an address where it is a rank, or of its process groups."""
+    """The state that this process keeps of an address where it is a rank, or of its process groups."""
 
     uses: Iterator[int] = field(default_factory=count)
     """Counts how often ranks met there."""
@@ -42,11 +42,11 @@ class Visits:
     """The `Peers` that were made there last."""
 
 
-VISITS: defaultdict[Place | None, Visits] = defaultdict(Visits)
+VISITS: defaultdict[RankAddress | None, Visits] = defaultdict(Visits)
 
 
 class MeetingPoint(NamedTuple):
-    """Where ranks meet that share no process group: rank 0 listens there."""
+    """The address where ranks meet that share no process group: rank 0 listens there."""
 
     address: str
     port: int
@@ -57,7 +57,7 @@ class MeetingPoint(NamedTuple):
     torchrun and SLURM call the job, tell jobs apart as well."""
 
     @property
-    def place(self) -> Place:
+    def rank_address(self) -> RankAddress:
         """All but the job."""
         return self[:4]
 
@@ -92,7 +92,7 @@ class MeetingPoint(NamedTuple):
             if time.monotonic() > give_up:
                 raise TimeoutError(missing)
             time.sleep(0.1)
-        visits = VISITS[self.place]
+        visits = VISITS[self.rank_address]
         try:
             with visits.lock:
                 if self.rank == 0 and visits.server is None:
@@ -124,7 +124,7 @@ class MeetingPoint(NamedTuple):
 
 
 class Meeting:
-    """One time that ranks meet, at an address or in the default process group. Making it waits for nobody.
+    """One rendezvous, at an address or in the default process group. The constructor waits for nobody.
 
     Args:
         rank: This rank.
@@ -136,7 +136,7 @@ class Meeting:
         self.rank, self.world_size, self.point = rank, world_size, point
         self.store: Any = None
         self._group = distributed.group.WORLD if point is None else None
-        self._use = next(VISITS[None if point is None else point.place].uses)
+        self._use = next(VISITS[None if point is None else point.rank_address].uses)
 
     def gather(self, seconds: float) -> tuple[list[str], list[str]]:
         """Wait for all ranks, and return for each its host and process, and what `memory_scope` returned there.

@@ -15,7 +15,7 @@ Tensors = Mapping[str, torch.Tensor]
 
 @dataclass
 class Traffic:
-    """What a rank has sent so far."""
+    """Counts of what a rank has sent so far."""
 
     exchanges: int = 0
     """How often it asked other ranks something; all that is asked at the same time counts once."""

@@ -51,7 +51,7 @@ class RankLostError(ConnectionError):
 
 @dataclass
 class Mail:
-    """What a rank has to send, and what it waits for."""
+    """The messages that a rank has to send, and the answers that it waits for."""
 
     outgoing: list[list[Bytes]]
     """By rank."""
@@ -94,7 +94,7 @@ class Peers:
         meeting: MeetingPoint | None = None,
     ) -> None:
         self.timeout, self.start_timeout, self.share_memory = timeout, start_timeout, share_memory
-        self.rank, self.world_size = find_place() if meeting is None else meeting.place[2:]
+        self.rank, self.world_size = find_place() if meeting is None else meeting.rank_address[2:]
         self.hosts = [""] * self.world_size
         self.traffic = Traffic()
         self.leaving: list[int] = []  # the ranks that ask nothing any more, as of the last round
@@ -115,7 +115,7 @@ class Peers:
             self._thread.start()
 
     def serve(self, subject: str, answer: Answer, *, takes_long: bool = False) -> str:
-        """Let other ranks ask something of this one.
+        """Answer requests of other ranks, of one subject.
 
         Args:
             subject: What it is, such as "graph".
@@ -161,7 +161,7 @@ class Peers:
         return [rank for rank, scope in enumerate(scopes) if rank == self.rank or scope == scopes[self.rank] != ""]
 
     def ask(self, name: str, options: Mapping[str, Any], questions: Mapping[int, Tensors]) -> Answers:
-        """Ask other ranks; its own questions a rank answers by itself, without this.
+        """Send requests to other ranks; a rank answers its own without this.
 
         Args:
             name: What `serve` returned.
@@ -206,7 +206,7 @@ class Peers:
             ) from error
 
     def close(self) -> None:
-        """Say that this rank asks nothing any more; returns at once. It answers until all ranks have said so."""
+        """Announce, without waiting, that this rank sends no more requests. It answers others until all have closed."""
         with self._changed:
             self._closed = True
             self._changed.notify_all()
@@ -347,7 +347,7 @@ def run_calls(queue: Queue) -> None:
 
 
 def find_place() -> tuple[int, int]:
-    """Return this process's rank and the number of ranks; without a process group there is one."""
+    """Return the rank and the world size of this process; without a process group, 0 and 1."""
     rank = find_rank()
     if rank is None and (launched := os.environ.get("WORLD_SIZE", "1")) != "1":
         raise RuntimeError(
@@ -363,7 +363,7 @@ SHARED: "weakref.WeakKeyDictionary[Any, Peers]" = weakref.WeakKeyDictionary()
 
 def peers_at(meeting: MeetingPoint, timeout: float) -> Peers:
     """Return the peers that meet at an address; a call after they have ended makes others, and its timeout holds."""
-    visits = VISITS[meeting.place]
+    visits = VISITS[meeting.rank_address]
     if visits.peers is None or visits.peers.ended:
         visits.peers = Peers(timeout=timeout, meeting=meeting)
     peers: Peers = visits.peers

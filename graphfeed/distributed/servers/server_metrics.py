@@ -1,4 +1,4 @@
-"""The metrics of a sampling server, for Prometheus, and whether it is well."""
+"""Prometheus metrics and the health of a sampling server."""
 
 import threading
 import time

@@ -1,4 +1,4 @@
-"""What a sampling server and its readers ask and answer, as JSON.
+"""The requests to sampling servers and their answers, as JSON.
 
 A reader asks for one mini-batch at a time, by a ticket: a line with the fingerprint of the stages that make it, and one
 with the seed, the epoch and the index. A reader without the pipeline first asks which mini-batches there are.
@@ -25,7 +25,7 @@ LONGEST_QUESTION = 100
 
 @dataclass(frozen=True)
 class Cut:
-    """Which stages make a mini-batch."""
+    """The stages that make a mini-batch, as a server and its readers name them."""
 
     fingerprint: Fingerprint
     streams: list[list[int]]
@@ -51,7 +51,7 @@ class Cut:
 
 
 def describe_cut(pipe: Datapipe) -> Cut:
-    """Return what says which stages a pipeline has."""
+    """Return the cut of a pipeline: the fingerprint and the random streams of its stages."""
     stages = [stage for stage in traverse(pipe) if not stage.inserted]
     rank = stages[0].place if isinstance(stages[0], Ranked) else None  # type: ignore[attr-defined]
     streams = [[stage.number, stage.foreign_number] for stage in stages]

@@ -1,4 +1,4 @@
-"""Who may connect to whom: addresses, tokens and certificates, checked before anything is sent."""
+"""Addresses, tokens and certificates, which are checked before anything is sent."""
 
 import ipaddress
 import os

@@ -38,8 +38,8 @@ class FlightServer:
         port: The port; 0 takes a free one, which is then the attribute `port`.
         token: What calls must bring in their header "authorization"; "" for calls without one.
         tls: A certificate chain and a private key, both as PEM.
-        on_refused: Is told of each call that is refused: "unauthenticated" or "refused", and the reason.
-        methods: What answers calls, as for `pyarrow.flight.FlightServerBase`, such as `do_get(context, ticket)`.
+        on_refused: Called for each call that is refused, with "unauthenticated" or "refused", and the reason.
+        methods: Functions that answer, as for `pyarrow.flight.FlightServerBase`, such as `do_get(context, ticket)`.
 
     Raises:
         ImportError: pyarrow is not installed.
