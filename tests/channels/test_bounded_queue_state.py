@@ -19,12 +19,12 @@ def item(text: str, size: int = 1) -> Item:
 
 
 def texts(replies: list[Reply]) -> list[tuple[str, int, str | None]]:
-    """Return who was answered what."""
+    """Return the replies as peers' names, kinds and texts."""
     return [(peer.name, kind, what.record.decode() if isinstance(what, Item) else what) for peer, kind, what in replies]
 
 
 class Model:
-    """Drives an state and keeps the account beside it."""
+    """Drives a state, and counts beside it what must come out."""
 
     def __init__(self) -> None:
         self.state = BoundedQueueState(capacity=3, limit_bytes=100, num_producers=3)
@@ -33,7 +33,7 @@ class Model:
         self.offered: dict[Peer, str] = {}
         self.accepted: dict[Peer, list[str]] = {producer: [] for producer in self.producers}
         self.received: list[tuple[int, str]] = []
-        self.told: dict[Peer, list[str]] = {consumer: [] for consumer in self.consumers}
+        self.ends: dict[Peer, list[str]] = {consumer: [] for consumer in self.consumers}
         self.count = 0
 
     def act(self, action: str, who: int, size: int) -> None:
@@ -61,7 +61,7 @@ class Model:
                 assert kind == OK
                 self.accepted[peer].append(self.offered.pop(peer))
             elif kind == END:
-                self.told[peer].append(what)
+                self.ends[peer].append(what)
             else:
                 self.received.append((peer.epoch, what.record.decode()))
         assert len(self.state.queue) <= 3
@@ -78,7 +78,7 @@ def test_nothing_is_lost_doubled_reordered_or_too_much(actions: list[tuple[str, 
     for number, producer in enumerate(model.producers):
         own = [text for text in received + queued if text.startswith(f"{number} ")]
         assert own == model.accepted[producer]
-    for consumer, ends in model.told.items():
+    for consumer, ends in model.ends.items():
         assert ends == [str(epoch) for epoch in range(consumer.epoch)]
 
 

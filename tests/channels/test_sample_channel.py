@@ -138,6 +138,8 @@ def test_a_copy_in_the_same_process_is_the_same_channel() -> None:
         assert check(channel.recv()) == (0, 1)
         again.close()
         assert channel.empty()
+        again.send(sample(0, 2))
+        assert check(channel.recv()) == (0, 2), "it connects anew"
 
 
 def test_a_killed_producer_is_noticed() -> None:
