@@ -12,7 +12,6 @@ from tests.test_surface import KNOWN, find
 ROOT = Path(__file__).resolve().parents[1]
 PAGES = sorted((ROOT / "docs").glob("*.md"))
 WITH_CODE = [page for page in PAGES if "```python" in page.read_text()]
-GLOSSARY = ROOT / "docs" / "glossary.md"
 GRAPHBOLT = ROOT / "docs" / "from-graphbolt.md"
 
 TABLE = [(re.findall(r"`([^`]+)`", names), state, text) for names, state, text in rows(GRAPHBOLT, "name")]

@@ -1,4 +1,4 @@
-"""Selects the kernels for the device of a tensor. No other module asks for it."""
+"""Selects the kernels for the device of a tensor: Numba's on the CPU, CuPy's on a GPU."""
 
 from functools import cache
 from importlib import import_module

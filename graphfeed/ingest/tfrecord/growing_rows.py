@@ -1,4 +1,4 @@
-"""Rows that are appended until nobody knows when: memory that grows where it lies, so that no second copy is made."""
+"""Rows whose number is not known beforehand: memory that grows in place, so that no second copy is made."""
 
 import ctypes
 import mmap

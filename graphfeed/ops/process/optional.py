@@ -12,7 +12,7 @@ LOCK = ForkLock()
 
 
 def import_optional(module: str, purpose: str, remedy: str) -> ModuleType:
-    """Import a module whose package may be missing; what it warns of on import is not the caller's affair.
+    """Import a module whose package may be missing; warnings of the import are not shown.
 
     Args:
         module: The name of the module.

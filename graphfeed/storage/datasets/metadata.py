@@ -52,11 +52,6 @@ class OnDiskGraph:
     feature_data: tuple[OnDiskFeatureData, ...]
 
     @property
-    def has_types(self) -> bool:
-        """Whether nodes and edges have types."""
-        return self.nodes[0].type is not None
-
-    @property
     def num_nodes(self) -> dict[str | None, int]:
         """The number of nodes by type; without types the key is None."""
         return {nodes.type: nodes.num for nodes in self.nodes}

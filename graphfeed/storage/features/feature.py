@@ -16,7 +16,7 @@ from graphfeed.storage.memory.shareable import Shareable
 from graphfeed.storage.memory.tensor_tree import move
 
 COPIED = "rows that other processes have copies of"
-"""What is noted of such rows by `ops.verified`, and taken back when some of them are overwritten."""
+"""What is noted of such rows by `ops.arguments.verified`, and taken back when some of them are overwritten."""
 
 
 class DeferredRead:

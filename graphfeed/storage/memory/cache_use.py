@@ -1,4 +1,4 @@
-"""What a cache tells of itself."""
+"""Hit counts of a cache."""
 
 from typing import Protocol, runtime_checkable
 

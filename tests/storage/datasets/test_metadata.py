@@ -11,7 +11,6 @@ def test_all_of_it(tmp_path: Path) -> None:
     metadata = parse_metadata(on_disk.untyped(tmp_path))
     assert metadata.dataset_name == "small"
     assert metadata.graph is not None
-    assert not metadata.graph.has_types
     assert metadata.graph.num_nodes == {None: 4}
     assert [part.name for part in metadata.graph.feature_data] == ["weight", "age"]
     assert metadata.feature_data[0].extra_fields == {"num_categories": 5}
@@ -24,7 +23,6 @@ def test_all_of_it(tmp_path: Path) -> None:
 def test_types_are_in_alphabetical_order(tmp_path: Path) -> None:
     graph = parse_metadata(on_disk.typed(tmp_path)).graph
     assert graph is not None
-    assert graph.has_types
     assert list(graph.num_nodes) == ["item", "user"]
     assert [part.type for part in graph.edges] == sorted(on_disk.TYPED_EDGES)
     assert [part.key for part in graph.edges] == ["graph.edges[1]", "graph.edges[2]", "graph.edges[0]"]

@@ -103,7 +103,7 @@ def write_examples(data: UInt8s, integers: Int64s, rows: int, layout: Layout, si
         rows: How many there are of each.
         layout: Of the rows.
         sizes: Scratch: a number per feature.
-        out: Written: bytes, as many as `records_size` says.
+        out: Written: bytes, as many as `most_bytes` says.
     """
     names, name_starts, kinds = layout.names, layout.name_starts, layout.kinds
     counts, widths, bases, features = layout.counts, layout.widths, layout.bases, layout.kinds.size

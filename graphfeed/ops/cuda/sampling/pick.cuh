@@ -1,4 +1,4 @@
-// Which edges of a segment are sampled (ops/cpu/sampling/pick.py).
+// Which edges of a segment are sampled (ops/cpu/sampling/passes/uniform.py).
 
 #include "random.cuh"
 #include "sampling/teams.cuh"

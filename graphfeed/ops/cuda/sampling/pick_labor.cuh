@@ -1,4 +1,4 @@
-// How a warp or a block picks the edges of a segment whose neighbours have the smallest variates (ops/cpu/sampling/bottom_k.py).
+// How a warp or a block picks the edges of a segment whose neighbours have the smallest variates (ops/cpu/sampling/passes/labor.py).
 
 #include "sampling/pick.cuh"
 

@@ -1,4 +1,4 @@
-// Which edges of a segment are eligible at a time (ops/cpu/sampling/temporal_eligibility.py). Edges are named by their
+// Which edges of a segment are eligible at a time (ops/cpu/sampling/passes/in_time.py). Edges are named by their
 // rank in time.
 
 #include "sampling/pick.cuh"
