@@ -13,7 +13,7 @@ from graphfeed.distributed.wire import listen, make_server_context
 
 REQUEST_SECONDS = 5.0
 """How long a request may take, from its connection to the last byte of the answer."""
-MOST_CONNECTIONS = 32
+MOST_CONNECTIONS = 128
 """How many connections are kept at once; for another one, the oldest is closed."""
 
 
