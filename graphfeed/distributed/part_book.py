@@ -40,7 +40,7 @@ class PartBook(ABC):
         """Return the ids of a part, ascending, int64."""
 
     def checksum(self, part: int) -> int:
-        """Return a number that tells the ids of a part from others."""
+        """Return a checksum of the ids of a part, by which ranks compare their books."""
         return zlib.crc32(self.ids_of(part).numpy().data)
 
     @abstractmethod

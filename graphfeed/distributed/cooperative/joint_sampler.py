@@ -160,7 +160,7 @@ class JointSampler(Transform):
 
     group: RankGroup
     run: int = field(default=0, repr=False)
-    """How often the loader was iterated before; it tells the mini-batches of one epoch from those of the next."""
+    """How often the loader was iterated before; mini-batches of two epochs differ in it."""
 
     needs_key = True
     reads_graph = True

@@ -21,7 +21,7 @@ FILES = Path("/proc/self/ns/mnt")
 def memory_scope() -> str:
     """Return a text that is the same in two processes only if each can open the other's memory files and paths.
 
-    Empty on systems that don't tell.
+    Empty on systems where that can't be known.
     """
     try:
         spaces = [os.readlink(path) for path in (PROCESSES, FILES)]

@@ -151,12 +151,12 @@ class SharedColumns:
         self.columns, self.ranks = graph, ranks
 
     def _ask_first(self, first: int, probs_name: str | None) -> Tensors:
-        """Ask the first rank of the machine where the columns are, or sums of weights."""
+        """Return the first rank's handle of the columns, or of sums of weights."""
         future = self.peers.ask(self._name_of_first, {"probs_name": probs_name}, {first: {}})[first]
         return self.peers.wait(first, future)
 
     def _answer_with_handle(self, options: Mapping[str, Any], questions: Tensors) -> Tensors:  # noqa: ARG002
-        """Tell another rank where the columns or sums are; nothing if the columns could not be shared."""
+        """Return the handle of the columns or sums to another rank; nothing if the columns could not be shared."""
         self.ready()
         if options["probs_name"] is not None:
             self.sums(options["probs_name"])
@@ -232,7 +232,7 @@ class SharedColumns:
         return {COUNTS: counts, CHECKSUM: checksum, **empty}
 
     def _write(self, names: Sequence[str], block: SharedBlock) -> Tensors:
-        """Copy arrays of the part to a block; tell whether the ids of edges differ from their positions there."""
+        """Copy arrays of the part to a block; return whether the ids of edges differ from their positions there."""
         own, nodes = self.part.columns, self.part.book.ids_of(self.part.number).numpy()
         arrays = edge_arrays(own)
         outs = dict(zip(arrays, block.tensors[1:], strict=True))
@@ -273,7 +273,7 @@ def share_columns(part: GraphPart, peers: Peers) -> SharedColumns:
 
 
 def edge_arrays(columns: GraphArrays) -> dict[str, torch.Tensor]:
-    """Return the arrays with a row per edge, by names that tell attributes from others; the last has the edges' ids."""
+    """Return the arrays with a row per edge, by name, attributes with a prefix; the last has the edges' ids."""
     types = {} if columns.type_per_edge is None else {TYPES: columns.type_per_edge}
     attributes = {f"{ATTRIBUTE}{name}": rows for name, rows in sorted(columns.edge_attributes.items())}
     ids = attributes.pop(IDS)

@@ -83,7 +83,7 @@ class SharedRows:
         return by_rank
 
     def _answer(self, options: Mapping[str, Any], questions: Tensors) -> Tensors:  # noqa: ARG002
-        """Tell another rank where the rows of this one are; nothing if that is not in memory."""
+        """Return the handle of this rank's rows to another rank; nothing if they are not in memory."""
         with self._moving:
             own = self._tensor()
             if own is not None and not self._handle:

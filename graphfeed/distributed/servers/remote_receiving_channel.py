@@ -38,8 +38,8 @@ class RemoteReceivingChannel(ChannelBase):
         producer_id: Which cut of the servers' pipeline is read, from 0 on; more than one has only a pipeline with
             branches. For a list of servers, a list of as many equal numbers.
         counts: `num_expected` and `prefetch_size`, as in the signatures above; both can be given by name.
-        num_expected: How many mini-batches the epoch has, which is checked before the first one comes. Servers tell, so
-            it may be left out.
+        num_expected: How many mini-batches the epoch has, which is checked before the first one comes. Servers know
+            it, so it may be left out.
         prefetch_size: How many mini-batches each server is asked for ahead.
         servers: The addresses that `server_rank` counts in, as "host:port"; those of other machines without TLS as
             "grpc://host:port".
