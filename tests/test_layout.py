@@ -24,7 +24,7 @@ TOUR = [
     "graphfeed/ops/__init__.py",
 ]
 """What a newcomer reads first."""
-TOUR_LINES = 315
+TOUR_LINES = 320
 ARCHITECTURE_LINES = 220
 
 BANNED = {"utils", "helpers", "common", "misc", "base", "impl", "internal", "core"}

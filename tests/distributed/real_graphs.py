@@ -133,9 +133,9 @@ def count_traffic(share_memory: bool, start_bytes: int = 8) -> dict[str, int]:
         batches += 1
         for hop in batch.sampled_subgraphs:
             edges += hop.sampled_csc.indices.numel()
-            away = part.book.owners_of(hop.original_column_node_ids) != rank
+            remote = part.book.owners_of(hop.original_column_node_ids) != rank
             # An id and a count for each column, a source and an id for each edge.
-            least += 8 * int(away.sum()) + 8 * int(hop.sampled_csc.indptr.diff()[away].sum())
+            least += 8 * int(remote.sum()) + 8 * int(hop.sampled_csc.indptr.diff()[remote].sum())
         least += (4 + 32 * 4) * int((part.book.owners_of(batch.input_nodes) != rank).sum())
     peers.close()
     peers.join()

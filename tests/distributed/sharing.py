@@ -178,19 +178,19 @@ def read_often(cache_bytes: int, share_memory: bool = False) -> dict[str, Any]:
     in_parts = feature_in_parts(VALUES, "random", 0, peers)
     feature: Any = gf.cpu_cached_feature(in_parts, cache_bytes) if cache_bytes else in_parts
     in_parts.read(torch.arange(0))  # asks where rows lie
-    exchanges, equal, away = peers.traffic.exchanges, True, 0
+    exchanges, equal, remote = peers.traffic.exchanges, True, 0
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(feature_cache, "READ_BYTES", 4 * VALUES[0].nbytes)
         for number in range(10):
             ids = torch.tensor([*range(60), 90 + number])
             equal &= torch.equal(feature.read(ids), VALUES[ids])
-            away += int((in_parts.book.owners_of(ids) != peers.rank).sum())
+            remote += int((in_parts.book.owners_of(ids) != peers.rank).sum())
     distributed.barrier()
     peers.close()
     peers.join()
     looked_up = feature._cache.hits + feature._cache.misses if cache_bytes else None
     sent = {"exchanges": peers.traffic.exchanges - exchanges, "bytes": peers.traffic.bytes_sent}
-    return {"equal": equal, **sent, "away": away, "looked_up": looked_up}
+    return {"equal": equal, **sent, "remote": remote, "looked_up": looked_up}
 
 
 def leave_nothing() -> list[int]:

@@ -90,9 +90,9 @@ def count_rows(part: StoredPart, batch: gf.MiniBatch) -> tuple[int, int]:
     for kind, ids in (nodes if isinstance(nodes, dict) else {None: nodes}).items():
         for name in FEATURES:
             key = gf.FeatureKey("node", kind, name)
-            away = ids[part.books[key].owners_of(ids) != part.graph.number]
-            looked_up += len(away)
-            copied += int(torch.isin(away, part.halo[key].of.ids).sum()) if part.halo else 0
+            remote = ids[part.books[key].owners_of(ids) != part.graph.number]
+            looked_up += len(remote)
+            copied += int(torch.isin(remote, part.halo[key].of.ids).sum()) if part.halo else 0
     return looked_up, copied
 
 

@@ -90,6 +90,6 @@ def test_rows_that_are_often_read_are_kept_in_a_cache_and_others_are_asked_for_a
     assert sent[0] - sent[1] > 9 * row_bytes * remote * 60 * 0.8
     assert sent[1] > least
     for found in cached:
-        assert found["looked_up"] == found["away"], "rows of its own were looked up"
+        assert found["looked_up"] == found["remote"], "rows of its own were looked up"
         assert found["exchanges"] <= 10, "more than one for each read"
     assert [(found["looked_up"], found["exchanges"]) for found in in_memory] == [(0, 0)] * 3
