@@ -52,19 +52,23 @@ def read_graph(
     node_time = edge_time = None
     if time_attr is not None:
         node_time, edge_time = find_times(nodes, edges, time_attr)
-    sizes = {kind: tables.count_nodes(kind) for kind in nodes}
-    lists = {kind: edges_of(table, kind, reverse=reverse) for kind, table in edges.items()}
-    lengths = {kind: len(own) for kind, own in lists.items()}
+    sizes = {node_type: tables.count_nodes(node_type) for node_type in nodes}
+    lists = {edge_type: edges_of(table, edge_type, reverse=reverse) for edge_type, table in edges.items()}
+    lengths = {edge_type: len(edge_list) for edge_type, edge_list in lists.items()}
     node_values = {} if node_time is None else {node_time: times_of(node_time, nodes, sizes)}
     edge_values = {} if edge_time is None else {edge_time: times_of(edge_time, edges, lengths)}
     if weight_attr is not None:
-        weights = {kind: column(values) for kind, values in values_of(weight_attr, edges).items()}
-        whole = {kind: own if own.is_floating_point() else own.double() for kind, own in weights.items()}
-        edge_values[weight_attr] = fill_missing(weight_attr, whole, lengths, 1)
+        weights = {edge_type: column(values) for edge_type, values in values_of(weight_attr, edges).items()}
+        floats = {
+            edge_type: values if values.is_floating_point() else values.double()
+            for edge_type, values in weights.items()
+        }
+        edge_values[weight_attr] = fill_missing(weight_attr, floats, lengths, 1)
     if reverse:
-        lists = {reverse_type(kind): own for kind, own in lists.items()}
+        lists = {reverse_type(edge_type): edge_list for edge_type, edge_list in lists.items()}
         edge_values = {
-            name: {reverse_type(kind): own for kind, own in by_type.items()} for name, by_type in edge_values.items()
+            name: {reverse_type(edge_type): values for edge_type, values in by_type.items()}
+            for name, by_type in edge_values.items()
         }
     graph = make_graph(lists, sizes, node_values, edge_values)
     timed = {} if time_attr is None else nodes if edge_time is None else edges
@@ -85,20 +89,22 @@ def make_graph(
     if not edges:
         return without_edges(num_nodes, node_attributes)
     if None not in num_nodes:
-        lists = {kind: own.ends() for kind, own in edges.items()}
+        lists = {edge_type: edge_list.ends() for edge_type, edge_list in edges.items()}
         return from_coo(lists, num_nodes, node_attributes=node_attributes, edge_attributes=edge_attributes)
-    own, size = edges[None], num_nodes[None]
+    edge_list, size = edges[None], num_nodes[None]
     of_nodes, of_edges = (
         {name: by_type[None] for name, by_type in values.items()} for values in (node_attributes, edge_attributes)
     )
-    missing = -1 if own.indptr is None else size + 1 - len(own.indptr)
-    if own.indptr is None or missing < 0:  # it has nodes that there are not, which is refused
-        return from_coo(own.ends(), size, node_attributes=of_nodes, edge_attributes=of_edges)
+    indptr, count = edge_list.indptr, len(edge_list)
+    missing = -1 if indptr is None else size + 1 - len(indptr)
+    if indptr is None or missing < 0:  # from_coo refuses columns of nodes that there are not
+        return from_coo(edge_list.ends(), size, node_attributes=of_nodes, edge_attributes=of_edges)
     for name, values in of_edges.items():
-        if len(values) != len(own):
-            raise ValueError(f"{name!r} must have {len(own)} values, one for each edge, but has {len(values)}")
-    indptr = torch.cat([own.indptr, own.indptr[-1:].expand(missing)]) if missing else own.indptr
-    return fused_csc_sampling_graph(indptr, own.source, node_attributes=of_nodes, edge_attributes=of_edges)
+        if len(values) != count:
+            raise ValueError(f"{name!r} must have {count} values, one for each edge, but has {len(values)}")
+    if missing:  # nodes behind the last one with a column have no edges
+        indptr = torch.cat([indptr, indptr[-1:].expand(missing)])
+    return fused_csc_sampling_graph(indptr, edge_list.source, node_attributes=of_nodes, edge_attributes=of_edges)
 
 
 def without_edges(
@@ -117,18 +123,18 @@ def without_edges(
     )
 
 
-def reverse_type(kind: Any) -> Any:
+def reverse_type(edge_type: Any) -> Any:
     """Return an edge type, a tuple or a string, with source and destination exchanged."""
-    return ":".join(kind.split(":")[::-1]) if isinstance(kind, str) else kind and kind[::-1]
+    return ":".join(edge_type.split(":")[::-1]) if isinstance(edge_type, str) else edge_type and edge_type[::-1]
 
 
-def edges_of(table: Any, kind: EdgeType | None, *, reverse: bool = False) -> EdgeList:
+def edges_of(table: Any, edge_type: EdgeType | None, *, reverse: bool = False) -> EdgeList:
     """Return the edges of a type, none where it has no `edge_index`; source and destination swap if `reverse`."""
     if isinstance(table, StoreTable):
         return table.edge_list(reverse=reverse)
     index = table.get("edge_index")
     if index is None and ("adj" in table or "adj_t" in table):
-        name = "data" if kind is None else type_name(kind)
+        name = "data" if edge_type is None else type_name(edge_type)
         raise ValueError(f"{name} has no edge_index, but a SparseTensor; leave out ToSparseTensor()")
     if index is None:
         index = torch.empty(2, 0, dtype=torch.int64)

@@ -39,7 +39,7 @@ class Seeds(NamedTuple):
 def read_input_nodes(data: Any, given: InputNodes) -> Seeds:
     """Return the seeds as items named seeds, input_id and, if there are times, timestamp.
 
-    The `input_id` of a seed is its position, or its id if a mask tells the seeds, as in PyG.
+    The `input_id` of a seed is its position, or its id if a mask selects the seeds, as in PyG.
 
     Raises:
         TypeError: Seeds that are no ids, or times that are no whole numbers where they are compared.

@@ -19,8 +19,8 @@ def from_pyg(
 ) -> tuple[FusedCSCSamplingGraph, BasicFeatureStore]:
     """Return the graph of a PyG `Data` or `HeteroData`, and all that it has for its nodes and edges as features.
 
-    The id of an edge is its place in `edge_index`. Features share the memory of the data, under PyG's names. Those of
-    one dimension, such as `y`, have shape (rows, 1). What belongs to neither nodes nor edges is left out.
+    The id of an edge is its position in `edge_index`. Features share the memory of the data, under PyG's names. Those
+    of one dimension, such as `y`, have shape (rows, 1). What belongs to neither nodes nor edges is left out.
 
     Args:
         data: The data.

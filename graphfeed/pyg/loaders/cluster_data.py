@@ -27,7 +27,7 @@ class Partition:
     indptr: torch.Tensor
     """Where the edges of each node begin, in the new order: those from it ("csr") or those to it ("csc")."""
     index: torch.Tensor
-    """The other end of each edge, by its place in the new order."""
+    """The other end of each edge, by its position in the new order."""
     partptr: torch.Tensor
     """Where each cluster begins among the nodes, and how many there are."""
     node_perm: torch.Tensor

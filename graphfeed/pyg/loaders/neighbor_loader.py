@@ -17,9 +17,9 @@ class NeighborLoader(NodeLoader):
     kind of workers, `iter()` starts the next epoch, and `state_dict()` and `load_state_dict()` go on in the middle of
     one. No sampler of PyG's is needed, neither pyg-lib nor torch-sparse.
 
-    Each node is sampled once, in the hop after the one that found it. Nodes are in the order in which they were found,
-    the seeds first; edges in that of the hops. With full fan-outs, mini-batches equal PyG's. What differs: a weight of
-    0 is never drawn, times need not be sorted, and no draw depends on threads.
+    Each node is sampled once, in the hop after the one that reached it. Nodes are in the order in which hops reach
+    them, the seeds first; edges in that of the hops. With full fan-outs, mini-batches equal PyG's. What differs: a
+    weight of 0 is never drawn, times need not be sorted, and no draw depends on threads.
 
     Args:
         num_neighbors: One number per hop, the seeds' own hop first, a dict of such lists by edge type, or a

@@ -81,30 +81,30 @@ class FillData(SameSize, Transform):
                 put(table, name, value, not self.is_subgraph)
         return data
 
-    def fill_nodes(self, table: Any, minibatch: SampledMiniBatch, kind: str | None) -> None:
+    def fill_nodes(self, table: Any, minibatch: SampledMiniBatch, node_type: str | None) -> None:
         """Fill in the features of the nodes of a type, and their ids."""
-        ids = take(minibatch.output.node, kind)
+        ids = take(minibatch.output.node, node_type)
         if ids is None:
             ids = torch.empty(0, dtype=torch.int64)
-        self.fill(table, "node", kind, ids, minibatch.node_features or {})
+        self.fill(table, "node", node_type, ids, minibatch.node_features or {})
         if "num_nodes" in table:
             table["num_nodes"] = len(ids)
         if "n_id" not in table:
             table["n_id"] = ids
 
-    def fill_edges(self, table: Any, minibatch: SampledMiniBatch, kind: EdgeType | None) -> None:
+    def fill_edges(self, table: Any, minibatch: SampledMiniBatch, edge_type: EdgeType | None) -> None:
         """Fill in the edges of a type, their features and their ids."""
         output = minibatch.output
-        row, col, edge = take(output.row, kind), take(output.col, kind), take(output.edge, kind)
+        row, col, edge = take(output.row, edge_type), take(output.col, edge_type), take(output.edge, edge_type)
         if row is None:
             row = col = edge = torch.empty(0, dtype=torch.int64)
         index = edge_index_of(row, col)
         if self.as_edge_index:
-            ends = (take(output.node, end) for end in ((None, None) if kind is None else kind[::2]))
+            ends = (take(output.node, end) for end in ((None, None) if edge_type is None else edge_type[::2]))
             sources, destinations = (0 if nodes is None else len(nodes) for nodes in ends)
             index = to_edge_index(index, (sources, destinations))
         table[EDGES] = index
-        name = name_of(kind)
+        name = name_of(edge_type)
         if edge is None:
             for feature in self.features.edge_names.get(name, ()):
                 del table[feature]
@@ -113,22 +113,22 @@ class FillData(SameSize, Transform):
         if "e_id" not in table:
             table["e_id"] = edge
 
-    def fill(self, table: Any, domain: str, kind: str | None, ids: torch.Tensor, fetched: Mapping[Any, Any]) -> None:
+    def fill(self, table: Any, domain: str, owner: str | None, ids: torch.Tensor, fetched: Mapping[Any, Any]) -> None:
         """Fill in the features of a type: those that were fetched, or no rows of those that were not."""
         names = self.features.node_names if domain == "node" else self.features.edge_names
-        for name in names.get(kind, ()):
-            rows = fetched.get(name if kind is None else (kind, name))
+        for name in names.get(owner, ()):
+            rows = fetched.get(name if owner is None else (owner, name))
             if rows is None:
-                rows = self.features.store.read(domain, kind, name, ids[:0])
-            table[name] = as_given(rows, self.features.dims.get((kind, name), 0))
+                rows = self.features.store.read(domain, owner, name, ids[:0])
+            table[name] = as_given(rows, self.features.dims.get((owner, name), 0))
 
 
 name_of = lru_cache(maxsize=1024)(type_name)
 
 
-def take(values: Any, kind: Any) -> Any:
+def take(values: Any, owner: Any) -> Any:
     """Return what belongs to a type."""
-    return values.get(kind) if isinstance(values, dict) else values
+    return values.get(owner) if isinstance(values, dict) else values
 
 
 def put(table: Any, name: str, value: Any, replaces: bool) -> None:

@@ -53,7 +53,7 @@ class InduceTrees(Transform):
 
 
 def induce(graph: SamplingGraph, nodes: torch.Tensor, starts: torch.Tensor) -> tuple[InducedEdges, torch.Tensor | None]:
-    """Return the edges inside of trees, and their ids if the graph tells them."""
+    """Return the edges inside of trees, and their ids if the graph has them."""
     if isinstance(graph, FusedCSCSamplingGraph):
         found = induce_trees(kernel_columns(graph)[0], graph.indices, nodes, nodes, starts)
         ids = graph.edge_attributes.get(ORIGINAL_EDGE_ID)

@@ -83,18 +83,18 @@ def join_hops(hops: Sequence[SampledSubgraph], *, backward: bool = False) -> dic
         edges = join_edges(cscs, ids, backward=backward)
         return {**edge_fields(edges), "node": rows[-1].long(), "num_sampled_nodes": added(list(map(len, rows)))}
     by_type = {
-        etype_str_to_tuple(reverse_type(kind) if backward else kind): join_edges(
-            [csc[kind] for csc in cscs], [own and own[kind] for own in ids], backward=backward
+        etype_str_to_tuple(reverse_type(edge_type) if backward else edge_type): join_edges(
+            [csc[edge_type] for csc in cscs], [of_hop and of_hop[edge_type] for of_hop in ids], backward=backward
         )
-        for kind in cscs[0]
+        for edge_type in cscs[0]
     }
-    fields = {kind: edge_fields(edges) for kind, edges in by_type.items()}
+    fields = {edge_type: edge_fields(edges) for edge_type, edges in by_type.items()}
     names = ("row", "col", "edge", "num_sampled_edges")
-    sizes = {kind: [len(own.get(kind, ())) for own in rows] for kind in rows[-1]}
+    sizes = {node_type: [len(of_hop.get(node_type, ())) for of_hop in rows] for node_type in rows[-1]}
     return {
-        **{name: {kind: own[name] for kind, own in fields.items()} for name in names},
-        "node": {kind: part.long() for kind, part in rows[-1].items()},
-        "num_sampled_nodes": {kind: added(counts) for kind, counts in sizes.items()},
+        **{name: {edge_type: values[name] for edge_type, values in fields.items()} for name in names},
+        "node": {node_type: nodes.long() for node_type, nodes in rows[-1].items()},
+        "num_sampled_nodes": {node_type: added(counts) for node_type, counts in sizes.items()},
     }
 
 
