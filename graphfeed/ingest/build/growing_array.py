@@ -8,6 +8,8 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
+from graphfeed.storage.datasets import write_rows
+
 
 class GrowingArray:
     """Writes a `.npy` file without knowing its length. The file is complete when it is closed.
@@ -54,7 +56,7 @@ class GrowingArray:
                 f"{self.path.stem}: rows are {values.dtype} of shape {values.shape[1:]}, but the first ones "
                 f"{self.dtype} of shape {self.row}"
             )
-        np.ascontiguousarray(values, dtype=self.dtype).tofile(self.file)
+        write_rows(self.file, values.astype(self.dtype, copy=False))
         self.rows += len(values)
 
     def close(self) -> None:

@@ -16,6 +16,7 @@ from graphfeed.ingest.tables.column_kinds import common_kinds, has_text_ids
 from graphfeed.ingest.tables.columns import Batch, Kinds, OnError, Problems
 from graphfeed.ingest.tables.table import TableSource, arrow
 from graphfeed.ops.process import ProgressBar
+from graphfeed.storage.memory import check_nodes_fit
 
 
 @dataclass
@@ -140,7 +141,9 @@ class NodeReader:
         if outputs.columns():
             name = outputs.columns()[0]
             raise ValueError(f"there is no column {name!r}, for the nodes have no files; name an array")
-        return TableSource(arrow().table({"": arrow().nulls(counts.pop())}), "the nodes without files")
+        count = counts.pop()
+        check_nodes_fit("count", count)
+        return TableSource(arrow().table({"": arrow().nulls(count)}), "the nodes without files")
 
     def read_ids(self, column: str) -> tuple[Any, NDArray[np.bool_]]:
         """Return the ids of all rows, and whether each is the first of its kind."""

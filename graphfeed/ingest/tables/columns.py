@@ -11,6 +11,8 @@ from numpy.typing import NDArray
 from graphfeed.ingest.tables.table import MISSING_TEXTS, TableSource, arrow
 from graphfeed.ops.arguments import brief
 
+MISSING_HINT = "the key `missing:` of the table gives a number to take its place"
+
 OnError: TypeAlias = Literal["raise", "skip"]
 Bad: TypeAlias = NDArray[np.bool_]
 
@@ -89,7 +91,9 @@ class Batch:
         """Return the Arrow type that a column has over all tables."""
         return self.kinds.kind(column)
 
-    def numbers(self, column: str, dtype: Any, missing: float | None = None, what: str = "a number") -> NDArray[Any]:
+    def numbers(
+        self, column: str, dtype: Any, missing: float | None = None, what: str = "a number", hint: str = ""
+    ) -> NDArray[Any]:
         """Return a column of numbers; rows with other values, or none, are refused.
 
         Args:
@@ -97,6 +101,7 @@ class Batch:
             dtype: An Arrow type: of integers or of floats.
             missing: What takes the place of missing values.
             what: What is wanted, for errors.
+            hint: What an error about a missing value adds.
 
         Raises:
             TypeError: The column holds something else than numbers.
@@ -124,7 +129,8 @@ class Batch:
             values = pc.if_else(large, pa.scalar(0, pa.uint64()), values)
         if values.null_count:
             if missing is None:
-                self.refuse(column, as_numpy(values.is_null()), f"but must be {what}", "missing")
+                reason = f"but must be {what}{hint if self.problems.on_error == 'raise' else ''}"
+                self.refuse(column, as_numpy(values.is_null()), reason, "missing")
             values = values.fill_null(pa.scalar(missing or 0).cast(values.type))
         return as_numpy(values.cast(dtype, safe=False))
 
@@ -204,7 +210,7 @@ class Batch:
             dtype = kind if is_number(kind) and not pa.types.is_boolean(kind) else pa.float64()
             if pa.types.is_boolean(kind):
                 dtype = pa.uint8()
-            found = self.numbers(column, dtype, missing)
+            found = self.numbers(column, dtype, missing, hint=f"; {MISSING_HINT}")
             return self.without_nan(column, found, missing)
         if values.null_count:
             self.refuse(column, as_numpy(values.is_null()), "but must be a vector", "missing")
@@ -224,7 +230,7 @@ class Batch:
             if missing is None:
                 lacking = np.zeros(len(self), dtype=bool)
                 lacking[kept] = as_numpy(inner.is_null()).reshape(-1, right).any(axis=1)
-                self.refuse(column, lacking, "which has a missing number; `missing` can take its place")
+                self.refuse(column, lacking, f"which has a missing number; {MISSING_HINT}")
             inner = inner.fill_null(pa.scalar(missing or 0).cast(inner.type))
         matrix = np.zeros((len(self), right), dtype=as_numpy(inner[:0]).dtype)
         matrix[kept] = as_numpy(inner).reshape(int(kept.sum()), right)
@@ -237,7 +243,7 @@ class Batch:
             return values
         if missing is None:
             bad = nan if nan.ndim == 1 else nan.any(axis=tuple(range(1, nan.ndim)))
-            self.refuse(column, np.asarray(bad), "which has NaN; `missing` can take its place", value)
+            self.refuse(column, np.asarray(bad), f"which has NaN; {MISSING_HINT}", value)
             return values
         return np.where(nan, values.dtype.type(missing), values)
 

@@ -13,6 +13,7 @@ from graphfeed.storage.datasets.array_files import (
     checksum,
     sync_folder,
     write_array,
+    write_rows,
     write_text,
 )
 from graphfeed.storage.datasets.bounded_yaml import load_yaml
@@ -35,6 +36,6 @@ __all__ = [
     "EdgeArray", "Edges", "HeteroItemSet", "ItemSet", "OnDiskDataset", "OnDiskTask", "Section", "Task",
     "check_file", "check_new_folder", "checksum", "first_ids", "id_dtype", "load_yaml", "memory_for_sorting",
     "new_folder", "preprocess_ondisk_dataset", "read_tensors", "split_columns", "stay_inside", "sync_folder",
-    "wordnet", "write_array", "write_edges", "write_ids", "write_text",
+    "wordnet", "write_array", "write_edges", "write_ids", "write_rows", "write_text",
 ]
 # fmt: on

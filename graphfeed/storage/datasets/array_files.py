@@ -1,5 +1,6 @@
 """Arrays in files: mapped for reading, written part by part, and synced to the disk when they are closed."""
 
+import codecs
 import io
 import os
 import pickle
@@ -7,7 +8,7 @@ import zipfile
 import zlib
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, BinaryIO, Self
 
 import numpy as np
 import torch
@@ -15,7 +16,7 @@ from numpy.typing import DTypeLike, NDArray
 
 from graphfeed.ops.process import progress_bar
 from graphfeed.storage.datasets.torch_files import read_array
-from graphfeed.storage.memory.npy_file import read_npy
+from graphfeed.storage.memory.npy_file import check_numbers, read_npy
 
 PART_BYTES = 1 << 24
 """How many bytes are read, converted and written at a time."""
@@ -52,6 +53,7 @@ def open_array(path: Path, format: str, key: str) -> NDArray[Any]:
         array = array.detach().numpy()
     if not isinstance(array, np.ndarray):
         raise ValueError(f"{key}: {path} must hold one {format} array, but holds a {type(array).__name__}")
+    check_numbers(f"{key}: {path}", array.dtype)
     return array
 
 
@@ -65,6 +67,7 @@ def load_array(path: Path, key: str, *, mapped: bool) -> NDArray[Any]:
     check_file(path, key)
     try:
         array: NDArray[Any] = np.load(path, mmap_mode="c", allow_pickle=False) if mapped else read_npy(path)
+        check_numbers(path, array.dtype)
     except (EOFError, MemoryError, OSError, OverflowError, TypeError, ValueError) as error:
         raise ValueError(f"{key}: {path} can't be read: {error}; make it again") from error
     return array
@@ -74,6 +77,15 @@ def check_file(path: Path, key: str) -> None:
     """Raise a FileNotFoundError unless a file of the metadata exists."""
     if not path.is_file():
         raise FileNotFoundError(f"{key}: there is no file {path}; put it there, or correct the path")
+
+
+def write_rows(file: BinaryIO, rows: NDArray[Any]) -> None:
+    """Append the bytes of an array to a file; NumPy's `tofile` doesn't say why where not all could be written.
+
+    Raises:
+        OSError: Such as of a full disk.
+    """
+    file.write(np.ascontiguousarray(rows).reshape(-1).view(np.uint8).data)
 
 
 class ArrayWriter:
@@ -94,7 +106,7 @@ class ArrayWriter:
 
     def append(self, rows: NDArray[Any]) -> None:
         """Write the next rows."""
-        np.ascontiguousarray(rows, dtype=self.dtype).tofile(self.file)
+        write_rows(self.file, rows.astype(self.dtype, copy=False))
         self.rows += len(rows)
 
     def __enter__(self) -> Self:
@@ -163,6 +175,8 @@ def read_csv_edges(path: Path, target: Path, key: str) -> NDArray[np.int64]:
         target.open("wb") as pairs,
         progress_bar(f"reading {path.name}", path.stat().st_size, "B") as progress,
     ):
+        if text.read(len(codecs.BOM_UTF8)) != codecs.BOM_UTF8:
+            text.seek(0)
         # A block ends where a line does.
         while block := text.read(PART_BYTES) + text.readline():
             progress.update(len(block))
@@ -176,7 +190,7 @@ def read_csv_edges(path: Path, target: Path, key: str) -> NDArray[np.int64]:
                 raise ValueError(
                     f"{key}: {path} must have two columns of integers and no header, but after {edges} edges: {error}"
                 ) from error
-            part.tofile(pairs)
+            write_rows(pairs, part)
             edges += len(part)
     if edges == 0:
         return np.empty((2, 0), dtype=np.int64)

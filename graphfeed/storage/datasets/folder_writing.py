@@ -53,14 +53,13 @@ def new_folder(folder: Path, *, replace: bool = False, resume: str | None = None
             unfinished.rename(folder)
         except BaseException as error:
             if journal is not None and journal.is_file():
-                error.add_note(
-                    f"the next run with the same files goes on from what is done; it is kept in {unfinished}"
-                )
-                raise
-            shutil.rmtree(unfinished, ignore_errors=True)
+                left = f"the next run with the same files goes on from what is done; it is kept in {unfinished}"
+                error.add_note(left)
+            else:
+                left = "nothing is left there"
+                shutil.rmtree(unfinished, ignore_errors=True)
             if type(error) is OSError and error.filename is None:  # as where the disk is full
-                reason = f"{error.strerror or error}; nothing is left there"
-                raise OSError(error.errno, reason, str(folder)) from error
+                raise OSError(error.errno, f"{error.strerror or error}; {left}", str(folder)) from error
             raise
         # Only now, so that the next run can go on if the folder can't be renamed.
         (folder / LOCK).unlink(missing_ok=True)

@@ -34,6 +34,7 @@ from graphfeed.storage.graph.fused_csc_sampling_graph import (
     fused_csc_sampling_graph,
 )
 from graphfeed.storage.graph.sampling.one_hop import ORIGINAL_EDGE_ID
+from graphfeed.storage.memory.memory_limits import check_nodes_fit
 
 PROCESSED = "graphfeed"
 """The folder of a processed data set."""
@@ -158,6 +159,7 @@ def write_edges(
         memory: How many bytes the edges may take while they are sorted.
         progress: Makes the progress bar of a step with a name and some edges.
     """
+    check_nodes_fit("the number of nodes", sum(num_nodes.values()))
     total, first = sum(map(len, edges)), first_ids(num_nodes)
     arrays = [EdgeArray(place / "indices.npy", "source", id_dtype(sum(num_nodes.values()), auto_cast))]
     typed = None not in num_nodes

@@ -17,6 +17,7 @@ from graphfeed.ops.arguments import as_ids, check_ids, check_vector
 from graphfeed.ops.memory import buffers
 from graphfeed.ops.rows import read_bytes, read_rows
 from graphfeed.storage.features.feature import DeferredRead, Feature, TorchBasedFeature, dtype_and_shape
+from graphfeed.storage.memory.npy_file import check_numbers
 from graphfeed.storage.memory.staging import staging
 
 READ_TIMEOUT_SECONDS = 600.0
@@ -226,8 +227,11 @@ def read_header(file: BinaryIO, path: str) -> tuple[torch.Size, torch.dtype]:
     shape, in_fortran_order, dtype = read(file)
     if dtype.hasobject:
         raise ValueError(f"{path} holds objects ({dtype}), which would have to be unpickled; save numbers")
+    check_numbers(path, dtype)
     if len(shape) < 2:
         raise ValueError(f"{path} must have 2 dimensions or more, but has {len(shape)}")
+    if min(shape) < 0:
+        raise ValueError(f"{path} is damaged: its shape is {shape}; make it again")
     if in_fortran_order:
         raise ValueError(
             f"{path} is in Fortran order, in which rows are not contiguous; save numpy.ascontiguousarray(...)"

@@ -8,7 +8,7 @@ own affair, in `graphfeed.storage.graph` and `graphfeed.storage.features`; memor
 
 from graphfeed.storage.memory.cache_use import Cache, HasCaches
 from graphfeed.storage.memory.mapped_file import FilePlace, find_places
-from graphfeed.storage.memory.memory_limits import available_memory, memory_limit
+from graphfeed.storage.memory.memory_limits import available_memory, check_nodes_fit, memory_limit
 from graphfeed.storage.memory.npy_file import read_npy
 from graphfeed.storage.memory.shareable import Shareable
 from graphfeed.storage.memory.shared import Handle, Place, SharedBlock, from_bytes, to_bytes
@@ -41,6 +41,7 @@ __all__ = [
     "TensorSpec",
     "all_pinned",
     "available_memory",
+    "check_nodes_fit",
     "decode_tensors",
     "describe_tensors",
     "encode_tensors",

@@ -22,6 +22,16 @@ def memory_limit() -> float:
     return min([total, *(limit for limit, _ in group_limits())])
 
 
+def check_nodes_fit(name: str, num_nodes: int) -> None:
+    """Raise a ValueError if the column starts of so many nodes, 8 bytes each, are more than this process may take."""
+    # The limit is read from files of the system, which is not worth it for 8 GiB.
+    if num_nodes >= 1 << 30 and 8 * num_nodes > (limit := memory_limit()):
+        raise ValueError(
+            f"{name} is {num_nodes}: with 8 bytes for each node that takes {num_nodes / 2**27:,.0f} GiB, and this "
+            f"process may take {limit / 2**30:,.0f}; check the number, and number nodes from 0 without gaps"
+        )
+
+
 def available_memory() -> float:
     """Return how many bytes this process may take besides what is in use; infinite where the system doesn't tell."""
     try:

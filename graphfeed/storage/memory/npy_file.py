@@ -11,6 +11,27 @@ from numpy.typing import NDArray
 from graphfeed.ops.memory import buffers, shared_memory
 
 
+def read_numbers(path: str | Path) -> NDArray[Any]:
+    """Read a `.npy` file of which a tensor can be made into memory, as `read_npy` does; errors name the file.
+
+    Raises:
+        OSError: It can't be read.
+        ValueError: It is damaged, or holds something else than numbers.
+    """
+    try:
+        array = read_npy(path)
+    except (EOFError, OverflowError, TypeError, ValueError) as error:
+        raise ValueError(f"{path} can't be read: {error}; make it again") from error
+    check_numbers(path, array.dtype)
+    return array
+
+
+def check_numbers(path: str | Path, dtype: np.dtype[Any]) -> None:
+    """Raise a ValueError unless an array of a file can become a tensor."""
+    if dtype.kind not in "biufc" or dtype.itemsize > (16 if dtype.kind == "c" else 8):
+        raise ValueError(f"{path} holds {dtype}, of which there are no tensors; save numbers or booleans")
+
+
 def read_npy(path: str | Path) -> NDArray[Any]:
     """Read a `.npy` file into memory: a large one into memory that worker processes map without a copy.
 

@@ -1,9 +1,15 @@
+import errno
+import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
 
+from graphfeed.ingest import EdgeTable, Spec, build_dataset
 from graphfeed.ingest.build.growing_array import GrowingArray, GrowingArrays
+
+if sys.platform != "win32":
+    import resource
 
 
 def test_a_file_grows_and_is_complete_when_it_is_closed(tmp_path: Path) -> None:
@@ -46,3 +52,19 @@ def test_rows_that_would_wrap_around_are_refused(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match=r"a: rows are int64 of shape \(\), but the first ones int8"):
         array.append(np.array([300]))
     array.close()
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="Windows has no limits of files")
+def test_why_not_all_could_be_written_is_said_with_the_folder(tmp_path: Path) -> None:
+    """A limit of the size of files stands for a full disk."""
+    rows = np.arange(1 << 16)
+    spec = Spec({"e": EdgeTable({"source": rows, "destination": rows}, features={"x": "source"})})
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 15, before[1]))
+    try:
+        with pytest.raises(OSError, match=r"File too large; .*out") as caught:
+            build_dataset(spec, tmp_path / "out")
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    assert caught.value.errno == errno.EFBIG
+    assert build_dataset(spec, tmp_path / "out").load().graph is not None

@@ -4,6 +4,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 import pytest
 
 from graphfeed.__main__ import main
@@ -88,7 +89,7 @@ def test_nodes_without_tables_have_the_rows_of_their_arrays(tmp_path: Path) -> N
     with pytest.raises(ValueError, match="there is no column 'y', for the nodes have no files"):
         build_dataset(Spec(edges, {"n": NodeTable(features={"x": "y"}, count=9)}, folder=tmp_path))
     np.save(tmp_path / "x.npy", np.array([1.0, np.nan] * 5))
-    with pytest.raises(ValueError, match=r"row 1: x\.npy is nan, which has NaN; `missing` can take its place"):
+    with pytest.raises(ValueError, match=r"row 1: x\.npy is nan, which has NaN; the key `missing:` of the table gives"):
         build_dataset(Spec(edges, {"n": NodeTable(features={"x": "x.npy"})}, folder=tmp_path))
 
 
@@ -134,3 +135,17 @@ def test_names_are_for_nodes_that_have_rows_and_no_ids() -> None:
         NodeTable(count=3, names="name")
     with pytest.raises(ValueError, match="names are for nodes that edges name by row; leave it out"):
         NodeTable("nodes.csv", id="id", names="name")
+
+
+def test_a_missing_feature_names_the_key_that_fills_it_in() -> None:
+    edges = EdgeTable({"source": np.array([0]), "destination": np.array([1])})
+    for values in ([1.0, None], [1, None], [[1.0], [None]]):
+        nodes = NodeTable(pa.table({"x": values}), features={"x": "x"})
+        with pytest.raises(ValueError, match=r"row 1: x is .*; the key `missing:` of the table gives a number"):
+            build_dataset(Spec({"e": edges}, {"n": nodes}))
+
+
+def test_more_nodes_than_memory_holds_are_refused() -> None:
+    edges = EdgeTable({"source": np.array([0]), "destination": np.array([1])})
+    with pytest.raises(ValueError, match=f"count is {2**62}: with 8 bytes for each node"):
+        build_dataset(Spec({"e": edges}, {"n": NodeTable(count=2**62)}))

@@ -41,7 +41,7 @@ def test_an_array_of_another_length_is_refused(tmp_path: Path, rows: int, messag
 
 def test_nan_in_an_array_is_named_or_replaced(tmp_path: Path) -> None:
     np.save(tmp_path / "a.npy", np.array([[1.0], [np.nan], [3.0]]))
-    with pytest.raises(ValueError, match=r"frame 0, row 1: a\.npy is nan, which has NaN; `missing` can take its place"):
+    with pytest.raises(ValueError, match=r"frame 0, row 1: a\.npy is nan, which has NaN; the key `missing:`"):
         build(tmp_path, {"u": [7, 8, 9]}, features={"a": "a.npy"})
     dataset = build(tmp_path, {"u": [7, 8, 9]}, features={"a": "a.npy"}, missing=0)
     assert dataset.feature.read("node", "n", "a").tolist() == [[1], [0], [3]]

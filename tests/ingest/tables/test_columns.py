@@ -138,7 +138,7 @@ def test_vectors_have_one_dtype_whatever_is_missing_in_a_batch() -> None:
     found = batch({"a": vectors}).feature("a", 7)
     assert found.dtype == np.int64
     assert found.tolist() == [[1, 7], [3, 4]]
-    with pytest.raises(ValueError, match=r"row 10: a is .*, which has a missing number; `missing` can take its place"):
+    with pytest.raises(ValueError, match=r"row 10: a is .*, which has a missing number; the key `missing:`"):
         batch({"a": vectors}).feature("a", None)
     assert batch({"a": pa.array([[], []], pa.list_(pa.int64()))}).feature("a", None).shape == (2, 0)
 

@@ -1,4 +1,7 @@
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -7,12 +10,14 @@ import torch
 from graphfeed.storage.datasets import array_files
 from graphfeed.storage.datasets.array_files import (
     ArrayWriter,
+    load_array,
     open_array,
     read_csv_edges,
     sync_folder,
     write_array,
     write_text,
 )
+from graphfeed.storage.features.torch_based_feature_store import OnDiskFeatureData, open_feature
 
 
 class Opened:
@@ -110,3 +115,39 @@ def test_csv_that_is_wrong(tmp_path: Path, text: str, error: str) -> None:
         read_csv_edges(tmp_path / "e.csv", tmp_path / "pairs", "graph.edges[0]")
     with pytest.raises(FileNotFoundError, match=r"there is no file .*gone"):
         read_csv_edges(tmp_path / "gone", tmp_path / "pairs_of_it", "key")
+
+
+@pytest.mark.parametrize("values", [["a", "b"], np.zeros(2, "i4,f4"), np.zeros(2, "M8[D]"), np.zeros(2, "g")], ids=str)
+@pytest.mark.parametrize("shape", [(2,), (2, 1)], ids=str)
+def test_arrays_of_which_there_are_no_tensors_are_refused_with_their_path(
+    tmp_path: Path, values: Any, shape: tuple[int, ...]
+) -> None:
+    path = tmp_path / "x.npy"
+    np.save(path, np.asarray(values).reshape(shape))
+    readers: list[Callable[[], object]] = [
+        lambda: open_array(path, "numpy", "key"),
+        *(partial(load_array, path, "key", mapped=mapped) for mapped in (True, False)),
+        *(
+            partial(open_feature, OnDiskFeatureData("node", "x", "numpy", path, in_memory=where))
+            for where in (True, False)
+        ),
+    ]
+    for read in readers:
+        with pytest.raises(ValueError, match=r"x\.npy holds .*, of which there are no tensors; save numbers"):
+            read()
+
+
+@pytest.mark.parametrize("in_memory", [True, False])
+def test_a_negative_shape_is_refused_with_the_path(tmp_path: Path, in_memory: bool) -> None:
+    path = tmp_path / "x.npy"
+    with path.open("wb") as file:
+        header = {"descr": "<i8", "fortran_order": False, "shape": (-1, 4)}
+        np.lib.format.write_array_header_1_0(file, header)
+        file.write(bytes(64))
+    with pytest.raises(ValueError, match=r"x\.npy .*\(-1, 4\)"):
+        open_feature(OnDiskFeatureData("node", "x", "numpy", path, in_memory=in_memory))
+
+
+def test_a_csv_file_may_begin_with_a_byte_order_mark(tmp_path: Path) -> None:
+    (tmp_path / "edges.csv").write_text("3,4\n5,6\n", encoding="utf-8-sig")
+    assert read_csv_edges(tmp_path / "edges.csv", tmp_path / "pairs", "key").tolist() == [[3, 5], [4, 6]]

@@ -145,6 +145,8 @@ def test_a_full_disk_is_said_with_the_folder(tmp_path: Path, error: OSError) -> 
     with pytest.raises(OSError, match=f"{error.args[-1]}; nothing is left there: '{tmp_path / 'out'}'"):
         write(tmp_path / "out", error)
     assert listing(tmp_path) == []
+    with pytest.raises(OSError, match=f"{error.args[-1]}; the next run .* goes on .*: '{tmp_path / 'out'}'"):
+        write(tmp_path / "out", error, resume=JOURNAL)
 
 
 def test_two_processes_do_not_write_the_same_folder(tmp_path: Path) -> None:

@@ -237,3 +237,10 @@ def test_all_files_are_named_by_their_key(folder: Path) -> None:
     assert named["graph.edges[0].path"] == "edges/all.npy"
     assert named["tasks[0].train_set[0].data[1].path"] == "set/labels.npy"
     assert len(named) == 9
+
+
+def test_more_nodes_than_memory_holds_are_refused(tmp_path: Path) -> None:
+    data = on_disk.change(on_disk.untyped(tmp_path), "graph.nodes.0.num", 2**62)
+    del data["graph"]["feature_data"]
+    with pytest.raises(ValueError, match=f"the number of nodes is {2**62}: with 8 bytes for each node"):
+        preprocess_ondisk_dataset(on_disk.write(tmp_path, data))

@@ -15,6 +15,7 @@ from graphfeed.storage.graph.fused_csc_sampling_graph import FusedCSCSamplingGra
 from graphfeed.storage.graph.graph_arrays import none_as_ids
 from graphfeed.storage.graph.sampling.one_hop import ORIGINAL_EDGE_ID
 from graphfeed.storage.graph.type_names import by_type_name
+from graphfeed.storage.memory.memory_limits import check_nodes_fit
 
 Edges: TypeAlias = torch.Tensor | Sequence[Any]
 """A pair of array-likes, or one of shape (2, E)."""
@@ -82,6 +83,7 @@ def from_coo(
     assert not isinstance(num_nodes, Mapping)
     check_count("num_nodes", num_nodes, 0)
     num_nodes = index(num_nodes)
+    check_nodes_fit("num_nodes", num_nodes)
     columns = ops.coo_to_csc(*split_edges("edges", edges), num_nodes)
     if sort_by is not None:
         columns = sort_columns(columns, pick_rows(sort_by, edge_attributes[sort_by], columns.order))
@@ -143,6 +145,7 @@ def from_typed_coo(
         check_count(f"num_nodes[{kind!r}]", count, 0)
     num_nodes = {kind: index(count) for kind, count in num_nodes.items()}
     *starts, total = accumulate(num_nodes.values(), initial=0)
+    check_nodes_fit("the sum of num_nodes", total)
     offsets = dict(zip(num_nodes, starts, strict=True))
     sources: list[torch.Tensor] = []
     destinations: list[torch.Tensor] = []

@@ -217,3 +217,11 @@ def test_a_typed_attribute_that_lacks_a_type_is_named() -> None:
         from_coo(TYPED, COUNTS, edge_attributes={"w": {"user:likes:item": torch.ones(3)}})
     with pytest.raises(KeyError, match=r"node_attributes\['w'\] must have the types .*, but has \['user'\]"):
         from_coo(TYPED, COUNTS, node_attributes={"w": {"user": torch.ones(2)}})
+
+
+@pytest.mark.parametrize("typed", [False, True])
+def test_more_nodes_than_memory_holds_are_refused(typed: bool) -> None:
+    edges: Any = torch.tensor([[0], [1]])
+    for count in (2**62, 2**70):
+        with pytest.raises(ValueError, match=f"num_nodes is {count}: with 8 bytes for each node that takes"):
+            from_coo({"a:r:a": edges} if typed else edges, {"a": count} if typed else count)
