@@ -49,3 +49,16 @@ def test_an_interrupt_ends_the_program_although_a_stage_hangs(closed: bool) -> N
     assert process.returncode in (-signal.SIGINT, 128 + signal.SIGINT, 1)
     assert "KeyboardInterrupt" in errors
     assert errors.count("RuntimeWarning: abandoned 1 thread") == 1
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("fetch", ["", ".fetch_feature(gf.BasicFeatureStore({}), [])"])
+def test_the_start_of_a_worker_process_is_no_hanging_stage(fetch: str) -> None:
+    done = run_body(
+        f"""
+pipe = gf.ItemSampler(gf.ItemSet(8, names="seeds"), batch_size=2){fetch}
+with gf.DataLoader(pipe, num_workers=1, worker="process", timeout=1.0) as loader:
+    print(sum(1 for _ in loader))
+"""
+    )
+    assert (done.stdout, done.stderr) == ("4\n", "")

@@ -71,7 +71,7 @@ class DataLoader(Generic[Batch]):
             ahead. On a GPU they take up its memory. If threads fetch features beside worker processes, each of those
             threads adds one more; there are as many of them as workers or cores.
         timeout: How many seconds a worker may take for a mini-batch before it fails. A process that takes longer is
-            killed. A thread can't be: it is left behind, and another one takes its place.
+            killed; its start does not count. A thread can't be: it is left behind, and another one takes its place.
         observer: Is told when each stage begins and ends, and of each wait at a cut (`graphfeed.loader.Observer`).
         servers: The addresses of sampling servers (`graphfeed.distributed.SamplingServer`), which take the place of
             workers and must have the same pipeline. Then `num_workers` says how many mini-batches are asked for at

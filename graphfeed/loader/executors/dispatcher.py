@@ -17,7 +17,8 @@ The worker dies (it is killed, runs out of memory, crashes, exits)
 
 The worker hangs
     After `timeout` seconds the worker is killed, and the future fails with `TimeoutError`. The call is not tried again,
-    since it would hang again. Time in which this process was stopped, or the machine asleep, does not count.
+    since it would hang again. Time in which this process was stopped, or the machine asleep, does not count. The start
+    of a worker may take `START_SECONDS` more.
 
 Workers don't start
     If some run, they do all the work. If none does, or several in a row die before their first task, all pending
@@ -54,6 +55,8 @@ from graphfeed.loader.transport.thread_channel import STEPS
 
 ATTEMPTS = 3
 """How often a call is tried whose workers die, and how many workers in a row may fail to start."""
+START_SECONDS = 60.0
+"""How much longer than a call the start of a worker may take: it imports torch and what the stages need."""
 KILLED_AT_START = 20
 """How many workers in a row may be killed while they start, which says less about them."""
 
@@ -209,7 +212,7 @@ class Dispatcher:
         begin = time.monotonic()
         seconds = None
         if busy:
-            left = min(worker.since for worker in busy) + self.timeout - begin
+            left = min(map(self.deadline, busy)) - begin
             seconds = max(0.0, min(left, self.timeout / STEPS))
         ready = self.selector.select(seconds)
         # If this process was stopped, or the machine asleep, no worker is to blame for that time.
@@ -223,6 +226,10 @@ class Dispatcher:
                     self.alarm.recv(1 << 12)
             elif worker in self.workers:
                 self.receive(worker, ended=key.fd == worker.sentinel and worker.process.exitcode is not None)
+
+    def deadline(self, worker: WorkerProcess) -> float:
+        """Return when a worker must have done its call, or have started."""
+        return worker.since + self.timeout + (0.0 if worker.ready else START_SECONDS)
 
     def receive(self, worker: WorkerProcess, *, ended: bool) -> None:
         """Take a worker's reply, or all replies left of a worker that has ended or closed its side."""
@@ -283,7 +290,7 @@ class Dispatcher:
         now = time.monotonic()
         for worker in list(self.workers):
             task = self.running.get(worker)
-            if (task is None and worker.ready) or now - worker.since < self.timeout:
+            if (task is None and worker.ready) or now < self.deadline(worker):
                 continue
             worker.process.kill()
             if task is not None:

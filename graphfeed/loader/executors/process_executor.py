@@ -15,7 +15,7 @@ from multiprocessing.context import BaseContext
 from typing import Any, ParamSpec, TypeVar
 
 from graphfeed.datapipes.pipeline import Observer
-from graphfeed.loader.executors.dispatcher import Dispatcher, Task
+from graphfeed.loader.executors.dispatcher import START_SECONDS, Dispatcher, Task
 from graphfeed.loader.executors.main_module import check_main_module
 from graphfeed.loader.executors.worker_process import interrupts_blocked
 from graphfeed.loader.executors.worker_task import pack_work, work_here
@@ -52,7 +52,7 @@ class ProcessExecutor(Executor):
         max_workers: The largest number of processes; None means as many as the cores that this process may use.
         start_method: "forkserver" (the default; the imports are paid once), "spawn" (the only one on Windows), or
             "fork", which is quick but unsafe once this process runs threads that hold locks.
-        timeout: How many seconds a call may take, or a worker to start.
+        timeout: How many seconds a call may take. The start of a worker may take `START_SECONDS` more.
 
     Raises:
         ValueError: An option out of range.
@@ -63,6 +63,9 @@ class ProcessExecutor(Executor):
         ...     executor.submit(pow, 2, 10).result()
         1024
     """
+
+    start_seconds = START_SECONDS
+    """How long calls may have to wait until a worker has started, beyond their own timeout."""
 
     def __init__(
         self,

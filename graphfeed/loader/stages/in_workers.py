@@ -48,6 +48,14 @@ class ReplacesWorkers(Protocol):
         """Replace the worker that works on a future, or all that are busy; return what each works on."""
 
 
+@runtime_checkable
+class StartsWorkers(Protocol):
+    """An executor whose workers take time to start, in which it ends by itself those that hang."""
+
+    start_seconds: float
+    """How long a call may have to wait for that."""
+
+
 class InWorkers(Datapipe):
     """Runs the transforms before it in the run's executor, and yields their mini-batches in order.
 
@@ -132,6 +140,13 @@ class InWorkers(Datapipe):
             window: The largest number of tasks in flight.
             executor: Completes the last future of each task.
         """
+        start_seconds = run.executor.start_seconds if isinstance(run.executor, StartsWorkers) else 0.0
+
+        def wait_for(first: "Future[Any]", *rest: "Future[Any]") -> bool:
+            # Only the workers' side may have to wait for their start. If it takes too long, nothing of the rest begins.
+            going = run.wait_for(first, self.timeout_seconds + start_seconds)
+            return going and all(run.wait_for(future, self.timeout_seconds) for future in rest if first.done())
+
         begun = ((task, () if isinstance(task, Failure) else submit(task)) for task in tasks)
         pending: deque[tuple[Any, tuple[Future[Any], ...]]] = deque()
         try:
@@ -142,7 +157,7 @@ class InWorkers(Datapipe):
                 if isinstance(task, Failure):
                     raise task.error
                 # Cancellation by a reader in another thread: nobody needs the result.
-                if not run.wait(self, "reader", run.wait_for, futures[-1], self.timeout_seconds):
+                if not run.wait(self, "reader", wait_for, *futures):
                     return
                 result = self.result_of(pending, executor)
                 # Success: the window is refilled before the mini-batch is yielded, so that workers go on meanwhile.

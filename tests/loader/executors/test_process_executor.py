@@ -202,6 +202,11 @@ def test_a_call_that_hangs_is_ended(executor: ProcessExecutor) -> None:
         assert not wait_for_end([pid])
 
 
+def test_the_start_of_a_worker_does_not_count() -> None:
+    with ProcessExecutor(1, timeout=0.5, start_method="spawn") as executor:  # which imports torch
+        assert executor.submit(abs, -1).result(SECONDS) == 1
+
+
 def test_a_stopped_worker_is_ended_too(executor: ProcessExecutor, tmp_path: Path) -> None:
     executor.submit(abs, 1).result(SECONDS)
     with ProcessExecutor(1, timeout=2.0) as impatient:
