@@ -48,7 +48,8 @@ class Fluent:
             return bind(stage, name, self)
         raise AttributeError(
             f"{type(self).__name__!r} has no attribute or stage {name!r}; stages are {list_names()}; "
-            "transform(function) takes any function, and class MyStage(graphfeed.Transform, name='my_stage') adds one"
+            "transform(function) takes any function, and class MyStage(graphfeed.Transform, name='my_stage') adds one, "
+            "which torch's functional_datapipe does not"
         )
 
     def __dir__(self) -> list[str]:

@@ -8,6 +8,7 @@ from typing import Any, assert_type
 
 import pytest
 import torch
+from torch.utils.data import functional_datapipe
 
 import graphfeed as gf
 from graphfeed.datapipes.pipeline import fluent
@@ -180,6 +181,16 @@ def test_an_unknown_name_is_named_beside_the_stages_there_are() -> None:
     ):
         pipe.fetch()
     assert not hasattr(pipe, "shape")
+
+
+def test_a_name_that_torchs_decorator_did_not_give_is_explained() -> None:
+    @functional_datapipe("tripled")
+    class Tripled(gf.Transform):
+        pass
+
+    pipe: Any = make_pipe()
+    with pytest.raises(AttributeError, match="'tripled'.*adds one, which torch's functional_datapipe does not"):
+        pipe.tripled()
 
 
 def test_a_stage_of_ones_own_gets_a_fluent_name(monkeypatch: pytest.MonkeyPatch) -> None:
