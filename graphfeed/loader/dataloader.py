@@ -25,7 +25,7 @@ from graphfeed.loader.rules import CopiesToDevice, LoaderOptions, sampled_on_dev
 from graphfeed.loader.run import RUN_OF, LeavesRun, RunContext
 from graphfeed.loader.stages.in_workers import InWorkers
 from graphfeed.ops import check_device, draw_unkeyed, set_max_uva_threads
-from graphfeed.ops.arguments import brief, check_count, check_seconds, check_seed
+from graphfeed.ops.arguments import brief, check_count, check_position, check_seconds
 from graphfeed.ops.process import ForkLock, load_entry_point, renew_in_child
 
 
@@ -383,7 +383,7 @@ def choose_seed(pipe: Datapipe[Any], seed: int | None) -> int:
         if seed is None:
             seed = getattr(source, "seed", None)
     if seed is not None:
-        return check_seed("seed", seed)
+        return check_position(seed, 0, 0)
     drawn = draw_unkeyed()
     for source in find(pipe, Ranked):
         drawn = source.agree(drawn)  # type: ignore[attr-defined]

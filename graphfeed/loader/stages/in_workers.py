@@ -52,8 +52,9 @@ class ReplacesWorkers(Protocol):
 class StartsWorkers(Protocol):
     """An executor whose workers take time to start, in which it ends by itself those that hang."""
 
-    start_seconds: float
-    """How long a call may have to wait for that."""
+    @property
+    def start_seconds(self) -> float:
+        """How long a call may have to wait for that."""
 
 
 class InWorkers(Datapipe):
@@ -140,7 +141,9 @@ class InWorkers(Datapipe):
             window: The largest number of tasks in flight.
             executor: Completes the last future of each task.
         """
-        start_seconds = run.executor.start_seconds if isinstance(run.executor, StartsWorkers) else 0.0
+        start_seconds = 0.0
+        if isinstance(run.executor, StartsWorkers):
+            start_seconds = run.executor.start_seconds
 
         def wait_for(first: "Future[Any]", *rest: "Future[Any]") -> bool:
             # Only the workers' side may have to wait for their start. If it takes too long, nothing of the rest begins.

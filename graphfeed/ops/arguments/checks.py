@@ -61,24 +61,24 @@ def check_seconds(name: str, value: object) -> None:
 
 
 def check_seed(name: str, value: object) -> int:
-    """Return a seed as an int, or raise unless it is a whole number of 64 bits; a generator is refused by name."""
+    """Return a seed as an int, or raise unless it is a whole number; a generator is refused by name."""
     if isinstance(value, torch.Generator):
         raise TypeError(f"{name} must be a whole number, but is a torch.Generator; give its initial_seed()")
     try:
-        seed = index(cast("SupportsIndex", value))
+        return index(cast("SupportsIndex", value))
     except TypeError as error:
         raise TypeError(f"{name} must be a whole number, but is {brief(value)}") from error
-    # Draws are made of 64 bits: of a longer seed, they would leave out the rest.
-    if not -(2**63) <= seed < 2**64:
-        raise ValueError(f"{name} must lie in -2**63 .. 2**64 - 1, but is {seed}")
-    return seed
 
 
 def check_position(seed: object, epoch: object, start: object) -> int:
-    """Return a seed as an int, or raise unless all three are whole numbers and the last two 0 or more."""
+    """Return a seed as an int, or raise unless all three are whole numbers, of 64 bits and 0 or more."""
     check_count("epoch", epoch, 0)
     check_count("start", start, 0)
-    return check_seed("seed", seed)
+    seed = check_seed("seed", seed)
+    # Draws are made of 64 bits; of a longer seed, they would leave out the rest.
+    if not -(2**63) <= seed < 2**64:
+        raise ValueError(f"seed must lie in -2**63 .. 2**64 - 1, but is {seed}")
+    return seed
 
 
 def bounds(ids: torch.Tensor) -> tuple[int, int]:

@@ -1,5 +1,7 @@
 """What samplers ask of a graph, and how one hop is enough for the rest."""
 
+import dis
+import inspect
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Sequence
 from typing import Any, TypeVar
@@ -69,8 +71,16 @@ class SamplingGraph(ABC):
         """Raise if the graph can't serve a request; called when a stage is built.
 
         Raises:
-            ValueError: A hop that has neither one fan-out nor one per edge type.
+            ValueError: A hop that has neither one fan-out nor one per edge type, or an option that `sample_neighbors`
+                of a graph of your own takes and never reads.
         """
+        options = {"replace": request.replace, "probs_name": request.probs_name is not None}
+        for name in [name for name, is_wanted in options.items() if is_wanted]:
+            if type(self).sample_hops is SamplingGraph.sample_hops and never_reads(self.sample_neighbors, name):
+                raise ValueError(
+                    f"sample_neighbors of {type(self).__name__} ignores {name}, which the sampler asks for; let it "
+                    f"heed {name}, or leave {name.replace('probs', 'prob')} out of the sampler"
+                )
         num_types = len(self.edge_types) or 1
         for hop, fanout in enumerate(request.fanouts):
             if len(fanout) not in (1, num_types):
@@ -245,6 +255,19 @@ class SamplingGraph(ABC):
         for name, column, size in zip(("sources", "destinations"), node_pairs.unbind(1), sizes, strict=True):
             check_ids(f"{name} of node_pairs", column, size)
         return result
+
+
+def never_reads(function: Callable[..., Any], parameter: str) -> bool:
+    """Return whether a function of Python's has a parameter that it never reads; False where one can't tell."""
+    code = getattr(inspect.unwrap(function), "__code__", None)
+    if code is None or parameter not in code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]:
+        return False
+    read: set[str] = set(code.co_cellvars)  # what functions inside of it read
+    for instruction in dis.get_instructions(code):
+        if instruction.opname.startswith(("LOAD_FAST", "LOAD_GLOBAL")):
+            # Later versions of Python load two variables by one instruction.
+            read.update(instruction.argval if isinstance(instruction.argval, tuple) else [instruction.argval])
+    return not read & {parameter, "locals"}
 
 
 def check_walks(graph: SamplingGraph, length: int) -> None:

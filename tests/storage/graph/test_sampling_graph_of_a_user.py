@@ -183,7 +183,7 @@ class Recording(DictGraph):
 
 def test_a_graph_may_validate_a_request_and_prepare_for_it_before_it_travels() -> None:
     graph = Recording(NEIGHBORS)
-    stage = NODE_SEEDS.sample_neighbor(graph, [3], replace=True, prob_name="w")
+    stage = NODE_SEEDS.sample_neighbor(graph, [3], replace=True)
     other = NODE_SEEDS.sample_per_layer(graph.sample_neighbors, 4)
     assert [(name, int(request.fanouts[0])) for name, request in graph.heard] == [("validate", 3), ("validate", 4)]
     graph.heard.clear()
@@ -192,9 +192,31 @@ def test_a_graph_may_validate_a_request_and_prepare_for_it_before_it_travels() -
     for pipe in (stage, other):
         pickle.dumps(pipe)
     assert [name for name, _ in graph.heard] == ["prepare", "prepare"]
-    assert (graph.heard[0][1].replace, graph.heard[0][1].probs_name) == (True, "w")
+    assert graph.heard[0][1].replace is True
 
 
 def test_it_prints_its_class() -> None:
     assert repr(GRAPH) == "DictGraph()"
     assert repr(NODE_SEEDS.sample_neighbor(GRAPH, [3])).endswith("NeighborSampler(graph=DictGraph(), fanouts=[3])")
+
+
+def test_an_option_that_it_ignores_is_refused_when_the_stage_is_made() -> None:
+    class Uniform(DictGraph):
+        def sample_neighbors(
+            self,
+            seeds: ByType,
+            fanouts: torch.Tensor,
+            replace: bool = False,
+            probs_name: str | None = None,
+            *,
+            key: int | None = None,
+        ) -> gf.SampledSubgraph:
+            assert all(probs_name in (None, "weight") for _ in self.neighbors)
+            return super().sample_neighbors(seeds, fanouts, key=key)
+
+    with pytest.raises(ValueError, match=r"sample_neighbors of DictGraph ignores probs_name.*leave prob_name out"):
+        NODE_SEEDS.sample_neighbor(GRAPH, [3], prob_name="weight")
+    with pytest.raises(ValueError, match="sample_neighbors of Uniform ignores replace, which the sampler asks for"):
+        NODE_SEEDS.sample_neighbor(Uniform(NEIGHBORS), [3], replace=True)
+    NODE_SEEDS.sample_neighbor(GRAPH, [3], replace=True)
+    NODE_SEEDS.sample_neighbor(Uniform(NEIGHBORS), [3], prob_name="weight")  # a function inside reads it
