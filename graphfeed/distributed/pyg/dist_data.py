@@ -80,25 +80,25 @@ class DistData:
         Args:
             input_type: The type of the seeds, to which labels that are not a dict belong.
         """
-        found: dict[tuple[str, str | None, str], Feature] = {}
+        features: dict[tuple[str, str | None, str], Feature] = {}
         dims: dict[tuple[str | None, str], int] = {}
         for attr in self.feature_store.get_all_tensor_attrs():
             domain = "edge" if isinstance(attr.group_name, tuple) else "node"
             key = (domain, kind_of(attr.group_name), str(attr.attr_name))
             if key in self.features:
-                found[key] = self.features[key]
+                features[key] = self.features[key]
                 if self.feature_store.get_tensor(attr).dim() == 1:
                     dims[key[1:]] = FLAT
         labels = self.feature_store.labels
         by_type = labels if isinstance(labels, Mapping) else {} if labels is None else {input_type: labels}
         for group, values in by_type.items():
             key = ("edge" if isinstance(group, tuple) else "node", kind_of(group), "y")
-            found[key] = TorchBasedFeature(values if values.dim() > 1 else values[:, None])
+            features[key] = TorchBasedFeature(values if values.dim() > 1 else values[:, None])
             dims[key[1:]] = FLAT if values.dim() == 1 else 0
         return DataFeatures(
-            BasicFeatureStore(found),
-            self.names_of("node", found),
-            self.names_of("edge", found),
+            BasicFeatureStore(features),
+            self.names_of("node", features),
+            self.names_of("edge", features),
             dims={key: dim for key, dim in dims.items() if dim},
         )
 

@@ -170,9 +170,9 @@ class LocalFeatureStore:
         domain, name = ("node", "x") if is_node_feat else ("edge", "edge_attr")
         shape = self.get_tensor(group, name).shape[1:]
         feature = self.partitioned_features(self.rpc_router)[domain, kind_of(group), name]
-        found: torch.futures.Future[torch.Tensor] = torch.futures.Future()
-        Thread(target=answer, args=(found, feature, index, shape), name="graphfeed-lookup").start()
-        return found
+        answered: torch.futures.Future[torch.Tensor] = torch.futures.Future()
+        Thread(target=answer, args=(answered, feature, index, shape), name="graphfeed-lookup").start()
+        return answered
 
     def rows_of(self, group: Group, ids: torch.Tensor) -> torch.Tensor:
         """Return the rows of some global ids.
@@ -207,12 +207,12 @@ class LocalFeatureStore:
         """
         peers = (Peers() if self.num_partitions == 1 else shared_peers()) if peers is None else peers
         if peers not in self._remote:
-            found = {}
+            features = {}
             for (group, name), tensor in self._feat.items():
                 domain = "edge" if isinstance(group, tuple) else "node"
                 if domain == "node" or group in self._global_id:
-                    found[domain, kind_of(group), name] = self._feature(group, name, tensor, peers)
-            self._remote[peers] = BasicFeatureStore(found)
+                    features[domain, kind_of(group), name] = self._feature(group, name, tensor, peers)
+            self._remote[peers] = BasicFeatureStore(features)
         return self._remote[peers]
 
     def _feature(self, group: Group, name: str, tensor: torch.Tensor, peers: Peers) -> Feature:

@@ -160,10 +160,10 @@ class LocalGraphStore:
                     raise ValueError(f"time_attr {time_attr!r} is there for nodes and for edges; rename one of them")
                 nodes[time_attr] = times
             else:
-                found = {key: self._edge_times(features, time_attr, key) for key in kept}
-                if all(own is None for own in found.values()):
+                times_of_edges = {key: self._edge_times(features, time_attr, key) for key in kept}
+                if all(own is None for own in times_of_edges.values()):
                     raise ValueError(f"time_attr is {time_attr!r}, which neither nodes have nor edges")
-                known = {kind_of(key[0]): own[kept[key]] for key, own in found.items() if own is not None}
+                known = {kind_of(key[0]): own[kept[key]] for key, own in times_of_edges.items() if own is not None}
                 lengths = {kind: own.shape[1] for kind, own in lists.items()}
                 edges[time_attr] = fill_missing(time_attr, known, lengths, ALWAYS)
         graph = make_graph({kind: EdgeList(*own) for kind, own in lists.items()}, sizes, nodes, edges)
@@ -182,14 +182,14 @@ class LocalGraphStore:
             return {kind: len(parts) for kind, parts in self.node_pb.items()}
         if self.node_pb is not None:
             return {None: len(self.node_pb)}
-        found: dict[str | None, int] = {}
+        sizes: dict[str | None, int] = {}
         for (kind, _), attr in self._edge_attr.items():
             ends = (None, None) if kind is None else (kind[0], kind[2])
             for end, size in zip(ends, attr.size or (None, None), strict=True):
                 if size is None:
                     raise ValueError(f"size of the edges of {kind} is unknown; give it to put_edge_index")
-                found[end] = max(found.get(end, 0), size)
-        return found
+                sizes[end] = max(sizes.get(end, 0), size)
+        return sizes
 
     def _book(self, kind: str | None, size: int) -> PartBook:
         """Return the parts of the nodes of a type."""
@@ -227,15 +227,15 @@ class LocalGraphStore:
 
     def _num_edges(self, lists: Mapping[str | None, torch.Tensor]) -> int | dict[str, int]:
         """Return the number of edges of the whole graph; those of the part if the parts of edges are unknown."""
-        found = {kind: own.shape[1] for kind, own in lists.items()}
+        counts = {edge_type: own.shape[1] for edge_type, own in lists.items()}
         if isinstance(self.edge_pb, Mapping):
-            found.update({kind_of(kind): len(parts) for kind, parts in self.edge_pb.items()})
+            counts.update({kind_of(edge_type): len(parts) for edge_type, parts in self.edge_pb.items()})
         elif self.edge_pb is not None:
-            found = {None: len(self.edge_pb)}
-        return found[None] if None in found else {str(kind): count for kind, count in found.items()}
+            counts = {None: len(self.edge_pb)}
+        return counts[None] if None in counts else {str(edge_type): count for edge_type, count in counts.items()}
 
     def _load(self, *, forget: bool = True) -> None:
-        """List the edges of a part that was opened from our own layout; before a change, forget what was made."""
+        """List the edges of a part that was opened from graphfeed's layout; before a change, forget what was made."""
         if self._opened is not None and not self._edge_index:
             for kind, (index, ids, size) in edges_of(self._opened.columns).items():
                 group: Any = group_of(kind)
@@ -311,7 +311,7 @@ class LocalGraphStore:
 
 
 def key_of(attr: LocalEdgeAttr) -> Key:
-    """Return by what the edges of a store are found."""
+    """Return the key of edges in a store."""
     return attr.edge_type, attr.layout.value
 
 
@@ -325,16 +325,18 @@ def parts_of(maps: Maps, ids: torch.Tensor, kind: Any) -> torch.Tensor:
 
 def node_times(features: LocalFeatureStore, name: str, sizes: Mapping[str | None, int]) -> Any:
     """Return the times of all nodes by type, or None if no type has them; one that has none existed for ever."""
-    found = {}
+    known = {}
     for attr in features.get_all_tensor_attrs():
         if attr.attr_name == name and attr.group_name in sizes:
-            found[attr.group_name] = as_time_column(name, features.get_tensor(attr))
-    if not found:
+            known[attr.group_name] = as_time_column(name, features.get_tensor(attr))
+    if not known:
         return None
-    for kind, values in found.items():
-        if len(values) != sizes[kind]:
-            raise ValueError(f"{name!r} of {kind!r} must have the times of all {sizes[kind]} nodes, not {len(values)}")
-    return fill_missing(name, found, sizes, ALWAYS)
+    for node_type, values in known.items():
+        if len(values) != sizes[node_type]:
+            raise ValueError(
+                f"{name!r} of {node_type!r} must have the times of all {sizes[node_type]} nodes, not {len(values)}"
+            )
+    return fill_missing(name, known, sizes, ALWAYS)
 
 
 def names_in(features: LocalFeatureStore, group: Any) -> list[str | None]:
@@ -346,9 +348,9 @@ def edges_of(graph: FusedCSCSamplingGraph) -> dict[str | None, tuple[torch.Tenso
     """Return the edges of each type: ends, ids, and the numbers of sources and destinations."""
     sizes: Any = graph.num_nodes if isinstance(graph.num_nodes, dict) else {None: graph.num_nodes}
     ids = graph.edge_attributes[ORIGINAL_EDGE_ID]
-    found: dict[str | None, tuple[torch.Tensor, torch.Tensor, tuple[int, int]]] = {}
-    for kind, edges in edge_lists(graph).items():
-        source, _, end = (None, None, None) if kind is None else kind.split(":")
+    by_type: dict[str | None, tuple[torch.Tensor, torch.Tensor, tuple[int, int]]] = {}
+    for edge_type, edges in edge_lists(graph).items():
+        source, _, end = (None, None, None) if edge_type is None else edge_type.split(":")
         ends = torch.stack([edges.sources, edges.destinations])
-        found[kind] = ends, ids[edges.positions], (sizes[source], sizes[end])
-    return found
+        by_type[edge_type] = ends, ids[edges.positions], (sizes[source], sizes[end])
+    return by_type

@@ -135,14 +135,14 @@ class PyGLayout:
     def read_edges(self, part: int) -> dict[str | None, PartEdges]:
         """Return the edges of a part by type, of the types that it has."""
         content = self.by_type(self.part_file(part, "graph.pt"), self.edge_types)
-        first, found = 0, {}
+        first, edges = 0, {}
         for kind in self.edge_types:
             if kind in content:
                 own = content[kind]
                 ids = own["edge_id"] - (first if self.through_types else 0)
-                found[kind] = PartEdges(torch.stack([own["row"], own["col"]]), ids, own.get(ORDER), tuple(own["size"]))
+                edges[kind] = PartEdges(torch.stack([own["row"], own["col"]]), ids, own.get(ORDER), tuple(own["size"]))
             first += len(self.edge_maps[kind])
-        return found
+        return edges
 
     def by_type(self, content: Any, kinds: list[str | None]) -> dict[str | None, Any]:
         """Return the content of a file by type."""
@@ -179,16 +179,16 @@ class PyGLayout:
         edge_feats: Mapping[str | None, Any],
     ) -> dict[str, dict[str | None, torch.Tensor]]:
         """Return the attributes that all edge types have, with one value for each edge."""
-        found: dict[str, dict[str | None, torch.Tensor]] = {}
+        attributes: dict[str, dict[str | None, torch.Tensor]] = {}
         for kind, own in edge_feats.items():
             for name, values in {**own.get("feats", {}), self.edge_time: own.get(EDGE_TIME)}.items():
                 if isinstance(values, torch.Tensor) and values.dim() == 1 and len(values) == len(ids[kind]):
-                    found.setdefault(name, {})[kind] = values[orders[kind]]
-        for name, by_type in found.items():
+                    attributes.setdefault(name, {})[kind] = values[orders[kind]]
+        for name, by_type in attributes.items():
             dtype = next(iter(by_type.values())).dtype
             empty = {kind: torch.empty(0, dtype=dtype) for kind, own in ids.items() if len(own) == 0}
-            found[name] = {**empty, **by_type}
-        return {name: by_type for name, by_type in found.items() if set(by_type) == set(ids)}
+            attributes[name] = {**empty, **by_type}
+        return {name: by_type for name, by_type in attributes.items() if set(by_type) == set(ids)}
 
 
 def feature_of(key: FeatureKey, rows: torch.Tensor, ids: torch.Tensor, owned: torch.Tensor) -> TorchBasedFeature:
