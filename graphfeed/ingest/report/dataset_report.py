@@ -15,7 +15,7 @@ from graphfeed.ops.arguments import brief
 from graphfeed.ops.process import progress_bar
 from graphfeed.storage import Feature
 from graphfeed.storage.datasets import PROCESSED, OnDiskDataset, Section, checksum, split_columns, stay_inside
-from graphfeed.storage.graph import FusedCSCSamplingGraph
+from graphfeed.storage.graph import FusedCSCSamplingGraph, load_graph, verify_graph_file
 
 PART = 1 << 20
 """How many edges, or numbers of a feature, are looked at at a time."""
@@ -139,6 +139,22 @@ def inspect_dataset(folder: str | os.PathLike[str]) -> DatasetReport:
     return DatasetReport(
         dataset.dataset_name, nodes, edges, features, tasks, whole if known else None, damaged, skipped
     )
+
+
+def inspect_graph_file(path: str | os.PathLike[str], *, verify: bool = False) -> DatasetReport:
+    """Look through a graph that `save` wrote, in a pass over its edges.
+
+    Args:
+        path: The file.
+        verify: Whether to compare it with its checksum, which takes another pass.
+
+    Raises:
+        FileNotFoundError: The file does not exist.
+        ValueError: It is no graph, or is damaged; or it is to be verified and has no checksum.
+    """
+    checksum = verify_graph_file(Path(path)) if verify else None
+    nodes, edges = inspect_graph(load_graph(path))
+    return DatasetReport(None, nodes, edges, {}, [], checksum)
 
 
 def check_known(data: Mapping[str, Any]) -> dict[str, str]:

@@ -159,6 +159,11 @@ class ItemSet(Shareable):
         """The number of members of each item."""
         return len(self._items)
 
+    @property
+    def members(self) -> tuple[Any, ...]:
+        """The members: tensors, lists, ranges, or a number n in the place of 0 .. n - 1."""
+        return self._items
+
     def __len__(self) -> int:
         """Return the number of items."""
         return self._length
@@ -244,6 +249,11 @@ class HeteroItemSet(Shareable):
     def names(self) -> tuple[str | None, ...] | None:
         """The names that all item sets share, or None."""
         return self._names
+
+    @property
+    def by_type(self) -> dict[str, ItemSet]:
+        """The item set of each type."""
+        return dict(self._itemsets)
 
     @property
     def num_items(self) -> int:

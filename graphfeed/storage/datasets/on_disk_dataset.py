@@ -21,7 +21,7 @@ from graphfeed.storage.datasets.task import Task
 from graphfeed.storage.features.feature_store import FeatureStore
 from graphfeed.storage.features.torch_based_feature_store import TorchBasedFeatureStore
 from graphfeed.storage.graph.fused_csc_sampling_graph import FusedCSCSamplingGraph
-from graphfeed.storage.memory.tensor_repr import indent_continuation
+from graphfeed.storage.memory.tensor_repr import indent_continuation, shapes_repr
 
 BY_GRAPHBOLT = "preprocessed"
 
@@ -71,6 +71,19 @@ class OnDiskTask(Task):
         names = ("validation_set", "train_set", "test_set", "metadata")
         lines = "\n".join(f"{name}={getattr(self, name)}," for name in names)
         return f"OnDiskTask({indent_continuation(lines, len('OnDiskTask('))})"
+
+    def __str__(self) -> str:
+        """Return the dtypes and shapes of the item sets, and the metadata; `repr` has the values."""
+        sets = ("train_set", "validation_set", "test_set")
+        shown = {name: members_of(getattr(self, name)) for name in sets}
+        return shapes_repr(type(self).__name__, {**shown, "metadata": self.metadata})
+
+
+def members_of(items: ItemSet | HeteroItemSet | None) -> Any:
+    """Return the members of an item set by name, by type if there are types."""
+    if isinstance(items, HeteroItemSet):
+        return {kind: members_of(own) for kind, own in items.by_type.items()}
+    return None if items is None else dict(zip(items.names or range(items.num_items), items.members, strict=True))
 
 
 class OnDiskDataset:

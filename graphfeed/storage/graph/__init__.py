@@ -14,6 +14,7 @@ from graphfeed.storage.graph.attributes import check_attributes
 from graphfeed.storage.graph.build.from_coo import from_coo
 from graphfeed.storage.graph.build.reverse_edges import add_reverse_edges
 from graphfeed.storage.graph.build.to_coo import edge_lists, to_coo
+from graphfeed.storage.graph.files.graph_file import verify_graph_file
 from graphfeed.storage.graph.files.load_graph import load_from_shared_memory, load_graph
 from graphfeed.storage.graph.fused_csc_sampling_graph import FusedCSCSamplingGraph, fused_csc_sampling_graph
 from graphfeed.storage.graph.graph_arrays import GraphArrays
@@ -74,5 +75,5 @@ __all__ = [
     "load_from_shared_memory", "load_graph", "merge_sources", "parse_seeds", "pick_in_time", "pick_neighbors",
     "revert_to_homo", "sample_negative_pairs", "sample_one_hop", "seed_type_str_to_ntypes", "stack_queries",
     "stacked_assignment", "temporal_sample_hop_by_hop", "to_coo", "to_type_dict", "trees_of_rows", "type_name",
-    "unique_and_compact_csc_formats",
+    "unique_and_compact_csc_formats", "verify_graph_file",
 ]  # fmt: skip

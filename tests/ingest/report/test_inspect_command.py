@@ -4,6 +4,7 @@ import pytest
 
 from graphfeed.__main__ import main
 from graphfeed.ingest import build_dataset
+from graphfeed.storage import from_coo
 from tests.ingest.example_tables import likes
 
 
@@ -21,3 +22,17 @@ def test_damage_is_the_exit_status(tmp_path: Path, capsys: pytest.CaptureFixture
     assert main(["inspect", str(tmp_path / "out")]) == 1
     assert main(["inspect", str(tmp_path / "nothing")]) == 1
     assert "nothing" in capsys.readouterr().err
+
+
+def test_a_saved_graph_is_inspected_and_verified(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "graph"
+    from_coo({"a:r:b": ([0, 1], [2, 2])}, {"a": 2, "b": 3}).save(path)
+    assert main(["inspect", str(path)]) == 0
+    assert "a:r:b" in capsys.readouterr().out
+    assert main(["inspect", "--verify", str(path)]) == 0
+    assert "all files are as they were written" in capsys.readouterr().out
+    data = bytearray(path.read_bytes())
+    data[data.index(b'"a:r:b"') + 1] = ord("c")  # the header is still one of a graph
+    path.write_bytes(data)
+    assert main(["inspect", "--verify", str(path)]) == 1
+    assert "is damaged: its checksum is" in capsys.readouterr().err

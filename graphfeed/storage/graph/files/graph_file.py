@@ -1,8 +1,8 @@
 """A graph in one file, to be mapped: a header of plain JSON, then the arrays; nothing in it is ever unpickled.
 
 The file starts with the 16 bytes of `MAGIC` and, as eight little-endian bytes, the length of the JSON that follows. It
-says where each array begins, counted from the first multiple of `ALIGNMENT` after it. The same file in the memory file
-system is a graph that other processes open by name.
+says where each array begins, counted from the first multiple of `ALIGNMENT` after it, and has a checksum of itself and
+of all that comes behind. The same file in the memory file system is a graph that other processes open by name.
 """
 
 import json
@@ -11,7 +11,8 @@ import os
 import re
 import secrets
 import tempfile
-from collections.abc import Iterable, Mapping
+import zlib
+from collections.abc import Iterable, Iterator, Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -27,14 +28,17 @@ VERSION = 1
 ALIGNMENT = 4096
 ARRAYS = ("csc_indptr", "indices", "node_type_offset", "type_per_edge")
 ATTRIBUTES = ("node_attributes", "edge_attributes")
+CHECKSUM = "checksum"
+BLOCK_BYTES = 1 << 22
+"""How much of a file is read at a time to verify it."""
 MAPS = ("node_type_to_id", "edge_type_to_id")
 
 Fields = dict[str, Any]
 """The fields of a graph by name: tensors or None, dicts of tensors, and the dicts that number the types."""
 
 
-def write_fields(file: BinaryIO, fields: Mapping[str, Any]) -> None:
-    """Write a graph."""
+def write_fields(file: BinaryIO, fields: Mapping[str, Any], *, with_checksum: bool) -> None:
+    """Write a graph. A checksum takes one more pass over the arrays."""
     tensors = {name: fields[name] for name in ARRAYS if fields[name] is not None}
     tensors |= {f"{field}/{name}": values for field in ATTRIBUTES for name, values in fields[field].items()}
     specs = describe_tensors(tensors)
@@ -44,13 +48,54 @@ def write_fields(file: BinaryIO, fields: Mapping[str, Any]) -> None:
         field, slash, name = path.partition("/")
         entry = {"field": field, "name": name if slash else None, "dtype": DTYPE_NAMES[dtype], "shape": shape}
         entries.append({**entry, "offset": offset})
-    header = json.dumps({"version": VERSION, "arrays": entries, **{name: fields[name] for name in MAPS}}).encode()
-    file.write(MAGIC + len(header).to_bytes(8, "little") + header)
-    begin = round_up(file.tell())
-    for offset, values in zip(offsets, tensors.values(), strict=True):
-        file.write(bytes(begin + offset - file.tell()))
-        file.write(as_bytes(values.cpu()).data)
-    file.write(bytes(begin + end - file.tell()))
+    header = {"version": VERSION, "arrays": entries, **{name: fields[name] for name in MAPS}}
+    parts = partial(parts_behind_header, offsets, tensors.values(), end)
+    if with_checksum:
+        header[CHECKSUM] = checksum_of(header, parts())
+    text = json.dumps(header).encode()
+    file.write(MAGIC + len(text).to_bytes(8, "little") + text)
+    file.write(bytes(round_up(file.tell()) - file.tell()))
+    for part in parts():
+        file.write(part)
+
+
+def parts_behind_header(offsets: Iterable[int], tensors: Iterable[torch.Tensor], end: int) -> Iterator[Any]:
+    """Yield the bytes behind the header, one after the other: each array, and zeros in front of it and at the end."""
+    position = 0
+    for offset, values in zip(offsets, tensors, strict=True):
+        yield bytes(offset - position)
+        data = as_bytes(values.cpu()).data
+        yield data
+        position = offset + data.nbytes
+    yield bytes(end - position)
+
+
+def checksum_of(header: Mapping[str, Any], parts: Iterable[Any]) -> str:
+    """Return the CRC-32 of a header without its checksum and of what is behind it, in hexadecimal digits."""
+    value = zlib.crc32(json.dumps(header).encode())
+    for part in parts:
+        value = zlib.crc32(part, value)
+    return f"{value:08x}"
+
+
+def verify_graph_file(path: Path) -> str:
+    """Return the checksum of a graph's file, after a pass over it.
+
+    Raises:
+        ValueError: The file has changed since it was written, is no graph, or has no checksum.
+    """
+    with path.open("rb") as file:
+        read_header(file, path)
+        file.seek(len(MAGIC))
+        header = json.loads(file.read(int.from_bytes(file.read(8), "little")))
+        expected = header.pop(CHECKSUM, None)
+        if expected is None:
+            raise ValueError(f"{path} has no checksum, because an earlier release wrote it; save the graph again")
+        file.seek(round_up(file.tell()))
+        actual = checksum_of(header, iter(partial(file.read, BLOCK_BYTES), b""))
+    if actual != expected:
+        raise ValueError(f"{path} is damaged: its checksum is {actual}, and was {expected}; write it again")
+    return actual
 
 
 def round_up(offset: int) -> int:
@@ -124,7 +169,7 @@ def save_fields(path: Path, fields: Mapping[str, Any]) -> None:
     part = path.with_name(f"{path.name}.{secrets.token_hex(4)}.part")
     try:
         with part.open("xb") as file:
-            write_fields(file, fields)
+            write_fields(file, fields, with_checksum=True)
             file.flush()
             os.fsync(file.fileno())
         part.replace(path)
@@ -162,7 +207,7 @@ def publish(name: str, fields: Mapping[str, Any]) -> Path:
     part = path.with_name(f"{path.name}.{secrets.token_hex(4)}.part")
     try:
         with open(part, "xb", opener=partial(os.open, mode=0o600)) as file:
-            write_fields(file, fields)
+            write_fields(file, fields, with_checksum=False)
         os.link(part, path)
     except FileExistsError as error:
         raise FileExistsError(

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from graphfeed.storage import load_from_shared_memory, load_graph
 from graphfeed.storage.graph.files import graph_file
-from graphfeed.storage.graph.files.graph_file import ALIGNMENT, MAGIC, map_fields, name_to_path
+from graphfeed.storage.graph.files.graph_file import ALIGNMENT, MAGIC, map_fields, name_to_path, verify_graph_file
 from tests.digests import assert_same
 from tests.storage.graph.test_fused_csc_sampling_graph import make_graph, make_typed_graph
 
@@ -63,7 +63,7 @@ def test_saving_again_takes_the_place_of_what_was_there(path: Path) -> None:
 
 
 def test_a_full_disk_leaves_what_was_there(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def write(*arguments: Any) -> None:
+    def write(*arguments: Any, **options: Any) -> None:
         raise OSError(errno.ENOSPC, "No space left on device")
 
     monkeypatch.setattr(graph_file, "write_fields", write)
@@ -163,7 +163,7 @@ def test_names_lie_in_the_temporary_folder_where_there_is_no_memory_file_system(
 
 @pytest.mark.usefixtures("no_leaks")
 def test_no_room_in_shared_memory_leaves_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    def write(*arguments: Any) -> None:
+    def write(*arguments: Any, **options: Any) -> None:
         raise OSError(errno.ENOSPC, "No space left on device")
 
     monkeypatch.setattr(graph_file, "write_fields", write)
@@ -188,3 +188,18 @@ def test_any_change_of_a_header_is_refused_or_is_a_graph(data: st.DataObject) ->
         path.write_bytes(content)
         with contextlib.suppress(ValueError, TypeError):
             load_graph(path).check()
+
+
+def test_a_change_of_any_byte_is_noticed_by_the_checksum(path: Path) -> None:
+    assert verify_graph_file(path) == json.loads(path.read_bytes()[len(MAGIC) + 8 :].partition(b"\0")[0])["checksum"]
+    data = path.read_bytes()
+    header = len(MAGIC) + 8 + int.from_bytes(data[len(MAGIC) : len(MAGIC) + 8], "little")
+    for place in [*range(header), *range(ALIGNMENT, len(data), 61), len(data) - 1]:
+        path.write_bytes(data[:place] + bytes([data[place] ^ 1]) + data[place + 1 :])
+        with pytest.raises(ValueError, match=path.name):
+            verify_graph_file(path)
+    path.write_bytes(data)
+    with_header(path, lambda header: header.pop("checksum"))
+    with pytest.raises(ValueError, match=r"has no checksum, because an earlier release wrote it"):
+        verify_graph_file(path)
+    assert_same(map_fields(path), make_graph(w=map_fields(path)["edge_attributes"]["w"]).fields())
