@@ -12,7 +12,7 @@ from graphfeed.ops.arguments import check_ids, check_vector
 from graphfeed.ops.arguments.verified import check_once, trust
 from graphfeed.ops.backend import as_int64, kernels
 from graphfeed.ops.memory import buffers
-from graphfeed.ops.structure.csc import check_columns, ensure_csc
+from graphfeed.ops.structure.csc import check_columns, ensure_csc, unknown_node
 
 MIN_DEGREE = 1024
 """Reading a smaller column takes no longer than looking its neighbours up."""
@@ -63,7 +63,8 @@ def build_high_degree_index(indptr: torch.Tensor, indices: torch.Tensor) -> High
     if len(columns):
         module = kernels("sampling.high_degree_index", indptr)
         graph = as_int64(indptr, indptr), indices.contiguous()
-        module.build_high_degree_index(*graph, columns, starts, torch.empty_like(starts), entries)
+        if not module.build_high_degree_index(*graph, columns, starts, torch.empty_like(starts), entries):
+            raise unknown_node()
     index = HighDegreeIndex(columns, sizes, starts, entries)
     trust("high-degree index", tuple(index))
     return index

@@ -5,7 +5,7 @@ import torch
 from graphfeed.ops.arguments import check_count, check_ids, check_vector
 from graphfeed.ops.backend import as_int64, kernels
 from graphfeed.ops.memory import buffers
-from graphfeed.ops.structure.csc import ensure_csc
+from graphfeed.ops.structure.csc import ensure_csc, unknown_node
 
 
 def random_walks(
@@ -45,5 +45,7 @@ def random_walks(
     check_count("first_step", first_step, 0)
     module = kernels("sampling.random_walks", indptr, indices=indices, starts=starts)
     out = buffers.empty((starts.numel(), num_steps + 1), torch.int64, indptr.device)
-    module.random_walks(as_int64(indptr, out), indices.contiguous(), as_int64(starts, out), key, first_step, out)
+    given = as_int64(indptr, out), indices.contiguous(), as_int64(starts, out)
+    if not module.random_walks(*given, key, first_step, out):
+        raise unknown_node()
     return out

@@ -5,11 +5,11 @@ from typing import NamedTuple
 
 import torch
 
-from graphfeed.ops.arguments import check_ids, check_length, check_vector
+from graphfeed.ops.arguments import bounds, check_ids, check_length, check_vector
 from graphfeed.ops.arguments.verified import check_once, has_passed, trust
 from graphfeed.ops.backend import as_int64, as_types, kernels
 from graphfeed.ops.memory import buffers
-from graphfeed.ops.structure.csc import TYPE_DTYPES, check_columns, ensure_columns, ensure_length
+from graphfeed.ops.structure.csc import TYPE_DTYPES, check_columns, ensure_columns, ensure_length, unknown_node
 
 TIME_DTYPES = (torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8)
 UPPER_HALF = int(sys.byteorder == "little")
@@ -118,8 +118,10 @@ def link_sources(indptr: torch.Tensor, indices: torch.Tensor, order: torch.Tenso
     ensure_columns("indptr", indptr)
     ensure_length("indices", indices, indptr)
     ensure_order(indptr, order)
-    wide = indices.numel() and (int(indices.max()) >= 1 << 32 or int(indptr.diff().max()) > 1 << 31)
-    if wide:
+    lowest, highest = bounds(indices) if indices.numel() else (0, 0)
+    if has_passed("csc", (indptr, indices)) and not 0 <= lowest <= highest < max(indptr.numel() - 1, 1):
+        raise unknown_node()
+    if highest >= 1 << 32 or (indices.numel() and int(indptr.diff().max()) > 1 << 31):
         return None
     links = buffers.empty_long_lived(order.numel(), torch.int64, order.device)
     module = kernels("sampling.time_order", order)

@@ -106,6 +106,14 @@ def check_csc(indptr: torch.Tensor, indices: torch.Tensor) -> None:
     trust("csc", (indptr, indices))
 
 
+def unknown_node() -> ValueError:
+    """Return the error for edges that were edited since the graph was checked, which a kernel came by."""
+    return ValueError(
+        "indices hold a node that the graph does not have: they were changed after the graph was checked, perhaps "
+        "through a NumPy array that shares their memory; graph.check() says what is wrong, call it after edits in place"
+    )
+
+
 def check_edge_types(indptr: torch.Tensor, types: torch.Tensor, num_types: int) -> None:
     """Raise unless each edge's type is known and the types ascend within each column. This takes one pass.
 

@@ -17,12 +17,18 @@ from graphfeed.ops.cpu.jit import AHEAD, Ids, Int64s, kernel, prefetch
 @kernel
 def build_high_degree_index(
     indptr: Int64s, indices: Ids, columns: Int64s, starts: Int64s, cursor: Int64s, entries: Int64s
-) -> None:
-    """Write the entries of each node, column after column; `starts` comes zeroed, and `cursor` is scratch."""
+) -> bool:
+    """Write the entries of each node, column after column; `starts` comes zeroed, and `cursor` is scratch.
+
+    Returns:
+        False where an edge leads from a node that the graph does not have.
+    """
     for column in columns:
         end = indptr[column + 1]
         for edge in range(indptr[column], end):
             prefetch(starts, indices[min(edge + AHEAD, end - 1)])
+            if not 0 <= indices[edge] < starts.size - 1:
+                return False
             starts[indices[edge] + 1] += 1
     for node in range(starts.size - 1):
         starts[node + 1] += starts[node]
@@ -36,3 +42,4 @@ def build_high_degree_index(
             node = indices[edge]
             entries[cursor[node]] = (number << 32) | (edge - start)
             cursor[node] += 1
+    return True

@@ -5,8 +5,12 @@ from graphfeed.ops.cpu.random import draw_below, node_state
 
 
 @kernel
-def random_walks(indptr: Int64s, indices: Ids, starts: Int64s, key: UInt64, first_step: int, out: Int64Matrix) -> None:
-    """Write the nodes of each walk, shape (walks, steps + 1); one that can't go on stays where it is."""
+def random_walks(indptr: Int64s, indices: Ids, starts: Int64s, key: UInt64, first_step: int, out: Int64Matrix) -> bool:
+    """Write the nodes of each walk, shape (walks, steps + 1); one that can't go on stays where it is.
+
+    Returns:
+        False where an edge leads from a node that the graph does not have.
+    """
     for walk in range(out.shape[0]):
         state = node_state(key, walk)
         node = starts[walk]
@@ -16,4 +20,7 @@ def random_walks(indptr: Int64s, indices: Ids, starts: Int64s, key: UInt64, firs
             degree = indptr[node + 1] - low
             if degree > 0:
                 node = indices[low + draw_below(state, first_step + step, degree)]
+                if not 0 <= node < indptr.size - 1:
+                    return False
             out[walk, step + 1] = node
+    return True

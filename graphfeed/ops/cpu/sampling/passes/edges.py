@@ -3,12 +3,29 @@
 import numpy as np
 
 from graphfeed.ops.cpu.jit import AHEAD, kernel, prefetch
-from graphfeed.ops.cpu.sampling.passes.state import ColumnStarts, Edges, Kinds, Moments, NodeMap, Nodes, Rows, Sources
+from graphfeed.ops.cpu.sampling.passes.state import (
+    UNKNOWN_NODE,
+    ColumnStarts,
+    Edges,
+    Kinds,
+    Moments,
+    NodeMap,
+    Nodes,
+    Rows,
+    Sources,
+)
+
+BLOCK = 512
+"""How many sources are read before they are compared, while they are in the cache. With a comparison in the loop that
+reads them, mini-batches of three hops take 1.08 times as long (400,000 nodes, 10 million edges)."""
 
 
 @kernel
-def read_neighbors(hop: int, graph: Sources, rows: Rows, kinds: Kinds, edges: Edges, nodes: Nodes) -> None:
+def read_neighbors(hop: int, graph: Sources, rows: Rows, kinds: Kinds, edges: Edges, nodes: Nodes) -> int:
     """Read the source of each sampled edge: one random read per edge, prefetched.
+
+    Later passes read where the sources tell them to. A program may have edited these since the graph was checked, also
+    through a NumPy array that shares their memory, so each is compared with the number of nodes here.
 
     Args:
         hop: The hop.
@@ -18,12 +35,27 @@ def read_neighbors(hop: int, graph: Sources, rows: Rows, kinds: Kinds, edges: Ed
         edges: Their positions.
         nodes: `neighbors` are written.
     """
+    neighbors = nodes.neighbors
     for edge_type in range(kinds.sources.size):
-        first, end = kinds.edge_starts[hop, edge_type], kinds.edge_starts[hop, edge_type + 1]
-        first_id, last = rows.first_ids[kinds.sources[edge_type]], end - 1
-        for edge in range(first, end):
-            prefetch(graph.indices, edges.positions[np.uintp(min(edge + AHEAD, last))])
-            nodes.neighbors[np.uintp(edge)] = graph.indices[np.uintp(edges.positions[np.uintp(edge)])] - first_id
+        kind, first, end = (
+            kinds.sources[edge_type],
+            kinds.edge_starts[hop, edge_type],
+            kinds.edge_starts[hop, edge_type + 1],
+        )
+        first_id, last, outside = rows.first_ids[kind], end - 1, np.int64(0)
+        last_node = rows.first_ids[kind + 1] - first_id - 1
+        for block in range(first, end, BLOCK):
+            stop = min(block + BLOCK, end)
+            for edge in range(block, stop):
+                prefetch(graph.indices, edges.positions[np.uintp(min(edge + AHEAD, last))])
+                neighbors[np.uintp(edge)] = graph.indices[np.uintp(edges.positions[np.uintp(edge)])] - first_id
+            # In a loop of its own, which LLVM turns into SIMD: one of the two is negative if a node is outside.
+            for edge in range(block, stop):
+                node = np.int64(neighbors[np.uintp(edge)])
+                outside |= node | (last_node - node)
+        if outside < 0:
+            return UNKNOWN_NODE
+    return 0
 
 
 @kernel
