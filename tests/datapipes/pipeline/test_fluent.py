@@ -189,7 +189,7 @@ def test_a_name_that_torchs_decorator_did_not_give_is_explained() -> None:
         pass
 
     pipe: Any = make_pipe()
-    with pytest.raises(AttributeError, match="'tripled'.*adds one, which torch's functional_datapipe does not"):
+    with pytest.raises(AttributeError, match=r"'tripled'.*adds one, which torch's functional_datapipe does not"):
         pipe.tripled()
 
 

@@ -9,7 +9,6 @@ import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ProcessPoolExecutor, wait
 from contextlib import suppress
-from multiprocessing import forkserver, resource_tracker
 from pathlib import Path
 from typing import Any
 
@@ -394,12 +393,3 @@ def test_options_out_of_range_are_refused() -> None:
         ProcessExecutor(1, timeout=0)
     with pytest.raises(ValueError, match=r"start_method must be one of .*'thread'"):
         make_context("thread")
-
-
-def test_the_fork_server_starts_early_but_behind_what_unblocks_interrupts(monkeypatch: pytest.MonkeyPatch) -> None:
-    started: list[str] = []
-    monkeypatch.setattr(forkserver, "ensure_running", lambda: started.append("server"))
-    monkeypatch.setattr(resource_tracker, "ensure_running", lambda: started.append("tracker"))
-    assert make_context("spawn").get_start_method() == "spawn"
-    assert make_context("forkserver").get_start_method() == "forkserver"
-    assert started == ["tracker", "server"]
