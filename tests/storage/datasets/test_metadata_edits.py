@@ -1,3 +1,5 @@
+"""Edits of `yaml_data` before a data set is loaded: what `load` takes, and what it refuses."""
+
 from pathlib import Path
 
 import pytest
