@@ -1,6 +1,6 @@
 """The types of the fluent names: each is a stage's constructor without its source. A test compares it to the registry.
 
-A stage of a room above this one is a `Datapipe` here, because imports go one way.
+Each returns a `Datapipe`, so that `pipe = pipe.copy_to("cuda")` may follow any other.
 """
 
 from collections.abc import Callable, Mapping, Sequence
