@@ -246,6 +246,9 @@ if typing.TYPE_CHECKING:
     from graphfeed.distributed import DistNeighborSampler as DistNeighborSampler
     from graphfeed.distributed import DistRole as DistRole
     from graphfeed.distributed import GraphPart as GraphPart
+    from graphfeed.distributed import HaloIds as HaloIds
+    from graphfeed.distributed import HaloPlan as HaloPlan
+    from graphfeed.distributed import HaloRows as HaloRows
     from graphfeed.distributed import LocalFeatureStore as LocalFeatureStore
     from graphfeed.distributed import LocalGraphStore as LocalGraphStore
     from graphfeed.distributed import MeetingPoint as MeetingPoint
@@ -265,7 +268,9 @@ if typing.TYPE_CHECKING:
     from graphfeed.distributed import cut_graph as cut_graph
     from graphfeed.distributed import cut_rows as cut_rows
     from graphfeed.distributed import open_part as open_part
+    from graphfeed.distributed import plan_halo as plan_halo
     from graphfeed.distributed import read_graphlearn as read_graphlearn
+    from graphfeed.distributed import read_graphlearn_caches as read_graphlearn_caches
     from graphfeed.distributed import report_partition as report_partition
     from graphfeed.distributed import write_partition as write_partition
     from graphfeed.ingest import FixedLenFeature as FixedLenFeature

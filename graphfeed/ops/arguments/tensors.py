@@ -29,13 +29,16 @@ def as_tensor(name: str, values: Any) -> torch.Tensor:
     order or that run backwards. An empty list has int64.
 
     Raises:
-        TypeError: Something else, values that are not numbers, or a list whose rows differ in length.
+        TypeError: Something else, values that are not numbers, a list whose rows differ in length, or a sparse
+            tensor.
 
     Example:
         >>> as_tensor("ids", range(3)), as_tensor("ids", np.array([2, 1]))
         (tensor([0, 1, 2]), tensor([2, 1]))
     """
     if isinstance(values, torch.Tensor):
+        if values.layout is not torch.strided:
+            raise TypeError(f"{name} must be a dense tensor, but is of {values.layout}; convert it with .to_dense()")
         return values
     if isinstance(values, range):
         return torch.arange(values.start, values.stop, values.step)
@@ -56,6 +59,8 @@ def as_tensor(name: str, values: Any) -> torch.Tensor:
 def as_ids(name: str, values: Any) -> torch.Tensor:
     """Return ids as a tensor (see `as_tensor`), whole numbers of other types than int32 and int64 as int64.
 
+    An empty tensor of floating point becomes one of int64: `torch.tensor([])` has float32.
+
     Raises:
         TypeError: See `as_tensor`.
         ValueError: An id of 2**63 or above.
@@ -66,7 +71,7 @@ def as_ids(name: str, values: Any) -> torch.Tensor:
     """
     given = as_tensor(name, values)
     if given.dtype not in OTHER_INTEGERS:
-        return given
+        return given.to(torch.int64) if given.numel() == 0 and given.is_floating_point() else given
     ids = given.to(torch.int64)
     # torch has no order of uint64; in int64, numbers of 2**63 and above are negative, in the same order.
     if given.dtype == torch.uint64 and (wrapped := ids[ids < 0]).numel():

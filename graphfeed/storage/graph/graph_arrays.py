@@ -72,9 +72,9 @@ class GraphArrays(Shareable):
         # Wherever the tensors lie together, they are in this order; see graph_file.ARRAYS.
         self.__dict__.update(
             csc_indptr=in_one_piece("csc_indptr", csc_indptr),
-            indices=in_one_piece("indices", none_as_ids(indices)),
+            indices=in_one_piece("indices", indices),
             node_type_offset=in_one_piece("node_type_offset", node_type_offset),
-            type_per_edge=in_one_piece("type_per_edge", none_as_ids(type_per_edge)),
+            type_per_edge=in_one_piece("type_per_edge", type_per_edge),
             node_type_to_id=None if node_type_to_id is None else dict(node_type_to_id),
             edge_type_to_id=None if edge_type_to_id is None else by_type_name(edge_type_to_id),
             node_attributes=as_attributes("node", node_attributes or {}),
@@ -329,14 +329,11 @@ class GraphArrays(Shareable):
 
 
 def in_one_piece(name: str, values: Any) -> Any:
-    """Return a contiguous tensor, or None."""
-    return None if values is None else as_tensor(name, values).contiguous()
-
-
-def none_as_ids(values: Any) -> Any:
-    """Return `torch.tensor([])`, whose dtype is float32 although it holds nothing, as int64; all else as it is."""
-    is_empty = isinstance(values, torch.Tensor) and values.numel() == 0 and values.is_floating_point()
-    return values.to(torch.int64) if is_empty else values
+    """Return a contiguous tensor, or None; of no edges, `torch.tensor([])` is one of int64, not of float32."""
+    if values is None:
+        return None
+    tensor = as_tensor(name, values)
+    return tensor.to(torch.int64) if tensor.shape == (0,) and tensor.is_floating_point() else tensor.contiguous()
 
 
 def check_types(graph: GraphArrays) -> None:

@@ -47,9 +47,15 @@ def read_npy(path: str | Path) -> NDArray[Any]:
         array([4, 5])
     """
     if os.path.getsize(path) < shared_memory.SHARED_BYTES:
-        small: NDArray[Any] = np.load(path, allow_pickle=False)
+        try:
+            small: NDArray[Any] = np.load(path, allow_pickle=False)
+        except (EOFError, ValueError) as error:
+            raise ValueError(f"{path} can't be read as a .npy file of numbers: {error}") from error
         return small
-    there = np.lib.format.open_memmap(path, mode="r")
+    try:
+        there = np.lib.format.open_memmap(path, mode="r")
+    except ValueError as error:
+        raise ValueError(f"{path} can't be read as a .npy file of numbers: {error}") from error
     memory = buffers.empty_long_lived(there.nbytes, torch.uint8, buffers.CPU).numpy()
     with open(path, "rb") as file:
         file.seek(there.offset)

@@ -95,12 +95,19 @@ def test_lists_and_unusual_arrays_are_copied(given: Any, values: Any, dtype: tor
         (np.array([None]), "holds object; convert it"),
         (np.array([0], dtype="M8[ns]"), r"holds datetime64\[ns\]; convert it, for example with .astype\('int64'\)"),
         (np.ma.masked_equal(np.arange(3), 1), "is a masked array, whose mask would be lost"),
+        (torch.eye(3).to_sparse(), r"of torch.sparse_coo; convert it with .to_dense\(\)"),
     ],
     ids=lambda given: type(given).__name__,
 )
 def test_what_holds_no_numbers_is_refused_by_the_argument_s_name(given: Any, text: str) -> None:
     with pytest.raises(TypeError, match=rf"^labels .*{text}"):
         as_tensor("labels", given)
+
+
+def test_no_ids_of_floating_point_become_int64() -> None:
+    assert as_ids("ids", torch.tensor([])).dtype == torch.int64
+    assert as_ids("ids", torch.tensor([], dtype=torch.int32)).dtype == torch.int32
+    assert as_ids("ids", torch.tensor([1.0])).dtype == torch.float32
 
 
 @pytest.mark.parametrize("wrap", [np.asarray, torch.from_numpy])

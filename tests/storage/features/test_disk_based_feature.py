@@ -244,6 +244,10 @@ def test_files_that_hold_something_else_are_refused(tmp_path: Path) -> None:
     os.truncate(path, 150)
     with pytest.raises(ValueError, match=r"feat.npy has 150 bytes, but its header promises 176"):
         DiskBasedFeature(path)
+    np.save(path, ROWS)
+    path.write_bytes(path.read_bytes().replace(b"(", b"(-", 1).replace(b" }", b"}", 1))
+    with pytest.raises(ValueError, match=r"feat.npy is damaged: its shape is \(-\d+, \d+\)"):
+        DiskBasedFeature(path)
     path.write_bytes(b"something else")
     with pytest.raises(ValueError, match="magic"):
         DiskBasedFeature(path)

@@ -12,7 +12,6 @@ from graphfeed.ops.arguments import as_ids, as_tensor, brief, check_count, check
 from graphfeed.ops.rows import gather_long_lived
 from graphfeed.storage.graph.attributes import check_rows
 from graphfeed.storage.graph.fused_csc_sampling_graph import FusedCSCSamplingGraph, fused_csc_sampling_graph
-from graphfeed.storage.graph.graph_arrays import none_as_ids
 from graphfeed.storage.graph.sampling.one_hop import ORIGINAL_EDGE_ID
 from graphfeed.storage.graph.type_names import by_type_name
 from graphfeed.storage.memory.memory_limits import check_nodes_fit
@@ -28,9 +27,11 @@ def split_edges(name: str, edges: Edges) -> tuple[torch.Tensor, torch.Tensor]:
     if isinstance(pair, Mapping) or not hasattr(pair, "__len__"):
         raise TypeError(f"{wanted}, but is {brief(pair)}")
     shape = tuple(pair.shape) if isinstance(pair, torch.Tensor) else (len(pair),)
+    if shape == (0,):
+        pair, shape = torch.empty(2, 0), (2, 0)  # no edges, as torch.tensor([]) says it
     if shape[:1] != (2,):
         raise ValueError(f"{wanted}, but has {shape if isinstance(pair, torch.Tensor) else f'{len(pair)} parts'}")
-    sources, destinations = map(none_as_ids, pair)
+    sources, destinations = pair
     return as_ids(f"the sources of {name}", sources), as_ids(f"the destinations of {name}", destinations)
 
 

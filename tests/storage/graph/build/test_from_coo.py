@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from graphfeed.ops import expand_indptr
-from graphfeed.storage import FusedCSCSamplingGraph, TemporalQuery, from_coo
+from graphfeed.storage import FusedCSCSamplingGraph, TemporalQuery, from_coo, fused_csc_sampling_graph
 from graphfeed.storage.graph.sampling.one_hop import ORIGINAL_EDGE_ID
 from graphfeed.storage.graph.sampling.temporal_sampling import timed_columns
 from graphfeed.storage.graph.sampling_request import SamplingRequest
@@ -225,3 +225,16 @@ def test_more_nodes_than_memory_holds_are_refused(typed: bool) -> None:
     for count in (2**62, 2**70):
         with pytest.raises(ValueError, match=f"num_nodes is {count}: with 8 bytes for each node that takes"):
             from_coo({"a:r:a": edges} if typed else edges, {"a": count} if typed else count)
+
+
+@pytest.mark.parametrize("none", [torch.tensor([]), torch.empty(2, 0), [], (torch.tensor([]), torch.tensor([]))])
+def test_no_edges_may_be_given_in_any_way(none: Any) -> None:
+    assert from_coo(none, 3).num_edges == 0
+    graph = from_coo({"user:likes:item": none}, COUNTS)
+    assert graph.num_edges == {"user:likes:item": 0}
+    types = {name: getattr(graph, name) for name in ("node_type_offset", "node_type_to_id", "edge_type_to_id")}
+    same = fused_csc_sampling_graph(graph.csc_indptr, torch.tensor([]), type_per_edge=torch.tensor([]), **types)
+    assert same.indices.dtype == torch.int64
+    assert same.num_edges == graph.num_edges
+    graph.indices = torch.tensor([])
+    assert graph.indices.dtype == torch.int64
