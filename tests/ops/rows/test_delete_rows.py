@@ -75,3 +75,9 @@ def test_what_does_not_fit_is_named() -> None:
             delete_rows(values, torch.tensor(unsorted))
     with pytest.raises(TypeError, match=r"places must be torch.int64, but is torch.int32"):
         delete_rows(values, torch.tensor([1], dtype=torch.int32))
+
+
+def test_places_that_fall_write_nothing_beyond_the_result() -> None:
+    ascending = torch.arange(0, 40, 5)
+    with pytest.raises(ValueError, match="places must ascend"):
+        delete_rows(torch.arange(40), torch.cat([ascending, ascending]))

@@ -17,6 +17,9 @@ def delete_rows(values: UInt8s, places: Int64s, row_bytes: int, out: UInt8s) -> 
         if not after <= place < rows:
             return False
         size = (place - after) * row_bytes
+        # More rows stay than there is room for only where a later place is wrong.
+        if to + size > out.size:
+            return False
         copy_bytes(out, to, values, after * row_bytes, size)
         to += size
         after = place + 1
