@@ -32,7 +32,7 @@ def warm_up(pipe: Datapipe | None = None) -> tuple[KernelLoad, ...]:
 
     Args:
         pipe: A pipeline, whose first mini-batch is made: only what it needs is compiled, which takes a few seconds.
-            None compiles all kernels, in as many processes as there are cores: some 30 seconds on two.
+            None compiles all kernels, in as many processes as there are cores: less than a minute on two.
 
     Returns:
         The kernels, with the dtypes of their arguments, the seconds that each took, and whether it was compiled or
