@@ -143,6 +143,7 @@ class NodeReader:
             raise ValueError(f"there is no column {name!r}, for the nodes have no files; name an array")
         count = counts.pop()
         check_nodes_fit("count", count)
+        outputs.begin_given()
         return TableSource(arrow().table({"": arrow().nulls(count)}), "the nodes without files")
 
     def read_ids(self, column: str) -> tuple[Any, NDArray[np.bool_]]:

@@ -100,6 +100,11 @@ class RowOutputs:
         if "label" in kept and kept["label"].dtype.kind == "i" and kept["label"].size:
             self.largest = max(self.largest, int(kept["label"].max()))
 
+    def begin_given(self) -> None:
+        """Begin features that are arrays alone, so that they have their width even where there are no rows."""
+        for number, names in enumerate(self.table.features.values()):
+            self.out.append(f"{self.prefix}_feature_{number}", joined([self.given[name][:0] for name in names]))
+
     def append(self, kept: dict[str, NDArray[Any]], items: dict[str, NDArray[Any]]) -> None:
         """Append rows to the files of the features, and of the parts of the split that they belong to."""
         for number in range(len(self.table.features)):

@@ -149,3 +149,11 @@ def test_more_nodes_than_memory_holds_are_refused() -> None:
     edges = EdgeTable({"source": np.array([0]), "destination": np.array([1])})
     with pytest.raises(ValueError, match=f"count is {2**62}: with 8 bytes for each node"):
         build_dataset(Spec({"e": edges}, {"n": NodeTable(count=2**62)}))
+
+
+def test_arrays_of_no_nodes_are_features_of_their_width(tmp_path: Path) -> None:
+    np.save(tmp_path / "x.npy", np.zeros((0, 4), np.float32))
+    ends = {"s": np.zeros(0, np.int64), "d": np.zeros(0, np.int64)}
+    edges = {"n:r:n": EdgeTable(ends, source="s", destination="d")}
+    dataset = build_dataset(Spec(edges, {"n": NodeTable(features={"x": "x.npy"}, count=0)}, folder=tmp_path))
+    assert dataset.feature.read("node", "n", "x").shape == (0, 4)
