@@ -340,9 +340,8 @@ class DataLoader(Generic[Batch]):
         pipe = pipe.with_seed(seed, progress.epoch, progress.index - skipped)
         progress.note_order(pipe)
         RUN_OF.update(dict.fromkeys(traverse(pipe), run))
-        for stage in traverse(pipe):
-            if isinstance(stage, LeavesRun):
-                run.when_cancelled(stage.leave_run)
+        for stage in find(pipe, LeavesRun):
+            run.when_cancelled(stage.leave_run)  # type: ignore[attr-defined]
         try:
             with closing(run.drive(pipe)) as batches:
                 for minibatch in islice(batches, skipped, None):

@@ -118,7 +118,7 @@ def refuse_idle_workers(pipe: Datapipe, options: LoaderOptions) -> Datapipe:
 
 def cooperate(pipe: Datapipe, options: LoaderOptions) -> Datapipe:
     """Ranks make joint mini-batches: each samples and fetches the nodes that it owns, once for all ranks."""
-    if not any(stage.cooperative for stage in traverse(pipe) if isinstance(stage, Cooperates)):
+    if not any(stage.cooperative for stage in find(pipe, Cooperates)):  # type: ignore[attr-defined]
         return pipe
     rewritten: Datapipe = load_entry_point("rules", "cooperate")(pipe, options)
     return rewritten

@@ -88,13 +88,17 @@ def watched(stage: "Transform") -> Iterator[None]:
     if len(calls) >= WATCHED_CALLS or not WATCHING.acquire(blocking=False):
         yield
         return
+    drawn_from: set[str] = set()
     try:
         before = global_states()
         yield
         calls.append({source for source, state in global_states().items() if state != before[source]})
+        # Under the lock: another thread may have passed the test above before this call was noted.
+        if len(calls) == WATCHED_CALLS:
+            drawn_from = set.intersection(*calls)
     finally:
         WATCHING.release()
-    for source in sorted(set.intersection(*calls)) if len(calls) == WATCHED_CALLS else ():
+    for source in sorted(drawn_from):
         name = describe_stage(stage)
         warnings.warn(
             f"{source} was used each time that {name} ran in a thread; if {name} draws from it, the draws are not the "

@@ -89,14 +89,20 @@ class ScratchEdges(Edges):
         mapped = {name: np.load(self.files.path(name), mmap_mode="r") for name in self.files.columns}
         return {name: (int(array.offset), array.dtype) for name, array in mapped.items()}
 
+    @cached_property
+    def segments(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """How many edges each batch has in each range, and where they begin in the files."""
+        counts = self.files.counts()
+        return counts, (np.cumsum(counts) - counts.reshape(-1)).reshape(counts.shape)
+
     def parts(self, first: int, last: int, /) -> Iterator[list[Segment]]:
         """Yield the segments that are read together: those of the ranges that `first` and `last` are in."""
         low, high = (min(max(node - self.first_nodes[1], 0), self.files.num_nodes) for node in (first, last))
-        counts = self.files.counts()
+        counts, all_starts = self.segments
         if low >= high or not counts.size:
             return
         begin, end = (int(self.files.range_of(np.array(node))) for node in (low, high - 1))
-        starts = (np.cumsum(counts) - counts.reshape(-1)).reshape(counts.shape)[:, begin].tolist()
+        starts = all_starts[:, begin].tolist()
         sizes = counts[:, begin : end + 1].sum(axis=1).tolist()
         part: list[Segment] = []
         room = self.most_rows

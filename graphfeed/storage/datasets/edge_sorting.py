@@ -51,7 +51,7 @@ class Edges(ABC):
     def read(self, name: str, part: Any) -> NDArray[Any]:
         """Return some rows of a column; sources and destinations are ids in the graph, and "type" is the number."""
         if name in {"source", "destination"}:
-            return self.column(name, part).astype(np.int64) + self.first_nodes[name == "destination"]
+            return self.column(name, part).astype(np.int64, copy=False) + self.first_nodes[name == "destination"]
         return np.array(self.number) if name == "type" else self.column(name, part)
 
 

@@ -181,12 +181,11 @@ class OnDiskDataset:
     def _prepare(self) -> Path:
         include, force, auto_cast = self._options
         source, by_graphbolt = self._folder / FILE_NAME, self._folder / BY_GRAPHBOLT / FILE_NAME
-        if source.is_file():
-            data = read_yaml(source)
-            if "graph" not in data and Section(data).get("graph_topology", dict, {}).get("path"):
-                return source  # it names what is preprocessed already
+        data = read_yaml(source) if source.is_file() else None
+        if data is not None and "graph" not in data and Section(data).get("graph_topology", dict, {}).get("path"):
+            return source  # it names what is preprocessed already
         if by_graphbolt.is_file() and not (self._folder / PROCESSED / FILE_NAME).is_file():
-            named = name_files(parse_metadata(read_yaml(source))) if source.is_file() else {"": FILE_NAME}
+            named = name_files(parse_metadata(data)) if data is not None else {"": FILE_NAME}
             if not all((self._folder / path).is_file() for path in named.values()):
                 return by_graphbolt
         return Path(preprocess_ondisk_dataset(self._folder, include, force, auto_cast))

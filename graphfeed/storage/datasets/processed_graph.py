@@ -34,6 +34,7 @@ from graphfeed.storage.graph.fused_csc_sampling_graph import (
     fused_csc_sampling_graph,
 )
 from graphfeed.storage.graph.sampling.one_hop import ORIGINAL_EDGE_ID
+from graphfeed.storage.graph.type_names import ends_of
 from graphfeed.storage.memory.memory_limits import check_nodes_fit
 
 PROCESSED = "graphfeed"
@@ -57,17 +58,18 @@ def first_ids(num_nodes: Mapping[str | None, int]) -> dict[str | None, int]:
     return dict(zip(num_nodes, itertools.accumulate(num_nodes.values(), initial=0), strict=False))
 
 
-def open_edges(folder: Path, scratch: Path, graph: OnDiskGraph) -> list[EdgeList]:
-    """Map the edge lists. Lists in CSV are converted to a file in `scratch` first."""
-    first, attributes = first_ids(graph.num_nodes), open_attributes(folder, graph, "edge")
-    lists = []
+def open_edges(
+    folder: Path, scratch: Path, graph: OnDiskGraph, attributes: Mapping[str, Mapping[str | None, NDArray[Any]]]
+) -> list[EdgeList]:
+    """Map the edge lists, with their attributes. Lists in CSV are converted to a file in `scratch` first."""
+    first, lists = first_ids(graph.num_nodes), []
     for number, edges in enumerate(graph.edges):
         path = stay_inside(folder, edges.path, f"{edges.key}.path")
         if edges.format == "csv":
             ends: NDArray[Any] = read_csv_edges(path, scratch / f"pairs_{number}", edges.key)
         else:
             ends = open_array(path, edges.format, edges.key)
-        types = (None, None) if edges.type is None else (edges.type.split(":")[0], edges.type.split(":")[2])
+        types = ends_of(edges.type)
         firsts, counts = (first[types[0]], first[types[1]]), (graph.num_nodes[types[0]], graph.num_nodes[types[1]])
         own = {f"edge_{place}": by_type[edges.type] for place, by_type in enumerate(attributes.values())}
         lists.append(EdgeList(edges.type, number, firsts, edges.key, ends, counts, own))
@@ -123,9 +125,10 @@ def write_graph(
     """
     place = target / GRAPH_FOLDER
     place.mkdir()
-    lists = open_edges(folder, target, graph)
+    given = open_attributes(folder, graph, "edge")
+    lists = open_edges(folder, target, graph, given)
     attributes = {}
-    for name, (column, values) in zip(open_attributes(folder, graph, "edge"), lists[0].attributes.items(), strict=True):
+    for name, (column, values) in zip(given, lists[0].attributes.items(), strict=True):
         attributes[name] = EdgeArray(place / f"{column}.npy", column, values.dtype, values.shape[1:])
     if with_edge_ids:
         attributes[ORIGINAL_EDGE_ID] = EdgeArray(

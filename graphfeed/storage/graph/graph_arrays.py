@@ -261,8 +261,8 @@ class GraphArrays(Shareable):
             raise
         if not is_attribute:
             # Whatever was computed from the old array, such as running sums of weights, is dropped with it.
-            self.__dict__.clear()
-            self.__dict__.update(vars(other))
+            # In one step, because other threads may be sampling.
+            self.__dict__ = dict(vars(other))
             return
         with DERIVING:
             before, after = vars(self)[name], vars(other)[name]

@@ -132,12 +132,11 @@ def trees_of_rows(hops: Sequence[SampledSubgraph], of_seeds: ByType | None = Non
         tensor([0, 1, 0, 1])
     """
     seeds: Any = hops[-1].original_column_node_ids
-    given: Any = of_seeds
     if of_seeds is None:
         trees = number_seeds(to_type_dict(seeds))
     else:
-        none = torch.empty(0, dtype=torch.int64)
-        trees = {kind: to_type_dict(given).get(kind, none) for kind in to_type_dict(seeds)}
+        given, none = to_type_dict(of_seeds), torch.empty(0, dtype=torch.int64)
+        trees = {node_type: given.get(node_type, none) for node_type in to_type_dict(seeds)}
     for hop in reversed(hops):
         sampled: Any = hop.sampled_csc
         columns: Any = hop.original_column_node_ids

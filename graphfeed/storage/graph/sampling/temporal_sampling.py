@@ -249,8 +249,10 @@ def timed_columns(graph: GraphArrays, request: SamplingRequest, *, by_type: bool
         columns = columns._replace(earliest=earliest)
     if query.hop_time == "edge":
         own = edge_times_of(graph, query)
-        made = graph.derived(f"later than {names[1]}", (own,), lambda: (later(own),)) if query.inclusive else (own,)
-        columns = columns._replace(edge_times=made[0])
+        if query.inclusive:
+            # The attribute is a source too: `own` may be derived from it.
+            (own,) = graph.derived(f"later than {names[1]}", (edge, own), lambda: (later(own),))
+        columns = columns._replace(edge_times=own)
     if probs_name is not None and columns.order is None:
         columns = columns._replace(cumulative=graph.cumulative_weights(probs_name))
     elif probs_name is not None:
