@@ -240,8 +240,8 @@ class SharedColumns:
         pieces = (edge_positions(indptr.numpy(), nodes) for indptr in (own.csc_indptr, block.tensors[0]))
         for positions, targets in zip(*pieces, strict=True):
             has_ids = has_ids or not np.array_equal(arrays[IDS].numpy()[positions], targets)
+            rows, to_rows = torch.from_numpy(positions), torch.from_numpy(targets)
             for name in names:
-                rows, to_rows = torch.from_numpy(positions), torch.from_numpy(targets)
                 copy_rows(arrays[name], rows, outs[name], to_rows, distinct=True)
         return {HAS_IDS: torch.tensor(has_ids)}
 

@@ -15,7 +15,7 @@ from graphfeed.distributed.partition.part_layout import check_num_parts
 from graphfeed.distributed.partition.source import EDGE_TIME, TIME, Source, source_of
 from graphfeed.distributed.pyg.partition_pyg_layout import BY_TYPE, META, ORDER
 from graphfeed.ops.process import progress_bar
-from graphfeed.storage.datasets import check_new_folder, new_folder, sync_folder, write_text
+from graphfeed.storage.datasets import check_new_folder, new_folder, write_text
 from graphfeed.storage.graph import ORIGINAL_EDGE_ID, ByType, assign_by_metis, assign_nodes, stacked_assignment
 
 EdgeType: TypeAlias = tuple[str, str, str]
@@ -131,7 +131,6 @@ class LayoutWriter:
         save(self.by_type({kind: graph for kind, (graph, _) in edges.items()}), place / "graph.pt")
         save(self.by_type({kind: rows for kind, (_, rows) in edges.items() if rows}), place / "edge_feats.pt")
         save(self.by_type(nodes), place / "node_feats.pt")
-        sync_folder(place)
 
     def by_type(self, values: Mapping[str | None, Any]) -> Any:
         """Return values by type as they lie in a file: edge types as tuples, and without types the only value."""

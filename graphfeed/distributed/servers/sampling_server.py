@@ -32,7 +32,6 @@ from graphfeed.distributed.wire import (
     import_flight,
     is_loopback,
     join_address,
-    make_server_context,
     to_batch,
 )
 from graphfeed.loader import LoaderOptions, find_caches, find_difference, make_plan
@@ -111,8 +110,6 @@ class SamplingServer:
         self._token, self._tls, self._allow_plaintext = check_token(token), tls, allow_plaintext
         join_address(host, port)
         self._check_host(host)
-        if tls is not None:
-            make_server_context(*tls)
         self._cuts = find_cuts(pipe)
         self._tasks: dict[bytes, WorkerTask] = {}
         cores = available_cores() if num_workers is None else num_workers

@@ -8,7 +8,7 @@ import weakref
 from collections.abc import Callable
 from typing import Any
 
-from graphfeed.distributed.wire.access import join_address, listen, make_client_context, make_server_context
+from graphfeed.distributed.wire.access import join_address, listen, make_server_context
 from graphfeed.distributed.wire.record_batches import FORMAT, OTHER_FORMAT
 from graphfeed.loader.executors import renew_torch_threads
 from graphfeed.ops.process import import_optional
@@ -139,8 +139,6 @@ def make_client(address: str, tls_root_certs: bytes | None, timeout: float) -> A
             "by 'spawn' or 'forkserver'"
         )
     USED_BY.add(os.getpid())
-    if tls_root_certs is not None:
-        make_client_context(tls_root_certs)
     return import_flight().FlightClient(
         f"{'grpc' if tls_root_certs is None else 'grpc+tls'}://{address}",
         tls_root_certs=tls_root_certs,
