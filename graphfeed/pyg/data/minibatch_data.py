@@ -63,7 +63,7 @@ def edge_types(minibatch: MiniBatch) -> list[str]:
     return list(dict.fromkeys(kinds))
 
 
-def pick(values: Any, kind: str | None) -> Any:
+def pick(values: Any, kind: Any) -> Any:
     """Return what belongs to a type."""
     return values.get(kind) if isinstance(values, dict) else values
 

@@ -134,11 +134,6 @@ class StoreTable:
         """The number of nodes."""
         return self._owner.count_nodes(self._kind)
 
-    @property
-    def edge_index(self) -> torch.Tensor:
-        """Sources and destinations, shape (2, E), in the order of the stored edges."""
-        return torch.stack(self.edge_list(reverse=False).ends())
-
     def edge_list(self, *, reverse: bool) -> EdgeList:
         """Return the edges, with source and destination exchanged if `reverse`."""
         return self._owner.edge_list(self._kind, reverse=reverse)

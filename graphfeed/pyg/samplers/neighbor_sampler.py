@@ -10,7 +10,7 @@ from graphfeed.datapipes import Datapipe, IterableSource, MiniBatch
 from graphfeed.ops import Key
 from graphfeed.pyg.data.data_graph import read_graph
 from graphfeed.pyg.data.negative_sampling import NegativeSampling
-from graphfeed.pyg.data.tables import import_pyg, tables_of
+from graphfeed.pyg.data.tables import import_pyg
 from graphfeed.pyg.samplers.neighborhoods import Neighborhoods
 from graphfeed.pyg.stages.call_stages import call_stages
 from graphfeed.storage.graph import type_name
@@ -90,7 +90,6 @@ class NeighborSampler(BaseSampler):  # type: ignore[misc]
             temporal_strategy, found.node_time, found.edge_time, found.weight, sample_direction == "backward",
         )  # fmt: skip
         self.graph, self.untimed = found.graph, found.untimed
-        self._timed = {kind for kind, table in tables_of(data).nodes.items() if found.node_time in table}
 
     @property
     def time_attr(self) -> str | None:
@@ -113,7 +112,7 @@ class NeighborSampler(BaseSampler):  # type: ignore[misc]
         if isinstance(sizes, int):
             return times
         parts = zip(sizes, torch.split(times, list(sizes.values())), strict=True)
-        return {kind: part for kind, part in parts if kind in self._timed}
+        return {kind: part for kind, part in parts if kind not in self.untimed}
 
     def append_to(self, pipe: Datapipe, report_time: bool = False) -> Datapipe:
         """Return a pipeline of seeds with the stages behind it that sample."""

@@ -11,6 +11,7 @@ from graphfeed.datapipes import Datapipe, FeatureFetcher, Transform
 from graphfeed.datapipes.pipeline import Placement
 from graphfeed.pyg.data.data_features import EDGES, DataFeatures, as_given
 from graphfeed.pyg.data.edge_index import to_edge_index
+from graphfeed.pyg.data.minibatch_data import pick
 from graphfeed.pyg.data.store_data import EdgeType
 from graphfeed.pyg.data.tables import import_pyg, tables_of
 from graphfeed.pyg.stages.sampled_minibatch import SameSize, SampledMiniBatch
@@ -68,11 +69,11 @@ class FillData(SameSize, Transform):
         # As in PyG's loaders, None removes what data without types hold under that name.
         replaces = not (typed or self.is_subgraph)
         for node_type, table in nodes.items():
-            put(table, "batch", take(output.batch, node_type), replaces)
-            put(table, "num_sampled_nodes", take(output.num_sampled_nodes, node_type), replaces)
+            put(table, "batch", pick(output.batch, node_type), replaces)
+            put(table, "num_sampled_nodes", pick(output.num_sampled_nodes, node_type), replaces)
         for edge_type, table in edges.items():
-            put(table, "num_sampled_edges", take(output.num_sampled_edges, edge_type), replaces)
-            row, col = take(output.orig_row, edge_type), take(output.orig_col, edge_type)
+            put(table, "num_sampled_edges", pick(output.num_sampled_edges, edge_type), replaces)
+            row, col = pick(output.orig_row, edge_type), pick(output.orig_col, edge_type)
             if row is not None and col is not None:
                 table["_orig_edge_index"] = edge_index_of(row, col)
         for owner, values in (minibatch.of_seeds or {}).items():
@@ -83,7 +84,7 @@ class FillData(SameSize, Transform):
 
     def fill_nodes(self, table: Any, minibatch: SampledMiniBatch, node_type: str | None) -> None:
         """Fill in the features of the nodes of a type, and their ids."""
-        ids = take(minibatch.output.node, node_type)
+        ids = pick(minibatch.output.node, node_type)
         if ids is None:
             ids = torch.empty(0, dtype=torch.int64)
         self.fill(table, "node", node_type, ids, minibatch.node_features or {})
@@ -95,12 +96,12 @@ class FillData(SameSize, Transform):
     def fill_edges(self, table: Any, minibatch: SampledMiniBatch, edge_type: EdgeType | None) -> None:
         """Fill in the edges of a type, their features and their ids."""
         output = minibatch.output
-        row, col, edge = take(output.row, edge_type), take(output.col, edge_type), take(output.edge, edge_type)
+        row, col, edge = pick(output.row, edge_type), pick(output.col, edge_type), pick(output.edge, edge_type)
         if row is None:
             row = col = edge = torch.empty(0, dtype=torch.int64)
         index = edge_index_of(row, col)
         if self.as_edge_index:
-            ends = (take(output.node, end) for end in ((None, None) if edge_type is None else edge_type[::2]))
+            ends = (pick(output.node, end) for end in ((None, None) if edge_type is None else edge_type[::2]))
             sources, destinations = (0 if nodes is None else len(nodes) for nodes in ends)
             index = to_edge_index(index, (sources, destinations))
         table[EDGES] = index
@@ -124,11 +125,6 @@ class FillData(SameSize, Transform):
 
 
 name_of = lru_cache(maxsize=1024)(type_name)
-
-
-def take(values: Any, owner: Any) -> Any:
-    """Return what belongs to a type."""
-    return values.get(owner) if isinstance(values, dict) else values
 
 
 def put(table: Any, name: str, value: Any, replaces: bool) -> None:

@@ -69,14 +69,13 @@ def link_fields(metadata: tuple[Any, ...], kind: EdgeType | None, *, triplets: b
         kind: The edge type; None if there are no types.
         triplets: Whether there are negatives for each source, rather than pairs and labels.
     """
-    owner: Any = None if kind is None else kind
     ids, *rest = metadata
     if not triplets:
         names = ("edge_label_index", "edge_label", "edge_label_time")
-        return {owner: {"input_id": ids, **dict(zip(names, rest, strict=True))}}
+        return {kind: {"input_id": ids, **dict(zip(names, rest, strict=True))}}
     source, positive, negative, times = rest
     # The data's own edge_label_index and edge_label_time would speak of other edges than these.
-    fields: dict[Any, dict[str, Any]] = {owner: {"input_id": ids, "edge_label_index": None, "edge_label_time": None}}
+    fields: dict[Any, dict[str, Any]] = {kind: {"input_id": ids, "edge_label_index": None, "edge_label_time": None}}
     ends = (None, None) if kind is None else (kind[0], kind[2])
     fields.setdefault(ends[0], {}).update(src_index=source, seed_time=times)
     fields.setdefault(ends[1], {}).update(dst_pos_index=positive, dst_neg_index=negative, seed_time=times)

@@ -1,7 +1,7 @@
 """The mini-batches of PyG's loaders: what was sampled in PyG's form, and what the data hold of the seeds."""
 
 import copy
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -9,7 +9,8 @@ import torch
 
 from graphfeed.datapipes import MiniBatch
 from graphfeed.datapipes.pipeline import BatchSizeEstimate
-from graphfeed.storage.graph import ByType, by_type_name
+from graphfeed.pyg.data.minibatch_data import pick
+from graphfeed.storage.graph import ByType, by_type_name, to_type_dict
 
 
 @dataclass(repr=False, eq=False)
@@ -82,11 +83,11 @@ def as_sampled(minibatch: MiniBatch, *, report_time: bool = False) -> SampledMin
     result.metadata = tuple(map(only_type, given))
     result.of_seeds = {
         kind: {
-            "input_id": ids.get(kind) if isinstance(ids, dict) else ids,
-            "seed_time": times.get(kind) if isinstance(times, dict) else times,
+            "input_id": pick(ids, kind),
+            "seed_time": pick(times, kind),
             "batch_size": len(seeds),
         }
-        for kind, seeds in by_seed_type(minibatch.seeds).items()
+        for kind, seeds in ({} if minibatch.seeds is None else to_type_dict(minibatch.seeds)).items()
     }
     return result
 
@@ -94,10 +95,3 @@ def as_sampled(minibatch: MiniBatch, *, report_time: bool = False) -> SampledMin
 def only_type(values: Any) -> Any:
     """Return values without their type if they are of just one."""
     return next(iter(values.values())) if isinstance(values, dict) and len(values) == 1 else values
-
-
-def by_seed_type(seeds: ByType | None) -> Mapping[Any, torch.Tensor]:
-    """Return seeds by type."""
-    if seeds is None:
-        return {}
-    return seeds if isinstance(seeds, dict) else {None: seeds}
