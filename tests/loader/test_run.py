@@ -5,7 +5,6 @@ import time
 from collections import defaultdict
 from collections.abc import Iterator
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
-from multiprocessing import forkserver
 from types import FunctionType
 from typing import Any
 
@@ -13,7 +12,6 @@ import pytest
 import torch
 
 import graphfeed as gf
-from graphfeed.loader.executors.process_executor import make_context
 from graphfeed.loader.run import RunContext, current_run
 from graphfeed.loader.stages.prefetch import Prefetch
 from graphfeed.loader.transport.thread_channel import ThreadChannel
@@ -21,14 +19,7 @@ from tests import pipelines
 from tests.digests import digests
 from tests.waiting import wait_until
 
-pytestmark = pytest.mark.usefixtures("no_leaks")
-
-
-@pytest.fixture(autouse=True, scope="module")
-def fork_server() -> None:
-    """Start what stays for the life of the process once worker processes were asked for."""
-    make_context("forkserver")
-    forkserver.ensure_running()
+pytestmark = pytest.mark.usefixtures("fork_server", "no_leaks")
 
 
 class Looks(gf.Datapipe[Any]):

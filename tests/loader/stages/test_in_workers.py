@@ -3,27 +3,19 @@ import threading
 import time
 from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
-from multiprocessing import forkserver
 
 import pytest
 import torch
 
 import graphfeed as gf
-from graphfeed.loader.executors.process_executor import ProcessExecutor, make_context
+from graphfeed.loader.executors.process_executor import ProcessExecutor
 from graphfeed.loader.executors.worker_task import unpack_work
 from graphfeed.loader.run import RunContext
 from graphfeed.loader.stages.in_workers import InWorkers
 from graphfeed.loader.stages.sharder import Sharder
 from tests.waiting import wait_until
 
-pytestmark = pytest.mark.usefixtures("no_leaks")
-
-
-@pytest.fixture(autouse=True, scope="module")
-def fork_server() -> None:
-    """Start what stays for the life of the process once worker processes were asked for."""
-    make_context("forkserver")
-    forkserver.ensure_running()
+pytestmark = pytest.mark.usefixtures("fork_server", "no_leaks")
 
 
 class Stamp(gf.Transform):

@@ -1,6 +1,5 @@
 import random
 import re
-from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -12,12 +11,9 @@ from graphfeed import ops
 from graphfeed.ops.sampling.hops.hop_recipe import MAX_LOOK_BACK
 from tests import reference
 from tests.ops.graphs import FANOUTS, ID_DTYPES, KEYS, TYPE_DTYPES, Graph, graphs_and_seeds, strided
+from tests.ops.timed import split
 
 INDPTR = torch.tensor([0, 3, 3, 8])
-
-
-def columns_of(picks: ops.Picks) -> list[list[int]]:
-    return [picks.positions[low:high].tolist() for low, high in pairwise(picks.offsets.tolist())]
 
 
 def weigh(graph: Graph) -> tuple[list[int], torch.Tensor]:
@@ -49,7 +45,7 @@ def test_equal_to_the_reference(
     )
     expected = reference.sample_neighbors(graph.indptr, seeds, [fanout], key, replace, units if weighted else None)
     assert picks.offsets.dtype == picks.positions.dtype == torch.int64
-    assert columns_of(picks) == expected
+    assert split(picks) == expected
 
 
 @pytest.mark.parametrize("type_dtype", TYPE_DTYPES)
@@ -78,7 +74,7 @@ def test_equal_to_the_reference_by_type(
     expected = reference.sample_neighbors(
         graph.indptr, seeds, fanouts, key, replace, units if weighted else None, graph.types
     )
-    assert columns_of(picks) == expected
+    assert split(picks) == expected
 
 
 @given(graphs_and_seeds(), FANOUTS, KEYS)
@@ -88,7 +84,7 @@ def test_without_replacement_edges_are_distinct_and_as_many_as_there_may_be(
     graph, seeds = given
     seeds_tensor = torch.tensor(seeds, dtype=torch.int64)
     picks = ops.sample_neighbors(torch.tensor(graph.indptr), seeds_tensor, torch.tensor([fanout]), key)
-    for node, column in zip(seeds, columns_of(picks), strict=True):
+    for node, column in zip(seeds, split(picks), strict=True):
         low, high = graph.indptr[node : node + 2]
         assert len(column) == (high - low if fanout < 0 else min(fanout, high - low))
         assert len(set(column)) == len(column)
@@ -103,7 +99,7 @@ def test_what_a_node_gets_depends_on_no_other_node(
     indptr, fanouts = torch.tensor(graph.indptr), torch.tensor([fanout])
     picks = ops.sample_neighbors(indptr, torch.tensor(seeds, dtype=torch.int64), fanouts, key, replace=replace)
     alone = [ops.sample_neighbors(indptr, torch.tensor([node]), fanouts, key, replace=replace) for node in seeds]
-    assert columns_of(picks) == [columns_of(one)[0] for one in alone]
+    assert split(picks) == [split(one)[0] for one in alone]
 
 
 def test_results_are_those_of_every_release() -> None:
@@ -139,7 +135,7 @@ def test_equal_to_the_reference_for_uneven_weights(power: int, replace: bool, da
         picks = ops.sample_neighbors(
             torch.tensor(indptr), torch.tensor(seeds), torch.tensor([fanout]), 1, replace=replace, cumulative=cumulative
         )
-        assert columns_of(picks) == reference.sample_neighbors(indptr, seeds, [fanout], 1, replace, units)
+        assert split(picks) == reference.sample_neighbors(indptr, seeds, [fanout], 1, replace, units)
 
 
 @pytest.mark.parametrize("replace", [False, True])
@@ -150,7 +146,7 @@ def test_positions_beyond_32_bits(replace: bool) -> None:
         picks = ops.sample_neighbors(
             torch.tensor(indptr), torch.tensor(seeds), torch.tensor([fanout]), key=3, replace=replace
         )
-        assert columns_of(picks) == reference.sample_neighbors(indptr, seeds, [fanout], 3, replace)
+        assert split(picks) == reference.sample_neighbors(indptr, seeds, [fanout], 3, replace)
     assert int(picks.positions.max()) > 2**39
 
 
@@ -178,7 +174,7 @@ def test_arrays_need_not_be_contiguous(replace: bool) -> None:
         types=strided(types),
         num_types=2,
     )
-    assert columns_of(apart) == columns_of(plain)
+    assert split(apart) == split(plain)
 
 
 def test_nothing_to_sample() -> None:
@@ -201,7 +197,7 @@ def test_arguments_are_left_as_they_are() -> None:
 @pytest.mark.parametrize("fanout", [1_000_000, 2**40])
 def test_a_fan_out_that_no_node_reaches_takes_all(fanout: int) -> None:
     picks = ops.sample_neighbors(INDPTR, torch.tensor([2, 0]), torch.tensor([fanout]), key=0)
-    assert columns_of(picks) == [[3, 4, 5, 6, 7], [0, 1, 2]]
+    assert split(picks) == [[3, 4, 5, 6, 7], [0, 1, 2]]
 
 
 @pytest.mark.parametrize(

@@ -1,7 +1,7 @@
 import random
 import re
 import threading
-from itertools import accumulate, pairwise
+from itertools import accumulate
 from typing import Any
 
 import pytest
@@ -13,6 +13,7 @@ from graphfeed import ops
 from graphfeed.ops.random import UPPER, high_bits, mix
 from tests import reference
 from tests.ops.chance import check_counts, check_subsets
+from tests.ops.timed import split
 
 DEGREES = st.one_of(st.integers(0, 6), st.sampled_from([0, 47, 49, 130]))
 FANOUTS = st.sampled_from([-1, 0, 1, 2, 3, 5, 47, 48, 49, 60, 200])
@@ -40,10 +41,6 @@ def columns(draw: st.DrawFn) -> dict[str, Any]:
         "types": [kind for degree in degrees for kind in sorted(chance.choices(range(NUM_TYPES), k=degree))],
         "seeds": draw(st.lists(st.integers(0, len(degrees) - 1), max_size=6)),
     }
-
-
-def split(picks: ops.Picks) -> list[list[int]]:
-    return [picks.positions[low:high].tolist() for low, high in pairwise(picks.offsets.tolist())]
 
 
 @pytest.mark.parametrize("dtype", [torch.int32, torch.int64], ids=str)
