@@ -74,8 +74,9 @@ class RemoteServer:
         with self.connecting:
             if self.client is None:
                 self.client = make_client(self.address, self.tls_root_certs, self.timeout)
+            client = self.client
         try:
-            reader = self.client.do_get(flight.Ticket(ticket), call_options(self.token, self.timeout))
+            reader = client.do_get(flight.Ticket(ticket), call_options(self.token, self.timeout))
             check_schema(reader.schema)
             kind, value = from_batch(reader.read_chunk().data)
             if not is_answer(kind, value):
@@ -94,8 +95,10 @@ class RemoteServer:
         return kind, value
 
     def back_off(self, waited: float) -> None:
-        """Count a loss: exponential backoff, at least `BACKOFF_TIMES` the seconds that were spent waiting."""
+        """Forget the connection, and back off: twice as long each time, at least `BACKOFF_TIMES` the seconds waited."""
         now = time.monotonic()
+        with self.connecting:
+            self.client = None
         if now < self.backs_off_until:  # it was lost to several requests at once
             return
         first, most = BACKOFF_SECONDS

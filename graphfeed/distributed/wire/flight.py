@@ -145,6 +145,8 @@ def make_client(address: str, tls_root_certs: bytes | None, timeout: float) -> A
         generic_options=[
             # Without it, a machine that is gone is noticed after 20 seconds.
             ("grpc.min_reconnect_backoff_ms", int(1000 * min(timeout, 20))),
+            # A new client connects anew, where a shared connection that was lost is not tried for a while.
+            ("grpc.use_local_subchannel_pool", 1),
             # gRPC refuses compressed answers, 1 MB of which would take up 2 GB; servers send none.
             ("grpc.compression_enabled_algorithms_bitset", 1),
         ],

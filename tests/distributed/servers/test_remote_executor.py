@@ -19,6 +19,7 @@ from tests import pipelines
 from tests.digests import digest, digests
 from tests.distributed.served import TOKEN, compressing_server, forked_servers, loader, servers
 from tests.scripts import run_body
+from tests.waiting import stop
 
 pytest.importorskip("pyarrow")
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
@@ -69,7 +70,7 @@ def test_a_loader_whose_servers_are_all_lost_says_which(tmp_path: Path) -> None:
             left = iter(own)
             next(left)
             started[0].process.kill()
-            os.kill(started[1].process.pid, signal.SIGSTOP)
+            stop(started[1].process.pid)
             with pytest.raises(ConnectionError, match="no sampling server is left for mini-batch") as caught:
                 list(left)
     assert all(address in str(caught.value) for address in addresses)
@@ -78,7 +79,7 @@ def test_a_loader_whose_servers_are_all_lost_says_which(tmp_path: Path) -> None:
 
 def test_a_server_that_is_back_is_asked_again(tmp_path: Path, expected: list[str]) -> None:
     with forked_servers(tmp_path, 1) as started, loader(pipelines.homogeneous(), [started[0].address], TIMEOUT) as own:
-        os.kill(started[0].process.pid, signal.SIGSTOP)
+        stop(started[0].process.pid)
         with pytest.raises(ConnectionError):
             list(own)
         os.kill(started[0].process.pid, signal.SIGCONT)

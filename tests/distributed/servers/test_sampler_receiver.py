@@ -19,7 +19,7 @@ from graphfeed.distributed import SamplerReceiver, SamplerSender
 from graphfeed.distributed.servers.sampler_receiver import SAMPLE, SampleInbox
 from graphfeed.distributed.wire import parse_address, to_batch
 from tests.distributed.rank_processes import Program, start_program, warm
-from tests.waiting import wait_until
+from tests.waiting import stop, wait_until
 
 pytest.importorskip("pyarrow")
 pytestmark = pytest.mark.usefixtures("no_leaks")
@@ -263,7 +263,7 @@ time.sleep(100)
         with SamplerSender({0: address, 1: address}, token=TOKEN, timeout=1) as sender:
             sender.send({"x": torch.zeros(20_000)}, 0)
             wait_until(lambda: "received" in program.printed(), 20)
-            program.send_signal(signal.SIGSTOP)
+            stop(program.pid)
             with pytest.raises(TimeoutError, match="receiver 1 took nothing for 1 s; it was left"):
                 sender.send({"x": torch.zeros(20_000)}, 1)
             program.kill()

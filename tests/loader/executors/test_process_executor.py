@@ -19,7 +19,7 @@ from graphfeed.loader.executors.dispatcher import WorkerLostError
 from graphfeed.loader.executors.process_executor import ProcessExecutor, make_context
 from tests.forked import in_child
 from tests.scripts import run_body
-from tests.waiting import wait_until
+from tests.waiting import stop, wait_until
 
 SECONDS = 60.0
 
@@ -210,7 +210,7 @@ def test_a_stopped_worker_is_ended_too(executor: ProcessExecutor, tmp_path: Path
     executor.submit(abs, 1).result(SECONDS)
     with ProcessExecutor(1, timeout=2.0) as impatient:
         future = impatient.submit(hold, tmp_path / "mark", tmp_path / "end")
-        os.kill(int(text_of(tmp_path / "mark")), signal.SIGSTOP)
+        stop(int(text_of(tmp_path / "mark")))
         (tmp_path / "end").write_text("now")
         with pytest.raises(TimeoutError, match="worked on one call"):
             future.result(SECONDS)

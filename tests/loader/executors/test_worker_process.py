@@ -14,6 +14,7 @@ from graphfeed.loader.executors.worker_main import Reply
 from graphfeed.loader.executors.worker_process import WorkerProcess
 from graphfeed.loader.transport.pickling import dump
 from graphfeed.ops.memory import buffers
+from tests.waiting import stop
 
 SECONDS = 60.0
 
@@ -76,7 +77,7 @@ def test_one_that_is_not_needed_leaves_by_itself(worker: WorkerProcess) -> None:
 
 def test_one_that_does_not_leave_is_killed(worker: WorkerProcess) -> None:
     replies(worker)
-    os.kill(worker.pid, signal.SIGSTOP)
+    stop(worker.pid)
     worker.close()
     worker.join(0.0)
     assert worker.describe_exit() == "was killed by SIGKILL"
