@@ -15,6 +15,7 @@ from benchmarks import (
     ingest,
     loader,
     peers,
+    profile,
     pyg,
     sampling,
     worker_start,
@@ -37,6 +38,7 @@ REPORTS = {
     "gpu_cache": gpu_cache.report,
     "ingest": ingest.report,
     "peers": peers.report,
+    "profile": profile.report,
     "pyg": pyg.report,
 }
 

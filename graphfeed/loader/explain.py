@@ -6,6 +6,8 @@ from dataclasses import dataclass
 from graphfeed.datapipes import Datapipe, Transform
 from graphfeed.datapipes.pipeline import BatchSizeEstimate, describe_stage, traverse
 from graphfeed.loader.caches import find_caches
+from graphfeed.loader.executors import available_cores
+from graphfeed.loader.profile import Setting, StageRow, Summary
 from graphfeed.loader.rules import device_of
 from graphfeed.loader.stages.in_threads import InThreads
 from graphfeed.loader.stages.in_workers import InWorkers
@@ -22,6 +24,18 @@ BYTES_NOTE = "bytes: estimated output size, from average degrees; not an upper b
 UNKNOWN_NOTE = f"{UNKNOWN}: unknown; your own stages may define estimate_size()"
 
 
+def describe_setting(running: Datapipe, num_workers: int, worker: str) -> Setting:
+    """Return how a plan runs, for a profile: the stages that a user wrote, the source first, and the largest window."""
+    listed = list(list_stages(running, Location("main", ""), 0))[::-1]
+    window = max((stage.window for stage, _, _ in listed if isinstance(stage, InWorkers)), default=0)
+    rows = [
+        StageRow(stage.position, type(stage).__name__, location.where)
+        for stage, location, _ in listed
+        if not stage.inserted
+    ]
+    return Setting(tuple(rows), num_workers if window else 0, worker, window, available_cores())
+
+
 @dataclass(frozen=True)
 class Location:
     """Where stages run."""
@@ -32,8 +46,12 @@ class Location:
     """Whose CUDA stream they use behind a copy to a device."""
 
 
-def describe_plan(running: Datapipe) -> list[str]:
-    """Return a table of the stages, the last one first, indented more towards the source."""
+def describe_plan(running: Datapipe, summary: Summary | None = None) -> list[str]:
+    """Return a table of the stages, the last one first, indented more towards the source.
+
+    With the summary of a profile, there is a column for the milliseconds that each takes for a mini-batch.
+    """
+    measured = {} if summary is None else {(stage.row.position, stage.row.name): stage.ms for stage in summary.stages}
     expected = estimate_all(running)
     rows: list[tuple[str, ...]] = []
     for stage, location, depth in list_stages(running, Location("main", "caller's"), 0):
@@ -41,11 +59,14 @@ def describe_plan(running: Datapipe) -> list[str]:
         on_device = ("cpu", "") if device is None else (str(device), location.stream)
         text = "  " * depth + describe_stage(stage)
         size = expected[id(stage)]
-        rows.append((location.where, *on_device, UNKNOWN if size is None else bytes_text(size.num_bytes), text))
-    table: list[tuple[str, ...]] = [HEADINGS, *rows]
+        ms = measured.get((stage.position, type(stage).__name__))
+        times = [] if summary is None else ["" if ms is None else f"{ms:.2f}"]
+        size_text = UNKNOWN if size is None else bytes_text(size.num_bytes)
+        rows.append((location.where, *on_device, *times, size_text, text))
+    table: list[tuple[str, ...]] = [HEADINGS if summary is None else (*HEADINGS[:-2], "ms", *HEADINGS[-2:]), *rows]
     if device_of(running) is None and all(row[1] == "cpu" for row in rows):
         table = [(*row[: ON_A_DEVICE.start], *row[ON_A_DEVICE.stop :]) for row in table]
-    notes = [BYTES_NOTE, *([UNKNOWN_NOTE] if any(row[3] == UNKNOWN for row in rows) else [])]
+    notes = [BYTES_NOTE, *([UNKNOWN_NOTE] if any(row[-2] == UNKNOWN for row in rows) else [])]
     return [*align(table), *notes]
 
 

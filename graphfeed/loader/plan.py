@@ -16,6 +16,7 @@ from graphfeed.loader.placement_rules import (
     pass_idle_copies,
     shard_items,
 )
+from graphfeed.loader.profile import Summary
 from graphfeed.loader.rules import (
     LoaderOptions,
     cooperate,
@@ -62,18 +63,20 @@ class Plan:
     running: Datapipe
     applied: tuple[Rule, ...]
 
-    def explain(self, *, rewritten: bool = True) -> str:
+    def explain(self, *, rewritten: bool = True, summary: Summary | None = None) -> str:
         """Return the plan as text: a table of the stages, the last one first, then the rules that changed something.
 
         The table shows where each stage runs, and the estimated size of its output; for a GPU also the device and the
         stream. Caches follow, each with its size, hits and misses. This makes one mini-batch of items. Nothing is
         sampled, and no device is touched. Sizes are right to a factor of two or three: on WordNet, where few nodes have
         most of the edges, 0.7 to 2.4 times the real ones. `rewritten=False` shows the pipeline as it was written
-        instead.
+        instead. With the summary of a profile, the table has the time of each stage.
         """
         if not rewritten:
             return "\n".join(describe_written(self.written))
-        return "\n".join([*describe_plan(self.running), *describe_caches(self.running), *describe_rules(self.applied)])
+        return "\n".join(
+            [*describe_plan(self.running, summary), *describe_caches(self.running), *describe_rules(self.applied)]
+        )
 
     def __str__(self) -> str:
         """Return where each stage runs, in one line."""

@@ -1,10 +1,13 @@
 """How far an epoch is."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Protocol, runtime_checkable
+from typing import Any, Protocol, runtime_checkable
 
-from graphfeed.datapipes import Datapipe
+from graphfeed.datapipes import Datapipe, Ranked
 from graphfeed.datapipes.pipeline import find
+from graphfeed.loader.fingerprint import Fingerprint, find_difference
+from graphfeed.ops.arguments import brief, check_count
 
 
 @runtime_checkable
@@ -41,3 +44,44 @@ class Progress:
                 "draw from torch's global generator, or remove 'order' from the state to go on all the same"
             )
         self.order = order
+
+
+def check_state(
+    state_dict: Mapping[str, Any], fingerprint: Fingerprint, given_seed: int | None, total: int | None
+) -> None:
+    """Raise unless a state belongs to a loader; see `DataLoader.load_state_dict`.
+
+    Args:
+        state_dict: The state.
+        fingerprint: That of the loader's pipeline.
+        given_seed: The seed that the loader was given.
+        total: How many mini-batches an epoch has; None if nobody knows.
+    """
+    if not isinstance(state_dict, Mapping):
+        raise TypeError(f"state_dict must be a dict, as state_dict() returns it, but is {brief(state_dict)}")
+    position = {name: value for name, value in state_dict.items() if name not in ("fingerprint", "order")}
+    if set(position) != {"seed", "epoch", "index"} or not all(type(value) is int for value in position.values()):
+        raise ValueError(f"state_dict must hold the ints seed, epoch and index, but is {brief(position)}")
+    check_count("epoch of state_dict", position["epoch"], 0)
+    check_count("index of state_dict", position["index"], 0)
+    difference = find_difference(state_dict.get("fingerprint", fingerprint), fingerprint)
+    if difference is not None:
+        raise ValueError(
+            f"state_dict comes from another pipeline: {difference}; build the pipeline as it was, or remove "
+            "'fingerprint' from the state to go on all the same"
+        )
+    if given_seed is not None and position["seed"] != given_seed:
+        raise ValueError(
+            f"state_dict is of seed {position['seed']}, but this loader was given seed {given_seed}; "
+            "leave its seed out, or give it the same"
+        )
+    if total is not None and position["index"] > max(total, 1):
+        raise ValueError(
+            f"index of state_dict is {position['index']}, but an epoch has {total} mini-batches; the state "
+            "comes from another pipeline"
+        )
+
+
+def is_first_rank(pipe: Datapipe) -> bool:
+    """Tell whether a pipeline belongs to the first of several ranks, or to no rank."""
+    return all(source.place[0] == 0 for source in find(pipe, Ranked))  # type: ignore[attr-defined]

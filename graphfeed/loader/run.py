@@ -23,6 +23,7 @@ from weakref import WeakKeyDictionary, WeakSet
 
 from graphfeed.datapipes import Datapipe
 from graphfeed.datapipes.pipeline import OBSERVER, Observer, Side
+from graphfeed.loader.profile import EpochRecord
 from graphfeed.loader.transport.thread_channel import STEPS
 
 P = ParamSpec("P")
@@ -46,6 +47,8 @@ class RunContext:
     executor: Executor | None = None
     """Runs the workers' side of the pipeline; None runs it where the pipeline is iterated."""
     observer: Observer | None = None
+    record: EpochRecord | None = None
+    """What is measured, if somebody wants to know; its recorder is the observer."""
     cancelled: "Future[None]" = field(default_factory=Future)
     """Done once nobody reads any more."""
     parts: "WeakSet[RunContext]" = field(default_factory=WeakSet)

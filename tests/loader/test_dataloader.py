@@ -10,34 +10,10 @@ import graphfeed as gf
 from graphfeed import ops
 from graphfeed.ops.memory import pinned
 from tests import pipelines
-from tests.digests import digest
+from tests.digests import digest, digests
 from tests.waiting import wait_until
 
 pytestmark = pytest.mark.usefixtures("no_leaks")
-
-
-def digests(loader: gf.DataLoader) -> list[str]:
-    return [digest(batch) for batch in loader]
-
-
-def test_manual_seed_repeats_a_run_without_a_seed() -> None:
-    runs = []
-    for _ in range(2):
-        torch.manual_seed(5)
-        with gf.DataLoader(pipelines.shuffled(), num_workers=2) as loader:
-            runs.append(digests(loader))
-    with gf.DataLoader(pipelines.shuffled(), num_workers=2) as loader:
-        other = digests(loader)
-    assert runs[0] == runs[1] != other
-
-
-def test_the_sampler_s_seed_counts_where_the_loader_has_none() -> None:
-    pipe = gf.ItemSampler(gf.ItemSet(50, names="seeds"), batch_size=5, shuffle=True, seed=9)
-    with gf.DataLoader(pipe, num_workers=0) as loader:
-        assert loader.seed == 9
-        assert digests(loader) == [digest(batch) for batch in pipe]
-    with gf.DataLoader(pipe, num_workers=0, seed=8) as loader:
-        assert loader.seed == 8
 
 
 def test_an_epoch_limits_the_threads_that_read_pinned_memory(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -227,23 +203,6 @@ def test_explain_shows_the_plan() -> None:
     assert "InWorkers" not in loader.explain(rewritten=False)
 
 
-@pytest.mark.parametrize(
-    ("options", "error", "message"),
-    [
-        ({"num_workers": -1}, ValueError, "num_workers must be 0 or more, but is -1"),
-        ({"worker": "greenlet"}, ValueError, "worker must be 'thread' or 'process', but is 'greenlet'"),
-        ({"executor": 3}, TypeError, "executor must have submit"),
-        ({"executor": ThreadPoolExecutor(1), "num_workers": 0}, ValueError, "leave one of them out"),
-        ({"prefetch_factor": 0}, ValueError, "prefetch_factor must be 1 or more, but is 0"),
-        ({"timeout": 0}, ValueError, "timeout must be more than 0 seconds, but is 0"),
-        ({"timeout": float("nan")}, ValueError, "timeout must be more than 0 seconds, but is nan"),
-    ],
-)
-def test_a_wrong_option_is_named(options: dict[str, Any], error: type[Exception], message: str) -> None:
-    with pytest.raises(error, match=message):
-        gf.DataLoader(pipelines.homogeneous(), **options)
-
-
 def test_something_else_than_a_pipeline_is_refused() -> None:
     with pytest.raises(TypeError, match="must be a pipeline of stages, but is a list; begin with an ItemSampler"):
         gf.DataLoader([1, 2])  # type: ignore[arg-type]
@@ -277,13 +236,3 @@ def test_options_that_users_bring_change_no_mini_batch(make: Any, options: dict[
 def test_it_prints_its_plan_in_one_line(options: dict[str, Any], text: str) -> None:
     pipe = gf.ItemSampler(gf.ItemSet(4, names="seeds"), batch_size=2).transform()
     assert repr(gf.DataLoader(pipe, seed=4, **options)) == f"DataLoader({text})"
-
-
-@pytest.mark.parametrize("seed", [2**64, -(2**63) - 1])
-def test_a_seed_of_more_than_64_bits_is_refused(seed: int) -> None:
-    items = gf.ItemSet(4, names="seeds")
-    with pytest.raises(ValueError, match=rf"seed must lie in -2\*\*63 .. 2\*\*64 - 1, but is {seed}"):
-        gf.DataLoader(gf.ItemSampler(items, 2), seed=seed)
-    with pytest.raises(ValueError, match="seed must lie in"):
-        gf.ItemSampler(items, 2, seed=seed)
-    assert gf.DataLoader(gf.ItemSampler(items, 2), seed=2**64 - 1).seed == 2**64 - 1

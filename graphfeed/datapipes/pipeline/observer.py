@@ -21,7 +21,7 @@ class Observer(Protocol):
     tell stages apart by `type(stage)` and `stage.position`.
 
     Worker processes are not observed. With those, an observer sees what this process does: its own stages, and how long
-    it waits for the processes.
+    it waits for the processes. `DataLoader.profile` measures the stages in processes and on servers too.
     """
 
     def stage_begin(self, stage: "Datapipe", key: Key | None) -> None:

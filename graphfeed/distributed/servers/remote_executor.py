@@ -5,11 +5,13 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
+from time import perf_counter_ns
 from typing import Any
 
 from graphfeed.datapipes.pipeline import Observer
 from graphfeed.distributed.servers.tickets import (
     FAILED,
+    MEASURED,
     REFUSED,
     Cut,
     describe_cut,
@@ -31,6 +33,7 @@ from graphfeed.distributed.wire import (
     text_of,
 )
 from graphfeed.loader.executors import RemoteError, ThreadExecutor
+from graphfeed.loader.profile import Measured, Span
 from graphfeed.ops.arguments import brief
 from graphfeed.ops.process import import_optional
 
@@ -148,11 +151,13 @@ class RemoteExecutor(ThreadExecutor):
     def begin(self, cut: Any, observer: Observer | None) -> Callable[[Any], "Future[Any]"]:  # noqa: ARG002
         """Return a function that asks for the mini-batch of (seed, epoch, index): servers have the pipeline already."""
         described = describe_cut(cut.datapipe)
-        return lambda task: self.submit(self.fetch, described, task)
+        return lambda task: self.submit(self.fetch, described, task, is_measured=cut.is_measured)
 
-    def fetch(self, cut: Cut, task: tuple[int, int, int]) -> Any:
-        """Return a mini-batch, from whichever server has it first; raises as `ask` does."""
-        return self.ask(write_ticket(cut, task), f"mini-batch {task[2]} of epoch {task[1]}")
+    def fetch(self, cut: Cut, task: tuple[int, int, int], *, is_measured: bool = False) -> Any:
+        """Return a mini-batch, from whichever server has it first, `Measured` if asked for; raises as `ask` does."""
+        asked, ticket = perf_counter_ns(), write_ticket(cut, task, is_measured=is_measured)
+        answer = self.ask(ticket, f"mini-batch {task[2]} of epoch {task[1]}")
+        return answer.between(asked, perf_counter_ns()) if isinstance(answer, Measured) else answer
 
     def describe(self, rank: tuple[int, int]) -> list[tuple[Cut, int]]:
         """Return the cuts of the first server that answers, and how many mini-batches each has in an epoch of a rank.
@@ -195,7 +200,7 @@ class RemoteExecutor(ThreadExecutor):
                 failure = RemoteError(b"", summary, tuple(notes), text).unpack()
                 failure.add_note(f"on the sampling server {server.address}")
                 raise failure
-            return value
+            return Measured(value[0], [Span(*span) for span in value[1]]) if kind == MEASURED else value
         reasons = "; ".join(f"{address}: {error}" for address, error in lost.items())
         raise ConnectionError(f"no sampling server is left for {wanted}: {reasons}")
 

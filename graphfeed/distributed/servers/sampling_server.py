@@ -2,12 +2,14 @@
 
 import hashlib
 import json
+import os
 import threading
 import traceback
 import weakref
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
+from time import perf_counter_ns
 from typing import Any, Self
 
 from graphfeed.datapipes import Datapipe
@@ -18,6 +20,7 @@ from graphfeed.distributed.servers.tickets import (
     ABOUT,
     FAILED,
     MADE,
+    MEASURED,
     REFUSED,
     Cut,
     describe_cut,
@@ -36,6 +39,7 @@ from graphfeed.distributed.wire import (
 )
 from graphfeed.loader import LoaderOptions, find_caches, find_difference, make_plan
 from graphfeed.loader.executors import WorkerTask, available_cores, notes_of, summarise
+from graphfeed.loader.profile import Span
 from graphfeed.loader.stages import InWorkers
 from graphfeed.ops.arguments import check_count
 from graphfeed.ops.process import import_optional
@@ -173,18 +177,19 @@ class SamplingServer:
             FlightCancelledError: It has given up; nothing was made.
             FlightUnavailableError: Too many other requests wait.
         """
+        received = perf_counter_ns()
         with self.metrics.request():
             try:
                 if ticket.startswith(ABOUT):
                     return to_batch(MADE, pack_cuts(self._describe(read_question(ticket))))
-                cut, task = read_ticket(ticket)
+                cut, task, is_measured = read_ticket(ticket)
                 work = self._tasks.get(cut) or self._find_task(cut)
             except ValueError as error:
                 self.note("refused", str(error))
                 return to_batch(REFUSED, str(error))
             self._take_slot(has_gone)
             try:
-                answer = to_batch(MADE, work(task))
+                answer = measure(work, task, received) if is_measured else to_batch(MADE, work(task))
             except Exception as error:
                 self.note("failed", f"mini-batch {task[2]} of epoch {task[1]}: {summarise(error)}")
                 text = "".join(traceback.format_exception(error))
@@ -267,6 +272,15 @@ class SamplingServer:
                 self._tasks[text] = work if asked.rank is None else of_rank(cut, work, asked.rank)[1]
                 return self._tasks[text]
         raise ValueError("the loader's pipeline draws from other random streams than the server's")
+
+
+def measure(work: WorkerTask, task: tuple[int, int, int], received: int) -> Any:
+    """Return the answer with a mini-batch, the times of its stages, and how long the request waited for its turn."""
+    begun, (_, epoch, index) = perf_counter_ns(), task
+    where = (os.getpid(), threading.get_ident())
+    queued = Span(0, "SamplingServer", "maker", epoch, index, received, begun, begun - received, 0, *where)
+    measured = replace(work, is_measured=True)(task)
+    return to_batch(MEASURED, [measured.minibatch, [list(span) for span in (queued, *measured.spans)]])
 
 
 def find_cuts(pipe: Datapipe) -> list[tuple[Cut, WorkerTask]]:

@@ -13,9 +13,10 @@ from typing import Any
 from graphfeed.datapipes import Datapipe, Ranked
 from graphfeed.datapipes.pipeline import traverse
 from graphfeed.loader import Fingerprint, take_fingerprint
+from graphfeed.loader.profile import Span
 
-MADE, REFUSED, FAILED = "made", "refused", "failed"
-"""What an answer holds: a mini-batch, the reason why none is made here, or the error of a stage."""
+MADE, MEASURED, REFUSED, FAILED = "made", "measured", "refused", "failed"
+"""What an answer holds: a mini-batch, one with the times of its stages, why none is made here, or a stage's error."""
 ABOUT = b"about "
 """What a question about the server's pipeline begins with."""
 LARGEST_TICKET = 1 << 20
@@ -58,13 +59,16 @@ def describe_cut(pipe: Datapipe) -> Cut:
     return Cut(take_fingerprint(pipe), streams, None if rank is None else list(rank))
 
 
-def write_ticket(cut: Cut, task: tuple[int, int, int]) -> bytes:
-    """Return the ticket for the mini-batch with a seed, an epoch and an index: a line for the cut and one for them."""
-    return b"%b\n[%d, %d, %d]" % (cut.text, *task)
+def write_ticket(cut: Cut, task: tuple[int, int, int], *, is_measured: bool = False) -> bytes:
+    """Return the ticket for the mini-batch with a seed, an epoch and an index: a line for the cut and one for them.
+
+    A fourth number, 1, asks for the times of the stages too.
+    """
+    return b"%b\n[%d, %d, %d%b]" % (cut.text, *task, b", 1" if is_measured else b"")
 
 
-def read_ticket(ticket: bytes) -> tuple[bytes, tuple[int, int, int]]:
-    """Return the text of the cut that a ticket names, for `read_cut`, and the mini-batch that it asks for.
+def read_ticket(ticket: bytes) -> tuple[bytes, tuple[int, int, int], bool]:
+    """Return the text of the cut that a ticket names, for `read_cut`, the mini-batch, and whether to measure it.
 
     Raises:
         ValueError: It is no ticket.
@@ -73,12 +77,12 @@ def read_ticket(ticket: bytes) -> tuple[bytes, tuple[int, int, int]]:
         raise ValueError(f"a ticket may have {LARGEST_TICKET} bytes, but this one has {len(ticket)}")
     text, _, task = ticket.rpartition(b"\n")
     try:
-        seed, epoch, index = json.loads(task)
-        if not are_counts([abs(seed), epoch, index]):
+        seed, epoch, index, *measured = json.loads(task)
+        if not are_counts([abs(seed), epoch, index]) or measured not in ([], [1]):
             raise TypeError("a number is none, or is out of range")
     except (RecursionError, TypeError, ValueError) as error:
         raise ValueError(f"not a ticket for a mini-batch: {ticket[:80]!r}") from error
-    return text, (seed, epoch, index)
+    return text, (seed, epoch, index), bool(measured)
 
 
 def read_cut(text: bytes) -> Cut:
@@ -142,7 +146,18 @@ def is_answer(kind: Any, value: Any) -> bool:
     if kind == FAILED:
         is_error = isinstance(value, list) and len(value) == 3 and isinstance(value[1], list)
         return is_error and all(isinstance(text, str) for text in (value[0], *value[1], value[2]))
+    if kind == MEASURED:
+        is_pair = isinstance(value, list) and len(value) == 2 and isinstance(value[1], list)
+        return is_pair and bool(value[1]) and all(map(is_span, value[1]))
     return bool(kind == MADE)
+
+
+def is_span(value: Any) -> bool:
+    """Tell whether a value is the fields of a `Span`: the position and two names, then numbers."""
+    if not isinstance(value, list) or len(value) != len(Span._fields):
+        return False
+    position, name, side, *numbers = value
+    return type(name) is type(side) is str and all(type(number) is int for number in (position, *numbers))
 
 
 def is_rank(value: Any) -> bool:

@@ -97,6 +97,8 @@ class Dispatcher:
         self.workers: list[WorkerProcess] = []
         self.running: dict[WorkerProcess, Task] = {}
         self.lost_at_start = 0
+        self.num_replaced = 0
+        """How many workers have died or were killed."""
         self.alarm, self.waker = socket.socketpair()
         self.alarm.setblocking(False)
         self.waker.setblocking(False)
@@ -257,6 +259,7 @@ class Dispatcher:
 
     def on_worker_exit(self, worker: WorkerProcess) -> None:
         """Drop a worker that has ended, and let another one do its task again."""
+        self.num_replaced += 1
         self.remove(worker)
         worker.join(GRACE_SECONDS)
         task = self.running.pop(worker, None)

@@ -115,6 +115,11 @@ class ProcessExecutor(Executor):
         """Return the process ids of the present workers."""
         return [worker.pid for worker in list(self._dispatcher.workers)]
 
+    @property
+    def num_replaced(self) -> int:
+        """How many workers have died or were killed since the start."""
+        return self._dispatcher.num_replaced
+
     def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
         """Accept no more calls; end the workers when all calls are done, or at once with `cancel_futures`."""
         self._dispatcher.finish(cancel=cancel_futures)

@@ -14,6 +14,7 @@ import torch
 from graphfeed.datapipes import Shardable, Transform, call, describe_place, worker_name
 from graphfeed.datapipes.pipeline import Observer
 from graphfeed.loader.executors.main_module import is_importable
+from graphfeed.loader.profile.recorder import Measured, Recorder
 from graphfeed.loader.transport.pickling import dump
 from graphfeed.ops import Key
 
@@ -25,9 +26,14 @@ class WorkerTask:
     source: Shardable | None
     """Makes mini-batches by seed, epoch and index; None if the mini-batches are sent."""
     stages: tuple[Transform, ...]
+    is_measured: bool = False
+    """Whether the spans of the stages travel with a mini-batch that is made without an observer."""
 
     def __call__(self, task: Any, observer: Observer | None = None) -> Any:
         """Return the finished mini-batch for (seed, epoch, index), or for a mini-batch as the source yields it."""
+        if self.is_measured and observer is None:
+            recorder = Recorder()
+            return Measured(self(task, recorder), recorder.spans)
         minibatch = task if self.source is None else make(self.source, Key(*task), observer)
         for stage in self.stages:
             minibatch = call(stage, minibatch, observer)

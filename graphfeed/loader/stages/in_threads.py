@@ -34,7 +34,7 @@ class InThreads(Datapipe):
             return
         workers, stages = transforms_before(self)
         assert isinstance(workers, InWorkers)
-        side = workers.worker_side(run.executor, run.observer)
+        side = workers.worker_side(run)
         fetch = WorkerTask(None, stages)
 
         def finish(result: Any) -> Any:

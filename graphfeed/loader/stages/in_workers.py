@@ -70,6 +70,8 @@ class InWorkers(Datapipe):
     servers: tuple[str, ...] = ()
     """The addresses of the servers that take the place of workers."""
     timeout_seconds: float = field(default=600.0, repr=False)
+    is_measured: bool = field(default=False, repr=False)
+    """Whether workers of other processes send the times of their stages along."""
     seed: int = field(default=0, repr=False)
     epoch: int = field(default=0, repr=False)
     start: int = field(default=0, repr=False)
@@ -91,13 +93,18 @@ class InWorkers(Datapipe):
         if run.executor is None:
             yield from self.datapipe
             return
-        side = self.worker_side(run.executor, run.observer)
+        side = self.worker_side(run)
         results = self.in_order(run, side.tasks, lambda task: (side.submit(task),), self.window, run.executor)
         with closing(results):
             yield from map(side.receive, results)
 
-    def worker_side(self, executor: Executor, observer: Observer | None) -> WorkerSide:
-        """Return what the workers of an executor do."""
+    def worker_side(self, run: RunContext) -> WorkerSide:
+        """Return what the workers of the run's executor do."""
+        executor, observer, unwrap = run.executor, run.observer, unchanged
+        assert executor is not None
+        cut = self
+        if run.record is not None:
+            cut, unwrap = self.changed(is_measured=True), run.record.unwrap
         head, _ = transforms_before(self)
         if isinstance(head, Sharder):
             worker, num_workers = torch_shard()
@@ -106,13 +113,17 @@ class InWorkers(Datapipe):
         else:
             tasks = with_failure(head)
         if isinstance(executor, BeginsWork):
-            return WorkerSide(tasks, executor.begin(self, observer), lambda result: result)
-        work = self.work()
+            return WorkerSide(tasks, executor.begin(cut, observer), unwrap)
+        work = cut.work()
         if isinstance(executor, ThreadPoolExecutor):
-            return WorkerSide(tasks, lambda task: executor.submit(work, task, observer), lambda result: result)
+            return WorkerSide(tasks, lambda task: executor.submit(work, task, observer), unwrap)
         packed = pack_work(work)
         # Another engine may serialize Python objects in its own way; bytes arrive as they are.
-        return WorkerSide(tasks, lambda task: executor.submit(work_packed, packed, dump(task)), pickle.loads)
+        return WorkerSide(
+            tasks,
+            lambda task: executor.submit(work_packed, packed, dump(task)),
+            lambda result: unwrap(pickle.loads(result)),
+        )
 
     def work(self) -> WorkerTask:
         """Return what workers do for one mini-batch. It is the same for every epoch, so that a process unpacks it once.
@@ -122,7 +133,7 @@ class InWorkers(Datapipe):
         head, stages = transforms_before(self)
         source = head.source.keyed(0, 0, 0) if isinstance(head, Sharder) else None
         assert source is None or isinstance(source, Shardable)
-        return WorkerTask(source, detach(head, stages))
+        return WorkerTask(source, detach(head, stages), self.is_measured)
 
     def in_order(
         self,
@@ -141,6 +152,9 @@ class InWorkers(Datapipe):
             window: The largest number of tasks in flight.
             executor: Completes the last future of each task.
         """
+        record = run.record
+        if record is not None:
+            submit = record.watch_trips(submit)
         start_seconds = 0.0
         if isinstance(run.executor, StartsWorkers):
             start_seconds = run.executor.start_seconds
@@ -162,6 +176,8 @@ class InWorkers(Datapipe):
                 # Cancellation by a reader in another thread: nobody needs the result.
                 if not run.wait(self, "reader", wait_for, *futures):
                     return
+                if record is not None:
+                    record.watch_window(len(pending), sum(bool(others) and others[-1].done() for _, others in pending))
                 result = self.result_of(pending, executor)
                 # Success: the window is refilled before the mini-batch is yielded, so that workers go on meanwhile.
                 pending.popleft()
@@ -196,6 +212,11 @@ class InWorkers(Datapipe):
                 f"{describe_task(task)}{''.join(f'; {work}' for work in at_work)}; a stage hangs, or is slower than "
                 "that: give the DataLoader a larger timeout"
             ) from error
+
+
+def unchanged(result: Any) -> Any:
+    """Return a worker's result, which is the mini-batch."""
+    return result
 
 
 def chain_of(stage: Datapipe) -> Iterator[Transform]:

@@ -9,6 +9,7 @@ from graphfeed.distributed.servers.tickets import (
     FAILED,
     LARGEST_TICKET,
     MADE,
+    MEASURED,
     REFUSED,
     Cut,
     describe_cut,
@@ -23,15 +24,18 @@ from graphfeed.distributed.servers.tickets import (
 )
 from tests import pipelines
 
+SPAN = [1, "ItemSampler", "", 0, 0, 1, 2, 1, 1, 10, 20]
 
-def understand(ticket: bytes) -> tuple[Cut, tuple[int, int, int]]:
-    text, task = read_ticket(ticket)
-    return read_cut(text), task
+
+def understand(ticket: bytes) -> tuple[Cut, tuple[int, int, int], bool]:
+    text, task, is_measured = read_ticket(ticket)
+    return read_cut(text), task, is_measured
 
 
 def test_a_ticket_says_the_same_to_the_server() -> None:
     cut = describe_cut(pipelines.homogeneous())
-    assert understand(write_ticket(cut, (1, 2, 3))) == (cut, (1, 2, 3))
+    assert understand(write_ticket(cut, (1, 2, 3))) == (cut, (1, 2, 3), False)
+    assert understand(write_ticket(cut, (1, 2, 3), is_measured=True)) == (cut, (1, 2, 3), True)
 
 
 @pytest.mark.parametrize(
@@ -39,7 +43,7 @@ def test_a_ticket_says_the_same_to_the_server() -> None:
     [
         *[b"", b"\xff", b"[]", b"{}", b"null", json.dumps({"fingerprint": {}, "streams": [], "rank": None}).encode()],
         *[b"%b\n[0, 0, 0]" % text for text in (b"", b"\xff", b"[]", b"{}", b"null", b"[" * 100_000)],
-        *[b"\n[0, 0]", b"\n[0, 0, 0, 0]", b"\n{}", b"\n" + b"[" * 100_000],
+        *[b"\n[0, 0]", b"\n[0, 0, 0, 0]", b"\n[0, 0, 0, 1, 1]", b"\n{}", b"\n" + b"[" * 100_000],
     ],
 )
 def test_what_is_no_ticket_is_refused(ticket: bytes) -> None:
@@ -107,7 +111,12 @@ def test_an_answer_that_names_no_cuts_is_refused(packed: list[object]) -> None:
 
 
 def test_an_answer_has_what_its_kind_asks_for() -> None:
-    for kind, value in ((MADE, None), (REFUSED, "why"), (FAILED, ["error", ["note"], "text"])):
+    for kind, value in (
+        (MADE, None),
+        (MEASURED, [None, [SPAN]]),
+        (REFUSED, "why"),
+        (FAILED, ["error", ["note"], "text"]),
+    ):
         assert is_answer(kind, value)
 
 
@@ -121,6 +130,11 @@ def test_an_answer_has_what_its_kind_asks_for() -> None:
         (FAILED, ["error", "note", "text"]),
         (FAILED, ["error", [1], "text"]),
         (FAILED, ["error", []]),
+        (MEASURED, None),
+        (MEASURED, [None, []]),
+        (MEASURED, [None, [SPAN[:-1]]]),
+        (MEASURED, [None, [[*SPAN[:-1], "1"]]]),
+        (MEASURED, [None, [[1, 2, *SPAN[2:]]]]),
     ],
 )
 def test_other_values_are_no_answers(kind: Any, value: Any) -> None:

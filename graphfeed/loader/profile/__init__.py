@@ -1,0 +1,16 @@
+"""What an epoch spends its time on: where stages run, who waits for whom, and what to change.
+
+A `Recorder` is an observer that writes down a span for each call of a stage, here or in a worker process or on a
+server, from which the spans travel with the mini-batch. An `EpochRecord` adds what the loader itself sees: when the
+loop asks for a mini-batch and gets it, how full the window is, how long results travel. All else are functions of these
+records, without clocks or threads: `summarise` finds the medians (`Summary`), `judge` draws the conclusion, and a
+`Profile` shows both as a table, a dict, a trace or a plot.
+"""
+
+from graphfeed.loader.profile.epoch_record import EpochRecord, Setting, StageRow
+from graphfeed.loader.profile.profile import Profile
+from graphfeed.loader.profile.progress_bar import with_progress
+from graphfeed.loader.profile.recorder import Measured, Recorder, Span
+from graphfeed.loader.profile.summary import Summary
+
+__all__ = ["EpochRecord", "Measured", "Profile", "Recorder", "Setting", "Span", "StageRow", "Summary", "with_progress"]

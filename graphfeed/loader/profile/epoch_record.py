@@ -1,0 +1,198 @@
+"""What was measured in one epoch of a loader."""
+
+import os
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future
+from dataclasses import dataclass, field
+from pathlib import Path
+from time import perf_counter_ns
+from typing import Any, NamedTuple
+
+from graphfeed.datapipes import Datapipe, MiniBatch
+from graphfeed.loader.caches import find_caches
+from graphfeed.loader.profile.recorder import UNKNOWN, Measured, Recorder, Span
+from graphfeed.storage.memory import tensors_in
+
+Submit = Callable[[Any], tuple[Future[Any], ...]]
+
+SIZES_TAKEN_OF = 16
+"""Of so many mini-batches, the bytes of one are counted."""
+
+
+class StageRow(NamedTuple):
+    """A stage of the plan."""
+
+    position: int
+    name: str
+    where: str
+    """"main", "prefetch", "thread", "worker" or "server", as in `explain()`."""
+
+
+@dataclass(frozen=True)
+class Setting:
+    """How a loader runs its pipeline."""
+
+    stages: tuple[StageRow, ...]
+    num_workers: int
+    worker: str
+    """"thread", "process", "server" or "executor"."""
+    window: int
+    """How many mini-batches may be in flight; 0 without workers."""
+    num_cores: int
+
+
+class Trip(NamedTuple):
+    """When the task of a mini-batch was submitted, and when its result was here."""
+
+    epoch: int
+    minibatch: int
+    submitted: int
+    arrived: int
+
+
+class Window(NamedTuple):
+    """How many mini-batches were in flight when the reader took one, and how many of them were done."""
+
+    time: int
+    in_flight: int
+    ready: int
+
+
+class Handover(NamedTuple):
+    """When the loop asked for a mini-batch, and when it got it."""
+
+    asked: int
+    given: int
+
+
+@dataclass(frozen=True)
+class Counters:
+    """What is counted all the time, of which an epoch's share is the difference."""
+
+    caches: dict[str, tuple[int, int]]
+    """The hits and misses of each cache of this process, by the names of the features that it is for."""
+    num_replaced: int
+    """How many workers died or were killed."""
+    bytes_read: int
+    """What this process and its workers read from disks."""
+
+    @classmethod
+    def now(cls, pipe: Datapipe, executor: Any) -> "Counters":
+        """Return what is counted now."""
+        caches = {names: (cache.hits, cache.misses) for names, cache in find_caches(pipe)}
+        pids = [os.getpid(), *(executor.pids() if hasattr(executor, "pids") else ())]
+        return cls(caches, getattr(executor, "num_replaced", 0), sum(map(bytes_read, pids)))
+
+
+@dataclass
+class EpochRecord:
+    """All that was measured in one epoch."""
+
+    setting: Setting
+    recorder: Recorder
+    pipe: Datapipe
+    """The pipeline that runs."""
+    executor: Any
+    """What runs the workers' side, if there is one."""
+    loop_thread: int = field(default_factory=threading.get_ident)
+    trips: list[Trip] = field(default_factory=list)
+    windows: list[Window] = field(default_factory=list)
+    handovers: list[Handover] = field(default_factory=list)
+    sizes: list[int] = field(default_factory=list)
+    """The bytes of some mini-batches."""
+    rows: dict[str, list[tuple[int, int]]] = field(default_factory=dict)
+    """The rows and the bytes of each feature in these."""
+    before: Counters = field(init=False)
+    after: Counters = field(init=False)
+    ended: int = 0
+    """When the loop left the epoch, or last asked for a mini-batch."""
+
+    def __post_init__(self) -> None:
+        self.before = self.after = Counters.now(self.pipe, self.executor)
+
+    def finish(self) -> None:
+        """Count once more, at the end of the epoch."""
+        self.after = Counters.now(self.pipe, self.executor)
+
+    @property
+    def bytes_read(self) -> int:
+        """What this process and its workers read from disks."""
+        return max(0, self.after.bytes_read - self.before.bytes_read)
+
+    @property
+    def num_replaced(self) -> int:
+        """How many workers were replaced."""
+        return self.after.num_replaced - self.before.num_replaced
+
+    @property
+    def caches(self) -> dict[str, tuple[int, int]]:
+        """The hits and misses of each cache of this process, by the names of the features that it is for."""
+        before = self.before.caches
+        return {
+            names: (hits - before.get(names, (0, 0))[0], misses - before.get(names, (0, 0))[1])
+            for names, (hits, misses) in self.after.caches.items()
+        }
+
+    @property
+    def spans(self) -> Sequence[Span]:
+        """The calls of stages and the waits."""
+        return self.recorder.spans
+
+    def unwrap(self, result: Any) -> Any:
+        """Keep the spans that came with a mini-batch, and return it."""
+        if not isinstance(result, Measured):
+            return result
+        self.recorder.spans.extend(result.spans)
+        return result.minibatch
+
+    def watch_trips(self, submit: Submit) -> Submit:
+        """Return a function that submits tasks, and notes when the results of workers are here."""
+
+        def watched(task: Any) -> "tuple[Future[Any], ...]":
+            key = task if isinstance(task, tuple) else getattr(task, "key", None)
+            _, epoch, index = (UNKNOWN, UNKNOWN, UNKNOWN) if key is None else key
+            submitted, futures = perf_counter_ns(), submit(task)
+            futures[0].add_done_callback(lambda _: self.trips.append(Trip(epoch, index, submitted, perf_counter_ns())))
+            return futures
+
+        return watched
+
+    def watch_window(self, in_flight: int, ready: int) -> None:
+        """Note how full the window is when the reader takes a mini-batch."""
+        self.windows.append(Window(perf_counter_ns(), in_flight, ready))
+
+    def watch_reader(self, minibatches: Iterator[Any]) -> Iterator[Any]:
+        """Yield mini-batches, and note when the loop asks for each and gets it."""
+        while True:
+            asked = perf_counter_ns()
+            try:
+                minibatch = next(minibatches)
+            except StopIteration:
+                return
+            self.handovers.append(Handover(asked, perf_counter_ns()))
+            if len(self.handovers) % SIZES_TAKEN_OF == 1:
+                self.count_bytes(minibatch)
+            try:
+                yield minibatch
+            finally:
+                self.ended = perf_counter_ns()
+
+    def count_bytes(self, minibatch: Any) -> None:
+        """Note the bytes of a mini-batch, and the rows of each feature in it."""
+        tree = vars(minibatch) if isinstance(minibatch, MiniBatch) else getattr(minibatch, "to_dict", lambda: None)()
+        self.sizes.append(sum({id(tensor): tensor.nbytes for tensor in tensors_in(tree or minibatch)}.values()))
+        if isinstance(minibatch, MiniBatch):
+            for group in (minibatch.node_features or {}, *(minibatch.edge_features or ())):
+                for name, tensor in group.items():
+                    text = name if isinstance(name, str) else "/".join(map(str, name))
+                    self.rows.setdefault(text, []).append((len(tensor), tensor.nbytes))
+
+
+def bytes_read(pid: int) -> int:
+    """Return how many bytes a process has read from disks; 0 where the system does not tell."""
+    try:
+        lines = Path("/proc", str(pid), "io").read_text().splitlines()
+    except OSError:
+        return 0
+    return next((int(line.split()[1]) for line in lines if line.startswith("read_bytes")), 0)

@@ -1,0 +1,131 @@
+"""Writes down when stages begin and end."""
+
+import os
+import threading
+from collections.abc import Sequence
+from dataclasses import dataclass
+from time import perf_counter_ns, thread_time_ns
+from typing import Any, NamedTuple
+
+from torch.profiler import record_function
+
+from graphfeed.datapipes import Datapipe
+from graphfeed.datapipes.pipeline import Observer, Side
+from graphfeed.ops import Key
+
+UNKNOWN = -1
+"""The epoch and the index of a mini-batch without a key."""
+
+
+class Span(NamedTuple):
+    """One call of a stage, or one wait at a cut. Times are nanoseconds of `time.perf_counter_ns`."""
+
+    position: int
+    """The position of the stage in the pipeline as written."""
+    name: str
+    """The class of the stage or the cut."""
+    side: str
+    """"reader" or "maker" for a wait at a cut, "" for a call of a stage."""
+    epoch: int
+    minibatch: int
+    """Its index in the epoch."""
+    begin: int
+    end: int
+    own: int
+    """The time apart from that of spans within, in nanoseconds."""
+    cpu: int
+    """The CPU time of the thread apart from that of spans within, in nanoseconds."""
+    process: int
+    thread: int
+
+
+@dataclass(frozen=True)
+class Measured:
+    """What a worker in another process sends while somebody measures: a mini-batch, and the spans of its stages."""
+
+    minibatch: Any
+    spans: Sequence[Span]
+
+    def between(self, asked: int, answered: int) -> "Measured":
+        """Return the same with times of this machine's clock, for a server on another one, and a span for the request.
+
+        What the server measured is put into the middle of the time from the request to the answer. That is wrong by at
+        most half of what the request and the answer took on the way.
+        """
+        first, last = min(span.begin for span in self.spans), max(span.end for span in self.spans)
+        shift = (asked + answered - first - last) // 2
+        moved = [span._replace(begin=span.begin + shift, end=span.end + shift) for span in self.spans]
+        own, where, key = answered - asked, (os.getpid(), threading.get_ident()), moved[-1][3:5]
+        request = Span(0, "request", "reader", *key, asked, answered, own, 0, *where)
+        return Measured(self.minibatch, [request, *moved])
+
+
+class Recorder:
+    """An observer that appends a span for each call of a stage and each wait; any threads may use it at once.
+
+    A call costs about 3 microseconds, of which 1.2 read the thread's CPU clock.
+
+    Args:
+        observer: Another observer, which is told of the same.
+        record_functions: Whether each call is also a range of `torch.profiler.record_function`, at 17 microseconds.
+    """
+
+    def __init__(self, observer: Observer | None = None, *, record_functions: bool = False) -> None:
+        self.spans: list[Span] = []
+        self.observer = observer
+        self.record_functions = record_functions
+        self.process = os.getpid()
+        self._known: dict[int, tuple[Datapipe, int, str]] = {}
+        self._of_thread = threading.local()
+
+    def stage_begin(self, stage: Datapipe, key: Key | None) -> None:
+        """Take the time."""
+        if self.observer is not None:
+            self.observer.stage_begin(stage, key)
+        self._begin(type(stage).__name__)
+
+    def stage_end(self, stage: Datapipe, key: Key | None) -> None:
+        """Write the span down."""
+        self._end(stage, "", UNKNOWN if key is None else key.epoch, UNKNOWN if key is None else key.index)
+        if self.observer is not None:
+            self.observer.stage_end(stage, key)
+
+    def wait_begin(self, cut: Datapipe, side: Side) -> None:
+        """Take the time."""
+        if self.observer is not None:
+            self.observer.wait_begin(cut, side)
+        self._begin(f"wait at {type(cut).__name__}")
+
+    def wait_end(self, cut: Datapipe, side: Side) -> None:
+        """Write the span down."""
+        self._end(cut, side, UNKNOWN, UNKNOWN)
+        if self.observer is not None:
+            self.observer.wait_end(cut, side)
+
+    def _begin(self, name: str) -> None:
+        stack = self._of_thread.__dict__.setdefault("stack", [])
+        torch_range = None
+        if self.record_functions:
+            torch_range = record_function(name)
+            torch_range.__enter__()  # type: ignore[no-untyped-call]
+        # Begin, CPU time at the begin, and both for the spans within.
+        stack.append([perf_counter_ns(), thread_time_ns(), 0, 0, torch_range])
+
+    def _end(self, stage: Datapipe, side: str, epoch: int, index: int) -> None:
+        stack = self._of_thread.stack
+        begin, cpu_begin, within, cpu_within, torch_range = stack.pop()
+        cpu, end = thread_time_ns() - cpu_begin, perf_counter_ns()
+        if torch_range is not None:
+            torch_range.__exit__(None, None, None)
+        if stack:
+            stack[-1][2] += end - begin
+            stack[-1][3] += cpu
+        known = self._known.get(id(stage))
+        if known is None:
+            # The stage is kept, so that no other one gets its id.
+            known = self._known[id(stage)] = (stage, stage.position, type(stage).__name__)
+        own, thread = end - begin - within, threading.get_ident()
+        _, position, name = known
+        self.spans.append(
+            Span(position, name, side, epoch, index, begin, end, own, cpu - cpu_within, self.process, thread)
+        )

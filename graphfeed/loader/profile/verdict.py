@@ -1,0 +1,342 @@
+"""The conclusion from a profile: who waits for whom, why, and the one change to try.
+
+`RULES` are asked in order, and the first that has an answer is right. What a change would gain is bounded by what else
+takes time (the bottleneck law of queueing networks): the loop's own thread, the cores, the workers.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from math import ceil
+
+from graphfeed.loader.profile.summary import StageTime, Summary
+
+FEWEST = 20
+"""How many mini-batches tell anything."""
+SHORTEST_SECONDS = 0.2
+RARELY = 0.05
+"""The share of time up to which the loop counts as not waiting."""
+BUSY = 0.85
+"""The share of time from which workers count as busy."""
+RATHER_BUSY = 0.6
+"""The share from which more workers help if nothing else is the limit, since they hide the handing over."""
+HANDING_OVER_MS = 0.3
+"""Below it, a mini-batch takes less than it takes to hand it over to a worker."""
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What limits the rate, in a word and in a sentence or two."""
+
+    cause: str
+    text: str
+    gain: float = 1.0
+    """How many times the rate the change may give, at most."""
+
+
+def judge(summary: Summary) -> Verdict:
+    """Return what the first rule that holds says."""
+    return next(verdict for rule in RULES if (verdict := rule(summary)) is not None)
+
+
+def too_few(summary: Summary) -> Verdict | None:
+    """There is not enough to tell."""
+    if summary.num_minibatches >= FEWEST and summary.seconds >= SHORTEST_SECONDS:
+        return None
+    return Verdict(
+        "too few",
+        f"too few mini-batches to tell: {summary.num_minibatches} in {summary.seconds:.2f} s after the start; "
+        f"{FEWEST} in {SHORTEST_SECONDS:g} s are needed",
+    )
+
+
+def step_is_the_limit(summary: Summary) -> Verdict | None:
+    """The loop hardly ever waits."""
+    if summary.waits > RARELY:
+        return None
+    text = f"your step is the limit: it waits for the loader {percent(summary.waits)} of the time"
+    workers = summary.setting.num_workers
+    if workers and summary.worker_ms > 0:
+        headroom = rate_of_workers(summary, workers) / summary.rate
+        needed = ceil(1.2 * summary.worker_ms * summary.rate / 1000)
+        text += f"; the loader could be {times(headroom)} as fast"
+        if needed < workers:
+            text += f", and num_workers={needed} would do"
+    return Verdict("step", text)
+
+
+def workers_are_replaced(summary: Summary) -> Verdict | None:
+    """Processes die, or hang."""
+    lost_ms = 1000 + summary.worker_ms  # a process takes a second or so to start
+    if summary.num_replaced * lost_ms < 1000 * RARELY * summary.seconds:
+        return None
+    return Verdict(
+        "restarts",
+        f"{waits(summary)}; {summary.num_replaced} workers died or hung and were replaced: look for the system's "
+        "out-of-memory killer, and take fewer workers or smaller mini-batches if it was that",
+    )
+
+
+def starting_takes_long(summary: Summary) -> Verdict | None:
+    """The first mini-batch takes a good part of all the time."""
+    if summary.first_seconds < 0.3 * (summary.seconds + summary.first_seconds):
+        return None
+    return Verdict(
+        "start",
+        f"the first mini-batch took {summary.first_seconds:.1f} s, as long as "
+        f"{summary.first_seconds * summary.rate:.0f} later ones: keep one loader for all epochs "
+        "(persistent_workers=True), and compile ahead with `graphfeed warm-up`",
+    )
+
+
+def nobody_helps(summary: Summary) -> Verdict | None:
+    """There are no workers."""
+    if summary.setting.num_workers or summary.main_ms < HANDING_OVER_MS:
+        return None
+    # The step takes a core as well.
+    wanted = ceil(1.2 * summary.main_ms / max(summary.step_ms, 1e-3))
+    workers = max(1, min(summary.setting.num_cores - 1, wanted))
+    possible = min(1000 / max(summary.step_ms, 1e-3), workers * 1000 / summary.main_ms)
+    gain = min(possible, rate_of_cores(summary)) / summary.rate
+    return Verdict(
+        "inline",
+        f"{waits(summary)}, since everything runs in your loop's thread, most of it in {name(slowest(summary))}; "
+        f"num_workers={workers} may give up to {times(gain)} the rate",
+        gain,
+    )
+
+
+def handing_over_costs_more(summary: Summary) -> Verdict | None:
+    """Mini-batches are so small that workers don't pay."""
+    work_ms = summary.worker_ms + summary.main_ms + summary.beside_ms
+    if work_ms >= HANDING_OVER_MS:
+        return None
+    change = "num_workers=0, or larger mini-batches" if summary.setting.num_workers else "larger mini-batches"
+    return Verdict(
+        "small",
+        f"{waits(summary)}; a mini-batch takes {1000 * work_ms:.0f} us to make, and to hand it over takes as long: try "
+        f"{change}",
+    )
+
+
+def main_process_is_the_limit(summary: Summary) -> Verdict | None:
+    """Stages of the main process take most of what the loop waits, in its thread or in one ahead of it."""
+    in_loop = summary.main_ms * summary.rate / 1000 > 0.6 * summary.waits and summary.setting.num_workers > 0
+    ahead = summary.beside_ms * summary.rate / 1000 > BUSY and summary.busy < BUSY
+    if not in_loop and not ahead:
+        return None
+    stage = slowest(summary, ("main",) if in_loop else ("prefetch", "thread"))
+    where = "your loop's own thread" if in_loop else "a thread of the main process"
+    return Verdict(
+        "main process",
+        f"{waits(summary)}; {name(stage)} runs in {where} and takes {stage.ms:.1f} ms of each mini-batch: a stage of "
+        f"yours runs in workers if it writes `__call__` rather than `__iter__`, up to {times(most(summary))} the rate",
+        most(summary),
+    )
+
+
+def servers_are_the_limit(summary: Summary) -> Verdict | None:
+    """Servers are slow, or the way to them is."""
+    if summary.setting.worker != "server":
+        return None
+    at_server = summary.worker_ms + summary.server_queue_ms
+    on_the_way = summary.request_ms - at_server
+    text = f"{waits(summary)}; a request takes {summary.request_ms:.1f} ms"
+    if on_the_way > at_server:
+        return Verdict(
+            "network",
+            f"{text}, {on_the_way:.1f} ms of it on the way: servers that are nearer, or more requests at once "
+            f"(num_workers={2 * summary.setting.num_workers})",
+        )
+    stage, gain = slowest(summary), most(summary)
+    if summary.server_queue_ms > summary.worker_ms:
+        text += f", {summary.server_queue_ms:.1f} ms of it in the server's queue: more servers, or more workers there"
+    else:
+        more = 2 * summary.setting.num_workers
+        text += f": more requests at once (num_workers={more}) while a server has idle cores, or more servers"
+    return Verdict(
+        "server", f"{text}; {name(stage)} takes {percent(stage.share)} of the work; up to {times(gain)} the rate", gain
+    )
+
+
+def window_is_full(summary: Summary) -> Verdict | None:
+    """Finished mini-batches wait behind a slow one."""
+    uneven = summary.worker_p95_ms > 2 * summary.worker_ms
+    is_full = summary.in_flight > 0.9 * summary.setting.window
+    # One of those that are ready is the one that was waited for.
+    if not uneven or not is_full or summary.ready < 1.2 or summary.setting.num_workers < 2 or summary.busy > BUSY:
+        return None
+    factor = 2 * summary.setting.window // max(summary.setting.num_workers, 1)
+    gain = min(most(summary), 1 / max(summary.busy, 0.1))
+    return Verdict(
+        "window",
+        f"{waits(summary)}; mini-batches take {summary.worker_ms:.1f} ms, one in twenty {summary.worker_p95_ms:.1f} ms "
+        f"or more, and the window of {summary.setting.window} is full behind slow ones: prefetch_factor={factor} may "
+        f"give up to {times(gain)} the rate",
+        gain,
+    )
+
+
+def transfer_takes_long(summary: Summary) -> Verdict | None:
+    """Copies between processes take a good part of the time."""
+    if summary.setting.worker not in ("process", "executor"):
+        return None
+    if summary.transfer_ms < 0.25 * (summary.transfer_ms + summary.worker_ms) or summary.busy > BUSY:
+        return None
+    return Verdict(
+        "transfer",
+        f"{waits(summary)}; a mini-batch of {megabytes(summary.num_bytes)} is made in {summary.worker_ms:.1f} ms and "
+        f"travels {summary.transfer_ms:.1f} ms between processes: try worker='thread', or stages that return less",
+    )
+
+
+def disk_is_the_limit(summary: Summary) -> Verdict | None:
+    """Workers wait for the disk."""
+    per_minibatch = summary.read_bytes_per_second / max(summary.rate, 1e-9)
+    stage = slowest(summary)
+    if per_minibatch < 0.1 * summary.num_bytes or per_minibatch < 1e5 or stage.cpu > 0.8:
+        return None
+    return Verdict(
+        "disk",
+        f"{waits(summary)}; {name(stage)} takes {percent(stage.share)} of a mini-batch and reads "
+        f"{summary.read_bytes_per_second / 1e6:.0f} MB/s from disk, {megabytes(per_minibatch)} a mini-batch: more "
+        "memory for the rows (a cache), or more workers, whose reads overlap",
+    )
+
+
+def lock_is_held(summary: Summary) -> Verdict | None:
+    """Threads wait for the interpreter's lock, which only one of them has."""
+    cores = summary.worker_cpu_ms * summary.rate / 1000
+    waiting = summary.worker_cpu_ms < 0.8 * summary.worker_ms
+    if summary.setting.worker != "thread" or summary.setting.num_workers < 2 or not waiting or not 0.6 < cores < 1.3:
+        return None
+    stage = max(in_workers(summary), key=lambda stage: stage.ms * stage.cpu)
+    gain = min(most(summary), summary.setting.num_workers, summary.setting.num_cores)
+    return Verdict(
+        "interpreter lock",
+        f"{waits(summary)}; {name(stage)} holds the interpreter's lock, so {summary.setting.num_workers} threads "
+        f"together use {cores:.1f} cores: try worker='process', up to {times(gain)} the rate",
+        gain,
+    )
+
+
+def cache_misses(summary: Summary) -> Verdict | None:
+    """A cache is too small for what is asked for."""
+    fetching = next((stage for stage in summary.stages if stage.row.name == "FeatureFetcher"), None)
+    bad = [
+        (names, misses / (hits + misses))
+        for names, (hits, misses) in summary.caches.items()
+        if hits + misses and misses > hits
+    ]
+    if not bad or fetching is None or fetching.share < 0.4:
+        return None
+    names, missed = max(bad, key=lambda item: item[1])
+    return Verdict(
+        "cache",
+        f"{waits(summary)}; {name(fetching)} takes {percent(fetching.share)} of a mini-batch, and the cache of {names} "
+        f"lacks {percent(missed)} of the rows that are asked for: a larger cache",
+    )
+
+
+def workers_are_busy(summary: Summary) -> Verdict | None:
+    """Workers are the limit."""
+    if summary.busy < RATHER_BUSY:
+        return None
+    workers, cores = summary.setting.num_workers, summary.setting.num_cores
+    stage = slowest(summary)
+    what = f"workers are busy {percent(summary.busy)} of the time, and {name(stage)} takes {percent(stage.share)} of it"
+    uses_cores = summary.worker_cpu_ms > 0.5 * summary.worker_ms
+    if uses_cores and workers >= cores:
+        return Verdict(
+            "cores",
+            f"{waits(summary)}; all {cores} cores are at work ({what}): make that stage cheaper (smaller fan-outs, "
+            "fewer or narrower features), or take more cores",
+        )
+    more = 2 * workers if not uses_cores else min(2 * workers, cores)
+    gain = min(most(summary), rate_of_workers(summary, more) / summary.rate)
+    return Verdict(
+        "workers",
+        f"{waits(summary)}; {what}: num_workers={more} may give up to {times(gain)} the rate",
+        gain,
+    )
+
+
+def nothing_stands_out(summary: Summary) -> Verdict:
+    """None of the rules before holds."""
+    listed = sorted(summary.stages, key=lambda stage: -stage.ms)[:2]
+    largest = " and ".join(f"{name(stage)} {stage.ms:.1f} ms" for stage in listed)
+    return Verdict(
+        "unclear", f"{waits(summary)}; no single cause stands out; most time goes to {largest or 'no stage'}"
+    )
+
+
+RULES: tuple[Callable[[Summary], Verdict | None], ...] = (
+    too_few,
+    step_is_the_limit,
+    workers_are_replaced,
+    starting_takes_long,
+    nobody_helps,
+    handing_over_costs_more,
+    servers_are_the_limit,
+    disk_is_the_limit,
+    main_process_is_the_limit,
+    lock_is_held,
+    cache_misses,
+    window_is_full,
+    transfer_takes_long,
+    workers_are_busy,
+    nothing_stands_out,
+)
+
+
+def most(summary: Summary) -> float:
+    """Return how many times the rate any loader could give, at most: then the step never waits."""
+    return 1 / max(1 - summary.waits, 0.01)
+
+
+def rate_of_cores(summary: Summary) -> float:
+    """Return how many mini-batches per second the cores can make."""
+    cpu_ms = sum(stage.ms * stage.cpu for stage in summary.stages)
+    return 1000 * summary.setting.num_cores / max(cpu_ms, 1e-3)
+
+
+def rate_of_workers(summary: Summary, num_workers: int) -> float:
+    """Return how many mini-batches per second so many workers can make."""
+    return min(1000 * num_workers / max(summary.worker_ms, 1e-3), rate_of_cores(summary))
+
+
+def in_workers(summary: Summary) -> list[StageTime]:
+    """Return the stages that workers run, or all if none does."""
+    return [stage for stage in summary.stages if stage.row.where in ("worker", "server")] or list(summary.stages)
+
+
+def slowest(summary: Summary, where: tuple[str, ...] = ()) -> StageTime:
+    """Return the stage that takes the most time, of those that run somewhere."""
+    return max(
+        (stage for stage in summary.stages if stage.row.where in where) if where else in_workers(summary),
+        key=lambda stage: stage.ms,
+    )
+
+
+def name(stage: StageTime) -> str:
+    """Name a stage, with its position."""
+    return f"{stage.row.name} (stage {stage.row.position})"
+
+
+def waits(summary: Summary) -> str:
+    """Say how much the loop waits."""
+    return f"your step waits {percent(summary.waits)} of the time"
+
+
+def percent(share: float) -> str:
+    """Return a share as text."""
+    return f"{100 * share:.0f} %"
+
+
+def times(factor: float) -> str:
+    """Return a factor as text."""
+    return f"{factor:.1f} times"
+
+
+def megabytes(size: float) -> str:
+    """Return a size as text."""
+    return f"{size / 1e6:.1f} MB"

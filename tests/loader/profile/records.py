@@ -1,0 +1,32 @@
+"""Records of epochs as if they had been measured, with times that are easy to check."""
+
+from collections.abc import Sequence
+
+import graphfeed as gf
+from graphfeed.loader.profile import EpochRecord, Recorder, Setting, Span, StageRow
+from graphfeed.loader.profile.epoch_record import Handover, Trip, Window
+
+MS = 1_000_000
+STAGES = (StageRow(1, "ItemSampler", "worker"), StageRow(2, "NeighborSampler", "worker"), StageRow(3, "CopyTo", "main"))
+
+
+def make_record(
+    count: int, *, step_ms: int = 1, wait_ms: int = 4, work_ms: Sequence[int] = (1, 5), workers: int = 2
+) -> EpochRecord:
+    """Return an epoch in which the loop waits and steps by turns, and each stage of the workers takes its time."""
+    pipe = gf.ItemSampler(gf.ItemSet(1, names="seeds"), batch_size=1)
+    record = EpochRecord(Setting(STAGES, workers, "process", 2 * workers, 8), Recorder(), pipe, None)
+    now = 0
+    for index in range(count):
+        begin = now + MS // 2
+        record.trips.append(Trip(0, index, begin - MS // 2, begin + (sum(work_ms) + 2) * MS))
+        for row, ms in zip(STAGES, work_ms, strict=False):
+            end = begin + ms * MS
+            half = ms * MS // 2
+            record.recorder.spans.append(Span(row.position, row.name, "", 0, index, begin, end, ms * MS, half, 99, 7))
+            begin = end
+        record.windows.append(Window(now, 3, 1))
+        record.handovers.append(Handover(now, now + wait_ms * MS))
+        now += (wait_ms + step_ms) * MS
+    record.ended = now
+    return record
