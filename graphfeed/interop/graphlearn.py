@@ -10,8 +10,9 @@ from typing import Any, NamedTuple
 import torch
 
 from graphfeed.storage import BasicFeatureStore, TorchBasedFeature
-from graphfeed.storage.datasets import BROKEN, check_file, read_tensors
+from graphfeed.storage.datasets import check_file
 from graphfeed.storage.graph import ByType, FusedCSCSamplingGraph, from_coo
+from graphfeed.storage.memory import BROKEN, read_tensors
 
 NODES, EDGES = "node_pb", "edge_pb"
 

@@ -8,7 +8,8 @@ import numpy as np
 import torch
 
 from graphfeed.ops.arguments import brief, check_ids
-from graphfeed.storage.datasets import HeteroItemSet, ItemSet, read_tensors
+from graphfeed.storage.datasets import HeteroItemSet, ItemSet
+from graphfeed.storage.memory import read_tensors
 
 PARTS = ("train", "valid", "test")
 WHOLE = "split_dict.pt"

@@ -16,7 +16,7 @@ from graphfeed.distributed.one_machine import shared_columns
 from graphfeed.distributed.ranks.peers import find_place
 from graphfeed.ops.memory.mappings import TABLE, read_regions
 from graphfeed.storage.features import feature_cache
-from graphfeed.storage.graph.sampling.one_hop import ORIGINAL_EDGE_ID
+from graphfeed.storage.graph import ORIGINAL_EDGE_ID
 from graphfeed.storage.memory.mapped_file import regions_of
 from tests.digests import digest
 from tests.distributed import equal_pipelines

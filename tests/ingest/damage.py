@@ -29,7 +29,6 @@ from graphfeed.ingest import EdgeTable, NodeTable, Spec, build_dataset, inspect_
 from graphfeed.ingest.tables import table as tables
 from graphfeed.ingest.tables.table import TableSource
 from graphfeed.storage.datasets import bounded_yaml, metadata
-from graphfeed.storage.datasets.graphbolt_graph import read_graphbolt_graph
 from tests.ingest.example_tables import write
 
 EDGES = {"source": [n * 7 % 40 for n in range(60)], "destination": [n * 3 % 40 for n in range(60)], "x": [0.5] * 60}
@@ -41,7 +40,7 @@ KINDS = [*SUFFIXES, "spec", "metadata"]
 CHEAP = ["read parquet", "read csv", "read ndjson", "read pt", "read metadata"]
 """One file is read, which takes a millisecond or two."""
 ENDS = ("source", "destination")
-GRAPHBOLT = Path(__file__).parents[1] / "storage" / "datasets" / "graphbolt" / "typed.pt"
+GRAPHBOLT = Path(__file__).parents[1] / "storage" / "graph" / "files" / "graphbolt" / "typed.pt"
 
 
 def spec_of(folder: Path, suffix: str) -> Spec:
@@ -86,8 +85,7 @@ def rows_of(path: Path) -> list[dict[str, list[Any]]]:
 
 def graph_of(path: Path) -> list[Any]:
     """Return a graph that GraphBolt wrote as plain values, checked."""
-    graph = read_graphbolt_graph(path.parent, {"path": path.name})
-    graph.check()
+    graph = gf.load_graph(path)
     return [graph.csc_indptr.tolist(), graph.indices.tolist()]
 
 

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from graphfeed.interop.dgl import from_dglgraph
-from graphfeed.storage.graph.sampling.one_hop import ORIGINAL_EDGE_ID
+from graphfeed.storage.graph import ORIGINAL_EDGE_ID
 from tests.digests import assert_same
 
 ALL = torch.tensor([-1])

@@ -12,8 +12,9 @@ from graphfeed.distributed.part_book import PartBook
 from graphfeed.distributed.partition.source import EDGE_TIME, TIME
 from graphfeed.pyg.data import EdgeList, make_graph
 from graphfeed.storage import FeatureKey, TorchBasedFeature
-from graphfeed.storage.datasets import BROKEN, check_file, read_tensors
+from graphfeed.storage.datasets import check_file
 from graphfeed.storage.graph import ORIGINAL_EDGE_ID, FusedCSCSamplingGraph
+from graphfeed.storage.memory import BROKEN, read_tensors
 
 META, ORDER = "META.json", "order"
 BY_TYPE = "by type"

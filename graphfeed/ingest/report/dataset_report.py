@@ -15,7 +15,7 @@ from graphfeed.ops.arguments import brief
 from graphfeed.ops.process import progress_bar
 from graphfeed.storage import Feature
 from graphfeed.storage.datasets import PROCESSED, OnDiskDataset, Section, checksum, split_columns, stay_inside
-from graphfeed.storage.graph import FusedCSCSamplingGraph, load_graph, verify_graph_file
+from graphfeed.storage.graph import FusedCSCSamplingGraph, load_graph, verify_graph
 
 PART = 1 << 20
 """How many edges, or numbers of a feature, are looked at at a time."""
@@ -142,7 +142,7 @@ def inspect_dataset(folder: str | os.PathLike[str]) -> DatasetReport:
 
 
 def inspect_graph_file(path: str | os.PathLike[str], *, verify: bool = False) -> DatasetReport:
-    """Look through a graph that `save` wrote, in a pass over its edges.
+    """Look through the file of a graph, in a pass over its edges.
 
     Args:
         path: The file.
@@ -152,7 +152,7 @@ def inspect_graph_file(path: str | os.PathLike[str], *, verify: bool = False) ->
         FileNotFoundError: The file does not exist.
         ValueError: It is no graph, or is damaged; or it is to be verified and has no checksum.
     """
-    checksum = verify_graph_file(Path(path)) if verify else None
+    checksum = verify_graph(Path(path)) if verify else None
     nodes, edges = inspect_graph(load_graph(path))
     return DatasetReport(None, nodes, edges, {}, [], checksum)
 

@@ -14,8 +14,8 @@ from graphfeed.ops.arguments import brief, check_count
 from graphfeed.ops.structure import coo_to_csc, expand_indptr
 from graphfeed.pyg.data.data_graph import edges_of, read_graph
 from graphfeed.pyg.data.tables import check_data, check_untyped, import_pyg, tables_of
-from graphfeed.storage.datasets import read_tensors
 from graphfeed.storage.graph import assign_by_ldg, assign_by_metis
+from graphfeed.storage.memory import read_tensors
 
 SparseFormat = Literal["csr", "csc"]
 

@@ -22,7 +22,7 @@ from graphfeed.pyg.stages.draw_edge_ends import DrawEdgeEnds
 from graphfeed.pyg.stages.draw_walks import DrawWalks
 from graphfeed.pyg.stages.to_sampler_output import ToSamplerOutput
 from graphfeed.storage import FusedCSCSamplingGraph, ItemSet
-from graphfeed.storage.datasets import read_tensors
+from graphfeed.storage.memory import read_tensors
 
 COUNTED = 0x434F554E54
 """The seed of the mini-batches that are counted. It is always the same, so that an epoch that another loader began goes

@@ -15,8 +15,8 @@ import torch
 from numpy.typing import DTypeLike, NDArray
 
 from graphfeed.ops.process import progress_bar
-from graphfeed.storage.datasets.torch_files import read_array
 from graphfeed.storage.memory.npy_file import check_numbers, read_npy
+from graphfeed.storage.memory.torch_files import read_array
 
 PART_BYTES = 1 << 24
 """How many bytes are read, converted and written at a time."""

@@ -9,9 +9,16 @@ from typing import Any, Self
 
 import torch
 
-from graphfeed.storage.datasets.graphbolt_graph import read_graphbolt_graph
 from graphfeed.storage.datasets.item_set import HeteroItemSet, ItemSet
-from graphfeed.storage.datasets.metadata import FILE_NAME, SETS, Section, check_folder, parse_metadata, read_yaml
+from graphfeed.storage.datasets.metadata import (
+    FILE_NAME,
+    SETS,
+    Section,
+    check_folder,
+    parse_metadata,
+    read_yaml,
+    stay_inside,
+)
 from graphfeed.storage.datasets.metadata_edits import apply_edits
 from graphfeed.storage.datasets.original_ids import OriginalIds, read_ids
 from graphfeed.storage.datasets.preprocess import name_files, preprocess_ondisk_dataset
@@ -20,6 +27,7 @@ from graphfeed.storage.datasets.processed_graph import PROCESSED, read_graph
 from graphfeed.storage.datasets.task import Task
 from graphfeed.storage.features.feature_store import FeatureStore
 from graphfeed.storage.features.torch_based_feature_store import TorchBasedFeatureStore
+from graphfeed.storage.graph.files.load_graph import load_graph
 from graphfeed.storage.graph.fused_csc_sampling_graph import FusedCSCSamplingGraph
 from graphfeed.storage.memory.tensor_repr import indent_continuation, shapes_repr
 
@@ -154,7 +162,7 @@ class OnDiskDataset:
         topology = top.get("graph_topology", dict, None)
         if topology is not None:
             try:
-                read = read_graph if "layout" in processed else read_graphbolt_graph
+                read = read_graph if "layout" in processed else load_saved_graph
                 self._graph = read(self._folder, topology)
             except ValueError as error:
                 if "layout" in processed:
@@ -268,6 +276,18 @@ class OnDiskDataset:
     def _check_loaded(self) -> None:
         if self._feature is None:
             raise RuntimeError(f"{self!r} is not loaded yet; call its load() first")
+
+
+def load_saved_graph(folder: Path, topology: Mapping[str, Any]) -> FusedCSCSamplingGraph:
+    """Load the file that an entry `graph_topology` names."""
+    again = f"preprocess again from the source: {folder / FILE_NAME} with its graph, and the files that it names"
+    if "path" not in topology:
+        raise ValueError(f"graph_topology has no path, but {list(topology)}; {again}")
+    path = stay_inside(folder, str(topology["path"]), "graph_topology.path")
+    try:
+        return load_graph(path)
+    except (TypeError, ValueError) as error:
+        raise ValueError(f"{FILE_NAME}: graph_topology.path: {error}; {again}") from error
 
 
 def find_metadata(folder: Path) -> Path:

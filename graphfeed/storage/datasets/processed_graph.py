@@ -29,11 +29,11 @@ from graphfeed.storage.datasets.edge_sorting import (
 )
 from graphfeed.storage.datasets.metadata import FILE_NAME, GRAPH_TYPE, OnDiskGraph, Section, stay_inside
 from graphfeed.storage.features.torch_based_feature_store import OnDiskFeatureData
+from graphfeed.storage.graph.attributes import ORIGINAL_EDGE_ID
 from graphfeed.storage.graph.fused_csc_sampling_graph import (
     FusedCSCSamplingGraph,
     fused_csc_sampling_graph,
 )
-from graphfeed.storage.graph.sampling.one_hop import ORIGINAL_EDGE_ID
 from graphfeed.storage.graph.type_names import ends_of
 from graphfeed.storage.memory.memory_limits import check_nodes_fit
 

@@ -10,11 +10,11 @@ are converted in `graphfeed.interop`.
 from graphfeed.storage.graph.assignment.assign import METHODS, assign_nodes, stacked_assignment
 from graphfeed.storage.graph.assignment.assign_ldg import assign_by_ldg, ldg_memory
 from graphfeed.storage.graph.assignment.assign_metis import assign_by_metis
-from graphfeed.storage.graph.attributes import check_attributes
+from graphfeed.storage.graph.attributes import ORIGINAL_EDGE_ID, check_attributes
 from graphfeed.storage.graph.build.from_coo import from_coo
 from graphfeed.storage.graph.build.reverse_edges import add_reverse_edges
 from graphfeed.storage.graph.build.to_coo import edge_lists, to_coo
-from graphfeed.storage.graph.files.graph_file import verify_graph_file
+from graphfeed.storage.graph.files.formats import verify_graph
 from graphfeed.storage.graph.files.load_graph import load_from_shared_memory, load_graph
 from graphfeed.storage.graph.fused_csc_sampling_graph import FusedCSCSamplingGraph, fused_csc_sampling_graph
 from graphfeed.storage.graph.graph_arrays import GraphArrays
@@ -31,7 +31,6 @@ from graphfeed.storage.graph.sampling.kernel_columns import kernel_columns
 from graphfeed.storage.graph.sampling.negatives import NegativeQuery, NodeWeights, sample_negative_pairs
 from graphfeed.storage.graph.sampling.new_nodes import trees_of_rows
 from graphfeed.storage.graph.sampling.one_hop import (
-    ORIGINAL_EDGE_ID,
     Draws,
     EdgeArrays,
     check_seeds,
@@ -75,5 +74,5 @@ __all__ = [
     "load_from_shared_memory", "load_graph", "merge_sources", "parse_seeds", "pick_in_time", "pick_neighbors",
     "revert_to_homo", "sample_negative_pairs", "sample_one_hop", "seed_type_str_to_ntypes", "stack_queries",
     "stacked_assignment", "temporal_sample_hop_by_hop", "to_coo", "to_type_dict", "trees_of_rows", "type_name",
-    "unique_and_compact_csc_formats", "verify_graph_file",
+    "unique_and_compact_csc_formats", "verify_graph",
 ]  # fmt: skip

@@ -7,6 +7,9 @@ import torch
 
 from graphfeed.ops.arguments import as_tensor
 
+ORIGINAL_EDGE_ID = "_ORIGINAL_EDGE_ID"
+"""The edge attribute that holds each edge's row in its own type's edge list."""
+
 
 def as_attributes(domain: str, attributes: Mapping[str, Any]) -> dict[str, torch.Tensor]:
     """Return attributes as tensors by name."""

@@ -26,8 +26,10 @@ from graphfeed.storage.memory.tensor_codec import (
 )
 from graphfeed.storage.memory.tensor_repr import shapes_repr, tensor_repr
 from graphfeed.storage.memory.tensor_tree import all_pinned, map_leaves, move, parts_of, tensors_in
+from graphfeed.storage.memory.torch_files import BROKEN, read_tensors
 
 __all__ = [
+    "BROKEN",
     "DTYPES",
     "DTYPE_NAMES",
     "Cache",
@@ -55,6 +57,7 @@ __all__ = [
     "read_frame",
     "read_npy",
     "read_specs",
+    "read_tensors",
     "shapes_repr",
     "tensor_repr",
     "tensors_in",

@@ -14,7 +14,7 @@ import yaml
 from graphfeed.storage import OnDiskDataset, preprocess_ondisk_dataset
 from graphfeed.storage.datasets import preprocess
 from graphfeed.storage.datasets.metadata import parse_metadata
-from graphfeed.storage.graph.sampling.one_hop import ORIGINAL_EDGE_ID
+from graphfeed.storage.graph import ORIGINAL_EDGE_ID
 from tests import on_disk
 
 KILLED = """

@@ -13,8 +13,8 @@ from graphfeed.storage.datasets.processed_graph import (
     type_dtype,
     write_graph,
 )
+from graphfeed.storage.graph import ORIGINAL_EDGE_ID
 from graphfeed.storage.graph.fused_csc_sampling_graph import FusedCSCSamplingGraph
-from graphfeed.storage.graph.sampling.one_hop import ORIGINAL_EDGE_ID
 from tests import on_disk
 
 

@@ -10,7 +10,7 @@ import torch
 from graphfeed import ops
 from graphfeed.ops.memory import buffers
 from graphfeed.storage import CSCFormatBase, FusedCSCSamplingGraph, SampledSubgraph, fused_csc_sampling_graph
-from graphfeed.storage.graph.sampling.one_hop import ORIGINAL_EDGE_ID
+from graphfeed.storage.graph import ORIGINAL_EDGE_ID
 from graphfeed.storage.graph.sampling_request import SamplingRequest
 from tests.digests import assert_same, digest
 from tests.pipelines import random_edges

@@ -10,9 +10,8 @@ import torch
 from graphfeed import ops
 from graphfeed.ops.arguments import as_ids, as_tensor, brief, check_count, check_ids, check_vector
 from graphfeed.ops.rows import gather_long_lived
-from graphfeed.storage.graph.attributes import check_rows
+from graphfeed.storage.graph.attributes import ORIGINAL_EDGE_ID, check_rows
 from graphfeed.storage.graph.fused_csc_sampling_graph import FusedCSCSamplingGraph, fused_csc_sampling_graph
-from graphfeed.storage.graph.sampling.one_hop import ORIGINAL_EDGE_ID
 from graphfeed.storage.graph.type_names import by_type_name
 from graphfeed.storage.memory.memory_limits import check_nodes_fit
 

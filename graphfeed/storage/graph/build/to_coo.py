@@ -5,8 +5,8 @@ from typing import NamedTuple
 import torch
 
 from graphfeed.ops.structure import expand_indptr
+from graphfeed.storage.graph.attributes import ORIGINAL_EDGE_ID
 from graphfeed.storage.graph.fused_csc_sampling_graph import FusedCSCSamplingGraph
-from graphfeed.storage.graph.sampling.one_hop import ORIGINAL_EDGE_ID
 from graphfeed.storage.graph.type_names import EdgeType, ends_of
 
 

@@ -1,5 +1,5 @@
 """Graphs in files.
 
-A graph is saved in one file, and opened by several processes without a copy. Data sets, which have features and tasks
-as well, are in `graphfeed.storage.datasets`.
+`formats` lists what can be read. What `save` writes is one file that several processes map without a copy. Data sets,
+which have features and tasks as well, are in `graphfeed.storage.datasets`.
 """

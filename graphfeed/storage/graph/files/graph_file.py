@@ -15,7 +15,7 @@ import zlib
 from collections.abc import Iterable, Iterator, Mapping
 from functools import partial
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, NamedTuple
 
 import torch
 
@@ -27,14 +27,33 @@ MAGIC = b"graphfeed graph\n"
 VERSION = 1
 ALIGNMENT = 4096
 ARRAYS = ("csc_indptr", "indices", "node_type_offset", "type_per_edge")
+MAPS = ("node_type_to_id", "edge_type_to_id")
 ATTRIBUTES = ("node_attributes", "edge_attributes")
 CHECKSUM = "checksum"
 BLOCK_BYTES = 1 << 22
 """How much of a file is read at a time to verify it."""
-MAPS = ("node_type_to_id", "edge_type_to_id")
 
 Fields = dict[str, Any]
 """The fields of a graph by name: tensors or None, dicts of tensors, and the dicts that number the types."""
+
+
+class Header(NamedTuple):
+    """What the file of a graph says of itself."""
+
+    content: dict[str, Any]
+    places: dict[str, Place]
+    """Where the arrays lie in the file, by field or "field/name"."""
+    size: int
+    """Of the file, in bytes."""
+
+    def fields(self, tensors: Iterable[torch.Tensor]) -> Fields:
+        """Return the graph's fields with the tensors at `places`."""
+        fields: Fields = {**dict.fromkeys(ARRAYS), **{name: self.content[name] for name in MAPS}}
+        fields |= {name: {} for name in ATTRIBUTES}
+        for path, values in zip(self.places, tensors, strict=True):
+            field, slash, name = path.partition("/")
+            (fields[field] if slash else fields)[name if slash else field] = values
+        return fields
 
 
 def write_fields(file: BinaryIO, fields: Mapping[str, Any], *, with_checksum: bool) -> None:
@@ -85,14 +104,11 @@ def verify_graph_file(path: Path) -> str:
         ValueError: The file has changed since it was written, is no graph, or has no checksum.
     """
     with path.open("rb") as file:
-        read_header(file, path)
-        file.seek(len(MAGIC))
-        header = json.loads(file.read(int.from_bytes(file.read(8), "little")))
-        expected = header.pop(CHECKSUM, None)
+        content = read_header(file, path).content
+        expected = content.pop(CHECKSUM, None)
         if expected is None:
             raise ValueError(f"{path} has no checksum, because an earlier release wrote it; save the graph again")
-        file.seek(round_up(file.tell()))
-        actual = checksum_of(header, iter(partial(file.read, BLOCK_BYTES), b""))
+        actual = checksum_of(content, iter(partial(file.read, BLOCK_BYTES), b""))
     if actual != expected:
         raise ValueError(f"{path} is damaged: its checksum is {actual}, and was {expected}; write it again")
     return actual
@@ -103,14 +119,8 @@ def round_up(offset: int) -> int:
     return offset + -offset % ALIGNMENT
 
 
-def starts_as_graph_file(path: Path) -> bool:
-    """Return whether a file begins as those of graphs do."""
-    with path.open("rb") as file:
-        return file.read(len(MAGIC)) == MAGIC
-
-
-def read_header(file: BinaryIO, path: Path) -> tuple[Fields, dict[str, Place], int]:
-    """Return a graph's fields without its arrays, where the arrays lie, by field or "field/name", and the file's size.
+def read_header(file: BinaryIO, path: Path) -> Header:
+    """Read and check the header of a graph's file, up to where the arrays begin.
 
     Raises:
         ValueError: It is no such file, or not all of one.
@@ -124,15 +134,15 @@ def read_header(file: BinaryIO, path: Path) -> tuple[Fields, dict[str, Place], i
     if begin > size:
         raise ValueError(f"{path} has {size} bytes, and its header alone should have {length}; write it again")
     try:
-        header = json.loads(file.read(length))
-        if header["version"] != VERSION:
-            raise ValueError(f"it has version {header['version']}, and this release reads version {VERSION}")
-        maps = {name: header[name] for name in MAPS}
-        for name, numbers in maps.items():
+        content = json.loads(file.read(length))
+        if content["version"] != VERSION:
+            raise ValueError(f"it has version {content['version']}, and this release reads version {VERSION}")
+        for name in MAPS:
+            numbers = content[name]
             is_map = isinstance(numbers, dict) and all(type(number) is int for number in numbers.values())
             if numbers is not None and not is_map:
                 raise ValueError(f"{name} is {numbers}")
-        entries = header["arrays"]
+        entries = content["arrays"]
         specs = read_specs([(path_of(entry), entry["dtype"], entry["shape"]) for entry in entries])
         if missing := set(ARRAYS[:2]).difference(spec.name for spec in specs):
             raise ValueError(f"it names no {missing.pop()}")
@@ -141,9 +151,10 @@ def read_header(file: BinaryIO, path: Path) -> tuple[Fields, dict[str, Place], i
             raise ValueError(f"its arrays must lie at {offsets} and end at {begin + end}, but the file ends at {size}")
     except (KeyError, RecursionError, TypeError, ValueError) as error:
         raise ValueError(f"{path} has a header that can't be read: {error}; write it again") from error
+    file.seek(begin)
     pairs = zip(specs, offsets, strict=True)
     places = {name: Place(begin + offset, shape, DTYPE_NAMES[dtype]) for (name, dtype, shape), offset in pairs}
-    return {**dict.fromkeys(ARRAYS), **maps, **{name: {} for name in ATTRIBUTES}}, places, size
+    return Header(content, places, size)
 
 
 def path_of(entry: Mapping[str, Any]) -> str:
@@ -154,14 +165,6 @@ def path_of(entry: Mapping[str, Any]) -> str:
     if field in ATTRIBUTES and isinstance(name, str):
         return f"{field}/{name}"
     raise ValueError(f"there is no field {field} {name}")
-
-
-def set_arrays(fields: Fields, paths: Iterable[str], tensors: Iterable[torch.Tensor]) -> Fields:
-    """Return the fields with their arrays, as `read_header` names them."""
-    for path, values in zip(paths, tensors, strict=True):
-        field, slash, name = path.partition("/")
-        (fields[field] if slash else fields)[name if slash else field] = values
-    return fields
 
 
 def save_fields(path: Path, fields: Mapping[str, Any]) -> None:
@@ -180,9 +183,9 @@ def save_fields(path: Path, fields: Mapping[str, Any]) -> None:
 def map_fields(path: Path) -> Fields:
     """Map the file of a graph; writes to its tensors stay in this process."""
     with path.open("rb") as file:
-        fields, places, size = read_header(file, path)
-        memory = mmap.mmap(file.fileno(), size, access=mmap.ACCESS_COPY)
-        return set_arrays(fields, places, tensors_of(memory, list(places.values())))
+        header = read_header(file, path)
+        memory = mmap.mmap(file.fileno(), header.size, access=mmap.ACCESS_COPY)
+        return header.fields(tensors_of(memory, list(header.places.values())))
 
 
 def name_to_path(name: str) -> Path:
@@ -234,9 +237,9 @@ def open_shared(name: str) -> Fields:
             "returned, in the process that called it"
         ) from error
     with open(memory.descriptor, "rb", closefd=False) as file:
-        fields, places, size = read_header(file, path)
-    shared = SharedMemory.open(memory, str(path), size)
-    return set_arrays(fields, places, SharedBlock(shared, tuple(places.values())).tensors)
+        header = read_header(file, path)
+    shared = SharedMemory.open(memory, str(path), header.size)
+    return header.fields(SharedBlock(shared, tuple(header.places.values())).tensors)
 
 
 def unpublish(path: Path, owner: int, inode: int) -> None:

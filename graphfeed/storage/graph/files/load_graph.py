@@ -3,15 +3,16 @@
 import os
 from pathlib import Path
 
-from graphfeed.storage.graph.files.graph_file import map_fields
+from graphfeed.storage.graph.files.formats import format_of
 from graphfeed.storage.graph.fused_csc_sampling_graph import FusedCSCSamplingGraph
 
 
 def load_graph(path: str | os.PathLike[str]) -> FusedCSCSamplingGraph:
     """Map a graph from a file that its `save` wrote; pages are read on demand, and shared by all processes that map it.
 
-    The arrays are checked, which takes a pass over the file; nothing is unpickled. Writes to the graph's tensors stay
-    in this process and never reach the file. Worker processes map the same file, so the graph may be larger than
+    Graphs that GraphBolt saved, or that `torch.save` wrote, are read into memory. The arrays are checked, which takes a
+    pass over the file; nothing is unpickled. Writes to the graph's tensors stay in this process and never reach the
+    file. Worker processes map the same file, so the graph may be larger than
     memory. A graph that was written to is copied to shared memory for them. Leave the file as it is while it is in use:
     the system ends a process that reads a mapped page which has been cut off (SIGBUS). To replace a graph, `save` to
     the same path, which makes another file.
@@ -28,11 +29,12 @@ def load_graph(path: str | os.PathLike[str]) -> FusedCSCSamplingGraph:
         ...     load_graph(f"{folder}/graph")
         FusedCSCSamplingGraph(num_nodes=3, num_edges=2)
     """
-    graph = FusedCSCSamplingGraph(**map_fields(Path(path)))
+    path = Path(path)
+    graph = FusedCSCSamplingGraph(**format_of(path).read(path))
     try:
         graph.check()
     except (TypeError, ValueError) as error:
-        error.add_note(f"in {path}, which was changed after it was saved")
+        error.add_note(f"in {path}, which was changed after it was saved, or made of no valid graph")
         raise
     return graph
 

@@ -9,13 +9,11 @@ from graphfeed import ops
 from graphfeed.ops.arguments import as_ids, as_tensor, brief, check_ids, check_ids_of_each, check_vector
 from graphfeed.ops.rows import take_rows
 from graphfeed.ops.sampling import split_by_type
+from graphfeed.storage.graph.attributes import ORIGINAL_EDGE_ID
 from graphfeed.storage.graph.graph_arrays import GraphArrays
 from graphfeed.storage.graph.sampled_subgraph import ByType, CSCFormatBase, SampledSubgraph
 from graphfeed.storage.graph.sampling.kernel_columns import kernel_columns
 from graphfeed.storage.graph.sampling_request import SamplingRequest
-
-ORIGINAL_EDGE_ID = "_ORIGINAL_EDGE_ID"
-"""The edge attribute that holds each edge's row in its own type's edge list."""
 
 
 class EdgeArrays(NamedTuple):

@@ -8,10 +8,11 @@ import torch
 from graphfeed import ops
 from graphfeed.ops.arguments import as_tensor
 from graphfeed.ops.rows import take_rows
+from graphfeed.storage.graph.attributes import ORIGINAL_EDGE_ID
 from graphfeed.storage.graph.graph_arrays import GraphArrays
 from graphfeed.storage.graph.sampled_subgraph import ByType, CSCFormatBase, SampledSubgraph
 from graphfeed.storage.graph.sampling.kernel_columns import kernel_columns
-from graphfeed.storage.graph.sampling.one_hop import ORIGINAL_EDGE_ID, Draws, check_typed_seeds
+from graphfeed.storage.graph.sampling.one_hop import Draws, check_typed_seeds
 from graphfeed.storage.graph.sampling_request import SamplingRequest
 from graphfeed.storage.graph.type_names import numbers_of
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import torch
 
-from graphfeed.storage.datasets.torch_files import read_tensors
+from graphfeed.storage.memory.torch_files import read_tensors
 from tests.digests import assert_same
 
 
