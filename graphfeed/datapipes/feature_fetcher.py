@@ -37,11 +37,11 @@ class FeatureFetcher(Transform, name="fetch_feature"):
     """Fetches the features of the input nodes and of each hop's edges. Sets `node_features` and `edge_features`.
 
     Runs in the main process, which has the feature caches, UVA and CUDA, so the loader cuts the pipeline here. Worker
-    threads fetch too if all features lie in CPU memory. So do worker processes, if other stages follow that they can
-    run; if none do, threads of the main process fetch, which saves one copy of the rows. Set `runs_in` to say where
-    (see `Placement`). A mini-batch that was not sampled gets the features of its node seeds. Types without nodes in the
-    mini-batch are left out. If the mini-batch is on a GPU, so are its features: the GPU reads them where they lie if it
-    can, otherwise they are copied.
+    threads fetch too if all features lie in CPU memory, here or with other ranks. So do worker processes where all lie
+    in memory that they share, and other stages follow that they can run; if none do, threads of the main process fetch,
+    which saves one copy of the rows. Set `runs_in` to say where (see `Placement`). A mini-batch that was not sampled
+    gets the features of its node seeds. Types without nodes in the mini-batch are left out. If the mini-batch is on a
+    GPU, so are its features: the GPU reads them where they lie if it can, otherwise they are copied.
 
     Raises:
         KeyError: The store does not have a feature. If it has none at all of that type, the error comes with the first
@@ -134,8 +134,8 @@ class FeatureFetcher(Transform, name="fetch_feature"):
         return before.plus(total)
 
     def may_run_in_threads(self) -> bool:
-        """Return whether all features lie in CPU memory, so that worker threads read them as well as the main one."""
-        return self.one_to_one and all(feature.lies_in_memory() for feature in self.features().values())
+        """Return whether worker threads read all features as well as the main thread does."""
+        return self.one_to_one and all(feature.may_read_in_threads() for feature in self.features().values())
 
     def may_run_in_processes(self) -> bool:
         """Return whether every feature lies in CPU memory that other processes can share, or in a mapped file."""

@@ -182,8 +182,8 @@ class PartitionedFeature(RemoteFeature):
         """Return the metadata of this rank's rows."""
         return self.rows.metadata()
 
-    def lies_in_memory(self) -> bool:
-        """Tell that any thread can read as well as the main one; other processes can't."""
+    def may_read_in_threads(self) -> bool:
+        """Return True: threads ask other ranks as well as the main one does; other processes can't."""
         return True
 
     def _signature(self) -> dict[str, Any]:

@@ -7,7 +7,7 @@ import numpy as np
 import torch
 
 from graphfeed.ops.process import import_optional
-from graphfeed.storage.graph import ORIGINAL_EDGE_ID, FusedCSCSamplingGraph, from_coo, to_coo, to_type_dict
+from graphfeed.storage.graph import ORIGINAL_EDGE_ID, FusedCSCSamplingGraph, ends_of, from_coo, to_coo, to_type_dict
 
 __all__ = ["from_networkx", "to_networkx"]
 
@@ -101,7 +101,7 @@ def to_networkx(graph: FusedCSCSamplingGraph) -> Any:
     if graph.edge_type_to_id is not None and EDGE_TYPE in attributes:
         raise ValueError(f"graph has an edge attribute {EDGE_TYPE!r}, which is to be the type; give it another name")
     for kind, edges in to_coo(graph).items():
-        source, _, destination = (None, None, None) if kind is None else kind.split(":")
+        source, destination = ends_of(kind)
         of_type = {} if kind is None else {EDGE_TYPE: kind}
         rows = rows_of(attributes, edges.positions)
         for start, end, row in zip(edges.sources.tolist(), edges.destinations.tolist(), rows, strict=True):

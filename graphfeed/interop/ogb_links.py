@@ -9,6 +9,7 @@ import torch
 
 from graphfeed.ops.arguments import brief, check_ids
 from graphfeed.storage.datasets import HeteroItemSet, ItemSet
+from graphfeed.storage.graph import ends_of
 from graphfeed.storage.memory import read_tensors
 
 PARTS = ("train", "valid", "test")
@@ -171,8 +172,7 @@ def as_triplets(columns: Columns, sizes: Mapping[Any, int], relations: Mapping[i
         if number not in relations:
             raise ValueError(f"relation {number} is that of no edge type; the graph has {brief(sorted(relations))}")
         kind, own = relations[number], numbers == number
-        head, _, tail = kind.split(":")
-        for end, node_type in enumerate((head, tail)):
+        for end, node_type in enumerate(ends_of(kind)):
             check_ids(f"{kind!r}: {('head', 'tail')[end]}", edges[own, end], sizes[node_type])
         found[kind] = with_others({"seeds": edges[own]}, {name: values[own] for name, values in columns.items()})
     return HeteroItemSet(found)

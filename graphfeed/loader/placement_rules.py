@@ -59,13 +59,13 @@ def in_worker(stage: Transform) -> Transform:
 
 
 def decides_itself(stage: Datapipe) -> bool:
-    """Return whether a stage reads features in CPU memory, and leaves it to the loader where it runs."""
+    """Return whether a stage reads features, and leaves it to the loader where it runs."""
     asks = isinstance(stage, Transform) and isinstance(stage, ReadsFeatures)
     return asks and stage.runs_in is Placement.AUTO and device_of(stage) is None
 
 
 def fetch_in_threads(pipe: Datapipe, options: LoaderOptions) -> Datapipe:
-    """Features lie in CPU memory, so worker threads also fetch features; nothing is copied between processes."""
+    """Any thread may read the features, so worker threads fetch them too; nothing is copied between processes."""
     if options.num_workers == 0 or not options.in_threads:
         return pipe
 
@@ -170,7 +170,7 @@ def check_reachable(pipe: Datapipe) -> None:
 
 
 def fetch_beside_processes(pipe: Datapipe, options: LoaderOptions) -> Datapipe:
-    """Features lie in CPU memory and workers are processes, so threads of the main process fetch several at once."""
+    """Any thread may read the features and workers are processes, so threads of this process fetch several at once."""
     if options.num_workers == 0 or options.in_threads:
         return pipe
 

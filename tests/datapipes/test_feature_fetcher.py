@@ -176,7 +176,7 @@ def test_it_leaves_it_to_the_loader_where_it_runs_and_says_whether_it_may_run_in
     assert gf.FeatureFetcher(homogeneous(), STORE, ["feat"]).may_run_in_threads()
 
     class UpstreamPlaceholder(gf.TorchBasedFeature):
-        def lies_in_memory(self) -> bool:
+        def may_read_in_threads(self) -> bool:
             return False
 
     store = gf.BasicFeatureStore({("node", None, "feat"): UpstreamPlaceholder(NODES)})

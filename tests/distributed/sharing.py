@@ -155,7 +155,7 @@ def update_rows() -> list[Any]:
 class Elsewhere(gf.TorchBasedFeature):
     """Rows that don't lie in memory, as far as anybody knows."""
 
-    def lies_in_memory(self) -> bool:
+    def may_read_in_threads(self) -> bool:
         """Tell that they don't."""
         return False
 

@@ -195,7 +195,7 @@ def test_ranks_that_differ_about_copies_are_told(tmp_path: Path) -> None:
 class Elsewhere(gf.TorchBasedFeature):
     """Rows that don't lie in memory, as far as anybody knows."""
 
-    def lies_in_memory(self) -> bool:
+    def may_read_in_threads(self) -> bool:
         return False
 
 

@@ -266,7 +266,7 @@ def test_where_stages_run_is_no_part_of_what_they_make() -> None:
 
 def test_only_features_that_processes_share_are_read_in_processes() -> None:
     class Own(gf.Feature):
-        def lies_in_memory(self) -> bool:
+        def may_read_in_threads(self) -> bool:
             return True
 
         def read(self, ids: torch.Tensor | None = None) -> torch.Tensor:

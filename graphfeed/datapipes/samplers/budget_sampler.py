@@ -13,7 +13,7 @@ from graphfeed.ops.arguments import brief, check_count
 from graphfeed.ops.sampling import NodeBudget
 from graphfeed.ops.structure import expand_indptr
 from graphfeed.storage import SampledSubgraph, SamplingGraph
-from graphfeed.storage.graph import ByType, etype_str_to_tuple
+from graphfeed.storage.graph import ByType, ends_of, first_ids
 
 MOST_NEIGHBORS = 50
 """How many edges of one type to one node count; of more, so many are picked at random."""
@@ -62,9 +62,9 @@ class BudgetSampler(SubgraphSampler, name="sample_by_budget"):
         """Return the nodes and the one subgraph; times are ignored."""
         assert isinstance(self.num_samples, Mapping)
         sizes: Any = self.graph.num_nodes
-        first_ids = dict(zip(sizes, accumulate(sizes.values(), initial=0), strict=False))
+        firsts = first_ids(sizes)
         fanouts = torch.full((len(self.graph.edge_types),), MOST_NEIGHBORS)
-        budget = NodeBudget(torch.tensor([*first_ids.values(), sum(sizes.values())]))
+        budget = NodeBudget(torch.tensor([*firsts.values(), sum(sizes.values())]))
         newest: Any = seeds
         nodes: dict[str, list[torch.Tensor]] = {node_type: [] for node_type in sizes}
         for number, wanted in enumerate(zip_longest(*self.num_samples.values(), fillvalue=0)):
@@ -72,31 +72,31 @@ class BudgetSampler(SubgraphSampler, name="sample_by_budget"):
             hop: Any = self.graph.sample_neighbors(newest, fanouts, key=key)
             for node_type, parts in nodes.items():
                 parts.append(hop.original_column_node_ids[node_type])
-            budget.share(*edge_runs(hop, self.graph.edge_types, first_ids))
+            budget.share(*edge_runs(hop, self.graph.edge_types, firsts))
             drawn = budget.draw(list(wanted), key)
-            newest = {node_type: ids - first for (node_type, first), ids in zip(first_ids.items(), drawn, strict=True)}
+            newest = {node_type: ids - first for (node_type, first), ids in zip(firsts.items(), drawn, strict=True)}
         subgraph = induce(self.graph, {name: torch.cat([*parts, newest[name]]) for name, parts in nodes.items()})
         assert subgraph.original_row_node_ids is not None
         return subgraph.original_row_node_ids, [subgraph]
 
 
 def edge_runs(
-    hop: Any, edge_types: Sequence[str], first_ids: Mapping[str, int]
+    hop: Any, edge_types: Sequence[str], firsts: Mapping[str, int]
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
     """Return the in-edges of a hop column by column, in runs of one edge type each, with ids that all types share.
 
     Args:
         hop: What was sampled.
         edge_types: Those of the graph.
-        first_ids: The first id of each node type.
+        firsts: The first id of each node type.
 
     Returns:
         The nodes of the columns; where the edges of each run begin, and where those of the last one end; the sources.
     """
-    columns = {name: hop.original_column_node_ids[name].long() + first for name, first in first_ids.items()}
+    columns = {name: hop.original_column_node_ids[name].long() + first for name, first in firsts.items()}
     before = dict(zip(columns, accumulate(map(len, columns.values()), initial=0), strict=False))
     nodes = torch.cat(list(columns.values()))
-    ends = [etype_str_to_tuple(edge_type)[2] for edge_type in edge_types]
+    ends = [ends_of(edge_type)[1] for edge_type in edge_types]
     ranges = [slice(before[end], before[end] + len(columns[end])) for end in ends]
     counts = torch.zeros(len(nodes), len(edge_types), dtype=torch.int64)
     for number, (edge_type, of_type) in enumerate(zip(edge_types, ranges, strict=True)):
@@ -108,7 +108,7 @@ def edge_runs(
         csc = hop.sampled_csc[edge_type]
         # From where the edges of a column lie in its own type to where they lie among those of all types.
         moved = (starts[of_type, number] - csc.indptr[:-1])[expand_indptr(csc.indptr, torch.int64)]
-        sources[moved + torch.arange(len(moved))] = csc.indices.long() + first_ids[etype_str_to_tuple(edge_type)[0]]
+        sources[moved + torch.arange(len(moved))] = csc.indices.long() + firsts[ends_of(edge_type)[0]]
     return nodes, offsets, sources
 
 

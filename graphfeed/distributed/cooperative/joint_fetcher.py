@@ -58,7 +58,7 @@ class JointFetcher(Transform):
         return result
 
     def may_run_in_threads(self) -> bool:
-        """Tell whether every feature lies in CPU memory, so that worker threads can read it as well as the main one."""
+        """Tell whether worker threads read every feature as well as the main thread does."""
         return self.wrapped.fetcher.may_run_in_threads()
 
     def estimate_size(self, before: BatchSizeEstimate | None) -> BatchSizeEstimate | None:

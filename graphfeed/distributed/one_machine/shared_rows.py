@@ -56,7 +56,7 @@ class SharedRows:
 
     def _tensor(self) -> torch.Tensor | None:
         """Return the rows that this rank owns, if they are in memory."""
-        in_memory = isinstance(self.rows, TorchBasedFeature) and self.rows.lies_in_memory()
+        in_memory = isinstance(self.rows, TorchBasedFeature) and self.rows.may_read_in_threads()
         return self.rows.read() if in_memory else None
 
     def _open(self) -> dict[int, torch.Tensor]:

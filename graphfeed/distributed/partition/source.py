@@ -10,7 +10,7 @@ import torch
 from graphfeed.distributed.partition.part_layout import features_by_key
 from graphfeed.pyg.data import read_graph
 from graphfeed.storage import FeatureStore
-from graphfeed.storage.graph import ORIGINAL_EDGE_ID, FusedCSCSamplingGraph, to_type_dict
+from graphfeed.storage.graph import ORIGINAL_EDGE_ID, FusedCSCSamplingGraph, first_ids
 
 ReadNodes: TypeAlias = Callable[[torch.Tensor], torch.Tensor]
 """Returns the rows of some nodes by their ids within their type."""
@@ -56,10 +56,9 @@ def source_of(data: Any) -> Source:
 def source_of_graph(graph: FusedCSCSamplingGraph, features: FeatureStore | None) -> Source:
     """Return a graph with its attributes and features as a source."""
     graph = graph.to("cpu")
-    firsts = dict(zip(to_type_dict(graph.num_nodes), graph.first_ids(), strict=False))
     nodes: dict[str | None, dict[str, ReadNodes]] = {
         node_type: {name: partial(read_from, values, first) for name, values in graph.node_attributes.items()}
-        for node_type, first in firsts.items()
+        for node_type, first in first_ids(graph.num_nodes).items()
     }
     attributes = {name: values for name, values in graph.edge_attributes.items() if name != ORIGINAL_EDGE_ID}
     edge_time = name_of_times(attributes)

@@ -23,7 +23,7 @@ from graphfeed.distributed.pyg.store_attributes import (
     read_info,
 )
 from graphfeed.pyg.data import ALWAYS, EdgeList, as_time_column, fill_missing, make_graph
-from graphfeed.storage.graph import ORIGINAL_EDGE_ID, FusedCSCSamplingGraph, edge_lists
+from graphfeed.storage.graph import ORIGINAL_EDGE_ID, FusedCSCSamplingGraph, edge_lists, ends_of, to_type_dict
 
 Key = tuple[EdgeType | None, str]
 
@@ -346,11 +346,11 @@ def names_in(features: LocalFeatureStore, group: Any) -> list[str | None]:
 
 def edges_of(graph: FusedCSCSamplingGraph) -> dict[str | None, tuple[torch.Tensor, torch.Tensor, tuple[int, int]]]:
     """Return the edges of each type: ends, ids, and the numbers of sources and destinations."""
-    sizes: Any = graph.num_nodes if isinstance(graph.num_nodes, dict) else {None: graph.num_nodes}
+    sizes = to_type_dict(graph.num_nodes)
     ids = graph.edge_attributes[ORIGINAL_EDGE_ID]
     by_type: dict[str | None, tuple[torch.Tensor, torch.Tensor, tuple[int, int]]] = {}
     for edge_type, edges in edge_lists(graph).items():
-        source, _, end = (None, None, None) if edge_type is None else edge_type.split(":")
+        source, end = ends_of(edge_type)
         ends = torch.stack([edges.sources, edges.destinations])
         by_type[edge_type] = ends, ids[edges.positions], (sizes[source], sizes[end])
     return by_type

@@ -16,7 +16,7 @@ from graphfeed.distributed.partition.source import EDGE_TIME, TIME, Source, sour
 from graphfeed.distributed.pyg.partition_pyg_layout import BY_TYPE, META, ORDER
 from graphfeed.ops.process import progress_bar
 from graphfeed.storage.datasets import check_new_folder, new_folder, write_text
-from graphfeed.storage.graph import ORIGINAL_EDGE_ID, ByType, assign_by_metis, assign_nodes, stacked_assignment
+from graphfeed.storage.graph import ORIGINAL_EDGE_ID, ByType, assign_by_metis, assign_nodes, ends_of, stacked_assignment
 
 EdgeType: TypeAlias = tuple[str, str, str]
 
@@ -145,12 +145,11 @@ class LayoutWriter:
     ) -> tuple[dict[str, Any], dict[str, Any]]:
         """Return the edges of a type, and their attributes."""
         graph = self.source.graph
-        ends: tuple[str | None, str | None] = (None, None)
+        ends = ends_of(kind)
         if kind is not None:
             assert graph.type_per_edge is not None
             assert graph.edge_type_to_id is not None
             positions = positions[graph.type_per_edge.numpy()[positions] == graph.edge_type_to_id[kind]]
-            ends = (kind.split(":")[0], kind.split(":")[2])
         (low, high), (first, last) = (self.range_of(end) for end in ends)
         columns = np.searchsorted(graph.csc_indptr.numpy(), positions, side="right") - 1 - first
         rows = graph.indices.numpy()[positions].astype(np.int64) - low

@@ -31,7 +31,6 @@ from graphfeed.storage.datasets import (
     EdgeArray,
     OnDiskDataset,
     checksum,
-    first_ids,
     id_dtype,
     memory_for_sorting,
     new_folder,
@@ -40,7 +39,7 @@ from graphfeed.storage.datasets import (
     write_edges,
     write_text,
 )
-from graphfeed.storage.graph import ORIGINAL_EDGE_ID
+from graphfeed.storage.graph import ORIGINAL_EDGE_ID, ends_of, first_ids
 
 LEAST_MEMORY = 1 << 24
 MOST_RANGES = 256
@@ -198,7 +197,7 @@ class Builder:
         ends: list[tuple[TableSource, str]] = []
         if collected:
             for edge_type, edges in self.edges.items():
-                for end, column in zip(self.spec.ends(edge_type), (edges.source, edges.destination), strict=True):
+                for end, column in zip(ends_of(edge_type), (edges.source, edges.destination), strict=True):
                     ends += [(source, column) for source in self.sources["edges", edge_type] if end == kind]
         key = self.key_of(step, table, [*sources, *(source for source, _ in ends)])
         known = self.journal.find(step, key)
@@ -222,7 +221,7 @@ class Builder:
     def read_edges(self, number: int, kind: str | None, nodes: Mapping[str | None, dict[str, Any]]) -> dict[str, Any]:
         """Read the edges of a type, unless that is done."""
         table, sources = self.edges[kind], self.sources["edges", kind]
-        ends, order = self.spec.ends(kind), list(self.nodes)
+        ends, order = ends_of(kind), list(self.nodes)
         step = f"edges {number}"
         key = self.key_of(step, table, sources, *(f"nodes {order.index(end)}" for end in ends))
         known = self.journal.find(step, key)
@@ -260,7 +259,7 @@ class Builder:
             return result
         first, parts = first_ids(counts), []
         for number, (kind, own) in enumerate(edges.items()):
-            ends, layout = self.spec.ends(kind), own["layout"]
+            ends, layout = ends_of(kind), own["layout"]
             files = EdgeFiles(self.scratch, f"edge_{number}", num_nodes=counts[ends[1]], **layout)
             constants = {name: getattr(self.edges[kind], name) for name in self.attributes}
             constants = {name: value for name, value in constants.items() if name not in layout["columns"]}

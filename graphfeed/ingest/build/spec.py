@@ -12,10 +12,9 @@ import yaml
 
 from graphfeed.ops.arguments import brief
 from graphfeed.storage.datasets import Section, load_yaml
+from graphfeed.storage.graph import ends_of
 
 PARTS = ("train", "validation", "test")
-UNTYPED = None
-"""The name of the only type of nodes or edges in a graph without types."""
 
 Files: TypeAlias = Any
 """A path, a pattern with `*`, a data frame or an Arrow table, or a list of these."""
@@ -193,7 +192,7 @@ class Spec:
             parts = kind.split(":")
             if len(parts) != 3 or not all(parts):
                 raise ValueError(f"an edge type must be 'source:relation:destination', but is {kind!r}")
-        unknown = set(self.nodes) - {end for kind in self.edges for end in kind.split(":")[::2]}
+        unknown = set(self.nodes).difference(*map(ends_of, self.edges))
         unknown = {kind for kind in unknown if not self.nodes[kind].files and self.nodes[kind].count is None}
         if unknown:
             raise ValueError(f"no edge type has the node types {sorted(unknown)}, and they have no files and no count")
@@ -207,23 +206,16 @@ class Spec:
     def node_tables(self) -> dict[str | None, NodeTable]:
         """All node types, in alphabetical order; the only one of a graph without types is None."""
         if not self.typed:
-            return {UNTYPED: next(iter(self.nodes.values()), NodeTable())}
-        names = {*self.nodes, *(end for kind in self.edges for end in kind.split(":")[::2])}
+            return {None: next(iter(self.nodes.values()), NodeTable())}
+        names = set(self.nodes).union(*map(ends_of, self.edges))
         return {name: self.nodes.get(name, NodeTable()) for name in sorted(names)}
 
     @property
     def edge_tables(self) -> dict[str | None, EdgeTable]:
         """All edge types, in alphabetical order; the only one of a graph without types is None."""
         if not self.typed:
-            return {UNTYPED: next(iter(self.edges.values()))}
+            return {None: next(iter(self.edges.values()))}
         return {kind: self.edges[kind] for kind in sorted(self.edges)}
-
-    def ends(self, kind: str | None) -> tuple[str | None, str | None]:
-        """Return the node types that an edge type joins."""
-        if kind is None:
-            return UNTYPED, UNTYPED
-        source, _, destination = kind.split(":")
-        return source, destination
 
     def to_yaml(self) -> str:
         """Return the specification as YAML, without what is as by default. Frames can't be written."""

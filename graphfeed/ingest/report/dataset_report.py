@@ -15,7 +15,16 @@ from graphfeed.ops.arguments import brief
 from graphfeed.ops.process import progress_bar
 from graphfeed.storage import Feature
 from graphfeed.storage.datasets import PROCESSED, OnDiskDataset, Section, checksum, split_columns, stay_inside
-from graphfeed.storage.graph import FusedCSCSamplingGraph, load_graph, verify_graph
+from graphfeed.storage.graph import (
+    EdgeType,
+    FusedCSCSamplingGraph,
+    NodeType,
+    ends_of,
+    first_ids,
+    load_graph,
+    to_type_dict,
+    verify_graph,
+)
 
 PART = 1 << 20
 """How many edges, or numbers of a feature, are looked at at a time."""
@@ -62,8 +71,8 @@ class DatasetReport:
     """What is in a data set; as text, a table of each."""
 
     name: str | None
-    nodes: dict[str, NodeReport]
-    edges: dict[str, EdgeReport]
+    nodes: dict[NodeType, NodeReport]
+    edges: dict[EdgeType, EdgeReport]
     features: dict[tuple[str, str | None, str], FeatureReport]
     tasks: list[str]
     checksum: str | None
@@ -76,13 +85,13 @@ class DatasetReport:
     def __str__(self) -> str:
         """Return tables of the types and the features, and lines about the rest."""
         lines = [f"data set {self.name}"] if self.name else []
-        rows = [(kind or "None", f"{own.count:,}", f"{own.isolated:,}") for kind, own in self.nodes.items()]
+        rows = [(str(kind), f"{own.count:,}", f"{own.isolated:,}") for kind, own in self.nodes.items()]
         lines += table(("nodes", "count", "isolated"), rows)
         headings = ("edges", "count", "in-degree: mean", "median", "most", "out-degree: most", "duplicates", "loops")
-        lines += table(headings, [(kind or "None", *cells(own)) for kind, own in self.edges.items()])
+        lines += table(headings, [(str(kind), *cells(own)) for kind, own in self.edges.items()])
         found = [
             (
-                f"{domain} {kind or None} {name}",
+                f"{domain} {kind} {name}",
                 own.dtype,
                 " x ".join(map(str, own.shape)),
                 f"{own.low:g}",
@@ -177,12 +186,12 @@ def find_damage(folder: Path, known: Mapping[str, str]) -> list[str]:
     return damaged
 
 
-def inspect_graph(graph: FusedCSCSamplingGraph) -> tuple[dict[str, NodeReport], dict[str, EdgeReport]]:
+def inspect_graph(graph: FusedCSCSamplingGraph) -> tuple[dict[NodeType, NodeReport], dict[EdgeType, EdgeReport]]:
     """Count degrees, duplicates and loops by type, in one pass over the edges."""
-    counts = graph.num_nodes if isinstance(graph.num_nodes, dict) else {"": graph.num_nodes}
-    first = dict(zip(counts, graph.first_ids(), strict=False))
-    kinds = sorted(graph.edge_type_to_id or {"": 0}, key=(graph.edge_type_to_id or {"": 0}).__getitem__)
-    ends = {kind: (kind.split(":")[0], kind.split(":")[-1]) for kind in kinds}
+    counts, first = to_type_dict(graph.num_nodes), first_ids(graph.num_nodes)
+    numbers: Mapping[Any, int] = graph.edge_type_to_id or {None: 0}
+    kinds: list[EdgeType] = sorted(numbers, key=numbers.__getitem__)
+    ends = {kind: ends_of(kind) for kind in kinds}
     into = {kind: np.zeros(counts[ends[kind][1]], dtype=np.int64) for kind in kinds}
     out = {kind: np.zeros(counts[ends[kind][0]], dtype=np.int64) for kind in kinds}
     duplicates, loops = dict.fromkeys(kinds, 0), dict.fromkeys(kinds, 0)

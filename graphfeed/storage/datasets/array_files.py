@@ -66,11 +66,11 @@ def load_array(path: Path, key: str, *, mapped: bool) -> NDArray[Any]:
     """
     check_file(path, key)
     try:
-        array: NDArray[Any] = np.load(path, mmap_mode="c", allow_pickle=False) if mapped else read_npy(path)
-        check_numbers(path, array.dtype)
-    except (EOFError, MemoryError, OSError, OverflowError, TypeError, ValueError) as error:
+        return read_npy(path, mapped=mapped)
+    except (MemoryError, OSError) as error:
         raise ValueError(f"{key}: {path} can't be read: {error}; make it again") from error
-    return array
+    except ValueError as error:
+        raise ValueError(f"{key}: {error}") from error
 
 
 def check_file(path: Path, key: str) -> None:

@@ -11,6 +11,7 @@ from typing import Any, Literal
 from graphfeed.ops.arguments import brief
 from graphfeed.storage.datasets.bounded_yaml import load_yaml
 from graphfeed.storage.features.torch_based_feature_store import OnDiskFeatureData
+from graphfeed.storage.graph.type_names import has_ends
 
 FILE_NAME = "metadata.yaml"
 ARRAY_FORMATS = ("numpy", "torch")
@@ -250,8 +251,7 @@ def check_types(node_types: list[str | None], edges: list[OnDiskEdges]) -> None:
             )
         return
     for part in edges:
-        words = (part.type or "").split(":")
-        if len(words) != 3 or words[0] not in node_types or words[2] not in node_types:
+        if not has_ends(part.type or "", node_types):
             raise ValueError(
                 f"{FILE_NAME}: {part.key}.type must be 'source:relation:destination' with types of graph.nodes, "
                 f"{node_types}, but is {part.type!r}"

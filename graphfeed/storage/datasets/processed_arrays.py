@@ -21,6 +21,7 @@ from graphfeed.storage.datasets.metadata import (
 )
 from graphfeed.storage.datasets.processed_graph import check_rows, id_dtype, open_spec
 from graphfeed.storage.features.torch_based_feature_store import OnDiskFeatureData
+from graphfeed.storage.graph.type_names import ends_of, has_ends
 
 SEEDS = "seeds"
 
@@ -130,11 +131,10 @@ def check_seeds(key: str, array: NDArray[Any], kind: str | None, graph: OnDiskGr
     if array.dtype.kind not in "iu":
         raise ValueError(f"{FILE_NAME}: {key} holds seeds, which must be integers, but are {array.dtype}")
     counts = graph.num_nodes
-    words = (kind or "").split(":")
     if kind in counts:
         columns = [(kind, array)]
-    elif len(words) == 3 and words[0] in counts and words[2] in counts and array.ndim == 2 and array.shape[1] == 2:
-        columns = [(words[0], array[:, 0]), (words[2], array[:, 1])]
+    elif kind is not None and has_ends(kind, counts) and array.ndim == 2 and array.shape[1] == 2:
+        columns = list(zip(ends_of(kind), array.T, strict=True))
     else:
         raise ValueError(
             f"{FILE_NAME}: {key} has seeds of shape {array.shape} and type {kind!r}; the type must be one of "

@@ -1,6 +1,5 @@
 """The graph of a dataset: converts edge lists to arrays in files, and reads those."""
 
-import itertools
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
@@ -34,7 +33,7 @@ from graphfeed.storage.graph.fused_csc_sampling_graph import (
     FusedCSCSamplingGraph,
     fused_csc_sampling_graph,
 )
-from graphfeed.storage.graph.type_names import ends_of
+from graphfeed.storage.graph.type_names import ends_of, first_ids
 from graphfeed.storage.memory.memory_limits import check_nodes_fit
 
 PROCESSED = "graphfeed"
@@ -51,11 +50,6 @@ def type_dtype(count: int, auto_cast: bool) -> np.dtype[Any]:
     """Return the dtype for edge types: the smallest that fits with `auto_cast`, else int64."""
     kinds = [kind for kind in (np.uint8, np.int16, np.int32) if auto_cast and count <= np.iinfo(kind).max + 1]
     return np.dtype(kinds[0] if kinds else np.int64)
-
-
-def first_ids(num_nodes: Mapping[str | None, int]) -> dict[str | None, int]:
-    """Return the first id of each node type."""
-    return dict(zip(num_nodes, itertools.accumulate(num_nodes.values(), initial=0), strict=False))
 
 
 def open_edges(

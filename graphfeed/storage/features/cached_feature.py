@@ -220,9 +220,9 @@ class CPUCachedFeature(CachedFeature):
         """Return True: rows pass through page-locked memory on their way."""
         return True
 
-    def lies_in_memory(self) -> bool:
-        """Tell what the fallback feature tells."""
-        return self._fallback_feature.lies_in_memory()
+    def may_read_in_threads(self) -> bool:
+        """Tell whether any thread reads the fallback feature as well as the main one."""
+        return self._fallback_feature.may_read_in_threads()
 
     def _begin(self, feature: RemoteFeature, ids: torch.Tensor) -> DeferredRead:
         """Ask for the remote rows that the cache lacks; what is returned reads the local ones and waits."""

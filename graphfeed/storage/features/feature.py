@@ -107,8 +107,8 @@ class Feature(ABC):
         warn_of_staying(self, f"to({str(device)!r})")
         return self
 
-    def lies_in_memory(self) -> bool:
-        """Tell whether a read only copies CPU memory, so that any thread can do it equally well."""
+    def may_read_in_threads(self) -> bool:
+        """Tell whether any thread reads as well as the main one, as where a read only copies CPU memory."""
         return False
 
     def list_caches(self) -> list[tuple[str, Cache]]:
@@ -274,8 +274,8 @@ class TorchBasedFeature(Shareable, Feature):
         moved._read_only = self._read_only and moved._tensor is self._tensor
         return moved
 
-    def lies_in_memory(self) -> bool:
-        """Tell whether the tensor lies on the CPU and is not pinned."""
+    def may_read_in_threads(self) -> bool:
+        """Tell whether the tensor lies on the CPU and is not pinned: a GPU reads pinned rows from the main thread."""
         return self._tensor.device.type == "cpu" and not is_page_locked(self._tensor)
 
     def __repr__(self) -> str:

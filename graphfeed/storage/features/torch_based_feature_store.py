@@ -12,7 +12,7 @@ from graphfeed.ops.arguments import brief
 from graphfeed.storage.features.disk_based_feature import DiskBasedFeature
 from graphfeed.storage.features.feature import Feature, TorchBasedFeature
 from graphfeed.storage.features.feature_store import BasicFeatureStore
-from graphfeed.storage.memory.npy_file import read_numbers
+from graphfeed.storage.memory.npy_file import read_npy
 
 
 @dataclass(frozen=True)
@@ -44,7 +44,7 @@ def open_feature(spec: OnDiskFeatureData) -> Feature:
             )
         return TorchBasedFeature(torch.load(spec.path, weights_only=True), spec.extra_fields)
     if spec.in_memory:
-        return TorchBasedFeature(torch.from_numpy(read_numbers(spec.path)), spec.extra_fields)
+        return TorchBasedFeature(torch.from_numpy(read_npy(spec.path)), spec.extra_fields)
     return DiskBasedFeature(spec.path, spec.extra_fields)
 
 

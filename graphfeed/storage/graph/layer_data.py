@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import torch
 
 from graphfeed.ops.structure import check_starts
+from graphfeed.storage.graph.type_names import ends_of
 
 if TYPE_CHECKING:
     from graphfeed.storage.graph.sampled_subgraph import ByType, CSCFormatBase, SampledSubgraph
@@ -50,7 +51,7 @@ def make_layer_data(subgraph: "SampledSubgraph", x: "ByType") -> PyGLayerData | 
     destinations: dict[str, torch.Tensor] = {}
     sizes: dict[str, tuple[int, int]] = {}
     for edge_type, own in csc.items():
-        source, _, destination = edge_type.split(":")
+        source, destination = ends_of(edge_type)
         count = len(own.indptr) - 1
         if destination in x:
             destinations[destination] = x[destination][:count]

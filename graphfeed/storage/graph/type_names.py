@@ -1,8 +1,9 @@
 """The names of node types, edge types and seed types, as strings and as tuples."""
 
-from collections.abc import Mapping
+from collections.abc import Container, Mapping
 from functools import lru_cache
-from typing import Any, NamedTuple, TypeAlias, TypeVar
+from itertools import accumulate
+from typing import Any, NamedTuple, TypeAlias, TypeVar, overload
 
 import torch
 
@@ -67,6 +68,14 @@ def type_name(kind: Any) -> Any:
     return etype_tuple_to_str(kind) if isinstance(kind, tuple) else kind
 
 
+@overload
+def ends_of(edge_type: str) -> tuple[str, str]: ...
+
+
+@overload
+def ends_of(edge_type: EdgeType) -> tuple[NodeType, NodeType]: ...
+
+
 def ends_of(edge_type: EdgeType) -> tuple[NodeType, NodeType]:
     """Return the node types that an edge type joins, source and destination; both None for a graph without types.
 
@@ -78,6 +87,23 @@ def ends_of(edge_type: EdgeType) -> tuple[NodeType, NodeType]:
         return None, None
     source, _, destination = etype_str_to_tuple(edge_type)
     return source, destination
+
+
+def has_ends(edge_type: str, node_types: Container[Any]) -> bool:
+    """Tell whether a text is an edge type "source:relation:destination" that joins two of some node types."""
+    parts = edge_type.split(CANONICAL_ETYPE_DELIMITER)
+    return len(parts) == 3 and parts[0] in node_types and parts[2] in node_types
+
+
+def first_ids(num_nodes: Mapping[Any, int] | int) -> dict[Any, int]:
+    """Return the first id of each node type in a graph, from the number of nodes of each type.
+
+    Example:
+        >>> first_ids({"user": 3, "item": 2}), first_ids(5)
+        ({'user': 0, 'item': 3}, {None: 0})
+    """
+    sizes = to_type_dict(num_nodes)
+    return dict(zip(sizes, accumulate(sizes.values(), initial=0), strict=False))
 
 
 def to_type_dict(values: Any) -> dict[Any, Any]:
@@ -167,6 +193,6 @@ def numbers_of(node_type_to_id: Mapping[str, int], edge_type_to_id: Mapping[str,
 def number_types(nodes: tuple[tuple[str, int], ...], edges: tuple[tuple[str, int], ...]) -> Types:
     """Return the numbers of types, given as pairs of a name and its number, which can be hashed."""
     kinds = dict(nodes)
-    names = [name.split(CANONICAL_ETYPE_DELIMITER) for name, _ in sorted(edges, key=lambda item: item[1])]
-    ends = torch.tensor([[kinds[source], kinds[end]] for source, _, end in names], dtype=torch.int64)
+    joined = [ends_of(name) for name, _ in sorted(edges, key=lambda item: item[1])]
+    ends = torch.tensor([[kinds[source], kinds[end]] for source, end in joined], dtype=torch.int64)
     return Types(ends.reshape(-1, 2), torch.tensor([number for _, number in edges], dtype=torch.int64))

@@ -8,10 +8,9 @@ own affair, in `graphfeed.storage.graph` and `graphfeed.storage.features`; memor
 
 from graphfeed.storage.memory.cache_use import Cache, HasCaches
 from graphfeed.storage.memory.mapped_file import FilePlace, find_places
-from graphfeed.storage.memory.memory_limits import available_memory, check_nodes_fit, memory_limit
-from graphfeed.storage.memory.npy_file import read_npy
+from graphfeed.storage.memory.memory_limits import available_memory, check_nodes_fit
 from graphfeed.storage.memory.shareable import Shareable
-from graphfeed.storage.memory.shared import Handle, Place, SharedBlock, from_bytes, to_bytes
+from graphfeed.storage.memory.shared import Handle, Place, SharedBlock, from_bytes
 from graphfeed.storage.memory.tensor_codec import (
     DTYPE_NAMES,
     DTYPES,
@@ -20,12 +19,11 @@ from graphfeed.storage.memory.tensor_codec import (
     decode_tensors,
     describe_tensors,
     encode_tensors,
-    lay_out,
     read_frame,
     read_specs,
 )
 from graphfeed.storage.memory.tensor_repr import shapes_repr, tensor_repr
-from graphfeed.storage.memory.tensor_tree import all_pinned, map_leaves, move, parts_of, tensors_in
+from graphfeed.storage.memory.tensor_tree import all_pinned, move, parts_of, tensors_in
 from graphfeed.storage.memory.torch_files import BROKEN, read_tensors
 
 __all__ = [
@@ -49,17 +47,12 @@ __all__ = [
     "encode_tensors",
     "find_places",
     "from_bytes",
-    "lay_out",
-    "map_leaves",
-    "memory_limit",
     "move",
     "parts_of",
     "read_frame",
-    "read_npy",
     "read_specs",
     "read_tensors",
     "shapes_repr",
     "tensor_repr",
     "tensors_in",
-    "to_bytes",
 ]

@@ -1,6 +1,5 @@
-"""Reads NumPy's files into memory that processes can share."""
+"""Reads NumPy's files into memory that processes can share, or maps them."""
 
-import os
 from pathlib import Path
 from typing import Any
 
@@ -8,36 +7,19 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from graphfeed.ops.memory import buffers, shared_memory
+from graphfeed.ops.memory import buffers
 
 
-def read_numbers(path: str | Path) -> NDArray[Any]:
-    """Read a `.npy` file of which a tensor can be made into memory, as `read_npy` does; errors name the file.
+def read_npy(path: str | Path, *, mapped: bool = False) -> NDArray[Any]:
+    """Read a `.npy` file of numbers into memory: a large one into memory that worker processes map without a copy.
 
-    Raises:
-        OSError: It can't be read.
-        ValueError: It is damaged, or holds something else than numbers.
-    """
-    try:
-        array = read_npy(path)
-    except (EOFError, OverflowError, TypeError, ValueError) as error:
-        raise ValueError(f"{path} can't be read: {error}; make it again") from error
-    check_numbers(path, array.dtype)
-    return array
-
-
-def check_numbers(path: str | Path, dtype: np.dtype[Any]) -> None:
-    """Raise a ValueError unless an array of a file can become a tensor."""
-    if dtype.kind not in "biufc" or dtype.itemsize > (16 if dtype.kind == "c" else 8):
-        raise ValueError(f"{path} holds {dtype}, of which there are no tensors; save numbers or booleans")
-
-
-def read_npy(path: str | Path) -> NDArray[Any]:
-    """Read a `.npy` file into memory: a large one into memory that worker processes map without a copy.
+    Args:
+        path: The file.
+        mapped: Whether to map the file instead, so that pages are read on demand, and writes don't reach it.
 
     Raises:
         OSError: It can't be read.
-        ValueError: It is damaged, or holds objects.
+        ValueError: It is damaged, or holds something else than numbers of which a tensor can be made.
 
     Example:
         >>> import tempfile
@@ -46,20 +28,23 @@ def read_npy(path: str | Path) -> NDArray[Any]:
         ...     read_npy(file.name)
         array([4, 5])
     """
-    if os.path.getsize(path) < shared_memory.SHARED_BYTES:
-        try:
-            small: NDArray[Any] = np.load(path, allow_pickle=False)
-        except (EOFError, ValueError) as error:
-            raise ValueError(f"{path} can't be read as a .npy file of numbers: {error}") from error
-        return small
     try:
-        there = np.lib.format.open_memmap(path, mode="r")
-    except ValueError as error:
-        raise ValueError(f"{path} can't be read as a .npy file of numbers: {error}") from error
+        there = np.lib.format.open_memmap(path, mode="c" if mapped else "r")
+    except (EOFError, OverflowError, TypeError, ValueError) as error:
+        raise ValueError(f"{path} can't be read as a .npy file of numbers: {error}; make it again") from error
+    check_numbers(path, there.dtype)
+    if mapped:
+        return there
     memory = buffers.empty_long_lived(there.nbytes, torch.uint8, buffers.CPU).numpy()
     with open(path, "rb") as file:
         file.seek(there.offset)
         if file.readinto(memory.data) < memory.size:
-            raise ValueError(f"{path} was cut off meanwhile")
+            raise ValueError(f"{path} was cut off meanwhile; make it again")
     array: NDArray[Any] = np.ndarray(there.shape, there.dtype, memory.data, strides=there.strides)
     return array
+
+
+def check_numbers(path: str | Path, dtype: np.dtype[Any]) -> None:
+    """Raise a ValueError unless an array of a file can become a tensor."""
+    if dtype.kind not in "biufc" or dtype.itemsize > (16 if dtype.kind == "c" else 8):
+        raise ValueError(f"{path} holds {dtype}, of which there are no tensors; save numbers or booleans")

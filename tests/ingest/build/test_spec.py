@@ -51,14 +51,12 @@ def test_types_are_in_alphabetical_order_and_those_of_edges_need_no_entry() -> N
     assert list(spec.node_tables) == ["a", "b", "c"]
     assert list(spec.edge_tables) == ["a:r:b", "b:r:c"]
     assert spec.node_tables["a"] == NodeTable()
-    assert spec.ends("b:r:c") == ("b", "c")
 
 
 def test_a_single_entry_without_colons_has_no_types() -> None:
     spec = Spec({"links": EdgeTable("x.csv")}, {"page": NodeTable(count=3)})
     assert not spec.typed
     assert list(spec.node_tables.items()) == [(None, NodeTable(count=3))]
-    assert spec.ends(None) == (None, None)
 
 
 def test_a_split_by_a_name_or_by_columns_of_booleans(tmp_path: Path) -> None:

@@ -62,8 +62,8 @@ def test_a_file_that_has_changed_or_is_missing_is_named(tmp_path: Path) -> None:
 def test_data_sets_of_others_are_reported_too(tmp_path: Path) -> None:
     preprocess_ondisk_dataset(write(tmp_path, untyped(tmp_path)))
     report = inspect_dataset(tmp_path)
-    assert report.nodes[""].count == 4
-    assert report.edges[""].count == 6
+    assert report.nodes[None].count == 4
+    assert report.edges[None].count == 6
     assert [line.split()[0] for line in str(report).splitlines()[1:3]] == ["nodes", "None"]
     assert "\nnode None feat" in str(report)
     assert report.checksum is None

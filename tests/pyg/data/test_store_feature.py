@@ -21,7 +21,7 @@ def test_rows_come_in_the_order_of_the_ids() -> None:
     assert found.read().shape == (3, 2)
     assert found.read(torch.empty(0, dtype=torch.int64)).shape == (0, 2)
     assert (found.size(), found.count()) == (torch.Size([2]), 3)
-    assert not found.lies_in_memory()
+    assert not found.may_read_in_threads()
 
 
 def test_arrays_become_tensors() -> None:

@@ -144,7 +144,7 @@ def test_a_negative_shape_is_refused_with_the_path(tmp_path: Path, in_memory: bo
         header = {"descr": "<i8", "fortran_order": False, "shape": (-1, 4)}
         np.lib.format.write_array_header_1_0(file, header)
         file.write(bytes(64))
-    with pytest.raises(ValueError, match=r"x\.npy .*\(-1, 4\)"):
+    with pytest.raises(ValueError, match=r"x\.npy .*(\(-1, 4\)|negative dimensions)"):
         open_feature(OnDiskFeatureData("node", "x", "numpy", path, in_memory=in_memory))
 
 

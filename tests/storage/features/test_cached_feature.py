@@ -64,7 +64,7 @@ def test_a_file_behind_a_cache(disk: DiskBasedFeature, policy: str) -> None:
     assert feature.miss_rate == 3 / 8
     assert_same(feature.read(), ROWS)
     assert (feature.count(), feature.size(), feature.metadata()) == (100, torch.Size([4]), {"unit": "m"})
-    assert not feature.lies_in_memory()
+    assert not feature.may_read_in_threads()
     assert not feature.is_pinned()
     assert repr(feature) == f"CPUCachedFeature({disk!r}, {feature.cache_size_in_bytes} bytes)"
 
@@ -128,7 +128,7 @@ def test_features_that_share_a_cache_are_kept_apart(policy: str) -> None:
 
 
 def test_threads_may_read_it_where_they_may_read_the_fallback() -> None:
-    assert cpu_cached_feature(TorchBasedFeature(ROWS), 1000).lies_in_memory()
+    assert cpu_cached_feature(TorchBasedFeature(ROWS), 1000).may_read_in_threads()
 
 
 def test_it_says_what_rows_are_of(disk: DiskBasedFeature) -> None:

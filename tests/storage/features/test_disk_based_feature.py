@@ -64,7 +64,7 @@ def test_it_says_what_rows_are_of_without_reading_any(path: Path) -> None:
 
 
 def test_it_does_not_claim_to_lie_in_memory(path: Path) -> None:
-    assert not DiskBasedFeature(path).lies_in_memory()
+    assert not DiskBasedFeature(path).may_read_in_threads()
 
 
 def test_it_pickles_as_its_path(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

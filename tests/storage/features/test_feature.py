@@ -96,8 +96,8 @@ def test_metadata_is_kept() -> None:
     assert TorchBasedFeature(ROWS, {"unit": "m"}).metadata() == {"unit": "m"}
 
 
-def test_it_says_that_it_lies_in_memory_and_prints_its_shape() -> None:
-    assert TorchBasedFeature(ROWS).lies_in_memory()
+def test_it_says_that_it_may_read_in_threads_and_prints_its_shape() -> None:
+    assert TorchBasedFeature(ROWS).may_read_in_threads()
     assert repr(TorchBasedFeature(ROWS)) == "TorchBasedFeature(int64[4, 3])"
 
 
@@ -130,7 +130,7 @@ def test_a_feature_of_ones_own_needs_four_methods() -> None:
     feature = Squares()
     assert feature.read(torch.tensor([3])).tolist() == [[9]]
     assert feature.metadata() == {}
-    assert not feature.lies_in_memory()
+    assert not feature.may_read_in_threads()
     assert not feature.is_pinned()
     (rows,) = feature.read_async(torch.tensor([4]))
     assert rows.wait().tolist() == [[16]]

@@ -71,7 +71,7 @@ def test_it_reads_as_the_fallback_wherever_that_lies(cuda: Cuda, kind: str, tmp_
             check_equal(cuda, pending.wait(), ROWS[ids])
         assert 0 < feature.miss_rate < 1
         assert feature.is_pinned() == (kind == "pinned")
-        assert not feature.lies_in_memory()
+        assert not feature.may_read_in_threads()
         assert feature.read().tolist() == ROWS.tolist()
         assert (feature.count(), feature.size(), feature.metadata()) == (100, torch.Size([4]), {})
 

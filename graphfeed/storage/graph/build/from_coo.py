@@ -1,7 +1,6 @@
 """Make a graph from edge lists."""
 
 from collections.abc import Mapping, Sequence
-from itertools import accumulate
 from operator import index
 from typing import Any, TypeAlias, cast
 
@@ -12,7 +11,7 @@ from graphfeed.ops.arguments import as_ids, as_tensor, brief, check_count, check
 from graphfeed.ops.rows import gather_long_lived
 from graphfeed.storage.graph.attributes import ORIGINAL_EDGE_ID, check_rows
 from graphfeed.storage.graph.fused_csc_sampling_graph import FusedCSCSamplingGraph, fused_csc_sampling_graph
-from graphfeed.storage.graph.type_names import by_type_name
+from graphfeed.storage.graph.type_names import by_type_name, ends_of, first_ids, has_ends
 from graphfeed.storage.memory.memory_limits import check_nodes_fit
 
 Edges: TypeAlias = torch.Tensor | Sequence[Any]
@@ -144,14 +143,12 @@ def from_typed_coo(
     for kind, count in num_nodes.items():
         check_count(f"num_nodes[{kind!r}]", count, 0)
     num_nodes = {kind: index(count) for kind, count in num_nodes.items()}
-    *starts, total = accumulate(num_nodes.values(), initial=0)
+    offsets, total = first_ids(num_nodes), sum(num_nodes.values())
     check_nodes_fit("the sum of num_nodes", total)
-    offsets = dict(zip(num_nodes, starts, strict=True))
     sources: list[torch.Tensor] = []
     destinations: list[torch.Tensor] = []
     for edge_type, pair in edges.items():
-        parts = str(edge_type).split(":")
-        if len(parts) != 3 or parts[0] not in offsets or parts[2] not in offsets:
+        if not has_ends(str(edge_type), offsets):
             raise ValueError(
                 f"edges has type {brief(edge_type)}; an edge type is 'source:relation:destination' "
                 f"with node types of num_nodes, {list(num_nodes)}"
@@ -161,7 +158,7 @@ def from_typed_coo(
             raise ValueError(
                 f"edges[{edge_type!r}] has {len(ends[0])} sources and {len(ends[1])} destinations; give one per edge"
             )
-        for ids, kind, stacked in zip(ends, (parts[0], parts[2]), (sources, destinations), strict=True):
+        for ids, kind, stacked in zip(ends, ends_of(edge_type), (sources, destinations), strict=True):
             check_vector(f"edges[{edge_type!r}]", ids)
             check_ids(f"edges[{edge_type!r}] (ids of {kind!r})", ids, num_nodes[kind])
             stacked.append(ids.to(torch.int64) + offsets[kind])

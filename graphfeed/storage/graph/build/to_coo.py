@@ -7,7 +7,7 @@ import torch
 from graphfeed.ops.structure import expand_indptr
 from graphfeed.storage.graph.attributes import ORIGINAL_EDGE_ID
 from graphfeed.storage.graph.fused_csc_sampling_graph import FusedCSCSamplingGraph
-from graphfeed.storage.graph.type_names import EdgeType, ends_of
+from graphfeed.storage.graph.type_names import EdgeType, ends_of, first_ids
 
 
 class EdgeList(NamedTuple):
@@ -26,8 +26,7 @@ def edge_lists(graph: FusedCSCSamplingGraph) -> dict[EdgeType, EdgeList]:
     destinations = expand_indptr(graph.csc_indptr, torch.int64)
     if graph.edge_type_to_id is None or graph.type_per_edge is None:
         return {None: EdgeList(graph.indices.long(), destinations, torch.arange(len(destinations)))}
-    assert isinstance(graph.num_nodes, dict)
-    first: dict[EdgeType, int] = dict(zip(graph.num_nodes, graph.first_ids(), strict=False))  # both in the order of ids
+    first = first_ids(graph.num_nodes)
     found: dict[EdgeType, EdgeList] = {}
     for edge_type, number in graph.edge_type_to_id.items():
         places = (graph.type_per_edge == number).nonzero().squeeze(1)

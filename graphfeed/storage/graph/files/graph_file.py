@@ -20,8 +20,8 @@ from typing import Any, BinaryIO, NamedTuple
 import torch
 
 from graphfeed.ops.memory import MemoryFile, SharedMemory, as_bytes
-from graphfeed.storage.memory import DTYPE_NAMES, describe_tensors, lay_out, read_specs
 from graphfeed.storage.memory.shared import Place, SharedBlock, tensors_of
+from graphfeed.storage.memory.tensor_codec import DTYPE_NAMES, describe_tensors, lay_out, read_specs
 
 MAGIC = b"graphfeed graph\n"
 VERSION = 1

@@ -11,6 +11,7 @@ from graphfeed.ops.sampling import NO_EDGES, NO_TYPES, KnownEdges, Population
 from graphfeed.storage.graph.graph_arrays import GraphArrays
 from graphfeed.storage.graph.sampling.kernel_columns import kernel_columns
 from graphfeed.storage.graph.sampling_graph import SamplingGraph, joined_types
+from graphfeed.storage.graph.type_names import first_ids
 from graphfeed.storage.memory.shareable import Shareable
 
 
@@ -85,9 +86,8 @@ def sample_negative_pairs(
         if query.strict and edge_type not in graph.edge_types:
             raise KeyError(f"edge_type is {brief(edge_type)}, but for strict=True the graph has {graph.edge_types}")
         sizes = (num_nodes[ends[0]], num_nodes[ends[1]])
-        kinds = list(num_nodes)
-        starts = [sum(list(num_nodes.values())[: kinds.index(kind)]) for kind in ends]
-        first = (starts[0], starts[1])
+        starts = first_ids(num_nodes)
+        first = (starts[ends[0]], starts[ends[1]])
     timed = limits is not None and query.time_name is not None
     weights = (query.source_weights, query.destination_weights)
     sources, destinations = (

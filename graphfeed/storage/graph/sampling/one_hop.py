@@ -14,6 +14,7 @@ from graphfeed.storage.graph.graph_arrays import GraphArrays
 from graphfeed.storage.graph.sampled_subgraph import ByType, CSCFormatBase, SampledSubgraph
 from graphfeed.storage.graph.sampling.kernel_columns import kernel_columns
 from graphfeed.storage.graph.sampling_request import SamplingRequest
+from graphfeed.storage.graph.type_names import ends_of
 
 
 class EdgeArrays(NamedTuple):
@@ -84,7 +85,7 @@ def sample_one_hop_by_type(
     ids = torch.cat([part + offsets[kind] for kind, part in seeds.items()])
     starts = torch.tensor([0, *(len(part) for part in seeds.values())]).cumsum(0)
     kinds = sorted(graph.edge_type_to_id, key=graph.edge_type_to_id.__getitem__)
-    ends = torch.tensor([graph.node_type_to_id[kind.split(":")[2]] for kind in kinds], dtype=torch.int64)
+    ends = torch.tensor([graph.node_type_to_id[ends_of(kind)[1]] for kind in kinds], dtype=torch.int64)
     edges = read_from(ids)
     assert edges.types is not None
     picks = pick(ids, edges, len(kinds))
@@ -95,7 +96,7 @@ def sample_one_hop_by_type(
     for kind, number in graph.edge_type_to_id.items():
         own = slice(bounds[number], bounds[number + 1])
         indptr, ids = typed.indptr[rows[number] : rows[number + 1]], sources[own]
-        first_id = offsets[kind.split(":")[0]] if len(ids) else 0
+        first_id = offsets[ends_of(kind)[0]] if len(ids) else 0
         cscs[kind] = CSCFormatBase.unchecked(indptr, ids - first_id if first_id else ids)
         original[kind] = edge_ids[own]
     return SampledSubgraph(cscs, seeds, None, original), picks

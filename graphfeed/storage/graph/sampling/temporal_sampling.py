@@ -18,6 +18,7 @@ from graphfeed.storage.graph.sampling.new_nodes import sample_new_hop_by_hop
 from graphfeed.storage.graph.sampling.one_hop import Draws, EdgeArrays, Pick, sample_one_hop
 from graphfeed.storage.graph.sampling_request import SamplingRequest
 from graphfeed.storage.graph.temporal_query import TemporalQuery
+from graphfeed.storage.graph.type_names import ends_of
 
 SampleInTime: TypeAlias = Callable[
     [ByType, ByType, torch.Tensor, Draws, SamplingRequest], tuple[SampledSubgraph, ByType | None]
@@ -348,7 +349,7 @@ def times_of_rows(hop: SampledSubgraph, times: Any, edge_times: ByType) -> ByTyp
     none = no_times(times)
     rows = {kind: [ops.as_times("seeds_timestamp", times.get(kind, none))] for kind in columns}
     for edge_type in cscs:
-        rows[edge_type.split(":")[0]].append(edge_times[edge_type])
+        rows[ends_of(edge_type)[0]].append(edge_times[edge_type])
     return {kind: torch.cat(parts) for kind, parts in rows.items()}
 
 

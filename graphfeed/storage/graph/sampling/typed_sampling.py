@@ -14,7 +14,7 @@ from graphfeed.storage.graph.sampled_subgraph import ByType, CSCFormatBase, Samp
 from graphfeed.storage.graph.sampling.kernel_columns import kernel_columns
 from graphfeed.storage.graph.sampling.one_hop import Draws, check_typed_seeds
 from graphfeed.storage.graph.sampling_request import SamplingRequest
-from graphfeed.storage.graph.type_names import numbers_of
+from graphfeed.storage.graph.type_names import ends_of, numbers_of
 
 
 def typed_sample_hops(
@@ -82,7 +82,7 @@ def typed_subgraph(graph: GraphArrays, kinds: Sequence[str], hop: ops.TypedHop) 
     for name, number in graph.edge_type_to_id.items():
         found = hop.edges.get(number)
         if found is None:
-            indptr, indices = empty[name[name.rindex(":") + 1 :]]
+            indptr, indices = empty[ends_of(name)[1]]
             cscs[name], original[name] = CSCFormatBase.unchecked(indptr, indices), none
         else:
             # Slices of NumPy arrays, not of tensors: a tensor made of one has a storage of just its size.
