@@ -21,10 +21,11 @@ TOUR = [
     "graphfeed/datapipes/__init__.py",
     "graphfeed/datapipes/datapipe.py",
     "graphfeed/loader/plan.py",
+    "graphfeed/storage/graph/graph_protocol.py",
     "graphfeed/ops/__init__.py",
 ]
 """What a newcomer reads first."""
-TOUR_LINES = 320
+TOUR_LINES = 400
 ARCHITECTURE_LINES = 220
 
 BANNED = {"utils", "helpers", "common", "misc", "base", "impl", "internal", "core"}
@@ -118,7 +119,7 @@ def test_the_architecture_names_every_room_and_its_purpose() -> None:
     assert all(purpose.endswith(".") for purpose in purposes.values())
 
 
-def test_the_architecture_begins_with_four_files_and_names_what_there_is() -> None:
+def test_the_architecture_begins_with_five_files_and_names_what_there_is() -> None:
     text = (ROOT / "ARCHITECTURE.md").read_text()
     assert [path.strip("`") for path, _ in rows(ROOT / "ARCHITECTURE.md", "file")] == TOUR
     assert len(text.splitlines()) <= ARCHITECTURE_LINES

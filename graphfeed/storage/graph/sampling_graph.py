@@ -1,8 +1,7 @@
-"""What samplers ask of a graph, and how one hop is enough for the rest."""
+"""All that samplers ask of a graph, made of the one hop that it offers."""
 
 import dis
 import inspect
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Sequence
 from typing import Any, TypeVar
 
@@ -12,50 +11,23 @@ from graphfeed.ops import MASK, draw_key
 from graphfeed.ops.arguments import as_ids, brief, check_count, check_ids, check_seed
 from graphfeed.ops.sampling import random_walks, sample_negatives
 from graphfeed.ops.structure import unique_and_compact
+from graphfeed.storage.graph.graph_protocol import GraphProtocol
 from graphfeed.storage.graph.sampled_subgraph import ByType, CSCFormatBase, SampledSubgraph
 from graphfeed.storage.graph.sampling.compaction import compact_hop
 from graphfeed.storage.graph.sampling.new_nodes import sample_new_hop_by_hop
 from graphfeed.storage.graph.sampling_request import SamplingRequest
-from graphfeed.storage.graph.type_names import etype_str_to_tuple, type_name
+from graphfeed.storage.graph.type_names import ends_of, type_name
 
 Draw = TypeVar("Draw")
 
 
-class SamplingGraph(ABC):
+class SamplingGraph(GraphProtocol):
     """A graph that can be sampled.
 
-    A graph of your own writes `num_nodes`, `num_edges` and `sample_neighbors`, one hop. Every sampler works with it
-    then, except those with LABOR and those in time, which need `sample_layer_neighbors` and `temporal_sample_hops`. It
-    may override the other methods, to sample all hops in one call, for example.
-
-    The result should depend on the key and the node alone, as in `draw(key, node, number)`, so that mini-batches stay
-    the same for any number of workers. How it reaches worker processes, a graph says by the usual means of `pickle`.
+    A graph of your own writes `num_nodes`, `num_edges` and `sample_neighbors`, as `GraphProtocol` describes them. Every
+    sampler works with it then, except those with LABOR and those in time, which need `sample_layer_neighbors` and
+    `temporal_sample_hops`. It may override the other methods, to sample all hops in one call, for example.
     """
-
-    @property
-    @abstractmethod
-    def num_nodes(self) -> int | dict[str, int]:
-        """Number of nodes; by node type, in the order of their ids, if the graph has types."""
-
-    @property
-    @abstractmethod
-    def num_edges(self) -> int | dict[str, int]:
-        """Number of edges; by edge type if the graph has types."""
-
-    @abstractmethod
-    def sample_neighbors(
-        self,
-        seeds: ByType,
-        fanouts: torch.Tensor,
-        replace: bool = False,
-        probs_name: str | None = None,
-        *,
-        key: int | None = None,
-    ) -> SampledSubgraph:
-        """Sample in-edges of the seeds: one hop, with the ids of the graph, and without row ids.
-
-        A fan-out of -1 takes all in-edges.
-        """
 
     @property
     def edge_types(self) -> list[str]:
@@ -89,7 +61,7 @@ class SamplingGraph(ABC):
                     + (f", or {num_types}: one per edge type" if num_types > 1 else ": the graph has one edge type")
                 )
 
-    def prepare(self, request: SamplingRequest) -> None:  # noqa: B027 (most graphs have nothing to prepare)
+    def prepare(self, request: SamplingRequest) -> None:
         """Compute what a request needs of the whole graph; called before the graph is sent to other processes.
 
         Without this call, the first mini-batch of each process computes it.
@@ -111,25 +83,6 @@ class SamplingGraph(ABC):
             return self.sample_neighbors(nodes, fanout, request.replace, request.probs_name, key=key)
 
         return sample_hop_by_hop(self, seeds, request, keys, sample)
-
-    def sample_layer_neighbors(
-        self,
-        seeds: ByType,
-        fanouts: torch.Tensor,
-        replace: bool = False,
-        probs_name: str | None = None,
-        *,
-        random_seed: torch.Tensor | Sequence[int] | None = None,
-        seed2_contribution: float = 0.0,
-    ) -> SampledSubgraph:
-        """Sample in-edges of the seeds by variates of the neighbours (LABOR): one hop. A graph may lack this.
-
-        Raises:
-            NotImplementedError: The graph lacks it.
-        """
-        raise NotImplementedError(
-            f"{type(self).__name__} has no sample_layer_neighbors; write it, or sample with sample_neighbor instead"
-        )
 
     def labor_sample_hops(
         self,
@@ -154,27 +107,6 @@ class SamplingGraph(ABC):
             )  # fmt: skip
 
         return sample_hop_by_hop(self, seeds, request, random_seeds, sample)
-
-    def temporal_sample_hops(
-        self, seeds: ByType, seeds_timestamp: ByType, request: SamplingRequest, keys: Sequence[int]
-    ) -> list[SampledSubgraph]:
-        """Sample hop after hop, each from all rows found so far, what existed before the time of a row.
-
-        Nodes are not deduplicated: the same node at two times counts as two rows. The rows of a hop are its columns,
-        then the source of every edge. A graph may lack this.
-
-        Args:
-            seeds: Node ids; by node type if the graph has types.
-            seeds_timestamp: The time of each seed.
-            request: The fan-outs, and how they are chosen; with `temporal`.
-            keys: The key of each hop, the seeds' own hop first.
-
-        Raises:
-            NotImplementedError: The graph lacks it.
-        """
-        raise NotImplementedError(
-            f"{type(self).__name__} has no temporal_sample_hops; write it, or sample with sample_neighbor instead"
-        )
 
     def in_subgraph(self, nodes: ByType) -> SampledSubgraph:
         """Return all in-edges of some nodes, with the ids of the graph; raises what `sample_neighbors` raises.
@@ -281,11 +213,11 @@ def check_walks(graph: SamplingGraph, length: int) -> None:
 
 def joined_types(edge_type: str, node_types: Collection[str]) -> tuple[str, str]:
     """Return the node types that an edge type joins, or raise a KeyError if a graph lacks one of them."""
-    source, _, destination = etype_str_to_tuple(edge_type)
-    if not {source, destination} <= set(node_types):
+    ends = ends_of(edge_type)
+    if not set(ends) <= set(node_types):
         known = f"the node types {list(node_types)}" if node_types else "no types"
         raise KeyError(f"edge_type is {brief(edge_type)}, but the graph has {known}")
-    return source, destination
+    return ends
 
 
 def parse_seeds(

@@ -96,14 +96,6 @@ def test_one_hop_is_enough_for_all() -> None:
     assert layers[0].sampled_csc.indptr.diff().tolist() == [len(NEIGHBORS.get(node, [])) for node in rows.tolist()]
 
 
-def test_a_graph_of_ones_own_goes_through_a_pipeline_and_a_loader() -> None:
-    pipe = gf.ItemSampler(gf.ItemSet(6, names="seeds"), batch_size=2).sample_neighbor(Dictionary(NEIGHBORS, 6), [2, 2])
-    alone = list(pipe)
-    assert [batch.num_layers() for batch in alone] == [2, 2, 2]
-    with gf.DataLoader(pipe, num_workers=2, seed=0) as loader:
-        assert_same(list(loader), alone)
-
-
 def test_a_typed_graph_of_ones_own_has_all_node_types() -> None:
     request = SamplingRequest([torch.tensor([9])] * 2)
     layers = TypedDictionary(NEIGHBORS, 6).sample_hops({"user": torch.tensor([1, 0])}, request, [1, 2])

@@ -5,7 +5,6 @@ import pytest
 import torch
 
 import graphfeed as gf
-from graphfeed.storage.graph.sampled_subgraph import ByType
 from graphfeed.storage.graph.sampling_request import SamplingRequest
 from tests import pipelines
 from tests.digests import assert_same, digest
@@ -45,17 +44,3 @@ def test_all_hops_are_single_hops() -> None:
 def test_errors_say_what_is_wrong(options: dict[str, Any], words: str) -> None:
     with pytest.raises(ValueError, match=re.escape(words)):
         sample(**options)
-
-
-class OneHop(gf.SamplingGraph):
-    """A graph that samples by columns only."""
-
-    num_nodes = num_edges = 1
-
-    def sample_neighbors(self, seeds: ByType, *args: Any, **kwargs: Any) -> gf.SampledSubgraph:
-        raise AssertionError
-
-
-def test_a_graph_may_lack_it() -> None:
-    with pytest.raises(NotImplementedError, match="OneHop has no sample_layer_neighbors"):
-        OneHop().labor_sample_hops(SEEDS, SamplingRequest([FANOUTS]), [(0, 0)])
