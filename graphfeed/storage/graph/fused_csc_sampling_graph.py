@@ -1,6 +1,8 @@
 """The graph in memory: compressed sparse columns, all types in one id space."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from functools import partial
 from typing import Literal, overload
 
 import torch
@@ -9,8 +11,8 @@ from graphfeed import ops
 from graphfeed.ops import CompletedFuture
 from graphfeed.storage.graph.graph_arrays import GraphArrays
 from graphfeed.storage.graph.sampled_subgraph import ByType, SampledSubgraph
-from graphfeed.storage.graph.sampling import temporal_hops, temporal_sampling, typed_sampling
-from graphfeed.storage.graph.sampling.edge_weights import weights_for
+from graphfeed.storage.graph.sampling import temporal_sampling
+from graphfeed.storage.graph.sampling.all_hops import sample_all_hops, weights_for
 from graphfeed.storage.graph.sampling.gpu_graph_cache import cached_graph_for
 from graphfeed.storage.graph.sampling.kernel_columns import kernel_columns
 from graphfeed.storage.graph.sampling.one_hop import (
@@ -19,10 +21,8 @@ from graphfeed.storage.graph.sampling.one_hop import (
     check_seeds,
     pick_neighbors,
     sample_one_hop,
-    subgraphs_of,
 )
-from graphfeed.storage.graph.sampling.typed_sampling import hop_graph
-from graphfeed.storage.graph.sampling_graph import SamplingGraph, check_walks, parse_seeds, sample_hop_by_hop
+from graphfeed.storage.graph.sampling_graph import SamplingGraph, check_walks, parse_seeds
 from graphfeed.storage.graph.sampling_request import SamplingRequest, Strategy
 from graphfeed.storage.graph.temporal_query import TemporalQuery
 
@@ -268,26 +268,10 @@ class FusedCSCSamplingGraph(GraphArrays, SamplingGraph):
         """Sample all hops, on the CPU in one call that releases the GIL (see `SamplingGraph`)."""
         if (cached := cached_graph_for(self, seeds, request)) is not None:
             return cached.sample_hops(seeds, request, keys)
-        if self._has_kernel_for(seeds, request):
-            layers = ops.sample_hops(
-                hop_graph(self, weights_for(self, request)),
-                check_seeds(self, seeds),
-                [int(fanout) for fanout in reversed(request.fanouts)],
-                keys,
-                ops.Drawing("uniform", request.replace, only_new=request.only_new),
-            )
-            if layers is not None:
-                return subgraphs_of(self, layers)
-        if type(self).sample_neighbors is not FusedCSCSamplingGraph.sample_neighbors:
-            return super().sample_hops(seeds, request, keys)
-        typed = typed_sampling.typed_sample_hops(self, seeds, request, keys)
-        if typed is not None:
-            return typed
-
-        def sample(nodes: ByType, fanout: torch.Tensor, key: int) -> SampledSubgraph:
-            return self._sample_hop(nodes, fanout, request, ((key, key), 0))
-
-        return sample_hop_by_hop(self, seeds, request, keys, sample)
+        # A subclass may sample a hop in its own way.
+        own = type(self).sample_neighbors is FusedCSCSamplingGraph.sample_neighbors
+        hops = sample_all_hops(self, seeds, request, keys) if own else None
+        return super().sample_hops(seeds, request, keys) if hops is None else hops
 
     def labor_sample_hops(
         self,
@@ -300,36 +284,23 @@ class FusedCSCSamplingGraph(GraphArrays, SamplingGraph):
         if (cached := cached_graph_for(self, seeds, request)) is not None:
             return cached.labor_sample_hops(seeds, request, random_seeds, seed2_contribution)
         draws = [parse_seeds(pair, seed2_contribution) for pair in random_seeds]
-        if self._has_kernel_for(seeds, request):
-            ids = check_seeds(self, seeds)
-            # A GPU reads whole columns, also those of a pinned graph.
-            indexed = ids.is_cpu and request.probs_name is None and not request.replace
-            weights = None if request.probs_name is None else self.cumulative_weights(request.probs_name)
-            layers = ops.sample_hops(
-                hop_graph(self, weights)._replace(large_columns=self.high_degree_index() if indexed else None),
-                ids,
-                [int(fanout) for fanout in reversed(request.fanouts)],
-                [keys for keys, _ in draws],
-                ops.Drawing("labor", request.replace, draws[0][1]),
-            )
-            if layers is not None:
-                return subgraphs_of(self, layers)
-        if type(self).sample_layer_neighbors is not FusedCSCSamplingGraph.sample_layer_neighbors:
-            return super().labor_sample_hops(seeds, request, random_seeds, seed2_contribution)
-        typed = typed_sampling.typed_labor_sample_hops(self, seeds, request, draws)
-        if typed is not None:
-            return typed
-
-        def sample(nodes: ByType, fanout: torch.Tensor, draw: Draws) -> SampledSubgraph:
-            return self._sample_hop(nodes, fanout, request, draw)
-
-        return sample_hop_by_hop(self, seeds, request, draws, sample)
+        keys, share = [keys for keys, _ in draws], draws[0][1]
+        own = type(self).sample_layer_neighbors is FusedCSCSamplingGraph.sample_layer_neighbors
+        hops = sample_all_hops(self, seeds, replace(request, strategy="labor"), keys, share) if own else None
+        return super().labor_sample_hops(seeds, request, random_seeds, seed2_contribution) if hops is None else hops
 
     def temporal_sample_hops(
         self, seeds: ByType, seeds_timestamp: ByType, request: SamplingRequest, keys: Sequence[int]
     ) -> list[SampledSubgraph]:
         """Sample all hops in time, on the CPU mostly in one call that releases the GIL (see `SamplingGraph`)."""
-        return temporal_hops.temporal_sample_hops(self, seeds, seeds_timestamp, request, keys)
+        hops = None
+        if not request.disjoint:
+            moments = ops.SeedTimes(*temporal_sampling.stack_queries(self, seeds, seeds_timestamp, request))
+            pairs = [(key, key) for key in keys] if request.strategy == "labor" else keys
+            hops = sample_all_hops(self, seeds, request, pairs, moments=moments)
+        sample = partial(temporal_sampling.temporal_sample_one_hop, self)
+        arguments = (self.num_nodes, sample, seeds, seeds_timestamp, request, keys)
+        return temporal_sampling.temporal_sample_hop_by_hop(*arguments) if hops is None else hops
 
     def random_walks(self, starts: torch.Tensor, length: int, *, key: int | None = None) -> torch.Tensor:
         """Walk at random, all steps in one call that releases the GIL (see `SamplingGraph`)."""
@@ -337,12 +308,6 @@ class FusedCSCSamplingGraph(GraphArrays, SamplingGraph):
         drawn = ops.draw_key() if key is None else key
         starts = check_seeds(self, starts, "starts")
         return ops.random_walks(kernel_columns(self)[0], self.indices, starts, length, drawn).to(starts.dtype)
-
-    def _has_kernel_for(self, seeds: ByType, request: SamplingRequest) -> bool:
-        """Tell whether one call can sample all hops: it reads the graph's own arrays, and merges nodes of one type."""
-        one_type = self.node_type_to_id is None and all(fanout.numel() == 1 for fanout in request.fanouts)
-        on_cpu = isinstance(seeds, torch.Tensor) and seeds.is_cpu and request.strategy == "uniform"
-        return one_type and request.deduplicate and not request.disjoint and (on_cpu or not request.only_new)
 
     def _sample_hop(
         self, seeds: ByType, fanouts: torch.Tensor, request: SamplingRequest, draws: Draws

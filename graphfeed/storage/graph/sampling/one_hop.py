@@ -1,6 +1,6 @@
 """One hop of sampling in a graph's arrays: check the seeds, pick edges, read them, split them by type."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import NamedTuple, TypeAlias
 
 import torch
@@ -140,15 +140,3 @@ def check_typed_seeds(graph: GraphArrays, seeds: ByType) -> dict[str, torch.Tens
     complete = {kind: given.get(kind, empty) for kind in num_nodes}
     check_ids_of_each(complete, num_nodes, "seeds of type")
     return complete
-
-
-def subgraphs_of(graph: GraphArrays, layers: Sequence[ops.SampledHop]) -> list[SampledSubgraph]:
-    """Return the hops of a fused op as subgraphs, the outermost first."""
-    edge_ids = graph.edge_attributes.get(ORIGINAL_EDGE_ID)
-    return [
-        SampledSubgraph(
-            CSCFormatBase.unchecked(indptr, indices), columns, rows,
-            positions if edge_ids is None else take_rows(edge_ids, positions),
-        )
-        for columns, rows, indptr, indices, positions in reversed(layers)
-    ]  # fmt: skip

@@ -7,7 +7,7 @@ import torch
 from graphfeed import ops
 from graphfeed.ops import GuidedSums
 from graphfeed.storage import SamplingRequest, fused_csc_sampling_graph
-from graphfeed.storage.graph.sampling.edge_weights import weights_for
+from graphfeed.storage.graph.sampling.all_hops import weights_for
 from tests.ops.locked_memory import LockedMemory
 from tests.storage.graph.test_fused_csc_sampling_graph import make_typed_graph
 

@@ -1,0 +1,140 @@
+"""Sampling all hops in the arrays of a graph by one call, which releases the GIL on the CPU."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import torch
+
+from graphfeed import ops
+from graphfeed.ops.arguments import as_tensor
+from graphfeed.ops.memory import is_page_locked
+from graphfeed.ops.rows import take_rows
+from graphfeed.storage.graph.attributes import ORIGINAL_EDGE_ID
+from graphfeed.storage.graph.graph_arrays import GraphArrays
+from graphfeed.storage.graph.sampled_subgraph import ByType, CSCFormatBase, SampledSubgraph
+from graphfeed.storage.graph.sampling.kernel_columns import kernel_columns
+from graphfeed.storage.graph.sampling.one_hop import check_seeds, check_typed_seeds
+from graphfeed.storage.graph.sampling.temporal_sampling import timed_columns
+from graphfeed.storage.graph.sampling_request import SamplingRequest
+from graphfeed.storage.graph.type_names import ends_of, numbers_of
+
+
+def sample_all_hops(
+    graph: GraphArrays,
+    seeds: ByType,
+    request: SamplingRequest,
+    keys: Sequence[Any],
+    share: int = 0,
+    moments: ops.SeedTimes | None = None,
+) -> list[SampledSubgraph] | None:
+    """Sample all hops as a request says.
+
+    Args:
+        graph: The graph.
+        seeds: Node ids; by node type if the graph has types.
+        request: The fan-outs, and how they are chosen.
+        keys: The key of each hop, the seeds' own hop first; two keys for LABOR.
+        share: LABOR: which part of the nodes draws by the second key, in units of 2**-64.
+        moments: In time: when the seeds look at the graph.
+
+    Returns:
+        One subgraph per hop, the outermost first; None if there is no program for the request, or not enough memory for
+        its map of nodes.
+    """
+    typed = graph.node_type_to_id is not None
+    by_type: dict[Any, torch.Tensor] = (
+        dict(check_typed_seeds(graph, seeds)) if typed else {None: check_seeds(graph, seeds)}
+    )
+    ids = list(by_type.values())
+    on_cpu = graph.indices.is_cpu and all(part.is_cpu for part in ids)
+    if (typed or request.only_new) and not on_cpu:
+        return None
+    # Hops in time have a row for every edge; others merge nodes.
+    if moments is None and (not request.deduplicate or request.disjoint):
+        return None
+    if request.only_new and (typed or request.strategy != "uniform"):
+        return None
+    arrays = hop_graph(graph, request, timed=moments is not None)
+    drawing = ops.Drawing(request.strategy, request.replace, share, request.only_new)
+    if not typed:
+        # A GPU reads whole columns, also those of a pinned graph.
+        if request.strategy == "labor" and on_cpu and not (moments or request.probs_name or request.replace):
+            arrays = arrays._replace(large_columns=graph.high_degree_index())
+        fanouts = [int(fanout) for fanout in reversed(request.fanouts)]
+        layers = ops.sample_hops(arrays, ids[0], fanouts, keys, drawing, moments)
+        return None if layers is None else [subgraph_of(graph, hop) for hop in reversed(layers)]
+    fanouts_by_type = [as_tensor("fanouts", fanout) for fanout in reversed(request.fanouts)]
+    hops = ops.typed_sample_hops(arrays, ids, fanouts_by_type, keys, drawing, moments)
+    return None if hops is None else [typed_subgraph_of(graph, list(by_type), hop) for hop in reversed(hops)]
+
+
+def weights_for(graph: GraphArrays, request: SamplingRequest) -> torch.Tensor | ops.GuidedSums | None:
+    """Return the running sums of weights for a request, with guides if its kernel takes them; None without weights."""
+    if request.probs_name is None or request.temporal is not None:  # those in time are in the order of time
+        return None
+    all_hops = request.strategy == "uniform" and request.deduplicate and not request.disjoint
+    # Page-locked arrays are for a GPU, whose kernels bisect the sums.
+    on_cpu = graph.indices.is_cpu and not is_page_locked(graph.indices)
+    guided = all_hops and on_cpu and graph.node_type_to_id is None
+    return (graph.guided_sums if guided else graph.cumulative_weights)(request.probs_name)
+
+
+def hop_graph(graph: GraphArrays, request: SamplingRequest, *, timed: bool) -> ops.HopGraph:
+    """Return the arrays of a graph as the operations on all hops take them, with what a request needs of them."""
+    indptr, types = kernel_columns(graph)
+    arrays = ops.HopGraph(
+        indptr, graph.indices, cumulative=weights_for(graph, request), indptr_dtype=graph.csc_indptr.dtype
+    )
+    if timed:
+        by_type = {fanout.numel() > 1 for fanout in request.fanouts}
+        columns = {each: timed_columns(graph, request, by_type=each) for each in by_type}
+        arrays = arrays._replace(timed=(columns[all(by_type)], columns[any(by_type)]))
+    if graph.node_type_to_id is None:
+        return arrays
+    assert graph.edge_type_to_id is not None
+    assert graph.node_type_offset is not None
+    numbers = numbers_of(graph.node_type_to_id, graph.edge_type_to_id)
+    return arrays._replace(
+        types=types, first_ids=graph.node_type_offset.to(torch.int64), ends=numbers.ends, order=numbers.order
+    )
+
+
+def edge_ids_at(graph: GraphArrays, positions: torch.Tensor) -> torch.Tensor:
+    """Return the ids of the edges at some positions."""
+    edge_ids = graph.edge_attributes.get(ORIGINAL_EDGE_ID)
+    return positions if edge_ids is None else take_rows(edge_ids, positions)
+
+
+def subgraph_of(graph: GraphArrays, hop: ops.SampledHop) -> SampledSubgraph:
+    """Return a hop of a graph without types as a subgraph."""
+    columns, rows, indptr, indices, positions = hop
+    return SampledSubgraph(CSCFormatBase.unchecked(indptr, indices), columns, rows, edge_ids_at(graph, positions))
+
+
+def typed_subgraph_of(graph: GraphArrays, node_types: Sequence[Any], hop: ops.TypedHop) -> SampledSubgraph:
+    """Return a hop as a subgraph with every edge type of the graph; its node types are given in the order of ids."""
+    assert graph.edge_type_to_id is not None
+    ids = edge_ids_at(graph, hop.positions).numpy()
+    columns, rows = dict(zip(node_types, hop.columns, strict=True)), dict(zip(node_types, hop.rows, strict=True))
+    cscs, original = {}, {}
+    empty = empty_columns(graph, columns)
+    none = torch.from_numpy(ids[:0])
+    for name, number in graph.edge_type_to_id.items():
+        found = hop.edges.get(number)
+        if found is None:
+            indptr, indices = empty[ends_of(name)[1]]
+            cscs[name], original[name] = CSCFormatBase.unchecked(indptr, indices), none
+        else:
+            # Slices of NumPy arrays, not of tensors: a tensor made of one has a storage of just its size.
+            cscs[name] = CSCFormatBase.unchecked(found.indptr, found.indices)
+            original[name] = torch.from_numpy(ids[found.own])
+    return SampledSubgraph(cscs, columns, rows, original)
+
+
+def empty_columns(
+    graph: GraphArrays, columns: Mapping[str, torch.Tensor]
+) -> dict[str, tuple[torch.Tensor, torch.Tensor]]:
+    """Return columns without edges, by their node type; the edge types that lead there share them."""
+    zeros = torch.zeros(1 + max(map(len, columns.values())), dtype=graph.csc_indptr.dtype).numpy()
+    none = torch.empty(0, dtype=graph.indices.dtype)
+    return {kind: (torch.from_numpy(zeros[: len(ids) + 1]), none) for kind, ids in columns.items()}
