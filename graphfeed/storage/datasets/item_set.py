@@ -83,9 +83,9 @@ def as_index(index: object, owner: str) -> torch.Tensor:
     """Return several positions as a tensor."""
     if isinstance(index, (Sequence, np.ndarray)) and not isinstance(index, str):
         index = torch.as_tensor(index) if len(index) else torch.empty(0, dtype=torch.int64)
-    kind = index.dtype if isinstance(index, torch.Tensor) else type(index).__name__
-    if not isinstance(index, torch.Tensor) or kind not in ID_DTYPES:
-        raise TypeError(f"{owner} indices must be int, slice, or a sequence or tensor of int, not {kind}")
+    dtype = index.dtype if isinstance(index, torch.Tensor) else type(index).__name__
+    if not isinstance(index, torch.Tensor) or dtype not in ID_DTYPES:
+        raise TypeError(f"{owner} indices must be int, slice, or a sequence or tensor of int, not {dtype}")
     return index
 
 
@@ -230,13 +230,13 @@ class HeteroItemSet(Shareable):
         if not itemsets:
             raise ValueError("itemsets is empty; give an ItemSet for at least one type")
         self._itemsets: dict[str, ItemSet] = by_type_name(cast("Mapping[Any, ItemSet]", itemsets))
-        for kind, items in self._itemsets.items():
+        for type_name, items in self._itemsets.items():
             if not isinstance(items, ItemSet):
                 raise TypeError(
-                    f"itemsets[{kind!r}] must be an ItemSet, but is a {type(items).__name__}; "
+                    f"itemsets[{type_name!r}] must be an ItemSet, but is a {type(items).__name__}; "
                     "wrap it, for example ItemSet(ids, names='seeds')"
                 )
-        names = {kind: items.names for kind, items in self._itemsets.items()}
+        names = {type_name: items.names for type_name, items in self._itemsets.items()}
         if len(set(names.values())) > 1:
             raise ValueError(f"All itemsets must have the same names, but they have {names}")
         self._names = next(iter(names.values()))
@@ -271,20 +271,20 @@ class HeteroItemSet(Shareable):
             if not -len(self) <= index < len(self):
                 raise IndexError(f"HeteroItemSet index out of range: {index} of {len(self)} items")
             index = index % len(self)
-            kind = int(torch.searchsorted(self._starts, index, right=True)) - 1
-            name = list(self._itemsets)[kind]
-            return {name: self._itemsets[name][index - int(self._starts[kind])]}
+            number = int(torch.searchsorted(self._starts, index, right=True)) - 1
+            name = list(self._itemsets)[number]
+            return {name: self._itemsets[name][index - int(self._starts[number])]}
         if isinstance(index, slice):
             index = torch.arange(*index.indices(len(self)))
         else:
             index = as_index(index, "HeteroItemSet")
         check_range(index, len(self), "HeteroItemSet")
-        kinds = torch.bucketize(index, self._starts[1:], right=True)
+        numbers = torch.bucketize(index, self._starts[1:], right=True)
         rows = {}
-        for kind, (name, items) in enumerate(self._itemsets.items()):
-            own = index[kinds == kind]
+        for number, (name, items) in enumerate(self._itemsets.items()):
+            own = index[numbers == number]
             if own.numel():
-                rows[name] = items[own - self._starts[kind]]
+                rows[name] = items[own - self._starts[number]]
         return rows
 
     def __iter__(self) -> Iterator[dict[str, Any]]:

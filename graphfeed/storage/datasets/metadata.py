@@ -22,7 +22,7 @@ GRAPH_TYPE = "FusedCSCSamplingGraph"
 NEARLY = 0.75
 """How alike a key must be to a known one to be taken for a typo, as `difflib` counts: `in_memroy` has 0.89."""
 REQUIRED = object()
-KINDS = {str: "a text", int: "a whole number", bool: "true or false", dict: "a mapping", list: "a list"}
+IN_WORDS = {str: "a text", int: "a whole number", bool: "true or false", dict: "a mapping", list: "a list"}
 
 
 @dataclass(frozen=True)
@@ -113,17 +113,17 @@ class Section:
         """Return the full key of a value, such as "graph.nodes"."""
         return f"{self.key}.{key}" if self.key else key
 
-    def get(self, key: str, kind: type, default: Any = REQUIRED) -> Any:
+    def get(self, key: str, wanted: type, default: Any = REQUIRED) -> Any:
         """Return a value of a type; null counts as missing."""
         self.read.add(key)
         value = self.values.get(key)
         if value is None:
             if default is REQUIRED:
-                raise ValueError(f"{self.file}: {self.name(key)} is missing; give {KINDS[kind]}")
+                raise ValueError(f"{self.file}: {self.name(key)} is missing; give {IN_WORDS[wanted]}")
             return default
-        if not isinstance(value, kind) or (kind is int and isinstance(value, bool)):
-            hint = "; put it in quotes" if kind is str else ""
-            raise ValueError(f"{self.file}: {self.name(key)} must be {KINDS[kind]}, but is {brief(value)}{hint}")
+        if not isinstance(value, wanted) or (wanted is int and isinstance(value, bool)):
+            hint = "; put it in quotes" if wanted is str else ""
+            raise ValueError(f"{self.file}: {self.name(key)} must be {IN_WORDS[wanted]}, but is {brief(value)}{hint}")
         return value
 
     def choice(self, key: str, allowed: tuple[str, ...]) -> Any:
@@ -308,7 +308,7 @@ def parse_task(section: Section) -> OnDiskTaskData:
 
 def parse_items(section: Section) -> OnDiskTVTSet:
     """Check the items of one type."""
-    kind = section.get("type", str, None)
+    items_type = section.get("type", str, None)
     data = []
     for part in section.sections("data"):
         data.append(
@@ -323,7 +323,7 @@ def parse_items(section: Section) -> OnDiskTVTSet:
     if not data:
         raise ValueError(f"{FILE_NAME}: {section.name('data')} is missing or empty; give at least one array")
     section.end()
-    return OnDiskTVTSet(tuple(data), kind)
+    return OnDiskTVTSet(tuple(data), items_type)
 
 
 def check_folder(path: str | os.PathLike[str]) -> Path:

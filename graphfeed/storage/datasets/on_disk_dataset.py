@@ -90,7 +90,7 @@ class OnDiskTask(Task):
 def members_of(items: ItemSet | HeteroItemSet | None) -> Any:
     """Return the members of an item set by name, by type if there are types."""
     if isinstance(items, HeteroItemSet):
-        return {kind: members_of(own) for kind, own in items.by_type.items()}
+        return {name: members_of(own) for name, own in items.by_type.items()}
     return None if items is None else dict(zip(items.names or range(items.num_items), items.members, strict=True))
 
 
@@ -171,8 +171,8 @@ class OnDiskDataset:
                 self._no_graph = error
         whole = bool((topology or {}).get("in_memory", True))
         self._ids = {
-            kind: read_ids(self._folder, files, f"ids.{kind}", whole)
-            for kind, files in top.get("ids", dict, {}).items()
+            node_type: read_ids(self._folder, files, f"ids.{node_type}", whole)
+            for node_type, files in top.get("ids", dict, {}).items()
         }
         self._feature = TorchBasedFeatureStore(inside(self._folder, metadata.feature_data))
         self._tasks = []
@@ -266,7 +266,9 @@ class OnDiskDataset:
         counts, dtype = graph.num_nodes, graph.indices.dtype
         if isinstance(counts, int):
             return ItemSet(torch.tensor(counts, dtype=dtype), names="seeds")
-        sets = {kind: ItemSet(torch.tensor(count, dtype=dtype), names="seeds") for kind, count in counts.items()}
+        sets = {
+            node_type: ItemSet(torch.tensor(count, dtype=dtype), names="seeds") for node_type, count in counts.items()
+        }
         return HeteroItemSet(sets)
 
     def __repr__(self) -> str:

@@ -37,9 +37,9 @@ class Files:
     def __init__(self, target: Path, final: str) -> None:
         self.target, self.final, self.count = target, final, 0
 
-    def write(self, array: NDArray[Any], kind: str, dtype: np.dtype[Any]) -> str:
+    def write(self, array: NDArray[Any], prefix: str, dtype: np.dtype[Any]) -> str:
         """Write an array and return its final path, relative to the dataset's folder."""
-        name = f"{kind}_{self.count}.npy"
+        name = f"{prefix}_{self.count}.npy"
         self.count += 1
         write_array(self.target / name, array, dtype)
         return f"{self.final}/{name}"
@@ -126,18 +126,18 @@ def write_items(
     return {"type": items.type, "data": data}
 
 
-def check_seeds(key: str, array: NDArray[Any], kind: str | None, graph: OnDiskGraph) -> None:
+def check_seeds(key: str, array: NDArray[Any], seed_type: str | None, graph: OnDiskGraph) -> None:
     """Raise unless seeds are nodes of the graph: of their node type, or of the two ends of their edge type."""
     if array.dtype.kind not in "iu":
         raise ValueError(f"{FILE_NAME}: {key} holds seeds, which must be integers, but are {array.dtype}")
     counts = graph.num_nodes
-    if kind in counts:
-        columns = [(kind, array)]
-    elif kind is not None and has_ends(kind, counts) and array.ndim == 2 and array.shape[1] == 2:
-        columns = list(zip(ends_of(kind), array.T, strict=True))
+    if seed_type in counts:
+        columns = [(seed_type, array)]
+    elif seed_type is not None and has_ends(seed_type, counts) and array.ndim == 2 and array.shape[1] == 2:
+        columns = list(zip(ends_of(seed_type), array.T, strict=True))
     else:
         raise ValueError(
-            f"{FILE_NAME}: {key} has seeds of shape {array.shape} and type {kind!r}; the type must be one of "
+            f"{FILE_NAME}: {key} has seeds of shape {array.shape} and type {seed_type!r}; the type must be one of "
             f"{list(counts)}, or an edge type between those with seeds of shape (N, 2)"
         )
     for name, column in columns:
@@ -165,7 +165,7 @@ def read_items(folder: Path, sets: tuple[OnDiskTVTSet, ...], key: str) -> ItemSe
         by_type[items.type] = ItemSet(tuple(members) if len(members) > 1 else members[0], names=names)
     if None in by_type:
         return by_type[None]
-    return HeteroItemSet({kind: items for kind, items in by_type.items() if kind is not None})
+    return HeteroItemSet({type_name: items for type_name, items in by_type.items() if type_name is not None})
 
 
 def inside(folder: Path, specs: tuple[OnDiskFeatureData, ...]) -> list[OnDiskFeatureData]:

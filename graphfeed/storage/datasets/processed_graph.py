@@ -48,8 +48,8 @@ def id_dtype(count: int, auto_cast: bool) -> np.dtype[Any]:
 
 def type_dtype(count: int, auto_cast: bool) -> np.dtype[Any]:
     """Return the dtype for edge types: the smallest that fits with `auto_cast`, else int64."""
-    kinds = [kind for kind in (np.uint8, np.int16, np.int32) if auto_cast and count <= np.iinfo(kind).max + 1]
-    return np.dtype(kinds[0] if kinds else np.int64)
+    dtypes = [dtype for dtype in (np.uint8, np.int16, np.int32) if auto_cast and count <= np.iinfo(dtype).max + 1]
+    return np.dtype(dtypes[0] if dtypes else np.int64)
 
 
 def open_edges(
@@ -94,9 +94,9 @@ def open_spec(folder: Path, spec: OnDiskFeatureData, key: str) -> NDArray[Any]:
     return open_array(stay_inside(folder, str(spec.path), f"{key}.path"), spec.format, f"{FILE_NAME}: {key}")
 
 
-def name_attribute(name: str, kind: str | None) -> str:
+def name_attribute(name: str, type_name: str | None) -> str:
     """Return the name of a type's attribute in errors."""
-    return f"graph.feature_data {name!r}" + (f" of {kind!r}" if kind else "")
+    return f"graph.feature_data {name!r}" + (f" of {type_name!r}" if type_name else "")
 
 
 def check_rows(what: str, values: NDArray[Any], rows: int) -> None:
@@ -185,9 +185,9 @@ def write_node_attributes(folder: Path, place: Path, graph: OnDiskGraph) -> dict
         row = next(iter(by_type.values())).shape[1:]
         dtype = next(iter(by_type.values())).dtype
         with ArrayWriter(place / files[name], (sum(graph.num_nodes.values()), *row), dtype) as writer:
-            for kind, count in graph.num_nodes.items():
-                check_rows(name_attribute(name, kind), by_type[kind], count)
-                writer.append(by_type[kind])
+            for node_type, count in graph.num_nodes.items():
+                check_rows(name_attribute(name, node_type), by_type[node_type], count)
+                writer.append(by_type[node_type])
     return files
 
 

@@ -33,7 +33,7 @@ def wordnet() -> Dataset:
     """
     with np.load(Path(__file__).with_name("wordnet.npz"), allow_pickle=False) as file:
         arrays = dict(file)
-    num_nodes = {kind: int(arrays[f"num_nodes_{kind}"]) for kind in ("synset", "word")}
+    num_nodes = {node_type: int(arrays[f"num_nodes_{node_type}"]) for node_type in ("synset", "word")}
     edges = read_edges(arrays)
     feature = TorchBasedFeature(read_feature(arrays))
     class_names = tuple(arrays["label_name"].tolist())
@@ -44,7 +44,9 @@ def wordnet() -> Dataset:
         train_set=read_items(arrays, "train"),
         validation_set=read_items(arrays, "val"),
         test_set=read_items(arrays, "test"),
-        all_nodes_set=HeteroItemSet({kind: ItemSet(count, names="seeds") for kind, count in num_nodes.items()}),
+        all_nodes_set=HeteroItemSet(
+            {node_type: ItemSet(count, names="seeds") for node_type, count in num_nodes.items()}
+        ),
         metadata={
             "num_classes": len(class_names),
             "class_names": class_names,

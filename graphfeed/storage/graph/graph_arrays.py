@@ -108,7 +108,7 @@ class GraphArrays(Shareable):
             return self.total_num_nodes
         offsets = self.first_ids()
         by_id = sorted(self.node_type_to_id.items(), key=lambda item: item[1])
-        return {kind: offsets[number + 1] - offsets[number] for kind, number in by_id}
+        return {node_type: offsets[number + 1] - offsets[number] for node_type, number in by_id}
 
     def first_ids(self) -> list[int]:
         """Return the first id of each node type, and the number of nodes; waits for a GPU at the first call."""
@@ -127,7 +127,7 @@ class GraphArrays(Shareable):
         if self.edge_type_to_id is None or self.type_per_edge is None:
             return self.total_num_edges
         counts = torch.bincount(self.type_per_edge, minlength=len(self.edge_type_to_id)).tolist()
-        return {kind: counts[number] for kind, number in self.edge_type_to_id.items()}
+        return {edge_type: counts[number] for edge_type, number in self.edge_type_to_id.items()}
 
     def node_attribute(self, name: str) -> torch.Tensor:
         """Return a node attribute; an unknown name raises a KeyError that lists the names."""
@@ -349,13 +349,13 @@ def check_types(graph: GraphArrays) -> None:
     for name, ids in (("node_type_to_id", node_type_to_id), ("edge_type_to_id", edge_type_to_id)):
         if sorted(ids.values()) != list(range(len(ids))):
             raise ValueError(f"{name} must number its types 0 .. {len(ids) - 1}, but is {brief(dict(ids))}")
-    for kind in edge_type_to_id:
-        parts = kind.split(":")
+    for edge_type in edge_type_to_id:
+        parts = edge_type.split(":")
         if len(parts) != 3:
-            raise ValueError(f"edge_type_to_id has {kind!r}; an edge type is 'source:relation:destination'")
+            raise ValueError(f"edge_type_to_id has {edge_type!r}; an edge type is 'source:relation:destination'")
         for part in (parts[0], parts[2]):
             if part not in node_type_to_id:
-                raise ValueError(f"Unrecognized node type {part!r} in {kind!r}; there are {list(node_type_to_id)}")
+                raise ValueError(f"Unrecognized node type {part!r} in {edge_type!r}; there are {list(node_type_to_id)}")
     if type_per_edge.numel() != num_edges:
         raise ValueError(f"type_per_edge must have {num_edges} values, one per edge, but has {type_per_edge.numel()}")
     check_vector("node_type_offset", node_type_offset)

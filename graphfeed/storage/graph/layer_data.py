@@ -57,7 +57,7 @@ def make_layer_data(subgraph: "SampledSubgraph", x: "ByType") -> PyGLayerData | 
             destinations[destination] = x[destination][:count]
         sources = rows[source] if isinstance(rows, dict) and source in rows else x.get(source, ())
         sizes[edge_type] = (len(sources), count)
-    return PyGLayerHeteroData((x, destinations), {kind: edge_index(own) for kind, own in csc.items()}, sizes)
+    return PyGLayerHeteroData((x, destinations), {edge_type: edge_index(own) for edge_type, own in csc.items()}, sizes)
 
 
 def edge_index(csc: "CSCFormatBase") -> torch.Tensor:

@@ -104,8 +104,8 @@ class SampledSubgraph:
 
     def __post_init__(self) -> None:
         if not isinstance(self.sampled_csc, (CSCFormatBase, dict)):
-            kind = type(self.sampled_csc).__name__
-            raise TypeError(f"sampled_csc must be a CSCFormatBase, or a dict of those by edge type, but is a {kind}")
+            given = type(self.sampled_csc).__name__
+            raise TypeError(f"sampled_csc must be a CSCFormatBase, or a dict of those by edge type, but is a {given}")
         for edge_type in self.sampled_csc if isinstance(self.sampled_csc, dict) else ():
             if edge_type.count(":") != 2:
                 raise ValueError(f"edge types must be of the form 'src:rel:dst', but one is {brief(edge_type)}")
@@ -208,7 +208,7 @@ def count_text(values: ByType) -> str:
     """Return the number of rows, or those of the first types that have any."""
     if isinstance(values, torch.Tensor):
         return str(len(values))
-    counts = [f"{kind!r}: {len(own)}" for kind, own in values.items() if len(own)]
+    counts = [f"{type_name!r}: {len(own)}" for type_name, own in values.items() if len(own)]
     more = [f"... {len(counts) - MOST_TYPES} more"] if len(counts) > MOST_TYPES else []
     return f"{{{', '.join(counts[:MOST_TYPES] + more)}}}"
 

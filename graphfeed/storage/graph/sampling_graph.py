@@ -181,7 +181,7 @@ class SamplingGraph(GraphProtocol):
             sizes = [total, total]
         else:
             counts = num_nodes if isinstance(num_nodes, dict) else {}
-            sizes = [counts[kind] for kind in joined_types(str(edge_type), counts)]
+            sizes = [counts[node_type] for node_type in joined_types(str(edge_type), counts)]
         key = draw_key() if key is None else key
         result = sample_negatives(node_pairs, negative_ratio, sizes[1], key)
         for name, column, size in zip(("sources", "destinations"), node_pairs.unbind(1), sizes, strict=True):

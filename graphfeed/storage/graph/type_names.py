@@ -1,6 +1,6 @@
 """The names of node types, edge types and seed types, as strings and as tuples."""
 
-from collections.abc import Container, Mapping
+from collections.abc import Container, Iterable, Mapping
 from functools import lru_cache
 from itertools import accumulate
 from typing import Any, NamedTuple, TypeAlias, TypeVar, overload
@@ -58,14 +58,14 @@ def etype_tuple_to_str(c_etype: tuple[str, str, str]) -> str:
     return CANONICAL_ETYPE_DELIMITER.join(c_etype)
 
 
-def type_name(kind: Any) -> Any:
+def type_name(given: Any) -> Any:
     """Return the name of a type: an edge type that is given as a tuple is joined, anything else stays.
 
     Example:
         >>> type_name(("user", "likes", "item")), type_name("user")
         ('user:likes:item', 'user')
     """
-    return etype_tuple_to_str(kind) if isinstance(kind, tuple) else kind
+    return etype_tuple_to_str(given) if isinstance(given, tuple) else given
 
 
 @overload
@@ -126,9 +126,15 @@ def from_type_dict(values: Any) -> Any:
     return values.get(None, values)
 
 
+def with_all_types(values: Mapping[Any, Any], types: Iterable[Any]) -> dict[Any, Any]:
+    """Return tensors by type with each of some types, in their order; those that are missing are empty."""
+    empty = next(iter(values.values()), torch.empty(0, dtype=torch.int64))[:0]  # of the dtype and device of the others
+    return {name: values.get(name, empty) for name in types}
+
+
 def by_type_name(values: Mapping[Any, Value]) -> dict[str, Value]:
     """Return a dict by type with edge types that are tuples as strings, in its order."""
-    return {type_name(kind): value for kind, value in values.items()}
+    return {type_name(name): value for name, value in values.items()}
 
 
 def check_parts(name: str, value: object, count: int) -> None:
@@ -192,7 +198,7 @@ def numbers_of(node_type_to_id: Mapping[str, int], edge_type_to_id: Mapping[str,
 @lru_cache(maxsize=64)
 def number_types(nodes: tuple[tuple[str, int], ...], edges: tuple[tuple[str, int], ...]) -> Types:
     """Return the numbers of types, given as pairs of a name and its number, which can be hashed."""
-    kinds = dict(nodes)
+    numbers = dict(nodes)
     joined = [ends_of(name) for name, _ in sorted(edges, key=lambda item: item[1])]
-    ends = torch.tensor([[kinds[source], kinds[end]] for source, end in joined], dtype=torch.int64)
+    ends = torch.tensor([[numbers[source], numbers[end]] for source, end in joined], dtype=torch.int64)
     return Types(ends.reshape(-1, 2), torch.tensor([number for _, number in edges], dtype=torch.int64))

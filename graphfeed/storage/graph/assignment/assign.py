@@ -53,10 +53,13 @@ def assign_nodes(graph: GraphArrays, num_parts: int, method: str = "ldg", seed: 
         parts = assign_by_ldg(graph, num_parts) if method == "ldg" else assign_by_metis(graph, num_parts, seed)
         by_type = dict(zip(sizes, torch.split(parts, list(sizes.values())), strict=True))
     elif method == "range":
-        by_type = {kind: split_evenly(torch.arange(size), size, num_parts) for kind, size in sizes.items()}
+        by_type = {node_type: split_evenly(torch.arange(size), size, num_parts) for node_type, size in sizes.items()}
     else:
         orders = (ops.permute(0, size, size, fold(seed, number)) for number, size in enumerate(sizes.values()))
-        by_type = {kind: split_evenly(order, len(order), num_parts) for kind, order in zip(sizes, orders, strict=True)}
+        by_type = {
+            node_type: split_evenly(order, len(order), num_parts)
+            for node_type, order in zip(sizes, orders, strict=True)
+        }
     return from_type_dict(by_type)  # type: ignore[no-any-return]
 
 
@@ -79,8 +82,10 @@ def stacked_assignment(graph: GraphArrays, assignment: ByType, num_parts: int) -
         raise TypeError(f"assignment must be {wanted} for this graph, but is a {type(assignment).__name__}")
     if given.keys() != sizes.keys():
         raise KeyError(f"assignment must have the node types {list(sizes)}, but has {list(given)}")
-    names = {kind: "assignment" if kind is None else f"assignment[{kind!r}]" for kind in sizes}
-    return torch.cat([checked_parts(names[kind], given[kind], size, num_parts) for kind, size in sizes.items()])
+    names = {node_type: "assignment" if node_type is None else f"assignment[{node_type!r}]" for node_type in sizes}
+    return torch.cat(
+        [checked_parts(names[node_type], given[node_type], size, num_parts) for node_type, size in sizes.items()]
+    )
 
 
 def checked_parts(name: str, parts: torch.Tensor, size: int, num_parts: int) -> torch.Tensor:

@@ -61,12 +61,12 @@ def assign_by_ldg(graph: GraphArrays, num_parts: int) -> torch.Tensor:
     with progress_bar("assigning nodes", PASSES * indices.numel(), "edge") as progress:
         for _ in range(PASSES):
             moved = 0
-            for kind, (first, last) in enumerate(pairwise(offsets)):
+            for number, (first, last) in enumerate(pairwise(offsets)):
                 limit = math.ceil((last - first) / num_parts * (1 + SLACK))
                 step = max(min((last - first) // BLOCKS, BLOCK_SCORES // num_parts), 1)
                 for start in range(first, last, at_once := -(-BLOCK_SCORES // step) * step):
                     columns = indptr[start : min(start + at_once, last) + 1]
-                    moved += place_nodes(columns, indices, parts, loads[kind], start, step, limit)
+                    moved += place_nodes(columns, indices, parts, loads[number], start, step, limit)
                     progress.update(int(columns[-1] - columns[0]))
             if moved <= SETTLED * parts.numel():
                 break

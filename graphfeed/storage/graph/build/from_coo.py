@@ -105,7 +105,9 @@ def stack(name: str, by_type: Any, rows: Mapping[str, int]) -> torch.Tensor:
     named = by_type_name(check_by(name, "type", by_type))
     if set(named) != set(rows):
         raise KeyError(f"{name} must have the types {list(rows)}, but has {list(named)}")
-    return torch.cat([with_rows(f"{name}[{kind!r}]", named[kind], count) for kind, count in rows.items()])
+    return torch.cat(
+        [with_rows(f"{name}[{type_name!r}]", named[type_name], count) for type_name, count in rows.items()]
+    )
 
 
 def with_rows(name: str, values: Any, count: int) -> torch.Tensor:
@@ -140,9 +142,9 @@ def from_typed_coo(
     """Concatenate the edge lists, edge type after edge type, and sort them by destination in a stable way."""
     if not edges:
         raise ValueError("edges is empty; give an edge list for at least one edge type")
-    for kind, count in num_nodes.items():
-        check_count(f"num_nodes[{kind!r}]", count, 0)
-    num_nodes = {kind: index(count) for kind, count in num_nodes.items()}
+    for node_type, count in num_nodes.items():
+        check_count(f"num_nodes[{node_type!r}]", count, 0)
+    num_nodes = {node_type: index(count) for node_type, count in num_nodes.items()}
     offsets, total = first_ids(num_nodes), sum(num_nodes.values())
     check_nodes_fit("the sum of num_nodes", total)
     sources: list[torch.Tensor] = []
@@ -158,30 +160,30 @@ def from_typed_coo(
             raise ValueError(
                 f"edges[{edge_type!r}] has {len(ends[0])} sources and {len(ends[1])} destinations; give one per edge"
             )
-        for ids, kind, stacked in zip(ends, ends_of(edge_type), (sources, destinations), strict=True):
+        for ids, node_type, stacked in zip(ends, ends_of(edge_type), (sources, destinations), strict=True):
             check_vector(f"edges[{edge_type!r}]", ids)
-            check_ids(f"edges[{edge_type!r}] (ids of {kind!r})", ids, num_nodes[kind])
-            stacked.append(ids.to(torch.int64) + offsets[kind])
+            check_ids(f"edges[{edge_type!r}] (ids of {node_type!r})", ids, num_nodes[node_type])
+            stacked.append(ids.to(torch.int64) + offsets[node_type])
     rows = {edge_type: len(part) for edge_type, part in zip(edges, sources, strict=True)}
     counts = torch.tensor(list(rows.values()))
     columns = ops.coo_to_csc(torch.cat(sources), torch.cat(destinations), total)
-    kinds = torch.repeat_interleave(torch.arange(len(counts)), counts)
+    types = torch.repeat_interleave(torch.arange(len(counts)), counts)
     own_rows = torch.cat([torch.arange(int(count)) for count in counts])
     stacked_attributes = {
         name: stack(f"edge_attributes[{name!r}]", by_type, rows) for name, by_type in edge_attributes.items()
     }
     if sort_by is not None:
         values = ops.gather_rows(stacked_attributes[sort_by], columns.order)
-        columns = sort_columns(columns, values, kinds[columns.order])
+        columns = sort_columns(columns, values, types[columns.order])
     attributes = {name: gather_long_lived(values, columns.order) for name, values in stacked_attributes.items()}
     attributes.setdefault(ORIGINAL_EDGE_ID, gather_long_lived(own_rows, columns.order))
     return fused_csc_sampling_graph(
         columns.indptr,
         columns.indices,
         node_type_offset=torch.tensor([*offsets.values(), total]),
-        type_per_edge=gather_long_lived(kinds.to(torch.uint8 if len(edges) <= 256 else torch.int32), columns.order),
-        node_type_to_id={kind: number for number, kind in enumerate(num_nodes)},
-        edge_type_to_id={kind: number for number, kind in enumerate(edges)},
+        type_per_edge=gather_long_lived(types.to(torch.uint8 if len(edges) <= 256 else torch.int32), columns.order),
+        node_type_to_id={node_type: number for number, node_type in enumerate(num_nodes)},
+        edge_type_to_id={edge_type: number for number, edge_type in enumerate(edges)},
         node_attributes={
             name: stack(f"node_attributes[{name!r}]", by_type, num_nodes) for name, by_type in node_attributes.items()
         },

@@ -35,7 +35,7 @@ def add_reverse_edges(edges: ByType, reverse_etypes_mapping: Mapping[str, str] |
             raise TypeError("reverse_etypes_mapping is for edges by type, but edges is a tensor; leave it out")
         check_edges("edges", edges)
         return torch.cat([edges, edges.flip(1)])
-    given = {kind: as_ids(f"edges[{kind!r}]", part) for kind, part in by_type_name(edges).items()}
+    given = {edge_type: as_ids(f"edges[{edge_type!r}]", part) for edge_type, part in by_type_name(edges).items()}
     result = dict(given)
     for edge_type, reverse_type in by_type_name(reverse_etypes_mapping or {}).items():
         if edge_type in given:

@@ -52,5 +52,5 @@ def to_coo(graph: FusedCSCSamplingGraph) -> dict[EdgeType, EdgeList]:
     ids = graph.edge_attributes.get(ORIGINAL_EDGE_ID)
     if ids is None:
         return lists
-    orders = {kind: ids[own.positions].argsort(stable=True) for kind, own in lists.items()}
-    return {kind: EdgeList(*(values[orders[kind]] for values in own)) for kind, own in lists.items()}
+    orders = {edge_type: ids[own.positions].argsort(stable=True) for edge_type, own in lists.items()}
+    return {edge_type: EdgeList(*(values[orders[edge_type]] for values in own)) for edge_type, own in lists.items()}

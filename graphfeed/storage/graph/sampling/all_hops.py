@@ -137,4 +137,4 @@ def empty_columns(
     """Return columns without edges, by their node type; the edge types that lead there share them."""
     zeros = torch.zeros(1 + max(map(len, columns.values())), dtype=graph.csc_indptr.dtype).numpy()
     none = torch.empty(0, dtype=graph.indices.dtype)
-    return {kind: (torch.from_numpy(zeros[: len(ids) + 1]), none) for kind, ids in columns.items()}
+    return {node_type: (torch.from_numpy(zeros[: len(ids) + 1]), none) for node_type, ids in columns.items()}

@@ -10,7 +10,7 @@ from graphfeed.ops import CompletedFuture, check_one_rank
 from graphfeed.ops.arguments import bounds
 from graphfeed.ops.structure import compact_parts, expand_indptr
 from graphfeed.storage.graph.sampled_subgraph import CSCFormatBase, SampledSubgraph
-from graphfeed.storage.graph.type_names import EdgeType, NodeType, ends_of, from_type_dict, to_type_dict
+from graphfeed.storage.graph.type_names import EdgeType, NodeType, ends_of, from_type_dict, to_type_dict, with_all_types
 
 ByEdgeType: TypeAlias = Mapping[str, CSCFormatBase]
 Compacted: TypeAlias = tuple[torch.Tensor, CSCFormatBase, torch.Tensor]
@@ -83,7 +83,7 @@ def unique_and_compact_csc_formats(
     """
     check_one_rank(rank, world_size)
     rows, compacted = merge_sources(*by_type(csc_formats, unique_dst_nodes))
-    offsets = {kind: torch.tensor([0, len(ids)]) for kind, ids in rows.items()}
+    offsets = {node_type: torch.tensor([0, len(ids)]) for node_type, ids in rows.items()}
     result = tuple(map(from_type_dict, (rows, compacted, offsets)))
     return CompletedFuture(result) if async_op else result
 
@@ -104,10 +104,10 @@ def merge_sources(
     local: dict[EdgeType, torch.Tensor] = {}
     met = [name for name, csc in cscs.items() if len(csc.indices) > 0]
     # The ids of a graph fit side by side into one range, so one call does. Others may not, so each type has a call.
-    for kinds in [[kind] for kind in seeds] if num_nodes is None else [list(num_nodes)]:
+    for node_types in [[node_type] for node_type in seeds] if num_nodes is None else [list(num_nodes)]:
         sizes = list(accumulate(() if num_nodes is None else num_nodes.values(), initial=0))
-        own = {name: kinds.index(source) for name in met if (source := ends_of(name)[0]) in kinds}
-        ids = [shift(seeds[kind], size) for kind, size in zip(kinds, sizes, strict=False)]
+        own = {name: node_types.index(source) for name in met if (source := ends_of(name)[0]) in node_types}
+        ids = [shift(seeds[node_type], size) for node_type, size in zip(node_types, sizes, strict=False)]
         neighbors = [shift(cscs[name].indices, sizes[source]) for name, source in own.items()] or [ids[0][:0]]
         for part in (*ids, *neighbors) if num_nodes is None else ():
             if part.numel() and bounds(part)[0] < 0:
@@ -122,7 +122,9 @@ def merge_sources(
         )
         starts = result.row_starts.tolist()
         found = [result.rows[low:high] for low, high in pairwise(starts)]
-        rows.update((kind, shift(part, -size)) for kind, part, size in zip(kinds, found, sizes, strict=False))
+        rows.update(
+            (node_type, shift(part, -size)) for node_type, part, size in zip(node_types, found, sizes, strict=False)
+        )
         local.update(zip(own, torch.split(result.local, list(map(len, neighbors))), strict=False))
     # An edge type without edges keeps its indices, for there are none to relabel.
     return rows, {name: CSCFormatBase(csc.indptr, local.get(name, csc.indices)) for name, csc in cscs.items()}
@@ -190,9 +192,9 @@ def compact_csc_format(
     """
     cscs, seeds = by_type(csc_formats, dst_nodes)
     times = None if dst_timestamps is None else times_by_type(dst_timestamps, seeds)
-    rows = {kind: [ids] for kind, ids in seeds.items()}
-    counts = {kind: len(ids) for kind, ids in seeds.items()}
-    row_times = {kind: [own] for kind, own in (times or {}).items()}
+    rows = {node_type: [ids] for node_type, ids in seeds.items()}
+    counts = {node_type: len(ids) for node_type, ids in seeds.items()}
+    row_times = {node_type: [own] for node_type, own in (times or {}).items()}
     compacted = {}
     for edge_type, csc in cscs.items():
         source, destination = ends_of(edge_type)
@@ -204,8 +206,8 @@ def compact_csc_format(
         rows[source].append(csc.indices)
         if times is not None:
             row_times[source].append(expand_indptr(csc.indptr, node_ids=times[destination], output_size=size))
-    joined = {kind: torch.cat(parts) for kind, parts in rows.items()}
-    joined_times = {kind: torch.cat(parts) for kind, parts in row_times.items()}
+    joined = {node_type: torch.cat(parts) for node_type, parts in rows.items()}
+    joined_times = {node_type: torch.cat(parts) for node_type, parts in row_times.items()}
     return tuple(map(from_type_dict, (joined, compacted) if times is None else (joined, compacted, joined_times)))
 
 
@@ -233,8 +235,7 @@ def compact_hop(
     parts, complete = by_type(cscs, seeds)
     sizes = None if num_nodes is None else to_type_dict(num_nodes)
     if sizes is not None:
-        none = next(iter(complete.values()), torch.empty(0, dtype=torch.int64))[:0]
-        complete = {kind: complete.get(kind, none) for kind in sizes}
+        complete = with_all_types(complete, sizes)
     found, compacted = merge_sources(parts, complete, sizes)
     return SampledSubgraph(from_type_dict(compacted), seeds, from_type_dict(found), hop.original_edge_ids)
 
@@ -254,8 +255,8 @@ def by_type(
     cscs, complete = to_type_dict(csc_formats), to_type_dict(seeds)
     some = next(iter([*complete.values(), *(csc.indices for csc in cscs.values())]), torch.empty(0))
     for edge_type in cscs:
-        for kind in ends_of(edge_type):
-            complete.setdefault(kind, some[:0])
+        for node_type in ends_of(edge_type):
+            complete.setdefault(node_type, some[:0])
     if len({ids.dtype for ids in (*complete.values(), *(csc.indices for csc in cscs.values()))}) > 1:
         raise TypeError("ids of seeds and of columns must have one dtype; convert with .to(...)")
     for edge_type, csc in cscs.items():
@@ -272,13 +273,11 @@ def times_by_type(
     timestamps: torch.Tensor | Mapping[str, torch.Tensor], seeds: Mapping[NodeType, torch.Tensor]
 ) -> dict[NodeType, torch.Tensor]:
     """Return the times of the seeds by type, with every node type, or raise if they don't fit the seeds."""
-    times = to_type_dict(timestamps)
-    some = next(iter(times.values()), torch.empty(0, dtype=torch.int64))
-    complete = {kind: times.get(kind, some[:0]) for kind in seeds}
-    for kind, ids in seeds.items():
-        if len(complete[kind]) != len(ids):
+    complete = with_all_types(to_type_dict(timestamps), seeds)
+    for node_type, ids in seeds.items():
+        if len(complete[node_type]) != len(ids):
             raise ValueError(
                 f"dst_timestamps must have {len(ids)} values, one per seed"
-                f"{'' if kind is None else f' of type {kind!r}'}, but has {len(complete[kind])}"
+                f"{'' if node_type is None else f' of type {node_type!r}'}, but has {len(complete[node_type])}"
             )
     return complete

@@ -9,7 +9,7 @@ from graphfeed.ops.structure import expand_indptr
 from graphfeed.storage.graph.sampled_subgraph import ByType, CSCFormatBase, SampledSubgraph
 from graphfeed.storage.graph.sampling.compaction import by_type, merge_sources
 from graphfeed.storage.graph.sampling_request import SamplingRequest
-from graphfeed.storage.graph.type_names import EdgeType, NodeType, ends_of, from_type_dict, to_type_dict
+from graphfeed.storage.graph.type_names import EdgeType, NodeType, ends_of, from_type_dict, to_type_dict, with_all_types
 
 Draw = TypeVar("Draw")
 Tensors: TypeAlias = dict[NodeType, torch.Tensor]
@@ -39,36 +39,30 @@ def sample_new_hop_by_hop(
         One subgraph per hop, the outermost first.
     """
     sizes: dict[NodeType, int] = to_type_dict(num_nodes)
-    rows = complete(seeds, sizes)
+    given: Tensors = to_type_dict(seeds)
+    rows: Tensors = {**with_all_types(given, sizes), **given}
     trees = number_seeds(rows) if request.disjoint else None
     known = dict.fromkeys(sizes, 0)
     hops: list[SampledSubgraph] = []
     for fanout, draw in zip(reversed(request.fanouts), draws, strict=True):
-        new = {kind: ids[known[kind] :] for kind, ids in rows.items()}
-        own_trees = None if trees is None else {kind: part[known[kind] :] for kind, part in trees.items()}
-        hop = sample(from_type_dict(new), None if own_trees is None else from_type_dict(own_trees), fanout, draw)
+        new = {node_type: ids[known[node_type] :] for node_type, ids in rows.items()}
+        new_trees = trees and {node_type: part[known[node_type] :] for node_type, part in trees.items()}
+        hop = sample(from_type_dict(new), None if new_trees is None else from_type_dict(new_trees), fanout, draw)
         sampled: Any = hop.sampled_csc
         columns: Any = hop.original_column_node_ids
         cscs, found = by_type(sampled, columns)
-        if not hops:
-            rows = {kind: found.get(kind, ids) for kind, ids in rows.items()}  # in the dtype of the graph's ids
-        if trees is None or own_trees is None:
+        if not hops:  # the graph has brought the seeds to the dtype of its ids
+            rows |= {node_type: found[node_type] for node_type in rows.keys() & found}
+        if trees is None or new_trees is None:
             after, local = merge_sources(cscs, rows, sizes)
         else:
-            after, trees, local = merge_in_trees(cscs, own_trees, rows, trees, sizes)
+            after, trees, local = merge_in_trees(cscs, new_trees, rows, trees, sizes)
         padded = {name: pad(csc, known[ends_of(name)[1]]) for name, csc in local.items()}
         before, rows = rows, after
         csc, columns, found = map(from_type_dict, (padded, before, rows))
         hops.append(SampledSubgraph(csc, columns, found, hop.original_edge_ids))
-        known = {kind: len(ids) for kind, ids in before.items()}
+        known = {node_type: len(ids) for node_type, ids in before.items()}
     return hops[::-1]
-
-
-def complete(seeds: ByType, sizes: Mapping[NodeType, int]) -> Tensors:
-    """Return the seeds by type, with every node type, in the order of the types."""
-    given: Tensors = to_type_dict(seeds)
-    some = next(iter(given.values()), torch.empty(0, dtype=torch.int64))[:0]
-    return {kind: given.get(kind, some) for kind in [*sizes, *(kind for kind in given if kind not in sizes)]}
 
 
 def number_seeds(seeds: Tensors) -> Tensors:
@@ -102,7 +96,7 @@ def merge_in_trees(
         sizes: The number of nodes of each type.
     """
     # A node in a tree is one number, by which nodes of different trees differ.
-    wide = {kind: trees[kind] * max(sizes[kind], 1) + ids.long() for kind, ids in rows.items()}
+    wide = {node_type: trees[node_type] * max(sizes[node_type], 1) + ids.long() for node_type, ids in rows.items()}
     edges = {}
     for name, csc in cscs.items():
         source, destination = ends_of(name)
@@ -110,10 +104,10 @@ def merge_in_trees(
         edges[name] = CSCFormatBase(csc.indptr, of_edges * max(sizes[source], 1) + csc.indices.long())
     found, local = merge_sources(edges, wide)
     after, after_trees = {}, {}
-    for kind, ids in rows.items():
-        new, size = found[kind][len(ids) :], max(sizes[kind], 1)
-        after[kind] = torch.cat([ids, (new % size).to(ids.dtype)])
-        after_trees[kind] = torch.cat([trees[kind], new // size])
+    for node_type, ids in rows.items():
+        new, size = found[node_type][len(ids) :], max(sizes[node_type], 1)
+        after[node_type] = torch.cat([ids, (new % size).to(ids.dtype)])
+        after_trees[node_type] = torch.cat([trees[node_type], new // size])
     dtypes = {name: csc.indices.dtype for name, csc in cscs.items()}
     positions = {name: CSCFormatBase(csc.indptr, csc.indices.to(dtypes[name])) for name, csc in local.items()}
     return after, after_trees, positions
@@ -135,16 +129,15 @@ def trees_of_rows(hops: Sequence[SampledSubgraph], of_seeds: ByType | None = Non
     if of_seeds is None:
         trees = number_seeds(to_type_dict(seeds))
     else:
-        given, none = to_type_dict(of_seeds), torch.empty(0, dtype=torch.int64)
-        trees = {node_type: given.get(node_type, none) for node_type in to_type_dict(seeds)}
+        trees = with_all_types(to_type_dict(of_seeds), to_type_dict(seeds))
     for hop in reversed(hops):
         sampled: Any = hop.sampled_csc
         columns: Any = hop.original_column_node_ids
         ids: Any = hop.original_row_node_ids
         after = {}
-        for kind, rows in to_type_dict(ids).items():
-            own = trees[kind]
-            after[kind] = torch.cat([own, own.new_empty(len(rows) - len(own))])
+        for node_type, rows in to_type_dict(ids).items():
+            own = trees[node_type]
+            after[node_type] = torch.cat([own, own.new_empty(len(rows) - len(own))])
         for name, csc in by_type(sampled, columns)[0].items():
             source, destination = ends_of(name)
             edges = expand_indptr(csc.indptr, node_ids=trees[destination], output_size=len(csc.indices))

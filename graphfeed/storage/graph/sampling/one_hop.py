@@ -82,23 +82,23 @@ def sample_one_hop_by_type(
     assert graph.node_type_to_id is not None
     assert graph.edge_type_to_id is not None
     offsets = dict(zip(seeds, graph.first_ids(), strict=False))
-    ids = torch.cat([part + offsets[kind] for kind, part in seeds.items()])
+    ids = torch.cat([part + offsets[node_type] for node_type, part in seeds.items()])
     starts = torch.tensor([0, *(len(part) for part in seeds.values())]).cumsum(0)
-    kinds = sorted(graph.edge_type_to_id, key=graph.edge_type_to_id.__getitem__)
-    ends = torch.tensor([graph.node_type_to_id[ends_of(kind)[1]] for kind in kinds], dtype=torch.int64)
+    edge_types = sorted(graph.edge_type_to_id, key=graph.edge_type_to_id.__getitem__)
+    ends = torch.tensor([graph.node_type_to_id[ends_of(edge_type)[1]] for edge_type in edge_types], dtype=torch.int64)
     edges = read_from(ids)
     assert edges.types is not None
-    picks = pick(ids, edges, len(kinds))
+    picks = pick(ids, edges, len(edge_types))
     typed = split_by_type(picks, edges.types, starts, ends, graph.csc_indptr.dtype)
     sources, edge_ids = read(edges, typed.positions)
     rows, bounds = typed.bounds.tolist(), typed.starts.tolist()
     cscs, original = {}, {}
-    for kind, number in graph.edge_type_to_id.items():
+    for edge_type, number in graph.edge_type_to_id.items():
         own = slice(bounds[number], bounds[number + 1])
         indptr, ids = typed.indptr[rows[number] : rows[number + 1]], sources[own]
-        first_id = offsets[ends_of(kind)[0]] if len(ids) else 0
-        cscs[kind] = CSCFormatBase.unchecked(indptr, ids - first_id if first_id else ids)
-        original[kind] = edge_ids[own]
+        first_id = offsets[ends_of(edge_type)[0]] if len(ids) else 0
+        cscs[edge_type] = CSCFormatBase.unchecked(indptr, ids - first_id if first_id else ids)
+        original[edge_type] = edge_ids[own]
     return SampledSubgraph(cscs, seeds, None, original), picks
 
 
@@ -134,9 +134,9 @@ def check_typed_seeds(graph: GraphArrays, seeds: ByType) -> dict[str, torch.Tens
         raise KeyError(f"seeds have node type {brief(unknown[0])}, but the graph has {list(graph.node_type_to_id)}")
     num_nodes = graph.num_nodes
     assert isinstance(num_nodes, dict)
-    given = {kind: check_seeds(graph, part, f"seeds of type {kind!r}") for kind, part in seeds.items()}
+    given = {node_type: check_seeds(graph, part, f"seeds of type {node_type!r}") for node_type, part in seeds.items()}
     device = next((part.device for part in given.values()), graph.indices.device)
     empty = torch.empty(0, dtype=graph.indices.dtype, device=device)
-    complete = {kind: given.get(kind, empty) for kind in num_nodes}
+    complete = {node_type: given.get(node_type, empty) for node_type in num_nodes}
     check_ids_of_each(complete, num_nodes, "seeds of type")
     return complete

@@ -18,7 +18,7 @@ from graphfeed.storage.graph.sampling.new_nodes import sample_new_hop_by_hop
 from graphfeed.storage.graph.sampling.one_hop import Draws, EdgeArrays, Pick, sample_one_hop
 from graphfeed.storage.graph.sampling_request import SamplingRequest
 from graphfeed.storage.graph.temporal_query import TemporalQuery
-from graphfeed.storage.graph.type_names import ends_of
+from graphfeed.storage.graph.type_names import ends_of, with_all_types
 
 SampleInTime: TypeAlias = Callable[
     [ByType, ByType, torch.Tensor, Draws, SamplingRequest], tuple[SampledSubgraph, ByType | None]
@@ -88,10 +88,10 @@ def temporal_sample_trees(
         keys: The key of each hop, the seeds' own hop first.
     """
     query = query_of(request)
-    kinds = [] if isinstance(num_nodes, int) else list(num_nodes)
-    times = join_by_type(kinds, seeds_timestamp)
+    node_types = [] if isinstance(num_nodes, int) else list(num_nodes)
+    times = join_by_type(node_types, seeds_timestamp)
     window = query.pre_time_window
-    windows = None if window is None or isinstance(window, int) else join_by_type(kinds, window)
+    windows = None if window is None or isinstance(window, int) else join_by_type(node_types, window)
 
     def sample_at_time(nodes: ByType, trees: ByType | None, fanout: torch.Tensor, key: int) -> SampledSubgraph:
         assert trees is not None
@@ -103,19 +103,19 @@ def temporal_sample_trees(
     return sample_new_hop_by_hop(num_nodes, seeds, request, keys, sample_at_time)
 
 
-def join_by_type(kinds: Sequence[str], values: ByType) -> torch.Tensor:
+def join_by_type(node_types: Sequence[str], values: ByType) -> torch.Tensor:
     """Return one value per seed, node type after node type."""
     if isinstance(values, torch.Tensor):
         return values
-    none = no_times(values)
-    return torch.cat([as_tensor(f"times of {kind!r}", values.get(kind, none)) for kind in kinds])
+    complete = with_all_types(values, node_types)
+    return torch.cat([as_tensor(f"times of {node_type!r}", part) for node_type, part in complete.items()])
 
 
 def take_by_type(values: torch.Tensor, places: ByType) -> ByType:
     """Return the values at some places, by type if the places are."""
     if isinstance(places, torch.Tensor):
         return values[places]
-    return {kind: values[part] for kind, part in places.items()}
+    return {node_type: values[part] for node_type, part in places.items()}
 
 
 def temporal_sample_one_hop(
@@ -145,8 +145,8 @@ def temporal_sample_one_hop(
     if query_of(request).hop_time != "edge":
         return hop, None
     own = edge_times_of(graph, query_of(request))
-    kinds = None if graph.type_per_edge is None else take_rows(graph.type_per_edge, picks.positions)
-    return hop, group_times(graph, hop, take_rows(own, picks.positions), kinds)
+    types = None if graph.type_per_edge is None else take_rows(graph.type_per_edge, picks.positions)
+    return hop, group_times(graph, hop, take_rows(own, picks.positions), types)
 
 
 def stack_queries(
@@ -309,9 +309,10 @@ def stack_times(graph: GraphArrays, name: str, values: ByType | None, seeds: ByT
         unknown = sorted(set(values) - set(graph.node_type_to_id))
         if unknown:
             raise KeyError(f"{name} has node type {brief(unknown[0])}, but the graph has {list(graph.node_type_to_id)}")
-        none = no_times(values)
         by_id = sorted(graph.node_type_to_id, key=graph.node_type_to_id.__getitem__)
-        parts = [(f"{name}[{kind!r}]", values.get(kind, none), len(seeds.get(kind, none))) for kind in by_id]
+        counts = {node_type: len(ids) for node_type, ids in with_all_types(seeds, by_id).items()}
+        times = with_all_types(values, by_id)
+        parts = [(f"{name}[{node_type!r}]", part, counts[node_type]) for node_type, part in times.items()]
     stacked = []
     for label, part, count in parts:
         stacked.append(ops.as_times(label, as_tensor(label, part)))
@@ -320,23 +321,23 @@ def stack_times(graph: GraphArrays, name: str, values: ByType | None, seeds: ByT
     return stacked[0] if len(stacked) == 1 else torch.cat(stacked)
 
 
-def group_times(graph: GraphArrays, hop: SampledSubgraph, times: torch.Tensor, kinds: torch.Tensor | None) -> ByType:
+def group_times(graph: GraphArrays, hop: SampledSubgraph, times: torch.Tensor, types: torch.Tensor | None) -> ByType:
     """Return the times of a hop's edges in the order of the hop, by edge type if the graph has types.
 
     Args:
         graph: The graph.
         hop: The hop.
         times: The time of each edge, column by column.
-        kinds: The type of each edge, if there are types.
+        types: The type of each edge, if there are types.
     """
     if not isinstance(hop.sampled_csc, dict):
         return times
-    assert kinds is not None
+    assert types is not None
     assert graph.edge_type_to_id is not None
     # The edges of a type are in the order in which a hop groups them: column by column, then by position.
-    grouped = times[kinds.argsort(stable=True)]
+    grouped = times[types.argsort(stable=True)]
     by_id = sorted(graph.edge_type_to_id, key=graph.edge_type_to_id.__getitem__)
-    counts = [len(hop.sampled_csc[kind].indices) for kind in by_id]
+    counts = [len(hop.sampled_csc[edge_type].indices) for edge_type in by_id]
     return dict(zip(by_id, torch.split(grouped, counts), strict=True))
 
 
@@ -346,14 +347,8 @@ def times_of_rows(hop: SampledSubgraph, times: Any, edge_times: ByType) -> ByTyp
         return torch.cat([ops.as_times("seeds_timestamp", times), edge_times])
     columns: Any = hop.original_column_node_ids
     cscs: Any = hop.sampled_csc
-    none = no_times(times)
-    rows = {kind: [ops.as_times("seeds_timestamp", times.get(kind, none))] for kind in columns}
+    complete = with_all_types(times, columns)
+    rows = {node_type: [ops.as_times("seeds_timestamp", part)] for node_type, part in complete.items()}
     for edge_type in cscs:
         rows[ends_of(edge_type)[0]].append(edge_times[edge_type])
-    return {kind: torch.cat(parts) for kind, parts in rows.items()}
-
-
-def no_times(values: Mapping[str, object]) -> torch.Tensor:
-    """Return the times of a node type without seeds, on the device of the others."""
-    device = next((part.device for part in values.values() if isinstance(part, torch.Tensor)), None)
-    return torch.empty(0, dtype=torch.int64, device=device)
+    return {node_type: torch.cat(parts) for node_type, parts in rows.items()}
