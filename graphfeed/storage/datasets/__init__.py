@@ -29,12 +29,10 @@ from graphfeed.storage.datasets.processed_graph import GRAPH_FOLDER, PROCESSED, 
 from graphfeed.storage.datasets.task import Task
 from graphfeed.storage.datasets.wordnet import wordnet
 
-# fmt: off
 __all__ = [
-    "FILE_NAME", "GRAPH_FOLDER", "LAYOUT", "PART_BYTES", "PROCESSED", "ArrayWriter", "Dataset",
-    "EdgeArray", "Edges", "HeteroItemSet", "ItemSet", "OnDiskDataset", "OnDiskTask", "Section", "Task",
-    "check_file", "check_new_folder", "checksum", "id_dtype", "load_yaml", "memory_for_sorting",
-    "new_folder", "preprocess_ondisk_dataset", "split_columns", "stay_inside", "sync_folder",
-    "wordnet", "write_array", "write_edges", "write_ids", "write_rows", "write_text",
-]
-# fmt: on
+    "FILE_NAME", "GRAPH_FOLDER", "LAYOUT", "PART_BYTES", "PROCESSED", "ArrayWriter", "Dataset", "EdgeArray", "Edges",
+    "HeteroItemSet", "ItemSet", "OnDiskDataset", "OnDiskTask", "Section", "Task", "check_file", "check_new_folder",
+    "checksum", "id_dtype", "load_yaml", "memory_for_sorting", "new_folder", "preprocess_ondisk_dataset",
+    "split_columns", "stay_inside", "sync_folder", "wordnet", "write_array", "write_edges", "write_ids", "write_rows",
+    "write_text",
+]  # fmt: skip

@@ -13,6 +13,7 @@ from graphfeed.storage.features.disk_based_feature import DiskBasedFeature
 from graphfeed.storage.features.feature import Feature, TorchBasedFeature
 from graphfeed.storage.features.feature_store import BasicFeatureStore
 from graphfeed.storage.memory.npy_file import read_npy
+from graphfeed.storage.memory.torch_files import read_tensors
 
 
 @dataclass(frozen=True)
@@ -42,7 +43,7 @@ def open_feature(spec: OnDiskFeatureData) -> Feature:
             raise ValueError(
                 f"{spec.path}: format torch must be in memory; save it with numpy.save to leave it on disk"
             )
-        return TorchBasedFeature(torch.load(spec.path, weights_only=True), spec.extra_fields)
+        return TorchBasedFeature(read_tensors(Path(spec.path)), spec.extra_fields)
     if spec.in_memory:
         return TorchBasedFeature(torch.from_numpy(read_npy(spec.path)), spec.extra_fields)
     return DiskBasedFeature(spec.path, spec.extra_fields)

@@ -77,16 +77,7 @@ def temporal_sample_trees(
     request: SamplingRequest,
     keys: Sequence[int],
 ) -> list[SampledSubgraph]:
-    """Sample hop after hop, each from the rows that the one before added, all rows of a tree at the time of its seed.
-
-    Args:
-        num_nodes: Of the graph; by node type if it has types.
-        sample: Samples one hop around some nodes at some times, by a fan-out and the hop's draws.
-        seeds: Node ids; by node type if the graph has types.
-        seeds_timestamp: The time of each seed.
-        request: All else.
-        keys: The key of each hop, the seeds' own hop first.
-    """
+    """Sample as `temporal_sample_hop_by_hop` with `disjoint`: all rows of a tree at the time of its seed."""
     query = query_of(request)
     node_types = [] if isinstance(num_nodes, int) else list(num_nodes)
     times = join_by_type(node_types, seeds_timestamp)
