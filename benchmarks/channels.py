@@ -15,7 +15,8 @@ from benchmarks.limits import Copy
 from benchmarks.scale import Scale
 from benchmarks.table import Goal, Row, render
 from benchmarks.timing import WARM_UP_ROUNDS, Times, in_turn
-from graphfeed.channels import Inbox, Outbox, ShmChannel, decode, encode, open_mailbox
+from graphfeed.channels import ShmChannel
+from graphfeed.loader.transport import Inbox, Outbox, decode, encode, open_mailbox
 
 SIZES = ((10_000, 1), (1_000_000, 5), (8_000_000, 20), (50_000_000, 5))
 """Bytes of a message, and tensors that have them."""

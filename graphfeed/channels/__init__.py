@@ -4,8 +4,8 @@
 `SamplerPool` starts processes under DGL's former name. In `sample_channel`, each process has a `channel_client`, which
 talks to a `broker`, a thread of the process that made the channel; the broker keeps the account, in a
 `bounded_queue_state`, and forwards records, while the tensors stay in the memory that `graphfeed.loader.transport`
-shares. Its mailboxes and its pickling are shown here too, for processes that need no queue between them. What carries
-samples between machines, `SamplerSender`, `SamplerReceiver` and `RemoteReceivingChannel`, is found here by the name.
+shares. What carries samples between machines, `SamplerSender`, `SamplerReceiver` and `RemoteReceivingChannel`, is found
+here by the name.
 """
 
 import sys
@@ -16,23 +16,18 @@ from graphfeed.channels.mp_channel import MpChannel
 from graphfeed.channels.sample_channel import ChannelBase, SampleMessage
 from graphfeed.channels.sampler_pool import SamplerPool
 from graphfeed.channels.shm_channel import QueueTimeoutError, ShmChannel
-from graphfeed.loader.transport import Closed, Inbox, Outbox, decode, encode, open_mailbox
+from graphfeed.loader.transport import Closed
 
 __all__ = [
     "ChannelBase",
     "Closed",
     "EndOfEpoch",
-    "Inbox",
     "MpChannel",
-    "Outbox",
     "PeerError",
     "QueueTimeoutError",
     "SampleMessage",
     "SamplerPool",
     "ShmChannel",
-    "decode",
-    "encode",
-    "open_mailbox",
 ]
 
 if not typing.TYPE_CHECKING:

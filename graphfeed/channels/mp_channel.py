@@ -2,10 +2,8 @@
 
 import queue
 
-from graphfeed.channels.sample_channel import SampleChannel, SampleMessage
+from graphfeed.channels.sample_channel import UNBOUNDED, SampleChannel, SampleMessage
 from graphfeed.loader.transport import TIMEOUT_SECONDS
-
-UNBOUNDED_MESSAGES, UNBOUNDED_BYTES = 1 << 31, 1 << 62
 
 
 class MpChannel(SampleChannel):
@@ -27,7 +25,7 @@ class MpChannel(SampleChannel):
     """
 
     def __init__(self, maxsize: int = 0, *, num_producers: int = 1) -> None:
-        super().__init__(maxsize if maxsize > 0 else UNBOUNDED_MESSAGES, UNBOUNDED_BYTES, num_producers)
+        super().__init__(maxsize if maxsize > 0 else UNBOUNDED, UNBOUNDED, num_producers)
 
     def send(self, msg: SampleMessage, block: bool = True, timeout: float | None = None) -> None:
         """Send a sample; without a timeout, wait up to ten minutes for room.

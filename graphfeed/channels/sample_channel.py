@@ -17,8 +17,8 @@ from graphfeed.channels.channel_client import ChannelClient, EndOfEpoch, PeerErr
 from graphfeed.loader.transport import ARENA_BYTES, TIMEOUT_SECONDS
 from graphfeed.storage.memory import decode_tensors, encode_tensors
 
-UNBOUNDED_BYTES = 1 << 40
-"""From this limit on, it sets no size of the shared memory."""
+UNBOUNDED = 1 << 40
+"""The capacity and the bytes of a queue without bounds, for which no shared memory is reserved."""
 SampleMessage = dict[str, torch.Tensor]
 """How a sample is sent: tensors by name."""
 
@@ -172,7 +172,7 @@ class SampleChannel(ChannelBase):
         client: ChannelClient | None = getattr(self._of_thread, "client", None)
         if client is None or client.is_closed:  # as after a fork
             # What does not fit into the shared memory goes into files of its own.
-            limit = self.limit_bytes if self.limit_bytes < UNBOUNDED_BYTES else 0
+            limit = self.limit_bytes if self.limit_bytes < UNBOUNDED else ARENA_BYTES
             client = self._of_thread.client = ChannelClient(self.address, max(ARENA_BYTES, limit))
             self._clients.add(client)
         try:

@@ -1,36 +1,12 @@
 """GraphLearn-for-PyTorch's shared-memory channel."""
 
-import re
-
 from graphfeed.channels.sample_channel import SampleChannel, SampleMessage
 from graphfeed.loader.transport import TIMEOUT_SECONDS
-
-UNITS = {"K": 1 << 10, "KB": 1 << 10, "M": 1 << 20, "MB": 1 << 20, "G": 1 << 30, "GB": 1 << 30}
+from graphfeed.ops.arguments import parse_bytes
 
 
 class QueueTimeoutError(RuntimeError, TimeoutError):
     """Nothing could be sent, or nothing came, in the time given."""
-
-
-def parse_size(size: int | float | str) -> int:
-    """Return a size in bytes; a text has a unit, which is a power of two.
-
-    Raises:
-        ValueError: The text has no such unit, or the size is below 1.
-
-    Example:
-        >>> parse_size("256MB"), parse_size("0.5g"), parse_size(1000)
-        (268435456, 536870912, 1000)
-    """
-    given = size
-    if isinstance(size, str):
-        match = re.fullmatch(r"\s*(\d+(?:\.\d*)?|\.\d+)\s*([KMG]B?)\s*", size.upper())
-        if match is None:
-            raise ValueError(f"shm_size must be as '256MB', with a unit of K, M or G, or a number, but is {size!r}")
-        size = float(match[1]) * UNITS[match[2]]
-    if size < 1:
-        raise ValueError(f"shm_size must be 1 byte or more, but is {given!r}")
-    return int(size)
 
 
 class ShmChannel(SampleChannel):
@@ -55,7 +31,7 @@ class ShmChannel(SampleChannel):
     """
 
     def __init__(self, capacity: int = 128, shm_size: int | str = "256MB", *, num_producers: int = 1) -> None:
-        super().__init__(capacity, parse_size(shm_size), num_producers)
+        super().__init__(capacity, parse_bytes("shm_size", shm_size), num_producers)
 
     def send(self, msg: SampleMessage, timeout_ms: int | None = None) -> None:
         """Send a sample once there is room for it; None or 0 waits up to ten minutes.

@@ -39,9 +39,10 @@ class PartBook(ABC):
     def ids_of(self, part: int) -> torch.Tensor:
         """Return the ids of a part, ascending, int64."""
 
-    def checksum(self, part: int) -> int:
-        """Return a checksum of the ids of a part, by which ranks compare their books."""
-        return zlib.crc32(self.ids_of(part).numpy().data)
+    @property
+    @abstractmethod
+    def checksum(self) -> torch.Tensor:
+        """A checksum of the part of each id, by which ranks compare their books: one value, int64."""
 
     @abstractmethod
     def within(self, start: int, stop: int) -> "PartBook":
@@ -105,6 +106,17 @@ def check_owned(book: PartBook, part: int, ids: torch.Tensor) -> None:
         )
 
 
+def check_same_book(book: PartBook, rank: int, checksum: torch.Tensor) -> None:
+    """Raise unless another rank has the same book, whose checksum it sent."""
+    if int(checksum) != int(book.checksum):
+        raise ValueError(f"rank {rank} has another partition book than this rank; all ranks must have the same book")
+
+
+def checksum_of(owners: torch.Tensor) -> torch.Tensor:
+    """Return the checksum of the part of each id."""
+    return torch.tensor(zlib.crc32(owners.numpy().data))
+
+
 def smallest_dtype(count: int) -> torch.dtype:
     """Return the dtype for numbers below a count."""
     return torch.uint8 if count <= 1 << 8 else torch.int16 if count <= 1 << 15 else torch.int32
@@ -117,6 +129,12 @@ class RangeBook(PartBook):
         self.bounds = torch.tensor(bounds)
         self.num_ids = bounds[-1]
         self.num_parts = len(bounds) - 1
+
+    @cached_property
+    def checksum(self) -> torch.Tensor:
+        """That of the same parts in an `AssignedBook`."""
+        parts = torch.arange(self.num_parts).to(smallest_dtype(self.num_parts))
+        return checksum_of(parts.repeat_interleave(self.bounds.diff()))
 
     def owners_of(self, ids: torch.Tensor) -> torch.Tensor:
         """Return the part of each id."""
@@ -148,6 +166,11 @@ class AssignedBook(PartBook):
         self.owners = owners
         self.num_ids = owners.numel()
         self.num_parts = num_parts
+
+    @cached_property
+    def checksum(self) -> torch.Tensor:
+        """The checksum of the part of each id."""
+        return checksum_of(self.owners)
 
     @cached_property
     def offsets(self) -> torch.Tensor:

@@ -58,7 +58,7 @@ def test_ranks_with_other_books_get_an_error_and_no_rows_of_other_ids() -> None:
 
     def share(rank: int, peers: Peers) -> None:
         feature = PartitionedFeature(cut_rows(VALUES, books[rank], rank), books[rank], peers)
-        with pytest.raises(ValueError, match=f"rank {1 - rank} owns other ids than the book here says"):
+        with pytest.raises(ValueError, match=f"rank {1 - rank} has another partition book"):
             feature.read()
 
     in_threads(2, share)

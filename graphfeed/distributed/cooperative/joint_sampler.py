@@ -13,7 +13,7 @@ import torch
 from graphfeed.datapipes import FanoutSampler, MiniBatch, Transform
 from graphfeed.datapipes.pipeline import BatchSizeEstimate
 from graphfeed.distributed.cooperative.row_exchange import RowExchange, plan_exchange
-from graphfeed.distributed.cooperative.step_exchange import Mailbox
+from graphfeed.distributed.cooperative.step_exchange import StepExchange
 from graphfeed.distributed.partitioned_graph import PartitionedGraph
 from graphfeed.distributed.ranks.peers import Peers, shared_peers
 from graphfeed.ops import Key
@@ -45,7 +45,7 @@ class JointMiniBatch(MiniBatch):
 
 
 class RankGroup:
-    """What the ranks that sample together share: the graph, the sampler and the mailbox."""
+    """What the ranks that sample together share: the graph, the sampler and the exchange of their steps."""
 
     def __init__(self, sampler: FanoutSampler, world_size: int) -> None:
         self.sampler = sampler.changed(cooperative=False)
@@ -57,21 +57,21 @@ class RankGroup:
         else:
             self._name = f"joint {next(WHOLE)}"
         self._making = threading.Lock()
-        self._mailbox: Mailbox | None = None
+        self._steps: StepExchange | None = None
 
     @property
-    def mailbox(self) -> Mailbox:
-        """The mailbox, which is made with the first mini-batch, because a plan starts nothing."""
-        with self._making:  # each mailbox has a name of its own, so that all threads must use one
-            if self._mailbox is None:
+    def steps(self) -> StepExchange:
+        """The exchange of steps, which is made with the first mini-batch, because a plan starts nothing."""
+        with self._making:  # each exchange has a name of its own, so that all threads must use one
+            if self._steps is None:
                 peers = self.graph.peers if isinstance(self.graph, PartitionedGraph) else shared_peers()
-                self._mailbox = Mailbox(peers, self._name)
-            return self._mailbox
+                self._steps = StepExchange(peers, self._name)
+            return self._steps
 
     def leave(self, run: int) -> None:
         """Tell the other ranks that this one comes to no further mini-batch of a run."""
-        if self._mailbox is not None:
-            self._mailbox.leave(run)
+        if self._steps is not None:
+            self._steps.leave(run)
 
     def owners_of(self, node_type: str | None, ids: torch.Tensor) -> torch.Tensor:
         """Return the rank that owns each node: that of its part, or of all ranks that hold the whole graph, one."""
@@ -147,7 +147,7 @@ class JointStep(SamplingGraph):
     def plan(self, needed: ByType) -> RowExchange:
         """Plan how the rows of some nodes come from their owners, who learn that this rank needs them."""
         group, tag = self._group, (*self._minibatch, len(self.exchanges))
-        self.exchanges.append(plan_exchange(group.mailbox, tag, needed, self.num_nodes, group.owners_of, self._draws))
+        self.exchanges.append(plan_exchange(group.steps, tag, needed, self.num_nodes, group.owners_of, self._draws))
         return self.exchanges[-1]
 
 

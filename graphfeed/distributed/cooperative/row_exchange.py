@@ -7,7 +7,7 @@ from typing import Any
 import torch
 
 from graphfeed import ops
-from graphfeed.distributed.cooperative.step_exchange import Mailbox, Tag
+from graphfeed.distributed.cooperative.step_exchange import StepExchange, Tag
 from graphfeed.distributed.ranks.messages import Tensors
 from graphfeed.ops.arguments import as_ids, check_ids, check_vector
 from graphfeed.ops.rows import take_rows
@@ -47,7 +47,7 @@ class RowExchange:
     """The ids of the nodes whose rows this rank makes, each of them once; by node type if the graph has types."""
     routes: Mapping[str | None, Route]
     """By node type, which is None in a graph without types."""
-    mailbox: Mailbox
+    steps: StepExchange
     tag: Tag
     """The step at which ids were traded."""
 
@@ -61,9 +61,9 @@ class RowExchange:
         split = [self.routes[node_type].split(own) for node_type, own in rows]
         parts: list[Tensors] = [
             {str(number): part[rank] for number, part in enumerate(split)}
-            for rank in range(self.mailbox.peers.world_size)
+            for rank in range(self.steps.peers.world_size)
         ]
-        arrived = self.mailbox.trade((*self.tag[:2], step), parts)
+        arrived = self.steps.trade((*self.tag[:2], step), parts)
         return [
             self.routes[node_type].merge([part[str(number)] for part in arrived])
             for number, (node_type, _) in enumerate(rows)
@@ -72,11 +72,11 @@ class RowExchange:
     def count_rows(self) -> None:
         """Add to `Peers.traffic` what this rank owns, and how often ranks need it."""
         needed = sum(sum(route.sent_counts) for route in self.routes.values())
-        self.mailbox.count_rows(needed, sum(map(len, to_type_dict(self.owned).values())))
+        self.steps.count_rows(needed, sum(map(len, to_type_dict(self.owned).values())))
 
 
 def plan_exchange(
-    mailbox: Mailbox,
+    steps: StepExchange,
     tag: Tag,
     needed: ByType,
     num_nodes: int | dict[str, int],
@@ -86,12 +86,12 @@ def plan_exchange(
     """Tell the owners of some nodes that this rank needs them, and return what others need of it.
 
     Args:
-        mailbox: The ranks.
+        steps: The ranks.
         tag: The step, the same on all ranks.
         needed: Ids of nodes, perhaps with duplicates; by node type if the graph has types.
         num_nodes: The number of nodes of the graph, by node type if it has types.
         owners_of: Returns the rank that owns each id of a node type.
-        draws: See `Mailbox.trade`.
+        draws: See `StepExchange.trade`.
 
     Raises:
         KeyError: The graph doesn't have a node type.
@@ -101,7 +101,7 @@ def plan_exchange(
     given, sizes = check_needed(needed, num_nodes)
     none = next(iter(given.values()))[:0] if given else torch.empty(0, dtype=torch.int64)
     ids = {node_type: given.get(node_type, none).cpu() for node_type in sizes}
-    world_size = mailbox.peers.world_size
+    world_size = steps.peers.world_size
     parts: list[dict[str, torch.Tensor]] = [{} for _ in range(world_size)]
     orders, received = {}, {}
     for number, (node_type, wanted) in enumerate(ids.items()):
@@ -110,7 +110,7 @@ def plan_exchange(
         received[node_type] = torch.bincount(owners, minlength=world_size).tolist()
         for rank, part in enumerate(torch.split(take_rows(wanted, orders[node_type]), received[node_type])):
             parts[rank][str(number)] = part
-    asked = mailbox.trade(tag, parts, draws)
+    asked = steps.trade(tag, parts, draws)
     owned: dict[Any, torch.Tensor] = {}
     routes = {}
     for number, (node_type, size) in enumerate(sizes.items()):
@@ -118,7 +118,7 @@ def plan_exchange(
         wanted = torch.cat(pieces)
         owned[node_type], _, sent = ops.compact(wanted[:0], wanted, num_nodes=size)
         routes[node_type] = Route(sent.long(), list(map(len, pieces)), orders[node_type], received[node_type])
-    return RowExchange(from_type_dict(owned), routes, mailbox, tag)
+    return RowExchange(from_type_dict(owned), routes, steps, tag)
 
 
 def check_needed(

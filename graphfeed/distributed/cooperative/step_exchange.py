@@ -21,7 +21,7 @@ CHECK_SECONDS = 0.2
 SAME = "all ranks must make their loaders in the same order, and iterate them as often and as far"
 
 
-class Mailbox:
+class StepExchange:
     """Lets all ranks trade tensors: each gives every other one its part of a step, and gets theirs.
 
     Several threads may be at several steps at the same time. A rank that begins another run has left those before it,

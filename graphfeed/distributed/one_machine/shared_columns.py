@@ -14,6 +14,7 @@ from graphfeed import ops
 from graphfeed.distributed.edge_positions import edge_positions
 from graphfeed.distributed.graph_part import GraphPart
 from graphfeed.distributed.one_machine.memory_scope import open_handle, write_handle
+from graphfeed.distributed.part_book import check_same_book
 from graphfeed.distributed.ranks.exchange import COUNTS, starts_of
 from graphfeed.distributed.ranks.messages import Tensors
 from graphfeed.distributed.ranks.peers import Peers
@@ -144,9 +145,13 @@ class SharedColumns:
                 return  # the system forbids it
         if block is None:
             return
-        self._blocks[None] = block
         graph = self._graph_in(block)
+        if ranks[0] == self.peers.rank:
+            graph.check()
+        else:
+            graph.mark_checked()
         graph._shared = self
+        self._blocks[None] = block
         self._edition = self.part.columns.edition
         self.columns, self.ranks = graph, ranks
 
@@ -169,8 +174,7 @@ class SharedColumns:
         counts = torch.zeros(book.num_ids, dtype=torch.int64)
         for rank, answer in self._ask(ranks, [], None).items():
             rows = dict(answer)
-            if int(rows.pop(CHECKSUM)) != book.checksum(rank):
-                raise ValueError(f"rank {rank} owns other nodes than the book here says; all must have the same book")
+            check_same_book(book, rank, rows.pop(CHECKSUM))
             counts[book.ids_of(rank)] = rows.pop(COUNTS)
             if row_types(rows) != row_types(arrays):
                 raise ValueError(
@@ -201,7 +205,6 @@ class SharedColumns:
         else:
             self._ask(ranks, [ids], block)
             collapse(block.memory)
-        self._graph_in(block).check()
         return block
 
     def _ask(self, ranks: Sequence[int], names: list[str], block: SharedBlock | None) -> dict[int, Tensors]:
@@ -227,9 +230,8 @@ class SharedColumns:
         """Return the number of in-edges of each node of the part, and arrays without rows."""
         ids, indptr = self.part.book.ids_of(self.part.number), self.part.columns.csc_indptr
         counts = take_rows(indptr, ids + 1).long() - take_rows(indptr, ids).long()
-        checksum = torch.tensor(self.part.book.checksum(self.part.number))
         empty = {name: rows[:0] for name, rows in edge_arrays(self.part.columns).items()}
-        return {COUNTS: counts, CHECKSUM: checksum, **empty}
+        return {COUNTS: counts, CHECKSUM: self.part.book.checksum, **empty}
 
     def _write(self, names: Sequence[str], block: SharedBlock) -> Tensors:
         """Copy arrays of the part to a block; return whether the ids of edges differ from their positions there."""
@@ -253,9 +255,7 @@ class SharedColumns:
         indices, types = arrays.pop(INDICES), arrays.pop(TYPES, None)
         attributes = {name.removeprefix(ATTRIBUTE): rows for name, rows in arrays.items()}
         fields = {"csc_indptr": indptr, "indices": indices, "type_per_edge": types, "edge_attributes": attributes}
-        graph = MachineGraph(**{**own.fields(), **fields})
-        graph.mark_checked()
-        return graph
+        return MachineGraph(**{**own.fields(), **fields})
 
 
 SHARED: "weakref.WeakValueDictionary[tuple[int, int], SharedColumns]" = weakref.WeakValueDictionary()

@@ -7,7 +7,7 @@ from typing import Any
 import torch
 
 from graphfeed.distributed.one_machine.memory_scope import open_handle, share, write_handle
-from graphfeed.distributed.part_book import PartBook
+from graphfeed.distributed.part_book import PartBook, check_same_book
 from graphfeed.distributed.ranks.messages import Tensors
 from graphfeed.distributed.ranks.peers import Peers
 from graphfeed.ops.arguments import passed_among, trust_copies
@@ -71,14 +71,13 @@ class SharedRows:
                 (rows,) = open_handle(answer[HANDLE])[0]
             except OSError:
                 continue  # the system forbids it
+            check_same_book(self.book, rank, answer[CHECKSUM])
             expected = torch.Size([self.book.ids_of(rank).numel(), *self.rows.size()])
             if rows.shape != expected or rows.dtype != self.rows.dtype:
                 raise ValueError(
                     f"rank {rank} has rows {dtype_and_shape(rows.dtype, rows.shape)}, but they should be "
                     f"{self.rows.dtype} of shape {tuple(expected)}; all ranks must have the same book, and rows alike"
                 )
-            if int(answer[CHECKSUM]) != self.book.checksum(rank):
-                raise ValueError(f"rank {rank} owns other ids than the book here says; all must have the same book")
             by_rank[rank] = rows
         return by_rank
 
@@ -91,6 +90,5 @@ class SharedRows:
                 if self._block is not None:
                     trust_copies(passed_among([own]), self._block.tensors)
                     self.rows.update(self._block.tensors[0])
-                checksum = torch.tensor(self.book.checksum(self.peers.rank))
-                self._handle = {HANDLE: write_handle(handle), CHECKSUM: checksum}
+                self._handle = {HANDLE: write_handle(handle), CHECKSUM: self.book.checksum}
         return self._handle

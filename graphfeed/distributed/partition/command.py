@@ -12,7 +12,7 @@ from graphfeed.distributed.partition.part_layout import check_num_parts
 from graphfeed.distributed.partition.report import report_partition
 from graphfeed.distributed.partition.writer import write_partition
 from graphfeed.distributed.pyg.partitioner import Partitioner
-from graphfeed.ingest.build import as_bytes
+from graphfeed.ops.arguments import parse_bytes
 from graphfeed.storage import FeatureStore
 from graphfeed.storage.datasets import OnDiskDataset, check_new_folder
 from graphfeed.storage.graph import METHODS, FusedCSCSamplingGraph, assign_nodes, ldg_memory, load_graph
@@ -58,8 +58,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--halo-features",
-        type=as_bytes,
-        default=0,
         metavar="BYTES",
         help="store with each part copies of rows that it often asks others for, up to a size such as 2G",
     )
@@ -69,7 +67,8 @@ def run(options: Any) -> None:
     """Partition a graph, and print what the partition costs."""
     check_new_folder(options.root)
     check_num_parts(options.parts)
-    if options.halo_features and options.layout == "pyg":
+    most_bytes = options.halo_features and parse_bytes("--halo-features", options.halo_features)
+    if most_bytes and options.layout == "pyg":
         raise ValueError("--halo-features needs --layout graphfeed; PyG's layout has no place for copies of rows")
     stored = Stored(options.source)
     graph = stored.graph
@@ -80,8 +79,8 @@ def run(options: Any) -> None:
     assignment = assign_nodes(graph, options.parts, options.method, options.seed)
     print(report_partition(graph, assignment, options.parts), flush=True)
     halo: HaloFeatures = 0
-    if options.halo_features:
-        plan = plan_halo(graph, assignment, options.parts, stored.feature, options.halo_features)
+    if most_bytes:
+        plan = plan_halo(graph, assignment, options.parts, stored.feature, most_bytes)
         print(plan, flush=True)
         halo = plan.ids
     if options.layout == "pyg":

@@ -8,11 +8,12 @@ from typing import Any
 
 import torch
 
+from graphfeed.datapipes import Datapipe
 from graphfeed.distributed.pyg.dist_context import DistContext
 from graphfeed.distributed.pyg.dist_data import find_peers
 from graphfeed.distributed.pyg.dist_neighbor_sampler import DistNeighborSampler
 from graphfeed.distributed.ranks.peers import Peers
-from graphfeed.pyg.loaders import PyGLoader
+from graphfeed.pyg.loaders import PyGLoader, TorchOptions
 
 
 class DistLoader(PyGLoader):
@@ -37,8 +38,11 @@ class DistLoader(PyGLoader):
         rpc_timeout: After how many seconds without a sign of life another rank counts as lost. The first loader at an
             address sets it.
         dist_sampler: The sampler.
-        kwargs: `datapipe` and options of `graphfeed.DataLoader`; or else `datapipe`, which samples, `options`, which
-            are `TorchOptions`, and `input_type`, the type of the seeds.
+        datapipe: The pipeline; with `options` as well, that of seeds and of what is sampled around them, behind which
+            features are fetched.
+        options: The arguments of torch's `DataLoader`; needs `dist_sampler`.
+        input_type: The type of the seeds.
+        kwargs: The arguments of `graphfeed.DataLoader`, in place of `options`.
 
     Raises:
         ValueError: No address, port or process group, or a number of threads or seconds that is not above 0.
@@ -53,6 +57,10 @@ class DistLoader(PyGLoader):
         num_rpc_threads: int = 16,
         rpc_timeout: float = 180,
         dist_sampler: DistNeighborSampler | None = None,
+        *,
+        datapipe: Datapipe,
+        options: TorchOptions | None = None,
+        input_type: Any = None,
         **kwargs: Any,
     ) -> None:
         for name, value in (("num_rpc_threads", num_rpc_threads), ("rpc_timeout", rpc_timeout)):
@@ -64,14 +72,13 @@ class DistLoader(PyGLoader):
         if dist_sampler is not None:
             data, _ = dist_sampler.connect(self.peers)
             self.peers = data.peers
-            if "options" in kwargs:
-                options, features = kwargs["options"], data.data_features(kwargs["input_type"])
-                pipe, device = options.end(self._fill(kwargs["datapipe"], features)), dist_sampler.device
-                if device is not None and torch.device(device).type != "cpu":
-                    pipe = pipe.copy_to(device)
-                kwargs = {"datapipe": pipe, **options.loader()}
+            if options is not None:
+                datapipe = options.end(self._fill(datapipe, data.data_features(input_type)))
+                if dist_sampler.device is not None and torch.device(dist_sampler.device).type != "cpu":
+                    datapipe = datapipe.copy_to(dist_sampler.device)
+                kwargs = options.loader()
                 kwargs["num_workers"] *= dist_sampler.concurrency
-        super().__init__(**kwargs)
+        super().__init__(datapipe, **kwargs)
 
     def channel_get(self, out: Any) -> Any:
         """Return what is given, for there is no queue."""

@@ -27,6 +27,7 @@ from graphfeed.distributed.wire import (
     check_schema,
     check_token,
     from_batch,
+    import_arrow,
     import_flight,
     make_client,
     make_client_context,
@@ -35,7 +36,6 @@ from graphfeed.distributed.wire import (
 from graphfeed.loader.executors import RemoteError, ThreadExecutor
 from graphfeed.loader.profile import Measured, Span
 from graphfeed.ops.arguments import brief
-from graphfeed.ops.process import import_optional
 
 BACKOFF_SECONDS = (1.0, 60.0)
 """For how long a lost server is asked only if no other is left: the first time, and at most."""
@@ -91,7 +91,7 @@ class RemoteServer:
         except (flight.FlightError, OSError, StopIteration) as error:
             way = "without TLS" if self.tls_root_certs is None else "over TLS"
             raise LostServerError(f"{text_of(error)} (asked {way})") from error
-        except (ValueError, import_optional("pyarrow", "a sampling server", "").ArrowException) as error:
+        except (ValueError, import_arrow().ArrowException) as error:
             raise ValueError(
                 f"the answer of the sampling server {self.address} can't be read: {text_of(error)}"
             ) from error

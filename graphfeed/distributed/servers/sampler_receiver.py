@@ -55,7 +55,6 @@ class SampleInbox:
     def __init__(self, num_sender: int) -> None:
         self.num_sender = num_sender
         self.senders: dict[bytes, Sender] = {}
-        self.signals = 0
         self.closed = threading.Event()
         self.changed = threading.Condition()
 
@@ -128,9 +127,8 @@ class SampleInbox:
                             self.senders[key] = self.senders.pop(key)  # it is the turn of others
                             return sample
                         sender.ended = True
-                        self.signals += 1
                         end = time.monotonic() + seconds
-                        if self.signals >= self.num_sender:
+                        if self.num_ended >= self.num_sender:
                             self._begin_epoch()
                             return None
                     elif sender.left or sender.lost:
@@ -144,7 +142,7 @@ class SampleInbox:
                 if time.monotonic() >= end:
                     silent = [sender.name for sender in self.senders.values() if not sender.ended]
                     raise TimeoutError(
-                        f"no sample came for {seconds:g} s; {self.signals} of {self.num_sender} senders have "
+                        f"no sample came for {seconds:g} s; {self.num_ended} of {self.num_sender} senders have "
                         f"signalled, and {' and '.join(silent) or 'no other'} is connected"
                     )
                 self.changed.wait(end - time.monotonic())
@@ -157,8 +155,12 @@ class SampleInbox:
             self.senders.clear()
             self.changed.notify_all()
 
+    @property
+    def num_ended(self) -> int:
+        """How many senders have signalled the end of the epoch."""
+        return sum(sender.ended for sender in self.senders.values())
+
     def _begin_epoch(self) -> None:
-        self.signals = 0
         for sender in self.senders.values():
             if sender.ended:
                 sender.ended, sender.num_samples = False, 0

@@ -14,6 +14,7 @@ from graphfeed.distributed.wire import (
     call_options,
     check_encryption,
     choose_token,
+    import_arrow,
     import_flight,
     make_client,
     make_client_context,
@@ -23,7 +24,6 @@ from graphfeed.distributed.wire import (
 )
 from graphfeed.loader.executors import ThreadExecutor
 from graphfeed.ops.arguments import check_seconds
-from graphfeed.ops.process import import_optional
 from graphfeed.storage.memory import describe_tensors
 
 RETRY_SECONDS = 0.2
@@ -230,7 +230,7 @@ class Connection:
             TimeoutError: It did not take it in time.
             ConnectionError: It is gone, or refused it.
         """
-        flight, arrow = import_flight(), import_optional("pyarrow", "a sender of samples", "")
+        flight, arrow = import_flight(), import_arrow()
         end = time.monotonic() + seconds
         try:
             descriptor = flight.FlightDescriptor.for_command(self.key)

@@ -32,6 +32,7 @@ from graphfeed.distributed.servers.tickets import (
 from graphfeed.distributed.wire import (
     FlightServer,
     check_token,
+    import_arrow,
     import_flight,
     is_loopback,
     join_address,
@@ -42,7 +43,6 @@ from graphfeed.loader.executors import WorkerTask, available_cores, notes_of, su
 from graphfeed.loader.profile import Span
 from graphfeed.loader.stages import InWorkers
 from graphfeed.ops.arguments import check_count
-from graphfeed.ops.process import import_optional
 
 STEP_SECONDS = 1.0
 """How often a request that waits looks whether its reader is still there."""
@@ -228,8 +228,7 @@ class SamplingServer:
 
     def _do_get(self, context: Any, ticket: Any) -> Any:
         batch = self.answer(ticket.ticket, context.is_cancelled)
-        arrow = import_optional("pyarrow", "a sampling server", "")
-        return import_flight().RecordBatchStream(arrow.Table.from_batches([batch]))
+        return import_flight().RecordBatchStream(import_arrow().Table.from_batches([batch]))
 
     def _check_host(self, host: str) -> None:
         if self._tls is None and not self._allow_plaintext and not is_loopback(host):

@@ -18,7 +18,7 @@ from graphfeed.distributed.wire.access import (
     parse_address,
 )
 from graphfeed.distributed.wire.flight import FlightServer, call_options, import_flight, make_client, text_of
-from graphfeed.distributed.wire.record_batches import check_schema, from_batch, to_batch
+from graphfeed.distributed.wire.record_batches import check_schema, from_batch, import_arrow, to_batch
 
 __all__ = [
     "TOKEN_VARIABLE",
@@ -29,6 +29,7 @@ __all__ = [
     "check_token",
     "choose_token",
     "from_batch",
+    "import_arrow",
     "import_flight",
     "is_loopback",
     "join_address",

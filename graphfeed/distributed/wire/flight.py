@@ -6,12 +6,12 @@ import re
 import threading
 import weakref
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from graphfeed.distributed.wire.access import join_address, listen, make_server_context
-from graphfeed.distributed.wire.record_batches import FORMAT, OTHER_FORMAT
+from graphfeed.distributed.wire.record_batches import FORMAT, OTHER_FORMAT, import_arrow
 from graphfeed.loader.executors import renew_torch_threads
-from graphfeed.ops.process import import_optional
 
 FORMAT_HEADER = "graphfeed-format"
 """The header of a call that names the format of its record batches; without one, that is the first."""
@@ -21,13 +21,8 @@ USED_BY: set[int] = set()
 """The processes that have used gRPC; a forked process finds its parent in it."""
 
 
-def import_flight() -> Any:
-    """Return the module `pyarrow.flight`.
-
-    Raises:
-        ImportError: pyarrow is not installed.
-    """
-    return import_optional("pyarrow.flight", "a sampling server", "pip install 'graphfeed[serve]'")
+import_flight = partial(import_arrow, "pyarrow.flight")
+"""Return the module `pyarrow.flight`; it is an ImportError where pyarrow is not installed."""
 
 
 class FlightServer:
@@ -69,7 +64,7 @@ class FlightServer:
         scheme, certificates = ("grpc", None) if tls is None else ("grpc+tls", [tls])
         try:
             server = server_class(f"{scheme}://{address}", middleware={"token": guard()}, tls_certificates=certificates)
-        except import_optional("pyarrow", "a sampling server", "").ArrowException as error:
+        except import_arrow().ArrowException as error:
             listen(host, port).close()  # which says what pyarrow does not
             raise OSError(f"nobody can listen on {address}: {error}") from error
         # At the end of the program, pyarrow would wait for open calls without a limit.

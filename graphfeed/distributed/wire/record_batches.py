@@ -32,6 +32,15 @@ SMALL_BYTES, LARGE_BYTES = 1 << 15, 1 << 20
 have their own."""
 
 
+def import_arrow(module: str = "pyarrow") -> Any:
+    """Return a module of pyarrow's.
+
+    Raises:
+        ImportError: pyarrow is not installed.
+    """
+    return import_optional(module, "a sampling server", "pip install 'graphfeed[serve]'")
+
+
 def to_batch(kind: str, value: Any) -> Any:
     """Return a value, and its kind in a word, as a record batch, which is sent straight from the tensors' memory.
 
@@ -43,7 +52,7 @@ def to_batch(kind: str, value: Any) -> Any:
         TypeError: There is something in the value that can't be sent; the message names the place.
         ValueError: All but the tensors takes more than `LARGEST_HEADER` bytes, which no reader takes.
     """
-    arrow = import_optional("pyarrow", "a sampling server", "pip install 'graphfeed[serve]'")
+    arrow = import_arrow()
     tree, tensors = pack_value(value)
     in_order = dict(sorted(tensors.items(), key=lambda item: size_class(item[1].nbytes)))
     header, parts = encode_tensors(in_order, [FORMAT, kind, tree])

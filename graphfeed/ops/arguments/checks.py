@@ -1,5 +1,6 @@
 """Checks of arguments that several ops share. Each error names the argument, its value and what would be right."""
 
+import re
 from collections.abc import Mapping
 from numbers import Real
 from operator import index
@@ -12,6 +13,7 @@ from graphfeed.ops.arguments.texts import brief
 MOST_SECONDS = 1e8
 """The longest wait, of three years: all of the system's functions that wait take as much."""
 ID_DTYPES = (torch.int32, torch.int64)
+UNITS = {unit: 1 << 10 * power for power, unit in enumerate(("", "k", "m", "g", "t"))}
 NUMPY_IS_FASTER = 1 << 20
 """Up to this many ids, NumPy finds the bounds, in 0.2 ms at most.
 
@@ -47,6 +49,25 @@ def check_count(name: str, value: object, least: int) -> None:
         raise TypeError(f"{name} must be a whole number, but is {brief(value)}; int(...) makes one") from error
     if count < least:
         raise ValueError(f"{name} must be {least} or more, but is {brief(count)}")
+
+
+def parse_bytes(name: str, size: object) -> int:
+    """Return a number of bytes, given as a number or as a text with a unit, which is a power of two.
+
+    Raises:
+        ValueError: It is neither, or below 1.
+
+    Example:
+        >>> parse_bytes("size", "512M"), parse_bytes("size", "0.5 GiB"), parse_bytes("size", 1000)
+        (536870912, 536870912, 1000)
+    """
+    found = re.fullmatch(r"(\d+\.?\d*|\.\d+)\s*([kmgt]?)(i?b)?", str(size).strip().lower())
+    if found is None:
+        raise ValueError(f"{name} must be a number of bytes, such as '512M' or '4G', but is {brief(size)}")
+    count = int(float(found[1]) * UNITS[found[2]])
+    if count < 1:
+        raise ValueError(f"{name} must be 1 byte or more, but is {brief(size)}")
+    return count
 
 
 def check_seconds(name: str, value: object) -> None:

@@ -5,7 +5,7 @@ import torch
 
 from graphfeed.distributed import Peers
 from graphfeed.distributed.cooperative.row_exchange import check_needed, plan_exchange
-from graphfeed.distributed.cooperative.step_exchange import Mailbox
+from graphfeed.distributed.cooperative.step_exchange import StepExchange
 from tests.distributed.joint import in_threads
 
 
@@ -13,7 +13,7 @@ def test_rows_come_from_their_owners_in_the_order_of_those_who_need_them() -> No
     needed = [torch.tensor([5, 0, 5, 8]), torch.tensor([], dtype=torch.int64), torch.tensor([8, 3])]
 
     def work(rank: int, peers: Peers) -> list[list[int]]:
-        box = Mailbox(peers, "test")
+        box = StepExchange(peers, "test")
         exchange = plan_exchange(box, (1, 0, 0), needed[rank], 9, lambda _, ids: ids % 2)
         exchange.count_rows()
         assert isinstance(exchange.owned, torch.Tensor)

@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from graphfeed.distributed import Peers
-from graphfeed.distributed.cooperative.step_exchange import Mailbox, Tag
+from graphfeed.distributed.cooperative.step_exchange import StepExchange, Tag
 from tests.distributed.joint import in_threads
 
 
@@ -15,7 +15,7 @@ def part(number: int) -> dict[str, torch.Tensor]:
 
 def test_steps_may_be_traded_in_any_order() -> None:
     def work(rank: int, peers: Peers) -> list[list[int]]:
-        box, found = Mailbox(peers, "test"), {}
+        box, found = StepExchange(peers, "test"), {}
 
         def trade(tag: Tag) -> None:
             arrived = box.trade(tag, [part(100 * tag[1] + 10 * rank + other) for other in range(3)])
@@ -35,7 +35,7 @@ def test_steps_may_be_traded_in_any_order() -> None:
 
 def test_who_waits_for_a_rank_that_left_is_told() -> None:
     def work(rank: int, peers: Peers) -> str:
-        box = Mailbox(peers, "test")
+        box = StepExchange(peers, "test")
         if rank == 0:
             with pytest.raises(RuntimeError) as error:
                 box.trade((1, 0, 0), [part(0)] * 2)
@@ -47,7 +47,7 @@ def test_who_waits_for_a_rank_that_left_is_told() -> None:
 
 def test_who_waits_for_a_rank_that_says_it_left_is_told_and_nothing_is_kept() -> None:
     def work(rank: int, peers: Peers) -> list[str]:
-        box, ends = Mailbox(peers, "test"), []
+        box, ends = StepExchange(peers, "test"), []
 
         def trade() -> None:
             with pytest.raises(RuntimeError) as error:
@@ -72,7 +72,7 @@ def test_a_thread_that_waits_ends_once_its_own_rank_leaves() -> None:
     ready = threading.Barrier(2)
 
     def work(rank: int, peers: Peers) -> str:
-        box, ends = Mailbox(peers, "test"), []
+        box, ends = StepExchange(peers, "test"), []
 
         def trade() -> None:
             with pytest.raises(RuntimeError) as error:
@@ -94,7 +94,7 @@ def test_a_thread_that_waits_ends_once_its_own_rank_leaves() -> None:
 
 def test_who_waits_for_a_rank_that_ended_is_told() -> None:
     def work(rank: int, peers: Peers) -> str:
-        box = Mailbox(peers, "test")
+        box = StepExchange(peers, "test")
         if rank == 1:
             return ""  # and its peers are closed
         with pytest.raises(RuntimeError) as error:
@@ -108,7 +108,7 @@ def test_a_rank_that_does_not_come_is_named() -> None:
     ready = threading.Barrier(2)
 
     def work(rank: int, peers: Peers) -> str:
-        box = Mailbox(peers, "test")
+        box = StepExchange(peers, "test")
         peers.ranks_here()  # until both have begun
         peers.start_timeout = peers.timeout = 0.2
         if rank == 1:

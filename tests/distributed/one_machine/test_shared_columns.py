@@ -112,7 +112,7 @@ def test_the_sums_of_weights_are_shared_with_guides_where_kernels_take_them(type
 def test_ranks_that_assign_nodes_otherwise_are_refused() -> None:
     def work(rank: int, peers: Peers) -> None:
         graph = PartitionedGraph(cut_graph(plain(), (torch.arange(100) + rank) % 2, rank), peers)
-        with pytest.raises((RuntimeError, ValueError), match="rank 1 owns other nodes than the book here says"):
+        with pytest.raises((RuntimeError, ValueError), match="rank 1 has another partition book"):
             by_weight(graph)
 
     in_threads(2, work)

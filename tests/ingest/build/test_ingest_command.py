@@ -1,11 +1,9 @@
-import argparse
 from pathlib import Path
 
 import pytest
 
 import graphfeed as gf
 from graphfeed.__main__ import main
-from graphfeed.ingest.build.ingest_command import as_bytes
 from tests.ingest.example_tables import likes, write
 from tests.on_disk import listing
 
@@ -43,6 +41,6 @@ def test_two_paths_are_needed(tmp_path: Path, capsys: pytest.CaptureFixture[str]
     assert "give the specification and the folder to write, but 1 paths are given" in capsys.readouterr().err
 
 
-def test_what_is_no_number_of_bytes_is_refused() -> None:
-    with pytest.raises(argparse.ArgumentTypeError, match="'4 apples' is no number of bytes"):
-        as_bytes("4 apples")
+def test_what_is_no_number_of_bytes_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["ingest", str(tmp_path), str(tmp_path), "--memory", "4 apples"]) == 1
+    assert "--memory must be a number of bytes, such as '512M' or '4G', but is '4 apples'" in capsys.readouterr().err

@@ -5,7 +5,15 @@ import numpy as np
 import pytest
 import torch
 
-from graphfeed.ops.arguments import bounds, check_count, check_ids, check_length, check_seconds, check_vector
+from graphfeed.ops.arguments import (
+    bounds,
+    check_count,
+    check_ids,
+    check_length,
+    check_seconds,
+    check_vector,
+    parse_bytes,
+)
 
 
 @pytest.mark.parametrize("dtype", [torch.int32, torch.int64])
@@ -95,3 +103,23 @@ def test_a_length_is_named_with_what_it_should_be() -> None:
     check_length("times", torch.arange(3), 3, "edge")
     with pytest.raises(ValueError, match="times must have 4 values, one per edge, but has 3"):
         check_length("times", torch.arange(3), 4, "edge")
+
+
+@pytest.mark.parametrize(
+    ("size", "expected"),
+    [("1K", 1 << 10), ("2kb", 1 << 11), ("1.5M", 3 << 19), (" 256 MB ", 1 << 28), (".5G", 1 << 29), ("4 GiB", 1 << 32),
+     ("1tB", 1 << 40), ("100", 100), (77, 77)],
+)  # fmt: skip
+def test_a_number_of_bytes_is_a_number_or_a_text_with_a_unit(size: object, expected: int) -> None:
+    assert parse_bytes("size", size) == expected
+
+
+@pytest.mark.parametrize("size", ["MB", "", "-1MB", "1 MB MB", "4 apples", None, -1])
+def test_what_is_no_number_of_bytes_is_refused(size: object) -> None:
+    with pytest.raises(ValueError, match="size must be a number of bytes, such as '512M' or '4G', but is"):
+        parse_bytes("size", size)
+
+
+def test_no_bytes_at_all_are_refused() -> None:
+    with pytest.raises(ValueError, match="size must be 1 byte or more, but is '0k'"):
+        parse_bytes("size", "0k")
