@@ -12,11 +12,12 @@ from graphfeed.distributed.partitioned_graph import PartitionedGraph
 from graphfeed.distributed.pyg.dist_context import DistContext
 from graphfeed.distributed.pyg.local_feature_store import LocalFeatureStore
 from graphfeed.distributed.pyg.local_graph_store import LocalGraphStore
-from graphfeed.distributed.pyg.store_attributes import EDGES, group_of, kind_of
+from graphfeed.distributed.pyg.store_attributes import EDGES, domain_of, group_of, type_of
 from graphfeed.distributed.ranks.meeting_point import MeetingPoint
 from graphfeed.distributed.ranks.peers import Peers, peers_at, shared_peers
 from graphfeed.pyg.data import FLAT, DataFeatures, Tables
 from graphfeed.storage import BasicFeatureStore, Feature, TorchBasedFeature
+from graphfeed.storage.graph import to_type_dict
 
 
 class DistData:
@@ -58,20 +59,19 @@ class DistData:
     @property
     def tables(self) -> Tables:
         """What reads seeds needs to know: the numbers of nodes, and the types."""
-        sizes: Any = self.graph.num_nodes
-        by_type: dict[Any, int] = sizes if isinstance(sizes, dict) else {None: sizes}
-        nodes = {kind: SimpleNamespace(num_nodes=size) for kind, size in by_type.items()}
+        sizes = to_type_dict(self.graph.num_nodes)
+        nodes = {node_type: SimpleNamespace(num_nodes=size) for node_type, size in sizes.items()}
         return Tables(nodes, dict.fromkeys(map(group_of, self.graph.edge_types)))
 
-    def own_nodes(self, kind: str | None = None) -> torch.Tensor:
+    def own_nodes(self, node_type: str | None = None) -> torch.Tensor:
         """Return the ids of the nodes of a type that this rank owns."""
-        book = self.part.book if kind is None else self.part.book_of(kind)
+        book = self.part.book if node_type is None else self.part.book_of(node_type)
         return book.ids_of(self.part.number)
 
-    def own_edges(self, kind: tuple[str, str, str] | None = None) -> torch.Tensor:
+    def own_edges(self, edge_type: tuple[str, str, str] | None = None) -> torch.Tensor:
         """Return the edges of a type to nodes that this rank owns, shape (2, E)."""
-        edges: torch.Tensor = self.graph_store.get_edge_index(edge_type=kind, layout="coo")
-        book = self.part.book if kind is None else self.part.book_of(kind[2])
+        edges: torch.Tensor = self.graph_store.get_edge_index(edge_type=edge_type, layout="coo")
+        book = self.part.book if edge_type is None else self.part.book_of(edge_type[2])
         return edges[:, book.owners_of(edges[1]) == self.part.number]
 
     def data_features(self, input_type: Any = None) -> DataFeatures:
@@ -83,8 +83,7 @@ class DistData:
         features: dict[tuple[str, str | None, str], Feature] = {}
         dims: dict[tuple[str | None, str], int] = {}
         for attr in self.feature_store.get_all_tensor_attrs():
-            domain = "edge" if isinstance(attr.group_name, tuple) else "node"
-            key = (domain, kind_of(attr.group_name), str(attr.attr_name))
+            key = (domain_of(attr.group_name), type_of(attr.group_name), str(attr.attr_name))
             if key in self.features:
                 features[key] = self.features[key]
                 if self.feature_store.get_tensor(attr).dim() == 1:
@@ -92,28 +91,20 @@ class DistData:
         labels = self.feature_store.labels
         by_type = labels if isinstance(labels, Mapping) else {} if labels is None else {input_type: labels}
         for group, values in by_type.items():
-            key = ("edge" if isinstance(group, tuple) else "node", kind_of(group), "y")
+            key = (domain_of(group), type_of(group), "y")
             features[key] = TorchBasedFeature(values if values.dim() > 1 else values[:, None])
             dims[key[1:]] = FLAT if values.dim() == 1 else 0
-        return DataFeatures(
-            BasicFeatureStore(features),
-            self.names_of("node", features),
-            self.names_of("edge", features),
-            dims={key: dim for key, dim in dims.items() if dim},
-        )
-
-    def names_of(self, domain: str, keys: Mapping[tuple[str, str | None, str], Any]) -> dict[str | None, list[str]]:
-        """Return the names of features by type."""
-        sizes = self.graph.num_nodes
-        kinds: Any = [None] if isinstance(sizes, int) else sizes if domain == "node" else self.graph.edge_types
-        names: dict[str | None, list[str]] = {kind: [] for kind in kinds}
-        for own, kind, name in keys:
-            if own == domain:
-                names[kind].append(name)
-        return names
+        names: dict[str, dict[str | None, list[str]]] = {
+            "node": {node_type: [] for node_type in to_type_dict(self.graph.num_nodes)},
+            "edge": {edge_type: [] for edge_type in self.graph.edge_types} or {None: []},
+        }
+        for domain, type_name, name in features:
+            names[domain][type_name].append(name)
+        dims = {key: dim for key, dim in dims.items() if dim}
+        return DataFeatures(BasicFeatureStore(features), names["node"], names["edge"], dims=dims)
 
 
-def check_place(context: DistContext, graph: LocalGraphStore) -> None:
+def check_rank(context: DistContext, graph: LocalGraphStore) -> None:
     """Raise unless a process is the rank that its part belongs to."""
     if (context.rank, context.world_size) != (graph.partition_idx, graph.num_partitions):
         raise ValueError(

@@ -81,12 +81,12 @@ class DistLinkNeighborLoader(DistLoader):
         options = TorchOptions.of(kwargs, type(self).__name__)
         negatives = NegativeSampling.cast(("binary", neg_sampling_ratio) if neg_sampling_ratio else neg_sampling)
         given = InputEdges(edge_label_index, edge_label, edge_label_time)
-        pipe, kind = edge_source(dist_sampler, options, given, negatives)
+        pipe, input_type = edge_source(dist_sampler, options, given, negatives)
         pipe = dist_sampler.append_links_to(pipe, negatives)
         self.transform = transform
         super().__init__(
             current_ctx, master_addr, master_port, None, num_rpc_threads, rpc_timeout, dist_sampler,
-            datapipe=pipe, options=options, input_type=kind,
+            datapipe=pipe, options=options, input_type=input_type,
         )  # fmt: skip
         self.data: Any = data
         self.edge_label_index, self.neg_sampling = edge_label_index, negatives
@@ -96,12 +96,12 @@ def edge_source(
     sampler: DistNeighborSampler, options: TorchOptions, given: InputEdges, negatives: NegativeSampling | None
 ) -> tuple[Datapipe, tuple[str, str, str] | None]:
     """Return the first stages of a pipeline, for seeds that are perhaps none, and the edge type of the seeds."""
-    data, kind, edges = sampler.connect().data, None, given.index
+    data, edge_type, edges = sampler.connect().data, None, given.index
     if sampler.is_hetero:
-        kind, edges = split_kind(data.tables, edges)
+        edge_type, edges = split_kind(data.tables, edges)
     if edges is None:
-        edges = data.own_edges(kind)
+        edges = data.own_edges(edge_type)
     if isinstance(edges, torch.Tensor) and edges.numel() == 0:
-        return IterableSource([]), kind
-    items = read_input_edges(data.tables, given._replace(index=edges if kind is None else (kind, edges)), negatives)
-    return options.source(items.items), kind
+        return IterableSource([]), edge_type
+    index = edges if edge_type is None else (edge_type, edges)
+    return options.source(read_input_edges(data.tables, given._replace(index=index), negatives).items), edge_type

@@ -10,11 +10,11 @@ import torch
 
 from graphfeed.datapipes import Datapipe, IterableSource, MiniBatch
 from graphfeed.distributed.pyg.dist_context import DistContext
-from graphfeed.distributed.pyg.dist_data import DistData, check_place, find_peers
+from graphfeed.distributed.pyg.dist_data import DistData, check_rank, find_peers
 from graphfeed.distributed.pyg.event_loop import ConcurrentEventLoop
 from graphfeed.distributed.pyg.local_feature_store import LocalFeatureStore
 from graphfeed.distributed.pyg.local_graph_store import LocalGraphStore
-from graphfeed.distributed.pyg.store_attributes import kind_of
+from graphfeed.distributed.pyg.store_attributes import EDGES, type_of
 from graphfeed.distributed.ranks.peers import Peers
 from graphfeed.ops import draw_key
 from graphfeed.ops.arguments import brief, check_count
@@ -22,6 +22,7 @@ from graphfeed.pyg.data import ALWAYS, NegativeSampling, import_pyg
 from graphfeed.pyg.samplers import STRATEGIES, Neighborhoods
 from graphfeed.pyg.stages import call_stages
 from graphfeed.storage import SamplingRequest, TemporalQuery
+from graphfeed.storage.graph import from_type_dict, to_type_dict
 from graphfeed.storage.memory import move
 
 TIMEOUT = 180.0
@@ -86,7 +87,7 @@ class DistNeighborSampler:
         if not isinstance(first, LocalFeatureStore) or not isinstance(second, LocalGraphStore):
             raise TypeError(f"data must be a LocalFeatureStore and a LocalGraphStore, but is {brief(data)}")
         check_count("concurrency", concurrency, 1)
-        check_place(current_ctx, data[1])
+        check_rank(current_ctx, data[1])
         self.current_ctx, self.feature_store, self.graph_store = current_ctx, data[0], data[1]
         self.num_neighbors, self.channel, self.replace = num_neighbors, channel, replace
         self.subgraph_type, self.disjoint = getattr(subgraph_type, "value", subgraph_type), disjoint
@@ -106,11 +107,11 @@ class DistNeighborSampler:
         if self._connected is None:
             peers = find_peers(self.current_ctx, None, None, TIMEOUT) if peers is None else peers
             data = DistData((self.feature_store, self.graph_store), peers, self.time_attr)
-            own = Neighborhoods(
+            neighborhoods = Neighborhoods(
                 data.graph, self.num_neighbors, self.replace, self.subgraph_type, self.disjoint,
                 self.temporal_strategy, data.node_time, data.edge_time,
             )  # fmt: skip
-            self._connected = Connected(data, own)
+            self._connected = Connected(data, neighborhoods)
         return self._connected
 
     def init_sampler_instance(self) -> None:
@@ -139,14 +140,14 @@ class DistNeighborSampler:
     @property
     def node_times(self) -> Any:
         """The times of all nodes, by the types that have times if there are types; None if nodes have none."""
-        data, own = self.connect()
-        if own.node_time is None:
+        data = self.connect().data
+        if data.node_time is None:
             return None
-        times, sizes = data.part.columns.node_attribute(own.node_time), data.graph.num_nodes
+        times, sizes = data.part.columns.node_attribute(data.node_time), data.graph.num_nodes
         if isinstance(sizes, int):
             return times
-        parts = zip(sizes, torch.split(times, list(sizes.values())), strict=True)
-        return {kind: own for kind, own in parts if bool((own != ALWAYS).any())}
+        by_type = dict(zip(sizes, torch.split(times, list(sizes.values())), strict=True))
+        return {node_type: values for node_type, values in by_type.items() if bool((values != ALWAYS).any())}
 
     def append_to(self, pipe: Datapipe, report_time: bool = False) -> Datapipe:
         """Return a pipeline of seeds with the stages behind it that sample."""
@@ -258,13 +259,13 @@ class DistNeighborSampler:
         src_batch: torch.Tensor | None,
         edge_type: tuple[str, str, str] | None,
     ) -> Any:
-        data, own = self.connect()
-        kind = kind_of(edge_type)
-        fanouts = torch.tensor([one_hop_num if kind in (None, known) else 0 for known in data.graph.edge_types or [""]])
+        data, neighborhoods = self.connect()
+        name = type_of(edge_type)
+        fanouts = torch.tensor([one_hop_num if name in (None, known) else 0 for known in data.graph.edge_types or [""]])
         seeds: Any = srcs if edge_type is None else {edge_type[2]: srcs}
-        if own.in_time:
+        if neighborhoods.in_time:
             times: Any = seed_time if edge_type is None else {edge_type[2]: seed_time}
-            query = TemporalQuery(own.node_time, own.edge_time, inclusive=True)
+            query = TemporalQuery(data.node_time, data.edge_time, inclusive=True)
             strategy: Any = STRATEGIES[self.temporal_strategy]
             request = SamplingRequest([fanouts], self.replace, None, strategy, deduplicate=False, temporal=query)
             (hop,) = data.graph.temporal_sample_hops(seeds, times, request, [draw_key()])
@@ -274,7 +275,7 @@ class DistNeighborSampler:
         rows: Any = hop.original_row_node_ids
         ids: Any = hop.original_edge_ids
         if edge_type is not None:
-            csc, ids, rows = csc[kind], ids[kind], None if rows is None else rows[edge_type[0]]
+            csc, ids, rows = csc[name], ids[name], None if rows is None else rows[edge_type[0]]
         counts = csc.indptr.diff()
         nodes = csc.indices if rows is None else rows[csc.indices]
         module = import_pyg("torch_geometric.sampler", type(self).__name__)
@@ -303,7 +304,7 @@ class DistNeighborSampler:
         values["timestamp"] = inputs.time
         given: dict[str, Any] = {name: value for name, value in values.items() if value is not None}
         if inputs.input_type is not None:
-            given = {name: {kind_of(tuple(inputs.input_type)): value} for name, value in given.items()}
+            given = {name: {type_of(tuple(inputs.input_type)): value} for name, value in given.items()}
         minibatch = MiniBatch(**given)
         minibatch.input_id = inputs.input_id  # type: ignore[attr-defined]
         return self._sample(lambda pipe: self.append_links_to(pipe, negatives), minibatch)
@@ -317,12 +318,12 @@ class DistNeighborSampler:
         """Return the times of seeds: those that are given, or their own."""
         if times is not None or not self.neighborhoods.in_time:
             return times
-        own = self.node_times
-        missing = [kind for kind in nodes if kind not in own] if isinstance(own, dict) else []
-        if own is None or missing:
+        known = self.node_times
+        missing = [node_type for node_type in nodes if node_type not in known] if isinstance(known, dict) else []
+        if known is None or missing:
             of = f" of {missing[0]!r}" if missing else ""
             raise ValueError(f"the seeds{of} have no {self.time_attr!r} of their own; give time, a time for each seed")
-        return {kind: own[kind][ids] for kind, ids in nodes.items()} if isinstance(nodes, Mapping) else own[nodes]
+        return {name: known[name][ids] for name, ids in nodes.items()} if isinstance(nodes, Mapping) else known[nodes]
 
     def _answer(self, sample: Callable[[], Any], callback: Callable[[Any], object] | None) -> Any:
         """Return what is sampled, with features; with a channel, put it there later."""
@@ -351,25 +352,16 @@ class DistNeighborSampler:
         """Return `x` of the nodes of an output, labels, and `edge_attr` of its edges; by type if there are types."""
         look_up, labels = self.feature_store.lookup_features, self.feature_store.labels
         has = {(attr.group_name, attr.attr_name) for attr in self.feature_store.get_all_tensor_attrs()}
-        edges = output.edge if self.with_edge_attr else None
-        if not self.is_hetero:
-            x = look_up(output.node).wait() if (None, "x") in has else None
-            attributes = None if edges is None else look_up(edges, is_node_feat=False).wait()
-            return x, None if labels is None else labels[output.node], attributes
-        by_type = {
-            kind: look_up(ids, input_type=kind).wait() if (kind, "x") in has else None
-            for kind, ids in output.node.items()
+        nodes, edges = to_type_dict(output.node), {} if output.edge is None else to_type_dict(output.edge)
+        x = {name: look_up(ids, input_type=name).wait() if (name, "x") in has else None for name, ids in nodes.items()}
+        edge_attr = {
+            name: look_up(ids, False, name).wait() if (name or EDGES, "edge_attr") in has else None
+            for name, ids in edges.items()
+            if self.with_edge_attr
         }
-        of_edges = {
-            kind: look_up(ids, is_node_feat=False, input_type=kind).wait() if (kind, "edge_attr") in has else None
-            for kind, ids in (edges or {}).items()
-        }
-        kinds: Any = labels if isinstance(labels, Mapping) else {} if labels is None else {self.input_type: labels}
-        of_seeds = {
-            kind: values[(output.edge if isinstance(kind, tuple) else output.node)[kind]]
-            for kind, values in kinds.items()
-        }
-        return by_type, of_seeds or None, of_edges or None
+        by_type: Any = labels if isinstance(labels, Mapping) else {} if labels is None else {self.input_type: labels}
+        y = {name: values[(edges if isinstance(name, tuple) else nodes)[name]] for name, values in by_type.items()}
+        return from_type_dict(x), from_type_dict(y) if y else None, from_type_dict(edge_attr) if edge_attr else None
 
 
 def without_edge_ids(minibatch: Any) -> Any:

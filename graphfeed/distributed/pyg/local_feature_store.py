@@ -19,9 +19,10 @@ from graphfeed.distributed.pyg.store_attributes import (
     LocalTensorAttr,
     Maps,
     PartitionInfo,
+    domain_of,
     group_of,
-    kind_of,
     read_info,
+    type_of,
 )
 from graphfeed.distributed.ranks.peers import Peers, shared_peers
 from graphfeed.ops.arguments import brief
@@ -96,10 +97,10 @@ class LocalFeatureStore:
             KeyError: There is no such tensor.
         """
         attr = LocalTensorAttr.cast(*args, **kwargs)
-        found = self._feat.get((attr.group_name, str(attr.attr_name)))
-        if found is None:
+        tensor = self._feat.get((attr.group_name, str(attr.attr_name)))
+        if tensor is None:
             raise KeyError(f"there is no tensor {attr.attr_name!r} of {attr.group_name!r}, but {list(self._feat)}")
-        return found if attr.index is None else found[attr.index]
+        return tensor if attr.index is None else tensor[attr.index]
 
     def multi_get_tensor(self, attrs: Sequence[Any]) -> list[torch.Tensor]:
         """Return several tensors."""
@@ -169,10 +170,17 @@ class LocalFeatureStore:
         group = input_type if is_node_feat or input_type is not None else EDGES
         domain, name = ("node", "x") if is_node_feat else ("edge", "edge_attr")
         shape = self.get_tensor(group, name).shape[1:]
-        feature = self.partitioned_features(self.rpc_router)[domain, kind_of(group), name]
-        answered: torch.futures.Future[torch.Tensor] = torch.futures.Future()
-        Thread(target=answer, args=(answered, feature, index, shape), name="graphfeed-lookup").start()
-        return answered
+        feature = self.partitioned_features(self.rpc_router)[domain, type_of(group), name]
+        future: torch.futures.Future[torch.Tensor] = torch.futures.Future()
+
+        def read() -> None:
+            try:
+                future.set_result(feature.read(index).view(-1, *shape))
+            except Exception as error:
+                future.set_exception(error)  # type: ignore[arg-type]  # torch's own types are wrong here
+
+        Thread(target=read, name="graphfeed-lookup").start()
+        return future
 
     def rows_of(self, group: Group, ids: torch.Tensor) -> torch.Tensor:
         """Return the rows of some global ids.
@@ -209,9 +217,9 @@ class LocalFeatureStore:
         if peers not in self._remote:
             features = {}
             for (group, name), tensor in self._feat.items():
-                domain = "edge" if isinstance(group, tuple) else "node"
+                domain = domain_of(group)
                 if domain == "node" or group in self._global_id:
-                    features[domain, kind_of(group), name] = self._feature(group, name, tensor, peers)
+                    features[domain, type_of(group), name] = self._feature(group, name, tensor, peers)
             self._remote[peers] = BasicFeatureStore(features)
         return self._remote[peers]
 
@@ -232,11 +240,10 @@ class LocalFeatureStore:
         owned = book.ids_of(self.partition_idx)
         if ids is None or not torch.equal(ids, owned):
             rows = rows[self.rows_of(group, owned)]
-        domain = "edge" if isinstance(group, tuple) else "node"
         halo = self._halo.get((group, name))
         if halo is not None and halo.source is not rows:
             halo = None  # another tensor was set
-        return PartitionedFeature(rows, book, peers, name_of(domain, kind_of(group), name), halo)
+        return PartitionedFeature(rows, book, peers, name_of(domain_of(group), type_of(group), name), halo)
 
     @staticmethod
     def _whole(*args: Any, **kwargs: Any) -> tuple[Group, str]:
@@ -324,26 +331,14 @@ class LocalFeatureStore:
 
     def _read_pyg_layout(self, info: PartitionInfo) -> None:
         """Read the features of a part in PyG's layout."""
-        layout = info.layout
-        assert layout is not None
-        for name, kinds in (("node_feats.pt", layout.node_types), ("edge_feats.pt", layout.edge_types)):
-            by_type = layout.by_type(layout.part_file(self.partition_idx, name), kinds)
-            for kind, own in by_type.items():
-                group = group_of(kind, edges=name == "edge_feats.pt")
-                ids = own.get("id", own.get("global_id"))
+        assert info.layout is not None
+        for domain, by_type in info.layout.read_features(self.partition_idx).items():
+            for type_name, file in by_type.items():
+                group = group_of(type_name, edges=domain == "edge")
+                ids = file.get("id", file.get("global_id"))
                 if ids is not None:
                     self.put_global_id(ids, group)
-                times = {key: own[key] for key in (TIME, EDGE_TIME) if key in own}
-                for key, values in {**own.get("feats", {}), **times}.items():
+                times = {key: file[key] for key in (TIME, EDGE_TIME) if key in file}
+                for key, values in {**file.get("feats", {}), **times}.items():
                     if isinstance(values, torch.Tensor):
                         self.put_tensor(values, group, key)
-
-
-def answer(
-    found: torch.futures.Future[torch.Tensor], feature: Feature, ids: torch.Tensor, shape: Sequence[int]
-) -> None:
-    """Set a future to the rows of a feature, or to what went wrong."""
-    try:
-        found.set_result(feature.read(ids).view(-1, *shape))
-    except Exception as error:
-        found.set_exception(error)  # type: ignore[arg-type]  # torch's own types are wrong here

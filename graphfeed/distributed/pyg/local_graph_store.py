@@ -19,11 +19,11 @@ from graphfeed.distributed.pyg.store_attributes import (
     LocalEdgeAttr,
     Maps,
     group_of,
-    kind_of,
     read_info,
+    type_of,
 )
 from graphfeed.pyg.data import ALWAYS, EdgeList, as_time_column, fill_missing, make_graph
-from graphfeed.storage.graph import ORIGINAL_EDGE_ID, FusedCSCSamplingGraph, edge_lists, ends_of, to_type_dict
+from graphfeed.storage.graph import ORIGINAL_EDGE_ID, edge_lists, from_type_dict, to_type_dict
 
 Key = tuple[EdgeType | None, str]
 
@@ -121,7 +121,7 @@ class LocalGraphStore:
         """Whether the graph has types."""
         if self.meta is not None and "is_hetero" in self.meta:
             return bool(self.meta["is_hetero"])
-        return any(kind is not None for kind, _ in self._edge_index)
+        return any(edge_type is not None for edge_type, _ in self._edge_index)
 
     def graph_part(self, features: LocalFeatureStore | None = None, time_attr: str | None = None) -> GraphPart:
         """Return the in-edges of the nodes that the part owns, as a `PartitionedGraph` takes them.
@@ -146,27 +146,27 @@ class LocalGraphStore:
     def _make_part(self, features: LocalFeatureStore | None, time_attr: str | None) -> GraphPart:
         """Return what `graph_part` does, from lists of edges."""
         sizes = self._sizes()
-        books = {kind: self._book(kind, size) for kind, size in sizes.items()}
+        books = {node_type: self._book(node_type, size) for node_type, size in sizes.items()}
         kept = {key: self._own_edges(key, books) for key in self._edge_index}
-        lists = {kind_of(key[0]): self._edge_index[key][:, positions] for key, positions in kept.items()}
-        ids = {kind_of(key[0]): self._ids(key)[positions] for key, positions in kept.items()}
+        lists = {type_of(key[0]): self._edge_index[key][:, positions] for key, positions in kept.items()}
+        ids = {type_of(key[0]): self._ids(key)[positions] for key, positions in kept.items()}
         nodes: dict[str, Any] = {}
         edges: dict[str, Any] = {ORIGINAL_EDGE_ID: ids}
         if time_attr is not None:
             assert features is not None
-            times = node_times(features, time_attr, sizes)
-            if times is not None:
-                if any(time_attr in names_in(features, EDGES if kind is None else kind) for kind, _ in kept):
+            node_times = times_of_nodes(features, time_attr, sizes)
+            if node_times is not None:
+                if any(time_attr in names_in(features, edge_type or EDGES) for edge_type, _ in kept):
                     raise ValueError(f"time_attr {time_attr!r} is there for nodes and for edges; rename one of them")
-                nodes[time_attr] = times
+                nodes[time_attr] = node_times
             else:
-                times_of_edges = {key: self._edge_times(features, time_attr, key) for key in kept}
-                if all(own is None for own in times_of_edges.values()):
+                by_key = {key: self._edge_times(features, time_attr, key) for key in kept}
+                times = {type_of(key[0]): own[kept[key]] for key, own in by_key.items() if own is not None}
+                if not times:
                     raise ValueError(f"time_attr is {time_attr!r}, which neither nodes have nor edges")
-                known = {kind_of(key[0]): own[kept[key]] for key, own in times_of_edges.items() if own is not None}
-                lengths = {kind: own.shape[1] for kind, own in lists.items()}
-                edges[time_attr] = fill_missing(time_attr, known, lengths, ALWAYS)
-        graph = make_graph({kind: EdgeList(*own) for kind, own in lists.items()}, sizes, nodes, edges)
+                lengths = {edge_type: ends.shape[1] for edge_type, ends in lists.items()}
+                edges[time_attr] = fill_missing(time_attr, times, lengths, ALWAYS)
+        graph = make_graph({edge_type: EdgeList(*ends) for edge_type, ends in lists.items()}, sizes, nodes, edges)
         owners = torch.cat([book.owners_of(torch.arange(book.num_ids)) for book in books.values()])
         return GraphPart(
             graph, PartBook.from_assignment(owners, self.num_partitions), self.partition_idx, self._num_edges(lists)
@@ -178,31 +178,28 @@ class LocalGraphStore:
             raise ValueError("the graph store has no edges; call put_edge_index, or make it by from_data")
         if any(layout != "coo" for _, layout in self._edge_index):
             raise ValueError(f"edges must have the layout 'coo' to be sampled, but are {list(self._edge_index)}")
-        if isinstance(self.node_pb, Mapping):
-            return {kind: len(parts) for kind, parts in self.node_pb.items()}
         if self.node_pb is not None:
-            return {None: len(self.node_pb)}
+            return {node_type: len(parts) for node_type, parts in to_type_dict(self.node_pb).items()}
         sizes: dict[str | None, int] = {}
-        for (kind, _), attr in self._edge_attr.items():
-            ends = (None, None) if kind is None else (kind[0], kind[2])
-            for end, size in zip(ends, attr.size or (None, None), strict=True):
+        for (edge_type, _), attr in self._edge_attr.items():
+            for node_type, size in zip(ends_of(edge_type), attr.size or (None, None), strict=True):
                 if size is None:
-                    raise ValueError(f"size of the edges of {kind} is unknown; give it to put_edge_index")
-                sizes[end] = max(sizes.get(end, 0), size)
+                    raise ValueError(f"size of the edges of {edge_type} is unknown; give it to put_edge_index")
+                sizes[node_type] = max(sizes.get(node_type, 0), size)
         return sizes
 
-    def _book(self, kind: str | None, size: int) -> PartBook:
+    def _book(self, node_type: str | None, size: int) -> PartBook:
         """Return the parts of the nodes of a type."""
-        parts = self.node_pb[kind] if isinstance(self.node_pb, Mapping) else self.node_pb
-        if parts is None and self.num_partitions > 1:
+        parts = self.node_pb[node_type] if isinstance(self.node_pb, Mapping) else self.node_pb
+        if parts is not None:
+            return PartBook.from_assignment(parts, self.num_partitions)
+        if self.num_partitions > 1:
             raise ValueError("the parts of nodes are unknown; set node_pb")
-        if parts is None:
-            return PartBook.from_bounds([0, size])
-        return PartBook.from_assignment(parts, self.num_partitions)
+        return PartBook.from_bounds([0, size])
 
     def _own_edges(self, key: Key, books: Mapping[str | None, PartBook]) -> torch.Tensor:
         """Return where the edges of a type lie whose destination the part owns, in the order of the whole graph."""
-        book = books[None if key[0] is None else key[0][2]]
+        book = books[ends_of(key[0])[1]]
         order = self._order.get(key, self._ids(key)).argsort(stable=True)
         owners = book.owners_of(self._edge_index[key][1][order])
         return order[owners == self.partition_idx]
@@ -215,7 +212,7 @@ class LocalGraphStore:
 
     def _edge_times(self, features: LocalFeatureStore, time_attr: str, key: Key) -> torch.Tensor | None:
         """Return the times of the edges of a type, in the order of its list; None if they have none."""
-        group = EDGES if key[0] is None else key[0]
+        group = key[0] or EDGES
         names = names_in(features, group)
         # In files, the times of edges always have this name.
         name = EDGE_TIME if time_attr == TIME and TIME not in names else time_attr
@@ -228,20 +225,22 @@ class LocalGraphStore:
     def _num_edges(self, lists: Mapping[str | None, torch.Tensor]) -> int | dict[str, int]:
         """Return the number of edges of the whole graph; those of the part if the parts of edges are unknown."""
         counts = {edge_type: own.shape[1] for edge_type, own in lists.items()}
-        if isinstance(self.edge_pb, Mapping):
-            counts.update({kind_of(edge_type): len(parts) for edge_type, parts in self.edge_pb.items()})
-        elif self.edge_pb is not None:
-            counts = {None: len(self.edge_pb)}
-        return counts[None] if None in counts else {str(edge_type): count for edge_type, count in counts.items()}
+        if self.edge_pb is not None:
+            counts |= {type_of(edge_type): len(parts) for edge_type, parts in to_type_dict(self.edge_pb).items()}
+        return from_type_dict(counts)  # type: ignore[no-any-return]
 
     def _load(self, *, forget: bool = True) -> None:
         """List the edges of a part that was opened from graphfeed's layout; before a change, forget what was made."""
         if self._opened is not None and not self._edge_index:
-            for kind, (index, ids, size) in edges_of(self._opened.columns).items():
-                group: Any = group_of(kind)
-                attr = LocalEdgeAttr(group, "coo", True, size)
-                self._edge_index[key_of(attr)], self._edge_attr[key_of(attr)] = index, attr
-                self._edge_id[key_of(attr)] = ids
+            graph = self._opened.columns
+            sizes, ids = to_type_dict(graph.num_nodes), graph.edge_attributes[ORIGINAL_EDGE_ID]
+            for type_name, edges in edge_lists(graph).items():
+                edge_type: Any = group_of(type_name)
+                size = tuple(sizes[end] for end in ends_of(edge_type))
+                attr = LocalEdgeAttr(edge_type, "coo", True, size)
+                key = key_of(attr)
+                self._edge_index[key], self._edge_attr[key] = torch.stack([edges.sources, edges.destinations]), attr
+                self._edge_id[key] = ids[edges.positions]
         if forget:
             self._opened = None
             self._parts.clear()
@@ -275,15 +274,14 @@ class LocalGraphStore:
     def _from_lists(cls, ids: Any, indexes: Any, num_nodes: Any, is_sorted: bool) -> "LocalGraphStore":
         store = cls()
         store.meta, store.is_sorted = {"is_hetero": None not in indexes}, True
-        for kind, edge_index in indexes.items():
-            ends = (None, None) if kind is None else (kind[0], kind[2])
-            attr = LocalEdgeAttr(kind, "coo", True, (num_nodes[ends[0]], num_nodes[ends[1]]))
+        for edge_type, edge_index in indexes.items():
+            attr = LocalEdgeAttr(edge_type, "coo", True, tuple(num_nodes[end] for end in ends_of(edge_type)))
             order: Any = slice(None)
             if not is_sorted:
                 order = torch.from_numpy(np.lexsort((edge_index[0].numpy(), edge_index[1].numpy())))
             store.put_edge_index(edge_index[:, order], attr)
-            if ids.get(kind) is not None:
-                store.put_edge_id(ids[kind][order], attr)
+            if ids.get(edge_type) is not None:
+                store.put_edge_id(ids[edge_type][order], attr)
         return store
 
     @classmethod
@@ -301,12 +299,12 @@ class LocalGraphStore:
         if info.layout is None:
             store._opened = open_part(root, pid).graph
         else:
-            for kind, own in info.layout.read_edges(pid).items():
-                attr = LocalEdgeAttr(group_of(kind), "coo", True, own.size)
-                store.put_edge_index(own.ends, attr)
-                store.put_edge_id(own.ids, attr)
-                if own.order is not None:
-                    store._order[key_of(attr)] = own.order
+            for type_name, edges in info.layout.read_edges(pid).items():
+                attr = LocalEdgeAttr(group_of(type_name), "coo", True, edges.size)
+                store.put_edge_index(edges.ends, attr)
+                store.put_edge_id(edges.ids, attr)
+                if edges.order is not None:
+                    store._order[key_of(attr)] = edges.order
         return store
 
 
@@ -315,42 +313,33 @@ def key_of(attr: LocalEdgeAttr) -> Key:
     return attr.edge_type, attr.layout.value
 
 
-def parts_of(maps: Maps, ids: torch.Tensor, kind: Any) -> torch.Tensor:
+def ends_of(edge_type: EdgeType | None) -> tuple[str | None, str | None]:
+    """Return the node types of the sources and the destinations of some edges."""
+    return (None, None) if edge_type is None else (edge_type[0], edge_type[2])
+
+
+def parts_of(maps: Maps, ids: torch.Tensor, group: Any) -> torch.Tensor:
     """Return the part of each id."""
     if maps is None:
         raise ValueError("the parts are unknown; set node_pb and edge_pb, or make the store by from_partition")
-    parts = maps[kind] if isinstance(maps, Mapping) else maps
+    parts = maps[group] if isinstance(maps, Mapping) else maps
     return parts[ids].to(torch.int64)  # type: ignore[no-any-return]
 
 
-def node_times(features: LocalFeatureStore, name: str, sizes: Mapping[str | None, int]) -> Any:
+def times_of_nodes(features: LocalFeatureStore, name: str, sizes: Mapping[str | None, int]) -> Any:
     """Return the times of all nodes by type, or None if no type has them; one that has none existed for ever."""
-    known = {}
+    times = {}
     for attr in features.get_all_tensor_attrs():
         if attr.attr_name == name and attr.group_name in sizes:
-            known[attr.group_name] = as_time_column(name, features.get_tensor(attr))
-    if not known:
-        return None
-    for node_type, values in known.items():
+            times[attr.group_name] = as_time_column(name, features.get_tensor(attr))
+    for node_type, values in times.items():
         if len(values) != sizes[node_type]:
             raise ValueError(
                 f"{name!r} of {node_type!r} must have the times of all {sizes[node_type]} nodes, not {len(values)}"
             )
-    return fill_missing(name, known, sizes, ALWAYS)
+    return fill_missing(name, times, sizes, ALWAYS) if times else None
 
 
 def names_in(features: LocalFeatureStore, group: Any) -> list[str | None]:
     """Return the names of the features of a group."""
     return [attr.attr_name for attr in features.get_all_tensor_attrs() if attr.group_name == group]
-
-
-def edges_of(graph: FusedCSCSamplingGraph) -> dict[str | None, tuple[torch.Tensor, torch.Tensor, tuple[int, int]]]:
-    """Return the edges of each type: ends, ids, and the numbers of sources and destinations."""
-    sizes = to_type_dict(graph.num_nodes)
-    ids = graph.edge_attributes[ORIGINAL_EDGE_ID]
-    by_type: dict[str | None, tuple[torch.Tensor, torch.Tensor, tuple[int, int]]] = {}
-    for edge_type, edges in edge_lists(graph).items():
-        source, end = ends_of(edge_type)
-        ends = torch.stack([edges.sources, edges.destinations])
-        by_type[edge_type] = ends, ids[edges.positions], (sizes[source], sizes[end])
-    return by_type

@@ -13,7 +13,7 @@ from graphfeed.distributed.partition.source import EDGE_TIME, TIME
 from graphfeed.pyg.data import EdgeList, make_graph
 from graphfeed.storage import FeatureKey, TorchBasedFeature
 from graphfeed.storage.datasets import check_file
-from graphfeed.storage.graph import ORIGINAL_EDGE_ID, FusedCSCSamplingGraph
+from graphfeed.storage.graph import ORIGINAL_EDGE_ID, FusedCSCSamplingGraph, from_type_dict
 from graphfeed.storage.memory import BROKEN, read_tensors
 
 META, ORDER = "META.json", "order"
@@ -30,12 +30,12 @@ class PartEdges(NamedTuple):
     ids: torch.Tensor
     """Their ids within the type."""
     order: torch.Tensor | None
-    """Their positions in the whole graph, where these are not in the order of the ids."""
+    """Their positions in the whole graph, where the ids don't ascend with these."""
     size: tuple[int, int]
     """The number of sources and of destinations."""
 
     def in_order(self) -> torch.Tensor:
-        """Return by what index they come in the order of the whole graph."""
+        """Return the permutation that puts the edges in the order of the whole graph."""
         keys = self.ids if self.order is None else self.order
         if keys.shape != self.ids.shape:
             raise ValueError(f"{ORDER} of edges must have shape {tuple(self.ids.shape)}, but has {tuple(keys.shape)}")
@@ -64,37 +64,63 @@ class PyGLayout:
         try:
             meta = json.loads((root / META).read_text(encoding="utf-8"))
             self.num_parts, self.typed = int(meta["num_parts"]), bool(meta["is_hetero"])
-            self.node_types: list[str | None] = [str(kind) for kind in meta["node_types"]] if self.typed else [None]
-            self.edge_types: list[str | None] = (
-                [":".join(kind) for kind in meta["edge_types"]] if self.typed else [None]
-            )
-            self.ours = meta.get("ids") == BY_TYPE
+            self.node_types: list[str | None] = [None]
+            self.edge_types: list[str | None] = [None]
+            if self.typed:
+                self.node_types = [str(node_type) for node_type in meta["node_types"]]
+                self.edge_types = [":".join(edge_type) for edge_type in meta["edge_types"]]
             # PyG numbers edges and nodes through all types in some files, and reads them as if it did not.
-            self.through_types = self.typed and not self.ours
+            self.through_types = self.typed and meta.get("ids") != BY_TYPE
             self.edge_time = str(meta.get(EDGE_TIME, EDGE_TIME))
         except (ValueError, TypeError, KeyError) as error:
             raise ValueError(f"{root / META} can't be read: {error}; write the partition again") from error
-        self.node_maps = {kind: self.read_map("node_map", kind) for kind in self.node_types}
-        self.edge_maps = {kind: self.read_map("edge_map", kind) for kind in self.edge_types}
+        self.node_maps = {node_type: self.read_map("node_map", node_type) for node_type in self.node_types}
+        self.edge_maps = {edge_type: self.read_map("edge_map", edge_type) for edge_type in self.edge_types}
 
-    def read_map(self, name: str, kind: str | None) -> torch.Tensor:
+    def read_map(self, name: str, type_name: str | None) -> torch.Tensor:
         """Return the part of each node or edge of a type."""
-        parts = read_file(self.inside(f"{name}.pt" if kind is None else f"{name}/{kind.replace(':', '__')}.pt"))
+        path = f"{name}.pt" if type_name is None else f"{name}/{type_name.replace(':', '__')}.pt"
+        parts = self.read(path)
         if not isinstance(parts, torch.Tensor):
-            raise ValueError(f"{name} of {kind!r} in {self.root} must be a tensor, but is a {type(parts).__name__}")
+            raise ValueError(f"{path} in {self.root} must hold a tensor, but holds a {type(parts).__name__}")
         return parts
 
-    def inside(self, path: str) -> Path:
-        """Return the path of a file, or raise if it leads out of the folder."""
-        found = (self.root / path).resolve()
-        if not found.is_relative_to(self.root.resolve()):
-            raise ValueError(f"{self.root / META} names a type that leads to {found}, out of the folder")
-        return found
+    def read(self, name: str) -> Any:
+        """Return what `torch.save` wrote to a file of the folder; PyG writes features of edges as a defaultdict."""
+        path = (self.root / name).resolve()
+        if not path.is_relative_to(self.root.resolve()):
+            raise ValueError(f"{self.root / META} names a type that leads to {path}, out of the folder")
+        check_file(path, "root")
+        return read_tensors(path, [(plain_dict, "collections.defaultdict"), dict])
 
-    def part_file(self, part: int, name: str) -> Any:
-        """Return the content of a part's file; PyG's documentation has `part0` where its code writes `part_0`."""
+    def read_part(self, part: int, name: str, type_names: list[str | None]) -> dict[str | None, Any]:
+        """Return the content of a part's file by type."""
+        # PyG's documentation has `part0` where its code writes `part_0`.
         folder = f"part_{part}" if (self.root / f"part_{part}").is_dir() else f"part{part}"
-        return read_file(self.inside(f"{folder}/{name}"))
+        content = self.read(f"{folder}/{name}")
+        if not isinstance(content, dict):
+            raise ValueError(f"a file of a part in {self.root} must hold a dict, but holds a {type(content).__name__}")
+        if not self.typed:
+            return {None: content}
+        by_type = {":".join(name) if isinstance(name, tuple) else name: values for name, values in content.items()}
+        return {name: by_type[name] for name in type_names if name in by_type}
+
+    def read_features(self, part: int) -> dict[str, dict[str | None, Any]]:
+        """Return the files with attributes of nodes and edges, by domain and type."""
+        files = {"node": ("node_feats.pt", self.node_types), "edge": ("edge_feats.pt", self.edge_types)}
+        return {domain: self.read_part(part, *file) for domain, file in files.items()}
+
+    def read_edges(self, part: int) -> dict[str | None, PartEdges]:
+        """Return the edges of a part by type, of the types that it has."""
+        content = self.read_part(part, "graph.pt", self.edge_types)
+        first, edges = 0, {}
+        for edge_type in self.edge_types:
+            if edge_type in content:
+                file = content[edge_type]
+                ids, ends = file["edge_id"] - (first if self.through_types else 0), [file["row"], file["col"]]
+                edges[edge_type] = PartEdges(torch.stack(ends), ids, file.get(ORDER), tuple(file["size"]))
+            first += len(self.edge_maps[edge_type])
+        return edges
 
     def open(self, part: int) -> tuple[GraphPart, Features, dict[FeatureKey, PartBook]]:
         """Return a part, the rows of its features in the order of their ids, and which part owns which rows.
@@ -106,104 +132,59 @@ class PyGLayout:
         if not 0 <= part < self.num_parts:
             raise ValueError(f"part must lie in 0 .. {self.num_parts - 1}, but is {part}")
         try:
-            return self.read_part(part)
+            feats = self.read_features(part)
+            columns = self.columns(self.read_edges(part), feats)
+            parts = torch.cat([self.node_maps[node_type] for node_type in self.node_types])
+            counts = {edge_type: len(owners) for edge_type, owners in self.edge_maps.items()}
+            book = PartBook.from_assignment(parts, self.num_parts)
+            return GraphPart(columns, book, part, from_type_dict(counts)), *self.features(part, feats)
         except BROKEN as error:
             raise ValueError(f"part {part} of {self.root} can't be read: {error}; write the partition again") from error
 
-    def read_part(self, part: int) -> tuple[GraphPart, Features, dict[FeatureKey, PartBook]]:
-        """Return what `open` does; files with something else raise any of `BROKEN`."""
-        node_feats = self.by_type(self.part_file(part, "node_feats.pt"), self.node_types)
-        edge_feats = self.by_type(self.part_file(part, "edge_feats.pt"), self.edge_types)
-        edges = self.read_edges(part)
-        book = PartBook.from_assignment(torch.cat([self.node_maps[kind] for kind in self.node_types]), self.num_parts)
-        counts = {kind: len(parts) for kind, parts in self.edge_maps.items()}
-        num_edges: Any = counts if self.typed else counts[None]
-        graph = GraphPart(self.columns(edges, node_feats, edge_feats), book, part, num_edges)
+    def features(
+        self, part: int, feats: Mapping[str, Mapping[str | None, Any]]
+    ) -> tuple[Features, dict[FeatureKey, PartBook]]:
+        """Return the rows of the features of a part, in the order of their ids, and which part owns which rows."""
         features: Features = {}
         books: dict[FeatureKey, PartBook] = {}
-        for domain, feats, maps in (("node", node_feats, self.node_maps), ("edge", edge_feats, self.edge_maps)):
-            for kind, own in feats.items():
-                ids = own.get("id", own.get("global_id"))
-                owners = PartBook.from_assignment(maps[kind], self.num_parts)
-                owned = owners.ids_of(part)
-                for name, rows in own.get("feats", {}).items():
-                    if isinstance(rows, torch.Tensor) and isinstance(ids, torch.Tensor):
-                        key = FeatureKey(domain, kind, str(name))
-                        books[key] = owners
-                        features[key] = feature_of(key, rows, ids, owned)
-        return graph, features, books
-
-    def read_edges(self, part: int) -> dict[str | None, PartEdges]:
-        """Return the edges of a part by type, of the types that it has."""
-        content = self.by_type(self.part_file(part, "graph.pt"), self.edge_types)
-        first, edges = 0, {}
-        for kind in self.edge_types:
-            if kind in content:
-                own = content[kind]
-                ids = own["edge_id"] - (first if self.through_types else 0)
-                edges[kind] = PartEdges(torch.stack([own["row"], own["col"]]), ids, own.get(ORDER), tuple(own["size"]))
-            first += len(self.edge_maps[kind])
-        return edges
-
-    def by_type(self, content: Any, kinds: list[str | None]) -> dict[str | None, Any]:
-        """Return the content of a file by type."""
-        if not isinstance(content, dict):
-            raise ValueError(f"a file of a part in {self.root} must hold a dict, but holds a {type(content).__name__}")
-        if not self.typed:
-            return {None: content}
-        named = {":".join(kind) if isinstance(kind, tuple) else kind: own for kind, own in content.items()}
-        return {kind: named[kind] for kind in kinds if kind in named}
+        for domain, maps in (("node", self.node_maps), ("edge", self.edge_maps)):
+            for type_name, file in feats[domain].items():
+                ids = file.get("id", file.get("global_id"))
+                book = PartBook.from_assignment(maps[type_name], self.num_parts)
+                for name, rows in file.get("feats", {}).items():
+                    if not isinstance(rows, torch.Tensor) or not isinstance(ids, torch.Tensor):
+                        continue
+                    key, order = FeatureKey(domain, type_name, str(name)), ids.argsort()
+                    if len(rows) != len(ids) or not torch.equal(ids[order], book.ids_of(part)):
+                        raise ValueError(f"feature {tuple(key)} must have one row for each {domain} of the part")
+                    books[key] = book
+                    # Values become rows of one.
+                    features[key] = TorchBasedFeature(rows[order] if rows.dim() > 1 else rows[order, None])
+        return features, books
 
     def columns(
-        self,
-        edges: Mapping[str | None, PartEdges],
-        node_feats: Mapping[str | None, Any],
-        edge_feats: Mapping[str | None, Any],
+        self, edges: Mapping[str | None, PartEdges], feats: Mapping[str, Mapping[str | None, Any]]
     ) -> FusedCSCSamplingGraph:
         """Return the in-edges of a part's nodes, with times, and with attributes of one value for each edge."""
-        sizes = {kind: len(parts) for kind, parts in self.node_maps.items()}
-        ids, lists, orders = {}, {}, {}
-        for kind in self.edge_types:
-            own = edges.get(kind, NO_EDGES)
-            order = orders[kind] = own.in_order()
-            lists[kind] = EdgeList(*own.ends[:, order])
-            ids[kind] = own.ids[order]
-        times = {kind: own[TIME] for kind, own in node_feats.items() if TIME in own}
-        node_attributes = {TIME: times} if set(times) == set(sizes) else {}
-        edge_attributes = {ORIGINAL_EDGE_ID: ids, **self.edge_values(orders, ids, edge_feats)}
-        return make_graph(lists, sizes, node_attributes, edge_attributes)
-
-    def edge_values(
-        self,
-        orders: Mapping[str | None, Any],
-        ids: Mapping[str | None, torch.Tensor],
-        edge_feats: Mapping[str | None, Any],
-    ) -> dict[str, dict[str | None, torch.Tensor]]:
-        """Return the attributes that all edge types have, with one value for each edge."""
+        ids, lists = {}, {}
         attributes: dict[str, dict[str | None, torch.Tensor]] = {}
-        for kind, own in edge_feats.items():
-            for name, values in {**own.get("feats", {}), self.edge_time: own.get(EDGE_TIME)}.items():
-                if isinstance(values, torch.Tensor) and values.dim() == 1 and len(values) == len(ids[kind]):
-                    attributes.setdefault(name, {})[kind] = values[orders[kind]]
-        for name, by_type in attributes.items():
-            dtype = next(iter(by_type.values())).dtype
-            empty = {kind: torch.empty(0, dtype=dtype) for kind, own in ids.items() if len(own) == 0}
-            attributes[name] = {**empty, **by_type}
-        return {name: by_type for name, by_type in attributes.items() if set(by_type) == set(ids)}
-
-
-def feature_of(key: FeatureKey, rows: torch.Tensor, ids: torch.Tensor, owned: torch.Tensor) -> TorchBasedFeature:
-    """Return the rows of a feature in the order of their ids; values become rows of one."""
-    order = ids.argsort()
-    if len(rows) != len(ids) or not torch.equal(ids[order], owned):
-        raise ValueError(f"feature {tuple(key)} must have one row for each {key.domain} of the part; write it again")
-    return TorchBasedFeature(rows[order] if rows.dim() > 1 else rows[order, None])
-
-
-def read_file(path: Path) -> Any:
-    """Return what `torch.save` wrote; PyG writes features of edges as a defaultdict."""
-    check_file(path, "root")
-    return read_tensors(path, [(plain_dict, "collections.defaultdict"), dict])
+        for edge_type in self.edge_types:
+            own = edges.get(edge_type, NO_EDGES)
+            order = own.in_order()
+            lists[edge_type], ids[edge_type] = EdgeList(*own.ends[:, order]), own.ids[order]
+            file = feats["edge"].get(edge_type, {})
+            for name, values in {**file.get("feats", {}), self.edge_time: file.get(EDGE_TIME)}.items():
+                if isinstance(values, torch.Tensor) and values.shape == order.shape:
+                    attributes.setdefault(name, {})[edge_type] = values[order]
+        for by_type in attributes.values():
+            empty = next(iter(by_type.values()))[:0]
+            by_type.update({edge_type: empty for edge_type in ids if not len(ids[edge_type])})
+        # A graph's attribute is one of all types.
+        edge_attributes = {name: by_type for name, by_type in attributes.items() if len(by_type) == len(ids)}
+        times = {node_type: file[TIME] for node_type, file in feats["node"].items() if TIME in file}
+        sizes = {node_type: len(parts) for node_type, parts in self.node_maps.items()}
+        node_attributes = {TIME: times} if len(times) == len(sizes) else {}
+        return make_graph(lists, sizes, node_attributes, {ORIGINAL_EDGE_ID: ids, **edge_attributes})
 
 
 def plain_dict(default_factory: Any = None) -> dict[Any, Any]:

@@ -2,7 +2,7 @@
 
 import json
 import os
-from collections.abc import Mapping
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -14,9 +14,18 @@ from graphfeed.distributed.edge_positions import edge_positions
 from graphfeed.distributed.partition.part_layout import check_num_parts
 from graphfeed.distributed.partition.source import EDGE_TIME, TIME, Source, source_of
 from graphfeed.distributed.pyg.partition_pyg_layout import BY_TYPE, META, ORDER
+from graphfeed.distributed.pyg.store_attributes import by_group
 from graphfeed.ops.process import progress_bar
 from graphfeed.storage.datasets import check_new_folder, new_folder, write_text
-from graphfeed.storage.graph import ORIGINAL_EDGE_ID, ByType, assign_by_metis, assign_nodes, ends_of, stacked_assignment
+from graphfeed.storage.graph import (
+    ORIGINAL_EDGE_ID,
+    ByType,
+    assign_by_metis,
+    assign_nodes,
+    ends_of,
+    stacked_assignment,
+    to_type_dict,
+)
 
 EdgeType: TypeAlias = tuple[str, str, str]
 
@@ -110,53 +119,50 @@ class LayoutWriter:
     def __init__(self, folder: Path, source: Source, parts: NDArray[np.int64]) -> None:
         self.folder, self.source, self.parts = folder, source, parts
         graph = source.graph
-        self.typed = graph.node_type_to_id is not None
-        self.offsets = graph.first_ids()
-        self.node_types: list[str | None] = [*graph.num_nodes] if isinstance(graph.num_nodes, dict) else [None]
-        self.edge_types: list[str | None] = [*graph.edge_types] if self.typed else [None]
+        self.typed, self.first_ids = graph.node_type_to_id is not None, graph.first_ids()
+        self.ranges: dict[str | None, tuple[int, int]] = dict(
+            zip(to_type_dict(graph.num_nodes), pairwise(self.first_ids), strict=True)
+        )
+        """By node type, its first id in the graph and the one after its last."""
         ids = graph.edge_attributes.get(ORIGINAL_EDGE_ID)
         self.edge_ids = None if ids is None else ids.numpy()
+        edge_types: list[str | None] = [*graph.edge_types] if self.typed else [None]
         nothing = np.zeros(0, dtype=np.int64)
-        self.edge_maps: dict[str | None, NDArray[np.int64]] = dict.fromkeys(self.edge_types, nothing)
+        self.edge_maps: dict[str | None, NDArray[np.int64]] = dict.fromkeys(edge_types, nothing)
+        """The part of each edge, by edge type."""
 
     def write_part(self, part: int) -> None:
         """Write the files of a part."""
-        own = np.flatnonzero(self.parts == part)
-        pieces = list(edge_positions(self.source.graph.csc_indptr.numpy(), own))
+        nodes = np.flatnonzero(self.parts == part)
+        pieces = list(edge_positions(self.source.graph.csc_indptr.numpy(), nodes))
         positions = np.concatenate([np.zeros(0, dtype=np.int64), *pieces])
-        place = self.folder / f"part_{part}"
-        place.mkdir()
-        edges = {kind: self.edges_of(kind, part, positions) for kind in self.edge_types}
-        nodes = {kind: self.nodes_of(number, own) for number, kind in enumerate(self.node_types)}
-        save(self.by_type({kind: graph for kind, (graph, _) in edges.items()}), place / "graph.pt")
-        save(self.by_type({kind: rows for kind, (_, rows) in edges.items() if rows}), place / "edge_feats.pt")
-        save(self.by_type(nodes), place / "node_feats.pt")
-
-    def by_type(self, values: Mapping[str | None, Any]) -> Any:
-        """Return values by type as they lie in a file: edge types as tuples, and without types the only value."""
-        if not self.typed:
-            return values.get(None, {})
-        return {
-            kind if kind in self.node_types else tuple(str(kind).split(":")): value for kind, value in values.items()
-        }
+        folder = self.folder / f"part_{part}"
+        folder.mkdir()
+        edges = {edge_type: self.edges_of(edge_type, part, positions) for edge_type in self.edge_maps}
+        edge_feats = {edge_type: feats for edge_type, (_, feats) in edges.items() if feats}
+        save(by_group({edge_type: graph for edge_type, (graph, _) in edges.items()}), folder / "graph.pt")
+        save(by_group(edge_feats), folder / "edge_feats.pt")
+        save(
+            by_group({node_type: self.nodes_of(node_type, nodes) for node_type in self.ranges}),
+            folder / "node_feats.pt",
+        )
 
     def edges_of(
-        self, kind: str | None, part: int, positions: NDArray[np.int64]
+        self, edge_type: str | None, part: int, positions: NDArray[np.int64]
     ) -> tuple[dict[str, Any], dict[str, Any]]:
         """Return the edges of a type, and their attributes."""
         graph = self.source.graph
-        ends = ends_of(kind)
-        if kind is not None:
+        source, destination = ends_of(edge_type)
+        if edge_type is not None:
             assert graph.type_per_edge is not None
             assert graph.edge_type_to_id is not None
-            positions = positions[graph.type_per_edge.numpy()[positions] == graph.edge_type_to_id[kind]]
-        (low, high), (first, last) = (self.range_of(end) for end in ends)
+            positions = positions[graph.type_per_edge.numpy()[positions] == graph.edge_type_to_id[edge_type]]
+        (low, high), (first, last) = self.ranges[source], self.ranges[destination]
         columns = np.searchsorted(graph.csc_indptr.numpy(), positions, side="right") - 1 - first
         rows = graph.indices.numpy()[positions].astype(np.int64) - low
         ids = positions if self.edge_ids is None else self.edge_ids[positions].astype(np.int64)
-        reads, node_reads = self.source.edges[kind], self.source.nodes[ends[0]]
-        in_column = np.diff(columns) == 0
-        with_order = bool((np.diff(ids)[in_column] <= 0).any())
+        reads, node_reads = self.source.edges[edge_type], self.source.nodes[source]
+        with_order = bool((np.diff(ids)[np.diff(columns) == 0] <= 0).any())
         times = None
         if EDGE_TIME in reads:
             times = reads[EDGE_TIME](torch.from_numpy(positions), torch.from_numpy(ids))
@@ -165,72 +171,64 @@ class LayoutWriter:
         if times is not None:
             order = np.lexsort((times.numpy(), columns))
             positions, rows, columns, ids = positions[order], rows[order], columns[order], ids[order]
-        self.note_edges(kind, ids, part)
-        places, numbers = torch.from_numpy(positions), torch.from_numpy(ids)
+        self.note_edges(edge_type, ids, part)
+        in_graph, edge_ids = torch.from_numpy(positions), torch.from_numpy(ids)
         sizes = (high - low, last - first)
-        edges = {"edge_id": numbers, "row": torch.from_numpy(rows), "col": torch.from_numpy(columns), "size": sizes}
+        edges = {"edge_id": edge_ids, "row": torch.from_numpy(rows), "col": torch.from_numpy(columns), "size": sizes}
         if with_order:
-            edges[ORDER] = places
-        feats = {name: read(places, numbers) for name, read in reads.items()}
+            edges[ORDER] = in_graph
+        feats = {name: read(in_graph, edge_ids) for name, read in reads.items()}
         if not feats:
             return edges, {}
         time = {EDGE_TIME: feats.pop(EDGE_TIME)} if EDGE_TIME in feats else {}
-        return edges, {"global_id": numbers, "feats": feats, **time}
+        return edges, {"global_id": edge_ids, "feats": feats, **time}
 
-    def note_edges(self, kind: str | None, ids: NDArray[np.int64], part: int) -> None:
-        """Note the part of some edges; an id that no edge has belongs to part 0."""
-        known = self.edge_maps[kind]
+    def note_edges(self, edge_type: str | None, ids: NDArray[np.int64], part: int) -> None:
+        """Store the part of some edges by their ids; an id that no edge has belongs to part 0."""
+        known = self.edge_maps[edge_type]
         missing = int(ids.max(initial=-1)) + 1 - known.size
         if missing > 0:
-            known = self.edge_maps[kind] = np.concatenate([known, np.zeros(missing, dtype=np.int64)])
+            known = self.edge_maps[edge_type] = np.concatenate([known, np.zeros(missing, dtype=np.int64)])
         known[ids] = part
 
-    def nodes_of(self, number: int, own: NDArray[np.int64]) -> dict[str, Any]:
-        """Return the nodes of a type that a part owns, and their attributes; of times, those of all nodes."""
-        first, last = self.offsets[number], self.offsets[number + 1]
-        ids = torch.from_numpy(own[(own >= first) & (own < last)] - first)
-        attributes = dict(self.source.nodes[self.node_types[number]])
+    def nodes_of(self, node_type: str | None, nodes: NDArray[np.int64]) -> dict[str, Any]:
+        """Return the nodes of a type among those of a part, and their attributes; of times, those of all nodes."""
+        first, last = self.ranges[node_type]
+        ids = torch.from_numpy(nodes[(nodes >= first) & (nodes < last)] - first)
+        attributes = dict(self.source.nodes[node_type])
         time = attributes.pop(TIME, None)
-        found: dict[str, Any] = {"global_id": ids, "feats": {name: read(ids) for name, read in attributes.items()}}
+        file: dict[str, Any] = {"global_id": ids, "feats": {name: read(ids) for name, read in attributes.items()}}
         if self.typed:
-            found["id"] = ids
-        return found if time is None else {**found, TIME: time(torch.arange(last - first))}
-
-    def range_of(self, kind: str | None) -> tuple[int, int]:
-        """Return the first id of a node type in the graph, and the one after its last."""
-        number = self.node_types.index(kind)
-        return self.offsets[number], self.offsets[number + 1]
+            file["id"] = ids
+        return file if time is None else {**file, TIME: time(torch.arange(last - first))}
 
     def write_maps(self, num_parts: int) -> None:
         """Write the part of each node and edge, and the metadata."""
         maps = {
-            "node_map": {kind: self.parts[slice(*self.range_of(kind))] for kind in self.node_types},
-            "edge_map": {kind and kind.replace(":", "__"): own for kind, own in self.edge_maps.items()},
+            "node_map": {node_type: self.parts[slice(*ids)] for node_type, ids in self.ranges.items()},
+            "edge_map": {name and name.replace(":", "__"): parts for name, parts in self.edge_maps.items()},
         }
         for name, by_type in maps.items():
             if self.typed:
                 (self.folder / name).mkdir()
-            for kind, parts in by_type.items():
-                path = self.folder / f"{name}.pt" if kind is None else self.folder / name / f"{file_name(kind)}.pt"
-                save(torch.tensor(parts, dtype=torch.int64), path)
+            for type_name, parts in by_type.items():
+                if set(type_name or "") & set("/\\\0"):
+                    raise ValueError(
+                        f"type {type_name!r} can't be the name of a file, which this layout wants; rename the type"
+                    )
+                path = f"{name}.pt" if type_name is None else f"{name}/{type_name}.pt"
+                save(torch.tensor(parts, dtype=torch.int64), self.folder / path)
         content = {
             "num_parts": num_parts,
-            "node_types": self.node_types if self.typed else None,
-            "edge_types": [str(kind).split(":") for kind in self.edge_types] if self.typed else None,
-            "node_offset": self.offsets[:-1] if self.typed else None,
+            "node_types": list(self.ranges) if self.typed else None,
+            "edge_types": [str(name).split(":") for name in self.edge_maps] if self.typed else None,
+            "node_offset": self.first_ids[:-1] if self.typed else None,
             "is_hetero": self.typed,
             "is_sorted": True,
             "ids": BY_TYPE,
             EDGE_TIME: self.source.edge_time,
         }
         write_text(self.folder / META, json.dumps(content))
-
-
-def file_name(kind: str) -> str:
-    """Return a type as the name of a file, or raise if it would be that of a file elsewhere."""
-    if "/" in kind or "\\" in kind or "\0" in kind:
-        raise ValueError(f"type {kind!r} can't be the name of a file, which this layout wants; rename the type")
-    return kind
 
 
 def save(value: Any, path: Path) -> None:

@@ -13,6 +13,7 @@ from graphfeed.distributed.partition.part_layout import EDGE_PARTS, FILE_NAME, N
 from graphfeed.distributed.partition.part_layout import read_metadata as read_partition_json
 from graphfeed.distributed.pyg.partition_pyg_layout import META, PyGLayout
 from graphfeed.ops.arguments import brief
+from graphfeed.storage.graph import from_type_dict, to_type_dict
 
 EdgeType: TypeAlias = tuple[str, str, str]
 Group: TypeAlias = Any
@@ -48,14 +49,14 @@ class LocalTensorAttr:
         Raises:
             ValueError: No `attr_name`.
         """
-        found = cls(*args, **kwargs)
+        attr = cls(*args, **kwargs)
         if len(args) == 1 and not kwargs and not isinstance(args[0], str | None):
             given = args[0]
             fields = [given.group_name, given.attr_name, given.index] if hasattr(given, "attr_name") else given
-            found = cls(**fields) if isinstance(fields, Mapping) else cls(*map(without_status, fields))
-        if not isinstance(found.attr_name, str):
-            raise ValueError(f"attr_name must be a string, but is {brief(found.attr_name)}; name the tensor")
-        return found
+            attr = cls(**fields) if isinstance(fields, Mapping) else cls(*map(without_status, fields))
+        if not isinstance(attr.attr_name, str):
+            raise ValueError(f"attr_name must be a string, but is {brief(attr.attr_name)}; name the tensor")
+        return attr
 
 
 def without_status(value: Any) -> Any:
@@ -112,15 +113,15 @@ def read_info(root: Path) -> PartitionInfo:
         meta = json.loads((root / META).read_text(encoding="utf-8"))
         return PartitionInfo(meta, by_group(layout.node_maps), by_group(layout.edge_maps), layout)
     metadata = read_partition_json(root)
-    sizes = metadata.num_nodes if isinstance(metadata.num_nodes, dict) else {None: metadata.num_nodes}
+    sizes: dict[str | None, int] = to_type_dict(metadata.num_nodes)
     nodes = next(map_entry(root, entry) for entry in entries_of(metadata.shared, NODE_PARTS))
-    node_maps: dict[str | None, torch.Tensor] = dict(zip(sizes, torch.split(nodes, list(sizes.values())), strict=True))
+    node_maps = dict(zip(sizes, torch.split(nodes, list(sizes.values())), strict=True))
     edge_maps = {entry.key[0]: map_entry(root, entry) for entry in entries_of(metadata.shared, EDGE_PARTS)}
     typed, offsets = isinstance(metadata.num_nodes, dict), torch.tensor([0, *sizes.values()]).cumsum(0)
     meta = {
         "num_parts": len(metadata.parts),
         "node_types": list(sizes) if typed else None,
-        "edge_types": [kind.split(":") for kind in metadata.edge_type_to_id or ()] if typed else None,
+        "edge_types": [name.split(":") for name in metadata.edge_type_to_id or ()] if typed else None,
         "node_offset": offsets[:-1].tolist() if typed else None,
         "is_hetero": typed,
         "is_sorted": True,
@@ -128,18 +129,23 @@ def read_info(root: Path) -> PartitionInfo:
     return PartitionInfo(meta, by_group(node_maps), by_group(edge_maps) if edge_maps else None, None)
 
 
-def by_group(maps: Mapping[str | None, torch.Tensor]) -> Maps:
+def by_group(maps: Mapping[str | None, Any]) -> Any:
     """Return values by type as the stores have them: edge types as tuples, and without types the only value."""
-    return maps[None] if None in maps else {group_of(kind): values for kind, values in maps.items()}
+    return from_type_dict({group_of(type_name): values for type_name, values in maps.items()})
 
 
-def group_of(kind: str | None, *, edges: bool = False) -> Group:
+def group_of(type_name: str | None, *, edges: bool = False) -> Group:
     """Return the group of a type: of an edge type, the tuple of its parts."""
-    if kind is None:
+    if type_name is None:
         return EDGES if edges else None
-    return tuple(kind.split(":")) if ":" in kind else kind
+    return tuple(type_name.split(":")) if ":" in type_name else type_name
 
 
-def kind_of(group: Group) -> str | None:
+def type_of(group: Group) -> str | None:
     """Return the type of a group, as graphs and features name it."""
     return None if group in (None, EDGES) else ":".join(group) if isinstance(group, tuple) else group
+
+
+def domain_of(group: Group) -> str:
+    """Return what the features of a group belong to, as feature stores name it."""
+    return "edge" if isinstance(group, tuple) else "node"

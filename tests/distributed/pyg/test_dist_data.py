@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from graphfeed.distributed import DistContext, LocalFeatureStore, LocalGraphStore, Peers
-from graphfeed.distributed.pyg.dist_data import DistData, check_place, find_peers
+from graphfeed.distributed.pyg.dist_data import DistData, check_rank, find_peers
 from graphfeed.pyg.data.data_features import FLAT
 from tests.distributed.pyg_data import plain_data
 
@@ -40,9 +40,9 @@ def test_edges_get_the_ids_of_the_graph_store() -> None:
 
 def test_a_rank_holds_its_own_part() -> None:
     graph = stores()[1]
-    check_place(DistContext(0, 0, 1, 1, "test"), graph)
+    check_rank(DistContext(0, 0, 1, 1, "test"), graph)
     with pytest.raises(ValueError, match="rank i holds part i"):
-        check_place(DistContext(0, 0, 2, 2, "test"), graph)
+        check_rank(DistContext(0, 0, 2, 2, "test"), graph)
 
 
 def test_ranks_meet_where_the_environment_says(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -12,8 +12,8 @@ from graphfeed.distributed.pyg.store_attributes import (
     LocalEdgeAttr,
     LocalTensorAttr,
     group_of,
-    kind_of,
     read_info,
+    type_of,
 )
 from tests.distributed import graphs
 
@@ -42,9 +42,9 @@ def test_edges_are_named_by_fields_and_objects() -> None:
 def test_types_have_groups() -> None:
     for kind, group in (("user", "user"), ("user:likes:item", ("user", "likes", "item")), (None, None)):
         assert group_of(kind) == group
-        assert kind_of(group) == kind
+        assert type_of(group) == kind
     assert group_of(None, edges=True) == EDGES
-    assert kind_of(EDGES) is None
+    assert type_of(EDGES) is None
 
 
 @pytest.mark.parametrize("graph", [graphs.plain(), graphs.typed()], ids=["plain", "typed"])
