@@ -32,4 +32,3 @@ def report(scale: Scale) -> Iterator[str]:
             each = Times([1e3 * seconds / scale.epoch_batches for seconds in single.values])
             rows.append(Row(f"{num_workers} workers, {name} a profile", "ms", each, ratio, goal=goal))
     yield render("profile: CPU time of a mini-batch; ratio to the same without a profile", rows)
-

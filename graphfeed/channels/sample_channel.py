@@ -7,7 +7,7 @@ import weakref
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any, Self
+from typing import Any
 
 import torch
 
@@ -15,6 +15,7 @@ from graphfeed.channels.bounded_queue_state import BoundedQueueState
 from graphfeed.channels.broker import END_EPOCH, LOOK, Broker, text_of
 from graphfeed.channels.channel_client import ChannelClient, EndOfEpoch, PeerError
 from graphfeed.loader.transport import ARENA_BYTES, TIMEOUT_SECONDS
+from graphfeed.ops.process import Closeable
 from graphfeed.storage.memory import decode_tensors, encode_tensors
 
 UNBOUNDED = 1 << 40
@@ -38,7 +39,7 @@ class ChannelBase(ABC):
         """Return the next sample."""
 
 
-class SampleChannel(ChannelBase):
+class SampleChannel(ChannelBase, Closeable):
     """A queue of samples between any number of processes of one machine, bounded in messages and in bytes.
 
     The samples of one producer arrive in order, and each goes to one consumer; every thread counts as a producer or
@@ -157,14 +158,6 @@ class SampleChannel(ChannelBase):
         if self._broker is not None and self._broker.process == os.getpid():
             self._broker.close()
             self._broker.thread.join(10)
-
-    def __enter__(self) -> Self:
-        """Return the channel, which the end of the block closes."""
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        """Close the channel."""
-        self.close()
 
     @contextmanager
     def _client(self) -> Iterator[ChannelClient]:

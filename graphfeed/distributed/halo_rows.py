@@ -5,10 +5,7 @@ from functools import cached_property
 
 import torch
 
-from graphfeed.ops.arguments import has_passed, trust
 from graphfeed.ops.rows import take_rows
-from graphfeed.storage import Feature, TorchBasedFeature
-from graphfeed.storage.features import COPIED
 
 
 @dataclass(frozen=True, eq=False)
@@ -46,8 +43,7 @@ class HaloIds:
 class HaloRows:
     """Copies of rows of other parts, for one feature.
 
-    Where such copies are read, the rows must stay as they were copied: `check_source` raises once a feature's
-    `update` changed `source`. Other writes to it in place are not seen.
+    The rows must stay as they were copied: an update of the part's own rows does not reach the copies.
 
     Raises:
         ValueError: There is not one row per id, or the rows differ from those of the part in dtype or shape.
@@ -67,17 +63,7 @@ class HaloRows:
             )
         if self.rows.dtype != self.source.dtype:
             raise ValueError(f"copied rows must be {self.source.dtype} as those of the part, but are {self.rows.dtype}")
-        trust(COPIED, (self.source,))
 
     def find(self, ids: torch.Tensor) -> torch.Tensor:
         """Return the offset of each id's copy, or -1; the ids are not checked."""
         return take_rows(self.of.offsets, ids)
-
-
-def check_source(rows: Feature, name: str) -> None:
-    """Raise if the rows of a part were updated, although other parts have copies of them."""
-    if isinstance(rows, TorchBasedFeature) and not has_passed(COPIED, (rows.read(),)):
-        raise RuntimeError(
-            f"rows of {name} were changed after the part was opened, but other parts have copies of the old ones; on "
-            "all ranks, read them without copies: part.partitioned_features(halo=False)"
-        )

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 
 from graphfeed import ops
-from graphfeed.distributed.halo_rows import HaloRows, check_source
+from graphfeed.distributed.halo_rows import HaloRows
 from graphfeed.distributed.one_machine.shared_rows import SharedRows
 from graphfeed.distributed.part_book import PartBook, check_owned
 from graphfeed.distributed.partitioned_graph import check_ranks
@@ -33,14 +33,14 @@ class PartitionedFeature(RemoteFeature):
 
     Where parts are stored with copies of other parts' rows (`write_partition(halo_features=...)`), these are read
     rather than asked for; where all ranks share memory, they are not needed and not read. Rows with copies elsewhere
-    must stay as they are: once the owner has written to them, its own reads raise, and so do those that ask it.
+    must stay as they are: an update does not reach the copies.
 
     Args:
         rows: The rows that this rank owns, in the order of their ids: a tensor, or any feature.
         book: Which rank owns each id.
         peers: The ranks; by default, those of the default process group, shared with other graphs and features.
         name: What all ranks call the feature. Ranks must make features of the same name in the same order.
-        halo: Copies of rows that other ranks own, as `StoredPart.halo` has them; on all ranks or on none.
+        halo: Copies of rows that other ranks own, as `StoredPart.halo` has them.
 
     Raises:
         ValueError: The number of rows is not that of the ids that this rank owns, or that of the parts not that of
@@ -67,7 +67,6 @@ class PartitionedFeature(RemoteFeature):
         own = book.ids_of(self.peers.rank).numel()
         if self.rows.count() != own:
             raise ValueError(f"rows must be the {own} that rank {self.peers.rank} owns, but are {self.rows.count()}")
-        self._has_copies = halo is not None
         self._halo = halo if halo is not None and len(halo.rows) else None
         self._shared = SharedRows(self.rows, self.book, self.peers, name)
         self._name = self.peers.serve(f"feature {name}".rstrip(), self._answer)
@@ -78,7 +77,6 @@ class PartitionedFeature(RemoteFeature):
         Raises:
             IndexError: An id below 0 or beyond the rows.
             RankLostError: Another rank ended or froze.
-            RuntimeError: The rows of this rank were changed, and other ranks have copies of them.
         """
         return self._begin(torch.arange(self.book.num_ids) if ids is None else ids)()
 
@@ -88,13 +86,11 @@ class PartitionedFeature(RemoteFeature):
 
     def split_local(self, ids: torch.Tensor) -> tuple[torch.Tensor, Callable[[torch.Tensor], None]]:
         """Return the positions of the ids whose rows are remote, and what reads the local ones from memory."""
-        self._check_copied()
         located = self._locate(ids.cpu())
         return located.remote, located.write
 
     def _begin(self, ids: torch.Tensor) -> Callable[[], torch.Tensor]:
         """Ask other ranks for the rows that this one can't read; return what reads the rest and waits."""
-        self._check_copied()
         ids = as_ids("ids", ids)
         check_vector("ids", ids)
         check_ids("ids", ids, self.book.num_ids, IndexError)
@@ -188,20 +184,11 @@ class PartitionedFeature(RemoteFeature):
 
     def _signature(self) -> dict[str, Any]:
         """Return what all ranks must agree on."""
-        signature = {"dtype": str(self.dtype), "shape": [self.count(), *self.size()]}
-        return {**signature, "copies": True} if self._has_copies else signature
-
-    def _check_copied(self) -> None:
-        """Raise if rows of this rank were changed of which others have copies."""
-        if self._has_copies:
-            check_source(self.rows, self._name)
+        return {"dtype": str(self.dtype), "shape": [self.count(), *self.size()]}
 
     def _answer(self, options: Mapping[str, Any], questions: Mapping[str, torch.Tensor]) -> Tensors:
         """Return the rows of ids that this rank owns."""
-        self._check_copied()
         if (own := self._signature()) != options:
-            if own.get("copies") != options.get("copies"):
-                raise ValueError(f"some ranks read {self._name!r} with copies of rows, and some without; do so alike")
             raise ValueError(
                 f"asked for {options['dtype']} of shape {options['shape']}, but {self._name!r} has {own['dtype']} of "
                 f"shape {own['shape']} here; all ranks must make the same features, in the same order"

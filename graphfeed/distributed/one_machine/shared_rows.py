@@ -10,7 +10,6 @@ from graphfeed.distributed.one_machine.memory_scope import open_handle, share, w
 from graphfeed.distributed.part_book import PartBook, check_same_book
 from graphfeed.distributed.ranks.messages import Tensors
 from graphfeed.distributed.ranks.peers import Peers
-from graphfeed.ops.arguments import passed_among, trust_copies
 from graphfeed.storage import Feature, TorchBasedFeature
 from graphfeed.storage.features import dtype_and_shape
 from graphfeed.storage.memory import SharedBlock
@@ -88,7 +87,6 @@ class SharedRows:
             if own is not None and not self._handle:
                 handle, self._block = share(own)
                 if self._block is not None:
-                    trust_copies(passed_among([own]), self._block.tensors)
                     self.rows.update(self._block.tensors[0])
                 self._handle = {HANDLE: write_handle(handle), CHECKSUM: self.book.checksum}
         return self._handle

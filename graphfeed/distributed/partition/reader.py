@@ -50,8 +50,8 @@ class StoredPart:
 
         Args:
             peers: The ranks; by default, those of the default process group.
-            halo: Whether to read the copies of other parts' rows that were stored with the part, on all ranks alike.
-                Rows with copies elsewhere can't be changed: if they are, reads raise.
+            halo: Whether to read the copies of other parts' rows that were stored with the part. False where ranks
+                update their rows, as that does not reach the copies.
 
         Raises:
             ValueError: The number of parts is not that of the ranks.

@@ -161,12 +161,11 @@ class LayoutWriter:
         columns = np.searchsorted(graph.csc_indptr.numpy(), positions, side="right") - 1 - first
         rows = graph.indices.numpy()[positions].astype(np.int64) - low
         ids = positions if self.edge_ids is None else self.edge_ids[positions].astype(np.int64)
-        reads, node_reads = self.source.edges[edge_type], self.source.nodes[source]
+        node_reads = self.source.nodes[source]
         with_order = bool((np.diff(ids)[np.diff(columns) == 0] <= 0).any())
-        times = None
-        if EDGE_TIME in reads:
-            times = reads[EDGE_TIME](torch.from_numpy(positions), torch.from_numpy(ids))
-        elif TIME in node_reads:
+        given = (torch.from_numpy(positions), torch.from_numpy(ids))
+        times = self.source.read_edges(edge_type, *given, EDGE_TIME).get(EDGE_TIME)
+        if times is None and TIME in node_reads:
             times = node_reads[TIME](torch.from_numpy(rows))
         if times is not None:
             order = np.lexsort((times.numpy(), columns))
@@ -177,7 +176,7 @@ class LayoutWriter:
         edges = {"edge_id": edge_ids, "row": torch.from_numpy(rows), "col": torch.from_numpy(columns), "size": sizes}
         if with_order:
             edges[ORDER] = in_graph
-        feats = {name: read(in_graph, edge_ids) for name, read in reads.items()}
+        feats = self.source.read_edges(edge_type, in_graph, edge_ids)
         if not feats:
             return edges, {}
         time = {EDGE_TIME: feats.pop(EDGE_TIME)} if EDGE_TIME in feats else {}

@@ -155,9 +155,31 @@ class Meeting:
         else:
             self.store = self.point.open_store(seconds, self._use)
         self._group = None
-        at = "" if self.point is None else f" at {self.point.at}"
-        come = partial(meet, self.store, self.rank, self.world_size, seconds, at)
-        return call_within(seconds + PATIENCE_SECONDS, come, text)
+        return call_within(seconds + PATIENCE_SECONDS, partial(self._meet, seconds), text)
+
+    def _meet(self, seconds: float) -> tuple[list[str], list[str]]:
+        """Say in the store that this rank is there, and wait until all others have said so; see `gather`."""
+        give_up = time.monotonic() + seconds
+        names = [f"here/{rank}" for rank in range(self.world_size)]
+        own = names[self.rank]
+        if self.store.add(f"taken/{self.rank}", 1) > 1:
+            holder = json.loads(self.store.get(own))[0] if self.store.check([own]) else "another process"
+            at = "" if self.point is None else f" at {self.point.at}"
+            raise ConnectionError(
+                f"rank {self.rank}{at} is already {holder}; if another job meets there, choose another port, or give "
+                "each job a name (group_name, or MeetingPoint's job); if a rank was started again, start all of them "
+                "again"
+            )
+        self.store.set(own, json.dumps([f"({socket.gethostname()}, process {os.getpid()})", memory_scope()]))
+        # Not the store's own wait(), which would keep the store from the process's other threads.
+        while not self.store.check(names):
+            check_program()
+            if time.monotonic() > give_up:
+                missing = [rank for rank, name in enumerate(names) if not self.store.check([name])]
+                raise TimeoutError(f"ranks {missing} did not make their parts within {seconds:g} s")
+            time.sleep(0.01)
+        came = [json.loads(self.store.get(name)) for name in names]
+        return [host for host, _ in came], [scope for _, scope in came]
 
     def find_missing(self, seconds: float) -> list[int]:
         """Say that this rank is alive, and return the ranks that don't say so within some seconds.
@@ -210,25 +232,3 @@ def listens(address: str, port: int) -> bool:
     except OSError:
         return False
     return True
-
-
-def meet(store: Any, rank: int, world_size: int, seconds: float, at: str = "") -> tuple[list[str], list[str]]:
-    """Say in a store that this rank is there, and wait until all others have said so; see `Meeting.gather`."""
-    give_up = time.monotonic() + seconds
-    names = [f"here/{number}" for number in range(world_size)]
-    if store.add(f"taken/{rank}", 1) > 1:
-        holder = json.loads(store.get(names[rank]))[0] if store.check(names[rank : rank + 1]) else "another process"
-        raise ConnectionError(
-            f"rank {rank}{at} is already {holder}; if another job meets there, choose another port, or give each job a "
-            "name (group_name, or MeetingPoint's job); if a rank was started again, start all of them again"
-        )
-    store.set(names[rank], json.dumps([f"({socket.gethostname()}, process {os.getpid()})", memory_scope()]))
-    # Not the store's own wait(), which would keep the store from the process's other threads.
-    while not store.check(names):
-        check_program()
-        if time.monotonic() > give_up:
-            missing = [number for number, name in enumerate(names) if not store.check([name])]
-            raise TimeoutError(f"ranks {missing} did not make their parts within {seconds:g} s")
-        time.sleep(0.01)
-    came = [json.loads(store.get(name)) for name in names]
-    return [host for host, _ in came], [scope for _, scope in came]

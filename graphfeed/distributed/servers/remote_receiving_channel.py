@@ -4,7 +4,7 @@ import threading
 from collections import deque
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Future
-from typing import Any, NoReturn, Self
+from typing import Any, NoReturn
 
 from graphfeed.channels import ChannelBase
 from graphfeed.datapipes import find_rank
@@ -12,12 +12,13 @@ from graphfeed.distributed.servers.remote_executor import RemoteExecutor
 from graphfeed.distributed.servers.tickets import Cut
 from graphfeed.loader.executors import RemoteTraceback
 from graphfeed.ops.arguments import check_count, check_seconds, check_seed
+from graphfeed.ops.process import Closeable
 
 PREFETCH_SIZES = {"published": 4, "current": 2}
 """The defaults of the two releases of GraphLearn-for-PyTorch."""
 
 
-class RemoteReceivingChannel(ChannelBase):
+class RemoteReceivingChannel(ChannelBase, Closeable):
     """Pulls the mini-batches of an epoch from sampling servers, for programs that don't have the pipeline.
 
     It has the name and both signatures that GraphLearn-for-PyTorch gave it:
@@ -84,7 +85,10 @@ class RemoteReceivingChannel(ChannelBase):
             if count is not None:
                 check_count(name, count, 1)
         check_seconds("timeout", timeout)
-        addresses = find_addresses(server_rank, servers)
+        ranks: Any = server_rank if is_list else [server_rank]
+        addresses = [find_address(rank, servers) for rank in ranks]
+        if not addresses:
+            raise ValueError("server_rank must name a server, but is empty")
         self._producer = find_producer(producer_id, len(addresses) if is_list else None)
         self._num_expected = num_expected
         self._seed = check_seed("seed", seed)
@@ -164,14 +168,6 @@ class RemoteReceivingChannel(ChannelBase):
         self._closed = True
         self._executor.shutdown(wait=True, cancel_futures=True)
 
-    def __enter__(self) -> Self:
-        """Return the channel, which the end of the block closes."""
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        """Close the channel."""
-        self.close()
-
     def _describe(self) -> tuple[Cut, int]:
         if self._closed:
             raise RuntimeError("the channel is closed; make another")
@@ -216,32 +212,25 @@ def find_counts(
     return given["num_expected"], given["prefetch_size"]
 
 
-def find_addresses(server_rank: int | str | Sequence[int | str], servers: Sequence[str]) -> list[str]:
-    """Return the addresses of the servers that were chosen.
+def find_address(server_rank: int | str, servers: Sequence[str]) -> str:
+    """Return the address of a server, which is that or a number.
 
     Raises:
-        TypeError: One is neither an address nor a number.
-        ValueError: There is none, or no such one.
+        TypeError: It is neither.
+        ValueError: There is no such server.
     """
-    ranks: list[Any] = [server_rank]
-    if isinstance(server_rank, Sequence) and not isinstance(server_rank, str):
-        ranks = list(server_rank)
-    addresses = []
-    for rank in ranks:
-        if not isinstance(rank, str):
-            check_count("server_rank", rank, 0)
-            if rank >= len(servers):
-                raise ValueError(
-                    f"server_rank is {rank}, but servers has {len(servers)} addresses; give it as an address, or "
-                    "servers=[...]"
-                )
-        addresses.append(rank if isinstance(rank, str) else servers[rank])
-    if not addresses:
-        raise ValueError("server_rank must name a server, but is empty")
-    return addresses
+    if isinstance(server_rank, str):
+        return server_rank
+    check_count("server_rank", server_rank, 0)
+    if server_rank >= len(servers):
+        raise ValueError(
+            f"server_rank is {server_rank}, but servers has {len(servers)} addresses; give it as an address, or "
+            "servers=[...]"
+        )
+    return servers[server_rank]
 
 
-def find_producer(producer_id: int | Sequence[int], num_servers: int | None) -> int:
+def find_producer(producer_id: Any, num_servers: int | None) -> int:
     """Return the cut that is read, which is the same on all servers; one number belongs to one server.
 
     Raises:
@@ -260,4 +249,4 @@ def find_producer(producer_id: int | Sequence[int], num_servers: int | None) -> 
             f"each server can make all mini-batches of a cut, so producer_id must be the same for all servers, but is "
             f"{producer_id}; make a channel for each cut"
         )
-    return given[0]
+    return int(given[0])

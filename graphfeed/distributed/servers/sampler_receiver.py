@@ -6,7 +6,7 @@ import weakref
 from collections import deque
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from typing import Any, Self
+from typing import Any
 from urllib.parse import unquote
 
 from graphfeed.channels import PeerError, SampleMessage
@@ -22,6 +22,7 @@ from graphfeed.distributed.wire import (
     to_batch,
 )
 from graphfeed.ops.arguments import check_seconds
+from graphfeed.ops.process import Closeable
 from graphfeed.storage.memory import describe_tensors
 
 HELLO, SAMPLE, END, LEAVE = "hello", "sample", "end", "leave"
@@ -166,7 +167,7 @@ class SampleInbox:
                 sender.ended, sender.num_samples = False, 0
 
 
-class SamplerReceiver:
+class SamplerReceiver(Closeable):
     """Receives the samples of several senders, under the name that DGL's contrib package used.
 
     An iteration yields the samples of one epoch, in order for each sender. It ends when `num_sender` senders have
@@ -262,14 +263,6 @@ class SamplerReceiver:
     def close(self) -> None:
         """Stop listening, and close all connections. Does nothing the second time."""
         self._close()
-
-    def __enter__(self) -> Self:
-        """Return the receiver, which the end of the block closes."""
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        """Close the receiver."""
-        self.close()
 
 
 def end_both(inbox: SampleInbox, server: FlightServer) -> None:

@@ -6,7 +6,7 @@ import socket
 import time
 import weakref
 from collections.abc import Mapping, Sequence
-from typing import Any, Self
+from typing import Any
 
 from graphfeed.channels import Closed, SampleMessage
 from graphfeed.distributed.servers.sampler_receiver import END, HELLO, LEAVE, SAMPLE
@@ -24,6 +24,7 @@ from graphfeed.distributed.wire import (
 )
 from graphfeed.loader.executors import ThreadExecutor
 from graphfeed.ops.arguments import check_seconds
+from graphfeed.ops.process import Closeable
 from graphfeed.storage.memory import describe_tensors
 
 RETRY_SECONDS = 0.2
@@ -35,7 +36,7 @@ LARGEST_BYTES = (1 << 31) - (1 << 25)
 """The largest sample: gRPC takes messages below 2 GiB."""
 
 
-class SamplerSender:
+class SamplerSender(Closeable):
     """Sends samples to numbered receivers, under the name that DGL's contrib package used.
 
     A sample is a dict of tensors of any dtypes. `send` returns once the receiver has the sample, and waits while
@@ -132,14 +133,6 @@ class SamplerSender:
     def close(self) -> None:
         """Leave all receivers. Does nothing the second time."""
         self._close()
-
-    def __enter__(self) -> Self:
-        """Return the sender, which the end of the block closes."""
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        """Close the sender."""
-        self.close()
 
     def _put(self, batch: Any, recv_id: int) -> None:
         if recv_id not in self.connections:

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from time import perf_counter_ns
-from typing import Any, Self
+from typing import Any
 
 from graphfeed.datapipes import Datapipe
 from graphfeed.datapipes.pipeline import find
@@ -43,6 +43,7 @@ from graphfeed.loader.executors import WorkerTask, available_cores, notes_of, su
 from graphfeed.loader.profile import Span
 from graphfeed.loader.stages import InWorkers
 from graphfeed.ops.arguments import check_count
+from graphfeed.ops.process import Closeable
 
 STEP_SECONDS = 1.0
 """How often a request that waits looks whether its reader is still there."""
@@ -54,7 +55,7 @@ LONGEST_EVENT = 1000
 """How many characters the line of an event has; texts of readers may be in it."""
 
 
-class SamplingServer:
+class SamplingServer(Closeable):
     """Makes the mini-batches of a pipeline for loaders elsewhere: `DataLoader(pipe, servers=["host:port"], token=...)`.
 
     The server runs the stages that workers would run: all up to the first one that must run in the main process. It
@@ -217,14 +218,6 @@ class SamplingServer:
         self._server.close()
         for end in self._endpoints:
             end()
-
-    def __enter__(self) -> Self:
-        """Return the server; it is closed at the end of the block."""
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        """Close the server."""
-        self.close()
 
     def _do_get(self, context: Any, ticket: Any) -> Any:
         batch = self.answer(ticket.ticket, context.is_cancelled)

@@ -5,12 +5,14 @@ compile kernels by `graphfeed.ops.cpu.compiler`.
 """
 
 from graphfeed.ops.forks import ForkLock, after_fork_in_child, renew_in_child
+from graphfeed.ops.process.closing import Closeable
 from graphfeed.ops.process.entry_points import ENTRY_POINTS, load_entry_point
 from graphfeed.ops.process.optional import import_optional
 from graphfeed.ops.process.progress import ProgressBar, progress_bar
 
 __all__ = [
     "ENTRY_POINTS",
+    "Closeable",
     "ForkLock",
     "ProgressBar",
     "after_fork_in_child",

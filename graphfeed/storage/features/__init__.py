@@ -5,6 +5,6 @@ stage that fetches is `FeatureFetcher`, in `graphfeed.datapipes`.
 """
 
 from graphfeed.storage.features.cached_feature import row_type
-from graphfeed.storage.features.feature import COPIED, RemoteFeature, dtype_and_shape
+from graphfeed.storage.features.feature import RemoteFeature, dtype_and_shape
 
-__all__ = ["COPIED", "RemoteFeature", "dtype_and_shape", "row_type"]
+__all__ = ["RemoteFeature", "dtype_and_shape", "row_type"]

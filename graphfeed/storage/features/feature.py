@@ -8,15 +8,12 @@ from typing import Any, Self
 import torch
 
 from graphfeed.ops import is_readable
-from graphfeed.ops.arguments import as_ids, as_tensor, check_can_pin, check_ids, check_vector, distrust, is_read_only
+from graphfeed.ops.arguments import as_ids, as_tensor, check_can_pin, check_ids, check_vector, is_read_only
 from graphfeed.ops.memory import is_page_locked, page_lock, page_lock_instead
 from graphfeed.ops.rows import gather_rows
 from graphfeed.storage.memory.cache_use import Cache
 from graphfeed.storage.memory.shareable import Shareable
 from graphfeed.storage.memory.tensor_tree import move
-
-COPIED = "rows that other processes have copies of"
-"""What is noted of such rows by `ops.arguments.verified`, and taken back when some of them are overwritten."""
 
 
 class DeferredRead:
@@ -234,7 +231,6 @@ class TorchBasedFeature(Shareable, Feature):
         if self._read_only:
             self._replace(self._tensor.clone(), read_only=False)
         self._tensor[ids.to(self._tensor.device)] = value.to(self._tensor.device)
-        distrust(COPIED, (self._tensor,))
 
     def _replace(self, rows: torch.Tensor, read_only: bool) -> None:
         if self.is_pinned() and rows.is_cpu:

@@ -17,13 +17,13 @@ def test_a_graph_is_its_own_source() -> None:
     assert list(source.nodes) == list(graphs.COUNTS)
     assert_same(source.nodes["item"]["time"](torch.tensor([3])), torch.tensor([30]))
     ids = graph.edge_attribute(gf.ORIGINAL_EDGE_ID)
-    assert_same(source.edges[LIKES]["weight"](torch.tensor([7]), ids[7:8]), ids[7:8] / 2)
+    assert_same(source.read_edges(LIKES, torch.tensor([7]), ids[7:8], "weight"), {"weight": ids[7:8] / 2})
 
 
 def test_the_time_of_edges_has_one_name() -> None:
     edges = torch.tensor([[0, 1], [1, 0]])
     graph = gf.from_coo(edges, 2, edge_attributes={"time": torch.tensor([5, 6])})
-    assert list(source_of(graph).edges[None]) == ["edge_time"]
+    assert list(source_of(graph).edge_attributes) == ["edge_time"]
 
 
 def test_a_data_set_has_features_too() -> None:
@@ -36,7 +36,7 @@ def test_a_data_set_has_features_too() -> None:
     )
     source = source_of(SimpleNamespace(graph=graph, feature=store))
     assert_same(source.nodes[None]["feat"](torch.tensor([4])), torch.tensor([[4]]))
-    assert_same(source.edges[None]["row"](torch.tensor([0]), torch.tensor([9])), torch.tensor([[9]]))
+    assert_same(source.read_edges(None, torch.tensor([0]), torch.tensor([9]), "row"), {"row": torch.tensor([[9]])})
 
 
 def test_all_rows_of_data_are_read_by_id() -> None:
@@ -47,8 +47,8 @@ def test_all_rows_of_data_are_read_by_id() -> None:
     ids = torch.tensor([7, 3])
     for name, read in source.nodes[None].items():
         assert_same(read(ids), data.to_dict()[name][ids])
-    for name, read_edges in source.edges[None].items():
-        assert_same(read_edges(torch.tensor([0, 0]), ids), data.to_dict()[name][ids])
+    for name, read in source.edges[None].items():
+        assert_same(read(ids), data.to_dict()[name][ids])
 
 
 def test_all_rows_of_data_with_types_are_read_by_id() -> None:
