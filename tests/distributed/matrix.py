@@ -8,9 +8,17 @@ from typing import Any
 import torch
 
 import graphfeed as gf
-from graphfeed.distributed import PartBook, PartitionedGraph, Peers, assign_nodes, cut_graph
+from graphfeed.distributed import (
+    PartBook,
+    PartitionedFeature,
+    PartitionedGraph,
+    Peers,
+    assign_nodes,
+    cut_graph,
+    cut_rows,
+)
 from tests.digests import assert_same
-from tests.distributed.joint import in_threads
+from tests.distributed.joint import by_type, in_threads
 from tests.golden_pipelines import numbers
 from tests.test_edge_truth import load
 
@@ -57,7 +65,25 @@ def timed(pipe: gf.Datapipe, graph: gf.SamplingGraph) -> Iterator[tuple[str, gf.
     yield "in time, LABOR", pipe.temporal_sample_layer_neighbor(graph, [6, 4], **by)
 
 
-def pipelines(name: str, graph: gf.SamplingGraph) -> Pipelines:
+def codes(graph: gf.SamplingGraph) -> dict[str | None, torch.Tensor]:
+    """Return rows that tell the ids of nodes, by node type."""
+    sizes: Any = graph.num_nodes
+    return {kind: torch.arange(size * 4).view(size, 4) for kind, size in by_type(sizes).items()}
+
+
+def store_of(features: dict[str | None, gf.Feature]) -> gf.BasicFeatureStore:
+    return gf.BasicFeatureStore({("node", kind, "code"): feature for kind, feature in features.items()})
+
+
+def pipelines(name: str, graph: gf.SamplingGraph, store: gf.FeatureStore) -> Pipelines:
+    """Return what each sampler makes of some seeds of a graph, by its name, and what is fetched for one of them."""
+    found = samplers(name, graph)
+    sizes: Any = graph.num_nodes
+    names: Any = ["code"] if isinstance(sizes, int) else {kind: ["code"] for kind in sizes}
+    return {**found, "features": found["uniform"].fetch_feature(store, names)}
+
+
+def samplers(name: str, graph: gf.SamplingGraph) -> Pipelines:
     """Return what each sampler makes of some seeds of a graph, by its name."""
     sizes: Any = graph.num_nodes
     if isinstance(sizes, int):
@@ -88,7 +114,9 @@ def made(pipe: gf.Datapipe) -> list[Any]:
 @cache
 def wanted(folder: Path, name: str) -> dict[str, list[Any]]:
     """Return the mini-batches of the whole graph."""
-    return {sampler: made(pipe) for sampler, pipe in pipelines(name, whole(folder, name)).items()}
+    graph = whole(folder, name)
+    store = store_of({kind: gf.TorchBasedFeature(rows) for kind, rows in codes(graph).items()})
+    return {sampler: made(pipe) for sampler, pipe in pipelines(name, graph, store).items()}
 
 
 def assign(graph: gf.FusedCSCSamplingGraph, num_parts: int, method: str) -> PartBook:
@@ -108,8 +136,13 @@ def compare(folder: Path, name: str, num_parts: int, method: str, *, share_memor
     book, expected = assign(graph, num_parts, method), wanted(folder, name)
 
     def work(rank: int, peers: Peers) -> None:
-        part = PartitionedGraph(cut_graph(graph, book, rank), peers)
-        for sampler, pipe in pipelines(name, part).items():
+        part = cut_graph(graph, book, rank)
+        features: dict[str | None, gf.Feature] = {}
+        for kind, rows in codes(graph).items():
+            own = part.book if kind is None else part.book_of(kind)
+            feature = PartitionedFeature(cut_rows(rows, own, rank), own, peers, kind or "")
+            features[kind] = gf.cpu_cached_feature(feature, 1 << 14)  # which keeps remote rows alone
+        for sampler, pipe in pipelines(name, PartitionedGraph(part, peers), store_of(features)).items():
             assert_same(made(pipe), expected[sampler])
 
     in_threads(num_parts, work, share_memory=share_memory)

@@ -1,11 +1,9 @@
-"""PyG's data with values that tell which node or edge they belong to; a stand-in where PyG is not installed."""
+"""PyG's data with values that tell which node or edge they belong to."""
 
 import warnings
-from importlib import import_module
-from importlib.util import find_spec
-from types import SimpleNamespace
 from typing import Any
 
+import pytest
 import torch
 
 from tests.pipelines import random_edges
@@ -13,54 +11,11 @@ from tests.pipelines import random_edges
 LIKES = "user:likes:item"
 
 
-class Data(SimpleNamespace):
-    """Has attributes; those with a row per node or edge are told by their length, as PyG does."""
-
-    def to_dict(self) -> dict[str, Any]:
-        return {name: value for name, value in vars(self).items() if name != "num_nodes"}
-
-    def is_node_attr(self, name: str) -> bool:
-        return bool(len(vars(self)[name]) == self.num_nodes)
-
-    def is_edge_attr(self, name: str) -> bool:
-        return bool(len(vars(self)[name]) == self.edge_index.shape[1])
-
-
-class Store(dict[str, Any]):
-    """Has items that are attributes too."""
-
-    def __setattr__(self, name: str, value: Any) -> None:
-        self[name] = value
-
-    def __getattr__(self, name: str) -> Any:
-        return self[name]
-
-
-class HeteroData:
-    """Has a store for each type."""
-
-    def __init__(self) -> None:
-        self.stores: dict[Any, Store] = {}
-
-    def __getitem__(self, kind: Any) -> Store:
-        return self.stores.setdefault(kind, Store())
-
-    @property
-    def node_types(self) -> list[str]:
-        return [kind for kind in self.stores if isinstance(kind, str)]
-
-    @property
-    def edge_types(self) -> list[tuple[str, str, str]]:
-        return [kind for kind in self.stores if isinstance(kind, tuple)]
-
-
 def classes() -> tuple[Any, Any]:
-    """Return PyG's classes, or what stands for them."""
-    if find_spec("torch_geometric") is None:
-        return Data, HeteroData
+    """Return PyG's classes; skip the test where PyG is not installed."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # what other packages warn of on import is not ours
-        module = import_module("torch_geometric.data")
+        module = pytest.importorskip("torch_geometric.data")
     return module.Data, module.HeteroData
 
 

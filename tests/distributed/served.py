@@ -32,6 +32,18 @@ pipe = pipelines.{name}()
 CERTIFICATE = ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", "-subj", "/CN=localhost"]
 
 
+class Fails(gf.Transform):
+    """Fails at the third mini-batch."""
+
+    def __call__(self, minibatch: gf.MiniBatch) -> gf.MiniBatch:
+        assert minibatch.key is not None
+        if minibatch.key.index == 2:
+            error = ValueError("there is no such " + "x" * 20_000)
+            error.__notes__ = ["a note", 3]  # type: ignore[list-item]  # as programs may
+            raise error
+        return minibatch
+
+
 @dataclass
 class Served:
     """A server that was started."""

@@ -23,6 +23,7 @@ from graphfeed.distributed import (
 from tests.digests import digest
 from tests.distributed import graphs
 from tests.distributed.joint import in_threads
+from tests.distributed.sharing import Elsewhere
 from tests.golden_pipelines import numbers
 
 FEATURES = {"x": (torch.bfloat16, (1,)), "y": (torch.float32, (8, 3))}
@@ -168,13 +169,6 @@ def test_ranks_may_differ_about_copies_and_without_them_updates_are_seen(tmp_pat
     (before, with_copies), (_, without) = in_threads(2, work, share_memory=False)
     assert torch.equal(before, torch.arange(100.0))
     assert without.count_nonzero() == 0 < with_copies.count_nonzero()
-
-
-class Elsewhere(gf.TorchBasedFeature):
-    """Rows that don't lie in memory, as far as anybody knows."""
-
-    def may_read_in_threads(self) -> bool:
-        return False
 
 
 @pytest.mark.parametrize("copied", [[1, 6], [], [0, 1, 2, 5, 6, 8, 9]])

@@ -156,22 +156,13 @@ def test_any_number_of_parts_of_real_graphs_gives_the_mini_batches_of_the_whole_
     """The ranks are threads."""
     pytest.importorskip("pymetis")
     for num_parts, method in ((1, "random"), (2, "metis"), (3, "empty"), (5, "metis"), (8, "random")):
-        assert len(matrix.compare(shared_data, name, num_parts, method)) >= 8
+        assert len(matrix.compare(shared_data, name, num_parts, method)) >= 9
     matrix.compare(shared_data, name, 5, "random", share_memory=True)
 
 
 @pytest.mark.slow
-def test_mini_batches_of_ranks_with_features_in_parts_are_those_of_the_whole_graph(
-    tmp_path: Path, shared_data: Path
-) -> None:
-    options = {"data": str(shared_data), "share_memory": False}
-    for found in run_ranks("tests.distributed.real_graphs:compare", 2, tmp_path, **options):
-        assert found == dict.fromkeys(("cora", "musae_github", "wordnet", "wikipedia_temporal"), 6)
-
-
-@pytest.mark.slow
 def test_a_mini_batch_takes_an_exchange_per_hop_and_one_more_and_few_bytes(tmp_path: Path) -> None:
-    found = run_ranks("tests.distributed.real_graphs:count_traffic", 2, tmp_path, share_memory=False)
+    found = run_ranks("tests.distributed.traffic:count_traffic", 2, tmp_path, share_memory=False)
     assert [(rank["batches"], rank["exchanges"]) for rank in found] == [(4, 4 * (2 + 1))] * 2
     sent, least = (sum(rank[name] for rank in found) for name in ("sent", "least"))
     assert least <= sent <= 1.1 * least
@@ -194,5 +185,5 @@ def test_ids_of_edges_may_be_of_any_size() -> None:
 
 @pytest.mark.slow
 def test_ranks_of_one_machine_send_nothing(tmp_path: Path) -> None:
-    for found in run_ranks("tests.distributed.real_graphs:count_traffic", 2, tmp_path, share_memory=True):
+    for found in run_ranks("tests.distributed.traffic:count_traffic", 2, tmp_path, share_memory=True):
         assert (found["batches"], found["exchanges"], found["sent"]) == (4, 0, 0)

@@ -15,7 +15,7 @@ from typing import Any
 import torch
 
 import graphfeed as gf
-from tests.distributed import dist_loaders, joint, lost_ranks, pyg_data, real_graphs, sharing  # noqa: F401
+from tests.distributed import dist_loaders, joint, lost_ranks, pyg_data, sharing, traffic  # noqa: F401
 from tests.distributed.equal_pipelines import ALL
 
 CHECK_SECONDS = 0.02

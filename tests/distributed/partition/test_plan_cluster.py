@@ -17,7 +17,7 @@ PLAN: dict[str, Any] = {"num_nodes": 20_000, "num_edges": 200_000, "machines": 3
 def test_what_is_planned_is_what_ranks_hold_and_send(tmp_path: Path, start_bytes: int) -> None:
     """Column starts of four bytes are there once more in eight."""
     given: dict[str, Any] = {"share_memory": False, "start_bytes": start_bytes}
-    ranks = run_ranks("tests.distributed.real_graphs:count_traffic", 3, tmp_path, **given)
+    ranks = run_ranks("tests.distributed.traffic:count_traffic", 3, tmp_path, **given)
     plan = ClusterPlan(**PLAN, batch_size=512, row_bytes=128, start_bytes=start_bytes)
     batches = sum(rank["batches"] for rank in ranks)
     assert [rank["exchanges"] for rank in ranks] == [len(plan.traffic) * rank["batches"] for rank in ranks]
@@ -36,7 +36,7 @@ def test_processes_of_a_machine_take_the_memory_that_is_planned(tmp_path: Path, 
     given: dict[str, Any] = {"share_memory": True, "start_bytes": start_bytes}
     plan = ClusterPlan(**{**PLAN, "machines": 1}, row_bytes=128, ranks_per_machine=3, start_bytes=start_bytes)
     copies_of_others = 2 * 8 * 20_001 if start_bytes == 4 else 0
-    for rank in run_ranks("tests.distributed.real_graphs:count_traffic", 3, tmp_path, **given):
+    for rank in run_ranks("tests.distributed.traffic:count_traffic", 3, tmp_path, **given):
         assert rank["merged_bytes"] + copies_of_others == pytest.approx(plan.memory["shared columns"], rel=0.02)
         assert rank["graph_bytes"] == pytest.approx(plan.memory["graph"] / 3, rel=0.02)
 

@@ -159,13 +159,13 @@ def damaged(content: bytes, random_: random.Random) -> bytes:
 def test_damaged_files_are_named(typed: Path, name: str) -> None:
     path, random_, messages = typed / "part_0" / name, random.Random(0), []
     content = path.read_bytes()
-    for _ in range(150):
+    for _ in range(60):
         path.write_bytes(damaged(content, random_))
         try:
             open_part(typed, 0)
         except ValueError as error:
             messages.append(str(error))
-    assert len(messages) > 50
+    assert len(messages) > 20
     assert all(str(typed) in message for message in messages)
 
 

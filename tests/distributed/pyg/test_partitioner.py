@@ -2,7 +2,6 @@ import json
 import sys
 import warnings
 from importlib import import_module
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -83,8 +82,7 @@ def test_ids_count_within_their_types(tmp_path: Path) -> None:
     assert meta["edge_types"] == [list(kind) for kind in data.edge_types]
 
 
-@pytest.mark.parametrize("num_parts", [1, 2, 70])
-@pytest.mark.parametrize("make", [graphs.plain, graphs.typed])
+@pytest.mark.parametrize(("make", "num_parts"), [(graphs.plain, 30), (graphs.typed, 1), (graphs.typed, 2)])
 def test_own_graphs_come_back(tmp_path: Path, make: Any, num_parts: int) -> None:
     graph = make()
     root = write(graph, num_parts, tmp_path / "parts")
@@ -196,12 +194,10 @@ def test_types_that_are_no_file_names_are_refused(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("make", [plain_data, hetero_data])
 def test_pygs_own_stores_read_it(tmp_path: Path, make: Any) -> None:
-    if find_spec("torch_geometric") is None:
-        pytest.skip("torch_geometric is not installed")
+    data = make()
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         stores = import_module("torch_geometric.distributed")
-    data = make()
     root = write(data, 2, tmp_path / "parts")
     node, edge = ("item", ("user", "likes", "item")) if make is hetero_data else (None, None)
     for part in range(2):

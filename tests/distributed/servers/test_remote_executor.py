@@ -1,7 +1,6 @@
 """Servers in processes of their own, which are killed and stopped while a loader reads from them."""
 
 import os
-import re
 import signal
 import socket
 import time
@@ -115,25 +114,10 @@ def test_a_forked_process_is_told_rather_than_hanging() -> None:
     assert "start processes by 'spawn' or 'forkserver'" in run.stdout, run.stderr
 
 
-@pytest.mark.parametrize(
-    ("address", "error"),
-    [
-        ("10.0.0.2:5", "others on the way to 10.0.0.2:5 could read and change what is sent"),
-        ("node7:5", "write 'grpc://node7:5' where nobody else"),
-        ("[fe80::1]:5", "give tls_root_certs=..., or write 'grpc://[fe80::1]:5'"),
-        ("grpc://10.0.0.2", "an address must be as"),
-        ("grpc+tls://10.0.0.2:5", "an address must be 'host:port', or 'grpc://host:port' without TLS"),
-    ],
-)
-def test_the_token_is_not_sent_in_clear_to_other_machines(address: str, error: str) -> None:
-    with (
-        gf.DataLoader(pipelines.homogeneous(), servers=[address], token=TOKEN, timeout=1.0) as own,
-        pytest.raises(ValueError, match=re.escape(error)),
-    ):
+def test_the_token_is_not_sent_in_clear_to_other_machines_unless_their_addresses_say_so() -> None:
+    own = gf.DataLoader(pipelines.homogeneous(), servers=["node7:5"], token=TOKEN, timeout=1.0)
+    with own, pytest.raises(ValueError, match="write 'grpc://node7:5' where nobody else"):
         next(iter(own))
-
-
-def test_addresses_without_tls_are_of_this_machine_or_named_so() -> None:
     addresses = ["localhost:1", "[::1]:1", "grpc://10.0.0.2:1", "grpc://node7:1", "grpc://localhost:1"]
     executor = RemoteExecutor(addresses, TOKEN, None, 1, 1.0)
     assert [server.address for server in executor.servers] == ["localhost:1", "[::1]:1", "10.0.0.2:1", "node7:1"]
@@ -190,8 +174,3 @@ def test_the_token_may_come_from_the_environment(monkeypatch: pytest.MonkeyPatch
         RemoteExecutor(["127.0.0.1:1"], None, None, 1, 1.0)
     monkeypatch.setenv("GRAPHFEED_TOKEN", TOKEN)
     RemoteExecutor(["127.0.0.1:1"], None, None, 1, 1.0).shutdown()
-
-
-def test_an_address_must_have_a_port() -> None:
-    with pytest.raises(ValueError, match="an address must be as"):
-        RemoteExecutor(["localhost"], TOKEN, None, 1, 1.0)

@@ -29,23 +29,19 @@ def test_the_text_has_a_line_for_each_count() -> None:
     assert {line.partition(" ")[0].partition("{")[0] for line in lines if line[0] != "#"} == set(typed)
 
 
-def test_the_text_tells_of_each_cache() -> None:
-    cache = gf.CPUFeatureCache((2, 1), torch.float32)
-    cache.query(torch.tensor([1, 2]))
-    lines = ServerMetrics("abc", 2, lambda: [('node "x"', cache)]).text().splitlines()
-    given = '{kind="rows in memory, sieve",of="node \\"x\\""}'
-    assert f"graphfeed_cache_bytes{given} {float(cache.max_size_in_bytes)}" in lines
-    assert f"graphfeed_cache_hits_total{given} 0.0" in lines
-    assert f"graphfeed_cache_misses_total{given} 2.0" in lines
+def test_the_text_tells_of_each_cache_and_of_those_of_equal_names_as_one() -> None:
+    caches = [gf.CPUFeatureCache((2, 1), torch.float32) for _ in range(3)]
+    for cache in caches:
+        cache.query(torch.tensor([1, 2]))
+    named = list(zip(['node "x"', "node y", "node y"], caches, strict=True))
+    lines = ServerMetrics("abc", 2, lambda: list(named)).text().splitlines()
+    size = float(caches[0].max_size_in_bytes)
+    for name, count in (('node \\"x\\"', 1), ("node y", 2)):
+        labels = f'{{kind="rows in memory, sieve",of="{name}"}}'
+        assert f"graphfeed_cache_bytes{labels} {count * size}" in lines
+        assert f"graphfeed_cache_hits_total{labels} 0.0" in lines
+        assert f"graphfeed_cache_misses_total{labels} {count * 2.0}" in lines
     assert not any("cache" in line for line in ServerMetrics("abc", 2).text().splitlines())
-
-
-def test_caches_of_equal_names_are_told_of_as_one() -> None:
-    caches = [("node x", gf.CPUFeatureCache((2, 1), torch.float32)) for _ in range(2)]
-    for _, cache in caches:
-        cache.query(torch.tensor([1, 2, 3]))
-    lines = ServerMetrics("abc", 2, lambda: list(caches)).text().splitlines()
-    assert 'graphfeed_cache_misses_total{kind="rows in memory, sieve",of="node x"} 6.0' in lines
 
 
 def test_a_server_is_ill_when_it_closes_when_it_is_full_and_when_it_finishes_nothing(

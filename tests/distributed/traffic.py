@@ -1,0 +1,63 @@
+"""What each rank runs to count what it holds and sends for some mini-batches."""
+
+from typing import Any
+
+import torch
+from torch import distributed
+
+import graphfeed as gf
+from graphfeed.distributed import PartitionedFeature, PartitionedGraph, Peers, assign_nodes, cut_graph, cut_rows
+from graphfeed.distributed.ranks.peers import find_place
+from graphfeed.storage.memory.tensor_tree import tensors_in
+
+
+def shuffled(count: int, seed: int) -> torch.Tensor:
+    """Return the numbers below a count in an order that a seed determines."""
+    return torch.randperm(count, generator=torch.Generator().manual_seed(seed))
+
+
+def count_traffic(share_memory: bool, start_bytes: int = 8) -> dict[str, int]:
+    """Return what a rank holds and sent for some mini-batches, and the least that their ids, edges and rows take."""
+    rank, num_nodes, peers = find_place()[0], 20_000, Peers(share_memory=share_memory)
+    # Each node has ten in-edges, and is the source of ten.
+    sources = torch.cat([shuffled(num_nodes, number) for number in range(10)])
+    graph = gf.from_coo((sources, torch.arange(200_000) % num_nodes), num_nodes)
+    if start_bytes == 4:
+        graph.csc_indptr = graph.csc_indptr.int()
+    part = cut_graph(graph, assign_nodes(graph, find_place()[1], "hash"), rank)
+    own = cut_rows(torch.zeros(num_nodes, 32), part.book, rank)
+    store = gf.BasicFeatureStore({("node", None, "x"): PartitionedFeature(own, part.book, peers)})
+    parts = PartitionedGraph(part, peers)
+
+    def load(number: int) -> gf.DataLoader:
+        seeds = gf.ItemSet(shuffled(num_nodes, 100 * number + rank)[:2048], names="seeds")
+        pipe = gf.ItemSampler(seeds, batch_size=512).sample_neighbor(parts, [10, 10])
+        return gf.DataLoader(pipe.fetch_feature(store, ["x"]), 0, seed=rank)
+
+    next(iter(load(1)))
+    distributed.barrier()
+    # Without what is sent before memory is shared.
+    exchanges, sent = peers.traffic.exchanges, peers.traffic.bytes_sent
+    distributed.barrier()
+    batches, least, edges = 0, 0, 0
+    for batch in load(2):
+        batches += 1
+        for hop in batch.sampled_subgraphs:
+            edges += hop.sampled_csc.indices.numel()
+            remote = part.book.owners_of(hop.original_column_node_ids) != rank
+            # An id and a count for each column, a source and an id for each edge.
+            least += 8 * int(remote.sum()) + 8 * int(hop.sampled_csc.indptr.diff()[remote].sum())
+        least += (4 + 32 * 4) * int((part.book.owners_of(batch.input_nodes) != rank).sum())
+    peers.close()
+    peers.join()
+    exchanges, sent = peers.traffic.exchanges - exchanges, peers.traffic.bytes_sent - sent
+    book: Any = part.book
+    held = bytes_of([vars(part.columns), book.owners, book.offsets])
+    merged = bytes_of(vars(parts._here.columns)) if share_memory else 0
+    counted = {"batches": batches, "exchanges": exchanges, "sent": sent, "least": least, "edges": edges}
+    return {**counted, "graph_bytes": held, "feature_bytes": own.nbytes, "merged_bytes": merged}
+
+
+def bytes_of(tree: Any) -> int:
+    """Return the bytes of some tensors, each of which is counted once."""
+    return sum({tensor.data_ptr(): tensor.nbytes for tensor in tensors_in(tree)}.values())
