@@ -8,6 +8,7 @@ import signal
 import socket
 import subprocess
 import sys
+import textwrap
 import time
 from contextlib import suppress
 from datetime import timedelta
@@ -20,7 +21,7 @@ from typing import Any
 import torch
 from torch import distributed
 
-from tests.scripts import REPOSITORY
+from tests.scripts import IMPORTS, REPOSITORY
 
 START_SECONDS = 60
 END_SECONDS = 280  # the first time, kernels are compiled
@@ -115,6 +116,13 @@ def start_rank(function: str, rank: int, world_size: int, folder: Path, **option
 def start_program(text: str) -> Program:
     """Start a process that runs a program."""
     return warm().start(text)
+
+
+def run_program(body: str) -> tuple[int | None, str]:
+    """Run a program that begins with some imports; return its exit status, and what it printed."""
+    program = start_program(IMPORTS + textwrap.dedent(body))
+    printed = end_of(program)
+    return program.returncode, printed
 
 
 def run_ranks(function: str, world_size: int, folder: Path, **options: Any) -> list[Any]:

@@ -7,7 +7,6 @@ import signal
 import socket
 import struct
 import subprocess
-import sys
 import threading
 import time
 import zlib
@@ -20,7 +19,6 @@ import pytest
 
 import graphfeed as gf
 from tests.distributed.rank_processes import Program, start_program
-from tests.scripts import REPOSITORY
 
 TOKEN = "a secret of the tests"
 PIPELINE = """
@@ -48,25 +46,10 @@ class Fails(gf.Transform):
 class Served:
     """A server that was started."""
 
-    process: "subprocess.Popen[str]"
+    process: Program
     address: str
     health: str
     """The address of its health endpoint."""
-
-    def end(self) -> list[str]:
-        """End the server as a terminal would; return what it printed since it began."""
-        self.process.send_signal(signal.SIGCONT)
-        self.process.send_signal(signal.SIGINT)
-        printed, _ = self.process.communicate(timeout=60)
-        return printed.splitlines()
-
-
-@dataclass
-class ForkedServer:
-    """A server that was forked from a process that had imported all."""
-
-    process: Program
-    address: str
 
     def end(self) -> list[str]:
         """End the server as a terminal would; return what it printed."""
@@ -87,52 +70,26 @@ def arguments(folder: object, name: str) -> list[str]:
     return ["serve", script, "--bind", "127.0.0.1:0", "--token-file", token, "--health-bind", "127.0.0.1:0"]
 
 
-def address_of(server: Program) -> str:
-    """Wait for a server to print its address."""
+def started(server: Program) -> Served:
+    """Wait for a server to print its addresses."""
     give_up = time.monotonic() + 60
-    while not (found := re.findall(r"^serving .* (\S+)\n", server.printed(), re.MULTILINE)):
+    while not (found := re.search(r"^serving .* (\S+)\nhealth .* (\S+)\n", server.printed(), re.MULTILINE)):
         assert not server.wait(0.05), server.printed()
         assert time.monotonic() < give_up, "a server does not begin"
-    return str(found[0])
-
-
-@contextmanager
-def forked_servers(folder: object, count: int, name: str = "homogeneous") -> Iterator[list[ForkedServer]]:
-    """Start servers as `servers` does, without starting interpreters."""
-    text = "import sys; from graphfeed.__main__ import main; sys.exit(main({}))"
-    programs = [start_program(text.format(arguments(folder, name))) for _ in range(count)]
-    try:
-        yield [ForkedServer(program, address_of(program)) for program in programs]
-    finally:
-        for program in programs:
-            program.kill()
-            assert program.wait(60)
+    return Served(server, *found.groups())
 
 
 @contextmanager
 def servers(folder: object, count: int, name: str = "homogeneous") -> Iterator[list[Served]]:
-    """Start servers of one of the pipelines that many tests run."""
-    command = [sys.executable, "-m", "graphfeed", *arguments(folder, name)]
-    processes = [
-        subprocess.Popen(command, cwd=REPOSITORY, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
-        for _ in range(count)
-    ]
+    """Start servers of one of the pipelines that many tests run, without starting interpreters."""
+    text = "import sys; from graphfeed.__main__ import main; sys.exit(main({}))"
+    programs = [start_program(text.format(arguments(folder, name))) for _ in range(count)]
     try:
-        started = []
-        for process in processes:
-            assert process.stdout is not None
-            line = process.stdout.readline()
-            if line.startswith("graphfeed is compiling its kernels"):
-                line = process.stdout.readline()
-            assert line.startswith("serving "), line
-            health = process.stdout.readline()
-            assert health.startswith("health and metrics at "), health
-            started.append(Served(process, line.split()[-1], health.split()[-1]))
-        yield started
+        yield [started(program) for program in programs]
     finally:
-        for process in processes:
-            process.kill()
-            process.communicate()
+        for program in programs:
+            program.kill()
+            assert program.wait(60)
 
 
 def make_certificate(folder: Path, names: str = "DNS:localhost,IP:127.0.0.1") -> tuple[bytes, bytes]:

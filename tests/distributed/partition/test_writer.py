@@ -13,7 +13,7 @@ from graphfeed.distributed.partition.part_layout import read_metadata
 from graphfeed.distributed.partition.writer import write_partition
 from graphfeed.storage.graph.assignment.assign import assign_nodes
 from tests.distributed import graphs
-from tests.scripts import run
+from tests.distributed.rank_processes import start_program
 
 
 def test_parts_are_numbered_by_integers_that_are_as_small_as_can_be(tmp_path: Path) -> None:
@@ -59,22 +59,22 @@ def test_features_of_types_that_a_typed_graph_lacks_are_refused(tmp_path: Path, 
 
 
 KILLED = """
-import os, signal, sys
-import torch
+import os, signal, torch
 from graphfeed.distributed.partition import writer as partition_writer
 from tests.distributed import graphs
-from tests.scripts import run
 
 def end(writer):
     os.kill(os.getpid(), signal.SIGKILL)
 
 partition_writer.PartitionWriter.finish = end
-partition_writer.write_partition(sys.argv[1], graphs.plain(), torch.zeros(100, dtype=torch.int64), 2)
+partition_writer.write_partition({root!r}, graphs.plain(), torch.zeros(100, dtype=torch.int64), 2)
 """
 
 
 def test_a_killed_writer_leaves_no_partition(tmp_path: Path) -> None:
-    assert run("-c", KILLED, str(tmp_path / "parts")).returncode == -signal.SIGKILL
+    program = start_program(KILLED.format(root=str(tmp_path / "parts")))
+    assert program.wait(60)
+    assert program.returncode == -signal.SIGKILL
     assert not (tmp_path / "parts").exists()
     write_partition(tmp_path / "parts", graphs.plain(), torch.zeros(100, dtype=torch.int64), 2)
 

@@ -1,5 +1,6 @@
 """The memory that a server takes up for a reader."""
 
+import textwrap
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -8,8 +9,10 @@ import pytest
 import torch
 
 import graphfeed as gf
+from tests.distributed.rank_processes import start_program
 from tests.distributed.served import TOKEN, loader
-from tests.scripts import start
+from tests.scripts import IMPORTS
+from tests.waiting import wait_until
 
 pytest.importorskip("pyarrow")
 
@@ -41,13 +44,13 @@ def resident_bytes(process: int) -> int:
 @pytest.fixture
 def wide_server() -> Iterator[tuple[int, str]]:
     """Return the process of a server, and its address."""
-    process = start(SERVE_WIDE)
+    program = start_program(IMPORTS + textwrap.dedent(SERVE_WIDE))
     try:
-        assert process.stdout is not None
-        yield process.pid, process.stdout.readline().strip()
+        wait_until(lambda: "\n" in program.printed())
+        yield program.pid, program.printed().strip()
     finally:
-        process.kill()
-        process.communicate()
+        program.kill()
+        assert program.wait(20)
 
 
 @pytest.mark.slow

@@ -15,7 +15,7 @@ import graphfeed as gf
 from graphfeed.distributed import RemoteReceivingChannel, SamplingServer
 from tests import pipelines
 from tests.digests import digest, digests
-from tests.distributed.served import TOKEN, Fails, forked_servers
+from tests.distributed.served import TOKEN, Fails, servers
 
 pytest.importorskip("pyarrow")
 
@@ -185,7 +185,7 @@ def test_a_lost_server_costs_no_mini_batch_and_the_last_one_is_named(
     tmp_path: Path, number: int, expected: list[list[str]]
 ) -> None:
     timeout, found, gaps = 2.0, list[str](), list[float]()
-    with forked_servers(tmp_path, 2, "shuffled") as started:
+    with servers(tmp_path, 2, "shuffled") as started:
         addresses = [server.address for server in started]
         with channel(addresses, [0, 0], prefetch_size=1, timeout=timeout) as both:
 

@@ -18,8 +18,8 @@ from graphfeed.distributed.wire import import_flight, listen, to_batch
 from graphfeed.ops.process import import_optional
 from tests import pipelines
 from tests.digests import digests
+from tests.distributed.rank_processes import run_program
 from tests.distributed.served import Fails, make_certificate
-from tests.scripts import run_body
 
 pytest.importorskip("pyarrow")
 
@@ -225,7 +225,7 @@ def test_what_readers_write_is_told_in_one_line_that_prints(server: SamplingServ
 
 @pytest.mark.slow
 def test_a_server_and_its_program_end_while_a_client_holds_a_call_open() -> None:
-    run = run_body(
+    ended = run_program(
         """
         from graphfeed.distributed.servers import sampling_server
         from graphfeed.distributed.wire import flight
@@ -241,7 +241,7 @@ def test_a_server_and_its_program_end_while_a_client_holds_a_call_open() -> None
         print("closed", time.monotonic() - begin < 5)
         """
     )
-    assert (run.stdout, run.returncode) == ("closed True\n", 0), run.stderr
+    assert ended == (0, "closed True\n")
 
 
 def test_others_are_let_in_by_tls_or_by_name() -> None:
