@@ -28,12 +28,12 @@ class PartBook(ABC):
         """Return the part of each id, as small integers; the ids are not checked."""
 
     @abstractmethod
-    def places_of(self, ids: torch.Tensor) -> torch.Tensor:
+    def offsets_of(self, ids: torch.Tensor) -> torch.Tensor:
         """Return the offset of each id among the ids of its part; the ids are not checked."""
 
     def locate(self, ids: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         """Return the part of each id, and its offset there; the ids are not checked."""
-        return self.owners_of(ids), self.places_of(ids)
+        return self.owners_of(ids), self.offsets_of(ids)
 
     @abstractmethod
     def ids_of(self, part: int) -> torch.Tensor:
@@ -81,7 +81,7 @@ class PartBook(ABC):
 
         Example:
             >>> book = PartBook.from_assignment(torch.tensor([1, 0, 1]))
-            >>> book.ids_of(1).tolist(), book.places_of(torch.tensor([2])).tolist()
+            >>> book.ids_of(1).tolist(), book.offsets_of(torch.tensor([2])).tolist()
             ([0, 2], [1])
         """
         check_vector("assignment", assignment, TYPE_DTYPES)
@@ -141,7 +141,7 @@ class RangeBook(PartBook):
         # The last bound is left out, so that all ends of empty parts before it are counted.
         return torch.bucketize(ids, self.bounds[1:-1], right=True, out_int32=True)
 
-    def places_of(self, ids: torch.Tensor) -> torch.Tensor:
+    def offsets_of(self, ids: torch.Tensor) -> torch.Tensor:
         """Return how far each id is from the first of its part."""
         return self.locate(ids)[1]
 
@@ -185,7 +185,7 @@ class AssignedBook(PartBook):
         """Return the part of each id."""
         return take_rows(self.owners, ids)
 
-    def places_of(self, ids: torch.Tensor) -> torch.Tensor:
+    def offsets_of(self, ids: torch.Tensor) -> torch.Tensor:
         """Return the offset of each id among the ids of its part."""
         return take_rows(self.offsets, ids)
 

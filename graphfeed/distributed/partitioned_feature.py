@@ -13,14 +13,14 @@ from graphfeed.distributed.halo_rows import HaloRows
 from graphfeed.distributed.one_machine.shared_rows import SharedRows
 from graphfeed.distributed.part_book import PartBook, check_owned
 from graphfeed.distributed.partitioned_graph import check_ranks
-from graphfeed.distributed.ranks.exchange import ask_owners, merge_rows, place_rows
+from graphfeed.distributed.ranks.exchange import ask_owners, place_rows
 from graphfeed.distributed.ranks.messages import Tensors
 from graphfeed.distributed.ranks.peers import Peers, shared_peers
 from graphfeed.ops.arguments import as_ids, check_ids, check_vector
 from graphfeed.ops.memory import buffers
 from graphfeed.ops.rows import gather_parts, take_rows
 from graphfeed.storage import DeferredRead, Feature, TorchBasedFeature
-from graphfeed.storage.features import RemoteFeature, dtype_and_shape
+from graphfeed.storage.features import RemoteFeature, dtype_and_shape, row_type
 
 
 class PartitionedFeature(RemoteFeature):
@@ -125,9 +125,9 @@ class PartitionedFeature(RemoteFeature):
 
     def _gather(self, located: "Located") -> torch.Tensor:
         """Return the rows in memory; others are not filled in."""
-        dtype = next(tensor.dtype for tensor in located.tensors if tensor is not None)
-        out = buffers.empty((located.offsets.numel(), *self.size()), dtype)
-        located.write(out)
+        out = buffers.empty((located.offsets.numel(), *self.size()), row_type(self.rows))
+        if any(tensor is not None for tensor in located.tensors):
+            located.write(out)
         return out
 
     def _ask(self, ids: torch.Tensor) -> Callable[[], torch.Tensor]:
@@ -135,9 +135,6 @@ class PartitionedFeature(RemoteFeature):
         located = self._locate(ids)
         asked, owners = {"ids": take_rows(ids, located.remote)}, take_rows(located.owners, located.remote)
         answers = ask_owners(self.peers, self._name, self._answer, owners, self._signature(), asked)
-        if all(tensor is None for tensor in located.tensors):
-            no_rows = self.rows.read(torch.empty(0, dtype=torch.int64))
-            return lambda: merge_rows(list(answers), "rows", no_rows)
 
         def wait() -> torch.Tensor:
             out = self._gather(located)
@@ -171,7 +168,7 @@ class PartitionedFeature(RemoteFeature):
         """
         raise NotImplementedError(
             "a feature in parts is updated by the owners of its rows: call feature.rows.update(value, offsets) on the "
-            "rank that owns them, with offsets from feature.book.places_of(ids)"
+            "rank that owns them, with offsets from feature.book.offsets_of(ids)"
         )
 
     def metadata(self) -> dict[str, Any]:
@@ -194,7 +191,7 @@ class PartitionedFeature(RemoteFeature):
                 f"shape {own['shape']} here; all ranks must make the same features, in the same order"
             )
         check_owned(self.book, self.peers.rank, questions["ids"])
-        return {"rows": self.rows.read(self.book.places_of(questions["ids"]))}
+        return {"rows": self.rows.read(self.book.offsets_of(questions["ids"]))}
 
     def __reduce__(self) -> Any:
         raise TypeError(

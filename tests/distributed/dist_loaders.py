@@ -19,7 +19,7 @@ from graphfeed.distributed import (
     LocalGraphStore,
     RankLostError,
 )
-from graphfeed.distributed.ranks.peers import find_place
+from graphfeed.distributed.ranks.peers import rank_and_size
 from graphfeed.pyg import LinkNeighborLoader, NeighborLoader
 from graphfeed.pyg.data.tables import tables_of
 from tests.digests import assert_same
@@ -83,7 +83,7 @@ DATA = {make.__name__: make for make in (cora, wordnet, edits, plain_in_time, ty
 def cases(name: str, data: Any) -> list[tuple[bool, dict[str, Any]]]:
     """Return what to compare: whether seeds are edges, and the arguments of both loaders."""
     if name == "cora":
-        pairs = data.edge_index[:, numbers(300, data.edge_index.shape[1], 6 + find_place()[0])]
+        pairs = data.edge_index[:, numbers(300, data.edge_index.shape[1], 6 + rank_and_size()[0])]
         return [
             (False, {"num_neighbors": [10, 10], "input_nodes": numbers(500, data.num_nodes, 5), "batch_size": 100}),
             (False, {"num_neighbors": [4, 3], "disjoint": True, "subgraph_type": "bidirectional", "batch_size": 60}),
@@ -100,7 +100,7 @@ def cases(name: str, data: Any) -> list[tuple[bool, dict[str, Any]]]:
         ]
     if name == "edits":
         index, times = data["user", "edits", "page"].edge_index, data["user", "edits", "page"].edge_time
-        chosen = numbers(900, len(times), 40 + find_place()[0])
+        chosen = numbers(900, len(times), 40 + rank_and_size()[0])
         given: dict[str, Any] = {"num_neighbors": [6, 4], "time_attr": "edge_time", "batch_size": 150}
         edges = {"edge_label_index": (("user", "edits", "page"), index[:, chosen]), "edge_label_time": times[chosen]}
         nodes = {"input_nodes": ("page", index[1, chosen]), "input_time": times[chosen]}
@@ -119,7 +119,7 @@ def cases(name: str, data: Any) -> list[tuple[bool, dict[str, Any]]]:
 
 def stores(root: str, name: str) -> tuple[LocalFeatureStore, LocalGraphStore]:
     """Return this rank's part."""
-    rank = find_place()[0]
+    rank = rank_and_size()[0]
     return LocalFeatureStore.from_partition(f"{root}/{name}", rank), LocalGraphStore.from_partition(
         f"{root}/{name}", rank
     )
@@ -127,7 +127,7 @@ def stores(root: str, name: str) -> tuple[LocalFeatureStore, LocalGraphStore]:
 
 def context() -> DistContext:
     """Return which rank this is."""
-    rank, world_size = find_place()
+    rank, world_size = rank_and_size()
     return DistContext(rank, rank, world_size, world_size, "test")
 
 
@@ -149,11 +149,11 @@ def compare(root: str, data_folder: str, names: list[str]) -> dict[str, int]:
     for name in names:
         data, parts, equal[name] = DATA[name](Path(data_folder)), stores(root, name), 0
         for is_link, given in cases(name, data):
-            options = {"shuffle": True, "seed": find_place()[0], "num_workers": 2}
+            options = {"shuffle": True, "seed": rank_and_size()[0], "num_workers": 2}
             make: Any = DistLinkNeighborLoader if is_link else DistNeighborLoader
             found = make(parts, master_addr=None, master_port=None, current_ctx=context(), **given, **options)
             whole: Any = LinkNeighborLoader if is_link else NeighborLoader
-            wanted = whole(data, **seeds_of_own(found, data, given), shuffle=True, seed=find_place()[0])
+            wanted = whole(data, **seeds_of_own(found, data, given), shuffle=True, seed=rank_and_size()[0])
             for one, other in islice(zip(found, wanted, strict=True), 3):
                 assert_same(values_of(one), values_of(other))
                 equal[name] += 1
@@ -173,7 +173,7 @@ def values_of(data: Any) -> dict[Any, Any]:
 
 def uneven(root: str, counts: list[int]) -> list[Any]:
     """Make another number of mini-batches on each rank, perhaps none, and resume one of the epochs."""
-    parts, count = stores(root, "typed"), counts[find_place()[0]]
+    parts, count = stores(root, "typed"), counts[rank_and_size()[0]]
     options: dict[str, Any] = {"input_nodes": ("user", torch.arange(count) % 50), "batch_size": 4, "seed": 5}
 
     def make() -> DistNeighborLoader:
@@ -213,7 +213,7 @@ def lose(root: str, port: int, timeout: float) -> Any:
     start = time.monotonic()
     try:
         for index, _ in enumerate(loader):
-            if find_place()[0] == 1 and index == 5:
+            if rank_and_size()[0] == 1 and index == 5:
                 os.kill(os.getpid(), signal.SIGKILL)
             start = time.monotonic()
     except RankLostError as error:

@@ -12,7 +12,7 @@ import torch
 import graphfeed as gf
 from graphfeed.distributed import PartBook, PartitionedFeature, PartitionedGraph, Peers, cut_graph, cut_rows
 from graphfeed.distributed.ranks import peers as peers_module
-from graphfeed.distributed.ranks.peers import find_place
+from graphfeed.distributed.ranks.peers import rank_and_size
 from tests import golden_pipelines
 from tests.digests import assert_same
 from tests.golden_pipelines import numbers
@@ -59,7 +59,7 @@ def assign(num_ids: int, how: str, salt: int = 90) -> PartBook:
             "stored": they own clusters of ids and odd ones, of sizes that differ, as METIS finds them in a real graph.
         salt: Another number gives other random parts.
     """
-    world_size = find_place()[1]
+    world_size = rank_and_size()[1]
     if how == "range":
         return PartBook.from_bounds([part * num_ids // world_size for part in range(world_size + 1)])
     if how == "stored":
@@ -73,13 +73,13 @@ def assign(num_ids: int, how: str, salt: int = 90) -> PartBook:
 
 def in_parts(graph: gf.FusedCSCSamplingGraph, how: str, peers: Peers | None = None) -> PartitionedGraph:
     """Return a graph of which this rank has a part."""
-    return PartitionedGraph(cut_graph(graph, assign(graph.total_num_nodes, how), find_place()[0]), peers)
+    return PartitionedGraph(cut_graph(graph, assign(graph.total_num_nodes, how), rank_and_size()[0]), peers)
 
 
 def feature_in_parts(values: torch.Tensor, how: str, salt: int, peers: Peers) -> PartitionedFeature:
     """Return a feature of which this rank has a part."""
     book = assign(len(values), how, salt)
-    return PartitionedFeature(cut_rows(values, book, find_place()[0]), book, peers)
+    return PartitionedFeature(cut_rows(values, book, rank_and_size()[0]), book, peers)
 
 
 @contextmanager
@@ -122,7 +122,7 @@ def compare(how: str, names: list[str], num_workers: int = 0, share_memory: str 
         num_workers: The threads of each loader.
         share_memory: "yes" or "no"; "some": as if ranks with odd numbers were on another machine.
     """
-    seed, equal = find_place()[0], dict.fromkeys(names, 0)
+    seed, equal = rank_and_size()[0], dict.fromkeys(names, 0)
     if share_memory == "some":
         vars(peers_module)["memory_scope"] = lambda: f"machine {seed % 2}"
     with graphs_in_parts(how, Peers(share_memory=share_memory != "no")):

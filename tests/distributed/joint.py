@@ -22,7 +22,7 @@ from graphfeed.distributed import (
 )
 from graphfeed.distributed.cooperative.cooperate import join_ranks
 from graphfeed.distributed.cooperative.joint_fetcher import exchange_of
-from graphfeed.distributed.ranks.peers import find_place, shared_peers
+from graphfeed.distributed.ranks.peers import rank_and_size, shared_peers
 from tests.distributed.graphs import plain, typed
 from tests.distributed.rank_processes import free_port
 from tests.golden_pipelines import numbers
@@ -199,7 +199,7 @@ def gradients(pipe: gf.Datapipe, count: int) -> list[torch.Tensor]:
 
 def train(kind: str) -> dict[str, Any]:
     """Return what a rank of a process group found: whether gradients are those of one machine, and what it fetched."""
-    rank, world_size = find_place()
+    rank, world_size = rank_and_size()
     graph = plain()
     own, store = parts_of(graph, rank, world_size, None)
     whole = gf.BasicFeatureStore({("node", None, "code"): gf.TorchBasedFeature(codes(torch.arange(100)))})
@@ -245,7 +245,7 @@ def typed_gradients(pipe: gf.Datapipe, count: int) -> list[torch.Tensor]:
 
 def train_with_types() -> list[bool]:
     """Return whether gradients are those of one machine, where some ranks have seeds of one type, others of another."""
-    rank, world_size = find_place()
+    rank, world_size = rank_and_size()
     graph = typed()
     own, store = parts_of(graph, rank, world_size, None)
     seeds = gf.DistributedItemSampler(items(graph), BATCH_SIZE, drop_uneven_inputs=True)

@@ -14,7 +14,7 @@ from torch import distributed
 import graphfeed as gf
 from graphfeed.distributed import MeetingPoint, PartitionedGraph, Peers, RankLostError, cut_graph
 from graphfeed.distributed.ranks.meeting_point import connect_to_store
-from graphfeed.distributed.ranks.peers import find_place
+from graphfeed.distributed.ranks.peers import rank_and_size
 from tests.digests import assert_same
 from tests.distributed.equal_pipelines import in_parts
 from tests.golden_pipelines import NUM_NODES, untyped
@@ -42,20 +42,20 @@ def end_well() -> dict[str, Any]:
 def uneven(counts: list[int]) -> int:
     """Make another number of mini-batches on each rank, perhaps none, and end."""
     graph = make_graph()
-    count = counts[find_place()[0]]
+    count = counts[rank_and_size()[0]]
     return len(list(make_loader(graph, count))) if count else 0
 
 
 def restarts_differ() -> int:
     """Meet where torchrun's agents counted differently how often they started their ranks again, as they may."""
-    os.environ["TORCHELASTIC_RESTART_COUNT"] = str(find_place()[0])
+    os.environ["TORCHELASTIC_RESTART_COUNT"] = str(rank_and_size()[0])
     return len(list(make_loader(make_graph(Peers(start_timeout=20, timeout=10)), 3)))
 
 
 def ask_for_nothing() -> str:
     """Ask the last rank for what it never makes, and what it has closed."""
     peers = Peers(start_timeout=20, timeout=10)
-    rank, world_size = find_place()
+    rank, world_size = rank_and_size()
     found = ""
     if rank == 0:
         try:
@@ -75,14 +75,14 @@ def leave_early() -> int:
     for _ in range(3):
         for batch in loader:
             made += 1
-            if find_place()[0] == 0 and batch.key.index == 1:
+            if rank_and_size()[0] == 0 and batch.key.index == 1:
                 break
     return made
 
 
 def be_late(seconds: float, start_timeout: float) -> str:
     """Make the part of the last rank later than the others'."""
-    rank, world_size = find_place()
+    rank, world_size = rank_and_size()
     if rank == world_size - 1:
         time.sleep(seconds)
     try:
@@ -97,7 +97,7 @@ def lose(name: str, timeout: float, share_memory: bool) -> Any:
     The others return their error, and after how many seconds it came.
     """
     peers = Peers(timeout=timeout, share_memory=share_memory)
-    rank, graph = find_place()[0], make_graph(peers)
+    rank, graph = rank_and_size()[0], make_graph(peers)
     store = connect_to_store(distributed.group.WORLD, 20)
     give_up = time.monotonic() + 200
     try:
@@ -118,14 +118,14 @@ def exit_in_the_middle() -> int:
     made = 0
     for _ in make_loader(make_graph(Peers(share_memory=False)), 40):
         made += 1
-        if find_place()[0] == 1 and made == 2:
+        if rank_and_size()[0] == 1 and made == 2:
             sys.exit(3)
     return made
 
 
 def disagree() -> str:
     """Give the ranks different assignments, which those that share memory would notice as they begin."""
-    rank = find_place()[0]
+    rank = rank_and_size()[0]
     assignment = torch.arange(NUM_NODES) % 3 if rank == 0 else torch.arange(NUM_NODES) * 3 // NUM_NODES
     graph = PartitionedGraph(cut_graph(untyped(), assignment, rank), Peers(share_memory=False))
     try:

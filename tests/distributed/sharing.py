@@ -13,7 +13,7 @@ from torch import distributed
 import graphfeed as gf
 from graphfeed.distributed import PartitionedFeature, PartitionedGraph, Peers, cut_rows, edge_positions
 from graphfeed.distributed.one_machine import shared_columns
-from graphfeed.distributed.ranks.peers import find_place
+from graphfeed.distributed.ranks.peers import rank_and_size
 from graphfeed.ops.memory.mappings import TABLE, read_regions
 from graphfeed.storage.features import feature_cache
 from graphfeed.storage.graph import ORIGINAL_EDGE_ID
@@ -60,7 +60,7 @@ def digests_of(graph: gf.SamplingGraph, **options: Any) -> list[str]:
     """Return digests of an epoch."""
     pipe: gf.Datapipe = gf.ItemSampler(gf.ItemSet(100, names="seeds"), batch_size=30, shuffle=True)
     pipe = pipe.sample_neighbor(graph, [3, 4], **options)
-    with gf.DataLoader(pipe, 0, seed=find_place()[0]) as loader:
+    with gf.DataLoader(pipe, 0, seed=rank_and_size()[0]) as loader:
         return [digest(batch) for batch in loader]
 
 
@@ -84,7 +84,7 @@ def make_several_graphs() -> list[bool]:
     whole = with_ids("any")
     first = in_parts(whole)
     second = PartitionedGraph(first.part)
-    third = PartitionedGraph(replace(first.part) if find_place()[0] == 1 else first.part)
+    third = PartitionedGraph(replace(first.part) if rank_and_size()[0] == 1 else first.part)
     wanted = digests_of(whole, prob_name="weight")
     equal = all(digests_of(graph, prob_name="weight") == wanted for graph in (second, third, first))
     distributed.barrier()
@@ -123,7 +123,7 @@ def sample_elsewise(name: str, replacement: Any) -> list[Any]:
 def disagree_on_attributes() -> str:
     """Return the error where one rank has an attribute that the others don't have."""
     whole = with_ids("any")
-    if find_place()[0] == 1:
+    if rank_and_size()[0] == 1:
         whole.add_edge_attribute("more", torch.zeros(whole.total_num_edges))
     graph = in_parts(whole)
     try:
@@ -136,13 +136,13 @@ def disagree_on_attributes() -> str:
 
 def update_rows() -> list[Any]:
     """Return a row of the last rank on all ranks, before and after it was updated there."""
-    rank, world_size = find_place()
+    rank, world_size = rank_and_size()
     peers = Peers()
     feature = feature_in_parts(VALUES, "range", 0, peers)
     found = [feature.read(torch.tensor([99, 0, 99])).tolist()]
     distributed.barrier()
     if rank == world_size - 1:
-        feature.rows.update(torch.full((1, 4), -1.0), feature.book.places_of(torch.tensor([99])))
+        feature.rows.update(torch.full((1, 4), -1.0), feature.book.offsets_of(torch.tensor([99])))
     distributed.barrier()
     found.append(feature.read(torch.tensor([99]))[0].tolist())
     distributed.barrier()
@@ -162,7 +162,7 @@ class Elsewhere(gf.TorchBasedFeature):
 
 def read_from_some_disks() -> bool:
     """Return whether rows are right where only some ranks have theirs in memory."""
-    rank = find_place()[0]
+    rank = rank_and_size()[0]
     book = assign(100, "random")
     own = cut_rows(VALUES, book, rank)
     feature = PartitionedFeature(Elsewhere(own) if rank == 0 else own, book)

@@ -15,7 +15,7 @@ each_book = pytest.mark.parametrize("book", BOOKS, ids=["bounds", "assignment"])
 def test_each_id_has_an_owner_and_a_place(book: PartBook) -> None:
     assert (book.num_ids, book.num_parts) == (6, 4)
     assert book.owners_of(IDS).tolist() == PARTS
-    assert book.places_of(IDS).tolist() == [0, 1, 0, 1, 2, 0]
+    assert book.offsets_of(IDS).tolist() == [0, 1, 0, 1, 2, 0]
     assert [found.tolist() for found in book.locate(IDS)] == [PARTS, [0, 1, 0, 1, 2, 0]]
     assert [book.ids_of(part).tolist() for part in range(4)] == [[0, 1], [2, 3, 4], [], [5]]
 
@@ -39,14 +39,14 @@ def test_a_part_is_asked_for_its_own_ids_alone(book: PartBook, ids: list[int], m
 def test_some_consecutive_ids_have_a_book_of_their_own(book: PartBook) -> None:
     inner = book.within(1, 4)
     assert inner.owners_of(torch.arange(3)).tolist() == [0, 1, 1]
-    assert inner.places_of(torch.arange(3)).tolist() == [0, 0, 1]
+    assert inner.offsets_of(torch.arange(3)).tolist() == [0, 0, 1]
     assert inner.num_parts == 4
 
 
 def test_parts_in_any_order() -> None:
     book = PartBook.from_assignment(torch.tensor([2, 0, 2, 1], dtype=torch.int32))
     assert book.num_parts == 3
-    assert book.places_of(torch.tensor([2, 3], dtype=torch.int32)).tolist() == [1, 0]
+    assert book.offsets_of(torch.tensor([2, 3], dtype=torch.int32)).tolist() == [1, 0]
 
 
 def test_more_than_256_parts() -> None:

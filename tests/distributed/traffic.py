@@ -7,7 +7,7 @@ from torch import distributed
 
 import graphfeed as gf
 from graphfeed.distributed import PartitionedFeature, PartitionedGraph, Peers, assign_nodes, cut_graph, cut_rows
-from graphfeed.distributed.ranks.peers import find_place
+from graphfeed.distributed.ranks.peers import rank_and_size
 from graphfeed.storage.memory.tensor_tree import tensors_in
 
 
@@ -18,13 +18,13 @@ def shuffled(count: int, seed: int) -> torch.Tensor:
 
 def count_traffic(share_memory: bool, start_bytes: int = 8) -> dict[str, int]:
     """Return what a rank holds and sent for some mini-batches, and the least that their ids, edges and rows take."""
-    rank, num_nodes, peers = find_place()[0], 20_000, Peers(share_memory=share_memory)
+    rank, num_nodes, peers = rank_and_size()[0], 20_000, Peers(share_memory=share_memory)
     # Each node has ten in-edges, and is the source of ten.
     sources = torch.cat([shuffled(num_nodes, number) for number in range(10)])
     graph = gf.from_coo((sources, torch.arange(200_000) % num_nodes), num_nodes)
     if start_bytes == 4:
         graph.csc_indptr = graph.csc_indptr.int()
-    part = cut_graph(graph, assign_nodes(graph, find_place()[1], "hash"), rank)
+    part = cut_graph(graph, assign_nodes(graph, rank_and_size()[1], "hash"), rank)
     own = cut_rows(torch.zeros(num_nodes, 32), part.book, rank)
     store = gf.BasicFeatureStore({("node", None, "x"): PartitionedFeature(own, part.book, peers)})
     parts = PartitionedGraph(part, peers)

@@ -32,6 +32,7 @@ from graphfeed.distributed.partition.part_layout import (
 from graphfeed.ops.process import progress_bar
 from graphfeed.storage import Feature, FeatureKey, FeatureStore
 from graphfeed.storage.datasets import PART_BYTES, ArrayWriter, check_new_folder, new_folder, write_text
+from graphfeed.storage.features import row_type
 from graphfeed.storage.graph import ORIGINAL_EDGE_ID, ByType, GraphArrays, stacked_assignment, to_type_dict
 
 
@@ -204,7 +205,7 @@ class PartitionWriter:
         self, role: str, key: FeatureKey, feature: Feature, ids_by_part: Iterable[torch.Tensor], total: int
     ) -> None:
         """Write some rows of a feature for each part, piece by piece."""
-        dtype, row = feature.dtype or feature.read(torch.empty(0, dtype=torch.int64)).dtype, tuple(feature.size())
+        dtype, row = row_type(feature), tuple(feature.size())
         step = max(PART_BYTES // max(int(np.prod(row)) * dtype.itemsize, 1), 1)
         with progress_bar(f"writing {key.name}", total, "row") as progress:
             for part, ids in enumerate(ids_by_part):

@@ -1,7 +1,7 @@
 """Ranks that find each other and exchange tensors.
 
 `Peers` are the ranks of the process group, or those that meet at a `MeetingPoint`: each asks the others and answers
-them, in a thread of its own. `ask_owners` sends each question to the rank that owns its id, and `merge_rows` and
+them, in a thread of its own. `ask_owners` sends each question to the rank that owns its id, and `place_rows` and
 `merge_columns` put the answers in order. What is exchanged is decided by `graphfeed.distributed.cooperative`, and by
 graphs and features in parts.
 """

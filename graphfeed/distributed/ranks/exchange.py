@@ -10,7 +10,6 @@ from graphfeed import ops
 from graphfeed.distributed.ranks.messages import Tensors
 from graphfeed.distributed.ranks.peers import Answer, Peers
 from graphfeed.ops.arguments import check_vector
-from graphfeed.ops.memory import buffers
 from graphfeed.ops.rows import copy_rows, take_small
 from graphfeed.ops.structure import check_columns
 from graphfeed.storage.features import dtype_and_shape
@@ -58,45 +57,19 @@ def ask_owners(
     return answers()
 
 
-def merge_rows(answers: Sequence[tuple[torch.Tensor, Tensors]], key: str, empty: torch.Tensor) -> torch.Tensor:
-    """Return one row per question, in the order of the questions.
-
-    Args:
-        answers: What `ask_owners` returned.
-        key: The tensor of each answer to merge.
-        empty: A tensor without rows, of the dtype and the shape of a row.
-
-    Raises:
-        ValueError: A rank sent another number of rows, or rows of another dtype or shape.
-    """
-    if len(answers) == 1:
-        [(positions, tensors)] = answers
-        return check_answer(tensors[key], len(positions), empty)
-    total = sum(positions.numel() for positions, _ in answers)
-    merged = buffers.empty((total, *empty.shape[1:]), empty.dtype)
-    for positions, tensors in answers:
-        place_rows(tensors[key], merged, positions)
-    return merged
-
-
 def place_rows(rows: torch.Tensor, out: torch.Tensor, positions: torch.Tensor) -> None:
     """Write the rows of an answer to their positions.
 
     Raises:
         ValueError: There is not one row per position, or the rows have another dtype or shape than those of `out`.
     """
-    copy_rows(check_answer(rows, len(positions), out), torch.arange(len(positions)), out, positions, distinct=True)
-
-
-def check_answer(rows: torch.Tensor, count: int, like: torch.Tensor) -> torch.Tensor:
-    """Return the rows of an answer, or raise unless there are so many of them, each like those of another tensor."""
-    expected = torch.Size([count, *like.shape[1:]])
-    if (rows.dtype, rows.shape) != (like.dtype, expected):
+    expected = torch.Size([len(positions), *out.shape[1:]])
+    if (rows.dtype, rows.shape) != (out.dtype, expected):
         raise ValueError(
-            f"a rank that was asked for rows {dtype_and_shape(like.dtype, expected)} sent "
+            f"a rank that was asked for rows {dtype_and_shape(out.dtype, expected)} sent "
             f"{dtype_and_shape(rows.dtype, rows.shape)}; all ranks must make the same features, by the same release"
         )
-    return rows
+    copy_rows(rows, torch.arange(len(positions)), out, positions, distinct=True)
 
 
 def merge_columns(

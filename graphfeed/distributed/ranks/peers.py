@@ -94,7 +94,7 @@ class Peers:
         meeting: MeetingPoint | None = None,
     ) -> None:
         self.timeout, self.start_timeout, self.share_memory = timeout, start_timeout, share_memory
-        self.rank, self.world_size = find_place() if meeting is None else meeting.rank_address[2:]
+        self.rank, self.world_size = rank_and_size() if meeting is None else meeting.rank_address[2:]
         self.hosts = [""] * self.world_size
         self.traffic = Traffic()
         self.leaving: list[int] = []  # the ranks that ask nothing any more, as of the last round
@@ -346,7 +346,7 @@ def run_calls(queue: Queue) -> None:
         del call  # and what it holds
 
 
-def find_place() -> tuple[int, int]:
+def rank_and_size() -> tuple[int, int]:
     """Return the rank and the world size of this process; without a process group, 0 and 1."""
     rank = find_rank()
     if rank is None and (launched := os.environ.get("WORLD_SIZE", "1")) != "1":
@@ -372,7 +372,7 @@ def peers_at(meeting: MeetingPoint, timeout: float) -> Peers:
 
 def shared_peers() -> Peers:
     """Return the peers that all graphs and features share, over the default process group."""
-    find_place()
+    rank_and_size()
     group = distributed.group.WORLD if distributed.is_available() else None
     if group is None:
         return Peers()

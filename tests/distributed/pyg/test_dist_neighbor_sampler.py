@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from graphfeed.distributed import DistContext, DistNeighborSampler, LocalFeatureStore, LocalGraphStore
-from graphfeed.distributed.ranks.peers import find_place
+from graphfeed.distributed.ranks.peers import rank_and_size
 from graphfeed.pyg.data.tables import import_pyg
 from tests.digests import assert_same
 from tests.distributed.dist_loaders import context
@@ -169,7 +169,7 @@ def test_what_does_not_fit_is_refused() -> None:
 
 def overlapping() -> tuple[LocalFeatureStore, LocalGraphStore]:
     """Return this rank's part of the graph with ten nodes, as the predecessor's tests make it."""
-    rank = find_place()[0]
+    rank = rank_and_size()[0]
     graph = LocalGraphStore.from_data(edge_id=None, edge_index=PARTS[rank], num_nodes=10, is_sorted=True)
     graph.node_pb = torch.tensor([0, 0, 0, 0, 0, 1, 1, 1, 1, 1])
     assert graph.meta is not None
