@@ -24,6 +24,7 @@ from graphfeed import ops
 from graphfeed.ops.backend import load
 from graphfeed.ops.calls import make_inputs
 from graphfeed.ops.compare_kernels import compare_kernels
+from graphfeed.ops.process import install_hint
 
 NUM_NODES, HUB = 20_000, 200_000
 """Of the graph on which kernels are compared: its nodes, and the edges of its largest column."""
@@ -128,23 +129,23 @@ def find_device() -> Iterator[Finding]:
 
 def find_cupy() -> Iterator[Finding]:
     """Find CuPy, and by it the compiler."""
-    wanted = "cuda13" if (torch.version.cuda or "").startswith("13") else "cuda12"
+    remedy = install_hint("cuda13" if (torch.version.cuda or "").startswith("13") else "cuda12")
     try:
         launch: Any = load("cuda", "launch")
     except ImportError as error:
         # CuPy itself may be there, and something that it imports may not.
         reason = "is not installed" if find_spec("cupy") is None else f"can't be imported: {error.__cause__ or error}"
-        yield Finding("missing", "CuPy", f"{reason}; pip install 'graphfeed[{wanted}]'")
+        yield Finding("missing", "CuPy", f"{reason}; {remedy}")
         yield Finding("missing", "NVRTC", "can't be looked for without CuPy, which loads it")
         return
     names = " ".join(packages_distributions().get("cupy", ()))
     blind = torch.cuda.is_available() and not launch.finds_device()
-    also = f", finds no CUDA device; pip install 'graphfeed[{wanted}]'" if blind else ""
+    also = f", finds no CUDA device; {remedy}" if blind else ""
     yield Finding("missing" if blind else "ok", "CuPy", f"{launch.cupy_version()} ({names}){also}")
     try:
         yield Finding("ok", "NVRTC", launch.compiler_version())
     except Exception as error:
-        yield Finding("missing", "NVRTC", f"{error}; pip install 'graphfeed[{wanted}]'")
+        yield Finding("missing", "NVRTC", f"{error}; {remedy}")
 
 
 def find_headers() -> Finding:
@@ -156,9 +157,7 @@ def find_headers() -> Finding:
         folders += sorted(Path(place).glob("*/include"))
     found = [folder for folder in folders if (folder / "cuda_runtime.h").exists()]
     if not found:
-        return Finding(
-            "missing", "headers", "cuda_runtime.h is not found; pip install 'graphfeed[cuda12]', or [cuda13]"
-        )
+        return Finding("missing", "headers", f"cuda_runtime.h is not found; {install_hint('cuda12')}, or with [cuda13]")
     return Finding("ok", "headers", f"in {found[0]}")
 
 

@@ -39,7 +39,7 @@ def test_a_gpu_and_its_compiler_are_described(monkeypatch: pytest.MonkeyPatch) -
     )
     found, compiler = find_cupy()
     assert found.status == "missing"
-    assert "finds no CUDA device; pip install 'graphfeed[cuda13]'" in found.said
+    assert 'finds no CUDA device; pip install ".[cuda13]" in a clone' in found.said
     assert compiler == Finding("ok", "NVRTC", "13.0")
 
     def fail(*_: Any) -> Any:

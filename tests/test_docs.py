@@ -42,6 +42,8 @@ NOT_USED = (
     "lender",
     "borrower",
     "a thread a core",
+    "pip install graphfeed",  # there is no release
+    "pip install 'graphfeed",
 )
 """Words that have given way to those of the glossary."""
 

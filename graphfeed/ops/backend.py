@@ -7,6 +7,7 @@ from types import ModuleType
 import torch
 
 from graphfeed.ops.memory.pinned import is_page_locked
+from graphfeed.ops.process import install_hint
 
 PACKAGES = {"cpu": "cpu", "cuda": "cuda"}
 """The package of kernels for each type of device."""
@@ -27,8 +28,8 @@ def load(package: str, op: str) -> ModuleType:
     except ModuleNotFoundError as error:
         if error.name == "cupy":
             raise ImportError(
-                f"{op} was given a tensor on a GPU, and the GPU's kernels need CuPy: pip install 'graphfeed[cuda12]', "
-                "or [cuda13] beside a torch for CUDA 13; python -m graphfeed.cuda_check tells what is missing"
+                f"{op} was given a tensor on a GPU, and the GPU's kernels need CuPy: {install_hint('cuda12')}, or with "
+                "[cuda13] beside a torch for CUDA 13; python -m graphfeed.cuda_check tells what is missing"
             ) from error
         if error.name == name:
             raise ValueError(

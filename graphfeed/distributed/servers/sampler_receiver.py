@@ -175,7 +175,7 @@ class SamplerReceiver(Closeable):
     and let none join late. This one keeps epochs apart, raises an error, and lets senders join at any time. At most
     three samples of each sender are in memory here; one that sends faster than samples are taken has to wait.
 
-    Samples come over Arrow Flight: `pip install 'graphfeed[serve]'`. Where other machines can call, senders need a
+    Samples come over Arrow Flight: `pip install ".[serve]"`. Where other machines can call, senders need a
     token, and what they send needs TLS. Nothing is unpickled. As for a `SamplingServer`, the token and TLS keep others
     from sending, and not from being a burden.
 

@@ -41,7 +41,7 @@ class SamplerSender(Closeable):
 
     A sample is a dict of tensors of any dtypes. `send` returns once the receiver has the sample, and waits while
     two that were sent before have not been taken there. For one thread at a time. Needs pyarrow:
-    `pip install 'graphfeed[serve]'`.
+    `pip install ".[serve]"`.
 
     Args:
         namebook: The receivers' addresses by number, such as {0: "127.0.0.1:50051"}. Without TLS, those of other

@@ -71,7 +71,7 @@ class SamplingServer(Closeable):
     Arrow they refuse afterwards, as pyarrow inflates them unasked. So readers should know their servers, by TLS.
 
     It runs from its creation to `close()`, in threads of Arrow Flight. The kernels release the GIL, but stages in
-    Python hold it; for these, start a server for each core. Needs pyarrow: `pip install 'graphfeed[serve]'`.
+    Python hold it; for these, start a server for each core. Needs pyarrow: `pip install ".[serve]"`.
 
     Args:
         pipe: The pipeline.

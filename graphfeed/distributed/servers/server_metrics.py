@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, TypeAlias
 
-from graphfeed.ops.process import import_optional
+from graphfeed.ops.process import import_optional, install_hint
 from graphfeed.storage.memory import Cache
 
 Caches: TypeAlias = list[tuple[str, Cache]]
@@ -123,4 +123,4 @@ def import_prometheus(module: str = "prometheus_client") -> Any:
     Raises:
         ImportError: It is not installed.
     """
-    return import_optional(module, "the metrics of a sampling server", "pip install 'graphfeed[serve]'")
+    return import_optional(module, "the metrics of a sampling server", install_hint("serve"))

@@ -10,7 +10,7 @@ import torch
 from graphfeed.distributed.wire.value_codec import pack_value, unpack_value
 from graphfeed.ops.arguments import brief
 from graphfeed.ops.memory import ALIGNMENT, NUMPY_DTYPES, POOL, Bytes, align
-from graphfeed.ops.process import import_optional
+from graphfeed.ops.process import import_optional, install_hint
 from graphfeed.storage.memory import TensorSpec, encode_tensors, from_bytes, read_specs
 
 FORMAT = 2
@@ -38,7 +38,7 @@ def import_arrow(module: str = "pyarrow") -> Any:
     Raises:
         ImportError: pyarrow is not installed.
     """
-    return import_optional(module, "a sampling server", "pip install 'graphfeed[serve]'")
+    return import_optional(module, "a sampling server", install_hint("serve"))
 
 
 def to_batch(kind: str, value: Any) -> Any:

@@ -59,7 +59,7 @@ def build_dataset(
 
     The folder appears when everything is on the disk. An interrupted run keeps what is done in a hidden folder beside
     it, and the next run with the same files goes on from there. The same tables give the same bytes. Needs pyarrow:
-    `pip install 'graphfeed[arrow]'`. `docs/ingest.md` describes specifications.
+    `pip install ".[arrow]"`. `docs/ingest.md` describes specifications.
 
     Args:
         spec: What the tables hold, or the path of a YAML file that says so.

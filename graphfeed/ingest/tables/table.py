@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from graphfeed.ingest.tfrecord.tfrecord_table import find_columns, has_records, read_columns
 from graphfeed.ops.arguments import brief
-from graphfeed.ops.process import import_optional
+from graphfeed.ops.process import import_optional, install_hint
 
 PARQUET = (".parquet", ".pq")
 ARROW = (".arrow", ".feather", ".ipc")
@@ -48,7 +48,7 @@ def arrow(module: str = "") -> Any:
         ImportError: It is not installed.
     """
     name = f"pyarrow.{module}" if module else "pyarrow"
-    return import_optional(name, "reading tables", "pip install 'graphfeed[arrow]'")
+    return import_optional(name, "reading tables", install_hint("arrow"))
 
 
 @dataclass(frozen=True)

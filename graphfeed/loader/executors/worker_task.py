@@ -17,6 +17,7 @@ from graphfeed.loader.executors.main_module import is_importable
 from graphfeed.loader.profile.recorder import Measured, Recorder
 from graphfeed.loader.transport.pickling import dump
 from graphfeed.ops import Key
+from graphfeed.ops.process import install_hint
 
 
 @dataclass(frozen=True)
@@ -68,7 +69,7 @@ def pack_work(work: WorkerTask) -> bytes:
     try:
         cloudpickle = import_module("cloudpickle")
     except ImportError:
-        remedy += "; or install cloudpickle, which sends it by value: pip install 'graphfeed[notebook]'"
+        remedy += f"; or install cloudpickle, which sends it by value: {install_hint('notebook')}"
     else:
         try:
             by_value: bytes = cloudpickle.dumps(work, protocol=5)

@@ -37,3 +37,13 @@ def import_optional(module: str, purpose: str, remedy: str) -> ModuleType:
         if error.name is None or error.name.partition(".")[0] != package:
             raise
         raise ImportError(f"{purpose} needs {package}, which is not installed: {remedy}", name=package) from error
+
+
+def install_hint(extra: str) -> str:
+    """Return how to install an extra of graphfeed, for error messages. It names a clone because no release has it yet.
+
+    Example:
+        >>> install_hint("arrow")
+        'pip install ".[arrow]" in a clone of graphfeed'
+    """
+    return f'pip install ".[{extra}]" in a clone of graphfeed'

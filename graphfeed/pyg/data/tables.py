@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from graphfeed.ops.arguments import brief
-from graphfeed.ops.process import import_optional
+from graphfeed.ops.process import import_optional, install_hint
 from graphfeed.pyg.data.store_data import EdgeType, StorePair
 
 
@@ -51,7 +51,7 @@ class Tables:
 
 def import_pyg(module: str, purpose: str) -> Any:
     """Import a module of PyG, or raise an ImportError that says how to install it."""
-    return import_optional(module, purpose, 'pip install ".[pyg]" in a clone of graphfeed')
+    return import_optional(module, purpose, install_hint("pyg"))
 
 
 def as_data(data: Any) -> Any:

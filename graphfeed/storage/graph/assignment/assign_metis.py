@@ -5,7 +5,7 @@ import torch
 from numpy.typing import NDArray
 
 from graphfeed import ops
-from graphfeed.ops.process import import_optional
+from graphfeed.ops.process import import_optional, install_hint
 from graphfeed.storage.graph.graph_arrays import GraphArrays
 
 SEEDS = (1 << 31) - 1
@@ -30,7 +30,7 @@ def assign_by_metis(graph: GraphArrays, num_parts: int, seed: int = 0, recursive
     Raises:
         ImportError: pymetis is not installed.
     """
-    pymetis = import_optional("pymetis", "the method 'metis'", "pip install 'graphfeed[partition]'")
+    pymetis = import_optional("pymetis", "the method 'metis'", install_hint("partition"))
     num_nodes = graph.total_num_nodes
     if num_parts == 1 or num_nodes <= num_parts:  # METIS wants more nodes than parts
         return torch.arange(num_nodes, dtype=torch.int32) % num_parts
