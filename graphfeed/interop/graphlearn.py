@@ -11,7 +11,7 @@ import torch
 
 from graphfeed.storage import BasicFeatureStore, TorchBasedFeature
 from graphfeed.storage.datasets import check_file
-from graphfeed.storage.graph import ByType, FusedCSCSamplingGraph, from_coo
+from graphfeed.storage.graph import ByType, FusedCSCSamplingGraph, from_coo, from_type_dict
 from graphfeed.storage.memory import BROKEN, read_tensors
 
 NODES, EDGES = "node_pb", "edge_pb"
@@ -47,10 +47,9 @@ def read_graphlearn(root: str | os.PathLike[str]) -> WholeGraph:
     root = Path(root)
     nodes, edge_files = read_books(root, NODES), read_books(root, EDGES)
     parts = part_folders(root)
-    typed = None not in nodes
     edges, weights, features = {}, {}, {}
     for file_name, owners in edge_files.items():
-        edge_type = as_edge_type(file_name) if typed else None
+        edge_type = None if None in nodes else as_edge_type(file_name)
         tensors = read_edges(parts, file_name, len(owners))
         edges[edge_type] = (tensors["rows"], tensors["cols"])
         if "weights" in tensors:
@@ -59,12 +58,10 @@ def read_graphlearn(root: str | os.PathLike[str]) -> WholeGraph:
     for node_type, owners in nodes.items():
         features["node", node_type, "feat"] = read_feature(parts, "node_feat", node_type, len(owners))
     sizes = {node_type: len(owners) for node_type, owners in nodes.items()}
-    attributes = {"weights": weights} if len(weights) == len(edges) else {}
-    given: Any = (edges, sizes) if typed else (edges[None], sizes[None])
-    by_name: Any = {name: values if typed else values[None] for name, values in attributes.items()}
-    assignment: Any = nodes if typed else nodes[None]
+    attributes = {"weights": from_type_dict(weights)} if len(weights) == len(edges) else {}
+    graph = from_coo(from_type_dict(edges), from_type_dict(sizes), edge_attributes=attributes)
     rows: Any = {key: TorchBasedFeature(values) for key, values in features.items() if values is not None}
-    return WholeGraph(from_coo(*given, edge_attributes=by_name), assignment, len(parts), BasicFeatureStore(rows))
+    return WholeGraph(graph, from_type_dict(nodes), len(parts), BasicFeatureStore(rows))
 
 
 def read_graphlearn_caches(root: str | os.PathLike[str]) -> list[ByType]:
@@ -87,8 +84,8 @@ def read_graphlearn_caches(root: str | os.PathLike[str]) -> list[ByType]:
     for part in part_folders(Path(root)):
         paths = {kind: part / "node_feat" / (kind or "") / "cache_ids.pt" for kind in node_types}
         none = torch.empty(0, dtype=torch.int64)
-        ids: Any = {kind: read_tensor(path) if path.is_file() else none for kind, path in paths.items()}
-        caches.append(ids.get(None, ids))
+        ids = {kind: read_tensor(path) if path.is_file() else none for kind, path in paths.items()}
+        caches.append(from_type_dict(ids))
     return caches
 
 

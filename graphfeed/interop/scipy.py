@@ -1,12 +1,19 @@
 """SciPy: graphs from sparse matrices, and back."""
 
-from collections.abc import Mapping
 from typing import Any
 
 import torch
 
 from graphfeed.ops.process import import_optional
-from graphfeed.storage.graph import FusedCSCSamplingGraph, from_coo, to_coo
+from graphfeed.storage.graph import (
+    FusedCSCSamplingGraph,
+    by_type_name,
+    ends_of,
+    from_coo,
+    from_type_dict,
+    to_coo,
+    to_type_dict,
+)
 
 __all__ = ["from_scipy", "to_scipy"]
 
@@ -32,8 +39,8 @@ def from_scipy(matrix: Any, weight: str | None = None) -> FusedCSCSamplingGraph:
         >>> graph, graph.edge_attributes["weight"]
         (FusedCSCSamplingGraph(num_nodes=2, num_edges=2), tensor([3, 2]))
     """
-    typed = isinstance(matrix, Mapping) and not hasattr(matrix, "tocoo")  # one of SciPy's formats is a dict
-    by_type: dict[Any, Any] = dict(matrix) if typed else {None: matrix}
+    # One of SciPy's formats is a dict itself.
+    by_type: dict[Any, Any] = {None: matrix} if hasattr(matrix, "tocoo") else by_type_name(to_type_dict(matrix))
     edges: dict[Any, tuple[torch.Tensor, torch.Tensor]] = {}
     values: dict[Any, torch.Tensor] = {}
     sizes: dict[Any, int] = {}
@@ -43,27 +50,17 @@ def from_scipy(matrix: Any, weight: str | None = None) -> FusedCSCSamplingGraph:
             raise TypeError(
                 f"{what} must be a sparse matrix of SciPy's with two dimensions, but is a {type(own).__name__}"
             )
-        types = (None, None) if kind is None else ends_of(kind)
-        for node_type, count in zip(types, own.shape, strict=True):
+        if kind is not None and kind.count(":") != 2:
+            raise ValueError(f"matrix has type {kind!r}; an edge type is 'source:relation:destination'")
+        for node_type, count in zip(ends_of(kind), own.shape, strict=True):
             if sizes.setdefault(node_type, count) != count:
-                wanted = (
-                    "it must be square" if kind is None else f"{node_type!r} has {sizes[node_type]} nodes elsewhere"
-                )
-                raise ValueError(f"{what} has shape {tuple(own.shape)}, but {wanted}")
+                wrong = "it must be square" if kind is None else f"{node_type!r} has {sizes[node_type]} nodes elsewhere"
+                raise ValueError(f"{what} has shape {tuple(own.shape)}, but {wrong}")
         triplets = own.tocoo()
         edges[kind] = (torch.as_tensor(triplets.row).long(), torch.as_tensor(triplets.col).long())
         values[kind] = torch.as_tensor(triplets.data)
-    if typed:
-        return from_coo(edges, sizes, edge_attributes=None if weight is None else {weight: values})
-    return from_coo(edges[None], sizes[None], edge_attributes=None if weight is None else {weight: values[None]})
-
-
-def ends_of(kind: str | tuple[str, str, str]) -> tuple[str, str]:
-    """Return the source type and the destination type of an edge type."""
-    parts = kind.split(":") if isinstance(kind, str) else kind
-    if len(parts) != 3:
-        raise ValueError(f"matrix has type {kind!r}; an edge type is 'source:relation:destination'")
-    return parts[0], parts[2]
+    attributes = {} if weight is None else {weight: from_type_dict(values)}
+    return from_coo(from_type_dict(edges), from_type_dict(sizes), edge_attributes=attributes)
 
 
 def to_scipy(graph: FusedCSCSamplingGraph, weight: str | None = None) -> Any:
@@ -87,10 +84,9 @@ def to_scipy(graph: FusedCSCSamplingGraph, weight: str | None = None) -> Any:
     """
     sparse = import_optional("scipy.sparse", "to_scipy()", "pip install scipy")
     values = None if weight is None else graph.edge_attribute(weight)
-    sizes = graph.num_nodes if isinstance(graph.num_nodes, dict) else {}
-    found = {}
+    sizes, found = to_type_dict(graph.num_nodes), {}
     for kind, edges in to_coo(graph).items():
         data = torch.ones_like(edges.sources) if values is None else values[edges.positions]
-        shape = (graph.total_num_nodes,) * 2 if kind is None else tuple(sizes[end] for end in ends_of(kind))
+        shape = tuple(sizes[end] for end in ends_of(kind))
         found[kind] = sparse.coo_array((data.numpy(), (edges.sources.numpy(), edges.destinations.numpy())), shape=shape)
-    return found.get(None, found)
+    return from_type_dict(found)

@@ -9,7 +9,7 @@ from typing import Any
 
 from graphfeed.ingest.build.spec import PARTS, EdgeTable, NodeTable, Spec, Split
 from graphfeed.ingest.tables.columns import is_list, is_number, is_text, value_type
-from graphfeed.ingest.tables.table import CSV, TableSource, arrow, suffix_of
+from graphfeed.ingest.tables.table import CSV, TableSource, arrow
 
 ENDS = ("source target", "source destination", "src dst", "src dest", "from to", "head tail", "start end", "u v", "0 1")
 """How the columns of sources and destinations are often called, maybe with "id" behind it."""
@@ -31,12 +31,22 @@ FIRST_ROWS = 1 << 16
 class Seen:
     """A table, and the columns of its sources and destinations if it seems to hold edges."""
 
-    path: Path
+    source: TableSource
     stem: str
     """The name of the file, without "nodes" or "edges"."""
-    header: bool
-    schema: Any
     ends: tuple[str, str] | None
+
+    @property
+    def path(self) -> Path:
+        """The file."""
+        path: Path = self.source.source
+        return path
+
+    @property
+    def types(self) -> dict[str, Any]:
+        """The types of the columns by name."""
+        schema = self.source.schema()
+        return dict(zip(schema.names, schema.types, strict=True))
 
 
 def guess_spec(files: Sequence[str | os.PathLike[str]]) -> tuple[Spec, list[str]]:
@@ -66,7 +76,7 @@ def guess_spec(files: Sequence[str | os.PathLike[str]]) -> tuple[Spec, list[str]
     ends: dict[str, Any] = {}
     for edge_type, table in edges.items():
         names = edge_type.split(":")[::2] if ":" in edge_type else ["node", "node"]
-        ends |= {name: table.schema.field(column).type for name, column in zip(names, table.ends or (), strict=True)}
+        ends |= {name: table.types[column] for name, column in zip(names, table.ends or (), strict=True)}
     nodes, unused, remarks = {}, set(), []
     for table in others:
         words = ["node"] if ends.keys() == {"node"} else [table.stem, table.stem.removesuffix("s")]
@@ -91,17 +101,17 @@ def look_at(path: Path) -> Seen:
     """Read the columns of a table, and find those of sources and destinations."""
     if not path.is_file():
         raise FileNotFoundError(f"there is no file {path}")
-    schema, header = TableSource(path, str(path), pairs=True).schema(), True
-    if suffix_of(path) in CSV and all(re.fullmatch(r"[\d.+-]+", name) for name in schema.names):
-        schema, header = TableSource(path, str(path), header=False).schema(), False
-    name = path.name.partition(".")[0]
+    source = TableSource(path, str(path), pairs=True)
+    if source.suffix in CSV and all(re.fullmatch(r"[\d.+-]+", name) for name in source.schema().names):
+        source = TableSource(path, str(path), header=False)
+    columns, name = source.schema().names, path.name.partition(".")[0]
     stem = re.sub(r"^(nodes|edges)_|_(nodes|edges)$", "", name)
-    plain = {re.sub(r"_?id$", "", column.lower()): column for column in schema.names}
+    plain = {re.sub(r"_?id$", "", column.lower()): column for column in columns}
     pairs = [[plain.get(end) for end in pair.split()] for pair in ENDS]
-    pairs.append([column for column in schema.names if column.lower().endswith("_id")])
-    pairs.append(list(schema.names[:2]) if name.startswith("edges") else [])
+    pairs.append([column for column in columns if column.lower().endswith("_id")])
+    pairs.append(columns[:2] if name.startswith("edges") else [])
     found = next(((pair[0], pair[1]) for pair in pairs if len(pair) == 2 and pair[0] and pair[1]), None)
-    return Seen(path, stem, header, schema, None if name.startswith("nodes") else found)
+    return Seen(source, stem, None if name.startswith("nodes") else found)
 
 
 def type_of(table: Seen, seen: Sequence[Seen]) -> str:
@@ -122,49 +132,35 @@ def type_of(table: Seen, seen: Sequence[Seen]) -> str:
 def guess_nodes(name: str, table: Seen, id_type: Any, unused: set[str], remarks: list[str]) -> NodeTable:
     """Return what a table of nodes seems to hold, whose ids are of a type in the tables of edges."""
     texts = is_text(value_type(id_type))
-    columns = {column.lower(): column for column in table.schema.names}
+    columns = {column.lower(): column for column in table.types}
     ids = [columns[key] for key in ("id", f"{name}_id", "node_id", name, "name", "key") if key in columns]
-    own = next((column for column in ids if is_text(value_type(table.schema.field(column).type)) == texts), None)
+    own = next((column for column in ids if is_text(value_type(table.types[column])) == texts), None)
     # A column of the name of a table that no edges name holds codes of it: most likely classes.
     label = next((column for key, column in columns.items() if key in LABELS or key in unused), None)
     if label is not None and label.lower() in unused:
         remarks.append(f"{table.path}: {label!r} is taken for the label, because a table of that name lists its values")
     found = sort_columns(table, {own, label}, remarks)
     found.pop("weight", None)
-    return NodeTable(table.path.as_posix(), id=own, label=label, header=table.header, **found)
+    return NodeTable(table.path.as_posix(), id=own, label=label, header=table.source.header, **found)
 
 
 def guess_edges(table: Seen, remarks: list[str]) -> EdgeTable:
     """Return what a table of edges seems to hold."""
     source, destination = table.ends or ("", "")
-    columns = [column for column in table.schema.names if column.lower() in LABELS]
-    label = next((column for column in columns if column not in (source, destination)), None)
+    names = [column for column in table.types if column.lower() in LABELS]
+    label = next((column for column in names if column not in (source, destination)), None)
     found = sort_columns(table, {source, destination, label}, remarks)
-    path = table.path.as_posix()
-    return EdgeTable(path, source=source, destination=destination, label=label, header=table.header, **found)
+    path, header = table.path.as_posix(), table.source.header
+    return EdgeTable(path, source=source, destination=destination, label=label, header=header, **found)
 
 
-def first_values(source: TableSource, column: str) -> set[Any]:
-    """Return the values that the first rows of a column have."""
-    batch = next(source.batches([column], FIRST_ROWS), None)
-    return set() if batch is None else set(batch.column(0).unique().to_pylist()) - {None, ""}
-
-
-def is_mask(source: TableSource, column: str, kind: Any) -> bool:
-    """Return whether a column holds booleans, or numbers 0 and 1 in their place."""
-    if arrow().types.is_boolean(kind):
-        return True
-    # The rows of CSV files are texts.
-    return is_number(kind) and {str(value) for value in first_values(source, column)} <= {"0", "1", "0.0", "1.0"}
-
-
-def guess_split(source: TableSource, column: str, kind: Any, has_name: bool) -> Split | None:
+def guess_split(column: str, kind: Any, values: set[Any]) -> Split | None:
     """Return the split that a column tells, by its name or because it has the names of the parts and nothing else."""
+    has_name = column.lower() in SPLITS
     if is_number(kind):
         return Split(column, train="0", validation="1", test="2") if has_name else None
     if not is_text(value_type(kind)):
         return None
-    values = first_values(source, column)
     seen = {PART_NAMES[value.lower()]: value for value in values if value.lower() in PART_NAMES}
     if len(seen) < len(values) or "train" not in seen:
         return Split(column) if has_name else None
@@ -177,15 +173,21 @@ def sort_columns(table: Seen, taken: set[str | None], remarks: list[str]) -> dic
     found: dict[str, Any] = {}
     features, ignored = [], []
     masks: dict[str, str] = {}
-    source = TableSource(table.path, str(table.path), table.header, pairs=True)
-    for column in table.schema.names:
-        kind, key = table.schema.field(column).type, column.lower()
-        if column in taken:
-            continue
-        part = PART_NAMES.get(re.sub(r"^(is|in)_|_(mask|set)$", "", key))
-        if part is not None and is_mask(source, column, kind):
+    others = {column: kind for column, kind in table.types.items() if column not in taken}
+    parts = {column: PART_NAMES.get(re.sub(r"^(is|in)_|_(mask|set)$", "", column.lower())) for column in others}
+    looked_at = [column for column, kind in others.items() if parts[column] or is_text(value_type(kind))]
+    rows = next(table.source.batches(looked_at, FIRST_ROWS), None) if looked_at else None
+    values = {
+        column: set() if rows is None else set(rows.column(column).unique().to_pylist()) - {None, ""}
+        for column in looked_at
+    }
+    for column, kind in others.items():
+        key, part = column.lower(), parts[column]
+        # A mask has booleans, or 0 and 1, which the rows of CSV files have as texts.
+        of_two = is_number(kind) and part and {str(value) for value in values[column]} <= {"0", "1", "0.0", "1.0"}
+        if part is not None and (types.is_boolean(kind) or of_two):
             masks[part] = column
-        elif "split" not in found and (split := guess_split(source, column, kind, key in SPLITS)) is not None:
+        elif "split" not in found and (split := guess_split(column, kind, values.get(column, set()))) is not None:
             found["split"] = split
             remarks.append(f"{table.path}: {column!r} is taken for the split, {split}; check that")
         elif "time" not in found and (types.is_temporal(kind) or (key in TIMES and types.is_integer(kind))):

@@ -8,6 +8,7 @@ import pytest
 
 from graphfeed.ingest import EdgeTable, NodeTable, Split, build_dataset, read_spec
 from graphfeed.ingest.build.guess_spec import guess_spec, guess_yaml
+from graphfeed.ingest.tables.table import TableSource
 from tests.ingest.example_tables import LIKES, USERS, write
 
 
@@ -94,6 +95,20 @@ def test_a_split_is_known_by_its_values_or_by_boolean_columns(
     assert task.train_set is not None
     kept = next((sum(str(value).lower() in {"train", "true", "1"} for value in own) for own in columns.values()), 0)
     assert len(task.train_set) == (4 if split is None else kept)
+
+
+def test_rows_of_a_table_are_read_once_whatever_its_columns(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    read: list[list[str]] = []
+    batches = TableSource.batches
+
+    def count(table: TableSource, columns: list[str], most_rows: int) -> Any:
+        read.append(columns)
+        return batches(table, columns, most_rows)
+
+    monkeypatch.setattr(TableSource, "batches", count)
+    columns = {"id": [3, 4], "use": ["train", "test"], "city": ["x", "y"], "train": [1, 0], "x": [0.5, 1.5]}
+    guess(tmp_path, edges={"src": [3], "dst": [4]}, nodes=columns)
+    assert read == [["use", "city", "train"]]
 
 
 def test_several_tables_without_names_of_node_types_have_one(tmp_path: Path) -> None:
