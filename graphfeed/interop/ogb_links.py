@@ -10,7 +10,7 @@ import torch
 from graphfeed.ops.arguments import brief, check_ids
 from graphfeed.storage.datasets import HeteroItemSet, ItemSet
 from graphfeed.storage.graph import ends_of
-from graphfeed.storage.memory import read_tensors
+from graphfeed.storage.memory import ARRAY_SHELLS, Shell, as_array, read_tensors
 
 PARTS = ("train", "valid", "test")
 WHOLE = "split_dict.pt"
@@ -20,67 +20,6 @@ RELATION_FEATURE = "edge_reltype"
 
 Columns: TypeAlias = dict[str, torch.Tensor]
 Items: TypeAlias = ItemSet | HeteroItemSet
-
-
-class Dtype:
-    """Takes the place of a NumPy dtype, and keeps its name and its byte order."""
-
-    order = "="
-
-    def __init__(self, name: Any, *_: Any) -> None:
-        self.name = name
-
-    def __setstate__(self, state: Any) -> None:
-        self.order = state[1]
-
-    def as_numpy(self) -> np.dtype[Any]:
-        """Return the dtype, which must be that of numbers."""
-        if not isinstance(self.name, str) or self.name[:1] not in tuple("biuf") or self.order not in ("<", ">", "|"):
-            raise ValueError(f"an array must hold numbers, but is {brief(self.name)}")
-        return np.dtype(self.order + self.name)
-
-
-class Array:
-    """Takes the place of a NumPy array, and keeps what it would be filled with."""
-
-    state: Any = None
-
-    def __setstate__(self, state: Any) -> None:
-        self.state = state
-
-    def as_tensor(self) -> torch.Tensor:
-        """Return the array as a tensor."""
-        _, shape, dtype, fortran, data = self.state
-        values = np.frombuffer(data, dtype.as_numpy()).reshape(shape, order="F" if fortran else "C")
-        # Torch knows no other byte order than the machine's, and writes to what it is given.
-        return torch.from_numpy(np.array(values, dtype=values.dtype.newbyteorder("="), order="C"))
-
-
-def new_array(kind: type[Array], *_: Any) -> Array:
-    """Return an array that is filled later."""
-    return kind()
-
-
-def encode(text: str, encoding: str) -> bytes:
-    """Return the bytes that Python's second protocol of pickles keeps as letters."""
-    if encoding != "latin1":
-        raise ValueError(f"bytes must be kept as latin1, but are {brief(encoding)}")
-    return text.encode("latin1")
-
-
-def no_bytes() -> bytes:
-    """Return what an array without values is filled with, which that protocol makes by a call."""
-    return b""
-
-
-STAND_INS = (
-    (Array, "numpy.ndarray"),
-    (Dtype, "numpy.dtype"),
-    (new_array, "numpy.core.multiarray._reconstruct"),
-    (new_array, "numpy._core.multiarray._reconstruct"),
-    (encode, "_codecs.encode"),
-    (no_bytes, "builtins.bytes"),
-)
 
 
 def splits_edges(folder: Path) -> bool:
@@ -101,13 +40,13 @@ def read_links(folder: Path, sizes: Mapping[Any, int], relations: Mapping[int, s
         ValueError: A file is damaged, or holds something else than a split of edges.
     """
     whole = folder / WHOLE
-    found = read_columns(whole, read_tensors(whole, STAND_INS)) if whole.is_file() else {}
+    found = read_columns(whole, read_tensors(whole, ARRAY_SHELLS)) if whole.is_file() else {}
     items = []
     for part in PARTS:
         path = whole if part in found else folder / f"{part}.pt"
         if not path.is_file():
             raise FileNotFoundError(f"there is no file {path}; unpack the archive again")
-        content = found[part] if part in found else read_tensors(path, STAND_INS)
+        content = found[part] if part in found else read_tensors(path, ARRAY_SHELLS)
         try:
             items.append(as_items(read_columns(path, content), sizes, relations))
         except (IndexError, KeyError, RuntimeError, TypeError, ValueError) as error:
@@ -120,8 +59,11 @@ def read_columns(path: Path, content: Any) -> dict[str, Any]:
     if not isinstance(content, Mapping):
         raise ValueError(f"{path} must hold a dict of arrays, but holds a {type(content).__name__}")
     try:
-        columns = {name: value.as_tensor() if isinstance(value, Array) else value for name, value in content.items()}
-    except (AttributeError, TypeError, ValueError) as error:
+        columns = {
+            name: torch.from_numpy(as_array(value)) if isinstance(value, Shell) else value
+            for name, value in content.items()
+        }
+    except (TypeError, ValueError) as error:
         raise ValueError(f"{path} is damaged: {error}; unpack the archive again") from error
     return {name: value for name, value in columns.items() if isinstance(value, (torch.Tensor, Mapping))}
 

@@ -166,7 +166,7 @@ class Attack:
 
 def test_nothing_else_is_unpickled_and_torch_allows_as_before(plain: Path) -> None:
     before = torch.serialization.get_safe_globals()
-    with pytest.raises(ValueError, match=r"without unpickling objects.*no_bytes"):
+    with pytest.raises(ValueError, match="is made of something other than an array"):
         split(plain, train={"edge": EDGE, "more": ManyBytes()})
     with pytest.raises(ValueError, match="without unpickling objects"):
         split(plain, train={"edge": EDGE, "more": Attack(plain / "touched")})

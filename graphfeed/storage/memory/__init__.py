@@ -24,11 +24,11 @@ from graphfeed.storage.memory.tensor_codec import (
 )
 from graphfeed.storage.memory.tensor_repr import shapes_repr, tensor_repr
 from graphfeed.storage.memory.tensor_tree import all_pinned, move, parts_of, tensors_in
-from graphfeed.storage.memory.torch_files import BROKEN, read_tensors
+from graphfeed.storage.memory.torch_files import ARRAY_SHELLS, BROKEN, Shell, as_array, read_tensors
 
 __all__ = [
-    "BROKEN", "DTYPES", "DTYPE_NAMES", "Cache", "FilePlace", "Frame", "Handle", "HasCaches", "Place", "Shareable",
-    "SharedBlock", "TensorSpec", "all_pinned", "available_memory", "check_nodes_fit", "decode_tensors",
-    "describe_tensors", "encode_tensors", "find_places", "from_bytes", "move", "parts_of", "read_frame", "read_specs",
-    "read_tensors", "shapes_repr", "tensor_repr", "tensors_in",
+    "ARRAY_SHELLS", "BROKEN", "DTYPES", "DTYPE_NAMES", "Cache", "FilePlace", "Frame", "Handle", "HasCaches",
+    "Place", "Shareable", "SharedBlock", "Shell", "TensorSpec", "all_pinned", "as_array", "available_memory",
+    "check_nodes_fit", "decode_tensors", "describe_tensors", "encode_tensors", "find_places", "from_bytes", "move",
+    "parts_of", "read_frame", "read_specs", "read_tensors", "shapes_repr", "tensor_repr", "tensors_in",
 ]  # fmt: skip

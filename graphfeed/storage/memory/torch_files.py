@@ -13,6 +13,8 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from graphfeed.ops.arguments import brief
+
 BROKEN = (
     AssertionError,
     AttributeError,
@@ -51,6 +53,7 @@ ARRAY_SHELLS = (
     shell_named("numpy", "dtype"),
     shell_named("numpy._core.multiarray", "_reconstruct"),
     shell_named("numpy.core.multiarray", "_reconstruct"),
+    shell_named("builtins", "bytes"),  # called for no bytes, those of an array without values
 )
 """What a NumPy array is written as. NumPy's own functions would also take dtypes that point anywhere."""
 
@@ -63,14 +66,27 @@ def read_array(path: Path) -> NDArray[Any]:
     """
     saved = read_tensors(path, ARRAY_SHELLS)
     try:
+        return as_array(saved)
+    except ValueError as error:
+        raise ValueError(f"{path} holds neither a tensor nor an array of numbers: {error}") from error
+
+
+def as_array(saved: Any) -> NDArray[Any]:
+    """Return the array that a shell stands for, in the machine's byte order and for writing, as tensors are.
+
+    Raises:
+        ValueError: The shell stands for something else, or for an array of objects or texts.
+    """
+    try:
         _, shape, dtype, is_fortran, data = saved.content
         code, (_, order, *_) = dtype.arguments[0], dtype.content
         if not re.fullmatch(r"[biufc]\d{1,2}", code):
-            raise ValueError(f"it holds {code}, not numbers")
-        array = np.frombuffer(data, np.dtype(code).newbyteorder(order))
-        return array.reshape(shape, order="F" if is_fortran else "C").copy()  # for writing, as tensors are
-    except (AttributeError, IndexError, TypeError, ValueError) as error:
-        raise ValueError(f"{path} holds neither a tensor nor an array of numbers: {error}") from error
+            raise ValueError(f"an array must hold numbers, but is {brief(code)}")
+        kind = np.dtype(code)
+        array = np.frombuffer(data if isinstance(data, bytes) else b"", kind.newbyteorder(order))
+        return np.array(array.reshape(shape, order="F" if is_fortran else "C"), kind, order="C")
+    except (AttributeError, IndexError, TypeError) as error:
+        raise ValueError("it is made of something other than an array") from error
 
 
 def read_tensors(path: Path, stand_ins: Sequence[Any] = ()) -> Any:

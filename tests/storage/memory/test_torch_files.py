@@ -6,10 +6,11 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 
-from graphfeed.storage.memory.torch_files import read_tensors
+from graphfeed.storage.memory.torch_files import read_array, read_tensors
 from tests.digests import assert_same
 
 
@@ -20,6 +21,18 @@ def plain_dict(default_factory: Any = None) -> dict[Any, Any]:
 
 
 STAND_INS = [(plain_dict, "collections.defaultdict"), dict]
+
+
+@pytest.mark.parametrize("dtype", ["<i8", ">i4", "<f4", "|b1"])
+@pytest.mark.parametrize("shape", [(3, 2), (0, 2), ()])
+@pytest.mark.parametrize("order", ["C", "F"])
+def test_arrays_of_numpy_are_made_anew_of_their_bytes(tmp_path: Path, dtype: str, shape: Any, order: Any) -> None:
+    array = np.arange(int(np.prod(shape))).reshape(shape).astype(dtype, order=order)
+    torch.save(array, tmp_path / "a.pt")
+    found = read_array(tmp_path / "a.pt")
+    assert found.dtype == array.dtype.newbyteorder("=")
+    assert np.array_equal(found, array)
+    found[...] = 1
 
 
 class Mine:
