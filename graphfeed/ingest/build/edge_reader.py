@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from graphfeed.ingest.build.growing_array import GrowingArrays
+from graphfeed.ingest.build.growing_arrays import GrowingArrays
 from graphfeed.ingest.build.node_ids import NodeIds
 from graphfeed.ingest.build.node_reader import Reading
 from graphfeed.ingest.build.row_outputs import RowOutputs

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from graphfeed.ingest.build.growing_array import GrowingArrays
+from graphfeed.ingest.build.growing_arrays import GrowingArrays
 from graphfeed.ingest.build.node_ids import IdCollector, NodeIds, RowIds, TextIds, first_of_each, integer_ids, parts_of
 from graphfeed.ingest.build.row_outputs import RowOutputs
 from graphfeed.ingest.build.spec import NodeTable

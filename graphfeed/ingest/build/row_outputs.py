@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from graphfeed.ingest.build.growing_array import GrowingArrays
+from graphfeed.ingest.build.growing_arrays import GrowingArrays
 from graphfeed.ingest.build.spec import PARTS, Table
 from graphfeed.ingest.tables.columns import Batch, as_numpy, is_list, is_text
 from graphfeed.ingest.tables.table import arrow

@@ -6,6 +6,7 @@ import os
 import pickle
 import zipfile
 import zlib
+from collections.abc import Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Any, BinaryIO, Self
@@ -93,16 +94,23 @@ class ArrayWriter:
 
     Args:
         path: The path of the file, which is replaced if it is there.
-        shape: The shape of the whole array.
+        shape: The shape of the whole array; None as the number of rows stands for as many as come.
         dtype: The dtype to which rows are converted.
     """
 
-    def __init__(self, path: Path, shape: tuple[int, ...], dtype: DTypeLike) -> None:
+    def __init__(self, path: Path, shape: Sequence[int | None], dtype: DTypeLike) -> None:
         self.dtype = np.dtype(dtype)
-        self.path, self.shape, self.rows = path, shape, 0
+        self.path, self.shape, self.rows = path, tuple(shape), 0
         self.file = path.open("wb")
-        header = {"descr": np.lib.format.dtype_to_descr(self.dtype), "fortran_order": False, "shape": shape}
+        self.begin = self._write_header(shape[0] or 0)
+
+    def _write_header(self, rows: int) -> int:
+        """Write the header, and return where it ends: NumPy leaves room for more digits of the number of rows."""
+        self.file.seek(0)
+        descr = np.lib.format.dtype_to_descr(self.dtype)
+        header = {"descr": descr, "fortran_order": False, "shape": (rows, *self.shape[1:])}
         np.lib.format.write_array_header_1_0(self.file, header)
+        return self.file.tell()
 
     def append(self, rows: NDArray[Any]) -> None:
         """Write the next rows."""
@@ -116,11 +124,13 @@ class ArrayWriter:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Close the file, and raise if rows are missing."""
+        """Close the file with the number of rows in its header, and raise if rows are missing."""
         with self.file:
             if kind is None:
-                if self.rows != self.shape[0]:
+                if self.shape[0] not in {None, self.rows}:
                     raise ValueError(f"{self.path} must get {self.shape[0]} rows, but got {self.rows}")
+                if self.shape[0] is None and self._write_header(self.rows) != self.begin:
+                    raise ValueError(f"{self.path} has {self.rows} rows, more than its header has room for")
                 self.file.flush()
                 os.fsync(self.file.fileno())
 

@@ -1,23 +1,22 @@
 import errno
 import sys
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
 from graphfeed.ingest import EdgeTable, Spec, build_dataset
-from graphfeed.ingest.build.growing_array import GrowingArray, GrowingArrays
+from graphfeed.ingest.build.growing_arrays import GrowingArrays
 
 if sys.platform != "win32":
     import resource
 
 
-def test_a_file_grows_and_is_complete_when_it_is_closed(tmp_path: Path) -> None:
-    array = GrowingArray(tmp_path / "a.npy", np.int32, (2,))
-    for start in range(0, 100, 10):
-        array.append(np.arange(start, start + 10, dtype=np.int32).reshape(5, 2))
-    array.close()
-    array.close()
+def test_files_grow_and_are_complete_when_they_are_closed(tmp_path: Path) -> None:
+    with GrowingArrays(tmp_path) as arrays:
+        for start in range(0, 100, 10):
+            arrays.append("a", np.arange(start, start + 10, dtype=np.int32).reshape(5, 2))
     assert np.load(tmp_path / "a.npy", mmap_mode="r").tolist() == np.arange(100).reshape(50, 2).tolist()
 
 
@@ -38,20 +37,19 @@ def test_after_an_error_files_are_closed_but_not_completed(tmp_path: Path) -> No
     assert np.load(tmp_path / "a.npy").tolist() == []
 
 
-def test_other_rows_are_refused(tmp_path: Path) -> None:
-    array = GrowingArray(tmp_path / "a.npy", np.int64)
-    with pytest.raises(ValueError, match=r"rows are float64 of shape \(\), but the first ones int64"):
-        array.append(np.array([0.5]))
-    with pytest.raises(ValueError, match=r"rows are int64 of shape \(2,\)"):
-        array.append(np.zeros((1, 2), dtype=np.int64))
-    array.close()
-
-
-def test_rows_that_would_wrap_around_are_refused(tmp_path: Path) -> None:
-    array = GrowingArray(tmp_path / "a.npy", np.int8)
-    with pytest.raises(ValueError, match=r"a: rows are int64 of shape \(\), but the first ones int8"):
-        array.append(np.array([300]))
-    array.close()
+@pytest.mark.parametrize(
+    ("first", "other", "message"),
+    [
+        (np.zeros(1, np.int64), np.array([0.5]), r"a: rows are float64 of shape \(\), but the first ones int64"),
+        (np.zeros(1, np.int64), np.zeros((1, 2), np.int64), r"rows are int64 of shape \(2,\)"),
+        (np.zeros(1, np.int8), np.array([300]), r"a: rows are int64 of shape \(\), but the first ones int8"),
+    ],
+)
+def test_rows_that_the_first_ones_do_not_hold_are_refused(tmp_path: Path, first: Any, other: Any, message: str) -> None:
+    with GrowingArrays(tmp_path) as arrays:
+        arrays.append("a", first)
+        with pytest.raises(ValueError, match=message):
+            arrays.append("a", other)
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="Windows has no limits of files")

@@ -1,0 +1,52 @@
+"""Arrays in `.npy` files of as many rows as come."""
+
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from graphfeed.storage.datasets import ArrayWriter
+
+
+class GrowingArrays(ExitStack):
+    """Arrays in the files of a folder, made when their first rows come. They are completed if no error leaves `with`.
+
+    Args:
+        folder: Where the files are. Those that are there already are replaced.
+
+    Example:
+        >>> import tempfile
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     with GrowingArrays(Path(folder)) as arrays:
+        ...         arrays.append("a", np.array([1, 2]))
+        ...         arrays.append("a", np.array([3]))
+        ...     np.load(Path(folder) / "a.npy").tolist()
+        [1, 2, 3]
+    """
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__()
+        self.folder = folder
+        self.arrays: dict[str, ArrayWriter] = {}
+
+    def append(self, name: str, values: NDArray[Any]) -> None:
+        """Write the next rows of an array, in the byte order of the machine.
+
+        Raises:
+            ValueError: They have another shape than the first ones, or a dtype that the first ones' can't hold.
+        """
+        row = values.shape[1:]
+        if name not in self.arrays:
+            writer = ArrayWriter(self.folder / f"{name}.npy", (None, *row), values.dtype.newbyteorder("="))
+            self.arrays[name] = self.enter_context(writer)
+        writer = self.arrays[name]
+        # A wider type would wrap around in a narrower one. Floats only lose digits.
+        both = values.dtype.kind == writer.dtype.kind == "f"
+        if row != writer.shape[1:] or not np.can_cast(values.dtype, writer.dtype, "same_kind" if both else "safe"):
+            raise ValueError(
+                f"{name}: rows are {values.dtype} of shape {row}, but the first ones {writer.dtype} of shape "
+                f"{writer.shape[1:]}"
+            )
+        writer.append(values)
