@@ -2,10 +2,10 @@
 
 import dataclasses
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Self, TypeAlias
+from typing import Any, Self, TypeAlias, TypeVar
 
 import numpy as np
 import yaml
@@ -16,6 +16,7 @@ from graphfeed.storage.graph import ends_of
 
 PARTS = ("train", "validation", "test")
 
+Made = TypeVar("Made")
 Files: TypeAlias = Any
 """A path, a pattern with `*`, a data frame or an Arrow table, or a list of these."""
 
@@ -35,6 +36,8 @@ class Split:
     def __post_init__(self) -> None:
         for name in ("column", *PARTS):
             value = getattr(self, name)
+            if isinstance(value, (Mapping, list, tuple)):
+                raise TypeError(f"{name} must be a name or a value, but is {brief(value)}")
             if value is not None:
                 object.__setattr__(self, name, str(value).lower() if isinstance(value, bool) else str(value))
         if self.column is None and not any(getattr(self, part) for part in PARTS):
@@ -69,18 +72,33 @@ class Table:
     header: bool = True
 
     def __post_init__(self) -> None:
-        files = self.files
-        if files is None:
-            files = ()
-        elif not isinstance(files, (list, tuple)):
-            files = (files,)
-        own = {name: as_columns(columns) for name, columns in dict(self.features).items()}
-        object.__setattr__(self, "files", tuple(files))
-        object.__setattr__(self, "features", own)
-        if isinstance(self.split, (str, int)):
+        files = () if self.files is None else self.files
+        object.__setattr__(self, "files", tuple(files) if isinstance(files, (list, tuple)) else (files,))
+        if not isinstance(self.features, Mapping):
+            raise TypeError(f"features must be a mapping of names to columns, but is {brief(self.features)}")
+        features = {str(name): as_columns(f"features.{name}", columns) for name, columns in self.features.items()}
+        object.__setattr__(self, "features", features)
+        self.check_columns("label")
+        if is_column(self.split):
             object.__setattr__(self, "split", Split(str(self.split)))
         elif self.split is not None and not isinstance(self.split, Split):
             raise TypeError(f"split must be a Split or the name of a column, but is {brief(self.split)}")
+        if self.missing is not None and not is_real(self.missing):
+            raise TypeError(f"missing must be a number, but is {brief(self.missing)}")
+        self.check_flag("header")
+
+    def check_columns(self, *names: str) -> None:
+        """Raise unless these fields are names of columns or None, and make texts of numbers of columns."""
+        for name in names:
+            value = getattr(self, name)
+            if value is not None and not is_column(value):
+                raise TypeError(f"{name} must be the name of a column, but is {brief(value)}")
+            object.__setattr__(self, name, None if value is None else str(value))
+
+    def check_flag(self, name: str) -> None:
+        """Raise unless a field is True or False."""
+        if not isinstance(getattr(self, name), bool):
+            raise TypeError(f"{name} must be true or false, but is {brief(getattr(self, name))}")
 
     @property
     def splits(self) -> Split | None:
@@ -107,7 +125,8 @@ class NodeTable(Table):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.count is not None and (isinstance(self.count, bool) or self.count < 0):
+        self.check_columns("id", "names")
+        if self.count is not None and (not is_whole(self.count) or self.count < 0):
             raise ValueError(f"count must be a whole number from 0, but is {brief(self.count)}")
         if self.count is not None and self.files:
             raise ValueError("count is for nodes without files; leave it out, for the rows of the files are counted")
@@ -115,7 +134,7 @@ class NodeTable(Table):
             raise ValueError("id, names, time and split are columns, but there are no files; name them in files")
         if self.id is not None and self.names is not None:
             raise ValueError("names are for nodes that edges name by row; leave it out, for the ids are kept as well")
-        check_time(self.time)
+        check_constant("time", self.time)
 
 
 @dataclass(frozen=True)
@@ -139,12 +158,12 @@ class EdgeTable(Table):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        object.__setattr__(self, "source", str(self.source))
-        object.__setattr__(self, "destination", str(self.destination))
+        self.check_columns("source", "destination")
+        self.check_flag("time_sorted")
         if not self.files:
             raise ValueError("files is missing; name the files of the edges")
-        check_weight(self.weight)
-        check_time(self.time)
+        check_constant("weight", self.weight)
+        check_constant("time", self.time)
         if self.time_sorted and not isinstance(self.time, str):
             raise ValueError("time_sorted is about a column, but time names none")
 
@@ -246,31 +265,39 @@ class Spec:
             raise ValueError(f"{file}: {error}") from error
 
 
-def check_weight(weight: Any) -> None:
-    """Raise unless a weight, if it is no column, is one that all edges may have."""
-    if weight is None or isinstance(weight, str):
+def check_constant(name: str, value: Any) -> None:
+    """Raise unless a weight or a time is None, the name of a column, or a number that all rows may have."""
+    if value is None or isinstance(value, str):
         return
-    if isinstance(weight, (bool, np.bool_)) or not isinstance(weight, (int, float, np.integer, np.floating)):
-        raise TypeError(f"weight must be the name of a column or a number, but is {brief(weight)}")
-    if not 0 <= weight <= float(np.finfo(np.float32).max):
-        raise ValueError(f"weight must be a number from 0 that float32 can hold, but is {weight}")
+    if not is_real(value):
+        raise TypeError(f"{name} must be the name of a column or a number, but is {brief(value)}")
+    if name == "weight" and not 0 <= value <= float(np.finfo(np.float32).max):
+        raise ValueError(f"weight must be a number from 0 that float32 can hold, but is {value}")
+    if name == "time" and (not -(1 << 63) <= value < 1 << 63 or value % 1):
+        raise ValueError(f"time must be a whole number that int64 can hold, but is {value}")
 
 
-def check_time(time: Any) -> None:
-    """Raise unless a time, if it is no column, is one that all rows may have."""
-    if time is None or isinstance(time, str):
-        return
-    if isinstance(time, (bool, np.bool_)) or not isinstance(time, (int, float, np.integer, np.floating)):
-        raise TypeError(f"time must be the name of a column or a number, but is {brief(time)}")
-    if not -(1 << 63) <= time < 1 << 63 or time % 1:
-        raise ValueError(f"time must be a whole number that int64 can hold, but is {time}")
+def is_real(value: Any) -> bool:
+    """Return whether a value is an integer or a float."""
+    return isinstance(value, (float, np.floating)) or is_whole(value)
 
 
-def as_columns(columns: Any) -> tuple[str, ...]:
+def is_whole(value: Any) -> bool:
+    """Return whether a value is an integer."""
+    return isinstance(value, (int, np.integer)) and not isinstance(value, bool)
+
+
+def is_column(value: Any) -> bool:
+    """Return whether a value may be the name of a column, or its number in a file without names."""
+    return isinstance(value, str) or is_whole(value)
+
+
+def as_columns(name: str, columns: Any) -> tuple[str, ...]:
     """Return the names of one or more columns."""
-    if isinstance(columns, (list, tuple)):
-        return tuple(str(column) for column in columns)
-    return (str(columns),)
+    given = columns if isinstance(columns, (list, tuple)) else [columns]
+    if not given or not all(map(is_column, given)):
+        raise TypeError(f"{name} must be a column or a list of columns, but is {brief(columns)}")
+    return tuple(map(str, given))
 
 
 def as_entry(table: Table) -> dict[str, Any]:
@@ -293,75 +320,31 @@ def as_entry(table: Table) -> dict[str, Any]:
 
 def read_table(section: Section, kind: type[Table]) -> Table:
     """Read one entry of nodes or edges."""
-    texts = {"id", "names", "label", "source", "destination"}
-    values: dict[str, Any] = {}
-    for own in dataclasses.fields(kind):
-        value = section.values.get(own.name)
-        section.read.add(own.name)
-        if value is None:
-            continue
-        key = section.name(own.name)
-        if own.name == "split":
-            value = read_split(section, value)
-        elif own.name == "files":
-            paths = value if isinstance(value, list) else [value]
-            if not paths or not all(isinstance(path, str) for path in paths):
-                raise ValueError(f"{section.file}: {key} must be a path or a list of paths, but is {brief(value)}")
-        elif own.name == "features":
-            value = read_features(section)
-        elif own.name in texts and not is_column(value):
-            raise ValueError(f"{section.file}: {key} must be the name of a column, but is {brief(value)}")
-        elif own.name in {"time_sorted", "header"}:
-            value = section.get(own.name, bool)
-        elif own.name == "count":
-            value = section.get(own.name, int)
-        elif own.name == "missing" and (isinstance(value, bool) or not isinstance(value, (int, float))):
-            raise ValueError(f"{section.file}: {key} must be a number, but is {brief(value)}")
-        elif own.name in {"time", "weight"} and (isinstance(value, bool) or not isinstance(value, (str, int, float))):
-            raise ValueError(f"{section.file}: {key} must be the name of a column or a number, but is {brief(value)}")
-        values[own.name] = str(value) if own.name in texts else value
+    values = read_fields(section, kind)
+    if isinstance(values.get("split"), Mapping):
+        inner = Section(values["split"], section.name("split"), section.file)
+        values["split"] = make(inner, Split, read_fields(inner, Split))
+    files = values.get("files", "")
+    if not all(isinstance(path, str) for path in (files if isinstance(files, list) else [files])) or files == []:
+        raise ValueError(
+            f"{section.file}: {section.name('files')} must be a path or a list of paths, but is {brief(files)}"
+        )
+    return make(section, kind, values)
+
+
+def read_fields(section: Section, kind: type) -> dict[str, Any]:
+    """Return the values of a section that are not null, by the names of a dataclass's fields."""
+    section.read |= {own.name for own in dataclasses.fields(kind)}
     refuse_rest(section)
+    return {name: value for name, value in section.values.items() if value is not None}
+
+
+def make(section: Section, kind: Callable[..., Made], values: Mapping[str, Any]) -> Made:
+    """Make what a section describes; errors name the section."""
     try:
         return kind(**values)
-    except ValueError as error:
+    except (TypeError, ValueError) as error:
         raise ValueError(f"{section.file}: {section.key}: {error}") from error
-
-
-def read_split(section: Section, value: Any) -> Split:
-    """Read a split: the name of a column, or a mapping."""
-    if is_column(value):
-        return Split(str(value))
-    own = Section(value, section.name("split"), section.file)
-    names = ("column", *PARTS)
-    for name in names:
-        own.read.add(name)
-        if isinstance(own.values.get(name), (dict, list)):
-            raise ValueError(
-                f"{own.file}: {own.name(name)} must be a name or a value, but is {brief(own.values[name])}"
-            )
-    refuse_rest(own)
-    try:
-        return Split(**{name: own.values[name] for name in names if own.values.get(name) is not None})
-    except ValueError as error:
-        raise ValueError(f"{own.file}: {own.key}: {error}") from error
-
-
-def read_features(section: Section) -> dict[str, tuple[str, ...]]:
-    """Read the columns of the features by name."""
-    features = section.get("features", dict)
-    for name, columns in features.items():
-        parts = columns if isinstance(columns, list) else [columns]
-        if not parts or not all(is_column(part) for part in parts):
-            raise ValueError(
-                f"{section.file}: {section.name('features')}.{name} must be a column or a list of columns, "
-                f"but is {brief(columns)}"
-            )
-    return {str(name): as_columns(columns) for name, columns in features.items()}
-
-
-def is_column(value: Any) -> bool:
-    """Return whether a value may be the name of a column."""
-    return isinstance(value, (str, int)) and not isinstance(value, bool)
 
 
 def refuse_rest(section: Section) -> None:
