@@ -2,7 +2,7 @@
 
 import os
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -156,7 +156,8 @@ class Builder:
             nodes = {kind: self.read_nodes(number, kind) for number, kind in enumerate(self.nodes)}
             counts = {kind: described["count"] for kind, described in nodes.items()}
             edges = {kind: self.read_edges(number, kind, nodes) for number, kind in enumerate(self.edges)}
-            topology = self.sort(edges, counts)
+            key = digest([self.spec.typed, list(self.nodes), list(self.edges), self.keys])
+            topology = self.once("sort", key, lambda: {"topology": self.sort(edges, counts)})["topology"]
             metadata = self.describe(nodes, edges, topology, in_memory)
             write_text(self.output / FILE_NAME, yaml.safe_dump(metadata, sort_keys=False, allow_unicode=True))
 
@@ -172,13 +173,17 @@ class Builder:
         self.keys[step] = digest([repr(fields), files, frames, given, self.on_error, columns, others_keys])
         return self.keys[step]
 
-    def note(self, step: str, key: str, **state: Any) -> dict[str, Any]:
-        """Note that a step is done and return what was noted, unless a file that it read has changed since."""
-        self.inputs.check_unchanged()
-        sync_folder(self.output)
-        sync_folder(self.scratch)
-        self.journal.note(step, key, **state)
-        return state
+    def once(self, step: str, key: str, run: Callable[[], dict[str, Any]]) -> dict[str, Any]:
+        """Return what a step found, running it unless an earlier run has finished it with the same key."""
+        known = self.journal.find(step, key)
+        if known is None:
+            known = run()
+            self.inputs.check_unchanged()
+            sync_folder(self.output)
+            sync_folder(self.scratch)
+            self.journal.note(step, key, **known)
+        self.problems += known.get("problems", [])
+        return known
 
     def reading(self, name: str, sources: list[TableSource], table: Any) -> Reading:
         """Return how the tables of a type are read."""
@@ -189,43 +194,39 @@ class Builder:
         return Reading(most_rows, Problems(self.on_error), self.progress(f"reading {name}", total))
 
     def read_nodes(self, number: int, kind: str | None) -> dict[str, Any]:
-        """Read the nodes of a type, unless that is done."""
+        """Read the nodes of a type, unless that is done, and return their description."""
         table, sources = self.nodes[kind], self.sources["nodes", kind]
-        assert isinstance(table, NodeTable)
-        step, prefix = f"nodes {number}", f"node_{number}"
-        collected = not sources and table.count is None and not table.features
         ends: list[tuple[TableSource, str]] = []
+        collected = not sources and table.count is None and not table.features
         if collected:
             for edge_type, edges in self.edges.items():
                 for end, column in zip(ends_of(edge_type), (edges.source, edges.destination), strict=True):
                     ends += [(source, column) for source in self.sources["edges", edge_type] if end == kind]
-        key = self.key_of(step, table, [*sources, *(source for source, _ in ends)])
-        known = self.journal.find(step, key)
-        if known is None:
-            reading = self.reading(f"nodes {kind or ''}".strip(), sources or [source for source, _ in ends], table)
+        read = [*sources, *(source for source, _ in ends)]
+
+        def run() -> dict[str, Any]:
+            reading = self.reading(f"nodes {kind or ''}".strip(), read, table)
             with reading.progress:
-                collected_ids = collect_ids(ends, reading) if collected else None
-                if collected_ids is not None:
-                    table = NodeTable(count=len(collected_ids), time=table.time)
-                reader = NodeReader(table, sources, reading)
-                ids, described = reader.read(self.output, self.scratch, prefix, self.spec.folder)
-            ids = ids if collected_ids is None else collected_ids
+                ids = collect_ids(ends, reading) if collected else None
+                own = table if ids is None else NodeTable(count=len(ids), time=table.time)
+                reader = NodeReader(own, sources, reading)
+                numbered, described = reader.read(self.output, self.scratch, f"node_{number}", self.spec.folder)
+            ids = numbered if ids is None else ids
             described["ids"] = ids.write(self.output, f"ids_{number}")
             if ids.names is not None:
                 described["names"] = ids.names.write(self.output, f"names_{number}")
-            known = self.note(step, key, described=described, problems=reading.problems.as_list())
-        self.problems += known["problems"]
-        result: dict[str, Any] = known["described"]
+            return {"described": described, "problems": reading.problems.as_list()}
+
+        step = f"nodes {number}"
+        result: dict[str, Any] = self.once(step, self.key_of(step, table, read), run)["described"]
         return result
 
     def read_edges(self, number: int, kind: str | None, nodes: Mapping[str | None, dict[str, Any]]) -> dict[str, Any]:
-        """Read the edges of a type, unless that is done."""
+        """Read the edges of a type, unless that is done, and return their description."""
         table, sources = self.edges[kind], self.sources["edges", kind]
         ends, order = ends_of(kind), list(self.nodes)
-        step = f"edges {number}"
-        key = self.key_of(step, table, sources, *(f"nodes {order.index(end)}" for end in ends))
-        known = self.journal.find(step, key)
-        if known is None:
+
+        def run() -> dict[str, Any]:
             columns = ["source", "destination", *(["row"] if self.with_rows else [])]
             columns += [name for name in self.attributes if isinstance(getattr(table, name), str)]
             layout: dict[str, Any] = {"num_ranges": self.num_ranges(sources), "columns": columns}
@@ -237,9 +238,11 @@ class Builder:
             with reading.progress:
                 reader = EdgeReader(table, sources, reading, (ids[0], ids[-1]), self.with_rows)
                 described = reader.read(self.output, files, self.spec.folder) | {"layout": layout}
-            known = self.note(step, key, described=described, problems=reading.problems.as_list())
-        self.problems += known["problems"]
-        result: dict[str, Any] = known["described"]
+            return {"described": described, "problems": reading.problems.as_list()}
+
+        step = f"edges {number}"
+        key = self.key_of(step, table, sources, *(f"nodes {order.index(end)}" for end in ends))
+        result: dict[str, Any] = self.once(step, key, run)["described"]
         return result
 
     def num_ranges(self, sources: list[TableSource]) -> int:
@@ -251,12 +254,7 @@ class Builder:
         return int(min(max(-(-edges * BYTES_PER_EDGE * len(self.edges) // self.memory), 1), MOST_RANGES))
 
     def sort(self, edges: Mapping[str | None, dict[str, Any]], counts: Mapping[str | None, int]) -> dict[str, Any]:
-        """Sort the edges, unless that is done, and return the description of the graph."""
-        key = digest([self.spec.typed, list(self.nodes), list(self.edges), self.keys])
-        known = self.journal.find("sort", key)
-        if known is not None:
-            result: dict[str, Any] = known["topology"]
-            return result
+        """Sort the edges, and return the description of the graph."""
         first, parts = first_ids(counts), []
         for number, (kind, own) in enumerate(edges.items()):
             ends, layout = ends_of(kind), own["layout"]
@@ -276,7 +274,6 @@ class Builder:
         topology = write_edges(self.graph, parts, counts, attributes, True, self.memory // 2, self.progress)
         topology["node_attributes"] = self.write_times(counts)
         sync_folder(self.graph)
-        self.note("sort", key, topology=topology)
         return topology
 
     def write_times(self, counts: Mapping[str | None, int]) -> dict[str, str]:

@@ -2,7 +2,6 @@
 
 import multiprocessing
 import os
-import signal
 import tempfile
 import traceback
 from collections.abc import Mapping, Sequence
@@ -14,10 +13,11 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from torch.multiprocessing.reductions import rebuild_storage_fd
 
 from graphfeed.ingest.gigl.serialized_graph import SerializedTFRecordInfo, TFDatasetOptions
 from graphfeed.ingest.gigl.tfrecord_data_loader import TFRecordDataLoader
-from graphfeed.loader.executors import GUARD_ADVICE, NO_GUARD, PREFIX, Imported, check_main_module
+from graphfeed.loader.executors import GUARD_ADVICE, NO_GUARD, PREFIX, Imported, check_main_module, describe_exit
 
 FIELDS = ("ids", "features", "labels")
 EXIT_SECONDS = 30.0
@@ -55,10 +55,12 @@ class SharedFile:
         count = torch.Size(shape).numel()
         if count == 0:
             return torch.empty(shape, dtype=dtype)
-        share = torch.UntypedStorage._new_shared_fd_cpu  # type: ignore[attr-defined]
-        # The storage keeps a duplicate of the descriptor, and closes it in the end.
-        storage = share(self.descriptor, count * dtype.itemsize)
+        storage = rebuild_storage_fd(torch.UntypedStorage, self, count * dtype.itemsize)  # type: ignore[no-untyped-call]
         return torch.empty(0, dtype=dtype).set_(storage, 0, shape)  # type: ignore[call-overload, no-any-return]
+
+    def detach(self) -> int:
+        """Return another descriptor of the file, which its taker closes; so torch takes this for one that was sent."""
+        return os.dup(self.descriptor)
 
 
 def reopen(duplicate: Any) -> SharedFile:
@@ -107,16 +109,11 @@ class EntityProcess:
 
     def exit_reason(self) -> str:
         """Return how a process ended that has sent nothing."""
-        code = self.process.exitcode or 0
-        if code == NO_GUARD:
+        if self.process.exitcode == NO_GUARD:
             return GUARD_ADVICE
-        if code >= 0:
-            return f"its process exited with code {code}"
-        with suppress(ValueError):
-            name = signal.Signals(-code).name
-            hint = "; the machine may have run out of memory" if name in ("SIGKILL", "SIGBUS") else ""
-            return f"its process was killed by {name}{hint}"
-        return f"its process was killed by signal {-code}"
+        how = describe_exit(self.process.exitcode)
+        hint = "; the machine may have run out of memory" if how.endswith(("SIGKILL", "SIGBUS")) else ""
+        return f"its process {how}{hint}"
 
     def tensors(self, shapes: Shapes) -> Tensors:
         """Return the tensors whose shapes the process has sent."""

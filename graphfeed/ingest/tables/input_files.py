@@ -5,22 +5,7 @@ from pathlib import Path
 
 
 class InputFiles:
-    """Remembers the sizes and the times of files.
-
-    Example:
-        >>> import tempfile
-        >>> with tempfile.TemporaryDirectory() as folder:
-        ...     path = Path(folder) / "a.csv"
-        ...     _ = path.write_text("a")
-        ...     files = InputFiles()
-        ...     _ = files.remember([path])
-        ...     _ = path.write_text("another")
-        ...     try:
-        ...         files.check_unchanged()
-        ...     except ValueError as error:
-        ...         print(str(error).partition("a.csv ")[2])
-        changed while it was read; run again when nothing writes it
-    """
+    """Remembers the sizes and the times of files."""
 
     def __init__(self) -> None:
         self.known: dict[Path, tuple[int, int]] = {}
@@ -30,28 +15,22 @@ class InputFiles:
 
         Raises:
             FileNotFoundError: There is no such file.
-            ValueError: A file that was remembered before has changed since.
+            ValueError: A file that was remembered before has changed since, or is gone.
         """
         found = []
         for path in paths:
-            status = path.stat()
-            own = (status.st_size, status.st_mtime_ns)
-            if self.known.setdefault(path, own) != own:
-                raise changed(path)
-            found.append((str(path), *own))
+            try:
+                status = path.stat()
+                now = (status.st_size, status.st_mtime_ns)
+            except FileNotFoundError:
+                if path not in self.known:
+                    raise
+                now = None
+            if now is None or self.known.setdefault(path, now) != now:
+                raise ValueError(f"{path} changed while it was read; run again when nothing writes it")
+            found.append((str(path), *now))
         return found
 
     def check_unchanged(self) -> None:
         """Raise a ValueError if a file is another one than it was."""
-        for path, (size, time) in self.known.items():
-            try:
-                status = path.stat()
-            except FileNotFoundError as error:
-                raise changed(path) from error
-            if (status.st_size, status.st_mtime_ns) != (size, time):
-                raise changed(path)
-
-
-def changed(path: Path) -> ValueError:
-    """Return the error about a file that has changed."""
-    return ValueError(f"{path} changed while it was read; run again when nothing writes it")
+        self.remember(self.known)

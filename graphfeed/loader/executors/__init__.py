@@ -17,12 +17,12 @@ from graphfeed.loader.executors.thread_executor import (
     join_or_abandon,
     renew_torch_threads,
 )
-from graphfeed.loader.executors.worker_process import interrupts_blocked
+from graphfeed.loader.executors.worker_process import describe_exit, interrupts_blocked
 from graphfeed.loader.executors.worker_task import WorkerTask, pack_work, work_here, work_packed
 
 __all__ = [
     "GUARD_ADVICE", "NO_GUARD", "PREFIX", "Imported", "ProcessExecutor", "RemoteError", "RemoteTraceback",
     "ThreadExecutor", "WorkerLostError", "WorkerTask", "available_cores", "can_be_sent", "check_main_module",
-    "describe_work", "interrupts_blocked", "join_or_abandon", "notes_of", "pack_work", "renew_torch_threads",
-    "summarise", "work_here", "work_packed",
+    "describe_exit", "describe_work", "interrupts_blocked", "join_or_abandon", "notes_of", "pack_work",
+    "renew_torch_threads", "summarise", "work_here", "work_packed",
 ]  # fmt: skip

@@ -97,13 +97,7 @@ class WorkerProcess:
 
     def describe_exit(self) -> str:
         """Say how a process that is gone ended."""
-        code = self.process.exitcode
-        if not self.was_killed():
-            return f"exited with code {code}"
-        try:
-            return f"was killed by {signal.Signals(-code).name}"
-        except ValueError:
-            return f"was killed by signal {-code}"
+        return describe_exit(self.process.exitcode)
 
     def close(self) -> None:
         """Close this side, which makes the process exit."""
@@ -121,6 +115,16 @@ class WorkerProcess:
         if self.process.exitcode is None:
             self.process.kill()
             self.process.join()
+
+
+def describe_exit(code: int | None) -> str:
+    """Say how a process ended that has this exit code; None if somebody else has waited for it."""
+    if code is None or code >= 0:
+        return f"exited with code {code}"
+    try:
+        return f"was killed by {signal.Signals(-code).name}"
+    except ValueError:
+        return f"was killed by signal {-code}"
 
 
 @contextmanager
