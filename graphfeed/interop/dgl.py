@@ -68,15 +68,15 @@ def make_block(dgl: Any, subgraph: SampledSubgraph) -> Any:
         ids = getattr(subgraph, name)
         if ids is None:
             raise ValueError(f"Missing `{name}` in sampled subgraph; a block needs the number of its nodes")
-        counts.append({kind: len(own) for kind, own in (ids if isinstance(ids, dict) else {"": ids}).items()})
+        counts.append({name: len(values) for name, values in (ids if isinstance(ids, dict) else {"": ids}).items()})
     csc = subgraph.sampled_csc
     parts = csc if isinstance(csc, dict) else {"": csc}
     most = max([*counts[0].values(), *(len(part.indices) for part in parts.values())], default=0)
     dtype = torch.int32 if most <= INT32_MAX else torch.int64
     data = {}
-    for kind, part in parts.items():
+    for name, part in parts.items():
         positions = torch.arange(len(part.indices), dtype=dtype, device=part.indices.device)
-        data[tuple(kind.split(":"))] = "csc", (part.indptr.to(dtype), part.indices.to(dtype), positions)
+        data[tuple(name.split(":"))] = "csc", (part.indptr.to(dtype), part.indices.to(dtype), positions)
     if isinstance(csc, dict):
         return dgl.create_block(data, num_src_nodes=counts[0], num_dst_nodes=counts[1])
     return dgl.create_block(data[("",)], num_src_nodes=counts[0][""], num_dst_nodes=counts[1][""])
@@ -109,13 +109,13 @@ def from_dglgraph(
     """
     if not all(hasattr(g, name) for name in ("ntypes", "canonical_etypes", "num_nodes", "edges", "nodes")):
         raise TypeError(f"g must be a dgl.DGLGraph, but is a {type(g).__name__}; from_coo takes edge lists")
-    names = {":".join(kind): kind for kind in g.canonical_etypes}
-    edges = {name: g.edges(etype=kind, order="eid") for name, kind in names.items()}
+    names = {":".join(canonical): canonical for canonical in g.canonical_etypes}
+    edges = {name: g.edges(etype=canonical, order="eid") for name, canonical in names.items()}
     graph = from_coo(
         edges,
-        {kind: g.num_nodes(kind) for kind in g.ntypes},
-        node_attributes=in_every_type({kind: g.nodes[kind].data for kind in g.ntypes}),
-        edge_attributes=in_every_type({name: g.edges[kind].data for name, kind in names.items()}),
+        {canonical: g.num_nodes(canonical) for canonical in g.ntypes},
+        node_attributes=in_every_type({canonical: g.nodes[canonical].data for canonical in g.ntypes}),
+        edge_attributes=in_every_type({name: g.edges[canonical].data for name, canonical in names.items()}),
     )
     edge_attributes = dict(graph.edge_attributes)
     if not include_original_edge_id:
@@ -129,12 +129,12 @@ def from_dglgraph(
 
 def in_every_type(data: Mapping[str, Mapping[str, torch.Tensor]]) -> dict[str, dict[str, torch.Tensor]]:
     """Return the data that every type has with the same dtype and row shape, by name and then by type."""
-    found = {}
+    attributes = {}
     for name in next(iter(data.values())):
-        by_type = {kind: own[name] for kind, own in data.items() if name in own}
+        by_type = {type_name: columns[name] for type_name, columns in data.items() if name in columns}
         if len(by_type) == len(data) and len({(values.dtype, values.shape[1:]) for values in by_type.values()}) == 1:
-            found[name] = by_type
-    return found
+            attributes[name] = by_type
+    return attributes
 
 
 # DGL itself would import the module: a function that users call would come too late for `import dgl` above it.

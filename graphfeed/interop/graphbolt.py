@@ -247,10 +247,10 @@ def translate(values: Mapping[str, Any]) -> dict[str, Any]:
         raise ValueError(f"negative_srcs and negative_dsts go with node_pairs, but the items have {given[0]}")
     if isinstance(seeds, Mapping):
         made = {
-            kind: append_negatives(own, *(None if part is None else part.get(kind) for part in ends))
-            for kind, own in seeds.items()
+            edge_type: append_negatives(pairs, *(None if part is None else part.get(edge_type) for part in ends))
+            for edge_type, pairs in seeds.items()
         }
-        columns: Any = [{kind: parts[place] for kind, parts in made.items()} for place in range(3)]
+        columns: Any = [{edge_type: parts[column] for edge_type, parts in made.items()} for column in range(3)]
     else:
         columns = append_negatives(seeds, *ends)
     return {**result, "seeds": columns[0], "labels": columns[1], "indexes": columns[2]}
@@ -269,8 +269,8 @@ def append_negatives(
     if len(ratios) > 1:
         raise ValueError(f"negative_srcs and negative_dsts must have one shape, but have {sorted(ratios)} columns")
     ratio = ratios.pop() if ratios else 0
-    own = pairs.repeat_interleave(ratio, dim=0)
-    negatives = [own[:, place] if given is None else given.reshape(-1) for place, given in enumerate(ends.values())]
+    repeated = pairs.repeat_interleave(ratio, dim=0)
+    negatives = [repeated[:, end] if given is None else given.reshape(-1) for end, given in enumerate(ends.values())]
     seeds = torch.cat([pairs, torch.stack(negatives, dim=1).to(pairs.dtype)])
     labels = torch.zeros(len(seeds))
     labels[:count] = 1
@@ -291,14 +291,14 @@ class BuiltinDataset(OnDiskDataset):
 
     def __init__(self, name: str, root: str | os.PathLike[str] = "datasets") -> None:
         names = [name] if "seeds" in name else [f"{name}-seeds", name]
-        places = [Path(root) / known for known in names]
-        for place in places:
-            if place.is_dir():
-                super().__init__(place)
+        folders = [Path(root) / known for known in names]
+        for folder in folders:
+            if folder.is_dir():
+                super().__init__(folder)
                 return
         raise FileNotFoundError(
             f"there is no data set {name!r} in {Path(root).resolve()}, and graphfeed downloads none; unpack it so that "
-            f"{places[0] / FILE_NAME} exists"
+            f"{folders[0] / FILE_NAME} exists"
         )
 
 

@@ -82,9 +82,9 @@ def read_graphlearn_caches(root: str | os.PathLike[str]) -> list[ByType]:
     """
     node_types, caches = list(read_books(Path(root), NODES)), []
     for part in part_folders(Path(root)):
-        paths = {kind: part / "node_feat" / (kind or "") / "cache_ids.pt" for kind in node_types}
+        paths = {node_type: part / "node_feat" / (node_type or "") / "cache_ids.pt" for node_type in node_types}
         none = torch.empty(0, dtype=torch.int64)
-        ids = {kind: read_tensor(path) if path.is_file() else none for kind, path in paths.items()}
+        ids = {node_type: read_tensor(path) if path.is_file() else none for node_type, path in paths.items()}
         caches.append(from_type_dict(ids))
     return caches
 

@@ -64,10 +64,10 @@ def from_networkx(g: Any, node_attrs: Iterable[str] = (), edge_attrs: Iterable[s
 def collect(domain: str, name: str, data: Iterable[tuple[Any, dict[str, Any]]]) -> torch.Tensor:
     """Return the values of an attribute, one row per node or edge."""
     rows = []
-    for owner, own in data:
-        if name not in own:
-            raise KeyError(f"{domain} {owner!r} has no {name!r}, but {list(own)}; give it to each {domain}")
-        rows.append(own[name])
+    for owner, attributes in data:
+        if name not in attributes:
+            raise KeyError(f"{domain} {owner!r} has no {name!r}, but {list(attributes)}; give it to each {domain}")
+        rows.append(attributes[name])
     try:
         array = np.asarray(rows)
     except ValueError as error:
@@ -93,10 +93,10 @@ def to_networkx(graph: FusedCSCSamplingGraph) -> Any:
         [(1, 0), (2, 0)]
     """
     networkx = import_optional("networkx", "to_networkx()", "pip install networkx")
-    found = networkx.MultiDiGraph()
+    result = networkx.MultiDiGraph()
     sizes = to_type_dict(graph.num_nodes)
     names = [node_name(kind, number) for kind, count in sizes.items() for number in range(count)]
-    found.add_nodes_from(zip(names, rows_of(graph.node_attributes, torch.arange(len(names))), strict=True))
+    result.add_nodes_from(zip(names, rows_of(graph.node_attributes, torch.arange(len(names))), strict=True))
     attributes = {name: values for name, values in graph.edge_attributes.items() if name != ORIGINAL_EDGE_ID}
     if graph.edge_type_to_id is not None and EDGE_TYPE in attributes:
         raise ValueError(f"graph has an edge attribute {EDGE_TYPE!r}, which is to be the type; give it another name")
@@ -106,18 +106,18 @@ def to_networkx(graph: FusedCSCSamplingGraph) -> Any:
         rows = rows_of(attributes, edges.positions)
         for start, end, row in zip(edges.sources.tolist(), edges.destinations.tolist(), rows, strict=True):
             ends = node_name(source, start), node_name(destination, end)
-            number = found.add_edge(*ends)
+            number = result.add_edge(*ends)
             # Not as keyword arguments: those would be taken for NetworkX's own if they have its names.
-            found.edges[*ends, number].update(of_type | row)
-    return found
+            result.edges[*ends, number].update(of_type | row)
+    return result
 
 
-def node_name(kind: str | None, number: int) -> Any:
+def node_name(node_type: str | None, number: int) -> Any:
     """Return what a node is called in NetworkX."""
-    return number if kind is None else (kind, number)
+    return number if node_type is None else (node_type, number)
 
 
-def rows_of(attributes: Mapping[str, torch.Tensor], places: torch.Tensor) -> list[dict[str, Any]]:
+def rows_of(attributes: Mapping[str, torch.Tensor], positions: torch.Tensor) -> list[dict[str, Any]]:
     """Return one dict of the attributes' values for each place."""
-    columns = {name: values[places].tolist() for name, values in attributes.items()}
-    return [{name: column[row] for name, column in columns.items()} for row in range(len(places))]
+    columns = {name: values[positions].tolist() for name, values in attributes.items()}
+    return [{name: column[row] for name, column in columns.items()} for row in range(len(positions))]

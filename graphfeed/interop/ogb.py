@@ -12,15 +12,14 @@ import torch
 from numpy.typing import NDArray
 
 from graphfeed.interop.ogb_links import PARTS, find_relations, read_links, splits_edges
-from graphfeed.ops.process import import_optional
+from graphfeed.ops.process import import_optional, install_hint
 from graphfeed.storage import BasicFeatureStore, TorchBasedFeature
 from graphfeed.storage.datasets import Dataset, HeteroItemSet, ItemSet
-from graphfeed.storage.graph import from_coo
+from graphfeed.storage.graph import ends_of, from_coo, from_type_dict
 
 __all__ = ["read_ogb"]
 
 Array: TypeAlias = NDArray[Any]
-Triplet: TypeAlias = tuple[str, str, str]
 COUNTS = ("num-node-list", "num-edge-list", "num_nodes_list", "num_edges_list")
 EDGES = ("edge", "edge_index")
 LABELS = "node-label"
@@ -66,16 +65,17 @@ def read_ogb(root: str | os.PathLike[str], add_inverse_edge: bool = False, split
     read = read_typed if typed else read_untyped
     edges, sizes, features = read(raw)
     if add_inverse_edge:
-        edges = {kind: both_ways(kind, pairs) for kind, pairs in edges.items()}
+        edges = {edge_type: both_ways(edge_type, pairs) for edge_type, pairs in edges.items()}
         for key, rows in features.items():
             features[key] = rows.repeat(2, axis=0) if key[0] == "edge" else rows
     check_rows(raw, edges, sizes, features)
-    lists: Any = {":".join(kind): (pairs[0], pairs[1]) for kind, pairs in edges.items() if kind is not None}
-    graph = from_coo(lists, sizes) if typed else from_coo((edges[None][0], edges[None][1]), sizes[None])
+    graph = from_coo(from_type_dict(edges), from_type_dict(sizes))
     store = BasicFeatureStore({key: TorchBasedFeature(torch.from_numpy(rows)) for key, rows in features.items()})
-    of_links = splits_edges(parts)
-    items = read_links(parts, sizes, find_relations(features)) if of_links else read_nodes(raw, parts, sizes)
-    whole = {kind: ItemSet(count, names="seeds") for kind, count in sizes.items()}
+    if splits_edges(parts):
+        items = read_links(parts, sizes, find_relations(features))
+    else:
+        items = [read_nodes(raw, parts, part, sizes) for part in PARTS]
+    whole = {node_type: ItemSet(count, names="seeds") for node_type, count in sizes.items()}
     return Dataset(
         name=Path(root).name,
         graph=graph,
@@ -90,11 +90,11 @@ def read_ogb(root: str | os.PathLike[str], add_inverse_edge: bool = False, split
 
 def split_folder(folder: Path, name: str | None) -> Path:
     """Return the folder of a split."""
-    found = sorted(path.name for path in folder.iterdir() if path.is_dir()) if folder.is_dir() else []
-    if name is None and len(found) == 1:
-        name = found[0]
-    if name is None or name not in found:
-        raise FileNotFoundError(f"{folder} has the splits {found}; split must be one of them, but is {name!r}")
+    names = sorted(path.name for path in folder.iterdir() if path.is_dir()) if folder.is_dir() else []
+    if name is None and len(names) == 1:
+        name = names[0]
+    if name is None or name not in names:
+        raise FileNotFoundError(f"{folder} has the splits {names}; split must be one of them, but is {name!r}")
     return folder / name
 
 
@@ -104,7 +104,7 @@ def read_untyped(raw: Path) -> tuple[dict[Any, Array], dict[Any, int], dict[Any,
         tables = read_npz(raw / "data.npz", "edge_index")
         pairs = check_pairs(raw / "data.npz", tables["edge_index"].T).T
     else:
-        tables = {path.name.removesuffix(".csv.gz"): read_csv(path) for path in csv_files(raw)}
+        tables = read_tables(raw)
         pairs = as_pairs(raw / "edge.csv.gz", tables)
     counts = next((tables[name] for name in ("num_nodes_list", "num-node-list") if name in tables), None)
     if counts is None or counts.size != 1:
@@ -116,21 +116,22 @@ def read_untyped(raw: Path) -> tuple[dict[Any, Array], dict[Any, int], dict[Any,
 
 def read_typed(raw: Path) -> tuple[dict[Any, Array], dict[Any, int], dict[Any, Array]]:
     """Return edges, numbers of nodes and features by type."""
-    names, rows = read_header(raw / "num-node-dict.csv.gz")
-    if len(rows) != 1:
-        raise ValueError(f"{raw} has {len(rows)} graphs; read_ogb reads one graph")
-    sizes = {kind: int(count) for kind, count in sorted(zip(names, rows[0], strict=True))}
+    counts = read_table(raw / "num-node-dict.csv.gz", header=True).to_pylist()
+    if len(counts) != 1:
+        raise ValueError(f"{raw} has {len(counts)} graphs; read_ogb reads one graph")
+    sizes = {node_type: int(count) for node_type, count in sorted(counts[0].items())}
     edges, features = {}, {}
-    for head, relation, tail in sorted(map(tuple, read_rows(raw / BY_TYPE))):
+    triplets = (tuple(map(str, row.values())) for row in read_table(raw / BY_TYPE, header=False).to_pylist())
+    for head, relation, tail in sorted(triplets):
+        edge_type = f"{head}:{relation}:{tail}"
         folder = raw / "relations" / inside("___".join((head, relation, tail)))
-        tables = {path.name.removesuffix(".csv.gz"): read_csv(path) for path in csv_files(folder)}
-        edges[head, relation, tail] = as_pairs(folder / "edge.csv.gz", tables)
-        for (domain, name), values in named_features(tables):
-            features[domain, f"{head}:{relation}:{tail}", name] = values
-    for kind in sizes:
-        folder = raw / "node-feat" / inside(kind)
-        tables = {path.name.removesuffix(".csv.gz"): read_csv(path) for path in csv_files(folder)}
-        features.update({(domain, kind, name): values for (domain, name), values in named_features(tables)})
+        tables = read_tables(folder)
+        edges[edge_type] = as_pairs(folder / "edge.csv.gz", tables)
+        features.update({(domain, edge_type, name): values for (domain, name), values in named_features(tables)})
+    for node_type in sizes:
+        folder = raw / "node-feat" / inside(node_type)
+        tables = read_tables(folder)
+        features.update({(domain, node_type, name): values for (domain, name), values in named_features(tables)})
     return edges, sizes, features
 
 
@@ -141,11 +142,12 @@ def inside(name: str) -> str:
     return name
 
 
-def csv_files(folder: Path) -> list[Path]:
+def read_tables(folder: Path) -> dict[str, Array]:
     """Return the tables of a folder that have a row for each node or edge, other than labels, or count them."""
-    kinds = "edge.", "edge-", "edge_", "node-", "node_", "num-"
-    found = (path for path in folder.glob("*.csv.gz") if path.name.startswith(kinds))
-    return sorted(path for path in found if path.name != f"{LABELS}.csv.gz")
+    prefixes = "edge.", "edge-", "edge_", "node-", "node_", "num-"
+    paths = (path for path in sorted(folder.glob("*.csv.gz")) if path.name.startswith(prefixes))
+    names = {path.name.removesuffix(".csv.gz"): path for path in paths}
+    return {name: read_csv(path) for name, path in names.items() if name != LABELS}
 
 
 def named_features(tables: dict[str, Array]) -> Iterator[tuple[tuple[str, str], Array]]:
@@ -155,12 +157,9 @@ def named_features(tables: dict[str, Array]) -> Iterator[tuple[tuple[str, str], 
         domain, _, rest = name.partition("_")
         if table not in (*COUNTS, *EDGES) and domain in ("node", "edge") and rest:
             rows = values if values.ndim > 1 else values[:, None]
-            yield (domain, "feat" if rest == "feat" else name), as_feature(rows)
-
-
-def as_feature(rows: Array) -> Array:
-    """Return rows as float32 or int64, as OGB does; those of other sizes in `.npz` files stay as they are."""
-    return np.ascontiguousarray(rows.astype(np.float32) if rows.dtype == np.float64 else rows)
+            # As OGB does; numbers of other sizes in `.npz` files stay as they are.
+            rows = rows.astype(np.float32) if rows.dtype == np.float64 else rows
+            yield (domain, "feat" if rest == "feat" else name), np.ascontiguousarray(rows)
 
 
 def as_pairs(path: Path, tables: dict[str, Array]) -> Array:
@@ -177,10 +176,13 @@ def check_pairs(path: Path, pairs: Array) -> Array:
     return pairs.astype(np.int64, copy=False)
 
 
-def both_ways(kind: Triplet | None, pairs: Array) -> Array:
+def both_ways(edge_type: str | None, pairs: Array) -> Array:
     """Return each edge followed by its reverse."""
-    if kind is not None and kind[0] != kind[2]:
-        raise ValueError(f"add_inverse_edge is True, but {kind} joins two node types; add reverse edge types instead")
+    source, destination = ends_of(edge_type)
+    if source != destination:
+        raise ValueError(
+            f"add_inverse_edge is True, but {edge_type!r} joins two node types; add reverse edge types instead"
+        )
     both = pairs.repeat(2, axis=1)
     both[:, 1::2] = pairs[::-1]
     return both
@@ -188,22 +190,17 @@ def both_ways(kind: Triplet | None, pairs: Array) -> Array:
 
 def check_rows(raw: Path, edges: dict[Any, Array], sizes: dict[Any, int], features: dict[Any, Array]) -> None:
     """Raise unless each feature has a row for each of its nodes or edges."""
-    counts = {None if kind is None else ":".join(kind): pairs.shape[1] for kind, pairs in edges.items()}
-    for (domain, kind, name), rows in features.items():
-        expected = (sizes if domain == "node" else counts)[kind]
+    counts = {edge_type: pairs.shape[1] for edge_type, pairs in edges.items()}
+    for (domain, type_name, name), rows in features.items():
+        expected = (sizes if domain == "node" else counts)[type_name]
         if len(rows) != expected:
-            of_type = f" of {kind!r}" if kind else ""
+            of_type = f" of {type_name!r}" if type_name else ""
             raise ValueError(
                 f"{raw}: {domain} feature {name!r}{of_type} has {len(rows)} rows, but there are {expected} {domain}s"
             )
 
 
-def read_nodes(raw: Path, folder: Path, sizes: dict[Any, int]) -> list[Any]:
-    """Return the nodes of the parts of a split with their labels."""
-    return [item_set(raw, folder, part, sizes) for part in PARTS]
-
-
-def item_set(raw: Path, folder: Path, part: str, sizes: dict[Any, int]) -> Any:
+def read_nodes(raw: Path, folder: Path, part: str, sizes: dict[Any, int]) -> Any:
     """Return the nodes of a part of the split with their labels."""
     if None in sizes:
         binary = raw / f"{LABELS}.npz"
@@ -211,10 +208,10 @@ def item_set(raw: Path, folder: Path, part: str, sizes: dict[Any, int]) -> Any:
         labels = read_npz(binary, "node_label")["node_label"] if is_binary else read_csv(raw / f"{LABELS}.csv.gz")
         return items(folder / f"{part}.csv.gz", labels, sizes[None])
     sets = {}
-    for kind, count in sizes.items():
-        path = folder / inside(kind) / f"{part}.csv.gz"
+    for node_type, count in sizes.items():
+        path = folder / inside(node_type) / f"{part}.csv.gz"
         if path.is_file():
-            sets[kind] = items(path, read_csv(raw / LABELS / kind / f"{LABELS}.csv.gz"), count)
+            sets[node_type] = items(path, read_csv(raw / LABELS / node_type / f"{LABELS}.csv.gz"), count)
     if not sets:
         raise FileNotFoundError(f"{folder} has no {part}.csv.gz for any of the node types {list(sizes)}")
     return HeteroItemSet(sets)
@@ -230,24 +227,24 @@ def items(path: Path, labels: Array, count: int) -> ItemSet:
     if len(ids) and not 0 <= ids.min() <= ids.max() < count:
         raise ValueError(f"{path} has ids from {ids.min()} to {ids.max()}, but there are {count} nodes")
     labels = labels[:, 0] if labels.ndim == 2 and labels.shape[1] == 1 else labels
-    own = labels[ids]
-    if own.dtype.kind == "f" and not np.isnan(own).any():
+    chosen = labels[ids]
+    if chosen.dtype.kind == "f" and not np.isnan(chosen).any():
         # Of all labels, so that every part of the split has the same dtype. NaN stands for nodes without a label.
         known = labels[~np.isnan(labels)]
-        own = own.astype(np.int64) if bool(np.all(known == np.floor(known))) else own
-    return ItemSet((torch.from_numpy(ids), torch.from_numpy(np.ascontiguousarray(own))), names=("seeds", "labels"))
+        chosen = chosen.astype(np.int64) if bool(np.all(known == np.floor(known))) else chosen
+    return ItemSet((torch.from_numpy(ids), torch.from_numpy(np.ascontiguousarray(chosen))), names=("seeds", "labels"))
 
 
 def read_npz(path: Path, needed: str) -> dict[str, Array]:
     """Return the arrays of a file by name, without unpickling."""
     try:
         with path.open("rb") as content, np.load(content, allow_pickle=False) as file:
-            found = dict(file)
+            arrays = dict(file)
     except (EOFError, OSError, ValueError, zipfile.BadZipFile, zlib.error) as error:
         raise ValueError(f"{path} can't be read: {error}; unpack the archive again") from error
-    if needed not in found:
-        raise ValueError(f"{path} has no array {needed!r}, but {list(found)}; unpack the archive again")
-    return found
+    if needed not in arrays:
+        raise ValueError(f"{path} has no array {needed!r}, but {list(arrays)}; unpack the archive again")
+    return arrays
 
 
 def read_csv(path: Path) -> Array:
@@ -258,20 +255,9 @@ def read_csv(path: Path) -> Array:
     return np.stack(columns, axis=1) if columns else np.empty((0, 0), np.int64)
 
 
-def read_header(path: Path) -> tuple[list[str], list[list[Any]]]:
-    """Return the header and the rows of a small table."""
-    table = read_table(path, header=True)
-    return table.column_names, [list(row.values()) for row in table.to_pylist()]
-
-
-def read_rows(path: Path) -> list[list[str]]:
-    """Return the rows of a small table without a header."""
-    return [[str(value) for value in row.values()] for row in read_table(path, header=False).to_pylist()]
-
-
 def read_table(path: Path, header: bool) -> Any:
     """Return a CSV file as an Arrow table."""
-    csv = import_optional("pyarrow.csv", "read_ogb()", "pip install pyarrow")
+    csv = import_optional("pyarrow.csv", "read_ogb()", install_hint("arrow"))
     if not path.is_file():
         raise FileNotFoundError(f"there is no file {path}; unpack the archive again")
     try:

@@ -40,13 +40,13 @@ def read_links(folder: Path, sizes: Mapping[Any, int], relations: Mapping[int, s
         ValueError: A file is damaged, or holds something else than a split of edges.
     """
     whole = folder / WHOLE
-    found = read_columns(whole, read_tensors(whole, ARRAY_SHELLS)) if whole.is_file() else {}
+    together = read_columns(whole, read_tensors(whole, ARRAY_SHELLS)) if whole.is_file() else {}
     items = []
     for part in PARTS:
-        path = whole if part in found else folder / f"{part}.pt"
+        path = whole if part in together else folder / f"{part}.pt"
         if not path.is_file():
             raise FileNotFoundError(f"there is no file {path}; unpack the archive again")
-        content = found[part] if part in found else read_tensors(path, ARRAY_SHELLS)
+        content = together[part] if part in together else read_tensors(path, ARRAY_SHELLS)
         try:
             items.append(as_items(read_columns(path, content), sizes, relations))
         except (IndexError, KeyError, RuntimeError, TypeError, ValueError) as error:
@@ -109,15 +109,17 @@ def as_triplets(columns: Columns, sizes: Mapping[Any, int], relations: Mapping[i
         check_pairs("head and tail", edges, sizes[None])
         return with_others({"seeds": edges}, columns)
     numbers = columns.pop("relation")
-    found = {}
+    by_type = {}
     for number in np.unique(numbers.numpy()).tolist():
         if number not in relations:
             raise ValueError(f"relation {number} is that of no edge type; the graph has {brief(sorted(relations))}")
-        kind, own = relations[number], numbers == number
-        for end, node_type in enumerate(ends_of(kind)):
-            check_ids(f"{kind!r}: {('head', 'tail')[end]}", edges[own, end], sizes[node_type])
-        found[kind] = with_others({"seeds": edges[own]}, {name: values[own] for name, values in columns.items()})
-    return HeteroItemSet(found)
+        edge_type, chosen = relations[number], numbers == number
+        for end, node_type in enumerate(ends_of(edge_type)):
+            check_ids(f"{edge_type!r}: {('head', 'tail')[end]}", edges[chosen, end], sizes[node_type])
+        by_type[edge_type] = with_others(
+            {"seeds": edges[chosen]}, {name: values[chosen] for name, values in columns.items()}
+        )
+    return HeteroItemSet(by_type)
 
 
 def with_others(named: Columns, others: Columns) -> ItemSet:
@@ -136,8 +138,8 @@ def check_pairs(name: str, pairs: torch.Tensor, num_nodes: int) -> None:
 
 def find_relations(features: Mapping[Any, Any]) -> dict[int, str]:
     """Return the edge type of each number of a relation, by the edge feature that has these."""
-    found: dict[int, str] = {}
-    for (domain, kind, name), rows in features.items():
-        if domain == "edge" and name == RELATION_FEATURE and kind is not None:
-            found |= dict.fromkeys(np.unique(rows).tolist(), kind)
-    return found
+    relations: dict[int, str] = {}
+    for (domain, edge_type, name), rows in features.items():
+        if domain == "edge" and name == RELATION_FEATURE and edge_type is not None:
+            relations |= dict.fromkeys(np.unique(rows).tolist(), edge_type)
+    return relations

@@ -44,21 +44,25 @@ def from_scipy(matrix: Any, weight: str | None = None) -> FusedCSCSamplingGraph:
     edges: dict[Any, tuple[torch.Tensor, torch.Tensor]] = {}
     values: dict[Any, torch.Tensor] = {}
     sizes: dict[Any, int] = {}
-    for kind, own in by_type.items():
-        what = "matrix" if kind is None else f"matrix[{kind!r}]"
-        if not hasattr(own, "tocoo") or len(own.shape) != 2:
+    for edge_type, part in by_type.items():
+        what = "matrix" if edge_type is None else f"matrix[{edge_type!r}]"
+        if not hasattr(part, "tocoo") or len(part.shape) != 2:
             raise TypeError(
-                f"{what} must be a sparse matrix of SciPy's with two dimensions, but is a {type(own).__name__}"
+                f"{what} must be a sparse matrix of SciPy's with two dimensions, but is a {type(part).__name__}"
             )
-        if kind is not None and kind.count(":") != 2:
-            raise ValueError(f"matrix has type {kind!r}; an edge type is 'source:relation:destination'")
-        for node_type, count in zip(ends_of(kind), own.shape, strict=True):
+        if edge_type is not None and edge_type.count(":") != 2:
+            raise ValueError(f"matrix has type {edge_type!r}; an edge type is 'source:relation:destination'")
+        for node_type, count in zip(ends_of(edge_type), part.shape, strict=True):
             if sizes.setdefault(node_type, count) != count:
-                wrong = "it must be square" if kind is None else f"{node_type!r} has {sizes[node_type]} nodes elsewhere"
-                raise ValueError(f"{what} has shape {tuple(own.shape)}, but {wrong}")
-        triplets = own.tocoo()
-        edges[kind] = (torch.as_tensor(triplets.row).long(), torch.as_tensor(triplets.col).long())
-        values[kind] = torch.as_tensor(triplets.data)
+                wrong = (
+                    "it must be square"
+                    if edge_type is None
+                    else f"{node_type!r} has {sizes[node_type]} nodes elsewhere"
+                )
+                raise ValueError(f"{what} has shape {tuple(part.shape)}, but {wrong}")
+        triplets = part.tocoo()
+        edges[edge_type] = (torch.as_tensor(triplets.row).long(), torch.as_tensor(triplets.col).long())
+        values[edge_type] = torch.as_tensor(triplets.data)
     attributes = {} if weight is None else {weight: from_type_dict(values)}
     return from_coo(from_type_dict(edges), from_type_dict(sizes), edge_attributes=attributes)
 
@@ -84,9 +88,11 @@ def to_scipy(graph: FusedCSCSamplingGraph, weight: str | None = None) -> Any:
     """
     sparse = import_optional("scipy.sparse", "to_scipy()", "pip install scipy")
     values = None if weight is None else graph.edge_attribute(weight)
-    sizes, found = to_type_dict(graph.num_nodes), {}
-    for kind, edges in to_coo(graph).items():
+    sizes, matrices = to_type_dict(graph.num_nodes), {}
+    for edge_type, edges in to_coo(graph).items():
         data = torch.ones_like(edges.sources) if values is None else values[edges.positions]
-        shape = tuple(sizes[end] for end in ends_of(kind))
-        found[kind] = sparse.coo_array((data.numpy(), (edges.sources.numpy(), edges.destinations.numpy())), shape=shape)
-    return from_type_dict(found)
+        shape = tuple(sizes[end] for end in ends_of(edge_type))
+        matrices[edge_type] = sparse.coo_array(
+            (data.numpy(), (edges.sources.numpy(), edges.destinations.numpy())), shape=shape
+        )
+    return from_type_dict(matrices)

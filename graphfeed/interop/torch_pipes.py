@@ -45,13 +45,13 @@ class _TorchLoop(Transform):
     def __iter__(self) -> Iterator[Any]:
         """Yield the mini-batches of the loop, each with the key of the one that it was made from."""
         source = Remembering(self.datapipe)
-        kind = type(self.pipe).__name__
-        advice = f"let {kind} derive from graphfeed.Datapipe, or put it behind the DataLoader"
+        name = type(self.pipe).__name__
+        advice = f"let {name} derive from graphfeed.Datapipe, or put it behind the DataLoader"
         for result in with_source(self.pipe, self.fields, source):
             key = getattr(source.latest, "key", None)
             if not isinstance(result, MiniBatch):
                 raise TypeError(
-                    f"{kind}, a torch IterDataPipe between stages, must pass on mini-batches one by one, but made a "
+                    f"{name}, a torch IterDataPipe between stages, must pass on mini-batches one by one, but made a "
                     f"{type(result).__name__}; {advice}"
                 )
             if result.key is None:
@@ -59,7 +59,7 @@ class _TorchLoop(Transform):
                 result.key = key
             elif result.key != key:
                 raise ValueError(
-                    f"{kind}, a torch IterDataPipe between stages, reads ahead or changes the order, so a mini-batch "
+                    f"{name}, a torch IterDataPipe between stages, reads ahead or changes the order, so a mini-batch "
                     f"can't be told by its index; {advice}"
                 )
             yield result
@@ -102,11 +102,11 @@ def as_stage(pipe: IterDataPipe[Any]) -> Datapipe | None:
     if not sources:
         return None
     (source, *others) = sources.values()
-    kind = type(pipe).__name__
+    name = type(pipe).__name__
     if others or isinstance(source, (list, tuple)) or type(pipe).__iter__ is IterDataPipe.__iter__:
         raise TypeError(
-            f"{kind}, a torch IterDataPipe, must read from one stage in a loop of its own to stand between stages; let "
-            f"{kind} derive from graphfeed.Datapipe, or put it behind the DataLoader"
+            f"{name}, a torch IterDataPipe, must read from one stage in a loop of its own to stand between stages; "
+            f"let {name} derive from graphfeed.Datapipe, or put it behind the DataLoader"
         )
     stage: Any = as_stage(source) if isinstance(source, IterDataPipe) else source
     maps_each = isinstance(pipe, Mapper) and type(pipe).__iter__ is Mapper.__iter__

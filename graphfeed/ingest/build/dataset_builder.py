@@ -17,7 +17,7 @@ from graphfeed.ingest.build.node_reader import NodeReader, Reading, collect_ids
 from graphfeed.ingest.build.scratch_edges import EdgeFiles, ScratchEdges, rows_at_a_time
 from graphfeed.ingest.build.spec import EdgeTable, NodeTable, Spec, read_spec
 from graphfeed.ingest.build.task_metadata import describe_task
-from graphfeed.ingest.tables.column_kinds import common_time_unit
+from graphfeed.ingest.tables.column_types import common_time_unit
 from graphfeed.ingest.tables.columns import OnError, Problems
 from graphfeed.ingest.tables.input_files import InputFiles
 from graphfeed.ingest.tables.table import NUMPY, TableSource, find_sources
@@ -120,13 +120,13 @@ class Builder:
         self.progress = partial(progress_bar, unit="row", wanted=progress)
         self.nodes, self.edges = spec.node_tables, spec.edge_tables
         self.sources: dict[tuple[str, str | None], list[TableSource]] = {
-            (key, kind): find_sources(table.files, spec.folder, header=table.header, pairs=key == "edges")
+            (key, type_name): find_sources(table.files, spec.folder, header=table.header, pairs=key == "edges")
             for key, tables in (("nodes", self.nodes), ("edges", self.edges))
-            for kind, table in tables.items()
+            for type_name, table in tables.items()
         }
         self.inputs = InputFiles()
         # Before anything is read: what schemas say holds only as long as the files stay as they are.
-        tables = [source.source for own in self.sources.values() for source in own]
+        tables = [source.source for group in self.sources.values() for source in group]
         self.inputs.remember(path for path in tables if isinstance(path, Path))
         self.time_unit = common_time_unit({"nodes": self.nodes, "edges": self.edges}, self.sources)
         self.problems: list[dict[str, Any]] = []
@@ -137,9 +137,9 @@ class Builder:
 
     def has_all(self, tables: Mapping[str | None, Any], name: str) -> bool:
         """Return whether the tables have an attribute, or raise if only some of them do."""
-        given = {kind: getattr(table, name, None) is not None for kind, table in tables.items()}
+        given = {type_name: getattr(table, name, None) is not None for type_name, table in tables.items()}
         if any(given.values()) and not all(given.values()):
-            lacking = [kind for kind, known in given.items() if not known]
+            lacking = [type_name for type_name, known in given.items() if not known]
             raise ValueError(
                 f"{name} is given for some types, but not for {lacking}; give a column or one number for each type"
             )
@@ -193,23 +193,23 @@ class Builder:
         most_rows = max(rows_at_a_time(self.memory) // width, 1 << 10)
         return Reading(most_rows, Problems(self.on_error), self.progress(f"reading {name}", total))
 
-    def read_nodes(self, number: int, kind: str | None) -> dict[str, Any]:
+    def read_nodes(self, number: int, node_type: str | None) -> dict[str, Any]:
         """Read the nodes of a type, unless that is done, and return their description."""
-        table, sources = self.nodes[kind], self.sources["nodes", kind]
+        table, sources = self.nodes[node_type], self.sources["nodes", node_type]
         ends: list[tuple[TableSource, str]] = []
         collected = not sources and table.count is None and not table.features
         if collected:
             for edge_type, edges in self.edges.items():
                 for end, column in zip(ends_of(edge_type), (edges.source, edges.destination), strict=True):
-                    ends += [(source, column) for source in self.sources["edges", edge_type] if end == kind]
+                    ends += [(source, column) for source in self.sources["edges", edge_type] if end == node_type]
         read = [*sources, *(source for source, _ in ends)]
 
         def run() -> dict[str, Any]:
-            reading = self.reading(f"nodes {kind or ''}".strip(), read, table)
+            reading = self.reading(f"nodes {node_type or ''}".strip(), read, table)
             with reading.progress:
                 ids = collect_ids(ends, reading) if collected else None
-                own = table if ids is None else NodeTable(count=len(ids), time=table.time)
-                reader = NodeReader(own, sources, reading)
+                entry = table if ids is None else NodeTable(count=len(ids), time=table.time)
+                reader = NodeReader(entry, sources, reading)
                 numbered, described = reader.read(self.output, self.scratch, f"node_{number}", self.spec.folder)
             ids = numbered if ids is None else ids
             described["ids"] = ids.write(self.output, f"ids_{number}")
@@ -221,10 +221,12 @@ class Builder:
         result: dict[str, Any] = self.once(step, self.key_of(step, table, read), run)["described"]
         return result
 
-    def read_edges(self, number: int, kind: str | None, nodes: Mapping[str | None, dict[str, Any]]) -> dict[str, Any]:
+    def read_edges(
+        self, number: int, edge_type: str | None, nodes: Mapping[str | None, dict[str, Any]]
+    ) -> dict[str, Any]:
         """Read the edges of a type, unless that is done, and return their description."""
-        table, sources = self.edges[kind], self.sources["edges", kind]
-        ends, order = ends_of(kind), list(self.nodes)
+        table, sources = self.edges[edge_type], self.sources["edges", edge_type]
+        ends, order = ends_of(edge_type), list(self.nodes)
 
         def run() -> dict[str, Any]:
             columns = ["source", "destination", *(["row"] if self.with_rows else [])]
@@ -233,7 +235,7 @@ class Builder:
             files = EdgeFiles(self.scratch, f"edge_{number}", num_nodes=nodes[ends[1]]["count"], **layout)
             for leftover in self.scratch.glob(f"edge_{number}_*"):
                 leftover.unlink()
-            reading = self.reading(f"edges {kind or ''}".strip(), sources, table)
+            reading = self.reading(f"edges {edge_type or ''}".strip(), sources, table)
             ids = [load_node_ids(self.output, nodes[end]["ids"], nodes[end]["count"]) for end in dict.fromkeys(ends)]
             with reading.progress:
                 reader = EdgeReader(table, sources, reading, (ids[0], ids[-1]), self.with_rows)
@@ -256,13 +258,13 @@ class Builder:
     def sort(self, edges: Mapping[str | None, dict[str, Any]], counts: Mapping[str | None, int]) -> dict[str, Any]:
         """Sort the edges, and return the description of the graph."""
         first, parts = first_ids(counts), []
-        for number, (kind, own) in enumerate(edges.items()):
-            ends, layout = ends_of(kind), own["layout"]
+        for number, (edge_type, info) in enumerate(edges.items()):
+            ends, layout = ends_of(edge_type), info["layout"]
             files = EdgeFiles(self.scratch, f"edge_{number}", num_nodes=counts[ends[1]], **layout)
-            constants = {name: getattr(self.edges[kind], name) for name in self.attributes}
+            constants = {name: getattr(self.edges[edge_type], name) for name in self.attributes}
             constants = {name: value for name, value in constants.items() if name not in layout["columns"]}
             firsts, most_rows = (first[ends[0]], first[ends[1]]), rows_at_a_time(self.memory)
-            parts.append(ScratchEdges(kind, number, firsts, files, own["count"], constants, most_rows))
+            parts.append(ScratchEdges(edge_type, number, firsts, files, info["count"], constants, most_rows))
         attributes = {
             name: EdgeArray(self.graph / f"edge_{number}.npy", name, np.dtype({"weight": "f4", "time": "i8"}[name]))
             for number, name in enumerate(self.attributes)
@@ -290,9 +292,9 @@ class Builder:
 
     def narrow_seeds(self, *described: Mapping[str | None, dict[str, Any]]) -> None:
         """Give seeds the dtype of the ids of the graph."""
-        dtype = id_dtype(sum(own["count"] for own in described[0].values()), True)
-        for own in (own for by_type in described for own in by_type.values()):
-            for files in own["items"].values():
+        dtype = id_dtype(sum(info["count"] for info in described[0].values()), True)
+        for info in (info for by_type in described for info in by_type.values()):
+            for files in info["items"].values():
                 path = self.output / files["seeds"]
                 seeds = np.load(path, mmap_mode="r", allow_pickle=False)
                 if seeds.dtype != dtype:
@@ -313,8 +315,13 @@ class Builder:
         named |= {
             self.graph / name for key in ("node_attributes", "edge_attributes") for name in topology[key].values()
         }
-        for own in (*nodes.values(), *edges.values()):
-            groups = [own["features"], own.get("ids") or {}, own.get("names") or {}, *own["items"].values()]
+        for info in (*nodes.values(), *edges.values()):
+            groups = [
+                info["features"],
+                info.get("ids") or {},
+                info.get("names") or {},
+                *info["items"].values(),
+            ]
             named |= {self.output / name for group in groups for name in group.values()}
         for path in [path for path in self.output.rglob("*") if path.is_file() and path not in named]:
             path.unlink()
@@ -330,17 +337,17 @@ class Builder:
         self.narrow_seeds(nodes, edges)
         features, tasks = [], []
         for domain, described in (("node", nodes), ("edge", edges)):
-            for kind, own in described.items():
-                for name, file in own["features"].items():
-                    entry = {"domain": domain, "type": kind, "name": name, "format": "numpy"}
+            for type_name, info in described.items():
+                for name, file in info["features"].items():
+                    entry = {"domain": domain, "type": type_name, "name": name, "format": "numpy"}
                     features.append(entry | {"path": f"{PROCESSED}/{file}", "in_memory": in_memory})
             task = describe_task(described, "node_classification" if domain == "node" else "link_prediction", in_memory)
             if task is not None:
                 tasks.append(task)
         ids = {
-            kind or "": {name: f"{PROCESSED}/{file}" for name, file in files.items()}
-            for kind, own in nodes.items()
-            if (files := own["ids"] or own.get("names"))
+            type_name or "": {name: f"{PROCESSED}/{file}" for name, file in files.items()}
+            for type_name, info in nodes.items()
+            if (files := info["ids"] or info.get("names"))
         }
         self.remove_others(nodes, edges, topology)
         files = sorted(path for path in self.output.rglob("*.npy"))

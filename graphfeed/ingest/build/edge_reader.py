@@ -13,7 +13,7 @@ from graphfeed.ingest.build.node_reader import Reading
 from graphfeed.ingest.build.row_outputs import RowOutputs
 from graphfeed.ingest.build.scratch_edges import EdgeFiles
 from graphfeed.ingest.build.spec import EdgeTable
-from graphfeed.ingest.tables.column_kinds import common_kinds
+from graphfeed.ingest.tables.column_types import common_types
 from graphfeed.ingest.tables.columns import Batch
 from graphfeed.ingest.tables.table import TableSource, arrow
 
@@ -52,7 +52,7 @@ class EdgeReader:
         outputs = RowOutputs(outputs_folder, files.prefix, self.table, spec_folder)
         columns = [*outputs.columns()]
         columns += [value for value in (self.table.time, self.table.weight) if isinstance(value, str)]
-        common = common_kinds(self.sources, columns)
+        common = common_types(self.sources, columns)
         columns += [self.table.source, self.table.destination]
         with GrowingArrays(files.folder) as scratch, outputs.out:
             for source in self.sources:
@@ -66,14 +66,14 @@ class EdgeReader:
             self.find(batch, column, ids)
             for column, ids in zip((self.table.source, self.table.destination), self.ids, strict=True)
         ]
-        found = outputs.read(batch)
+        rows = outputs.read(batch)
         columns = self.read_values(batch)
         kept = [batch.keep(values) for values in ends]
         columns = {name: batch.keep(values) for name, values in columns.items()}
         items = {"seeds": np.stack(kept, axis=1)}
         if "time" in columns:
             items["timestamp"] = columns["time"]
-        outputs.write(batch, found, items)
+        outputs.write(batch, rows, items)
         size = len(kept[0])
         widths = [np.int32 if len(ids) <= np.iinfo(np.int32).max else np.int64 for ids in self.ids]
         columns |= {"source": kept[0].astype(widths[0]), "destination": kept[1].astype(widths[1])}
@@ -102,12 +102,12 @@ class EdgeReader:
 
     def read_values(self, batch: Batch) -> dict[str, NDArray[Any]]:
         """Return the times and weights of all rows that have them in columns."""
-        found: dict[str, NDArray[Any]] = {}
+        values: dict[str, NDArray[Any]] = {}
         if isinstance(self.table.weight, str):
             weights = batch.numbers(self.table.weight, arrow().float32())
             wrong = ~(weights >= 0) | np.isinf(weights)
             batch.refuse(self.table.weight, wrong, "but a weight must be a number from 0")
-            found["weight"] = weights
+            values["weight"] = weights
         if isinstance(self.table.time, str):
             times = batch.integers(self.table.time, "a time")
             if self.table.time_sorted and len(times):
@@ -117,5 +117,5 @@ class EdgeReader:
                 earlier = usable < np.concatenate([[before], latest[:-1]])
                 batch.refuse(self.table.time, earlier & ~batch.drop, "which is earlier than in a row before")
                 self.last_time = int(latest[-1])
-            found["time"] = times
-        return found
+            values["time"] = times
+        return values

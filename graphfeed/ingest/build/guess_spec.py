@@ -87,7 +87,7 @@ def guess_spec(files: Sequence[str | os.PathLike[str]]) -> tuple[Spec, list[str]
         else:
             nodes[name] = table
     tables = {name: guess_nodes(name, table, ends[name], unused, remarks) for name, table in nodes.items()}
-    return Spec({kind: guess_edges(table, remarks) for kind, table in edges.items()}, tables), remarks
+    return Spec({edge_type: guess_edges(table, remarks) for edge_type, table in edges.items()}, tables), remarks
 
 
 def guess_yaml(files: Sequence[str | os.PathLike[str]]) -> str:
@@ -110,8 +110,8 @@ def look_at(path: Path) -> Seen:
     pairs = [[plain.get(end) for end in pair.split()] for pair in ENDS]
     pairs.append([column for column in columns if column.lower().endswith("_id")])
     pairs.append(columns[:2] if name.startswith("edges") else [])
-    found = next(((pair[0], pair[1]) for pair in pairs if len(pair) == 2 and pair[0] and pair[1]), None)
-    return Seen(source, stem, None if name.startswith("nodes") else found)
+    ends = next(((pair[0], pair[1]) for pair in pairs if len(pair) == 2 and pair[0] and pair[1]), None)
+    return Seen(source, stem, None if name.startswith("nodes") else ends)
 
 
 def type_of(table: Seen, seen: Sequence[Seen]) -> str:
@@ -134,14 +134,14 @@ def guess_nodes(name: str, table: Seen, id_type: Any, unused: set[str], remarks:
     texts = is_text(value_type(id_type))
     columns = {column.lower(): column for column in table.types}
     ids = [columns[key] for key in ("id", f"{name}_id", "node_id", name, "name", "key") if key in columns]
-    own = next((column for column in ids if is_text(value_type(table.types[column])) == texts), None)
+    id_column = next((column for column in ids if is_text(value_type(table.types[column])) == texts), None)
     # A column of the name of a table that no edges name holds codes of it: most likely classes.
     label = next((column for key, column in columns.items() if key in LABELS or key in unused), None)
     if label is not None and label.lower() in unused:
         remarks.append(f"{table.path}: {label!r} is taken for the label, because a table of that name lists its values")
-    found = sort_columns(table, {own, label}, remarks)
-    found.pop("weight", None)
-    return NodeTable(table.path.as_posix(), id=own, label=label, header=table.source.header, **found)
+    others = sort_columns(table, {id_column, label}, remarks)
+    others.pop("weight", None)
+    return NodeTable(table.path.as_posix(), id=id_column, label=label, header=table.source.header, **others)
 
 
 def guess_edges(table: Seen, remarks: list[str]) -> EdgeTable:
@@ -149,17 +149,17 @@ def guess_edges(table: Seen, remarks: list[str]) -> EdgeTable:
     source, destination = table.ends or ("", "")
     names = [column for column in table.types if column.lower() in LABELS]
     label = next((column for column in names if column not in (source, destination)), None)
-    found = sort_columns(table, {source, destination, label}, remarks)
+    others = sort_columns(table, {source, destination, label}, remarks)
     path, header = table.path.as_posix(), table.source.header
-    return EdgeTable(path, source=source, destination=destination, label=label, header=header, **found)
+    return EdgeTable(path, source=source, destination=destination, label=label, header=header, **others)
 
 
-def guess_split(column: str, kind: Any, values: set[Any]) -> Split | None:
+def guess_split(column: str, arrow_type: Any, values: set[Any]) -> Split | None:
     """Return the split that a column tells, by its name or because it has the names of the parts and nothing else."""
     has_name = column.lower() in SPLITS
-    if is_number(kind):
+    if is_number(arrow_type):
         return Split(column, train="0", validation="1", test="2") if has_name else None
-    if not is_text(value_type(kind)):
+    if not is_text(value_type(arrow_type)):
         return None
     seen = {PART_NAMES[value.lower()]: value for value in values if value.lower() in PART_NAMES}
     if len(seen) < len(values) or "train" not in seen:
@@ -170,36 +170,40 @@ def guess_split(column: str, kind: Any, values: set[Any]) -> Split | None:
 def sort_columns(table: Seen, taken: set[str | None], remarks: list[str]) -> dict[str, Any]:
     """Return what the other columns seem to be, as arguments of a table."""
     types = arrow().types
-    found: dict[str, Any] = {}
+    result: dict[str, Any] = {}
     features, ignored = [], []
     masks: dict[str, str] = {}
-    others = {column: kind for column, kind in table.types.items() if column not in taken}
+    others = {column: arrow_type for column, arrow_type in table.types.items() if column not in taken}
     parts = {column: PART_NAMES.get(re.sub(r"^(is|in)_|_(mask|set)$", "", column.lower())) for column in others}
-    looked_at = [column for column, kind in others.items() if parts[column] or is_text(value_type(kind))]
+    looked_at = [column for column, arrow_type in others.items() if parts[column] or is_text(value_type(arrow_type))]
     rows = next(table.source.batches(looked_at, FIRST_ROWS), None) if looked_at else None
     values = {
         column: set() if rows is None else set(rows.column(column).unique().to_pylist()) - {None, ""}
         for column in looked_at
     }
-    for column, kind in others.items():
+    for column, arrow_type in others.items():
         key, part = column.lower(), parts[column]
         # A mask has booleans, or 0 and 1, which the rows of CSV files have as texts.
-        of_two = is_number(kind) and part and {str(value) for value in values[column]} <= {"0", "1", "0.0", "1.0"}
-        if part is not None and (types.is_boolean(kind) or of_two):
+        of_two = part and is_number(arrow_type) and set(map(str, values[column])) <= {"0", "1", "0.0", "1.0"}
+        if part is not None and (types.is_boolean(arrow_type) or of_two):
             masks[part] = column
-        elif "split" not in found and (split := guess_split(column, kind, values.get(column, set()))) is not None:
-            found["split"] = split
+        elif (
+            "split" not in result and (split := guess_split(column, arrow_type, values.get(column, set()))) is not None
+        ):
+            result["split"] = split
             remarks.append(f"{table.path}: {column!r} is taken for the split, {split}; check that")
-        elif "time" not in found and (types.is_temporal(kind) or (key in TIMES and types.is_integer(kind))):
-            found["time"] = column
-        elif key in WEIGHTS and is_number(kind):
-            found["weight"] = column
-        elif is_number(kind) or (is_list(kind) and is_number(kind.value_type)):
+        elif "time" not in result and (
+            types.is_temporal(arrow_type) or (key in TIMES and types.is_integer(arrow_type))
+        ):
+            result["time"] = column
+        elif key in WEIGHTS and is_number(arrow_type):
+            result["weight"] = column
+        elif is_number(arrow_type) or (is_list(arrow_type) and is_number(arrow_type.value_type)):
             features.append(column)
         else:
             ignored.append(column)
     if masks:
-        found["split"] = Split(**masks)
+        result["split"] = Split(**masks)
     if ignored:
         remarks.append(f"{table.path}: {', '.join(ignored)} are left out, for they hold no numbers")
-    return found | ({"features": {"feat": tuple(features)}} if features else {})
+    return result | ({"features": {"feat": tuple(features)}} if features else {})

@@ -92,8 +92,8 @@ class IntegerIds(NodeIds):
             inside = (ids >= self.low) & (ids <= self.low + (len(self.table) - 1))
             return np.where(inside, self.table[np.where(inside, ids - self.low, 0)], -1).astype(np.int64)
         assert self.order is not None
-        places = np.minimum(np.searchsorted(self.sorted, ids), len(self.sorted) - 1)
-        return np.where(self.sorted[places] == ids, self.order[places], -1)
+        positions = np.minimum(np.searchsorted(self.sorted, ids), len(self.sorted) - 1)
+        return np.where(self.sorted[positions] == ids, self.order[positions], -1)
 
     def write(self, folder: Path, name: str) -> dict[str, str]:
         """Write the ids by node."""
@@ -126,8 +126,8 @@ class TextIds(NodeIds):
     def find(self, ids: Any) -> NDArray[np.int64]:
         """Look the ids up; an Arrow array."""
         offsets, values = parts_of(ids)
-        found: NDArray[np.int64] = find_texts(*self.index, as_tensor(values), as_tensor(offsets)).numpy()
-        return found
+        nodes: NDArray[np.int64] = find_texts(*self.index, as_tensor(values), as_tensor(offsets)).numpy()
+        return nodes
 
     def write(self, folder: Path, name: str) -> dict[str, str]:
         """Write the texts one behind the other, and where each begins."""

@@ -12,8 +12,8 @@ from graphfeed.ingest.build.growing_arrays import GrowingArrays
 from graphfeed.ingest.build.node_ids import IdCollector, NodeIds, RowIds, TextIds, first_of_each, integer_ids, parts_of
 from graphfeed.ingest.build.row_outputs import RowOutputs
 from graphfeed.ingest.build.spec import NodeTable
-from graphfeed.ingest.tables.column_kinds import common_kinds, has_text_ids
-from graphfeed.ingest.tables.columns import Batch, Kinds, OnError, Problems
+from graphfeed.ingest.tables.column_types import common_types, has_text_ids
+from graphfeed.ingest.tables.columns import Batch, ColumnTypes, OnError, Problems
 from graphfeed.ingest.tables.table import TableSource, arrow
 from graphfeed.ops.process import ProgressBar
 from graphfeed.storage.memory import check_nodes_fit
@@ -52,10 +52,10 @@ class Reading:
             self.problems.count(table.name, reason, int(counted), f"{reason}: {text[:80]!r}")
 
         on_invalid = skip if self.problems.on_error == "skip" and may_skip else None
-        kinds = Kinds(table.schema(), common, self.widths)
+        types = ColumnTypes(table.schema(), common, self.widths)
         first_row = 0
         for rows in table.batches(columns, self.most_rows, on_invalid):
-            yield Batch(table, rows, first_row, self.problems, kinds)
+            yield Batch(table, rows, first_row, self.problems, types)
             first_row += len(rows)
             self.progress.update(len(rows))
 
@@ -88,7 +88,7 @@ class NodeReader:
             if self.table.time is not None:
                 times.append(f"{prefix}_time", np.zeros(0, dtype=np.int64))
             columns = [*outputs.columns(), *filter(None, [self.time_column])]
-            common = common_kinds(self.sources, columns)
+            common = common_types(self.sources, columns)
             columns += filter(None, [self.table.id])
             for source in self.sources or [self.rows_of_arrays(outputs)]:
                 may_skip = self.table.id is not None
@@ -96,8 +96,8 @@ class NodeReader:
                 for batch in self.reading.batches(source, named, common, may_skip=may_skip):
                     if ids is not None and self.table.id is not None:
                         batch.ids(self.table.id, not isinstance(ids, np.ndarray))
-                        own = first[outputs.rows : outputs.rows + len(batch)]
-                        batch.refuse(self.table.id, ~own, "which an earlier row has already")
+                        is_first = first[outputs.rows : outputs.rows + len(batch)]
+                        batch.refuse(self.table.id, ~is_first, "which an earlier row has already")
                     count += self.write(batch, outputs, times, count)
                     kept.append(~batch.drop)
         described = outputs.describe() | {"count": count, "time": self.table.time is not None}
@@ -112,7 +112,7 @@ class NodeReader:
 
     def write(self, batch: Batch, outputs: RowOutputs, times: GrowingArrays, count: int) -> int:
         """Write a batch, and return how many rows are kept. Where rows are the ids, none may be left out."""
-        found = outputs.read(batch)
+        rows = outputs.read(batch)
         time = None
         if self.time_column is not None:
             time = batch.integers(self.time_column, "a time")
@@ -129,7 +129,7 @@ class NodeReader:
             values = np.full(len(batch), self.table.time, dtype=np.int64) if time is None else time
             items["timestamp"] = batch.keep(values)
             times.append(f"{outputs.prefix}_time", items["timestamp"])
-        outputs.write(batch, found, items)
+        outputs.write(batch, rows, items)
         return kept
 
     def rows_of_arrays(self, outputs: RowOutputs) -> TableSource:
@@ -180,8 +180,8 @@ def chosen(ids: Any, kept: NDArray[np.bool_]) -> Any:
 
 def select(ids: Any, kept: NDArray[np.bool_]) -> NodeIds:
     """Return the ids of the rows that are kept."""
-    own = chosen(ids, kept)
-    return integer_ids(own) if isinstance(own, np.ndarray) else TextIds(*parts_of(own))
+    selected = chosen(ids, kept)
+    return integer_ids(selected) if isinstance(selected, np.ndarray) else TextIds(*parts_of(selected))
 
 
 def collect_ids(ends: Sequence[tuple[TableSource, str]], reading: Reading, texts: bool = False) -> NodeIds:

@@ -57,7 +57,7 @@ class RowOutputs:
     def read(self, batch: Batch) -> dict[str, NDArray[Any]]:
         """Return the features and the labels of all rows of a batch, and mark the rows that are wrong."""
         stop = self.rows + len(batch)
-        found: dict[str, NDArray[Any]] = {}
+        rows: dict[str, NDArray[Any]] = {}
         for number, names in enumerate(self.table.features.values()):
             parts = []
             for name in names:
@@ -71,20 +71,20 @@ class RowOutputs:
                     parts.append(batch.without_nan(name, values, self.table.missing, float("nan")))
                 else:
                     parts.append(as_float32(batch.feature(name, self.table.missing)))
-            found[f"feature_{number}"] = joined(parts)
-        found |= self.split(batch)
+            rows[f"feature_{number}"] = joined(parts)
+        rows |= self.split(batch)
         if self.table.label is not None:
-            found["label"], labelled = self.labels(batch)
+            rows["label"], labelled = self.labels(batch)
             if self.table.split is None:
-                found["train"] = labelled
+                rows["train"] = labelled
             for part in PARTS:
-                if part in found:
-                    lacking = found[part] & ~labelled
+                if part in rows:
+                    lacking = rows[part] & ~labelled
                     batch.refuse(self.table.label, lacking, f"but the row is for {part}", "missing")
         self.rows = stop
-        return found
+        return rows
 
-    def write(self, batch: Batch, found: dict[str, NDArray[Any]], items: dict[str, NDArray[Any]]) -> None:
+    def write(self, batch: Batch, rows: dict[str, NDArray[Any]], items: dict[str, NDArray[Any]]) -> None:
         """Write the rows that are kept.
 
         Args:
@@ -92,7 +92,7 @@ class RowOutputs:
             found: What `read` returned.
             items: What the items have beside labels, such as seeds, for the rows that are kept.
         """
-        kept = {name: batch.keep(values) for name, values in found.items()}
+        kept = {name: batch.keep(values) for name, values in rows.items()}
         try:
             self.append(kept, items)
         except ValueError as error:  # rows of another dtype or shape than those of the tables before
@@ -130,13 +130,13 @@ class RowOutputs:
         codes = as_numpy(encoded.indices.fill_null(-1)).astype(np.int64)
         values = encoded.dictionary.to_pylist()
         self.split_values = list(dict.fromkeys([*self.split_values, *values]))[:SPLIT_VALUES]
-        found = {}
+        masks = {}
         for part, wanted in parts_of(split):
-            same = np.array([*(is_same(value, wanted, batch.kind(split.column)) for value in values), False])
-            found[part] = same[codes]
+            same = np.array([*(is_same(value, wanted, batch.type_of(split.column)) for value in values), False])
+            masks[part] = same[codes]
             if same.any() and part not in self.parts:
                 self.parts.append(part)
-        return found
+        return masks
 
     def check_split(self) -> None:
         """Raise if a value that the split names is never there."""
@@ -158,10 +158,10 @@ class RowOutputs:
         pa = arrow()
         column = self.table.label
         assert column is not None
-        kind = batch.kind(column)
-        if pa.types.is_dictionary(kind):
-            kind = kind.value_type
-        if is_text(kind):
+        arrow_type = batch.type_of(column)
+        if pa.types.is_dictionary(arrow_type):
+            arrow_type = arrow_type.value_type
+        if is_text(arrow_type):
             encoded = batch.texts(column).dictionary_encode()
             numbers = [self.classes.setdefault(name, len(self.classes)) for name in encoded.dictionary.to_pylist()]
             if len(self.classes) > MOST_CLASSES:
@@ -171,10 +171,10 @@ class RowOutputs:
                 )
             codes = as_numpy(encoded.indices.fill_null(-1)).astype(np.int64)
             return np.array([*numbers, -1], dtype=np.int64)[codes], codes >= 0
-        if is_list(kind):
+        if is_list(arrow_type):
             values = batch.feature(column, self.table.missing)
             return as_float32(values), np.ones(len(values), dtype=bool)
-        if pa.types.is_floating(kind):
+        if pa.types.is_floating(arrow_type):
             floats = batch.numbers(column, pa.float32(), float("nan"))
             return floats, ~np.isnan(floats)
         integers = batch.numbers(column, pa.int64(), -1)
@@ -211,8 +211,8 @@ class RowOutputs:
         Args:
             items: The files of the items of each part, which then name the new ones.
         """
-        places = {name: number for number, name in enumerate(sorted(self.classes))}
-        order = np.array([*(places[name] for name in self.classes), -1], dtype=np.int64)
+        numbers = {name: number for number, name in enumerate(sorted(self.classes))}
+        order = np.array([*(numbers[name] for name in self.classes), -1], dtype=np.int64)
         for part, files in items.items():
             if "labels" in files:
                 codes = np.load(self.out.folder / files["labels"], mmap_mode="r", allow_pickle=False)
@@ -240,9 +240,9 @@ def read_masks(batch: Batch, parts: list[tuple[str, str]]) -> dict[str, NDArray[
     return masks
 
 
-def is_same(text: str, wanted: str, kind: Any) -> bool:
+def is_same(text: str, wanted: str, arrow_type: Any) -> bool:
     """Return whether a value is the wanted one: 1, 1.0 and true are the same in a column of numbers or booleans."""
-    return text == wanted or (not is_text(kind) and as_value(text) == as_value(wanted))
+    return text == wanted or (not is_text(arrow_type) and as_value(text) == as_value(wanted))
 
 
 def as_value(text: str) -> float | str:

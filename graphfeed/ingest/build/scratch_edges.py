@@ -123,8 +123,8 @@ class ScratchEdges(Edges):
             return np.array(self.constants[name])
         begin, dtype = self.headers[name]
         with self.files.path(name).open("rb") as file:
-            found = []
+            parts = []
             for start, rows in part:
                 file.seek(begin + start * dtype.itemsize)
-                found.append(np.fromfile(file, dtype, rows))
-        return np.concatenate(found)
+                parts.append(np.fromfile(file, dtype, rows))
+        return np.concatenate(parts)

@@ -234,14 +234,14 @@ class Spec:
         """All edge types, in alphabetical order; the only one of a graph without types is None."""
         if not self.typed:
             return {None: next(iter(self.edges.values()))}
-        return {kind: self.edges[kind] for kind in sorted(self.edges)}
+        return {edge_type: self.edges[edge_type] for edge_type in sorted(self.edges)}
 
     def to_yaml(self) -> str:
         """Return the specification as YAML, without what is as by default. Frames can't be written."""
         data: dict[str, Any] = {"name": self.name} if self.name else {}
         for key, tables in (("nodes", self.nodes), ("edges", self.edges)):
             if tables:
-                data[key] = {kind: as_entry(table) for kind, table in tables.items()}
+                data[key] = {name: as_entry(table) for name, table in tables.items()}
         return str(yaml.safe_dump(data, sort_keys=False, allow_unicode=True, width=100))
 
     @classmethod
@@ -254,10 +254,10 @@ class Spec:
         top = Section(data, file=file)
         name = top.get("name", str, "")
         tables: dict[str, dict[str, Any]] = {"nodes": {}, "edges": {}}
-        for key, kind in (("nodes", NodeTable), ("edges", EdgeTable)):
+        for key, table_class in (("nodes", NodeTable), ("edges", EdgeTable)):
             for entry, values in top.get(key, dict, {}).items():
                 section = Section(values, f"{key}.{entry}", file)
-                tables[key][str(entry)] = read_table(section, kind)
+                tables[key][str(entry)] = read_table(section, table_class)
         refuse_rest(top)
         try:
             return cls(tables["edges"], tables["nodes"], name, folder)
@@ -303,9 +303,9 @@ def as_columns(name: str, columns: Any) -> tuple[str, ...]:
 def as_entry(table: Table) -> dict[str, Any]:
     """Return what a table has other than by default, as plain values."""
     entry: dict[str, Any] = {}
-    for own in dataclasses.fields(table):
-        value = getattr(table, own.name)
-        default = own.default_factory() if own.default_factory is not dataclasses.MISSING else own.default
+    for setting in dataclasses.fields(table):
+        value = getattr(table, setting.name)
+        default = setting.default_factory() if setting.default_factory is not dataclasses.MISSING else setting.default
         if isinstance(value, Split):
             value = {key: part for key, part in dataclasses.asdict(value).items() if part is not None}
         elif isinstance(value, tuple):
@@ -313,14 +313,14 @@ def as_entry(table: Table) -> dict[str, Any]:
             value = value[0] if len(value) == 1 else value or None
         elif isinstance(value, dict):
             value = {name: list(part) if len(part) > 1 else part[0] for name, part in value.items()}
-        if value != default or own.name in {"source", "destination"}:
-            entry[own.name] = value
+        if value != default or setting.name in {"source", "destination"}:
+            entry[setting.name] = value
     return entry
 
 
-def read_table(section: Section, kind: type[Table]) -> Table:
+def read_table(section: Section, table_class: type[Table]) -> Table:
     """Read one entry of nodes or edges."""
-    values = read_fields(section, kind)
+    values = read_fields(section, table_class)
     if isinstance(values.get("split"), Mapping):
         inner = Section(values["split"], section.name("split"), section.file)
         values["split"] = make(inner, Split, read_fields(inner, Split))
@@ -329,20 +329,20 @@ def read_table(section: Section, kind: type[Table]) -> Table:
         raise ValueError(
             f"{section.file}: {section.name('files')} must be a path or a list of paths, but is {brief(files)}"
         )
-    return make(section, kind, values)
+    return make(section, table_class, values)
 
 
-def read_fields(section: Section, kind: type) -> dict[str, Any]:
+def read_fields(section: Section, cls: type) -> dict[str, Any]:
     """Return the values of a section that are not null, by the names of a dataclass's fields."""
-    section.read |= {own.name for own in dataclasses.fields(kind)}
+    section.read |= {setting.name for setting in dataclasses.fields(cls)}
     refuse_rest(section)
     return {name: value for name, value in section.values.items() if value is not None}
 
 
-def make(section: Section, kind: Callable[..., Made], values: Mapping[str, Any]) -> Made:
+def make(section: Section, cls: Callable[..., Made], values: Mapping[str, Any]) -> Made:
     """Make what a section describes; errors name the section."""
     try:
-        return kind(**values)
+        return cls(**values)
     except (TypeError, ValueError) as error:
         raise ValueError(f"{section.file}: {section.key}: {error}") from error
 
@@ -361,5 +361,5 @@ def read_spec(path: str | os.PathLike[str]) -> Spec:
         FileNotFoundError: The file doesn't exist.
         ValueError: It is not YAML, or a key is unknown or wrong; the error names it.
     """
-    place = Path(path)
-    return Spec.from_mapping(load_yaml(place), str(place), place.resolve().parent)
+    file = Path(path)
+    return Spec.from_mapping(load_yaml(file), str(file), file.resolve().parent)

@@ -13,22 +13,22 @@ def describe_task(described: Mapping[str | None, dict[str, Any]], name: str, in_
     """Return the entry of a task with the items of all types, or None if there are none."""
     sets: dict[str, list[dict[str, Any]]] = {}
     for part, key in SETS.items():
-        for kind, own in described.items():
-            if part in own["items"]:
+        for type_name, info in described.items():
+            if part in info["items"]:
                 data = [
                     {"name": item, "format": "numpy", "path": f"{PROCESSED}/{file}", "in_memory": in_memory}
-                    for item, file in own["items"][part].items()
+                    for item, file in info["items"][part].items()
                 ]
-                sets.setdefault(key, []).append({"type": kind, "data": data})
+                sets.setdefault(key, []).append({"type": type_name, "data": data})
     if not sets:
         return None
-    labelled = {kind: own for kind, own in described.items() if own["num_classes"]}
+    labelled = {type_name: info for type_name, info in described.items() if info["num_classes"]}
     entry: dict[str, Any] = {"name": name}
     if len(labelled) == 1:
-        own = next(iter(labelled.values()))
-        entry |= {"num_classes": own["num_classes"]} | ({"class_names": own["classes"]} if own["classes"] else {})
+        info = next(iter(labelled.values()))
+        entry |= {"num_classes": info["num_classes"]} | ({"class_names": info["classes"]} if info["classes"] else {})
     elif labelled:
-        entry["num_classes"] = {kind: own["num_classes"] for kind, own in labelled.items()}
-        names = {kind: own["classes"] for kind, own in labelled.items() if own["classes"]}
+        entry["num_classes"] = {type_name: info["num_classes"] for type_name, info in labelled.items()}
+        names = {type_name: info["classes"] for type_name, info in labelled.items() if info["classes"]}
         entry |= {"class_names": names} if names else {}
     return entry | sets

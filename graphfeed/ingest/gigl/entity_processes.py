@@ -85,7 +85,7 @@ class EntityProcess:
 
     def __init__(self, entity: Entity, loader: TFRecordDataLoader, folder: Path | None) -> None:
         self.entity = entity
-        entity.files = {kind: {name: SharedFile(folder) for name in FIELDS} for kind in entity.infos}
+        entity.files = {type_name: {name: SharedFile(folder) for name in FIELDS} for type_name in entity.infos}
         self.receiver, sender = multiprocessing.Pipe(duplex=False)
         self.process = multiprocessing.get_context("spawn").Process(
             target=run_entity, args=(entity, loader, sender), name=f"{PREFIX}{entity.name}", daemon=True
@@ -118,8 +118,8 @@ class EntityProcess:
     def tensors(self, shapes: Shapes) -> Tensors:
         """Return the tensors whose shapes the process has sent."""
         return {
-            kind: {name: self.entity.files[kind][name].tensor(*place) for name, place in fields.items()}
-            for kind, fields in shapes.items()
+            type_name: {name: self.entity.files[type_name][name].tensor(*spec) for name, spec in fields.items()}
+            for type_name, fields in shapes.items()
         }
 
     def stop(self) -> None:
@@ -136,10 +136,10 @@ def run_entity(entity: Entity, loader: TFRecordDataLoader, sender: Connection) -
     torch.set_num_threads(1)
     try:
         shapes: Shapes = {}
-        for kind, info in entity.infos.items():
-            files = {name: file.descriptor for name, file in entity.files[kind].items()}
-            found = loader.load(info, entity.options, files).fields()
-            shapes[kind] = {name: (tuple(tensor.shape), tensor.dtype) for name, tensor in found.items()}
+        for type_name, info in entity.infos.items():
+            files = {name: file.descriptor for name, file in entity.files[type_name].items()}
+            tensors = loader.load(info, entity.options, files).fields()
+            shapes[type_name] = {name: (tuple(tensor.shape), tensor.dtype) for name, tensor in tensors.items()}
     except BaseException:
         sender.send((None, traceback.format_exc()))
     else:
@@ -168,20 +168,20 @@ def read_entities(
             "a process that is a daemon, such as a worker of torch's DataLoader, can't start processes; read the graph "
             "in the main process"
         )
-    found: dict[str, Tensors] = {}
+    loaded: dict[str, Tensors] = {}
     waves = [list(entities)] if at_once else [[entity] for entity in entities]
     for wave in waves:
         running: list[EntityProcess] = []
         try:
             running.extend(EntityProcess(entity, loader, folder) for entity in wave)
-            collect(running, found)
+            collect(running, loaded)
         finally:
             for process in running:
                 process.stop()
-    return found
+    return loaded
 
 
-def collect(running: Sequence[EntityProcess], found: dict[str, Tensors]) -> None:
+def collect(running: Sequence[EntityProcess], loaded: dict[str, Tensors]) -> None:
     """Take the results of processes as they come, until all are there or one has failed."""
     left = {process.receiver: process for process in running}
     while left:
@@ -193,7 +193,7 @@ def collect(running: Sequence[EntityProcess], found: dict[str, Tensors]) -> None
             if shapes is None:
                 failed[process.entity.name] = text
             else:
-                found[process.entity.name] = process.tensors(shapes)
+                loaded[process.entity.name] = process.tensors(shapes)
         if failed:
             reasons = "\n".join(f"{name}: {text}" for name, text in failed.items())
             raise ValueError(f"loading failed for {', '.join(failed)}\n{reasons}")

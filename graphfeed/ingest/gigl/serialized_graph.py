@@ -61,7 +61,7 @@ class SerializedTFRecordInfo:
         folder = prefix if os.path.isdir(prefix) else os.path.dirname(prefix) or "."
         if not os.path.isdir(folder):
             raise FileNotFoundError(f"tfrecord_uri_prefix is {prefix!r}, but there is no folder {folder}")
-        paths = (os.path.join(place, name) for place, _, names in os.walk(folder) for name in names)
+        paths = (os.path.join(root, name) for root, _, names in os.walk(folder) for name in names)
         inside = prefix if os.path.dirname(prefix) or folder == prefix else os.path.join(folder, prefix)
         pattern = re.compile(self.tfrecord_uri_pattern)
         files = sorted(

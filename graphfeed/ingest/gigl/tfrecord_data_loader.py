@@ -85,8 +85,8 @@ class TFRecordDataLoader:
             ValueError: What `read_tfrecords` raises; an id that is not one int64; a dimension other than `feature_dim`;
                 an integer that float32 can't hold, unless the info has a `feature_dtype`.
         """
-        found = self.load(serialized_tf_record_info, tf_dataset_options, {})
-        return found.ids, found.features
+        entity = self.load(serialized_tf_record_info, tf_dataset_options, {})
+        return entity.ids, entity.features
 
     def files_of(self, info: SerializedTFRecordInfo) -> list[Path]:
         """Return this rank's files."""

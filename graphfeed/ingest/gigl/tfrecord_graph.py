@@ -77,10 +77,10 @@ def load_torch_tensors_from_tf_record(
     infos = [info for entity in entities for info in entity.infos.values()]
     folder = choose_place(estimate_bytes(tf_record_dataloader, infos), spill_folder)
     try:
-        found = read_entities(entities, tf_record_dataloader, folder, should_load_tensors_in_parallel)
+        loaded = read_entities(entities, tf_record_dataloader, folder, should_load_tensors_in_parallel)
     except ValueError as error:
         raise ValueError(f"rank {rank}: {error}") from None
-    return as_graph(found, {name: isinstance(info, Mapping) for name, info in given.items()})
+    return as_graph(loaded, {name: isinstance(info, Mapping) for name, info in given.items()})
 
 
 def infos_by_entity(metadata: SerializedGraphMetadata) -> dict[str, Any]:
@@ -101,7 +101,7 @@ def infos_by_entity(metadata: SerializedGraphMetadata) -> dict[str, Any]:
     return given
 
 
-def as_graph(found: dict[str, Tensors], is_typed: dict[str, bool]) -> LoadedGraphTensors:
+def as_graph(loaded: dict[str, Tensors], is_typed: dict[str, bool]) -> LoadedGraphTensors:
     """Return the tensors of all entities as a graph."""
     fields = {
         "node_ids": ("node", "ids"),
@@ -113,19 +113,19 @@ def as_graph(found: dict[str, Tensors], is_typed: dict[str, bool]) -> LoadedGrap
         "node_labels": ("node", "labels"),
     }
     return LoadedGraphTensors(
-        **{name: pick(found.get(entity, {}), field, is_typed[entity]) for name, (entity, field) in fields.items()}
+        **{name: pick(loaded.get(entity, {}), field, is_typed[entity]) for name, (entity, field) in fields.items()}
     )
 
 
 def infos_by_type(info: SerializedTFRecordInfo | Mapping[Any, SerializedTFRecordInfo | None] | None) -> dict[Any, Any]:
     """Return the infos by type, None as the type of the only one; those that are None are left out."""
     infos = info if isinstance(info, Mapping) else {None: info}
-    return {kind: one for kind, one in infos.items() if one is not None}
+    return {type_name: one for type_name, one in infos.items() if one is not None}
 
 
-def pick(found: Tensors, field: str, is_typed: bool) -> Any:
+def pick(loaded: Tensors, field: str, is_typed: bool) -> Any:
     """Return the tensors of a field: by type, or the only one, or None if there are none."""
-    tensors = {kind: fields[field] for kind, fields in found.items() if field in fields}
+    tensors = {type_name: fields[field] for type_name, fields in loaded.items() if field in fields}
     return (tensors if is_typed else next(iter(tensors.values()))) if tensors else None
 
 
@@ -150,13 +150,13 @@ def estimate_rows(files: list[Path]) -> float:
         try:
             with RecordStream(path) as stream:
                 stream.fill()
-                found = scan_records(stream.data, starts, lengths, 0, verify=True)
+                scanned = scan_records(stream.data, starts, lengths, 0, verify=True)
                 # The buffer of a compressed file came from as many bytes as were read of it.
                 factor = stream.raw.tell() / max(stream.end, 1)
         except ValueError:
             continue  # The process that reads it says what is wrong.
-        if found.records:
-            return sum(sizes) / (found.stop * factor / found.records)
+        if scanned.records:
+            return sum(sizes) / (scanned.stop * factor / scanned.records)
     return 0.0
 
 

@@ -85,23 +85,18 @@ class DatasetReport:
     def __str__(self) -> str:
         """Return tables of the types and the features, and lines about the rest."""
         lines = [f"data set {self.name}"] if self.name else []
-        rows = [(str(kind), f"{own.count:,}", f"{own.isolated:,}") for kind, own in self.nodes.items()]
+        rows = [
+            (str(node_type), f"{report.count:,}", f"{report.isolated:,}") for node_type, report in self.nodes.items()
+        ]
         lines += table(("nodes", "count", "isolated"), rows)
         headings = ("edges", "count", "in-degree: mean", "median", "most", "out-degree: most", "duplicates", "loops")
-        lines += table(headings, [(str(kind), *cells(own)) for kind, own in self.edges.items()])
-        found = [
-            (
-                f"{domain} {kind} {name}",
-                own.dtype,
-                " x ".join(map(str, own.shape)),
-                f"{own.low:g}",
-                f"{own.high:g}",
-                f"{own.nan:,}",
-            )
-            for (domain, kind, name), own in self.features.items()
-        ]
-        if found:
-            lines += table(("feature", "dtype", "shape", "least", "largest", "NaN"), found)
+        lines += table(headings, [(str(edge_type), *cells(report)) for edge_type, report in self.edges.items()])
+        features = []
+        for (domain, type_name, name), report in self.features.items():
+            numbers = (" x ".join(map(str, report.shape)), f"{report.low:g}", f"{report.high:g}", f"{report.nan:,}")
+            features.append((f"{domain} {type_name} {name}", report.dtype, *numbers))
+        if features:
+            lines += table(("feature", "dtype", "shape", "least", "largest", "NaN"), features)
         lines += self.tasks
         lines += [f"{entry['rows']} rows of {entry['file']} were left out: {entry['reason']}" for entry in self.skipped]
         if self.checksum is not None:
@@ -132,8 +127,8 @@ def inspect_dataset(folder: str | os.PathLike[str]) -> DatasetReport:
         raise ValueError(f"the data set in {folder} has no graph")
     nodes, edges = inspect_graph(graph)
     features = {
-        (domain, kind, name): inspect_feature(dataset.feature[(domain, kind, name)])
-        for domain, kind, name in dataset.feature.keys()  # noqa: SIM118
+        (domain, type_name, name): inspect_feature(dataset.feature[(domain, type_name, name)])
+        for domain, type_name, name in dataset.feature.keys()  # noqa: SIM118
     }
     tasks = []
     for task in dataset.tasks:
@@ -186,42 +181,57 @@ def find_damage(folder: Path, known: Mapping[str, str]) -> list[str]:
     return damaged
 
 
+@dataclass
+class EdgeCounts:
+    """What is counted of the edges of a type, part by part."""
+
+    first_nodes: tuple[int, int]
+    """The first ids of the source type and of the destination type."""
+    out: NDArray[np.int64]
+    into: NDArray[np.int64]
+    """How many edges begin, and how many end, at each node."""
+    duplicates: int = 0
+    loops: int = 0
+
+    def add(self, sources: NDArray[np.int64], destinations: NDArray[np.int64]) -> None:
+        """Count edges, which must be all those of their destinations."""
+        self.out += np.bincount(sources - self.first_nodes[0], minlength=len(self.out))
+        self.into += np.bincount(destinations - self.first_nodes[1], minlength=len(self.into))
+        order = np.lexsort((sources, destinations))
+        same = (np.diff(sources[order]) == 0) & (np.diff(destinations[order]) == 0)
+        self.duplicates += int(same.sum())
+        self.loops += int((sources == destinations).sum())
+
+    def report(self) -> EdgeReport:
+        """Return the totals."""
+        return EdgeReport(int(self.into.sum()), self.into, int(self.out.max(initial=0)), self.duplicates, self.loops)
+
+
 def inspect_graph(graph: FusedCSCSamplingGraph) -> tuple[dict[NodeType, NodeReport], dict[EdgeType, EdgeReport]]:
     """Count degrees, duplicates and loops by type, in one pass over the edges."""
-    counts, first = to_type_dict(graph.num_nodes), first_ids(graph.num_nodes)
+    num_nodes, first = to_type_dict(graph.num_nodes), first_ids(graph.num_nodes)
     numbers: Mapping[Any, int] = graph.edge_type_to_id or {None: 0}
-    kinds: list[EdgeType] = sorted(numbers, key=numbers.__getitem__)
-    ends = {kind: ends_of(kind) for kind in kinds}
-    into = {kind: np.zeros(counts[ends[kind][1]], dtype=np.int64) for kind in kinds}
-    out = {kind: np.zeros(counts[ends[kind][0]], dtype=np.int64) for kind in kinds}
-    duplicates, loops = dict.fromkeys(kinds, 0), dict.fromkeys(kinds, 0)
+    ends = {edge_type: ends_of(edge_type) for edge_type in numbers}
+    counts = {}
+    for edge_type in sorted(numbers, key=numbers.__getitem__):
+        source, destination = ends[edge_type]
+        out, into = (np.zeros(num_nodes[end], dtype=np.int64) for end in (source, destination))
+        counts[edge_type] = EdgeCounts((first[source], first[destination]), out, into)
     with progress_bar("looking at edges", graph.total_num_edges, "edge") as progress:
         for columns, sources, types in parts_of(graph):
-            for number, kind in enumerate(kinds):
-                own = slice(None) if types is None else types == number
-                begin, end = sources[own], columns[own]
-                into[kind] += np.bincount(end - first[ends[kind][1]], minlength=len(into[kind]))
-                out[kind] += np.bincount(begin - first[ends[kind][0]], minlength=len(out[kind]))
-                order = np.lexsort((begin, end))
-                same = (np.diff(begin[order]) == 0) & (np.diff(end[order]) == 0)
-                duplicates[kind] += int(same.sum())
-                loops[kind] += int((begin == end).sum())
+            for edge_type, counted in counts.items():
+                chosen = slice(None) if types is None else types == numbers[edge_type]
+                counted.add(sources[chosen], columns[chosen])
             progress.update(len(sources))
-    edges = {
-        kind: EdgeReport(
-            int(into[kind].sum()), into[kind], int(out[kind].max(initial=0)), duplicates[kind], loops[kind]
-        )
-        for kind in kinds
-    }
     nodes = {}
-    for name, count in counts.items():
+    for node_type, count in num_nodes.items():
         joined = np.zeros(count, dtype=bool)
-        for kind in kinds:
-            for place, degrees in zip(ends[kind], (out[kind], into[kind]), strict=True):
-                if place == name:
+        for edge_type, counted in counts.items():
+            for end, degrees in zip(ends[edge_type], (counted.out, counted.into), strict=True):
+                if end == node_type:
                     joined |= degrees > 0
-        nodes[name] = NodeReport(count, count - int(joined.sum()))
-    return nodes, edges
+        nodes[node_type] = NodeReport(count, count - int(joined.sum()))
+    return nodes, {edge_type: counted.report() for edge_type, counted in counts.items()}
 
 
 def parts_of(
@@ -256,23 +266,18 @@ def inspect_feature(feature: Feature) -> FeatureReport:
     return FeatureReport(str(dtype).removeprefix("torch."), (rows, *feature.size()), low, high, nan)
 
 
-def cells(own: EdgeReport) -> tuple[str, ...]:
+def cells(report: EdgeReport) -> tuple[str, ...]:
     """Return the numbers of an edge type as texts."""
-    degrees = own.in_degrees if own.in_degrees.size else np.zeros(1, dtype=np.int64)
-    numbers = (int(degrees.max()), own.most_out, own.duplicates, own.loops)
-    return f"{own.count:,}", f"{degrees.mean():.2f}", f"{np.median(degrees):g}", *(f"{number:,}" for number in numbers)
+    degrees = report.in_degrees if report.in_degrees.size else np.zeros(1, dtype=np.int64)
+    counts = [f"{count:,}" for count in (int(degrees.max()), report.most_out, report.duplicates, report.loops)]
+    return (f"{report.count:,}", f"{degrees.mean():.2f}", f"{np.median(degrees):g}", *counts)
 
 
 def table(headings: tuple[str, ...], rows: Sequence[tuple[str, ...]]) -> list[str]:
-    """Return the lines of a table, and an empty one."""
-    widths = [max(len(row[place]) for row in (headings, *rows)) for place in range(len(headings))]
-    return [
-        *(
-            "  ".join(
-                cell.ljust(width) if place == 0 else cell.rjust(width)
-                for place, (cell, width) in enumerate(zip(row, widths, strict=True))
-            ).rstrip()
-            for row in (headings, *rows)
-        ),
-        "",
-    ]
+    """Return the lines of a table whose first column is of names and the others of numbers, and an empty line."""
+    widths = [max(map(len, column)) for column in zip(headings, *rows, strict=True)]
+    lines = []
+    for name, *numbers in (headings, *rows):
+        row = [name.ljust(widths[0]), *(cell.rjust(width) for cell, width in zip(numbers, widths[1:], strict=True))]
+        lines.append("  ".join(row).rstrip())
+    return [*lines, ""]

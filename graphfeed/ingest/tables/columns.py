@@ -52,11 +52,11 @@ class Batch:
         rows: An Arrow batch.
         first_row: The number of the first row in the file.
         problems: What to do about wrong values.
-        kinds: The types of the columns as the first rows have them; others than the batch's for files of text.
+        types: The types of the columns as the first rows have them; others than the batch's for files of text.
     """
 
-    def __init__(self, table: TableSource, rows: Any, first_row: int, problems: Problems, kinds: Any) -> None:
-        self.table, self.rows, self.first_row, self.problems, self.kinds = table, rows, first_row, problems, kinds
+    def __init__(self, table: TableSource, rows: Any, first_row: int, problems: Problems, types: Any) -> None:
+        self.table, self.rows, self.first_row, self.problems, self.types = table, rows, first_row, problems, types
         self.drop: Bad = np.zeros(len(rows), dtype=bool)
 
     def __len__(self) -> int:
@@ -87,9 +87,9 @@ class Batch:
         self.problems.count(self.table.name, f"{column}: {reason}", int(bad.sum()), message)
         self.drop |= bad
 
-    def kind(self, column: str) -> Any:
+    def type_of(self, column: str) -> Any:
         """Return the Arrow type that a column has over all tables."""
-        return self.kinds.kind(column)
+        return self.types.type_of(column)
 
     def numbers(
         self, column: str, dtype: Any, missing: float | None = None, what: str = "a number", hint: str = ""
@@ -109,7 +109,7 @@ class Batch:
         """
         pa, pc = arrow(), arrow("compute")
         values = self.rows.column(column)
-        if is_text(values.type) and not is_text(self.kind(column)):
+        if is_text(values.type) and not is_text(self.type_of(column)):
             values = self.parse(column, values, dtype, what)
         elif pa.types.is_dictionary(values.type):
             values = values.dictionary_decode()
@@ -137,7 +137,7 @@ class Batch:
     def parse(self, column: str, values: Any, dtype: Any, what: str) -> Any:
         """Return texts as numbers, and refuse the rows with others; those that say nothing are null."""
         pa, pc = arrow(), arrow("compute")
-        special = pa.types.is_temporal(self.kind(column)) or pa.types.is_boolean(self.kind(column))
+        special = pa.types.is_temporal(self.type_of(column)) or pa.types.is_boolean(self.type_of(column))
         try:
             if not special:
                 return values.cast(dtype)
@@ -146,7 +146,7 @@ class Batch:
         values = pc.if_else(pc.is_in(values, pa.array(MISSING_TEXTS)), None, values)
         if special:
             try:
-                return values.cast(self.kind(column))
+                return values.cast(self.type_of(column))
             except pa.ArrowInvalid as error:
                 raise ValueError(f"{self.table.name}: {column} must be {what}: {error}") from error
         if pa.types.is_integer(dtype):
@@ -163,18 +163,18 @@ class Batch:
     def ids(self, column: str, texts: bool) -> Any:
         """Return a column of ids: int64, or an Arrow array of texts. Rows without an id are refused."""
         pa = arrow()
-        values, kind = self.rows.column(column), value_type(self.kinds.schema.field(column).type)
+        values, arrow_type = self.rows.column(column), value_type(self.types.schema.field(column).type)
         if pa.types.is_dictionary(values.type):
             values = values.dictionary_decode()
         if not texts:
-            if is_text(kind):
+            if is_text(arrow_type):
                 raise TypeError(f"{self.table.name}: {column} has texts, but the ids of these nodes are integers")
-            if pa.types.is_temporal(kind) or pa.types.is_boolean(kind):
-                raise TypeError(f"{self.table.name}: {column} has {kind}, but an id is an integer or a text")
+            if pa.types.is_temporal(arrow_type) or pa.types.is_boolean(arrow_type):
+                raise TypeError(f"{self.table.name}: {column} has {arrow_type}, but an id is an integer or a text")
             self.refuse(column, self.padded(column), "but an integer id has no zero or + before it, as 7 has none")
             return self.integers(column, "an integer id")
         if not (is_text(values.type) or pa.types.is_null(values.type)):
-            raise TypeError(f"{self.table.name}: {column} has {kind}, but the ids of these nodes are texts")
+            raise TypeError(f"{self.table.name}: {column} has {arrow_type}, but the ids of these nodes are texts")
         if values.null_count:
             self.refuse(column, as_numpy(values.is_null()), "but must be an id", "missing")
         return values.cast(pa.large_string()).fill_null("")
@@ -201,28 +201,30 @@ class Batch:
     def feature(self, column: str, missing: float | None) -> NDArray[Any]:
         """Return a column of numbers or of vectors, which all have one length, as an array of one or two dimensions."""
         pa, pc = arrow(), arrow("compute")
-        values, kind = self.rows.column(column), self.kind(column)
-        if pa.types.is_temporal(kind):
+        values, arrow_type = self.rows.column(column), self.type_of(column)
+        if pa.types.is_temporal(arrow_type):
             raise TypeError(
-                f"{self.table.name}: {column} has {kind}, but a feature has numbers; save a number of days, for example"
+                f"{self.table.name}: {column} has {arrow_type}, but a feature has numbers; save days, for example"
             )
-        if not is_list(kind):
-            dtype = kind if is_number(kind) and not pa.types.is_boolean(kind) else pa.float64()
-            if pa.types.is_boolean(kind):
+        if not is_list(arrow_type):
+            dtype = arrow_type if is_number(arrow_type) and not pa.types.is_boolean(arrow_type) else pa.float64()
+            if pa.types.is_boolean(arrow_type):
                 dtype = pa.uint8()
             found = self.numbers(column, dtype, missing, hint=f"; {MISSING_HINT}")
             return self.without_nan(column, found, missing)
         if values.null_count:
             self.refuse(column, as_numpy(values.is_null()), "but must be a vector", "missing")
         lengths = as_numpy(pc.list_value_length(values).fill_null(0))
-        right = self.kinds.width(column, int(lengths[~self.drop][0]) if (~self.drop).any() else None)
+        right = self.types.width(column, int(lengths[~self.drop][0]) if (~self.drop).any() else None)
         self.refuse(column, lengths != right, f"which has another length than {right}, as the rows before")
         inner = values.flatten() if not self.drop.any() else values.filter(pa.array(~self.drop)).flatten()
-        if not is_number(kind.value_type):
-            raise TypeError(f"{self.table.name}: {column} must have vectors of numbers, but has {kind.value_type}")
+        if not is_number(arrow_type.value_type):
+            raise TypeError(
+                f"{self.table.name}: {column} must have vectors of numbers, but has {arrow_type.value_type}"
+            )
         try:
             # Floats may round integers, as in a column of numbers.
-            inner = inner.cast(kind.value_type, safe=pa.types.is_integer(kind.value_type))
+            inner = inner.cast(arrow_type.value_type, safe=pa.types.is_integer(arrow_type.value_type))
         except pa.ArrowInvalid as error:
             raise ValueError(f"{self.table.name}: {column} has a number that doesn't fit: {error}") from error
         kept = ~self.drop
@@ -248,7 +250,7 @@ class Batch:
         return np.where(nan, values.dtype.type(missing), values)
 
 
-class Kinds:
+class ColumnTypes:
     """The types of the columns of a table, and the lengths of its vectors.
 
     Args:
@@ -263,15 +265,15 @@ class Kinds:
         self.schema, self.common = schema, common or {}
         self.widths: dict[str, int] = {} if widths is None else widths
 
-    def kind(self, column: str) -> Any:
+    def type_of(self, column: str) -> Any:
         """Return the type of a column."""
         return self.common[column] if column in self.common else self.schema.field(column).type
 
-    def width(self, column: str, found: int | None) -> int:
+    def width(self, column: str, length: int | None) -> int:
         """Return the length of the vectors of a column: the one that was found first, and 0 before one was."""
-        if found is None:
+        if length is None:
             return int(self.widths.get(column, 0))
-        return int(self.widths.setdefault(column, found))
+        return int(self.widths.setdefault(column, length))
 
 
 def as_numpy(values: Any) -> NDArray[Any]:
@@ -289,24 +291,24 @@ def fits_int64(texts: Any) -> Any:
     return pc.or_(pc.match_substring_regex(texts, r"^[+-]?\d{1,18}$"), large)
 
 
-def value_type(kind: Any) -> Any:
+def value_type(arrow_type: Any) -> Any:
     """Return the type of the values of a column, which may be encoded by a dictionary."""
-    return kind.value_type if arrow().types.is_dictionary(kind) else kind
+    return arrow_type.value_type if arrow().types.is_dictionary(arrow_type) else arrow_type
 
 
-def is_text(kind: Any) -> bool:
+def is_text(arrow_type: Any) -> bool:
     """Return whether a type is that of texts."""
     types = arrow().types
-    return any(test(kind) for test in (types.is_string, types.is_large_string, types.is_string_view))
+    return any(test(arrow_type) for test in (types.is_string, types.is_large_string, types.is_string_view))
 
 
-def is_number(kind: Any) -> bool:
+def is_number(arrow_type: Any) -> bool:
     """Return whether a type is that of integers, floats or booleans."""
     types = arrow().types
-    return any(test(kind) for test in (types.is_integer, types.is_floating, types.is_boolean))
+    return any(test(arrow_type) for test in (types.is_integer, types.is_floating, types.is_boolean))
 
 
-def is_list(kind: Any) -> bool:
+def is_list(arrow_type: Any) -> bool:
     """Return whether a type is that of lists."""
     types = arrow().types
-    return any(test(kind) for test in (types.is_list, types.is_large_list, types.is_fixed_size_list))
+    return any(test(arrow_type) for test in (types.is_list, types.is_large_list, types.is_fixed_size_list))

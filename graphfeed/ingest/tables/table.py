@@ -226,10 +226,10 @@ class TableSource:
 
     def _first_invalid(self, options: dict[str, Any], error: Exception) -> Exception:
         """Return an error that names the first line with the wrong number of values, if that is what went wrong."""
-        found: list[Any] = []
+        invalid: list[Any] = []
 
         def note(row: Any) -> str:
-            found.append(row)
+            invalid.append(row)
             return "error"
 
         try:
@@ -239,9 +239,9 @@ class TableSource:
                     pass
         except arrow().ArrowInvalid:
             pass
-        if not found or found[0].number is None:
+        if not invalid or invalid[0].number is None:
             return error
-        row = found[0]
+        row = invalid[0]
         return ValueError(
             f"row {row.number - 1 - self.header} has {row.actual_columns} values instead of {row.expected_columns}: "
             f"{brief(row.text)}"
@@ -337,10 +337,10 @@ def ipc_batches(path: Path) -> Batches:
 def slices(arrays: Mapping[str, NDArray[Any]], columns: Sequence[str] | None, most_rows: int) -> Batches:
     """Yield batches of some of the arrays; at least one if there are no rows."""
     pa = arrow()
-    own = {str(name): arrays[name] for name in (arrays if columns is None else columns)}
-    rows = len(next(iter(own.values()))) if own else 0
+    chosen = {str(name): arrays[name] for name in (arrays if columns is None else columns)}
+    rows = len(next(iter(chosen.values()))) if chosen else 0
     for start in range(0, max(rows, 1), most_rows):
-        part = {name: as_arrow(np.asarray(array[start : start + most_rows])) for name, array in own.items()}
+        part = {name: as_arrow(np.asarray(array[start : start + most_rows])) for name, array in chosen.items()}
         yield pa.record_batch(part) if part else pa.record_batch({"": []})
 
 
@@ -368,10 +368,10 @@ def find_sources(files: Sequence[Any], folder: Path, *, header: bool, pairs: boo
         FileNotFoundError: There is no such file.
         ValueError: A file is of no known format.
     """
-    found = []
+    sources = []
     for number, part in enumerate(files):
         if not isinstance(part, (str, os.PathLike)):
-            found.append(TableSource(as_table(part), f"frame {number}", header, pairs))
+            sources.append(TableSource(as_table(part), f"frame {number}", header, pairs))
             continue
         text = os.fspath(part)
         paths = sorted(folder.glob(text)) if "*" in text and not os.path.isabs(text) else [folder / text]
@@ -381,6 +381,6 @@ def find_sources(files: Sequence[Any], folder: Path, *, header: bool, pairs: boo
             raise FileNotFoundError(f"there is no file {folder / text}; paths begin in {folder.resolve()}")
         for path in paths:
             suffix_of(path)
-            found.append(TableSource(path, str(path), header, pairs))
+            sources.append(TableSource(path, str(path), header, pairs))
     # A TFRecord file without records doesn't even say which columns it has. Shards without records are common.
-    return [source for source in found if not source.is_empty()] or found
+    return [source for source in sources if not source.is_empty()] or sources

@@ -38,8 +38,10 @@ def is_head(data: bytes) -> bool:
     if len(data) < HEAD_BYTES:
         return False
     nothing = torch.empty(1, dtype=torch.int64)
-    found = scan_records(torch.frombuffer(bytearray(data), dtype=torch.uint8), nothing, nothing.clone(), 0, verify=True)
-    return not found.problem
+    scanned = scan_records(
+        torch.frombuffer(bytearray(data), dtype=torch.uint8), nothing, nothing.clone(), 0, verify=True
+    )
+    return not scanned.problem
 
 
 class RecordStream:

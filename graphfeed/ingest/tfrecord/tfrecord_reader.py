@@ -121,14 +121,14 @@ def scan_stream(
     """
     starts, sizes = torch.empty(2, 1, dtype=torch.int64)
     while True:
-        found = scan_records(stream.data, starts, sizes, stream.begin, verify)
-        if found.records:
-            yield starts[: found.records], sizes[: found.records]
-        stream.begin = found.stop
-        stream.record += found.records
-        if found.problem:
-            raise stream.error(found.problem)
-        if found.records == len(starts):
+        scanned = scan_records(stream.data, starts, sizes, stream.begin, verify)
+        if scanned.records:
+            yield starts[: scanned.records], sizes[: scanned.records]
+        stream.begin = scanned.stop
+        stream.record += scanned.records
+        if scanned.problem:
+            raise stream.error(scanned.problem)
+        if scanned.records == len(starts):
             rows = max(1, min(BATCH_ROWS, BATCH_BYTES // max(schema.layout.row_bytes, 1)))
             starts, sizes = torch.empty(2, rows, dtype=torch.int64)
         elif not stream.fill():

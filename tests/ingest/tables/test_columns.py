@@ -6,14 +6,14 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from graphfeed.ingest.tables.columns import Batch, Kinds, Problems
+from graphfeed.ingest.tables.columns import Batch, ColumnTypes, Problems
 from graphfeed.ingest.tables.table import TableSource
 
 
 def batch(columns: dict[str, Any], on_error: Any = "raise", kinds: Any = None, first_row: int = 10) -> Batch:
     rows = pa.record_batch(columns)
     source = TableSource(pa.table(columns), "some.csv")
-    return Batch(source, rows, first_row, Problems(on_error), Kinds(rows.schema if kinds is None else kinds))
+    return Batch(source, rows, first_row, Problems(on_error), ColumnTypes(rows.schema if kinds is None else kinds))
 
 
 def texts(values: list[Any], kind: Any, on_error: Any = "raise") -> Batch:
@@ -144,7 +144,7 @@ def test_vectors_have_one_dtype_whatever_is_missing_in_a_batch() -> None:
 
 
 def test_a_batch_without_rows_leaves_the_length_of_vectors_open() -> None:
-    kinds = Kinds(pa.schema({"a": pa.list_(pa.int64())}))
+    kinds = ColumnTypes(pa.schema({"a": pa.list_(pa.int64())}))
     assert [kinds.width("a", found) for found in (None, 2, None, 3)] == [0, 2, 2, 2]
 
 

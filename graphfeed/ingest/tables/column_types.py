@@ -8,7 +8,7 @@ from graphfeed.ingest.tables.columns import is_list, is_text, value_type
 from graphfeed.ingest.tables.table import CSV, TableSource, arrow
 
 
-def common_kinds(sources: Sequence[TableSource], columns: Iterable[str]) -> dict[str, Any]:
+def common_types(sources: Sequence[TableSource], columns: Iterable[str]) -> dict[str, Any]:
     """Return the Arrow type that each column has over all tables: the widest, if numbers have several.
 
     Columns that a table lacks are left out; whoever reads that table names them.
@@ -16,41 +16,41 @@ def common_kinds(sources: Sequence[TableSource], columns: Iterable[str]) -> dict
     Raises:
         TypeError: A column holds, say, integers in one table and texts in another one. The error names both.
     """
-    found: dict[str, tuple[Any, TableSource]] = {}
+    types: dict[str, tuple[Any, TableSource]] = {}
     for source in sources:
         schema = source.schema()
         for column in columns:
             if column not in schema.names:
                 continue
-            kind = value_type(schema.field(column).type)
-            if arrow().types.is_null(kind):
+            arrow_type = value_type(schema.field(column).type)
+            if arrow().types.is_null(arrow_type):
                 continue
-            known, first = found.get(column, (kind, source))
-            wider = wider_kind(known, kind)
+            known, first = types.get(column, (arrow_type, source))
+            wider = wider_type(known, arrow_type)
             if wider is None:
                 raise TypeError(
-                    f"{source.name}: {column} is {kind}, but it is {known} in {first.name}; "
+                    f"{source.name}: {column} is {arrow_type}, but it is {known} in {first.name}; "
                     "save the column with one type in all files"
                 )
-            found[column] = wider, first
-    return {column: kind for column, (kind, _) in found.items()}
+            types[column] = wider, first
+    return {column: arrow_type for column, (arrow_type, _) in types.items()}
 
 
-def wider_kind(one: Any, other: Any) -> Any:
-    """Return a type that holds the values of both, or None if they are of different kinds."""
+def wider_type(one: Any, other: Any) -> Any:
+    """Return a type that holds the values of both, or None if no type does."""
     pa = arrow()
     if one == other or pa.types.is_null(other):
         return one
     if pa.types.is_null(one):
         return other
     if is_list(one) and is_list(other):
-        inner = wider_kind(one.value_type, other.value_type)
+        inner = wider_type(one.value_type, other.value_type)
         return None if inner is None else pa.large_list(inner)
     if is_text(one) and is_text(other):
         return pa.large_string()
     if pa.types.is_temporal(one) and pa.types.is_temporal(other):
         return one if unit_of(one) == unit_of(other) else None
-    if any(pa.types.is_floating(kind) for kind in (one, other)) and all(is_plain_number(kind) for kind in (one, other)):
+    if any(map(pa.types.is_floating, (one, other))) and all(map(is_plain_number, (one, other))):
         return pa.float64()
     if pa.types.is_integer(one) and pa.types.is_integer(other):
         # Nothing holds all of int64 and uint64; values beyond int64 are refused by their rows.
@@ -59,24 +59,24 @@ def wider_kind(one: Any, other: Any) -> Any:
     return None
 
 
-def is_plain_number(kind: Any) -> bool:
+def is_plain_number(arrow_type: Any) -> bool:
     """Return whether a type is that of integers or floats."""
-    return bool(arrow().types.is_integer(kind) or arrow().types.is_floating(kind))
+    return bool(arrow().types.is_integer(arrow_type) or arrow().types.is_floating(arrow_type))
 
 
-def unit_of(kind: Any) -> str | None:
+def unit_of(arrow_type: Any) -> str | None:
     """Return the unit of the integers that dates or times become, or None for numbers.
 
     Times with a zone count from 1970 in UTC. Those without one count from 1970 somewhere, so the two don't mix.
     """
     types = arrow().types
-    if not types.is_temporal(kind):
+    if not types.is_temporal(arrow_type):
         return None
-    if types.is_timestamp(kind):
-        return kind.unit if kind.tz is None else f"{kind.unit} in UTC"
-    if types.is_date(kind):
-        return "day" if types.is_date32(kind) else "ms"
-    return f"{kind.unit} of {'a duration' if types.is_duration(kind) else 'a day'}"
+    if types.is_timestamp(arrow_type):
+        return arrow_type.unit if arrow_type.tz is None else f"{arrow_type.unit} in UTC"
+    if types.is_date(arrow_type):
+        return "day" if types.is_date32(arrow_type) else "ms"
+    return f"{arrow_type.unit} of {'a duration' if types.is_duration(arrow_type) else 'a day'}"
 
 
 def has_text_ids(ends: Iterable[tuple[TableSource, str]]) -> bool:
@@ -85,8 +85,10 @@ def has_text_ids(ends: Iterable[tuple[TableSource, str]]) -> bool:
     for source, column in ends:
         schema = source.schema()
         if column in schema.names:
-            kind = value_type(schema.field(column).type)
-            if is_text(kind) or (source.suffix in CSV and (types.is_temporal(kind) or types.is_boolean(kind))):
+            arrow_type = value_type(schema.field(column).type)
+            if is_text(arrow_type) or (
+                source.suffix in CSV and (types.is_temporal(arrow_type) or types.is_boolean(arrow_type))
+            ):
                 return True
     return False
 
@@ -105,22 +107,22 @@ def common_time_unit(
         ValueError: A number that is given for all rows is the name of a column as well.
     """
     first: tuple[str, str, str | None] | None = None
-    for (key, entry), own in sources.items():
+    for (key, entry), tables_of_entry in sources.items():
         name, table = f"{key} {entry or ''}".strip(), tables[key][entry]
-        refuse_numbers_that_are_columns(name, table, own)
+        refuse_numbers_that_are_columns(name, table, tables_of_entry)
         column = getattr(table, "time", None)
         if not isinstance(column, str):
             continue
-        kind = common_kinds(own, [column]).get(column)
-        if kind is None or not (is_plain_number(kind) or arrow().types.is_temporal(kind)):
+        arrow_type = common_types(tables_of_entry, [column]).get(column)
+        if arrow_type is None or not (is_plain_number(arrow_type) or arrow().types.is_temporal(arrow_type)):
             continue  # refused by the row, with its value
-        unit = unit_of(kind)
-        known, known_kind, known_unit = first or (name, str(kind), unit)
+        unit = unit_of(arrow_type)
+        known, known_type, known_unit = first or (name, str(arrow_type), unit)
         if unit != known_unit:
             raise TypeError(
-                f"the time of {name} is {kind}, but that of {known} is {known_kind}; save all times with one type"
+                f"the time of {name} is {arrow_type}, but that of {known} is {known_type}; save all times with one type"
             )
-        first = known, known_kind, known_unit
+        first = known, known_type, known_unit
     return None if first is None else first[2]
 
 

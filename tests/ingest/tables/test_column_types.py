@@ -11,8 +11,8 @@ import torch
 
 from graphfeed.ingest import EdgeTable, NodeTable, Spec, build_dataset
 from graphfeed.ingest.build.row_outputs import RowOutputs
-from graphfeed.ingest.tables.column_kinds import wider_kind
-from graphfeed.ingest.tables.columns import Batch, Kinds, Problems
+from graphfeed.ingest.tables.column_types import wider_type
+from graphfeed.ingest.tables.columns import Batch, ColumnTypes, Problems
 from graphfeed.ingest.tables.table import TableSource
 from tests.ingest.example_tables import edges_of
 
@@ -104,10 +104,10 @@ def test_the_widest_type_holds_the_numbers_of_all_tables(tmp_path: Path) -> None
 
 
 def test_kinds_that_have_no_common_one() -> None:
-    assert wider_kind(pa.int64(), pa.string()) is None
-    assert wider_kind(pa.bool_(), pa.int64()) is None
-    assert wider_kind(pa.string(), pa.large_string()) == pa.large_string()
-    assert wider_kind(pa.uint64(), pa.int8()) == pa.int64()
+    assert wider_type(pa.int64(), pa.string()) is None
+    assert wider_type(pa.bool_(), pa.int64()) is None
+    assert wider_type(pa.string(), pa.large_string()) == pa.large_string()
+    assert wider_type(pa.uint64(), pa.int8()) == pa.int64()
 
 
 def test_labels_that_are_texts_in_some_files_only_are_refused(tmp_path: Path) -> None:
@@ -182,7 +182,9 @@ def test_vectors_that_do_not_fit_are_named_with_their_file(tmp_path: Path, colum
 
 def test_rows_that_do_not_fit_those_before_are_named_with_their_file(tmp_path: Path) -> None:
     rows = RowOutputs(tmp_path, "edge_0", EdgeTable("e.csv"), tmp_path)
-    batch = Batch(TableSource(None, "second.csv"), pa.record_batch({"a": [1]}), 0, Problems(), Kinds(pa.schema([])))
+    batch = Batch(
+        TableSource(None, "second.csv"), pa.record_batch({"a": [1]}), 0, Problems(), ColumnTypes(pa.schema([]))
+    )
     found, items = {"train": np.ones(1, dtype=bool), "label": np.zeros(1, np.int64)}, {"seeds": np.zeros(1, np.int64)}
     rows.write(batch, found, items)
     message = r"^second\.csv: edge_0_train_labels: rows are float32 .* first ones int64"
