@@ -222,8 +222,8 @@ def translate(values: Mapping[str, Any]) -> dict[str, Any]:
     """Return the members of a batch with the legacy names `seed_nodes`, `node_pairs` and `negative_*` replaced.
 
     With negatives, `seeds` are the N pairs followed by their N * k negatives, those of the first pair first. `labels`
-    are ones for the pairs and zeros for the negatives, and `indexes` tell which pair each seed belongs to; labels and
-    indexes in the batch are overwritten. If only one end has negatives, the other end is the pair's own.
+    are ones for the pairs and zeros for the negatives, and `indexes` the positions of the pairs that seeds belong to;
+    labels and indexes in the batch are overwritten. If only one end has negatives, the other end is that of the pair.
 
     Args:
         values: The members by name, each a dict by type if the graph has types.

@@ -17,8 +17,8 @@ EDGE_TYPE = "edge_type"
 def from_networkx(g: Any, node_attrs: Iterable[str] = (), edge_attrs: Iterable[str] = ()) -> FusedCSCSamplingGraph:
     """Make a graph from any graph of NetworkX's. NetworkX itself is not imported.
 
-    The id of a node is its place in `list(g)`, and that of an edge its place in `list(g.edges)`. An undirected edge
-    becomes two: the ids of the reverses follow those of all edges, and a self-loop has no reverse. NetworkX keeps
+    The id of a node is its position in `list(g)`, and that of an edge its position in `list(g.edges)`. An undirected
+    edge becomes two: the ids of the reverses follow those of all edges, and a self-loop has no reverse. NetworkX keeps
     Python objects: this takes about 1.5 us per edge, and more with attributes.
 
     Args:
@@ -95,14 +95,14 @@ def to_networkx(graph: FusedCSCSamplingGraph) -> Any:
     networkx = import_optional("networkx", "to_networkx()", "pip install networkx")
     result = networkx.MultiDiGraph()
     sizes = to_type_dict(graph.num_nodes)
-    names = [node_name(kind, number) for kind, count in sizes.items() for number in range(count)]
+    names = [node_name(type_name, number) for type_name, count in sizes.items() for number in range(count)]
     result.add_nodes_from(zip(names, rows_of(graph.node_attributes, torch.arange(len(names))), strict=True))
     attributes = {name: values for name, values in graph.edge_attributes.items() if name != ORIGINAL_EDGE_ID}
     if graph.edge_type_to_id is not None and EDGE_TYPE in attributes:
         raise ValueError(f"graph has an edge attribute {EDGE_TYPE!r}, which is to be the type; give it another name")
-    for kind, edges in to_coo(graph).items():
-        source, destination = ends_of(kind)
-        of_type = {} if kind is None else {EDGE_TYPE: kind}
+    for type_name, edges in to_coo(graph).items():
+        source, destination = ends_of(type_name)
+        of_type = {} if type_name is None else {EDGE_TYPE: type_name}
         rows = rows_of(attributes, edges.positions)
         for start, end, row in zip(edges.sources.tolist(), edges.destinations.tolist(), rows, strict=True):
             ends = node_name(source, start), node_name(destination, end)
@@ -118,6 +118,6 @@ def node_name(node_type: str | None, number: int) -> Any:
 
 
 def rows_of(attributes: Mapping[str, torch.Tensor], positions: torch.Tensor) -> list[dict[str, Any]]:
-    """Return one dict of the attributes' values for each place."""
+    """Return a dict of the attributes' values for each position."""
     columns = {name: values[positions].tolist() for name, values in attributes.items()}
     return [{name: column[row] for name, column in columns.items()} for row in range(len(positions))]

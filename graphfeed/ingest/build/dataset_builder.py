@@ -77,7 +77,7 @@ def build_dataset(
         FileExistsError: The folder is not empty, or another process is writing it.
         FileNotFoundError: A file doesn't exist.
         ImportError: pyarrow is not installed.
-        TypeError: A column has values of another kind.
+        TypeError: A column has values of another type.
         ValueError: The specification, a file or a value is wrong; the error names the file, the row and the value.
 
     Example:
@@ -153,9 +153,9 @@ class Builder:
             self.scratch = unfinished / SCRATCH
             self.graph = self.output / GRAPH_FOLDER
             self.graph.mkdir(parents=True, exist_ok=True)
-            nodes = {kind: self.read_nodes(number, kind) for number, kind in enumerate(self.nodes)}
-            counts = {kind: described["count"] for kind, described in nodes.items()}
-            edges = {kind: self.read_edges(number, kind, nodes) for number, kind in enumerate(self.edges)}
+            nodes = {name: self.read_nodes(number, name) for number, name in enumerate(self.nodes)}
+            counts = {name: described["count"] for name, described in nodes.items()}
+            edges = {name: self.read_edges(number, name, nodes) for number, name in enumerate(self.edges)}
             key = digest([self.spec.typed, list(self.nodes), list(self.edges), self.keys])
             topology = self.once("sort", key, lambda: {"topology": self.sort(edges, counts)})["topology"]
             metadata = self.describe(nodes, edges, topology, in_memory)
@@ -174,7 +174,7 @@ class Builder:
         return self.keys[step]
 
     def once(self, step: str, key: str, run: Callable[[], dict[str, Any]]) -> dict[str, Any]:
-        """Return what a step found, running it unless an earlier run has finished it with the same key."""
+        """Return the result of a step, which runs unless an earlier run has finished it with the same key."""
         known = self.journal.find(step, key)
         if known is None:
             known = run()

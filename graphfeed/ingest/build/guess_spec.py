@@ -155,7 +155,7 @@ def guess_edges(table: Seen, remarks: list[str]) -> EdgeTable:
 
 
 def guess_split(column: str, arrow_type: Any, values: set[Any]) -> Split | None:
-    """Return the split that a column tells, by its name or because it has the names of the parts and nothing else."""
+    """Return the split that a column gives, by its name or because it has the names of the parts and nothing else."""
     has_name = column.lower() in SPLITS
     if is_number(arrow_type):
         return Split(column, train="0", validation="1", test="2") if has_name else None

@@ -2,10 +2,11 @@
 
 import hashlib
 import json
-import os
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
+
+from graphfeed.storage.datasets import write_text
 
 SCRATCH = "scratch"
 """The folder of files that only an unfinished data set needs."""
@@ -60,8 +61,5 @@ class Journal:
 
     def _write(self) -> None:
         part = self.path.with_suffix(".part")
-        with part.open("w", encoding="utf-8") as file:
-            json.dump({"version": VERSION, "steps": self.steps}, file)
-            file.flush()
-            os.fsync(file.fileno())
+        write_text(part, json.dumps({"version": VERSION, "steps": self.steps}))
         part.replace(self.path)

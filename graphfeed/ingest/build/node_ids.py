@@ -159,7 +159,7 @@ def load_node_ids(folder: Path, files: dict[str, str] | None, count: int) -> Nod
 
 
 def first_of_each(ids: Any) -> NDArray[np.bool_]:
-    """Tell of each id whether it is the first of its kind; ids are integers, or an Arrow array of texts."""
+    """Return a mask of the ids that no earlier one equals; ids are integers, or an Arrow array of texts."""
     if not isinstance(ids, np.ndarray):
         # Texts are numbered by their first appearance.
         codes = as_numpy(ids.dictionary_encode().indices).astype(np.int64)
@@ -173,7 +173,7 @@ def first_of_each(ids: Any) -> NDArray[np.bool_]:
 
 
 class IdCollector:
-    """Collects the ids of nodes that have no table of their own, from the edges that name them."""
+    """Collects the ids of nodes without a table from the edges that name them."""
 
     def __init__(self) -> None:
         self.parts: list[Any] = []

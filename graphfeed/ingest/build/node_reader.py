@@ -47,7 +47,7 @@ class Reading:
             may_skip: Whether lines of CSV files with too few or too many values may be skipped as other wrong rows are.
         """
 
-        def skip(_: int | None, text: str) -> None:
+        def skip(text: str) -> None:
             reason = "a line with too few or too many values"
             self.problems.count(table.name, reason, int(counted), f"{reason}: {text[:80]!r}")
 
@@ -147,7 +147,7 @@ class NodeReader:
         return TableSource(arrow().table({"": arrow().nulls(count)}), "the nodes without files")
 
     def read_ids(self, column: str) -> tuple[Any, NDArray[np.bool_]]:
-        """Return the ids of all rows, and whether each is the first of its kind."""
+        """Return the ids of all rows, and a mask of those that no earlier row has."""
         ids, first = self.read_column(column, self.reading.problems.on_error)
         first[first] = first_of_each(chosen(ids, first))
         return ids, first

@@ -39,7 +39,7 @@ class RowOutputs:
         self.classes: dict[str, int] = {}
         self.largest = -1
         self.parts: list[str] = []
-        """The parts of the split whose values were found."""
+        """The parts of the split of which there was a row."""
         self.split_values: list[str] = []
         """Some values that the column of the split has."""
         self.out = GrowingArrays(folder)
@@ -89,7 +89,7 @@ class RowOutputs:
 
         Args:
             batch: Knows which rows are kept.
-            found: What `read` returned.
+            rows: What `read` returned.
             items: What the items have beside labels, such as seeds, for the rows that are kept.
         """
         kept = {name: batch.keep(values) for name, values in rows.items()}
@@ -256,7 +256,7 @@ def as_value(text: str) -> float | str:
 
 
 def is_reference(name: str) -> bool:
-    """Return whether a feature is an array of its own, rather than a column."""
+    """Return whether a feature names an array in a file, rather than a column."""
     return name.partition("#")[0].endswith((".npy", ".npz"))
 
 

@@ -197,22 +197,22 @@ class Spec:
     def __post_init__(self) -> None:
         if not self.edges:
             raise ValueError("edges is empty; give at least one edge type")
-        if len(self.edges) == 1 and not any(":" in kind for kind in (*self.edges, *self.nodes)):
+        if len(self.edges) == 1 and not any(":" in name for name in (*self.edges, *self.nodes)):
             if len(self.nodes) > 1:
                 raise ValueError(
                     f"the edge type {brief(next(iter(self.edges)))} names no node types, but nodes has "
                     f"{list(self.nodes)}; write it 'source:relation:destination'"
                 )
             return
-        for kind in self.nodes:
-            if ":" in kind or not kind:
-                raise ValueError(f"a node type must be a name without ':', but is {kind!r}")
-        for kind in self.edges:
-            parts = kind.split(":")
+        for name in self.nodes:
+            if ":" in name or not name:
+                raise ValueError(f"a node type must be a name without ':', but is {name!r}")
+        for name in self.edges:
+            parts = name.split(":")
             if len(parts) != 3 or not all(parts):
-                raise ValueError(f"an edge type must be 'source:relation:destination', but is {kind!r}")
+                raise ValueError(f"an edge type must be 'source:relation:destination', but is {name!r}")
         unknown = set(self.nodes).difference(*map(ends_of, self.edges))
-        unknown = {kind for kind in unknown if not self.nodes[kind].files and self.nodes[kind].count is None}
+        unknown = {name for name in unknown if not self.nodes[name].files and self.nodes[name].count is None}
         if unknown:
             raise ValueError(f"no edge type has the node types {sorted(unknown)}, and they have no files and no count")
 

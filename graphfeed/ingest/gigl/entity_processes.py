@@ -96,7 +96,7 @@ class EntityProcess:
             sender.close()
 
     def result(self) -> tuple[Shapes | None, str]:
-        """Return what the process has found, or why it found nothing; waits for its end."""
+        """Wait for the process, and return the shapes of what it read, or why it read nothing."""
         try:
             shapes, text = self.receiver.recv()
         except (EOFError, OSError):
@@ -131,7 +131,7 @@ class EntityProcess:
 
 
 def run_entity(entity: Entity, loader: TFRecordDataLoader, sender: Connection) -> None:
-    """Read an entity in a process of its own, and send the shapes of its tensors, or what went wrong."""
+    """Read an entity in a process that was started for it, and send the shapes of its tensors, or what went wrong."""
     Imported.done = True
     torch.set_num_threads(1)
     try:

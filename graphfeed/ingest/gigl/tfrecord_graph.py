@@ -135,13 +135,13 @@ def estimate_bytes(loader: TFRecordDataLoader, infos: list[SerializedTFRecordInf
 
 
 def rows_of(files: list[Path]) -> float:
-    """Estimate how many records files have, those with names of compressed ones and the others each on their own."""
+    """Estimate how many records files have, apart for those with names of compressed files and for the others."""
     compressed = [path for path in files if path.suffix == ".gz"]
     return estimate_rows(compressed) + estimate_rows([path for path in files if path.suffix != ".gz"])
 
 
 def estimate_rows(files: list[Path]) -> float:
-    """Estimate how many records files have that are of one kind."""
+    """Estimate how many records files have that are all compressed, or all plain."""
     sizes = [path.stat().st_size for path in files]
     starts, lengths = torch.empty(2, SAMPLE_RECORDS, dtype=torch.int64)
     for path, size in zip(files, sizes, strict=True):

@@ -11,7 +11,7 @@ from graphfeed.ingest.tables.table import CSV, TableSource, arrow
 def common_types(sources: Sequence[TableSource], columns: Iterable[str]) -> dict[str, Any]:
     """Return the Arrow type that each column has over all tables: the widest, if numbers have several.
 
-    Columns that a table lacks are left out; whoever reads that table names them.
+    Columns that a table lacks are left out; reading that table raises an error that names them.
 
     Raises:
         TypeError: A column holds, say, integers in one table and texts in another one. The error names both.

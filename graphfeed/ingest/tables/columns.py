@@ -80,8 +80,8 @@ class Batch:
         if not bad.any():
             return
         row = int(np.argmax(bad))
-        found = self.rows.column(column)[row].as_py() if value is None else value
-        message = f"row {self.first_row + row}: {column} is {brief(found)}, {reason}"
+        wrong = self.rows.column(column)[row].as_py() if value is None else value
+        message = f"row {self.first_row + row}: {column} is {brief(wrong)}, {reason}"
         if self.problems.on_error == "raise":
             raise ValueError(f"{self.table.name}, {message}")
         self.problems.count(self.table.name, f"{column}: {reason}", int(bad.sum()), message)
@@ -210,8 +210,8 @@ class Batch:
             dtype = arrow_type if is_number(arrow_type) and not pa.types.is_boolean(arrow_type) else pa.float64()
             if pa.types.is_boolean(arrow_type):
                 dtype = pa.uint8()
-            found = self.numbers(column, dtype, missing, hint=f"; {MISSING_HINT}")
-            return self.without_nan(column, found, missing)
+            numbers = self.numbers(column, dtype, missing, hint=f"; {MISSING_HINT}")
+            return self.without_nan(column, numbers, missing)
         if values.null_count:
             self.refuse(column, as_numpy(values.is_null()), "but must be a vector", "missing")
         lengths = as_numpy(pc.list_value_length(values).fill_null(0))
@@ -256,7 +256,7 @@ class ColumnTypes:
     Args:
         schema: The columns of the table.
         common: The types that columns have over all tables that are read one after the other, where that is known.
-        widths: The lengths of vectors that were found in the tables before; those that are found are added.
+        widths: The lengths of vectors in the tables before; those of this one are added.
     """
 
     def __init__(
@@ -270,7 +270,7 @@ class ColumnTypes:
         return self.common[column] if column in self.common else self.schema.field(column).type
 
     def width(self, column: str, length: int | None) -> int:
-        """Return the length of the vectors of a column: the one that was found first, and 0 before one was."""
+        """Return the length of the vectors of a column: that of the first one, and 0 as long as there was none."""
         if length is None:
             return int(self.widths.get(column, 0))
         return int(self.widths.setdefault(column, length))

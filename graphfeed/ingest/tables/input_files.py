@@ -17,7 +17,7 @@ class InputFiles:
             FileNotFoundError: There is no such file.
             ValueError: A file that was remembered before has changed since, or is gone.
         """
-        found = []
+        states = []
         for path in paths:
             try:
                 status = path.stat()
@@ -28,8 +28,8 @@ class InputFiles:
                 now = None
             if now is None or self.known.setdefault(path, now) != now:
                 raise ValueError(f"{path} changed while it was read; run again when nothing writes it")
-            found.append((str(path), *now))
-        return found
+            states.append((str(path), *now))
+        return states
 
     def check_unchanged(self) -> None:
         """Raise a ValueError if a file is another one than it was."""

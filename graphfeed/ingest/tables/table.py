@@ -3,7 +3,7 @@
 import os
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -37,8 +37,8 @@ MISSING_TEXTS = ("", "NA", "N/A", "NaN", "nan", "null", "NULL", "None")
 """What texts say for a number that is missing."""
 
 Batches: TypeAlias = Iterator[Any]
-OnInvalid: TypeAlias = Callable[[int | None, str], None]
-"""Is called with the row and the text of a line that has too few or too many values."""
+OnInvalid: TypeAlias = Callable[[str], None]
+"""Is called with the text of a line that has too few or too many values."""
 
 
 def arrow(module: str = "") -> Any:
@@ -114,11 +114,10 @@ class TableSource:
         if self.suffix in ARROW:
             return open_ipc(self.source).schema
         if self.suffix in CSV:
-            # Lines with too few or too many values are no affair of the schema; whoever reads the rows finds them.
-            skip = {"invalid_row_handler": lambda _: "skip"}
+            # Lines with too few or too many values are errors where rows are read, and don't matter here.
             # NA among integers makes no texts of them. NaN isn't missing: it makes floats of them.
             missing = [text for text in MISSING_TEXTS if text.lower() != "nan"]
-            with self._open_csv(parse=skip, convert={"null_values": missing}) as reader:
+            with self._open_csv(lambda _: "skip", missing) as reader:
                 return reader.schema
         if self.suffix in NDJSON:
             return self._open_json().schema
@@ -173,7 +172,7 @@ class TableSource:
             for batch in ipc_batches(self.source):
                 yield batch.select(columns)
         elif self.suffix in CSV:
-            yield from self._csv_batches(columns, schema, on_invalid)
+            yield from self._csv_batches(columns, schema.names, on_invalid)
         elif self.suffix in NDJSON:
             for batch in self._open_json():
                 yield batch.select(columns)
@@ -188,43 +187,48 @@ class TableSource:
         else:
             yield from as_table(self.source).select(columns).to_batches(max_chunksize=most_rows)
 
-    def _open_csv(self, **options: Any) -> Any:
-        csv = arrow("csv")
-        convert = {"strings_can_be_null": True, "null_values": NULLS, **options.pop("convert", {})}
-        # Without `newlines_in_values`, a block may end inside of a value in quotes.
-        parse = {"delimiter": CSV[self.suffix], "newlines_in_values": True, **options.pop("parse", {})}
-        read = {"block_size": BLOCK_BYTES, **options.pop("read", {})}
-        if not self.header:
-            with csv.open_csv(
-                self.source,
-                parse_options=csv.ParseOptions(**{**parse, "invalid_row_handler": lambda _: "skip"}),
-                read_options=csv.ReadOptions(autogenerate_column_names=True, block_size=BLOCK_BYTES),
-            ) as reader:
-                read["column_names"] = [str(number) for number in range(len(reader.schema.names))]
-        return csv.open_csv(
-            self.source,
-            convert_options=csv.ConvertOptions(**convert),
-            parse_options=csv.ParseOptions(**parse),
-            read_options=csv.ReadOptions(**read),
-        )
+    def _open_csv(
+        self, on_invalid: Any, nulls: Sequence[str], columns: Sequence[str] = (), names: Sequence[str] = (), **read: Any
+    ) -> Any:
+        """Open a CSV file.
 
-    def _csv_batches(self, columns: list[str], schema: Any, on_invalid: OnInvalid | None) -> Batches:
+        Args:
+            on_invalid: pyarrow's handler of lines with the wrong number of values; None makes them an error.
+            nulls: What counts as missing.
+            columns: The columns to read; by default all.
+            names: The names of all columns if they are known; values are then read as texts.
+            read: More of pyarrow's `ReadOptions`.
+        """
+        csv = arrow("csv")
+        parse = csv.ParseOptions(
+            delimiter=CSV[self.suffix],
+            newlines_in_values=True,  # otherwise a block might end inside of a value in quotes
+            ignore_empty_lines=len(names) != 1,  # in a table of one column they are rows whose value is missing
+            invalid_row_handler=on_invalid,
+        )
+        convert = csv.ConvertOptions(
+            strings_can_be_null=True,
+            null_values=nulls,
+            include_columns=columns,
+            column_types=dict.fromkeys(names, arrow().string()),
+        )
+        if not self.header and not names:
+            unnamed = csv.ReadOptions(autogenerate_column_names=True, block_size=BLOCK_BYTES)
+            with csv.open_csv(self.source, parse_options=parse, read_options=unnamed) as reader:
+                names = [str(number) for number in range(len(reader.schema.names))]
+        options = csv.ReadOptions(block_size=BLOCK_BYTES, column_names=None if self.header else names, **read)
+        return csv.open_csv(self.source, convert_options=convert, parse_options=parse, read_options=options)
+
+    def _csv_batches(self, columns: list[str], names: list[str], on_invalid: OnInvalid | None) -> Batches:
         """Read the columns as texts: a value that is no number is then named with its row."""
-        text = arrow().string()
-        options: dict[str, Any] = {
-            "convert": {"include_columns": columns, "column_types": dict.fromkeys(schema.names, text)}
-        }
-        # In a table of one column an empty line is a row whose value is missing.
-        options["parse"] = {"ignore_empty_lines": len(schema.names) > 1}
-        if on_invalid is not None:
-            options["parse"]["invalid_row_handler"] = lambda row: (on_invalid(None, row.text), "skip")[1]
+        handler = None if on_invalid is None else lambda row: (on_invalid(row.text), "skip")[1]
         try:
-            with self._open_csv(**options) as reader:
+            with self._open_csv(handler, NULLS, columns, names) as reader:
                 yield from reader
         except arrow().ArrowInvalid as error:
-            raise (self._first_invalid(options, error) if on_invalid is None else error) from error
+            raise (self._first_invalid(columns, names, error) if on_invalid is None else error) from error
 
-    def _first_invalid(self, options: dict[str, Any], error: Exception) -> Exception:
+    def _first_invalid(self, columns: list[str], names: list[str], error: Exception) -> Exception:
         """Return an error that names the first line with the wrong number of values, if that is what went wrong."""
         invalid: list[Any] = []
 
@@ -232,13 +236,9 @@ class TableSource:
             invalid.append(row)
             return "error"
 
-        try:
-            options["parse"]["invalid_row_handler"] = note
-            with self._open_csv(**options, read={"use_threads": False}) as reader:
-                for _ in reader:
-                    pass
-        except arrow().ArrowInvalid:
-            pass
+        with suppress(arrow().ArrowInvalid), self._open_csv(note, NULLS, columns, names, use_threads=False) as reader:
+            for _ in reader:
+                pass
         if not invalid or invalid[0].number is None:
             return error
         row = invalid[0]
@@ -314,7 +314,7 @@ def as_table(frame: Any) -> Any:
 
 
 def open_ipc(path: Path) -> Any:
-    """Open an Arrow file, of either kind."""
+    """Open an Arrow file: the format for random access, or the one for streams."""
     pa, ipc = arrow(), arrow("ipc")
     file = pa.memory_map(str(path))
     try:

@@ -204,7 +204,7 @@ class MalformedError(ValueError):
 
 
 def describe_example(record: bytes, names: Container[str] | None = None) -> dict[str, tuple[str, int, int]]:
-    """Return the features of a `tf.train.Example`: the kind, the number of values, and the bytes of each.
+    """Return the features of a `tf.train.Example`: the kind of list, the number of values, and the bytes of each.
 
     Args:
         record: The message.
@@ -214,48 +214,40 @@ def describe_example(record: bytes, names: Container[str] | None = None) -> dict
         ValueError: The record is malformed; or has a feature twice, without a list, or with bytes of different lengths.
     """
     found: dict[str, tuple[str, int, int]] = {}
-    for name, value in features_of(record):
-        if names is not None and name not in names:
-            continue
+    for name, kinds, values in features_of(record, names):
         if name in found:
             raise ValueError(f"feature {name!r} is there twice")
-        kinds, lists = lists_of(value)
         if len(kinds) != 1:
             raise ValueError(
                 f"feature {name!r} has {'several lists' if kinds else 'no list'}, so its dtype is unknown; give "
                 "features that leave it out"
             )
         kind = kinds.pop()
-        found[name] = (kind, *describe_list(name, kind, lists))
+        found[name] = (kind, *describe_list(name, kind, values))
     return found
 
 
-def features_of(record: bytes) -> Iterator[tuple[str, bytes]]:
-    """Yield the name and the content of each feature of a `tf.train.Example`.
+def features_of(record: bytes, names: Container[str] | None = None) -> Iterator[tuple[str, set[str], list[bytes]]]:
+    """Yield the features of a `tf.train.Example`: the name, the kinds of the lists, and the contents of their values.
+
+    Numbers may be packed: one content then has several.
 
     Raises:
         ValueError: The record is malformed.
     """
     for entry in parts(record, 1):
         for pair in parts(entry, 1):
+            # Of a field that is there several times, the last one counts.
             name = b"".join(list(parts(pair, 1))[-1:]).decode(errors="surrogateescape")
-            yield name, b"".join(list(parts(pair, 2))[-1:])
+            if names is None or name in names:
+                feature = b"".join(list(parts(pair, 2))[-1:])
+                lists = [(number, content) for number, content in fields(feature) if number in LIST_KINDS]
+                values = [value for _, content in lists for value in parts(content, 1)]
+                yield name, {LIST_KINDS[number] for number, _ in lists}, values
 
 
-def lists_of(feature: bytes) -> tuple[set[str], list[bytes]]:
-    """Return of which kinds the lists of a feature are, and what they hold."""
-    lists = [(number, content) for number, content in fields(feature) if number in LIST_KINDS]
-    return {LIST_KINDS[number] for number, _ in lists}, [content for _, content in lists]
-
-
-def values_of(lists: list[bytes]) -> list[bytes]:
-    """Return the contents of the values of lists; of numbers these may be packed."""
-    return [value for content in lists for number, value in fields(content) if number == 1]
-
-
-def describe_list(name: str, kind: str, lists: list[bytes]) -> tuple[int, int]:
+def describe_list(name: str, kind: str, values: list[bytes]) -> tuple[int, int]:
     """Return how many values a list has, and how many bytes each."""
-    values = values_of(lists)
     if kind == "bytes":
         widths = {len(value) for value in values}
         if len(widths) > 1:

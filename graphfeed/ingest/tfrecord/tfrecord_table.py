@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from graphfeed.ingest.tfrecord.example_schema import ExampleSchema, describe_list, features_of, lists_of, values_of
+from graphfeed.ingest.tfrecord.example_schema import ExampleSchema, describe_list, features_of
 from graphfeed.ingest.tfrecord.record_stream import RecordStream
 from graphfeed.ingest.tfrecord.tfrecord_reader import parse, scan_stream, settle
 from graphfeed.ops.arguments import brief
@@ -29,15 +29,13 @@ def find_columns(path: Path) -> dict[str, tuple[str, int]]:
         for starts, sizes in scan_stream(stream, ExampleSchema([])):
             found = {}
             try:
-                for name, value in features_of(record_at(stream, int(starts[0]), int(sizes[0]))):
-                    kinds, lists = lists_of(value)
-                    kind = kinds.pop() if len(kinds) == 1 else None
-                    if kind == "bytes":
-                        count = len(values_of(lists))
-                    else:
-                        count = describe_list(name, kind, lists)[0] if kind else 0
-                    if kind and (count == 1 or (count and kind != "bytes")):
-                        found[name] = (kind, count)
+                for name, kinds, values in features_of(record_at(stream, int(starts[0]), int(sizes[0]))):
+                    if kinds == {"bytes"} and len(values) == 1:
+                        found[name] = ("bytes", 1)
+                    elif len(kinds) == 1 and kinds != {"bytes"}:
+                        kind = kinds.pop()
+                        count, _ = describe_list(name, kind, values)
+                        found |= {name: (kind, count)} if count else {}
             except ValueError as error:
                 raise stream.error(str(error)) from error
             return found
