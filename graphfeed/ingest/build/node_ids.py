@@ -125,7 +125,7 @@ class TextIds(NodeIds):
 
     def find(self, ids: Any) -> NDArray[np.int64]:
         """Look the ids up; an Arrow array."""
-        offsets, values = parts_of(ids)
+        offsets, values = text_buffers(ids)
         nodes: NDArray[np.int64] = find_texts(*self.index, as_tensor(values), as_tensor(offsets)).numpy()
         return nodes
 
@@ -134,7 +134,7 @@ class TextIds(NodeIds):
         return write_ids(folder, name, self.values, self.offsets)
 
 
-def parts_of(texts: Any) -> tuple[NDArray[np.int64], NDArray[np.uint8]]:
+def text_buffers(texts: Any) -> tuple[NDArray[np.int64], NDArray[np.uint8]]:
     """Return where each text of an Arrow array begins, and the bytes of all."""
     _, offsets, values = texts.buffers()
     starts = np.frombuffer(offsets, dtype=np.int64)[texts.offset : texts.offset + len(texts) + 1]
@@ -202,7 +202,7 @@ class IdCollector:
         self._merge()
         ids = self.parts[0]
         if self.texts:
-            return TextIds(*parts_of(ids.take(arrow("compute").sort_indices(ids))))
+            return TextIds(*text_buffers(ids.take(arrow("compute").sort_indices(ids))))
         return integer_ids(ids)
 
 

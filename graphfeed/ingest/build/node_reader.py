@@ -9,7 +9,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from graphfeed.ingest.build.growing_arrays import GrowingArrays
-from graphfeed.ingest.build.node_ids import IdCollector, NodeIds, RowIds, TextIds, first_of_each, integer_ids, parts_of
+from graphfeed.ingest.build.node_ids import (
+    IdCollector,
+    NodeIds,
+    RowIds,
+    TextIds,
+    first_of_each,
+    integer_ids,
+    text_buffers,
+)
 from graphfeed.ingest.build.row_outputs import RowOutputs
 from graphfeed.ingest.build.spec import NodeTable
 from graphfeed.ingest.tables.column_types import common_types, has_text_ids
@@ -181,7 +189,7 @@ def chosen(ids: Any, kept: NDArray[np.bool_]) -> Any:
 def select(ids: Any, kept: NDArray[np.bool_]) -> NodeIds:
     """Return the ids of the rows that are kept."""
     selected = chosen(ids, kept)
-    return integer_ids(selected) if isinstance(selected, np.ndarray) else TextIds(*parts_of(selected))
+    return integer_ids(selected) if isinstance(selected, np.ndarray) else TextIds(*text_buffers(selected))
 
 
 def collect_ids(ends: Sequence[tuple[TableSource, str]], reading: Reading, texts: bool = False) -> NodeIds:

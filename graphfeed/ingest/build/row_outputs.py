@@ -51,7 +51,7 @@ class RowOutputs:
         if self.table.label is not None:
             names.append(self.table.label)
         if split is not None:
-            names += [split.column] if split.column is not None else [part for _, part in parts_of(split)]
+            names += [split.column] if split.column is not None else split.parts.values()
         return names
 
     def read(self, batch: Batch) -> dict[str, NDArray[Any]]:
@@ -125,13 +125,13 @@ class RowOutputs:
         if split is None:
             return {}
         if split.column is None:
-            return read_masks(batch, parts_of(split))
+            return read_masks(batch, split.parts)
         encoded = batch.texts(split.column).dictionary_encode()
         codes = as_numpy(encoded.indices.fill_null(-1)).astype(np.int64)
         values = encoded.dictionary.to_pylist()
         self.split_values = list(dict.fromkeys([*self.split_values, *values]))[:SPLIT_VALUES]
         masks = {}
-        for part, wanted in parts_of(split):
+        for part, wanted in split.parts.items():
             same = np.array([*(is_same(value, wanted, batch.type_of(split.column)) for value in values), False])
             masks[part] = same[codes]
             if same.any() and part not in self.parts:
@@ -143,15 +143,13 @@ class RowOutputs:
         split = self.table.splits
         if split is None or split.column is None or not self.rows:
             return
-        lacking = [(part, value) for part, value in parts_of(split) if part not in self.parts]
-        # The names of the parts are what a split has by default; not all of them need be there.
-        named = [(part, value) for part, value in lacking if part != value or not self.parts]
-        if named:
-            part, value = named[0]
-            raise ValueError(
-                f"split: no row has {value!r} in the column {split.column!r}, which stands for {part}; the column has "
-                f"{brief(self.split_values)}"
-            )
+        for part, value in split.parts.items():
+            # The names of the parts are what a split has by default; not all of them need be there.
+            if part not in self.parts and (part != value or not self.parts):
+                raise ValueError(
+                    f"split: no row has {value!r} in the column {split.column!r}, which stands for {part}; the column "
+                    f"has {brief(self.split_values)}"
+                )
 
     def labels(self, batch: Batch) -> tuple[NDArray[Any], NDArray[np.bool_]]:
         """Return a label for each row, and whether it has one. Texts are numbered as they come, for now."""
@@ -222,16 +220,11 @@ class RowOutputs:
                         writer.append(order[codes[start : start + (1 << 20)]])
 
 
-def parts_of(split: Any) -> list[tuple[str, str]]:
-    """Return the parts that a split has, with their values or columns."""
-    return [(part, getattr(split, part)) for part in PARTS if getattr(split, part) is not None]
-
-
-def read_masks(batch: Batch, parts: list[tuple[str, str]]) -> dict[str, NDArray[np.bool_]]:
+def read_masks(batch: Batch, parts: dict[str, str]) -> dict[str, NDArray[np.bool_]]:
     """Return the columns of booleans that split the rows, and refuse rows that are in several parts."""
     masks: dict[str, NDArray[np.bool_]] = {}
     taken = np.zeros(len(batch), dtype=bool)
-    for part, column in parts:
+    for part, column in parts.items():
         values = batch.numbers(column, arrow().float64(), 0.0)
         batch.refuse(column, (values != 0) & (values != 1), "but a mask must be 0 or 1")
         masks[part] = values == 1

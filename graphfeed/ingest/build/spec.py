@@ -40,14 +40,19 @@ class Split:
                 raise TypeError(f"{name} must be a name or a value, but is {brief(value)}")
             if value is not None:
                 object.__setattr__(self, name, str(value).lower() if isinstance(value, bool) else str(value))
-        if self.column is None and not any(getattr(self, part) for part in PARTS):
-            raise ValueError("split must name a column, or columns of booleans for train, validation and test")
-        if self.column is not None and not any(getattr(self, part) for part in PARTS):
+        if not any(self.parts.values()):
+            if self.column is None:
+                raise ValueError("split must name a column, or columns of booleans for train, validation and test")
             for part in PARTS:
                 object.__setattr__(self, part, part)
-        named = [getattr(self, part) for part in PARTS if getattr(self, part) is not None]
+        named = list(self.parts.values())
         if len(set(named)) < len(named):
             raise ValueError(f"split must name another column or value for each part, but names {named}")
+
+    @property
+    def parts(self) -> dict[str, str]:
+        """The values, or the columns, of the parts that are given."""
+        return {part: value for part in PARTS if (value := getattr(self, part)) is not None}
 
 
 @dataclass(frozen=True)

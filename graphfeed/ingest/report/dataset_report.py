@@ -218,7 +218,7 @@ def inspect_graph(graph: FusedCSCSamplingGraph) -> tuple[dict[NodeType, NodeRepo
         out, into = (np.zeros(num_nodes[end], dtype=np.int64) for end in (source, destination))
         counts[edge_type] = EdgeCounts((first[source], first[destination]), out, into)
     with progress_bar("looking at edges", graph.total_num_edges, "edge") as progress:
-        for columns, sources, types in parts_of(graph):
+        for columns, sources, types in whole_columns(graph):
             for edge_type, counted in counts.items():
                 chosen = slice(None) if types is None else types == numbers[edge_type]
                 counted.add(sources[chosen], columns[chosen])
@@ -234,7 +234,7 @@ def inspect_graph(graph: FusedCSCSamplingGraph) -> tuple[dict[NodeType, NodeRepo
     return nodes, {edge_type: counted.report() for edge_type, counted in counts.items()}
 
 
-def parts_of(
+def whole_columns(
     graph: FusedCSCSamplingGraph,
 ) -> Iterator[tuple[NDArray[np.int64], NDArray[np.int64], NDArray[Any] | None]]:
     """Yield the destinations, sources and types of the edges of some whole columns after each other."""

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from graphfeed.ingest import EdgeTable, NodeTable, Spec, build_dataset
-from graphfeed.ingest.build.journal import Journal
+from tests.ingest.interrupted import Stopped, stop_before
 from tests.on_disk import arrays
 
 TABLES: dict[str, Any] = {
@@ -18,30 +18,11 @@ TABLES: dict[str, Any] = {
 }
 
 
-class Stopped(Exception):
-    """What stands for the end of the process."""
-
-
 def spec_of(folder: Path, edges: dict[str, dict[str, Any]], count: int = 3) -> Spec:
     np.savez(folder / "edges.npz", **TABLES) if not (folder / "edges.npz").exists() else None
     tables = {kind: EdgeTable("edges.npz", source="a", destination="b", **own) for kind, own in edges.items()}
     ends = {end for kind in edges for end in kind.split(":")[::2]}
     return Spec(tables, {end: NodeTable(count=count) for end in ends}, folder=folder)
-
-
-def stop_before(monkeypatch: pytest.MonkeyPatch, spec: Spec, folder: Path, step: str) -> None:
-    """Build until a step is to be noted as done, and end there."""
-    note = Journal.note
-
-    def stop(journal: Journal, name: str, key: str, **state: Any) -> None:
-        if name == step:
-            raise Stopped
-        note(journal, name, key, **state)
-
-    with monkeypatch.context() as patch:
-        patch.setattr(Journal, "note", stop)
-        with pytest.raises(Stopped):
-            build_dataset(spec, folder)
 
 
 @pytest.mark.parametrize(
@@ -58,10 +39,8 @@ def stop_before(monkeypatch: pytest.MonkeyPatch, spec: Spec, folder: Path, step:
     ids=["same", "more features", "a weight", "fewer features", "fewer types", "other ends", "no types"],
 )
 @pytest.mark.parametrize("step", ["edges 0", "sort"])
-def test_a_run_that_goes_on_gives_what_a_new_one_gives(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, before: Any, after: Any, step: str
-) -> None:
-    stop_before(monkeypatch, spec_of(tmp_path, before), tmp_path / "out", step)
+def test_a_run_that_goes_on_gives_what_a_new_one_gives(tmp_path: Path, before: Any, after: Any, step: str) -> None:
+    stop_before(spec_of(tmp_path, before), tmp_path / "out", step)
     spec = spec_of(tmp_path, after)
     build_dataset(spec, tmp_path / "out")
     build_dataset(spec, tmp_path / "anew")
@@ -73,19 +52,17 @@ def test_a_run_that_goes_on_gives_what_a_new_one_gives(
     ).read_text()
 
 
-def test_a_step_whose_files_another_specification_has_replaced_is_done_again(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_step_whose_files_another_specification_has_replaced_is_done_again(tmp_path: Path) -> None:
     first = spec_of(tmp_path, {"n:r:n": {"features": {"w": "w"}}})
-    stop_before(monkeypatch, first, tmp_path / "out", "sort")
-    stop_before(monkeypatch, spec_of(tmp_path, {"n:r:n": {"features": {"w": "a"}}}), tmp_path / "out", "edges 0")
+    stop_before(first, tmp_path / "out", "sort")
+    stop_before(spec_of(tmp_path, {"n:r:n": {"features": {"w": "a"}}}), tmp_path / "out", "edges 0")
     dataset = build_dataset(first, tmp_path / "out").load()
     assert dataset.feature.read("edge", "n:r:n", "w").tolist() == [[0.5], [1.5], [2.5], [3.5]]
 
 
 def test_a_step_whose_files_were_removed_is_done_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     both = spec_of(tmp_path, {"n:r:n": {}, "n:s:n": {"features": {"w": "w"}}})
-    stop_before(monkeypatch, both, tmp_path / "out", "sort")
+    stop_before(both, tmp_path / "out", "sort")
     with monkeypatch.context() as patch:
         patch.setattr("graphfeed.ingest.build.dataset_builder.write_text", stop)
         with pytest.raises(Stopped):

@@ -15,14 +15,14 @@ from graphfeed.ingest.build.node_ids import (
     first_of_each,
     integer_ids,
     load_node_ids,
-    parts_of,
+    text_buffers,
 )
 
 INTEGERS = st.lists(st.integers(-(1 << 62), 1 << 62) | st.integers(-20, 20), min_size=1, max_size=30, unique=True)
 
 
 def text_ids(ids: list[str]) -> TextIds:
-    return TextIds(*parts_of(pa.array(ids, pa.large_string())))
+    return TextIds(*text_buffers(pa.array(ids, pa.large_string())))
 
 
 @given(ids=INTEGERS, asked=st.lists(st.integers(-30, 30) | st.integers(-(1 << 62), 1 << 62), max_size=20))
@@ -51,7 +51,7 @@ def test_numbers_of_rows_are_used_as_they_are() -> None:
         RowIds(3),
         IntegerIds(np.array([5, 3, 1 << 60])),
         text_ids(["b", "", "ä"]),
-        TextIds(*parts_of(pa.array(["x", "b", "", "ä", "y"], pa.large_string())[1:4])),
+        TextIds(*text_buffers(pa.array(["x", "b", "", "ä", "y"], pa.large_string())[1:4])),
     ],
 )
 def test_ids_are_the_same_after_writing(ids: RowIds, tmp_path: Path) -> None:

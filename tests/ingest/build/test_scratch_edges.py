@@ -13,6 +13,7 @@ from graphfeed.ingest import EdgeTable, NodeTable, Spec, build_dataset
 from graphfeed.ingest.build import scratch_edges
 from graphfeed.ingest.build.journal import Journal
 from graphfeed.ingest.build.scratch_edges import rows_at_a_time
+from tests.ingest.interrupted import Stopped, stop_before
 from tests.on_disk import listing
 from tests.scripts import run
 
@@ -55,10 +56,6 @@ def test_ranges_do_not_change_the_bytes(tmp_path: Path, small_parts: None) -> No
     assert contents(tmp_path / "whole") == contents(tmp_path / "parts")
 
 
-class Killed(BaseException):
-    """Stands for a signal that ends the process."""
-
-
 @pytest.mark.parametrize("step", range(1, 6))
 def test_a_run_that_is_interrupted_after_any_step_goes_on(
     tmp_path: Path, small_parts: None, step: int, monkeypatch: pytest.MonkeyPatch
@@ -72,10 +69,10 @@ def test_a_run_that_is_interrupted_after_any_step_goes_on(
         note(journal, name, key, **state)
         noted.append(name)
         if len(noted) == step:
-            raise Killed
+            raise Stopped
 
     monkeypatch.setattr(Journal, "note", interrupt)
-    with pytest.raises(Killed):
+    with pytest.raises(Stopped):
         build_dataset(spec, tmp_path / "out", memory=20_000)
     assert listing(tmp_path) == [".out.unfinished", "0.npz", "1.npz", "whole"]
     build_dataset(spec, tmp_path / "out", memory=20_000)
@@ -84,20 +81,12 @@ def test_a_run_that_is_interrupted_after_any_step_goes_on(
     assert noted == ["nodes 0", "nodes 1", "edges 0", "edges 1", "sort"]
 
 
-def test_changed_files_are_read_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    spec = tables(tmp_path)
-    with monkeypatch.context() as patch:
-        patch.setattr("graphfeed.ingest.build.dataset_builder.write_edges", interrupted)
-        with pytest.raises(Killed):
-            build_dataset(spec, tmp_path / "out")
+def test_changed_files_are_read_again(tmp_path: Path) -> None:
+    stop_before(tables(tmp_path), tmp_path / "out", "sort")
     spec = tables(tmp_path, edges=100)
     build_dataset(spec, tmp_path / "out")
     build_dataset(spec, tmp_path / "anew")
     assert contents(tmp_path / "out") == contents(tmp_path / "anew")
-
-
-def interrupted(*_: Any) -> None:
-    raise Killed
 
 
 def test_no_more_is_read_at_a_time_than_a_quarter_of_the_memory() -> None:
