@@ -22,18 +22,17 @@ def problems(draw: st.DrawFn) -> dict[str, object]:
     return {
         "sources": [[source for source, end in edges if end == node] for node in range(size)],
         "parts": parts, "loads": loads, "first": first, "last": last, "limit": limit,
-        "step": draw(st.integers(1, 31)),
     }  # fmt: skip
 
 
 def check(dtype: torch.dtype, sources: list[list[int]], parts: list[int], loads: list[int], **place: int) -> None:
     """Compare parts, loads and the number of nodes that moved with those of the reference."""
-    first, last, step, limit = (place[name] for name in ("first", "last", "step", "limit"))
+    first, last, limit = (place[name] for name in ("first", "last", "limit"))
     indptr = torch.tensor([0, *map(len, sources)], dtype=dtype).cumsum(0).to(dtype)
     indices = torch.tensor([source for own in sources for source in own], dtype=dtype)
     found, found_loads = torch.tensor(parts, dtype=torch.int32), torch.tensor(loads)
-    moved = place_nodes(indptr[first : last + 1], indices, found, found_loads, first, step, limit)
-    expected = reference(sources, parts, loads, first, last, step, limit)
+    moved = place_nodes(indptr[first : last + 1], indices, found, found_loads, first, limit)
+    expected = reference(sources, parts, loads, first, last, limit)
     assert found.tolist() == expected
     assert moved == sum(one != other for one, other in zip(parts, expected, strict=True))
     assert found_loads.tolist() == [sum(part == own for own in expected[first:last]) for part in range(len(loads))]
@@ -47,7 +46,7 @@ def test_nodes_are_placed_as_by_the_reference(dtype: torch.dtype, problem: dict[
 
 def test_a_range_without_nodes_stays_as_it_is() -> None:
     parts = torch.tensor([1, 0], dtype=torch.int32)
-    assert place_nodes(torch.tensor([0]), torch.tensor([0]), parts, torch.tensor([0, 0]), 1, 5, 1) == 0
+    assert place_nodes(torch.tensor([0]), torch.tensor([0]), parts, torch.tensor([0, 0]), 1, 5) == 0
     assert parts.tolist() == [1, 0]
 
 
@@ -68,7 +67,7 @@ def test_nothing_is_read_or_written_outside(
 ) -> None:
     parts, loads = torch.zeros(3, dtype=torch.int32), torch.tensor([3, 0])
     with pytest.raises(error, match=message):
-        place_nodes(torch.tensor(indptr), torch.tensor(indices), parts, loads, first, 1, 3)
+        place_nodes(torch.tensor(indptr), torch.tensor(indices), parts, loads, first, 3)
 
 
 def test_as_many_parts_as_nodes_take_time_by_the_edges() -> None:
@@ -76,5 +75,5 @@ def test_as_many_parts_as_nodes_take_time_by_the_edges() -> None:
     ring = gf.from_coo((torch.arange(size), (torch.arange(size) + 1) % size), size)
     parts, loads = torch.full((size,), -1, dtype=torch.int32), torch.zeros(size, dtype=torch.int64)
     for _ in range(2):  # what grew with nodes times parts would take hours
-        place_nodes(ring.csc_indptr, ring.indices, parts, loads, 0, 1, 1)
+        place_nodes(ring.csc_indptr, ring.indices, parts, loads, 0, 1)
         assert parts.sort().values.tolist() == list(range(size))

@@ -1,4 +1,4 @@
-"""Assigns nodes to parts in a stream: block by block, each node to the part that has most of its neighbours."""
+"""Assigns nodes to parts in a stream: one after the other, each to the part that has most of its neighbours."""
 
 import math
 from itertools import pairwise
@@ -15,10 +15,8 @@ SETTLED = 0.001
 """No further pass is made after one that moves no larger share of the nodes."""
 SLACK = 0.03
 """By which share a part may have more nodes of a type than the mean."""
-BLOCKS = 64
-"""Nodes of a block don't see where the others go; so a node type has this many blocks at least."""
-BLOCK_SCORES = 1 << 19
-"""How many pairs of a node and a part a block has at most."""
+RANGE_NODES = 1 << 19
+"""How many nodes are placed between two steps of the progress bar."""
 
 
 def ldg_memory(num_nodes: int, num_parts: int) -> int:
@@ -28,8 +26,7 @@ def ldg_memory(num_nodes: int, num_parts: int) -> int:
         >>> ldg_memory(num_nodes=111_000_000, num_parts=8) / 2**20 < 500
         True
     """
-    scores = max(BLOCK_SCORES, min(num_parts, num_nodes))
-    return 4 * num_nodes + 128 * scores + (1 << 20)
+    return 4 * num_nodes + 128 * max(RANGE_NODES, min(num_parts, num_nodes)) + (1 << 20)
 
 
 def assign_by_ldg(graph: GraphArrays, num_parts: int) -> torch.Tensor:
@@ -42,8 +39,7 @@ def assign_by_ldg(graph: GraphArrays, num_parts: int) -> torch.Tensor:
     grows with the edges, and hardly with the number of parts, of which there may be as many as nodes.
 
     Only in-edges are read, in order, so that the arrays may be mapped files larger than memory. A graph with edges in
-    both directions is partitioned best. A quarter of a million nodes with 10 million edges took 0.3 s in 8 parts; a
-    million nodes with 16 million edges took 11 s in a million parts.
+    both directions is partitioned best.
 
     Args:
         graph: The graph.
@@ -63,10 +59,9 @@ def assign_by_ldg(graph: GraphArrays, num_parts: int) -> torch.Tensor:
             moved = 0
             for number, (first, last) in enumerate(pairwise(offsets)):
                 limit = math.ceil((last - first) / num_parts * (1 + SLACK))
-                step = max(min((last - first) // BLOCKS, BLOCK_SCORES // num_parts), 1)
-                for start in range(first, last, at_once := -(-BLOCK_SCORES // step) * step):
-                    columns = indptr[start : min(start + at_once, last) + 1]
-                    moved += place_nodes(columns, indices, parts, loads[number], start, step, limit)
+                for start in range(first, last, RANGE_NODES):
+                    columns = indptr[start : min(start + RANGE_NODES, last) + 1]
+                    moved += place_nodes(columns, indices, parts, loads[number], start, limit)
                     progress.update(int(columns[-1] - columns[0]))
             if moved <= SETTLED * parts.numel():
                 break

@@ -30,7 +30,7 @@ def test_neighbours_come_together() -> None:
 
 
 def test_it_takes_no_more_memory_than_was_said(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(assign_ldg, "BLOCK_SCORES", 1 << 12)
+    monkeypatch.setattr(assign_ldg, "RANGE_NODES", 1 << 12)
     graph = graphs.plain(20_000, 400_000)
     said = ldg_memory(20_000, 8)
     assert said < graph.indices.nbytes
@@ -44,11 +44,10 @@ def test_it_takes_no_more_memory_than_was_said(monkeypatch: pytest.MonkeyPatch) 
 
 @pytest.mark.parametrize("make", [graphs.plain, graphs.typed])
 @pytest.mark.parametrize("num_parts", [1, 7, 60])
-def test_nodes_are_placed_block_by_block_until_few_move(
+def test_nodes_are_placed_range_by_range_until_few_move(
     make: Callable[[], gf.FusedCSCSamplingGraph], num_parts: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(assign_ldg, "BLOCK_SCORES", 150)
-    monkeypatch.setattr(assign_ldg, "BLOCKS", 2)
+    monkeypatch.setattr(assign_ldg, "RANGE_NODES", 7)
     graph = make()
     indptr, total = graph.csc_indptr.tolist(), graph.total_num_nodes
     sources = [graph.indices[low:high].tolist() for low, high in pairwise(indptr)]
@@ -59,8 +58,7 @@ def test_nodes_are_placed_block_by_block_until_few_move(
         for first, last in pairwise(offsets):
             loads = [parts[first:last].count(part) for part in range(num_parts)]
             limit = math.ceil((last - first) / num_parts * (1 + assign_ldg.SLACK))
-            step = max(min((last - first) // 2, 150 // num_parts), 1)
-            parts = place_nodes(sources, parts, loads, first, last, step, limit)
+            parts = place_nodes(sources, parts, loads, first, last, limit)
         moved = sum(one != other for one, other in zip(before, parts, strict=True))
         if moved <= assign_ldg.SETTLED * total:
             break
