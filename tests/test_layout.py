@@ -65,18 +65,12 @@ MORE_PARAMETERS = {
     "graphfeed/distributed/pyg/dist_loader.py": {"__init__"},
     "graphfeed/distributed/pyg/dist_neighbor_loader.py": {"__init__"},
     "graphfeed/distributed/pyg/dist_neighbor_sampler.py": {"__init__"},
-    # An op takes the arrays of a graph one by one, for it knows nothing of graphs.
-    "graphfeed/ops/sampling/sample_neighbors.py": {"labor_sample_neighbors", "sample_neighbors"},
-    "graphfeed/ops/sampling/temporal_sample_neighbors.py": {
-        "temporal_labor_sample_neighbors",
-        "temporal_sample_neighbors",
-    },
 }
-PARTS_OF_KERNELS = {"instructions.py", "jit.py", "launch.py", "search.py", "source.py", "wire.py"}
-"""What several kernels are made of, tested through them."""
-COMPILER, PASSES = KERNELS[0] / "compiler", KERNELS[0] / "sampling" / "passes"
 ONE_HOP = {"sample_neighbors.py", "temporal_sample_neighbors.py"}
 """A GPU has kernels for one hop, where the CPU has programs of passes."""
+PARTS_OF_KERNELS = {"instructions.py", "jit.py", "launch.py", "search.py", "source.py", "wire.py", *ONE_HOP}
+"""What several kernels are made of, tested through them."""
+COMPILER, PASSES = KERNELS[0] / "compiler", KERNELS[0] / "sampling" / "passes"
 
 Function = ast.FunctionDef | ast.AsyncFunctionDef
 

@@ -11,7 +11,16 @@ from typing import Any, NamedTuple
 import torch
 
 from graphfeed.ops import rows, sampling, structure
-from graphfeed.ops.sampling import NOT_CACHED, CachedEdgeValues, TemporalGraph, sample_neighbors
+from graphfeed.ops.sampling import (
+    NOT_CACHED,
+    CachedEdgeValues,
+    Drawing,
+    OneHop,
+    SeedTimes,
+    StaticGraph,
+    TemporalGraph,
+    sample_neighbors,
+)
 from graphfeed.ops.structure import check_csc, check_edge_types, check_joined
 
 NUM_TYPES = 3
@@ -174,7 +183,7 @@ def calls_on_edges(inputs: Inputs) -> dict[str, Call]:
     """Return the calls of operations on what edges have, and of negatives."""
     indptr, weights = inputs.indptr, inputs.weights
     ordered = sampling.order_by_time(indptr, inputs.times)
-    picks = sample_neighbors(indptr, inputs.seeds, torch.tensor([5]), KEYS[0])
+    picks = sample_neighbors(StaticGraph(indptr), OneHop(inputs.seeds, torch.tensor([5]), KEYS[:1]))
     whole, shifts = inputs.indices[: int(indptr[2])].clone(), torch.where(inputs.seeds < 2, 0, NOT_CACHED)
     edges = CachedEdgeValues(inputs.indices, whole, shifts)
     return {
@@ -202,27 +211,25 @@ def calls_on_edges(inputs: Inputs) -> dict[str, Call]:
 
 
 def calls_of_one_hop(inputs: Inputs) -> dict[str, Call]:
-    """Return the calls of one hop: uniform, by weight, by type, with replacement, of whole columns."""
+    """Return the calls of one hop: uniform, by weight, by type, with replacement, of whole columns; and by LABOR."""
     cumulative = sampling.cumulate_weights(inputs.indptr, inputs.weights)
     fanouts = [torch.tensor(own) for own in ([4, 70, 2], [5], [60], [-1], [4, -1, 0])]
-    given: dict[str, Any] = {
-        "indptr": inputs.indptr, "seeds": inputs.seeds, "fanouts": fanouts[0], "replace": False,
-        "cumulative": cumulative, "types": inputs.types, "num_types": NUM_TYPES, "checked": True,
-    }  # fmt: skip
+    graph = StaticGraph(inputs.indptr, inputs.indices, cumulative, inputs.types, NUM_TYPES)
     changes = [
-        {"fanouts": own, "cumulative": weights, "replace": replace}
+        {
+            "graph": graph._replace(cumulative=weights),
+            "hop": OneHop(inputs.seeds, own, KEYS[:1], Drawing(replace=replace)),
+        }
         for own, weights, replace in product(fanouts, (cumulative, None), (False, True))
     ]
-    labor = {**given, "indices": inputs.indices, "keys": KEYS, "switch_threshold": 1 << 62}
     picks = [
-        {"picks": sample_neighbors(inputs.indptr, inputs.seeds, own, KEYS[0], types=inputs.types, num_types=NUM_TYPES)}
+        {"picks": sample_neighbors(graph._replace(cumulative=None), OneHop(inputs.seeds, own, KEYS[:1]))}
         for own in fanouts
     ]
     starts = {"column_starts": torch.tensor([0, len(inputs.seeds)]), "destinations": torch.zeros(NUM_TYPES).long()}
-    bus = ("indptr", "indices", "cumulative", "types")
     return {
-        "sample_neighbors": Call(sample_neighbors, {**given, "key": KEYS[0]}, changes, ("fanouts",), bus),
-        "labor_sample_neighbors": Call(sampling.labor_sample_neighbors, labor, changes, ("fanouts",), bus),
+        "sample_neighbors": call_of_hops({**changes[0], "checked": True}, changes),
+        "sample_neighbors by LABOR": call_of_hops({**by_labor(changes[0]), "checked": True}, [*map(by_labor, changes)]),
         "group_by_type": Call(
             sampling.group_by_type, {**picks[0], "types": inputs.types, **starts, "dtype": torch.int64}, picks,
             tuple(starts), ("types",),
@@ -231,10 +238,9 @@ def calls_of_one_hop(inputs: Inputs) -> dict[str, Call]:
 
 
 def calls_in_time(inputs: Inputs) -> dict[str, Call]:
-    """Return the calls of one hop in time: random and latest edges, windows, a second time, weights, types."""
-    count = len(inputs.seeds)
+    """Return the calls of one hop in time: random and latest edges, windows, a second time, weights, types; LABOR."""
+    times, windows = torch.arange(len(inputs.seeds)) * 37 % 1100, torch.arange(len(inputs.seeds)) * 53 % 800
     changes: list[dict[str, Any]] = []
-    windows = torch.arange(count) * 53 % 800
     for by_type, weighted in product((True, False), (True, False)):
         ordered = sampling.order_by_time(inputs.indptr, inputs.times, inputs.types if by_type else None)
         assert ordered.order is not None
@@ -248,17 +254,27 @@ def calls_in_time(inputs: Inputs) -> dict[str, Call]:
         )  # fmt: skip
         for fanouts in ([4, -1, 60], [-1, -1, -1]) if by_type else ([5], [60], [-1]):
             for replace, window in product((False, True), (windows, None)):
-                given = {"graph": graph, "fanouts": torch.tensor(fanouts), "replace": replace, "windows": window}
-                changes.append(given)
-    given = {**changes[0], "seeds": inputs.seeds, "times": torch.arange(count) * 37 % 1100}
-    latest = [{**own, "latest": True} for own in changes if not own["replace"] and own["graph"].cumulative is None]
-    labor = {**given, "keys": KEYS, "switch_threshold": 1 << 62}
+                drawing, moments = Drawing(replace=replace), SeedTimes(times, window)
+                hop = OneHop(inputs.seeds, torch.tensor(fanouts), KEYS[:1], drawing, moments)
+                changes.append({"graph": graph, "hop": hop})
+    latest = [
+        {**own, "hop": own["hop"]._replace(drawing=Drawing("latest"))}
+        for own in changes
+        if not own["hop"].drawing.replace and own["graph"].cumulative is None
+    ]
     return {
-        "temporal_sample_neighbors": Call(
-            sampling.temporal_sample_neighbors, {**given, "key": KEYS[0], "latest": False}, [*changes, *latest],
-            ("fanouts",), ("graph",),
-        ),
-        "temporal_labor_sample_neighbors": Call(
-            sampling.temporal_labor_sample_neighbors, labor, changes, ("fanouts",), ("graph",)
-        ),
-    }  # fmt: skip
+        "sample_neighbors in time": call_of_hops(changes[0], [*changes, *latest]),
+        "sample_neighbors in time by LABOR": call_of_hops(by_labor(changes[0]), [*map(by_labor, changes)]),
+    }
+
+
+def by_labor(change: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the arguments of one hop for LABOR."""
+    hop = change["hop"]
+    drawing = Drawing("labor", hop.drawing.replace, switch_threshold=1 << 62)
+    return {**change, "hop": hop._replace(keys=KEYS, drawing=drawing)}
+
+
+def call_of_hops(arguments: dict[str, Any], changes: Sequence[Mapping[str, Any]]) -> Call:
+    """Return a call of one hop; its graph may lie in page-locked memory."""
+    return Call(sample_neighbors, arguments, changes, over_the_bus=("graph",))

@@ -1,12 +1,17 @@
 """Random graphs and tensors that the tests of several ops share."""
 
 import random
+from collections.abc import Callable
 from dataclasses import dataclass
-from itertools import accumulate
+from itertools import accumulate, pairwise
+from typing import Any
 
 import pytest
 import torch
 from hypothesis import strategies as st
+
+from graphfeed import ops
+from tests import reference
 
 ID_DTYPES = [torch.int32, torch.int64]
 WIDE = [pytest.param(dtype, marks=pytest.mark.slow) for dtype in (torch.int16, torch.int32, torch.int64)]
@@ -32,6 +37,25 @@ class Graph:
     def num_nodes(self) -> int:
         return len(self.indptr) - 1
 
+    @property
+    def units(self) -> list[int]:
+        return reference.weights_to_units(self.indptr, self.weights)
+
+    def arrays(
+        self,
+        starts: torch.dtype = torch.int64,
+        ids: torch.dtype = torch.int64,
+        *,
+        weighted: bool = False,
+        types: torch.dtype | None = None,
+    ) -> ops.StaticGraph:
+        """Return the arrays that one hop takes, in some dtypes; without a dtype of types, these are left out."""
+        sums = torch.tensor(reference.cumulate_weights(self.indptr, self.weights), dtype=torch.int64)
+        return ops.StaticGraph(
+            torch.tensor(self.indptr, dtype=starts), torch.tensor(self.indices, dtype=ids), sums if weighted else None,
+            None if types is None else torch.tensor(self.types, dtype=types), 1 if types is None else self.num_types,
+        )  # fmt: skip
+
 
 @st.composite
 def graphs(draw: st.DrawFn) -> Graph:
@@ -56,6 +80,16 @@ def graphs_and_seeds(draw: st.DrawFn) -> tuple[Graph, list[int]]:
     if graph.num_nodes == 0:
         return graph, []
     return graph, draw(st.lists(st.integers(0, graph.num_nodes - 1), max_size=8))
+
+
+def put_columns(put: Callable[[torch.Tensor], torch.Tensor], columns: Any) -> Any:
+    """Return a named tuple with its tensors where a function puts them."""
+    return type(columns)._make(put(field) if isinstance(field, torch.Tensor) else field for field in columns)
+
+
+def split(picks: ops.Picks) -> list[list[int]]:
+    """Return the positions column by column."""
+    return [picks.positions[low:high].tolist() for low, high in pairwise(picks.offsets.tolist())]
 
 
 def strided(tensor: torch.Tensor) -> torch.Tensor:

@@ -1,4 +1,4 @@
-"""Calls of the operations on all hops, by what a test says of a graph and of its draws."""
+"""Calls of the operations on hops, by what a test says of a graph and of its draws."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -7,6 +7,20 @@ import torch
 
 from graphfeed import ops
 from graphfeed.ops.sampling.hops.hop_recipe import Method
+
+
+def sample_one(
+    graph: ops.StaticGraph | ops.TemporalGraph,
+    seeds: torch.Tensor,
+    fanouts: torch.Tensor,
+    *keys: int,
+    times: torch.Tensor | None = None,
+    windows: torch.Tensor | None = None,
+    **drawing: Any,
+) -> ops.Picks:
+    """Sample one hop, in time if the seeds have times."""
+    moments = None if times is None else ops.SeedTimes(times, windows)
+    return ops.sample_neighbors(graph, ops.OneHop(seeds, fanouts, keys, ops.Drawing(**drawing), moments))
 
 
 def sample_all(

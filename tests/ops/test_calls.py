@@ -17,9 +17,9 @@ def test_a_graph_has_a_hub_and_is_the_same_at_every_call() -> None:
 @pytest.mark.parametrize("name", sorted(CALLS))
 def test_every_call_is_of_a_public_operation_and_can_be_made_with_each_change(name: str) -> None:
     call: Call = CALLS[name]
-    assert name in ops.__all__
+    assert name.split()[0] in ops.__all__
     for change in call.changes:
-        assert change.keys() <= call.arguments.keys() | {"latest"}
+        assert change.keys() <= call.arguments.keys()
         call.run(**{key: moved(value, torch.clone) for key, value in {**call.arguments, **change}.items()})
 
 

@@ -1,7 +1,6 @@
 """Random graphs with times, which the tests of several ops share."""
 
 import random
-from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import accumulate, pairwise
 from typing import Any
@@ -11,6 +10,8 @@ from hypothesis import strategies as st
 
 from graphfeed import ops
 from tests import reference
+from tests.ops.graphs import put_columns
+from tests.ops.hops import sample_one
 
 NUM_TYPES = 3
 DEGREES = st.one_of(st.integers(0, 6), st.sampled_from([0, 15, 16, 17, 33, 49, 130, 700]))
@@ -66,6 +67,18 @@ class TimedGraph:
         """Return seeds and times as tensors."""
         return torch.tensor(self.seeds, dtype=dtype), torch.tensor(self.times, dtype=torch.int64)
 
+    def sample(
+        self, dtype: torch.dtype, fanouts: list[int], *keys: int, put: Any = lambda tensor: tensor,
+        method: str = "uniform", weighted: bool = False, replace: bool = False, **drawing: Any,
+    ) -> ops.Picks:  # fmt: skip
+        """Sample one hop of the seeds by the arrays that `put` makes; "replace" stands for uniform with replacement."""
+        columns = self.columns(dtype, weighted=weighted, by_type=len(fanouts) > 1)
+        seeds, times = map(put, self.asked(dtype))
+        windows = None if self.windows is None else put(torch.tensor(self.windows, dtype=torch.int64))
+        drawing |= {"method": "uniform" if method == "replace" else method, "replace": replace or method == "replace"}
+        moments = {"times": times, "windows": windows}
+        return sample_one(put_columns(put, columns), seeds, torch.tensor(fanouts), *keys, **moments, **drawing)
+
     @property
     def units(self) -> list[int]:
         return reference.weights_to_units(self.indptr, self.weights)
@@ -101,13 +114,3 @@ def timed_graphs(draw: st.DrawFn, most: int = 700) -> TimedGraph:
         times=[moment() for _ in seeds],
         windows=[chance.choice([0, 1, 2, spread, 2**63 - 1]) for _ in seeds] if windowed else None,
     )
-
-
-def put_columns(put: Callable[[torch.Tensor], torch.Tensor], columns: ops.TemporalGraph) -> ops.TemporalGraph:
-    """Return columns with their arrays where a function puts them."""
-    return ops.TemporalGraph._make(put(field) if isinstance(field, torch.Tensor) else field for field in columns)
-
-
-def split(picks: ops.Picks) -> list[list[int]]:
-    """Return the positions column by column."""
-    return [picks.positions[low:high].tolist() for low, high in pairwise(picks.offsets.tolist())]

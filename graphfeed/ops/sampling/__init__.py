@@ -19,7 +19,7 @@ from graphfeed.ops.sampling.guides import GuidedSums, guide_sums
 from graphfeed.ops.sampling.high_degree_index import HighDegreeIndex, build_high_degree_index
 from graphfeed.ops.sampling.hops.hop_graph import HopGraph
 from graphfeed.ops.sampling.hops.hop_recipe import Drawing, SeedTimes
-from graphfeed.ops.sampling.hops.one_hop import Picks
+from graphfeed.ops.sampling.hops.one_hop import OneHop, Picks, StaticGraph
 from graphfeed.ops.sampling.hops.sample_hops import (
     SampledHop,
     TypedEdges,
@@ -38,9 +38,8 @@ from graphfeed.ops.sampling.sample_negative_pairs import (
     sample_negative_pairs,
 )
 from graphfeed.ops.sampling.sample_negatives import sample_negatives
-from graphfeed.ops.sampling.sample_neighbors import labor_sample_neighbors, sample_neighbors
+from graphfeed.ops.sampling.sample_neighbors import sample_neighbors
 from graphfeed.ops.sampling.temporal_graph import TemporalGraph
-from graphfeed.ops.sampling.temporal_sample_neighbors import temporal_labor_sample_neighbors, temporal_sample_neighbors
 from graphfeed.ops.sampling.time_order import (
     TimeOrder,
     as_times,
@@ -54,11 +53,11 @@ from graphfeed.ops.sampling.weights import cumulate_weights
 # fmt: off
 __all__ = [
     "NOT_CACHED", "NO_EDGES", "NO_TYPES", "CachedColumns", "CachedEdgeValues", "Drawing", "GuidedSums",
-    "HighDegreeIndex", "HopGraph", "KnownEdges", "NodeBudget", "Picks", "Population", "SampledHop", "SeedTimes",
-    "TemporalGraph", "TimeOrder", "TypedEdges", "TypedHop", "TypedPicks", "as_times", "build_high_degree_index",
-    "cumulate_weights", "draw_places", "group_by_type", "guide_sums", "labor_sample_neighbors", "link_sources",
+    "HighDegreeIndex", "HopGraph", "KnownEdges", "NodeBudget", "OneHop", "Picks", "Population", "SampledHop",
+    "SeedTimes", "StaticGraph", "TemporalGraph", "TimeOrder", "TypedEdges", "TypedHop", "TypedPicks", "as_times",
+    "build_high_degree_index", "cumulate_weights", "draw_places", "group_by_type", "guide_sums", "link_sources",
     "linked_order", "order_by_time", "permute", "places_in_order", "random_walks", "read_edges",
     "sample_cached_columns", "sample_hops", "sample_negative_pairs", "sample_negatives", "sample_neighbors",
-    "split_by_type", "temporal_labor_sample_neighbors", "temporal_sample_neighbors", "typed_sample_hops",
+    "split_by_type", "typed_sample_hops",
 ]
 # fmt: on

@@ -97,7 +97,7 @@ def sample_cached_columns(
     drawing: Drawing,
     num_types: int,
 ) -> Picks:
-    """Choose what `sample_neighbors` or, by LABOR, `labor_sample_neighbors` chooses, on a GPU, by the cached columns.
+    """Choose what `sample_neighbors` chooses, on a GPU, by the cached columns.
 
     The arrays are those of a graph, in memory that the GPU can read, and the seeds are in it: neither is checked.
     """

@@ -9,7 +9,7 @@ import torch
 import graphfeed as gf
 from graphfeed import ops
 from graphfeed.ops.arguments import verified
-from tests.ops.hops import sample_all, sample_timed
+from tests.ops.hops import sample_all, sample_one, sample_timed
 
 
 class Counted:
@@ -105,13 +105,13 @@ def test_fanouts_that_cannot_be_counted_are_refused_by_name(replace: bool) -> No
     largest, keys = torch.tensor([2**58 + 1]), [(1, 2)]
     timed, times = ops.TemporalGraph(indptr, indices), torch.tensor([1])
     calls: list[Any] = [
-        lambda: ops.sample_neighbors(indptr, seeds, largest, 1, replace=replace),
+        lambda: sample_one(ops.StaticGraph(indptr), seeds, largest, 1, replace=replace),
         lambda: sample_all(indptr, indices, seeds, [2**58 + 1], [1], replace=replace),
-        lambda: ops.labor_sample_neighbors(indptr, indices, seeds, largest, (1, 2), replace=replace),
+        lambda: sample_one(ops.StaticGraph(indptr, indices), seeds, largest, 1, 2, method="labor", replace=replace),
         lambda: sample_all(indptr, indices, seeds, [2**58 + 1], keys, "labor", replace=replace),
-        lambda: ops.temporal_sample_neighbors(timed, seeds, times, largest, 1, replace=replace),
+        lambda: sample_one(timed, seeds, largest, 1, times=times, replace=replace),
         lambda: sample_timed(timed, seeds, times, [2**58 + 1], [1], replace=replace),
-        lambda: ops.temporal_labor_sample_neighbors(timed, seeds, times, largest, (1, 2), replace=replace),
+        lambda: sample_one(timed, seeds, largest, 1, 2, times=times, method="labor", replace=replace),
         lambda: sample_timed(timed, seeds, times, [2**58 + 1], keys, "labor", replace=replace),
     ]
     for call in calls:
@@ -130,7 +130,7 @@ def test_what_is_no_indptr_is_refused(wrong: list[int]) -> None:
         lambda: ops.indptr_edge_ids(indptr),
         lambda: ops.cumulate_weights(indptr, torch.rand(4)),
         lambda: ops.order_by_time(indptr, torch.arange(4)),
-        lambda: ops.sample_neighbors(indptr, torch.tensor([0]), torch.tensor([2]), 1),
+        lambda: sample_one(ops.StaticGraph(indptr), torch.tensor([0]), torch.tensor([2]), 1),
     ):
         with pytest.raises(ValueError, match=r"indptr must (start with 0|not fall)"):
             call()

@@ -10,15 +10,20 @@ from hypothesis import strategies as st
 from graphfeed import ops
 from graphfeed.ops.sampling.hops.hop_recipe import MAX_LOOK_BACK
 from tests import reference
-from tests.ops.graphs import FANOUTS, ID_DTYPES, KEYS, TYPE_DTYPES, Graph, graphs_and_seeds, strided
-from tests.ops.timed import split
+from tests.ops.graphs import (
+    FANOUTS,
+    ID_DTYPES,
+    KEYS,
+    TYPE_DTYPES,
+    Graph,
+    graphs_and_seeds,
+    put_columns,
+    split,
+    strided,
+)  # fmt: skip
+from tests.ops.hops import sample_one
 
 INDPTR = torch.tensor([0, 3, 3, 8])
-
-
-def weigh(graph: Graph) -> tuple[list[int], torch.Tensor]:
-    units = reference.weights_to_units(graph.indptr, graph.weights)
-    return units, torch.tensor(reference.cumulate_weights(graph.indptr, graph.weights), dtype=torch.int64)
 
 
 @pytest.mark.parametrize("indptr_dtype", ID_DTYPES)
@@ -34,18 +39,11 @@ def test_equal_to_the_reference(
     weighted: bool,
 ) -> None:
     graph, seeds = given
-    units, cumulative = weigh(graph)
-    picks = ops.sample_neighbors(
-        torch.tensor(graph.indptr, dtype=indptr_dtype),
-        torch.tensor(seeds, dtype=dtype),
-        torch.tensor([fanout]),
-        key,
-        replace=replace,
-        cumulative=cumulative if weighted else None,
-    )
-    expected = reference.sample_neighbors(graph.indptr, seeds, [fanout], key, replace, units if weighted else None)
+    columns = graph.arrays(indptr_dtype, dtype, weighted=weighted)
+    picks = sample_one(columns, torch.tensor(seeds, dtype=dtype), torch.tensor([fanout]), key, replace=replace)
+    units = graph.units if weighted else None
     assert picks.offsets.dtype == picks.positions.dtype == torch.int64
-    assert split(picks) == expected
+    assert split(picks) == reference.sample_neighbors(graph.indptr, seeds, [fanout], key, replace, units)
 
 
 @pytest.mark.parametrize("type_dtype", TYPE_DTYPES)
@@ -60,21 +58,10 @@ def test_equal_to_the_reference_by_type(
 ) -> None:
     graph, seeds = given
     fanouts = data.draw(st.lists(FANOUTS, min_size=graph.num_types, max_size=graph.num_types))
-    units, cumulative = weigh(graph)
-    picks = ops.sample_neighbors(
-        torch.tensor(graph.indptr),
-        torch.tensor(seeds, dtype=torch.int64),
-        torch.tensor(fanouts),
-        key,
-        replace=replace,
-        cumulative=cumulative if weighted else None,
-        types=torch.tensor(graph.types, dtype=type_dtype),
-        num_types=graph.num_types,
-    )
-    expected = reference.sample_neighbors(
-        graph.indptr, seeds, fanouts, key, replace, units if weighted else None, graph.types
-    )
-    assert split(picks) == expected
+    columns = graph.arrays(weighted=weighted, types=type_dtype)
+    picks = sample_one(columns, torch.tensor(seeds).long(), torch.tensor(fanouts), key, replace=replace)
+    units = graph.units if weighted else None
+    assert split(picks) == reference.sample_neighbors(graph.indptr, seeds, fanouts, key, replace, units, graph.types)
 
 
 @given(graphs_and_seeds(), FANOUTS, KEYS)
@@ -82,8 +69,7 @@ def test_without_replacement_edges_are_distinct_and_as_many_as_there_may_be(
     given: tuple[Graph, list[int]], fanout: int, key: int
 ) -> None:
     graph, seeds = given
-    seeds_tensor = torch.tensor(seeds, dtype=torch.int64)
-    picks = ops.sample_neighbors(torch.tensor(graph.indptr), seeds_tensor, torch.tensor([fanout]), key)
+    picks = sample_one(graph.arrays(), torch.tensor(seeds).long(), torch.tensor([fanout]), key)
     for node, column in zip(seeds, split(picks), strict=True):
         low, high = graph.indptr[node : node + 2]
         assert len(column) == (high - low if fanout < 0 else min(fanout, high - low))
@@ -96,27 +82,19 @@ def test_what_a_node_gets_depends_on_no_other_node(
     given: tuple[Graph, list[int]], fanout: int, key: int, replace: bool
 ) -> None:
     graph, seeds = given
-    indptr, fanouts = torch.tensor(graph.indptr), torch.tensor([fanout])
-    picks = ops.sample_neighbors(indptr, torch.tensor(seeds, dtype=torch.int64), fanouts, key, replace=replace)
-    alone = [ops.sample_neighbors(indptr, torch.tensor([node]), fanouts, key, replace=replace) for node in seeds]
+    columns, fanouts = graph.arrays(), torch.tensor([fanout])
+    picks = sample_one(columns, torch.tensor(seeds).long(), fanouts, key, replace=replace)
+    alone = [sample_one(columns, torch.tensor([node]), fanouts, key, replace=replace) for node in seeds]
     assert split(picks) == [split(one)[0] for one in alone]
 
 
 def test_results_are_those_of_every_release() -> None:
     indptr, seeds = torch.tensor([0, 100, 400]), torch.tensor([0, 1])
     key = ops.Key(seed=1, epoch=2, index=3).at(stage=0, hop=1)
-    assert ops.sample_neighbors(indptr, seeds, torch.tensor([4]), key).positions.tolist() == [
-        13,
-        70,
-        78,
-        21,
-        120,
-        147,
-        331,
-        106,
-    ]
-    cumulative = ops.cumulate_weights(indptr, torch.arange(400) % 7 / 2)
-    weighted = ops.sample_neighbors(indptr, seeds, torch.tensor([4]), key, cumulative=cumulative)
+    picks = sample_one(ops.StaticGraph(indptr), seeds, torch.tensor([4]), key)
+    assert picks.positions.tolist() == [13, 70, 78, 21, 120, 147, 331, 106]
+    graph = ops.StaticGraph(indptr, cumulative=ops.cumulate_weights(indptr, torch.arange(400) % 7 / 2))
+    weighted = sample_one(graph, seeds, torch.tensor([4]), key)
     assert weighted.positions.tolist() == [13, 23, 73, 80, 104, 120, 146, 333]
 
 
@@ -128,13 +106,13 @@ def test_equal_to_the_reference_for_uneven_weights(power: int, replace: bool, da
     indptr = reference.running_sum(degrees)
     chance = random.Random(data.draw(st.integers(0, 2**32)))
     weights = [chance.random() ** power * chance.choice([0, 1, 1]) for _ in range(indptr[-1])]
-    cumulative = torch.tensor(reference.cumulate_weights(indptr, weights))
+    columns = ops.StaticGraph(
+        torch.tensor(indptr), cumulative=torch.tensor(reference.cumulate_weights(indptr, weights))
+    )
     units = reference.weights_to_units(indptr, weights)
     seeds = list(range(len(degrees)))
     for fanout in (1, 20, 60):
-        picks = ops.sample_neighbors(
-            torch.tensor(indptr), torch.tensor(seeds), torch.tensor([fanout]), 1, replace=replace, cumulative=cumulative
-        )
+        picks = sample_one(columns, torch.tensor(seeds), torch.tensor([fanout]), 1, replace=replace)
         assert split(picks) == reference.sample_neighbors(indptr, seeds, [fanout], 1, replace, units)
 
 
@@ -143,37 +121,25 @@ def test_positions_beyond_32_bits(replace: bool) -> None:
     indptr = [0, 2**31 - 2, 2**31 + 5, 2**33, 2**33, 2**40]
     seeds = [4, 1, 0, 3, 2, 0]
     for fanout in (2, 5, MAX_LOOK_BACK + 10):
-        picks = ops.sample_neighbors(
-            torch.tensor(indptr), torch.tensor(seeds), torch.tensor([fanout]), key=3, replace=replace
-        )
+        columns = ops.StaticGraph(torch.tensor(indptr))
+        picks = sample_one(columns, torch.tensor(seeds), torch.tensor([fanout]), 3, replace=replace)
         assert split(picks) == reference.sample_neighbors(indptr, seeds, [fanout], 3, replace)
     assert int(picks.positions.max()) > 2**39
 
 
 def test_all_neighbors_beyond_32_bits() -> None:
-    indptr = torch.tensor([0, 2**31 - 2, 2**31 + 5])
-    picks = ops.sample_neighbors(indptr, torch.tensor([1]), torch.tensor([-1]), key=3)
+    columns = ops.StaticGraph(torch.tensor([0, 2**31 - 2, 2**31 + 5]))
+    picks = sample_one(columns, torch.tensor([1]), torch.tensor([-1]), 3)
     assert picks.positions.tolist() == list(range(2**31 - 2, 2**31 + 5))
 
 
 @pytest.mark.parametrize("replace", [False, True])
 def test_arrays_need_not_be_contiguous(replace: bool) -> None:
-    types = torch.tensor([0, 0, 1, 0, 0, 1, 1, 1])
-    cumulative = ops.cumulate_weights(INDPTR, torch.rand(8))
-    seeds, fanouts = torch.tensor([2, 0, 1]), torch.tensor([1, 2])
-    plain = ops.sample_neighbors(
-        INDPTR, seeds, fanouts, 5, replace=replace, cumulative=cumulative, types=types, num_types=2
-    )
-    apart = ops.sample_neighbors(
-        strided(INDPTR),
-        strided(seeds),
-        strided(fanouts),
-        5,
-        replace=replace,
-        cumulative=strided(cumulative),
-        types=strided(types),
-        num_types=2,
-    )
+    types, sums = torch.tensor([0, 0, 1, 0, 0, 1, 1, 1]), ops.cumulate_weights(INDPTR, torch.rand(8))
+    columns = ops.StaticGraph(INDPTR, torch.arange(8) % 3, sums, types, 2)
+    asked = torch.tensor([2, 0, 1]), torch.tensor([1, 2])
+    plain = sample_one(columns, *asked, 5, replace=replace)
+    apart = sample_one(put_columns(strided, columns), strided(asked[0]), strided(asked[1]), 5, replace=replace)
     assert split(apart) == split(plain)
 
 
@@ -181,14 +147,14 @@ def test_nothing_to_sample() -> None:
     none = torch.empty(0, dtype=torch.int64)
     for indptr, seeds in (([0], none), ([0, 0], torch.tensor([0, 0])), ([0, 2], none)):
         for replace in (False, True):
-            picks = ops.sample_neighbors(torch.tensor(indptr), seeds, torch.tensor([2]), key=0, replace=replace)
+            picks = sample_one(ops.StaticGraph(torch.tensor(indptr)), seeds, torch.tensor([2]), 0, replace=replace)
             assert picks.offsets.tolist() == [0] * (len(seeds) + 1)
             assert picks.positions.tolist() == []
 
 
 def test_arguments_are_left_as_they_are() -> None:
     indptr, seeds, fanouts = INDPTR.clone(), torch.tensor([2, 0]), torch.tensor([2])
-    ops.sample_neighbors(indptr, seeds, fanouts, key=0)
+    sample_one(ops.StaticGraph(indptr), seeds, fanouts, 0)
     assert indptr.equal(INDPTR)
     assert seeds.tolist() == [2, 0]
     assert fanouts.tolist() == [2]
@@ -196,7 +162,7 @@ def test_arguments_are_left_as_they_are() -> None:
 
 @pytest.mark.parametrize("fanout", [1_000_000, 2**40])
 def test_a_fan_out_that_no_node_reaches_takes_all(fanout: int) -> None:
-    picks = ops.sample_neighbors(INDPTR, torch.tensor([2, 0]), torch.tensor([fanout]), key=0)
+    picks = sample_one(ops.StaticGraph(INDPTR), torch.tensor([2, 0]), torch.tensor([fanout]), 0)
     assert split(picks) == [[3, 4, 5, 6, 7], [0, 1, 2]]
 
 
@@ -228,12 +194,21 @@ def test_a_fan_out_that_no_node_reaches_takes_all(fanout: int) -> None:
     ],
 )
 def test_wrong_arguments_are_named(changed: dict[str, Any], error: type[Exception], message: str) -> None:
-    right: dict[str, Any] = {"indptr": INDPTR, "seeds": torch.tensor([0]), "fanouts": torch.tensor([1]), "key": 0}
-    ops.sample_neighbors(**right)
+    graph, hop = ops.StaticGraph(INDPTR), ops.OneHop(torch.tensor([0]), torch.tensor([1]), (0,))
+    ops.sample_neighbors(graph, hop)
+    graph = graph._replace(**{name: value for name, value in changed.items() if name in graph._fields})
+    hop = hop._replace(**{name: value for name, value in changed.items() if name in hop._fields})
     with pytest.raises(error, match=message):
-        ops.sample_neighbors(**{**right, **changed})
+        ops.sample_neighbors(graph, hop)
+
+
+def test_times_of_a_graph_and_of_its_seeds_are_given_together() -> None:
+    timed, plain = ops.TemporalGraph(INDPTR, torch.arange(8) % 3), ops.StaticGraph(INDPTR)
+    for graph, times in ((timed, None), (plain, torch.tensor([1]))):
+        with pytest.raises(ValueError, match=r"times of the seeds, hop\.moments, are given together"):
+            sample_one(graph, torch.tensor([0]), torch.tensor([1]), 0, times=times)
 
 
 def test_an_indptr_without_nodes_has_no_seeds() -> None:
     with pytest.raises(ValueError, match=re.escape("seeds must lie in 0 .. -1, but holds 0")):
-        ops.sample_neighbors(torch.tensor([0]), torch.tensor([0]), torch.tensor([1]), key=0)
+        sample_one(ops.StaticGraph(torch.tensor([0])), torch.tensor([0]), torch.tensor([1]), 0)

@@ -9,6 +9,7 @@ import torch
 from graphfeed import ops
 from tests.ops.chance import check_counts, check_subsets, check_unrelated
 from tests.ops.graphs import equal_columns
+from tests.ops.hops import sample_one
 
 WEIGHTS = torch.tensor([4.0, 0.0, 1.0, 2.5, 0.5, 0.0])
 
@@ -16,16 +17,14 @@ WEIGHTS = torch.tensor([4.0, 0.0, 1.0, 2.5, 0.5, 0.0])
 def sample_alike(degree: int, fanout: int, trials: int, *, replace: bool = False, key: int = 1) -> torch.Tensor:
     """Sample as many nodes with as many neighbours each; return the picks, one node a row."""
     indptr = equal_columns(trials, degree)
-    picks = ops.sample_neighbors(indptr, torch.arange(trials), torch.tensor([fanout]), key, replace=replace)
+    picks = sample_one(ops.StaticGraph(indptr), torch.arange(trials), torch.tensor([fanout]), key, replace=replace)
     return picks.positions.reshape(trials, -1) - indptr[:-1, None]
 
 
 def sample_weighted(fanout: int, trials: int, *, replace: bool) -> torch.Tensor:
     indptr = equal_columns(trials, WEIGHTS.numel())
-    cumulative = ops.cumulate_weights(indptr, WEIGHTS.repeat(trials))
-    picks = ops.sample_neighbors(
-        indptr, torch.arange(trials), torch.tensor([fanout]), 2, replace=replace, cumulative=cumulative
-    )
+    columns = ops.StaticGraph(indptr, cumulative=ops.cumulate_weights(indptr, WEIGHTS.repeat(trials)))
+    picks = sample_one(columns, torch.arange(trials), torch.tensor([fanout]), 2, replace=replace)
     return picks.positions.reshape(trials, -1) - indptr[:-1, None]
 
 
@@ -51,9 +50,9 @@ def test_sets_are_drawn_evenly(degree: int, fanout: int) -> None:
 
 @pytest.mark.parametrize(("degree", "fanout"), [(6, 3), (60, 50)])
 def test_one_node_gets_even_draws_over_the_batches(degree: int, fanout: int) -> None:
-    indptr, node, fanouts = equal_columns(4, degree), torch.tensor([2]), torch.tensor([fanout])
+    columns, node, fanouts = ops.StaticGraph(equal_columns(4, degree)), torch.tensor([2]), torch.tensor([fanout])
     keys = [ops.Key(seed=0, epoch=0, index=index).at(0) for index in range(3000)]
-    picks = [ops.sample_neighbors(indptr, node, fanouts, key).positions for key in keys]
+    picks = [sample_one(columns, node, fanouts, key).positions for key in keys]
     check_subsets(torch.stack(picks) - 2 * degree, degree)
 
 
@@ -98,8 +97,8 @@ def test_sets_follow_the_weights(fanout: int) -> None:
 
 def test_equal_weights_are_drawn_as_without_weights() -> None:
     indptr = equal_columns(6000, 60)
-    cumulative = ops.cumulate_weights(indptr, torch.full((60 * 6000,), 0.3))
-    picks = ops.sample_neighbors(indptr, torch.arange(6000), torch.tensor([20]), 3, cumulative=cumulative)
+    columns = ops.StaticGraph(indptr, cumulative=ops.cumulate_weights(indptr, torch.full((60 * 6000,), 0.3)))
+    picks = sample_one(columns, torch.arange(6000), torch.tensor([20]), 3)
     check_subsets(picks.positions.reshape(6000, 20) - indptr[:-1, None], 60)
 
 
@@ -110,11 +109,9 @@ def test_weight_0_is_never_drawn(replace: bool, fanout: int) -> None:
     weights[:64] = 0
     weights[64] = 1e-30
     indptr = equal_columns(100, 64)
-    cumulative = ops.cumulate_weights(indptr, weights)
+    columns = ops.StaticGraph(indptr, cumulative=ops.cumulate_weights(indptr, weights))
     for key in range(50):
-        picks = ops.sample_neighbors(
-            indptr, torch.arange(100), torch.tensor([fanout]), key, replace=replace, cumulative=cumulative
-        )
+        picks = sample_one(columns, torch.arange(100), torch.tensor([fanout]), key, replace=replace)
         assert picks.offsets[1] == 0, "a node whose edges all have weight 0"
         assert weights[picks.positions].min() > 0
 
@@ -126,7 +123,8 @@ def test_each_edge_type_is_drawn_evenly_and_apart_from_the_others(fanout: int, r
     indptr = equal_columns(trials, 3 * degree)
     types = torch.arange(3).repeat_interleave(degree).repeat(trials)
     fanouts = torch.tensor([fanout, 0, fanout])
-    picks = ops.sample_neighbors(indptr, torch.arange(trials), fanouts, 4, replace=replace, types=types, num_types=3)
+    graph = ops.StaticGraph(indptr, types=types, num_types=3)
+    picks = sample_one(graph, torch.arange(trials), fanouts, 4, replace=replace)
     columns = picks.positions.reshape(trials, 2 * fanout) - indptr[:-1, None]
     first, last = columns[:, :fanout], columns[:, fanout:] - 2 * degree
     for part in (first, last):

@@ -9,6 +9,7 @@ from graphfeed import ops
 from graphfeed.ops.structure.csc import check_edge_types, check_joined
 from tests.ops.counted_cuda import Counted, counting
 from tests.ops.emulated_cuda import Cuda, EmulatedCuda, check_equal
+from tests.ops.hops import sample_one
 
 KEYS = (5, 6)
 FANOUT = torch.tensor([5])
@@ -37,30 +38,33 @@ class Hub:
 def weighted(hub: Hub, put: Any) -> Any:
     """Few edges have a weight, so that all of the column must be read."""
     sums = ops.cumulate_weights(put(hub.indptr), put(hub.weights))
-    options: dict[str, Any] = {"cumulative": sums, "types": put(hub.types), "num_types": 2}
-    graph, seeds = put(hub.indptr), put(hub.seeds)
-    picks = [ops.sample_neighbors(graph, seeds, fanouts, 1, **options) for fanouts in (FANOUT, BY_TYPE)]
-    return [sums, *picks, ops.sample_neighbors(graph, seeds, torch.tensor([-1]), 1, cumulative=sums)]
+    graph, seeds = ops.StaticGraph(put(hub.indptr), cumulative=sums), put(hub.seeds)
+    typed = graph._replace(types=put(hub.types), num_types=2)
+    picks = [sample_one(typed, seeds, fanouts, 1) for fanouts in (FANOUT, BY_TYPE)]
+    return [sums, *picks, sample_one(graph, seeds, torch.tensor([-1]), 1)]
 
 
 def whole_types(hub: Hub, put: Any) -> Any:
     """All edges of one type, and three of the other."""
-    types, options = put(hub.types), {"types": put(hub.types), "num_types": 2}
+    types = put(hub.types)
     check_edge_types(put(hub.indptr.clone()), types, 2)
     check_joined(
         put(hub.indptr.clone()), put(hub.indices), types, torch.tensor([0, 4]), torch.zeros(2, 2, dtype=torch.int64)
     )
-    picks = ops.sample_neighbors(put(hub.indptr), put(hub.seeds), BY_TYPE, 1, **options)
+    picks = sample_one(ops.StaticGraph(put(hub.indptr), types=types, num_types=2), put(hub.seeds), BY_TYPE, 1)
     grouped = ops.group_by_type(picks, types, torch.tensor([0, 4]), torch.tensor([0, 0]), torch.int64)
     return [picks.offsets, grouped]
 
 
 def labor(hub: Hub, put: Any) -> Any:
     """The smallest variates of all edges, of all neighbours alike, and their first events."""
-    graph = put(hub.indptr), put(hub.indices), put(hub.seeds)
-    many = put(hub.indptr), put(torch.arange(hub.edges)), put(hub.seeds)
-    picks = [ops.labor_sample_neighbors(*given, FANOUT, KEYS) for given in (graph, many)]
-    return [*picks, *(ops.labor_sample_neighbors(*given, FANOUT, KEYS, replace=True) for given in (graph, many))]
+    graph, seeds = ops.StaticGraph(put(hub.indptr), put(hub.indices)), put(hub.seeds)
+    many = graph._replace(indices=put(torch.arange(hub.edges)))
+    return [
+        sample_one(columns, seeds, FANOUT, *KEYS, method="labor", replace=replace)
+        for replace in (False, True)
+        for columns in (graph, many)
+    ]
 
 
 def in_time(hub: Hub, put: Any) -> Any:
@@ -69,14 +73,13 @@ def in_time(hub: Hub, put: Any) -> Any:
     graph = ops.TemporalGraph(put(hub.indptr), put(hub.indices), put(order.times), put(order.order))
     late = graph._replace(earliest=put(order.times - 900))
     sums = put(ops.cumulate_weights(hub.indptr, hub.weights))
-    asked = put(hub.seeds), put(torch.full((4,), 2000))
-    windows = put(torch.full((4,), 1800))
+    seeds, times, windows = put(hub.seeds), put(torch.full((4,), 2000)), put(torch.full((4,), 1800))
     whole = torch.tensor([-1])
     return [
-        ops.temporal_sample_neighbors(graph._replace(cumulative=sums), *asked, FANOUT, 1),
-        ops.temporal_sample_neighbors(graph, *asked, whole, 1, latest=True),
-        ops.temporal_sample_neighbors(late._replace(cumulative=sums), *asked, whole, 1, windows=windows),
-        ops.temporal_labor_sample_neighbors(late, *asked, FANOUT, KEYS, windows=windows),
+        sample_one(graph._replace(cumulative=sums), seeds, FANOUT, 1, times=times),
+        sample_one(graph, seeds, whole, 1, times=times, method="latest"),
+        sample_one(late._replace(cumulative=sums), seeds, whole, 1, times=times, windows=windows),
+        sample_one(late, seeds, FANOUT, *KEYS, times=times, windows=windows, method="labor"),
     ]
 
 

@@ -1,7 +1,7 @@
 import random
 import re
 import threading
-from itertools import accumulate
+from functools import partial
 from typing import Any
 
 import pytest
@@ -13,69 +13,30 @@ from graphfeed import ops
 from graphfeed.ops.random import UPPER, high_bits, mix
 from tests import reference
 from tests.ops.chance import check_counts, check_subsets
-from tests.ops.timed import split
+from tests.ops.graphs import FANOUTS, Graph, graphs_and_seeds, split
+from tests.ops.hops import sample_one
 
-DEGREES = st.one_of(st.integers(0, 6), st.sampled_from([0, 47, 49, 130]))
-FANOUTS = st.sampled_from([-1, 0, 1, 2, 3, 5, 47, 48, 49, 60, 200])
 KEYS = st.tuples(st.integers(0, 2**64 - 1), st.integers(0, 2**64 - 1))
 SHARES = st.sampled_from([0, 1, 2**62, 2**63, 2**64 - 1])
-NUM_TYPES = 3
 INDPTR, INDICES = torch.tensor([0, 3, 3, 8]), torch.tensor([0, 1, 2, 0, 0, 1, 1, 2])
 WEIGHTS = torch.tensor([4.0, 0.0, 1.0, 2.5, 0.5, 0.0])
-
-
-@st.composite
-def columns(draw: st.DrawFn) -> dict[str, Any]:
-    """Make columns with several edges between two nodes, weights of 0, and types that a column lacks; and seeds."""
-    degrees = draw(st.lists(DEGREES, min_size=1, max_size=8))
-    chance = random.Random(draw(st.integers(0, 2**32)))
-    size = sum(degrees)
-    ids = draw(st.sampled_from([3, 1000]))
-    indptr = list(accumulate(degrees, initial=0))
-    weights = [chance.choice([0.0, 0.0, 1e-12, 0.5, 1.0, 3.0]) for _ in range(size)]
-    return {
-        "indptr": indptr,
-        "indices": [chance.randrange(ids) for _ in range(size)],
-        "units": reference.weights_to_units(indptr, weights),
-        "cumulative": torch.tensor(reference.cumulate_weights(indptr, weights), dtype=torch.int64),
-        "types": [kind for degree in degrees for kind in sorted(chance.choices(range(NUM_TYPES), k=degree))],
-        "seeds": draw(st.lists(st.integers(0, len(degrees) - 1), max_size=6)),
-    }
+sample_labor = partial(sample_one, method="labor")
 
 
 @pytest.mark.parametrize("dtype", [torch.int32, torch.int64], ids=str)
-@given(columns(), st.lists(FANOUTS, min_size=NUM_TYPES, max_size=NUM_TYPES), KEYS, SHARES, st.data())
+@given(graphs_and_seeds(), KEYS, SHARES, st.data())
 def test_equal_to_the_reference(
-    dtype: torch.dtype,
-    graph: dict[str, Any],
-    fanouts: list[int],
-    keys: tuple[int, int],
-    share: int,
-    data: st.DataObject,
+    dtype: torch.dtype, given: tuple[Graph, list[int]], keys: tuple[int, int], share: int, data: st.DataObject
 ) -> None:
-    replace, weighted, by_type = (data.draw(st.booleans()) for _ in range(3))
-    fanouts = fanouts if by_type else fanouts[:1]
-    picks = ops.labor_sample_neighbors(
-        torch.tensor(graph["indptr"], dtype=dtype),
-        torch.tensor(graph["indices"], dtype=dtype),
-        torch.tensor(graph["seeds"], dtype=dtype),
-        torch.tensor(fanouts),
-        keys,
-        switch_threshold=share,
-        replace=replace,
-        cumulative=graph["cumulative"] if weighted else None,
-        types=torch.tensor(graph["types"], dtype=torch.uint8) if by_type else None,
-        num_types=NUM_TYPES,
-    )
+    (graph, seeds), (replace, weighted, by_type) = given, (data.draw(st.booleans()) for _ in range(3))
+    fanouts = [data.draw(FANOUTS) for _ in range(graph.num_types if by_type else 1)]
+    columns = graph.arrays(dtype, dtype, weighted=weighted, types=torch.uint8 if by_type else None)
+    asked = torch.tensor(seeds, dtype=dtype), torch.tensor(fanouts)
+    picks = sample_labor(columns, *asked, *keys, switch_threshold=share, replace=replace)
     assert split(picks) == reference.labor_sample_neighbors(
-        (graph["indptr"], graph["indices"]),
-        graph["seeds"],
-        fanouts,
-        (keys, share),
-        replace,
-        graph["units"] if weighted else None,
-        graph["types"] if by_type else None,
-    )
+        (graph.indptr, graph.indices), seeds, fanouts, (keys, share), replace,
+        graph.units if weighted else None, graph.types if by_type else None,
+    )  # fmt: skip
 
 
 @pytest.mark.parametrize("share", [0, 2**63])
@@ -88,8 +49,8 @@ def test_ids_above_32_bits_are_told_apart(share: int) -> None:
     assert [high_bits(key, node) for node in below] == [high_bits(key, node) for node in above]
     for fanout in range(1, 9):
         indices = rng.sample(below + above, 80)
-        graph = (torch.tensor([0, 80]), torch.tensor(indices), torch.tensor([0]))
-        picks = ops.labor_sample_neighbors(*graph, torch.tensor([fanout]), keys, switch_threshold=share)
+        graph = ops.StaticGraph(torch.tensor([0, 80]), torch.tensor(indices))
+        picks = sample_labor(graph, torch.tensor([0]), torch.tensor([fanout]), *keys, switch_threshold=share)
         expected = reference.labor_sample_neighbors(([0, 80], indices), [0], [fanout], (keys, share))
         assert split(picks) == expected
 
@@ -100,10 +61,8 @@ def test_weights_beyond_all_limits_are_sampled() -> None:
     made: list[ops.Picks] = []
 
     def sample() -> None:
-        graph = (torch.tensor([0, 2]), torch.tensor([0, 1]), torch.tensor([0]))
-        made.append(
-            ops.labor_sample_neighbors(*graph, torch.tensor([3]), (1, 2), replace=True, cumulative=cumulative)
-        )  # fmt: skip
+        graph = ops.StaticGraph(torch.tensor([0, 2]), torch.tensor([0, 1]), cumulative)
+        made.append(sample_labor(graph, torch.tensor([0]), torch.tensor([3]), 1, 2, replace=True))
 
     thread = threading.Thread(target=sample, daemon=True)
     thread.start()
@@ -113,13 +72,14 @@ def test_weights_beyond_all_limits_are_sampled() -> None:
     assert split(made[0]) == reference.labor_sample_neighbors(([0, 2], [0, 1]), [0], [3], ((1, 2), 0), True, units)
 
 
-def sample_one_column(degree: int, fanout: int, trials: int, **options: Any) -> torch.Tensor:
+def sample_one_column(
+    degree: int, fanout: int, trials: int, weights: torch.Tensor | None = None, **drawing: Any
+) -> torch.Tensor:
     """Sample as many columns, none with a neighbour of another; return the places of the picks, one trial a row."""
     indptr = torch.arange(trials + 1) * degree
-    indices, seeds = torch.arange(trials * degree), torch.arange(trials)
-    if "cumulative" in options:
-        options["cumulative"] = options["cumulative"].repeat(trials)
-    picks = ops.labor_sample_neighbors(indptr, indices, seeds, torch.tensor([fanout]), (3, 4), **options)
+    sums = None if weights is None else ops.cumulate_weights(indptr, weights.repeat(trials))
+    graph = ops.StaticGraph(indptr, torch.arange(trials * degree), sums)
+    picks = sample_labor(graph, torch.arange(trials), torch.tensor([fanout]), 3, 4, **drawing)
     return picks.positions.reshape(trials, -1) - indptr[:-1, None]
 
 
@@ -132,22 +92,19 @@ def test_neighbors_and_pairs_are_equally_likely(degree: int, fanout: int, share:
 @pytest.mark.parametrize("weights", [WEIGHTS, torch.ones(6)], ids=["weights", "ones"])
 @pytest.mark.parametrize("fanout", [1, 2, 5])
 def test_choices_with_replacement_follow_the_weights(weights: torch.Tensor, fanout: int) -> None:
-    cumulative = ops.cumulate_weights(torch.tensor([0, 6]), weights)
-    picks = sample_one_column(6, fanout, 20_000, replace=True, cumulative=cumulative)
+    picks = sample_one_column(6, fanout, 20_000, weights, replace=True)
     check_counts(torch.bincount(picks.flatten(), minlength=6), weights)
 
 
 def test_pairs_with_replacement_are_independent() -> None:
-    cumulative = ops.cumulate_weights(torch.tensor([0, 6]), WEIGHTS)
-    picks = sample_one_column(6, 2, 20_000, replace=True, cumulative=cumulative)  # each pair in order
+    picks = sample_one_column(6, 2, 20_000, WEIGHTS, replace=True)  # each pair in order
     chances = WEIGHTS[:, None] * WEIGHTS
     expected = torch.triu(chances, 1) * 2 + torch.diag(chances.diag())
     check_counts(torch.bincount(picks[:, 0] * 6 + picks[:, 1], minlength=36), expected)
 
 
 def test_a_larger_weight_is_chosen_more_often_and_none_never() -> None:
-    cumulative = ops.cumulate_weights(torch.tensor([0, 6]), WEIGHTS)
-    counts = torch.bincount(sample_one_column(6, 2, 20_000, cumulative=cumulative).flatten(), minlength=6)
+    counts = torch.bincount(sample_one_column(6, 2, 20_000, WEIGHTS).flatten(), minlength=6)
     assert counts[[1, 5]].tolist() == [0, 0]
     assert counts[0] > counts[3] > counts[2] > counts[4] > 0
 
@@ -158,7 +115,7 @@ def test_columns_choose_the_same_neighbors() -> None:
     columns = [sorted(rng.sample(range(40), 20)) for _ in range(50)]
     columns += columns[:5]
     indptr, indices = torch.arange(len(columns) + 1) * 20, torch.tensor(columns).flatten()
-    picks = ops.labor_sample_neighbors(indptr, indices, torch.arange(len(columns)), torch.tensor([5]), (1, 1))
+    picks = sample_labor(ops.StaticGraph(indptr, indices), torch.arange(len(columns)), torch.tensor([5]), 1, 1)
     chosen = [set(indices[part].tolist()) for part in split(picks)]
     assert chosen[:5] == chosen[50:]
     assert len(set(map(frozenset, chosen))) > 10
@@ -171,13 +128,11 @@ def test_columns_choose_the_same_neighbors() -> None:
 
 def test_a_growing_share_changes_each_variate_once() -> None:
     steps = 16
-    indptr, indices, seeds = torch.arange(4001) * 2, torch.arange(8000), torch.arange(4000)
+    graph, asked = ops.StaticGraph(torch.arange(4001) * 2, torch.arange(8000)), (torch.arange(4000), torch.tensor([1]))
 
     def choose(period: int, step: int) -> torch.Tensor:
         share = step * 2**64 // steps
-        return ops.labor_sample_neighbors(
-            indptr, indices, seeds, torch.tensor([1]), (period, period + 1), switch_threshold=share
-        ).positions
+        return sample_labor(graph, *asked, period, period + 1, switch_threshold=share).positions
 
     first = choose(0, 0)
     same = [float((choose(0, step) == first).double().mean()) for step in range(steps)]
@@ -186,7 +141,7 @@ def test_a_growing_share_changes_each_variate_once() -> None:
     for step, share in enumerate(same):
         kept = (1 - step / steps) ** 2
         assert share == pytest.approx(kept + (1 - kept) * 0.5, abs=0.12)
-    assert torch.equal(choose(1, 0), ops.labor_sample_neighbors(indptr, indices, seeds, torch.tensor([1]), (1, 9))[1])
+    assert torch.equal(choose(1, 0), sample_labor(graph, *asked, 1, 9).positions)
 
 
 @pytest.mark.parametrize(
@@ -196,11 +151,14 @@ def test_a_growing_share_changes_each_variate_once() -> None:
         ({"fanouts": torch.tensor([1, 2]), "num_types": 2}, ValueError, "the graph has no edge types"),
         ({"seeds": torch.tensor([3])}, ValueError, "seeds must lie in 0 .. 2"),
         ({"seeds": torch.tensor([0.5])}, TypeError, "seeds must be torch.int32"),
+        ({"keys": (0,)}, ValueError, "each hop needs two keys, its own and the one that follows it, but one has 1"),
         ({"indices": INDICES.double()}, TypeError, "indices must be torch.int32"),
     ],
 )
 def test_errors_say_what_is_wrong(options: dict[str, Any], error: type[Exception], words: str) -> None:
-    arguments: dict[str, Any] = {"indptr": INDPTR, "indices": INDICES, "seeds": torch.tensor([0])}
-    arguments |= {"fanouts": torch.tensor([1]), "keys": (0, 0)} | options
+    graph = ops.StaticGraph(INDPTR)._replace(
+        **{"indices": INDICES} | {name: value for name, value in options.items() if name in ops.StaticGraph._fields}
+    )
+    seeds, fanouts = options.get("seeds", torch.tensor([0])), options.get("fanouts", torch.tensor([1]))
     with pytest.raises(error, match=re.escape(words)):
-        ops.labor_sample_neighbors(**arguments)
+        sample_labor(graph, seeds, fanouts, *options.get("keys", (0, 0)))

@@ -7,6 +7,7 @@ import torch
 from graphfeed import ops
 from graphfeed.ops.random import bounded, draw
 from tests import reference
+from tests.ops.hops import sample_one
 
 HUB = 300_000
 SEEDS = [0, 1, 2, *range(2, 79), 0]
@@ -27,9 +28,8 @@ def make_columns(weights: torch.Tensor) -> tuple[torch.Tensor, list[int], torch.
 def draw_edges(
     indptr: torch.Tensor, cumulative: torch.Tensor, seeds: list[int], fanout: int, key: int, *, replace: bool
 ) -> ops.Picks:
-    return ops.sample_neighbors(
-        indptr, torch.tensor(seeds), torch.tensor([fanout]), key, replace=replace, cumulative=cumulative
-    )
+    columns = ops.StaticGraph(indptr, cumulative=cumulative)
+    return sample_one(columns, torch.tensor(seeds), torch.tensor([fanout]), key, replace=replace)
 
 
 def make_weights(kind: str, size: int) -> torch.Tensor:

@@ -5,7 +5,7 @@ from typing import Any, NamedTuple
 
 import torch
 
-from graphfeed.ops.arguments import NOTHING, check_ids, check_length, check_vector
+from graphfeed.ops.arguments import NOTHING, check_length, check_vector
 from graphfeed.ops.backend import as_int64, as_types, kernels, on_gpu, package_for
 from graphfeed.ops.cpu.sampling.passes import state
 from graphfeed.ops.memory import buffers
@@ -34,10 +34,13 @@ class StaticGraph(NamedTuple):
     """The arrays of a graph that a hop without times reads."""
 
     indptr: torch.Tensor
+    """Column starts, int32 or int64, shape (nodes + 1,)."""
     indices: torch.Tensor = NOTHING
-    """Only LABOR reads it."""
+    """Source of each edge, int32 or int64. Only LABOR reads it."""
     cumulative: torch.Tensor | None = None
+    """Fixed-point weights, as `cumulate_weights` returns them."""
     types: torch.Tensor | None = None
+    """Edge types, ascending inside each column; needed where there is a fan-out per edge type."""
     num_types: int = 1
 
 
@@ -49,28 +52,10 @@ class OneHop(NamedTuple):
     fanouts: torch.Tensor
     """One number, or one per edge type."""
     keys: tuple[int, ...]
-    """Key of the hop; two for LABOR."""
+    """The key of the hop (`Key.at`) and, by LABOR, the one that follows it."""
     drawing: Drawing = Drawing()
     moments: SeedTimes | None = None
     """In time: when the seeds look at the graph."""
-
-
-def check_hop(graph: StaticGraph | TemporalGraph, hop: OneHop, *, checked: bool = False) -> None:
-    """Raise unless what is asked for fits the graph, whose arrays are checked.
-
-    Args:
-        graph: The graph.
-        hop: What is asked for.
-        checked: Whether the seeds are known to be in the graph. A GPU then need not be waited for to check them.
-    """
-    check_vector("seeds", hop.seeds)
-    check_fanouts(hop.fanouts, graph.num_types, graph.types, hop.drawing.replace)
-    if hop.drawing.method == "labor":
-        check_pairs([hop.keys])
-    if not checked or hop.seeds.is_cpu:
-        check_ids("seeds", hop.seeds, graph.indptr.numel() - 1)
-    if hop.moments is not None:
-        check_moments(hop.seeds.numel(), hop.moments)
 
 
 def check_repeats(largest: int, replace: bool) -> None:
@@ -101,11 +86,11 @@ def check_pairs(keys: Sequence[Sequence[int]]) -> None:
             raise ValueError(f"each hop needs two keys, its own and the one that follows it, but one has {len(pair)}")
 
 
-def check_method(graph: TemporalGraph, replace: bool, latest: bool) -> None:
+def check_method(graph: TemporalGraph, drawing: Drawing) -> None:
     """Raise if the latest edges are wanted together with what they exclude."""
-    if latest and replace:
+    if drawing.method == "latest" and drawing.replace:
         raise ValueError("the latest edges are taken once each; leave replace out, or sample uniformly")
-    if latest and graph.cumulative is not None:
+    if drawing.method == "latest" and graph.cumulative is not None:
         raise ValueError("the latest edges are taken whatever their weights; leave the weights out")
 
 
@@ -123,12 +108,10 @@ def check_moments(num_seeds: int, moments: SeedTimes) -> None:
 
 def pick_edges(graph: StaticGraph | TemporalGraph, hop: OneHop) -> Picks:
     """Choose in-edges of each seed; all arguments are checked, but for where they lie."""
-    prefix = f"{'temporal_' if hop.moments else ''}{'labor_' if hop.drawing.method == 'labor' else ''}"
-    label = "" if hop.moments is None else "graph."
-    fields = {f"{label}{name}": field for name, field in graph._asdict().items() if isinstance(field, torch.Tensor)}
+    fields = {f"graph.{name}": field for name, field in graph._asdict().items() if isinstance(field, torch.Tensor)}
     if hop.moments is not None:
         fields["times"] = hop.moments.times
-    package_for(f"sampling.{prefix}sample_neighbors", hop.seeds, **fields)
+    package_for("sampling.sample_neighbors", hop.seeds, **fields)
     if on_gpu(hop.seeds):
         return pick_on_gpu(graph, hop)
     arrays = one_hop_graph(graph)

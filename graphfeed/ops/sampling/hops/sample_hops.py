@@ -192,7 +192,7 @@ def check_times(graph: HopGraph, drawing: Drawing, num_seeds: int, moments: Seed
     if (graph.timed is None) != (moments is None):
         raise ValueError("graph.timed and moments are given together: the times of edges, and those of seeds")
     for part in graph.timed or ():
-        check_method(part, drawing.replace, drawing.method == "latest")
+        check_method(part, drawing)
     if moments is not None:
         check_moments(num_seeds, moments)
 

@@ -49,15 +49,9 @@ def pick_neighbors(graph: GraphArrays, fanouts: torch.Tensor, request: SamplingR
     starts, _ = kernel_columns(graph)
 
     def pick(ids: torch.Tensor, edges: EdgeArrays, num_types: int) -> ops.Picks:
-        if request.strategy == "labor":
-            return ops.labor_sample_neighbors(
-                starts, edges.indices, ids, fanouts, keys, switch_threshold=share, replace=request.replace,
-                cumulative=edges.weights, types=edges.types, num_types=num_types, checked=checked,
-            )  # fmt: skip
-        return ops.sample_neighbors(
-            starts, ids, fanouts, keys[0], replace=request.replace,
-            cumulative=edges.weights, types=edges.types, num_types=num_types, checked=checked,
-        )  # fmt: skip
+        columns = ops.StaticGraph(starts, edges.indices, edges.weights, edges.types, num_types)
+        drawing = ops.Drawing(request.strategy, request.replace, share)
+        return ops.sample_neighbors(columns, ops.OneHop(ids, fanouts, keys, drawing), checked=checked)
 
     return pick
 

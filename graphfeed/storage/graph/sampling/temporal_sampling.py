@@ -174,13 +174,9 @@ def pick_in_time(
 
     def pick(ids: torch.Tensor, edges: EdgeArrays, num_types: int) -> ops.Picks:
         assert edges.types is None or isinstance(edges.types, torch.Tensor)
-        wanted = (columns._replace(types=edges.types, num_types=num_types), ids, times, fanouts)
-        if request.strategy == "labor":
-            return ops.temporal_labor_sample_neighbors(
-                *wanted, keys, switch_threshold=share, replace=request.replace, windows=windows
-            )  # fmt: skip
-        latest = request.strategy == "latest"
-        return ops.temporal_sample_neighbors(*wanted, keys[0], replace=request.replace, latest=latest, windows=windows)
+        drawing, moments = ops.Drawing(request.strategy, request.replace, share), ops.SeedTimes(times, windows)
+        own = columns._replace(types=edges.types, num_types=num_types)
+        return ops.sample_neighbors(own, ops.OneHop(ids, fanouts, keys, drawing, moments))
 
     return pick
 

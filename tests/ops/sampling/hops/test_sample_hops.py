@@ -16,7 +16,7 @@ from graphfeed.ops.arguments.verified import trust
 from graphfeed.ops.memory import buffers
 from tests import reference
 from tests.ops.graphs import FANOUTS, ID_DTYPES, KEYS, Graph, graphs_and_seeds, strided
-from tests.ops.hops import sample_all
+from tests.ops.hops import sample_all, sample_one
 
 HOPS = st.lists(st.tuples(FANOUTS, KEYS), min_size=1, max_size=4)
 NUM_NODES = 2000
@@ -38,7 +38,7 @@ def hop_by_hop(
     indptr, indices = graph
     layers = []
     for fanout, key in zip(fanouts, keys, strict=True):
-        picks = ops.sample_neighbors(indptr, seeds, torch.tensor([fanout]), key)
+        picks = sample_one(ops.StaticGraph(indptr), seeds, torch.tensor([fanout]), key)
         relabelled = ops.compact(seeds, ops.gather_rows(indices, picks.positions))
         layers.append(ops.SampledHop(seeds, relabelled.rows, picks.offsets, relabelled.local, picks.positions))
         seeds = relabelled.rows

@@ -1,3 +1,4 @@
+from itertools import product
 from typing import Any
 
 import pytest
@@ -6,36 +7,31 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from graphfeed import ops
-from tests import reference
 from tests.ops.emulated_cuda import Cuda, check_equal
-from tests.ops.graphs import FANOUTS, ID_DTYPES, KEYS, Graph, graphs_and_seeds
+from tests.ops.graphs import FANOUTS, ID_DTYPES, KEYS, Graph, graphs_and_seeds, put_columns
 from tests.ops.hops import sample_all
 
 
-@pytest.mark.parametrize("dtypes", [(one, other) for one in ID_DTYPES for other in ID_DTYPES], ids=str)
-@given(graphs_and_seeds(), st.lists(FANOUTS, min_size=1, max_size=3), KEYS, st.booleans(), st.booleans())
-def test_layers_are_those_of_the_cpu(
+@pytest.mark.parametrize("dtypes", [*product(ID_DTYPES, ID_DTYPES)], ids=str)
+@given(graphs_and_seeds(), st.lists(FANOUTS, min_size=1, max_size=3), KEYS, st.data())
+def test_hops_are_those_of_the_cpu(
     cuda: Cuda,
     dtypes: tuple[torch.dtype, torch.dtype],
     given: tuple[Graph, list[int]],
     fanouts: list[int],
     key: int,
-    replace: bool,
-    weighted: bool,
+    data: st.DataObject,
 ) -> None:
-    graph, seeds = given
-    weights = torch.tensor(reference.cumulate_weights(graph.indptr, graph.weights), dtype=torch.int64)
+    method: Any = data.draw(st.sampled_from(["uniform", "labor"]))
+    drawing: dict[str, Any] = {"replace": data.draw(st.booleans()), "switch_threshold": 2**63}
+    columns = given[0].arrays(*dtypes, weighted=data.draw(st.booleans()))
+    keys: list[Any] = [(key + hop) % 2**64 for hop in range(len(fanouts))]
+    keys = [(own, key) for own in keys] if method == "labor" else keys
 
     def sample(put: Any) -> list[ops.SampledHop] | None:
-        return sample_all(
-            put(torch.tensor(graph.indptr, dtype=dtypes[0])),
-            put(torch.tensor(graph.indices, dtype=dtypes[1])),
-            put(torch.tensor(seeds, dtype=dtypes[1])),
-            fanouts,
-            [(key + hop) % 2**64 for hop in range(len(fanouts))],
-            replace=replace,
-            cumulative=put(weights) if weighted else None,
-        )
+        indptr, indices, cumulative, *_ = put_columns(put, columns)
+        seeds = put(torch.tensor(given[1], dtype=dtypes[1]))
+        return sample_all(indptr, indices, seeds, fanouts, keys, method, cumulative=cumulative, **drawing)
 
     expected = sample(lambda tensor: tensor)
     with cuda.running():

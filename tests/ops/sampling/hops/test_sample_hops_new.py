@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from graphfeed import ops
 from tests import reference
 from tests.ops.graphs import FANOUTS, KEYS, Graph, graphs_and_seeds
-from tests.ops.hops import sample_all
+from tests.ops.hops import sample_all, sample_one
 
 HOPS = st.lists(st.tuples(FANOUTS, KEYS), min_size=1, max_size=4)
 
@@ -26,8 +26,9 @@ def test_equal_to_one_hop_at_a_time_from_the_new_nodes(
     fanouts, keys = [hop[0] for hop in hops], [hop[1] for hop in hops]
     found = sample_all(indptr, indices, nodes, fanouts, keys, only_new=True, **options)
     assert found is not None
+    one_hop = ops.StaticGraph(indptr, cumulative=options["cumulative"])
     for hop, fanout, key in zip(found, fanouts, keys, strict=True):
-        picks = ops.sample_neighbors(indptr, nodes[known:], torch.tensor([fanout]), key, **options)
+        picks = sample_one(one_hop, nodes[known:], torch.tensor([fanout]), key, replace=replace)
         merged = ops.compact(nodes, indices[picks.positions])
         assert hop.columns.tolist() == nodes.tolist()
         assert hop.rows.tolist() == merged.rows.tolist()

@@ -9,25 +9,29 @@ from hypothesis import strategies as st
 
 from graphfeed import ops
 from tests.ops.graphs import FANOUTS, ID_DTYPES, KEYS
-from tests.ops.hops import sample_timed
+from tests.ops.hops import sample_one, sample_timed
 from tests.ops.timed import TimedGraph, timed_graphs
 
 MODULE = import_module("graphfeed.ops.sampling.hops.sample_hops")
 HOPS = st.lists(st.tuples(FANOUTS.filter(lambda fanout: fanout < 50), KEYS), min_size=1, max_size=3)
-METHODS = ["", "replace", "latest", "labor", "labor, replace"]
+METHODS = ["uniform", "uniform, replace", "latest", "labor", "labor, replace"]
 COLUMNS = ops.TemporalGraph(torch.tensor([0, 2, 3]), torch.tensor([1, 0, 1]), torch.tensor([1, 2, 3]))
 ONE = torch.tensor([1])
 
 
 def hop_by_hop(
-    columns: ops.TemporalGraph, seeds: torch.Tensor, times: torch.Tensor, hops: Any, window: int | None, **options: Any
+    columns: ops.TemporalGraph,
+    seeds: torch.Tensor,
+    times: torch.Tensor,
+    hops: Any,
+    window: int | None,
+    drawing: dict[str, Any],
 ) -> list[list[list[int]]]:
     """Make the layers of the op that does one hop: every edge makes a row."""
     layers = []
     for fanout, key in hops:
         windows = None if window is None else torch.full_like(times, window)
-        sample: Any = ops.temporal_labor_sample_neighbors if isinstance(key, tuple) else ops.temporal_sample_neighbors
-        picks = sample(columns, seeds, times, torch.tensor([fanout]), key, windows=windows, **options)
+        picks = sample_one(columns, seeds, torch.tensor([fanout]), *key, times=times, windows=windows, **drawing)
         rows = torch.cat([seeds, columns.indices[picks.positions]])
         places = torch.arange(len(seeds), len(rows))
         layers.append([part.tolist() for part in (seeds, rows, picks.offsets, places, picks.positions)])
@@ -56,17 +60,18 @@ def test_all_hops_are_single_hops(
         columns = columns._replace(edge_times=torch.arange(len(graph.indices)) % 9 - 4)
     if data.draw(st.booleans()):
         columns = graph.linked(columns)
-    options: dict[str, Any] = {"replace": method == "replace", "latest": method == "latest"}
-    drawing: Any = {"method": "latest" if method == "latest" else "uniform", "replace": method == "replace"}
-    if method.startswith("labor"):
-        hops, options = [(fanout, (key, key ^ 5)) for fanout, key in hops], {"replace": method != "labor"}
-        options["switch_threshold"] = 2**62
-        drawing = {"method": "labor", **options}
-    expected = hop_by_hop(columns, *graph.asked(dtype), hops, window, **options)
+    drawing: dict[str, Any] = {"method": method.partition(",")[0], "replace": "replace" in method}
+    if drawing["method"] == "labor":
+        drawing["switch_threshold"] = 2**62
+    by_pair = [(fanout, (key, key ^ 5)) for fanout, key in hops]
+    expected = hop_by_hop(columns, *graph.asked(dtype), by_pair, window, drawing)
     hops = hops[: len(expected)]
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(MODULE, "FIRST_EDGES", first_edges)
-        fanouts, keys = [hop[0] for hop in hops], [hop[1] for hop in hops]
+        fanouts, keys = (
+            [hop[0] for hop in hops],
+            [hop[1] for hop in by_pair] if drawing["method"] == "labor" else [hop[1] for hop in hops],
+        )
         layers = sample_timed(columns, *graph.asked(dtype), fanouts, keys, window=window, **drawing)
     assert [[part.tolist() for part in layer] for layer in layers] == expected
     assert all(layer.rows.dtype == layer.indices.dtype == dtype for layer in layers)

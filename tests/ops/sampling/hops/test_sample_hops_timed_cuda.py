@@ -7,16 +7,16 @@ from hypothesis import strategies as st
 
 from graphfeed import ops
 from tests.ops.emulated_cuda import Cuda, check_equal
-from tests.ops.graphs import ID_DTYPES, KEYS
+from tests.ops.graphs import ID_DTYPES, KEYS, put_columns
 from tests.ops.hops import sample_timed
-from tests.ops.timed import TimedGraph, put_columns, timed_graphs
+from tests.ops.timed import TimedGraph, timed_graphs
 
 FANOUTS = st.lists(st.sampled_from([-1, 0, 1, 2, 5]), min_size=1, max_size=3)
 
 
 @pytest.mark.parametrize("dtype", ID_DTYPES, ids=str)
 @given(timed_graphs(most=33), FANOUTS, KEYS, st.sampled_from([None, 0, 1, 700, 2**63 - 1]), st.data())
-def test_layers_are_those_of_the_cpu(
+def test_hops_are_those_of_the_cpu(
     cuda: Cuda,
     dtype: torch.dtype,
     graph: TimedGraph,
@@ -25,17 +25,18 @@ def test_layers_are_those_of_the_cpu(
     window: int | None,
     data: st.DataObject,
 ) -> None:
-    method = data.draw(st.sampled_from(["", "replace", "latest"]))
+    method: Any = data.draw(st.sampled_from(["uniform", "latest", "labor"]))
     columns = graph.columns(dtype, weighted=data.draw(st.booleans()) and method != "latest")
     if data.draw(st.booleans()):
         columns = columns._replace(edge_times=torch.arange(len(graph.indices)) % 9 - 4)
 
+    drawing: dict[str, Any] = {"replace": method != "latest" and data.draw(st.booleans()), "switch_threshold": 2**63}
+    keys: list[Any] = [(key + hop) % 2**64 for hop in range(len(fanouts))]
+    keys = [(own, key) for own in keys] if method == "labor" else keys
+
     def sample(put: Any) -> list[ops.SampledHop]:
         seeds, times = map(put, graph.asked(dtype))
-        keys = [(key + hop) % 2**64 for hop in range(len(fanouts))]
-        options: dict[str, Any] = {"replace": method == "replace", "window": window}
-        options["method"] = "latest" if method == "latest" else "uniform"
-        return sample_timed(put_columns(put, columns), seeds, times, fanouts, keys, **options)
+        return sample_timed(put_columns(put, columns), seeds, times, fanouts, keys, method, window, **drawing)
 
     expected = sample(lambda tensor: tensor)
     with cuda.running():

@@ -82,7 +82,6 @@ def test_edges_without_ids_are_known_by_their_positions() -> None:
 
 def test_no_hop_is_made_by_itself(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ops, "sample_neighbors", None)
-    monkeypatch.setattr(ops, "labor_sample_neighbors", None)
     assert len(GRAPH.sample_hops(SEEDS, SamplingRequest(ONE), [1, 2, 3])) == 3
     assert len(GRAPH.labor_sample_hops(SEEDS, SamplingRequest(ONE, strategy="labor"), [(1, 2)] * 3)) == 3
 

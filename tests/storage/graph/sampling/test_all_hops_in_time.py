@@ -77,8 +77,7 @@ def test_types_are_equal_to_one_hop_at_a_time(fanouts: list[torch.Tensor]) -> No
 
 
 def test_no_hop_of_a_graph_with_types_is_made_by_itself(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ops, "temporal_sample_neighbors", None)
-    monkeypatch.setattr(ops, "temporal_labor_sample_neighbors", None)
+    monkeypatch.setattr(ops, "sample_neighbors", None)
     for request in requests(BOTH):
         assert len(GRAPH.temporal_sample_hops(SEEDS, MOMENTS, request, [1, 2])) == 2
 

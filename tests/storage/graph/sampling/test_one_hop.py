@@ -38,8 +38,8 @@ def test_picks_are_returned_in_the_order_of_the_columns() -> None:
 
         def pick(ids: Any, edges: Any, num_types: int, graph: Any = graph, asked: Any = asked) -> ops.Picks:
             asked.append((ids, edges, num_types))
-            fanouts = torch.tensor([-1])
-            return ops.sample_neighbors(graph.csc_indptr, ids, fanouts, 0, types=edges.types, num_types=num_types)
+            columns = ops.StaticGraph(graph.csc_indptr, types=edges.types, num_types=num_types)
+            return ops.sample_neighbors(columns, ops.OneHop(ids, torch.tensor([-1]), (0,)))
 
         hop, picks = sample_one_hop(graph, seeds, pick, lambda _, arrays=arrays: arrays)  # type: ignore[misc]
         ((ids, edges, num_types),) = asked

@@ -9,10 +9,12 @@ from hypothesis import strategies as st
 from graphfeed import ops
 from tests import reference
 from tests.ops.chance import check_counts, check_subsets
-from tests.ops.graphs import FANOUTS, ID_DTYPES, KEYS
-from tests.ops.timed import NUM_TYPES, TimedGraph, split, timed_graphs
+from tests.ops.graphs import FANOUTS, ID_DTYPES, KEYS, split
+from tests.ops.hops import sample_one
+from tests.ops.timed import NUM_TYPES, TimedGraph, timed_graphs
 
-METHODS = st.sampled_from(["", "replace", "latest"])
+METHODS = st.sampled_from(["uniform", "replace", "latest"])
+SHARES = st.sampled_from([0, 2**63, 2**64 - 1])
 INDPTR, INDICES, TIMES = torch.tensor([0, 3, 3, 8]), torch.tensor([0, 1, 2, 0, 0, 1, 1, 2]), torch.arange(8)
 COLUMNS = ops.TemporalGraph(INDPTR, INDICES, TIMES)
 WEIGHTS = torch.tensor([4.0, 0.0, 1.0, 2.5, 0.5, 0.0])
@@ -26,15 +28,7 @@ def test_equal_to_the_reference(
 ) -> None:
     weighted, by_type = data.draw(st.booleans()) and method != "latest", data.draw(st.booleans())
     fanouts = fanouts if by_type else fanouts[:1]
-    picks = ops.temporal_sample_neighbors(
-        graph.columns(dtype, weighted=weighted, by_type=by_type),
-        *graph.asked(dtype),
-        torch.tensor(fanouts),
-        key,
-        replace=method == "replace",
-        latest=method == "latest",
-        windows=None if graph.windows is None else torch.tensor(graph.windows, dtype=torch.int64),
-    )
+    picks = graph.sample(dtype, fanouts, key, method=method, weighted=weighted)
     expected = reference.temporal_sample_neighbors(
         (graph.indptr, graph.stamps), graph.periods(), fanouts, key, method,
         graph.units if weighted else None, graph.types if by_type else None,
@@ -43,6 +37,21 @@ def test_equal_to_the_reference(
     if weighted and method != "replace":  # written in the order of the ranks
         found, expected = [sorted(part) for part in found], [sorted(part) for part in expected]
     assert found == expected
+
+
+@pytest.mark.parametrize("dtype", ID_DTYPES, ids=str)
+@given(timed_graphs(), st.lists(FANOUTS, min_size=NUM_TYPES, max_size=NUM_TYPES), KEYS, KEYS, SHARES, st.data())
+def test_labor_is_equal_to_the_reference(
+    dtype: torch.dtype, graph: TimedGraph, fanouts: list[int], key: int, after: int, share: int, data: st.DataObject
+) -> None:
+    replace, weighted, by_type = (data.draw(st.booleans()) for _ in range(3))
+    fanouts = fanouts if by_type else fanouts[:1]
+    drawing: dict[str, Any] = {"method": "labor", "replace": replace, "switch_threshold": share}
+    picks = graph.sample(dtype, fanouts, key, after, weighted=weighted, **drawing)
+    assert split(picks) == reference.temporal_labor_sample_neighbors(
+        (graph.indptr, graph.indices, graph.stamps), graph.periods(), fanouts, ((key, after), share), replace,
+        graph.units if weighted else None, graph.types if by_type else None,
+    )  # fmt: skip
 
 
 BEFORE = torch.tensor([1, 3, 5, 7, 8, 9])
@@ -62,7 +71,7 @@ def sample_one_column(fanout: int, trials: int, weights: torch.Tensor | None = N
         by_rank = own.repeat(trials)[ops.places_in_order(indptr, order)]
         columns = columns._replace(cumulative=ops.cumulate_weights(indptr, by_rank))
     seeds = torch.arange(trials)
-    picks = ops.temporal_sample_neighbors(columns, seeds, seeds * 0, torch.tensor([fanout]), 3, **options)
+    picks = sample_one(columns, seeds, torch.tensor([fanout]), 3, times=seeds * 0, **options)
     places = picks.positions.reshape(trials, -1) - indptr[:-1, None]
     assert torch.isin(places, BEFORE).all(), "time is violated"
     return torch.searchsorted(BEFORE, places)
@@ -87,8 +96,8 @@ def test_choices_follow_the_weights_of_what_is_eligible() -> None:
 def test_the_interval_is_open_at_both_ends() -> None:
     def sample(time: int, window: int | None) -> list[int]:
         windows = None if window is None else torch.tensor([window])
-        ends = torch.tensor([2]), torch.tensor([time])
-        return ops.temporal_sample_neighbors(COLUMNS, *ends, torch.tensor([-1]), 0, windows=windows)[1].tolist()
+        asked = torch.tensor([2]), torch.tensor([-1])
+        return sample_one(COLUMNS, *asked, 0, times=torch.tensor([time]), windows=windows)[1].tolist()
 
     assert sample(6, None) == [3, 4, 5]
     assert sample(6, 2) == [5]
@@ -100,7 +109,7 @@ def test_the_interval_is_open_at_both_ends() -> None:
 def test_a_node_at_two_times_draws_anew_and_at_one_time_alike() -> None:
     indptr, seeds = torch.tensor([0, 1000]), torch.zeros(3, dtype=torch.int64)
     columns = ops.TemporalGraph(indptr, torch.zeros(1000, dtype=torch.int64), torch.arange(1000))
-    picks = ops.temporal_sample_neighbors(columns, seeds, torch.tensor([1000, 1001, 1000]), torch.tensor([5]), 1)
+    picks = sample_one(columns, seeds, torch.tensor([5]), 1, times=torch.tensor([1000, 1001, 1000]))
     first, second, third = split(picks)
     assert first == third != second
 
@@ -116,8 +125,8 @@ def test_a_node_at_two_times_draws_anew_and_at_one_time_alike() -> None:
         ({"times": torch.tensor([1, 2])}, ValueError, "times must have 1 values, one per seed, but has 2"),
         ({"windows": torch.tensor([1, 2])}, ValueError, "windows must have 1 values, one per seed, but has 2"),
         ({"windows": torch.tensor([-1])}, ValueError, "windows must be 0 or more, but one is -1"),
-        ({"latest": True, "replace": True}, ValueError, "the latest edges are taken once each"),
-        ({"latest": True, "graph": COLUMNS._replace(cumulative=TIMES)}, ValueError, "whatever their weights"),
+        ({"method": "latest", "replace": True}, ValueError, "the latest edges are taken once each"),
+        ({"method": "latest", "graph": COLUMNS._replace(cumulative=TIMES)}, ValueError, "whatever their weights"),
         (
             {"fanouts": torch.tensor([1, 2]), "graph": COLUMNS._replace(num_types=2)},
             ValueError,
@@ -126,6 +135,25 @@ def test_a_node_at_two_times_draws_anew_and_at_one_time_alike() -> None:
     ],
 )
 def test_errors_say_what_is_wrong(options: dict[str, Any], error: type[Exception], words: str) -> None:
-    arguments: dict[str, Any] = {"graph": COLUMNS, "seeds": ONE, "times": ONE, "fanouts": ONE, "key": 0} | options
+    given: dict[str, Any] = {"graph": COLUMNS, "seeds": ONE, "fanouts": ONE, "times": ONE} | options
+    asked = [given.pop(name) for name in ("graph", "seeds", "fanouts")]
     with pytest.raises(error, match=re.escape(words)):
-        ops.temporal_sample_neighbors(**arguments)
+        sample_one(*asked, 0, **given)
+
+
+def test_labor_draws_eligible_neighbors_and_pairs_equally_likely() -> None:
+    trials, size, before = 20_000, 12, 8
+    indptr, seeds = torch.arange(trials + 1) * size, torch.arange(trials)
+    columns = ops.TemporalGraph(indptr, torch.arange(trials * size), torch.arange(size).repeat(trials))
+    picks = sample_one(columns, seeds, torch.tensor([3]), 5, 6, times=torch.full((trials,), before), method="labor")
+    places = picks.positions.reshape(trials, 3) - indptr[:-1, None]
+    assert int(places.max()) < before
+    check_subsets(places, before)
+
+
+def test_labor_chooses_the_same_neighbors_of_those_that_columns_at_two_times_share() -> None:
+    columns = ops.TemporalGraph(torch.tensor([0, 200]), torch.randperm(200), torch.arange(200))
+    seeds, times = torch.zeros(2, dtype=torch.int64), torch.tensor([100, 200])
+    early, late = split(sample_one(columns, seeds, torch.tensor([20]), 1, 1, times=times, method="labor"))
+    assert {edge for edge in late if edge < 100} <= set(early)
+    assert set(early) & set(late)

@@ -7,31 +7,26 @@ from hypothesis import strategies as st
 
 from graphfeed import ops
 from tests.ops.emulated_cuda import Cuda, check_equal
-from tests.ops.graphs import FANOUTS, ID_DTYPES, KEYS
-from tests.ops.timed import NUM_TYPES, TimedGraph, put_columns, timed_graphs
+from tests.ops.graphs import FANOUTS, ID_DTYPES, KEYS, put_columns
+from tests.ops.hops import sample_one
+from tests.ops.timed import NUM_TYPES, TimedGraph, timed_graphs
 
 
 @pytest.mark.parametrize("dtype", ID_DTYPES, ids=str)
-@given(timed_graphs(), st.lists(FANOUTS, min_size=NUM_TYPES, max_size=NUM_TYPES), KEYS, st.data())
+@pytest.mark.parametrize("method", ["uniform", "labor"])
+@given(timed_graphs(most=700), st.lists(FANOUTS, min_size=NUM_TYPES, max_size=NUM_TYPES), KEYS, st.data())
 def test_picks_are_those_of_the_cpu(
-    cuda: Cuda, dtype: torch.dtype, graph: TimedGraph, fanouts: list[int], key: int, data: st.DataObject
+    cuda: Cuda, dtype: torch.dtype, method: str, graph: TimedGraph, fanouts: list[int], key: int, data: st.DataObject
 ) -> None:
-    method = data.draw(st.sampled_from(["", "replace", "latest"]))
-    weighted, by_type = data.draw(st.booleans()) and method != "latest", data.draw(st.booleans())
-    columns = graph.columns(dtype, weighted=weighted, by_type=by_type)
+    others = ["labor", "replace"] if method == "labor" else ["uniform", "replace", "latest"]
+    drawn = data.draw(st.sampled_from(others))
+    weighted, by_type = data.draw(st.booleans()) and drawn != "latest", data.draw(st.booleans())
+    drawing: dict[str, Any] = {"method": drawn if drawn == "latest" else method, "replace": drawn == "replace"}
+    share = data.draw(st.sampled_from([0, 2**63, 2**64 - 1]))
+    asked: Any = dtype, fanouts if by_type else fanouts[:1], key, key ^ 5
 
     def sample(put: Any) -> ops.Picks:
-        seeds, times = map(put, graph.asked(dtype))
-        return ops.temporal_sample_neighbors(
-            put_columns(put, columns),
-            seeds,
-            times,
-            torch.tensor(fanouts if by_type else fanouts[:1]),
-            key,
-            replace=method == "replace",
-            latest=method == "latest",
-            windows=None if graph.windows is None else put(torch.tensor(graph.windows, dtype=torch.int64)),
-        )
+        return graph.sample(*asked, put=put, weighted=weighted, switch_threshold=share, **drawing)
 
     expected = sample(lambda tensor: tensor)
     for order in cuda.each_order():
@@ -51,8 +46,8 @@ def test_large_columns_are_read_by_whole_warps(cuda: Cuda, fanouts: list[int], w
     seeds, at = torch.tensor([1, 0, 1]), torch.tensor([900, 1500, 1500])
 
     def sample(put: Any) -> ops.Picks:
-        given = (put_columns(put, columns), put(seeds), put(at), torch.tensor(fanouts), 5)
-        return ops.temporal_sample_neighbors(*given, windows=put(torch.tensor([700, 1400, 1000])))
+        moments = {"times": put(at), "windows": put(torch.tensor([700, 1400, 1000]))}
+        return sample_one(put_columns(put, columns), put(seeds), torch.tensor(fanouts), 5, **moments)
 
     expected = sample(lambda tensor: tensor)
     assert expected.offsets.diff().min() > 10
@@ -66,6 +61,6 @@ def test_arrays_elsewhere_are_named(cuda: Cuda) -> None:
     with cuda.running():
         there = cuda.put(seeds)
         with pytest.raises(ValueError, match=r"but graph.indptr lies on cpu"):
-            ops.temporal_sample_neighbors(columns, there, there, torch.tensor([1]), 0)
+            sample_one(columns, there, torch.tensor([1]), 0, times=there)
         with pytest.raises(ValueError, match=r"but times lies on cpu"):
-            ops.temporal_sample_neighbors(put_columns(cuda.put, columns), there, seeds, torch.tensor([1]), 0)
+            sample_one(put_columns(cuda.put, columns), there, torch.tensor([1]), 0, times=seeds)
