@@ -66,9 +66,9 @@ MORE_PARAMETERS = {
     "graphfeed/distributed/pyg/dist_neighbor_loader.py": {"__init__"},
     "graphfeed/distributed/pyg/dist_neighbor_sampler.py": {"__init__"},
 }
-ONE_HOP = {"sample_neighbors.py", "temporal_sample_neighbors.py"}
+ONE_HOP = "sample_neighbors.py"
 """A GPU has kernels for one hop, where the CPU has programs of passes."""
-PARTS_OF_KERNELS = {"instructions.py", "jit.py", "launch.py", "search.py", "source.py", "wire.py", *ONE_HOP}
+PARTS_OF_KERNELS = {"instructions.py", "jit.py", "launch.py", "search.py", "source.py", "wire.py", ONE_HOP}
 """What several kernels are made of, tested through them."""
 COMPILER, PASSES = KERNELS[0] / "compiler", KERNELS[0] / "sampling" / "passes"
 
@@ -201,7 +201,7 @@ def test_kernels_share_the_test_of_their_op() -> None:
 def test_back_ends_have_the_same_kernels() -> None:
     cpu, cuda = KERNELS
     for path in cuda.rglob("*.py"):
-        if path.name in PARTS_OF_KERNELS | ONE_HOP:
+        if path.name in PARTS_OF_KERNELS:
             continue
         twins = {twin.name: parameters(twin) for twin in functions(cpu / path.relative_to(cuda))}
         for kernel in functions(path):

@@ -84,33 +84,46 @@ class TimedGraph:
         return reference.weights_to_units(self.indptr, self.weights)
 
 
+class Moments:
+    """Times of which some are equal, and some are the extremes; and windows before them, if there are any."""
+
+    def __init__(self, draw: st.DrawFn, chance: random.Random) -> None:
+        self.draw, self.chance = draw, chance
+        self.spread, self.count = draw(st.sampled_from([3, 1000, 2**62])), draw(st.sampled_from([0, 1, 1, 2]))
+        self.windowed = draw(st.booleans())
+
+    def time(self) -> int:
+        """Return a time."""
+        if self.chance.random() < 0.03:
+            return self.chance.choice(EXTREMES)
+        return self.chance.randint(-self.spread, self.spread)
+
+    def window(self) -> int:
+        """Return the length of a window."""
+        return self.chance.choice([0, 1, 2, self.spread, 2**63 - 1])
+
+    def stamps(self, indptr: list[int]) -> list[tuple[int, ...]]:
+        """Return no, one or two times of each edge, in the order of time or not."""
+        stamps = [tuple(self.time() for _ in range(self.count)) for _ in range(indptr[-1])]
+        if self.count and self.draw(st.booleans()):
+            stamps = reference.join(sorted(stamps[low:high], key=max) for low, high in pairwise(indptr))
+        return stamps
+
+
 @st.composite
 def timed_graphs(draw: st.DrawFn, most: int = 700) -> TimedGraph:
     """Make a graph of 1 to 8 nodes of `most` edges at most, in the order of time or not, and seeds in it."""
     degrees = draw(st.lists(DEGREES.filter(lambda degree: degree <= most), min_size=1, max_size=8))
     chance = random.Random(draw(st.integers(0, 2**32)))
-    size = sum(degrees)
-    spread = draw(st.sampled_from([3, 1000, 2**62]))
-    count = draw(st.sampled_from([0, 1, 1, 2]))
-
-    def moment() -> int:
-        return chance.choice(EXTREMES) if chance.random() < 0.03 else chance.randint(-spread, spread)
-
-    stamps = [tuple(moment() for _ in range(count)) for _ in range(size)]
-    indptr = list(accumulate(degrees, initial=0))
-    if draw(st.booleans()):
-        stamps = (
-            reference.join(sorted(stamps[low:high], key=max) for low, high in pairwise(indptr)) if count else stamps
-        )
+    moments, indptr = Moments(draw, chance), list(accumulate(degrees, initial=0))
     seeds = draw(st.lists(st.integers(0, len(degrees) - 1), max_size=6))
-    windowed = draw(st.booleans())
     return TimedGraph(
         indptr=indptr,
-        indices=[chance.randrange(len(degrees)) for _ in range(size)],
-        stamps=stamps,
-        weights=[chance.choice([0.0, 0.0, 1e-12, 0.5, 1.0, 3.0]) for _ in range(size)],
+        indices=[chance.randrange(len(degrees)) for _ in range(indptr[-1])],
+        stamps=moments.stamps(indptr),
+        weights=[chance.choice([0.0, 0.0, 1e-12, 0.5, 1.0, 3.0]) for _ in range(indptr[-1])],
         types=[kind for degree in degrees for kind in sorted(chance.choices(range(NUM_TYPES), k=degree))],
         seeds=seeds,
-        times=[moment() for _ in seeds],
-        windows=[chance.choice([0, 1, 2, spread, 2**63 - 1]) for _ in seeds] if windowed else None,
+        times=[moments.time() for _ in seeds],
+        windows=[moments.window() for _ in seeds] if moments.windowed else None,
     )

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from graphfeed import ops
 from tests import reference
 from tests.ops.sampling.hops.test_sample_hops_typed import Typed, as_lists, hops_of, typed_graphs
-from tests.ops.timed import EXTREMES, TimedGraph
+from tests.ops.timed import Moments, TimedGraph
 
 MANY_ROWS = 60
 """With more rows, no further hop is made: all nodes are sampled again, and no two rows are merged."""
@@ -113,25 +113,16 @@ def problems_in_time(draw: st.DrawFn) -> TypedInTime:
     """Make a graph, times of which some are equal, seeds of which some may be equal, and hops."""
     typed = draw(typed_graphs())
     chance = random.Random(draw(st.integers(0, 2**32)))
-    spread, count = draw(st.sampled_from([3, 1000, 2**62])), draw(st.sampled_from([0, 1, 1, 2]))
-    windowed = draw(st.booleans())
-
-    def moment() -> int:
-        return chance.choice(EXTREMES) if chance.random() < 0.03 else chance.randint(-spread, spread)
-
-    stamps = [tuple(moment() for _ in range(count)) for _ in typed.indices]
-    if count and draw(st.booleans()):
-        stamps = reference.join(sorted(stamps[low:high], key=max) for low, high in pairwise(typed.indptr))
-    windows = [0, 1, 2, spread, 2**63 - 1]
+    moments = Moments(draw, chance)
     sizes = [end - start for start, end in pairwise(typed.first_ids)]
     nodes = [draw(st.lists(st.integers(0, size - 1), max_size=4)) if size else [] for size in sizes]
     return TypedInTime(
         typed,
-        stamps,
-        [moment() for _ in typed.indices] if draw(st.booleans()) else None,
-        [[(node, moment(), chance.choice(windows) if windowed else None) for node in own] for own in nodes],
+        moments.stamps(typed.indptr),
+        [moments.time() for _ in typed.indices] if draw(st.booleans()) else None,
+        [[(node, moments.time(), moments.window() if moments.windowed else None) for node in own] for own in nodes],
         draw(hops_of(typed)),
-        windowed,
+        moments.windowed,
         linked=draw(st.booleans()),
         weighted=draw(st.booleans()),
         replace=draw(st.booleans()),

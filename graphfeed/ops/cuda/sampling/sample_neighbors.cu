@@ -1,69 +1,111 @@
-// One thread per column, or per pick; a warp or a block per column where its edges are read.
+// One thread per column; a warp or a block per column where its edges are read. Without times, all edges of a column are
+// eligible. Only graphs without times have cached columns.
 
-#include "sampling/pick.cuh"
+#include "sampling/temporal_eligibility.cuh"
+#include "sampling/pick_labor.cuh"
 
 extern "C" __global__ void count_neighbors(
     const void *indptr, i64 indptr_width, const i64 *weights, const i64 *cached_weights, const void *types,
-    i64 types_width, const void *cached_types, const i64 *cache_offsets, const void *seeds, i64 seeds_width,
-    const i64 *fanouts, i64 fanout, i64 replace, i64 columns, i64 *counts) {
+    i64 types_width, const void *cached_types, const i64 *cache_offsets, const i64 *times, const void *seeds,
+    i64 seeds_width, const i64 *firsts, const i64 *limits, const i64 *fanouts, i64 fanout, i64 replace, i64 columns,
+    i64 *counts) {
     CachedGraph edges = {
         {indptr, indptr_width}, weights, cached_weights, {types, types_width}, cached_types, cache_offsets, fanouts,
         fanout};
+    TimeRange range = {times, firsts, limits};
     Ints nodes = {seeds, seeds_width};
-    EACH(column, columns) {
+    auto count = [&](auto team, i64 column) {
         Graph graph = edges.of(column);
         i64 total = 0;
-        Segment own = open_column(graph, nodes[column]);
-        while (next_segment(graph, own)) total += count_picks(Thread(), graph.cumulative, own, replace);
-        counts[column] = total;
-    }
-}
-
-extern "C" __global__ void count_weighted_neighbors(
-    const void *indptr, i64 indptr_width, const i64 *weights, const i64 *cached_weights, const void *types,
-    i64 types_width, const void *cached_types, const i64 *cache_offsets, const void *seeds, i64 seeds_width,
-    const i64 *fanouts, i64 fanout, i64 replace, i64 columns, i64 *counts) {
-    CachedGraph edges = {
-        {indptr, indptr_width}, weights, cached_weights, {types, types_width}, cached_types, cache_offsets, fanouts,
-        fanout};
-    Ints nodes = {seeds, seeds_width};
-    // If few edges have a weight, most of the column is read.
-    each_column_by_warp(columns, [&](i64 column) { return degree_of(edges.indptr, nodes[column]); },
-                        [&](auto team, i64 column) {
-        Graph graph = edges.of(column);
-        i64 total = 0;
-        Segment own = open_column(graph, nodes[column]);
-        while (next_segment(graph, own)) total += count_picks(team, graph.cumulative, own, replace);
+        Segment whole = open_column(graph, nodes[column]);
+        while (next_segment(graph, whole)) {
+            total += count_picks(team, graph.cumulative, eligible_part(graph, range, column, whole), replace);
+        }
         if (team.rank() == 0) counts[column] = total;
-    });
+    };
+    // If few edges have a weight, most of the column is read.
+    if (weights) each_column_by_warp(columns, [&](i64 column) { return degree_of(edges.indptr, nodes[column]); }, count);
+    else each_column(columns, [](i64) { return (i64)0; }, count);
 }
 
-// A column's part of the table begins at twice its offset. `walks`: some columns may be taken whole.
+// A column's part of the table begins at twice its offset. `walks`: some columns may be taken whole; `whole`: all are. If
+// edges were gathered (`found`), they are the columns.
 extern "C" __global__ void fill_neighbors(
     const void *indptr, i64 indptr_width, const i64 *weights, const i64 *cached_weights, const void *types,
-    i64 types_width, const void *cached_types, const i64 *cache_offsets, const void *seeds, i64 seeds_width,
-    const i64 *fanouts, i64 fanout, i64 replace, i64 walks, u64 key, i64 columns, const i64 *offsets, i64 *table,
-    i64 *positions) {
+    i64 types_width, const void *cached_types, const i64 *cache_offsets, const i64 *times, const void *order,
+    i64 order_width, const i64 *found, const void *seeds, i64 seeds_width, const i64 *firsts, const i64 *limits,
+    const i64 *fanouts, i64 fanout, i64 replace, i64 latest, i64 walks, i64 whole, u64 key, i64 columns, const i64 *offsets,
+    i64 *table, i64 *positions) {
     CachedGraph edges = {
         {indptr, indptr_width}, weights, cached_weights, {types, types_width}, cached_types, cache_offsets, fanouts,
         fanout};
+    TimeRange range = {times, firsts, limits};
+    RankPositions position_of = {found, {order, order_width}};
     Ints nodes = {seeds, seeds_width};
     auto walk = [&](i64 column) {
         if (!walks || (!fanouts && offsets[column + 1] - offsets[column] == fanout)) return (i64)0;
-        return degree_of(edges.indptr, nodes[column]);
+        return degree_of(edges.indptr, found ? column : nodes[column]);
     };
-    each_column(columns, walk, [&](auto team, i64 column) {
+    auto fill = [&](auto team, i64 column) {
         i64 at = offsets[column];
         if (at == offsets[column + 1]) return;
         Graph graph = edges.of(column);
         i64 node = nodes[column];
-        u64 state = node_state(key, node);
-        Segment own = open_column(graph, node);
-        while (next_segment(graph, own)) {
+        // At another time a node draws others.
+        u64 state = limits ? timed_state(key, node, limits[column]) : node_state(key, node);
+        Segment edges_of = open_column(graph, found ? column : node);
+        while (next_segment(graph, edges_of)) {
+            Segment own = eligible_part(graph, range, column, edges_of);
             i64 count = fanouts ? count_picks(team, graph.cumulative, own, replace) : offsets[column + 1] - at;
-            u64 segment = fanouts ? typed_state(state, own.type) : state;
-            i64 *slots = table ? table + 2 * at : nullptr;
-            if (count > 0) pick(team, graph.cumulative, own, count, replace, segment, positions + at, slots);
+            i64 *out = positions + at;
+            if (latest) {
+                for (i64 number = team.rank(); number < count; number += team.size()) {
+                    out[number] = own.high - count + number;
+                }
+            } else if (count > 0) {
+                u64 segment = fanouts ? typed_state(state, own.type) : state;
+                pick(team, graph.cumulative, own, count, replace, segment, out, table ? table + 2 * at : nullptr);
+            }
+            // One thread may have written what others move.
+            team.sync();
+            position_of.move(team, own.start, count, out);
+            at += count;
+        }
+    };
+    if (whole) each_column_by_warp(columns, walk, fill);
+    else each_column(columns, walk, fill);
+}
+
+// One warp per column, or a block. The scratch of a column, values and units, begins at its offset.
+extern "C" __global__ void fill_labor_neighbors(
+    const void *indptr, i64 indptr_width, const void *indices, i64 indices_width, const void *cached_indices,
+    const i64 *weights, const i64 *cached_weights, const void *types, i64 types_width, const void *cached_types,
+    const i64 *cache_offsets, const i64 *times, const void *order, i64 order_width, const i64 *found, const void *seeds,
+    i64 seeds_width, const i64 *firsts, const i64 *limits, const i64 *fanouts, i64 fanout, i64 replace, u64 first_key,
+    u64 second_key, u64 switch_threshold, i64 columns, const i64 *offsets, u64 *values, u64 *units, i64 *positions) {
+    CachedGraph edges = {
+        {indptr, indptr_width}, weights, cached_weights, {types, types_width}, cached_types, cache_offsets, fanouts,
+        fanout};
+    TimeRange range = {times, firsts, limits};
+    RankPositions position_of = {found, {order, order_width}};
+    Ints nodes = {seeds, seeds_width};
+    Variates variates = {first_key, second_key, switch_threshold};
+    auto walk = [&](i64 column) { return degree_of(edges.indptr, found ? column : nodes[column]); };
+    each_column_by_warp(columns, walk, [&](auto team, i64 column) {
+        i64 at = offsets[column];
+        if (at == offsets[column + 1]) return;
+        Graph graph = edges.of(column);
+        Segment whole = open_column(graph, found ? column : nodes[column]);
+        Ints own_indices = {
+            column_values(indices, cached_indices, cache_offsets, column, indices_width), indices_width};
+        RankedSources sources = {own_indices, position_of, whole.start};
+        while (next_segment(graph, whole)) {
+            Segment own = eligible_part(graph, range, column, whole);
+            i64 count = count_picks(team, graph.cumulative, own, replace), *out = positions + at;
+            if (count == 0) continue;
+            pick_labor(
+                team, sources, graph.cumulative, own, count, replace, variates, values + at, units + at, out);
+            position_of.move(team, own.start, count, out);
             at += count;
         }
     });
@@ -78,20 +120,6 @@ extern "C" __global__ void fill_whole_columns(
         i64 column = part_of(offsets, columns, edge);
         positions[edge] = starts[nodes[column]] + edge - offsets[column];
     }
-}
-
-// All edges of the columns that have a weight.
-extern "C" __global__ void fill_eligible_neighbors(
-    const void *indptr, i64 indptr_width, const i64 *weights, const i64 *cached_weights, const i64 *cache_offsets,
-    const void *seeds, i64 seeds_width, i64 columns, const i64 *offsets, i64 *positions) {
-    Ints starts = {indptr, indptr_width}, nodes = {seeds, seeds_width};
-    each_column_by_warp(columns, [&](i64 column) { return degree_of(starts, nodes[column]); },
-                        [&](auto team, i64 column) {
-        const i64 *cumulative = column_values(weights, cached_weights, cache_offsets, column, 8);
-        Graph graph = {starts, cumulative, {nullptr, 1}, nullptr, -1};
-        Segment own = open_column(graph, nodes[column]);
-        if (next_segment(graph, own)) take_eligible(team, cumulative, own, positions + offsets[column]);
-    });
 }
 
 extern "C" __global__ void sort_columns(i64 *positions, const i64 *offsets, i64 columns) {

@@ -1,4 +1,8 @@
-"""Kernels of one hop: count the picks of each column, fill in their positions; LABOR, too."""
+"""Kernels of one hop: count the picks of each column, fill in their positions; LABOR, too.
+
+A graph without times comes as a `TemporalGraph` whose times are empty. Windows are given as the first time inside of
+each.
+"""
 
 import numpy as np
 import torch
@@ -10,76 +14,107 @@ from graphfeed.ops.sampling.hops.hop_recipe import MAX_LOOK_BACK
 
 def count_neighbors(graph, hop, offsets):
     """Write the running sum of the columns' picks to `offsets` (one longer than the seeds)."""
-    indptr, _, cumulative, types, _ = graph
-    seeds, counts = hop.seeds, offsets[1:]
-    weighted = _values(cumulative).numel() > 0
-    launch(
-        "count_weighted_neighbors" if weighted else "count_neighbors", seeds.numel() * (WARP_SIZE if weighted else 1),
-        indptr, indptr.itemsize, _values(cumulative), _copies(cumulative), *_typed(types),
-        _cache_offsets(cumulative, types), seeds, seeds.itemsize,
-        *_fanout_arguments(hop.fanouts, seeds.device), hop.drawing.replace, seeds.numel(), counts,
-    )  # fmt: skip
+    counts, indptr, weights, types = offsets[1:], graph.indptr, graph.cumulative, graph.types
+    if _has_late(graph, hop):
+        _count_late(graph, hop, hop.drawing.replace, counts)
+    else:
+        launch(
+            "count_neighbors", hop.seeds.numel() * (WARP_SIZE if _values(weights).numel() else 1),
+            indptr, indptr.itemsize, _values(weights), _copies(weights), *_typed(types), _cache_offsets(weights, types),
+            graph.times, *_asked(hop), *_fanout_arguments(hop), hop.drawing.replace, hop.seeds.numel(), counts,
+        )  # fmt: skip
     offsets[:1] = 0
     counts.cumsum_(0)
 
 
 def fill_neighbors(graph, hop, offsets, positions):
     """Write the sampled edges of each column from `offsets[column]` on, a column's edge types in ascending order."""
-    indptr, _, cumulative, types, _ = graph
-    seeds, fanouts, columns = hop.seeds, hop.fanouts, hop.seeds.numel()
-    if int(fanouts.max()) == -1 and _values(cumulative).numel() > 0:
-        launch(
-            "fill_eligible_neighbors", WARP_SIZE * columns,
-            indptr, indptr.itemsize, _values(cumulative), _copies(cumulative), _cache_offsets(cumulative), seeds,
-            seeds.itemsize, columns, offsets, positions,
-        )  # fmt: skip
-        return
-    if int(fanouts.max()) == -1:
+    graph, found = _gather_late(graph, hop)
+    indptr, weights, types, order = graph.indptr, graph.cumulative, graph.types, graph.order
+    weighted, whole = _values(weights).numel() > 0, int(hop.fanouts.max()) == -1
+    if whole and found is None and not (weighted or graph.times.numel() or order.numel()):
+        # A thread per edge, as one per column would take long on a high-degree column.
         launch(
             "fill_whole_columns", positions.numel(),
-            indptr, indptr.itemsize, seeds, seeds.itemsize, columns, offsets, positions.numel(), positions,
+            indptr, indptr.itemsize, hop.seeds, hop.seeds.itemsize, hop.seeds.numel(), offsets, positions.numel(),
+            positions,
         )  # fmt: skip
         return
+    # Some columns may be read whole: to find the edges that have a weight, or to take all of a type.
+    walks = weighted or int(hop.fanouts.min()) == -1
+    # Two slots per pick, as hash tables of the columns' picks; none if fan-outs are small.
+    slots = 2 * positions.numel() if int(hop.fanouts.max()) > MAX_LOOK_BACK else 0
     launch(
-        "fill_neighbors", columns,
-        indptr, indptr.itemsize, _values(cumulative), _copies(cumulative), *_typed(types),
-        _cache_offsets(cumulative, types), seeds, seeds.itemsize,
-        *_fanout_arguments(fanouts, seeds.device), hop.drawing.replace, _walks(fanouts, _values(cumulative)),
-        np.uint64(hop.keys[0]), columns, offsets, _make_tables(fanouts, positions), positions,
+        "fill_neighbors", hop.seeds.numel() * (WARP_SIZE if whole else 1),
+        indptr, indptr.itemsize, _values(weights), _copies(weights), *_typed(types), _cache_offsets(weights, types),
+        graph.times, order, order.itemsize, found, *_asked(hop), *_fanout_arguments(hop), hop.drawing.replace,
+        hop.drawing.method == "latest", walks, whole, np.uint64(hop.keys[0]), hop.seeds.numel(), offsets,
+        torch.full((slots,), -1, dtype=torch.int64, device=positions.device), positions,
     )  # fmt: skip
 
 
 def fill_labor_neighbors(graph, hop, offsets, positions):
     """Write as `fill_neighbors` the edges of the smallest variates, which the columns share."""
-    indptr, indices, cumulative, types, _ = graph
-    seeds = hop.seeds
+    graph, found = _gather_late(graph, hop)
+    indptr, indices, weights, types, order = graph.indptr, graph.indices, graph.cumulative, graph.types, graph.order
     launch(
-        "fill_labor_neighbors", WARP_SIZE * seeds.numel(),
-        indptr, indptr.itemsize, _values(indices), _values(indices).itemsize, _copies(indices), _values(cumulative),
-        _copies(cumulative), *_typed(types), _cache_offsets(indices, cumulative, types), seeds, seeds.itemsize,
-        *_fanout_arguments(hop.fanouts, seeds.device), hop.drawing.replace, *_labor_arguments(hop), seeds.numel(),
-        offsets, torch.empty_like(positions), torch.empty_like(positions), positions,
+        "fill_labor_neighbors", WARP_SIZE * hop.seeds.numel(),
+        indptr, indptr.itemsize, _values(indices), _values(indices).itemsize, _copies(indices), _values(weights),
+        _copies(weights), *_typed(types), _cache_offsets(indices, weights, types), graph.times, order, order.itemsize,
+        found, *_asked(hop), *_fanout_arguments(hop), hop.drawing.replace, *np.array(hop.keys, dtype=np.uint64),
+        np.uint64(hop.drawing.switch_threshold), hop.seeds.numel(), offsets, torch.empty_like(positions),
+        torch.empty_like(positions), positions,
     )  # fmt: skip
 
 
-def _make_tables(fanouts, positions):
-    """Return two slots per pick, all -1, as hash tables of the columns' picks; none if fan-outs are small."""
-    slots = 2 * positions.numel() if int(fanouts.max()) > MAX_LOOK_BACK else 0
-    return torch.full((slots,), -1, dtype=torch.int64, device=positions.device)
+def _asked(hop):
+    """Return the seeds, the bytes of one, the first time in the window of each, and their times."""
+    return hop.seeds, hop.seeds.itemsize, hop.moments.windows, hop.moments.times
 
 
-def _labor_arguments(hop):
-    """Return the two keys, and which part of the nodes draws by the second."""
-    return *np.array(hop.keys, dtype=np.uint64), np.uint64(hop.drawing.switch_threshold)
-
-
-def _walks(fanouts, cumulative):
-    """Tell whether some columns may be read whole: to find the edges that have a weight, or to take all of a type."""
-    return cumulative.numel() > 0 or int(fanouts.min()) == -1
-
-
-def _fanout_arguments(fanouts, device):
+def _fanout_arguments(hop):
     """Return the fan-outs of all types and 0, or None and the single number."""
-    if fanouts.numel() == 1:
-        return None, int(fanouts)
-    return upload(fanouts, device), 0
+    if hop.fanouts.numel() == 1:
+        return None, int(hop.fanouts)
+    return upload(hop.fanouts, hop.seeds.device), 0
+
+
+def _has_late(graph, hop):
+    """Tell whether edges have a second time, which a window may exclude."""
+    return graph.earliest.numel() > 0 and hop.moments.windows.numel() > 0
+
+
+def _count_late(graph, hop, replace, counts):
+    """Write how many edges are picked of each column where edges have a second time; return how many may be."""
+    indptr, types, eligible_counts = graph.indptr, graph.types, torch.empty_like(counts)
+    launch(
+        "count_late_neighbors", WARP_SIZE * hop.seeds.numel(),
+        indptr, indptr.itemsize, graph.times, graph.earliest, graph.cumulative, types, types.itemsize, *_asked(hop),
+        *_fanout_arguments(hop), replace, hop.seeds.numel(), counts, eligible_counts,
+    )  # fmt: skip
+    return eligible_counts
+
+
+def _gather_late(graph, hop):
+    """Return what to sample from: the graph, or a copy of the edges whose second time is not too early.
+
+    Waits once for the device where it makes a copy, to learn how many edges there are.
+
+    Returns:
+        The graph, whose columns are the seeds if it is a copy; and then the position in the graph of each edge.
+    """
+    if not _has_late(graph, hop):
+        return graph, None
+    indptr, types, order, seeds, device = graph.indptr, graph.types, graph.order, hop.seeds, hop.seeds.device
+    offsets = torch.zeros(seeds.numel() + 1, dtype=torch.int64, device=device)
+    torch.cumsum(_count_late(graph, hop, False, torch.empty_like(offsets[1:])), 0, out=offsets[1:])
+    size = int(offsets[-1])
+    found = torch.empty(size, dtype=torch.int64, device=device)
+    sums = torch.empty(size if graph.cumulative.numel() else 0, dtype=torch.int64, device=device)
+    kinds = torch.empty(size if hop.fanouts.numel() > 1 else 0, dtype=types.dtype, device=device)
+    launch(
+        "gather_late_neighbors", WARP_SIZE * seeds.numel(),
+        indptr, indptr.itemsize, graph.times, graph.earliest, graph.cumulative, types, types.itemsize, order,
+        order.itemsize, *_asked(hop), _fanout_arguments(hop)[0], seeds.numel(), offsets, found, sums, kinds,
+    )  # fmt: skip
+    return graph._replace(indptr=offsets, times=found[:0], cumulative=sums, types=kinds), found

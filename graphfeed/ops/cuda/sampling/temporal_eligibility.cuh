@@ -36,4 +36,20 @@ struct RankPositions {
     __device__ i64 operator()(i64 start, i64 rank) const {
         return found ? found[rank] : order.data ? start + order[rank] : rank;
     }
+    // Replace the ranks that a team has picked of a column by positions.
+    template <class Team>
+    __device__ void move(const Team &team, i64 start, i64 count, i64 *ranks) const {
+        if (!found && !order.data) return;
+        for (i64 number = team.rank(); number < count; number += team.size()) {
+            ranks[number] = (*this)(start, ranks[number]);
+        }
+    }
+};
+
+// The source of each edge of a column, by rank.
+struct RankedSources {
+    Ints indices;
+    RankPositions position_of;
+    i64 start;
+    __device__ i64 operator[](i64 rank) const { return indices[position_of(start, rank)]; }
 };

@@ -112,25 +112,20 @@ def pick_edges(graph: StaticGraph | TemporalGraph, hop: OneHop) -> Picks:
     if hop.moments is not None:
         fields["times"] = hop.moments.times
     package_for("sampling.sample_neighbors", hop.seeds, **fields)
-    if on_gpu(hop.seeds):
-        return pick_on_gpu(graph, hop)
-    arrays = one_hop_graph(graph)
-    if isinstance(graph, TemporalGraph):
-        ranked = ranked_arrays(graph)
-        arrays = arrays._replace(cumulative=NOTHING, ranked=(ranked, ranked))
-    return pick_on_cpu(arrays, hop)
+    return pick_on_gpu(graph, hop) if on_gpu(hop.seeds) else pick_on_cpu(graph, hop)
 
 
 def pick_on_gpu(graph: StaticGraph | TemporalGraph, hop: OneHop) -> Picks:
     """Choose in-edges with a GPU's kernels, which the CPU waits for once, to learn how many there are."""
-    fields = {name: ABSENT.get(name, NOTHING) if part is None else part for name, part in graph._asdict().items()}
-    whole: dict[str, Any] = {name: part.contiguous() for name, part in fields.items() if not isinstance(part, int)}
-    given, seeds, moments = graph._replace(**whole), hop.seeds.contiguous(), hop.moments
-    module = kernels(f"sampling.{'temporal_' if moments else ''}sample_neighbors", seeds)
-    if moments is not None:
+    fields: dict[str, Any] = {**dict.fromkeys(TemporalGraph._fields), **graph._asdict()}
+    whole: dict[str, Any] = {name: ABSENT.get(name, NOTHING) if part is None else part for name, part in fields.items()}
+    given = TemporalGraph(**{name: part if name == "num_types" else part.contiguous() for name, part in whole.items()})
+    seeds, moments = hop.seeds.contiguous(), SeedTimes(NOTHING, NOTHING)
+    module = kernels("sampling.sample_neighbors", seeds)
+    if hop.moments is not None:
+        times, windows = hop.moments
         # The kernels compare with the first time in each window.
-        firsts = NOTHING if moments.windows is None else earliest_times(moments.times, moments.windows)
-        moments = SeedTimes(moments.times.contiguous(), firsts)
+        moments = SeedTimes(times.contiguous(), NOTHING if windows is None else earliest_times(times, windows))
     wanted = hop._replace(seeds=seeds, fanouts=hop.fanouts.to("cpu", torch.int64), moments=moments)
     offsets = buffers.empty(seeds.numel() + 1, torch.int64, seeds.device)
     module.count_neighbors(given, wanted, offsets)
@@ -140,24 +135,19 @@ def pick_on_gpu(graph: StaticGraph | TemporalGraph, hop: OneHop) -> Picks:
     return picks
 
 
-def one_hop_graph(graph: StaticGraph | TemporalGraph) -> KernelGraph:
-    """Return the arrays of a graph as the CPU's kernels of one hop take them."""
-    weights, types = graph.cumulative, graph.types
-    return KernelGraph(
-        as_int64(graph.indptr, graph.indptr),
-        graph.indices.contiguous(),
-        None if types is None else as_types(types, types),
-        NOTHING if weights is None else weights.contiguous(),
-    )
-
-
-def pick_on_cpu(graph: KernelGraph, hop: OneHop) -> Picks:
+def pick_on_cpu(graph: StaticGraph | TemporalGraph, hop: OneHop) -> Picks:
     """Choose in-edges by the passes that all hops are made of."""
+    ranked, weights = None, NOTHING if graph.cumulative is None else graph.cumulative.contiguous()
+    if isinstance(graph, TemporalGraph):
+        ranked, weights = (ranked_arrays(graph),) * 2, NOTHING
+    types = None if graph.types is None else as_types(graph.types, graph.types)
+    indptr, indices = as_int64(graph.indptr, graph.indptr), graph.indices.contiguous()
+    columns = KernelGraph(indptr, indices, types, weights, ranked=ranked)
     wanted, (times, windows) = hop.fanouts.tolist(), hop.moments or (None, None)
-    program = PROGRAMS.take(recipe_of(graph, hop.seeds.dtype, hop.drawing, [wanted], windows is not None))
+    program = PROGRAMS.take(recipe_of(columns, hop.seeds.dtype, hop.drawing, [wanted], windows is not None))
     arrays = program.arrays
     key = hop.keys if hop.drawing.method == "labor" else hop.keys[0]
-    arrays.bind(graph, [key], hop.drawing.switch_threshold, [wanted])
+    arrays.bind(columns, [key], hop.drawing.switch_threshold, [wanted])
     # The arrays only lend them, so they have to live until the program has run.
     seeds, *own = hop.seeds.contiguous(), *(NOTHING if part is None else part.contiguous() for part in (times, windows))
     arrays.open_one(seeds, graph.indptr.numel() - 1, *own)
