@@ -5,8 +5,15 @@ import struct
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
+import torch
+
 Values = Sequence[int] | Sequence[float] | Sequence[bytes]
 Example = Mapping[str, Values]
+
+
+def as_tensor(data: bytes) -> torch.Tensor:
+    """Return bytes as the operations on records take them."""
+    return torch.tensor(list(data), dtype=torch.uint8)
 
 
 def crc32c(data: bytes) -> int:

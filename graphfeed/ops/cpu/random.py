@@ -56,6 +56,7 @@ def high_bits(key, node):
 def variate(first, second, switch_threshold, node):
     """Return the 64 bits of a neighbour that all columns share (see `ops.random.variate`)."""
     key = first
+    # Mostly there is one key, and then no hash says which.
     if switch_threshold >> HALF != 0 and high_bits(SWITCH, node) < switch_threshold >> HALF:
         key = second
     return high_bits(mix(key), node) << HALF | np.uint64(np.uint32(mix(key ^ (np.uint64(node) * NODE))))

@@ -14,7 +14,7 @@ import torch
 from numpy.typing import NDArray
 
 from graphfeed.ops.forks import ForkLock
-from graphfeed.ops.memory.shared_memory import empty_shared
+from graphfeed.ops.memory.shared_memory import align, empty_shared
 
 SMALL_BYTES = 1 << 15
 """Below this size, the system's allocator is as fast as the pool."""
@@ -60,7 +60,7 @@ class BufferPool:
         if size < SMALL_BYTES:
             return np.empty(shape, dtype=kind)
         step = 1 << max((size - 1).bit_length() - 3, 12)
-        rounded = -(-size // step) * step
+        rounded = align(size, step)
         given = None if self.source is None else self.source(rounded)
         memory = self.take(rounded) if given is None else given
         array: NDArray[Any] = memory[:size].view(kind).reshape(shape)

@@ -75,9 +75,9 @@ class MemoryFile:
         self.close()
 
 
-def align(size: int) -> int:
-    """Round up to a multiple of `ALIGNMENT`."""
-    return (size + ALIGNMENT - 1) & -ALIGNMENT
+def align(size: int, step: int = ALIGNMENT) -> int:
+    """Round up to a multiple of a step."""
+    return -(-size // step) * step
 
 
 class MappedMemory:
@@ -104,7 +104,7 @@ def map_shared(descriptor: int, size: int) -> Bytes:
     reserved = SYSTEM.mmap(None, room, 0, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS, -1, 0)
     if reserved == FAILED:
         raise OSError(ctypes.get_errno(), f"no address space to map {size} bytes")
-    start = -(-reserved // step) * step
+    start = align(reserved, step)
     access = mmap.PROT_READ | mmap.PROT_WRITE
     if SYSTEM.mmap(start, size, access, mmap.MAP_SHARED | MAP_FIXED, descriptor, 0) == FAILED:
         error = ctypes.get_errno()

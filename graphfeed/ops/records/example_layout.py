@@ -8,6 +8,8 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from graphfeed.ops.memory import align
+
 KINDS = {"bytes": 1, "float": 2, "int64": 3}
 """The field of each kind of list in a `tf.train.Feature`."""
 PLACES = "places"
@@ -16,11 +18,7 @@ NUMBERS = KINDS | {PLACES: 4}
 """How kernels know each kind."""
 DTYPES = {"bytes": torch.uint8, "float": torch.float32, "int64": torch.int64, PLACES: torch.int64}
 ALIGNMENT = 8
-
-
-def align(size: int) -> int:
-    """Return the next multiple of 8."""
-    return -(-size // ALIGNMENT) * ALIGNMENT
+"""Each feature begins at a multiple of this."""
 
 
 @dataclass(frozen=True)
@@ -62,7 +60,7 @@ class ExampleLayout:
 
     def bases(self, rows: int) -> list[int]:
         """Return where each feature begins in a buffer, and where the last one ends."""
-        sizes = (align(rows * count * width) for count, width in zip(self.counts, self.widths, strict=True))
+        sizes = (align(rows * count * width, ALIGNMENT) for count, width in zip(self.counts, self.widths, strict=True))
         return [0, *accumulate(sizes)]
 
     def buffer_bytes(self, rows: int) -> int:

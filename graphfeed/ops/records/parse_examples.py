@@ -9,8 +9,8 @@ from numpy.typing import NDArray
 
 from graphfeed.ops.arguments import bounds, check_vector
 from graphfeed.ops.backend import kernels
-from graphfeed.ops.memory.buffers import as_bytes
-from graphfeed.ops.records.example_layout import KINDS, PLACES, ExampleLayout, align
+from graphfeed.ops.memory import align, as_bytes
+from graphfeed.ops.records.example_layout import ALIGNMENT, KINDS, PLACES, ExampleLayout
 
 FINE, MALFORMED, KIND, LENGTH, WIDTH, DOUBLE, MISSING = range(7)
 
@@ -112,9 +112,9 @@ def lay_out_defaults(
         content = as_bytes(defaults[name])
         if len(content) != layout.counts[feature] * layout.widths[feature]:
             raise ValueError(f"the default of {name!r} must have the size of a row, but has {len(content)} bytes")
-        starts[feature] = at
-        parts += [content, np.zeros(align(len(content)) - len(content), dtype=np.uint8)]
-        at += align(len(content))
+        starts[feature], size = at, align(len(content), ALIGNMENT)
+        parts += [content, np.zeros(size - len(content), dtype=np.uint8)]
+        at += size
     return np.concatenate(parts), starts
 
 

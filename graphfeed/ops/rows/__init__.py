@@ -24,9 +24,8 @@ from graphfeed.ops.rows.cache_sets import (
 )
 from graphfeed.ops.rows.copy_rows import copy_rows
 from graphfeed.ops.rows.delete_rows import delete_from_columns, delete_rows
-from graphfeed.ops.rows.gather import gather_long_lived, gather_rows, index_select, take_rows
+from graphfeed.ops.rows.gather import gather_long_lived, gather_rows, index_select, take_rows, take_small
 from graphfeed.ops.rows.gather_parts import gather_parts
-from graphfeed.ops.rows.gather_small import take_small
 from graphfeed.ops.rows.read_rows import read_bytes, read_rows
 
 # fmt: off

@@ -1,16 +1,14 @@
 """Eviction policies for caches, on arrays. A policy assigns slots to keys and knows nothing of the values."""
 
 from dataclasses import dataclass
-from types import ModuleType
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 
 from graphfeed.ops.arguments import brief, check_vector
 from graphfeed.ops.backend import kernels
-from graphfeed.ops.cpu.rows.cache_policy import LISTS
+from graphfeed.ops.cpu.rows.cache_policy import LISTS, Lists
 from graphfeed.ops.memory import buffers
 
 POLICIES = {"sieve": "sieve", "s3-fifo": "sieve", "lru": "lru", "clock": "sieve"}
@@ -23,18 +21,8 @@ class PolicyState:
     """The state of a policy. Queries and replacements change the arrays, so only one of them may run at a time."""
 
     lru: bool
-    table: NDArray[np.int32]
-    """A hash table with open addressing: the slot of a key, or -1."""
-    keys: NDArray[np.int64]
-    """The key of a slot."""
-    newer: NDArray[np.int32]
-    """The next newer slot in the list of a slot; for a sentinel, the oldest slot."""
-    older: NDArray[np.int32]
-    """The next older slot; for a sentinel, the newest slot."""
-    marks: NDArray[np.uint8]
-    """Whether a slot was queried since the policy last looked at it."""
-    hand: NDArray[np.int64]
-    """The slot that SIEVE looks at next."""
+    """Whether the policy is LRU, or SIEVE."""
+    lists: Lists
 
 
 class Found(NamedTuple):
@@ -64,8 +52,8 @@ def new_policy(policy: str, capacity: int) -> PolicyState:
         >>> find_keys(state, torch.tensor([5, 6])).missing_index.tolist()
         [1]
     """
-    sizes = count_parts(policy, capacity)
-    state = PolicyState(POLICIES[policy] == "lru", *(np.empty(size, dtype) for size, dtype in sizes))
+    arrays = [np.empty(size, dtype) for size, dtype in count_parts(policy, capacity)]
+    state = PolicyState(POLICIES[policy] == "lru", Lists(*arrays))
     clear_policy(state)
     return state
 
@@ -92,24 +80,14 @@ def count_parts(policy: str, capacity: int) -> list[tuple[int, type[np.generic]]
         raise ValueError(f"capacity must lie in 0 .. {MOST_SLOTS}, but is {capacity}")
     places, links = 1 << max(2 * capacity - 1, 1).bit_length(), capacity + LISTS
     return [
-        (places, np.int32),
-        (capacity, np.int64),
-        (links, np.int32),
-        (links, np.int32),
-        (capacity, np.uint8),
+        (places, np.int32), (capacity, np.int64), (links, np.int32), (links, np.int32), (capacity, np.uint8),
         (1, np.int64),
-    ]
+    ]  # fmt: skip
 
 
 def clear_policy(state: PolicyState) -> None:
     """Forget all keys."""
-    module = kernels("rows.cache_policy", torch.empty(0))
-    module.clear(lists_of(module, state))
-
-
-def lists_of(module: ModuleType, state: PolicyState) -> Any:
-    """Return the arrays of a state as kernels take them."""
-    return module.Lists(state.table, state.keys, state.newer, state.older, state.marks, state.hand)
+    kernels("rows.cache_policy", torch.empty(0)).clear(state.lists)
 
 
 def find_keys(state: PolicyState, keys: torch.Tensor) -> Found:
@@ -124,7 +102,7 @@ def find_keys(state: PolicyState, keys: torch.Tensor) -> Found:
     places = buffers.empty(keys.numel(), torch.int64)
     slots = buffers.empty(keys.numel(), torch.int64)
     missing = buffers.empty(keys.numel(), torch.int64)
-    hits = module.find_keys(state.lru, lists_of(module, state), keys.contiguous(), places, slots, missing)
+    hits = module.find_keys(state.lru, state.lists, keys.contiguous(), places, slots, missing)
     return Found(places[:hits], slots[:hits], missing[: keys.numel() - hits])
 
 
@@ -144,5 +122,5 @@ def replace_keys(state: PolicyState, keys: torch.Tensor) -> torch.Tensor:
     check_vector("keys", keys, (torch.int64,))
     slots = buffers.empty(keys.numel(), torch.int64)
     module = kernels("rows.cache_policy", keys)
-    module.replace_keys(state.lru, lists_of(module, state), keys.contiguous(), slots)
+    module.replace_keys(state.lru, state.lists, keys.contiguous(), slots)
     return slots

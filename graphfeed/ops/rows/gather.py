@@ -3,7 +3,7 @@
 import numpy as np
 import torch
 
-from graphfeed.ops.arguments import check_ids, check_vector
+from graphfeed.ops.arguments import bounds, check_ids, check_vector
 from graphfeed.ops.backend import as_int64, kernels, on_gpu
 from graphfeed.ops.memory import buffers
 
@@ -72,6 +72,20 @@ def take_rows(values: torch.Tensor, index: torch.Tensor, out: torch.Tensor | Non
     else:
         module.gather_rows(given, as_int64(index, index), row_bytes, taken)
     return out
+
+
+def take_small(values: torch.Tensor, index: torch.Tensor) -> torch.Tensor:
+    """Gather numbers without checking the index: int64 as int32 if all that are gathered are from 0 to 2**31 - 1.
+
+    Example:
+        >>> values = torch.tensor([7, 1 << 40])
+        >>> take_small(values, torch.tensor([0])), take_small(values, torch.tensor([0, 1]))
+        (tensor([7], dtype=torch.int32), tensor([            7, 1099511627776]))
+    """
+    taken = take_rows(values, index)
+    low, high = bounds(taken) if taken.dtype == torch.int64 and taken.numel() else (0, 0)
+    is_small = taken.dtype == torch.int64 and 0 <= low <= high < 1 << 31
+    return taken.to(torch.int32) if is_small else taken
 
 
 def index_select(tensor: torch.Tensor, index: torch.Tensor) -> torch.Tensor:

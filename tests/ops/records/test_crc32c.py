@@ -8,10 +8,6 @@ from graphfeed.ops.records import crc32c
 from tests import tfrecords
 
 
-def as_tensor(data: bytes) -> torch.Tensor:
-    return torch.tensor(list(data), dtype=torch.uint8)
-
-
 @pytest.mark.parametrize(
     ("data", "checksum"),
     [
@@ -25,16 +21,16 @@ def as_tensor(data: bytes) -> torch.Tensor:
 )
 def test_published_checksums(data: bytes, checksum: int) -> None:
     """Those of RFC 3720, and others known."""
-    assert crc32c(as_tensor(data)) == checksum
+    assert crc32c(tfrecords.as_tensor(data)) == checksum
 
 
 @given(st.binary(max_size=70))
 def test_any_bytes_have_the_checksum_of_the_definition_by_instruction_and_by_table(data: bytes) -> None:
     wanted = tfrecords.crc32c(data)
-    assert crc32c(as_tensor(data)) == wanted
+    assert crc32c(tfrecords.as_tensor(data)) == wanted
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(kernels, "add_word", kernels.add_word_by_table)
-        assert kernels.crc32c.interpret(as_tensor(data)) == wanted
+        assert kernels.crc32c.interpret(tfrecords.as_tensor(data)) == wanted
 
 
 def test_what_is_not_bytes_is_refused() -> None:

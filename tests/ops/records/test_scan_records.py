@@ -7,13 +7,9 @@ from graphfeed.ops.records import MOST_RECORD_BYTES, scan_records
 from tests import tfrecords
 
 
-def as_tensor(data: bytes) -> torch.Tensor:
-    return torch.tensor(list(data), dtype=torch.uint8)
-
-
 def scan(data: bytes, room: int = 20, begin: int = 0, verify: bool = True) -> tuple[list[bytes], int, str]:
     starts, sizes = torch.zeros(2, room, dtype=torch.int64)
-    found = scan_records(as_tensor(data), starts, sizes, begin, verify)
+    found = scan_records(tfrecords.as_tensor(data), starts, sizes, begin, verify)
     pairs = zip(starts[: found.records].tolist(), sizes[: found.records].tolist(), strict=True)
     return [data[start : start + size] for start, size in pairs], found.stop, found.problem
 
@@ -54,13 +50,13 @@ def test_a_length_beyond_what_a_message_may_have_is_refused(length: int, verify:
 
 def test_bytes_that_are_not_contiguous_are_scanned_in_their_order() -> None:
     starts, sizes = torch.zeros(2, 4, dtype=torch.int64)
-    data = as_tensor(b"".join(map(tfrecords.record, [b"abc", b""]))).repeat_interleave(2)[::2]
+    data = tfrecords.as_tensor(b"".join(map(tfrecords.record, [b"abc", b""]))).repeat_interleave(2)[::2]
     assert scan_records(data, starts, sizes, 0, verify=True) == (2, len(data), "")
 
 
 def test_results_and_places_that_do_not_fit_are_refused() -> None:
     ids = torch.zeros(2, dtype=torch.int64)
     with pytest.raises(ValueError, match="equally long, but have 2 and 1 values"):
-        scan_records(as_tensor(b""), ids, ids[:1], 0, verify=True)
+        scan_records(tfrecords.as_tensor(b""), ids, ids[:1], 0, verify=True)
     with pytest.raises(ValueError, match=r"begin must lie in 0 \.\. 0, but is 1"):
-        scan_records(as_tensor(b""), ids, ids, 1, verify=True)
+        scan_records(tfrecords.as_tensor(b""), ids, ids, 1, verify=True)

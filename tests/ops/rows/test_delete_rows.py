@@ -35,12 +35,6 @@ def test_columns_lose_what_goes(dtype: torch.dtype, data: st.DataObject, counts:
     assert torch.equal(result.long(), torch.cat([torch.tensor([0]), left]).cumsum(0))
 
 
-def test_arrays_that_are_not_contiguous() -> None:
-    values, places = torch.arange(12).reshape(3, 4).T, torch.tensor([0, 9, 2, 9])[::2]
-    assert delete_rows(values, places).tolist() == [[1, 5, 9], [3, 7, 11]]
-    assert delete_from_columns(torch.tensor([0, 9, 2, 9, 4, 9])[::2], places).tolist() == [0, 1, 2]
-
-
 def test_nothing_to_leave_out_costs_no_copy() -> None:
     values, none = torch.arange(3), torch.empty(0, dtype=torch.int64)
     assert delete_rows(values, none) is values

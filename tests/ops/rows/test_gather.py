@@ -181,3 +181,17 @@ def test_a_single_value_may_have_any_stride() -> None:
     values = torch.arange(10).reshape(1, 10)[:, 3:5].T[:1, 0]
     assert ops.gather_rows(torch.arange(6).reshape(1, 6)[:, 2], torch.tensor([0, 0])).tolist() == [2, 2]
     assert ops.gather_rows(values, torch.tensor([0])).tolist() == [3]
+
+
+@pytest.mark.parametrize(
+    ("largest", "dtype"),
+    [((1 << 31) - 1, torch.int32), (1 << 31, torch.int64), (1 << 40, torch.int64), (-1, torch.int64)],
+)
+def test_numbers_are_taken_as_int32_where_all_that_are_taken_fit(largest: int, dtype: torch.dtype) -> None:
+    found = ops.take_small(torch.tensor([3, largest, 0, 9, 1 << 50]), torch.tensor([0, 3, 1, 0]))
+    assert (found.tolist(), found.dtype) == ([3, 9, largest, 3], dtype)
+
+
+@pytest.mark.parametrize("dtype", [torch.uint8, torch.int32])
+def test_numbers_of_few_bits_keep_their_dtype(dtype: torch.dtype) -> None:
+    assert ops.take_small(torch.tensor([4, 5], dtype=dtype), torch.tensor([1])).dtype == dtype

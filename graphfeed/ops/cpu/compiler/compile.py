@@ -40,14 +40,6 @@ LONG_NAME = re.compile(r"[-\w$.]{200,}")
 """Numba's names hold the types of all arguments. LLVM cuts what is longer than 1,024 characters when it reads it."""
 
 
-class Shortener(dict[str, str]):
-    """Gives long names short ones."""
-
-    def __call__(self, found: re.Match[str]) -> str:
-        """Return the short name of what was found."""
-        return self.setdefault(found[0], f"name.{len(self)}")
-
-
 def compile_kernel(kernel: Kernel, dtypes: tuple[str, ...]) -> tuple[str, bytes]:
     """Return the name of the machine code's function, and the object file that holds it; one thread at a time.
 
@@ -60,11 +52,15 @@ def compile_kernel(kernel: Kernel, dtypes: tuple[str, ...]) -> tuple[str, bytes]
             register_jitable(**OPTIONS)(function)
     with own_settings():
         callback = numba.cfunc(types.int64(lowering.WORDS), **OPTIONS)(make_entry(kernel, dtypes))
-    short = Shortener()
-    module = binding.parse_assembly(LONG_NAME.sub(short, callback.inspect_llvm()))
+    names: dict[str, str] = {}
+
+    def shorten(text: str) -> str:
+        return LONG_NAME.sub(lambda found: names.setdefault(found[0], f"name.{len(names)}"), text)
+
+    module = binding.parse_assembly(shorten(callback.inspect_llvm()))
     module.verify()
     symbol = f"{kernel.name}.{'-'.join(dtypes)}.{blake2b(str(module).encode(), digest_size=8).hexdigest()}"
-    entry = LONG_NAME.sub(short, callback.native_name)
+    entry = shorten(callback.native_name)
     for function in module.functions:
         if function.name == entry:
             function.name = symbol

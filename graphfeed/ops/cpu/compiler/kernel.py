@@ -72,6 +72,7 @@ class Kernel:
         if run is None:
             # What the arguments are is looked at once for each choice of dtypes.
             run = self.runs[tuple(key)] = self.code(self.signature.choose(arguments)).run
+        # `block` and `kept` live until the call returns: machine code gets only addresses.
         block = array("Q", words)
         result = run(block.buffer_info()[0])
         return None if self.signature.returns is None else self.signature.returns(result)

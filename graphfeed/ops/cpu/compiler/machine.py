@@ -6,11 +6,6 @@ from typing import Any
 
 from llvmlite import binding
 
-from graphfeed.ops.forks import ForkLock
-
-LINKING = ForkLock()
-"""Held while code is linked."""
-
 
 @cache
 def target_machine() -> Any:
@@ -42,9 +37,8 @@ def engine() -> Any:
 
 
 def link(symbol: str, code: bytes) -> int:
-    """Load an object file, and return the address of one of its functions."""
-    with LINKING:
-        engine().add_object_file(binding.ObjectFileRef.from_data(code))
-        engine().finalize_object()
-        address: int = engine().get_function_address(symbol)
-    return address
+    """Load an object file, and return the address of one of its functions; one thread at a time."""
+    # MCJIT is not safe to use from two threads; `store.COMPILING` is held.
+    engine().add_object_file(binding.ObjectFileRef.from_data(code))
+    engine().finalize_object()
+    return int(engine().get_function_address(symbol))

@@ -96,6 +96,7 @@ class Program:
     def _finish(self) -> None:
         """Lay out the arguments of the kernel that calls all others."""
         load_all([(run_steps, ()), *((kernel, dtypes) for kernel, dtypes, _ in self.calls)])
+        # Only now: an array that grows moves.
         base = self.words.buffer_info()[0]
         self.ready = array("q")
         for kernel, dtypes, place in self.calls:

@@ -103,6 +103,7 @@ def read(folders: tuple[Path, ...], name: str) -> tuple[str, bytes] | None:
         except OSError:
             continue
         symbol, _, code = content[DIGEST_BYTES:].partition(b"\0")
+        # A disk that was full or failed may have left anything under the right name.
         if digest(content[DIGEST_BYTES:], DIGEST_BYTES) == content[:DIGEST_BYTES]:
             return symbol.decode(), code
         with suppress(OSError):

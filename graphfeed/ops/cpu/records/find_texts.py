@@ -29,6 +29,7 @@ def find_slot(values, offsets, table, asked, start, stop):
         place = np.int64(table[slot])
         if place < 0:
             return slot
+        # Neither table nor offsets are checked again for each look-up; what is wrong finds nothing, and reads nothing.
         if place < offsets.size - 1:
             first, last = offsets[place], offsets[place + 1]
             if first >= 0 and last <= values.size and is_same(values, first, last, asked, start, stop):

@@ -203,6 +203,7 @@ def parse_examples(
                 break
             at = entries_stop
             while tag == FIRST and entry < entries_stop and code == FINE:
+                # Records of a file have their features in the same order nearly always, so the next one is guessed.
                 feature = follower[last]
                 if feature < features and seen[feature] != row:
                     count, width = counts[feature], widths[feature]

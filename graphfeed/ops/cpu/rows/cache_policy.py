@@ -16,14 +16,20 @@ LISTS = 2
 
 
 class Lists(NamedTuple):
-    """The arrays of a `PolicyState`."""
+    """The arrays of a policy's state."""
 
     table: Int32s
+    """A hash table with open addressing: the slot of a key, or -1."""
     keys: Int64s
+    """The key of a slot."""
     newer: Int32s
+    """The next newer slot in the list of a slot; for a sentinel, the oldest slot."""
     older: Int32s
+    """The next older slot; for a sentinel, the newest slot."""
     marks: UInt8s
+    """Whether a slot was queried since the policy last looked at it."""
     hand: Int64s
+    """The slot that SIEVE looks at next."""
 
 
 @device_function

@@ -27,11 +27,13 @@ def read_rows(file: Int64s, ids: Int64s, places: Int64s, begin: int, segments: I
         size = 0
         end = first
         while end < ids.size:
+            # A row that is asked for again is read once, and copied below.
             again = end > first and ids[end] == ids[end - 1]
             if not again:
                 target = address + places[end] * row_bytes
                 if end > first and (ids[end] != ids[end - 1] + 1 or size + row_bytes > READ_BYTES):
                     break
+                # Rows side by side in the file and in the output are one segment.
                 if count > 0 and segments[2 * count - 2] + segments[2 * count - 1] == target:
                     segments[2 * count - 1] += row_bytes
                 elif count < SEGMENTS:

@@ -22,7 +22,9 @@ def guide_sums(indptr: Int64s, cumulative: Int64s, guides: Int32s) -> int:
         for place in range(low, high):
             while edge < high - 1 and guess_place(low, high, cumulative[edge] - 1, density) < place:
                 edge += 1
+            # As a distance, which fits into 32 bits where edges have more.
             guides[place] = min(max(edge - place, -FARTHEST), FARTHEST)
+            # Where a draw without guides would look, for a goal in the middle of this share (see `look_closer`).
             middle = (np.float64(place - low) + 0.5) / density
             guess = place + np.int64((middle - np.float64(cumulative[place])) * density)
             missed += np.int64(abs(guess - edge) > WINDOW // 2)

@@ -42,6 +42,7 @@ def permute(start: int, size: int, rounds: UInt64s, half_bits: int, walking: Int
             number = walking[place]
             value = np.uint64(out[number])
             left, right = value >> shift, value & mask
+            # A Feistel network: each round is one to one whatever the hash is, and so is the whole.
             for key in rounds:
                 left, right = right, left ^ (mix(key ^ right) & mask)
             value = (left << shift) | right

@@ -114,6 +114,7 @@ def exists(times, node, limit):
 def draw_destination(edges, destinations, source, limit, state, number):
     """Draw among all destinations that are right for a source, by weight; -1 if there is none."""
     size, cumulative, times = destinations.size[0], destinations.cumulative, destinations.times
+    # Two passes instead of an array of weights: kernels allocate nothing.
     total = np.int64(0)
     for node in range(size):
         weight = weight_of(cumulative, node)

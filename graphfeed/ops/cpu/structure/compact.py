@@ -52,6 +52,7 @@ def compact(
         row_starts[kind + 1] = to + count
         if keys.size == 0:
             reset_map(node_map, rows[begin : begin + count])
+        # Fewer nodes were new than there was room for, so the rows of the next type move down.
         for row in range(count if to < begin else 0):
             rows[to + row] = rows[begin + row]
 

@@ -38,6 +38,7 @@ def induce_trees(
     starts, is_full = trees.starts, False
     while state[0] < starts.size - 1 and not is_full:
         first, last = starts[state[0]], starts[state[0] + 1]
+        # A small tree uses the beginning of the table alone, which stays in the nearest cache.
         size = np.int64(4)
         while size < SLOTS_PER_NODE * (last - first):
             size *= 2

@@ -37,6 +37,7 @@ def match_pairs(
         for edge in range(indptr[column], indptr[column + 1]):
             source = np.int64(indices[edge])
             if rows.size > 0:
+                # Positions in the rows of a mini-batch: where the ids lie is random.
                 prefetch(rows, indices[min(edge + AHEAD, last)])
                 source = np.int64(rows[source])
             if table[find_pair(table, pairs, source, destination)] >= 0:

@@ -45,6 +45,7 @@ def place_nodes(
         chosen, most = np.int64(-1), np.int64(0)
         for place in range(size):
             part = np.int64(near[place])
+            # Neighbours times the room that is left: full parts draw less, so that all fill alike.
             score = counts[part] * (limit - loads[part])
             if score > most or (score == most and part < chosen):
                 chosen, most = part, score
@@ -65,6 +66,7 @@ def set_load(tree, part, load):
     while at > 1:
         least = min(tree[at], tree[at ^ 1])
         at >>= 1
+        # The nodes above have seen no change.
         if tree[at] == least:
             break
         tree[at] = least

@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from graphfeed.ops.cpu.sampling.passes import candidates, in_time, labor, marks, state, uniform, weighted
-from graphfeed.ops.memory import buffers
+from graphfeed.ops.memory import align, buffers
 
 LEAST_COLUMNS = 1 << 10
 """There is room for this many columns at least."""
@@ -68,8 +68,7 @@ def new_buckets(indexed: int) -> candidates.Buckets:
 
 def likely_candidates(fanout: int) -> int:
     """Return how many candidates a bucket has room for: twice as many as are expected, in whole lanes."""
-    room = 2 * (fanout + 2 * int(fanout**0.5) + 8)
-    return -(-room // marks.LANES) * marks.LANES
+    return align(2 * (fanout + 2 * int(fanout**0.5) + 8), marks.LANES)
 
 
 def new_queue() -> weighted.Queue:

@@ -3,7 +3,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from graphfeed.ops.cpu.compiler.compile import Shortener, compile_kernel
+from graphfeed.ops.cpu.compiler.compile import compile_kernel
 from graphfeed.ops.cpu.compiler.kernel import CALL, DEVICE_FUNCTIONS, Kernel
 from graphfeed.ops.cpu.compiler.machine import link
 from graphfeed.ops.cpu.jit import Int64s, device_function, kernel
@@ -86,13 +86,6 @@ def test_functions_of_one_name_are_not_mixed_up() -> None:
         block = np.array([out.ctypes.data, 1])
         CALL(link(symbol, code))(block.ctypes.data)
         assert out[0] == value
-
-
-def test_long_names_become_short_ones_the_same_each_time() -> None:
-    short = Shortener()
-    long, longer = "a" * 300, "b" * 2000
-    matches: Any = [{0: name} for name in (long, longer, long)]
-    assert [short(match) for match in matches] == ["name.0", "name.1", "name.0"]
 
 
 @device_function

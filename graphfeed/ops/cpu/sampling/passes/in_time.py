@@ -42,15 +42,9 @@ def open_moments(rows: Rows, columns: Columns, moments: Moments) -> None:
             time = moments.times[np.uintp(first + column)]
             moments.limits[np.uintp(low + column)] = time
             if moments.windows.size > 0:
-                window = moments.windows[np.uintp(first + column)]
-                moments.first_times[np.uintp(low + column)] = window_start(time, window)
-
-
-@device_function
-def window_start(time, window):
-    """Return the first time inside of an open window before a time."""
-    steps = max(window - 1, 0)
-    return EARLIEST if time < EARLIEST + steps else time - steps
+                # The window is open: it begins one later. No time is before the earliest one, so nothing overflows.
+                steps = max(moments.windows[np.uintp(first + column)] - 1, 0)
+                moments.first_times[np.uintp(low + column)] = EARLIEST if time < EARLIEST + steps else time - steps
 
 
 @kernel
@@ -157,6 +151,7 @@ def gather_block(
     while run < count and size < block.starts.size:
         low, degree = columns.starts[run], columns.degrees[run]
         if total + degree > gathered.ranks.size:
+            # The block is full: this run begins the next one, or, if no block could hold it, asks for more room.
             if size > 0:
                 break
             columns.sizes[NEEDED] = degree
@@ -169,6 +164,7 @@ def gather_block(
         if weighted and low > columns.bases[run]:
             before = weights.cumulative[low - 1]
         for rank in range(low, low + degree):
+            # What is left out keeps no weight: the sums of a block begin anew and leave its edges out.
             weight = np.int64(0)
             if weighted:
                 weight, before = weights.cumulative[np.uintp(rank)] - before, weights.cumulative[np.uintp(rank)]

@@ -93,6 +93,7 @@ def lay_out_columns(
     """
     sizes, offsets, bounds = columns.sizes, columns.offsets, kinds.edge_starts
     count, first, at = sizes[COUNT], offsets[0], kinds.indptr_ends[hop]
+    # Offsets count the picks of all hops, column starts those of one.
     found = offsets[count] - first
     kinds.indptr_starts[hop, 0], kinds.indptr_ends[hop + 1] = at, at + count + 1
     bounds[hop, 1] = bounds[hop + 1, 0] = sizes[NEEDED] = bounds[hop, 0] + found
@@ -129,6 +130,7 @@ def lay_out_types(
     ends[hop + 1] = ends[hop]
     for edge_type in range(counts.size):
         bounds[hop, edge_type + 1] = bounds[hop, edge_type] + counts[edge_type]
+        # An edge type that the hop does not meet gets no column starts.
         if counts[edge_type] > 0:
             kinds.indptr_starts[hop, edge_type] = ends[hop + 1]
             destination = kinds.destinations[edge_type]
@@ -137,6 +139,7 @@ def lay_out_types(
     if edges.positions.size < sizes[NEEDED] or starts.indptr.size < ends[hop + 1]:
         return EDGES_SHORT
     code = 0
+    # How many of the neighbours are new is known once they are relabelled; here it is bounded.
     for kind in range(rows.firsts.size - 1):
         new = np.int64(0)
         for edge_type in range(counts.size):

@@ -95,6 +95,7 @@ def pick_few(low, degree, count, state, out, at):
         last = degree - count + number
         position = low + draw_below(state, number, last + 1)
         for chosen in range(at, at + number):
+            # An edge that is taken already gives way to the last one, which no draw before had in its range.
             if out[np.uintp(chosen)] == position:
                 position = low + last
                 break
@@ -113,7 +114,7 @@ def pick_many(low, degree, count, state, out, at, table):
         position = low + draw_below(state, number, last + 1)
         slot = find_key(table, table.size, position)
         if table[slot] == position:
-            # The last edge can't be among the picks: no draw before had it in its range.
+            # As in `pick_few`: the last edge can't be among the picks.
             position = low + last
             slot = find_key(table, table.size, position)
         table[slot] = position

@@ -195,6 +195,7 @@ def draw_without_replacement(sums, columns, queue, size, out):
         most = max(most, queue.counts[own])
         queue.marks[own, :] = NOWHERE
         queue.weights[own, :] = 0
+    # Draw by draw, and in each step by step for all runs, so that the runs' cache misses overlap.
     for number in range(most):
         for own in range(size):
             if number < queue.counts[own]:
@@ -289,6 +290,7 @@ def settle(cumulative, queue, draw, own):
     low, high, goal, start = queue.lows[own], queue.highs[own], queue.goals[draw], queue.guesses[draw]
     passed, size = np.int64(0), min(high - low, WINDOW)
     if size == WINDOW:
+        # LLVM makes SIMD of a loop of constant length, and nearly all windows are whole.
         for number in range(WINDOW):
             passed += np.int64(cumulative[np.uintp(start + number)] <= goal)
     else:
@@ -372,6 +374,7 @@ def pick_one_by_one(cumulative, columns, run, count, out):
             target += cumulative[edge] - start
             place += 1
         edge = first_above(cumulative, low, high, before + target)
+        # All picks from here on lie behind the new one.
         for shifted in range(at + number, place, -1):
             out[shifted] = out[shifted - 1]
         out[place] = edge
