@@ -10,9 +10,10 @@ from graphfeed import ops
 from tests.ops import calls
 from tests.scripts import REPOSITORY, run
 
-NAMES = sorted(calls.calls())
-UNCHECKED = {"place_nodes"}
-"""It is called for one range of nodes after the other, and a check of all nodes' parts would cost more than a range."""
+UNCHECKED = {"group_by_type", "place_nodes"}
+"""What is grouped are picks that were just made. And nodes are placed one range after the other, where a check of all
+nodes' parts would cost more than a range."""
+NAMES = sorted(set(calls.calls()) - UNCHECKED)
 
 
 def attack(names: list[str], examples: int, record: Path, **settings: str) -> None:
@@ -32,7 +33,7 @@ def test_every_operation_is_attacked() -> None:
     doors = (ops.rows, ops.sampling, ops.structure)
     operations = {name for door in doors for name in door.__all__ if is_operation(getattr(door, name))}
     called = {name.split()[0] for name in NAMES}
-    assert operations - called == UNCHECKED
+    assert operations - called <= UNCHECKED
     assert called <= set(ops.__all__)
 
 

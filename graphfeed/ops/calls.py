@@ -123,7 +123,6 @@ def calls_on_structure(inputs: Inputs) -> dict[str, Call]:
     """Return the calls of operations on the structure of a graph."""
     indptr, indices, columns, few = inputs.indptr, inputs.indices, inputs.columns, slice(0, None, 11)
     pairs = torch.stack([indices, columns], 1)[few].contiguous()
-    starts = {"seed_starts": torch.tensor([0, len(inputs.seeds)]), "neighbor_starts": torch.tensor([0, len(indices)])}
     return {
         "coo_to_csc": Call(
             structure.coo_to_csc, {"sources": indices, "destinations": columns, "num_nodes": inputs.num_nodes}
@@ -134,11 +133,7 @@ def calls_on_structure(inputs: Inputs) -> dict[str, Call]:
         "indptr_edge_ids": Call(
             structure.indptr_edge_ids, {"indptr": indptr, "dtype": torch.int64, "offset": indptr[:-1].clone()}
         ),
-        "compact": Call(
-            structure.compact,
-            {"seeds": inputs.seeds, "neighbors": indices, **starts, "sources": torch.tensor([0]), "num_nodes": None},
-            on_cpu=("seed_starts", "neighbor_starts", "sources"),
-        ),
+        "compact": Call(structure.compact, {"seeds": inputs.seeds, "neighbors": indices, "num_nodes": None}),
         "isin": Call(structure.isin, {"elements": indices, "test_elements": inputs.seeds[few].contiguous()}),
         "match_pairs": Call(
             structure.match_pairs,

@@ -14,7 +14,7 @@ from graphfeed.ops.sampling.cached_edge_values import (
     sample_cached_columns,
 )
 from graphfeed.ops.sampling.draw_places import draw_places
-from graphfeed.ops.sampling.group_by_type import TypedPicks, group_by_type, split_by_type
+from graphfeed.ops.sampling.group_by_type import TypedPicks, group_by_type
 from graphfeed.ops.sampling.guides import GuidedSums, guide_sums
 from graphfeed.ops.sampling.high_degree_index import HighDegreeIndex, build_high_degree_index
 from graphfeed.ops.sampling.hops.hop_graph import HopGraph
@@ -58,6 +58,6 @@ __all__ = [
     "build_high_degree_index", "cumulate_weights", "draw_places", "group_by_type", "guide_sums", "link_sources",
     "linked_order", "order_by_time", "permute", "places_in_order", "random_walks", "read_edges",
     "sample_cached_columns", "sample_hops", "sample_negative_pairs", "sample_negatives", "sample_neighbors",
-    "split_by_type", "typed_sample_hops",
+    "typed_sample_hops",
 ]
 # fmt: on

@@ -38,14 +38,14 @@ def draw_places(count: int, key: int, size: int, cumulative: torch.Tensor = NOTH
     check_vector("cumulative", cumulative, (torch.int64,))
     if cumulative.numel():
         check_length("cumulative", cumulative, size, "place")
-        check_once("running sums of a row", (cumulative,), lambda: check_sums(cumulative))
+        check_once("running sums of a row", (cumulative,), lambda: check_sums("cumulative", cumulative))
     module = kernels("sampling.draw_places", cumulative)
     out = buffers.empty(count, torch.int64, cumulative.device)
     module.draw_places(size, cumulative.contiguous(), key, out)
     return out
 
 
-def check_sums(cumulative: torch.Tensor) -> None:
-    """Raise unless running sums start at 0 or above, never fall, and end above 0."""
+def check_sums(name: str, cumulative: torch.Tensor) -> None:
+    """Raise unless running sums of a row start at 0 or above, never fall, and end above 0."""
     if int(cumulative[0]) < 0 or int(cumulative[-1]) <= 0 or bool((cumulative[1:] < cumulative[:-1]).any()):
-        raise ValueError("cumulative must be running sums that never fall and end above 0; cumulate_weights makes them")
+        raise ValueError(f"{name} must be running sums that never fall and end above 0; cumulate_weights makes them")

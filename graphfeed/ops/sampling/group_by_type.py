@@ -4,11 +4,10 @@ from typing import NamedTuple
 
 import torch
 
-from graphfeed.ops.arguments import ID_DTYPES, check_ids, check_vector
+from graphfeed.ops.arguments import ID_DTYPES
 from graphfeed.ops.backend import as_types, kernels
 from graphfeed.ops.memory import buffers
 from graphfeed.ops.sampling.hops.one_hop import Picks
-from graphfeed.ops.structure.csc import TYPE_DTYPES, check_columns
 
 
 class TypedPicks(NamedTuple):
@@ -31,7 +30,7 @@ def group_by_type(
     destinations: torch.Tensor,
     dtype: torch.dtype,
 ) -> TypedPicks:
-    """Split picks by edge type, at one random read per pick.
+    """Split picks that were just made by edge type, at one random read per pick. They are not checked again.
 
     Args:
         picks: What was sampled. Its positions are sorted in place within each column.
@@ -39,50 +38,8 @@ def group_by_type(
         column_starts: int64: where the seeds of each node type start, one longer than there are node types; on the
             CPU.
         destinations: int64: destination node type of each edge type; on the CPU.
-        dtype: int32 or int64, for the result's `indptr`.
-
-    Raises:
-        TypeError: A tensor has another dtype.
-        ValueError: The arrays don't fit together.
+        dtype: int32 or int64, for the result's `indptr`; a ValueError if that can't count the edges.
     """
-    if picks.positions.is_cpu:
-        check_groups(picks, types, column_starts, destinations)
-    return split_by_type(picks, types, column_starts, destinations, dtype)
-
-
-def check_groups(picks: Picks, types: torch.Tensor, column_starts: torch.Tensor, destinations: torch.Tensor) -> None:
-    """Raise unless picks can be split by edge type."""
-    check_vector("types", types, TYPE_DTYPES)
-    check_vector("positions", picks.positions, (torch.int64,))
-    check_vector("destinations", destinations, (torch.int64,))
-    check_vector("offsets", picks.offsets, (torch.int64,))
-    check_columns("offsets", picks.offsets, picks.positions.numel())
-    check_vector("column_starts", column_starts, (torch.int64,))
-    check_columns("column_starts", column_starts, picks.offsets.numel() - 1)
-    check_ids("positions", picks.positions, types.numel())
-    check_ids("destinations", destinations, column_starts.numel() - 1)
-    if not picks.positions.is_contiguous():
-        raise ValueError("positions must be contiguous, as they are sorted in place")
-    found = types[picks.positions].to(torch.int64)
-    check_ids("types", found, destinations.numel())
-    kinds = torch.repeat_interleave(torch.arange(column_starts.numel() - 1), column_starts.diff())
-    owners = torch.repeat_interleave(kinds, picks.offsets.diff())
-    if not torch.equal(destinations[found], owners):
-        edge = int((destinations[found] != owners).nonzero()[0])
-        raise ValueError(
-            f"pick {edge} has edge type {int(found[edge])}, which leads to nodes of type "
-            f"{int(destinations[found[edge]])}, but its column is of type {int(owners[edge])}"
-        )
-
-
-def split_by_type(
-    picks: Picks,
-    types: torch.Tensor,
-    column_starts: torch.Tensor,
-    destinations: torch.Tensor,
-    dtype: torch.dtype,
-) -> TypedPicks:
-    """Like `group_by_type`, without its checks, for picks that were just made."""
     assert dtype in ID_DTYPES
     if picks.positions.numel() > torch.iinfo(dtype).max:
         raise ValueError(

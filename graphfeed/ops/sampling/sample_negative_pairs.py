@@ -7,6 +7,7 @@ import torch
 from graphfeed.ops.arguments import NOTHING, check_count, check_length, check_vector
 from graphfeed.ops.backend import as_int64, as_types, kernels
 from graphfeed.ops.memory import buffers
+from graphfeed.ops.sampling.draw_places import check_sums
 from graphfeed.ops.structure.csc import ensure_csc, ensure_edge_types
 
 NO_TYPES = torch.empty(0, dtype=torch.uint8)
@@ -125,8 +126,8 @@ def check_population(name: str, nodes: Population) -> None:
         check_vector(f"{part} of {name}", values, (torch.int64,))
         if values.numel() not in (0, nodes.size):
             raise ValueError(f"{part} of {name} must have {nodes.size} values, one per node, but has {values.numel()}")
-    if nodes.cumulative.numel() and (int(nodes.cumulative[-1]) <= 0 or bool((nodes.cumulative.diff() < 0).any())):
-        raise ValueError(f"weights of {name} must be running sums that never fall and end above 0")
+    if nodes.cumulative.numel():
+        check_sums(f"weights of {name}", nodes.cumulative)
 
 
 def check_edges(edges: KnownEdges, num_sources: int, num_destinations: int) -> None:

@@ -6,7 +6,6 @@ import torch
 
 from graphfeed.ops.arguments import check_length, check_vector
 from graphfeed.ops.arguments.verified import has_passed
-from graphfeed.ops.backend import package_for
 from graphfeed.ops.sampling.time_order import ensure_links, ensure_order, linked_order
 from graphfeed.ops.sampling.weights import ensure_cumulative
 from graphfeed.ops.structure.csc import ensure_columns, ensure_edge_types, ensure_length
@@ -40,12 +39,6 @@ class TemporalGraph(NamedTuple):
     num_types: int = 1
     """How many edge types there are."""
 
-    def check_placed(self, op: str, seeds: torch.Tensor, **others: torch.Tensor) -> None:
-        """Raise if the kernels of an op for the seeds' device can't read the graph or the others."""
-        fields = {f"graph.{name}": field for name, field in self._asdict().items()}
-        tensors = {name: field for name, field in fields.items() if isinstance(field, torch.Tensor)}
-        package_for(op, seeds, **tensors, **others)
-
 
 def ensure_temporal(graph: TemporalGraph) -> None:
     """Raise unless the arrays that one hop follows fit together; what ops made of checked arrays is not checked."""
@@ -68,8 +61,9 @@ def ensure_temporal(graph: TemporalGraph) -> None:
 
 def is_part_of(order: torch.Tensor, graph: TemporalGraph) -> bool:
     """Tell whether an order is that of checked links: `linked_order` returns another tensor at each call."""
-    if graph.links is None or not has_passed("links", (graph.indptr, graph.links)):
+    links = graph.links
+    if links is None or not links.is_contiguous() or not has_passed("links", (graph.indptr, links)):
         return False
-    own = linked_order(graph.links)
+    own = linked_order(links)
     alike = order.dtype == own.dtype and order.shape == own.shape and order.stride() == own.stride()
     return alike and order.data_ptr() == own.data_ptr()

@@ -4,11 +4,10 @@ from typing import NamedTuple
 
 import torch
 
-from graphfeed.ops.arguments import bounds, check_bounds, check_ids, check_length, check_vector
+from graphfeed.ops.arguments import bounds, check_bounds, check_vector
 from graphfeed.ops.backend import kernels, on_gpu
 from graphfeed.ops.cpu.structure.compact import Parts
 from graphfeed.ops.memory import buffers
-from graphfeed.ops.structure.csc import check_columns
 
 SMALL_MAP = 1 << 22
 """Below this largest id, a dense map is used although nobody says how many nodes there are; it takes 16 MB at most."""
@@ -27,31 +26,20 @@ class Compacted(NamedTuple):
     """The neighbours as positions in the rows of their node type."""
 
 
-def compact(
-    seeds: torch.Tensor,
-    neighbors: torch.Tensor,
-    *,
-    seed_starts: torch.Tensor | None = None,
-    neighbor_starts: torch.Tensor | None = None,
-    sources: torch.Tensor | None = None,
-    num_nodes: int | None = None,
-) -> Compacted:
+def compact(seeds: torch.Tensor, neighbors: torch.Tensor, *, num_nodes: int | None = None) -> Compacted:
     """Give each node of a hop a position: seeds first and verbatim, then new nodes by first appearance.
 
     A seed that occurs twice keeps both positions, and neighbours refer to the first. A neighbour costs one random read
     if a dense map of `num_nodes` fits the memory limit, else a hash look-up. A GPU always hashes.
 
     Args:
-        seeds: Node ids, int32 or int64, grouped by node type; ids of different types must differ.
-        neighbors: Node ids of the same dtype, grouped by edge type.
-        seed_starts: int64: where each node type's seeds start; None for one type. This and the next two lie on the CPU.
-        neighbor_starts: int64: where each edge type's neighbours start, one longer than there are edge types.
-        sources: int64: node type of each edge type's neighbours.
+        seeds: Node ids, int32 or int64.
+        neighbors: Node ids of the same dtype.
         num_nodes: An upper bound of the ids; with None, large ids are hashed. A GPU does not check ids.
 
     Raises:
         TypeError: Ids are neither int32 nor int64, or of two dtypes.
-        ValueError: An id is negative or not below `num_nodes`, or the arrays don't fit together.
+        ValueError: An id is negative or not below `num_nodes`.
 
     Example:
         >>> compact(torch.tensor([7, 3]), torch.tensor([5, 3, 5, 9])).rows.tolist()
@@ -61,13 +49,8 @@ def compact(
     check_vector("neighbors", neighbors)
     if seeds.dtype != neighbors.dtype:
         raise TypeError(f"seeds and neighbors must have one dtype, but are {seeds.dtype} and {neighbors.dtype}")
-    if seed_starts is None or neighbor_starts is None or sources is None:
-        seed_starts = torch.tensor([0, seeds.numel()])
-        neighbor_starts = torch.tensor([0, neighbors.numel()])
-        sources = torch.zeros(1, dtype=torch.int64)
-    else:
-        check_parts(seeds, neighbors, seed_starts, neighbor_starts, sources)
-    return compact_parts(seeds, neighbors, seed_starts, neighbor_starts, sources, num_nodes)
+    starts = torch.tensor([0, seeds.numel()]), torch.tensor([0, neighbors.numel()])
+    return compact_parts(seeds, neighbors, *starts, torch.zeros(1, dtype=torch.int64), num_nodes)
 
 
 def compact_parts(
@@ -78,7 +61,16 @@ def compact_parts(
     sources: torch.Tensor,
     num_nodes: int | None,
 ) -> Compacted:
-    """Like `compact`, with parts that are known to be right; ids are checked."""
+    """Like `compact`, for several types, whose parts are right; ids are checked.
+
+    Args:
+        seeds: Node ids, grouped by node type; ids of different types must differ.
+        neighbors: Node ids, grouped by edge type.
+        seed_starts: int64: where each node type's seeds start. This and the next two lie on the CPU.
+        neighbor_starts: int64: where each edge type's neighbours start, one longer than there are edge types.
+        sources: int64: node type of each edge type's neighbours.
+        num_nodes: As for `compact`.
+    """
     largest, size = check_nodes(seeds, neighbors, num_nodes), neighbors.numel()
     module = kernels("structure.compact", seeds, neighbors=neighbors)
     parts = Parts(seed_starts.contiguous(), neighbor_starts.contiguous(), sources.contiguous())
@@ -89,36 +81,16 @@ def compact_parts(
     if on_gpu(seeds):
         module.compact(*given, make_keys(seeds, neighbors), None, rows, row_starts, local)
         return Compacted(rows[: int(row_starts[-1])], row_starts, local)
-    map_size = size_of_map(num_nodes, largest, size)
+    # How many nodes a dense map has; None: ids are hashed.
+    map_size = num_nodes
+    if num_nodes is None and size >= FEW and largest < SMALL_MAP:
+        map_size = 1 << (largest + 1).bit_length()
     with buffers.NODE_MAPS.borrow(map_size or 0) as node_map:
         hashes = node_map is None or map_size is None
         keys = make_keys(seeds, neighbors) if hashes else torch.empty(0, dtype=torch.int64)
         hashed = torch.full((keys.numel(),), -1, dtype=torch.int32)
         module.compact(*given, keys, hashed if keys.numel() else node_map, rows, row_starts, local)
     return Compacted(torch.from_numpy(rows.numpy()[: int(row_starts[-1])]), row_starts, local)
-
-
-def size_of_map(num_nodes: int | None, largest: int, num_neighbors: int) -> int | None:
-    """Return how many nodes a dense map should have; None if ids are hashed."""
-    if num_nodes is None and num_neighbors >= FEW and largest < SMALL_MAP:
-        return 1 << (largest + 1).bit_length()
-    return num_nodes
-
-
-def check_parts(
-    seeds: torch.Tensor,
-    neighbors: torch.Tensor,
-    seed_starts: torch.Tensor,
-    neighbor_starts: torch.Tensor,
-    sources: torch.Tensor,
-) -> None:
-    """Raise unless each node type has its part of the seeds, and each edge type its part of the neighbours."""
-    for name, starts in (("seed_starts", seed_starts), ("neighbor_starts", neighbor_starts), ("sources", sources)):
-        check_vector(name, starts, (torch.int64,))
-    check_columns("seed_starts", seed_starts, seeds.numel())
-    check_columns("neighbor_starts", neighbor_starts, neighbors.numel())
-    check_ids("sources", sources, seed_starts.numel() - 1)
-    check_length("sources", sources, neighbor_starts.numel() - 1, "edge type")
 
 
 def check_nodes(seeds: torch.Tensor, neighbors: torch.Tensor, num_nodes: int | None) -> int:

@@ -208,14 +208,6 @@ def size_of(indptr: torch.Tensor, output_size: int | None) -> int:
     return size
 
 
-def number_columns(count: int, dtype: torch.dtype, device: torch.device) -> torch.Tensor:
-    """Return 0, 1, 2, ...; on the CPU in this thread, as torch would wake a pool of threads for it."""
-    kind = buffers.NUMPY_DTYPES.get(dtype)
-    if device.type != "cpu" or kind is None:
-        return torch.arange(count, dtype=dtype, device=device)
-    return torch.from_numpy(np.arange(count, dtype=kind))
-
-
 def expand_indptr(
     indptr: torch.Tensor,
     dtype: torch.dtype | None = None,
@@ -248,7 +240,13 @@ def expand_indptr(
     size = size_of(indptr, output_size)
     if node_ids is None:
         assert dtype is not None
-        node_ids = number_columns(columns, dtype, indptr.device)
+        kind = buffers.NUMPY_DTYPES.get(dtype) if indptr.is_cpu else None
+        # On the CPU in this thread: torch would wake a pool of threads for it.
+        node_ids = (
+            torch.arange(columns, dtype=dtype, device=indptr.device)
+            if kind is None
+            else torch.from_numpy(np.arange(columns, dtype=kind))
+        )
     if node_ids.numel() != columns:
         raise ValueError(f"node_ids must have {columns} ids, one per column, but has {node_ids.numel()}")
     wanted = dtype or node_ids.dtype

@@ -62,7 +62,7 @@ def test_types_of_every_dtype_give_the_same(dtype: torch.dtype) -> None:
         assert torch.equal(own, expected)
 
 
-def test_a_pick_of_a_type_that_leads_elsewhere_is_named() -> None:
-    picks, types = ops.Picks(torch.tensor([0, 1]), torch.tensor([0])), torch.tensor([1], dtype=torch.uint8)
-    with pytest.raises(ValueError, match="pick 0 has edge type 1, which leads to nodes of type 1, but its column is"):
-        ops.group_by_type(picks, types, torch.tensor([0, 1, 1]), torch.tensor([0, 1]), torch.int64)
+def test_picks_that_int32_cannot_count_are_refused() -> None:
+    picks = ops.Picks(torch.tensor([0, 2**31]), torch.zeros(1, dtype=torch.int64).expand(2**31))
+    with pytest.raises(ValueError, match=r"2147483648 edges are too many for indptr of torch\.int32; make"):
+        ops.group_by_type(picks, torch.tensor([0]), torch.tensor([0, 1]), torch.tensor([0]), torch.int32)

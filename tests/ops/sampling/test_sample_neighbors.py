@@ -17,9 +17,7 @@ from tests.ops.graphs import (
     TYPE_DTYPES,
     Graph,
     graphs_and_seeds,
-    put_columns,
     split,
-    strided,
 )  # fmt: skip
 from tests.ops.hops import sample_one
 
@@ -131,16 +129,6 @@ def test_all_neighbors_beyond_32_bits() -> None:
     columns = ops.StaticGraph(torch.tensor([0, 2**31 - 2, 2**31 + 5]))
     picks = sample_one(columns, torch.tensor([1]), torch.tensor([-1]), 3)
     assert picks.positions.tolist() == list(range(2**31 - 2, 2**31 + 5))
-
-
-@pytest.mark.parametrize("replace", [False, True])
-def test_arrays_need_not_be_contiguous(replace: bool) -> None:
-    types, sums = torch.tensor([0, 0, 1, 0, 0, 1, 1, 1]), ops.cumulate_weights(INDPTR, torch.rand(8))
-    columns = ops.StaticGraph(INDPTR, torch.arange(8) % 3, sums, types, 2)
-    asked = torch.tensor([2, 0, 1]), torch.tensor([1, 2])
-    plain = sample_one(columns, *asked, 5, replace=replace)
-    apart = sample_one(put_columns(strided, columns), strided(asked[0]), strided(asked[1]), 5, replace=replace)
-    assert split(apart) == split(plain)
 
 
 def test_nothing_to_sample() -> None:

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from graphfeed import ops
 from tests import reference
-from tests.ops.graphs import DEGREES, ID_DTYPES, strided
+from tests.ops.graphs import DEGREES, ID_DTYPES
 
 DTYPES = [torch.bool, torch.float16, torch.bfloat16, torch.float32, torch.float64]
 LARGEST = 1.7976931348623157e308
@@ -69,12 +69,6 @@ def test_sums_of_long_columns_fit() -> None:
     count = 1 << 20
     result = ops.cumulate_weights(torch.tensor([0, count]), torch.ones(count))
     assert int(result[-1]) == count * UNITS
-
-
-def test_arrays_need_not_be_contiguous() -> None:
-    indptr, weights = torch.tensor([0, 2, 3]), torch.tensor([1.0, 2.0, 5.0])
-    plain = ops.cumulate_weights(indptr, weights)
-    assert ops.cumulate_weights(strided(indptr), strided(weights)).equal(plain)
 
 
 @pytest.mark.parametrize("indptr", [[0], [0, 0, 0]])

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from graphfeed import ops
 from graphfeed.ops.memory import buffers
 from tests import reference
-from tests.ops.graphs import ID_DTYPES, strided
+from tests.ops.graphs import ID_DTYPES
 
 MODULE = import_module("graphfeed.ops.structure.compact")
 """By its name, for `ops.compact` is the function."""
@@ -41,7 +41,7 @@ def typed_nodes(draw: st.DrawFn) -> Typed:
 def compact_typed(given: Typed, dtype: torch.dtype, num_nodes: int | None) -> tuple[list[list[int]], list[list[int]]]:
     seeds, neighbors, sources = given
     neighbor_starts = reference.running_sum(len(ids) for ids in neighbors)
-    result = ops.compact(
+    result = ops.compact_parts(
         torch.tensor(reference.join(seeds), dtype=dtype),
         torch.tensor(reference.join(neighbors), dtype=dtype),
         seed_starts=torch.tensor(reference.running_sum(len(ids) for ids in seeds)),
@@ -126,20 +126,6 @@ def test_maps_are_clean_afterwards() -> None:
     for seeds, neighbors in (([1, 1], [2, 3]), ([], [4]), ([5], [])):
         ops.compact(torch.tensor(seeds, dtype=torch.int64), torch.tensor(neighbors, dtype=torch.int64), num_nodes=77)
         assert (maps.idle[77][-1] == -1).all()
-
-
-def test_arrays_need_not_be_contiguous() -> None:
-    seeds, neighbors = torch.tensor([7, 3, 50]), torch.tensor([5, 3, 51, 50])
-    starts = {"seed_starts": torch.tensor([0, 2, 3]), "neighbor_starts": torch.tensor([0, 2, 4])}
-    plain = ops.compact(seeds, neighbors, **starts, sources=torch.tensor([0, 1]), num_nodes=NUM_NODES)
-    apart = ops.compact(
-        strided(seeds),
-        strided(neighbors),
-        **{name: strided(value) for name, value in starts.items()},
-        sources=strided(torch.tensor([0, 1])),
-        num_nodes=NUM_NODES,
-    )
-    assert [value.tolist() for value in apart] == [value.tolist() for value in plain]
 
 
 def test_seeds_are_not_shared_with_the_rows() -> None:

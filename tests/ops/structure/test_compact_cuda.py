@@ -38,7 +38,7 @@ def test_rows_by_type_are_those_of_the_cpu(
         "neighbor_starts": torch.tensor(list(accumulate((len(own) for _, own in neighbors), initial=0))),
         "sources": torch.tensor([kind for kind, _ in neighbors], dtype=torch.int64),
     }
-    expected = ops.compact(ids, ends, **parts, num_nodes=30)
+    expected = ops.compact_parts(ids, ends, **parts, num_nodes=30)
     for order in cuda.each_order():
         with order, cuda.running():
-            check_equal(cuda, ops.compact(cuda.put(ids), cuda.put(ends), **parts, num_nodes=30), expected)
+            check_equal(cuda, ops.compact_parts(cuda.put(ids), cuda.put(ends), **parts, num_nodes=30), expected)

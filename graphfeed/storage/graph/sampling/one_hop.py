@@ -8,7 +8,7 @@ import torch
 from graphfeed import ops
 from graphfeed.ops.arguments import as_ids, as_tensor, brief, check_ids, check_ids_of_each, check_vector
 from graphfeed.ops.rows import take_rows
-from graphfeed.ops.sampling import split_by_type
+from graphfeed.ops.sampling import group_by_type
 from graphfeed.storage.graph.attributes import ORIGINAL_EDGE_ID
 from graphfeed.storage.graph.graph_arrays import GraphArrays
 from graphfeed.storage.graph.sampled_subgraph import ByType, CSCFormatBase, SampledSubgraph
@@ -83,7 +83,7 @@ def sample_one_hop_by_type(
     edges = read_from(ids)
     assert edges.types is not None
     picks = pick(ids, edges, len(edge_types))
-    typed = split_by_type(picks, edges.types, starts, ends, graph.csc_indptr.dtype)
+    typed = group_by_type(picks, edges.types, starts, ends, graph.csc_indptr.dtype)
     sources, edge_ids = read(edges, typed.positions)
     rows, bounds = typed.bounds.tolist(), typed.starts.tolist()
     cscs, original = {}, {}

@@ -15,7 +15,7 @@ from graphfeed import ops
 from graphfeed.ops.arguments.verified import trust
 from graphfeed.ops.memory import buffers
 from tests import reference
-from tests.ops.graphs import FANOUTS, ID_DTYPES, KEYS, Graph, graphs_and_seeds, strided
+from tests.ops.graphs import FANOUTS, ID_DTYPES, KEYS, Graph, graphs_and_seeds
 from tests.ops.hops import sample_all, sample_one
 
 HOPS = st.lists(st.tuples(FANOUTS, KEYS), min_size=1, max_size=4)
@@ -181,23 +181,6 @@ def test_positions_beyond_32_bits(tmp_path: Path) -> None:
         assert layer.positions.tolist() == reference.join(picked)
         assert layer.rows.tolist() == [1, 2, 0]
     assert int(layers[1].positions.max()) > 2**33
-
-
-@pytest.mark.parametrize("weighted", [False, True])
-def test_arrays_need_not_be_contiguous(weighted: bool) -> None:
-    indptr, indices = random_graph(200, 2000)
-    cumulative = ops.cumulate_weights(indptr, torch.rand(2000)) if weighted else None
-    seeds = torch.tensor([7, 3, 3, 150])
-    plain = sample_all(indptr, indices, seeds, [5, 5], [1, 2], cumulative=cumulative)
-    apart = sample_all(
-        strided(indptr),
-        strided(indices),
-        strided(seeds),
-        [5, 5],
-        [1, 2],
-        cumulative=None if cumulative is None else strided(cumulative),
-    )
-    assert as_lists(apart) == as_lists(plain)
 
 
 def test_arguments_are_left_as_they_are() -> None:
