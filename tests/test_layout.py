@@ -66,9 +66,9 @@ MORE_PARAMETERS = {
     "graphfeed/distributed/pyg/dist_neighbor_loader.py": {"__init__"},
     "graphfeed/distributed/pyg/dist_neighbor_sampler.py": {"__init__"},
 }
-ONE_HOP = "sample_neighbors.py"
-"""A GPU has kernels for one hop, where the CPU has programs of passes."""
-PARTS_OF_KERNELS = {"instructions.py", "jit.py", "launch.py", "search.py", "source.py", "wire.py", ONE_HOP}
+GPU_ALONE = {"cached_edge_values.py", "sample_neighbors.py"}
+"""A GPU alone caches columns, and has kernels for one hop: the CPU has programs of passes."""
+PARTS_OF_KERNELS = {"instructions.py", "jit.py", "launch.py", "search.py", "source.py", "wire.py", *GPU_ALONE}
 """What several kernels are made of, tested through them."""
 COMPILER, PASSES = KERNELS[0] / "compiler", KERNELS[0] / "sampling" / "passes"
 

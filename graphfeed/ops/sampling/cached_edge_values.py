@@ -7,9 +7,10 @@ import torch
 from graphfeed.ops.arguments import check_ids, check_length, check_vector
 from graphfeed.ops.backend import kernels
 from graphfeed.ops.memory import buffers
+from graphfeed.ops.rows.gather import take_rows
 from graphfeed.ops.sampling.hops.hop_recipe import Drawing
 from graphfeed.ops.sampling.hops.one_hop import OneHop, Picks, StaticGraph, check_fanouts, pick_on_gpu
-from graphfeed.ops.structure.csc import TYPE_DTYPES, check_columns
+from graphfeed.ops.structure.csc import TYPE_DTYPES
 
 NOT_CACHED = -(1 << 62)
 """The cache offset of a column that is not cached."""
@@ -40,24 +41,11 @@ class CachedColumns(NamedTuple):
     edge_ids: CachedEdgeValues | None = None
 
 
-def check_positions(edges: CachedEdgeValues, offsets: torch.Tensor, positions: torch.Tensor) -> None:
-    """Raise unless all that is to be read is there."""
-    check_vector("values", edges.values, TYPE_DTYPES)
-    check_vector("cached", edges.cached, (edges.values.dtype,))
-    check_vector("offsets", offsets, (torch.int64,))
-    check_vector("positions", positions, (torch.int64,))
-    check_columns("offsets", offsets, positions.numel())
-    check_ids("positions", positions, edges.values.numel())
-    shifts = torch.repeat_interleave(edges.cache_offsets, offsets.diff())
-    is_cached = shifts != NOT_CACHED
-    check_ids("the positions of cached copies", (positions + shifts)[is_cached], edges.cached.numel())
-
-
 def read_edges(edges: CachedEdgeValues, offsets: torch.Tensor, positions: torch.Tensor) -> torch.Tensor:
     """Return `edges.values[positions]`, read from the cached columns where there are any.
 
     A GPU reads values in pinned memory over the bus, with no more threads than `set_max_uva_threads` allows. A position
-    costs one read, and a search for its column.
+    costs one read, and a search for its column. The CPU, which has no use for such a cache, reads the values alone.
 
     Args:
         edges: What to read; the copies lie where the positions do.
@@ -67,7 +55,7 @@ def read_edges(edges: CachedEdgeValues, offsets: torch.Tensor, positions: torch.
     Raises:
         TypeError: The copies have another dtype than the values, or the cache offsets are not int64.
         ValueError: There is not one cache offset per column, or the values lie on another device than the positions
-            and are not pinned. On the CPU also: a position or a copy that is not there.
+            and are not pinned. On the CPU also: a position that is not there.
 
     Example:
         >>> edges = CachedEdgeValues(torch.tensor([5, 6, 7, 8]), torch.tensor([7, 8]), torch.tensor([NOT_CACHED, -2]))
@@ -79,8 +67,11 @@ def read_edges(edges: CachedEdgeValues, offsets: torch.Tensor, positions: torch.
     if cached.dtype != values.dtype:
         raise TypeError(f"cached must be {values.dtype} as values, but is {cached.dtype}")
     check_length("cache_offsets", cache_offsets, offsets.numel() - 1, "column")
+    check_vector("positions", positions, (torch.int64,))
     if positions.is_cpu:
-        check_positions(edges, offsets, positions)
+        check_vector("values", values, TYPE_DTYPES)
+        check_ids("positions", positions, values.numel())
+        return take_rows(values, positions)
     others = {"values": values, "cached": cached, "cache_offsets": cache_offsets}
     module = kernels("sampling.cached_edge_values", positions, **others)
     out = buffers.empty(positions.numel(), values.dtype, positions.device)

@@ -32,17 +32,13 @@ def test_copies_are_read_as_what_they_copy(columns: list[tuple[int, bool]], dtyp
     assert torch.equal(read_edges(CachedEdgeValues(values, cached, cache_offsets), *picks), values[picks.positions])
 
 
-def test_where_there_is_a_copy_it_is_read() -> None:
-    values, cached, picks, cache_offsets = make_case([(3, True), (2, False), (4, True)], torch.int64)
-    found = read_edges(CachedEdgeValues(values, cached + 1000, cache_offsets), *picks)
-    assert (found - values[picks.positions]).tolist() == [1000, 1000, 0, 1000, 1000]
-
-
 def test_wrong_arguments_are_named() -> None:
     values, cached, picks, cache_offsets = make_case([(3, True)], torch.int64)
     with pytest.raises(TypeError, match=r"cached must be torch.int64 as values, but is torch.int32"):
         read_edges(CachedEdgeValues(values, cached.int(), cache_offsets), *picks)
     with pytest.raises(TypeError, match=r"cache_offsets must be torch.int64, but is torch.int32"):
         read_edges(CachedEdgeValues(values, cached, cache_offsets.int()), *picks)
+    with pytest.raises(ValueError, match=r"positions must lie in 0 \.\. 2, but holds 3"):
+        read_edges(CachedEdgeValues(values, cached, cache_offsets), picks.offsets, picks.positions + 1)
     with pytest.raises(ValueError, match="cache_offsets must have 1 values, one per column, but has 2"):
         read_edges(CachedEdgeValues(values, cached, cache_offsets.repeat(2)), *picks)

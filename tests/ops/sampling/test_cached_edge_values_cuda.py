@@ -23,6 +23,15 @@ def test_values_are_those_of_the_cpu(cuda: Cuda, columns: list[tuple[int, bool]]
             check_equal(cuda, read_edges(edges, *given), expected)
 
 
+def test_where_there_is_a_copy_it_is_read(cuda: Cuda) -> None:
+    values, cached, picks, cache_offsets = make_case([(3, True), (2, False), (4, True)], torch.int64)
+    with cuda.running():
+        given = Picks(cuda.put(picks.offsets), cuda.put(picks.positions))
+        edges = CachedEdgeValues(cuda.put(values), cuda.put(cached + 1000), cuda.put(cache_offsets))
+        found = read_edges(edges, *given).cpu()
+    assert (found - values[picks.positions]).tolist() == [1000, 1000, 0, 1000, 1000]
+
+
 def test_pinned_values_are_read_by_few_threads(cuda: Cuda) -> None:
     if not isinstance(cuda, EmulatedCuda):
         pytest.skip("the launches of a device are not noted")

@@ -7,7 +7,7 @@ from graphfeed.ops.cpu.jit import AHEAD, Ids, Int32s, Int64s, device_function, k
 
 @kernel
 def place_nodes(
-    indptr: Int64s, indices: Ids, first: int, limit: int, parts: Int32s, tree: Int64s, counts: Int64s, near: Int32s
+    indptr: Int64s, indices: Ids, first: int, limit: int, parts: Int32s, tree: Int64s, counts: Int64s, met: Int32s
 ) -> int:
     """Give each node of a range the part where most of its neighbours are.
 
@@ -20,7 +20,7 @@ def place_nodes(
         tree: The loads of the parts, behind the minima of pairs of them, of pairs of these, and so on from index 1.
             Written.
         counts: Scratch: a zero per part.
-        near: Scratch, as long: the parts in which a node has neighbours.
+        met: Scratch, as long: the parts in which a node has neighbours.
 
     Returns:
         How many nodes moved; or, below 0, -1 minus the place of a source that is no node.
@@ -39,12 +39,12 @@ def place_nodes(
             part = parts[source]
             if part >= 0 and loads[part] < limit:
                 if counts[part] == 0:
-                    near[size] = part
+                    met[size] = part
                     size += 1
                 counts[part] += 1
         chosen, most = np.int64(-1), np.int64(0)
         for place in range(size):
-            part = np.int64(near[place])
+            part = np.int64(met[place])
             # Neighbours times the room that is left: full parts draw less, so that all fill alike.
             score = counts[part] * (limit - loads[part])
             if score > most or (score == most and part < chosen):
