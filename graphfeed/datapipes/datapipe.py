@@ -78,6 +78,8 @@ class Datapipe(Fluent, Immutable, Streams, Rewritable, IterableDataset[Batch]):
     """Whether the stage yields one mini-batch for each that it reads, in the same order."""
     passes_on: ClassVar[bool] = False
     """Whether the stage leaves the values of a mini-batch as they are, like a buffer or a copy to a device."""
+    same_size: ClassVar[bool] = False
+    """Whether what the stage yields is about as large as what it reads, for estimates."""
     inserted: ClassVar[bool] = False
     """Whether a rule of the loader inserted the stage, rather than a user."""
 
@@ -104,7 +106,7 @@ class Datapipe(Fluent, Immutable, Streams, Rewritable, IterableDataset[Batch]):
 
         `DataLoader.explain()` shows it. Your own stages may override it; `before` is the estimate of their one input.
         """
-        return before if self.inserted or self.passes_on else None
+        return before if self.inserted or self.passes_on or self.same_size else None
 
     @property
     def position(self) -> int:

@@ -46,17 +46,11 @@ from graphfeed.pyg.stages.zip_batches import ZipBatches
 from graphfeed.storage.graph import PyGLayerData, PyGLayerHeteroData
 
 if typing.TYPE_CHECKING:
-    from graphfeed.pyg.samplers import HGTSampler as HGTSampler
-    from graphfeed.pyg.samplers import NeighborSampler as NeighborSampler
-
-    HeteroSamplerOutput: typing.Any
-    NumNeighbors: typing.Any
-    SamplerOutput: typing.Any
+    from graphfeed.pyg.samplers import HeteroSamplerOutput, HGTSampler, NeighborSampler, NumNeighbors, SamplerOutput
 else:
-    _NEED_PYG = ("HGTSampler", "HeteroSamplerOutput", "NeighborSampler", "NumNeighbors", "SamplerOutput")
 
     def __getattr__(name: str) -> typing.Any:
-        if name in _NEED_PYG:
+        if name in samplers.NEED_PYG:
             return getattr(samplers, name)
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 

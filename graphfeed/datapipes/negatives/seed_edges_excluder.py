@@ -5,7 +5,6 @@ from collections.abc import Mapping
 from typing import Any
 
 from graphfeed.datapipes.minibatch import MiniBatch
-from graphfeed.datapipes.pipeline.size_estimate import BatchSizeEstimate
 from graphfeed.datapipes.sources.seeds import given_seeds
 from graphfeed.datapipes.transform import Transform
 from graphfeed.ops import CompletedFuture
@@ -98,10 +97,8 @@ class SeedEdgesExcluder(Transform, name="exclude_seed_edges"):
     asynchronous: bool = False
     """Has no effect: the loader's workers overlap mini-batches already."""
 
+    same_size = True  # few edges are removed
+
     def __call__(self, minibatch: MiniBatch) -> MiniBatch:
         """Return the mini-batch without those edges."""
         return exclude_seed_edges(minibatch, self.include_reverse_edges, self.reverse_etypes_mapping)
-
-    def estimate_size(self, before: BatchSizeEstimate | None) -> BatchSizeEstimate | None:
-        """Return the estimate of the stage before: few edges are removed."""
-        return before

@@ -1,11 +1,13 @@
 """What all samplers of subgraphs share, and the base for samplers of users."""
 
 import copy
+from inspect import signature
+from typing import Any, ClassVar
 
 from graphfeed.datapipes.minibatch import MiniBatch
 from graphfeed.datapipes.sources.seeds import given_seeds, node_seeds, timed_node_seeds
 from graphfeed.datapipes.transform import Transform
-from graphfeed.ops import drawing
+from graphfeed.ops import drawing, minibatch_key
 from graphfeed.storage import SampledSubgraph, SamplingGraph
 from graphfeed.storage.graph import ByType
 
@@ -17,9 +19,10 @@ class SubgraphSampler(Transform, name="sample_subgraph"):
     timestamps, all of them with their times. The result of the hook becomes `sampled_subgraphs` and `input_nodes`; for
     edge seeds, `compacted_seeds` is set as well.
 
-    A graph that the hook samples from uses the mini-batch's key by itself. A hook that draws by other means gets its
-    key from `draw_key`, in the thread that calls the hook, so that the result depends on the mini-batch alone. A
-    mini-batch that doesn't come from a pipeline has no key, and gets a random one (`seed`).
+    A graph that the hook samples from uses the mini-batch's key by itself. A hook that draws by other means, and is to
+    depend on the mini-batch alone, gets a key from `draw_key`, in the thread that calls the hook; or it has a parameter
+    `key`, and is given the mini-batch's: `key.at(self.number)` is the seed of its draws. A mini-batch that doesn't come
+    from a pipeline has no key, and gets a random one (`seed`).
 
     Raises:
         ValueError: When it runs: a mini-batch without seeds.
@@ -43,6 +46,13 @@ class SubgraphSampler(Transform, name="sample_subgraph"):
 
     needs_key = True
     reads_graph = True
+    takes_key: ClassVar[bool] = False
+    """Whether `sample_subgraphs` has a parameter `key`."""
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        """Look whether the hook takes a key."""
+        super().__init_subclass__(**kwargs)
+        cls.takes_key = "key" in signature(cls.sample_subgraphs).parameters
 
     def sample_subgraphs(
         self,
@@ -73,7 +83,8 @@ class SubgraphSampler(Transform, name="sample_subgraph"):
             nodes, result.compacted_seeds, _ = timed[0]
             times = [own for _, _, own in timed]
         with drawing(minibatch.key, self.number):
-            result.input_nodes, result.sampled_subgraphs = self.sample_subgraphs(nodes, *times)
+            more: Any = {"key": minibatch_key()} if self.takes_key else {}
+            result.input_nodes, result.sampled_subgraphs = self.sample_subgraphs(nodes, *times, **more)
         return result
 
 

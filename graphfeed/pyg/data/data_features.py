@@ -9,7 +9,7 @@ import torch
 
 from graphfeed.ops.arguments import brief
 from graphfeed.pyg.data.store_data import StorePair
-from graphfeed.pyg.data.tables import as_data, import_pyg, tables_of
+from graphfeed.pyg.data.tables import as_data, check_edge_index, import_pyg, tables_of
 from graphfeed.storage import BasicFeatureStore, FeatureStore, TorchBasedFeature
 from graphfeed.storage.graph import type_name
 
@@ -78,6 +78,7 @@ def read_features(data: Any, custom_cls: Any = None) -> DataFeatures:
     empty = tables_of(template).by_type
     for key, table in tables.by_type.items():
         kind = type_name(key)
+        check_edge_index(table, kind or "data")
         for name, value in table.items():
             domain = domain_of(table, name)
             if domain is not None:
@@ -132,8 +133,6 @@ def domain_of(table: Any, name: str) -> str | None:
     """Tell whether a value of one of PyG's stores belongs to nodes or to edges; None if to neither."""
     if name in NOT_FETCHED:
         return None
-    if name in ("adj", "adj_t"):
-        raise TypeError(f"data has {name!r}, but edges are read from edge_index; leave out ToSparseTensor()")
     if table.is_node_attr(name):
         return "node"
     return "edge" if table.is_edge_attr(name) else None

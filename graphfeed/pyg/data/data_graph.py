@@ -10,7 +10,7 @@ from graphfeed.ops.arguments import brief
 from graphfeed.ops.sampling import as_times
 from graphfeed.pyg.data.edge_list import EdgeList
 from graphfeed.pyg.data.store_data import EdgeType, StoreTable
-from graphfeed.pyg.data.tables import tables_of
+from graphfeed.pyg.data.tables import check_edge_index, tables_of
 from graphfeed.storage import FusedCSCSamplingGraph, from_coo, fused_csc_sampling_graph
 from graphfeed.storage.graph import type_name
 
@@ -132,10 +132,8 @@ def edges_of(table: Any, edge_type: EdgeType | None, *, reverse: bool = False) -
     """Return the edges of a type, none where it has no `edge_index`; source and destination swap if `reverse`."""
     if isinstance(table, StoreTable):
         return table.edge_list(reverse=reverse)
+    check_edge_index(table, type_name(edge_type) or "data")
     index = table.get("edge_index")
-    if index is None and ("adj" in table or "adj_t" in table):
-        name = "data" if edge_type is None else type_name(edge_type)
-        raise ValueError(f"{name} has no edge_index, but a SparseTensor; leave out ToSparseTensor()")
     if index is None:
         index = torch.empty(2, 0, dtype=torch.int64)
     return EdgeList.from_index(index, reverse=reverse)

@@ -96,6 +96,13 @@ def is_data(data: Any) -> bool:
     return hasattr(data, "node_stores") and hasattr(data, "edge_stores")
 
 
+def check_edge_index(table: Any, owner: str) -> None:
+    """Raise if the edges of one of PyG's stores are a `SparseTensor`, which nothing here reads."""
+    for name in ("adj", "adj_t"):
+        if name in table:
+            raise ValueError(f"{owner} has {name!r}, but edges are read from edge_index; leave out ToSparseTensor()")
+
+
 def check_data(data: Any) -> None:
     """Raise unless data are a `Data` or a `HeteroData`: a pair of stores has no attributes to go through."""
     if not is_data(data):

@@ -12,6 +12,15 @@ import typing
 from graphfeed.pyg.data import tables
 from graphfeed.pyg.samplers.neighborhoods import STRATEGIES, Neighborhoods
 
+NEED_PYG = {
+    "HGTSampler": "graphfeed.pyg.samplers.hgt_sampler",
+    "HeteroSamplerOutput": "torch_geometric.sampler",
+    "NeighborSampler": "graphfeed.pyg.samplers.neighbor_sampler",
+    "NumNeighbors": "torch_geometric.sampler",
+    "SamplerOutput": "torch_geometric.sampler",
+}
+"""The module of each name that can't be imported without PyG."""
+
 if typing.TYPE_CHECKING:
     from graphfeed.pyg.samplers.hgt_sampler import HGTSampler as HGTSampler
     from graphfeed.pyg.samplers.neighbor_sampler import NeighborSampler as NeighborSampler
@@ -20,19 +29,16 @@ if typing.TYPE_CHECKING:
     NumNeighbors: typing.Any
     SamplerOutput: typing.Any
 else:
-    _MODULES = {"HGTSampler": "hgt_sampler", "NeighborSampler": "neighbor_sampler"}
-    _OF_PYG = ("HeteroSamplerOutput", "NumNeighbors", "SamplerOutput")
 
     def __getattr__(name: str) -> typing.Any:
-        if name not in _MODULES and name not in _OF_PYG:
+        if name not in NEED_PYG:
             raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-        module = tables.import_pyg("torch_geometric.sampler", name)
-        if name in _MODULES:
-            module = importlib.import_module(f"{__name__}.{_MODULES[name]}")
-        return getattr(module, name)
+        tables.import_pyg("torch_geometric.sampler", name)
+        return getattr(importlib.import_module(NEED_PYG[name]), name)
 
 
 __all__ = [
+    "NEED_PYG",
     "STRATEGIES",
     "HGTSampler",
     "HeteroSamplerOutput",

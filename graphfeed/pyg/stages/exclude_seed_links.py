@@ -11,7 +11,7 @@ from graphfeed.ops.arguments import brief
 from graphfeed.pyg.data.data_graph import as_time_column
 from graphfeed.pyg.data.store_data import EdgeType
 from graphfeed.pyg.data.tables import tables_of
-from graphfeed.pyg.stages.sampled_minibatch import SameSize, SampledMiniBatch
+from graphfeed.pyg.stages.sampled_minibatch import SampledMiniBatch
 from graphfeed.pyg.stages.to_sampler_output import ToSamplerOutput, edge_index_of, to_bidirectional
 from graphfeed.storage import Feature, TorchBasedFeature
 
@@ -27,7 +27,7 @@ class Excluded(NamedTuple):
     """The time of each edge, if edges have times."""
 
 
-class ExcludeSeedLinks(SameSize, Transform):
+class ExcludeSeedLinks(Transform):
     """Removes sampled edges that join the two ends of a seed, so that a model can't read what it is to predict.
 
     Parallel edges are removed too, and so is a negative that happens to be an edge. Where each seed has nodes of its
@@ -40,6 +40,8 @@ class ExcludeSeedLinks(SameSize, Transform):
     excluded: tuple[Excluded, ...]
     bidirectional: bool = False
     """Whether the reverse of each edge that is left is added, and those among them that join the ends are removed."""
+
+    same_size = True
 
     def __call__(self, minibatch: SampledMiniBatch) -> SampledMiniBatch:
         """Return the mini-batch without those edges."""

@@ -14,13 +14,13 @@ from graphfeed.pyg.data.edge_index import to_edge_index
 from graphfeed.pyg.data.minibatch_data import pick
 from graphfeed.pyg.data.store_data import EdgeType
 from graphfeed.pyg.data.tables import import_pyg, tables_of
-from graphfeed.pyg.stages.sampled_minibatch import SameSize, SampledMiniBatch
+from graphfeed.pyg.stages.sampled_minibatch import SampledMiniBatch
 from graphfeed.pyg.stages.to_rooted_batch import ToRootedBatch
 from graphfeed.pyg.stages.to_sampler_output import edge_index_of
 from graphfeed.storage.graph import type_name
 
 
-class FillData(SameSize, Transform):
+class FillData(Transform):
     """Puts a PyG `Data`, or a `HeteroData` if the graph has types, together: the names are those of PyG's loaders.
 
     Nothing that was fetched is copied. The data begin as a shallow copy of `features.template`, so what belongs to
@@ -38,6 +38,8 @@ class FillData(SameSize, Transform):
     """Whether the data keep `batch`, `seed_time` and the like where a mini-batch has none, as PyG's `subgraph` does."""
     as_edge_index: bool = False
     """Whether `edge_index` is a PyG `EdgeIndex`, which knows its size and, where it is sorted, its order."""
+
+    same_size = True
 
     @property
     def foreign(self) -> bool:  # type: ignore[override]

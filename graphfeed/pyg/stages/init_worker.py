@@ -8,15 +8,15 @@ from typing import Any
 from weakref import WeakSet
 
 from graphfeed.datapipes import Transform
-from graphfeed.pyg.stages.sampled_minibatch import SameSize
 
 
-class InitWorker(SameSize, Transform):
+class InitWorker(Transform):
     """Calls a function in each worker before its first mini-batch; outside of workers, not at all, as torch does."""
 
     function: Callable[[int], Any]
 
     foreign = False
+    same_size = True
 
     def __call__(self, minibatch: Any) -> Any:
         """Return the mini-batch."""

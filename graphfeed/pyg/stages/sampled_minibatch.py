@@ -8,7 +8,6 @@ from typing import Any
 import torch
 
 from graphfeed.datapipes import MiniBatch
-from graphfeed.datapipes.pipeline import BatchSizeEstimate
 from graphfeed.pyg.data.minibatch_data import pick
 from graphfeed.storage.graph import ByType, by_type_name, to_type_dict
 
@@ -40,14 +39,6 @@ class SampledMiniBatch(MiniBatch):
     def edge_ids(self, layer_id: int) -> ByType | None:
         """Return the ids of all edges."""
         return super().edge_ids(layer_id) if self.output is None else ids_of(self.output.edge)
-
-
-class SameSize:
-    """What a stage derives from, before `Transform`, if its output is about as large as its input."""
-
-    def estimate_size(self, before: BatchSizeEstimate | None) -> BatchSizeEstimate | None:
-        """Return the size of the input."""
-        return before
 
 
 def transform_output(function: Callable[[Any], Any], minibatch: SampledMiniBatch) -> SampledMiniBatch:

@@ -4,10 +4,9 @@ from typing import Any
 
 from graphfeed.datapipes import MiniBatch, Transform
 from graphfeed.pyg.data.minibatch_data import make_data
-from graphfeed.pyg.stages.sampled_minibatch import SameSize
 
 
-class ToPyGData(SameSize, Transform, name="to_pyg_data"):
+class ToPyGData(Transform, name="to_pyg_data"):
     """Turns each mini-batch into a PyG `Data`, or a `HeteroData` if the graph has types: the last stage of a pipeline.
 
     Workers make them too. `MiniBatch.to_pyg_data` says what they hold. Only `copy_to`, and stages of your own that
@@ -20,6 +19,8 @@ class ToPyGData(SameSize, Transform, name="to_pyg_data"):
 
     by_hop: bool = False
     """Whether edges are in the order of the hops, as in PyG's `NeighborLoader`, with `num_sampled_edges`."""
+
+    same_size = True
 
     def __call__(self, minibatch: Any) -> Any:
         """Return the mini-batch as PyG's data."""

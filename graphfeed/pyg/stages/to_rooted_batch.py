@@ -6,12 +6,11 @@ import torch
 
 from graphfeed.datapipes import Transform
 from graphfeed.pyg.data.tables import import_pyg
-from graphfeed.pyg.stages.sampled_minibatch import SameSize
 
 LEFT_OUT = ("batch", "batch_size", "num_nodes", "num_sampled_nodes", "num_sampled_edges")
 
 
-class ToRootedBatch(SameSize, Transform):
+class ToRootedBatch(Transform):
     """Turns a `Data` whose `batch` rises, with a root at the start of each part, into a PyG `Batch` of these parts.
 
     It has `ptr`, where each part begins, and `root_n_id`, the rows of the roots.
@@ -22,6 +21,8 @@ class ToRootedBatch(SameSize, Transform):
 
     labels_of_roots: bool = False
     """Whether `y` belongs to nodes, so that only the roots' is kept."""
+
+    same_size = True
 
     def __call__(self, data: Any) -> Any:
         """Return the batch."""

@@ -12,11 +12,11 @@ from graphfeed.ops.memory import buffers
 from graphfeed.ops.structure import expand_indptr, join_columns
 from graphfeed.pyg.data.data_graph import reverse_type
 from graphfeed.pyg.data.tables import import_pyg
-from graphfeed.pyg.stages.sampled_minibatch import SameSize, SampledMiniBatch, as_sampled
+from graphfeed.pyg.stages.sampled_minibatch import SampledMiniBatch, as_sampled
 from graphfeed.storage.graph import CSCFormatBase, SampledSubgraph, etype_str_to_tuple, trees_of_rows
 
 
-class ToSamplerOutput(SameSize, Transform):
+class ToSamplerOutput(Transform):
     """Turns sampled hops into a PyG `SamplerOutput`, or a `HeteroSamplerOutput` if the graph has types.
 
     The sampler before it samples each node once (`only_new`, or `disjoint`). The nodes are in the order of the hops,
@@ -35,6 +35,8 @@ class ToSamplerOutput(SameSize, Transform):
     """"bidirectional" adds the reverse of each edge that lacks it. "induced": the subgraph is one hop of all edges."""
     backward: bool = False
     """Whether the edges of the hops are those of the data the other way around."""
+
+    same_size = True
 
     def __call__(self, minibatch: MiniBatch) -> SampledMiniBatch:
         """Return the mini-batch with the sampler's output."""

@@ -7,7 +7,6 @@ import torch
 
 from graphfeed.datapipes import MiniBatch, Transform
 from graphfeed.ops import draw_key, drawing
-from graphfeed.pyg.stages.sampled_minibatch import SameSize
 
 
 def gather_events(rows: Any, names: Any) -> MiniBatch:
@@ -17,7 +16,7 @@ def gather_events(rows: Any, names: Any) -> MiniBatch:
     return minibatch
 
 
-class ToTemporalData(SameSize, Transform):
+class ToTemporalData(Transform):
     """Turns events into a PyG `TemporalData`, with negative destinations if asked for.
 
     What it draws depends on the mini-batch's key.
@@ -31,6 +30,7 @@ class ToTemporalData(SameSize, Transform):
     """The first and the last id that a negative destination may be."""
 
     needs_key = True
+    same_size = True
 
     def __call__(self, minibatch: MiniBatch) -> Any:
         """Return the events."""

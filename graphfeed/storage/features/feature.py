@@ -7,7 +7,7 @@ from typing import Any, Self
 
 import torch
 
-from graphfeed.ops import is_readable
+from graphfeed.ops import is_gpu, is_readable
 from graphfeed.ops.arguments import as_ids, as_tensor, check_can_pin, check_ids, check_vector, is_read_only
 from graphfeed.ops.memory import is_page_locked, page_lock, page_lock_instead
 from graphfeed.ops.rows import gather_rows
@@ -152,6 +152,11 @@ def check_rows(values: Any) -> torch.Tensor:
             "torch_feature requires gradients, and rows that are read have none; give .detach() of it, or look the "
             "rows up in your model: embedding(minibatch.input_nodes)"
         )
+    if rows.is_meta and not is_gpu(rows.device):
+        raise ValueError(
+            "torch_feature lies on the device 'meta', where tensors have no values; give one with values, such as "
+            "torch.load(path, map_location='cpu')"
+        )
     return rows.contiguous()
 
 
@@ -171,7 +176,7 @@ class TorchBasedFeature(Shareable, Feature):
 
     Raises:
         TypeError: `torch_feature` is neither a tensor nor numbers that could become one.
-        ValueError: `torch_feature` has fewer than two dimensions, or requires gradients.
+        ValueError: `torch_feature` has fewer than two dimensions, requires gradients, or lies on the device "meta".
 
     Example:
         >>> TorchBasedFeature(torch.tensor([[1.0], [2.0], [3.0]])).read(torch.tensor([2, 0]))

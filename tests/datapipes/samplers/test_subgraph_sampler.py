@@ -164,3 +164,23 @@ def test_what_is_missing_is_named() -> None:
     pipe = gf.IterableSource([gf.MiniBatch(seeds=torch.arange(3))]).sample_subgraph()
     with pytest.raises(NotImplementedError, match="SubgraphSampler must write sample_subgraphs"):
         next(iter(pipe))
+
+
+class TakesTheKey(gf.SubgraphSampler):
+    """Draws one number by the key that its hook takes."""
+
+    def sample_subgraphs(self, seeds: Any, *times: Any, key: Key | None = None) -> Hook:
+        assert key is not None
+        return torch.tensor([key.at(self.number) >> 1]), [gf.SampledSubgraph(NO_CSC, seeds, seeds)]
+
+
+def test_a_hook_that_asks_for_the_key_gets_that_of_the_mini_batch() -> None:
+    pipe = TakesTheKey(gf.ItemSampler(gf.ItemSet(3, names="seeds"), 1))
+    drawn = [batch.input_nodes.item() for batch in pipe]
+    assert drawn == [Key(0, 0, index).at(0) >> 1 for index in range(3)]
+    with gf.DataLoader(pipe, num_workers=2, seed=0) as loader:
+        assert [batch.input_nodes.item() for batch in loader] == drawn
+    gf.seed(3)
+    by_hand = [pipe(gf.MiniBatch(seeds=torch.arange(2))).input_nodes.item() for _ in range(2)]
+    assert by_hand[0] != by_hand[1]
+    gf.seed(None)

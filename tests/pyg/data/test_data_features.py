@@ -47,7 +47,7 @@ def test_lists_and_sparse_adjacency_are_refused() -> None:
     with pytest.raises(TypeError, match="'names' has one value for each node or edge, but is"):
         read_features(data)
     sparse = import_pyg("torch_geometric.data", "tests").Data(x=torch.eye(2), adj_t=torch.eye(2).to_sparse())
-    with pytest.raises(TypeError, match="'adj_t'"):
+    with pytest.raises(ValueError, match="'adj_t'"):
         read_features(sparse)
 
 

@@ -84,7 +84,7 @@ def test_what_is_missing_is_named() -> None:
         read_graph(heterogeneous(), weight_attr="w")
     del data.edge_index
     data.adj_t = 0
-    with pytest.raises(ValueError, match="data has no edge_index, but a SparseTensor; leave out"):
+    with pytest.raises(ValueError, match="data has 'adj_t', but edges are read from edge_index; leave out"):
         read_graph(data)
 
 

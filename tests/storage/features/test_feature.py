@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 import torch
 
+from graphfeed.ops.backend import PACKAGES
 from graphfeed.storage import Feature, TorchBasedFeature
 from tests.digests import assert_same
 from tests.ops.locked_memory import LockedMemory
@@ -87,6 +88,8 @@ def test_what_is_no_feature_is_refused() -> None:
         ValueError, match=r"must be greater than 1, but got 1 dimension; make a column of it with .unsq"
     ):
         TorchBasedFeature(torch.arange(3))
+    with pytest.raises(ValueError, match=r"on the device 'meta', where tensors have no values; give one with values"):
+        TorchBasedFeature(ROWS.to("meta"))
     with pytest.raises(ValueError, match="must be greater than 1, but got 1 dimension"):
         TorchBasedFeature(ROWS).update(torch.arange(3))
 
@@ -167,7 +170,7 @@ def mapped(rows: int) -> torch.Tensor:
     return torch.frombuffer(mmap(-1, rows * PAGESIZE), dtype=torch.float32).reshape(rows, -1)
 
 
-def test_a_feature_is_pinned_where_it_lies_or_as_a_copy() -> None:
+def test_a_feature_is_pinned_where_it_lies_or_as_a_copy(monkeypatch: pytest.MonkeyPatch) -> None:
     with LockedMemory().installed() as memory:
         for rows in (mapped(2), ROWS.clone()):
             feature = TorchBasedFeature(rows).pin_memory_()
@@ -176,6 +179,7 @@ def test_a_feature_is_pinned_where_it_lies_or_as_a_copy() -> None:
             assert torch.equal(feature.read(), rows)
             assert (feature.read() is rows) == (rows.shape[0] == 2)
             del feature
+        monkeypatch.setitem(PACKAGES, "meta", "cuda")  # lets it pass for a GPU
         with pytest.raises(ValueError, match="only memory of the CPU can be page-locked, but a tensor is on meta"):
             TorchBasedFeature(ROWS.to("meta")).pin_memory_()
 
@@ -203,7 +207,8 @@ def test_rows_that_replace_pinned_ones_are_pinned() -> None:
         assert torch.equal(torch.from_numpy(read_only.copy()), ROWS)
 
 
-def test_it_moves_to_a_device_as_another_feature() -> None:
+def test_it_moves_to_a_device_as_another_feature(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(PACKAGES, "meta", "cuda")  # lets it pass for a GPU
     feature = TorchBasedFeature(ROWS, {"unit": "m"})
     moved = feature.to("meta")
     assert moved.read().device.type == "meta"

@@ -5,6 +5,7 @@ import numpy as np
 import pytest
 import torch
 
+from graphfeed.ops.backend import PACKAGES
 from graphfeed.storage import DiskBasedFeature, OnDiskFeatureData, TorchBasedFeature, TorchBasedFeatureStore
 from tests.digests import assert_same
 from tests.ops.locked_memory import LockedMemory
@@ -58,13 +59,16 @@ def test_a_store_with_a_file_in_it_is_not_pinned(folder: Path) -> None:
     assert not TorchBasedFeatureStore([disk]).is_pinned()
 
 
-def test_what_may_read_in_threads_moves_and_what_is_on_disk_stays(folder: Path) -> None:
+def test_what_may_read_in_threads_moves_and_what_is_on_disk_stays(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     store = TorchBasedFeatureStore(
         [
             OnDiskFeatureData("node", "a", "torch", folder / "rows.pt"),
             OnDiskFeatureData("node", "b", "numpy", folder / "rows.npy", in_memory=False),
         ]
     )
+    monkeypatch.setitem(PACKAGES, "meta", "cuda")  # lets it pass for a GPU
     with pytest.warns(UserWarning, match="DiskBasedFeature has no rows in memory"):
         moved = store.to("meta")
     assert type(moved) is TorchBasedFeatureStore
