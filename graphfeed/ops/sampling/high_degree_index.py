@@ -12,7 +12,7 @@ from graphfeed.ops.arguments import check_ids, check_vector
 from graphfeed.ops.arguments.verified import check_once, trust
 from graphfeed.ops.backend import as_int64, kernels
 from graphfeed.ops.memory import buffers
-from graphfeed.ops.structure.csc import check_columns, ensure_csc, unknown_node
+from graphfeed.ops.structure.csc import check_columns, edited, ensure_csc
 
 MIN_DEGREE = 1024
 """Reading a smaller column takes no longer than looking its neighbours up."""
@@ -52,6 +52,7 @@ def build_high_degree_index(indptr: torch.Tensor, indices: torch.Tensor) -> High
         tensor([], dtype=torch.int64)
     """
     ensure_csc(indptr, indices)
+    check_columns("indptr", indptr, indices.numel())  # again: NumPy's edits don't show, and the kernel writes by them
     degrees = indptr.diff().to(torch.int64)
     columns = torch.nonzero((degrees >= MIN_DEGREE) & (degrees < 1 << 32)).flatten()
     columns = columns[degrees[columns].argsort(stable=True)]
@@ -64,7 +65,7 @@ def build_high_degree_index(indptr: torch.Tensor, indices: torch.Tensor) -> High
         module = kernels("sampling.high_degree_index", indptr)
         graph = as_int64(indptr, indptr), indices.contiguous()
         if not module.build_high_degree_index(*graph, columns, starts, torch.empty_like(starts), entries):
-            raise unknown_node()
+            raise edited()
     index = HighDegreeIndex(columns, sizes, starts, entries)
     trust("high-degree index", tuple(index))
     return index

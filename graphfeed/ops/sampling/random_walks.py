@@ -5,7 +5,7 @@ import torch
 from graphfeed.ops.arguments import check_count, check_ids, check_vector
 from graphfeed.ops.backend import as_int64, kernels
 from graphfeed.ops.memory import buffers
-from graphfeed.ops.structure.csc import ensure_csc, unknown_node
+from graphfeed.ops.structure.csc import edited, ensure_csc
 
 
 def random_walks(
@@ -47,5 +47,5 @@ def random_walks(
     out = buffers.empty((starts.numel(), num_steps + 1), torch.int64, indptr.device)
     given = as_int64(indptr, out), indices.contiguous(), as_int64(starts, out)
     if not module.random_walks(*given, key, first_step, out):
-        raise unknown_node()
+        raise edited()
     return out

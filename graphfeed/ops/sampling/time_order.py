@@ -9,7 +9,7 @@ from graphfeed.ops.arguments import bounds, check_ids, check_length, check_vecto
 from graphfeed.ops.arguments.verified import check_once, has_passed, trust
 from graphfeed.ops.backend import as_int64, as_types, kernels
 from graphfeed.ops.memory import buffers
-from graphfeed.ops.structure.csc import TYPE_DTYPES, check_columns, ensure_columns, ensure_length, unknown_node
+from graphfeed.ops.structure.csc import TYPE_DTYPES, check_columns, edited, ensure_columns, ensure_length
 
 TIME_DTYPES = (torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8)
 UPPER_HALF = int(sys.byteorder == "little")
@@ -74,7 +74,7 @@ def order_by_time(indptr: torch.Tensor, times: torch.Tensor, types: torch.Tensor
         >>> order_by_time(torch.tensor([0, 3, 5]), torch.tensor([3, 1, 2, 5, 4])).order
         tensor([1, 2, 0, 1, 0])
     """
-    ensure_columns("indptr", indptr)
+    check_columns("indptr", indptr)  # each time: NumPy's edits don't show, and the kernel writes by them
     check_vector("times", times, (torch.int64,))
     check_length("times", times, int(indptr[-1]), "edge")
     if types is not None:
@@ -115,12 +115,12 @@ def link_sources(indptr: torch.Tensor, indices: torch.Tensor, order: torch.Tenso
         >>> link_sources(torch.tensor([0, 2]), torch.tensor([5, 7]), torch.tensor([1, 0]))
         tensor([4294967303,          5])
     """
-    ensure_columns("indptr", indptr)
+    check_columns("indptr", indptr)
     ensure_length("indices", indices, indptr)
     ensure_order(indptr, order)
     lowest, highest = bounds(indices) if indices.numel() else (0, 0)
     if has_passed("csc", (indptr, indices)) and not 0 <= lowest <= highest < max(indptr.numel() - 1, 1):
-        raise unknown_node()
+        raise edited()
     if highest >= 1 << 32 or (indices.numel() and int(indptr.diff().max()) > 1 << 31):
         return None
     links = buffers.empty_long_lived(order.numel(), torch.int64, order.device)

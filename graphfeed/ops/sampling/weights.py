@@ -11,7 +11,7 @@ from graphfeed.ops.backend import as_int64, kernels, on_gpu
 from graphfeed.ops.memory import buffers
 from graphfeed.ops.memory.pinned import is_page_locked
 from graphfeed.ops.process import progress_bar
-from graphfeed.ops.structure.csc import ensure_columns
+from graphfeed.ops.structure.csc import check_columns, ensure_columns
 
 WEIGHT_DTYPES = (torch.bool, torch.float16, torch.bfloat16, torch.float32, torch.float64)
 PART_EDGES = 1 << 24
@@ -36,7 +36,7 @@ def cumulate_weights(indptr: torch.Tensor, weights: torch.Tensor) -> torch.Tenso
         ValueError: `indptr` holds no column starts, the number of weights is wrong, or a weight is negative, infinite
             or not a number.
     """
-    ensure_columns("indptr", indptr)
+    check_columns("indptr", indptr)  # each time: NumPy's edits don't show, and the kernel writes by them
     check_vector("weights", weights, WEIGHT_DTYPES)
     check_length("weights", weights, int(indptr[-1]), "edge")
     # CuPy compiles kernels in which float32 below 2**-126 is 0; the weight would be lost.

@@ -106,11 +106,12 @@ def check_csc(indptr: torch.Tensor, indices: torch.Tensor) -> None:
     trust("csc", (indptr, indices))
 
 
-def unknown_node() -> ValueError:
-    """Return the error for edges that were edited since the graph was checked, which a kernel came by."""
+def edited() -> ValueError:
+    """Return the error for a graph that was edited since it was checked, which a kernel came by."""
     return ValueError(
-        "indices hold a node that the graph does not have: they were changed after the graph was checked, perhaps "
-        "through a NumPy array that shares their memory; graph.check() says what is wrong, call it after edits in place"
+        "the graph leads to an edge or a node that the graph does not have: csc_indptr, indices or type_per_edge were "
+        "changed after the graph was checked, perhaps through a NumPy array that shares their memory; graph.check() "
+        "says what is wrong, call it after edits in place"
     )
 
 

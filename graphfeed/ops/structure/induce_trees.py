@@ -8,7 +8,7 @@ import torch
 from graphfeed.ops.arguments import check_ids, check_length, check_vector
 from graphfeed.ops.backend import as_int64, kernels
 from graphfeed.ops.memory import buffers
-from graphfeed.ops.structure.csc import ensure_columns, ensure_length
+from graphfeed.ops.structure.csc import edited, ensure_columns, ensure_length
 
 FIRST_EDGES = 1 << 16
 """How many edges there is room for at first, beside those that a tree of as many nodes has."""
@@ -72,7 +72,8 @@ def induce_trees(
     graph = as_int64(indptr, out), indices.contiguous()
     trees = module.Trees(columns.contiguous(), nodes.contiguous(), starts.contiguous())
     while True:
-        module.induce_trees(*graph, trees, keys, places, state, out)
+        if not module.induce_trees(*graph, trees, keys, places, state, out):
+            raise edited()
         _, node, written = state.tolist()
         if node == len(nodes):
             return InducedEdges(*(part[:written] for part in out))

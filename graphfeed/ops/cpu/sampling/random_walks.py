@@ -9,17 +9,18 @@ def random_walks(indptr: Int64s, indices: Ids, starts: Int64s, key: UInt64, firs
     """Write the nodes of each walk, shape (walks, steps + 1); one that can't go on stays where it is.
 
     Returns:
-        False where an edge leads from a node that the graph does not have.
+        False where the graph leads to an edge or a node that it does not have.
     """
     for walk in range(out.shape[0]):
         state = node_state(key, walk)
         node = starts[walk]
         out[walk, 0] = node
         for step in range(out.shape[1] - 1):
-            low = indptr[node]
-            degree = indptr[node + 1] - low
-            if degree > 0:
-                node = indices[low + draw_below(state, first_step + step, degree)]
+            low, high = indptr[node], indptr[node + 1]
+            if not 0 <= low <= high <= indices.size:
+                return False
+            if high > low:
+                node = indices[low + draw_below(state, first_step + step, high - low)]
                 if not 0 <= node < indptr.size - 1:
                     return False
             out[walk, step + 1] = node

@@ -81,7 +81,8 @@ def has_edge(edges, source, destination):
     if edges.indptr.size == 0:
         return False
     kind, wanted, column = edges.wanted[0], edges.wanted[1] + source, edges.wanted[2] + destination
-    for edge in range(edges.indptr[column], edges.indptr[column + 1]):
+    # Within the edges that there are: starts that were edited in NumPy since the graph was checked lead anywhere.
+    for edge in range(max(edges.indptr[column], 0), min(edges.indptr[column + 1], edges.indices.size)):
         if np.int64(edges.indices[edge]) == wanted and (edges.types.size == 0 or np.int64(edges.types[edge]) == kind):
             return True
     return False

@@ -22,7 +22,7 @@ class Trees(NamedTuple):
 @kernel
 def induce_trees(
     indptr: Int64s, indices: Ids, trees: Trees, keys: Int64s, places: Int64s, state: Int64s, out: Int64Matrix
-) -> None:
+) -> bool:
     """Write source and destination of each edge as places among the nodes, and where the edge is in the graph.
 
     Args:
@@ -34,6 +34,9 @@ def induce_trees(
         state: The tree and the node to go on with, and how many edges are written. Written: the same after the call;
             the node is behind the last one at the end.
         out: Written: shape (3, edges). When it is full, the kernel returns, to be called again with more room.
+
+    Returns:
+        False where a column leads to an edge that the graph does not have.
     """
     starts, is_full = trees.starts, False
     while state[0] < starts.size - 1 and not is_full:
@@ -49,7 +52,10 @@ def induce_trees(
         while state[1] < last and not is_full:
             node = state[1]
             written = state[2]
-            for edge in range(indptr[trees.columns[node]], indptr[trees.columns[node] + 1]):
+            low, high = indptr[trees.columns[node]], indptr[trees.columns[node] + 1]
+            if not 0 <= low <= high <= indices.size:
+                return False
+            for edge in range(low, high):
                 slot = find_key(keys, size, np.int64(indices[edge]))
                 if keys[slot] != -1:
                     if written == out.shape[1]:
@@ -62,3 +68,4 @@ def induce_trees(
         keys[:size] = -1
         if not is_full:
             state[0] += 1
+    return True

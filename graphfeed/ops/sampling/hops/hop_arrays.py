@@ -60,7 +60,7 @@ class HopArrays:
         self.fanouts = [np.zeros(count, np.int64) for count, _ in recipe.fanouts]
         self.counts, self.cursors = np.zeros(num_types, np.int64), np.zeros(2 * num_types, np.int64)
         """Of each edge type in a hop."""
-        self.indptr = Block(state.Indptr(NO_WORDS))
+        self.indptr = Block(state.Indptr(NO_WORDS, np.zeros(1, np.int64)))
         self.sources = Block(state.Sources(torch.empty(0, dtype=recipe.sources)))
         self.types = Block(state.Types(torch.empty(0, dtype=recipe.types or torch.uint8)))
         self.sums = Block(state.Sums(NO_WORDS, NO_HALVES))
@@ -100,6 +100,8 @@ class HopArrays:
             fanouts: Of each hop one, or one per edge type.
         """
         self.indptr.lend("indptr", graph.indptr)
+        # Who only picks positions gives no indices.
+        self.indptr.arrays["num_edges"][0] = graph.indices.numel() or int(graph.indptr[-1])
         self.sources.lend("indices", graph.indices)
         if graph.types is not None:
             self.types.lend("types", graph.types)

@@ -24,7 +24,7 @@ from graphfeed.ops.cpu.sampling.passes import (
 from graphfeed.ops.forks import ForkLock
 from graphfeed.ops.sampling.hops.hop_arrays import HopArrays
 from graphfeed.ops.sampling.hops.hop_recipe import Recipe
-from graphfeed.ops.structure.csc import unknown_node
+from graphfeed.ops.structure.csc import edited
 
 MOST_COLUMNS = 1 << 22
 """A program is not kept if it has room for more columns than this."""
@@ -78,8 +78,8 @@ class HopProgram:
             elif code == state.UNDECIDED:
                 labor.fill_labor(*self.others[stopped])
                 stopped += 1
-            elif code == state.UNKNOWN_NODE:
-                raise unknown_node()
+            elif code == state.EDITED:
+                raise edited()
             else:
                 self.arrays.grow(code, *self.stops[stopped])
             code, stopped = self.program.run(stopped)

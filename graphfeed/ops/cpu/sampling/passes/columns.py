@@ -7,6 +7,7 @@ from graphfeed.ops.cpu.random import node_state, time_state, type_state
 from graphfeed.ops.cpu.sampling.passes.state import (
     COLUMNS_SHORT,
     COUNT,
+    EDITED,
     FIRST_NEW,
     NEEDED,
     RUNS_SHORT,
@@ -46,6 +47,9 @@ def open_columns(
 ) -> int:
     """Read where the column of each row begins and how many edges it has: one random read per row, prefetched.
 
+    Later passes read the edges there. A program may have edited the starts since the graph was checked, also through a
+    NumPy array that shares their memory, so they are compared with the number of edges here.
+
     Args:
         hop: The hop.
         graph: Its column starts.
@@ -57,6 +61,7 @@ def open_columns(
         columns: Written.
     """
     indptr, kinds, bounds = graph.indptr, rows.firsts.size - 1, columns.bounds
+    num_edges, outside = graph.num_edges[0], np.int64(0)
     bounds[0] = 0
     for kind in range(kinds):
         bounds[kind + 1] = bounds[kind] + rows.known[hop, kind]
@@ -75,12 +80,14 @@ def open_columns(
         for row in range(known if keep or only_new else 0, last + 1):
             prefetch(indptr, first_id + own[np.uintp(min(row + AHEAD, last))])
             node, column = first_id + np.int64(own[np.uintp(row)]), np.uintp(bounds[kind] + row)
-            start = indptr[np.uintp(node)]
+            start, end = indptr[np.uintp(node)], indptr[np.uintp(node + 1)]
+            # One of them is negative unless 0 <= start <= end <= num_edges; differences of what isn't can't overflow.
+            outside |= start | end | (end - start) | (num_edges - end)
             columns.ids[column] = node
             columns.bases[column] = start
             columns.starts[column] = start
-            columns.degrees[column] = indptr[np.uintp(node + 1)] - start
-    return 0
+            columns.degrees[column] = end - start
+    return EDITED if outside < 0 else 0
 
 
 @kernel
@@ -110,6 +117,8 @@ def split_columns(graph: Types, fanouts: Int64s, columns: Columns, runs: Columns
         end = low + columns.degrees[column]
         while low < end:
             high, edge_type = run_end(types, low, end), types[np.uintp(low)]
+            if not 0 <= edge_type < fanouts.size:
+                return EDITED
             if count < runs.starts.size:
                 run = np.uintp(count)
                 runs.ids[run], runs.bases[run] = number, columns.bases[column]

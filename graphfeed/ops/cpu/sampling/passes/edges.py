@@ -4,7 +4,7 @@ import numpy as np
 
 from graphfeed.ops.cpu.jit import AHEAD, kernel, prefetch
 from graphfeed.ops.cpu.sampling.passes.state import (
-    UNKNOWN_NODE,
+    EDITED,
     ColumnStarts,
     Edges,
     Kinds,
@@ -54,7 +54,7 @@ def read_neighbors(hop: int, graph: Sources, rows: Rows, kinds: Kinds, edges: Ed
                 node = np.int64(neighbors[np.uintp(edge)])
                 outside |= node | (last_node - node)
         if outside < 0:
-            return UNKNOWN_NODE
+            return EDITED
     return 0
 
 

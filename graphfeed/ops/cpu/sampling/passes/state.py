@@ -8,11 +8,10 @@ from typing import NamedTuple
 
 from graphfeed.ops.cpu.jit import EdgeTypes, Ids, Int32s, Int64Matrix, Int64s, UInt64s
 
-COLUMNS_SHORT, PICKS_SHORT, EDGES_SHORT, ROWS_SHORT, RUNS_SHORT, BLOCK_SHORT, AGAIN, UNDECIDED, UNKNOWN_NODE = range(
-    1, 10
-)
+COLUMNS_SHORT, PICKS_SHORT, EDGES_SHORT, ROWS_SHORT, RUNS_SHORT, BLOCK_SHORT, AGAIN, UNDECIDED, EDITED = range(1, 10)
 """What a pass returns when it stops: the arrays that are too short, that the passes of a block come next again, that
-LABOR's candidates have not decided all runs, or that an edge leads from a node that the graph does not have."""
+LABOR's candidates have not decided all runs, or that the graph leads to a node, an edge or an edge type that it does
+not have."""
 COUNT, FIRST_NEW, NEEDED = range(3)
 """Places in `Columns.sizes`."""
 
@@ -21,6 +20,8 @@ class Indptr(NamedTuple):
     """Where the columns of the graph begin, and where the last one ends."""
 
     indptr: Int64s
+    num_edges: Int64s
+    """One number."""
 
 
 class Sources(NamedTuple):

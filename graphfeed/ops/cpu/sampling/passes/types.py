@@ -6,6 +6,7 @@ from graphfeed.ops.cpu.jit import AHEAD, Int64s, device_function, kernel, prefet
 from graphfeed.ops.cpu.sampling.passes.state import (
     COUNT,
     EDGES_SHORT,
+    EDITED,
     NEEDED,
     ROWS_SHORT,
     Columns,
@@ -65,15 +66,18 @@ def sift_down(values, parent, end):
 
 
 @kernel
-def read_types(graph: Types, columns: Columns, picks: Picks, counts: Int64s) -> None:
+def read_types(graph: Types, columns: Columns, picks: Picks, counts: Int64s) -> int:
     """Read the edge type of each pick, one random read, prefetched; and count the picks of each type."""
     types, last = graph.types, columns.offsets[columns.sizes[COUNT]] - 1
     counts[:] = 0
     for place in range(last + 1):
         prefetch(types, picks.positions[np.uintp(min(place + AHEAD, last))])
         edge_type = types[np.uintp(picks.positions[np.uintp(place)])]
+        if not 0 <= edge_type < counts.size:
+            return EDITED
         picks.types[np.uintp(place)] = edge_type
         counts[np.uintp(edge_type)] += 1
+    return 0
 
 
 @kernel
