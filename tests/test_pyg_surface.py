@@ -9,7 +9,7 @@ import pytest
 
 from graphfeed import pyg
 from graphfeed.pyg.data.tables import import_pyg
-from graphfeed.pyg.loaders.extra_options import MoreOptions
+from graphfeed.pyg.loaders.extra_options import ExtraOptions
 from graphfeed.pyg.loaders.torch_options import TorchOptions
 from tests.pages import rows
 
@@ -40,6 +40,6 @@ def test_the_page_names_each_argument(name: str) -> None:
 
 def test_the_page_names_each_argument_of_torchs_loader_and_no_other() -> None:
     loaders = {name for loader in LOADERS for name in arguments(getattr(pyg, loader))}
-    options = {*TorchOptions.__dataclass_fields__, *MoreOptions.__dataclass_fields__}
+    options = {*TorchOptions.__dataclass_fields__, *ExtraOptions.__dataclass_fields__}
     assert options - NAMED == set()
     assert NAMED - loaders - options == set()

@@ -12,7 +12,7 @@ import torch
 
 import graphfeed as gf
 from graphfeed.datapipes.pipeline.fluent import find_stage, list_names
-from tests.digests import digests
+from tests.digests import digest, digests
 from tests.pipelines import random_edges
 
 NUM_NODES, NUM_EDGES = 20_000, 200_000
@@ -177,6 +177,16 @@ def test_iterating_twice_gives_the_same(kind: type) -> None:
     assert digests(pipe) == expected(kind)
     assert digests(pipe) == expected(kind)
     assert len(pipe) == BATCHES
+
+
+@each_stage
+def test_a_mini_batch_that_it_is_given_stays_as_it_is(kind: type) -> None:
+    stage: Any = BUILDERS[kind]()
+    if isinstance(stage, gf.Transform) and kind is not gf.Waiter:  # which lets the mini-batch itself wait
+        for minibatch in stage.datapipe:
+            before = digest(minibatch)
+            stage(minibatch)
+            assert digest(minibatch) == before
 
 
 @each_stage

@@ -2,9 +2,12 @@
 
 import os
 import signal
+import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
+
+import graphfeed as gf
 
 
 def wait_until(holds: Callable[[], bool], seconds: float = 60.0) -> None:
@@ -18,6 +21,20 @@ def wait_until(holds: Callable[[], bool], seconds: float = 60.0) -> None:
         if time.monotonic() > give_up:
             raise TimeoutError(f"it did not hold for {seconds:g} s")
         time.sleep(0.005)
+
+
+class HangAtTheSecond:
+    """A function of mini-batches that waits at the second one of an epoch, until it is released."""
+
+    def __init__(self) -> None:
+        self.begun: list[int] = []
+        self.release = threading.Event()
+
+    def __call__(self, minibatch: gf.MiniBatch) -> gf.MiniBatch:
+        self.begun.append(minibatch.key.index)
+        if minibatch.key.index == 1:
+            self.release.wait(20)
+        return minibatch
 
 
 def stop(pid: int) -> None:

@@ -108,16 +108,16 @@ class FeatureFetcher(Transform, name="fetch_feature"):
                 raise TypeError(
                     f"{domain}_feature_keys is a dict by type, but the mini-batch has no types; give a list of names"
                 )
-            own = ids.get(of_type) if isinstance(ids, dict) and of_type is not None else ids
-            if isinstance(own, dict):
+            wanted = ids.get(of_type) if isinstance(ids, dict) and of_type is not None else ids
+            if isinstance(wanted, dict):
                 raise TypeError(
-                    f"{domain}_feature_keys is a list, but the mini-batch has types {list(own)}; give a dict by type"
+                    f"{domain}_feature_keys is a list, but the mini-batch has types {list(wanted)}; give a dict by type"
                 )
-            if own is not None and (len(own) or (domain, of_type, name) in self.feature_store):
-                rows = self.feature_store.read(domain, of_type, name, own)
-                features[name if of_type is None else (of_type, name)] = (
-                    rows.to(own.device) if is_gpu(own.device) else rows
-                )
+            # A store may lack the feature of a type that the mini-batch has no nodes of; otherwise that is an error.
+            if wanted is not None and (len(wanted) or (domain, of_type, name) in self.feature_store):
+                rows = self.feature_store.read(domain, of_type, name, wanted)
+                key = name if of_type is None else (of_type, name)
+                features[key] = rows.to(wanted.device) if is_gpu(wanted.device) else rows
         return features
 
     def estimate_size(self, before: BatchSizeEstimate | None) -> BatchSizeEstimate | None:

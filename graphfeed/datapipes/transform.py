@@ -63,7 +63,10 @@ class Transform(Datapipe[Batch]):
                     f"{type(self).__name__} needs a stage or an iterable of mini-batches as its source, "
                     f"but got a {type(self.datapipe).__name__}"
                 )
-            self.__dict__["datapipe"] = wrap(self.datapipe)
+            # torch's pipe around a stage becomes a stage that does the same.
+            wraps = isinstance(self.datapipe, IterDataPipe)
+            converted = load_entry_point("converters", "as_stage")(self.datapipe) if wraps else None
+            self.__dict__["datapipe"] = IterableSource(self.datapipe) if converted is None else converted
 
     def __call__(self, minibatch: Any) -> Any:
         """Return the result for one mini-batch."""
@@ -80,14 +83,6 @@ class Transform(Datapipe[Batch]):
         if not self.one_to_one:
             raise TypeError(f"{type(self).__name__} can't tell how many mini-batches it gives; it has no __len__")
         return length(self.datapipe)
-
-
-def wrap(source: Any) -> Datapipe:
-    """Return a stage for an iterable of mini-batches: a source, or for torch's pipe around a stage one that does it."""
-    converted: Datapipe | None = None
-    if isinstance(source, IterDataPipe):
-        converted = load_entry_point("converters", "as_stage")(source)
-    return IterableSource(source) if converted is None else converted
 
 
 def call(stage: Transform[Any], minibatch: Any, observer: Observer | None = None) -> Any:

@@ -27,10 +27,6 @@ from tests.digests import assert_same, digests
 each_kind = pytest.mark.parametrize("make", USERS.values(), ids=USERS.keys())
 
 
-def unchanged(stage: gf.Datapipe) -> gf.Datapipe:
-    return stage
-
-
 def in_a_copy(stage: gf.Datapipe) -> gf.Datapipe:
     """Change every stage, as a rule that touches all of them would."""
     return stage.changed()

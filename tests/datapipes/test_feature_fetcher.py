@@ -1,4 +1,3 @@
-import copy
 from pathlib import Path
 from typing import Any
 
@@ -65,14 +64,9 @@ def test_typed_features_are_found_by_type_and_name() -> None:
             assert_same(features, {("user:likes:item", "row"): EDGES[ids]})
 
 
-def test_a_type_without_names_is_left_out() -> None:
-    (batch, *_) = typed().fetch_feature(STORE, {"user": ["feat"], "item": []})
-    assert list(batch.node_features) == [("user", "feat")]
-
-
-def test_a_type_may_have_none_for_names() -> None:
-    names: Any = {"user": ["feat"], "item": None}
-    (batch, *_) = typed().fetch_feature(STORE, names)
+@pytest.mark.parametrize("names", [[], None], ids=str)
+def test_a_type_without_names_is_left_out(names: Any) -> None:
+    (batch, *_) = typed().fetch_feature(STORE, {"user": ["feat"], "item": names})
     assert list(batch.node_features) == [("user", "feat")]
 
 
@@ -115,17 +109,24 @@ def test_mini_batches_that_were_not_sampled_get_the_features_of_their_seeds() ->
         assert_same(batch.node_features, {("user", "feat"): NODES[batch.seeds["user"]]})
 
 
-def test_the_given_mini_batch_stays_as_it_is() -> None:
-    (given, *_) = homogeneous()
-    before = copy.deepcopy(given)
-    stage: Any = gf.IterableSource([]).fetch_feature(STORE, ["feat"])
-    result = stage(given)
-    assert result.node_features is not None
-    assert_same(given, before)
+@pytest.mark.parametrize(
+    ("make", "domain", "names", "text"),
+    [
+        (typed, "node", ["feat"], r"is a list, but the mini-batch has types \['user', 'item'\]; give a dict by type"),
+        (typed, "edge", ["row"], r"is a list, but the mini-batch has types \['user:"),
+        (homogeneous, "node", {"user": ["feat"]}, "is a dict by type, but the mini-batch has no types; give a list"),
+        (homogeneous, "edge", {"user:likes:item": ["row"]}, "is a dict by type, but the mini-batch has no types"),
+    ],
+)
+def test_names_are_by_type_where_mini_batches_are(make: Any, domain: str, names: Any, text: str) -> None:
+    with pytest.raises(TypeError, match=f"{domain}_feature_keys {text}"):
+        list(make().fetch_feature(STORE, **{f"{domain}_feature_keys": names}))
 
 
 def test_a_feature_that_is_not_there_is_named_when_the_pipeline_is_written() -> None:
     source = gf.IterableSource([])
+    with pytest.raises(KeyError, match=r"feature .*faet.* of node type .*user.* is not in the store; it has"):
+        source.fetch_feature(users_only(), {"user": ["faet"]})
     with pytest.raises(KeyError, match=r"feature .*x.* of nodes is not in the store; it has .*edge"):
         source.fetch_feature(STORE, ["feat", "x"])
     with pytest.raises(KeyError, match=r"feature .*x.* of edges is not in the store; it has"):
@@ -138,24 +139,6 @@ def test_a_single_string_is_no_list_of_names(names: Any) -> None:
         TypeError, match="node_feature_keys must be a list of names, or a dict of lists by type, but is"
     ):
         gf.IterableSource([]).fetch_feature(STORE, names)
-
-
-def test_names_without_types_for_a_typed_mini_batch() -> None:
-    with pytest.raises(
-        TypeError, match=r"node_feature_keys is a list, but the mini-batch has types \['user', 'item'\]"
-    ):
-        list(typed().fetch_feature(STORE, ["feat"]))
-    with pytest.raises(TypeError, match=r"edge_feature_keys is a list, but the mini-batch has types \['user:"):
-        list(typed().fetch_feature(STORE, edge_feature_keys=["row"]))
-
-
-def test_names_by_type_for_a_mini_batch_without_types() -> None:
-    with pytest.raises(
-        TypeError, match=r"node_feature_keys is a dict by type, but the mini-batch has no types; give a l"
-    ):
-        list(homogeneous().fetch_feature(STORE, {"user": ["feat"]}))
-    with pytest.raises(TypeError, match=r"edge_feature_keys is a dict by type, but the mini-batch has no types"):
-        list(homogeneous().fetch_feature(STORE, edge_feature_keys={"user:likes:item": ["row"]}))
 
 
 def test_what_is_no_feature_store_is_named() -> None:
@@ -233,11 +216,6 @@ def test_a_type_without_nodes_in_the_mini_batch_needs_no_feature() -> None:
     batch = gf.MiniBatch(input_nodes={"user": torch.tensor([1]), "item": torch.tensor([], dtype=torch.int64)})
     fetcher = gf.FeatureFetcher(gf.IterableSource([]), users_only(), {"user": ["feat"], "item": ["feat"]})
     assert_same(fetcher(batch).node_features, {("user", "feat"): NODES[1:2]})
-
-
-def test_a_wrong_name_of_a_known_type_is_an_error_at_once() -> None:
-    with pytest.raises(KeyError, match=r"feature .*faet.* of node type .*user.* is not in the store; it has"):
-        typed().fetch_feature(users_only(), {"user": ["faet"]})
 
 
 def test_edge_types_may_be_tuples() -> None:

@@ -1,8 +1,8 @@
 """As GraphBolt's mini-batch, but without views of other libraries, and printing one changes nothing in it."""
 
 import copy
-import inspect
 import pickle
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -10,6 +10,7 @@ import torch
 
 import graphfeed as gf
 from graphfeed.ops import Key
+from tests import pipelines
 from tests.digests import assert_same
 
 IDS = torch.arange(3)
@@ -39,26 +40,12 @@ def devices_in(value: Any) -> set[str]:
     return {name for part in parts for name in devices_in(part)}
 
 
-def test_every_field_is_none_until_it_is_set() -> None:
-    assert set(vars(gf.MiniBatch()).values()) == {None}
-
-
-def test_fields_come_in_graphbolts_order() -> None:
-    positional = [
-        name
-        for name, parameter in inspect.signature(gf.MiniBatch).parameters.items()
-        if parameter.kind is parameter.POSITIONAL_OR_KEYWORD
-    ]
-    assert positional == [
-        "labels",
-        "seeds",
-        "indexes",
-        "sampled_subgraphs",
-        "input_nodes",
-        "node_features",
-        "edge_features",
-        "compacted_seeds",
-    ]
+def test_fields_come_in_graphbolts_order_and_are_none_until_they_are_set() -> None:
+    values: Any = "abcdefgh"
+    batch: Any = gf.MiniBatch(*values)
+    assert (batch.labels, batch.seeds, batch.indexes, batch.sampled_subgraphs) == tuple("abcd")
+    assert (batch.input_nodes, batch.node_features, batch.edge_features, batch.compacted_seeds) == tuple("efgh")
+    assert vars(gf.MiniBatch()) == dict.fromkeys(vars(batch))
 
 
 def test_ids_and_layers() -> None:
@@ -100,22 +87,11 @@ def test_to_moves_every_tensor_and_returns_the_same_object() -> None:
     assert devices_in(typed) == {"meta"}
 
 
-def test_moving_nowhere_changes_no_value() -> None:
-    assert_same(make_batch().to("cpu"), make_batch())
-
-
 @pytest.mark.gpu
 def test_moving_to_the_device_and_back_changes_no_value() -> None:
     batch = make_batch().to("cuda")
     assert devices_in(batch) == {"cuda"}
     assert_same(batch.to("cpu"), make_batch())
-
-
-def test_printing_changes_nothing() -> None:
-    batch = make_batch()
-    assert batch.details().startswith("MiniBatch(seeds=tensor([0]),\n          sampled_subgraphs=[SampledSubgraph(")
-    assert repr(batch).startswith("MiniBatch(\n  labels=float32[1],\n  seeds=int64[1],\n  sampled_subgraphs=[")
-    assert_same(batch, make_batch())
 
 
 def test_it_prints_the_shapes_of_what_is_set() -> None:
@@ -142,7 +118,75 @@ def test_a_mini_batch_of_many_types_prints_in_few_lines() -> None:
     assert max(map(len, text.splitlines())) < 300
 
 
-def test_it_pickles_and_copies() -> None:
-    batch = make_batch()
-    assert_same(pickle.loads(pickle.dumps(batch)), batch)
-    assert_same(copy.deepcopy(batch), batch)
+def test_what_the_layers_hold_by_type() -> None:
+    batch = next(iter(pipelines.heterogeneous()))
+    assert batch.num_layers() == 2
+    assert batch.node_ids() is batch.input_nodes
+    for layer in range(2):
+        ids = batch.edge_ids(layer)
+        assert ids is batch.sampled_subgraphs[layer].original_edge_ids
+        assert {kind: len(own) for kind, own in ids.items()} == {
+            kind: len(csc.indices) for kind, csc in batch.sampled_subgraphs[layer].sampled_csc.items()
+        }
+
+
+def test_details_are_its_attributes_from_the_last_letter_to_the_first() -> None:
+    csc = gf.CSCFormatBase(torch.tensor([0, 1]), torch.tensor([0]))
+    batch = gf.MiniBatch(
+        seeds={"a": torch.tensor([3])},
+        labels=torch.tensor([1.0]),
+        sampled_subgraphs=[gf.SampledSubgraph(csc), gf.SampledSubgraph(csc)],
+        edge_features=[{"x": torch.tensor([1])}, {}],
+    )
+    batch._private = batch.extra = torch.tensor([2])  # type: ignore[attr-defined]
+    assert batch.details() == (
+        "MiniBatch(seeds={'a': tensor([3])},\n"
+        "          sampled_subgraphs=[SampledSubgraph(sampled_csc=CSCFormatBase(indptr=tensor([0, 1]),\n"
+        "                                                                       indices=tensor([0]),\n"
+        "                                                         ),\n"
+        "                                             original_row_node_ids=None,\n"
+        "                                             original_edge_ids=None,\n"
+        "                                             original_column_node_ids=None,\n"
+        "                             ),\n"
+        "                             SampledSubgraph(sampled_csc=CSCFormatBase(indptr=tensor([0, 1]),\n"
+        "                                                                       indices=tensor([0]),\n"
+        "                                                         ),\n"
+        "                                             original_row_node_ids=None,\n"
+        "                                             original_edge_ids=None,\n"
+        "                                             original_column_node_ids=None,\n"
+        "                             )],\n"
+        "          node_features=None,\n"
+        "          labels=tensor([1.]),\n"
+        "          input_nodes=None,\n"
+        "          indexes=None,\n"
+        "          extra=tensor([2]),\n"
+        "          edge_features=[{'x': tensor([1])},\n"
+        "                         {}],\n"
+        "          compacted_seeds=None,\n"
+        ")"
+    )
+
+
+@pytest.mark.parametrize("build", [pipelines.homogeneous, pipelines.heterogeneous, pipelines.link_prediction])
+def test_printing_pickling_and_moving_change_nothing(build: Callable[[], gf.Datapipe]) -> None:
+    batch = next(iter(build()))
+    before = copy.deepcopy(batch)
+    assert "key=Key(seed=0, epoch=0, index=0)" in repr(batch)
+    assert_same(batch, before)
+    assert_same([pickle.loads(pickle.dumps(batch)), copy.deepcopy(batch)], [before, before])
+    assert batch.to("cpu") is batch
+    assert_same(batch, before)
+
+
+def test_memory_that_is_not_pinned() -> None:
+    assert not gf.MiniBatch().is_pinned()
+    assert not next(iter(pipelines.heterogeneous())).is_pinned()
+
+
+@pytest.mark.gpu
+def test_pinning_takes_all_tensors() -> None:
+    batch = next(iter(pipelines.heterogeneous()))
+    before = copy.deepcopy(batch)
+    assert batch.pin_memory() is batch
+    assert batch.is_pinned()
+    assert_same(batch, before)

@@ -17,7 +17,7 @@ from graphfeed.loader.stages.prefetch import Prefetch
 from graphfeed.loader.transport.thread_channel import ThreadChannel
 from tests import pipelines
 from tests.digests import digests
-from tests.waiting import wait_until
+from tests.waiting import HangAtTheSecond, wait_until
 
 pytestmark = pytest.mark.usefixtures("fork_server", "no_leaks")
 
@@ -72,20 +72,13 @@ def test_a_part_is_cancelled_with_the_run_and_not_the_other_way_round() -> None:
 
 
 def test_a_thread_within_a_thread_ends_when_the_reader_leaves() -> None:
-    release = threading.Event()
-
-    def hang_at_the_second(batch: gf.MiniBatch) -> gf.MiniBatch:
-        assert batch.key is not None
-        if batch.key.index > 0:
-            release.wait(20)
-        return batch
-
-    pipe = gf.ItemSampler(gf.ItemSet(4, names="seeds"), batch_size=1).transform(hang_at_the_second)
+    hang = HangAtTheSecond()
+    pipe = gf.ItemSampler(gf.ItemSet(4, names="seeds"), batch_size=1).transform(hang)
     items = RunContext().drive(Prefetch(Prefetch(pipe)))
     next(items)
     names = [thread.name for thread in threading.enumerate()].count("graphfeed-prefetch")
     assert names == 2
-    threading.Timer(0.2, release.set).start()
+    threading.Timer(0.2, hang.release.set).start()
     items.close()
     wait_until(lambda: "graphfeed-prefetch" not in {thread.name for thread in threading.enumerate()})
 

@@ -1,8 +1,9 @@
 """What all negative samplers share, and the base for samplers of users."""
 
 import copy
+from collections.abc import Callable
 from dataclasses import replace
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 import torch
 
@@ -67,24 +68,26 @@ class NegativeSampler(Transform, name="sample_negative"):
 
     def __call__(self, minibatch: MiniBatch) -> MiniBatch:
         """Return the mini-batch with negatives."""
-        seeds = given_seeds(minibatch)
         if minibatch.sampled_subgraphs is not None or minibatch.compacted_seeds is not None:
             raise ValueError(
                 f"the mini-batch is sampled already, and its subgraphs would lack the negatives; put "
                 f"{type(self).__name__} before the sampler"
             )
-        result = copy.copy(minibatch)
-        with drawing(minibatch.key, self.number):
-            if isinstance(seeds, torch.Tensor):
-                result.seeds, result.labels, result.indexes = self._sample_with_etype(seeds)
-                return result
-            sampled: dict[str, Any] = {
-                seed_type: self._sample_with_etype(part, seed_type) for seed_type, part in seeds.items()
-            }
-        result.seeds, result.labels, result.indexes = (
-            {seed_type: parts[number] for seed_type, parts in sampled.items()} for number in range(3)
-        )
-        return result
+        return sample_each_type(self, minibatch, self._sample_with_etype)
+
+
+def sample_each_type(stage: Transform, minibatch: MiniBatch, sample: Callable[..., Sampled]) -> MiniBatch:
+    """Return a mini-batch with what a function returns for the seeds of each type, which it gets if there are types."""
+    seeds, result = given_seeds(minibatch), copy.copy(minibatch)
+    with drawing(minibatch.key, stage.number):
+        if isinstance(seeds, torch.Tensor):
+            result.seeds, result.labels, result.indexes = sample(seeds)
+            return result
+        parts = {seed_type: sample(part, seed_type) for seed_type, part in seeds.items()}
+    result.seeds, result.labels, result.indexes = (
+        {seed_type: part[number] for seed_type, part in parts.items()} for number in range(3)
+    )
+    return result
 
 
 def with_negatives(seeds: torch.Tensor, num_positives: int) -> Sampled:

@@ -1,17 +1,17 @@
 """Sample negatives: pairs of random nodes, or random destinations for each source."""
 
-import copy
 import math
-from typing import Literal
+from functools import partial
+from typing import Any, Literal
 from zlib import crc32
 
 import torch
 
 from graphfeed.datapipes.minibatch import MiniBatch
+from graphfeed.datapipes.negatives.negative_sampler import Sampled, sample_each_type
 from graphfeed.datapipes.samplers.subgraph_sampler import check_graph
-from graphfeed.datapipes.sources.seeds import given_seeds
 from graphfeed.datapipes.transform import Transform
-from graphfeed.ops import draw_key, drawing
+from graphfeed.ops import draw_key
 from graphfeed.storage import SamplingGraph
 from graphfeed.storage.graph import NegativeQuery, sample_negative_pairs
 
@@ -57,43 +57,23 @@ class PairNegativeSampler(Transform, name="sample_negative_pairs"):
 
     def __call__(self, minibatch: MiniBatch) -> MiniBatch:
         """Return the mini-batch with negatives."""
-        seeds = given_seeds(minibatch)
-        result = copy.copy(minibatch)
-        with drawing(minibatch.key, self.number):
-            if isinstance(seeds, torch.Tensor):
-                labels, times = minibatch.labels, minibatch.timestamp
-                assert not isinstance(labels, dict)
-                assert not isinstance(times, dict)
-                result.seeds, result.labels, result.indexes = self.sample(seeds, labels, times)
-                return result
-            labels, times = minibatch.labels or {}, minibatch.timestamp or {}
-            assert isinstance(labels, dict)
-            assert isinstance(times, dict)
-            parts = {
-                seed_type: self.sample(own, labels.get(seed_type), times.get(seed_type), seed_type)
-                for seed_type, own in seeds.items()
-            }
-        result.seeds, result.labels, result.indexes = (
-            {seed_type: part[number] for seed_type, part in parts.items()} for number in range(3)
-        )
-        return result
+        return sample_each_type(self, minibatch, partial(self.sample, minibatch.labels, minibatch.timestamp))
 
-    def sample(
-        self, seeds: torch.Tensor, labels: torch.Tensor | None, times: torch.Tensor | None, seed_type: str | None = None
-    ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    def sample(self, labels: Any, times: Any, seeds: torch.Tensor, seed_type: str | None = None) -> Sampled:
         """Return seeds, labels and indexes of one type."""
+        labels, times = (part.get(seed_type) if isinstance(part, dict) else part for part in (labels, times))
         if seeds.dim() != 2 or seeds.shape[1] != 2:
             raise ValueError(f"seeds must be edges, shape (N, 2), to get negatives, but have {list(seeds.shape)}")
         count = len(seeds)
         number = math.ceil(count * self.amount)
-        own = torch.arange(number) % max(count, 1)
-        wanted = number if self.mode == "binary" else seeds[own, 0]
+        positives = torch.arange(number) % max(count, 1)
+        wanted = number if self.mode == "binary" else seeds[positives, 0]
         key = draw_key(0 if seed_type is None else 1 + crc32(seed_type.encode()))
-        limits = None if times is None else times[own]
+        limits = None if times is None else times[positives]
         pairs = sample_negative_pairs(self.graph, seed_type, self.query or NegativeQuery(), wanted, key, limits)
         labels = torch.ones(count) if labels is None else labels
         zeros = labels.new_zeros((number, *labels.shape[1:]))
-        indexes = torch.cat([torch.arange(count), own])
+        indexes = torch.cat([torch.arange(count), positives])
         return torch.cat([seeds, pairs.to(seeds.dtype)]), torch.cat([labels, zeros]), indexes
 
 

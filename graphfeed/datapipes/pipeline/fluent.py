@@ -63,6 +63,7 @@ def bind(stage: type, name: str, source: Fluent) -> Callable[..., Any]:
     def make(*args: Any, **kwargs: Any) -> Any:
         return stage(source, *args, **kwargs)
 
+    # Only `*args` may stand for the source and for more.
     signature = inspect.signature(stage)
     parameters = enumerate(signature.parameters.values())
     rest = [parameter for number, parameter in parameters if number > 0 or parameter.kind is parameter.VAR_POSITIONAL]

@@ -30,18 +30,13 @@ class Streams:
     def number(self) -> int:
         """The number of the stage's random stream: how many stages that draw come before it, unless one is assigned."""
         assigned = self.random_stream
-        return sum(stage.needs_key for stage in before(self)) if assigned is None else assigned
+        return sum(stage.needs_key for stage in traverse(self)[:-1]) if assigned is None else assigned  # type: ignore[arg-type]
 
     @cached_property
     def foreign_number(self) -> int:
         """How many foreign stages come before this one, unless a stream is assigned."""
         assigned = self.foreign_stream
-        return sum(stage.foreign for stage in before(self)) if assigned is None else assigned
-
-
-def before(stage: Any) -> "list[Datapipe]":
-    """Return the stages before a stage."""
-    return traverse(stage)[:-1]
+        return sum(stage.foreign for stage in traverse(self)[:-1]) if assigned is None else assigned  # type: ignore[arg-type]
 
 
 def assign_streams(pipe: "Datapipe") -> "Datapipe":

@@ -78,6 +78,7 @@ class LayerNeighborSampler(FanoutSampler, name="sample_layer_neighbor"):
     def sample_hops(self, seeds: ByType) -> list[SampledSubgraph]:
         """Return one subgraph per hop around the seeds, the outermost first."""
         key = minibatch_key()
+        # Mini-batches of a period go from its key to that of the next one, a share of the nodes at each step.
         period, step = divmod(key.index, self.batch_dependency)
         now, then = (Key(key.seed, key.epoch, index) for index in (period, period + 1))
         numbers = [0 if self.layer_dependency else hop for hop in range(len(self.request.fanouts))]

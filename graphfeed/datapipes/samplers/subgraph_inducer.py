@@ -64,6 +64,7 @@ def induce(graph: SamplingGraph, nodes: Any) -> SampledSubgraph:
     columns: Any = whole.original_column_node_ids
     cscs, rows = by_type(sampled, columns)
     ids = None if whole.original_edge_ids is None else to_type_dict(whole.original_edge_ids)
+    # Sources that are among the nodes get the nodes' places; all others come behind them.
     _, local = merge_sources(cscs, rows, to_type_dict(graph.num_nodes))
     inside = {name: csc.indices < len(rows[ends_of(name)[0]]) for name, csc in local.items()}
     kept: Any = {name: keep(csc, inside[name]) for name, csc in local.items()}

@@ -53,13 +53,7 @@ class TemporalSampler(FanoutSampler):
         seeds_timestamp: ByType | None = None,
         seeds_pre_time_window: ByType | None = None,
     ) -> tuple[ByType, list[SampledSubgraph]]:
-        """Return the input nodes and one subgraph per hop, the outermost first.
-
-        Args:
-            seeds: Node ids; by node type if the graph has types.
-            seeds_timestamp: The time of each seed.
-            seeds_pre_time_window: How far back each seed may look; None: the stage's own window.
-        """
+        """Return the input nodes and one subgraph per hop, the outermost first; by default, in the stage's window."""
         if seeds_timestamp is None:
             raise ValueError(
                 "seeds_timestamp must be provided for temporal neighbor sampling, but the mini-batch has no timestamp; "

@@ -100,7 +100,7 @@ class DistributedItemSampler(Datapipe, init=False):
         len(self.all_ranks)
 
     @property
-    def place(self) -> tuple[int, int]:
+    def rank_and_size(self) -> tuple[int, int]:
         """The rank, and how many there are."""
         if self.rank is not None and self.world_size is not None:
             return self.rank, self.world_size
@@ -122,7 +122,7 @@ class DistributedItemSampler(Datapipe, init=False):
 
     def __len__(self) -> int:
         """Return the number of mini-batches that this rank makes in an epoch."""
-        (rank, world_size), total = self.place, len(self.all_ranks)
+        (rank, world_size), total = self.rank_and_size, len(self.all_ranks)
         if self.drop_uneven_inputs:
             return total // world_size
         return len(range(0 if self.pad_uneven_inputs else rank, total, world_size))
@@ -138,12 +138,12 @@ class DistributedItemSampler(Datapipe, init=False):
         """Return one of the rank's mini-batches; every index costs the same."""
         if not 0 <= index < len(self):
             raise IndexError(f"index must lie in 0 .. {len(self) - 1}, but is {index}")
-        (rank, world_size), sampler = self.place, self.all_ranks
+        (rank, world_size), sampler = self.rank_and_size, self.all_ranks
         return sampler.minibatch((index * world_size + rank) % len(sampler))
 
     def keyed(self, seed: int, epoch: int, start: int) -> "DistributedItemSampler":
         """Return the same sampler for a seed and an epoch, beginning with the rank's mini-batch `start`."""
-        rank, world_size = self.place
+        rank, world_size = self.rank_and_size
         return self.changed(seed=seed, epoch=epoch, start=start, rank=rank, world_size=world_size)
 
     def estimate_size(self, before: BatchSizeEstimate | None) -> BatchSizeEstimate | None:
@@ -157,9 +157,9 @@ class DistributedItemSampler(Datapipe, init=False):
         Raises:
             ValueError: These ranks have no process group.
         """
-        if self.place[1] == 1:
+        if self.rank_and_size[1] == 1:
             return seed
-        if find_rank() != self.place:
+        if find_rank() != self.rank_and_size:
             raise ValueError(
                 "rank and world_size were given, and there is no process group of them to agree on a seed in; "
                 "give the DataLoader or the DistributedItemSampler a seed, the same on each rank"

@@ -49,7 +49,7 @@ def check_ranks(stage: Datapipe) -> int:
             f"cooperative=True of {type(stage).__name__} needs mini-batches that ranks share; begin with a "
             "DistributedItemSampler"
         )
-    (rank, world_size), total = sources[0].place, len(sources[0].all_ranks)
+    (rank, world_size), total = sources[0].rank_and_size, len(sources[0].all_ranks)
     if (rank, world_size) != find_rank():
         raise ValueError(
             f"cooperative=True needs the process group's ranks, but rank and world_size are {rank} and {world_size}"

@@ -12,7 +12,7 @@ from graphfeed.distributed.pyg.dist_loader import DistLoader
 from graphfeed.distributed.pyg.dist_neighbor_sampler import DistNeighborSampler
 from graphfeed.distributed.pyg.local_feature_store import LocalFeatureStore
 from graphfeed.distributed.pyg.local_graph_store import LocalGraphStore
-from graphfeed.pyg.data import InputEdges, NegativeSampling, import_pyg, read_input_edges, split_kind
+from graphfeed.pyg.data import InputEdges, NegativeSampling, import_pyg, read_input_edges, split_edge_type
 from graphfeed.pyg.loaders import TorchOptions
 
 
@@ -98,7 +98,7 @@ def edge_source(
     """Return the first stages of a pipeline, for seeds that are perhaps none, and the edge type of the seeds."""
     data, edge_type, edges = sampler.connect().data, None, given.index
     if sampler.is_hetero:
-        edge_type, edges = split_kind(data.tables, edges)
+        edge_type, edges = split_edge_type(data.tables, edges)
     if edges is None:
         edges = data.own_edges(edge_type)
     if isinstance(edges, torch.Tensor) and edges.numel() == 0:

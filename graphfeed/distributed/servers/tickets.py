@@ -54,7 +54,7 @@ class Cut:
 def describe_cut(pipe: Datapipe) -> Cut:
     """Return the cut of a pipeline: the fingerprint and the random streams of its stages."""
     stages = [stage for stage in traverse(pipe) if not stage.inserted]
-    rank = stages[0].place if isinstance(stages[0], Ranked) else None  # type: ignore[attr-defined]
+    rank = stages[0].rank_and_size if isinstance(stages[0], Ranked) else None  # type: ignore[attr-defined]
     streams = [[stage.number, stage.foreign_number] for stage in stages]
     return Cut(take_fingerprint(pipe), streams, None if rank is None else list(rank))
 

@@ -71,24 +71,24 @@ def read_features(data: Any, custom_cls: Any = None) -> DataFeatures:
         return features_of_stores(data, custom_cls)
     template = copy.copy(data)
     tables = tables_of(data)
-    node_names: dict[str | None, list[str]] = {kind: [] for kind in tables.nodes}
-    edge_names: dict[str | None, list[str]] = {type_name(kind): [] for kind in tables.edges}
+    node_names: dict[str | None, list[str]] = {owner: [] for owner in tables.nodes}
+    edge_names: dict[str | None, list[str]] = {type_name(owner): [] for owner in tables.edges}
     features: dict[Any, Any] = {}
     dims: dict[tuple[str | None, str], int] = {}
     empty = tables_of(template).by_type
     for key, table in tables.by_type.items():
-        kind = type_name(key)
-        check_edge_index(table, kind or "data")
+        owner = type_name(key)
+        check_edge_index(table, owner or "data")
         for name, value in table.items():
             domain = domain_of(table, name)
             if domain is not None:
                 dim = data.__cat_dim__(name, value, table)
                 dim = dim % value.ndim if isinstance(dim, int) and hasattr(value, "ndim") else 0
-                rows, dim = as_rows(value, f"{name!r} of {kind!r}" if kind else repr(name), dim)
+                rows, dim = as_rows(value, f"{name!r} of {owner!r}" if owner else repr(name), dim)
                 if dim:
-                    dims[kind, name] = dim
-                features[domain, kind, name] = TorchBasedFeature(rows)
-                (node_names if domain == "node" else edge_names)[kind].append(name)
+                    dims[owner, name] = dim
+                features[domain, owner, name] = TorchBasedFeature(rows)
+                (node_names if domain == "node" else edge_names)[owner].append(name)
             if domain is not None or name in NOT_FETCHED:
                 empty[key][name] = HOLE
     return DataFeatures(BasicFeatureStore(features), node_names, edge_names, template, dims)
@@ -100,11 +100,11 @@ def contents_of(data: Any) -> dict[Any, Any]:
     if isinstance(data, StorePair):
         return dict.fromkeys(data.features)
     tables = tables_of(data)
-    kinds = [None, *tables.by_type] if tables.typed else [None]
+    owners = [None, *tables.by_type] if tables.typed else [None]
     # Features hold the memory of tensors, and the template all else, so nothing new can have the same address.
     return {
-        (kind, name): where(value)
-        for kind, table in zip(kinds, data.stores, strict=True)  # with types, the first is that of the whole graph
+        (owner, name): where(value)
+        for owner, table in zip(owners, data.stores, strict=True)  # with types, the first is that of the whole graph
         for name, value in table.items()
         if name != EDGES
     }
@@ -121,11 +121,11 @@ def features_of_stores(data: StorePair, custom_cls: Any) -> DataFeatures:
     """Return the features of a pair of stores; each mini-batch reads its rows from there."""
     module = import_pyg("torch_geometric.data", "a pair of stores")
     template = (custom_cls or (module.HeteroData if data.typed else module.Data))()
-    node_names: dict[str | None, list[str]] = {kind: data.names_of("node", kind) for kind in data.nodes}
-    for kind, names in node_names.items():
+    node_names: dict[str | None, list[str]] = {owner: data.names_of("node", owner) for owner in data.nodes}
+    for owner, names in node_names.items():
         if names:
-            (template if kind is None else template[kind])["num_nodes"] = HOLE  # filled in, as PyG does
-    edge_names = {type_name(kind): data.names_of("edge", kind) for kind in data.edges}
+            (template if owner is None else template[owner])["num_nodes"] = HOLE  # filled in, as PyG does
+    edge_names = {type_name(owner): data.names_of("edge", owner) for owner in data.edges}
     return DataFeatures(BasicFeatureStore(data.features), node_names, edge_names, template)
 
 

@@ -72,7 +72,7 @@ def read_graph(
         }
     graph = make_graph(lists, sizes, node_values, edge_values)
     timed = {} if time_attr is None else nodes if edge_time is None else edges
-    untimed = tuple(kind for kind, table in timed.items() if time_attr not in table)
+    untimed = tuple(of_type for of_type, table in timed.items() if time_attr not in table)
     return DataGraph(graph, node_time, edge_time, weight_attr, untimed)
 
 
@@ -141,8 +141,12 @@ def edges_of(table: Any, edge_type: EdgeType | None, *, reverse: bool = False) -
 
 def find_times(nodes: Mapping[Any, Any], edges: Mapping[Any, Any], name: str) -> tuple[str | None, str | None]:
     """Return the name as that of a node attribute, or as that of an edge attribute."""
-    of_nodes = any(name in table and (kind is not None or table.is_node_attr(name)) for kind, table in nodes.items())
-    of_edges = any(name in table and (kind is not None or table.is_edge_attr(name)) for kind, table in edges.items())
+    of_nodes = any(
+        name in table and (of_type is not None or table.is_node_attr(name)) for of_type, table in nodes.items()
+    )
+    of_edges = any(
+        name in table and (of_type is not None or table.is_edge_attr(name)) for of_type, table in edges.items()
+    )
     if None in nodes:
         of_edges = of_edges and not of_nodes
     if of_nodes and of_edges:
@@ -156,7 +160,7 @@ def values_of(name: str, tables: Mapping[Any, Any]) -> dict[Any, Any]:
     """Return the values of an attribute, of the types that have it; where there are no types, it must be there."""
     if None in tables and name not in tables[None]:
         raise ValueError(f"data has no attribute {name!r}; it has {sorted(map(str, tables[None].keys()))}")
-    return {kind: table[name] for kind, table in tables.items() if name in table}
+    return {of_type: table[name] for of_type, table in tables.items() if name in table}
 
 
 def column(values: Any) -> torch.Tensor:
@@ -172,7 +176,7 @@ def as_time_column(name: str, values: Any) -> torch.Tensor:
 
 def times_of(name: str, tables: Mapping[Any, Any], lengths: Mapping[Any, int]) -> dict[Any, torch.Tensor]:
     """Return the times of all types; those without any have `ALWAYS`."""
-    known = {kind: as_time_column(name, values) for kind, values in values_of(name, tables).items()}
+    known = {of_type: as_time_column(name, values) for of_type, values in values_of(name, tables).items()}
     return fill_missing(name, known, lengths, ALWAYS)
 
 
@@ -184,6 +188,6 @@ def fill_missing(
         raise ValueError(f"no type of data has the attribute {name!r}")
     dtype = next(iter(known.values())).dtype
     return {
-        kind: known[kind].to(dtype) if kind in known else torch.full((length,), value, dtype=dtype)
-        for kind, length in lengths.items()
+        of_type: known[of_type].to(dtype) if of_type in known else torch.full((length,), value, dtype=dtype)
+        for of_type, length in lengths.items()
     }

@@ -33,7 +33,7 @@ class LinkItems(NamedTuple):
     """The seeds as items."""
 
     items: ItemSet | HeteroItemSet
-    kind: EdgeType | None
+    edge_type: EdgeType | None
     """The edge type; None if there are no types."""
 
 
@@ -47,14 +47,14 @@ def read_input_edges(data: Any, given: InputEdges, negatives: NegativeSampling |
             lengths, or no seeds.
     """
     data = tables_of(data)
-    kind, index, labels = None, given.index, given.labels
+    edge_type, index, labels = None, given.index, given.labels
     if data.typed:
-        kind, index = split_kind(data, index)
+        edge_type, index = split_edge_type(data, index)
     elif isinstance(index, (tuple, list)) and len(index) == 2 and index[0] is None:
         index = index[1]  # PyG's form of (edge type, edges) where there are no types
     is_given = index is not None
     if not is_given:
-        index = torch.stack(edges_of(data.edges[kind], kind).ends())
+        index = torch.stack(edges_of(data.edges[edge_type], edge_type).ends())
     pairs = plain_index(as_tensor("edge_label_index", index))
     if pairs.dim() != 2 or pairs.shape[0] != 2:
         raise ValueError(f"edge_label_index must have shape (2, N), but has {tuple(pairs.shape)}")
@@ -62,7 +62,7 @@ def read_input_edges(data: Any, given: InputEdges, negatives: NegativeSampling |
     if count == 0:
         raise ValueError("edge_label_index is empty; give at least one edge")
     if is_given:
-        check_ends(data, pairs, kind)
+        check_ends(data, pairs, edge_type)
     if labels is not None and negatives is not None and negatives.is_triplet():
         raise ValueError(
             "edge_label must be None with triplets, which have no labels: src_index, dst_pos_index and "
@@ -76,32 +76,32 @@ def read_input_edges(data: Any, given: InputEdges, negatives: NegativeSampling |
     seeds = pairs.to(torch.int64).t().contiguous()
     members = {"labels": ("edge_label", labels), "timestamp": ("edge_label_time", given.times)}
     items = seed_items(seeds, given.ids, members, given.window)
-    return LinkItems(items if kind is None else HeteroItemSet({type_name(kind): items}), kind)
+    return LinkItems(items if edge_type is None else HeteroItemSet({type_name(edge_type): items}), edge_type)
 
 
-def check_ends(data: Tables, pairs: torch.Tensor, kind: EdgeType | None) -> None:
+def check_ends(data: Tables, pairs: torch.Tensor, edge_type: EdgeType | None) -> None:
     """Raise unless edges join nodes of the data."""
     if pairs.is_floating_point() or pairs.dtype == torch.bool:
         raise ValueError(f"edge_label_index must be ids, but is {pairs.dtype}")
     for row, name in enumerate(("sources", "destinations")):
-        count = data.count_nodes(None if kind is None else (kind[0], kind[2])[row])
+        count = data.count_nodes(None if edge_type is None else (edge_type[0], edge_type[2])[row])
         low, high = int(pairs[row].min()), int(pairs[row].max())
         if low < 0 or high >= count:
             raise ValueError(f"the {name} of edge_label_index must lie in 0 .. {count - 1}, but hold {low} .. {high}")
 
 
-def split_kind(data: Tables, given: Any) -> tuple[EdgeType, Any]:
+def split_edge_type(data: Tables, given: Any) -> tuple[EdgeType, Any]:
     """Return the edge type and the edges."""
     if isinstance(given, (tuple, list)) and given and all(isinstance(part, str) for part in given):
-        kind, index = given, None
+        edge_type, index = given, None
     elif isinstance(given, (tuple, list)) and len(given) == 2 and isinstance(given[0], (tuple, list)):
-        kind, index = given
+        edge_type, index = given
     else:
         raise ValueError(
             f"edge_label_index must name an edge type, for data has {list(data.edges)}, but is {brief(given)}; "
             "give a type or (type, edges)"
         )
-    known = data.edge_type(kind)
+    known = data.edge_type(edge_type)
     if known is None:
-        raise ValueError(f"edge_label_index has the edge type {kind}, but data has {list(data.edges)}")
+        raise ValueError(f"edge_label_index has the edge type {edge_type}, but data has {list(data.edges)}")
     return known, index

@@ -60,19 +60,19 @@ def read_input_nodes(data: Any, given: InputNodes) -> Seeds:
             f"input_nodes must name a node type, for data has {list(data.nodes)}, but is {brief(given.nodes)}; "
             "give a type, (type, ids) or {type: ids}"
         )
-    unknown = [kind for kind in by_type if kind not in data.nodes]
+    unknown = [node_type for node_type in by_type if node_type not in data.nodes]
     if unknown:
         raise ValueError(f"input_nodes has the node type {unknown[0]!r}, but data has {list(data.nodes)}")
     items = {}
-    for kind, nodes in by_type.items():
-        if isinstance(given.window, Mapping) and kind not in given.window:
-            raise ValueError(f"time_window has no window for {kind!r}; give one for each type of the seeds")
+    for node_type, nodes in by_type.items():
+        if isinstance(given.window, Mapping) and node_type not in given.window:
+            raise ValueError(f"time_window has no window for {node_type!r}; give one for each type of the seeds")
         times, ids, node_times, window = (
-            values.get(kind) if isinstance(values, Mapping) else values
+            values.get(node_type) if isinstance(values, Mapping) else values
             for values in (given.times, given.ids, given.node_times, given.window)
         )
         own = InputNodes(nodes, times, ids, node_times, given.time_attr, window)
-        items[kind] = make_items(own, data.count_nodes(kind), f"input_nodes of {kind!r}")
+        items[node_type] = make_items(own, data.count_nodes(node_type), f"input_nodes of {node_type!r}")
     return Seeds(HeteroItemSet(items), next(iter(items)) if len(items) == 1 else None)
 
 

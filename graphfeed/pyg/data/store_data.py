@@ -10,7 +10,7 @@ from graphfeed.pyg.data.store_feature import StoreFeature
 from graphfeed.storage.graph import type_name
 
 EdgeType: TypeAlias = tuple[str, str, str]
-Kind: TypeAlias = str | EdgeType | None
+AnyType: TypeAlias = str | EdgeType | None
 """A node type, an edge type, or None where there are no types."""
 
 LAYOUTS = ("csc", "coo", "csr")
@@ -39,6 +39,7 @@ class StorePair:
         self._graph = graph
         # Of each type the layout that is read, the types in the order of the store.
         self._edge_attrs: dict[Any, Any] = dict.fromkeys(attr.edge_type for attr in attrs)
+        # The last of a type stays, so the layout that is preferred comes last.
         for attr in sorted(attrs, key=lambda attr: LAYOUTS.index(attr.layout.value), reverse=True):
             self._edge_attrs[attr.edge_type] = attr
         self._sizes = [(attr.edge_type, attr.size) for attr in attrs if attr.size is not None]
@@ -55,43 +56,45 @@ class StorePair:
                     f"types {list(self._edge_attrs)}"
                 )
             domain = "edge" if isinstance(group, tuple) else "node"
-            kind = type_name(group) if self.typed else None
-            self.features[domain, kind, attr.attr_name] = StoreFeature(features, attr)
-            node_types += [kind] if domain == "node" else []
+            of_type = type_name(group) if self.typed else None
+            self.features[domain, of_type, attr.attr_name] = StoreFeature(features, attr)
+            node_types += [of_type] if domain == "node" else []
         if len(untyped_groups) > 1:
             raise ValueError(
                 f"the feature store has the groups {sorted(map(str, untyped_groups))} of nodes, but the edges have no "
                 "types; give all features of nodes one group name"
             )
-        node_types += [end for kind in self._edge_attrs for end in kind[::2]] if self.typed else [None]
-        self.nodes: dict[str | None, StoreTable] = {kind: StoreTable(self, kind) for kind in dict.fromkeys(node_types)}
+        node_types += [end for of_type in self._edge_attrs for end in of_type[::2]] if self.typed else [None]
+        self.nodes: dict[str | None, StoreTable] = {
+            of_type: StoreTable(self, of_type) for of_type in dict.fromkeys(node_types)
+        }
         self.edges: dict[EdgeType | None, StoreTable] = {
-            kind: StoreTable(self, kind) if self.typed else self.nodes[None] for kind in self._edge_attrs
+            of_type: StoreTable(self, of_type) if self.typed else self.nodes[None] for of_type in self._edge_attrs
         }
 
-    def names_of(self, domain: str, kind: Kind) -> list[str]:
+    def names_of(self, domain: str, of_type: AnyType) -> list[str]:
         """Return the names of the features of a type."""
-        return [name for of, owner, name in self.features if (of, owner) == (domain, type_name(kind))]
+        return [name for of, owner, name in self.features if (of, owner) == (domain, type_name(of_type))]
 
-    def count_nodes(self, kind: Kind) -> int:
+    def count_nodes(self, of_type: AnyType) -> int:
         """Return the number of nodes of a type: what the edges' sizes say, or else its first feature."""
         sizes = [
             count
             for edge_type, size in self._sizes
             for end, count in zip((None, None) if edge_type is None else edge_type[::2], size, strict=True)
-            if end == kind
+            if end == of_type
         ]
         if sizes:
             return int(max(sizes))
-        names = self.names_of("node", kind)
+        names = self.names_of("node", of_type)
         if not names:
-            owner = "the graph" if kind is None else f"node type {kind!r}"
+            owner = "the graph" if of_type is None else f"node type {of_type!r}"
             raise ValueError(f"{owner} has neither a feature nor a size; put its edges with size=(..., ...)")
-        return self.features["node", type_name(kind), names[0]].count()
+        return self.features["node", type_name(of_type), names[0]].count()
 
-    def edge_list(self, kind: Kind, *, reverse: bool) -> EdgeList:
+    def edge_list(self, of_type: AnyType, *, reverse: bool) -> EdgeList:
         """Return the edges of a type; an edge's id is its position in the layout that is read (`LAYOUTS`)."""
-        attr = self._edge_attrs[kind]
+        attr = self._edge_attrs[of_type]
         row, column = (part.detach().cpu() for part in self._graph.get_edge_index(attr))
         layout = attr.layout.value
         if layout == "coo":
@@ -104,9 +107,9 @@ class StorePair:
 class StoreTable:
     """What the stores have of a node type, of an edge type, or of a graph without types; read when it is asked for."""
 
-    def __init__(self, owner: StorePair, kind: Kind) -> None:
-        self._owner, self._kind = owner, kind
-        self._names = {domain: set(owner.names_of(domain, kind)) for domain in ("node", "edge")}
+    def __init__(self, owner: StorePair, of_type: AnyType) -> None:
+        self._owner, self._kind = owner, of_type
+        self._names = {domain: set(owner.names_of(domain, of_type)) for domain in ("node", "edge")}
         both = self._names["node"] & self._names["edge"]
         if both:
             raise ValueError(f"feature {min(both)!r} is there for nodes and for edges; rename one of them")

@@ -30,11 +30,11 @@ class Tables:
         """All tables; without types, the one table."""
         return {**self.nodes, **self.edges}
 
-    def count_nodes(self, kind: str | None = None) -> int:
+    def count_nodes(self, node_type: str | None = None) -> int:
         """Return the number of nodes, of a type if there are types."""
-        found = self.nodes[kind].num_nodes
+        found = self.nodes[node_type].num_nodes
         if found is None:
-            name, path = ("data", "data") if kind is None else (f"node type {kind!r}", f"data[{kind!r}]")
+            name, path = ("data", "data") if node_type is None else (f"node type {node_type!r}", f"data[{node_type!r}]")
             raise ValueError(f"{name} has no num_nodes; set {path}.num_nodes")
         return int(found)
 
@@ -44,7 +44,7 @@ class Tables:
         As in PyG, (source, destination) means the relation "to" where there are several.
         """
         given = tuple(given)
-        found = [kind for kind in self.edges if kind is not None and given in (kind, kind[::2], kind[1:2])]
+        found = [known for known in self.edges if known is not None and given in (known, known[::2], known[1:2])]
         default = (given[0], "to", given[-1])
         return found[0] if len(found) == 1 else default if default in found else None
 
@@ -110,6 +110,7 @@ def check_data(data: Any) -> None:
 
 
 def check_untyped(data: Any, loader: str) -> None:
-    """Raise if data have types, which a loader does not take."""
+    """Raise if PyG is not installed, or data have types, which a loader does not take."""
+    import_pyg("torch_geometric.data", loader)
     if tables_of(data).typed:
         raise ValueError(f"data has types, but {loader} needs a Data without; give data.to_homogeneous()")

@@ -43,9 +43,9 @@ def from_pyg(
     check_data(data)
     found = read_features(data)
     features: dict[Any, Any] = {}
-    for domain, kind, name in found.store.keys():  # noqa: SIM118
-        metadata = {DIM: found.dims[kind, name]} if (kind, name) in found.dims else None
-        features[domain, kind, name] = TorchBasedFeature(found.store.read(domain, kind, name), metadata)
+    for domain, owner, name in found.store.keys():  # noqa: SIM118
+        metadata = {DIM: found.dims[owner, name]} if (owner, name) in found.dims else None
+        features[domain, owner, name] = TorchBasedFeature(found.store.read(domain, owner, name), metadata)
     return read_graph(data, time_attr, weight_attr).graph, BasicFeatureStore(features)
 
 
@@ -80,29 +80,29 @@ def to_pyg(graph: FusedCSCSamplingGraph, features: FeatureStore | None = None) -
     keys = [] if features is None else list(features.keys())
     given = {(domain, name) for domain, _, name in keys}
     check_names({*given, *(("node", name) for name in graph.node_attributes), *edge_names(graph)}, typed)
-    for kind, edges in lists.items():
-        own = data[tuple(kind.split(":"))] if kind is not None else data
+    for owner, edges in lists.items():
+        own = data[tuple(owner.split(":"))] if owner is not None else data
         own.edge_index = torch.stack([edges.sources, edges.destinations])
-        stores["edge", kind], counts["edge", kind] = own, len(edges.sources)
+        stores["edge", owner], counts["edge", owner] = own, len(edges.sources)
         for domain, name in edge_names(graph):
             if (domain, name) not in given:
                 own[name] = graph.edge_attributes[name][edges.positions]
     first = 0
-    for kind, size in sizes.items():
-        own = data[kind] if kind is not None else data
+    for owner, size in sizes.items():
+        own = data[owner] if owner is not None else data
         own.num_nodes = size
-        stores["node", kind], counts["node", kind] = own, size
+        stores["node", owner], counts["node", owner] = own, size
         for name, values in graph.node_attributes.items():
             if ("node", name) not in given:
                 own[name] = values[first : first + size]
         first += size
-    for domain, kind, name in keys:
-        key = domain, kind if kind is None else type_name(kind)
+    for domain, owner, name in keys:
+        key = domain, owner if owner is None else type_name(owner)
         assert features is not None
-        rows = features.read(domain, kind, name)
+        rows = features.read(domain, owner, name)
         if len(rows) != counts.get(key):
-            raise ValueError(f"the {domain} feature {name!r} of {kind!r} has {len(rows)} rows, not {counts.get(key)}")
-        stores[key][name] = as_given(rows, features.metadata(domain, kind, name).get(DIM, 0))
+            raise ValueError(f"the {domain} feature {name!r} of {owner!r} has {len(rows)} rows, not {counts.get(key)}")
+        stores[key][name] = as_given(rows, features.metadata(domain, owner, name).get(DIM, 0))
     return data
 
 

@@ -74,7 +74,6 @@ class ClusterData(Dataset[Any]):
         sparse_format: SparseFormat = "csr",
     ) -> None:
         del log
-        import_pyg("torch_geometric.data", type(self).__name__)
         check_data(data)
         check_untyped(data, type(self).__name__)
         check_count("num_parts", num_parts, 1)
@@ -116,12 +115,13 @@ class ClusterData(Dataset[Any]):
 
     def __getitem__(self, idx: int) -> Any:
         """Return a cluster as a `Data`."""
-        part, own = self.partition, range(len(self))[idx]
-        low, high = part.partptr[own : own + 2].tolist()
+        part, cluster = self.partition, range(len(self))[idx]
+        low, high = part.partptr[cluster : cluster + 2].tolist()
         starts = part.indptr[low : high + 1]
         first, last = int(starts[0]), int(starts[-1])
         ends = [expand_indptr(starts - first, torch.int64, output_size=last - first), part.index[first:last]]
         kept: Any = slice(first, last)
+        # Without the edges to other clusters, both ends count from the first node of this one.
         if not self.keep_inter_cluster_edges:
             inside = (ends[1] >= low) & (ends[1] < high)
             ends = [ends[0][inside], ends[1][inside] - low]

@@ -5,7 +5,7 @@ from typing import Any
 
 
 @dataclass(frozen=True, eq=False)
-class MoreOptions:
+class ExtraOptions:
     """What a user asks for beyond PyG's arguments; without them, mini-batches are PyG's."""
 
     time_window: Any = None
@@ -19,7 +19,7 @@ class MoreOptions:
     so that PyG's layers convert nothing."""
 
     @classmethod
-    def take(cls, kwargs: dict[str, Any], sampler: Any, *names: str) -> "MoreOptions":
+    def take(cls, kwargs: dict[str, Any], sampler: Any, *names: str) -> "ExtraOptions":
         """Return the options of these names, which are removed from the arguments of a loader.
 
         Raises:

@@ -15,7 +15,7 @@ from graphfeed.ops.process import progress_bar
 from graphfeed.ops.sampling import cumulate_weights
 from graphfeed.pyg.data.data_features import DataFeatures, read_features
 from graphfeed.pyg.data.data_graph import read_graph
-from graphfeed.pyg.data.tables import check_data, check_untyped, import_pyg
+from graphfeed.pyg.data.tables import check_data, check_untyped
 from graphfeed.pyg.loaders.pyg_loader import PyGLoader
 from graphfeed.pyg.loaders.torch_options import TorchOptions
 from graphfeed.pyg.stages.draw_edge_ends import DrawEdgeEnds
@@ -74,7 +74,6 @@ class GraphSAINTSampler(PyGLoader):
         **kwargs: Any,
     ) -> None:
         name = type(self).__name__
-        import_pyg("torch_geometric.data", name)
         check_data(data)
         check_untyped(data, name)
         for norm in ("node_norm", "edge_norm"):
@@ -165,6 +164,7 @@ class GraphSAINTSampler(PyGLoader):
                     bar.update(len(minibatch.output.node))
                 epochs += 1
         sources = self.data.edge_index[0].cpu().numpy()
+        # An edge that never came up, although its source did, gets the highest norm by the denominator.
         rates = of_nodes[sources] / np.maximum(of_edges, 1 / HIGHEST)
         edge_norm = np.where(of_nodes[sources] > 0, np.minimum(rates, HIGHEST), RARE).astype(np.float32)
         node_norm = epochs * self.num_steps / np.where(of_nodes > 0, of_nodes, RARE) / num_nodes

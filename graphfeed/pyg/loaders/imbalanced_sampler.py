@@ -55,7 +55,7 @@ class ImbalancedSampler(Sampler[int]):
             raise ValueError(f"num_samples must be a whole number of 1 or more, but is {brief(num_samples)}")
         self.num_samples = count
         self._members = torch.argsort(labels, stable=True)
-        sizes = labels.bincount()
+        sizes = labels.bincount()  # a class without members is none to draw
         self._starts, self._sizes = (part[sizes > 0] for part in (sizes.cumsum(0) - sizes, sizes))
 
     def __len__(self) -> int:
@@ -64,9 +64,9 @@ class ImbalancedSampler(Sampler[int]):
 
     def __iter__(self) -> Iterator[int]:
         """Yield the positions of an epoch."""
-        kinds = torch.randint(BITS, (self.num_samples,)) % len(self._sizes)
-        within = torch.randint(BITS, (self.num_samples,)) % self._sizes[kinds]
-        positions: list[int] = self._members[self._starts[kinds] + within].tolist()
+        classes = torch.randint(BITS, (self.num_samples,)) % len(self._sizes)
+        within = torch.randint(BITS, (self.num_samples,)) % self._sizes[classes]
+        positions: list[int] = self._members[self._starts[classes] + within].tolist()
         return iter(positions)
 
 

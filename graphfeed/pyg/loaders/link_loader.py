@@ -8,11 +8,11 @@ import torch
 from graphfeed.pyg.data.data_features import read_features
 from graphfeed.pyg.data.input_edges import InputEdges, read_input_edges
 from graphfeed.pyg.data.negative_sampling import NegativeSampling
-from graphfeed.pyg.loaders.extra_options import MoreOptions
+from graphfeed.pyg.loaders.extra_options import ExtraOptions
 from graphfeed.pyg.loaders.pyg_loader import PyGLoader
 from graphfeed.pyg.loaders.torch_options import read_options
 from graphfeed.pyg.stages.exclude_seed_links import exclude_after, read_exclusion
-from graphfeed.pyg.stages.sample_with import Links, SampleWith
+from graphfeed.pyg.stages.sample_with import SampleWith
 
 
 class LinkLoader(PyGLoader):
@@ -43,7 +43,7 @@ class LinkLoader(PyGLoader):
         input_id: What `input_id` says of each seed, in place of its position.
         kwargs: The arguments of torch's `DataLoader`, and some of `graphfeed.DataLoader`; see `NodeLoader`. Also
             `exclude_seed_edges`: True removes sampled edges that join the two ends of a seed of the mini-batch,
-            "reverse" or an edge type those of the other direction too (`MoreOptions`).
+            "reverse" or an edge type those of the other direction too (`ExtraOptions`).
 
     Raises:
         ImportError: PyG is not installed.
@@ -67,7 +67,7 @@ class LinkLoader(PyGLoader):
         input_id: torch.Tensor | None = None,
         **kwargs: Any,
     ) -> None:
-        more = MoreOptions.take(kwargs, link_sampler, "time_window", "exclude_seed_edges", "as_edge_index")
+        more = ExtraOptions.take(kwargs, link_sampler, "time_window", "exclude_seed_edges", "as_edge_index")
         options = read_options(type(self).__name__, data, custom_cls, kwargs)
         if neg_sampling_ratio:
             neg_sampling = NegativeSampling("binary", neg_sampling_ratio)
@@ -75,15 +75,15 @@ class LinkLoader(PyGLoader):
         given = InputEdges(edge_label_index, edge_label, edge_label_time, input_id, more.time_window)
         edges = read_input_edges(data, given, negatives)
         pipe = options.source(edges.items)
-        own = getattr(link_sampler, "neighborhoods", None)
-        if own is None:
-            pipe = SampleWith(pipe, link_sampler, edges.kind, links=Links(negatives))
+        neighborhoods = getattr(link_sampler, "neighborhoods", None)
+        if neighborhoods is None:
+            pipe = SampleWith(pipe, link_sampler, edges.edge_type, of_edges=True, negatives=negatives)
         else:
-            pipe = link_sampler.append_links_to(pipe, negatives)
-        time_name = None if own is None else own.edge_time
-        excluded = read_exclusion(more.exclude_seed_edges, data, edges.kind, time_name)
+            pipe = neighborhoods.append_links_to(pipe, negatives)
+        time_name = None if neighborhoods is None else neighborhoods.edge_time
+        excluded = read_exclusion(more.exclude_seed_edges, data, edges.edge_type, time_name)
         if excluded:
-            pipe = exclude_after(pipe, edges.kind, excluded)
+            pipe = exclude_after(pipe, edges.edge_type, excluded)
         self.link_sampler, self.transform = link_sampler, transform
         self.edge_label_index, self.neg_sampling = edge_label_index, negatives
         self.transform_sampler_output, self.filter_per_worker = transform_sampler_output, filter_per_worker

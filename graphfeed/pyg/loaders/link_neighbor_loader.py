@@ -20,17 +20,12 @@ class LinkNeighborLoader(LinkLoader):
         edge_label_index: The seeds; see `LinkLoader`.
         edge_label: The label of each seed.
         edge_label_time: The time of each seed: its neighbours and negatives are not later.
-        replace: Whether an edge may be chosen more than once.
-        subgraph_type: "directional", "bidirectional" or "induced".
+        replace: As for `NeighborLoader`; so are subgraph_type, temporal_strategy, weight_attr, is_sorted,
+            neighbor_sampler and directed.
         disjoint: Whether each end of each seed has nodes of its own.
-        temporal_strategy: "uniform" or "last".
         neg_sampling: A `NegativeSampling`, a mode, or (mode, amount).
         neg_sampling_ratio: The amount of binary negatives.
         time_attr: The name of whole numbers of nodes or edges; needs `edge_label_time`, and the other way around.
-        weight_attr: The name of edge weights.
-        is_sorted: Has no effect.
-        neighbor_sampler: A sampler to use, instead of the arguments about sampling.
-        directed: False stands for `subgraph_type="induced"`.
         kwargs: See `LinkLoader`, as for the arguments that are not listed here.
 
     Raises:

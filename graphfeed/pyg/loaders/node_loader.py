@@ -7,7 +7,7 @@ import torch
 
 from graphfeed.pyg.data.data_features import read_features
 from graphfeed.pyg.data.input_nodes import InputNodes, read_input_nodes
-from graphfeed.pyg.loaders.extra_options import MoreOptions
+from graphfeed.pyg.loaders.extra_options import ExtraOptions
 from graphfeed.pyg.loaders.pyg_loader import PyGLoader
 from graphfeed.pyg.loaders.torch_options import read_options
 from graphfeed.pyg.stages.sample_with import SampleWith
@@ -33,7 +33,7 @@ class NodeLoader(PyGLoader):
         input_id: What `input_id` says of each seed, in place of its position.
         kwargs: The arguments of torch's `DataLoader`, and `seed`, `worker`, `executor` and `observer` of
             `graphfeed.DataLoader`; `TorchOptions` says what each means. Also `time_window`, how far back from its time
-            each seed may look, and `as_edge_index`, which makes `edge_index` an `EdgeIndex`; see `MoreOptions`.
+            each seed may look, and `as_edge_index`, which makes `edge_index` an `EdgeIndex`; see `ExtraOptions`.
 
     Raises:
         ImportError: PyG is not installed.
@@ -54,7 +54,7 @@ class NodeLoader(PyGLoader):
         input_id: torch.Tensor | None = None,
         **kwargs: Any,
     ) -> None:
-        more = MoreOptions.take(kwargs, node_sampler, "time_window", "as_edge_index")
+        more = ExtraOptions.take(kwargs, node_sampler, "time_window", "as_edge_index")
         options = read_options(type(self).__name__, data, custom_cls, kwargs)
         is_own = hasattr(node_sampler, "append_to")
         seeds = InputNodes(input_nodes, input_time, input_id, window=more.time_window)

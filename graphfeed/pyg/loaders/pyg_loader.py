@@ -120,5 +120,5 @@ class PyGLoader(DataLoader[Any]):
         self._read_changes()
         positions = index if isinstance(index, torch.Tensor) else torch.as_tensor(index, dtype=torch.int64)
         minibatch = self._source.minibatch_of(positions, 0)
-        minibatch.key = None
+        minibatch.key = None  # so that each stage draws a random one
         return call_stages(self.pipeline, minibatch)

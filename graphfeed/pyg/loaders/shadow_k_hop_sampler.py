@@ -6,7 +6,7 @@ from graphfeed.ops.arguments import check_count
 from graphfeed.pyg.data.data_features import read_features
 from graphfeed.pyg.data.data_graph import read_graph
 from graphfeed.pyg.data.input_nodes import InputNodes, read_input_nodes
-from graphfeed.pyg.data.tables import check_untyped, import_pyg
+from graphfeed.pyg.data.tables import check_untyped
 from graphfeed.pyg.loaders.pyg_loader import PyGLoader
 from graphfeed.pyg.loaders.torch_options import TorchOptions
 from graphfeed.pyg.stages.induce_trees import InduceTrees
@@ -45,7 +45,6 @@ class ShaDowKHopSampler(PyGLoader):
         replace: bool = False,
         **kwargs: Any,
     ) -> None:
-        import_pyg("torch_geometric.data", type(self).__name__)
         check_untyped(data, type(self).__name__)
         check_count("depth", depth, 1)
         options = TorchOptions.of(kwargs, type(self).__name__)

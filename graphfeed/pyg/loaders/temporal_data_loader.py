@@ -55,7 +55,11 @@ class TemporalDataLoader(PyGLoader):
             raise ValueError(f"neg_sampling_ratio must be 0 or more, but is {neg_sampling_ratio}")
         options = TorchOptions.of({**kwargs, "batch_size": batch_size}, type(self).__name__)
         template = copy.copy(data)
-        members = {name: value for name, value in data.stores[0].items() if is_of_events(value, len(data.t))}
+        members = {  # as in PyG, what has the length of the events belongs to them
+            name: value
+            for name, value in data.stores[0].items()
+            if isinstance(value, torch.Tensor) and value.dim() > 0 and len(value) == len(data.t)
+        }
         for name in members:
             template[name] = HOLE  # keeps its place among the attributes
         pipe = options.source(ItemSet(tuple(members.values()), names=tuple(members)))
@@ -66,11 +70,6 @@ class TemporalDataLoader(PyGLoader):
         pipe = ToTemporalData(pipe, template, neg_sampling_ratio, bounds)
         super().__init__(pipe, options)
         self.data, self.events_per_batch, self.neg_sampling_ratio = data, batch_size, neg_sampling_ratio
-
-
-def is_of_events(value: Any, count: int) -> bool:
-    """Tell whether a value has a row for each event, as PyG does: by its length."""
-    return isinstance(value, torch.Tensor) and value.dim() > 0 and len(value) == count
 
 
 def check_times(times: torch.Tensor) -> None:

@@ -42,13 +42,17 @@ class ZipLoader(PyGLoader):
         if not loaders:
             raise ValueError("loaders is empty; give at least one")
         options = TorchOptions.of(kwargs, type(self).__name__)
-        count = min(len(items_of(loader.pipeline)) for loader in loaders)
+        count = min(len(loader.dataset) for loader in loaders)
         # One source for all of them, so that the order of an epoch is read once.
         source = options.source(ItemSet(count, names="seeds"))
         pipes = (with_source(loader.pipeline, source) for loader in loaders)
         if filter_per_worker is not None:
-            runs_in = PLACEMENTS[filter_per_worker]
-            pipes = (pipe.rewrite(lambda stage: place_fetch(stage, runs_in)) for pipe in pipes)
+
+            def place(stage: Datapipe) -> Datapipe:
+                fetches = isinstance(stage, FeatureFetcher)
+                return stage.changed(runs_in=PLACEMENTS[filter_per_worker]) if fetches else stage
+
+            pipes = (pipe.rewrite(place) for pipe in pipes)
         super().__init__(ZipBatches(tuple(pipes)), options)
         self.loaders, self.filter_per_worker = loaders, filter_per_worker
 
@@ -62,12 +66,6 @@ class ZipLoader(PyGLoader):
         return tuple(loader(positions) for loader in self.loaders)
 
 
-def items_of(pipe: Datapipe) -> Any:
-    """Return the seeds of a pipeline."""
-    source: Any = find(pipe, TakesItems)[0]
-    return source.item_set
-
-
 def with_source(pipe: Datapipe, source: Datapipe) -> Datapipe:
     """Return a pipeline that takes its items at the positions that a source gives."""
 
@@ -77,8 +75,3 @@ def with_source(pipe: Datapipe, source: Datapipe) -> Datapipe:
         return stage.datapipe if isinstance(stage, InitWorker) else stage
 
     return pipe.rewrite(swap)
-
-
-def place_fetch(stage: Datapipe, runs_in: Any) -> Datapipe:
-    """Return a stage; one that fetches features runs where it is said."""
-    return stage.changed(runs_in=runs_in) if isinstance(stage, FeatureFetcher) else stage

@@ -5,12 +5,11 @@ from typing import Any
 
 from graphfeed.datapipes import Datapipe, IterableSource
 from graphfeed.pyg.data.data_graph import read_graph
-from graphfeed.pyg.samplers.neighbor_sampler import BaseSampler, by_type
-from graphfeed.pyg.stages.call_stages import call_stages
+from graphfeed.pyg.samplers.neighbor_sampler import StageSampler
 from graphfeed.pyg.stages.to_sampler_output import ToSamplerOutput
 
 
-class HGTSampler(BaseSampler):  # type: ignore[misc]
+class HGTSampler(StageSampler):
     """Samples as `torch_geometric.sampler.HGTSampler` does, and runs without torch-sparse.
 
     PyG's own `NodeLoader` takes it too. There, and where you call it, its draws are seeded by torch's default
@@ -25,9 +24,6 @@ class HGTSampler(BaseSampler):  # type: ignore[misc]
     Raises:
         ValueError: `data` has no types, or a node type has no numbers, or a number is negative.
     """
-
-    node_times: Any = None
-    time_attr: str | None = None
 
     def __init__(
         self,
@@ -46,20 +42,6 @@ class HGTSampler(BaseSampler):  # type: ignore[misc]
         pipe = pipe.sample_by_budget(self.graph, self.num_samples)
         return ToSamplerOutput(pipe, report_time=report_time, subgraph_type="induced")
 
-    def sample_from_nodes(self, index: Any, **kwargs: Any) -> Any:
-        """Return what is sampled around the nodes of a `NodeSamplerInput`, with random draws."""
-        del kwargs
-        output = call_stages(
-            self.append_to(IterableSource([])), by_type({"seeds": index.node}, index.input_type)
-        ).output
-        output.metadata = (index.input_id, index.time)
-        return output
-
     def sample_from_edges(self, index: Any, neg_sampling: Any = None) -> Any:
         """Raise: PyG's sampler has no answer to edges either."""
         raise NotImplementedError("HGTSampler samples around nodes alone; sample around edges with NeighborSampler")
-
-    @property
-    def edge_permutation(self) -> None:
-        """None: the ids of edges are those of the data."""
-        return None

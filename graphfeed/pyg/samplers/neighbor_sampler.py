@@ -37,7 +37,40 @@ def refuse_former_arguments(init: Init) -> Init:
     return cast("Init", checked)
 
 
-class NeighborSampler(BaseSampler):  # type: ignore[misc]
+class StageSampler(BaseSampler):  # type: ignore[misc]
+    """A base for samplers of PyG's kind that are stages of a pipeline: write `append_to`."""
+
+    node_times: Any = None
+    """The times of all nodes, if the graph has types by those that have times; None if nodes have none."""
+    time_attr: str | None = None
+    """The name of the times of nodes or edges; None if nothing is sampled in time."""
+
+    def append_to(self, pipe: Datapipe, report_time: bool = False) -> Datapipe:
+        """Return a pipeline of seeds with the stages behind it that sample."""
+        raise NotImplementedError(f"{type(self).__name__} must write append_to")
+
+    def sample_from_nodes(self, index: Any, **kwargs: Any) -> Any:
+        """Return what is sampled around the nodes of a `NodeSamplerInput`, with random draws."""
+        del kwargs
+        times = index.time
+        if times is None and self.time_attr is not None:
+            known = self.node_times
+            known = known.get(index.input_type) if isinstance(known, Mapping) else known
+            if known is None:
+                raise ValueError(f"the seeds have no {self.time_attr!r} of their own; give time, a time for each seed")
+            times = known[index.node]
+        minibatch = random_minibatch({"seeds": index.node, "timestamp": times}, index.input_type)
+        output = call_stages(self.append_to(IterableSource([])), minibatch).output
+        output.metadata = (index.input_id, index.time)
+        return output
+
+    @property
+    def edge_permutation(self) -> None:
+        """None: the ids of edges are those of the data."""
+        return None
+
+
+class NeighborSampler(StageSampler):
     """Samples neighbours as `torch_geometric.sampler.NeighborSampler` does, and runs without a back end of PyG's.
 
     PyG's own `NodeLoader` and `LinkLoader` take it too. There, and where you call it, its draws are seeded by torch's
@@ -92,8 +125,8 @@ class NeighborSampler(BaseSampler):  # type: ignore[misc]
         self.graph, self.untimed = found.graph, found.untimed
 
     @property
-    def time_attr(self) -> str | None:
-        """The name of the times of nodes or edges; None if nothing is sampled in time."""
+    def time_attr(self) -> str | None:  # type: ignore[override]
+        """The name of the times of nodes or edges."""
         return self.neighborhoods.node_time or self.neighborhoods.edge_time
 
     @property
@@ -103,7 +136,7 @@ class NeighborSampler(BaseSampler):  # type: ignore[misc]
 
     @property
     def node_times(self) -> Any:
-        """The times of all nodes, if the graph has types by those that have times; None if nodes have none."""
+        """The times of all nodes."""
         name, graph = self.neighborhoods.node_time, self.graph
         if name is None:
             return None
@@ -112,51 +145,26 @@ class NeighborSampler(BaseSampler):  # type: ignore[misc]
         if isinstance(sizes, int):
             return times
         parts = zip(sizes, torch.split(times, list(sizes.values())), strict=True)
-        return {kind: part for kind, part in parts if kind not in self.untimed}
+        return {node_type: part for node_type, part in parts if node_type not in self.untimed}
 
     def append_to(self, pipe: Datapipe, report_time: bool = False) -> Datapipe:
         """Return a pipeline of seeds with the stages behind it that sample."""
         return self.neighborhoods.append_to(pipe, report_time)
 
-    def append_links_to(self, pipe: Datapipe, negatives: NegativeSampling | None) -> Datapipe:
-        """Return a pipeline of edges with the stages behind it that draw negatives and sample."""
-        return self.neighborhoods.append_links_to(pipe, negatives)
-
-    def sample_from_nodes(self, index: Any, **kwargs: Any) -> Any:
-        """Return what is sampled around the nodes of a `NodeSamplerInput`, with random draws."""
-        del kwargs
-        times = index.time
-        if times is None and self.time_attr is not None:
-            own = self.node_times
-            own = own.get(index.input_type) if isinstance(own, Mapping) else own
-            if own is None:
-                raise ValueError(f"the seeds have no {self.time_attr!r} of their own; give time, a time for each seed")
-            times = own[index.node]
-        minibatch = by_type({"seeds": index.node, "timestamp": times}, index.input_type)
-        output = call_stages(self.append_to(IterableSource([])), minibatch).output
-        output.metadata = (index.input_id, index.time)
-        return output
-
     def sample_from_edges(self, index: Any, neg_sampling: Any = None) -> Any:
         """Return what is sampled around the edges of an `EdgeSamplerInput`, with random draws."""
         values = {"seeds": torch.stack([index.row, index.col], dim=1), "labels": index.label, "timestamp": index.time}
-        kind = None if index.input_type is None else type_name(index.input_type)
-        minibatch = by_type(values, kind)
+        minibatch = random_minibatch(values, type_name(index.input_type))
         minibatch.input_id = index.input_id  # type: ignore[attr-defined]
-        stages = self.append_links_to(IterableSource([]), NegativeSampling.cast(neg_sampling))
+        stages = self.neighborhoods.append_links_to(IterableSource([]), NegativeSampling.cast(neg_sampling))
         return call_stages(stages, minibatch).output
 
-    @property
-    def edge_permutation(self) -> None:
-        """None: the ids of edges are those of the data."""
-        return None
 
-
-def by_type(values: dict[str, Any], kind: str | None) -> MiniBatch:
+def random_minibatch(values: dict[str, Any], seed_type: str | None) -> MiniBatch:
     """Return a mini-batch of some fields, by type if there is one; those that are None are left out.
 
     Its seed comes from torch's default generator, which loaders of torch's seed in each of their workers.
     """
     given = {name: value for name, value in values.items() if value is not None}
-    fields = given if kind is None else {name: {kind: value} for name, value in given.items()}
+    fields = given if seed_type is None else {name: {seed_type: value} for name, value in given.items()}
     return MiniBatch(**fields, key=Key(int(torch.randint(1 << 62, ())), 0, 0))

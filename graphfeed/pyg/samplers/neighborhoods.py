@@ -77,21 +77,21 @@ class Neighborhoods:
     @property
     def fanouts(self) -> Any:
         """The numbers as a sampler takes them: the outermost hop first, and for each edge type."""
-        kinds = [self.name_in_data(kind) for kind in self.graph.edge_types]
+        edge_types = [self.name_in_data(edge_type) for edge_type in self.graph.edge_types]
         module = import_pyg("torch_geometric.sampler", "num_neighbors")
         given = self.num_neighbors
         if not isinstance(given, module.NumNeighbors):
             given = module.NumNeighbors(given if isinstance(given, Mapping) else list(given))
-        if not kinds and isinstance(given.values, Mapping):
+        if not edge_types and isinstance(given.values, Mapping):
             raise ValueError("num_neighbors is a dict by edge type, but data has no types; give one number per hop")
-        numbers = given.get_values([etype_str_to_tuple(kind) for kind in kinds] if kinds else None)
+        numbers = given.get_values([etype_str_to_tuple(edge_type) for edge_type in edge_types] if edge_types else None)
         if isinstance(numbers, Mapping):
-            return {self.name_in_data(type_name(kind)): list(own)[::-1] for kind, own in numbers.items()}
+            return {self.name_in_data(type_name(edge_type)): list(own)[::-1] for edge_type, own in numbers.items()}
         return list(numbers)[::-1]
 
-    def name_in_data(self, kind: str) -> str:
+    def name_in_data(self, edge_type: str) -> str:
         """Return the data's name of an edge type of the graph, or the other way around."""
-        name: str = reverse_type(kind) if self.backward else kind
+        name: str = reverse_type(edge_type) if self.backward else edge_type
         return name
 
     def append_to(self, pipe: Datapipe, report_time: bool = False) -> Datapipe:
@@ -133,5 +133,5 @@ class Neighborhoods:
         advice = 'sample_direction="backward"; use "forward"'
         if negatives.strict:
             raise ValueError(f"neg_sampling with strict=True does not go with {advice}, or strict=False")
-        if any(self.name_in_data(kind) != kind for kind in self.graph.edge_types):
+        if any(self.name_in_data(edge_type) != edge_type for edge_type in self.graph.edge_types):
             raise ValueError(f"neg_sampling in a graph with several node types does not go with {advice}")

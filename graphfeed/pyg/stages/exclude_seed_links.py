@@ -19,7 +19,7 @@ from graphfeed.storage import Feature, TorchBasedFeature
 class Excluded(NamedTuple):
     """Edges of one type that are removed."""
 
-    kind: EdgeType | None
+    edge_type: EdgeType | None
     """The edge type; None if there are no types."""
     flipped: bool = False
     """Whether they lead from the second end of a seed to the first."""
@@ -35,7 +35,7 @@ class ExcludeSeedLinks(Transform):
     stay: they are known by then. The nodes stay, and `num_sampled_edges` counts the edges that are left.
     """
 
-    kind: EdgeType | None
+    edge_type: EdgeType | None
     """The type of the seeds; None if there are no types."""
     excluded: tuple[Excluded, ...]
     bidirectional: bool = False
@@ -53,19 +53,19 @@ class ExcludeSeedLinks(Transform):
 
     def removed(self, output: Any) -> Any:
         """Return a sampler's output without those edges."""
-        seeds = Pairs.of(output, self.kind)
+        seeds = Pairs.of(output, self.edge_type)
         for excluded in self.excluded:
             output = exclude(output, seeds, excluded)
         return output
 
 
-def read_exclusion(given: Any, data: Any, kind: EdgeType | None, time_name: str | None) -> tuple[Excluded, ...]:
+def read_exclusion(given: Any, data: Any, edge_type: EdgeType | None, time_name: str | None) -> tuple[Excluded, ...]:
     """Return which edges are removed.
 
     Args:
         given: False; True; "reverse"; or the edge type of the reverse edges.
         data: The data, or a pair of stores.
-        kind: The type of the seeds; None if there are no types.
+        edge_type: The type of the seeds; None if there are no types.
         time_name: The name of the edges' times; None if they have none.
 
     Raises:
@@ -74,37 +74,37 @@ def read_exclusion(given: Any, data: Any, kind: EdgeType | None, time_name: str 
     tables = tables_of(data)
     if given is None or given is False:
         return ()
-    wanted = [Excluded(kind)]
-    if isinstance(given, str) and given == "reverse" and (kind is None or kind[0] == kind[2]):
-        wanted.append(Excluded(kind, flipped=True))
-    elif kind is not None and isinstance(given, (tuple, list)):
+    wanted = [Excluded(edge_type)]
+    if isinstance(given, str) and given == "reverse" and (edge_type is None or edge_type[0] == edge_type[2]):
+        wanted.append(Excluded(edge_type, flipped=True))
+    elif edge_type is not None and isinstance(given, (tuple, list)):
         reverse = tables.edge_type(given)
-        if reverse is None or (reverse[0], reverse[2]) != (kind[2], kind[0]):
+        if reverse is None or (reverse[0], reverse[2]) != (edge_type[2], edge_type[0]):
             raise ValueError(
-                f"exclude_seed_edges is {brief(given)}, which is no edge type from {kind[2]!r} to {kind[0]!r}; "
-                f"data has {list(tables.edges)}"
+                f"exclude_seed_edges is {brief(given)}, which is no edge type from {edge_type[2]!r} to "
+                f"{edge_type[0]!r}; data has {list(tables.edges)}"
             )
         wanted.append(Excluded(reverse, flipped=True))
     elif given is not True:
-        hint = "" if kind is None else f" or, as the seeds are {kind}, the type of their reverse edges"
+        hint = "" if edge_type is None else f" or, as the seeds are {edge_type}, the type of their reverse edges"
         raise ValueError(f"exclude_seed_edges must be True, 'reverse' or False,{hint} but is {brief(given)}")
     if time_name is None:
         return tuple(wanted)
-    return tuple(
-        own._replace(times=TorchBasedFeature(as_time_column(time_name, tables.edges[own.kind][time_name])[:, None]))
-        if time_name in tables.edges[own.kind]
-        else own
-        for own in wanted
-    )
+    for position, excluded in enumerate(wanted):
+        table = tables.edges[excluded.edge_type]
+        if time_name in table:
+            times = TorchBasedFeature(as_time_column(time_name, table[time_name])[:, None])
+            wanted[position] = excluded._replace(times=times)
+    return tuple(wanted)
 
 
-def exclude_after(pipe: Datapipe, kind: EdgeType | None, excluded: tuple[Excluded, ...]) -> Datapipe:
+def exclude_after(pipe: Datapipe, edge_type: EdgeType | None, excluded: tuple[Excluded, ...]) -> Datapipe:
     """Return a pipeline of a sampler's outputs with a stage behind it that removes edges.
 
     In a bidirectional subgraph, the reverse of a removed edge would tell of it, so edges are removed before that.
     """
     both = isinstance(pipe, ToSamplerOutput) and pipe.subgraph_type == "bidirectional"
-    return ExcludeSeedLinks(pipe.changed(subgraph_type="directional") if both else pipe, kind, excluded, both)
+    return ExcludeSeedLinks(pipe.changed(subgraph_type="directional") if both else pipe, edge_type, excluded, both)
 
 
 class Pairs(NamedTuple):
@@ -117,7 +117,7 @@ class Pairs(NamedTuple):
     times: torch.Tensor | None
 
     @classmethod
-    def of(cls, output: Any, kind: EdgeType | None) -> "Pairs":
+    def of(cls, output: Any, edge_type: EdgeType | None) -> "Pairs":
         """Return what a sampler's output says of seeds that are edges."""
         if len(output.metadata) == 4:
             _, (sources, destinations), _, times = output.metadata
@@ -126,9 +126,9 @@ class Pairs(NamedTuple):
             blocks = [positive, *negative.reshape(len(source), -1).T]
             destinations, sources = torch.cat(blocks), source.repeat(len(blocks))
             times = None if times is None else times.repeat(len(blocks))
-        ends = (None, None) if kind is None else (kind[0], kind[2])
+        ends = (None, None) if edge_type is None else (edge_type[0], edge_type[2])
         nodes = [output.node if end is None else output.node[end] for end in ends]
-        batch = output.batch if kind is None or output.batch is None else output.batch[kind[0]]
+        batch = output.batch if edge_type is None or output.batch is None else output.batch[edge_type[0]]
         return cls(
             torch.stack([nodes[0][sources], nodes[1][destinations]]), None if batch is None else batch[sources], times
         )
@@ -136,14 +136,14 @@ class Pairs(NamedTuple):
 
 def exclude(output: Any, seeds: Pairs, excluded: Excluded) -> Any:
     """Return a sampler's output without the edges of one type that join the two ends of a seed."""
-    kind = excluded.kind
+    edge_type = excluded.edge_type
     row, col, edge, counts = (
-        values if kind is None or values is None else values.get(kind)
+        values if edge_type is None or values is None else values.get(edge_type)
         for values in (output.row, output.col, output.edge, output.num_sampled_edges)
     )
     if row is None or len(row) == 0 or seeds.ids.shape[1] == 0:
         return output
-    ends = (None, None) if kind is None else (kind[0], kind[2])
+    ends = (None, None) if edge_type is None else (edge_type[0], edge_type[2])
     nodes = [output.node if end is None else output.node[end] for end in ends]
     joined = torch.stack([nodes[0][row], nodes[1][col]])
     trees = None
@@ -160,8 +160,8 @@ def exclude(output: Any, seeds: Pairs, excluded: Excluded) -> Any:
     if counts is not None:
         own["num_sampled_edges"] = [int(part.sum()) for part in torch.split(kept, list(counts))]
     fields = {name: value for name, value in own.items() if getattr(output, name) is not None}
-    if kind is not None:
-        fields = {name: {**getattr(output, name), kind: value} for name, value in fields.items()}
+    if edge_type is not None:
+        fields = {name: {**getattr(output, name), edge_type: value} for name, value in fields.items()}
     return replace(output, **fields)
 
 
@@ -174,6 +174,7 @@ def find(edges: torch.Tensor, trees: torch.Tensor | None, times: torch.Tensor | 
         times: The time of each edge; None if they have none.
         seeds: The seeds, with their ends in the direction of the edges.
     """
+    # Each pair of nodes as one number, so that a search in sorted numbers finds the edges that are pairs.
     size = 1 + max(int(edges[1].max()), int(seeds.ids[1].max()))
     wanted, of_seeds = torch.unique(seeds.ids[0] * size + seeds.ids[1], return_inverse=True)
     names = edges[0] * size + edges[1]
@@ -181,8 +182,9 @@ def find(edges: torch.Tensor, trees: torch.Tensor | None, times: torch.Tensor | 
     found: torch.Tensor = (wanted[pairs] == names).nonzero().squeeze(1)
     if trees is None or seeds.trees is None:
         return found
-    own = trees[found]
-    found = found[torch.isin(own * len(wanted) + pairs[found], seeds.trees * len(wanted) + of_seeds)]
+    # The same for a tree and a pair: where trees are disjoint, a seed removes edges of its own tree alone.
+    in_trees = trees[found] * len(wanted) + pairs[found]
+    found = found[torch.isin(in_trees, seeds.trees * len(wanted) + of_seeds)]
     if times is None or seeds.times is None:
         return found
     of_trees = seeds.times.new_zeros(int(seeds.trees.max()) + 1)

@@ -62,8 +62,8 @@ class FillData(Transform):
         tables = tables_of(data)
         nodes, edges = tables.nodes, tables.edges
         if typed:  # the template need not have all types
-            nodes = {kind: data[kind] for kind in dict.fromkeys([*nodes, *output.node])}
-            edges = {kind: data[kind] for kind in dict.fromkeys([*edges, *output.row])}
+            nodes = {of_type: data[of_type] for of_type in dict.fromkeys([*nodes, *output.node])}
+            edges = {of_type: data[of_type] for of_type in dict.fromkeys([*edges, *output.row])}
         for node_type, table in nodes.items():
             self.fill_nodes(table, minibatch, node_type)
         for edge_type, table in edges.items():

@@ -44,6 +44,7 @@ class InduceTrees(Transform):
         trees: Any = trees_of_rows(minibatch.sampled_subgraphs, result.trees)
         trees, order = sort_here(trees)
         nodes = rows[order].long()
+        # A seed comes before the nodes that were found around it, and the sort is stable: it stays first in its tree.
         starts = torch.searchsorted(trees, torch.arange(int(trees[-1]) + 2 if len(trees) else 1))
         edges, ids = induce(self.graph, nodes, starts)
         result.output = module.SamplerOutput(nodes, edges.sources, edges.destinations, ids, trees)

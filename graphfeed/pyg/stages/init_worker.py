@@ -23,16 +23,12 @@ class InitWorker(Transform):
         done = LOCAL.__dict__.setdefault("done", WeakSet())
         if self.function not in done:
             done.add(self.function)
-            if parent_process() is not None or threading.current_thread() is not threading.main_thread():
-                self.function(next(NUMBERS) if parent_process() is None else number_of_process())
+            if parent_process() is not None:  # a worker process, whose name ends with its number
+                self.function(int("".join(filter(str.isdigit, current_process().name)) or 0))
+            elif threading.current_thread() is not threading.main_thread():
+                self.function(next(NUMBERS))
         return minibatch
 
 
 LOCAL = threading.local()
 NUMBERS = itertools.count()
-
-
-def number_of_process() -> int:
-    """Return the number of a worker process."""
-    digits = "".join(filter(str.isdigit, current_process().name))
-    return int(digits) if digits else 0

@@ -61,22 +61,24 @@ class LinkSeeds(Transform):
         )
 
 
-def link_fields(metadata: tuple[Any, ...], kind: EdgeType | None, *, triplets: bool) -> dict[Any, dict[str, Any]]:
+def link_fields(metadata: tuple[Any, ...], edge_type: EdgeType | None, *, triplets: bool) -> dict[Any, dict[str, Any]]:
     """Return what the data hold of seeds that are edges, by type; None stands for what they must not hold.
 
     Args:
         metadata: What a sampler of PyG's says of the seeds.
-        kind: The edge type; None if there are no types.
+        edge_type: The edge type; None if there are no types.
         triplets: Whether there are negatives for each source, rather than pairs and labels.
     """
     ids, *rest = metadata
     if not triplets:
         names = ("edge_label_index", "edge_label", "edge_label_time")
-        return {kind: {"input_id": ids, **dict(zip(names, rest, strict=True))}}
+        return {edge_type: {"input_id": ids, **dict(zip(names, rest, strict=True))}}
     source, positive, negative, times = rest
     # The data's own edge_label_index and edge_label_time would speak of other edges than these.
-    fields: dict[Any, dict[str, Any]] = {kind: {"input_id": ids, "edge_label_index": None, "edge_label_time": None}}
-    ends = (None, None) if kind is None else (kind[0], kind[2])
+    fields: dict[Any, dict[str, Any]] = {
+        edge_type: {"input_id": ids, "edge_label_index": None, "edge_label_time": None}
+    }
+    ends = (None, None) if edge_type is None else (edge_type[0], edge_type[2])
     fields.setdefault(ends[0], {}).update(src_index=source, seed_time=times)
     fields.setdefault(ends[1], {}).update(dst_pos_index=positive, dst_neg_index=negative, seed_time=times)
     return fields
@@ -100,6 +102,7 @@ def merge_ends(
     """Return the nodes to sample around, by type if there are types, and both ends as positions in them."""
     counts, same = [len(part) for part in ids], ends is None or ends[0] == ends[1]
     if disjoint:
+        # Where both ends are of one type, the destinations come behind the sources.
         first = counts[0] if same else 0
         return by_end(ends, ids), [torch.arange(counts[0]), torch.arange(first, first + counts[1])]
     if same:

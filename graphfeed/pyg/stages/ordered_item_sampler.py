@@ -88,7 +88,7 @@ class OrderedItemSampler(Datapipe):
 
     def keyed(self, seed: int, epoch: int, start: int) -> "OrderedItemSampler":
         """Return the same sampler for a seed and an epoch, with the order of that epoch, which is read here."""
-        if hasattr(self.order, "set_epoch"):
+        if hasattr(self.order, "set_epoch"):  # as torch's DistributedSampler has it
             self.order.set_epoch(epoch)
         with seeded_globals(fold(seed, epoch, ORDER)):
             read = list(self.order)

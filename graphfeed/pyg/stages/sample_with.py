@@ -1,6 +1,5 @@
 """A sampler of PyG's as a stage."""
 
-from dataclasses import dataclass
 from typing import Any
 
 from graphfeed.datapipes import MiniBatch, Transform
@@ -8,13 +7,6 @@ from graphfeed.pyg.data.negative_sampling import NegativeSampling
 from graphfeed.pyg.data.tables import import_pyg
 from graphfeed.pyg.stages.link_seeds import link_fields
 from graphfeed.pyg.stages.sampled_minibatch import SampledMiniBatch, as_sampled, only_type
-
-
-@dataclass(frozen=True)
-class Links:
-    """Says that seeds are edges, and which negatives they get."""
-
-    negatives: NegativeSampling | None = None
 
 
 class SampleWith(Transform):
@@ -32,14 +24,15 @@ class SampleWith(Transform):
     """The type of the seeds: of nodes a text, of edges a tuple of three."""
     report_time: bool = False
     """Whether the data hold the times of nodes that are seeds."""
-    links: Links | None = None
-    """Whether the seeds are edges."""
+    of_edges: bool = False
+    """Whether the seeds are edges; and the negatives that they get."""
+    negatives: NegativeSampling | None = None
 
     foreign = True
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        method = "sample_from_nodes" if self.links is None else "sample_from_edges"
+        method = "sample_from_edges" if self.of_edges else "sample_from_nodes"
         if not hasattr(self.sampler, method):
             raise TypeError(
                 f"the sampler must be a torch_geometric.sampler.BaseSampler with {method}, "
@@ -50,18 +43,17 @@ class SampleWith(Transform):
         """Return a mini-batch with the sampler's output."""
         ids, seeds, labels, times = (only_type(getattr(minibatch, name, None)) for name in MEMBERS)
         module = import_pyg("torch_geometric.sampler", "SampleWith")
-        if self.links is None:
+        if not self.of_edges:
             result = as_sampled(minibatch, report_time=self.report_time)
             given = module.NodeSamplerInput(ids, seeds, times, self.input_type)
             result.output = self.sampler.sample_from_nodes(given)
         else:
-            own, result = self.links.negatives, SampledMiniBatch(key=minibatch.key)
+            wanted, negatives, result = self.negatives, None, SampledMiniBatch(key=minibatch.key)
             given = module.EdgeSamplerInput(ids, seeds[:, 0], seeds[:, 1], labels, times, self.input_type)
-            negatives = None
-            if own is not None:
-                negatives = module.NegativeSampling(own.mode, own.amount, own.src_weight, own.dst_weight)
+            if wanted is not None:
+                negatives = module.NegativeSampling(wanted.mode, wanted.amount, wanted.src_weight, wanted.dst_weight)
             result.output = self.sampler.sample_from_edges(given, neg_sampling=negatives)
-            triplets = own is not None and own.is_triplet()
+            triplets = wanted is not None and wanted.is_triplet()
             result.of_seeds = link_fields(result.output.metadata, self.input_type, triplets=triplets)
         permutation = getattr(self.sampler, "edge_permutation", None)
         result.output.edge = permuted(result.output.edge, permutation)
@@ -76,5 +68,5 @@ def permuted(edge: Any, permutation: Any) -> Any:
     if edge is None or permutation is None:
         return edge
     if isinstance(edge, dict):
-        return {kind: permuted(own, permutation.get(kind)) for kind, own in edge.items()}
+        return {edge_type: permuted(ids, permutation.get(edge_type)) for edge_type, ids in edge.items()}
     return permutation[edge.long()]

@@ -52,7 +52,7 @@ def ids_of(ids: Any) -> ByType | None:
     """Return ids by the names of types; types without ids are left out."""
     if ids is None or isinstance(ids, torch.Tensor):
         return ids
-    return {kind: part for kind, part in by_type_name(ids).items() if part is not None}
+    return {type_name: part for type_name, part in by_type_name(ids).items() if part is not None}
 
 
 def as_sampled(minibatch: MiniBatch, *, report_time: bool = False) -> SampledMiniBatch:
@@ -64,21 +64,14 @@ def as_sampled(minibatch: MiniBatch, *, report_time: bool = False) -> SampledMin
     """
     if isinstance(minibatch, SampledMiniBatch):
         return copy.copy(minibatch)
-    fields = MiniBatch.__dataclass_fields__
-    result = SampledMiniBatch(**{name: value for name, value in vars(minibatch).items() if name in fields})
-    for name, value in vars(minibatch).items():
-        if name not in fields:
-            setattr(result, name, value)
-    given = (getattr(minibatch, "input_id", None), minibatch.timestamp if report_time else None)
-    ids, times = given
-    result.metadata = tuple(map(only_type, given))
+    result = SampledMiniBatch()
+    vars(result).update(vars(minibatch))
+    ids, times = getattr(minibatch, "input_id", None), minibatch.timestamp if report_time else None
+    seeds: dict[Any, torch.Tensor] = {} if minibatch.seeds is None else to_type_dict(minibatch.seeds)
+    result.metadata = (only_type(ids), only_type(times))
     result.of_seeds = {
-        kind: {
-            "input_id": pick(ids, kind),
-            "seed_time": pick(times, kind),
-            "batch_size": len(seeds),
-        }
-        for kind, seeds in ({} if minibatch.seeds is None else to_type_dict(minibatch.seeds)).items()
+        node_type: {"input_id": pick(ids, node_type), "seed_time": pick(times, node_type), "batch_size": len(part)}
+        for node_type, part in seeds.items()
     }
     return result
 

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import replace
 from itertools import pairwise
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 
@@ -60,14 +60,8 @@ class ToSamplerOutput(Transform):
         return result
 
 
-class Edges(NamedTuple):
-    """The edges of one type in all hops."""
-
-    row: torch.Tensor
-    col: torch.Tensor
-    edge: torch.Tensor | None
-    counts: list[int]
-    """How many each hop has."""
+EDGE_FIELDS = ("row", "col", "edge", "num_sampled_edges")
+"""The fields of a sampler's output about edges."""
 
 
 def join_hops(hops: Sequence[SampledSubgraph], *, backward: bool = False) -> dict[str, Any]:
@@ -83,18 +77,16 @@ def join_hops(hops: Sequence[SampledSubgraph], *, backward: bool = False) -> dic
     cscs: list[Any] = [hop.sampled_csc for hop in hops]
     if isinstance(cscs[0], CSCFormatBase):
         edges = join_edges(cscs, ids, backward=backward)
-        return {**edge_fields(edges), "node": rows[-1].long(), "num_sampled_nodes": added(list(map(len, rows)))}
+        return {**edges, "node": rows[-1].long(), "num_sampled_nodes": added(list(map(len, rows)))}
     by_type = {
         etype_str_to_tuple(reverse_type(edge_type) if backward else edge_type): join_edges(
             [csc[edge_type] for csc in cscs], [of_hop and of_hop[edge_type] for of_hop in ids], backward=backward
         )
         for edge_type in cscs[0]
     }
-    fields = {edge_type: edge_fields(edges) for edge_type, edges in by_type.items()}
-    names = ("row", "col", "edge", "num_sampled_edges")
     sizes = {node_type: [len(of_hop.get(node_type, ())) for of_hop in rows] for node_type in rows[-1]}
     return {
-        **{name: {edge_type: values[name] for edge_type, values in fields.items()} for name in names},
+        **{name: {edge_type: edges[name] for edge_type, edges in by_type.items()} for name in EDGE_FIELDS},
         "node": {node_type: nodes.long() for node_type, nodes in rows[-1].items()},
         "num_sampled_nodes": {node_type: added(counts) for node_type, counts in sizes.items()},
     }
@@ -105,13 +97,8 @@ def added(sizes: list[int]) -> list[int]:
     return [after - before for before, after in pairwise([0, *sizes])]
 
 
-def edge_fields(edges: Edges) -> dict[str, Any]:
-    """Return the fields of a sampler's output about edges."""
-    return {"row": edges.row, "col": edges.col, "edge": edges.edge, "num_sampled_edges": edges.counts}
-
-
-def join_edges(cscs: Sequence[CSCFormatBase], ids: Sequence[torch.Tensor | None], *, backward: bool) -> Edges:
-    """Return the edges of all hops, hop after hop; row and column are the two rows of one tensor."""
+def join_edges(cscs: Sequence[CSCFormatBase], ids: Sequence[torch.Tensor | None], *, backward: bool) -> dict[str, Any]:
+    """Return the edges of one type in all hops, hop after hop; row and column are the two rows of one tensor."""
     counts = [len(csc.indices) for csc in cscs]
     device = cscs[0].indices.device
     known = [part for part in ids if part is not None]
@@ -120,7 +107,7 @@ def join_edges(cscs: Sequence[CSCFormatBase], ids: Sequence[torch.Tensor | None]
         joined = join_columns(
             [csc.indptr for csc, _, _ in hops], [csc.indices for csc, _, _ in hops], [own for _, own, _ in hops]
         )
-        return Edges(joined[0], joined[1], joined[2], counts)
+        return dict(zip(EDGE_FIELDS, (*joined, counts), strict=True))
     index = buffers.empty((2, sum(counts)), torch.int64, device)
     join([csc.indices for csc in cscs], index[int(backward)])
     for csc, part in zip(cscs, torch.split(index[1 - int(backward)], counts), strict=True):
@@ -128,7 +115,7 @@ def join_edges(cscs: Sequence[CSCFormatBase], ids: Sequence[torch.Tensor | None]
     edge = None
     if len(known) == len(cscs):
         edge = known[0].long() if len(known) == 1 else join(known, buffers.empty(sum(counts), torch.int64, device))
-    return Edges(index[0], index[1], edge, counts)
+    return dict(zip(EDGE_FIELDS, (*index, edge, counts), strict=True))
 
 
 def join(parts: Sequence[torch.Tensor], out: torch.Tensor) -> torch.Tensor:
@@ -156,6 +143,7 @@ def to_bidirectional(output: Any) -> Any:
     is_first = torch.ones_like(names, dtype=torch.bool)
     torch.ne(names[1:], names[:-1], out=is_first[1:])
     positions = positions[is_first]
+    # The second half are the reverses of the first, in the same order.
     edge = None if output.edge is None else output.edge[positions % max(len(output.row), 1)]
     counts = {"num_sampled_nodes": None, "num_sampled_edges": None}
     return replace(output, row=row[positions], col=col[positions], edge=edge, **counts)

@@ -55,15 +55,6 @@ def test_types_are_gone_through_apart() -> None:
     assert_same(batch.indexes, {"a:r:b": torch.tensor([0, 1, 0, 1]), "a:s:b": torch.tensor([0, 0])})
 
 
-def test_the_given_mini_batch_and_its_dict_stay_as_they_are() -> None:
-    given = gf.MiniBatch(seeds={"a:r:b": EDGES}, timestamp={"a:r:b": torch.arange(2)}, key=Key(0, 0, 0))
-    before = digest(given)
-    result = Shifted(gf.IterableSource([]), 1)(given)
-    assert digest(given) == before
-    assert result.timestamp is given.timestamp
-    assert result.key == given.key
-
-
 def test_a_hook_draws_by_the_mini_batch_and_apart_for_each_type() -> None:
     seeds = {"a:r:b": EDGES.repeat(9, 1), "a:s:b": EDGES.repeat(9, 1)}
     first = run(Drawn, 1, seeds, Key(0, 0, 1))

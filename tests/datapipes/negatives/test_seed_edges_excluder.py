@@ -1,4 +1,3 @@
-import copy
 import re
 from typing import Any
 
@@ -85,14 +84,6 @@ def test_with_types_it_equals_a_slow_exclusion(data: st.DataObject, both: bool) 
     gone = {LIKES: pairs_of(seeds[LIKES]), LIKED: pairs_of(seeds[LIKES], swapped=True) if both else []}
     for before, after in zip(layers_of(batch), layers_of(result), strict=True):
         assert edges_of(after) == without(edges_of(before), gone)
-
-
-def test_the_given_mini_batch_stays_as_it_is() -> None:
-    batch = sample(GRAPH, EDGES.T[:5], labels=torch.ones(5))
-    before = copy.deepcopy(batch)
-    result = gf.exclude_seed_edges(batch, include_reverse_edges=True)
-    assert_same(batch, before)
-    assert (result.seeds, result.labels, result.key) == (batch.seeds, batch.labels, batch.key)
 
 
 def test_negatives_that_are_edges_go_too() -> None:

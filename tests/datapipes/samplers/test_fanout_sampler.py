@@ -33,12 +33,6 @@ def test_fields_are_those_of_samplers_with_fanouts() -> None:
         next(iter(gf.FanoutSampler(pipe, GRAPH, [2])))
 
 
-@pytest.mark.parametrize("fanouts", [[], [1.5], [-2], [[1, 2]]])
-def test_fanouts_are_checked_when_the_pipeline_is_written(fanouts: Any) -> None:
-    with pytest.raises((ValueError, TypeError), match=r"^fanouts"):
-        Alike(EMPTY, GRAPH, fanouts)
-
-
 def test_weights_and_graph_are_checked_too() -> None:
     with pytest.raises(KeyError, match="Edge attribute x does not exist"):
         Alike(EMPTY, GRAPH, [1], prob_name="x")

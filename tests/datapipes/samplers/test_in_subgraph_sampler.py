@@ -47,14 +47,6 @@ def test_it_is_all_neighbours_of_one_layer() -> None:
         assert_same(sample(graph, seeds).sampled_subgraphs, expected.sampled_subgraphs)
 
 
-def test_edge_seeds_start_from_their_ends() -> None:
-    batch = sample(TYPED, {"user:likes:item": torch.tensor([[4, 2], [4, 3]])})
-    assert batch.sampled_subgraphs is not None
-    columns = batch.sampled_subgraphs[0].original_column_node_ids
-    assert_same(columns, {"user": torch.tensor([4]), "item": torch.tensor([2, 3])})
-    assert_same(batch.compacted_seeds, {"user:likes:item": torch.tensor([[0, 0], [0, 1]])})
-
-
 def test_it_draws_nothing() -> None:
     """So it neither takes from torch's generator nor moves the draws of the stages after it."""
     before = torch.get_rng_state()
@@ -62,18 +54,6 @@ def test_it_draws_nothing() -> None:
     assert_same(torch.get_rng_state(), before)
     items = gf.ItemSampler(gf.ItemSet(50, names="seeds"), batch_size=20)
     assert items.sample_in_subgraph(GRAPH).sample_neighbor(GRAPH, [2]).number == 0
-
-
-def test_a_graph_gives_it_with_its_own_ids() -> None:
-    hop = TYPED.in_subgraph({"item": torch.tensor([3, 1])})
-    assert hop.original_row_node_ids is None
-    assert isinstance(hop.sampled_csc, dict)
-    edges = pipelines.random_edges(20, 10, 100, 1)
-    assert isinstance(hop.original_edge_ids, dict)
-    ids = hop.original_edge_ids["user:likes:item"]
-    assert_same(hop.sampled_csc["user:likes:item"].indices, edges[0][ids])
-    assert len(ids) == int(torch.isin(edges[1], torch.tensor([3, 1])).sum())
-    assert hop.sampled_csc["item:liked_by:user"].indptr.tolist() == [0]
 
 
 def test_seeds_that_do_not_fit_are_named() -> None:

@@ -1,4 +1,3 @@
-import copy
 import pickle
 import re
 from typing import Any
@@ -45,14 +44,6 @@ def test_the_outermost_layer_comes_first() -> None:
     assert degrees(outer).max() == 3
 
 
-def test_the_given_mini_batch_stays_as_it_is() -> None:
-    given = gf.MiniBatch(seeds=torch.arange(5), labels=torch.arange(5), key=Key(0, 0, 0))
-    before = copy.deepcopy(given)
-    result = gf.NeighborSampler(gf.IterableSource([]), HOMOGENEOUS, [2])(given)
-    assert_same(given, before)
-    assert result.labels is given.labels
-
-
 def test_draws_follow_the_key() -> None:
     seeds = torch.arange(20)
     same = digest(sample(seeds).sampled_subgraphs)
@@ -93,14 +84,6 @@ def test_a_node_that_is_a_seed_twice_is_sampled_alike() -> None:
     assert layer.original_row_node_ids[:3].tolist() == [7, 3, 7]
 
 
-def test_edge_seeds_start_from_their_ends() -> None:
-    pairs = torch.tensor([[4, 9], [9, 1]])
-    batch = sample(pairs, fanouts=[2])
-    assert_same(layers_of(batch)[0].original_column_node_ids, torch.tensor([4, 9, 1]))
-    assert_same(batch.compacted_seeds, torch.tensor([[0, 1], [1, 2]]))
-    assert batch.seeds is pairs
-
-
 def test_typed_seeds_are_completed_to_all_node_types() -> None:
     seeds = {"item": torch.tensor([3, 1])}
     batch = sample(seeds, TYPED, fanouts=[2, 2])
@@ -109,13 +92,6 @@ def test_typed_seeds_are_completed_to_all_node_types() -> None:
     assert_same(layers_of(batch)[1].original_column_node_ids, {"user": none, "item": torch.tensor([3, 1])})
     assert isinstance(batch.input_nodes, dict)
     assert list(batch.input_nodes) == ["user", "item"]
-
-
-def test_typed_edge_seeds() -> None:
-    batch = sample({"user:likes:item": torch.tensor([[4, 2], [4, 3]])}, TYPED, fanouts=[-1])
-    columns = layers_of(batch)[0].original_column_node_ids
-    assert_same(columns, {"user": torch.tensor([4]), "item": torch.tensor([2, 3])})
-    assert_same(batch.compacted_seeds, {"user:likes:item": torch.tensor([[0, 0], [0, 1]])})
 
 
 def test_typed_hyperlinks_start_from_all_their_nodes() -> None:
@@ -206,11 +182,6 @@ def test_fanouts_that_do_not_fit_are_named_when_the_pipeline_is_written(
 ) -> None:
     with pytest.raises(error, match=re.escape(message)):
         gf.IterableSource([]).sample_neighbor(graph, fanouts)
-
-
-def test_weights_that_are_unknown_are_named_when_the_pipeline_is_written() -> None:
-    with pytest.raises(KeyError, match=r"Edge attribute x does not exist; the graph has \['_ORIGINAL_EDGE_ID', 'mask'"):
-        gf.IterableSource([]).sample_neighbor(HOMOGENEOUS, [1], prob_name="x")
 
 
 def test_what_is_no_graph_is_named_when_the_pipeline_is_written() -> None:

@@ -114,30 +114,6 @@ def test_timed_seeds_come_with_their_times_and_unmerged() -> None:
     assert_same(batch.compacted_seeds, torch.tensor([[0, 1], [2, 3]]))
 
 
-def test_seeds_of_several_types_come_by_node_type() -> None:
-    nodes = {"item": torch.tensor([3, 3]), "user": torch.tensor([1])}
-    (given, times), batch = heard_of(seeds=nodes)
-    assert_same(given, nodes)
-    assert (times, batch.compacted_seeds) == (None, None)
-    pairs = {"user:likes:item": torch.tensor([[4, 9], [4, 1]]), "user:knows:user": torch.tensor([[4, 5]])}
-    (given, times), batch = heard_of(seeds=pairs)
-    assert_same(given, {"user": torch.tensor([4, 5]), "item": torch.tensor([9, 1])})
-    wanted = {"user:likes:item": torch.tensor([[0, 0], [0, 1]]), "user:knows:user": torch.tensor([[0, 1]])}
-    assert_same(batch.compacted_seeds, wanted)
-
-
-def test_timed_seeds_of_several_types_keep_their_times() -> None:
-    nodes = {"item": torch.tensor([3, 3]), "user": torch.tensor([1])}
-    stamps = {"item": torch.tensor([10, 20]), "user": torch.tensor([30])}
-    (given, times), _ = heard_of(seeds=nodes, timestamp=stamps)
-    assert_same((given, times), (nodes, stamps))
-    pairs = {"user:likes:item": torch.tensor([[4, 9], [4, 1]])}
-    (given, times), batch = heard_of(seeds=pairs, timestamp={"user:likes:item": torch.tensor([10, 20])})
-    assert_same(given, {"user": torch.tensor([4, 4]), "item": torch.tensor([9, 1])})
-    assert_same(times, {"user": torch.tensor([10, 20]), "item": torch.tensor([10, 20])})
-    assert_same(batch.compacted_seeds, {"user:likes:item": torch.tensor([[0, 0], [1, 1]])})
-
-
 def test_a_sampler_of_ones_own_samples_a_graph_with_types() -> None:
     """Its row ids hold a type that is the source of no edge type, so that it is not lost on the way out."""
     graph = gf.from_coo({"user:likes:item": pipelines.random_edges(20, 10, 100, 1)}, {"user": 20, "item": 10})
@@ -148,14 +124,6 @@ def test_a_sampler_of_ones_own_samples_a_graph_with_types() -> None:
         assert_same(outer.original_column_node_ids, inner.original_row_node_ids)
         assert_same(batch.input_nodes["item"], batch.seeds["item"])
         assert len(batch.input_nodes["user"])
-
-
-def test_the_given_mini_batch_stays_as_it_is() -> None:
-    given = gf.MiniBatch(seeds=torch.tensor([[4, 9]]), labels=torch.ones(1), key=Key(0, 0, 0))
-    before = digest(given)
-    result = make_pipe()(given)
-    assert digest(given) == before
-    assert result.labels is given.labels
 
 
 def test_what_is_missing_is_named() -> None:

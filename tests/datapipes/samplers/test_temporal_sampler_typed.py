@@ -7,7 +7,7 @@ import torch
 
 import graphfeed as gf
 from tests import pipelines
-from tests.digests import assert_same, digests
+from tests.digests import assert_same
 
 SIZES = {"user": 60, "item": 30}
 EDGES = {
@@ -87,13 +87,6 @@ def test_from_edges_both_ends_and_their_negatives_have_the_time_of_the_edge(meth
                 times[end][local[:, place]] = own
         assert all((own >= 0).all() for own in times.values())
         assert check(batch, times, None) > 0
-
-
-@pytest.mark.parametrize("method", METHODS)
-def test_workers_make_the_same(method: str) -> None:
-    pipe = getattr(links().sample_uniform_negative(GRAPH, 1), method)(GRAPH, [2, 2], **NAMES)
-    with gf.DataLoader(pipe, num_workers=2, seed=3) as loader:
-        assert digests(loader) == digests(pipe.with_seed(3))
 
 
 def test_columns_choose_the_same_neighbours_where_they_may() -> None:

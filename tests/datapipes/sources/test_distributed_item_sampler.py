@@ -239,7 +239,8 @@ def work_as_rank(rank: int, world_size: int, store: str) -> dict[str, Any]:
         pipe: Any = gf.DistributedItemSampler(gf.ItemSet(torch.arange(41), names="seeds"), 5, shuffle=True)
         with gf.DataLoader(pipe, num_workers=1) as loader:
             seeds = seeds_of(loader)
-            return {"place": pipe.place, "seed": loader.seed, "seeds": seeds, "later": unset.place, "count": len(unset)}
+            own, later = pipe.rank_and_size, unset.rank_and_size
+            return {"place": own, "seed": loader.seed, "seeds": seeds, "later": later, "count": len(unset)}
     finally:
         distributed.destroy_process_group()
 

@@ -1,4 +1,5 @@
 import warnings
+from typing import Any
 
 import pytest
 import torch
@@ -9,11 +10,8 @@ from tests.digests import assert_same
 IDS, LABELS = torch.arange(3), torch.ones(3)
 
 
-def test_a_member_becomes_the_field_of_its_name() -> None:
+def test_members_become_the_fields_of_their_names() -> None:
     assert_same(gf.minibatcher_default(IDS, ("seeds",)), gf.MiniBatch(seeds=IDS))
-
-
-def test_members_become_fields_in_the_order_of_the_names() -> None:
     assert_same(gf.minibatcher_default((LABELS, IDS), ("labels", "seeds")), gf.MiniBatch(seeds=IDS, labels=LABELS))
 
 
@@ -37,8 +35,12 @@ def test_another_name_is_set_with_a_warning() -> None:
     with pytest.warns(UserWarning, match="item name 'weather' is no field of MiniBatch; it is set as an attribute"):
         batch = gf.minibatcher_default((IDS, LABELS), ("seeds", "weather"))
     assert_same(batch.weather, LABELS)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", gf.GBWarning)  # as GraphBolt's programs do
+        gf.minibatcher_default((IDS, IDS), ("seeds", "weather"))
 
 
-def test_rows_without_names_are_passed_on_with_a_warning() -> None:
+@pytest.mark.parametrize("rows", [IDS, (IDS, IDS), {"a": IDS}], ids=["one", "two", "typed"])
+def test_rows_without_names_are_passed_on_with_a_warning(rows: Any) -> None:
     with pytest.warns(UserWarning, match="the item set has no names, so its rows are passed on as they are; name them"):
-        assert gf.minibatcher_default(IDS, None) is IDS
+        assert gf.minibatcher_default(rows, None) is rows

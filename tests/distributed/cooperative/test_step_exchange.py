@@ -13,6 +13,13 @@ def part(number: int) -> dict[str, torch.Tensor]:
     return {"number": torch.tensor([number])}
 
 
+def refused(box: StepExchange, index: int = 0) -> str:
+    """Return the error of a trade with a rank that has left."""
+    with pytest.raises(RuntimeError) as error:
+        box.trade((1, index, 0), [part(0)] * 2)
+    return str(error.value)
+
+
 def test_steps_may_be_traded_in_any_order() -> None:
     def work(rank: int, peers: Peers) -> list[list[int]]:
         box, found = StepExchange(peers, "test"), {}
@@ -36,27 +43,19 @@ def test_steps_may_be_traded_in_any_order() -> None:
 def test_who_waits_for_a_rank_that_left_is_told() -> None:
     def work(rank: int, peers: Peers) -> str:
         box = StepExchange(peers, "test")
-        if rank == 0:
-            with pytest.raises(RuntimeError) as error:
-                box.trade((1, 0, 0), [part(0)] * 2)
+        error = refused(box) if rank == 0 else ""
         box.trade((2, 0, 0), [part(rank)] * 2)
-        return str(error.value) if rank == 0 else ""
+        return error
 
     assert "ranks [1] have left this epoch" in in_threads(2, work)[0]
 
 
 def test_who_waits_for_a_rank_that_says_it_left_is_told_and_nothing_is_kept() -> None:
     def work(rank: int, peers: Peers) -> list[str]:
-        box, ends = StepExchange(peers, "test"), []
-
-        def trade() -> None:
-            with pytest.raises(RuntimeError) as error:
-                box.trade((1, 0, 0), [part(0)] * 2)
-            ends.append(str(error.value))
-
+        box, ends = StepExchange(peers, "test"), list[str]()
         if rank == 1:
             box.leave(1)
-        waiting = threading.Thread(target=trade)
+        waiting = threading.Thread(target=lambda: ends.append(refused(box)))
         waiting.start()
         waiting.join(20)
         box.leave(1)
@@ -72,14 +71,8 @@ def test_a_thread_that_waits_ends_once_its_own_rank_leaves() -> None:
     ready = threading.Barrier(2)
 
     def work(rank: int, peers: Peers) -> str:
-        box, ends = StepExchange(peers, "test"), []
-
-        def trade() -> None:
-            with pytest.raises(RuntimeError) as error:
-                box.trade((1, 0, 0), [part(0)] * 2)
-            ends.append(str(error.value))
-
-        waiting = threading.Thread(target=trade)
+        box, ends = StepExchange(peers, "test"), list[str]()
+        waiting = threading.Thread(target=lambda: ends.append(refused(box)))
         if rank == 0:
             waiting.start()
             while (1, 0, 0) not in box._given:
@@ -95,11 +88,7 @@ def test_a_thread_that_waits_ends_once_its_own_rank_leaves() -> None:
 def test_who_waits_for_a_rank_that_ended_is_told() -> None:
     def work(rank: int, peers: Peers) -> str:
         box = StepExchange(peers, "test")
-        if rank == 1:
-            return ""  # and its peers are closed
-        with pytest.raises(RuntimeError) as error:
-            box.trade((1, 4, 0), [part(0)] * 2)
-        return str(error.value)
+        return refused(box, 4) if rank == 0 else ""  # and the peers of rank 1 are closed
 
     assert "ranks [1] have ended before joint mini-batch 4; all ranks must" in in_threads(2, work)[0]
 

@@ -13,7 +13,7 @@ from graphfeed.loader.executors import thread_executor
 from graphfeed.loader.run import RunContext
 from graphfeed.loader.stages.in_threads import InThreads
 from graphfeed.loader.stages.in_workers import InWorkers
-from tests.waiting import wait_until
+from tests.waiting import HangAtTheSecond, wait_until
 
 pytestmark = pytest.mark.usefixtures("no_leaks")
 
@@ -95,20 +95,13 @@ def test_a_failure_comes_in_its_place(executor: ThreadPoolExecutor, where: str) 
 
 
 def test_a_mini_batch_that_is_there_waits_for_no_other_one(executor: ThreadPoolExecutor) -> None:
-    release = threading.Event()
-
-    def hang_at_the_second(batch: gf.MiniBatch) -> gf.MiniBatch:
-        assert batch.key is not None
-        if batch.key.index == 1:
-            release.wait(20)
-        return batch
-
-    batches = run(executor, hang_at_the_second, same)
+    hang = HangAtTheSecond()
+    batches = run(executor, hang, same)
     assert next(batches).seeds.tolist() == [0, 1]
-    assert not release.is_set()
+    assert not hang.release.is_set()
     batches.close()
     left = [thread.name for thread in threading.enumerate() if thread.name.startswith("graphfeed-fetch")]
-    release.set()
+    hang.release.set()
     assert not left, "leaving does not wait for workers"
 
 
@@ -147,23 +140,14 @@ def test_threads_have_mini_batches_beside_those_that_workers_have() -> None:
 
 
 def test_leaving_drops_what_no_worker_has_begun(executor: ThreadPoolExecutor) -> None:
-    begun: list[int] = []
-    release = threading.Event()
-
-    def hang_at_the_second(batch: gf.MiniBatch) -> gf.MiniBatch:
-        assert batch.key is not None
-        begun.append(batch.key.index)
-        if batch.key.index == 1:
-            release.wait(20)
-        return batch
-
-    batches = run(executor, hang_at_the_second, same)
+    hang = HangAtTheSecond()
+    batches = run(executor, hang, same)
     next(batches)
-    wait_until(lambda: begun == [0, 1])
+    wait_until(lambda: hang.begun == [0, 1])
     batches.close()
-    release.set()
+    hang.release.set()
     executor.shutdown()
-    assert begun == [0, 1]
+    assert hang.begun == [0, 1]
 
 
 def test_a_stage_that_hangs_in_such_a_thread_is_named(

@@ -12,7 +12,7 @@ from graphfeed.loader.executors import thread_executor
 from graphfeed.loader.run import RunContext
 from graphfeed.loader.stages.in_workers import InWorkers
 from graphfeed.loader.stages.prefetch import Prefetch
-from tests.waiting import wait_until
+from tests.waiting import HangAtTheSecond, wait_until
 
 pytestmark = pytest.mark.usefixtures("no_leaks")
 
@@ -78,21 +78,14 @@ def test_a_slow_stage_times_out_with_advice(monkeypatch: pytest.MonkeyPatch) -> 
 
 
 def test_a_loop_that_is_left_does_not_wait_for_workers() -> None:
-    release = threading.Event()
-
-    def hang_at_the_second(batch: gf.MiniBatch) -> gf.MiniBatch:
-        assert batch.key is not None
-        if batch.key.index > 0:
-            release.wait(20)
-        return batch
-
-    pipe = gf.ItemSampler(gf.ItemSet(4, names="seeds"), batch_size=1).transform(hang_at_the_second)
+    hang = HangAtTheSecond()
+    pipe = gf.ItemSampler(gf.ItemSet(4, names="seeds"), batch_size=1).transform(hang)
     with ThreadPoolExecutor(1) as executor:
         items = RunContext(executor).drive(Prefetch(InWorkers(pipe, num_workers=1, window=2)))
         next(items)
         items.close()
         left = [thread.name for thread in threading.enumerate() if thread.name == "graphfeed-prefetch"]
-        release.set()
+        hang.release.set()
     assert not left
 
 

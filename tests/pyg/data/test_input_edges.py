@@ -21,7 +21,7 @@ def test_given_edges_and_all_of_a_type() -> None:
         (("user", "item"), data[KIND].edge_index.T.tolist()),
     ):
         found = read_input_edges(data, InputEdges(given), None)
-        assert found.kind == KIND
+        assert found.edge_type == KIND
         assert found.items[:]["user:likes:item"][0].tolist() == pairs
 
 
@@ -40,6 +40,9 @@ def test_without_types_the_type_may_be_none() -> None:
         (InputEdges(torch.zeros(2, 0, dtype=torch.int64)), "is empty"),
         (InputEdges(labels=torch.ones(3)), "edge_label must have 200 values"),
         (InputEdges(times=torch.ones(3)), "edge_label_time must have 200 values"),
+        (InputEdges(torch.tensor([[0, 60], [1, 2]])), "the sources of .* must lie in 0 .. 59, but hold 0 .. 60"),
+        (InputEdges(torch.tensor([[0, 1], [-1, 2]])), "the destinations of .* must lie in 0 .. 59, but hold -1 .. 2"),
+        (InputEdges(torch.ones(2, 3)), "edge_label_index must be ids, but is torch.float32"),
     ],
 )
 def test_wrong_edges_are_refused(given: Any, text: str) -> None:
@@ -68,19 +71,6 @@ def test_a_type_is_needed_where_there_are_types() -> None:
 def test_labels_are_raised_only_if_the_least_is_exactly_0(labels: Any, expected: torch.Tensor) -> None:
     found: Any = read_input_edges(homogeneous(), InputEdges(labels=labels), NegativeSampling("binary")).items
     assert torch.allclose(found[:][2], expected, equal_nan=True)
-
-
-@pytest.mark.parametrize(
-    ("index", "text"),
-    [
-        (torch.tensor([[0, 60], [1, 2]]), "the sources of edge_label_index must lie in 0 .. 59, but hold 0 .. 60"),
-        (torch.tensor([[0, 1], [-1, 2]]), "the destinations of edge_label_index must lie in 0 .. 59, but hold -1 .. 2"),
-        (torch.ones(2, 3), "edge_label_index must be ids, but is torch.float32"),
-    ],
-)
-def test_nodes_that_there_are_not_are_refused(index: torch.Tensor, text: str) -> None:
-    with pytest.raises(ValueError, match=text):
-        read_input_edges(homogeneous(), InputEdges(index), None)
 
 
 def test_each_end_is_of_its_type() -> None:

@@ -60,18 +60,6 @@ def test_no_neighbor_is_later_than_its_seed(strategy: str) -> None:
         assert (batch.time[sampled] <= TIMES[batch.batch[sampled]]).all()
 
 
-def test_last_takes_the_latest() -> None:
-    data = homogeneous()
-    loader = NeighborLoader(
-        data, [2], SEEDS, TIMES, batch_size=4, time_attr="edge_time", temporal_strategy="last", seed=0
-    )
-    batch = next(iter(loader))
-    for place, (seed, limit) in enumerate(zip(SEEDS.tolist(), TIMES.tolist(), strict=True)):
-        there = data.edge_time[(data.edge_index[1] == seed) & (data.edge_time <= limit)]
-        own = batch.edge_time[batch.edge_index[1] == place]
-        assert sorted(own.tolist()) == sorted(there.tolist())[-2:]
-
-
 def test_times_that_are_not_whole_are_refused() -> None:
     data = homogeneous()
     with pytest.raises(TypeError, match=r"input_time must be torch.int64, but is torch.float32"):
@@ -79,13 +67,6 @@ def test_times_that_are_not_whole_are_refused() -> None:
     data.time = data.time.float()
     with pytest.raises(TypeError, match=r"time_attr 'time' must be torch.int64, but is torch.float32"):
         NeighborLoader(data, [2], SEEDS, TIMES, time_attr="time")
-
-
-def test_a_node_is_there_once_in_each_tree() -> None:
-    data = homogeneous()
-    batch = next(iter(NeighborLoader(data, [-1, -1, -1], SEEDS, TIMES, batch_size=4, time_attr="time")))
-    pairs = list(zip(batch.batch.tolist(), batch.n_id.tolist(), strict=True))
-    assert len(set(pairs)) == len(pairs)
 
 
 def test_with_types_those_without_times_are_always_there() -> None:

@@ -38,26 +38,15 @@ def test_without_a_template_the_data_begin_empty() -> None:
     assert batch.batch_size == 20
 
 
-def test_ids_of_the_data_are_kept() -> None:
+def test_ids_sizes_and_dimensions_are_those_of_the_data() -> None:
     data = homogeneous()
-    data.n_id, data.e_id = torch.arange(60) + 500, torch.arange(200) + 700
+    data.n_id, data.e_id, data.num_nodes = torch.arange(60) + 500, torch.arange(200) + 700, 60
+    data.some_index = torch.arange(120).view(2, 60)
     batch = next(iter(NeighborLoader(data, [2], batch_size=4)))
     assert torch.equal(batch.n_id, batch.y + 500)
     assert torch.equal(batch.e_id - 700, batch.edge_attr.squeeze(1).long())
-
-
-def test_the_number_of_nodes_is_that_of_the_batch() -> None:
-    data = homogeneous()
-    data.num_nodes = 60
-    batch = next(iter(NeighborLoader(data, [2], batch_size=4)))
     assert batch.num_nodes == len(batch.n_id) < 60
-
-
-def test_nodes_in_another_dimension_stay_there() -> None:
-    data = homogeneous()
-    data.some_index = torch.arange(120).view(2, 60)
-    batch = next(iter(NeighborLoader(data, [2], batch_size=4)))
-    assert torch.equal(batch.some_index, data.some_index[:, batch.n_id])
+    assert torch.equal(batch.some_index, data.some_index[:, batch.y])
 
 
 OF_SEEDS = ("batch", "seed_time", "edge_label", "edge_label_index", "edge_label_time", "num_sampled_nodes")

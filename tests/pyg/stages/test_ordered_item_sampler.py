@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch.utils.data import BatchSampler, RandomSampler
 
-from graphfeed.pyg import NeighborLoader, ZipLoader
+from graphfeed.pyg import NeighborLoader
 from tests.pyg.neighborhood import homogeneous
 
 
@@ -157,10 +157,3 @@ def test_an_epoch_goes_on_only_in_the_order_that_it_began_with(num_workers: int)
         del state["order"]
         other.load_state_dict(state)
         assert len(seeds(other)) == len(whole) - 2
-
-
-def test_loaders_that_are_zipped_take_the_order_of_a_sampler() -> None:
-    loaders = [NeighborLoader(homogeneous(), [1], sampler=Rising(), batch_size=2) for _ in range(2)]
-    for num_workers in (0, 2):
-        with ZipLoader(loaders, sampler=[4, 2, 3], batch_size=2, num_workers=num_workers) as zipped:
-            assert [[part.input_id.tolist() for part in parts] for parts in zipped] == [[[4, 2]] * 2, [[3]] * 2]

@@ -208,12 +208,12 @@ def test_picks_that_int32_cannot_count_are_refused_before_there_is_room_for_them
         ops.typed_sample_hops(graph, seeds, [fanout], [1], ops.Drawing("uniform", replace=True))
 
 
+def text(hops: Any) -> str:
+    return str([[own.tolist() for own in (*hop.columns, *hop.rows, hop.positions)] for hop in hops])
+
+
 def test_results_stay_as_they_are_while_others_are_made() -> None:
     graph = random_graph()
-
-    def text(hops: Any) -> str:
-        return str([[own.tolist() for own in (*hop.columns, *hop.rows, hop.positions)] for hop in hops])
-
     hops = ops.typed_sample_hops(graph, SEEDS, HOPS, [1, 2])
     expected = text(hops)
     for key in range(10):

@@ -12,7 +12,7 @@ from graphfeed import ops
 from graphfeed.ops.sampling.hops.hop_recipe import Method
 from tests.ops.graphs import ID_DTYPES
 from tests.ops.hops import sample_typed_timed
-from tests.ops.sampling.hops.test_sample_hops_typed import HOPS, SEEDS, SHARES, draws_of, random_graph
+from tests.ops.sampling.hops.test_sample_hops_typed import HOPS, SEEDS, SHARES, draws_of, random_graph, text
 from tests.ops.typed_timed import TypedInTime, problems_in_time
 
 FIRST_EDGES = import_module("graphfeed.ops.sampling.hops.sample_hops"), "FIRST_EDGES"
@@ -49,9 +49,6 @@ def right() -> dict[str, Any]:
 
 
 def test_results_stay_as_they_are_while_others_are_made() -> None:
-    def text(hops: Any) -> str:
-        return str([[own.tolist() for own in (*hop.columns, *hop.rows, hop.positions)] for hop in hops])
-
     hops = sample_typed_timed(**right())
     expected = text(hops)
     for key in range(5):
