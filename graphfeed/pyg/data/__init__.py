@@ -14,21 +14,7 @@ from graphfeed.pyg.data.negative_sampling import NegativeSampling
 from graphfeed.pyg.data.tables import Tables, import_pyg
 
 __all__ = [
-    "ALWAYS",
-    "FLAT",
-    "DataFeatures",
-    "EdgeList",
-    "InputEdges",
-    "InputNodes",
-    "NegativeSampling",
-    "Tables",
-    "as_time_column",
-    "fill_missing",
-    "import_pyg",
-    "make_graph",
-    "read_features",
-    "read_graph",
-    "read_input_edges",
-    "read_input_nodes",
-    "split_edge_type",
-]
+    "ALWAYS", "FLAT", "DataFeatures", "EdgeList", "InputEdges", "InputNodes", "NegativeSampling", "Tables",
+    "as_time_column", "fill_missing", "import_pyg", "make_graph", "read_features", "read_graph", "read_input_edges",
+    "read_input_nodes", "split_edge_type",
+]  # fmt: skip

@@ -56,7 +56,6 @@ class ClusterData(Dataset[Any]):
         sparse_format: Whether edges are grouped by source ("csr") or by destination ("csc").
 
     Raises:
-        ImportError: PyG is not installed.
         TypeError: `data` is no data of PyG's.
         ValueError: `data` has types, `num_parts` is below 1, an unknown format, or the file is of another graph or
             damaged.

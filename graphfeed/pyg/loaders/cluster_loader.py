@@ -29,8 +29,7 @@ class ClusterLoader(PyGLoader):
             `batch_size` is the number of clusters of a mini-batch.
 
     Raises:
-        ImportError: PyG is not installed.
-        TypeError: Something else than a `ClusterData`, or an argument that there is not.
+        TypeError: Something else than a `ClusterData`.
     """
 
     is_subgraph = True

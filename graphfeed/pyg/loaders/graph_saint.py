@@ -55,8 +55,7 @@ class GraphSAINTSampler(PyGLoader):
             `NodeLoader`.
 
     Raises:
-        ImportError: PyG is not installed.
-        TypeError: `data` is no `Data`, or an argument that there is not.
+        TypeError: `data` is no `Data`.
         ValueError: `data` has types, norms, no nodes, or no edges to draw; a number is out of range; or the file with
             the counts is of another graph or damaged.
     """

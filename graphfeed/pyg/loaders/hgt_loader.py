@@ -24,8 +24,7 @@ class HGTLoader(NodeLoader):
         kwargs: See `NodeLoader`, as for the arguments that are not listed here.
 
     Raises:
-        ImportError: PyG is not installed.
-        TypeError: `data` is no data of PyG's, or an argument that there is not.
+        TypeError: `data` is no data of PyG's.
         ValueError: `data` has no types, a node type has no numbers, a number is negative, or there are no seeds.
     """
 

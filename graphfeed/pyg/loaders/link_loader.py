@@ -44,11 +44,6 @@ class LinkLoader(PyGLoader):
         kwargs: The arguments of torch's `DataLoader`, and some of `graphfeed.DataLoader`; see `NodeLoader`. Also
             `exclude_seed_edges`: True removes sampled edges that join the two ends of a seed of the mini-batch,
             "reverse" or an edge type those of the other direction too (`ExtraOptions`).
-
-    Raises:
-        ImportError: PyG is not installed.
-        TypeError: An argument that there is not.
-        ValueError: Arguments that don't fit together, or no seeds.
     """
 
     def __init__(

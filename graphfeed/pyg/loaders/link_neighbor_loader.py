@@ -27,11 +27,6 @@ class LinkNeighborLoader(LinkLoader):
         neg_sampling_ratio: The amount of binary negatives.
         time_attr: The name of whole numbers of nodes or edges; needs `edge_label_time`, and the other way around.
         kwargs: See `LinkLoader`, as for the arguments that are not listed here.
-
-    Raises:
-        ImportError: PyG is not installed.
-        TypeError: An argument that there is not.
-        ValueError: Arguments that don't fit the data or each other, or no seeds.
     """
 
     def __init__(

@@ -38,11 +38,6 @@ class NeighborLoader(NodeLoader):
         neighbor_sampler: A sampler to use, instead of the arguments about sampling.
         directed: False stands for `subgraph_type="induced"`.
         kwargs: See `NodeLoader`, as for the arguments that are not listed here.
-
-    Raises:
-        ImportError: PyG is not installed.
-        TypeError: An argument that there is not.
-        ValueError: Arguments that don't fit the data or each other, or no seeds.
     """
 
     def __init__(

@@ -34,11 +34,6 @@ class NodeLoader(PyGLoader):
         kwargs: The arguments of torch's `DataLoader`, and `seed`, `worker`, `executor` and `observer` of
             `graphfeed.DataLoader`; `TorchOptions` says what each means. Also `time_window`, how far back from its time
             each seed may look, and `as_edge_index`, which makes `edge_index` an `EdgeIndex`; see `ExtraOptions`.
-
-    Raises:
-        ImportError: PyG is not installed.
-        TypeError: An argument that there is not.
-        ValueError: Arguments that don't fit together, or no seeds.
     """
 
     def __init__(

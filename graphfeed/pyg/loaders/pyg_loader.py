@@ -26,6 +26,11 @@ class PyGLoader(DataLoader[Any]):
 
     `pipeline` is that pipeline, and `explain()` shows what of it runs where. `loader(positions)` makes the mini-batch
     of some seeds. The mini-batches of an epoch hold the attributes that `data` have when it begins.
+
+    Raises:
+        ImportError: PyG is not installed.
+        TypeError: An argument that there is not.
+        ValueError: Arguments that don't fit the data or each other, or no seeds.
     """
 
     is_subgraph: ClassVar[bool] = False

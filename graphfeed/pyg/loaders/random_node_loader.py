@@ -21,8 +21,7 @@ class RandomNodeLoader(NodeLoader):
             `NodeLoader`.
 
     Raises:
-        ImportError: PyG is not installed.
-        TypeError: `data` is no data of PyG's, or an argument that there is not.
+        TypeError: `data` is no data of PyG's.
         ValueError: `num_parts` is below 1, or there are no nodes.
     """
 

@@ -29,8 +29,7 @@ class ShaDowKHopSampler(PyGLoader):
         kwargs: The arguments of torch's `DataLoader`, and some of `graphfeed.DataLoader`; see `NodeLoader`.
 
     Raises:
-        ImportError: PyG is not installed.
-        TypeError: `data` is no `Data`, or an argument that there is not.
+        TypeError: `data` is no `Data`.
         ValueError: `data` has types, a number is out of range, or there are no roots.
     """
 

@@ -29,8 +29,7 @@ class TemporalDataLoader(PyGLoader):
             see `NodeLoader`.
 
     Raises:
-        ImportError: PyG is not installed.
-        TypeError: `data` is no `TemporalData`, or an argument that there is not.
+        TypeError: `data` is no `TemporalData`.
         ValueError: Times that don't rise, no events, a ratio below 0, or an argument that would change the order.
 
     Example:

@@ -30,7 +30,7 @@ class ZipLoader(PyGLoader):
         kwargs: The arguments of torch's `DataLoader`, and some of `graphfeed.DataLoader`; see `NodeLoader`.
 
     Raises:
-        TypeError: Something else than such loaders, or an argument that there is not.
+        TypeError: Something else than such loaders.
         ValueError: There are no loaders.
     """
 

@@ -38,12 +38,6 @@ else:
 
 
 __all__ = [
-    "NEED_PYG",
-    "STRATEGIES",
-    "HGTSampler",
-    "HeteroSamplerOutput",
-    "NeighborSampler",
-    "Neighborhoods",
-    "NumNeighbors",
+    "NEED_PYG", "STRATEGIES", "HGTSampler", "HeteroSamplerOutput", "NeighborSampler", "Neighborhoods", "NumNeighbors",
     "SamplerOutput",
-]
+]  # fmt: skip

@@ -25,9 +25,6 @@ class FillData(Transform):
 
     Nothing that was fetched is copied. The data begin as a shallow copy of `features.template`, so what belongs to
     neither nodes nor edges is there too.
-
-    Raises:
-        ImportError: When it runs: PyG is not installed.
     """
 
     features: DataFeatures

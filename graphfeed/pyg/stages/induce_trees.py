@@ -21,7 +21,6 @@ class InduceTrees(Transform):
     of them. The graph has no types.
 
     Raises:
-        ImportError: When it runs: PyG is not installed.
         TypeError: `graph` is not a graph.
         ValueError: When it runs: a mini-batch that was not sampled.
     """

@@ -13,7 +13,6 @@ class ToPyGData(Transform, name="to_pyg_data"):
     derive from `Transform`, can follow.
 
     Raises:
-        ImportError: When it runs: PyG is not installed.
         TypeError: When it runs: something else than a mini-batch arrived.
     """
 

@@ -14,9 +14,6 @@ class ToRootedBatch(Transform):
     """Turns a `Data` whose `batch` rises, with a root at the start of each part, into a PyG `Batch` of these parts.
 
     It has `ptr`, where each part begins, and `root_n_id`, the rows of the roots.
-
-    Raises:
-        ImportError: When it runs: PyG is not installed.
     """
 
     labels_of_roots: bool = False

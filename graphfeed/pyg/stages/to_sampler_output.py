@@ -23,7 +23,6 @@ class ToSamplerOutput(Transform):
     the seeds first; so are the edges, those to the seeds first.
 
     Raises:
-        ImportError: When it runs: PyG is not installed.
         ValueError: When it runs: a mini-batch that was not sampled.
     """
 

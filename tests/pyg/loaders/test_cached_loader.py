@@ -1,5 +1,3 @@
-import json
-from itertools import islice
 from typing import Any
 
 import pytest
@@ -53,32 +51,3 @@ def test_batches_are_transformed_and_moved_once() -> None:
     assert len(calls) == 4
     (batch,) = CachedLoader([(torch.ones(1), {"a": [torch.ones(2)]}, "text")], device="meta")
     assert (batch[0].is_meta, batch[1]["a"][0].is_meta, batch[2]) == (True, True, "text")
-
-
-@pytest.mark.parametrize("passes", [0, 1])
-def test_it_goes_on_in_the_middle_of_an_epoch(passes: int) -> None:
-    loader = CachedLoader(make())
-    whole = [epoch(loader) for _ in range(passes)]
-    seen = [values_of(batch) for batch in islice(loader, 3)]
-    state = json.loads(json.dumps(loader.state_dict()))
-    other = CachedLoader(make(2))
-    other.load_state_dict(state)
-    assert other.state_dict() == state
-    rest = epoch(other)
-    assert epoch(other) == [*seen, *rest]
-    assert all(own == [*seen, *rest] for own in whole)
-
-
-def test_a_state_after_a_whole_epoch_begins_the_next_one() -> None:
-    loader = CachedLoader(make())
-    first = epoch(loader)
-    other = CachedLoader(make())
-    other.load_state_dict(loader.state_dict())
-    assert epoch(other) == first
-
-
-def test_what_has_no_state_says_so() -> None:
-    with pytest.raises(TypeError, match="no state_dict"):
-        CachedLoader([1]).state_dict()
-    with pytest.raises(ValueError, match="must hold loader and index"):
-        CachedLoader(make()).load_state_dict({"index": 1})
