@@ -87,7 +87,7 @@ def test_a_server_whose_link_is_cut_costs_no_mini_batch(tmp_path: Path) -> None:
         rest, _ = reader.communicate("\n", timeout=100)
     *found, gap = rest.split()
     assert first + found == expected
-    assert float(gap) < TIMEOUT + 1
+    assert float(gap) < 2 * TIMEOUT
 
 
 def let_senders_send(on: Machines, folder: Path) -> "subprocess.Popen[str]":

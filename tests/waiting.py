@@ -42,3 +42,11 @@ def stop(pid: int) -> None:
     os.kill(pid, signal.SIGSTOP)
     threads = Path("/proc", str(pid), "task")
     wait_until(lambda: all(path.read_text().rpartition(") ")[2][0] == "T" for path in threads.glob("*/stat")))
+
+
+def interrupt(waits: Callable[[], object], after: float = 0.3) -> None:
+    """Call a function of which it is known that it waits, and interrupt it as Ctrl-C would."""
+    main = threading.main_thread().ident or 0
+    timer = threading.Timer(after, signal.pthread_kill, (main, signal.SIGINT))
+    timer.start()
+    waits()

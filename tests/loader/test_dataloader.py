@@ -171,7 +171,7 @@ def test_another_thread_takes_the_place_of_one_that_hangs() -> None:
         return minibatch
 
     pipe = gf.ItemSampler(gf.ItemSet(8, names="seeds"), batch_size=2).transform(hang_in_the_first_epoch)
-    with gf.DataLoader(pipe, num_workers=1, timeout=0.2) as loader:
+    with gf.DataLoader(pipe, num_workers=1, timeout=0.5) as loader:
         with pytest.raises(
             TimeoutError, match="graphfeed_0 is in MiniBatchTransformer, stage 2, mini-batch 0 of epoch"
         ):

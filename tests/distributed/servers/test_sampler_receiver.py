@@ -19,7 +19,7 @@ from graphfeed.distributed import SamplerReceiver, SamplerSender
 from graphfeed.distributed.servers.sampler_receiver import SAMPLE, SampleInbox
 from graphfeed.distributed.wire import parse_address, to_batch
 from tests.distributed.rank_processes import Program, start_program, warm
-from tests.waiting import stop, wait_until
+from tests.waiting import interrupt, stop, wait_until
 
 pytest.importorskip("pyarrow")
 pytestmark = pytest.mark.usefixtures("no_leaks")
@@ -260,12 +260,14 @@ time.sleep(100)
     try:
         wait_until(lambda: "\n" in program.printed(), 60)
         address = program.printed().strip()
-        with SamplerSender({0: address, 1: address}, token=TOKEN, timeout=1) as sender:
+        with SamplerSender({0: address, 1: address}, token=TOKEN, timeout=20) as sender:
             sender.send({"x": torch.zeros(20_000)}, 0)
-            wait_until(lambda: "received" in program.printed(), 20)
+            wait_until(lambda: "received" in program.printed())
             stop(program.pid)
-            with pytest.raises(TimeoutError, match="receiver 1 took nothing for 1 s; it was left"):
+            sender.timeout = 0.5
+            with pytest.raises(TimeoutError, match=r"receiver 1 took nothing for 0\.5 s; it was left"):
                 sender.send({"x": torch.zeros(20_000)}, 1)
+            sender.timeout = 20
             program.kill()
             with pytest.raises(Closed, match=f"receiver 0 at {address} has closed the connection, or is dead"):
                 sender.batch_send([{"x": torch.zeros(20_000)}] * 10, [0] * 10)
@@ -296,13 +298,8 @@ def test_a_slow_reader_makes_senders_wait_and_loses_nothing(receiver: SamplerRec
 def test_an_interrupt_of_one_that_waits_loses_nothing(receiver: SamplerReceiver) -> None:
     receiver.num_sender = receiver._inbox.num_sender = 1
     with sender_to(receiver) as sender:
-
-        def interrupt() -> None:
-            time.sleep(0.3)
-            signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)
-
-        with in_threads(interrupt), pytest.raises(KeyboardInterrupt):
-            list(receiver)
+        with pytest.raises(KeyboardInterrupt):
+            interrupt(lambda: list(receiver))
         sender.send({"x": torch.arange(3)}, 0)
         with in_threads(lambda: sender.signal(0)):
             (found,) = receiver

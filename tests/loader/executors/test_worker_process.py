@@ -102,7 +102,7 @@ def test_a_killed_one_is_noticed_though_its_own_child_lives_on() -> None:
         os.kill(worker.pid, signal.SIGKILL)
         with selectors.DefaultSelector() as selector:
             selector.register(worker.sentinel, selectors.EVENT_READ)
-            assert selector.select(10)
+            assert selector.select(SECONDS)
         assert worker.describe_exit() == "was killed by SIGKILL"
     finally:
         os.kill(reply.result, signal.SIGKILL)

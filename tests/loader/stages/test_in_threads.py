@@ -161,7 +161,7 @@ def test_a_stage_that_hangs_in_such_a_thread_is_named(
         return batch
 
     source = gf.ItemSampler(gf.ItemSet(8, names="seeds"), batch_size=2)
-    workers = InWorkers(source, num_workers=1, window=2, timeout_seconds=0.2)
+    workers = InWorkers(source, num_workers=1, window=2, timeout_seconds=0.5)
     place = r"graphfeed-fetch_\d is in MiniBatchTransformer, stage 2, mini-batch 0 of epoch 0"
     with (
         pytest.warns(RuntimeWarning, match="abandoned 2 threads still at work: graphfeed-fetch_0"),

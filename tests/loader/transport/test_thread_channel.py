@@ -45,7 +45,7 @@ def test_closing_wakes_a_blocked_producer() -> None:
     thread = threading.Thread(target=lambda: results.append(channel.put(1)))
     thread.start()
     channel.close()
-    thread.join(5)
+    thread.join(60)
     assert results == [False]
 
 

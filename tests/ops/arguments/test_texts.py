@@ -75,6 +75,6 @@ def test_a_value_is_shown_in_short(value: Any, text: str) -> None:
     ids=["nested", "text", "bytes", "dict", "tensor", "tensors"],
 )
 def test_the_text_of_anything_is_short_and_takes_no_time(value: Any) -> None:
-    start = time.perf_counter()
+    start = time.thread_time()
     assert len(brief(value)) <= LONGEST + len("...")
-    assert time.perf_counter() - start < 0.5
+    assert time.thread_time() - start < 0.5

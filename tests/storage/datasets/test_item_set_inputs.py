@@ -114,11 +114,11 @@ def test_what_is_no_item_set_is_named_when_it_is_made(give: Any, error: type[Exc
 
 
 def test_large_items_are_named_by_their_shape() -> None:
-    start = time.perf_counter()
+    start = time.thread_time()
     with pytest.raises(TypeError, match=r"but is \{'user': a Tensor of shape \(1000000,\)") as caught:
         gf.ItemSet({"user": torch.zeros(1_000_000)})
     assert len(str(caught.value)) < 400
-    assert time.perf_counter() - start < 1
+    assert time.thread_time() - start < 1
 
 
 @pytest.mark.parametrize("mask", [MASK, MASK.numpy(), MASK.tolist()], ids=["tensor", "array", "list"])

@@ -85,7 +85,7 @@ def test_threads_that_read_at_the_same_time_don_t_disturb_each_other(
             try:
                 return load_file(*arguments, **options)
             finally:
-                both.wait(5)
+                both.wait(60)
         if not one_is_in.is_set():
             one_is_in.set()
             two_are_in.wait(0.2)

@@ -123,8 +123,8 @@ WRONG: list[tuple[str, Callable[[Any], Any], str]] = [
 
 @pytest.mark.parametrize(("give", "message"), [row[1:] for row in WRONG], ids=[row[0] for row in WRONG])
 def test_a_wrong_argument_is_named_without_its_values_and_at_once(give: Any, message: str) -> None:
-    start = time.perf_counter()
+    start = time.thread_time()
     with pytest.raises((TypeError, ValueError, KeyError), match=message) as caught:
         give(from_coo)
     assert len(str(caught.value)) < 1000
-    assert time.perf_counter() - start < 2
+    assert time.thread_time() - start < 2
