@@ -33,7 +33,7 @@ types: install
 PYTEST := $(BIN)/pytest -n auto --maxprocesses 4 --dist worksteal
 
 quick: lint
-	$(PYTEST) -q -m "not slow and not compile"
+	$(PYTEST) -q -m "not slow and not compile" --hypothesis-profile=quick
 
 test: lint types
 	$(PYTEST)

@@ -30,6 +30,7 @@ settings.register_profile(
     deadline=None,  # a kernel is compiled by the first example that needs it
     suppress_health_check=[HealthCheck.too_slow],  # for the same reason
 )
+settings.register_profile("quick", settings.get_profile("repeatable"), max_examples=15)
 settings.load_profile("repeatable")
 
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:

@@ -1,29 +1,40 @@
 """What GraphBolt's users call: each public name with its parameters and defaults, and what became of it here.
 
 A signature is written as in a `def`, without `self`; `...` stands for a default that is an object of the library's.
-None is for what is no callable: properties, fields, constants. A dot leads to a member of a class.
+A dot leads to a member of a class.
 """
 
-ITEMS: dict[str, str | None] = {
+SAMPLE = "seeds, fanouts, replace=False, probs_name=None"
+OPTIONAL = "returning_indices_and_original_edge_ids_are_optional=False"
+TIMES = (
+    "seeds, seeds_timestamp, fanouts, replace=False, seeds_pre_time_window=None, probs_name=None, "
+    "node_timestamp_attr_name=None, edge_timestamp_attr_name=None"
+)
+LABOR = "random_seed=None, seed2_contribution=0.0"
+LAYERS = "datapipe, graph, fanouts, replace=False, prob_name=None, deduplicate=True"
+FETCHING = "overlap_fetch=False, num_gpu_cached_edges=0, gpu_cache_threshold=1, cooperative=False, asynchronous=False"
+TIMED = (
+    "datapipe, graph, fanouts, replace=False, prob_name=None, node_timestamp_attr_name=None, "
+    "edge_timestamp_attr_name=None"
+)
+STORE = "domain, type_name, feature_name"
+PREPROCESSING = "include_original_edge_id=False, force_preprocess=None, auto_cast_to_optimal_dtype=True"
+
+CALLED: dict[str, str] = {
+    # Of items.
     "ItemSet": "items, names=None",
     "ItemSet.__getitem__": "index",
     "ItemSet.__len__": "",
-    "ItemSet.names": None,
-    "ItemSet.num_items": None,
     "HeteroItemSet": "itemsets",
     "HeteroItemSet.__getitem__": "index",
     "HeteroItemSet.__len__": "",
-    "HeteroItemSet.names": None,
     "ItemSetDict": "itemsets",
     "ItemSampler": "item_set, batch_size, minibatcher=..., drop_last=False, shuffle=False, seed=None",
     "DistributedItemSampler": (
         "item_set, batch_size, minibatcher=..., drop_last=False, shuffle=False, drop_uneven_inputs=False, seed=None"
     ),
     "minibatcher_default": "batch, names",
-    "GBWarning": None,
-}
-
-MINIBATCH: dict[str, str | None] = {
+    # Of mini-batches.
     "MiniBatch": (
         "labels=None, seeds=None, indexes=None, sampled_subgraphs=None, input_nodes=None, node_features=None, "
         "edge_features=None, compacted_seeds=None, _blocks=None"
@@ -33,26 +44,12 @@ MINIBATCH: dict[str, str | None] = {
     "MiniBatch.edge_ids": "layer_id",
     "MiniBatch.set_node_features": "node_features",
     "MiniBatch.set_edge_features": "edge_features",
-    "MiniBatch.blocks": None,
     "MiniBatch.compute_blocks": "",
     "MiniBatch.to_pyg_data": "",
     "MiniBatch.to": "device, non_blocking=False",
     "MiniBatch.pin_memory": "",
     "MiniBatch.is_pinned": "",
-}
-
-SAMPLE = "seeds, fanouts, replace=False, probs_name=None"
-OPTIONAL = "returning_indices_and_original_edge_ids_are_optional=False"
-TIMES = (
-    "seeds, seeds_timestamp, fanouts, replace=False, seeds_pre_time_window=None, probs_name=None, "
-    "node_timestamp_attr_name=None, edge_timestamp_attr_name=None"
-)
-LABOR = "random_seed=None, seed2_contribution=0.0"
-
-GRAPH: dict[str, str | None] = {
-    "SamplingGraph": None,
-    "SamplingGraph.num_nodes": None,
-    "SamplingGraph.num_edges": None,
+    # Of graphs.
     "SamplingGraph.copy_to_shared_memory": "shared_memory_name",
     "SamplingGraph.to": "device",
     "fused_csc_sampling_graph": (
@@ -61,19 +58,6 @@ GRAPH: dict[str, str | None] = {
     ),
     "load_from_shared_memory": "name",
     "from_dglgraph": "g, is_homogeneous=False, include_original_edge_id=False",
-    "FusedCSCSamplingGraph": None,
-    "FusedCSCSamplingGraph.total_num_nodes": None,
-    "FusedCSCSamplingGraph.total_num_edges": None,
-    "FusedCSCSamplingGraph.num_nodes": None,
-    "FusedCSCSamplingGraph.num_edges": None,
-    "FusedCSCSamplingGraph.csc_indptr": None,
-    "FusedCSCSamplingGraph.indices": None,
-    "FusedCSCSamplingGraph.node_type_offset": None,
-    "FusedCSCSamplingGraph.type_per_edge": None,
-    "FusedCSCSamplingGraph.node_type_to_id": None,
-    "FusedCSCSamplingGraph.edge_type_to_id": None,
-    "FusedCSCSamplingGraph.node_attributes": None,
-    "FusedCSCSamplingGraph.edge_attributes": None,
     "FusedCSCSamplingGraph.node_attribute": "name",
     "FusedCSCSamplingGraph.edge_attribute": "name",
     "FusedCSCSamplingGraph.add_node_attribute": "name, tensor",
@@ -87,14 +71,11 @@ GRAPH: dict[str, str | None] = {
     "FusedCSCSamplingGraph.temporal_sample_neighbors": TIMES,
     "FusedCSCSamplingGraph.temporal_sample_layer_neighbors": f"{TIMES}, {LABOR}",
     "FusedCSCSamplingGraph.sample_negative_edges_uniform": "edge_type, node_pairs, negative_ratio",
-}
-
-SUBGRAPH: dict[str, str | None] = {
+    # Of sampled subgraphs.
     "CSCFormatBase": "indptr, indices",
     "CSCFormatBase.to": "device",
     "CSCFormatBase.pin_memory": "",
     "CSCFormatBase.is_pinned": "",
-    "SampledSubgraph": None,
     "SampledSubgraphImpl": (
         "sampled_csc, original_column_node_ids=None, original_row_node_ids=None, original_edge_ids=None, "
         "_edge_ids_in_fused_csc_sampling_graph=None"
@@ -104,17 +85,7 @@ SUBGRAPH: dict[str, str | None] = {
     "SampledSubgraphImpl.to": "device",
     "SampledSubgraphImpl.pin_memory": "",
     "SampledSubgraphImpl.is_pinned": "",
-}
-
-LAYERS = "datapipe, graph, fanouts, replace=False, prob_name=None, deduplicate=True"
-FETCHING = "overlap_fetch=False, num_gpu_cached_edges=0, gpu_cache_threshold=1, cooperative=False, asynchronous=False"
-TIMED = (
-    "datapipe, graph, fanouts, replace=False, prob_name=None, node_timestamp_attr_name=None, "
-    "edge_timestamp_attr_name=None"
-)
-
-STAGES: dict[str, str | None] = {
-    "subgraph_sampler": None,
+    # Of stages and the loader.
     "SubgraphSampler": "datapipe, *args, **kwargs",
     "NeighborSampler": f"{LAYERS}, {FETCHING}",
     "LayerNeighborSampler": f"{LAYERS}, layer_dependency=False, batch_dependency=1, {FETCHING}",
@@ -142,9 +113,7 @@ STAGES: dict[str, str | None] = {
     "replace_dp": "graph, old_datapipe, new_datapipe",
     "traverse_dps": "datapipe",
     "to_graph": "dp, *, debug=False",
-}
-
-STRUCTURE: dict[str, str | None] = {
+    # Of operations.
     "unique_and_compact": "nodes, rank=0, world_size=1, async_op=False",
     "unique_and_compact_csc_formats": "csc_formats, unique_dst_nodes, rank=0, world_size=1, async_op=False",
     "compact_csc_format": "csc_formats, dst_nodes, dst_timestamps=None",
@@ -159,21 +128,13 @@ STRUCTURE: dict[str, str | None] = {
     "etype_tuple_to_str": "c_etype",
     "seed_type_str_to_ntypes": "seed_type, seed_size",
     "seed": "val",
-    "CANONICAL_ETYPE_DELIMITER": None,
-    "ORIGINAL_EDGE_ID": None,
     "convert_to_hetero": "item",
     "revert_to_homo": "d",
     "all_to_all": "outputs, inputs, group=None, async_op=False",
     "get_host_to_device_uva_stream": "",
     "get_device_to_host_uva_stream": "",
-    "CooperativeConvFunction": None,
     "CooperativeConv": "",
-}
-
-STORE = "domain, type_name, feature_name"
-
-FEATURES: dict[str, str | None] = {
-    "Feature": None,
+    # Of features and caches.
     "Feature.read": "ids=None",
     "Feature.read_async": "ids",
     "Feature.read_async_num_stages": "ids_device",
@@ -181,7 +142,6 @@ FEATURES: dict[str, str | None] = {
     "Feature.count": "",
     "Feature.update": "value, ids=None",
     "Feature.metadata": "",
-    "FeatureStore": None,
     "FeatureStore.__getitem__": "feature_key",
     "FeatureStore.__setitem__": "feature_key, feature",
     "FeatureStore.__contains__": "feature_key",
@@ -208,68 +168,61 @@ FEATURES: dict[str, str | None] = {
     "TorchBasedFeatureStore.to": "device",
     "cpu_cached_feature": "fallback_features, max_cache_size_in_bytes, policy=None, pin_memory=False",
     "CPUCachedFeature": "fallback_feature, cache, offset=0",
-    "CPUCachedFeature.miss_rate": None,
-    "CPUCachedFeature.cache_size_in_bytes": None,
     "CPUCachedFeature.is_pinned": "",
     "CPUFeatureCache": "cache_shape, dtype, policy=None, num_parts=None, pin_memory=False",
     "CPUFeatureCache.query": "keys, offset=0",
     "CPUFeatureCache.query_and_replace": "keys, reader_fn, offset=0",
     "CPUFeatureCache.replace": "keys, values, offsets=None, offset=0",
     "CPUFeatureCache.is_pinned": "",
-    "CPUFeatureCache.max_size_in_bytes": None,
-    "CPUFeatureCache.miss_rate": None,
     "gpu_cached_feature": "fallback_features, max_cache_size_in_bytes",
     "GPUCachedFeature": "fallback_feature, cache, offset=0",
-    "GPUCachedFeature.miss_rate": None,
-    "GPUCachedFeature.cache_size_in_bytes": None,
     "GPUFeatureCache": "cache_shape, dtype",
     "GPUFeatureCache.query": "keys",
     "GPUFeatureCache.replace": "keys, values",
-    "GPUFeatureCache.max_size_in_bytes": None,
-    "GPUFeatureCache.miss_rate": None,
     "GPUGraphCache": "num_edges, threshold, indptr_dtype, dtypes, has_original_edge_ids",
     "bytes_to_number_of_items": "cache_capacity_in_bytes, single_item",
     "wrap_with_cached_feature": ("cached_feature_type, fallback_features, max_cache_size_in_bytes, *args, **kwargs"),
-}
-
-PREPROCESSING = "include_original_edge_id=False, force_preprocess=None, auto_cast_to_optimal_dtype=True"
-
-DATASETS: dict[str, str | None] = {
-    "Task": None,
-    "Task.metadata": None,
-    "Task.train_set": None,
-    "Task.validation_set": None,
-    "Task.test_set": None,
-    "Dataset": None,
-    "Dataset.tasks": None,
-    "Dataset.graph": None,
-    "Dataset.feature": None,
-    "Dataset.dataset_name": None,
-    "Dataset.all_nodes_set": None,
+    # Of data sets.
     "OnDiskTask": "metadata, train_set, validation_set, test_set",
     "OnDiskDataset": f"path, {PREPROCESSING}",
     "OnDiskDataset.load": "tasks=None",
-    "OnDiskDataset.yaml_data": None,
-    "OnDiskDataset.tasks": None,
-    "OnDiskDataset.graph": None,
-    "OnDiskDataset.feature": None,
-    "OnDiskDataset.dataset_name": None,
-    "OnDiskDataset.all_nodes_set": None,
     "preprocess_ondisk_dataset": f"dataset_dir, {PREPROCESSING}",
     "BuiltinDataset": "name, root='datasets'",
     "LegacyDataset": "legacy",
-    "OnDiskFeatureData": None,
-    "OnDiskMetaData": None,
-    "OnDiskGraphTopology": None,
-    "OnDiskGraphTopologyType": None,
-    "OnDiskFeatureDataDomain": None,
-    "OnDiskFeatureDataFormat": None,
-    "OnDiskTVTSet": None,
-    "OnDiskTVTSetData": None,
-    "OnDiskTaskData": None,
 }
 
-SURFACE = ITEMS | MINIBATCH | GRAPH | SUBGRAPH | STAGES | STRUCTURE | FEATURES | DATASETS
+ATTRIBUTES = {
+    "ItemSet": "names num_items",
+    "HeteroItemSet": "names",
+    "MiniBatch": "blocks",
+    "SamplingGraph": "num_nodes num_edges",
+    "FusedCSCSamplingGraph": (
+        "total_num_nodes total_num_edges num_nodes num_edges csc_indptr indices node_type_offset type_per_edge "
+        "node_type_to_id edge_type_to_id node_attributes edge_attributes"
+    ),
+    "CPUCachedFeature": "miss_rate cache_size_in_bytes",
+    "CPUFeatureCache": "max_size_in_bytes miss_rate",
+    "GPUCachedFeature": "miss_rate cache_size_in_bytes",
+    "GPUFeatureCache": "max_size_in_bytes miss_rate",
+    "Task": "metadata train_set validation_set test_set",
+    "Dataset": "tasks graph feature dataset_name all_nodes_set",
+    "OnDiskDataset": "yaml_data tasks graph feature dataset_name all_nodes_set",
+}
+"""Properties and fields of classes."""
+
+NOT_CALLED = (
+    "GBWarning SamplingGraph FusedCSCSamplingGraph SampledSubgraph subgraph_sampler "
+    "CANONICAL_ETYPE_DELIMITER ORIGINAL_EDGE_ID CooperativeConvFunction Feature FeatureStore Task Dataset "
+    "OnDiskFeatureData OnDiskMetaData OnDiskGraphTopology OnDiskGraphTopologyType OnDiskFeatureDataDomain "
+    "OnDiskFeatureDataFormat OnDiskTVTSet OnDiskTVTSetData OnDiskTaskData"
+)
+"""Constants, modules, and classes that nobody makes by hand."""
+
+SURFACE: dict[str, str | None] = {
+    **dict.fromkeys(NOT_CALLED.split()),
+    **{f"{owner}.{name}": None for owner, names in ATTRIBUTES.items() for name in names.split()},
+    **CALLED,
+}
 
 FLUENT = {
     "buffer": "Bufferer",

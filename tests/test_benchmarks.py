@@ -1,6 +1,9 @@
 """The benchmarks' own parts are right, and every command runs."""
 
+import json
+import logging
 import shutil
+import sys
 import time
 from collections.abc import Iterator
 from dataclasses import replace
@@ -142,10 +145,14 @@ def test_waits_with_kernels_on_disk_and_without_stand_side_by_side(
     ]
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("name", cold.SAMPLED)
-def test_each_cold_pipeline_makes_mini_batches(name: str) -> None:
-    assert first_use.start_process(cold.SAMPLED[name]).waited > 0
+def test_each_cold_pipeline_makes_mini_batches(
+    name: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(sys, "argv", ["-c", *cold.SAMPLED[name]])
+    monkeypatch.setattr(logging, "disable", lambda: None)
+    exec(first_use.PROGRAM, {})
+    assert first_use.Start(*json.loads(capsys.readouterr().out)).waited > 0
 
 
 def test_ids_of_a_power_law_are_rows_and_come_once() -> None:
@@ -192,7 +199,7 @@ def test_ops_on_a_device_are_measured(tmp_path: Path, monkeypatch: pytest.Monkey
     monkeypatch.setattr(cuda, "device_clock", time.perf_counter)
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(torch.cuda, "get_device_name", lambda: "H100 that is pretended")
-    scale = replace(quick(tmp_path, 2), products=SHAPE, batch_size=8, gathered_rows=1_100, epoch_batches=1)
+    scale = replace(quick(tmp_path, 1), products=SHAPE, batch_size=8, gathered_rows=1_100, epoch_batches=1)
     with EmulatedCuda().running(), late_streams():
         tables = list(cuda.report(scale))
     assert tables[0] == "cuda: H100 that is pretended\n"
@@ -248,7 +255,7 @@ def test_the_gpu_is_measured(tmp_path: Path, capsys: pytest.CaptureFixture[str])
     "what", ["sampling", "gather", "ingest", "loader", "first_use", "cold", "channels", "distributed", "pyg"]
 )
 def test_commands_run(what: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    main([what, "--quick", "--repeats", "2", "--cache-dir", str(tmp_path)])
+    main([what, "--quick", "--repeats", "1", "--cache-dir", str(tmp_path)])
     assert "median" in capsys.readouterr().out
 
 

@@ -52,8 +52,8 @@ def listed_in_rooms(package: ModuleType) -> set[str]:
     return {
         name
         for room in rooms
-        for name in getattr(room, "__all__", ())
-        if getattr(package, name, None) is getattr(room, name)
+        for name in set(getattr(room, "__all__", ())) & set(getattr(package, "__all__", ()))
+        if getattr(package, name) is getattr(room, name)
     }
 
 

@@ -123,7 +123,7 @@ BUILDERS: dict[type, Callable[[], gf.Datapipe]] = {
     gf.PrefetcherIterDataPipe: lambda: items().transform(add_degree).prefetch(2),
     gf.SamplePerLayer: lambda: one_layer(),
     gf.SeedEdgesExcluder: lambda: edge_items().sample_neighbor(graph(), [4, 4]).exclude_seed_edges(True),
-    gf.SubgraphInducer: lambda: items().sample_neighbor(graph(), [2], only_new=True).induce_subgraph(graph()),
+    gf.SubgraphInducer: lambda: iterable().sample_neighbor(graph(), [2], only_new=True).induce_subgraph(graph()),
     gf.TemporalLayerNeighborSampler: lambda: timed_items().temporal_sample_layer_neighbor(
         graph(), [2, 3], edge_timestamp_attr_name="time"
     ),
@@ -206,18 +206,18 @@ def test_it_prints_in_few_words(kind: type) -> None:
 
 
 @each_stage
-@pytest.mark.parametrize("num_workers", [0, 1, 3])
-def test_any_number_of_workers_gives_the_same(kind: type, num_workers: int) -> None:
+def test_any_number_of_workers_gives_the_same_and_changes_no_pipeline(kind: type) -> None:
     pipe = BUILDERS[kind]()
     before = digests(pipe)
-    with gf.DataLoader(pipe, num_workers=num_workers, seed=SEED) as loader:
-        assert len(loader) == BATCHES
-        assert digests(loader) == expected(kind)
+    for num_workers in (0, 1, 3):
+        with gf.DataLoader(pipe, num_workers=num_workers, seed=SEED) as loader:
+            assert len(loader) == BATCHES
+            assert digests(loader) == expected(kind)
     assert digests(pipe) == before
 
 
 @each_stage
-@pytest.mark.parametrize("num_workers", [0, 1, 3])
+@pytest.mark.parametrize("num_workers", [0, 3])
 def test_it_goes_on_in_the_middle(kind: type, num_workers: int) -> None:
     with gf.DataLoader(BUILDERS[kind](), num_workers=num_workers, seed=SEED) as loader:
         iterator = iter(loader)
@@ -229,9 +229,9 @@ def test_it_goes_on_in_the_middle(kind: type, num_workers: int) -> None:
 
 
 @each_stage
-@pytest.mark.parametrize("start", [0, 3, BATCHES])
-def test_it_starts_anywhere(kind: type, start: int) -> None:
-    assert digests(BUILDERS[kind]().with_seed(SEED, start=start)) == expected(kind)[start:]
+def test_it_starts_anywhere(kind: type) -> None:
+    for start in (3, BATCHES):
+        assert digests(BUILDERS[kind]().with_seed(SEED, start=start)) == expected(kind)[start:]
 
 
 @each_stage

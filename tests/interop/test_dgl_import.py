@@ -29,37 +29,52 @@ scores.sum().backward()
 print(gb.__name__, tuple(scores.shape), inner.fc_neigh.weight.grad is not None)
 """
 
+IN_FORKS = """
+import os, sys, graphfeed
+for program in sys.argv[1:]:
+    if os.fork() == 0:
+        exec(program)
+        sys.stdout.flush()
+        os._exit(0)
+    os.wait()
+"""
+"""Runs each program in a process that has imported graphfeed, and neither DGL nor what stands for it."""
 
-def run(program: str, *folders: Path) -> str:
-    """Return what a program prints that imports from some folders."""
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(map(str, [*folders, ROOT])), "DGLBACKEND": "pytorch"}
-    done = subprocess.run([sys.executable, "-c", program], env=environment, capture_output=True, text=True, timeout=300)
+
+def run(program: str, folder: Path, *arguments: str) -> str:
+    """Return what a program prints that imports from a folder."""
+    environment = {**os.environ, "PYTHONPATH": f"{folder}{os.pathsep}{ROOT}", "DGLBACKEND": "pytorch"}
+    command = [sys.executable, "-c", program, *arguments]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, done.stderr
     return done.stdout.strip()
 
 
-def make_dgl(folder: Path) -> Path:
-    """Write a package that imports its GraphBolt as DGL does, which fails."""
+@pytest.fixture(scope="module")
+def printed(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
+    """Return what programs print beside a package that imports its GraphBolt as DGL does, which fails."""
+    folder = tmp_path_factory.mktemp("dgl")
     (folder / "dgl" / "graphbolt").mkdir(parents=True)
     (folder / "dgl" / "__init__.py").write_text("from . import graphbolt\nNID = EID = '_ID'\n")
     (folder / "dgl" / "graphbolt" / "__init__.py").write_text("import torchdata.datapipes\n")
-    return folder
+    programs = [
+        "import graphfeed.interop.dgl, dgl, dgl.graphbolt as gb; print(gb.__name__, dgl.NID)",
+        "print(graphfeed.MiniBatch(sampled_subgraphs=[]).blocks, 'dgl' in sys.modules)",
+        "sys.modules['torchdata.datapipes'] = sys; import dgl, graphfeed.interop.dgl; print(dgl.graphbolt.__name__)",
+    ]
+    return run(IN_FORKS, folder, *programs).splitlines()
 
 
-def test_dgl_imports_beside_any_torch_after_graphfeed(tmp_path: Path) -> None:
-    program = "import graphfeed.interop.dgl, dgl, dgl.graphbolt as gb; print(gb.__name__, dgl.NID)"
-    assert run(program, make_dgl(tmp_path)) == "graphfeed _ID"
+def test_dgl_imports_beside_any_torch_after_graphfeed(printed: list[str]) -> None:
+    assert printed[0] == "graphfeed _ID"
 
 
-def test_blocks_import_a_dgl_that_nobody_has_imported(tmp_path: Path) -> None:
-    program = "import graphfeed, sys; print(graphfeed.MiniBatch(sampled_subgraphs=[]).blocks, 'dgl' in sys.modules)"
-    assert run(program, make_dgl(tmp_path)) == "[] True"
+def test_blocks_import_a_dgl_that_nobody_has_imported(printed: list[str]) -> None:
+    assert printed[1] == "[] True"
 
 
-def test_a_dgl_that_is_imported_keeps_its_graphbolt(tmp_path: Path) -> None:
-    (make_dgl(tmp_path) / "dgl" / "graphbolt" / "__init__.py").write_text("")
-    program = "import dgl, graphfeed.interop.dgl, sys; print(sys.modules['dgl.graphbolt'].__name__)"
-    assert run(program, tmp_path) == "dgl.graphbolt"
+def test_a_dgl_that_is_imported_keeps_its_graphbolt(printed: list[str]) -> None:
+    assert printed[2] == "dgl.graphbolt"
 
 
 @pytest.mark.slow

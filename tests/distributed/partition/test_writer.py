@@ -1,3 +1,4 @@
+import os
 import signal
 from pathlib import Path
 
@@ -13,7 +14,7 @@ from graphfeed.distributed.partition.part_layout import read_metadata
 from graphfeed.distributed.partition.writer import write_partition
 from graphfeed.storage.graph.assignment.assign import assign_nodes
 from tests.distributed import graphs
-from tests.distributed.rank_processes import start_program
+from tests.forked import in_child
 
 
 def test_parts_are_numbered_by_integers_that_are_as_small_as_can_be(tmp_path: Path) -> None:
@@ -58,25 +59,15 @@ def test_features_of_types_that_a_typed_graph_lacks_are_refused(tmp_path: Path, 
         write_partition(tmp_path / "parts", graphs.typed(), assign_nodes(graphs.typed(), 2), 2, store)
 
 
-KILLED = """
-import os, signal, torch
-from graphfeed.distributed.partition import writer as partition_writer
-from tests.distributed import graphs
+def test_a_killed_writer_leaves_no_partition(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def write() -> None:
+        write_partition(tmp_path / "parts", graphs.plain(), torch.zeros(100, dtype=torch.int64), 2)
 
-def end(writer):
-    os.kill(os.getpid(), signal.SIGKILL)
-
-partition_writer.PartitionWriter.finish = end
-partition_writer.write_partition({root!r}, graphs.plain(), torch.zeros(100, dtype=torch.int64), 2)
-"""
-
-
-def test_a_killed_writer_leaves_no_partition(tmp_path: Path) -> None:
-    program = start_program(KILLED.format(root=str(tmp_path / "parts")))
-    assert program.wait(60)
-    assert program.returncode == -signal.SIGKILL
+    with monkeypatch.context() as patch:
+        patch.setattr(partition_writer.PartitionWriter, "finish", lambda _: os.kill(os.getpid(), signal.SIGKILL))
+        assert in_child(write) == "ended with -9"
     assert not (tmp_path / "parts").exists()
-    write_partition(tmp_path / "parts", graphs.plain(), torch.zeros(100, dtype=torch.int64), 2)
+    write()
 
 
 def test_edges_are_read_in_pieces(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,11 +1,12 @@
 import fcntl
+import itertools
 import os
 import shutil
 import signal
-import subprocess
-import sys
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import numpy as np
 import pytest
@@ -16,20 +17,7 @@ from graphfeed.storage.datasets import preprocess
 from graphfeed.storage.datasets.metadata import parse_metadata
 from graphfeed.storage.graph import ORIGINAL_EDGE_ID
 from tests import on_disk
-
-KILLED = """
-import os, signal, sys
-from graphfeed.storage import preprocess_ondisk_dataset
-calls, sync = [], os.fsync
-def count(descriptor):
-    calls.append(descriptor)
-    if len(calls) == int(sys.argv[2]):
-        os.kill(os.getpid(), signal.SIGKILL)
-    sync(descriptor)
-os.fsync = count
-preprocess_ondisk_dataset(sys.argv[1])
-print(len(calls))
-"""
+from tests.forked import in_child
 
 
 @pytest.fixture
@@ -153,19 +141,29 @@ def test_a_failure_leaves_what_was_there(folder: Path) -> None:
     assert on_disk.listing(folder) == sorted([*names, preprocess.LOCK])
 
 
-def killed(folder: Path, call: int) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-c", KILLED, str(folder), str(call)]
-    return subprocess.run(command, capture_output=True, text=True, check=False, timeout=100)
+def killed(folder: Path, call: int) -> str:
+    """Preprocess in a process that is killed when it syncs for the `call`-th time; return how often it did."""
+    calls, sync = itertools.count(1), os.fsync
+
+    def count(descriptor: int) -> None:
+        if next(calls) == call:
+            os.kill(os.getpid(), signal.SIGKILL)
+        sync(descriptor)
+
+    def run() -> int:
+        with patch.object(os, "fsync", count):
+            preprocess_ondisk_dataset(folder)
+        return next(calls) - 1
+
+    return in_child(run)
 
 
-@pytest.mark.slow
 def test_killed_at_any_time_it_is_whole_or_not_there(folder: Path) -> None:
-    whole = killed(folder, -1)
-    assert whole.returncode == 0, whole.stderr
-    expected, last = on_disk.arrays(folder), int(whole.stdout)
+    last = int(killed(folder, -1))
+    expected = on_disk.arrays(folder)
     for call in (4, last - 1, last):
         shutil.rmtree(folder / "graphfeed")
-        assert killed(folder, call).returncode == -signal.SIGKILL
+        assert killed(folder, call) == "ended with -9"
         finished = (folder / "graphfeed").exists()
         assert finished == (call == last)  # the last call brings the new name to the disk
         assert finished or ".graphfeed.unfinished" in on_disk.listing(folder)
@@ -196,13 +194,10 @@ def test_a_process_waits_for_another(folder: Path, monkeypatch: pytest.MonkeyPat
     preprocess_ondisk_dataset(folder)
 
 
-@pytest.mark.slow
 def test_two_processes_make_it_once(folder: Path) -> None:
-    command = [sys.executable, "-c", KILLED, str(folder), "-1"]
-    both = [subprocess.Popen(command, stdout=subprocess.PIPE, text=True) for _ in range(2)]
-    outputs = [process.communicate(timeout=100)[0] for process in both]
-    assert [process.returncode for process in both] == [0, 0]
-    assert sorted(int(output) > 0 for output in outputs) == [False, True]
+    with ThreadPoolExecutor(2) as pool:
+        syncs = list(pool.map(killed, [folder] * 2, [-1] * 2))
+    assert sorted(int(count) > 0 for count in syncs) == [False, True]
 
 
 @pytest.mark.parametrize(
