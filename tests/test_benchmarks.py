@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 import torch
 
-from benchmarks import cache, cold, cuda, first_use, graphs, peers, plain, predicted, worker_start
+from benchmarks import cache, cold, cuda, first_use, gpu_cache, graphs, peers, plain, predicted, worker_start
 from benchmarks.__main__ import main
 from benchmarks.limits import Copy, RandomReads
 from benchmarks.scale import quick
@@ -179,7 +179,9 @@ def test_a_file_of_rows_is_removed_and_a_full_disk_is_named(tmp_path: Path, monk
 
 def test_without_a_device_that_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    (alone,) = gpu_cache.report(quick(tmp_path, 1))
     message, expected = cuda.report(quick(tmp_path, 1))
+    assert "no CUDA device" in alone
     assert "no CUDA device" in message
     assert "no GPU was measured" in expected
     assert expected.count(" / ") == 2 * len(predicted.WORK) + 1
@@ -190,15 +192,31 @@ def test_the_page_about_gpus_says_what_is_expected() -> None:
     assert list(rows(page, "case")) == predicted.expected()
 
 
-@pytest.mark.slow
-def test_ops_on_a_device_are_measured(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Here the device is pretended; what is shown is that all is run."""
+@pytest.fixture
+def pretended(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Pretend a device; what is shown is that all is run."""
     if COMPILER is None:
         pytest.skip("no g++ to compile the kernels for the CPU")
-    monkeypatch.setattr(cuda, "DEVICE", torch.device("meta"))
-    monkeypatch.setattr(cuda, "device_clock", time.perf_counter)
+    for module in (cuda, gpu_cache):
+        monkeypatch.setattr(module, "DEVICE", torch.device("meta"))
+        monkeypatch.setattr(module, "device_clock", time.perf_counter)
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(torch.cuda, "get_device_name", lambda: "H100 that is pretended")
+
+
+@pytest.mark.usefixtures("pretended")
+def test_both_caches_are_measured(tmp_path: Path) -> None:
+    shape = graphs.Shape("small", 500, 3_000, 3)
+    scale = replace(quick(tmp_path, 1), products=shape, batch_size=4, gathered_rows=100, cached_batches=1)
+    with EmulatedCuda().running():
+        tables = list(gpu_cache.report(scale))
+    assert tables[0] == "gpu_cache: H100 that is pretended\n"
+    assert [table.count("behind a cache of 1/8") for table in tables[1:]] == [1, 1]
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("pretended")
+def test_ops_on_a_device_are_measured(tmp_path: Path) -> None:
     scale = replace(quick(tmp_path, 1), products=SHAPE, batch_size=8, gathered_rows=1_100, epoch_batches=1)
     with EmulatedCuda().running(), late_streams():
         tables = list(cuda.report(scale))
@@ -244,10 +262,12 @@ def test_a_graph_is_in_memory_once_while_workers_start(tmp_path: Path, monkeypat
 
 @pytest.mark.gpu
 def test_the_gpu_is_measured(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    main(["cuda", "--quick", "--repeats", "2", "--cache-dir", str(tmp_path)])
+    for what in ("cuda", "gpu_cache"):
+        main([what, "--quick", "--repeats", "2", "--cache-dir", str(tmp_path)])
     printed = capsys.readouterr().out
     assert "ops.sample_hops" in printed
     assert printed.count("loading that the steps hide") == 5
+    assert "rows missed" in printed
 
 
 @pytest.mark.slow

@@ -7,8 +7,6 @@ from pathlib import Path
 
 import pytest
 
-from tests.pages import dead_links, links
-
 ROOT = Path(__file__).resolve().parents[1]
 PAGE = ROOT / "CONTRIBUTING.md"
 FILES = dict(re.findall(r"^```python\n# (\S+)\n(.*?)^```", PAGE.read_text(), re.DOTALL | re.MULTILINE))
@@ -62,8 +60,3 @@ def test_the_examples_keep_the_style(folder: Path) -> None:
     settings = ("--config", ROOT / "pyproject.toml", "--config", ours, "--no-cache", ".")
     run("ruff", "check", *settings, cwd=folder)
     run("ruff", "format", "--check", *settings, cwd=folder)
-
-
-def test_links_lead_somewhere() -> None:
-    assert links(PAGE)
-    assert dead_links(PAGE) == []

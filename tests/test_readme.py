@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.pages import check_code, dead_links, links
+from tests.pages import check_code
 
 README = Path(__file__).resolve().parents[1] / "README.md"
 
@@ -17,11 +17,6 @@ def test_it_is_read_at_once() -> None:
 @pytest.mark.slow
 def test_the_code_runs_and_prints_what_is_shown() -> None:
     assert check_code(README) == 2
-
-
-def test_links_lead_somewhere() -> None:
-    assert links(README)
-    assert dead_links(README) == []
 
 
 def test_the_picture_shows_the_plan_that_is_printed() -> None:

@@ -33,17 +33,15 @@ def moved(pipe: gf.Datapipe, device: str) -> gf.Datapipe:
 
 
 @pytest.mark.parametrize("build", pipelines.ALL)
-def test_minibatches_are_those_of_the_cpu(cuda: Cuda, build: Build) -> None:
-    expected = list(build().with_seed(1))
+def test_a_minibatch_is_that_of_the_cpu_and_lies_there(cuda: Cuda, build: Build) -> None:
     with cuda.running():
-        found = list(moved(build(), device_of(cuda)).with_seed(1))
-        assert all(map(cuda.is_there, tensors_in(vars(found[0]))))
-    assert_same(found[0], expected[0])
-    assert digests(found) == digests(expected)
+        found = next(iter(moved(build(), device_of(cuda)).with_seed(1)))
+        assert all(map(cuda.is_there, tensors_in(vars(found))))
+    assert_same(found, next(iter(build().with_seed(1))))
 
 
 @pytest.mark.parametrize("build", pipelines.ALL)
-def test_so_it_does_through_a_loader_and_its_streams(cuda: Cuda, build: Build) -> None:
+def test_minibatches_are_those_of_the_cpu_through_a_loader_and_its_streams(cuda: Cuda, build: Build) -> None:
     expected = digests(build().with_seed(1))
     with (
         cuda.running(),
