@@ -1,6 +1,8 @@
 """The rooms on disk are those that the documents name; files keep their budgets and have their tests."""
 
 import ast
+import importlib
+import pkgutil
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator
@@ -9,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.pages import rows
+from tests.test_contributing import FILES as SHOWN
 
 ROOT = Path(__file__).resolve().parents[1]
 PACKAGE = ROOT / "graphfeed"
@@ -160,6 +163,28 @@ def test_no_string_of_the_core_names_a_module_of_an_optional_room(room: str) -> 
     optional = re.compile(r"graphfeed\.(channels|distributed|ingest|interop|pyg)\b")
     files = (PACKAGE / room).rglob("*.py")
     assert relative(path for path in files if any(map(optional.search, strings(path)))) == []
+
+
+def imported_past_doors(name: str, text: str) -> Iterator[str]:
+    """Name what a file of a room takes from another room without a package of that room listing it."""
+    for node in ast.walk(ast.parse(text)):
+        parts = (node.module or "").split(".") if isinstance(node, ast.ImportFrom) else []
+        if not isinstance(node, ast.ImportFrom) or parts[0] != "graphfeed" or parts[1:2] in ([], [name.split("/")[1]]):
+            continue
+        package = importlib.import_module(".".join(parts))
+        modules = {module.name for module in pkgutil.iter_modules(getattr(package, "__path__", ()))}
+        listed = {*getattr(package, "__all__", ()), *modules} if modules else set()
+        yield from (f"{name}: {node.module}.{part.name}" for part in node.names if part.name not in listed)
+
+
+def test_rooms_take_from_each_other_what_their_packages_list() -> None:
+    """Also what CONTRIBUTING.md shows, which others copy."""
+    files = {path.relative_to(ROOT).as_posix(): path.read_text() for path in PACKAGE.glob("*/**/*.py")}
+    files |= {name: text for name, text in SHOWN.items() if name.startswith("graphfeed/")}
+    assert [past for name, text in files.items() for past in imported_past_doors(name, text)] == []
+    inside = "from graphfeed.storage.graph.graph_arrays import GraphArrays"
+    assert list(imported_past_doors("graphfeed/loader/a.py", inside))
+    assert not list(imported_past_doors("graphfeed/storage/a.py", inside))
 
 
 def test_every_top_folder_is_known() -> None:
