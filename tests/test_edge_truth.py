@@ -320,7 +320,7 @@ def test_without_ids_of_its_own_an_edge_has_its_place_in_the_graph(truth: Truth)
     arrays = (made.csc_indptr, made.indices, made.node_type_offset, made.type_per_edge)
     graph = gf.fused_csc_sampling_graph(*arrays, made.node_type_to_id, made.edge_type_to_id)
     ends = gf.expand_indptr(made.csc_indptr, torch.int64)
-    first = dict(zip(truth.kinds, made.node_type_offset.tolist(), strict=False))  # type: ignore[union-attr]
+    first = dict(zip(truth.kinds, made.node_type_offset.tolist(), strict=False))
     places = {kind: kind.split(":") for kind in truth.edges}
     edges = {
         kind: (made.indices - first[source], ends - first[destination])

@@ -14,6 +14,7 @@
 
 # %%
 import json
+from collections.abc import Sequence
 from dataclasses import replace
 
 import matplotlib.pyplot as plt
@@ -94,8 +95,8 @@ minibatch
 inner = minibatch.sampled_subgraphs[-1]  # the hop at the seeds
 csc = inner.sampled_csc
 for column, node in enumerate(inner.original_column_node_ids.tolist()):
-    places = csc.indices[csc.indptr[column] : csc.indptr[column + 1]]
-    print(f"seed {node} has {degrees[node]} friends; sampled: {inner.original_row_node_ids[places].tolist()}")
+    rows = csc.indices[csc.indptr[column] : csc.indptr[column + 1]]
+    print(f"seed {node} has {degrees[node]} friends; sampled: {inner.original_row_node_ids[rows].tolist()}")
 
 # %% [markdown]
 # `original_edge_ids` are positions in the arrays that the graph was made of. The rows of the features are the input
@@ -150,10 +151,10 @@ num_nodes, num_groups = 4_000, 5
 group = rng.integers(num_groups, size=num_nodes)
 sources, destinations = rng.integers(num_nodes, size=(2, 120_000))
 kept = (group[sources] == group[destinations]) | (rng.random(120_000) < 0.1)
-feat = rng.normal(size=(num_nodes, 16)) + rng.normal(size=(num_groups, 16))[group] * 0.3
+noisy = rng.normal(size=(num_nodes, 16)) + rng.normal(size=(num_groups, 16))[group] * 0.3
 
 graph = gf.from_coo((sources[kept], destinations[kept]), num_nodes)
-features = gf.BasicFeatureStore({("node", None, "feat"): gf.TorchBasedFeature(torch.from_numpy(feat).float())})
+features = gf.BasicFeatureStore({("node", None, "feat"): gf.TorchBasedFeature(torch.from_numpy(noisy).float())})
 labels = torch.from_numpy(group)
 train_set, test_set = (
     gf.ItemSet((ids, labels[ids]), names=("seeds", "labels")) for ids in torch.arange(num_nodes).split(2_000)
@@ -162,7 +163,7 @@ graph
 
 
 # %%
-def make_pipe(items, fanouts, shuffle):
+def make_pipe(items: gf.ItemSet, fanouts: Sequence[int], shuffle: bool) -> gf.Datapipe:
     """Write a pipeline down."""
     pipe = gf.ItemSampler(items, batch_size=100, shuffle=shuffle)
     pipe = pipe.sample_neighbor(graph, fanouts=fanouts)
@@ -197,28 +198,29 @@ print(loader.explain(rewritten=False))
 class SAGELayer(nn.Module):
     """Adds the mapped mean of the neighbours to the mapped vector of the node."""
 
-    def __init__(self, in_size, out_size):
+    def __init__(self, in_size: int, out_size: int) -> None:
         super().__init__()
         self.own = nn.Linear(in_size, out_size)
         self.neighbours = nn.Linear(in_size, out_size, bias=False)
 
-    def forward(self, csc, h):
+    def forward(self, csc: gf.CSCFormatBase, h: torch.Tensor) -> torch.Tensor:
         degrees = csc.indptr.diff()
         columns = torch.arange(len(degrees)).repeat_interleave(degrees)
         sums = torch.zeros(len(degrees), h.shape[1]).index_add(0, columns, h[csc.indices])
         means = sums / degrees.clamp(min=1)[:, None]
-        return self.own(h[: len(degrees)]) + self.neighbours(means)
+        out: torch.Tensor = self.own(h[: len(degrees)]) + self.neighbours(means)
+        return out
 
 
 class SAGE(nn.Module):
     """One layer of the model per hop."""
 
-    def __init__(self):
+    def __init__(self) -> None:
         super().__init__()
         self.layers = nn.ModuleList([SAGELayer(16, 32), SAGELayer(32, num_groups)])
 
-    def forward(self, minibatch):
-        h = minibatch.node_features["feat"]
+    def forward(self, minibatch: gf.MiniBatch) -> torch.Tensor:
+        h: torch.Tensor = minibatch.node_features["feat"]
         for layer, subgraph in zip(self.layers, minibatch.sampled_subgraphs, strict=True):
             h = layer(subgraph.sampled_csc, h if layer is self.layers[0] else h.relu())
         return h
@@ -230,7 +232,7 @@ class SAGE(nn.Module):
 
 
 # %%
-def train(fanouts, epochs=6):
+def train(fanouts: Sequence[int], epochs: int = 6) -> tuple[list[float], list[float]]:
     """Return the loss of each step and the test accuracy after each epoch."""
     torch.manual_seed(0)
     net = SAGE()
@@ -285,7 +287,7 @@ print(f"{len(state)} characters of state; {len(seen)} of {len(loader)} mini-batc
 
 
 # %%
-def equal(one, other):
+def equal(one: gf.MiniBatch, other: gf.MiniBatch) -> bool:
     """Tell whether two mini-batches are the same, bit for bit."""
     layers = zip(one.sampled_subgraphs, other.sampled_subgraphs, strict=True)
     return (
@@ -314,7 +316,7 @@ for num_workers in (0, 1, 3):
 
 
 # %%
-def scale_rows(minibatch):
+def scale_rows(minibatch: gf.MiniBatch) -> gf.MiniBatch:
     """Give each row of the features length 1."""
     feat = minibatch.node_features["feat"]
     return replace(minibatch, node_features={"feat": functional.normalize(feat, dim=1)})
@@ -325,7 +327,8 @@ print(next(iter(scaled)).node_features["feat"].norm(dim=1)[:4])
 
 
 # %% [markdown]
-# A stage with settings is a class: its fields and one method. `name` makes it a method of every pipeline.
+# A stage with settings is a class: its fields and one method. Its first argument is the pipeline that it reads from.
+# `name` also makes it a method of every pipeline, as in `pipe.hide_columns(share=0.25)`, which type checkers don't see.
 #
 # A stage that draws random numbers says so with `needs_key`, and derives them from the mini-batch's key. Then its
 # mini-batches, too, are the same wherever they are made.
@@ -340,7 +343,7 @@ class HideColumns(gf.Transform, name="hide_columns"):
 
     needs_key = True
 
-    def __call__(self, minibatch):
+    def __call__(self, minibatch: gf.MiniBatch) -> gf.MiniBatch:
         generator = torch.Generator().manual_seed(minibatch.key.at(self.number))
         feat = minibatch.node_features["feat"]
         hidden = torch.rand(feat.shape[1], generator=generator) < self.share
@@ -348,7 +351,7 @@ class HideColumns(gf.Transform, name="hide_columns"):
 
 
 own = gf.ItemSampler(train_set, batch_size=100, shuffle=True).sample_neighbor(graph, fanouts=[5, 10])
-own = own.fetch_feature(features, node_feature_keys=["feat"]).transform(scale_rows).hide_columns(share=0.25)
+own = HideColumns(own.fetch_feature(features, node_feature_keys=["feat"]).transform(scale_rows), share=0.25)
 with gf.DataLoader(own, num_workers=0, seed=0) as inline, gf.DataLoader(own, num_workers=3, seed=0) as threads:
     assert all(equal(*both) for both in zip(inline, threads, strict=True))
     print(threads.explain())

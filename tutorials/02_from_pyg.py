@@ -17,6 +17,7 @@
 
 # %%
 import os
+from functools import partial
 from pathlib import Path
 
 import matplotlib.pyplot as plt
@@ -48,16 +49,17 @@ else:
     rng = np.random.default_rng(0)
     label = np.arange(700) % 7
     src, dst = (7 * rng.integers(0, 100, (2, 3000))) + rng.integers(0, 7, 3000)
-    words = 100 * label[:, None] + rng.integers(0, 300, (700, 10))
+    has_word = 100 * label[:, None] + rng.integers(0, 300, (700, 10))
     arrays = {"src": np.r_[src, dst], "dst": np.r_[dst, src], "label": label, "feat_shape": np.array([700, 900])}
-    arrays |= {"feat_indptr": 10 * np.arange(701), "feat_indices": words.ravel()}
+    arrays |= {"feat_indptr": 10 * np.arange(701), "feat_indices": has_word.ravel()}
     arrays |= {"train_idx": np.arange(140), "test_idx": np.arange(140, 700)}
 
 count, width = arrays["feat_shape"]
 x = torch.zeros(count, width)
 x[np.repeat(np.arange(count), np.diff(arrays["feat_indptr"])), arrays["feat_indices"].astype(np.int64)] = 1
 ends = np.stack([arrays["src"], arrays["dst"]]).astype(np.int64)
-data = Data(x=x, y=torch.from_numpy(arrays["label"].astype(np.int64)), edge_index=torch.from_numpy(ends))
+y = torch.from_numpy(arrays["label"].astype(np.int64))
+data = Data(x=x, y=y, edge_index=torch.from_numpy(ends))
 train_idx, test_idx = (torch.from_numpy(arrays[name].astype(np.int64)) for name in ("train_idx", "test_idx"))
 data
 
@@ -78,18 +80,20 @@ print(train_loader.explain())
 # out in each layer what no longer reaches the seeds.
 
 # %%
-model = GraphSAGE(data.num_features, hidden_channels=64, num_layers=2, out_channels=int(data.y.max()) + 1, dropout=0.5)
+model = GraphSAGE(data.num_features, hidden_channels=64, num_layers=2, out_channels=int(y.max()) + 1, dropout=0.5)
 optimizer = torch.optim.Adam(model.parameters(), lr=0.01, weight_decay=5e-4)
 
 
-def predict(batch):
+def predict(batch: Data) -> torch.Tensor:
     """Return the scores of a mini-batch's seeds."""
-    hops = (batch.num_sampled_nodes, batch.num_sampled_edges)
-    out = model(batch.x, batch.edge_index, num_sampled_nodes_per_hop=hops[0], num_sampled_edges_per_hop=hops[1])
-    return out[: batch.batch_size]
+    nodes, edges = batch.num_sampled_nodes, batch.num_sampled_edges
+    scores: torch.Tensor = model(
+        batch.x, batch.edge_index, num_sampled_nodes_per_hop=nodes, num_sampled_edges_per_hop=edges
+    )
+    return scores[: batch.batch_size]
 
 
-def accuracy(loader):
+def accuracy(loader: NeighborLoader) -> torch.Tensor:
     """Return the share of a loader's seeds whose class gets the highest score."""
     model.eval()
     with torch.no_grad():
@@ -154,15 +158,15 @@ words
 # %%
 train_seeds, test_seeds = (part[:]["synset"][0] for part in (dataset.train_set, dataset.test_set))
 train_seeds, test_seeds = (ids[torch.randperm(len(ids))] for ids in (train_seeds, test_seeds))
-options = {"num_neighbors": [5, 5], "batch_size": 512, "num_workers": 2, "seed": 0}
-loader = NeighborLoader(words, input_nodes=("synset", train_seeds[:15360]), shuffle=True, **options)
-test_loader = NeighborLoader(words, input_nodes=("synset", test_seeds[:4096]), **options)
+make_loader = partial(NeighborLoader, words, num_neighbors=[5, 5], batch_size=512, num_workers=2, seed=0)
+loader = make_loader(input_nodes=("synset", train_seeds[:15360]), shuffle=True)
+test_loader = make_loader(input_nodes=("synset", test_seeds[:4096]))
 
 
 class Net(nn.Module):
     """Two layers, each with a SAGE convolution for each relation."""
 
-    def __init__(self, width, num_classes):
+    def __init__(self, width: int, num_classes: int) -> None:
         super().__init__()
         self.start = nn.Linear(words["synset"].x.shape[1], width)
         self.layers = nn.ModuleList(
@@ -170,13 +174,14 @@ class Net(nn.Module):
         )
         self.end = nn.Linear(width, num_classes)
 
-    def forward(self, batch):
+    def forward(self, batch: HeteroData) -> torch.Tensor:
         """Return the scores of the seeds."""
         synsets = self.start(batch["synset"].x.float())
         x = {"synset": synsets, "word": synsets.new_zeros(batch["word"].num_nodes, synsets.shape[1])}
         for layer in self.layers:
             x = {kind: h.relu() for kind, h in layer(x, batch.edge_index_dict).items()}
-        return self.end(x["synset"][: batch["synset"].batch_size])
+        scores: torch.Tensor = self.end(x["synset"][: batch["synset"].batch_size])
+        return scores
 
 
 net = Net(64, dataset.metadata["num_classes"])

@@ -115,7 +115,7 @@ graph
 
 
 # %%
-def describe(minibatch):
+def describe(minibatch: gf.MiniBatch) -> torch.Tensor:
     """Return for each seed its own features, and the mean of its neighbours and their number for each relation."""
     rows = minibatch.node_features["package", "feat"]
     seeds = len(minibatch.seeds["package"])
@@ -135,7 +135,7 @@ def describe(minibatch):
 kinds = sorted(kind for kind in graph.edge_type_to_id if kind.endswith(":package"))
 
 
-def pipeline(items, shuffle):
+def pipeline(items: gf.ItemSet | gf.HeteroItemSet, shuffle: bool) -> gf.Datapipe:
     """Return mini-batches of packages, with up to 10 neighbours for each relation."""
     pipe = gf.ItemSampler(items, batch_size=1024, shuffle=shuffle)
     pipe = pipe.sample_neighbor(graph, fanouts=[torch.full((len(graph.edge_type_to_id),), 10)])
@@ -159,7 +159,7 @@ with gf.DataLoader(pipeline(task.train_set, True), num_workers=2, seed=0) as loa
             losses.append(loss.item())
 
 
-def accuracy(items):
+def accuracy(items: gf.ItemSet | gf.HeteroItemSet) -> float:
     """Return the share of packages whose section is found."""
     right = total = 0
     with torch.no_grad(), gf.DataLoader(pipeline(items, False), num_workers=2, seed=0) as loader:

@@ -26,7 +26,7 @@ from torch.nn import functional
 
 import graphfeed as gf
 from graphfeed.ingest import write_tfrecords
-from graphfeed.storage.graph.build.to_coo import to_coo
+from graphfeed.storage.graph import to_coo
 
 torch.manual_seed(0)
 wordnet = gf.datasets.wordnet()
@@ -44,9 +44,9 @@ folder = Path("wordnet_tfrecords")
 folder.mkdir(exist_ok=True)
 feat = wordnet.feature.read("node", "synset", "feat")
 split, label = torch.zeros(len(feat), dtype=torch.int64), torch.zeros(len(feat), dtype=torch.int64)
-for part, items in enumerate((wordnet.train_set, wordnet.validation_set, wordnet.test_set)):
+for number, items in enumerate((wordnet.train_set, wordnet.validation_set, wordnet.test_set)):
     for minibatch in gf.ItemSampler(items, batch_size=len(feat)).transform():
-        split[minibatch.seeds["synset"]] = part
+        split[minibatch.seeds["synset"]] = number
         label[minibatch.seeds["synset"]] = minibatch.labels["synset"]
 columns = {"feat": feat.view(len(feat), 32, 64).sum(1, dtype=torch.uint8).float(), "label": label, "split": split}
 shards = 4
@@ -59,7 +59,8 @@ for shard, rows in enumerate(torch.arange(len(feat)).chunk(shards)):
 # of the reverse direction need no files.
 
 # %%
-edges = {kind: ends for kind, ends in to_coo(wordnet.graph).items() if ":rev_" not in kind}
+ends_by_type = to_coo(wordnet.graph)
+edges = {kind: ends_by_type[kind] for kind in wordnet.graph.edge_type_to_id if ":rev_" not in kind}
 for kind, ends in edges.items():
     path = folder / f"{kind.replace(':', '_')}.tfrecord.gz"
     write_tfrecords(path, {"source": ends.sources, "destination": ends.destinations}, compression="gzip")
@@ -113,7 +114,7 @@ graph
 kinds = sorted(kind for kind in graph.edge_type_to_id if kind.startswith("synset:") and kind.endswith(":synset"))
 
 
-def describe(minibatch):
+def describe(minibatch: gf.MiniBatch) -> torch.Tensor:
     """Return the features of each seed, and the mean of its neighbours of all relations, and the number of these."""
     rows = minibatch.node_features["synset", "feat"]
     seeds = len(minibatch.seeds["synset"])
@@ -127,7 +128,7 @@ def describe(minibatch):
     return torch.cat([rows[:seeds], total / count.clamp(min=1), count.log1p()], dim=1)
 
 
-def pipeline(items, shuffle):
+def pipeline(items: gf.ItemSet | gf.HeteroItemSet, shuffle: bool) -> gf.Datapipe:
     """Return mini-batches of synsets with sampled neighbours."""
     pipe = gf.ItemSampler(items, batch_size=1024, shuffle=shuffle)
     pipe = pipe.sample_neighbor(graph, fanouts=[torch.full((len(graph.edge_type_to_id),), 5)])

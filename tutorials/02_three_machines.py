@@ -139,9 +139,7 @@ for rank, machine in enumerate(machines):
 # One process with the whole graph makes the same mini-batches, bit for bit.
 
 # %%
-sys.path.insert(0, os.getcwd())
-from common import digest
-
+digest = run_path("common.py")["digest"]
 whole = gf.ItemSampler(gf.ItemSet(6144, names="seeds"), batch_size=512, shuffle=True)
 whole = whole.sample_neighbor(graph, fanouts=[5, 5]).fetch_feature(features, node_feature_keys=["feat"])
 with gf.DataLoader(whole, num_workers=2, seed=0) as loader:
@@ -223,15 +221,17 @@ Path("token").touch(mode=0o600)
 Path("token").write_text("a secret that both sides know")
 
 
-def start_server():
+def start_server() -> tuple[subprocess.Popen[str], str]:
     """Start a server on a free port; return its process and its address."""
     command = [sys.executable, "-m", "graphfeed", "serve", "pipeline.py", "--token-file", "token"]
     server = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
     atexit.register(server.kill)
+    assert server.stdout is not None
     return server, server.stdout.readline().split()[-1]
 
 
-servers, addresses = zip(start_server(), start_server(), strict=True)
+servers = [start_server(), start_server()]
+addresses = [address for _, address in servers]
 print(addresses)
 
 # %% [markdown]
@@ -240,19 +240,19 @@ print(addresses)
 
 # %%
 received = {}
-options = {"servers": addresses, "token": Path("token").read_text(), "seed": 0}
-with gf.DataLoader(run_path("pipeline.py")["pipe"], num_workers=2, **options) as loader:
+token = Path("token").read_text()
+with gf.DataLoader(run_path("pipeline.py")["pipe"], num_workers=2, servers=addresses, token=token, seed=0) as loader:
     for minibatch in loader:
         received[str(minibatch.key.index)] = digest(minibatch)
         if len(received) == 3:
-            servers[0].send_signal(signal.SIGKILL)
+            servers[0][0].send_signal(signal.SIGKILL)
     print(loader.explain())
 assert received == expected
 assert list(received) == list(expected)
 print(f"{len(received)} of {len(expected)} mini-batches are equal, in the same order")
 
 # %%
-for server in servers:
-    server.terminate()
-    server.wait(20)
-    server.stdout.close()
+for server, _ in servers:
+    with server:  # closes its pipe
+        server.terminate()
+        server.wait(20)

@@ -7,7 +7,7 @@ from typing import Any
 from graphfeed.storage.datasets.item_set import HeteroItemSet, ItemSet
 from graphfeed.storage.datasets.on_disk_dataset import OnDiskTask
 from graphfeed.storage.features.feature_store import FeatureStore
-from graphfeed.storage.graph.sampling_graph import SamplingGraph
+from graphfeed.storage.graph.fused_csc_sampling_graph import FusedCSCSamplingGraph
 
 
 @dataclass(frozen=True)
@@ -15,7 +15,7 @@ class Dataset:
     """A graph, its features, and the items to train, validate and test on."""
 
     name: str
-    graph: SamplingGraph
+    graph: FusedCSCSamplingGraph
     feature: FeatureStore
     train_set: ItemSet | HeteroItemSet
     validation_set: ItemSet | HeteroItemSet

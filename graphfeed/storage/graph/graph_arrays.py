@@ -45,13 +45,13 @@ class GraphArrays(Shareable):
     """Column starts, int32 or int64, shape (nodes + 1,). Of int32, sampling keeps a copy in int64: 8 bytes per node."""
     indices: torch.Tensor = checked("indices")
     """The source of each edge, int32 or int64, shape (edges,)."""
-    node_type_offset: torch.Tensor | None = checked("node_type_offset")
-    """The first id of each node type, and the number of nodes."""
-    type_per_edge: torch.Tensor | None = checked("type_per_edge")
+    node_type_offset: torch.Tensor | Any = checked("node_type_offset")
+    """The first id of each node type, and the number of nodes. None without types, as the other three about types."""
+    type_per_edge: torch.Tensor | Any = checked("type_per_edge")
     """Each edge's type, ascending in a column. Of int16 and int64, sampling keeps a copy in int32: 4 bytes per edge."""
-    node_type_to_id: dict[str, int] | None = checked("node_type_to_id")
+    node_type_to_id: dict[str, int] | Any = checked("node_type_to_id")
     """The number of each node type."""
-    edge_type_to_id: dict[str, int] | None = checked("edge_type_to_id")
+    edge_type_to_id: dict[str, int] | Any = checked("edge_type_to_id")
     """The number of each edge type "source:relation:destination"."""
     node_attributes: Mapping[str, torch.Tensor] = checked("node_attributes", MappingProxyType)
     """Tensors with one row per node, by name; assigning replaces all of them, `add_node_attribute` adds one."""

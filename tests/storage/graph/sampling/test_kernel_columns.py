@@ -71,7 +71,7 @@ def test_narrow_column_starts_are_widened_anew_by_a_check_after_edits() -> None:
     graph = typed_graph(torch.int32, torch.uint8)
     before = kernel_columns(graph)[0]
     graph.csc_indptr[1] = 0
-    graph.type_per_edge.zero_()  # type: ignore[union-attr]
+    graph.type_per_edge.zero_()
     graph.check()
     after = kernel_columns(graph)[0]
     assert before[1] > 0
