@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from importlib import import_module
 
 COMMANDS = {
+    "doctor": "graphfeed.doctor",
     "ingest": "graphfeed.ingest.build.ingest_command",
     "inspect": "graphfeed.ingest.report.inspect_command",
     "partition": "graphfeed.distributed.partition.command",

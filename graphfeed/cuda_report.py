@@ -1,6 +1,6 @@
 """Tells what a machine has of what graphfeed needs for a GPU, and whether the GPU's kernels compute what the CPU's do.
 
-`graphfeed.cuda_check()` returns a report, and the command `python -m graphfeed.cuda_check` prints it.
+`graphfeed.cuda_check()` returns a report, and the command `graphfeed doctor --cuda` prints it.
 """
 
 import ctypes
@@ -8,7 +8,7 @@ import os
 import platform
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from importlib.metadata import packages_distributions
@@ -43,6 +43,12 @@ class Finding(NamedTuple):
     said: str
 
 
+def table(findings: Sequence[Finding]) -> list[str]:
+    """Return findings as lines in columns."""
+    width = max(len(finding.subject) for finding in findings)
+    return [f"{status:<8} {subject:<{width}}  {said}" for status, subject, said in findings]
+
+
 @dataclass(frozen=True)
 class CudaReport:
     """What is there, what is missing, and what failed; its text is what a bug report needs."""
@@ -55,11 +61,9 @@ class CudaReport:
         return all(finding.status == "ok" for finding in self.findings)
 
     def __str__(self) -> str:
-        width = max(len(finding.subject) for finding in self.findings)
-        lines = [f"{status:<8} {subject:<{width}}  {said}" for status, subject, said in self.findings]
         counts = [(status, sum(own.status == status for own in self.findings)) for status in ("missing", "failed")]
         wrong = " and ".join(f"{count} {status}" for status, count in counts if count)
-        return "\n".join([*lines, f"CUDA is {f'not ready: {wrong}' if wrong else 'ready'}"])
+        return "\n".join([*table(self.findings), f"CUDA is {f'not ready: {wrong}' if wrong else 'ready'}"])
 
     __repr__ = __str__
 
@@ -68,8 +72,8 @@ def cuda_check() -> CudaReport:
     """Tell what is there for a GPU and what is missing, and compare every kernel with the CPU's where there is a GPU.
 
     It takes a minute at the first call on a GPU, since the kernels are compiled, and seconds later. Without a GPU it
-    says what is missing. It raises nothing: what goes wrong is part of the report. Also available as
-    `python -m graphfeed.cuda_check`, which exits with 1 if something is missing or failed.
+    says what is missing. It raises nothing: what goes wrong is part of the report. `graphfeed doctor --cuda` prints it
+    behind the rest of the machine, and exits with 1 if something is missing or failed.
 
     Example:
         >>> report = cuda_check()  # graphfeed.cuda_check()

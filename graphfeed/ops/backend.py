@@ -29,7 +29,7 @@ def load(package: str, op: str) -> ModuleType:
         if error.name == "cupy":
             raise ImportError(
                 f"{op} was given a tensor on a GPU, and the GPU's kernels need CuPy: {install_hint('cuda12')}, or with "
-                "[cuda13] beside a torch for CUDA 13; python -m graphfeed.cuda_check tells what is missing"
+                "[cuda13] beside a torch for CUDA 13; graphfeed doctor --cuda tells what is missing"
             ) from error
         if error.name == name:
             raise ValueError(

@@ -1,0 +1,210 @@
+"""Checks this machine: cores, memory, limits, versions, kernels and GPUs; prints what to change.
+
+This is the command `graphfeed doctor`.
+"""
+
+import argparse
+import importlib.metadata
+import math
+import os
+import platform
+import shutil
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+import graphfeed
+from graphfeed import ops
+from graphfeed.cuda_report import Finding, cuda_check, find_driver, look_around, table
+from graphfeed.loader import bytes_text
+from graphfeed.ops.memory import SharedMemory, populate
+from graphfeed.storage.memory import available_memory, memory_limit
+
+ROOT = Path("/")
+NEEDED = ("torch", "numpy", "numba", "torchdata", "pyyaml", "tqdm")
+EXTRAS = ("cloudpickle", "cupy-cuda12x", "cupy-cuda13x", "pyarrow", "pymetis", "prometheus-client", "torch-geometric")
+PROBED = 1 << 22
+"""Some huge pages."""
+SMALL = 1 << 30
+"""Less memory than this is worth a remark."""
+DESCRIPTORS = 1024
+"""The usual limit. Each large array in shared memory holds a descriptor, and each worker process some."""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the arguments of the command."""
+    parser.add_argument(
+        "--cuda",
+        action="store_true",
+        help="also run every CUDA kernel and compare it with the CPU's; fail without a GPU",
+    )
+
+
+def run(options: Any) -> None:
+    """Print a line for each finding, and fail if something will fail."""
+    findings = [*look_at_machine(), *look_at_gpus(options.cuda)]
+    sys.stdout.write("\n".join(table(findings)) + "\n")
+    wrong = [finding.subject for finding in findings if finding.status in ("missing", "failed")]
+    if wrong:
+        raise ValueError(f"this will fail: {', '.join(dict.fromkeys(wrong))}")
+
+
+def look_at_machine() -> Iterator[Finding]:
+    """Check all but GPUs; the status "change" marks what works and could be better."""
+    yield check_versions()
+    yield check_cores()
+    yield check_memory()
+    yield check_shared_memory()
+    yield check_huge_pages()
+    yield check_descriptors()
+    yield check_kernels()
+    yield check_machine_code()
+
+
+def check_versions() -> Finding:
+    """Find the packages that graphfeed needs, and which of the optional ones there are."""
+    found, missing = [], []
+    for name in (*NEEDED, *EXTRAS):
+        try:
+            found.append(f"{name} {importlib.metadata.version(name)}")
+        except importlib.metadata.PackageNotFoundError:
+            missing.append(name)
+    needed = [name for name in NEEDED if name in missing]
+    said = f"graphfeed {graphfeed.__version__}, Python {platform.python_version()}, {', '.join(found)}"
+    return (
+        Finding("missing", "packages", f"pip install {' '.join(needed)}") if needed else Finding("ok", "packages", said)
+    )
+
+
+def cpu_quotas() -> Iterator[float]:
+    """Yield how many cores the control groups around this process allow, those that have a limit."""
+    try:
+        lines = (ROOT / "proc/self/cgroup").read_text().splitlines()
+    except OSError:
+        return  # not Linux
+    for line in lines:
+        _, controllers, path = line.split(":", 2)
+        if controllers and "cpu" not in controllers.split(","):
+            continue
+        folder, parts = ROOT / "sys/fs/cgroup" / ("cpu" if controllers else ""), Path(path).parts[1:]
+        for group in (folder.joinpath(*parts[:end]) for end in range(len(parts) + 1)):
+            with suppress(OSError, ValueError):  # there is no such file, or "max" stands for no limit
+                if controllers:  # version 1
+                    quota, period = ((group / f"cpu.cfs_{name}_us").read_text() for name in ("quota", "period"))
+                else:
+                    quota, period = (group / "cpu.max").read_text().split()
+                if int(quota) > 0:
+                    yield int(quota) / int(period)
+
+
+def check_cores() -> Finding:
+    """Compare the threads of torch with the cores that this process may use."""
+    there = os.cpu_count() or 1
+    allowed = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else there
+    cores = min([allowed, *cpu_quotas()])
+    said = f"{cores:g} of {there} may be used"
+    threads = torch.get_num_threads()
+    if threads > math.ceil(cores):
+        return Finding(
+            "change",
+            "cores",
+            f"{said}, but torch computes with {threads} threads; set OMP_NUM_THREADS={math.ceil(cores)}",
+        )
+    return Finding("ok", "cores", said)
+
+
+def check_memory() -> Finding:
+    """Find how much memory this process may take."""
+    left, limit = available_memory(), memory_limit()
+    if math.isinf(left):
+        return Finding("ok", "memory", "the system does not tell how much there is")
+    said = f"{bytes_text(left)} of {bytes_text(limit)} are available"
+    if left < SMALL:
+        return Finding("change", "memory", f"{said}; use worker threads, which share what processes load each")
+    return Finding("ok", "memory", said)
+
+
+def check_shared_memory() -> Finding:
+    """Find the room for graphs that processes find by a name; other shared memory has no file."""
+    folder = ROOT / "dev/shm"
+    if not folder.is_dir():
+        return Finding("ok", "/dev/shm", "there is none; graphs that are shared by name lie in the temporary folder")
+    if not os.access(folder, os.W_OK):
+        return Finding("failed", "/dev/shm", "can't be written to, so no graph can be shared by name")
+    free = shutil.disk_usage(folder).free
+    if free < SMALL:
+        return Finding(
+            "change",
+            "/dev/shm",
+            f"{bytes_text(free)} are free for graphs that are shared by name; give a container more (--shm-size)",
+        )
+    return Finding("ok", "/dev/shm", f"{bytes_text(free)} are free")
+
+
+def check_huge_pages() -> Finding:
+    """Ask for huge pages, as graphs and features in shared memory do."""
+    try:
+        worked = populate(np.asarray(SharedMemory.create(PROBED)))
+    except OSError as error:
+        return Finding("failed", "shared memory", f"can't be made: {error}")
+    if worked:
+        return Finding("ok", "huge pages", "shared memory gets them")
+    return Finding(
+        "change", "huge pages", "shared memory gets none, which makes random reads slower; they need Linux 6.1 or later"
+    )
+
+
+def check_descriptors() -> Finding:
+    """Find how many files the process may have open."""
+    try:
+        import resource  # noqa: PLC0415
+    except ImportError:
+        return Finding("ok", "descriptors", "have no limit on this system")
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft != resource.RLIM_INFINITY and soft < DESCRIPTORS:
+        return Finding(
+            "change", "descriptors", f"at most {soft}, too few to share many arrays; ulimit -n takes {hard} here"
+        )
+    return Finding("ok", "descriptors", "no limit" if soft == resource.RLIM_INFINITY else f"at most {soft}")
+
+
+def check_kernels() -> Finding:
+    """Run a kernel, which compiles it if it is not on disk."""
+    start = time.perf_counter()
+    try:
+        ids = ops.unique_and_compact([torch.tensor([7, 7, 3])])[0]
+        said = f"one ran, in {time.perf_counter() - start:.1f} s"
+        return Finding("ok" if ids.tolist() == [7, 3] else "failed", "kernels", said)
+    except Exception as error:
+        return Finding("failed", "kernels", f"{type(error).__name__}: {error}")
+
+
+def check_machine_code() -> Finding:
+    """Find the folder in which compiled kernels are kept."""
+    readable, writable = ops.load("cpu", "compiler.folders").folders()
+    count = sum(1 for folder in readable for _ in folder.glob("*.code"))
+    said = f"{count} kernels are on disk"
+    if writable is None:
+        more = "no folder takes more, so each process compiles the others; set GRAPHFEED_CACHE_DIR"
+        return Finding("change", "machine code", f"{said}, but {more}")
+    return Finding("ok", "machine code", f"{said}, in {writable}")
+
+
+def look_at_gpus(with_kernels: bool) -> Iterator[Finding]:
+    """Check what GPUs need, if torch can use one, or if that was asked for."""
+    if with_kernels:
+        yield from cuda_check().findings
+    elif torch.cuda.is_available():
+        yield from look_around()
+    elif find_driver().status == "ok":
+        yield Finding(
+            "change", "GPU", f"there is a driver, but torch {torch.__version__} can't use a GPU; `--cuda` tells why"
+        )
+    else:
+        yield Finding("ok", "GPU", "there is none, so all runs on the CPU")

@@ -1,0 +1,131 @@
+import importlib.metadata
+import os
+from collections.abc import Callable
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+
+from graphfeed import cuda_report, doctor, ops
+from graphfeed.__main__ import main
+from graphfeed.cuda_report import Finding
+
+
+@pytest.fixture
+def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
+    """Return a function that makes the files of another machine, by path."""
+    monkeypatch.setattr(doctor, "ROOT", tmp_path)
+
+    def make(**files: str) -> None:
+        for name, text in files.items():
+            path = tmp_path / name.replace("__", "/")
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(text)
+
+    return make
+
+
+def test_a_line_says_how_each_part_is(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["doctor"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    subjects = [
+        "packages",
+        "cores",
+        "memory",
+        "/dev/shm",
+        "huge pages",
+        "descriptors",
+        "kernels",
+        "machine code",
+    ]
+    assert [line[9:].partition("  ")[0] for line in lines[:8]] == subjects
+    assert f"torch {torch.__version__}" in lines[0]
+
+
+def test_what_will_fail_is_the_exit_status(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    def find(name: str) -> str:
+        if name in ("numba", "tqdm"):
+            raise importlib.metadata.PackageNotFoundError(name)
+        return "1"
+
+    def fail(nodes: Any) -> Any:
+        raise OSError("no memory that can be executed")
+
+    monkeypatch.setattr(importlib.metadata, "version", find)
+    monkeypatch.setattr(ops, "unique_and_compact", fail)
+    assert main(["doctor"]) == 1
+    printed = capsys.readouterr()
+    assert "missing  packages      pip install numba tqdm\n" in printed.out
+    assert "failed   kernels       OSError: no memory that can be executed\n" in printed.out
+    assert printed.err == "graphfeed doctor: this will fail: packages, kernels\n"
+
+
+@pytest.mark.parametrize(
+    "files",
+    [
+        {"proc__self__cgroup": "0::/job/step\n", "sys__fs__cgroup__job__cpu.max": "150000 100000\n"},
+        {
+            "proc__self__cgroup": "3:memory:/a\n2:cpu,cpuacct:/a\n",
+            "sys__fs__cgroup__cpu__a__cpu.cfs_quota_us": "150000\n",
+            "sys__fs__cgroup__cpu__a__cpu.cfs_period_us": "100000\n",
+            "sys__fs__cgroup__cpu__cpu.cfs_quota_us": "-1\n",
+            "sys__fs__cgroup__cpu__cpu.cfs_period_us": "100000\n",
+        },
+    ],
+    ids=["version 2", "version 1"],
+)
+def test_the_cores_of_a_container_are_counted(
+    machine: Callable[..., None], files: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    machine(**files)
+    monkeypatch.setattr(torch, "get_num_threads", lambda: 16)
+    monkeypatch.setattr(os, "cpu_count", lambda: 16)
+    monkeypatch.setattr(os, "sched_getaffinity", lambda process: range(8), raising=False)
+    said = "1.5 of 16 may be used, but torch computes with 16 threads; set OMP_NUM_THREADS=2"
+    assert doctor.check_cores() == Finding("change", "cores", said)
+    machine(proc__self__cgroup="0::/\n", **{"sys__fs__cgroup__cpu.max": "max 100000\n"})
+    monkeypatch.setattr(torch, "get_num_threads", lambda: 8)
+    assert doctor.check_cores() == Finding("ok", "cores", "8 of 16 may be used")
+
+
+def test_what_is_scarce_is_said_with_what_to_do(
+    machine: Callable[..., None], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    resource = pytest.importorskip("resource")
+    machine(dev__shm__a="")
+    monkeypatch.setattr("shutil.disk_usage", lambda folder: SimpleNamespace(free=64 << 20))
+    monkeypatch.setattr(doctor, "available_memory", lambda: 5e8)
+    monkeypatch.setattr(doctor, "populate", lambda memory: False)
+    monkeypatch.setattr(resource, "getrlimit", lambda limit: (256, 4096))
+    monkeypatch.setattr(ops, "load", lambda *_: SimpleNamespace(folders=lambda: ((tmp_path,), None)))
+    found = {finding.subject: finding for finding in doctor.look_at_machine()}
+    advice = {
+        "memory": "use worker threads",
+        "/dev/shm": "--shm-size",
+        "huge pages": "Linux 6.1",
+        "descriptors": "ulimit -n takes 4096 here",
+        "machine code": "set GRAPHFEED_CACHE_DIR",
+    }
+    for subject, text in advice.items():
+        assert found[subject].status == "change"
+        assert text in found[subject].said
+
+
+def test_a_gpu_that_can_be_used_must_have_all_it_needs(monkeypatch: pytest.MonkeyPatch) -> None:
+    lacking = [Finding("ok", "torch", ""), Finding("missing", "CuPy", "")]
+    monkeypatch.setattr(doctor, "look_around", lambda: iter(lacking))
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    assert list(doctor.look_at_gpus(with_kernels=False)) == lacking
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    monkeypatch.setattr(doctor, "find_driver", lambda: Finding("ok", "driver", ""))
+    assert [finding.status for finding in doctor.look_at_gpus(with_kernels=False)] == ["change"]
+
+
+def test_kernels_are_compared_on_request(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cuda_report, "look_around", lambda: [Finding("missing", "GPU", "torch finds no CUDA device")])
+    assert main(["doctor", "--cuda"]) == 1
+    printed = capsys.readouterr()
+    assert "\nmissing  kernels       were not run, because of: GPU\n" in printed.out
+    assert printed.err == "graphfeed doctor: this will fail: GPU, kernels\n"
