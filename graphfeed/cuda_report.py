@@ -69,7 +69,7 @@ class CudaReport:
 
 
 def cuda_check() -> CudaReport:
-    """Tell what is there for a GPU and what is missing, and compare every kernel with the CPU's where there is a GPU.
+    """Report what this machine has and lacks for a GPU, and compare every kernel with the CPU's if there is a GPU.
 
     It takes a minute at the first call on a GPU, since the kernels are compiled, and seconds later. Without a GPU it
     says what is missing. It raises nothing: what goes wrong is part of the report. `graphfeed doctor --cuda` prints it

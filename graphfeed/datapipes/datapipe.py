@@ -22,7 +22,7 @@ from graphfeed.ops.arguments import check_position
 
 @runtime_checkable
 class Source(Protocol):
-    """A first stage: it gives each mini-batch its key."""
+    """The first stage of a pipeline, which gives each mini-batch its key."""
 
     def keyed(self, seed: int, epoch: int, start: int) -> "Datapipe":
         """Return the same source for a seed and an epoch, beginning with mini-batch `start`."""
@@ -124,7 +124,7 @@ class Datapipe(Fluent, Immutable, Streams, Rewritable, IterableDataset[Batch]):
 
 
 def length(pipe: Datapipe[Any]) -> int:
-    """Return the number of mini-batches in an epoch; a TypeError if a stage cannot tell."""
+    """Return the number of mini-batches in an epoch; raise a TypeError if a stage can't tell."""
     if not isinstance(pipe, Sized):
         raise TypeError(f"{type(pipe).__name__} can't tell how many mini-batches it gives; it has no __len__")
     return len(pipe)

@@ -19,7 +19,7 @@ from graphfeed.storage import HeteroItemSet, ItemSet
 
 
 class Transform(Datapipe[Batch]):
-    """A stage that maps one mini-batch to one: write `__call__`, which must not change its argument.
+    """A stage that maps one mini-batch to another: write `__call__`, which must not modify its argument.
 
     Such a stage can run for any mini-batch, anywhere; set `runs_in` to say where (see `Placement`). A chain of them
     behind an `ItemSampler` can be sharded, and resumed without recomputing. A subclass that writes `__iter__`, to drop

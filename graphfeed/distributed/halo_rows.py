@@ -10,7 +10,7 @@ from graphfeed.ops.rows import take_rows
 
 @dataclass(frozen=True, eq=False)
 class HaloIds:
-    """The ids of one type of which a part has copies, for all features of the type."""
+    """The ids of one type whose rows a part has copies of, for all features of the type."""
 
     ids: torch.Tensor
     """int64, ascending."""

@@ -14,7 +14,7 @@ from graphfeed.ops.structure import TYPE_DTYPES
 
 
 class PartBook(ABC):
-    """Says for each global id which part owns it. The offsets of ids within their part ascend with the ids.
+    """Maps each global id to the part that owns it. The offsets of ids within their part ascend with the ids.
 
     `PartBook.from_bounds` makes one for parts of consecutive ids, which takes no memory; `PartBook.from_assignment`
     makes one for any parts.

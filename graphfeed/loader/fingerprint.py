@@ -32,7 +32,7 @@ LONGEST = 200
 
 
 def take_fingerprint(pipe: Datapipe) -> Fingerprint:
-    """Return what decides the mini-batches of a pipeline.
+    """Return a fingerprint of all that determines the mini-batches of a pipeline.
 
     These are the stages in their order, their fields, and the sizes of item sets and graphs. The contents of tensors
     with many values, item sets, graphs, features and functions do not count. Neither do stages that pass values on
@@ -59,7 +59,7 @@ def take_fingerprint(pipe: Datapipe) -> Fingerprint:
 
 
 def find_difference(state: Any, own: Fingerprint) -> str | None:
-    """Say where the pipeline of a state differs from one's own; None where they agree.
+    """Describe how the pipeline of a saved state differs from this one; return None if they agree.
 
     A field that only one of them has is not compared: another version of its stage may have added it.
 

@@ -42,7 +42,7 @@ class LeavesRun(Protocol):
 
 @dataclass(frozen=True, eq=False)
 class RunContext:
-    """What the parts of one run share."""
+    """The context that the parts of one run share: executor, observer and cancellation."""
 
     executor: Executor | None = None
     """Runs the workers' side of the pipeline; None runs it where the pipeline is iterated."""

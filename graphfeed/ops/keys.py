@@ -17,7 +17,7 @@ UNNAMED_HOPS = 1 << 32
 
 @dataclass(frozen=True, slots=True)
 class Key:
-    """Which mini-batch this is, and so all its randomness.
+    """Identifies a mini-batch by its seed, epoch and index, which determine all its random numbers.
 
     Example:
         >>> Key(seed=0, epoch=1, index=2).at(stage=0, hop=1) == Key(0, 1, 2).at(0, 1)
@@ -42,7 +42,7 @@ class Unkeyed:
 
 
 def seed(val: int | None) -> None:
-    """Seed, for this process, all randomness that has no seed of its own.
+    """Seed all random numbers of this process that have no seed of their own.
 
     That is the seed of a `DataLoader` if neither it nor the item sampler has one, and the draws of stages and graphs
     without a key: mini-batches made by hand, a graph's methods called directly. What has a seed keeps it. From then on

@@ -21,7 +21,7 @@ LABEL_BYTES, INDEX_BYTES = 4, 8
 
 
 class NegativeSampler(Transform, name="sample_negative"):
-    """Adds negatives to edge seeds: write `_sample_with_etype`, which is called for each seed type.
+    """The base class of stages that add negatives to edge seeds: write `_sample_with_etype`, called for each seed type.
 
     The result of the hook replaces `seeds`, `labels` and `indexes` of the mini-batch. A graph that the hook draws from
     uses the mini-batch's key by itself. A hook that draws by other means gets its key from `draw_key`, in the thread

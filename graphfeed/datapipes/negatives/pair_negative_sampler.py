@@ -78,7 +78,7 @@ class PairNegativeSampler(Transform, name="sample_negative_pairs"):
 
 
 def check_amount(mode: str, amount: float) -> None:
-    """Raise unless a mode is one, and an amount of negatives is right for it."""
+    """Raise unless there is such a mode of negative sampling, and an amount of negatives is right for it."""
     if mode not in ("binary", "triplet"):
         raise ValueError(f"mode must be 'binary' or 'triplet', but is {mode!r}")
     if not 0 < amount < math.inf:

@@ -20,7 +20,7 @@ MOST_NEIGHBORS = 50
 
 
 class BudgetSampler(SubgraphSampler, name="sample_by_budget"):
-    """Samples nodes of each type by how well they are joined to those before, and takes all edges among them.
+    """Samples nodes of each type by how well they are connected to those before (HGT), and takes all edges among them.
 
     This is the sampling of the heterogeneous graph transformer (HGSampling; Hu and others, WWW 2020). Each node that
     was sampled shares one point for each edge type among its neighbours. A hop draws nodes of each type without

@@ -8,7 +8,7 @@ from graphfeed.storage.graph import compact_hop
 
 
 class CompactPerLayer(Transform, name="compact_per_layer"):
-    """Gives the outermost hop its row ids, and positions in them; the row ids become the `input_nodes`.
+    """Relabels the outermost hop: its sources become positions in its row ids, which become the `input_nodes`.
 
     It follows `sample_per_layer`, which shows an example, or a stage that changed the subgraph after that.
 

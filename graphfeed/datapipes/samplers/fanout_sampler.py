@@ -69,7 +69,7 @@ def in_order(name: str, given: Mapping[Any, Any], graph: SamplingGraph | None) -
 
 
 class FanoutSampler(SubgraphSampler):
-    """A base for samplers that choose a limited number of in-edges of each node: write `sample_hops`.
+    """The base class of samplers with fan-outs, which limit the in-edges of each node: write `sample_hops`.
 
     Raises:
         KeyError: The graph has no edge attribute `prob_name`.

@@ -9,7 +9,7 @@ from graphfeed.storage.graph import ByType, SamplingRequest
 
 
 class LayerNeighborSampler(FanoutSampler, name="sample_layer_neighbor"):
-    """Samples as many edges as `NeighborSampler`, but fewer nodes: LABOR-0, in its sequential variant.
+    """Samples as many edges as `NeighborSampler`, from fewer nodes, by layer-neighbour sampling (sequential LABOR-0).
 
     Each node t has a uniform variate r(t) in each hop, which all columns share. A column takes the `fanout` neighbours
     with the smallest r(t) or, with weights, the smallest ratio of r(t) to the weight. Every subset of a column's

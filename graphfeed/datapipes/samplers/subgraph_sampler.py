@@ -13,7 +13,7 @@ from graphfeed.storage.graph import ByType
 
 
 class SubgraphSampler(Transform, name="sample_subgraph"):
-    """Samples subgraphs around the seeds: write `sample_subgraphs`, with fields or with an `__init__` of your own.
+    """The base class of samplers: write `sample_subgraphs`; settings are fields, or come by an `__init__` of your own.
 
     The seeds that the hook gets are nodes. The ends of edge seeds are given once each; if the mini-batch has
     timestamps, all of them with their times. The result of the hook becomes `sampled_subgraphs` and `input_nodes`; for

@@ -5,7 +5,7 @@ from graphfeed.storage.graph import Strategy
 
 
 class TemporalLayerNeighborSampler(TemporalSampler, name="temporal_sample_layer_neighbor"):
-    """Samples in time as `TemporalNeighborSampler` does, but by variates of the neighbours: LABOR-0.
+    """Samples in time as `TemporalNeighborSampler` does, but by layer-neighbour sampling (LABOR-0).
 
     Each node has a variate in each hop, which all columns share whatever their times. A column takes the eligible
     neighbours with the smallest variates (see `LayerNeighborSampler`), so columns choose the same neighbours where they

@@ -10,7 +10,7 @@ from graphfeed.storage.graph import ByType, HopTime, SamplingRequest, Strategy
 
 
 class TemporalSampler(FanoutSampler):
-    """A base for samplers that respect the times of nodes and edges: write `chosen_by`.
+    """The base class of samplers that respect the times of nodes and edges: write `chosen_by`.
 
     Raises:
         KeyError: The graph doesn't have an attribute that is named.

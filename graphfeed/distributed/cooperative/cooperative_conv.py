@@ -15,7 +15,7 @@ Joint: TypeAlias = Any
 
 
 class CooperativeConv(torch.nn.Module):
-    """Brings the rows of the nodes that a rank owns to the ranks that need them; gradients take the way back.
+    """Sends embeddings of nodes from the ranks that own them to the ranks that need them, and gradients back.
 
     With `cooperative=True` on the sampler, a rank computes the rows of its own nodes alone. Before each layer but the
     first, it needs those of its hop's sources, of which others own some; and for its loss, those of its own seeds. All

@@ -46,7 +46,7 @@ VISITS: defaultdict[RankAddress | None, Visits] = defaultdict(Visits)
 
 
 class MeetingPoint(NamedTuple):
-    """The address where ranks meet that share no process group: rank 0 listens there."""
+    """The rendezvous address of ranks without a process group: rank 0 listens there."""
 
     address: str
     port: int

@@ -62,7 +62,7 @@ KILLED_AT_START = 20
 
 
 class WorkerLostError(RuntimeError):
-    """Workers died again and again, over one call or while they started."""
+    """Worker processes died repeatedly, during one call or while they started."""
 
 
 @dataclass(eq=False)

@@ -121,10 +121,10 @@ def unpack_work(packed: bytes) -> WorkerTask:
 
 
 def work_here(work: bytes, task: Any) -> Any:
-    """Do a task in another process."""
+    """Run a task in a worker process."""
     return unpack_work(work)(task)
 
 
 def work_packed(work: bytes, task: bytes) -> bytes:
-    """Do a task in another process whose engine moves bytes."""
+    """Run a pickled task in a worker process of an engine that passes bytes."""
     return dump(work_here(work, pickle.loads(task)))

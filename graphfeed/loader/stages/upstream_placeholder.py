@@ -8,7 +8,7 @@ from graphfeed.datapipes.pipeline import keep_streams
 
 
 class UpstreamPlaceholder(Datapipe):
-    """Takes the place, in what a worker is sent, of the stages that run elsewhere."""
+    """Stands in for the stages that run elsewhere, in the pipeline that is sent to a worker."""
 
     last_position: int
 

@@ -24,7 +24,7 @@ class Block:
 
 
 class Arena:
-    """The writer's side: allocates blocks, and frees those that their readers have marked as done.
+    """The writer's side of an arena in shared memory: allocates blocks, and frees those that readers are done with.
 
     Nothing waits: if no block is large enough, the caller sends its bytes another way. A block costs a few
     microseconds.

@@ -18,7 +18,7 @@ INLINE_BYTES = RECORD_BYTES - PREFIX.size
 
 
 class Record(NamedTuple):
-    """The beginning of a record."""
+    """The header of a record: its kind, and where the message lies."""
 
     kind: int
     size: int = 0

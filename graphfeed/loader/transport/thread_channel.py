@@ -27,7 +27,7 @@ class Failure:
 
 
 class ThreadChannel:
-    """First in, first out; blocks when full and when empty; wakes both sides when it is closed.
+    """A bounded queue between threads, first in, first out; closing it wakes both sides.
 
     Example:
         >>> channel = ThreadChannel(capacity=2)

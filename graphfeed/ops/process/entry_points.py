@@ -13,5 +13,5 @@ ENTRY_POINTS: dict[str, dict[str, str]] = {"converters": {}, "executors": {}, "r
 
 
 def load_entry_point(group: str, name: str) -> Any:
-    """Return an addition, importing its module if necessary."""
+    """Return what an optional room adds under a name, importing its module if necessary."""
     return resolve_name(ENTRY_POINTS[group][name])

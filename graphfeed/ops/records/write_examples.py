@@ -15,7 +15,7 @@ VARINT_BYTES = 10
 
 
 def most_bytes(layout: ExampleLayout) -> int:
-    """Return what a record takes at most."""
+    """Return how many bytes a record takes at most."""
     total = FRAME_BYTES + HEAD_BYTES
     for name, kind, count, width in zip(layout.names, layout.kinds, layout.counts, layout.widths, strict=True):
         value = {"bytes": width + HEAD_BYTES, "float": width, "int64": VARINT_BYTES}[kind]

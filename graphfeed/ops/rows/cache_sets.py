@@ -17,7 +17,7 @@ BYTES_PER_PLACE = 16
 
 @dataclass(frozen=True)
 class CacheSets:
-    """The places of a cache, in sets. The hash of a key selects the set that may hold it.
+    """The slots of a set-associative cache. The hash of a key selects the set that may hold it.
 
     Place `way` of set `number` is slot `number * ways + way`. Look-ups and replacements change the tensors, so only one
     of them may run at a time.

@@ -30,7 +30,7 @@ def check_places(places: torch.Tensor, bound: int) -> None:
 
 
 def delete_rows(values: torch.Tensor, places: torch.Tensor) -> torch.Tensor:
-    """Return a tensor without the rows at some places.
+    """Return a tensor without the rows at some positions.
 
     Args:
         values: Any dtype, shape (rows, ...).
@@ -70,7 +70,7 @@ def delete_rows(values: torch.Tensor, places: torch.Tensor) -> torch.Tensor:
 
 
 def delete_from_columns(indptr: torch.Tensor, places: torch.Tensor) -> torch.Tensor:
-    """Return the column starts of a graph without the edges at some places.
+    """Return the column starts of a graph without the edges at some positions.
 
     Args:
         indptr: Column starts, int32 or int64.

@@ -32,7 +32,7 @@ class CachedEdgeValues(NamedTuple):
 
 
 class CachedColumns(NamedTuple):
-    """What one hop reads of a graph's edges on a GPU, each with copies of the same columns."""
+    """The edge arrays of a graph that one hop reads on a GPU, each with cached copies of the same columns."""
 
     indices: CachedEdgeValues
     types: CachedEdgeValues | None = None

@@ -9,7 +9,7 @@ from graphfeed.ops.memory import buffers
 
 
 def draw_places(count: int, key: int, size: int, cumulative: torch.Tensor = NOTHING) -> torch.Tensor:
-    """Return places in a row, each drawn by itself, so that one may come up several times.
+    """Return positions in a row, drawn independently, with replacement.
 
     Place `i` is a function of the key and of `i` alone.
 

@@ -15,7 +15,7 @@ MISSED = 8
 
 
 class GuidedSums(NamedTuple):
-    """Fixed-point weights with guides to them."""
+    """Running sums of edge weights in fixed point, with a guide table that shortens the search in them."""
 
     cumulative: torch.Tensor
     """As `cumulate_weights` returns them."""
@@ -24,7 +24,7 @@ class GuidedSums(NamedTuple):
 
 
 def guide_sums(indptr: torch.Tensor, cumulative: torch.Tensor) -> torch.Tensor:
-    """Return where among the running sums of a column the draws of each share of its weight begin to look.
+    """Return the guide table of running sums: where the search begins for each share of a column's weight.
 
     A column with n edges has n shares of equal weight. The guide of a share is the first edge that its draws may
     choose, less the number of the share. So a draw reads one guide, and one or two cache lines of sums, whatever the

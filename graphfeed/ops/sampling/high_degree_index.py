@@ -21,7 +21,7 @@ MAX_SHARE = 3
 
 
 class HighDegreeIndex(NamedTuple):
-    """High-degree columns, by their neighbours."""
+    """An index of the largest columns: the neighbours of high-degree nodes, by neighbour."""
 
     columns: torch.Tensor
     """int64: their node ids, by degree and then by id. A column's position here is its number."""

@@ -10,7 +10,7 @@ from graphfeed.ops.structure.csc import check_columns
 
 
 class NodeBudget:
-    """The nodes that were met, with their scores (HGSampling, of the heterogeneous graph transformer).
+    """The candidate nodes of HGSampling (of the heterogeneous graph transformer), with their scores.
 
     Each node that was sampled shares a point for each edge type among its neighbours; what a node has of these points
     is its score. Nodes are drawn by the squares of their scores. So each type has its share, and those nodes are likely

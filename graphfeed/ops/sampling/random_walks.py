@@ -11,7 +11,7 @@ from graphfeed.ops.structure.csc import edited, ensure_csc
 def random_walks(
     indptr: torch.Tensor, indices: torch.Tensor, starts: torch.Tensor, num_steps: int, key: int, first_step: int = 0
 ) -> torch.Tensor:
-    """Return the nodes that walks come by: each step goes along one of a node's edges, all of them equally likely.
+    """Return the nodes of random walks: each step goes along one of a node's edges, all of them equally likely.
 
     A step leads from a column to the source of one of its edges, so against the direction of a graph in compressed
     sparse columns. A walk that comes to a node without edges stays there. Walk `i` is a function of the key, of its

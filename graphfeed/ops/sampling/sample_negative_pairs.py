@@ -25,7 +25,7 @@ class Population(NamedTuple):
 
 
 class KnownEdges(NamedTuple):
-    """The edges that a pair must not be."""
+    """The edges of a graph, none of which a negative pair may be."""
 
     indptr: torch.Tensor
     indices: torch.Tensor
@@ -51,7 +51,7 @@ def sample_negative_pairs(
     limits: torch.Tensor = NOTHING,
     edges: KnownEdges = NO_EDGES,
 ) -> torch.Tensor:
-    """Return pairs of a source and a destination, each drawn until it is right.
+    """Return negative pairs of a source and a destination, each drawn until it is a valid one.
 
     A pair is right if both nodes exist at its time and it is none of some edges. The probability of each that is right
     is in proportion to the product of its nodes' weights, as long as a right one comes up in 32 draws. Where almost all

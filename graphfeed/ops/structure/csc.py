@@ -195,7 +195,7 @@ def ensure_joined(
 
 
 def check_starts(indptr: torch.Tensor) -> None:
-    """Raise unless a tensor holds column starts; on a GPU, which would have to be waited for, only its kind counts."""
+    """Raise unless a tensor holds column starts; on a GPU, only its dtype and shape are checked, without a wait."""
     check_vector("indptr", indptr)
     if indptr.is_cpu:
         check_columns("indptr", indptr)

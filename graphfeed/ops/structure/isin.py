@@ -6,7 +6,7 @@ from graphfeed.ops.arguments import check_vector
 
 
 def isin(elements: torch.Tensor, test_elements: torch.Tensor) -> torch.Tensor:
-    """Tell of each element whether it is among the test elements, as `torch.isin` does, of ids in one dimension.
+    """Return whether each element is among the test elements, as `torch.isin` does, for ids in one dimension.
 
     Args:
         elements: int32 or int64, 1-D.

@@ -13,7 +13,7 @@ FULL = torch.iinfo(torch.int64).max
 def place_nodes(
     indptr: torch.Tensor, indices: torch.Tensor, parts: torch.Tensor, loads: torch.Tensor, first: int, limit: int
 ) -> int:
-    """Give each node of a range the part where most of its neighbours are, weighted by the room that is left there.
+    """Assign each node of a range to the part with most of its neighbours, weighted by the capacity left there.
 
     One node after the other is taken out of its part, and sees where all others are. Of equally good parts it gets the
     first; without neighbours in a part with room, the emptiest. It takes time by edges and by the logarithm of the

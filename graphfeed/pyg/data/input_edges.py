@@ -16,7 +16,7 @@ from graphfeed.storage.graph import type_name
 
 
 class InputEdges(NamedTuple):
-    """What a user says about the seeds."""
+    """The seed edges that a user gives to a loader, with their labels, times and ids."""
 
     index: Any = None
     """Shape (2, N); None is all edges. With types: an edge type, or (edge type, one of these); without, the type may be

@@ -12,7 +12,7 @@ from graphfeed.storage import HeteroItemSet, ItemSet
 
 
 class InputNodes(NamedTuple):
-    """What a user says about the seeds."""
+    """The seed nodes that a user gives to a loader, with their times and ids."""
 
     nodes: Any = None
     """Ids or a mask; None is all nodes. With types: a type, (type, one of these), or a dict of these by type."""

@@ -8,7 +8,7 @@ from graphfeed.storage import HeteroItemSet, ItemSet
 
 
 class ItemsAt(Transform):
-    """Makes a mini-batch of the items at the positions that the seeds of a mini-batch are.
+    """Replaces seeds that are positions of items by those items.
 
     So several pipelines read the order of an epoch from one source.
     """

@@ -37,7 +37,7 @@ class DeferredRead:
 
 
 class Feature(ABC):
-    """Rows by id. Subclasses decide where the rows lie."""
+    """A feature of nodes or edges: rows that are read by id. Subclasses decide where the rows are stored."""
 
     @abstractmethod
     def read(self, ids: torch.Tensor | None = None) -> torch.Tensor:

@@ -32,7 +32,7 @@ DEFAULT_POLICY = "sieve"
 
 
 class CPUFeatureCache(RowCache):
-    """Keeps rows in memory; a policy decides which rows stay.
+    """A cache of feature rows in CPU memory; a policy decides which rows stay.
 
     The cache is thread-safe. One thread at a time looks up or stores rows, and no thread holds the lock while it
     fetches rows. A query never waits for room: rows that don't fit are returned without being kept. The cache pickles

@@ -81,7 +81,7 @@ class FeatureStore:
 
 
 class BasicFeatureStore(FeatureStore):
-    """A feature store in a dict. A key may have its edge type as a tuple; it is stored as a string.
+    """A feature store that is a dict. An edge type in a key may be a tuple, which is stored as a string.
 
     Example:
         >>> from graphfeed.storage.features.feature import TorchBasedFeature

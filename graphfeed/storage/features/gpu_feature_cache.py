@@ -15,7 +15,7 @@ from graphfeed.storage.features.row_cache import LookedUp, Reader, RowCache, out
 
 
 class GPUFeatureCache(RowCache):
-    """Keeps rows in sets of at most 32; in each set, the most recently used rows stay.
+    """A cache of feature rows in GPU memory, in sets of at most 32; in each set, the most recently used rows stay.
 
     The hash of a key selects the set that may hold it, and one warp looks at the whole set. A request never evicts what
     it used or stored itself; rows for which there is no place are returned without being kept. So no query waits for

@@ -28,7 +28,7 @@ from graphfeed.storage.graph.temporal_query import TemporalQuery
 
 
 class FusedCSCSamplingGraph(GraphArrays, SamplingGraph):
-    """A graph in compressed sparse columns: column = destination, `indices` = sources; made by a function, not here.
+    """A graph in memory in compressed sparse columns: column = destination, `indices` = sources. Functions make it.
 
     With types, node ids are stacked type after type in the order of `node_type_to_id`, and inside a column the edges
     ascend by edge type. The graph pickles as a shared-memory handle, so workers map the memory of their parent.

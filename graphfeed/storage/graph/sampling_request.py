@@ -14,7 +14,7 @@ Strategy: TypeAlias = Literal["uniform", "latest", "labor"]
 
 @dataclass(frozen=True, eq=False)
 class SamplingRequest:
-    """How neighbours are sampled around any seeds.
+    """How neighbours are sampled, whatever the seeds: fan-outs, weights, replacement and strategy.
 
     A stage makes one when it is built, and hands it to its graph: to be validated, to be prepared for, and with each
     mini-batch.

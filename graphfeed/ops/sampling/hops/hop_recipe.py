@@ -31,7 +31,7 @@ class Drawing(NamedTuple):
 
 
 class SeedTimes(NamedTuple):
-    """When the seeds of a mini-batch look at the graph, node type after node type."""
+    """The timestamps of the seeds of a mini-batch, node type after node type."""
 
     times: torch.Tensor
     """int64, one per seed."""

@@ -41,7 +41,7 @@ class NodeWeights(Shareable):
 
 @dataclass(frozen=True, eq=False)
 class NegativeQuery:
-    """Which pairs of nodes are negatives."""
+    """How negatives are sampled: which pairs of nodes count as negatives."""
 
     source_weights: NodeWeights | None = None
     destination_weights: NodeWeights | None = None

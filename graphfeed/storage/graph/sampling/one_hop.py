@@ -18,7 +18,7 @@ from graphfeed.storage.graph.type_names import ends_of
 
 
 class EdgeArrays(NamedTuple):
-    """What one hop reads of a graph's edges."""
+    """The edge arrays of a graph that one hop reads."""
 
     indices: torch.Tensor
     types: torch.Tensor | None = None
@@ -43,7 +43,7 @@ ReadFrom: TypeAlias = Callable[[torch.Tensor], EdgeArrays]
 
 
 def pick_neighbors(graph: GraphArrays, fanouts: torch.Tensor, request: SamplingRequest, draws: Draws) -> Pick:
-    """Return what picks the edges of one hop as a request says."""
+    """Return a function that picks the edges of one hop as a request says."""
     (keys, share), fanouts = draws, as_tensor("fanouts", fanouts)
     checked = graph.node_type_to_id is not None
     starts, _ = kernel_columns(graph)
@@ -103,7 +103,7 @@ def read(edges: EdgeArrays, positions: torch.Tensor) -> tuple[torch.Tensor, torc
 
 
 def check_seeds(graph: GraphArrays, seeds: ByType, name: str = "seeds") -> torch.Tensor:
-    """Return the seeds of one type in the dtype of the graph's ids, or say why they are none."""
+    """Return the seeds of one type in the dtype of the graph's ids, or raise an error if they are not ids of it."""
     if isinstance(seeds, dict):
         raise TypeError(f"{name} is a dict by type, but the graph has one type; give a tensor of node ids")
     ids, dtype = as_ids(name, seeds), graph.indices.dtype

@@ -168,7 +168,7 @@ def pick_in_time(
     draws: Draws,
     request: SamplingRequest,
 ) -> Pick:
-    """Return what picks the edges of one hop that existed before the time of each column."""
+    """Return a function that picks the edges of one hop that existed before the time of each column."""
     (keys, share), fanouts = draws, as_tensor("fanouts", fanouts)
     columns = timed_columns(graph, request, by_type=fanouts.numel() > 1)
 
