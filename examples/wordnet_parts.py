@@ -17,26 +17,17 @@ from torch.distributed.algorithms.join import Join
 from torch.nn.parallel import DistributedDataParallel
 
 import graphfeed as gf
-from examples.wordnet_sage import SAGE, train
+from examples.wordnet_sage import SAGE, make_pipe, train
 from graphfeed.distributed import PartitionedFeature, PartitionedGraph, assign_nodes, cut_graph, cut_rows
 
 
 def open_part(dataset: gf.Dataset) -> tuple[PartitionedGraph, gf.BasicFeatureStore]:
     """Return the graph and its feature, of which this rank keeps its part: a range of the ids of each node type."""
     rank, world_size = distributed.get_rank(), distributed.get_world_size()
-    assert isinstance(dataset.graph, gf.FusedCSCSamplingGraph)
     part = cut_graph(dataset.graph, assign_nodes(dataset.graph, world_size, "range"), rank)
     book = part.book_of("synset")
     rows = cut_rows(dataset.feature.read("node", "synset", "feat"), book, rank)
     return PartitionedGraph(part), gf.BasicFeatureStore({("node", "synset", "feat"): PartitionedFeature(rows, book)})
-
-
-def make_pipe(
-    source: gf.Datapipe, graph: gf.SamplingGraph, feature: gf.FeatureStore, fanouts: Sequence[int]
-) -> gf.Datapipe:
-    """Return the pipeline, which is the same for a graph in parts."""
-    pipe = source.sample_neighbor(graph, fanouts=fanouts)
-    return pipe.fetch_feature(feature, node_feature_keys={"synset": ["feat"]})
 
 
 def tensors_of(value: Any) -> Iterator[torch.Tensor]:

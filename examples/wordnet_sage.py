@@ -72,17 +72,20 @@ class SAGE(nn.Module):
         return h["synset"]
 
 
+def make_pipe(
+    source: gf.Datapipe, graph: gf.SamplingGraph, feature: gf.FeatureStore, fanouts: Sequence[int]
+) -> gf.Datapipe:
+    """Return a pipeline of seeds with their labels, sampled neighbours and features; the graph may be in parts."""
+    pipe = source.sample_neighbor(graph, fanouts=fanouts)
+    return pipe.fetch_feature(feature, node_feature_keys={"synset": ["feat"]})
+
+
 def make_loader(
-    dataset: gf.Dataset,
-    items: gf.ItemSet | gf.HeteroItemSet,
-    fanouts: Sequence[int],
-    batch_size: int,
+    dataset: gf.Dataset, items: gf.ItemSet | gf.HeteroItemSet, fanouts: Sequence[int], batch_size: int
 ) -> gf.DataLoader:
-    """Return a loader of seeds with their labels, sampled neighbours and features."""
-    pipe: gf.Datapipe = gf.ItemSampler(items, batch_size=batch_size, shuffle=items is dataset.train_set)
-    pipe = pipe.sample_neighbor(dataset.graph, fanouts=fanouts)
-    pipe = pipe.fetch_feature(dataset.feature, node_feature_keys={"synset": ["feat"]})
-    return gf.DataLoader(pipe, seed=0)
+    """Return a loader of mini-batches, which are shuffled for training."""
+    source = gf.ItemSampler(items, batch_size=batch_size, shuffle=items is dataset.train_set)
+    return gf.DataLoader(make_pipe(source, dataset.graph, dataset.feature, fanouts), seed=0)
 
 
 class Speed:
