@@ -11,7 +11,7 @@ from graphfeed.ops import Key
 
 
 class IterableSource(Datapipe, init=False):
-    """Wraps an iterable of mini-batches; each gets a key by its place. Stages wrap iterables in it by themselves.
+    """Wraps an iterable of mini-batches; each gets a key by its position. Stages wrap iterables in it by themselves.
 
     Resuming reads the iterable again from its start.
     """

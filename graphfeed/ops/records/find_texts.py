@@ -8,7 +8,7 @@ from graphfeed.ops.memory import buffers
 
 
 def index_texts(values: torch.Tensor, offsets: torch.Tensor) -> torch.Tensor:
-    """Return a hash table of texts for `find_texts`, in which each is found at its first place.
+    """Return a hash table of texts for `find_texts`, in which each has its first index.
 
     Args:
         values: uint8, shape (bytes,): the bytes of all texts, one behind the other.
@@ -44,7 +44,7 @@ def find_texts(
     asked: torch.Tensor,
     asked_offsets: torch.Tensor,
 ) -> torch.Tensor:
-    """Return the place of each text among others, -1 where there is none.
+    """Return the index of each text among others, -1 where there is none.
 
     Args:
         values: uint8: the bytes of the texts that are searched.

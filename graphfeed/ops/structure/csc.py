@@ -266,7 +266,7 @@ def indptr_edge_ids(
     offset: torch.Tensor | None = None,
     output_size: int | None = None,
 ) -> torch.Tensor:
-    """Return each edge's place in its column, counted from the column's offset.
+    """Return each edge's position in its column, counted from the column's offset.
 
     Args:
         indptr: Column starts.

@@ -17,7 +17,7 @@ def merge_columns(
     values: Sequence[Sequence[torch.Tensor]],
     dtypes: Sequence[torch.dtype],
 ) -> tuple[torch.Tensor, list[torch.Tensor]]:
-    """Put columns of edges together, each at its place.
+    """Merge columns of edges, each at its position.
 
     It reads and writes each value once.
 

@@ -18,7 +18,7 @@ from graphfeed.storage.memory.torch_files import read_tensors
 
 @dataclass(frozen=True)
 class OnDiskFeatureData:
-    """The file of a feature."""
+    """The entry of a feature in a data set: its key, and the file of its rows."""
 
     domain: Literal["node", "edge", "graph"]
     name: str

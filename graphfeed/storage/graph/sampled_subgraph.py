@@ -22,7 +22,7 @@ MOST_TYPES = 4
 
 @dataclass(repr=False)
 class CSCFormatBase:
-    """Compressed sparse columns.
+    """The edges of a hop in compressed sparse columns (CSC).
 
     Raises:
         TypeError: What is no tensor.
