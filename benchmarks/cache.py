@@ -2,20 +2,17 @@
 
 import os
 import shutil
-import subprocess
-import sys
 import tempfile
 import time
 from collections.abc import Iterator
-from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, replace
-from multiprocessing import get_context
 from pathlib import Path
 
 import numpy as np
 import torch
 
 import graphfeed as gf
+from benchmarks.memory import Memory, in_new_process, memory, memory_after
 from benchmarks.scale import Scale
 from benchmarks.table import Goal, Row, render
 from benchmarks.timing import Times
@@ -32,20 +29,6 @@ BLOCK_ROWS = 1 << 16
 MEMORY_GOAL = 1.3
 """Of what the process adds to its imports and kernels, in sizes of the cache, where that is about 1 GB or more."""
 LEAST_BYTES = 990_000_000
-STATUS = "/proc/self/status"
-PARTS = ("VmHWM", "RssAnon", "RssFile")
-
-
-@dataclass(frozen=True)
-class Memory:
-    """Bytes that a process holds of the machine's memory."""
-
-    whole: int
-    """The most that it held; a file's pages that other processes hold too count as well."""
-    anonymous: int
-    """What is its own."""
-    file: int
-    """Libraries and other mapped files, most of which the system can drop and read again."""
 
 
 @dataclass(frozen=True)
@@ -78,7 +61,7 @@ def report(scale: Scale) -> Iterator[str]:
         # This compiles the kernels, so that the processes below only load them.
         measure(path, "lru", replace(scale, cached_batches=2, cached_batch_rows=1_000))
         policies = ("lru", "sieve")
-        runs = {policy: measure_alone(path, policy, scale) for policy in policies}
+        runs = {policy: in_new_process(measure, path, policy, scale) for policy in policies}
     title = (
         f"cache: {scale.cached_batches} mini-batches of {scale.cached_batch_rows} power-law ids from a file of "
         f"{size / 1e6:.0f} MB through a cache of {size / CACHE_SHARE / 1e6:.0f} MB; ratio to LRU, and of memory to the "
@@ -120,12 +103,6 @@ def rows_of(policy: str, run: Run, lru: Run) -> list[Row]:
         Row(f"{policy}: memory, whole process", "MB", Times([whole / 1e6]), whole / most),
         Row(f"{policy}: memory beyond the kernels", "MB", Times([beyond / 1e6]), beyond / most, bound),
     ]
-
-
-def measure_alone(path: Path, policy: str, scale: Scale) -> Run:
-    """Measure in a new process, so that nothing of another policy's run is left in its memory."""
-    with ProcessPoolExecutor(1, get_context("spawn")) as pool:
-        return pool.submit(measure, path, policy, scale).result()
 
 
 def measure(path: Path, policy: str, scale: Scale) -> Run:
@@ -177,18 +154,3 @@ def forget_pages(path: Path) -> None:
     """Ask the system to drop what it holds of a file, so that the first reads come from the disk."""
     with path.open("rb") as file:
         os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
-
-
-def memory(status: str | None = None) -> Memory:
-    """Return what this process holds, or another one whose status this is."""
-    text = Path(STATUS).read_text() if status is None else status
-    whole, anonymous, file = (1024 * int(text.split(f"{what}:")[1].split()[0]) for what in PARTS)
-    return Memory(whole, anonymous, file)
-
-
-def memory_after(code: str) -> Memory:
-    """Return what a new process holds that has only run some code."""
-    root = Path(gf.__file__).parents[1]
-    show = f"{code}; print(open({STATUS!r}).read())"
-    done = subprocess.run([sys.executable, "-c", show], cwd=root, capture_output=True, text=True, check=True)
-    return memory(done.stdout)

@@ -13,7 +13,7 @@ from torch.utils.data import DataLoader, IterableDataset
 
 from benchmarks.limits import Copy
 from benchmarks.scale import Scale
-from benchmarks.table import Goal, Row, render
+from benchmarks.table import Goal, Row, compare, render
 from benchmarks.timing import WARM_UP_ROUNDS, Times, in_turn
 from graphfeed.channels import ShmChannel
 from graphfeed.loader.transport import Inbox, Outbox, decode, encode, open_mailbox
@@ -190,8 +190,7 @@ def round_trips(ends: Ends, scale: Scale) -> list[Row]:
             ends.words.recv(100)
 
     times = in_turn({"bare sockets": bare, OURS: back}, scale.repeats, time.perf_counter)
-    bare_times = times["bare sockets"]
-    return [Row(name, "us", single.times(1e6 / ECHOES), single.over(bare_times)) for name, single in times.items()]
+    return compare(times, "bare sockets", "us", 1e6 / ECHOES)
 
 
 class Stream(IterableDataset[Message]):

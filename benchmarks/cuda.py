@@ -15,7 +15,7 @@ import torch
 from benchmarks import predicted, steps
 from benchmarks.graphs import load_edges, load_features
 from benchmarks.scale import Scale
-from benchmarks.table import Row, render
+from benchmarks.table import Row, compare, render
 from benchmarks.timing import Case, Times, in_turn, one_core
 from graphfeed import ops
 
@@ -76,7 +76,7 @@ def gather_table(title: str, values: torch.Tensor, scale: Scale) -> str:
     times = in_turn(cases, scale.repeats, device_clock)
     if values.device.type == "cpu":
         ops.set_max_uva_threads(before)
-    rows = [Row(name, "ms", own.times(1e3), own.over(times[limit])) for name, own in times.items()]
+    rows = compare(times, limit, "ms", 1e3)
     return render(f"{title}: {count} random rows of {values[:1].nbytes} bytes", rows)
 
 
@@ -114,7 +114,7 @@ def sampling_table(graph: ops.HopGraph, scale: Scale) -> str:
     }
     times = in_turn(cases, scale.repeats, device_clock)
     edges = sum(layer.positions.numel() for layer in first)
-    rows = [Row(name, "ms", own.times(1e3), own.over(times[limit])) for name, own in times.items()]
+    rows = compare(times, limit, "ms", 1e3)
     return render(f"sampling {edges} edges, fan-outs {FANOUTS} from the seeds outward; ratio to random reads", rows)
 
 

@@ -9,7 +9,7 @@ import graphfeed as gf
 from benchmarks.graphs import load_features
 from benchmarks.limits import Copy
 from benchmarks.scale import Scale
-from benchmarks.table import Goal, Row, render
+from benchmarks.table import Row, compare, render
 from benchmarks.timing import Case, in_turn, one_core
 from graphfeed import ops
 
@@ -45,8 +45,5 @@ def measure(features: np.ndarray, scale: Scale, copy: Copy) -> list[Row]:
         "numpy.take, fresh memory": lambda number: np.take(features, ids[number], axis=0),
     }
     times = in_turn(cases, scale.repeats)
-    limit = times["memcpy into used memory"]
-    ratios = {name: single.over(limit) for name, single in times.items()}
-    own = ("TorchBasedFeature.read", "ops.gather_rows")
-    goals = {name: Goal(ratios[name], GOAL) for name in own}
-    return [Row(name, "ms", single.times(1e3), ratios[name], goals.get(name)) for name, single in times.items()]
+    goals = dict.fromkeys(("TorchBasedFeature.read", "ops.gather_rows"), GOAL)
+    return compare(times, "memcpy into used memory", "ms", 1e3, goals)

@@ -13,7 +13,7 @@ from benchmarks.cache import CACHE_SHARE, draw_ids
 from benchmarks.cuda import DEVICE, FANOUTS, device_clock, pin
 from benchmarks.graphs import load_edges, load_features
 from benchmarks.scale import Scale
-from benchmarks.table import Row, render
+from benchmarks.table import Row, compare, render
 from benchmarks.timing import Case, Times, in_turn
 from graphfeed.storage.graph.sampling_request import SamplingRequest
 
@@ -45,7 +45,7 @@ def feature_table(values: torch.Tensor, scale: Scale) -> str:
         "memory of the device": lambda number: near.read(ids[number]),
     }
     times = in_turn(cases, scale.repeats, device_clock)
-    rows = [Row(name, "ms", own.times(1e3), own.over(times[WITHOUT])) for name, own in times.items()]
+    rows = compare(times, WITHOUT, "ms", 1e3)
     rows.append(Row("rows missed, of all that were asked for", "%", Times([100 * cached.miss_rate]), cached.miss_rate))
     return render(f"features: some {scale.gathered_rows} rows of {values[:1].nbytes} bytes by power-law ids", rows)
 
@@ -70,7 +70,7 @@ def graph_table(indptr: torch.Tensor, indices: torch.Tensor, scale: Scale) -> st
             graph.sample_hops(batch, own, keys)
         cases[name] = lambda number, graph=graph, own=own: graph.sample_hops(seeds[number], own, keys)  # type: ignore[misc]
     times = in_turn(cases, scale.repeats, device_clock)
-    rows = [Row(name, "ms", own.times(1e3), own.over(times[WITHOUT])) for name, own in times.items()]
+    rows = compare(times, WITHOUT, "ms", 1e3)
     return render(f"graph: {scale.batch_size} seeds, fan-outs {FANOUTS} from the seeds outward", rows)
 
 

@@ -1,8 +1,6 @@
 """Edges of a Parquet file to a data set, against NumPy's own argsort, and against reading and writing the bytes."""
 
 import shutil
-import subprocess
-import sys
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -11,6 +9,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from benchmarks.memory import in_new_process, memory
 from benchmarks.scale import Scale
 from benchmarks.table import Row, render
 from benchmarks.timing import Case, Times, in_turn
@@ -46,7 +45,7 @@ def tables(scale: Scale) -> Iterator[str]:
             *((f"graphfeed.ingest, memory={budget >> 20} MiB", budget) for budget in BUDGETS),
             ("NumPy", 0),
         ]:
-            peak = peak_memory(folder, budget)
+            peak = in_new_process(measure_peak, folder, budget)
             rows.append(Row(name, "MB", Times([peak / 1e6]), peak / result))
         yield render(f"peak memory beyond the imports; ratio to the result's {result / 1e6:.0f} MB", rows)
 
@@ -63,11 +62,11 @@ def num_nodes(folder: Path) -> int:
     return int(pq.read_metadata(folder / "edges.parquet").num_rows) // DEGREE
 
 
-def build(folder: Path, memory: int) -> None:
+def build(folder: Path, budget: int) -> None:
     """Make a data set of the file."""
     shutil.rmtree(folder / "out", ignore_errors=True)
     spec = Spec({"e": EdgeTable("edges.parquet")}, {"n": NodeTable(count=num_nodes(folder))}, folder=folder)
-    build_dataset(spec, folder / "out", memory=memory, progress=False)
+    build_dataset(spec, folder / "out", memory=budget, progress=False)
 
 
 def by_argsort(folder: Path) -> None:
@@ -94,30 +93,17 @@ def size_of(folder: Path) -> int:
     return sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
 
 
-def peak_memory(folder: Path, budget: int) -> int:
-    """Return the peak memory of a process that makes the result, beyond what its imports take; 0 stands for NumPy."""
-    command = [sys.executable, "-m", "benchmarks.ingest_tables", str(folder), str(budget)]
-    return int(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
-
-
 def measure_peak(folder: Path, budget: int) -> int:
-    """Make the result once in this process, after a small one for what is compiled and loaded on the first use."""
+    """Return by how much memory grows while the result is made, by NumPy where `budget` is 0.
+
+    A small one is made before, for what is compiled and loaded on the first use.
+    """
     with tempfile.TemporaryDirectory() as place:
         write_edges(Path(place) / "edges.parquet", 1000)
         build(Path(place), 1 << 24)
-    before = peak_resident()
+    before = memory().whole
     if budget:
         build(folder, budget)
     else:
         by_argsort(folder)
-    return peak_resident() - before
-
-
-def peak_resident() -> int:
-    """Return the peak memory of this program. What `getrusage` has would begin with that of the parent."""
-    status = Path("/proc/self/status").read_text().splitlines()
-    return 1024 * int(next(line.split()[1] for line in status if line.startswith("VmHWM")))
-
-
-if __name__ == "__main__":
-    sys.stdout.write(str(measure_peak(Path(sys.argv[1]), int(sys.argv[2]))))
+    return memory().whole - before

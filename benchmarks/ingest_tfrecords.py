@@ -1,7 +1,6 @@
 """TFRecords into tensors: ours, packages that need no TensorFlow, and as many bytes read and copied."""
 
 import multiprocessing
-import re
 import tempfile
 import time
 from collections.abc import Callable, Iterator
@@ -14,6 +13,7 @@ import numpy as np
 import torch
 
 from benchmarks.limits import Copy
+from benchmarks.memory import in_new_process, memory
 from benchmarks.scale import Scale
 from benchmarks.table import Goal, Row, render
 from benchmarks.timing import Case, Times, in_turn, one_core
@@ -47,7 +47,7 @@ def tables(scale: Scale) -> Iterator[str]:
         files = [Path(folder) / f"{number}-of-{FILES}.tfrecord" for number in range(FILES)]
         for file, part in zip(files, ids.tensor_split(FILES, dim=1), strict=True):
             write_tfrecords(file, {"src": part[0], "dst": part[1], "w": torch.rand(part.shape[1], 4)})
-        of_one, of_many = peak([path]), peak(files)
+        of_one, of_many = (in_new_process(measure_peak, own) for own in ([path], files))
         yield f"peak memory, in tensors: {of_one:.2f} of a file, {of_many:.2f} of {FILES} files (goal <= {PEAK})\n"
 
 
@@ -129,24 +129,12 @@ def two_processes(path: Path, records: int, repeats: int) -> list[Row]:
     return rows
 
 
-def peak(files: list[Path]) -> float:
-    """Return by how much memory grows while files are read in a fresh process, as a multiple of their tensors."""
-    with multiprocessing.get_context("spawn").Pool(1) as pool:
-        return pool.apply(measure_peak, (files,))
-
-
 def measure_peak(files: list[Path]) -> float:
-    """Measure it."""
+    """Return by how much memory grows while files are read, as a multiple of their tensors."""
     small = files[0].with_name("small")
     write_tfrecords(small, {"src": [0], "dst": [0], "w": torch.zeros(1, 4)})
     read_tfrecords(small)
-    before = most_memory()
+    before = memory().whole
     found = read_tfrecords(files)
-    grown = most_memory() - before
+    grown = memory().whole - before
     return grown / sum(values.nbytes for values in found.values())
-
-
-def most_memory() -> int:
-    """Return the most memory that this process has had; what `getrusage` says is at least that of its parent."""
-    found = re.search(r"VmHWM:\s+(\d+) kB", Path("/proc/self/status").read_text())
-    return int(found[1]) * 1024 if found else 0

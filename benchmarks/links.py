@@ -8,11 +8,11 @@ import numpy as np
 import torch
 
 import graphfeed as gf
+from benchmarks.batches import per_edge
 from benchmarks.graphs import load_edges
 from benchmarks.limits import Array
 from benchmarks.scale import Scale
-from benchmarks.table import Goal, Row
-from benchmarks.timing import Case, Times, in_turn
+from benchmarks.table import Row, compare
 
 FANOUTS = (10, 10)
 ENDS = 3
@@ -41,14 +41,9 @@ def measure(scale: Scale) -> list[Row]:
         "neighbours shared by the columns (LABOR)": nodes.sample_layer_neighbor(graph, FANOUTS),
         "all in-edges of the node seeds": nodes.sample_in_subgraph(graph),
     }
-    rounds = len(pairs)
-    cases: dict[str, Case] = {name: one_batch(pipe) for name, pipe in stages.items()}
-    counts = {name: [count_edges(case(number)) for number in range(rounds)] for name, case in cases.items()}
-    times = {
-        name: Times([1e9 * seconds / edges for seconds, edges in zip(own.values, counts[name], strict=True)])
-        for name, own in in_turn(cases, rounds).items()
-    }
-    return rows(times, counts)
+    times, counts = per_edge(stages, len(pairs))
+    edges = [Row(f"edges: {name}", "thousand", own) for name, own in counts.items()]
+    return [*compare(times, UNIFORM, "ns per edge", goals={LINKS: GOAL}), *edges]
 
 
 def draw_seeds(indptr: Array, indices: Array, scale: Scale) -> tuple[gf.Datapipe, gf.Datapipe]:
@@ -62,33 +57,3 @@ def draw_seeds(indptr: Array, indices: Array, scale: Scale) -> tuple[gf.Datapipe
         gf.ItemSampler(gf.ItemSet(torch.from_numpy(nodes), names="seeds"), batch_size=ENDS * scale.batch_size),
         gf.ItemSampler(gf.ItemSet(pairs, names="seeds"), batch_size=scale.batch_size),
     )
-
-
-def one_batch(pipe: gf.Datapipe) -> Case:
-    """Return a case that makes the mini-batch of a round, items excepted: those are taken before."""
-    stages = [stage for stage in gf.traverse(pipe) if isinstance(stage, gf.Transform)]
-    (source,) = gf.find(pipe, gf.ItemSampler)
-    batches = list(source)
-
-    def run(number: int) -> gf.MiniBatch:
-        batch: gf.MiniBatch = batches[number]
-        for stage in stages:
-            batch = stage(batch)
-        return batch
-
-    return run
-
-
-def count_edges(batch: object) -> int:
-    """Return how many edges a mini-batch has in all layers."""
-    assert isinstance(batch, gf.MiniBatch)
-    return sum(len(ids) for layer in range(batch.num_layers()) if (ids := batch.edge_ids(layer)) is not None)
-
-
-def rows(times: dict[str, Times], counts: dict[str, list[int]]) -> list[Row]:
-    """Return the nanoseconds an edge of every case, and the edges of a mini-batch."""
-    ratios = {name: single.over(times[UNIFORM]) for name, single in times.items()}
-    goals = {LINKS: Goal(ratios[LINKS], GOAL)}
-    found = [Row(name, "ns an edge", single, ratios[name], goals.get(name)) for name, single in times.items()]
-    edges = [Row(f"edges: {name}", "thousand", Times([count / 1000 for count in own])) for name, own in counts.items()]
-    return [*found, *edges]

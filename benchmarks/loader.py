@@ -4,6 +4,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
 from contextlib import ExitStack
+from dataclasses import replace
 from multiprocessing import get_context
 from pathlib import Path
 
@@ -15,7 +16,7 @@ from benchmarks.cores import two_cores
 from benchmarks.graphs import load_edges, load_features
 from benchmarks.sampling import FANOUTS
 from benchmarks.scale import Scale
-from benchmarks.table import Goal, Row, render
+from benchmarks.table import Goal, Row, compare, render
 from benchmarks.timing import Case, Times, in_turn, one_core
 
 SHARE_OF_BARE_THREADS = 0.95
@@ -37,7 +38,7 @@ def report(scale: Scale) -> Iterator[str]:
     yield render("loader: two cores of this machine against one", two_cores(scale))
     if scale.processes:
         yield render(f"{title}, both with the graph in shared memory", in_processes(pipe, scale))
-    yield render("loader: overhead around an empty pipeline, a batch", overhead(scale))
+    yield render("loader: overhead around an empty pipeline, a batch; ratio to no loader", overhead(scale))
 
 
 def in_threads(pipe: gf.Datapipe, scale: Scale) -> list[Row]:
@@ -112,12 +113,8 @@ def overhead(scale: Scale) -> list[Row]:
         }
         times = in_turn(cases, min(scale.repeats, EPOCHS), time.perf_counter)
     limits = {"inline": INLINE_MICROSECONDS, "2 threads": THREADS_MICROSECONDS}
-    rows = []
-    for name, single in times.items():
-        each = single.times(1e6 / batches)
-        goal = Goal(each.median, limits[name]) if name in limits else None
-        rows.append(Row(name, "us", each, goal=goal))
-    return rows
+    rows = compare(times, "pipeline without a loader", "us", 1e6 / batches)
+    return [replace(row, goal=Goal(row.times.median, limits[row.what])) if row.what in limits else row for row in rows]
 
 
 def make_pipe(scale: Scale) -> gf.Datapipe:

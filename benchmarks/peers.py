@@ -17,11 +17,12 @@ import torch
 
 import graphfeed as gf
 from benchmarks import typed
+from benchmarks.batches import count_edges
 from benchmarks.graphs import load_edges, load_features
 from benchmarks.sampling import FANOUTS
 from benchmarks.scale import Scale
-from benchmarks.table import Row, render
-from benchmarks.timing import WARM_UP_ROUNDS, Case, Times, in_turn, one_core
+from benchmarks.table import Row, compare, render
+from benchmarks.timing import WARM_UP_ROUNDS, Case, in_turn, one_core
 
 OURS = "graphfeed"
 
@@ -65,11 +66,11 @@ def report(scale: Scale) -> Iterator[str]:
     seeds = torch.from_numpy(np.random.default_rng(0).integers(scale.products.num_nodes, size=count))
     task = Task({"csc_indptr": indptr, "indices": indices}, seeds, scale.batch_size, FANOUTS)
     rows: dict[str | None, torch.Tensor] = {None: torch.from_numpy(load_features(scale.products, scale.cache))}
-    yield from compare(scale.products.name, task, rows, libraries, scale.repeats)
+    yield from measure_both(scale.products.name, task, rows, libraries, scale.repeats)
     del indptr, indices, task, rows
     libraries = {name: run for name, run in libraries.items() if not name.startswith("PyG")}
     task, rows = typed_task(scale, count)
-    yield from compare("ogbn-mag's shape", task, rows, libraries, scale.repeats)
+    yield from measure_both("ogbn-mag's shape", task, rows, libraries, scale.repeats)
 
 
 def typed_task(scale: Scale, count: int) -> tuple[Task, dict[str | None, torch.Tensor]]:
@@ -83,7 +84,7 @@ def typed_task(scale: Scale, count: int) -> tuple[Task, dict[str | None, torch.T
     return Task(arrays, seeds, scale.batch_size, typed.FANOUTS, kind="paper"), rows
 
 
-def compare(
+def measure_both(
     name: str,
     task: Task,
     rows: dict[str | None, torch.Tensor],
@@ -105,25 +106,9 @@ def measure(task: Task, libraries: dict[str, Callable[[Task], EdgeCounts]], repe
 
     with one_core():
         times = in_turn({name: case(name, run(task)) for name, run in libraries.items()}, repeats)
-    by_edge = {name: per_edge(single, edges[name][WARM_UP_ROUNDS:]) for name, single in times.items()}
-    return [
-        *(Row(f"{name}, a mini-batch", "ms", single.times(1e3)) for name, single in times.items()),
-        *(
-            Row(f"{name}, an edge", "ns", single.times(1e9), single.over(by_edge[OURS]))
-            for name, single in by_edge.items()
-        ),
-    ]
-
-
-def per_edge(times: Times, edges: list[int]) -> Times:
-    """Divide the times of the rounds by what was sampled in them."""
-    return Times([seconds / count for seconds, count in zip(times.values, edges, strict=True)])
-
-
-def count_edges(minibatch: Any) -> int:
-    """Return how many edges a mini-batch of graphfeed or GraphBolt has in all layers, of all types."""
-    cscs = [layer.sampled_csc for layer in minibatch.sampled_subgraphs]
-    return sum(part.indices.numel() for csc in cscs for part in (csc.values() if isinstance(csc, dict) else [csc]))
+    by_edge = {f"{name}, an edge": own.per(edges[name][WARM_UP_ROUNDS:]) for name, own in times.items()}
+    whole = [Row(f"{name}, a mini-batch", "ms", own.times(1e3)) for name, own in times.items()]
+    return [*whole, *compare(by_edge, f"{OURS}, an edge", "ns", 1e9)]
 
 
 def with_graphfeed(task: Task) -> EdgeCounts:

@@ -9,10 +9,10 @@ from collections.abc import Iterator
 import torch
 
 import graphfeed as gf
+from benchmarks.batches import one_batch
 from benchmarks.graphs import Shape, load_edges, load_features
-from benchmarks.links import one_batch
 from benchmarks.scale import Scale
-from benchmarks.table import Goal, Row, render
+from benchmarks.table import Row, compare, render
 from benchmarks.timing import Case, in_turn
 from graphfeed.pyg.data.data_features import DataFeatures
 from graphfeed.pyg.samplers.neighborhoods import Neighborhoods
@@ -77,6 +77,4 @@ def measure(graph: gf.SamplingGraph, features: DataFeatures, source: gf.Datapipe
     }
     cases: dict[str, Case] = {name: one_batch(pipe) for name, pipe in pipes.items()}
     times = in_turn(cases, scale.repeats)
-    ratios = {name: own.over(times[PLAIN]) for name, own in times.items()}
-    goals = {DATA: Goal(ratios[DATA], GOAL)}
-    return [Row(name, "ms", own.times(1e3), ratios[name], goals.get(name)) for name, own in times.items()]
+    return compare(times, PLAIN, "ms", 1e3, {DATA: GOAL})

@@ -21,7 +21,7 @@ from benchmarks import links, plain, temporal, typed, typed_links, typed_tempora
 from benchmarks.graphs import Shape, load_edges
 from benchmarks.limits import Array, RandomReads, sum_reads
 from benchmarks.scale import Scale
-from benchmarks.table import Goal, Row, render
+from benchmarks.table import Goal, Row, compare, render
 from benchmarks.timing import Case, Times, in_turn, one_core
 from graphfeed import ops
 from graphfeed.ops.cpu.jit import Ids, Int64s, kernel
@@ -231,9 +231,7 @@ def limit_rows(reads: list[RandomReads], places: list[Places], times: dict[str, 
 
 def rows(variant: Variant, times: dict[str, Times]) -> list[Row]:
     """Return the milliseconds of every case and their ratio to the random reads."""
-    ratios = {name: single.over(times["random reads"]) for name, single in times.items()}
-    goals = {"graphfeed": Goal(ratios["graphfeed"], GOAL)} if variant.has_goal else {}
-    return [Row(name, "ms", single.times(1e3), ratios[name], goals.get(name)) for name, single in times.items()]
+    return compare(times, "random reads", "ms", 1e3, {"graphfeed": GOAL} if variant.has_goal else {})
 
 
 def labor_rows(variant: Variant, times: dict[str, Times], edges: list[float]) -> list[Row]:

@@ -2,7 +2,7 @@
 
 import os
 import platform
-from collections.abc import Container, Sequence
+from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
@@ -56,6 +56,15 @@ class Row:
             "" if self.goal is None else str(self.goal),
             "" if self.goal is None else ("met" if self.goal.met else "not met"),
         )
+
+
+def compare(
+    times: Mapping[str, Times], reference: str, unit: str, factor: float = 1.0, goals: Mapping[str, float] | None = None
+) -> list[Row]:
+    """Return a row for each case, with its ratio to the reference in the same rounds; goals bound ratios from above."""
+    ratios = {name: own.over(times[reference]) for name, own in times.items()}
+    bounds = {name: Goal(ratios[name], goal) for name, goal in (goals or {}).items()}
+    return [Row(name, unit, own.times(factor), ratios[name], bounds.get(name)) for name, own in times.items()]
 
 
 def number(value: float) -> str:

@@ -12,12 +12,12 @@ import numpy as np
 import torch
 
 import graphfeed as gf
+from benchmarks.batches import per_edge
 from benchmarks.graphs import load_edges
 from benchmarks.limits import Array
-from benchmarks.links import count_edges, one_batch
 from benchmarks.scale import Scale
-from benchmarks.table import Goal, Row
-from benchmarks.timing import Case, Times, in_turn
+from benchmarks.table import Row, compare
+from benchmarks.timing import Times
 from graphfeed import ops
 from graphfeed.storage.graph.sampling.temporal_sampling import timed_columns
 from graphfeed.storage.graph.sampling_request import SamplingRequest
@@ -58,13 +58,10 @@ def measure(scale: Scale) -> list[Row]:
         graph, FANOUTS, edge_timestamp_attr_name="rising"
     )
     once = prepare(graph)
-    cases: dict[str, Case] = {name: one_batch(pipe) for name, pipe in pipes.items()}
-    counts = {name: [count_edges(case(number)) for number in range(scale.repeats)] for name, case in cases.items()}
-    times = {
-        name: Times([1e9 * seconds / edges for seconds, edges in zip(own.values, counts[name], strict=True)])
-        for name, own in in_turn(cases, scale.repeats).items()
-    }
-    return [*rows(times), *edge_rows(counts), *once]
+    times, counts = per_edge(pipes, scale.repeats)
+    edges = [Row(f"edges: {name}", "thousand", counts[name]) for name in (UNIFORM, IN_ORDER)]
+    goals = dict.fromkeys((IN_ORDER, ANY_ORDER), GOAL)
+    return [*compare(times, UNIFORM, "ns per edge", goals=goals), *edges, *once]
 
 
 def make_graph(indptr: Array, indices: Array) -> gf.FusedCSCSamplingGraph:
@@ -91,16 +88,3 @@ def prepare(graph: gf.FusedCSCSamplingGraph) -> list[Row]:
         found.append(Row(f"once: {name}", "s", Times([seconds])))
         found.append(Row(f"memory: {name}", "bytes per edge", Times([size / graph.total_num_edges])))
     return found
-
-
-def rows(times: dict[str, Times]) -> list[Row]:
-    """Return the nanoseconds per edge of every case."""
-    ratios = {name: single.over(times[UNIFORM]) for name, single in times.items()}
-    goals = {name: Goal(ratios[name], GOAL) for name in (IN_ORDER, ANY_ORDER)}
-    return [Row(name, "ns per edge", single, ratios[name], goals.get(name)) for name, single in times.items()]
-
-
-def edge_rows(counts: dict[str, list[int]]) -> list[Row]:
-    """Return the edges of a mini-batch."""
-    shown = (UNIFORM, IN_ORDER)
-    return [Row(f"edges: {name}", "thousand", Times([count / 1000 for count in counts[name]])) for name in shown]

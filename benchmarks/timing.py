@@ -38,6 +38,10 @@ class Times:
         """Return them in another unit."""
         return Times([factor * value for value in self.values])
 
+    def per(self, counts: Sequence[float]) -> "Times":
+        """Divide the times of the rounds by what was made in them."""
+        return Times([value / count for value, count in zip(self.values, counts, strict=True)])
+
     def over(self, other: "Times") -> float:
         """Return the median of the ratios to what ran in the same rounds."""
         pairs = zip(self.values, other.values, strict=True)

@@ -12,10 +12,9 @@ import numpy as np
 import torch
 
 import graphfeed as gf
-from benchmarks.links import one_batch
+from benchmarks.batches import per_edge
 from benchmarks.scale import Scale
-from benchmarks.table import Goal, Row
-from benchmarks.timing import Case, Times, in_turn
+from benchmarks.table import Row, compare
 
 NODES = {"paper": 736_389, "author": 1_134_649, "institution": 8_740, "field_of_study": 59_965}
 EDGES = {
@@ -121,17 +120,9 @@ def measure(scale: Scale) -> list[Row]:
         TYPED_OWN_CALLS: OwnCalls(kinds, typed),
         "with types, and features": with_features(kinds.sample_neighbor(typed, FANOUTS), typed),
     }
-    rounds = len(kinds)
-    cases: dict[str, Case] = {name: one_batch(pipe) for name, pipe in stages.items()}
-    counts = {name: [count_typed_edges(case(number)) for number in range(rounds)] for name, case in cases.items()}
-    times = {
-        name: Times([1e9 * seconds / edges for seconds, edges in zip(own.values, counts[name], strict=True)])
-        for name, own in in_turn(cases, rounds).items()
-    }
-    ratios = {name: own.over(times[UNTYPED]) for name, own in times.items()}
-    goals = {name: Goal(ratios[name], goal) for name, goal in GOALS.items()}
-    edges = Row("edges: with types", "thousand", Times([count / 1000 for count in counts[TYPED]]))
-    return [*(Row(name, "ns an edge", own, ratios[name], goals.get(name)) for name, own in times.items()), edges]
+    times, counts = per_edge(stages, len(kinds))
+    edges = Row("edges: with types", "thousand", counts[TYPED])
+    return [*compare(times, UNTYPED, "ns per edge", goals=GOALS), edges]
 
 
 def with_features(pipe: gf.Datapipe, graph: gf.FusedCSCSamplingGraph) -> gf.Datapipe:
@@ -142,10 +133,3 @@ def with_features(pipe: gf.Datapipe, graph: gf.FusedCSCSamplingGraph) -> gf.Data
     )
     pipe_with: gf.Datapipe = pipe.fetch_feature(store, node_feature_keys={kind: ["x"] for kind in sizes})
     return pipe_with
-
-
-def count_typed_edges(batch: object) -> int:
-    """Return how many edges a mini-batch has in all layers, of all types."""
-    assert isinstance(batch, gf.MiniBatch)
-    ids = [layer.original_edge_ids for layer in batch.sampled_subgraphs or []]
-    return sum(sum(map(len, own.values())) if isinstance(own, dict) else len(own) for own in ids if own is not None)

@@ -15,7 +15,7 @@ import torch
 
 import graphfeed as gf
 from benchmarks.scale import Scale
-from benchmarks.table import Goal, Row
+from benchmarks.table import Row, compare
 from benchmarks.timing import Case, in_turn
 from benchmarks.typed import FANOUTS, NODES, make_graph, with_features
 from graphfeed.datapipes.sources.seeds import given_seeds, node_seeds
@@ -50,11 +50,8 @@ def measure(scale: Scale) -> list[Row]:
     cases = {name: apply(stage, own) for name, stage, own in zip(PARTS, stages, batches, strict=False)}
     cases[COMPACTION] = apply(lambda batch: node_seeds(given_seeds(batch)), batches[1])
     times = in_turn(cases, len(batches[0]))
-    sampling = times[PARTS[1]]
-    ratios = {name: own.over(sampling) for name, own in times.items()}
-    goals = {"exclusion": Goal(ratios["exclusion"], GOAL)}
-    order = (*PARTS[:2], COMPACTION, *PARTS[2:])
-    return [Row(name, "ms", times[name].times(1000), ratios[name], goals.get(name)) for name in order]
+    in_order = {name: times[name] for name in (*PARTS[:2], COMPACTION, *PARTS[2:])}
+    return compare(in_order, PARTS[1], "ms", 1000, {"exclusion": GOAL})
 
 
 def apply(stage: Callable[[gf.MiniBatch], object], batches: list[gf.MiniBatch]) -> Case:
@@ -64,8 +61,6 @@ def apply(stage: Callable[[gf.MiniBatch], object], batches: list[gf.MiniBatch]) 
 
 def draw_seeds(graph: gf.FusedCSCSamplingGraph, scale: Scale) -> gf.Datapipe:
     """Return mini-batches of edges of the seed type."""
-    assert graph.edge_type_to_id is not None
-    assert graph.type_per_edge is not None
     own = (graph.type_per_edge == graph.edge_type_to_id[SEED_TYPE]).nonzero().flatten().numpy()
     edges = np.random.default_rng(2).choice(own, scale.batch_size * scale.repeats)
     ends = np.searchsorted(graph.csc_indptr.numpy(), edges, side="right") - 1

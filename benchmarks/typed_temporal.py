@@ -12,11 +12,10 @@ import numpy as np
 import torch
 
 import graphfeed as gf
-from benchmarks.links import one_batch
+from benchmarks.batches import per_edge
 from benchmarks.scale import Scale
-from benchmarks.table import Goal, Row
-from benchmarks.timing import Case, Times, in_turn
-from benchmarks.typed import EACH, FANOUTS, OneHopGraph, count_typed_edges, make_graph
+from benchmarks.table import Row, compare
+from benchmarks.typed import EACH, FANOUTS, OneHopGraph, make_graph
 from graphfeed.storage.graph.sampled_subgraph import ByType
 from graphfeed.storage.graph.sampling.temporal_sampling import temporal_sample_hop_by_hop, temporal_sample_one_hop
 from graphfeed.storage.graph.sampling_request import SamplingRequest
@@ -53,28 +52,19 @@ def measure(scale: Scale) -> list[Row]:
     moments = torch.from_numpy(rng.integers(SPAN // 2, SPAN, len(ids)))
     papers = gf.ItemSet((ids, moments), names=("seeds", "timestamp"))
     items = gf.ItemSampler(gf.HeteroItemSet({"paper": papers}), batch_size=scale.batch_size)
-    return compare(items, graph, scale.repeats)
+    return in_both_ways(items, graph, scale.repeats)
 
 
-def compare(items: gf.Datapipe, graph: gf.FusedCSCSamplingGraph, rounds: int) -> list[Row]:
+def in_both_ways(items: gf.Datapipe, graph: gf.FusedCSCSamplingGraph, rounds: int) -> list[Row]:
     """Time each way of sampling around some items."""
-    cases: dict[str, Case] = {}
-    for name, pipe in pipelines(items, graph).items():
-        cases[name] = one_batch(pipe)
-        cases[f"{name}, hop after hop"] = one_batch(pipe.changed(graph=HopAfterHop(graph)))
-    counts = {name: [count_typed_edges(case(number)) for number in range(rounds)] for name, case in cases.items()}
-    times = {
-        name: Times([1e9 * seconds / edges for seconds, edges in zip(own.values, counts[name], strict=True)])
-        for name, own in in_turn(cases, rounds).items()
-    }
-    found = []
-    for name, own in times.items():
-        other = times.get(f"{name}, hop after hop")
-        ratio = None if other is None else own.over(other)
-        goal = Goal(ratio, GOAL) if name == ONE_FANOUT and ratio is not None else None
-        found.append(Row(name, "ns per edge", own, ratio, goal))
-    edges = Times([count / 1000 for count in counts[ONE_FANOUT]])
-    return [*found, Row(f"edges: {ONE_FANOUT}", "thousand", edges)]
+    pipes = pipelines(items, graph)
+    slow = {f"{name}, hop after hop": pipe.changed(graph=HopAfterHop(graph)) for name, pipe in pipes.items()}
+    times, counts = per_edge({**pipes, **slow}, rounds)
+    rows = []
+    for name in pipes:
+        pair = {own: times[own] for own in (name, f"{name}, hop after hop")}
+        rows += compare(pair, f"{name}, hop after hop", "ns per edge", goals={name: GOAL} if name == ONE_FANOUT else {})
+    return [*rows, Row(f"edges: {ONE_FANOUT}", "thousand", counts[ONE_FANOUT])]
 
 
 def with_times(graph: gf.FusedCSCSamplingGraph) -> gf.FusedCSCSamplingGraph:

@@ -3,18 +3,18 @@
 Weights are uniform in 0 to 1, or skewed: one over such a number, so that few edges of a column have most of its weight.
 """
 
+import dataclasses
 from collections.abc import Iterator
 
 import numpy as np
 import torch
 
 import graphfeed as gf
-from benchmarks import typed
+from benchmarks import table, typed
+from benchmarks.batches import per_edge
 from benchmarks.graphs import load_edges
-from benchmarks.links import one_batch
 from benchmarks.scale import Scale
-from benchmarks.table import Goal, Row
-from benchmarks.timing import Case, Times, in_turn
+from benchmarks.table import Row
 
 FANOUTS = (5, 10, 15)
 WEIGHTS = {"uniform": None, "weighted": "even", "weighted, skewed": "skewed"}
@@ -56,18 +56,8 @@ def compare(name: str, seeds: gf.Datapipe, graph: gf.FusedCSCSamplingGraph, fano
             weights: seeds.sample_neighbor(graph, fanouts, replace, prob_name=attribute)
             for weights, attribute in WEIGHTS.items()
         }
-        cases: dict[str, Case] = {weights: one_batch(stage) for weights, stage in stages.items()}
-        rounds = len(seeds)
-        edges = {
-            weights: [typed.count_typed_edges(case(number)) for number in range(rounds)]
-            for weights, case in cases.items()
-        }
-        times = {
-            weights: Times([1e9 * seconds / count for seconds, count in zip(own.values, edges[weights], strict=True)])
-            for weights, own in in_turn(cases, rounds).items()
-        }
-        for weights, own in times.items():
-            ratio = own.over(times["uniform"])
-            goal = Goal(ratio, GOALS[replace]) if weights != "uniform" else None
-            how = "with" if replace else "without"
-            yield Row(f"{name}, {how} replacement, {weights}", "ns an edge", own, ratio, goal)
+        times, _ = per_edge(stages, len(seeds))
+        how = "with" if replace else "without"
+        goals = {weights: GOALS[replace] for weights in stages if weights != "uniform"}
+        for row in table.compare(times, "uniform", "ns per edge", goals=goals):
+            yield dataclasses.replace(row, what=f"{name}, {how} replacement, {row.what}")

@@ -299,4 +299,4 @@ def test_peers_are_measured_by_the_edge() -> None:
     assert [row.what for row in rows] == [
         f"{name}, {unit}" for unit in ("a mini-batch", "an edge") for name in ("graphfeed", "other")
     ]
-    assert peers.per_edge(Times([10.0, 60.0]), [10, 20]).values == [1.0, 3.0]
+    assert Times([10.0, 60.0]).per([10, 20]).values == [1.0, 3.0]
