@@ -3,6 +3,7 @@
 Only fork servers import this module: importing it runs a small pipeline.
 """
 
+import gc
 import multiprocessing
 import os
 import signal
@@ -54,3 +55,6 @@ warm_up()
 receive_interrupts()
 after_fork_in_child(hold_interrupts)
 util.register_after_fork(let_interrupts_through, let_interrupts_through)
+# What the workers share with the server is nothing that they should look through for garbage, and so copy; nor should
+# the server itself when it ends, while others may still wait for its output.
+gc.freeze()

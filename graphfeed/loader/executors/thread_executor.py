@@ -1,6 +1,7 @@
 """An executor of daemon threads, which has the interface of `concurrent.futures` and can leave hanging calls behind."""
 
 import atexit
+import gc
 import os
 import queue
 import sys
@@ -26,6 +27,8 @@ T = TypeVar("T")
 
 JOIN_SECONDS = 1.0
 """How long shutdown waits for a thread to end its present call."""
+INTERRUPTED_SECONDS = 0.2
+"""The same after Ctrl-C, since somebody waits for the prompt."""
 ALIVE: "weakref.WeakSet[WorkerThread]" = weakref.WeakSet()
 
 
@@ -88,8 +91,8 @@ class ThreadExecutor(Executor):
     It differs from the standard library's ThreadPoolExecutor, which joins its threads at shutdown and at the end of the
     program however long they take, in this:
 
-    - `shutdown(cancel_futures=True)` and the end of the program wait for a second at most. Threads that are still at
-      work then are left behind, with one warning that says where they are.
+    - `shutdown(cancel_futures=True)` and the end of the program wait for a second at most, and after Ctrl-C for a fifth
+      of one. Threads that are still at work then are left behind, with one warning that says where they are.
     - A thread that takes too long can be replaced (`abandon`).
 
     Args:
@@ -208,11 +211,23 @@ def drop(calls: Calls) -> None:
             task.future.cancel()
 
 
-def join_or_abandon(threads: Iterable[threading.Thread]) -> None:
-    """Wait a while for threads to end; warn of those that don't, and leave them behind."""
+def interrupted(error: BaseException | None) -> bool:
+    """Tell whether an exception is Ctrl-C, or was raised while that was handled."""
+    while error is not None and not isinstance(error, KeyboardInterrupt):
+        error = error.__context__
+    return error is not None
+
+
+def join_or_abandon(threads: Iterable[threading.Thread], cause: BaseException | None = None) -> None:
+    """Wait a while for threads to end; warn of those that don't, and leave them behind.
+
+    Args:
+        threads: The threads.
+        cause: Why they are to end; None takes the exception that is being handled, if there is one.
+    """
     # The garbage collector may do this in one of the threads.
     threads = [thread for thread in threads if thread is not threading.current_thread()]
-    end = time.monotonic() + JOIN_SECONDS
+    end = time.monotonic() + (INTERRUPTED_SECONDS if interrupted(cause or sys.exc_info()[1]) else JOIN_SECONDS)
     for thread in threads:
         thread.join(max(0.0, end - time.monotonic()))
     if left := [thread for thread in threads if thread.is_alive()]:
@@ -245,7 +260,11 @@ def end_all() -> None:
     for thread in threads:
         drop(thread.calls)
         thread.calls.put(None)
-    join_or_abandon(threads)
+    cause = getattr(sys, "last_value", None)  # the exception that nobody caught
+    if interrupted(cause):
+        # The interpreter would look for garbage among all objects of torch, which takes a second.
+        gc.freeze()
+    join_or_abandon(threads, cause)
 
 
 atexit.register(end_all)

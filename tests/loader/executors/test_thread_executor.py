@@ -1,6 +1,8 @@
 import gc
+import sys
 import threading
 import weakref
+from collections.abc import Callable, Generator
 from concurrent.futures import Future
 from typing import Any
 
@@ -98,6 +100,49 @@ def test_the_end_of_the_program_ends_threads_and_leaves_behind_those_at_work(mon
     with pytest.warns(RuntimeWarning, match="abandoned 1 thread still at work: busy_0"):
         end_all()
     assert dropped.cancelled()
+    release.set()
+
+
+def close_within(executor: ThreadExecutor) -> None:
+    """Shut an executor down as a generator does that is closed."""
+
+    def generate() -> Generator[None, None, None]:
+        try:
+            yield
+        finally:
+            executor.shutdown(cancel_futures=True)
+
+    running = generate()
+    next(running)
+    running.close()
+
+
+@pytest.mark.parametrize("end", [lambda executor: executor.shutdown(cancel_futures=True), close_within])
+def test_an_interrupt_leaves_threads_at_work_behind_sooner(
+    monkeypatch: pytest.MonkeyPatch, end: Callable[[ThreadExecutor], None]
+) -> None:
+    monkeypatch.setattr(thread_executor, "JOIN_SECONDS", 600.0)
+    release = threading.Event()
+    executor = ThreadExecutor(1)
+    stuck(executor, release)
+    try:
+        raise KeyboardInterrupt
+    except KeyboardInterrupt:
+        with pytest.warns(RuntimeWarning, match="abandoned 1 thread"):
+            end(executor)
+    release.set()
+
+
+def test_a_program_that_an_interrupt_ends_waits_for_nothing_long(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(thread_executor, "JOIN_SECONDS", 600.0)
+    monkeypatch.setattr(sys, "last_value", KeyboardInterrupt(), raising=False)
+    frozen: list[bool] = []
+    monkeypatch.setattr(gc, "freeze", lambda: frozen.append(True))
+    release = threading.Event()
+    stuck(ThreadExecutor(1), release)
+    with pytest.warns(RuntimeWarning, match="abandoned 1 thread"):
+        end_all()
+    assert frozen == [True]
     release.set()
 
 
