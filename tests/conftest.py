@@ -16,6 +16,7 @@ import pytest
 import torch
 from hypothesis import HealthCheck, settings
 
+from graphfeed.loader.executors.idle_executors import end_idle_executors
 from graphfeed.loader.executors.process_executor import make_context
 from graphfeed.ops.memory import shared_memory
 from tests.ops.compiled_kernels import COMPILER
@@ -175,9 +176,12 @@ def no_leaks() -> Iterator[None]:
     """Fail a test that leaves threads, processes, open files or shared memory behind."""
     # It lives as long as the interpreter, once anything shared memory.
     resource_tracker.ensure_running()
+    end_idle_executors()
     before = Resources()
     gc.freeze()  # what outlives a test takes half a second to go through each time, in a long run
     yield
+    gc.collect()  # ends loaders that nobody refers to
+    end_idle_executors()
     give_up = time.monotonic() + 20  # a thread or process that was told to end may need a moment
     while (left := Resources().since(before)) and time.monotonic() < give_up:
         time.sleep(0.05)

@@ -48,10 +48,56 @@ NOT_USED = (
 """Words that have given way to those of the glossary."""
 
 
-WORDS = """assignment cache channel column compact cut draw edge_type executor fan-out feature gather halo hop item
-    item_set joint_mini-batch kernel key layer loader mini-batch negative node_type offset operation,_op owner part pass
-    peer pinned placement plan policy program rank rule seed server shard source stage state transform transport typed
-    window worker""".split()
+WORDS = [
+    "assignment",
+    "cache",
+    "channel",
+    "column",
+    "compact",
+    "cut",
+    "draw",
+    "edge_type",
+    "executor",
+    "fan-out",
+    "feature",
+    "gather",
+    "halo",
+    "hop",
+    "item",
+    "item_set",
+    "joint_mini-batch",
+    "kernel",
+    "key",
+    "layer",
+    "loader",
+    "mini-batch",
+    "negative",
+    "node_type",
+    "offset",
+    "operation,_op",
+    "owner",
+    "part",
+    "pass",
+    "peer",
+    "pinned",
+    "placement",
+    "plan",
+    "policy",
+    "program",
+    "rank",
+    "rule",
+    "seed",
+    "server",
+    "shard",
+    "source",
+    "stage",
+    "state",
+    "transform",
+    "transport",
+    "typed",
+    "window",
+    "worker",
+]
 """Words that the pages use in a sense of their own."""
 
 

@@ -15,6 +15,7 @@ from torch.utils.data import IterDataPipe
 
 from graphfeed.datapipes import Batch, Datapipe, Source, length
 from graphfeed.datapipes.pipeline import Observer, find, traverse
+from graphfeed.loader.executors.idle_executors import release_executor, take_executor
 from graphfeed.loader.executors.process_executor import ProcessExecutor, available_cores
 from graphfeed.loader.executors.thread_executor import ThreadExecutor
 from graphfeed.loader.explain import describe_setting
@@ -31,7 +32,7 @@ from graphfeed.ops import check_device, set_max_uva_threads
 from graphfeed.ops.arguments import check_count
 from graphfeed.ops.process import ForkLock, load_entry_point, renew_in_child
 
-OF_THIS_LOADER = ("_pool", "_running", "_starting", "profiled", "_measured_in")
+OF_THIS_LOADER = ("_pool", "_release", "_running", "_starting", "profiled", "_measured_in")
 """The attributes that a copy does not get."""
 
 
@@ -55,7 +56,8 @@ class DataLoader(Generic[Batch]):
         datapipe: The pipeline. It is not changed.
         num_workers: The number of workers. With 0, everything runs in the loop's own thread, except what the overlap
             options put on streams. None means one thread per core, or 0 if mini-batches are sampled on a GPU.
-        persistent_workers: Whether workers are kept for the next epoch.
+        persistent_workers: Whether workers are kept for the next epoch. Then processes without work also wait for ten
+            seconds for the next loader of the same program that has as many workers and the same timeout.
         max_uva_threads: How many threads of a GPU read pinned memory at once, which leaves the rest of it for
             computing. Applies to the whole process once an epoch starts. Has no effect on the CPU.
         overlap_feature_fetch: Whether features that are fetched behind a copy to a GPU are prefetched, together with
@@ -286,15 +288,15 @@ class DataLoader(Generic[Batch]):
         return import_module("graphfeed.loader.node").LoaderNode(self)
 
     def close(self) -> None:
-        """End all running epochs, and the workers that the loader started."""
+        """End all running epochs and the workers; idle processes let go of the pipeline and leave within 10 seconds."""
         self._closed = True
         for run in list(self._running):
             # If another thread is inside of it right now, it ends by itself, because its workers end.
             with suppress(ValueError):
                 run.close()
-        if self._pool is not None:
-            self._pool.shutdown(wait=True, cancel_futures=True)
-            self._pool = None
+        if self._pool is not None and self._release.detach():
+            release_executor(self._pool, wait=True)
+        self._pool = None
 
     def __enter__(self) -> Self:
         """Return the loader; it is closed at the end of the block."""
@@ -333,7 +335,7 @@ class DataLoader(Generic[Batch]):
         with self._starting:
             if self._pool is None:
                 self._pool = self._start_workers()
-                weakref.finalize(self, self._pool.shutdown, wait=False, cancel_futures=True)
+                self._release = weakref.finalize(self, release_executor, self._pool, wait=False)
             return self._pool
 
     def _start_workers(self) -> Executor:
@@ -342,7 +344,8 @@ class DataLoader(Generic[Batch]):
             executor: Executor = remote_executor(*self._remote, self.num_workers, self.timeout)
             return executor
         if self.worker == "process":
-            return ProcessExecutor(self.num_workers, timeout=self.timeout)
+            make = take_executor if self.persistent_workers else ProcessExecutor
+            return make(self.num_workers, timeout=self.timeout)
         return ThreadExecutor(self.num_workers)
 
     def _forget_workers(self) -> None:

@@ -18,10 +18,10 @@ from graphfeed.loader.executors.thread_executor import (
     renew_torch_threads,
 )
 from graphfeed.loader.executors.worker_process import describe_exit, interrupts_blocked
-from graphfeed.loader.executors.worker_task import WorkerTask, pack_work, work_here, work_packed
+from graphfeed.loader.executors.worker_task import FORGETS, WorkerTask, pack_work, work_here, work_packed
 
 __all__ = [
-    "GUARD_ADVICE", "NO_GUARD", "PREFIX", "Imported", "ProcessExecutor", "RemoteError", "RemoteTraceback",
+    "FORGETS", "GUARD_ADVICE", "NO_GUARD", "PREFIX", "Imported", "ProcessExecutor", "RemoteError", "RemoteTraceback",
     "ThreadExecutor", "WorkerLostError", "WorkerTask", "available_cores", "can_be_sent", "check_main_module",
     "describe_exit", "describe_work", "interrupts_blocked", "join_or_abandon", "notes_of", "pack_work",
     "renew_torch_threads", "summarise", "work_here", "work_packed",

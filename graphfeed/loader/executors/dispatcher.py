@@ -27,6 +27,10 @@ Workers don't start
 The future is cancelled before a worker begins the task
     The task is dropped. A task that a worker has begun can't be cancelled.
 
+`begin_wait()`
+    Nobody needs the executor for now. The workers let go of what they keep between calls, and leave after
+    `IDLE_SECONDS`, unless `end_wait()` comes before.
+
 `finish(cancel=False)`, or the executor is garbage collected
     No more tasks are accepted. Those that are there are done, then the workers leave.
 
@@ -37,6 +41,7 @@ The future is cancelled before a worker begins the task
 """
 
 import os
+import pickle
 import selectors
 import socket
 import threading
@@ -51,14 +56,18 @@ from typing import Any
 from graphfeed.loader.executors.main_module import GUARD_ADVICE, NO_GUARD
 from graphfeed.loader.executors.worker_main import GRACE_SECONDS, Reply
 from graphfeed.loader.executors.worker_process import WorkerProcess
+from graphfeed.loader.executors.worker_task import forget_work
 from graphfeed.loader.transport.thread_channel import STEPS
 
 ATTEMPTS = 3
 """How often a call is tried whose workers die, and how many workers in a row may fail to start."""
 START_SECONDS = 60.0
 """How much longer than a call the start of a worker may take: it imports torch and what the stages need."""
+IDLE_SECONDS = 10.0
+"""How long workers wait for another user."""
 KILLED_AT_START = 20
 """How many workers in a row may be killed while they start, which says less about them."""
+FORGET = pickle.dumps(forget_work)
 
 
 class WorkerLostError(RuntimeError):
@@ -94,6 +103,10 @@ class Dispatcher:
         """No more tasks will come."""
         self.stopped = False
         """Nobody waits for any task any more."""
+        self.idle_until: float | None = None
+        """When to end unless somebody takes over."""
+        self.forgets = False
+        """Whether the workers are to let go of what they keep."""
         self.workers: list[WorkerProcess] = []
         self.running: dict[WorkerProcess, Task] = {}
         self.lost_at_start = 0
@@ -129,6 +142,22 @@ class Dispatcher:
             self.finishing = True
             self.stopped = self.stopped or cancel
         self.wake()
+
+    def begin_wait(self) -> bool:
+        """End after a while, unless `end_wait` comes before; return False if there is work left, or the end near."""
+        with self.lock:
+            if os.getpid() != self.process or self.finishing or self.pending or self.running:
+                return False
+            self.idle_until = time.monotonic() + IDLE_SECONDS
+            self.forgets = True
+        self.wake()
+        return True
+
+    def end_wait(self) -> bool:
+        """Go on as before; return False if the end was sooner."""
+        with self.lock:
+            self.idle_until = None
+            return not self.finishing
 
     def wake(self) -> None:
         """Wake the thread."""
@@ -168,10 +197,17 @@ class Dispatcher:
     def is_over(self) -> bool:
         """Tell whether there is nothing left to do, and nothing will come."""
         with self.lock:
+            if self.idle_until is not None and time.monotonic() >= self.idle_until:
+                self.finishing = True
             return self.finishing and not self.pending and not self.running
 
     def assign(self) -> None:
         """Give tasks to idle workers, and start more workers if there are too few."""
+        if self.forgets:
+            self.forgets = False
+            for worker in self.workers:
+                if worker.ready and worker not in self.running:
+                    self.give(worker, Task(0, FORGET, Future()))
         for worker in self.workers:
             while worker.ready and worker not in self.running and (task := self.take()) is not None:
                 self.give(worker, task)
@@ -216,6 +252,8 @@ class Dispatcher:
         if busy:
             left = min(map(self.deadline, busy)) - begin
             seconds = max(0.0, min(left, self.timeout / STEPS))
+        elif (idle_until := self.idle_until) is not None:
+            seconds = max(0.0, idle_until - begin)
         ready = self.selector.select(seconds)
         # If this process was stopped, or the machine asleep, no worker is to blame for that time.
         stood_still = 0.0 if seconds is None else time.monotonic() - begin - seconds

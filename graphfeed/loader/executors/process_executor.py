@@ -120,6 +120,17 @@ class ProcessExecutor(Executor):
         """How many workers have died or were killed since the start."""
         return self._dispatcher.num_replaced
 
+    def begin_wait(self) -> bool:
+        """Wait for another user, and shut down if none comes for `IDLE_SECONDS`; return False if calls are left.
+
+        The workers let go of the stages that they have unpacked, with their graphs and features.
+        """
+        return self._dispatcher.begin_wait()
+
+    def end_wait(self) -> bool:
+        """Go on for another user; return False if it was too late."""
+        return self._dispatcher.end_wait()
+
     def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
         """Accept no more calls; end the workers when all calls are done, or at once with `cancel_futures`."""
         self._dispatcher.finish(cancel=cancel_futures)

@@ -8,6 +8,7 @@ from typing import Any
 from weakref import WeakSet
 
 from graphfeed.datapipes import Transform
+from graphfeed.loader.executors import FORGETS
 
 
 class InitWorker(Transform):
@@ -31,4 +32,5 @@ class InitWorker(Transform):
 
 
 LOCAL = threading.local()
+FORGETS.append(LOCAL.__dict__.clear)  # a worker process does all its calls in one thread, which imports this
 NUMBERS = itertools.count()
