@@ -1,5 +1,5 @@
-// One thread per column; a warp or a block per column where its edges are read. Without times, all edges of a column are
-// eligible. Only graphs without times have cached columns.
+// One thread per column; a warp or a block per column where its edges are read. Without times, all edges of a column
+// are eligible. Only graphs without times have cached columns.
 
 #include "sampling/temporal_eligibility.cuh"
 #include "sampling/pick_labor.cuh"
@@ -24,18 +24,19 @@ extern "C" __global__ void count_neighbors(
         if (team.rank() == 0) counts[column] = total;
     };
     // If few edges have a weight, most of the column is read.
-    if (weights) each_column_by_warp(columns, [&](i64 column) { return degree_of(edges.indptr, nodes[column]); }, count);
-    else each_column(columns, [](i64) { return (i64)0; }, count);
+    auto walk = [&](i64 column) { return weights ? degree_of(edges.indptr, nodes[column]) : 0; };
+    if (weights) each_column_by_warp(columns, walk, count);
+    else each_column(columns, walk, count);
 }
 
-// A column's part of the table begins at twice its offset. `walks`: some columns may be taken whole; `whole`: all are. If
-// edges were gathered (`found`), they are the columns.
+// A column's part of the table begins at twice its offset. `walks`: some columns may be taken whole; `whole`: all are.
+// If edges were gathered (`found`), they are the columns.
 extern "C" __global__ void fill_neighbors(
     const void *indptr, i64 indptr_width, const i64 *weights, const i64 *cached_weights, const void *types,
     i64 types_width, const void *cached_types, const i64 *cache_offsets, const i64 *times, const void *order,
     i64 order_width, const i64 *found, const void *seeds, i64 seeds_width, const i64 *firsts, const i64 *limits,
-    const i64 *fanouts, i64 fanout, i64 replace, i64 latest, i64 walks, i64 whole, u64 key, i64 columns, const i64 *offsets,
-    i64 *table, i64 *positions) {
+    const i64 *fanouts, i64 fanout, i64 replace, i64 latest, i64 walks, i64 whole, u64 key, i64 columns,
+    const i64 *offsets, i64 *table, i64 *positions) {
     CachedGraph edges = {
         {indptr, indptr_width}, weights, cached_weights, {types, types_width}, cached_types, cache_offsets, fanouts,
         fanout};
@@ -53,9 +54,9 @@ extern "C" __global__ void fill_neighbors(
         i64 node = nodes[column];
         // At another time a node draws others.
         u64 state = limits ? timed_state(key, node, limits[column]) : node_state(key, node);
-        Segment edges_of = open_column(graph, found ? column : node);
-        while (next_segment(graph, edges_of)) {
-            Segment own = eligible_part(graph, range, column, edges_of);
+        Segment all = open_column(graph, found ? column : node);
+        while (next_segment(graph, all)) {
+            Segment own = eligible_part(graph, range, column, all);
             i64 count = fanouts ? count_picks(team, graph.cumulative, own, replace) : offsets[column + 1] - at;
             i64 *out = positions + at;
             if (latest) {
