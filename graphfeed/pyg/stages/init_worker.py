@@ -12,7 +12,7 @@ from graphfeed.loader.executors import FORGETS
 
 
 class InitWorker(Transform):
-    """Calls a function in each worker before its first mini-batch; outside of workers, not at all, as torch does."""
+    """Calls torch's `worker_init_fn` in each worker before its first mini-batch, and not outside of workers."""
 
     function: Callable[[int], Any]
 
