@@ -73,12 +73,8 @@ def check_pairs(seeds: ByType) -> None:
 class SeedEdgesExcluder(Transform, name="exclude_seed_edges"):
     """Removes sampled edges that join the two ends of a seed, so that a model can't read what it is to predict.
 
-    See `exclude_seed_edges`, which it calls. It comes after the sampler and before `fetch_feature`.
-
-    Raises:
-        ValueError: When it runs: no subgraphs, edge features, seeds that are not pairs, or typed seeds with
-            `include_reverse_edges` and no mapping.
-        TypeError: When it runs: the seeds are by type and the graph isn't, or the other way round.
+    It calls `exclude_seed_edges`, which says what is removed and what is refused, for each mini-batch. It comes after
+    the sampler and before `fetch_feature`.
 
     Example:
         >>> import torch

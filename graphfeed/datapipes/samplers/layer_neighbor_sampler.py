@@ -23,13 +23,10 @@ class LayerNeighborSampler(FanoutSampler, name="sample_layer_neighbor"):
     Without weights, replacement and types, the first mini-batch makes an index of the graph's largest columns
     (`FusedCSCSamplingGraph.high_degree_index`), so that these need not be read again and again.
 
-    The last five options mean the same as for `NeighborSampler`.
+    The last five options mean the same as for `NeighborSampler`, and what it raises is raised here.
 
     Raises:
-        KeyError: The graph has no edge attribute `prob_name`; when it runs: seeds of an unknown node type.
-        ValueError: No fan-outs, a hop that has neither one nor one per edge type, a `batch_dependency` or threshold
-            below 1, or a cache of fewer than 0 edges; when it runs: a seed outside of the graph.
-        RuntimeError: When it runs: `cooperative` on several ranks without a DataLoader.
+        ValueError: A `batch_dependency` below 1.
 
     Example:
         >>> import torch
@@ -50,15 +47,10 @@ class LayerNeighborSampler(FanoutSampler, name="sample_layer_neighbor"):
     k draws a new variate, so two mini-batches that are d apart share all but d in k of their variates. Each variate is
     still uniform, and a function of the seed, the epoch and the mini-batch's index."""
     overlap_fetch: bool = False
-    """As for `NeighborSampler`."""
     num_gpu_cached_edges: int = 0
-    """As for `NeighborSampler`."""
     gpu_cache_threshold: int = 1
-    """As for `NeighborSampler`."""
     cooperative: bool = False
-    """As for `NeighborSampler`."""
     asynchronous: bool = False
-    """Has no effect."""
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -13,11 +13,6 @@ class TemporalLayerNeighborSampler(TemporalSampler, name="temporal_sample_layer_
     all eligible edges of each row are read: where nodes have thousands, that takes many times as long as with
     `TemporalNeighborSampler`.
 
-    Raises:
-        KeyError: The graph doesn't have an attribute that is named; when it runs: seeds of an unknown node type.
-        TypeError: When it runs: times that are not integers.
-        ValueError: No attribute with times, or wrong fan-outs; when it runs: a mini-batch without `timestamp`.
-
     Example:
         >>> import torch
         >>> from graphfeed import ItemSampler, ItemSet, from_coo

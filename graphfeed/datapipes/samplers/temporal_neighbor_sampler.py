@@ -23,12 +23,6 @@ class TemporalNeighborSampler(TemporalSampler, name="temporal_sample_neighbor"):
     Before the first mini-batch, the edges of each column are sorted by time, which takes up to 32 bytes per edge. A
     graph made of an edge list that is sorted by time needs neither time nor memory for that.
 
-    Raises:
-        KeyError: The graph doesn't have an attribute that is named; when it runs: seeds of an unknown node type.
-        TypeError: When it runs: times that are not integers.
-        ValueError: No attribute with times, wrong fan-outs, or options that exclude each other; when it runs: a
-            mini-batch without `timestamp`, or with another number of times than seeds.
-
     Example:
         >>> import torch
         >>> from graphfeed import ItemSampler, ItemSet, from_coo

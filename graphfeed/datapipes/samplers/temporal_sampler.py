@@ -13,9 +13,10 @@ class TemporalSampler(FanoutSampler):
     """The base class of samplers that respect the times of nodes and edges: write `chosen_by`.
 
     Raises:
-        KeyError: The graph doesn't have an attribute that is named.
+        KeyError: The graph doesn't have an attribute that is named; when it runs: seeds of an unknown node type.
+        TypeError: When it runs: times that are not integers.
         ValueError: No attribute with times, wrong fan-outs, or options that exclude each other; when it runs: a
-            mini-batch without `timestamp`.
+            mini-batch without `timestamp`, or with another number of times than seeds.
     """
 
     node_timestamp_attr_name: str | None = None
