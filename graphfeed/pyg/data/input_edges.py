@@ -9,7 +9,7 @@ from graphfeed.pyg.data.data_graph import edges_of
 from graphfeed.pyg.data.edge_list import plain_index
 from graphfeed.pyg.data.input_nodes import seed_items
 from graphfeed.pyg.data.negative_sampling import NegativeSampling
-from graphfeed.pyg.data.store_data import EdgeType
+from graphfeed.pyg.data.store_data import EdgeType, end_types
 from graphfeed.pyg.data.tables import Tables, tables_of
 from graphfeed.storage import HeteroItemSet, ItemSet
 from graphfeed.storage.graph import type_name
@@ -84,7 +84,7 @@ def check_ends(data: Tables, pairs: torch.Tensor, edge_type: EdgeType | None) ->
     if pairs.is_floating_point() or pairs.dtype == torch.bool:
         raise ValueError(f"edge_label_index must be ids, but is {pairs.dtype}")
     for row, name in enumerate(("sources", "destinations")):
-        count = data.count_nodes(None if edge_type is None else (edge_type[0], edge_type[2])[row])
+        count = data.count_nodes(end_types(edge_type)[row])
         low, high = int(pairs[row].min()), int(pairs[row].max())
         if low < 0 or high >= count:
             raise ValueError(f"the {name} of edge_label_index must lie in 0 .. {count - 1}, but hold {low} .. {high}")

@@ -17,6 +17,11 @@ LAYOUTS = ("csc", "coo", "csr")
 """Which layout of a type's edges is read if the store has several; an edge's id is its position in it."""
 
 
+def end_types(edge_type: EdgeType | None) -> tuple[str | None, str | None]:
+    """Return the node types of sources and destinations; both None where there are no types."""
+    return (None, None) if edge_type is None else (edge_type[0], edge_type[2])
+
+
 class StorePair:
     """A pair of stores. Where edges have no type, features of edges are those of a group that is a tuple.
 
@@ -81,7 +86,7 @@ class StorePair:
         sizes = [
             count
             for edge_type, size in self._sizes
-            for end, count in zip((None, None) if edge_type is None else edge_type[::2], size, strict=True)
+            for end, count in zip(end_types(edge_type), size, strict=True)
             if end == of_type
         ]
         if sizes:

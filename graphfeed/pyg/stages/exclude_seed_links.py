@@ -9,7 +9,8 @@ import torch
 from graphfeed.datapipes import Datapipe, Transform
 from graphfeed.ops.arguments import brief
 from graphfeed.pyg.data.data_graph import as_time_column
-from graphfeed.pyg.data.store_data import EdgeType
+from graphfeed.pyg.data.minibatch_data import pick
+from graphfeed.pyg.data.store_data import EdgeType, end_types
 from graphfeed.pyg.data.tables import tables_of
 from graphfeed.pyg.stages.sampled_minibatch import SampledMiniBatch
 from graphfeed.pyg.stages.to_sampler_output import ToSamplerOutput, edge_index_of, to_bidirectional
@@ -126,9 +127,8 @@ class Pairs(NamedTuple):
             blocks = [positive, *negative.reshape(len(source), -1).T]
             destinations, sources = torch.cat(blocks), source.repeat(len(blocks))
             times = None if times is None else times.repeat(len(blocks))
-        ends = (None, None) if edge_type is None else (edge_type[0], edge_type[2])
-        nodes = [output.node if end is None else output.node[end] for end in ends]
-        batch = output.batch if edge_type is None or output.batch is None else output.batch[edge_type[0]]
+        ends = end_types(edge_type)
+        nodes, batch = [pick(output.node, end) for end in ends], pick(output.batch, ends[0])
         return cls(
             torch.stack([nodes[0][sources], nodes[1][destinations]]), None if batch is None else batch[sources], times
         )
@@ -137,18 +137,14 @@ class Pairs(NamedTuple):
 def exclude(output: Any, seeds: Pairs, excluded: Excluded) -> Any:
     """Return a sampler's output without the edges of one type that join the two ends of a seed."""
     edge_type = excluded.edge_type
-    row, col, edge, counts = (
-        values if edge_type is None or values is None else values.get(edge_type)
-        for values in (output.row, output.col, output.edge, output.num_sampled_edges)
-    )
+    of_edges = (output.row, output.col, output.edge, output.num_sampled_edges)
+    row, col, edge, counts = (pick(values, edge_type) for values in of_edges)
     if row is None or len(row) == 0 or seeds.ids.shape[1] == 0:
         return output
-    ends = (None, None) if edge_type is None else (edge_type[0], edge_type[2])
-    nodes = [output.node if end is None else output.node[end] for end in ends]
+    ends = end_types(edge_type)
+    nodes = [pick(output.node, end) for end in ends]
     joined = torch.stack([nodes[0][row], nodes[1][col]])
-    trees = None
-    if seeds.trees is not None:
-        trees = (output.batch if ends[0] is None else output.batch[ends[0]])[row]
+    trees = None if seeds.trees is None else pick(output.batch, ends[0])[row]
     edge_times = None
     if excluded.times is not None and edge is not None:
         edge_times = excluded.times.read(edge).squeeze(1)

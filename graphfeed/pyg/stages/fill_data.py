@@ -12,7 +12,7 @@ from graphfeed.datapipes.pipeline import Placement
 from graphfeed.pyg.data.data_features import EDGES, DataFeatures, as_given
 from graphfeed.pyg.data.edge_index import to_edge_index
 from graphfeed.pyg.data.minibatch_data import pick
-from graphfeed.pyg.data.store_data import EdgeType
+from graphfeed.pyg.data.store_data import EdgeType, end_types
 from graphfeed.pyg.data.tables import import_pyg, tables_of
 from graphfeed.pyg.stages.sampled_minibatch import SampledMiniBatch
 from graphfeed.pyg.stages.to_rooted_batch import ToRootedBatch
@@ -100,7 +100,7 @@ class FillData(Transform):
             row = col = edge = torch.empty(0, dtype=torch.int64)
         index = edge_index_of(row, col)
         if self.as_edge_index:
-            ends = (pick(output.node, end) for end in ((None, None) if edge_type is None else edge_type[::2]))
+            ends = (pick(output.node, end) for end in end_types(edge_type))
             sources, destinations = (0 if nodes is None else len(nodes) for nodes in ends)
             index = to_edge_index(index, (sources, destinations))
         table[EDGES] = index

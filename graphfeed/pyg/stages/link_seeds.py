@@ -5,7 +5,7 @@ from typing import Any
 import torch
 
 from graphfeed.datapipes import MiniBatch, Transform
-from graphfeed.pyg.data.store_data import EdgeType
+from graphfeed.pyg.data.store_data import EdgeType, end_types
 from graphfeed.pyg.stages.sampled_minibatch import SampledMiniBatch, only_type
 from graphfeed.storage.graph import etype_str_to_tuple
 
@@ -78,7 +78,7 @@ def link_fields(metadata: tuple[Any, ...], edge_type: EdgeType | None, *, triple
     fields: dict[Any, dict[str, Any]] = {
         edge_type: {"input_id": ids, "edge_label_index": None, "edge_label_time": None}
     }
-    ends = (None, None) if edge_type is None else (edge_type[0], edge_type[2])
+    ends = end_types(edge_type)
     fields.setdefault(ends[0], {}).update(src_index=source, seed_time=times)
     fields.setdefault(ends[1], {}).update(dst_pos_index=positive, dst_neg_index=negative, seed_time=times)
     return fields
