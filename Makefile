@@ -29,6 +29,9 @@ lint: install
 types: install
 	$(BIN)/mypy
 
+# Else each interpreter that tests start compiles the whole package to bytecode anew, where the environment says so.
+unexport PYTHONDONTWRITEBYTECODE
+
 # Each process takes up to 1.5 GB.
 PYTEST := $(BIN)/pytest -n auto --maxprocesses 4 --dist worksteal
 
