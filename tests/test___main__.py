@@ -40,4 +40,4 @@ def test_what_is_wrong_is_said_in_a_line(tmp_path: Path, capsys: pytest.CaptureF
     assert capsys.readouterr().err.startswith("graphfeed partition: ")
     torch.save(torch.zeros(3), tmp_path / "tensor")
     assert main(["partition", str(tmp_path / "tensor"), str(tmp_path / "parts"), "--parts", "2"]) == 1
-    assert "is no graph that graphfeed wrote" in capsys.readouterr().err
+    assert "holds no graph that can be read" in capsys.readouterr().err
