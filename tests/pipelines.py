@@ -1,6 +1,7 @@
 """Pipelines that many tests run: small, each of another kind."""
 
 from collections.abc import Iterator
+from typing import Any
 
 import torch
 
@@ -14,6 +15,11 @@ def random_edges(num_sources: int, num_destinations: int, count: int, seed: int)
     generator = torch.Generator().manual_seed(seed)
     ends = [torch.randint(0, size, (count,), generator=generator) for size in (num_sources, num_destinations)]
     return torch.stack(ends)
+
+
+def seeds(count: int = 4) -> Any:
+    """Return mini-batches of two seeds, with nothing behind them."""
+    return gf.ItemSampler(gf.ItemSet(count, names="seeds"), batch_size=2)
 
 
 def homogeneous() -> gf.Datapipe:

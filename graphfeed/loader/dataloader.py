@@ -284,7 +284,7 @@ class DataLoader(Generic[Batch]):
         self._latest = None
 
     def as_node(self) -> Any:
-        """Return the loader as a `torchdata.nodes.BaseNode`, to compose it with other nodes."""
+        """Return the loader as a `torchdata.nodes.BaseNode`, for torchdata's `Loader` and to mix it with others."""
         return import_module("graphfeed.loader.node").LoaderNode(self)
 
     def close(self) -> None:

@@ -25,7 +25,8 @@ from graphfeed.loader.stages.in_threads import InThreads
 from graphfeed.loader.stages.in_workers import InWorkers
 from tests import pipelines
 from tests.digests import assert_same
-from tests.loader.test_rules import PROCESSES, THREADS, AtHome, Work, names, sampler
+from tests.loader.test_rules import PROCESSES, THREADS, AtHome, Work, names
+from tests.pipelines import seeds
 
 LOCK = threading.Lock()
 AUTO, WORKER, MAIN = gf.Placement.AUTO, gf.Placement.WORKER, gf.Placement.MAIN
@@ -76,15 +77,15 @@ def test_any_source_by_index_is_sharded_and_an_iterable_is_not() -> None:
 
 
 def test_fetching_moves_into_threads_only() -> None:
-    moved = fetch_in_threads(ReadsAnywhere(sampler(), answer=True), THREADS)
+    moved = fetch_in_threads(ReadsAnywhere(seeds(), answer=True), THREADS)
     assert moved.runs_in is gf.Placement.WORKER
     for answer, options in ((False, THREADS), (True, PROCESSES)):
-        pipe = ReadsAnywhere(sampler(), answer=answer)
+        pipe = ReadsAnywhere(seeds(), answer=answer)
         assert fetch_in_threads(pipe, options) is pipe
 
 
 def test_beside_processes_threads_fetch() -> None:
-    cut = cut_at_main_stages(ReadsAnywhere(Work(sampler()), answer=True), PROCESSES)
+    cut = cut_at_main_stages(ReadsAnywhere(Work(seeds()), answer=True), PROCESSES)
     beside = fetch_beside_processes(cut, PROCESSES)
     assert names(beside) == ["ItemSampler", "Work", "InWorkers", "ReadsAnywhere", "InThreads"]
     twice = fetch_beside_processes(ReadsAnywhere(cut, answer=True), PROCESSES)
@@ -97,26 +98,26 @@ def test_beside_processes_threads_fetch() -> None:
 
 @pytest.mark.parametrize(("answer", "before"), [(False, Work), (True, AtHome)])
 def test_features_elsewhere_and_behind_other_main_stages_are_fetched_there(answer: bool, before: type) -> None:
-    cut = cut_at_main_stages(ReadsAnywhere(before(Work(sampler())), answer=answer), PROCESSES)
+    cut = cut_at_main_stages(ReadsAnywhere(before(Work(seeds())), answer=answer), PROCESSES)
     assert fetch_beside_processes(cut, PROCESSES) is cut
 
 
 def test_the_cut_falls_before_the_first_main_stage() -> None:
-    cut = cut_at_main_stages(AtHome(Work(AtHome(Work(Work(sampler()))))), THREADS)
+    cut = cut_at_main_stages(AtHome(Work(AtHome(Work(Work(seeds()))))), THREADS)
     assert names(cut) == ["ItemSampler", "Work", "Work", "InWorkers", "AtHome", "Work", "AtHome"]
 
 
 def test_without_a_main_stage_all_runs_in_workers() -> None:
-    assert names(cut_at_main_stages(Work(sampler()), THREADS)) == ["ItemSampler", "Work", "InWorkers"]
+    assert names(cut_at_main_stages(Work(seeds()), THREADS)) == ["ItemSampler", "Work", "InWorkers"]
 
 
 def test_where_there_is_nothing_to_work_on_there_is_no_cut() -> None:
-    pipe = AtHome(sampler())
+    pipe = AtHome(seeds())
     assert cut_at_main_stages(pipe, THREADS) is pipe
 
 
 def test_the_window_follows_the_prefetch_factor() -> None:
-    cut = cut_at_main_stages(Work(sampler()), LoaderOptions(num_workers=3, prefetch_factor=4))
+    cut = cut_at_main_stages(Work(seeds()), LoaderOptions(num_workers=3, prefetch_factor=4))
     assert describe_stage(cut) == "InWorkers(num_workers=3, window=12)"
 
 
@@ -125,21 +126,21 @@ def test_each_branch_of_a_join_is_cut() -> None:
         left: gf.Datapipe
         right: gf.Datapipe
 
-    cut = cut_at_main_stages(Join(Work(sampler()), AtHome(Work(sampler()))), THREADS)
+    cut = cut_at_main_stages(Join(Work(seeds()), AtHome(Work(seeds()))), THREADS)
     assert names(cut) == ["ItemSampler", "Work", "InWorkers"] * 2 + ["AtHome", "Join"]
 
 
 def test_features_behind_a_copy_are_not_fetched_in_workers() -> None:
-    pipe = ReadsAnywhere(sampler().copy_to("cuda"), answer=True)
+    pipe = ReadsAnywhere(seeds().copy_to("cuda"), answer=True)
     assert fetch_in_threads(pipe, THREADS) is pipe
 
 
 def fetched(**options: Any) -> gf.Datapipe:
-    return ReadsShared(Work(sampler()), answer=True, **options)
+    return ReadsShared(Work(seeds()), answer=True, **options)
 
 
 def test_stages_behind_a_fetch_take_it_into_worker_processes() -> None:
-    behind = Work(ReadsShared(Work(sampler()), answer=True))
+    behind = Work(ReadsShared(Work(seeds()), answer=True))
     assert in_workers(behind, PROCESSES) == ["Work", "ReadsShared", "Work"]
     assert "Worker processes run stages behind the fetch" in make_plan(behind, PROCESSES).explain()
     twice = Work(ReadsShared(behind, answer=True))
@@ -155,8 +156,8 @@ def test_stages_behind_a_fetch_take_it_into_worker_processes() -> None:
         fetched().copy_to("cpu"),
         AtHome(fetched()),
         Work(AtHome(fetched())),
-        Work(ReadsShared(Work(sampler()), answer=False)),
-        Work(ReadsAnywhere(Work(sampler()), answer=True)),
+        Work(ReadsShared(Work(seeds()), answer=False)),
+        Work(ReadsAnywhere(Work(seeds()), answer=True)),
         Holds(fetched(), LOCK),
         Work(Holds(fetched(), LOCK)),
         Work(fetched()).changed(runs_in=MAIN),
@@ -185,15 +186,15 @@ def test_a_fetch_that_must_run_in_workers_does() -> None:
 
 @pytest.mark.parametrize("options", [THREADS, PROCESSES], ids=["threads", "processes"])
 def test_a_copy_that_moves_nothing_leaves_stages_with_workers(options: LoaderOptions) -> None:
-    first = sampler().copy_to("cpu")
+    first = seeds().copy_to("cpu")
     assert in_workers(Work(first), options) == ["CopyTo", "Work"]
     assert in_workers(AtHome(Work(first)), options) == ["CopyTo", "Work"]
     assert in_workers(Work(Work(first).copy_to("cpu")), options) == ["CopyTo", "Work", "CopyTo", "Work"]
     text = make_plan(Work(first), options).explain()
     assert "pass_idle_copies    A copy to the device where mini-batches are already is no boundary" in text
-    assert in_workers(Work(sampler().copy_to("meta")), options) == []
+    assert in_workers(Work(seeds().copy_to("meta")), options) == []
     assert in_workers(Work(first.changed(runs_in=MAIN)), options) == []
-    behind = AtHome(sampler()).copy_to("cpu")
+    behind = AtHome(seeds()).copy_to("cpu")
     assert pass_idle_copies(behind, options) is behind
 
 
@@ -208,7 +209,7 @@ def test_a_copy_before_the_sampler_leaves_the_workers_their_work(options: Loader
 
 
 def test_a_stage_that_must_run_in_workers_is_refused_behind_one_that_must_not() -> None:
-    for pipe in (Work(AtHome(Work(sampler()))), Work(ReadsShared(AtHome(sampler()), answer=False))):
+    for pipe in (Work(AtHome(Work(seeds()))), Work(ReadsShared(AtHome(seeds()), answer=False))):
         make_plan(pipe, THREADS)
         with pytest.raises(
             ValueError,
@@ -216,13 +217,13 @@ def test_a_stage_that_must_run_in_workers_is_refused_behind_one_that_must_not() 
         ):
             make_plan(pipe.changed(runs_in=WORKER), THREADS)
     with pytest.raises(ValueError, match="but ReadsShared before it runs in the main process"):
-        make_plan(Work(ReadsShared(Work(sampler()), answer=False)).changed(runs_in=WORKER), PROCESSES)
-    make_plan(Work(AtHome(sampler())).changed(runs_in=WORKER), LoaderOptions(num_workers=0))
+        make_plan(Work(ReadsShared(Work(seeds()), answer=False)).changed(runs_in=WORKER), PROCESSES)
+    make_plan(Work(AtHome(seeds())).changed(runs_in=WORKER), LoaderOptions(num_workers=0))
 
 
 def test_a_place_that_is_none_is_refused() -> None:
     with pytest.raises(TypeError, match=r"runs_in of Work must be graphfeed.Placement.AUTO, .* but is 'main'"):
-        make_plan(Work(sampler()).changed(runs_in="main"), THREADS)
+        make_plan(Work(seeds()).changed(runs_in="main"), THREADS)
 
 
 def test_a_loop_can_not_be_sent_to_workers() -> None:
@@ -257,11 +258,11 @@ def test_where_stages_run_is_no_part_of_what_they_make() -> None:
     class Stays(gf.Transform):
         runs_in: gf.Placement = MAIN  # type: ignore[misc]
 
-    loaders = [gf.DataLoader(Stays(sampler(), place), num_workers=0, seed=0) for place in gf.Placement]
+    loaders = [gf.DataLoader(Stays(seeds(), place), num_workers=0, seed=0) for place in gf.Placement]
     states = [loader.state_dict() for loader in loaders]
     assert states[0] == states[1] == states[2]
-    assert in_workers(Stays(sampler()), THREADS) == []
-    assert in_workers(Stays(sampler(), WORKER), THREADS) == ["Stays"]
+    assert in_workers(Stays(seeds()), THREADS) == []
+    assert in_workers(Stays(seeds(), WORKER), THREADS) == ["Stays"]
 
 
 def test_only_features_that_processes_share_are_read_in_processes() -> None:
@@ -284,7 +285,7 @@ def test_only_features_that_processes_share_are_read_in_processes() -> None:
 
     key = ("node", None, "feat")
     for feature, shared in ((gf.TorchBasedFeature(torch.ones(300, 1)), True), (Own(), False)):
-        fetch: Any = sampler().fetch_feature(gf.BasicFeatureStore({key: feature}), ["feat"])
+        fetch: Any = seeds().fetch_feature(gf.BasicFeatureStore({key: feature}), ["feat"])
         assert fetch.may_run_in_threads()
         assert fetch.may_run_in_processes() is shared
 

@@ -23,6 +23,7 @@ from graphfeed.loader.rules import (
 from graphfeed.loader.stages.prefetch import Prefetch
 from graphfeed.loader.stages.stream_prefetch import StreamPrefetch
 from tests import pipelines
+from tests.pipelines import seeds
 
 THREADS = LoaderOptions(num_workers=2)
 PROCESSES = LoaderOptions(num_workers=2, in_threads=False)
@@ -30,10 +31,6 @@ PROCESSES = LoaderOptions(num_workers=2, in_threads=False)
 
 def names(pipe: gf.Datapipe) -> list[str]:
     return [type(stage).__name__ for stage in gf.traverse(pipe)]
-
-
-def sampler() -> gf.Datapipe:
-    return gf.ItemSampler(gf.ItemSet(4, names="seeds"), batch_size=2)
 
 
 class Work(gf.Transform):
@@ -69,31 +66,31 @@ def test_the_user_s_pipeline_is_left_as_it_was(rule: object, options: LoaderOpti
 
 
 def test_before_a_copy_to_another_device_the_main_stages_are_prefetched() -> None:
-    pipe = AtHome(sampler()).copy_to("meta")
+    pipe = AtHome(seeds()).copy_to("meta")
     assert names(prefetch_before_copy(pipe, THREADS)) == ["ItemSampler", "AtHome", "Prefetch", "CopyTo"]
 
 
 def test_a_copy_that_moves_nothing_is_prefetched_with_the_main_stages() -> None:
-    pipe = AtHome(sampler()).copy_to("cpu")
+    pipe = AtHome(seeds()).copy_to("cpu")
     assert prefetch_before_copy(pipe, THREADS) is pipe
     assert names(prefetch_main_stages(pipe, THREADS)) == ["ItemSampler", "AtHome", "CopyTo", "Prefetch"]
 
 
 def test_workers_before_a_copy_run_ahead_by_themselves() -> None:
-    pipe = cut_at_main_stages(Work(sampler()).copy_to("meta"), THREADS)
+    pipe = cut_at_main_stages(Work(seeds()).copy_to("meta"), THREADS)
     assert prefetch_before_copy(pipe, THREADS) is pipe
 
 
 @pytest.mark.parametrize("device", ["cuda", "cuda:1", torch.device("cuda")])
 def test_what_leads_to_a_cuda_copy_runs_ahead_on_a_stream(device: torch.device | str) -> None:
-    planned = copy_on_stream(AtHome(sampler()).copy_to(device), THREADS)
+    planned = copy_on_stream(AtHome(seeds()).copy_to(device), THREADS)
     assert names(planned) == ["ItemSampler", "AtHome", "CopyTo", "StreamPrefetch"]
     assert isinstance(planned, StreamPrefetch)
     assert (planned.stream, planned.device, planned.buffer_size) == ("copy", device, 2)
 
 
 def test_what_is_copied_on_a_stream_is_pinned_and_nothing_else() -> None:
-    copied = AtHome(sampler()).copy_to("cuda")
+    copied = AtHome(seeds()).copy_to("cuda")
     assert pin_before_copy(copied, THREADS) is copied
     planned = pin_before_copy(copy_on_stream(copied.transform(), THREADS), THREADS)
     assert names(planned) == ["ItemSampler", "AtHome", "Pin", "CopyTo", "StreamPrefetch", "MiniBatchTransformer"]
@@ -106,14 +103,14 @@ def test_what_is_copied_on_a_stream_is_pinned_and_nothing_else() -> None:
 
 
 def test_a_gpu_s_copy_has_no_plain_thread_before_or_behind_it() -> None:
-    for pipe in (AtHome(sampler()).copy_to("cuda"), AtHome(sampler()).copy_to("cuda").transform()):
+    for pipe in (AtHome(seeds()).copy_to("cuda"), AtHome(seeds()).copy_to("cuda").transform()):
         assert prefetch_before_copy(pipe, THREADS) is pipe
         assert prefetch_main_stages(pipe, THREADS) is pipe
 
 
 def test_main_stages_at_the_end_are_prefetched() -> None:
-    assert names(prefetch_main_stages(AtHome(sampler()), THREADS)) == ["ItemSampler", "AtHome", "Prefetch"]
-    for pipe in (cut_at_main_stages(Work(sampler()), THREADS), sampler().copy_to("meta")):
+    assert names(prefetch_main_stages(AtHome(seeds()), THREADS)) == ["ItemSampler", "AtHome", "Prefetch"]
+    for pipe in (cut_at_main_stages(Work(seeds()), THREADS), seeds().copy_to("meta")):
         assert prefetch_main_stages(pipe, THREADS) is pipe
 
 
@@ -141,7 +138,7 @@ def streams(pipe: gf.Datapipe, **options: Any) -> dict[str, list[str]]:
 
 
 def on_a_gpu() -> gf.Datapipe:
-    return Fetches(Samples(Work(sampler()).copy_to("cuda")))
+    return Fetches(Samples(Work(seeds()).copy_to("cuda")))
 
 
 def test_features_behind_a_copy_are_fetched_ahead_unless_that_is_refused() -> None:
@@ -156,49 +153,49 @@ def test_sampling_behind_a_copy_is_ahead_of_fetching_where_that_is_asked_for() -
     sampled = ["ItemSampler", "Work", "Pin", "CopyTo", "Samples"]
     both = {"graph": sampled, "feature": [*sampled, "StreamPrefetch", "Fetches"]}
     assert streams(on_a_gpu(), overlap_graph_fetch=True) == both
-    asking = Fetches(Samples(Work(sampler()).copy_to("cuda"), overlap_fetch=True))
+    asking = Fetches(Samples(Work(seeds()).copy_to("cuda"), overlap_fetch=True))
     assert streams(asking) == both
     assert streams(asking, overlap_feature_fetch=False) == {"graph": sampled}
     assert set(streams(asking, overlap_graph_fetch=False)) == {"feature"}
 
 
 def test_samplers_in_a_chain_share_a_stream() -> None:
-    chain = Samples(Samples(sampler().copy_to("cuda"), overlap_fetch=True), overlap_fetch=True)
+    chain = Samples(Samples(seeds().copy_to("cuda"), overlap_fetch=True), overlap_fetch=True)
     assert streams(chain) == {"graph": ["ItemSampler", "Pin", "CopyTo", "Samples", "Samples"]}
 
 
 def test_a_copy_that_is_ahead_already_has_no_stream_of_its_own() -> None:
-    assert set(streams(Fetches(Work(sampler()).copy_to("cuda")), num_workers=2)) == {"feature"}
-    fetched = Fetches(Work(sampler())).copy_to("cuda")
+    assert set(streams(Fetches(Work(seeds()).copy_to("cuda")), num_workers=2)) == {"feature"}
+    fetched = Fetches(Work(seeds())).copy_to("cuda")
     assert set(streams(fetched, num_workers=2)) == {"copy"}
 
 
 def test_on_the_cpu_nothing_is_put_on_streams() -> None:
-    pipe = Fetches(Samples(Work(sampler()).copy_to("cpu")))
+    pipe = Fetches(Samples(Work(seeds()).copy_to("cpu")))
     for rule in (overlap_graph_fetch, overlap_feature_fetch, prefetch_on_stream, copy_on_stream, pin_before_copy):
         assert rule(pipe, LoaderOptions(2, overlap_graph_fetch=True, overlap_feature_fetch=True)) is pipe
 
 
 def test_prefetching_that_is_asked_for_on_a_gpu_has_a_stream() -> None:
-    pipe = Work(sampler()).copy_to("cuda").transform().prefetch(5)
+    pipe = Work(seeds()).copy_to("cuda").transform().prefetch(5)
     planned = make_plan(pipe, LoaderOptions()).running
     assert isinstance(planned, StreamPrefetch)
     assert (planned.stream, planned.buffer_size) == ("prefetch", 5)
-    here = Work(sampler()).prefetch(5)
+    here = Work(seeds()).prefetch(5)
     assert prefetch_on_stream(here, THREADS) is here
 
 
 def test_a_copy_moves_what_lies_elsewhere() -> None:
     moving = {"cpu": False, "meta": True, "cuda": True}
-    assert {device: moves(sampler().copy_to(device)) for device in moving} == moving
-    assert moves(sampler().copy_to("cuda").copy_to("cpu"))
-    assert not moves(sampler())
+    assert {device: moves(seeds().copy_to(device)) for device in moving} == moving
+    assert moves(seeds().copy_to("cuda").copy_to("cpu"))
+    assert not moves(seeds())
 
 
 def test_the_last_copy_says_where_mini_batches_are() -> None:
-    assert device_of(Work(sampler().copy_to("cuda:1"))) == "cuda:1"
-    assert device_of(sampler().copy_to("cuda").copy_to("cpu")) is None
-    assert device_of(sampler()) is None
+    assert device_of(Work(seeds().copy_to("cuda:1"))) == "cuda:1"
+    assert device_of(seeds().copy_to("cuda").copy_to("cpu")) is None
+    assert device_of(seeds()) is None
 
 
 @pytest.mark.parametrize("options", [THREADS, PROCESSES])
@@ -208,13 +205,13 @@ def test_workers_that_could_not_sample_are_refused_with_two_ways_out(options: Lo
         match=r"num_workers is 2, but copy_to\('cuda'\) comes before Samples: .* Give num_workers=0 .*, or move copy",
     ):
         make_plan(on_a_gpu(), options)
-    make_plan(Fetches(Samples(sampler()).copy_to("cuda")), options)
-    make_plan(Samples(sampler().copy_to("cpu")), options)
+    make_plan(Fetches(Samples(seeds()).copy_to("cuda")), options)
+    make_plan(Samples(seeds().copy_to("cpu")), options)
 
 
 def test_threads_have_as_many_mini_batches_ready_as_workers_have_in_flight() -> None:
     options = LoaderOptions(2, prefetch_factor=5, timeout_seconds=3)
-    for pipe in (AtHome(sampler()), AtHome(sampler()).copy_to("cpu"), AtHome(sampler()).copy_to("cuda")):
+    for pipe in (AtHome(seeds()), AtHome(seeds()).copy_to("cpu"), AtHome(seeds()).copy_to("cuda")):
         planned = make_plan(pipe, options).running
         (thread,) = [stage for stage in gf.traverse(planned) if isinstance(stage, (StreamPrefetch, Prefetch))]
         assert (thread.buffer_size, thread.timeout_seconds) == (5, 6)

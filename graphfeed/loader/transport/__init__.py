@@ -7,17 +7,14 @@ small records that announce messages. Only what the loader needs is here; channe
 it in `graphfeed.channels`.
 """
 
-from graphfeed.loader.transport.arena import ARENA_BYTES, Arena, ArenaReader
+from graphfeed.loader.transport.arena import ARENA_BYTES, ArenaReader
 from graphfeed.loader.transport.mailbox import TIMEOUT_SECONDS, Inbox, Outbox, open_mailbox, require_linux
 from graphfeed.loader.transport.message import BLOCK, FILE, INLINE, PREFIX, MessageReader, Record
-from graphfeed.loader.transport.pickling import decode, dump, encode
+from graphfeed.loader.transport.pickling import decode, encode
 from graphfeed.loader.transport.record_socket import RecordSocket
-from graphfeed.loader.transport.streams import hand_over, side_stream, with_index
-from graphfeed.loader.transport.thread_channel import STEPS, Closed, Failure, ThreadChannel
-from graphfeed.loader.transport.zero_copy import open_zero_copy
+from graphfeed.loader.transport.thread_channel import Closed
 
 __all__ = [
-    "ARENA_BYTES", "BLOCK", "FILE", "INLINE", "PREFIX", "STEPS", "TIMEOUT_SECONDS", "Arena", "ArenaReader", "Closed",
-    "Failure", "Inbox", "MessageReader", "Outbox", "Record", "RecordSocket", "ThreadChannel", "decode", "dump",
-    "encode", "hand_over", "open_mailbox", "open_zero_copy", "require_linux", "side_stream", "with_index",
+    "ARENA_BYTES", "BLOCK", "FILE", "INLINE", "PREFIX", "TIMEOUT_SECONDS", "ArenaReader", "Closed", "Inbox",
+    "MessageReader", "Outbox", "Record", "RecordSocket", "decode", "encode", "open_mailbox", "require_linux",
 ]  # fmt: skip

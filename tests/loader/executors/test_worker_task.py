@@ -1,7 +1,6 @@
 import pickle
 import sys
 import threading
-from typing import Any
 
 import pytest
 import torch
@@ -13,6 +12,7 @@ from graphfeed.loader.executors.worker_task import WorkerTask, pack_work, work_p
 from graphfeed.loader.transport.pickling import dump
 from tests import pipelines
 from tests.digests import digest
+from tests.pipelines import seeds
 
 DTYPES = [
     torch.bool,
@@ -24,10 +24,6 @@ DTYPES = [
     torch.float64,
     torch.complex64,
 ]
-
-
-def sampler() -> Any:
-    return gf.ItemSampler(gf.ItemSet(6, names="seeds"), batch_size=2)
 
 
 def add_one(minibatch: gf.MiniBatch) -> gf.MiniBatch:
@@ -52,12 +48,12 @@ def test_a_strided_view_is_packed_without_what_it_leaves_out() -> None:
 
 
 def test_work_makes_a_mini_batch_of_an_index() -> None:
-    stage = sampler().transform(add_one)
-    assert WorkerTask(sampler(), (stage,))((0, 0, 2)).seeds.tolist() == [5, 6]
+    stage = seeds(6).transform(add_one)
+    assert WorkerTask(seeds(6), (stage,))((0, 0, 2)).seeds.tolist() == [5, 6]
 
 
 def test_work_takes_a_mini_batch_where_there_is_no_source() -> None:
-    stage = sampler().transform(add_one)
+    stage = seeds(6).transform(add_one)
     assert WorkerTask(None, (stage,))(gf.MiniBatch(seeds=torch.tensor([9]))).seeds.tolist() == [10]
 
 
@@ -72,7 +68,7 @@ def test_work_as_bytes_gives_the_same_mini_batch() -> None:
 
 def test_a_failing_source_is_noted_with_the_index() -> None:
     with pytest.raises(IndexError) as caught:
-        WorkerTask(sampler(), ())((0, 4, 7))
+        WorkerTask(seeds(6), ())((0, 4, 7))
     assert "in ItemSampler, stage 1, mini-batch 7 of epoch 4, in the main thread" in caught.value.__notes__[0]
 
 
@@ -92,7 +88,7 @@ def without_cloudpickle(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "cloudpickle", None)
 
 
-LAMBDA = sampler().transform(add_one).transform(lambda minibatch: minibatch)
+LAMBDA = seeds(6).transform(add_one).transform(lambda minibatch: minibatch)
 
 
 @pytest.mark.usefixtures("without_cloudpickle")
@@ -107,26 +103,26 @@ def test_a_lambda_is_refused_by_the_name_of_its_stage_and_with_the_ways_out() ->
 
 @pytest.mark.usefixtures("in_a_notebook", "without_cloudpickle")
 def test_a_function_of_a_notebook_is_refused_by_the_name_of_its_stage() -> None:
-    stages = (sampler().transform(add_one), sampler().transform(add_one).transform(lost))
+    stages = (seeds(6).transform(add_one), seeds(6).transform(add_one).transform(lost))
     with pytest.raises(pickle.PicklingError, match=r"stage 3, .*lost was defined in a notebook .*; define"):
-        pack_work(WorkerTask(sampler(), stages))
+        pack_work(WorkerTask(seeds(6), stages))
 
 
 @pytest.mark.usefixtures("in_a_notebook", "without_cloudpickle")
 def test_in_a_notebook_what_is_defined_elsewhere_needs_no_extra() -> None:
-    work = pickle.loads(pack_work(WorkerTask(sampler(), (sampler().transform(add_one),))))
+    work = pickle.loads(pack_work(WorkerTask(seeds(6), (seeds(6).transform(add_one),))))
     assert work((0, 0, 2)).seeds.tolist() == [5, 6]
 
 
 @pytest.mark.usefixtures("in_a_notebook")
 def test_what_other_processes_can_not_import_is_sent_by_value() -> None:
-    packed = pack_work(WorkerTask(sampler(), (sampler().transform(lost),)))
+    packed = pack_work(WorkerTask(seeds(6), (seeds(6).transform(lost),)))
     assert pickle.loads(packed)((0, 0, 2)).seeds.tolist() == [4, 5]
     assert len(packed) < 10_000
 
 
 def test_what_can_not_be_sent_at_all_is_named() -> None:
     lock = threading.Lock()
-    stage = sampler().transform(lambda minibatch: (lock, minibatch)[1])
+    stage = seeds(6).transform(lambda minibatch: (lock, minibatch)[1])
     with pytest.raises(pickle.PicklingError, match=r"Transformer, stage 2, can't be sent .*lock.*worker='thread'$"):
-        pack_work(WorkerTask(sampler(), (stage,)))
+        pack_work(WorkerTask(seeds(6), (stage,)))

@@ -1,11 +1,11 @@
 from typing import Any
 
-import graphfeed as gf
 from graphfeed.loader.stages.sharder import Sharder
+from tests.pipelines import seeds
 
 
 def test_it_passes_its_source_on() -> None:
-    sampler: Any = gf.ItemSampler(gf.ItemSet(5, names="seeds"), batch_size=2)
+    sampler: Any = seeds(5)
     sharder = Sharder(sampler)
     assert sharder.source is sampler
     assert len(sharder) == 3
@@ -13,5 +13,5 @@ def test_it_passes_its_source_on() -> None:
 
 
 def test_it_counts_as_no_stage_of_the_user_s() -> None:
-    sampler: Any = gf.ItemSampler(gf.ItemSet(5, names="seeds"), batch_size=2)
+    sampler: Any = seeds(5)
     assert Sharder(sampler).transform().position == sampler.transform().position == 2
