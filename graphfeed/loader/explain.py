@@ -71,7 +71,7 @@ def describe_plan(running: Datapipe, summary: Summary | None = None) -> list[str
 
 
 def describe_caches(running: Datapipe) -> list[str]:
-    """Return a line for each cache: its kind and size, how often it had what was asked for, and what it is for."""
+    """Return a line for each cache: its policy and size, how often it had what was asked for, and what it is for."""
     lines = [
         f"  {cache.kind}: {bytes_text(cache.max_size_in_bytes)}, {cache.hits:,} hits, {cache.misses:,} misses; {names}"
         for names, cache in find_caches(running)
@@ -104,16 +104,16 @@ def describe_in_line(running: Datapipe) -> str:
 def outline(stage: Datapipe, locations: Mapping[int, str]) -> tuple[str, str]:
     """Return the stages up to this one as text, and where the last one runs that is in it."""
     before = [outline(source, locations) for source in stage.inputs]
-    text, where = (
-        before[0] if len(before) == 1 else (f"[{', '.join(text for text, _ in before)}]" if before else "", "")
-    )
+    text, where = ("", "") if not before else before[0]
+    if len(before) > 1:
+        text, where = f"[{', '.join(text for text, _ in before)}]", ""
     if stage.inserted:
         return text, where
-    own = locations[id(stage)]
-    name = type(stage).__name__ if where == own else f"{own}: {type(stage).__name__}"
+    here = locations[id(stage)]
+    name = type(stage).__name__ if where == here else f"{here}: {type(stage).__name__}"
     if not text:
-        return name, own
-    return f"{text}{' -> ' if where == own else ' | '}{name}", own
+        return name, here
+    return f"{text}{' -> ' if where == here else ' | '}{name}", here
 
 
 def align(table: Sequence[tuple[str, ...]]) -> list[str]:
@@ -129,11 +129,11 @@ def align(table: Sequence[tuple[str, ...]]) -> list[str]:
 
 def estimate_all(pipe: Datapipe) -> dict[int, BatchSizeEstimate | None]:
     """Return the estimated output size of each stage, by the id of the stage."""
-    found: dict[int, BatchSizeEstimate | None] = {}
+    sizes: dict[int, BatchSizeEstimate | None] = {}
     for stage in traverse(pipe):
-        before = [found[id(source)] for source in stage.inputs]
-        found[id(stage)] = stage.estimate_size(before[0] if len(before) == 1 else None)
-    return found
+        before = [sizes[id(source)] for source in stage.inputs]
+        sizes[id(stage)] = stage.estimate_size(before[0] if len(before) == 1 else None)
+    return sizes
 
 
 def bytes_text(size: float) -> str:
@@ -152,13 +152,16 @@ def bytes_text(size: float) -> str:
 def list_stages(stage: Datapipe, location: Location, depth: int) -> Iterator[tuple[Datapipe, Location, int]]:
     """Yield each stage, where it runs, and its distance from the last stage."""
     yield stage, location, depth
-    if isinstance(stage, InWorkers):
-        yield from list_region(
-            stage.datapipe, Location("server" if stage.servers else "worker", ""), location, depth + 1
-        )
-        return
-    if isinstance(stage, InThreads):
-        yield from list_region(stage.datapipe, Location("thread", location.stream), location, depth + 1)
+    if isinstance(stage, (InWorkers, InThreads)):
+        inside = Location("thread", location.stream)
+        if isinstance(stage, InWorkers):
+            inside = Location("server" if stage.servers else "worker", "")
+        source, depth = stage.datapipe, depth + 1
+        while isinstance(source, Transform):
+            yield source, inside, depth
+            source, depth = source.datapipe, depth + 1
+        # Workers make the mini-batches of a source that can be sharded, and are sent those of any other.
+        yield from list_stages(source, inside if isinstance(source, Sharder) else location, depth)
         return
     if isinstance(stage, StreamPrefetch):
         location = Location("prefetch", stage.stream)
@@ -166,13 +169,3 @@ def list_stages(stage: Datapipe, location: Location, depth: int) -> Iterator[tup
         location = Location("prefetch", location.stream)
     for source in stage.inputs:
         yield from list_stages(source, location, depth + 1)
-
-
-def list_region(
-    stage: Datapipe, inside: Location, outside: Location, depth: int
-) -> Iterator[tuple[Datapipe, Location, int]]:
-    """Yield the stages that workers run; a source that cannot be sharded runs outside of them."""
-    while isinstance(stage, Transform):
-        yield stage, inside, depth
-        stage, depth = stage.datapipe, depth + 1
-    yield from list_stages(stage, inside if isinstance(stage, Sharder) else outside, depth)

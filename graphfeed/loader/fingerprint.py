@@ -25,8 +25,8 @@ Fingerprint: TypeAlias = dict[str, dict[str, str]]
 
 OPTIONS = {"asynchronous", "gpu_cache_threshold", "num_gpu_cached_edges", "overlap_fetch", "runs_in"}
 """Fields of stages that change how fast a mini-batch is made, and not what is in it."""
-PLACE = {"epoch", "rank", "seed", "start", "world_size"}
-"""Fields of a source that say which mini-batches are read, and by whom: the rest of the state has those."""
+POSITION = {"epoch", "rank", "seed", "start", "world_size"}
+"""Fields of a source that say which mini-batches are read, and by which rank: the rest of the state has those."""
 MOST_VALUES = 64
 LONGEST = 200
 
@@ -44,7 +44,7 @@ def take_fingerprint(pipe: Datapipe) -> Fingerprint:
         if (stage.passes_on or stage.inserted) and stage.inputs:
             numbers[id(stage)] = numbers[id(stage.inputs[0])]
             continue
-        left_out = OPTIONS | PLACE if isinstance(stage, Source) else OPTIONS
+        left_out = OPTIONS | POSITION if isinstance(stage, Source) else OPTIONS
         given = {*signature(type(stage).__init__).parameters, *getattr(stage, "__dataclass_fields__", ())}
         texts = {
             name: describe(value, numbers)
@@ -58,8 +58,8 @@ def take_fingerprint(pipe: Datapipe) -> Fingerprint:
     return taken
 
 
-def find_difference(state: Any, own: Fingerprint) -> str | None:
-    """Describe how the pipeline of a saved state differs from this one; return None if they agree.
+def find_difference(state: Any, expected: Fingerprint) -> str | None:
+    """Say where the pipeline of a state differs from the one that it is loaded into; None where they agree.
 
     A field that only one of them has is not compared: another version of its stage may have added it.
 
@@ -72,11 +72,11 @@ def find_difference(state: Any, own: Fingerprint) -> str | None:
             f"fingerprint of state_dict must be a dict of stages, as state_dict() has it, but is {brief(state)}; "
             "remove 'fingerprint' from the state to go on without a check"
         )
-    # JSON may have sorted the stages as text, the tenth before the second.
-    for then, now in zip_longest(sorted(state, key=number_of), sorted(own, key=number_of)):
+    # JSON may have sorted the stages as text, stage 10 before stage 2.
+    for then, now in zip_longest(sorted(state, key=number_of), sorted(expected, key=number_of)):
         if then != now:
             return f"it has {then or 'no more stages'} where this one has {now or 'no more stages'}"
-        for name, value in own[now].items():
+        for name, value in expected[now].items():
             if state[now].get(name, value) != value:
                 return f"{name} of stage {now} is {state[now][name]} in it, but {value} here"
     return None

@@ -15,7 +15,7 @@ from graphfeed.loader.stages.sharder import Sharder
 from graphfeed.ops.arguments import brief
 
 REQUESTS_PER_SERVER = 4
-"""How many mini-batches a loader asks a sampling server for at once, unless it is told."""
+"""How many mini-batches a loader asks a sampling server for at once by default."""
 
 
 @runtime_checkable
@@ -27,7 +27,7 @@ class ReadsSharedFeatures(ReadsFeatures, Protocol):
 
 
 def placement_of(stage: Transform) -> Placement:
-    """Return where a stage is to run: where it says, and otherwise where stages of its kind do."""
+    """Return where a stage runs: where it says, or else in the main process if it reads features or moves them."""
     stated: object = stage.runs_in
     if not isinstance(stated, Placement):
         raise TypeError(

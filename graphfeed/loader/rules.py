@@ -74,7 +74,7 @@ class OverlapsFetch(Protocol):
 
 
 def runs_ahead(stage: Datapipe, given: bool | None, default: bool) -> bool:
-    """Return whether a stage runs ahead on a device: as the loader was told, or as the stage says."""
+    """Return whether a stage runs ahead on a device: by the loader's option, or else as the stage says."""
     if given is not None:
         return given
     return stage.overlap_fetch if isinstance(stage, OverlapsFetch) else default
@@ -105,10 +105,10 @@ def sampled_on_device(pipe: Datapipe[Any]) -> tuple[torch.device | str, Datapipe
 
 def refuse_idle_workers(pipe: Datapipe, options: LoaderOptions) -> Datapipe:
     """Mini-batches that are sampled on a device are sampled in the main process, so workers are a ValueError."""
-    found = sampled_on_device(pipe)
-    if found is None or options.num_workers == 0:
+    sampled = sampled_on_device(pipe)
+    if sampled is None or options.num_workers == 0:
         return pipe
-    device, stage = found
+    device, stage = sampled
     raise ValueError(
         f"num_workers is {options.num_workers}, but copy_to({str(device)!r}) comes before {type(stage).__name__}: "
         "the main process samples on a device, and workers would have nothing to do. Give num_workers=0 to sample "

@@ -71,12 +71,12 @@ def warm_up(pipe: Datapipe | None = None) -> tuple[KernelLoad, ...]:
 def small_pipe(stage: str, *, typed: bool = False, **options: Any) -> Datapipe:
     """Return a small pipeline of a stage that samples around nodes with times."""
     ends = torch.arange(NODES), torch.arange(NODES).flip(0)
-    kinds = ("user:likes:item", "item:liked_by:user")
+    edge_types = ("user:likes:item", "item:liked_by:user")
     attributes = {"weight": torch.ones(NODES), "time": torch.arange(NODES)}
     items: Any = ItemSet((torch.arange(4), torch.full((4,), NODES)), ("seeds", "timestamp"))
     if typed:
-        by_type = {name: dict.fromkeys(kinds, values) for name, values in attributes.items()}
-        graph = from_coo(dict.fromkeys(kinds, ends), {"user": NODES, "item": NODES}, edge_attributes=by_type)
+        by_type = {name: dict.fromkeys(edge_types, values) for name, values in attributes.items()}
+        graph = from_coo(dict.fromkeys(edge_types, ends), {"user": NODES, "item": NODES}, edge_attributes=by_type)
         items = HeteroItemSet({"user": items})
     else:
         graph = from_coo(ends, NODES, edge_attributes=attributes)

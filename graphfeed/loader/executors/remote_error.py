@@ -39,12 +39,10 @@ class RemoteError:
         An exception that does not survive pickling becomes a RuntimeError that says what it was.
         """
         try:
-            found = pickle.loads(self.pickled)
-        except BaseException:
-            found = None
-        if isinstance(found, BaseException):
-            error = found
-        else:
+            error: object = pickle.loads(self.pickled)
+        except BaseException:  # whatever its class raises, even SystemExit
+            error = None
+        if not isinstance(error, BaseException):
             error = RuntimeError(self.summary)
             error.__notes__ = list(self.notes)
         error.__cause__ = RemoteTraceback(self.text)
@@ -52,7 +50,7 @@ class RemoteError:
 
 
 def notes_of(error: BaseException) -> list[str]:
-    """Return the notes of an exception, whatever else a program has set in their place."""
+    """Return the notes of an exception, ignoring whatever else a program has assigned to `__notes__`."""
     notes = getattr(error, "__notes__", None)
     return [note for note in notes if isinstance(note, str)] if isinstance(notes, list) else []
 

@@ -6,9 +6,8 @@ from typing import Any
 import torch
 
 from graphfeed.datapipes import Datapipe
+from graphfeed.loader.run import END
 from graphfeed.loader.transport.streams import side_stream
-
-END = object()
 
 
 class WithCudaEvent(Datapipe[Any]):

@@ -58,7 +58,7 @@ def parts_on_streams(value: Any) -> list[Any]:
     These are the tensors on a device in dicts, lists, tuples and the attributes of objects, and the objects of other
     libraries that have a `record_stream` method, such as DGL's graphs and PyG's data.
     """
-    found: list[Any] = []
+    parts: list[Any] = []
     seen: dict[int, Any] = {}
     waiting = [value]
     while waiting:
@@ -70,9 +70,9 @@ def parts_on_streams(value: Any) -> list[Any]:
             waiting.extend(getattr(part, name)() for name in SPARSE_PARTS[part.layout])
         elif isinstance(part, torch.Tensor):
             if not part.is_cpu:
-                found.append(part)
+                parts.append(part)
         elif callable(getattr(part, "record_stream", None)):
-            found.append(part)
+            parts.append(part)
         else:
             waiting.extend(parts_of(part))
-    return found
+    return parts

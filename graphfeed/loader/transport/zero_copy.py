@@ -154,7 +154,7 @@ class ZeroCopySender:
         with self.lock:
             blocks = sorted(arena.in_use.values(), key=lambda block: block.start)
         starts = [block.start for block in blocks]
-        found: defaultdict[Block, list[Piece]] = defaultdict(list)
+        pieces: defaultdict[Block, list[Piece]] = defaultdict(list)
         for number, buffer in enumerate(buffers):
             start = buffer.__array_interface__["data"][0] - first
             if not 0 <= start < arena.size:
@@ -163,8 +163,8 @@ class ZeroCopySender:
             holding = self.holdings[block.slot]()
             assert holding is not None
             holding.claimed = True
-            found[block].append(Piece(number, start, start + buffer.size))
-        return list(found.items())
+            pieces[block].append(Piece(number, start, start + buffer.size))
+        return list(pieces.items())
 
     def close(self) -> None:
         """Close the file here, where another process has it. Does nothing the second time."""
