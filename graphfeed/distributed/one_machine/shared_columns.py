@@ -15,7 +15,7 @@ from graphfeed.distributed.edge_positions import edge_positions
 from graphfeed.distributed.graph_part import GraphPart
 from graphfeed.distributed.one_machine.memory_scope import open_handle, write_handle
 from graphfeed.distributed.part_book import check_same_book
-from graphfeed.distributed.ranks.exchange import COUNTS, starts_of
+from graphfeed.distributed.ranks.exchange import COUNTS
 from graphfeed.distributed.ranks.messages import Tensors
 from graphfeed.distributed.ranks.peers import Peers
 from graphfeed.ops.memory import align, collapse
@@ -70,15 +70,14 @@ class SharedColumns:
         """That of the part's columns when they were copied."""
         self._blocks: dict[str | None, SharedBlock] = {}
         """The columns, and by attribute the sums of weights."""
-        self._name, self._name_of_first = self.serve()
+        self._name = self.serve()
 
-    def serve(self) -> tuple[str, str]:
-        """Let other ranks ask this one for its columns, and for where the shared ones are; return the names of both.
+    def serve(self) -> str:
+        """Let other ranks of the machine ask this one, and return the name by which they do.
 
-        It is called for each graph over the part: where another rank has a part for each, it asks by the names of each.
+        It is called for each graph over the part: where another rank has a part for each, it asks by the name of each.
         """
-        name = self.peers.serve("columns", self._answer, takes_long=True)
-        return name, self.peers.serve("shared columns", self._answer_with_handle, takes_long=True)
+        return self.peers.serve("columns", self._answer, takes_long=True)
 
     def ready(self) -> FusedCSCSamplingGraph:
         """Return the graph to sample from; the first call waits for the other ranks of this machine.
@@ -157,11 +156,14 @@ class SharedColumns:
 
     def _ask_first(self, first: int, probs_name: str | None) -> Tensors:
         """Return the first rank's handle of the columns, or of sums of weights."""
-        future = self.peers.ask(self._name_of_first, {"probs_name": probs_name}, {first: {}})[first]
+        future = self.peers.ask(self._name, {"probs_name": probs_name}, {first: {}})[first]
         return self.peers.wait(first, future)
 
-    def _answer_with_handle(self, options: Mapping[str, Any], questions: Tensors) -> Tensors:  # noqa: ARG002
-        """Return the handle of the columns or sums to another rank; nothing if the columns could not be shared."""
+    def _answer(self, options: Mapping[str, Any], questions: Tensors) -> Tensors:
+        """Answer another rank of the machine."""
+        # The first rank asks for columns, and the others ask it for handles; so no two wait for each other.
+        if "names" in options:
+            return self._answer_first(options["names"], questions)
         self.ready()
         if options["probs_name"] is not None:
             self.sums(options["probs_name"])
@@ -171,17 +173,17 @@ class SharedColumns:
     def _merge(self, ranks: list[int]) -> SharedBlock | None:
         """Let all ranks here write their columns to a new block; None if memory lacks, or one of them can't."""
         arrays, book = edge_arrays(self.part.columns), self.part.book
-        counts = torch.zeros(book.num_ids, dtype=torch.int64)
+        indptr = torch.zeros(book.num_ids + 1, dtype=torch.int64)
         for rank, answer in self._ask(ranks, [], None).items():
             rows = dict(answer)
             check_same_book(book, rank, rows.pop(CHECKSUM))
-            counts[book.ids_of(rank)] = rows.pop(COUNTS)
+            indptr[book.ids_of(rank) + 1] = rows.pop(COUNTS)
             if row_types(rows) != row_types(arrays):
                 raise ValueError(
                     f"rank {rank} has edges with {row_types(rows)}, but rank {self.peers.rank} with "
                     f"{row_types(arrays)}; all parts must have the same attributes"
                 )
-        indptr = starts_of(counts)
+        indptr = indptr.cumsum(0)
         metas = [rows.new_empty((int(indptr[-1]), *rows.shape[1:]), device="meta") for rows in arrays.values()]
         needed, free = sum(rows.nbytes for rows in metas), available_memory()
         if needed > SHARE_OF_MEMORY * free:
@@ -215,8 +217,8 @@ class SharedColumns:
         own = self._counts() if block is None else self._write(names, block)
         return {self.peers.rank: own} | {rank: self.peers.wait(rank, future) for rank, future in futures.items()}
 
-    def _answer(self, options: Mapping[str, Any], questions: Tensors) -> Tensors:
-        """Answer the first rank of the machine."""
+    def _answer_first(self, names: Sequence[str], questions: Tensors) -> Tensors:
+        """Return the counts of this rank's columns; with the handle of a block, write arrays to it."""
         if HANDLE not in questions:
             return self._counts()
         try:
@@ -224,7 +226,7 @@ class SharedColumns:
         except OSError:
             return {}  # the system forbids it
         assert block is not None
-        return self._write(options["names"], block)
+        return self._write(names, block)
 
     def _counts(self) -> Tensors:
         """Return the number of in-edges of each node of the part, and arrays without rows."""

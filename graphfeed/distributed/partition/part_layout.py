@@ -7,7 +7,7 @@ in-edges of its nodes, and the rows of its features; perhaps also copies of rows
 """
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, NamedTuple, TypeAlias
@@ -203,8 +203,3 @@ def map_entry(root: Path, entry: ArrayEntry) -> torch.Tensor:
     if not array.flags.c_contiguous:
         raise ValueError(f"{path} is in Fortran order; write the partition again")
     return torch.from_numpy(array).view(dtype)
-
-
-def entries_of(entries: list[ArrayEntry], role: str) -> Iterator[ArrayEntry]:
-    """Yield the arrays of a role."""
-    return (entry for entry in entries if entry.role == role)

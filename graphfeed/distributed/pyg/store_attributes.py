@@ -9,7 +9,7 @@ from typing import Any, NamedTuple, TypeAlias
 
 import torch
 
-from graphfeed.distributed.partition.part_layout import EDGE_PARTS, FILE_NAME, NODE_PARTS, entries_of, map_entry
+from graphfeed.distributed.partition.part_layout import EDGE_PARTS, FILE_NAME, NODE_PARTS, map_entry
 from graphfeed.distributed.partition.part_layout import read_metadata as read_partition_json
 from graphfeed.distributed.pyg.partition_pyg_layout import META, PyGLayout
 from graphfeed.ops.arguments import brief
@@ -114,9 +114,10 @@ def read_info(root: Path) -> PartitionInfo:
         return PartitionInfo(meta, by_group(layout.node_maps), by_group(layout.edge_maps), layout)
     metadata = read_partition_json(root)
     sizes: dict[str | None, int] = to_type_dict(metadata.num_nodes)
-    nodes = next(map_entry(root, entry) for entry in entries_of(metadata.shared, NODE_PARTS))
+    shared = {(entry.role, *entry.key): map_entry(root, entry) for entry in metadata.shared}
+    nodes = shared[NODE_PARTS,]
     node_maps = dict(zip(sizes, torch.split(nodes, list(sizes.values())), strict=True))
-    edge_maps = {entry.key[0]: map_entry(root, entry) for entry in entries_of(metadata.shared, EDGE_PARTS)}
+    edge_maps = {key[0]: parts for (role, *key), parts in shared.items() if role == EDGE_PARTS}
     typed, offsets = isinstance(metadata.num_nodes, dict), torch.tensor([0, *sizes.values()]).cumsum(0)
     meta = {
         "num_parts": len(metadata.parts),

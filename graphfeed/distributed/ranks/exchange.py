@@ -9,9 +9,7 @@ import torch
 from graphfeed import ops
 from graphfeed.distributed.ranks.messages import Tensors
 from graphfeed.distributed.ranks.peers import Answer, Peers
-from graphfeed.ops.arguments import check_vector
 from graphfeed.ops.rows import copy_rows, take_small
-from graphfeed.ops.structure import check_columns
 from graphfeed.storage.features import dtype_and_shape
 
 COUNTS = "counts"
@@ -88,27 +86,7 @@ def merge_columns(
     Raises:
         ValueError: A rank sent counts that are not those of its questions and rows.
     """
-    if len(answers) == 1:
-        [(positions, tensors)] = answers
-        starts = starts_of(tensors[COUNTS])
-        columns = {key: tensors[key].to(dtype) for key, dtype in dtypes.items()}
-        shapes = {tuple(values.shape) for values in columns.values()}
-        if (len(starts) - 1, shapes) != (len(positions), {(int(starts[-1]),)}):
-            raise ValueError(
-                f"a rank that was asked for {len(positions)} columns sent {len(starts) - 1} counts, which add up to "
-                f"{int(starts[-1])}, and values of shape {sorted(shapes)}"
-            )
-        check_columns("the running sum of the counts that a rank sent", starts)
-        return starts, columns
     counts = [tensors[COUNTS] for _, tensors in answers]
     values = [[tensors[key] for key in dtypes] for _, tensors in answers]
     offsets, merged = ops.merge_columns([positions for positions, _ in answers], counts, values, list(dtypes.values()))
     return offsets, dict(zip(dtypes, merged, strict=True))
-
-
-def starts_of(counts: torch.Tensor) -> torch.Tensor:
-    """Return the running sum of some counts, from 0."""
-    check_vector("counts", counts)
-    starts = torch.zeros(counts.numel() + 1, dtype=torch.int64)
-    torch.cumsum(counts, 0, out=starts[1:])
-    return starts
