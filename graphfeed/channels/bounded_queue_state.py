@@ -123,7 +123,7 @@ class BoundedQueueState:
         self.offering.clear()
 
     def step(self) -> list[Reply]:
-        """Do all that has become possible, and return the replies."""
+        """Advance the state as far as possible, and return the replies."""
         replies: list[Reply] = []
         while self._accept_offer(replies) or self._serve_consumer(replies) or self._end_epoch():
             pass
@@ -166,6 +166,7 @@ class BoundedQueueState:
 
     def _serve_consumer(self, replies: list[Reply]) -> bool:
         for consumer in self.waiting:
+            # Consumers get the end of an epoch before samples of the next one, and failures behind all samples.
             if consumer.epoch < self.epoch:
                 replies.append((consumer, END, str(consumer.epoch)))
                 consumer.epoch += 1

@@ -45,9 +45,9 @@ class SampleChannel(ChannelBase, Closeable):
     The samples of one producer arrive in order, and each goes to one consumer; every thread counts as a producer or
     consumer of its own. The bytes of a sample are written once, to memory that the consumer reads in place. The tensors
     received view that memory and may be kept, which blocks nobody. A thread of the process that made the channel keeps
-    the account, so no lock is shared: a process may be killed at any moment: the others get an error, and nothing is
-    left in the system. Memory that a killed consumer held is freed when its producer ends. The channel pickles to child
-    processes of any start method. Linux only. A sample costs 0.1 to 0.3 milliseconds, plus one copy of its bytes.
+    the account, so no lock is shared, and a process may be killed at any moment: the others get an error, and nothing
+    is left in the system. Memory that a killed consumer held is freed when its producer ends. The channel pickles to
+    child processes of any start method. Linux only. A sample costs 0.1 to 0.3 milliseconds, plus one copy of its bytes.
 
     Args:
         capacity: The largest number of samples in the queue, sent and not yet received.
@@ -144,7 +144,7 @@ class SampleChannel(ChannelBase, Closeable):
         return self.statistics()["messages"]
 
     def empty(self) -> bool:
-        """Tell whether the queue is empty."""
+        """Return whether the queue is empty."""
         return self.qsize() == 0
 
     def pin_memory(self) -> None:
@@ -161,7 +161,7 @@ class SampleChannel(ChannelBase, Closeable):
 
     @contextmanager
     def _client(self) -> Iterator[ChannelClient]:
-        """Give this thread's connection, which an unexpected error closes."""
+        """Yield this thread's connection, which an unexpected error closes."""
         client: ChannelClient | None = getattr(self._of_thread, "client", None)
         if client is None or client.is_closed:  # as after a fork
             # What does not fit into the shared memory goes into files of its own.

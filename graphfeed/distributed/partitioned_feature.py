@@ -100,6 +100,7 @@ class PartitionedFeature(RemoteFeature):
             return partial(self.rows.read, ids)
         if len(self._shared.by_rank()) == self.book.num_parts:
             return partial(self._gather, self._locate(ids))
+        # Rows cross the network once, however often a mini-batch asks for them.
         unique, _, inverse = ops.compact(ids[:0], ids, num_nodes=self.book.num_ids)
         wait = self._ask(unique)
         return wait if unique.numel() == ids.numel() else lambda: take_rows(wait(), inverse)
@@ -116,7 +117,8 @@ class PartitionedFeature(RemoteFeature):
         if self._halo is not None:
             rows = self._halo.find(take_rows(ids, remote))
             copied, remote = remote[rows >= 0], remote[rows < 0]
-            # Not in place, as the book may keep what it returned.
+            # Copies are one more tensor to gather from, behind those of the ranks. Not in place, as the book may keep
+            # what it returned.
             owners, offsets = owners.to(torch.int32, copy=True), offsets.clone()
             owners[copied] = len(tensors)
             offsets[copied] = rows[rows >= 0].to(offsets.dtype)

@@ -22,7 +22,7 @@ SAME = "all ranks must make their loaders in the same order, and iterate them as
 
 
 class StepExchange:
-    """Lets all ranks trade tensors: each gives every other one its part of a step, and gets theirs.
+    """An all-to-all of tensors per step: each rank sends every other one its part, and receives theirs.
 
     Several threads may be at several steps at the same time. A rank that begins another run has left those before it,
     and so has one that says so (`leave`).
@@ -40,7 +40,7 @@ class StepExchange:
         self._name = peers.serve(name, self._receive)
 
     def trade(self, tag: Tag, parts: Sequence[Tensors], draws: str = "") -> list[Tensors]:
-        """Give each rank a part, and return what each rank gave, this one included.
+        """Send each rank a part, and return what each rank sent, this one included.
 
         Args:
             tag: The step, the same on all ranks.
@@ -100,13 +100,13 @@ class StepExchange:
             raise TimeoutError(f"ranks {missing} did not come to joint mini-batch {tag[1]} for {limit:g} s; {SAME}")
 
     def _note(self, rank: int, tag: Tag, draws: str, part: Tensors) -> None:
-        """Keep what a rank gave."""
+        """Keep what a rank sent."""
         self._begin(rank, tag[0])
         if tag[0] >= min(self._runs):
             self._given.setdefault(tag, {})[rank] = draws, part
 
     def _begin(self, rank: int, run: int) -> None:
-        """Note that a rank has left all runs before one, and forget those that all have left."""
+        """Record that a rank has left all runs before one, and drop those that all have left."""
         with self._changed:
             if run > self._runs[rank]:
                 self._runs[rank] = run
@@ -115,7 +115,7 @@ class StepExchange:
             self._changed.notify_all()
 
     def _receive(self, options: Mapping[str, Any], part: Mapping[str, torch.Tensor]) -> Tensors:
-        """Keep what another rank gave, or note what it left."""
+        """Keep what another rank sent, or record which run it left."""
         with self._changed:
             if "left" in options:
                 self._begin(options["rank"], options["left"] + 1)

@@ -171,8 +171,9 @@ class SharedColumns:
         return {} if block is None else {HANDLE: write_handle(block.handle)}
 
     def _merge(self, ranks: list[int]) -> SharedBlock | None:
-        """Let all ranks here write their columns to a new block; None if memory lacks, or one of them can't."""
+        """Have all ranks here write their columns to a new block; None if memory is short, or one of them can't."""
         arrays, book = edge_arrays(self.part.columns), self.part.book
+        # First the degrees of all parts, which give each column its place; then each rank writes its own columns.
         indptr = torch.zeros(book.num_ids + 1, dtype=torch.int64)
         for rank, answer in self._ask(ranks, [], None).items():
             rows = dict(answer)

@@ -136,7 +136,7 @@ class LocalFeatureStore:
         return [LocalTensorAttr(*key) for key in self._feat]
 
     def has_edge_attr(self) -> bool:
-        """Tell whether there is a tensor `edge_attr`."""
+        """Return whether there is a tensor `edge_attr`."""
         return any(name == "edge_attr" for _, name in self._feat)
 
     def set_rpc_router(self, rpc_router: Peers | None) -> None:

@@ -158,7 +158,7 @@ class Meeting:
         return call_within(seconds + PATIENCE_SECONDS, partial(self._meet, seconds), text)
 
     def _meet(self, seconds: float) -> tuple[list[str], list[str]]:
-        """Say in the store that this rank is there, and wait until all others have said so; see `gather`."""
+        """Register this rank in the store, and wait until all others have registered; see `gather`."""
         give_up = time.monotonic() + seconds
         names = [f"here/{rank}" for rank in range(self.world_size)]
         own = names[self.rank]
@@ -182,7 +182,7 @@ class Meeting:
         return [host for host, _ in came], [scope for _, scope in came]
 
     def find_missing(self, seconds: float) -> list[int]:
-        """Say that this rank is alive, and return the ranks that don't say so within some seconds.
+        """Mark this rank as alive, and return the ranks that don't do the same within some seconds.
 
         Raises:
             TimeoutError: The store does not answer.
@@ -226,7 +226,7 @@ def connect_to_store(group: Any, seconds: float) -> Any:
 
 
 def listens(address: str, port: int) -> bool:
-    """Tell whether anybody listens at an address."""
+    """Return whether a process listens at an address."""
     try:
         socket.create_connection((address, port), timeout=5).close()
     except OSError:

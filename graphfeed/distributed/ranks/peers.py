@@ -249,6 +249,8 @@ class Peers:
             leaving = (self._closed or ended) and not self._mail.expected
         if ended and program_failed():
             return None  # the program failed: the process ends, so that the other ranks and the launcher notice
+        # The first all_to_all has three numbers for each rank: the bytes that it gets in the second, whether there is
+        # a second (if anybody sends anything), and whether this rank is done.
         sizes = [sum(message.size for message in messages) for messages in sent]
         own = np.array([[size, sum(sizes), leaving] for size in sizes], dtype=np.int64)
         others = np.empty_like(own)
@@ -321,7 +323,7 @@ class Peers:
         return lost_error
 
     def _fail(self, error: Exception) -> None:
-        """Let all questions fail, those of now and those to come."""
+        """Set an error for all questions that wait, and for those to come."""
         with self._changed:
             self._lost = error
             expected, self._mail.expected = self._mail.expected, {}

@@ -21,7 +21,7 @@ def watch_program() -> None:
 
 
 def note_end() -> None:
-    """Note whether an exception ends the program; multiprocessing calls this while it is on its way."""
+    """Set `FAILED` if an exception ends the program; multiprocessing calls this while it handles the exception."""
     error = sys.exc_info()[1]
     if error is not None and not (isinstance(error, SystemExit) and error.code in (None, 0)):
         FAILED.set()

@@ -121,7 +121,7 @@ class Request(BaseHTTPRequestHandler):
         """Log nothing."""
 
     def _has_token(self) -> bool:
-        """Tell whether the request has the token; all wrong ones take the same time."""
+        """Return whether the request has the token; all wrong ones take the same time."""
         scheme, _, token = self.headers.get("Authorization", "").strip().partition(" ")
         expected = self.server.expected
         return expected is None or hmac.compare_digest(f"{scheme.lower()} {token.strip()}".encode(), expected)

@@ -74,7 +74,7 @@ class SampleInbox:
                 self.changed.notify_all()
 
     def put(self, key: bytes, reader: Any, has_gone: Callable[[], bool]) -> None:
-        """Take in what a sender has put, as soon as there is room.
+        """Add a sample to the queue of its sender, as soon as there is room.
 
         Raises:
             ValueError: There is no such sender, or what came is no sample.
@@ -150,7 +150,7 @@ class SampleInbox:
             raise RuntimeError("the receiver is closed; make another")
 
     def close(self) -> None:
-        """Let nobody put or take any more."""
+        """End all that waits, and refuse what comes."""
         with self.changed:
             self.closed.set()
             self.senders.clear()

@@ -64,7 +64,7 @@ class ServerMetrics:
             self.errors[error] += 1
 
     def problem(self) -> str | None:
-        """Say why no mini-batches are to be expected; None if all is well."""
+        """Return why the server is unhealthy; None if it is well."""
         with self.lock:
             silence = time.monotonic() - self.latest_step
             if self.is_closed:

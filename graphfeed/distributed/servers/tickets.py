@@ -140,7 +140,7 @@ def unpack_cuts(packed: list[Any]) -> list[tuple[Cut, int]]:
 
 
 def is_answer(kind: Any, value: Any) -> bool:
-    """Tell whether a value that came from elsewhere is what goes with the kind of its answer."""
+    """Return whether a value that came from elsewhere is of the type that an answer of its kind has."""
     if kind == REFUSED:
         return isinstance(value, str)
     if kind == FAILED:
@@ -161,10 +161,10 @@ def is_span(value: Any) -> bool:
 
 
 def is_rank(value: Any) -> bool:
-    """Tell whether a value is a list of a rank and the number of ranks."""
+    """Return whether a value is a list of a rank and the number of ranks."""
     return isinstance(value, list) and len(value) == 2 and are_counts(value) and value[0] < value[1]
 
 
 def are_counts(values: list[Any]) -> bool:
-    """Tell whether all values are ints of 0 or more."""
+    """Return whether all values are ints of 0 or more."""
     return all(type(value) is int and value >= 0 for value in values)
