@@ -86,15 +86,6 @@ def test_a_connection_that_is_dropped_says_goodbye(broker: Broker) -> None:
     consumer.close()
 
 
-def test_consumers_get_the_end_of_an_epoch(broker: Broker) -> None:
-    producer, consumer = ChannelClient(broker.address), ChannelClient(broker.address)
-    producer.request(END_EPOCH)
-    with pytest.raises(EndOfEpoch, match="epoch 0 is over"):
-        consumer.get(10)
-    producer.close()
-    consumer.close()
-
-
 def test_one_client_may_send_and_receive(broker: Broker) -> None:
     client = ChannelClient(broker.address)
     assert client.put(b"header", [], 10)
