@@ -12,7 +12,7 @@ from graphfeed.ops.memory import buffers, flat_bytes
 from graphfeed.ops.rows import take_rows
 from graphfeed.storage.features.feature import DeferredRead, Feature, RemoteFeature, TorchBasedFeature, check_rows
 from graphfeed.storage.features.feature_cache import CPUFeatureCache
-from graphfeed.storage.features.row_cache import Reader, RowCache
+from graphfeed.storage.features.row_cache import RowCache
 from graphfeed.storage.memory.cache_use import Cache
 from graphfeed.storage.memory.staging import Wait, do_nothing, staging
 
@@ -45,18 +45,22 @@ class CachedFeature(Feature):
         """Return the rows at `ids`, or if None, all rows of the fallback feature."""
         if ids is None:
             return self._fallback_feature.read()
-        return self._shaped(self._cache.query_and_replace(self._checked(ids), self._read_missing, self._offset))
+
+        def read_missing(missing: torch.Tensor) -> torch.Tensor:
+            return self._fallback_feature.read(self._for_fallback(missing))
+
+        return self._shaped(self._cache.query_and_replace(self._checked(ids), read_missing, self._offset))
 
     def read_async(self, ids: torch.Tensor) -> Generator[DeferredRead, None, None]:
         """Yield the fallback's stages of reading missing rows; waiting for the last one completes and keeps them."""
         finish, missing = self._cache.begin(self._checked(ids), self._offset)
         missing = self._for_fallback(missing)
         stages = self._fallback_feature.read_async_num_stages(missing.device)
-        for number, pending in enumerate(self._fallback_feature.read_async(missing), start=1):
-            if number < stages:
-                yield pending
-            else:
-                yield DeferredRead(partial(self._complete, finish, pending))
+        pending = self._fallback_feature.read_async(missing)
+        for _ in range(stages - 1):
+            yield next(pending)
+        last = next(pending)
+        yield DeferredRead(lambda: self._shaped(finish(last.wait())))
 
     def read_async_num_stages(self, ids_device: torch.device) -> int:  # noqa: ARG002
         """Return the number of the fallback's stages: the first one also looks up rows, the last one stores them."""
@@ -158,12 +162,6 @@ class CachedFeature(Feature):
     def _for_fallback(self, ids: torch.Tensor) -> torch.Tensor:
         """Return ids on a device that the fallback feature takes."""
         return ids.cpu()
-
-    def _read_missing(self, ids: torch.Tensor) -> torch.Tensor:
-        return self._fallback_feature.read(self._for_fallback(ids))
-
-    def _complete(self, finish: Reader, missing: DeferredRead) -> torch.Tensor:
-        return self._shaped(finish(missing.wait()))
 
     def _shaped(self, rows: torch.Tensor) -> torch.Tensor:
         """Return the cache's rows with the shape and dtype of this feature, which may differ from the cache's."""

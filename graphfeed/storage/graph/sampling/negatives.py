@@ -11,7 +11,7 @@ from graphfeed.ops.sampling import NO_EDGES, NO_TYPES, KnownEdges, Population
 from graphfeed.storage.graph.graph_arrays import GraphArrays
 from graphfeed.storage.graph.sampling.kernel_columns import kernel_columns
 from graphfeed.storage.graph.sampling_graph import SamplingGraph, joined_types
-from graphfeed.storage.graph.type_names import first_ids
+from graphfeed.storage.graph.type_names import first_ids, to_type_dict
 from graphfeed.storage.memory.shareable import Shareable
 
 
@@ -75,33 +75,30 @@ def sample_negative_pairs(
         TypeError: `strict` or times, for a graph whose arrays are not in this process.
         ValueError: Weights of another number of nodes, or no pair is right.
     """
-    num_nodes = graph.num_nodes
-    first = sizes = (0, 0)
-    if isinstance(num_nodes, int):
-        if edge_type is not None:
-            raise KeyError(f"edge_type is {brief(edge_type)}, but the graph has no types")
-        sizes = (num_nodes, num_nodes)
-    else:
-        ends = joined_types(str(edge_type), num_nodes)
-        if query.strict and edge_type not in graph.edge_types:
-            raise KeyError(f"edge_type is {brief(edge_type)}, but for strict=True the graph has {graph.edge_types}")
-        sizes = (num_nodes[ends[0]], num_nodes[ends[1]])
-        starts = first_ids(num_nodes)
-        first = (starts[ends[0]], starts[ends[1]])
+    sizes, starts = to_type_dict(graph.num_nodes), first_ids(graph.num_nodes)
+    typed = None not in sizes
+    if not typed and edge_type is not None:
+        raise KeyError(f"edge_type is {brief(edge_type)}, but the graph has no types")
+    ends = joined_types(str(edge_type), sizes) if typed else (None, None)
+    if typed and query.strict and edge_type not in graph.edge_types:
+        raise KeyError(f"edge_type is {brief(edge_type)}, but for strict=True the graph has {graph.edge_types}")
     timed = limits is not None and query.time_name is not None
-    weights = (query.source_weights, query.destination_weights)
     sources, destinations = (
-        Population(size, cumulative_of(own, size), times_of(graph, query, start, size) if timed else NOTHING)
-        for size, own, start in zip(sizes, weights, first, strict=True)
+        Population(
+            sizes[end],
+            cumulative_of(weights, sizes[end]),
+            times_of(graph, query, starts[end], sizes[end]) if timed else NOTHING,
+        )
+        for end, weights in zip(ends, (query.source_weights, query.destination_weights), strict=True)
     )
-    fixed = isinstance(wanted, torch.Tensor)
+    fixed = wanted.to(torch.int64) if isinstance(wanted, torch.Tensor) else None
     return ops.sample_negative_pairs(
-        len(wanted) if isinstance(wanted, torch.Tensor) else wanted,
+        wanted if isinstance(wanted, int) else len(wanted),
         key,
-        wanted.to(torch.int64) if fixed and isinstance(wanted, torch.Tensor) else sources,
+        sources if fixed is None else fixed,
         destinations,
         limits=ops.as_times("the times of seeds", limits) if timed and limits is not None else NOTHING,
-        edges=edges_of(graph, edge_type, first) if query.strict else NO_EDGES,
+        edges=edges_of(graph, edge_type, (starts[ends[0]], starts[ends[1]])) if query.strict else NO_EDGES,
     )
 
 
@@ -112,13 +109,6 @@ def cumulative_of(weights: NodeWeights | None, size: int) -> torch.Tensor:
     if len(weights) != size:
         raise ValueError(f"weights of nodes must have {size} values, one for each node, but have {len(weights)}")
     return weights.cumulative
-
-
-def in_memory(graph: SamplingGraph, what: str) -> GraphArrays:
-    """Return a graph whose arrays are here, or raise."""
-    if not isinstance(graph, GraphArrays):
-        raise TypeError(f"{what} needs a graph in memory, but this is a {type(graph).__name__}")
-    return graph
 
 
 def times_of(graph: SamplingGraph, query: NegativeQuery, start: int, size: int) -> torch.Tensor:
@@ -133,9 +123,10 @@ def times_of(graph: SamplingGraph, query: NegativeQuery, start: int, size: int) 
 
 def edges_of(graph: SamplingGraph, edge_type: str | None, first: tuple[int, int]) -> KnownEdges:
     """Return the edges that a pair must not be."""
-    arrays = in_memory(graph, "strict=True")
-    starts, types = kernel_columns(arrays)
-    if arrays.edge_type_to_id is None or edge_type is None:
-        return KnownEdges(starts, arrays.indices)
-    numbers = len(arrays.edge_type_to_id), arrays.edge_type_to_id[edge_type], *first
-    return KnownEdges(starts, arrays.indices, NO_TYPES if types is None else types, *numbers)
+    if not isinstance(graph, GraphArrays):
+        raise TypeError(f"strict=True needs a graph in memory, but this is a {type(graph).__name__}")
+    starts, types = kernel_columns(graph)
+    if graph.edge_type_to_id is None or edge_type is None:
+        return KnownEdges(starts, graph.indices)
+    numbers = len(graph.edge_type_to_id), graph.edge_type_to_id[edge_type], *first
+    return KnownEdges(starts, graph.indices, NO_TYPES if types is None else types, *numbers)
