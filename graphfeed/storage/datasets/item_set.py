@@ -72,7 +72,7 @@ def as_names(names: Any) -> tuple[str | None, ...] | None:
     return tuple(names) if given else None
 
 
-def as_place(index: Any) -> Any:
+def as_position(index: Any) -> Any:
     """Convert a NumPy integer or a 0-d tensor to an int; return anything else unchanged."""
     if isinstance(index, np.integer) or (isinstance(index, torch.Tensor) and index.dim() == 0):
         return int(index) if isinstance(index, np.integer) or index.dtype in ID_DTYPES else index
@@ -170,7 +170,7 @@ class ItemSet(Shareable):
 
     def __getitem__(self, index: Index) -> Any:
         """Return the rows at an int, slice, sequence of ints or tensor of ints; a tuple of rows for several members."""
-        index = as_place(index)
+        index = as_position(index)
         if isinstance(index, int):
             if not -self._length <= index < self._length:
                 raise IndexError(f"ItemSet index out of range: {index} of {self._length} items")
@@ -200,7 +200,7 @@ class ItemSet(Shareable):
 
     def __iter__(self) -> Iterator[Any]:
         """Yield one item after the other."""
-        return (self[place] for place in range(self._length))
+        return (self[index] for index in range(self._length))
 
     def __repr__(self) -> str:
         """Return the items and the names, one per line."""
@@ -266,7 +266,7 @@ class HeteroItemSet(Shareable):
 
     def __getitem__(self, index: Index) -> dict[str, Any]:
         """Return the rows by type, each in the requested order; types without rows are left out."""
-        index = as_place(index)
+        index = as_position(index)
         if isinstance(index, int):
             if not -len(self) <= index < len(self):
                 raise IndexError(f"HeteroItemSet index out of range: {index} of {len(self)} items")
@@ -289,7 +289,7 @@ class HeteroItemSet(Shareable):
 
     def __iter__(self) -> Iterator[dict[str, Any]]:
         """Yield one item after the other, type by type."""
-        return (self[place] for place in range(len(self)))
+        return (self[index] for index in range(len(self)))
 
     def __repr__(self) -> str:
         """Return the item sets and the names, one per line."""

@@ -138,8 +138,8 @@ class Section:
     def sections(self, key: str) -> list["Section"]:
         """Return the entries of a list; none if it is missing."""
         return [
-            Section(value, f"{self.name(key)}[{place}]", self.file)
-            for place, value in enumerate(self.get(key, list, []))
+            Section(value, f"{self.name(key)}[{index}]", self.file)
+            for index, value in enumerate(self.get(key, list, []))
         ]
 
     def rest(self) -> dict[str, Any]:
@@ -227,9 +227,9 @@ def parse_graph(section: Section) -> OnDiskGraph:
         if not parts:
             raise ValueError(f"{FILE_NAME}: graph.{part_name} is missing or empty; give at least one entry")
         check_doubles(f"graph.{part_name}", [part.type for part in parts])
-    for place, part in enumerate(nodes):
+    for index, part in enumerate(nodes):
         if part.num < 0:
-            raise ValueError(f"{FILE_NAME}: graph.nodes[{place}].num must be 0 or more, but is {part.num}")
+            raise ValueError(f"{FILE_NAME}: graph.nodes[{index}].num must be 0 or more, but is {part.num}")
     check_types([part.type for part in nodes], edges)
     graph = OnDiskGraph(
         tuple(sorted(nodes, key=lambda part: part.type or "")),
@@ -275,9 +275,9 @@ def check_attributes(graph: OnDiskGraph) -> None:
 
 def check_doubles(key: str, names: list[Any]) -> None:
     """Raise if a name occurs twice."""
-    for place, name in enumerate(names):
-        if name in names[:place]:
-            raise ValueError(f"{FILE_NAME}: {key}[{place}] is there twice ({name}); remove one")
+    for index, name in enumerate(names):
+        if name in names[:index]:
+            raise ValueError(f"{FILE_NAME}: {key}[{index}] is there twice ({name}); remove one")
 
 
 def parse_feature(section: Section, domains: tuple[str, ...]) -> OnDiskFeatureData:

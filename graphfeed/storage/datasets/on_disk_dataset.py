@@ -29,6 +29,7 @@ from graphfeed.storage.features.feature_store import FeatureStore
 from graphfeed.storage.features.torch_based_feature_store import TorchBasedFeatureStore
 from graphfeed.storage.graph.files.load_graph import load_graph
 from graphfeed.storage.graph.fused_csc_sampling_graph import FusedCSCSamplingGraph
+from graphfeed.storage.graph.type_names import NodeType, to_type_dict
 from graphfeed.storage.memory.tensor_repr import indent_continuation, shapes_repr
 
 BY_GRAPHBOLT = "preprocessed"
@@ -136,7 +137,7 @@ class OnDiskDataset:
         self._tasks: list[OnDiskTask] = []
         self._feature: FeatureStore | None = None
         self._graph: FusedCSCSamplingGraph | None = None
-        self._ids: dict[str, OriginalIds] = {}
+        self._ids: dict[NodeType, OriginalIds] = {}
         self._no_graph: ValueError | None = None
 
     def load(self, tasks: str | list[str] | None = None) -> Self:
@@ -171,14 +172,14 @@ class OnDiskDataset:
                 self._no_graph = error
         whole = bool((topology or {}).get("in_memory", True))
         self._ids = {
-            node_type: read_ids(self._folder, files, f"ids.{node_type}", whole)
+            node_type or None: read_ids(self._folder, files, f"ids.{node_type}", whole)
             for node_type, files in top.get("ids", dict, {}).items()
         }
         self._feature = TorchBasedFeatureStore(inside(self._folder, metadata.feature_data))
         self._tasks = []
-        for place, task in enumerate(metadata.tasks):
+        for index, task in enumerate(metadata.tasks):
             if chosen is None or task.extra_fields.get("name") in chosen:
-                sets = [read_items(self._folder, getattr(task, part), f"tasks[{place}].{part}") for part in SETS]
+                sets = [read_items(self._folder, getattr(task, part), f"tasks[{index}].{part}") for part in SETS]
                 self._tasks.append(OnDiskTask(task.extra_fields, *sets))
         missing = set(chosen or ()) - {task.extra_fields.get("name") for task in metadata.tasks}
         if missing:
@@ -247,14 +248,14 @@ class OnDiskDataset:
             RuntimeError: The dataset is not loaded yet.
         """
         self._check_loaded()
-        if (type or "") in self._ids:
-            return self._ids[type or ""]
-        counts = {} if self.graph is None else self.graph.num_nodes
-        counts = counts if isinstance(counts, dict) else {"": counts}
-        if (type or "") not in counts:
-            types = "the graph has no types; leave it out" if "" in counts else f"the types are {sorted(counts)}"
+        type = type or None
+        if type in self._ids:
+            return self._ids[type]
+        counts = {} if self.graph is None else to_type_dict(self.graph.num_nodes)
+        if type not in counts:
+            types = "the graph has no types; leave it out" if None in counts else f"the types are {sorted(counts)}"
             raise KeyError(f"there is no node type {type!r}; {types}")
-        return OriginalIds(range(counts[type or ""]))
+        return OriginalIds(range(counts[type]))
 
     @property
     def all_nodes_set(self) -> ItemSet | HeteroItemSet | Any:
@@ -294,7 +295,7 @@ def load_saved_graph(folder: Path, topology: Mapping[str, Any]) -> FusedCSCSampl
 
 def find_metadata(folder: Path) -> Path:
     """Return the path of the metadata to start from: of the source if it is there, else of the preprocessed files."""
-    for place in (folder, folder / PROCESSED, folder / BY_GRAPHBOLT):
-        if (place / FILE_NAME).is_file():
-            return place / FILE_NAME
+    for candidate in (folder, folder / PROCESSED, folder / BY_GRAPHBOLT):
+        if (candidate / FILE_NAME).is_file():
+            return candidate / FILE_NAME
     raise FileNotFoundError(f"{FILE_NAME} does not exist in {folder}; give the folder that holds it")

@@ -122,11 +122,11 @@ def name_files(metadata: OnDiskMetaData) -> dict[str, str]:
     graph = metadata.graph
     paths = {} if graph is None else {f"{part.key}.path": part.path for part in graph.edges}
     for key, features in (("", metadata.feature_data), ("graph.", () if graph is None else graph.feature_data)):
-        paths.update((f"{key}feature_data[{place}].path", str(part.path)) for place, part in enumerate(features))
-    for place, task in enumerate(metadata.tasks):
+        paths.update((f"{key}feature_data[{index}].path", str(part.path)) for index, part in enumerate(features))
+    for index, task in enumerate(metadata.tasks):
         for part in SETS:
             for number, items in enumerate(getattr(task, part)):
-                key = f"tasks[{place}].{part}[{number}]"
+                key = f"tasks[{index}].{part}[{number}]"
                 paths.update((f"{key}.data[{member}].path", data.path) for member, data in enumerate(items.data))
     return paths
 
@@ -140,7 +140,7 @@ def write_processed(folder: Path, target: Path, options: Mapping[str, Any], dige
     if graph is None:
         raise ValueError(f"Invalid config: {FILE_NAME} does not contain graph field; give graph.nodes and graph.edges")
     named = {path: stay_inside(folder, path, key) for key, path in name_files(metadata).items()}
-    described += [describe_file(folder, path, digest) for path, place in named.items() if place.is_file()]
+    described += [describe_file(folder, path, digest) for path, file in named.items() if file.is_file()]
     auto_cast = options["auto_cast_to_optimal_dtype"]
     with_edge_ids = options["include_original_edge_id"] or any(part.domain == "edge" for part in metadata.feature_data)
     topology, num_edges = write_graph(folder, target, graph, with_edge_ids, auto_cast)

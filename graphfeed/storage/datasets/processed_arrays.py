@@ -62,8 +62,8 @@ def write_features(
         counts: The number of rows, by domain and type.
     """
     entries = []
-    for place, spec in enumerate(specs):
-        key = f"feature_data[{place}]"
+    for index, spec in enumerate(specs):
+        key = f"feature_data[{index}]"
         array = open_spec(folder, spec, key)
         if spec.domain != "graph":
             known = counts[spec.domain]
@@ -92,11 +92,11 @@ def write_tasks(
     """Check item sets, convert those that can't be read as they are, and return their metadata."""
     ids = id_dtype(sum(graph.num_nodes.values()), auto_cast)
     entries = []
-    for place, task in enumerate(tasks):
+    for index, task in enumerate(tasks):
         entry: dict[str, Any] = dict(task.extra_fields)
         for part in SETS:
             entry[part] = [
-                write_items(folder, files, items, f"tasks[{place}].{part}[{number}]", (graph, ids))
+                write_items(folder, files, items, f"tasks[{index}].{part}[{number}]", (graph, ids))
                 for number, items in enumerate(getattr(task, part))
             ]
         entries.append(entry)
@@ -109,8 +109,8 @@ def write_items(
     """Check and convert the items of one type. Seeds get the dtype of the graph's ids."""
     graph, ids = nodes
     data, lengths = [], {}
-    for place, spec in enumerate(items.data):
-        own = f"{key}.data[{place}]"
+    for index, spec in enumerate(items.data):
+        own = f"{key}.data[{index}]"
         path = stay_inside(folder, spec.path, f"{own}.path")
         array = open_array(path, spec.format, f"{FILE_NAME}: {own}")
         if array.ndim == 0:

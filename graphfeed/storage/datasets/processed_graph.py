@@ -65,7 +65,7 @@ def open_edges(
             ends = open_array(path, edges.format, edges.key)
         types = ends_of(edges.type)
         firsts, counts = (first[types[0]], first[types[1]]), (graph.num_nodes[types[0]], graph.num_nodes[types[1]])
-        own = {f"edge_{place}": by_type[edges.type] for place, by_type in enumerate(attributes.values())}
+        own = {f"edge_{index}": by_type[edges.type] for index, by_type in enumerate(attributes.values())}
         lists.append(EdgeList(edges.type, number, firsts, edges.key, ends, counts, own))
         for name, by_type in attributes.items():
             check_rows(name_attribute(name, edges.type), by_type[edges.type], len(lists[-1]))
@@ -75,15 +75,15 @@ def open_edges(
 def open_attributes(folder: Path, graph: OnDiskGraph, domain: str) -> dict[str, dict[str | None, NDArray[Any]]]:
     """Map the attributes of nodes or edges by name and type. All types of a name must have one dtype and row shape."""
     found: dict[str, dict[str | None, NDArray[Any]]] = {}
-    for place, spec in enumerate(graph.feature_data):
+    for index, spec in enumerate(graph.feature_data):
         if spec.domain == domain:
-            values = open_spec(folder, spec, f"graph.feature_data[{place}]")
+            values = open_spec(folder, spec, f"graph.feature_data[{index}]")
             by_type = found.setdefault(spec.name, {})
             by_type[spec.type] = values
             known = next(iter(by_type.values()))
             if (values.dtype, values.shape[1:]) != (known.dtype, known.shape[1:]):
                 raise ValueError(
-                    f"{FILE_NAME}: graph.feature_data[{place}] is {values.dtype} of shape {values.shape}, but another "
+                    f"{FILE_NAME}: graph.feature_data[{index}] is {values.dtype} of shape {values.shape}, but another "
                     f"type's {spec.name!r} is {known.dtype} of shape {known.shape}; save them alike"
                 )
     return found
@@ -117,27 +117,27 @@ def write_graph(
         with_edge_ids: Whether to keep the position of each edge in the edge list of its type.
         auto_cast: Whether ids take the smallest dtype that fits.
     """
-    place = target / GRAPH_FOLDER
-    place.mkdir()
+    graph_folder = target / GRAPH_FOLDER
+    graph_folder.mkdir()
     given = open_attributes(folder, graph, "edge")
     lists = open_edges(folder, target, graph, given)
     attributes = {}
     for name, (column, values) in zip(given, lists[0].attributes.items(), strict=True):
-        attributes[name] = EdgeArray(place / f"{column}.npy", column, values.dtype, values.shape[1:])
+        attributes[name] = EdgeArray(graph_folder / f"{column}.npy", column, values.dtype, values.shape[1:])
     if with_edge_ids:
         attributes[ORIGINAL_EDGE_ID] = EdgeArray(
-            place / "edge_id.npy", "row", id_dtype(sum(map(len, lists)), auto_cast)
+            graph_folder / "edge_id.npy", "row", id_dtype(sum(map(len, lists)), auto_cast)
         )
     progress = partial(progress_bar, unit="edge")
-    topology = write_edges(place, lists, graph.num_nodes, attributes, auto_cast, memory_for_sorting(), progress)
+    topology = write_edges(graph_folder, lists, graph.num_nodes, attributes, auto_cast, memory_for_sorting(), progress)
     for leftover in target.glob("pairs_*"):
         leftover.unlink()
-    topology["node_attributes"] = write_node_attributes(folder, place, graph)
+    topology["node_attributes"] = write_node_attributes(folder, graph_folder, graph)
     return topology, {edges.type: len(edges) for edges in lists}
 
 
 def write_edges(
-    place: Path,
+    graph_folder: Path,
     edges: Sequence[Edges],
     num_nodes: Mapping[str | None, int],
     attributes: Mapping[str, EdgeArray],
@@ -148,7 +148,7 @@ def write_edges(
     """Sort the edges of a graph into the arrays of a folder, and return the metadata of the graph.
 
     Args:
-        place: The folder.
+        graph_folder: The folder.
         edges: The edges of each type.
         num_nodes: The number of nodes of each type; the only type of a graph without types is None.
         attributes: The arrays of edge attributes by name.
@@ -158,13 +158,13 @@ def write_edges(
     """
     check_nodes_fit("the number of nodes", sum(num_nodes.values()))
     total, first = sum(map(len, edges)), first_ids(num_nodes)
-    arrays = [EdgeArray(place / "indices.npy", "source", id_dtype(sum(num_nodes.values()), auto_cast))]
+    arrays = [EdgeArray(graph_folder / "indices.npy", "source", id_dtype(sum(num_nodes.values()), auto_cast))]
     typed = None not in num_nodes
     if typed:
-        arrays.append(EdgeArray(place / "type_per_edge.npy", "type", type_dtype(len(edges), auto_cast)))
+        arrays.append(EdgeArray(graph_folder / "type_per_edge.npy", "type", type_dtype(len(edges), auto_cast)))
     with progress("counting edges", total) as bar:
         indptr = count_columns(edges, sum(num_nodes.values()), bar)
-    write_array(place / "csc_indptr.npy", indptr, id_dtype(total, auto_cast))
+    write_array(graph_folder / "csc_indptr.npy", indptr, id_dtype(total, auto_cast))
     with progress("sorting edges", total) as bar:
         write_sorted(edges, indptr, [*arrays, *attributes.values()], memory, bar)
     return {
@@ -177,14 +177,14 @@ def write_edges(
     }
 
 
-def write_node_attributes(folder: Path, place: Path, graph: OnDiskGraph) -> dict[str, str]:
+def write_node_attributes(folder: Path, graph_folder: Path, graph: OnDiskGraph) -> dict[str, str]:
     """Write each attribute, type after type, and return its file by name."""
     files = {}
     for number, (name, by_type) in enumerate(open_attributes(folder, graph, "node").items()):
         files[name] = f"node_{number}.npy"
         row = next(iter(by_type.values())).shape[1:]
         dtype = next(iter(by_type.values())).dtype
-        with ArrayWriter(place / files[name], (sum(graph.num_nodes.values()), *row), dtype) as writer:
+        with ArrayWriter(graph_folder / files[name], (sum(graph.num_nodes.values()), *row), dtype) as writer:
             for node_type, count in graph.num_nodes.items():
                 check_rows(name_attribute(name, node_type), by_type[node_type], count)
                 writer.append(by_type[node_type])
@@ -201,7 +201,7 @@ def read_graph(folder: Path, topology: Mapping[str, Any]) -> FusedCSCSamplingGra
         ValueError: The metadata or a file is wrong.
     """
     section = Section(topology, "graph_topology")
-    place = stay_inside(folder, section.get("path", str), "graph_topology.path")
+    graph_folder = stay_inside(folder, section.get("path", str), "graph_topology.path")
     mapped = not section.get("in_memory", bool, True)
     numbers = {name: read_numbers(section, name) for name in ("node_type_to_id", "edge_type_to_id")}
     offsets = section.get("node_type_offset", list, None)
@@ -209,7 +209,7 @@ def read_graph(folder: Path, topology: Mapping[str, Any]) -> FusedCSCSamplingGra
         raise ValueError(f"{FILE_NAME}: graph_topology.node_type_offset must be whole numbers, but is {brief(offsets)}")
 
     def read(name: Any, key: str) -> torch.Tensor:
-        path = stay_inside(folder, str(place / str(name)), f"graph_topology.{key}")
+        path = stay_inside(folder, str(graph_folder / str(name)), f"graph_topology.{key}")
         return torch.from_numpy(load_array(path, f"{FILE_NAME}: graph_topology.{key}", mapped=mapped))
 
     def read_all(key: str) -> dict[str, torch.Tensor]:

@@ -171,9 +171,9 @@ class DiskBasedFeature(Feature):
         """Start to read the rows at checked ids into memory."""
         rows = ids.to(torch.int64).contiguous().numpy()
         order = np.argsort(rows)
-        by_id, places = torch.from_numpy(rows[order]), torch.from_numpy(order)
+        by_id, positions = torch.from_numpy(rows[order]), torch.from_numpy(order)
         parts = self._split(ids.numel(), ROWS_PER_TASK)
-        tasks = [partial(self._read_rows, by_id[begin:end], out, places[begin:end]) for begin, end in parts]
+        tasks = [partial(self._read_rows, by_id[begin:end], out, positions[begin:end]) for begin, end in parts]
         return self._start_tasks(out, tasks, ahead)
 
     def _split(self, length: int, least: int) -> list[tuple[int, int]]:
@@ -194,8 +194,8 @@ class DiskBasedFeature(Feature):
 
         return DeferredRead(wait)
 
-    def _read_rows(self, ids: torch.Tensor, out: torch.Tensor, places: torch.Tensor) -> None:
-        read_rows(self._descriptor, self._start, ids, out, places)
+    def _read_rows(self, ids: torch.Tensor, out: torch.Tensor, positions: torch.Tensor) -> None:
+        read_rows(self._descriptor, self._start, ids, out, positions)
 
     def _read_all(self, begin: int, end: int, out: torch.Tensor) -> None:
         read_bytes(self._descriptor, self._start + begin, out.view(-1).view(torch.uint8).numpy()[begin:end].data)

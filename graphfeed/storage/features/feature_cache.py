@@ -129,9 +129,9 @@ class CPUFeatureCache(RowCache):
             One row per key, not filled in where it is missing; the positions of the missing rows; their keys; and the
             bounds of each part among those, which are `[0, len(missing_keys)]`.
         """
-        found = self._look_up(keys, offset)
-        bounds = torch.tensor([0, found.missing_keys.numel()])
-        return found.values, found.missing_index, found.missing_keys, bounds
+        looked_up = self._look_up(keys, offset)
+        bounds = torch.tensor([0, looked_up.missing_keys.numel()])
+        return looked_up.values, looked_up.missing_index, looked_up.missing_keys, bounds
 
     def query_and_replace(self, keys: torch.Tensor, reader_fn: Reader, offset: int = 0) -> torch.Tensor:
         """Return the rows of some keys, and keep those that had to be read.
@@ -142,22 +142,22 @@ class CPUFeatureCache(RowCache):
                 times, with a part of the keys each, if their rows take much memory, and never if no key is missing.
             offset: As for `query`.
         """
-        found = self._look_up(keys, offset)
-        first, missing = first_places(found), found.distinct.numel()
+        looked_up = self._look_up(keys, offset)
+        first, missing = first_positions(looked_up), looked_up.distinct.numel()
         most = max(1, READ_BYTES // max(1, self._row_bytes))
         # Equal parts: a shorter last part would leave a buffer of another size idle after each query.
         step = -(-missing // max(1, -(-missing // most)))
         for start in range(0, missing, max(1, step)):
             part = slice(start, start + step)
-            self._fill_in(found, first, part, reader_fn(found.distinct[part]), offset)
-        return repeat_rows(found, first)
+            self._fill_in(looked_up, first, part, reader_fn(looked_up.distinct[part]), offset)
+        return repeat_rows(looked_up, first)
 
     def begin(
         self,
         keys: torch.Tensor,
         offset: int = 0,
         into: torch.Tensor | None = None,
-        places: torch.Tensor | None = None,
+        positions: torch.Tensor | None = None,
     ) -> tuple[Reader, torch.Tensor]:
         """Do the first half of `query_and_replace`.
 
@@ -165,13 +165,13 @@ class CPUFeatureCache(RowCache):
             keys: As for `query`.
             offset: As for `query`.
             into: Memory for the rows, one per key; contiguous. The default is new memory.
-            places: int64: where the row of each key belongs in `into`, which may then have others beside them.
+            positions: int64: where the row of each key belongs in `into`, which may then have others beside them.
 
         Returns:
             The second half, which takes the missing rows; and the missing keys, each once.
         """
-        found = self._look_up(keys, offset, into, places)
-        return partial(self._finish, found, offset), found.distinct
+        looked_up = self._look_up(keys, offset, into, positions)
+        return partial(self._finish, looked_up, offset), looked_up.distinct
 
     def replace(
         self,
@@ -208,38 +208,38 @@ class CPUFeatureCache(RowCache):
         keys: torch.Tensor,
         offset: int,
         into: torch.Tensor | None = None,
-        places: torch.Tensor | None = None,
+        positions: torch.Tensor | None = None,
     ) -> LookedUp:
         self._check_keys(keys, offset)
         wanted = keys.long() + offset
         if into is None:
             values = buffers.empty((keys.numel(), *self._rows.shape[1:]), self._rows.dtype)
         else:
-            if places is None:  # else copying them checks
+            if positions is None:  # else copying them checks
                 self._check_rows(into, keys)
             values = into
         with self._lock.acquire():
             version = self._version
             there = find_keys(self._policy, wanted)
-            hits = there.hit_index if places is None else take_rows(places, there.hit_index)
+            hits = there.hit_index if positions is None else take_rows(positions, there.hit_index)
             copy_rows(self._rows, there.hit_slots, values, hits)
         missing_keys = keys[there.missing_index]
-        missing = there.missing_index if places is None else take_rows(places, there.missing_index)
+        missing = there.missing_index if positions is None else take_rows(positions, there.missing_index)
         distinct, _, local = compact(missing_keys[:0], missing_keys)
         self._count(keys.numel(), distinct.numel())
         return LookedUp(version, 0, values, missing, missing_keys, distinct, local)
 
-    def _finish(self, found: LookedUp, offset: int, rows: torch.Tensor) -> torch.Tensor:
-        first = first_places(found)
-        self._fill_in(found, first, slice(None), rows, offset)
-        return repeat_rows(found, first)
+    def _finish(self, looked_up: LookedUp, offset: int, rows: torch.Tensor) -> torch.Tensor:
+        first = first_positions(looked_up)
+        self._fill_in(looked_up, first, slice(None), rows, offset)
+        return repeat_rows(looked_up, first)
 
-    def _fill_in(self, found: LookedUp, first: torch.Tensor, part: slice, rows: torch.Tensor, offset: int) -> None:
+    def _fill_in(self, looked_up: LookedUp, first: torch.Tensor, part: slice, rows: torch.Tensor, offset: int) -> None:
         """Put the rows of some missing keys where each key appears first, and keep them."""
-        keys = found.distinct[part]
+        keys = looked_up.distinct[part]
         self._check_rows(rows, keys)
-        copy_rows(rows, torch.arange(keys.numel()), found.values, first[part])
-        self._store(keys, rows, offset, found)
+        copy_rows(rows, torch.arange(keys.numel()), looked_up.values, first[part])
+        self._store(keys, rows, offset, looked_up)
 
 
 def rows_within(max_size_in_bytes: int, row_bytes: int, policy: str = DEFAULT_POLICY) -> int:
@@ -251,18 +251,18 @@ def rows_within(max_size_in_bytes: int, row_bytes: int, policy: str = DEFAULT_PO
     return max(0, rows - 1)
 
 
-def first_places(found: LookedUp) -> torch.Tensor:
+def first_positions(looked_up: LookedUp) -> torch.Tensor:
     """Return the position at which each of the distinct missing keys appears first."""
-    if found.distinct.numel() == found.missing_index.numel():
-        return found.missing_index
-    places = torch.empty(found.distinct.numel(), dtype=torch.int64)
+    if looked_up.distinct.numel() == looked_up.missing_index.numel():
+        return looked_up.missing_index
+    positions = torch.empty(looked_up.distinct.numel(), dtype=torch.int64)
     # Written from the last to the first, so that the first one stays.
-    places.numpy()[found.local.numpy()[::-1]] = found.missing_index.numpy()[::-1]
-    return places
+    positions.numpy()[looked_up.local.numpy()[::-1]] = looked_up.missing_index.numpy()[::-1]
+    return positions
 
 
-def repeat_rows(found: LookedUp, first: torch.Tensor) -> torch.Tensor:
+def repeat_rows(looked_up: LookedUp, first: torch.Tensor) -> torch.Tensor:
     """Copy the rows of missing keys that occur several times, and return all rows."""
-    if found.distinct.numel() < found.missing_index.numel():
-        copy_rows(found.values, first[found.local.long()], found.values, found.missing_index)
-    return found.values
+    if looked_up.distinct.numel() < looked_up.missing_index.numel():
+        copy_rows(looked_up.values, first[looked_up.local.long()], looked_up.values, looked_up.missing_index)
+    return looked_up.values

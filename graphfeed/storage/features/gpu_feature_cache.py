@@ -96,8 +96,8 @@ class GPUFeatureCache(RowCache):
         Returns:
             One row per key, not filled in where it is missing; the positions of the missing rows; and their keys.
         """
-        found = self._look_up(keys, offset)
-        return found.values, found.missing_index, found.missing_keys
+        looked_up = self._look_up(keys, offset)
+        return looked_up.values, looked_up.missing_index, looked_up.missing_keys
 
     def query_and_replace(self, keys: torch.Tensor, reader_fn: Reader, offset: int = 0) -> torch.Tensor:
         """Return the rows of some keys, and keep those that had to be read.
@@ -163,10 +163,10 @@ class GPUFeatureCache(RowCache):
         self._count(given.numel(), distinct.numel())
         return LookedUp(version, request, values, index, missing_keys, distinct, local)
 
-    def _finish(self, found: LookedUp, offset: int, rows: torch.Tensor) -> torch.Tensor:
-        self._check_rows(rows, found.distinct)
-        if found.distinct.numel():
+    def _finish(self, looked_up: LookedUp, offset: int, rows: torch.Tensor) -> torch.Tensor:
+        self._check_rows(rows, looked_up.distinct)
+        if looked_up.distinct.numel():
             here = rows.to(self.device).contiguous()
-            copy_rows(here, found.local.long(), found.values, found.missing_index, distinct=True)
-            self._store(found.distinct, here, offset, found)
-        return found.values
+            copy_rows(here, looked_up.local.long(), looked_up.values, looked_up.missing_index, distinct=True)
+            self._store(looked_up.distinct, here, offset, looked_up)
+        return looked_up.values

@@ -87,8 +87,8 @@ class RowCache(ABC):
             The second half, which takes the missing rows and must run on the same stream; and the missing keys, each
             once.
         """
-        found = self._look_up(keys, offset)
-        return partial(self._finish, found, offset), found.distinct
+        looked_up = self._look_up(keys, offset)
+        return partial(self._finish, looked_up, offset), looked_up.distinct
 
     @abstractmethod
     def replace(self, keys: torch.Tensor, values: torch.Tensor, *, offset: int = 0) -> None:
@@ -146,7 +146,7 @@ class RowCache(ABC):
         """Copy the rows that are there, and find out which are missing."""
 
     @abstractmethod
-    def _finish(self, found: LookedUp, offset: int, rows: torch.Tensor) -> torch.Tensor:
+    def _finish(self, looked_up: LookedUp, offset: int, rows: torch.Tensor) -> torch.Tensor:
         """Fill in the missing rows, keep them, and return all rows."""
 
     def _count(self, queried: int, missing: int) -> None:
@@ -154,16 +154,16 @@ class RowCache(ABC):
             self._misses += missing
             self._hits += queried - missing
 
-    def _store(self, keys: torch.Tensor, rows: torch.Tensor, offset: int, found: LookedUp | None) -> None:
+    def _store(self, keys: torch.Tensor, rows: torch.Tensor, offset: int, looked_up: LookedUp | None) -> None:
         """Keep rows, unless the cache was overwritten since they were looked up: they may be out of date then."""
         wanted, sources = keys.long() + offset, torch.arange(keys.numel(), device=self.device)
         with self._lock.acquire():
-            if found is None:
+            if looked_up is None:
                 self._version += 1
                 self._request += 1
-            elif found.version != self._version:
+            elif looked_up.version != self._version:
                 return
-            slots = self._assign_slots(wanted, self._request if found is None else found.request)
+            slots = self._assign_slots(wanted, self._request if looked_up is None else looked_up.request)
             copy_rows(rows, sources, self._rows, slots, distinct=self.slots_are_distinct)
 
     def _check_keys(self, keys: torch.Tensor, offset: int) -> None:

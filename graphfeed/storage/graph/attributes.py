@@ -31,6 +31,6 @@ def check_attributes(domain: str, attributes: Mapping[str, torch.Tensor], rows: 
 
 def check_rows(name: str, values: torch.Tensor, rows: int) -> None:
     """Raise unless an attribute has so many rows; its name begins with "node" or "edge"."""
-    found = values.shape[0] if values.dim() else "no dimension"
-    if found != rows:
-        raise ValueError(f"{name} must have {rows} rows, one for each {name[:4]}, but has {found}")
+    count = values.shape[0] if values.dim() else "no dimension"
+    if count != rows:
+        raise ValueError(f"{name} must have {rows} rows, one for each {name[:4]}, but has {count}")

@@ -151,15 +151,17 @@ class GraphArrays(Shareable):
             self.ensure_checked()
             known = self._derived.get(name)
             if known is None or any(old is not new for old, new in zip(known[0], sources, strict=True)):
-                made = tuple(make())  # a named tuple would be a leaf to what shares the graph
+                # Plain tuples: a named one would be a leaf to what shares the graph.
+                made = tuple(make())
                 if is_page_locked(self.indices):
                     made = tuple(None if part is None else page_lock([part], self)[0] for part in made)
                 known = (sources, made, *Published.on_gpu(made))
                 # A new dict, because another thread may be going through the old one to share the graph.
                 self._derived = {**self._derived, name: known}
-        for published in known[2:]:
-            published.wait(known[1])
-        return known[1]
+        _, result, *published = known
+        for stream in published:
+            stream.wait(result)
+        return result
 
     def cumulative_weights(self, probs_name: str) -> torch.Tensor:
         """Return an edge attribute as fixed-point running sums, made at the first call (8 bytes per edge)."""

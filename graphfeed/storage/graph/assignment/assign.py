@@ -63,9 +63,9 @@ def assign_nodes(graph: GraphArrays, num_parts: int, method: str = "ldg", seed: 
     return from_type_dict(by_type)  # type: ignore[no-any-return]
 
 
-def split_evenly(places: torch.Tensor, size: int, num_parts: int) -> torch.Tensor:
-    """Return the part of each place in a row of `size`, cut into pieces that differ in size by one at most."""
-    return (places * num_parts).div_(max(size, 1), rounding_mode="floor").to(torch.int32)
+def split_evenly(positions: torch.Tensor, size: int, num_parts: int) -> torch.Tensor:
+    """Return the part of each position in a row of `size`, cut into pieces that differ in size by one at most."""
+    return (positions * num_parts).div_(max(size, 1), rounding_mode="floor").to(torch.int32)
 
 
 def stacked_assignment(graph: GraphArrays, assignment: ByType, num_parts: int) -> torch.Tensor:

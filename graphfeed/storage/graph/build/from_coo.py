@@ -124,11 +124,11 @@ def pick_rows(name: str, values: Any, order: torch.Tensor) -> torch.Tensor:
 
 def sort_columns(columns: ops.Columns, values: torch.Tensor, types: torch.Tensor | None = None) -> ops.Columns:
     """Sort the edges of each column, or of each type in it, by some values."""
-    found = ops.order_by_time(columns.indptr, ops.as_times("the values to sort by", values), types)
-    if found.order is None:
+    by_value = ops.order_by_time(columns.indptr, ops.as_times("the values to sort by", values), types)
+    if by_value.order is None:
         return columns
-    places = ops.places_in_order(columns.indptr, found.order)
-    indices, order = gather_long_lived(columns.indices, places), gather_long_lived(columns.order, places)
+    positions = ops.places_in_order(columns.indptr, by_value.order)
+    indices, order = gather_long_lived(columns.indices, positions), gather_long_lived(columns.order, positions)
     return columns._replace(indices=indices, order=order)
 
 

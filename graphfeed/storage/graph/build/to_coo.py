@@ -27,13 +27,13 @@ def edge_lists(graph: FusedCSCSamplingGraph) -> dict[EdgeType, EdgeList]:
     if graph.edge_type_to_id is None or graph.type_per_edge is None:
         return {None: EdgeList(graph.indices.long(), destinations, torch.arange(len(destinations)))}
     first = first_ids(graph.num_nodes)
-    found: dict[EdgeType, EdgeList] = {}
+    by_type: dict[EdgeType, EdgeList] = {}
     for edge_type, number in graph.edge_type_to_id.items():
-        places = (graph.type_per_edge == number).nonzero().squeeze(1)
+        positions = (graph.type_per_edge == number).nonzero().squeeze(1)
         source, destination = ends_of(edge_type)
-        sources = graph.indices[places].long() - first[source]
-        found[edge_type] = EdgeList(sources, destinations[places] - first[destination], places)
-    return found
+        sources = graph.indices[positions].long() - first[source]
+        by_type[edge_type] = EdgeList(sources, destinations[positions] - first[destination], positions)
+    return by_type
 
 
 def to_coo(graph: FusedCSCSamplingGraph) -> dict[EdgeType, EdgeList]:

@@ -36,30 +36,30 @@ def read_graphbolt_fields(path: Path) -> Fields:
         saved = read_tensors(path, SHELLS)
         if isinstance(saved, Shell) and is_own(saved.content):
             return own_fields(saved.content)
-        found = graphbolt_fields(saved) if isinstance(saved, Shell) else saved
-        check_fields(found)
-        attributes = found.get("edge_attributes") or {}
+        fields = graphbolt_fields(saved) if isinstance(saved, Shell) else saved
+        check_fields(fields)
+        attributes = fields.get("edge_attributes") or {}
         if set(attributes) - {ORIGINAL_EDGE_ID}:
             if ORIGINAL_EDGE_ID not in attributes:
                 raise ValueError(
                     "it has edge attributes, which GraphBolt did not bring into the graph's order, and no original "
                     "edge ids to do so"
                 )
-            num_types = len(found.get("edge_type_to_id") or ())
-            found = found | {"edge_attributes": in_graph_order(attributes, found.get("type_per_edge"), num_types)}
-        return {**dict.fromkeys((*ARRAYS, *MAPS, *ATTRIBUTES)), **found}
+            num_types = len(fields.get("edge_type_to_id") or ())
+            fields = fields | {"edge_attributes": in_graph_order(attributes, fields.get("type_per_edge"), num_types)}
+        return {**dict.fromkeys((*ARRAYS, *MAPS, *ATTRIBUTES)), **fields}
     except ValueError as error:
         raise ValueError(f"{path} holds no graph that can be read: {error}") from error
 
 
-def check_fields(found: Any) -> None:
+def check_fields(fields: Any) -> None:
     """Raise unless something is a dict of the fields of a graph."""
-    if not isinstance(found, dict) or not {"csc_indptr", "indices"} <= set(found):
-        raise ValueError(f"it is a {type(found).__name__}")
-    if unknown := set(found) - {*ARRAYS, *MAPS, *ATTRIBUTES}:
+    if not isinstance(fields, dict) or not {"csc_indptr", "indices"} <= set(fields):
+        raise ValueError(f"it is a {type(fields).__name__}")
+    if unknown := set(fields) - {*ARRAYS, *MAPS, *ATTRIBUTES}:
         raise ValueError(f"it has {sorted(map(str, unknown))}, which are no parts of a graph")
     for name in (*MAPS, *ATTRIBUTES):
-        values = found.get(name)
+        values = fields.get(name)
         if values is not None and not isinstance(values, dict):
             raise ValueError(f"its {name} is a {type(values).__name__}, not a dict")
         if name in ATTRIBUTES and not all(isinstance(value, torch.Tensor) for value in (values or {}).values()):
@@ -118,13 +118,13 @@ def in_graph_order(
     for name, values in attributes.items():
         if values.dim() == 0 or len(values) != len(ids):
             raise ValueError(f"edge attribute {name!r} has shape {list(values.shape)}, but there are {len(ids)} edges")
-    places = ids.to(torch.int64)
+    positions = ids.to(torch.int64)
     if types is not None:
         if len(types) != len(ids) or (len(types) and not 0 <= int(types.min()) <= int(types.max()) < num_types):
             raise ValueError(f"type_per_edge must have a type below {num_types} for each of {len(ids)} edges")
         counts = torch.bincount(types.to(torch.int64), minlength=num_types)
-        places = places + (counts.cumsum(0) - counts)[types.to(torch.int64)]
-        places = places.where((ids >= 0) & (ids < counts[types.to(torch.int64)]), -1)
-    if not torch.equal(places.sort().values, torch.arange(len(ids))):
+        positions = positions + (counts.cumsum(0) - counts)[types.to(torch.int64)]
+        positions = positions.where((ids >= 0) & (ids < counts[types.to(torch.int64)]), -1)
+    if not torch.equal(positions.sort().values, torch.arange(len(ids))):
         raise ValueError(f"{ORIGINAL_EDGE_ID} must have the ids from 0 on of each edge type, each once")
-    return {name: values if name == ORIGINAL_EDGE_ID else values[places] for name, values in attributes.items()}
+    return {name: values if name == ORIGINAL_EDGE_ID else values[positions] for name, values in attributes.items()}

@@ -120,14 +120,14 @@ def typed_subgraph_of(graph: GraphArrays, node_types: Sequence[Any], hop: ops.Ty
     empty = empty_columns(graph, columns)
     none = torch.from_numpy(ids[:0])
     for name, number in graph.edge_type_to_id.items():
-        found = hop.edges.get(number)
-        if found is None:
+        edges = hop.edges.get(number)
+        if edges is None:
             indptr, indices = empty[ends_of(name)[1]]
             cscs[name], original[name] = CSCFormatBase.unchecked(indptr, indices), none
         else:
             # Slices of NumPy arrays, not of tensors: a tensor made of one has a storage of just its size.
-            cscs[name] = CSCFormatBase.unchecked(found.indptr, found.indices)
-            original[name] = torch.from_numpy(ids[found.own])
+            cscs[name] = CSCFormatBase.unchecked(edges.indptr, edges.indices)
+            original[name] = torch.from_numpy(ids[edges.own])
     return SampledSubgraph(cscs, columns, rows, original)
 
 

@@ -121,9 +121,9 @@ def merge_sources(
             sizes[-1] or None,
         )
         starts = result.row_starts.tolist()
-        found = [result.rows[low:high] for low, high in pairwise(starts)]
+        parts = [result.rows[low:high] for low, high in pairwise(starts)]
         rows.update(
-            (node_type, shift(part, -size)) for node_type, part, size in zip(node_types, found, sizes, strict=False)
+            (node_type, shift(part, -size)) for node_type, part, size in zip(node_types, parts, sizes, strict=False)
         )
         local.update(zip(own, torch.split(result.local, list(map(len, neighbors))), strict=False))
     # An edge type without edges keeps its indices, for there are none to relabel.
@@ -200,8 +200,8 @@ def compact_csc_format(
         source, destination = ends_of(edge_type)
         size = len(csc.indices)
         ids = csc.indices
-        places = torch.arange(counts[source], counts[source] + size, dtype=ids.dtype, device=ids.device)
-        compacted[edge_type] = CSCFormatBase(csc.indptr, places)
+        positions = torch.arange(counts[source], counts[source] + size, dtype=ids.dtype, device=ids.device)
+        compacted[edge_type] = CSCFormatBase(csc.indptr, positions)
         counts[source] += size
         rows[source].append(csc.indices)
         if times is not None:
@@ -236,8 +236,8 @@ def compact_hop(
     sizes = None if num_nodes is None else to_type_dict(num_nodes)
     if sizes is not None:
         complete = with_all_types(complete, sizes)
-    found, compacted = merge_sources(parts, complete, sizes)
-    return SampledSubgraph(from_type_dict(compacted), seeds, from_type_dict(found), hop.original_edge_ids)
+    rows, compacted = merge_sources(parts, complete, sizes)
+    return SampledSubgraph(from_type_dict(compacted), seeds, from_type_dict(rows), hop.original_edge_ids)
 
 
 def by_type(

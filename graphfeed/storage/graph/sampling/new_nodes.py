@@ -50,17 +50,17 @@ def sample_new_hop_by_hop(
         hop = sample(from_type_dict(new), None if new_trees is None else from_type_dict(new_trees), fanout, draw)
         sampled: Any = hop.sampled_csc
         columns: Any = hop.original_column_node_ids
-        cscs, found = by_type(sampled, columns)
+        cscs, columns_by_type = by_type(sampled, columns)
         if not hops:  # the graph has brought the seeds to the dtype of its ids
-            rows |= {node_type: found[node_type] for node_type in rows.keys() & found}
+            rows |= {node_type: columns_by_type[node_type] for node_type in rows.keys() & columns_by_type}
         if trees is None or new_trees is None:
             after, local = merge_sources(cscs, rows, sizes)
         else:
             after, trees, local = merge_in_trees(cscs, new_trees, rows, trees, sizes)
         padded = {name: pad(csc, known[ends_of(name)[1]]) for name, csc in local.items()}
         before, rows = rows, after
-        csc, columns, found = map(from_type_dict, (padded, before, rows))
-        hops.append(SampledSubgraph(csc, columns, found, hop.original_edge_ids))
+        csc, columns, row_ids = map(from_type_dict, (padded, before, rows))
+        hops.append(SampledSubgraph(csc, columns, row_ids, hop.original_edge_ids))
         known = {node_type: len(ids) for node_type, ids in before.items()}
     return hops[::-1]
 
@@ -102,10 +102,10 @@ def merge_in_trees(
         source, destination = ends_of(name)
         of_edges = expand_indptr(csc.indptr, node_ids=own_trees[destination], output_size=len(csc.indices))
         edges[name] = CSCFormatBase(csc.indptr, of_edges * max(sizes[source], 1) + csc.indices.long())
-    found, local = merge_sources(edges, wide)
+    merged, local = merge_sources(edges, wide)
     after, after_trees = {}, {}
     for node_type, ids in rows.items():
-        new, size = found[node_type][len(ids) :], max(sizes[node_type], 1)
+        new, size = merged[node_type][len(ids) :], max(sizes[node_type], 1)
         after[node_type] = torch.cat([ids, (new % size).to(ids.dtype)])
         after_trees[node_type] = torch.cat([trees[node_type], new // size])
     dtypes = {name: csc.indices.dtype for name, csc in cscs.items()}

@@ -102,11 +102,11 @@ def join_by_type(node_types: Sequence[str], values: ByType) -> torch.Tensor:
     return torch.cat([as_tensor(f"times of {node_type!r}", part) for node_type, part in complete.items()])
 
 
-def take_by_type(values: torch.Tensor, places: ByType) -> ByType:
-    """Return the values at some places, by type if the places are."""
-    if isinstance(places, torch.Tensor):
-        return values[places]
-    return {node_type: values[part] for node_type, part in places.items()}
+def take_by_type(values: torch.Tensor, positions: ByType) -> ByType:
+    """Return the values at some positions, by type if the positions are."""
+    if isinstance(positions, torch.Tensor):
+        return values[positions]
+    return {node_type: values[part] for node_type, part in positions.items()}
 
 
 def temporal_sample_one_hop(
