@@ -42,17 +42,20 @@ def sample_all_hops(
         its map of nodes.
     """
     typed = graph.node_type_to_id is not None
+    # Hops in time have a row for every edge; others merge nodes.
+    if moments is None and (not request.deduplicate or request.disjoint):
+        return None
+    if request.only_new and (typed or request.strategy != "uniform"):
+        return None
+    # Before seeds are checked, which waits for a GPU.
+    if typed and not graph.indices.is_cpu:
+        return None
     by_type: dict[Any, torch.Tensor] = (
         dict(check_typed_seeds(graph, seeds)) if typed else {None: check_seeds(graph, seeds)}
     )
     ids = list(by_type.values())
     on_cpu = graph.indices.is_cpu and all(part.is_cpu for part in ids)
     if (typed or request.only_new) and not on_cpu:
-        return None
-    # Hops in time have a row for every edge; others merge nodes.
-    if moments is None and (not request.deduplicate or request.disjoint):
-        return None
-    if request.only_new and (typed or request.strategy != "uniform"):
         return None
     arrays = hop_graph(graph, request, timed=moments is not None)
     drawing = ops.Drawing(request.strategy, request.replace, share, request.only_new)
@@ -70,7 +73,7 @@ def sample_all_hops(
 
 def weights_for(graph: GraphArrays, request: SamplingRequest) -> torch.Tensor | ops.GuidedSums | None:
     """Return the running sums of weights for a request, with guides if its kernel takes them; None without weights."""
-    if request.probs_name is None or request.temporal is not None:  # those in time are in the order of time
+    if request.probs_name is None:
         return None
     all_hops = request.strategy == "uniform" and request.deduplicate and not request.disjoint
     # Page-locked arrays are for a GPU, whose kernels bisect the sums.
@@ -82,9 +85,8 @@ def weights_for(graph: GraphArrays, request: SamplingRequest) -> torch.Tensor | 
 def hop_graph(graph: GraphArrays, request: SamplingRequest, *, timed: bool) -> ops.HopGraph:
     """Return the arrays of a graph as the operations on all hops take them, with what a request needs of them."""
     indptr, types = kernel_columns(graph)
-    arrays = ops.HopGraph(
-        indptr, graph.indices, cumulative=weights_for(graph, request), indptr_dtype=graph.csc_indptr.dtype
-    )
+    weights = None if timed else weights_for(graph, request)  # those in time are in the order of time
+    arrays = ops.HopGraph(indptr, graph.indices, cumulative=weights, indptr_dtype=graph.csc_indptr.dtype)
     if timed:
         by_type = {fanout.numel() > 1 for fanout in request.fanouts}
         columns = {each: timed_columns(graph, request, by_type=each) for each in by_type}
