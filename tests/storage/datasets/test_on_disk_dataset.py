@@ -132,8 +132,10 @@ def test_sampled_edges_with_types_have_their_own_weights_and_features(typed: Pat
     assert batch.node_features["item", "feat"].flatten().tolist() == batch.input_nodes["item"].tolist()
 
 
-@pytest.mark.parametrize("edges", ["npy", "pt", "csv"])
-@pytest.mark.parametrize("auto_cast", [pytest.param(True, marks=pytest.mark.slow), False])  # to ids of 32 bits
+@pytest.mark.parametrize(
+    ("edges", "auto_cast"),
+    [("npy", False), ("pt", False), ("csv", False), pytest.param("csv", True, marks=pytest.mark.slow)],  # 32-bit ids
+)
 def test_pairs_of_a_task_are_sampled_whatever_the_format_and_the_dtype(
     tmp_path: Path, edges: str, auto_cast: bool
 ) -> None:
