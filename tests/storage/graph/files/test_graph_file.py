@@ -6,6 +6,7 @@ import json
 import os
 import tempfile
 from collections.abc import Callable
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -169,14 +170,19 @@ def test_no_room_in_shared_memory_leaves_nothing(monkeypatch: pytest.MonkeyPatch
         make_graph().copy_to_shared_memory(f"test-full-{os.getpid()}")
 
 
-@pytest.mark.slow
+@cache
+def saved() -> bytes:
+    """Return what a graph's file holds."""
+    with tempfile.TemporaryDirectory() as folder:
+        make_typed_graph(w=torch.rand(6)).save(Path(folder) / "graph")
+        return (Path(folder) / "graph").read_bytes()
+
+
 @settings(max_examples=300)
 @given(st.data())
 def test_any_change_of_a_header_is_refused_or_is_a_graph(data: st.DataObject) -> None:
     with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder) / "graph"
-        make_typed_graph(w=torch.rand(6)).save(path)
-        content = bytearray(path.read_bytes())
+        path, content = Path(folder) / "graph", bytearray(saved())
         length = int.from_bytes(content[len(MAGIC) : len(MAGIC) + 8], "little")
         for _ in range(data.draw(st.integers(1, 3))):
             place = data.draw(st.integers(0, len(MAGIC) + 8 + length - 1))
