@@ -129,6 +129,7 @@ def split_columns(indptr: NDArray[np.int64], most_edges: int) -> Iterator[tuple[
     """Yield ranges of columns with at most `most_edges` edges each, or with a single column."""
     first, end = 0, len(indptr) - 1
     while first < end:
+        # As many columns as hold so many edges, and at least one.
         last = int(np.searchsorted(indptr, indptr[first] + most_edges, side="right")) - 1
         last = min(max(last, first + 1), end)
         yield first, last

@@ -188,6 +188,7 @@ class ItemSet(Shareable):
             if isinstance(member, torch.Tensor) and isinstance(index, torch.Tensor) and index.dim() == 1:
                 return member.index_select(0, index)  # takes a third of the time of member[index]
             return member[index]
+        # A number or a range has no memory: its rows are computed.
         dtype = member.dtype if isinstance(member, torch.Tensor) else torch.int64
         whole = member if isinstance(member, range) else range(self._length)
         if isinstance(index, slice):

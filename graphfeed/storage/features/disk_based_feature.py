@@ -170,7 +170,7 @@ class DiskBasedFeature(Feature):
     def _begin_rows(self, ids: torch.Tensor, out: torch.Tensor, ahead: bool) -> DeferredRead:
         """Start to read the rows at checked ids into memory."""
         rows = ids.to(torch.int64).contiguous().numpy()
-        order = np.argsort(rows)
+        order = np.argsort(rows)  # as the file has them, so that neighbouring rows take one read
         by_id, positions = torch.from_numpy(rows[order]), torch.from_numpy(order)
         parts = self._split(ids.numel(), ROWS_PER_TASK)
         tasks = [partial(self._read_rows, by_id[begin:end], out, positions[begin:end]) for begin, end in parts]

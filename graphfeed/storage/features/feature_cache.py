@@ -159,7 +159,7 @@ class CPUFeatureCache(RowCache):
         into: torch.Tensor | None = None,
         positions: torch.Tensor | None = None,
     ) -> tuple[Reader, torch.Tensor]:
-        """Do the first half of `query_and_replace`.
+        """Look up some keys: the first half of `query_and_replace`.
 
         Args:
             keys: As for `query`.

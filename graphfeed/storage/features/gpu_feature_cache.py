@@ -123,6 +123,7 @@ class GPUFeatureCache(RowCache):
         self._check_keys(keys, offset)
         given = keys.to(self.device)
         distinct, _, local = compact(given[:0], given)
+        # The position at which each key appears last: its row is the one that stays.
         last = torch.full((distinct.numel(),), -1, dtype=torch.int64, device=self.device)
         last.scatter_reduce_(0, local.long(), torch.arange(given.numel(), device=self.device), "amax")
         self._store(distinct, values.to(self.device)[last], offset, None)

@@ -81,7 +81,7 @@ class RowCache(ABC):
         """Return the rows of some keys, and keep those that had to be read."""
 
     def begin(self, keys: torch.Tensor, offset: int = 0) -> tuple[Reader, torch.Tensor]:
-        """Do the first half of `query_and_replace`.
+        """Look up some keys: the first half of `query_and_replace`.
 
         Returns:
             The second half, which takes the missing rows and must run on the same stream; and the missing keys, each
@@ -150,7 +150,7 @@ class RowCache(ABC):
         """Fill in the missing rows, keep them, and return all rows."""
 
     def _count(self, queried: int, missing: int) -> None:
-        with self._lock.lock:
+        with self._lock.lock:  # without its streams, as the counts are Python's
             self._misses += missing
             self._hits += queried - missing
 

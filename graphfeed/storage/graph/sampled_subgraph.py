@@ -48,6 +48,7 @@ class CSCFormatBase:
                 )
         if self.indptr.numel() == 0:
             raise ValueError("indptr must have an entry more than there are columns, but is empty")
+        # On a GPU, reading a value would wait for the device.
         if self.indptr.device.type == "cpu" and int(self.indptr[-1]) != len(self.indices):
             raise ValueError(
                 f"indptr must end with the number of edges, {len(self.indices)} (the length of indices), "

@@ -124,7 +124,7 @@ def tensors_of(memory: Any, places: Sequence[Place]) -> list[torch.Tensor]:
     for place in places:
         dtype: torch.dtype = getattr(torch, place.dtype)
         count = int(np.prod(place.shape, dtype=np.int64))
-        if count == 0:
+        if count == 0:  # torch takes no empty buffer
             tensors.append(torch.empty(place.shape, dtype=dtype))
         else:
             flat = torch.frombuffer(memory, dtype=dtype, count=count, offset=place.offset)

@@ -132,7 +132,7 @@ def lay_out(sizes: Iterable[int], start: int = 0, alignment: int = ALIGNMENT) ->
     starts, end = [], start + -start % alignment
     for size in sizes:
         starts.append(end)
-        end += size + -size % alignment
+        end += size + -size % alignment  # rounded up
     return starts, end
 
 

@@ -48,7 +48,7 @@ def to_coo(graph: FusedCSCSamplingGraph) -> dict[EdgeType, EdgeList]:
         >>> edges.sources.tolist(), edges.destinations.tolist(), edges.positions.tolist()
         ([2, 0], [1, 0], [1, 0])
     """
-    lists = edge_lists(graph)
+    lists = edge_lists(graph)  # in the order of the graph, by destination
     ids = graph.edge_attributes.get(ORIGINAL_EDGE_ID)
     if ids is None:
         return lists

@@ -91,6 +91,7 @@ def parts_behind_header(offsets: Iterable[int], tensors: Iterable[torch.Tensor],
 
 def checksum_of(header: Mapping[str, Any], parts: Iterable[Any]) -> str:
     """Return the CRC-32 of a header without its checksum and of what is behind it, in hexadecimal digits."""
+    # JSON keeps the order of keys, so the header that is read back gives the same bytes.
     value = zlib.crc32(json.dumps(header).encode())
     for part in parts:
         value = zlib.crc32(part, value)

@@ -122,6 +122,7 @@ def in_graph_order(
     if types is not None:
         if len(types) != len(ids) or (len(types) and not 0 <= int(types.min()) <= int(types.max()) < num_types):
             raise ValueError(f"type_per_edge must have a type below {num_types} for each of {len(ids)} edges")
+        # An id counts within its edge type; the lists of the types lie one behind the other in an attribute.
         counts = torch.bincount(types.to(torch.int64), minlength=num_types)
         positions = positions + (counts.cumsum(0) - counts)[types.to(torch.int64)]
         positions = positions.where((ids >= 0) & (ids < counts[types.to(torch.int64)]), -1)

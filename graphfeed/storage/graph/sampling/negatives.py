@@ -91,6 +91,7 @@ def sample_negative_pairs(
         )
         for end, weights in zip(ends, (query.source_weights, query.destination_weights), strict=True)
     )
+    # Where the sources are given, destinations alone are drawn.
     fixed = wanted.to(torch.int64) if isinstance(wanted, torch.Tensor) else None
     return ops.sample_negative_pairs(
         wanted if isinstance(wanted, int) else len(wanted),

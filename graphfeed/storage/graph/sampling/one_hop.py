@@ -76,6 +76,7 @@ def sample_one_hop_by_type(
     assert graph.node_type_to_id is not None
     assert graph.edge_type_to_id is not None
     offsets = dict(zip(seeds, graph.first_ids(), strict=False))
+    # Seeds of all types as ids of the graph's columns, type after type.
     ids = torch.cat([part + offsets[node_type] for node_type, part in seeds.items()])
     starts = torch.tensor([0, *(len(part) for part in seeds.values())]).cumsum(0)
     edge_types = sorted(graph.edge_type_to_id, key=graph.edge_type_to_id.__getitem__)
