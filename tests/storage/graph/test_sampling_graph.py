@@ -4,78 +4,30 @@ import pytest
 import torch
 
 import graphfeed as gf
-from graphfeed.ops.random import bounded, draw
 from graphfeed.storage import CSCFormatBase, FusedCSCSamplingGraph, SampledSubgraph, SamplingGraph
 from graphfeed.storage.graph.sampled_subgraph import ByType
 from graphfeed.storage.graph.sampling.compaction import compact_hop
 from graphfeed.storage.graph.sampling_request import SamplingRequest
 from tests.digests import assert_same
 from tests.pipelines import random_edges
+from tests.storage.graph.test_graph_protocol import DictGraph
 
-Lists = dict[int, list[int]]
-
-
-class Dictionary(SamplingGraph):
-    """A graph in a dict, as a user would write one: each node's in-neighbours, by one method."""
-
-    def __init__(self, neighbors: Lists, num_nodes: int) -> None:
-        self.neighbors = neighbors
-        self.count = num_nodes
-
-    @property
-    def num_nodes(self) -> int:
-        return self.count
-
-    @property
-    def num_edges(self) -> int:
-        return sum(len(row) for row in self.neighbors.values())
-
-    def sample_neighbors(
-        self,
-        seeds: ByType,
-        fanouts: torch.Tensor,
-        replace: bool = False,
-        probs_name: str | None = None,
-        *,
-        key: int | None = None,
-    ) -> SampledSubgraph:
-        assert isinstance(seeds, torch.Tensor)
-        assert key is not None
-        rows = []
-        for node in seeds.tolist():
-            row = list(self.neighbors.get(node, []))
-            picks = range(min(len(row), int(fanouts)))
-            rows.append([row.pop(bounded(draw(key, node, number), len(row))) for number in picks])
-        indptr = torch.tensor([0, *(len(row) for row in rows)]).cumsum(0)
-        indices = torch.tensor([node for row in rows for node in row], dtype=torch.int64)
-        return SampledSubgraph(CSCFormatBase(indptr, indices), seeds)
+NEIGHBORS = {0: [5, 3, 2], 1: [5, 0], 2: [], 3: [0, 1, 2, 3, 4], 4: [], 5: [1]}
+LISTS = {node: [(neighbor, neighbor) for neighbor in row] for node, row in NEIGHBORS.items()}
 
 
-class TypedDictionary(Dictionary):
-    """The same with two node types; users have neighbours among items."""
+class TypedDictGraph(DictGraph):
+    """A graph of a user's own with two node types; users have neighbours among items."""
 
-    @property
-    def num_nodes(self) -> dict[str, int]:  # type: ignore[override]
-        return {"user": 4, "item": self.count}
+    def __init__(self) -> None:
+        super().__init__(LISTS)
+        self.num_nodes = {"user": 4, "item": 6}  # type: ignore[assignment]
 
-    def sample_neighbors(
-        self,
-        seeds: ByType,
-        fanouts: torch.Tensor,
-        replace: bool = False,
-        probs_name: str | None = None,
-        *,
-        key: int | None = None,
-    ) -> SampledSubgraph:
+    def sample_neighbors(self, seeds: ByType, *args: Any, **options: Any) -> SampledSubgraph:
         assert isinstance(seeds, dict)
-        none = torch.tensor([], dtype=torch.int64)
-        seeds = {kind: seeds.get(kind, none) for kind in self.num_nodes}
-        hop = super().sample_neighbors(seeds["user"], fanouts, key=key)
-        assert isinstance(hop.sampled_csc, CSCFormatBase)
+        seeds = {"user": seeds["user"], "item": seeds.get("item", torch.tensor([], dtype=torch.int64))}
+        hop = super().sample_neighbors(seeds["user"], *args, **options)
         return SampledSubgraph({"item:bought_by:user": hop.sampled_csc}, seeds)
-
-
-NEIGHBORS: Lists = {0: [5, 3, 2], 1: [5, 0], 5: [1], 3: [0, 1, 2, 3, 4]}
 
 
 def make_fused(**attributes: torch.Tensor) -> FusedCSCSamplingGraph:
@@ -84,7 +36,7 @@ def make_fused(**attributes: torch.Tensor) -> FusedCSCSamplingGraph:
 
 def test_one_hop_is_enough_for_all() -> None:
     inner, outer = torch.tensor([2]), torch.tensor([9])
-    layers = Dictionary(NEIGHBORS, 6).sample_hops(torch.tensor([1, 4, 1]), SamplingRequest([outer, inner]), [7, 8])
+    layers = DictGraph(LISTS).sample_hops(torch.tensor([1, 4, 1]), SamplingRequest([outer, inner]), [7, 8])
     assert len(layers) == 2
     # The seeds' own hop takes both neighbours of node 1; the doubled seed is drawn alike and keeps its places.
     rows = layers[1].original_row_node_ids
@@ -93,12 +45,12 @@ def test_one_hop_is_enough_for_all() -> None:
     assert sorted(rows[3:].tolist()) == [0, 5]
     assert layers[0].original_column_node_ids is rows
     assert isinstance(layers[0].sampled_csc, CSCFormatBase)
-    assert layers[0].sampled_csc.indptr.diff().tolist() == [len(NEIGHBORS.get(node, [])) for node in rows.tolist()]
+    assert layers[0].sampled_csc.indptr.diff().tolist() == [len(NEIGHBORS[node]) for node in rows.tolist()]
 
 
 def test_a_typed_graph_of_ones_own_has_all_node_types() -> None:
     request = SamplingRequest([torch.tensor([9])] * 2)
-    layers = TypedDictionary(NEIGHBORS, 6).sample_hops({"user": torch.tensor([1, 0])}, request, [1, 2])
+    layers = TypedDictGraph().sample_hops({"user": torch.tensor([1, 0])}, request, [1, 2])
     for layer in layers:
         assert isinstance(layer.original_row_node_ids, dict)
         assert list(layer.original_row_node_ids) == ["user", "item"]
