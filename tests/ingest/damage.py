@@ -29,6 +29,7 @@ from graphfeed.ingest import EdgeTable, NodeTable, Spec, build_dataset, inspect_
 from graphfeed.ingest.tables import table as tables
 from graphfeed.ingest.tables.table import TableSource
 from graphfeed.storage.datasets import bounded_yaml, metadata
+from tests.ingest.damaged import damaged
 from tests.ingest.example_tables import write
 
 EDGES = {"source": [n * 7 % 40 for n in range(60)], "destination": [n * 3 % 40 for n in range(60)], "x": [0.5] * 60}
@@ -49,22 +50,6 @@ def spec_of(folder: Path, suffix: str) -> Spec:
     write(folder / f"nodes{suffix}", NODES)
     edges = EdgeTable(f"edges{suffix}", features={"x": "x"})
     return Spec({"n:r:n": edges}, {"n": NodeTable(f"nodes{suffix}", label="y")}, folder=folder)
-
-
-def damaged(data: bytes, chance: random.Random) -> bytes:
-    """Return data that was truncated, or of which bits, bytes or whole ranges are other ones."""
-    changed = bytearray(data)
-    kind = chance.randrange(5)
-    if kind == 0:
-        return data[: chance.randrange(len(data))]
-    if kind == 1:
-        start = chance.randrange(len(data))
-        changed[start : start + chance.randrange(1, 40)] = chance.randbytes(chance.randrange(40))
-    else:
-        for _ in range(chance.choice([1, 1, 2, 8])):
-            place = chance.randrange(len(data))
-            changed[place] = chance.randrange(256) if kind == 2 else changed[place] ^ 1 << chance.randrange(8)
-    return bytes(changed)
 
 
 def contents(dataset: Any) -> list[Any]:

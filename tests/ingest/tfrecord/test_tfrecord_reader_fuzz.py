@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.ingest.damage import in_memory
 from tests.scripts import run
 
 MUTATIONS = 1000
@@ -13,6 +14,7 @@ import random, resource, sys, tempfile
 from pathlib import Path
 import torch
 from graphfeed.ingest import FixedLenFeature, read_tfrecords, write_tfrecords
+from tests.ingest.damaged import damaged
 
 seed, mutations = int(sys.argv[1]), int(sys.argv[2])
 folder = Path(tempfile.mkdtemp(dir=sys.argv[3]))
@@ -26,26 +28,7 @@ columns = {
 specs = {
     "id": FixedLenFeature([], "int64", 5), "name": FixedLenFeature([], "string"), "w": FixedLenFeature([3], "float"),
 }
-choose = random.Random(seed)
-damaged = folder / "damaged"
-
-
-def mutate(data):
-    data, kind = bytearray(data), choose.randrange(6)
-    place, size = choose.randrange(len(data)), choose.randrange(1, 20)
-    if kind == 0:
-        return bytes(data[:place]), True
-    if kind == 1:
-        data[place] ^= 1 << choose.randrange(8)
-    elif kind == 2:
-        data[place : place + size] = choose.randbytes(size)
-    elif kind == 3:
-        data[place:place] = choose.randbytes(size)
-    elif kind == 4:
-        del data[place : place + size]
-    else:
-        data[place : place + size] = choose.choice([b"\\xff", b"\\x80", b"\\x00"]) * size
-    return bytes(data), False
+chance, path = random.Random(seed), folder / "damaged"
 
 
 def same(found, rows):
@@ -59,13 +42,13 @@ for number, compression in enumerate([None, "gzip"]):
     write_tfrecords(file, columns, compression)
     whole = file.read_bytes()
     for count in range(mutations // 2):
-        data, truncated = mutate(whole)
-        damaged.write_bytes(data)
+        data = damaged(whole, chance)
+        path.write_bytes(data)
         verify = bool(count % 3)
         try:
-            found = read_tfrecords(damaged, specs if count % 2 else None, verify=verify)
+            found = read_tfrecords(path, specs if count % 2 else None, verify=verify)
         except ValueError as error:
-            assert str(damaged) in str(error), error
+            assert str(path) in str(error), error
             refused += 1
             continue
         if not verify:
@@ -84,7 +67,8 @@ print(refused, kept)
     ("seed", "mutations"), [(0, MUTATIONS), pytest.param(1, 10 * MUTATIONS, marks=pytest.mark.slow)]
 )
 def test_damaged_files_are_refused(tmp_path: Path, seed: int, mutations: int) -> None:
-    done = run("-c", PROGRAM, str(seed), str(mutations), str(tmp_path))
+    with in_memory(tmp_path) as folder:
+        done = run("-c", PROGRAM, str(seed), str(mutations), str(folder), seconds=100 + mutations / 50)
     assert done.returncode == 0, done.stderr[-3000:]
     refused, _ = map(int, done.stdout.split())
     assert refused > 0.7 * mutations
