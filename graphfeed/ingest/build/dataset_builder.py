@@ -197,6 +197,7 @@ class Builder:
         """Read the nodes of a type, unless that is done, and return their description."""
         table, sources = self.nodes[node_type], self.sources["nodes", node_type]
         ends: list[tuple[TableSource, str]] = []
+        # Nodes of which nothing is said are those that edges name.
         collected = not sources and table.count is None and not table.features
         if collected:
             for edge_type, edges in self.edges.items():
@@ -231,6 +232,7 @@ class Builder:
         def run() -> dict[str, Any]:
             columns = ["source", "destination", *(["row"] if self.with_rows else [])]
             columns += [name for name in self.attributes if isinstance(getattr(table, name), str)]
+            # Noted with the step: a run that goes on may have another budget than the one that wrote the ranges.
             layout: dict[str, Any] = {"num_ranges": self.num_ranges(sources), "columns": columns}
             files = EdgeFiles(self.scratch, f"edge_{number}", num_nodes=nodes[ends[1]]["count"], **layout)
             for leftover in self.scratch.glob(f"edge_{number}_*"):
@@ -252,6 +254,7 @@ class Builder:
         edges = 0
         for source in sources:
             rows = source.num_rows()
+            # Two ids with what separates them rarely take less than 12 bytes of text.
             edges += source.source.stat().st_size // 12 if rows is None else rows
         return int(min(max(-(-edges * BYTES_PER_EDGE * len(self.edges) // self.memory), 1), MOST_RANGES))
 
@@ -292,6 +295,7 @@ class Builder:
 
     def narrow_seeds(self, *described: Mapping[str | None, dict[str, Any]]) -> None:
         """Give seeds the dtype of the ids of the graph."""
+        # It depends on the number of all nodes, which isn't known while the first types are read.
         dtype = id_dtype(sum(info["count"] for info in described[0].values()), True)
         for info in (info for by_type in described for info in by_type.values()):
             for files in info["items"].values():

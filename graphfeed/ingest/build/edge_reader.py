@@ -80,6 +80,7 @@ class EdgeReader:
         if self.with_rows:
             columns["row"] = np.arange(count, count + size, dtype=np.int64)
         if files.num_ranges > 1:
+            # The edges of a range lie together within a batch, so that it is read without those of the others.
             ranges = files.range_of(kept[1]).astype(np.uint16)
             order = np.argsort(ranges, kind="stable")
             columns = {name: values[order] for name, values in columns.items()}

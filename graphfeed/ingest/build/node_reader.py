@@ -157,6 +157,7 @@ class NodeReader:
     def read_ids(self, column: str) -> tuple[Any, NDArray[np.bool_]]:
         """Return the ids of all rows, and a mask of those that no earlier row has."""
         ids, first = self.read_column(column, self.reading.problems.on_error)
+        # Rows without an id are no doubles of one another.
         first[first] = first_of_each(chosen(ids, first))
         return ids, first
 

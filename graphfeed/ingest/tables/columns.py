@@ -227,7 +227,7 @@ class Batch:
             inner = inner.cast(arrow_type.value_type, safe=pa.types.is_integer(arrow_type.value_type))
         except pa.ArrowInvalid as error:
             raise ValueError(f"{self.table.name}: {column} has a number that doesn't fit: {error}") from error
-        kept = ~self.drop
+        kept = ~self.drop  # `inner` has no numbers of other rows
         if inner.null_count:
             if missing is None:
                 lacking = np.zeros(len(self), dtype=bool)

@@ -129,6 +129,7 @@ def scan_stream(
         if scanned.problem:
             raise stream.error(scanned.problem)
         if scanned.records == len(starts):
+            # The buffer may have more. At first there is room for one record, which settles the schema.
             rows = max(1, min(BATCH_ROWS, BATCH_BYTES // max(schema.layout.row_bytes, 1)))
             starts, sizes = torch.empty(2, rows, dtype=torch.int64)
         elif not stream.fill():
