@@ -15,7 +15,7 @@ from typing import Any
 import torch
 from torch.multiprocessing.reductions import rebuild_storage_fd
 
-from graphfeed.ingest.gigl.serialized_graph import SerializedTFRecordInfo, TFDatasetOptions
+from graphfeed.ingest.gigl.serialized_graph import SerializedTFRecordInfo
 from graphfeed.ingest.gigl.tfrecord_data_loader import TFRecordDataLoader
 from graphfeed.loader.executors import GUARD_ADVICE, NO_GUARD, PREFIX, Imported, check_main_module, describe_exit
 
@@ -76,7 +76,6 @@ class Entity:
 
     name: str
     infos: Mapping[Any, SerializedTFRecordInfo]
-    options: TFDatasetOptions
     files: dict[Any, dict[str, SharedFile]] = field(default_factory=dict)
 
 
@@ -138,7 +137,7 @@ def run_entity(entity: Entity, loader: TFRecordDataLoader, sender: Connection) -
         shapes: Shapes = {}
         for type_name, info in entity.infos.items():
             files = {name: file.descriptor for name, file in entity.files[type_name].items()}
-            tensors = loader.load(info, entity.options, files).fields()
+            tensors = loader.load(info, files)
             shapes[type_name] = {name: (tuple(tensor.shape), tensor.dtype) for name, tensor in tensors.items()}
     except BaseException:
         sender.send((None, traceback.format_exc()))

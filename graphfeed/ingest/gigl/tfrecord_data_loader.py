@@ -2,7 +2,6 @@
 
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -18,20 +17,6 @@ from graphfeed.ops.arguments import brief
 EXACT_INTEGERS = 1 << 24
 """Up to here, float32 holds every integer."""
 DEFAULT_OPTIONS = TFDatasetOptions()
-
-
-@dataclass(frozen=True)
-class EntityTensors:
-    """What the files of an entity hold."""
-
-    ids: torch.Tensor
-    """int64: (nodes,) or (2, edges)."""
-    features: torch.Tensor | None
-    labels: torch.Tensor | None
-
-    def fields(self) -> dict[str, torch.Tensor]:
-        """Return the tensors that are there, by name."""
-        return {name: value for name, value in vars(self).items() if value is not None}
 
 
 class TFRecordDataLoader:
@@ -85,18 +70,16 @@ class TFRecordDataLoader:
             ValueError: What `read_tfrecords` raises; an id that is not one int64; a dimension other than `feature_dim`;
                 an integer that float32 can't hold, unless the info has a `feature_dtype`.
         """
-        entity = self.load(serialized_tf_record_info, tf_dataset_options, {})
-        return entity.ids, entity.features
+        del tf_dataset_options  # they are TensorFlow's
+        tensors = self.load(serialized_tf_record_info, {})
+        return tensors["ids"], tensors.get("features")
 
     def files_of(self, info: SerializedTFRecordInfo) -> list[Path]:
         """Return this rank's files."""
         return share_of(info.find_files(), self.rank, self.world_size)
 
-    def load(
-        self, info: SerializedTFRecordInfo, options: TFDatasetOptions, descriptors: Mapping[str, int]
-    ) -> EntityTensors:
-        """Return all tensors of an entity; those that have a descriptor lie in its file."""
-        del options  # They are TensorFlow's.
+    def load(self, info: SerializedTFRecordInfo, descriptors: Mapping[str, int]) -> dict[str, torch.Tensor]:
+        """Return "ids", and "features" and "labels" if there are any; those that have a descriptor lie in its file."""
         files = self.files_of(info)
         keys, schema = entity_keys(info), schema_of(info)
         dtype = info.feature_dtype
@@ -119,11 +102,9 @@ class TFRecordDataLoader:
                     rows.append([join(batch, names, rows.dtype, is_checked=given is None)])
 
         read_batches(files, schema, keep)
-        return EntityTensors(
-            ids.finish(),
-            features.finish() if info.feature_keys else None,
-            labels.finish() if info.label_keys else None,
-        )
+        tensors = {"ids": ids.finish()}
+        tensors |= {"features": features.finish()} if info.feature_keys else {}
+        return tensors | ({"labels": labels.finish()} if info.label_keys else {})
 
 
 def entity_keys(info: SerializedTFRecordInfo) -> list[str]:

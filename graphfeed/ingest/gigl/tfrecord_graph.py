@@ -67,13 +67,9 @@ def load_torch_tensors_from_tf_record(
         tensor([[0, 1],
                 [1, 2]])
     """
+    del node_tf_dataset_options, edge_tf_dataset_options  # they are TensorFlow's
     given = infos_by_entity(serialized_graph_metadata)
-    options = {"node": node_tf_dataset_options}
-    entities = [
-        Entity(name, by_type, options.get(name, edge_tf_dataset_options))
-        for name, info in given.items()
-        if (by_type := infos_by_type(info))
-    ]
+    entities = [Entity(name, by_type) for name, info in given.items() if (by_type := infos_by_type(info))]
     infos = [info for entity in entities for info in entity.infos.values()]
     folder = choose_place(estimate_bytes(tf_record_dataloader, infos), spill_folder)
     try:

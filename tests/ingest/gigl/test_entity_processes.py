@@ -9,12 +9,10 @@ from pathlib import Path
 import pytest
 import torch
 
-from graphfeed.ingest import TFDatasetOptions, TFRecordDataLoader
+from graphfeed.ingest import TFRecordDataLoader
 from graphfeed.ingest.gigl.entity_processes import Entity, SharedFile, read_entities
 from tests.ingest.entities import edges, export, nodes, shared_files
 from tests.scripts import run
-
-OPTIONS = TFDatasetOptions()
 
 
 def pids() -> dict[str, int]:
@@ -65,7 +63,7 @@ def test_a_process_that_is_killed_is_named_and_the_others_are_stopped(tmp_path: 
 
     killer = threading.Thread(target=kill)
     killer.start()
-    entities = [Entity(name, {None: info}, OPTIONS) for name, info in infos.items()]
+    entities = [Entity(name, {None: info}) for name, info in infos.items()]
     with pytest.raises(
         ValueError, match="loading failed for node\nnode: its process was killed by SIGKILL; the machine"
     ):
@@ -77,15 +75,15 @@ def test_a_process_that_is_killed_is_named_and_the_others_are_stopped(tmp_path: 
 def test_a_daemon_is_told_that_it_cannot_start_processes(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(vars(multiprocessing.current_process())["_config"], "daemon", True)
     with pytest.raises(RuntimeError, match=r"a process that is a daemon, .* can't start processes"):
-        read_entities([Entity("node", {}, OPTIONS)], TFRecordDataLoader(0, 1), None, at_once=True)
+        read_entities([Entity("node", {})], TFRecordDataLoader(0, 1), None, at_once=True)
 
 
 @pytest.mark.slow
 def test_an_error_has_its_entity_and_traceback_and_ends_what_would_come_next(tmp_path: Path) -> None:
     info = export(tmp_path / "edges", edges(3), 1, feature_dim=7)
-    never = Entity("node", {}, OPTIONS)
+    never = Entity("node", {})
     with pytest.raises(ValueError, match=r"(?s)loading failed for edge\nedge: Traceback.*feature_dim must be") as error:
-        read_entities([Entity("edge", {None: info}, OPTIONS), never], TFRecordDataLoader(0, 1), None, at_once=False)
+        read_entities([Entity("edge", {None: info}), never], TFRecordDataLoader(0, 1), None, at_once=False)
     assert "node" not in str(error.value)
     assert never.files == {}
 

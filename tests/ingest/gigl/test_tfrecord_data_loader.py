@@ -70,8 +70,7 @@ def test_integers_that_float32_would_round_are_refused_unless_their_dtype_is_sai
 def test_labels_are_beside_the_features(tmp_path: Path) -> None:
     columns = nodes(6)
     info = export(tmp_path / "nodes", columns, 2, label_keys=["y"])
-    labels = TFRecordDataLoader(0, 1).load(info, TFDatasetOptions(), {}).labels
-    assert labels is not None
+    labels = TFRecordDataLoader(0, 1).load(info, {})["labels"]
     assert torch.equal(labels, columns["y"].float().unsqueeze(1))
 
 

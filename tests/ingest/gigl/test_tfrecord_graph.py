@@ -72,8 +72,7 @@ def record_calls(monkeypatch: pytest.MonkeyPatch) -> list[tuple[list[str], bool,
     def read(entities: list[Entity], loader: TFRecordDataLoader, folder: Path | None, at_once: bool) -> Any:
         calls.append(([entity.name for entity in entities], at_once, folder))
         return {
-            entity.name: {kind: loader.load(info, entity.options, {}).fields() for kind, info in entity.infos.items()}
-            for entity in entities
+            entity.name: {kind: loader.load(info, {}) for kind, info in entity.infos.items()} for entity in entities
         }
 
     monkeypatch.setitem(SETTINGS, "read_entities", read)
