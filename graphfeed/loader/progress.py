@@ -84,4 +84,4 @@ def check_state(
 
 def is_first_rank(pipe: Datapipe) -> bool:
     """Tell whether a pipeline belongs to the first of several ranks, or to no rank."""
-    return all(source.place[0] == 0 for source in find(pipe, Ranked))  # type: ignore[attr-defined]
+    return all(source.rank_and_size[0] == 0 for source in find(pipe, Ranked))  # type: ignore[attr-defined]

@@ -239,8 +239,8 @@ class TestKnownBottlenecks:
 def fetching(feature: Any) -> gf.Datapipe:
     """Return a pipeline that fetches random rows."""
     store = gf.BasicFeatureStore({("node", None, "x"): feature})
-    seeds = gf.ItemSet(torch.randperm(ROWS)[:60_000], names="seeds")
-    return gf.ItemSampler(seeds, 1_000).fetch_feature(store, node_feature_keys=["x"])
+    seeds = gf.ItemSet(torch.randperm(ROWS), names="seeds")
+    return gf.ItemSampler(seeds, 2_000).fetch_feature(store, node_feature_keys=["x"])
 
 
 def forget_pages(path: Path) -> None:
