@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from graphfeed import pyg
+from graphfeed import distributed, pyg
 from graphfeed.pyg.data.tables import import_pyg
 from graphfeed.pyg.loaders.extra_options import ExtraOptions
 from graphfeed.pyg.loaders.torch_options import TorchOptions
@@ -16,7 +16,6 @@ from tests.pages import rows
 PAGE = Path(__file__).resolve().parents[1] / "docs" / "from-pyg.md"
 LOADERS = ("NeighborLoader", "LinkNeighborLoader", "NodeLoader", "LinkLoader")
 FURTHER = [name for row in rows(PAGE, "loader") for name in re.findall(r"`(\w+)`", row[0])]
-SAMPLERS = ("HGTSampler", "NeighborSampler")
 NAMED = {name for row in rows(PAGE, "argument") for name in re.findall(r"`(\w+)`", row[0])}
 
 
@@ -26,11 +25,17 @@ def arguments(kind: Any) -> dict[str, Any]:
     return {parameter.name: parameter.default for parameter in parameters}
 
 
-@pytest.mark.parametrize("name", [*LOADERS, *FURTHER, *SAMPLERS])
-def test_arguments_their_order_and_their_defaults_are_pygs(name: str) -> None:
-    module = "torch_geometric.sampler" if name in SAMPLERS else "torch_geometric.loader"
-    theirs = arguments(getattr(import_pyg(module, "tests"), name))
-    assert list(arguments(getattr(pyg, name)).items()) == list(theirs.items())
+@pytest.mark.parametrize(
+    ("name", "room", "module"),
+    [
+        *((name, pyg, "loader") for name in (*LOADERS, *FURTHER)),
+        *((name, pyg, "sampler") for name in ("HGTSampler", "NeighborSampler")),
+        *((f"Dist{name}", distributed, "distributed") for name in ("Loader", *LOADERS[:2], "NeighborSampler")),
+    ],
+)
+def test_arguments_their_order_and_their_defaults_are_pygs(name: str, room: Any, module: str) -> None:
+    theirs = arguments(getattr(import_pyg(f"torch_geometric.{module}", "tests"), name))
+    assert list(arguments(getattr(room, name)).items()) == list(theirs.items())
 
 
 @pytest.mark.parametrize("name", LOADERS)

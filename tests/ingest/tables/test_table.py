@@ -54,6 +54,14 @@ def test_streams_of_arrow_are_read_too(tmp_path: Path) -> None:
     assert [row["name"] for row in rows(source(tmp_path / "t.arrow"), ["name"])] == USERS["name"]
 
 
+def test_a_file_of_arrow_that_was_cut_off_is_not_taken_for_a_stream(tmp_path: Path) -> None:
+    with pa.ipc.new_file(tmp_path / "t.arrow", pa.table(USERS).schema) as file:
+        file.write_table(pa.table(USERS))
+    (tmp_path / "t.arrow").write_bytes((tmp_path / "t.arrow").read_bytes()[:-10])
+    with pytest.raises(ValueError, match=r"t\.arrow can't be read as \.arrow: Not an Arrow file"):
+        source(tmp_path / "t.arrow").schema()
+
+
 def test_csv_without_a_header_and_with_texts_that_look_missing(tmp_path: Path) -> None:
     (tmp_path / "t.csv").write_text("1,null\n2,NA\n3,\n")
     assert rows(source(tmp_path / "t.csv", header=False), ["1"]) == [{"1": "null"}, {"1": "NA"}, {"1": None}]
