@@ -68,6 +68,7 @@ class NegativeSampler(Transform, name="sample_negative"):
 
     def __call__(self, minibatch: MiniBatch) -> MiniBatch:
         """Return the mini-batch with negatives."""
+        given_seeds(minibatch)  # what is no mini-batch has no subgraphs either
         if minibatch.sampled_subgraphs is not None or minibatch.compacted_seeds is not None:
             raise ValueError(
                 f"the mini-batch is sampled already, and its subgraphs would lack the negatives; put "

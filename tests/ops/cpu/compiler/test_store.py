@@ -6,6 +6,7 @@ import os
 import re
 import resource
 import signal
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -53,6 +54,8 @@ def files(folder: Path) -> list[str]:
 def module(kept: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[], Any]]:
     """Return a function that imports a kernel as a new process does: `sums.py`, as it is then."""
     (tmp_path / "sums.py").write_text(SUMS)
+    # Sources of the same size and age would have the same bytecode.
+    monkeypatch.setattr(sys, "dont_write_bytecode", True)
 
     def start() -> Any:
         digest_of.cache_clear()

@@ -11,7 +11,7 @@ from tests.storage.graph.assignment.test_assign_ldg import cut
 
 def test_without_pymetis_the_error_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "pymetis", None)
-    with pytest.raises(ImportError, match=r"the method 'metis' needs pymetis.*graphfeed\[partition\]"):
+    with pytest.raises(ImportError, match=r"the method 'metis' needs pymetis.*\.\[partition\]"):
         assign_by_metis(graphs.plain(), 2)
 
 
