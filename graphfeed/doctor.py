@@ -23,8 +23,9 @@ import graphfeed
 from graphfeed import ops
 from graphfeed.cuda_report import Finding, cuda_check, find_driver, look_around, table
 from graphfeed.loader import bytes_text
+from graphfeed.loader.executors import available_cores
 from graphfeed.ops.memory import SharedMemory, populate
-from graphfeed.storage.memory import available_memory, memory_limit
+from graphfeed.storage.memory import available_memory, control_groups, memory_limit
 
 ROOT = Path("/")
 NEEDED = ("torch", "numpy", "numba", "torchdata", "pyyaml", "tqdm")
@@ -84,30 +85,20 @@ def check_versions() -> Finding:
 
 def cpu_quotas() -> Iterator[float]:
     """Yield how many cores the control groups around this process allow, those that have a limit."""
-    try:
-        lines = (ROOT / "proc/self/cgroup").read_text().splitlines()
-    except OSError:
-        return  # not Linux
-    for line in lines:
-        _, controllers, path = line.split(":", 2)
-        if controllers and "cpu" not in controllers.split(","):
-            continue
-        folder, parts = ROOT / "sys/fs/cgroup" / ("cpu" if controllers else ""), Path(path).parts[1:]
-        for group in (folder.joinpath(*parts[:end]) for end in range(len(parts) + 1)):
-            with suppress(OSError, ValueError):  # there is no such file, or "max" stands for no limit
-                if controllers:  # version 1
-                    quota, period = ((group / f"cpu.cfs_{name}_us").read_text() for name in ("quota", "period"))
-                else:
-                    quota, period = (group / "cpu.max").read_text().split()
-                if int(quota) > 0:
-                    yield int(quota) / int(period)
+    for group, version in control_groups("cpu"):
+        with suppress(OSError, ValueError):  # there is no such file, or "max" stands for no limit
+            if version == 1:
+                quota, period = ((group / f"cpu.cfs_{name}_us").read_text() for name in ("quota", "period"))
+            else:
+                quota, period = (group / "cpu.max").read_text().split()
+            if int(quota) > 0:
+                yield int(quota) / int(period)
 
 
 def check_cores() -> Finding:
     """Compare the threads of torch with the cores that this process may use."""
     there = os.cpu_count() or 1
-    allowed = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else there
-    cores = min([allowed, *cpu_quotas()])
+    cores = min([available_cores(), *cpu_quotas()])
     said = f"{cores:g} of {there} may be used"
     threads = torch.get_num_threads()
     if threads > math.ceil(cores):

@@ -11,12 +11,14 @@ import torch
 from graphfeed import cuda_report, doctor, ops
 from graphfeed.__main__ import main
 from graphfeed.cuda_report import Finding
+from graphfeed.storage.memory import memory_limits
 
 
 @pytest.fixture
 def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
     """Return a function that makes the files of another machine, by path."""
     monkeypatch.setattr(doctor, "ROOT", tmp_path)
+    monkeypatch.setattr(memory_limits, "ROOT", tmp_path)
 
     def make(**files: str) -> None:
         for name, text in files.items():

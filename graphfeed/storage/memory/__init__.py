@@ -8,7 +8,7 @@ own affair, in `graphfeed.storage.graph` and `graphfeed.storage.features`; memor
 
 from graphfeed.storage.memory.cache_use import Cache, HasCaches
 from graphfeed.storage.memory.mapped_file import FilePlace, find_places
-from graphfeed.storage.memory.memory_limits import available_memory, check_nodes_fit, memory_limit
+from graphfeed.storage.memory.memory_limits import available_memory, check_nodes_fit, control_groups, memory_limit
 from graphfeed.storage.memory.shareable import Shareable
 from graphfeed.storage.memory.shared import Handle, Place, SharedBlock, from_bytes
 from graphfeed.storage.memory.tensor_codec import (
@@ -27,9 +27,9 @@ from graphfeed.storage.memory.tensor_tree import all_pinned, move, parts_of, ten
 from graphfeed.storage.memory.torch_files import ARRAY_SHELLS, BROKEN, Shell, as_array, read_tensors
 
 __all__ = [
-    "ARRAY_SHELLS", "BROKEN", "DTYPES", "DTYPE_NAMES", "Cache", "FilePlace", "Frame", "Handle", "HasCaches",
-    "Place", "Shareable", "SharedBlock", "Shell", "TensorSpec", "all_pinned", "as_array", "available_memory",
-    "check_nodes_fit", "decode_tensors", "describe_tensors", "encode_tensors", "find_places", "from_bytes",
+    "ARRAY_SHELLS", "BROKEN", "DTYPES", "DTYPE_NAMES", "Cache", "FilePlace", "Frame", "Handle", "HasCaches", "Place",
+    "Shareable", "SharedBlock", "Shell", "TensorSpec", "all_pinned", "as_array", "available_memory", "check_nodes_fit",
+    "control_groups", "decode_tensors", "describe_tensors", "encode_tensors", "find_places", "from_bytes",
     "memory_limit", "move", "parts_of", "read_frame", "read_specs", "read_tensors", "shapes_repr", "tensor_repr",
     "tensors_in",
 ]  # fmt: skip

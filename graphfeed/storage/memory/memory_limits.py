@@ -44,19 +44,25 @@ def available_memory() -> float:
 
 def group_limits() -> Iterator[tuple[int, int]]:
     """Yield the limit and what is left of it for each control group around this process that has one."""
+    for group, version in control_groups("memory"):
+        yield from limit_of(group, VERSION_1 if version == 1 else VERSION_2)
+
+
+def control_groups(controller: str) -> Iterator[tuple[Path, int]]:
+    """Yield the folders of the control groups around this process that may limit something, and their version."""
     try:
         lines = (ROOT / "proc/self/cgroup").read_text().splitlines()
     except OSError:
         return  # not Linux
     for line in lines:
         _, controllers, path = line.split(":", 2)
-        if controllers and "memory" not in controllers.split(","):
+        if controllers and controller not in controllers.split(","):
             continue
-        names, folder = (VERSION_1, f"{GROUPS}/memory") if controllers else (VERSION_2, GROUPS)
+        version, folder = (1, f"{GROUPS}/{controller}") if controllers else (2, GROUPS)
         parts = [part for part in path.split("/") if part]
         # A group has the limits of all groups above it. In a container, the path may begin above the folder.
         for end in range(len(parts) + 1):
-            yield from limit_of(ROOT.joinpath(folder, *parts[:end]), names)
+            yield ROOT.joinpath(folder, *parts[:end]), version
 
 
 def limit_of(group: Path, names: tuple[str, str, str]) -> Iterator[tuple[int, int]]:
