@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 from graphfeed.datapipes import Datapipe, MiniBatch
 from graphfeed.loader.caches import find_caches
 from graphfeed.loader.profile.recorder import UNKNOWN, Measured, Recorder, Span
+from graphfeed.ops import Key
 from graphfeed.storage.memory import tensors_in
 
 Submit = Callable[[Any], tuple[Future[Any], ...]]
@@ -150,8 +151,8 @@ class EpochRecord:
         """Return a function that submits tasks, and notes when the results of workers are here."""
 
         def watched(task: Any) -> "tuple[Future[Any], ...]":
-            key = task if isinstance(task, tuple) else getattr(task, "key", None)
-            _, epoch, index = (UNKNOWN, UNKNOWN, UNKNOWN) if key is None else key
+            key = Key(*task) if isinstance(task, tuple) else getattr(task, "key", None)
+            epoch, index = (UNKNOWN, UNKNOWN) if key is None else (key.epoch, key.index)
             submitted, futures = perf_counter_ns(), submit(task)
             futures[0].add_done_callback(lambda _: self.trips.append(Trip(epoch, index, submitted, perf_counter_ns())))
             return futures
@@ -164,13 +165,8 @@ class EpochRecord:
 
     def watch_reader(self, minibatches: Iterator[Any]) -> Iterator[Any]:
         """Yield mini-batches, and note when the loop asks for each and gets it."""
-        while True:
-            asked = perf_counter_ns()
-            try:
-                minibatch = next(minibatches)
-            except StopIteration:
-                return
-            self.handovers.append(Handover(asked, perf_counter_ns()))
+        for handover, minibatch in timed(minibatches):
+            self.handovers.append(handover)
             if len(self.handovers) % SIZES_TAKEN_OF == 1:
                 self.count_bytes(minibatch)
             try:
@@ -187,6 +183,17 @@ class EpochRecord:
                 for name, tensor in group.items():
                     text = name if isinstance(name, str) else "/".join(map(str, name))
                     self.rows.setdefault(text, []).append((len(tensor), tensor.nbytes))
+
+
+def timed(minibatches: Iterator[Any]) -> Iterator[tuple[Handover, Any]]:
+    """Yield mini-batches, and when each was asked for and there."""
+    while True:
+        asked = perf_counter_ns()
+        try:
+            minibatch = next(minibatches)
+        except StopIteration:
+            return
+        yield Handover(asked, perf_counter_ns()), minibatch
 
 
 def bytes_read(pid: int) -> int:

@@ -17,7 +17,7 @@ WAIT_COLOUR = "0.9"
 
 def draw(records: Sequence[EpochRecord], summary: Summary, num_minibatches: int) -> Any:
     """Return a figure with a timeline, one line for each thread, and a bar for each stage."""
-    figures = import_optional("matplotlib.figure", "a plot of a profile", "notebook")
+    figures = import_optional("matplotlib.figure", "a plot of a profile", "pip install matplotlib")
     figure = figures.Figure(figsize=(9, 5), layout="constrained")
     timeline, bars = figure.subplots(2, 1, height_ratios=(3, 2))
     colours = {stage.row.name: f"C{number % 10}" for number, stage in enumerate(summary.stages)}

@@ -70,7 +70,9 @@ class Profile:
     def to_dict(self) -> dict[str, Any]:
         """Return the verdict and all figures of the table in plain values that JSON can hold."""
         summary = self.summary
-        return {"verdict": asdict(self.verdict), **({} if summary is None else asdict(summary))}
+        if summary is None:
+            return {"verdict": asdict(self.verdict)}
+        return {"verdict": asdict(judge(summary)), **asdict(summary)}
 
     def to_chrome_trace(self, path: str | os.PathLike[str]) -> None:
         """Write the latest 10,000 mini-batches as a trace that https://ui.perfetto.dev and chrome://tracing open.

@@ -1,9 +1,10 @@
 """A bar for an epoch, which says how much the loop waits."""
 
 from collections.abc import Iterator
-from time import perf_counter
+from time import perf_counter_ns
 from typing import Any
 
+from graphfeed.loader.profile.epoch_record import timed
 from graphfeed.ops.process import import_optional
 
 SECONDS_BETWEEN_REDRAWS = 0.5
@@ -21,7 +22,7 @@ def with_progress(minibatches: Iterator[Any], epoch: int, begun: int, total: int
     automatic = import_optional("tqdm.auto", "progress=True", "pip install tqdm").tqdm
     # tqdm's monitor is a thread that would stay until the end of the program.
     bar_class: Any = type("EpochBar", (automatic,), {"monitor_interval": 0})
-    waited, start = 0.0, perf_counter()
+    waited, start = 0, perf_counter_ns()
     with bar_class(
         desc=f"epoch {epoch}",
         initial=begun,
@@ -30,14 +31,8 @@ def with_progress(minibatches: Iterator[Any], epoch: int, begun: int, total: int
         dynamic_ncols=True,
         mininterval=SECONDS_BETWEEN_REDRAWS,
     ) as bar:
-        while True:
-            asked = perf_counter()
-            try:
-                minibatch = next(minibatches)
-            except StopIteration:
-                return
-            given = perf_counter()
-            waited += given - asked
-            bar.set_postfix_str(f"waits {100 * waited / (given - start):.0f} %", refresh=False)
+        for handover, minibatch in timed(minibatches):
+            waited += handover.given - handover.asked
+            bar.set_postfix_str(f"waits {100 * waited / (handover.given - start):.0f} %", refresh=False)
             bar.update()
             yield minibatch

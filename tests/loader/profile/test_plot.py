@@ -30,3 +30,5 @@ def test_notebooks_show_the_table_without_matplotlib(monkeypatch: pytest.MonkeyP
     profile.records.append(make_record(40))
     assert profile._repr_html_().startswith("<pre>Too few mini-batches")
     assert "<img" not in profile._repr_html_()
+    with pytest.raises(ImportError, match=r"a plot of a profile needs matplotlib.*pip install matplotlib"):
+        profile.plot()

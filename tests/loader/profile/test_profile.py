@@ -1,5 +1,6 @@
 """Profiles of real loaders, whose bottleneck is known."""
 
+import copy
 import json
 import os
 import time
@@ -73,6 +74,15 @@ def test_a_profile_changes_no_mini_batch_and_sees_all_stages(options: dict[str, 
     assert calls == {row.name: every for row in record.setting.stages}
     assert len(record.handovers) == len(expected)
     assert len({span.process for span in record.spans}) == (2 if options.get("worker") == "process" else 1)
+
+
+@pytest.mark.parametrize("of_user", [gf.MiniBatch(), "anything"], ids=["with a key", "without"])
+def test_mini_batches_that_workers_are_sent_are_measured_too(of_user: Any) -> None:
+    pipe: gf.Datapipe = gf.MiniBatchTransformer([copy.copy(of_user) for _ in range(8)])  # type: ignore[arg-type]
+    with gf.DataLoader(pipe, num_workers=2) as loader, loader.profile() as profile:
+        assert len(list(loader)) == 8
+    expected = list(range(8)) if isinstance(of_user, gf.MiniBatch) else [-1] * 8
+    assert sorted(trip.minibatch for trip in profile.records[0].trips) == expected
 
 
 def test_a_loader_without_a_profile_measures_nothing() -> None:
