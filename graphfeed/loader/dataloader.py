@@ -380,7 +380,7 @@ class DataLoader(Generic[Batch]):
             progress.done = True
         finally:
             if run.record is not None:
-                run.record.finish()
+                run.record.finish(self.plan.running, executor)
             run.cancel()
             if executor is not None and executor is not self._executor and executor is not self._pool:
                 executor.shutdown(wait=True, cancel_futures=True)

@@ -88,14 +88,12 @@ class Counters:
 
 @dataclass
 class EpochRecord:
-    """All that was measured in one epoch."""
+    """All that was measured in one epoch, in plain data: a profile keeps no graph, feature or worker alive."""
 
     setting: Setting
     recorder: Recorder
-    pipe: Datapipe
-    """The pipeline that runs."""
-    executor: Any
-    """What runs the workers' side, if there is one."""
+    before: Counters
+    """What was counted before the epoch."""
     loop_thread: int = field(default_factory=threading.get_ident)
     trips: list[Trip] = field(default_factory=list)
     windows: list[Window] = field(default_factory=list)
@@ -104,17 +102,16 @@ class EpochRecord:
     """The bytes of some mini-batches."""
     rows: dict[str, list[tuple[int, int]]] = field(default_factory=dict)
     """The rows and the bytes of each feature in these."""
-    before: Counters = field(init=False)
     after: Counters = field(init=False)
     ended: int = 0
     """When the loop left the epoch, or last asked for a mini-batch."""
 
     def __post_init__(self) -> None:
-        self.before = self.after = Counters.now(self.pipe, self.executor)
+        self.after = self.before
 
-    def finish(self) -> None:
+    def finish(self, pipe: Datapipe, executor: Any) -> None:
         """Count once more, at the end of the epoch."""
-        self.after = Counters.now(self.pipe, self.executor)
+        self.after = Counters.now(pipe, executor)
 
     @property
     def bytes_read(self) -> int:

@@ -9,7 +9,7 @@ from typing import Any
 
 from graphfeed.datapipes import Datapipe
 from graphfeed.datapipes.pipeline import Observer
-from graphfeed.loader.profile.epoch_record import EpochRecord, Setting
+from graphfeed.loader.profile.epoch_record import Counters, EpochRecord, Setting
 from graphfeed.loader.profile.recorder import Recorder
 from graphfeed.loader.profile.summary import Summary, summarise
 from graphfeed.loader.profile.table import write_table
@@ -42,7 +42,7 @@ class Profile:
     def begin(self, setting: Setting, pipe: Datapipe, executor: Any, observer: Observer | None) -> EpochRecord:
         """Return a record for another epoch; `DataLoader` calls this."""
         recorder = Recorder(observer, record_functions=self.record_functions)
-        self.records.append(EpochRecord(setting, recorder, pipe, executor))
+        self.records.append(EpochRecord(setting, recorder, Counters.now(pipe, executor)))
         return self.records[-1]
 
     @property

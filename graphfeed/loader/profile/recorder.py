@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from time import perf_counter_ns, thread_time_ns
 from typing import Any, NamedTuple
+from weakref import WeakKeyDictionary
 
 from torch.profiler import record_function
 
@@ -75,7 +76,8 @@ class Recorder:
         self.observer = observer
         self.record_functions = record_functions
         self.process = os.getpid()
-        self._known: dict[int, tuple[Datapipe, int, str]] = {}
+        # Weak, so that a profile keeps no pipeline alive.
+        self._known: WeakKeyDictionary[Datapipe, tuple[int, str]] = WeakKeyDictionary()
         self._of_thread = threading.local()
 
     def stage_begin(self, stage: Datapipe, key: Key | None) -> None:
@@ -120,12 +122,11 @@ class Recorder:
         if stack:
             stack[-1][2] += end - begin
             stack[-1][3] += cpu
-        known = self._known.get(id(stage))
+        known = self._known.get(stage)
         if known is None:
-            # The stage is kept, so that no other one gets its id.
-            known = self._known[id(stage)] = (stage, stage.position, type(stage).__name__)
+            known = self._known[stage] = (stage.position, type(stage).__name__)
         own, thread = end - begin - within, threading.get_ident()
-        _, position, name = known
+        position, name = known
         self.spans.append(
             Span(position, name, side, epoch, index, begin, end, own, cpu - cpu_within, self.process, thread)
         )

@@ -2,9 +2,8 @@
 
 from collections.abc import Sequence
 
-import graphfeed as gf
 from graphfeed.loader.profile import EpochRecord, Recorder, Setting, Span, StageRow
-from graphfeed.loader.profile.epoch_record import Handover, Trip, Window
+from graphfeed.loader.profile.epoch_record import Counters, Handover, Trip, Window
 
 MS = 1_000_000
 STAGES = (StageRow(1, "ItemSampler", "worker"), StageRow(2, "NeighborSampler", "worker"), StageRow(3, "CopyTo", "main"))
@@ -14,8 +13,8 @@ def make_record(
     count: int, *, step_ms: int = 1, wait_ms: int = 4, work_ms: Sequence[int] = (1, 5), workers: int = 2
 ) -> EpochRecord:
     """Return an epoch in which the loop waits and steps by turns, and each stage of the workers takes its time."""
-    pipe = gf.ItemSampler(gf.ItemSet(1, names="seeds"), batch_size=1)
-    record = EpochRecord(Setting(STAGES, workers, "process", 2 * workers, 8), Recorder(), pipe, None)
+    setting = Setting(STAGES, workers, "process", 2 * workers, 8)
+    record = EpochRecord(setting, Recorder(), Counters({}, 0, 0))
     now = 0
     for index in range(count):
         begin = now + MS // 2

@@ -1,9 +1,11 @@
 """Profiles of real loaders, whose bottleneck is known."""
 
 import copy
+import gc
 import json
 import os
 import time
+import weakref
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -13,6 +15,7 @@ import pytest
 import torch
 
 import graphfeed as gf
+from graphfeed.datapipes.pipeline import traverse
 from graphfeed.distributed import SamplingServer
 from graphfeed.loader.executors import available_cores
 from graphfeed.loader.profile.epoch_record import bytes_read
@@ -103,6 +106,18 @@ def test_profile_true_measures_each_epoch_and_shows_the_latest() -> None:
         assert loader.profiled is not None
         assert loader.profiled is not first
         assert [len(profile.records) for profile in (first, loader.profiled)] == [1, 1]
+
+
+@pytest.mark.parametrize("worker", ["thread", "process"])
+def test_a_profile_keeps_neither_the_pipeline_nor_the_workers_alive(worker: str) -> None:
+    loader = gf.DataLoader(pipelines.homogeneous(), num_workers=1, worker=worker, seed=3, persistent_workers=False)
+    with loader.profile() as profile:
+        list(loader)
+    stages = [weakref.ref(stage) for stage in traverse(loader.plan.running)]
+    del loader
+    gc.collect()
+    assert len(profile.records) == 1
+    assert [stage() for stage in stages] == [None] * len(stages)
 
 
 def test_two_blocks_at_once_are_refused() -> None:
