@@ -34,7 +34,7 @@ from graphfeed.distributed.wire import (
     text_of,
 )
 from graphfeed.loader.executors import RemoteError, ThreadExecutor
-from graphfeed.loader.profile import Measured, Span
+from graphfeed.loader.profile import FIRST_SERVER, Measured, RemoteClock, Span
 from graphfeed.ops.arguments import brief
 
 BACKOFF_SECONDS = (1.0, 60.0)
@@ -50,7 +50,7 @@ class LostServerError(ConnectionError):
 class RemoteServer:
     """A reader's connection to one server, which is made when it is first needed. Threads share it."""
 
-    def __init__(self, address: str, token: str, tls_root_certs: bytes | None, timeout: float) -> None:
+    def __init__(self, address: str, token: str, tls_root_certs: bytes | None, timeout: float, number: int = 0) -> None:
         self.address = check_encryption(address, "tls_root_certs=...", has_tls=tls_root_certs is not None)
         if tls_root_certs is not None:
             make_client_context(tls_root_certs)
@@ -60,6 +60,7 @@ class RemoteServer:
         self.num_losses = 0
         """How often it was lost since it last answered."""
         self.backs_off_until = 0.0
+        self.clock = RemoteClock(FIRST_SERVER + number)
         self.flight = import_flight()
         self.client: Any = None
         self.connecting = threading.Lock()
@@ -143,7 +144,9 @@ class RemoteExecutor(ThreadExecutor):
         timeout: float,
     ) -> None:
         token = check_token(os.environ.get(TOKEN_VARIABLE) if token is None else token)
-        connections = [RemoteServer(address, token, tls_root_certs, timeout) for address in servers]
+        connections = [
+            RemoteServer(address, token, tls_root_certs, timeout, number) for number, address in enumerate(servers, 1)
+        ]
         self.servers = list({server.address: server for server in connections}.values())
         self.choosing = threading.Lock()
         super().__init__(num_requests, "graphfeed-server")
@@ -155,9 +158,8 @@ class RemoteExecutor(ThreadExecutor):
 
     def fetch(self, cut: Cut, task: tuple[int, int, int], *, is_measured: bool = False) -> Any:
         """Return a mini-batch, from whichever server has it first, `Measured` if asked for; raises as `ask` does."""
-        asked, ticket = perf_counter_ns(), write_ticket(cut, task, is_measured=is_measured)
-        answer = self.ask(ticket, f"mini-batch {task[2]} of epoch {task[1]}")
-        return answer.between(asked, perf_counter_ns()) if isinstance(answer, Measured) else answer
+        ticket = write_ticket(cut, task, is_measured=is_measured)
+        return self.ask(ticket, f"mini-batch {task[2]} of epoch {task[1]}")
 
     def describe(self, rank: tuple[int, int]) -> list[tuple[Cut, int]]:
         """Return the cuts of the first server that answers, and how many mini-batches each has in an epoch of a rank.
@@ -180,7 +182,7 @@ class RemoteExecutor(ThreadExecutor):
         """
         lost: dict[str, LostServerError] = {}
         while len(lost) < len(self.servers) and not self._finishing:
-            server, begin = self.choose(lost), time.monotonic()
+            server, begin, asked = self.choose(lost), time.monotonic(), perf_counter_ns()
             try:
                 kind, value = server.ask(ticket)
             except LostServerError as error:
@@ -200,7 +202,10 @@ class RemoteExecutor(ThreadExecutor):
                 failure = RemoteError(b"", summary, tuple(notes), text).unpack()
                 failure.add_note(f"on the sampling server {server.address}")
                 raise failure
-            return Measured(value[0], [Span(*span) for span in value[1]]) if kind == MEASURED else value
+            if kind == MEASURED:
+                measured = Measured(value[0], [Span(*span) for span in value[1]])
+                return measured.between(asked, perf_counter_ns(), server.clock)
+            return value
         reasons = "; ".join(f"{address}: {error}" for address, error in lost.items())
         raise ConnectionError(f"no sampling server is left for {wanted}: {reasons}")
 

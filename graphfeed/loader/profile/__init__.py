@@ -10,7 +10,20 @@ records, without clocks or threads: `summarise` finds the medians (`Summary`), `
 from graphfeed.loader.profile.epoch_record import EpochRecord, Setting, StageRow
 from graphfeed.loader.profile.profile import Profile
 from graphfeed.loader.profile.progress_bar import with_progress
-from graphfeed.loader.profile.recorder import Measured, Recorder, Span
+from graphfeed.loader.profile.recorder import FIRST_SERVER, Measured, Recorder, Span
+from graphfeed.loader.profile.remote_clock import RemoteClock
 from graphfeed.loader.profile.summary import Summary
 
-__all__ = ["EpochRecord", "Measured", "Profile", "Recorder", "Setting", "Span", "StageRow", "Summary", "with_progress"]
+__all__ = [
+    "FIRST_SERVER",
+    "EpochRecord",
+    "Measured",
+    "Profile",
+    "Recorder",
+    "RemoteClock",
+    "Setting",
+    "Span",
+    "StageRow",
+    "Summary",
+    "with_progress",
+]

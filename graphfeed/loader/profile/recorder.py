@@ -12,10 +12,14 @@ from torch.profiler import record_function
 
 from graphfeed.datapipes import Datapipe
 from graphfeed.datapipes.pipeline import Observer, Side
+from graphfeed.loader.profile.remote_clock import RemoteClock
 from graphfeed.ops import Key
 
 UNKNOWN = -1
 """The epoch and the index of a mini-batch without a key."""
+
+FIRST_SERVER = 1 << 22
+"""Servers count as processes from this number on. The numbers of their own processes may be those of some here."""
 
 
 class Span(NamedTuple):
@@ -47,15 +51,20 @@ class Measured:
     minibatch: Any
     spans: Sequence[Span]
 
-    def between(self, asked: int, answered: int) -> "Measured":
+    def between(self, asked: int, answered: int, clock: RemoteClock) -> "Measured":
         """Return the same with times of this machine's clock, for a server on another one, and a span for the request.
 
-        What the server measured is put into the middle of the time from the request to the answer. That is wrong by at
-        most half of what the request and the answer took on the way.
+        No time is before the request or behind the answer, whatever the error of the server's clock is.
         """
         first, last = min(span.begin for span in self.spans), max(span.end for span in self.spans)
-        shift = (asked + answered - first - last) // 2
-        moved = [span._replace(begin=span.begin + shift, end=span.end + shift) for span in self.spans]
+        ahead = clock.ahead(asked, first, last, answered)
+
+        def here(time: int) -> int:
+            return min(max(time - ahead, asked), answered)
+
+        moved = [
+            span._replace(begin=here(span.begin), end=here(span.end), process=clock.process) for span in self.spans
+        ]
         own, where, key = answered - asked, (os.getpid(), threading.get_ident()), moved[-1][3:5]
         request = Span(0, "request", "reader", *key, asked, answered, own, 0, *where)
         return Measured(self.minibatch, [request, *moved])

@@ -3,7 +3,7 @@ import time
 from typing import Any
 
 import graphfeed as gf
-from graphfeed.loader.profile import Measured, Recorder, Span
+from graphfeed.loader.profile import FIRST_SERVER, Measured, Recorder, RemoteClock, Span
 
 
 def items() -> gf.Datapipe:
@@ -79,10 +79,22 @@ def test_another_observer_is_told_of_the_same() -> None:
 
 
 def test_times_of_another_clock_come_to_lie_between_request_and_answer() -> None:
-    moved = Measured("minibatch", [span(1_000, 1_010), span(1_010, 1_040)]).between(100, 200)
+    clock = RemoteClock(FIRST_SERVER + 1)
+    moved = Measured("minibatch", [span(1_000, 1_010), span(1_010, 1_040)]).between(100, 200, clock)
     assert [(span.name, span.begin, span.end) for span in moved.spans] == [
         ("request", 100, 200),
         ("Stage", 130, 140),
         ("Stage", 140, 170),
     ]
     assert moved.minibatch == "minibatch"
+    assert [span.process for span in moved.spans[1:]] == [FIRST_SERVER + 1] * 2
+
+
+def test_an_answer_that_was_late_is_seen_by_the_clock_of_a_quick_one() -> None:
+    clock = RemoteClock(FIRST_SERVER)
+    Measured(None, [span(1_000, 1_098)]).between(100, 200, clock)
+    moved = Measured(None, [span(2_000, 2_050)]).between(1_101, 1_500, clock)
+    assert moved.spans[1][5:7] == (1_101, 1_151)
+    # By that clock it began before it was asked for, which can't be.
+    moved = Measured(None, [span(3_000, 3_050)]).between(2_120, 2_500, clock)
+    assert moved.spans[1][5:7] == (2_120, 2_151)
