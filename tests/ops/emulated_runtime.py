@@ -42,9 +42,11 @@ class Mark:
     stream: "Stream"
     clock: Clock
     done: bool = False
+    passed_at: int = 0
+    """How many pieces of work all streams had done when it was passed."""
 
     def passes(self) -> None:
-        self.done = True
+        self.done, self.passed_at = True, Stream.pieces
 
     def work(self) -> None:
         """Do what comes before."""
@@ -55,7 +57,7 @@ class Event:
     """Stands for torch.cuda.Event."""
 
     def __init__(self, enable_timing: bool = False, blocking: bool = False, interprocess: bool = False) -> None:
-        self.blocking = blocking
+        self.blocking, self.enable_timing = blocking, enable_timing
         self.mark: Mark | None = None
 
     @property
@@ -68,6 +70,16 @@ class Event:
 
     def query(self) -> bool:
         return self.mark is None or self.mark.done
+
+    def elapsed_time(self, later: "Event") -> float:
+        """Return a millisecond for each piece of work that was done between the two."""
+        at = []
+        for event in (self, later):
+            assert event.enable_timing, "make the event with Event(enable_timing=True)"
+            assert event.mark is not None, "the event was not recorded"
+            assert event.mark.done, "the event has not passed"
+            at.append(event.mark.passed_at)
+        return float(at[1] - at[0])
 
     def synchronize(self) -> None:
         assert self.blocking, "the thread spins until the event has passed; make it with Event(blocking=True)"
@@ -87,6 +99,8 @@ class Stream:
     """Held by the thread that does the work of streams; what stands for the device is one."""
     depth: ClassVar[int] = 0
     """How many streams that thread is working on, each waiting for the next."""
+    pieces: ClassVar[int] = 0
+    """How many pieces of work all streams have done, which stands for the time."""
     to_spoil: ClassVar[deque[tuple[Mark, Work]]] = deque()
     """What fills memory that may be in use elsewhere, and the place that its own stream must have come to."""
 
@@ -122,6 +136,7 @@ class Stream:
         Stream.depth += 1
         try:
             while self.waiting and not (until is not None and until.done):
+                Stream.pieces += 1
                 self.waiting.popleft()()
         finally:
             Stream.depth -= 1

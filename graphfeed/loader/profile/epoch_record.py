@@ -6,11 +6,12 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 from pathlib import Path
-from time import perf_counter_ns
+from time import perf_counter_ns, time_ns
 from typing import Any, NamedTuple
 
 from graphfeed.datapipes import Datapipe, MiniBatch
 from graphfeed.loader.caches import find_caches
+from graphfeed.loader.profile.gpu_timer import GpuCall
 from graphfeed.loader.profile.recorder import UNKNOWN, Measured, Recorder, Span
 from graphfeed.ops import Key
 from graphfeed.storage.memory import tensors_in
@@ -28,6 +29,8 @@ class StageRow(NamedTuple):
     name: str
     where: str
     """"main", "prefetch", "thread", "worker" or "server", as in `explain()`."""
+    device: str = ""
+    """The GPU that it works on, if it does."""
 
 
 @dataclass(frozen=True)
@@ -65,6 +68,8 @@ class Handover(NamedTuple):
 
     asked: int
     given: int
+    epoch: int = UNKNOWN
+    minibatch: int = UNKNOWN
 
 
 @dataclass(frozen=True)
@@ -95,6 +100,8 @@ class EpochRecord:
     before: Counters
     """What was counted before the epoch."""
     loop_thread: int = field(default_factory=threading.get_ident)
+    unix_time: int = field(default_factory=lambda: time_ns() - perf_counter_ns())
+    """What to add to times for nanoseconds since 1970."""
     trips: list[Trip] = field(default_factory=list)
     windows: list[Window] = field(default_factory=list)
     handovers: list[Handover] = field(default_factory=list)
@@ -136,6 +143,11 @@ class EpochRecord:
     def spans(self) -> Sequence[Span]:
         """The calls of stages and the waits."""
         return self.recorder.spans
+
+    @property
+    def gpu_calls(self) -> Sequence[GpuCall]:
+        """What stages did on GPUs, as far as these are known to be done."""
+        return () if self.recorder.gpu_timer is None else self.recorder.gpu_timer.calls()
 
     def unwrap(self, result: Any) -> Any:
         """Keep the spans that came with a mini-batch, and return it."""
@@ -190,7 +202,8 @@ def timed(minibatches: Iterator[Any]) -> Iterator[tuple[Handover, Any]]:
             minibatch = next(minibatches)
         except StopIteration:
             return
-        yield Handover(asked, perf_counter_ns()), minibatch
+        given, key = perf_counter_ns(), getattr(minibatch, "key", None)
+        yield Handover(asked, given, *((key.epoch, key.index) if isinstance(key, Key) else ())), minibatch
 
 
 def bytes_read(pid: int) -> int:

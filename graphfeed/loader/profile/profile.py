@@ -1,6 +1,5 @@
 """What `DataLoader.profile` gives: a table, a dict, a trace, a plot."""
 
-import json
 import os
 from dataclasses import asdict
 from importlib import import_module
@@ -13,8 +12,9 @@ from graphfeed.loader.profile.epoch_record import Counters, EpochRecord, Setting
 from graphfeed.loader.profile.recorder import Recorder
 from graphfeed.loader.profile.summary import Summary, summarise
 from graphfeed.loader.profile.table import write_table
-from graphfeed.loader.profile.trace import trace_events
+from graphfeed.loader.profile.trace import write_trace
 from graphfeed.loader.profile.verdict import Verdict, judge
+from graphfeed.ops.arguments import check_count
 
 
 class Profile:
@@ -41,7 +41,8 @@ class Profile:
 
     def begin(self, setting: Setting, pipe: Datapipe, executor: Any, observer: Observer | None) -> EpochRecord:
         """Return a record for another epoch; `DataLoader` calls this."""
-        recorder = Recorder(observer, record_functions=self.record_functions)
+        devices = {row[:2]: row.device for row in setting.stages if row.device}
+        recorder = Recorder(observer, record_functions=self.record_functions, devices=devices)
         self.records.append(EpochRecord(setting, recorder, Counters.now(pipe, executor)))
         return self.records[-1]
 
@@ -74,14 +75,22 @@ class Profile:
             return {"verdict": asdict(self.verdict)}
         return {"verdict": asdict(judge(summary)), **asdict(summary)}
 
-    def to_chrome_trace(self, path: str | os.PathLike[str]) -> None:
+    def to_chrome_trace(self, path: str | os.PathLike[str], *, into: str | os.PathLike[str] | None = None) -> None:
         """Write the latest 10,000 mini-batches as a trace that https://ui.perfetto.dev and chrome://tracing open.
 
-        There is a track for each thread and process, with the stages, the waits and the steps of the loop, and a
-        counter of the mini-batches in flight and ready.
+        There is a track for each thread and process, with the stages, the waits and the steps of the loop, one for each
+        CUDA stream, arrows from the stages of a mini-batch to its step, and a counter of the mini-batches in flight and
+        ready. A path that ends with ".gz" is compressed.
+
+        Args:
+            path: The file to write; an old one is replaced as a whole.
+            into: A trace of the same time that `torch.profiler` wrote, whose events are written along.
+
+        Raises:
+            ValueError: Nothing was measured, or `into` is no trace.
         """
-        events = [event for record in self.records for event in trace_events(record)]
-        Path(path).write_text(json.dumps({"traceEvents": events, "displayTimeUnit": "ms"}))
+        self._measured()
+        write_trace(Path(path), self.records, None if into is None else Path(into))
 
     def plot(self, num_minibatches: int = 12) -> Any:
         """Return a matplotlib figure: a timeline of some mini-batches, and a bar for each stage.
@@ -91,12 +100,17 @@ class Profile:
 
         Raises:
             ImportError: matplotlib is not installed.
-            ValueError: Nothing was measured.
+            ValueError: Nothing was measured, or `num_minibatches` is below 1.
         """
+        check_count("num_minibatches", num_minibatches, 1)
+        summary = self._measured()
+        return import_module("graphfeed.loader.profile.plot").draw(self.records, summary, num_minibatches)
+
+    def _measured(self) -> Summary:
         summary = self.summary
         if summary is None:
             raise ValueError("nothing was measured: iterate the loader within `with loader.profile() as profile:`")
-        return import_module("graphfeed.loader.profile.plot").draw(self.records, summary, num_minibatches)
+        return summary
 
     def _repr_html_(self) -> str:
         """Show the table in a notebook, with the plot if matplotlib is installed."""

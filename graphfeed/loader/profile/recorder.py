@@ -2,7 +2,7 @@
 
 import os
 import threading
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from time import perf_counter_ns, thread_time_ns
 from typing import Any, NamedTuple
@@ -12,6 +12,7 @@ from torch.profiler import record_function
 
 from graphfeed.datapipes import Datapipe
 from graphfeed.datapipes.pipeline import Observer, Side
+from graphfeed.loader.profile.gpu_timer import GpuTimer, Started
 from graphfeed.loader.profile.remote_clock import RemoteClock
 from graphfeed.ops import Key
 
@@ -70,6 +71,19 @@ class Measured:
         return Measured(self.minibatch, [request, *moved])
 
 
+@dataclass(slots=True)
+class Running:
+    """A call or a wait that has begun in a thread."""
+
+    begin: int
+    cpu_begin: int
+    torch_range: Any
+    on_gpu: Started | None
+    within: int = 0
+    """The time of the spans within."""
+    cpu_within: int = 0
+
+
 class Recorder:
     """An observer that appends a span for each call of a stage and each wait; any threads may use it at once.
 
@@ -78,10 +92,18 @@ class Recorder:
     Args:
         observer: Another observer, which is told of the same.
         record_functions: Whether each call is also a range of `torch.profiler.record_function`, at 17 microseconds.
+        devices: The GPU of each stage that works on one, by its position and its class's name; CUDA events time it.
     """
 
-    def __init__(self, observer: Observer | None = None, *, record_functions: bool = False) -> None:
+    def __init__(
+        self,
+        observer: Observer | None = None,
+        *,
+        record_functions: bool = False,
+        devices: Mapping[tuple[int, str], str] | None = None,
+    ) -> None:
         self.spans: list[Span] = []
+        self.gpu_timer = GpuTimer(devices) if devices else None
         self.observer = observer
         self.record_functions = record_functions
         self.process = os.getpid()
@@ -93,7 +115,9 @@ class Recorder:
         """Take the time."""
         if self.observer is not None:
             self.observer.stage_begin(stage, key)
-        self._begin(type(stage).__name__)
+        self._begin(
+            type(stage).__name__, None if self.gpu_timer is None else self.gpu_timer.begin(self._describe(stage))
+        )
 
     def stage_end(self, stage: Datapipe, key: Key | None) -> None:
         """Write the span down."""
@@ -113,29 +137,36 @@ class Recorder:
         if self.observer is not None:
             self.observer.wait_end(cut, side)
 
-    def _begin(self, name: str) -> None:
-        stack = self._of_thread.__dict__.setdefault("stack", [])
+    def _begin(self, name: str, on_gpu: Started | None = None) -> None:
         torch_range = None
         if self.record_functions:
             torch_range = record_function(name)
             torch_range.__enter__()  # type: ignore[no-untyped-call]
-        # Begin, CPU time at the begin, and both for the spans within.
-        stack.append([perf_counter_ns(), thread_time_ns(), 0, 0, torch_range])
+        stack = self._of_thread.__dict__.setdefault("stack", [])
+        stack.append(Running(perf_counter_ns(), thread_time_ns(), torch_range, on_gpu))
 
     def _end(self, stage: Datapipe, side: str, epoch: int, index: int) -> None:
-        stack = self._of_thread.stack
-        begin, cpu_begin, within, cpu_within, torch_range = stack.pop()
-        cpu, end = thread_time_ns() - cpu_begin, perf_counter_ns()
-        if torch_range is not None:
-            torch_range.__exit__(None, None, None)
+        stack: list[Running] = self._of_thread.stack
+        running = stack.pop()
+        cpu, end = thread_time_ns() - running.cpu_begin, perf_counter_ns()
+        begin = running.begin
+        if running.torch_range is not None:
+            running.torch_range.__exit__(None, None, None)
         if stack:
-            stack[-1][2] += end - begin
-            stack[-1][3] += cpu
+            stack[-1].within += end - begin
+            stack[-1].cpu_within += cpu
+        described = self._describe(stage)
+        if self.gpu_timer is not None and running.on_gpu is not None:
+            pair = self.gpu_timer.end(running.on_gpu, described, (epoch, index), begin)
+            if stack and stack[-1].on_gpu is not None:
+                stack[-1].on_gpu.within.append(pair)
+        own, thread = end - begin - running.within, threading.get_ident()
+        self.spans.append(
+            Span(*described, side, epoch, index, begin, end, own, cpu - running.cpu_within, self.process, thread)
+        )
+
+    def _describe(self, stage: Datapipe) -> tuple[int, str]:
         known = self._known.get(stage)
         if known is None:
             known = self._known[stage] = (stage.position, type(stage).__name__)
-        own, thread = end - begin - within, threading.get_ident()
-        position, name = known
-        self.spans.append(
-            Span(position, name, side, epoch, index, begin, end, own, cpu - cpu_within, self.process, thread)
-        )
+        return known

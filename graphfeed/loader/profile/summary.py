@@ -6,10 +6,8 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 from graphfeed.loader.profile.epoch_record import EpochRecord, Handover, Setting, StageRow
+from graphfeed.loader.profile.gpu_timer import MS, GpuCall
 from graphfeed.loader.profile.recorder import UNKNOWN, Span
-
-MS = 1e6
-"""Nanoseconds in a millisecond."""
 
 
 @dataclass(frozen=True)
@@ -24,6 +22,8 @@ class StageTime:
     """Of the time of all stages."""
     cpu: float
     """CPU seconds in each second of it; less than 1 where it waits: for a disk, a server, the interpreter's lock."""
+    gpu_ms: float = 0.0
+    """The median of what it takes on a GPU, by CUDA events on its stream, without what stages within it take there."""
 
 
 @dataclass(frozen=True)
@@ -93,6 +93,7 @@ class Stretch:
         self.begin = self.handovers[0].asked if self.handovers else record.ended
         self.nanoseconds = max(record.ended - self.begin, 0)
         self.spans = [span for span in tuple(record.spans) if self.begin <= span.begin < record.ended]
+        self.gpu_calls = [call for call in record.gpu_calls if self.begin <= call.issued < record.ended]
         positions = {(row.position, row.name) for row in setting.stages if row.where in ("worker", "server")}
         self.asked = [span for span in self.spans if span.side and span.minibatch != UNKNOWN]
         """Requests to servers, and what these waited there."""
@@ -116,7 +117,9 @@ def summarise(records: Sequence[EpochRecord]) -> Summary:
     setting, stretches = records[0].setting, [Stretch(record) for record in records]
     handovers = [handover for stretch in stretches for handover in stretch.handovers]
     seconds = sum(stretch.nanoseconds for stretch in stretches) / 1e9
-    stages = stage_times(setting.stages, [span for stretch in stretches for span in stretch.spans], len(handovers))
+    spans = [span for stretch in stretches for span in stretch.spans]
+    gpu_calls = [call for stretch in stretches for call in stretch.gpu_calls]
+    stages = stage_times(setting.stages, spans, gpu_calls, len(handovers))
     worked = [spans for stretch in stretches for spans in stretch.worked.values()]
     trips = [trip for stretch in stretches for trip in stretch.trips]
     asked = [span for stretch in stretches for span in stretch.asked]
@@ -150,25 +153,34 @@ def summarise(records: Sequence[EpochRecord]) -> Summary:
     )
 
 
-def stage_times(rows: Sequence[StageRow], spans: Sequence[Span], num_minibatches: int) -> tuple[StageTime, ...]:
+def stage_times(
+    rows: Sequence[StageRow], spans: Sequence[Span], gpu_calls: Sequence[GpuCall], num_minibatches: int
+) -> tuple[StageTime, ...]:
     """Return what each stage takes for a mini-batch; a stage with a loop may be called more than once for one."""
     calls: dict[tuple[int, str], list[Span]] = defaultdict(list)
     for span in spans:
         if not span.side:
             calls[span.position, span.name].append(span)
-    found = [(row, calls[row.position, row.name]) for row in rows if calls[row.position, row.name]]
-    times = [(row, [span.own / MS for span in of_row], of_row) for row, of_row in found]
-    medians = [middle(own) * max(1, round(len(own) / max(num_minibatches, 1))) for _, own, _ in times]
+    on_gpus: dict[tuple[int, str], list[float]] = defaultdict(list)
+    for call in gpu_calls:
+        on_gpus[call.position, call.name].append(call.own / MS)
+    found = [(row, calls[row[:2]]) for row in rows if calls[row[:2]]]
+
+    def for_a_minibatch(times: Sequence[float]) -> float:
+        return middle(times) * max(1, round(len(times) / max(num_minibatches, 1)))
+
+    medians = [for_a_minibatch([span.own / MS for span in of_row]) for _, of_row in found]
     total = sum(medians) or 1.0
     return tuple(
         StageTime(
             row,
             ms,
-            middle(own, 0.95),
+            middle((span.own / MS for span in of_row), 0.95),
             ms / total,
             min(1.0, sum(span.cpu for span in of_row) / max(sum(span.own for span in of_row), 1)),
+            for_a_minibatch(on_gpus[row[:2]]),
         )
-        for (row, own, of_row), ms in zip(times, medians, strict=True)
+        for (row, of_row), ms in zip(found, medians, strict=True)
     )
 
 

@@ -6,31 +6,44 @@ from graphfeed.loader.profile.summary import Summary
 from graphfeed.loader.profile.verdict import Verdict, percent
 
 WIDTH = 110
-MOST_STAGES = 8
-"""How many stages have a line; the others, which take the least time, share one."""
+MOST_LINES = 20
+COLUMNS = "{:8}  {:>8}  {:>8}  {:>6}  {:>6}  {}{}"
 
 
 def write_table(summary: Summary, verdict: Verdict) -> str:
     """Return the verdict, what each stage takes, and who waits where."""
     text = verdict.text[0].upper() + verdict.text[1:] + "."
-    return "\n".join(
-        [*textwrap.wrap(text, WIDTH), "", *stage_lines(summary), *window_lines(summary), *other_lines(summary)]
-    )
+    above, below = textwrap.wrap(text, WIDTH, max_lines=6), [*window_lines(summary), *other_lines(summary)]
+    return "\n".join([*above, "", *stage_lines(summary, MOST_LINES - len(above) - len(below) - 1), *below])
 
 
-def stage_lines(summary: Summary) -> list[str]:
-    """Return a heading, and a line for each stage, the source first."""
-    shown = {id(stage) for stage in sorted(summary.stages, key=lambda stage: -stage.ms)[:MOST_STAGES]}
-    lines = [f"{'where':8}  {'ms':>8}  {'p95':>8}  {'share':>6}  {'CPU':>6}  stage"]
+def stage_lines(summary: Summary, most: int) -> list[str]:
+    """Return a heading, and a line for each stage, the source first.
+
+    If these are too many, those that take the least time share a line.
+    """
+    has_gpu = any(stage.gpu_ms for stage in summary.stages)
+    shown = {id(stage) for stage in summary.stages}
+    if len(shown) > most - 1:
+        shown = {id(stage) for stage in sorted(summary.stages, key=lambda stage: -stage.ms)[: most - 2]}
+    lines = [COLUMNS.format("where", "ms", "p95", "share", "CPU", f"{'GPU ms':>8}  " if has_gpu else "", "stage")]
     lines += [
-        f"{stage.row.where:8}  {stage.ms:8.2f}  {stage.p95_ms:8.2f}  {percent(stage.share):>6}  "
-        f"{percent(stage.cpu):>6}  {stage.row.name}"
+        COLUMNS.format(
+            stage.row.where,
+            f"{stage.ms:.2f}",
+            f"{stage.p95_ms:.2f}",
+            percent(stage.share),
+            percent(stage.cpu),
+            f"{stage.gpu_ms:8.2f}  " if has_gpu else "",
+            stage.row.name,
+        )
         for stage in summary.stages
         if id(stage) in shown
     ]
-    if len(summary.stages) > MOST_STAGES:
-        rest = [stage for stage in summary.stages if id(stage) not in shown]
-        lines.append(f"{'':8}  {sum(stage.ms for stage in rest):8.2f}  {'':24}  {len(rest)} others")
+    rest = [stage for stage in summary.stages if id(stage) not in shown]
+    if rest:
+        ms = f"{sum(stage.ms for stage in rest):.2f}"
+        lines.append(COLUMNS.format("", ms, "", "", "", " " * 10 if has_gpu else "", f"{len(rest)} others"))
     return lines
 
 

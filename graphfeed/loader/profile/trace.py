@@ -1,43 +1,181 @@
 """A profile in the trace format of Chrome, which Perfetto opens."""
 
-from collections.abc import Iterator
-from itertools import pairwise
+import gzip
+import json
+import secrets
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 from graphfeed.loader.profile.epoch_record import EpochRecord
+from graphfeed.loader.profile.recorder import FIRST_SERVER, Span
 
 US = 1000
 """Nanoseconds in the unit of time stamps."""
 MOST_MINIBATCHES = 10_000
 """More make files that viewers can't open."""
+FIRST_GPU = 1 << 23
+"""GPUs count as processes from this number on."""
+
+Track = tuple[int, int]
+"""A line of a trace: a process and a thread, or what stands for them."""
 
 
-def trace_events(record: EpochRecord) -> Iterator[dict[str, Any]]:
-    """Yield an epoch's events: a range for each call, wait and step, a counter for the window, names for the tracks."""
-    handovers = record.handovers[-MOST_MINIBATCHES:]
-    begin = handovers[0].asked if handovers else 0
-    here, loop = record.recorder.process, record.loop_thread
-    tracks = {(here, loop): "loop"}
-    for span in tuple(record.spans):
-        if span.end < begin:
-            continue
-        track = (span.process, span.thread)
-        tracks.setdefault(track, f"thread {len(tracks)}" if span.process == here else "worker")
-        name = f"wait at {span.name}" if span.side else span.name
-        arguments = {"epoch": span.epoch, "mini-batch": span.minibatch} if span.minibatch >= 0 else {}
-        yield {**complete(name, span.begin, span.end, *track), "args": arguments}
-    for earlier, later in pairwise(handovers):
-        yield complete("step", earlier.given, later.asked, here, loop)
+@dataclass
+class Range:
+    """Something that takes time on a track, from one nanosecond to another."""
+
+    track: Track
+    name: str
+    begin: int
+    end: int
+    arguments: dict[str, int] = field(default_factory=dict)
+
+
+def write_trace(path: Path, records: Sequence[EpochRecord], into: Path | None) -> None:
+    """Write the trace of some epochs as a whole or not at all, joined with one of `torch.profiler` if it is given.
+
+    Raises:
+        ValueError: `into` has no trace.
+    """
+    trace: dict[str, Any] = {"traceEvents": [], "displayTimeUnit": "ms"} if into is None else read_trace(into)
+    base = trace.get("baseTimeNanoseconds", 0)
+    left = MOST_MINIBATCHES
+    for number, record in reversed(list(enumerate(records))):
+        # torch's times are those of the calendar.
+        shift = 0 if into is None else record.unix_time - base
+        trace["traceEvents"] += trace_events(record, number, left, shift)
+        left = max(0, left - len(record.handovers))
+    data = json.dumps(trace).encode()
+    part = path.with_name(f"{path.name}.{secrets.token_hex(4)}.part")
+    try:
+        part.write_bytes(gzip.compress(data) if path.suffix == ".gz" else data)
+        part.replace(path)
+    finally:
+        part.unlink(missing_ok=True)
+
+
+def read_trace(path: Path) -> dict[str, Any]:
+    """Return what `torch.profiler` wrote.
+
+    Raises:
+        ValueError: It is something else.
+    """
+    data = path.read_bytes()
+    try:
+        trace = json.loads(gzip.decompress(data) if path.suffix == ".gz" else data)
+        if isinstance(trace["traceEvents"], list) and isinstance(trace.get("baseTimeNanoseconds", 0), int):
+            return dict(trace)
+    except (EOFError, KeyError, OSError, TypeError, ValueError):
+        pass
+    raise ValueError(f"into must be a trace that torch.profiler wrote (export_chrome_trace), but {path} has none")
+
+
+def trace_events(
+    record: EpochRecord, number: int = 0, most: int = MOST_MINIBATCHES, shift: int = 0
+) -> Iterator[dict[str, Any]]:
+    """Yield an epoch's events: a range for each call, wait and step, arrows from calls to steps, a counter, names.
+
+    Args:
+        record: The epoch.
+        number: Tells it from the others of the trace.
+        most: How many mini-batches are shown, the latest ones.
+        shift: How many nanoseconds to add to each time.
+    """
+    handovers = record.handovers[max(0, len(record.handovers) - most) :]
+    if not handovers:
+        return
+    start, loop = handovers[0].asked, (record.recorder.process, record.loop_thread)
+    spans = [span for span in tuple(record.spans) if span.end >= start]
+    # The last step may still be going on.
+    ends = [*(later.asked for later in handovers[1:]), max(record.ended, handovers[-1].given)]
+    steps = [Range(loop, "step", handover.given, end) for handover, end in zip(handovers, ends, strict=True)]
+    ranges = [*map(range_of, spans), *gpu_ranges(record, start), *steps]
+    keep_nested(ranges)
+
+    def event(phase: str, name: str, time: int, track: Track, **more: Any) -> dict[str, Any]:
+        return {"name": name, "ph": phase, "ts": (time + shift) / US, "pid": track[0], "tid": track[1], **more}
+
+    for shown in ranges:
+        took = (shown.end - shown.begin) / US
+        yield event("X", shown.name, shown.begin, shown.track, dur=took, args=shown.arguments)
+    calls = first_calls(span for span in spans if (span.process, span.thread) != loop)
+    for handover in handovers:
+        arrow = {"cat": "mini-batch", "id": f"{number}.{handover.epoch}.{handover.minibatch}"}
+        on_the_way = calls.get((handover.epoch, handover.minibatch), ())
+        for place, span in enumerate(on_the_way):
+            yield event("t" if place else "s", "mini-batch", span.begin, (span.process, span.thread), **arrow)
+        if on_the_way:
+            yield event("f", "mini-batch", handover.given, loop, bp="e", **arrow)
     for window in record.windows:
-        if window.time >= begin:
+        if window.time >= start:
             counts = {"in flight": window.in_flight - window.ready, "ready": window.ready}
-            yield {"name": "window", "ph": "C", "ts": window.time / US, "pid": here, "args": counts}
-    for (process, thread), name in tracks.items():
-        where = "main process" if process == here else f"worker process {process}"
-        yield {"name": "process_name", "ph": "M", "pid": process, "tid": thread, "args": {"name": where}}
-        yield {"name": "thread_name", "ph": "M", "pid": process, "tid": thread, "args": {"name": name}}
+            yield event("C", "window", window.time, loop, args=counts)
+    for place, track in enumerate(dict.fromkeys([loop, *(shown.track for shown in ranges)])):
+        process, thread = names_of(track, loop, place)
+        yield event("M", "process_name", start, track, args={"name": process})
+        yield event("M", "thread_name", start, track, args={"name": thread})
 
 
-def complete(name: str, begin: int, end: int, process: int, thread: int) -> dict[str, Any]:
-    """Return a range."""
-    return {"name": name, "ph": "X", "ts": begin / US, "dur": (end - begin) / US, "pid": process, "tid": thread}
+def range_of(span: Span) -> Range:
+    """Return the range of a call of a stage, or of a wait."""
+    name = f"wait at {span.name}" if span.side else span.name
+    arguments = {"epoch": span.epoch, "mini-batch": span.minibatch} if span.minibatch >= 0 else {}
+    return Range((span.process, span.thread), name, span.begin, span.end, arguments)
+
+
+def gpu_ranges(record: EpochRecord, start: int) -> Iterator[Range]:
+    """Yield what stages did on GPUs.
+
+    The times of events count from the first event of a device. Nothing begins there before the CPU asks for it, so that
+    event was at the earliest time by which this holds for all.
+    """
+    calls = record.gpu_calls
+    devices = list(dict.fromkeys(call.device for call in calls))
+    first = {name: max(call.issued - call.begin for call in calls if call.device == name) for name in devices}
+    streams = list(dict.fromkeys((call.device, call.stream) for call in calls))
+    for call in calls:
+        if call.issued >= start:
+            track = FIRST_GPU + devices.index(call.device), streams.index((call.device, call.stream))
+            begin, end = call.begin + first[call.device], call.end + first[call.device]
+            yield Range(track, call.name, begin, end, {"epoch": call.epoch, "mini-batch": call.minibatch})
+
+
+def keep_nested(ranges: Iterable[Range]) -> None:
+    """Cut ranges at the end of the one that they begin in: viewers drop those that overlap another in part.
+
+    Those of one thread nest as they are. Those of a server may not, because its clock is not known exactly.
+    """
+    tracks: Mapping[Track, list[Range]] = defaultdict(list)
+    for shown in ranges:
+        tracks[shown.track].append(shown)
+    for of_track in tracks.values():
+        around: list[int] = []
+        for shown in sorted(of_track, key=lambda shown: (shown.begin, -shown.end)):
+            while around and around[-1] <= shown.begin:
+                around.pop()
+            shown.end = min([shown.end, *around[-1:]])
+            around.append(shown.end)
+
+
+def first_calls(spans: Iterable[Span]) -> dict[tuple[int, int], list[Span]]:
+    """Return the first call on each track for each mini-batch, by epoch and index, in the order of time."""
+    found: dict[tuple[int, int], dict[Track, Span]] = defaultdict(dict)
+    for span in sorted(spans, key=lambda span: span.begin):
+        if span.minibatch >= 0 and not span.side:
+            found[span.epoch, span.minibatch].setdefault((span.process, span.thread), span)
+    return {key: list(calls.values()) for key, calls in found.items()}
+
+
+def names_of(track: Track, loop: Track, place: int) -> tuple[str, str]:
+    """Return the names of a track's process and thread; `place` is the track's among all."""
+    process, thread = track
+    if process >= FIRST_GPU:
+        return f"GPU {process - FIRST_GPU}", f"stream {thread}"
+    if process >= FIRST_SERVER:
+        return f"sampling server {process - FIRST_SERVER}", f"thread {place}"
+    if process == loop[0]:
+        return "main process", "loop" if track == loop else f"thread {place}"
+    return f"worker process {process}", "worker"

@@ -25,7 +25,7 @@ def make_record(
             record.recorder.spans.append(Span(row.position, row.name, "", 0, index, begin, end, ms * MS, half, 99, 7))
             begin = end
         record.windows.append(Window(now, 3, 1))
-        record.handovers.append(Handover(now, now + wait_ms * MS))
+        record.handovers.append(Handover(now, now + wait_ms * MS, 0, index))
         now += (wait_ms + step_ms) * MS
     record.ended = now
     return record

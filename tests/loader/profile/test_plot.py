@@ -23,6 +23,11 @@ def test_a_plot_of_nothing_is_refused() -> None:
         Profile().plot()
 
 
+def test_a_number_of_mini_batches_below_1_is_refused() -> None:
+    with pytest.raises(ValueError, match="num_minibatches must be 1 or more, but is 0"):
+        Profile().plot(0)
+
+
 def test_notebooks_show_the_table_without_matplotlib(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "matplotlib", None)
     monkeypatch.setitem(sys.modules, "matplotlib.figure", None)

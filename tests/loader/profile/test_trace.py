@@ -1,33 +1,201 @@
+import gzip
+import json
 from collections import defaultdict
+from pathlib import Path
+from typing import Any
 
-from graphfeed.loader.profile import Span
-from graphfeed.loader.profile.trace import trace_events
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from torch.profiler import ProfilerActivity, record_function
+
+import graphfeed as gf
+from graphfeed.distributed import SamplingServer
+from graphfeed.loader.profile import EpochRecord, Profile, Span
+from graphfeed.loader.profile.trace import Range, keep_nested, trace_events
+from tests import pipelines
+from tests.loader.late_streams import late_streams
 from tests.loader.profile.records import MS, make_record
+
+Events = list[dict[str, Any]]
+
+
+def check(events: Events) -> None:
+    """Hold what a viewer needs: times that nest on each track, names, arrows from what was before."""
+    tracks = defaultdict(list)
+    names: dict[str, set[Any]] = {"process_name": set(), "thread_name": set()}
+    arrows = defaultdict(list)
+    for event in events:
+        if event["ph"] == "X":
+            assert event["dur"] >= 0
+            begin, took = round(event["ts"] * 1000), round(event["dur"] * 1000)
+            tracks[event["pid"], event["tid"]].append((begin, begin + took))
+        elif event["ph"] == "M":
+            assert event["args"]["name"]
+            names[event["name"]].add((event["pid"], event["tid"]))
+        elif event["ph"] in "stf":
+            arrows[event["id"]].append(event)
+    assert tracks.keys() == names["thread_name"] == names["process_name"]
+    for ranges in tracks.values():
+        around: list[int] = []
+        for begin, end in sorted(ranges, key=lambda times: (times[0], -times[1])):
+            while around and around[-1] <= begin:
+                around.pop()
+            assert not around or end <= around[-1]
+            around.append(end)
+    for steps in arrows.values():
+        assert [step["ph"] for step in steps] == ["s", *["t"] * (len(steps) - 2), "f"]
+        assert [step["ts"] for step in steps] == sorted(step["ts"] for step in steps)
+        for step in steps:
+            at = round(step["ts"] * 1000)
+            assert any(begin <= at <= end for begin, end in tracks[step["pid"], step["tid"]])
 
 
 def test_the_trace_has_a_range_for_each_span_and_step_and_a_counter() -> None:
-    record = make_record(10)
+    record = make_record(10, work_ms=(1, 2))
     record.recorder.spans.append(Span(3, "InWorkers", "reader", -1, -1, 0, MS, MS, 0, record.recorder.process, 1))
     events = list(trace_events(record))
+    check(events)
     ranges = [event for event in events if event["ph"] == "X"]
-    assert len(ranges) == 20 + 9 + 1
+    assert len(ranges) == 20 + 10 + 1
     assert {event["name"] for event in ranges} == {"ItemSampler", "NeighborSampler", "step", "wait at InWorkers"}
     assert next(event["args"] for event in ranges if event["name"] == "NeighborSampler") == {
         "epoch": 0,
         "mini-batch": 0,
     }
-    assert all(event["dur"] >= 0 for event in ranges)
     assert [event["args"] for event in events if event["ph"] == "C"] == [{"in flight": 2, "ready": 1}] * 10
+    assert [event["ph"] for event in events if "id" in event] == ["s", "f"] * 10
 
 
-def test_each_track_has_names_and_ranges_that_nest() -> None:
-    events = list(trace_events(make_record(10, work_ms=(1, 2))))
-    named = {(event["pid"], event["tid"]) for event in events if event["name"] == "thread_name"}
-    tracks = defaultdict(list)
-    for event in events:
-        if event["ph"] == "X":
-            tracks[event["pid"], event["tid"]].append((event["ts"], event["ts"] + event["dur"]))
-    assert tracks.keys() == named
-    for spans in tracks.values():
-        for begin, end in spans:
-            assert not any(begin < other < end < after or other < begin < after < end for other, after in spans)
+@given(st.lists(st.tuples(st.integers(0, 40), st.integers(0, 40)), max_size=12))
+def test_ranges_that_overlap_in_part_are_cut_and_others_stay(times: list[tuple[int, int]]) -> None:
+    given = [(min(pair), max(pair)) for pair in times]
+    ranges = [Range((1, 1), "call", *pair) for pair in given]
+    keep_nested(ranges)
+    found = [(shown.begin, shown.end) for shown in ranges]
+    for (begin, end), (before, until) in zip(found, given, strict=True):
+        assert begin == before
+        assert begin <= end <= until
+        assert not any(other < begin < after < end for other, after in found)
+    if not any(a < c < b < d for a, b in given for c, d in given):
+        assert found == given
+
+
+def trace_of(profile: Profile, tmp_path: Path) -> Events:
+    profile.to_chrome_trace(tmp_path / "trace.json")
+    return list(json.loads((tmp_path / "trace.json").read_text())["traceEvents"])
+
+
+@pytest.mark.parametrize(
+    "options", [{"num_workers": 0}, {"num_workers": 2}, {"num_workers": 1, "worker": "process"}], ids=str
+)
+def test_traces_of_real_epochs_open_in_viewers(options: dict[str, Any], tmp_path: Path) -> None:
+    with gf.DataLoader(pipelines.homogeneous(), seed=3, **options) as loader, loader.profile() as profile:
+        count = len(list(loader)) + len(list(loader))
+    events = trace_of(profile, tmp_path)
+    check(events)
+    assert sum(event["name"] == "step" for event in events) == count
+    assert sum(event["ph"] == "f" for event in events) == (count if options["num_workers"] else 0)
+
+
+def test_a_server_is_a_process_of_its_own(tmp_path: Path) -> None:
+    pytest.importorskip("pyarrow")
+    pipe = pipelines.homogeneous()
+    with (
+        SamplingServer(pipe, token="t") as server,
+        gf.DataLoader(pipe, servers=[server.address], token="t") as loader,
+        loader.profile() as profile,
+    ):
+        list(loader)
+    events = trace_of(profile, tmp_path)
+    check(events)
+    assert {event["args"]["name"] for event in events if event["name"] == "process_name"} == {
+        "main process",
+        "sampling server 1",
+    }
+
+
+def test_work_on_gpus_has_a_track_for_each_stream_and_begins_no_sooner_than_it_is_asked_for(tmp_path: Path) -> None:
+    with (
+        late_streams(),
+        gf.DataLoader(pipelines.homogeneous().copy_to("meta"), 2, seed=3) as loader,
+        loader.profile() as profile,
+    ):
+        list(loader)
+    events = trace_of(profile, tmp_path)
+    check(events)
+    gpu = next(event["pid"] for event in events if event.get("args") == {"name": "GPU 0"})
+    asked = {event["args"]["mini-batch"]: event["ts"] for event in copies(events) if event["pid"] != gpu}
+    there = {event["args"]["mini-batch"]: event["ts"] for event in copies(events) if event["pid"] == gpu}
+    assert asked.keys() == there.keys()
+    assert all(there[index] >= asked[index] for index in asked)
+
+
+def copies(events: Events) -> Events:
+    return [event for event in events if event["name"] == "CopyTo" and event["args"].get("mini-batch", -1) >= 0]
+
+
+def test_only_the_latest_mini_batches_are_shown(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr("graphfeed.loader.profile.trace.MOST_MINIBATCHES", 15)
+    profile = Profile()
+    profile.records += [make_record(10, work_ms=(1, 2)) for _ in range(3)]
+    events = trace_of(profile, tmp_path)
+    check(events)
+    assert sum(event["name"] == "step" for event in events) == 15
+
+
+@pytest.mark.parametrize("suffix", ["", ".gz"])
+def test_a_trace_of_torch_s_profiler_is_joined_at_the_right_time(tmp_path: Path, suffix: str) -> None:
+    loader = gf.DataLoader(pipelines.homogeneous(), num_workers=0, seed=3)
+    with torch.profiler.profile(activities=[ProfilerActivity.CPU]) as torch_profile, loader.profile() as profile:
+        for _ in loader:
+            with record_function("my step"):
+                torch.ones(1000).sum()
+    torch_profile.export_chrome_trace(str(tmp_path / f"torch.json{suffix}"))
+    profile.to_chrome_trace(tmp_path / f"both.json{suffix}", into=tmp_path / f"torch.json{suffix}")
+    data = (tmp_path / f"both.json{suffix}").read_bytes()
+    events = json.loads(gzip.decompress(data) if suffix else data)["traceEvents"]
+    steps = [event for event in events if event["name"] == "step"]
+    mine = [event for event in events if event["name"] == "my step"]
+    assert len(mine) == len(steps) > 0
+    for step, own in zip(steps, sorted(mine, key=lambda event: event["ts"]), strict=True):
+        # Both read the calendar's clock beside their own, which takes some microseconds, or a time slice.
+        assert abs(own["ts"] - step["ts"]) < 100_000
+
+
+def measured(count: int = 10) -> tuple[Profile, EpochRecord]:
+    profile, record = Profile(), make_record(count)
+    profile.records.append(record)
+    return profile, record
+
+
+@pytest.mark.parametrize(
+    "text", ["", "[]", "{}", '{"traceEvents": 3}', '{"traceEvents": [], "baseTimeNanoseconds": ""}']
+)
+def test_what_is_no_trace_is_refused_and_nothing_is_written(text: str, tmp_path: Path) -> None:
+    (tmp_path / "torch.json").write_text(text)
+    profile, _ = measured()
+    with pytest.raises(ValueError, match=r"into must be a trace that torch.profiler wrote .*torch.json has none"):
+        profile.to_chrome_trace(tmp_path / "trace.json", into=tmp_path / "torch.json")
+    assert [path.name for path in tmp_path.iterdir()] == ["torch.json"]
+
+
+def test_a_trace_that_can_not_be_written_leaves_the_old_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "trace.json"
+    path.write_text("old")
+
+    def fail(self: Path, data: bytes) -> int:
+        with self.open("wb") as file:
+            file.write(data[:10])
+        raise OSError("no space is left")
+
+    monkeypatch.setattr(Path, "write_bytes", fail)
+    with pytest.raises(OSError, match="no space is left"):
+        measured()[0].to_chrome_trace(path)
+    assert [(file.name, file.read_text()) for file in tmp_path.iterdir()] == [("trace.json", "old")]
+
+
+def test_nothing_measured_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="nothing was measured"):
+        Profile().to_chrome_trace(tmp_path / "trace.json")
