@@ -70,6 +70,8 @@ class Summary:
     num_replaced: int
     """How many workers died or hung."""
     read_bytes_per_second: float
+    worker_mean_ms: float = 0.0
+    """The mean of what `worker_ms` is the median of."""
 
     @property
     def rate(self) -> float:
@@ -150,6 +152,7 @@ def summarise(records: Sequence[EpochRecord]) -> Summary:
         caches=add_caches(records),
         num_replaced=sum(record.num_replaced for record in records),
         read_bytes_per_second=sum(record.bytes_read for record in records) / seconds if seconds else 0.0,
+        worker_mean_ms=mean(wall),
     )
 
 

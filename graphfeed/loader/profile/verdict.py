@@ -8,6 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from math import ceil
 
+from graphfeed.loader.profile.copy_rate import copy_rate
 from graphfeed.loader.profile.summary import StageTime, Summary
 
 FEWEST = 20
@@ -19,6 +20,10 @@ BUSY = 0.85
 """The share of time from which workers count as busy."""
 RATHER_BUSY = 0.6
 """The share from which more workers help if nothing else is the limit, since they hide the handing over."""
+SLOWEST_MEMORY = 1e9
+"""Fewer bytes per second keep no memory busy, which is not measured then."""
+NEAR = 0.5
+"""The share of the bytes per second of copying in a row that random rows come to."""
 HANDING_OVER_MS = 0.3
 """Below it, a mini-batch takes less than it takes to hand it over to a worker."""
 
@@ -159,19 +164,23 @@ def servers_are_the_limit(summary: Summary) -> Verdict | None:
 
 
 def window_is_full(summary: Summary) -> Verdict | None:
-    """Finished mini-batches wait behind a slow one."""
+    """Finished mini-batches wait behind a slow one, or none is made while the loop has the only one of the window."""
+    setting = summary.setting
     uneven = summary.worker_p95_ms > 2 * summary.worker_ms
-    is_full = summary.in_flight > 0.9 * summary.setting.window
+    is_full = setting.window > 0 and summary.in_flight > 0.9 * setting.window
     # One of those that are ready is the one that was waited for.
-    if not uneven or not is_full or summary.ready < 1.2 or summary.setting.num_workers < 2 or summary.busy > BUSY:
+    blocks = summary.ready > 1.2 or setting.window == 1
+    busy = summary.rate * summary.worker_mean_ms / 1000 / max(setting.num_workers, 1)
+    if not uneven or not is_full or not blocks or busy > BUSY:
         return None
-    factor = 2 * summary.setting.window // max(summary.setting.num_workers, 1)
-    gain = min(most(summary), 1 / max(summary.busy, 0.1))
+    factor = 2 * setting.window // max(setting.num_workers, 1)
+    gain = min(most(summary), 1 / max(busy, 0.1))
+    what = "is full behind slow ones" if setting.window > 1 else "leaves none in store for a slow one"
     return Verdict(
         "window",
         f"{waits(summary)}; mini-batches take {summary.worker_ms:.1f} ms, one in twenty {summary.worker_p95_ms:.1f} ms "
-        f"or more, and the window of {summary.setting.window} is full behind slow ones: prefetch_factor={factor} may "
-        f"give up to {times(gain)} the rate",
+        f"or more, and the window of {setting.window} {what}: prefetch_factor={factor} may give up to {times(gain)} "
+        "the rate",
         gain,
     )
 
@@ -237,6 +246,24 @@ def cache_misses(summary: Summary) -> Verdict | None:
     )
 
 
+def memory_is_the_limit(summary: Summary) -> Verdict | None:
+    """Workers copy rows about as fast as this machine's memory allows, so more of them would wait for it too."""
+    stage = slowest(summary)
+    moved = summary.rate * sum(size for _, size in summary.rows.values())
+    is_busy = summary.busy > BUSY and summary.setting.num_workers > 1 and stage.cpu > 0.8
+    if not is_busy or stage.row.name != "FeatureFetcher" or moved < SLOWEST_MEMORY:
+        return None
+    copied = copy_rate(summary.setting.num_cores)
+    if moved < NEAR * copied:
+        return None
+    return Verdict(
+        "memory bandwidth",
+        f"{waits(summary)}; {name(stage)} reads {moved / 1e9:.1f} GB/s of rows, and all cores together copy "
+        f"{copied / 1e9:.1f} GB/s here, so more workers don't help: narrower features (float16), or fewer rows "
+        "(smaller fan-outs)",
+    )
+
+
 def workers_are_busy(summary: Summary) -> Verdict | None:
     """Workers are the limit."""
     if summary.busy < RATHER_BUSY:
@@ -283,6 +310,7 @@ RULES: tuple[Callable[[Summary], Verdict | None], ...] = (
     cache_misses,
     window_is_full,
     transfer_takes_long,
+    memory_is_the_limit,
     workers_are_busy,
     nothing_stands_out,
 )

@@ -234,6 +234,14 @@ class TestKnownBottlenecks:
         pipe = items(160).transform(uneven)
         assert "prefetch_factor=2" in judged("window", pipe, step=0.004, num_workers=4, prefetch_factor=1)
 
+    def test_a_window_of_one(self) -> None:
+        def uneven(minibatch: Any) -> Any:
+            time.sleep(0.03 if minibatch.key.index % 4 == 0 else 0.002)
+            return minibatch
+
+        pipe = items(120).transform(uneven)
+        assert "prefetch_factor=2" in judged("window", pipe, step=0.01, num_workers=1, prefetch_factor=1)
+
     def test_a_stage_that_holds_the_interpreters_lock(self) -> None:
         if os.getloadavg()[0] > 2 * available_cores():
             pytest.skip("other programs use all cores, which hides what this one's threads wait for")

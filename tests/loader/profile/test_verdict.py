@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from graphfeed.loader.profile import verdict
 from graphfeed.loader.profile.epoch_record import StageRow
 from graphfeed.loader.profile.summary import StageTime, Summary, summarise
 from graphfeed.loader.profile.verdict import RULES, judge
@@ -52,7 +53,21 @@ CASES: dict[str, tuple[Summary, str]] = {
         "reads 900 MB/s from disk",
     ),
     "interpreter lock": (summary(setting=THREADS, worker_cpu_ms=3.0), "try worker='process', up to 2.0 times"),
-    "window": (summary(worker_ms=3.0, worker_p95_ms=30.0, in_flight=4.0, ready=3.0), "prefetch_factor=4"),
+    "window": (
+        summary(worker_ms=3.0, worker_mean_ms=4.0, worker_p95_ms=30.0, in_flight=4.0, ready=3.0),
+        "prefetch_factor=4",
+    ),
+    "window of one": (
+        summary(
+            setting={"num_workers": 1, "window": 1},
+            worker_ms=1.0,
+            worker_mean_ms=2.0,
+            worker_p95_ms=9.0,
+            in_flight=1.0,
+            ready=1.0,
+        ),
+        "the window of 1 leaves none in store for a slow one: prefetch_factor=2",
+    ),
     "transfer": (summary(worker_ms=3.0, worker_p95_ms=3.0, transfer_ms=3.0), "travels 3.0 ms between processes"),
     "cache": (
         summary(
@@ -60,20 +75,43 @@ CASES: dict[str, tuple[Summary, str]] = {
         ),
         "the cache of x lacks 75 %",
     ),
+    "memory bandwidth": (
+        summary(rows={"x": (9, 6e7)}, stages=(stage("FeatureFetcher", "worker", 6.0, 1.0),)),
+        "so more workers don't help",
+    ),
     "cores": (summary(setting={"num_cores": 2}, worker_cpu_ms=6.0), "all 2 cores are at work"),
     "workers": (summary(), "num_workers=4 may give up to"),
     "unclear": (summary(worker_ms=3.0, worker_p95_ms=3.0), "no single cause stands out"),
 }
 
 
+@pytest.fixture(autouse=True)
+def memory(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """Stand for a memory of which all cores together copy 16 GB/s; return how often it was measured."""
+    asked: list[int] = []
+
+    def copy_rate(cores: int) -> float:
+        asked.append(cores)
+        return 16e9
+
+    monkeypatch.setattr(verdict, "copy_rate", copy_rate)
+    return asked
+
+
 @pytest.mark.parametrize("cause", CASES)
 def test_the_verdict_names_the_cause_and_what_to_try(cause: str) -> None:
     figures, text = CASES[cause]
-    verdict = judge(figures)
-    assert verdict.cause == cause.replace(" queue", "").replace(" ahead", "")
-    assert text in verdict.text
-    assert verdict.gain >= 1
-    assert verdict.gain <= 1 / (1 - figures.waits) + 0.01
+    judged = judge(figures)
+    assert judged.cause == cause.replace(" queue", "").replace(" ahead", "").replace(" of one", "")
+    assert text in judged.text
+    assert judged.gain >= 1
+    assert judged.gain <= 1 / (1 - figures.waits) + 0.01
+
+
+@pytest.mark.parametrize("changes", [{"rows": {"x": (9, 3e6)}}, {"rows": {"x": (9, 6e7)}, "worker_ms": 1.0}])
+def test_memory_is_measured_only_where_busy_workers_read_much(changes: dict[str, Any], memory: list[int]) -> None:
+    judge(summary(stages=(stage("FeatureFetcher", "worker", 6.0, 1.0),), **changes))
+    assert memory == []
 
 
 def test_each_rule_has_a_case() -> None:
