@@ -7,7 +7,7 @@ in-edges of its nodes, and the rows of its features; perhaps also copies of rows
 """
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, NamedTuple, TypeAlias
@@ -68,6 +68,8 @@ class PartitionMetadata(NamedTuple):
     """The arrays that all parts need."""
     parts: list[list[ArrayEntry]]
     """The arrays of each part."""
+    written: int | None = None
+    """The stamp of the files of the columns; None: an earlier release wrote them, which gave them none."""
 
     @property
     def total_num_nodes(self) -> int:
@@ -134,6 +136,7 @@ def read_metadata(root: Path) -> PartitionMetadata:
             None if content["edge_type_to_id"] is None else numbers_of("edge_type_to_id", content["edge_type_to_id"]),
             [parse_entry(entry) for entry in content["shared"]],
             [[parse_entry(entry) for entry in entries] for entries in content["parts"]],
+            content.get("written"),
         )
     except (ValueError, TypeError, KeyError) as error:
         raise ValueError(f"{path} can't be read: {error}; write the partition again") from error
@@ -164,6 +167,11 @@ def parse_entry(entry: Mapping[str, Any]) -> ArrayEntry:
     if len(parsed.key) != KEY_LENGTHS[parsed.role]:
         raise ValueError(f"{dict(entry)} has a key of {len(parsed.key)} parts")
     return parsed
+
+
+def column_files(entries: Iterable[ArrayEntry]) -> list[str]:
+    """Return the files of a part's columns, without attributes."""
+    return [entry.path for entry in entries if entry.role in ("csc_indptr", "indices", "type_per_edge")]
 
 
 def file_dtype(dtype: torch.dtype) -> np.dtype[Any]:

@@ -21,6 +21,7 @@ from graphfeed.distributed.partition.part_layout import (
     NODE_PARTS,
     Key,
     PartitionMetadata,
+    column_files,
     features_by_key,
     map_entry,
     read_metadata,
@@ -30,6 +31,7 @@ from graphfeed.distributed.pyg.partition_pyg_layout import META, PyGLayout
 from graphfeed.distributed.ranks.peers import Peers
 from graphfeed.storage import BasicFeatureStore, Feature, FeatureKey, TorchBasedFeature
 from graphfeed.storage.graph import FusedCSCSamplingGraph, check_attributes
+from graphfeed.storage.memory import has_stamp
 
 
 @dataclass(frozen=True, eq=False)
@@ -103,6 +105,8 @@ def open_part(root: str | os.PathLike[str], part: int, *, check: bool = False) -
         columns = columns_of(metadata, arrays)
         if check:
             columns.check()
+        elif all(has_stamp(root / name, metadata.written) for name in column_files(metadata.parts[part])):
+            columns.take_as_saved()
         book = PartBook.from_assignment(arrays[NODE_PARTS][()], len(metadata.parts))
         if book.num_ids != metadata.total_num_nodes:
             raise ValueError(f"there are parts of {book.num_ids} nodes, not {metadata.total_num_nodes}")

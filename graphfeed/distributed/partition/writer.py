@@ -3,6 +3,7 @@
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import ExitStack
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +25,7 @@ from graphfeed.distributed.partition.part_layout import (
     Key,
     PartitionMetadata,
     check_num_parts,
+    column_files,
     features_by_key,
     file_dtype,
     part_folder,
@@ -34,6 +36,7 @@ from graphfeed.storage import Feature, FeatureKey, FeatureStore
 from graphfeed.storage.datasets import PART_BYTES, ArrayWriter, check_new_folder, new_folder, write_text
 from graphfeed.storage.features import row_type
 from graphfeed.storage.graph import ORIGINAL_EDGE_ID, ByType, GraphArrays, stacked_assignment, to_type_dict
+from graphfeed.storage.memory import new_stamp, stamp_file
 
 
 def write_partition(
@@ -80,6 +83,7 @@ def write_partition(
     if isinstance(halo_features, Sequence) or halo_features != 0:
         halo = plan_halo(graph, assignment, num_parts, features, halo_features).ids
     parts = stacked_assignment(graph, assignment, num_parts).to(smallest_dtype(num_parts))
+    graph.ensure_checked(whole=False)
     with new_folder(Path(root)) as unfinished:
         by_key = features_by_key(features)
         writer = PartitionWriter(unfinished, graph.to("cpu"), parts, num_parts)
@@ -219,7 +223,10 @@ class PartitionWriter:
         """Write the metadata."""
         graph = self.graph
         numbers = None if graph.edge_type_to_id is None else dict(graph.edge_type_to_id)
-        metadata = PartitionMetadata(graph.num_nodes, graph.num_edges, numbers, self.shared, self.of_part)
+        stamp = new_stamp()
+        for name in column_files(chain(*self.of_part)):
+            stamp_file(self.folder / name, stamp)
+        metadata = PartitionMetadata(graph.num_nodes, graph.num_edges, numbers, self.shared, self.of_part, stamp)
         write_text(self.folder / FILE_NAME, metadata.to_json())
 
     def write(self, part: int | None, role: str, key: Key, values: torch.Tensor) -> None:

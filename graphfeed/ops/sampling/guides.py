@@ -7,7 +7,8 @@ import torch
 from graphfeed.ops.arguments import check_vector
 from graphfeed.ops.backend import as_int64, kernels
 from graphfeed.ops.memory import buffers
-from graphfeed.ops.sampling.weights import cut_columns, ensure_cumulative
+from graphfeed.ops.sampling.weights import ensure_cumulative
+from graphfeed.ops.structure.csc import cut_columns
 
 NO_GUIDES = torch.empty(0, dtype=torch.int32)
 MISSED = 8
@@ -50,7 +51,7 @@ def guide_sums(indptr: torch.Tensor, cumulative: torch.Tensor) -> torch.Tensor:
     guides = buffers.empty_long_lived(cumulative.numel(), torch.int32, cumulative.device)
     module = kernels("sampling.guides", cumulative, indptr=indptr)
     missed = 0
-    for columns in cut_columns("guiding draws by weight", indptr):
+    for _, columns in cut_columns("guiding draws by weight", indptr):
         missed += module.guide_sums(as_int64(columns, cumulative), cumulative, guides)
     return guides if missed * MISSED > cumulative.numel() else NO_GUIDES
 

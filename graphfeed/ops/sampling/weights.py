@@ -1,8 +1,5 @@
 """Sampling weights as fixed-point running sums, so that every later decision compares integers."""
 
-from collections.abc import Iterator
-from itertools import pairwise
-
 import torch
 
 from graphfeed.ops.arguments import check_length, check_vector
@@ -10,12 +7,9 @@ from graphfeed.ops.arguments.verified import check_once, trust
 from graphfeed.ops.backend import as_int64, kernels, on_gpu
 from graphfeed.ops.memory import buffers
 from graphfeed.ops.memory.pinned import is_page_locked
-from graphfeed.ops.process import progress_bar
-from graphfeed.ops.structure.csc import check_columns, ensure_columns
+from graphfeed.ops.structure.csc import check_columns, cut_columns, ensure_columns
 
 WEIGHT_DTYPES = (torch.bool, torch.float16, torch.bfloat16, torch.float32, torch.float64)
-PART_EDGES = 1 << 24
-"""How many edges are done between two steps of the progress bar."""
 
 
 def cumulate_weights(indptr: torch.Tensor, weights: torch.Tensor) -> torch.Tensor:
@@ -51,24 +45,10 @@ def cumulate_weights(indptr: torch.Tensor, weights: torch.Tensor) -> torch.Tenso
     else:
         out = buffers.empty_long_lived(weights.numel(), torch.int64, weights.device)
     module, exact = kernels("sampling.weights", weights, indptr=indptr), exact.contiguous()
-    for columns in cut_columns("adding up weights", indptr):
+    for _, columns in cut_columns("adding up weights", indptr):
         module.cumulate_weights(as_int64(columns, weights), exact, out)
     trust("running sums", (indptr, out))
     return out
-
-
-def cut_columns(task: str, indptr: torch.Tensor) -> Iterator[torch.Tensor]:
-    """Yield parts of column starts, of about `PART_EDGES` edges each on the CPU, with a progress bar for a task."""
-    last, total = indptr.numel() - 1, int(indptr[-1])
-    bounds = [0, last]
-    if total > PART_EDGES and not on_gpu(indptr):
-        marks = torch.arange(PART_EDGES, total, PART_EDGES, dtype=indptr.dtype)
-        bounds = sorted({0, *torch.searchsorted(indptr, marks).tolist(), last})
-    with progress_bar(task, total, "edge") as progress:
-        for low, high in pairwise(bounds):
-            columns = indptr[low : high + 1]
-            yield columns
-            progress.update(int(columns[-1] - columns[0]))
 
 
 def ensure_cumulative(indptr: torch.Tensor, cumulative: torch.Tensor) -> None:

@@ -12,6 +12,7 @@ from graphfeed.ops.structure.csc import (
     check_columns,
     check_csc,
     check_edge_types,
+    check_ends,
     check_joined,
     check_starts,
     coo_to_csc,
@@ -30,8 +31,8 @@ from graphfeed.ops.structure.unique import unique_and_compact
 # fmt: off
 __all__ = [
     "TYPE_DTYPES", "Columns", "Compacted", "InducedEdges", "assign_slots", "check_columns", "check_csc",
-    "check_edge_types", "check_joined", "check_starts", "compact", "compact_parts", "coo_to_csc", "count_edges",
-    "expand_indptr", "indptr_edge_ids", "induce_trees", "isin", "join_columns", "joined_by", "match_pairs",
-    "merge_columns", "place_nodes", "unique_and_compact",
+    "check_edge_types", "check_ends", "check_joined", "check_starts", "compact", "compact_parts", "coo_to_csc",
+    "count_edges", "expand_indptr", "indptr_edge_ids", "induce_trees", "isin", "join_columns", "joined_by",
+    "match_pairs", "merge_columns", "place_nodes", "unique_and_compact",
 ]
 # fmt: on

@@ -1,6 +1,7 @@
 """Compressed sparse columns (CSC): build them from an edge list, check them, expand them."""
 
-from collections.abc import Hashable
+from collections.abc import Hashable, Iterator
+from itertools import pairwise
 from typing import NamedTuple
 
 import numpy as np
@@ -10,8 +11,11 @@ from graphfeed.ops.arguments import check_ids, check_length, check_vector
 from graphfeed.ops.arguments.verified import check_once, trust
 from graphfeed.ops.backend import as_int64, as_types, kernels, on_gpu
 from graphfeed.ops.memory import buffers
+from graphfeed.ops.process import progress_bar
 from graphfeed.ops.rows.gather import gather_long_lived
 
+PART_EDGES = 1 << 24
+"""How many edges are done between two steps of a progress bar."""
 TYPE_DTYPES = (torch.uint8, torch.int16, torch.int32, torch.int64)
 
 
@@ -48,8 +52,33 @@ def coo_to_csc(sources: torch.Tensor, destinations: torch.Tensor, num_nodes: int
     return Columns(indptr, gather_long_lived(sources, order), order)
 
 
-def check_columns(name: str, indptr: torch.Tensor, num_edges: int | None = None) -> None:
-    """Raise unless a tensor holds column starts: from 0, never falling, to the number of edges if that is given."""
+def cut_edges(task: str, edges: torch.Tensor) -> Iterator[torch.Tensor]:
+    """Yield parts of an array with a value per edge, `PART_EDGES` each on the CPU, with a progress bar for a task."""
+    with progress_bar(task, edges.numel(), "edge", wanted=edges.numel() > PART_EDGES) as progress:
+        for part in [edges] if on_gpu(edges) else torch.split(edges, PART_EDGES):
+            yield part
+            progress.update(part.numel())
+
+
+def cut_columns(task: str, indptr: torch.Tensor) -> Iterator[tuple[int, torch.Tensor]]:
+    """Yield parts of column starts, of about `PART_EDGES` edges each on the CPU, with a progress bar for a task.
+
+    In front of each part comes the number of its first column.
+    """
+    last, total = indptr.numel() - 1, int(indptr[-1])
+    bounds = [0, last]
+    if total > PART_EDGES and not on_gpu(indptr):
+        marks = torch.arange(PART_EDGES, total, PART_EDGES, dtype=indptr.dtype)
+        bounds = sorted({0, *torch.searchsorted(indptr, marks).tolist(), last})
+    with progress_bar(task, total, "edge", wanted=total > PART_EDGES) as progress:
+        for low, high in pairwise(bounds):
+            columns = indptr[low : high + 1]
+            yield low, columns
+            progress.update(int(columns[-1] - columns[0]))
+
+
+def check_ends(name: str, indptr: torch.Tensor, num_edges: int | None = None) -> None:
+    """Raise unless column starts begin with 0, and end with the number of edges if that is given; without a pass."""
     check_vector(name, indptr)
     if indptr.numel() == 0 or int(indptr[0]) != 0:
         raise ValueError(f"{name} must start with 0, but is {indptr[:3].tolist()}...; is it CSC?")
@@ -58,6 +87,11 @@ def check_columns(name: str, indptr: torch.Tensor, num_edges: int | None = None)
             f"{name} must end with the number of edges, {num_edges} (the length of indices), "
             f"but ends with {int(indptr[-1])}"
         )
+
+
+def check_columns(name: str, indptr: torch.Tensor, num_edges: int | None = None) -> None:
+    """Raise unless a tensor holds column starts: from 0, never falling, to the number of edges if that is given."""
+    check_ends(name, indptr, num_edges)
     column = int(kernels("structure.csc", indptr).find_falling(indptr))
     if column >= 0:
         raise ValueError(
@@ -101,7 +135,8 @@ def check_csc(indptr: torch.Tensor, indices: torch.Tensor) -> None:
     check_columns("csc_indptr", indptr, indices.numel())
     if indices.numel():
         check_vector("indices", indices)
-        check_ids("indices", indices, indptr.numel() - 1)
+        for part in cut_edges("checking edges", indices):
+            check_ids("indices", part, indptr.numel() - 1)
     trust("columns", (indptr,))
     trust("csc", (indptr, indices))
 
@@ -124,14 +159,17 @@ def check_edge_types(indptr: torch.Tensor, types: torch.Tensor, num_types: int) 
     """
     check_vector("type_per_edge", types, TYPE_DTYPES)
     ensure_columns("csc_indptr", indptr)
-    check_ids("type_per_edge", types, num_types)
     check_length("type_per_edge", types, int(indptr[-1]), "edge")
-    module = kernels("structure.csc", types, indptr=indptr)
-    column = int(module.find_unsorted(as_int64(indptr, types), as_types(types, types)))
-    if column >= 0:
-        raise ValueError(
-            f"type_per_edge must ascend inside each column, but falls at {column}; sort each column's edges by type"
-        )
+    for part in cut_edges("checking edge types", types):
+        check_ids("type_per_edge", part, num_types)
+    module, edge_types = kernels("structure.csc", types, indptr=indptr), as_types(types, types)
+    for first, columns in cut_columns("checking the order of edge types", indptr):
+        column = int(module.find_unsorted(as_int64(columns, types), edge_types))
+        if column >= 0:
+            raise ValueError(
+                f"type_per_edge must ascend inside each column, but falls at {first + column}; sort each column's "
+                "edges by type"
+            )
     trust(("types", num_types), (indptr, types))
 
 
@@ -161,15 +199,17 @@ def check_joined(
     ensure_csc(indptr, indices)
     ensure_edge_types(indptr, types, ends.shape[0])
     bounds = offsets.to("cpu", torch.int64)
-    tables = (bounds[ends].to(types.device), bounds[ends + 1].to(types.device))
     module = kernels("structure.csc", types, indptr=indptr, indices=indices)
-    arrays = as_int64(indptr, types), indices.contiguous(), as_types(types, types)
-    edge = int(module.find_misjoined(*arrays, *tables))
-    if edge >= 0:
-        raise ValueError(
-            f"type_per_edge says {int(types[edge])} of edge {edge}, but that type does not join its two nodes; "
-            "check the types against node_type_offset and edge_type_to_id"
-        )
+    arrays = indices.contiguous(), as_types(types, types)
+    for first, columns in cut_columns("checking what edges join", indptr):
+        # The kernel numbers the columns of a part from 0, so the bounds of destinations are counted from there, too.
+        tables = ((bounds[own] - torch.tensor([0, first])).to(types.device) for own in (ends, ends + 1))
+        edge = int(module.find_misjoined(as_int64(columns, types), *arrays, *tables))
+        if edge >= 0:
+            raise ValueError(
+                f"type_per_edge says {int(types[edge])} of edge {edge}, but that type does not join its two nodes; "
+                "check the types against node_type_offset and edge_type_to_id"
+            )
     trust(joined_by(offsets, ends), (indptr, indices, types))
 
 

@@ -29,16 +29,16 @@ from graphfeed.storage.datasets.edge_sorting import (
 from graphfeed.storage.datasets.metadata import FILE_NAME, GRAPH_TYPE, OnDiskGraph, Section, stay_inside
 from graphfeed.storage.features.torch_based_feature_store import OnDiskFeatureData
 from graphfeed.storage.graph.attributes import ORIGINAL_EDGE_ID
-from graphfeed.storage.graph.fused_csc_sampling_graph import (
-    FusedCSCSamplingGraph,
-    fused_csc_sampling_graph,
-)
+from graphfeed.storage.graph.fused_csc_sampling_graph import FusedCSCSamplingGraph
 from graphfeed.storage.graph.type_names import ends_of, first_ids
+from graphfeed.storage.memory.file_stamp import has_stamp, new_stamp, stamp_file
 from graphfeed.storage.memory.memory_limits import check_nodes_fit
 
 PROCESSED = "graphfeed"
 """The folder of a processed data set."""
 GRAPH_FOLDER = "graph"
+COLUMN_FILES = ("csc_indptr.npy", "indices.npy", "type_per_edge.npy")
+"""The files of a graph that are checked; the last one is there if the graph has types."""
 
 
 def id_dtype(count: int, auto_cast: bool) -> np.dtype[Any]:
@@ -158,18 +158,23 @@ def write_edges(
     """
     check_nodes_fit("the number of nodes", sum(num_nodes.values()))
     total, first = sum(map(len, edges)), first_ids(num_nodes)
-    arrays = [EdgeArray(graph_folder / "indices.npy", "source", id_dtype(sum(num_nodes.values()), auto_cast))]
+    indptr_file, indices_file, types_file = (graph_folder / name for name in COLUMN_FILES)
+    arrays = [EdgeArray(indices_file, "source", id_dtype(sum(num_nodes.values()), auto_cast))]
     typed = None not in num_nodes
     if typed:
-        arrays.append(EdgeArray(graph_folder / "type_per_edge.npy", "type", type_dtype(len(edges), auto_cast)))
+        arrays.append(EdgeArray(types_file, "type", type_dtype(len(edges), auto_cast)))
     with progress("counting edges", total) as bar:
         indptr = count_columns(edges, sum(num_nodes.values()), bar)
-    write_array(graph_folder / "csc_indptr.npy", indptr, id_dtype(total, auto_cast))
+    write_array(indptr_file, indptr, id_dtype(total, auto_cast))
     with progress("sorting edges", total) as bar:
         write_sorted(edges, indptr, [*arrays, *attributes.values()], memory, bar)
+    stamp = new_stamp()
+    for path in (indptr_file, indices_file, types_file)[: 3 if typed else 2]:
+        stamp_file(path, stamp)
     return {
         "path": f"{PROCESSED}/{GRAPH_FOLDER}",
         "type": GRAPH_TYPE,
+        "written": stamp,
         "node_type_offset": [*first.values(), sum(num_nodes.values())] if typed else None,
         "node_type_to_id": {name: number for number, name in enumerate(first)} if typed else None,
         "edge_type_to_id": {own.type: own.number for own in edges} if typed else None,
@@ -194,7 +199,8 @@ def write_node_attributes(folder: Path, graph_folder: Path, graph: OnDiskGraph) 
 def read_graph(folder: Path, topology: Mapping[str, Any]) -> FusedCSCSamplingGraph:
     """Read a graph that `write_graph` wrote, or map it if its metadata has `in_memory: false`.
 
-    Files are mapped copy-on-write: writes don't reach them.
+    Files are mapped copy-on-write: writes don't reach them. They are not checked if they are as they were written (see
+    `load_graph`).
 
     Raises:
         FileNotFoundError: A file is missing.
@@ -215,17 +221,24 @@ def read_graph(folder: Path, topology: Mapping[str, Any]) -> FusedCSCSamplingGra
     def read_all(key: str) -> dict[str, torch.Tensor]:
         return {str(name): read(file, f"{key}.{name}") for name, file in section.get(key, dict, {}).items()}
 
-    indices = read("indices.npy", "path")
-    return fused_csc_sampling_graph(
-        read("csc_indptr.npy", "path"),
+    columns = COLUMN_FILES[: 2 if offsets is None else 3]
+    indptr, indices, *types = [read(name, "path") for name in columns]
+    graph = FusedCSCSamplingGraph(
+        indptr,
         indices,
         None if offsets is None else torch.tensor(offsets, dtype=torch.int64).to(indices.dtype),
-        None if offsets is None else read("type_per_edge.npy", "path"),
+        types[0] if types else None,
         numbers["node_type_to_id"],
         numbers["edge_type_to_id"],
         read_all("node_attributes"),
         read_all("edge_attributes"),
     )
+    stamp = section.get("written", int, None)
+    if all(has_stamp(graph_folder / name, stamp) for name in columns):
+        graph.take_as_saved()
+    else:
+        graph.check()
+    return graph
 
 
 def read_numbers(section: Section, key: str) -> dict[str, int] | None:

@@ -11,11 +11,12 @@ from typing import Any, Self
 import torch
 
 from graphfeed import ops
-from graphfeed.ops.arguments import Tensors, as_tensor, brief, check_once, check_vector, distrust, trust
+from graphfeed.ops.arguments import Tensors, as_tensor, check_once, distrust, has_passed, trust
 from graphfeed.ops.memory import is_page_locked, page_lock
 from graphfeed.ops.process import ForkLock
 from graphfeed.ops.structure import joined_by
 from graphfeed.storage.graph.attributes import as_attributes, check_attributes, look_up
+from graphfeed.storage.graph.checks import check_shapes, check_types
 from graphfeed.storage.graph.files.graph_file import Fields, open_shared, publish, save_fields, unpublish
 from graphfeed.storage.graph.sampling.kernel_columns import kernel_columns
 from graphfeed.storage.graph.type_names import by_type_name, numbers_of
@@ -137,7 +138,7 @@ class GraphArrays(Shareable):
         """Return an edge attribute, in the order of `indices`; an unknown name raises a KeyError with all names."""
         return look_up(self.edge_attributes, name, "Edge")
 
-    def derived(self, name: str, sources: Tensors, make: Callable[[], Tensors]) -> Any:
+    def derived(self, name: str, sources: Tensors, make: Callable[[], Tensors], *, whole: bool = True) -> Any:
         """Return what is computed from some tensors of the graph, once until they are replaced, or `check` is called.
 
         The results are pickled and shared with the graph, and page-locked if it is. On a GPU, streams wait for them.
@@ -146,9 +147,10 @@ class GraphArrays(Shareable):
             name: What it is.
             sources: The tensors that it is computed from.
             make: Computes it; one thread at a time.
+            whole: As for `ensure_checked`.
         """
         with DERIVING:
-            self.ensure_checked()
+            self.ensure_checked(whole=whole)
             known = self._derived.get(name)
             if known is None or any(old is not new for old, new in zip(known[0], sources, strict=True)):
                 # Plain tuples: a named one would be a leaf to what shares the graph.
@@ -210,25 +212,45 @@ class GraphArrays(Shareable):
         """
         distrust("graph", self._structure())
         self._derived, self._edition = {}, object()
-        ops.check_csc(self.csc_indptr, self.indices)
-        check_types(self)
-        check_attributes("node", self.node_attributes, self.total_num_nodes)
-        check_attributes("edge", self.edge_attributes, self.total_num_edges)
+        self._check_arrays()
         self.mark_checked()
 
-    def ensure_checked(self) -> None:
-        """Check the graph unless it was checked when it was made."""
-        check_once("graph", self._structure(), self.check)
+    def _check_arrays(self) -> None:
+        ops.check_csc(self.csc_indptr, self.indices)
+        check_shapes(self)
+        check_types(self)
 
-    def mark_checked(self, indptr: torch.Tensor | None = None, types: torch.Tensor | None = None) -> None:
-        """Take the arrays as a valid graph, without a pass over them.
+    def take_as_saved(self) -> None:
+        """Take the arrays of a file that is as it was saved as a valid graph: without a pass over them.
+
+        Sampling compares all that it reads of them with their sizes, so if the file is damaged after all, that is an
+        error. What would read them without a look, on a GPU or to compute something for the whole graph, checks them
+        first.
+
+        Raises:
+            TypeError: Arrays of another dtype.
+            ValueError: Shapes that don't agree.
+        """
+        check_shapes(self)
+        self.mark_for_sampling(self.csc_indptr, self.type_per_edge)
+        trust("saved graph", self._structure())
+
+    def ensure_checked(self, *, whole: bool = True) -> None:
+        """Check the graph unless it was checked when it was made.
 
         Args:
-            indptr: A copy of the column starts; None: these themselves.
-            types: The same of the edge types.
+            whole: Whether it must be checked now if it is from a file that is as it was saved.
         """
-        indptr = self.csc_indptr if indptr is None else indptr
-        types = self.type_per_edge if types is None else types
+        if whole or not has_passed("saved graph", self._structure()):
+            check_once("graph", self._structure(), self.check)
+
+    def mark_checked(self) -> None:
+        """Take the arrays as a valid graph, without a pass over them."""
+        self.mark_for_sampling(self.csc_indptr, self.type_per_edge)
+        trust("graph", self._structure())
+
+    def mark_for_sampling(self, indptr: torch.Tensor, types: torch.Tensor | None) -> None:
+        """Have operations take the arrays, or copies of column starts and edge types, without a pass over them."""
         trust("columns", (indptr,))
         trust("csc", (indptr, self.indices))
         if self.edge_type_to_id is not None:
@@ -237,7 +259,6 @@ class GraphArrays(Shareable):
             trust(("types", len(self.edge_type_to_id)), (indptr, types))
             ends = numbers_of(self.node_type_to_id, self.edge_type_to_id).ends
             trust(joined_by(self.node_type_offset, ends), (indptr, self.indices, types))
-        trust("graph", self._structure())
 
     def _structure(self) -> Tensors:
         """Return the arrays that are checked together: they decide where sampling reads and writes."""
@@ -274,6 +295,8 @@ class GraphArrays(Shareable):
 
     def to(self, device: torch.device | str) -> Self:
         """Return the graph on another device; "pinned" is page-locked CPU memory. Tensors that are there stay."""
+        if str(device) != "cpu":
+            self.ensure_checked()  # a GPU's kernels don't look whether an edge leads out of the arrays
         return type(self)(**{name: move(value, device) for name, value in self.fields().items()})
 
     def pin_memory_(self) -> Self:
@@ -288,10 +311,19 @@ class GraphArrays(Shareable):
             RuntimeError: torch finds no CUDA device, or CUDA refuses the memory.
             ValueError: An array is not on the CPU.
         """
+        self.ensure_checked()
         return self._pin()  # including what was computed from the fields
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write the graph with its attributes to a file for `load_graph`; a failure leaves the old file in place."""
+        """Write the graph with its attributes to a file for `load_graph`; a failure leaves the old file in place.
+
+        The arrays are checked first, so that `load_graph` need not.
+
+        Raises:
+            TypeError: Arrays of another dtype.
+            ValueError: The arrays are not a valid graph, perhaps since they were edited.
+        """
+        self._check_arrays()
         save_fields(Path(path), self.fields())
 
     def copy_to_shared_memory(self, name: str) -> Self:
@@ -336,39 +368,3 @@ def in_one_piece(name: str, values: Any) -> Any:
         return None
     tensor = as_tensor(name, values)
     return tensor.to(torch.int64) if tensor.shape == (0,) and tensor.is_floating_point() else tensor.contiguous()
-
-
-def check_types(graph: GraphArrays) -> None:
-    """Raise unless all or none of the types are given, and they agree with each other and with the edges."""
-    num_nodes, num_edges = graph.total_num_nodes, graph.total_num_edges
-    names = ["node_type_offset", "type_per_edge", "node_type_to_id", "edge_type_to_id"]
-    node_type_offset, type_per_edge, node_type_to_id, edge_type_to_id = given = [vars(graph)[name] for name in names]
-    missing = [name for name, value in zip(names, given, strict=True) if value is None]
-    if len(missing) == len(names):
-        return
-    if missing:
-        raise ValueError(f"a graph with types needs all of {names}, but {missing} is None")
-    for name, ids in (("node_type_to_id", node_type_to_id), ("edge_type_to_id", edge_type_to_id)):
-        if sorted(ids.values()) != list(range(len(ids))):
-            raise ValueError(f"{name} must number its types 0 .. {len(ids) - 1}, but is {brief(dict(ids))}")
-    for edge_type in edge_type_to_id:
-        parts = edge_type.split(":")
-        if len(parts) != 3:
-            raise ValueError(f"edge_type_to_id has {edge_type!r}; an edge type is 'source:relation:destination'")
-        for part in (parts[0], parts[2]):
-            if part not in node_type_to_id:
-                raise ValueError(f"Unrecognized node type {part!r} in {edge_type!r}; there are {list(node_type_to_id)}")
-    if type_per_edge.numel() != num_edges:
-        raise ValueError(f"type_per_edge must have {num_edges} values, one per edge, but has {type_per_edge.numel()}")
-    check_vector("node_type_offset", node_type_offset)
-    offsets = node_type_offset.tolist()
-    bounds = (offsets[0], offsets[-1]) if offsets else ()
-    if len(offsets) != len(node_type_to_id) + 1 or bounds != (0, num_nodes) or offsets != sorted(offsets):
-        raise ValueError(
-            f"node_type_offset must have {len(node_type_to_id) + 1} values that rise from 0 to {num_nodes}, "
-            f"but is {brief(offsets)}"
-        )
-    ops.check_edge_types(graph.csc_indptr, type_per_edge, len(edge_type_to_id))
-    if num_edges:
-        ends = numbers_of(node_type_to_id, edge_type_to_id).ends
-        ops.check_joined(graph.csc_indptr, graph.indices, type_per_edge, node_type_offset, ends)

@@ -7,6 +7,7 @@ own affair, in `graphfeed.storage.graph` and `graphfeed.storage.features`; memor
 """
 
 from graphfeed.storage.memory.cache_use import Cache, HasCaches
+from graphfeed.storage.memory.file_stamp import has_stamp, new_stamp, stamp_file
 from graphfeed.storage.memory.mapped_file import FilePlace, find_places
 from graphfeed.storage.memory.memory_limits import available_memory, check_nodes_fit, control_groups, memory_limit
 from graphfeed.storage.memory.shareable import Shareable
@@ -29,7 +30,7 @@ from graphfeed.storage.memory.torch_files import ARRAY_SHELLS, BROKEN, Shell, as
 __all__ = [
     "ARRAY_SHELLS", "BROKEN", "DTYPES", "DTYPE_NAMES", "Cache", "FilePlace", "Frame", "Handle", "HasCaches", "Place",
     "Shareable", "SharedBlock", "Shell", "TensorSpec", "all_pinned", "as_array", "available_memory", "check_nodes_fit",
-    "control_groups", "decode_tensors", "describe_tensors", "encode_tensors", "find_places", "from_bytes",
-    "memory_limit", "move", "parts_of", "read_frame", "read_specs", "read_tensors", "shapes_repr", "tensor_repr",
-    "tensors_in",
+    "control_groups", "decode_tensors", "describe_tensors", "encode_tensors", "find_places", "from_bytes", "has_stamp",
+    "memory_limit", "move", "new_stamp", "parts_of", "read_frame", "read_specs", "read_tensors", "shapes_repr",
+    "stamp_file", "tensor_repr", "tensors_in",
 ]  # fmt: skip

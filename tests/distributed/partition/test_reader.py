@@ -156,6 +156,19 @@ def test_a_part_opens_in_milliseconds_however_large(tmp_path: Path) -> None:
     assert min(times) < 0.02
 
 
+def test_a_part_that_is_as_it_was_written_is_sampled_without_a_pass(
+    write: Callable[..., Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    root = write(graphs.plain(), 2)
+    checks: list[gf.FusedCSCSamplingGraph] = []
+    monkeypatch.setattr(gf.FusedCSCSamplingGraph, "check", lambda graph: checks.append(graph))
+    for count in range(2):
+        columns = open_part(root, 0).graph.columns
+        columns.sample_neighbors(torch.tensor([0]), torch.tensor([1]))
+        assert checks == [columns] * count
+        (root / "part_0/indices.npy").touch()
+
+
 def test_writes_stay_in_the_process(write: Callable[..., Path]) -> None:
     root = write(graphs.plain(), 2)
     before = open_part(root, 0).graph.columns.indices.clone()

@@ -17,7 +17,7 @@ DTYPES = [torch.bool, torch.float16, torch.bfloat16, torch.float32, torch.float6
 LARGEST = 1.7976931348623157e308
 SMALLEST = 5e-324
 UNITS = 2**31
-MODULE = import_module("graphfeed.ops.sampling.weights")
+MODULE = import_module("graphfeed.ops.structure.csc")
 
 
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
@@ -40,7 +40,7 @@ def test_done_in_parts_with_a_progress_bar(part: int, monkeypatch: pytest.Monkey
     weights = torch.tensor([1.0, 0, 3, 2, 5, 0, 0, 1, 4])
     bar = SimpleNamespace(update=steps.append)
     monkeypatch.setattr(MODULE, "PART_EDGES", part)
-    monkeypatch.setattr(MODULE, "progress_bar", lambda *_: nullcontext(bar))
+    monkeypatch.setattr(MODULE, "progress_bar", lambda *_, **__: nullcontext(bar))
     assert ops.cumulate_weights(indptr, weights).tolist() == reference.cumulate_weights(
         indptr.tolist(), weights.tolist()
     )

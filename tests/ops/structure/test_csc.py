@@ -1,3 +1,4 @@
+from importlib import import_module
 from typing import Any
 
 import pytest
@@ -8,6 +9,8 @@ from hypothesis import strategies as st
 from graphfeed import ops
 from tests import reference
 from tests.ops.graphs import DEGREES, ID_DTYPES, TYPE_DTYPES, strided
+
+MODULE = import_module("graphfeed.ops.structure.csc")
 
 INDPTR = torch.tensor([0, 2, 2, 3])
 INDICES = torch.tensor([2, 0, 1])
@@ -94,6 +97,19 @@ def test_an_empty_indptr_is_named() -> None:
         ops.check_csc(torch.tensor([], dtype=torch.int64), torch.tensor([], dtype=torch.int64))
 
 
+@pytest.mark.parametrize("part", [1, 2, 1 << 24])
+def test_large_graphs_are_checked_in_parts(part: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(MODULE, "PART_EDGES", part)
+    indptr, types = torch.tensor([0, 2, 2, 5]), [0, 2, 0, 0, 1]
+    for place in range(5):
+        with pytest.raises(ValueError, match=r"indices must lie in 0 .. 2, but holds 3"):
+            ops.check_csc(indptr, torch.tensor([0] * place + [3] + [0] * (4 - place)))
+        with pytest.raises(ValueError, match=r"type_per_edge must lie in 0 .. 2, but holds 3"):
+            ops.check_edge_types(indptr, torch.tensor([*types[:place], 3, *types[place + 1 :]]), 3)
+    with pytest.raises(ValueError, match="ascend inside each column, but falls at 2"):
+        ops.check_edge_types(indptr, torch.tensor([0, 2, 0, 1, 0]), 3)
+
+
 def test_an_indptr_that_falls_is_named_without_edges_too() -> None:
     with pytest.raises(ValueError, match="csc_indptr must not fall"):
         ops.check_csc(torch.tensor([0, 5, 0]), torch.tensor([], dtype=torch.int64))
@@ -168,7 +184,9 @@ def test_expand_indptr_names_a_wrong_number_of_ids() -> None:
         ops.expand_indptr(INDPTR, node_ids=torch.tensor([4]))
 
 
-def test_edges_must_join_the_types_that_they_say() -> None:
+@pytest.mark.parametrize("part", [1, 1 << 24])
+def test_edges_must_join_the_types_that_they_say(part: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(MODULE, "PART_EDGES", part)
     indptr, indices, offsets = torch.tensor([0, 1, 1, 2]), torch.tensor([1, 0]), torch.tensor([0, 2, 3])
     ends = torch.tensor([[0, 0], [0, 1]])
     ops.check_joined(indptr, indices, torch.tensor([0, 1]), offsets, ends)

@@ -1,3 +1,5 @@
+import json
+import os
 from pathlib import Path
 from typing import Any
 
@@ -8,6 +10,7 @@ import torch
 from graphfeed.storage import from_coo
 from graphfeed.storage.datasets.metadata import parse_metadata
 from graphfeed.storage.datasets.processed_graph import (
+    COLUMN_FILES,
     id_dtype,
     read_graph,
     type_dtype,
@@ -25,6 +28,7 @@ def process(folder: Path, data: dict[str, Any], with_edge_ids: bool, auto_cast: 
     target.mkdir()
     topology, _ = write_graph(folder, target, graph, with_edge_ids, auto_cast)
     assert on_disk.listing(target) == ["graph"]
+    (folder / "topology").write_text(json.dumps(topology | {"path": "made/graph"}))
     return read_graph(folder, topology | {"path": "made/graph"})
 
 
@@ -129,3 +133,23 @@ def test_types_have_attributes_of_one_dtype(tmp_path: Path) -> None:
     on_disk.save(tmp_path, data["graph"]["feature_data"][1]["path"], [1, 2, 3])
     with pytest.raises(ValueError, match=r"graph\.feature_data\[1\] is int64 .* another type's 'weight' is float64"):
         process(tmp_path, data, with_edge_ids=True)
+
+
+def test_a_graph_that_is_as_it_was_written_is_opened_without_a_pass(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    process(tmp_path, on_disk.typed(tmp_path, "npy"), with_edge_ids=False)
+    topology = json.loads((tmp_path / "topology").read_text())
+    checks: list[FusedCSCSamplingGraph] = []
+    monkeypatch.setattr(FusedCSCSamplingGraph, "check", lambda graph: checks.append(graph))
+    for in_memory in (True, False):
+        read_graph(tmp_path, topology | {"in_memory": in_memory})
+    assert checks == []
+    for name in COLUMN_FILES:
+        stamp = (tmp_path / "made/graph" / name).stat().st_mtime_ns
+        (tmp_path / "made/graph" / name).touch()
+        graph = read_graph(tmp_path, topology)
+        assert checks.pop() is graph
+        os.utime(tmp_path / "made/graph" / name, ns=(stamp, stamp))
+    read_graph(tmp_path, {name: value for name, value in topology.items() if name != "written"})
+    assert len(checks) == 1

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
 
-from graphfeed.storage.graph.files.graph_file import MAGIC, Fields, map_fields, verify_graph_file
+from graphfeed.storage.graph.files.graph_file import MAGIC, Fields, is_as_saved, map_fields, verify_graph_file
 from graphfeed.storage.graph.files.graphbolt_file import read_graphbolt_fields
 
 
@@ -21,10 +21,12 @@ class GraphFormat(NamedTuple):
     """Returns the arguments of `FusedCSCSamplingGraph`, mapped where that is possible. They are checked afterwards."""
     verify: Callable[[Path], str] | None = None
     """Returns the checksum of a file, or raises a ValueError if it has changed; None where there are no checksums."""
+    is_as_saved: Callable[[Path], bool] = lambda path: False  # noqa: ARG005
+    """Tells whether a file is known, without reading it all, to hold a graph that was checked."""
 
 
 FORMATS = (
-    GraphFormat("graphfeed", (MAGIC,), map_fields, verify_graph_file),
+    GraphFormat("graphfeed", (MAGIC,), map_fields, verify_graph_file, is_as_saved),
     GraphFormat("torch.save", (b"PK\x03\x04", b"\x80"), read_graphbolt_fields),  # zip files, and pickles before them
 )
 

@@ -20,6 +20,7 @@ from typing import Any, BinaryIO, NamedTuple
 import torch
 
 from graphfeed.ops.memory import MemoryFile, SharedMemory, as_bytes
+from graphfeed.storage.memory.file_stamp import has_stamp, new_stamp, stamp_file
 from graphfeed.storage.memory.shared import Place, SharedBlock, tensors_of
 from graphfeed.storage.memory.tensor_codec import DTYPE_NAMES, describe_tensors, lay_out, read_specs
 
@@ -29,7 +30,7 @@ ALIGNMENT = 4096
 ARRAYS = ("csc_indptr", "indices", "node_type_offset", "type_per_edge")
 MAPS = ("node_type_to_id", "edge_type_to_id")
 ATTRIBUTES = ("node_attributes", "edge_attributes")
-CHECKSUM = "checksum"
+CHECKSUM, STAMP = "checksum", "written"
 BLOCK_BYTES = 1 << 22
 """How much of a file is read at a time to verify it."""
 
@@ -56,8 +57,8 @@ class Header(NamedTuple):
         return fields
 
 
-def write_fields(file: BinaryIO, fields: Mapping[str, Any], *, with_checksum: bool) -> None:
-    """Write a graph. A checksum takes one more pass over the arrays."""
+def write_fields(file: BinaryIO, fields: Mapping[str, Any], stamp: int | None = None) -> None:
+    """Write a graph; one that gets a stamp has a checksum as well, which takes one more pass over the arrays."""
     tensors = {name: fields[name] for name in ARRAYS if fields[name] is not None}
     tensors |= {f"{field}/{name}": values for field in ATTRIBUTES for name, values in fields[field].items()}
     specs = describe_tensors(tensors)
@@ -69,7 +70,8 @@ def write_fields(file: BinaryIO, fields: Mapping[str, Any], *, with_checksum: bo
         entries.append({**entry, "offset": offset})
     header = {"version": VERSION, "arrays": entries, **{name: fields[name] for name in MAPS}}
     parts = partial(parts_behind_header, offsets, tensors.values(), end)
-    if with_checksum:
+    if stamp is not None:
+        header[STAMP] = stamp
         header[CHECKSUM] = checksum_of(header, parts())
     text = json.dumps(header).encode()
     file.write(MAGIC + len(text).to_bytes(8, "little") + text)
@@ -169,13 +171,14 @@ def path_of(entry: Mapping[str, Any]) -> str:
 
 
 def save_fields(path: Path, fields: Mapping[str, Any]) -> None:
-    """Write a graph to a file atomically: it replaces an old file as a whole, or not at all."""
-    part = path.with_name(f"{path.name}.{secrets.token_hex(4)}.part")
+    """Write a graph that was checked to a file atomically: it replaces an old file as a whole, or not at all."""
+    part, stamp = path.with_name(f"{path.name}.{secrets.token_hex(4)}.part"), new_stamp()
     try:
         with part.open("xb") as file:
-            write_fields(file, fields, with_checksum=True)
+            write_fields(file, fields, stamp)
             file.flush()
             os.fsync(file.fileno())
+        stamp_file(part, stamp)
         part.replace(path)
     finally:
         part.unlink(missing_ok=True)
@@ -187,6 +190,12 @@ def map_fields(path: Path) -> Fields:
         header = read_header(file, path)
         memory = mmap.mmap(file.fileno(), header.size, access=mmap.ACCESS_COPY)
         return header.fields(tensors_of(memory, list(header.places.values())))
+
+
+def is_as_saved(path: Path) -> bool:
+    """Tell whether the file of a graph is as `save_fields` left it, by its header, its size and its stamp."""
+    with path.open("rb") as file:
+        return has_stamp(file.fileno(), read_header(file, path).content.get(STAMP))
 
 
 def name_to_path(name: str) -> Path:
@@ -211,7 +220,7 @@ def publish(name: str, fields: Mapping[str, Any]) -> Path:
     part = path.with_name(f"{path.name}.{secrets.token_hex(4)}.part")
     try:
         with open(part, "xb", opener=partial(os.open, mode=0o600)) as file:
-            write_fields(file, fields, with_checksum=False)
+            write_fields(file, fields)
         os.link(part, path)
     except FileExistsError as error:
         raise FileExistsError(

@@ -16,7 +16,7 @@ def kernel_columns(graph: "GraphArrays") -> tuple[torch.Tensor, torch.Tensor | N
     Those of other dtypes are copied at the first call: 8 bytes per node, and 4 per edge. A GPU's kernels take all. What
     sampling reads beside them is computed from them, too: then it is known to fit them, and not checked.
     """
-    graph.ensure_checked()
+    graph.ensure_checked(whole=False)
     starts, types = graph.csc_indptr, graph.type_per_edge
     narrow = starts.dtype != torch.int64 or (types is not None and types.dtype not in (torch.uint8, torch.int32))
     if not narrow or not starts.is_cpu:
@@ -24,7 +24,7 @@ def kernel_columns(graph: "GraphArrays") -> tuple[torch.Tensor, torch.Tensor | N
 
     def widen() -> tuple[torch.Tensor | None, ...]:
         copies = as_int64(starts, starts), None if types is None else as_types(types, types)
-        graph.mark_checked(*copies)
+        graph.mark_for_sampling(*copies)
         return copies
 
-    return graph.derived("columns for kernels", (starts, types), widen)  # type: ignore[no-any-return]
+    return graph.derived("columns for kernels", (starts, types), widen, whole=False)  # type: ignore[no-any-return]

@@ -1,8 +1,11 @@
 """Graphs by path and by name. Where GraphBolt overwrites the graph that has a name already, it is refused here."""
 
+import contextlib
+import copy
 import gc
 import os
 import pickle
+import shutil
 import subprocess
 import sys
 from concurrent.futures import ProcessPoolExecutor
@@ -11,9 +14,13 @@ from pathlib import Path
 
 import pytest
 import torch
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
+from graphfeed.ops.arguments import has_passed
 from graphfeed.storage import FusedCSCSamplingGraph, fused_csc_sampling_graph, load_from_shared_memory, load_graph
-from graphfeed.storage.graph.files.graph_file import MAGIC, name_to_path
+from graphfeed.storage.graph.files.graph_file import ALIGNMENT, MAGIC, name_to_path
+from graphfeed.storage.graph.sampling_request import SamplingRequest
 from tests.digests import assert_same
 from tests.pipelines import random_edges
 from tests.storage.graph.test_fused_csc_sampling_graph import KEY, make_graph, make_typed_graph
@@ -82,6 +89,71 @@ def test_a_file_that_holds_no_graph_is_refused(tmp_path: Path) -> None:
     assert caught.value.__notes__ == [
         f"in {tmp_path / 'graph'}, which was changed after it was saved, or made of no valid graph"
     ]
+
+
+def no_pass(graph: FusedCSCSamplingGraph) -> None:
+    raise AssertionError("the whole graph was checked")
+
+
+def test_a_file_that_is_as_it_was_saved_opens_and_is_sampled_without_a_pass(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    whole = large()
+    whole.save(tmp_path / "graph")
+    shutil.copy2(tmp_path / "graph", tmp_path / "copy")
+    shutil.copyfile(tmp_path / "graph", tmp_path / "foreign")
+    seeds, fanouts = torch.arange(9), torch.tensor([2])
+    monkeypatch.setattr(FusedCSCSamplingGraph, "check", no_pass)
+    for name in ("graph", "copy"):
+        graph = pickle.loads(pickle.dumps(load_graph(tmp_path / name)))
+        hops = graph.sample_neighbors(seeds, fanouts, key=KEY)
+        assert_same(hops, whole.sample_neighbors(seeds, fanouts, key=KEY))
+    for touches_all in (graph.ensure_checked, lambda: graph.cumulative_weights("w"), lambda: graph.to("meta")):
+        with pytest.raises(AssertionError, match="the whole graph was checked"):
+            touches_all()
+    with pytest.raises(AssertionError, match="the whole graph was checked"):
+        load_graph(tmp_path / "foreign")
+
+
+def test_only_a_valid_graph_is_saved(tmp_path: Path) -> None:
+    graph = copy.deepcopy(make_graph())
+    graph.indices.numpy()[0] = 99
+    with pytest.raises(ValueError, match=r"indices must lie in 0 .. 4, but holds 99"):
+        graph.save(tmp_path / "graph")
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("graph", [make_graph(w=torch.ones(9)), make_typed_graph(w=torch.ones(6))])
+@given(data=st.data())
+@settings(max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
+def test_a_damaged_file_that_has_its_stamp_leads_nowhere(
+    graph: FusedCSCSamplingGraph, data: st.DataObject, tmp_path: Path
+) -> None:
+    path = tmp_path / "graph"
+    graph.save(path)
+    found, content = path.stat(), bytearray(path.read_bytes())
+    for _ in range(data.draw(st.integers(1, 3))):
+        place = data.draw(st.integers(ALIGNMENT, len(content) - 8))
+        content[place : place + 8] = data.draw(st.integers(-(2**63), 2**63 - 1)).to_bytes(8, "little", signed=True)
+    path.write_bytes(content)
+    os.utime(path, ns=(found.st_atime_ns, found.st_mtime_ns))
+    with contextlib.suppress(ValueError):
+        graph = load_graph(path)
+        assert has_passed("saved graph", (graph.csc_indptr, graph.indices, graph.node_type_offset, graph.type_per_edge))
+        is_typed = graph.node_type_to_id is not None
+        seeds = {"user": torch.arange(2), "item": torch.arange(2)} if is_typed else torch.arange(4)
+        fanouts = [torch.tensor([1] * 2), torch.tensor([3])] if is_typed else [torch.tensor([2]), torch.tensor([-1])]
+        for replace in (False, True):
+            for hops in range(1, 3):
+                request = SamplingRequest(tuple(fanouts[:hops]), replace)
+                with contextlib.suppress(ValueError):
+                    graph.sample_hops(seeds, request, [KEY] * hops)
+                with contextlib.suppress(ValueError):
+                    graph.labor_sample_hops(seeds, request, [(KEY, KEY)] * hops)
+        with contextlib.suppress(ValueError):
+            graph.cumulative_weights("w")
+        with contextlib.suppress(ValueError):
+            graph.random_walks(torch.arange(3), 4, key=KEY)
 
 
 @leaves_nothing
