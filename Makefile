@@ -4,7 +4,7 @@ BIN := $(VENV)/bin
 INSTALLED := $(VENV)/installed
 PIP := $(BIN)/python -m pip --disable-pip-version-check -qq
 
-.PHONY: install demo demo-distributed lint types quick test bench clean
+.PHONY: install demo demo-distributed notebooks lint types quick test bench clean
 
 install: $(INSTALLED)
 
@@ -20,6 +20,10 @@ demo: install
 
 demo-distributed: install
 	$(BIN)/torchrun --standalone --nproc-per-node 2 -m examples.wordnet_parts
+
+# All of them, or with ONLY=03 those whose names begin so.
+notebooks: install
+	$(BIN)/python tutorials/build_notebooks.py $(ONLY)
 
 lint: install
 	$(BIN)/ruff check .

@@ -32,9 +32,14 @@ def check_code(page: Path) -> int:
     return shown
 
 
+def links_of(text: str) -> list[str]:
+    """Return where a text in Markdown leads, other sites left out."""
+    return re.findall(r"\]\((?!https?:)([^)]+)\)", text)
+
+
 def links(page: Path) -> list[str]:
     """Return where a page leads, other sites left out."""
-    return re.findall(r"\]\((?!https?:)([^)]+)\)", page.read_text())
+    return links_of(page.read_text())
 
 
 def anchors(page: Path) -> set[str]:

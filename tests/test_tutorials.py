@@ -1,40 +1,86 @@
-"""Every tutorial runs from top to bottom, in a kernel of its own and without a display, and shows its pictures."""
+"""Every tutorial runs from top to bottom in a kernel of its own, and its notebook is what its text makes of it."""
 
-import os
+import itertools
+import re
+from collections import Counter
 from pathlib import Path
 
-import jupytext
+import nbformat
 import pytest
-from nbclient import NotebookClient
+from nbformat import NotebookNode
 
-ROOT = Path(__file__).resolve().parents[1]
-TUTORIALS = sorted((ROOT / "tutorials").glob("*.py"))
+from tests.pages import links_of
+from tutorials.build_notebooks import TEXTS, TUTORIALS, execute, outputs, read_text
+
+each = pytest.mark.parametrize("text", TEXTS, ids=lambda text: text.stem)
 
 
-@pytest.fixture
-def fresh_jupyter(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """Keep the user's settings out of the kernel, and its files out of the user's folders."""
-    for name in ("IPYTHONDIR", "JUPYTER_CONFIG_DIR", "JUPYTER_DATA_DIR", "JUPYTER_RUNTIME_DIR"):
-        monkeypatch.setenv(name, str(tmp_path / name.lower()))
-    # The kernel draws into the notebook unless this says otherwise.
-    monkeypatch.delenv("MPLBACKEND", raising=False)
-    monkeypatch.delenv("DISPLAY", raising=False)
-    monkeypatch.setenv("GRAPHFEED_DATA", os.environ.get("GRAPHFEED_DATA", str(ROOT.parent / "shared" / "data")))
-    # PyG imports tqdm, which would rather draw its bars with widgets.
-    monkeypatch.setenv("PYTHONWARNINGS", "ignore:IProgress not found")
-    monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])]))
+def stored(text: Path) -> NotebookNode:
+    """Return the notebook beside a text."""
+    notebook: NotebookNode = nbformat.read(text.with_suffix(".ipynb"), as_version=4)
+    return notebook
+
+
+def pictures(notebook: NotebookNode) -> list[str]:
+    """Return the pictures of a notebook, as base64."""
+    return [output.data["image/png"] for output in outputs(notebook) if "image/png" in output.get("data", {})]
+
+
+def printed(notebook: NotebookNode) -> str:
+    """Return the texts of all outputs."""
+    return "\n".join(output.get("text") or output.get("data", {}).get("text/plain", "") for output in outputs(notebook))
+
+
+def exact(notebook: NotebookNode) -> dict[str, str]:
+    """Return the outputs, as text, of the cells that say that these are the same in each run."""
+    return {
+        cell.id: printed(NotebookNode(cells=[cell]))
+        for cell in notebook.cells
+        if "exact" in cell.metadata.get("tags", ())
+    }
+
+
+def test_each_notebook_has_a_text() -> None:
+    assert sorted(TUTORIALS.glob("*.ipynb")) == [text.with_suffix(".ipynb") for text in TEXTS]
+
+
+@each
+def test_a_notebook_is_up_to_date(text: Path) -> None:
+    """Else `make notebooks` makes it so."""
+    nbformat.validate(notebook := stored(text))
+    assert [{**cell, "outputs": [], "execution_count": None} for cell in notebook.cells] == [
+        {**cell, "outputs": [], "execution_count": None} for cell in read_text(text).cells
+    ]
+
+
+@each
+def test_a_notebook_reads_well_on_a_page(text: Path) -> None:
+    notebook = stored(text)
+    words = "\n\n".join(cell.source for cell in notebook.cells if cell.cell_type == "markdown")
+    levels = [len(marks) for marks in re.findall(r"^(#+) ", words, re.MULTILINE)]
+    assert notebook.cells[0].source.startswith("# ")
+    assert levels.count(1) == 1
+    assert all(after <= before + 1 for before, after in itertools.pairwise(levels))
+    assert "remove-cell" in notebook.cells[1].metadata.tags
+    assert [link for link in links_of(words) if not (TUTORIALS / link.partition("#")[0]).exists()] == []
+
+
+@each
+def test_a_notebook_is_small_and_says_nothing_of_the_machine_that_it_was_made_on(text: Path) -> None:
+    notebook = stored(text)
+    assert text.with_suffix(".ipynb").stat().st_size <= 300_000
+    assert [len(picture) for picture in pictures(notebook) if len(picture) * 3 / 4 > 40_000] == []
+    assert re.findall(r"(?:/(?:home|root|tmp|usr|work|Users)/|\w:\\).*", printed(notebook)) == []
+    assert Counter(output.get("name") for output in outputs(notebook))["stderr"] == 0
 
 
 @pytest.mark.slow
-@pytest.mark.usefixtures("fresh_jupyter")
-@pytest.mark.parametrize("path", TUTORIALS, ids=lambda path: path.stem)
-def test_a_tutorial_runs(path: Path, tmp_path: Path) -> None:
-    notebook = jupytext.read(path)
-    client = NotebookClient(notebook, timeout=280, kernel_name="python3", resources={"metadata": {"path": tmp_path}})
-    client.execute()
-    cells = [cell for cell in notebook.cells if cell.cell_type == "code"]
-    outputs = [output for cell in cells for output in cell.outputs]
-    pictures = [output for output in outputs if "image/png" in output.get("data", {})]
-    assert len(pictures) == sum(cell.source.count("plt.show()") for cell in cells) > 0
-    # Matplotlib tells there, too, that it builds its cache of fonts.
-    assert [output.text for output in outputs if output.get("name") == "stderr" and "Warning" in output.text] == []
+@each
+def test_a_tutorial_runs_and_shows_what_its_notebook_shows(text: Path) -> None:
+    notebook = execute(text)
+    shown = sum(cell.source.count("plt.show()") for cell in notebook.cells)
+    assert len(pictures(notebook)) == len(pictures(stored(text))) == shown > 0
+    assert exact(notebook) == exact(stored(text))
+    # It is told there, too, that kernels are compiled.
+    told = [output.text for output in outputs(notebook) if output.get("name") == "stderr"]
+    assert [line for line in told if "Warning" in line] == []

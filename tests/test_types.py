@@ -58,7 +58,7 @@ def run_checker(folder: Path, *command: str, cwd: Path) -> str:
     """Return what a type checker prints of the programs, which lie in a folder."""
     readme = re.findall(r"^```python\n(.*?)^```", (ROOT / "README.md").read_text(), re.DOTALL | re.MULTILINE)
     programs = {"readme": "\n".join(readme), "editor": EDITOR, "on_disk": ON_DISK, "wrong": WRONG}
-    programs |= {f"tutorial_{path.stem}": path.read_text() for path in (ROOT / "tutorials").glob("*.py")}
+    programs |= {f"tutorial_{path.stem}": path.read_text() for path in (ROOT / "tutorials").glob("[0-9]*.py")}
     for name, text in programs.items():
         (folder / f"{name}.py").write_text(text)
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}

@@ -12,6 +12,13 @@
 # From arrays to a trained model: make a graph, look inside a mini-batch, see what the loader makes of a pipeline,
 # train, stop and resume, and write stages of your own. Everything here runs on a CPU and downloads nothing.
 
+# %% tags=["remove-cell"]
+import importlib.util
+
+if importlib.util.find_spec("graphfeed") is None:
+    # %pip install -q ..
+    importlib.invalidate_caches()
+
 # %%
 import json
 from collections.abc import Sequence

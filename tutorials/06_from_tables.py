@@ -15,6 +15,13 @@
 # The files are not part of graphfeed. Set `GRAPHFEED_DATA` to the folder that holds `debian_packages`. Without them,
 # this notebook makes small tables of the same columns, so that everything can be tried.
 
+# %% tags=["remove-cell"]
+import importlib.util
+
+if importlib.util.find_spec("graphfeed") is None:
+    # %pip install -q ..
+    importlib.invalidate_caches()
+
 # %%
 import os
 import subprocess

@@ -15,6 +15,13 @@
 # The first part needs Cora: set `GRAPHFEED_DATA` to the folder that holds `cora/cora.npz`. Without it, this notebook
 # makes a random graph of the same kind, so that everything can be tried.
 
+# %% tags=["remove-cell"]
+import importlib.util
+
+if importlib.util.find_spec("graphfeed") is None:
+    # %pip install -q ..
+    importlib.invalidate_caches()
+
 # %%
 import os
 from functools import partial

@@ -13,6 +13,13 @@
 # WordNet, which comes with graphfeed, is exported to such files. One command makes a data set of them, and a model is
 # trained on it. TensorFlow is not needed for any of this. `docs/ingest.md` describes specifications.
 
+# %% tags=["remove-cell"]
+import importlib.util
+
+if importlib.util.find_spec("graphfeed") is None:
+    # %pip install -q ..
+    importlib.invalidate_caches()
+
 # %%
 import subprocess
 import sys

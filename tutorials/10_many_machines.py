@@ -15,6 +15,13 @@
 #
 # [docs/many-machines.md](../docs/many-machines.md) says when to choose what, and how to start it on real machines.
 
+# %% tags=["remove-cell"]
+import importlib.util
+
+if importlib.util.find_spec("graphfeed") is None:
+    # %pip install -q ..
+    importlib.invalidate_caches()
+
 # %%
 import atexit
 import json
