@@ -95,6 +95,14 @@ def tidy(notebook: NotebookNode) -> None:
             output.data["image/png"] = shrink(output.data["image/png"])
 
 
+def keep_volatile(notebook: NotebookNode, before: NotebookNode) -> None:
+    """Let cells that show times keep what they showed before, unless the text has changed."""
+    if [cell.source for cell in notebook.cells] == [cell.source for cell in before.cells]:
+        for cell, old in zip(notebook.cells, before.cells, strict=True):
+            if "volatile" in cell.metadata.get("tags", ()):
+                cell.outputs = old.outputs
+
+
 def main(*prefixes: str) -> None:
     """Write the notebooks whose names begin so."""
     for path in TEXTS:
@@ -102,7 +110,10 @@ def main(*prefixes: str) -> None:
             print(path.stem)
             notebook = execute(path)
             tidy(notebook)
-            nbformat.write(notebook, path.with_suffix(".ipynb"))
+            written = path.with_suffix(".ipynb")
+            if written.exists():
+                keep_volatile(notebook, nbformat.read(written, as_version=4))
+            nbformat.write(notebook, written)
 
 
 if __name__ == "__main__":

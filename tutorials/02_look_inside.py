@@ -1,0 +1,322 @@
+# ---
+# jupyter:
+#   kernelspec:
+#     display_name: Python 3
+#     language: python
+#     name: python3
+# ---
+
+# %% [markdown]
+# # Look inside, and write your own stages
+#
+# At the end of this page you can read every field of a mini-batch, and you have written a stage, its test and a
+# sampler. A loader runs them in its workers, and a small net learns from what they make.
+#
+# The graph is small enough to draw: Zachary's karate club, 34 members and 78 friendships.
+
+# %% tags=["remove-cell"]
+import importlib.util
+
+if importlib.util.find_spec("graphfeed") is None:
+    # %pip install -q ..
+    importlib.invalidate_caches()
+
+# %%
+from collections.abc import Sequence
+from dataclasses import replace
+
+import matplotlib.pyplot as plt
+import networkx as nx
+import torch
+from torch import nn
+from torch.nn import functional
+
+import graphfeed as gf
+from graphfeed.storage.graph import ByType
+
+# %% [markdown]
+# ## A mini-batch
+#
+# Each friendship goes in twice, once per direction. Row $i$ of the feature holds $i$, so that we can recognise it.
+
+# %%
+club = nx.karate_club_graph()
+pairs = torch.tensor(list(club.edges()))
+sources, destinations = torch.cat([pairs, pairs.flip(1)]).T
+graph = gf.from_coo((sources, destinations), num_nodes=34)
+features = gf.BasicFeatureStore({("node", None, "number"): gf.TorchBasedFeature(torch.arange(34.0)[:, None])})
+
+pipe = gf.ItemSampler(gf.ItemSet(34, names="seeds"), batch_size=2, shuffle=True, seed=13)
+pipe = pipe.sample_neighbor(graph, fanouts=[2, 3])
+pipe = pipe.fetch_feature(features, node_feature_keys=["number"])
+
+# %% [markdown]
+# A pipeline can be iterated without a loader. Here is its first mini-batch.
+
+# %% tags=["exact"]
+minibatch = next(iter(pipe))
+minibatch
+
+# %% [markdown]
+# | field | what it is |
+# | --- | --- |
+# | `seeds` | two members |
+# | `sampled_subgraphs` | the sampled friendships, one subgraph per hop, the outermost first |
+# | `input_nodes` | the members that the outermost hop reads from, the seeds first |
+# | `node_features` | the features of `input_nodes`, row by row |
+# | `key` | (seed, epoch, index): which mini-batch this is; its random numbers depend on nothing else |
+#
+# A subgraph has columns, which receive messages, and rows, which send them. Both are numbered from 0, and lists of ids
+# say which members these are. Friends of column `c` are the rows `indices[indptr[c] : indptr[c + 1]]`.
+
+# %% tags=["exact"]
+inner = minibatch.sampled_subgraphs[-1]
+indptr, indices = inner.sampled_csc.indptr, inner.sampled_csc.indices
+for column, member in enumerate(inner.original_column_node_ids.tolist()):
+    rows = indices[indptr[column] : indptr[column + 1]]
+    print(f"seed {member}: sampled friends {inner.original_row_node_ids[rows].tolist()}")
+
+# %% [markdown]
+# The rows begin with the columns, so the seeds are also the first rows. `original_edge_ids` are positions in the lists
+# that the graph was made of.
+
+# %% tags=["exact"]
+print(inner.original_row_node_ids[:2].tolist(), "are the seeds", minibatch.seeds.tolist())
+for edge in inner.original_edge_ids[:3].tolist():
+    print(f"edge {edge} leads from {sources[edge]} to {destinations[edge]}")
+
+# %% tags=["remove-cell"]
+assert minibatch.node_features["number"][:, 0].tolist() == minibatch.input_nodes.tolist()
+for hop in minibatch.sampled_subgraphs:
+    columns = torch.arange(len(hop.original_column_node_ids)).repeat_interleave(hop.sampled_csc.indptr.diff())
+    assert torch.equal(sources[hop.original_edge_ids], hop.original_row_node_ids[hop.sampled_csc.indices])
+    assert torch.equal(destinations[hop.original_edge_ids], hop.original_column_node_ids[columns])
+
+# %% [markdown]
+# The picture shows the whole club in grey, and what the mini-batch has sampled on top of it.
+
+# %%
+places = nx.spring_layout(club, seed=4)
+
+
+def draw(
+    groups: dict[str, tuple[Sequence[int], str]], hops: Sequence[tuple[gf.SampledSubgraph, str]], title: str
+) -> None:
+    """Draw the club, groups of its members, and the sampled edges of some hops."""
+    plt.figure(figsize=(7, 4.6))
+    nx.draw_networkx_edges(club, places, edge_color="#dddddd")
+    nx.draw_networkx_nodes(club, places, node_color="#e4e4e4", node_size=120, edgecolors="white")
+    for label, (members, colour) in groups.items():
+        nx.draw_networkx_nodes(club, places, members, node_color=colour, node_size=240, edgecolors="white", label=label)
+    for hop, colour in hops:
+        csc, rows, columns = hop.sampled_csc, hop.original_row_node_ids, hop.original_column_node_ids
+        assert isinstance(csc, gf.CSCFormatBase)
+        assert isinstance(rows, torch.Tensor)
+        assert isinstance(columns, torch.Tensor)
+        ends = zip(rows[csc.indices].tolist(), columns.repeat_interleave(csc.indptr.diff()).tolist(), strict=True)
+        nx.draw_networkx_edges(nx.DiGraph(list(ends)), places, edge_color=colour, width=1.6, node_size=240)
+    nx.draw_networkx_labels(club, places, font_size=8)
+    plt.legend(fontsize=9, markerscale=0.7)
+    plt.title(title)
+    plt.axis("off")
+    plt.show()
+
+
+outer = minibatch.sampled_subgraphs[0]
+first_hop = inner.original_row_node_ids[2:].tolist()
+second_hop = minibatch.input_nodes[len(inner.original_row_node_ids) :].tolist()
+draw(
+    {
+        "second hop": (second_hop, "#9ecae1"),
+        "first hop": (first_hop, "#3182bd"),
+        "seeds": (minibatch.seeds.tolist(), "#d94801"),
+    },
+    [(outer, "#9ecae1"), (inner, "#08519c")],
+    "3 friends of each seed, then 2 of each member found so far",
+)
+
+
+# %% [markdown]
+# ## A stage of your own
+#
+# A stage is a class with fields and one method. It gets a mini-batch and returns another; `dataclasses.replace` makes a
+# copy with some fields changed. Its own first field is the pipeline that it reads from, and is there already.
+#
+# This one hides the features of random members, which makes a net rely on their friends. Random numbers need no care:
+# while a stage runs, `torch.rand` draws from the key of the mini-batch.
+
+
+# %%
+class HideRows(gf.Transform):
+    """Sets random rows of a feature to zero."""
+
+    feature: str
+    share: float
+
+    def __call__(self, minibatch: gf.MiniBatch) -> gf.MiniBatch:
+        rows = minibatch.node_features[self.feature]
+        hidden = torch.rand(len(rows), 1) < self.share
+        return replace(minibatch, node_features={self.feature: rows.masked_fill(hidden, 0.0)})
+
+
+hiding = HideRows(pipe, "number", share=0.5)
+print(next(iter(hiding)).node_features["number"][:, 0].tolist())
+
+# %% [markdown]
+# ## Its test
+#
+# A stage reads from any iterable of mini-batches. So a test makes one by hand, and needs neither a graph nor a loader.
+
+
+# %%
+def test_all_rows_or_none_are_hidden() -> None:
+    given = gf.MiniBatch(node_features={"x": torch.ones(5, 2)})
+    for share, left in ((0.0, 10), (1.0, 0)):
+        (made,) = HideRows([given], "x", share)
+        assert made.node_features["x"].sum() == left
+    assert given.node_features["x"].sum() == 10, "a stage changes no mini-batch that it is given"
+
+
+test_all_rows_or_none_are_hidden()
+
+# %% [markdown]
+# A second test that every stage deserves: any number of workers makes the same mini-batches.
+
+
+# %%
+def test_workers_make_no_difference() -> None:
+    made = []
+    for num_workers in (0, 3):
+        with gf.DataLoader(hiding, num_workers=num_workers, seed=0) as loader:
+            made.append([minibatch.node_features["number"].tolist() for minibatch in loader])
+    assert made[0] == made[1]
+
+
+test_workers_make_no_difference()
+
+# %% [markdown]
+# ## A sampler of your own
+#
+# A sampler is a stage that derives from `SubgraphSampler`. It gets the seeds, and returns the nodes that it found and a
+# subgraph for each hop.
+#
+# This one walks at random through the graph, and takes the members that the walks from a seed visit most, as PinSAGE
+# does. The graph walks; `draw_key` says by which random numbers. `unique_and_compact_csc_formats` numbers the nodes
+# that were found, the seeds first.
+
+
+# %%
+class MostVisited(gf.SubgraphSampler):
+    """Takes the nodes that random walks from a seed visit most."""
+
+    graph: gf.SamplingGraph
+    num_walks: int = 30
+    length: int = 3
+    num_neighbors: int = 4
+
+    def sample_subgraphs(
+        self, seeds: ByType, seeds_timestamp: ByType | None = None, seeds_pre_time_window: ByType | None = None
+    ) -> tuple[ByType, list[gf.SampledSubgraph]]:
+        assert isinstance(seeds, torch.Tensor)
+        walks = self.graph.random_walks(seeds.repeat_interleave(self.num_walks), self.length, key=gf.draw_key())
+        counts = torch.stack([row.bincount(minlength=34) for row in walks[:, 1:].reshape(len(seeds), -1)])
+        visited = counts.scatter(1, seeds[:, None], 0).topk(self.num_neighbors).indices
+        indptr = torch.arange(len(seeds) + 1) * self.num_neighbors
+        nodes, csc, _ = gf.unique_and_compact_csc_formats(gf.CSCFormatBase(indptr, visited.flatten()), seeds)
+        return nodes, [gf.SampledSubgraph(csc, seeds, nodes)]
+
+
+two_seeds = gf.ItemSampler(gf.ItemSet(torch.tensor([0, 33]), names="seeds"), batch_size=2)
+minibatch = next(iter(gf.DataLoader(MostVisited(two_seeds, graph), num_workers=0, seed=0)))
+draw(
+    {"visited most": (minibatch.input_nodes[2:].tolist(), "#3182bd"), "seeds": ([0, 33], "#d94801")},
+    [(minibatch.sampled_subgraphs[0], "#08519c")],
+    "The members that walks from 0 and from 33 visit most",
+)
+
+# %% [markdown]
+# ## All of it in a loader
+#
+# The club fell apart after a quarrel between member 0, the instructor, and member 33, the officer. We tell a net whose
+# side these two took, and let it find the sides of the others. A member's feature is a row of the identity matrix: the
+# net knows it by nothing but its number, and by whom walks from it visit.
+
+
+# %%
+identity = gf.BasicFeatureStore({("node", None, "who"): gf.TorchBasedFeature(torch.eye(34))})
+sides = torch.tensor([int(club.nodes[member]["club"] == "Officer") for member in club])
+
+
+def make_pipe(members: Sequence[int], share: float) -> gf.Datapipe:
+    """Return mini-batches of members and their sides, with a share of the features hidden."""
+    ids = torch.tensor(members)
+    pipe = gf.ItemSampler(gf.ItemSet((ids, sides[ids]), names=("seeds", "labels")), batch_size=34)
+    pipe = MostVisited(pipe, graph, num_walks=50).fetch_feature(identity, node_feature_keys=["who"])
+    return HideRows(pipe, "who", share)
+
+
+loader = gf.DataLoader(make_pipe([0, 33], share=0.5), num_workers=2, seed=0)
+print(loader.explain())
+
+# %% [markdown]
+# Your stages run in the workers, like those that come with graphfeed.
+
+
+# %%
+class Net(nn.Module):
+    """Adds what a member says, and the mean of what those say whom its walks visit."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.own = nn.Linear(34, 2)
+        self.visited = nn.Linear(34, 2)
+
+    def forward(self, minibatch: gf.MiniBatch) -> torch.Tensor:
+        csc, x = minibatch.sampled_subgraphs[0].sampled_csc, minibatch.node_features["who"]
+        means = torch.segment_reduce(self.visited(x)[csc.indices], "mean", offsets=csc.indptr)
+        out: torch.Tensor = self.own(x[: len(means)]) + means
+        return out
+
+
+torch.manual_seed(0)
+net = Net()
+optimizer = torch.optim.Adam(net.parameters(), lr=0.05)
+for _ in range(100):
+    for minibatch in loader:
+        loss = functional.cross_entropy(net(minibatch), minibatch.labels)
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+loader.close()
+
+with torch.no_grad(), gf.DataLoader(make_pipe(range(34), share=0.0), num_workers=0, seed=0) as everybody:
+    (minibatch,) = everybody
+    guessed = net(minibatch).argmax(1)
+right = (guessed == sides).sum().item()
+print(f"{right} of 34 sides are found")
+
+# %% tags=["remove-cell"]
+assert right >= 29
+
+# %%
+wrong = (guessed != sides).nonzero().flatten().tolist()
+draw(
+    {
+        "with the instructor": ((guessed == 0).nonzero().flatten().tolist(), "#fdae6b"),
+        "with the officer": ((guessed == 1).nonzero().flatten().tolist(), "#9ecae1"),
+        "in truth on the other side": (wrong, "#f03b20"),
+        "known": ([0, 33], "#74c476"),
+    },
+    [],
+    "What the net makes of the club",
+)
+
+# %% [markdown]
+# ## What next
+#
+# - [Types of nodes and edges](03_heterogeneous_graphs.ipynb).
+# - [CONTRIBUTING.md](../CONTRIBUTING.md) shows a feature store and a rule of your own, and how a stage becomes a part
+#   of graphfeed. A sampler that asks the graph alone, as this one does, also samples graphs in parts and on a GPU.
+# - The club: W. W. Zachary, [An information flow model for conflict and fission in small
+#   groups](https://www.jstor.org/stable/3629752), 1977. PinSAGE: Ying and others, [Graph convolutional neural networks
+#   for web-scale recommender systems](https://arxiv.org/abs/1806.01973), KDD 2018.
