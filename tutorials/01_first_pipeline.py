@@ -203,6 +203,7 @@ loader.close()
 #
 # - [Look inside](02_look_inside.ipynb): what a mini-batch holds, a stage of your own, a sampler of your own.
 # - [Types of nodes and edges](03_heterogeneous_graphs.ipynb): all of WordNet, with words and 38 relations.
+# - [Find what is slow](08_find_what_is_slow.ipynb): when your step waits for the loader.
 # - [From tables](06_from_tables.ipynb): when your data lies in files.
 # - GraphSAGE: Hamilton, Ying and Leskovec, [Inductive representation learning on large
 #   graphs](https://arxiv.org/abs/1706.02216), NeurIPS 2017.

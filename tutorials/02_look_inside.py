@@ -32,6 +32,7 @@ from torch import nn
 from torch.nn import functional
 
 import graphfeed as gf
+from graphfeed.storage import unique_and_compact_csc_formats
 from graphfeed.storage.graph import ByType
 
 # %% [markdown]
@@ -165,14 +166,15 @@ print(next(iter(hiding)).node_features["number"][:, 0].tolist())
 # %% [markdown]
 # ## Its test
 #
-# A stage reads from any iterable of mini-batches. So a test makes one by hand, and needs neither a graph nor a loader.
+# A test makes a mini-batch by hand, and needs neither a graph nor a loader: `IterableSource` is a pipeline of what is
+# given.
 
 
 # %%
 def test_all_rows_or_none_are_hidden() -> None:
     given = gf.MiniBatch(node_features={"x": torch.ones(5, 2)})
     for share, left in ((0.0, 10), (1.0, 0)):
-        (made,) = HideRows([given], "x", share)
+        (made,) = HideRows(gf.IterableSource([given]), "x", share)
         assert made.node_features["x"].sum() == left
     assert given.node_features["x"].sum() == 10, "a stage changes no mini-batch that it is given"
 
@@ -222,7 +224,7 @@ class MostVisited(gf.SubgraphSampler):
         counts = torch.stack([row.bincount(minlength=34) for row in walks[:, 1:].reshape(len(seeds), -1)])
         visited = counts.scatter(1, seeds[:, None], 0).topk(self.num_neighbors).indices
         indptr = torch.arange(len(seeds) + 1) * self.num_neighbors
-        nodes, csc, _ = gf.unique_and_compact_csc_formats(gf.CSCFormatBase(indptr, visited.flatten()), seeds)
+        nodes, csc, _ = unique_and_compact_csc_formats(gf.CSCFormatBase(indptr, visited.flatten()), seeds)
         return nodes, [gf.SampledSubgraph(csc, seeds, nodes)]
 
 

@@ -1,0 +1,196 @@
+# ---
+# jupyter:
+#   kernelspec:
+#     display_name: Python 3
+#     language: python
+#     name: python3
+# ---
+
+# %% [markdown]
+# # Stop, resume, and lose a worker
+#
+# At the end of this page you have stopped a training in the middle of an epoch, resumed it with other workers, and
+# killed a worker on the way. The losses are the same to the last bit as those of a run that nobody disturbed.
+#
+# That works because a mini-batch depends on the pipeline, the seed, the epoch and its index, and on nothing else. Who
+# makes it, and when, makes no difference.
+
+# %% tags=["remove-cell"]
+import importlib.util
+
+if importlib.util.find_spec("graphfeed") is None:
+    # %pip install -q ..
+    importlib.invalidate_caches()
+
+# %%
+import json
+import os
+import signal
+from pathlib import Path
+
+import matplotlib.pyplot as plt
+import torch
+from torch import nn
+from torch.nn import functional
+
+import graphfeed as gf
+
+torch.set_num_threads(1)  # the net is small, and leaves the other cores to the loader
+
+# %% [markdown]
+# ## A training
+#
+# The task is that of [the first page](01_first_pipeline.ipynb), with the pipeline of the README: tell the field of a
+# meaning from its definition and those of broader meanings.
+
+# %%
+wordnet = gf.datasets.wordnet()
+pipe = gf.ItemSampler(wordnet.train_set, batch_size=1024, shuffle=True)
+pipe = pipe.sample_neighbor(wordnet.graph, fanouts=[10])
+pipe = pipe.fetch_feature(wordnet.feature, node_feature_keys={"synset": ["feat"]})
+
+
+class Training:
+    """A net, its optimizer, and the losses so far."""
+
+    def __init__(self) -> None:
+        torch.manual_seed(0)
+        self.net = nn.Linear(2048, wordnet.metadata["num_classes"])
+        self.optimizer = torch.optim.Adam(self.net.parameters(), lr=0.02)
+        self.losses: list[float] = []
+
+    def step(self, minibatch: gf.MiniBatch) -> None:
+        labels = minibatch.labels["synset"]
+        scores = self.net(minibatch.node_features["synset", "feat"].float())
+        above = minibatch.sampled_subgraphs[0].sampled_csc["synset:rev_hypernym:synset"]
+        scores = scores[: len(labels)] + torch.segment_reduce(scores[above.indices], "sum", offsets=above.indptr)
+        loss = functional.cross_entropy(scores, labels)
+        self.optimizer.zero_grad()
+        loss.backward()
+        self.optimizer.step()
+        self.losses.append(loss.item())
+
+
+# %% [markdown]
+# First, an epoch that nobody disturbs.
+
+# %%
+undisturbed = Training()
+with gf.DataLoader(pipe, num_workers=2, seed=0) as loader:
+    for minibatch in loader:
+        undisturbed.step(minibatch)
+print(f"{len(loader)} steps; the loss went from {undisturbed.losses[0]:.1f} to {undisturbed.losses[-1]:.1f}")
+
+# %% tags=["remove-cell"]
+assert undisturbed.losses[-1] < 1.3
+
+# %% [markdown]
+# ## Stop
+#
+# The second training stops after 25 steps, as if its time on the machine were over. `state_dict()` says where the
+# loader is. We save it beside the net and the optimizer.
+
+# %%
+stopped = Training()
+with gf.DataLoader(pipe, num_workers=2, seed=0) as loader:
+    for minibatch in loader:
+        stopped.step(minibatch)
+        if len(stopped.losses) == 25:
+            break
+    state = loader.state_dict()
+
+Path("scratch").mkdir(exist_ok=True)
+nets = {"net": stopped.net.state_dict(), "optimizer": stopped.optimizer.state_dict()}
+torch.save({**nets, "losses": stopped.losses, "loader": state}, "scratch/checkpoint.pt")
+
+# %% [markdown]
+# Three numbers say where an epoch is. The fingerprint says of which pipeline.
+
+# %% tags=["exact"]
+print({name: state[name] for name in ("seed", "epoch", "index")})
+print(len(json.dumps(state)), "characters as JSON")
+
+# %% [markdown]
+# ## Resume
+#
+# A new process would do what follows: make everything anew, and load. This loader has three workers rather than two. It
+# begins with the 26th mini-batch; those before are not made again.
+
+# %%
+checkpoint = torch.load("scratch/checkpoint.pt")
+resumed = Training()
+resumed.net.load_state_dict(checkpoint["net"])
+resumed.optimizer.load_state_dict(checkpoint["optimizer"])
+resumed.losses = checkpoint["losses"]
+
+with gf.DataLoader(pipe, num_workers=3, seed=0) as loader:
+    loader.load_state_dict(checkpoint["loader"])
+    for minibatch in loader:
+        resumed.step(minibatch)
+
+# %% tags=["exact"]
+print("the same losses: ", resumed.losses == undisturbed.losses)
+print("the same weights:", torch.equal(resumed.net.weight, undisturbed.net.weight))
+
+# %% tags=["remove-cell"]
+assert resumed.losses == undisturbed.losses
+
+# %% [markdown]
+# ## A state of something else
+#
+# Here somebody has changed the fan-out in the meantime. Going on would mix two epochs, so the loader refuses, and says
+# what differs.
+
+# %% tags=["exact"]
+changed = gf.ItemSampler(wordnet.train_set, batch_size=1024, shuffle=True)
+changed = changed.sample_neighbor(wordnet.graph, fanouts=[5])
+changed = changed.fetch_feature(wordnet.feature, node_feature_keys={"synset": ["feat"]})
+try:
+    gf.DataLoader(changed, num_workers=0).load_state_dict(state)
+except ValueError as error:
+    print(error)
+
+# %% [markdown]
+# ## Kill a worker
+#
+# Workers are threads unless you ask for processes. A process may die: the system kills it when memory runs out, or a
+# stage of yours crashes. Here we do it ourselves, after 10 steps. The loader starts another process, and makes the
+# mini-batches again that were lost.
+
+# %%
+hit = Training()
+with gf.ProcessExecutor(2) as executor, gf.DataLoader(pipe, num_workers=2, executor=executor, seed=0) as loader:
+    for minibatch in loader:
+        hit.step(minibatch)
+        if len(hit.losses) == 10:
+            victim = executor.pids()[0]
+            os.kill(victim, signal.SIGKILL)
+    print("the killed process is among the workers:", victim in executor.pids())
+
+# %% tags=["exact"]
+print("the same losses:", hit.losses == undisturbed.losses)
+
+# %% tags=["remove-cell"]
+assert hit.losses == undisturbed.losses
+assert victim not in executor.pids()
+
+# %% [markdown]
+# Three trainings, one curve: each line covers the one below it.
+
+# %%
+figure, axes = plt.subplots(figsize=(7, 3.6))
+axes.plot(undisturbed.losses, color="#bdd7e7", linewidth=8, label="undisturbed")
+axes.plot(resumed.losses, color="#3182bd", linewidth=4, label="stopped after 25 steps, and resumed")
+axes.plot(hit.losses, color="#d94801", linewidth=1, label="a worker was killed after 10 steps")
+axes.axvline(24.5, color="#3182bd", linestyle=":")
+axes.axvline(9.5, color="#d94801", linestyle=":")
+axes.set(xlabel="step", ylabel="loss", title="Losses of three trainings")
+axes.legend()
+plt.show()
+
+# %% [markdown]
+# ## What next
+#
+# - [Many machines](10_many_machines.ipynb): a sampling server is killed, and another one goes on.
+# - With torchdata, put `loader.as_node()` into its `Loader`, whose state then holds this one.
+# - [ARCHITECTURE.md](../ARCHITECTURE.md#five-ideas) says how random numbers are drawn so that this holds.
