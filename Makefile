@@ -4,7 +4,7 @@ BIN := $(VENV)/bin
 INSTALLED := $(VENV)/installed
 PIP := $(BIN)/python -m pip --disable-pip-version-check -qq
 
-.PHONY: install demo demo-distributed notebooks lint types quick test bench clean
+.PHONY: install demo demo-distributed notebooks docs lint types quick test bench clean
 
 install: $(INSTALLED)
 
@@ -12,7 +12,7 @@ install: $(INSTALLED)
 $(INSTALLED): pyproject.toml constraints.txt
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(PIP) install -c constraints.txt torch
-	$(PIP) install -c constraints.txt -e ".[test]"
+	$(PIP) install -c constraints.txt -e ".[test,docs]"
 	touch $@
 
 demo: install
@@ -24,6 +24,9 @@ demo-distributed: install
 # All of them, or with ONLY=03 those whose names begin so.
 notebooks: install
 	$(BIN)/python tutorials/build_notebooks.py $(ONLY)
+
+docs: install
+	$(BIN)/python -m docs.builder build/docs
 
 lint: install
 	$(BIN)/ruff check .

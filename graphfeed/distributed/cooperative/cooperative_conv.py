@@ -25,14 +25,13 @@ class CooperativeConv(torch.nn.Module):
     The first layer needs this only if the fetcher had no `cooperative=True`; its rows are then those of
     `hop.exchange.owned`.
 
-    Example:
-        ```python
+    Example::
+
         exchange = CooperativeConv()
         rows = minibatch.node_features["feat"]
         for number, (layer, hop) in enumerate(zip(layers, minibatch.sampled_subgraphs)):
             rows = layer(hop, exchange(hop, rows) if number else rows)  # one row per column
         loss = loss_of(exchange(minibatch, rows), minibatch.labels)
-        ```
     """
 
     def forward(self, subgraph: Joint, x: ByType) -> ByType:

@@ -40,7 +40,7 @@ def read_tfrecords(
     Returns:
         A tensor for each feature: int64 for lists of integers, float32 for floats, uint8 for bytes. A feature with one
         value per record gives shape (records,) and one with k values (records, k); bytes have their length as the last
-        dimension. With a `FixedLenFeature` it is (records, *shape).
+        dimension. With a `FixedLenFeature` it is `(records, *shape)`.
 
     Raises:
         OSError: A file can't be read.

@@ -1,0 +1,36 @@
+"""python -m docs.builder FOLDER: build the site; its start page is `FOLDER/html/index.html`."""
+
+import argparse
+import shutil
+import sys
+from pathlib import Path
+
+from sphinx.cmd.build import build_main
+
+from docs.builder.api import write_api
+from docs.builder.notebooks import write_notebooks
+from docs.builder.pages import write_pages
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def build(folder: Path) -> int:
+    """Write what Sphinx reads into a folder, and the site beside it; what was there is removed.
+
+    Returns:
+        The exit status, which is not 0 if Sphinx warned.
+    """
+    shutil.rmtree(folder, ignore_errors=True)
+    sources = folder / "sources"
+    write_pages(ROOT, sources)
+    write_notebooks(ROOT / "tutorials", sources / "pages" / "tutorials")
+    write_api(sources / "pages" / "api")
+    settings = ["-c", str(ROOT / "docs"), "-d", str(folder / "doctrees")]
+    strict = ["--fail-on-warning", "--keep-going", "--nitpicky", "--fresh-env", "--quiet"]
+    return build_main([*strict, *settings, str(sources / "pages"), str(folder / "html")])
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(prog="python -m docs.builder", description=__doc__)
+    parser.add_argument("folder", type=Path)
+    sys.exit(build(parser.parse_args().folder))

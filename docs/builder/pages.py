@@ -1,0 +1,66 @@
+"""Pages of text, with links that lead to where their targets lie on the site.
+
+In the repository pages link to each other as files, so that they can be read there. The site has the pages of `docs/`
+at its top, pages that include the four texts beside `docs/`, and the tutorials as notebooks.
+"""
+
+import os
+import re
+import shutil
+from pathlib import Path, PurePosixPath
+
+TEXTS = {
+    "ARCHITECTURE.md": "architecture.md",
+    "CHANGELOG.md": "changelog.md",
+    "CONTRIBUTING.md": "contributing.md",
+    "README.md": "index.md",
+}
+"""Texts beside `docs/`, and the pages where links to them lead, which include them or what a reader needs of them."""
+FENCED = re.compile(r"(^```.*?^```$)", re.DOTALL | re.MULTILINE)
+LINK = re.compile(r"(!?)\[([^]]*)\]\((?!https?:)([^)#\s]+)(#[^)\s]*)?\)")
+
+
+def write_pages(root: Path, folder: Path) -> None:
+    """Write the pages of `docs/` into `pages/` in a folder, and the texts that they include beside it."""
+    for path in [*(root / name for name in TEXTS), *(root / "docs").rglob("*.md")]:
+        name = path.relative_to(root).as_posix()
+        # What an include takes in has its links where the page is that includes it, at the top of the site.
+        target = folder / (name if name in TEXTS else f"pages/{name.removeprefix('docs/')}")
+        target.parent.mkdir(parents=True, exist_ok=True)
+        target.write_text(lead_links(path.read_text(), name, root))
+    for path in (root / "docs").glob("*.svg"):
+        shutil.copy(path, folder / "pages")
+
+
+def lead_links(text: str, name: str, root: Path) -> str:
+    """Return a text with its links led to pages of the site; a link to what the site does not have becomes its text.
+
+    Args:
+        text: The text.
+        name: Its file, from the root of the repository.
+        root: The root of the repository.
+    """
+    on_site = PurePosixPath(TEXTS.get(name, name.removeprefix("docs/")))
+
+    def lead(match: re.Match[str]) -> str:
+        image, words, path, anchor = match.groups()
+        target = place(os.path.normpath(PurePosixPath(name).parent / path), root)
+        if target is None:
+            return words
+        if words in (path, PurePosixPath(path).name):
+            words = ""  # the site writes the title of the page
+        return f"{image}[{words}]({os.path.relpath(target, on_site.parent)}{anchor or ''})"
+
+    # Every second piece is code between fences.
+    pieces = FENCED.split(text)
+    return "".join(piece if number % 2 else LINK.sub(lead, piece) for number, piece in enumerate(pieces))
+
+
+def place(path: str, root: Path) -> str | None:
+    """Return where the site has a file of the repository, from the top of the site; None if it has not."""
+    if path in TEXTS:
+        return TEXTS[path]
+    if path.startswith("docs/"):
+        return path.removeprefix("docs/")
+    notebook = PurePosixPath(path).with_suffix(".ipynb")
+    return str(notebook) if path.startswith("tutorials/") and (root / notebook).exists() else None

@@ -1,0 +1,66 @@
+"""The settings of Sphinx. `make docs` writes the sources first: `python -m docs.builder`."""
+
+from typing import Any
+
+from sphinx.application import Sphinx
+
+import graphfeed
+
+project = "graphfeed"
+author = "the graphfeed developers"
+version = release = graphfeed.__version__
+language = "en"
+
+extensions = [
+    "myst_nb",
+    "sphinx.ext.autodoc",
+    "sphinx.ext.napoleon",
+    "sphinx_design",
+]
+
+# Notebooks are shown with the outputs that are stored in them; the tests run them.
+nb_execution_mode = "off"
+suppress_warnings = ["mystnb.unknown_mime_type"]
+myst_enable_extensions = ["colon_fence"]
+myst_heading_anchors = 4
+
+# In docstrings `name` is a name of the package where it is one, which makes it a link, and code elsewhere.
+default_role = "py:obj"
+autodoc_typehints_format = "short"
+python_use_unqualified_type_names = True
+maximum_signature_line_length = 80
+toc_object_entries = False
+smartquotes = False
+napoleon_numpy_docstring = False
+napoleon_use_ivar = True
+
+nitpick_ignore_regex = [
+    ("py:obj", ".*"),  # code in docstrings that is no name
+    # Inventories of other sites would be fetched for each build.
+    ("py:.*", r"(abc|collections|concurrent|enum|os|pathlib|queue|torch|torch_geometric)\..*"),
+    ("py:.*", r"Flight\w+Error"),  # pyarrow's
+    # Types that users are given and never make: what they offer is said where they are given.
+    ("py:class", r"graphfeed\.[a-z_.]+\.\w+"),
+    ("py:class", r"(DataPipeGraph|EdgeType)"),  # aliases
+]
+
+html_theme = "furo"
+html_title = "graphfeed"
+html_static_path = ["_static"]
+html_css_files = ["site.css"]
+html_copy_source = False
+html_show_copyright = False
+
+
+def write_no_types(app: Sphinx, what: str, name: str, value: Any, options: Any, lines: list[str]) -> None:
+    """Let no sentence count as a type: napoleon takes what stands before a colon for one."""
+    del app, name, value, options
+    firsts = [number + 1 for number, line in enumerate(lines) if line.strip() in ("Returns:", "Yields:")]
+    for first in [*firsts, *([0] if what in ("attribute", "data", "property") else [])]:
+        text = lines[first].lstrip()
+        lines[first] = f"{lines[first].removesuffix(text)}: {text}"
+
+
+def setup(app: Sphinx) -> None:
+    """Have docstrings changed before napoleon reads them."""
+    app.connect("autodoc-process-docstring", write_no_types, priority=100)

@@ -1,0 +1,128 @@
+"""The site builds without a warning, its links lead somewhere, and its reference has each public name once."""
+
+import json
+import subprocess
+import sys
+from collections import Counter
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any
+from urllib.parse import unquote, urlsplit
+
+import pytest
+
+import graphfeed
+from docs.builder import api, notebooks, pages
+
+ROOT = Path(__file__).resolve().parents[1]
+PICTURE = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAAAAAA6fptVAAAACklEQVR4nGNgAAAAAgABSK+kcQAAAABJRU5ErkJggg=="
+
+
+class Links(HTMLParser):
+    """The links of a page of the site, and the places in it that others may link to."""
+
+    def __init__(self, page: Path) -> None:
+        super().__init__()
+        self.links: set[str] = set()
+        self.ids: set[str] = set()
+        self.feed(page.read_text())
+
+    def handle_starttag(self, tag: str, attributes: list[tuple[str, str | None]]) -> None:
+        """Note the links and the place of a tag."""
+        for name, value in attributes:
+            if name in ("href", "src"):
+                self.links.add(value or "")
+            elif name == "id":
+                self.ids.add(value or "")
+
+
+def dead_links(site: Path) -> list[str]:
+    """Return the links of a site's pages that lead nowhere on it; those to other sites are not followed."""
+    read = {page: Links(page) for page in site.rglob("*.html")}
+    dead = []
+    for page, own in read.items():
+        for link in own.links:
+            parts = urlsplit(link)
+            if parts.scheme:
+                continue
+            target = (page.parent / unquote(parts.path)).resolve() if parts.path else page
+            anchor = unquote(parts.fragment)
+            if not target.is_file() or (anchor and target in read and anchor not in read[target].ids):
+                dead.append(f"{page.relative_to(site)}: {link}")
+    return sorted(dead)
+
+
+@pytest.mark.slow
+def test_it_builds_without_a_warning_and_no_link_is_dead(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "docs.builder", str(tmp_path)]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    site = tmp_path / "html"
+    assert dead_links(site) == []
+    built = {page.relative_to(site).with_suffix("").as_posix() for page in site.rglob("*.html")}
+    written = {page.relative_to(ROOT / "docs").with_suffix("").as_posix() for page in (ROOT / "docs").rglob("*.md")}
+    assert written - built == set()
+    index = json.loads((site / "searchindex.js").read_text().removeprefix("Search.setIndex(").removesuffix(")"))
+    assert {"sampler", "resum"} <= set(index["terms"])
+
+
+def test_a_dead_link_is_noticed(tmp_path: Path) -> None:
+    links = ["a.html", "a.html#here", "a.html#there", "b.html", "https://example.org", "#here", "c.css"]
+    text = "".join(f'<a href="{link}">x</a>' for link in links)
+    (tmp_path / "a.html").write_text(f'<p id="here">{text}</p>')
+    assert dead_links(tmp_path) == ["a.html: a.html#there", "a.html: b.html", "a.html: c.css"]
+
+
+def test_the_reference_has_each_public_name_once() -> None:
+    counts = Counter(name for group in api.groups() for name in group.names)
+    assert [name for name, count in counts.items() if count > 1] == []
+    top = {f"graphfeed.{name}" for name in [*graphfeed.__all__, *graphfeed._FOUND_IN]} - {"graphfeed.__version__"}
+    in_rooms = {f"graphfeed.{room}.{name}": name for room in api.ROOMS for name in getattr(graphfeed, room).__all__}
+    # What both show is described in the room that has it, or by the top if it is one of its fifty.
+    missing = [name for name in sorted(top - counts.keys()) if name.rpartition(".")[2] not in in_rooms.values()]
+    assert missing == []
+    assert [name for name, own in in_rooms.items() if name not in counts and f"graphfeed.{own}" not in counts] == []
+    assert all(any(name in line for line in api.lines(group)) for group in api.groups() for name in group.names)
+
+
+@pytest.mark.parametrize(
+    ("written", "shown"),
+    [
+        ("[words](glossary.md#hop)", "[words](../glossary.md#hop)"),
+        ("[README](../../README.md)", "[README](../index.md)"),
+        ("[docs/gpu.md](../gpu.md)", "[docs/gpu.md](../gpu.md)"),
+        ("[../gpu.md](../gpu.md)", "[](../gpu.md)"),
+        ("[the licence](../../LICENSE)", "the licence"),
+        ("![a\nb](../pipeline.svg)", "![a\nb](../pipeline.svg)"),
+        ("[x](https://example.org/a.md)", "[x](https://example.org/a.md)"),
+        ("```text\n[x](../../LICENSE)\n```", "```text\n[x](../../LICENSE)\n```"),
+        ("[first](../../tutorials/01.py)", "[first](../tutorials/01.ipynb)"),
+        ("[second](../../tutorials/02.py)", "second"),
+    ],
+)
+def test_links_of_a_text_lead_to_pages_of_the_site(written: str, shown: str, tmp_path: Path) -> None:
+    (tmp_path / "tutorials").mkdir()
+    (tmp_path / "tutorials" / "01.ipynb").touch()
+    written = written.replace("(glossary", "(../glossary")
+    assert pages.lead_links(written, "docs/how-to/page.md", tmp_path) == shown
+
+
+def cell(kind: str, source: str, *pictures: str) -> dict[str, Any]:
+    """Return a cell of a notebook, with pictures as its output."""
+    outputs = [{"output_type": "display_data", "data": {"image/png": picture}} for picture in pictures]
+    return {"cell_type": kind, "source": source.splitlines(keepends=True), "outputs": outputs}
+
+
+def test_a_card_shows_title_sentence_and_last_picture_of_a_notebook(tmp_path: Path) -> None:
+    source, target = tmp_path / "tutorials", tmp_path / "pages"
+    source.mkdir()
+    text = "# Sample\n\nDraws [neighbours](../docs/glossary.md)\nof seeds. And more.\n"
+    book = {"cells": [cell("markdown", text), cell("code", "1", "AAAA"), cell("code", "2", PICTURE)]}
+    (source / "01_sample.ipynb").write_text(json.dumps(book))
+    notebooks.write_notebooks(source, target)
+    index = (target / "index.md").read_text()
+    assert ":::{grid-item-card} Sample\n:link: 01_sample\n" in index
+    assert "\nDraws neighbours of seeds.\n" in index
+    assert ":img-top: 01_sample.png" in index
+    assert (target / "01_sample.png").read_bytes().startswith(b"\x89PNG")
+    assert "\n01_sample\n" in index
