@@ -76,6 +76,19 @@ def test_words_that_the_glossary_gives_up_do_not_come_back() -> None:
     assert found == []
 
 
+def test_each_promise_has_tests_that_there_are() -> None:
+    promises = list(rows(ROOT / "docs" / "reliability.md", "promise"))
+    assert len(promises) == len({promise for promise, _ in promises})
+    held = [re.findall(r"`(tests/[\w/]+\.py)::(\w+)`", by) for _, by in promises]
+    assert all(held)
+    missing = [
+        f"{path}::{name}"
+        for path, name in {test for tests in held for test in tests}
+        if f"def {name}(" not in (ROOT / path).read_text()
+    ]
+    assert missing == []
+
+
 def test_graphbolts_names_are_in_the_table_once() -> None:
     listed = [name for names, _, _ in TABLE for name in names]
     assert sorted(set(KNOWN) - set(listed)) == [], "not in the table"

@@ -8,11 +8,12 @@ from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
 from urllib.parse import unquote, urlsplit
+from xml.etree import ElementTree
 
 import pytest
 
 import graphfeed
-from docs.builder import api, notebooks, pages
+from docs.builder import api, drawing, notebooks, pages, plans
 
 ROOT = Path(__file__).resolve().parents[1]
 PICTURE = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAAAAAA6fptVAAAACklEQVR4nGNgAAAAAgABSK+kcQAAAABJRU5ErkJggg=="
@@ -82,7 +83,9 @@ def test_the_reference_has_each_public_name_once() -> None:
     missing = [name for name in sorted(top - counts.keys()) if name.rpartition(".")[2] not in in_rooms.values()]
     assert missing == []
     assert [name for name, own in in_rooms.items() if name not in counts and f"graphfeed.{own}" not in counts] == []
-    assert all(any(name in line for line in api.lines(group)) for group in api.groups() for name in group.names)
+    for group in api.groups():
+        text = "\n".join(api.lines(group))
+        assert [name for name in group.names if f":: {name}\n" not in text] == []
 
 
 @pytest.mark.parametrize(
@@ -126,3 +129,26 @@ def test_a_card_shows_title_sentence_and_last_picture_of_a_notebook(tmp_path: Pa
     assert ":img-top: 01_sample.png" in index
     assert (target / "01_sample.png").read_bytes().startswith(b"\x89PNG")
     assert "\n01_sample\n" in index
+
+
+def test_pictures_show_what_runs_and_say_it_in_words(tmp_path: Path) -> None:
+    plans.write_pictures(tmp_path / "pictures")
+    words = {}
+    for path in (tmp_path / "pictures").iterdir():
+        picture = ElementTree.parse(path).getroot()
+        title, text, *parts = picture
+        assert picture.get("role") == "img"
+        assert picture.get("aria-labelledby", "").split() == [title.get("id"), text.get("id")]
+        assert title.text
+        assert text.text
+        assert all(int(part.get("x", "0").partition(".")[0]) <= drawing.WIDTH for part in parts)
+        words[path.stem] = [part.text for part in parts if part.tag.endswith("text")]
+    assert words["written"][::2] == ["ItemSampler", "NeighborSampler", "FeatureFetcher"]
+    assert {"Sharder", "InWorkers", "cut_at_main_stages", "your loop"} <= set(words["plan"])
+    assert words["passes"].count("fill_uniform") == 1
+    assert words["places"][words["places"].index("FeatureFetcher") + 1 :][:3] == ["main", "worker", "thread"]
+    of_inline, of_threads, resumed = (words["bits"].index(name) for name in ("inline", "2 threads", "resumed"))
+    made = words["bits"][of_inline + 1 : of_threads]
+    assert len(set(made)) == plans.BATCHES
+    assert words["bits"][of_threads + 1 : resumed] == made
+    assert [word for word in words["bits"][resumed + 1 :] if word] == made[2:]

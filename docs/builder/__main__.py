@@ -10,6 +10,7 @@ from sphinx.cmd.build import build_main
 from docs.builder.api import write_api
 from docs.builder.notebooks import write_notebooks
 from docs.builder.pages import write_pages
+from docs.builder.plans import write_pictures
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -25,6 +26,7 @@ def build(folder: Path) -> int:
     write_pages(ROOT, sources)
     write_notebooks(ROOT / "tutorials", sources / "pages" / "tutorials")
     write_api(sources / "pages" / "api")
+    write_pictures(sources / "pages" / "pictures")
     settings = ["-c", str(ROOT / "docs"), "-d", str(folder / "doctrees")]
     strict = ["--fail-on-warning", "--keep-going", "--nitpicky", "--fresh-env", "--quiet"]
     return build_main([*strict, *settings, str(sources / "pages"), str(folder / "html")])
