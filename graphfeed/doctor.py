@@ -12,7 +12,6 @@ import shutil
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -24,8 +23,9 @@ from graphfeed import ops
 from graphfeed.cuda_report import Finding, cuda_check, find_driver, look_around, table
 from graphfeed.loader import bytes_text
 from graphfeed.loader.executors import available_cores
+from graphfeed.loader.tune import cpu_quotas
 from graphfeed.ops.memory import SharedMemory, populate
-from graphfeed.storage.memory import available_memory, control_groups, memory_limit
+from graphfeed.storage.memory import available_memory, memory_limit
 
 ROOT = Path("/")
 NEEDED = ("torch", "numpy", "numba", "torchdata", "pyyaml", "tqdm")
@@ -81,18 +81,6 @@ def check_versions() -> Finding:
     return (
         Finding("missing", "packages", f"pip install {' '.join(needed)}") if needed else Finding("ok", "packages", said)
     )
-
-
-def cpu_quotas() -> Iterator[float]:
-    """Yield how many cores the control groups around this process allow, those that have a limit."""
-    for group, version in control_groups("cpu"):
-        with suppress(OSError, ValueError):  # there is no such file, or "max" stands for no limit
-            if version == 1:
-                quota, period = ((group / f"cpu.cfs_{name}_us").read_text() for name in ("quota", "period"))
-            else:
-                quota, period = (group / "cpu.max").read_text().split()
-            if int(quota) > 0:
-                yield int(quota) / int(period)
 
 
 def check_cores() -> Finding:

@@ -68,8 +68,8 @@ def test_worker_processes_map_the_files(tmp_path: Path) -> None:
             assert torch.equal(batch.seeds, expected.seeds)
             assert torch.equal(batch.labels, batch.seeds % 7)
             assert torch.equal(batch.node_features["feat"][:, 0], batch.input_nodes.float())
-        assert loader._pool is not None
-        workers = loader._pool.pids()  # type: ignore[attr-defined]
+        assert loader._workers.pool is not None
+        workers = loader._workers.pool.pids()  # type: ignore[attr-defined]
         assert len(workers) == 2
         assert [shared_memory(pid) < LIMIT for pid in workers] == [True, True]
         assert shared_memory() - before < LIMIT

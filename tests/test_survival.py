@@ -110,7 +110,7 @@ def test_an_epoch_that_is_left_early_with_dead_workers_leaves_nothing_of_itself(
     pipe = pipeline()
     chance = random.Random(1)
     with gf.DataLoader(pipe, num_workers=2, worker="process", seed=SEED) as loader:
-        executor = loader._take_executor()
+        executor = loader._workers.take()
         assert isinstance(executor, ProcessExecutor)
         for epoch in range(6):
             expected = [digest(batch) for batch in pipe.with_seed(SEED, epoch)]
@@ -215,7 +215,7 @@ def test_closing_ends_what_workers_do_at_that_moment() -> None:
     loader = gf.DataLoader(pipeline(hang), num_workers=1, worker="process", seed=SEED)
     batches = iter(loader)
     next(batches)
-    executor = loader._take_executor()
+    executor = loader._workers.take()
     assert isinstance(executor, ProcessExecutor)
     pids = executor.pids()
     loader.close()

@@ -1,38 +1,32 @@
 """The loader: it plans a pipeline, runs it epoch by epoch, stops and resumes."""
 
-import os
 import weakref
 from collections.abc import Generator, Iterator, Mapping, Sequence
 from concurrent.futures import Executor, ThreadPoolExecutor
 from contextlib import closing, contextmanager, suppress
 from functools import cached_property
 from importlib import import_module
-from itertools import islice
 from types import TracebackType
-from typing import Any, Generic, Self
+from typing import Any, Generic, Literal, Self
 
 from torch.utils.data import IterDataPipe
 
-from graphfeed.datapipes import Batch, Datapipe, Source, length
-from graphfeed.datapipes.pipeline import Observer, find, traverse
-from graphfeed.loader.executors.idle_executors import release_executor, take_executor
-from graphfeed.loader.executors.process_executor import ProcessExecutor, available_cores
-from graphfeed.loader.executors.thread_executor import ThreadExecutor
-from graphfeed.loader.explain import describe_setting
+from graphfeed.datapipes import Batch, Datapipe, length
+from graphfeed.datapipes.pipeline import Observer
 from graphfeed.loader.fingerprint import Fingerprint, take_fingerprint
-from graphfeed.loader.options import check_options, choose_seed
-from graphfeed.loader.placement_rules import REQUESTS_PER_SERVER, check_servers
+from graphfeed.loader.options import check_auto, check_options, choose_seed, usual_workers
+from graphfeed.loader.placement_rules import check_servers
 from graphfeed.loader.plan import make_plan
-from graphfeed.loader.profile import EpochRecord, Profile, with_progress
+from graphfeed.loader.profile import Profile, with_progress
 from graphfeed.loader.progress import Progress, check_state, is_first_rank
-from graphfeed.loader.rules import CopiesToDevice, LoaderOptions, sampled_on_device
-from graphfeed.loader.run import RUN_OF, LeavesRun, RunContext
-from graphfeed.loader.stages.in_workers import InWorkers
-from graphfeed.ops import check_device, set_max_uva_threads
+from graphfeed.loader.rules import LoaderOptions
+from graphfeed.loader.runner import Runner
+from graphfeed.loader.tune import Tuning, describe_tuning, why_fixed
+from graphfeed.loader.workers import Workers
 from graphfeed.ops.arguments import check_count
-from graphfeed.ops.process import ForkLock, load_entry_point, renew_in_child
+from graphfeed.ops.process import load_entry_point, renew_in_child
 
-OF_THIS_LOADER = ("_pool", "_release", "_running", "_starting", "profiled", "_measured_in")
+OF_THIS_LOADER = ("_workers", "_tuning", "_running", "profiled", "_measured_in")
 """The attributes that a copy does not get."""
 
 
@@ -55,7 +49,12 @@ class DataLoader(Generic[Batch]):
     Args:
         datapipe: The pipeline. It is not changed.
         num_workers: The number of workers. With 0, everything runs in the loop's own thread, except what the overlap
-            options put on streams. None means one thread per core, or 0 if mini-batches are sampled on a GPU.
+            options put on streams. None means one thread per core, or 0 if mini-batches are sampled on a GPU. With
+            "auto", the first epochs measure while their mini-batches are used, from 0 workers on, until nothing is
+            faster, or your step is the limit. That chooses `num_workers`, `worker` and `prefetch_factor` for the epochs
+            that follow. These attributes say what runs at present, and `explain()` what was measured, chosen and
+            refused. If workers can't change in the middle of an epoch, it means the same as None, and `explain()` says
+            why.
         persistent_workers: Whether workers are kept for the next epoch. Then processes without work also wait for ten
             seconds for the next loader of the same program that has as many workers and the same timeout.
         max_uva_threads: How many threads of a GPU read pinned memory at once, which leaves the rest of it for
@@ -91,6 +90,8 @@ class DataLoader(Generic[Batch]):
             "grpc://host:port", where nobody else is on the network. Needs pyarrow (extra `serve`).
         token: The token of these servers; None takes the environment's GRAPHFEED_TOKEN.
         tls_root_certs: The certificates that the servers' are checked against, as PEM. None connects without TLS.
+        memory_limit: With `num_workers="auto"`, how many bytes mini-batches in flight and worker processes may take
+            together, as a number or a text such as "4G". None means half of what is available.
 
     Raises:
         TypeError: `datapipe` is not a pipeline, or `seed` is not a whole number.
@@ -108,7 +109,7 @@ class DataLoader(Generic[Batch]):
     def __init__(
         self,
         datapipe: Datapipe[Batch],
-        num_workers: int | None = None,
+        num_workers: int | Literal["auto"] | None = None,
         persistent_workers: bool = True,
         max_uva_threads: int = 10240,
         *,
@@ -125,6 +126,7 @@ class DataLoader(Generic[Batch]):
         servers: Sequence[str] = (),
         token: str | None = None,
         tls_root_certs: bytes | None = None,
+        memory_limit: int | str | None = None,
     ) -> None:
         if isinstance(datapipe, IterDataPipe):
             converted = load_entry_point("converters", "as_stage")(datapipe)
@@ -135,12 +137,12 @@ class DataLoader(Generic[Batch]):
                 "ItemSampler, and let a stage of your own derive from graphfeed.Datapipe"
             )
         check_options(num_workers, worker, executor, prefetch_factor, timeout)
+        self._memory_limit = check_auto(num_workers, worker, executor, servers, memory_limit)
+        self._fixed = why_fixed(datapipe) if num_workers == "auto" else ""
+        self._tunes = num_workers == "auto" and not self._fixed
         servers = check_servers(servers, num_workers, worker, executor)
-        if servers and num_workers is None:
-            num_workers = REQUESTS_PER_SERVER * len(servers)
-        if num_workers is None:
-            needs_none = worker == "thread" and executor is None and sampled_on_device(datapipe) is not None
-            num_workers = 0 if needs_none else available_cores()
+        if num_workers is None or num_workers == "auto":
+            num_workers = 0 if self._tunes else usual_workers(datapipe, worker, executor, servers)
         in_threads = worker == "thread" if executor is None else isinstance(executor, ThreadPoolExecutor)
         overlap = (overlap_feature_fetch, overlap_graph_fetch)
         longest = timeout * (len(servers) + 1)  # one server after the other may be lost
@@ -174,14 +176,21 @@ class DataLoader(Generic[Batch]):
         self._begin_without_workers()
 
     def _begin_without_workers(self) -> None:
-        self._process = os.getpid()
-        self._pool: Executor | None = None
+        self._workers = Workers(
+            self._executor, self._remote, self.worker, self.num_workers, self.timeout, self.persistent_workers
+        )
+        self._tuning = self._begin_tuning()
         self._running: weakref.WeakSet[Generator[Any, None, None]] = weakref.WeakSet()
-        self._starting = ForkLock()
         self.profiled: Profile | None = None
         """What the latest profile knows."""
         self._measured_in: Profile | None = None
-        renew_in_child(self, DataLoader._forget_workers)
+        renew_in_child(self, DataLoader._forget_epochs)
+
+    def _runner(self) -> Runner:
+        return Runner(self.plan, self._workers, self.observer, self.max_uva_threads)
+
+    def _begin_tuning(self) -> Tuning | None:
+        return Tuning(self._runner(), self._options, self._memory_limit) if self._tunes else None
 
     @cached_property
     def _fingerprint(self) -> Fingerprint:
@@ -196,7 +205,10 @@ class DataLoader(Generic[Batch]):
     def explain(self, *, rewritten: bool = True) -> str:
         """Return what runs where, and by which rule; `rewritten=False` shows the pipeline as it was written."""
         summary = None if self.profiled is None else self.profiled.summary
-        return self.plan.explain(rewritten=rewritten, summary=summary)
+        text = self.plan.explain(rewritten=rewritten, summary=summary)
+        if self._fixed:
+            text += f'\nworkers: num_workers="auto" means {self.num_workers}: {self._fixed}'
+        return "\n".join([text, *(describe_tuning(self._tuning) if self._tuning is not None else ())])
 
     @contextmanager
     def profile(self, *, record_functions: bool = False) -> Iterator[Profile]:
@@ -294,9 +306,9 @@ class DataLoader(Generic[Batch]):
             # If another thread is inside of it right now, it ends by itself, because its workers end.
             with suppress(ValueError):
                 run.close()
-        if self._pool is not None and self._release.detach():
-            release_executor(self._pool, wait=True)
-        self._pool = None
+        self._workers.close()
+        if self._tuning is not None:
+            self._tuning.close()
 
     def __enter__(self) -> Self:
         """Return the loader; it is closed at the end of the block."""
@@ -321,78 +333,28 @@ class DataLoader(Generic[Batch]):
         total = self._total() if progress.index > 0 else None
         return total is not None and progress.index >= total
 
-    def _take_executor(self) -> Executor:
-        if self._executor is not None:
-            if self._process != os.getpid():
-                raise RuntimeError(
-                    "the executor that this loader was given belongs to the process that this one was forked from; "
-                    "make an executor and a loader here"
-                )
-            return self._executor
-        if not self.persistent_workers:
-            return self._start_workers()
-        # Two threads may start an epoch at the same time.
-        with self._starting:
-            if self._pool is None:
-                self._pool = self._start_workers()
-                self._release = weakref.finalize(self, release_executor, self._pool, wait=False)
-            return self._pool
-
-    def _start_workers(self) -> Executor:
-        if self._remote[0]:
-            remote_executor = load_entry_point("executors", "servers")
-            executor: Executor = remote_executor(*self._remote, self.num_workers, self.timeout)
-            return executor
-        if self.worker == "process":
-            make = take_executor if self.persistent_workers else ProcessExecutor
-            return make(self.num_workers, timeout=self.timeout)
-        return ThreadExecutor(self.num_workers)
-
-    def _forget_workers(self) -> None:
-        """Let a forked process start workers of its own; what the parent's threads do is lost here."""
-        self._pool = None
+    def _forget_epochs(self) -> None:
+        """Forget what the parent of a forked process runs, since its threads are lost here."""
         self._running = weakref.WeakSet()
+        self._tuning = self._begin_tuning()
 
     def _run(self, progress: Progress, seed: int) -> Generator[Any, None, None]:
-        set_max_uva_threads(self.max_uva_threads)
-        pipe = self.plan.running
-        for stage in find(pipe, CopiesToDevice):
-            check_device("copy_to", stage.device)  # type: ignore[attr-defined]
-        executor = self._take_executor() if find(pipe, InWorkers) else None
-        run = RunContext(executor, *self._begin_record(executor))
-        by_index = all(stage.one_to_one or isinstance(stage, Source) for stage in traverse(pipe))
-        skipped = 0 if by_index else progress.index
-        pipe = pipe.with_seed(seed, progress.epoch, progress.index - skipped)
-        progress.note_order(pipe)
-        RUN_OF.update(dict.fromkeys(traverse(pipe), run))
-        for stage in find(pipe, LeavesRun):
-            run.when_cancelled(stage.leave_run)  # type: ignore[attr-defined]
-        try:
-            with closing(run.drive(pipe)) as batches:
-                taken: Iterator[Any] = islice(batches, skipped, None)
-                if run.record is not None:
-                    taken = run.record.watch_reader(taken)
-                if self.progress and is_first_rank(pipe):
-                    taken = with_progress(taken, progress.epoch, progress.index, self._total())
-                for minibatch in taken:
-                    progress.index += 1
-                    yield minibatch
-            progress.done = True
-        finally:
-            if run.record is not None:
-                run.record.finish(self.plan.running, executor)
-            run.cancel()
-            if executor is not None and executor is not self._executor and executor is not self._pool:
-                executor.shutdown(wait=True, cancel_futures=True)
-
-    def _begin_record(self, executor: Executor | None) -> tuple[Observer | None, EpochRecord | None]:
-        """Return the observer of an epoch, and what it is written down in if somebody measures."""
+        """Yield the mini-batches of an epoch from a position on, and count them there."""
         if self._measures_all and self._measured_in is None:
             self.profiled = Profile()
         profile = self.profiled if self._measures_all else self._measured_in
-        if profile is None:
-            return self.observer, None
-        worker = "executor" if self._executor is not None else "server" if self._remote[0] else self.worker
-        setting = describe_setting(self.plan.running, self.num_workers, worker)
-        record = profile.begin(setting, self.plan.running, executor, self.observer)
-        return record.recorder, record
+        if self._tuning is not None and self._tuning.current.plan.written is not self.plan.written:
+            self._tuning = self._begin_tuning()  # the pipeline was planned anew
+        tuning = self._tuning
+        run = self._runner().run if tuning is None else tuning.run
+        with closing(run(progress, seed, profile)) as minibatches:
+            taken: Iterator[Any] = minibatches
+            if self.progress and is_first_rank(self.plan.written):
+                taken = with_progress(taken, progress.epoch, progress.index, self._total())
+            for minibatch in taken:
+                if tuning is not None:
+                    self.plan, workers = tuning.current.plan, tuning.current.workers
+                    self.num_workers, self.worker = workers.num_workers, workers.worker
+                progress.index += 1
+                yield minibatch
+        progress.done = True

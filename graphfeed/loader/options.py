@@ -1,23 +1,29 @@
-"""Checks of the options of a loader."""
+"""Checks of the options of a loader, and what stands in for those that are left out."""
 
+from collections.abc import Sequence
 from concurrent.futures import Executor
 from typing import Any
 
 from graphfeed.datapipes import Datapipe, Ranked, Source
 from graphfeed.datapipes.pipeline import find
+from graphfeed.loader.executors.process_executor import available_cores
+from graphfeed.loader.placement_rules import REQUESTS_PER_SERVER
+from graphfeed.loader.rules import sampled_on_device
 from graphfeed.ops import draw_unkeyed
-from graphfeed.ops.arguments import brief, check_count, check_position, check_seconds
+from graphfeed.ops.arguments import brief, check_count, check_position, check_seconds, parse_bytes
 
 
 def check_options(
-    num_workers: int | None,
+    num_workers: int | str | None,
     worker: str,
     executor: Executor | None,
     prefetch_factor: int,
     timeout: float,
 ) -> None:
     """Raise if an option is out of range, or if two contradict each other."""
-    if num_workers is not None:
+    if isinstance(num_workers, str) and num_workers != "auto":
+        raise ValueError(f"num_workers must be a whole number, 'auto' or None, but is {brief(num_workers)}")
+    if num_workers is not None and num_workers != "auto":
         check_count("num_workers", num_workers, 0)
     if worker not in ("thread", "process"):
         raise ValueError(f"worker must be 'thread' or 'process', but is {brief(worker)}")
@@ -29,6 +35,43 @@ def check_options(
         raise ValueError("num_workers=0 runs everything inline, but an executor was given; leave one of them out")
     check_count("prefetch_factor", prefetch_factor, 1)
     check_seconds("timeout", timeout)
+
+
+def check_auto(
+    num_workers: int | str | None,
+    worker: str,
+    executor: Executor | None,
+    servers: Sequence[str],
+    memory_limit: int | str | None,
+) -> int | None:
+    """Return the limit of memory in bytes; raise if `num_workers="auto"` contradicts another option, or it is missing.
+
+    Raises:
+        ValueError: `num_workers="auto"` chooses what another option says, or there is a limit without it.
+    """
+    if num_workers != "auto":
+        if memory_limit is not None:
+            raise ValueError(
+                f"memory_limit bounds what num_workers='auto' tries, but num_workers is {num_workers}; leave it out"
+            )
+        return None
+    given = "an executor" if executor is not None else "servers" if servers else ""
+    if worker != "thread":
+        given = f"worker={worker!r}"
+    if given:
+        raise ValueError(
+            f"num_workers='auto' chooses between threads and processes of this machine, but {given} came along; give "
+            "a number of workers, or leave that out"
+        )
+    return None if memory_limit is None else parse_bytes("memory_limit", memory_limit)
+
+
+def usual_workers(pipe: Datapipe[Any], worker: str, executor: Executor | None, servers: Sequence[str]) -> int:
+    """Return the number of workers where none was given."""
+    if servers:
+        return REQUESTS_PER_SERVER * len(servers)
+    needs_none = worker == "thread" and executor is None and sampled_on_device(pipe) is not None
+    return 0 if needs_none else available_cores()
 
 
 def choose_seed(pipe: Datapipe[Any], seed: int | None) -> int:

@@ -131,7 +131,7 @@ def cut_at_main_stages(pipe: Datapipe, options: LoaderOptions) -> Datapipe:
 
 
 def check_servers(
-    servers: Sequence[str], num_workers: int | None, worker: str, executor: Executor | None
+    servers: Sequence[str], num_workers: int | str | None, worker: str, executor: Executor | None
 ) -> tuple[str, ...]:
     """Return the addresses of sampling servers, or raise if another option contradicts them."""
     if isinstance(servers, str) or not all(isinstance(address, str) for address in servers):

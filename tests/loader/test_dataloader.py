@@ -1,6 +1,5 @@
 import threading
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
 from typing import Any
 
 import pytest
@@ -142,23 +141,6 @@ def test_a_state_of_another_seed_is_refused() -> None:
     loader = gf.DataLoader(pipelines.shuffled(), num_workers=0, seed=1)
     with pytest.raises(ValueError, match="of seed 2, but this loader was given seed 1"):
         loader.load_state_dict({"seed": 2, "epoch": 0, "index": 0})
-
-
-def test_two_threads_that_begin_at_once_share_the_workers(monkeypatch: pytest.MonkeyPatch) -> None:
-    both = threading.Barrier(2, timeout=0.5)
-    started: list[ThreadPoolExecutor] = []
-
-    def start(loader: gf.DataLoader) -> ThreadPoolExecutor:
-        with suppress(threading.BrokenBarrierError):
-            both.wait()
-        started.append(ThreadPoolExecutor(1))
-        return started[-1]
-
-    monkeypatch.setattr(gf.DataLoader, "_start_workers", start)
-    with gf.DataLoader(pipelines.shuffled(), num_workers=1) as loader, ThreadPoolExecutor(2) as readers:
-        for epoch in [readers.submit(list, loader) for _ in range(2)]:
-            epoch.result(30)
-    assert len(started) == 1
 
 
 def test_another_thread_takes_the_place_of_one_that_hangs() -> None:

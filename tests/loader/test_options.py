@@ -36,6 +36,12 @@ def test_the_sampler_s_seed_counts_where_the_loader_has_none() -> None:
     [
         ({"num_workers": -1}, ValueError, "num_workers must be 0 or more, but is -1"),
         ({"worker": "greenlet"}, ValueError, "worker must be 'thread' or 'process', but is 'greenlet'"),
+        ({"num_workers": "many"}, ValueError, "num_workers must be a whole number, 'auto' or None, but is 'many'"),
+        ({"num_workers": "auto", "worker": "process"}, ValueError, "but worker='process' came along"),
+        ({"num_workers": "auto", "executor": ThreadPoolExecutor(1)}, ValueError, "but an executor came along"),
+        ({"num_workers": "auto", "servers": ["a:1"]}, ValueError, "but servers came along"),
+        ({"num_workers": 2, "memory_limit": "1G"}, ValueError, "memory_limit bounds .* num_workers is 2; leave it out"),
+        ({"num_workers": "auto", "memory_limit": "much"}, ValueError, "memory_limit must be a number of bytes"),
         ({"executor": 3}, TypeError, "executor must have submit"),
         ({"executor": ThreadPoolExecutor(1), "num_workers": 0}, ValueError, "leave one of them out"),
         ({"prefetch_factor": 0}, ValueError, "prefetch_factor must be 1 or more, but is 0"),

@@ -133,6 +133,11 @@ def forget_work() -> None:
     gc.collect()
 
 
+def prepare_work(work: bytes) -> None:
+    """Unpack the stages in a worker process before its first task."""
+    unpack_work(work)
+
+
 def work_here(work: bytes, task: Any) -> Any:
     """Run a task in a worker process."""
     return unpack_work(work)(task)

@@ -12,18 +12,9 @@ from graphfeed.loader.profile.profile import Profile
 from graphfeed.loader.profile.progress_bar import with_progress
 from graphfeed.loader.profile.recorder import FIRST_SERVER, Measured, Recorder, Span
 from graphfeed.loader.profile.remote_clock import RemoteClock
-from graphfeed.loader.profile.summary import Summary
+from graphfeed.loader.profile.summary import Summary, summarise
 
 __all__ = [
-    "FIRST_SERVER",
-    "EpochRecord",
-    "Measured",
-    "Profile",
-    "Recorder",
-    "RemoteClock",
-    "Setting",
-    "Span",
-    "StageRow",
-    "Summary",
-    "with_progress",
-]
+    "FIRST_SERVER", "EpochRecord", "Measured", "Profile", "Recorder", "RemoteClock", "Setting", "Span", "StageRow",
+    "Summary", "summarise", "with_progress",
+]  # fmt: skip

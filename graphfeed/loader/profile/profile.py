@@ -48,9 +48,9 @@ class Profile:
 
     @property
     def summary(self) -> Summary | None:
-        """The medians of what was measured so far; None if no epoch began yet."""
+        """The medians of what was measured so far, in the latest setting of the loader; None if no epoch began yet."""
         records = [record for record in self.records if record.handovers]
-        return summarise(records) if records else None
+        return summarise([record for record in records if record.setting == records[-1].setting]) if records else None
 
     @property
     def verdict(self) -> Verdict:

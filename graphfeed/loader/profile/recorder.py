@@ -107,7 +107,7 @@ class Recorder:
         self.observer = observer
         self.record_functions = record_functions
         self.process = os.getpid()
-        # Weak, so that a profile keeps no pipeline alive.
+        # Weak, so that a profile keeps no pipeline alive: a run refers to its recorder, and is looked up by its stages.
         self._known: WeakKeyDictionary[Datapipe, tuple[int, str]] = WeakKeyDictionary()
         self._of_thread = threading.local()
 

@@ -90,7 +90,7 @@ class Stretch:
 
     def __init__(self, record: EpochRecord) -> None:
         setting = record.setting
-        skipped = min(setting.window + setting.num_workers + 1, len(record.handovers) // 4)
+        skipped = min(setting.window + setting.num_workers + 1, len(record.handovers) // 2)
         self.handovers = record.handovers[skipped:]
         self.begin = self.handovers[0].asked if self.handovers else record.ended
         self.nanoseconds = max(record.ended - self.begin, 0)

@@ -6,7 +6,7 @@ from collections.abc import Callable, Generator, Iterator
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from contextlib import closing
 from dataclasses import dataclass, field
-from itertools import islice
+from itertools import islice, takewhile
 from typing import Any, Protocol, runtime_checkable
 
 from graphfeed.datapipes import Datapipe, Shardable, Transform, length
@@ -109,7 +109,8 @@ class InWorkers(Datapipe):
         if isinstance(head, Sharder):
             worker, num_workers = torch_shard()
             mine = (index for index in range(self.start, len(head)) if index % num_workers == worker)
-            tasks: Iterator[Any] = ((self.seed, self.epoch, index) for index in mine)
+            begun = takewhile(lambda _: not run.ending.is_set(), mine)
+            tasks: Iterator[Any] = ((self.seed, self.epoch, index) for index in begun)
         else:
             tasks = with_failure(head)
         if isinstance(executor, BeginsWork):

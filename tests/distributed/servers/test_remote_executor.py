@@ -55,8 +55,8 @@ def test_a_lost_server_costs_no_mini_batch(tmp_path: Path, number: int, at: int,
                 if index + 1 == at:
                     os.kill(started[0].process.pid, number)  # where all are idle, the first one is asked
                 before = time.monotonic()
-            assert isinstance(own._pool, RemoteExecutor)
-            assert [server.num_losses > 0 for server in own._pool.servers] == [True, False]
+            assert isinstance(own._workers.pool, RemoteExecutor)
+            assert [server.num_losses > 0 for server in own._workers.pool.servers] == [True, False]
         assert found == expected
         assert max(gaps[at:]) < 2 * TIMEOUT
         assert number == signal.SIGKILL or max(gaps[at:]) > TIMEOUT / 2

@@ -33,7 +33,7 @@ def loader_of(pipe: gf.Datapipe, persistent: bool = True) -> gf.DataLoader:
 
 
 def workers_of(loader: gf.DataLoader) -> list[int]:
-    executor = loader._take_executor()
+    executor = loader._workers.take()
     assert isinstance(executor, ProcessExecutor)
     return executor.pids()
 
@@ -79,7 +79,7 @@ def test_a_closed_loader_that_is_collected_later_leaves_the_workers_to_their_new
 def test_workers_let_go_of_what_they_have_unpacked() -> None:
     loader = loader_of(pipelines.shuffled())
     list(loader)
-    executor = loader._take_executor()
+    executor = loader._workers.take()
     assert executor.submit(kept).result(60) == 1
     loader.close()
     assert executor.submit(kept).result(60) == 0

@@ -12,7 +12,7 @@ import pytest
 from nbclient import NotebookClient
 
 from graphfeed.loader.executors import main_module
-from graphfeed.loader.executors.main_module import check_main_module, is_importable
+from graphfeed.loader.executors.main_module import check_main_module, is_guarded, is_importable
 from tests.scripts import REPOSITORY, run
 
 STAGES = """
@@ -133,3 +133,19 @@ def test_a_program_without_a_file_can_fork(monkeypatch: pytest.MonkeyPatch) -> N
     check_main_module("fork")
     with pytest.raises(RuntimeError, match="was read from stdin"):
         check_main_module("spawn")
+
+
+def test_what_workers_would_do_again_is_found_by_the_guard(tmp_path: Path) -> None:
+    path = tmp_path / "program.py"
+    path.write_text(
+        "from graphfeed.loader.executors.main_module import is_guarded\n"
+        "def tell():\n    print(is_guarded())\n"
+        "tell()\n"
+        "if __name__ == '__main__':\n    tell()\n"
+        "if tell:\n    tell()\n"
+    )
+    assert run(str(path)).stdout.split() == ["False", "True", "False"]
+
+
+def test_a_call_of_no_script_is_guarded() -> None:
+    assert is_guarded()

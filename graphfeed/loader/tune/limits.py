@@ -1,0 +1,124 @@
+"""What this machine and a pipeline allow."""
+
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
+from math import ceil
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import torch
+
+from graphfeed.datapipes import Datapipe, Shardable, Source
+from graphfeed.datapipes.pipeline import find, torch_shard, traverse
+from graphfeed.loader.executors.main_module import GUARD_ADVICE, is_guarded
+from graphfeed.loader.executors.process_executor import available_cores
+from graphfeed.loader.executors.sending import can_be_sent
+from graphfeed.loader.plan import make_plan
+from graphfeed.loader.rules import Cooperates, LoaderOptions, sampled_on_device
+from graphfeed.loader.stages.in_workers import InWorkers
+from graphfeed.loader.tune.choice import Limits
+from graphfeed.storage.memory import available_memory, control_groups, find_places
+
+WORKER_BYTES = 256e6
+"""What a worker process is taken for until one was measured: 229 MB with torch and the kernels of a pipeline."""
+SMALL_BYTES = 1 << 13
+"""Tensors up to this size are sent by value."""
+
+
+def why_fixed(pipe: Datapipe[Any]) -> str:
+    """Return why workers can't change in the middle of an epoch, or there is nothing to choose; empty if they can."""
+    if sampled_on_device(pipe) is not None:
+        return "mini-batches are sampled on a GPU"
+    sources, cuts = find(pipe, Source), find(make_plan(pipe, LoaderOptions(num_workers=1)).running, InWorkers)
+    if any(stage.cooperative for stage in find(pipe, Cooperates)):  # type: ignore[attr-defined]
+        return "ranks make joint mini-batches, so all of them need the same workers"
+    if not sources or not all(isinstance(source, Shardable) for source in sources):
+        return "the source has an order of its own, so the pipeline can't go on from an index"
+    if not all(stage.one_to_one or isinstance(stage, Source) for stage in traverse(pipe)):
+        return "a stage does not map one mini-batch to one, so the pipeline can't go on from an index"
+    if len(cuts) > 1:
+        return "workers run several branches of the pipeline"
+    if torch_shard()[1] > 1:
+        return "the loader runs in a worker of torch's DataLoader"
+    return "" if cuts else "no stage runs in workers"
+
+
+def find_limits(pipe: Datapipe, memory: int | None) -> Limits:
+    """Return what bounds the choice before anything was measured; without a limit, half of the memory that is left."""
+    cores = min([available_cores(), *map(ceil, cpu_quotas())])
+    ranks = int(os.environ.get("LOCAL_WORLD_SIZE", "1"))  # as torchrun says
+    try:
+        cuts = find(make_plan(pipe, LoaderOptions(num_workers=1, in_threads=False)).running, InWorkers)
+    except ValueError as error:  # a stage can't run where processes would need it to
+        cuts, reason = [], str(error)
+    else:
+        reason = why_no_processes(cuts)
+    return Limits(
+        max(1, cores // max(1, ranks)),
+        available_memory() / 2 if memory is None else memory,
+        worker_bytes=WORKER_BYTES,
+        copied_bytes=0.0 if reason else bytes_to_copy(cuts),
+        no_processes=reason,
+    )
+
+
+def why_no_processes(cuts: Sequence[Datapipe]) -> str:
+    """Return why worker processes can't run the stages before the cuts of a plan for processes; empty if they may."""
+    if not is_guarded():
+        return GUARD_ADVICE
+    for stage in sent_by(cuts):
+        if not can_be_sent(stage):
+            return f"{type(stage).__name__}, stage {stage.position}, can't be sent to them"
+    return "" if cuts else "no stage would run in them"
+
+
+def sent_by(cuts: Sequence[Datapipe]) -> list[Datapipe]:
+    """Return the stages that the cuts of a plan send to workers."""
+    return [stage for cut in cuts for source in cut.inputs for stage in traverse(source) if not stage.inserted]
+
+
+def bytes_to_copy(cuts: Sequence[Datapipe]) -> float:
+    """Return the bytes of the tensors that are copied to shared memory before worker processes have them."""
+    seen: dict[int, Any] = {}
+    tensors = {tensor.data_ptr(): tensor for stage in sent_by(cuts) for tensor in tensors_of(stage, seen)}
+    large = [tensor for tensor in tensors.values() if tensor.is_cpu and tensor.nbytes > SMALL_BYTES]
+    return float(sum(one.nbytes for one, place in zip(large, find_places(large), strict=True) if place is None))
+
+
+def tensors_of(value: Any, seen: dict[int, Any]) -> Iterator[torch.Tensor]:
+    """Yield the tensors that an object refers to through attributes and containers, each object once."""
+    if id(value) in seen or isinstance(value, (type, ModuleType)):
+        return
+    seen[id(value)] = value  # kept, so that no other object gets its id
+    if isinstance(value, torch.Tensor):
+        yield value
+        return
+    parts = value.values() if isinstance(value, Mapping) else value if isinstance(value, (list, tuple, set)) else ()
+    for part in (*parts, *getattr(value, "__dict__", {}).values()):
+        yield from tensors_of(part, seen)
+
+
+def cpu_quotas() -> Iterator[float]:
+    """Yield how many cores the control groups around this process allow, those that have a limit."""
+    for group, version in control_groups("cpu"):
+        with suppress(OSError, ValueError):  # there is no such file, or "max" stands for no limit
+            if version == 1:
+                quota, period = ((group / f"cpu.cfs_{name}_us").read_text() for name in ("quota", "period"))
+            else:
+                quota, period = (group / "cpu.max").read_text().split()
+            if int(quota) > 0:
+                yield int(quota) / int(period)
+
+
+def memory_of_worker(pid: int) -> tuple[float, float]:
+    """Return how many bytes a worker process takes for itself, and how many it shares with the one it is forked from.
+
+    Raises:
+        OSError: The system does not tell, or there is no such process.
+    """
+    lines = Path("/proc", str(pid), "smaps_rollup").read_text().splitlines()[1:]
+    sizes = {name: 1024.0 * int(size.split()[0]) for name, size in (line.split(":") for line in lines)}
+    alone = sizes["Private_Clean"] + sizes["Private_Dirty"]
+    return alone, max(0.0, sizes["Anonymous"] - alone)

@@ -1,0 +1,119 @@
+"""Who runs the workers' side of a loader: when its executor is started, kept and ended."""
+
+import os
+import weakref
+from collections.abc import Sequence
+from concurrent.futures import Executor, Future
+from dataclasses import dataclass, field
+from typing import Any
+
+from graphfeed.loader.executors.idle_executors import release_executor, take_executor
+from graphfeed.loader.executors.process_executor import ProcessExecutor
+from graphfeed.loader.executors.thread_executor import ThreadExecutor
+from graphfeed.loader.executors.worker_task import pack_work, prepare_work
+from graphfeed.loader.stages.in_workers import InWorkers
+from graphfeed.ops.process import ForkLock, load_entry_point, renew_in_child
+
+
+@dataclass(eq=False)
+class Workers:
+    """The executor of a loader, which is started when it is first needed.
+
+    One that the user gave is never shut down. The others are kept for the next epoch, or each epoch has its own.
+    """
+
+    given: Executor | None
+    servers: tuple[Sequence[str], str | None, bytes | None]
+    """The addresses of sampling servers, their token and their certificates."""
+    worker: str
+    num_workers: int
+    timeout: float
+    persistent: bool
+    pool: Executor | None = field(default=None, init=False)
+    """What is kept for the next epoch."""
+    starting: ForkLock = field(default_factory=ForkLock, init=False)
+    _asked: list["Future[None]"] = field(default_factory=list, init=False)
+    """The calls by which processes are started ahead."""
+
+    def __post_init__(self) -> None:
+        self._process = os.getpid()
+        renew_in_child(self, Workers._forget)
+
+    @property
+    def who(self) -> str:
+        """Return "thread", "process", "server" or "executor"."""
+        return "executor" if self.given is not None else "server" if self.servers[0] else self.worker
+
+    def take(self) -> Executor:
+        """Return the executor for an epoch.
+
+        Raises:
+            RuntimeError: The user gave it to a loader of the process that this one was forked from.
+        """
+        if self.given is not None:
+            if self._process != os.getpid():
+                raise RuntimeError(
+                    "the executor that this loader was given belongs to the process that this one was forked from; "
+                    "make an executor and a loader here"
+                )
+            return self.given
+        if not self.persistent:
+            return self._start()
+        # Two threads may start an epoch at the same time.
+        with self.starting:
+            if self.pool is None:
+                self._keep(self._start())
+            assert self.pool is not None
+            return self.pool
+
+    def leave(self, executor: Executor | None) -> None:
+        """End the executor of an epoch that is over, unless it is kept."""
+        if executor is not None and executor is not self.given and executor is not self.pool:
+            executor.shutdown(wait=True, cancel_futures=True)
+
+    def start_ahead(self, cut: InWorkers) -> None:
+        """Begin to start all worker processes, and let them unpack the stages that they will run.
+
+        These processes don't wait for another loader when this one is closed.
+
+        Raises:
+            RuntimeError: This process or this program can't have worker processes.
+            PicklingError: A stage can't be sent to them.
+        """
+        work = pack_work(cut.work())
+        executor = ProcessExecutor(self.num_workers, timeout=self.timeout)
+        self._keep(executor)
+        self._asked = [executor.submit(prepare_work, work) for _ in range(self.num_workers)]
+
+    def are_ready(self) -> bool:
+        """Tell whether all processes that `start_ahead` began have started, or raise what they died of."""
+        done = [call.result() for call in self._asked if call.done()]
+        return len(done) == len(self._asked) and len(self.pids()) >= self.num_workers
+
+    def pids(self) -> list[int]:
+        """Return the ids of the worker processes that have started."""
+        return self.pool.pids(started=True) if isinstance(self.pool, ProcessExecutor) else []
+
+    def close(self) -> None:
+        """End the executor that is kept; idle processes may wait for the next loader."""
+        if self.pool is not None and self._release.detach():
+            release_executor(self.pool, wait=True)
+        self.pool = None
+
+    def _keep(self, executor: Executor) -> None:
+        self.pool = executor
+        self._release = weakref.finalize(self, release_executor, executor, wait=False)
+
+    def _start(self) -> Executor:
+        if self.servers[0]:
+            remote_executor: Any = load_entry_point("executors", "servers")
+            executor: Executor = remote_executor(*self.servers, self.num_workers, self.timeout)
+            return executor
+        if self.worker == "process":
+            make = take_executor if self.persistent else ProcessExecutor
+            return make(self.num_workers, timeout=self.timeout)
+        return ThreadExecutor(self.num_workers)
+
+    def _forget(self) -> None:
+        """Let a forked process start workers of its own."""
+        self.pool = None

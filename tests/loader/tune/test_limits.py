@@ -1,0 +1,97 @@
+"""What a machine and a pipeline allow."""
+
+import os
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+import graphfeed as gf
+from graphfeed.loader.executors import available_cores
+from graphfeed.loader.tune import find_limits, limits, why_fixed
+from graphfeed.loader.tune.limits import memory_of_worker
+from graphfeed.pyg.stages.ordered_item_sampler import OrderedItemSampler
+from tests import pipelines
+
+
+class Doubles(gf.Datapipe):
+    """Yields each mini-batch twice."""
+
+    datapipe: gf.Datapipe
+
+    def __iter__(self) -> Iterator[Any]:
+        for minibatch in self.datapipe:
+            yield from (minibatch, minibatch)
+
+
+def ordered() -> gf.Datapipe:
+    items = gf.ItemSet(8, names="seeds")
+    pipe: gf.Datapipe = OrderedItemSampler(items, 2, order=torch.utils.data.SequentialSampler(range(8)))
+    return pipe.transform()
+
+
+@pytest.mark.parametrize(
+    ("pipe", "reason"),
+    [
+        (pipelines.homogeneous(), ""),
+        (pipelines.heterogeneous(), ""),
+        (gf.MiniBatchTransformer([1, 2]), "the source has an order of its own"),  # type: ignore[arg-type]
+        (Doubles(pipelines.seeds().transform()), "does not map one mini-batch to one"),
+        (ordered(), "the source has an order of its own"),
+        (pipelines.seeds(), "no stage runs in workers"),
+    ],
+)
+def test_pipelines_whose_workers_can_change_in_the_middle_of_an_epoch(pipe: gf.Datapipe, reason: str) -> None:
+    assert reason in why_fixed(pipe)
+    assert bool(reason) == bool(why_fixed(pipe))
+
+
+def test_ranks_that_work_together_keep_their_workers() -> None:
+    graph = gf.from_coo(torch.tensor([[0, 1], [1, 0]]), 2)
+    pipe: Any = gf.ItemSampler(gf.ItemSet(2, names="seeds"), 1).sample_neighbor(graph, [1])
+    assert why_fixed(pipe) == ""
+    assert "ranks make joint mini-batches" in why_fixed(pipe.changed(cooperative=True))
+
+
+def test_a_graph_on_a_gpu_leaves_nothing_to_choose() -> None:
+    graph = gf.from_coo(torch.tensor([[0, 1], [1, 0]]), 2)
+    pipe = gf.ItemSampler(gf.ItemSet(2, names="seeds"), 1).copy_to("cuda").sample_neighbor(graph, [1])
+    assert "sampled on a GPU" in why_fixed(pipe)
+
+
+def test_limits_are_those_of_the_machine_shared_by_its_ranks(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(limits, "cpu_quotas", lambda: iter([3.5]))
+    monkeypatch.setattr(limits, "available_cores", lambda: 8)
+    monkeypatch.setattr(limits, "available_memory", lambda: 1000.0)
+    found = find_limits(pipelines.homogeneous(), None)
+    assert (found.num_cores, found.memory, found.no_processes) == (4, 500.0, "")
+    monkeypatch.setenv("LOCAL_WORLD_SIZE", "2")
+    found = find_limits(pipelines.homogeneous(), 123)
+    assert (found.num_cores, found.memory) == (2, 123)
+    monkeypatch.setenv("LOCAL_WORLD_SIZE", "100")
+    assert find_limits(pipelines.homogeneous(), 123).num_cores == 1
+    assert available_cores() >= 1
+
+
+def test_a_stage_that_can_not_be_sent_rules_processes_out() -> None:
+    pipe = pipelines.seeds().transform(threading.Lock().acquire)
+    assert find_limits(pipe, None).no_processes == "MiniBatchTransformer, stage 2, can't be sent to them"
+
+
+def test_tensors_of_the_user_are_copied_for_processes(small_is_shared: None) -> None:
+    ids = torch.arange(10_000)
+    pipe: gf.Datapipe = gf.ItemSampler(gf.ItemSet(ids, names="seeds"), batch_size=100).transform()
+    assert find_limits(pipe, None).copied_bytes == ids.nbytes
+    assert find_limits(pipelines.seeds().transform(), None).copied_bytes == 0
+
+
+@pytest.mark.skipif(not Path("/proc/self/smaps_rollup").exists(), reason="asks /proc")
+def test_the_memory_of_a_process_is_what_it_has_alone_and_with_others() -> None:
+    alone, shared = memory_of_worker(os.getpid())
+    assert alone > 10e6
+    assert shared >= 0
+    with pytest.raises(OSError, match="smaps_rollup"):
+        memory_of_worker(1 << 30)
