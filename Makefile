@@ -1,18 +1,20 @@
 PYTHON ?= python3
+# The releases to test with; without any, the newest ones.
+CONSTRAINTS ?= constraints.txt
 VENV := .venv
-BIN := $(VENV)/bin
+BIN := $(VENV)/$(if $(filter Windows_NT,$(OS)),Scripts,bin)
 INSTALLED := $(VENV)/installed
 PIP := $(BIN)/python -m pip --disable-pip-version-check -qq
 
-.PHONY: install demo demo-distributed notebooks docs lint types quick test bench clean
+.PHONY: install demo demo-distributed notebooks docs lint types quick test release-check bench clean
 
 install: $(INSTALLED)
 
 # torch first and pinned: else pip takes the newest release with all its CUDA packages.
-$(INSTALLED): pyproject.toml constraints.txt
+$(INSTALLED): pyproject.toml $(CONSTRAINTS)
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	$(PIP) install -c constraints.txt torch
-	$(PIP) install -c constraints.txt -e ".[test,docs]"
+	$(PIP) install $(addprefix -c ,$(CONSTRAINTS)) torch
+	$(PIP) install $(addprefix -c ,$(CONSTRAINTS)) -e ".[test,docs]"
 	touch $@
 
 demo: install
@@ -43,10 +45,14 @@ unexport PYTHONDONTWRITEBYTECODE
 PYTEST := $(BIN)/pytest -n auto --maxprocesses 4 --dist worksteal
 
 quick: lint
-	$(PYTEST) -q -m "not slow and not compile" --hypothesis-profile=quick
+	$(PYTEST) -q -m "not slow and not compile and not release" --hypothesis-profile=quick
 
 test: lint types
-	$(PYTEST)
+	$(PYTEST) -m "not release"
+
+# With TAG=v1.2.3 also whether CHANGELOG.md has the date of that version.
+release-check: install
+	RELEASE_TAG=$(TAG) $(BIN)/pytest tests/test_release.py
 
 bench: install
 	$(BIN)/python -m benchmarks peers
