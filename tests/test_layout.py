@@ -71,7 +71,16 @@ MORE_PARAMETERS = {
 }
 GPU_ALONE = {"cached_edge_values.py", "sample_neighbors.py"}
 """A GPU alone caches columns, and has kernels for one hop: the CPU has programs of passes."""
-PARTS_OF_KERNELS = {"instructions.py", "jit.py", "launch.py", "search.py", "source.py", "wire.py", *GPU_ALONE}
+PARTS_OF_KERNELS = {
+    "instructions.py",
+    "jit.py",
+    "launch.py",
+    "pages.py",
+    "search.py",
+    "source.py",
+    "wire.py",
+    *GPU_ALONE,
+}
 """What several kernels are made of, tested through them."""
 COMPILER, PASSES = KERNELS[0] / "compiler", KERNELS[0] / "sampling" / "passes"
 

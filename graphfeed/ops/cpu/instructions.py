@@ -69,6 +69,10 @@ def address_of(array: Any) -> int:
     return address
 
 
+def will_need(address: Any, size: Any) -> None:
+    """Have the system begin to read mapped pages of a file, and not wait for them; an address must begin a page."""
+
+
 def read_at(descriptor: Any, segments: Any, count: Any, start: Any) -> int:
     """Read from `start` of an open file into `count` pairs (address, size), by preadv; return the bytes read or -1."""
     pairs = zip(segments[: 2 * count : 2].tolist(), segments[1 : 2 * count : 2].tolist(), strict=True)

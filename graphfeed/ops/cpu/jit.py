@@ -31,13 +31,14 @@ from graphfeed.ops.cpu.instructions import (
     multiply_high,
     prefetch,
     read_at,
+    will_need,
 )
 
 __all__ = [
     "AHEAD", "INTERPRETED", "Block", "EdgeTypes", "Float64s", "IdPairs", "Ids", "Int32s", "Int64Matrix", "Int64s",
     "Kernel", "Program", "Slots", "UInt8s", "UInt32Matrix", "UInt32s", "UInt64", "UInt64s", "Weights", "Words",
     "address_of", "copy_bytes", "count_bits", "device_function", "kernel", "less_product", "load_word", "lowest_bit",
-    "mark_below", "multiply_high", "prefetch", "read_at",
+    "mark_below", "multiply_high", "prefetch", "read_at", "will_need",
 ]  # fmt: skip
 
 AHEAD = 32

@@ -17,10 +17,11 @@ from graphfeed.ops.memory.shared_memory import (
     collapse,
     map_shared,
     populate,
+    read_at_random,
 )
 
 __all__ = [
     "ALIGNMENT", "NUMPY_DTYPES", "POOL", "TABLE", "Bytes", "MemoryFile", "Region", "SharedMemory", "align",
     "all_shared", "as_bytes", "collapse", "flat_bytes", "is_page_locked", "map_shared", "mapping_around",
-    "page_lock", "page_lock_instead", "populate", "read_regions",
+    "page_lock", "page_lock_instead", "populate", "read_at_random", "read_regions",
 ]  # fmt: skip

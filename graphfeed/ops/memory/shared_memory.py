@@ -14,8 +14,10 @@ import os
 import sys
 import tempfile
 import weakref
+from collections.abc import Iterable
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 
 ALIGNMENT = 64
@@ -127,6 +129,15 @@ def collapse(memory: Bytes) -> bool:
     if SYSTEM is None or whole == 0 or start % HUGE_PAGE:
         return False
     return int(SYSTEM.madvise(start, whole, COLLAPSE)) == 0
+
+
+def read_at_random(tensors: Iterable[torch.Tensor], *, yes: bool) -> None:
+    """Tell the system whether mapped files are read at random: then it reads single pages, and none around them."""
+    for tensor in tensors:
+        if SYSTEM is None:
+            return
+        start = tensor.data_ptr() // mmap.PAGESIZE * mmap.PAGESIZE
+        SYSTEM.madvise(start, tensor.data_ptr() + tensor.nbytes - start, mmap.MADV_RANDOM if yes else mmap.MADV_NORMAL)
 
 
 def populate(memory: Bytes) -> bool:

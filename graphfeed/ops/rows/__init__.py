@@ -25,14 +25,15 @@ from graphfeed.ops.rows.cache_sets import (
 from graphfeed.ops.rows.copy_rows import copy_rows
 from graphfeed.ops.rows.delete_rows import delete_from_columns, delete_rows
 from graphfeed.ops.rows.gather import gather_long_lived, gather_rows, index_select, take_rows, take_small
+from graphfeed.ops.rows.gather_by_page import gather_by_page
 from graphfeed.ops.rows.gather_parts import gather_parts
 from graphfeed.ops.rows.read_rows import read_bytes, read_rows
 
 # fmt: off
 __all__ = [
     "BYTES_PER_PLACE", "MOST_SLOTS", "POLICIES", "CacheSets", "Found", "PolicyState", "clear_policy", "clear_sets",
-    "copy_rows", "delete_from_columns", "delete_rows", "find_in_sets", "find_keys", "gather_long_lived",
-    "gather_parts", "gather_rows", "index_select", "new_policy", "new_sets", "policy_bytes", "read_bytes",
-    "read_rows", "replace_in_sets", "replace_keys", "take_rows", "take_small",
+    "copy_rows", "delete_from_columns", "delete_rows", "find_in_sets", "find_keys", "gather_by_page",
+    "gather_long_lived", "gather_parts", "gather_rows", "index_select", "new_policy", "new_sets", "policy_bytes",
+    "read_bytes", "read_rows", "replace_in_sets", "replace_keys", "take_rows", "take_small",
 ]
 # fmt: on

@@ -19,6 +19,7 @@ from graphfeed.storage.graph.attributes import as_attributes, check_attributes, 
 from graphfeed.storage.graph.checks import check_shapes, check_types
 from graphfeed.storage.graph.files.graph_file import Fields, open_shared, publish, save_fields, unpublish
 from graphfeed.storage.graph.sampling.kernel_columns import kernel_columns
+from graphfeed.storage.graph.sampling.mapped_arrays import in_passes
 from graphfeed.storage.graph.type_names import by_type_name, numbers_of
 from graphfeed.storage.memory.published import Published
 from graphfeed.storage.memory.shareable import Shareable
@@ -153,8 +154,9 @@ class GraphArrays(Shareable):
             self.ensure_checked(whole=whole)
             known = self._derived.get(name)
             if known is None or any(old is not new for old, new in zip(known[0], sources, strict=True)):
-                # Plain tuples: a named one would be a leaf to what shares the graph.
-                made = tuple(make())
+                with in_passes(self):
+                    # Plain tuples: a named one would be a leaf to what shares the graph.
+                    made = tuple(make())
                 if is_page_locked(self.indices):
                     made = tuple(None if part is None else page_lock([part], self)[0] for part in made)
                 known = (sources, made, *Published.on_gpu(made))

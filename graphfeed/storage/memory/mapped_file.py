@@ -18,6 +18,8 @@ from graphfeed.storage.memory.shared import Handle, find_handle
 
 DETAILED_TABLE = Path("/proc/self/smaps")
 """Also tells how much of each mapping was written to. It takes the system longer: up to a second per 100 GB in use."""
+LEAST_MAPPED = 1 << 22
+"""Smaller tensors are not looked for in the table when it is asked how much lies in files."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,6 +93,13 @@ def find_places(tensors: Sequence[torch.Tensor], fewest_bytes: int = 0) -> list[
         for number in asked:
             places[number] = find_place(tensors[number], regions)
     return places
+
+
+def find_in_files(tensors: Sequence[torch.Tensor]) -> list[torch.Tensor]:
+    """Return those of some CPU tensors, unless they are small, that lie in mapped files rather than in memory."""
+    large = [tensor for tensor in tensors if tensor.nbytes > LEAST_MAPPED and find_handle(tensor) is None]
+    regions = read_regions(TABLE) if large else []
+    return [tensor for tensor in large if regions_of(tensor, regions)]
 
 
 def num_bytes_spanned(tensor: torch.Tensor) -> int:

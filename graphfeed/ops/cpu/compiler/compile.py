@@ -33,7 +33,7 @@ SETTINGS = {
     "SLP_VECTORIZE": 0,
 }
 """Settings of Numba's that change machine code, beside the level of optimization."""
-LINKED = {"memcpy", "memset", "memmove", "preadv", "floor", "sqrt"}
+LINKED = {"memcpy", "memset", "memmove", "preadv", "madvise", "floor", "sqrt"}
 """Functions of the C library that machine code may call."""
 REGISTERED: set[Any] = set()
 LONG_NAME = re.compile(r"[-\w$.]{200,}")

@@ -22,6 +22,8 @@ from graphfeed.ops.cpu import instructions
 from graphfeed.ops.cpu.compiler import program
 
 WORD, BYTE, FLAG, INT32 = ir.IntType(64), ir.IntType(8), ir.IntType(1), ir.IntType(32)
+WILL_NEED = 3
+"""The advice `MADV_WILLNEED`, the same number on all systems."""
 WORDS = types.CPointer(types.int64)
 
 Arguments = list[Any]
@@ -148,6 +150,14 @@ def generate_read_at(context: Any, builder: Any, signature: Any, arguments: Argu
     descriptor, segments, count, start = arguments
     pairs = address_of(context, builder, signature.args[1], segments, WORD(0))
     return external(builder, "preadv", WORD, descriptor, pairs, count, start)
+
+
+@instruction(instructions.will_need, types.void, types.int64, types.int64)
+def generate_will_need(context: Any, builder: Any, _signature: Any, arguments: Arguments) -> Any:
+    """Call the system's function; it is advice, so a failure changes nothing."""
+    address, size = arguments
+    external(builder, "madvise", INT32, builder.inttoptr(address, BYTE.as_pointer()), size, INT32(WILL_NEED))
+    return context.get_dummy_value()
 
 
 @instruction(program.call, types.int64, types.int64, types.int64)

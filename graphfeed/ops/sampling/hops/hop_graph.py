@@ -11,6 +11,7 @@ from graphfeed.ops.sampling.guides import GuidedSums, split_sums
 from graphfeed.ops.sampling.high_degree_index import HighDegreeIndex, ensure_index
 from graphfeed.ops.sampling.hops.hop_arrays import Shape
 from graphfeed.ops.sampling.hops.hop_recipe import KernelGraph, RankedArrays
+from graphfeed.ops.sampling.hops.mapped_reads import MappedReads
 from graphfeed.ops.sampling.temporal_graph import TemporalGraph, ensure_temporal
 from graphfeed.ops.sampling.weights import ensure_cumulative
 from graphfeed.ops.structure.csc import ensure_csc, ensure_joined
@@ -45,6 +46,8 @@ class HopGraph(NamedTuple):
     large_columns: HighDegreeIndex | None = None
     """LABOR: what `build_high_degree_index` returns. It saves reading large columns and changes no result. It is of use
     on the CPU, without types, times, weights and replacement."""
+    reads: MappedReads | None = None
+    """Of arrays in mapped files that may not be in memory: when they are read by page."""
 
     @property
     def num_types(self) -> int:
@@ -112,18 +115,19 @@ def shape_of(graph: HopGraph) -> Shape:
 def kernel_graph(graph: HopGraph) -> KernelGraph:
     """Return the arrays of a graph on the CPU as kernels take them."""
     indptr, indices = as_int64(graph.indptr, graph.indptr), graph.indices.contiguous()
+    by_page = graph.reads is not None and graph.reads.by_page
     types = None if graph.types is None else as_types(graph.types, graph.types)
     if graph.timed is not None:
         first, second = (ranked_arrays(part) for part in graph.timed)
         edge_times = graph.timed[0].edge_times
         times = NOTHING if edge_times is None else edge_times.contiguous()
-        return KernelGraph(indptr, indices, types, ranked=(first, second), edge_times=times)
+        return KernelGraph(indptr, indices, types, ranked=(first, second), edge_times=times, by_page=by_page)
     large = graph.large_columns
     if large is not None:
         large = HighDegreeIndex(*(part.contiguous() for part in large)) if large.columns.numel() else None
     cumulative, guides = split_sums(graph.cumulative)
     weights = NOTHING if cumulative is None else cumulative.contiguous()
-    return KernelGraph(indptr, indices, types, weights, guides.contiguous(), large_columns=large)
+    return KernelGraph(indptr, indices, types, weights, guides.contiguous(), large_columns=large, by_page=by_page)
 
 
 def ranked_arrays(graph: TemporalGraph) -> RankedArrays:

@@ -16,12 +16,14 @@ from graphfeed.ops.cpu.sampling.passes import (
     edges,
     in_time,
     labor,
+    mapped,
     state,
     types,
     uniform,
     weighted,
 )
 from graphfeed.ops.forks import ForkLock
+from graphfeed.ops.rows.gather_by_page import PAGE_BITS
 from graphfeed.ops.sampling.hops.hop_arrays import HopArrays
 from graphfeed.ops.sampling.hops.hop_recipe import Recipe
 from graphfeed.ops.structure.csc import edited
@@ -94,6 +96,9 @@ class HopProgram:
         """
         arrays, opened, recipe = self.arrays, self.arrays.columns, self.recipe
         draws, fanouts = arrays.draws[hop], arrays.fanouts[hop]
+        if recipe.by_page:
+            order = arrays.scratch_for("order")
+            self.add(mapped.touch_columns, hop, PAGE_BITS, arrays.indptr, arrays.rows, arrays.nodes, order)
         self.add_stop(
             columns.open_columns, hop, opened,
             hop, arrays.indptr, fanouts, not recipe.typed, recipe.drawing.only_new, arrays.rows, arrays.nodes, opened,
@@ -105,6 +110,8 @@ class HopProgram:
         runs = opened
         if by_type:
             runs = arrays.scratch_for("runs")
+            if recipe.by_page:
+                self.add(mapped.touch_types, PAGE_BITS, arrays.types, opened, arrays.scratch_for("order"))
             self.add_stop(columns.split_columns, hop, runs, arrays.types, fanouts, opened, runs)
         if recipe.ranked is None:
             self.draw(hop, runs, arrays.sources, arrays.sums if recipe.weighted else None, most)
@@ -197,7 +204,10 @@ class HopProgram:
         kinds, found, starts, rows = arrays.kinds, arrays.edges, arrays.starts, arrays.rows
         if recipe.typed:
             self.add(types.sort_picks, opened, arrays.picks)
-            self.add(types.read_types, arrays.types, opened, arrays.picks, arrays.counts)
+            read: tuple[Any, ...] = types.read_types, arrays.types, opened, arrays.picks, arrays.counts
+            if recipe.by_page:
+                read = mapped.read_types_by_page, PAGE_BITS, *read[1:], arrays.scratch_for("order")
+            self.add(*read)
             self.add_stop(
                 types.lay_out_types, hop, opened, hop, recipe.merged, arrays.counts, opened, rows, kinds, found, starts
             )  # fmt: skip
@@ -209,7 +219,10 @@ class HopProgram:
                 types.lay_out_columns, hop, opened, hop, recipe.merged, opened, rows, kinds, found, starts
             )  # fmt: skip
         if recipe.typed or recipe.ranked is None or not recipe.ranked[by_type][2]:
-            self.add(edges.read_neighbors, hop, arrays.sources, rows, kinds, found, arrays.nodes)
+            read = edges.read_neighbors, hop, arrays.sources, rows, kinds, found, arrays.nodes
+            if recipe.by_page:
+                read = mapped.read_neighbors_by_page, hop, PAGE_BITS, *read[2:], arrays.scratch_for("order")
+            self.add(*read)
         if recipe.merged:
             self.add(edges.relabel, hop, rows, kinds, arrays.nodes, arrays.node_map)
         else:

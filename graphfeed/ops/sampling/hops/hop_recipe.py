@@ -65,6 +65,8 @@ class KernelGraph(NamedTuple):
     edge_times: torch.Tensor = NOTHING
     large_columns: HighDegreeIndex | None = None
     """LABOR's index of large columns."""
+    by_page: bool = False
+    """Whether column starts, sources and types are read in the order of their file, and pages ahead of the reads."""
 
 
 class Recipe(NamedTuple):
@@ -90,6 +92,8 @@ class Recipe(NamedTuple):
     num_types: int
     relabelled: bool
     """Otherwise there is one hop, and its picks are the result."""
+    by_page: bool
+    """Whether the graph is read in the order of its file."""
 
     @property
     def typed(self) -> bool:
@@ -135,4 +139,5 @@ def recipe_of(
         kinds=1,
         num_types=1,
         relabelled=False,
+        by_page=graph.by_page,
     )

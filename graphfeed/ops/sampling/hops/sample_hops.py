@@ -1,8 +1,9 @@
 """Sample and relabel all hops of a mini-batch."""
 
 import itertools
+import mmap
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from typing import Any, NamedTuple
 
 import torch
@@ -244,7 +245,8 @@ def run_hops(
         arrays.node_map.lend("places", node_map)
         arrays.bind(passed, keys, drawing.switch_threshold, fanouts)
         arrays.open([part.numpy() for part in seeds], shape, room, times)
-        program.run()
+        with nullcontext() if graph.reads is None else graph.reads.watch(mmap.PAGESIZE):
+            program.run()
         yield arrays
     PROGRAMS.give_back(program)
 

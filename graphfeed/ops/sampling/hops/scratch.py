@@ -7,6 +7,7 @@ from numpy.typing import NDArray
 
 from graphfeed.ops.cpu.sampling.passes import candidates, in_time, labor, marks, state, uniform, weighted
 from graphfeed.ops.memory import align, buffers
+from graphfeed.ops.rows.gather_by_page import new_order
 
 LEAST_COLUMNS = 1 << 10
 """There is room for this many columns at least."""
@@ -43,6 +44,8 @@ def new_scratch(name: str, sources: Any, indexed: int) -> Any:
         return state.Sums(np.empty(BLOCK_EDGES, np.int64), NO_HALVES)
     if name == "gathered sources":
         return state.Sources(np.empty(BLOCK_EDGES, sources))
+    if name == "order":
+        return new_order()
     if name == "table":
         return uniform.Table(NO_WORDS)
     if name == "heap":

@@ -8,11 +8,12 @@ import torch
 from graphfeed import ops
 from graphfeed.ops.arguments import as_tensor
 from graphfeed.ops.memory import is_page_locked
-from graphfeed.ops.rows import take_rows
+from graphfeed.ops.rows import gather_by_page, take_rows
 from graphfeed.storage.graph.attributes import ORIGINAL_EDGE_ID
 from graphfeed.storage.graph.graph_arrays import GraphArrays
 from graphfeed.storage.graph.sampled_subgraph import ByType, CSCFormatBase, SampledSubgraph
 from graphfeed.storage.graph.sampling.kernel_columns import kernel_columns
+from graphfeed.storage.graph.sampling.mapped_arrays import mapped_reads
 from graphfeed.storage.graph.sampling.one_hop import check_seeds, check_typed_seeds
 from graphfeed.storage.graph.sampling.temporal_sampling import timed_columns
 from graphfeed.storage.graph.sampling_request import SamplingRequest
@@ -87,6 +88,7 @@ def hop_graph(graph: GraphArrays, request: SamplingRequest, *, timed: bool) -> o
     indptr, types = kernel_columns(graph)
     weights = None if timed else weights_for(graph, request)  # those in time are in the order of time
     arrays = ops.HopGraph(indptr, graph.indices, cumulative=weights, indptr_dtype=graph.csc_indptr.dtype)
+    arrays = arrays._replace(reads=mapped_reads(graph))
     if timed:
         by_type = {fanout.numel() > 1 for fanout in request.fanouts}
         columns = {each: timed_columns(graph, request, by_type=each) for each in by_type}
@@ -104,7 +106,10 @@ def hop_graph(graph: GraphArrays, request: SamplingRequest, *, timed: bool) -> o
 def edge_ids_at(graph: GraphArrays, positions: torch.Tensor) -> torch.Tensor:
     """Return the ids of the edges at some positions."""
     edge_ids = graph.edge_attributes.get(ORIGINAL_EDGE_ID)
-    return positions if edge_ids is None else take_rows(edge_ids, positions)
+    if edge_ids is None:
+        return positions
+    reads = mapped_reads(graph)
+    return (take_rows if reads is None or not reads.by_page else gather_by_page)(edge_ids, positions)
 
 
 def subgraph_of(graph: GraphArrays, hop: ops.SampledHop) -> SampledSubgraph:

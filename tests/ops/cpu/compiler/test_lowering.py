@@ -1,5 +1,6 @@
 """Each instruction does as machine code what its Python function says."""
 
+import mmap
 import os
 import platform
 from pathlib import Path
@@ -29,6 +30,7 @@ from graphfeed.ops.cpu.jit import (
     multiply_high,
     prefetch,
     read_at,
+    will_need,
 )
 
 NUMBERS = [0, 1, 2, 3, 2**31, 2**32 - 1, 2**32 + 5, 2**63 - 1, 2**63, 2**64 - 2, 2**64 - 1]
@@ -113,6 +115,22 @@ def find(array: Weights) -> int:
 def test_addresses(dtype: Any) -> None:
     array = np.zeros(3, dtype)
     assert find(array) == find.interpret(array) == array.ctypes.data
+
+
+@kernel
+def ask(address: int, size: int) -> int:
+    """Ask for pages."""
+    will_need(address, size)
+    return 1
+
+
+def test_pages_are_asked_for_wherever_they_are(tmp_path: Path) -> None:
+    (tmp_path / "pages").write_bytes(bytes(3 * mmap.PAGESIZE))
+    with (tmp_path / "pages").open("rb") as file:
+        pages = np.frombuffer(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ), np.uint8)
+    for address, size in ((pages.ctypes.data, pages.size), (0, mmap.PAGESIZE), (1, 1)):
+        assert ask(address, size) == ask.interpret(address, size) == 1
+    assert not pages.any()
 
 
 @kernel

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from graphfeed import ops
 from graphfeed.ops.arguments.verified import trust
+from graphfeed.ops.cpu import pages
 from graphfeed.ops.memory import buffers
 from tests import reference
 from tests.ops.graphs import FANOUTS, ID_DTYPES, KEYS, Graph, graphs_and_seeds
@@ -100,6 +101,28 @@ def test_equal_to_one_hop_at_a_time(fanouts: list[int]) -> None:
     keys = [ops.Key(0, 0, 0).at(0, hop) for hop in range(len(fanouts))]
     layers = sample_all(*graph, seeds, fanouts, keys)
     assert as_lists(layers) == as_lists(hop_by_hop(graph, seeds, fanouts, keys))
+
+
+@pytest.mark.parametrize("fanouts", [[15, 10, 5], [-1, 3], [60, 2, 49]])
+@pytest.mark.parametrize("weighted", [False, True])
+@pytest.mark.parametrize("dtype", ID_DTYPES, ids=str)
+def test_a_graph_that_is_read_by_page_gives_the_same(fanouts: list[int], weighted: bool, dtype: torch.dtype) -> None:
+    indptr, indices = random_graph()
+    graph = ops.HopGraph(indptr, indices.to(dtype))
+    if weighted:
+        graph = graph._replace(cumulative=ops.cumulate_weights(indptr, torch.rand(indices.numel())))
+    seeds, keys = torch.randint(0, NUM_NODES, (100,), dtype=dtype), list(range(len(fanouts)))
+    layers = ops.sample_hops(graph._replace(reads=ops.MappedReads()), seeds, fanouts, keys)
+    assert as_lists(layers) == as_lists(ops.sample_hops(graph, seeds, fanouts, keys))
+
+
+def test_more_edges_than_are_sorted_together_are_read_by_page() -> None:
+    indptr, indices = random_graph(num_edges=pages.CHUNK + 5000)
+    graph, seeds = ops.HopGraph(indptr, indices), torch.randperm(NUM_NODES)
+    layers = ops.sample_hops(graph._replace(reads=ops.MappedReads()), seeds, [-1], [1])
+    assert layers is not None
+    layer = layers[0]
+    assert torch.equal(layer.rows[layer.indices], indices[layer.positions])
 
 
 @pytest.mark.parametrize("only_new", [False, True])

@@ -124,7 +124,9 @@ def draws_of(method: Method, hops: Hops, share: int) -> tuple[list[Any], list[tu
 
 @pytest.mark.parametrize("method", ["uniform", "labor"])
 @pytest.mark.parametrize("dtype", ID_DTYPES, ids=str)
-@given(problems(), st.booleans(), st.booleans(), SHARES, st.sampled_from([1, 1 << 22]))
+@given(
+    problems(), st.booleans(), st.booleans(), SHARES, st.sampled_from([(1, False), (1 << 22, False), (1 << 22, True)])
+)
 def test_equal_to_the_reference(
     method: Method,
     dtype: torch.dtype,
@@ -132,14 +134,15 @@ def test_equal_to_the_reference(
     replace: bool,
     weighted: bool,
     share: int,
-    first_edges: int,
+    how: tuple[int, bool],
 ) -> None:
     typed, seeds, hops = problem
     keys, steps = draws_of(method, hops, share)
+    first_edges, by_page = how
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(*FIRST_EDGES, first_edges)
         found = ops.typed_sample_hops(
-            typed.arrays(dtype, weighted=weighted),
+            typed.arrays(dtype, weighted=weighted)._replace(reads=ops.MappedReads() if by_page else None),
             [torch.tensor(part, dtype=dtype) for part in seeds],
             [torch.tensor(fanouts) for fanouts, _ in hops],
             keys,

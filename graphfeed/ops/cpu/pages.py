@@ -1,0 +1,91 @@
+"""How kernels read values of a mapped file: in the order of the file, and pages ahead of the reads.
+
+A page that is not in memory makes a thread wait for the disk, and one read at a time is a fifth of what a disk can do.
+So the values to read are sorted by page, the system is told of the pages of the next ones, and then these are read::
+
+    ask for block 0 | ask for block 1, read block 0 | ask for block 2, read block 1 | ...
+
+A page is used as soon as it is there, and no more than two blocks of pages are under way. So pages are not dropped
+before they are used, which they would be if all were asked for at once and exceeded memory.
+"""
+
+from typing import NamedTuple
+
+import numpy as np
+
+from graphfeed.ops.cpu.jit import Int64s, UInt64s, address_of, device_function, will_need
+
+CHUNK = 1 << 20
+"""How many values are sorted together at most."""
+BLOCK = 1024
+"""How many values are asked for together: disks take some hundreds of reads at a time."""
+MOST_PAGES = 32
+"""How many neighbouring pages are asked for at once: systems silently drop what is beyond their read-ahead."""
+DIGIT_BITS = 11
+PAGE = np.uint64(32)
+"""Where the page begins in a key; below it is the number of the value."""
+NUMBER = np.uint64(2**32 - 1)
+DIGIT = np.uint64(2**DIGIT_BITS - 1)
+
+
+class Order(NamedTuple):
+    """Scratch: which values are read in which order."""
+
+    keys: UInt64s
+    """Page and number of each value of a chunk."""
+    spare: UInt64s
+    counts: Int64s
+    """One for each digit."""
+
+
+@device_function
+def key_of(array, position, number, page_bits):
+    """Return the key of a value: the page that it lies on, counted from the array's first, and its number."""
+    start = address_of(array)
+    page = ((start + position * array.itemsize) >> page_bits) - (start >> page_bits)
+    return np.uint64(page) << PAGE | np.uint64(number)
+
+
+@device_function
+def sort_keys(order, count):
+    """Sort keys by page, two digits at a time, so that they are in their place in the end."""
+    keys, highest = order.keys, np.uint64(0)
+    for number in range(count):
+        highest = max(highest, keys[np.uintp(number)])
+    shift = PAGE
+    while highest >> shift > 0:
+        sort_digit(keys, order.spare, order.counts, count, shift)
+        sort_digit(order.spare, keys, order.counts, count, shift + np.uint64(DIGIT_BITS))
+        shift += np.uint64(2 * DIGIT_BITS)
+
+
+@device_function
+def sort_digit(source, target, counts, count, shift):
+    """Sort keys stably by one digit."""
+    counts[:] = 0
+    for number in range(count):
+        counts[np.uintp(source[np.uintp(number)] >> shift & DIGIT)] += 1
+    total = np.int64(0)
+    for digit in range(counts.size):
+        found = counts[digit]
+        counts[digit] = total
+        total += found
+    for number in range(count):
+        key = source[np.uintp(number)]
+        digit = np.uintp(key >> shift & DIGIT)
+        target[np.uintp(counts[digit])] = key
+        counts[digit] += 1
+
+
+@device_function
+def ask_ahead(array, keys, block, count, page_bits):
+    """Ask for the pages of the block after one; for the first block, also for its own."""
+    at, end = (block if block == 0 else block + BLOCK), min(block + 2 * BLOCK, count)
+    first_page = address_of(array) >> page_bits
+    while at < end:
+        low = np.int64(keys[np.uintp(at)] >> PAGE)
+        high = low
+        while at < end and np.int64(keys[np.uintp(at)] >> PAGE) <= min(high + 1, low + MOST_PAGES - 1):
+            high = np.int64(keys[np.uintp(at)] >> PAGE)
+            at += 1
+        will_need((first_page + low) << page_bits, (high - low + 1) << page_bits)

@@ -1,0 +1,29 @@
+"""Kernel that gathers numbers of a mapped file."""
+
+import numpy as np
+
+from graphfeed.ops.cpu.jit import Ids, Int64s, kernel
+from graphfeed.ops.cpu.pages import BLOCK, CHUNK, NUMBER, Order, ask_ahead, key_of, sort_keys
+
+
+@kernel
+def gather_by_page(values: Ids, positions: Int64s, page_bits: int, order: Order, out: Ids) -> None:
+    """Write the value at each position.
+
+    Args:
+        values: In a mapped file.
+        positions: Any that there are, in any order.
+        page_bits: The size of a page is 2 to this power.
+        order: Scratch.
+        out: Written.
+    """
+    for chunk in range(0, positions.size, CHUNK):
+        count = min(positions.size - chunk, CHUNK)
+        for number in range(count):
+            order.keys[np.uintp(number)] = key_of(values, positions[np.uintp(chunk + number)], number, page_bits)
+        sort_keys(order, count)
+        for block in range(0, count, BLOCK):
+            ask_ahead(values, order.keys, block, count, page_bits)
+            for at in range(block, min(block + BLOCK, count)):
+                place = np.uintp(chunk + np.int64(order.keys[np.uintp(at)] & NUMBER))
+                out[place] = values[np.uintp(positions[place])]

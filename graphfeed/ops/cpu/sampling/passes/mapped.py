@@ -1,0 +1,123 @@
+"""Passes that read a graph whose arrays lie in a mapped file by page (see `graphfeed.ops.cpu.pages`).
+
+What passes read at random otherwise, they read in the order of the file here, or a pass has it in memory before them.
+"""
+
+import numpy as np
+
+from graphfeed.ops.cpu.jit import Int64s, kernel
+from graphfeed.ops.cpu.pages import BLOCK, CHUNK, NUMBER, Order, ask_ahead, key_of, sort_keys
+from graphfeed.ops.cpu.sampling.passes.state import (
+    COUNT,
+    EDITED,
+    Columns,
+    Edges,
+    Indptr,
+    Kinds,
+    Nodes,
+    Picks,
+    Rows,
+    Sources,
+    Types,
+)
+
+
+@kernel
+def touch_columns(hop: int, page_bits: int, graph: Indptr, rows: Rows, nodes: Nodes, order: Order) -> None:
+    """Have the starts of a hop's new columns in memory, which `open_columns` reads next.
+
+    Args:
+        hop: The hop.
+        page_bits: The size of a page is 2 to this power.
+        graph: Its column starts are read.
+        rows: The rows that the hop before did not have are its new columns.
+        nodes: Their ids.
+        order: Scratch.
+    """
+    total = np.int64(0)
+    for kind in range(rows.firsts.size - 1):
+        own, first_id = nodes.rows[rows.firsts[kind] :], rows.first_ids[kind]
+        begin = rows.known[hop - 1, kind] if hop > 0 else np.int64(0)
+        for chunk in range(begin, rows.known[hop, kind], CHUNK):
+            count = min(rows.known[hop, kind] - chunk, CHUNK)
+            for number in range(count):
+                node = first_id + np.int64(own[np.uintp(chunk + number)])
+                order.keys[np.uintp(number)] = key_of(graph.indptr, node, number, page_bits)
+            sort_keys(order, count)
+            for block in range(0, count, BLOCK):
+                ask_ahead(graph.indptr, order.keys, block, count, page_bits)
+                for at in range(block, min(block + BLOCK, count)):
+                    number = np.int64(order.keys[np.uintp(at)] & NUMBER)
+                    total += graph.indptr[np.uintp(first_id + np.int64(own[np.uintp(chunk + number)]))]
+    order.counts[0] = total  # so that the reads are not left out
+
+
+@kernel
+def touch_types(page_bits: int, graph: Types, columns: Columns, order: Order) -> None:
+    """Have the edge type at the beginning of each column in memory, where `split_columns` begins to look."""
+    total = np.int64(0)
+    for chunk in range(0, columns.sizes[COUNT], CHUNK):
+        count = 0
+        for number in range(min(columns.sizes[COUNT] - chunk, CHUNK)):
+            if columns.degrees[np.uintp(chunk + number)] > 0:
+                start = columns.starts[np.uintp(chunk + number)]
+                order.keys[np.uintp(count)] = key_of(graph.types, start, number, page_bits)
+                count += 1
+        sort_keys(order, count)
+        for block in range(0, count, BLOCK):
+            ask_ahead(graph.types, order.keys, block, count, page_bits)
+            for at in range(block, min(block + BLOCK, count)):
+                number = np.int64(order.keys[np.uintp(at)] & NUMBER)
+                total += np.int64(graph.types[np.uintp(columns.starts[np.uintp(chunk + number)])])
+    order.counts[0] = total
+
+
+@kernel
+def read_neighbors_by_page(
+    hop: int, page_bits: int, graph: Sources, rows: Rows, kinds: Kinds, edges: Edges, nodes: Nodes, order: Order
+) -> int:
+    """Read the source of each sampled edge as `read_neighbors` does, in the order of the file."""
+    outside = np.int64(0)
+    for edge_type in range(kinds.sources.size):
+        kind, end = kinds.sources[edge_type], kinds.edge_starts[hop, edge_type + 1]
+        first_id = rows.first_ids[kind]
+        last_node = rows.first_ids[kind + 1] - first_id - 1
+        for chunk in range(kinds.edge_starts[hop, edge_type], end, CHUNK):
+            count = min(end - chunk, CHUNK)
+            for number in range(count):
+                position = edges.positions[np.uintp(chunk + number)]
+                order.keys[np.uintp(number)] = key_of(graph.indices, position, number, page_bits)
+            sort_keys(order, count)
+            for block in range(0, count, BLOCK):
+                ask_ahead(graph.indices, order.keys, block, count, page_bits)
+                for at in range(block, min(block + BLOCK, count)):
+                    edge = chunk + np.int64(order.keys[np.uintp(at)] & NUMBER)
+                    node = np.int64(graph.indices[np.uintp(edges.positions[np.uintp(edge)])]) - first_id
+                    nodes.neighbors[np.uintp(edge)] = node
+                    outside |= node | (last_node - node)
+    return EDITED if outside < 0 else 0
+
+
+@kernel
+def read_types_by_page(
+    page_bits: int, graph: Types, columns: Columns, picks: Picks, counts: Int64s, order: Order
+) -> int:
+    """Read the edge type of each pick, and count the picks of each type, as `read_types` does; in file order."""
+    end = columns.offsets[columns.sizes[COUNT]]
+    counts[:] = 0
+    for chunk in range(0, end, CHUNK):
+        count = min(end - chunk, CHUNK)
+        for number in range(count):
+            position = picks.positions[np.uintp(chunk + number)]
+            order.keys[np.uintp(number)] = key_of(graph.types, position, number, page_bits)
+        sort_keys(order, count)
+        for block in range(0, count, BLOCK):
+            ask_ahead(graph.types, order.keys, block, count, page_bits)
+            for at in range(block, min(block + BLOCK, count)):
+                place = np.uintp(chunk + np.int64(order.keys[np.uintp(at)] & NUMBER))
+                edge_type = graph.types[np.uintp(picks.positions[place])]
+                if not 0 <= edge_type < counts.size:
+                    return EDITED
+                picks.types[place] = edge_type
+                counts[np.uintp(edge_type)] += 1
+    return 0

@@ -1,0 +1,28 @@
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from graphfeed.ops import gather_by_page
+from graphfeed.ops.cpu.pages import BLOCK, CHUNK
+from tests.ops.graphs import ID_DTYPES
+
+
+@pytest.mark.parametrize("dtype", ID_DTYPES, ids=str)
+@pytest.mark.parametrize("count", [0, 1, BLOCK, 5 * BLOCK + 3, CHUNK + 7])
+def test_values_come_in_the_order_asked_for(count: int, dtype: torch.dtype, tmp_path: Path) -> None:
+    np.save(tmp_path / "values.npy", torch.randperm(300_000).to(dtype).numpy())
+    values = torch.from_numpy(np.load(tmp_path / "values.npy", mmap_mode="c"))
+    positions = torch.randint(0, 300_000, (count,))
+    assert torch.equal(gather_by_page(values, positions), values[positions])
+
+
+def test_pages_far_apart_are_sorted_by_all_digits(tmp_path: Path) -> None:
+    size = 1 << 33
+    with (tmp_path / "values").open("wb") as file:
+        file.truncate(8 * size)  # a hole: it takes no room on the disk
+    values = torch.from_numpy(np.memmap(tmp_path / "values", np.int64, "r+"))
+    positions = torch.cat([torch.randint(0, size, (500,)), torch.tensor([0, size - 1])])
+    values[positions] = positions + 1
+    assert torch.equal(gather_by_page(values, positions), positions + 1)
