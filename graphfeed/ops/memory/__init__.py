@@ -5,6 +5,7 @@ other processes find it there, is in `graphfeed.storage.memory`.
 """
 
 from graphfeed.ops.memory.buffers import NUMPY_DTYPES, POOL, as_bytes, flat_bytes
+from graphfeed.ops.memory.mapped_reads import MappedReads
 from graphfeed.ops.memory.mappings import TABLE, Region, mapping_around, read_regions
 from graphfeed.ops.memory.pinned import is_page_locked, page_lock, page_lock_instead
 from graphfeed.ops.memory.shared_memory import (
@@ -21,7 +22,7 @@ from graphfeed.ops.memory.shared_memory import (
 )
 
 __all__ = [
-    "ALIGNMENT", "NUMPY_DTYPES", "POOL", "TABLE", "Bytes", "MemoryFile", "Region", "SharedMemory", "align",
-    "all_shared", "as_bytes", "collapse", "flat_bytes", "is_page_locked", "map_shared", "mapping_around",
+    "ALIGNMENT", "NUMPY_DTYPES", "POOL", "TABLE", "Bytes", "MappedReads", "MemoryFile", "Region", "SharedMemory",
+    "align", "all_shared", "as_bytes", "collapse", "flat_bytes", "is_page_locked", "map_shared", "mapping_around",
     "page_lock", "page_lock_instead", "populate", "read_at_random", "read_regions",
 ]  # fmt: skip

@@ -178,6 +178,10 @@ class CPUCachedFeature(CachedFeature):
     its own in `miss_rate`, and a row that two parts in a row lack is read twice. Only a row of more than 4 MiB is put
     together in other memory first.
 
+    The cache steps aside as long as the fallback feature finds its rows in the system's page cache: they are read past
+    it then, which costs less than to look them up. They don't count in `miss_rate`; the `kind` of the cache, which
+    `explain()` shows, says how many there were.
+
     Of a feature in parts (`graphfeed.distributed.PartitionedFeature`), only rows of other machines are kept and
     counted, and a read asks once for all that it lacks, also with ids on a GPU.
 
@@ -195,6 +199,8 @@ class CPUCachedFeature(CachedFeature):
 
     def read(self, ids: torch.Tensor | None = None) -> torch.Tensor:
         """Return the rows at `ids`, on their device, or if None, all rows of the fallback feature."""
+        if ids is not None and self._steps_aside(ids):
+            return self._fallback_feature.read(ids)
         if isinstance(ids, torch.Tensor) and on_gpu(ids):
             return self._read_on_gpu(ids)
         if ids is not None and isinstance(self._fallback_feature, RemoteFeature):
@@ -205,6 +211,8 @@ class CPUCachedFeature(CachedFeature):
         """Yield as other caches do; once if the rows go to a GPU, which are read when they are waited for."""
         if on_gpu(as_ids("index", ids)):
             yield DeferredRead(partial(self.read, ids))
+        elif self._steps_aside(ids):
+            yield from self._fallback_feature.read_async(ids)
         elif isinstance(self._fallback_feature, RemoteFeature):
             yield self._begin(self._fallback_feature, ids)
         else:
@@ -221,6 +229,13 @@ class CPUCachedFeature(CachedFeature):
     def may_read_in_threads(self) -> bool:
         """Tell whether any thread reads the fallback feature as well as the main one."""
         return self._fallback_feature.may_read_in_threads()
+
+    def _steps_aside(self, ids: torch.Tensor) -> bool:
+        """Tell, and note, that the rows at `ids` are read past the cache: where the system has the file in memory."""
+        if not self._fallback_feature.is_in_page_cache():
+            return False
+        self._cache.count_passed(len(ids))
+        return True
 
     def _begin(self, feature: RemoteFeature, ids: torch.Tensor) -> DeferredRead:
         """Ask for the remote rows that the cache lacks; what is returned reads the local ones and waits."""

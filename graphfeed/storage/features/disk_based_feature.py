@@ -1,10 +1,11 @@
 """A feature in a file, read row by row; the file is neither mapped nor loaded."""
 
+import mmap
 import os
 import weakref
 from collections.abc import Callable, Generator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from functools import partial
+from functools import cached_property, partial
 from itertools import pairwise
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -14,8 +15,8 @@ import torch
 
 from graphfeed.ops import on_gpu
 from graphfeed.ops.arguments import as_ids, check_ids, check_vector
-from graphfeed.ops.memory import buffers
-from graphfeed.ops.rows import read_bytes, read_rows
+from graphfeed.ops.memory import MappedReads, buffers, read_at_random
+from graphfeed.ops.rows import read_bytes, read_rows, take_rows
 from graphfeed.storage.features.feature import DeferredRead, Feature, TorchBasedFeature, dtype_and_shape
 from graphfeed.storage.memory.npy_file import check_numbers
 from graphfeed.storage.memory.staging import staging
@@ -23,6 +24,8 @@ from graphfeed.storage.memory.staging import staging
 READ_TIMEOUT_SECONDS = 600.0
 ROWS_PER_TASK = 64
 """The fewest rows for which a task of its own pays."""
+MAPPED_ROWS_PER_TASK = 1 << 15
+"""The same for rows in the system's page cache: a millisecond or two."""
 BYTES_PER_TASK = 1 << 24
 MOST_THREADS = 16
 """More concurrent reads don't make a disk faster."""
@@ -31,11 +34,14 @@ MOST_THREADS = 16
 class DiskBasedFeature(Feature):
     """A feature whose rows stay in a `.npy` file.
 
-    The file is not mapped, so the pages that are read count as the system's page cache and not as memory of the
-    process. Ids are sorted, and neighbouring rows are read with one call. Large reads are split among a pool of
-    threads, which starts with the first of them and ends with the feature. Behind `copy_to("cuda")`, rows go to the GPU
-    without a stop in memory that is not page-locked, and the loader reads them ahead of your step. The feature pickles
-    as its path. Any thread may read it, and a forked process starts a pool of its own.
+    Rows are read from the file with positional reads: ids are sorted, neighbouring rows take one call, and large reads
+    are split among a pool of threads, which starts with the first of them and ends with the feature. When reads found
+    their rows in the system's page cache, the next ones copy rows from a mapping of the file, until they have to wait
+    for the disk. Leave the file as it is while it is in use: a read that fails is an OSError, or an EOFError where the
+    file has become shorter, but the system ends a process that copies from a mapping at the very moment at which its
+    file is cut off (SIGBUS). Behind `copy_to("cuda")`, rows go to the GPU without a stop in memory that is not
+    page-locked, and the loader reads them ahead of your step. The feature pickles as its path. Any thread may read it,
+    and a forked process starts a pool of its own.
 
     Args:
         path: A NumPy file with two or more dimensions, in C order, without pickled objects.
@@ -69,10 +75,11 @@ class DiskBasedFeature(Feature):
             self._descriptor = os.dup(file.fileno())
         self._pools: dict[int, ThreadPoolExecutor] = {}
         weakref.finalize(self, release, self._descriptor, self._pools)
-        needed = self._start + self.count() * self._row_bytes
+        self._size = self._start + self.count() * self._row_bytes
         there = os.fstat(self._descriptor).st_size
-        if there < needed:
-            raise ValueError(f"{path} has {there} bytes, but its header promises {needed}; write it again")
+        if there < self._size:
+            raise ValueError(f"{path} has {there} bytes, but its header promises {self._size}; write it again")
+        self._reads = MappedReads()
 
     @property
     def _threads(self) -> int:
@@ -130,6 +137,18 @@ class DiskBasedFeature(Feature):
         """Return True: rows pass through page-locked memory on their way."""
         return True
 
+    def is_in_page_cache(self) -> bool:
+        """Tell whether the last reads found their rows in the system's page cache."""
+        return not self._reads.from_disk
+
+    @cached_property
+    def _mapped(self) -> torch.Tensor:
+        """All rows, mapped from the file."""
+        memory = mmap.mmap(self._descriptor, self._size, access=mmap.ACCESS_COPY)
+        flat = torch.frombuffer(memory, dtype=self._dtype, count=self._shape.numel(), offset=self._start)
+        read_at_random([flat], yes=True)
+        return flat.reshape(self._shape)
+
     def __reduce__(self) -> tuple[Any, ...]:
         """Pickle the path, not the rows."""
         return DiskBasedFeature, (self._path, self._metadata, self._num_threads)
@@ -169,12 +188,26 @@ class DiskBasedFeature(Feature):
 
     def _begin_rows(self, ids: torch.Tensor, out: torch.Tensor, ahead: bool) -> DeferredRead:
         """Start to read the rows at checked ids into memory."""
-        rows = ids.to(torch.int64).contiguous().numpy()
-        order = np.argsort(rows)  # as the file has them, so that neighbouring rows take one read
-        by_id, positions = torch.from_numpy(rows[order]), torch.from_numpy(order)
-        parts = self._split(ids.numel(), ROWS_PER_TASK)
-        tasks = [partial(self._read_rows, by_id[begin:end], out, positions[begin:end]) for begin, end in parts]
-        return self._start_tasks(out, tasks, ahead)
+        pages: list[int] = []
+        if self.is_in_page_cache() and os.fstat(self._descriptor).st_size >= self._size and out.numel():
+            parts = self._split(ids.numel(), MAPPED_ROWS_PER_TASK)
+            tasks = [partial(self._copy_rows, ids[begin:end], out[begin:end], pages) for begin, end in parts]
+        else:
+            rows = ids.to(torch.int64).contiguous().numpy()
+            order = np.argsort(rows)  # as the file has them, so that neighbouring rows take one read
+            by_id, positions = torch.from_numpy(rows[order]), torch.from_numpy(order)
+            parts = self._split(ids.numel(), ROWS_PER_TASK)
+            tasks = [
+                partial(self._read_rows, by_id[begin:end], out, positions[begin:end], pages) for begin, end in parts
+            ]
+        pending = self._start_tasks(out, tasks, ahead)
+
+        def wait() -> torch.Tensor:
+            rows = pending.wait()
+            self._reads.decide(sum(pages), len(ids))
+            return rows
+
+        return DeferredRead(wait)
 
     def _split(self, length: int, least: int) -> list[tuple[int, int]]:
         """Return the bounds of the parts of a length: one per thread, or fewer parts of `least` or more."""
@@ -194,8 +227,13 @@ class DiskBasedFeature(Feature):
 
         return DeferredRead(wait)
 
-    def _read_rows(self, ids: torch.Tensor, out: torch.Tensor, positions: torch.Tensor) -> None:
-        read_rows(self._descriptor, self._start, ids, out, positions)
+    def _read_rows(self, ids: torch.Tensor, out: torch.Tensor, positions: torch.Tensor, pages: list[int]) -> None:
+        with self._reads.count(pages):
+            read_rows(self._descriptor, self._start, ids, out, positions)
+
+    def _copy_rows(self, ids: torch.Tensor, out: torch.Tensor, pages: list[int]) -> None:
+        with self._reads.count(pages):
+            take_rows(self._mapped, ids, out)
 
     def _read_all(self, begin: int, end: int, out: torch.Tensor) -> None:
         read_bytes(self._descriptor, self._start + begin, out.view(-1).view(torch.uint8).numpy()[begin:end].data)

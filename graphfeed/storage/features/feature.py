@@ -86,6 +86,10 @@ class Feature(ABC):
         """Tell whether the rows lie in page-locked memory, where a GPU can read them."""
         return False
 
+    def is_in_page_cache(self) -> bool:
+        """Tell whether rows that lie in a file came from the system's memory lately: a cache is not needed then."""
+        return False
+
     def delivers_to_gpu(self) -> bool:
         """Tell whether `read` takes ids on a GPU and returns the rows there; a cache on the GPU asks this."""
         return self.is_pinned()

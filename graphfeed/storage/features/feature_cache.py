@@ -194,8 +194,9 @@ class CPUFeatureCache(RowCache):
 
     @property
     def kind(self) -> str:
-        """Where the rows are kept, and by which policy."""
-        return f"rows in {'pinned ' if self.is_pinned() else ''}memory, {self._arguments[2] or DEFAULT_POLICY}"
+        """Where the rows are kept, by which policy, and how many were read past it."""
+        passed = f"; {self._passed:,} rows were in the system's page cache" if self._passed else ""
+        return f"rows in {'pinned ' if self.is_pinned() else ''}memory, {self._arguments[2] or DEFAULT_POLICY}{passed}"
 
     def _forget_keys(self) -> None:
         clear_policy(self._policy)

@@ -65,6 +65,7 @@ class RowCache(ABC):
         self._version = 0
         self._request = 0
         self._hits = 0
+        self._passed = 0
         self._misses = 0
 
     @classmethod
@@ -124,6 +125,11 @@ class RowCache(ABC):
     def miss_rate(self) -> float:
         """Misses divided by all queried rows; 0 before the first query."""
         return self._misses / max(1, self._hits + self._misses)
+
+    def count_passed(self, rows: int) -> None:
+        """Note that rows were read past the cache, because they were in memory anyway."""
+        with self._lock.lock:
+            self._passed += rows
 
     def is_pinned(self) -> bool:
         """Tell whether the rows lie in page-locked memory."""

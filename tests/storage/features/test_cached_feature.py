@@ -55,6 +55,24 @@ def test_it_reads_as_the_fallback(policy: str, size: int, batches: list[list[int
         assert_same(pending.wait(), fallback.read(ids))
 
 
+def test_a_cache_steps_aside_where_the_system_has_the_file_in_memory(tmp_path: Path) -> None:
+    rows = torch.arange(8000.0).reshape(2000, 4)
+    np.save(tmp_path / "feat.npy", rows.numpy())
+    disk = DiskBasedFeature(tmp_path / "feat.npy")
+    feature, ids = cpu_cached_feature(disk, 1 << 20), torch.randperm(2000)
+    assert_same(feature.read(ids), rows[ids])
+    ((_, cache),) = feature.list_caches()
+    assert (cache.misses, cache.kind) == (2000, "rows in memory, sieve")
+    assert_same(feature.read(ids), rows[ids])
+    (pending,) = feature.read_async(ids[:5])
+    assert_same(pending.wait(), rows[ids[:5]])
+    assert (cache.hits, cache.misses) == (0, 2000)
+    assert cache.kind == "rows in memory, sieve; 2,005 rows were in the system's page cache"
+    disk._reads.decide(2000, 2000)  # the system has dropped its pages
+    assert_same(feature.read(ids), rows[ids])
+    assert cache.hits == 2000
+
+
 @each_policy
 def test_a_file_behind_a_cache(disk: DiskBasedFeature, policy: str) -> None:
     feature = cpu_cached_feature(disk, 30 * ROW_BYTES, policy)

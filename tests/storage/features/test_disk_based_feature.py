@@ -144,6 +144,29 @@ def test_many_threads_may_read_at_once(many: Path) -> None:
         assert all(pool.map(read, range(64)))
 
 
+def test_rows_in_the_page_cache_are_copied_from_a_mapping(
+    many: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "copy.npy"
+    path.write_bytes(many.read_bytes())
+    feature, ids = DiskBasedFeature(path, num_threads=3), torch.randperm(20_000).repeat(4)
+    monkeypatch.setattr(disk_based_feature, "MAPPED_ROWS_PER_TASK", 30_000)
+    assert not feature.is_in_page_cache()
+    assert holds_ids(feature.read(ids[:20_000]), ids[:20_000])
+    assert feature.is_in_page_cache()
+    path.unlink()  # the file that was opened is mapped, not what lies there by now
+    monkeypatch.setattr(disk_based_feature, "read_rows", None)
+    for asked in (ids, ids[:1].int()):
+        assert holds_ids(feature.read(asked), asked)
+        (pending,) = feature.read_async(asked)
+        assert holds_ids(pending.wait(), asked)
+    feature.read(ids[:1000])[:] = 0
+    assert holds_ids(feature.read(ids[:1000]), ids[:1000])
+    assert feature.is_in_page_cache()
+    feature._reads.decide(1000, 1000)
+    assert not feature.is_in_page_cache()
+
+
 def test_it_goes_into_memory(path: Path) -> None:
     feature = DiskBasedFeature(path, {"unit": "m"}).read_into_memory()
     assert isinstance(feature, TorchBasedFeature)
@@ -189,7 +212,8 @@ def test_what_is_read_counts_as_page_cache_and_not_as_memory(tmp_path: Path) -> 
         import sys, pathlib, torch
         from graphfeed.storage import DiskBasedFeature
         def resident():
-            return int(pathlib.Path("/proc/self/statm").read_text().split()[1]) * 4096
+            status = pathlib.Path("/proc/self/status").read_text().split()
+            return 1024 * int(status[status.index("RssAnon:") + 1])
         feature = DiskBasedFeature(sys.argv[1])
         feature.read(torch.arange(1000))
         before = resident()
@@ -220,6 +244,8 @@ def test_an_error_of_the_disk_reaches_the_reader(many: Path, tmp_path: Path) -> 
     copy = tmp_path / "copy.npy"
     copy.write_bytes(many.read_bytes())
     feature = DiskBasedFeature(copy, num_threads=3)
+    feature.read(torch.arange(1000))
+    assert feature.is_in_page_cache()
     os.truncate(copy, 5000)
     ends = "the file ends at .*, but .* bytes more are needed from there"
     for ids in (torch.tensor([19_999]), torch.arange(20_000)):

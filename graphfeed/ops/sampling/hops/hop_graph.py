@@ -7,11 +7,11 @@ import torch
 
 from graphfeed.ops.arguments import NOTHING, check_ids, check_vector
 from graphfeed.ops.backend import as_int64, as_types, package_for
+from graphfeed.ops.memory import MappedReads
 from graphfeed.ops.sampling.guides import GuidedSums, split_sums
 from graphfeed.ops.sampling.high_degree_index import HighDegreeIndex, ensure_index
 from graphfeed.ops.sampling.hops.hop_arrays import Shape
 from graphfeed.ops.sampling.hops.hop_recipe import KernelGraph, RankedArrays
-from graphfeed.ops.sampling.hops.mapped_reads import MappedReads
 from graphfeed.ops.sampling.temporal_graph import TemporalGraph, ensure_temporal
 from graphfeed.ops.sampling.weights import ensure_cumulative
 from graphfeed.ops.structure.csc import ensure_csc, ensure_joined
@@ -47,7 +47,7 @@ class HopGraph(NamedTuple):
     """LABOR: what `build_high_degree_index` returns. It saves reading large columns and changes no result. It is of use
     on the CPU, without types, times, weights and replacement."""
     reads: MappedReads | None = None
-    """Of arrays in mapped files that may not be in memory: when they are read by page."""
+    """Of arrays in mapped files that may not be in memory: whether they are read by page."""
 
     @property
     def num_types(self) -> int:
@@ -115,7 +115,7 @@ def shape_of(graph: HopGraph) -> Shape:
 def kernel_graph(graph: HopGraph) -> KernelGraph:
     """Return the arrays of a graph on the CPU as kernels take them."""
     indptr, indices = as_int64(graph.indptr, graph.indptr), graph.indices.contiguous()
-    by_page = graph.reads is not None and graph.reads.by_page
+    by_page = graph.reads is not None and graph.reads.from_disk
     types = None if graph.types is None else as_types(graph.types, graph.types)
     if graph.timed is not None:
         first, second = (ranked_arrays(part) for part in graph.timed)

@@ -1,9 +1,8 @@
 """Sample and relabel all hops of a mini-batch."""
 
 import itertools
-import mmap
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 from typing import Any, NamedTuple
 
 import torch
@@ -245,8 +244,13 @@ def run_hops(
         arrays.node_map.lend("places", node_map)
         arrays.bind(passed, keys, drawing.switch_threshold, fanouts)
         arrays.open([part.numpy() for part in seeds], shape, room, times)
-        with nullcontext() if graph.reads is None else graph.reads.watch(mmap.PAGESIZE):
+        if graph.reads is None:
             program.run()
+        else:
+            pages: list[int] = []
+            with graph.reads.count(pages):
+                program.run()
+            graph.reads.decide(pages[0], int(arrays.kinds.arrays["edge_starts"][-1, 0]))
         yield arrays
     PROGRAMS.give_back(program)
 

@@ -109,7 +109,7 @@ def edge_ids_at(graph: GraphArrays, positions: torch.Tensor) -> torch.Tensor:
     if edge_ids is None:
         return positions
     reads = mapped_reads(graph)
-    return (take_rows if reads is None or not reads.by_page else gather_by_page)(edge_ids, positions)
+    return (take_rows if reads is None or not reads.from_disk else gather_by_page)(edge_ids, positions)
 
 
 def subgraph_of(graph: GraphArrays, hop: ops.SampledHop) -> SampledSubgraph:

@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from graphfeed import ops
-from graphfeed.ops.memory import read_at_random
+from graphfeed.ops.memory import MappedReads, read_at_random
 from graphfeed.storage.graph.attributes import ORIGINAL_EDGE_ID
 from graphfeed.storage.memory.mapped_file import find_in_files
 from graphfeed.storage.memory.memory_limits import available_memory
@@ -20,7 +19,7 @@ SHARE = 4
 """A graph in files is taken to be in memory up to this part of what is free."""
 
 
-def mapped_reads(graph: "GraphArrays") -> ops.MappedReads | None:
+def mapped_reads(graph: "GraphArrays") -> MappedReads | None:
     """Return how a graph is sampled that lies in mapped files and is larger than a quarter of free memory.
 
     The system is told then that its arrays are read at random, and samplers ask for pages ahead of their reads. The
@@ -32,7 +31,7 @@ def mapped_reads(graph: "GraphArrays") -> ops.MappedReads | None:
         is_large = sum(array.nbytes for array in arrays) > available_memory() / SHARE
         if is_large:
             read_at_random(arrays, yes=True)
-        reads = (os.getpid(), ops.MappedReads() if is_large else None)
+        reads = (os.getpid(), MappedReads() if is_large else None)
         vars(graph)["_mapped_reads"] = reads
     return reads[1]
 
@@ -49,9 +48,9 @@ def in_passes(graph: "GraphArrays") -> Iterator[None]:
         read_at_random(arrays, yes=True)
 
 
-def known_reads(graph: "GraphArrays") -> tuple[int, ops.MappedReads | None] | None:
+def known_reads(graph: "GraphArrays") -> tuple[int, MappedReads | None] | None:
     """Return what was found in this process; a worker maps the files anew, so that nothing holds of its mapping."""
-    found: tuple[int, ops.MappedReads | None] | None = vars(graph).get("_mapped_reads")
+    found: tuple[int, MappedReads | None] | None = vars(graph).get("_mapped_reads")
     return found if found is not None and found[0] == os.getpid() else None
 
 

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from graphfeed import ops
 from graphfeed.ops.arguments.verified import trust
 from graphfeed.ops.cpu import pages
-from graphfeed.ops.memory import buffers
+from graphfeed.ops.memory import MappedReads, buffers
 from tests import reference
 from tests.ops.graphs import FANOUTS, ID_DTYPES, KEYS, Graph, graphs_and_seeds
 from tests.ops.hops import sample_all, sample_one
@@ -112,14 +112,14 @@ def test_a_graph_that_is_read_by_page_gives_the_same(fanouts: list[int], weighte
     if weighted:
         graph = graph._replace(cumulative=ops.cumulate_weights(indptr, torch.rand(indices.numel())))
     seeds, keys = torch.randint(0, NUM_NODES, (100,), dtype=dtype), list(range(len(fanouts)))
-    layers = ops.sample_hops(graph._replace(reads=ops.MappedReads()), seeds, fanouts, keys)
+    layers = ops.sample_hops(graph._replace(reads=MappedReads()), seeds, fanouts, keys)
     assert as_lists(layers) == as_lists(ops.sample_hops(graph, seeds, fanouts, keys))
 
 
 def test_more_edges_than_are_sorted_together_are_read_by_page() -> None:
     indptr, indices = random_graph(num_edges=pages.CHUNK + 5000)
     graph, seeds = ops.HopGraph(indptr, indices), torch.randperm(NUM_NODES)
-    layers = ops.sample_hops(graph._replace(reads=ops.MappedReads()), seeds, [-1], [1])
+    layers = ops.sample_hops(graph._replace(reads=MappedReads()), seeds, [-1], [1])
     assert layers is not None
     layer = layers[0]
     assert torch.equal(layer.rows[layer.indices], indices[layer.positions])

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from graphfeed import ops
-from graphfeed.ops.memory import buffers
+from graphfeed.ops.memory import MappedReads, buffers
 from graphfeed.ops.sampling.hops.hop_arrays import Shape
 from graphfeed.ops.sampling.hops.hop_recipe import Method
 from tests import reference
@@ -142,7 +142,7 @@ def test_equal_to_the_reference(
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(*FIRST_EDGES, first_edges)
         found = ops.typed_sample_hops(
-            typed.arrays(dtype, weighted=weighted)._replace(reads=ops.MappedReads() if by_page else None),
+            typed.arrays(dtype, weighted=weighted)._replace(reads=MappedReads() if by_page else None),
             [torch.tensor(part, dtype=dtype) for part in seeds],
             [torch.tensor(fanouts) for fanouts, _ in hops],
             keys,

@@ -29,7 +29,7 @@ def path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def is_read_by_page(graph: FusedCSCSamplingGraph) -> bool:
     reads = mapped_reads(graph)
-    return reads is not None and reads.by_page
+    return reads is not None and reads.from_disk
 
 
 def advice_for(graph: FusedCSCSamplingGraph) -> bool:

@@ -1,0 +1,54 @@
+"""Whether what lies in a file is in memory at present, as the reads of it tell."""
+
+import mmap
+import resource
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+THREAD = getattr(resource, "RUSAGE_THREAD", resource.RUSAGE_SELF)
+"""Of this thread alone, where the system counts so."""
+BLOCK_BYTES = 512
+"""What the system counts reads in."""
+VALUES_PER_WAIT = 512
+"""If fewer values than this come with each page that is read from the disk, reads are made for the disk. A wait for a
+page takes some hundred times as long as the other costs of a value."""
+MOST_PATIENCE = 64
+
+
+class MappedReads:
+    """Whether a file is read as from the disk: by many reads at a time, which cost more where pages are in memory.
+
+    When a read found nearly all pages in memory, the next ones go through a mapping, as if there were no file. Once one
+    of these had to wait for pages, it takes twice as many reads from memory as before until they do so again.
+    """
+
+    def __init__(self) -> None:
+        self.from_disk = True
+        self.patience = 1
+        self.in_memory = 0
+        """How many reads in a row needed next to nothing from the disk."""
+        self.pages = self.values = 0
+        """Of reads since the last decision."""
+
+    @staticmethod
+    @contextmanager
+    def count(pages: list[int]) -> Iterator[None]:
+        """Append how many pages this thread has waited for meanwhile."""
+        before = resource.getrusage(THREAD)
+        yield
+        after = resource.getrusage(THREAD)
+        # Faults that wait are major ones; where pages are asked for, they find them. Some systems count no blocks.
+        blocks, faults = after.ru_inblock - before.ru_inblock, after.ru_majflt - before.ru_majflt
+        pages.append(max(blocks * BLOCK_BYTES // mmap.PAGESIZE, faults))
+
+    def decide(self, pages: int, values: int) -> None:
+        """Decide on the next read by how many pages came from the disk for so many values; few values don't tell."""
+        self.pages, self.values = self.pages + pages, self.values + values
+        if self.values < VALUES_PER_WAIT:
+            return
+        waited = self.pages * VALUES_PER_WAIT > self.values
+        self.pages = self.values = 0
+        if not self.from_disk and waited:
+            self.patience = min(2 * self.patience, MOST_PATIENCE)
+        self.in_memory = 0 if waited else self.in_memory + 1
+        self.from_disk = waited or (self.from_disk and self.in_memory < self.patience)
