@@ -18,6 +18,7 @@ from benchmarks import (
     profile,
     pyg,
     sampling,
+    tune,
     worker_start,
 )
 from benchmarks.graphs import default_cache
@@ -40,6 +41,7 @@ REPORTS = {
     "peers": peers.report,
     "profile": profile.report,
     "pyg": pyg.report,
+    "tune": tune.report,
 }
 
 

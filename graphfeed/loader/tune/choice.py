@@ -16,7 +16,7 @@ MOST = 240
 """How many it measures to become more exact."""
 MOST_SMALL = 1000
 """How many it measures to last long enough."""
-SHORTEST_SECONDS = 0.2
+SHORTEST_SECONDS = 0.4
 PRECISION = 0.03
 """The standard error of a rate that a trial is to have, as a share of it."""
 

@@ -1,9 +1,10 @@
 """Runs epochs as segments, each with another choice of workers, until the best one is known."""
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Generator, Iterator
 from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass, field, replace
+from math import ceil
 from threading import Event
 from time import perf_counter_ns
 from typing import Any
@@ -20,6 +21,9 @@ from graphfeed.loader.tune.limits import find_limits, memory_of_worker
 from graphfeed.loader.tune.propose import best_of, propose
 from graphfeed.ops.process import ForkLock
 
+ROUNDS = 2
+"""How often a choice and the best so far take turns in a trial."""
+
 
 @dataclass(frozen=True)
 class Segment:
@@ -35,9 +39,9 @@ class Segment:
 class Tuning:
     """Measures one choice after the other, each with a segment of an epoch, and keeps the best one.
 
-    Between two segments, workers finish what they have begun, so nothing is made twice. Worker processes start while
-    the best choice so far goes on. Of several epochs that run at once, one is measured; the others run with the best
-    choice so far.
+    In a trial, a choice and the best one so far take turns. Between two segments, workers finish what they have begun,
+    so nothing is made twice. Worker processes start while the best choice so far goes on. Of several epochs that run at
+    once, one is measured; the others run with the best choice so far.
 
     Args:
         runner: What runs the pipeline, with any workers.
@@ -60,9 +64,12 @@ class Tuning:
         self.current = self._runner(self.best)
         """What runs, or ran last."""
         self._trial: Choice | None = self.best
-        self._records: list[EpochRecord] = []
+        self._records: defaultdict[Choice, list[EpochRecord]] = defaultdict(list)
+        """What was measured in this trial."""
+        self._turn = 0
+        """How many segments of this trial are over: it and the best so far take turns."""
         self._target = 0
-        """How many mini-batches the trial takes until it is looked at."""
+        """How many mini-batches this turn takes until it is looked at."""
         self._is_measuring = False
         self._lock = ForkLock()
         self._users: Counter[Choice] = Counter()
@@ -127,9 +134,9 @@ class Tuning:
         with closing(self.current.run(begin, seed, profile, ending)) as minibatches:
             for number, minibatch in enumerate(minibatches):
                 if segment.is_measured and profile is not None and number == 0:
-                    self._records.append(profile.records[-1])
+                    self._records[segment.choice].append(profile.records[-1])
                 if segment.is_measured and number < FEWEST:
-                    self._records[-1].count_bytes(minibatch)
+                    self._records[segment.choice][-1].count_bytes(minibatch)
                 yield minibatch
                 if not ending.is_set() and segment.is_over():
                     ending.set()
@@ -155,7 +162,7 @@ class Tuning:
             elif not self._has_started():
                 return Segment(self.best, self._has_started)
             elif self._trial is not None:
-                return Segment(self._trial, self._is_measured, is_measured=True)
+                return Segment(self._at_turn(self._trial), self._is_measured, is_measured=True)
         return Segment(self.best)
 
     def _begin_trial(self, limits: Limits) -> None:
@@ -166,7 +173,8 @@ class Tuning:
         if proposal.choice is None:
             self.settled = proposal.reason
             return
-        self._trial, self._records, self._target = proposal.choice, [], 0
+        self._trial, self._turn, self._target = proposal.choice, 0, 0
+        self._records.clear()
         if proposal.choice.worker == "thread":
             return
         # Once they are made, the copies in shared memory stay.
@@ -207,29 +215,52 @@ class Tuning:
         return self.limits
 
     def _rule_out(self, error: Exception) -> None:
-        """Try no more processes."""
+        """Try no more processes, and leave those that were tried."""
         self._trial = None
+        self.tried = [trial for trial in self.tried if trial.choice.worker == "thread"]
+        self.best = best_of(self.tried).choice
         if self.limits is not None:
             self.limits = replace(self.limits, no_processes=f"{type(error).__name__}: {error}")
 
+    def _at_turn(self, trial: Choice) -> Choice:
+        """Return what is measured now. Caches warm up and other programs come and go, for both of them alike."""
+        return trial if self._turn % 2 == 0 else self.best
+
     def _is_measured(self) -> bool:
-        """Tell whether the trial has seen enough; if so, it is over."""
-        taken = sum(len(record.handovers) for record in self._records)
-        if taken < max(self._target, FEWEST) or self._trial is None or self.limits is None:
+        """Tell whether this turn of the trial has seen enough."""
+        if self._trial is None:
+            return True
+        choice = self._at_turn(self._trial)
+        turns = 2 * ROUNDS if self.tried else 1  # the first choice is compared with nothing
+        taken = sum(len(record.handovers) for record in self._records[choice])
+        if taken < max(self._target, FEWEST // ROUNDS):
             return False
-        self._records[-1].ended = perf_counter_ns()
-        summary = summarise(self._records)
-        lacking = enough(spread(summary), self._trial.window, summary.rate) - summary.num_minibatches
-        if lacking > 0:
-            self._target = taken + lacking
+        self._records[choice][-1].ended = perf_counter_ns()
+        summary = summarise(self._records[choice])
+        wanted = enough(spread(summary), choice.window, summary.rate)
+        if turns > 1:
+            wanted = ceil(wanted * (self._turn // 2 + 1) / ROUNDS)
+        if summary.num_minibatches < wanted:
+            self._target = taken + wanted - summary.num_minibatches
             return False
-        largest = max(size for record in self._records for size in record.sizes)
-        self.limits = replace(self.limits, minibatch_bytes=max(self.limits.minibatch_bytes, largest))
-        if self._trial.worker == "process":
-            self._weigh(self._trial)
-        self.tried.append(trial_of(self._trial, summary, self.limits))
-        self.best, self._trial = best_of(self.tried).choice, None
+        self._turn, self._target = self._turn + 1, 0
+        if self._turn == turns:
+            self._end_trial(self._trial)
         return True
+
+    def _end_trial(self, choice: Choice) -> None:
+        """Note what was measured, with the rate as a multiple of that of the best so far in the same trial."""
+        assert self.limits is not None
+        largest = max(size for records in self._records.values() for record in records for size in record.sizes)
+        self.limits = replace(self.limits, minibatch_bytes=max(self.limits.minibatch_bytes, largest))
+        if choice.worker == "process":
+            self._weigh(choice)
+        trial = trial_of(choice, summarise(self._records[choice]), self.limits)
+        if self.tried:
+            before = next(known.rate for known in self.tried if known.choice == self.best)
+            trial = replace(trial, rate=trial.rate / summarise(self._records[self.best]).rate * before)
+        self.tried.append(trial)
+        self.best, self._trial = best_of(self.tried).choice, None
 
     def _tidy(self, *, at_end: bool = False) -> None:
         """End the workers that nobody needs; once it is settled, all of them at the end of an epoch that keeps none."""

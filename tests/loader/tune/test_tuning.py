@@ -12,7 +12,7 @@ import pytest
 import torch
 
 import graphfeed as gf
-from graphfeed.loader.tune import Choice, Limits, Proposal, Tuning, tuning
+from graphfeed.loader.tune import Choice, Limits, Proposal, Tuning, choice, tuning
 from tests import pipelines
 from tests.digests import digest, digests
 
@@ -198,7 +198,7 @@ def test_a_profile_and_a_bar_see_all_mini_batches(script: list[Choice], capsys: 
     with gf.DataLoader(waiting(), num_workers="auto", seed=3, progress=True) as loader, loader.profile() as profile:
         assert len(list(loader)) == 200
     assert sum(len(record.handovers) for record in profile.records) == 200
-    assert len(profile.records) == 2 + len(THREADS)
+    assert len(profile.records) == 2 + 2 * tuning.ROUNDS * len(THREADS)
     summary = profile.summary
     assert summary is not None
     assert summary.setting.num_workers == loader.num_workers
@@ -214,12 +214,19 @@ def test_small_epochs_share_a_trial(script: list[Choice], monkeypatch: pytest.Mo
         assert len(tuning_of(loader).tried) == 2
 
 
-def test_it_chooses_several_threads_for_what_waits_and_says_so() -> None:
-    with gf.DataLoader(waiting(2000), num_workers="auto", memory_limit="1G") as loader:
-        list(loader)
+@pytest.fixture
+def quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let trials be short."""
+    monkeypatch.setattr(choice, "SHORTEST_SECONDS", 0.02)
+    monkeypatch.setattr(choice, "MOST", 30)
+
+
+def test_it_chooses_several_threads_for_what_waits_and_says_so(quick: None) -> None:
+    with gf.DataLoader(waiting(1000), num_workers="auto", memory_limit="1G") as loader:
+        while not tuning_of(loader).settled:
+            list(loader)
         list(loader)
         chosen = tuning_of(loader).best
-        assert tuning_of(loader).settled
         assert chosen.num_workers >= 2
         assert (loader.num_workers, loader.worker) == (chosen.num_workers, chosen.worker)
         text = loader.explain()
@@ -227,16 +234,17 @@ def test_it_chooses_several_threads_for_what_waits_and_says_so() -> None:
         assert f"num_workers={loader.num_workers}" in repr(loader)
 
 
-def test_it_never_takes_more_memory_than_it_may() -> None:
-    with gf.DataLoader(waiting(1000), num_workers="auto", memory_limit=60) as loader:
-        list(loader)
+def test_it_never_takes_more_memory_than_it_may(quick: None) -> None:
+    with gf.DataLoader(waiting(500), num_workers="auto", memory_limit=60) as loader:
         tuned = tuning_of(loader)
+        while not tuned.settled:
+            list(loader)
         assert max(trial.memory for trial in tuned.tried) <= 60
         assert tuned.refused
         assert "more than the 60 B of memory_limit" in loader.explain()
 
 
-def test_a_slow_step_needs_no_workers() -> None:
+def test_a_slow_step_needs_no_workers(quick: None) -> None:
     with gf.DataLoader(pipelines.seeds(120).transform(), num_workers="auto") as loader:
         for _ in loader:
             time.sleep(0.01)
