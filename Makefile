@@ -6,7 +6,7 @@ BIN := $(VENV)/$(if $(filter Windows_NT,$(OS)),Scripts,bin)
 INSTALLED := $(VENV)/installed
 PIP := $(BIN)/python -m pip --disable-pip-version-check -qq
 
-.PHONY: install demo demo-distributed notebooks docs lint types quick test release-check bench clean
+.PHONY: install demo demo-distributed notebooks docs linkcheck lint types quick test release-check bench clean
 
 install: $(INSTALLED)
 
@@ -29,6 +29,10 @@ notebooks: install
 
 docs: install
 	$(BIN)/python -m docs.builder build/docs
+
+# Asks other sites for the pages that ours link to, so it needs a network.
+linkcheck: docs
+	$(BIN)/python -m sphinx --quiet -b linkcheck -c docs -D linkcheck_retries=3 build/docs/sources/pages build/linkcheck
 
 lint: install
 	$(BIN)/ruff check .

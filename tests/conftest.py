@@ -80,8 +80,8 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
     """Skip what needs a CUDA device, or a newer torch, where there is none."""
     if item.get_closest_marker("gpu") and not torch.cuda.is_available():
         pytest.skip("no CUDA device")
-    if item.get_closest_marker("stand_ins") and torch.__version__ < "2.6":
-        pytest.skip("torch takes classes in place of others from 2.6 on")
+    if (since := item.get_closest_marker("since_torch")) and torch.__version__ < since.args[0]:
+        pytest.skip(f"torch {since.args[0]} is needed")
 
 
 @pytest.fixture(autouse=True)

@@ -18,7 +18,8 @@ def test_numpy_reads_it_and_its_values_begin_at_a_page(shape: tuple[int, ...], d
     again = np.load(tmp_path / "array.npy", allow_pickle=False)
     assert (again.dtype, again.shape) == (array.dtype, array.shape)
     assert again.tobytes() == array.tobytes()
-    mapped = np.load(tmp_path / "array.npy", mmap_mode="r")
+    # NumPy 2.0 can't map nothing.
+    mapped = np.load(tmp_path / "array.npy", mmap_mode="r" if array.size else None)
     assert not isinstance(mapped, np.memmap) or mapped.offset == ALIGNMENT
     assert (tmp_path / "array.npy").stat().st_size == ALIGNMENT + array.nbytes
 

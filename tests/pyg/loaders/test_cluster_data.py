@@ -75,6 +75,7 @@ def test_a_list_with_a_value_for_each_node_is_cut_too() -> None:
     ]
 
 
+@pytest.mark.since_torch("2.6")
 def test_clusters_are_kept_in_a_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     data = homogeneous()
     first = ClusterData(data, PARTS, save_dir=str(tmp_path))

@@ -267,7 +267,7 @@ def test_what_graphbolt_made_is_read_but_for_pickles(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "save",
     [
-        pytest.param(torch.save, id="torch.save", marks=pytest.mark.stand_ins),
+        pytest.param(torch.save, id="torch.save", marks=pytest.mark.since_torch("2.6")),
         pytest.param(lambda graph, path: graph.save(path), id="graph.save"),
     ],
 )
@@ -293,7 +293,7 @@ def test_the_type_of_a_graph_is_checked(tmp_path: Path) -> None:
         gf.OnDiskDataset(tmp_path)
 
 
-@pytest.mark.stand_ins
+@pytest.mark.since_torch("2.6")
 @pytest.mark.parametrize("ids", [np.array([2, 0]), np.array([[0, 1], [3, 2]], order="F", dtype=">i4")], ids=str)
 def test_items_may_be_arrays_that_torch_saved(folder: Path, ids: NDArray[Any]) -> None:
     torch.save(ids, folder / "ids.pt")

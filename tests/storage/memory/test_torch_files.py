@@ -23,7 +23,7 @@ def plain_dict(default_factory: Any = None) -> dict[Any, Any]:
 STAND_INS = [(plain_dict, "collections.defaultdict"), dict]
 
 
-@pytest.mark.stand_ins
+@pytest.mark.since_torch("2.6")
 @pytest.mark.parametrize("dtype", ["<i8", ">i4", "<f4", "|b1"])
 @pytest.mark.parametrize("shape", [(3, 2), (0, 2), ()])
 @pytest.mark.parametrize("order", ["C", "F"])
@@ -55,7 +55,7 @@ def allowed(tmp_path: Path) -> Iterator[Path]:
     torch.serialization.add_safe_globals(known)
 
 
-@pytest.mark.stand_ins
+@pytest.mark.since_torch("2.6")
 @pytest.mark.parametrize("own", [[], [defaultdict], [dict, defaultdict]])
 def test_types_that_a_program_allows_are_as_before(
     allowed: Path, own: list[Any], monkeypatch: pytest.MonkeyPatch

@@ -21,7 +21,7 @@ EDGES = {
 """The edge lists of the typed graph, whose edge attribute "w" is 0 to 4, and 0.1 to 0.3."""
 
 
-@pytest.mark.stand_ins
+@pytest.mark.since_torch("2.6")
 def test_a_graph_with_types_is_read_and_its_attributes_are_in_its_order() -> None:
     graph = gf.load_graph(FILES / "typed.pt")
     weights = {"user:follows:user": torch.arange(5.0), "user:likes:item": torch.tensor([0.1, 0.2, 0.3])}
@@ -39,7 +39,7 @@ def test_a_graph_with_types_is_read_and_its_attributes_are_in_its_order() -> Non
         assert_same(found[of_kind], weights[kind][ids[of_kind].long()])
 
 
-@pytest.mark.stand_ins
+@pytest.mark.since_torch("2.6")
 def test_attributes_without_original_edge_ids_are_refused() -> None:
     with pytest.raises(ValueError, match=r"weighted.pt holds no graph that can be read: .* no original edge ids"):
         gf.load_graph(FILES / "weighted.pt")
@@ -83,7 +83,7 @@ def test_made_up_graphs_are_refused(made_up: dict[str, Any], tmp_path: Path) -> 
         gf.load_graph(tmp_path / "graph.pt")
 
 
-@pytest.mark.stand_ins
+@pytest.mark.since_torch("2.6")
 def test_the_folder_of_graphbolt_is_enough(tmp_path: Path) -> None:
     made = tmp_path / "preprocessed"
     made.mkdir()
@@ -150,7 +150,7 @@ def test_a_damaged_file_is_a_valid_graph_or_a_clear_error(mutation: str, tmp_pat
     assert refused > 10
 
 
-@pytest.mark.stand_ins
+@pytest.mark.since_torch("2.6")
 def test_torch_allows_as_before() -> None:
     before = torch.serialization.get_safe_globals()
     assert_same(gf.load_graph(FILES / "typed.pt").indices, gf.load_graph(FILES / "typed.pt").indices)
