@@ -78,8 +78,7 @@ def test_a_notebook_is_small_and_says_nothing_of_the_machine_that_it_was_made_on
 @each
 def test_a_tutorial_runs_and_shows_what_its_notebook_shows(text: Path) -> None:
     notebook = execute(text)
-    shown = sum(len(re.findall(r"plt\.show\(\)|\.plot\(\)$", cell.source)) for cell in notebook.cells)
-    assert len(pictures(notebook)) == len(pictures(stored(text))) == shown > 0
+    assert len(pictures(notebook)) == len(pictures(stored(text))) > 0
     assert exact(notebook) == exact(stored(text))
     # It is told there, too, that kernels are compiled.
     told = [output.text for output in outputs(notebook) if output.get("name") == "stderr"]
