@@ -210,6 +210,7 @@ loader.close()
 # %% [markdown]
 # ## What next
 #
+# - [Link prediction](04_link_prediction.ipynb): seeds that are edges.
 # - [Inference](14_inference.ipynb): embeddings of all nodes.
 # - [From PyG](13_from_pyg.ipynb): the same with `HeteroData` and PyG's layers.
 # - Nets with weights per relation: Schlichtkrull and others, [Modeling relational data with graph convolutional

@@ -9,8 +9,8 @@
 # %% [markdown]
 # # Find what is slow
 #
-# At the end of this page you have measured a training that waits for its loader, found the stage that it waits for, and
-# changed it until the net itself is the limit.
+# At the end of this page you have measured a training that waits for its loader, found the stage that it waits for,
+# changed it until the net itself is the limit, and let the loader choose its workers.
 #
 # The times on this page are those of one small machine. Yours will differ, and so may the advice.
 
@@ -186,7 +186,7 @@ at_once, last_loss = measure(ListWordsAtOnce(pipe), num_workers=2)
 print(at_once)
 
 # %% [markdown]
-# Now it is the net that takes the time. A loader can do no more; what is left is to make the step itself faster.
+# Now the step hardly waits: it is the net that takes the time. A loader can do little more for it.
 #
 # If a stage can't be written like that, `gf.DataLoader(..., worker="process")` gives each worker a Python of its own.
 #
@@ -207,6 +207,24 @@ axes.bar_label(bars, fmt="{:.0%}", padding=4)
 axes.invert_yaxis()
 axes.set(xlim=(0, 1), xlabel="share of its time that the step waits")
 plt.show()
+
+# %% [markdown]
+# ## Let the loader choose
+#
+# `num_workers="auto"` measures for you, while the net trains: without workers, with more and more of them, with threads
+# and with processes. It needs some hundred mini-batches for that, so we make them smaller here, and train for two
+# epochs. The epochs after that use what was fastest. `explain()` ends with what was tried.
+
+# %%
+small = gf.ItemSampler(train_set, batch_size=256, shuffle=True).sample_neighbor(graph, fanouts=[5, 10])
+small = ListWordsAtOnce(small.fetch_feature(features, node_feature_keys=["feat"]))
+with gf.DataLoader(small, num_workers="auto", seed=0) as loader:
+    train(loader)
+    train(loader)
+    explained = loader.explain()
+
+# %% tags=["volatile"]
+print(explained[explained.index("workers:") :])
 
 # %% [markdown]
 # ## What next

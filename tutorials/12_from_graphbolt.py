@@ -254,6 +254,7 @@ test_dataloader.close()
 # %% [markdown]
 # ## What next
 #
+# - [Link prediction](04_link_prediction.ipynb): how to keep test edges out of training, and how to measure.
 # - [From GraphBolt](../docs/from-graphbolt.md): stages and samplers of your own, caches, DDP, what differs and why.
 # - [On a GPU](11_on_a_gpu.ipynb): where `copy_to` may stand.
 # - DGL's own pages: [Stochastic training of GNNs with
