@@ -30,6 +30,8 @@ from torch.nn import functional
 
 import graphfeed as gf
 
+torch.set_num_threads(1)  # leaves the other cores to the loader
+
 # %% [markdown]
 # ## Flights
 #
@@ -84,7 +86,8 @@ features = gf.BasicFeatureStore(
 # %% [markdown]
 # ## Questions with times
 #
-# A question is a flight and the time at which we ask: an hour before it should leave. What a timetable says goes along.
+# A question is a flight and the time at which we ask: an hour before it should leave. What the timetable says of the
+# flight is known at any time.
 #
 # We train on the first three weeks and test on the rest. A random split would put flights of the same stormy evening
 # into both.

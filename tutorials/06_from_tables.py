@@ -36,6 +36,8 @@ from torch.nn import functional
 import graphfeed as gf
 from graphfeed.ingest import build_dataset, inspect_dataset, read_spec
 
+torch.set_num_threads(1)  # leaves the other cores to the loader
+
 # %% [markdown]
 # ## The tables
 #

@@ -40,6 +40,8 @@ from torch import nn
 import graphfeed as gf
 from graphfeed.storage.graph import to_coo
 
+torch.set_num_threads(1)  # leaves the other cores to the loader
+
 # %% [markdown]
 # ## The database
 #

@@ -40,6 +40,8 @@ from graphfeed.ingest import (
 )
 from graphfeed.storage.graph import to_coo
 
+torch.set_num_threads(1)  # leaves the other cores to the loader
+
 # %% [markdown]
 # ## An export
 #
