@@ -22,6 +22,7 @@ from benchmarks import (
     worker_start,
 )
 from benchmarks.graphs import default_cache
+from benchmarks.record import record, write_record
 from benchmarks.scale import full, large, quick
 from benchmarks.table import machine
 
@@ -58,6 +59,7 @@ def main(arguments: list[str] | None = None) -> None:
         default=default_cache(),
         help="where generated graphs are kept, 2 GB (%(default)s)",
     )
+    parser.add_argument("--json", type=Path, metavar="PATH", help="where to write the numbers, for the site")
     options = parser.parse_args(arguments)
     scale = quick if options.quick else full
     repeats = options.repeats or (3 if options.quick else 30)
@@ -65,8 +67,14 @@ def main(arguments: list[str] | None = None) -> None:
     if options.quick:
         print("A quick run shows that everything works; its numbers mean nothing.", end="\n\n")
     sizes = scale(options.cache_dir, repeats)
+    tables = []
     for table in REPORTS[options.what](large(sizes) if options.large else sizes):
         print(table, flush=True)
+        tables.append(table)
+    if options.json:
+        flags = [f"--{name}" for name in ("quick", "large") if getattr(options, name)]
+        flags += [f"--repeats {options.repeats}"] if options.repeats else []
+        write_record(options.json, record(tables, " ".join(["python -m benchmarks", options.what, *flags])))
 
 
 if __name__ == "__main__":

@@ -72,9 +72,19 @@ def number(value: float) -> str:
     return f"{value:.0f}" if value >= 100 else f"{value:.3g}"
 
 
-def render(title: str, rows: Sequence[Row]) -> str:
+class Table(str):
+    """The text of a table, with its heading and its rows."""
+
+    heading: str
+    rows: Sequence[Row]
+
+
+def render(title: str, rows: Sequence[Row]) -> Table:
     """Return a table."""
-    return "\n".join([title, *align([HEADINGS, *(row.cells() for row in rows)], left=(0, 1, 6)), ""])
+    text = [title, *align([HEADINGS, *(row.cells() for row in rows)], left=(0, 1, 6)), ""]
+    table = Table("\n".join(text))
+    table.heading, table.rows = title, rows
+    return table
 
 
 def align(lines: Sequence[Sequence[str]], left: Container[int]) -> list[str]:

@@ -18,6 +18,8 @@ extensions = [
     "sphinx_design",
 ]
 
+exclude_patterns = ["measured/*"]  # what the page about performance includes
+
 # Notebooks are shown with the outputs that are stored in them; the tests run them.
 nb_execution_mode = "off"
 suppress_warnings = ["mystnb.unknown_mime_type"]

@@ -2,6 +2,7 @@
 
 import json
 import logging
+import re
 import shutil
 import sys
 import time
@@ -16,7 +17,7 @@ import pytest
 import torch
 
 from benchmarks import cache, cold, cuda, first_use, gpu_cache, graphs, peers, plain, predicted, worker_start
-from benchmarks.__main__ import main
+from benchmarks.__main__ import REPORTS, main
 from benchmarks.limits import Copy, RandomReads
 from benchmarks.scale import quick
 from benchmarks.table import Goal, Row, render
@@ -27,6 +28,7 @@ from tests.ops.counted_cuda import counting
 from tests.ops.emulated_cuda import EmulatedCuda
 from tests.pages import rows
 
+ROOT = Path(__file__).resolve().parents[1]
 SHAPE = graphs.Shape("small", 1_000, 20_000, 3)
 
 
@@ -130,6 +132,53 @@ def test_a_table_says_whether_a_goal_is_met() -> None:
     good, bad = render("title", rows).splitlines()[2:]
     assert good.split() == ["good", "ms", "2", "1.5", "-", "5.5", "1.20", "<=", "1.5", "met"]
     assert bad.endswith(">= 1.8  not met")
+
+
+def test_numbers_are_written_for_the_site_without_names_of_the_machine(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    goals = [None, Goal(1.2, 1.5), Goal(1.2, 1.8, at_least=True)]
+    table = render("title", [Row("case", "ms", Times([1.0, 2.0, 9.0]), 1.2, goal) for goal in goals])
+    monkeypatch.setitem(REPORTS, "gather", lambda scale: iter(["nothing to measure", table]))
+    path = tmp_path / "gather.json"
+    main(["gather", "--quick", "--repeats", "2", "--json", str(path), "--cache-dir", str(tmp_path)])
+    assert str(table) in capsys.readouterr().out
+    record = json.loads(path.read_text())
+    check_record(record)
+    assert record["command"] == "python -m benchmarks gather --quick --repeats 2"
+    numbers = {"median": 2.0, "quartiles": [1.5, 5.5], "ratio": 1.2}
+    assert record["rows"][0] == {"table": "title", "what": "case", "unit": "ms", **numbers, "goal": None}
+    assert [row["goal"] for row in record["rows"][1:]] == [
+        {"bound": "<= 1.5", "met": True},
+        {"bound": ">= 1.8", "met": False},
+    ]
+    assert str(tmp_path) not in path.read_text()
+
+
+def check_record(record: dict[str, Any]) -> None:
+    """Hold a record against what the site reads of it."""
+    assert record.keys() == {"machine", "versions", "command", "date", "commit", "rows"}
+    assert record["machine"].keys() == {"processor", "cores", "load", "huge pages"}
+    assert {"python", "graphfeed", "torch", "numba"} <= record["versions"].keys()
+    assert all(
+        row.keys() == {"table", "what", "unit", "median", "quartiles", "ratio", "goal"} for row in record["rows"]
+    )
+
+
+@pytest.mark.parametrize("path", sorted((ROOT / "docs" / "measured").iterdir()), ids=lambda path: path.stem)
+def test_what_the_site_shows_was_measured_in_full(path: Path) -> None:
+    record = json.loads(path.read_text())
+    check_record(record)
+    assert record["rows"]
+    assert record["command"] == f"python -m benchmarks {path.stem}"
+    assert record["commit"]
+
+
+def test_no_number_of_the_page_about_performance_was_typed() -> None:
+    text = (ROOT / "docs" / "performance.md").read_text()
+    assert not re.search(r"\d", text)
+    named = re.findall(r"measured/(\w+)\.md", text)
+    assert sorted(named) == sorted(path.stem for path in (ROOT / "docs" / "measured").iterdir())
 
 
 def test_waits_with_kernels_on_disk_and_without_stand_side_by_side(

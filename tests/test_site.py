@@ -1,6 +1,7 @@
 """The site builds without a warning, its links lead somewhere, and its reference has each public name once."""
 
 import json
+import re
 import subprocess
 import sys
 from collections import Counter
@@ -13,7 +14,7 @@ from xml.etree import ElementTree
 import pytest
 
 import graphfeed
-from docs.builder import api, drawing, notebooks, pages, plans
+from docs.builder import api, drawing, measured, notebooks, pages, plans
 
 ROOT = Path(__file__).resolve().parents[1]
 PICTURE = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAAAAAA6fptVAAAACklEQVR4nGNgAAAAAgABSK+kcQAAAABJRU5ErkJggg=="
@@ -95,6 +96,7 @@ def test_the_reference_has_each_public_name_once() -> None:
         ("[README](../../README.md)", "[README](../index.md)"),
         ("[docs/gpu.md](../gpu.md)", "[docs/gpu.md](../gpu.md)"),
         ("[../gpu.md](../gpu.md)", "[](../gpu.md)"),
+        ("[ideas](../../ARCHITECTURE.md#five-ideas)", "[ideas](../concepts.md)"),
         ("[the licence](../../LICENSE)", "the licence"),
         ("![a\nb](../pipeline.svg)", "![a\nb](../pipeline.svg)"),
         ("[x](https://example.org/a.md)", "[x](https://example.org/a.md)"),
@@ -122,13 +124,14 @@ def test_a_card_shows_title_sentence_and_last_picture_of_a_notebook(tmp_path: Pa
     text = "# Sample\n\nDraws [neighbours](../docs/glossary.md)\nof seeds. And more.\n"
     book = {"cells": [cell("markdown", text), cell("code", "1", "AAAA"), cell("code", "2", PICTURE)]}
     (source / "01_sample.ipynb").write_text(json.dumps(book))
-    notebooks.write_notebooks(source, target)
+    notebooks.write_notebooks(tmp_path, target)
     index = (target / "index.md").read_text()
     assert ":::{grid-item-card} Sample\n:link: 01_sample\n" in index
     assert "\nDraws neighbours of seeds.\n" in index
     assert ":img-top: 01_sample.png" in index
     assert (target / "01_sample.png").read_bytes().startswith(b"\x89PNG")
     assert "\n01_sample\n" in index
+    assert "[neighbours](../glossary.md)" in (target / "01_sample.ipynb").read_text()
 
 
 def test_pictures_show_what_runs_and_say_it_in_words(tmp_path: Path) -> None:
@@ -152,3 +155,29 @@ def test_pictures_show_what_runs_and_say_it_in_words(tmp_path: Path) -> None:
     assert len(set(made)) == plans.BATCHES
     assert words["bits"][of_threads + 1 : resumed] == made
     assert [word for word in words["bits"][resumed + 1 :] if word] == made[2:]
+
+
+def test_a_record_becomes_tables_each_above_a_picture(tmp_path: Path) -> None:
+    numbers = {"quartiles": [1.0, 3.0], "ratio": None, "goal": None}
+    row = {"table": "reads: time", "what": "slow <one>", "unit": "ms", "median": 2.0, **numbers}
+    goal = {"bound": "<= 2", "met": False}
+    rows = [row, {**row, "what": "fast", "median": 1.0, "ratio": 0.5, "goal": goal}, {**row, "table": "one: row"}]
+    machine = {"processor": "P", "cores": 2, "load": 0.5, "huge pages": "always"}
+    content = {
+        "machine": machine,
+        "versions": {"torch": "2"},
+        "command": "c",
+        "date": "d",
+        "commit": "abc",
+        "rows": rows,
+    }
+    (tmp_path / "reads.json").write_text(json.dumps(content))
+    measured.write_measured(tmp_path, tmp_path / "pages")
+    text = (tmp_path / "pages" / "reads.md").read_text()
+    assert text.startswith(
+        "Measured by `c` on d, at commit `abc`: \nP, 2 cores, load 0.5, huge pages \n`always`; torch 2."
+    )
+    assert "| fast | ms | 1 | 1 - 3 | 0.50 | <= 2: not met |" in text
+    pictures = re.findall("<svg.*?</svg>", text, re.DOTALL)
+    boxes = [ElementTree.fromstring(picture).findall("{*}rect") for picture in pictures]
+    assert [[float(box.get("width", "")) for box in own] for own in boxes] == [[260.0, 130.0]]

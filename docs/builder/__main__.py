@@ -8,6 +8,7 @@ from pathlib import Path
 from sphinx.cmd.build import build_main
 
 from docs.builder.api import write_api
+from docs.builder.measured import write_measured
 from docs.builder.notebooks import write_notebooks
 from docs.builder.pages import write_pages
 from docs.builder.plans import write_pictures
@@ -24,8 +25,9 @@ def build(folder: Path) -> int:
     shutil.rmtree(folder, ignore_errors=True)
     sources = folder / "sources"
     write_pages(ROOT, sources)
-    write_notebooks(ROOT / "tutorials", sources / "pages" / "tutorials")
+    write_notebooks(ROOT, sources / "pages" / "tutorials")
     write_api(sources / "pages" / "api")
+    write_measured(ROOT / "docs" / "measured", sources / "pages" / "measured")
     write_pictures(sources / "pages" / "pictures")
     settings = ["-c", str(ROOT / "docs"), "-d", str(folder / "doctrees")]
     strict = ["--fail-on-warning", "--keep-going", "--nitpicky", "--fresh-env", "--quiet"]

@@ -3,10 +3,11 @@
 import base64
 import json
 import re
-import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+
+from docs.builder.pages import lead_links
 
 INDEX = """# Notebooks
 
@@ -16,15 +17,20 @@ are in `tutorials/`: open them in Jupyter, or run their text, a script beside ea
 """
 
 
-def write_notebooks(source: Path, target: Path) -> None:
-    """Copy the notebooks of a folder, and write the page of cards beside them."""
+def write_notebooks(root: Path, target: Path) -> None:
+    """Write the notebooks of a repository with links that lead to pages, and the page of cards beside them."""
     target.mkdir(parents=True, exist_ok=True)
-    paths = sorted(source.glob("[0-9]*.ipynb"))
+    paths = sorted((root / "tutorials").glob("[0-9]*.ipynb"))
+    cards = []
     for path in paths:
-        shutil.copy(path, target)
-    cards = "\n".join(card(json.loads(path.read_text()), target / path.name) for path in paths)
+        notebook = json.loads(path.read_text())
+        for cell in notebook["cells"]:
+            if cell["cell_type"] == "markdown":
+                cell["source"] = lead_links("".join(cell["source"]), f"tutorials/{path.name}", root)
+        (target / path.name).write_text(json.dumps(notebook))
+        cards.append(card(notebook, target / path.name))
     listed = "\n".join(["```{toctree}", ":hidden:", "", *(path.stem for path in paths), "```"])
-    grid = f"::::{{grid}} 1 2 2 3\n:gutter: 3\n\n{cards}\n::::\n\n{listed}\n" if paths else "There are none yet.\n"
+    grid = "\n".join(["::::{grid} 1 2 2 3", ":gutter: 3", "", *cards, "::::", "", listed, ""])
     (target / "index.md").write_text(INDEX + grid)
 
 

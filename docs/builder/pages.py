@@ -16,6 +16,8 @@ TEXTS = {
     "README.md": "index.md",
 }
 """Texts beside `docs/`, and the pages where links to them lead, which include them or what a reader needs of them."""
+ELSEWHERE = {"ARCHITECTURE.md#five-ideas": "concepts.md"}
+"""Parts of these texts that another page includes."""
 FENCED = re.compile(r"(^```.*?^```$)", re.DOTALL | re.MULTILINE)
 LINK = re.compile(r"(!?)\[([^]]*)\]\((?!https?:)([^)#\s]+)(#[^)\s]*)?\)")
 
@@ -44,23 +46,25 @@ def lead_links(text: str, name: str, root: Path) -> str:
 
     def lead(match: re.Match[str]) -> str:
         image, words, path, anchor = match.groups()
-        target = place(os.path.normpath(PurePosixPath(name).parent / path), root)
+        target = place(os.path.normpath(PurePosixPath(name).parent / path), anchor or "", root)
         if target is None:
             return words
         if words in (path, PurePosixPath(path).name):
             words = ""  # the site writes the title of the page
-        return f"{image}[{words}]({os.path.relpath(target, on_site.parent)}{anchor or ''})"
+        return f"{image}[{words}]({os.path.relpath(target, on_site.parent)})"
 
     # Every second piece is code between fences.
     pieces = FENCED.split(text)
     return "".join(piece if number % 2 else LINK.sub(lead, piece) for number, piece in enumerate(pieces))
 
 
-def place(path: str, root: Path) -> str | None:
-    """Return where the site has a file of the repository, from the top of the site; None if it has not."""
+def place(path: str, anchor: str, root: Path) -> str | None:
+    """Return where the site has a part of a file of the repository, from its top; None if it has not."""
+    if path + anchor in ELSEWHERE:
+        return ELSEWHERE[path + anchor]
     if path in TEXTS:
-        return TEXTS[path]
+        return TEXTS[path] + anchor
     if path.startswith("docs/"):
-        return path.removeprefix("docs/")
+        return path.removeprefix("docs/") + anchor
     notebook = PurePosixPath(path).with_suffix(".ipynb")
-    return str(notebook) if path.startswith("tutorials/") and (root / notebook).exists() else None
+    return f"{notebook}{anchor}" if path.startswith("tutorials/") and (root / notebook).exists() else None

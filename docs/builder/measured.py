@@ -1,0 +1,61 @@
+"""Tables and pictures of what the benchmarks measured, from the records that they wrote."""
+
+import json
+from collections.abc import Iterator
+from itertools import groupby
+from pathlib import Path
+from typing import Any
+
+from benchmarks.table import number
+from docs.builder.drawing import WIDTH, Drawing
+
+LABEL, BAR = 16, 14
+
+
+def write_measured(source: Path, target: Path) -> None:
+    """Write a text for each record of a folder, which a page includes."""
+    target.mkdir(parents=True)
+    for path in source.glob("*.json"):
+        text = "\n".join(describe(json.loads(path.read_text()), path.stem))
+        (target / f"{path.stem}.md").write_text(text)
+
+
+def describe(record: dict[str, Any], name: str) -> Iterator[str]:
+    """Yield the lines that show a record: what was run, where, then each table with its picture."""
+    machine, versions = record["machine"], record["versions"]
+    yield f"Measured by `{record['command']}` on {record['date']}" + (
+        f", at commit `{record['commit']}`: " if record["commit"] else ": "
+    )
+    yield f"{machine['processor']}, {machine['cores']} cores, load {machine['load']}, huge pages "
+    yield f"`{machine['huge pages']}`; {', '.join(f'{package} {release}' for package, release in versions.items())}."
+    for place, (title, rows) in enumerate(groupby(record["rows"], key=lambda row: row["table"])):
+        yield from describe_table(title, list(rows), f"{name}-{place}")
+
+
+def describe_table(title: str, rows: list[dict[str, Any]], name: str) -> Iterator[str]:
+    """Yield the lines of a table, below its title and above a picture of its medians."""
+    yield from ("", f"**{title[0].upper()}{title[1:]}**", "")
+    yield from ("| what | unit | median | quartiles | ratio | goal |", "| --- | --- | ---: | ---: | ---: | --- |")
+    for row in rows:
+        quartiles = " - ".join(map(number, row["quartiles"]))
+        ratio = "" if row["ratio"] is None else f"{row['ratio']:.2f}"
+        goal = "" if row["goal"] is None else f"{row['goal']['bound']}: {'met' if row['goal']['met'] else 'not met'}"
+        yield f"| {row['what']} | {row['unit']} | {number(row['median'])} | {quartiles} | {ratio} | {goal} |"
+    if len(rows) > 1 and len({row["unit"] for row in rows}) == 1:
+        yield from ("", "```{raw} html", bars(title, rows, name).svg().rstrip(), "```")
+    yield ""
+
+
+def bars(title: str, rows: list[dict[str, Any]], name: str) -> Drawing:
+    """Draw a bar for the median of each row."""
+    unit, longest = rows[0]["unit"], max(row["median"] for row in rows)
+    text = "; ".join(f"{row['what']}: {number(row['median'])} {unit}" for row in rows)
+    drawing = Drawing(name, title, text)
+    for row in rows:
+        drawing.write(0, drawing.height + LABEL - 3, row["what"], anchor="start", size=12)
+        width = row["median"] / longest * (WIDTH - 80)
+        drawing.box(0, drawing.height + LABEL, max(width, 1), BAR, "worker")
+        words = f"{number(row['median'])} {unit}"
+        drawing.write(max(width, 1) + 6, drawing.height + LABEL + 11, words, anchor="start", size=11)
+        drawing.height += LABEL + BAR + 6
+    return drawing
