@@ -1,7 +1,7 @@
 """Fetch the features of a mini-batch."""
 
 import copy
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, TypeAlias
 
 import torch
@@ -31,6 +31,17 @@ def feature_keys(domain: str, names: Names | None) -> list[tuple[str, str | None
     if isinstance(names, Mapping):
         return [(domain, type_name(of_type), name) for of_type, own in names.items() for name in own or ()]
     return [(domain, None, name) for name in names]
+
+
+def nodes_of(minibatch: MiniBatch) -> ByType | None:
+    """Return the ids of the nodes whose features a mini-batch gets."""
+    ids: ByType | None = minibatch.node_ids()
+    return minibatch.seeds if ids is None else ids
+
+
+def edges_of(minibatch: MiniBatch) -> list[ByType | None]:
+    """Return the ids of the edges of each hop."""
+    return [minibatch.edge_ids(layer) for layer in range(minibatch.num_layers())]
 
 
 class FeatureFetcher(Transform, name="fetch_feature"):
@@ -91,19 +102,34 @@ class FeatureFetcher(Transform, name="fetch_feature"):
         check_alone(self)
         result = copy.copy(minibatch)
         if self.node_feature_keys is not None:
-            ids = minibatch.node_ids()
-            result.node_features = self.read("node", self.node_feature_keys, minibatch.seeds if ids is None else ids)
+            result.node_features = self.read("node", self.node_feature_keys, nodes_of(minibatch))
         if self.edge_feature_keys is not None:
-            result.edge_features = [
-                self.read("edge", self.edge_feature_keys, minibatch.edge_ids(layer))
-                for layer in range(minibatch.num_layers())
-            ]
+            result.edge_features = [self.read("edge", self.edge_feature_keys, ids) for ids in edges_of(minibatch)]
         return result
+
+    def wanted_rows(self, minibatch: MiniBatch) -> Iterator[tuple[tuple[str, str | None, str], torch.Tensor]]:
+        """Yield the key of each feature that a mini-batch gets, and the ids of its rows."""
+        if self.node_feature_keys is not None:
+            yield from self.look_ups("node", self.node_feature_keys, nodes_of(minibatch))
+        if self.edge_feature_keys is not None:
+            for ids in edges_of(minibatch):
+                yield from self.look_ups("edge", self.edge_feature_keys, ids)
 
     def read(self, domain: str, names: Names, ids: ByType | None) -> dict[Any, torch.Tensor]:
         """Return the features of some nodes, or of a hop's edges."""
         features: dict[Any, torch.Tensor] = {}
-        for _, of_type, name in feature_keys(domain, names):
+        for (_, of_type, name), wanted in self.look_ups(domain, names, ids):
+            rows = self.feature_store.read(domain, of_type, name, wanted)
+            key = name if of_type is None else (of_type, name)
+            features[key] = rows.to(wanted.device) if is_gpu(wanted.device) else rows
+        return features
+
+    def look_ups(
+        self, domain: str, names: Names, ids: ByType | None
+    ) -> Iterator[tuple[tuple[str, str | None, str], torch.Tensor]]:
+        """Yield the key of each feature to read, and the ids of its rows."""
+        for key in feature_keys(domain, names):
+            of_type = key[1]
             if of_type is not None and isinstance(ids, torch.Tensor):
                 raise TypeError(
                     f"{domain}_feature_keys is a dict by type, but the mini-batch has no types; give a list of names"
@@ -114,11 +140,8 @@ class FeatureFetcher(Transform, name="fetch_feature"):
                     f"{domain}_feature_keys is a list, but the mini-batch has types {list(wanted)}; give a dict by type"
                 )
             # A store may lack the feature of a type that the mini-batch has no nodes of; otherwise that is an error.
-            if wanted is not None and (len(wanted) or (domain, of_type, name) in self.feature_store):
-                rows = self.feature_store.read(domain, of_type, name, wanted)
-                key = name if of_type is None else (of_type, name)
-                features[key] = rows.to(wanted.device) if is_gpu(wanted.device) else rows
-        return features
+            if wanted is not None and (len(wanted) or key in self.feature_store):
+                yield key, wanted
 
     def estimate_size(self, before: BatchSizeEstimate | None) -> BatchSizeEstimate | None:
         """Add one row of each feature per node and edge; None if the dtype of a feature is unknown."""

@@ -16,6 +16,7 @@ from graphfeed.loader.rules import Cooperates, LoaderOptions
 from graphfeed.loader.run import RunContext, current_run
 from graphfeed.loader.stages import (
     InThreads,
+    InWindows,
     InWorkers,
     Pin,
     Prefetch,
@@ -28,9 +29,9 @@ from graphfeed.loader.warm_up_command import warm_up
 
 # fmt: off
 __all__ = [
-    "RULES", "Cooperates", "DataLoader", "Fingerprint", "InThreads", "InWorkers", "LoaderOptions", "Observer", "Pin",
-    "Plan", "Prefetch", "ProcessExecutor", "RunContext", "Sharder", "StreamPrefetch", "UpstreamPlaceholder",
-    "WithCudaEvent", "WorkerLostError", "bytes_text", "current_run", "find_caches", "find_difference", "make_plan",
-    "take_fingerprint", "warm_up",
+    "RULES", "Cooperates", "DataLoader", "Fingerprint", "InThreads", "InWindows", "InWorkers", "LoaderOptions",
+    "Observer", "Pin", "Plan", "Prefetch", "ProcessExecutor", "RunContext", "Sharder", "StreamPrefetch",
+    "UpstreamPlaceholder", "WithCudaEvent", "WorkerLostError", "bytes_text", "current_run", "find_caches",
+    "find_difference", "make_plan", "take_fingerprint", "warm_up",
 ]
 # fmt: on

@@ -9,12 +9,10 @@ from importlib import import_module
 from types import TracebackType
 from typing import Any, Generic, Literal, Self
 
-from torch.utils.data import IterDataPipe
-
 from graphfeed.datapipes import Batch, Datapipe, length
 from graphfeed.datapipes.pipeline import Observer
 from graphfeed.loader.fingerprint import Fingerprint, take_fingerprint
-from graphfeed.loader.options import check_auto, check_options, choose_seed, usual_workers
+from graphfeed.loader.options import as_pipeline, check_auto, check_options, check_reading, choose_seed, usual_workers
 from graphfeed.loader.placement_rules import check_servers
 from graphfeed.loader.plan import make_plan
 from graphfeed.loader.profile import Profile, with_progress
@@ -24,7 +22,7 @@ from graphfeed.loader.runner import Runner
 from graphfeed.loader.tune import Tuning, describe_tuning, why_fixed
 from graphfeed.loader.workers import Workers
 from graphfeed.ops.arguments import check_count
-from graphfeed.ops.process import load_entry_point, renew_in_child
+from graphfeed.ops.process import renew_in_child
 
 OF_THIS_LOADER = ("_workers", "_tuning", "_running", "profiled", "_measured_in")
 """The attributes that a copy does not get."""
@@ -79,6 +77,12 @@ class DataLoader(Generic[Batch]):
             threads adds one more; there are as many of them as workers or cores.
         timeout: How many seconds a worker may take for a mini-batch before it fails. A process that takes longer is
             killed; its start does not count. A thread can't be: it is left behind, and another one takes its place.
+        window: For how many mini-batches rows of features on disk are read at once, in the order of the file, while
+            earlier ones are used. By default as many as there is memory for, if those features are larger than that;
+            0 reads them for one mini-batch after the other. Not behind a copy to a GPU.
+        memory_limit: How many bytes reading ahead may take, with the mini-batches that wait for their rows, as a number
+            or a text such as "4G". With `num_workers="auto"`, mini-batches in flight and worker processes take their
+            part of it too. None means a third of what is available for the former, and half for the latter.
         observer: Is told when each stage begins and ends, and of each wait at a cut (`graphfeed.loader.Observer`).
         profile: Whether each epoch is measured; `loader.profiled` shows the latest one. See `profile()`.
         progress: Whether there is a bar for each epoch, with the share of the time that your step waits. Of several
@@ -90,8 +94,6 @@ class DataLoader(Generic[Batch]):
             "grpc://host:port", where nobody else is on the network. Needs pyarrow (extra `serve`).
         token: The token of these servers; None takes the environment's GRAPHFEED_TOKEN.
         tls_root_certs: The certificates that the servers' are checked against, as PEM. None connects without TLS.
-        memory_limit: With `num_workers="auto"`, how many bytes mini-batches in flight and worker processes may take
-            together, as a number or a text such as "4G". None means half of what is available.
 
     Raises:
         TypeError: `datapipe` is not a pipeline, or `seed` is not a whole number.
@@ -120,24 +122,18 @@ class DataLoader(Generic[Batch]):
         seed: int | None = None,
         prefetch_factor: int = 2,
         timeout: float = 600.0,
+        window: int | None = None,
+        memory_limit: int | str | None = None,
         observer: Observer | None = None,
         profile: bool = False,
         progress: bool = False,
         servers: Sequence[str] = (),
         token: str | None = None,
         tls_root_certs: bytes | None = None,
-        memory_limit: int | str | None = None,
     ) -> None:
-        if isinstance(datapipe, IterDataPipe):
-            converted = load_entry_point("converters", "as_stage")(datapipe)
-            datapipe = datapipe if converted is None else converted  # a stage without a length has no truth value
-        if not isinstance(datapipe, Datapipe):
-            raise TypeError(
-                f"datapipe must be a pipeline of stages, but is a {type(datapipe).__name__}; begin with an "
-                "ItemSampler, and let a stage of your own derive from graphfeed.Datapipe"
-            )
+        datapipe = as_pipeline(datapipe)
         check_options(num_workers, worker, executor, prefetch_factor, timeout)
-        self._memory_limit = check_auto(num_workers, worker, executor, servers, memory_limit)
+        check_auto(num_workers, worker, executor, servers)
         self._fixed = why_fixed(datapipe) if num_workers == "auto" else ""
         self._tunes = num_workers == "auto" and not self._fixed
         servers = check_servers(servers, num_workers, worker, executor)
@@ -146,7 +142,10 @@ class DataLoader(Generic[Batch]):
         in_threads = worker == "thread" if executor is None else isinstance(executor, ThreadPoolExecutor)
         overlap = (overlap_feature_fetch, overlap_graph_fetch)
         longest = timeout * (len(servers) + 1)  # one server after the other may be lost
-        self._options = LoaderOptions(num_workers, in_threads, prefetch_factor, longest, *overlap, servers)
+        window, limit = check_reading(window, memory_limit)
+        self._options = LoaderOptions(
+            num_workers, in_threads, prefetch_factor, longest, *overlap, servers, window, limit, self._tunes
+        )
         self.plan = make_plan(datapipe, self._options)
         self._remote = (servers, token, tls_root_certs)
         self.num_workers = num_workers
@@ -190,7 +189,7 @@ class DataLoader(Generic[Batch]):
         return Runner(self.plan, self._workers, self.observer, self.max_uva_threads)
 
     def _begin_tuning(self) -> Tuning | None:
-        return Tuning(self._runner(), self._options, self._memory_limit) if self._tunes else None
+        return Tuning(self._runner(), self._options) if self._tunes else None
 
     @cached_property
     def _fingerprint(self) -> Fingerprint:

@@ -4,6 +4,8 @@ from collections.abc import Sequence
 from concurrent.futures import Executor
 from typing import Any
 
+from torch.utils.data import IterDataPipe
+
 from graphfeed.datapipes import Datapipe, Ranked, Source
 from graphfeed.datapipes.pipeline import find
 from graphfeed.loader.executors.process_executor import available_cores
@@ -11,6 +13,20 @@ from graphfeed.loader.placement_rules import REQUESTS_PER_SERVER
 from graphfeed.loader.rules import sampled_on_device
 from graphfeed.ops import draw_unkeyed
 from graphfeed.ops.arguments import brief, check_count, check_position, check_seconds, parse_bytes
+from graphfeed.ops.process import load_entry_point
+
+
+def as_pipeline(datapipe: object) -> Datapipe[Any]:
+    """Return a pipeline, of torch's stages too if they have an equal, or raise a TypeError."""
+    if isinstance(datapipe, IterDataPipe):
+        converted = load_entry_point("converters", "as_stage")(datapipe)
+        datapipe = datapipe if converted is None else converted  # a stage without a length has no truth value
+    if not isinstance(datapipe, Datapipe):
+        raise TypeError(
+            f"datapipe must be a pipeline of stages, but is a {type(datapipe).__name__}; begin with an ItemSampler, "
+            "and let a stage of your own derive from graphfeed.Datapipe"
+        )
+    return datapipe
 
 
 def check_options(
@@ -42,19 +58,10 @@ def check_auto(
     worker: str,
     executor: Executor | None,
     servers: Sequence[str],
-    memory_limit: int | str | None,
-) -> int | None:
-    """Return the limit of memory in bytes; raise if `num_workers="auto"` contradicts another option, or it is missing.
-
-    Raises:
-        ValueError: `num_workers="auto"` chooses what another option says, or there is a limit without it.
-    """
+) -> None:
+    """Raise if `num_workers="auto"` chooses what another option says."""
     if num_workers != "auto":
-        if memory_limit is not None:
-            raise ValueError(
-                f"memory_limit bounds what num_workers='auto' tries, but num_workers is {num_workers}; leave it out"
-            )
-        return None
+        return
     given = "an executor" if executor is not None else "servers" if servers else ""
     if worker != "thread":
         given = f"worker={worker!r}"
@@ -63,7 +70,6 @@ def check_auto(
             f"num_workers='auto' chooses between threads and processes of this machine, but {given} came along; give "
             "a number of workers, or leave that out"
         )
-    return None if memory_limit is None else parse_bytes("memory_limit", memory_limit)
 
 
 def usual_workers(pipe: Datapipe[Any], worker: str, executor: Executor | None, servers: Sequence[str]) -> int:
@@ -72,6 +78,13 @@ def usual_workers(pipe: Datapipe[Any], worker: str, executor: Executor | None, s
         return REQUESTS_PER_SERVER * len(servers)
     needs_none = worker == "thread" and executor is None and sampled_on_device(pipe) is not None
     return 0 if needs_none else available_cores()
+
+
+def check_reading(window: int | None, memory_limit: int | str | None) -> tuple[int | None, int | None]:
+    """Return the most mini-batches of a window, and the limit of memory in bytes; raise if one is out of range."""
+    if window is not None:
+        check_count("window", window, 0)
+    return window, None if memory_limit is None else parse_bytes("memory_limit", memory_limit)
 
 
 def choose_seed(pipe: Datapipe[Any], seed: int | None) -> int:

@@ -6,6 +6,7 @@ from typing import Any
 
 from graphfeed.datapipes import Datapipe
 from graphfeed.datapipes.pipeline import assign_streams
+from graphfeed.loader.disk_rules import fetch_in_windows
 from graphfeed.loader.explain import describe_caches, describe_in_line, describe_plan, describe_rules, describe_written
 from graphfeed.loader.placement_rules import (
     cut_at_main_stages,
@@ -45,6 +46,7 @@ RULES: tuple[Rule, ...] = (
     cut_at_main_stages,
     make_on_servers,
     fetch_beside_processes,
+    fetch_in_windows,
     overlap_graph_fetch,
     overlap_feature_fetch,
     prefetch_on_stream,

@@ -37,6 +37,12 @@ class LoaderOptions:
     """The same for sampling."""
     servers: tuple[str, ...] = ()
     """The addresses of the sampling servers that take the place of workers."""
+    window: int | None = None
+    """For how many mini-batches rows on disk are read at once; 0 for one after the other, None as memory allows."""
+    memory_limit: int | None = None
+    """What reading ahead may take, in bytes; None for a part of what the process may take besides what is in use."""
+    tunes: bool = False
+    """Whether workers are chosen by measuring; then half of that is for them."""
 
 
 OUTER_WAIT_FACTOR = 2.0

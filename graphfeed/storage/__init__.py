@@ -12,7 +12,6 @@ from graphfeed.storage.datasets.preprocess import preprocess_ondisk_dataset
 from graphfeed.storage.datasets.task import Task
 from graphfeed.storage.features.cached_feature import (
     CPUCachedFeature,
-    bytes_to_number_of_items,
     cpu_cached_feature,
     wrap_with_cached_feature,
 )
@@ -22,6 +21,7 @@ from graphfeed.storage.features.feature_cache import CPUFeatureCache
 from graphfeed.storage.features.feature_store import BasicFeatureStore, FeatureKey, FeatureStore
 from graphfeed.storage.features.gpu_cached_feature import GPUCachedFeature, gpu_cached_feature
 from graphfeed.storage.features.gpu_feature_cache import GPUFeatureCache
+from graphfeed.storage.features.row_cache import bytes_to_number_of_items
 from graphfeed.storage.features.torch_based_feature_store import OnDiskFeatureData, TorchBasedFeatureStore
 from graphfeed.storage.graph import (
     CANONICAL_ETYPE_DELIMITER,

@@ -10,7 +10,7 @@ import torch
 from graphfeed.datapipes.minibatch import MiniBatch
 from graphfeed.storage import SamplingGraph
 from graphfeed.storage.graph import SamplingRequest, ends_of, seed_type_str_to_ntypes, to_type_dict
-from graphfeed.storage.memory import tensors_in
+from graphfeed.storage.memory import count_bytes
 
 Counts: TypeAlias = Mapping[str | None, float]
 """Numbers of nodes or edges by type; without types, of the type None."""
@@ -44,7 +44,7 @@ def measure(minibatch: Any) -> BatchSizeEstimate | None:
     seeds = minibatch.seeds if isinstance(minibatch, MiniBatch) else None
     if seeds is None:
         return None
-    num_bytes = sum({id(tensor): tensor.nbytes for tensor in tensors_in(minibatch)}.values())
+    num_bytes = count_bytes(minibatch)
     parts: dict[str | None, torch.Tensor] = to_type_dict(seeds)
     counts: dict[str | None, float] = {}
     for seed_type, part in parts.items():

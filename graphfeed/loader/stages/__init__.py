@@ -5,6 +5,7 @@ themselves are in `graphfeed.loader.executors`, and what crosses a cut is in `gr
 """
 
 from graphfeed.loader.stages.in_threads import InThreads
+from graphfeed.loader.stages.in_windows import InWindows
 from graphfeed.loader.stages.in_workers import InWorkers
 from graphfeed.loader.stages.pin import Pin
 from graphfeed.loader.stages.prefetch import Prefetch
@@ -15,6 +16,7 @@ from graphfeed.loader.stages.with_cuda_event import WithCudaEvent
 
 # fmt: off
 __all__ = [
-    "InThreads", "InWorkers", "Pin", "Prefetch", "Sharder", "StreamPrefetch", "UpstreamPlaceholder", "WithCudaEvent",
+    "InThreads", "InWindows", "InWorkers", "Pin", "Prefetch", "Sharder", "StreamPrefetch", "UpstreamPlaceholder",
+    "WithCudaEvent",
 ]
 # fmt: on

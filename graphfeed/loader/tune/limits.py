@@ -15,8 +15,9 @@ from graphfeed.datapipes.pipeline import find, torch_shard, traverse
 from graphfeed.loader.executors.main_module import GUARD_ADVICE, is_guarded
 from graphfeed.loader.executors.process_executor import available_cores
 from graphfeed.loader.executors.sending import can_be_sent
-from graphfeed.loader.plan import make_plan
+from graphfeed.loader.plan import Plan, make_plan
 from graphfeed.loader.rules import Cooperates, LoaderOptions, sampled_on_device
+from graphfeed.loader.stages.in_windows import InWindows
 from graphfeed.loader.stages.in_workers import InWorkers
 from graphfeed.loader.tune.choice import Limits
 from graphfeed.storage.memory import available_memory, control_groups, find_places
@@ -45,8 +46,11 @@ def why_fixed(pipe: Datapipe[Any]) -> str:
     return "" if cuts else "no stage runs in workers"
 
 
-def find_limits(pipe: Datapipe, memory: int | None) -> Limits:
+def find_limits(plan: Plan, options: LoaderOptions) -> Limits:
     """Return what bounds the choice before anything was measured; without a limit, half of the memory that is left."""
+    pipe, memory = plan.written, options.memory_limit
+    if memory is not None and find(plan.running, InWindows):
+        memory -= memory // 2  # the other half has the rows that are read ahead
     cores = min([available_cores(), *map(ceil, cpu_quotas())])
     ranks = int(os.environ.get("LOCAL_WORLD_SIZE", "1"))  # as torchrun says
     try:

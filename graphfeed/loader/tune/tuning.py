@@ -45,12 +45,12 @@ class Tuning:
 
     Args:
         runner: What runs the pipeline, with any workers.
-        options: The options of its plan, with what `prefetch_factor` is at first.
-        memory_limit: How many bytes there are for mini-batches in flight and worker processes; None: half of what is
-            left when the first epoch begins.
+        options: The options of its plan, with what `prefetch_factor` is at first. Mini-batches in flight and worker
+            processes have the `memory_limit`, of which a part is for rows that are read ahead; or half of what is left
+            when the first epoch begins.
     """
 
-    def __init__(self, runner: Runner, options: LoaderOptions, memory_limit: int | None) -> None:
+    def __init__(self, runner: Runner, options: LoaderOptions) -> None:
         self.limits: Limits | None = None
         self.tried: list[Trial] = []
         self.refused: dict[Choice, float] = {}
@@ -59,7 +59,7 @@ class Tuning:
         """Why nothing else is tried; empty while measuring."""
         self.best = Choice("thread", 0, options.prefetch_factor)
         """What runs unless something is being measured."""
-        self._like, self._options, self._memory_limit = runner, options, memory_limit
+        self._like, self._options = runner, options
         self._runners: dict[Choice, Runner] = {}
         self.current = self._runner(self.best)
         """What runs, or ran last."""
@@ -155,7 +155,7 @@ class Tuning:
                 self._users[choice] -= 1
 
     def _next_segment(self) -> Segment:
-        self.limits = self.limits or find_limits(self._like.plan.written, self._memory_limit)
+        self.limits = self.limits or find_limits(self._like.plan, self._options)
         while not self.settled:
             if self._trial is None:
                 self._begin_trial(self.limits)

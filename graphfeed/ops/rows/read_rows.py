@@ -1,6 +1,7 @@
 """Reads rows of a file by id, without mapping the file."""
 
 import os
+from typing import Any, TypeAlias
 
 import numpy as np
 import torch
@@ -9,13 +10,28 @@ from graphfeed.ops.arguments import bounds, check_count, check_ids, check_vector
 from graphfeed.ops.backend import kernels
 
 LAST_BYTE = (1 << 63) - 1
+BLOCK_BYTES = 4096
+"""What reads over gaps begin and end at a multiple of, as `os.O_DIRECT` asks for."""
+SPAN_BYTES = 1 << 20
+"""The most that such a read takes, unless a row is longer. Larger ones are no faster, and delay others."""
+
+Bytes: TypeAlias = "np.ndarray[Any, np.dtype[np.uint8]]"
 
 
-def read_rows(descriptor: int, start: int, ids: torch.Tensor, out: torch.Tensor, places: torch.Tensor) -> None:
+def read_rows(
+    descriptor: int,
+    start: int,
+    ids: torch.Tensor,
+    out: torch.Tensor,
+    places: torch.Tensor,
+    gap_bytes: int | None = None,
+) -> None:
     """Read row `ids[i]` of an open file into `out[places[i]]`.
 
     Each run of neighbouring rows takes one system call, which reads straight into the output, and a repeated id is
-    read once. Reads are positional and don't use the file's own position, so threads may share a descriptor.
+    read once. With `gap_bytes`, rows that are as near to each other take one call of up to a megabyte together, and are
+    copied from there; reads then begin and end at multiples of 4096 bytes, so that the file may be opened with
+    `os.O_DIRECT`. Reads are positional and don't use the file's own position, so threads may share a descriptor.
 
     Args:
         descriptor: The descriptor of a file that is open for reading.
@@ -23,6 +39,7 @@ def read_rows(descriptor: int, start: int, ids: torch.Tensor, out: torch.Tensor,
         ids: int64, ascending, 0 or more.
         out: Written; contiguous, shape (rows, ...), with the dtype and shape of the file's rows.
         places: int64, as long as `ids`, in `0 .. len(out) - 1`.
+        gap_bytes: How many bytes between two rows are read along, to read both at once; None reads rows alone.
 
     Raises:
         IndexError: A place lies outside of `out`, or an id outside of any file.
@@ -55,15 +72,61 @@ def read_rows(descriptor: int, start: int, ids: torch.Tensor, out: torch.Tensor,
     if low < 0 or start > LAST_BYTE - (high + 1) * row_bytes:
         raise IndexError(f"ids must be 0 or more, and no row may end beyond 2**63, but they are {low} to {high}")
     into = out.view(-1).view(torch.uint8).numpy()
-    rows, targets = ids.contiguous(), places.contiguous()
-    module = kernels("rows.read_rows", out)
-    file, segments = np.array([descriptor, start, row_bytes]), np.empty(2 * module.SEGMENTS, np.int64)
+    if gap_bytes is not None:
+        check_count("gap_bytes", gap_bytes, 0)
+    read_parts(descriptor, start, row_bytes, ids.contiguous(), places.contiguous(), into, gap_bytes)
+
+
+def read_parts(
+    descriptor: int,
+    start: int,
+    row_bytes: int,
+    ids: torch.Tensor,
+    places: torch.Tensor,
+    into: Bytes,
+    gap_bytes: int | None,
+) -> None:
+    """Let kernels read rows, and say what is wrong where they can't: they report no errors."""
+    module = kernels("rows.read_rows", ids)
+    if gap_bytes is None:
+        read, file = module.read_rows, np.array([descriptor, start, row_bytes])
+        scratch: tuple[Any, ...] = (np.empty(2 * module.SEGMENTS, np.int64),)
+    else:
+        read, file = module.read_spans, np.array([descriptor, start, row_bytes, gap_bytes, BLOCK_BYTES])
+        scratch = np.empty(2, np.int64), whole_blocks(max(SPAN_BYTES, row_bytes + 2 * BLOCK_BYTES))
     done = 0
-    while (done := module.read_rows(file, rows, targets, done, segments, into)) < len(rows):
-        # The kernel reports no errors. What it could not read in one call is read here, or raises the error here.
-        target = int(targets[done]) * row_bytes
-        read_bytes(descriptor, start + int(rows[done]) * row_bytes, into[target : target + row_bytes].data)
+    while (done := read(file, ids, places, done, *scratch, into)) < len(ids):
+        # What could not be read in one call is read here, or raises the error here.
+        target, first = int(places[done]) * row_bytes, start + int(ids[done]) * row_bytes
+        row = into[target : target + row_bytes]
+        if gap_bytes is None:
+            read_bytes(descriptor, first, row.data)
+        else:
+            row[:] = read_blocks(descriptor, first, row_bytes, scratch[-1])
         done += 1
+
+
+def whole_blocks(size: int) -> Bytes:
+    """Return memory of whole blocks that begins at a multiple of a block."""
+    size = -(-size // BLOCK_BYTES) * BLOCK_BYTES
+    memory = np.empty(size + BLOCK_BYTES, np.uint8)
+    skipped = -memory.ctypes.data % BLOCK_BYTES
+    return memory[skipped : skipped + size]
+
+
+def read_blocks(descriptor: int, start: int, size: int, buffer: Bytes) -> Bytes:
+    """Return a part of an open file, read by the blocks in which it lies into a buffer.
+
+    Raises:
+        OSError: The read failed.
+        EOFError: The file ends inside or before the part.
+    """
+    skipped = start % BLOCK_BYTES
+    blocks = -(-(skipped + size) // BLOCK_BYTES) * BLOCK_BYTES
+    count = os.preadv(descriptor, [buffer[:blocks].data], start - skipped)
+    if count < skipped + size:
+        raise ends_early(start - skipped + count, skipped + size - count)
+    return buffer[skipped : skipped + size]
 
 
 def read_bytes(descriptor: int, start: int, into: memoryview) -> None:
@@ -77,5 +140,10 @@ def read_bytes(descriptor: int, start: int, into: memoryview) -> None:
     while done < len(into):
         count = os.preadv(descriptor, [into[done:]], start + done)
         if count == 0:
-            raise EOFError(f"the file ends at {start + done}, but {len(into) - done} bytes more are needed from there")
+            raise ends_early(start + done, len(into) - done)
         done += count
+
+
+def ends_early(end: int, missing: int) -> EOFError:
+    """Return the error for a file that ends before what was asked for."""
+    return EOFError(f"the file ends at {end}, but {missing} bytes more are needed from there")

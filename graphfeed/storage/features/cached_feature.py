@@ -230,6 +230,10 @@ class CPUCachedFeature(CachedFeature):
         """Tell whether any thread reads the fallback feature as well as the main one."""
         return self._fallback_feature.may_read_in_threads()
 
+    def file(self) -> Feature | None:
+        """Return the file behind the cache."""
+        return self._fallback_feature.file()
+
     def _steps_aside(self, ids: torch.Tensor) -> bool:
         """Tell, and note, that the rows at `ids` are read past the cache: where the system has the file in memory."""
         if not self._fallback_feature.is_in_page_cache():
@@ -287,18 +291,6 @@ class CPUCachedFeature(CachedFeature):
 def row_type(feature: Feature) -> torch.dtype:
     """Return the dtype of a feature's rows."""
     return feature.read(torch.empty(0, dtype=torch.int64)).dtype if feature.dtype is None else feature.dtype
-
-
-def bytes_to_number_of_items(cache_capacity_in_bytes: int, single_item: torch.Tensor) -> int:
-    """Return how many items fit into a number of bytes, rounded up.
-
-    Example:
-        >>> bytes_to_number_of_items(9, torch.zeros(2))
-        2
-    """
-    if cache_capacity_in_bytes < 0:
-        raise ValueError(f"cache_capacity_in_bytes must be 0 or more, but is {cache_capacity_in_bytes}")
-    return -(-cache_capacity_in_bytes // max(1, single_item.nbytes))
 
 
 @overload

@@ -27,6 +27,11 @@ ROWS_PER_TASK = 64
 MAPPED_ROWS_PER_TASK = 1 << 15
 """The same for rows in the system's page cache: a millisecond or two."""
 BYTES_PER_TASK = 1 << 24
+GAP_BYTES = 1 << 15
+"""How far rows that are read ahead may lie apart to be read at once. A disk that makes 60,000 random reads a second, or
+gives 1.5 GB of one read after the other, reads 25 kB over in the time of another read."""
+TASKS_PER_THREAD = 8
+"""Into how many parts a read ahead is split, so that no thread ends long before the others."""
 MOST_THREADS = 16
 """More concurrent reads don't make a disk faster."""
 
@@ -85,6 +90,16 @@ class DiskBasedFeature(Feature):
     def _threads(self) -> int:
         return self._num_threads or min(4 * (os.cpu_count() or 1), MOST_THREADS)
 
+    @cached_property
+    def _direct(self) -> int:
+        """A descriptor for reads past the page cache, or the usual one where the file system has no such reads."""
+        try:
+            descriptor = os.open(self._path, os.O_RDONLY | os.O_DIRECT)
+        except (AttributeError, OSError):  # a system that lacks them, or a file system
+            return self._descriptor
+        weakref.finalize(self, os.close, descriptor)
+        return descriptor
+
     @property
     def _row_bytes(self) -> int:
         return self.size().numel() * self._dtype.itemsize
@@ -106,6 +121,44 @@ class DiskBasedFeature(Feature):
             yield DeferredRead(lambda: self.read(ids))
         else:
             yield self._begin(ids, ahead=True)
+
+    def begin_reading(self, ids: torch.Tensor, out: torch.Tensor, positions: torch.Tensor) -> list[Future[None]]:
+        """Let the pool read many rows into memory, past the page cache where the system can do so.
+
+        Rows that lie near to each other are read at once, so that the rows of a dense part of the file come at the
+        speed of reading it in order: with 4 of 32 million rows of 128 bytes wanted, at 1.5 GB/s rather than 0.05.
+
+        Args:
+            ids: int64, ascending, in the range of the rows.
+            out: Written: contiguous, shape (any, ...), of the feature's dtype.
+            positions: int64: the row of `out` for each id.
+
+        Returns:
+            The futures of the parts, for `join`. Parts that are cancelled are not read.
+        """
+        parts = self._split(ids.numel(), ROWS_PER_TASK, TASKS_PER_THREAD * self._threads)
+        pool = self._pool()
+        return [pool.submit(self._read_spans, ids[begin:end], out, positions[begin:end]) for begin, end in parts]
+
+    def join(self, futures: Sequence[Future[None]]) -> None:
+        """Wait until parts are read.
+
+        Raises:
+            OSError: A read failed.
+            EOFError: The file became shorter.
+            TimeoutError: A part takes longer than ten minutes.
+        """
+        try:
+            for future in futures:
+                future.result(READ_TIMEOUT_SECONDS)
+        except TimeoutError as error:
+            raise TimeoutError(
+                f"reading {self._path} took longer than {READ_TIMEOUT_SECONDS:.0f} s; is its file system still there?"
+            ) from error
+
+    def file(self) -> "DiskBasedFeature":
+        """Return this feature."""
+        return self
 
     def read_into_memory(self) -> TorchBasedFeature:
         """Return a feature with all rows in memory, which worker processes map without a copy if they are many."""
@@ -209,9 +262,9 @@ class DiskBasedFeature(Feature):
 
         return DeferredRead(wait)
 
-    def _split(self, length: int, least: int) -> list[tuple[int, int]]:
-        """Return the bounds of the parts of a length: one per thread, or fewer parts of `least` or more."""
-        parts = max(1, min(self._threads, length // least))
+    def _split(self, length: int, least: int, most: int | None = None) -> list[tuple[int, int]]:
+        """Return the bounds of the parts of a length: `most`, one per thread by default, or fewer of `least` each."""
+        parts = max(1, min(most or self._threads, length // least))
         bounds = [length * part // parts for part in range(parts + 1)]
         return list(pairwise(bounds))
 
@@ -222,7 +275,7 @@ class DiskBasedFeature(Feature):
         def wait() -> torch.Tensor:
             for task in tasks[pooled:]:
                 task()
-            self._join(futures)
+            self.join(futures)
             return out
 
         return DeferredRead(wait)
@@ -235,17 +288,11 @@ class DiskBasedFeature(Feature):
         with self._reads.count(pages):
             take_rows(self._mapped, ids, out)
 
+    def _read_spans(self, ids: torch.Tensor, out: torch.Tensor, positions: torch.Tensor) -> None:
+        read_rows(self._direct, self._start, ids, out, positions, GAP_BYTES)
+
     def _read_all(self, begin: int, end: int, out: torch.Tensor) -> None:
         read_bytes(self._descriptor, self._start + begin, out.view(-1).view(torch.uint8).numpy()[begin:end].data)
-
-    def _join(self, futures: Sequence[Future[None]]) -> None:
-        try:
-            for future in futures:
-                future.result(READ_TIMEOUT_SECONDS)
-        except TimeoutError as error:
-            raise TimeoutError(
-                f"reading {self._path} took longer than {READ_TIMEOUT_SECONDS:.0f} s; is its file system still there?"
-            ) from error
 
     def _pool(self) -> ThreadPoolExecutor:
         """Return the pool of this process, because threads don't survive a fork."""

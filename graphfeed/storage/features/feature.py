@@ -116,6 +116,10 @@ class Feature(ABC):
         """Return the caches that a read goes through, each with an empty name."""
         return []
 
+    def file(self) -> "Feature | None":
+        """Return the `DiskBasedFeature` that the rows come from, past caches in CPU memory; None if there is none."""
+        return None
+
 
 class RemoteFeature(Feature):
     """A feature some of whose rows are remote, so that a read waits for them. A cache in memory keeps those alone.

@@ -24,13 +24,13 @@ from graphfeed.storage.memory.tensor_codec import (
     read_specs,
 )
 from graphfeed.storage.memory.tensor_repr import shapes_repr, tensor_repr
-from graphfeed.storage.memory.tensor_tree import all_pinned, move, parts_of, tensors_in
+from graphfeed.storage.memory.tensor_tree import all_pinned, count_bytes, move, parts_of, tensors_in
 from graphfeed.storage.memory.torch_files import ARRAY_SHELLS, BROKEN, Shell, as_array, read_tensors
 
 __all__ = [
     "ARRAY_SHELLS", "BROKEN", "DTYPES", "DTYPE_NAMES", "Cache", "FilePlace", "Frame", "Handle", "HasCaches", "Place",
     "Shareable", "SharedBlock", "Shell", "TensorSpec", "all_pinned", "as_array", "available_memory", "check_nodes_fit",
-    "control_groups", "decode_tensors", "describe_tensors", "encode_tensors", "find_places", "from_bytes", "has_stamp",
-    "memory_limit", "move", "new_stamp", "parts_of", "read_frame", "read_specs", "read_tensors", "shapes_repr",
-    "stamp_file", "tensor_repr", "tensors_in",
+    "control_groups", "count_bytes", "decode_tensors", "describe_tensors", "encode_tensors", "find_places",
+    "from_bytes", "has_stamp", "memory_limit", "move", "new_stamp", "parts_of", "read_frame", "read_specs",
+    "read_tensors", "shapes_repr", "stamp_file", "tensor_repr", "tensors_in",
 ]  # fmt: skip

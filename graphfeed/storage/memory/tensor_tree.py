@@ -46,6 +46,11 @@ def tensors_in(tree: Any) -> Iterator[torch.Tensor]:
             yield from tensors_in(part)
 
 
+def count_bytes(tree: Any) -> int:
+    """Return the bytes of the tensors in a tree, each counted once."""
+    return sum({id(tensor): tensor.nbytes for tensor in tensors_in(tree)}.values())
+
+
 def all_pinned(tree: Any) -> bool:
     """Tell whether a tree has tensors and all of them lie in pinned memory."""
     pinned = [is_page_locked(tensor) for tensor in tensors_in(tree)]

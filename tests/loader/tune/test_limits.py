@@ -6,15 +6,24 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 
 import graphfeed as gf
 from graphfeed.loader.executors import available_cores
+from graphfeed.loader.plan import make_plan
+from graphfeed.loader.rules import LoaderOptions
 from graphfeed.loader.tune import find_limits, limits, why_fixed
+from graphfeed.loader.tune.choice import Limits
 from graphfeed.loader.tune.limits import memory_of_worker
 from graphfeed.pyg.stages.ordered_item_sampler import OrderedItemSampler
 from tests import pipelines
+
+
+def limits_of(pipe: gf.Datapipe, memory: int | None) -> Limits:
+    options = LoaderOptions(memory_limit=memory, tunes=True)
+    return find_limits(make_plan(pipe, options), options)
 
 
 class Doubles(gf.Datapipe):
@@ -66,26 +75,26 @@ def test_limits_are_those_of_the_machine_shared_by_its_ranks(monkeypatch: pytest
     monkeypatch.setattr(limits, "cpu_quotas", lambda: iter([3.5]))
     monkeypatch.setattr(limits, "available_cores", lambda: 8)
     monkeypatch.setattr(limits, "available_memory", lambda: 1000.0)
-    found = find_limits(pipelines.homogeneous(), None)
+    found = limits_of(pipelines.homogeneous(), None)
     assert (found.num_cores, found.memory, found.no_processes) == (4, 500.0, "")
     monkeypatch.setenv("LOCAL_WORLD_SIZE", "2")
-    found = find_limits(pipelines.homogeneous(), 123)
+    found = limits_of(pipelines.homogeneous(), 123)
     assert (found.num_cores, found.memory) == (2, 123)
     monkeypatch.setenv("LOCAL_WORLD_SIZE", "100")
-    assert find_limits(pipelines.homogeneous(), 123).num_cores == 1
+    assert limits_of(pipelines.homogeneous(), 123).num_cores == 1
     assert available_cores() >= 1
 
 
 def test_a_stage_that_can_not_be_sent_rules_processes_out() -> None:
     pipe = pipelines.seeds().transform(threading.Lock().acquire)
-    assert find_limits(pipe, None).no_processes == "MiniBatchTransformer, stage 2, can't be sent to them"
+    assert limits_of(pipe, None).no_processes == "MiniBatchTransformer, stage 2, can't be sent to them"
 
 
 def test_tensors_of_the_user_are_copied_for_processes(small_is_shared: None) -> None:
     ids = torch.arange(10_000)
     pipe: gf.Datapipe = gf.ItemSampler(gf.ItemSet(ids, names="seeds"), batch_size=100).transform()
-    assert find_limits(pipe, None).copied_bytes == ids.nbytes
-    assert find_limits(pipelines.seeds().transform(), None).copied_bytes == 0
+    assert limits_of(pipe, None).copied_bytes == ids.nbytes
+    assert limits_of(pipelines.seeds().transform(), None).copied_bytes == 0
 
 
 @pytest.mark.skipif(not Path("/proc/self/smaps_rollup").exists(), reason="asks /proc")
@@ -95,3 +104,12 @@ def test_the_memory_of_a_process_is_what_it_has_alone_and_with_others() -> None:
     assert shared >= 0
     with pytest.raises(OSError, match="smaps_rollup"):
         memory_of_worker(1 << 30)
+
+
+def test_rows_that_are_read_ahead_take_half_of_the_limit(tmp_path: Path) -> None:
+    np.save(tmp_path / "feat.npy", np.zeros((8, 2)))
+    store = gf.BasicFeatureStore({("node", None, "feat"): gf.DiskBasedFeature(tmp_path / "feat.npy")})
+    pipe = pipelines.seeds().transform().fetch_feature(store, node_feature_keys=["feat"])
+    assert limits_of(pipe, 100_001).memory == 100_001
+    options = LoaderOptions(memory_limit=100_001, tunes=True, window=2)
+    assert find_limits(make_plan(pipe, options), options).memory == 50_001

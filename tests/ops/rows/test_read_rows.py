@@ -22,19 +22,20 @@ def descriptor(tmp_path_factory: pytest.TempPathFactory) -> Iterator[int]:
     os.close(opened)
 
 
-def check(descriptor: int, ids: torch.Tensor, order: torch.Tensor) -> None:
+def check(descriptor: int, ids: torch.Tensor, order: torch.Tensor, gap_bytes: int | None = None) -> None:
     """Read the rows at ascending ids to places in another order."""
     out = torch.zeros(len(ids), 5, dtype=torch.uint8)
-    read_rows(descriptor, START, ids, out, order)
+    read_rows(descriptor, START, ids, out, order, gap_bytes)
     wanted = torch.zeros_like(out)
     wanted[order] = ROWS[ids]
     assert torch.equal(out, wanted)
 
 
+@pytest.mark.parametrize("gap_bytes", [None, 0, 10, 20_000])
 @given(ids=st.lists(st.integers(0, 30) | st.integers(0, 2999), max_size=60), seed=st.integers(0, 5))
-def test_rows_lie_where_they_should(descriptor: int, ids: list[int], seed: int) -> None:
+def test_rows_lie_where_they_should(descriptor: int, gap_bytes: int | None, ids: list[int], seed: int) -> None:
     order = torch.randperm(len(ids), generator=torch.Generator().manual_seed(seed))
-    check(descriptor, torch.tensor(sorted(ids), dtype=torch.int64), order)
+    check(descriptor, torch.tensor(sorted(ids), dtype=torch.int64), order, gap_bytes)
 
 
 @pytest.mark.parametrize("repeats", [1, 2, 300])
@@ -42,6 +43,7 @@ def test_long_runs_take_several_reads(descriptor: int, repeats: int) -> None:
     ids = torch.arange(3000).repeat_interleave(repeats)
     check(descriptor, ids, torch.arange(len(ids)))
     check(descriptor, ids, torch.arange(len(ids)).flip(0))
+    check(descriptor, ids, torch.arange(len(ids)).flip(0), gap_bytes=0)
 
 
 def test_a_large_run_is_split(tmp_path: Path) -> None:
@@ -51,7 +53,30 @@ def test_a_large_run_is_split(tmp_path: Path) -> None:
     out = torch.zeros_like(rows)
     with path.open("rb") as file:
         read_rows(file.fileno(), 0, torch.arange(6), out, torch.arange(6))
+        assert torch.equal(out, rows)
+        out.zero_()
+        read_rows(file.fileno(), 0, torch.arange(6), out, torch.arange(6), gap_bytes=0)
     assert torch.equal(out, rows)
+
+
+@pytest.mark.skipif(not hasattr(os, "O_DIRECT"), reason="this system has no direct reads")
+def test_reads_over_gaps_may_pass_by_the_page_cache(tmp_path: Path) -> None:
+    rows = torch.arange(1 << 18, dtype=torch.int32).reshape(-1, 32)
+    path = tmp_path / "rows"
+    path.write_bytes(b"x" * 128 + rows.numpy().tobytes() + b"y")  # the last block is shorter
+    ids = torch.arange(0, len(rows), 3)
+    out = torch.zeros(len(ids), 32, dtype=torch.int32)
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_DIRECT)
+    except OSError:
+        pytest.skip("this file system has no direct reads")
+    try:
+        read_rows(descriptor, 128, ids, out, torch.arange(len(ids)), gap_bytes=8192)
+        with pytest.raises(EOFError, match="the file ends at 1048705, but 127 bytes more are needed from there"):
+            read_rows(descriptor, 128, torch.tensor([len(rows)]), out, torch.tensor([0]), gap_bytes=0)
+    finally:
+        os.close(descriptor)
+    assert torch.equal(out, rows[ids])
 
 
 def test_an_end_of_file_before_the_row_is_named(descriptor: int) -> None:
@@ -59,6 +84,8 @@ def test_an_end_of_file_before_the_row_is_named(descriptor: int) -> None:
     with pytest.raises(EOFError, match=r"the file ends at 15007, but 5 bytes more are needed from there"):
         read_rows(descriptor, START, torch.tensor([2998, 2999, 3000]), out, torch.arange(3))
     assert torch.equal(out[:2], ROWS[2998:])
+    with pytest.raises(EOFError, match=r"the file ends at 15007, but 5 bytes more are needed from there"):
+        read_rows(descriptor, START, torch.tensor([2998, 3000]), out, torch.arange(2), gap_bytes=5)
     with pytest.raises(EOFError, match="the file ends at 15007, but 1 bytes more"):
         read_bytes(descriptor, 15006, memoryview(bytearray(2)))
 
@@ -66,6 +93,8 @@ def test_an_end_of_file_before_the_row_is_named(descriptor: int) -> None:
 def test_a_failed_read_says_why() -> None:
     with pytest.raises(OSError, match="Bad file descriptor"):
         read_rows(10**6, 0, torch.tensor([0]), torch.zeros(1, 1), torch.tensor([0]))
+    with pytest.raises(OSError, match="Bad file descriptor"):
+        read_rows(10**6, 0, torch.tensor([0]), torch.zeros(1, 1), torch.tensor([0]), gap_bytes=0)
 
 
 def test_nothing_to_read_touches_no_file() -> None:

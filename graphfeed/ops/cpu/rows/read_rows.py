@@ -1,4 +1,4 @@
-"""Kernel that reads rows of a file: the system calls of many rows without the interpreter between them."""
+"""Kernels that read rows of a file: the system calls of many rows without the interpreter between them."""
 
 from graphfeed.ops.cpu.jit import Int64s, UInt8s, address_of, copy_bytes, kernel, read_at
 
@@ -49,5 +49,44 @@ def read_rows(file: Int64s, ids: Int64s, places: Int64s, begin: int, segments: I
         for row in range(first + 1, end):
             if ids[row] == ids[row - 1]:
                 copy_bytes(out, places[row] * row_bytes, out, places[row - 1] * row_bytes, row_bytes)
+        first = end
+    return first
+
+
+@kernel
+def read_spans(
+    file: Int64s, ids: Int64s, places: Int64s, begin: int, segment: Int64s, buffer: UInt8s, out: UInt8s
+) -> int:
+    """Read rows by ascending id to their places; return `ids.size`, or the first position that a read fell short of.
+
+    Args:
+        file: The descriptor of an open file, where row 0 begins in it, the size of a row, the most bytes between two
+            rows that are read along, and the size of the blocks that reads consist of.
+        ids: Ascending, also with repetitions.
+        places: Row of `out` for each.
+        begin: The position to begin at.
+        segment: Scratch: where a read goes, and how long it is.
+        buffer: Scratch: whole blocks, from the address of one on, with room for a row that begins inside of a block.
+        out: Written: bytes.
+    """
+    descriptor, start, row_bytes, gap, block = file[0], file[1], file[2], file[3], file[4]
+    segment[0] = address_of(buffer)
+    first = begin
+    while first < ids.size:
+        low = (start + ids[first] * row_bytes) // block * block
+        high = start + (ids[first] + 1) * row_bytes
+        end = first + 1
+        while end < ids.size:
+            row = start + ids[end] * row_bytes
+            if row - high > gap or row + row_bytes - low > buffer.size:
+                break
+            high = row + row_bytes
+            end += 1
+        segment[1] = (high - low + block - 1) // block * block
+        # The last block of a file may be shorter than a block.
+        if read_at(descriptor, segment, 1, low) < high - low:
+            return first
+        for index in range(first, end):
+            copy_bytes(out, places[index] * row_bytes, buffer, start + ids[index] * row_bytes - low, row_bytes)
         first = end
     return first

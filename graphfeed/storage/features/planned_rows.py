@@ -1,0 +1,141 @@
+"""Rows of a file that are read before the mini-batches that need them."""
+
+from concurrent.futures import Future, wait
+
+import torch
+
+from graphfeed.ops.arguments import check_count
+from graphfeed.ops.memory import buffers
+from graphfeed.ops.rows import find_slots, gather_rows, new_row_plan, note_rows, place_rows, row_plan_bytes
+from graphfeed.storage.features.disk_based_feature import DiskBasedFeature
+from graphfeed.storage.features.feature import dtype_and_shape
+
+
+def bytes_with_slots(feature: DiskBasedFeature, num_slots: int) -> int:
+    """Return the memory for so many rows of a feature, with the bookkeeping."""
+    row_bytes = feature.size().numel() * feature.dtype.itemsize
+    return num_slots * row_bytes + row_plan_bytes(feature.count(), num_slots)
+
+
+def count_slots(feature: DiskBasedFeature, max_size_in_bytes: int) -> int:
+    """Return how many rows of a feature fit into memory, with the bookkeeping."""
+    fixed = bytes_with_slots(feature, 0)
+    return max(0, min(feature.count(), (max_size_in_bytes - fixed) // (bytes_with_slots(feature, 1) - fixed)))
+
+
+class PlannedRows:
+    """Memory for some rows of a feature on disk, where the rows of the next mini-batches are known ahead.
+
+    Mini-batches come in *windows* of several. The rows that a window needs and memory lacks are read once for all of
+    its mini-batches, in the order of the file. What leaves for them is no longer needed by this window or the one
+    before, and was met least. So no policy reads fewer rows for the windows that are known, with as much memory
+    (Belady, 1966; Ginex, VLDB 2022, plans epochs so).
+
+    Args:
+        feature: The feature.
+        max_size_in_bytes: Bound for the memory of rows and bookkeeping, Bookkeeping needs 5.1
+            bytes per row of the file, and 12 per row in memory.
+
+    Raises:
+        ValueError: There is no room for a row.
+
+    Example:
+        >>> import tempfile
+        >>> import numpy as np
+        >>> with tempfile.NamedTemporaryFile(suffix=".npy") as file:
+        ...     np.save(file.name, np.arange(100).reshape(-1, 1))
+        ...     rows = PlannedRows(DiskBasedFeature(file.name), 1000)
+        ...     rows.note(torch.tensor([7, 3]))
+        ...     rows.note(torch.tensor([3, 9]))
+        ...     rows.begin()
+        ...     rows.wait()
+        ...     print(rows.read(torch.tensor([3, 9])).tolist(), rows)
+        [[3], [9]] PlannedRows(int64[100, 1], 23 rows in memory, 0 hits, 3 misses)
+    """
+
+    kind = "rows of the next mini-batches in memory"
+
+    def __init__(self, feature: DiskBasedFeature, max_size_in_bytes: int) -> None:
+        check_count("max_size_in_bytes", max_size_in_bytes, 0)
+        self.num_slots = count_slots(feature, max_size_in_bytes)
+        if self.num_slots < 1 <= feature.count():
+            raise ValueError(
+                f"max_size_in_bytes is {max_size_in_bytes}, but a row and the bookkeeping for {feature.count()} rows "
+                f"take {bytes_with_slots(feature, 1)}"
+            )
+        self.feature = feature
+        """Where the rows come from."""
+        self.max_size_in_bytes = bytes_with_slots(feature, self.num_slots)
+        self.hits = 0
+        self.misses = 0
+        self._rows = torch.empty(self.num_slots, *self.feature.size(), dtype=self.feature.dtype)
+        self._reads: list[Future[None]] = []
+        self.clear()
+
+    def clear(self) -> None:
+        """Forget all rows, and end a read that was begun."""
+        for part in self._reads:
+            part.cancel()
+        wait(self._reads)
+        self._reads = []
+        self._plan = new_row_plan(self.feature.count(), self.num_slots)
+        self._window = 1
+        self._noted = 0
+        self._noted_before = 0
+        self._largest = 0
+        self._too_small = False
+
+    def has_room(self) -> bool:
+        """Tell whether the window could have another mini-batch as large as the largest one."""
+        needed = self._noted_before + self._noted + self._largest
+        return min(needed, self.feature.count()) <= self.num_slots
+
+    def note(self, ids: torch.Tensor) -> None:
+        """Add the rows of a mini-batch to the window. Costs some 10 ns per row."""
+        noted = note_rows(self._plan, ids, self._window)
+        self._noted += noted
+        self._largest = max(self._largest, noted)
+
+    def begin(self) -> None:
+        """Begin to read what the window lacks, and begin the next window.
+
+        The rows of the last two windows stay, and `wait` must have been called for the last one.
+        """
+        lacking = int(self._plan.num_lacking[0])
+        self.misses += lacking
+        self.hits += self._noted - lacking
+        rows, slots = place_rows(self._plan, self._window, self._window - 1)
+        self._too_small = self._too_small or rows.numel() < lacking
+        self._window += 1
+        self._noted_before, self._noted = self._noted, 0
+        if rows.numel():
+            self._reads = self.feature.begin_reading(rows, self._rows, slots)
+
+    def wait(self) -> None:
+        """Wait until the rows of the last window are there.
+
+        Raises:
+            OSError: A read failed.
+            EOFError: The file became shorter.
+        """
+        self.feature.join(self._reads)
+        self._reads = []
+
+    def read(self, ids: torch.Tensor) -> torch.Tensor:
+        """Return the rows at `ids`. Those for which there was no memory are read from the file now."""
+        if self._too_small:
+            # A row without a slot in this window may have got one in the next, which is being read.
+            self.wait()
+        slots = find_slots(self._plan, ids)
+        missing = torch.nonzero(slots < 0).flatten()
+        if not missing.numel():
+            return gather_rows(self._rows, slots)
+        out = buffers.empty((ids.numel(), *self.feature.size()), self.feature.dtype)
+        out.copy_(gather_rows(self._rows, slots.clamp(min=0)))
+        out[missing] = self.feature.read(ids[missing])
+        return out
+
+    def __repr__(self) -> str:
+        """Return what is kept, and how often it was there."""
+        rows = dtype_and_shape(self.feature.dtype, torch.Size([self.feature.count(), *self.feature.size()]))
+        return f"PlannedRows({rows}, {self.num_slots} rows in memory, {self.hits} hits, {self.misses} misses)"

@@ -1,0 +1,75 @@
+"""The memory that rows of files are read into ahead, kept from epoch to epoch."""
+
+import threading
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+from graphfeed.storage.features.disk_based_feature import DiskBasedFeature
+from graphfeed.storage.features.planned_rows import PlannedRows, count_slots
+from graphfeed.storage.memory.cache_use import Cache
+
+Key = tuple[str, str | None, str]
+
+
+class RowMemory:
+    """Memory for rows of several features on disk, each of which gets its share by the bytes of its file.
+
+    It is taken when the first epoch begins, and rows stay for the next one. An epoch that begins while another one uses
+    it takes as much memory once more.
+
+    Args:
+        features: The features by key.
+        max_size_in_bytes: Bound for the memory of all.
+    """
+
+    def __init__(self, features: Mapping[Key, DiskBasedFeature], max_size_in_bytes: int) -> None:
+        self.features = dict(features)
+        self.max_size_in_bytes = max_size_in_bytes
+        self._kept: dict[Key, PlannedRows] = {}
+        self._in_use = threading.Lock()
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Pickle what it is for, not the rows."""
+        return RowMemory, (self.features, self.max_size_in_bytes)
+
+    @contextmanager
+    def take(self) -> Iterator[dict[Key, PlannedRows]]:
+        """Return the memory for each feature, for one epoch.
+
+        Where the epoch fails or is left early, rows are forgotten, because some of them may not have been read.
+
+        Raises:
+            ValueError: There is no room for a row.
+        """
+        if not self._in_use.acquire(blocking=False):
+            yield self._make()
+            return
+        try:
+            self._kept = self._kept or self._make()
+            yield self._kept
+        except BaseException:
+            for rows in self._kept.values():
+                rows.clear()
+            raise
+        finally:
+            self._in_use.release()
+
+    def has_room(self) -> bool:
+        """Tell whether there is memory for a row of each feature, besides the bookkeeping."""
+        return all(count_slots(self.features[key], share) > 0 for key, share in self._shares().items())
+
+    def _make(self) -> dict[Key, PlannedRows]:
+        return {key: PlannedRows(self.features[key], share) for key, share in self._shares().items()}
+
+    def _shares(self) -> dict[Key, int]:
+        sizes = {key: feature.count() * feature.size().numel() for key, feature in self.features.items()}
+        return {key: self.max_size_in_bytes * size // max(1, sum(sizes.values())) for key, size in sizes.items()}
+
+    def list_caches(self) -> list[tuple[str, Cache]]:
+        """Return the rows of each feature, as caches."""
+        return [(" ".join(part for part in key if part), rows) for key, rows in self._kept.items()]
+
+    def __repr__(self) -> str:
+        """Return the size."""
+        return f"RowMemory({len(self.features)} features, {self.max_size_in_bytes} bytes)"

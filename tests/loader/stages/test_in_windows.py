@@ -1,0 +1,119 @@
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+import graphfeed as gf
+from graphfeed.loader.run import RunContext
+from graphfeed.loader.stages.in_windows import InWindows
+from graphfeed.storage.features import RowMemory
+from tests.digests import digests
+
+pytestmark = pytest.mark.usefixtures("no_leaks")
+
+NODES = 200
+KEY = ("node", None, "feat")
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    np.save(tmp_path / "feat.npy", np.arange(NODES * 3, dtype=np.float32).reshape(NODES, 3))
+    return tmp_path / "feat.npy"
+
+
+def sampled() -> gf.Datapipe:
+    numbers = torch.arange(NODES)
+    sources = torch.cat([numbers * 7, numbers * 11, numbers + 1]) % NODES
+    graph = gf.from_coo((numbers.repeat(3), sources), num_nodes=NODES)
+    pipe = gf.ItemSampler(gf.ItemSet(NODES, names="seeds"), batch_size=8, shuffle=True)
+    return pipe.sample_neighbor(graph, fanouts=[2, 2])
+
+
+def fetched(path: Path, source: gf.Datapipe) -> gf.Datapipe:
+    store = gf.BasicFeatureStore({KEY: gf.DiskBasedFeature(path)})
+    return source.fetch_feature(store, node_feature_keys=["feat"])
+
+
+def in_windows(pipe: gf.Datapipe, **options: Any) -> InWindows:
+    return InWindows(pipe, RowMemory(pipe.features(), 1 << 20), **options)  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize("window", [1, 3, None])
+@pytest.mark.parametrize("sample_bytes", [0.0, float("inf")])
+def test_mini_batches_are_those_of_the_fetch_alone(path: Path, window: int | None, sample_bytes: float) -> None:
+    pipe = fetched(path, sampled())
+    assert digests(in_windows(pipe, window=window, sample_bytes=sample_bytes)) == digests(pipe)
+    assert len(in_windows(pipe)) == 25
+
+
+class Counted(gf.Datapipe):
+    """Counts the mini-batches that were asked for."""
+
+    datapipe: gf.Datapipe
+    seen: list[int]
+
+    def __iter__(self) -> Iterator[Any]:
+        for minibatch in self.datapipe:
+            self.seen.append(minibatch.key.index)
+            yield minibatch
+
+
+def test_windows_grow_from_a_single_mini_batch(path: Path) -> None:
+    seen: list[int] = []
+    ahead = []
+    for number, _ in enumerate(RunContext().drive(in_windows(fetched(path, Counted(sampled(), seen))))):
+        ahead.append(len(seen) - number)
+    assert ahead[0] <= 5
+    assert max(ahead) > 10
+    assert seen == list(range(25))
+
+
+def test_a_window_holds_no_more_mini_batches_than_asked(path: Path) -> None:
+    seen: list[int] = []
+    pipe = in_windows(fetched(path, Counted(sampled(), seen)), window=2)
+    assert max(len(seen) - number for number, _ in enumerate(RunContext().drive(pipe))) <= 6
+
+
+def fail_at(index: int, batch: gf.MiniBatch) -> gf.MiniBatch:
+    assert batch.key is not None
+    if batch.key.index == index:
+        raise ValueError("no")
+    return batch
+
+
+@pytest.mark.parametrize("index", [0, 1, 7])
+def test_a_failure_comes_in_the_place_of_its_mini_batch(path: Path, index: int) -> None:
+    pipe = in_windows(fetched(path, sampled().transform(lambda batch: fail_at(index, batch))))
+    running = RunContext().drive(pipe)
+    assert len([next(running) for _ in range(index)]) == index
+    with pytest.raises(ValueError, match="no"):
+        next(running)
+
+
+def test_an_epoch_that_is_left_early_harms_none_that_follows(path: Path) -> None:
+    pipe = fetched(path, sampled())
+    windowed = in_windows(pipe)
+    for left in range(6):
+        running = RunContext().drive(windowed)
+        for _ in range(left):
+            next(running)
+        running.close()
+    assert digests(windowed) == digests(pipe)
+
+
+def test_a_failed_read_is_raised_before_the_first_mini_batch_that_needs_it(path: Path) -> None:
+    pipe = in_windows(fetched(path, sampled()))
+    with path.open("r+b") as file:
+        file.truncate(200)
+    with pytest.raises(EOFError, match="the file ends at 200"):
+        next(iter(RunContext().drive(pipe)))
+
+
+def test_two_epochs_run_at_once(path: Path) -> None:
+    pipe = fetched(path, sampled())
+    windowed = in_windows(pipe)
+    both = list(zip(RunContext().drive(windowed), RunContext().drive(windowed), strict=True))
+    assert digests(one for one, _ in both) == digests(other for _, other in both) == digests(pipe)

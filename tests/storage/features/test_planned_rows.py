@@ -1,0 +1,93 @@
+import os
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from graphfeed.storage import DiskBasedFeature
+from graphfeed.storage.features import PlannedRows
+from graphfeed.storage.features.planned_rows import bytes_with_slots, count_slots
+
+ROWS = torch.arange(900, dtype=torch.int32).reshape(300, 3)
+
+WINDOWS = st.lists(st.lists(st.lists(st.integers(0, 299), max_size=40), max_size=3), max_size=5)
+
+
+@pytest.fixture
+def feature(tmp_path: Path) -> DiskBasedFeature:
+    np.save(tmp_path / "feat.npy", ROWS.numpy())
+    return DiskBasedFeature(tmp_path / "feat.npy")
+
+
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(windows=WINDOWS, num_slots=st.integers(1, 300))
+def test_rows_are_those_of_the_file_whatever_there_is_memory_for(
+    feature: DiskBasedFeature, windows: list[list[list[int]]], num_slots: int
+) -> None:
+    rows = PlannedRows(feature, bytes_with_slots(feature, num_slots))
+    assert rows.num_slots == num_slots
+    before: list[torch.Tensor] = []
+    for window in windows:
+        minibatches = [torch.tensor(ids, dtype=torch.int64) for ids in window]
+        for ids in minibatches:
+            rows.note(ids)
+        rows.begin()
+        # While this window is being read, the mini-batches of the one before are used.
+        assert all(torch.equal(rows.read(ids), ROWS[ids]) for ids in before)
+        rows.wait()
+        before = minibatches
+    assert all(torch.equal(rows.read(ids), ROWS[ids]) for ids in before)
+
+
+def test_each_row_is_read_once_if_there_is_memory(feature: DiskBasedFeature) -> None:
+    rows = PlannedRows(feature, 1 << 20)
+    for ids in ([1, 2, 3], [3, 4], [1, 9]):
+        rows.note(torch.tensor(ids, dtype=torch.int32))
+        rows.begin()
+        rows.wait()
+    assert (rows.hits, rows.misses) == (2, 5)
+    assert repr(rows) == "PlannedRows(int32[300, 3], 300 rows in memory, 2 hits, 5 misses)"
+
+
+def test_a_window_has_room_while_its_rows_and_those_of_the_last_one_fit(feature: DiskBasedFeature) -> None:
+    rows = PlannedRows(feature, bytes_with_slots(feature, 5))
+    rows.note(torch.tensor([1, 2]))
+    rows.begin()
+    assert rows.has_room()
+    rows.note(torch.tensor([2, 3]))
+    assert not rows.has_room()
+
+
+def test_memory_stays_within_its_bound(feature: DiskBasedFeature) -> None:
+    for size in range(bytes_with_slots(feature, 1), bytes_with_slots(feature, 4)):
+        rows = PlannedRows(feature, size)
+        assert rows.max_size_in_bytes <= size < rows.max_size_in_bytes + bytes_with_slots(feature, 1)
+    assert count_slots(feature, 0) == 0
+    with pytest.raises(
+        ValueError, match="max_size_in_bytes is 100, but a row and the bookkeeping for 300 rows take 1572"
+    ):
+        PlannedRows(feature, 100)
+
+
+def test_a_file_that_became_shorter_is_an_error(feature: DiskBasedFeature, tmp_path: Path) -> None:
+    rows = PlannedRows(feature, 1 << 20)
+    os.truncate(tmp_path / "feat.npy", 1000)
+    rows.note(torch.tensor([2, 299]))
+    rows.begin()
+    with pytest.raises(EOFError, match="the file ends at 1000, but"):
+        rows.wait()
+
+
+def test_rows_that_may_not_have_been_read_are_forgotten(feature: DiskBasedFeature) -> None:
+    rows = PlannedRows(feature, 1 << 20)
+    rows.note(torch.tensor([2]))
+    rows.begin()
+    rows.clear()
+    rows.note(torch.tensor([2]))
+    rows.begin()
+    rows.wait()
+    assert rows.read(torch.tensor([2])).tolist() == ROWS[[2]].tolist()
+    assert rows.misses == 2
