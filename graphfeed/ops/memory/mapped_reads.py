@@ -1,18 +1,20 @@
 """Whether what lies in a file is in memory at present, as the reads of it tell."""
 
 import mmap
-import resource
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-THREAD = getattr(resource, "RUSAGE_THREAD", resource.RUSAGE_SELF)
-"""Of this thread alone, where the system counts so."""
+try:
+    import resource
+except ImportError:  # Windows, which does not tell how many pages were waited for
+    resource = None  # type: ignore[assignment]
+
 BLOCK_BYTES = 512
 """What the system counts reads in."""
 VALUES_PER_WAIT = 512
 """If fewer values than this come with each page that is read from the disk, reads are made for the disk. A wait for a
 page takes some hundred times as long as the other costs of a value."""
-MOST_PATIENCE = 64
+MOST_READS = 64
 
 
 class MappedReads:
@@ -24,7 +26,7 @@ class MappedReads:
 
     def __init__(self) -> None:
         self.from_disk = True
-        self.patience = 1
+        self.reads_needed = 1
         self.in_memory = 0
         """How many reads in a row needed next to nothing from the disk."""
         self.pages = self.values = 0
@@ -34,12 +36,11 @@ class MappedReads:
     @contextmanager
     def count(pages: list[int]) -> Iterator[None]:
         """Append how many pages this thread has waited for meanwhile."""
-        before = resource.getrusage(THREAD)
+        blocks, faults = count_reads()
         yield
-        after = resource.getrusage(THREAD)
+        blocks_after, faults_after = count_reads()
         # Faults that wait are major ones; where pages are asked for, they find them. Some systems count no blocks.
-        blocks, faults = after.ru_inblock - before.ru_inblock, after.ru_majflt - before.ru_majflt
-        pages.append(max(blocks * BLOCK_BYTES // mmap.PAGESIZE, faults))
+        pages.append(max((blocks_after - blocks) * BLOCK_BYTES // mmap.PAGESIZE, faults_after - faults))
 
     def decide(self, pages: int, values: int) -> None:
         """Decide on the next read by how many pages came from the disk for so many values; few values don't tell."""
@@ -49,6 +50,15 @@ class MappedReads:
         waited = self.pages * VALUES_PER_WAIT > self.values
         self.pages = self.values = 0
         if not self.from_disk and waited:
-            self.patience = min(2 * self.patience, MOST_PATIENCE)
+            self.reads_needed = min(2 * self.reads_needed, MOST_READS)
         self.in_memory = 0 if waited else self.in_memory + 1
-        self.from_disk = waited or (self.from_disk and self.in_memory < self.patience)
+        self.from_disk = waited or (self.from_disk and self.in_memory < self.reads_needed)
+
+
+def count_reads() -> tuple[int, int]:
+    """Return how many blocks this thread has read so far, and for how many pages it waited; zeros if nobody counts."""
+    if resource is None:
+        return 0, 0
+    # Of this thread alone, where the system counts so.
+    usage = resource.getrusage(getattr(resource, "RUSAGE_THREAD", resource.RUSAGE_SELF))
+    return usage.ru_inblock, usage.ru_majflt
