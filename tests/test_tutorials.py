@@ -27,8 +27,9 @@ def pictures(notebook: NotebookNode) -> list[str]:
 
 
 def printed(notebook: NotebookNode) -> str:
-    """Return the texts of all outputs."""
-    return "\n".join(output.get("text") or output.get("data", {}).get("text/plain", "") for output in outputs(notebook))
+    """Return the texts of all outputs, but for messages such as that kernels are compiled."""
+    shown = [output for output in outputs(notebook) if output.get("name") != "stderr"]
+    return "\n".join(output.get("text") or output.get("data", {}).get("text/plain", "") for output in shown)
 
 
 def exact(notebook: NotebookNode) -> dict[str, str]:
