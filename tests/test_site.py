@@ -55,6 +55,7 @@ def dead_links(site: Path) -> list[str]:
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(600)  # half a minute of one core, which others may need
 def test_it_builds_without_a_warning_and_no_link_is_dead(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "docs.builder", str(tmp_path)]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)

@@ -6,7 +6,6 @@ at its top, pages that include the four texts beside `docs/`, and the tutorials 
 
 import os
 import re
-import shutil
 from pathlib import Path, PurePosixPath
 
 TEXTS = {
@@ -30,8 +29,6 @@ def write_pages(root: Path, folder: Path) -> None:
         target = folder / (name if name in TEXTS else f"pages/{name.removeprefix('docs/')}")
         target.parent.mkdir(parents=True, exist_ok=True)
         target.write_text(lead_links(path.read_text(), name, root))
-    for path in (root / "docs").glob("*.svg"):
-        shutil.copy(path, folder / "pages")
 
 
 def lead_links(text: str, name: str, root: Path) -> str:
