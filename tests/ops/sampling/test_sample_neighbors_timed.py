@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from graphfeed import ops
+from graphfeed.ops.sampling.hops import scratch
 from tests import reference
 from tests.ops.chance import check_counts, check_subsets
 from tests.ops.graphs import FANOUTS, ID_DTYPES, KEYS, split
@@ -104,6 +105,15 @@ def test_the_interval_is_open_at_both_ends() -> None:
     assert sample(6, 1) == sample(6, 0) == sample(3, None) == []
     assert sample(2**63 - 1, 2**63 - 1) == [3, 4, 5, 6, 7]
     assert sample(-(2**63), 2**63 - 1) == []
+
+
+def test_picks_are_kept_where_more_edges_are_eligible_than_are_gathered_at_once() -> None:
+    size = 1000
+    ranks, seeds = torch.arange(size), torch.zeros(3 * scratch.BLOCK_EDGES // size, dtype=torch.int64)
+    columns = ops.TemporalGraph(torch.tensor([0, size]), torch.zeros_like(ranks), ranks, earliest=ranks)
+    moments = {"times": torch.full_like(seeds, size), "windows": torch.full_like(seeds, size)}
+    picks = sample_one(columns, seeds, torch.tensor([-1]), 0, **moments)
+    assert split(picks) == [ranks[1:].tolist()] * len(seeds)
 
 
 def test_a_node_at_two_times_draws_anew_and_at_one_time_alike() -> None:

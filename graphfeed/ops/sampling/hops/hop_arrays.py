@@ -267,7 +267,7 @@ class HopArrays:
     def grow_picks(self, hop: int, count: int) -> None:
         """Make room for the picks of a hop, or, without types, for all edges so far."""
         if not self.recipe.relabelled:
-            self.picks.put("positions", buffers.POOL.empty(count, np.int64))
+            self.picks.put("positions", enlarge(self.picks.arrays["positions"], count))
         elif self.recipe.typed:
             self.check(hop, count)
             self.at_least(self.picks, self.twice(count), "positions", "types")
