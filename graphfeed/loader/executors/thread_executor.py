@@ -1,6 +1,7 @@
 """An executor of daemon threads, which has the interface of `concurrent.futures` and can leave hanging calls behind."""
 
 import atexit
+import ctypes
 import gc
 import os
 import queue
@@ -10,7 +11,7 @@ import time
 import traceback
 import warnings
 import weakref
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from concurrent.futures import Executor, Future
 from dataclasses import dataclass
 from pathlib import Path
@@ -30,6 +31,8 @@ JOIN_SECONDS = 1.0
 INTERRUPTED_SECONDS = 0.2
 """The same after Ctrl-C, since somebody waits for the prompt."""
 ALIVE: "weakref.WeakSet[WorkerThread]" = weakref.WeakSet()
+LEFT: "weakref.WeakSet[threading.Thread]" = weakref.WeakSet()
+"""Threads that were left behind, at work."""
 
 
 class TorchThreads:
@@ -218,20 +221,26 @@ def interrupted(error: BaseException | None) -> bool:
     return error is not None
 
 
-def join_or_abandon(threads: Iterable[threading.Thread], cause: BaseException | None = None) -> None:
-    """Wait a while for threads to end; warn of those that don't, and leave them behind.
-
-    Args:
-        threads: The threads.
-        cause: Why they are to end; None takes the exception that is being handled, if there is one.
-    """
+def join_or_abandon(threads: Iterable[threading.Thread]) -> None:
+    """Wait a while for threads to end; warn of those that don't, and leave them behind."""
     # The garbage collector may do this in one of the threads.
     threads = [thread for thread in threads if thread is not threading.current_thread()]
-    end = time.monotonic() + (INTERRUPTED_SECONDS if interrupted(cause or sys.exc_info()[1]) else JOIN_SECONDS)
+    abandon(join_all(threads, sys.exc_info()[1]))
+
+
+def join_all(threads: Iterable[threading.Thread], cause: BaseException | None) -> list[threading.Thread]:
+    """Wait a while for threads to end; return those that don't."""
+    threads, end = list(threads), time.monotonic() + (INTERRUPTED_SECONDS if interrupted(cause) else JOIN_SECONDS)
     for thread in threads:
         thread.join(max(0.0, end - time.monotonic()))
-    if left := [thread for thread in threads if thread.is_alive()]:
+    return [thread for thread in threads if thread.is_alive()]
+
+
+def abandon(left: Collection[threading.Thread]) -> None:
+    """Warn of threads that are still at work, and leave them behind."""
+    if left:
         ALIVE.difference_update(left)
+        LEFT.update(left)
         warnings.warn(
             f"abandoned {len(left)} thread{'s' if len(left) > 1 else ''} still at work: "
             f"{'; '.join(map(describe_work, left))}. Such a thread ends after its present call, or with the program",
@@ -255,7 +264,12 @@ def describe_work(thread: threading.Thread) -> str:
 
 
 def end_all() -> None:
-    """End the threads of all executors that are left at the end of the program."""
+    """End the threads of all executors that are left at the end of the program.
+
+    A thread that comes back from C++ while the interpreter shuts down has its stack unwound by Python. Torch does not
+    survive that: the process would end with SIGABRT. So threads that don't end by themselves get an exception before,
+    at the next line of Python that they come to.
+    """
     threads = [thread for thread in list(ALIVE) if thread.is_alive()]
     for thread in threads:
         drop(thread.calls)
@@ -264,7 +278,10 @@ def end_all() -> None:
     if interrupted(cause):
         # The interpreter would look for garbage among all objects of torch, which takes a second.
         gc.freeze()
-    join_or_abandon(threads, cause)
+    left: list[threading.Thread] = [*join_all(threads, cause), *(thread for thread in list(LEFT) if thread.is_alive())]
+    for stuck in left:
+        ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(stuck.ident or 0), ctypes.py_object(SystemExit))
+    abandon([thread for thread in join_all(left, cause) if thread not in LEFT])
 
 
 atexit.register(end_all)

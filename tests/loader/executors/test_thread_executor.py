@@ -1,4 +1,5 @@
 import gc
+import subprocess
 import sys
 import threading
 import weakref
@@ -144,6 +145,24 @@ def test_a_program_that_an_interrupt_ends_waits_for_nothing_long(monkeypatch: py
         end_all()
     assert frozen == [True]
     release.set()
+
+
+BUSY_IN_TORCH = """if True:
+    import torch, graphfeed as gf
+    values = torch.rand(1 << 20)
+    def work(minibatch):
+        while minibatch.seeds[0] > 0:
+            values.aminmax()  # long calls of C++, which give up the interpreter's lock
+        return minibatch
+    items = gf.ItemSampler(gf.ItemSet(100, names="seeds"), 10)
+    next(iter(gf.DataLoader(items.transform(work), num_workers=2)))
+"""
+
+
+@pytest.mark.slow
+def test_a_program_ends_well_while_threads_are_in_torch() -> None:
+    run = subprocess.run([sys.executable, "-c", BUSY_IN_TORCH], stderr=subprocess.PIPE, text=True, timeout=60)
+    assert (run.returncode, run.stderr.count("terminate called")) == (0, 0)
 
 
 def test_another_thread_takes_the_place_of_one_that_is_abandoned() -> None:
