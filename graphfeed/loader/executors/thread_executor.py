@@ -31,6 +31,8 @@ JOIN_SECONDS = 1.0
 INTERRUPTED_SECONDS = 0.2
 """The same after Ctrl-C, since somebody waits for the prompt."""
 ALIVE: "weakref.WeakSet[WorkerThread]" = weakref.WeakSet()
+ENDINGS: "weakref.WeakKeyDictionary[threading.Thread, Callable[[], None]]" = weakref.WeakKeyDictionary()
+"""What has other threads end, such as those that work ahead of an iterator, if the program ends before that does."""
 LEFT: "weakref.WeakSet[threading.Thread]" = weakref.WeakSet()
 """Threads that were left behind, at work."""
 
@@ -270,17 +272,20 @@ def end_all() -> None:
     survive that: the process would end with SIGABRT. So threads that don't end by themselves get an exception before,
     at the next line of Python that they come to.
     """
-    threads = [thread for thread in list(ALIVE) if thread.is_alive()]
-    for thread in threads:
-        drop(thread.calls)
-        thread.calls.put(None)
+    workers = [thread for thread in list(ALIVE) if thread.is_alive()]
+    for worker in workers:
+        drop(worker.calls)
+        worker.calls.put(None)
+    others = {thread: end for thread, end in list(ENDINGS.items()) if thread.is_alive()}
+    for end in others.values():
+        end()
     cause = getattr(sys, "last_value", None)  # the exception that nobody caught
     if interrupted(cause):
         # The interpreter would look for garbage among all objects of torch, which takes a second.
         gc.freeze()
-    left: list[threading.Thread] = [*join_all(threads, cause), *(thread for thread in list(LEFT) if thread.is_alive())]
-    for stuck in left:
-        ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(stuck.ident or 0), ctypes.py_object(SystemExit))
+    left = [*join_all([*workers, *others], cause), *(thread for thread in list(LEFT) if thread.is_alive())]
+    for thread in left:
+        ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(thread.ident or 0), ctypes.py_object(SystemExit))
     abandon([thread for thread in join_all(left, cause) if thread not in LEFT])
 
 

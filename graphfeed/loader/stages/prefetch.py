@@ -6,7 +6,7 @@ from dataclasses import field
 from typing import Any
 
 from graphfeed.datapipes import Datapipe, length
-from graphfeed.loader.executors.thread_executor import describe_work, join_or_abandon
+from graphfeed.loader.executors.thread_executor import ENDINGS, describe_work, join_or_abandon
 from graphfeed.loader.run import RunContext, current_run
 from graphfeed.loader.transport.thread_channel import Closed, Failure, ThreadChannel
 
@@ -42,6 +42,7 @@ class Prefetch(Datapipe):
         ahead = run.nested()
         ahead.when_cancelled(channel.close)
         thread = threading.Thread(target=feed, args=(self, ahead, channel), name="graphfeed-prefetch", daemon=True)
+        ENDINGS[thread] = ahead.cancel
         thread.start()
         try:
             while True:

@@ -148,20 +148,25 @@ def test_a_program_that_an_interrupt_ends_waits_for_nothing_long(monkeypatch: py
 
 
 BUSY_IN_TORCH = """if True:
-    import torch, graphfeed as gf
+    import sys, torch, graphfeed as gf
+    from graphfeed.loader.stages.prefetch import Prefetch
     values = torch.rand(1 << 20)
     def work(minibatch):
         while minibatch.seeds[0] > 0:
             values.aminmax()  # long calls of C++, which give up the interpreter's lock
         return minibatch
-    items = gf.ItemSampler(gf.ItemSet(100, names="seeds"), 10)
-    next(iter(gf.DataLoader(items.transform(work), num_workers=2)))
+    pipe = gf.ItemSampler(gf.ItemSet(100, names="seeds"), 10).transform(work)
+    batches = iter(Prefetch(pipe) if sys.argv[1] == "prefetch" else gf.DataLoader(pipe, num_workers=2))
+    next(batches)
+    if sys.argv[1] == "left":
+        del batches
 """
 
 
 @pytest.mark.slow
-def test_a_program_ends_well_while_threads_are_in_torch() -> None:
-    run = subprocess.run([sys.executable, "-c", BUSY_IN_TORCH], stderr=subprocess.PIPE, text=True, timeout=60)
+@pytest.mark.parametrize("how", ["left", "held", "prefetch"])
+def test_a_program_ends_well_while_threads_are_in_torch(how: str) -> None:
+    run = subprocess.run([sys.executable, "-c", BUSY_IN_TORCH, how], stderr=subprocess.PIPE, text=True, timeout=60)
     assert (run.returncode, run.stderr.count("terminate called")) == (0, 0)
 
 
