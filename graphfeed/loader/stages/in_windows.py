@@ -68,6 +68,8 @@ class InWindows(Datapipe):
         assert isinstance(fetch, FetchesKnownRows)
         source = with_failure(fetch.datapipe)
         with self.memory.take() as rows:
+            for planned_rows in rows.values():
+                run.when_cancelled(planned_rows.cancel)
             planned: Transform[Any] = fetch.changed(feature_store=ReadAheadStore(fetch.feature_store, rows))
 
             def new_window() -> Window:

@@ -72,10 +72,14 @@ class PlannedRows:
         self._reads: list[Future[None]] = []
         self.clear()
 
-    def clear(self) -> None:
-        """Forget all rows, and end a read that was begun."""
+    def cancel(self) -> None:
+        """End a read that was begun, also while somebody waits for it in another thread."""
         for part in self._reads:
             part.cancel()
+
+    def clear(self) -> None:
+        """Forget all rows, and end a read that was begun."""
+        self.cancel()
         wait(self._reads)
         self._reads = []
         self._plan = new_row_plan(self.feature.count(), self.num_slots)
@@ -117,6 +121,7 @@ class PlannedRows:
         Raises:
             OSError: A read failed.
             EOFError: The file became shorter.
+            CancelledError: The read was cancelled.
         """
         self.feature.join(self._reads)
         self._reads = []

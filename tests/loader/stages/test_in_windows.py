@@ -1,3 +1,5 @@
+import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -9,8 +11,9 @@ import torch
 import graphfeed as gf
 from graphfeed.loader.run import RunContext
 from graphfeed.loader.stages.in_windows import InWindows
-from graphfeed.storage.features import RowMemory
+from graphfeed.storage.features import RowMemory, disk_based_feature
 from tests.digests import digests
+from tests.waiting import wait_until
 
 pytestmark = pytest.mark.usefixtures("no_leaks")
 
@@ -110,6 +113,26 @@ def test_a_failed_read_is_raised_before_the_first_mini_batch_that_needs_it(path:
         file.truncate(200)
     with pytest.raises(EOFError, match="the file ends at 200"):
         next(iter(RunContext().drive(pipe)))
+
+
+def test_a_loop_that_is_left_does_not_wait_for_reads(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    loader = gf.DataLoader(fetched(path, sampled()), num_workers=1, window=4)
+    slow = threading.Event()
+    begun: list[int] = []
+
+    def read(self: gf.DiskBasedFeature, ids: torch.Tensor, *_: Any) -> None:
+        if slow.is_set():
+            begun.append(len(ids))
+            time.sleep(0.3)
+
+    monkeypatch.setattr(gf.DiskBasedFeature, "_read_spans", read)
+    monkeypatch.setattr(disk_based_feature, "ROWS_PER_TASK", 1)
+    running: Any = iter(loader)
+    slow.set()
+    next(running)
+    wait_until(lambda: len(begun) > 0)
+    running.close()  # would warn of an abandoned thread if that waited for all parts
+    assert len(begun) < 100
 
 
 def test_two_epochs_run_at_once(path: Path) -> None:
