@@ -86,9 +86,10 @@ class Workers:
         self._asked = [executor.submit(prepare_work, work) for _ in range(self.num_workers)]
 
     def are_ready(self) -> bool:
-        """Tell whether all processes that `start_ahead` began have started, or raise what they died of."""
+        """Tell whether no process that `start_ahead` began is still starting, or raise what they died of."""
         done = [call.result() for call in self._asked if call.done()]
-        return len(done) == len(self._asked) and len(self.pids()) >= self.num_workers
+        assert isinstance(self.pool, ProcessExecutor)
+        return len(done) == len(self._asked) and len(self.pids()) == len(self.pool.pids())
 
     def pids(self) -> list[int]:
         """Return the ids of the worker processes that have started."""

@@ -11,7 +11,7 @@ from typing import Any
 import torch
 
 from graphfeed.datapipes import Datapipe, Shardable, Source
-from graphfeed.datapipes.pipeline import find, torch_shard, traverse
+from graphfeed.datapipes.pipeline import find, traverse
 from graphfeed.loader.executors.main_module import GUARD_ADVICE, is_guarded
 from graphfeed.loader.executors.process_executor import available_cores
 from graphfeed.loader.executors.sending import can_be_sent
@@ -41,8 +41,6 @@ def why_fixed(pipe: Datapipe[Any]) -> str:
         return "a stage does not map one mini-batch to one, so the pipeline can't go on from an index"
     if len(cuts) > 1:
         return "workers run several branches of the pipeline"
-    if torch_shard()[1] > 1:
-        return "the loader runs in a worker of torch's DataLoader"
     return "" if cuts else "no stage runs in workers"
 
 

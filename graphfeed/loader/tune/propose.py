@@ -19,7 +19,7 @@ HALF = 0.5
 """The share of its time that a mini-batch needs a core for, up to which more workers than cores may help."""
 QUEUES = 0.85
 """Threads wait for each other, as for the interpreter's lock, if each has a core for so much less of its time."""
-WAITS_ALONE = 0.2
+WAITS_ALONE = 0.05
 """A mini-batch that has a core for less of its time than this waits for something else, such as a disk."""
 MORE_THAN_CORES = 4
 """Workers per core, at most, where they mostly wait: for a disk, or for a server."""

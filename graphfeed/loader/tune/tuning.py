@@ -9,7 +9,7 @@ from threading import Event
 from time import perf_counter_ns
 from typing import Any
 
-from graphfeed.datapipes.pipeline import find
+from graphfeed.datapipes.pipeline import find, torch_shard
 from graphfeed.loader.plan import make_plan
 from graphfeed.loader.profile import EpochRecord, Profile, summarise
 from graphfeed.loader.progress import Progress
@@ -82,8 +82,10 @@ class Tuning:
             seed: The seed.
             profile: Where to write down what is measured, if a user wants to know.
         """
+        # A worker of torch's DataLoader makes some of the indexes alone, and can't go on from their number.
+        is_whole = torch_shard()[1] == 1
         with self._lock:
-            measures = not self.settled and not self._is_measuring
+            measures = is_whole and not self.settled and not self._is_measuring
             self._is_measuring = self._is_measuring or measures
         try:
             goes_on = True

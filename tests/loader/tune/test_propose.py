@@ -50,7 +50,8 @@ def trial(
         ([trial(INLINE, 100), trial(threads(2), 110, cpu=0.55)], processes(4)),
         ([trial(INLINE, 100), trial(threads(2), 110, cpu=0.55), trial(processes(4), 90)], threads(4)),
         # Those who wait for a disk may be more than the cores.
-        ([trial(INLINE, 100, cpu=0.1), trial(threads(4), 390, cpu=0.05)], threads(8)),
+        ([trial(INLINE, 100, cpu=0.1), trial(threads(4), 390, cpu=0.09)], threads(8)),
+        ([trial(INLINE, 100, cpu=0.04), trial(threads(4), 390, cpu=0.01)], threads(8)),
         # The step is the limit: fewer, if they keep up.
         ([trial(INLINE, 50), trial(threads(4), 100, 0.01, step=10, busy=10)], threads(2)),
     ],
