@@ -28,6 +28,8 @@ MOST_EPOCHS = 100
 EPOCH_BATCHES = 2
 """How many times the mini-batches of another benchmark an epoch has."""
 FANOUTS = [10, 10]
+FEW, FEW_FANOUTS = 2, [5, 5]
+"""The seeds of a mini-batch whose rows are read from the disk, and how far they reach: some sixty reads."""
 LOCKED_SECONDS = 0.004
 AUTO: Literal["auto"] = "auto"
 GRID = [
@@ -71,11 +73,11 @@ def make_pipes(scale: Scale, path: Path) -> dict[str, gf.Datapipe]:
     on_disk = gf.BasicFeatureStore({("node", None, "feat"): gf.DiskBasedFeature(path, num_threads=1)})
     generator = np.random.default_rng(0)
     seeds = gf.ItemSet(torch.from_numpy(generator.integers(count, size=size * scale.batch_size)), names="seeds")
-    few = gf.ItemSet(torch.from_numpy(generator.integers(count, size=size * 16)), names="seeds")
+    few = gf.ItemSet(torch.from_numpy(generator.integers(count, size=size * FEW)), names="seeds")
     pipe: gf.Datapipe = gf.ItemSampler(seeds, batch_size=scale.batch_size, shuffle=True)
     sampled = pipe.sample_neighbor(graph, FANOUTS)
-    small: gf.Datapipe = gf.ItemSampler(few, batch_size=16, shuffle=True)
-    small = small.sample_neighbor(graph, FANOUTS)
+    small: gf.Datapipe = gf.ItemSampler(few, batch_size=FEW, shuffle=True)
+    small = small.sample_neighbor(graph, FEW_FANOUTS)
     return {
         "sampling": sampled,
         "sampling and fetching": sampled.fetch_feature(store, node_feature_keys=["feat"]),
