@@ -1,6 +1,7 @@
 """python -m benchmarks WHAT: medians, and ratios to this machine's own limits."""
 
 import argparse
+from dataclasses import replace
 from pathlib import Path
 
 from benchmarks import (
@@ -13,6 +14,7 @@ from benchmarks import (
     gather,
     gpu_cache,
     ingest,
+    larger_than_memory,
     loader,
     peers,
     profile,
@@ -39,6 +41,7 @@ REPORTS = {
     "cuda": cuda.report,
     "gpu_cache": gpu_cache.report,
     "ingest": ingest.report,
+    "larger_than_memory": larger_than_memory.report,
     "peers": peers.report,
     "profile": profile.report,
     "pyg": pyg.report,
@@ -52,6 +55,7 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("what", choices=REPORTS)
     parser.add_argument("--quick", action="store_true", help="a small graph: seconds, no meaning")
     parser.add_argument("--large", action="store_true", help="cache: a file of 8 GB, removed at the end")
+    parser.add_argument("--scale", type=float, help="larger_than_memory: times 28 million nodes (1, or 0.001 if quick)")
     parser.add_argument("--repeats", type=int, help="rounds (30, or 3 with --quick)")
     parser.add_argument(
         "--cache-dir",
@@ -67,6 +71,8 @@ def main(arguments: list[str] | None = None) -> None:
     if options.quick:
         print("A quick run shows that everything works; its numbers mean nothing.", end="\n\n")
     sizes = scale(options.cache_dir, repeats)
+    if options.scale is not None:
+        sizes = replace(sizes, out_of_core=options.scale)
     tables = []
     for table in REPORTS[options.what](large(sizes) if options.large else sizes):
         print(table, flush=True)

@@ -34,19 +34,23 @@ class Scale:
     """The size of the graph that worker processes start with."""
     compiled_pipelines: int
     """Pipelines that begin without kernels on disk, at most."""
+    out_of_core: float
+    """By how much the graph that exceeds memory is larger than 28 million nodes."""
 
 
 def full(cache: Path, repeats: int) -> Scale:
     """Return the sizes that the goals are about."""
     return Scale(
         cache, PRODUCTS, ARXIV, 1024, 135_000, repeats, 40, 2, 1_000_000, 60, 50_000, 50_000_000, 2048, 1,
-        2_000_000_000, 6,
+        2_000_000_000, 6, 1.0,
     )  # fmt: skip
 
 
 def quick(cache: Path, repeats: int) -> Scale:
     """Return sizes that take seconds; their ratios mean nothing."""
-    return Scale(cache, QUICK, QUICK, 64, 2_000, repeats, 4, 0, 20_000, 6, 2_000, 100_000, 64, 100, 40_000_000, 1)
+    return Scale(
+        cache, QUICK, QUICK, 64, 2_000, repeats, 4, 0, 20_000, 6, 2_000, 100_000, 64, 100, 40_000_000, 1, 0.001
+    )
 
 
 def large(scale: Scale) -> Scale:

@@ -321,7 +321,19 @@ def test_the_gpu_is_measured(tmp_path: Path, capsys: pytest.CaptureFixture[str])
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    "what", ["sampling", "gather", "ingest", "loader", "first_use", "cold", "channels", "distributed", "pyg"]
+    "what",
+    [
+        "sampling",
+        "gather",
+        "ingest",
+        "larger_than_memory",
+        "loader",
+        "first_use",
+        "cold",
+        "channels",
+        "distributed",
+        "pyg",
+    ],
 )
 def test_commands_run(what: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     main([what, "--quick", "--repeats", "1", "--cache-dir", str(tmp_path)])

@@ -10,18 +10,13 @@ from graphfeed.storage.datasets.item_set import HeteroItemSet, ItemSet
 from graphfeed.storage.datasets.on_disk_dataset import OnDiskDataset, OnDiskTask
 from graphfeed.storage.datasets.preprocess import preprocess_ondisk_dataset
 from graphfeed.storage.datasets.task import Task
-from graphfeed.storage.features.cached_feature import (
-    CPUCachedFeature,
-    cpu_cached_feature,
-    wrap_with_cached_feature,
-)
+from graphfeed.storage.features.cached_feature import CPUCachedFeature, cpu_cached_feature, wrap_with_cached_feature
 from graphfeed.storage.features.disk_based_feature import DiskBasedFeature
 from graphfeed.storage.features.feature import DeferredRead, Feature, TorchBasedFeature
-from graphfeed.storage.features.feature_cache import CPUFeatureCache
+from graphfeed.storage.features.feature_cache import CPUFeatureCache, bytes_to_number_of_items
 from graphfeed.storage.features.feature_store import BasicFeatureStore, FeatureKey, FeatureStore
 from graphfeed.storage.features.gpu_cached_feature import GPUCachedFeature, gpu_cached_feature
 from graphfeed.storage.features.gpu_feature_cache import GPUFeatureCache
-from graphfeed.storage.features.row_cache import bytes_to_number_of_items
 from graphfeed.storage.features.torch_based_feature_store import OnDiskFeatureData, TorchBasedFeatureStore
 from graphfeed.storage.graph import (
     CANONICAL_ETYPE_DELIMITER,

@@ -14,7 +14,7 @@ BLOCK_BYTES = 512
 VALUES_PER_WAIT = 512
 """If fewer values than this come with each page that is read from the disk, reads are made for the disk. A wait for a
 page takes some hundred times as long as the other costs of a value."""
-MOST_READS = 64
+MOST_NEEDED = 64
 
 
 class MappedReads:
@@ -26,7 +26,8 @@ class MappedReads:
 
     def __init__(self) -> None:
         self.from_disk = True
-        self.reads_needed = 1
+        self.needed = 1
+        """How many reads in a row must find their pages in memory before the mapping is used."""
         self.in_memory = 0
         """How many reads in a row needed next to nothing from the disk."""
         self.pages = self.values = 0
@@ -50,9 +51,9 @@ class MappedReads:
         waited = self.pages * VALUES_PER_WAIT > self.values
         self.pages = self.values = 0
         if not self.from_disk and waited:
-            self.reads_needed = min(2 * self.reads_needed, MOST_READS)
+            self.needed = min(2 * self.needed, MOST_NEEDED)
         self.in_memory = 0 if waited else self.in_memory + 1
-        self.from_disk = waited or (self.from_disk and self.in_memory < self.reads_needed)
+        self.from_disk = waited or (self.from_disk and self.in_memory < self.needed)
 
 
 def count_reads() -> tuple[int, int]:

@@ -252,6 +252,18 @@ def rows_within(max_size_in_bytes: int, row_bytes: int, policy: str = DEFAULT_PO
     return max(0, rows - 1)
 
 
+def bytes_to_number_of_items(cache_capacity_in_bytes: int, single_item: torch.Tensor) -> int:
+    """Return how many items fit into a number of bytes, rounded up.
+
+    Example:
+        >>> bytes_to_number_of_items(9, torch.zeros(2))
+        2
+    """
+    if cache_capacity_in_bytes < 0:
+        raise ValueError(f"cache_capacity_in_bytes must be 0 or more, but is {cache_capacity_in_bytes}")
+    return -(-cache_capacity_in_bytes // max(1, single_item.nbytes))
+
+
 def first_positions(looked_up: LookedUp) -> torch.Tensor:
     """Return the position at which each of the distinct missing keys appears first."""
     if looked_up.distinct.numel() == looked_up.missing_index.numel():

@@ -190,15 +190,3 @@ class RowCache(ABC):
 def out_of_range(key: int, offset: int) -> IndexError:
     """Return the error for a negative key."""
     return IndexError(f"keys must be 0 or more with the offset {offset}, but one is {key}")
-
-
-def bytes_to_number_of_items(cache_capacity_in_bytes: int, single_item: torch.Tensor) -> int:
-    """Return how many items fit into a number of bytes, rounded up.
-
-    Example:
-        >>> bytes_to_number_of_items(9, torch.zeros(2))
-        2
-    """
-    if cache_capacity_in_bytes < 0:
-        raise ValueError(f"cache_capacity_in_bytes must be 0 or more, but is {cache_capacity_in_bytes}")
-    return -(-cache_capacity_in_bytes // max(1, single_item.nbytes))
