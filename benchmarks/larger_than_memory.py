@@ -167,7 +167,7 @@ def measure(folder: Path, name: str, scale: Scale, group: Path | None) -> Case:
     pipe = gf.ItemSampler(seeds, scale.batch_size, shuffle=True).sample_neighbor(graph, FANOUTS)
     if feature is not None:
         pipe = pipe.fetch_feature(gf.BasicFeatureStore({("node", None, "feat"): feature}), node_feature_keys=["feat"])
-    case, batches = Case([], [], []), iter(gf.DataLoader(pipe, seed=0, timeout=MOST_SECONDS))
+    case, batches = Case([], [], []), iter(gf.DataLoader(pipe, num_workers=0, seed=0, timeout=MOST_SECONDS))
     begin = time.perf_counter()
     while len(case.seconds) < scale.repeats and time.perf_counter() - begin < MOST_SECONDS:
         before, start = getrusage(RUSAGE_SELF), time.perf_counter()
