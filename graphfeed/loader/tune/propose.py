@@ -81,10 +81,11 @@ def neighbours(best: Trial, tried: Sequence[Trial], limits: Limits) -> Iterator[
     most = limits.num_cores * (1 if alone.cpu > HALF or now.worker == "process" else MORE_THAN_CORES)
     if now.num_workers == 0:
         yield replace(now, num_workers=max(1, min(needed, 2, most)))
-        return
     only_threads = all(trial.choice.worker == "thread" for trial in tried)
     if only_threads and max(WAITS_ALONE, min(trial.cpu for trial in tried)) < QUEUES * alone.cpu:
         yield replace(now, worker="process", num_workers=min(limits.num_cores, max(now.num_workers, needed)))
+    if now.num_workers == 0:
+        return
     above = [
         trial.choice.num_workers
         for trial in tried

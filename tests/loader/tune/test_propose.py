@@ -49,6 +49,7 @@ def trial(
         # The lock shows where four threads each have a core for less of the time than one.
         ([trial(INLINE, 100), trial(threads(2), 110, cpu=0.55)], processes(4)),
         ([trial(INLINE, 100), trial(threads(2), 110, cpu=0.55), trial(processes(4), 90)], threads(4)),
+        ([trial(INLINE, 100), trial(threads(2), 99, cpu=0.5)], processes(4)),
         # Those who wait for a disk may be more than the cores.
         ([trial(INLINE, 100, cpu=0.1), trial(threads(4), 390, cpu=0.09)], threads(8)),
         ([trial(INLINE, 100, cpu=0.04), trial(threads(4), 390, cpu=0.01)], threads(8)),
@@ -109,6 +110,7 @@ PIPES = {
     "sampling": Simulated(),
     "a fetch that three threads fill the memory with": Simulated(compute=8, bandwidth=3),
     "the lock is held four fifths of the time": Simulated(compute=1, locked=4),
+    "the lock is held all the time": Simulated(compute=0.1, locked=5),
     "the lock is held two fifths of the time": Simulated(compute=3, locked=2),
     "a disk that answers five requests at once": Simulated(compute=1, disk=10, requests=5),
     "a slow step": Simulated(step=30),
