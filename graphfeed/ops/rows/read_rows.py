@@ -114,8 +114,8 @@ def whole_blocks(size: int) -> Bytes:
     return memory[skipped : skipped + size]
 
 
-def read_blocks(descriptor: int, start: int, size: int, buffer: Bytes) -> Bytes:
-    """Return a part of an open file, read by the blocks in which it lies into a buffer.
+def read_blocks(descriptor: int, start: int, size: int, buffer: "Bytes | None" = None) -> Bytes:
+    """Return a part of an open file, read by the blocks in which it lies, into a buffer if one is given.
 
     Raises:
         OSError: The read failed.
@@ -123,6 +123,7 @@ def read_blocks(descriptor: int, start: int, size: int, buffer: Bytes) -> Bytes:
     """
     skipped = start % BLOCK_BYTES
     blocks = -(-(skipped + size) // BLOCK_BYTES) * BLOCK_BYTES
+    buffer = whole_blocks(blocks) if buffer is None else buffer
     count = os.preadv(descriptor, [buffer[:blocks].data], start - skipped)
     if count < skipped + size:
         raise ends_early(start - skipped + count, skipped + size - count)

@@ -16,7 +16,8 @@ import torch
 from graphfeed.ops import on_gpu
 from graphfeed.ops.arguments import as_ids, check_ids, check_vector
 from graphfeed.ops.memory import MappedReads, buffers, read_at_random
-from graphfeed.ops.rows import read_bytes, read_rows, take_rows
+from graphfeed.ops.rows import read_blocks, read_bytes, read_rows, take_rows
+from graphfeed.storage.features.disk_rates import measure_gap
 from graphfeed.storage.features.feature import DeferredRead, Feature, TorchBasedFeature, dtype_and_shape
 from graphfeed.storage.memory.npy_file import check_numbers
 from graphfeed.storage.memory.staging import staging
@@ -27,9 +28,6 @@ ROWS_PER_TASK = 64
 MAPPED_ROWS_PER_TASK = 1 << 15
 """The same for rows in the system's page cache: a millisecond or two."""
 BYTES_PER_TASK = 1 << 24
-GAP_BYTES = 1 << 15
-"""How far rows that are read ahead may lie apart to be read at once. A disk that makes 60,000 random reads a second, or
-gives 1.5 GB of one read after the other, reads 25 kB over in the time of another read."""
 TASKS_PER_THREAD = 8
 """Into how many parts a read ahead is split, so that no thread ends long before the others."""
 MOST_THREADS = 16
@@ -79,6 +77,8 @@ class DiskBasedFeature(Feature):
             self._start = file.tell()
             self._descriptor = os.dup(file.fileno())
         self._pools: dict[int, ThreadPoolExecutor] = {}
+        self._gap_bytes: int | None = None
+        """How far rows that are read ahead may lie apart to be read at once; measured when that is needed first."""
         weakref.finalize(self, release, self._descriptor, self._pools)
         self._size = self._start + self.count() * self._row_bytes
         there = os.fstat(self._descriptor).st_size
@@ -125,8 +125,9 @@ class DiskBasedFeature(Feature):
     def begin_reading(self, ids: torch.Tensor, out: torch.Tensor, positions: torch.Tensor) -> list[Future[None]]:
         """Let the pool read many rows into memory, past the page cache where the system can do so.
 
-        Rows that lie near to each other are read at once, so that the rows of a dense part of the file come at the
-        speed of reading it in order: with 4 of 32 million rows of 128 bytes wanted, at 1.5 GB/s rather than 0.05.
+        Rows that lie so near to each other that another read would take longer are read at once. The first call
+        measures how near that is. So the rows of a dense part of the file come at the speed of reading it in order:
+        with 4 of 32 million rows of 128 bytes wanted, at 1.5 GB/s rather than 0.05.
 
         Args:
             ids: int64, ascending, in the range of the rows.
@@ -138,6 +139,9 @@ class DiskBasedFeature(Feature):
         """
         parts = self._split(ids.numel(), ROWS_PER_TASK, TASKS_PER_THREAD * self._threads)
         pool = self._pool()
+        if self._gap_bytes is None:
+            size = self._start + self.count() * self._row_bytes
+            self._gap_bytes = measure_gap(partial(read_blocks, self._direct), size, pool)
         return [pool.submit(self._read_spans, ids[begin:end], out, positions[begin:end]) for begin, end in parts]
 
     def join(self, futures: Sequence[Future[None]]) -> None:
@@ -289,7 +293,7 @@ class DiskBasedFeature(Feature):
             take_rows(self._mapped, ids, out)
 
     def _read_spans(self, ids: torch.Tensor, out: torch.Tensor, positions: torch.Tensor) -> None:
-        read_rows(self._direct, self._start, ids, out, positions, GAP_BYTES)
+        read_rows(self._direct, self._start, ids, out, positions, self._gap_bytes)
 
     def _read_all(self, begin: int, end: int, out: torch.Tensor) -> None:
         read_bytes(self._descriptor, self._start + begin, out.view(-1).view(torch.uint8).numpy()[begin:end].data)
