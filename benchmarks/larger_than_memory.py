@@ -135,6 +135,8 @@ def copy_graph(graph: gf.FusedCSCSamplingGraph) -> gf.FusedCSCSamplingGraph:
     return gf.fused_csc_sampling_graph(graph.csc_indptr.clone(), graph.indices.clone())
 
 
+IN_WINDOWS = "DiskBasedFeature, in windows"
+"""Reads rows for several mini-batches at once, with a quarter of their size of memory; the others read for each alone."""
 CASES: dict[str, Callable[[Path], tuple[gf.FusedCSCSamplingGraph, gf.Feature | None]]] = {
     "in memory": lambda folder: (
         copy_graph(gf.load_graph(folder / "graph")),
@@ -146,6 +148,7 @@ CASES: dict[str, Callable[[Path], tuple[gf.FusedCSCSamplingGraph, gf.Feature | N
         gf.TorchBasedFeature(torch.from_numpy(np.load(folder / "feat.npy", mmap_mode="c"))),
     ),
     "DiskBasedFeature": lambda folder: (gf.load_graph(folder / "graph"), gf.DiskBasedFeature(folder / "feat.npy")),
+    IN_WINDOWS: lambda folder: (gf.load_graph(folder / "graph"), gf.DiskBasedFeature(folder / "feat.npy")),
     "DiskBasedFeature behind SIEVE": lambda folder: (
         gf.load_graph(folder / "graph"),
         gf.cpu_cached_feature(
@@ -167,7 +170,9 @@ def measure(folder: Path, name: str, scale: Scale, group: Path | None) -> Case:
     pipe = gf.ItemSampler(seeds, scale.batch_size, shuffle=True).sample_neighbor(graph, FANOUTS)
     if feature is not None:
         pipe = pipe.fetch_feature(gf.BasicFeatureStore({("node", None, "feat"): feature}), node_feature_keys=["feat"])
-    case, batches = Case([], [], []), iter(gf.DataLoader(pipe, num_workers=0, seed=0, timeout=MOST_SECONDS))
+    rows = (folder / "feat.npy").stat().st_size
+    reading = {"memory_limit": rows // 4} if name == IN_WINDOWS else {"window": 0}
+    case, batches = Case([], [], []), iter(gf.DataLoader(pipe, 0, seed=0, timeout=MOST_SECONDS, **reading))
     begin = time.perf_counter()
     while len(case.seconds) < scale.repeats and time.perf_counter() - begin < MOST_SECONDS:
         before, start = getrusage(RUSAGE_SELF), time.perf_counter()

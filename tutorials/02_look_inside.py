@@ -140,8 +140,9 @@ draw(
 # %% [markdown]
 # ## A stage of your own
 #
-# A stage is a class with fields and one method. It gets a mini-batch and returns another; `dataclasses.replace` makes a
-# copy with some fields changed. Its own first field is the pipeline that it reads from, and is there already.
+# A stage is a dataclass with one method. It gets a mini-batch and returns another; `dataclasses.replace` makes a copy
+# with some fields changed. `gf.Transform` has a first field already, the pipeline to read from, and yours come after
+# it: `HideRows(pipe, "number", share=0.5)`. There is no `__init__` to write.
 #
 # This one hides the features of random members, which makes a net rely on their friends. Random numbers need no care:
 # while a stage runs, `torch.rand` draws from the key of the mini-batch.
@@ -157,7 +158,8 @@ class HideRows(gf.Transform):
     def __call__(self, minibatch: gf.MiniBatch) -> gf.MiniBatch:
         rows = minibatch.node_features[self.feature]
         hidden = torch.rand(len(rows), 1) < self.share
-        return replace(minibatch, node_features={self.feature: rows.masked_fill(hidden, 0.0)})
+        features = {**minibatch.node_features, self.feature: rows.masked_fill(hidden, 0.0)}
+        return replace(minibatch, node_features=features)
 
 
 hiding = HideRows(pipe, "number", share=0.5)
@@ -172,10 +174,11 @@ print(next(iter(hiding)).node_features["number"][:, 0].tolist())
 
 # %%
 def test_all_rows_or_none_are_hidden() -> None:
-    given = gf.MiniBatch(node_features={"x": torch.ones(5, 2)})
+    given = gf.MiniBatch(node_features={"x": torch.ones(5, 2), "y": torch.ones(5, 1)})
     for share, left in ((0.0, 10), (1.0, 0)):
         (made,) = HideRows(gf.IterableSource([given]), "x", share)
         assert made.node_features["x"].sum() == left
+        assert made.node_features["y"].sum() == 5
     assert given.node_features["x"].sum() == 10, "a stage changes no mini-batch that it is given"
 
 
@@ -316,7 +319,8 @@ draw(
 # %% [markdown]
 # ## What next
 #
-# - [Types of nodes and edges](03_heterogeneous_graphs.ipynb).
+# - [Types of nodes and edges](03_heterogeneous_graphs.ipynb), where features and edges are found by type.
+# - [Write a stage of your own](../docs/how-to/own-stage.md): a fluent name, random numbers, and where it runs.
 # - [CONTRIBUTING.md](../CONTRIBUTING.md) shows a feature store and a rule of your own, and how a stage becomes a part
 #   of graphfeed. A sampler that asks the graph alone, as this one does, also samples graphs in parts and on a GPU.
 # - The club: W. W. Zachary, [An information flow model for conflict and fission in small

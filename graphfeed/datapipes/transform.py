@@ -89,7 +89,7 @@ def call(stage: Transform[Any], minibatch: Any, observer: Observer | None = None
     """Call a stage and tell the observer; an exception gets a note with the stage, the mini-batch and the worker.
 
     If the stage returns a new mini-batch without a key, it gets the key of the old one. So later draws stay the same
-    wherever they are made.
+    wherever they are made. It also gets the attributes that are no fields, which `dataclasses.replace` leaves out.
     """
     key = getattr(minibatch, "key", None)
     if observer is not None:
@@ -104,8 +104,12 @@ def call(stage: Transform[Any], minibatch: Any, observer: Observer | None = None
     finally:
         if observer is not None:
             observer.stage_end(stage, key)
-    if isinstance(result, MiniBatch) and result.key is None:
-        result.key = key
+    if isinstance(result, MiniBatch) and result is not minibatch:
+        if result.key is None:
+            result.key = key
+        if isinstance(minibatch, MiniBatch):
+            for name in vars(minibatch).keys() - vars(result).keys():
+                setattr(result, name, getattr(minibatch, name))
     return result
 
 

@@ -1,5 +1,6 @@
 import threading
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -148,3 +149,34 @@ def test_an_exception_of_any_class_says_where_it_came_from(num_workers: int) -> 
     ):
         next(iter(loader))
     assert caught.value.__notes__[0].startswith("in Exits, stage 2, mini-batch 0 of epoch 0")
+
+
+class Replaces(gf.Transform):
+    """Returns a mini-batch with the same fields."""
+
+    def __call__(self, minibatch: gf.MiniBatch) -> gf.MiniBatch:
+        return replace(minibatch, seeds=minibatch.seeds + 1)
+
+
+@pytest.mark.filterwarnings("ignore::graphfeed.datapipes.sources.minibatcher.ItemNameWarning")
+@pytest.mark.parametrize("num_workers", [0, 2])
+def test_attributes_that_are_no_fields_stay(num_workers: int) -> None:
+    items = gf.ItemSet((torch.arange(4), torch.arange(4.0)), names=("seeds", "weight"))
+    with gf.DataLoader(Replaces(gf.ItemSampler(items, batch_size=2)), num_workers=num_workers) as loader:
+        assert [minibatch.weight.tolist() for minibatch in loader] == [[0.0, 1.0], [2.0, 3.0]]
+
+
+class OwnInit(gf.Transform):
+    """Has a constructor that forgets the base's."""
+
+    def __init__(self, datapipe: gf.Datapipe, name: str) -> None:
+        vars(self)["name"] = name
+
+    def __call__(self, minibatch: gf.MiniBatch) -> gf.MiniBatch:
+        return minibatch
+
+
+def test_a_constructor_that_forgets_the_base_s_is_told() -> None:
+    stage = OwnInit(gf.ItemSampler(gf.ItemSet(4, names="seeds"), batch_size=2), "x")
+    with pytest.raises(AttributeError, match=r"the field 'datapipe' of 'OwnInit' was not set: let its __init__ call"):
+        next(iter(stage))

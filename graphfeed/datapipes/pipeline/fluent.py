@@ -46,6 +46,11 @@ class Fluent:
         stage = find_stage(name)
         if stage is not None:
             return bind(stage, name, self)
+        if name in getattr(type(self), "__dataclass_fields__", {}):
+            raise AttributeError(
+                f"the field {name!r} of {type(self).__name__!r} was not set: let its __init__ call super().__init__("
+                "datapipe), or write fields instead of an __init__"
+            )
         raise AttributeError(
             f"{type(self).__name__!r} has no attribute or stage {name!r}; stages are {list_names()}; "
             "transform(function) takes any function, and class MyStage(graphfeed.Transform, name='my_stage') adds one, "
