@@ -14,6 +14,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from resource import RUSAGE_SELF, getrusage
+from typing import Any
 
 import numpy as np
 import torch
@@ -136,7 +137,7 @@ def copy_graph(graph: gf.FusedCSCSamplingGraph) -> gf.FusedCSCSamplingGraph:
 
 
 IN_WINDOWS = "DiskBasedFeature, in windows"
-"""Reads rows for several mini-batches at once, with a quarter of their size of memory; the others read for each alone."""
+"""Reads rows for several mini-batches at once, in a quarter of their size of memory; the others read for each alone."""
 CASES: dict[str, Callable[[Path], tuple[gf.FusedCSCSamplingGraph, gf.Feature | None]]] = {
     "in memory": lambda folder: (
         copy_graph(gf.load_graph(folder / "graph")),
@@ -171,7 +172,7 @@ def measure(folder: Path, name: str, scale: Scale, group: Path | None) -> Case:
     if feature is not None:
         pipe = pipe.fetch_feature(gf.BasicFeatureStore({("node", None, "feat"): feature}), node_feature_keys=["feat"])
     rows = (folder / "feat.npy").stat().st_size
-    reading = {"memory_limit": rows // 4} if name == IN_WINDOWS else {"window": 0}
+    reading: dict[str, Any] = {"memory_limit": rows // 4} if name == IN_WINDOWS else {"window": 0}
     case, batches = Case([], [], []), iter(gf.DataLoader(pipe, 0, seed=0, timeout=MOST_SECONDS, **reading))
     begin = time.perf_counter()
     while len(case.seconds) < scale.repeats and time.perf_counter() - begin < MOST_SECONDS:
