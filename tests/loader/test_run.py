@@ -226,7 +226,9 @@ def test_a_profiler_needs_no_other_hook(num_workers: int) -> None:
     pipe = Slow(pipelines.homogeneous().transform(slowly))
     expected = digests(pipe.with_seed(1))
     with gf.DataLoader(pipe, num_workers, seed=1, observer=profiler) as loader:
+        begin = time.perf_counter()
         assert digests(loader) == expected
+        taken = time.perf_counter() - begin
     assert profiler.unbalanced == 0
     assert STAGES | {"5 Slow"} <= profiler.calls.keys()
     # A loop is also asked for the end; sampled and fetched are ten mini-batches wherever they are.
@@ -234,7 +236,8 @@ def test_a_profiler_needs_no_other_hook(num_workers: int) -> None:
     assert [profiler.calls[name] for name in sorted(STAGES)] == [asked, 10, 10, 10]
     assert profiler.calls["5 Slow"] == 11
     assert profiler.seconds["4 MiniBatchTransformer"] >= 0.2
-    assert 0.1 <= profiler.seconds["5 Slow"] < 0.2
+    # Without the stages that it reads from, whose time is their own.
+    assert 0.1 <= profiler.seconds["5 Slow"] <= taken - (0 if num_workers else 0.2)
     if num_workers:
         assert profiler.calls["InWorkers, reader"] == 10
         assert profiler.calls["Prefetch, reader"] == 11
