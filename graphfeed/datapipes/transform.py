@@ -89,7 +89,8 @@ def call(stage: Transform[Any], minibatch: Any, observer: Observer | None = None
     """Call a stage and tell the observer; an exception gets a note with the stage, the mini-batch and the worker.
 
     If the stage returns a new mini-batch without a key, it gets the key of the old one. So later draws stay the same
-    wherever they are made. It also gets the attributes that are no fields, which `dataclasses.replace` leaves out.
+    wherever they are made. It also gets the attributes that are no fields, which `dataclasses.replace` leaves out; set
+    one to None to drop it.
     """
     key = getattr(minibatch, "key", None)
     if observer is not None:

@@ -5,6 +5,7 @@ Those that a GPU has kernels for are in `graphfeed.ops.calls`.
 
 import tempfile
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import torch
@@ -72,6 +73,11 @@ def read_bytes(descriptor: int, start: Any, size: Any) -> None:
 def with_policy(run: Callable[..., Any]) -> Callable[..., Any]:
     """Give an operation a policy, whose arrays are not for anybody to write to."""
     return lambda name, **arguments: run(policy(name), **arguments)
+
+
+def with_plan(run: Callable[..., Any], **fixed: Any) -> Callable[..., Any]:
+    """Give an operation a plan for the rows of a file, whose arrays are not for anybody to write to."""
+    return lambda **arguments: run(ops.new_row_plan(6, 3), **fixed, **arguments)
 
 
 def sampling_calls() -> dict[str, Call]:
@@ -176,6 +182,7 @@ def row_calls() -> dict[str, Call]:
         "clear_policy": Call(with_policy(ops.clear_policy), {"name": "lru"}),
         "clear_sets": Call(lambda capacity: ops.clear_sets(ops.new_sets(capacity)), {"capacity": 70}),
         "find_keys": Call(with_policy(ops.find_keys), {"name": "s3-fifo", "keys": INDICES}),
+        "find_slots": Call(with_plan(ops.find_slots), {"ids": INDICES}),
         "gather_parts": Call(
             lambda first, second, **rows: ops.gather_parts([first, None, second], **rows),
             {**parts, "out": torch.zeros(2, 4, dtype=torch.int64)},
@@ -183,7 +190,9 @@ def row_calls() -> dict[str, Call]:
         "index_select": Call(ops.index_select, {"tensor": values, "index": places}),
         "new_policy": Call(ops.new_policy, {"policy": "clock", "capacity": 4}),
         "new_sets": Call(ops.new_sets, {"capacity": 70}),
+        "note_rows": Call(with_plan(ops.note_rows, window=1), {"ids": INDICES}),
         "policy_bytes": Call(ops.policy_bytes, {"policy": "sieve", "capacity": 4}),
+        "read_blocks": Call(in_a_file(partial(ops.read_blocks, size=9)), {"start": 3}),
         "read_bytes": Call(in_a_file(read_bytes), {"start": 3, "size": 9}),
         "read_rows": Call(in_a_file(ops.read_rows), read),
         "replace_keys": Call(with_policy(ops.replace_keys), {"name": "sieve", "keys": INDICES}),

@@ -87,20 +87,25 @@ class GpuTimer:
         pair = EventPair(started.begin, event)
         call = GpuCall(*stage, *key, issued, 0, 0, 0, started.device, started.stream.cuda_stream)
         self._pending.append((call, pair, started.within))
-        self.calls()
+        with self._reading:
+            self._read()
         return pair
 
     def calls(self) -> Sequence[GpuCall]:
         """Return the calls whose events have passed, as far as those of all calls before them have."""
         with self._reading:
-            while self._pending:
-                call, pair, within = self._pending[0]
-                first = self._first[call.device]
-                events = (first, pair.end, *(inner.end for inner in within))
-                if not all(event.query() for event in events):  # type: ignore[no-untyped-call]
-                    break
-                begin, took = EventPair(first, pair.begin).nanoseconds, pair.nanoseconds
-                own = took - sum(inner.nanoseconds for inner in within)
-                self._calls.append(call._replace(begin=begin, end=begin + took, own=own))
-                self._pending.popleft()
+            self._read()
             return tuple(self._calls)
+
+    def _read(self) -> None:
+        """Take the times of calls whose events have passed; the caller holds the lock."""
+        while self._pending:
+            call, pair, within = self._pending[0]
+            first = self._first[call.device]
+            events = (first, pair.end, *(inner.end for inner in within))
+            if not all(event.query() for event in events):  # type: ignore[no-untyped-call]
+                break
+            begin, took = EventPair(first, pair.begin).nanoseconds, pair.nanoseconds
+            own = took - sum(inner.nanoseconds for inner in within)
+            self._calls.append(call._replace(begin=begin, end=begin + took, own=own))
+            self._pending.popleft()

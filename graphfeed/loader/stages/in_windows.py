@@ -2,14 +2,16 @@
 
 import math
 from collections.abc import Iterable, Iterator
+from contextlib import closing, suppress
 from dataclasses import field
+from functools import partial
 from typing import Any, Protocol, runtime_checkable
 
 import torch
 
 from graphfeed.datapipes import Datapipe, Transform, call, length
 from graphfeed.datapipes.pipeline import OBSERVER
-from graphfeed.loader.run import current_run
+from graphfeed.loader.run import RunContext, current_run
 from graphfeed.loader.stages.in_workers import with_failure
 from graphfeed.loader.transport.thread_channel import Failure
 from graphfeed.storage import Feature, FeatureStore
@@ -63,18 +65,28 @@ class InWindows(Datapipe):
 
     def __iter__(self) -> Iterator[Any]:
         """Read ahead, and fetch."""
-        run, observer, fetch = current_run(self), OBSERVER.get(), self.datapipe
+        run = current_run(self)
+        with self.memory.take() as rows:
+            going = True
+
+            def cancel() -> None:
+                # Once this epoch is over, another one may read into the same memory.
+                for own in rows.values() if going and run.is_here else ():
+                    own.cancel()
+
+            run.when_cancelled(cancel)
+            try:
+                yield from self._fetch(run, rows)
+            finally:
+                going = False
+
+    def _fetch(self, run: RunContext, rows: dict[Key, PlannedRows]) -> Iterator[Any]:
+        observer, fetch = OBSERVER.get(), self.datapipe
         assert isinstance(fetch, Transform)
         assert isinstance(fetch, FetchesKnownRows)
-        source = with_failure(fetch.datapipe)
-        with self.memory.take() as rows:
-            for planned_rows in rows.values():
-                run.when_cancelled(planned_rows.cancel)
-            planned: Transform[Any] = fetch.changed(feature_store=ReadAheadStore(fetch.feature_store, rows))
-
-            def new_window() -> Window:
-                return Window(fetch, rows, self.sample_bytes)
-
+        planned: Transform[Any] = fetch.changed(feature_store=ReadAheadStore(fetch.feature_store, rows))
+        new_window = partial(Window, fetch, rows, self.sample_bytes)
+        with closing(with_failure(fetch.datapipe)) as source:
             ready = new_window().extend(source, 1).begin()
             run.wait(self, "reader", ready.wait)
             reading = new_window().extend(source, self.most_after(ready)).begin()
@@ -113,7 +125,9 @@ class Window:
             self.minibatches.append(minibatch)
             if not isinstance(minibatch, Failure):
                 self._room -= count_bytes(minibatch)
-                self._note(minibatch)
+                # What is wrong with its ids is raised in its place, by the fetch.
+                with suppress(Exception):
+                    self._note(minibatch)
         return self
 
     def _has_room(self) -> bool:
@@ -162,7 +176,10 @@ class ReadAheadStore(FeatureStore):
         self, domain: str, type_name: str | None, feature_name: str, ids: torch.Tensor | None = None
     ) -> torch.Tensor:
         """Return the rows of a feature at `ids`, from memory if they were read ahead."""
-        rows = self._rows.get((domain, type_name, feature_name))
-        if rows is None or ids is None:
+        key = domain, type_name, feature_name
+        rows = self._rows.get(key)
+        # An update may have put others in the place of the file's rows.
+        feature: object = self._store[key]
+        if rows is None or ids is None or not isinstance(feature, Feature) or feature.file() is not rows.feature:
             return self._store.read(domain, type_name, feature_name, ids)
         return rows.read(ids)

@@ -234,7 +234,7 @@ def transforms_before(last: Datapipe) -> tuple[Datapipe, tuple[Transform, ...]]:
     return stages[0].datapipe if stages else source, stages
 
 
-def with_failure(source: Datapipe) -> Iterator[Any]:
+def with_failure(source: Datapipe) -> Generator[Any, None, None]:
     """Yield the mini-batches of a source; if it fails, yield the failure last, so that none before it is lost."""
     try:
         yield from source

@@ -4,7 +4,9 @@ A mapping's pages hold nothing but a part of its file, whoever mapped it: graphf
 Linux only; elsewhere no memory is known to lie in a file.
 """
 
+import mmap
 import re
+import sys
 from bisect import bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -12,6 +14,8 @@ from pathlib import Path
 
 TABLE = Path("/proc/self/maps")
 HEADER = re.compile(r"([0-9a-f]+)-([0-9a-f]+) (\S{4}) ([0-9a-f]+) \S+ (\d+)\s*(.*)")
+NORESERVE = getattr(mmap, "MAP_NORESERVE", 0x4000)
+"""What Linux calls it; Python lacks the name before 3.13."""
 WRITTEN = re.compile(r"(?:Anonymous|Swap):\s+(\d+) kB")
 
 
@@ -30,6 +34,17 @@ class Region:
     writable: bool
     written: int = 0
     """How many kB are such copies by now."""
+
+
+def map_privately(descriptor: int, size: int) -> mmap.mmap:
+    """Map the first bytes of a file, so that what is written there goes to copies of its pages.
+
+    Linux would count all pages as memory that the process may come to need, and refuse files that are larger than its
+    memory. Here only those count that are written to.
+    """
+    if sys.platform == "linux":
+        return mmap.mmap(descriptor, size, flags=mmap.MAP_PRIVATE | NORESERVE)
+    return mmap.mmap(descriptor, size, access=mmap.ACCESS_COPY)
 
 
 def read_regions(table: Path) -> list[Region]:

@@ -8,7 +8,7 @@ from graphfeed.ops.backend import kernels
 from graphfeed.ops.cpu.rows.row_plan import MOST_MET, RowPlan
 from graphfeed.ops.rows.gather import take_rows
 
-__all__ = ["RowPlan", "find_slots", "new_row_plan", "note_rows", "place_rows", "row_plan_bytes"]
+__all__ = ["MOST_PLANNED", "RowPlan", "find_slots", "new_row_plan", "note_rows", "place_rows", "row_plan_bytes"]
 
 MOST_PLANNED = (1 << 31) - 1
 """The most slots."""
@@ -99,5 +99,10 @@ def place_rows(plan: RowPlan, window: int, first: int) -> tuple[torch.Tensor, to
 
 
 def find_slots(plan: RowPlan, ids: torch.Tensor) -> torch.Tensor:
-    """Return the slot of each row, int32; -1 for those without one."""
+    """Return the slot of each row, int32; -1 for those without one.
+
+    Raises:
+        IndexError: An id is not that of a row.
+    """
+    check_ids("ids", ids, plan.slots.size, IndexError)
     return take_rows(torch.from_numpy(plan.slots), ids)

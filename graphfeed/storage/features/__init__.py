@@ -6,7 +6,7 @@ stage that fetches is `FeatureFetcher`, in `graphfeed.datapipes`.
 
 from graphfeed.storage.features.cached_feature import row_type
 from graphfeed.storage.features.feature import RemoteFeature, dtype_and_shape
-from graphfeed.storage.features.planned_rows import PlannedRows
+from graphfeed.storage.features.planned_rows import PlannedRows, file_bytes
 from graphfeed.storage.features.row_memory import RowMemory
 
-__all__ = ["PlannedRows", "RemoteFeature", "RowMemory", "dtype_and_shape", "row_type"]
+__all__ = ["PlannedRows", "RemoteFeature", "RowMemory", "dtype_and_shape", "file_bytes", "row_type"]

@@ -1,6 +1,5 @@
 """A feature in a file, read row by row; the file is neither mapped nor loaded."""
 
-import mmap
 import os
 import weakref
 from collections.abc import Callable, Generator, Sequence
@@ -15,7 +14,7 @@ import torch
 
 from graphfeed.ops import on_gpu
 from graphfeed.ops.arguments import as_ids, check_ids, check_vector
-from graphfeed.ops.memory import MappedReads, buffers, read_at_random
+from graphfeed.ops.memory import MappedReads, buffers, map_privately, read_at_random
 from graphfeed.ops.rows import read_blocks, read_bytes, read_rows, take_rows
 from graphfeed.storage.features.disk_rates import measure_gap
 from graphfeed.storage.features.feature import DeferredRead, Feature, TorchBasedFeature, dtype_and_shape
@@ -98,6 +97,10 @@ class DiskBasedFeature(Feature):
         except (AttributeError, OSError):  # a system that lacks them, or a file system
             return self._descriptor
         weakref.finalize(self, os.close, descriptor)
+        try:
+            read_blocks(descriptor, 0, 1)
+        except OSError:  # a file system that opens files so, and reads none
+            return self._descriptor
         return descriptor
 
     @property
@@ -201,7 +204,7 @@ class DiskBasedFeature(Feature):
     @cached_property
     def _mapped(self) -> torch.Tensor:
         """All rows, mapped from the file."""
-        memory = mmap.mmap(self._descriptor, self._size, access=mmap.ACCESS_COPY)
+        memory = map_privately(self._descriptor, self._size)
         flat = torch.frombuffer(memory, dtype=self._dtype, count=self._shape.numel(), offset=self._start)
         read_at_random([flat], yes=True)
         return flat.reshape(self._shape)

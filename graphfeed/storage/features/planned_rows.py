@@ -1,12 +1,20 @@
 """Rows of a file that are read before the mini-batches that need them."""
 
-from concurrent.futures import Future, wait
+from concurrent.futures import Future
 
 import torch
 
 from graphfeed.ops.arguments import check_count
 from graphfeed.ops.memory import buffers
-from graphfeed.ops.rows import find_slots, gather_rows, new_row_plan, note_rows, place_rows, row_plan_bytes
+from graphfeed.ops.rows import (
+    MOST_PLANNED,
+    find_slots,
+    gather_rows,
+    new_row_plan,
+    note_rows,
+    place_rows,
+    row_plan_bytes,
+)
 from graphfeed.storage.features.disk_based_feature import DiskBasedFeature
 from graphfeed.storage.features.feature import dtype_and_shape
 
@@ -20,7 +28,13 @@ def bytes_with_slots(feature: DiskBasedFeature, num_slots: int) -> int:
 def count_slots(feature: DiskBasedFeature, max_size_in_bytes: int) -> int:
     """Return how many rows of a feature fit into memory, with the bookkeeping."""
     fixed = bytes_with_slots(feature, 0)
-    return max(0, min(feature.count(), (max_size_in_bytes - fixed) // (bytes_with_slots(feature, 1) - fixed)))
+    slots = (max_size_in_bytes - fixed) // (bytes_with_slots(feature, 1) - fixed)
+    return max(0, min(feature.count(), slots, MOST_PLANNED))
+
+
+def file_bytes(feature: DiskBasedFeature) -> int:
+    """Return the bytes of all rows of a feature."""
+    return feature.count() * feature.size().numel() * feature.dtype.itemsize
 
 
 class PlannedRows:
@@ -70,24 +84,20 @@ class PlannedRows:
         self.misses = 0
         self._rows = torch.empty(self.num_slots, *self.feature.size(), dtype=self.feature.dtype)
         self._reads: list[Future[None]] = []
-        self.clear()
-
-    def cancel(self) -> None:
-        """End a read that was begun, also while somebody waits for it in another thread."""
-        for part in self._reads:
-            part.cancel()
-
-    def clear(self) -> None:
-        """Forget all rows, and end a read that was begun."""
-        self.cancel()
-        wait(self._reads)
-        self._reads = []
-        self._plan = new_row_plan(self.feature.count(), self.num_slots)
+        self._plan = new_row_plan(feature.count(), self.num_slots)
         self._window = 1
         self._noted = 0
         self._noted_before = 0
         self._largest = 0
-        self._too_small = False
+        self._lacks_slots = False
+        """Whether the last window has rows without one."""
+        self._lacked_slots = False
+        """The same for the window before it."""
+
+    def cancel(self) -> None:
+        """End a read that was begun, also while somebody waits for it in another thread; use other memory then."""
+        for part in self._reads:
+            part.cancel()
 
     def has_room(self) -> bool:
         """Tell whether the window could have another mini-batch as large as the largest one."""
@@ -109,7 +119,7 @@ class PlannedRows:
         self.misses += lacking
         self.hits += self._noted - lacking
         rows, slots = place_rows(self._plan, self._window, self._window - 1)
-        self._too_small = self._too_small or rows.numel() < lacking
+        self._lacked_slots, self._lacks_slots = self._lacks_slots, rows.numel() < lacking
         self._window += 1
         self._noted_before, self._noted = self._noted, 0
         if rows.numel():
@@ -128,8 +138,8 @@ class PlannedRows:
 
     def read(self, ids: torch.Tensor) -> torch.Tensor:
         """Return the rows at `ids`. Those for which there was no memory are read from the file now."""
-        if self._too_small:
-            # A row without a slot in this window may have got one in the next, which is being read.
+        if self._lacked_slots:
+            # A row without a slot in its window may have got one in the next, which is being read.
             self.wait()
         slots = find_slots(self._plan, ids)
         missing = torch.nonzero(slots < 0).flatten()

@@ -1,12 +1,13 @@
 """The memory that rows of files are read into ahead, kept from epoch to epoch."""
 
+import os
 import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
 from graphfeed.storage.features.disk_based_feature import DiskBasedFeature
-from graphfeed.storage.features.planned_rows import PlannedRows, count_slots
+from graphfeed.storage.features.planned_rows import PlannedRows, bytes_with_slots, count_slots, file_bytes
 from graphfeed.storage.memory.cache_use import Cache
 
 Key = tuple[str, str | None, str]
@@ -26,6 +27,10 @@ class RowMemory:
     def __init__(self, features: Mapping[Key, DiskBasedFeature], max_size_in_bytes: int) -> None:
         self.features = dict(features)
         self.max_size_in_bytes = max_size_in_bytes
+        self._begin_unused()
+
+    def _begin_unused(self) -> None:
+        self._process = os.getpid()
         self._kept: dict[Key, PlannedRows] = {}
         self._in_use = threading.Lock()
 
@@ -42,6 +47,9 @@ class RowMemory:
         Raises:
             ValueError: There is no room for a row.
         """
+        process = os.getpid()
+        if self._process != process:
+            self._begin_unused()  # the lock may be held, and the threads that read are the parent's
         if not self._in_use.acquire(blocking=False):
             yield self._make()
             return
@@ -49,8 +57,10 @@ class RowMemory:
             self._kept = self._kept or self._make()
             yield self._kept
         except BaseException:
-            for rows in self._kept.values():
-                rows.clear()
+            kept, self._kept = self._kept, {}
+            # A forked process has no such threads, and the locks of what it copied may be held.
+            for rows in kept.values() if os.getpid() == process else ():
+                rows.cancel()
             raise
         finally:
             self._in_use.release()
@@ -60,11 +70,21 @@ class RowMemory:
         return all(count_slots(self.features[key], share) > 0 for key, share in self._shares().items())
 
     def _make(self) -> dict[Key, PlannedRows]:
+        if not self.has_room():
+            least = sum(bytes_with_slots(feature, 1) for feature in self.features.values())
+            raise ValueError(
+                f"reading rows ahead may take {self.max_size_in_bytes} bytes, but a row of each feature and the "
+                f"bookkeeping take {least}; give the DataLoader a larger memory_limit, or window=0"
+            )
         return {key: PlannedRows(self.features[key], share) for key, share in self._shares().items()}
 
     def _shares(self) -> dict[Key, int]:
-        sizes = {key: feature.count() * feature.size().numel() for key, feature in self.features.items()}
-        return {key: self.max_size_in_bytes * size // max(1, sum(sizes.values())) for key, size in sizes.items()}
+        least = {key: bytes_with_slots(feature, 1) for key, feature in self.features.items()}
+        rest = max(0, self.max_size_in_bytes - sum(least.values()))
+        sizes = {key: file_bytes(feature) for key, feature in self.features.items()}
+        total = sum(sizes.values())
+        shares = {key: least[key] + rest * size // total for key, size in sizes.items()}
+        return shares if sum(least.values()) <= self.max_size_in_bytes else dict.fromkeys(shares, 0)
 
     def list_caches(self) -> list[tuple[str, Cache]]:
         """Return the rows of each feature, as caches."""

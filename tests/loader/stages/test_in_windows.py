@@ -1,3 +1,5 @@
+import multiprocessing
+import os
 import threading
 import time
 from collections.abc import Iterator
@@ -140,3 +142,51 @@ def test_two_epochs_run_at_once(path: Path) -> None:
     windowed = in_windows(pipe)
     both = list(zip(RunContext().drive(windowed), RunContext().drive(windowed), strict=True))
     assert digests(one for one, _ in both) == digests(other for _, other in both) == digests(pipe)
+
+
+def test_rows_that_an_update_put_in_the_place_of_the_file_s_are_seen(path: Path) -> None:
+    cached = gf.cpu_cached_feature(gf.DiskBasedFeature(path), 10_000)
+    store = gf.BasicFeatureStore({KEY: cached})
+    pipe = sampled().fetch_feature(store, node_feature_keys=["feat"])
+    loader = gf.DataLoader(pipe, num_workers=0, window=4)
+    next(iter(loader))
+    cached.update(torch.full((NODES, 3), 7.0))
+    assert all(bool((minibatch.node_features["feat"] == 7).all()) for minibatch in loader)
+
+
+def test_an_id_without_a_row_is_raised_in_the_place_of_its_mini_batch(path: Path) -> None:
+    def spoil(batch: gf.MiniBatch) -> gf.MiniBatch:
+        assert batch.key is not None
+        return gf.MiniBatch(input_nodes=torch.tensor([NODES if batch.key.index == 12 else 1]))
+
+    running = RunContext().drive(in_windows(fetched(path, sampled().transform(spoil))))
+    assert len([next(running) for _ in range(12)]) == 12
+    with pytest.raises(IndexError, match=r"ids must lie in 0 \.\. 199, but holds 200"):
+        next(running)
+
+
+def test_the_end_of_an_epoch_ends_no_read_of_the_next(path: Path) -> None:
+    windowed = in_windows(fetched(path, sampled()))
+    first = RunContext()
+    assert len(list(first.drive(windowed))) == 25
+    running = RunContext().drive(windowed)
+    next(running)
+    first.cancel()
+    assert len(list(running)) == 24
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="this system has no fork")
+def test_a_forked_process_may_leave_the_epoch_of_its_parent_and_begin_another(path: Path) -> None:
+    windowed = in_windows(fetched(path, sampled()))
+    running = RunContext().drive(windowed)
+    next(running)
+
+    def leave() -> None:
+        running.close()
+        assert len(list(RunContext().drive(windowed))) == 25
+
+    child = multiprocessing.get_context("fork").Process(target=leave)
+    child.start()
+    child.join(60)
+    assert child.exitcode == 0
+    assert len(list(running)) == 24

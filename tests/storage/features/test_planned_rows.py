@@ -79,15 +79,3 @@ def test_a_file_that_became_shorter_is_an_error(feature: DiskBasedFeature, tmp_p
     rows.begin()
     with pytest.raises(EOFError, match="the file ends at 1000, but"):
         rows.wait()
-
-
-def test_rows_that_may_not_have_been_read_are_forgotten(feature: DiskBasedFeature) -> None:
-    rows = PlannedRows(feature, 1 << 20)
-    rows.note(torch.tensor([2]))
-    rows.begin()
-    rows.clear()
-    rows.note(torch.tensor([2]))
-    rows.begin()
-    rows.wait()
-    assert rows.read(torch.tensor([2])).tolist() == ROWS[[2]].tolist()
-    assert rows.misses == 2

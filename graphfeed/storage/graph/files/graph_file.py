@@ -6,7 +6,6 @@ of all that comes behind. The same file in the memory file system is a graph tha
 """
 
 import json
-import mmap
 import os
 import re
 import secrets
@@ -19,7 +18,7 @@ from typing import Any, BinaryIO, NamedTuple
 
 import torch
 
-from graphfeed.ops.memory import MemoryFile, SharedMemory, as_bytes
+from graphfeed.ops.memory import MemoryFile, SharedMemory, as_bytes, map_privately
 from graphfeed.storage.memory.file_stamp import has_stamp, new_stamp, stamp_file
 from graphfeed.storage.memory.shared import Place, SharedBlock, tensors_of
 from graphfeed.storage.memory.tensor_codec import DTYPE_NAMES, describe_tensors, lay_out, read_specs
@@ -188,7 +187,7 @@ def map_fields(path: Path) -> Fields:
     """Map the file of a graph; writes to its tensors stay in this process."""
     with path.open("rb") as file:
         header = read_header(file, path)
-        memory = mmap.mmap(file.fileno(), header.size, access=mmap.ACCESS_COPY)
+        memory = map_privately(file.fileno(), header.size)
         return header.fields(tensors_of(memory, list(header.places.values())))
 
 

@@ -6,7 +6,7 @@ from typing import Any
 import torch
 
 from graphfeed import ops
-from graphfeed.ops.arguments import as_tensor
+from graphfeed.ops.arguments import ID_DTYPES, as_tensor
 from graphfeed.ops.memory import is_page_locked
 from graphfeed.ops.rows import gather_by_page, take_rows
 from graphfeed.storage.graph.attributes import ORIGINAL_EDGE_ID
@@ -109,7 +109,8 @@ def edge_ids_at(graph: GraphArrays, positions: torch.Tensor) -> torch.Tensor:
     if edge_ids is None:
         return positions
     reads = mapped_reads(graph)
-    return (take_rows if reads is None or not reads.from_disk else gather_by_page)(edge_ids, positions)
+    by_page = reads is not None and reads.from_disk and edge_ids.is_contiguous() and edge_ids.dtype in ID_DTYPES
+    return (gather_by_page if by_page and edge_ids.dim() == 1 else take_rows)(edge_ids, positions)
 
 
 def subgraph_of(graph: GraphArrays, hop: ops.SampledHop) -> SampledSubgraph:
