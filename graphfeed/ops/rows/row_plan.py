@@ -3,7 +3,7 @@
 import numpy as np
 import torch
 
-from graphfeed.ops.arguments import check_count, check_ids
+from graphfeed.ops.arguments import check_count, check_ids, check_vector
 from graphfeed.ops.backend import kernels
 from graphfeed.ops.cpu.rows.row_plan import MOST_MET, RowPlan
 from graphfeed.ops.rows.gather import take_rows
@@ -74,6 +74,7 @@ def note_rows(plan: RowPlan, ids: torch.Tensor, window: int) -> int:
     Raises:
         IndexError: An id is not that of a row.
     """
+    check_vector("ids", ids)
     check_ids("ids", ids, plan.slots.size, IndexError)
     return int(kernels("rows.row_plan", ids).note_rows(plan, ids.contiguous(), window))
 
@@ -104,5 +105,6 @@ def find_slots(plan: RowPlan, ids: torch.Tensor) -> torch.Tensor:
     Raises:
         IndexError: An id is not that of a row.
     """
+    check_vector("ids", ids)
     check_ids("ids", ids, plan.slots.size, IndexError)
     return take_rows(torch.from_numpy(plan.slots), ids)
