@@ -14,7 +14,7 @@ from graphfeed.loader.caches import find_caches
 from graphfeed.loader.profile.gpu_timer import GpuCall
 from graphfeed.loader.profile.recorder import UNKNOWN, Measured, Recorder, Span
 from graphfeed.ops import Key
-from graphfeed.storage.memory import tensors_in
+from graphfeed.storage.memory import count_bytes
 
 Submit = Callable[[Any], tuple[Future[Any], ...]]
 
@@ -186,7 +186,7 @@ class EpochRecord:
     def count_bytes(self, minibatch: Any) -> None:
         """Note the bytes of a mini-batch, and the rows of each feature in it."""
         tree = vars(minibatch) if isinstance(minibatch, MiniBatch) else getattr(minibatch, "to_dict", lambda: None)()
-        self.sizes.append(sum({id(tensor): tensor.nbytes for tensor in tensors_in(tree or minibatch)}.values()))
+        self.sizes.append(count_bytes(tree or minibatch))
         if isinstance(minibatch, MiniBatch):
             for group in (minibatch.node_features or {}, *(minibatch.edge_features or ())):
                 for name, tensor in group.items():

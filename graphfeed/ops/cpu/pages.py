@@ -78,6 +78,15 @@ def sort_digit(source, target, counts, count, shift):
 
 
 @device_function
+def sort_positions(order, array, positions, chunk, count, page_bits):
+    """Order the values at a chunk of positions by page."""
+    for number in range(count):
+        position = positions[np.uintp(chunk + number)]
+        order.keys[np.uintp(number)] = key_of(array, position, number, page_bits)
+    sort_keys(order, count)
+
+
+@device_function
 def ask_ahead(array, keys, block, count, page_bits):
     """Ask for the pages of the block after one; for the first block, also for its own."""
     at, end = (block if block == 0 else block + BLOCK), min(block + 2 * BLOCK, count)

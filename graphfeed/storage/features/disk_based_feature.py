@@ -79,7 +79,7 @@ class DiskBasedFeature(Feature):
         self._gap_bytes: int | None = None
         """How far rows that are read ahead may lie apart to be read at once; measured when that is needed first."""
         weakref.finalize(self, release, self._descriptor, self._pools)
-        self._size = self._start + self.count() * self._row_bytes
+        self._size = self._start + self.count() * self.row_bytes
         there = os.fstat(self._descriptor).st_size
         if there < self._size:
             raise ValueError(f"{path} has {there} bytes, but its header promises {self._size}; write it again")
@@ -104,7 +104,8 @@ class DiskBasedFeature(Feature):
         return descriptor
 
     @property
-    def _row_bytes(self) -> int:
+    def row_bytes(self) -> int:
+        """The bytes of a row."""
         return self.size().numel() * self._dtype.itemsize
 
     def read(self, ids: torch.Tensor | None = None) -> torch.Tensor:
@@ -143,8 +144,7 @@ class DiskBasedFeature(Feature):
         parts = self._split(ids.numel(), ROWS_PER_TASK, TASKS_PER_THREAD * self._threads)
         pool = self._pool()
         if self._gap_bytes is None:
-            size = self._start + self.count() * self._row_bytes
-            self._gap_bytes = measure_gap(partial(read_blocks, self._direct), size, pool)
+            self._gap_bytes = measure_gap(partial(read_blocks, self._direct), self._size, pool)
         return [pool.submit(self._read_spans, ids[begin:end], out, positions[begin:end]) for begin, end in parts]
 
     def join(self, futures: Sequence[Future[None]]) -> None:
@@ -240,7 +240,7 @@ class DiskBasedFeature(Feature):
             return self._begin_rows(here[begin:end], rows, ahead=True).wait
 
         def start_part(row: int, skipped: int, memory: torch.Tensor) -> Callable[[], torch.Tensor]:
-            first = int(here[row]) * self._row_bytes + skipped
+            first = int(here[row]) * self.row_bytes + skipped
             read = partial(read_bytes, self._descriptor, self._start + first, memory.numpy().data)
             return self._start_tasks(memory, [read], ahead=True).wait
 

@@ -21,8 +21,7 @@ from graphfeed.storage.features.feature import dtype_and_shape
 
 def bytes_with_slots(feature: DiskBasedFeature, num_slots: int) -> int:
     """Return the memory for so many rows of a feature, with the bookkeeping."""
-    row_bytes = feature.size().numel() * feature.dtype.itemsize
-    return num_slots * row_bytes + row_plan_bytes(feature.count(), num_slots)
+    return num_slots * feature.row_bytes + row_plan_bytes(feature.count(), num_slots)
 
 
 def count_slots(feature: DiskBasedFeature, max_size_in_bytes: int) -> int:
@@ -34,7 +33,7 @@ def count_slots(feature: DiskBasedFeature, max_size_in_bytes: int) -> int:
 
 def file_bytes(feature: DiskBasedFeature) -> int:
     """Return the bytes of all rows of a feature."""
-    return feature.count() * feature.size().numel() * feature.dtype.itemsize
+    return feature.count() * feature.row_bytes
 
 
 class PlannedRows:
@@ -47,8 +46,8 @@ class PlannedRows:
 
     Args:
         feature: The feature.
-        max_size_in_bytes: Bound for the memory of rows and bookkeeping, Bookkeeping needs 5.1
-            bytes per row of the file, and 12 per row in memory.
+        max_size_in_bytes: Bound for the memory of rows and bookkeeping. The latter needs 5.1 bytes per row of the file,
+            and 12 per row in memory.
 
     Raises:
         ValueError: There is no room for a row.

@@ -194,6 +194,7 @@ class GraphArrays(Shareable):
         """
         if self.indices.device.type != "cpu" or self.node_type_to_id is not None:
             return None
+        self.ensure_checked()  # first, as a check drops what was made for kernels
         sources = (kernel_columns(self)[0], self.indices)
         make = partial(ops.build_high_degree_index, *sources)
         return ops.HighDegreeIndex(*self.derived("high-degree index", sources, make))
@@ -218,9 +219,10 @@ class GraphArrays(Shareable):
         self.mark_checked()
 
     def _check_arrays(self) -> None:
-        ops.check_csc(self.csc_indptr, self.indices)
-        check_shapes(self)
-        check_types(self)
+        with in_passes(self):
+            ops.check_csc(self.csc_indptr, self.indices)
+            check_shapes(self)
+            check_types(self)
 
     def take_as_saved(self) -> None:
         """Take the arrays of a file that is as it was saved as a valid graph: without a pass over them.

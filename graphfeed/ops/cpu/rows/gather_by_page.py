@@ -3,7 +3,7 @@
 import numpy as np
 
 from graphfeed.ops.cpu.jit import Ids, Int64s, kernel
-from graphfeed.ops.cpu.pages import BLOCK, CHUNK, NUMBER, Order, ask_ahead, key_of, sort_keys
+from graphfeed.ops.cpu.pages import BLOCK, CHUNK, NUMBER, Order, ask_ahead, sort_positions
 
 
 @kernel
@@ -19,9 +19,7 @@ def gather_by_page(values: Ids, positions: Int64s, page_bits: int, order: Order,
     """
     for chunk in range(0, positions.size, CHUNK):
         count = min(positions.size - chunk, CHUNK)
-        for number in range(count):
-            order.keys[np.uintp(number)] = key_of(values, positions[np.uintp(chunk + number)], number, page_bits)
-        sort_keys(order, count)
+        sort_positions(order, values, positions, chunk, count, page_bits)
         for block in range(0, count, BLOCK):
             ask_ahead(values, order.keys, block, count, page_bits)
             for at in range(block, min(block + BLOCK, count)):

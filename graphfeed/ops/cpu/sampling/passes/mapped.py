@@ -6,7 +6,7 @@ What passes read at random otherwise, they read in the order of the file here, o
 import numpy as np
 
 from graphfeed.ops.cpu.jit import Int64s, kernel
-from graphfeed.ops.cpu.pages import BLOCK, CHUNK, NUMBER, Order, ask_ahead, key_of, sort_keys
+from graphfeed.ops.cpu.pages import BLOCK, CHUNK, NUMBER, Order, ask_ahead, key_of, sort_keys, sort_positions
 from graphfeed.ops.cpu.sampling.passes.state import (
     COUNT,
     EDITED,
@@ -84,10 +84,7 @@ def read_neighbors_by_page(
         last_node = rows.first_ids[kind + 1] - first_id - 1
         for chunk in range(kinds.edge_starts[hop, edge_type], end, CHUNK):
             count = min(end - chunk, CHUNK)
-            for number in range(count):
-                position = edges.positions[np.uintp(chunk + number)]
-                order.keys[np.uintp(number)] = key_of(graph.indices, position, number, page_bits)
-            sort_keys(order, count)
+            sort_positions(order, graph.indices, edges.positions, chunk, count, page_bits)
             for block in range(0, count, BLOCK):
                 ask_ahead(graph.indices, order.keys, block, count, page_bits)
                 for at in range(block, min(block + BLOCK, count)):
@@ -107,10 +104,7 @@ def read_types_by_page(
     counts[:] = 0
     for chunk in range(0, end, CHUNK):
         count = min(end - chunk, CHUNK)
-        for number in range(count):
-            position = picks.positions[np.uintp(chunk + number)]
-            order.keys[np.uintp(number)] = key_of(graph.types, position, number, page_bits)
-        sort_keys(order, count)
+        sort_positions(order, graph.types, picks.positions, chunk, count, page_bits)
         for block in range(0, count, BLOCK):
             ask_ahead(graph.types, order.keys, block, count, page_bits)
             for at in range(block, min(block + BLOCK, count)):
