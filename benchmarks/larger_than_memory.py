@@ -1,4 +1,4 @@
-"""Mini-batches of a graph and rows on a disk, in a quarter of their size of memory, against the disk's own limits.
+"""Mini-batches of a graph and rows on a disk, in a part of their size of memory, against the disk's own limits.
 
 Each case runs in a process of its own, whose memory a control group bounds, and begins with nothing in the page cache.
 Where no group can be made, the title says so, and files that fit into memory stay there after the first reads.
@@ -9,9 +9,12 @@ import shutil
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
-from dataclasses import dataclass, replace
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field, fields
+from itertools import chain
+from multiprocessing import get_context
+from multiprocessing.connection import Connection
 from pathlib import Path
 from resource import RUSAGE_SELF, getrusage
 from typing import Any
@@ -20,7 +23,6 @@ import numpy as np
 import torch
 
 import graphfeed as gf
-from benchmarks.memory import in_new_process
 from benchmarks.scale import Scale
 from benchmarks.table import Goal, Row, render
 from benchmarks.timing import Times
@@ -36,73 +38,100 @@ DEPTH = 16
 """How many random reads wait at a time."""
 LEAST_MEMORY = 1 << 30
 """What a process takes that has nothing of the graph, and room for mini-batches."""
-MOST_SECONDS = 40.0
-"""A case is stopped after its first mini-batch beyond this, or if a mini-batch takes longer."""
+ROWS_SHARE = 3 / 8
+"""Which part of the rows may be in memory where the graph is: a tenth, and 2 GB more of 55 million rows."""
+SECONDS = 60.0
+"""How long a case runs in a full run."""
+WINDOWS = (8, 32, 128)
 BUSY = 0.7
 """Which part of the disk's random reads sampling alone is to keep busy."""
 
 
 @dataclass(frozen=True)
 class Case:
-    """What one way to read did."""
+    """A way to read."""
 
-    seconds: list[float]
-    """Of each mini-batch."""
-    pages: list[int]
-    """How many 4 KiB pages the process has read from the disk for it."""
-    faults: list[int]
+    rows: str | None
+    """How rows are read; None samples alone."""
+    memory: int
+    """How many bytes of rows may be in memory."""
+    graph_in_memory: bool = True
+    options: dict[str, Any] = field(default_factory=lambda: {"window": 0})
+    """Of the loader."""
+    bounded: bool = True
+    """Whether there is less memory than the graph and the rows need."""
+
+
+@dataclass
+class Run:
+    """What one case did from some time on."""
+
+    minibatches: int = 0
+    seconds: float = 0.0
+    pages: int = 0
+    """How many 4 KiB pages the process has read from the disk."""
+    faults: int = 0
     """How many reads of mapped pages had to wait."""
-    stopped: bool = False
-    """Whether the last mini-batch was not waited for."""
+
+    @property
+    def rate(self) -> float:
+        """Mini-batches per second; none came if 0."""
+        return self.minibatches / max(self.seconds, 1e-9)
 
 
 def report(scale: Scale) -> Iterator[str]:
-    """Yield one table."""
+    """Yield a table with the graph in memory, and one where it is on disk like the rows."""
     nodes, edges = int(NODES * scale.out_of_core), int(EDGES * scale.out_of_core)
-    size = 8 * nodes + 4 * edges + 2 * NUMBERS * nodes
+    rows = 2 * NUMBERS * nodes
+    graph = 8 * nodes + 4 * edges
+    size, kept = graph + rows, int(ROWS_SHARE * rows)
     scale.cache.mkdir(parents=True, exist_ok=True)
     free = shutil.disk_usage(scale.cache).free
     if free < 1.2 * size:
         yield f"larger_than_memory: this takes {size / 1e9:.1f} GB, but {scale.cache} has {free / 1e9:.1f} GB left\n"
         return
-    limit = max(size // 4, LEAST_MEMORY)
-    with tempfile.TemporaryDirectory(dir=scale.cache) as folder, memory_group(limit) as group:
-        write_graph(Path(folder) / "graph", nodes, edges)
-        write_rows(Path(folder) / "feat.npy", nodes)
-        runs = {
-            name: in_new_process(measure, Path(folder), name, scale, None if name == "in memory" else group)
-            for name in CASES
-        }
-        random, sequential = random_reads(Path(folder) / "feat.npy"), sequential_rate(Path(folder) / "feat.npy")
-    bound = "in unbounded memory, as no control group can be made" if group is None else f"in {limit / 1e9:.1f} GB"
-    yield render(
-        f"larger_than_memory: {nodes / 1e6:.3g} M nodes, {edges / 1e6:.3g} M edges, {size / 1e9:.3g} GB, {bound}; "
-        f"{scale.batch_size} seeds, fanouts {FANOUTS}; ratio of mini-batches to those in memory, and of pages read per "
-        "second to the disk's random reads",
-        [*limits(random, sequential), *(row for name, run in runs.items() for row in rows_of(name, run, runs, random))],
-    )
+    shape = f"{nodes / 1e6:.3g} M nodes, {edges / 1e6:.3g} M edges, {size / 1e9:.3g} GB"
+    with tempfile.TemporaryDirectory(dir=scale.cache) as name:
+        folder = Path(name)
+        write_graph(folder / "graph", nodes, edges)
+        write_rows(folder / "feat.npy", nodes)
+        for title, cases, limit in (
+            ("the graph in memory", cases_of(kept, True), graph + kept + LEAST_MEMORY),
+            ("the graph on disk too", cases_of(rows // 4, False), max(size // 4, LEAST_MEMORY)),
+        ):
+            random, sequential = random_reads(folder / "feat.npy"), sequential_rate(folder / "feat.npy")
+            with memory_group(limit) as group:
+                runs = {what: run_case(folder, case, scale, group) for what, case in cases.items()}
+            unbounded = "unbounded memory, as no control group can be made"
+            bound = unbounded if group is None else f"{limit / 1e9:.1f} GB"
+            yield render(
+                f"larger_than_memory: {shape}, in {bound}, {title}; {scale.batch_size} seeds, fanouts {FANOUTS}; "
+                "ratios to mini-batches in memory, and to the disk's random and sequential reads",
+                [*limits(random, sequential), *lines(cases, runs, random, sequential)],
+            )
 
 
 def limits(random: float, sequential: float) -> list[Row]:
     """Return what the disk can do."""
     return [
         Row(f"disk: random reads of 4 KiB, {DEPTH} at a time", "k/s", Times([random / 1e3]), 1.0),
-        Row("disk: in sequence", "GB/s", Times([sequential / 1e9])),
+        Row("disk: in sequence", "GB/s", Times([sequential / 1e9]), 1.0),
     ]
 
 
-def rows_of(name: str, run: Case, runs: dict[str, Case], random: float) -> list[Row]:
-    """Return the lines of one case."""
-    rates, whole = [1 / second for second in run.seconds], Times(runs["in memory"].seconds).median
-    stopped = f", none in the last {run.seconds[-1]:.0f} s" if run.stopped else ""
-    lines = [Row(f"{name}: mini-batches{stopped}", "1/s", Times(rates), Times(rates).median * whole)]
-    if name != "in memory":
-        busy = [pages / second / random for pages, second in zip(run.pages, run.seconds, strict=True)]
-        goal = Goal(Times(busy).median, BUSY, at_least=True) if name == "graph alone" else None
-        read = Times([pages / 1e3 for pages in run.pages])
-        lines.append(Row(f"{name}: pages read per mini-batch", "k", read, Times(busy).median, goal))
-        lines.append(Row(f"{name}: waits for a mapped page", "k", Times([count / 1e3 for count in run.faults])))
-    return lines
+def lines(cases: dict[str, Case], runs: dict[str, Run], random: float, sequential: float) -> Iterator[Row]:
+    """Yield the lines of all cases."""
+    for name, run in runs.items():
+        yield Row(f"{name}: mini-batches", "1/s", Times([run.rate]), run.rate / max(runs[IN_MEMORY].rate, 1e-9))
+        if cases[name].bounded:
+            pages = run.pages / max(run.seconds, 1e-9)
+            goal = Goal(pages / random, BUSY, at_least=True) if cases[name].rows is None else None
+            yield Row(f"{name}: pages per second", "k/s", Times([pages / 1e3]), pages / random, goal)
+            yield Row(f"{name}: bytes per second", "GB/s", Times([4096 * pages / 1e9]), 4096 * pages / sequential)
+            each = max(run.minibatches, 1)
+            yield Row(f"{name}: pages per mini-batch", "k", Times([run.pages / each / 1e3]))
+            if run.faults > run.minibatches:
+                yield Row(f"{name}: waits for a mapped page", "k", Times([run.faults / each / 1e3]))
 
 
 def write_graph(path: Path, nodes: int, edges: int) -> None:
@@ -131,64 +160,96 @@ def write_rows(path: Path, nodes: int) -> None:
         os.fsync(file.fileno())
 
 
-def copy_graph(graph: gf.FusedCSCSamplingGraph) -> gf.FusedCSCSamplingGraph:
-    """Return a graph whose arrays are not in a file."""
-    return gf.fused_csc_sampling_graph(graph.csc_indptr.clone(), graph.indices.clone())
+IN_MEMORY = "in memory"
 
 
-IN_WINDOWS = "DiskBasedFeature, in windows"
-"""Reads rows for several mini-batches at once, in a quarter of their size of memory; the others read for each alone."""
-CASES: dict[str, Callable[[Path], tuple[gf.FusedCSCSamplingGraph, gf.Feature | None]]] = {
-    "in memory": lambda folder: (
-        copy_graph(gf.load_graph(folder / "graph")),
-        gf.DiskBasedFeature(folder / "feat.npy").read_into_memory(),
-    ),
-    "graph alone": lambda folder: (gf.load_graph(folder / "graph"), None),
-    "rows in a mapped array": lambda folder: (
-        gf.load_graph(folder / "graph"),
-        gf.TorchBasedFeature(torch.from_numpy(np.load(folder / "feat.npy", mmap_mode="c"))),
-    ),
-    "DiskBasedFeature": lambda folder: (gf.load_graph(folder / "graph"), gf.DiskBasedFeature(folder / "feat.npy")),
-    IN_WINDOWS: lambda folder: (gf.load_graph(folder / "graph"), gf.DiskBasedFeature(folder / "feat.npy")),
-    "DiskBasedFeature behind SIEVE": lambda folder: (
-        gf.load_graph(folder / "graph"),
-        gf.cpu_cached_feature(
-            gf.DiskBasedFeature(folder / "feat.npy"), (folder / "feat.npy").stat().st_size // 10, "sieve"
-        ),
-    ),
-}
-"""How graph and rows are read."""
+def open_rows(path: Path, way: str, memory: int) -> gf.Feature:
+    """Return the rows of a file, to be read in one way."""
+    if way == "mapped":
+        # As users of a memory-mapped array have them.
+        return gf.TorchBasedFeature(torch.from_numpy(np.load(path, mmap_mode="c")))
+    file = gf.DiskBasedFeature(path)
+    if way == "in memory":
+        return file.read_into_memory()
+    return gf.cpu_cached_feature(file, memory, "sieve") if way == "behind SIEVE" else file
 
 
-def measure(folder: Path, name: str, scale: Scale, group: Path | None) -> Case:
-    """Read mini-batches in one way."""
+def cases_of(memory: int, graph_in_memory: bool) -> dict[str, Case]:
+    """Return the cases that have so many bytes for rows."""
+    windows = {
+        f"windows of {'any size' if window is None else window}": Case(
+            "on disk", memory, graph_in_memory, {"window": window, "memory_limit": memory}
+        )
+        for window in (*WINDOWS, None)
+    }
+    return {
+        IN_MEMORY: Case("in memory", memory, bounded=False),
+        **({} if graph_in_memory else {"graph alone": Case(None, memory, graph_in_memory)}),
+        "rows in a mapped array": Case("mapped", memory, graph_in_memory),
+        "DiskBasedFeature": Case("on disk", memory, graph_in_memory),
+        "DiskBasedFeature behind SIEVE": Case("behind SIEVE", memory, graph_in_memory),
+        **windows,
+    }
+
+
+def run_case(folder: Path, case: Case, scale: Scale, group: Path | None) -> Run:
+    """Run a case in a process of its own, and end it when its time is over, whatever it waits for."""
+    context = get_context("forkserver")
+    context.set_forkserver_preload(["graphfeed", "benchmarks.larger_than_memory"])
+    here, there = context.Pipe(duplex=False)
+    process = context.Process(target=measure, args=(there, folder, case, scale, group if case.bounded else None))
+    seconds = SECONDS * min(1.0, scale.repeats / 30)
+    points: list[Run] = []
+    process.start()
+    there.close()
+    try:
+        with here:
+            while not points or points[-1].seconds - points[0].seconds < seconds:
+                # Opening, and the first mini-batch, may take as long again.
+                left = seconds - (points[-1].seconds - points[0].seconds) if len(points) > 1 else 2 * seconds
+                if not here.poll(left):
+                    break
+                points.append(here.recv())
+        process.join(SECONDS / 10)
+    except EOFError:
+        pass  # all mini-batches came, or an error is printed above
+    finally:
+        process.kill()
+        process.join()
+    return steady(points, seconds)
+
+
+def steady(points: list[Run], seconds: float) -> Run:
+    """Return what was done after the first third of the time, while which caches fill and windows grow."""
+    if len(points) < 2:
+        return Run(seconds=seconds)
+    begins = [point for point in points[:-1] if point.seconds - points[0].seconds <= seconds / 3]
+    first, last = begins[-1], points[-1]
+    return Run(*(getattr(last, name.name) - getattr(first, name.name) for name in fields(Run)))
+
+
+def measure(out: Connection, folder: Path, case: Case, scale: Scale, group: Path | None) -> None:
+    """Send what was done so far, at the beginning and after each mini-batch."""
     for path in folder.iterdir():
         forget_pages(path)
     if group is not None:
         (group / "cgroup.procs").write_text(str(os.getpid()))
-    graph, feature = CASES[name](folder)
+    graph = gf.load_graph(folder / "graph")
+    if case.graph_in_memory:
+        graph = gf.fused_csc_sampling_graph(graph.csc_indptr.clone(), graph.indices.clone())
     seeds = gf.ItemSet(graph.total_num_nodes, names="seeds")
     pipe = gf.ItemSampler(seeds, scale.batch_size, shuffle=True).sample_neighbor(graph, FANOUTS)
-    if feature is not None:
+    if case.rows is not None:
+        feature = open_rows(folder / "feat.npy", case.rows, case.memory)
         pipe = pipe.fetch_feature(gf.BasicFeatureStore({("node", None, "feat"): feature}), node_feature_keys=["feat"])
-    rows = (folder / "feat.npy").stat().st_size
-    reading: dict[str, Any] = {"memory_limit": rows // 4} if name == IN_WINDOWS else {"window": 0}
-    case, batches = Case([], [], []), iter(gf.DataLoader(pipe, 0, seed=0, timeout=MOST_SECONDS, **reading))
-    begin = time.perf_counter()
-    while len(case.seconds) < scale.repeats and time.perf_counter() - begin < MOST_SECONDS:
-        before, start = getrusage(RUSAGE_SELF), time.perf_counter()
-        minibatch = None
-        with suppress(TimeoutError):
-            minibatch = next(batches)
-        case.seconds.append(time.perf_counter() - start)
-        after = getrusage(RUSAGE_SELF)
-        case.pages.append((after.ru_inblock - before.ru_inblock) // 8)
-        case.faults.append(after.ru_majflt - before.ru_majflt)
-        if minibatch is None:
-            return replace(case, stopped=True)
-        if feature is not None and not is_right(minibatch):
-            raise AssertionError(f"{name}: rows of other ids")
-    return case
+    for number, minibatch in enumerate(chain([None], gf.DataLoader(pipe, 0, seed=0, **case.options))):
+        if minibatch is not None and case.rows is not None and not is_right(minibatch):
+            raise AssertionError(f"{case}: rows of other ids")
+        usage = getrusage(RUSAGE_SELF)
+        try:
+            out.send(Run(number, time.perf_counter(), usage.ru_inblock // 8, usage.ru_majflt))
+        except BrokenPipeError:
+            return
 
 
 def is_right(minibatch: gf.MiniBatch) -> bool:
