@@ -124,9 +124,15 @@ def read_blocks(descriptor: int, start: int, size: int, buffer: "Bytes | None" =
     skipped = start % BLOCK_BYTES
     blocks = -(-(skipped + size) // BLOCK_BYTES) * BLOCK_BYTES
     buffer = whole_blocks(blocks) if buffer is None else buffer
-    count = os.preadv(descriptor, [buffer[:blocks].data], start - skipped)
-    if count < skipped + size:
-        raise ends_early(start - skipped + count, skipped + size - count)
+    done = 0
+    while done < skipped + size:
+        # A read may fall short anywhere. The next one begins at a block again, as `os.O_DIRECT` asks for; if it gets no
+        # further, the file ends there.
+        begin = done // BLOCK_BYTES * BLOCK_BYTES
+        end = begin + os.preadv(descriptor, [buffer[begin:blocks].data], start - skipped + begin)
+        if end <= done:
+            raise ends_early(start - skipped + done, skipped + size - done)
+        done = end
     return buffer[skipped : skipped + size]
 
 

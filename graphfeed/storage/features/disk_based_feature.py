@@ -40,8 +40,9 @@ class DiskBasedFeature(Feature):
     are split among a pool of threads, which starts with the first of them and ends with the feature. When reads found
     their rows in the system's page cache, the next ones copy rows from a mapping of the file, until they have to wait
     for the disk. Leave the file as it is while it is in use: a read that fails is an OSError, or an EOFError where the
-    file has become shorter, but the system ends a process that copies from a mapping at the very moment at which its
-    file is cut off (SIGBUS). Behind `copy_to("cuda")`, rows go to the GPU without a stop in memory that is not
+    file has become shorter, and an epoch whose rows are read ahead begins with a RuntimeError if the file was written
+    to; but the system ends a process that copies from a mapping at the very moment at which its file is cut off
+    (SIGBUS). Behind `copy_to("cuda")`, rows go to the GPU without a stop in memory that is not
     page-locked, and the loader reads them ahead of your step. The feature pickles as its path. Any thread may read it,
     and a forked process starts a pool of its own.
 
@@ -80,7 +81,8 @@ class DiskBasedFeature(Feature):
         """How far rows that are read ahead may lie apart to be read at once; measured when that is needed first."""
         weakref.finalize(self, release, self._descriptor, self._pools)
         self._size = self._start + self.count() * self.row_bytes
-        there = os.fstat(self._descriptor).st_size
+        self._written = last_written(self._descriptor)
+        there = self._written[0]
         if there < self._size:
             raise ValueError(f"{path} has {there} bytes, but its header promises {self._size}; write it again")
         self._reads = MappedReads()
@@ -97,6 +99,8 @@ class DiskBasedFeature(Feature):
         except (AttributeError, OSError):  # a system that lacks them, or a file system
             return self._descriptor
         weakref.finalize(self, os.close, descriptor)
+        if not os.path.samestat(os.fstat(descriptor), os.fstat(self._descriptor)):
+            return self._descriptor  # another file lies there by now
         try:
             read_blocks(descriptor, 0, 1)
         except OSError:  # a file system that opens files so, and reads none
@@ -166,6 +170,16 @@ class DiskBasedFeature(Feature):
     def file(self) -> "DiskBasedFeature":
         """Return this feature."""
         return self
+
+    def check_unchanged(self) -> None:
+        """Raise a RuntimeError if the file was written to since it was opened; another file in its place is none."""
+        (size, time), (size_now, time_now) = self._written, last_written(self._descriptor)
+        if (size, time) != (size_now, time_now):
+            raise RuntimeError(
+                f"{self._path} was written to while it was in use: it had {size} bytes when it was opened and has "
+                f"{size_now}, and was modified {abs(time_now - time) / 1e9:.3g} s later; make another DiskBasedFeature "
+                "of it, and write new rows to a new file"
+            )
 
     def read_into_memory(self) -> TorchBasedFeature:
         """Return a feature with all rows in memory, which worker processes map without a copy if they are many."""
@@ -307,6 +321,12 @@ class DiskBasedFeature(Feature):
         if pool is None:
             pool = self._pools.setdefault(os.getpid(), ThreadPoolExecutor(self._threads, "graphfeed-disk"))
         return pool
+
+
+def last_written(descriptor: int) -> tuple[int, int]:
+    """Return the size of an open file, and when it was last written to, in nanoseconds."""
+    status = os.fstat(descriptor)
+    return status.st_size, status.st_mtime_ns
 
 
 def read_header(file: BinaryIO, path: str) -> tuple[torch.Size, torch.dtype]:

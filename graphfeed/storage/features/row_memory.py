@@ -46,7 +46,10 @@ class RowMemory:
 
         Raises:
             ValueError: There is no room for a row.
+            RuntimeError: A file was written to since it was opened, so that rows of before would be mixed with others.
         """
+        for feature in self.features.values():
+            feature.check_unchanged()
         process = os.getpid()
         if self._process != process:
             self._begin_unused()  # the lock may be held, and the threads that read are the parent's

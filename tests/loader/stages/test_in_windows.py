@@ -109,12 +109,30 @@ def test_an_epoch_that_is_left_early_harms_none_that_follows(path: Path) -> None
     assert digests(windowed) == digests(pipe)
 
 
-def test_a_failed_read_is_raised_before_the_first_mini_batch_that_needs_it(path: Path) -> None:
-    pipe = in_windows(fetched(path, sampled()))
+def test_a_file_that_became_shorter_is_an_error_in_the_epoch_and_before_the_next(path: Path) -> None:
+    pipe = in_windows(fetched(path, sampled()), window=2)
+    running = RunContext().drive(pipe)
+    next(running)
     with path.open("r+b") as file:
         file.truncate(200)
     with pytest.raises(EOFError, match="the file ends at 200"):
+        list(running)
+    with pytest.raises(RuntimeError, match=r"feat.npy was written to .* had 2528 bytes .* has 200"):
         next(iter(RunContext().drive(pipe)))
+
+
+@pytest.mark.skipif(not Path("/proc/self/mem").exists(), reason="there is no file that can't be read")
+def test_an_error_of_the_disk_is_raised_and_the_next_epoch_reads_again(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pipe = fetched(path, sampled())
+    windowed = in_windows(pipe)
+    (feature,) = windowed.memory.features.values()
+    with open("/proc/self/mem", "rb") as broken, monkeypatch.context() as patch:  # its first bytes are an EIO
+        patch.setitem(vars(feature), "_direct", broken.fileno())
+        with pytest.raises(OSError, match="Input/output error"):
+            list(RunContext().drive(windowed))
+    assert digests(windowed) == digests(pipe)
 
 
 def test_a_loop_that_is_left_does_not_wait_for_reads(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from graphfeed.ops import read_bytes, read_rows
+from graphfeed.ops.rows import read_blocks
 
 ROWS = torch.randint(0, 256, (3000, 5), dtype=torch.uint8)
 START = 7
@@ -88,6 +89,19 @@ def test_an_end_of_file_before_the_row_is_named(descriptor: int) -> None:
         read_rows(descriptor, START, torch.tensor([2998, 3000]), out, torch.arange(2), gap_bytes=5)
     with pytest.raises(EOFError, match="the file ends at 15007, but 1 bytes more"):
         read_bytes(descriptor, 15006, memoryview(bytearray(2)))
+
+
+def test_reads_that_fall_short_go_on_from_a_block(descriptor: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    read, offsets, limits = os.preadv, [], [700, 5000, 6000, 1 << 20]
+
+    def read_less(opened: int, buffers: list[memoryview], offset: int) -> int:
+        offsets.append(offset)
+        return read(opened, [buffers[0][: limits[len(offsets) - 1]]], offset)
+
+    monkeypatch.setattr(os, "preadv", read_less)
+    expected = (b"x" * START + bytes(ROWS.reshape(-1).tolist()))[4000:14_500]
+    assert bytes(read_blocks(descriptor, 4000, 10_500)) == expected
+    assert offsets == [0, 0, 4096, 8192]
 
 
 def test_a_failed_read_says_why() -> None:

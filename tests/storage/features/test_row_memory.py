@@ -1,3 +1,4 @@
+import os
 import pickle
 from pathlib import Path
 
@@ -60,6 +61,23 @@ def test_two_epochs_at_once_have_memory_of_their_own(features: Features) -> None
         assert one[KEY] is not other[KEY]
     with memory.take() as again:
         assert again is one
+
+
+def test_a_file_that_was_written_to_is_named_when_the_next_epoch_begins(features: Features, tmp_path: Path) -> None:
+    memory, path = RowMemory(features, 10_000), tmp_path / "feat.npy"
+    with memory.take():
+        pass
+    # Another file in its place is left alone: the rows are those of the file that was opened.
+    os.replace(tmp_path / "year.npy", tmp_path / "old.npy")
+    np.save(tmp_path / "year.npy", np.zeros((20, 1)))
+    with memory.take() as rows:
+        rows[OTHER].note(torch.tensor([7]))
+        rows[OTHER].begin()
+        rows[OTHER].wait()
+        assert rows[OTHER].read(torch.tensor([7])).tolist() == [[7]]
+    os.utime(path, ns=(0, path.stat().st_mtime_ns + 2 * 10**9))
+    with pytest.raises(RuntimeError, match=r"feat.npy was written to .* 608 bytes .* has 608, .* modified 2 s later"):
+        memory.take().__enter__()
 
 
 def test_what_is_pickled_has_no_rows(features: Features) -> None:
