@@ -12,6 +12,7 @@ from typing import Any, Generic, Literal, Self
 from graphfeed.datapipes import Batch, Datapipe, length
 from graphfeed.datapipes.pipeline import Observer
 from graphfeed.loader.fingerprint import Fingerprint, take_fingerprint
+from graphfeed.loader.memory_budget import MemoryBudget
 from graphfeed.loader.options import as_pipeline, check_auto, check_options, check_reading, choose_seed, usual_workers
 from graphfeed.loader.placement_rules import check_servers
 from graphfeed.loader.plan import make_plan
@@ -79,10 +80,11 @@ class DataLoader(Generic[Batch]):
             killed; its start does not count. A thread can't be: it is left behind, and another one takes its place.
         window: For how many mini-batches rows of features on disk are read at once, in the order of the file, while
             earlier ones are used. By default as many as there is memory for, if those features are larger than that;
-            0 reads them for one mini-batch after the other. Not behind a copy to a GPU.
+            0 reads them for one mini-batch after the other. Not where mini-batches are sampled on a GPU.
         memory_limit: How many bytes reading ahead may take, with the mini-batches that wait for their rows, as a number
             or a text such as "4G". With `num_workers="auto"`, mini-batches in flight and worker processes take their
-            part of it too. None means a third of what is available for the former, and half for the latter.
+            part of it too. None means a third of what is available for the former, and half for the latter. The ranks
+            of a machine, of which there are as many as LOCAL_WORLD_SIZE says, share it alike.
         observer: Is told when each stage begins and ends, and of each wait at a cut (`graphfeed.loader.Observer`).
         profile: Whether each epoch is measured; `loader.profiled` shows the latest one. See `profile()`.
         progress: Whether there is a bar for each epoch, with the share of the time that your step waits. Of several
@@ -143,8 +145,9 @@ class DataLoader(Generic[Batch]):
         overlap = (overlap_feature_fetch, overlap_graph_fetch)
         longest = timeout * (len(servers) + 1)  # one server after the other may be lost
         window, limit = check_reading(window, memory_limit)
+        memory = MemoryBudget(limit, self._tunes)
         self._options = LoaderOptions(
-            num_workers, in_threads, prefetch_factor, longest, *overlap, servers, window, limit, self._tunes
+            num_workers, in_threads, prefetch_factor, longest, *overlap, servers, window, memory
         )
         self.plan = make_plan(datapipe, self._options)
         self._remote = (servers, token, tls_root_certs)

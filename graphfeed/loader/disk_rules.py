@@ -6,22 +6,17 @@ from weakref import WeakValueDictionary
 from graphfeed.datapipes import Datapipe, Transform
 from graphfeed.datapipes.pipeline import Placement, traverse
 from graphfeed.loader.placement_rules import placement_of
-from graphfeed.loader.rules import LoaderOptions, device_of
-from graphfeed.loader.stages.in_windows import FetchesKnownRows, InWindows
+from graphfeed.loader.rules import LoaderOptions, device_of, runs_ahead
+from graphfeed.loader.stages.in_windows import WINDOWS_IN_MEMORY, FetchesKnownRows, InWindows, fetch_and_copies
 from graphfeed.storage import DiskBasedFeature, Feature
 from graphfeed.storage.features import RowMemory, file_bytes
-from graphfeed.storage.memory import available_memory
 
-WINDOWS_SHARE = 1 / 3
-"""The share of the memory that is left which reading ahead takes by default."""
 MEMORIES: "WeakValueDictionary[tuple[Any, ...], RowMemory]" = WeakValueDictionary()
 """The memory for each set of features and limit, so that the plans for several numbers of workers share it."""
 MOST_OF_FILES = 2
 """How many times the size of the files it takes at most, as all rows are in memory then."""
 SAMPLES_PART = 4
-"""Which part of that is for the samples of the mini-batches that wait, rather than for rows."""
-WINDOWS_IN_MEMORY = 3
-"""Whose samples wait: those of the window that is used, of that which is read, and of that which is sampled."""
+"""Which part of what reading ahead may take is for the samples of the mini-batches that wait, rather than for rows."""
 
 
 def files_of(stage: FetchesKnownRows) -> dict[tuple[str, str | None, str], DiskBasedFeature]:
@@ -31,23 +26,25 @@ def files_of(stage: FetchesKnownRows) -> dict[tuple[str, str | None, str], DiskB
     return {key: file for key, file in files.items() if isinstance(file, DiskBasedFeature) and file_bytes(file)}
 
 
-def reads_files(stage: Datapipe) -> bool:
-    """Return whether a stage reads features on disk in the main process, and not behind a copy to a GPU."""
+def reads_files(stage: Datapipe, options: LoaderOptions) -> bool:
+    """Return whether a stage reads features on disk in the main process, at ids that were sampled on the CPU."""
     if not isinstance(stage, Transform) or not isinstance(stage, FetchesKnownRows):
         return False
-    return placement_of(stage) is Placement.MAIN and device_of(stage) is None and bool(files_of(stage))
+    # Behind a copy to a GPU, the stages from there on run ahead with the reading.
+    ahead = device_of(stage) is None or runs_ahead(stage, options.overlap_feature_fetch, default=True)
+    waits_on_cpu = device_of(fetch_and_copies(stage)[0].datapipe) is None
+    return placement_of(stage) is Placement.MAIN and ahead and waits_on_cpu and bool(files_of(stage))
 
 
 def fetch_in_windows(pipe: Datapipe, options: LoaderOptions) -> Datapipe:
     """Features on disk exceed the memory, so the rows of several mini-batches are read at once, in the file's order."""
-    readers = sum(map(reads_files, traverse(pipe)))
+    readers = sum(reads_files(stage, options) for stage in traverse(pipe))
     if options.window == 0 or not readers:
         return pipe
-    limit = WINDOWS_SHARE * available_memory() if options.memory_limit is None else options.memory_limit
-    limit = limit / readers / (2 if options.tunes else 1)
+    limit = options.memory.for_rows() / readers
 
     def wrap(stage: Datapipe) -> Datapipe:
-        if not reads_files(stage):
+        if not reads_files(stage, options):
             return stage
         assert isinstance(stage, FetchesKnownRows)
         files = files_of(stage)
@@ -55,7 +52,7 @@ def fetch_in_windows(pipe: Datapipe, options: LoaderOptions) -> Datapipe:
         if options.window is None and size <= limit:
             return stage
         memory = int(min(limit, MOST_OF_FILES * size + (1 << 20)))
-        key = (options.memory_limit, options.tunes, stage.position, *files, *map(id, files.values()))
+        key = (options.memory, stage.position, *files, *map(id, files.values()))
         rows = MEMORIES.get(key) or MEMORIES.setdefault(key, RowMemory(files, memory - memory // SAMPLES_PART))
         if options.window is None and not rows.has_room():
             return stage

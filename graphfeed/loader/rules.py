@@ -4,13 +4,14 @@
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Protocol, runtime_checkable
 
 import torch
 
 from graphfeed.datapipes import Datapipe, Transform
 from graphfeed.datapipes.pipeline import find, traverse
+from graphfeed.loader.memory_budget import MemoryBudget
 from graphfeed.loader.stages.in_threads import InThreads
 from graphfeed.loader.stages.in_workers import InWorkers
 from graphfeed.loader.stages.pin import Pin
@@ -39,10 +40,8 @@ class LoaderOptions:
     """The addresses of the sampling servers that take the place of workers."""
     window: int | None = None
     """For how many mini-batches rows on disk are read at once; 0 for one after the other, None as memory allows."""
-    memory_limit: int | None = None
-    """What reading ahead may take, in bytes; None for a part of what the process may take besides what is in use."""
-    tunes: bool = False
-    """Whether workers are chosen by measuring; then half of that is for them."""
+    memory: MemoryBudget = field(default_factory=MemoryBudget)
+    """What reading ahead may take, and workers where these are chosen by measuring."""
 
 
 OUTER_WAIT_FACTOR = 2.0

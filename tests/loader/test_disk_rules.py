@@ -1,3 +1,9 @@
+import multiprocessing
+import os
+import signal
+from collections.abc import Callable
+from contextlib import nullcontext
+from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
@@ -7,9 +13,15 @@ import torch
 
 import graphfeed as gf
 from graphfeed.datapipes.pipeline import find
-from graphfeed.loader import disk_rules
+from graphfeed.loader import memory_budget
+from graphfeed.loader.caches import find_caches
 from graphfeed.loader.stages.in_windows import InWindows
-from tests.digests import digests
+from graphfeed.loader.tune import tuning
+from graphfeed.storage.features import PlannedRows
+from graphfeed.storage.memory.tensor_tree import tensors_in
+from tests.digests import digest, digests
+from tests.loader.late_streams import late_streams
+from tests.ops.emulated_cuda import Cuda, EmulatedCuda, device_of
 
 pytestmark = pytest.mark.usefixtures("fork_server", "no_leaks")
 
@@ -36,6 +48,12 @@ def pipe_of(feature: gf.Feature | Path) -> gf.Datapipe:
     return pipe.sample_neighbor(graph, fanouts=[2, 2]).fetch_feature(store, node_feature_keys=["feat"])
 
 
+def behind_a_copy(feature: gf.Feature, device: str) -> gf.Datapipe:
+    fetch = pipe_of(feature)
+    assert isinstance(fetch, gf.FeatureFetcher)
+    return fetch.changed(datapipe=gf.CopyTo(fetch.datapipe, device))
+
+
 def windows(pipe: gf.Datapipe, **options: Any) -> list[InWindows]:
     found = find(gf.DataLoader(pipe, **options).plan.running, InWindows)
     return [stage for stage in found if isinstance(stage, InWindows)]
@@ -51,12 +69,12 @@ def test_files_larger_than_the_memory_are_read_in_windows(path: Path) -> None:
 
 
 def test_without_a_limit_a_third_of_the_free_memory_counts(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(disk_rules, "available_memory", lambda: 3.0 * SIZE)
+    monkeypatch.setattr(memory_budget, "available_memory", lambda: 3.0 * SIZE)
     assert windows(pipe_of(path)) == []
-    monkeypatch.setattr(disk_rules, "available_memory", lambda: 3.0 * SIZE - 4)
+    monkeypatch.setattr(memory_budget, "available_memory", lambda: 3.0 * SIZE - 4)
     assert len(windows(pipe_of(path))) == 1
     # Too little for the bookkeeping: then nothing is read ahead unless somebody asks for it.
-    monkeypatch.setattr(disk_rules, "available_memory", lambda: 100.0)
+    monkeypatch.setattr(memory_budget, "available_memory", lambda: 100.0)
     assert windows(pipe_of(path)) == []
 
 
@@ -97,6 +115,8 @@ def test_a_cache_in_memory_gives_way_and_other_features_are_left_alone(path: Pat
     assert list(stage.memory.features.values()) == [feature]
     assert windows(pipe_of(feature.read_into_memory()), window=4) == []
     assert windows(pipe_of(path).copy_to("cuda:0"), window=4, num_workers=0) != []
+    assert windows(behind_a_copy(feature, "cuda:0"), window=4) != []
+    assert windows(behind_a_copy(feature, "cuda:0"), window=4, overlap_feature_fetch=False) == []
     assert windows(gf.ItemSampler(gf.ItemSet(4, names="seeds"), batch_size=2), window=4) == []
 
 
@@ -129,6 +149,100 @@ def test_the_bits_are_the_same(path: Path, options: dict[str, Any]) -> None:
         plain.set_epoch(1)
         assert resumed == digests(plain)[11:]
         assert digests(rest) == digests(plain)
+
+
+@pytest.mark.slow
+def test_a_worker_process_that_is_killed_changes_no_window(path: Path) -> None:
+    expected = digests(gf.DataLoader(pipe_of(path), num_workers=0, seed=3, window=0))
+    with gf.DataLoader(pipe_of(path), num_workers=2, worker="process", window=4, seed=3) as loader:
+        found = []
+        for number, minibatch in enumerate(loader):
+            found.append(digest(minibatch))
+            if number in (0, 9):
+                os.kill(loader._workers.pids()[0], signal.SIGKILL)
+    assert found == expected
+
+
+def read_as_rank(path: Path, rank: int, answer: Connection) -> None:
+    fetch = pipe_of(path)
+    (sampler,) = find(fetch, gf.ItemSampler)
+    assert isinstance(sampler, gf.ItemSampler)
+    mine = gf.DistributedItemSampler(sampler.item_set, 16, shuffle=True, rank=rank, world_size=2)
+    pipe = gf.replace(fetch, sampler, mine)
+    with gf.DataLoader(pipe, num_workers=1, window=4, memory_limit=SIZE, seed=3) as loader:
+        (stage,) = find(loader.plan.running, InWindows)
+        assert isinstance(stage, InWindows)
+        answer.send((digests(loader), digests(loader), stage.max_size_in_bytes))
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="this system has no fork")
+def test_ranks_of_a_machine_read_one_file_in_half_of_the_memory_each(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with gf.DataLoader(pipe_of(path), num_workers=0, seed=3, window=0) as loader:
+        expected = [digests(loader), digests(loader)]
+    monkeypatch.setenv("LOCAL_WORLD_SIZE", "2")
+    context = multiprocessing.get_context("fork")
+    answers, ranks = [], []
+    for rank in range(2):
+        receiving, sending = context.Pipe(duplex=False)
+        ranks.append(context.Process(target=read_as_rank, args=(path, rank, sending)))
+        answers.append(receiving)
+        ranks[-1].start()
+        sending.close()
+    read = [answer.recv() for answer in answers if answer.poll(60)]
+    for process, answer in zip(ranks, answers, strict=True):
+        process.join()
+        process.close()
+        answer.close()
+    for epoch in range(2):
+        assert [read[number % 2][epoch][number // 2] for number in range(NODES // 16)] == expected[epoch]
+    assert max(size for *_, size in read) <= SIZE / 2
+
+
+def cached(feature: gf.Feature, device: str) -> gf.Feature:
+    return gf.gpu_cached_feature(feature, 5000, device)
+
+
+def cached_twice(feature: gf.Feature, device: str) -> gf.Feature:
+    return cached(gf.cpu_cached_feature(feature, 5000), device)
+
+
+@pytest.mark.parametrize("wrap", [lambda feature, _: feature, cached, cached_twice])
+@pytest.mark.parametrize("num_workers", [0, 2])
+def test_rows_for_a_gpu_are_read_ahead_while_samples_wait_on_the_cpu(
+    path: Path, cuda: Cuda, wrap: Callable[[gf.Feature, str], gf.Feature], num_workers: int
+) -> None:
+    expected = digests(gf.DataLoader(pipe_of(path), num_workers=0, seed=3, window=0))
+    file = gf.DiskBasedFeature(path)
+    with cuda.running(), late_streams() if isinstance(cuda, EmulatedCuda) else nullcontext():
+        pipe = behind_a_copy(wrap(file, device_of(cuda)), device_of(cuda))
+        with gf.DataLoader(pipe, num_workers=num_workers, window=4, seed=3) as loader:
+            found = list(loader)
+            assert all(map(cuda.is_there, tensors_in([vars(minibatch) for minibatch in found])))
+            assert [digest(minibatch.to("cpu")) for minibatch in found] == expected
+            ((_, rows),) = [pair for pair in find_caches(loader.plan.running) if isinstance(pair[1], PlannedRows)]
+            assert rows.hits > rows.misses > 0
+
+
+def test_trials_of_workers_lose_no_window(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tuning, "FEWEST", 2)
+    monkeypatch.setattr(tuning, "enough", lambda *_: 1)
+    sampled: list[int] = []
+    fetch = pipe_of(path)
+    assert isinstance(fetch, gf.FeatureFetcher)
+
+    def note(minibatch: gf.MiniBatch) -> gf.MiniBatch:
+        assert minibatch.key is not None
+        sampled.append(minibatch.key.index)
+        return minibatch
+
+    pipe = fetch.changed(datapipe=fetch.datapipe.transform(note))
+    with gf.DataLoader(pipe, num_workers="auto", window=4, seed=3) as loader:
+        found = digests(loader)
+        assert len(windows(pipe, num_workers="auto", window=4)) == 1
+    assert found == digests(gf.DataLoader(pipe_of(path), num_workers=0, seed=3, window=0))
+    assert sorted(sampled) == list(range(NODES // 16))
 
 
 def test_features_of_edges_and_types_are_read_ahead_too(path: Path, tmp_path: Path) -> None:

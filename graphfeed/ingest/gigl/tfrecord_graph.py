@@ -14,7 +14,7 @@ from graphfeed.ingest.gigl.serialized_graph import SerializedGraphMetadata, Seri
 from graphfeed.ingest.gigl.tfrecord_data_loader import DEFAULT_OPTIONS, TFRecordDataLoader, row_bytes
 from graphfeed.ingest.tfrecord.record_stream import RecordStream
 from graphfeed.ops.records import scan_records
-from graphfeed.storage.memory import available_memory
+from graphfeed.storage.memory import available_memory, ranks_of_machine
 
 SAMPLE_RECORDS = 4096
 """How many records of a file say how long all of them are on average."""
@@ -182,4 +182,4 @@ def choose_place(needed: int, spill_folder: str | os.PathLike[str] | None) -> Pa
 def free_memory() -> int:
     """Return how much memory this process may take: what is free, shared with the other ranks of this machine."""
     free = min(available_memory(), 1 << 62)
-    return int(free) // max(int(os.environ.get("LOCAL_WORLD_SIZE", "1")), 1)
+    return int(free) // ranks_of_machine()

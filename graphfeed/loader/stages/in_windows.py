@@ -1,18 +1,19 @@
 """Fetching for several mini-batches at once, whose rows on disk are then read in the order of the file."""
 
 import math
-from collections.abc import Iterable, Iterator
+from collections.abc import Generator, Iterable, Iterator
 from contextlib import closing, suppress
 from dataclasses import field
 from functools import partial
+from itertools import islice, takewhile
 from typing import Any, Protocol, runtime_checkable
 
 import torch
 
-from graphfeed.datapipes import Datapipe, Transform, call, length
-from graphfeed.datapipes.pipeline import OBSERVER
+from graphfeed.datapipes import Datapipe, Transform, length
 from graphfeed.loader.run import RunContext, current_run
-from graphfeed.loader.stages.in_workers import with_failure
+from graphfeed.loader.stages.in_workers import chain_of, with_failure
+from graphfeed.loader.stages.upstream_placeholder import detach
 from graphfeed.loader.transport.thread_channel import Failure
 from graphfeed.storage import Feature, FeatureStore
 from graphfeed.storage.features import PlannedRows, RowMemory
@@ -23,6 +24,8 @@ Key = tuple[str, str | None, str]
 MOST_MINIBATCHES = 128
 """How many mini-batches a window has at most if there is memory for more. With 64, a pass over ogbn-papers100M's rows
 reads 98 % of their pages already."""
+WINDOWS_IN_MEMORY = 3
+"""Whose samples wait: those of the window that is used, of that which is read, and of that which is sampled."""
 GROWTH = 2
 """How many times as many mini-batches as the last window the next one may have. The first one has a single mini-batch,
 so that the first one comes soon."""
@@ -63,6 +66,15 @@ class InWindows(Datapipe):
     one_to_one = True
     inserted = True
 
+    @property
+    def max_size_in_bytes(self) -> float:
+        """What rows and samples take, at most."""
+        return self.memory.max_size_in_bytes + WINDOWS_IN_MEMORY * self.sample_bytes
+
+    def may_run_in_threads(self) -> bool:
+        """Return False: it reads features, in one thread."""
+        return False
+
     def __iter__(self) -> Iterator[Any]:
         """Read ahead, and fetch."""
         run = current_run(self)
@@ -75,28 +87,38 @@ class InWindows(Datapipe):
                     own.cancel()
 
             run.when_cancelled(cancel)
+            stages = fetch_and_copies(self.datapipe)
+            source = stages[0].datapipe
             try:
-                yield from self._fetch(run, rows)
+                with closing(self._read_ahead(run, source, rows)) as minibatches:
+                    # These stages take one mini-batch after the other, so that rows stay until they are copied.
+                    fetch: Any = detach(source, stages, minibatches)[-1]
+                    yield from fetch.changed(feature_store=ReadAheadStore(fetch.feature_store, rows))
             finally:
                 going = False
 
-    def _fetch(self, run: RunContext, rows: dict[Key, PlannedRows]) -> Iterator[Any]:
-        observer, fetch = OBSERVER.get(), self.datapipe
-        assert isinstance(fetch, Transform)
+    def _read_ahead(
+        self, run: RunContext, source: Datapipe, rows: dict[Key, PlannedRows]
+    ) -> Generator[Any, None, None]:
+        """Yield the mini-batches of a source once their rows are there."""
+        fetch = self.datapipe
         assert isinstance(fetch, FetchesKnownRows)
-        planned: Transform[Any] = fetch.changed(feature_store=ReadAheadStore(fetch.feature_store, rows))
         new_window = partial(Window, fetch, rows, self.sample_bytes)
-        with closing(with_failure(fetch.datapipe)) as source:
-            ready = new_window().extend(source, 1).begin()
+        with closing(sample(run, source)) as sampled:
+            ready = new_window().extend(sampled, 1).begin()
             run.wait(self, "reader", ready.wait)
-            reading = new_window().extend(source, self.most_after(ready)).begin()
+            reading = new_window().extend(sampled, self.most_after(ready)).begin()
             while ready.minibatches:
-                following = new_window()
-                for minibatch in ready.minibatches:
+                following, most = new_window(), self.most_after(reading, self.memory.late_window)
+                for left, minibatch in zip(range(len(ready.minibatches), 0, -1), ready.minibatches, strict=True):
                     if isinstance(minibatch, Failure):
                         raise minibatch.error
-                    following.extend(source, min(self.most_after(reading), len(following.minibatches) + GROWTH))
-                    yield call(planned, minibatch, observer)
+                    yield minibatch
+                    # Sampled evenly while this window is used, and after its mini-batch, which need not wait for that.
+                    lacking = max(0, most - len(following.minibatches))
+                    following.extend(sampled, len(following.minibatches) + -(-lacking // left))
+                if not reading.is_read():
+                    self.memory.late_window = max(self.memory.late_window, len(reading.minibatches))
                 run.wait(self, "reader", reading.wait)
                 ready, reading = reading, following.begin()
 
@@ -104,9 +126,29 @@ class InWindows(Datapipe):
         """Return the number of mini-batches of an epoch."""
         return length(self.datapipe)
 
-    def most_after(self, before: "Window") -> int:
-        """Return how many mini-batches the window after another one may have."""
-        return min(GROWTH * len(before.minibatches), self.window or MOST_MINIBATCHES)
+    def most_after(self, before: "Window", wanted: int = 0) -> int:
+        """Return how many mini-batches the window after another one may have, where so many are wanted."""
+        return min(max(GROWTH * len(before.minibatches), wanted), self.window or MOST_MINIBATCHES)
+
+
+def fetch_and_copies(fetch: Datapipe) -> tuple[Transform, ...]:
+    """Return a fetch, and first the stages right before it that leave mini-batches as they are, in order.
+
+    Where these copy to a GPU, mini-batches wait for their rows before that, on the CPU.
+    """
+    before = takewhile(lambda stage: stage.passes_on, islice(chain_of(fetch), 1, None))
+    assert isinstance(fetch, Transform)
+    return (*reversed(list(before)), fetch)
+
+
+def sample(run: RunContext, source: Datapipe) -> Generator[Any, None, None]:
+    """Yield the mini-batches of a source, and its failure last.
+
+    Once a run is ending, those that workers have begun still come, and without workers no more.
+    """
+    with closing(with_failure(source)) as minibatches:
+        while not (run.executor is None and run.ending.is_set()) and (minibatch := next(minibatches, None)) is not None:
+            yield minibatch
 
 
 class Window:
@@ -147,6 +189,10 @@ class Window:
             rows.begin()
         return self
 
+    def is_read(self) -> bool:
+        """Tell whether they are there."""
+        return all(rows.is_read() for rows in self._rows.values())
+
     def wait(self) -> None:
         """Wait until they are there."""
         for rows in self._rows.values():
@@ -161,8 +207,13 @@ class ReadAheadStore(FeatureStore):
         self._rows = rows
 
     def __getitem__(self, feature_key: Key) -> Feature:
-        """Return the feature of a key."""
-        return self._store[feature_key]
+        """Return the feature of a key, which reads from memory if its rows were read ahead."""
+        rows = self._rows.get(feature_key)
+        feature: object = self._store[feature_key]
+        # An update may have put other rows in the place of the file's.
+        if rows is None or not isinstance(feature, Feature) or feature.file() is not rows.feature:
+            return self._store[feature_key]
+        return feature.in_place_of_file(rows)
 
     def __contains__(self, feature_key: Key) -> bool:
         """Tell whether the store has a feature of a key."""
@@ -177,9 +228,6 @@ class ReadAheadStore(FeatureStore):
     ) -> torch.Tensor:
         """Return the rows of a feature at `ids`, from memory if they were read ahead."""
         key = domain, type_name, feature_name
-        rows = self._rows.get(key)
-        # An update may have put others in the place of the file's rows.
-        feature: object = self._store[key]
-        if rows is None or ids is None or not isinstance(feature, Feature) or feature.file() is not rows.feature:
-            return self._store.read(domain, type_name, feature_name, ids)
-        return rows.read(ids)
+        if key not in self._rows:
+            return self._store.read(*key, ids)
+        return self[key].read(ids)

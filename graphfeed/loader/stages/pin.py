@@ -12,6 +12,7 @@ class Pin(Transform):
     """Copies the tensors of a mini-batch to pinned memory; needs CUDA."""
 
     runs_in = Placement.MAIN
+    passes_on = True
     inserted = True
 
     def __call__(self, minibatch: Any) -> Any:

@@ -1,6 +1,6 @@
 """A placeholder for the stages that do not run in a worker."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 from graphfeed.datapipes import Datapipe, Transform
@@ -8,9 +8,11 @@ from graphfeed.datapipes.pipeline import keep_streams
 
 
 class UpstreamPlaceholder(Datapipe):
-    """Stands in for the stages that run elsewhere, in the pipeline that is sent to a worker."""
+    """Stands in for the stages that run elsewhere, as in the pipeline that is sent to a worker."""
 
     last_position: int
+    minibatches: Iterable[Any] = ()
+    """What those give, if a part of a pipeline is iterated without them."""
 
     inserted = True
 
@@ -20,14 +22,14 @@ class UpstreamPlaceholder(Datapipe):
         return self.last_position
 
     def __iter__(self) -> Iterator[Any]:
-        """Yield nothing."""
-        return iter(())
+        """Yield the mini-batches."""
+        return iter(self.minibatches)
 
 
-def detach(head: Datapipe, stages: tuple[Transform, ...]) -> tuple[Transform, ...]:
+def detach(head: Datapipe, stages: tuple[Transform, ...], minibatches: Iterable[Any] = ()) -> tuple[Transform, ...]:
     """Return some stages without the stages before them, which may not be picklable, or belong to an epoch."""
     detached: list[Transform] = []
-    end: Datapipe = UpstreamPlaceholder(head.position)
+    end: Datapipe = UpstreamPlaceholder(head.position, minibatches)
     for stage in stages:
 
         def swap(source: Datapipe, old: Datapipe = stage.datapipe, new: Datapipe = end) -> Datapipe:

@@ -1,6 +1,5 @@
 """What this machine and a pipeline allow."""
 
-import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from math import ceil
@@ -20,7 +19,7 @@ from graphfeed.loader.rules import Cooperates, LoaderOptions, sampled_on_device
 from graphfeed.loader.stages.in_windows import InWindows
 from graphfeed.loader.stages.in_workers import InWorkers
 from graphfeed.loader.tune.choice import Limits
-from graphfeed.storage.memory import available_memory, control_groups, find_places
+from graphfeed.storage.memory import control_groups, find_places, ranks_of_machine
 
 WORKER_BYTES = 256e6
 """What a worker process is taken for until one was measured: 229 MB with torch and the kernels of a pipeline."""
@@ -45,12 +44,10 @@ def why_fixed(pipe: Datapipe[Any]) -> str:
 
 
 def find_limits(plan: Plan, options: LoaderOptions) -> Limits:
-    """Return what bounds the choice before anything was measured; without a limit, half of the memory that is left."""
-    pipe, memory = plan.written, options.memory_limit
-    if memory is not None and find(plan.running, InWindows):
-        memory -= memory // 2  # the other half has the rows that are read ahead
+    """Return what bounds the choice before anything was measured."""
+    pipe = plan.written
+    rows = sum(stage.max_size_in_bytes for stage in find(plan.running, InWindows))  # type: ignore[attr-defined]
     cores = min([available_cores(), *map(ceil, cpu_quotas())])
-    ranks = int(os.environ.get("LOCAL_WORLD_SIZE", "1"))  # as torchrun says
     try:
         cuts = find(make_plan(pipe, LoaderOptions(num_workers=1, in_threads=False)).running, InWorkers)
     except ValueError as error:  # a stage can't run where processes would need it to
@@ -58,8 +55,8 @@ def find_limits(plan: Plan, options: LoaderOptions) -> Limits:
     else:
         reason = why_no_processes(cuts)
     return Limits(
-        max(1, cores // max(1, ranks)),
-        available_memory() / 2 if memory is None else memory,
+        max(1, cores // ranks_of_machine()),
+        options.memory.for_workers(rows),
         worker_bytes=WORKER_BYTES,
         copied_bytes=0.0 if reason else bytes_to_copy(cuts),
         no_processes=reason,

@@ -15,6 +15,7 @@ from graphfeed.loader.profile import EpochRecord, Profile, summarise
 from graphfeed.loader.progress import Progress
 from graphfeed.loader.rules import LoaderOptions
 from graphfeed.loader.runner import Runner
+from graphfeed.loader.stages.in_windows import InWindows
 from graphfeed.loader.stages.in_workers import InWorkers
 from graphfeed.loader.tune.choice import FEWEST, Choice, Limits, Trial, enough, spread, trial_of
 from graphfeed.loader.tune.limits import find_limits, memory_of_worker
@@ -131,6 +132,8 @@ class Tuning:
         """Yield the mini-batches of a segment."""
         ending = segment.ending
         self.current = self._runner(segment.choice)
+        # Without workers, nothing is begun that has not come out, but for windows, which end by themselves.
+        ends_at_once = segment.choice.num_workers == 0 and not find(self.current.plan.running, InWindows)
         if segment.is_measured and profile is None:
             profile = Profile()
         with closing(self.current.run(begin, seed, profile, ending)) as minibatches:
@@ -142,8 +145,7 @@ class Tuning:
                 yield minibatch
                 if not ending.is_set() and segment.is_over():
                     ending.set()
-                # Without workers, nothing is begun that has not come out.
-                if ending.is_set() and segment.choice.num_workers == 0:
+                if ending.is_set() and ends_at_once:
                     return
 
     @contextmanager

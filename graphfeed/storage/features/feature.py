@@ -117,8 +117,12 @@ class Feature(ABC):
         return []
 
     def file(self) -> "Feature | None":
-        """Return the `DiskBasedFeature` that the rows come from, past caches in CPU memory; None if there is none."""
+        """Return the `DiskBasedFeature` that the rows come from, past caches; None if there is none."""
         return None
+
+    def in_place_of_file(self, rows: "Feature") -> "Feature":
+        """Return the feature with other rows than its file's; a cache in CPU memory is left out then."""
+        return rows
 
 
 class RemoteFeature(Feature):

@@ -1,5 +1,6 @@
 """A cache in a GPU's memory in front of features that lie elsewhere."""
 
+import copy
 from collections.abc import Mapping
 from typing import Any, overload
 
@@ -35,6 +36,16 @@ class GPUCachedFeature(CachedFeature):
     def is_pinned(self) -> bool:
         """Tell whether the fallback feature lies in page-locked memory."""
         return self._fallback_feature.is_pinned()
+
+    def file(self) -> Feature | None:
+        """Return the file behind the cache."""
+        return self._fallback_feature.file()
+
+    def in_place_of_file(self, rows: Feature) -> Feature:
+        """Return a feature with the same cache in front of rows that were read from the file."""
+        other = copy.copy(self)
+        other._fallback_feature = rows
+        return other
 
     def _for_fallback(self, ids: torch.Tensor) -> torch.Tensor:
         return ids if self._fallback_feature.delivers_to_gpu() else ids.cpu()

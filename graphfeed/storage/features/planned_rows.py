@@ -4,19 +4,21 @@ from concurrent.futures import Future
 
 import torch
 
+from graphfeed.ops import on_gpu
 from graphfeed.ops.arguments import check_count
-from graphfeed.ops.memory import buffers
+from graphfeed.ops.memory import buffers, flat_bytes
 from graphfeed.ops.rows import (
     MOST_PLANNED,
     find_slots,
-    gather_rows,
     new_row_plan,
     note_rows,
     place_rows,
     row_plan_bytes,
+    take_rows,
 )
 from graphfeed.storage.features.disk_based_feature import DiskBasedFeature
-from graphfeed.storage.features.feature import dtype_and_shape
+from graphfeed.storage.features.feature import Feature, dtype_and_shape
+from graphfeed.storage.memory.staging import Wait, do_nothing, staging
 
 
 def bytes_with_slots(feature: DiskBasedFeature, num_slots: int) -> int:
@@ -36,7 +38,7 @@ def file_bytes(feature: DiskBasedFeature) -> int:
     return feature.count() * feature.row_bytes
 
 
-class PlannedRows:
+class PlannedRows(Feature):
     """Memory for some rows of a feature on disk, where the rows of the next mini-batches are known ahead.
 
     Mini-batches come in *windows* of several. The rows that a window needs and memory lacks are read once for all of
@@ -135,19 +137,61 @@ class PlannedRows:
         self.feature.join(self._reads)
         self._reads = []
 
-    def read(self, ids: torch.Tensor) -> torch.Tensor:
-        """Return the rows at `ids`. Those for which there was no memory are read from the file now."""
+    def is_read(self) -> bool:
+        """Tell whether the rows of the last window are there."""
+        return all(part.done() for part in self._reads)
+
+    def read(self, ids: torch.Tensor | None = None) -> torch.Tensor:
+        """Return the rows at `ids`, on their device. Those for which there was no memory are read from the file now."""
+        if ids is None:
+            return self.feature.read()
         if self._lacked_slots:
             # A row without a slot in its window may have got one in the next, which is being read.
             self.wait()
+        if not on_gpu(ids):
+            return self._take(ids, buffers.empty((ids.numel(), *self.size()), self.dtype))
+        here = ids.cpu()
+
+        def start(begin: int, end: int, rows: torch.Tensor) -> Wait:
+            self._take(here[begin:end], rows)
+            return do_nothing
+
+        def start_part(row: int, skipped: int, memory: torch.Tensor) -> Wait:
+            whole = self._take(here[row : row + 1], torch.empty(1, *self.size(), dtype=self.dtype))
+            memory.copy_(flat_bytes(whole)[skipped : skipped + memory.numel()])
+            return do_nothing
+
+        return staging(ids.device).send(start, start_part, len(here), self.size(), self.dtype, ids.device)
+
+    def _take(self, ids: torch.Tensor, out: torch.Tensor) -> torch.Tensor:
+        """Write the rows at ids on the CPU to `out`, and return it."""
         slots = find_slots(self._plan, ids)
         missing = torch.nonzero(slots < 0).flatten()
-        if not missing.numel():
-            return gather_rows(self._rows, slots)
-        out = buffers.empty((ids.numel(), *self.feature.size()), self.feature.dtype)
-        out.copy_(gather_rows(self._rows, slots.clamp(min=0)))
-        out[missing] = self.feature.read(ids[missing])
+        take_rows(self._rows, slots.clamp(min=0) if missing.numel() else slots, out)
+        if missing.numel():
+            out[missing] = self.feature.read(ids[missing])
         return out
+
+    def size(self) -> torch.Size:
+        """Return the shape of a row."""
+        return self.feature.size()
+
+    def count(self) -> int:
+        """Return the number of rows of the file."""
+        return self.feature.count()
+
+    @property
+    def dtype(self) -> torch.dtype:
+        """The dtype of the rows."""
+        return self.feature.dtype
+
+    def update(self, value: torch.Tensor, ids: torch.Tensor | None = None) -> None:
+        """Raise the error of the file."""
+        self.feature.update(value, ids)
+
+    def delivers_to_gpu(self) -> bool:
+        """Return True: rows pass through page-locked memory on their way."""
+        return True
 
     def __repr__(self) -> str:
         """Return what is kept, and how often it was there."""

@@ -33,6 +33,8 @@ class RowMemory:
         self._process = os.getpid()
         self._kept: dict[Key, PlannedRows] = {}
         self._in_use = threading.Lock()
+        self.late_window = 0
+        """How many mini-batches the largest window had whose rows were waited for: smaller ones are read too slowly."""
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Pickle what it is for, not the rows."""

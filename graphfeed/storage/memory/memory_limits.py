@@ -42,6 +42,11 @@ def available_memory() -> float:
     return min([free, *(left for _, left in group_limits())])
 
 
+def ranks_of_machine() -> int:
+    """Return how many ranks share this machine, as torchrun says; 1 without a launcher."""
+    return max(1, int(os.environ.get("LOCAL_WORLD_SIZE", "1")))
+
+
 def group_limits() -> Iterator[tuple[int, int]]:
     """Yield the limit and what is left of it for each control group around this process that has one."""
     for group, version in control_groups("memory"):

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 
@@ -59,6 +60,19 @@ def test_mini_batches_are_those_of_one_machine(build: Callable[[], gf.Datapipe])
     pipe = build()
     with SamplingServer(pipe, token=TOKEN) as server:
         assert read(pipe, server) == digests(gf.DataLoader(pipe, num_workers=0, seed=3))
+
+
+def test_rows_on_disk_are_read_here_for_windows_of_what_the_server_samples(tmp_path: Path) -> None:
+    np.save(tmp_path / "feat.npy", np.random.default_rng(0).random((pipelines.NUM_NODES, 3)))
+    store = gf.BasicFeatureStore({("node", None, "feat"): gf.DiskBasedFeature(tmp_path / "feat.npy")})
+    pipe = pipelines.shuffled().fetch_feature(store, node_feature_keys=["feat"])
+    expected = digests(gf.DataLoader(pipe, num_workers=0, seed=3, window=0))
+    with (
+        SamplingServer(pipe, token=TOKEN) as server,
+        gf.DataLoader(pipe, servers=[server.address], token=TOKEN, seed=3, window=4) as loader,
+    ):
+        assert "fetch_in_windows" in loader.explain()
+        assert digests(loader) == digests(loader.plan.written.with_seed(3)) == expected
 
 
 def test_each_rank_gets_its_own(no_leaks: None) -> None:

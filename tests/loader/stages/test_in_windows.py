@@ -13,7 +13,7 @@ import torch
 import graphfeed as gf
 from graphfeed.loader.run import RunContext
 from graphfeed.loader.stages.in_windows import InWindows
-from graphfeed.storage.features import RowMemory, disk_based_feature
+from graphfeed.storage.features import PlannedRows, RowMemory, disk_based_feature
 from tests.digests import digests
 from tests.waiting import wait_until
 
@@ -74,6 +74,21 @@ def test_windows_grow_from_a_single_mini_batch(path: Path) -> None:
     assert ahead[0] <= 5
     assert max(ahead) > 10
     assert seen == list(range(25))
+
+
+def test_an_epoch_begins_with_a_window_as_large_as_the_loop_had_to_wait_for(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen: list[int] = []
+    pipe = in_windows(fetched(path, Counted(sampled(), seen)))
+    ahead = []
+    for late in (True, False, False):
+        monkeypatch.setattr(PlannedRows, "is_read", lambda _, late=late: not late)
+        seen.clear()
+        ahead.append([len(seen) - number for number, _ in enumerate(RunContext().drive(pipe))])
+    assert ahead[0][0] == ahead[1][0] == 3  # the first mini-batch comes as soon as before
+    assert ahead[0][1] < ahead[1][1] > 8
+    assert ahead[1] == ahead[2]
 
 
 def test_a_window_holds_no_more_mini_batches_than_asked(path: Path) -> None:

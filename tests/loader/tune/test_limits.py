@@ -11,9 +11,13 @@ import pytest
 import torch
 
 import graphfeed as gf
+from graphfeed.datapipes.pipeline import find
+from graphfeed.loader import memory_budget
 from graphfeed.loader.executors import available_cores
+from graphfeed.loader.memory_budget import MemoryBudget
 from graphfeed.loader.plan import make_plan
 from graphfeed.loader.rules import LoaderOptions
+from graphfeed.loader.stages.in_windows import InWindows
 from graphfeed.loader.tune import find_limits, limits, why_fixed
 from graphfeed.loader.tune.choice import Limits
 from graphfeed.loader.tune.limits import memory_of_worker
@@ -22,7 +26,7 @@ from tests import pipelines
 
 
 def limits_of(pipe: gf.Datapipe, memory: int | None) -> Limits:
-    options = LoaderOptions(memory_limit=memory, tunes=True)
+    options = LoaderOptions(memory=MemoryBudget(memory, tunes=True))
     return find_limits(make_plan(pipe, options), options)
 
 
@@ -74,12 +78,12 @@ def test_a_graph_on_a_gpu_leaves_nothing_to_choose() -> None:
 def test_limits_are_those_of_the_machine_shared_by_its_ranks(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(limits, "cpu_quotas", lambda: iter([3.5]))
     monkeypatch.setattr(limits, "available_cores", lambda: 8)
-    monkeypatch.setattr(limits, "available_memory", lambda: 1000.0)
+    monkeypatch.setattr(memory_budget, "available_memory", lambda: 1000.0)
     found = limits_of(pipelines.homogeneous(), None)
     assert (found.num_cores, found.memory, found.no_processes) == (4, 500.0, "")
     monkeypatch.setenv("LOCAL_WORLD_SIZE", "2")
     found = limits_of(pipelines.homogeneous(), 123)
-    assert (found.num_cores, found.memory) == (2, 123)
+    assert (found.num_cores, found.memory) == (2, 61.5)
     monkeypatch.setenv("LOCAL_WORLD_SIZE", "100")
     assert limits_of(pipelines.homogeneous(), 123).num_cores == 1
     assert available_cores() >= 1
@@ -111,5 +115,9 @@ def test_rows_that_are_read_ahead_take_half_of_the_limit(tmp_path: Path) -> None
     store = gf.BasicFeatureStore({("node", None, "feat"): gf.DiskBasedFeature(tmp_path / "feat.npy")})
     pipe = pipelines.seeds().transform().fetch_feature(store, node_feature_keys=["feat"])
     assert limits_of(pipe, 100_001).memory == 100_001
-    options = LoaderOptions(memory_limit=100_001, tunes=True, window=2)
-    assert find_limits(make_plan(pipe, options), options).memory == 50_001
+    options = LoaderOptions(memory=MemoryBudget(100_001, tunes=True), window=2)
+    plan = make_plan(pipe, options)
+    (stage,) = find(plan.running, InWindows)
+    assert isinstance(stage, InWindows)
+    assert 49_000 < stage.max_size_in_bytes <= 50_000.5
+    assert find_limits(plan, options).memory == 100_001 - stage.max_size_in_bytes
