@@ -36,15 +36,15 @@ class Region:
     """How many kB are such copies by now."""
 
 
-def map_privately(descriptor: int, size: int) -> mmap.mmap:
-    """Map the first bytes of a file, so that what is written there goes to copies of its pages.
+def map_privately(descriptor: int, size: int, offset: int = 0) -> mmap.mmap:
+    """Map bytes of a file from an offset on, so that what is written there goes to copies of its pages.
 
     Linux would count all pages as memory that the process may come to need, and refuse files that are larger than its
     memory. Here only those count that are written to.
     """
     if sys.platform == "linux":
-        return mmap.mmap(descriptor, size, flags=mmap.MAP_PRIVATE | NORESERVE)
-    return mmap.mmap(descriptor, size, access=mmap.ACCESS_COPY)
+        return mmap.mmap(descriptor, size, flags=mmap.MAP_PRIVATE | NORESERVE, offset=offset)
+    return mmap.mmap(descriptor, size, access=mmap.ACCESS_COPY, offset=offset)
 
 
 def read_regions(table: Path) -> list[Region]:

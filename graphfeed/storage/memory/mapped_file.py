@@ -13,7 +13,7 @@ from pathlib import Path
 
 import torch
 
-from graphfeed.ops.memory import TABLE, MemoryFile, Region, mapping_around, read_regions
+from graphfeed.ops.memory import TABLE, MemoryFile, Region, map_privately, mapping_around, read_regions
 from graphfeed.storage.memory.shared import Handle, find_handle
 
 DETAILED_TABLE = Path("/proc/self/smaps")
@@ -68,8 +68,8 @@ class FilePlace:
         if not self.shared and found.st_mtime_ns != self.modified_ns:
             warnings.warn(f"{self.path} was written to or touched since it was sent; {advice}", stacklevel=2)
         before = self.offset % mmap.ALLOCATIONGRANULARITY
-        access = mmap.ACCESS_WRITE if self.shared else mmap.ACCESS_COPY
-        memory = mmap.mmap(file.descriptor, before + self.num_bytes, access=access, offset=self.offset - before)
+        map_bytes = mmap.mmap if self.shared else map_privately
+        memory = map_bytes(file.descriptor, before + self.num_bytes, offset=self.offset - before)
         dtype: torch.dtype = getattr(torch, self.dtype)
         flat = torch.frombuffer(memory, dtype=dtype, count=self.num_bytes // dtype.itemsize, offset=before)
         return flat.as_strided(self.shape, self.strides)

@@ -7,7 +7,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from graphfeed.ops.memory import buffers
+from graphfeed.ops.memory import buffers, map_privately
 
 
 def read_npy(path: str | Path, *, mapped: bool = False) -> NDArray[Any]:
@@ -29,14 +29,15 @@ def read_npy(path: str | Path, *, mapped: bool = False) -> NDArray[Any]:
         array([4, 5])
     """
     try:
-        there = np.lib.format.open_memmap(path, mode="c" if mapped else "r")
+        there = np.lib.format.open_memmap(path, mode="r")
     except (EOFError, OverflowError, TypeError, ValueError) as error:
         raise ValueError(f"{path} can't be read as a .npy file of numbers: {error}; make it again") from error
     check_numbers(path, there.dtype)
-    if mapped:
-        return there
-    memory = buffers.empty_long_lived(there.nbytes, torch.uint8, buffers.CPU).numpy()
     with open(path, "rb") as file:
+        if mapped:
+            data: Any = map_privately(file.fileno(), there.offset + there.nbytes)
+            return np.ndarray(there.shape, there.dtype, data, there.offset, there.strides)
+        memory = buffers.empty_long_lived(there.nbytes, torch.uint8, buffers.CPU).numpy()
         file.seek(there.offset)
         if file.readinto(memory.data) < memory.size:
             raise ValueError(f"{path} was cut off meanwhile; make it again")

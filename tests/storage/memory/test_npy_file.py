@@ -8,6 +8,8 @@ import torch
 from graphfeed.ops.memory import buffers
 from graphfeed.storage import TorchBasedFeatureStore
 from graphfeed.storage.features.torch_based_feature_store import OnDiskFeatureData
+from graphfeed.storage.memory.mapped_file import FilePlace, find_places
+from graphfeed.storage.memory.memory_limits import memory_limit
 from graphfeed.storage.memory.npy_file import read_npy
 from graphfeed.storage.memory.shared import find_handle
 
@@ -26,6 +28,20 @@ def test_an_array_is_as_numpy_reads_it(tmp_path: Path, dtype: Any, shape: tuple[
     assert found.strides == expected.strides
     assert np.array_equal(found, expected)
     assert found.flags.writeable
+
+
+def test_a_file_larger_than_the_memory_is_mapped(tmp_path: Path) -> None:
+    rows = int(2 * memory_limit()) // 8
+    with (tmp_path / "rows.npy").open("wb") as file:
+        np.lib.format.write_array_header_1_0(file, {"descr": "<i8", "fortran_order": False, "shape": (rows,)})
+        file.truncate(file.tell() + 8 * rows)  # a hole: it takes no room on the disk
+    mapped = torch.from_numpy(read_npy(tmp_path / "rows.npy", mapped=True))
+    (place,) = find_places([mapped])
+    assert isinstance(place, FilePlace)
+    again = place.open()  # as a worker does
+    mapped[-1], again[0] = 5, 7
+    assert mapped[[0, -1]].tolist() == [0, 5]
+    assert again[[0, -1]].tolist() == [7, 0]
 
 
 def test_features_in_memory_can_be_mapped_by_others(tmp_path: Path) -> None:
