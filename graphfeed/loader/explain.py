@@ -14,6 +14,7 @@ from graphfeed.loader.stages.in_workers import InWorkers
 from graphfeed.loader.stages.prefetch import Prefetch
 from graphfeed.loader.stages.sharder import Sharder
 from graphfeed.loader.stages.stream_prefetch import StreamPrefetch
+from graphfeed.storage.graph import SHARE, HasFiles
 
 HEADINGS = ("where", "device", "stream", "bytes", "stage")
 ON_A_DEVICE = slice(1, 3)
@@ -77,6 +78,21 @@ def describe_caches(running: Datapipe) -> list[str]:
         for names, cache in find_caches(running)
     ]
     return ["caches, as used by this process so far:", *lines] if lines else []
+
+
+def describe_graphs(running: Datapipe) -> list[str]:
+    """Return a line for each graph in mapped files: its size, the memory that was free, and how it is read for that."""
+    found = {id(graph): graph for stage in traverse(running) for graph in vars(stage).values()}
+    lines = []
+    for files in [graph.files_read() for graph in found.values() if isinstance(graph, HasFiles)]:
+        limit = f"1/{SHARE} of {bytes_text(files.free)} of free memory"
+        if files.reads is not None:
+            kept = f"; column starts, {bytes_text(files.starts_bytes)}, stay in memory" if files.keeps_starts else ""
+            how = f"more than {limit}: pages are asked for before they are read, in the order of the file{kept}"
+        else:
+            how = f"at most {limit}: read as memory is"
+        lines += [f"  {bytes_text(files.num_bytes)}, {how}"] if files.num_bytes else []
+    return ["graphs in mapped files, as this process reads them:", *lines] if lines else []
 
 
 def describe_rules(applied: Sequence[Callable[..., Datapipe]]) -> list[str]:

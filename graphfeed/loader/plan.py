@@ -7,7 +7,14 @@ from typing import Any
 from graphfeed.datapipes import Datapipe
 from graphfeed.datapipes.pipeline import assign_streams
 from graphfeed.loader.disk_rules import fetch_in_windows
-from graphfeed.loader.explain import describe_caches, describe_in_line, describe_plan, describe_rules, describe_written
+from graphfeed.loader.explain import (
+    describe_caches,
+    describe_graphs,
+    describe_in_line,
+    describe_plan,
+    describe_rules,
+    describe_written,
+)
 from graphfeed.loader.placement_rules import (
     cut_at_main_stages,
     fetch_beside_processes,
@@ -69,16 +76,16 @@ class Plan:
         """Return the plan as text: a table of the stages, the last one first, then the rules that changed something.
 
         The table shows where each stage runs, and the estimated size of its output; for a GPU also the device and the
-        stream. Caches follow, each with its size, hits and misses. This makes one mini-batch of items. Nothing is
-        sampled, and no device is touched. Sizes are right to a factor of two or three: on WordNet, where few nodes have
-        most of the edges, 0.7 to 2.4 times the real ones. `rewritten=False` shows the pipeline as it was written
-        instead. With the summary of a profile, the table has the time of each stage.
+        stream. Caches follow, each with its size, hits and misses, and graphs in mapped files, with how they are read.
+        This makes one mini-batch of items. Nothing is sampled, and no device is touched. Sizes are right to a factor of
+        two or three: on WordNet, where few nodes have most of the edges, 0.7 to 2.4 times the real ones.
+        `rewritten=False` shows the pipeline as it was written instead. With the summary of a profile, the table has the
+        time of each stage.
         """
         if not rewritten:
             return "\n".join(describe_written(self.written))
-        return "\n".join(
-            [*describe_plan(self.running, summary), *describe_caches(self.running), *describe_rules(self.applied)]
-        )
+        what_is_read = [*describe_caches(self.running), *describe_graphs(self.running)]
+        return "\n".join([*describe_plan(self.running, summary), *what_is_read, *describe_rules(self.applied)])
 
     def __str__(self) -> str:
         """Return where each stage runs, in one line."""

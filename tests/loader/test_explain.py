@@ -1,9 +1,14 @@
+from pathlib import Path
+
 import pytest
+import torch
 
 import graphfeed as gf
 from graphfeed.loader.explain import BYTES_NOTE, UNKNOWN_NOTE, bytes_text, describe_plan
 from graphfeed.loader.plan import make_plan
 from graphfeed.loader.rules import LoaderOptions
+from graphfeed.storage.graph.sampling import mapped_arrays
+from graphfeed.storage.memory import mapped_file
 from tests import pipelines
 from tests.datapipes.pipeline.test_pipeline_graph import diamond
 
@@ -82,6 +87,25 @@ def test_what_lies_on_a_gpu_is_explained_as_what_lies_on_the_cpu() -> None:
         there = sampler.datapipe.copy_to("cuda").sample_neighbor(sampler.graph.to(device), sampler.fanouts)
         plans.append(gf.DataLoader(there.fetch_feature(store, ["feat"])).explain())
     assert plans[0] == plans[1] == plans[2]
+
+
+def test_graphs_in_files_say_how_they_are_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(mapped_file, "LEAST_MAPPED", 0)
+    nodes = torch.arange(1000)
+    gf.from_coo((nodes.repeat(100), nodes.repeat(100)), 1000).save(tmp_path / "graph")
+    pipe = gf.ItemSampler(gf.ItemSet(nodes, names="seeds"), 10)
+    ahead = "of free memory: pages are asked for before they are read, in the order of the file"
+    for free, how in (
+        (8e6, "at most 1/4 of 8.0 MB of free memory: read as memory is"),
+        (1e5, f"more than 1/4 of 100 kB {ahead}; column starts, 8.0 kB, stay in memory"),
+        (5e4, f"more than 1/4 of 50 kB {ahead}"),
+    ):
+        monkeypatch.setattr(mapped_arrays, "available_memory", lambda free=free: free)
+        graph = gf.load_graph(tmp_path / "graph")
+        lines = gf.DataLoader(pipe.sample_neighbor(graph, [2]).sample_neighbor(graph, [2]), 0).explain().splitlines()
+        assert lines[lines.index("graphs in mapped files, as this process reads them:") + 1] == f"  1.6 MB, {how}"
+        assert mapped_arrays.DECIDED.get(graph) is None, "it is said before it is done"
+    assert not any("mapped" in line for line in make_plan(pipelines.homogeneous(), LoaderOptions()).explain().split())
 
 
 def test_in_one_line_stages_stand_behind_where_they_run() -> None:

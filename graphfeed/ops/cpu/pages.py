@@ -15,16 +15,18 @@ import numpy as np
 
 from graphfeed.ops.cpu.jit import Int64s, UInt64s, address_of, device_function, will_need
 
-CHUNK = 1 << 20
+NUMBER_BITS = 20
+CHUNK = 1 << NUMBER_BITS
 """How many values are sorted together at most."""
 BLOCK = 1024
 """How many values are asked for together: disks take some hundreds of reads at a time."""
 MOST_PAGES = 32
 """How many neighbouring pages are asked for at once: systems silently drop what is beyond their read-ahead."""
 DIGIT_BITS = 11
-PAGE = np.uint64(32)
-"""Where the page begins in a key; below it is the number of the value."""
-NUMBER = np.uint64(2**32 - 1)
+KEY_BITS = np.uint64(64)
+PAGE = np.uint64(NUMBER_BITS)
+"""Where the page begins in a key, four whole digits; below it is the number of the value."""
+NUMBER = np.uint64(CHUNK - 1)
 DIGIT = np.uint64(2**DIGIT_BITS - 1)
 
 
@@ -53,7 +55,7 @@ def sort_keys(order, count):
     for number in range(count):
         highest = max(highest, keys[np.uintp(number)])
     shift = PAGE
-    while highest >> shift > 0:
+    while shift < KEY_BITS and highest >> shift > 0:
         sort_digit(keys, order.spare, order.counts, count, shift)
         sort_digit(order.spare, keys, order.counts, count, shift + np.uint64(DIGIT_BITS))
         shift += np.uint64(2 * DIGIT_BITS)
@@ -98,3 +100,16 @@ def ask_ahead(array, keys, block, count, page_bits):
             high = np.int64(keys[np.uintp(at)] >> PAGE)
             at += 1
         will_need((first_page + low) << page_bits, (high - low + 1) << page_bits)
+
+
+@device_function
+def touch_pages(order, array, count, page_bits):
+    """Read a value on the page of each key, so that they are in memory."""
+    sort_keys(order, count)
+    offset, total = address_of(array) & ((1 << page_bits) - 1), np.int64(0)
+    for block in range(0, count, BLOCK):
+        ask_ahead(array, order.keys, block, count, page_bits)
+        for at in range(block, min(block + BLOCK, count)):
+            begin = (np.int64(order.keys[np.uintp(at)] >> PAGE) << page_bits) - offset
+            total += np.int64(array[np.uintp(max(begin, 0) // array.itemsize)])
+    order.counts[0] = total  # so that the reads are not left out

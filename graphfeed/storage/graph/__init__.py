@@ -29,6 +29,7 @@ from graphfeed.storage.graph.sampling.compaction import (
     unique_and_compact_csc_formats,
 )
 from graphfeed.storage.graph.sampling.kernel_columns import kernel_columns
+from graphfeed.storage.graph.sampling.mapped_arrays import SHARE, HasFiles
 from graphfeed.storage.graph.sampling.negatives import NegativeQuery, NodeWeights, sample_negative_pairs
 from graphfeed.storage.graph.sampling.new_nodes import trees_of_rows
 from graphfeed.storage.graph.sampling.one_hop import (
@@ -69,6 +70,7 @@ __all__ = [
     "CANONICAL_ETYPE_DELIMITER",
     "METHODS",
     "ORIGINAL_EDGE_ID",
+    "SHARE",
     "ByType",
     "CSCFormatBase",
     "Draws",
@@ -76,6 +78,7 @@ __all__ = [
     "EdgeType",
     "FusedCSCSamplingGraph",
     "GraphArrays",
+    "HasFiles",
     "HopTime",
     "NegativeQuery",
     "NodeType",

@@ -19,7 +19,7 @@ from graphfeed.storage.graph.attributes import as_attributes, check_attributes, 
 from graphfeed.storage.graph.checks import check_shapes, check_types
 from graphfeed.storage.graph.files.graph_file import Fields, open_shared, publish, save_fields, unpublish
 from graphfeed.storage.graph.sampling.kernel_columns import kernel_columns
-from graphfeed.storage.graph.sampling.mapped_arrays import in_passes
+from graphfeed.storage.graph.sampling.mapped_arrays import FilesRead, files_read, in_passes
 from graphfeed.storage.graph.type_names import by_type_name, numbers_of
 from graphfeed.storage.memory.published import Published
 from graphfeed.storage.memory.shareable import Shareable
@@ -202,6 +202,10 @@ class GraphArrays(Shareable):
     def fields(self) -> Fields:
         """Return all fields by name, as arguments of the constructor."""
         return {name: value for name, value in vars(self).items() if not name.startswith("_")}
+
+    def files_read(self) -> FilesRead:
+        """Return how much of the graph lies in mapped files, and how samplers of this process read it."""
+        return files_read(self)
 
     def check(self) -> None:
         """Raise unless the arrays are a valid graph; call it after edits of arrays or attributes in place.

@@ -1,3 +1,4 @@
+import mmap
 from pathlib import Path
 
 import numpy as np
@@ -5,7 +6,9 @@ import pytest
 import torch
 
 from graphfeed.ops import gather_by_page
-from graphfeed.ops.cpu.pages import BLOCK, CHUNK
+from graphfeed.ops.cpu.pages import BLOCK, CHUNK, PAGE
+from graphfeed.ops.cpu.rows.gather_by_page import gather_by_page as kernel
+from graphfeed.ops.rows.gather_by_page import PAGE_BITS, new_order
 from tests.ops.graphs import ID_DTYPES
 
 
@@ -25,4 +28,9 @@ def test_pages_far_apart_are_sorted_by_all_digits(tmp_path: Path) -> None:
     values = torch.from_numpy(np.memmap(tmp_path / "values", np.int64, "r+"))
     positions = torch.cat([torch.randint(0, size, (500,)), torch.tensor([0, size - 1])])
     values[positions] = positions + 1
-    assert torch.equal(gather_by_page(values, positions), positions + 1)
+    order, out = new_order(), torch.empty_like(positions)
+    kernel(values, positions, PAGE_BITS, order, out)
+    assert torch.equal(out, positions + 1)
+    pages = order.keys[: len(positions)] >> PAGE
+    assert np.array_equal(pages, np.sort(pages))
+    assert pages[-1] == 8 * size // mmap.PAGESIZE - 1

@@ -187,14 +187,16 @@ class HopProgram:
         """
         arrays, picks, replace = self.arrays, self.arrays.picks, self.recipe.drawing.replace
         draws, weights, heap = arrays.draws[hop], arrays.sums if sums is None else sums, arrays.scratch_for("heap")
-        if sums is not None or replace:
-            self.add(labor.fill_labor, sources, weights, replace, True, draws, runs, heap, picks)
-            return
-        found = arrays.scratch_for("no buckets")
-        if self.recipe.indexed and runs is arrays.columns and 0 < most <= candidates.MAX_COLLECTED:
+        found, by_heap = arrays.scratch_for("no buckets"), sums is not None or replace
+        if not by_heap and self.recipe.indexed and runs is arrays.columns and 0 < most <= candidates.MAX_COLLECTED:
             index, found = arrays.scratch_for("index"), arrays.scratch_for("buckets")
             self.add(buckets.assign_buckets, index, runs, found)
             self.add(buckets.fill_buckets, index, draws, found)
+        if self.recipe.by_page and sources is arrays.sources:
+            self.add(mapped.touch_runs, PAGE_BITS, sources, runs, found, arrays.scratch_for("order"))
+        if by_heap:
+            self.add(labor.fill_labor, sources, weights, replace, True, draws, runs, heap, picks)
+            return
         self.others[len(self.program.steps)] = sources, weights, False, False, draws, runs, heap, picks
         self.add(candidates.fill_likely, sources, draws, runs, arrays.scratch_for("candidates"), found, picks)
 

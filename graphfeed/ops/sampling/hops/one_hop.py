@@ -56,6 +56,8 @@ class OneHop(NamedTuple):
     drawing: Drawing = Drawing()
     moments: SeedTimes | None = None
     """In time: when the seeds look at the graph."""
+    by_page: bool = False
+    """On the CPU, whether the graph is read in the order of its file, and pages ahead of the reads."""
 
 
 def check_repeats(largest: int, replace: bool) -> None:
@@ -142,7 +144,7 @@ def pick_on_cpu(graph: StaticGraph | TemporalGraph, hop: OneHop) -> Picks:
         ranked, weights = (ranked_arrays(graph),) * 2, NOTHING
     types = None if graph.types is None else as_types(graph.types, graph.types)
     indptr, indices = as_int64(graph.indptr, graph.indptr), graph.indices.contiguous()
-    columns = KernelGraph(indptr, indices, types, weights, ranked=ranked)
+    columns = KernelGraph(indptr, indices, types, weights, ranked=ranked, by_page=hop.by_page)
     wanted, (times, windows) = hop.fanouts.tolist(), hop.moments or (None, None)
     program = PROGRAMS.take(recipe_of(columns, hop.seeds.dtype, hop.drawing, [wanted], windows is not None))
     arrays = program.arrays

@@ -19,9 +19,10 @@ def load_graph(path: str | os.PathLike[str]) -> FusedCSCSamplingGraph:
 
     Writes to the graph's tensors stay in this process and never reach the file. Worker processes map the same file, so
     the graph may be larger than memory; a graph that was written to is copied to shared memory for them. Where the
-    arrays that sampling reads exceed a quarter of free memory, all hops are read in the order of the file, and the
-    system is asked for pages ahead of that, until mini-batches find their pages in memory. LABOR and draws in time read
-    whole columns, and other operations single pages, one after the other. Leave the file as it is while it is in use:
+    arrays that sampling reads exceed a quarter of free memory, hops are read in the order of the file, and the system
+    is asked for pages ahead of that, until mini-batches find their pages in memory: `DataLoader.explain()` tells. By
+    LABOR, whole columns are read. Column starts of up to an eighth of free memory stay there. Other operations read
+    single pages, one after the other. Leave the file as it is while it is in use:
     the system ends a process that reads a mapped page which has been cut off (SIGBUS). To replace a graph, `save` to
     the same path, which makes another file.
 

@@ -6,14 +6,13 @@ from typing import Any
 import torch
 
 from graphfeed import ops
-from graphfeed.ops.arguments import ID_DTYPES, as_tensor
+from graphfeed.ops.arguments import as_tensor
 from graphfeed.ops.memory import is_page_locked
-from graphfeed.ops.rows import gather_by_page, take_rows
 from graphfeed.storage.graph.attributes import ORIGINAL_EDGE_ID
 from graphfeed.storage.graph.graph_arrays import GraphArrays
 from graphfeed.storage.graph.sampled_subgraph import ByType, CSCFormatBase, SampledSubgraph
 from graphfeed.storage.graph.sampling.kernel_columns import kernel_columns
-from graphfeed.storage.graph.sampling.mapped_arrays import mapped_reads
+from graphfeed.storage.graph.sampling.mapped_arrays import mapped_reads, take_edges
 from graphfeed.storage.graph.sampling.one_hop import check_seeds, check_typed_seeds
 from graphfeed.storage.graph.sampling.temporal_sampling import timed_columns
 from graphfeed.storage.graph.sampling_request import SamplingRequest
@@ -106,11 +105,7 @@ def hop_graph(graph: GraphArrays, request: SamplingRequest, *, timed: bool) -> o
 def edge_ids_at(graph: GraphArrays, positions: torch.Tensor) -> torch.Tensor:
     """Return the ids of the edges at some positions."""
     edge_ids = graph.edge_attributes.get(ORIGINAL_EDGE_ID)
-    if edge_ids is None:
-        return positions
-    reads = mapped_reads(graph)
-    by_page = reads is not None and reads.from_disk and edge_ids.is_contiguous() and edge_ids.dtype in ID_DTYPES
-    return (gather_by_page if by_page and edge_ids.dim() == 1 else take_rows)(edge_ids, positions)
+    return positions if edge_ids is None else take_edges(graph, edge_ids, positions)
 
 
 def subgraph_of(graph: GraphArrays, hop: ops.SampledHop) -> SampledSubgraph:

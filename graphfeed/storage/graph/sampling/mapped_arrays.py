@@ -1,13 +1,15 @@
 """How a graph is read whose arrays lie in mapped files and may not stay in memory."""
 
-import os
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple, Protocol, runtime_checkable
+from weakref import WeakKeyDictionary
 
 import torch
 
-from graphfeed.ops.memory import MappedReads, read_at_random
+from graphfeed.ops.arguments import ID_DTYPES
+from graphfeed.ops.memory import MappedReads, is_page_locked, read_at_random
+from graphfeed.ops.rows import gather_by_page, take_rows
 from graphfeed.storage.graph.attributes import ORIGINAL_EDGE_ID
 from graphfeed.storage.memory.mapped_file import find_in_files
 from graphfeed.storage.memory.memory_limits import available_memory
@@ -17,6 +19,43 @@ if TYPE_CHECKING:
 
 SHARE = 4
 """A graph in files is taken to be in memory up to this part of what is free."""
+STARTS_SHARE = 8
+"""Column starts up to this part of what is free are left in memory. Nearly every mini-batch reads all their pages."""
+
+
+class FilesRead(NamedTuple):
+    """What sampling reads of a graph in mapped files, and how: decided once in each process."""
+
+    sources: torch.Tensor
+    """Of the graph at that time; it may have been given other arrays since."""
+    num_bytes: int
+    """The size of the arrays in files."""
+    starts_bytes: int
+    """How much of that are column starts."""
+    free: float
+    """How much memory there was."""
+    at_random: list[torch.Tensor]
+    """The arrays of which the system reads single pages; the others it reads ahead and keeps, as it does by itself."""
+    reads: MappedReads | None
+    """Whether pages are asked for ahead of the reads, in the order of the file; None: never."""
+
+    @property
+    def keeps_starts(self) -> bool:
+        """Whether column starts are left in memory."""
+        return self.starts_bytes <= self.free / STARTS_SHARE
+
+
+@runtime_checkable
+class HasFiles(Protocol):
+    """A graph that may lie in mapped files."""
+
+    def files_read(self) -> FilesRead:
+        """Return what of it does, and how it is read."""
+
+
+DECIDED: "WeakKeyDictionary[GraphArrays, FilesRead]" = WeakKeyDictionary()
+"""By graph. A forked process has the mappings of its parent, and what the system was told of them. A graph that was
+copied or unpickled is another one."""
 
 
 def mapped_reads(graph: "GraphArrays") -> MappedReads | None:
@@ -25,22 +64,37 @@ def mapped_reads(graph: "GraphArrays") -> MappedReads | None:
     The system is told then that its arrays are read at random, and samplers ask for pages ahead of their reads. The
     rule is applied at the first look in a process. None: the graph is read as one in memory is.
     """
-    reads = known_reads(graph)
+    files = files_read(graph)
+    if files is not DECIDED.get(graph):
+        read_at_random(files.at_random, yes=True)
+        DECIDED[graph] = files
+    return None if files.reads is None or is_page_locked(graph.indices) else files.reads
+
+
+def is_by_page(graph: "GraphArrays") -> bool:
+    """Tell whether a graph is read in the order of its file now, as its pages may not be in memory."""
+    reads = mapped_reads(graph)
+    return reads is not None and reads.from_disk
+
+
+def take_edges(graph: "GraphArrays", values: torch.Tensor, positions: torch.Tensor) -> torch.Tensor:
+    """Return one of a graph's values per edge at some positions, which are not checked."""
+    reads = mapped_reads(graph)
     if reads is None:
-        arrays = arrays_in_files(graph)
-        is_large = sum(array.nbytes for array in arrays) > available_memory() / SHARE
-        if is_large:
-            read_at_random(arrays, yes=True)
-        reads = (os.getpid(), MappedReads() if is_large else None)
-        vars(graph)["_mapped_reads"] = reads
-    return reads[1]
+        return take_rows(values, positions)
+    by_page = reads.from_disk and values.dtype in ID_DTYPES and values.dim() == 1 and values.is_contiguous()
+    pages: list[int] = []
+    with reads.count(pages):
+        taken = (gather_by_page if by_page else take_rows)(values, positions)
+    reads.decide(pages[0], positions.numel())
+    return taken
 
 
 @contextmanager
 def in_passes(graph: "GraphArrays") -> Iterator[None]:
     """Have the system read ahead while something is computed of the whole graph."""
-    reads = known_reads(graph)
-    arrays = arrays_in_files(graph) if reads is not None and reads[1] is not None else []
+    files = DECIDED.get(graph)
+    arrays = [] if files is None else files.at_random
     read_at_random(arrays, yes=False)
     try:
         yield
@@ -48,10 +102,19 @@ def in_passes(graph: "GraphArrays") -> Iterator[None]:
         read_at_random(arrays, yes=True)
 
 
-def known_reads(graph: "GraphArrays") -> tuple[int, MappedReads | None] | None:
-    """Return what was found in this process; a worker maps the files anew, so that nothing holds of its mapping."""
-    found: tuple[int, MappedReads | None] | None = vars(graph).get("_mapped_reads")
-    return found if found is not None and found[0] == os.getpid() else None
+def files_read(graph: "GraphArrays") -> FilesRead:
+    """Return how a graph is read, or would be if it were sampled for the first time now; no page of it is touched."""
+    known = DECIDED.get(graph)
+    if known is not None and known.sources is graph.indices:
+        return known
+    arrays, free = arrays_in_files(graph), available_memory()
+    size = sum(array.nbytes for array in arrays)
+    starts = sum(array.nbytes for array in arrays if array is graph.csc_indptr)
+    files = FilesRead(graph.indices, size, starts, free, [], None)
+    if size <= free / SHARE:
+        return files
+    at_random = [array for array in arrays if array is not graph.csc_indptr or not files.keeps_starts]
+    return files._replace(at_random=at_random, reads=MappedReads())
 
 
 def arrays_in_files(graph: "GraphArrays") -> list[torch.Tensor]:

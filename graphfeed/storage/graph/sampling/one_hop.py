@@ -7,12 +7,12 @@ import torch
 
 from graphfeed import ops
 from graphfeed.ops.arguments import as_ids, as_tensor, brief, check_ids, check_ids_of_each, check_vector
-from graphfeed.ops.rows import take_rows
 from graphfeed.ops.sampling import group_by_type
 from graphfeed.storage.graph.attributes import ORIGINAL_EDGE_ID
 from graphfeed.storage.graph.graph_arrays import GraphArrays
 from graphfeed.storage.graph.sampled_subgraph import ByType, CSCFormatBase, SampledSubgraph
 from graphfeed.storage.graph.sampling.kernel_columns import kernel_columns
+from graphfeed.storage.graph.sampling.mapped_arrays import is_by_page, take_edges
 from graphfeed.storage.graph.sampling_request import SamplingRequest
 from graphfeed.storage.graph.type_names import ends_of
 
@@ -51,7 +51,8 @@ def pick_neighbors(graph: GraphArrays, fanouts: torch.Tensor, request: SamplingR
     def pick(ids: torch.Tensor, edges: EdgeArrays, num_types: int) -> ops.Picks:
         columns = ops.StaticGraph(starts, edges.indices, edges.weights, edges.types, num_types)
         drawing = ops.Drawing(request.strategy, request.replace, share)
-        return ops.sample_neighbors(columns, ops.OneHop(ids, fanouts, keys, drawing), checked=checked)
+        hop = ops.OneHop(ids, fanouts, keys, drawing, by_page=is_by_page(graph))
+        return ops.sample_neighbors(columns, hop, checked=checked)
 
     return pick
 
@@ -65,7 +66,7 @@ def sample_one_hop(
     ids = check_seeds(graph, seeds)
     edges = read_from(ids)
     picks = pick(ids, edges, 1)
-    sources, edge_ids = read(edges, picks.positions)
+    sources, edge_ids = read(graph, edges, picks.positions)
     return SampledSubgraph(CSCFormatBase(picks.offsets.to(graph.csc_indptr.dtype), sources), ids, None, edge_ids), picks
 
 
@@ -85,7 +86,7 @@ def sample_one_hop_by_type(
     assert edges.types is not None
     picks = pick(ids, edges, len(edge_types))
     typed = group_by_type(picks, edges.types, starts, ends, graph.csc_indptr.dtype)
-    sources, edge_ids = read(edges, typed.positions)
+    sources, edge_ids = read(graph, edges, typed.positions)
     rows, bounds = typed.bounds.tolist(), typed.starts.tolist()
     cscs, original = {}, {}
     for edge_type, number in graph.edge_type_to_id.items():
@@ -97,10 +98,10 @@ def sample_one_hop_by_type(
     return SampledSubgraph(cscs, seeds, None, original), picks
 
 
-def read(edges: EdgeArrays, positions: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+def read(graph: GraphArrays, edges: EdgeArrays, positions: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
     """Return the sources and the ids of the edges at some positions."""
-    ids = positions if edges.edge_ids is None else take_rows(edges.edge_ids, positions)
-    return take_rows(edges.indices, positions), ids
+    ids = positions if edges.edge_ids is None else take_edges(graph, edges.edge_ids, positions)
+    return take_edges(graph, edges.indices, positions), ids
 
 
 def check_seeds(graph: GraphArrays, seeds: ByType, name: str = "seeds") -> torch.Tensor:

@@ -14,6 +14,7 @@ from graphfeed.storage.graph.graph_arrays import GraphArrays
 from graphfeed.storage.graph.sampled_subgraph import ByType, SampledSubgraph
 from graphfeed.storage.graph.sampling.compaction import compact_csc_format
 from graphfeed.storage.graph.sampling.kernel_columns import kernel_columns
+from graphfeed.storage.graph.sampling.mapped_arrays import is_by_page, take_edges
 from graphfeed.storage.graph.sampling.new_nodes import sample_new_hop_by_hop
 from graphfeed.storage.graph.sampling.one_hop import Draws, EdgeArrays, Pick, sample_one_hop
 from graphfeed.storage.graph.sampling_request import SamplingRequest
@@ -137,7 +138,7 @@ def temporal_sample_one_hop(
         return hop, None
     own = edge_times_of(graph, query_of(request))
     types = None if graph.type_per_edge is None else take_rows(graph.type_per_edge, picks.positions)
-    return hop, group_times(graph, hop, take_rows(own, picks.positions), types)
+    return hop, group_times(graph, hop, take_edges(graph, own, picks.positions), types)
 
 
 def stack_queries(
@@ -176,7 +177,7 @@ def pick_in_time(
         assert edges.types is None or isinstance(edges.types, torch.Tensor)
         drawing, moments = ops.Drawing(request.strategy, request.replace, share), ops.SeedTimes(times, windows)
         own = columns._replace(types=edges.types, num_types=num_types)
-        return ops.sample_neighbors(own, ops.OneHop(ids, fanouts, keys, drawing, moments))
+        return ops.sample_neighbors(own, ops.OneHop(ids, fanouts, keys, drawing, moments, is_by_page(graph)))
 
     return pick
 

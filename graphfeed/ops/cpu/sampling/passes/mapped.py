@@ -6,7 +6,8 @@ What passes read at random otherwise, they read in the order of the file here, o
 import numpy as np
 
 from graphfeed.ops.cpu.jit import Int64s, kernel
-from graphfeed.ops.cpu.pages import BLOCK, CHUNK, NUMBER, Order, ask_ahead, key_of, sort_keys, sort_positions
+from graphfeed.ops.cpu.pages import BLOCK, CHUNK, NUMBER, PAGE, Order, ask_ahead, key_of, sort_positions, touch_pages
+from graphfeed.ops.cpu.sampling.passes.candidates import Buckets
 from graphfeed.ops.cpu.sampling.passes.state import (
     COUNT,
     EDITED,
@@ -34,7 +35,6 @@ def touch_columns(hop: int, page_bits: int, graph: Indptr, rows: Rows, nodes: No
         nodes: Their ids.
         order: Scratch.
     """
-    total = np.int64(0)
     for kind in range(rows.firsts.size - 1):
         own, first_id = nodes.rows[rows.firsts[kind] :], rows.first_ids[kind]
         begin = rows.known[hop - 1, kind] if hop > 0 else np.int64(0)
@@ -42,34 +42,47 @@ def touch_columns(hop: int, page_bits: int, graph: Indptr, rows: Rows, nodes: No
             count = min(rows.known[hop, kind] - chunk, CHUNK)
             for number in range(count):
                 node = first_id + np.int64(own[np.uintp(chunk + number)])
-                order.keys[np.uintp(number)] = key_of(graph.indptr, node, number, page_bits)
-            sort_keys(order, count)
-            for block in range(0, count, BLOCK):
-                ask_ahead(graph.indptr, order.keys, block, count, page_bits)
-                for at in range(block, min(block + BLOCK, count)):
-                    number = np.int64(order.keys[np.uintp(at)] & NUMBER)
-                    total += graph.indptr[np.uintp(first_id + np.int64(own[np.uintp(chunk + number)]))]
-    order.counts[0] = total  # so that the reads are not left out
+                order.keys[np.uintp(number)] = key_of(graph.indptr, node, 0, page_bits)
+            touch_pages(order, graph.indptr, count, page_bits)
 
 
 @kernel
 def touch_types(page_bits: int, graph: Types, columns: Columns, order: Order) -> None:
     """Have the edge type at the beginning of each column in memory, where `split_columns` begins to look."""
-    total = np.int64(0)
     for chunk in range(0, columns.sizes[COUNT], CHUNK):
         count = 0
-        for number in range(min(columns.sizes[COUNT] - chunk, CHUNK)):
-            if columns.degrees[np.uintp(chunk + number)] > 0:
-                start = columns.starts[np.uintp(chunk + number)]
-                order.keys[np.uintp(count)] = key_of(graph.types, start, number, page_bits)
+        for column in range(chunk, min(chunk + CHUNK, columns.sizes[COUNT])):
+            if columns.degrees[np.uintp(column)] > 0:
+                order.keys[np.uintp(count)] = key_of(graph.types, columns.starts[np.uintp(column)], 0, page_bits)
                 count += 1
-        sort_keys(order, count)
-        for block in range(0, count, BLOCK):
-            ask_ahead(graph.types, order.keys, block, count, page_bits)
-            for at in range(block, min(block + BLOCK, count)):
-                number = np.int64(order.keys[np.uintp(at)] & NUMBER)
-                total += np.int64(graph.types[np.uintp(columns.starts[np.uintp(chunk + number)])])
-    order.counts[0] = total
+        touch_pages(order, graph.types, count, page_bits)
+
+
+@kernel
+def touch_runs(page_bits: int, graph: Sources, columns: Columns, buckets: Buckets, order: Order) -> None:
+    """Have the sources of whole runs in memory, which LABOR reads next.
+
+    Args:
+        page_bits: The size of a page is 2 to this power.
+        graph: Its sources are read.
+        columns: The runs; of those that are picked whole, LABOR reads nothing.
+        buckets: What is in an index is not read either.
+        order: Scratch.
+    """
+    count = 0
+    for number in range(columns.sizes[COUNT]):
+        run = np.uintp(number)
+        picks, degree = columns.offsets[run + np.uintp(1)] - columns.offsets[run], columns.degrees[run]
+        if picks > 0 and picks != degree and (buckets.of_runs.size == 0 or buckets.of_runs[run] < 0):
+            low = key_of(graph.indices, columns.starts[run], 0, page_bits) >> PAGE
+            high = key_of(graph.indices, columns.starts[run] + degree - 1, 0, page_bits) >> PAGE
+            for page in range(np.int64(low), np.int64(high) + 1):
+                if count == CHUNK:
+                    touch_pages(order, graph.indices, count, page_bits)
+                    count = 0
+                order.keys[np.uintp(count)] = np.uint64(page) << PAGE
+                count += 1
+    touch_pages(order, graph.indices, count, page_bits)
 
 
 @kernel
