@@ -11,6 +11,7 @@ from graphfeed.datapipes.datapipe import Datapipe
 from graphfeed.datapipes.pipeline.iteration import torch_shard
 from graphfeed.datapipes.pipeline.size_estimate import BatchSizeEstimate
 from graphfeed.datapipes.sources.item_sampler import ItemSampler
+from graphfeed.datapipes.sources.items_by_owner import ItemsByOwner, NodeOwners, group_items
 from graphfeed.datapipes.sources.minibatcher import minibatcher_default
 from graphfeed.storage import HeteroItemSet, ItemSet
 
@@ -35,10 +36,19 @@ class DistributedItemSampler(Datapipe, init=False):
     seed: that of the DataLoader, that of this sampler, or 0 without a loader. A loader without a seed takes one that
     rank 0 draws; all ranks wait for it.
 
+    With `owners`, where the graph is in parts, a rank's mini-batches have the items whose nodes its part owns, so that
+    it asks other ranks for less. An edge belongs to the part of its destination, and any other tuple of nodes to that
+    of the last one. Ranks have as many items and mini-batches as without `owners`: what a part has too much fills up
+    the mini-batches of parts that have too little, in each shuffled epoch with other items. Mini-batches still don't
+    depend on who makes them: one process with the same owners makes those of all ranks. But other owners give other
+    mini-batches, so a state is refused where the parts are not the same. Making the sampler reads all items once, at
+    some 60 nanoseconds each, and keeps 4 bytes of memory for each.
+
     Raises:
-        TypeError: `item_set` is not an ItemSet or HeteroItemSet.
+        KeyError: There are no owners for a node type.
+        TypeError: `item_set` is not an ItemSet or HeteroItemSet, or `owners` doesn't tell the part of nodes.
         ValueError: The item set is empty, the batch size is below 1, there is no such rank, or both ways to make ranks
-            even were chosen.
+            even were chosen; or `owners` tells of fewer nodes than items have.
         RuntimeError: When it is used: WORLD_SIZE is more than 1, as set by torchrun, but no process group is
             initialised, so that every rank would take all items.
 
@@ -46,6 +56,11 @@ class DistributedItemSampler(Datapipe, init=False):
         >>> pipe = DistributedItemSampler(ItemSet(7, names="seeds"), batch_size=2, rank=1, world_size=2)
         >>> [minibatch.seeds.tolist() for minibatch in pipe]
         [[2, 3], [6]]
+        >>> from graphfeed.distributed import PartBook
+        >>> book, items = PartBook.from_bounds([0, 3, 7]), ItemSet(7, names="seeds")
+        >>> ranks = [DistributedItemSampler(items, 2, rank=rank, world_size=2, owners=book) for rank in range(2)]
+        >>> [[minibatch.seeds.tolist() for minibatch in pipe] for pipe in ranks]
+        [[[0, 1], [2, 6]], [[3, 4], [5]]]
     """
 
     item_set: ItemSet | HeteroItemSet
@@ -67,6 +82,9 @@ class DistributedItemSampler(Datapipe, init=False):
     epoch: int = field(default=0, kw_only=True)
     start: int = field(default=0, kw_only=True)
     """The rank's first mini-batch."""
+    owners: NodeOwners | ItemsByOwner | None = field(default=None, kw_only=True)
+    """The part that owns each node: the `PartBook` of a graph in parts, or a dict of them by node type. A rank's
+    mini-batches then have items of its own part."""
 
     if TYPE_CHECKING:
 
@@ -85,6 +103,7 @@ class DistributedItemSampler(Datapipe, init=False):
             world_size: int | None = ...,
             epoch: int = ...,
             start: int = ...,
+            owners: NodeOwners | None = ...,
         ) -> Datapipe:
             """Return a pipeline, so that `pipe = pipe.sample_neighbor(...)` may take its place."""
 
@@ -98,6 +117,8 @@ class DistributedItemSampler(Datapipe, init=False):
         if self.rank is not None and self.world_size is not None and not 0 <= self.rank < self.world_size:
             raise ValueError(f"rank must lie in 0 .. world_size - 1, but is {self.rank} of {self.world_size}")
         len(self.all_ranks)
+        if self.owners is not None and not isinstance(self.owners, ItemsByOwner):
+            self.__dict__["owners"] = group_items(self.item_set, self.owners)
 
     @property
     def rank_and_size(self) -> tuple[int, int]:
@@ -139,7 +160,10 @@ class DistributedItemSampler(Datapipe, init=False):
         if not 0 <= index < len(self):
             raise IndexError(f"index must lie in 0 .. {len(self) - 1}, but is {index}")
         (rank, world_size), sampler = self.rank_and_size, self.all_ranks
-        return sampler.minibatch((index * world_size + rank) % len(sampler))
+        number = (index * world_size + rank) % len(sampler)
+        if not isinstance(self.owners, ItemsByOwner):
+            return sampler.minibatch(number)
+        return sampler.minibatch_of(self.owners.positions(number, self.batch_size, sampler.order_key), number)
 
     def keyed(self, seed: int, epoch: int, start: int) -> "DistributedItemSampler":
         """Return the same sampler for a seed and an epoch, beginning with the rank's mini-batch `start`."""

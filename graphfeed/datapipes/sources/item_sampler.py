@@ -95,9 +95,14 @@ class ItemSampler(Datapipe, init=False):
             raise IndexError(f"index must lie in 0 .. {len(self) - 1}, but is {index}")
         size = len(self.item_set)
         low, high = index * self.batch_size, min(size, (index + 1) * self.batch_size)
-        key = fold(self.seed or 0, self.epoch, SHUFFLE)
-        positions = permute(low, high, size, key) if self.shuffle else torch.arange(low, high)
+        key = self.order_key
+        positions = torch.arange(low, high) if key is None else permute(low, high, size, key)
         return self.minibatch_of(positions, index)
+
+    @property
+    def order_key(self) -> int | None:
+        """The key of the epoch's order; None for that of the set."""
+        return fold(self.seed or 0, self.epoch, SHUFFLE) if self.shuffle else None
 
     def minibatch_of(self, positions: torch.Tensor, index: int) -> Any:
         """Return the mini-batch of the items at some positions, with the key that belongs to an index."""

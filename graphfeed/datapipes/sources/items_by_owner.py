@@ -1,0 +1,165 @@
+"""The items of a set by the part that owns their nodes, and which of them each part's mini-batches have."""
+
+import zlib
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, Protocol, TypeAlias, runtime_checkable
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from graphfeed.ops import fold
+from graphfeed.ops.arguments import as_ids, brief
+from graphfeed.ops.sampling import permute
+from graphfeed.ops.structure import assign_slots
+from graphfeed.storage import HeteroItemSet, ItemSet
+from graphfeed.storage.graph import seed_type_str_to_ntypes
+from graphfeed.storage.memory import Shareable
+
+NAMES = ("seeds", "seed_nodes", "node_pairs")
+"""What the member of an item set that has the seeds may be called."""
+PIECE = 1 << 20
+"""How many items are read at a time."""
+
+
+@runtime_checkable
+class Owners(Protocol):
+    """Tells which part owns each node, as `graphfeed.distributed.PartBook` does."""
+
+    num_ids: int
+    num_parts: int
+
+    def owners_of(self, ids: torch.Tensor) -> torch.Tensor:
+        """Return the part of each node."""
+
+
+NodeOwners: TypeAlias = Owners | Mapping[str, Owners]
+"""The owners of nodes; by node type if items have types."""
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class ItemsByOwner(Shareable):
+    """The positions of items, grouped by the part that owns them.
+
+    Mini-batches are numbered over all parts: part `p` of `n` has the mini-batches `p`, `n + p`, `2 n + p`, ... A part
+    has as many items as these have room for. If it owns more, the surplus fills those of parts that own fewer, an equal
+    share of each of their mini-batches.
+    """
+
+    order: torch.Tensor
+    """The positions, part after part, ascending within each; int32 where they fit."""
+    counts: tuple[int, ...]
+    """How many items each part owns."""
+    checksum: int
+    """That of the part of each item. The state of a loader has it, because it decides which mini-batches there are."""
+
+    def __repr__(self) -> str:
+        """Return the number of parts."""
+        return f"<{len(self.counts)} parts>"
+
+    def positions(self, number: int, batch_size: int, key: int | None) -> torch.Tensor:
+        """Return the positions of the items of a mini-batch; every number costs the same.
+
+        Args:
+            number: Which mini-batch.
+            batch_size: How many items each mini-batch has, but the last one.
+            key: That of the order; None for the order of the set.
+        """
+        num_parts = len(self.counts)
+        counts, sizes = np.array(self.counts), even_sizes(len(self.order), batch_size, num_parts)
+        lacking, surplus = (sizes - counts).clip(0), (counts - sizes).clip(0)
+        part, low = number % num_parts, number // num_parts * batch_size
+        size = int(sizes[part])
+        high = min(low + batch_size, size)
+        # Of the items that others give, each mini-batch has its share, so that all cost about the same.
+        first, last = (place * int(lacking[part]) // size for place in (low, high))
+        found = [self.owned(part, low - first, high - last, key)]
+        # The surplus of all parts is one list, of which the parts that lack items have a piece each.
+        begin, ends = int(lacking[:part].sum()), surplus.cumsum()
+        for giver in np.flatnonzero(surplus).tolist() if first < last else ():
+            end = int(ends[giver])
+            start = end - int(surplus[giver])
+            some = range(max(begin + first, start), min(begin + last, end))
+            if some:
+                beyond = int(sizes[giver]) - start
+                found.append(self.owned(giver, some.start + beyond, some.stop + beyond, key))
+        return torch.cat(found).long()
+
+    def owned(self, part: int, low: int, high: int, key: int | None) -> torch.Tensor:
+        """Return some of the items that a part owns, by their places in the order of an epoch."""
+        start, count = sum(self.counts[:part]), self.counts[part]
+        items = self.order[start : start + count]
+        return items[low:high] if key is None else items[permute(low, high, count, fold(key, part))]
+
+
+def even_sizes(total: int, batch_size: int, num_parts: int) -> NDArray[np.int64]:
+    """Return how many items each part's mini-batches have, if parts take turns to get one."""
+    full, rest = divmod(total, batch_size)
+    each, more = divmod(full, num_parts)
+    sizes = np.full(num_parts, each * batch_size)
+    sizes[:more] += batch_size
+    sizes[more] += rest
+    return sizes
+
+
+def group_items(item_set: ItemSet | HeteroItemSet, owners: NodeOwners) -> ItemsByOwner:
+    """Group items by the part that owns their node; for edges and other tuples of nodes, the last one.
+
+    For each item it takes 5 bytes of memory, of which 4 are kept; above 2**31 items 9 and 8.
+
+    Raises:
+        KeyError: A node type has no owners.
+        TypeError: The owners are by type and the items are not, or the other way round; or they are something else.
+        ValueError: The items have no seeds, the owners tell of fewer nodes, or types have different numbers of parts.
+    """
+    typed = isinstance(item_set, HeteroItemSet)
+    if typed != isinstance(owners, Mapping):
+        wanted = "a dict of PartBooks by node type for items with" if typed else "a PartBook for items without"
+        raise TypeError(f"owners must be {wanted} types, but is {brief(owners)}")
+    by_type: dict[Any, Owners] = dict(owners) if isinstance(owners, Mapping) else {None: owners}
+    for each in by_type.values():
+        if not isinstance(each, Owners):
+            raise TypeError(f"owners must tell the part of each node, as a PartBook does, but is {brief(each)}")
+    numbers = {each.num_parts for each in by_type.values()}
+    if len(numbers) != 1:
+        raise ValueError(f"owners must have one number of parts for all node types, but have {sorted(numbers)}")
+    (num_parts,) = numbers
+    parts = np.empty(len(item_set), dtype=np.min_scalar_type(num_parts - 1))
+    filled = 0
+    for seed_type, items in item_set.by_type.items() if isinstance(item_set, HeteroItemSet) else [(None, item_set)]:
+        for some in owners_of_items(items, seed_type, by_type):
+            parts[filled : filled + some.numel()] = some.numpy()
+            filled += some.numel()
+    counts = torch.from_numpy(np.bincount(parts, minlength=num_parts))
+    starts = counts.cumsum(0) - counts
+    order = torch.empty(parts.size, dtype=torch.int32 if parts.size <= 1 << 31 else torch.int64)
+    for low in range(0, parts.size, PIECE):
+        some = torch.from_numpy(parts[low : low + PIECE].astype(np.int32))
+        order[assign_slots(some, starts)] = torch.arange(low, low + some.numel(), dtype=order.dtype)
+    return ItemsByOwner(order, tuple(counts.tolist()), zlib.crc32(parts.data))
+
+
+def owners_of_items(items: ItemSet, seed_type: str | None, owners: Mapping[Any, Owners]) -> Iterator[torch.Tensor]:
+    """Yield the part of each item of a type, piece by piece."""
+    names = items.names or ()
+    member = next((member for name, member in zip(names, items.members, strict=True) if name in NAMES), None)
+    if member is None:
+        raise ValueError(f"owners needs an item set whose nodes are named 'seeds', but the names are {brief(names)}")
+    seeds = ItemSet(member)
+    for low in range(0, len(items), PIECE):
+        nodes = as_ids("seeds", seeds[low : low + PIECE])
+        node_type = seed_type
+        if nodes.dim() > 1:
+            node_type = seed_type and seed_type_str_to_ntypes(seed_type, nodes.shape[1])[-1]
+            nodes = nodes[:, -1].contiguous()
+        if node_type not in owners:
+            raise KeyError(f"owners lacks node type {node_type!r}; it has {sorted(owners)}")
+        book = owners[node_type]
+        low_id, high_id = int(nodes.min()), int(nodes.max())
+        if low_id < 0 or high_id >= book.num_ids:
+            raise ValueError(
+                f"owners must tell the part of every node{f' of type {node_type!r}' if node_type else ''}, but has "
+                f"{book.num_ids} of them, and there is an item of node {low_id if low_id < 0 else high_id}"
+            )
+        yield book.owners_of(nodes)
