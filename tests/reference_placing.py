@@ -4,7 +4,13 @@ from collections.abc import Sequence
 
 
 def place_nodes(
-    sources: Sequence[Sequence[int]], parts: Sequence[int], loads: Sequence[int], first: int, last: int, limit: int
+    sources: Sequence[Sequence[int]],
+    parts: Sequence[int],
+    loads: Sequence[int],
+    first: int,
+    last: int,
+    limit: int,
+    items: tuple[Sequence[int], Sequence[int], int] | None = None,
 ) -> list[int]:
     """Return the parts of all nodes after those of a range were placed, one after the other.
 
@@ -15,12 +21,22 @@ def place_nodes(
         first: The first node of the range.
         last: The node behind its last.
         limit: How many of them a part may have.
+        items: How many items each of them has, how many each part has, and how many it may have.
     """
     found, room = list(parts), [limit - load for load in loads]
+    counts, item_loads, item_limit = items or ([0] * (last - first), [0] * len(room), 0)
+    item_room = [item_limit - load for load in item_loads]
     for node in range(first, last):
+        weight = counts[node - first]
         if found[node] >= 0:
             room[found[node]] += 1
-        scores = [sum(found[source] == part for source in sources[node]) * max(own, 0) for part, own in enumerate(room)]
-        found[node] = max(range(len(room)), key=scores.__getitem__ if any(scores) else room.__getitem__)
+            item_room[found[node]] += weight
+        by = item_room if weight else room
+        fits = [own > 0 and (not weight or item_room[part] >= weight) for part, own in enumerate(room)]
+        scores = [
+            sum(found[source] == part for source in sources[node]) * by[part] * fits[part] for part in range(len(room))
+        ]
+        found[node] = max(range(len(room)), key=scores.__getitem__ if any(scores) else by.__getitem__)
         room[found[node]] -= 1
+        item_room[found[node]] -= weight
     return found

@@ -31,6 +31,7 @@ from graphfeed.datapipes.samplers.temporal_neighbor_sampler import TemporalNeigh
 from graphfeed.datapipes.samplers.temporal_sampler import TemporalSampler
 from graphfeed.datapipes.sources.distributed_item_sampler import DistributedItemSampler, find_rank
 from graphfeed.datapipes.sources.item_sampler import ItemSampler
+from graphfeed.datapipes.sources.items_by_owner import nodes_of_items
 from graphfeed.datapipes.sources.iterable_source import IterableSource
 from graphfeed.datapipes.sources.minibatcher import LEGACY_NAMES, ItemNameWarning, minibatcher_default
 from graphfeed.datapipes.transform import Transform, call, describe_place, worker_name
@@ -44,7 +45,8 @@ __all__ = [
     "PairNegativeSampler", "PipelineGraph", "Placement", "Ranked", "SamplePerLayer", "SeedEdgesExcluder", "Shardable",
     "Source", "SubgraphInducer", "SubgraphSampler", "TemporalLayerNeighborSampler", "TemporalNeighborSampler",
     "TemporalSampler", "Transform", "UniformNegativeSampler", "call", "check_amount", "check_graph", "describe_place",
-    "exclude_seed_edges", "find", "find_rank", "length", "minibatcher_default", "replace", "to_graph", "traverse",
+    "exclude_seed_edges", "find", "find_rank", "length", "minibatcher_default",
+    "nodes_of_items", "replace", "to_graph", "traverse",
     "with_negatives", "worker_name",
 ]
 # fmt: on

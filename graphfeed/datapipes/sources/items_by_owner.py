@@ -127,10 +127,17 @@ def group_items(item_set: ItemSet | HeteroItemSet, owners: NodeOwners) -> ItemsB
     (num_parts,) = numbers
     parts = np.empty(len(item_set), dtype=np.min_scalar_type(num_parts - 1))
     filled = 0
-    for seed_type, items in item_set.by_type.items() if isinstance(item_set, HeteroItemSet) else [(None, item_set)]:
-        for some in owners_of_items(items, seed_type, by_type):
-            parts[filled : filled + some.numel()] = some.numpy()
-            filled += some.numel()
+    for node_type, nodes in nodes_of_items(item_set):
+        if node_type not in by_type:
+            raise KeyError(f"owners lacks node type {node_type!r}; it has {sorted(by_type)}")
+        book, (low, high) = by_type[node_type], (int(nodes.min()), int(nodes.max()))
+        if low < 0 or high >= book.num_ids:
+            raise ValueError(
+                f"owners must tell the part of every node{f' of type {node_type!r}' if node_type else ''}, but has "
+                f"{book.num_ids} of them, and there is an item of node {low if low < 0 else high}"
+            )
+        parts[filled : filled + nodes.numel()] = book.owners_of(nodes).numpy()
+        filled += nodes.numel()
     counts = torch.from_numpy(np.bincount(parts, minlength=num_parts))
     starts = counts.cumsum(0) - counts
     order = torch.empty(parts.size, dtype=torch.int32 if parts.size <= 1 << 31 else torch.int64)
@@ -140,26 +147,26 @@ def group_items(item_set: ItemSet | HeteroItemSet, owners: NodeOwners) -> ItemsB
     return ItemsByOwner(order, tuple(counts.tolist()), zlib.crc32(parts.data))
 
 
-def owners_of_items(items: ItemSet, seed_type: str | None, owners: Mapping[Any, Owners]) -> Iterator[torch.Tensor]:
-    """Yield the part of each item of a type, piece by piece."""
-    names = items.names or ()
-    member = next((member for name, member in zip(names, items.members, strict=True) if name in NAMES), None)
-    if member is None:
-        raise ValueError(f"owners needs an item set whose nodes are named 'seeds', but the names are {brief(names)}")
-    seeds = ItemSet(member)
-    for low in range(0, len(items), PIECE):
-        nodes = as_ids("seeds", seeds[low : low + PIECE])
-        node_type = seed_type
-        if nodes.dim() > 1:
-            node_type = seed_type and seed_type_str_to_ntypes(seed_type, nodes.shape[1])[-1]
-            nodes = nodes[:, -1].contiguous()
-        if node_type not in owners:
-            raise KeyError(f"owners lacks node type {node_type!r}; it has {sorted(owners)}")
-        book = owners[node_type]
-        low_id, high_id = int(nodes.min()), int(nodes.max())
-        if low_id < 0 or high_id >= book.num_ids:
+def nodes_of_items(item_set: ItemSet | HeteroItemSet) -> Iterator[tuple[str | None, torch.Tensor]]:
+    """Yield the node that decides who owns an item, piece by piece in the order of the items, with its type.
+
+    That is the node itself, the destination of an edge, or the last node of another tuple.
+
+    Raises:
+        ValueError: No member has the name of seeds.
+    """
+    for seed_type, items in item_set.by_type.items() if isinstance(item_set, HeteroItemSet) else [(None, item_set)]:
+        names = items.names or ()
+        member = next((own for name, own in zip(names, items.members, strict=False) if name in NAMES), None)
+        if member is None:
             raise ValueError(
-                f"owners must tell the part of every node{f' of type {node_type!r}' if node_type else ''}, but has "
-                f"{book.num_ids} of them, and there is an item of node {low_id if low_id < 0 else high_id}"
+                f"owners needs an item set with a member named 'seeds', but the names are {brief(items.names)}"
             )
-        yield book.owners_of(nodes)
+        seeds = ItemSet(member)
+        for low in range(0, len(items), PIECE):
+            nodes = as_ids("seeds", seeds[low : low + PIECE])
+            if nodes.dim() == 1:
+                yield seed_type, nodes
+                continue
+            node_types = [None] if seed_type is None else seed_type_str_to_ntypes(seed_type, nodes.shape[1])
+            yield node_types[-1], nodes[:, -1].contiguous()

@@ -7,15 +7,30 @@ import argparse
 from pathlib import Path
 from typing import Any
 
-from graphfeed.distributed.partition.halo import HaloFeatures, plan_halo
-from graphfeed.distributed.partition.part_layout import check_num_parts
-from graphfeed.distributed.partition.report import report_partition
+import numpy as np
+import torch
+
+from graphfeed.datapipes import nodes_of_items
+from graphfeed.distributed.partition.halo import ID_BYTES, HaloFeatures, bytes_per_node, plan_halo
+from graphfeed.distributed.partition.part_layout import check_num_parts, features_by_key
+from graphfeed.distributed.partition.plan_cluster import fanouts
+from graphfeed.distributed.partition.report import report_partition, unevenness
+from graphfeed.distributed.partition.seed_traffic import count_seed_traffic
 from graphfeed.distributed.partition.writer import write_partition
 from graphfeed.distributed.pyg.partitioner import Partitioner
 from graphfeed.ops.arguments import parse_bytes
-from graphfeed.storage import FeatureStore
+from graphfeed.storage import FeatureStore, HeteroItemSet, ItemSet
 from graphfeed.storage.datasets import OnDiskDataset, check_new_folder
-from graphfeed.storage.graph import METHODS, FusedCSCSamplingGraph, assign_nodes, ldg_memory, load_graph
+from graphfeed.storage.graph import (
+    METHODS,
+    ByType,
+    FusedCSCSamplingGraph,
+    assign_nodes,
+    from_type_dict,
+    ldg_memory,
+    load_graph,
+    to_type_dict,
+)
 
 MIB = 1 << 20
 
@@ -41,6 +56,26 @@ class Stored:
         self.graph, self.feature = dataset.graph, dataset.feature
 
 
+def read_items(given: list[str]) -> ItemSet | HeteroItemSet:
+    """Return the items to train on, of files as `--balance` names them: by type if there are types."""
+    sets: dict[str, ItemSet] = {}
+    for entry in given:
+        seed_type, _, path = entry.rpartition("=")
+        sets[seed_type] = ItemSet(np.load(path, mmap_mode="r", allow_pickle=False), names="seeds")
+    if len(sets) < len(given) or ("" in sets and len(sets) > 1):
+        raise ValueError(f"--balance takes one file, or TYPE=FILE once for each type, but got {' '.join(given)}")
+    return sets[""] if "" in sets else HeteroItemSet(sets)
+
+
+def nodes_by_type(item_set: ItemSet | HeteroItemSet) -> ByType:
+    """Return the node that decides which part owns each item, by type if there are types."""
+    found: dict[str | None, list[torch.Tensor]] = {}
+    for node_type, nodes in nodes_of_items(item_set):
+        found.setdefault(node_type, []).append(nodes)
+    by_type: ByType = from_type_dict({node_type: torch.cat(pieces) for node_type, pieces in found.items()})
+    return by_type
+
+
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of the command."""
     parser.add_argument("source", type=Path, help="a file that graph.save() wrote, or the folder of an OnDiskDataset")
@@ -49,6 +84,17 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--method", choices=METHODS, default="ldg", help="how nodes are assigned (default: %(default)s)"
     )
+    parser.add_argument(
+        "--balance",
+        nargs="+",
+        metavar="[TYPE=]FILE",
+        help="give parts as many items to train on each: .npy files of nodes or of edges, N x 2; only for ldg. Prints "
+        "what ranks would send for mini-batches of these",
+    )
+    parser.add_argument(
+        "--fanouts", type=fanouts, default=[10, 10], help="those of these mini-batches (default: 10,10)"
+    )
+    parser.add_argument("--batch-size", type=int, default=1024, help="their items (default: %(default)s)")
     parser.add_argument("--seed", type=int, default=0, help="the seed of hash and metis (default: %(default)s)")
     parser.add_argument(
         "--layout",
@@ -63,6 +109,24 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
 
 
+def report_items(stored: Stored, assignment: ByType, item_set: ItemSet | HeteroItemSet, options: Any) -> str:
+    """Return how evenly parts have items, and what ranks send for mini-batches of them."""
+    counts = torch.zeros(options.parts, dtype=torch.int64)
+    parts = to_type_dict(assignment)
+    for node_type, nodes in nodes_of_items(item_set):
+        counts += torch.bincount(parts[node_type][nodes], minlength=options.parts)
+    rows = {}
+    if features_by_key(stored.feature, "node"):
+        node_types = list(to_type_dict(stored.graph.num_nodes))
+        sizes = bytes_per_node(stored.feature, node_types)
+        rows = {node_type: max(size - ID_BYTES, 0) for node_type, size in zip(node_types, sizes, strict=True)}
+    traffic = count_seed_traffic(
+        stored.graph, assignment, options.parts, item_set, options.fanouts, options.batch_size, rows or 0
+    )
+    of = f"mini-batches of {options.batch_size:,} items with fan-outs {options.fanouts}"
+    return f"items of the largest part over the mean: {unevenness(counts.tolist()):.2f}\n{of}: {traffic}"
+
+
 def run(options: Any) -> None:
     """Partition a graph, and print what the partition costs."""
     check_new_folder(options.root)
@@ -70,14 +134,20 @@ def run(options: Any) -> None:
     most_bytes = options.halo_features and parse_bytes("--halo-features", options.halo_features)
     if most_bytes and options.layout == "pyg":
         raise ValueError("--halo-features needs --layout graphfeed; PyG's layout has no place for copies of rows")
+    if options.balance and options.method != "ldg":
+        raise ValueError(f"--balance needs --method ldg, but got {options.method}; leave one of them out")
+    items = read_items(options.balance) if options.balance else None
     stored = Stored(options.source)
     graph = stored.graph
     print(f"{graph.total_num_nodes:,} nodes and {graph.total_num_edges:,} edges", flush=True)
     if options.method == "ldg":
         most = ldg_memory(graph.total_num_nodes, options.parts) / MIB
         print(f"assigning the nodes takes at most {most:,.0f} MiB beside the graph", flush=True)
-    assignment = assign_nodes(graph, options.parts, options.method, options.seed)
+    balance = None if items is None else nodes_by_type(items)
+    assignment = assign_nodes(graph, options.parts, options.method, options.seed, balance)
     print(report_partition(graph, assignment, options.parts), flush=True)
+    if items is not None:
+        print(report_items(stored, assignment, items, options), flush=True)
     halo: HaloFeatures = 0
     if most_bytes:
         plan = plan_halo(graph, assignment, options.parts, stored.feature, most_bytes)

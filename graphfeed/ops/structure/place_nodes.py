@@ -1,7 +1,10 @@
 """Assigns some nodes to the parts where most of their neighbours are."""
 
+from typing import Any, NamedTuple
+
 import numpy as np
 import torch
+from numpy.typing import NDArray
 
 from graphfeed.ops.arguments import check_vector
 from graphfeed.ops.backend import kernels
@@ -10,14 +13,32 @@ FULL = torch.iinfo(torch.int64).max
 """Pads the loads of the parts to a power of two; no part is as full."""
 
 
+class Items(NamedTuple):
+    """The items of nodes, such as the nodes and edges to train on, of which parts get as many each."""
+
+    counts: torch.Tensor
+    """int64: how many items each node of a range has."""
+    loads: torch.Tensor
+    """int64: how many each part has, of those for which the limit holds. Written."""
+    limit: int
+    """How many a part may have."""
+
+
 def place_nodes(
-    indptr: torch.Tensor, indices: torch.Tensor, parts: torch.Tensor, loads: torch.Tensor, first: int, limit: int
+    indptr: torch.Tensor,
+    indices: torch.Tensor,
+    parts: torch.Tensor,
+    loads: torch.Tensor,
+    first: int,
+    limit: int,
+    items: Items | None = None,
 ) -> int:
     """Assign each node of a range to the part with most of its neighbours, weighted by the capacity left there.
 
     One node after the other is taken out of its part, and sees where all others are. Of equally good parts it gets the
-    first; without neighbours in a part with room, the emptiest. It takes time by edges and by the logarithm of the
-    number of parts.
+    first; without neighbours in a part with room, the emptiest. A node with items needs room for these as well, by
+    which it is weighted then; and without such a part, it gets the one with the fewest items. It takes time by edges
+    and by the logarithm of the number of parts.
 
     Args:
         indptr: The column starts of the nodes of the range, shape (nodes + 1,), as indexes of `indices`.
@@ -26,6 +47,7 @@ def place_nodes(
         loads: int64: how many nodes each part has, of those for which the limit holds. Written.
         first: The first node of the range.
         limit: How many nodes a part may have.
+        items: The items of the nodes, if these are balanced too.
 
     Returns:
         How many nodes of the range have another part than before.
@@ -45,16 +67,30 @@ def place_nodes(
         raise ValueError(f"indptr must ascend from 0 or more to {indices.numel()} at most")
     if first < 0 or first + size > parts.numel():
         raise ValueError(f"the range must lie in 0 .. {parts.numel()}, but is {first} .. {first + size}")
-    # The loads are the leaves of a tree whose nodes hold the least load below them, so that the emptiest is found fast.
+    nothing = torch.empty(0, dtype=torch.int64)
+    counts, item_loads, item_limit = Items(nothing, nothing, 0) if items is None else items
+    check_vector("items.counts", counts, (torch.int64,))
+    check_vector("items.loads", item_loads, (torch.int64,))
+    if items is not None and (counts.numel(), item_loads.shape) != (size, loads.shape):
+        raise ValueError(f"items must have {size} counts and {loads.numel()} loads")
+    tree, item_tree = load_tree(loads), load_tree(item_loads)
+    module = kernels("structure.place_nodes", parts, indptr=indptr, indices=indices, loads=loads)
+    scratch = np.zeros(loads.numel(), np.int64), np.empty(loads.numel(), np.int32)
+    moved: int = module.place_nodes(
+        starts, indices.contiguous(), first, limit, parts, tree, counts, item_limit, item_tree, *scratch
+    )
+    if moved < 0:
+        raise IndexError(f"indices must lie in 0 .. {parts.numel() - 1}, but hold {int(indices[-1 - moved])}")
+    for values, leaves in ((loads, tree), (item_loads, item_tree)):
+        values.copy_(torch.from_numpy(leaves[leaves.size // 2 :][: values.numel()]))
+    return moved
+
+
+def load_tree(loads: torch.Tensor) -> NDArray[Any]:
+    """Return a tree whose leaves are loads, and whose nodes hold the least load below, to find the emptiest fast."""
     width = 1 << max(loads.numel() - 1, 0).bit_length()
     tree = np.full(2 * width, FULL, dtype=np.int64)
     tree[width : width + loads.numel()] = loads.numpy()
     for start in (1 << level for level in reversed(range(width.bit_length() - 1))):
         tree[start : 2 * start] = tree[2 * start : 4 * start].reshape(-1, 2).min(axis=1)
-    module = kernels("structure.place_nodes", parts, indptr=indptr, indices=indices, loads=loads)
-    scratch = np.zeros(loads.numel(), np.int64), np.empty(loads.numel(), np.int32)
-    moved: int = module.place_nodes(starts, indices.contiguous(), first, limit, parts, tree, *scratch)
-    if moved < 0:
-        raise IndexError(f"indices must lie in 0 .. {parts.numel() - 1}, but hold {int(indices[-1 - moved])}")
-    loads.copy_(torch.from_numpy(tree[width : width + loads.numel()]))
-    return moved
+    return tree

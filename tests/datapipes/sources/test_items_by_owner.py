@@ -33,7 +33,7 @@ def book_of(parts: Sequence[int], num_parts: int) -> PartBook:
 
 def sampler(parts: Sequence[int], num_parts: int, rank: int, batch_size: int = 4, **more: Any) -> Any:
     items = gf.ItemSet(len(parts), names="seeds")
-    given = {"world_size": num_parts, "owners": book_of(parts, num_parts)} | more
+    given: dict[str, Any] = {"world_size": num_parts, "owners": book_of(parts, num_parts)} | more
     return gf.DistributedItemSampler(items, batch_size, rank=rank, **given)
 
 
@@ -207,8 +207,9 @@ def test_what_does_not_fit_is_named() -> None:
         group_items(items, book)
     with pytest.raises(ValueError, match="there is an item of node -1"):
         group_items(gf.ItemSet(torch.tensor([0, -1]), names="seeds"), book)
-    with pytest.raises(ValueError, match="'seeds', but the names are"):
-        group_items(gf.ItemSet(3, names="labels"), book)
+    for names in ("labels", None):
+        with pytest.raises(ValueError, match="a member named 'seeds', but the names are"):
+            group_items(gf.ItemSet(3, names=names), book)
     with pytest.raises(TypeError, match="owners must be a PartBook for items without types, but is"):
         group_items(items, {"user": book})
     with pytest.raises(TypeError, match="owners must tell the part of each node, as a PartBook does, but is"):

@@ -1,4 +1,5 @@
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -8,6 +9,7 @@ import graphfeed as gf
 from graphfeed.__main__ import main
 from graphfeed.distributed import assign_nodes, open_part, report_partition
 from graphfeed.distributed.partition.command import Stored
+from graphfeed.distributed.partition.seed_traffic import count_seed_traffic
 from graphfeed.storage.memory.mapped_file import find_places
 from tests.digests import assert_same
 from tests.distributed import graphs
@@ -92,6 +94,34 @@ def test_the_layout_of_pyg_may_be_chosen(source: Path, tmp_path: Path) -> None:
     assert torch.cat(found).sort().values.tolist() == list(range(700))
 
 
+def test_items_to_train_on_are_balanced(source: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    edges = torch.stack([torch.arange(40), torch.arange(40) % 7], dim=1)
+    np.save(tmp_path / "edges.npy", edges.numpy())
+    given = "--parts", 3, "--balance", tmp_path / "edges.npy", "--fanouts", "4,2", "--batch-size", 10
+    assert partition(source, tmp_path / "parts", *given) == 0
+    graph, items = graphs.plain(), gf.ItemSet(edges, names="seeds")
+    assignment: Any = assign_nodes(graph, 3, "ldg", balance=edges[:, 1])
+    assert_same(open_part(tmp_path / "parts", 1).graph.book.ids_of(1), torch.nonzero(assignment == 1).flatten())
+    counts = torch.bincount(assignment[edges[:, 1]], minlength=3)
+    text = capsys.readouterr().out
+    assert f"items of the largest part over the mean: {int(counts.max()) * 3 / 40:.2f}\n" in text
+    traffic = count_seed_traffic(graph, assignment, 3, items, [4, 2], 10)
+    assert f"mini-batches of 10 items with fan-outs [4, 2]: {traffic}\n" in text
+
+
+def test_items_have_types_where_nodes_have(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    graphs.typed().save(tmp_path / "graph")
+    np.save(tmp_path / "users.npy", np.arange(0, 40, 2))
+    np.save(tmp_path / "likes.npy", np.array([[0, 3], [1, 5]]))
+    users, likes = f"user={tmp_path}/users.npy", f"user:likes:item={tmp_path}/likes.npy"
+    for number, given in enumerate([[users, f"item={tmp_path}/users.npy"], [likes]]):
+        assert partition(tmp_path / "graph", tmp_path / f"parts{number}", "--parts", 2, "--balance", *given) == 0
+        assert "items of the largest part over the mean: 1.0" in capsys.readouterr().out
+    for wrong in ([users, users], [f"{tmp_path}/users.npy", likes]):
+        assert partition(tmp_path / "graph", tmp_path / "other", "--parts", 2, "--balance", *wrong) == 1
+        assert "--balance takes one file, or TYPE=FILE once for each type" in capsys.readouterr().err
+
+
 def test_what_does_not_fit_is_said(source: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert partition(source, tmp_path, "--parts", 2) == 1
     found = capsys.readouterr()
@@ -101,6 +131,8 @@ def test_what_does_not_fit_is_said(source: Path, tmp_path: Path, capsys: pytest.
     assert "num_parts must be 1 or more, but is 0" in capsys.readouterr().err
     assert partition(source, tmp_path / "parts", "--parts", 10**9) == 1
     assert "num_parts must be at most 65,536" in capsys.readouterr().err
+    assert partition(source, tmp_path / "parts", "--parts", 2, "--method", "hash", "--balance", "items.npy") == 1
+    assert "--balance needs --method ldg, but got hash" in capsys.readouterr().err
     (tmp_path / "small").mkdir()
     (tmp_path / "small" / "metadata.yaml").write_text("dataset_name: small\n")
     assert partition(tmp_path / "small", tmp_path / "parts", "--parts", 2) == 1

@@ -1,11 +1,18 @@
+from typing import Any
+
 import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
 import graphfeed as gf
-from graphfeed.ops.structure.place_nodes import place_nodes
+from graphfeed.ops.structure.place_nodes import Items, place_nodes
 from tests.reference_placing import place_nodes as reference
+
+
+def item_loads(parts: list[int], counts: list[int], num_parts: int) -> list[int]:
+    """Return how many items each part has."""
+    return [sum(count for own, count in zip(parts, counts, strict=True) if own == part) for part in range(num_parts)]
 
 
 @st.composite
@@ -19,23 +26,29 @@ def problems(draw: st.DrawFn) -> dict[str, object]:
     parts = draw(st.lists(st.integers(-1, num_parts - 1), min_size=size, max_size=size))
     loads = [sum(part == own for own in parts[first:last]) for part in range(num_parts)]
     limit = max(max(loads), -(-(last - first) // num_parts)) + draw(st.integers(0, 2))
+    counts = draw(st.lists(st.integers(0, 3), min_size=last - first, max_size=last - first))
+    items = counts, item_loads(parts[first:last], counts, num_parts), draw(st.integers(0, sum(counts) + 1))
     return {
         "sources": [[source for source, end in edges if end == node] for node in range(size)],
         "parts": parts, "loads": loads, "first": first, "last": last, "limit": limit,
+        "items": draw(st.none() | st.just(items)),
     }  # fmt: skip
 
 
-def check(dtype: torch.dtype, sources: list[list[int]], parts: list[int], loads: list[int], **place: int) -> None:
+def check(dtype: torch.dtype, sources: list[list[int]], parts: list[int], loads: list[int], **place: Any) -> None:
     """Compare parts, loads and the number of nodes that moved with those of the reference."""
-    first, last, limit = (place[name] for name in ("first", "last", "limit"))
+    first, last, limit, items = (place[name] for name in ("first", "last", "limit", "items"))
     indptr = torch.tensor([0, *map(len, sources)], dtype=dtype).cumsum(0).to(dtype)
     indices = torch.tensor([source for own in sources for source in own], dtype=dtype)
     found, found_loads = torch.tensor(parts, dtype=torch.int32), torch.tensor(loads)
-    moved = place_nodes(indptr[first : last + 1], indices, found, found_loads, first, limit)
-    expected = reference(sources, parts, loads, first, last, limit)
+    given = items and Items(torch.tensor(items[0]), torch.tensor(items[1]), items[2])
+    moved = place_nodes(indptr[first : last + 1], indices, found, found_loads, first, limit, given)
+    expected = reference(sources, parts, loads, first, last, limit, items)
     assert found.tolist() == expected
     assert moved == sum(one != other for one, other in zip(parts, expected, strict=True))
     assert found_loads.tolist() == [sum(part == own for own in expected[first:last]) for part in range(len(loads))]
+    if given:
+        assert given.loads.tolist() == item_loads(expected[first:last], items[0], len(loads))
 
 
 @pytest.mark.parametrize("dtype", [torch.int32, torch.int64])
@@ -68,6 +81,13 @@ def test_nothing_is_read_or_written_outside(
     parts, loads = torch.zeros(3, dtype=torch.int32), torch.tensor([3, 0])
     with pytest.raises(error, match=message):
         place_nodes(torch.tensor(indptr), torch.tensor(indices), parts, loads, first, 3)
+
+
+def test_items_are_those_of_the_range() -> None:
+    parts, loads = torch.zeros(2, dtype=torch.int32), torch.tensor([2, 0])
+    items = Items(torch.ones(3, dtype=torch.int64), torch.zeros(2, dtype=torch.int64), 2)
+    with pytest.raises(ValueError, match="items must have 2 counts and 2 loads"):
+        place_nodes(torch.tensor([0, 0, 0]), torch.tensor([0]), parts, loads, 0, 2, items)
 
 
 def test_as_many_parts_as_nodes_take_time_by_the_edges() -> None:

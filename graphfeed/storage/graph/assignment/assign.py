@@ -4,7 +4,7 @@ import torch
 
 from graphfeed import ops
 from graphfeed.ops import fold
-from graphfeed.ops.arguments import brief, check_count, check_vector
+from graphfeed.ops.arguments import as_ids, brief, check_count, check_ids, check_vector
 from graphfeed.storage.graph.assignment.assign_ldg import assign_by_ldg
 from graphfeed.storage.graph.assignment.assign_metis import assign_by_metis
 from graphfeed.storage.graph.graph_arrays import GraphArrays
@@ -16,11 +16,14 @@ METHODS = ("hash", "range", "ldg", "metis")
 MOST_PARTS = torch.iinfo(torch.int32).max
 
 
-def assign_nodes(graph: GraphArrays, num_parts: int, method: str = "ldg", seed: int = 0) -> ByType:
+def assign_nodes(
+    graph: GraphArrays, num_parts: int, method: str = "ldg", seed: int = 0, balance: ByType | None = None
+) -> ByType:
     """Return the part of each node.
 
     The in-edges of a node belong to its part. Parts are balanced by their numbers of nodes; all methods but METIS
-    balance each node type on its own.
+    balance each node type on its own. "ldg" also balances the items to train on, so that ranks with
+    `DistributedItemSampler(owners=...)` have as many of their own part each.
 
     Args:
         graph: The graph, in memory or mapped by `load_graph`.
@@ -30,13 +33,19 @@ def assign_nodes(graph: GraphArrays, num_parts: int, method: str = "ldg", seed: 
             puts nodes where their neighbours are, in little memory (`ldg_memory`). "metis" cuts the fewest edges, and
             takes the most time and memory; it needs the extra `partition`.
         seed: Decides what "hash" and "metis" draw; the other methods draw nothing.
+        balance: The node of each item to balance, such as the nodes to train on, or the destinations of the edges; by
+            node type if the graph has types, where types may be left out. Only for "ldg"; "hash" balances any items
+            by chance.
 
     Returns:
         int32, shape (nodes,); by node type if the graph has types.
 
     Raises:
         ImportError: "metis" without pymetis.
-        ValueError: An unknown method, fewer than one part, or more than int32 can number.
+        KeyError: A node type to balance that the graph doesn't have.
+        TypeError: Items to balance are by type and the graph has no types, or the other way round; or are no integers.
+        ValueError: An unknown method, fewer than one part, or more than int32 can number; an item of a node that is not
+            there, or items for another method than "ldg".
 
     Example:
         >>> from graphfeed import from_coo
@@ -48,9 +57,12 @@ def assign_nodes(graph: GraphArrays, num_parts: int, method: str = "ldg", seed: 
         raise ValueError(f"num_parts must be at most {MOST_PARTS}, as parts are int32, but is {brief(num_parts)}")
     if method not in METHODS:
         raise ValueError(f"method must be one of {list(METHODS)}, but is {method!r}")
+    if balance is not None and method != "ldg":
+        raise ValueError(f"balance needs method 'ldg', but the method is {method!r}; leave one of them out")
     sizes = to_type_dict(graph.num_nodes)
     if method in ("ldg", "metis"):
-        parts = assign_by_ldg(graph, num_parts) if method == "ldg" else assign_by_metis(graph, num_parts, seed)
+        items = None if balance is None else items_of_nodes(graph, balance)
+        parts = assign_by_ldg(graph, num_parts, items) if method == "ldg" else assign_by_metis(graph, num_parts, seed)
         by_type = dict(zip(sizes, torch.split(parts, list(sizes.values())), strict=True))
     elif method == "range":
         by_type = {node_type: split_evenly(torch.arange(size), size, num_parts) for node_type, size in sizes.items()}
@@ -61,6 +73,24 @@ def assign_nodes(graph: GraphArrays, num_parts: int, method: str = "ldg", seed: 
             for node_type, order in zip(sizes, orders, strict=True)
         }
     return from_type_dict(by_type)  # type: ignore[no-any-return]
+
+
+def items_of_nodes(graph: GraphArrays, balance: ByType) -> torch.Tensor:
+    """Return how many items each node has, int32, in the order of the graph's ids."""
+    sizes, given = to_type_dict(graph.num_nodes), to_type_dict(balance)
+    if (None in given) != (None in sizes):
+        wanted = "a tensor" if None in sizes else "a dict by node type"
+        raise TypeError(f"balance must be {wanted} for this graph, but is a {type(balance).__name__}")
+    if not given.keys() <= sizes.keys():
+        raise KeyError(f"balance has the node types {list(given)}, but the graph has {list(sizes)}")
+    counts = []
+    for node_type, size in sizes.items():
+        name = "balance" if node_type is None else f"balance[{node_type!r}]"
+        ids = as_ids(name, given.get(node_type, ()))
+        check_vector(name, ids)
+        check_ids(name, ids, size)
+        counts.append(torch.bincount(ids, minlength=size).int())
+    return torch.cat(counts)
 
 
 def split_evenly(positions: torch.Tensor, size: int, num_parts: int) -> torch.Tensor:

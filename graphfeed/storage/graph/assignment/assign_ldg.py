@@ -6,7 +6,7 @@ from itertools import pairwise
 import torch
 
 from graphfeed.ops.process import progress_bar
-from graphfeed.ops.structure import place_nodes
+from graphfeed.ops.structure import Items, place_nodes
 from graphfeed.storage.graph.graph_arrays import GraphArrays
 
 PASSES = 10
@@ -20,7 +20,7 @@ RANGE_NODES = 1 << 19
 
 
 def ldg_memory(num_nodes: int, num_parts: int) -> int:
-    """Return how many bytes `assign_by_ldg` takes at most beside the graph, however many edges that has.
+    """Return how many bytes `assign_by_ldg` takes at most beside graph and items, however many edges there are.
 
     Example:
         >>> ldg_memory(num_nodes=111_000_000, num_parts=8) / 2**20 < 500
@@ -29,13 +29,14 @@ def ldg_memory(num_nodes: int, num_parts: int) -> int:
     return 4 * num_nodes + 128 * max(RANGE_NODES, min(num_parts, num_nodes)) + (1 << 20)
 
 
-def assign_by_ldg(graph: GraphArrays, num_parts: int) -> torch.Tensor:
+def assign_by_ldg(graph: GraphArrays, num_parts: int, items: torch.Tensor | None = None) -> torch.Tensor:
     """Return the part of each node by linear deterministic greedy partitioning, in several passes.
 
     A node goes to the part where most of its in-neighbours are, weighted by the room that is left there (Stanton and
     Kliot: Streaming graph partitioning for large distributed graphs, KDD 2012). Later passes see where all other nodes
     went before (Nishimura and Ugander: Restreaming graph partitioning, KDD 2013). A part has at most 3 percent more
-    nodes of each type than the mean, rounded up. Nodes without neighbours in any part fill the emptiest parts. The time
+    nodes of each type than the mean, rounded up. Nodes without neighbours in any part fill the emptiest parts. Items of
+    nodes are balanced in the same way; where both can't be, items are rather than nodes. The time
     grows with the edges, and hardly with the number of parts, of which there may be as many as nodes.
 
     Only in-edges are read, in order, so that the arrays may be mapped files larger than memory. A graph with edges in
@@ -44,6 +45,7 @@ def assign_by_ldg(graph: GraphArrays, num_parts: int) -> torch.Tensor:
     Args:
         graph: The graph.
         num_parts: The number of parts.
+        items: How many items each node has, if these are to be balanced.
 
     Returns:
         int32, shape (nodes,), in the order of the graph's ids.
@@ -54,15 +56,24 @@ def assign_by_ldg(graph: GraphArrays, num_parts: int) -> torch.Tensor:
     # Empty parts are filled from the first on, so that no part behind the number of nodes gets any.
     filled = min(num_parts, max(graph.total_num_nodes, 1))
     loads = torch.zeros((len(offsets) - 1, filled), dtype=torch.int64)
+    item_loads = torch.zeros_like(loads)
     with progress_bar("assigning nodes", PASSES * indices.numel(), "edge") as progress:
         for _ in range(PASSES):
             moved = 0
             for number, (first, last) in enumerate(pairwise(offsets)):
-                limit = math.ceil((last - first) / num_parts * (1 + SLACK))
+                limit = most_of(last - first, num_parts)
+                item_limit = 0 if items is None else most_of(int(items[first:last].sum()), num_parts)
                 for start in range(first, last, RANGE_NODES):
-                    columns = indptr[start : min(start + RANGE_NODES, last) + 1]
-                    moved += place_nodes(columns, indices, parts, loads[number], start, limit)
+                    stop = min(start + RANGE_NODES, last)
+                    columns = indptr[start : stop + 1]
+                    own = None if items is None else Items(items[start:stop].long(), item_loads[number], item_limit)
+                    moved += place_nodes(columns, indices, parts, loads[number], start, limit, own)
                     progress.update(int(columns[-1] - columns[0]))
             if moved <= SETTLED * parts.numel():
                 break
     return parts
+
+
+def most_of(total: int, num_parts: int) -> int:
+    """Return how many nodes or items a part may have."""
+    return math.ceil(total / num_parts * (1 + SLACK))

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 import graphfeed as gf
-from graphfeed.storage.graph.assignment.assign import METHODS, assign_nodes, stacked_assignment
+from graphfeed.storage.graph.assignment.assign import METHODS, assign_nodes, items_of_nodes, stacked_assignment
 from tests.digests import assert_same
 from tests.distributed import graphs
 
@@ -110,3 +110,20 @@ def test_a_wrong_assignment_is_refused() -> None:
         stacked_assignment(graph, zeros.index_fill(0, torch.tensor([3]), -1), 2)
     with pytest.raises(TypeError, match="assignment"):
         stacked_assignment(graph, zeros.float(), 2)
+
+
+def test_items_to_balance_are_nodes_of_the_graph() -> None:
+    graph, typed = graphs.plain(), graphs.typed()
+    items = items_of_nodes(typed, {"item": torch.tensor([0, 0, 39])})
+    assert items.nonzero().flatten().tolist() == [
+        typed.first_ids()[list(graphs.COUNTS).index("item")] + at for at in (0, 39)
+    ]
+    assert int(items.max()) == 2
+    with pytest.raises(ValueError, match=r"balance must lie in 0 \.\. 99, but holds 100"):
+        assign_nodes(graph, 2, balance=torch.tensor([100]))
+    with pytest.raises(ValueError, match="balance needs method 'ldg', but the method is 'hash'"):
+        assign_nodes(graph, 2, "hash", balance=torch.tensor([1]))
+    with pytest.raises(TypeError, match="balance must be a dict by node type for this graph, but is a Tensor"):
+        assign_nodes(typed, 2, balance=torch.tensor([1]))
+    with pytest.raises(KeyError, match=r"balance has the node types \['car'\], but the graph has"):
+        assign_nodes(typed, 2, balance={"car": torch.tensor([1])})

@@ -12,6 +12,7 @@ from graphfeed.storage.graph.assignment.assign import assign_nodes
 from graphfeed.storage.graph.assignment.assign_ldg import assign_by_ldg, ldg_memory
 from tests.digests import assert_same
 from tests.distributed import graphs
+from tests.golden_pipelines import numbers
 from tests.reference_placing import place_nodes
 
 
@@ -44,11 +45,13 @@ def test_it_takes_no_more_memory_than_was_said(monkeypatch: pytest.MonkeyPatch) 
 
 @pytest.mark.parametrize("make", [graphs.plain, graphs.typed])
 @pytest.mark.parametrize("num_parts", [1, 7, 60])
+@pytest.mark.parametrize("most_items", [0, 3])
 def test_nodes_are_placed_range_by_range_until_few_move(
-    make: Callable[[], gf.FusedCSCSamplingGraph], num_parts: int, monkeypatch: pytest.MonkeyPatch
+    make: Callable[[], gf.FusedCSCSamplingGraph], num_parts: int, most_items: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(assign_ldg, "RANGE_NODES", 7)
     graph = make()
+    items = numbers(graph.total_num_nodes, most_items, 4).int() if most_items else None
     indptr, total = graph.csc_indptr.tolist(), graph.total_num_nodes
     sources = [graph.indices[low:high].tolist() for low, high in pairwise(indptr)]
     offsets = graph.first_ids() if graph.node_type_to_id else [0, total]
@@ -58,11 +61,30 @@ def test_nodes_are_placed_range_by_range_until_few_move(
         for first, last in pairwise(offsets):
             loads = [parts[first:last].count(part) for part in range(num_parts)]
             limit = math.ceil((last - first) / num_parts * (1 + assign_ldg.SLACK))
-            parts = place_nodes(sources, parts, loads, first, last, limit)
+            balanced = None
+            if items is not None:
+                own = items[first:last].tolist()
+                held = [sum(own[node] for node in range(last - first) if parts[first + node] == part)
+                        for part in range(num_parts)]  # fmt: skip
+                balanced = own, held, math.ceil(sum(own) / num_parts * (1 + assign_ldg.SLACK))
+            parts = place_nodes(sources, parts, loads, first, last, limit, balanced)
         moved = sum(one != other for one, other in zip(before, parts, strict=True))
         if moved <= assign_ldg.SETTLED * total:
             break
-    assert assign_by_ldg(graph, num_parts).tolist() == parts
+    assert assign_by_ldg(graph, num_parts, items).tolist() == parts
+
+
+def test_items_are_balanced_beside_nodes() -> None:
+    graph = graphs.communities(num_nodes=4000, size=50, degree=8)
+    # Without the items in mind, most of them would be in the part of the first nodes' communities.
+    by_part = assign_by_ldg(graph, 4)
+    favoured = torch.nonzero(by_part == 0).flatten()[:600]
+    items = torch.zeros(4000, dtype=torch.int32)
+    items[favoured] = 1
+    parts = assign_by_ldg(graph, 4, items)
+    assert torch.bincount(parts).max() <= math.ceil(1000 * (1 + assign_ldg.SLACK))
+    assert torch.bincount(parts[favoured]).max() <= math.ceil(150 * (1 + assign_ldg.SLACK))
+    assert cut(graph, parts) < 0.4
 
 
 def test_parts_that_stay_empty_take_neither_memory_nor_nodes() -> None:
