@@ -34,6 +34,8 @@ DEVICE = torch.device("meta")
 ORDERS = (0, 1, 2)
 """In which threads run: forwards, backwards, every other one first."""
 GARBAGE = 0xA5
+SIZED = ("_local_scalar_dense", "nonzero", "masked_select", "isin", "unique", "_unique", "bincount", "equal.")
+"""Operations with a number of the CPU as result, or with results whose size depends on values."""
 MAY_MIX = ("_to_copy", "copy_", "index.")
 """What torch itself allows for tensors on several devices."""
 
@@ -186,7 +188,11 @@ def waits(name: str, args: Any, kwargs: dict[str, Any], *, there: bool, crosses:
         return crosses and not (len(args) > 2 and args[2] and early)
     if name.startswith("repeat_interleave"):
         return there and kwargs.get("output_size") is None
-    return there and (crosses or name.startswith(("_local_scalar_dense", "nonzero")))
+    if name.startswith(("index.", "index_put")):  # a mask's places are counted, unless one number goes there
+        masks = any(part is not None and part.dtype in (torch.bool, torch.uint8) for part in args[1])
+        fills = len(args) > 2 and args[2].dim() == 0
+        return there and (crosses or (masks and not fills))
+    return there and (crosses or name.startswith(SIZED))
 
 
 def unwrap(value: Any) -> Any:

@@ -91,6 +91,42 @@ def test_a_kernel_is_not_started_on_memory_that_is_not_page_locked(there: Emulat
     assert there.launches == []
 
 
+@pytest.mark.parametrize(
+    "waits",
+    [
+        lambda x: x[x > 1],
+        lambda x: x.__setitem__(x > 1, x[:2].clone()),
+        lambda x: x.masked_select(x > 1),
+        lambda x: torch.isin(x, x),
+        lambda x: x.unique(),
+        lambda x: x.unique_consecutive(),
+        lambda x: x.nonzero(),
+        lambda x: x.bincount(),
+        lambda x: x.repeat_interleave(x),
+        lambda x: x.equal(x),
+        lambda x: x[0].item(),
+        lambda x: int(x[0]),
+        lambda x: bool(x[0] > 1),
+        lambda x: x.tolist(),
+        lambda x: x.cpu(),
+    ],
+)
+def test_the_stand_in_counts_what_a_device_is_waited_for(there: EmulatedCuda, waits: Any) -> None:
+    values = there.put(torch.arange(4))
+    waits(values)
+    assert len(there.waits) == 1
+
+
+def test_the_stand_in_counts_no_other_operations(there: EmulatedCuda) -> None:
+    values = there.put(torch.arange(4))
+    values[values > 1] = 7
+    values[torch.ones_like(values)] = values.masked_fill(values > 1, 0).cumsum(0)
+    values.index_select(0, values.clamp(max=3)).sort()
+    values.repeat_interleave(torch.ones_like(values), output_size=4)
+    torch.searchsorted(values, values)
+    assert there.waits == []
+
+
 def test_a_small_table_is_copied_without_waiting_and_may_change_then(there: EmulatedCuda, launch: ModuleType) -> None:
     table = torch.tensor([5, 6])
     copied = launch.upload(table, DEVICE)

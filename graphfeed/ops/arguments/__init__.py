@@ -17,6 +17,7 @@ from graphfeed.ops.arguments.checks import (
     check_seconds,
     check_seed,
     check_vector,
+    is_trusted,
     parse_bytes,
 )
 from graphfeed.ops.arguments.tensors import NOTHING, as_ids, as_tensor, is_read_only
@@ -34,6 +35,6 @@ from graphfeed.ops.arguments.verified import (
 __all__ = [
     "ID_DTYPES", "NOTHING", "Tensors", "as_ids", "as_tensor", "bounds", "brief", "check_bounds",
     "check_can_pin", "check_count", "check_ids", "check_ids_of_each", "check_length", "check_once", "check_position",
-    "check_seconds", "check_seed", "check_vector", "distrust", "has_passed", "is_read_only", "parse_bytes",
-    "passed_among", "trust", "trust_copies",
+    "check_seconds", "check_seed", "check_vector", "distrust", "has_passed", "is_read_only", "is_trusted",
+    "parse_bytes", "passed_among", "trust", "trust_copies",
 ]  # fmt: skip

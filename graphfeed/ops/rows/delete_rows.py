@@ -69,12 +69,13 @@ def delete_rows(values: torch.Tensor, places: torch.Tensor) -> torch.Tensor:
     return out
 
 
-def delete_from_columns(indptr: torch.Tensor, places: torch.Tensor) -> torch.Tensor:
+def delete_from_columns(indptr: torch.Tensor, places: torch.Tensor, num_edges: int | None = None) -> torch.Tensor:
     """Return the column starts of a graph without the edges at some positions.
 
     Args:
         indptr: Column starts, int32 or int64.
         places: int64, ascending, without duplicates.
+        num_edges: The last of `indptr`, if the caller knows it: then a GPU is not waited for.
 
     Returns:
         The shape and dtype of `indptr`; `indptr` itself if there are no places.
@@ -88,7 +89,7 @@ def delete_from_columns(indptr: torch.Tensor, places: torch.Tensor) -> torch.Ten
         [0, 1, 1, 2]
     """
     check_vector("indptr", indptr)
-    check_places(places, int(indptr[-1]))
+    check_places(places, int(indptr[-1]) if num_edges is None else num_edges)
     if places.numel() == 0:
         return indptr
     if package_for("rows.delete_rows", indptr, places=places) == "cuda":

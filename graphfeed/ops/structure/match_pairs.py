@@ -3,7 +3,7 @@
 import torch
 
 from graphfeed.ops.arguments import ID_DTYPES, NOTHING, check_ids, check_vector
-from graphfeed.ops.arguments.verified import trust
+from graphfeed.ops.arguments.verified import has_passed, trust
 from graphfeed.ops.backend import as_int64, kernels
 from graphfeed.ops.memory import buffers
 from graphfeed.ops.structure.csc import check_starts
@@ -49,7 +49,8 @@ def match_pairs(
         raise ValueError(f"pairs must have shape (N, 2), sources and destinations, but has {tuple(pairs.shape)}")
     if pairs.dtype not in ID_DTYPES:
         raise TypeError(f"pairs must be torch.int32 or torch.int64, but is {pairs.dtype}; convert it with .to(...)")
-    if indptr.numel() != destinations.numel() + 1 or int(indptr[-1]) != indices.numel():
+    is_known = not indptr.is_cpu and has_passed(("starts", indices.numel()), (indptr,))  # to end with the edges
+    if indptr.numel() != destinations.numel() + 1 or not (is_known or int(indptr[-1]) == indices.numel()):
         raise ValueError(
             f"indptr must have a column for each of {destinations.numel()} destinations and end with the number of "
             f"indices, {indices.numel()}, but has {indptr.numel() - 1} columns and ends with {int(indptr[-1])}"
@@ -64,8 +65,7 @@ def match_pairs(
     tables = torch.full((2, 1 << (2 * pairs.shape[0]).bit_length()), -1, dtype=torch.int64, device=indices.device)
     out = buffers.empty(indices.numel(), torch.int64, indices.device)
     arrays = (part.contiguous() for part in (indices, ids, destinations, pairs.to(torch.int64), *tables, out))
-    found = module.match_pairs(as_int64(indptr, indices), *arrays)
-    places = out[: int(found)].clone()
+    places = out[: int(module.match_pairs(as_int64(indptr, indices), *arrays))].clone()
     if not places.is_cpu:
         trust(("places", indices.numel()), (places,))  # then `delete_rows` does not wait for the GPU to check them
     return places

@@ -7,7 +7,7 @@ from typing import Any, Literal, Self, TypeAlias, overload
 import torch
 
 from graphfeed.ops import CompletedFuture
-from graphfeed.ops.arguments import as_ids, brief
+from graphfeed.ops.arguments import as_ids, brief, trust
 from graphfeed.ops.rows import delete_from_columns, delete_rows
 from graphfeed.ops.structure import match_pairs
 from graphfeed.storage.graph.layer_data import make_layer_data
@@ -228,4 +228,24 @@ def without(
     device = csc.indptr.device
     destinations = torch.arange(len(csc.indptr) - 1, device=device) if columns is None else columns
     gone = match_pairs(csc.indptr, csc.indices, destinations, edges, rows)
-    return CSCFormatBase(delete_from_columns(csc.indptr, gone), delete_rows(csc.indices, gone)), gone
+    starts = delete_from_columns(csc.indptr, gone, num_edges=csc.indices.numel())
+    return CSCFormatBase(starts, delete_rows(csc.indices, gone)), gone
+
+
+def trust_sampled(
+    cscs: Mapping[Any, CSCFormatBase], rows: Mapping[Any, torch.Tensor], num_nodes: Mapping[Any, int]
+) -> None:
+    """Note that a hop on a GPU is right because a sampler made it, so that nobody waits for the GPU to check it.
+
+    Args:
+        cscs: Edges with positions in the rows, by edge type.
+        rows: Ids of nodes, by node type.
+        num_nodes: What the ids are below, by node type.
+    """
+    for node_type, ids in rows.items():
+        if not ids.is_cpu:
+            trust(("ids", num_nodes[node_type]), (ids,))
+    for edge_type, csc in cscs.items():
+        if not csc.indices.is_cpu:
+            trust(("starts", csc.indices.numel()), (csc.indptr,))
+            trust(("ids", rows[ends_of(edge_type)[0]].numel()), (csc.indices,))

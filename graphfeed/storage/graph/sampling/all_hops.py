@@ -10,7 +10,7 @@ from graphfeed.ops.arguments import as_tensor
 from graphfeed.ops.memory import is_page_locked
 from graphfeed.storage.graph.attributes import ORIGINAL_EDGE_ID
 from graphfeed.storage.graph.graph_arrays import GraphArrays
-from graphfeed.storage.graph.sampled_subgraph import ByType, CSCFormatBase, SampledSubgraph
+from graphfeed.storage.graph.sampled_subgraph import ByType, CSCFormatBase, SampledSubgraph, trust_sampled
 from graphfeed.storage.graph.sampling.kernel_columns import kernel_columns
 from graphfeed.storage.graph.sampling.mapped_arrays import mapped_reads, take_edges
 from graphfeed.storage.graph.sampling.one_hop import check_seeds, check_typed_seeds
@@ -111,7 +111,9 @@ def edge_ids_at(graph: GraphArrays, positions: torch.Tensor) -> torch.Tensor:
 def subgraph_of(graph: GraphArrays, hop: ops.SampledHop) -> SampledSubgraph:
     """Return a hop of a graph without types as a subgraph."""
     columns, rows, indptr, indices, positions = hop
-    return SampledSubgraph(CSCFormatBase.unchecked(indptr, indices), columns, rows, edge_ids_at(graph, positions))
+    csc = CSCFormatBase.unchecked(indptr, indices)
+    trust_sampled({None: csc}, {None: rows}, {None: graph.total_num_nodes})
+    return SampledSubgraph(csc, columns, rows, edge_ids_at(graph, positions))
 
 
 def typed_subgraph_of(graph: GraphArrays, node_types: Sequence[Any], hop: ops.TypedHop) -> SampledSubgraph:

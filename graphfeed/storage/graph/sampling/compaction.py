@@ -7,9 +7,9 @@ from typing import Any, Literal, TypeAlias, overload
 import torch
 
 from graphfeed.ops import CompletedFuture, check_one_rank
-from graphfeed.ops.arguments import bounds
+from graphfeed.ops.arguments import bounds, is_trusted
 from graphfeed.ops.structure import compact_parts, expand_indptr
-from graphfeed.storage.graph.sampled_subgraph import CSCFormatBase, SampledSubgraph
+from graphfeed.storage.graph.sampled_subgraph import CSCFormatBase, SampledSubgraph, trust_sampled
 from graphfeed.storage.graph.type_names import EdgeType, NodeType, ends_of, from_type_dict, to_type_dict, with_all_types
 
 ByEdgeType: TypeAlias = Mapping[str, CSCFormatBase]
@@ -237,6 +237,8 @@ def compact_hop(
     if sizes is not None:
         complete = with_all_types(complete, sizes)
     rows, compacted = merge_sources(parts, complete, sizes)
+    if sizes is not None and all(is_trusted(csc.indices, sizes[ends_of(name)[0]]) for name, csc in parts.items()):
+        trust_sampled(compacted, rows, sizes)
     return SampledSubgraph(from_type_dict(compacted), seeds, from_type_dict(rows), hop.original_edge_ids)
 
 

@@ -22,9 +22,10 @@ from graphfeed.storage.memory.stream_ordered_lock import StreamOrderedLock
 class GPUGraphCache:
     """Copies of a graph's columns on a GPU: each is made when it was requested often enough, while there is room.
 
-    Nothing is evicted. The cache takes 8 bytes per node on the GPU, and for each edge that there is room for the size
-    of its values. Which columns it holds depends on the requests and their order alone, and a value is the same
-    wherever it is read. Any thread may use it, on any stream; until it is full, one at a time.
+    Nothing is evicted. The cache is full as soon as a column that is due finds no room; one with more edges than the
+    whole cache is never copied. The cache takes 8 bytes per node on the GPU, and for each edge that there is room for
+    the size of its values. Which columns it holds depends on the requests and their order alone, and a value is the
+    same wherever it is read. Any thread may use it, on any stream; until it is full, one at a time.
 
     Args:
         csc_indptr: Column starts, in memory that the GPU can read.
@@ -42,6 +43,7 @@ class GPUGraphCache:
         self._threshold = threshold
         self._size = min(num_edges, min(map(len, self._edges.values())))
         self._used = 0
+        self._full = self._size == 0
         self._cached = {name: values.new_empty(self._size, device=device) for name, values in self._edges.items()}
         # The distance from a column's values to its copy; for a column without a copy, the number of its requests.
         self._cache_offsets = torch.full((csc_indptr.numel() - 1,), ops.NOT_CACHED, dtype=torch.int64, device=device)
@@ -61,13 +63,13 @@ class GPUGraphCache:
     def look_up(self, ids: torch.Tensor) -> CachedColumns:
         """Return the edges with the copies of the columns of some nodes; copy the columns that are due first.
 
-        Until the cache is full, this waits for the device once, and more often if there are columns to copy.
+        Until the cache is full, this waits for the device once, and three times if there are columns to copy.
 
         Args:
             ids: Nodes of the graph, on the GPU; a node that occurs twice was requested once.
         """
         with self._lock.acquire():
-            if self._used < self._size:
+            if not self._full and ids.numel():
                 self._copy_due_columns(ids)
             offsets = take_rows(self._cache_offsets, ids).clamp_(min=ops.NOT_CACHED)
         return CachedColumns(
@@ -75,28 +77,27 @@ class GPUGraphCache:
         )
 
     def _copy_due_columns(self, ids: torch.Tensor) -> None:
-        """Count requests, and copy the columns that are due and fit, in order of first appearance."""
+        """Count requests, and copy the columns that are due, in order of first appearance, until one finds no room."""
         known = take_rows(self._cache_offsets, ids)
         self._cache_offsets[ids.long()] = torch.where(known <= ops.NOT_CACHED, known - 1, known)
-        asked = ids[known <= ops.NOT_CACHED - self._threshold + 1]
+        is_due = (known <= ops.NOT_CACHED - self._threshold + 1).cumsum(0)
+        asked = ids[torch.searchsorted(is_due, torch.arange(1, int(is_due[-1]) + 1, device=ids.device))]
         if asked.numel() == 0:
             return
         due = ops.compact(asked[:0], asked).rows.long()
         starts, ends = (take_rows(self._indptr, nodes).long() for nodes in (due, due + 1))
-        room = self._size - self._used
-        fitting = ends - starts <= room
-        due, starts, ends = due[fitting], starts[fitting], ends[fitting]
-        last = (ends - starts).cumsum(0)
-        count = int((last <= room).sum())
-        if count == 0:
-            return
-        due, starts, last = due[:count], starts[:count], last[:count]
-        columns = torch.cat([last.new_zeros(1), last])
-        positions = ops.indptr_edge_ids(columns, offset=starts)
-        after = self._used + positions.numel()
+        fits = ends - starts <= self._size
+        columns = torch.cat([starts.new_zeros(1), ((ends - starts) * fits).cumsum(0)])
+        # One transfer for both numbers, because each would wait for the device.
+        last = torch.searchsorted(columns, self._size - self._used, right=True).view(1) - 1
+        count, size = torch.cat([last, columns.index_select(0, last)]).tolist()
+        self._full = count < due.numel() or self._used + size == self._size
+        due, starts, columns, fits = due[:count], starts[:count], columns[: count + 1], fits[:count]
+        positions = ops.indptr_edge_ids(columns, offset=starts, output_size=size)
+        after = self._used + size
         for name, values in self._edges.items():
             self._cached[name][self._used : after] = take_rows(values, positions)
-        self._cache_offsets[due] = self._used + columns[:-1] - starts
+        self._cache_offsets[due] = torch.where(fits, self._used + columns[:-1] - starts, ops.NOT_CACHED)
         self._used = after
 
 

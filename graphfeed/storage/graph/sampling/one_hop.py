@@ -6,7 +6,7 @@ from typing import NamedTuple, TypeAlias
 import torch
 
 from graphfeed import ops
-from graphfeed.ops.arguments import as_ids, as_tensor, brief, check_ids, check_ids_of_each, check_vector
+from graphfeed.ops.arguments import as_ids, as_tensor, brief, check_ids, check_ids_of_each, check_vector, trust
 from graphfeed.ops.sampling import group_by_type
 from graphfeed.storage.graph.attributes import ORIGINAL_EDGE_ID
 from graphfeed.storage.graph.graph_arrays import GraphArrays
@@ -14,7 +14,7 @@ from graphfeed.storage.graph.sampled_subgraph import ByType, CSCFormatBase, Samp
 from graphfeed.storage.graph.sampling.kernel_columns import kernel_columns
 from graphfeed.storage.graph.sampling.mapped_arrays import is_by_page, take_edges
 from graphfeed.storage.graph.sampling_request import SamplingRequest
-from graphfeed.storage.graph.type_names import ends_of
+from graphfeed.storage.graph.type_names import ends_of, to_type_dict
 
 
 class EdgeArrays(NamedTuple):
@@ -67,6 +67,8 @@ def sample_one_hop(
     edges = read_from(ids)
     picks = pick(ids, edges, 1)
     sources, edge_ids = read(graph, edges, picks.positions)
+    if not sources.is_cpu:  # so that no GPU is waited for to check them at the next hop
+        trust(("ids", graph.total_num_nodes), (sources,))
     return SampledSubgraph(CSCFormatBase(picks.offsets.to(graph.csc_indptr.dtype), sources), ids, None, edge_ids), picks
 
 
@@ -76,7 +78,7 @@ def sample_one_hop_by_type(
     """Return one hop of a graph with types, and the picks it is made of."""
     assert graph.node_type_to_id is not None
     assert graph.edge_type_to_id is not None
-    offsets = dict(zip(seeds, graph.first_ids(), strict=False))
+    offsets, num_nodes = dict(zip(seeds, graph.first_ids(), strict=False)), to_type_dict(graph.num_nodes)
     # Seeds of all types as ids of the graph's columns, type after type.
     ids = torch.cat([part + offsets[node_type] for node_type, part in seeds.items()])
     starts = torch.tensor([0, *(len(part) for part in seeds.values())]).cumsum(0)
@@ -94,6 +96,8 @@ def sample_one_hop_by_type(
         indptr, ids = typed.indptr[rows[number] : rows[number + 1]], sources[own]
         first_id = offsets[ends_of(edge_type)[0]] if len(ids) else 0
         cscs[edge_type] = CSCFormatBase.unchecked(indptr, ids - first_id if first_id else ids)
+        if not ids.is_cpu:
+            trust(("ids", num_nodes[ends_of(edge_type)[0]]), (cscs[edge_type].indices,))
         original[edge_type] = edge_ids[own]
     return SampledSubgraph(cscs, seeds, None, original), picks
 
