@@ -14,6 +14,7 @@ from graphfeed.loader.stages.in_workers import InWorkers
 from graphfeed.loader.stages.prefetch import Prefetch
 from graphfeed.loader.stages.sharder import Sharder
 from graphfeed.loader.stages.stream_prefetch import StreamPrefetch
+from graphfeed.storage.features import PlannedRows
 from graphfeed.storage.graph import SHARE, HasFiles
 
 HEADINGS = ("where", "device", "stream", "bytes", "stage")
@@ -73,10 +74,11 @@ def describe_plan(running: Datapipe, summary: Summary | None = None) -> list[str
 
 def describe_caches(running: Datapipe) -> list[str]:
     """Return a line for each cache: its policy and size, how often it had what was asked for, and what it is for."""
-    lines = [
-        f"  {cache.kind}: {bytes_text(cache.max_size_in_bytes)}, {cache.hits:,} hits, {cache.misses:,} misses; {names}"
-        for names, cache in find_caches(running)
-    ]
+    lines: list[str] = []
+    for names, cache in find_caches(running):
+        size = bytes_text(cache.max_size_in_bytes)
+        lines.append(f"  {cache.kind}: {size}, {cache.hits:,} hits, {cache.misses:,} misses; {names}")
+        lines += describe_reads(cache) if isinstance(cache, PlannedRows) else []
     return ["caches, as used by this process so far:", *lines] if lines else []
 
 
@@ -93,6 +95,29 @@ def describe_graphs(running: Datapipe) -> list[str]:
             how = f"at most {limit}: read as memory is"
         lines += [f"  {bytes_text(files.num_bytes)}, {how}"] if files.num_bytes else []
     return ["graphs in mapped files, as this process reads them:", *lines] if lines else []
+
+
+def describe_reads(rows: PlannedRows) -> list[str]:
+    """Return lines on how rows were read ahead, and how near that is to the least possible."""
+    counts, feature = rows.counts, rows.feature
+    if not counts.rows or not rows.misses:
+        return []
+    # What there was no memory for in a window may have been read for the next one before it was needed.
+    ratio = max(1.0, counts.rows / rows.misses)
+    lines = [
+        f"    {counts.minibatches:,} mini-batches in {counts.windows:,} windows, so "
+        f"{counts.minibatches / max(1, counts.windows):.1f} read for at once; {counts.rows:,} rows read, "
+        f"{ratio:.2f} times the least that is possible with these windows and this memory"
+    ]
+    if counts.reads and feature.gap_bytes is not None:
+        between = max(0, counts.num_bytes - counts.rows * feature.row_bytes) / counts.num_bytes
+        how = "as measured here" if feature.gap_is_measured else "as is usual, since the file is small"
+        lines.append(
+            f"    {counts.reads:,} reads of {bytes_text(counts.num_bytes / counts.reads)} on average, "
+            f"{100 * between:.0f} % of it between the rows: up to {bytes_text(feature.gap_bytes)} between two rows are "
+            f"read along, which takes no longer than another read ({how})"
+        )
+    return [*lines, f"    {counts.seconds:.2f} s were spent waiting for the disk"]
 
 
 def describe_rules(applied: Sequence[Callable[..., Datapipe]]) -> list[str]:

@@ -15,6 +15,7 @@ import graphfeed as gf
 from graphfeed.datapipes.pipeline import find
 from graphfeed.loader import memory_budget
 from graphfeed.loader.caches import find_caches
+from graphfeed.loader.explain import bytes_text
 from graphfeed.loader.stages.in_windows import InWindows
 from graphfeed.loader.tune import tuning
 from graphfeed.storage.features import PlannedRows
@@ -161,6 +162,25 @@ def test_a_worker_process_that_is_killed_changes_no_window(path: Path) -> None:
             if number in (0, 9):
                 os.kill(loader._workers.pids()[0], signal.SIGKILL)
     assert found == expected
+
+
+def test_an_epoch_explains_how_its_rows_were_read(path: Path) -> None:
+    with gf.DataLoader(pipe_of(path), num_workers=0, window=8, seed=0) as loader:
+        list(loader)
+        ((_, rows),) = find_caches(loader.plan.running)
+        assert isinstance(rows, PlannedRows)
+        lines = loader.explain().splitlines()
+    (number,) = [number for number, line in enumerate(lines) if line.endswith("misses; node feat")]
+    # 1, 2, 4, 8, 8 and 2 mini-batches. All rows fit into memory, so each was read once.
+    assert lines[number + 1 : number + 4] == [
+        "    25 mini-batches in 6 windows, so 4.2 read for at once; 400 rows read, 1.00 times the least that is "
+        "possible with these windows and this memory",
+        f"    {rows.counts.reads} reads of {bytes_text(rows.counts.num_bytes / rows.counts.reads)} on average, "
+        f"{100 - 100 * SIZE / rows.counts.num_bytes:.0f} % of it between the rows: up to 33 kB between two rows are "
+        "read along, which takes no longer than another read (as is usual, since the file is small)",
+        f"    {rows.counts.seconds:.2f} s were spent waiting for the disk",
+    ]
+    assert rows.counts.seconds > 0
 
 
 def read_as_rank(path: Path, rank: int, answer: Connection) -> None:

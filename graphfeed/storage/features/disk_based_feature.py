@@ -16,7 +16,7 @@ from graphfeed.ops import on_gpu
 from graphfeed.ops.arguments import as_ids, check_ids, check_vector
 from graphfeed.ops.memory import MappedReads, buffers, map_privately, read_at_random
 from graphfeed.ops.rows import read_blocks, read_bytes, read_rows, take_rows
-from graphfeed.storage.features.disk_rates import measure_gap
+from graphfeed.storage.features.disk_rates import Spans, count_spans, is_measured, measure_gap
 from graphfeed.storage.features.feature import DeferredRead, Feature, TorchBasedFeature, dtype_and_shape
 from graphfeed.storage.memory.npy_file import check_numbers
 from graphfeed.storage.memory.staging import staging
@@ -130,7 +130,7 @@ class DiskBasedFeature(Feature):
         else:
             yield self._begin(ids, ahead=True)
 
-    def begin_reading(self, ids: torch.Tensor, out: torch.Tensor, positions: torch.Tensor) -> list[Future[None]]:
+    def begin_reading(self, ids: torch.Tensor, out: torch.Tensor, positions: torch.Tensor) -> list[Future[Spans]]:
         """Let the pool read many rows into memory, past the page cache where the system can do so.
 
         Rows that lie so near to each other that another read would take longer are read at once. The first call
@@ -143,7 +143,7 @@ class DiskBasedFeature(Feature):
             positions: int64: the row of `out` for each id.
 
         Returns:
-            The futures of the parts, for `join`. Parts that are cancelled are not read.
+            The futures of the parts, for `join`; each says how they were read. Parts that are cancelled are not read.
         """
         parts = self._split(ids.numel(), ROWS_PER_TASK, TASKS_PER_THREAD * self._threads)
         pool = self._pool()
@@ -151,7 +151,17 @@ class DiskBasedFeature(Feature):
             self._gap_bytes = measure_gap(partial(read_blocks, self._direct), self._size, pool)
         return [pool.submit(self._read_spans, ids[begin:end], out, positions[begin:end]) for begin, end in parts]
 
-    def join(self, futures: Sequence[Future[None]]) -> None:
+    @property
+    def gap_bytes(self) -> int | None:
+        """How far rows that are read ahead may lie apart to be read at once; None before some are."""
+        return self._gap_bytes
+
+    @property
+    def gap_is_measured(self) -> bool:
+        """Whether that is measured, rather than what is usual, as for small files."""
+        return is_measured(self._size)
+
+    def join(self, futures: Sequence[Future[Any]]) -> None:
         """Wait until parts are read.
 
         Raises:
@@ -309,8 +319,9 @@ class DiskBasedFeature(Feature):
         with self._reads.count(pages):
             take_rows(self._mapped, ids, out)
 
-    def _read_spans(self, ids: torch.Tensor, out: torch.Tensor, positions: torch.Tensor) -> None:
+    def _read_spans(self, ids: torch.Tensor, out: torch.Tensor, positions: torch.Tensor) -> Spans:
         read_rows(self._direct, self._start, ids, out, positions, self._gap_bytes)
+        return count_spans(ids, self.row_bytes, self._gap_bytes or 0)
 
     def _read_all(self, begin: int, end: int, out: torch.Tensor) -> None:
         read_bytes(self._descriptor, self._start + begin, out.view(-1).view(torch.uint8).numpy()[begin:end].data)

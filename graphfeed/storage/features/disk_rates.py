@@ -3,8 +3,10 @@
 import time
 from collections.abc import Callable
 from concurrent.futures import Executor
+from typing import NamedTuple
 
 import numpy as np
+import torch
 
 from graphfeed.ops.rows import BLOCK_BYTES, SPAN_BYTES
 
@@ -17,6 +19,35 @@ USUAL_GAP = 1 << 15
 over in the time of another read."""
 
 
+class Spans(NamedTuple):
+    """How rows were read."""
+
+    reads: int
+    num_bytes: int
+    """With what lies between the rows and was read along."""
+
+
+def count_spans(rows: torch.Tensor, row_bytes: int, gap_bytes: int) -> Spans:
+    """Return how some rows are read: ascending ones, of which those at most `gap_bytes` apart are read at once.
+
+    Example:
+        >>> count_spans(torch.tensor([3, 5, 9, 10]), row_bytes=100, gap_bytes=100)
+        Spans(reads=2, num_bytes=500)
+    """
+    if not rows.numel():
+        return Spans(0, 0)
+    ids = rows.numpy()
+    last = np.append(np.flatnonzero(np.diff(ids) * row_bytes > gap_bytes + row_bytes), ids.size - 1)
+    sizes = (ids[last] - ids[np.append(0, last[:-1] + 1)] + 1) * row_bytes
+    # A row that is longer than a span takes one read all the same.
+    return Spans(int(np.sum(-(-sizes // max(SPAN_BYTES, row_bytes)))), int(sizes.sum()))
+
+
+def is_measured(file_bytes: int) -> bool:
+    """Tell whether a file is so large that `measure_gap` reads from it."""
+    return file_bytes >= FEWEST_BYTES
+
+
 def measure_gap(read: Callable[[int, int], object], file_bytes: int, pool: Executor) -> int:
     """Return how many bytes of a file may be read over for the price of another read, between a block and a megabyte.
 
@@ -27,7 +58,7 @@ def measure_gap(read: Callable[[int, int], object], file_bytes: int, pool: Execu
         file_bytes: The size of the file.
         pool: The threads that read at once.
     """
-    if file_bytes < FEWEST_BYTES:
+    if not is_measured(file_bytes):
         return USUAL_GAP
     spots = np.random.default_rng(0).integers(0, (file_bytes - SPAN_BYTES) // BLOCK_BYTES, SINGLE_READS + SPANS)
     spots = (spots * BLOCK_BYTES).tolist()

@@ -1,6 +1,9 @@
 """Rows of a file that are read before the mini-batches that need them."""
 
+import time
+from collections.abc import Iterable
 from concurrent.futures import Future
+from dataclasses import dataclass
 
 import torch
 
@@ -17,6 +20,7 @@ from graphfeed.ops.rows import (
     take_rows,
 )
 from graphfeed.storage.features.disk_based_feature import DiskBasedFeature
+from graphfeed.storage.features.disk_rates import Spans
 from graphfeed.storage.features.feature import Feature, dtype_and_shape
 from graphfeed.storage.memory.staging import Wait, do_nothing, staging
 
@@ -36,6 +40,27 @@ def count_slots(feature: DiskBasedFeature, max_size_in_bytes: int) -> int:
 def file_bytes(feature: DiskBasedFeature) -> int:
     """Return the bytes of all rows of a feature."""
     return feature.count() * feature.row_bytes
+
+
+@dataclass
+class ReadCounts:
+    """What was read ahead so far, and how."""
+
+    minibatches: int = 0
+    windows: int = 0
+    rows: int = 0
+    """How many rows were read, with those that were read late because there was no memory for them."""
+    reads: int = 0
+    num_bytes: int = 0
+    """What these reads ahead took, with what lies between rows."""
+    seconds: float = 0.0
+    """How long somebody waited for them."""
+
+    def add(self, spans: Iterable[Spans]) -> None:
+        """Count some more reads."""
+        for reads, num_bytes in spans:
+            self.reads += reads
+            self.num_bytes += num_bytes
 
 
 class PlannedRows(Feature):
@@ -83,8 +108,9 @@ class PlannedRows(Feature):
         self.max_size_in_bytes = bytes_with_slots(feature, self.num_slots)
         self.hits = 0
         self.misses = 0
+        self.counts = ReadCounts()
         self._rows = torch.empty(self.num_slots, *self.feature.size(), dtype=self.feature.dtype)
-        self._reads: list[Future[None]] = []
+        self._reads: list[Future[Spans]] = []
         self._plan = new_row_plan(feature.count(), self.num_slots)
         self._window = 1
         self._noted = 0
@@ -108,6 +134,7 @@ class PlannedRows(Feature):
     def note(self, ids: torch.Tensor) -> None:
         """Add the rows of a mini-batch to the window. Costs some 10 ns per row."""
         noted = note_rows(self._plan, ids, self._window)
+        self.counts.minibatches += 1
         self._noted += noted
         self._largest = max(self._largest, noted)
 
@@ -122,6 +149,8 @@ class PlannedRows(Feature):
         rows, slots = place_rows(self._plan, self._window, self._window - 1)
         self._lacked_slots, self._lacks_slots = self._lacks_slots, rows.numel() < lacking
         self._window += 1
+        self.counts.windows += self._noted > 0
+        self.counts.rows += rows.numel()
         self._noted_before, self._noted = self._noted, 0
         if rows.numel():
             self._reads = self.feature.begin_reading(rows, self._rows, slots)
@@ -134,7 +163,10 @@ class PlannedRows(Feature):
             EOFError: The file became shorter.
             CancelledError: The read was cancelled.
         """
+        begin = time.perf_counter()
         self.feature.join(self._reads)
+        self.counts.seconds += time.perf_counter() - begin
+        self.counts.add(part.result() for part in self._reads)
         self._reads = []
 
     def is_read(self) -> bool:
@@ -169,6 +201,7 @@ class PlannedRows(Feature):
         missing = torch.nonzero(slots < 0).flatten()
         take_rows(self._rows, slots.clamp(min=0) if missing.numel() else slots, out)
         if missing.numel():
+            self.counts.rows += missing.numel()
             out[missing] = self.feature.read(ids[missing])
         return out
 

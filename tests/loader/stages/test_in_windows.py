@@ -155,10 +155,11 @@ def test_a_loop_that_is_left_does_not_wait_for_reads(path: Path, monkeypatch: py
     slow = threading.Event()
     begun: list[int] = []
 
-    def read(self: gf.DiskBasedFeature, ids: torch.Tensor, *_: Any) -> None:
+    def read(self: gf.DiskBasedFeature, ids: torch.Tensor, *_: Any) -> tuple[int, int]:
         if slow.is_set():
             begun.append(len(ids))
             time.sleep(0.3)
+        return 1, len(ids)
 
     monkeypatch.setattr(gf.DiskBasedFeature, "_read_spans", read)
     monkeypatch.setattr(disk_based_feature, "ROWS_PER_TASK", 1)

@@ -2,10 +2,13 @@ from concurrent.futures import ThreadPoolExecutor
 from types import SimpleNamespace
 
 import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
 
 from graphfeed.ops.rows import BLOCK_BYTES, SPAN_BYTES
 from graphfeed.storage.features import disk_rates
-from graphfeed.storage.features.disk_rates import FEWEST_BYTES, SINGLE_READS, SPANS, USUAL_GAP, measure_gap
+from graphfeed.storage.features.disk_rates import FEWEST_BYTES, SINGLE_READS, SPANS, USUAL_GAP, count_spans, measure_gap
 
 
 @pytest.mark.parametrize(
@@ -31,6 +34,24 @@ def test_a_gap_takes_as_long_as_another_read(
         assert measure_gap(read, FEWEST_BYTES, pool) == gap
     assert len(reads) == SINGLE_READS + SPANS
     assert all(start % BLOCK_BYTES == 0 and start + size <= FEWEST_BYTES for start, size in reads)
+
+
+@given(ids=st.lists(st.integers(0, 60), min_size=1).map(sorted), row_bytes=st.integers(1, 9), gap=st.integers(0, 40))
+def test_spans_are_those_of_rows_near_to_each_other(ids: list[int], row_bytes: int, gap: int) -> None:
+    spans = [[ids[0], ids[0]]]
+    for row in ids[1:]:
+        if (row - spans[-1][1] - 1) * row_bytes <= gap:
+            spans[-1][1] = row
+        else:
+            spans.append([row, row])
+    size = sum((last + 1 - first) * row_bytes for first, last in spans)
+    assert count_spans(torch.tensor(ids), row_bytes, gap) == (len(spans), size)
+
+
+def test_long_spans_take_several_reads_and_no_rows_none() -> None:
+    assert count_spans(torch.arange(5 << 10), 1024, 0) == (5, 5 << 20)
+    assert count_spans(torch.tensor([4]), 3 << 20, 0) == (1, 3 << 20)
+    assert count_spans(torch.tensor([], dtype=torch.int64), 8, 0) == (0, 0)
 
 
 def test_a_small_file_is_not_measured() -> None:

@@ -50,6 +50,18 @@ def test_each_row_is_read_once_if_there_is_memory(feature: DiskBasedFeature) -> 
         rows.wait()
     assert (rows.hits, rows.misses) == (2, 5)
     assert repr(rows) == "PlannedRows(int32[300, 3], 300 rows in memory, 2 hits, 5 misses)"
+    assert (rows.counts.minibatches, rows.counts.windows, rows.counts.rows, rows.counts.reads) == (3, 3, 5, 3)
+    assert rows.counts.num_bytes == (3 + 1 + 1) * 12
+
+
+def test_rows_without_memory_count_each_time_that_they_are_read(feature: DiskBasedFeature) -> None:
+    rows = PlannedRows(feature, bytes_with_slots(feature, 2))
+    rows.note(torch.tensor([1, 2, 3]))
+    rows.begin()
+    rows.wait()
+    for _ in range(2):
+        assert torch.equal(rows.read(torch.tensor([3])), ROWS[[3]])
+    assert (rows.misses, rows.counts.rows) == (3, 4)
 
 
 def test_a_window_has_room_while_its_rows_and_those_of_the_last_one_fit(feature: DiskBasedFeature) -> None:
