@@ -17,7 +17,7 @@ from graphfeed.loader.stages.stream_prefetch import StreamPrefetch
 from graphfeed.storage.features import PlannedRows
 from graphfeed.storage.graph import SHARE, HasFiles
 
-HEADINGS = ("where", "device", "stream", "bytes", "stage")
+HEADINGS = ("where", "device", "stream", "bytes", "no.", "stage")
 ON_A_DEVICE = slice(1, 3)
 """The columns that are only shown if there is a device."""
 UNITS = ("B", "kB", "MB", "GB", "TB")
@@ -64,11 +64,13 @@ def describe_plan(running: Datapipe, summary: Summary | None = None) -> list[str
         ms = measured.get((stage.position, type(stage).__name__))
         times = [] if summary is None else ["" if ms is None else f"{ms:.2f}"]
         size_text = UNKNOWN if size is None else bytes_text(size.num_bytes)
-        rows.append((location.where, *on_device, *times, size_text, text))
-    table: list[tuple[str, ...]] = [HEADINGS if summary is None else (*HEADINGS[:-2], "ms", *HEADINGS[-2:]), *rows]
+        # The number by which errors name the stage.
+        number = "" if stage.inserted else str(stage.position)
+        rows.append((location.where, *on_device, *times, size_text, number, text))
+    table: list[tuple[str, ...]] = [HEADINGS if summary is None else (*HEADINGS[:-3], "ms", *HEADINGS[-3:]), *rows]
     if device_of(running) is None and all(row[1] == "cpu" for row in rows):
         table = [(*row[: ON_A_DEVICE.start], *row[ON_A_DEVICE.stop :]) for row in table]
-    notes = [BYTES_NOTE, *([UNKNOWN_NOTE] if any(row[-2] == UNKNOWN for row in rows) else [])]
+    notes = [BYTES_NOTE, *([UNKNOWN_NOTE] if any(row[-3] == UNKNOWN for row in rows) else [])]
     return [*align(table), *notes]
 
 
@@ -158,13 +160,13 @@ def outline(stage: Datapipe, locations: Mapping[int, str]) -> tuple[str, str]:
 
 
 def align(table: Sequence[tuple[str, ...]]) -> list[str]:
-    """Return rows of cells as lines with aligned columns; sizes are right-aligned."""
+    """Return rows of cells as lines with aligned columns; sizes and numbers are right-aligned."""
     widths = [max(map(len, column)) for column in zip(*table, strict=True)]
     lines = []
     for row in table:
-        *cells, text = row
-        padded = [cell.ljust(width) for cell, width in zip(cells[:-1], widths, strict=False)]
-        lines.append("  ".join([*padded, cells[-1].rjust(widths[len(cells) - 1]), text]))
+        *cells, size, number, text = row
+        padded = [cell.ljust(width) for cell, width in zip(cells, widths, strict=False)]
+        lines.append("  ".join([*padded, size.rjust(widths[-3]), number.rjust(widths[-2]), text]))
     return lines
 
 

@@ -40,30 +40,44 @@ def test_what_is_not_known_is_said() -> None:
     assert lines[1].split() == [
         "main",
         "?",
+        "4",
         "MiniBatchTransformer(transformer=test_what_is_not_known_is_said.<locals>.<lambda>)",
     ]
     assert lines[-2:] == [BYTES_NOTE, UNKNOWN_NOTE]
 
 
 def test_without_a_device_there_are_no_columns_for_it() -> None:
-    assert describe_plan(pipelines.homogeneous())[0].split() == ["where", "bytes", "stage"]
+    assert describe_plan(pipelines.homogeneous())[0].split() == ["where", "bytes", "no.", "stage"]
     assert describe_plan(pipelines.homogeneous().copy_to("cuda"))[0].split() == [
         "where",
         "device",
         "stream",
         "bytes",
+        "no.",
         "stage",
     ]
 
 
 def test_stages_show_the_device_of_what_they_give_and_whose_stream_they_use() -> None:
     rows = cells(pipelines.homogeneous().copy_to("cuda:1").transform(), num_workers=2)
-    assert [[*row[:-3], row[-1]] for row in rows][:4] == [
-        ["main", "cuda:1", "caller's", "MiniBatchTransformer"],
-        ["main", "cuda:1", "caller's", "StreamPrefetch"],
-        ["prefetch", "cuda:1", "copy", "CopyTo"],
-        ["prefetch", "cpu", "Pin"],
+    assert rows[:4] == [
+        ["main", "cuda:1", "caller's", "53", "kB", "5", "MiniBatchTransformer"],
+        ["main", "cuda:1", "caller's", "53", "kB", "StreamPrefetch"],
+        ["prefetch", "cuda:1", "copy", "53", "kB", "4", "CopyTo"],
+        ["prefetch", "cpu", "53", "kB", "Pin"],
     ]
+
+
+def test_stages_show_the_numbers_by_which_errors_name_them() -> None:
+    def fail(_: gf.MiniBatch) -> gf.MiniBatch:
+        raise ValueError("no")
+
+    loader = gf.DataLoader(pipelines.homogeneous().transform(fail).copy_to("cpu"), num_workers=2)
+    with pytest.raises(ValueError, match="no") as failure, loader:
+        next(iter(loader))
+    assert "in MiniBatchTransformer, stage 4, mini-batch 0" in failure.value.__notes__[0]
+    (line,) = [line for line in loader.explain().splitlines() if "MiniBatchTransformer" in line]
+    assert line.split()[-2] == "4"
 
 
 def test_what_comes_back_from_a_device_is_on_the_cpu() -> None:

@@ -149,7 +149,7 @@ def test_explain_shows_the_measured_times() -> None:
     with loader.profile():
         list(loader)
     heading, line = loader.explain().splitlines()[:2]
-    assert heading.split() == ["where", "ms", "bytes", "stage"]
+    assert heading.split() == ["where", "ms", "bytes", "no.", "stage"]
     assert 10 <= float(line.split()[1]) < 20
 
 
