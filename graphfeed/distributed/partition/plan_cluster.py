@@ -6,18 +6,21 @@ This is the command `graphfeed plan-cluster`.
 import argparse
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import inf
 from typing import Annotated, Any, get_args, get_origin, get_type_hints
 
 from graphfeed.datapipes.pipeline import distinct
 from graphfeed.distributed.part_book import smallest_dtype
+from graphfeed.distributed.partition.rank_rate import SECONDS, Made, RankRate, measure_rank
 from graphfeed.loader import bytes_text
 from graphfeed.ops.arguments import check_count
 
 INT32, INT64 = 4, 8
 MESSAGE_BYTES = 576
 """What a question and its answer take beside their ids, edges or rows."""
+MADE_NODES, MADE_EDGES, MADE_ROW_BYTES = 1 << 19, 1 << 24, 1 << 28
+"""What a graph has at most that is made to measure the rate of a rank."""
 
 
 @dataclass(frozen=True)
@@ -54,6 +57,9 @@ class ClusterPlan:
     ranks_per_machine: Annotated[int, 1, "the processes of a machine, each with a part, which share their columns"] = 1
     gbit_per_second: float = 10.0
     """What a machine can send, and receive at the same time."""
+    num_items: Annotated[int, 0, "the items of an epoch, to say how long it takes"] = 0
+    rank_rate: RankRate | None = None
+    """What a mini-batch costs a rank; see `measured`. None: the network alone is calculated."""
 
     def __post_init__(self) -> None:
         for name, (least, _) in NUMBERS.items():
@@ -83,11 +89,21 @@ class ClusterPlan:
     def hops(self) -> list[tuple[float, float]]:
         """The nodes whose in-edges are sampled, and the sampled edges, of each hop; the hop at the seeds first."""
         hops = []
-        columns, degree = float(min(self.batch_size, self.num_nodes)), self.num_edges / self.num_nodes
+        columns, degree = float(self.seeds), self.num_edges / self.num_nodes
         for fanout in reversed(self.fanouts):
             hops.append((columns, columns * (degree if fanout < 0 else min(degree, fanout))))
             columns = distinct(*hops[-1], self.num_nodes)
         return hops
+
+    @property
+    def seeds(self) -> int:
+        """The seeds of a mini-batch, of which there can't be more than nodes."""
+        return min(self.batch_size, self.num_nodes)
+
+    @property
+    def nodes_and_edges(self) -> float:
+        """The nodes and edges of a mini-batch, in all hops: what it costs grows with them."""
+        return self.input_nodes + sum(columns + edges for columns, edges in self.hops)
 
     @property
     def input_nodes(self) -> float:
@@ -107,10 +123,30 @@ class ClusterPlan:
         return {name: heads + remote * size for name, size in (sizes | rows).items()}
 
     @property
-    def batches_per_second(self) -> float:
+    def network_rate(self) -> float:
         """The most mini-batches that the network lets each machine make, while all of them do."""
         # For each mini-batch of its own, a machine sends its questions, and as much of answers as it gets.
         return self.gbit_per_second * 1e9 / 8 / sum(self.traffic.values()) if self.traffic else inf
+
+    @property
+    def batches_per_second(self) -> float:
+        """The most mini-batches that each machine makes: by its network, and by its ranks if these were measured."""
+        if self.rank_rate is None:
+            return self.network_rate
+        return min(self.network_rate, self.rank_rate.batches_per_second(1 - 1 / self.machines, self.ranks_per_machine))
+
+    def measured(self, seconds: float = SECONDS) -> "ClusterPlan":
+        """Return the plan with the rate of a rank, measured on this machine as one of those to come.
+
+        Mini-batches are made of a smaller graph with as many edges per node, for some seconds in one process and in
+        two. Costs are those of the plan's mini-batches, by their numbers of nodes and edges. Edge types are left out.
+        """
+        degree = max(1, round(self.num_edges / self.num_nodes))
+        nodes = min(self.num_nodes, MADE_NODES, MADE_EDGES // degree, MADE_ROW_BYTES // max(self.row_bytes, 1))
+        small = replace(self, num_nodes=max(nodes, 1), num_edges=max(nodes, 1) * degree)
+        made = Made(small.num_nodes, degree, self.id_bytes, self.row_bytes, list(self.fanouts), small.seeds)
+        ratio = self.nodes_and_edges / small.nodes_and_edges
+        return replace(self, rank_rate=measure_rank(made, seconds).scaled(ratio))
 
     def __str__(self) -> str:
         """Return the memory per machine, the bytes per mini-batch, and the rate."""
@@ -118,10 +154,24 @@ class ClusterPlan:
         for title, sizes in (("memory per machine", self.memory), ("network per mini-batch", self.traffic)):
             rows = [*sizes.items(), ("together", sum(sizes.values()))]
             lines += [title, *(f"  {name:<16}{bytes_text(size):>10}" for name, size in rows)]
-        rate = self.batches_per_second
-        return "\n".join(
-            [*lines, f"each machine makes at most {rate:,.1f} mini-batches/s, all {rate * self.machines:,.1f}"]
-        )
+        rate, by = self.batches_per_second, ""
+        if self.rank_rate is not None:
+            remote, found = 1 - 1 / self.machines, self.rank_rate
+            cost, most = found.cost(remote), found.most_ranks(remote)
+            together = min(self.network_rate, found.batches_per_second(remote, most))
+            lines += [
+                f"a rank makes at most {1 / cost.seconds:,.1f} mini-batches/s, and keeps "
+                f"{cost.cpu_seconds / cost.seconds:.1f} of this machine's {found.cores} cores busy",
+                f"up to {most} ranks per machine make more, at most {together:,.1f} mini-batches/s"
+                if most > 1
+                else "more than one rank per machine makes no more",
+            ]
+            by = " by its network" if rate == self.network_rate else " by its ranks"
+        lines.append(f"each machine makes at most {rate:,.1f} mini-batches/s{by}, all {rate * self.machines:,.1f}")
+        if self.num_items:
+            seconds = self.num_items / self.batch_size / (rate * self.machines)
+            lines.append(f"an epoch of {self.num_items:,} items takes at least {seconds:,.1f} s")
+        return "\n".join(lines)
 
 
 HINTS = get_type_hints(ClusterPlan, include_extras=True)
@@ -143,6 +193,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of the command."""
     parser.add_argument("--fanouts", type=fanouts, required=True, help="one per hop, the hop at the seeds last: 10,10")
     parser.add_argument("--gbit", type=float, default=10.0, help="what a machine can send per second (default: 10)")
+    parser.add_argument(
+        "--measure",
+        action="store_true",
+        help=f"make mini-batches on this machine, twice for {SECONDS:g} seconds, to tell the rate of its ranks too",
+    )
     for name, (_, text) in NUMBERS.items():
         default = getattr(ClusterPlan, name, None)
         option = f"--{name.removeprefix('num_').replace('_', '-')}"
@@ -153,4 +208,5 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(options: Any) -> None:
     """Print what a graph in parts takes."""
     given = {name: getattr(options, name) for name in NUMBERS}
-    sys.stdout.write(f"{ClusterPlan(**given, fanouts=options.fanouts, gbit_per_second=options.gbit)}\n")
+    plan = ClusterPlan(**given, fanouts=options.fanouts, gbit_per_second=options.gbit)
+    sys.stdout.write(f"{plan.measured() if options.measure else plan}\n")

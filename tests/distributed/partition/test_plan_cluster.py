@@ -1,3 +1,4 @@
+from dataclasses import replace
 from math import inf
 from pathlib import Path
 from typing import Any
@@ -6,7 +7,9 @@ import pytest
 
 from graphfeed.__main__ import main
 from graphfeed.distributed import ClusterPlan
+from graphfeed.distributed.partition import plan_cluster
 from graphfeed.distributed.partition.plan_cluster import MESSAGE_BYTES
+from graphfeed.distributed.partition.rank_rate import Cost, Made, RankRate
 from tests.distributed.rank_processes import run_ranks
 
 PLAN: dict[str, Any] = {"num_nodes": 20_000, "num_edges": 200_000, "machines": 3, "fanouts": [10, 10]}
@@ -87,6 +90,46 @@ def test_the_rate_is_that_of_the_network() -> None:
     assert list(ClusterPlan(**PLAN).traffic) == ["hop 1", "hop 2"]
 
 
+RATE = RankRate(Cost(0.01, 0.02), Cost(0.03, 0.05), cores=16)
+
+
+def test_ranks_that_were_measured_limit_the_rate_if_the_network_does_not() -> None:
+    slow, fast = (ClusterPlan(**PLAN, row_bytes=32, gbit_per_second=gbit, rank_rate=RATE) for gbit in (0.1, 100))
+    assert slow.batches_per_second == slow.network_rate < fast.network_rate
+    assert fast.batches_per_second == pytest.approx(1 / (0.01 + 0.02 * 2 * 2 / 3))
+    assert "mini-batches/s by its network, all" in str(slow)
+    assert "mini-batches/s by its ranks, all" in str(fast)
+    assert "a rank makes at most 27.3 mini-batches/s, and keeps 1.6 of this machine's 16 cores busy" in str(fast)
+    assert "up to 10 ranks per machine make more, at most 266.7 mini-batches/s" in str(fast)
+    one = ClusterPlan(**PLAN, rank_rate=replace(RATE, cores=1))
+    assert "more than one rank per machine makes no more" in str(one)
+
+
+def test_an_epoch_takes_as_long_as_its_mini_batches() -> None:
+    plan = ClusterPlan(**PLAN, rank_rate=RATE, num_items=1_000_000, gbit_per_second=1000)
+    seconds = 1_000_000 / 1024 / 3 / plan.batches_per_second
+    assert str(plan).endswith(f"an epoch of 1,000,000 items takes at least {seconds:.1f} s")
+
+
+def test_the_rate_is_that_of_a_smaller_graph_with_as_many_edges_per_node(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[Made] = []
+
+    def measure(made: Made, seconds: float) -> RankRate:
+        asked.append(made)
+        return RATE
+
+    monkeypatch.setattr(plan_cluster, "measure_rank", measure)
+    large: dict[str, Any] = {"num_nodes": 10**8, "num_edges": 16 * 10**8, "id_bytes": 4, "row_bytes": 1024}
+    plan = ClusterPlan(**{**PLAN, **large}).measured()
+    assert asked == [Made(1 << 18, 16, 4, 1024, [10, 10], 1024)]
+    small = ClusterPlan(**{**PLAN, **large, "num_nodes": 1 << 18, "num_edges": 1 << 22})
+    assert plan.rank_rate is not None
+    assert plan.rank_rate.local.seconds / 0.01 == pytest.approx(plan.nodes_and_edges / small.nodes_and_edges)
+    assert plan.rank_rate.local.seconds > 0.01
+    assert ClusterPlan(**{**PLAN, "num_edges": 0}).measured().rank_rate is not None
+    assert asked[1] == Made(20_000, 1, 8, 0, [10, 10], 1024)
+
+
 @pytest.mark.parametrize(
     ("change", "message"),
     [
@@ -115,6 +158,13 @@ def test_the_command_prints_the_plan(capsys: pytest.CaptureFixture[str]) -> None
         *("hop 1", "hop 2", "features", "together"),
     ]
     assert f"each machine makes at most {plan.batches_per_second:,.1f} mini-batches/s" in text
+
+
+def test_the_command_measures(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(plan_cluster, "measure_rank", lambda made, seconds: RATE)
+    given = "--nodes 20000 --edges 200000 --machines 3 --fanouts 10,10 --items 5000 --measure"
+    assert main(["plan-cluster", *given.split()]) == 0
+    assert capsys.readouterr().out == f"{ClusterPlan(**PLAN, num_items=5000, rank_rate=RATE)}\n"
 
 
 def test_the_command_refuses_what_is_no_number(capsys: pytest.CaptureFixture[str]) -> None:
