@@ -139,17 +139,23 @@ class CPUFeatureCache(RowCache):
         Args:
             keys: As for `query`.
             reader_fn: Called with the missing keys, each once, in order of first appearance. It is called several
-                times, with a part of the keys each, if their rows take much memory, and never if no key is missing.
+                times, with a part of the keys each, in ascending order, if their rows take much memory, and never if no
+                key is missing.
             offset: As for `query`.
         """
         looked_up = self._look_up(keys, offset)
-        first, missing = first_positions(looked_up), looked_up.distinct.numel()
+        first = positions = first_positions(looked_up)
+        missing = looked_up.distinct
         most = max(1, READ_BYTES // max(1, self._row_bytes))
         # Equal parts: a shorter last part would leave a buffer of another size idle after each query.
-        step = -(-missing // max(1, -(-missing // most)))
-        for start in range(0, missing, max(1, step)):
+        step = max(1, -(-len(missing) // max(1, -(-len(missing) // most))))
+        if step < len(missing):
+            # In order of first appearance, each part would read pages of the whole file, many of them again.
+            missing, order = missing.sort()
+            positions = first[order]
+        for start in range(0, len(missing), step):
             part = slice(start, start + step)
-            self._fill_in(looked_up, first, part, reader_fn(looked_up.distinct[part]), offset)
+            self._fill_in(looked_up, missing[part], positions[part], reader_fn(missing[part]), offset)
         return repeat_rows(looked_up, first)
 
     def begin(
@@ -232,14 +238,15 @@ class CPUFeatureCache(RowCache):
 
     def _finish(self, looked_up: LookedUp, offset: int, rows: torch.Tensor) -> torch.Tensor:
         first = first_positions(looked_up)
-        self._fill_in(looked_up, first, slice(None), rows, offset)
+        self._fill_in(looked_up, looked_up.distinct, first, rows, offset)
         return repeat_rows(looked_up, first)
 
-    def _fill_in(self, looked_up: LookedUp, first: torch.Tensor, part: slice, rows: torch.Tensor, offset: int) -> None:
+    def _fill_in(
+        self, looked_up: LookedUp, keys: torch.Tensor, positions: torch.Tensor, rows: torch.Tensor, offset: int
+    ) -> None:
         """Put the rows of some missing keys where each key appears first, and keep them."""
-        keys = looked_up.distinct[part]
         self._check_rows(rows, keys)
-        copy_rows(rows, torch.arange(keys.numel()), looked_up.values, first[part])
+        copy_rows(rows, torch.arange(keys.numel()), looked_up.values, positions)
         self._store(keys, rows, offset, looked_up)
 
 
