@@ -148,7 +148,7 @@ class DiskBasedFeature(Feature):
         parts = self._split(ids.numel(), ROWS_PER_TASK, TASKS_PER_THREAD * self._threads)
         pool = self._pool()
         if self._gap_bytes is None:
-            self._gap_bytes = measure_gap(partial(read_blocks, self._direct), self._size, pool)
+            self._gap_bytes = measure_gap(self._read_alone, self.count(), self.row_bytes, pool)
         return [pool.submit(self._read_spans, ids[begin:end], out, positions[begin:end]) for begin, end in parts]
 
     @property
@@ -322,6 +322,10 @@ class DiskBasedFeature(Feature):
     def _read_spans(self, ids: torch.Tensor, out: torch.Tensor, positions: torch.Tensor) -> Spans:
         read_rows(self._direct, self._start, ids, out, positions, self._gap_bytes)
         return count_spans(ids, self.row_bytes, self._gap_bytes or 0)
+
+    def _read_alone(self, ids: torch.Tensor) -> None:
+        out = torch.empty(ids.numel(), *self.size(), dtype=self._dtype)
+        read_rows(self._direct, self._start, ids, out, torch.arange(ids.numel()), gap_bytes=0)
 
     def _read_all(self, begin: int, end: int, out: torch.Tensor) -> None:
         read_bytes(self._descriptor, self._start + begin, out.view(-1).view(torch.uint8).numpy()[begin:end].data)

@@ -1,6 +1,7 @@
 from concurrent.futures import ThreadPoolExecutor
 from types import SimpleNamespace
 
+import numpy as np
 import pytest
 import torch
 from hypothesis import given
@@ -8,7 +9,14 @@ from hypothesis import strategies as st
 
 from graphfeed.ops.rows import BLOCK_BYTES, SPAN_BYTES
 from graphfeed.storage.features import disk_rates
-from graphfeed.storage.features.disk_rates import FEWEST_BYTES, SINGLE_READS, SPANS, USUAL_GAP, count_spans, measure_gap
+from graphfeed.storage.features.disk_rates import (
+    FEWEST_BYTES,
+    READS_AT_ONCE,
+    SPANS,
+    USUAL_GAP,
+    count_spans,
+    measure_gap,
+)
 
 
 @pytest.mark.parametrize(
@@ -24,16 +32,23 @@ def test_a_gap_takes_as_long_as_another_read(
 ) -> None:
     now, reads = 0.0, []
 
-    def read(start: int, size: int) -> None:
+    def read(ids: torch.Tensor) -> None:
         nonlocal now
-        now += single if size == BLOCK_BYTES else span
-        reads.append((start, size))
+        now += span if len(ids) == SPAN_BYTES // 4 else single * len(ids)
+        reads.append(ids)
 
     monkeypatch.setattr(disk_rates, "time", SimpleNamespace(perf_counter=lambda: now))
     with ThreadPoolExecutor(1) as pool:
-        assert measure_gap(read, FEWEST_BYTES, pool) == gap
-    assert len(reads) == SINGLE_READS + SPANS
-    assert all(start % BLOCK_BYTES == 0 and start + size <= FEWEST_BYTES for start, size in reads)
+        assert measure_gap(read, FEWEST_BYTES // 4, 4, pool) == gap
+    assert len(reads) == 2 * (READS_AT_ONCE + SPANS)
+    assert all(ids[0] >= 0 and ids[-1] < FEWEST_BYTES // 4 and (ids.diff() >= 0).all() for ids in reads)
+
+
+def test_the_slower_of_two_attempts_is_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    times = iter([0.0, 5.0, 5.0, 7.0])
+    monkeypatch.setattr(disk_rates, "time", SimpleNamespace(perf_counter=lambda: next(times)))
+    with ThreadPoolExecutor(1) as pool:
+        assert disk_rates.time_reads(len, [np.arange(3)], pool) == 2
 
 
 @given(ids=st.lists(st.integers(0, 60), min_size=1).map(sorted), row_bytes=st.integers(1, 9), gap=st.integers(0, 40))
@@ -56,4 +71,4 @@ def test_long_spans_take_several_reads_and_no_rows_none() -> None:
 
 def test_a_small_file_is_not_measured() -> None:
     with ThreadPoolExecutor(1) as pool:
-        assert measure_gap(lambda *_: 1 / 0, FEWEST_BYTES - 1, pool) == USUAL_GAP
+        assert measure_gap(lambda _: 1 / 0, FEWEST_BYTES - 1, 1, pool) == USUAL_GAP
