@@ -46,7 +46,6 @@ __all__ = [
     "Source", "SubgraphInducer", "SubgraphSampler", "TemporalLayerNeighborSampler", "TemporalNeighborSampler",
     "TemporalSampler", "Transform", "UniformNegativeSampler", "call", "check_amount", "check_graph", "describe_place",
     "exclude_seed_edges", "find", "find_rank", "length", "minibatcher_default",
-    "nodes_of_items", "replace", "to_graph", "traverse",
-    "with_negatives", "worker_name",
+    "nodes_of_items", "replace", "to_graph", "traverse", "with_negatives", "worker_name",
 ]
 # fmt: on

@@ -74,6 +74,11 @@ def describe_plan(running: Datapipe, summary: Summary | None = None) -> list[str
     return [*align(table), *notes]
 
 
+def describe_storage(running: Datapipe) -> list[str]:
+    """Return lines on what is kept in memory of what stages read, and on graphs in files."""
+    return [*describe_caches(running), *describe_graphs(running)]
+
+
 def describe_caches(running: Datapipe) -> list[str]:
     """Return a line for each cache: its policy and size, how often it had what was asked for, and what it is for."""
     lines: list[str] = []

@@ -7,14 +7,7 @@ from typing import Any
 from graphfeed.datapipes import Datapipe
 from graphfeed.datapipes.pipeline import assign_streams
 from graphfeed.loader.disk_rules import fetch_in_windows
-from graphfeed.loader.explain import (
-    describe_caches,
-    describe_graphs,
-    describe_in_line,
-    describe_plan,
-    describe_rules,
-    describe_written,
-)
+from graphfeed.loader.explain import describe_in_line, describe_plan, describe_rules, describe_storage, describe_written
 from graphfeed.loader.placement_rules import (
     cut_at_main_stages,
     fetch_beside_processes,
@@ -84,8 +77,9 @@ class Plan:
         """
         if not rewritten:
             return "\n".join(describe_written(self.written))
-        what_is_read = [*describe_caches(self.running), *describe_graphs(self.running)]
-        return "\n".join([*describe_plan(self.running, summary), *what_is_read, *describe_rules(self.applied)])
+        return "\n".join(
+            [*describe_plan(self.running, summary), *describe_storage(self.running), *describe_rules(self.applied)]
+        )
 
     def __str__(self) -> str:
         """Return where each stage runs, in one line."""
