@@ -15,6 +15,7 @@ from graphfeed.loader.run import RunContext
 from graphfeed.loader.stages.in_windows import InWindows
 from graphfeed.storage.features import PlannedRows, RowMemory, disk_based_feature
 from tests.digests import digests
+from tests.scripts import run_body
 from tests.waiting import wait_until
 
 pytestmark = pytest.mark.usefixtures("no_leaks")
@@ -195,8 +196,9 @@ def test_an_id_without_a_row_is_raised_in_the_place_of_its_mini_batch(path: Path
 
     running = RunContext().drive(in_windows(fetched(path, sampled().transform(spoil))))
     assert len([next(running) for _ in range(12)]) == 12
-    with pytest.raises(IndexError, match=r"ids must lie in 0 \.\. 199, but holds 200"):
+    with pytest.raises(IndexError, match=r"ids must lie in 0 \.\. 199, but holds 200") as failure:
         next(running)
+    assert "in FeatureFetcher, stage 4" in failure.value.__notes__[0]
 
 
 def test_the_end_of_an_epoch_ends_no_read_of_the_next(path: Path) -> None:
@@ -224,3 +226,21 @@ def test_a_forked_process_may_leave_the_epoch_of_its_parent_and_begin_another(pa
     child.join(60)
     assert child.exitcode == 0
     assert len(list(running)) == 24
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("left", [1, 3, 9])
+def test_a_program_may_end_while_rows_are_read(path: Path, left: int) -> None:
+    ended = run_body(f"""
+        from pathlib import Path
+        from tests.loader.stages.test_in_windows import fetched, sampled
+        read = gf.DiskBasedFeature._read_spans
+        def read_late(*arguments):
+            time.sleep(0.1)
+            return read(*arguments)
+        gf.DiskBasedFeature._read_spans = read_late
+        running = iter(gf.DataLoader(fetched(Path({str(path)!r}), sampled()), num_workers=2, window=4))
+        for _ in range({left}):
+            next(running)
+    """)
+    assert (ended.returncode, ended.stderr) == (0, "")
