@@ -1,9 +1,9 @@
-"""What is said of compiling: that it takes a while, and that its results can't be kept; each once per process."""
+"""What is said of compiling: that it takes a while, and that its results can't be kept; each once."""
 
 import logging
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 LOGGER = logging.getLogger(__name__)
@@ -11,6 +11,9 @@ LOGGER = logging.getLogger(__name__)
 SILENT_SECONDS = 2.0
 """How long kernels compile, in all, before that is said."""
 SAID: set[str] = set()
+"""Of what this process has warned."""
+RUN_SECONDS = 600.0
+"""For how long other processes need not say again that kernels compile: workers and ranks do so at the same time."""
 
 
 def warn_once(subject: str, message: str) -> None:
@@ -18,6 +21,16 @@ def warn_once(subject: str, message: str) -> None:
     if subject not in SAID:
         SAID.add(subject)
         LOGGER.warning(message)
+
+
+def is_first(folder: Path) -> bool:
+    """Tell whether no process that keeps kernels in a folder has lately said that it compiles, and note this one."""
+    note, said = folder / "compiling", False
+    with suppress(OSError):  # nobody has
+        said = time.time() - note.stat().st_mtime < RUN_SECONDS
+    with suppress(OSError):  # the disk is full, or there is no such folder
+        note.touch()
+    return not said
 
 
 class CompileClock:
@@ -37,9 +50,11 @@ class CompileClock:
             yield
         finally:
             self.spent += time.monotonic() - start
-            if self.spent > SILENT_SECONDS:
+            if self.spent > SILENT_SECONDS and "compiling" not in SAID:
                 where = f"once, and keeps them in {folder}" if folder else "and can't save them"
-                warn_once("compiling", f"graphfeed is compiling its kernels for this machine, {where}")
+                if folder is None or is_first(folder):
+                    warn_once("compiling", f"graphfeed is compiling its kernels for this machine, {where}")
+                SAID.add("compiling")
 
 
 COMPILE_CLOCK = CompileClock()

@@ -1,4 +1,5 @@
 import logging
+import os
 from pathlib import Path
 
 import pytest
@@ -42,6 +43,18 @@ def test_it_is_said_where_kernels_are_kept(unsaid: None, caplog: pytest.LogCaptu
     assert not caplog.records
     compile_for(2.5, CompileClock(), Path("/folder"))
     assert [record.message for record in caplog.records] == [f"{COMPILING}once, and keeps them in /folder"]
+
+
+def test_of_the_processes_of_a_run_one_says_it(unsaid: None, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    def say() -> int:
+        notices.SAID.clear()  # as in another process
+        compile_for(2.5, CompileClock(), tmp_path)
+        return len(caplog.records)
+
+    assert [say(), say()] == [1, 1]
+    (note,) = tmp_path.iterdir()
+    os.utime(note, (0, 0))  # a run of long ago
+    assert [say(), say()] == [2, 2]
 
 
 def test_what_is_compiled_counts_and_what_is_found_does_not(
