@@ -26,6 +26,13 @@ def files_of(stage: FetchesKnownRows) -> dict[tuple[str, str | None, str], DiskB
     return {key: file for key, file in files.items() if isinstance(file, DiskBasedFeature) and file_bytes(file)}
 
 
+def bytes_of_caches(stage: FetchesKnownRows, files: dict[tuple[str, str | None, str], DiskBasedFeature]) -> int:
+    """Return the size of the caches, on GPUs, that stay in front of files where rows are read ahead."""
+    features = stage.features()
+    caches = [features[key].in_place_of_file(file).list_caches() for key, file in files.items()]
+    return sum({id(cache): cache.max_size_in_bytes for listed in caches for _, cache in listed}.values())
+
+
 def reads_files(stage: Datapipe, options: LoaderOptions) -> bool:
     """Return whether a stage reads features on disk in the main process, at ids that were sampled on the CPU."""
     if not isinstance(stage, Transform) or not isinstance(stage, FetchesKnownRows):
@@ -49,7 +56,8 @@ def fetch_in_windows(pipe: Datapipe, options: LoaderOptions) -> Datapipe:
         assert isinstance(stage, FetchesKnownRows)
         files = files_of(stage)
         size = sum(map(file_bytes, files.values()))
-        if options.window is None and size <= limit:
+        # Rows are read for all ids, also for those whose rows a GPU has: a larger cache there needs fewer reads.
+        if options.window is None and (size <= limit or bytes_of_caches(stage, files) > limit):
             return stage
         memory = int(min(limit, MOST_OF_FILES * size + (1 << 20)))
         key = (options.memory, stage.position, *files, *map(id, files.values()))

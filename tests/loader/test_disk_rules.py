@@ -245,6 +245,12 @@ def test_rows_for_a_gpu_are_read_ahead_while_samples_wait_on_the_cpu(
             assert rows.hits > rows.misses > 0
 
 
+def test_a_cache_on_a_gpu_that_is_larger_than_the_memory_for_rows_reads_fewer(path: Path) -> None:
+    feature = cached(gf.DiskBasedFeature(path), "cpu")
+    assert [len(windows(pipe_of(feature), memory_limit=size)) for size in (4500, 5500, SIZE)] == [0, 1, 0]
+    assert len(windows(pipe_of(feature), memory_limit=4500, window=4)) == 1
+
+
 def test_trials_of_workers_lose_no_window(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tuning, "FEWEST", 2)
     monkeypatch.setattr(tuning, "enough", lambda *_: 1)

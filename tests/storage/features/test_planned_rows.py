@@ -8,8 +8,10 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from graphfeed.storage import DiskBasedFeature
-from graphfeed.storage.features import PlannedRows
+from graphfeed.storage.features import PlannedRows, planned_rows
 from graphfeed.storage.features.planned_rows import bytes_with_slots, count_slots
+from graphfeed.storage.memory.staging import Staging
+from tests.ops.emulated_cuda import Cuda
 
 ROWS = torch.arange(900, dtype=torch.int32).reshape(300, 3)
 
@@ -62,6 +64,22 @@ def test_rows_without_memory_count_each_time_that_they_are_read(feature: DiskBas
     for _ in range(2):
         assert torch.equal(rows.read(torch.tensor([3])), ROWS[[3]])
     assert (rows.misses, rows.counts.rows) == (3, 4)
+
+
+@pytest.mark.parametrize("block_bytes", [8, 40])
+def test_rows_go_to_a_gpu_through_memory_of_any_size(
+    feature: DiskBasedFeature, cuda: Cuda, monkeypatch: pytest.MonkeyPatch, block_bytes: int
+) -> None:
+    monkeypatch.setattr(planned_rows, "staging", lambda _: Staging(block_bytes, 2))
+    ids = torch.tensor([4, 1, 9, 1, 7, 8])
+    rows = PlannedRows(feature, bytes_with_slots(feature, 3))
+    rows.note(ids)
+    rows.begin()
+    rows.wait()
+    with cuda.running():
+        found = rows.read(cuda.put(ids))
+        assert cuda.is_there(found)
+        assert torch.equal(found.cpu(), ROWS[ids])
 
 
 def test_a_window_has_room_while_its_rows_and_those_of_the_last_one_fit(feature: DiskBasedFeature) -> None:
