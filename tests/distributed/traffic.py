@@ -1,14 +1,26 @@
 """What each rank runs to count what it holds and sends for some mini-batches."""
 
+from collections.abc import Iterator
+from itertools import islice
 from typing import Any
 
 import torch
 from torch import distributed
 
 import graphfeed as gf
-from graphfeed.distributed import PartitionedFeature, PartitionedGraph, Peers, assign_nodes, cut_graph, cut_rows
+from graphfeed.distributed import (
+    PartBook,
+    PartitionedFeature,
+    PartitionedGraph,
+    Peers,
+    assign_nodes,
+    cut_graph,
+    cut_rows,
+)
 from graphfeed.distributed.ranks.peers import rank_and_size
 from graphfeed.storage.memory.tensor_tree import tensors_in
+from tests.digests import digest
+from tests.distributed import graphs
 
 
 def shuffled(count: int, seed: int) -> torch.Tensor:
@@ -56,6 +68,36 @@ def count_traffic(share_memory: bool, start_bytes: int = 8) -> dict[str, int]:
     merged = bytes_of(vars(parts._here.columns)) if share_memory else 0
     counted = {"batches": batches, "exchanges": exchanges, "sent": sent, "least": least, "edges": edges}
     return {**counted, "graph_bytes": held, "feature_bytes": own.nbytes, "merged_bytes": merged}
+
+
+def send_for_own_seeds(batch_size: int, batches: int) -> dict[str, Any]:
+    """Return what a rank sent for mini-batches with seeds of all parts and with its own, and how many are right."""
+    (rank, world_size), peers, graph = rank_and_size(), Peers(share_memory=False), graphs.communities(4000, 50, 8)
+    book = PartBook.from_assignment(assign_nodes(graph, world_size, "ldg"), world_size)
+    rows, part = torch.arange(4000 * 16).view(4000, 16).int(), cut_graph(graph, book, rank)
+    in_parts = PartitionedGraph(part, peers), PartitionedFeature(cut_rows(rows, book, rank), book, peers)
+
+    def load(owners: PartBook | None, graph: gf.SamplingGraph, feature: gf.Feature, **options: Any) -> Iterator[Any]:
+        items = gf.ItemSet(4000, names="seeds")
+        pipe = gf.DistributedItemSampler(items, batch_size, shuffle=True, owners=owners, **options)
+        store = gf.BasicFeatureStore({("node", None, "x"): feature})
+        return iter(gf.DataLoader(pipe.sample_neighbor(graph, [5, 5]).fetch_feature(store, ["x"]), 0, seed=0))
+
+    found: dict[str, Any] = {"equal": 0}
+    next(load(None, *in_parts))
+    for name, owners in (("all_parts", None), ("own_part", book)):
+        distributed.barrier()
+        before = peers.traffic.bytes_sent
+        distributed.barrier()
+        made = list(islice(load(owners, *in_parts), batches))
+        distributed.barrier()
+        found[name] = peers.traffic.bytes_sent - before
+        alone = load(owners, graph, gf.TorchBasedFeature(rows), rank=0, world_size=1)
+        expected = [digest(batch) for batch in islice(alone, batches * world_size)][rank::world_size]
+        found["equal"] += sum(digest(batch) == other for batch, other in zip(made, expected, strict=True))
+    peers.close()
+    peers.join()
+    return found
 
 
 def bytes_of(tree: Any) -> int:

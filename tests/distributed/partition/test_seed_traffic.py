@@ -1,3 +1,4 @@
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -6,8 +7,9 @@ import torch
 import graphfeed as gf
 from graphfeed.distributed import assign_nodes
 from graphfeed.distributed.partition.plan_cluster import MESSAGE_BYTES
-from graphfeed.distributed.partition.seed_traffic import count_seed_traffic
+from graphfeed.distributed.partition.seed_traffic import BATCHES, count_seed_traffic
 from tests.distributed import graphs
+from tests.distributed.rank_processes import run_ranks
 
 
 def items(count: int) -> gf.ItemSet:
@@ -45,6 +47,17 @@ def test_seeds_of_their_own_part_save_most_where_few_edges_are_cut() -> None:
     assert by_method["ldg"].all_parts > 0.6 * by_method["hash"].all_parts
     assert by_method["ldg"].own_part < 0.4 * by_method["ldg"].all_parts
     assert by_method["hash"].own_part > 0.6 * by_method["hash"].all_parts
+
+
+@pytest.mark.slow
+def test_what_is_counted_is_what_ranks_send_for_the_mini_batches_of_one_process(tmp_path: Path) -> None:
+    ranks = run_ranks("tests.distributed.traffic:send_for_own_seeds", 2, tmp_path, batch_size=50, batches=BATCHES // 2)
+    assert [rank["equal"] for rank in ranks] == [BATCHES, BATCHES]
+    graph = graphs.communities(num_nodes=4000, size=50, degree=8)
+    counted = count_seed_traffic(graph, assign_nodes(graph, 2, "ldg"), 2, items(4000), [5, 5], 50, 64)
+    for name in ("all_parts", "own_part"):
+        sent = sum(rank[name] for rank in ranks) / BATCHES
+        assert sent == pytest.approx(getattr(counted, name), rel=0.05), name
 
 
 def test_types_have_rows_of_their_own() -> None:
