@@ -186,7 +186,7 @@ _NAMES = {
         PipelineGraph SamplePerLayer SubgraphInducer TemporalSampler exclude_seed_edges minibatcher_default
         with_negatives""",
     "graphfeed.distributed": """CooperativeConv CooperativeConvFunction DistContext DistLinkNeighborLoader DistLoader
-        DistNeighborLoader DistNeighborSampler DistRole GraphPart HaloIds HaloPlan HaloRows LocalFeatureStore
+        DistNeighborLoader DistNeighborSampler DistRole GraphPart HaloPlan LocalFeatureStore
         LocalGraphStore MeetingPoint PartBook PartitionReport PartitionedFeature PartitionedGraph Partitioner Peers
         RankLostError RemoteReceivingChannel SamplerReceiver SamplerSender SamplingServer StoredPart assign_nodes
         cut_graph cut_rows open_part plan_halo read_graphlearn read_graphlearn_caches report_partition
@@ -246,9 +246,7 @@ if typing.TYPE_CHECKING:
     from graphfeed.distributed import DistNeighborSampler as DistNeighborSampler
     from graphfeed.distributed import DistRole as DistRole
     from graphfeed.distributed import GraphPart as GraphPart
-    from graphfeed.distributed import HaloIds as HaloIds
     from graphfeed.distributed import HaloPlan as HaloPlan
-    from graphfeed.distributed import HaloRows as HaloRows
     from graphfeed.distributed import LocalFeatureStore as LocalFeatureStore
     from graphfeed.distributed import LocalGraphStore as LocalGraphStore
     from graphfeed.distributed import MeetingPoint as MeetingPoint

@@ -7,7 +7,6 @@ graph in parts are those of `graphfeed.datapipes`, as for any other graph. A gra
 
 from graphfeed.distributed.cooperative import CooperativeConv, CooperativeConvFunction, JointFetcher, JointSampler
 from graphfeed.distributed.graph_part import GraphPart, cut_graph, cut_rows
-from graphfeed.distributed.halo_rows import HaloIds, HaloRows
 from graphfeed.distributed.part_book import PartBook
 from graphfeed.distributed.partition import (
     ClusterPlan,
@@ -33,10 +32,9 @@ from graphfeed.distributed.ranks.meeting_point import MeetingPoint
 from graphfeed.distributed.ranks.peers import Peers, RankLostError
 from graphfeed.distributed.servers import RemoteReceivingChannel, SamplerReceiver, SamplerSender, SamplingServer
 from graphfeed.interop import WholeGraph, read_graphlearn, read_graphlearn_caches
-from graphfeed.storage.graph import METHODS, assign_nodes, ldg_memory
+from graphfeed.storage.graph import assign_nodes, ldg_memory
 
 __all__ = [
-    "METHODS",
     "ClusterPlan",
     "CooperativeConv",
     "CooperativeConvFunction",
@@ -47,9 +45,7 @@ __all__ = [
     "DistNeighborSampler",
     "DistRole",
     "GraphPart",
-    "HaloIds",
     "HaloPlan",
-    "HaloRows",
     "JointFetcher",
     "JointSampler",
     "LocalFeatureStore",

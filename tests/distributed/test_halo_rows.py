@@ -9,8 +9,6 @@ import torch
 
 import graphfeed as gf
 from graphfeed.distributed import (
-    HaloIds,
-    HaloRows,
     PartBook,
     PartitionedFeature,
     PartitionedGraph,
@@ -20,6 +18,7 @@ from graphfeed.distributed import (
     open_part,
     write_partition,
 )
+from graphfeed.distributed.halo_rows import HaloIds, HaloRows
 from tests.digests import digest
 from tests.distributed import graphs
 from tests.distributed.joint import in_threads

@@ -73,7 +73,8 @@ def count_traffic(share_memory: bool, start_bytes: int = 8) -> dict[str, int]:
 def send_for_own_seeds(batch_size: int, batches: int) -> dict[str, Any]:
     """Return what a rank sent for mini-batches with seeds of all parts and with its own, and how many are right."""
     (rank, world_size), peers, graph = rank_and_size(), Peers(share_memory=False), graphs.communities(4000, 50, 8)
-    book = PartBook.from_assignment(assign_nodes(graph, world_size, "ldg"), world_size)
+    assignment: Any = assign_nodes(graph, world_size, "ldg")
+    book = PartBook.from_assignment(assignment, world_size)
     rows, part = torch.arange(4000 * 16).view(4000, 16).int(), cut_graph(graph, book, rank)
     in_parts = PartitionedGraph(part, peers), PartitionedFeature(cut_rows(rows, book, rank), book, peers)
 
