@@ -11,6 +11,7 @@ COMMANDS = {
     "inspect": "graphfeed.ingest.report.inspect_command",
     "partition": "graphfeed.distributed.partition.command",
     "plan-cluster": "graphfeed.distributed.partition.plan_cluster",
+    "reorder": "graphfeed.storage.datasets.reorder_command",
     "serve": "graphfeed.distributed.servers.serve_command",
     "warm-up": "graphfeed.loader.warm_up_command",
 }

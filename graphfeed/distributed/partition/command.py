@@ -20,7 +20,7 @@ from graphfeed.distributed.partition.writer import write_partition
 from graphfeed.distributed.pyg.partitioner import Partitioner
 from graphfeed.ops.arguments import parse_bytes
 from graphfeed.storage import FeatureStore, HeteroItemSet, ItemSet
-from graphfeed.storage.datasets import OnDiskDataset, check_new_folder
+from graphfeed.storage.datasets import check_new_folder, open_in_files
 from graphfeed.storage.graph import (
     METHODS,
     ByType,
@@ -44,12 +44,8 @@ class Stored:
         if not source.is_dir():
             self.graph = load_graph(source)
             return
-        dataset = OnDiskDataset(source)
         # Edges and rows are read piece by piece, so that they may be larger than memory.
-        for entry in dataset.yaml_data.get("feature_data") or ():
-            entry["in_memory"] = False
-        topology = dataset.yaml_data.get("graph_topology") or {}
-        dataset.yaml_data["graph_topology"] = {**topology, "in_memory": False}
+        dataset = open_in_files(source)
         dataset.load(tasks=[])
         if dataset.graph is None:
             raise ValueError(f"the data set in {source} has no graph")

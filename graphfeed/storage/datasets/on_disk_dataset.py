@@ -4,6 +4,7 @@ import copy
 import os
 import warnings
 from collections.abc import Mapping
+from itertools import chain
 from pathlib import Path
 from typing import Any, Self
 
@@ -279,6 +280,22 @@ class OnDiskDataset:
     def _check_loaded(self) -> None:
         if self._feature is None:
             raise RuntimeError(f"{self!r} is not loaded yet; call its load() first")
+
+
+def open_in_files(path: str | os.PathLike[str]) -> OnDiskDataset:
+    """Return a data set that is not loaded yet, and whose graph, features and items will stay in their files."""
+    dataset = OnDiskDataset(path)
+    # Features in torch's format can't stay there, but for those that are about to be converted.
+    torch_files = "torch" if "graph" not in dataset.yaml_data else None
+    for entry in dataset.yaml_data.get("feature_data") or ():
+        entry["in_memory"] = entry["format"] == torch_files
+    tasks = dataset.yaml_data.get("tasks") or ()
+    for items in chain(*(task.get(part) or () for task in tasks for part in SETS)):
+        for member in items["data"]:
+            member["in_memory"] = False
+    topology = dataset.yaml_data.get("graph_topology") or {}
+    dataset.yaml_data["graph_topology"] = {**topology, "in_memory": False}
+    return dataset
 
 
 def load_saved_graph(folder: Path, topology: Mapping[str, Any]) -> FusedCSCSamplingGraph:

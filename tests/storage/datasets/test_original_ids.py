@@ -6,7 +6,8 @@ import torch
 import yaml
 
 from graphfeed.ingest import EdgeTable, Spec, build_dataset, inspect_dataset
-from graphfeed.storage.datasets.original_ids import OriginalIds, read_ids, write_ids
+from graphfeed.storage.datasets import original_ids
+from graphfeed.storage.datasets.original_ids import OriginalIds, read_ids, write_ids, write_reordered_ids
 
 TEXTS = ["anne", "", "Jürgen", "x"]
 
@@ -64,6 +65,17 @@ def test_other_arrays_are_refused() -> None:
         OriginalIds(np.zeros(3, dtype=np.uint8), np.zeros(3))
     with pytest.raises(ValueError, match=r"the id of node 0 lies at 2 to 9 of 3 bytes"):
         OriginalIds(np.zeros(3, dtype=np.uint8), np.array([2, 9]))[0]
+
+
+@pytest.mark.parametrize("ids", [texts(), OriginalIds(np.array([30, 10, 20, 5])), OriginalIds(range(4))])
+@pytest.mark.parametrize("order", [[3, 1, 0, 2], [2, 3, 1, 0]])
+def test_ids_are_written_in_another_order(
+    tmp_path: Path, ids: OriginalIds, order: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(original_ids, "PART_BYTES", 3)
+    files = write_reordered_ids(tmp_path, "ids", ids, np.array(order))
+    for in_memory in (True, False):
+        assert list(read_ids(tmp_path, files, "ids", in_memory)) == [ids[node] for node in order]
 
 
 @pytest.mark.parametrize("key", ["ids", "graph_topology", "skipped"])
