@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterator
 from typing import Any
+from unittest.mock import patch
 
 import pytest
 import torch
@@ -10,6 +11,7 @@ import graphfeed as gf
 from graphfeed import ops
 from graphfeed.loader.stages import stream_prefetch
 from graphfeed.loader.transport.streams import parts_on_streams
+from graphfeed.ops.memory import pinned
 from tests import pipelines
 from tests.loader.late_streams import OTHER_VALUE, late_streams
 from tests.ops.emulated_cuda import Cuda, EmulatedCuda
@@ -75,6 +77,45 @@ def test_a_kernel_reads_pinned_memory_as_it_is_when_the_kernel_runs(there: Emula
         torch.cuda.current_stream().synchronize()
     rows.zero_()
     assert torch.equal(found.cpu(), ROWS[IDS] if waits else ROWS[IDS] * 0)
+
+
+@pytest.mark.parametrize("copied", [False, True])
+def test_pinned_memory_of_torch_is_handed_out_again_under_a_kernel_unless_it_was_copied(
+    there: EmulatedCuda, copied: bool
+) -> None:
+    rows, ids = there.pin(ROWS), there.put(IDS)
+    with patch.object(pinned, "is_locked_in_place", lambda tensor: not copied):
+        found = ops.gather_rows(rows, ids)
+    del rows
+    assert torch.equal(found.cpu(), ROWS[IDS] if copied else SPOILED)
+
+
+def read_a_temporary(there: EmulatedCuda) -> tuple[torch.Tensor, torch.Tensor]:
+    return ops.gather_rows(ROWS.pin_memory(), there.put(IDS)), ROWS[IDS]
+
+
+def read_before_an_update(there: EmulatedCuda) -> tuple[torch.Tensor, torch.Tensor]:
+    feature = gf.TorchBasedFeature(ROWS.clone()).pin_memory_()
+    found = feature.read(there.put(IDS))
+    feature.update(ROWS + 1)
+    return found, ROWS[IDS]
+
+
+def sample_and_drop_the_graph(there: EmulatedCuda) -> tuple[torch.Tensor, torch.Tensor]:
+    graph = gf.fused_csc_sampling_graph(torch.tensor([0, 2, 3]), torch.tensor([1, 0, 1])).pin_memory_()
+    hop = graph.sample_neighbors(there.put(torch.tensor([1, 0])), torch.tensor([-1]))
+    del graph
+    return hop.sampled_csc.indices, torch.tensor([1, 1, 0])
+
+
+@pytest.mark.parametrize("run", [read_a_temporary, read_before_an_update, sample_and_drop_the_graph])
+def test_pinned_memory_is_free_for_others_when_no_kernel_reads_it(
+    there: EmulatedCuda, run: Callable[[EmulatedCuda], tuple[torch.Tensor, torch.Tensor]]
+) -> None:
+    """Torch hands out what is freed at once; its owner waits for nothing."""
+    found, expected = run(there)
+    gf.MiniBatch(labels=torch.full((20, 2), 1 << 40)).to("pinned")
+    assert torch.equal(found.cpu(), expected)
 
 
 def test_numbers_are_passed_as_they_are_when_a_kernel_starts(there: EmulatedCuda) -> None:

@@ -125,6 +125,8 @@ def run(func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
         EmulatedCuda.memory.check_copy(tensor)
     given = {id(tensor.held): tensor for tensor in pretended}
     streams = [current_stream(place) for place in {*places, *([device] if device else [])}]
+    for tensor in plain if crosses and not blocks and name.startswith(("_to_copy", "copy_")) else ():
+        EmulatedCuda.memory.note_copy(tensor, streams[0])
     result = None
     if len(streams) == 1 and not blocks and EmulatedCuda.is_late() and arguments_of(func) is not None:
         result = put_off(streams[0], func, args, kwargs, EmulatedCuda.memory.holds_all)
@@ -243,7 +245,8 @@ class EmulatedModule:
 
         def start(stream: Stream, blocks: int, threads: int, values: tuple[Any, ...], given: Launched) -> None:
             passed = (ctypes.c_uint64 * len(values))(*(int(value) % 2**64 for value in values))
-            order, memory = EmulatedCuda.order, [unwrap(tensor) for tensor in given.tensors]
+            # Not the CPU's memory, which may go while the kernel reads it.
+            order, memory = EmulatedCuda.order, [part.held for part in given.tensors if isinstance(part, Pretended)]
 
             def work() -> None:
                 failure = function(blocks, threads, order, passed)

@@ -220,9 +220,30 @@ def current_stream(device: Any = None) -> Stream:
     return DEFAULTS[index]
 
 
+SET: set[int] = set()
+"""The devices that a thread has set."""
+
+
 def set_device(device: Any) -> None:
-    """Set the calling thread's device."""
+    """Set the calling thread's device, which makes a context there."""
     LOCAL.device = index_of(device)
+    SET.add(LOCAL.device)
+
+
+def has_context(index: int) -> bool:
+    """Tell whether a device was set, or has done something."""
+    return index in SET or any(index_of(stream.device) == index for stream in ORDER.streams)
+
+
+@contextmanager
+def on_device(device: Any) -> Iterator[None]:
+    """Stand for torch.cuda.device: make a device current, then the one from before if it has a context."""
+    before = LOCAL.device
+    set_device(device)
+    try:
+        yield
+    finally:
+        LOCAL.device = before if has_context(before) else LOCAL.device
 
 
 def synchronize(device: Any = None) -> None:
@@ -241,8 +262,9 @@ def use(stream: Stream) -> Iterator[None]:
     """Make a stream the calling thread's."""
     before, own = LOCAL.stream, LOCAL.device
     # Leaving the stream makes the thread's own device current again, which takes memory there if it is another one.
+    same = index_of(stream.device) == own
     on_main = threading.current_thread() is threading.main_thread()
-    assert on_main or ("device" in vars(LOCAL) and own == index_of(stream.device)), "a thread has not set its device"
+    assert (same and "device" in vars(LOCAL)) or (on_main and (same or has_context(own))), "set the thread's device"
     LOCAL.stream, LOCAL.device = stream, index_of(stream.device)
     try:
         with MODE():
@@ -271,6 +293,8 @@ def installed() -> Iterator[StreamOrder]:
         outermost = ORDER.depth == 0
         stack.enter_context(ORDER.checked())
         stack.enter_context(done_at_the_end() if outermost else nullcontext())
+        stack.callback(SET.clear)
+        stack.callback(setattr, LOCAL, "device", LOCAL.device)
         for name, value in (
             ("Stream", Stream),
             ("Event", Event),
@@ -278,9 +302,10 @@ def installed() -> Iterator[StreamOrder]:
             ("current_stream", current_stream),
             ("current_device", lambda: LOCAL.device),
             ("set_device", set_device),
+            ("device", on_device),
             ("synchronize", synchronize),
             ("device_count", lambda: 2),
-            ("memory_reserved", lambda device=None: int(any(index_of(s.device) == device for s in ORDER.streams))),
+            ("memory_reserved", lambda device=None: int(has_context(device))),
             ("is_available", lambda: True),
             ("is_initialized", lambda: True),
             ("default_generators", tuple(torch.Generator() for _ in range(2))),

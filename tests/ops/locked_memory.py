@@ -1,11 +1,13 @@
 """Page-locked memory without a device: what CUDA's runtime answers, and what torch makes of the answers."""
 
+import weakref
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from mmap import PAGESIZE
 from typing import Any
 from unittest.mock import patch
 
+import numpy as np
 import torch
 
 from graphfeed.ops.memory import pinned
@@ -13,6 +15,24 @@ from graphfeed.ops.memory.pinned import READ_ONLY
 from tests.ops.stream_order import ORDER
 
 ALREADY_REGISTERED = 712
+OTHER_VALUE = 1
+"""What memory holds after it was freed: small, so that an index leads nowhere far."""
+
+
+class Block:
+    """A block of torch's pinned memory, of a power of two bytes, which is never given back to the system."""
+
+    def __init__(self, size: int) -> None:
+        memory = np.empty(size + 2 * PAGESIZE, np.uint8)  # other memory is never on its pages
+        first = -memory.ctypes.data % PAGESIZE
+        self.bytes = memory[first : first + size]
+        self.streams: set[Any] = set()
+        """The streams on which it was copied since it was handed out."""
+
+    def spoil(self) -> None:
+        """Give it other values, as whoever gets it next."""
+        self.bytes[:] = 0
+        self.bytes[::8] = OTHER_VALUE
 
 
 class LockedMemory:
@@ -23,8 +43,9 @@ class LockedMemory:
         """What it answers, by flag."""
         self.locked: dict[int, int] = {}
         """Addresses and sizes of what is registered."""
-        self.kept: list[torch.Tensor] = []
-        """What torch has pinned, which lives as long as this."""
+        self.blocks: dict[int, Block] = {}
+        """What torch has pinned, by address."""
+        self.free: list[Block] = []
 
     def cudaHostRegister(self, address: int, size: int, flags: int) -> int:
         assert address % PAGESIZE == size % PAGESIZE == 0
@@ -40,17 +61,50 @@ class LockedMemory:
         return 0
 
     def pin_memory(self, tensor: torch.Tensor, device: Any = None) -> torch.Tensor:
-        """Return a copy that counts as pinned by torch; other memory is never on its pages."""
+        """Return a copy that counts as pinned by torch, in a block that was freed if one has its size."""
         if tensor.numel() == 0:
             return tensor.clone()
-        memory = torch.empty(tensor.numel() * tensor.itemsize + 2 * PAGESIZE, dtype=torch.uint8)
-        first = -memory.data_ptr() % PAGESIZE
-        # Not a view of the larger block, because torch asks about the first byte of the storage.
-        copy = torch.from_numpy(memory[first : first + tensor.numel() * tensor.itemsize].numpy())
-        copy = copy.view(tensor.dtype).reshape(tensor.shape).copy_(tensor)
-        self.kept.append(copy)
-        self.locked[copy.untyped_storage().data_ptr()] = copy.untyped_storage().nbytes()
-        return copy
+        size = 1 << (tensor.numel() * tensor.itemsize - 1).bit_length()
+        block = next((block for block in self.free if block.bytes.size == size), None)
+        if block is None:
+            block = Block(size)
+            self.blocks[block.bytes.ctypes.data] = block
+            self.locked[block.bytes.ctypes.data] = size
+        else:
+            self.free.remove(block)
+        # Not a view of a larger storage, because torch asks about the first byte of the storage.
+        own = block.bytes[: tensor.numel() * tensor.itemsize]
+        weakref.finalize(own, self.take_back, block)
+        return torch.from_numpy(own).view(tensor.dtype).reshape(tensor.shape).copy_(tensor)
+
+    def take_back(self, block: Block) -> None:
+        """Let others have a block: at once, unless it was copied, when the streams of the copies have come so far.
+
+        Kernels that read it are no copies; torch knows nothing of them.
+        """
+        left = set(block.streams)
+
+        def passed(stream: Any) -> None:
+            left.discard(stream)
+            if not left:
+                hand_out()
+
+        def hand_out() -> None:
+            block.streams.clear()
+            block.spoil()
+            self.free.append(block)
+
+        for stream in block.streams:
+            stream.add(lambda stream=stream: passed(stream))
+        if not left:
+            hand_out()
+
+    def note_copy(self, tensor: torch.Tensor, stream: Any) -> None:
+        """Note that a stream copies a tensor without a wait, as torch does for its own pinned memory."""
+        place = tensor.data_ptr()
+        for start, block in tuple(self.blocks.items()):
+            if start <= place < start + block.bytes.size:
+                block.streams.add(stream)
 
     def is_pinned(self, tensor: torch.Tensor, device: Any = None) -> bool:
         """Answer as torch does: whether the first byte of the tensor's storage is locked."""

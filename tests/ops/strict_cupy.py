@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from tests.ops.emulated_runtime import LOCAL, Stream, current_stream, index_of
+from tests.ops.emulated_runtime import LOCAL, Stream, current_stream, has_context, index_of, set_device
 from tests.ops.locked_memory import LockedMemory
 from tests.ops.stream_order import ORDER
 
@@ -36,18 +36,20 @@ OWN = PerThread()
 
 
 class Device:
-    """Stands for cupy.cuda.Device."""
+    """Stands for cupy.cuda.Device, which always sets the device from before again."""
 
     def __init__(self, index: int | None = None) -> None:
         self.index = LOCAL.device if index is None else index
 
     def __enter__(self) -> "Device":
         OWN.devices.append(LOCAL.device)
-        LOCAL.device = self.index
+        set_device(self.index)
         return self
 
     def __exit__(self, *_: object) -> None:
-        LOCAL.device = OWN.devices.pop()
+        before = OWN.devices.pop()
+        assert has_context(before), f"device {before} is set, which nobody uses: that takes memory there"
+        set_device(before)
 
 
 class ExternalStream:

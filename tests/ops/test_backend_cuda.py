@@ -14,6 +14,7 @@ import torch
 
 from graphfeed import ops
 from graphfeed.ops.cuda.source import device_code
+from tests.ops import emulated_runtime
 from tests.ops.emulated_cuda import Cuda, EmulatedCuda, import_launch
 from tests.ops.strict_cupy import SIGNATURE
 
@@ -103,9 +104,22 @@ def test_kernels_run_on_the_device_of_their_tensors_whichever_is_the_current_one
         rows = ops.gather_rows(cuda.put(torch.eye(3), second), cuda.put(torch.tensor([2, 0]), second))
         assert rows.device == second
         assert rows.tolist() == [[0, 0, 1], [1, 0, 0]]
+        # The first device is not set again: nobody uses it, and it would have to give memory to this process.
+        assert not emulated_runtime.has_context(0)
+        torch.cuda.set_device(0)
+        assert ops.gather_rows(rows, cuda.put(torch.tensor([0]), second)).tolist() == [[0, 0, 1]]
         assert torch.cuda.current_device() == 0
         with torch.cuda.stream(torch.cuda.Stream(second)):  # type: ignore[no-untyped-call]
             assert ops.gather_rows(rows, cuda.put(torch.tensor([1]), second)).tolist() == [[1, 0, 0]]
+
+
+def test_a_device_that_nobody_uses_is_not_set_again_by_the_stand_in_either() -> None:
+    with EmulatedCuda().running():
+        context = import_launch().cupy.cuda.Device(1)
+        context.__enter__()
+        with pytest.raises(AssertionError, match="device 0 is set, which nobody uses"):
+            context.__exit__()
+        assert torch.cuda.current_device() == 1
 
 
 def test_a_stream_of_another_device_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:

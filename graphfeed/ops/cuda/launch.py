@@ -38,11 +38,16 @@ def launch(kernel: str, size: int, *arguments: Any) -> None:
     if size == 0:
         return
     device = next(part.device for part in arguments if isinstance(part, torch.Tensor) and part.device.type != "cpu")
-    over_the_bus = any(isinstance(part, torch.Tensor) and part.is_cpu and part.numel() for part in arguments)
+    over_the_bus = [part for part in arguments if isinstance(part, torch.Tensor) and part.is_cpu and part.numel()]
     most = max(pinned.max_uva_threads() // THREADS, 1) if over_the_bus else MAX_BLOCKS
     blocks = min(-(-size // THREADS), most)
-    with cupy.cuda.Device(device.index), stream_of(device):
+    # CuPy's own context would go back to a device that nobody uses, such as the first one of each rank.
+    with torch.cuda.device(device), stream_of(device):
         function_of(device.index, kernel)((blocks,), (THREADS,), tuple(as_argument(part) for part in arguments))
+    for part in over_the_bus:
+        if not pinned.is_locked_in_place(part):
+            # Torch hands its pinned memory out again as soon as it is freed, unless a stream has copied of it.
+            part.view(-1)[:1].to(device, non_blocking=True)
 
 
 def upload(table: torch.Tensor, device: torch.device) -> torch.Tensor:

@@ -6,14 +6,17 @@ from collections import deque
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from math import prod
+from mmap import PAGESIZE
 from typing import Any
 
+import numpy as np
 import torch
 
 from graphfeed.ops.arguments import check_can_pin, check_count
 from graphfeed.ops.forks import after_fork_in_child
 from graphfeed.ops.memory.mappings import TABLE, Region, mapping_around, read_regions
-from graphfeed.ops.memory.shared_memory import empty_shared
+from graphfeed.ops.memory.shared_memory import MappedMemory, align, empty_shared
 
 DEFAULT_UVA_THREADS = 10240
 
@@ -138,11 +141,30 @@ def page_lock(tensors: Sequence[torch.Tensor], owner: object) -> list[torch.Tens
 def locked_copy(tensor: torch.Tensor, owner: object) -> torch.Tensor:
     """Return a copy in page-locked memory; a large one lies where other processes can map it, too."""
     copy = empty_shared(tensor.nbytes)
-    if copy is None:  # torch rounds the size up to a power of two
-        return tensor.contiguous().pin_memory()
+    if copy is None:
+        return empty_locked(tensor.shape, tensor.dtype).copy_(tensor)
     rows = torch.from_numpy(copy).view(tensor.dtype).reshape(tensor.shape).copy_(tensor)
     pin_in_place(rows, owner)
     return rows
+
+
+def empty_locked(shape: Sequence[int], dtype: torch.dtype) -> torch.Tensor:
+    """Return an uninitialised tensor in page-locked memory, which is released with the last tensor that lies there.
+
+    Torch's own rounds sizes up to a power of two, stays with the process, and is handed out again as soon as it is
+    freed, also while a kernel reads it.
+
+    Raises:
+        RuntimeError: There is no CUDA device, or CUDA refuses the memory.
+    """
+    size = prod(shape) * dtype.itemsize
+    memory = np.empty(align(size, PAGESIZE) + PAGESIZE, np.uint8)
+    pages = memory[-memory.ctypes.data % PAGESIZE :][: align(size, PAGESIZE)]  # which hold nothing else
+    start, stop = pages.ctypes.data, pages.ctypes.data + pages.size
+    owner = MappedMemory(start, size, keeps=pages)
+    region = Region(start, stop, 0, 0, "", shared=False, writable=True)
+    lock_where_they_lie([torch.from_numpy(pages)], owner, [region])
+    return torch.from_numpy(np.asarray(owner)).view(dtype).reshape(tuple(shape))
 
 
 def page_lock_instead(tensor: torch.Tensor, owner: object) -> torch.Tensor:
@@ -158,9 +180,11 @@ def page_lock_instead(tensor: torch.Tensor, owner: object) -> torch.Tensor:
     return locked
 
 
-def lock_where_they_lie(tensors: Sequence[torch.Tensor], owner: object) -> list[bool]:
+def lock_where_they_lie(
+    tensors: Sequence[torch.Tensor], owner: object, regions: Sequence[Region] | None = None
+) -> list[bool]:
     """Lock the tensors on pages of their own; tell for each whether a GPU can read it where it lies."""
-    regions, done = read_regions(TABLE), []
+    regions, done = read_regions(TABLE) if regions is None else regions, []
     used: list[tuple[LockedPages, torch.Tensor]] = []
     runtime: Any = torch.cuda.cudart()  # type: ignore[no-untyped-call]
     try:

@@ -83,9 +83,10 @@ def align(size: int, step: int = ALIGNMENT) -> int:
 
 
 class MappedMemory:
-    """Memory at an address, as an object that NumPy can view; the last view unmaps it."""
+    """Memory at an address, as an object that NumPy can view; with the last view it goes, and what it keeps."""
 
-    def __init__(self, start: int, size: int) -> None:
+    def __init__(self, start: int, size: int, keeps: object = None) -> None:
+        self.keeps = keeps
         self.__array_interface__ = {"version": 3, "typestr": "|u1", "shape": (size,), "data": (start, False)}
 
 

@@ -6,7 +6,7 @@ from graphfeed.ops.arguments import check_length, check_vector
 from graphfeed.ops.arguments.verified import check_once, trust
 from graphfeed.ops.backend import as_int64, kernels, on_gpu
 from graphfeed.ops.memory import buffers
-from graphfeed.ops.memory.pinned import is_page_locked
+from graphfeed.ops.memory.pinned import empty_locked, is_page_locked
 from graphfeed.ops.structure.csc import check_columns, cut_columns, ensure_columns
 
 WEIGHT_DTYPES = (torch.bool, torch.float16, torch.bfloat16, torch.float32, torch.float64)
@@ -41,7 +41,7 @@ def cumulate_weights(indptr: torch.Tensor, weights: torch.Tensor) -> torch.Tenso
         if not (low >= 0 and high < float("inf")):
             raise ValueError(f"weights must be finite and not negative, but range from {low} to {high}")
     if is_page_locked(weights):
-        out = torch.empty(weights.numel(), dtype=torch.int64, pin_memory=True)
+        out = empty_locked(weights.shape, torch.int64)
     else:
         out = buffers.empty_long_lived(weights.numel(), torch.int64, weights.device)
     module, exact = kernels("sampling.weights", weights, indptr=indptr), exact.contiguous()

@@ -283,9 +283,10 @@ class TorchBasedFeature(Shareable, Feature):
 
     def to(self, device: torch.device | str) -> Self:
         """Return a feature with the tensor on a device; "pinned" stands for page-locked CPU memory."""
-        moved = type(self)(move(self._tensor, device), self._metadata)
+        pins = str(device) == "pinned" and self._tensor.is_cpu
+        moved = type(self)(self._tensor if pins else move(self._tensor, device), self._metadata)
         moved._read_only = self._read_only and moved._tensor is self._tensor
-        return moved
+        return moved.pin_memory_() if pins else moved
 
     def may_read_in_threads(self) -> bool:
         """Tell whether the tensor lies on the CPU and is not pinned: a GPU reads pinned rows from the main thread."""

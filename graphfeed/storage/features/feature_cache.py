@@ -9,7 +9,7 @@ from typing import Self
 import torch
 
 from graphfeed.ops.arguments import check_count
-from graphfeed.ops.memory import buffers
+from graphfeed.ops.memory import buffers, empty_locked
 from graphfeed.ops.process import renew_in_child
 from graphfeed.ops.rows import (
     MOST_SLOTS,
@@ -76,7 +76,7 @@ class CPUFeatureCache(RowCache):
         name, shape = policy or DEFAULT_POLICY, tuple(cache_shape)
         self._policy = new_policy(name, shape[0])
         if pin_memory:
-            rows = torch.empty(shape, dtype=dtype, pin_memory=True)
+            rows = empty_locked(shape, dtype)
         else:
             rows = buffers.empty_long_lived(shape, dtype, buffers.CPU, private=True)
         super().__init__(rows, (), policy_bytes(name, shape[0]), (shape, dtype, policy, num_parts, pin_memory))

@@ -305,6 +305,8 @@ class GraphArrays(Shareable):
         """Return the graph on another device; "pinned" is page-locked CPU memory. Tensors that are there stay."""
         if str(device) != "cpu":
             self.ensure_checked()  # a GPU's kernels don't look whether an edge leads out of the arrays
+        if str(device) == "pinned" and self.indices.is_cpu:
+            return type(self)(**self.fields())._pin()
         return type(self)(**{name: move(value, device) for name, value in self.fields().items()})
 
     def pin_memory_(self) -> Self:

@@ -266,6 +266,9 @@ def test_only_what_is_read_where_it_lies_is_locked(runtime: LockedMemory) -> Non
     copied, same = pinned.page_lock([gaps, by_torch], owner)
     assert copied.is_contiguous()
     assert same is by_torch
+    assert [part.start for part in pinned.LOCKED] == [copied.data_ptr()]
+    del owner, copied
+    gc.collect()
     assert pinned.LOCKED == []
 
 

@@ -3,17 +3,20 @@ import multiprocessing
 import pickle
 import sys
 import weakref
+from mmap import PAGESIZE
 
 import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+import graphfeed as gf
 from graphfeed.ops import POLICIES, policy_bytes
-from graphfeed.storage import CPUFeatureCache
+from graphfeed.storage import CPUFeatureCache, cpu_cached_feature
 from graphfeed.storage.features import feature_cache
 from graphfeed.storage.memory.shared import find_handle
 from tests.cache_models import MODELS, ask, distinct
+from tests.ops.locked_memory import LockedMemory
 
 each_policy = pytest.mark.parametrize("policy", POLICIES)
 
@@ -189,3 +192,19 @@ def test_wrong_arguments_are_named() -> None:
     if not torch.cuda.is_available():
         with pytest.raises(ValueError, match="pin_memory is True, but torch finds no CUDA device"):
             CPUFeatureCache((1, 1), torch.float32, pin_memory=True)
+
+
+def test_a_pinned_cache_takes_no_more_than_its_bound_and_gives_it_back() -> None:
+    """Torch's pinned memory would take a power of two bytes, and stay."""
+    bound = 5 << 20
+    with LockedMemory().installed() as runtime:
+        feature = cpu_cached_feature(gf.TorchBasedFeature(FAR.clone()), bound, pin_memory=True)
+        assert feature._cache.is_pinned()
+        for rows in (FAR, FAR.double(), FAR[:2]):
+            feature.update(rows)
+            (size,) = runtime.locked.values()
+            assert 0 <= size - feature._cache._rows.nbytes < PAGESIZE
+            assert size <= bound
+        del feature
+        gc.collect()
+        assert runtime.locked == {}
