@@ -1,4 +1,4 @@
-"""No thread does many times as much as the others where one column has nearly all edges."""
+"""No thread does many times as much as the others where one column has nearly all edges, or all have many."""
 
 from typing import Any
 
@@ -100,4 +100,25 @@ def test_threads_share_a_hub(cuda: Cuda, sample: Any, size: int) -> None:
         for mine, its in zip(found, expected, strict=True):
             check_equal(cuda, mine, its)
     assert sum(own.accesses for own in counts) > size
+    assert uneven(counts) == []
+
+
+@pytest.mark.parametrize("fanouts", [[10, 10, 10, 10], [-1, 10, 10, 10]], ids=str)
+@pytest.mark.parametrize("weighted", [False, True])
+def test_the_threads_of_a_warp_pick_at_once(cuda: Cuda, fanouts: list[int], weighted: bool) -> None:
+    """Each column is long enough for a warp, in which one thread would pick what needs one draw after the other."""
+    if not isinstance(cuda, EmulatedCuda):
+        pytest.skip("the accesses of a device are not counted")
+    columns, degree = 128, 200
+    indptr, types = torch.arange(columns + 1) * degree, (torch.arange(columns * degree) % degree * 4 // degree).byte()
+    sums = ops.cumulate_weights(indptr, torch.rand(columns * degree)) if weighted else None
+
+    def sample(put: Any) -> ops.Picks:
+        weights = None if sums is None else put(sums)
+        graph = ops.StaticGraph(put(indptr), cumulative=weights, types=put(types), num_types=4)
+        return sample_one(graph, put(torch.arange(columns)), torch.tensor(fanouts), 1)
+
+    expected = sample(lambda tensor: tensor)
+    with cuda.running(), counting() as counts:
+        check_equal(cuda, sample(cuda.put), expected)
     assert uneven(counts) == []

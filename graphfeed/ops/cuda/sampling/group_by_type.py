@@ -8,15 +8,7 @@ from graphfeed.ops.cuda.launch import launch, upload
 def group_by_type(types, positions, offsets, column_starts, destinations, bounds, indptr, grouped):
     """Sort sampled edges by edge type, inside a type by column and position; write each type's own indptr.
 
-    Args:
-        types: Edge type of each edge of the graph.
-        positions: Sampled edges, column by column.
-        offsets: Where each column's edges start in `positions`.
-        column_starts: Where the columns of each node type start; on the CPU.
-        destinations: Destination node type of each edge type; on the CPU.
-        bounds: Where each edge type's indptr starts in `indptr`; on the CPU; written: nothing.
-        indptr: Written: for each edge type the running count of its columns' edges.
-        grouped: Written: the edges, type by type.
+    `column_starts`, `destinations` and `bounds` lie on the CPU.
     """
     del destinations
     columns, device = offsets.numel() - 1, offsets.device

@@ -148,11 +148,10 @@ __device__ inline void pick_weighted(const i64 *cumulative, const Segment &own, 
     }
 }
 
-// What needs one draw after the other is done by one thread of the team; it takes no longer for a long column.
+// Tell whether a team has picked the edges of a segment; if not, each needs the draws before it, by one thread.
 template <class Team>
-__device__ inline void pick(
-    const Team &team, const i64 *cumulative, const Segment &own, i64 count, bool replace, u64 state, i64 *out,
-    i64 *table) {
+__device__ inline bool pick_together(
+    const Team &team, const i64 *cumulative, const Segment &own, i64 count, bool replace, u64 state, i64 *out) {
     if (replace && own.fanout > 0) {
         i64 total = cumulative ? cumulative[own.high - 1] - own.before : own.high - own.low;
         for (i64 number = team.rank(); number < count; number += team.size()) {
@@ -163,8 +162,27 @@ __device__ inline void pick(
         for (i64 number = team.rank(); number < count; number += team.size()) out[number] = own.low + number;
     } else if (cumulative && (own.fanout < 0 || count < own.fanout)) {
         take_eligible(team, cumulative, own, out);
-    } else if (team.rank() == 0) {
-        if (cumulative) pick_weighted(cumulative, own, count, state, out);
-        else pick_plain(own, count, state, out, table);
+    } else {
+        return false;
     }
+    return true;
 }
+
+// The segments that a team can't pick together: each thread is given one, and when all have one, they pick.
+struct Turns {
+    const i64 *cumulative;
+    Segment own;
+    i64 count, next;  // `next`: who is given the next one; the same for all of the team
+    u64 state;
+    i64 *out, *table;
+
+    template <class Positions>
+    __device__ void finish(const Positions &position_of) {
+        if (count > 0) {
+            if (cumulative) pick_weighted(cumulative, own, count, state, out);
+            else pick_plain(own, count, state, out, table);
+            position_of.move(Thread(), own.start, count, out);
+        }
+        count = next = 0;
+    }
+};

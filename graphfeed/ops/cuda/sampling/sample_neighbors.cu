@@ -26,7 +26,7 @@ extern "C" __global__ void count_neighbors(
     // If few edges have a weight, most of the column is read.
     auto walk = [&](i64 column) { return weights ? degree_of(edges.indptr, nodes[column]) : 0; };
     if (weights) each_column_by_warp(columns, walk, count);
-    else each_column(columns, walk, count);
+    else each_column(columns, walk, count, [] {});
 }
 
 // A column's part of the table begins at twice its offset. `walks`: some columns may be taken whole; `whole`: all are.
@@ -47,6 +47,8 @@ extern "C" __global__ void fill_neighbors(
         if (!walks || (!fanouts && offsets[column + 1] - offsets[column] == fanout)) return (i64)0;
         return degree_of(edges.indptr, found ? column : nodes[column]);
     };
+    Turns turns = {};
+    auto finish = [&]() { turns.finish(position_of); };
     auto fill = [&](auto team, i64 column) {
         i64 at = offsets[column];
         if (at == offsets[column + 1]) return;
@@ -59,22 +61,25 @@ extern "C" __global__ void fill_neighbors(
             Segment own = eligible_part(graph, range, column, all);
             i64 count = fanouts ? count_picks(team, graph.cumulative, own, replace) : offsets[column + 1] - at;
             i64 *out = positions + at;
+            u64 segment = fanouts ? typed_state(state, own.type) : state;
+            at += count;
             if (latest) {
                 for (i64 number = team.rank(); number < count; number += team.size()) {
                     out[number] = own.high - count + number;
                 }
-            } else if (count > 0) {
-                u64 segment = fanouts ? typed_state(state, own.type) : state;
-                pick(team, graph.cumulative, own, count, replace, segment, out, table ? table + 2 * at : nullptr);
+            } else if (count > 0 && !pick_together(team, graph.cumulative, own, count, replace, segment, out)) {
+                i64 *slots = table ? table + 2 * (out - positions) : nullptr, next = turns.next;
+                if (team.rank() == next) turns = {graph.cumulative, own, count, next, segment, out, slots};
+                if (++turns.next == team.size()) finish();
+                continue;
             }
             // One thread may have written what others move.
             team.sync();
             position_of.move(team, own.start, count, out);
-            at += count;
         }
     };
     if (whole) each_column_by_warp(columns, walk, fill);
-    else each_column(columns, walk, fill);
+    else each_column(columns, walk, fill, finish);
 }
 
 // One warp per column, or a block. The scratch of a column, values and units, begins at its offset.
@@ -124,10 +129,9 @@ extern "C" __global__ void fill_whole_columns(
 }
 
 extern "C" __global__ void sort_columns(i64 *positions, const i64 *offsets, i64 columns) {
-    each_column(columns, [&](i64 column) { return offsets[column + 1] - offsets[column]; },
-                [&](auto team, i64 column) {
-        sort(team, positions + offsets[column], offsets[column + 1] - offsets[column]);
-    });
+    auto picks = [&](i64 column) { return offsets[column + 1] - offsets[column]; };
+    auto sort_one = [&](auto team, i64 column) { sort(team, positions + offsets[column], picks(column)); };
+    each_column(columns, picks, sort_one, [] {});
 }
 
 // A pick's column, its edge type, and the first pick of both; picks ascend inside a column, and so do types.

@@ -119,16 +119,18 @@ __device__ inline void each_long_column(i64 first, i64 columns_per_warp, unsigne
 }
 
 // Each column goes to a team that suits how many of its edges `walk(column)` says have to be looked at. All threads of
-// the block call this.
-template <class Walk, class Work>
-__device__ inline void each_column(i64 columns, const Walk &walk, const Work &work) {
+// the block call this. They call `finish` when other teams begin.
+template <class Walk, class Work, class Finish>
+__device__ inline void each_column(i64 columns, const Walk &walk, const Work &work, const Finish &finish) {
     for (i64 first = (i64)blockIdx.x * blockDim.x; first < columns; first += (i64)gridDim.x * blockDim.x) {
         i64 own = first + threadIdx.x, edges = own < columns ? walk(own) : 0;
         if (own < columns && edges < WARP_EDGES) work(Thread(), own);
         __syncwarp();
         unsigned marks = __ballot_sync(ALL_LANES, edges >= WARP_EDGES && edges < BLOCK_EDGES);
         for (; marks; marks &= marks - 1) work(Warp(), own - lane() + __ffs((int)marks) - 1);
+        finish();
         each_long_column(first, WARP_SIZE, __ballot_sync(ALL_LANES, edges >= BLOCK_EDGES), work);
+        finish();
     }
 }
 

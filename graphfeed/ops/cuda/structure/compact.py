@@ -9,17 +9,7 @@ def compact(seeds, neighbors, parts, keys, node_map, rows, row_starts, local):
     """Relabel neighbours to positions in the row ids of their node type; seeds come first, as they are.
 
     All ids enter a hash table at once. An id's first appearance is the minimum of its places. This waits for the device
-    once, to learn how many rows there are.
-
-    Args:
-        seeds: Node ids, one node type after the other.
-        neighbors: Node ids, one edge type after the other.
-        parts: Where the types begin; on the CPU.
-        keys: The hash table's keys, all -1.
-        node_map: Not used.
-        rows: Written: row ids, one node type after the other.
-        row_starts: Written: where each node type begins; on the CPU.
-        local: Written: positions of the neighbours.
+    once, to learn how many rows there are. `parts` and `row_starts` lie on the CPU.
     """
     del node_map
     count, edges, device = seeds.numel(), neighbors.numel(), seeds.device

@@ -9,15 +9,7 @@ from graphfeed.ops.cuda.launch import launch
 def match_pairs(indptr, indices, rows, destinations, pairs, ends, table, out):
     """Write the places of the edges that are among the pairs, ascending, and return how many there are.
 
-    Args:
-        indptr: Where each column's edges start.
-        indices: Row of each edge, or its source's id where there are no rows.
-        rows: Id of each row; empty where `indices` are ids.
-        destinations: Id of each column.
-        pairs: int64: source and destination, one row per pair.
-        ends: Not used.
-        table: Scratch, all -1, a power of two and at least twice as long as there are pairs.
-        out: Written; as long as there are edges.
+    `indices` are the sources' ids where there are no rows; `table` comes filled with -1.
     """
     del ends
     matches = torch.empty(out.numel(), dtype=torch.bool, device=out.device)
