@@ -7,6 +7,7 @@ import torch
 
 from graphfeed import ops
 from graphfeed.distributed.part_book import PartBook
+from graphfeed.distributed.partition_identity import identify
 from graphfeed.ops.memory import buffers
 from graphfeed.storage.graph import (
     ORIGINAL_EDGE_ID,
@@ -35,6 +36,8 @@ class GraphPart:
     """Which part this is."""
     num_edges: int | dict[str, int]
     """The number of edges of the whole graph; by edge type if it has types."""
+    identity: str = ""
+    """The same text in all parts of a partition, and most likely no other one has it; "" if nobody knows."""
 
     def book_of(self, node_type: str) -> PartBook:
         """Return the book of one node type, whose ids begin at 0: that of the features of these nodes.
@@ -86,7 +89,7 @@ def cut_graph(graph: FusedCSCSamplingGraph, assignment: Assignment, part: int) -
         graph.node_attributes,
         attributes,
     )
-    return GraphPart(columns, book, part, graph.num_edges)
+    return GraphPart(columns, book, part, graph.num_edges, identify(graph, book))
 
 
 def take(values: torch.Tensor, positions: torch.Tensor) -> torch.Tensor:

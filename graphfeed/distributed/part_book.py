@@ -8,7 +8,7 @@ from functools import cached_property
 import numpy as np
 import torch
 
-from graphfeed.ops.arguments import check_count, check_ids, check_vector
+from graphfeed.ops.arguments import check_count, check_vector
 from graphfeed.ops.rows import take_rows
 from graphfeed.ops.structure import TYPE_DTYPES
 
@@ -92,24 +92,6 @@ class PartBook(ABC):
         if low < 0 or high >= count:
             raise ValueError(f"assignment must hold parts in 0 .. {count - 1}, but holds {low if low < 0 else high}")
         return AssignedBook(assignment.to("cpu", smallest_dtype(count)).contiguous(), count)
-
-
-def check_owned(book: PartBook, part: int, ids: torch.Tensor) -> None:
-    """Raise unless a part owns all of some ids, which another rank asks it for."""
-    check_vector("ids", ids)
-    check_ids("ids", ids, book.num_ids)
-    foreign = np.flatnonzero(book.owners_of(ids).numpy() != part)
-    if foreign.size:
-        raise ValueError(
-            f"part {part} was asked for id {int(ids[foreign[0]])}, which it does not own; all ranks must have the "
-            "same assignment"
-        )
-
-
-def check_same_book(book: PartBook, rank: int, checksum: torch.Tensor) -> None:
-    """Raise unless another rank has the same book, whose checksum it sent."""
-    if int(checksum) != int(book.checksum):
-        raise ValueError(f"rank {rank} has another partition book than this rank; all ranks must have the same book")
 
 
 def checksum_of(owners: torch.Tensor) -> torch.Tensor:

@@ -11,7 +11,7 @@ import torch
 from graphfeed import ops
 from graphfeed.distributed.halo_rows import HaloRows
 from graphfeed.distributed.one_machine.shared_rows import SharedRows
-from graphfeed.distributed.part_book import PartBook, check_owned
+from graphfeed.distributed.part_book import PartBook
 from graphfeed.distributed.partitioned_graph import check_ranks
 from graphfeed.distributed.ranks.exchange import ask_owners, place_rows
 from graphfeed.distributed.ranks.messages import Tensors
@@ -41,6 +41,7 @@ class PartitionedFeature(RemoteFeature):
         peers: The ranks; by default, those of the default process group, shared with other graphs and features.
         name: What all ranks call the feature. Ranks must make features of the same name in the same order.
         halo: Copies of rows that other ranks own, as `StoredPart.halo` has them.
+        identity: That of the partition (`GraphPart.identity`), which all ranks must have.
 
     Raises:
         ValueError: The number of rows is not that of the ids that this rank owns, or that of the parts not that of
@@ -59,6 +60,7 @@ class PartitionedFeature(RemoteFeature):
         peers: Peers | None = None,
         name: str = "",
         halo: HaloRows | None = None,
+        identity: str = "",
     ) -> None:
         self.rows = rows if isinstance(rows, Feature) else TorchBasedFeature(rows)
         self.book = book
@@ -68,7 +70,7 @@ class PartitionedFeature(RemoteFeature):
         if self.rows.count() != own:
             raise ValueError(f"rows must be the {own} that rank {self.peers.rank} owns, but are {self.rows.count()}")
         self._halo = halo if halo is not None and len(halo.rows) else None
-        self._shared = SharedRows(self.rows, self.book, self.peers, name)
+        self._shared = SharedRows(self.rows, self.book, self.peers, name, identity)
         self._name = self.peers.serve(f"feature {name}".rstrip(), self._answer)
 
     def read(self, ids: torch.Tensor | None = None) -> torch.Tensor:
@@ -136,7 +138,7 @@ class PartitionedFeature(RemoteFeature):
         """Ask for rows, each once; return what reads those in memory and waits."""
         located = self._locate(ids)
         asked, owners = {"ids": take_rows(ids, located.remote)}, take_rows(located.owners, located.remote)
-        answers = ask_owners(self.peers, self._name, self._answer, owners, self._signature(), asked)
+        answers = ask_owners(self.peers, self._name, self._answer, owners, {}, asked)
 
         def wait() -> torch.Tensor:
             out = self._gather(located)
@@ -181,18 +183,8 @@ class PartitionedFeature(RemoteFeature):
         """Return True: threads ask other ranks as well as the main one does; other processes can't."""
         return True
 
-    def _signature(self) -> dict[str, Any]:
-        """Return what all ranks must agree on."""
-        return {"dtype": str(self.dtype), "shape": [self.count(), *self.size()]}
-
-    def _answer(self, options: Mapping[str, Any], questions: Mapping[str, torch.Tensor]) -> Tensors:
+    def _answer(self, options: Mapping[str, Any], questions: Mapping[str, torch.Tensor]) -> Tensors:  # noqa: ARG002
         """Return the rows of ids that this rank owns."""
-        if (own := self._signature()) != options:
-            raise ValueError(
-                f"asked for {options['dtype']} of shape {options['shape']}, but {self._name!r} has {own['dtype']} of "
-                f"shape {own['shape']} here; all ranks must make the same features, in the same order"
-            )
-        check_owned(self.book, self.peers.rank, questions["ids"])
         return {"rows": self.rows.read(self.book.offsets_of(questions["ids"]))}
 
     def __reduce__(self) -> Any:

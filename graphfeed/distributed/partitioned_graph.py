@@ -10,11 +10,11 @@ import torch
 from graphfeed import ops
 from graphfeed.distributed.graph_part import GraphPart
 from graphfeed.distributed.one_machine.shared_columns import share_columns
-from graphfeed.distributed.part_book import PartBook, check_owned
+from graphfeed.distributed.part_book import PartBook
 from graphfeed.distributed.ranks.exchange import COUNTS, ask_owners, merge_columns
 from graphfeed.distributed.ranks.messages import Tensors
 from graphfeed.distributed.ranks.peers import Peers, shared_peers
-from graphfeed.ops.arguments import bounds, check_ids
+from graphfeed.ops.arguments import check_ids
 from graphfeed.ops.rows import take_rows, take_small
 from graphfeed.storage import SampledSubgraph, SamplingGraph, SamplingRequest, TemporalQuery
 from graphfeed.storage.graph import (
@@ -72,7 +72,11 @@ class PartitionedGraph(SamplingGraph):
         self.peers = shared_peers() if peers is None else peers
         check_ranks(part.book, self.peers, part.number)
         self._here = share_columns(part, self.peers)
-        self._name = self.peers.serve("graph", self._answer_others)
+        self._name = self.peers.serve("graph", self._sample_own)
+        self.peers.agreement.state_part(
+            self._name,
+            {"nodes": part.columns.num_nodes, "assignment": int(part.book.checksum), "identity": part.identity},
+        )
 
     @property
     def num_nodes(self) -> int | dict[str, int]:
@@ -172,6 +176,7 @@ class PartitionedGraph(SamplingGraph):
 
     def _whole(self) -> FusedCSCSamplingGraph | None:
         """Return the whole graph if all its parts are on this machine, in memory that its ranks share."""
+        self.peers.agreement.check_part(self._name)
         columns = self._here.ready()
         return columns if self._here.complete else None
 
@@ -210,7 +215,6 @@ class PartitionedGraph(SamplingGraph):
             answers = list(ask_owners(self.peers, self._name, answer, owners, options, questions))
             dtypes = {name: values.dtype for name, values in edge_values(columns, request).items()}
             asked.append(merge_columns(answers, dtypes))
-            check_types(asked[0][1].get("types"), self.edge_types)
             edges = asked[0][1]
             return EdgeArrays(edges["sources"], edges.get("types"), None, edges["edge_ids"])
 
@@ -226,9 +230,8 @@ class PartitionedGraph(SamplingGraph):
         csc = CSCFormatBase(offsets.to(columns.csc_indptr.dtype), edges["sources"])
         return SampledSubgraph(csc, ids, None, edges["edge_ids"]), edges
 
-    def _answer_others(self, options: Mapping[str, Any], questions: Mapping[str, torch.Tensor]) -> Tensors:
-        """Sample in-edges of nodes that this rank owns, without a wait for other ranks."""
-        check_owned(self.part.book, self.part.number, questions["ids"])
+    def _sample_own(self, options: Mapping[str, Any], questions: Mapping[str, torch.Tensor]) -> Tensors:
+        """Sample in-edges of nodes that this rank owns, for another one, without a wait for other ranks."""
         return self._sample(self.part.columns, options, questions)
 
     def _sample(
@@ -313,16 +316,6 @@ def sort_within_columns(
     shift = torch.arange(ids.numel()) * longest - first
     shifts = shift.repeat_interleave(offsets.diff(), output_size=positions.numel())
     return torch.from_numpy(np.sort((positions + shifts).numpy())) - shifts
-
-
-def check_types(types: torch.Tensor | None, known: Sequence[str]) -> None:
-    """Raise unless the types of the edges that ranks sent are those of this rank's graph."""
-    low, high = bounds(types) if types is not None and types.numel() else (0, -1)
-    if low < 0 or high >= len(known):
-        raise ValueError(
-            f"ranks sent edges of types {low} .. {high}, but the graph has {len(known)} types here, {list(known)}; all "
-            "ranks must hold parts of the same graph"
-        )
 
 
 def check_ranks(book: PartBook, peers: Peers, part: int | None = None) -> None:

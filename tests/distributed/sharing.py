@@ -122,10 +122,9 @@ def sample_elsewise(name: str, replacement: Any) -> list[Any]:
 
 def disagree_on_attributes() -> str:
     """Return the error where one rank has an attribute that the others don't have."""
-    whole = with_ids("any")
+    graph = in_parts(with_ids("any"))
     if rank_and_size()[0] == 1:
-        whole.add_edge_attribute("more", torch.zeros(whole.total_num_edges))
-    graph = in_parts(whole)
+        graph.part.columns.add_edge_attribute("more", torch.zeros(graph.part.columns.total_num_edges))
     try:
         graph.in_subgraph(torch.arange(100))
     except (RuntimeError, ValueError) as error:

@@ -2,7 +2,6 @@ import pytest
 import torch
 
 from graphfeed.distributed import PartBook
-from graphfeed.distributed.part_book import check_owned
 
 PARTS = [0, 0, 1, 1, 1, 3]
 BOOKS = [PartBook.from_bounds([0, 2, 5, 5, 6]), PartBook.from_assignment(torch.tensor(PARTS), num_parts=4)]
@@ -18,21 +17,6 @@ def test_each_id_has_an_owner_and_a_place(book: PartBook) -> None:
     assert book.offsets_of(IDS).tolist() == [0, 1, 0, 1, 2, 0]
     assert [found.tolist() for found in book.locate(IDS)] == [PARTS, [0, 1, 0, 1, 2, 0]]
     assert [book.ids_of(part).tolist() for part in range(4)] == [[0, 1], [2, 3, 4], [], [5]]
-
-
-@each_book
-@pytest.mark.parametrize(
-    ("ids", "message"),
-    [
-        ([2, 5], "part 1 was asked for id 5, which it does not own"),
-        ([2, 6], "ids must lie in 0 .. 5"),
-        ([2, -1], "ids must lie in 0 .. 5"),
-    ],
-)
-def test_a_part_is_asked_for_its_own_ids_alone(book: PartBook, ids: list[int], message: str) -> None:
-    check_owned(book, 1, torch.tensor([4, 2, 4]))
-    with pytest.raises(ValueError, match=message):
-        check_owned(book, 1, torch.tensor(ids))
 
 
 @each_book

@@ -51,25 +51,6 @@ def test_threads_ask_at_the_same_time(tmp_path: Path, share_memory: str) -> None
     check_equal(tmp_path, 2, names, how="random", num_workers=3, share_memory=share_memory)
 
 
-def test_edges_of_types_that_the_graph_lacks_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    answer = PartitionedGraph._answer_others
-
-    def send_others(graph: PartitionedGraph, options: Any, questions: Any) -> Any:
-        found = answer(graph, options, questions)
-        return {**found, "types": found["types"] + 40}
-
-    monkeypatch.setattr(PartitionedGraph, "_answer_others", send_others)
-    whole = typed()
-    parts = torch.arange(whole.total_num_nodes) % 2
-
-    def work(rank: int, peers: Peers) -> None:
-        graph = PartitionedGraph(cut_graph(whole, parts, rank), peers)
-        with pytest.raises(ValueError, match=r"ranks sent edges of types .* all ranks must hold parts of the same"):
-            graph.sample_neighbors({"user": torch.arange(9)}, torch.tensor([5]))
-
-    in_threads(2, work, share_memory=False)
-
-
 @pytest.mark.parametrize("share_memory", [True, False])
 def test_samplers_that_are_made_of_one_hop_give_the_bits_of_the_whole_graph(share_memory: bool) -> None:
     whole, whole_typed = golden_pipelines.untyped(), typed()

@@ -103,7 +103,6 @@ class JointStep(SamplingGraph):
 
     def __init__(self, group: RankGroup, run: int, key: Key) -> None:
         self.graph, self._group, self._minibatch = group.graph, group, (run, key.index)
-        self._draws = f"seed {key.seed} in epoch {key.epoch}"
         self.exchanges: list[RowExchange] = []
 
     @property
@@ -147,7 +146,7 @@ class JointStep(SamplingGraph):
     def plan(self, needed: ByType) -> RowExchange:
         """Plan how the rows of some nodes come from their owners, who learn that this rank needs them."""
         group, tag = self._group, (*self._minibatch, len(self.exchanges))
-        self.exchanges.append(plan_exchange(group.steps, tag, needed, self.num_nodes, group.owners_of, self._draws))
+        self.exchanges.append(plan_exchange(group.steps, tag, needed, self.num_nodes, group.owners_of))
         return self.exchanges[-1]
 
 
@@ -167,6 +166,7 @@ class JointSampler(Transform):
 
     def keyed(self, seed: int, epoch: int, start: int) -> "JointSampler":  # noqa: ARG002
         """Return the same stage for another run."""
+        _ = self.group.steps  # the ranks must know each other where they compare what they run
         return self.changed(run=next(self.group.runs))
 
     def leave_run(self) -> None:

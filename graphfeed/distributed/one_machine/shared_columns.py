@@ -14,7 +14,6 @@ from graphfeed import ops
 from graphfeed.distributed.edge_positions import edge_positions
 from graphfeed.distributed.graph_part import GraphPart
 from graphfeed.distributed.one_machine.memory_scope import open_handle, write_handle
-from graphfeed.distributed.part_book import check_same_book
 from graphfeed.distributed.ranks.exchange import COUNTS
 from graphfeed.distributed.ranks.messages import Tensors
 from graphfeed.distributed.ranks.peers import Peers
@@ -26,7 +25,7 @@ from graphfeed.storage.memory import SharedBlock, available_memory
 
 SHARE_OF_MEMORY = 0.8
 """How much of the memory that is free the shared columns may take."""
-HANDLE, CHECKSUM, HAS_IDS = "handle", "checksum", "has ids"
+HANDLE, HAS_IDS = "handle", "has ids"
 INDICES, TYPES, ATTRIBUTE = "indices", "type_per_edge", "attribute "
 IDS = f"{ATTRIBUTE}{ORIGINAL_EDGE_ID}"
 
@@ -86,7 +85,6 @@ class SharedColumns:
             RankLostError: Another rank was lost.
             RuntimeError: This rank's part was edited after its columns were shared.
         """
-        self.peers.check()
         if not self._opened:
             with self._lock:
                 if not self._opened:
@@ -177,7 +175,6 @@ class SharedColumns:
         indptr = torch.zeros(book.num_ids + 1, dtype=torch.int64)
         for rank, answer in self._ask(ranks, [], None).items():
             rows = dict(answer)
-            check_same_book(book, rank, rows.pop(CHECKSUM))
             indptr[book.ids_of(rank) + 1] = rows.pop(COUNTS)
             if row_types(rows) != row_types(arrays):
                 raise ValueError(
@@ -234,7 +231,7 @@ class SharedColumns:
         ids, indptr = self.part.book.ids_of(self.part.number), self.part.columns.csc_indptr
         counts = take_rows(indptr, ids + 1).long() - take_rows(indptr, ids).long()
         empty = {name: rows[:0] for name, rows in edge_arrays(self.part.columns).items()}
-        return {COUNTS: counts, CHECKSUM: self.part.book.checksum, **empty}
+        return {COUNTS: counts, **empty}
 
     def _write(self, names: Sequence[str], block: SharedBlock) -> Tensors:
         """Copy arrays of the part to a block; return whether the ids of edges differ from their positions there."""

@@ -2,19 +2,20 @@
 
 import threading
 from collections.abc import Mapping
+from contextlib import suppress
 from typing import Any
 
 import torch
 
 from graphfeed.distributed.one_machine.memory_scope import open_handle, share, write_handle
-from graphfeed.distributed.part_book import PartBook, check_same_book
+from graphfeed.distributed.part_book import PartBook
 from graphfeed.distributed.ranks.messages import Tensors
 from graphfeed.distributed.ranks.peers import Peers
 from graphfeed.storage import Feature, TorchBasedFeature
-from graphfeed.storage.features import dtype_and_shape
+from graphfeed.storage.features import dtype_and_shape, row_type
 from graphfeed.storage.memory import SharedBlock
 
-HANDLE, CHECKSUM = "handle", "checksum"
+HANDLE = "handle"
 
 
 class SharedRows:
@@ -25,9 +26,10 @@ class SharedRows:
         book: Which rank owns each id.
         peers: The ranks.
         name: What all ranks call the feature.
+        identity: That of the partition.
     """
 
-    def __init__(self, rows: Feature, book: PartBook, peers: Peers, name: str = "") -> None:
+    def __init__(self, rows: Feature, book: PartBook, peers: Peers, name: str = "", identity: str = "") -> None:
         self.rows = rows
         self.book = book
         self.peers = peers
@@ -37,6 +39,9 @@ class SharedRows:
         self._block: SharedBlock | None = None
         self._others: dict[int, torch.Tensor] | None = None
         self._name = peers.serve(f"rows {name}".rstrip(), self._answer, takes_long=True)
+        shape = dtype_and_shape(row_type(rows), torch.Size([book.num_ids, *rows.size()]))
+        said = {"rows": shape, "assignment": int(book.checksum), "identity": identity}
+        self.peers.agreement.state_part(self._name, said)
 
     def by_rank(self) -> Mapping[int, torch.Tensor]:
         """Return the rows in memory. The first call waits for the ranks here.
@@ -45,7 +50,7 @@ class SharedRows:
             RankLostError: A rank was lost.
             ValueError: Another rank has rows of another dtype, shape or number, or of other ids.
         """
-        self.peers.check()
+        self.peers.agreement.check_part(self._name)
         if self._others is None:
             with self._opening:
                 if self._others is None:
@@ -66,18 +71,8 @@ class SharedRows:
             answer = self.peers.wait(rank, future)
             if HANDLE not in answer:
                 continue
-            try:
-                (rows,) = open_handle(answer[HANDLE])[0]
-            except OSError:
-                continue  # the system forbids it
-            check_same_book(self.book, rank, answer[CHECKSUM])
-            expected = torch.Size([self.book.ids_of(rank).numel(), *self.rows.size()])
-            if rows.shape != expected or rows.dtype != self.rows.dtype:
-                raise ValueError(
-                    f"rank {rank} has rows {dtype_and_shape(rows.dtype, rows.shape)}, but they should be "
-                    f"{self.rows.dtype} of shape {tuple(expected)}; all ranks must have the same book, and rows alike"
-                )
-            by_rank[rank] = rows
+            with suppress(OSError):  # the system forbids it
+                (by_rank[rank],) = open_handle(answer[HANDLE])[0]
         return by_rank
 
     def _answer(self, options: Mapping[str, Any], questions: Tensors) -> Tensors:  # noqa: ARG002
@@ -88,5 +83,5 @@ class SharedRows:
                 handle, self._block = share(own)
                 if self._block is not None:
                     self.rows.update(self._block.tensors[0])
-                self._handle = {HANDLE: write_handle(handle), CHECKSUM: self.book.checksum}
+                self._handle = {HANDLE: write_handle(handle)}
         return self._handle

@@ -4,9 +4,12 @@ A partition is a folder. `partition.json` describes it. The arrays that all part
 node, and the attributes of all nodes, since any may be a neighbour. Folder `part_i` holds what part `i` owns: the
 in-edges of its nodes, and the rows of its features; perhaps also copies of rows that it often asks other parts for, as
 "halo_ids" by node type and "halo_feature" in the order of these. All arrays are `.npy` files, and they are mapped.
+The partition has an identity, which is in `partition.json` and in a file of each part, so that a part of another one is
+noticed.
 """
 
 import json
+import warnings
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -22,6 +25,8 @@ from graphfeed.storage import Feature, FeatureKey, FeatureStore
 from graphfeed.storage.datasets import check_file
 
 FILE_NAME = "partition.json"
+IDENTITY = "identity.txt"
+"""The file of a part that has the identity of its partition."""
 PARSING = ForkLock()
 """Held while NumPy parses a header: before Python 3.11.8, that may fail in several threads at a time."""
 MOST_PARTS = 1 << 16
@@ -70,6 +75,8 @@ class PartitionMetadata(NamedTuple):
     """The arrays of each part."""
     written: int | None = None
     """The stamp of the files of the columns; None: an earlier release wrote them, which gave them none."""
+    identity: str = ""
+    """What all parts of this partition have in common, and no other one; "": an earlier release wrote it."""
 
     @property
     def total_num_nodes(self) -> int:
@@ -137,6 +144,7 @@ def read_metadata(root: Path) -> PartitionMetadata:
             [parse_entry(entry) for entry in content["shared"]],
             [[parse_entry(entry) for entry in entries] for entries in content["parts"]],
             content.get("written"),
+            str(content.get("identity", "")),
         )
     except (ValueError, TypeError, KeyError) as error:
         raise ValueError(f"{path} can't be read: {error}; write the partition again") from error
@@ -167,6 +175,29 @@ def parse_entry(entry: Mapping[str, Any]) -> ArrayEntry:
     if len(parsed.key) != KEY_LENGTHS[parsed.role]:
         raise ValueError(f"{dict(entry)} has a key of {len(parsed.key)} parts")
     return parsed
+
+
+def check_identity(root: Path, part: int, identity: str) -> str:
+    """Return the identity of a partition, which one of its parts must have.
+
+    Raises:
+        ValueError: The part belongs to another partition.
+    """
+    path = root / part_folder(part) / IDENTITY
+    here = path.read_text(encoding="utf-8").strip() if path.is_file() else ""
+    if here != identity:
+        raise ValueError(
+            f"{path.parent} is a part of the partition {here or 'of an earlier release'}, but the files beside it are "
+            f"of {identity or 'one of an earlier release'}; copy part {part} and the files beside it from the same "
+            "partition"
+        )
+    if not identity:
+        warnings.warn(
+            f"the partition in {root} has no identity, so it is not noticed if a rank has a part of another graph; "
+            "write it again, by this release",
+            stacklevel=3,
+        )
+    return identity
 
 
 def column_files(entries: Iterable[ArrayEntry]) -> list[str]:

@@ -21,6 +21,7 @@ from graphfeed.distributed.partition.part_layout import (
     NODE_PARTS,
     Key,
     PartitionMetadata,
+    check_identity,
     column_files,
     features_by_key,
     map_entry,
@@ -59,9 +60,12 @@ class StoredPart:
             ValueError: The number of parts is not that of the ranks.
         """
         features: dict[tuple[str, str | None, str], Feature] = {}
+        rows: Feature
         for key, rows in features_by_key(self.features).items():
             book, copies = self.books.get(key), self.halo.get(key) if halo else None
-            features[key] = rows if book is None else PartitionedFeature(rows, book, peers, name_of(*key), copies)
+            if book is not None:
+                rows = PartitionedFeature(rows, book, peers, name_of(*key), copies, self.graph.identity)
+            features[key] = rows
         return BasicFeatureStore(features)
 
 
@@ -98,6 +102,7 @@ def open_part(root: str | os.PathLike[str], part: int, *, check: bool = False) -
     metadata = read_metadata(root)
     if not 0 <= part < len(metadata.parts):
         raise ValueError(f"part must lie in 0 .. {len(metadata.parts) - 1}, but is {part}")
+    identity = check_identity(root, part, metadata.identity)
     try:
         arrays: dict[str, dict[Key, torch.Tensor]] = {role: {} for role in KEY_LENGTHS}
         for entry in [*metadata.shared, *metadata.parts[part]]:
@@ -110,7 +115,7 @@ def open_part(root: str | os.PathLike[str], part: int, *, check: bool = False) -
         book = PartBook.from_assignment(arrays[NODE_PARTS][()], len(metadata.parts))
         if book.num_ids != metadata.total_num_nodes:
             raise ValueError(f"there are parts of {book.num_ids} nodes, not {metadata.total_num_nodes}")
-        stored = with_features(GraphPart(columns, book, part, metadata.num_edges), arrays)
+        stored = with_features(GraphPart(columns, book, part, metadata.num_edges, identity), arrays)
         for copies in stored.halo.values() if check else ():
             copies.of.check()
         return stored

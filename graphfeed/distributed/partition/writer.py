@@ -12,7 +12,7 @@ import torch
 from numpy.typing import NDArray
 
 from graphfeed.distributed.edge_positions import edge_positions
-from graphfeed.distributed.part_book import smallest_dtype
+from graphfeed.distributed.part_book import PartBook, smallest_dtype
 from graphfeed.distributed.partition.halo import HaloFeatures, plan_halo
 from graphfeed.distributed.partition.part_layout import (
     EDGE_PARTS,
@@ -20,6 +20,7 @@ from graphfeed.distributed.partition.part_layout import (
     FILE_NAME,
     HALO_FEATURE,
     HALO_IDS,
+    IDENTITY,
     NODE_PARTS,
     ArrayEntry,
     Key,
@@ -31,6 +32,7 @@ from graphfeed.distributed.partition.part_layout import (
     part_folder,
     to_numpy,
 )
+from graphfeed.distributed.partition_identity import identify
 from graphfeed.ops.process import progress_bar
 from graphfeed.storage import Feature, FeatureKey, FeatureStore
 from graphfeed.storage.datasets import PART_BYTES, ArrayWriter, check_new_folder, new_folder, write_text
@@ -92,7 +94,7 @@ def write_partition(
             writer.write_feature(key, feature)
         if halo is not None:
             writer.write_halo(halo, features)
-        writer.finish()
+        writer.finish(by_key)
     return Path(root)
 
 
@@ -219,14 +221,19 @@ class PartitionWriter:
                         writer.append(to_numpy(feature.read(some).cpu()))
                         progress.update(len(some))
 
-    def finish(self) -> None:
-        """Write the metadata."""
+    def finish(self, features: Mapping[FeatureKey, Feature]) -> None:
+        """Write the metadata, and the identity beside each part."""
         graph = self.graph
         numbers = None if graph.edge_type_to_id is None else dict(graph.edge_type_to_id)
         stamp = new_stamp()
         for name in column_files(chain(*self.of_part)):
             stamp_file(self.folder / name, stamp)
-        metadata = PartitionMetadata(graph.num_nodes, graph.num_edges, numbers, self.shared, self.of_part, stamp)
+        identity = identify(graph, PartBook.from_assignment(self.parts, self.num_parts), features, stamp)
+        for part in range(self.num_parts):
+            write_text(self.folder / part_folder(part) / IDENTITY, f"{identity}\n")
+        metadata = PartitionMetadata(
+            graph.num_nodes, graph.num_edges, numbers, self.shared, self.of_part, stamp, identity
+        )
         write_text(self.folder / FILE_NAME, metadata.to_json())
 
     def write(self, part: int | None, role: str, key: Key, values: torch.Tensor) -> None:

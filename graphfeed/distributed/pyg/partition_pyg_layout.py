@@ -9,6 +9,7 @@ import torch
 
 from graphfeed.distributed.graph_part import GraphPart
 from graphfeed.distributed.part_book import PartBook
+from graphfeed.distributed.partition.part_layout import check_identity
 from graphfeed.distributed.partition.source import EDGE_TIME, TIME
 from graphfeed.pyg.data import EdgeList, make_graph
 from graphfeed.storage import FeatureKey, TorchBasedFeature
@@ -70,7 +71,8 @@ class PyGLayout:
                 self.node_types = [str(node_type) for node_type in meta["node_types"]]
                 self.edge_types = [":".join(edge_type) for edge_type in meta["edge_types"]]
             # PyG numbers edges and nodes through all types in some files, and reads them as if it did not.
-            self.through_types = self.typed and meta.get("ids") != BY_TYPE
+            self.is_ours, self.identity = meta.get("ids") == BY_TYPE, str(meta.get("identity", ""))
+            self.through_types = self.typed and not self.is_ours
             self.edge_time = str(meta.get(EDGE_TIME, EDGE_TIME))
         except (ValueError, TypeError, KeyError) as error:
             raise ValueError(f"{root / META} can't be read: {error}; write the partition again") from error
@@ -131,13 +133,18 @@ class PyGLayout:
         """
         if not 0 <= part < self.num_parts:
             raise ValueError(f"part must lie in 0 .. {self.num_parts - 1}, but is {part}")
+        # PyG's class knows no identity.
+        identity = check_identity(self.root, part, self.identity) if self.is_ours else ""
         try:
             feats = self.read_features(part)
             columns = self.columns(self.read_edges(part), feats)
             parts = torch.cat([self.node_maps[node_type] for node_type in self.node_types])
             counts = {edge_type: len(owners) for edge_type, owners in self.edge_maps.items()}
             book = PartBook.from_assignment(parts, self.num_parts)
-            return GraphPart(columns, book, part, from_type_dict(counts)), *self.features(part, feats)
+            return (
+                GraphPart(columns, book, part, from_type_dict(counts), identity),
+                *self.features(part, feats),
+            )
         except BROKEN as error:
             raise ValueError(f"part {part} of {self.root} can't be read: {error}; write the partition again") from error
 

@@ -11,8 +11,10 @@ import torch
 from numpy.typing import NDArray
 
 from graphfeed.distributed.edge_positions import edge_positions
-from graphfeed.distributed.partition.part_layout import check_num_parts
+from graphfeed.distributed.part_book import PartBook
+from graphfeed.distributed.partition.part_layout import IDENTITY, check_num_parts, part_folder
 from graphfeed.distributed.partition.source import EDGE_TIME, TIME, Source, source_of
+from graphfeed.distributed.partition_identity import identify
 from graphfeed.distributed.pyg.partition_pyg_layout import BY_TYPE, META, ORDER
 from graphfeed.distributed.pyg.store_attributes import by_group
 from graphfeed.ops.process import progress_bar
@@ -26,6 +28,7 @@ from graphfeed.storage.graph import (
     stacked_assignment,
     to_type_dict,
 )
+from graphfeed.storage.memory import new_stamp
 
 EdgeType: TypeAlias = tuple[str, str, str]
 
@@ -217,6 +220,10 @@ class LayoutWriter:
                     )
                 path = f"{name}.pt" if type_name is None else f"{name}/{type_name}.pt"
                 save(torch.tensor(parts, dtype=torch.int64), self.folder / path)
+        book = PartBook.from_assignment(torch.from_numpy(self.parts), num_parts)
+        identity = identify(self.source.graph, book, written=new_stamp())
+        for part in range(num_parts):
+            write_text(self.folder / part_folder(part) / IDENTITY, f"{identity}\n")
         content = {
             "num_parts": num_parts,
             "node_types": list(self.ranges) if self.typed else None,
@@ -225,6 +232,7 @@ class LayoutWriter:
             "is_hetero": self.typed,
             "is_sorted": True,
             "ids": BY_TYPE,
+            "identity": identity,
             EDGE_TIME: self.source.edge_time,
         }
         write_text(self.folder / META, json.dumps(content))

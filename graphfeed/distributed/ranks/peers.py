@@ -23,6 +23,7 @@ import torch
 from torch import distributed
 
 from graphfeed.datapipes import find_rank
+from graphfeed.distributed.ranks.agreement import Agreement
 from graphfeed.distributed.ranks.meeting_point import VISITS, Meeting, MeetingPoint
 from graphfeed.distributed.ranks.messages import Tensors, Traffic, concatenate, pack, unpack
 from graphfeed.distributed.ranks.program_end import program_failed, watch_program
@@ -107,6 +108,8 @@ class Peers:
         self._closed = False
         self._lost: Exception | None = None
         self._thread: threading.Thread | None = None
+        self.agreement = Agreement(self)
+        """What all ranks must have in common."""
         if self.world_size > 1:
             watch_program()
             self._meeting = Meeting(self.rank, self.world_size, meeting)
@@ -142,8 +145,12 @@ class Peers:
         """Whether this rank has closed it, or another one was lost."""
         return self._closed or self._lost is not None
 
+    def refuse(self, error: Exception) -> None:
+        """Let whatever asks other ranks from now on fail by an error; this rank still answers them."""
+        self._lost = self._lost or error
+
     def check(self) -> None:
-        """Raise if a rank was lost, or all have closed theirs."""
+        """Raise if a rank was lost or refused, or all have closed theirs."""
         if self._lost is not None:
             raise self._lost
 
@@ -156,9 +163,13 @@ class Peers:
         """
         if self.world_size == 1 or not self.share_memory:
             return [self.rank]
-        self._check_process()
-        scopes = self._scopes.result(self.start_timeout + self.timeout)
+        scopes = self.meet()
         return [rank for rank, scope in enumerate(scopes) if rank == self.rank or scope == scopes[self.rank] != ""]
+
+    def meet(self) -> list[str]:
+        """Wait until all ranks have begun; return what `memory_scope` returned on each."""
+        self._check_process()
+        return self._scopes.result(self.start_timeout + self.timeout)
 
     def ask(self, name: str, options: Mapping[str, Any], questions: Mapping[int, Tensors]) -> Answers:
         """Send requests to other ranks; a rank answers its own without this.

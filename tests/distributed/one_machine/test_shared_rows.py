@@ -12,7 +12,7 @@ def test_rows_that_their_rank_updates_are_seen_by_all(shared: list[Any]) -> None
         before, after, exchanges = found["update"]
         assert before == [last, first, last]
         assert after == [-1.0] * 4
-        assert exchanges == 1, "more than where the rows lie was asked"
+        assert exchanges == 2, "more than where the rows lie was asked, and what they are was said"
 
 
 @pytest.mark.slow

@@ -64,7 +64,7 @@ def test_a_killed_writer_leaves_no_partition(tmp_path: Path, monkeypatch: pytest
         write_partition(tmp_path / "parts", graphs.plain(), torch.zeros(100, dtype=torch.int64), 2)
 
     with monkeypatch.context() as patch:
-        patch.setattr(partition_writer.PartitionWriter, "finish", lambda _: os.kill(os.getpid(), signal.SIGKILL))
+        patch.setattr(partition_writer.PartitionWriter, "finish", lambda *_: os.kill(os.getpid(), signal.SIGKILL))
         assert in_child(write) == "ended with -9"
     assert not (tmp_path / "parts").exists()
     write()
@@ -73,8 +73,10 @@ def test_a_killed_writer_leaves_no_partition(tmp_path: Path, monkeypatch: pytest
 def test_edges_are_read_in_pieces(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     graph, parts = graphs.plain(), assign_nodes(graphs.plain(), 3, "hash")
     whole = write_partition(tmp_path / "whole", graph, parts, 3)
+    stamp = read_metadata(whole).written
     monkeypatch.setattr(partition_columns, "PIECE", 17)
     monkeypatch.setattr(partition_writer, "PART_BYTES", 17)
+    monkeypatch.setattr(partition_writer, "new_stamp", lambda: stamp)
     pieces = write_partition(tmp_path / "pieces", graph, parts, 3)
     names = [path.relative_to(whole) for path in sorted(whole.rglob("*")) if path.is_file()]
     assert len(names) > 10

@@ -49,6 +49,8 @@ def test_each_node_and_edge_is_in_the_part_of_its_map(tmp_path: Path) -> None:
         order = list(zip(graph["col"].tolist(), data.time[graph["row"]].tolist(), strict=True))
         assert order == sorted(order)
     meta = json.loads((root / "META.json").read_text())
+    identity = meta.pop("identity")
+    assert all((root / f"part_{part}" / "identity.txt").read_text() == f"{identity}\n" for part in range(3))
     assert meta == {
         "num_parts": 3, "node_types": None, "edge_types": None, "node_offset": None, "is_hetero": False,
         "is_sorted": True, "ids": "by type", "edge_time": "edge_time",

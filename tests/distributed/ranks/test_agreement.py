@@ -1,0 +1,126 @@
+"""Ranks that hold parts of different graphs, or run different epochs."""
+
+import json
+import re
+import threading
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+import graphfeed as gf
+from graphfeed.distributed import PartitionedGraph, Peers, cut_graph
+from graphfeed.distributed.ranks import agreement
+from tests.distributed.graphs import plain
+from tests.distributed.joint import in_threads
+from tests.distributed.rank_processes import end_of, result_file, start_rank
+
+
+def pipe_of(rank: int, world_size: int, graph: gf.SamplingGraph, fanout: int = 3) -> gf.Datapipe:
+    sampler = gf.DistributedItemSampler(gf.ItemSet(96, names="seeds"), 6, rank=rank, world_size=world_size)
+    return sampler.sample_neighbor(graph, [fanout])
+
+
+def part_of(rank: int, peers: Peers) -> PartitionedGraph:
+    return PartitionedGraph(cut_graph(plain(), torch.arange(100) % peers.world_size, rank), peers)
+
+
+@pytest.mark.parametrize(
+    ("seeds", "fanouts", "epochs", "message"),
+    [
+        ((3, 4), (3, 3), (0, 0), r"rank \d makes mini-batches with seed \d, but rank \d with seed \d; give the DataLo"),
+        ((3, 3), (3, 4), (0, 0), r"the pipeline of rank \d is another one .*: fanouts of stage 2 NeighborSampler is"),
+        ((3, 3), (3, 3), (0, 5), r"rank \d has begun epoch \d, but rank \d epoch \d; iterate the loader equally often"),
+    ],
+)
+def test_ranks_that_differ_are_told_before_the_first_mini_batch(
+    seeds: tuple[int, int], fanouts: tuple[int, int], epochs: tuple[int, int], message: str
+) -> None:
+    def work(rank: int, peers: Peers) -> None:
+        pipe = pipe_of(rank, 2, part_of(rank, peers), fanouts[rank])
+        with gf.DataLoader(pipe, 0, seed=seeds[rank]) as loader:
+            loader.set_epoch(epochs[rank])
+            with pytest.raises(ValueError, match=message):
+                next(iter(loader))
+
+    in_threads(2, work)
+
+
+def test_a_rank_that_is_ahead_is_told_with_its_next_mini_batch(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(agreement, "BEGIN_SECONDS", 0.2)
+    monkeypatch.setattr(agreement, "APART_SECONDS", 0.2)
+    both = threading.Barrier(2)
+
+    def work(rank: int, peers: Peers) -> None:
+        with gf.DataLoader(pipe_of(rank, 2, part_of(rank, peers)), 0, seed=rank) as loader:
+            batches = iter(loader)
+            if rank == 0:
+                next(batches)
+            both.wait(30)
+            if rank == 1:
+                with pytest.raises(ValueError, match="rank 1 makes mini-batches with seed 1, but rank 0 with seed 0"):
+                    next(batches)
+            both.wait(30)
+            if rank == 0:
+                with pytest.raises(ValueError, match="rank 1 makes mini-batches with seed 1, but rank 0 with seed 0"):
+                    list(batches)
+
+    in_threads(2, work)
+
+
+def test_a_rank_may_be_ahead_behind_alone_or_go_on_in_the_middle(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(agreement, "BEGIN_SECONDS", 0.1)
+
+    def work(rank: int, peers: Peers) -> int:
+        made = 0
+        with gf.DataLoader(pipe_of(rank, 2, part_of(rank, peers)), 0, seed=3) as loader:
+            if rank == 0:
+                next(iter(loader))  # alone, to have a look
+                loader.set_epoch(0)
+            for _ in range(2):
+                for batch in loader:
+                    made += 1
+                    if rank == 1 and batch.key.index > 6:
+                        break
+            loader.load_state_dict({**loader.state_dict(), "epoch": 4 + rank, "index": 3 * (1 - rank)})
+            return made + len(list(loader))
+
+    assert in_threads(2, work) == [8 + 8 + 5, 4 + 4 + 8]
+
+
+def differ(how: str) -> list[Any]:
+    """Be a rank of three that has something else than the others, and return how many mini-batches it made, and why."""
+    peers = Peers(share_memory=how.endswith("shared"), start_timeout=60, timeout=60)
+    graph, seed = plain(), 7
+    if peers.rank == 1 and how.startswith("graph"):
+        graph = gf.FusedCSCSamplingGraph(**{**graph.fields(), "indices": (graph.indices + 1) % 100})
+    if peers.rank == 1 and how.startswith("seed"):
+        seed = 8
+    part = cut_graph(graph, torch.arange(100) % 3, peers.rank)
+    made = 0
+    try:
+        for _ in gf.DataLoader(pipe_of(peers.rank, 3, PartitionedGraph(part, peers)), 1, seed=seed):
+            made += 1
+    except ValueError as error:
+        return [made, str(error)]
+    return [made, ""]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("how", ["graph", "graph, shared", "seed", "seed, shared"])
+def test_another_graph_or_seed_on_one_rank_is_named_on_all_before_the_first_mini_batch(
+    tmp_path: Path, how: str
+) -> None:
+    name = "tests.distributed.ranks.test_agreement:differ"
+    ranks = [start_rank(name, rank, 3, tmp_path, how=how) for rank in range(3)]
+    assert [end_of(rank) for rank in ranks] == [""] * 3
+    for rank in range(3):
+        made, text = json.loads(result_file(tmp_path, rank).read_text())
+        assert made == 0
+        if how.startswith("graph"):
+            assert re.search(r"identity of 'graph 0' is \"\w+\" on ranks \[0, 2\], and \"\w+\" on ranks \[1\]", text)
+        else:
+            assert re.search(
+                r"makes mini-batches with seed (7, but rank 1 with seed 8|8, but rank \d with seed 7)", text
+            )
