@@ -113,6 +113,29 @@ def lose(name: str, timeout: float, share_memory: bool) -> Any:
     return None
 
 
+def lose_early(name: str, timeout: float) -> Any:
+    """Let rank 1 fail, or get a signal, once it has come, while rank 2 never does.
+
+    Rank 0 returns its error, and after how many seconds it came.
+    """
+    rank, store = rank_and_size()[0], connect_to_store(distributed.group.WORLD, 20)
+    if rank == 2:
+        time.sleep(100)
+    peers = Peers(timeout=timeout)
+    if rank == 1:
+        while not store.check(["graphfeed/0/here/0", "graphfeed/0/here/1"]):
+            time.sleep(0.01)
+        store.set("lost", str(time.time()))
+        if name == "failure":
+            raise ZeroDivisionError
+        os.kill(os.getpid(), getattr(signal, name))
+    try:
+        make_graph(peers).in_subgraph(torch.arange(100))
+    except RankLostError as error:
+        return [str(error), time.time() - float(store.get("lost"))]
+    return None
+
+
 def exit_in_the_middle() -> int:
     """Let rank 1 exit with a status; the others return how many mini-batches they made."""
     made = 0

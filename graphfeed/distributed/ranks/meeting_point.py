@@ -10,7 +10,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from datetime import timedelta
 from functools import partial
-from itertools import count
+from itertools import count, cycle
+from pathlib import Path
 from typing import Any, NamedTuple, TypeAlias
 
 import torch
@@ -25,8 +26,18 @@ RankAddress: TypeAlias = tuple[str, int, int, int]
 
 LAUNCHED = ("TORCHELASTIC_RUN_ID", "SLURM_JOB_ID")
 """What launchers set to the same text on all ranks of a job."""
-PATIENCE_SECONDS = 5.0
+STORE_SECONDS = 5.0
 """How much longer than it is to wait for ranks the store may take to say that they are missing."""
+
+
+RESUME = (
+    "start all ranks again, as torchrun --max-restarts does, and give what loader.state_dict() returned last to "
+    "load_state_dict: each epoch goes on at the next mini-batch, with any number of ranks"
+)
+
+
+class RankLostError(ConnectionError):
+    """Another rank ended, froze or could not be reached, so that its part can't be read any more."""
 
 
 @dataclass
@@ -138,10 +149,15 @@ class Meeting:
         self._group = distributed.group.WORLD if point is None else None
         self._use = next(VISITS[None if point is None else point.rank_address].uses)
 
-    def gather(self, seconds: float) -> tuple[list[str], list[str]]:
+    def gather(self, seconds: float, silent_seconds: float) -> tuple[list[str], list[str]]:
         """Wait for all ranks, and return for each its host and process, and what `memory_scope` returned there.
 
+        Args:
+            seconds: How long to wait for ranks.
+            silent_seconds: After how long a rank that was here and says nothing counts as lost.
+
         Raises:
+            RankLostError: A rank was here, and failed or ended before all had come.
             ConnectionError: Another process is this rank, or ranks of another job meet there.
             OSError: Rank 0 can't listen at the address.
             TimeoutError: A rank did not come within so many seconds.
@@ -150,14 +166,14 @@ class Meeting:
         # A store whose process is frozen never answers.
         text = f"the store of rank 0 did not answer for {seconds:g} s"
         if self.point is None:
-            own = call_within(seconds + PATIENCE_SECONDS, partial(connect_to_store, self._group, seconds), text)
+            own = call_within(seconds + STORE_SECONDS, partial(connect_to_store, self._group, seconds), text)
             self.store = distributed.distributed_c10d.PrefixStore(f"graphfeed/{self._use}", own)
         else:
             self.store = self.point.open_store(seconds, self._use)
         self._group = None
-        return call_within(seconds + PATIENCE_SECONDS, partial(self._meet, seconds), text)
+        return call_within(seconds + STORE_SECONDS, partial(self._meet, seconds, silent_seconds), text)
 
-    def _meet(self, seconds: float) -> tuple[list[str], list[str]]:
+    def _meet(self, seconds: float, silent_seconds: float) -> tuple[list[str], list[str]]:
         """Register this rank in the store, and wait until all others have registered; see `gather`."""
         give_up = time.monotonic() + seconds
         names = [f"here/{rank}" for rank in range(self.world_size)]
@@ -170,16 +186,18 @@ class Meeting:
                 "each job a name (group_name, or MeetingPoint's job); if a rank was started again, start all of them "
                 "again"
             )
-        self.store.set(own, json.dumps([f"({socket.gethostname()}, process {os.getpid()})", memory_scope()]))
+        here = [f"({socket.gethostname()}, process {os.getpid()})", memory_scope(), os.getpid()]
+        self.store.set(own, json.dumps(here))
+        watch = MeetingWatch(self.store, self.rank, self.world_size, silent_seconds)
         # Not the store's own wait(), which would keep the store from the process's other threads.
         while not self.store.check(names):
-            check_program()
+            watch.look()
             if time.monotonic() > give_up:
                 missing = [rank for rank, name in enumerate(names) if not self.store.check([name])]
                 raise TimeoutError(f"ranks {missing} did not make their parts within {seconds:g} s")
             time.sleep(0.01)
         came = [json.loads(self.store.get(name)) for name in names]
-        return [host for host, _ in came], [scope for _, scope in came]
+        return [host for host, *_ in came], [scope for _, scope, _ in came]
 
     def find_missing(self, seconds: float) -> list[int]:
         """Mark this rank as alive, and return the ranks that don't do the same within some seconds.
@@ -197,7 +215,73 @@ class Meeting:
                 time.sleep(0.01)
             return missing
 
-        return call_within(seconds + PATIENCE_SECONDS, find, "the store did not answer")
+        return call_within(seconds + STORE_SECONDS, find, "the store did not answer")
+
+
+class MeetingWatch:
+    """Looks whether the ranks that have come to a meeting are still there, while others are waited for.
+
+    Each look costs the store a few requests, however many ranks there are: it is at the next one of them. Who finds
+    that a rank is lost leaves word for the others.
+    """
+
+    def __init__(self, store: Any, rank: int, world_size: int, silent_seconds: float) -> None:
+        self.store, self.rank, self.silent_seconds = store, rank, silent_seconds
+        self._scope = memory_scope()
+        self._next = cycle(range(world_size))
+        self._here: dict[int, list[Any]] = {}
+        self._signs: dict[int, tuple[int, float]] = {}
+        """How often each rank has looked, and when that was seen to change."""
+
+    def look(self) -> None:
+        """Give a sign of life, and raise if a rank is lost.
+
+        Raises:
+            ConnectionAbortedError: The program of this rank failed.
+            RankLostError: Another rank failed, ended or froze.
+        """
+        try:
+            check_program()
+        except ConnectionAbortedError:
+            self._leave_word(self.rank, "its program failed")
+            raise
+        if self.store.check(["lost"]):
+            raise RankLostError(self.store.get("lost").decode())
+        self.store.add(f"signs/{self.rank}", 1)
+        rank = next(self._next)
+        if rank != self.rank and (rank in self._here or self.store.check([f"here/{rank}"])):
+            how = self._look_at(rank)
+            if how:
+                raise RankLostError(self._leave_word(rank, how))
+
+    def _look_at(self, rank: int) -> str:
+        """Say how a rank was lost; "" if it was not."""
+        if rank not in self._here:
+            self._here[rank] = json.loads(self.store.get(f"here/{rank}"))
+        _, scope, process = self._here[rank]
+        # A process of this machine can be looked for; of others, only signs are seen.
+        if scope == self._scope != "" and has_ended(process):
+            return "its process has ended"
+        signs, now = self.store.add(f"signs/{rank}", 0), time.monotonic()
+        if signs != self._signs.get(rank, (-1, now))[0]:
+            self._signs[rank] = signs, now
+        silent = now - self._signs[rank][1]
+        return f"it gave no sign of life for {self.silent_seconds:g} s" if silent > self.silent_seconds else ""
+
+    def _leave_word(self, rank: int, how: str) -> str:
+        """Tell the others that a rank is lost; return the text."""
+        host = json.loads(self.store.get(f"here/{rank}"))[0]
+        text = f"rank {rank} {host} is lost before all ranks have met: {how}; {RESUME}"
+        self.store.set("lost", text)
+        return text
+
+
+def has_ended(process: int) -> bool:
+    """Return whether a process of this machine has ended; one that nobody has waited for is still listed."""
+    try:
+        return Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0] in "ZX"
+    except (FileNotFoundError, ProcessLookupError):
+        return True
 
 
 def connect_to_store(group: Any, seconds: float) -> Any:

@@ -24,7 +24,7 @@ from torch import distributed
 
 from graphfeed.datapipes import find_rank
 from graphfeed.distributed.ranks.agreement import Agreement
-from graphfeed.distributed.ranks.meeting_point import VISITS, Meeting, MeetingPoint
+from graphfeed.distributed.ranks.meeting_point import RESUME, VISITS, Meeting, MeetingPoint, RankLostError
 from graphfeed.distributed.ranks.messages import Tensors, Traffic, concatenate, pack, unpack
 from graphfeed.distributed.ranks.program_end import program_failed, watch_program
 from graphfeed.ops.memory import Bytes, buffers
@@ -44,10 +44,6 @@ PAUSE_GROWTH = 1.25
 """Each pause is this much longer than the one before, so that a rank is late by a fifth of the time that it rested."""
 LIVENESS_SECONDS = 3.0
 """How long live ranks have to answer after a failure."""
-
-
-class RankLostError(ConnectionError):
-    """Another rank ended, froze or could not be reached, so that its part can't be read any more."""
 
 
 @dataclass
@@ -235,7 +231,7 @@ class Peers:
     def _run(self) -> None:
         """Take part in rounds until nobody needs any."""
         try:
-            self.hosts, scopes = self._meeting.gather(self.start_timeout)
+            self.hosts, scopes = self._meeting.gather(self.start_timeout, self.timeout)
             self._scopes.set_result(scopes)
             seconds = timedelta(seconds=self.timeout)
             group = distributed.ProcessGroupGloo(self._meeting.store, self.rank, self.world_size, seconds)
@@ -327,8 +323,7 @@ class Peers:
         except Exception:
             lost = "the rank with the store of the process group (rank 0, or torchrun's agent)"
         lost_error = RankLostError(
-            f"{lost} is lost: it ended, or gave no sign of life for {self.timeout:g} s; start all ranks again, and "
-            "resume from the loader's state_dict"
+            f"{lost} is lost: it ended, or gave no sign of life for {self.timeout:g} s; {RESUME}"
         )
         lost_error.__cause__ = error
         return lost_error

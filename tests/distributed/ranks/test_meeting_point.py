@@ -153,13 +153,13 @@ class FrozenStore:
 
 @pytest.mark.parametrize("in_group", [False, True])
 def test_a_store_that_does_not_answer_holds_nobody(monkeypatch: pytest.MonkeyPatch, in_group: bool) -> None:
-    monkeypatch.setattr(meeting_point, "PATIENCE_SECONDS", 0.05)
+    monkeypatch.setattr(meeting_point, "STORE_SECONDS", 0.05)
     store = FrozenStore()
     monkeypatch.setattr(MeetingPoint, "open_store", lambda *_: store)
     monkeypatch.setattr(distributed, "group", SimpleNamespace(WORLD=store))
     frozen = Meeting(1, 2, None if in_group else MeetingPoint("127.0.0.1", free_port(), 1, 2))
     with pytest.raises(TimeoutError, match=r"the store of rank 0 did not answer for 0\.05 s"):
-        frozen.gather(0.05)
+        frozen.gather(0.05, 60)
     frozen.store = store
     with pytest.raises(TimeoutError, match="the store did not answer"):
         frozen.find_missing(0.05)

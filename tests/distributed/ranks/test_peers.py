@@ -114,7 +114,13 @@ def test_a_rank_that_does_not_start_is_named(tmp_path: Path) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "timeout", "share_memory"),
-    [("failure", 60, False), ("SIGKILL", 60, False), ("SIGKILL", 60, True), ("SIGSTOP", 4, True)],
+    [
+        ("failure", 60, False),
+        ("failure", 60, True),
+        ("SIGKILL", 60, False),
+        ("SIGKILL", 60, True),
+        ("SIGSTOP", 4, True),
+    ],
 )
 def test_a_lost_rank_is_named_within_the_timeout(tmp_path: Path, name: str, timeout: float, share_memory: bool) -> None:
     options = {"name": name, "timeout": timeout, "share_memory": share_memory}
@@ -133,6 +139,29 @@ def test_a_lost_rank_is_named_within_the_timeout(tmp_path: Path, name: str, time
         text, seconds = json.loads(result_file(tmp_path, rank).read_text())
         assert re.match(rf"rank 1 \(\S+, process {ranks[1].pid}\) is lost: ", text)
         assert seconds < (timeout + 4 if name == "SIGSTOP" else 4) + 6  # the last is for a busy machine
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("name", "timeout", "how"),
+    [
+        ("failure", 60, "its program failed"),
+        ("SIGKILL", 60, "its process has ended"),
+        ("SIGSTOP", 2, "it gave no sign of life for 2 s"),
+    ],
+)
+def test_a_rank_that_is_lost_before_all_have_met_is_named(tmp_path: Path, name: str, timeout: float, how: str) -> None:
+    ranks = [start_rank(f"{MODULE}:lose_early", rank, 3, tmp_path, name=name, timeout=timeout) for rank in range(3)]
+    try:
+        assert end_of(ranks[0]) == ""
+    finally:
+        for rank in ranks[1:]:
+            rank.kill()
+            end_of(rank)
+    text, seconds = json.loads(result_file(tmp_path, 0).read_text())
+    lost = rf"rank 1 \(\S+, process {ranks[1].pid}\) is lost before all ranks have met: {how}; start all ranks again"
+    assert re.match(lost, text)
+    assert seconds < 8  # of a busy machine
 
 
 @pytest.mark.slow

@@ -247,6 +247,22 @@ def test_a_lost_sender_is_named_behind_what_it_sent(receiver: SamplerReceiver, n
         assert len(receive(receiver)) == 4
 
 
+def test_one_that_dies_once_it_signalled_is_named_where_no_other_is_connected(receiver: SamplerReceiver) -> None:
+    with process_that_sends(receiver, 1) as program:
+        samples = iter(receiver)
+        next(samples)
+        (first,) = receiver._inbox.senders.values()
+        with receiver._inbox.changed:
+            first.ended = True  # as after signal()
+        program.kill()
+        begin = time.monotonic()
+        with pytest.raises(PeerError, match=r"sender 127\.0\.0\.1:\d+ was cut off after it had signalled: the sender"):
+            next(samples)
+        assert time.monotonic() - begin < 10
+    with in_threads(partial(work, receiver, 1, 2)):
+        assert len(list(samples) or list(receiver)) == 2  # its signal counts
+
+
 def test_a_lost_receiver_is_named_by_its_senders() -> None:
     program = start_program(f"""
 import time
