@@ -1,6 +1,7 @@
 """Fetching for several mini-batches at once, whose rows on disk are then read in the order of the file."""
 
 import math
+from collections import deque
 from collections.abc import Generator, Iterable, Iterator
 from contextlib import closing, suppress
 from dataclasses import field
@@ -24,8 +25,10 @@ Key = tuple[str, str | None, str]
 MOST_MINIBATCHES = 128
 """How many mini-batches a window has at most if there is memory for more. With 64, a pass over ogbn-papers100M's rows
 reads 98 % of their pages already."""
-WINDOWS_IN_MEMORY = 3
-"""Whose samples wait: those of the window that is used, of that which is read, and of that which is sampled."""
+WINDOWS_IN_MEMORY = 2
+"""Whose samples wait: those of the window that is read, and of the one before and the one after. The latter is sampled
+as the former is used."""
+NOTHING = torch.empty(0, dtype=torch.int64)
 GROWTH = 2
 """How many times as many mini-batches as the last window the next one may have. The first one has a single mini-batch,
 so that the first one comes soon."""
@@ -52,8 +55,8 @@ class InWindows(Datapipe):
     """Runs the fetch before it on windows of mini-batches, and yields them in order.
 
     The rows that a window needs are read at once, in the order of the file, and each of them once. That happens while
-    the mini-batches of the window before are used, and those of the window after are sampled. So the samples of three
-    windows are in memory, and the rows of two.
+    the mini-batches of the window before are used, and those of the window after are sampled. Samples and rows leave as
+    they are used. So the samples of two windows are in memory, and the rows of little more than one.
     """
 
     datapipe: Datapipe
@@ -110,12 +113,11 @@ class InWindows(Datapipe):
             reading = new_window().extend(sampled, self.most_after(ready)).begin()
             while ready.minibatches:
                 following, most = new_window(), self.most_after(reading, self.memory.late_window)
-                for left, minibatch in zip(range(len(ready.minibatches), 0, -1), ready.minibatches, strict=True):
-                    if isinstance(minibatch, Failure):
-                        raise minibatch.error
-                    yield minibatch
+                while ready.minibatches:
+                    yield ready.take()
+                    ready.mark_used()
                     # Sampled evenly while this window is used, and after its mini-batch, which need not wait for that.
-                    lacking = max(0, most - len(following.minibatches))
+                    lacking, left = max(0, most - len(following.minibatches)), len(ready.minibatches) + 1
                     following.extend(sampled, len(following.minibatches) + -(-lacking // left))
                 if not reading.is_read():
                     self.memory.late_window = max(self.memory.late_window, len(reading.minibatches))
@@ -155,7 +157,7 @@ class Window:
     """Mini-batches whose rows are read together."""
 
     def __init__(self, fetch: FetchesKnownRows, rows: dict[Key, PlannedRows], sample_bytes: float) -> None:
-        self.minibatches: list[Any] = []
+        self.minibatches: deque[Any] = deque()
         """As they are sampled; a `Failure` comes last."""
         self._fetch = fetch
         self._rows = rows
@@ -167,9 +169,7 @@ class Window:
             self.minibatches.append(minibatch)
             if not isinstance(minibatch, Failure):
                 self._room -= count_bytes(minibatch)
-                # What is wrong with its ids is raised in its place, by the fetch.
-                with suppress(Exception):
-                    self._note(minibatch)
+                self._note(minibatch)
         return self
 
     def _has_room(self) -> bool:
@@ -178,10 +178,25 @@ class Window:
 
     def _note(self, minibatch: Any) -> None:
         wanted: dict[Key, list[torch.Tensor]] = {}
-        for key, ids in self._fetch.wanted_rows(minibatch):
-            wanted.setdefault(key, []).append(ids)
-        for key in wanted.keys() & self._rows.keys():
-            self._rows[key].note(torch.cat(wanted[key]))
+        # What is wrong with its ids is raised in its place, by the fetch.
+        with suppress(Exception):
+            for key, ids in self._fetch.wanted_rows(minibatch):
+                wanted.setdefault(key, []).append(ids)
+        for key, rows in self._rows.items():
+            with suppress(Exception):
+                rows.note(torch.cat(wanted.get(key) or [NOTHING]))
+
+    def take(self) -> Any:
+        """Return the next mini-batch, of which nothing stays here."""
+        minibatch = self.minibatches.popleft()
+        if isinstance(minibatch, Failure):
+            raise minibatch.error
+        return minibatch
+
+    def mark_used(self) -> None:
+        """Let the rows of the mini-batch that was taken last leave."""
+        for rows in self._rows.values():
+            rows.mark_used()
 
     def begin(self) -> "Window":
         """Begin to read its rows; return this window."""

@@ -30,8 +30,11 @@ from graphfeed.ops.rows.gather_parts import gather_parts
 from graphfeed.ops.rows.read_rows import BLOCK_BYTES, SPAN_BYTES, read_blocks, read_bytes, read_rows
 from graphfeed.ops.rows.row_plan import (
     MOST_PLANNED,
+    Noted,
     RowPlan,
+    begin_window,
     find_slots,
+    give_up_waiting,
     new_row_plan,
     note_rows,
     place_rows,
@@ -41,10 +44,10 @@ from graphfeed.ops.rows.row_plan import (
 # fmt: off
 __all__ = [
     "BLOCK_BYTES", "BYTES_PER_PLACE", "MOST_PLANNED", "MOST_SLOTS", "POLICIES", "SPAN_BYTES", "CacheSets",
-    "Found", "PolicyState", "RowPlan", "clear_policy", "clear_sets", "copy_rows", "delete_from_columns",
-    "delete_rows", "find_in_sets", "find_keys", "find_slots", "gather_by_page", "gather_long_lived",
-    "gather_parts", "gather_rows", "index_select", "new_policy", "new_row_plan", "new_sets", "note_rows",
-    "place_rows", "policy_bytes", "read_blocks", "read_bytes", "read_rows", "replace_in_sets", "replace_keys",
-    "row_plan_bytes", "take_rows", "take_small",
+    "Found", "Noted", "PolicyState", "RowPlan", "begin_window", "clear_policy", "clear_sets", "copy_rows",
+    "delete_from_columns", "delete_rows", "find_in_sets", "find_keys", "find_slots", "gather_by_page",
+    "gather_long_lived", "gather_parts", "gather_rows", "give_up_waiting", "index_select", "new_policy",
+    "new_row_plan", "new_sets", "note_rows", "place_rows", "policy_bytes", "read_blocks", "read_bytes",
+    "read_rows", "replace_in_sets", "replace_keys", "row_plan_bytes", "take_rows", "take_small",
 ]
 # fmt: on

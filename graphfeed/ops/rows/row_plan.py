@@ -1,26 +1,40 @@
 """Plans which rows of a file the next mini-batches read, and which stay in memory, where these are known ahead."""
 
+from typing import NamedTuple
+
 import numpy as np
 import torch
 
 from graphfeed.ops.arguments import check_count, check_ids, check_vector
 from graphfeed.ops.backend import kernels
-from graphfeed.ops.cpu.rows.row_plan import MOST_MET, RowPlan
+from graphfeed.ops.cpu.rows.row_plan import MOST_MET, NO_SLOT, RowPlan
 from graphfeed.ops.rows.gather import take_rows
 
-__all__ = ["MOST_PLANNED", "RowPlan", "find_slots", "new_row_plan", "note_rows", "place_rows", "row_plan_bytes"]
+__all__ = [
+    "MOST_PLANNED", "Noted", "RowPlan", "begin_window", "find_slots", "give_up_waiting", "new_row_plan", "note_rows",
+    "place_rows", "row_plan_bytes",
+]  # fmt: skip
 
 MOST_PLANNED = (1 << 31) - 1
 """The most slots."""
 
 
+class Noted(NamedTuple):
+    """What a mini-batch needs beyond what is known to be needed."""
+
+    rows: int
+    """How many rows its window had not asked for before."""
+    kept: int
+    """How many of these are in memory although the window before does not need them, so that they keep a slot."""
+
+
 def new_row_plan(num_rows: int, num_slots: int) -> RowPlan:
     """Return a plan for the rows of a file, none of which has a slot yet.
 
-    Mini-batches are planned by *windows* of several. A window's rows are noted mini-batch by mini-batch, and then
-    placed at once. Its rows stay until they are no longer needed. As a window is placed before the one before it is
-    used, the plan knows two windows ahead, and no policy reads fewer rows for these with as many slots (Belady, 1966).
-    Beyond that it keeps the rows that were met most.
+    Mini-batches are planned by *windows* of several, and numbered. A window's rows are noted mini-batch by mini-batch.
+    Once it is complete, those that are not in memory wait for slots, and the next window is collected. A row gets the
+    slot of one that no known mini-batch needs any more, of these the one that was met least. If a window has all its
+    slots at once, no policy reads fewer rows for what is known with as many slots (Belady, 1966).
 
     Args:
         num_rows: The rows of the file.
@@ -28,9 +42,10 @@ def new_row_plan(num_rows: int, num_slots: int) -> RowPlan:
 
     Example:
         >>> plan = new_row_plan(num_rows=10, num_slots=4)
-        >>> note_rows(plan, torch.tensor([7, 2, 7]), window=0)
-        2
-        >>> rows, slots = place_rows(plan, window=0, first=0)
+        >>> note_rows(plan, torch.tensor([7, 2, 7]), number=0, first=0, first_before=0)
+        Noted(rows=2, kept=0)
+        >>> plan = begin_window(plan)
+        >>> rows, slots = place_rows(plan, first=0)
         >>> rows.tolist(), slots.tolist()
         ([2, 7], [0, 1])
         >>> find_slots(plan, torch.tensor([7, 3])).tolist()
@@ -40,71 +55,100 @@ def new_row_plan(num_rows: int, num_slots: int) -> RowPlan:
     check_count("num_slots", num_slots, 0)
     if num_slots > MOST_PLANNED:
         raise ValueError(f"num_slots must be at most {MOST_PLANNED}, but is {num_slots}")
+    words = -(-num_rows // 64)
     return RowPlan(
-        slots=np.full(num_rows, -1, np.int32),
+        slots=np.full(num_rows, NO_SLOT, np.int32),
         met=np.zeros(num_rows, np.uint8),
-        lacking=np.zeros(-(-num_rows // 64), np.uint64),
+        lacking=np.zeros(words, np.uint64),
         num_lacking=np.zeros(1, np.int64),
+        waiting=np.zeros(words, np.uint64),
+        num_waiting=np.zeros(1, np.int64),
         rows=np.full(num_slots, -1, np.int64),
-        windows=np.full(num_slots, -1, np.int32),
+        needed=np.full(num_slots, -1, np.int32),
     )
 
 
 def row_plan_bytes(num_rows: int, num_slots: int) -> int:
-    """Return the memory that a plan takes: 5.1 bytes per row, and 12 per slot.
+    """Return the memory that a plan takes: 5.25 bytes per row, and 12 per slot.
 
     Example:
         >>> row_plan_bytes(num_rows=6400, num_slots=100)
-        34008
+        34816
     """
-    return 5 * num_rows + 8 * -(-num_rows // 64) + 8 + 12 * num_slots
+    return 5 * num_rows + 16 * -(-num_rows // 64) + 16 + 12 * num_slots
 
 
-def note_rows(plan: RowPlan, ids: torch.Tensor, window: int) -> int:
+def note_rows(plan: RowPlan, ids: torch.Tensor, number: int, first: int, first_before: int) -> Noted:
     """Note the rows of one more mini-batch of the window that is being collected. Costs some 10 ns per id.
 
     Args:
         plan: Changed.
         ids: int32 or int64, on the CPU.
-        window: The number of the window, which is larger than that of the window before.
-
-    Returns:
-        How many rows the window had not asked for before.
+        number: The number of the mini-batch, below 2^31 - 2 and larger than that of the one before.
+        first: The number of the window's first mini-batch.
+        first_before: The number of the first mini-batch of the window before.
 
     Raises:
         IndexError: An id is not that of a row.
     """
     check_vector("ids", ids)
     check_ids("ids", ids, plan.slots.size, IndexError)
-    return int(kernels("rows.row_plan", ids).note_rows(plan, ids.contiguous(), window))
+    counts = np.zeros(2, np.int64)
+    kernels("rows.row_plan", ids).note_rows(plan, ids.contiguous(), number, first, first_before, counts)
+    return Noted(*counts.tolist())
 
 
-def place_rows(plan: RowPlan, window: int, first: int) -> tuple[torch.Tensor, torch.Tensor]:
-    """Give the rows that a window lacks slots. Costs a pass over all slots, and one over a bit for each row.
+def begin_window(plan: RowPlan) -> RowPlan:
+    """Return the plan once a window is complete: what it lacks waits for slots, and the next one is collected.
+
+    Raises:
+        ValueError: Rows of the window before wait still.
+    """
+    if plan.num_waiting[0]:
+        raise ValueError(f"{plan.num_waiting[0]} rows of the window before wait for slots; place them, or give them up")
+    return plan._replace(
+        lacking=plan.waiting, num_lacking=plan.num_waiting, waiting=plan.lacking, num_waiting=plan.num_lacking
+    )
+
+
+def place_rows(plan: RowPlan, first: int) -> tuple[torch.Tensor, torch.Tensor]:
+    """Give slots to rows that wait, as far as there are some. Costs two passes over all slots.
 
     Args:
         plan: Changed.
-        window: The number of the window.
-        first: The number of the first window whose rows must stay.
+        first: The number of the first mini-batch that is not yet used; what it and later ones need stays.
 
     Returns:
-        rows: int64: those that got a slot, ascending. If there are not enough slots, the last rows get none.
+        rows: int64: those that got a slot, ascending; the first ones of those that wait.
         slots: int64, ascending: their slots.
     """
-    module = kernels("rows.row_plan", torch.empty(0))
-    rows = torch.empty(int(plan.num_lacking[0]), dtype=torch.int64)
-    module.take_lacking(plan, rows)
+    module, counts = kernels("rows.row_plan", torch.empty(0)), np.zeros(MOST_MET + 1, np.int64)
+    if not plan.num_waiting[0]:
+        return torch.empty(0, dtype=torch.int64), torch.empty(0, dtype=torch.int64)
+    free = module.count_free(plan, first, counts)
+    rows = torch.empty(min(int(plan.num_waiting[0]), free + int(counts.sum())), dtype=torch.int64)
     slots = torch.empty_like(rows)
-    placed = module.place_rows(plan, rows, window, first, np.zeros(MOST_MET + 1, np.int64), slots)
-    return rows[:placed], slots[:placed]
+    module.take_waiting(plan, rows)
+    module.place_rows(plan, rows, first, free, counts, slots)
+    return rows, slots
+
+
+def give_up_waiting(plan: RowPlan, first: int) -> None:
+    """Let the rows that still wait be without a slot, unless the window that is being collected needs them too.
+
+    Args:
+        plan: Changed.
+        first: The number of the first mini-batch of that window.
+    """
+    kernels("rows.row_plan", torch.empty(0)).give_up_waiting(plan, first)
 
 
 def find_slots(plan: RowPlan, ids: torch.Tensor) -> torch.Tensor:
-    """Return the slot of each row, int32; -1 for those without one.
+    """Return the slot of each row, int32; a negative number for those without one.
 
     Raises:
         IndexError: An id is not that of a row.
     """
     check_vector("ids", ids)
     check_ids("ids", ids, plan.slots.size, IndexError)
-    return take_rows(torch.from_numpy(plan.slots), ids)
+    return take_rows(torch.from_numpy(plan.slots), ids).clamp(min=NO_SLOT)

@@ -12,7 +12,9 @@ from graphfeed.ops.arguments import check_count
 from graphfeed.ops.memory import buffers, flat_bytes
 from graphfeed.ops.rows import (
     MOST_PLANNED,
+    begin_window,
     find_slots,
+    give_up_waiting,
     new_row_plan,
     note_rows,
     place_rows,
@@ -23,6 +25,12 @@ from graphfeed.storage.features.disk_based_feature import DiskBasedFeature
 from graphfeed.storage.features.disk_rates import Spans
 from graphfeed.storage.features.feature import Feature, dtype_and_shape
 from graphfeed.storage.memory.staging import Wait, do_nothing, staging
+
+MOST_OF_SLOTS = 4 / 5
+"""Which part of the memory the rows of a window may take; the rest is for those that stay for the window after it."""
+PARTS = 8
+"""In how many parts the rows of a window are placed while the one before is used, if there is no room for them at once.
+Each costs two passes over the slots."""
 
 
 def bytes_with_slots(feature: DiskBasedFeature, num_slots: int) -> int:
@@ -67,14 +75,15 @@ class PlannedRows(Feature):
     """Memory for some rows of a feature on disk, where the rows of the next mini-batches are known ahead.
 
     Mini-batches come in *windows* of several. The rows that a window needs and memory lacks are read once for all of
-    its mini-batches, in the order of the file. What leaves for them is no longer needed by this window or the one
-    before, and was met least. So no policy reads fewer rows for the windows that are known, with as much memory
-    (Belady, 1966; Ginex, VLDB 2022, plans epochs so).
+    its mini-batches, in the order of the file. While a window is used, the next one is read into the memory of what no
+    known mini-batch needs any more, and of that first what was met least; where this does not suffice, it is read in
+    parts, as mini-batches are used. So a window may take nearly all memory, and no policy reads fewer rows for what is
+    known (Belady, 1966; Ginex, VLDB 2022, plans epochs so).
 
     Args:
         feature: The feature.
-        max_size_in_bytes: Bound for the memory of rows and bookkeeping. The latter needs 5.1 bytes per row of the file,
-            and 12 per row in memory.
+        max_size_in_bytes: Bound for the memory of rows and bookkeeping. The latter needs 5.25 bytes per row of the
+            file, and 12 per row in memory.
 
     Raises:
         ValueError: There is no room for a row.
@@ -112,14 +121,17 @@ class PlannedRows(Feature):
         self._rows = torch.empty(self.num_slots, *self.feature.size(), dtype=self.feature.dtype)
         self._reads: list[Future[Spans]] = []
         self._plan = new_row_plan(feature.count(), self.num_slots)
-        self._window = 1
-        self._noted = 0
-        self._noted_before = 0
+        self._next = self._first = self._first_before = self._used = 0
+        """The numbers of the mini-batches that are noted, begin windows and are used next."""
+        self._noted = self._noted_before = 0
+        """How many rows the window that is being collected and the one before need."""
+        self._kept = 0
+        """How many rows keep a slot for the window that is being collected alone."""
         self._largest = 0
+        self._step = self._left = 0
+        """How many mini-batches are used between two parts of the rows that are placed, and before the next one."""
         self._lacks_slots = False
-        """Whether the last window has rows without one."""
-        self._lacked_slots = False
-        """The same for the window before it."""
+        """Whether the window that is used has rows without one."""
 
     def cancel(self) -> None:
         """End a read that was begun, also while somebody waits for it in another thread; use other memory then."""
@@ -128,41 +140,64 @@ class PlannedRows(Feature):
 
     def has_room(self) -> bool:
         """Tell whether the window could have another mini-batch as large as the largest one."""
-        needed = self._noted_before + self._noted + self._largest
-        return min(needed, self.feature.count()) <= self.num_slots
+        count = self.feature.count()
+        if count == self.num_slots:
+            return True
+        own, both = self._noted + self._largest, self._noted_before + self._kept + self._largest
+        return min(own, count) <= MOST_OF_SLOTS * self.num_slots and min(both, count) <= self.num_slots
 
     def note(self, ids: torch.Tensor) -> None:
         """Add the rows of a mini-batch to the window. Costs some 10 ns per row."""
-        noted = note_rows(self._plan, ids, self._window)
+        number, self._next = self._next, self._next + 1
+        noted = note_rows(self._plan, ids, number, self._first, self._first_before)
         self.counts.minibatches += 1
-        self._noted += noted
-        self._largest = max(self._largest, noted)
+        self._noted += noted.rows
+        self._kept += noted.kept
+        self._largest = max(self._largest, noted.rows)
 
     def begin(self) -> None:
-        """Begin to read what the window lacks, and begin the next window.
+        """Begin to read what the window lacks, as far as there is memory, and begin the next window.
 
-        The rows of the last two windows stay, and `wait` must have been called for the last one.
+        `wait` must have been called for the last one.
         """
         lacking = int(self._plan.num_lacking[0])
         self.misses += lacking
         self.hits += self._noted - lacking
-        rows, slots = place_rows(self._plan, self._window, self._window - 1)
-        self._lacked_slots, self._lacks_slots = self._lacks_slots, rows.numel() < lacking
-        self._window += 1
         self.counts.windows += self._noted > 0
+        self._plan = begin_window(self._plan)
+        self._first_before, self._first = self._first, self._next
+        self._noted_before, self._noted, self._kept = self._noted, 0, 0
+        self._step = -(-(self._first_before - self._used) // PARTS)
+        self._place()
+
+    def mark_used(self) -> None:
+        """Let the rows of one more mini-batch leave, in the order in which mini-batches were noted."""
+        self._used += 1
+        self._left -= 1
+        if self._left <= 0:
+            self._place()
+
+    def _place(self) -> None:
+        self._left = self._step
+        rows, slots = place_rows(self._plan, self._used)
         self.counts.rows += rows.numel()
-        self._noted_before, self._noted = self._noted, 0
         if rows.numel():
-            self._reads = self.feature.begin_reading(rows, self._rows, slots)
+            self._reads += self.feature.begin_reading(rows, self._rows, slots)
 
     def wait(self) -> None:
-        """Wait until the rows of the last window are there.
+        """Wait until the rows of the last window are there; those before it must have been used.
 
         Raises:
             OSError: A read failed.
             EOFError: The file became shorter.
             CancelledError: The read was cancelled.
         """
+        self._place()
+        self._lacks_slots = self._plan.num_waiting[0] > 0
+        give_up_waiting(self._plan, self._first)
+        self._join()
+
+    def _join(self) -> None:
         begin = time.perf_counter()
         self.feature.join(self._reads)
         self.counts.seconds += time.perf_counter() - begin
@@ -171,15 +206,15 @@ class PlannedRows(Feature):
 
     def is_read(self) -> bool:
         """Tell whether the rows of the last window are there."""
-        return all(part.done() for part in self._reads)
+        return not self._plan.num_waiting[0] and all(part.done() for part in self._reads)
 
     def read(self, ids: torch.Tensor | None = None) -> torch.Tensor:
         """Return the rows at `ids`, on their device. Those for which there was no memory are read from the file now."""
         if ids is None:
             return self.feature.read()
-        if self._lacked_slots:
+        if self._lacks_slots:
             # A row without a slot in its window may have got one in the next, which is being read.
-            self.wait()
+            self._join()
         if not on_gpu(ids):
             return self._take(ids, buffers.empty((ids.numel(), *self.size()), self.dtype))
         here = ids.cpu()

@@ -38,7 +38,9 @@ def test_rows_are_those_of_the_file_whatever_there_is_memory_for(
             rows.note(ids)
         rows.begin()
         # While this window is being read, the mini-batches of the one before are used.
-        assert all(torch.equal(rows.read(ids), ROWS[ids]) for ids in before)
+        for ids in before:
+            assert torch.equal(rows.read(ids), ROWS[ids])
+            rows.mark_used()
         rows.wait()
         before = minibatches
     assert all(torch.equal(rows.read(ids), ROWS[ids]) for ids in before)
@@ -82,13 +84,39 @@ def test_rows_go_to_a_gpu_through_memory_of_any_size(
         assert torch.equal(found.cpu(), ROWS[ids])
 
 
-def test_a_window_has_room_while_its_rows_and_those_of_the_last_one_fit(feature: DiskBasedFeature) -> None:
-    rows = PlannedRows(feature, bytes_with_slots(feature, 5))
-    rows.note(torch.tensor([1, 2]))
-    rows.begin()
+def test_a_window_has_room_while_its_rows_fit_and_those_that_stay_for_it_do_beside_the_window_before(
+    feature: DiskBasedFeature,
+) -> None:
+    rows = PlannedRows(feature, bytes_with_slots(feature, 10))
+    rows.note(torch.arange(4))
     assert rows.has_room()
-    rows.note(torch.tensor([2, 3]))
+    rows.begin()
+    rows.wait()
+    rows.note(torch.tensor([10, 11, 12, 13]))
+    rows.begin()
+    rows.note(torch.tensor([0, 1]))
+    assert rows.has_room()
+    rows.note(torch.tensor([2]))  # these three stay, beside four of the window before, and four might come
     assert not rows.has_room()
+
+
+def test_rows_for_which_there_is_no_room_yet_are_read_as_others_are_used(feature: DiskBasedFeature) -> None:
+    rows = PlannedRows(feature, bytes_with_slots(feature, 10))
+    windows = [torch.arange(8).reshape(4, 2), torch.arange(20, 28).reshape(4, 2)]
+    for window in windows:
+        for ids in window:
+            rows.note(ids)
+        rows.begin()
+        if window is windows[0]:
+            rows.wait()
+    assert rows.counts.rows == 10
+    for number, ids in enumerate(windows[0], 1):
+        assert torch.equal(rows.read(ids), ROWS[ids])
+        rows.mark_used()
+        assert rows.counts.rows == min(10 + 2 * number, 16)
+    rows.wait()
+    assert all(torch.equal(rows.read(ids), ROWS[ids]) for ids in windows[1])
+    assert rows.counts.rows == 16
 
 
 def test_memory_stays_within_its_bound(feature: DiskBasedFeature) -> None:
@@ -97,7 +125,7 @@ def test_memory_stays_within_its_bound(feature: DiskBasedFeature) -> None:
         assert rows.max_size_in_bytes <= size < rows.max_size_in_bytes + bytes_with_slots(feature, 1)
     assert count_slots(feature, 0) == 0
     with pytest.raises(
-        ValueError, match="max_size_in_bytes is 100, but a row and the bookkeeping for 300 rows take 1572"
+        ValueError, match="max_size_in_bytes is 100, but a row and the bookkeeping for 300 rows take 1620"
     ):
         PlannedRows(feature, 100)
 
