@@ -7,9 +7,12 @@ from tests.digests import digest
 
 
 def test_it_counts_as_the_stages_that_it_stands_for() -> None:
-    pipe = UpstreamPlaceholder(4).transform()
+    pipe = gf.MiniBatchTransformer(UpstreamPlaceholder(4))
     assert list(pipe) == []
     assert pipe.position == 5
+    (detached,) = detach(pipe.datapipe, (pipe,), iter([gf.MiniBatch(), gf.MiniBatch()]))
+    assert len(list(detached)) == 2
+    assert detached.position == 5
 
 
 def test_a_detached_stage_draws_the_same_and_knows_its_place() -> None:
