@@ -137,8 +137,9 @@ def run(options: Any) -> None:
     graph = stored.graph
     print(f"{graph.total_num_nodes:,} nodes and {graph.total_num_edges:,} edges", flush=True)
     if options.method == "ldg":
-        most = ldg_memory(graph.total_num_nodes, options.parts) / MIB
-        print(f"assigning the nodes takes at most {most:,.0f} MiB beside the graph", flush=True)
+        most = ldg_memory(graph.total_num_nodes, options.parts)
+        most += 0 if items is None else torch.int32.itemsize * graph.total_num_nodes
+        print(f"assigning the nodes takes at most {most / MIB:,.0f} MiB beside the graph", flush=True)
     balance = None if items is None else nodes_by_type(items)
     assignment = assign_nodes(graph, options.parts, options.method, options.seed, balance)
     print(report_partition(graph, assignment, options.parts), flush=True)

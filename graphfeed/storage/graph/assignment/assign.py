@@ -83,14 +83,14 @@ def items_of_nodes(graph: GraphArrays, balance: ByType) -> torch.Tensor:
         raise TypeError(f"balance must be {wanted} for this graph, but is a {type(balance).__name__}")
     if not given.keys() <= sizes.keys():
         raise KeyError(f"balance has the node types {list(given)}, but the graph has {list(sizes)}")
-    counts = []
-    for node_type, size in sizes.items():
+    counts = torch.zeros(graph.total_num_nodes, dtype=torch.int32)
+    for (node_type, size), own in zip(sizes.items(), torch.split(counts, list(sizes.values())), strict=True):
         name = "balance" if node_type is None else f"balance[{node_type!r}]"
         ids = as_ids(name, given.get(node_type, ()))
         check_vector(name, ids)
         check_ids(name, ids, size)
-        counts.append(torch.bincount(ids, minlength=size).int())
-    return torch.cat(counts)
+        own.index_add_(0, ids.cpu(), torch.ones(len(ids), dtype=torch.int32))
+    return counts
 
 
 def split_evenly(positions: torch.Tensor, size: int, num_parts: int) -> torch.Tensor:
