@@ -11,7 +11,7 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from importlib.metadata import packages_distributions
+from importlib.metadata import packages_distributions, version
 from importlib.util import find_spec
 from mmap import mmap
 from pathlib import Path
@@ -21,7 +21,7 @@ import torch
 
 import graphfeed
 from graphfeed import ops
-from graphfeed.ops.backend import load
+from graphfeed.ops.backend import cuda_extra, load
 from graphfeed.ops.calls import make_inputs
 from graphfeed.ops.compare_kernels import compare_kernels
 from graphfeed.ops.process import install_hint
@@ -38,7 +38,7 @@ class Finding(NamedTuple):
     """One line of a report."""
 
     status: str
-    """ok, missing or failed."""
+    """ok, missing or failed; or change, for what works and could be better."""
     subject: str
     said: str
 
@@ -58,7 +58,7 @@ class CudaReport:
     @property
     def ok(self) -> bool:
         """Whether nothing is missing and all kernels compute what the CPU's do."""
-        return all(finding.status == "ok" for finding in self.findings)
+        return not any(map(is_wrong, self.findings))
 
     def __str__(self) -> str:
         counts = [(status, sum(own.status == status for own in self.findings)) for status in ("missing", "failed")]
@@ -66,6 +66,11 @@ class CudaReport:
         return "\n".join([*table(self.findings), f"CUDA is {f'not ready: {wrong}' if wrong else 'ready'}"])
 
     __repr__ = __str__
+
+
+def is_wrong(finding: Finding) -> bool:
+    """Tell whether something can't work."""
+    return finding.status in ("missing", "failed")
 
 
 def cuda_check() -> CudaReport:
@@ -81,11 +86,11 @@ def cuda_check() -> CudaReport:
         'graphfeed'
     """
     findings = list(look_around())
-    if all(finding.status == "ok" for finding in findings):
+    wrong = [finding.subject for finding in findings if is_wrong(finding)]
+    if not wrong:
         findings += check_device(torch.device("cuda", torch.cuda.current_device()), NUM_NODES, HUB)
     else:
-        missing = ", ".join(finding.subject for finding in findings if finding.status != "ok")
-        findings.append(Finding("missing", "kernels", f"were not run, because of: {missing}"))
+        findings.append(Finding("missing", "kernels", f"were not run, because of: {', '.join(wrong)}"))
     return CudaReport(tuple(findings))
 
 
@@ -133,7 +138,9 @@ def find_device() -> Iterator[Finding]:
 
 def find_cupy() -> Iterator[Finding]:
     """Find CuPy, and by it the compiler."""
-    remedy = install_hint("cuda13" if (torch.version.cuda or "").startswith("13") else "cuda12")
+    names, remedy = sorted(set(packages_distributions().get("cupy", ()))), install_hint(cuda_extra())
+    if set(names) - {f"cupy-{cuda_extra()}x"}:
+        remedy = f"pip uninstall {' '.join(names)}, then {remedy}"
     try:
         launch: Any = load("cuda", "launch")
     except ImportError as error:
@@ -142,10 +149,13 @@ def find_cupy() -> Iterator[Finding]:
         yield Finding("missing", "CuPy", f"{reason}; {remedy}")
         yield Finding("missing", "NVRTC", "can't be looked for without CuPy, which loads it")
         return
-    names = " ".join(packages_distributions().get("cupy", ()))
-    blind = torch.cuda.is_available() and not launch.finds_device()
-    also = f", finds no CUDA device; {remedy}" if blind else ""
-    yield Finding("missing" if blind else "ok", "CuPy", f"{launch.cupy_version()} ({names}){also}")
+    said = ", ".join(f"{name} {version(name)}" for name in names)
+    if torch.cuda.is_available() and not launch.finds_device():
+        yield Finding("missing", "CuPy", f"{said} finds no CUDA device; {remedy}")
+    elif len(names) > 1:
+        yield Finding("failed", "CuPy", f"{said} lie in one folder and break each other; {remedy}")
+    else:
+        yield Finding("ok", "CuPy", said)
     try:
         yield Finding("ok", "NVRTC", launch.compiler_version())
     except Exception as error:
@@ -153,15 +163,18 @@ def find_cupy() -> Iterator[Finding]:
 
 
 def find_headers() -> Finding:
-    """Find CUDA's headers, which CuPy needs to compile."""
-    folders = [Path(os.environ[name], "include") for name in ("CUDA_PATH", "CUDA_HOME") if name in os.environ]
+    """Find CUDA's headers, which CuPy needs to compile; it may find them elsewhere."""
+    places = [Path(os.environ[name]) for name in ("CUDA_PATH", "CUDA_HOME", "CONDA_PREFIX") if name in os.environ]
+    folders = [folder for place in places for folder in (place / "include", *place.glob("targets/*/include"))]
     folders.append(Path("/usr/local/cuda/include"))
     spec = find_spec("nvidia")
     for place in [] if spec is None else list(spec.submodule_search_locations or []):
         folders += sorted(Path(place).glob("*/include"))
     found = [folder for folder in folders if (folder / "cuda_runtime.h").exists()]
     if not found:
-        return Finding("missing", "headers", f"cuda_runtime.h is not found; {install_hint('cuda12')}, or with [cuda13]")
+        return Finding(
+            "change", "headers", f"cuda_runtime.h is not found; if CuPy misses it, {install_hint(cuda_extra())}"
+        )
     return Finding("ok", "headers", f"in {found[0]}")
 
 

@@ -20,7 +20,7 @@ import torch
 
 import graphfeed
 from graphfeed import ops
-from graphfeed.cuda_report import Finding, cuda_check, find_driver, look_around, table
+from graphfeed.cuda_report import Finding, cuda_check, find_driver, is_wrong, look_around, table
 from graphfeed.loader import bytes_text
 from graphfeed.loader.executors import available_cores
 from graphfeed.loader.tune import cpu_quotas
@@ -51,7 +51,7 @@ def run(options: Any) -> None:
     """Print a line for each finding, and fail if something will fail."""
     findings = [*look_at_machine(), *look_at_gpus(options.cuda)]
     sys.stdout.write("\n".join(table(findings)) + "\n")
-    wrong = [finding.subject for finding in findings if finding.status in ("missing", "failed")]
+    wrong = [finding.subject for finding in findings if is_wrong(finding)]
     if wrong:
         raise ValueError(f"this will fail: {', '.join(dict.fromkeys(wrong))}")
 

@@ -1,3 +1,4 @@
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -5,7 +6,7 @@ import pytest
 import torch
 
 from graphfeed import cuda_report
-from graphfeed.cuda_report import CudaReport, Finding, check_device, find_cupy, find_device, look_around
+from graphfeed.cuda_report import CudaReport, Finding, check_device, find_cupy, find_device, find_headers, look_around
 from graphfeed.ops import compare_kernels
 from graphfeed.ops.calls import calls_on_edges
 from tests.ops.emulated_cuda import Cuda, EmulatedCuda, device_of, import_launch
@@ -42,6 +43,15 @@ def test_a_gpu_and_its_compiler_are_described(monkeypatch: pytest.MonkeyPatch) -
     assert 'finds no CUDA device; pip install ".[cuda13]" in a clone' in found.said
     assert compiler == Finding("ok", "NVRTC", "13.0")
 
+    # Of two packages for CuPy, the later one has overwritten a part of the other.
+    monkeypatch.setattr(cuda_report, "packages_distributions", lambda: {"cupy": ["cupy-cuda13x", "cupy-cuda12x"]})
+    monkeypatch.setattr(cuda_report, "version", lambda name: "14.2.0")
+    monkeypatch.setattr(cupy.cuda, "is_available", lambda: True)
+    both = next(find_cupy())
+    assert both.status == "failed"
+    assert "cupy-cuda12x 14.2.0, cupy-cuda13x 14.2.0 lie in one folder and break each other" in both.said
+    assert 'pip uninstall cupy-cuda12x cupy-cuda13x, then pip install ".[cuda13]" in a clone' in both.said
+
     def fail(*_: Any) -> Any:
         raise RuntimeError("libnvrtc.so.13: cannot open shared object file")
 
@@ -56,7 +66,8 @@ def test_on_a_gpu_kernels_and_locked_memory_are_checked(cuda: Cuda, monkeypatch:
     monkeypatch.setattr(
         compare_kernels, "calls", lambda inputs: {"weights": calls_on_edges(inputs)["cumulate_weights"]}
     )
-    monkeypatch.setattr(cuda_report, "look_around", lambda: [Finding("ok", "graphfeed", "")])
+    # What could be better keeps no kernel from running.
+    monkeypatch.setattr(cuda_report, "look_around", lambda: [Finding("change", "headers", "")])
     device = torch.device(device_of(cuda))
     monkeypatch.setattr(torch.cuda, "current_device", lambda: 0)
     monkeypatch.setattr(cuda_report, "check_device", lambda _, *sizes: check_device(device, 6, 150))
@@ -64,7 +75,7 @@ def test_on_a_gpu_kernels_and_locked_memory_are_checked(cuda: Cuda, monkeypatch:
         report = cuda_report.cuda_check()
         assert report.ok, report
         assert str(report).endswith("\nCUDA is ready")
-        assert [finding.subject for finding in report.findings[:3]] == ["graphfeed", "compiler", "locked memory"]
+        assert [finding.subject for finding in report.findings[:3]] == ["headers", "compiler", "locked memory"]
         assert report.findings[3].said == "1107 values are the CPU's"
         assert "a kernel read them" in report.findings[2].said
         if isinstance(cuda, EmulatedCuda):
@@ -74,8 +85,23 @@ def test_on_a_gpu_kernels_and_locked_memory_are_checked(cuda: Cuda, monkeypatch:
             import_launch().module.cache_clear()
             import_launch().function_of.cache_clear()
             broken = cuda_report.cuda_check()
-            assert [finding.status for finding in broken.findings[:3]] == ["ok", "failed", "failed"]
+            assert [finding.status for finding in broken.findings[:3]] == ["change", "failed", "failed"]
             assert "cudaHostRegister returned 2" in broken.findings[2].said
+
+
+def test_headers_are_found_where_conda_puts_them_and_are_no_condition(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("CUDA_PATH", "CUDA_HOME"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("CONDA_PREFIX", str(tmp_path))
+    with monkeypatch.context() as nowhere:
+        nowhere.setattr(Path, "exists", lambda path: False)
+        assert find_headers().status == "change"
+    folder = tmp_path / "targets" / "x86_64-linux" / "include"
+    folder.mkdir(parents=True)
+    (folder / "cuda_runtime.h").touch()
+    assert find_headers() == Finding("ok", "headers", f"in {folder}")
 
 
 def test_a_report_counts_what_is_wrong() -> None:

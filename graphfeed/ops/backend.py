@@ -13,6 +13,11 @@ PACKAGES = {"cpu": "cpu", "cuda": "cuda"}
 """The package of kernels for each type of device."""
 
 
+def cuda_extra() -> str:
+    """Return the extra with the CuPy that fits torch's CUDA."""
+    return "cuda12" if (torch.version.cuda or "").startswith("12") else "cuda13"
+
+
 @cache
 def load(package: str, op: str) -> ModuleType:
     """Import a kernel module at its first use, so that importing graphfeed compiles nothing and needs no CuPy.
@@ -28,8 +33,8 @@ def load(package: str, op: str) -> ModuleType:
     except ModuleNotFoundError as error:
         if error.name == "cupy":
             raise ImportError(
-                f"{op} was given a tensor on a GPU, and the GPU's kernels need CuPy: {install_hint('cuda12')}, or with "
-                "[cuda13] beside a torch for CUDA 13; graphfeed doctor --cuda tells what is missing"
+                f"{op} was given a tensor on a GPU, and the GPU's kernels need CuPy: {install_hint(cuda_extra())}; "
+                "graphfeed doctor --cuda tells what is missing"
             ) from error
         if error.name == name:
             raise ValueError(

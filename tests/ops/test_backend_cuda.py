@@ -143,7 +143,7 @@ def test_without_cupy_the_extra_is_named() -> None:
     )
     said = subprocess.run([sys.executable, "-c", program], check=True, capture_output=True, text=True).stdout
     assert said.startswith(
-        'gather was given a tensor on a GPU, and the GPU\'s kernels need CuPy: pip install ".[cuda12]"'
+        'gather was given a tensor on a GPU, and the GPU\'s kernels need CuPy: pip install ".[cuda13]"'
     )
 
 

@@ -138,5 +138,6 @@ def test_a_small_table_is_copied_without_waiting_and_may_change_then(there: Emul
 def test_a_cupy_that_knows_no_protocol_takes_the_address_of_a_stream(launch: ModuleType) -> None:
     older = SimpleNamespace(cuda=SimpleNamespace(Stream=object(), ExternalStream=lambda *given: given))
     second = torch.device("meta", 1)
+    torch.cuda.set_device(second)
     with torch.cuda.stream(torch.cuda.Stream(second)), patch.object(launch, "cupy", older):  # type: ignore[no-untyped-call]
         assert launch.stream_of(second) == (torch.cuda.current_stream(second).cuda_stream, 1)

@@ -81,8 +81,8 @@ def function_of(device_index: int, kernel: str) -> Any:
     """
     if not cupy.cuda.is_available():
         raise RuntimeError(
-            f"torch has tensors on cuda:{device_index}, but CuPy finds no CUDA device; install the CuPy of your "
-            "driver's CUDA version (cupy-cuda12x, cupy-cuda13x), or run on the CPU"
+            f"torch has tensors on cuda:{device_index}, but CuPy finds no CUDA device; graphfeed doctor --cuda tells "
+            "which CuPy fits, or run on the CPU"
         )
     return module().get_function(kernel)
 
@@ -115,11 +115,6 @@ def stream_of(device: torch.device) -> Any:
 def finds_device() -> bool:
     """Tell whether CuPy finds a GPU."""
     return bool(cupy.cuda.is_available())
-
-
-def cupy_version() -> str:
-    """Return CuPy's version."""
-    return str(cupy.__version__)
 
 
 def compiler_version() -> str:
