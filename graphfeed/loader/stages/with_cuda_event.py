@@ -39,4 +39,5 @@ class WithCudaEvent(Datapipe[Any]):
                 yield minibatch, event
         finally:
             if hasattr(minibatches, "close"):
-                minibatches.close()
+                with torch.cuda.stream(stream):  # which waits for streams inside, rather than the thread's own stream
+                    minibatches.close()

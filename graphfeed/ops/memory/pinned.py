@@ -3,7 +3,7 @@
 import threading
 import weakref
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from math import prod
@@ -220,6 +220,8 @@ LOCKED: list[LockedPages] = []
 HELD: dict[int, list[Any]] = {}
 """The uses of pages by each owner, by its id."""
 RELEASED: deque[tuple[Any, list[tuple[LockedPages, torch.Tensor]]]] = deque()
+IN_MEMORY = ("/memfd:", "/dev/")
+"""How Linux names what is mapped of no file."""
 READ_ONLY = 8
 """Tells CUDA that a device will only read; otherwise it refuses memory that is read-only for the process."""
 
@@ -246,7 +248,8 @@ def lock_pages_of(runtime: Any, tensor: torch.Tensor, regions: Sequence[Region])
     # A copy of memory that lies in two registrations is refused.
     if pages is None or any(part.start < pages[1] and pages[0] < part.end for part in LOCKED):
         return None
-    lock(runtime, pages[0], pages[1] - pages[0])
+    files = (part for part in regions if part.shared and not part.path.startswith(IN_MEMORY))
+    lock(runtime, *pages, is_file=any(part.start <= pages[0] < part.stop for part in files))
     made = LockedPages(*pages, tensor)
     LOCKED.append(made)
     return made
@@ -259,10 +262,16 @@ def pages_of(tensor: torch.Tensor, regions: Sequence[Region]) -> tuple[int, int]
     return (pieces[0].start, pieces[-1].stop) if pieces else None
 
 
-def lock(runtime: Any, start: int, size: int) -> None:
-    """Lock whole pages, or raise a RuntimeError."""
-    status = int(runtime.cudaHostRegister(start, size, 0))
-    if status != 0 and int(runtime.cudaHostRegister(start, size, READ_ONLY)) != 0:
+def lock(runtime: Any, start: int, stop: int, *, is_file: bool) -> None:
+    """Lock whole pages, or raise a RuntimeError.
+
+    Those of a file that is written to are locked for reading, where CUDA can do that: the system would write all others
+    to the disk anew when they are unlocked.
+    """
+    size = stop - start
+    first, second = (READ_ONLY, 0) if is_file else (0, READ_ONLY)
+    status = int(runtime.cudaHostRegister(start, size, first))
+    if status != 0 and int(runtime.cudaHostRegister(start, size, second)) != 0:
         forget_error()
         raise RuntimeError(
             f"CUDA can't page-lock {size} bytes (cudaHostRegister returned {status}); free memory, raise the limit of "
@@ -275,7 +284,7 @@ def lock(runtime: Any, start: int, size: int) -> None:
 def forget_error() -> None:
     """Clear the last error of CUDA's runtime, which would otherwise be raised by torch's next kernel launch."""
     with suppress(RuntimeError):
-        torch.ones(1, device="cuda")
+        torch.ones(1, device=torch.device("cuda", next(devices_in_use(), torch.cuda.current_device())))
 
 
 def release(runtime: Any, used: list[tuple[LockedPages, torch.Tensor]], owner: int) -> None:
@@ -303,9 +312,15 @@ def unlock_unused() -> None:
 
 
 def wait_for_devices() -> None:
-    """Wait for what runs on the devices on which torch has memory: it may still read what is about to be unlocked."""
+    """Wait for what runs on the devices: it may still read what is about to be unlocked."""
+    for index in devices_in_use():
+        with suppress(RuntimeError):
+            torch.cuda.synchronize(index)
+
+
+def devices_in_use() -> Iterator[int]:
+    """Yield the devices on which torch has memory; one that failed, or may no longer be used, reads nothing."""
     for index in range(torch.cuda.device_count()):
-        # A device that failed, or that this process may no longer use, reads nothing.
         with suppress(RuntimeError):
             if torch.cuda.memory_reserved(index):
-                torch.cuda.synchronize(index)
+                yield index

@@ -22,7 +22,7 @@ class Streams(gf.Datapipe):
             for _ in self.datapipe:
                 yield current_stream()
         finally:
-            self.closed.append("closed")
+            self.closed.append(str(current_stream()))
 
 
 def items() -> gf.Datapipe:
@@ -48,13 +48,13 @@ def test_each_event_is_behind_the_work_of_its_mini_batch() -> None:
             assert minibatch.seeds.tolist() == [place]
 
 
-def test_what_it_runs_is_closed_with_it() -> None:
+def test_what_it_runs_is_closed_with_it_on_its_stream() -> None:
     closed: list[str] = []
     with late_streams():
         minibatches = iter(WithCudaEvent(Streams(items(), closed), "mine", DEVICE))
         next(minibatches)
         minibatches.close()  # type: ignore[attr-defined]
-    assert closed == ["closed"]
+        assert closed == [str(side_stream(DEVICE, "mine"))]
 
 
 @pytest.mark.gpu

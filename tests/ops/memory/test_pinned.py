@@ -1,7 +1,6 @@
 import gc
 import subprocess
 import sys
-import warnings
 import weakref
 from collections.abc import Iterator
 from itertools import permutations
@@ -362,28 +361,6 @@ def test_parts_of_one_mapping_are_locked_and_read_by_a_kernel() -> None:
     owners.clear()
     gc.collect()
     assert not any(tensor.is_pinned() for tensor in block.tensors)
-
-
-@pytest.mark.gpu
-@pytest.mark.parametrize("mode", ["r", "r+", "c"])
-def test_memory_mapped_from_a_file_is_locked_or_refused_with_what_to_do(tmp_path: Path, mode: Any) -> None:
-    """Whether a file can be locked depends on its file system, and for mode "r" on the device."""
-    np.save(tmp_path / "rows.npy", np.arange(100_000.0))
-    mapped = np.load(tmp_path / "rows.npy", mmap_mode=mode)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # torch warns of arrays that can't be written
-        tensor, owner = torch.from_numpy(mapped), Owner()
-    refused = ""
-    try:
-        ops.pin_in_place(tensor, owner)
-    except RuntimeError as error:
-        refused = str(error)
-    if refused:
-        assert "copy what is mapped from a file with .clone()" in refused
-        assert torch.ones(1, device="cuda").item() == 1  # the failure is not found by what comes next
-    else:
-        rows = ops.gather_rows(tensor[:, None], torch.tensor([0, 99_999], device="cuda"))
-        assert rows.tolist() == [[0.0], [99_999.0]]
 
 
 def test_pages_of_which_some_are_locked_are_copied(runtime: LockedMemory, monkeypatch: pytest.MonkeyPatch) -> None:

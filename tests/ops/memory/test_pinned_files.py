@@ -1,0 +1,67 @@
+"""Page-locked memory that is mapped from files."""
+
+import warnings
+from mmap import PAGESIZE, mmap
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from graphfeed import ops
+from graphfeed.ops.memory import pinned
+from graphfeed.ops.memory.pinned import READ_ONLY
+from graphfeed.storage.memory.shared import SharedBlock
+from tests.ops.locked_memory import LockedMemory
+
+
+class Owner:
+    """Holds tensors."""
+
+
+def test_a_file_that_is_written_to_is_locked_for_reading_first_and_other_memory_for_both(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """What was locked for writing is written to the disk anew when it is unlocked."""
+    runtime = LockedMemory()
+    np.save(tmp_path / "rows.npy", np.arange(5000.0))
+    flags: list[int] = []
+    modes: tuple[Any, ...] = ("r+", "c")  # what is written to a private mapping goes to other pages, which CUDA makes
+
+    def register(start: int, size: int, flag: int) -> int:
+        flags.append(flag)
+        return LockedMemory.cudaHostRegister(runtime, start, size, flag)
+
+    monkeypatch.setattr(runtime, "cudaHostRegister", register)
+    owner = Owner()
+    with runtime.installed():
+        tensors = [
+            *(torch.from_numpy(np.load(tmp_path / "rows.npy", mmap_mode=mode)) for mode in modes),
+            torch.frombuffer(mmap(-1, PAGESIZE), dtype=torch.uint8),
+            *SharedBlock.create([torch.ones(9999)]).tensors,
+        ]
+        pinned.page_lock(tensors, owner)
+    assert flags == [READ_ONLY, 0, 0, 0]
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("mode", ["r", "r+", "c"])
+def test_memory_mapped_from_a_file_is_locked_or_refused_with_what_to_do(tmp_path: Path, mode: Any) -> None:
+    """Whether a file can be locked depends on its file system, and for mode "r" on the device."""
+    np.save(tmp_path / "rows.npy", np.arange(100_000.0))
+    mapped = np.load(tmp_path / "rows.npy", mmap_mode=mode)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # torch warns of arrays that can't be written
+        tensor, owner = torch.from_numpy(mapped), Owner()
+    refused = ""
+    try:
+        ops.pin_in_place(tensor, owner)
+    except RuntimeError as error:
+        refused = str(error)
+    if refused:
+        assert "copy what is mapped from a file with .clone()" in refused
+        assert torch.ones(1, device="cuda").item() == 1  # the failure is not found by what comes next
+    else:
+        rows = ops.gather_rows(tensor[:, None], torch.tensor([0, 99_999], device="cuda"))
+        assert rows.tolist() == [[0.0], [99_999.0]]
