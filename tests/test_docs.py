@@ -37,7 +37,6 @@ NOT_USED = (
     "sample_layers",
     "TemporalRule",
     "leave_out",
-    "patience",
     "lender",
     "borrower",
     "a thread a core",

@@ -13,7 +13,15 @@ from graphfeed.datapipes import Batch, Datapipe, length
 from graphfeed.datapipes.pipeline import Observer
 from graphfeed.loader.fingerprint import Fingerprint, take_fingerprint
 from graphfeed.loader.memory_budget import MemoryBudget
-from graphfeed.loader.options import as_pipeline, check_auto, check_options, check_reading, choose_seed, usual_workers
+from graphfeed.loader.options import (
+    RemoteServers,
+    as_pipeline,
+    check_auto,
+    check_options,
+    check_reading,
+    choose_seed,
+    usual_workers,
+)
 from graphfeed.loader.placement_rules import check_servers
 from graphfeed.loader.plan import make_plan
 from graphfeed.loader.profile import Profile, with_progress
@@ -96,6 +104,7 @@ class DataLoader(Generic[Batch]):
             "grpc://host:port", where nobody else is on the network. Needs pyarrow (extra `serve`).
         token: The token of these servers; None takes the environment's GRAPHFEED_TOKEN.
         tls_root_certs: The certificates that the servers' are checked against, as PEM. None connects without TLS.
+        patience: How many seconds to wait for a server to come back if all are lost that had answered before.
 
     Raises:
         TypeError: `datapipe` is not a pipeline, or `seed` is not a whole number.
@@ -132,6 +141,7 @@ class DataLoader(Generic[Batch]):
         servers: Sequence[str] = (),
         token: str | None = None,
         tls_root_certs: bytes | None = None,
+        patience: float = 60.0,
     ) -> None:
         datapipe = as_pipeline(datapipe)
         check_options(num_workers, worker, executor, prefetch_factor, timeout)
@@ -143,14 +153,14 @@ class DataLoader(Generic[Batch]):
             num_workers = 0 if self._tunes else usual_workers(datapipe, worker, executor, servers)
         in_threads = worker == "thread" if executor is None else isinstance(executor, ThreadPoolExecutor)
         overlap = (overlap_feature_fetch, overlap_graph_fetch)
-        longest = timeout * (len(servers) + 1)  # one server after the other may be lost
+        self._remote = RemoteServers(servers, token, tls_root_certs, patience)
+        longest = self._remote.longest(timeout)
         window, limit = check_reading(window, memory_limit)
         memory = MemoryBudget(limit, self._tunes)
         self._options = LoaderOptions(
             num_workers, in_threads, prefetch_factor, longest, *overlap, servers, window, memory
         )
         self.plan = make_plan(datapipe, self._options)
-        self._remote = (servers, token, tls_root_certs)
         self.num_workers = num_workers
         self.worker = worker
         self.timeout = timeout
@@ -240,8 +250,8 @@ class DataLoader(Generic[Batch]):
         workers = f", num_workers={self.num_workers}" if self.num_workers else ""
         if self._executor is not None:
             workers += f", executor={type(self._executor).__name__}"
-        elif self._remote[0]:
-            workers += f", servers={list(self._remote[0])}"
+        elif self._remote.addresses:
+            workers += f", servers={list(self._remote.addresses)}"
         elif self.num_workers:
             workers += f", worker={self.worker!r}"
         return f"{type(self).__name__}({self.plan}{workers}, seed={self._seed})"

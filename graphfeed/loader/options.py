@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from concurrent.futures import Executor
-from typing import Any
+from typing import Any, NamedTuple
 
 from torch.utils.data import IterDataPipe
 
@@ -14,6 +14,22 @@ from graphfeed.loader.rules import sampled_on_device
 from graphfeed.ops import draw_unkeyed
 from graphfeed.ops.arguments import brief, check_count, check_position, check_seconds, parse_bytes
 from graphfeed.ops.process import load_entry_point
+
+
+class RemoteServers(NamedTuple):
+    """The sampling servers that take the place of workers, if there are any, and how they are asked."""
+
+    addresses: tuple[str, ...] = ()
+    token: str | None = None
+    tls_root_certs: bytes | None = None
+    patience: float = 0.0
+    """How long to wait for one to come back if all are lost."""
+
+    def longest(self, timeout: float) -> float:
+        """Return how long a mini-batch may take: one server after the other may be lost."""
+        if self.patience != 0:
+            check_seconds("patience", self.patience)
+        return timeout * (len(self.addresses) + 1) + (self.patience if self.addresses else 0.0)
 
 
 def as_pipeline(datapipe: object) -> Datapipe[Any]:

@@ -2,7 +2,6 @@
 
 import os
 import weakref
-from collections.abc import Sequence
 from concurrent.futures import Executor, Future
 from dataclasses import dataclass, field
 from typing import Any
@@ -11,6 +10,7 @@ from graphfeed.loader.executors.idle_executors import release_executor, take_exe
 from graphfeed.loader.executors.process_executor import ProcessExecutor
 from graphfeed.loader.executors.thread_executor import ThreadExecutor
 from graphfeed.loader.executors.worker_task import pack_work, prepare_work
+from graphfeed.loader.options import RemoteServers
 from graphfeed.loader.stages.in_workers import InWorkers
 from graphfeed.ops.process import ForkLock, load_entry_point, renew_in_child
 
@@ -23,8 +23,7 @@ class Workers:
     """
 
     given: Executor | None
-    servers: tuple[Sequence[str], str | None, bytes | None]
-    """The addresses of sampling servers, their token and their certificates."""
+    servers: RemoteServers
     worker: str
     num_workers: int
     timeout: float
@@ -42,7 +41,7 @@ class Workers:
     @property
     def who(self) -> str:
         """Return "thread", "process", "server" or "executor"."""
-        return "executor" if self.given is not None else "server" if self.servers[0] else self.worker
+        return "executor" if self.given is not None else "server" if self.servers.addresses else self.worker
 
     def take(self) -> Executor:
         """Return the executor for an epoch.
@@ -106,9 +105,10 @@ class Workers:
         self._release = weakref.finalize(self, release_executor, executor, wait=False)
 
     def _start(self) -> Executor:
-        if self.servers[0]:
+        if self.servers.addresses:
             remote_executor: Any = load_entry_point("executors", "servers")
-            executor: Executor = remote_executor(*self.servers, self.num_workers, self.timeout)
+            *which, patience = self.servers
+            executor: Executor = remote_executor(*which, self.num_workers, self.timeout, patience)
             return executor
         if self.worker == "process":
             make = take_executor if self.persistent else ProcessExecutor

@@ -14,6 +14,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -79,11 +80,17 @@ def started(server: Program) -> Served:
     return Served(server, *found.groups())
 
 
+def start_server(folder: object, name: str = "homogeneous", port: int = 0) -> Program:
+    """Start a server of one of the pipelines that many tests run, without starting an interpreter."""
+    command = arguments(folder, name)
+    command[command.index("--bind") + 1] = f"127.0.0.1:{port}"
+    return start_program(f"import sys; from graphfeed.__main__ import main; sys.exit(main({command}))")
+
+
 @contextmanager
 def servers(folder: object, count: int, name: str = "homogeneous") -> Iterator[list[Served]]:
-    """Start servers of one of the pipelines that many tests run, without starting interpreters."""
-    text = "import sys; from graphfeed.__main__ import main; sys.exit(main({}))"
-    programs = [start_program(text.format(arguments(folder, name))) for _ in range(count)]
+    """Start servers of one of the pipelines that many tests run."""
+    programs = [start_server(folder, name) for _ in range(count)]
     try:
         yield [started(program) for program in programs]
     finally:
@@ -159,7 +166,8 @@ def compressing_server(coding: str) -> Iterator[str]:
 
 
 def loader(
-    pipe: gf.Datapipe, addresses: list[str], timeout: float = 60.0, num_workers: int | None = None
+    pipe: gf.Datapipe, addresses: list[str], timeout: float = 60.0, num_workers: int | None = None, **options: Any
 ) -> gf.DataLoader:
     """Return a loader that reads from servers, one mini-batch ahead of each request that is made at once."""
-    return gf.DataLoader(pipe, num_workers, servers=addresses, token=TOKEN, timeout=timeout, seed=3, prefetch_factor=1)
+    given = {"timeout": timeout, "seed": 3, "prefetch_factor": 1, "patience": 0, **options}
+    return gf.DataLoader(pipe, num_workers, servers=addresses, token=TOKEN, **given)

@@ -40,6 +40,7 @@ def test_the_sampler_s_seed_counts_where_the_loader_has_none() -> None:
         ({"num_workers": "auto", "worker": "process"}, ValueError, "but worker='process' came along"),
         ({"num_workers": "auto", "executor": ThreadPoolExecutor(1)}, ValueError, "but an executor came along"),
         ({"num_workers": "auto", "servers": ["a:1"]}, ValueError, "but servers came along"),
+        ({"servers": ["a:1"], "patience": -1.0}, ValueError, "patience must be more than 0 seconds, but is -1"),
         ({"window": -1}, ValueError, "window must be 0 or more, but is -1"),
         ({"memory_limit": "much"}, ValueError, "memory_limit must be a number of bytes"),
         ({"executor": 3}, TypeError, "executor must have submit"),

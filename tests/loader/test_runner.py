@@ -7,6 +7,7 @@ import pytest
 
 import graphfeed as gf
 from graphfeed.loader import LoaderOptions, make_plan
+from graphfeed.loader.options import RemoteServers
 from graphfeed.loader.profile import Profile
 from graphfeed.loader.progress import Progress
 from graphfeed.loader.runner import Runner
@@ -19,7 +20,7 @@ pytestmark = pytest.mark.usefixtures("no_leaks")
 
 def make_runner(num_workers: int, window: int = 2) -> Runner:
     options = LoaderOptions(num_workers, prefetch_factor=window)
-    workers = Workers(None, ((), None, None), "thread", num_workers, 60.0, persistent=True)
+    workers = Workers(None, RemoteServers(), "thread", num_workers, 60.0, persistent=True)
     return Runner(make_plan(pipelines.shuffled(), options), workers, None, 100)
 
 

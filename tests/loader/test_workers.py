@@ -13,6 +13,7 @@ import pytest
 import graphfeed as gf
 from graphfeed.loader import InWorkers
 from graphfeed.loader.executors.process_executor import ProcessExecutor
+from graphfeed.loader.options import RemoteServers
 from graphfeed.loader.workers import Workers
 from tests import pipelines
 
@@ -20,7 +21,7 @@ pytestmark = pytest.mark.usefixtures("fork_server", "no_leaks")
 
 
 def make_workers(worker: str = "thread", persistent: bool = True, given: Any = None) -> Workers:
-    return Workers(given, ((), None, None), worker, 2, 60.0, persistent)
+    return Workers(given, RemoteServers(), worker, 2, 60.0, persistent)
 
 
 def cut_of(pipe: gf.Datapipe) -> Any:

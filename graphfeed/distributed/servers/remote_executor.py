@@ -5,6 +5,7 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
+from math import inf
 from time import perf_counter_ns
 from typing import Any
 
@@ -39,6 +40,8 @@ from graphfeed.ops.arguments import brief
 
 BACKOFF_SECONDS = (1.0, 60.0)
 """For how long a lost server is asked only if no other is left: the first time, and at most."""
+RETRY_SECONDS = 0.5
+"""How often lost servers are asked whether one is back."""
 BACKOFF_TIMES = 4.0
 """The backoff is at least so many times the time spent waiting, so that waiting takes at most a fifth of the time."""
 
@@ -129,6 +132,7 @@ class RemoteExecutor(ThreadExecutor):
         tls_root_certs: The certificates that the servers' are checked against, as PEM; None connects without TLS.
         num_requests: How many mini-batches are asked for at once.
         timeout: After how many seconds without an answer a server counts as lost.
+        patience: How many seconds to wait for a server to come back if all are lost, and one has answered before.
 
     Raises:
         ImportError: pyarrow is not installed.
@@ -142,6 +146,7 @@ class RemoteExecutor(ThreadExecutor):
         tls_root_certs: bytes | None,
         num_requests: int,
         timeout: float,
+        patience: float = 0.0,
     ) -> None:
         token = check_token(os.environ.get(TOKEN_VARIABLE) if token is None else token)
         connections = [
@@ -149,6 +154,8 @@ class RemoteExecutor(ThreadExecutor):
         ]
         self.servers = list({server.address: server for server in connections}.values())
         self.choosing = threading.Lock()
+        self.patience = patience
+        self._has_answered = False
         super().__init__(num_requests, "graphfeed-server")
 
     def begin(self, cut: Any, observer: Observer | None) -> Callable[[Any], "Future[Any]"]:  # noqa: ARG002
@@ -181,12 +188,19 @@ class RemoteExecutor(ThreadExecutor):
             ValueError: A server has another pipeline; the message says where it differs.
         """
         lost: dict[str, LostServerError] = {}
-        while len(lost) < len(self.servers) and not self._finishing:
+        reasons: dict[str, LostServerError] = {}
+        give_up = inf
+        while not self._finishing and time.monotonic() < give_up:
+            if len(lost) == len(self.servers):
+                give_up = min(give_up, time.monotonic() + (self.patience if self._has_answered else 0.0))
+                time.sleep(min(RETRY_SECONDS, max(give_up - time.monotonic(), 0.0)))
+                lost.clear()
+                continue
             server, begin, asked = self.choose(lost), time.monotonic(), perf_counter_ns()
             try:
                 kind, value = server.ask(ticket)
             except LostServerError as error:
-                lost[server.address] = error
+                lost[server.address] = reasons[server.address] = error
                 with self.choosing:
                     server.back_off(time.monotonic() - begin)
                 continue
@@ -194,7 +208,7 @@ class RemoteExecutor(ThreadExecutor):
                 with self.choosing:
                     server.num_pending -= 1
             with self.choosing:
-                server.num_losses, server.backs_off_until = 0, 0.0
+                self._has_answered, server.num_losses, server.backs_off_until = True, 0, 0.0
             if kind == REFUSED:
                 raise ValueError(f"the sampling server {server.address} refused: {value}")
             if kind == FAILED:
@@ -206,8 +220,9 @@ class RemoteExecutor(ThreadExecutor):
                 measured = Measured(value[0], [Span(*span) for span in value[1]])
                 return measured.between(asked, perf_counter_ns(), server.clock)
             return value
-        reasons = "; ".join(f"{address}: {error}" for address, error in lost.items())
-        raise ConnectionError(f"no sampling server is left for {wanted}: {reasons}")
+        waited = f", and none came back for {self.patience:g} s" if self._has_answered and self.patience else ""
+        texts = "; ".join(f"{address}: {error}" for address, error in reasons.items())
+        raise ConnectionError(f"no sampling server is left for {wanted}{waited}: {texts}")
 
     def choose(self, lost: dict[str, LostServerError]) -> RemoteServer:
         """Return the server to ask next, apart from some.

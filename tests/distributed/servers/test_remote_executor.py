@@ -17,7 +17,7 @@ from graphfeed.distributed.servers.tickets import MADE, Cut
 from tests import pipelines
 from tests.digests import digest, digests
 from tests.distributed.rank_processes import run_program
-from tests.distributed.served import TOKEN, compressing_server, loader, servers
+from tests.distributed.served import TOKEN, compressing_server, loader, servers, start_server
 from tests.waiting import stop
 
 pytest.importorskip("pyarrow")
@@ -84,6 +84,37 @@ def test_a_server_that_is_back_is_asked_again(tmp_path: Path, expected: list[str
         os.kill(started[0].process.pid, signal.SIGCONT)
         own.set_epoch(0)
         assert digests(own) == expected
+
+
+def test_a_loader_waits_for_its_only_server_to_come_back(tmp_path: Path, expected: list[str]) -> None:
+    with servers(tmp_path, 1) as started:
+        address, again = started[0].address, None
+        with loader(pipelines.homogeneous(), [address], num_workers=2, patience=60) as own:
+            found = []
+            for minibatch in own:
+                found.append(digest(minibatch))
+                if len(found) == 2:
+                    started[0].process.kill()
+                    assert started[0].process.wait(20)
+                    again = start_server(tmp_path, port=int(address.rpartition(":")[2]))
+        assert again is not None
+        again.kill()
+        assert again.wait(20)
+    assert found == expected
+
+
+def test_after_some_patience_it_is_said_that_no_server_came_back(tmp_path: Path) -> None:
+    with (
+        servers(tmp_path, 1) as started,
+        loader(pipelines.homogeneous(), [started[0].address], num_workers=1, patience=1) as own,
+    ):
+        minibatches = iter(own)
+        next(minibatches)
+        started[0].process.kill()
+        begin = time.monotonic()
+        with pytest.raises(ConnectionError, match=r"is left for mini-batch .*, and none came back for 1 s: 127"):
+            list(minibatches)
+        assert 0.9 < time.monotonic() - begin < 20
 
 
 def test_a_forked_process_is_told_rather_than_hanging() -> None:
