@@ -13,12 +13,12 @@ from graphfeed.distributed.halo_rows import HaloRows
 from graphfeed.distributed.one_machine.shared_rows import SharedRows
 from graphfeed.distributed.part_book import PartBook
 from graphfeed.distributed.partitioned_graph import check_ranks
-from graphfeed.distributed.ranks.exchange import ask_owners, place_rows
+from graphfeed.distributed.ranks.exchange import ask_owners
 from graphfeed.distributed.ranks.messages import Tensors
 from graphfeed.distributed.ranks.peers import Peers, shared_peers
 from graphfeed.ops.arguments import as_ids, check_ids, check_vector
 from graphfeed.ops.memory import buffers
-from graphfeed.ops.rows import gather_parts, take_rows
+from graphfeed.ops.rows import copy_rows, gather_parts, take_rows
 from graphfeed.storage import DeferredRead, Feature, TorchBasedFeature
 from graphfeed.storage.features import RemoteFeature, dtype_and_shape, row_type
 
@@ -143,7 +143,8 @@ class PartitionedFeature(RemoteFeature):
         def wait() -> torch.Tensor:
             out = self._gather(located)
             for positions, tensors in answers:
-                place_rows(tensors["rows"], out, take_rows(located.remote, positions))
+                rows = tensors["rows"]
+                copy_rows(rows, torch.arange(len(rows)), out, take_rows(located.remote, positions), distinct=True)
             return out
 
         return wait

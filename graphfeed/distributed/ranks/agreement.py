@@ -211,14 +211,19 @@ def begin_epoch(pipe: Datapipe, seed: int, epoch: int, index: int) -> None:
 def deciding_fields(pipe: Datapipe) -> dict[str, Any]:
     """Return the fingerprint of the stages that say which seeds there are, and what is sampled for them.
 
-    Stages of users may differ: one may have a rank's device, or a path.
+    Stages of users may differ: one may have a rank's device, or a path. Graphs are compared as parts; one that was made
+    of lists of a rank's own edges may not know how many there are on all ranks.
     """
     deciding = {
         type(stage).__name__
         for stage in traverse(pipe)
         if isinstance(stage, Source) or stage.needs_key or stage.reads_graph
     }
-    return {name: fields for name, fields in take_fingerprint(pipe).items() if name.partition(" ")[2] in deciding}
+    return {
+        name: {field: text for field, text in fields.items() if field != "graph"}
+        for name, fields in take_fingerprint(pipe).items()
+        if name.partition(" ")[2] in deciding
+    }
 
 
 AT_BEGIN.append(begin_epoch)

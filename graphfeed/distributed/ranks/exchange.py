@@ -9,8 +9,7 @@ import torch
 from graphfeed import ops
 from graphfeed.distributed.ranks.messages import Tensors
 from graphfeed.distributed.ranks.peers import Answer, Peers
-from graphfeed.ops.rows import copy_rows, take_small
-from graphfeed.storage.features import dtype_and_shape
+from graphfeed.ops.rows import take_small
 
 COUNTS = "counts"
 """Names the tensor of an answer that says how many rows each question has; without it, each has one."""
@@ -53,21 +52,6 @@ def ask_owners(
             yield parts[rank], peers.wait(rank, future)
 
     return answers()
-
-
-def place_rows(rows: torch.Tensor, out: torch.Tensor, positions: torch.Tensor) -> None:
-    """Write the rows of an answer to their positions.
-
-    Raises:
-        ValueError: There is not one row per position, or the rows have another dtype or shape than those of `out`.
-    """
-    expected = torch.Size([len(positions), *out.shape[1:]])
-    if (rows.dtype, rows.shape) != (out.dtype, expected):
-        raise ValueError(
-            f"a rank that was asked for rows {dtype_and_shape(out.dtype, expected)} sent "
-            f"{dtype_and_shape(rows.dtype, rows.shape)}; all ranks must make the same features, by the same release"
-        )
-    copy_rows(rows, torch.arange(len(positions)), out, positions, distinct=True)
 
 
 def merge_columns(

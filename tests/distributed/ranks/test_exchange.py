@@ -3,7 +3,7 @@ from typing import Any
 import pytest
 import torch
 
-from graphfeed.distributed.ranks.exchange import ask_owners, merge_columns, place_rows
+from graphfeed.distributed.ranks.exchange import ask_owners, merge_columns
 from graphfeed.distributed.ranks.peers import Peers
 
 DTYPES = {"sources": torch.int64}
@@ -30,12 +30,6 @@ def test_nothing_asked_is_nothing_answered() -> None:
     assert columns["sources"].shape == (0,)
 
 
-def test_rows_come_back_in_the_order_of_the_questions() -> None:
-    out = torch.full((3, 1), 9.0)
-    place_rows(torch.tensor([[2.0], [1.0]]), out, torch.tensor([2, 0]))
-    assert out.tolist() == [[1], [9], [2]]
-
-
 def test_a_single_rank_answers_by_itself() -> None:
     ids = torch.tensor([3, 1])
     [(places, tensors)] = ask_owners(
@@ -57,9 +51,3 @@ def test_a_single_rank_answers_by_itself() -> None:
 def test_columns_that_do_not_fit_together_are_refused(counts: Any, sources: Any, text: str) -> None:
     with pytest.raises(ValueError, match=text):
         merge_columns([answer([0, 1], counts, sources)], DTYPES)
-
-
-@pytest.mark.parametrize("rows", [torch.zeros(1, 1), torch.zeros(3, 1), torch.zeros(2, 2), torch.zeros(2, 1).int()])
-def test_rows_other_than_those_that_a_rank_was_asked_for_are_refused(rows: torch.Tensor) -> None:
-    with pytest.raises(ValueError, match=r"was asked for rows float32\[2, 1\] sent .*; all ranks must make the same"):
-        place_rows(rows, torch.empty(3, 1), torch.tensor([0, 1]))
