@@ -16,7 +16,7 @@ from graphfeed.ops import on_gpu
 from graphfeed.ops.arguments import as_ids, check_ids, check_vector
 from graphfeed.ops.memory import MappedReads, buffers, map_privately, read_at_random
 from graphfeed.ops.rows import read_blocks, read_bytes, read_rows, take_rows
-from graphfeed.storage.features.disk_rates import Spans, count_spans, is_measured, measure_gap
+from graphfeed.storage.features.disk_rates import USUAL_GAP, Spans, count_spans, is_measured, measure_gap
 from graphfeed.storage.features.feature import DeferredRead, Feature, TorchBasedFeature, dtype_and_shape
 from graphfeed.storage.memory.npy_file import check_numbers
 from graphfeed.storage.memory.staging import staging
@@ -36,7 +36,7 @@ MOST_THREADS = 16
 class DiskBasedFeature(Feature):
     """A feature whose rows stay in a `.npy` file.
 
-    Rows are read from the file with positional reads: ids are sorted, neighbouring rows take one call, and large reads
+    Rows are read with positional reads: ids are sorted, rows that are near each other take one call, and large reads
     are split among a pool of threads, which starts with the first of them and ends with the feature. When reads found
     their rows in the system's page cache, the next ones copy rows from a mapping of the file, until they have to wait
     for the disk. Leave the file as it is while it is in use: a read that fails is an OSError, or an EOFError where the
@@ -281,8 +281,11 @@ class DiskBasedFeature(Feature):
             order = np.argsort(rows)  # as the file has them, so that neighbouring rows take one read
             by_id, positions = torch.from_numpy(rows[order]), torch.from_numpy(order)
             parts = self._split(ids.numel(), ROWS_PER_TASK)
+            # Else the system reads ahead by its own rules: four times the pages where rows need every sixth one.
+            gap = None if len(parts) == 1 else self._gap_bytes or USUAL_GAP
             tasks = [
-                partial(self._read_rows, by_id[begin:end], out, positions[begin:end], pages) for begin, end in parts
+                partial(self._read_rows, by_id[begin:end], out, positions[begin:end], gap, pages)
+                for begin, end in parts
             ]
         pending = self._start_tasks(out, tasks, ahead)
 
@@ -311,9 +314,11 @@ class DiskBasedFeature(Feature):
 
         return DeferredRead(wait)
 
-    def _read_rows(self, ids: torch.Tensor, out: torch.Tensor, positions: torch.Tensor, pages: list[int]) -> None:
+    def _read_rows(
+        self, ids: torch.Tensor, out: torch.Tensor, positions: torch.Tensor, gap: int | None, pages: list[int]
+    ) -> None:
         with self._reads.count(pages):
-            read_rows(self._descriptor, self._start, ids, out, positions)
+            read_rows(self._descriptor, self._start, ids, out, positions, gap)
 
     def _copy_rows(self, ids: torch.Tensor, out: torch.Tensor, pages: list[int]) -> None:
         with self._reads.count(pages):

@@ -7,6 +7,7 @@ import sys
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -14,8 +15,10 @@ import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from graphfeed.ops.rows import read_rows
 from graphfeed.storage import DiskBasedFeature, TorchBasedFeature
 from graphfeed.storage.features import disk_based_feature
+from graphfeed.storage.features.disk_rates import USUAL_GAP
 from tests.digests import assert_same
 
 ROWS = np.arange(12, dtype=np.float32).reshape(4, 3)
@@ -98,6 +101,7 @@ def many(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Return a file whose rows hold their ids."""
     path = tmp_path_factory.mktemp("many") / "feat.npy"
     np.save(path, np.arange(20_000, dtype=np.int64)[:, None] * np.ones((1, 7), np.int64))
+    DiskBasedFeature(path).read(torch.arange(1000))  # loads kernels, whose files would count as reads of this one
     return path
 
 
@@ -130,6 +134,20 @@ def test_runs_of_neighbours_come_back_apart(many: Path, runs: list[tuple[int, in
 def test_one_id_may_come_often(many: Path) -> None:
     ids = torch.full((1000,), 77)
     assert holds_ids(DiskBasedFeature(many).read(ids), ids)
+
+
+def test_rows_near_each_other_are_read_at_once(many: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    gaps: list[object] = []
+
+    def note(*arguments: Any) -> None:
+        gaps.append(arguments[5])
+        read_rows(*arguments)
+
+    monkeypatch.setattr(disk_based_feature, "read_rows", note)
+    feature, ids = DiskBasedFeature(many, num_threads=2), torch.randperm(20_000)[:200]
+    assert holds_ids(feature.read(ids), ids)
+    assert holds_ids(feature.read(ids[:5]), ids[:5]), "few rows are read alone"
+    assert gaps == [USUAL_GAP, USUAL_GAP, None]
 
 
 def test_many_threads_may_read_at_once(many: Path) -> None:
