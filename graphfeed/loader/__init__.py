@@ -20,6 +20,7 @@ from graphfeed.loader.stages import (
     InWorkers,
     Pin,
     Prefetch,
+    SampledTogether,
     Sharder,
     StreamPrefetch,
     UpstreamPlaceholder,
@@ -30,7 +31,8 @@ from graphfeed.loader.warm_up_command import warm_up
 # fmt: off
 __all__ = [
     "AT_BEGIN", "RULES", "Cooperates", "DataLoader", "Fingerprint", "InThreads", "InWindows", "InWorkers",
-    "LoaderOptions", "Observer", "Pin", "Plan", "Prefetch", "ProcessExecutor", "RunContext", "Sharder",
+    "LoaderOptions", "Observer", "Pin", "Plan", "Prefetch", "ProcessExecutor", "RunContext", "SampledTogether",
+    "Sharder",
     "StreamPrefetch", "UpstreamPlaceholder", "WithCudaEvent", "WorkerLostError", "bytes_text", "current_run",
     "find_caches", "find_difference", "make_plan", "take_fingerprint", "warm_up",
 ]

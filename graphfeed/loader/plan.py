@@ -8,6 +8,7 @@ from graphfeed.datapipes import Datapipe
 from graphfeed.datapipes.pipeline import assign_streams
 from graphfeed.loader.disk_rules import fetch_in_windows
 from graphfeed.loader.explain import describe_in_line, describe_plan, describe_rules, describe_storage, describe_written
+from graphfeed.loader.graph_rules import sample_together
 from graphfeed.loader.placement_rules import (
     cut_at_main_stages,
     fetch_beside_processes,
@@ -45,6 +46,7 @@ RULES: tuple[Rule, ...] = (
     pass_idle_copies,
     cut_at_main_stages,
     make_on_servers,
+    sample_together,
     fetch_beside_processes,
     fetch_in_windows,
     overlap_graph_fetch,

@@ -123,6 +123,9 @@ def hop_calls() -> dict[str, Call]:
     return {
         "NodeBudget": Call(draw_from_budget, budget),
         "sample_hops": Call(ops.sample_hops, hops),
+        "sample_hops_together": Call(
+            ops.sample_hops_together, {**hops, "seeds": [SEEDS, SEEDS[:2]], "keys": [KEYS, KEYS]}
+        ),
         "sample_hops by LABOR": Call(
             ops.sample_hops, {**hops, **labor, "graph": plain._replace(large_columns=index())}
         ),

@@ -1,6 +1,7 @@
 """Sample neighbours of the seeds, hop by hop."""
 
 from dataclasses import replace
+from typing import ClassVar
 
 from graphfeed.datapipes.samplers.fanout_sampler import FanoutSampler
 from graphfeed.ops import draw_key
@@ -56,6 +57,9 @@ class NeighborSampler(FanoutSampler, name="sample_neighbor"):
     `NeighborLoader`; otherwise, all nodes found so far. The columns of a hop are the same nodes either way."""
     disjoint: bool = False
     """Whether each seed has nodes of its own: a node that two seeds lead to has two rows. Implies `only_new`."""
+
+    samples_hops: ClassVar[bool] = True
+    """Whether `sample_hops` is all that it asks of its graph."""
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -31,7 +31,8 @@ def why_fixed(pipe: Datapipe[Any]) -> str:
     """Return why workers can't change in the middle of an epoch, or there is nothing to choose; empty if they can."""
     if sampled_on_device(pipe) is not None:
         return "mini-batches are sampled on a GPU"
-    sources, cuts = find(pipe, Source), find(make_plan(pipe, LoaderOptions(num_workers=1)).running, InWorkers)
+    plan = make_plan(pipe, LoaderOptions(num_workers=1, window=0))
+    sources, cuts = find(pipe, Source), find(plan.running, InWorkers)
     if any(stage.cooperative for stage in find(pipe, Cooperates)):  # type: ignore[attr-defined]
         return "ranks make joint mini-batches, so all of them need the same workers"
     if not sources or not all(isinstance(source, Shardable) for source in sources):

@@ -25,7 +25,7 @@ from graphfeed.ops.rows.cache_sets import (
 from graphfeed.ops.rows.copy_rows import copy_rows
 from graphfeed.ops.rows.delete_rows import delete_from_columns, delete_rows
 from graphfeed.ops.rows.gather import gather_long_lived, gather_rows, index_select, take_rows, take_small
-from graphfeed.ops.rows.gather_by_page import gather_by_page
+from graphfeed.ops.rows.gather_by_page import Each, gather_by_page, gather_each_by_page
 from graphfeed.ops.rows.gather_parts import gather_parts
 from graphfeed.ops.rows.read_rows import BLOCK_BYTES, SPAN_BYTES, read_blocks, read_bytes, read_rows
 from graphfeed.ops.rows.row_plan import (
@@ -44,10 +44,11 @@ from graphfeed.ops.rows.row_plan import (
 # fmt: off
 __all__ = [
     "BLOCK_BYTES", "BYTES_PER_PLACE", "MOST_PLANNED", "MOST_SLOTS", "POLICIES", "SPAN_BYTES", "CacheSets",
-    "Found", "Noted", "PolicyState", "RowPlan", "begin_window", "clear_policy", "clear_sets", "copy_rows",
-    "delete_from_columns", "delete_rows", "find_in_sets", "find_keys", "find_slots", "gather_by_page",
-    "gather_long_lived", "gather_parts", "gather_rows", "give_up_waiting", "index_select", "new_policy",
-    "new_row_plan", "new_sets", "note_rows", "place_rows", "policy_bytes", "read_blocks", "read_bytes",
-    "read_rows", "replace_in_sets", "replace_keys", "row_plan_bytes", "take_rows", "take_small",
+    "Each", "Found", "Noted", "PolicyState", "RowPlan", "begin_window", "clear_policy", "clear_sets",
+    "copy_rows", "delete_from_columns", "delete_rows", "find_in_sets", "find_keys", "find_slots",
+    "gather_by_page", "gather_each_by_page", "gather_long_lived", "gather_parts", "gather_rows",
+    "give_up_waiting", "index_select", "new_policy", "new_row_plan", "new_sets", "note_rows", "place_rows",
+    "policy_bytes", "read_blocks", "read_bytes", "read_rows", "replace_in_sets", "replace_keys",
+    "row_plan_bytes", "take_rows", "take_small",
 ]
 # fmt: on

@@ -1,15 +1,24 @@
 """Gathers numbers of a mapped file that may not be in memory."""
 
+import itertools
 import mmap
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeAlias
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 
 from graphfeed.ops.backend import kernels
 from graphfeed.ops.cpu.pages import CHUNK, DIGIT_BITS, Order
 from graphfeed.ops.memory import buffers
 
 PAGE_BITS = mmap.PAGESIZE.bit_length() - 1
+PAGES_AT_ONCE = 1 << 13
+"""How many pages are asked for at once, and are to stay in memory until all that is wanted of them is read."""
+Each: TypeAlias = Callable[..., Iterable[Any]]
+"""Like `map`."""
 
 
 def gather_by_page(values: torch.Tensor, positions: torch.Tensor) -> torch.Tensor:
@@ -30,6 +39,59 @@ def gather_by_page(values: torch.Tensor, positions: torch.Tensor) -> torch.Tenso
     module = kernels("rows.gather_by_page", values, positions=positions)
     module.gather_by_page(values, positions.contiguous(), PAGE_BITS, new_order(positions.numel()), out)
     return out
+
+
+def gather_each_by_page(
+    values: torch.Tensor, positions: Sequence[torch.Tensor], each: Each = map
+) -> list[torch.Tensor]:
+    """Return `values[part]` for each part of the positions; each page is read once for all of them.
+
+    Pages are read in the order of the file, many neighbours at a time where most are wanted, and the parts take their
+    values of some pages as soon as these are there.
+
+    Args:
+        values: int32 or int64, 1-D and contiguous, in a mapped file.
+        positions: int64, of any number and length; not checked.
+        each: Applies a function to several arguments, perhaps in threads.
+
+    Example:
+        >>> gather_each_by_page(torch.tensor([5, 6, 7]), [torch.tensor([2, 0]), torch.tensor([1])])
+        [tensor([7, 5]), tensor([6])]
+    """
+    module = kernels("rows.gather_by_page", values)
+    out = [buffers.empty(part.numel(), values.dtype) for part in positions]
+    pages = np.zeros((values.nbytes >> PAGE_BITS) + 2, np.uint8)
+
+    def begin(number: int, start: int) -> "Reading":
+        part, own = positions[number][start : start + CHUNK], out[number][start : start + CHUNK]
+        order = new_order(part.numel())
+        module.order_by_page(values, part, PAGE_BITS, order, pages)
+        return Reading(part, own, order.keys)
+
+    def go_on(reading: "Reading") -> None:
+        reading.done = module.gather_until(values, reading.positions, reading.keys, reading.done, end, reading.out)
+
+    starts = [(number, start) for number, part in enumerate(positions) for start in range(0, part.numel(), CHUNK)]
+    readings = list(each(begin, *zip(*starts, strict=True))) if starts else []
+    ends = [*np.flatnonzero(pages)[PAGES_AT_ONCE::PAGES_AT_ONCE].tolist(), pages.size]
+    module.ask_marked(values, PAGE_BITS, pages, 0, ends[0])
+    for end, after in itertools.pairwise([*ends, pages.size]):
+        # While these are used, the disk reads the next ones.
+        module.ask_marked(values, PAGE_BITS, pages, end, after)
+        list(each(go_on, readings))
+    return out
+
+
+@dataclass
+class Reading:
+    """Positions that are read while pages come into memory."""
+
+    positions: torch.Tensor
+    out: torch.Tensor
+    keys: NDArray[np.uint64]
+    """Their pages, in order."""
+    done: int = 0
+    """How many of them are read."""
 
 
 def new_order(most: int = CHUNK) -> Order:

@@ -9,10 +9,11 @@ import torch
 
 from graphfeed import ops
 from graphfeed.ops import CompletedFuture
+from graphfeed.ops.rows import Each
 from graphfeed.storage.graph.graph_arrays import GraphArrays
 from graphfeed.storage.graph.sampled_subgraph import ByType, SampledSubgraph
 from graphfeed.storage.graph.sampling import temporal_sampling
-from graphfeed.storage.graph.sampling.all_hops import sample_all_hops, weights_for
+from graphfeed.storage.graph.sampling.all_hops import sample_all_hops, sample_together, weights_for
 from graphfeed.storage.graph.sampling.gpu_graph_cache import cached_graph_for
 from graphfeed.storage.graph.sampling.kernel_columns import kernel_columns
 from graphfeed.storage.graph.sampling.one_hop import (
@@ -272,6 +273,15 @@ class FusedCSCSamplingGraph(GraphArrays, SamplingGraph):
         own = type(self).sample_neighbors is FusedCSCSamplingGraph.sample_neighbors
         hops = sample_all_hops(self, seeds, request, keys) if own else None
         return super().sample_hops(seeds, request, keys) if hops is None else hops
+
+    def sample_hops_together(
+        self, seeds: Sequence[ByType], request: SamplingRequest, keys: Sequence[Sequence[int]], each: Each = map
+    ) -> list[list[SampledSubgraph]]:
+        """Sample all hops of several mini-batches, reading each page of a hop's edges once (see `SamplingGraph`)."""
+        own = type(self).sample_hops is FusedCSCSamplingGraph.sample_hops
+        own = own and type(self).sample_neighbors is FusedCSCSamplingGraph.sample_neighbors
+        hops = sample_together(self, seeds, request, keys, each) if own else None
+        return super().sample_hops_together(seeds, request, keys, each) if hops is None else hops
 
     def labor_sample_hops(
         self,

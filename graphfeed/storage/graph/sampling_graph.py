@@ -9,6 +9,7 @@ import torch
 
 from graphfeed.ops import MASK, draw_key
 from graphfeed.ops.arguments import as_ids, brief, check_count, check_ids, check_seed
+from graphfeed.ops.rows import Each
 from graphfeed.ops.sampling import random_walks, sample_negatives
 from graphfeed.ops.structure import unique_and_compact
 from graphfeed.storage.graph.graph_protocol import GraphProtocol
@@ -83,6 +84,19 @@ class SamplingGraph(GraphProtocol):
             return self.sample_neighbors(nodes, fanout, request.replace, request.probs_name, key=key)
 
         return sample_hop_by_hop(self, seeds, request, keys, sample)
+
+    def sample_hops_together(
+        self, seeds: Sequence[ByType], request: SamplingRequest, keys: Sequence[Sequence[int]], each: Each = map
+    ) -> list[list[SampledSubgraph]]:
+        """Sample all hops of several mini-batches; a graph on disk reads for all of them at once.
+
+        Args:
+            seeds: Of each mini-batch, as for `sample_hops`.
+            request: The fan-outs, and how they are chosen.
+            keys: Of each mini-batch, the key of each hop, the seeds' own hop first.
+            each: Applies a function to each mini-batch, like `map`, perhaps in threads.
+        """
+        return list(each(lambda own, own_keys: self.sample_hops(own, request, own_keys), seeds, keys))
 
     def labor_sample_hops(
         self,

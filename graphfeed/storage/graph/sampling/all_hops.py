@@ -8,11 +8,12 @@ import torch
 from graphfeed import ops
 from graphfeed.ops.arguments import as_tensor
 from graphfeed.ops.memory import is_page_locked
+from graphfeed.ops.rows import Each
 from graphfeed.storage.graph.attributes import ORIGINAL_EDGE_ID
 from graphfeed.storage.graph.graph_arrays import GraphArrays
 from graphfeed.storage.graph.sampled_subgraph import ByType, CSCFormatBase, SampledSubgraph, trust_sampled
 from graphfeed.storage.graph.sampling.kernel_columns import kernel_columns
-from graphfeed.storage.graph.sampling.mapped_arrays import mapped_reads, take_edges
+from graphfeed.storage.graph.sampling.mapped_arrays import is_by_page, mapped_reads, take_edges, take_edges_of_each
 from graphfeed.storage.graph.sampling.one_hop import check_seeds, check_typed_seeds
 from graphfeed.storage.graph.sampling.temporal_sampling import timed_columns
 from graphfeed.storage.graph.sampling_request import SamplingRequest
@@ -65,10 +66,41 @@ def sample_all_hops(
             arrays = arrays._replace(large_columns=graph.high_degree_index())
         fanouts = [int(fanout) for fanout in reversed(request.fanouts)]
         layers = ops.sample_hops(arrays, ids[0], fanouts, keys, drawing, moments)
-        return None if layers is None else [subgraph_of(graph, hop) for hop in reversed(layers)]
+        if layers is None:
+            return None
+        return [subgraph_of(graph, hop, edge_ids_at(graph, hop.positions)) for hop in reversed(layers)]
     fanouts_by_type = [as_tensor("fanouts", fanout) for fanout in reversed(request.fanouts)]
     hops = ops.typed_sample_hops(arrays, ids, fanouts_by_type, keys, drawing, moments)
     return None if hops is None else [typed_subgraph_of(graph, list(by_type), hop) for hop in reversed(hops)]
+
+
+def sample_together(
+    graph: GraphArrays, seeds: Sequence[ByType], request: SamplingRequest, keys: Sequence[Sequence[int]], each: Each
+) -> list[list[SampledSubgraph]] | None:
+    """Sample all hops of several mini-batches, reading each page of a hop's edges once for all of them.
+
+    Args:
+        graph: The graph.
+        seeds: Of each mini-batch.
+        request: The fan-outs, and how they are chosen.
+        keys: Of each mini-batch, the key of each hop.
+        each: Applies a function to each mini-batch, like `map`, perhaps in threads.
+
+    Returns:
+        Of each mini-batch one subgraph per hop, the outermost first; None if the request can't be served so, or the
+        graph is in memory.
+    """
+    merged = request.deduplicate and not request.only_new and request.strategy == "uniform"
+    if graph.node_type_to_id is not None or not merged or not is_by_page(graph):
+        return None
+    ids = [check_seeds(graph, own) for own in seeds]
+    arrays, fanouts = hop_graph(graph, request, timed=False), [int(fanout) for fanout in reversed(request.fanouts)]
+    drawing = ops.Drawing(request.strategy, request.replace)
+    found = ops.sample_hops_together(arrays, ids, fanouts, keys, drawing, each)
+    positions = [hop.positions for layers in found for hop in layers]
+    ids_in_graph = graph.edge_attributes.get(ORIGINAL_EDGE_ID)
+    edge_ids = iter(positions if ids_in_graph is None else take_edges_of_each(graph, ids_in_graph, positions, each))
+    return [[subgraph_of(graph, hop, next(edge_ids)) for hop in layers][::-1] for layers in found]
 
 
 def weights_for(graph: GraphArrays, request: SamplingRequest) -> torch.Tensor | ops.GuidedSums | None:
@@ -108,12 +140,12 @@ def edge_ids_at(graph: GraphArrays, positions: torch.Tensor) -> torch.Tensor:
     return positions if edge_ids is None else take_edges(graph, edge_ids, positions)
 
 
-def subgraph_of(graph: GraphArrays, hop: ops.SampledHop) -> SampledSubgraph:
+def subgraph_of(graph: GraphArrays, hop: ops.SampledHop, edge_ids: torch.Tensor) -> SampledSubgraph:
     """Return a hop of a graph without types as a subgraph."""
-    columns, rows, indptr, indices, positions = hop
+    columns, rows, indptr, indices, _ = hop
     csc = CSCFormatBase.unchecked(indptr, indices)
     trust_sampled({None: csc}, {None: rows}, {None: graph.total_num_nodes})
-    return SampledSubgraph(csc, columns, rows, edge_ids_at(graph, positions))
+    return SampledSubgraph(csc, columns, rows, edge_ids)
 
 
 def typed_subgraph_of(graph: GraphArrays, node_types: Sequence[Any], hop: ops.TypedHop) -> SampledSubgraph:

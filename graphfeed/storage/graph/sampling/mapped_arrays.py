@@ -9,7 +9,7 @@ import torch
 
 from graphfeed.ops.arguments import ID_DTYPES
 from graphfeed.ops.memory import MappedReads, is_page_locked, read_at_random
-from graphfeed.ops.rows import gather_by_page, take_rows
+from graphfeed.ops.rows import Each, gather_by_page, gather_each_by_page, take_rows
 from graphfeed.storage.graph.attributes import ORIGINAL_EDGE_ID
 from graphfeed.storage.memory.mapped_file import find_in_files
 from graphfeed.storage.memory.memory_limits import available_memory
@@ -82,12 +82,26 @@ def take_edges(graph: "GraphArrays", values: torch.Tensor, positions: torch.Tens
     reads = mapped_reads(graph)
     if reads is None:
         return take_rows(values, positions)
-    by_page = reads.from_disk and values.dtype in ID_DTYPES and values.dim() == 1 and values.is_contiguous()
+    by_page = reads.from_disk and is_read_by_page(values)
     pages: list[int] = []
     with reads.count(pages):
         taken = (gather_by_page if by_page else take_rows)(values, positions)
     reads.decide(pages[0], positions.numel())
     return taken
+
+
+def take_edges_of_each(
+    graph: "GraphArrays", values: torch.Tensor, positions: list[torch.Tensor], each: Each
+) -> list[torch.Tensor]:
+    """Return what `take_edges` does for several parts of the positions; a page is read once for all of them."""
+    if is_by_page(graph) and is_read_by_page(values):
+        return gather_each_by_page(values, positions, each)
+    return list(each(lambda part: take_edges(graph, values, part), positions))
+
+
+def is_read_by_page(values: torch.Tensor) -> bool:
+    """Tell whether there are kernels that read an array by page."""
+    return values.dtype in ID_DTYPES and values.dim() == 1 and values.is_contiguous()
 
 
 @contextmanager

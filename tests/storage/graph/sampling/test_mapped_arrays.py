@@ -111,6 +111,27 @@ def test_a_graph_with_types_is_sampled_by_page(path: Path, call: Callable[[Fused
     assert_same(call(graph), call(in_memory(graph)))
 
 
+@pytest.mark.parametrize(
+    "request_",
+    [
+        REQUEST,
+        replace(REQUEST, fanouts=FEW, replace=True),
+        replace(REQUEST, probs_name="w"),
+        replace(REQUEST, only_new=True),
+    ],
+    ids=["", "repeated", "by weight", "one after the other"],
+)
+def test_mini_batches_are_sampled_together(path: Path, request_: SamplingRequest) -> None:
+    graph, seeds = load_graph(path), [SEEDS, SEEDS[:1], SEEDS[5:50]]
+    keys = [[1, 2], [3, 4], [5, 6]]
+    expected = [
+        in_memory(graph).sample_hops(own, request_, own_keys) for own, own_keys in zip(seeds, keys, strict=True)
+    ]
+    assert is_by_page(graph)
+    assert_same(graph.sample_hops_together(seeds, request_, keys), expected)
+    assert_same(in_memory(graph).sample_hops_together(seeds, request_, keys), expected)
+
+
 def test_a_graph_that_may_stay_in_memory_is_read_as_it_is(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(mapped_arrays, "available_memory", lambda: 1e9)
     graph = load_graph(path)

@@ -1,0 +1,166 @@
+"""Sampling several mini-batches at once, whose graph is on a disk."""
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import CancelledError
+from contextlib import closing, suppress
+from dataclasses import field
+from itertools import islice
+from typing import Any, Protocol, runtime_checkable
+
+import torch
+
+from graphfeed.datapipes import Datapipe, Transform, call, length
+from graphfeed.datapipes.pipeline import OBSERVER
+from graphfeed.loader.executors.thread_executor import ThreadExecutor
+from graphfeed.loader.run import RunContext, current_run
+from graphfeed.loader.stages.in_workers import with_failure
+from graphfeed.loader.transport.thread_channel import Failure
+from graphfeed.storage import SampledSubgraph, SamplingGraph
+from graphfeed.storage.graph import ByType, SamplingRequest
+
+GROWTH = 2
+"""How many times as many mini-batches as the last window the next one may have, so that the first one comes soon."""
+
+
+@runtime_checkable
+class SamplesHops(Protocol):
+    """A transform that asks its graph for `sample_hops`, and can say with what request."""
+
+    datapipe: Datapipe
+    graph: SamplingGraph
+    request: SamplingRequest
+    samples_hops: bool
+    """Whether it does; its kind may have other ways to sample."""
+
+    def changed(self, **fields: Any) -> Any:
+        """Return a copy with other values of some fields."""
+
+
+class SampledTogether(Datapipe):
+    """Runs the sampler before it on windows of mini-batches, and yields them in order.
+
+    The graph samples those of a window hop by hop, and reads each page of a hop once for all of them. On a graph of 616
+    MB in 550 MB of memory, two threads make mini-batches of 170,000 edges twice as fast in windows of 32 as when each
+    samples alone.
+    """
+
+    datapipe: Datapipe
+    window: int
+    """The most mini-batches of a window."""
+    num_threads: int = field(default=0, repr=False)
+    """Beside the thread that iterates."""
+    timeout_seconds: float = field(default=600.0, repr=False)
+
+    one_to_one = True
+    inserted = True
+
+    def __iter__(self) -> Iterator[Any]:
+        """Sample windows, each twice as large as the last one at most."""
+        run = current_run(self)
+        if self.num_threads == 0:
+            yield from self._sample(run, map)
+            return
+        threads = ThreadExecutor(self.num_threads, "graphfeed-sample")
+        try:
+            yield from self._sample(run, lambda *given: self._in_threads(run, threads, *given))
+        finally:
+            threads.shutdown(cancel_futures=True)
+
+    def _in_threads(
+        self, run: RunContext, threads: ThreadExecutor, function: Callable[..., Any], *arguments: Sequence[Any]
+    ) -> list[Any]:
+        futures = [threads.submit(function, *given) for given in zip(*arguments, strict=True)]
+        for future in futures:
+            if not run.wait(self, "reader", run.wait_for, future, self.timeout_seconds):
+                raise CancelledError
+        return [future.result(0) for future in futures]
+
+    def _sample(self, run: RunContext, each: Callable[..., Iterable[Any]]) -> Iterator[Any]:
+        sampler, observer, most = self.datapipe, OBSERVER.get(), 1
+        assert isinstance(sampler, Transform)
+        assert isinstance(sampler, SamplesHops)
+        with closing(with_failure(sampler.datapipe)) as source:
+            while minibatches := list(islice(source, most)):
+                graphs = sample_ahead(sampler, minibatches, each)
+                if run.cancelled.done():
+                    return
+                for minibatch in minibatches:
+                    if isinstance(minibatch, Failure):
+                        raise minibatch.error
+                    yield call(sampler.changed(graph=graphs.pop(0)), minibatch, observer)
+                most = min(GROWTH * most, self.window)
+
+    def __len__(self) -> int:
+        """Return the number of mini-batches of an epoch."""
+        return length(self.datapipe)
+
+
+def sample_ahead(
+    sampler: SamplesHops, minibatches: Sequence[Any], each: Callable[..., Iterable[Any]]
+) -> list["GraphAhead"]:
+    """Return a graph for each mini-batch that has what its sampler will ask for; what fails, fails again then."""
+    graphs = [GraphAhead(sampler.graph) for _ in minibatches]
+    for minibatch, graph in zip(minibatches, graphs, strict=True):
+        with suppress(Exception):
+            call(sampler.changed(graph=graph), minibatch)
+        graph.is_asked = False
+    asked = [graph for graph in graphs if graph.seeds is not None]
+    seeds, keys = [graph.seeds for graph in asked], [graph.keys for graph in asked]
+    with suppress(Exception):
+        found = sampler.graph.sample_hops_together(seeds, sampler.request, keys, each)
+        for graph, hops in zip(asked, found, strict=True):
+            graph.hops = hops
+    return graphs
+
+
+class Asked(Exception):
+    """Ends the work on a mini-batch, as it is known what it asks of its graph."""
+
+
+class GraphAhead(SamplingGraph):
+    """Stands for a graph: notes what hops a sampler asks for, and returns them when it does so again."""
+
+    def __init__(self, graph: SamplingGraph) -> None:
+        self.graph = graph
+        self.is_asked = True
+        """Whether nothing is sampled yet."""
+        self.seeds: Any = None
+        self.keys: Sequence[int] = ()
+        self.hops: list[SampledSubgraph] | None = None
+
+    def __getattr__(self, name: str) -> Any:
+        """Return what else the graph has."""
+        return getattr(self.graph, name)
+
+    @property
+    def num_nodes(self) -> int | dict[str, int]:
+        """The number of nodes."""
+        return self.graph.num_nodes
+
+    @property
+    def num_edges(self) -> int | dict[str, int]:
+        """The number of edges."""
+        return self.graph.num_edges
+
+    def validate(self, request: SamplingRequest) -> None:
+        """Raise if the graph can't serve a request."""
+        self.graph.validate(request)
+
+    def sample_neighbors(
+        self,
+        seeds: ByType,
+        fanouts: torch.Tensor,
+        replace: bool = False,
+        probs_name: str | None = None,
+        *,
+        key: int | None = None,
+    ) -> SampledSubgraph:
+        """Sample one hop, as the graph does."""
+        return self.graph.sample_neighbors(seeds, fanouts, replace, probs_name, key=key)
+
+    def sample_hops(self, seeds: ByType, request: SamplingRequest, keys: Sequence[int]) -> list[SampledSubgraph]:
+        """Note what is to be sampled, and leave; later, return it."""
+        if self.is_asked:
+            self.seeds, self.keys = seeds, keys
+            raise Asked
+        return self.graph.sample_hops(seeds, request, keys) if self.hops is None else self.hops
