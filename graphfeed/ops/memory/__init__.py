@@ -7,7 +7,7 @@ other processes find it there, is in `graphfeed.storage.memory`.
 from graphfeed.ops.memory.buffers import NUMPY_DTYPES, POOL, as_bytes, flat_bytes
 from graphfeed.ops.memory.mapped_reads import MappedReads
 from graphfeed.ops.memory.mappings import TABLE, Region, map_privately, mapping_around, read_regions
-from graphfeed.ops.memory.pinned import empty_locked, is_page_locked, page_lock, page_lock_instead
+from graphfeed.ops.memory.pinned import PinOwner, empty_locked, is_page_locked, page_lock
 from graphfeed.ops.memory.shared_memory import (
     ALIGNMENT,
     Bytes,
@@ -22,7 +22,7 @@ from graphfeed.ops.memory.shared_memory import (
 )
 
 __all__ = [
-    "ALIGNMENT", "NUMPY_DTYPES", "POOL", "TABLE", "Bytes", "MappedReads", "MemoryFile", "Region", "SharedMemory",
-    "align", "all_shared", "as_bytes", "collapse", "empty_locked", "flat_bytes", "is_page_locked", "map_privately",
-    "map_shared", "mapping_around", "page_lock", "page_lock_instead", "populate", "read_at_random", "read_regions",
+    "ALIGNMENT", "NUMPY_DTYPES", "POOL", "TABLE", "Bytes", "MappedReads", "MemoryFile", "PinOwner", "Region",
+    "SharedMemory", "align", "all_shared", "as_bytes", "collapse", "empty_locked", "flat_bytes", "is_page_locked",
+    "map_privately", "map_shared", "mapping_around", "page_lock", "populate", "read_at_random", "read_regions",
 ]  # fmt: skip

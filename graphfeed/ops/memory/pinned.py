@@ -148,6 +148,10 @@ def locked_copy(tensor: torch.Tensor, owner: object) -> torch.Tensor:
     return rows
 
 
+class PinOwner:
+    """Holds what was locked for it as long as it lives."""
+
+
 def empty_locked(shape: Sequence[int], dtype: torch.dtype) -> torch.Tensor:
     """Return an uninitialised tensor in page-locked memory, which is released with the last tensor that lies there.
 
@@ -165,19 +169,6 @@ def empty_locked(shape: Sequence[int], dtype: torch.dtype) -> torch.Tensor:
     region = Region(start, stop, 0, 0, "", shared=False, writable=True)
     lock_where_they_lie([torch.from_numpy(pages)], owner, [region])
     return torch.from_numpy(np.asarray(owner)).view(dtype).reshape(tuple(shape))
-
-
-def page_lock_instead(tensor: torch.Tensor, owner: object) -> torch.Tensor:
-    """Return a tensor in page-locked memory, and release what its owner has locked before; if this fails, keep that."""
-    before = HELD.pop(id(owner), [])
-    try:
-        (locked,) = page_lock([tensor], owner)
-    except BaseException:
-        HELD.setdefault(id(owner), []).extend(before)
-        raise
-    for use in before:
-        use()
-    return locked
 
 
 def lock_where_they_lie(
@@ -198,8 +189,7 @@ def lock_where_they_lie(
     finally:
         if used:
             # The finalizer holds the tensors, so that their memory is not freed while it is locked.
-            use = weakref.finalize(owner, release, runtime, used, id(owner))
-            HELD.setdefault(id(owner), []).append(use)
+            weakref.finalize(owner, release, runtime, used)
         unlock_unused()
     return done
 
@@ -217,8 +207,6 @@ class LockedPages:
 
 LOCK = threading.Lock()
 LOCKED: list[LockedPages] = []
-HELD: dict[int, list[Any]] = {}
-"""The uses of pages by each owner, by its id."""
 RELEASED: deque[tuple[Any, list[tuple[LockedPages, torch.Tensor]]]] = deque()
 IN_MEMORY = ("/memfd:", "/dev/")
 """How Linux names what is mapped of no file."""
@@ -233,10 +221,6 @@ def forget_locked() -> None:
     LOCK = threading.Lock()
     LOCKED.clear()
     RELEASED.clear()
-    for uses in HELD.values():
-        for use in uses:
-            use.detach()
-    HELD.clear()
 
 
 def lock_pages_of(runtime: Any, tensor: torch.Tensor, regions: Sequence[Region]) -> LockedPages | None:
@@ -287,11 +271,8 @@ def forget_error() -> None:
         torch.ones(1, device=torch.device("cuda", next(devices_in_use(), torch.cuda.current_device())))
 
 
-def release(runtime: Any, used: list[tuple[LockedPages, torch.Tensor]], owner: int) -> None:
+def release(runtime: Any, used: list[tuple[LockedPages, torch.Tensor]]) -> None:
     """End a use of pages. The garbage collector may call this anywhere, also while this thread holds the lock."""
-    others = [use for use in HELD.pop(owner, ()) if use.alive]
-    if others:
-        HELD[owner] = others
     RELEASED.append((runtime, used))
     unlock_unused()
 
@@ -303,7 +284,7 @@ def unlock_unused() -> None:
             runtime, used = RELEASED.popleft()
             for part, _ in used:
                 part.users -= 1
-                if part.users == 0:
+                if part.users == 0 and part in LOCKED:  # not what a process locked that this one is a fork of
                     LOCKED.remove(part)
                     wait_for_devices()
                     runtime.cudaHostUnregister(part.start)

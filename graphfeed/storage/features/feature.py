@@ -9,7 +9,7 @@ import torch
 
 from graphfeed.ops import is_gpu, is_readable
 from graphfeed.ops.arguments import as_ids, as_tensor, check_can_pin, check_ids, check_vector, is_read_only
-from graphfeed.ops.memory import is_page_locked, page_lock, page_lock_instead
+from graphfeed.ops.memory import PinOwner, is_page_locked, page_lock
 from graphfeed.ops.rows import gather_rows
 from graphfeed.storage.memory.cache_use import Cache
 from graphfeed.storage.memory.shareable import Shareable
@@ -251,10 +251,17 @@ class TorchBasedFeature(Shareable, Feature):
 
     def _replace(self, rows: torch.Tensor, read_only: bool) -> None:
         if self.is_pinned() and rows.is_cpu:
-            locked = page_lock_instead(rows, self)
+            locked = self._lock(rows)
             read_only = read_only and locked is rows
             rows = locked
         self._tensor, self._read_only = rows, read_only
+
+    def _lock(self, rows: torch.Tensor) -> torch.Tensor:
+        """Return rows in page-locked memory, and release what was locked before."""
+        owner = PinOwner()
+        (locked,) = page_lock([rows], owner)
+        self._owner = owner
+        return locked
 
     def metadata(self) -> dict[str, Any]:
         """Return the metadata of the feature."""
@@ -277,7 +284,7 @@ class TorchBasedFeature(Shareable, Feature):
             ValueError: The tensor is not on the CPU.
         """
         check_can_pin("pin_memory_")
-        (locked,) = page_lock([self._tensor], self)
+        locked = self._lock(self._tensor)
         self._tensor, self._read_only = locked, self._read_only and locked is self._tensor
         return self
 

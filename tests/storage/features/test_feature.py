@@ -2,11 +2,13 @@ import pickle
 import warnings
 from mmap import PAGESIZE, mmap
 from typing import Any
+from unittest.mock import patch
 
 import pytest
 import torch
 
 from graphfeed.ops.backend import PACKAGES
+from graphfeed.ops.memory.pinned import READ_ONLY
 from graphfeed.storage import Feature, TorchBasedFeature
 from tests.digests import assert_same
 from tests.ops.locked_memory import LockedMemory
@@ -189,6 +191,10 @@ def test_rows_that_replace_pinned_ones_are_pinned() -> None:
         first, second = mapped(2), mapped(3)
         feature = TorchBasedFeature(first).pin_memory_()
         feature.update(second)
+        assert feature.read() is second
+        assert list(memory.locked) == [second.data_ptr()]
+        with patch.dict(memory.status, {0: 2, READ_ONLY: 2}), pytest.raises(RuntimeError, match="CUDA can't page-lock"):
+            feature.update(mapped(4))
         assert feature.read() is second
         assert list(memory.locked) == [second.data_ptr()]
         feature.update(ROWS)
