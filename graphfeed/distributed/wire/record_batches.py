@@ -97,9 +97,10 @@ def from_batch(batch: Any) -> tuple[Any, Any]:
         specs = read_specs(rows)
     except ValueError as error:
         raise ValueError(f"what came is no message of graphfeed's: {str(error)[:200]}") from error
-    if sum(align(spec.nbytes) for spec in specs) != memory.size:
+    sizes = [spec.nbytes for spec in specs]
+    if sum(map(align, sizes)) != memory.size:
         raise ValueError("what came is no message of graphfeed's: its tensors have other sizes than it says")
-    return kind, unpack_value(tree, copy_tensors(specs, memory))
+    return kind, unpack_value(tree, copy_tensors(specs, sizes, memory))
 
 
 def open_body(batch: Any) -> tuple[bytes, Bytes]:
@@ -139,7 +140,7 @@ def check_schema(schema: Any) -> None:
         raise ValueError(f"what came is no message of graphfeed's: its columns are {brief(schema.names)}")
 
 
-def copy_tensors(specs: list[TensorSpec], memory: Bytes) -> dict[str, torch.Tensor]:
+def copy_tensors(specs: list[TensorSpec], sizes: list[int], memory: Bytes) -> dict[str, torch.Tensor]:
     """Return tensors that begin at multiples of a cache line in pooled memory, copied from what came.
 
     Those of less than 32 kB share a block of memory, those of less than 1 MB another, and larger ones have their own:
@@ -148,16 +149,16 @@ def copy_tensors(specs: list[TensorSpec], memory: Bytes) -> dict[str, torch.Tens
     """
     tensors: dict[str, torch.Tensor] = {}
     start = 0
-    for number, alike in groupby(specs, lambda spec: size_class(spec.nbytes)):
-        for group in [list(alike)] if number < size_class(LARGE_BYTES) else [[spec] for spec in alike]:
-            offsets = list(accumulate((align(spec.nbytes) for spec in group), initial=0))
+    for number, alike in groupby(zip(specs, sizes, strict=True), lambda pair: size_class(pair[1])):
+        for group in [list(alike)] if number < size_class(LARGE_BYTES) else [[pair] for pair in alike]:
+            offsets = list(accumulate((align(size) for _, size in group), initial=0))
             block = copy_aligned(memory[start : start + offsets[-1]])
-            for spec, offset in zip(group, offsets, strict=False):
-                known = NUMPY_DTYPES.get(spec.dtype)
-                if known is not None and spec.nbytes:
-                    tensors[spec.name] = torch.from_numpy(np.ndarray(spec.shape, known, block, offset))
+            for ((name, dtype, shape), size), offset in zip(group, offsets, strict=False):
+                known = NUMPY_DTYPES.get(dtype)
+                if known is not None and size:
+                    tensors[name] = torch.from_numpy(np.ndarray(shape, known, block, offset))
                 else:
-                    tensors[spec.name] = from_bytes(block[offset : offset + spec.nbytes], spec.dtype, spec.shape)
+                    tensors[name] = from_bytes(block[offset : offset + size], dtype, shape)
             start += offsets[-1]
     return tensors
 

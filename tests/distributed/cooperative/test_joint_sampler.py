@@ -11,6 +11,7 @@ import torch
 import graphfeed as gf
 from graphfeed.distributed import CooperativeConv, Peers
 from graphfeed.distributed.cooperative.joint_sampler import RankGroup
+from graphfeed.distributed.ranks import agreement
 from tests.distributed.graphs import plain
 from tests.distributed.joint import alone, check_epoch, check_joint, in_threads, joint_pipe
 from tests.distributed.rank_processes import run_ranks
@@ -77,7 +78,11 @@ def test_a_rank_that_leaves_or_fails_ends_the_epoch_of_the_others(fails: bool) -
 
 
 @pytest.mark.parametrize("seeds", [(3, 4), (3, 3)])
-def test_ranks_with_other_seeds_or_epochs_are_told_both_before_the_first_mini_batch(seeds: tuple[int, int]) -> None:
+def test_ranks_with_other_seeds_or_epochs_are_told_both_before_the_first_mini_batch(
+    monkeypatch: pytest.MonkeyPatch, seeds: tuple[int, int]
+) -> None:
+    monkeypatch.setattr(agreement, "APART_SECONDS", 0.1)
+
     def work(rank: int, peers: Peers) -> str:
         pipe = joint_pipe(rank, peers, "plain", "sample_neighbor")
         with gf.DataLoader(pipe, 0, seed=seeds[rank]) as loader:

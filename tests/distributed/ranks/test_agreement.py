@@ -35,8 +35,14 @@ def part_of(rank: int, peers: Peers) -> PartitionedGraph:
     ],
 )
 def test_ranks_that_differ_are_told_before_the_first_mini_batch(
-    seeds: tuple[int, int], fanouts: tuple[int, int], epochs: tuple[int, int], message: str
+    monkeypatch: pytest.MonkeyPatch,
+    seeds: tuple[int, int],
+    fanouts: tuple[int, int],
+    epochs: tuple[int, int],
+    message: str,
 ) -> None:
+    monkeypatch.setattr(agreement, "APART_SECONDS", 0.1)
+
     def work(rank: int, peers: Peers) -> None:
         pipe = pipe_of(rank, 2, part_of(rank, peers), fanouts[rank])
         with gf.DataLoader(pipe, 0, seed=seeds[rank]) as loader:
