@@ -39,7 +39,7 @@ def sample_together(pipe: Datapipe, options: LoaderOptions) -> Datapipe:
     """Graphs on disk exceed the memory, so several mini-batches are sampled at once: a page is read once for them."""
     # Worker processes and servers have mappings of their own, and sample there. Trials need mini-batches one by one.
     in_processes = options.num_workers > 0 and not options.in_threads
-    if options.window == 0 or options.servers or in_processes or options.tunes:
+    if options.window == 0 or options.servers or in_processes or options.memory.tunes:
         return pipe
     rooms = {id(stage): room_for(stage, pipe) for stage in traverse(pipe)}
 
