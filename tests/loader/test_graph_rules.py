@@ -6,7 +6,6 @@ import torch
 
 import graphfeed as gf
 from graphfeed.datapipes.pipeline import find
-from graphfeed.loader import graph_rules
 from graphfeed.loader.stages.sampled_together import SampledTogether
 from graphfeed.storage.graph.sampling import mapped_arrays
 from graphfeed.storage.memory import mapped_file
@@ -22,7 +21,6 @@ def graph(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> gf.FusedCSCSamplin
     """Return a graph in a file that is larger than the memory."""
     monkeypatch.setattr(mapped_file, "LEAST_MAPPED", 0)
     monkeypatch.setattr(mapped_arrays, "available_memory", lambda: 90_000.0)
-    monkeypatch.setattr(graph_rules, "SAMPLES_SHARE", 0.01)
     nodes = torch.arange(NODES)
     edges = nodes.repeat(3), torch.cat([nodes * 7, nodes * 11, nodes + 1]) % NODES
     gf.from_coo(edges, NODES).save(tmp_path / "graph")
@@ -56,15 +54,13 @@ def test_mini_batches_are_those_that_are_sampled_apart(graph: gf.FusedCSCSamplin
     assert digests(again) == digests(gf.DataLoader(pipe_of(graph), 0, seed=3, window=0))[4:]
 
 
-def test_a_window_is_as_large_as_asked_and_as_there_is_memory_for(
-    graph: gf.FusedCSCSamplingGraph, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    for options, share, size in (({"window": 5}, 0.01, 5), ({"window": 500}, 0.01, 32), ({}, 0.01, 32), ({}, 0.1, 18)):
-        monkeypatch.setattr(graph_rules, "SAMPLES_SHARE", share)
+def test_a_window_is_as_large_as_asked_and_as_there_is_memory_for(graph: gf.FusedCSCSamplingGraph) -> None:
+    for options, size in (({"window": 5}, 5), ({"window": 500}, 32), ({}, 32)):
         (stage,) = together(pipe_of(graph), num_workers=2, **options)
         assert stage.window == size
-    monkeypatch.setattr(graph_rules, "SAMPLES_SHARE", 1)
-    assert together(pipe_of(graph), num_workers=2) == []
+        assert stage.sample_bytes == 90_000 / 4
+    (stage,) = together(pipe_of(graph), num_workers=2, memory_limit=10_000)
+    assert stage.sample_bytes == 10_000
 
 
 def test_what_is_not_read_together_is_sampled_apart(

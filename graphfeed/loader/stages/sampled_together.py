@@ -1,5 +1,6 @@
 """Sampling several mini-batches at once, whose graph is on a disk."""
 
+import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import CancelledError
 from contextlib import closing, suppress
@@ -17,9 +18,13 @@ from graphfeed.loader.stages.in_workers import with_failure
 from graphfeed.loader.transport.thread_channel import Failure
 from graphfeed.storage import SampledSubgraph, SamplingGraph
 from graphfeed.storage.graph import ByType, SamplingRequest
+from graphfeed.storage.memory import count_bytes
 
 GROWTH = 2
 """How many times as many mini-batches as the last window the next one may have, so that the first one comes soon."""
+
+PARTS = 3
+"""How many times the size of its samples a mini-batch takes: half of the work on it, and while it waits to be used."""
 
 
 @runtime_checkable
@@ -47,6 +52,8 @@ class SampledTogether(Datapipe):
     datapipe: Datapipe
     window: int
     """The most mini-batches of a window."""
+    sample_bytes: float = field(default=math.inf, repr=False)
+    """What mini-batches may take while they are sampled together and wait to be used."""
     num_threads: int = field(default=0, repr=False)
     """Beside the thread that iterates."""
     timeout_seconds: float = field(default=600.0, repr=False)
@@ -82,13 +89,14 @@ class SampledTogether(Datapipe):
         with closing(with_failure(sampler.datapipe)) as source:
             while minibatches := list(islice(source, most)):
                 graphs = sample_ahead(sampler, minibatches, each)
+                largest = max(count_bytes(graph.hops) for graph in graphs)
                 if run.cancelled.done():
                     return
                 for minibatch in minibatches:
                     if isinstance(minibatch, Failure):
                         raise minibatch.error
                     yield call(sampler.changed(graph=graphs.pop(0)), minibatch, observer)
-                most = min(GROWTH * most, self.window)
+                most = int(max(1, min(GROWTH * most, self.window, self.sample_bytes / PARTS / max(largest, 1))))
 
     def __len__(self) -> int:
         """Return the number of mini-batches of an epoch."""

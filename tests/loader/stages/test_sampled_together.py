@@ -6,8 +6,9 @@ import torch
 
 import graphfeed as gf
 from graphfeed.loader.run import RunContext
-from graphfeed.loader.stages.sampled_together import SampledTogether
+from graphfeed.loader.stages.sampled_together import PARTS, SampledTogether
 from graphfeed.storage.graph import ByType
+from graphfeed.storage.memory import count_bytes
 from tests.digests import digests
 
 pytestmark = pytest.mark.usefixtures("no_leaks")
@@ -46,6 +47,16 @@ def test_mini_batches_are_those_of_the_sampler_alone(num_threads: int) -> None:
     assert digests(together) == digests(pipe)
     assert len(together) == 25
     assert graph.counts == [1, 2, 4, 8, 10]
+
+
+def test_windows_grow_as_far_as_there_is_memory_for_samples() -> None:
+    graph = counted()
+    pipe = sampler(graph)
+    largest = max(count_bytes(minibatch.sampled_subgraphs) for minibatch in pipe)
+    for sample_bytes, counts in ((0, [1] * 25), (PARTS * 4 * largest, [1, 2, 4, 4])):
+        graph.counts.clear()
+        assert digests(SampledTogether(pipe, 10, sample_bytes)) == digests(pipe)
+        assert graph.counts[: len(counts)] == counts
 
 
 def fail_at(index: int, batch: gf.MiniBatch) -> gf.MiniBatch:
