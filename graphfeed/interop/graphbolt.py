@@ -16,11 +16,11 @@ import torch
 from numpy.lib import format as npy
 from numpy.typing import NDArray
 
-from graphfeed.datapipes import LEGACY_NAMES, Datapipe, ItemNameWarning, Transform
+from graphfeed.datapipes import Datapipe, ItemNameWarning, Transform
 from graphfeed.datapipes.pipeline import find, register, replace, traverse
 from graphfeed.loader.stages import Prefetch
 from graphfeed.ops.arguments import check_count
-from graphfeed.storage.datasets import FILE_NAME, HeteroItemSet, ItemSet, OnDiskDataset
+from graphfeed.storage.datasets import FILE_NAME, LEGACY_NAMES, HeteroItemSet, ItemSet, OnDiskDataset
 from graphfeed.storage.graph import SampledSubgraph
 
 __all__ = [

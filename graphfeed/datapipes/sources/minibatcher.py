@@ -7,9 +7,8 @@ from typing import Any
 
 from graphfeed.datapipes.minibatch import MiniBatch
 from graphfeed.ops.process import load_entry_point
+from graphfeed.storage.datasets import LEGACY_NAMES
 
-LEGACY_NAMES = frozenset({"seed_nodes", "node_pairs", "negative_srcs", "negative_dsts"})
-"""What GraphBolt called seeds before there was `seeds`."""
 KNOWN_NAMES = {field.name for field in fields(MiniBatch)} | {"input_id"}
 """The fields of a mini-batch, and an attribute that `to_pyg_data()` reads."""
 

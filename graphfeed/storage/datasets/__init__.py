@@ -25,15 +25,16 @@ from graphfeed.storage.datasets.metadata import FILE_NAME, Section, stay_inside
 from graphfeed.storage.datasets.on_disk_dataset import OnDiskDataset, OnDiskTask, open_in_files
 from graphfeed.storage.datasets.original_ids import write_ids
 from graphfeed.storage.datasets.preprocess import LAYOUT, preprocess_ondisk_dataset
+from graphfeed.storage.datasets.processed_arrays import LEGACY_NAMES
 from graphfeed.storage.datasets.processed_graph import GRAPH_FOLDER, PROCESSED, id_dtype, write_edges
 from graphfeed.storage.datasets.reorder import reorder_dataset
 from graphfeed.storage.datasets.task import Task
 from graphfeed.storage.datasets.wordnet import wordnet
 
 __all__ = [
-    "FILE_NAME", "GRAPH_FOLDER", "LAYOUT", "PART_BYTES", "PROCESSED", "ArrayWriter", "Dataset", "EdgeArray", "Edges",
-    "HeteroItemSet", "ItemSet", "OnDiskDataset", "OnDiskTask", "Section", "Task", "check_file", "check_new_folder",
-    "checksum", "id_dtype", "load_yaml", "memory_for_sorting", "new_folder", "open_in_files",
+    "FILE_NAME", "GRAPH_FOLDER", "LAYOUT", "LEGACY_NAMES", "PART_BYTES", "PROCESSED", "ArrayWriter", "Dataset",
+    "EdgeArray", "Edges", "HeteroItemSet", "ItemSet", "OnDiskDataset", "OnDiskTask", "Section", "Task", "check_file",
+    "check_new_folder", "checksum", "id_dtype", "load_yaml", "memory_for_sorting", "new_folder", "open_in_files",
     "preprocess_ondisk_dataset", "reorder_dataset", "split_columns", "stay_inside", "sync_folder", "wordnet",
     "write_array", "write_edges", "write_ids", "write_rows", "write_text",
 ]  # fmt: skip

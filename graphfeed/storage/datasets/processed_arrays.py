@@ -24,6 +24,8 @@ from graphfeed.storage.features.torch_based_feature_store import OnDiskFeatureDa
 from graphfeed.storage.graph.type_names import ends_of, has_ends
 
 SEEDS = "seeds"
+LEGACY_NAMES = frozenset({"seed_nodes", "node_pairs", "negative_srcs", "negative_dsts"})
+"""What GraphBolt called seeds before there was `seeds`."""
 
 
 class Files:

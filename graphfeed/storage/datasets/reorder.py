@@ -24,7 +24,7 @@ from graphfeed.storage.datasets.metadata import FILE_NAME, SETS, stay_inside
 from graphfeed.storage.datasets.on_disk_dataset import OnDiskDataset, open_in_files
 from graphfeed.storage.datasets.original_ids import write_reordered_ids
 from graphfeed.storage.datasets.preprocess import LAYOUT
-from graphfeed.storage.datasets.processed_arrays import SEEDS
+from graphfeed.storage.datasets.processed_arrays import LEGACY_NAMES, SEEDS
 from graphfeed.storage.datasets.processed_graph import GRAPH_FOLDER, PROCESSED, check_rows, id_dtype, write_edges
 from graphfeed.storage.features.cached_feature import row_type
 from graphfeed.storage.features.disk_based_feature import DiskBasedFeature
@@ -40,8 +40,6 @@ PART_NODES = 256
 """How many nodes a part has. With rows of 128 bytes these take eight pages."""
 BLOCK = 1 << 20
 """How many ids of nodes are read at a time."""
-FORMER_SEEDS = frozenset({"seed_nodes", "node_pairs", "negative_srcs", "negative_dsts"})
-"""Other members of items that hold ids of nodes, under names of GraphBolt's first releases."""
 
 
 def reorder_dataset(
@@ -226,7 +224,7 @@ class Reordering:
     def write_member(self, entry: dict[str, Any], of_type: str | None, key: str) -> dict[str, Any]:
         """Write a member of an item set, and return its metadata."""
         name = entry.get("name")
-        if name in FORMER_SEEDS:
+        if name in LEGACY_NAMES:
             raise ValueError(f"{key} has {name}, a name that ids of nodes had in GraphBolt's first releases; use seeds")
         if name != SEEDS:
             return self.copied(entry, key)
