@@ -10,16 +10,15 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from datetime import timedelta
 from functools import partial
-from itertools import count, cycle
-from pathlib import Path
+from itertools import count
 from typing import Any, NamedTuple, TypeAlias
 
 import torch
 from torch import distributed
 
-from graphfeed.distributed.one_machine.memory_scope import memory_scope
 from graphfeed.distributed.ranks.bounded_call import call_within
 from graphfeed.distributed.ranks.program_end import check_program
+from graphfeed.distributed.ranks.rank_watch import Presence, RankWatch
 
 RankAddress: TypeAlias = tuple[str, int, int, int]
 """The address, the port, the rank, and the number of ranks."""
@@ -28,16 +27,6 @@ LAUNCHED = ("TORCHELASTIC_RUN_ID", "SLURM_JOB_ID")
 """What launchers set to the same text on all ranks of a job."""
 STORE_SECONDS = 5.0
 """How much longer than it is to wait for ranks the store may take to say that they are missing."""
-
-
-RESUME = (
-    "start all ranks again, as torchrun --max-restarts does, and give what loader.state_dict() returned last to "
-    "load_state_dict: each epoch goes on at the next mini-batch, with any number of ranks"
-)
-
-
-class RankLostError(ConnectionError):
-    """Another rank ended, froze or could not be reached, so that its part can't be read any more."""
 
 
 @dataclass
@@ -146,6 +135,7 @@ class Meeting:
     def __init__(self, rank: int, world_size: int, point: MeetingPoint | None) -> None:
         self.rank, self.world_size, self.point = rank, world_size, point
         self.store: Any = None
+        self.watch: RankWatch
         self._group = distributed.group.WORLD if point is None else None
         self._use = next(VISITS[None if point is None else point.rank_address].uses)
 
@@ -171,6 +161,7 @@ class Meeting:
         else:
             self.store = self.point.open_store(seconds, self._use)
         self._group = None
+        self.watch = RankWatch(self.store, self.rank, self.world_size)
         return call_within(seconds + STORE_SECONDS, partial(self._meet, seconds, silent_seconds), text)
 
     def _meet(self, seconds: float, silent_seconds: float) -> tuple[list[str], list[str]]:
@@ -186,102 +177,16 @@ class Meeting:
                 "each job a name (group_name, or MeetingPoint's job); if a rank was started again, start all of them "
                 "again"
             )
-        here = [f"({socket.gethostname()}, process {os.getpid()})", memory_scope(), os.getpid()]
-        self.store.set(own, json.dumps(here))
-        watch = MeetingWatch(self.store, self.rank, self.world_size, silent_seconds)
+        self.store.set(own, json.dumps(Presence.here()))
         # Not the store's own wait(), which would keep the store from the process's other threads.
         while not self.store.check(names):
-            watch.look()
+            self.watch.look(silent_seconds)
             if time.monotonic() > give_up:
                 missing = [rank for rank, name in enumerate(names) if not self.store.check([name])]
                 raise TimeoutError(f"ranks {missing} did not make their parts within {seconds:g} s")
             time.sleep(0.01)
-        came = [json.loads(self.store.get(name)) for name in names]
-        return [host for host, *_ in came], [scope for _, scope, _ in came]
-
-    def find_missing(self, seconds: float) -> list[int]:
-        """Mark this rank as alive, and return the ranks that don't do the same within some seconds.
-
-        Raises:
-            TimeoutError: The store does not answer.
-        """
-
-        def find() -> list[int]:
-            self.store.set(f"alive/{self.rank}", "")
-            missing = list(range(self.world_size))
-            give_up = time.monotonic() + seconds
-            while missing and time.monotonic() < give_up:
-                missing = [rank for rank in missing if not self.store.check([f"alive/{rank}"])]
-                time.sleep(0.01)
-            return missing
-
-        return call_within(seconds + STORE_SECONDS, find, "the store did not answer")
-
-
-class MeetingWatch:
-    """Looks whether the ranks that have come to a meeting are still there, while others are waited for.
-
-    Each look costs the store a few requests, however many ranks there are: it is at the next one of them. Who finds
-    that a rank is lost leaves word for the others.
-    """
-
-    def __init__(self, store: Any, rank: int, world_size: int, silent_seconds: float) -> None:
-        self.store, self.rank, self.silent_seconds = store, rank, silent_seconds
-        self._scope = memory_scope()
-        self._next = cycle(range(world_size))
-        self._here: dict[int, list[Any]] = {}
-        self._signs: dict[int, tuple[int, float]] = {}
-        """How often each rank has looked, and when that was seen to change."""
-
-    def look(self) -> None:
-        """Give a sign of life, and raise if a rank is lost.
-
-        Raises:
-            ConnectionAbortedError: The program of this rank failed.
-            RankLostError: Another rank failed, ended or froze.
-        """
-        try:
-            check_program()
-        except ConnectionAbortedError:
-            self._leave_word(self.rank, "its program failed")
-            raise
-        if self.store.check(["lost"]):
-            raise RankLostError(self.store.get("lost").decode())
-        self.store.add(f"signs/{self.rank}", 1)
-        rank = next(self._next)
-        if rank != self.rank and (rank in self._here or self.store.check([f"here/{rank}"])):
-            how = self._look_at(rank)
-            if how:
-                raise RankLostError(self._leave_word(rank, how))
-
-    def _look_at(self, rank: int) -> str:
-        """Say how a rank was lost; "" if it was not."""
-        if rank not in self._here:
-            self._here[rank] = json.loads(self.store.get(f"here/{rank}"))
-        _, scope, process = self._here[rank]
-        # A process of this machine can be looked for; of others, only signs are seen.
-        if scope == self._scope != "" and has_ended(process):
-            return "its process has ended"
-        signs, now = self.store.add(f"signs/{rank}", 0), time.monotonic()
-        if signs != self._signs.get(rank, (-1, now))[0]:
-            self._signs[rank] = signs, now
-        silent = now - self._signs[rank][1]
-        return f"it gave no sign of life for {self.silent_seconds:g} s" if silent > self.silent_seconds else ""
-
-    def _leave_word(self, rank: int, how: str) -> str:
-        """Tell the others that a rank is lost; return the text."""
-        host = json.loads(self.store.get(f"here/{rank}"))[0]
-        text = f"rank {rank} {host} is lost before all ranks have met: {how}; {RESUME}"
-        self.store.set("lost", text)
-        return text
-
-
-def has_ended(process: int) -> bool:
-    """Return whether a process of this machine has ended; one that nobody has waited for is still listed."""
-    try:
-        return Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0] in "ZX"
-    except (FileNotFoundError, ProcessLookupError):
-        return True
+        came = [self.watch.presence(rank) for rank in range(self.world_size)]
+        return [rank.host for rank in came], [rank.scope for rank in came]
 
 
 def connect_to_store(group: Any, seconds: float) -> Any:

@@ -24,9 +24,11 @@ from torch import distributed
 
 from graphfeed.datapipes import find_rank
 from graphfeed.distributed.ranks.agreement import Agreement
-from graphfeed.distributed.ranks.meeting_point import RESUME, VISITS, Meeting, MeetingPoint, RankLostError
+from graphfeed.distributed.ranks.bounded_call import call_within
+from graphfeed.distributed.ranks.meeting_point import STORE_SECONDS, VISITS, Meeting, MeetingPoint
 from graphfeed.distributed.ranks.messages import Tensors, Traffic, concatenate, pack, unpack
 from graphfeed.distributed.ranks.program_end import program_failed, watch_program
+from graphfeed.distributed.ranks.rank_watch import RESUME, RankLostError
 from graphfeed.ops.memory import Bytes, buffers
 
 Answer: TypeAlias = Callable[[Mapping[str, Any], Mapping[str, torch.Tensor]], Tensors]
@@ -318,7 +320,8 @@ class Peers:
         if isinstance(error, OSError):
             return error
         try:
-            missing = self._meeting.find_missing(LIVENESS_SECONDS)
+            find = partial(self._meeting.watch.find_missing, LIVENESS_SECONDS)
+            missing = call_within(LIVENESS_SECONDS + STORE_SECONDS, find, "the store did not answer")
             lost = ", ".join(f"rank {rank} {self.hosts[rank]}" for rank in missing) or "a connection between ranks"
         except Exception:
             lost = "the rank with the store of the process group (rank 0, or torchrun's agent)"
