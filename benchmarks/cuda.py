@@ -14,6 +14,7 @@ import torch
 
 from benchmarks import predicted, steps
 from benchmarks.graphs import load_edges, load_features
+from benchmarks.predicted import pin
 from benchmarks.scale import Scale
 from benchmarks.table import Row, compare, render
 from benchmarks.timing import Case, Times, in_turn, one_core
@@ -44,11 +45,6 @@ def report(scale: Scale) -> Iterator[str]:
         predicted.cases(arrays, DEVICE, scale), torch.cuda.get_device_name(), scale, device_clock
     )
     yield from steps.report(scale, DEVICE, device_clock)
-
-
-def pin(tensor: torch.Tensor) -> torch.Tensor:
-    """Return a copy in pinned memory."""
-    return tensor.pin_memory()
 
 
 def device_clock() -> float:

@@ -10,8 +10,9 @@ import torch
 
 import graphfeed as gf
 from benchmarks.cache import CACHE_SHARE, draw_ids
-from benchmarks.cuda import DEVICE, FANOUTS, device_clock, pin
+from benchmarks.cuda import DEVICE, FANOUTS, device_clock
 from benchmarks.graphs import load_edges, load_features
+from benchmarks.predicted import pin
 from benchmarks.scale import Scale
 from benchmarks.table import Row, compare, render
 from benchmarks.timing import Case, Times, in_turn

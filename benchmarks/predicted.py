@@ -14,6 +14,7 @@ from benchmarks.scale import Scale
 from benchmarks.table import Row, align, number, render
 from benchmarks.timing import Case, in_turn
 from graphfeed import ops
+from graphfeed.ops.memory import empty_locked
 
 FANOUTS = (15, 10, 5)
 """The seeds' own hop first."""
@@ -68,13 +69,18 @@ WORK = {
 """On a graph of the shape of ogbn-products, with rows of 400 bytes and ids of 8: 289,977 edges, or 20,749 by LABOR."""
 
 
+def pin(tensor: torch.Tensor) -> torch.Tensor:
+    """Return a copy in page-locked memory, as `pin_memory_()` of graphs and features makes it."""
+    return empty_locked(tensor.shape, tensor.dtype).copy_(tensor)
+
+
 def cases(arrays: dict[str, torch.Tensor], device: torch.device, scale: Scale) -> dict[str, Case]:
     """Return each case with its arrays: `indptr`, `indices` and `features`, on the CPU."""
     seeds = torch.randint(arrays["indptr"].numel() - 1, (scale.batch_size,)).to(device)
     rows = torch.randint(len(arrays["features"]), (scale.gathered_rows,)).to(device)
     few, keys = seeds[: -(-len(seeds) // 16)], [1, 2, 3]
     there = {name: part.to(device) for name, part in arrays.items()}
-    pinned = {name: part.pin_memory() for name, part in arrays.items()}
+    pinned = {name: pin(part) for name, part in arrays.items()}
 
     def sample(held: dict[str, torch.Tensor]) -> Case:
         return lambda _: ops.sample_hops(graph_of(held), seeds, FANOUTS, keys)
