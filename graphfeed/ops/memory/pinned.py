@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from math import prod
-from mmap import PAGESIZE
+from mmap import PAGESIZE, mmap
 from typing import Any
 
 import numpy as np
@@ -156,18 +156,19 @@ def empty_locked(shape: Sequence[int], dtype: torch.dtype) -> torch.Tensor:
     """Return an uninitialised tensor in page-locked memory, which is released with the last tensor that lies there.
 
     Torch's own rounds sizes up to a power of two, stays with the process, and is handed out again as soon as it is
-    freed, also while a kernel reads it.
+    freed, also while a kernel reads it. What one process writes, forked ones see too.
 
     Raises:
         RuntimeError: There is no CUDA device, or CUDA refuses the memory.
     """
     size = prod(shape) * dtype.itemsize
-    memory = np.empty(align(size, PAGESIZE) + PAGESIZE, np.uint8)
-    pages = memory[-memory.ctypes.data % PAGESIZE :][: align(size, PAGESIZE)]  # which hold nothing else
-    start, stop = pages.ctypes.data, pages.ctypes.data + pages.size
+    if size == 0:
+        return torch.empty(tuple(shape), dtype=dtype)
+    # Forked processes share it: Linux copies page-locked memory that is private at once for each of them.
+    pages = torch.frombuffer(mmap(-1, align(size, PAGESIZE)), dtype=torch.uint8)
+    start, stop = pages.data_ptr(), pages.data_ptr() + pages.nbytes
     owner = MappedMemory(start, size, keeps=pages)
-    region = Region(start, stop, 0, 0, "", shared=False, writable=True)
-    lock_where_they_lie([torch.from_numpy(pages)], owner, [region])
+    lock_where_they_lie([pages], owner, [Region(start, stop, 0, 0, "/dev/zero", shared=True, writable=True)])
     return torch.from_numpy(np.asarray(owner)).view(dtype).reshape(tuple(shape))
 
 

@@ -84,6 +84,8 @@ class CPUFeatureCache(RowCache):
 
     def _forget(self) -> None:
         """Empty the cache of a forked process: another thread of the parent may have left it half-changed."""
+        if self._arguments[-1]:  # page-locked rows are the parent's, which goes on with them
+            self._rows = buffers.empty_long_lived(tuple(self._rows.shape), self._rows.dtype, buffers.CPU, private=True)
         self._lock = StreamOrderedLock(self._rows)
         self.clear()
 

@@ -16,6 +16,7 @@ from graphfeed.storage import CPUFeatureCache, cpu_cached_feature
 from graphfeed.storage.features import feature_cache
 from graphfeed.storage.memory.shared import find_handle
 from tests.cache_models import MODELS, ask, distinct
+from tests.forked import in_child
 from tests.ops.locked_memory import LockedMemory
 
 each_policy = pytest.mark.parametrize("policy", POLICIES)
@@ -161,6 +162,13 @@ def test_a_forked_process_begins_anew() -> None:
 @pytest.mark.usefixtures("small_is_shared")
 def test_a_forked_process_writes_to_rows_of_its_own() -> None:
     assert find_handle(cache_of(10)._rows) is None
+    with LockedMemory().installed():  # whose memory forked processes share
+        cache = CPUFeatureCache((10, 3), torch.float32, pin_memory=True)
+        cache.replace(torch.arange(4), FAR[:4])
+        assert (
+            in_child(lambda: cache.query_and_replace(torch.arange(4), lambda keys: FAR[keys] + 1)[0, 0]) == "tensor(1.)"
+        )
+        assert torch.equal(cache.query(torch.arange(4))[0], FAR[:4])
 
 
 def test_it_goes_when_nobody_has_it() -> None:
