@@ -13,9 +13,10 @@ from graphfeed.ingest.build.node_reader import Reading
 from graphfeed.ingest.build.row_outputs import RowOutputs
 from graphfeed.ingest.build.scratch_edges import EdgeFiles
 from graphfeed.ingest.build.spec import EdgeTable
+from graphfeed.ingest.tables.arrow_types import arrow
 from graphfeed.ingest.tables.column_types import common_types
 from graphfeed.ingest.tables.columns import Batch
-from graphfeed.ingest.tables.table import TableSource, arrow
+from graphfeed.ingest.tables.table import TableSource
 
 
 class EdgeReader:

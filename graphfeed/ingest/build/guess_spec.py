@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from graphfeed.ingest.build.spec import PARTS, EdgeTable, NodeTable, Spec, Split
-from graphfeed.ingest.tables.columns import is_list, is_number, is_text, value_type
-from graphfeed.ingest.tables.table import CSV, TableSource, arrow
+from graphfeed.ingest.tables.arrow_types import arrow, is_list, is_number, is_text
+from graphfeed.ingest.tables.table import CSV, TableSource
 
 ENDS = ("source target", "source destination", "src dst", "src dest", "from to", "head tail", "start end", "u v", "0 1")
 """How the columns of sources and destinations are often called, maybe with "id" behind it."""
@@ -131,10 +131,10 @@ def type_of(table: Seen, seen: Sequence[Seen]) -> str:
 
 def guess_nodes(name: str, table: Seen, id_type: Any, unused: set[str], remarks: list[str]) -> NodeTable:
     """Return what a table of nodes seems to hold, whose ids are of a type in the tables of edges."""
-    texts = is_text(value_type(id_type))
+    texts = is_text(id_type)
     columns = {column.lower(): column for column in table.types}
     ids = [columns[key] for key in ("id", f"{name}_id", "node_id", name, "name", "key") if key in columns]
-    id_column = next((column for column in ids if is_text(value_type(table.types[column])) == texts), None)
+    id_column = next((column for column in ids if is_text(table.types[column]) == texts), None)
     # A column of the name of a table that no edges name holds codes of it: most likely classes.
     label = next((column for key, column in columns.items() if key in LABELS or key in unused), None)
     if label is not None and label.lower() in unused:
@@ -159,7 +159,7 @@ def guess_split(column: str, arrow_type: Any, values: set[Any]) -> Split | None:
     has_name = column.lower() in SPLITS
     if is_number(arrow_type):
         return Split(column, train="0", validation="1", test="2") if has_name else None
-    if not is_text(value_type(arrow_type)):
+    if not is_text(arrow_type):
         return None
     seen = {PART_NAMES[value.lower()]: value for value in values if value.lower() in PART_NAMES}
     if len(seen) < len(values) or "train" not in seen:
@@ -175,7 +175,7 @@ def sort_columns(table: Seen, taken: set[str | None], remarks: list[str]) -> dic
     masks: dict[str, str] = {}
     others = {column: arrow_type for column, arrow_type in table.types.items() if column not in taken}
     parts = {column: PART_NAMES.get(re.sub(r"^(is|in)_|_(mask|set)$", "", column.lower())) for column in others}
-    looked_at = [column for column, arrow_type in others.items() if parts[column] or is_text(value_type(arrow_type))]
+    looked_at = [column for column, arrow_type in others.items() if parts[column] or is_text(arrow_type)]
     rows = next(table.source.batches(looked_at, FIRST_ROWS), None) if looked_at else None
     values = {
         column: set() if rows is None else set(rows.column(column).unique().to_pylist()) - {None, ""}

@@ -9,8 +9,8 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from graphfeed.ingest.tables.arrow_types import arrow
 from graphfeed.ingest.tables.columns import as_numpy
-from graphfeed.ingest.tables.table import arrow
 from graphfeed.ops.records import find_texts, index_texts
 from graphfeed.storage.datasets import write_ids
 

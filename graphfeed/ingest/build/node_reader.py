@@ -20,9 +20,10 @@ from graphfeed.ingest.build.node_ids import (
 )
 from graphfeed.ingest.build.row_outputs import RowOutputs
 from graphfeed.ingest.build.spec import NodeTable
+from graphfeed.ingest.tables.arrow_types import arrow
 from graphfeed.ingest.tables.column_types import common_types, has_text_ids
 from graphfeed.ingest.tables.columns import Batch, ColumnTypes, OnError, Problems
-from graphfeed.ingest.tables.table import TableSource, arrow
+from graphfeed.ingest.tables.table import TableSource
 from graphfeed.ops.process import ProgressBar
 from graphfeed.storage.memory import check_nodes_fit
 

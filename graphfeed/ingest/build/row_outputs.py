@@ -1,5 +1,6 @@
 """Writes features and task items, from labels, splits and times: for nodes and for edges."""
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -8,8 +9,8 @@ from numpy.typing import NDArray
 
 from graphfeed.ingest.build.growing_arrays import GrowingArrays
 from graphfeed.ingest.build.spec import PARTS, Table
-from graphfeed.ingest.tables.columns import Batch, as_numpy, is_list, is_text
-from graphfeed.ingest.tables.table import arrow
+from graphfeed.ingest.tables.arrow_types import arrow, is_list, is_text
+from graphfeed.ingest.tables.columns import Batch, as_numpy
 from graphfeed.ops.arguments import brief
 from graphfeed.storage.datasets import ArrayWriter
 
@@ -38,6 +39,8 @@ class RowOutputs:
         """How many rows were read."""
         self.classes: dict[str, int] = {}
         self.largest = -1
+        self.some_missing, self.all_whole = False, True
+        """Whether labels that are floats have NaN, and are classes otherwise."""
         self.parts: list[str] = []
         """The parts of the split of which there was a row."""
         self.split_values: list[str] = []
@@ -79,8 +82,8 @@ class RowOutputs:
                 rows["train"] = labelled
             for part in PARTS:
                 if part in rows:
-                    lacking = rows[part] & ~labelled
-                    batch.refuse(self.table.label, lacking, f"but the row is for {part}", "missing")
+                    self.note_unlabelled(batch, rows[part] & ~labelled & ~batch.drop, part)
+                    rows[part] &= labelled
         self.rows = stop
         return rows
 
@@ -99,6 +102,13 @@ class RowOutputs:
             raise ValueError(f"{batch.table.name}: {error}") from error
         if "label" in kept and kept["label"].dtype.kind == "i" and kept["label"].size:
             self.largest = max(self.largest, int(kept["label"].max()))
+
+    def note_unlabelled(self, batch: Batch, rows: NDArray[np.bool_], part: str) -> None:
+        """Count rows that a part of the split has, but which have no label: they are no items."""
+        if rows.any():
+            reason = f"{self.table.label} is missing, so they are no items of {part}"
+            first = f"row {batch.first_row + int(np.argmax(rows))}: {self.table.label} is missing"
+            batch.problems.count(batch.table.name, reason, int(rows.sum()), first)
 
     def begin_given(self) -> None:
         """Begin features that are arrays alone, so that they have their width even where there are no rows."""
@@ -157,8 +167,6 @@ class RowOutputs:
         column = self.table.label
         assert column is not None
         arrow_type = batch.type_of(column)
-        if pa.types.is_dictionary(arrow_type):
-            arrow_type = arrow_type.value_type
         if is_text(arrow_type):
             encoded = batch.texts(column).dictionary_encode()
             numbers = [self.classes.setdefault(name, len(self.classes)) for name in encoded.dictionary.to_pylist()]
@@ -174,7 +182,10 @@ class RowOutputs:
             return as_float32(values), np.ones(len(values), dtype=bool)
         if pa.types.is_floating(arrow_type):
             floats = batch.numbers(column, pa.float32(), float("nan"))
-            return floats, ~np.isnan(floats)
+            labelled = ~np.isnan(floats)
+            self.some_missing |= not labelled.all()
+            self.all_whole &= bool(((floats[labelled] >= 0) & (floats[labelled] % 1 == 0)).all())
+            return floats, labelled
         integers = batch.numbers(column, pa.int64(), -1)
         return integers, integers >= 0
 
@@ -194,7 +205,11 @@ class RowOutputs:
             for part in PARTS
         }
         if self.classes:
-            self.number_classes(items)
+            numbers = {name: number for number, name in enumerate(sorted(self.classes))}
+            order = np.array([*(numbers[name] for name in self.classes), -1], dtype=np.int64)
+            self.rewrite_labels(items, lambda codes: order[codes])
+        elif self.some_missing and self.all_whole:
+            self.rewrite_labels(items, lambda floats: floats.astype(np.int64))
         features = {name: file for name, file in features.items() if file.removesuffix(".npy") in self.out.arrays}
         return {
             "features": features,
@@ -203,21 +218,27 @@ class RowOutputs:
             "num_classes": len(self.classes) or self.largest + 1,
         }
 
-    def number_classes(self, items: dict[str, dict[str, str]]) -> None:
-        """Number the texts of labels in alphabetical order, whatever the order that they came in.
+    def rewrite_labels(
+        self, items: dict[str, dict[str, str]], convert: Callable[[NDArray[Any]], NDArray[np.int64]]
+    ) -> None:
+        """Write labels as classes, where only all rows tell which class is which.
+
+        Texts are numbered in alphabetical order, whatever the order that they came in. Data frames make floats of
+        integers of which some are missing.
 
         Args:
             items: The files of the items of each part, which then name the new ones.
+            convert: Maps labels as they were written to classes.
         """
-        numbers = {name: number for number, name in enumerate(sorted(self.classes))}
-        order = np.array([*(numbers[name] for name in self.classes), -1], dtype=np.int64)
         for part, files in items.items():
             if "labels" in files:
-                codes = np.load(self.out.folder / files["labels"], mmap_mode="r", allow_pickle=False)
+                labels = np.load(self.out.folder / files["labels"], mmap_mode="r", allow_pickle=False)
                 files["labels"] = f"{self.prefix}_{part}_classes.npy"
-                with ArrayWriter(self.out.folder / files["labels"], codes.shape, np.int64) as writer:
-                    for start in range(0, len(codes), 1 << 20):
-                        writer.append(order[codes[start : start + (1 << 20)]])
+                with ArrayWriter(self.out.folder / files["labels"], labels.shape, np.int64) as writer:
+                    for start in range(0, len(labels), 1 << 20):
+                        classes = convert(labels[start : start + (1 << 20)])
+                        self.largest = max(self.largest, int(classes.max()))
+                        writer.append(classes)
 
 
 def read_masks(batch: Batch, parts: dict[str, str]) -> dict[str, NDArray[np.bool_]]:

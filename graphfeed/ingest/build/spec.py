@@ -18,7 +18,7 @@ PARTS = ("train", "validation", "test")
 
 Made = TypeVar("Made")
 Files: TypeAlias = Any
-"""A path, a pattern with `*`, a data frame or an Arrow table, or a list of these."""
+"""A path, a pattern such as `*` or `**`, a data frame or an Arrow table, or a list of these; or a list of dicts."""
 
 
 @dataclass(frozen=True)
@@ -60,8 +60,8 @@ class Table:
     """What node tables and edge tables have in common.
 
     Args:
-        files: A path, a pattern with `*`, a data frame or an Arrow table, or a list of these, which are read one after
-            the other.
+        files: A path, a pattern such as `*.csv` or `**/*.csv`, a data frame or an Arrow table, or a list of these,
+            which are read one after the other. Or a list of dicts, each a row.
         features: By name, a column or a list of columns, or an array: `file.npy`, or `file.npz#name`.
         label: The column of the labels.
         split: Which rows are for training, validation and testing. Without it, all rows with a label are for training.
@@ -78,7 +78,8 @@ class Table:
 
     def __post_init__(self) -> None:
         files = () if self.files is None else self.files
-        object.__setattr__(self, "files", tuple(files) if isinstance(files, (list, tuple)) else (files,))
+        files = list(files) if isinstance(files, (list, tuple)) else [files]
+        object.__setattr__(self, "files", (files,) if files and all(map(is_row, files)) else tuple(files))
         if not isinstance(self.features, Mapping):
             raise TypeError(f"features must be a mapping of names to columns, but is {brief(self.features)}")
         features = {str(name): as_columns(f"features.{name}", columns) for name, columns in self.features.items()}
@@ -295,6 +296,13 @@ def is_whole(value: Any) -> bool:
 def is_column(value: Any) -> bool:
     """Return whether a value may be the name of a column, or its number in a file without names."""
     return isinstance(value, str) or is_whole(value)
+
+
+def is_row(value: Any) -> bool:
+    """Return whether a value is a row of a table, a dict with single values, rather than a table."""
+    return isinstance(value, Mapping) and any(
+        isinstance(part, str) or not hasattr(part, "__len__") for part in value.values()
+    )
 
 
 def as_columns(name: str, columns: Any) -> tuple[str, ...]:

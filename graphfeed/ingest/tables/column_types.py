@@ -4,8 +4,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from graphfeed.ingest.build.spec import NodeTable, Table
-from graphfeed.ingest.tables.columns import is_list, is_text, value_type
-from graphfeed.ingest.tables.table import CSV, TableSource, arrow
+from graphfeed.ingest.tables.arrow_types import arrow, is_plain_number, is_text, unit_of, wider_type
+from graphfeed.ingest.tables.table import CSV, TableSource
 
 
 def common_types(sources: Sequence[TableSource], columns: Iterable[str]) -> dict[str, Any]:
@@ -22,7 +22,7 @@ def common_types(sources: Sequence[TableSource], columns: Iterable[str]) -> dict
         for column in columns:
             if column not in schema.names:
                 continue
-            arrow_type = value_type(schema.field(column).type)
+            arrow_type = schema.field(column).type
             if arrow().types.is_null(arrow_type):
                 continue
             known, first = types.get(column, (arrow_type, source))
@@ -36,56 +36,13 @@ def common_types(sources: Sequence[TableSource], columns: Iterable[str]) -> dict
     return {column: arrow_type for column, (arrow_type, _) in types.items()}
 
 
-def wider_type(one: Any, other: Any) -> Any:
-    """Return a type that holds the values of both, or None if no type does."""
-    pa = arrow()
-    if one == other or pa.types.is_null(other):
-        return one
-    if pa.types.is_null(one):
-        return other
-    if is_list(one) and is_list(other):
-        inner = wider_type(one.value_type, other.value_type)
-        return None if inner is None else pa.large_list(inner)
-    if is_text(one) and is_text(other):
-        return pa.large_string()
-    if pa.types.is_temporal(one) and pa.types.is_temporal(other):
-        return one if unit_of(one) == unit_of(other) else None
-    if any(map(pa.types.is_floating, (one, other))) and all(map(is_plain_number, (one, other))):
-        return pa.float64()
-    if pa.types.is_integer(one) and pa.types.is_integer(other):
-        # Nothing holds all of int64 and uint64; values beyond int64 are refused by their rows.
-        same_sign = pa.types.is_signed_integer(one) == pa.types.is_signed_integer(other)
-        return (one if one.bit_width >= other.bit_width else other) if same_sign else pa.int64()
-    return None
-
-
-def is_plain_number(arrow_type: Any) -> bool:
-    """Return whether a type is that of integers or floats."""
-    return bool(arrow().types.is_integer(arrow_type) or arrow().types.is_floating(arrow_type))
-
-
-def unit_of(arrow_type: Any) -> str | None:
-    """Return the unit of the integers that dates or times become, or None for numbers.
-
-    Times with a zone count from 1970 in UTC. Those without one count from 1970 somewhere, so the two don't mix.
-    """
-    types = arrow().types
-    if not types.is_temporal(arrow_type):
-        return None
-    if types.is_timestamp(arrow_type):
-        return arrow_type.unit if arrow_type.tz is None else f"{arrow_type.unit} in UTC"
-    if types.is_date(arrow_type):
-        return "day" if types.is_date32(arrow_type) else "ms"
-    return f"{arrow_type.unit} of {'a duration' if types.is_duration(arrow_type) else 'a day'}"
-
-
 def has_text_ids(ends: Iterable[tuple[TableSource, str]]) -> bool:
     """Return whether some columns hold ids that are texts. Dates and booleans in CSV files are texts, too."""
     types = arrow().types
     for source, column in ends:
         schema = source.schema()
         if column in schema.names:
-            arrow_type = value_type(schema.field(column).type)
+            arrow_type = schema.field(column).type
             if is_text(arrow_type) or (
                 source.suffix in CSV and (types.is_temporal(arrow_type) or types.is_boolean(arrow_type))
             ):

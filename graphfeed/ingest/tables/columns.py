@@ -8,7 +8,8 @@ from typing import Any, Literal, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from graphfeed.ingest.tables.table import MISSING_TEXTS, TableSource, arrow
+from graphfeed.ingest.tables.arrow_types import arrow, is_list, is_number, is_text
+from graphfeed.ingest.tables.table import MISSING_TEXTS, TableSource
 from graphfeed.ops.arguments import brief
 
 MISSING_HINT = "the key `missing:` of the table gives a number to take its place"
@@ -111,8 +112,6 @@ class Batch:
         values = self.rows.column(column)
         if is_text(values.type) and not is_text(self.type_of(column)):
             values = self.parse(column, values, dtype, what)
-        elif pa.types.is_dictionary(values.type):
-            values = values.dictionary_decode()
         elif pa.types.is_null(values.type):
             values = values.cast(dtype)
         if pa.types.is_temporal(values.type):
@@ -163,9 +162,7 @@ class Batch:
     def ids(self, column: str, texts: bool) -> Any:
         """Return a column of ids: int64, or an Arrow array of texts. Rows without an id are refused."""
         pa = arrow()
-        values, arrow_type = self.rows.column(column), value_type(self.types.schema.field(column).type)
-        if pa.types.is_dictionary(values.type):
-            values = values.dictionary_decode()
+        values, arrow_type = self.rows.column(column), self.types.schema.field(column).type
         if not texts:
             if is_text(arrow_type):
                 raise TypeError(f"{self.table.name}: {column} has texts, but the ids of these nodes are integers")
@@ -193,10 +190,7 @@ class Batch:
 
     def texts(self, column: str) -> Any:
         """Return a column as texts, whatever it holds; an Arrow array, with nulls."""
-        values = self.rows.column(column)
-        if arrow().types.is_dictionary(values.type):
-            values = values.dictionary_decode()
-        return values.cast(arrow().large_string())
+        return self.rows.column(column).cast(arrow().large_string())
 
     def feature(self, column: str, missing: float | None) -> NDArray[Any]:
         """Return a column of numbers or of vectors, which all have one length, as an array of one or two dimensions."""
@@ -212,12 +206,21 @@ class Batch:
                 dtype = pa.uint8()
             numbers = self.numbers(column, dtype, missing, hint=f"; {MISSING_HINT}")
             return self.without_nan(column, numbers, missing)
-        if values.null_count:
-            self.refuse(column, as_numpy(values.is_null()), "but must be a vector", "missing")
+        absent = as_numpy(values.is_null())
+        if missing is None:
+            self.refuse(column, absent, f"but must be a vector; {MISSING_HINT}", "missing")
+        given = ~absent & ~self.drop
         lengths = as_numpy(pc.list_value_length(values).fill_null(0))
-        right = self.types.width(column, int(lengths[~self.drop][0]) if (~self.drop).any() else None)
-        self.refuse(column, lengths != right, f"which has another length than {right}, as the rows before")
-        inner = values.flatten() if not self.drop.any() else values.filter(pa.array(~self.drop)).flatten()
+        size = int(lengths[given][0]) if given.any() else getattr(values.type, "list_size", None)
+        right = self.types.width(column, size)
+        if right == 0 and size is None and missing is not None and absent.any():
+            raise ValueError(
+                f"{self.table.name}: {column} has no vector in the first rows, so their length isn't known; put a row "
+                "that has one first, or save vectors of a fixed size"
+            )
+        self.refuse(column, (lengths != right) & ~absent, f"which has another length than {right}, as the rows before")
+        given &= ~self.drop
+        inner = values.flatten() if given.all() else values.filter(pa.array(given)).flatten()
         if not is_number(arrow_type.value_type):
             raise TypeError(
                 f"{self.table.name}: {column} must have vectors of numbers, but has {arrow_type.value_type}"
@@ -227,15 +230,15 @@ class Batch:
             inner = inner.cast(arrow_type.value_type, safe=pa.types.is_integer(arrow_type.value_type))
         except pa.ArrowInvalid as error:
             raise ValueError(f"{self.table.name}: {column} has a number that doesn't fit: {error}") from error
-        kept = ~self.drop  # `inner` has no numbers of other rows
+        filler = pa.scalar(missing or 0).cast(inner.type)
         if inner.null_count:
             if missing is None:
                 lacking = np.zeros(len(self), dtype=bool)
-                lacking[kept] = as_numpy(inner.is_null()).reshape(-1, right).any(axis=1)
+                lacking[given] = as_numpy(inner.is_null()).reshape(-1, right).any(axis=1)
                 self.refuse(column, lacking, f"which has a missing number; {MISSING_HINT}")
-            inner = inner.fill_null(pa.scalar(missing or 0).cast(inner.type))
-        matrix = np.zeros((len(self), right), dtype=as_numpy(inner[:0]).dtype)
-        matrix[kept] = as_numpy(inner).reshape(int(kept.sum()), right)
+            inner = inner.fill_null(filler)
+        matrix = np.full((len(self), right), filler.as_py(), dtype=as_numpy(inner[:0]).dtype)
+        matrix[given] = as_numpy(inner).reshape(int(given.sum()), right)  # `inner` has no numbers of other rows
         return self.without_nan(column, matrix, missing)
 
     def without_nan(self, column: str, values: NDArray[Any], missing: float | None, value: Any = None) -> NDArray[Any]:
@@ -289,26 +292,3 @@ def fits_int64(texts: Any) -> Any:
     # Digits of one number are in the order of what they mean.
     large = pc.and_(pc.match_substring_regex(texts, r"^[+-]?\d{19}$"), pc.less_equal(pc.utf8_ltrim(texts, "+-"), limit))
     return pc.or_(pc.match_substring_regex(texts, r"^[+-]?\d{1,18}$"), large)
-
-
-def value_type(arrow_type: Any) -> Any:
-    """Return the type of the values of a column, which may be encoded by a dictionary."""
-    return arrow_type.value_type if arrow().types.is_dictionary(arrow_type) else arrow_type
-
-
-def is_text(arrow_type: Any) -> bool:
-    """Return whether a type is that of texts."""
-    types = arrow().types
-    return any(test(arrow_type) for test in (types.is_string, types.is_large_string, types.is_string_view))
-
-
-def is_number(arrow_type: Any) -> bool:
-    """Return whether a type is that of integers, floats or booleans."""
-    types = arrow().types
-    return any(test(arrow_type) for test in (types.is_integer, types.is_floating, types.is_boolean))
-
-
-def is_list(arrow_type: Any) -> bool:
-    """Return whether a type is that of lists."""
-    types = arrow().types
-    return any(test(arrow_type) for test in (types.is_list, types.is_large_list, types.is_fixed_size_list))

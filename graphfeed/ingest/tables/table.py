@@ -1,5 +1,6 @@
 """Tables in files and in memory as Arrow batches: Parquet, Arrow, CSV, NDJSON, NumPy, TFRecord, and data frames."""
 
+import glob
 import os
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -12,13 +13,17 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
+from graphfeed.ingest.tables.arrow_types import arrow, as_plain, plain_type
+from graphfeed.ingest.tables.ndjson import ndjson_batches, ndjson_schema
+from graphfeed.ingest.tables.text_lines import EdgeListText
 from graphfeed.ingest.tfrecord.tfrecord_table import find_columns, has_records, read_columns
 from graphfeed.ops.arguments import brief
-from graphfeed.ops.process import import_optional, install_hint
 
 PARQUET = (".parquet", ".pq")
 ARROW = (".arrow", ".feather", ".ipc")
-CSV = {".csv": ",", ".tsv": "\t"}
+EDGE_LISTS = (".txt", ".edges", ".edgelist")
+CSV = {".csv": ",", ".tsv": "\t", **dict.fromkeys(EDGE_LISTS, "\t")}
+"""What is between two values."""
 NDJSON = (".ndjson", ".jsonl")
 NUMPY = (".npy", ".npz")
 TFRECORD = (".tfrecord", ".tfrecords")
@@ -39,16 +44,6 @@ MISSING_TEXTS = ("", "NA", "N/A", "NaN", "nan", "null", "NULL", "None")
 Batches: TypeAlias = Iterator[Any]
 OnInvalid: TypeAlias = Callable[[str], None]
 """Is called with the text of a line that has too few or too many values."""
-
-
-def arrow(module: str = "") -> Any:
-    """Return pyarrow, or one of its modules.
-
-    Raises:
-        ImportError: It is not installed.
-    """
-    name = f"pyarrow.{module}" if module else "pyarrow"
-    return import_optional(name, "reading tables", install_hint("arrow"))
 
 
 @dataclass(frozen=True)
@@ -72,6 +67,11 @@ class TableSource:
         """The suffix that says the format; empty for a frame."""
         return suffix_of(self.source) if isinstance(self.source, Path) else ""
 
+    @property
+    def has_header(self) -> bool:
+        """Whether the first row has the names of the columns."""
+        return self.header and self.suffix not in EDGE_LISTS
+
     @contextmanager
     def reading(self) -> Iterator[None]:
         """Raise what goes wrong with a damaged file as an error that names it."""
@@ -83,8 +83,7 @@ class TableSource:
         except Exception as error:
             text = str(error).strip().removeprefix(f"{self.name}: ") or type(error).__name__
             if "straddling object" in text:
-                what = "a line, or a value in quotes," if self.suffix in CSV else "a line"
-                text = f"{what} is longer than {BLOCK_BYTES} bytes; a quote may have no end"
+                text = f"a line, or a value in quotes, is longer than {BLOCK_BYTES} bytes; a quote may have no end"
             raise ValueError(f"{self.name} can't be read as {self.suffix or 'a table'}: {text}") from error
 
     def is_empty(self) -> bool:
@@ -102,6 +101,7 @@ class TableSource:
     def _schema(self) -> Any:
         with self.reading():
             schema = self._read_schema()
+            schema = arrow().schema([column.with_type(plain_type(column.type)) for column in schema])
         if len(set(schema.names)) < len(schema.names):
             double = next(name for name in schema.names if schema.names.count(name) > 1)
             raise ValueError(f"{self.name} has two columns {double!r}; rename one")
@@ -120,7 +120,7 @@ class TableSource:
             with self._open_csv(lambda _: "skip", missing) as reader:
                 return reader.schema
         if self.suffix in NDJSON:
-            return self._open_json().schema
+            return ndjson_schema(self.source, BLOCK_BYTES)
         if self.suffix in NUMPY:
             return next(slices(self._arrays(), None, 1)).schema
         if self.suffix in TFRECORD:
@@ -156,6 +156,7 @@ class TableSource:
         with self.reading():
             for batch in self._batches(list(dict.fromkeys(columns)), most_rows, schema, on_invalid):
                 batch.validate(full=True)  # so that what is damaged is an error, rather than read from anywhere
+                batch = arrow().record_batch(list(map(as_plain, batch.columns)), batch.schema.names)
                 for start in range(0, batch.num_rows, most_rows):
                     yield batch.slice(start, most_rows)
 
@@ -174,8 +175,7 @@ class TableSource:
         elif self.suffix in CSV:
             yield from self._csv_batches(columns, schema.names, on_invalid)
         elif self.suffix in NDJSON:
-            for batch in self._open_json():
-                yield batch.select(columns)
+            yield from ndjson_batches(self.source, columns, schema, BLOCK_BYTES)
         elif self.suffix in NUMPY:
             yield from slices(self._arrays(), columns, most_rows)
         elif self.suffix in TFRECORD:
@@ -212,12 +212,13 @@ class TableSource:
             include_columns=columns,
             column_types=dict.fromkeys(names, arrow().string()),
         )
-        if not self.header and not names:
+        header = self.has_header
+        if not header and not names:
             unnamed = csv.ReadOptions(autogenerate_column_names=True, block_size=BLOCK_BYTES)
-            with csv.open_csv(self.source, parse_options=parse, read_options=unnamed) as reader:
+            with csv.open_csv(self._text(), parse_options=parse, read_options=unnamed) as reader:
                 names = [str(number) for number in range(len(reader.schema.names))]
-        options = csv.ReadOptions(block_size=BLOCK_BYTES, column_names=None if self.header else names, **read)
-        return csv.open_csv(self.source, convert_options=convert, parse_options=parse, read_options=options)
+        options = csv.ReadOptions(block_size=BLOCK_BYTES, column_names=None if header else names, **read)
+        return csv.open_csv(self._text(), convert_options=convert, parse_options=parse, read_options=options)
 
     def _csv_batches(self, columns: list[str], names: list[str], on_invalid: OnInvalid | None) -> Batches:
         """Read the columns as texts: a value that is no number is then named with its row."""
@@ -243,14 +244,13 @@ class TableSource:
             return error
         row = invalid[0]
         return ValueError(
-            f"row {row.number - 1 - self.header} has {row.actual_columns} values instead of {row.expected_columns}: "
-            f"{brief(row.text)}"
+            f"row {row.number - 1 - self.has_header} has {row.actual_columns} values instead of "
+            f"{row.expected_columns}: {brief(row.text)}"
         )
 
-    def _open_json(self) -> Any:
-        json = arrow("json")
-        stream = arrow().input_stream(str(self.source), compression="detect")
-        return json.open_json(stream, read_options=json.ReadOptions(block_size=BLOCK_BYTES))
+    def _text(self) -> Any:
+        """Return what pyarrow reads a file of CSV from."""
+        return EdgeListText(self.source, BLOCK_BYTES) if self.suffix in EDGE_LISTS else self.source
 
     def _tfrecord_schema(self) -> Any:
         pa = arrow()
@@ -297,7 +297,9 @@ def suffix_of(path: Path) -> str:
 
 
 def as_table(frame: Any) -> Any:
-    """Return a data frame, a dict of arrays, or something of Arrow as an Arrow table, without a copy where possible.
+    """Return a data frame, a dict of arrays, a list of rows, or something of Arrow as an Arrow table.
+
+    Nothing is copied where that is possible.
 
     Raises:
         TypeError: It is none of these.
@@ -306,6 +308,9 @@ def as_table(frame: Any) -> Any:
         return frame
     if isinstance(frame, Mapping):
         return arrow().Table.from_batches(slices({key: np.asarray(part) for key, part in frame.items()}, None, 1 << 20))
+    if isinstance(frame, list):
+        names = dict.fromkeys(name for row in frame for name in row)
+        return arrow().table({str(name): [row.get(name) for row in frame] for name in names})
     if hasattr(frame, "__arrow_c_stream__") or hasattr(frame, "__arrow_c_array__"):
         return arrow().table(frame)
     if hasattr(frame, "__dataframe__"):
@@ -374,9 +379,10 @@ def find_sources(files: Sequence[Any], folder: Path, *, header: bool, pairs: boo
             sources.append(TableSource(as_table(part), f"frame {number}", header, pairs))
             continue
         text = os.fspath(part)
-        paths = sorted(folder.glob(text)) if "*" in text and not os.path.isabs(text) else [folder / text]
-        if "*" in text and os.path.isabs(text):
-            paths = sorted(Path(text).parent.glob(Path(text).name))
+        paths = [folder / text]
+        if glob.has_magic(text) and not paths[0].is_file():
+            paths = sorted(folder / found for found in glob.glob(text, root_dir=folder, recursive=True))
+            paths = [path for path in paths if path.is_file()]
         if not paths or not all(path.is_file() for path in paths):
             raise FileNotFoundError(f"there is no file {folder / text}; paths begin in {folder.resolve()}")
         for path in paths:

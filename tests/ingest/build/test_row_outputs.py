@@ -157,3 +157,42 @@ def test_a_value_of_a_split_that_no_row_has_is_named(tmp_path: Path, split: Any)
         ValueError, match=r"split: no row has '(typo|train)' in the column 'p'.* the column has \['a', 'b'"
     ):
         build(tmp_path, {"p": ["a", "b"]}, split=split)
+
+
+@pytest.mark.parametrize("part", ["train", ""])
+def test_rows_without_a_label_are_no_items_whether_or_not_the_split_has_them(tmp_path: Path, part: str) -> None:
+    columns = {"y": [2, np.nan, 1, np.nan], "part": ["train", part, "test", "test"]}
+    (task,) = build(tmp_path, columns, label="y", split="part").tasks
+    assert [values.tolist() for values in task.train_set._itemsets["n"][:]] == [[0], [2]]
+    assert [values.tolist() for values in task.test_set._itemsets["n"][:]] == [[2], [1]]
+
+
+@pytest.mark.parametrize(
+    ("labels", "found", "classes"),
+    [
+        ([3, np.nan, 1], torch.tensor([3, 1]), 4),  # a data frame's integers, of which one is missing
+        ([3.5, np.nan, 1], torch.tensor([3.5, 1]), None),
+        ([-3, np.nan, 1], torch.tensor([-3.0, 1]), None),
+        ([3.0, 2, 1], torch.tensor([3.0, 2, 1]), None),
+    ],
+)
+def test_whole_numbers_beside_nan_are_classes(
+    tmp_path: Path, labels: list[float], found: torch.Tensor, classes: int | None
+) -> None:
+    (task,) = build(tmp_path, {"y": labels}, label="y").tasks
+    _, values = task.train_set._itemsets["n"][:]
+    assert torch.equal(values, found)
+    assert values.dtype == found.dtype
+    assert task.metadata.get("num_classes") == classes
+
+
+def test_a_list_of_dicts_is_a_table(tmp_path: Path) -> None:
+    rows = [{"id": "a", "f": [1, 2]}, {"id": "b", "f": [3, 4], "y": 1}]
+    edges = EdgeTable([{"source": "b", "destination": "a"}])
+    dataset = build_dataset(Spec({"n:r:n": edges}, {"n": NodeTable(rows, id="id", features={"f": "f"}, label="y")}))
+    assert dataset.feature.read("node", "n", "f").tolist() == [[1, 2], [3, 4]]
+    items: Any = dataset.tasks[0].train_set
+    assert [values.tolist() for values in items._itemsets["n"][:]] == [[1], [1]]
+    assert dataset.ids("n")[:] == ["a", "b"]
+    tables = [{"s": np.array([0]), "d": np.array([1])}, {"s": np.array([1]), "d": np.array([0])}]
+    assert build_dataset(Spec({"e": EdgeTable(tables, source="s", destination="d")})).graph.total_num_edges == 2

@@ -11,7 +11,6 @@ import torch
 
 from graphfeed.ingest import EdgeTable, NodeTable, Spec, build_dataset
 from graphfeed.ingest.build.row_outputs import RowOutputs
-from graphfeed.ingest.tables.column_types import wider_type
 from graphfeed.ingest.tables.columns import Batch, ColumnTypes, Problems
 from graphfeed.ingest.tables.table import TableSource
 from tests.ingest.example_tables import edges_of
@@ -101,13 +100,6 @@ def test_the_widest_type_holds_the_numbers_of_all_tables(tmp_path: Path) -> None
     assert found.flatten().tolist() == [1, 2, 70000]
     found = nodes(tmp_path, "id,x\n0,3\n1,10\n", "id,x\n2,3.5\n", features={"x": "x"}).feature.read("node", "n", "x")
     assert found.flatten().tolist() == [3, 10, 3.5]
-
-
-def test_kinds_that_have_no_common_one() -> None:
-    assert wider_type(pa.int64(), pa.string()) is None
-    assert wider_type(pa.bool_(), pa.int64()) is None
-    assert wider_type(pa.string(), pa.large_string()) == pa.large_string()
-    assert wider_type(pa.uint64(), pa.int8()) == pa.int64()
 
 
 def test_labels_that_are_texts_in_some_files_only_are_refused(tmp_path: Path) -> None:

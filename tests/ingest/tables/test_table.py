@@ -150,15 +150,21 @@ def test_names_of_columns_are_checked(tmp_path: Path) -> None:
 
 
 def test_patterns_stand_for_files_in_alphabetical_order(tmp_path: Path) -> None:
-    for name in ("b.csv", "a.csv", "c.txt"):
+    for name in ("b.csv", "a.csv", "c.doc", "in/side/a.csv", "in/b[1].csv"):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_text("x\n")
+    inside = {"in/*/*.csv": ["a.csv"], "i?/**/[ab]*.csv": ["b[1].csv", "a.csv"], "in/b[1].csv": ["b[1].csv"]}
+    for pattern, names in inside.items():
+        for path in (pattern, str(tmp_path / pattern)):
+            found = find_sources([path], tmp_path, header=True, pairs=False)
+            assert [Path(table.name).name for table in found] == names
     for pattern in ("*.csv", str(tmp_path / "*.csv")):
         found = find_sources([pattern], tmp_path, header=True, pairs=False)
         assert [Path(table.name).name for table in found] == ["a.csv", "b.csv"]
     with pytest.raises(FileNotFoundError, match=r"there is no file .*d\*\.csv"):
         find_sources(["d*.csv"], tmp_path, header=True, pairs=False)
-    with pytest.raises(ValueError, match=r"c\.txt has no suffix of a known format"):
-        find_sources(["c.txt"], tmp_path, header=True, pairs=False)
+    with pytest.raises(ValueError, match=r"c\.doc has no suffix of a known format"):
+        find_sources(["c.doc"], tmp_path, header=True, pairs=False)
 
 
 def test_suffixes_say_the_format() -> None:

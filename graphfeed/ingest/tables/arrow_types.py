@@ -1,0 +1,106 @@
+"""The Arrow types of columns: which ones a table has, and which one holds the values of two."""
+
+from typing import Any
+
+from graphfeed.ops.process import import_optional, install_hint
+
+
+def arrow(module: str = "") -> Any:
+    """Return pyarrow, or one of its modules.
+
+    Raises:
+        ImportError: It is not installed.
+    """
+    name = f"pyarrow.{module}" if module else "pyarrow"
+    return import_optional(name, "reading tables", install_hint("arrow"))
+
+
+def plain_type(arrow_type: Any) -> Any:
+    """Return the type that the values of a column are read as: that of texts, of numbers, or of lists of these.
+
+    Columns may have each value once, as categories do, and numbers may be decimals. Decimals without digits behind the
+    point become int64, others float64.
+    """
+    pa = arrow()
+    if pa.types.is_dictionary(arrow_type):
+        return plain_type(arrow_type.value_type)
+    if pa.types.is_decimal(arrow_type):
+        return pa.int64() if arrow_type.scale <= 0 else pa.float64()
+    if pa.types.is_string_view(arrow_type):
+        return pa.large_string()
+    if is_list(arrow_type):
+        inner = plain_type(arrow_type.value_type)
+        if inner != arrow_type.value_type:
+            fixed = pa.types.is_fixed_size_list(arrow_type)
+            return pa.list_(inner, arrow_type.list_size) if fixed else pa.large_list(inner)
+    return arrow_type
+
+
+def as_plain(values: Any) -> Any:
+    """Return an Arrow array with its plain type."""
+    pa, wanted = arrow(), plain_type(values.type)
+    if pa.types.is_dictionary(values.type):
+        # Polars' categories are views of texts, which pyarrow can't take values from.
+        values = pa.DictionaryArray.from_arrays(values.indices, values.dictionary.cast(wanted)).dictionary_decode()
+    return values if values.type == wanted else values.cast(wanted)
+
+
+def wider_type(one: Any, other: Any) -> Any:
+    """Return a type that holds the values of both, or None if no type does."""
+    pa = arrow()
+    if one == other or pa.types.is_null(other):
+        return one
+    if pa.types.is_null(one):
+        return other
+    if is_list(one) and is_list(other):
+        inner = wider_type(one.value_type, other.value_type)
+        return None if inner is None else pa.large_list(inner)
+    if is_text(one) and is_text(other):
+        return pa.large_string()
+    if pa.types.is_temporal(one) and pa.types.is_temporal(other):
+        return one if unit_of(one) == unit_of(other) else None
+    if any(map(pa.types.is_floating, (one, other))) and all(map(is_plain_number, (one, other))):
+        return pa.float64()
+    if pa.types.is_integer(one) and pa.types.is_integer(other):
+        # Nothing holds all of int64 and uint64; values beyond int64 are refused by their rows.
+        same_sign = pa.types.is_signed_integer(one) == pa.types.is_signed_integer(other)
+        return (one if one.bit_width >= other.bit_width else other) if same_sign else pa.int64()
+    return None
+
+
+def is_plain_number(arrow_type: Any) -> bool:
+    """Return whether a type is that of integers or floats."""
+    return bool(arrow().types.is_integer(arrow_type) or arrow().types.is_floating(arrow_type))
+
+
+def unit_of(arrow_type: Any) -> str | None:
+    """Return the unit of the integers that dates or times become, or None for numbers.
+
+    Times with a zone count from 1970 in UTC. Those without one count from 1970 somewhere, so the two don't mix.
+    """
+    types = arrow().types
+    if not types.is_temporal(arrow_type):
+        return None
+    if types.is_timestamp(arrow_type):
+        return arrow_type.unit if arrow_type.tz is None else f"{arrow_type.unit} in UTC"
+    if types.is_date(arrow_type):
+        return "day" if types.is_date32(arrow_type) else "ms"
+    return f"{arrow_type.unit} of {'a duration' if types.is_duration(arrow_type) else 'a day'}"
+
+
+def is_text(arrow_type: Any) -> bool:
+    """Return whether a type is that of texts."""
+    types = arrow().types
+    return any(test(arrow_type) for test in (types.is_string, types.is_large_string, types.is_string_view))
+
+
+def is_number(arrow_type: Any) -> bool:
+    """Return whether a type is that of integers, floats or booleans."""
+    types = arrow().types
+    return any(test(arrow_type) for test in (types.is_integer, types.is_floating, types.is_boolean))
+
+
+def is_list(arrow_type: Any) -> bool:
+    """Return whether a type is that of lists."""
+    types = arrow().types
+    return any(test(arrow_type) for test in (types.is_list, types.is_large_list, types.is_fixed_size_list))

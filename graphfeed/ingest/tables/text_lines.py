@@ -1,0 +1,81 @@
+"""Text in blocks of whole lines, and lists of edges as plain text."""
+
+import io
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from graphfeed.ingest.tables.arrow_types import arrow
+
+COMMENT = re.compile(rb"^\t*[#%].*\n?", re.MULTILINE)
+"""A line that says something about the edges, as files of SNAP and of KONECT have."""
+SURROUNDING = re.compile(rb"^\t+|\t+(?=\r?$)", re.MULTILINE)
+BETWEEN = re.compile(rb"\t\t+")
+
+
+def line_blocks(path: Path, most_bytes: int) -> Iterator[bytes]:
+    """Yield a file's text in blocks of whole lines; what is compressed is unpacked.
+
+    Raises:
+        ValueError: A line is longer than `most_bytes`.
+    """
+    rest = b""
+    with arrow().input_stream(str(path), compression="detect") as stream:
+        while block := stream.read(most_bytes):
+            lines, newline, last = block.rpartition(b"\n")
+            if newline:
+                yield rest + lines + newline
+                rest = last
+            else:
+                rest += last
+            if len(rest) > most_bytes:
+                raise ValueError(f"a line is longer than {most_bytes} bytes; a quote may have no end")
+    if rest:
+        yield rest
+
+
+class EdgeListText(io.RawIOBase):
+    """A list of edges as plain text, with one tab between two values and without comments.
+
+    Lists of edges have blanks or tabs in any number between the values, and lines of comments that begin with # or %.
+    pyarrow's reader of CSV knows neither.
+
+    Args:
+        path: The file, which may be compressed.
+        most_bytes: How much text is read at a time.
+    """
+
+    def __init__(self, path: Path, most_bytes: int) -> None:
+        super().__init__()
+        self.blocks = line_blocks(path, most_bytes)
+        self.pending = memoryview(b"")
+
+    def readable(self) -> bool:
+        """Return True."""
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        """Write the next bytes to a buffer, and return how many; 0 at the end."""
+        while not self.pending:
+            block = next(self.blocks, None)
+            if block is None:
+                return 0
+            self.pending = memoryview(one_tab_between_values(block))
+        size = min(len(buffer), len(self.pending))
+        buffer[:size], self.pending = self.pending[:size], self.pending[size:]
+        return size
+
+
+def one_tab_between_values(lines: bytes) -> bytes:
+    r"""Return lines without comments, whose values have one tab between them.
+
+    Example:
+        >>> one_tab_between_values(b"# from to\n 0  1\n2\t3 \n")
+        b'0\t1\n2\t3\n'
+    """
+    lines = lines.replace(b" ", b"\t")
+    if b"#" in lines or b"%" in lines:
+        lines = COMMENT.sub(b"", lines)
+    # Most files have one blank or tab already. Looking for others is cheaper than replacing each.
+    return BETWEEN.sub(b"\t", SURROUNDING.sub(b"", lines))
