@@ -34,7 +34,6 @@ from graphfeed.ops.rows.row_plan import (
     RowPlan,
     begin_window,
     find_slots,
-    give_up_waiting,
     new_row_plan,
     note_rows,
     place_rows,
@@ -47,7 +46,7 @@ __all__ = [
     "Each", "Found", "Noted", "PolicyState", "RowPlan", "begin_window", "clear_policy", "clear_sets",
     "copy_rows", "delete_from_columns", "delete_rows", "find_in_sets", "find_keys", "find_slots",
     "gather_by_page", "gather_each_by_page", "gather_long_lived", "gather_parts", "gather_rows",
-    "give_up_waiting", "index_select", "new_policy", "new_row_plan", "new_sets", "note_rows", "place_rows",
+    "index_select", "new_policy", "new_row_plan", "new_sets", "note_rows", "place_rows",
     "policy_bytes", "read_blocks", "read_bytes", "read_rows", "replace_in_sets", "replace_keys",
     "row_plan_bytes", "take_rows", "take_small",
 ]

@@ -11,8 +11,8 @@ from graphfeed.ops.cpu.rows.row_plan import MOST_MET, NO_SLOT, RowPlan
 from graphfeed.ops.rows.gather import take_rows
 
 __all__ = [
-    "MOST_PLANNED", "Noted", "RowPlan", "begin_window", "find_slots", "give_up_waiting", "new_row_plan", "note_rows",
-    "place_rows", "row_plan_bytes",
+    "MOST_PLANNED", "Noted", "RowPlan", "begin_window", "find_slots", "new_row_plan", "note_rows", "place_rows",
+    "row_plan_bytes",
 ]  # fmt: skip
 
 MOST_PLANNED = (1 << 31) - 1
@@ -44,7 +44,7 @@ def new_row_plan(num_rows: int, num_slots: int) -> RowPlan:
         >>> plan = new_row_plan(num_rows=10, num_slots=4)
         >>> note_rows(plan, torch.tensor([7, 2, 7]), number=0, first=0, first_before=0)
         Noted(rows=2, kept=0)
-        >>> plan = begin_window(plan)
+        >>> plan = begin_window(plan, first=0)
         >>> rows, slots = place_rows(plan, first=0)
         >>> rows.tolist(), slots.tolist()
         ([2, 7], [0, 1])
@@ -98,14 +98,16 @@ def note_rows(plan: RowPlan, ids: torch.Tensor, number: int, first: int, first_b
     return Noted(*counts.tolist())
 
 
-def begin_window(plan: RowPlan) -> RowPlan:
+def begin_window(plan: RowPlan, first: int) -> RowPlan:
     """Return the plan once a window is complete: what it lacks waits for slots, and the next one is collected.
 
-    Raises:
-        ValueError: Rows of the window before wait still.
+    Rows of the window before that wait still get no slot, unless this one needs them too.
+
+    Args:
+        plan: Changed, and not to be used any more.
+        first: The number of the window's first mini-batch.
     """
-    if plan.num_waiting[0]:
-        raise ValueError(f"{plan.num_waiting[0]} rows of the window before wait for slots; place them, or give them up")
+    kernels("rows.row_plan", torch.empty(0)).give_up_waiting(plan, first)
     return plan._replace(
         lacking=plan.waiting, num_lacking=plan.num_waiting, waiting=plan.lacking, num_waiting=plan.num_lacking
     )
@@ -131,16 +133,6 @@ def place_rows(plan: RowPlan, first: int) -> tuple[torch.Tensor, torch.Tensor]:
     module.take_waiting(plan, rows)
     module.place_rows(plan, rows, first, free, counts, slots)
     return rows, slots
-
-
-def give_up_waiting(plan: RowPlan, first: int) -> None:
-    """Let the rows that still wait be without a slot, unless the window that is being collected needs them too.
-
-    Args:
-        plan: Changed.
-        first: The number of the first mini-batch of that window.
-    """
-    kernels("rows.row_plan", torch.empty(0)).give_up_waiting(plan, first)
 
 
 def find_slots(plan: RowPlan, ids: torch.Tensor) -> torch.Tensor:

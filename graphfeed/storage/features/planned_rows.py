@@ -14,7 +14,6 @@ from graphfeed.ops.rows import (
     MOST_PLANNED,
     begin_window,
     find_slots,
-    give_up_waiting,
     new_row_plan,
     note_rows,
     place_rows,
@@ -99,7 +98,7 @@ class PlannedRows(Feature):
         ...     rows.begin()
         ...     rows.wait()
         ...     print(rows.read(torch.tensor([3, 9])).tolist(), rows)
-        [[3], [9]] PlannedRows(int64[100, 1], 23 rows in memory, 0 hits, 3 misses)
+        [[3], [9]] PlannedRows(int64[100, 1], 22 rows in memory, 0 hits, 3 misses)
     """
 
     kind = "rows of the next mini-batches in memory"
@@ -160,11 +159,11 @@ class PlannedRows(Feature):
 
         `wait` must have been called for the last one.
         """
-        lacking = int(self._plan.num_lacking[0])
+        self._plan = begin_window(self._plan, self._first)
+        lacking = int(self._plan.num_waiting[0])
         self.misses += lacking
         self.hits += self._noted - lacking
         self.counts.windows += self._noted > 0
-        self._plan = begin_window(self._plan)
         self._first_before, self._first = self._first, self._next
         self._noted_before, self._noted, self._kept = self._noted, 0, 0
         self._step = -(-(self._first_before - self._used) // PARTS)
@@ -194,7 +193,6 @@ class PlannedRows(Feature):
         """
         self._place()
         self._lacks_slots = self._plan.num_waiting[0] > 0
-        give_up_waiting(self._plan, self._first)
         self._join()
 
     def _join(self) -> None:

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from graphfeed.ops import find_slots, new_row_plan, note_rows, place_rows, row_plan_bytes
 from graphfeed.ops.cpu.rows.row_plan import RowPlan
-from graphfeed.ops.rows import begin_window, give_up_waiting
+from graphfeed.ops.rows import begin_window
 
 ROWS = 12
 
@@ -58,14 +58,13 @@ def run(windows: list[list[list[int]]], num_slots: int) -> list[Event]:
 
     for window in [*windows, []]:
         place()
-        give_up_waiting(plan, numbers[1])
         for ids in window:
             held = check(plan)
             noted_rows = note_rows(plan, torch.tensor(ids, dtype=torch.int64), noted, numbers[1], numbers[0])
             noted += 1
             assert noted_rows.kept <= min(noted_rows.rows, len(held & set(ids)))
             check(plan)
-        plan = begin_window(plan)
+        plan = begin_window(plan, numbers[1])
         numbers = [numbers[1], noted]
         place()
         for ids in before:
@@ -126,7 +125,7 @@ def test_rows_that_were_met_often_stay() -> None:
     plan = new_row_plan(ROWS, 3)
     for number, ids in enumerate([[1, 1, 2], [1, 3], [4], [5]]):
         note_rows(plan, torch.tensor(ids), number, number, number)
-        plan = begin_window(plan)
+        plan = begin_window(plan, number)
         place_rows(plan, number)
     assert find_slots(plan, torch.tensor([1, 2, 3])).tolist()[0] >= 0
     assert (find_slots(plan, torch.arange(ROWS)) >= 0).sum() == 3
@@ -135,15 +134,13 @@ def test_rows_that_were_met_often_stay() -> None:
 def test_a_row_that_has_to_wait_is_read_for_the_next_window_that_needs_it() -> None:
     plan = new_row_plan(ROWS, 1)
     note_rows(plan, torch.tensor([1, 2, 3]), 0, 0, 0)
-    plan = begin_window(plan)
+    plan = begin_window(plan, 0)
     assert place_rows(plan, 0)[0].tolist() == [1]
     assert place_rows(plan, 0)[0].tolist() == []
     assert note_rows(plan, torch.tensor([2]), 1, 1, 0) == (1, 0)
-    with pytest.raises(ValueError, match="2 rows of the window before wait for slots"):
-        begin_window(plan)
-    give_up_waiting(plan, 1)
+    plan = begin_window(plan, 1)
     assert find_slots(plan, torch.tensor([1, 2, 3])).tolist() == [0, -1, -1]
-    assert place_rows(begin_window(plan), 1)[0].tolist() == [2]
+    assert place_rows(plan, 1)[0].tolist() == [2]
 
 
 def test_counts_stop_at_255() -> None:
@@ -156,7 +153,7 @@ def test_ids_must_be_those_of_rows() -> None:
     plan = new_row_plan(ROWS, 2)
     with pytest.raises(IndexError, match="ids"):
         note_rows(plan, torch.tensor([0, ROWS]), 0, 0, 0)
-    assert place_rows(begin_window(plan), 0)[0].tolist() == []
+    assert place_rows(begin_window(plan, 0), 0)[0].tolist() == []
 
 
 def test_sizes_must_fit() -> None:
