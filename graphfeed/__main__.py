@@ -19,7 +19,10 @@ COMMANDS = {
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run a command, and return the exit status: 1 if files or arguments don't fit, with the reason on stderr."""
+    """Run a command, and return the exit status.
+
+    It is 1 if files or arguments don't fit, and 130 after Ctrl-C. The reason is on stderr.
+    """
     parser = argparse.ArgumentParser(prog="graphfeed", description="Works with graphs in files and in parts.")
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
     for name, place in COMMANDS.items():
@@ -34,6 +37,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except (ImportError, OSError, TypeError, ValueError) as error:
         sys.stderr.write("\n".join([f"graphfeed {options.command}: {error}", *getattr(error, "__notes__", ())]) + "\n")
         return 1
+    except KeyboardInterrupt as error:
+        left = "; ".join(["interrupted", *getattr(error, "__notes__", ())])
+        sys.stderr.write(f"graphfeed {options.command}: {left}\n")
+        return 130
     return 0
 
 

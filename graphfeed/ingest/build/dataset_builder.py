@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import yaml
 
+from graphfeed.ingest.build.disk_space import check_free_space, least_bytes
 from graphfeed.ingest.build.edge_reader import EdgeReader
 from graphfeed.ingest.build.journal import JOURNAL, SCRATCH, Journal, digest
 from graphfeed.ingest.build.node_ids import load_node_ids
@@ -77,6 +78,7 @@ def build_dataset(
         FileExistsError: The folder is not empty, or another process is writing it.
         FileNotFoundError: A file doesn't exist.
         ImportError: pyarrow is not installed.
+        OSError: The disk has less room than the result takes, or can't be written.
         TypeError: A column has values of another type.
         ValueError: The specification, a file or a value is wrong; the error names the file, the row and the value.
 
@@ -148,6 +150,8 @@ class Builder:
     def build(self, in_memory: bool) -> None:
         """Run all steps that an earlier run has not finished."""
         with new_folder(self.folder, resume=None if in_memory else JOURNAL) as unfinished:
+            least = least_bytes(self.sources, {"nodes": self.nodes, "edges": self.edges}, self.spec.folder)
+            check_free_space(unfinished, least)
             self.journal = Journal(unfinished)
             self.output = unfinished / PROCESSED
             self.scratch = unfinished / SCRATCH
@@ -186,7 +190,7 @@ class Builder:
         return known
 
     def reading(self, name: str, sources: list[TableSource], table: Any) -> Reading:
-        """Return how the tables of a type are read."""
+        """Return how the tables of a type are read; a table is in `sources` as often as it is read."""
         totals = [source.num_rows() for source in sources]
         total = sum(filter(None, totals)) if None not in totals else None
         width = sum(len(names) for names in table.features.values()) + 1
@@ -206,7 +210,8 @@ class Builder:
         read = [*sources, *(source for source, _ in ends)]
 
         def run() -> dict[str, Any]:
-            reading = self.reading(f"nodes {node_type or ''}".strip(), read, table)
+            passes = 1 + (table.id is not None) + (table.names is not None)
+            reading = self.reading(f"nodes {node_type or ''}".strip(), read * passes, table)
             with reading.progress:
                 ids = collect_ids(ends, reading) if collected else None
                 entry = table if ids is None else NodeTable(count=len(ids), time=table.time)
@@ -355,6 +360,8 @@ class Builder:
         }
         self.remove_others(nodes, edges, topology)
         files = sorted(path for path in self.output.rglob("*.npy"))
+        with self.progress("computing checksums", sum(path.stat().st_size for path in files), unit="B") as bar:
+            checksums = {path.relative_to(self.output).as_posix(): checksum(path, bar) for path in files}
         return {
             "layout": LAYOUT,
             "include_original_edge_id": self.with_rows,
@@ -366,5 +373,5 @@ class Builder:
             "ids": ids,
             "time_unit": self.time_unit,
             "skipped": self.problems,
-            "checksums": {path.relative_to(self.output).as_posix(): checksum(path) for path in files},
+            "checksums": checksums,
         }

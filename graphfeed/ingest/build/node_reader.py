@@ -1,7 +1,7 @@
 """Reads the nodes of a type: their ids, features, labels, splits and times."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +24,7 @@ from graphfeed.ingest.tables.arrow_types import arrow
 from graphfeed.ingest.tables.column_types import common_types, has_text_ids
 from graphfeed.ingest.tables.columns import Batch, ColumnTypes, OnError, Problems
 from graphfeed.ingest.tables.table import TableSource
-from graphfeed.ops.process import ProgressBar
+from graphfeed.ops.process import ProgressBar, progress_bar
 from graphfeed.storage.memory import check_nodes_fit
 
 
@@ -99,10 +99,13 @@ class NodeReader:
             columns = [*outputs.columns(), *filter(None, [self.time_column])]
             common = common_types(self.sources, columns)
             columns += filter(None, [self.table.id])
+            reading = self.reading
+            if not self.sources:  # there are no rows to be shown
+                reading = replace(reading, progress=progress_bar("", None, "row", wanted=False))
             for source in self.sources or [self.rows_of_arrays(outputs)]:
                 may_skip = self.table.id is not None
                 named = columns or source.schema().names[:1]
-                for batch in self.reading.batches(source, named, common, may_skip=may_skip):
+                for batch in reading.batches(source, named, common, may_skip=may_skip):
                     if ids is not None and self.table.id is not None:
                         batch.ids(self.table.id, not isinstance(ids, np.ndarray))
                         is_first = first[outputs.rows : outputs.rows + len(batch)]

@@ -1,6 +1,5 @@
 """Where the TFRecords of a graph lie and what is in them, under GiGL's names and with its fields."""
 
-import logging
 import os
 import re
 from collections.abc import Mapping, Sequence
@@ -12,7 +11,6 @@ import torch
 
 from graphfeed.ops.arguments import brief
 
-LOGGER = logging.getLogger(__name__)
 EdgeType = tuple[str, str, str]
 
 
@@ -52,7 +50,7 @@ class SerializedTFRecordInfo:
         """Return the files, sorted by their paths.
 
         Raises:
-            FileNotFoundError: The folder is not there.
+            FileNotFoundError: The folder is not there, or no file matches.
             ValueError: The prefix is an address of a remote storage.
         """
         prefix = os.fspath(getattr(self.tfrecord_uri_prefix, "uri", self.tfrecord_uri_prefix))
@@ -68,7 +66,9 @@ class SerializedTFRecordInfo:
             path for path in paths if path.startswith(inside) and pattern.match(os.path.relpath(path, folder))
         )
         if not files:
-            LOGGER.warning("no file under %s matches %s", prefix, self.tfrecord_uri_pattern)
+            raise FileNotFoundError(
+                f"no file under {prefix} matches tfrecord_uri_pattern, which is {self.tfrecord_uri_pattern!r}"
+            )
         return [Path(path) for path in files]
 
 

@@ -15,7 +15,7 @@ import numpy as np
 import torch
 from numpy.typing import DTypeLike, NDArray
 
-from graphfeed.ops.process import progress_bar
+from graphfeed.ops.process import ProgressBar, progress_bar
 from graphfeed.storage.memory.npy_file import check_numbers, read_npy
 from graphfeed.storage.memory.torch_files import read_array
 
@@ -207,10 +207,12 @@ def read_csv_edges(path: Path, target: Path, key: str) -> NDArray[np.int64]:
     return np.memmap(target, dtype=np.int64, mode="r", shape=(edges, 2)).T
 
 
-def checksum(path: Path) -> str:
-    """Return the CRC-32 of a file, in hexadecimal digits."""
+def checksum(path: Path, progress: ProgressBar | None = None) -> str:
+    """Return the CRC-32 of a file, in hexadecimal digits. A progress bar is updated with its bytes."""
     value = 0
     with path.open("rb") as file:
         while block := file.read(1 << 22):
             value = zlib.crc32(block, value)
+            if progress is not None:
+                progress.update(len(block))
     return f"{value:08x}"

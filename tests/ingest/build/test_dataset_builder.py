@@ -1,5 +1,7 @@
 """Tables in, a data set out: what is in it, on disk and in memory."""
 
+import dataclasses
+import io
 import re
 from pathlib import Path
 from typing import Any
@@ -13,6 +15,7 @@ import graphfeed as gf
 from graphfeed.__main__ import main
 from graphfeed.distributed import open_part
 from graphfeed.ingest import EdgeTable, NodeTable, Spec, Split, build_dataset
+from graphfeed.ops.process import ProgressBar
 from graphfeed.storage.datasets.array_files import checksum
 from tests.ingest.example_tables import LIKES, SUFFIXES, USERS, edges_of, likes, write
 from tests.on_disk import listing
@@ -220,3 +223,21 @@ def test_arguments_are_checked(tmp_path: Path) -> None:
         build_dataset(likes(tmp_path), memory=5)
     with pytest.raises(ValueError, match="on_error must be 'raise' or 'skip', but is 'no'"):
         build_dataset(likes(tmp_path), on_error="no")  # type: ignore[arg-type]
+
+
+def test_bars_end_at_all_of_what_they_count(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    bars: list[ProgressBar] = []
+
+    def record(name: str, total: int | None, unit: str, *, wanted: bool) -> ProgressBar:
+        assert wanted
+        bars.append(ProgressBar(desc=name, total=total, unit=unit, file=io.StringIO()))
+        return bars[-1]
+
+    monkeypatch.setattr("graphfeed.ingest.build.dataset_builder.progress_bar", record)
+    spec = likes(tmp_path)
+    knows = EdgeTable({"s": np.array([0]), "d": np.array([1])}, source="s", destination="d", time=0)
+    edges = {**spec.edges, "robot:knows:robot": knows, "person:knows:person": knows}
+    nodes = {**spec.nodes, "person": NodeTable({"n": np.array([5, 6])}, names="n"), "robot": NodeTable(count=2)}
+    spec = dataclasses.replace(spec, edges=edges, nodes=nodes)
+    build_dataset(spec, tmp_path / "out")
+    assert {bar.desc: (bar.n, bar.unit) for bar in bars} == {bar.desc: (bar.total, bar.unit) for bar in bars}

@@ -1,5 +1,6 @@
 """A run that was interrupted and goes on with the same specification, or with another one."""
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -47,9 +48,8 @@ def test_a_run_that_goes_on_gives_what_a_new_one_gives(tmp_path: Path, before: A
     found, expected = arrays(tmp_path / "out"), arrays(tmp_path / "anew")
     assert list(found) == list(expected)
     assert all(found[name].tolist() == expected[name].tolist() for name in found)
-    assert (tmp_path / "out/graphfeed/metadata.yaml").read_text() == (
-        tmp_path / "anew/graphfeed/metadata.yaml"
-    ).read_text()
+    one, other = ((tmp_path / name / "graphfeed/metadata.yaml").read_text() for name in ("out", "anew"))
+    assert re.sub(r"written: \d+", "", one) == re.sub(r"written: \d+", "", other)
 
 
 def test_a_step_whose_files_another_specification_has_replaced_is_done_again(tmp_path: Path) -> None:

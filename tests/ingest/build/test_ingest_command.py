@@ -1,9 +1,11 @@
+import signal
 from pathlib import Path
 
 import pytest
 
 import graphfeed as gf
 from graphfeed.__main__ import main
+from graphfeed.ingest.build.dataset_builder import Builder
 from tests.ingest.example_tables import likes, write
 from tests.on_disk import listing
 
@@ -44,3 +46,23 @@ def test_two_paths_are_needed(tmp_path: Path, capsys: pytest.CaptureFixture[str]
 def test_what_is_no_number_of_bytes_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["ingest", str(tmp_path), str(tmp_path), "--memory", "4 apples"]) == 1
     assert "--memory must be a number of bytes, such as '512M' or '4G', but is '4 apples'" in capsys.readouterr().err
+
+
+def test_an_interruption_is_one_line_and_leaves_nothing_half_written(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "spec.yaml").write_text(likes(tmp_path).to_yaml())
+    arguments = ["ingest", str(tmp_path / "spec.yaml"), str(tmp_path / "out")]
+
+    def interrupt(*_: object) -> None:
+        signal.raise_signal(signal.SIGINT)
+
+    for method, left in (("read_nodes", ""), ("sort", "; the next run with the same files goes on from what is done")):
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(Builder, method, interrupt)
+            assert main(arguments) == 130
+        error = capsys.readouterr().err
+        assert error.startswith(f"graphfeed ingest: interrupted{left}")
+        assert error.count("\n") == 1
+        assert "out" not in listing(tmp_path)
+    assert main(arguments) == 0

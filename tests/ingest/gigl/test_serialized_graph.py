@@ -1,4 +1,3 @@
-import logging
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -24,10 +23,10 @@ def test_files_are_those_of_the_pattern_sorted_by_path(tmp_path: Path, as_uri: o
     assert info(as_uri(tmp_path / "x" / "b" / "1-")).find_files() == [tmp_path / "x" / wanted[1]]
 
 
-def test_a_prefix_without_files_is_said(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    with caplog.at_level(logging.WARNING):
-        assert info(tmp_path).find_files() == []
-    assert f"no file under {tmp_path} matches" in caplog.text
+def test_a_pattern_that_no_file_matches_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "plain.tfrecord").touch()
+    with pytest.raises(FileNotFoundError, match=f"no file under {tmp_path} matches tfrecord_uri_pattern, which is"):
+        info(tmp_path).find_files()
 
 
 def test_a_folder_that_is_not_there_and_a_remote_address_are_refused(tmp_path: Path) -> None:
