@@ -79,7 +79,7 @@ def compact_parts(
     row_starts = torch.empty(seed_starts.numel(), dtype=torch.int64)
     local = buffers.empty(size, seeds.dtype, seeds.device)
     if on_gpu(seeds):
-        module.compact(*given, make_keys(seeds, neighbors), None, rows, row_starts, local)
+        module.compact(*given, None, None, rows, row_starts, local)
         return Compacted(rows[: int(row_starts[-1])], row_starts, local)
     # How many nodes a dense map has; None: ids are hashed.
     map_size = num_nodes

@@ -1,5 +1,6 @@
 // One thread per column; a warp or a block per column where its edges are read. Without times, all edges of a column
-// are eligible. Only graphs without times have cached columns.
+// are eligible. Only graphs without times have cached columns. There may be fewer columns than the CPU makes room for;
+// how many there are, lies at `num_columns` then, and the others have no edges.
 
 #include "sampling/temporal_eligibility.cuh"
 #include "sampling/pick_labor.cuh"
@@ -7,8 +8,12 @@
 extern "C" __global__ void count_neighbors(
     const void *indptr, i64 indptr_width, const i64 *weights, const i64 *cached_weights, const void *types,
     i64 types_width, const void *cached_types, const i64 *cache_offsets, const i64 *times, const void *seeds,
-    i64 seeds_width, const i64 *firsts, const i64 *limits, const i64 *fanouts, i64 fanout, i64 replace, i64 columns,
-    i64 *counts) {
+    i64 seeds_width, const i64 *firsts, const i64 *limits, const i64 *fanouts, i64 fanout, i64 replace, i64 most_columns,
+    const i64 *num_columns, i64 *offsets) {
+    i64 columns = counted(num_columns, most_columns), *counts = offsets + 1;
+    EACH(place, most_columns + 1) {
+        if (place == 0 || place > columns) offsets[place] = 0;
+    }
     CachedGraph edges = {
         {indptr, indptr_width}, weights, cached_weights, {types, types_width}, cached_types, cache_offsets, fanouts,
         fanout};
@@ -35,8 +40,9 @@ extern "C" __global__ void fill_neighbors(
     const void *indptr, i64 indptr_width, const i64 *weights, const i64 *cached_weights, const void *types,
     i64 types_width, const void *cached_types, const i64 *cache_offsets, const i64 *times, const void *order,
     i64 order_width, const i64 *found, const void *seeds, i64 seeds_width, const i64 *firsts, const i64 *limits,
-    const i64 *fanouts, i64 fanout, i64 replace, i64 latest, i64 walks, i64 whole, u64 key, i64 columns,
-    const i64 *offsets, i64 *table, i64 *positions) {
+    const i64 *fanouts, i64 fanout, i64 replace, i64 latest, i64 walks, i64 whole, u64 key,
+    i64 most_columns, const i64 *num_columns, const i64 *offsets, i64 *table, i64 *positions) {
+    i64 columns = counted(num_columns, most_columns);
     CachedGraph edges = {
         {indptr, indptr_width}, weights, cached_weights, {types, types_width}, cached_types, cache_offsets, fanouts,
         fanout};
@@ -88,7 +94,9 @@ extern "C" __global__ void fill_labor_neighbors(
     const i64 *weights, const i64 *cached_weights, const void *types, i64 types_width, const void *cached_types,
     const i64 *cache_offsets, const i64 *times, const void *order, i64 order_width, const i64 *found, const void *seeds,
     i64 seeds_width, const i64 *firsts, const i64 *limits, const i64 *fanouts, i64 fanout, i64 replace, u64 first_key,
-    u64 second_key, u64 switch_threshold, i64 columns, const i64 *offsets, u64 *values, u64 *units, i64 *positions) {
+    u64 second_key, u64 switch_threshold, i64 most_columns, const i64 *num_columns, const i64 *offsets, u64 *values,
+    u64 *units, i64 *positions) {
+    i64 columns = counted(num_columns, most_columns);
     CachedGraph edges = {
         {indptr, indptr_width}, weights, cached_weights, {types, types_width}, cached_types, cache_offsets, fanouts,
         fanout};

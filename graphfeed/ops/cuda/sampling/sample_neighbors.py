@@ -14,17 +14,18 @@ from graphfeed.ops.sampling.hops.hop_recipe import MAX_LOOK_BACK
 
 def count_neighbors(graph, hop, offsets):
     """Write the running sum of the columns' picks to `offsets` (one longer than the seeds)."""
-    counts, indptr, weights, types = offsets[1:], graph.indptr, graph.cumulative, graph.types
+    indptr, weights, types = graph.indptr, graph.cumulative, graph.types
     if _has_late(graph, hop):
-        _count_late(graph, hop, hop.drawing.replace, counts)
+        offsets[:1] = 0
+        _count_late(graph, hop, hop.drawing.replace, offsets[1:])
     else:
         launch(
-            "count_neighbors", hop.seeds.numel() * (WARP_SIZE if _values(weights).numel() else 1),
+            "count_neighbors", max(hop.seeds.numel(), 1) * (WARP_SIZE if _values(weights).numel() else 1),
             indptr, indptr.itemsize, _values(weights), _copies(weights), *_typed(types), _cache_offsets(weights, types),
-            graph.times, *_asked(hop), *_fanout_arguments(hop), hop.drawing.replace, hop.seeds.numel(), counts,
+            graph.times, *_asked(hop), *_fanout_arguments(hop), hop.drawing.replace, hop.seeds.numel(),
+            hop.num_seeds, offsets,
         )  # fmt: skip
-    offsets[:1] = 0
-    counts.cumsum_(0)
+    offsets.cumsum_(0)
 
 
 def fill_neighbors(graph, hop, offsets, positions):
@@ -43,13 +44,15 @@ def fill_neighbors(graph, hop, offsets, positions):
     # Some columns may be read whole: to find the edges that have a weight, or to take all of a type.
     walks = weighted or int(hop.fanouts.min()) == -1
     # Two slots per pick, as hash tables of the columns' picks; none if fan-outs are small.
-    slots = 2 * positions.numel() if int(hop.fanouts.max()) > MAX_LOOK_BACK else 0
+    table = None
+    if int(hop.fanouts.max()) > MAX_LOOK_BACK:
+        table = torch.full((2 * positions.numel(),), -1, dtype=torch.int64, device=positions.device)
     launch(
         "fill_neighbors", hop.seeds.numel() * (WARP_SIZE if whole else 1),
         indptr, indptr.itemsize, _values(weights), _copies(weights), *_typed(types), _cache_offsets(weights, types),
         graph.times, order, order.itemsize, found, *_asked(hop), *_fanout_arguments(hop), hop.drawing.replace,
-        hop.drawing.method == "latest", walks, whole, np.uint64(hop.keys[0]), hop.seeds.numel(), offsets,
-        torch.full((slots,), -1, dtype=torch.int64, device=positions.device), positions,
+        hop.drawing.method == "latest", walks, whole, np.uint64(hop.keys[0]), hop.seeds.numel(),
+        hop.num_seeds, offsets, table, positions,
     )  # fmt: skip
 
 
@@ -62,8 +65,8 @@ def fill_labor_neighbors(graph, hop, offsets, positions):
         indptr, indptr.itemsize, _values(indices), _values(indices).itemsize, _copies(indices), _values(weights),
         _copies(weights), *_typed(types), _cache_offsets(indices, weights, types), graph.times, order, order.itemsize,
         found, *_asked(hop), *_fanout_arguments(hop), hop.drawing.replace, *np.array(hop.keys, dtype=np.uint64),
-        np.uint64(hop.drawing.switch_threshold), hop.seeds.numel(), offsets, torch.empty_like(positions),
-        torch.empty_like(positions), positions,
+        np.uint64(hop.drawing.switch_threshold), hop.seeds.numel(), hop.num_seeds, offsets,
+        torch.empty_like(positions), torch.empty_like(positions), positions,
     )  # fmt: skip
 
 

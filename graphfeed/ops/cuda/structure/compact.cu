@@ -1,51 +1,65 @@
 // One thread per node. The items are the seeds and then the neighbours. The order in which threads take the slots makes
 // no difference: only slots of one node are compared, and its first item is a minimum.
+//
+// There may be fewer seeds and neighbours than the CPU makes room for; `num_seeds` and `num_neighbors` point to how many
+// there are then.
 
 #include "random.cuh"
 
+// `positions` say where the neighbours are, if not one after the other.
 extern "C" __global__ void enter_nodes(
-    const void *seeds, const void *neighbors, i64 width, i64 num_seeds, i64 size, u64 *keys, i64 mask, i64 *slots,
-    i64 *first) {
+    const void *seeds, const void *neighbors, const i64 *positions, i64 width, i64 most_seeds, const i64 *num_seeds,
+    i64 most_neighbors, const i64 *num_neighbors, u64 *keys, u64 *first, i64 mask, i64 *slots) {
     Ints given = {seeds, width}, found = {neighbors, width};
-    EACH(item, size) {
-        u64 node = (u64)(item < num_seeds ? given[item] : found[item - num_seeds]);
+    i64 last_seed = counted(num_seeds, most_seeds), last_edge = counted(num_neighbors, most_neighbors);
+    EACH(item, most_seeds + most_neighbors) {
+        i64 edge = item - most_seeds;
+        if (edge < 0 ? item >= last_seed : edge >= last_edge) continue;
+        u64 node = (u64)(edge < 0 ? given[item] : found[positions ? positions[edge] : edge]);
         i64 slot = (i64)mix(node) & mask;
         for (;; slot = (slot + 1) & mask) {
             u64 held = atomicCAS(&keys[slot], MAX_U64, node);
             if (held == MAX_U64 || held == node) break;
         }
         slots[item] = slot;
-        atomicMin(&first[slot], item);
+        atomicMin(&first[slot], (u64)item);
     }
 }
 
-extern "C" __global__ void mark_new(const i64 *slots, const i64 *first, i64 num_seeds, i64 size, i64 *is_new) {
-    EACH(edge, size) is_new[edge] = first[slots[num_seeds + edge]] == num_seeds + edge;
+// Before a running sum of `is_new`, which has a place more: the first, for none.
+extern "C" __global__ void mark_new(
+    const i64 *slots, const u64 *first, i64 most_seeds, i64 most_neighbors, const i64 *num_neighbors, i64 *is_new) {
+    i64 edges = counted(num_neighbors, most_neighbors);
+    EACH(place, most_neighbors + 1) {
+        i64 item = most_seeds + place - 1;
+        is_new[place] = place > 0 && place <= edges && first[slots[item]] == (u64)item;
+    }
 }
 
-// `before` holds how many new nodes come before each neighbour; adding the type's `shifts` makes it a position.
+// `before` holds how many new nodes come before each neighbour; adding the type's `shifts` makes it a position. Without
+// types (no `kinds`), the shift is the number of seeds. Where the CPU doesn't know them, writes to `sizes` the number of
+// neighbours and that of rows.
 extern "C" __global__ void place_nodes(
-    const void *seeds, const void *neighbors, i64 width, i64 num_seeds, i64 size, const i64 *slots, const i64 *first,
-    const i64 *before, const i64 *seed_starts, const i64 *row_starts, i64 kinds, const i64 *neighbor_starts,
-    const i64 *sources, const i64 *shifts, i64 edge_types, i64 *places, void *rows) {
-    Ints given = {seeds, width}, found = {neighbors, width};
-    EACH(item, size) {
-        bool is_first = first[slots[item]] == item;
-        i64 edge = item - num_seeds;
-        if (edge < 0) {
-            i64 kind = part_of(seed_starts, kinds, item);
-            i64 place = item - seed_starts[kind];
-            store(rows, width, row_starts[kind] + place, given[item]);
-            if (is_first) places[slots[item]] = place;
-        } else if (is_first) {
-            i64 edge_type = part_of(neighbor_starts, edge_types, edge);
-            i64 place = before[edge] + shifts[edge_type];
-            store(rows, width, row_starts[sources[edge_type]] + place, found[edge]);
-            places[slots[item]] = place;
+    const void *seeds, i64 width, i64 most_seeds, const i64 *num_seeds, i64 most_neighbors, const i64 *num_neighbors,
+    const i64 *slots, const u64 *keys, const u64 *first, const i64 *before, const i64 *seed_starts,
+    const i64 *row_starts, i64 kinds, const i64 *neighbor_starts, const i64 *sources, const i64 *shifts, i64 edge_types,
+    void *rows, void *local, i64 *sizes) {
+    Ints given = {seeds, width};
+    i64 last_seed = counted(num_seeds, most_seeds), last_edge = counted(num_neighbors, most_neighbors);
+    EACH(item, most_seeds + most_neighbors) {
+        if (item == 0 && sizes) sizes[0] = last_edge, sizes[1] = last_seed + before[most_neighbors];
+        if (item < most_seeds) {
+            if (item >= last_seed) continue;
+            i64 kind = kinds ? part_of(seed_starts, kinds, item) : 0;
+            store(rows, width, kinds ? row_starts[kind] + item - seed_starts[kind] : item, given[item]);
+            continue;
         }
+        if (item - most_seeds >= last_edge) continue;
+        i64 slot = slots[item], origin = (i64)first[slot], edge = origin - most_seeds;
+        i64 edge_type = kinds && edge >= 0 ? part_of(neighbor_starts, edge_types, edge) : 0, place = origin;
+        if (edge >= 0) place = before[edge] + (kinds ? shifts[edge_type] : last_seed);
+        else if (kinds) place = origin - seed_starts[part_of(seed_starts, kinds, origin)];
+        if (origin == item) store(rows, width, (kinds ? row_starts[sources[edge_type]] : 0) + place, (i64)keys[slot]);
+        store(local, width, item - most_seeds, place);
     }
-}
-
-extern "C" __global__ void relabel(const i64 *slots, const i64 *places, i64 size, i64 width, void *local) {
-    EACH(edge, size) store(local, width, edge, places[slots[edge]]);
 }

@@ -1,4 +1,4 @@
-"""Kernel that relabels a mini-batch: node ids become positions, in order of first appearance."""
+"""Kernels that relabel a mini-batch: node ids become positions, in order of first appearance."""
 
 import torch
 
@@ -8,27 +8,54 @@ from graphfeed.ops.cuda.launch import launch, upload
 def compact(seeds, neighbors, parts, keys, node_map, rows, row_starts, local):
     """Relabel neighbours to positions in the row ids of their node type; seeds come first, as they are.
 
-    All ids enter a hash table at once. An id's first appearance is the minimum of its places. This waits for the device
-    once, to learn how many rows there are. `parts` and `row_starts` lie on the CPU.
+    This waits for the device once, to learn how many rows there are. `parts` and `row_starts` lie on the CPU.
     """
-    del node_map
-    count, edges, device = seeds.numel(), neighbors.numel(), seeds.device
-    size, width = count + edges, seeds.itemsize
-    slots = torch.empty(size, dtype=torch.int64, device=device)
-    first = torch.full_like(keys, size)
-    launch("enter_nodes", size, seeds, neighbors, width, count, size, keys, keys.numel() - 1, slots, first)
-    before = torch.zeros(edges + 1, dtype=torch.int64, device=device)
-    launch("mark_new", edges, slots, first, count, edges, before[1:])
-    before.cumsum_(0)
+    del keys, node_map
+    items = seeds, None, neighbors.numel(), None
+    table = _enter(items, neighbors, None)
+    before, device = table[-1], seeds.device
     seed_starts, neighbor_starts, sources = parts
     shifts = _write_starts(before[upload(neighbor_starts, device)].tolist(), seed_starts, sources, row_starts)
     joined = [seed_starts, row_starts, neighbor_starts, sources, shifts]
     tables = upload(torch.cat(joined), device).split([part.numel() for part in joined])
+    types = *tables[:2], row_starts.numel() - 1, *tables[2:], sources.numel()
+    _place(items, table, types, rows, local, None)
+
+
+def _enter(items, neighbors, positions):
+    """Enter all ids into a hash table at once; an id's first appearance is the minimum of its places.
+
+    Args:
+        items: The seeds; how many there are, if only the GPU knows; the same of neighbours: the most, how many.
+        neighbors: The neighbours, or an array that holds them.
+        positions: Where there; None if they come one after the other.
+
+    Returns:
+        The slot of each item, the ids in the slots, their first items, and how many new nodes come before each
+        neighbour.
+    """
+    seeds, num_seeds, most, num_neighbors = items
+    count, device = seeds.numel(), seeds.device
+    slots = torch.empty(count + most, dtype=torch.int64, device=device)
+    # A power of two, of which at most half are used.
+    keys, first = torch.full((2, 1 << (2 * slots.numel() + 1).bit_length()), -1, device=device)
     launch(
-        "place_nodes", size, seeds, neighbors, width, count, size, slots, first, before,
-        tables[0], tables[1], row_starts.numel() - 1, *tables[2:], sources.numel(), keys, rows,
+        "enter_nodes", slots.numel(),
+        seeds, neighbors, positions, seeds.itemsize, count, num_seeds, most, num_neighbors, keys, first,
+        keys.numel() - 1, slots,
     )  # fmt: skip
-    launch("relabel", edges, slots[count:], keys, edges, width, local)
+    before = torch.empty(most + 1, dtype=torch.int64, device=device)
+    launch("mark_new", most + 1, slots, first, count, most, num_neighbors, before)
+    return slots, keys, first, before.cumsum_(0)
+
+
+def _place(items, table, types, rows, local, sizes):
+    """Write the rows, and the neighbours as positions in them, of what `_enter` returned."""
+    seeds, num_seeds, most, num_neighbors = items
+    launch(
+        "place_nodes", seeds.numel() + most,
+        seeds, seeds.itemsize, seeds.numel(), num_seeds, most, num_neighbors, *table, *types, rows, local, sizes,
+    )  # fmt: skip
 
 
 def _write_starts(new_before, seed_starts, sources, row_starts):

@@ -58,6 +58,10 @@ class OneHop(NamedTuple):
     """In time: when the seeds look at the graph."""
     by_page: bool = False
     """On the CPU, whether the graph is read in the order of its file, and pages ahead of the reads."""
+    num_seeds: torch.Tensor | None = None
+    """On a GPU, how many of the seeds there are, if only the GPU knows; the others are any numbers."""
+    most_edges: int | None = None
+    """On a GPU, a bound of the edges; None: they are counted, for which the GPU is waited for."""
 
 
 def check_repeats(largest: int, replace: bool) -> None:
@@ -118,7 +122,11 @@ def pick_edges(graph: StaticGraph | TemporalGraph, hop: OneHop) -> Picks:
 
 
 def pick_on_gpu(graph: StaticGraph | TemporalGraph, hop: OneHop) -> Picks:
-    """Choose in-edges with a GPU's kernels, which the CPU waits for once, to learn how many there are."""
+    """Choose in-edges with a GPU's kernels.
+
+    The CPU waits for them once, to learn how many there are, unless there is a bound of these. With a bound the
+    positions have room for so many, and begin with those that there are.
+    """
     fields: dict[str, Any] = {**dict.fromkeys(TemporalGraph._fields), **graph._asdict()}
     whole: dict[str, Any] = {name: ABSENT.get(name, NOTHING) if part is None else part for name, part in fields.items()}
     given = TemporalGraph(**{name: part if name == "num_types" else part.contiguous() for name, part in whole.items()})
@@ -131,7 +139,8 @@ def pick_on_gpu(graph: StaticGraph | TemporalGraph, hop: OneHop) -> Picks:
     wanted = hop._replace(seeds=seeds, fanouts=hop.fanouts.to("cpu", torch.int64), moments=moments)
     offsets = buffers.empty(seeds.numel() + 1, torch.int64, seeds.device)
     module.count_neighbors(given, wanted, offsets)
-    picks = Picks(offsets, buffers.empty(int(offsets[-1]), torch.int64, seeds.device))
+    size = int(offsets[-1]) if hop.most_edges is None else hop.most_edges
+    picks = Picks(offsets, buffers.empty(size, torch.int64, seeds.device))
     fill = module.fill_labor_neighbors if hop.drawing.method == "labor" else module.fill_neighbors
     fill(given, wanted, *picks)
     return picks

@@ -11,25 +11,19 @@ from numpy.typing import NDArray
 from graphfeed.ops.arguments import check_ids, check_vector
 from graphfeed.ops.backend import on_gpu, package_for
 from graphfeed.ops.memory import buffers
-from graphfeed.ops.rows.gather import take_rows
-from graphfeed.ops.sampling.guides import split_sums
 from graphfeed.ops.sampling.hops.hop_arrays import HopArrays, Room, Shape
 from graphfeed.ops.sampling.hops.hop_graph import HopGraph, check_graph, check_seeds, kernel_graph, shape_of
 from graphfeed.ops.sampling.hops.hop_program import PROGRAMS
 from graphfeed.ops.sampling.hops.hop_recipe import Drawing, SeedTimes, recipe_of
 from graphfeed.ops.sampling.hops.one_hop import (
     MOST_REPEATED,
-    OneHop,
-    StaticGraph,
     check_fanouts,
     check_method,
     check_moments,
     check_pairs,
     check_repeats,
-    pick_edges,
 )
-from graphfeed.ops.sampling.temporal_graph import TemporalGraph
-from graphfeed.ops.structure.compact import compact
+from graphfeed.ops.sampling.hops.stack_hops import stack_hops
 
 FIRST_EDGES = 1 << 22
 """At first the outputs have room for at most this many edges; they grow if a mini-batch has more."""
@@ -94,8 +88,9 @@ def sample_hops(
     `edge_times`, and the window of that column. Beside the reads above a column costs a binary search, of which many
     run at once, and an edge one random read more if the graph is not sorted by time.
 
-    On a GPU the result is made hop by hop: the device is waited for once, and twice more per hop, to learn how long the
-    arrays become.
+    On a GPU the result is made hop by hop, in arrays as long as the fan-outs allow. The device is waited for once, to
+    learn how much of them is used; and once more for each hop that takes all neighbours, or allows more than
+    `MOST_EDGES` edges. In time it is waited for once per hop and to check the seeds.
 
     Args:
         graph: A graph without types.
@@ -118,7 +113,7 @@ def sample_hops(
     check_hops(fanouts, keys, drawing)
     check_times(graph, drawing, seeds.numel(), moments)
     if on_gpu(seeds):
-        return stack_hops(graph, seeds, fanouts, keys, drawing, moments)
+        return [SampledHop(*hop) for hop in stack_hops(graph, seeds, fanouts, keys, drawing, moments)]
     check_ids("seeds", seeds, graph.indptr.numel() - 1)
     package_for("sampling.sample_hops", seeds, indptr=graph.indptr, indices=graph.indices)
     with run_hops(graph, [seeds], [[fanout] for fanout in fanouts], fanouts, keys, drawing, moments) as arrays:
@@ -324,45 +319,3 @@ def cut_edges(arrays: HopArrays, indptr: NDArray[Any], hop: int) -> tuple[torch.
         parts = torch.from_numpy(indptr[places[kind] : end]), torch.from_numpy(neighbors[low:high])
         of_types[kind] = TypedEdges(*parts, slice(low - bounds[0], high - bounds[0]))
     return torch.from_numpy(positions[bounds[0] : bounds[-1]]), of_types
-
-
-def stack_hops(
-    graph: HopGraph,
-    seeds: torch.Tensor,
-    fanouts: Sequence[int],
-    keys: Sequence[Any],
-    drawing: Drawing,
-    moments: SeedTimes | None,
-) -> list[SampledHop]:
-    """Make all hops with kernels for one hop, as there are on a GPU."""
-    columns: StaticGraph | TemporalGraph = StaticGraph(graph.indptr, graph.indices, split_sums(graph.cumulative)[0])
-    if graph.timed is not None:
-        columns = graph.timed[0]._replace(indptr=graph.indptr, indices=graph.indices)
-    check_ids("seeds", seeds, graph.indptr.numel() - 1)
-    hops: list[SampledHop] = []
-    for fanout, key in zip(fanouts, keys, strict=True):
-        own = key if drawing.method == "labor" else (key,)
-        offsets, positions = pick_edges(columns, OneHop(seeds, torch.tensor([fanout]), own, drawing, moments))
-        sources, starts = take_rows(graph.indices, positions), offsets.to(graph.indptr_dtype or graph.indptr.dtype)
-        if moments is None:
-            rows, _, local = compact(seeds, sources)
-        else:
-            # In time, every edge makes a row.
-            rows = torch.cat([seeds, sources])
-            local = torch.arange(seeds.numel(), rows.numel(), dtype=seeds.dtype, device=seeds.device)
-            moments = moments_of_rows(graph, moments, offsets, positions)
-        hops.append(SampledHop(seeds, rows, starts, local, positions))
-        seeds = rows
-    return hops
-
-
-def moments_of_rows(graph: HopGraph, moments: SeedTimes, offsets: torch.Tensor, positions: torch.Tensor) -> SeedTimes:
-    """Return the times and windows of columns, and behind them those of the rows that their edges make."""
-    assert graph.timed is not None
-    (times, windows), edge_times = moments, graph.timed[0].edge_times
-
-    def of_edges(values: torch.Tensor) -> torch.Tensor:
-        return torch.repeat_interleave(values, offsets.diff(), output_size=positions.numel())
-
-    found = of_edges(times) if edge_times is None else take_rows(edge_times, positions)
-    return SeedTimes(torch.cat([times, found]), None if windows is None else torch.cat([windows, of_edges(windows)]))

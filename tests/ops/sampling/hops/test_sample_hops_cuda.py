@@ -1,5 +1,7 @@
+from importlib import import_module
 from itertools import product
 from typing import Any
+from unittest.mock import patch
 
 import pytest
 import torch
@@ -10,6 +12,8 @@ from graphfeed import ops
 from tests.ops.emulated_cuda import Cuda, check_equal
 from tests.ops.graphs import FANOUTS, ID_DTYPES, KEYS, Graph, graphs_and_seeds, put_columns
 from tests.ops.hops import sample_all
+
+STACK_HOPS = import_module("graphfeed.ops.sampling.hops.stack_hops")
 
 
 @pytest.mark.parametrize("dtypes", [*product(ID_DTYPES, ID_DTYPES)], ids=str)
@@ -34,5 +38,6 @@ def test_hops_are_those_of_the_cpu(
         return sample_all(indptr, indices, seeds, fanouts, keys, method, cumulative=cumulative, **drawing)
 
     expected = sample(lambda tensor: tensor)
-    with cuda.running():
+    most = data.draw(st.sampled_from([0, 9, STACK_HOPS.MOST_EDGES]))
+    with cuda.running(), patch.object(STACK_HOPS, "MOST_EDGES", most):
         check_equal(cuda, sample(cuda.put), expected)

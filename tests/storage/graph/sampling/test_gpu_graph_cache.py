@@ -161,7 +161,8 @@ def test_a_full_cache_adds_no_waits(cuda: Cuda) -> None:
                 cuda.waits.clear()
                 own.sample_hops(ids[number % NODES :][:6], request, [1, 2, 3])
             waits.append(len(cuda.waits))
-    assert waits[0] == waits[2] == 7, waits
+    # Without a cache all hops are read at once; with one, each by itself.
+    assert (waits[0], waits[2]) == (1, 7), waits
 
 
 def test_samplers_share_a_cache_of_equal_options_until_the_graph_changes(cuda: Cuda) -> None:

@@ -1,0 +1,26 @@
+"""Kernels between the hops of a mini-batch, whose sizes the CPU does not know."""
+
+from graphfeed.ops.cuda.launch import launch
+from graphfeed.ops.cuda.structure.compact import _enter, _place
+
+
+def compact_hop(hop, indices, offsets, positions, rows, local, sizes):
+    """Relabel the sources of the edges of a hop without types, of which only the GPU knows how many there are.
+
+    Args:
+        hop: Its seeds, and how many of them there are.
+        indices: The source of each edge of the graph.
+        offsets: Where each column's edges start.
+        positions: The edges, with room for more of them.
+        rows: Written: the seeds and then each new node.
+        local: Written: the sources as positions in the rows.
+        sizes: Written: the number of edges, and that of rows.
+    """
+    items = hop.seeds, hop.num_seeds, positions.numel(), offsets[-1:]
+    table = _enter(items, indices, positions)
+    _place(items, table, (None, None, 0, None, None, None, 0), rows, local, sizes)
+
+
+def clean_seeds(seeds, num_nodes, clean, is_wrong):
+    """Copy seeds, of which those that are no nodes become 0; write whether there are any to `is_wrong`, which is 0."""
+    launch("clean_seeds", seeds.numel(), seeds, seeds.itemsize, seeds.numel(), num_nodes, clean, is_wrong)

@@ -1,0 +1,103 @@
+"""How much work a mini-batch is for a GPU's driver: the table in docs/gpu.md, which no case may exceed."""
+
+import re
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+from unittest.mock import patch
+
+import pytest
+import torch
+from torch.utils._pytree import tree_leaves
+
+import graphfeed as gf
+from graphfeed.storage.graph.sampling_request import SamplingRequest
+from graphfeed.storage.graph.temporal_query import TemporalQuery
+from tests.ops import emulated_cuda
+from tests.ops.emulated_cuda import EmulatedCuda, Pretended, device_of
+
+PAGE = Path(__file__).parents[1] / "docs" / "gpu.md"
+ROW = re.compile(r"^\| (.+?) \| \d+ \| (\d+) \| \d+ \| (\d+) \| \d+ \| (\d+) \|$", re.MULTILINE)
+NODES, EDGES = 40, 400
+EDGE_TYPES = {
+    f"user:{name}:{end}": 2 * name + number for name in range(3) for number, end in enumerate(("user", "item"))
+}
+THREE_HOPS = SamplingRequest([torch.tensor([2])] * 3)
+
+
+def graph(*, typed: bool = False) -> gf.FusedCSCSamplingGraph:
+    """Make a graph with weights and times, or one of 30 users and 10 items with six edge types."""
+    torch.manual_seed(1)
+    destinations, _ = torch.randint(0, NODES, (EDGES,)).sort()
+    indptr = torch.searchsorted(destinations, torch.arange(NODES + 1))
+    attributes = {"weight": torch.rand(EDGES), "time": torch.arange(EDGES)}
+    if not typed:
+        sources = torch.randint(0, NODES, (EDGES,))
+        nodes = {"time": torch.zeros(NODES, dtype=torch.int64)}
+        return gf.fused_csc_sampling_graph(indptr, sources, node_attributes=nodes, edge_attributes=attributes)
+    types = 2 * torch.randint(0, 3, (EDGES,)) + (destinations >= 30)
+    types = (destinations * 6 + types).sort()[0] % 6
+    return gf.fused_csc_sampling_graph(
+        indptr, torch.randint(0, 30, (EDGES,)), torch.tensor([0, 30, NODES]), types.to(torch.uint8),
+        {"user": 0, "item": 1}, EDGE_TYPES,
+    )  # fmt: skip
+
+
+def in_time(there: gf.FusedCSCSamplingGraph, seeds: torch.Tensor, query: TemporalQuery) -> None:
+    times = torch.full_like(seeds, EDGES)
+    there.temporal_sample_hops(seeds, times, SamplingRequest(THREE_HOPS.fanouts, temporal=query), [1, 2, 3])
+
+
+EDGE_TIME = TemporalQuery(edge_timestamp_attr_name="time")
+BOTH_TIMES = TemporalQuery("time", "time", pre_time_window=100)
+WEIGHTS = SamplingRequest(THREE_HOPS.fanouts, probs_name="weight")
+LABOR = SamplingRequest(THREE_HOPS.fanouts, strategy="labor")
+ALL = SamplingRequest([torch.tensor([-1])] * 3)
+CASES: dict[str, Callable[[Any, torch.Tensor], Any]] = {
+    "3 hops": lambda there, seeds: there.sample_hops(seeds, THREE_HOPS, [1, 2, 3]),
+    "3 hops, weights": lambda there, seeds: there.sample_hops(seeds, WEIGHTS, [1, 2, 3]),
+    "3 hops, LABOR": lambda there, seeds: there.labor_sample_hops(seeds, LABOR, [(1, 1), (2, 2), (3, 3)], 0.0),
+    "3 hops, all neighbours": lambda there, seeds: there.sample_hops(seeds, ALL, [1, 2, 3]),
+    "3 hops, 6 edge types": lambda there, seeds: there.sample_hops({"item": seeds}, THREE_HOPS, [1, 2, 3]),
+    "3 hops in time": lambda there, seeds: in_time(there, seeds, EDGE_TIME),
+    "3 hops in time, both times and a window": lambda there, seeds: in_time(there, seeds, BOTH_TIMES),
+}  # fmt: skip
+
+
+@contextmanager
+def operators() -> Iterator[list[str]]:
+    """Collect torch's operations on the device, without those that only make views or take memory."""
+    names: list[str] = []
+    run = emulated_cuda.run
+
+    def noted(func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
+        result = run(func, args, kwargs)
+        is_view = any(part.alias_info and not part.alias_info.is_write for part in func._schema.returns)
+        there = any(isinstance(part, Pretended) for part in tree_leaves((args, kwargs, result)))
+        if there and not is_view and not func.__name__.startswith(("empty", "new_empty")):
+            names.append(func.__name__)
+        return result
+
+    with patch.object(emulated_cuda, "run", noted):
+        yield names
+
+
+def work_of(case: str) -> tuple[int, int, int]:
+    """Return the waits, kernels and operations of torch of a mini-batch, not the first one of its graph."""
+    cuda = EmulatedCuda()
+    with cuda.running():
+        there, seeds = graph(typed="types" in case).to(device_of(cuda)), cuda.put(torch.tensor([0, 9, 3]))
+        CASES[case](there, seeds)
+        cuda.waits.clear()
+        cuda.launches.clear()
+        with operators() as names:
+            CASES[case](there, seeds)
+        return len(cuda.waits), len(cuda.launches), len(names)
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_a_minibatch_takes_what_the_page_says(case: str) -> None:
+    stated = {name: tuple(map(int, numbers)) for name, *numbers in ROW.findall(PAGE.read_text())}
+    assert stated.keys() == CASES.keys()
+    assert work_of(case) == stated[case]
