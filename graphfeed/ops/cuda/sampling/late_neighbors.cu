@@ -2,11 +2,16 @@
 
 #include "sampling/temporal_eligibility.cuh"
 
-// Also writes `eligible_counts`: how many edges of each column are not too early by their second time.
+// Also counts, in `eligible_offsets`, how many edges of each column are not too early by their second time.
 extern "C" __global__ void count_late_neighbors(
     const void *indptr, i64 indptr_width, const i64 *times, const i64 *earliest, const i64 *cumulative,
     const void *types, i64 types_width, const void *seeds, i64 seeds_width, const i64 *firsts, const i64 *limits,
-    const i64 *fanouts, i64 fanout, i64 replace, i64 columns, i64 *counts, i64 *eligible_counts) {
+    const i64 *fanouts, i64 fanout, i64 replace, i64 most_columns, const i64 *num_columns, i64 *offsets,
+    i64 *eligible_offsets) {
+    i64 columns = counted(num_columns, most_columns), *counts = offsets + 1, *eligible_counts = eligible_offsets + 1;
+    EACH(place, most_columns + 1) {
+        if (place == 0 || place > columns) offsets[place] = eligible_offsets[place] = 0;
+    }
     Graph graph = {{indptr, indptr_width}, cumulative, {types, types_width}, fanouts, fanout};
     TimeRange range = {times, firsts, limits};
     Ints nodes = {seeds, seeds_width};
@@ -37,8 +42,9 @@ extern "C" __global__ void count_late_neighbors(
 extern "C" __global__ void gather_late_neighbors(
     const void *indptr, i64 indptr_width, const i64 *times, const i64 *earliest, const i64 *cumulative,
     const void *types, i64 types_width, const void *order, i64 order_width, const void *seeds, i64 seeds_width,
-    const i64 *firsts, const i64 *limits, const i64 *fanouts, i64 columns, const i64 *offsets, i64 *found, i64 *sums,
-    void *kinds) {
+    const i64 *firsts, const i64 *limits, const i64 *fanouts, i64 most_columns, const i64 *num_columns, const i64 *offsets,
+    i64 *found, i64 *sums, void *kinds) {
+    i64 columns = counted(num_columns, most_columns);
     Graph graph = {{indptr, indptr_width}, cumulative, {types, types_width}, fanouts, 0};
     TimeRange range = {times, firsts, limits};
     RankPositions position_of = {nullptr, {order, order_width}};

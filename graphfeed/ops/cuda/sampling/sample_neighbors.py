@@ -16,8 +16,7 @@ def count_neighbors(graph, hop, offsets):
     """Write the running sum of the columns' picks to `offsets` (one longer than the seeds)."""
     indptr, weights, types = graph.indptr, graph.cumulative, graph.types
     if _has_late(graph, hop):
-        offsets[:1] = 0
-        _count_late(graph, hop, hop.drawing.replace, offsets[1:])
+        _count_late(graph, hop, hop.drawing.replace, offsets)
     else:
         launch(
             "count_neighbors", max(hop.seeds.numel(), 1) * (WARP_SIZE if _values(weights).numel() else 1),
@@ -87,15 +86,18 @@ def _has_late(graph, hop):
     return graph.earliest.numel() > 0 and hop.moments.windows.numel() > 0
 
 
-def _count_late(graph, hop, replace, counts):
-    """Write how many edges are picked of each column where edges have a second time; return how many may be."""
-    indptr, types, eligible_counts = graph.indptr, graph.types, torch.empty_like(counts)
+def _count_late(graph, hop, replace, offsets):
+    """Write how many edges are picked of each column where edges have a second time; return how many may be.
+
+    Both have a place more: the first, for none.
+    """
+    indptr, types, eligible_offsets = graph.indptr, graph.types, torch.empty_like(offsets)
     launch(
-        "count_late_neighbors", WARP_SIZE * hop.seeds.numel(),
+        "count_late_neighbors", WARP_SIZE * max(hop.seeds.numel(), 1),
         indptr, indptr.itemsize, graph.times, graph.earliest, graph.cumulative, types, types.itemsize, *_asked(hop),
-        *_fanout_arguments(hop), replace, hop.seeds.numel(), counts, eligible_counts,
+        *_fanout_arguments(hop), replace, hop.seeds.numel(), hop.num_seeds, offsets, eligible_offsets,
     )  # fmt: skip
-    return eligible_counts
+    return eligible_offsets
 
 
 def _gather_late(graph, hop):
@@ -109,8 +111,8 @@ def _gather_late(graph, hop):
     if not _has_late(graph, hop):
         return graph, None
     indptr, types, order, seeds, device = graph.indptr, graph.types, graph.order, hop.seeds, hop.seeds.device
-    offsets = torch.zeros(seeds.numel() + 1, dtype=torch.int64, device=device)
-    torch.cumsum(_count_late(graph, hop, False, torch.empty_like(offsets[1:])), 0, out=offsets[1:])
+    offsets = torch.empty(seeds.numel() + 1, dtype=torch.int64, device=device)
+    offsets = _count_late(graph, hop, False, offsets).cumsum_(0)
     size = int(offsets[-1])
     found = torch.empty(size, dtype=torch.int64, device=device)
     sums = torch.empty(size if graph.cumulative.numel() else 0, dtype=torch.int64, device=device)
@@ -118,6 +120,7 @@ def _gather_late(graph, hop):
     launch(
         "gather_late_neighbors", WARP_SIZE * seeds.numel(),
         indptr, indptr.itemsize, graph.times, graph.earliest, graph.cumulative, types, types.itemsize, order,
-        order.itemsize, *_asked(hop), _fanout_arguments(hop)[0], seeds.numel(), offsets, found, sums, kinds,
+        order.itemsize, *_asked(hop), _fanout_arguments(hop)[0], seeds.numel(), hop.num_seeds, offsets, found,
+        sums, kinds,
     )  # fmt: skip
     return graph._replace(indptr=offsets, times=found[:0], cumulative=sums, types=kinds), found

@@ -13,3 +13,26 @@ extern "C" __global__ void clean_seeds(
         store(clean, width, item, node);
     }
 }
+
+// In time, every edge makes a row: at the time of its column, or at its own if edges have `edge_times`, and with the
+// window of its column. Rows that the CPU makes room for in vain are at time 0.
+extern "C" __global__ void append_rows(
+    const void *seeds, i64 width, i64 most_seeds, const i64 *num_seeds, const void *indices, const i64 *offsets,
+    const i64 *positions, i64 most_edges, const i64 *times, const i64 *windows, const i64 *edge_times, void *rows,
+    void *local, i64 *row_times, i64 *row_windows, i64 *sizes) {
+    Ints given = {seeds, width}, sources = {indices, width};
+    i64 columns = counted(num_seeds, most_seeds), edges = offsets[most_seeds];
+    EACH(row, most_seeds + most_edges) {
+        if (row == 0) sizes[0] = edges, sizes[1] = columns + edges;
+        i64 edge = row - columns, column = 0, time = 0;
+        bool is_row = edge < edges;
+        if (is_row) {
+            column = edge < 0 ? row : part_of(offsets, most_seeds, edge);
+            time = edge < 0 || !edge_times ? times[column] : edge_times[positions[edge]];
+            store(rows, width, row, edge < 0 ? given[row] : sources[positions[edge]]);
+            if (edge >= 0) store(local, width, edge, row);
+        }
+        row_times[row] = time;
+        if (windows) row_windows[row] = is_row ? windows[column] : 0;
+    }
+}

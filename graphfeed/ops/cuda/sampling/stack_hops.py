@@ -21,6 +21,28 @@ def compact_hop(hop, indices, offsets, positions, rows, local, sizes):
     _place(items, table, (None, None, 0, None, None, None, 0), rows, local, sizes)
 
 
+def append_rows(hop, indices, edge_times, offsets, positions, rows, local, moments, sizes):
+    """Make a row of each edge of a hop in time, as `compact_hop` does of each node.
+
+    Args:
+        hop: Its seeds, their times and windows, and how many of them there are.
+        indices: The source of each edge of the graph.
+        edge_times: Its time; None: rows have the time of their column.
+        offsets: Where each column's edges start.
+        positions: The edges, with room for more of them.
+        rows: Written: the seeds and then the source of each edge.
+        local: Written: the sources as positions in the rows.
+        moments: Written: the times and windows of the rows.
+        sizes: Written: the number of edges, and that of rows.
+    """
+    seeds, count = hop.seeds, hop.seeds.numel()
+    launch(
+        "append_rows", rows.numel(),
+        seeds, seeds.itemsize, count, hop.num_seeds, indices, offsets, positions, positions.numel(), *hop.moments,
+        edge_times, rows, local, *moments, sizes,
+    )  # fmt: skip
+
+
 def clean_seeds(seeds, num_nodes, clean, is_wrong):
     """Copy seeds, of which those that are no nodes become 0; write whether there are any to `is_wrong`, which is 0."""
     launch("clean_seeds", seeds.numel(), seeds, seeds.itemsize, seeds.numel(), num_nodes, clean, is_wrong)

@@ -8,7 +8,6 @@ import torch
 from graphfeed.ops.arguments import check_ids, is_trusted
 from graphfeed.ops.backend import kernels
 from graphfeed.ops.memory import buffers
-from graphfeed.ops.rows.gather import take_rows
 from graphfeed.ops.sampling.guides import split_sums
 from graphfeed.ops.sampling.hops.hop_graph import HopGraph
 from graphfeed.ops.sampling.hops.hop_recipe import Drawing, SeedTimes
@@ -31,9 +30,13 @@ def stack_hops(
 ) -> list[Parts]:
     """Sample all hops as `sample_hops` says, with kernels for one hop."""
     draws = [key if drawing.method == "labor" else (key,) for key in keys]
-    if moments is not None:
-        return stack_hops_in_time(graph, seeds, fanouts, draws, drawing, moments)
-    columns = StaticGraph(graph.indptr, graph.indices, split_sums(graph.cumulative)[0])
+    columns: StaticGraph | TemporalGraph = StaticGraph(graph.indptr, graph.indices, split_sums(graph.cumulative)[0])
+    edge_times, indices = None, graph.indices.contiguous()
+    if graph.timed is not None and moments is not None:
+        columns = graph.timed[0]._replace(indptr=graph.indptr, indices=graph.indices)
+        edge_times = None if columns.edge_times is None else columns.edge_times.contiguous()
+        times, windows = moments
+        moments = SeedTimes(times.contiguous(), None if windows is None else windows.contiguous())
     num_nodes, most_rows = graph.indptr.numel() - 1, seeds.numel()
     module = kernels("sampling.stack_hops", seeds, indices=graph.indices)
     # Whether a seed is no node, and then the edges and the rows of each hop.
@@ -45,13 +48,20 @@ def stack_hops(
     hops = []
     for number, (fanout, draw) in enumerate(zip(fanouts, draws, strict=True)):
         most = most_rows * fanout if 0 <= most_rows * fanout <= MOST_EDGES else None
-        hop = OneHop(rows, torch.tensor([fanout]), draw, drawing, num_seeds=num_rows, most_edges=most)
+        hop = OneHop(rows, torch.tensor([fanout]), draw, drawing, moments, num_seeds=num_rows, most_edges=most)
         offsets, positions = pick_edges(columns, hop)
-        most_rows = min(most_rows + positions.numel(), seeds.numel() + num_nodes)
+        most_rows += positions.numel()
+        if moments is None:
+            most_rows = min(most_rows, seeds.numel() + num_nodes)
         local = buffers.empty(positions.numel(), seeds.dtype, seeds.device)
         after = buffers.empty(most_rows, seeds.dtype, seeds.device)
         own_sizes = sizes[1 + 2 * number : 3 + 2 * number]
-        module.compact_hop(hop, graph.indices, offsets, positions, after, local, own_sizes)
+        if moments is None:
+            module.compact_hop(hop, indices, offsets, positions, after, local, own_sizes)
+        else:
+            times, windows = moments
+            moments = SeedTimes(times.new_empty(most_rows), None if windows is None else windows.new_empty(most_rows))
+            module.append_rows(hop, indices, edge_times, offsets, positions, after, local, moments, own_sizes)
         hops.append((rows, after, offsets.to(graph.indptr_dtype or graph.indptr.dtype), local, positions))
         rows, num_rows = after, own_sizes[1:]
     is_wrong, *found = sizes.tolist()
@@ -67,38 +77,3 @@ def cut(seeds: torch.Tensor, hops: Sequence[Parts], sizes: Sequence[tuple[int, i
         parts.append((columns, rows[:known], offsets[: count + 1], local[:edges], positions[:edges]))
         columns = parts[-1][1]
     return parts
-
-
-def stack_hops_in_time(
-    graph: HopGraph,
-    seeds: torch.Tensor,
-    fanouts: Sequence[int],
-    draws: Sequence[tuple[int, ...]],
-    drawing: Drawing,
-    moments: SeedTimes,
-) -> list[Parts]:
-    """Sample all hops in time, where every edge makes a row."""
-    assert graph.timed is not None
-    columns: TemporalGraph = graph.timed[0]._replace(indptr=graph.indptr, indices=graph.indices)
-    check_ids("seeds", seeds, graph.indptr.numel() - 1)
-    hops: list[Parts] = []
-    for fanout, draw in zip(fanouts, draws, strict=True):
-        offsets, positions = pick_edges(columns, OneHop(seeds, torch.tensor([fanout]), draw, drawing, moments))
-        rows = torch.cat([seeds, take_rows(graph.indices, positions)])
-        local = torch.arange(seeds.numel(), rows.numel(), dtype=seeds.dtype, device=seeds.device)
-        moments = moments_of_rows(graph, moments, offsets, positions)
-        hops.append((seeds, rows, offsets.to(graph.indptr_dtype or graph.indptr.dtype), local, positions))
-        seeds = rows
-    return hops
-
-
-def moments_of_rows(graph: HopGraph, moments: SeedTimes, offsets: torch.Tensor, positions: torch.Tensor) -> SeedTimes:
-    """Return the times and windows of columns, and behind them those of the rows that their edges make."""
-    assert graph.timed is not None
-    (times, windows), edge_times = moments, graph.timed[0].edge_times
-
-    def of_edges(values: torch.Tensor) -> torch.Tensor:
-        return torch.repeat_interleave(values, offsets.diff(), output_size=positions.numel())
-
-    found = of_edges(times) if edge_times is None else take_rows(edge_times, positions)
-    return SeedTimes(torch.cat([times, found]), None if windows is None else torch.cat([windows, of_edges(windows)]))

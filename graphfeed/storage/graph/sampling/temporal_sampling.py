@@ -7,7 +7,7 @@ from typing import Any, TypeAlias
 import torch
 
 from graphfeed import ops
-from graphfeed.ops.arguments import Tensors, as_tensor, brief
+from graphfeed.ops.arguments import Tensors, as_tensor, brief, trust
 from graphfeed.ops.memory import is_page_locked
 from graphfeed.ops.rows import take_rows
 from graphfeed.storage.graph.graph_arrays import GraphArrays
@@ -153,6 +153,8 @@ def stack_queries(
         windows = stack_times(graph, "seeds_pre_time_window", window, seeds)
     if query.inclusive:
         times, windows = later(times), None if windows is None else later(later(windows))
+    if isinstance(window, int) and not times.is_cpu:  # 0 or more, so that no GPU is waited for to see it
+        trust("windows", (windows,))
     return times, windows
 
 
