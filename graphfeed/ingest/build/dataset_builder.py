@@ -12,7 +12,7 @@ import yaml
 
 from graphfeed.ingest.build.disk_space import check_free_space, least_bytes
 from graphfeed.ingest.build.edge_reader import EdgeReader
-from graphfeed.ingest.build.journal import JOURNAL, SCRATCH, Journal, digest
+from graphfeed.ingest.build.journal import JOURNAL, SCRATCH, SO_FAR, Journal, digest
 from graphfeed.ingest.build.node_ids import load_node_ids
 from graphfeed.ingest.build.node_reader import NodeReader, Reading, collect_ids
 from graphfeed.ingest.build.scratch_edges import EdgeFiles, ScratchEdges, rows_at_a_time
@@ -182,12 +182,16 @@ class Builder:
         known = self.journal.find(step, key)
         if known is None:
             known = run()
-            self.inputs.check_unchanged()
-            sync_folder(self.output)
-            sync_folder(self.scratch)
-            self.journal.note(step, key, **known)
+            self.note(step, key, known)
         self.problems += known.get("problems", [])
         return known
+
+    def note(self, step: str, key: str, state: dict[str, Any]) -> None:
+        """Note what is done of a step, whose files are on the disk but for their names."""
+        self.inputs.check_unchanged()
+        sync_folder(self.output)
+        sync_folder(self.scratch)
+        self.journal.note(step, key, **state)
 
     def reading(self, name: str, sources: list[TableSource], table: Any) -> Reading:
         """Return how the tables of a type are read; a table is in `sources` as often as it is read."""
@@ -232,25 +236,35 @@ class Builder:
     ) -> dict[str, Any]:
         """Read the edges of a type, unless that is done, and return their description."""
         table, sources = self.edges[edge_type], self.sources["edges", edge_type]
-        ends, order = ends_of(edge_type), list(self.nodes)
+        ends, order, step = ends_of(edge_type), list(self.nodes), f"edges {number}"
+        key = self.key_of(step, table, sources, *(f"nodes {order.index(end)}" for end in ends))
 
         def run() -> dict[str, Any]:
             columns = ["source", "destination", *(["row"] if self.with_rows else [])]
             columns += [name for name in self.attributes if isinstance(getattr(table, name), str)]
             # Noted with the step: a run that goes on may have another budget than the one that wrote the ranges.
+            known = self.journal.find(step + SO_FAR, key)
             layout: dict[str, Any] = {"num_ranges": self.num_ranges(sources), "columns": columns}
+            layout = layout if known is None else known["layout"]
             files = EdgeFiles(self.scratch, f"edge_{number}", num_nodes=nodes[ends[1]]["count"], **layout)
-            for leftover in self.scratch.glob(f"edge_{number}_*"):
+            for leftover in self.scratch.glob(f"edge_{number}_*") if known is None else ():
                 leftover.unlink()
             reading = self.reading(f"edges {edge_type or ''}".strip(), sources, table)
             ids = [load_node_ids(self.output, nodes[end]["ids"], nodes[end]["count"]) for end in dict.fromkeys(ends)]
+            if known is not None:
+                reading.problems.add(known["problems"])
+                reading.widths.update(known["widths"])
+
+            def note(state: dict[str, Any]) -> None:
+                more = {"layout": layout, "problems": reading.problems.as_list(), "widths": reading.widths}
+                self.note(step + SO_FAR, key, {"edges": state} | more)
+
             with reading.progress:
                 reader = EdgeReader(table, sources, reading, (ids[0], ids[-1]), self.with_rows)
-                described = reader.read(self.output, files, self.spec.folder) | {"layout": layout}
+                described = reader.read(self.output, files, self.spec.folder, known and known["edges"], note)
+                described |= {"layout": layout}
             return {"described": described, "problems": reading.problems.as_list()}
 
-        step = f"edges {number}"
-        key = self.key_of(step, table, sources, *(f"nodes {order.index(end)}" for end in ends))
         result: dict[str, Any] = self.once(step, key, run)["described"]
         return result
 

@@ -53,10 +53,9 @@ def least_bytes(
         if isinstance(table, EdgeTable):
             attributes = [name for name in ATTRIBUTE_BYTES if isinstance(getattr(table, name), str)]
             each = EDGE_BYTES + sum(2 * ATTRIBUTE_BYTES[name] for name in attributes)
-        for source in group:
-            rows = source.num_rows()
-            if rows:
-                total += rows * (each + sum(row_bytes(source, name) for name in columns if not is_reference(name)))
+        if any(source.num_rows() for source in group[:1]):  # vectors are as long as those of the first table
+            each += sum(row_bytes(group[0], name) for name in columns if not is_reference(name))
+        total += each * sum(source.num_rows() or 0 for source in group)
     return total
 
 

@@ -1,7 +1,8 @@
 """Reads the edges of a type into scratch files from which they can be sorted."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
+from time import monotonic
 from typing import Any
 
 import numpy as np
@@ -17,6 +18,9 @@ from graphfeed.ingest.tables.arrow_types import arrow
 from graphfeed.ingest.tables.column_types import common_types
 from graphfeed.ingest.tables.columns import Batch
 from graphfeed.ingest.tables.table import TableSource
+
+NOTE_SECONDS = 30.0
+"""How long tables are read before what is done is noted again: an interrupted run loses that much."""
 
 
 class EdgeReader:
@@ -41,24 +45,40 @@ class EdgeReader:
         self.table, self.sources, self.reading, self.ids, self.with_rows = table, sources, reading, ids, with_rows
         self.last_time: int | None = None
 
-    def read(self, outputs_folder: Path, files: EdgeFiles, spec_folder: Path) -> dict[str, Any]:
+    def read(
+        self,
+        outputs_folder: Path,
+        files: EdgeFiles,
+        spec_folder: Path,
+        so_far: dict[str, Any] | None,
+        note: Callable[[dict[str, Any]], None],
+    ) -> dict[str, Any]:
         """Write the files of the edges, and return a description.
 
         Args:
             outputs_folder: Where features and items go.
             files: The scratch files to write.
             spec_folder: Where the paths of arrays begin.
+            so_far: What an earlier run has noted, which goes on from there.
+            note: Is called behind a table, but not all the time, with what another run needs to go on from there.
         """
-        count = 0
-        outputs = RowOutputs(outputs_folder, files.prefix, self.table, spec_folder)
+        known: dict[str, Any] = so_far or {"tables": 0, "count": 0, "last_time": None, "outputs": None, "scratch": None}
+        count, self.last_time, noted = known["count"], known["last_time"], monotonic()
+        outputs = RowOutputs(outputs_folder, files.prefix, self.table, spec_folder, known["outputs"])
         columns = [*outputs.columns()]
         columns += [value for value in (self.table.time, self.table.weight) if isinstance(value, str)]
         common = common_types(self.sources, columns)
         columns += [self.table.source, self.table.destination]
-        with GrowingArrays(files.folder) as scratch, outputs.out:
-            for source in self.sources:
+        with GrowingArrays(files.folder, known["scratch"]) as scratch, outputs.out:
+            for source in self.sources[: known["tables"]]:
+                self.reading.progress.update(source.num_rows() or 0)
+            for number, source in enumerate(self.sources[known["tables"] :], known["tables"] + 1):
                 for batch in self.reading.batches(source, columns, common):
                     count += self.write(batch, outputs, scratch, files, count)
+                if number < len(self.sources) and monotonic() - noted >= NOTE_SECONDS:
+                    state = {"tables": number, "count": count, "last_time": self.last_time}
+                    note(state | {"outputs": outputs.state(), "scratch": scratch.state()})
+                    noted = monotonic()
         return outputs.describe() | {"count": count}
 
     def write(self, batch: Batch, outputs: RowOutputs, scratch: GrowingArrays, files: EdgeFiles, count: int) -> int:

@@ -1,5 +1,6 @@
 """Arrays in `.npy` files of as many rows as come."""
 
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,7 @@ class GrowingArrays(ExitStack):
 
     Args:
         folder: Where the files are. Those that are there already are replaced.
+        kept: What `state()` returned when an earlier run noted its rows, which are kept.
 
     Example:
         >>> import tempfile
@@ -26,10 +28,18 @@ class GrowingArrays(ExitStack):
         [1, 2, 3]
     """
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, kept: Mapping[str, tuple[int, Sequence[int], str]] | None = None) -> None:
         super().__init__()
         self.folder = folder
         self.arrays: dict[str, ArrayWriter] = {}
+        for name, (rows, row, dtype) in (kept or {}).items():
+            self.arrays[name] = self.enter_context(ArrayWriter(folder / f"{name}.npy", (None, *row), dtype, rows))
+
+    def state(self) -> dict[str, tuple[int, Sequence[Any], str]]:
+        """Put all rows on the disk, and return how many there are of which arrays, as plain values."""
+        for writer in self.arrays.values():
+            writer.sync()
+        return {name: (array.rows, array.shape[1:], array.dtype.str) for name, array in self.arrays.items()}
 
     def append(self, name: str, values: NDArray[Any]) -> None:
         """Write the next rows of an array, in the byte order of the machine.

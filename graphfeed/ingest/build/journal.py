@@ -11,7 +11,9 @@ from graphfeed.storage.datasets import write_text
 SCRATCH = "scratch"
 """The folder of files that only an unfinished data set needs."""
 JOURNAL = f"{SCRATCH}/journal.json"
-VERSION = 2
+SO_FAR = " so far"
+"""What the name of a step ends with in the journal while only some of its files are read."""
+VERSION = 3
 """Of what a step writes: a journal of another version is not used."""
 
 
@@ -50,6 +52,7 @@ class Journal:
 
     def note(self, step: str, key: str, **state: Any) -> None:
         """Note that a step is done. What it wrote must be on the disk by now."""
+        self.steps.pop(step + SO_FAR, None)
         self.steps[step] = {"key": key, **state}
         self._write()
 

@@ -28,9 +28,12 @@ class RowOutputs:
         prefix: What their names begin with.
         table: The table's entry of the specification.
         spec_folder: Where the paths of arrays begin.
+        so_far: What `state()` returned when an earlier run noted its rows, which are kept.
     """
 
-    def __init__(self, folder: Path, prefix: str, table: Table, spec_folder: Path) -> None:
+    def __init__(
+        self, folder: Path, prefix: str, table: Table, spec_folder: Path, so_far: dict[str, Any] | None = None
+    ) -> None:
         self.prefix, self.table = prefix, table
         named = [name for names in table.features.values() for name in names if is_reference(name)]
         self.given = {name: open_reference(name, spec_folder) for name in named}
@@ -45,7 +48,14 @@ class RowOutputs:
         """The parts of the split of which there was a row."""
         self.split_values: list[str] = []
         """Some values that the column of the split has."""
-        self.out = GrowingArrays(folder)
+        self.out = GrowingArrays(folder, None if so_far is None else so_far["arrays"])
+        if so_far is not None:
+            vars(self).update(so_far["values"])
+
+    def state(self) -> dict[str, Any]:
+        """Put all rows on the disk, and return what is known of them as plain values."""
+        names = ("rows", "classes", "largest", "some_missing", "all_whole", "parts", "split_values")
+        return {"arrays": self.out.state(), "values": {name: getattr(self, name) for name in names}}
 
     def columns(self) -> list[str]:
         """Return the columns that are read."""
@@ -183,7 +193,7 @@ class RowOutputs:
         if pa.types.is_floating(arrow_type):
             floats = batch.numbers(column, pa.float32(), float("nan"))
             labelled = ~np.isnan(floats)
-            self.some_missing |= not labelled.all()
+            self.some_missing |= not bool(labelled.all())
             self.all_whole &= bool(((floats[labelled] >= 0) & (floats[labelled] % 1 == 0)).all())
             return floats, labelled
         integers = batch.numbers(column, pa.int64(), -1)

@@ -1,7 +1,7 @@
 """Columns of Arrow batches as NumPy arrays. What is wrong with a value is said with its file and row, or counted."""
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, TypeAlias
 
@@ -36,6 +36,11 @@ class Problems:
         """Note that rows of a file are left out."""
         self.skipped[file, reason] += rows
         self.examples.setdefault((file, reason), example)
+
+    def add(self, known: Sequence[Mapping[str, Any]]) -> None:
+        """Count what `as_list` returned."""
+        for entry in known:
+            self.count(entry["file"], entry["reason"], entry["rows"], entry["first"])
 
     def as_list(self) -> list[dict[str, Any]]:
         """Return what was left out as plain values."""

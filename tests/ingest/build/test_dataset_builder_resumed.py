@@ -5,9 +5,14 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet
 import pytest
 
 from graphfeed.ingest import EdgeTable, NodeTable, Spec, build_dataset
+from graphfeed.ingest.build import edge_reader
+from graphfeed.ingest.build.edge_reader import EdgeReader
+from graphfeed.ingest.tables.table import TableSource
 from tests.ingest.interrupted import Stopped, stop_before
 from tests.on_disk import arrays
 
@@ -73,3 +78,46 @@ def test_a_step_whose_files_were_removed_is_done_again(tmp_path: Path, monkeypat
 
 def stop(*_: Any) -> None:
     raise Stopped
+
+
+@pytest.mark.parametrize("end", [Stopped, KeyboardInterrupt])
+def test_a_run_goes_on_within_the_edges_of_a_type(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, end: type[BaseException]
+) -> None:
+    rng = np.random.default_rng(0)
+    for number in range(5):
+        columns = {"a": rng.integers(0, 9, 40), "b": rng.integers(0, 9, 40), "w": rng.random(40), "t": np.arange(40)}
+        part = np.array(["train", "test"])[rng.integers(0, 2, 40)]
+        label = np.array([f"class {number}", "z"])[rng.integers(0, 2, 40)]
+        rows = {**columns, "f": list(rng.random((40, 3))), "part": part, "y": label}
+        pyarrow.parquet.write_table(pa.table(rows), tmp_path / f"{number}.parquet")
+    features = {"v": "f", "w": "w"}
+    table = EdgeTable(
+        "*.parquet", source="a", destination="b", weight="w", time="t", features=features, label="y", split="part"
+    )
+    spec = Spec({"n:r:n": table}, {"n": NodeTable(count=8)}, folder=tmp_path)
+    write, batches, opened = EdgeReader.write, TableSource.batches, []
+
+    def stop_in_the_middle(reader: EdgeReader, batch: Any, *rest: Any) -> int:
+        if Path(batch.table.name).name == "3.parquet":
+            raise end
+        return write(reader, batch, *rest)
+
+    def record(source: TableSource, *rest: Any) -> Any:
+        opened.append(Path(source.name).stem)
+        return batches(source, *rest)
+
+    monkeypatch.setattr(edge_reader, "NOTE_SECONDS", 0.0)
+    expected = build_dataset(spec, tmp_path / "anew", on_error="skip").yaml_data
+    with monkeypatch.context() as patch:
+        patch.setattr(EdgeReader, "write", stop_in_the_middle)
+        with pytest.raises(end):
+            build_dataset(spec, tmp_path / "out", on_error="skip", memory=1 << 24)
+    with monkeypatch.context() as patch:
+        patch.setattr(TableSource, "batches", record)
+        found = build_dataset(spec, tmp_path / "out", on_error="skip").yaml_data
+    assert opened == ["0", "3", "4"], "only the length of its vectors is looked up in the first file again"
+    assert found["checksums"] == expected["checksums"]
+    assert found["skipped"] == expected["skipped"]
+    assert found["tasks"] == expected["tasks"]
+    assert sum(entry["rows"] for entry in found["skipped"]) > 0

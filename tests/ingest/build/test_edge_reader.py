@@ -65,7 +65,7 @@ def test_batches_are_split_by_ranges_of_destinations(tmp_path: Path) -> None:
     source = TableSource(table, "edges")
     entry = EdgeTable(table, time="at")
     reader = EdgeReader(entry, [source, source], reading(8), (RowIds(10), RowIds(10)), with_rows=True)
-    described = reader.read(tmp_path, files, tmp_path)
+    described = reader.read(tmp_path, files, tmp_path, None, lambda _: None)
     assert described["count"] == 100
     columns = {name: np.load(files.path(name)) for name in files.columns}
     counts = files.counts()

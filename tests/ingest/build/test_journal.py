@@ -2,7 +2,7 @@ from pathlib import Path
 
 import pytest
 
-from graphfeed.ingest.build.journal import JOURNAL, Journal, digest
+from graphfeed.ingest.build.journal import JOURNAL, SO_FAR, Journal, digest
 
 
 def test_what_was_noted_is_found_if_files_and_options_are_the_same(tmp_path: Path) -> None:
@@ -30,3 +30,12 @@ def test_steps_that_are_not_kept_are_forgotten(tmp_path: Path) -> None:
     journal.note("two", "b")
     journal.keep(["two", "three"])
     assert Journal(tmp_path).steps == {"two": {"key": "b"}}
+
+
+def test_a_step_that_is_done_replaces_what_was_done_so_far(tmp_path: Path) -> None:
+    journal = Journal(tmp_path)
+    journal.note("a" + SO_FAR, "key", rows=1)
+    assert Journal(tmp_path).find("a" + SO_FAR, "key") == {"key": "key", "rows": 1}
+    journal.note("a", "key", rows=2)
+    assert Journal(tmp_path).find("a" + SO_FAR, "key") is None
+    assert Journal(tmp_path).find("a", "key") == {"key": "key", "rows": 2}
