@@ -23,6 +23,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
     It is 1 if files or arguments don't fit, and 130 after Ctrl-C. The reason is on stderr.
     """
+    try:
+        return run(arguments)
+    except KeyboardInterrupt as error:
+        sys.stderr.write("graphfeed: " + "; ".join(["interrupted", *getattr(error, "__notes__", ())]) + "\n")
+        return 130
+
+
+def run(arguments: Sequence[str] | None) -> int:
+    """Run a command, whose module is imported, and return 0 or 1."""
     parser = argparse.ArgumentParser(prog="graphfeed", description="Works with graphs in files and in parts.")
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
     for name, place in COMMANDS.items():
@@ -37,10 +46,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except (ImportError, OSError, TypeError, ValueError) as error:
         sys.stderr.write("\n".join([f"graphfeed {options.command}: {error}", *getattr(error, "__notes__", ())]) + "\n")
         return 1
-    except KeyboardInterrupt as error:
-        left = "; ".join(["interrupted", *getattr(error, "__notes__", ())])
-        sys.stderr.write(f"graphfeed {options.command}: {left}\n")
-        return 130
     return 0
 
 

@@ -1,3 +1,4 @@
+import signal
 import tomllib
 from pathlib import Path
 
@@ -41,3 +42,11 @@ def test_what_is_wrong_is_said_in_a_line(tmp_path: Path, capsys: pytest.CaptureF
     torch.save(torch.zeros(3), tmp_path / "tensor")
     assert main(["partition", str(tmp_path / "tensor"), str(tmp_path / "parts"), "--parts", "2"]) == 1
     assert "holds no graph that can be read" in capsys.readouterr().err
+
+
+def test_an_interruption_while_commands_are_imported_is_one_line(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("graphfeed.__main__.import_module", lambda _: signal.raise_signal(signal.SIGINT))
+    assert main(["doctor"]) == 130
+    assert capsys.readouterr().err == "graphfeed: interrupted\n"

@@ -62,7 +62,7 @@ def test_an_interruption_is_one_line_and_leaves_nothing_half_written(
             patch.setattr(Builder, method, interrupt)
             assert main(arguments) == 130
         error = capsys.readouterr().err
-        assert error.startswith(f"graphfeed ingest: interrupted{left}")
+        assert error.startswith(f"graphfeed: interrupted{left}")
         assert error.count("\n") == 1
         assert "out" not in listing(tmp_path)
     assert main(arguments) == 0

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from graphfeed.ingest import TFRecordDataLoader
+from graphfeed.ingest import TFRecordDataLoader, write_tfrecords
 from graphfeed.ingest.gigl.entity_processes import Entity, SharedFile, read_entities
 from tests.ingest.entities import edges, export, nodes, shared_files
 from tests.scripts import run
@@ -90,6 +90,7 @@ def test_an_error_has_its_entity_and_traceback_and_ends_what_would_come_next(tmp
 
 @pytest.mark.slow
 def test_a_script_without_a_guard_is_told_so(tmp_path: Path) -> None:
+    write_tfrecords(tmp_path / "0-of-1.tfrecord", {"id": torch.arange(2)})
     script = tmp_path / "script.py"
     script.write_text(
         "import graphfeed as gf\n"
