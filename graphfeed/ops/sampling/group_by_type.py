@@ -33,7 +33,7 @@ def group_by_type(
     """Split picks that were just made by edge type, at one random read per pick. They are not checked again.
 
     Args:
-        picks: What was sampled. Its positions are sorted in place within each column.
+        picks: What was sampled. Its positions are sorted in place within each column; there may be room for more.
         types: Edge type of each edge of the graph.
         column_starts: int64: where the seeds of each node type start, one longer than there are node types; on the
             CPU.
@@ -56,4 +56,4 @@ def group_by_type(
     module.group_by_type(*arrays, indptr, grouped)
     counts = indptr[(bounds[1:] - 1).to(device, non_blocking=True)].to("cpu", torch.int64)
     starts = torch.cat([torch.zeros(1, dtype=torch.int64), counts.cumsum(0)])
-    return TypedPicks(indptr, bounds, grouped, starts)
+    return TypedPicks(indptr, bounds, grouped[: int(starts[-1])], starts)

@@ -163,11 +163,13 @@ __device__ inline TypedPick find_pick(
     return {column, type, first_above(kinds, offsets[column], place, type - 1), is_last};
 }
 
-// One thread per pick. A count is written after the place of its column in its type's part, for a running sum.
+// One thread per pick; `most_edges` is how many there are at most. A count is written after the place of its column in
+// its type's part, for a running sum.
 extern "C" __global__ void count_types(
     const void *types, i64 types_width, const i64 *positions, const i64 *offsets, i64 columns,
-    const i64 *column_starts, i64 kinds, const i64 *bounds, i64 edges, i64 *counts) {
-    EACH(place, edges) {
+    const i64 *column_starts, i64 kinds, const i64 *bounds, i64 most_edges, i64 *counts) {
+    EACH(place, most_edges) {
+        if (place >= offsets[columns]) return;
         TypedPick own = find_pick({types, types_width}, positions, offsets, columns, place);
         i64 local = own.column - column_starts[part_of(column_starts, kinds, own.column)];
         if (own.is_last) counts[bounds[own.type] + local + 1] = place + 1 - own.first;
@@ -177,8 +179,9 @@ extern "C" __global__ void count_types(
 // `before` holds the running sum of the counts over all parts.
 extern "C" __global__ void fill_types(
     const void *types, i64 types_width, const i64 *positions, const i64 *offsets, i64 columns,
-    const i64 *column_starts, i64 kinds, const i64 *bounds, i64 edges, const i64 *before, i64 *grouped) {
-    EACH(place, edges) {
+    const i64 *column_starts, i64 kinds, const i64 *bounds, i64 most_edges, const i64 *before, i64 *grouped) {
+    EACH(place, most_edges) {
+        if (place >= offsets[columns]) return;
         TypedPick own = find_pick({types, types_width}, positions, offsets, columns, place);
         i64 local = own.column - column_starts[part_of(column_starts, kinds, own.column)];
         grouped[before[bounds[own.type] + local] + place - own.first] = positions[place];

@@ -17,6 +17,8 @@ from graphfeed.ops.sampling.time_order import earliest_times
 
 MOST_REPEATED = (1 << 31) - 1
 """The largest fan-out with replacement: no number of edges that is computed from it overflows."""
+MOST_EDGES = 1 << 22
+"""On a GPU, a hop whose fan-outs allow more edges is counted first: its arrays take some 100 bytes an edge."""
 ABSENT = {"order": NOTHING.to(torch.int32), "types": NOTHING.to(torch.uint8)}
 """What a GPU's kernels get for an array that is not there, where it isn't of int64."""
 
@@ -60,8 +62,15 @@ class OneHop(NamedTuple):
     """On the CPU, whether the graph is read in the order of its file, and pages ahead of the reads."""
     num_seeds: torch.Tensor | None = None
     """On a GPU, how many of the seeds there are, if only the GPU knows; the others are any numbers."""
-    most_edges: int | None = None
-    """On a GPU, a bound of the edges; None: they are counted, for which the GPU is waited for."""
+    bounded: bool = False
+    """On a GPU, whether positions may have room for more edges, so that it is not waited for to count them."""
+
+
+def bound_edges(num_seeds: int, fanouts: torch.Tensor) -> int | None:
+    """Return how many edges a hop has at most; None if it takes all neighbours, or would need too much memory."""
+    counts = fanouts.tolist()
+    most = num_seeds * sum(counts)
+    return most if min(counts) >= 0 and most <= MOST_EDGES else None
 
 
 def check_repeats(largest: int, replace: bool) -> None:
@@ -124,8 +133,8 @@ def pick_edges(graph: StaticGraph | TemporalGraph, hop: OneHop) -> Picks:
 def pick_on_gpu(graph: StaticGraph | TemporalGraph, hop: OneHop) -> Picks:
     """Choose in-edges with a GPU's kernels.
 
-    The CPU waits for them once, to learn how many there are, unless there is a bound of these. With a bound the
-    positions have room for so many, and begin with those that there are.
+    The CPU waits for them once, to learn how many there are. It does not if the hop may be bounded, and its fan-outs
+    bound it: then the positions have room for so many, and begin with those that there are.
     """
     fields: dict[str, Any] = {**dict.fromkeys(TemporalGraph._fields), **graph._asdict()}
     whole: dict[str, Any] = {name: ABSENT.get(name, NOTHING) if part is None else part for name, part in fields.items()}
@@ -139,8 +148,8 @@ def pick_on_gpu(graph: StaticGraph | TemporalGraph, hop: OneHop) -> Picks:
     wanted = hop._replace(seeds=seeds, fanouts=hop.fanouts.to("cpu", torch.int64), moments=moments)
     offsets = buffers.empty(seeds.numel() + 1, torch.int64, seeds.device)
     module.count_neighbors(given, wanted, offsets)
-    size = int(offsets[-1]) if hop.most_edges is None else hop.most_edges
-    picks = Picks(offsets, buffers.empty(size, torch.int64, seeds.device))
+    most = bound_edges(seeds.numel(), wanted.fanouts) if hop.bounded else None
+    picks = Picks(offsets, buffers.empty(int(offsets[-1]) if most is None else most, torch.int64, seeds.device))
     fill = module.fill_labor_neighbors if hop.drawing.method == "labor" else module.fill_neighbors
     fill(given, wanted, *picks)
     return picks

@@ -90,7 +90,7 @@ def sample_hops(
 
     On a GPU the result is made hop by hop, in arrays as long as the fan-outs allow. The device is waited for once, to
     learn how much of them is used; and once more for each hop that takes all neighbours, or allows more than
-    `MOST_EDGES` edges, or looks for edges with a second time in a window.
+    `one_hop.MOST_EDGES` edges, or looks for edges with a second time in a window.
 
     Args:
         graph: A graph without types.

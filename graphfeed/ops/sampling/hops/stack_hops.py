@@ -14,8 +14,6 @@ from graphfeed.ops.sampling.hops.hop_recipe import Drawing, SeedTimes
 from graphfeed.ops.sampling.hops.one_hop import OneHop, StaticGraph, pick_edges
 from graphfeed.ops.sampling.temporal_graph import TemporalGraph
 
-MOST_EDGES = 1 << 22
-"""A hop whose fan-out allows more edges is counted before its arrays are made, which take some 100 bytes an edge."""
 Parts = tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]
 """The fields of a `SampledHop`."""
 
@@ -47,8 +45,7 @@ def stack_hops(
         module.clean_seeds(seeds.contiguous(), num_nodes, rows, sizes)
     hops = []
     for number, (fanout, draw) in enumerate(zip(fanouts, draws, strict=True)):
-        most = most_rows * fanout if 0 <= most_rows * fanout <= MOST_EDGES else None
-        hop = OneHop(rows, torch.tensor([fanout]), draw, drawing, moments, num_seeds=num_rows, most_edges=most)
+        hop = OneHop(rows, torch.tensor([fanout]), draw, drawing, moments, num_seeds=num_rows, bounded=True)
         offsets, positions = pick_edges(columns, hop)
         most_rows += positions.numel()
         if moments is None:

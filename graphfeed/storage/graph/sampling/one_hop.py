@@ -51,7 +51,8 @@ def pick_neighbors(graph: GraphArrays, fanouts: torch.Tensor, request: SamplingR
     def pick(ids: torch.Tensor, edges: EdgeArrays, num_types: int) -> ops.Picks:
         columns = ops.StaticGraph(starts, edges.indices, edges.weights, edges.types, num_types)
         drawing = ops.Drawing(request.strategy, request.replace, share)
-        hop = ops.OneHop(ids, fanouts, keys, drawing, by_page=is_by_page(graph))
+        # By type, edges are counted once they are grouped.
+        hop = ops.OneHop(ids, fanouts, keys, drawing, by_page=is_by_page(graph), bounded=checked)
         return ops.sample_neighbors(columns, hop, checked=checked)
 
     return pick
@@ -88,6 +89,7 @@ def sample_one_hop_by_type(
     assert edges.types is not None
     picks = pick(ids, edges, len(edge_types))
     typed = group_by_type(picks, edges.types, starts, ends, graph.csc_indptr.dtype)
+    picks = picks._replace(positions=picks.positions[: len(typed.positions)])
     sources, edge_ids = read(graph, edges, typed.positions)
     rows, bounds = typed.bounds.tolist(), typed.starts.tolist()
     cscs, original = {}, {}

@@ -179,7 +179,9 @@ def pick_in_time(
         assert edges.types is None or isinstance(edges.types, torch.Tensor)
         drawing, moments = ops.Drawing(request.strategy, request.replace, share), ops.SeedTimes(times, windows)
         own = columns._replace(types=edges.types, num_types=num_types)
-        return ops.sample_neighbors(own, ops.OneHop(ids, fanouts, keys, drawing, moments, is_by_page(graph)))
+        typed = graph.node_type_to_id is not None
+        hop = ops.OneHop(ids, fanouts, keys, drawing, moments, is_by_page(graph), bounded=typed)
+        return ops.sample_neighbors(own, hop)
 
     return pick
 

@@ -13,7 +13,7 @@ from tests.ops.emulated_cuda import Cuda, check_equal
 from tests.ops.graphs import FANOUTS, ID_DTYPES, KEYS, Graph, graphs_and_seeds, put_columns
 from tests.ops.hops import sample_all
 
-STACK_HOPS = import_module("graphfeed.ops.sampling.hops.stack_hops")
+ONE_HOP = import_module("graphfeed.ops.sampling.hops.one_hop")
 
 
 @pytest.mark.parametrize("dtypes", [*product(ID_DTYPES, ID_DTYPES)], ids=str)
@@ -38,6 +38,6 @@ def test_hops_are_those_of_the_cpu(
         return sample_all(indptr, indices, seeds, fanouts, keys, method, cumulative=cumulative, **drawing)
 
     expected = sample(lambda tensor: tensor)
-    most = data.draw(st.sampled_from([0, 9, STACK_HOPS.MOST_EDGES]))
-    with cuda.running(), patch.object(STACK_HOPS, "MOST_EDGES", most):
+    most = data.draw(st.sampled_from([0, 9, ONE_HOP.MOST_EDGES]))
+    with cuda.running(), patch.object(ONE_HOP, "MOST_EDGES", most):
         check_equal(cuda, sample(cuda.put), expected)
