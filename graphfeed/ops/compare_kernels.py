@@ -20,12 +20,15 @@ class Comparison(NamedTuple):
     """How many values were compared, or what went wrong."""
 
 
-def compare_kernels(device: torch.device, inputs: Inputs) -> Iterator[Comparison]:
+def compare_kernels(
+    device: torch.device, inputs: Inputs, group: Callable[[Inputs], dict[str, Call]] | None = None
+) -> Iterator[Comparison]:
     """Make each call on a GPU, with its graph there and in page-locked memory, and compare it with the CPU.
 
-    A call that fails does not end the others. But after an illegal access to memory, CUDA refuses all that follows.
+    A call that fails does not end the others. But after an illegal access to memory, CUDA refuses all that follows, so
+    that a process for each `group` of calls, such as `calls_on_rows`, tells more than one for all of them.
     """
-    for name, call in calls(inputs).items():
+    for name, call in (group or calls)(inputs).items():
         yield compare(name, call, device, ())
         if call.over_the_bus:
             yield compare(f"{name}, from page-locked memory", call, device, call.over_the_bus)
