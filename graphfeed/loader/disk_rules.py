@@ -8,7 +8,7 @@ from graphfeed.datapipes.pipeline import Placement, traverse
 from graphfeed.loader.placement_rules import placement_of
 from graphfeed.loader.rules import LoaderOptions, device_of, runs_ahead
 from graphfeed.loader.stages.in_windows import WINDOWS_IN_MEMORY, FetchesKnownRows, InWindows, fetch_and_copies
-from graphfeed.storage import DiskBasedFeature, Feature
+from graphfeed.storage import DiskBasedFeature, Feature, FeatureStore
 from graphfeed.storage.features import RowMemory, file_bytes
 
 MEMORIES: "WeakValueDictionary[tuple[Any, ...], RowMemory]" = WeakValueDictionary()
@@ -22,8 +22,21 @@ SAMPLES_PART = 4
 def files_of(stage: FetchesKnownRows) -> dict[tuple[str, str | None, str], DiskBasedFeature]:
     """Return the features on disk that a stage reads, by their keys."""
     features: dict[Any, object] = dict(stage.features())  # also what is no Feature, but reads like one
-    files = {key: feature.file() for key, feature in features.items() if isinstance(feature, Feature)}
-    return {key: file for key, file in files.items() if isinstance(file, DiskBasedFeature) and file_bytes(file)}
+    files = {
+        key: feature.file()
+        for key, feature in features.items()
+        if isinstance(feature, Feature) and reads_as_is(feature)
+    }
+    return {
+        key: file
+        for key, file in files.items()
+        if isinstance(file, DiskBasedFeature) and reads_as_is(file) and file_bytes(file)
+    }
+
+
+def reads_as_is(feature: Feature) -> bool:
+    """Tell whether a feature returns rows as they are stored; a class of a user's may change them in its `read`."""
+    return type(feature).read.__module__.startswith("graphfeed.")
 
 
 def bytes_of_caches(stage: FetchesKnownRows, files: dict[tuple[str, str | None, str], DiskBasedFeature]) -> int:
@@ -40,6 +53,8 @@ def reads_files(stage: Datapipe, options: LoaderOptions) -> bool:
     # Behind a copy to a GPU, the stages from there on run ahead with the reading.
     ahead = device_of(stage) is None or runs_ahead(stage, options.overlap_feature_fetch, default=True)
     waits_on_cpu = device_of(fetch_and_copies(stage)[0].datapipe) is None
+    if type(stage.feature_store).read is not FeatureStore.read:
+        return False  # it may do more than to ask the feature
     return placement_of(stage) is Placement.MAIN and ahead and waits_on_cpu and bool(files_of(stage))
 
 
@@ -60,7 +75,7 @@ def fetch_in_windows(pipe: Datapipe, options: LoaderOptions) -> Datapipe:
         if options.window is None and (size <= limit or bytes_of_caches(stage, files) > limit):
             return stage
         memory = int(min(limit, MOST_OF_FILES * size + (1 << 20)))
-        key = (options.memory, stage.position, *files, *map(id, files.values()))
+        key = (options.memory, memory, stage.position, *files, *map(id, files.values()))
         rows = MEMORIES.get(key) or MEMORIES.setdefault(key, RowMemory(files, memory - memory // SAMPLES_PART))
         if options.window is None and not rows.has_room():
             return stage

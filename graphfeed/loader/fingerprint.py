@@ -61,7 +61,8 @@ def take_fingerprint(pipe: Datapipe) -> Fingerprint:
 def find_difference(state: Any, expected: Fingerprint) -> str | None:
     """Say where the pipeline of a state differs from the one that it is loaded into; None where they agree.
 
-    A field that only one of them has is not compared: another version of its stage may have added it.
+    A field that only one of them has is not compared, as another version of its stage may have added it; but owners of
+    items, which make other mini-batches, must be in both.
 
     Raises:
         ValueError: What the state has is no fingerprint.
@@ -77,8 +78,9 @@ def find_difference(state: Any, expected: Fingerprint) -> str | None:
         if then != now:
             return f"it has {then or 'no more stages'} where this one has {now or 'no more stages'}"
         for name, value in expected[now].items():
-            if state[now].get(name, value) != value:
-                return f"{name} of stage {now} is {state[now][name]} in it, but {value} here"
+            there = state[now].get(name, "None" if name == "owners" else value)
+            if there != value:
+                return f"{name} of stage {now} is {there} in it, but {value} here"
     return None
 
 

@@ -288,3 +288,45 @@ def test_features_of_edges_and_types_are_read_ahead_too(path: Path, tmp_path: Pa
         assert digests(loader) == expected
         assert "node paper feat" in loader.explain()
         assert "edge paper:cites:paper year" in loader.explain()
+
+
+class Halved(gf.DiskBasedFeature):
+    def read(self, ids: torch.Tensor | None = None) -> torch.Tensor:
+        return super().read(ids) / 2
+
+
+class HalvingStore(gf.BasicFeatureStore):
+    def read(self, *key: Any) -> torch.Tensor:
+        return super().read(*key) / 2
+
+
+def test_what_changes_rows_as_it_reads_them_is_asked_for_each_mini_batch(path: Path) -> None:
+    given: dict[str, Any] = {"num_workers": 0, "memory_limit": 20_000, "seed": 1}
+    assert windows(pipe_of(path), **given)
+    fetch = pipe_of(path)
+    assert isinstance(fetch, gf.FeatureFetcher)
+    halving = fetch.changed(feature_store=HalvingStore({("node", None, "feat"): gf.DiskBasedFeature(path)}))
+    expected = [minibatch.node_features["feat"] / 2 for minibatch in gf.DataLoader(fetch, **given)]
+    for pipe in (pipe_of(Halved(path)), pipe_of(gf.cpu_cached_feature(Halved(path), 2000)), halving):
+        assert windows(pipe, **given) == []
+        rows = [minibatch.node_features["feat"] for minibatch in gf.DataLoader(pipe, **given)]
+        assert all(map(torch.equal, rows, expected))
+
+
+class ReadsMore(gf.FeatureFetcher):
+    def __call__(self, minibatch: Any) -> Any:
+        ids = (minibatch.input_nodes * 3 + 1) % NODES
+        minibatch = super().__call__(minibatch)
+        minibatch.more = self.feature_store.read("node", None, "feat", ids)
+        return minibatch
+
+
+def test_rows_that_a_fetch_did_not_announce_are_those_of_the_file(path: Path) -> None:
+    fetch = pipe_of(path)
+    assert isinstance(fetch, gf.FeatureFetcher)
+    pipe = ReadsMore(fetch.datapipe, fetch.feature_store, ["feat"])
+    all_rows = torch.from_numpy(np.load(path))
+    assert windows(pipe, num_workers=0, memory_limit=10_000)
+    for minibatch in gf.DataLoader(pipe, num_workers=0, memory_limit=10_000):
+        assert torch.equal(minibatch.more, all_rows[(minibatch.input_nodes * 3 + 1) % NODES])
+        assert torch.equal(minibatch.node_features["feat"], all_rows[minibatch.input_nodes])

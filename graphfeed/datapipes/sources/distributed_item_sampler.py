@@ -1,6 +1,7 @@
 """From items to mini-batches, shared among the ranks of a training run."""
 
 import os
+import warnings
 from collections.abc import Callable, Iterator
 from dataclasses import field
 from typing import TYPE_CHECKING, Any
@@ -119,6 +120,12 @@ class DistributedItemSampler(Datapipe, init=False):
         len(self.all_ranks)
         if self.owners is not None and not isinstance(self.owners, ItemsByOwner):
             self.__dict__["owners"] = group_items(self.item_set, self.owners)
+        if isinstance(self.owners, ItemsByOwner) and (self.world_size or 1) not in (1, len(self.owners.counts)):
+            warnings.warn(
+                f"owners are of {len(self.owners.counts)} parts, but there are {self.world_size} ranks, so that a rank "
+                "gets mini-batches of all parts",
+                stacklevel=3,
+            )
 
     @property
     def rank_and_size(self) -> tuple[int, int]:

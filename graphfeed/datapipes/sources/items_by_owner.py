@@ -165,6 +165,8 @@ def nodes_of_items(item_set: ItemSet | HeteroItemSet) -> Iterator[tuple[str | No
         seeds = ItemSet(member)
         for low in range(0, len(items), PIECE):
             nodes = as_ids("seeds", seeds[low : low + PIECE])
+            if nodes.dtype not in (torch.int32, torch.int64):
+                raise TypeError(f"seeds must be int32 or int64, to have owners, but are {nodes.dtype}")
             if nodes.dim() == 1:
                 yield seed_type, nodes
                 continue

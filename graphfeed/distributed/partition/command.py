@@ -56,7 +56,7 @@ def read_items(given: list[str]) -> ItemSet | HeteroItemSet:
     """Return the items to train on, of files as `--balance` names them: by type if there are types."""
     sets: dict[str, ItemSet] = {}
     for entry in given:
-        seed_type, _, path = entry.rpartition("=")
+        seed_type, _, path = ("", "", entry) if Path(entry).is_file() else entry.rpartition("=")
         sets[seed_type] = ItemSet(np.load(path, mmap_mode="r", allow_pickle=False), names="seeds")
     if len(sets) < len(given) or ("" in sets and len(sets) > 1):
         raise ValueError(f"--balance takes one file, or TYPE=FILE once for each type, but got {' '.join(given)}")

@@ -190,10 +190,13 @@ class RemoteExecutor(ThreadExecutor):
         lost: dict[str, LostServerError] = {}
         reasons: dict[str, LostServerError] = {}
         give_up = inf
-        while not self._finishing and time.monotonic() < give_up:
+        while not self._finishing:
             if len(lost) == len(self.servers):
+                # Only then: a silent one may have taken longer than that, while another one came back.
                 give_up = min(give_up, time.monotonic() + (self.patience if self._has_answered else 0.0))
-                time.sleep(min(RETRY_SECONDS, max(give_up - time.monotonic(), 0.0)))
+                if (left := give_up - time.monotonic()) <= 0:
+                    break
+                time.sleep(min(RETRY_SECONDS, left))
                 lost.clear()
                 continue
             server, begin, asked = self.choose(lost), time.monotonic(), perf_counter_ns()
@@ -234,9 +237,9 @@ class RemoteExecutor(ThreadExecutor):
             now = time.monotonic()
             left = [server for server in self.servers if server.address not in lost]
 
-            def cost(server: RemoteServer) -> tuple[bool, int]:
+            def cost(server: RemoteServer) -> tuple[bool, float, int]:
                 is_tried = server.num_losses > 0 and server.num_pending > 0
-                return is_tried or server.backs_off_until > now, server.num_pending
+                return is_tried or server.backs_off_until > now, max(server.backs_off_until, now), server.num_pending
 
             server = min(left, key=cost)
             server.num_pending += 1

@@ -28,7 +28,6 @@ reads 98 % of their pages already."""
 WINDOWS_IN_MEMORY = 2
 """Whose samples wait: those of the window that is read, and of the one before and the one after. The latter is sampled
 as the former is used."""
-NOTHING = torch.empty(0, dtype=torch.int64)
 GROWTH = 2
 """How many times as many mini-batches as the last window the next one may have. The first one has a single mini-batch,
 so that the first one comes soon."""
@@ -176,21 +175,28 @@ class Window:
         # A window has a mini-batch, even if that takes more memory than there should be.
         return not self.minibatches or (self._room > 0 and all(rows.has_room() for rows in self._rows.values()))
 
-    def _note(self, minibatch: Any) -> None:
-        wanted: dict[Key, list[torch.Tensor]] = {}
-        # What is wrong with its ids is raised in its place, by the fetch.
+    def _wanted(self, minibatch: Any) -> dict[Key, list[torch.Tensor]]:
+        """Return the ids of the rows that a mini-batch needs; what is wrong with them is raised by the fetch."""
+        wanted: dict[Key, list[torch.Tensor]] = {key: [] for key in self._rows}
         with suppress(Exception):
             for key, ids in self._fetch.wanted_rows(minibatch):
                 wanted.setdefault(key, []).append(ids)
+        return wanted
+
+    def _note(self, minibatch: Any) -> None:
+        wanted = self._wanted(minibatch)
         for key, rows in self._rows.items():
             with suppress(Exception):
-                rows.note(torch.cat(wanted.get(key) or [NOTHING]))
+                rows.note(wanted[key])
 
     def take(self) -> Any:
         """Return the next mini-batch, of which nothing stays here."""
         minibatch = self.minibatches.popleft()
         if isinstance(minibatch, Failure):
             raise minibatch.error
+        wanted = self._wanted(minibatch)
+        for key, rows in self._rows.items():
+            rows.expect(wanted[key])
         return minibatch
 
     def mark_used(self) -> None:

@@ -109,7 +109,7 @@ def sample_ahead(
     """Return a graph for each mini-batch that has what its sampler will ask for; what fails, fails again then."""
     graphs = [GraphAhead(sampler.graph) for _ in minibatches]
     for minibatch, graph in zip(minibatches, graphs, strict=True):
-        with suppress(Exception):
+        with suppress(Exception, Asked):
             call(sampler.changed(graph=graph), minibatch)
         graph.is_asked = False
     asked = [graph for graph in graphs if graph.seeds is not None]
@@ -121,7 +121,7 @@ def sample_ahead(
     return graphs
 
 
-class Asked(Exception):
+class Asked(BaseException):
     """Ends the work on a mini-batch, as it is known what it asks of its graph."""
 
 

@@ -119,8 +119,10 @@ def write_reordered_ids(folder: Path, name: str, ids: OriginalIds, order: NDArra
     files = {"values": f"{name}.npy", "offsets": f"{name}_offsets.npy"}
     texts, starts, lengths = np.asarray(ids._values), ids._offsets[:-1], np.diff(ids._offsets)
     with ArrayWriter(folder / files["values"], (int(lengths.sum()),), np.uint8) as writer:
-        for first in range(0, len(order), PART_BYTES):
-            some = order[first : first + PART_BYTES]
+        # Some dozens of bytes in memory for each byte of text.
+        step = max(1, PART_BYTES // 16 * len(order) // max(int(lengths.sum()), 1))
+        for first in range(0, len(order), step):
+            some = order[first : first + step]
             counts = lengths[some]
             # Where each byte lies: that of the text's first byte, and how far it is behind that.
             begins = np.repeat(starts[some] - np.cumsum(counts) + counts, counts)

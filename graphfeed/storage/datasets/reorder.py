@@ -15,7 +15,7 @@ import yaml
 from numpy.typing import NDArray
 
 from graphfeed import ops
-from graphfeed.ops.arguments import check_ids
+from graphfeed.ops.arguments import brief, check_ids
 from graphfeed.ops.process import progress_bar
 from graphfeed.storage.datasets.array_files import ArrayWriter, open_array, write_array, write_text
 from graphfeed.storage.datasets.edge_sorting import PART_EDGES, EdgeArray, Edges, memory_for_sorting
@@ -218,6 +218,11 @@ class Reordering:
         for part in SETS:
             for items in task.get(part) or ():
                 key = f"tasks[{number}].{part}"
+                names = [member.get("name") for member in items["data"]]
+                if not {SEEDS, *LEGACY_NAMES} & set(names):
+                    raise ValueError(
+                        f"{key} has no member named {SEEDS!r}, whose ids are to change, but {brief(names)}"
+                    )
                 items["data"] = [self.write_member(member, items.get("type"), key) for member in items["data"]]
         return task
 
@@ -229,7 +234,8 @@ class Reordering:
         if name != SEEDS:
             return self.copied(entry, key)
         seeds, path = self.open(entry, key), self.new_file("items")
-        with ArrayWriter(path, seeds.shape, seeds.dtype) as writer:
+        dtype = np.promote_types(seeds.dtype, np.min_scalar_type(len(self.order)))
+        with ArrayWriter(path, seeds.shape, dtype) as writer:
             for start in range(0, len(seeds), BLOCK):
                 writer.append(self.renumbered(seeds[start : start + BLOCK], of_type, key))
         return entry | self.named({"path": path.name}) | {"format": "numpy"}

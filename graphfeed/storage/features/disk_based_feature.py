@@ -159,7 +159,7 @@ class DiskBasedFeature(Feature):
     @property
     def gap_is_measured(self) -> bool:
         """Whether that is measured, rather than what is usual, as for small files."""
-        return is_measured(self._size)
+        return is_measured(self.count(), self.row_bytes)
 
     def join(self, futures: Sequence[Future[Any]]) -> None:
         """Wait until parts are read.

@@ -14,6 +14,8 @@ SINGLE_READS, SPANS = 1024, 32
 """How many reads are timed: of a row anywhere, and of a megabyte."""
 READS_AT_ONCE = 16
 """In how many parts a thread each takes the former, so that reads take the time rather than threads."""
+LONGEST_ROW = 1 << 16
+"""Rows above this take about as long to read as so much more does."""
 FEWEST_BYTES = 1 << 28
 """Files below this are read in a second or less in any case."""
 USUAL_GAP = 1 << 15
@@ -45,9 +47,9 @@ def count_spans(rows: torch.Tensor, row_bytes: int, gap_bytes: int) -> Spans:
     return Spans(int(np.sum(-(-sizes // max(SPAN_BYTES, row_bytes)))), int(sizes.sum()))
 
 
-def is_measured(file_bytes: int) -> bool:
-    """Tell whether a file is so large that `measure_gap` reads from it."""
-    return file_bytes >= FEWEST_BYTES
+def is_measured(num_rows: int, row_bytes: int) -> bool:
+    """Tell whether a file is so large, and its rows are so short, that `measure_gap` reads from it."""
+    return num_rows * row_bytes >= FEWEST_BYTES and row_bytes <= LONGEST_ROW
 
 
 def measure_gap(read: Callable[[torch.Tensor], object], num_rows: int, row_bytes: int, pool: Executor) -> int:
@@ -61,7 +63,7 @@ def measure_gap(read: Callable[[torch.Tensor], object], num_rows: int, row_bytes
         row_bytes: The size of a row.
         pool: The threads that read at once.
     """
-    if not is_measured(num_rows * row_bytes):
+    if not is_measured(num_rows, row_bytes):
         return USUAL_GAP
     chance, of_span = np.random.default_rng(0), -(-SPAN_BYTES // row_bytes)
     rows = np.sort(chance.integers(0, num_rows, SINGLE_READS))

@@ -1,7 +1,7 @@
 """Rows of a file that are read before the mini-batches that need them."""
 
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
 
@@ -93,11 +93,12 @@ class PlannedRows(Feature):
         >>> with tempfile.NamedTemporaryFile(suffix=".npy") as file:
         ...     np.save(file.name, np.arange(100).reshape(-1, 1))
         ...     rows = PlannedRows(DiskBasedFeature(file.name), 1000)
-        ...     rows.note(torch.tensor([7, 3]))
-        ...     rows.note(torch.tensor([3, 9]))
+        ...     for ids in (torch.tensor([7, 3]), torch.tensor([3, 9])):
+        ...         rows.note([ids])
         ...     rows.begin()
         ...     rows.wait()
-        ...     print(rows.read(torch.tensor([3, 9])).tolist(), rows)
+        ...     rows.expect([ids])
+        ...     print(rows.read(ids).tolist(), rows)
         [[3], [9]] PlannedRows(int64[100, 1], 22 rows in memory, 0 hits, 3 misses)
     """
 
@@ -129,6 +130,7 @@ class PlannedRows(Feature):
         self._largest = 0
         self._step = self._left = 0
         """How many mini-batches are used between two parts of the rows that are placed, and before the next one."""
+        self._expected: list[torch.Tensor] = []
         self._lacks_slots = False
         """Whether the window that is used has rows without one."""
 
@@ -145,11 +147,13 @@ class PlannedRows(Feature):
         own, both = self._noted + self._largest, self._noted_before + self._kept + self._largest
         return min(own, count) <= MOST_OF_SLOTS * self.num_slots and min(both, count) <= self.num_slots
 
-    def note(self, ids: torch.Tensor) -> None:
-        """Add the rows of a mini-batch to the window. Costs some 10 ns per row."""
+    def note(self, ids: Sequence[torch.Tensor]) -> None:
+        """Add a mini-batch to the window, with the ids of each of its reads. Costs some 10 ns per row."""
         number, self._next = self._next, self._next + 1
-        noted = note_rows(self._plan, ids, number, self._first, self._first_before)
         self.counts.minibatches += 1
+        if not ids:
+            return
+        noted = note_rows(self._plan, torch.cat(list(ids)), number, self._first, self._first_before)
         self._noted += noted.rows
         self._kept += noted.kept
         self._largest = max(self._largest, noted.rows)
@@ -168,6 +172,10 @@ class PlannedRows(Feature):
         self._noted_before, self._noted, self._kept = self._noted, 0, 0
         self._step = -(-(self._first_before - self._used) // PARTS)
         self._place()
+
+    def expect(self, ids: Sequence[torch.Tensor]) -> None:
+        """Say what the mini-batch that is used next reads, as it was noted; other rows come from the file."""
+        self._expected = list(ids)
 
     def mark_used(self) -> None:
         """Let the rows of one more mini-batch leave, in the order in which mini-batches were noted."""
@@ -210,12 +218,17 @@ class PlannedRows(Feature):
         """Return the rows at `ids`, on their device. Those for which there was no memory are read from the file now."""
         if ids is None:
             return self.feature.read()
+        here = ids.cpu()
+        # The slots of rows that were not noted may be taken by others, which are being read.
+        if not any(
+            here is noted or (here.dtype == noted.dtype and torch.equal(here, noted)) for noted in self._expected
+        ):
+            return self.feature.read(ids)
         if self._lacks_slots:
             # A row without a slot in its window may have got one in the next, which is being read.
             self._join()
         if not on_gpu(ids):
             return self._take(ids, buffers.empty((ids.numel(), *self.size()), self.dtype))
-        here = ids.cpu()
 
         def start(begin: int, end: int, rows: torch.Tensor) -> Wait:
             self._take(here[begin:end], rows)

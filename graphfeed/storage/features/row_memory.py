@@ -55,20 +55,20 @@ class RowMemory:
         process = os.getpid()
         if self._process != process:
             self._begin_unused()  # the lock may be held, and the threads that read are the parent's
-        if not self._in_use.acquire(blocking=False):
-            yield self._make()
-            return
+        is_kept = self._in_use.acquire(blocking=False)
+        taken = (self._kept if is_kept else {}) or self._make()
         try:
-            self._kept = self._kept or self._make()
-            yield self._kept
+            yield taken
         except BaseException:
-            kept, self._kept = self._kept, {}
+            taken, kept = {}, taken
             # A forked process has no such threads, and the locks of what it copied may be held.
             for rows in kept.values() if os.getpid() == process else ():
                 rows.cancel()
             raise
         finally:
-            self._in_use.release()
+            if is_kept:
+                self._kept = taken
+                self._in_use.release()
 
     def has_room(self) -> bool:
         """Tell whether there is memory for a row of each feature, besides the bookkeeping."""

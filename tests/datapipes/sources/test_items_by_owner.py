@@ -4,6 +4,7 @@ import json
 import pickle
 from collections.abc import Sequence
 from concurrent.futures import ProcessPoolExecutor
+from contextlib import nullcontext
 from itertools import chain
 from multiprocessing import get_context
 from typing import Any
@@ -109,10 +110,12 @@ def test_mini_batches_are_as_many_and_as_large_as_without_owners(
 def test_any_number_of_ranks_makes_the_same_mini_batches(world_size: int) -> None:
     parts = (torch.arange(90) % 7 % 3).tolist()
     one = digests(sampler(parts, 3, 0, shuffle=True, world_size=1).with_seed(SEED, 2))
-    shares = [
-        digests(sampler(parts, 3, rank, shuffle=True, world_size=world_size).with_seed(SEED, 2))
-        for rank in range(world_size)
-    ]
+    others = world_size not in (1, 3)
+    with pytest.warns(UserWarning, match=f"3 parts, but there are {world_size}") if others else nullcontext():
+        shares = [
+            digests(sampler(parts, 3, rank, shuffle=True, world_size=world_size).with_seed(SEED, 2))
+            for rank in range(world_size)
+        ]
     assert [shares[index % world_size][index // world_size] for index in range(len(one))] == one
 
 

@@ -72,3 +72,8 @@ def test_long_spans_take_several_reads_and_no_rows_none() -> None:
 def test_a_small_file_is_not_measured() -> None:
     with ThreadPoolExecutor(1) as pool:
         assert measure_gap(lambda _: 1 / 0, FEWEST_BYTES - 1, 1, pool) == USUAL_GAP
+
+
+def test_long_rows_are_not_measured_however_few() -> None:
+    with ThreadPoolExecutor(1) as pool:
+        assert measure_gap(lambda _: 1 / 0, 1, 2 * FEWEST_BYTES, pool) == USUAL_GAP

@@ -24,6 +24,12 @@ def feature(tmp_path: Path) -> DiskBasedFeature:
     return DiskBasedFeature(tmp_path / "feat.npy")
 
 
+def read(rows: PlannedRows, ids: torch.Tensor) -> torch.Tensor:
+    """Return the rows of a mini-batch whose ids were noted."""
+    rows.expect([ids.cpu()])
+    return rows.read(ids)
+
+
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(windows=WINDOWS, num_slots=st.integers(1, 300))
 def test_rows_are_those_of_the_file_whatever_there_is_memory_for(
@@ -35,21 +41,21 @@ def test_rows_are_those_of_the_file_whatever_there_is_memory_for(
     for window in windows:
         minibatches = [torch.tensor(ids, dtype=torch.int64) for ids in window]
         for ids in minibatches:
-            rows.note(ids)
+            rows.note([ids])
         rows.begin()
         # While this window is being read, the mini-batches of the one before are used.
         for ids in before:
-            assert torch.equal(rows.read(ids), ROWS[ids])
+            assert torch.equal(read(rows, ids), ROWS[ids])
             rows.mark_used()
         rows.wait()
         before = minibatches
-    assert all(torch.equal(rows.read(ids), ROWS[ids]) for ids in before)
+    assert all(torch.equal(read(rows, ids), ROWS[ids]) for ids in before)
 
 
 def test_each_row_is_read_once_if_there_is_memory(feature: DiskBasedFeature) -> None:
     rows = PlannedRows(feature, 1 << 20)
     for ids in ([1, 2, 3], [3, 4], [1, 9]):
-        rows.note(torch.tensor(ids, dtype=torch.int32))
+        rows.note([torch.tensor(ids, dtype=torch.int32)])
         rows.begin()
         rows.wait()
     assert (rows.hits, rows.misses) == (2, 5)
@@ -60,11 +66,11 @@ def test_each_row_is_read_once_if_there_is_memory(feature: DiskBasedFeature) -> 
 
 def test_rows_without_memory_count_each_time_that_they_are_read(feature: DiskBasedFeature) -> None:
     rows = PlannedRows(feature, bytes_with_slots(feature, 2))
-    rows.note(torch.tensor([1, 2, 3]))
+    rows.note([torch.tensor([1, 2, 3])])
     rows.begin()
     rows.wait()
     for _ in range(2):
-        assert torch.equal(rows.read(torch.tensor([3])), ROWS[[3]])
+        assert torch.equal(read(rows, torch.tensor([3])), ROWS[[3]])
     assert (rows.misses, rows.counts.rows) == (3, 4)
 
 
@@ -75,11 +81,11 @@ def test_rows_go_to_a_gpu_through_memory_of_any_size(
     monkeypatch.setattr(planned_rows, "staging", lambda _: Staging(block_bytes, 2))
     ids = torch.tensor([4, 1, 9, 1, 7, 8])
     rows = PlannedRows(feature, bytes_with_slots(feature, 3))
-    rows.note(ids)
+    rows.note([ids])
     rows.begin()
     rows.wait()
     with cuda.running():
-        found = rows.read(cuda.put(ids))
+        found = read(rows, cuda.put(ids))
         assert cuda.is_there(found)
         assert torch.equal(found.cpu(), ROWS[ids])
 
@@ -88,15 +94,15 @@ def test_a_window_has_room_while_its_rows_fit_and_those_that_stay_for_it_do_besi
     feature: DiskBasedFeature,
 ) -> None:
     rows = PlannedRows(feature, bytes_with_slots(feature, 10))
-    rows.note(torch.arange(4))
+    rows.note([torch.arange(4)])
     assert rows.has_room()
     rows.begin()
     rows.wait()
-    rows.note(torch.tensor([10, 11, 12, 13]))
+    rows.note([torch.tensor([10, 11, 12, 13])])
     rows.begin()
-    rows.note(torch.tensor([0, 1]))
+    rows.note([torch.tensor([0, 1])])
     assert rows.has_room()
-    rows.note(torch.tensor([2]))  # these three stay, beside four of the window before, and four might come
+    rows.note([torch.tensor([2])])  # these three stay, beside four of the window before, and four might come
     assert not rows.has_room()
 
 
@@ -105,17 +111,17 @@ def test_rows_for_which_there_is_no_room_yet_are_read_as_others_are_used(feature
     windows = [torch.arange(8).reshape(4, 2), torch.arange(20, 28).reshape(4, 2)]
     for window in windows:
         for ids in window:
-            rows.note(ids)
+            rows.note([ids])
         rows.begin()
         if window is windows[0]:
             rows.wait()
     assert rows.counts.rows == 10
     for number, ids in enumerate(windows[0], 1):
-        assert torch.equal(rows.read(ids), ROWS[ids])
+        assert torch.equal(read(rows, ids), ROWS[ids])
         rows.mark_used()
         assert rows.counts.rows == min(10 + 2 * number, 16)
     rows.wait()
-    assert all(torch.equal(rows.read(ids), ROWS[ids]) for ids in windows[1])
+    assert all(torch.equal(read(rows, ids), ROWS[ids]) for ids in windows[1])
     assert rows.counts.rows == 16
 
 
@@ -133,7 +139,23 @@ def test_memory_stays_within_its_bound(feature: DiskBasedFeature) -> None:
 def test_a_file_that_became_shorter_is_an_error(feature: DiskBasedFeature, tmp_path: Path) -> None:
     rows = PlannedRows(feature, 1 << 20)
     os.truncate(tmp_path / "feat.npy", 1000)
-    rows.note(torch.tensor([2, 299]))
+    rows.note([torch.tensor([2, 299])])
     rows.begin()
     with pytest.raises(EOFError, match="the file ends at 1000, but"):
         rows.wait()
+
+
+def test_rows_that_were_not_noted_come_from_the_file(
+    feature: DiskBasedFeature, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rows = PlannedRows(feature, bytes_with_slots(feature, 10))
+    rows.note([torch.arange(4)])
+    rows.begin()
+    rows.wait()
+    rows.note([torch.arange(20, 24)])
+    # Its rows have slots from now on, and are not there yet.
+    monkeypatch.setattr(DiskBasedFeature, "begin_reading", lambda *_: [])
+    rows.begin()
+    rows.expect([torch.arange(4)])
+    assert torch.equal(rows.read(torch.tensor([22, 1])), ROWS[[22, 1]])
+    assert torch.equal(rows.read(torch.arange(4)), ROWS[:4])

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from graphfeed.storage import DiskBasedFeature
-from graphfeed.storage.features import RowMemory
+from graphfeed.storage.features import PlannedRows, RowMemory
 from graphfeed.storage.features.planned_rows import bytes_with_slots
 
 KEY, OTHER = ("node", None, "feat"), ("node", "paper", "year")
@@ -23,6 +23,12 @@ def features(tmp_path: Path) -> dict[tuple[str, str | None, str], DiskBasedFeatu
 Features = dict[tuple[str, str | None, str], DiskBasedFeature]
 
 
+def read(rows: PlannedRows, ids: torch.Tensor) -> torch.Tensor:
+    """Return the rows of a mini-batch whose ids were noted."""
+    rows.expect([ids.cpu()])
+    return rows.read(ids)
+
+
 def test_memory_is_shared_by_the_sizes_of_the_files(features: Features) -> None:
     memory = RowMemory(features, 2000)
     with memory.take() as rows:
@@ -35,7 +41,7 @@ def test_rows_stay_for_the_next_epoch(features: Features) -> None:
     memory = RowMemory(features, 10_000)
     for _ in range(2):
         with memory.take() as rows:
-            rows[KEY].note(torch.arange(20))
+            rows[KEY].note([torch.arange(20)])
             rows[KEY].begin()
             rows[KEY].wait()
     assert (rows[KEY].hits, rows[KEY].misses) == (20, 20)
@@ -45,14 +51,14 @@ def test_an_epoch_that_is_left_forgets_its_rows(features: Features) -> None:
     memory = RowMemory(features, 10_000)
     taken = memory.take()
     rows = taken.__enter__()
-    rows[KEY].note(torch.arange(20))
+    rows[KEY].note([torch.arange(20)])
     rows[KEY].begin()
     assert not taken.__exit__(KeyError, KeyError(), None)
     with memory.take() as again:
-        again[KEY].note(torch.tensor([3]))
+        again[KEY].note([torch.tensor([3])])
         again[KEY].begin()
         again[KEY].wait()
-        assert again[KEY].read(torch.tensor([3])).tolist() == [[9, 10, 11]]
+        assert read(again[KEY], torch.tensor([3])).tolist() == [[9, 10, 11]]
 
 
 def test_two_epochs_at_once_have_memory_of_their_own(features: Features) -> None:
@@ -71,10 +77,10 @@ def test_a_file_that_was_written_to_is_named_when_the_next_epoch_begins(features
     os.replace(tmp_path / "year.npy", tmp_path / "old.npy")
     np.save(tmp_path / "year.npy", np.zeros((20, 1)))
     with memory.take() as rows:
-        rows[OTHER].note(torch.tensor([7]))
+        rows[OTHER].note([torch.tensor([7])])
         rows[OTHER].begin()
         rows[OTHER].wait()
-        assert rows[OTHER].read(torch.tensor([7])).tolist() == [[7]]
+        assert read(rows[OTHER], torch.tensor([7])).tolist() == [[7]]
     os.utime(path, ns=(0, path.stat().st_mtime_ns + 2 * 10**9))
     with pytest.raises(RuntimeError, match=r"feat.npy was written to .* 608 bytes .* has 608, .* modified 2 s later"):
         memory.take().__enter__()
