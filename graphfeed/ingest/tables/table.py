@@ -109,7 +109,7 @@ class TableSource:
 
     def _read_schema(self) -> Any:
         if self.suffix in PARQUET:
-            return self._parquet[1]
+            return self._parquet[0]
         if self.suffix in ARROW:
             return open_ipc(self.source).schema
         if self.suffix in CSV:
@@ -127,16 +127,16 @@ class TableSource:
         return as_table(self.source).schema
 
     @cached_property
-    def _parquet(self) -> tuple[Any, Any]:
-        """The metadata and the schema of a Parquet file."""
+    def _parquet(self) -> tuple[Any, int]:
+        """The schema of a Parquet file, and how many rows it has."""
         with arrow("parquet").ParquetFile(self.source) as file:
-            return file.metadata, file.schema_arrow
+            return file.schema_arrow, int(file.metadata.num_rows)
 
     def num_rows(self) -> int | None:
         """Return the number of rows, if that is known without reading them."""
         with self.reading():
             if self.suffix in PARQUET:
-                return int(self._parquet[0].num_rows)
+                return self._parquet[1]
             if self.suffix in NUMPY:
                 return len(next(iter(self._arrays().values())))
             return None if self.suffix else int(as_table(self.source).num_rows)
@@ -170,11 +170,7 @@ class TableSource:
             # Read in parts, a page takes the memory that it claims to need; read as a whole, what the file has.
             size = COLUMN_BYTES if self.source.stat().st_size > COLUMN_BYTES else 0
             with parquet.ParquetFile(
-                self.source,
-                metadata=self._parquet[0],
-                page_checksum_verification=True,
-                pre_buffer=False,
-                buffer_size=size,
+                self.source, page_checksum_verification=True, pre_buffer=False, buffer_size=size
             ) as file:
                 yield from file.iter_batches(most_rows, columns=columns)
         elif self.suffix in ARROW:
