@@ -47,16 +47,16 @@ class Runner:
             check_device("copy_to", stage.device)  # type: ignore[attr-defined]
         executor = self.workers.take() if find(pipe, InWorkers) else None
         run = RunContext(executor, *self.begin_record(executor, profile), ending=ending or Event())
-        by_index = all(stage.one_to_one or isinstance(stage, Source) for stage in traverse(pipe))
-        skipped = 0 if by_index else begin.index
-        pipe = pipe.with_seed(seed, begin.epoch, begin.index - skipped)
-        begin.note_order(pipe)
-        for tell in AT_BEGIN:
-            tell(self.plan.written, seed, begin.epoch, begin.index)
-        RUN_OF.update(dict.fromkeys(traverse(pipe), run))
-        for stage in find(pipe, LeavesRun):
-            run.when_cancelled(stage.leave_run)  # type: ignore[attr-defined]
         try:
+            by_index = all(stage.one_to_one or isinstance(stage, Source) for stage in traverse(pipe))
+            skipped = 0 if by_index else begin.index
+            pipe = pipe.with_seed(seed, begin.epoch, begin.index - skipped)
+            begin.note_order(pipe)
+            for tell in AT_BEGIN:
+                tell(self.plan.written, seed, begin.epoch, begin.index)
+            RUN_OF.update(dict.fromkeys(traverse(pipe), run))
+            for stage in find(pipe, LeavesRun):
+                run.when_cancelled(stage.leave_run)  # type: ignore[attr-defined]
             with closing(run.drive(pipe)) as batches:
                 taken: Iterator[Any] = islice(batches, skipped, None)
                 yield from taken if run.record is None else run.record.watch_reader(taken)

@@ -1,4 +1,4 @@
-"""What ranks must have in common: the parts that they hold, and the epochs that they begin. They compare both.
+"""What ranks must have in common: the parts that they hold, and the runs that they begin. They compare both.
 
 A rank with a part of another graph, or with another seed, would give mini-batches that look well and are wrong.
 """
@@ -7,10 +7,10 @@ import json
 import threading
 import time
 import weakref
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping
 from concurrent.futures import wait
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 import torch
 
@@ -25,23 +25,36 @@ if TYPE_CHECKING:
 CHECK_SECONDS = 0.2
 """How often one who waits looks whether a rank was lost."""
 BEGIN_SECONDS = 5.0
-"""How long a rank waits for others to begin their first epoch too. One that begins alone goes on then."""
-APART_SECONDS = 1.0
-"""How long those who began different things wait for each other: two threads may begin in another order elsewhere."""
-TELL_SECONDS = 1.0
-"""How long a rank waits until the others know why it fails."""
+"""How long the first run of a rank waits until the others begin one of the same pipeline. It goes on alone then."""
 
 ALIVE: "weakref.WeakSet[Peers]" = weakref.WeakSet()
-RUNS: "weakref.WeakKeyDictionary[Datapipe, dict[str, Any]]" = weakref.WeakKeyDictionary()
-"""What decides which seeds a pipeline has, and what is sampled for them, by the names of stages."""
+PIPELINES: "weakref.WeakKeyDictionary[Datapipe, str]" = weakref.WeakKeyDictionary()
+"""What decides which seeds a pipeline has, and what is sampled for them, as JSON."""
+
+
+class Start(NamedTuple):
+    """Where a run begins, and by which seed it draws."""
+
+    seed: int
+    epoch: int
+    position: int
+    """The index of the first mini-batch."""
+
+    def next_epoch(self) -> "Start":
+        """Return the beginning of the epoch after this one."""
+        return Start(self.seed, self.epoch + 1, 0)
+
+
+Runs: TypeAlias = dict[tuple[int, int], Start]
+"""The runs of a pipeline, by how many there were: of whole epochs, and since the last one, from the middle of one."""
 
 
 class Agreement:
-    """What each rank says of its parts and of its epochs.
+    """What each rank says of its parts and of its runs.
 
-    Parts are compared before they are first read; this waits for all ranks. Epochs can't be waited for, as a rank may
-    begin none, or leave one early. Of any two ranks, one may be ahead: it began all that the other one did. If each of
-    them began something that the other one did not, such as the same epoch with another seed, they fail.
+    Parts are compared before they are first read; this waits for all ranks. Runs can't be waited for, as a rank may
+    begin none, or leave one early. So each rank tells all others as it begins one, and the runs of a pipeline are
+    compared by their number, wherever the later word comes: in any order, and without a clock.
 
     Args:
         peers: The ranks.
@@ -51,8 +64,8 @@ class Agreement:
         self.peers = peers
         self._changed = threading.Condition()
         self._parts: list[dict[str, dict[str, Any]]] = [{} for _ in range(peers.world_size)]
-        self._runs: list[dict[str, set[int]]] = [{} for _ in range(peers.world_size)]
-        """For each rank the epochs that it began, by pipeline and seed as JSON."""
+        self._runs: list[dict[str, Runs]] = [{} for _ in range(peers.world_size)]
+        """For each rank its runs, by pipeline."""
         self._agreed: set[str] = set()
         self._name = peers.serve("agreement", self._receive)
         if peers.world_size > 1:
@@ -90,33 +103,39 @@ class Agreement:
             check_equal(name, [parts[name] for parts in self._parts])
         self._agreed.add(name)
 
-    def begin(self, run: Mapping[str, Any], epochs: Sequence[int]) -> None:
-        """Tell the other ranks that this one begins an epoch, and raise if they don't share it.
+    def begin(self, pipeline: str, start: Start) -> None:
+        """Tell the other ranks that this one begins a run, and raise if it is known that they don't share it.
+
+        Of two ranks that differ, the one whose word comes later raises here, the other one with its next mini-batch.
+        The first run waits for `BEGIN_SECONDS` at most, so that ranks that begin together raise before the first one.
 
         Args:
-            run: The seed and the pipeline.
-            epochs: Its number. Where a rank goes on in the middle of an epoch, also the next one, as other ranks may
-                have finished the epoch before they were stopped.
+            pipeline: Its fields, as JSON.
+            start: Where it begins.
 
         Raises:
             RankLostError: A rank was lost.
-            ValueError: A rank has another seed, another pipeline, or began another epoch.
+            ValueError: A rank has another seed, began elsewhere, or began with another pipeline.
         """
         self.peers.meet()
-        self._tell({"run": json.dumps(run, sort_keys=True), "epochs": epochs})
-        begun = time.monotonic()
         with self._changed:
-            while True:
-                self.peers.check()
-                apart = [text for rank in range(self.peers.world_size) if (text := self._compare(rank))]
-                silent = [rank for rank, runs in enumerate(self._runs) if not runs and rank not in self.peers.leaving]
-                limit = BEGIN_SECONDS if silent else APART_SECONDS
-                if not (apart or silent) or time.monotonic() > begun + limit:
+            first = not self._runs[self.peers.rank]
+            answers = self._tell({"pipeline": pipeline, "start": start})
+        # Who answers has this word. If it told its own before, that came before the answer.
+        wait(answers.values())
+        give_up = time.monotonic() + BEGIN_SECONDS
+        with self._changed:
+            self.peers.check()
+            while first and time.monotonic() < give_up:
+                missing = {rank for rank, runs in enumerate(self._runs) if pipeline not in runs}
+                if missing.issubset(self.peers.leaving):
                     break
                 self._changed.wait(CHECK_SECONDS)
-        if apart:
-            wait(self._tell({"failed": apart[0]}).values(), TELL_SECONDS)
-            raise ValueError(apart[0])
+                self.peers.check()
+            different = self._find_other_pipeline(pipeline) if first else ""
+        if different:
+            wait(self._tell({"failed": different}).values())
+            self.peers.check()
 
     def _tell(self, said: dict[str, Any]) -> Mapping[int, Any]:
         """Send something to all ranks, this one included; return the futures of the others' answers."""
@@ -136,46 +155,62 @@ class Agreement:
             elif "part" in options:
                 self._parts[rank][options["part"]] = options["said"]
             else:
-                self._runs[rank].setdefault(options["run"], set()).update(options["epochs"])
+                self._note_run(rank, options["pipeline"], Start(*options["start"]))
             self._changed.notify_all()
         return {}
 
-    def _compare(self, rank: int) -> str:
-        """Say what is wrong if this rank and another one each began something that the other one did not; else ""."""
-        own, theirs = self._runs[self.peers.rank], self._runs[rank]
-        mine, others = next(only_in(own, theirs), None), next(only_in(theirs, own), None)
-        if mine is None or others is None:
-            return ""
-        (run, epoch), (other, other_epoch) = mine, others
-        return describe_difference((self.peers.rank, json.loads(run), epoch), (rank, json.loads(other), other_epoch))
+    def _note_run(self, rank: int, pipeline: str, start: Start) -> None:
+        """Keep where a run of a rank begins, and compare it with those of the same number that are known here."""
+        runs = self._runs[rank].setdefault(pipeline, {})
+        whole, middle = next(reversed(runs), (0, 0))
+        number = (whole, middle + 1) if start.position else (whole + 1, 0)
+        runs[number] = start
+        own = self.peers.rank
+        for other in range(self.peers.world_size) if rank == own else [own]:
+            theirs = find_other_start(runs, self._runs[other].get(pipeline, {}), number)
+            if theirs is not None:
+                self.peers.refuse(ValueError(describe_difference(rank, start, other, theirs)))
+
+    def _find_other_pipeline(self, pipeline: str) -> str:
+        """Say which rank has begun only runs of other pipelines, and how they differ; else ""."""
+        for rank, runs in enumerate(self._runs):
+            if runs and pipeline not in runs:
+                difference = find_difference(json.loads(next(iter(runs))), json.loads(pipeline))
+                if difference is not None:
+                    return (
+                        f"the pipeline of rank {rank} is another one than that of rank {self.peers.rank}: "
+                        f"{difference}; write the same pipeline on all ranks"
+                    )
+        return ""
 
 
-def only_in(one: dict[str, set[int]], other: dict[str, set[int]]) -> Iterator[tuple[str, int | None]]:
-    """Yield the runs and their epochs that one rank began and another one did not, the latest first."""
-    for run in reversed(one):
-        if run not in other:
-            yield run, None
-        else:
-            yield from ((run, epoch) for epoch in sorted(one[run] - other[run], reverse=True))
+def find_other_start(runs: Runs, others: Runs, number: tuple[int, int]) -> Start | None:
+    """Return where another rank begins the run of a number, if it has begun it elsewhere than this one."""
+    start, (whole, middle) = runs[number], number
+    before, after = (whole - 1, 1), (whole + 1, 0)
+    if number in others:
+        other, equal = others[number], others[number] == start
+    # Where a rank goes on in the middle of an epoch, another one may have finished it before both were stopped.
+    elif middle == 1 and after in others:
+        other, equal = others[after], others[after] == start.next_epoch()
+    elif middle == 0 and before in others and before not in runs:
+        other, equal = others[before], others[before].next_epoch() == start
+    else:
+        return None
+    return None if equal else other
 
 
-def describe_difference(one: tuple[int, Any, int | None], other: tuple[int, Any, int | None]) -> str:
-    """Return what two ranks do otherwise, and what would be right; each is a rank, its run and its epoch."""
-    (rank, run, epoch), (other_rank, other_run, other_epoch) = one, other
-    if run["seed"] != other_run["seed"]:
+def describe_difference(rank: int, start: Start, other_rank: int, other: Start) -> str:
+    """Return how the runs of two ranks differ, and what would be right."""
+    if start.seed != other.seed:
         return (
-            f"rank {rank} makes mini-batches with seed {run['seed']}, but rank {other_rank} with seed "
-            f"{other_run['seed']}; give the DataLoader of all ranks the same seed, and load the same state"
-        )
-    difference = find_difference(other_run["pipeline"], run["pipeline"])
-    if difference is not None:
-        return (
-            f"the pipeline of rank {other_rank} is another one than that of rank {rank}: {difference}; write the same "
-            "pipeline on all ranks"
+            f"rank {rank} makes mini-batches with seed {start.seed}, but rank {other_rank} with seed {other.seed}; "
+            "give the DataLoader of all ranks the same seed, and load the same state"
         )
     return (
-        f"rank {rank} has begun epoch {epoch}, but rank {other_rank} epoch {other_epoch}; iterate the loader equally "
-        "often on all ranks, set the same epochs, and load states that were saved together"
+        f"rank {rank} has begun epoch {start.epoch} at index {start.position}, but rank {other_rank} epoch "
+        f"{other.epoch} at index {other.position}; iterate the loader equally often on all ranks, set the same epochs, "
+        "and load states that were saved together"
     )
 
 
@@ -194,17 +229,16 @@ def check_equal(name: str, said: list[dict[str, Any]]) -> None:
             )
 
 
-def begin_epoch(pipe: Datapipe, seed: int, epoch: int, index: int) -> None:
-    """Compare an epoch with those of other ranks, if the pipeline shares its mini-batches among ranks with parts."""
+def begin_run(pipe: Datapipe, seed: int, epoch: int, index: int) -> None:
+    """Compare a run with those of other ranks, if the pipeline shares its mini-batches among ranks with parts."""
     for source in find(pipe, Ranked):
         for peers in list(ALIVE):
             same_ranks = source.rank_and_size == (peers.rank, peers.world_size)  # type: ignore[attr-defined]
             if same_ranks and not peers.ended:
-                if pipe not in RUNS:
-                    RUNS[pipe] = deciding_fields(pipe)
-                epochs = [epoch, epoch + 1] if index else [epoch]
+                if pipe not in PIPELINES:
+                    PIPELINES[pipe] = json.dumps(deciding_fields(pipe), sort_keys=True)
                 with suppress(RuntimeError):  # closed in this moment, or those of the process that forked this one
-                    peers.agreement.begin({"seed": seed, "pipeline": RUNS[pipe]}, epochs)
+                    peers.agreement.begin(PIPELINES[pipe], Start(seed, epoch, index))
         return
 
 
@@ -226,4 +260,4 @@ def deciding_fields(pipe: Datapipe) -> dict[str, Any]:
     }
 
 
-AT_BEGIN.append(begin_epoch)
+AT_BEGIN.append(begin_run)

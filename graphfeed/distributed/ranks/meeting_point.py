@@ -28,6 +28,9 @@ LAUNCHED = ("TORCHELASTIC_RUN_ID", "SLURM_JOB_ID")
 STORE_SECONDS = 5.0
 """How much longer than it is to wait for ranks the store may take to say that they are missing."""
 
+LOOK_SECONDS = 0.2
+"""How often a rank that waits for others looks whether one of them is lost."""
+
 
 @dataclass
 class Visits:
@@ -179,8 +182,12 @@ class Meeting:
             )
         self.store.set(own, json.dumps(Presence.here()))
         # Not the store's own wait(), which would keep the store from the process's other threads.
+        look_at = time.monotonic()
         while not self.store.check(names):
-            self.watch.look(silent_seconds)
+            # Each look is several requests to the store that all ranks share.
+            if time.monotonic() >= look_at:
+                self.watch.look(silent_seconds)
+                look_at = time.monotonic() + LOOK_SECONDS
             if time.monotonic() > give_up:
                 missing = [rank for rank, name in enumerate(names) if not self.store.check([name])]
                 raise TimeoutError(f"ranks {missing} did not make their parts within {seconds:g} s")

@@ -334,7 +334,7 @@ class Peers:
     def _fail(self, error: Exception) -> None:
         """Set an error for all questions that wait, and for those to come."""
         with self._changed:
-            self._lost = error
+            self._lost = self._lost or error
             expected, self._mail.expected = self._mail.expected, {}
             for _, queue in self._answers.values():
                 if queue is not None:

@@ -58,7 +58,8 @@ class RankWatch:
     def __init__(self, store: Any, rank: int, world_size: int) -> None:
         self.store, self.rank, self.world_size = store, rank, world_size
         self._scope = memory_scope()
-        self._next = cycle(range(world_size))
+        # Each begins behind itself, so that all ranks together soon look at each of them.
+        self._next = cycle((rank + 1 + number) % world_size for number in range(world_size))
         self._present: dict[int, Presence] = {}
         self._signs: dict[int, tuple[int, float]] = {}
         """How often each rank has looked, and when that was seen to change."""

@@ -11,7 +11,6 @@ import torch
 import graphfeed as gf
 from graphfeed.distributed import CooperativeConv, Peers
 from graphfeed.distributed.cooperative.joint_sampler import RankGroup
-from graphfeed.distributed.ranks import agreement
 from tests.distributed.graphs import plain
 from tests.distributed.joint import alone, check_epoch, check_joint, in_threads, joint_pipe
 from tests.distributed.rank_processes import run_ranks
@@ -78,11 +77,7 @@ def test_a_rank_that_leaves_or_fails_ends_the_epoch_of_the_others(fails: bool) -
 
 
 @pytest.mark.parametrize("seeds", [(3, 4), (3, 3)])
-def test_ranks_with_other_seeds_or_epochs_are_told_both_before_the_first_mini_batch(
-    monkeypatch: pytest.MonkeyPatch, seeds: tuple[int, int]
-) -> None:
-    monkeypatch.setattr(agreement, "APART_SECONDS", 0.1)
-
+def test_ranks_with_other_seeds_or_epochs_are_told_both_before_the_first_mini_batch(seeds: tuple[int, int]) -> None:
     def work(rank: int, peers: Peers) -> str:
         pipe = joint_pipe(rank, peers, "plain", "sample_neighbor")
         with gf.DataLoader(pipe, 0, seed=seeds[rank]) as loader:
@@ -95,7 +90,7 @@ def test_ranks_with_other_seeds_or_epochs_are_told_both_before_the_first_mini_ba
     said = {
         f"rank {rank} makes mini-batches with seed {seeds[rank]}, but rank {1 - rank} with seed {seeds[1 - rank]}"
         if seeds[0] != seeds[1]
-        else f"rank {rank} has begun epoch {rank}, but rank {1 - rank} epoch {1 - rank}"
+        else f"rank {rank} has begun epoch {rank} at index 0, but rank {1 - rank} epoch {1 - rank} at index 0"
         for rank in range(2)
     }
     assert {text.partition(";")[0] for text in in_threads(2, work)} <= said

@@ -31,7 +31,7 @@ def part_of(rank: int, peers: Peers) -> PartitionedGraph:
     [
         ((3, 4), (3, 3), (0, 0), r"rank \d makes mini-batches with seed \d, but rank \d with seed \d; give the DataLo"),
         ((3, 3), (3, 4), (0, 0), r"the pipeline of rank \d is another one .*: fanouts of stage 2 NeighborSampler is"),
-        ((3, 3), (3, 3), (0, 5), r"rank \d has begun epoch \d, but rank \d epoch \d; iterate the loader equally often"),
+        ((3, 3), (3, 3), (0, 5), r"rank \d has begun epoch \d at index 0, but rank \d epoch \d at index 0; iterate"),
     ],
 )
 def test_ranks_that_differ_are_told_before_the_first_mini_batch(
@@ -41,7 +41,7 @@ def test_ranks_that_differ_are_told_before_the_first_mini_batch(
     epochs: tuple[int, int],
     message: str,
 ) -> None:
-    monkeypatch.setattr(agreement, "APART_SECONDS", 0.1)
+    monkeypatch.setattr(agreement, "BEGIN_SECONDS", 30.0 if fanouts[0] == fanouts[1] else 1.0)
 
     def work(rank: int, peers: Peers) -> None:
         pipe = pipe_of(rank, 2, part_of(rank, peers), fanouts[rank])
@@ -53,46 +53,87 @@ def test_ranks_that_differ_are_told_before_the_first_mini_batch(
     in_threads(2, work)
 
 
-def test_a_rank_that_is_ahead_is_told_with_its_next_mini_batch(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(agreement, "BEGIN_SECONDS", 0.2)
-    monkeypatch.setattr(agreement, "APART_SECONDS", 0.2)
+@pytest.mark.parametrize(
+    ("first", "second", "message"),
+    [
+        ((3, 1, 0), (4, 1, 0), "rank 1 makes mini-batches with seed 4, but rank 0 with seed 3; give"),
+        ((3, 1, 0), (3, 1, 2), "rank 1 has begun epoch 1 at index 2, but rank 0 epoch 1 at index 0; iterate"),
+        ((3, 0, 2), (3, 0, 0), "rank 1 has begun epoch 0 at index 0, but rank 0 epoch 0 at index 2; iterate"),
+        ((3, 0, 2), (3, 0, 3), "rank 1 has begun epoch 0 at index 3, but rank 0 epoch 0 at index 2; iterate"),
+    ],
+)
+def test_of_later_runs_the_second_rank_is_told_before_its_first_mini_batch_and_the_other_with_its_next(
+    first: tuple[int, int, int], second: tuple[int, int, int], message: str
+) -> None:
     both = threading.Barrier(2)
 
     def work(rank: int, peers: Peers) -> None:
-        with gf.DataLoader(pipe_of(rank, 2, part_of(rank, peers)), 0, seed=rank) as loader:
+        pipe = pipe_of(rank, 2, part_of(rank, peers))
+        assert len(list(gf.DataLoader(pipe, 0, seed=3))) == 8
+        seed, epoch, index = second if rank else first
+        with gf.DataLoader(pipe, 0, seed=seed) as loader:
+            loader.load_state_dict({"seed": seed, "epoch": epoch, "index": index})
             batches = iter(loader)
             if rank == 0:
                 next(batches)
             both.wait(30)
             if rank == 1:
-                with pytest.raises(ValueError, match="rank 1 makes mini-batches with seed 1, but rank 0 with seed 0"):
+                with pytest.raises(ValueError, match=message):
                     next(batches)
             both.wait(30)
             if rank == 0:
-                with pytest.raises(ValueError, match="rank 1 makes mini-batches with seed 1, but rank 0 with seed 0"):
-                    list(batches)
+                with pytest.raises(ValueError, match=message):
+                    next(batches)
 
     in_threads(2, work)
 
 
-def test_a_rank_may_be_ahead_behind_alone_or_go_on_in_the_middle(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(agreement, "BEGIN_SECONDS", 0.1)
+def test_loaders_of_two_pipelines_may_begin_in_another_order_on_each_rank() -> None:
+    both = threading.Barrier(2)
 
+    def work(rank: int, peers: Peers) -> list[int]:
+        graph = part_of(rank, peers)
+        loaders = [gf.DataLoader(pipe_of(rank, 2, graph, fanout), 0, seed=fanout) for fanout in (2, 3)]
+        made = [len(list(loader)) for loader in loaders]
+        for loader in loaders if rank else loaders[::-1]:
+            both.wait(30)
+            made.append(len(list(loader)))
+        return made
+
+    assert in_threads(2, work) == [[8] * 4] * 2
+
+
+def test_a_rank_may_be_ahead_or_go_on_where_another_one_had_finished_the_epoch() -> None:
     def work(rank: int, peers: Peers) -> int:
         made = 0
         with gf.DataLoader(pipe_of(rank, 2, part_of(rank, peers)), 0, seed=3) as loader:
-            if rank == 0:
-                next(iter(loader))  # alone, to have a look
-                loader.set_epoch(0)
             for _ in range(2):
                 for batch in loader:
                     made += 1
                     if rank == 1 and batch.key.index > 6:
                         break
             loader.load_state_dict({**loader.state_dict(), "epoch": 4 + rank, "index": 3 * (1 - rank)})
-            return made + len(list(loader))
+            return made + sum(len(list(loader)) for _ in range(2 - rank))
 
-    assert in_threads(2, work) == [8 + 8 + 5, 4 + 4 + 8]
+    assert in_threads(2, work) == [8 + 8 + 5 + 8, 4 + 4 + 8]
+
+
+def test_only_the_first_run_waits_for_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(agreement, "BEGIN_SECONDS", 0.1)
+    both = threading.Barrier(2)
+
+    def work(rank: int, peers: Peers) -> list[int]:
+        graph = part_of(rank, peers)
+        made = []
+        if rank == 0:
+            with gf.DataLoader(pipe_of(rank, 2, graph), 0, seed=3) as loader:
+                made.append(len(list(loader)))
+                monkeypatch.setattr(agreement, "BEGIN_SECONDS", 1e9)
+                made.append(len(list(loader)))
+        both.wait(60)
+        return made
+
+    assert in_threads(2, work) == [[8, 8], []]
 
 
 def differ(how: str) -> list[Any]:
