@@ -7,6 +7,7 @@ import pytest
 
 import graphfeed as gf
 from graphfeed.loader import LoaderOptions, make_plan
+from graphfeed.loader import runner as runner_module
 from graphfeed.loader.options import RemoteServers
 from graphfeed.loader.profile import Profile
 from graphfeed.loader.progress import Progress
@@ -49,6 +50,20 @@ def test_a_part_is_measured_by_itself() -> None:
     summary = profile.summary
     assert summary is not None
     assert (summary.setting.window, summary.num_minibatches) == (0, 3)
+    runner.workers.close()
+
+
+def test_a_run_that_fails_as_it_begins_is_ended_as_others_are(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: object) -> None:
+        raise ZeroDivisionError
+
+    monkeypatch.setattr(runner_module, "AT_BEGIN", [refuse])
+    profile, runner, left = Profile(), make_runner(1), list[object]()
+    monkeypatch.setattr(runner.workers, "leave", left.append)
+    with pytest.raises(ZeroDivisionError):
+        next(runner.run(Progress(0, 0), 3, profile))
+    assert left == [runner.workers.pool]
+    assert profile.records[0].after is not profile.records[0].before
     runner.workers.close()
 
 

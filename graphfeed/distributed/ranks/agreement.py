@@ -40,10 +40,6 @@ class Start(NamedTuple):
     position: int
     """The index of the first mini-batch."""
 
-    def next_epoch(self) -> "Start":
-        """Return the beginning of the epoch after this one."""
-        return Start(self.seed, self.epoch + 1, 0)
-
 
 Runs: TypeAlias = dict[tuple[int, int], Start]
 """The runs of a pipeline, by how many there were: of whole epochs, and since the last one, from the middle of one."""
@@ -127,8 +123,7 @@ class Agreement:
         with self._changed:
             self.peers.check()
             while first and time.monotonic() < give_up:
-                missing = {rank for rank, runs in enumerate(self._runs) if pipeline not in runs}
-                if missing.issubset(self.peers.leaving):
+                if {rank for rank, runs in enumerate(self._runs) if pipeline not in runs}.issubset(self.peers.leaving):
                     break
                 self._changed.wait(CHECK_SECONDS)
                 self.peers.check()
@@ -174,30 +169,32 @@ class Agreement:
     def _find_other_pipeline(self, pipeline: str) -> str:
         """Say which rank has begun only runs of other pipelines, and how they differ; else ""."""
         for rank, runs in enumerate(self._runs):
-            if runs and pipeline not in runs:
-                difference = find_difference(json.loads(next(iter(runs))), json.loads(pipeline))
-                if difference is not None:
-                    return (
-                        f"the pipeline of rank {rank} is another one than that of rank {self.peers.rank}: "
-                        f"{difference}; write the same pipeline on all ranks"
-                    )
+            known = next(iter(runs), pipeline) if pipeline not in runs else pipeline
+            if difference := find_difference(json.loads(known), json.loads(pipeline)):
+                return (
+                    f"the pipeline of rank {rank} is another one than that of rank {self.peers.rank}: {difference}; "
+                    "write the same pipeline on all ranks"
+                )
         return ""
 
 
 def find_other_start(runs: Runs, others: Runs, number: tuple[int, int]) -> Start | None:
     """Return where another rank begins the run of a number, if it has begun it elsewhere than this one."""
-    start, (whole, middle) = runs[number], number
+    whole, middle = number
     before, after = (whole - 1, 1), (whole + 1, 0)
     if number in others:
-        other, equal = others[number], others[number] == start
+        return others[number] if others[number] != runs[number] else None
     # Where a rank goes on in the middle of an epoch, another one may have finished it before both were stopped.
-    elif middle == 1 and after in others:
-        other, equal = others[after], others[after] == start.next_epoch()
-    elif middle == 0 and before in others and before not in runs:
-        other, equal = others[before], others[before].next_epoch() == start
-    else:
-        return None
-    return None if equal else other
+    if middle == 1 and after in others:
+        return others[after] if others[after] != next_epoch(runs[number]) else None
+    if middle == 0 and before in others and before not in runs:
+        return others[before] if next_epoch(others[before]) != runs[number] else None
+    return None
+
+
+def next_epoch(start: Start) -> Start:
+    """Return the beginning of the epoch after one."""
+    return Start(start.seed, start.epoch + 1, 0)
 
 
 def describe_difference(rank: int, start: Start, other_rank: int, other: Start) -> str:

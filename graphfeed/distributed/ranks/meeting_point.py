@@ -184,7 +184,8 @@ class Meeting:
         # Not the store's own wait(), which would keep the store from the process's other threads.
         look_at = time.monotonic()
         while not self.store.check(names):
-            # Each look is several requests to the store that all ranks share.
+            # A program that fails ends soon. A look is several requests to the store that all ranks share.
+            self.watch.check_own()
             if time.monotonic() >= look_at:
                 self.watch.look(silent_seconds)
                 look_at = time.monotonic() + LOOK_SECONDS

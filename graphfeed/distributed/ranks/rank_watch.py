@@ -70,6 +70,14 @@ class RankWatch:
             self._present[rank] = Presence(*json.loads(self.store.get(f"here/{rank}")))
         return self._present[rank]
 
+    def check_own(self) -> None:
+        """Raise if the program of this rank failed, which the others are told. This asks the store for nothing."""
+        try:
+            check_program()
+        except ConnectionAbortedError:
+            self._leave_word(self.rank, "its program failed")
+            raise
+
     def look(self, silent_seconds: float) -> None:
         """Give a sign of life while ranks are waited for, and raise if one of those that have come is lost.
 
@@ -83,11 +91,7 @@ class RankWatch:
             ConnectionAbortedError: The program of this rank failed.
             RankLostError: Another rank failed, ended or froze.
         """
-        try:
-            check_program()
-        except ConnectionAbortedError:
-            self._leave_word(self.rank, "its program failed")
-            raise
+        self.check_own()
         if self.store.check(["lost"]):
             raise RankLostError(self.store.get("lost").decode())
         self.store.add(f"signs/{self.rank}", 1)

@@ -59,6 +59,7 @@ def test_ranks_that_differ_are_told_before_the_first_mini_batch(
         ((3, 1, 0), (4, 1, 0), "rank 1 makes mini-batches with seed 4, but rank 0 with seed 3; give"),
         ((3, 1, 0), (3, 1, 2), "rank 1 has begun epoch 1 at index 2, but rank 0 epoch 1 at index 0; iterate"),
         ((3, 0, 2), (3, 0, 0), "rank 1 has begun epoch 0 at index 0, but rank 0 epoch 0 at index 2; iterate"),
+        ((3, 0, 0), (3, 0, 2), "rank 1 has begun epoch 0 at index 2, but rank 0 epoch 0 at index 0; iterate"),
         ((3, 0, 2), (3, 0, 3), "rank 1 has begun epoch 0 at index 3, but rank 0 epoch 0 at index 2; iterate"),
     ],
 )
@@ -98,9 +99,13 @@ def test_loaders_of_two_pipelines_may_begin_in_another_order_on_each_rank() -> N
         for loader in loaders if rank else loaders[::-1]:
             both.wait(30)
             made.append(len(list(loader)))
+            loader.load_state_dict({**loader.state_dict(), "epoch": 5, "index": 6})
+            made.append(len(list(loader)))
+            loader.set_epoch(0)
+            made.append(len(list(loader)))
         return made
 
-    assert in_threads(2, work) == [[8] * 4] * 2
+    assert in_threads(2, work) == [[8, 8, 8, 2, 8, 8, 2, 8]] * 2
 
 
 def test_a_rank_may_be_ahead_or_go_on_where_another_one_had_finished_the_epoch() -> None:
