@@ -223,6 +223,7 @@ GROUPS = {
     "checks": calls.calls_of_checks,
     "edges": calls.calls_on_edges,
     "one hop": calls.calls_of_one_hop,
+    "all hops": calls.calls_of_all_hops,
     "one hop in time": calls.calls_in_time,
 }
 STEPS: dict[str, Callable[[torch.device], Iterator[Finding]]] = {

@@ -31,6 +31,7 @@ import subprocess
 import sys
 from pathlib import Path
 from runpy import run_path
+from typing import Any
 
 import cloudpickle
 import matplotlib.pyplot as plt
@@ -244,7 +245,7 @@ assert accuracy > 2.5 * most
 # machines: papers100M has 111 million nodes, 1.6 billion edges, and 128 numbers per node.
 
 # %%
-papers = {"num_nodes": 111_059_956, "num_edges": 1_615_685_872, "row_bytes": 4 * 128, "id_bytes": 4}
+papers: dict[str, Any] = {"num_nodes": 111_059_956, "num_edges": 1_615_685_872, "row_bytes": 4 * 128, "id_bytes": 4}
 counts = [2, 4, 8, 16]
 plans = [ClusterPlan(**papers, machines=count, fanouts=[10, 10]) for count in counts]
 print(plans[1])

@@ -15,6 +15,7 @@ from graphfeed.ops.sampling import (
     NOT_CACHED,
     CachedEdgeValues,
     Drawing,
+    HopGraph,
     OneHop,
     SeedTimes,
     StaticGraph,
@@ -89,6 +90,7 @@ def calls(inputs: Inputs) -> dict[str, Call]:
         **calls_of_checks(inputs),
         **calls_on_edges(inputs),
         **calls_of_one_hop(inputs),
+        **calls_of_all_hops(inputs),
         **calls_in_time(inputs),
     }
 
@@ -228,6 +230,20 @@ def calls_of_one_hop(inputs: Inputs) -> dict[str, Call]:
         "group_by_type": Call(
             sampling.group_by_type, {**picks[0], "types": inputs.types, **starts, "dtype": torch.int64}, picks,
             tuple(starts), ("types",),
+        ),
+    }  # fmt: skip
+
+
+def calls_of_all_hops(inputs: Inputs) -> dict[str, Call]:
+    """Return the calls of several hops, at random and in time."""
+    ordered = sampling.order_by_time(inputs.indptr, inputs.times)
+    timed = TemporalGraph(inputs.indptr, inputs.indices, ordered.times, ordered.order, earliest=ordered.times - 100)
+    graph, seeds = HopGraph(inputs.indptr, inputs.indices), inputs.seeds.to(inputs.indices.dtype)
+    moments = SeedTimes(torch.arange(len(seeds)) * 37 % 1100, None)
+    return {
+        "sample_hops": Call(
+            sampling.sample_hops, {"graph": graph, "seeds": seeds, "fanouts": [5, 3], "keys": KEYS},
+            [{}, {"graph": graph._replace(timed=[timed, timed]), "moments": moments}], over_the_bus=("graph",),
         ),
     }  # fmt: skip
 
