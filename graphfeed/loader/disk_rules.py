@@ -50,11 +50,11 @@ def reads_files(stage: Datapipe, options: LoaderOptions) -> bool:
     """Return whether a stage reads features on disk in the main process, at ids that were sampled on the CPU."""
     if not isinstance(stage, Transform) or not isinstance(stage, FetchesKnownRows):
         return False
+    if type(stage.feature_store).read is not FeatureStore.read:
+        return False  # it may do more than to ask the feature
     # Behind a copy to a GPU, the stages from there on run ahead with the reading.
     ahead = device_of(stage) is None or runs_ahead(stage, options.overlap_feature_fetch, default=True)
     waits_on_cpu = device_of(fetch_and_copies(stage)[0].datapipe) is None
-    if type(stage.feature_store).read is not FeatureStore.read:
-        return False  # it may do more than to ask the feature
     return placement_of(stage) is Placement.MAIN and ahead and waits_on_cpu and bool(files_of(stage))
 
 

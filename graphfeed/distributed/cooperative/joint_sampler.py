@@ -18,7 +18,7 @@ from graphfeed.distributed.partitioned_graph import PartitionedGraph
 from graphfeed.distributed.ranks.peers import Peers, shared_peers
 from graphfeed.ops import Key
 from graphfeed.storage import SampledSubgraph, SamplingGraph
-from graphfeed.storage.graph import ByType
+from graphfeed.storage.graph import ByType, StandInGraph
 
 NUMBERS: "weakref.WeakKeyDictionary[Peers, count[int]]" = weakref.WeakKeyDictionary()
 """Numbers the groups over some peers, in the order in which each rank makes them."""
@@ -98,23 +98,14 @@ class RankGroup:
         return repr(self.sampler.fanouts)
 
 
-class JointStep(SamplingGraph):
+class JointStep(StandInGraph[SamplingGraph]):
     """The graph as all ranks sample it for one mini-batch: what one of them needs, the owner samples."""
 
     def __init__(self, group: RankGroup, run: int, key: Key) -> None:
-        self.graph, self._group, self._minibatch = group.graph, group, (run, key.index)
+        super().__init__(group.graph)
+        self._group, self._minibatch = group, (run, key.index)
         self._draws = f"seed {key.seed} in epoch {key.epoch}"
         self.exchanges: list[RowExchange] = []
-
-    @property
-    def num_nodes(self) -> int | dict[str, int]:
-        """The number of nodes; by node type if the graph has types."""
-        return self.graph.num_nodes
-
-    @property
-    def num_edges(self) -> int | dict[str, int]:
-        """The number of edges; by edge type if the graph has types."""
-        return self.graph.num_edges
 
     def sample_neighbors(
         self,

@@ -190,7 +190,7 @@ class Window:
                 rows.note(wanted[key])
 
     def take(self) -> Any:
-        """Return the next mini-batch, of which nothing stays here."""
+        """Return the next mini-batch, of which the ids of its rows stay until the one after it is taken."""
         minibatch = self.minibatches.popleft()
         if isinstance(minibatch, Failure):
             raise minibatch.error

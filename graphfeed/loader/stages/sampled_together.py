@@ -14,14 +14,12 @@ from graphfeed.datapipes import Datapipe, Transform, call, length
 from graphfeed.datapipes.pipeline import OBSERVER
 from graphfeed.loader.executors.thread_executor import ThreadExecutor
 from graphfeed.loader.run import RunContext, current_run
+from graphfeed.loader.stages.in_windows import GROWTH
 from graphfeed.loader.stages.in_workers import with_failure
 from graphfeed.loader.transport.thread_channel import Failure
 from graphfeed.storage import SampledSubgraph, SamplingGraph
-from graphfeed.storage.graph import ByType, SamplingRequest
+from graphfeed.storage.graph import ByType, SamplingRequest, StandInGraph
 from graphfeed.storage.memory import count_bytes
-
-GROWTH = 2
-"""How many times as many mini-batches as the last window the next one may have, so that the first one comes soon."""
 
 PARTS = 3
 """How many times the size of its samples a mini-batch takes: half of the work on it, and while it waits to be used."""
@@ -125,11 +123,11 @@ class Asked(BaseException):
     """Ends the work on a mini-batch, as it is known what it asks of its graph."""
 
 
-class GraphAhead(SamplingGraph):
-    """Stands for a graph: notes what hops a sampler asks for, and returns them when it does so again."""
+class GraphAhead(StandInGraph[SamplingGraph]):
+    """Notes what hops a sampler asks for, and returns them when it does so again."""
 
     def __init__(self, graph: SamplingGraph) -> None:
-        self.graph = graph
+        super().__init__(graph)
         self.is_asked = True
         """Whether nothing is sampled yet."""
         self.seeds: Any = None
@@ -139,16 +137,6 @@ class GraphAhead(SamplingGraph):
     def __getattr__(self, name: str) -> Any:
         """Return what else the graph has."""
         return getattr(self.graph, name)
-
-    @property
-    def num_nodes(self) -> int | dict[str, int]:
-        """The number of nodes."""
-        return self.graph.num_nodes
-
-    @property
-    def num_edges(self) -> int | dict[str, int]:
-        """The number of edges."""
-        return self.graph.num_edges
 
     def validate(self, request: SamplingRequest) -> None:
         """Raise if the graph can't serve a request."""

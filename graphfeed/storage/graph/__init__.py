@@ -48,6 +48,7 @@ from graphfeed.storage.graph.sampling.temporal_sampling import (
 )
 from graphfeed.storage.graph.sampling_graph import SamplingGraph, parse_seeds
 from graphfeed.storage.graph.sampling_request import SamplingRequest, Strategy
+from graphfeed.storage.graph.stand_in_graph import StandInGraph
 from graphfeed.storage.graph.temporal_query import HopTime, TemporalQuery
 from graphfeed.storage.graph.type_names import (
     CANONICAL_ETYPE_DELIMITER,
@@ -88,6 +89,7 @@ __all__ = [
     "SampledSubgraph",
     "SamplingGraph",
     "SamplingRequest",
+    "StandInGraph",
     "Strategy",
     "TemporalQuery",
     "add_reverse_edges",

@@ -14,8 +14,9 @@ from graphfeed.ops.sampling import CachedColumns, sample_cached_columns
 from graphfeed.storage.graph.graph_arrays import GraphArrays
 from graphfeed.storage.graph.sampled_subgraph import ByType, SampledSubgraph
 from graphfeed.storage.graph.sampling.one_hop import EdgeArrays, sample_one_hop
-from graphfeed.storage.graph.sampling_graph import SamplingGraph, parse_seeds
+from graphfeed.storage.graph.sampling_graph import parse_seeds
 from graphfeed.storage.graph.sampling_request import SamplingRequest
+from graphfeed.storage.graph.stand_in_graph import StandInGraph
 from graphfeed.storage.memory.stream_ordered_lock import StreamOrderedLock
 
 
@@ -105,7 +106,7 @@ CACHES: "weakref.WeakKeyDictionary[GraphArrays, dict[object, GPUGraphCache]]" = 
 CACHES_LOCK = threading.Lock()
 
 
-class GPUCachedGraph(SamplingGraph):
+class GPUCachedGraph(StandInGraph[GraphArrays]):
     """A pinned graph that a GPU samples, with a cache of columns there. Its hops are those of the graph, bit by bit.
 
     A cache lasts as long as the graph, and as long as that has the same arrays. Graphs with the same limits share it.
@@ -117,19 +118,9 @@ class GPUCachedGraph(SamplingGraph):
     """
 
     def __init__(self, graph: GraphArrays, limits: tuple[int, int], device: torch.device) -> None:
-        self.graph = graph
+        super().__init__(graph)
         self.limits = limits
         self.device = device
-
-    @property
-    def num_nodes(self) -> int | dict[str, int]:
-        """The number of nodes, as the graph has it."""
-        return self.graph.num_nodes
-
-    @property
-    def num_edges(self) -> int | dict[str, int]:
-        """The number of edges, as the graph has it."""
-        return self.graph.num_edges
 
     def sample_neighbors(
         self,
