@@ -12,6 +12,7 @@ from graphfeed import doctor, first_hour
 from graphfeed.__main__ import main
 from graphfeed.cuda_report import Finding
 from graphfeed.first_hour import REPORT, Outcome, Step, all_steps, run_step, without_private
+from tests.waiting import wait_until
 
 FOUND = {"status": "ok", "subject": "kernels", "said": "24 each mini-batch"}
 
@@ -68,9 +69,15 @@ def test_a_step_that_hangs_is_killed_with_what_it_started() -> None:
     assert outcome.findings == (Finding(**FOUND),)
     assert not outcome.ok
     (child_id,) = outcome.output
-    status = Path(f"/proc/{child_id}/stat")
-    # Nobody may have asked yet how it ended.
-    assert not status.exists() or status.read_text().rpartition(")")[2].split()[0] in "ZX"
+    wait_until(lambda: has_ended(Path(f"/proc/{child_id}/stat")))
+
+
+def has_ended(status: Path) -> bool:
+    """Return whether a process has ended, whether or not its parent has asked how."""
+    try:
+        return status.read_text().rpartition(")")[2].split()[0] in "ZX"
+    except (FileNotFoundError, ProcessLookupError):
+        return True
 
 
 def test_a_step_fails_by_what_it_finds() -> None:

@@ -242,7 +242,7 @@ def calls_of_all_hops(inputs: Inputs) -> dict[str, Call]:
     moments = SeedTimes(torch.arange(len(seeds)) * 37 % 1100, None)
     return {
         "sample_hops": Call(
-            sampling.sample_hops, {"graph": graph, "seeds": seeds, "fanouts": [5, 3], "keys": KEYS},
+            sampling.sample_hops, {"graph": graph, "seeds": seeds, "fanouts": [5, 3], "keys": KEYS, "moments": None},
             [{}, {"graph": graph._replace(timed=[timed, timed]), "moments": moments}], over_the_bus=("graph",),
         ),
     }  # fmt: skip
