@@ -56,7 +56,7 @@ class StepExchange:
         own = self.peers.rank
         self._check([], tag, inf, 0.0)
         given = {rank: part for rank, part in enumerate(parts) if rank != own}
-        self.peers.ask(self._name, {"tag": list(tag), "rank": own, "draws": draws}, given)
+        answers = self.peers.ask(self._name, {"tag": list(tag), "rank": own, "draws": draws}, given)
         limit = self.peers.start_timeout + self.peers.timeout
         give_up = time.monotonic() + limit
         with self._changed:
@@ -65,6 +65,8 @@ class StepExchange:
                 self._check(missing, tag, give_up, limit)
                 self._changed.wait(CHECK_SECONDS)
             given_by = self._given.pop(tag)
+        for rank, answer in answers.items():
+            self.peers.wait(rank, answer)  # what is sent later, such as that this rank leaves, may not come before
         for rank, (said, _) in given_by.items():
             if said != draws:
                 raise ValueError(

@@ -76,7 +76,7 @@ class SharedColumns:
 
         It is called for each graph over the part: where another rank has a part for each, it asks by the name of each.
         """
-        return self.peers.serve("columns", self._answer, takes_long=True)
+        return self.peers.serve("columns", self._answer)
 
     def ready(self) -> FusedCSCSamplingGraph:
         """Return the graph to sample from; the first call waits for the other ranks of this machine.

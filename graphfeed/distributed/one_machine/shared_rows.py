@@ -38,7 +38,7 @@ class SharedRows:
         self._handle: dict[str, torch.Tensor] = {}
         self._block: SharedBlock | None = None
         self._others: dict[int, torch.Tensor] | None = None
-        self._name = peers.serve(f"rows {name}".rstrip(), self._answer, takes_long=True)
+        self._name = peers.serve(f"rows {name}".rstrip(), self._answer)
         shape = dtype_and_shape(row_type(rows), torch.Size([book.num_ids, *rows.size()]))
         said = {"rows": shape, "assignment": int(book.checksum), "identity": identity}
         self.peers.agreement.state_part(self._name, said)

@@ -17,7 +17,7 @@ from graphfeed.loader import bytes_text
 from graphfeed.ops.arguments import check_count
 
 INT32, INT64 = 4, 8
-MESSAGE_BYTES = 576
+MESSAGE_BYTES = 592
 """What a question and its answer take beside their ids, edges or rows."""
 MADE_NODES, MADE_EDGES, MADE_ROW_BYTES = 1 << 19, 1 << 24, 1 << 28
 """What a graph has at most that is made to measure the rate of a rank."""

@@ -8,7 +8,6 @@ import threading
 import time
 import weakref
 from collections.abc import Mapping
-from concurrent.futures import wait
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
@@ -59,17 +58,21 @@ class Agreement:
     def __init__(self, peers: "Peers") -> None:
         self.peers = peers
         self._changed = threading.Condition()
-        self._parts: list[dict[str, dict[str, Any]]] = [{} for _ in range(peers.world_size)]
+        self._parts: dict[str, tuple[str, dict[str, Any]]] = {}
+        """What this rank says of each part, and the name by which others ask for that."""
+        self._agreed: set[str] = set()
+        self._agreeing = threading.Lock()
         self._runs: list[dict[str, Runs]] = [{} for _ in range(peers.world_size)]
         """For each rank its runs, by pipeline."""
-        self._agreed: set[str] = set()
+        self._telling = threading.Lock()
         self._name = peers.serve("agreement", self._receive)
         if peers.world_size > 1:
             ALIVE.add(peers)
 
     def state_part(self, name: str, said: Mapping[str, Any]) -> None:
-        """Tell the other ranks, without waiting, what this one holds under a name that all ranks use."""
-        self._tell({"part": name, "said": dict(said)})
+        """State what this rank holds under a name that all ranks use; the others ask for it."""
+        text = {"said": torch.frombuffer(bytearray(json.dumps(said).encode()), dtype=torch.uint8)}
+        self._parts[name] = self.peers.serve(f"part {name}", lambda *_: text), dict(said)
 
     def check_part(self, name: str) -> None:
         """Raise unless all ranks hold parts that belong together, and none was lost; the first call waits for all.
@@ -83,21 +86,13 @@ class Agreement:
         self.peers.check()
         if name in self._agreed:
             return
-        limit = self.peers.start_timeout + self.peers.timeout
-        give_up = time.monotonic() + limit
-        with self._changed:
-            while missing := [rank for rank, parts in enumerate(self._parts) if name not in parts]:
-                self.peers.check()
-                if ended := sorted(set(missing).intersection(self.peers.leaving)):
-                    raise RuntimeError(f"ranks {ended} have ended, and made no {name!r}; all ranks must make the same")
-                if time.monotonic() > give_up:
-                    raise TimeoutError(
-                        f"ranks {missing} did not make {name!r} for {limit:g} s; all ranks must make their graphs and "
-                        "features in parts, in the same order"
-                    )
-                self._changed.wait(CHECK_SECONDS)
-            check_equal(name, [parts[name] for parts in self._parts])
-        self._agreed.add(name)
+        with self._agreeing:
+            asked, own = self._parts[name]
+            said = {self.peers.rank: own}
+            for rank, answer in self.peers.ask(asked, {}, self._others()).items():
+                said[rank] = json.loads(bytes(self.peers.wait(rank, answer)["said"].numpy()))
+            check_equal(name, [said[rank] for rank in sorted(said)])
+            self._agreed.add(name)
 
     def begin(self, pipeline: str, start: Start) -> None:
         """Tell the other ranks that this one begins a run, and raise if it is known that they don't share it.
@@ -114,11 +109,9 @@ class Agreement:
             ValueError: A rank has another seed, began elsewhere, or began with another pipeline.
         """
         self.peers.meet()
-        with self._changed:
+        with self._telling:  # so that all ranks get the runs of this one in their order
             first = not self._runs[self.peers.rank]
-            answers = self._tell({"pipeline": pipeline, "start": start})
-        # Who answers has this word. If it told its own before, that came before the answer.
-        wait(answers.values())
+            self._tell({"pipeline": pipeline, "start": start})
         give_up = time.monotonic() + BEGIN_SECONDS
         with self._changed:
             self.peers.check()
@@ -129,17 +122,21 @@ class Agreement:
                 self.peers.check()
             different = self._find_other_pipeline(pipeline) if first else ""
         if different:
-            wait(self._tell({"failed": different}).values())
+            self._tell({"failed": different})
             self.peers.check()
 
-    def _tell(self, said: dict[str, Any]) -> Mapping[int, Any]:
-        """Send something to all ranks, this one included; return the futures of the others' answers."""
-        own = self.peers.rank
-        options = {"rank": own, **said}
-        others: dict[int, Tensors] = {rank: {} for rank in range(self.peers.world_size) if rank != own}
-        futures = self.peers.ask(self._name, options, others)
+    def _others(self) -> dict[int, Tensors]:
+        """Return an empty question for each of the other ranks."""
+        return {rank: {} for rank in range(self.peers.world_size) if rank != self.peers.rank}
+
+    def _tell(self, said: dict[str, Any]) -> None:
+        """Send something to all ranks, this one included, and wait until they have it."""
+        options = {"rank": self.peers.rank, **said}
+        answers = self.peers.ask(self._name, options, self._others())
         self._receive(options, {})
-        return futures
+        for rank, answer in answers.items():
+            with suppress(ConnectionError, TimeoutError):  # the next mini-batch says that a rank is lost
+                self.peers.wait(rank, answer)
 
     def _receive(self, options: Mapping[str, Any], _: Mapping[str, torch.Tensor]) -> Tensors:
         """Keep what a rank says."""
@@ -147,8 +144,6 @@ class Agreement:
         with self._changed:
             if "failed" in options:
                 self.peers.refuse(ValueError(options["failed"]))
-            elif "part" in options:
-                self._parts[rank][options["part"]] = options["said"]
             else:
                 self._note_run(rank, options["pipeline"], Start(*options["start"]))
             self._changed.notify_all()

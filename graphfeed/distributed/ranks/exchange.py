@@ -7,8 +7,9 @@ import numpy as np
 import torch
 
 from graphfeed import ops
+from graphfeed.distributed.ranks.listener import Respond
 from graphfeed.distributed.ranks.messages import Tensors
-from graphfeed.distributed.ranks.peers import Answer, Peers
+from graphfeed.distributed.ranks.peers import Peers
 from graphfeed.ops.rows import take_small
 
 COUNTS = "counts"
@@ -16,7 +17,7 @@ COUNTS = "counts"
 
 
 def ask_owners(
-    peers: Peers, name: str, answer: Answer, owners: torch.Tensor, options: Mapping[str, Any], questions: Tensors
+    peers: Peers, name: str, answer: Respond, owners: torch.Tensor, options: Mapping[str, Any], questions: Tensors
 ) -> Iterator[tuple[torch.Tensor, Tensors]]:
     """Ask the owner of each question, all at once; whoever goes through the answers waits for them.
 

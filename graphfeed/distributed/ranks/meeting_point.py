@@ -17,6 +17,7 @@ import torch
 from torch import distributed
 
 from graphfeed.distributed.ranks.bounded_call import call_within
+from graphfeed.distributed.ranks.listener import Listener
 from graphfeed.distributed.ranks.program_end import check_program
 from graphfeed.distributed.ranks.rank_watch import Presence, RankWatch
 
@@ -142,10 +143,11 @@ class Meeting:
         self._group = distributed.group.WORLD if point is None else None
         self._use = next(VISITS[None if point is None else point.rank_address].uses)
 
-    def gather(self, seconds: float, silent_seconds: float) -> tuple[list[str], list[str]]:
-        """Wait for all ranks, and return for each its host and process, and what `memory_scope` returned there.
+    def gather(self, listener: Listener, seconds: float, silent_seconds: float) -> list[Presence]:
+        """Wait for all ranks, and return what each says of itself.
 
         Args:
+            listener: Begins to listen for the other ranks.
             seconds: How long to wait for ranks.
             silent_seconds: After how long a rank that was here and says nothing counts as lost.
 
@@ -159,15 +161,17 @@ class Meeting:
         # A store whose process is frozen never answers.
         text = f"the store of rank 0 did not answer for {seconds:g} s"
         if self.point is None:
-            own = call_within(seconds + STORE_SECONDS, partial(connect_to_store, self._group, seconds), text)
-            self.store = distributed.distributed_c10d.PrefixStore(f"graphfeed/{self._use}", own)
+            store = call_within(seconds + STORE_SECONDS, partial(connect_to_store, self._group, seconds), text)
+            self.store = distributed.distributed_c10d.PrefixStore(f"graphfeed/{self._use}", store)
         else:
             self.store = self.point.open_store(seconds, self._use)
         self._group = None
         self.watch = RankWatch(self.store, self.rank, self.world_size)
-        return call_within(seconds + STORE_SECONDS, partial(self._meet, seconds, silent_seconds), text)
+        toward = os.environ.get("MASTER_ADDR", socket.gethostname()) if self.point is None else self.point.address
+        own = Presence.here(listener.listen(toward), listener.token.hex())
+        return call_within(seconds + STORE_SECONDS, partial(self._meet, own, seconds, silent_seconds), text)
 
-    def _meet(self, seconds: float, silent_seconds: float) -> tuple[list[str], list[str]]:
+    def _meet(self, presence: Presence, seconds: float, silent_seconds: float) -> list[Presence]:
         """Register this rank in the store, and wait until all others have registered; see `gather`."""
         give_up = time.monotonic() + seconds
         names = [f"here/{rank}" for rank in range(self.world_size)]
@@ -180,7 +184,7 @@ class Meeting:
                 "each job a name (group_name, or MeetingPoint's job); if a rank was started again, start all of them "
                 "again"
             )
-        self.store.set(own, json.dumps(Presence.here()))
+        self.store.set(own, json.dumps(presence))
         # Not the store's own wait(), which would keep the store from the process's other threads.
         look_at = time.monotonic()
         while not self.store.check(names):
@@ -193,8 +197,7 @@ class Meeting:
                 missing = [rank for rank, name in enumerate(names) if not self.store.check([name])]
                 raise TimeoutError(f"ranks {missing} did not make their parts within {seconds:g} s")
             time.sleep(0.01)
-        came = [self.watch.presence(rank) for rank in range(self.world_size)]
-        return [rank.host for rank in came], [rank.scope for rank in came]
+        return [self.watch.presence(rank) for rank in range(self.world_size)]
 
 
 def connect_to_store(group: Any, seconds: float) -> Any:

@@ -1,16 +1,24 @@
-"""Messages between ranks: a dict for JSON and some tensors, in one piece of memory. Nothing is pickled."""
+"""Messages between ranks: a dict for JSON and some tensors, sent through a socket. Nothing is pickled."""
 
-from collections.abc import Iterator, Mapping, Sequence
+import socket
+import struct
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from itertools import islice
+from typing import Any, TypeAlias
 
-import numpy as np
 import torch
 
-from graphfeed.ops.memory import Bytes, buffers
+from graphfeed.ops.memory import buffers
 from graphfeed.storage.memory import Frame, decode_tensors, encode_tensors, read_frame
 
-Tensors = Mapping[str, torch.Tensor]
+Tensors: TypeAlias = Mapping[str, torch.Tensor]
+Message: TypeAlias = tuple[dict[str, Any], dict[str, torch.Tensor]]
+
+SIZE = struct.Struct("<Q")
+"""What a message begins with: how many bytes follow."""
+MOST_PIECES = 512
+"""How many pieces one call of the system sends; at most 1,024 are possible on Linux."""
 
 
 @dataclass
@@ -27,31 +35,54 @@ class Traffic:
     """Those that it read, each once for all ranks; the rest was saved."""
 
 
-def pack(head: Mapping[str, Any], tensors: Tensors) -> Bytes:
-    """Return a message in memory of its own: what is written to the tensors from then on doesn't reach the receiver.
+def send(connection: socket.socket, head: Mapping[str, Any], tensors: Tensors) -> int:
+    """Send a message from the memory of its tensors, without a copy of them; return its size in bytes.
 
     Example:
-        >>> [(head, tensors)] = unpack(pack({"id": 3}, {"ids": torch.arange(2)}))
-        >>> head, tensors
-        ({'id': 3}, {'ids': tensor([0, 1])})
+        >>> one, other = socket.socketpair()
+        >>> with one, other:
+        ...     _ = send(one, {"name": "rows"}, {"ids": torch.arange(2)})
+        ...     receive(other)
+        ({'name': 'rows'}, {'ids': tensor([0, 1])})
     """
     frame = Frame(*encode_tensors(tensors, head))
-    memory = buffers.empty(frame.size, torch.uint8).numpy()
-    frame.write(memory)
-    return memory
+    pieces = [memoryview(SIZE.pack(frame.size)), *frame.pieces()]
+    size = left = SIZE.size + frame.size
+    while True:
+        sent = connection.sendmsg(islice(pieces, MOST_PIECES))
+        left -= sent
+        if not left:
+            return size
+        while sent >= pieces[0].nbytes:
+            sent -= pieces.pop(0).nbytes
+        pieces[0] = pieces[0][sent:]
 
 
-def concatenate(messages: Sequence[Bytes]) -> Bytes:
-    """Return messages one after the other, without a copy where there is one."""
-    if len(messages) == 1:
-        return messages[0]
-    memory = buffers.empty(sum(message.size for message in messages), torch.uint8).numpy()
-    return np.concatenate(messages, out=memory) if messages else memory
+def receive(connection: socket.socket) -> Message:
+    """Wait for a message, and return it; its tensors share one piece of memory.
+
+    Raises:
+        ConnectionResetError: The other end has closed the connection.
+        BlockingIOError: The connection has a time limit, in which it did not come.
+        ValueError: What came is no message.
+    """
+    size = bytearray(SIZE.size)
+    fill(connection, memoryview(size))
+    memory = buffers.empty(SIZE.unpack(size)[0], torch.uint8).numpy()
+    fill(connection, memory.data)
+    header, parts, _ = read_frame(memory)
+    return decode_tensors(header, parts)
 
 
-def unpack(memory: Bytes) -> Iterator[tuple[dict[str, Any], dict[str, torch.Tensor]]]:
-    """Yield the messages that lie one after the other in some memory; their tensors view it."""
-    while memory.size:
-        header, parts, size = read_frame(memory)
-        yield decode_tensors(header, parts)
-        memory = memory[size:]
+def fill(connection: socket.socket, memory: memoryview) -> None:
+    """Receive as many bytes as the memory has.
+
+    Raises:
+        ConnectionResetError: The other end has closed the connection.
+        OSError: See `socket.socket.recv_into`.
+    """
+    while memory.nbytes:
+        count = connection.recv_into(memory, 0, socket.MSG_WAITALL)
+        if not count:
+            raise ConnectionResetError("the other end has closed the connection")
+        memory = memory[count:]

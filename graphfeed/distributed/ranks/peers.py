@@ -1,63 +1,44 @@
-"""The ranks that hold the parts of a graph: each asks the others, and answers them, in a thread of its own.
+"""The ranks that hold the parts of a graph: each asks the others, and answers them in threads of its own.
 
-The thread takes part in rounds. In each round, every rank sends to every other one what it has to ask and to answer:
-one `all_to_all` of sizes, and if anybody sent anything, one of bytes. So an answer comes in the round after its
-question, questions of several threads share a round, and a rank answers whatever its own program does meanwhile: it may
-train, evaluate, have fewer mini-batches than the others, or none at all. Where nobody asks anything, rounds are rare.
+Questions and answers go straight from rank to rank: two one-way delays, whatever other ranks do. A rank answers
+whatever its own program does meanwhile: it may train, evaluate, have fewer mini-batches than the others, or none at
+all. A further thread gives signs of life, and notices when another rank is lost, or when all are done.
 """
 
 import os
+import socket
 import threading
 import weakref
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from concurrent.futures import Future
-from dataclasses import dataclass, field
-from datetime import timedelta
 from functools import partial
-from itertools import count
-from queue import SimpleQueue
 from typing import Any, TypeAlias
 
-import numpy as np
-import torch
 from torch import distributed
 
 from graphfeed.datapipes import find_rank
 from graphfeed.distributed.ranks.agreement import Agreement
 from graphfeed.distributed.ranks.bounded_call import call_within
+from graphfeed.distributed.ranks.connections import Answer, Connections, open_connection
+from graphfeed.distributed.ranks.heartbeat import Heartbeat
+from graphfeed.distributed.ranks.listener import GREETING, Listener, Respond
 from graphfeed.distributed.ranks.meeting_point import STORE_SECONDS, VISITS, Meeting, MeetingPoint
-from graphfeed.distributed.ranks.messages import Tensors, Traffic, concatenate, pack, unpack
+from graphfeed.distributed.ranks.messages import Tensors, Traffic
 from graphfeed.distributed.ranks.program_end import program_failed, watch_program
-from graphfeed.distributed.ranks.rank_watch import RESUME, RankLostError
-from graphfeed.ops.memory import Bytes, buffers
+from graphfeed.distributed.ranks.rank_watch import RESUME, Presence, RankLostError
+from graphfeed.ops.process import renew_in_child
 
-Answer: TypeAlias = Callable[[Mapping[str, Any], Mapping[str, torch.Tensor]], Tensors]
-"""Answers a question: gets its options and its tensors."""
-
-Answers: TypeAlias = dict[int, "Future[Tensors]"]
+Answers: TypeAlias = Mapping[int, Answer]
 """What each rank answers."""
 
-Queue: TypeAlias = "SimpleQueue[Callable[[], None] | None]"
-"""The answers that a thread is to give."""
-
-PAUSES = (0.0005, 0.02)
-"""The shortest and the longest pause in seconds between rounds while nobody asks anything."""
-PAUSE_GROWTH = 1.25
-"""Each pause is this much longer than the one before, so that a rank is late by a fifth of the time that it rested."""
+MOST_CONNECTIONS = 4
+"""How many questions of one rank another one answers at the same time, where there are few ranks."""
+FEW_RANKS = 8
+"""With more ranks than these, each of them answers two questions of every other one at the same time."""
+CONNECT_SECONDS = 30.0
+"""How long another rank may take to accept a connection."""
 LIVENESS_SECONDS = 3.0
 """How long live ranks have to answer after a failure."""
-
-
-@dataclass
-class Mail:
-    """The messages that a rank has to send, and the answers that it waits for."""
-
-    outgoing: list[list[Bytes]]
-    """By rank."""
-    expected: dict[int, "Future[Tensors]"] = field(default_factory=dict)
-    """The questions that were not answered yet."""
-    early: list[tuple[int, dict[str, Any], Tensors]] = field(default_factory=list)
-    """Questions for what this rank has not made yet."""
 
 
 class Peers:
@@ -94,18 +75,20 @@ class Peers:
     ) -> None:
         self.timeout, self.start_timeout, self.share_memory = timeout, start_timeout, share_memory
         self.rank, self.world_size = rank_and_size() if meeting is None else meeting.rank_address[2:]
-        self.hosts = [""] * self.world_size
         self.traffic = Traffic()
-        self.leaving: list[int] = []  # the ranks that ask nothing any more, as of the last round
         self._process = os.getpid()
-        self._answers: dict[str, tuple[Answer, Queue | None]] = {}
-        self._scopes: Future[list[str]] = Future()
-        self._mail = Mail([[] for _ in range(self.world_size)])
+        self._met: Future[list[Presence]] = Future()
+        self._connections: dict[int, Connections] = {}
         self._changed = threading.Condition()
-        self._ids = count()
+        self._waiting = 0
         self._closed = False
         self._lost: Exception | None = None
         self._thread: threading.Thread | None = None
+        self._heartbeat = Heartbeat(self.rank, timeout)
+        others = self.world_size - 1
+        self._most = MOST_CONNECTIONS if self.world_size <= FEW_RANKS else 2
+        # One more of each other rank carries its signs of life, and needs a thread only until it has begun.
+        self._listener = Listener(others * self._most, self.traffic, self._heartbeat.take)
         self.agreement = Agreement(self)
         """What all ranks must have in common."""
         if self.world_size > 1:
@@ -114,29 +97,25 @@ class Peers:
             # Not a daemon: at the end of a program, Python waits until the other ranks need its part no more.
             self._thread = threading.Thread(target=self._run, name="graphfeed-peers")
             self._thread.start()
+            renew_in_child(self, Peers._close_in_child)
 
-    def serve(self, subject: str, answer: Answer, *, takes_long: bool = False) -> str:
+    def serve(self, subject: str, respond: Respond) -> str:
         """Answer requests of other ranks, of one subject.
 
         Args:
             subject: What it is, such as "graph".
-            answer: Answers a question. It is called in the thread of this object.
-            takes_long: Whether to call it in a thread of its own, so that other questions are answered meanwhile.
+            respond: Answers a question. It is called in threads of this object, in several at the same time.
 
         Returns:
             The name by which all ranks ask for it: the subject, and how many of the same subject there were before.
         """
         self._check_process()
-        with self._changed:
-            name = f"{subject} {sum(known.rpartition(' ')[0] == subject for known in self._answers)}"
-            queue: Queue | None = None
-            # The thread begins now: no program can start one as it ends, and others may ask until then.
-            if takes_long and self._thread is not None and self._lost is None:
-                queue = SimpleQueue()
-                threading.Thread(target=run_calls, args=(queue,), name="graphfeed-peers-answers").start()
-            self._answers[name] = answer, queue
-            self._changed.notify_all()
-        return name
+        return self._listener.serve(subject, respond)
+
+    @property
+    def leaving(self) -> list[int]:
+        """The other ranks that ask nothing any more."""
+        return sorted(self._heartbeat.left)
 
     @property
     def ended(self) -> bool:
@@ -161,16 +140,16 @@ class Peers:
         """
         if self.world_size == 1 or not self.share_memory:
             return [self.rank]
-        scopes = self.meet()
+        scopes = [presence.scope for presence in self.meet()]
         return [rank for rank, scope in enumerate(scopes) if rank == self.rank or scope == scopes[self.rank] != ""]
 
-    def meet(self) -> list[str]:
-        """Wait until all ranks have begun; return what `memory_scope` returned on each."""
+    def meet(self) -> list[Presence]:
+        """Wait until all ranks have begun; return what each said of itself."""
         self._check_process()
-        return self._scopes.result(self.start_timeout + self.timeout)
+        return self._met.result(self.start_timeout + self.timeout)
 
     def ask(self, name: str, options: Mapping[str, Any], questions: Mapping[int, Tensors]) -> Answers:
-        """Send requests to other ranks; a rank answers its own without this.
+        """Send requests to other ranks; a rank answers its own without this. Waits until all ranks have begun.
 
         Args:
             name: What `serve` returned.
@@ -178,25 +157,29 @@ class Peers:
             questions: What each rank is asked for.
 
         Returns:
-            A future of the answer of each rank. Wait for it by `wait`.
-        """
-        messages = []
-        for rank, tensors in questions.items():
-            self._check_process()
-            number = next(self._ids)
-            messages.append((rank, number, pack({"id": number, "name": name, "options": options}, tensors)))
-        futures: Answers = {}
-        with self._changed:
-            if self._lost is not None and messages:
-                raise self._lost
-            self.traffic.exchanges += bool(messages)
-            for rank, number, message in messages:
-                futures[rank] = self._mail.expected[number] = Future()
-                self._mail.outgoing[rank].append(message)
-            self._changed.notify_all()
-        return futures
+            The answer of each rank. Wait for it by `wait`.
 
-    def wait(self, rank: int, future: "Future[Tensors]") -> Tensors:
+        Raises:
+            RankLostError: A rank was lost.
+            TimeoutError: A rank did not begin within `start_timeout`.
+        """
+        if not questions:
+            return {}
+        self.meet()
+        self.check()
+        answers, sent = {}, 0
+        for rank, tensors in questions.items():
+            try:
+                answers[rank], size = self._connections[rank].ask({"name": name, "options": options}, tensors)
+            except OSError as error:
+                raise self._find_lost(rank) from error
+            sent += size
+        with self._changed:
+            self.traffic.exchanges += 1
+            self.traffic.bytes_sent += sent
+        return answers
+
+    def wait(self, rank: int, answer: Answer) -> Tensors:
         """Return an answer.
 
         Raises:
@@ -204,15 +187,27 @@ class Peers:
             RuntimeError: The rank could not answer.
             TimeoutError: The rank has not made, within `start_timeout`, what it was asked for.
         """
+        with self._changed:
+            self._waiting += 1
         try:
-            return future.result(self.start_timeout + self.timeout)
-        except TimeoutError as error:
-            if future.done():  # ranks were missing at the start
-                raise
+            head, tensors = answer.read()
+        except BlockingIOError as error:
             raise TimeoutError(
-                f"rank {rank} {self.hosts[rank]} did not answer for {self.start_timeout + self.timeout:g} s; "
+                f"rank {rank} {self.host(rank)} did not answer for {self.start_timeout + self.timeout:g} s; "
                 "all ranks must make their graphs and features in parts, in the same order"
             ) from error
+        except OSError as error:
+            raise self._find_lost(rank) from error
+        finally:
+            with self._changed:
+                self._waiting -= 1
+        if "error" in head:
+            raise RuntimeError(f"rank {rank} {self.host(rank)} failed: {head['error']}")
+        return tensors
+
+    def host(self, rank: int) -> str:
+        """Return the host and the process of a rank, as far as it has come, for people."""
+        return self._met.result()[rank].host if self._met.done() and not self._met.exception() else ""
 
     def close(self) -> None:
         """Announce, without waiting, that this rank sends no more requests. It answers others until all have closed."""
@@ -231,98 +226,59 @@ class Peers:
             raise RuntimeError(f"a fork of process {self._process} can't reach other ranks; sample and fetch there")
 
     def _run(self) -> None:
-        """Take part in rounds until nobody needs any."""
+        """Meet the other ranks, and give signs of life until nobody needs this rank any more."""
+        error: Exception = RuntimeError("the peers are closed; make others")
         try:
-            self.hosts, scopes = self._meeting.gather(self.start_timeout, self.timeout)
-            self._scopes.set_result(scopes)
-            seconds = timedelta(seconds=self.timeout)
-            group = distributed.ProcessGroupGloo(self._meeting.store, self.rank, self.world_size, seconds)
-            pause: float | None = PAUSES[0]
-            while pause is not None:
-                pause = self._take_part(group, pause)
-            self._fail(RuntimeError("the peers are closed; make others"))
-        except Exception as error:
-            self._fail(self._name_lost(error))
+            self._begin()
+            while not self._give_sign():
+                pass
+        except Exception as failure:
+            error = failure if isinstance(failure, OSError) and not self._met.done() else self._name_lost(failure)
+        self._fail(error)
 
-    def _take_part(self, group: Any, pause: float) -> float | None:
-        """Take part in one round; return the pause before the next one, None if there is none."""
-        early, self._mail.early = self._mail.early, []
-        for sender, head, tensors in early:
-            self._answer(sender, head, tensors)
-        with self._changed:
-            # Whoever waits for an answer goes on: the others come as soon as they have it.
-            if not any(self._mail.outgoing) and not self._mail.expected:
-                self._changed.wait(pause)
-            sent, self._mail.outgoing = self._mail.outgoing, [[] for _ in range(self.world_size)]
-            ended = not threading.main_thread().is_alive()
-            leaving = (self._closed or ended) and not self._mail.expected
+    def _begin(self) -> None:
+        """Meet the other ranks, and connect to them."""
+        ranks = self._meeting.gather(self._listener, self.start_timeout, self.timeout)
+        others = [rank for rank in range(self.world_size) if rank != self.rank]
+        for rank in others:
+            self._connections[rank] = Connections(partial(self._connect, rank, ranks[rank], False), self._most)
+        self._heartbeat.begin((rank, self._connect(rank, ranks[rank], True)) for rank in others)
+        self._met.set_result(ranks)
+
+    def _give_sign(self) -> bool:
+        """Give signs of life for a short while; return whether this rank may end."""
+        ended = not threading.main_thread().is_alive()
         if ended and program_failed():
-            return None  # the program failed: the process ends, so that the other ranks and the launcher notice
-        # The first all_to_all has three numbers for each rank: the bytes that it gets in the second, whether there is
-        # a second (if anybody sends anything), and whether this rank is done.
-        sizes = [sum(message.size for message in messages) for messages in sent]
-        own = np.array([[size, sum(sizes), leaving] for size in sizes], dtype=np.int64)
-        others = np.empty_like(own)
-        group.alltoall_base(torch.from_numpy(others), torch.from_numpy(own), [], []).wait()
-        arriving, leave = others[:, 0].tolist(), np.flatnonzero(others[:, 2]).tolist()
-        if not others[:, 1].any():
-            self.leaving = leave
-            return None if len(leave) == self.world_size else min(PAUSE_GROWTH * pause, PAUSES[1])
-        given = concatenate([message for messages in sent for message in messages])
-        self.traffic.bytes_sent += given.size
-        received = buffers.empty(sum(arriving), torch.uint8).numpy()
-        group.alltoall_base(torch.from_numpy(received), torch.from_numpy(given), arriving, sizes).wait()
-        self._open(received, arriving)
-        self.leaving = leave
-        return PAUSES[0]
+            return True  # the process ends, so that the other ranks and the launcher notice
+        if ended or self._closed:
+            self._listener.end()
+        return self._heartbeat.beat((ended or self._closed) and not self._waiting)
 
-    def _open(self, received: Bytes, sizes: list[int]) -> None:
-        """Answer the questions that arrived, and pass on the answers."""
-        end = 0
-        for sender, size in enumerate(sizes):
-            end += size
-            for head, tensors in unpack(received[end - size : end]):
-                if "name" in head:
-                    self._answer(sender, head, tensors)
-                    continue
-                with self._changed:
-                    future = self._mail.expected.pop(head["id"])
-                if "error" in head:
-                    future.set_exception(RuntimeError(f"rank {sender} {self.hosts[sender]} failed: {head['error']}"))
-                else:
-                    future.set_result(tensors)
-
-    def _answer(self, sender: int, head: dict[str, Any], tensors: Tensors) -> None:
-        """Answer one question."""
-        missing = head["name"] not in self._answers
-        if missing and not self._closed and threading.main_thread().is_alive():
-            self._mail.early.append((sender, head, tensors))
-            return
-        answer, queue = (refuse, None) if missing else self._answers[head["name"]]
-        call = partial(self._reply, answer, sender, head, tensors)
-        if queue is None:
-            call()
-        else:
-            queue.put(call)
-
-    def _reply(self, answer: Answer, sender: int, head: dict[str, Any], tensors: Tensors) -> None:
-        """Call what answers a question, and send what it returns."""
+    def _connect(self, rank: int, presence: Presence, is_pulse: bool) -> socket.socket:
+        """Open a connection to another rank."""
+        if self._lost is not None and not is_pulse:
+            raise ConnectionError("the peers have ended")
+        greeting = GREETING.pack(bytes.fromhex(presence.token), self.rank, is_pulse)
         try:
-            message = pack({"id": head["id"]}, answer(head["options"], tensors))
-        except Exception as error:
-            message = pack({"id": head["id"], "error": f"{type(error).__name__}: {error}"}, {})
+            return open_connection(presence.address, greeting, CONNECT_SECONDS, self.start_timeout + self.timeout)
+        except OSError as error:
+            raise ConnectionError(
+                f"rank {rank} {presence.host} can't be reached at {presence.address[0]}: {error}; if that is not its "
+                "address in the network of the ranks, set GLOO_SOCKET_IFNAME to the name of the interface, such as eth0"
+            ) from error
+
+    def _find_lost(self, rank: int) -> Exception:
+        """Return the error of a rank whose connection failed, once it is known which of them is lost."""
         with self._changed:
-            self._mail.outgoing[sender].append(message)
-            self._changed.notify_all()
+            self._changed.wait_for(lambda: self._lost is not None, 2 * LIVENESS_SECONDS + STORE_SECONDS)
+        return self._lost or RankLostError(f"a connection to rank {rank} {self.host(rank)} failed; {RESUME}")
 
     def _name_lost(self, error: Exception) -> Exception:
         """Return an error that names the lost ranks, as far as the others can tell."""
-        if isinstance(error, OSError):
-            return error
         try:
             find = partial(self._meeting.watch.find_missing, LIVENESS_SECONDS)
             missing = call_within(LIVENESS_SECONDS + STORE_SECONDS, find, "the store did not answer")
-            lost = ", ".join(f"rank {rank} {self.hosts[rank]}" for rank in missing) or "a connection between ranks"
+            lost = ", ".join(f"rank {rank} {self.host(rank)}" for rank in missing) or "a connection between ranks"
         except Exception:
             lost = "the rank with the store of the process group (rank 0, or torchrun's agent)"
         lost_error = RankLostError(
@@ -335,26 +291,20 @@ class Peers:
         """Set an error for all questions that wait, and for those to come."""
         with self._changed:
             self._lost = self._lost or error
-            expected, self._mail.expected = self._mail.expected, {}
-            for _, queue in self._answers.values():
-                if queue is not None:
-                    queue.put(None)
-        for future in expected.values():
-            future.set_exception(error)
-        if not self._scopes.done():
-            self._scopes.set_exception(error)
+            self._changed.notify_all()
+        if not self._met.done():
+            self._met.set_exception(error)
+        for connections in self._connections.values():
+            connections.close()
+        self._heartbeat.close()
+        self._listener.close()
 
-
-def refuse(*_: object) -> Tensors:
-    """Answer what was asked of a rank that has ended without making it."""
-    raise RuntimeError("it has ended, and made no such graph, feature or loader; all ranks must make the same")
-
-
-def run_calls(queue: Queue) -> None:
-    """Call what comes in a queue, until None does."""
-    while (call := queue.get()) is not None:
-        call()
-        del call  # and what it holds
+    def _close_in_child(self) -> None:
+        """Close a forked process's copies of all sockets, so that the other ranks notice when this one ends."""
+        self._listener.abandon()
+        for connections in self._connections.values():
+            connections.abandon()
+        self._heartbeat.close()
 
 
 def rank_and_size() -> tuple[int, int]:

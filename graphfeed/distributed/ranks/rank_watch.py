@@ -29,11 +29,15 @@ class Presence(NamedTuple):
     scope: str
     """What `memory_scope` returned there."""
     process: int
+    address: tuple[str, int] = ("", 0)
+    """Where it answers other ranks."""
+    token: str = ""
+    """What it wants to be told there first."""
 
     @classmethod
-    def here(cls) -> "Presence":
+    def here(cls, address: tuple[str, int] = ("", 0), token: str = "") -> "Presence":
         """Return that of this process."""
-        return cls(f"({socket.gethostname()}, process {os.getpid()})", memory_scope(), os.getpid())
+        return cls(f"({socket.gethostname()}, process {os.getpid()})", memory_scope(), os.getpid(), address, token)
 
     def has_ended(self, scope: str) -> bool:
         """Return whether the process has ended, as far as that can be seen from another one, by its scope."""

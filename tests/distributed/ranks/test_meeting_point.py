@@ -14,7 +14,9 @@ from torch import distributed
 
 from graphfeed.distributed import MeetingPoint, Peers
 from graphfeed.distributed.ranks import meeting_point
+from graphfeed.distributed.ranks.listener import Listener
 from graphfeed.distributed.ranks.meeting_point import Meeting, connect_to_store
+from graphfeed.distributed.ranks.messages import Traffic
 from tests.distributed.rank_processes import end_of, free_port, start_program
 
 
@@ -157,10 +159,12 @@ def test_a_store_that_does_not_answer_holds_nobody(monkeypatch: pytest.MonkeyPat
     store = FrozenStore()
     monkeypatch.setattr(MeetingPoint, "open_store", lambda *_: store)
     monkeypatch.setattr(distributed, "group", SimpleNamespace(WORLD=store))
+    listener = Listener(0, Traffic(), lambda rank, connection: None)
     frozen = Meeting(1, 2, None if in_group else MeetingPoint("127.0.0.1", free_port(), 1, 2))
     with pytest.raises(TimeoutError, match=r"the store of rank 0 did not answer for 0\.05 s"):
-        frozen.gather(0.05, 60)
+        frozen.gather(listener, 0.05, 60)
     store.ended.set()
+    listener.close()
 
 
 def test_torch_that_shows_no_store_meets_where_the_process_group_does(monkeypatch: pytest.MonkeyPatch) -> None:

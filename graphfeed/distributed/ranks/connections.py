@@ -1,0 +1,213 @@
+"""Connections to another rank, over which this one asks it. The thread that waits for an answer reads it itself."""
+
+import os
+import socket
+import struct
+import threading
+import weakref
+from collections import deque
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from typing import Any
+
+from graphfeed.distributed.ranks.messages import Message, Tensors, receive, send
+
+TIME_LIMIT = struct.Struct("ll")
+"""A `struct timeval`: seconds, and microseconds."""
+INTERFACE_ADDRESS = 0x8915
+"""SIOCGIFADDR of Linux, which returns the IPv4 address of an interface."""
+
+
+class Connections:
+    """The connections to one rank. Each of them carries one question at a time, and then its answer.
+
+    So nobody waits behind the question of another thread, and no thread has to sort answers. Where all connections
+    have a question, the next one first reads the answer to the oldest, which its own thread gets later.
+
+    Args:
+        connect: Opens a connection.
+        most: How many there may be. The other rank has as many threads, each of which answers on one of them.
+    """
+
+    def __init__(self, connect: Callable[[], socket.socket], most: int) -> None:
+        self._connect = connect
+        self._free = most
+        self._idle: list[socket.socket] = []
+        self._unread: deque[Answer] = deque()
+        self._open: weakref.WeakSet[socket.socket] = weakref.WeakSet()
+        self._closed = False
+        self._changed = threading.Condition()
+
+    def ask(self, head: Mapping[str, Any], tensors: Tensors) -> tuple["Answer", int]:
+        """Send a question; return what reads the answer, and the size of the question.
+
+        Raises:
+            OSError: The connection failed, or none could be opened.
+        """
+        connection = self._take()
+        try:
+            size = send(connection, head, tensors)
+        except BaseException:
+            self.drop(connection)
+            raise
+        answer = Answer(self, connection)
+        with self._changed:
+            self._unread.append(answer)
+            self._changed.notify()
+        return answer, size
+
+    def _take(self) -> socket.socket:
+        """Return a connection without a question, for the caller alone."""
+        while True:
+            with self._changed:
+                if self._idle:
+                    return self._idle.pop()
+                if self._free:
+                    self._free -= 1
+                    break
+                if not self._unread:
+                    self._changed.wait()
+                    continue
+                oldest = self._unread[0]
+            with suppress(OSError):  # which its own thread gets
+                oldest.read()
+        try:
+            connection = self._connect()
+        except BaseException:
+            self.drop(None)
+            raise
+        with self._changed:
+            if not self._closed:
+                self._open.add(connection)
+                return connection
+        connection.close()
+        raise ConnectionError("the peers have ended")
+
+    def give_back(self, answer: "Answer", connection: socket.socket) -> None:
+        """Take back a connection whose answer was read."""
+        with self._changed:
+            self._unread.remove(answer)
+            self._idle.append(connection)
+            self._changed.notify()
+
+    def drop(self, connection: socket.socket | None, answer: "Answer | None" = None) -> None:
+        """Close a connection that failed; another one may be opened in its place."""
+        if connection is not None:
+            connection.close()
+        with self._changed:
+            if answer is not None:
+                self._unread.remove(answer)
+            self._free += 1
+            self._changed.notify()
+
+    def close(self) -> None:
+        """Let all who wait for an answer fail."""
+        with self._changed:
+            self._closed = True
+            for connection in self._open:
+                with suppress(OSError):
+                    connection.shutdown(socket.SHUT_RDWR)
+            unread, idle = list(self._unread), self._idle
+        for answer in unread:
+            with suppress(OSError):
+                answer.read()
+        for connection in idle:
+            connection.close()
+
+    def abandon(self) -> None:
+        """Close this process's copies of the connections, in a fork."""
+        for connection in list(self._open):
+            connection.close()
+
+
+class Answer:
+    """The answer to a question, which comes on its connection.
+
+    Args:
+        connections: Get the connection back.
+        connection: Carries it.
+    """
+
+    def __init__(self, connections: Connections, connection: socket.socket) -> None:
+        self._connections = connections
+        self._connection: socket.socket | None = connection
+        self._message: Message
+        self._error: OSError | None = None
+        self._lock = threading.Lock()
+
+    def read(self) -> Message:
+        """Wait for it, and return it, however often this is called.
+
+        Raises:
+            OSError: The connection failed.
+            BlockingIOError: It did not come within the time limit of the connection.
+        """
+        with self._lock:
+            if self._connection is not None:
+                connection, self._connection = self._connection, None
+                try:
+                    self._message = receive(connection)
+                except BaseException as error:
+                    self._error = error if isinstance(error, OSError) else ConnectionError(f"not read: {error!r}")
+                    self._connections.drop(connection, self)
+                    raise
+                self._connections.give_back(self, connection)
+            if self._error is not None:
+                raise self._error
+            return self._message
+
+
+def open_connection(address: tuple[str, int], greeting: bytes, connect_seconds: float, seconds: float) -> socket.socket:
+    """Return a connection to another rank.
+
+    Args:
+        address: Where it listens.
+        greeting: What it wants to get first.
+        connect_seconds: How long to try.
+        seconds: How long its answers may take.
+    """
+    connection = socket.create_connection(address, connect_seconds)
+    connection.sendall(greeting)
+    connection.settimeout(None)
+    connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    # A time limit of the socket itself: with Python's, each read would be two calls of the system.
+    connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, TIME_LIMIT.pack(int(seconds) + 1, 0))
+    return connection
+
+
+def own_address(toward: str) -> str:
+    """Return the address at which other ranks reach this one: that from which this machine reaches another address.
+
+    Args:
+        toward: The host where the ranks meet. `GLOO_SOCKET_IFNAME`, if it is set, names the interface instead.
+
+    Raises:
+        OSError: The host is unknown, or no interface of that name has an address.
+
+    Example:
+        >>> own_address("127.0.0.1")
+        '127.0.0.1'
+    """
+    if name := os.environ.get("GLOO_SOCKET_IFNAME", "").split(",")[0]:
+        return address_of(name)
+    try:
+        kind, _, _, _, address = socket.getaddrinfo(toward, 9, type=socket.SOCK_DGRAM)[0]
+    except socket.gaierror:
+        if toward == socket.gethostname():
+            return "127.0.0.1"  # a machine that has no name for others is alone
+        raise
+    with socket.socket(kind, socket.SOCK_DGRAM) as probe:
+        probe.connect(address)  # which sends nothing
+        return str(probe.getsockname()[0])
+
+
+def address_of(interface: str) -> str:
+    """Return the IPv4 address of an interface."""
+    import fcntl  # noqa: PLC0415  # not on Windows
+
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        try:
+            found = fcntl.ioctl(probe.fileno(), INTERFACE_ADDRESS, struct.pack("256s", interface.encode()[:15]))
+        except OSError as error:
+            raise OSError(f"GLOO_SOCKET_IFNAME is {interface!r}, but no such interface has an address") from error
+    return socket.inet_ntoa(found[20:24])

@@ -1,0 +1,107 @@
+"""Signs of life between ranks: each sends one byte to all others, again and again."""
+
+import selectors
+import socket
+import time
+from collections.abc import Iterable
+from contextlib import suppress
+from queue import SimpleQueue
+
+BEAT_SECONDS = 0.5
+"""How often each rank gives a sign of life."""
+PAUSE_SECONDS = 0.02
+"""How long at most a rank takes to notice that its own program has ended."""
+GRACE_SECONDS = 0.2
+"""How long after the end of a connection what was said before may take to arrive."""
+
+
+class Heartbeat:
+    """Sends signs of life to all other ranks, and listens for theirs, in the thread that calls `beat`.
+
+    Each sign says whether the rank leaves: it asks nothing any more, and ends as soon as all others leave.
+
+    Args:
+        rank: This rank.
+        silent_seconds: After how long without a sign another rank counts as lost.
+    """
+
+    def __init__(self, rank: int, silent_seconds: float) -> None:
+        self.rank, self.silent_seconds = rank, silent_seconds
+        self.left: set[int] = set()
+        """The other ranks that leave."""
+        self._arrived: SimpleQueue[tuple[int, socket.socket]] = SimpleQueue()
+        self._leaving = False
+        self._to: dict[int, socket.socket] = {}
+        self._heard: dict[int, float] = {}
+        self._gone: dict[int, float] = {}
+        self._selector = selectors.DefaultSelector()
+        self._next_beat = 0.0
+
+    def begin(self, connections: Iterable[tuple[int, socket.socket]]) -> None:
+        """Begin to give signs on a connection to each of the other ranks."""
+        for rank, connection in connections:
+            self._to[rank] = connection
+            self._watch(rank, connection)
+
+    def take(self, rank: int, connection: socket.socket) -> None:
+        """Take a connection on which another rank gives its signs. Any thread may call this."""
+        self._arrived.put((rank, connection))
+
+    def beat(self, leaving: bool) -> bool:
+        """Send and receive signs for a short while; return whether all ranks leave.
+
+        Args:
+            leaving: Whether this rank leaves.
+
+        Raises:
+            ConnectionResetError: The connection to another rank ended.
+            TimeoutError: Another rank gave no sign.
+        """
+        while not self._arrived.empty():
+            self._watch(*self._arrived.get())
+        for key, _ in self._selector.select(PAUSE_SECONDS):
+            self._hear(key.data, key.fileobj)  # type: ignore[arg-type]
+        now = time.monotonic()
+        if leaving != self._leaving or now >= self._next_beat:
+            self._leaving, self._next_beat = leaving, now + BEAT_SECONDS
+            for connection in self._to.values():
+                with suppress(OSError):  # a full queue of who is silent; of the end, the selector tells
+                    connection.send(bytes([leaving]))
+        for rank, heard in self._heard.items():
+            if leaving and rank in self.left:
+                continue
+            if now - self._gone.get(rank, now) > GRACE_SECONDS:
+                raise ConnectionResetError(f"the connection to rank {rank} ended")
+            if now - heard > self.silent_seconds:
+                raise TimeoutError(f"rank {rank} gave no sign of life for {self.silent_seconds:g} s")
+        return leaving and len(self.left) == len(self._to)
+
+    def close(self) -> None:
+        """Close all connections. Does nothing the second time."""
+        for key in list((self._selector.get_map() or {}).values()):
+            key.fileobj.close()  # type: ignore[union-attr]
+        while not self._arrived.empty():
+            self._arrived.get()[1].close()
+        self._selector.close()
+
+    def _watch(self, rank: int, connection: socket.socket) -> None:
+        """Listen for signs on a connection."""
+        connection.setblocking(False)
+        self._heard[rank] = time.monotonic()
+        self._selector.register(connection, selectors.EVENT_READ, rank)
+
+    def _hear(self, rank: int, connection: socket.socket) -> None:
+        """Receive the signs that have come on a connection."""
+        try:
+            signs = connection.recv(4096)
+        except BlockingIOError:
+            return
+        except OSError:
+            signs = b""
+        if signs:
+            self._heard[rank] = time.monotonic()
+            (self.left.add if signs[-1] else self.left.discard)(rank)
+            return
+        self._gone.setdefault(rank, time.monotonic())
+        self._selector.unregister(connection)
+        connection.close()

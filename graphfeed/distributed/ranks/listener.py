@@ -1,0 +1,156 @@
+"""Answers the questions of other ranks, each connection in a thread of its own."""
+
+import hmac
+import secrets
+import socket
+import struct
+import threading
+import time
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from typing import Any, TypeAlias
+
+import torch
+
+from graphfeed.distributed.ranks.connections import own_address
+from graphfeed.distributed.ranks.messages import Tensors, Traffic, fill, receive, send
+
+Respond: TypeAlias = Callable[[Mapping[str, Any], Mapping[str, torch.Tensor]], Tensors]
+"""Answers a question: gets its options and its tensors."""
+
+TOKEN_BYTES = 16
+GREETING = struct.Struct(f"<{TOKEN_BYTES}sI?")
+"""What a connection begins with: the token of who listens, the rank, and whether it carries signs of life."""
+GREETING_SECONDS = 5.0
+"""How long a connection may take to greet."""
+PAUSE_SECONDS = 0.1
+"""How long a thread waits after it could not accept a connection."""
+ACCEPT_SECONDS = 1.0
+"""How often a thread looks whether this has ended, on systems where that wakes nobody."""
+
+
+class Listener:
+    """Listens for connections of other ranks, and answers what they ask.
+
+    Its threads start at once, as no program can start one while it ends, and others may ask until then.
+
+    Args:
+        num_threads: How many connections there may be at a time.
+        traffic: Counts what is sent.
+        take_pulse: Gets each connection that carries signs of life, and its rank.
+    """
+
+    def __init__(self, num_threads: int, traffic: Traffic, take_pulse: Callable[[int, socket.socket], None]) -> None:
+        self.token = secrets.token_bytes(TOKEN_BYTES)
+        self._traffic, self._take_pulse = traffic, take_pulse
+        self._responds: dict[str, Respond] = {}
+        self._changed = threading.Condition()
+        self._ending = self._closed = False
+        self._socket: socket.socket | None = None
+        self._connections: set[socket.socket] = set()
+        # Not daemons: at the end of a program, Python waits until the other ranks need its part no more.
+        self._threads = [threading.Thread(target=self._run, name="graphfeed-answers") for _ in range(num_threads)]
+        for thread in self._threads:
+            thread.start()
+
+    def listen(self, toward: str) -> tuple[str, int]:
+        """Listen where the other ranks can reach this one; return the address.
+
+        Args:
+            toward: See `own_address`.
+        """
+        address = own_address(toward)
+        family = socket.AF_INET6 if ":" in address else socket.AF_INET
+        with self._changed:
+            self._socket = socket.create_server((address, 0), family=family, backlog=socket.SOMAXCONN)
+            self._socket.settimeout(ACCEPT_SECONDS)
+            self._changed.notify_all()
+            return address, int(self._socket.getsockname()[1])
+
+    def serve(self, subject: str, respond: Respond) -> str:
+        """Answer questions of one subject; return the name by which all ranks ask; see `Peers.serve`."""
+        with self._changed:
+            name = f"{subject} {sum(known.rpartition(' ')[0] == subject for known in self._responds)}"
+            self._responds[name] = respond
+            self._changed.notify_all()
+        return name
+
+    def end(self) -> None:
+        """Refuse from now on what this rank has not made. Until then, a question for it waits."""
+        with self._changed:
+            self._ending = True
+            self._changed.notify_all()
+
+    def close(self) -> None:
+        """End all connections and threads, once those that are answering have done so."""
+        with self._changed:
+            self._closed = self._ending = True
+            self._changed.notify_all()
+            for open_socket in (*self._connections, *([] if self._socket is None else [self._socket])):
+                with suppress(OSError):
+                    open_socket.shutdown(socket.SHUT_RDWR)
+        for thread in self._threads:
+            thread.join()
+        if self._socket is not None:
+            self._socket.close()
+
+    def abandon(self) -> None:
+        """Close this process's copies of the sockets, in a fork."""
+        for open_socket in (*self._connections, *([] if self._socket is None else [self._socket])):
+            open_socket.close()
+
+    def _run(self) -> None:
+        """Answer on one connection after the other."""
+        with self._changed:
+            self._changed.wait_for(lambda: self._socket is not None or self._closed)
+        while self._socket is not None and not self._closed:
+            try:
+                self._talk(self._socket.accept()[0])
+            except TimeoutError:
+                continue
+            except OSError:
+                time.sleep(PAUSE_SECONDS)  # it is closed, or too many files are open
+
+    def _talk(self, connection: socket.socket) -> None:
+        """Answer on a connection until it ends."""
+        with self._changed:
+            self._connections.add(connection)
+        with connection, suppress(OSError, ValueError):
+            if self._greet(connection):
+                while not self._closed:
+                    size = send(connection, *self._answer(*receive(connection)))
+                    with self._changed:
+                        self._traffic.bytes_sent += size
+        with self._changed:
+            self._connections.discard(connection)
+
+    def _greet(self, connection: socket.socket) -> bool:
+        """Return whether questions will come on a connection."""
+        connection.settimeout(GREETING_SECONDS)
+        said = bytearray(GREETING.size)
+        fill(connection, memoryview(said))
+        token, rank, is_pulse = GREETING.unpack(said)
+        if not hmac.compare_digest(token, self.token):
+            return False
+        if is_pulse:
+            self._take_pulse(rank, connection.dup())
+            return False
+        connection.settimeout(None)
+        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        return True
+
+    def _answer(self, head: dict[str, Any], tensors: Tensors) -> tuple[dict[str, Any], Tensors]:
+        """Return the answer to a question."""
+        name = head["name"]
+        with self._changed:
+            self._changed.wait_for(lambda: name in self._responds or self._ending)
+            respond = self._responds.get(name, refuse)
+        try:
+            return {}, respond(head["options"], tensors)
+        except Exception as error:
+            return {"error": f"{type(error).__name__}: {error}"}, {}
+
+
+def refuse(*_: object) -> Tensors:
+    """Answer what was asked of a rank that has ended without making it."""
+    raise RuntimeError("it has ended, and made no such graph, feature or loader; all ranks must make the same")
