@@ -2,6 +2,7 @@
 
 import selectors
 import socket
+import struct
 import time
 from collections.abc import Iterable
 from contextlib import suppress
@@ -13,12 +14,28 @@ PAUSE_SECONDS = 0.02
 """How long at most a rank takes to notice that its own program has ended."""
 GRACE_SECONDS = 0.2
 """How long after the end of a connection what was said before may take to arrive."""
+LOST = struct.Struct("<BI")
+"""The last sign of a rank that ends as it has lost another one: a 2, and which one."""
+
+
+class LostError(Exception):
+    """A rank is lost.
+
+    Args:
+        rank: Which one.
+        how: How that was noticed.
+    """
+
+    def __init__(self, rank: int, how: str) -> None:
+        super().__init__(f"rank {rank}: {how}")
+        self.rank, self.how = rank, how
 
 
 class Heartbeat:
     """Sends signs of life to all other ranks, and listens for theirs, in the thread that calls `beat`.
 
-    Each sign says whether the rank leaves: it asks nothing any more, and ends as soon as all others leave.
+    Each sign says whether the rank leaves: it asks nothing any more, and ends as soon as all others leave. A rank that
+    ends because another one is lost says so, so that nobody takes it for the cause.
 
     Args:
         rank: This rank.
@@ -54,8 +71,7 @@ class Heartbeat:
             leaving: Whether this rank leaves.
 
         Raises:
-            ConnectionResetError: The connection to another rank ended.
-            TimeoutError: Another rank gave no sign.
+            LostError: The connection to another rank ended, or it gave no sign.
         """
         while not self._arrived.empty():
             self._watch(*self._arrived.get())
@@ -64,17 +80,24 @@ class Heartbeat:
         now = time.monotonic()
         if leaving != self._leaving or now >= self._next_beat:
             self._leaving, self._next_beat = leaving, now + BEAT_SECONDS
-            for connection in self._to.values():
-                with suppress(OSError):  # a full queue of who is silent; of the end, the selector tells
-                    connection.send(bytes([leaving]))
+            self._send(bytes([leaving]))
         for rank, heard in self._heard.items():
             if leaving and rank in self.left:
                 continue
             if now - self._gone.get(rank, now) > GRACE_SECONDS:
-                raise ConnectionResetError(f"the connection to rank {rank} ended")
+                raise LostError(rank, "its connection ended")
             if now - heard > self.silent_seconds:
-                raise TimeoutError(f"rank {rank} gave no sign of life for {self.silent_seconds:g} s")
+                raise LostError(rank, f"it gave no sign of life for {self.silent_seconds:g} s")
         return leaving and len(self.left) == len(self._to)
+
+    def tell_lost(self, rank: int) -> None:
+        """Tell the other ranks that this one ends because another is lost."""
+        self._send(LOST.pack(2, rank))
+
+    def _send(self, sign: bytes) -> None:
+        for connection in self._to.values():
+            with suppress(OSError):  # a full queue of who is silent; of the end, the selector tells
+                connection.send(sign)
 
     def close(self) -> None:
         """Close all connections. Does nothing the second time."""
@@ -99,6 +122,9 @@ class Heartbeat:
         except OSError:
             signs = b""
         if signs:
+            begin = signs.find(2)
+            if begin >= 0 and len(signs) >= begin + LOST.size:
+                raise LostError(LOST.unpack_from(signs, begin)[1], f"rank {rank} lost it")
             self._heard[rank] = time.monotonic()
             (self.left.add if signs[-1] else self.left.discard)(rank)
             return

@@ -18,11 +18,10 @@ from torch import distributed
 
 from graphfeed.datapipes import find_rank
 from graphfeed.distributed.ranks.agreement import Agreement
-from graphfeed.distributed.ranks.bounded_call import call_within
 from graphfeed.distributed.ranks.connections import Answer, Connections, open_connection
-from graphfeed.distributed.ranks.heartbeat import Heartbeat
+from graphfeed.distributed.ranks.heartbeat import Heartbeat, LostError
 from graphfeed.distributed.ranks.listener import GREETING, Listener, Respond
-from graphfeed.distributed.ranks.meeting_point import STORE_SECONDS, VISITS, Meeting, MeetingPoint
+from graphfeed.distributed.ranks.meeting_point import VISITS, Meeting, MeetingPoint
 from graphfeed.distributed.ranks.messages import Tensors, Traffic
 from graphfeed.distributed.ranks.program_end import program_failed, watch_program
 from graphfeed.distributed.ranks.rank_watch import RESUME, Presence, RankLostError
@@ -37,8 +36,8 @@ FEW_RANKS = 8
 """With more ranks than these, each of them answers two questions of every other one at the same time."""
 CONNECT_SECONDS = 30.0
 """How long another rank may take to accept a connection."""
-LIVENESS_SECONDS = 3.0
-"""How long live ranks have to answer after a failure."""
+FIND_SECONDS = 5.0
+"""How long it may take to find which rank is lost, once a connection has failed."""
 
 
 class Peers:
@@ -232,13 +231,20 @@ class Peers:
             self._begin()
             while not self._give_sign():
                 pass
+        except LostError as lost:
+            self._heartbeat.tell_lost(lost.rank)
+            error = RankLostError(f"rank {lost.rank} {self.host(lost.rank)} is lost: {lost.how}; {RESUME}")
         except Exception as failure:
-            error = failure if isinstance(failure, OSError) and not self._met.done() else self._name_lost(failure)
+            error = failure
         self._fail(error)
 
     def _begin(self) -> None:
         """Meet the other ranks, and connect to them."""
-        ranks = self._meeting.gather(self._listener, self.start_timeout, self.timeout)
+        try:
+            ranks = self._meeting.gather(self._listener, self.start_timeout, self.timeout)
+        except distributed.DistError as error:
+            store = "the rank with the store of the process group (rank 0, or torchrun's agent)"
+            raise RankLostError(f"{store} is lost: {error}; {RESUME}") from error
         others = [rank for rank in range(self.world_size) if rank != self.rank]
         for rank in others:
             self._connections[rank] = Connections(partial(self._connect, rank, ranks[rank], False), self._most)
@@ -270,22 +276,8 @@ class Peers:
     def _find_lost(self, rank: int) -> Exception:
         """Return the error of a rank whose connection failed, once it is known which of them is lost."""
         with self._changed:
-            self._changed.wait_for(lambda: self._lost is not None, 2 * LIVENESS_SECONDS + STORE_SECONDS)
+            self._changed.wait_for(lambda: self._lost is not None, FIND_SECONDS)
         return self._lost or RankLostError(f"a connection to rank {rank} {self.host(rank)} failed; {RESUME}")
-
-    def _name_lost(self, error: Exception) -> Exception:
-        """Return an error that names the lost ranks, as far as the others can tell."""
-        try:
-            find = partial(self._meeting.watch.find_missing, LIVENESS_SECONDS)
-            missing = call_within(LIVENESS_SECONDS + STORE_SECONDS, find, "the store did not answer")
-            lost = ", ".join(f"rank {rank} {self.host(rank)}" for rank in missing) or "a connection between ranks"
-        except Exception:
-            lost = "the rank with the store of the process group (rank 0, or torchrun's agent)"
-        lost_error = RankLostError(
-            f"{lost} is lost: it ended, or gave no sign of life for {self.timeout:g} s; {RESUME}"
-        )
-        lost_error.__cause__ = error
-        return lost_error
 
     def _fail(self, error: Exception) -> None:
         """Set an error for all questions that wait, and for those to come."""

@@ -1,4 +1,4 @@
-"""Which ranks are still there: while others are waited for, and after the exchange with one of them has failed."""
+"""Which ranks are still there while others are waited for."""
 
 import json
 import os
@@ -115,19 +115,3 @@ class RankWatch:
         text = f"rank {rank} {self.presence(rank).host} is lost before all ranks have met: {how}; {RESUME}"
         self.store.set("lost", text)
         return text
-
-    def find_missing(self, seconds: float) -> list[int]:
-        """Mark this rank as alive, and return the ranks that don't do the same.
-
-        Args:
-            seconds: How long ranks may take. Those that are seen to have ended are not waited for.
-        """
-        self.store.set(f"alive/{self.rank}", "")
-        missing = list(range(self.world_size))
-        give_up = time.monotonic() + seconds
-        while time.monotonic() < give_up:
-            missing = [rank for rank in missing if not self.store.check([f"alive/{rank}"])]
-            if all(self.presence(rank).has_ended(self._scope) for rank in missing):
-                break
-            time.sleep(0.01)
-        return missing

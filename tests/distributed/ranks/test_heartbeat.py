@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import pytest
 
 from graphfeed.distributed.ranks import heartbeat
-from graphfeed.distributed.ranks.heartbeat import Heartbeat
+from graphfeed.distributed.ranks.heartbeat import Heartbeat, LostError
 
 
 class Two:
@@ -56,7 +56,7 @@ def test_the_end_of_a_rank_that_leaves_while_others_need_it_is_a_loss(two: Two) 
     second.close()
     first.beat(leaving=False)
     time.sleep(heartbeat.GRACE_SECONDS)
-    with pytest.raises(ConnectionResetError, match="the connection to rank 1 ended"):
+    with pytest.raises(LostError, match="rank 1: its connection ended"):
         first.beat(leaving=False)
 
 
@@ -77,7 +77,17 @@ def test_a_silent_rank_is_lost(monkeypatch: pytest.MonkeyPatch) -> None:
     time.sleep(0.25)
     first.beat(leaving=False)  # what had come before
     time.sleep(0.25)
-    with pytest.raises(TimeoutError, match=r"rank 1 gave no sign of life for 0\.2 s"):
+    with pytest.raises(LostError, match=r"rank 1: it gave no sign of life for 0\.2 s"):
         first.beat(leaving=False)
     first.close()
     second.close()
+
+
+def test_a_rank_that_ends_because_it_lost_another_one_says_which(two: Two) -> None:
+    first, second = two.ranks
+    second.beat(leaving=False)
+    second.tell_lost(258)
+    second.close()
+    with pytest.raises(LostError, match="rank 258: rank 1 lost it") as error:
+        first.beat(leaving=False)
+    assert error.value.rank == 258

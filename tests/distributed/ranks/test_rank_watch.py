@@ -74,13 +74,3 @@ def test_a_rank_whose_program_failed_says_so(monkeypatch: pytest.MonkeyPatch) ->
             first.look(60)
     with pytest.raises(RankLostError, match=r"rank 0 .* is lost before all ranks have met: its program failed"):
         second.look(60)
-
-
-def test_those_that_have_ended_are_not_waited_for() -> None:
-    here = Presence.here()
-    first, _, third = watches(here, here._replace(process=ended_process()), here)
-    third.store.set("alive/2", "")
-    begun = time.monotonic()
-    assert first.find_missing(60) == [1]
-    assert time.monotonic() - begun < 30
-    assert watches(here, here, here)[0].find_missing(0.05) == [1, 2]
