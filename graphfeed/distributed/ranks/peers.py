@@ -268,9 +268,9 @@ class Peers:
         try:
             return open_connection(presence.address, greeting, CONNECT_SECONDS, self.start_timeout + self.timeout)
         except OSError as error:
-            raise ConnectionError(
-                f"rank {rank} {presence.host} can't be reached at {presence.address[0]}: {error}; if that is not its "
-                "address in the network of the ranks, set GLOO_SOCKET_IFNAME to the name of the interface, such as eth0"
+            raise RankLostError(
+                f"rank {rank} {presence.host} can't be reached at {presence.address[0]}: {error}; if it has not ended, "
+                "set GLOO_SOCKET_IFNAME to the name of its interface in the network of the ranks, such as eth0"
             ) from error
 
     def _find_lost(self, rank: int) -> Exception:
