@@ -4,6 +4,7 @@ This is the command `graphfeed partition`.
 """
 
 import argparse
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -18,9 +19,10 @@ from graphfeed.distributed.partition.report import report_partition, unevenness
 from graphfeed.distributed.partition.seed_traffic import count_seed_traffic
 from graphfeed.distributed.partition.writer import write_partition
 from graphfeed.distributed.pyg.partitioner import Partitioner
-from graphfeed.ops.arguments import parse_bytes
+from graphfeed.loader import ProcessExecutor
+from graphfeed.ops.arguments import check_count, parse_bytes
 from graphfeed.storage import FeatureStore, HeteroItemSet, ItemSet
-from graphfeed.storage.datasets import check_new_folder, open_in_files
+from graphfeed.storage.datasets import TASK_SECONDS, check_new_folder, open_in_files
 from graphfeed.storage.graph import (
     METHODS,
     ByType,
@@ -103,6 +105,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="BYTES",
         help="store with each part copies of rows that it often asks others for, up to a size such as 2G",
     )
+    parser.add_argument(
+        "--workers", type=int, default=1, help="how many processes write the parts (default: %(default)s)"
+    )
 
 
 def report_items(stored: Stored, assignment: ByType, item_set: ItemSet | HeteroItemSet, options: Any) -> str:
@@ -127,12 +132,15 @@ def run(options: Any) -> None:
     """Partition a graph, and print what the partition costs."""
     check_new_folder(options.root)
     check_num_parts(options.parts)
+    check_count("--workers", options.workers, 1)
     most_bytes = options.halo_features and parse_bytes("--halo-features", options.halo_features)
     if most_bytes and options.layout == "pyg":
         raise ValueError("--halo-features needs --layout graphfeed; PyG's layout has no place for copies of rows")
     if options.balance and options.method != "ldg":
         raise ValueError(f"--balance needs --method ldg, but got {options.method}; leave one of them out")
     items = read_items(options.balance) if options.balance else None
+    if options.workers > 1 and options.layout == "pyg":
+        raise ValueError("--workers needs --layout graphfeed; one process writes PyG's layout")
     stored = Stored(options.source)
     graph = stored.graph
     print(f"{graph.total_num_nodes:,} nodes and {graph.total_num_edges:,} edges", flush=True)
@@ -153,5 +161,7 @@ def run(options: Any) -> None:
     if options.layout == "pyg":
         Partitioner(stored, options.parts, options.root, method=assignment).generate_partition()
     else:
-        write_partition(options.root, graph, assignment, options.parts, stored.feature, halo)
+        pool = ProcessExecutor(options.workers, timeout=TASK_SECONDS) if options.workers > 1 else nullcontext()
+        with pool as executor:
+            write_partition(options.root, graph, assignment, options.parts, stored.feature, halo, executor)
     print(f"wrote {options.parts} parts to {options.root}")

@@ -12,7 +12,7 @@ import yaml
 
 from graphfeed.ingest.build.disk_space import check_free_space, least_bytes
 from graphfeed.ingest.build.edge_reader import EdgeReader
-from graphfeed.ingest.build.journal import JOURNAL, SCRATCH, SO_FAR, Journal, digest
+from graphfeed.ingest.build.journal import JOURNAL, SO_FAR, Journal, digest
 from graphfeed.ingest.build.node_ids import load_node_ids
 from graphfeed.ingest.build.node_reader import NodeReader, Reading, collect_ids
 from graphfeed.ingest.build.scratch_edges import EdgeFiles, ScratchEdges, rows_at_a_time
@@ -28,6 +28,7 @@ from graphfeed.storage.datasets import (
     GRAPH_FOLDER,
     LAYOUT,
     PROCESSED,
+    SCRATCH,
     ArrayWriter,
     EdgeArray,
     OnDiskDataset,

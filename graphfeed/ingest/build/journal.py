@@ -6,10 +6,8 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from graphfeed.storage.datasets import write_text
+from graphfeed.storage.datasets import SCRATCH, write_text
 
-SCRATCH = "scratch"
-"""The folder of files that only an unfinished data set needs."""
 JOURNAL = f"{SCRATCH}/journal.json"
 SO_FAR = " so far"
 """What the name of a step ends with in the journal while only some of its files are read."""

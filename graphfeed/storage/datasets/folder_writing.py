@@ -8,16 +8,20 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from graphfeed.storage.datasets.array_files import sync_folder
+from graphfeed.storage.datasets.array_files import sync_folder, write_text
 
 if sys.platform != "win32":
     import fcntl
 
 LOCK = "lock"
+SCRATCH = "scratch"
+"""The folder of files that only an unfinished folder needs."""
 
 
 @contextmanager
-def new_folder(folder: Path, *, replace: bool = False, resume: str | None = None) -> Iterator[Path]:
+def new_folder(
+    folder: Path, *, replace: bool = False, resume: str | None = None, key: str | None = None
+) -> Iterator[Path]:
     """Yield a folder to write to, which is renamed to `folder` when it is finished and on the disk.
 
     Until then it is `.NAME.unfinished`, beside `folder`. An error removes it, and so does the next call after a crash.
@@ -26,8 +30,10 @@ def new_folder(folder: Path, *, replace: bool = False, resume: str | None = None
     Args:
         folder: The folder to make; links are followed. It must not exist or be empty.
         replace: Whether a folder may be replaced that has something in it.
-        resume: The path of a journal in a subfolder, such as "scratch/journal.json". Where there is one, the folder
-            stays after an error, and the next call goes on with it. The subfolder is removed at the end.
+        resume: The path of a journal, such as "scratch/journal.json". Where there is one, the folder stays after an
+            error, and the next call goes on with it. `SCRATCH` is removed at the end.
+        key: What the folder depends on: it is written to the journal, and a folder with another key is begun anew.
+            A ValueError, about values that don't fit, leaves nothing then.
 
     Raises:
         FileExistsError: There is something at `folder`, it can't be replaced, or another process is writing it.
@@ -39,8 +45,11 @@ def new_folder(folder: Path, *, replace: bool = False, resume: str | None = None
     with only_process(unfinished / LOCK):
         journal = None if resume is None else unfinished / resume
         try:
-            if journal is None or not journal.is_file():
+            if journal is None or not journal.is_file() or (key is not None and journal.read_text() != key):
                 clear(unfinished)
+            if journal is not None and key is not None:
+                journal.parent.mkdir(exist_ok=True)
+                write_text(journal, key)
             shutil.rmtree(outdated, ignore_errors=True)
             yield unfinished
             for path in (unfinished, *unfinished.rglob("*")):
@@ -52,7 +61,9 @@ def new_folder(folder: Path, *, replace: bool = False, resume: str | None = None
                 folder.rmdir()
             unfinished.rename(folder)
         except BaseException as error:
-            if journal is not None and journal.is_file():
+            # With a key, what doesn't fit now won't fit in the next run.
+            fits = key is None or not isinstance(error, ValueError)
+            if journal is not None and journal.is_file() and fits:
                 left = f"the next run with the same files goes on from what is done; it is kept in {unfinished}"
                 error.add_note(left)
             else:
@@ -63,8 +74,7 @@ def new_folder(folder: Path, *, replace: bool = False, resume: str | None = None
             raise
         # Only now, so that the next run can go on if the folder can't be renamed.
         (folder / LOCK).unlink(missing_ok=True)
-        if resume is not None:
-            shutil.rmtree((folder / resume).parent, ignore_errors=True)
+        shutil.rmtree(folder / SCRATCH, ignore_errors=True)
         sync_folder(folder.parent)
         shutil.rmtree(outdated, ignore_errors=True)
 

@@ -233,6 +233,11 @@ class DiskBasedFeature(Feature):
         read_at_random([flat], yes=True)
         return flat.reshape(self._shape)
 
+    @property
+    def path(self) -> str:
+        """The path of the file."""
+        return self._path
+
     def __reduce__(self) -> tuple[Any, ...]:
         """Pickle the path, not the rows."""
         return DiskBasedFeature, (self._path, self._metadata, self._num_threads)

@@ -94,6 +94,17 @@ def test_the_layout_of_pyg_may_be_chosen(source: Path, tmp_path: Path) -> None:
     assert torch.cat(found).sort().values.tolist() == list(range(700))
 
 
+@pytest.mark.slow
+def test_processes_write_the_parts(source: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert partition(source, tmp_path / "parts", "--parts", 3, "--workers", 2) == 0
+    assert partition(source, tmp_path / "here", "--parts", 3) == 0
+    for name in ("csc_indptr", "indices"):
+        files = [(tmp_path / root / f"part_1/{name}.npy").read_bytes() for root in ("parts", "here")]
+        assert files[0] == files[1]
+    assert partition(source, tmp_path / "other", "--parts", 2, "--workers", 0) == 1
+    assert "--workers must be 1 or more" in capsys.readouterr().err
+
+
 def test_items_to_train_on_are_balanced(source: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     edges = torch.stack([torch.arange(40), torch.arange(40) % 7], dim=1)
     np.save(tmp_path / "edges.npy", edges.numpy())

@@ -1,6 +1,13 @@
 import os
 import signal
+from collections.abc import Callable, Iterator
+from concurrent.futures import Executor, Future, ProcessPoolExecutor, ThreadPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
+from contextlib import AbstractContextManager, contextmanager
+from functools import partial
+from multiprocessing import get_context
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -9,9 +16,11 @@ import torch
 import graphfeed as gf
 from graphfeed.distributed import edge_positions as partition_columns
 from graphfeed.distributed.part_book import smallest_dtype
+from graphfeed.distributed.partition import part_tasks
 from graphfeed.distributed.partition import writer as partition_writer
 from graphfeed.distributed.partition.part_layout import read_metadata
 from graphfeed.distributed.partition.writer import write_partition
+from graphfeed.storage.graph import ByType, GraphArrays
 from graphfeed.storage.graph.assignment.assign import assign_nodes
 from tests.distributed import graphs
 from tests.forked import in_child
@@ -75,10 +84,119 @@ def test_edges_are_read_in_pieces(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     whole = write_partition(tmp_path / "whole", graph, parts, 3)
     stamp = read_metadata(whole).written
     monkeypatch.setattr(partition_columns, "PIECE", 17)
-    monkeypatch.setattr(partition_writer, "PART_BYTES", 17)
+    monkeypatch.setattr(part_tasks, "PART_BYTES", 17)
     monkeypatch.setattr(partition_writer, "new_stamp", lambda: stamp)
     pieces = write_partition(tmp_path / "pieces", graph, parts, 3)
     names = [path.relative_to(whole) for path in sorted(whole.rglob("*")) if path.is_file()]
     assert len(names) > 10
     assert [path.relative_to(pieces) for path in sorted(pieces.rglob("*")) if path.is_file()] == names
     assert all((whole / name).read_bytes() == (pieces / name).read_bytes() for name in names)
+
+
+def stored(folder: Path) -> tuple[GraphArrays, ByType, gf.BasicFeatureStore]:
+    """Return a graph and features in files, so that a run that was interrupted can go on."""
+    graph = graphs.plain(2000, 9000)
+    graph.save(folder / "graph")
+    store = {}
+    for domain, count in (("node", 2000), ("edge", 9000)):
+        np.save(folder / f"{domain}.npy", np.arange(2 * count, dtype=np.float32).reshape(count, 2))
+        store[domain, None, "feat"] = gf.DiskBasedFeature(folder / f"{domain}.npy")
+    mapped = gf.load_graph(folder / "graph")
+    assert isinstance(mapped, GraphArrays)
+    return mapped, assign_nodes(graph, 3, "hash"), gf.BasicFeatureStore(store)
+
+
+def content(root: Path) -> dict[str, bytes]:
+    return {str(path.relative_to(root)): path.read_bytes() for path in sorted(root.rglob("*")) if path.is_file()}
+
+
+class Engine(ProcessPoolExecutor):
+    """A pool of processes, whose worker is killed when so many tasks were submitted."""
+
+    def __init__(self, kill_at: int = -1) -> None:
+        super().__init__(1, mp_context=get_context("spawn"))
+        self.left = kill_at
+
+    def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> "Future[Any]":
+        if self.left == 0:
+            return super().submit(os.kill, super().submit(os.getpid).result(), signal.SIGKILL)
+        self.left -= 1
+        return super().submit(fn, *args, **kwargs)
+
+
+@contextmanager
+def dask() -> Iterator[Executor]:
+    distributed = pytest.importorskip("distributed")
+    with (
+        distributed.LocalCluster(
+            n_workers=1, threads_per_worker=1, processes=True, dashboard_address="127.0.0.1:0", memory_limit=None
+        ) as cluster,
+        distributed.Client(cluster) as client,
+    ):
+        yield client.get_executor()
+
+
+@pytest.mark.parametrize(
+    "start",
+    [
+        partial(ThreadPoolExecutor, 3),
+        pytest.param(Engine, marks=pytest.mark.slow),
+        pytest.param(dask, marks=pytest.mark.slow),
+    ],
+)
+def test_every_executor_writes_the_same_bytes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, start: Callable[[], AbstractContextManager[Executor]]
+) -> None:
+    monkeypatch.setattr(partition_writer, "new_stamp", lambda: 1000)
+    graph, parts, store = stored(tmp_path)
+    expected = content(write_partition(tmp_path / "here", graph, parts, 3, store, 500))
+    assert not [name for name in expected if name.startswith("scratch")]
+    with start() as executor:
+        root = write_partition(tmp_path / "parts", graph, parts, 3, store, 500, executor)
+    assert content(root) == expected
+    assert (root / "part_1/indices.npy").stat().st_mtime == 1000
+
+
+@pytest.mark.slow
+def test_a_run_that_lost_a_worker_goes_on_with_the_same_files_only(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(partition_writer, "new_stamp", lambda: 1000)
+    graph, parts, store = stored(tmp_path)
+    expected = content(write_partition(tmp_path / "here", graph, parts, 3, store))
+    with Engine(kill_at=2) as executor, pytest.raises(BrokenProcessPool) as caught:
+        write_partition(tmp_path / "parts", graph, parts, 3, store, executor=executor)
+    assert "the next run with the same files goes on" in "".join(caught.value.__notes__)
+    unfinished = tmp_path / ".parts.unfinished"
+    assert [(unfinished / f"part_{part}/indices.npy").exists() for part in range(3)] == [True, True, False]
+    done: list[int] = []
+    write_edges = part_tasks.write_edges
+
+    def record(graph: GraphArrays, node_parts: Path, part: int, stamp: int, folder: Path) -> Any:
+        done.append(part)
+        return write_edges(graph, node_parts, part, stamp, folder)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(partition_writer, "new_stamp", lambda: 2000)
+        patch.setattr(partition_writer, "write_edges", record)
+        assert content(write_partition(tmp_path / "parts", graph, parts, 3, store)) == expected
+    assert done == [2]
+    assert not unfinished.exists()
+
+
+def test_a_run_with_other_files_begins_anew(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    graph, parts, store = stored(tmp_path)
+
+    def stop(*_: Any) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(partition_writer.PartitionWriter, "finish", stop)
+        with pytest.raises(KeyboardInterrupt):
+            write_partition(tmp_path / "parts", graph, parts, 3, store)
+    assert (tmp_path / ".parts.unfinished").exists()
+    np.save(tmp_path / "node.npy", np.full((2000, 2), 7, dtype=np.float32))
+    other = gf.BasicFeatureStore({("node", None, "feat"): gf.DiskBasedFeature(tmp_path / "node.npy")})
+    root = write_partition(tmp_path / "parts", graph, parts, 3, other)
+    assert set(np.load(root / "part_0/feature_0.npy").ravel()) == {7}
+    assert not [name for name in content(root) if "feature_1" in name]

@@ -31,7 +31,7 @@ def test_a_folder_appears_when_it_is_finished(tmp_path: Path, resume: str | None
         (folder / "scratch").mkdir()
         assert not (tmp_path / "new" / "out").exists()
     assert listing(tmp_path / "new") == ["out"]
-    assert listing(tmp_path / "new" / "out") == (["a", "scratch"] if resume is None else ["a"])
+    assert listing(tmp_path / "new" / "out") == ["a"]
 
 
 def test_names_are_on_the_disk_before_the_folder_is_renamed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -49,6 +49,24 @@ def test_a_failure_leaves_nothing(tmp_path: Path) -> None:
         write(tmp_path / "out", KeyboardInterrupt())
     assert listing(tmp_path) == ["out"]
     assert listing(tmp_path / "out") == []
+
+
+def test_a_folder_with_another_key_is_begun_anew(tmp_path: Path) -> None:
+    kept: list[bool] = []
+
+    def note_and_raise(key: str, error: Exception) -> None:
+        with new_folder(tmp_path / "out", resume=JOURNAL, key=key) as folder:
+            kept.append((folder / "a").exists())
+            (folder / "a").touch()
+            raise error
+
+    for key in ("one", "one", "two"):
+        with pytest.raises(OSError, match="full"):
+            note_and_raise(key, OSError(errno.ENOSPC, "full"))
+    with pytest.raises(ValueError, match="wrong"):
+        note_and_raise("two", ValueError("wrong"))
+    assert kept == [False, True, False, True]
+    assert listing(tmp_path) == []
 
 
 def test_with_a_journal_what_is_done_stays_and_the_next_run_goes_on(tmp_path: Path) -> None:

@@ -1,0 +1,172 @@
+"""What is written of a partition one after the other: each task's files are a function of the graph and of a part."""
+
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack
+from dataclasses import asdict
+from math import prod
+from pathlib import Path
+from typing import Any, NamedTuple, TypeAlias
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from graphfeed.distributed.edge_positions import edge_positions
+from graphfeed.distributed.partition.part_layout import (
+    ArrayEntry,
+    Key,
+    column_files,
+    file_dtype,
+    part_folder,
+    to_numpy,
+)
+from graphfeed.storage import Feature
+from graphfeed.storage.datasets import PART_BYTES, ArrayWriter
+from graphfeed.storage.features import row_type
+from graphfeed.storage.graph import ORIGINAL_EDGE_ID, GraphArrays
+from graphfeed.storage.memory import stamp_file
+
+BLOCK_NODES = 1 << 20
+"""How many nodes, or owners of edges, are looked at at a time."""
+Entries: TypeAlias = list[dict[str, Any]]
+"""What a task has written: the fields of an `ArrayEntry` for each array."""
+
+
+class Target(NamedTuple):
+    """Which array of a partition a task writes."""
+
+    part: int | None
+    """None: one that all parts need."""
+    role: str
+    key: Key = ()
+    number: int = 0
+    """Tells arrays with keys apart in the names of files, as file systems may not take every name."""
+
+    @property
+    def path(self) -> str:
+        """The path in the folder of the partition."""
+        folder = "" if self.part is None else f"{part_folder(self.part)}/"
+        return f"{folder}{self.role}_{self.number}.npy" if self.key else f"{folder}{self.role}.npy"
+
+    def open(self, folder: Path, dtype: torch.dtype, row: Sequence[int]) -> ArrayWriter:
+        """Return a writer of as many rows as come."""
+        path = folder / self.path
+        path.parent.mkdir(exist_ok=True)
+        return ArrayWriter(path, (None, *row), file_dtype(dtype))
+
+    def describe(self, dtype: torch.dtype, shape: Sequence[int]) -> dict[str, Any]:
+        """Return the fields of the array's entry in the metadata."""
+        return asdict(ArrayEntry(self.path, self.role, self.key, str(dtype).removeprefix("torch."), tuple(shape)))
+
+
+class Rows(NamedTuple):
+    """Which rows of a feature a part has: those that it owns, or those that a file lists."""
+
+    file: Path
+    """The owner of each row, or the ids of the rows."""
+    bounds: tuple[int, int | None]
+    """Which values of the file are about this feature."""
+    part: int | None
+    """The owner; None: the file has ids."""
+
+    def pieces(self, most: int) -> Iterator[torch.Tensor]:
+        """Yield the ids of the rows, ascending, at most so many at a time."""
+        values = np.load(self.file, mmap_mode="r", allow_pickle=False)[slice(*self.bounds)]
+        for low in range(0, len(values), BLOCK_NODES):
+            some = values[low : low + BLOCK_NODES]
+            ids = np.array(some) if self.part is None else low + np.flatnonzero(some == self.part)
+            if ids.size:
+                yield from torch.split(torch.from_numpy(ids), most)
+
+
+def write_values(values: torch.Tensor, target: Target, folder: Path) -> Entries:
+    """Write an array that is there."""
+    values = values.cpu()
+    with target.open(folder, values.dtype, values.shape[1:]) as writer:
+        writer.append(to_numpy(values))
+    return [target.describe(values.dtype, values.shape)]
+
+
+def write_edges(graph: GraphArrays, node_parts: Path, part: int, stamp: int, folder: Path) -> Entries:
+    """Write the in-edges of a part's nodes.
+
+    Args:
+        graph: The whole graph.
+        node_parts: The file with the part of each node.
+        part: The part.
+        stamp: What the files of its columns get.
+        folder: Where its folder goes.
+    """
+    parts: NDArray[Any] = np.load(node_parts, mmap_mode="r", allow_pickle=False)
+    indptr = graph.csc_indptr.numpy()
+    arrays: list[tuple[str, Key, torch.Tensor | None]] = [("indices", (), graph.indices)]
+    if graph.type_per_edge is not None:
+        arrays.append(("type_per_edge", (), graph.type_per_edge))
+    names = [name for name in graph.edge_attributes if name != ORIGINAL_EDGE_ID]
+    # Without ids of their own, edges are known by their positions.
+    arrays += [("edge_attributes", (name,), graph.edge_attributes.get(name)) for name in (*names, ORIGINAL_EDGE_ID)]
+    written: list[tuple[Target, torch.dtype, tuple[int, ...]]] = [
+        (Target(part, "csc_indptr"), graph.csc_indptr.dtype, ())
+    ]
+    for number, (role, key, values) in enumerate(arrays):
+        dtype, row = (torch.int64, ()) if values is None else (values.dtype, tuple(values.shape[1:]))
+        written.append((Target(part, role, key, number), dtype, row))
+    with ExitStack() as stack:
+        starts, *writers = [stack.enter_context(target.open(folder, dtype, row)) for target, dtype, row in written]
+        starts.append(np.zeros(1, dtype=np.int64))
+        for low in range(0, parts.size, BLOCK_NODES):
+            owned = parts[low : low + BLOCK_NODES] == part
+            nodes = low + np.flatnonzero(owned)
+            degrees = np.diff(indptr[low : low + owned.size + 1]) * owned
+            starts.append(writers[0].rows + np.cumsum(degrees, dtype=np.int64))
+            for positions in edge_positions(indptr, nodes):
+                for writer, (_, _, values) in zip(writers, arrays, strict=True):
+                    writer.append(positions if values is None else to_numpy(values)[positions])
+    entries = [
+        target.describe(dtype, (writer.rows, *row))
+        for (target, dtype, row), writer in zip(written, (starts, *writers), strict=True)
+    ]
+    for name in column_files(ArrayEntry(**entry) for entry in entries):
+        stamp_file(folder / name, stamp)
+    return entries
+
+
+def write_edge_parts(
+    target: Target, files: Sequence[tuple[Path, Path | None]], number: int, like: Path, count: int, folder: Path
+) -> Entries:
+    """Write the part of each edge of a type by its id.
+
+    Args:
+        target: Its key is the edge type.
+        files: The ids of the edges of each part, and their types if the graph has types.
+        number: The number of the edge type.
+        like: An array of the dtype that numbers of parts have.
+        count: How many rows the features of the edges have.
+        folder: Where the file goes.
+    """
+    dtype = np.load(like, mmap_mode="r", allow_pickle=False).dtype
+    # Zeros take no room until they are written to, and pages of a file no memory for long.
+    owners = np.lib.format.open_memmap(folder / target.path, "w+", dtype, (count,))
+    for part, (ids_file, types_file) in enumerate(files):
+        ids = np.load(ids_file, mmap_mode="r", allow_pickle=False)
+        types = None if types_file is None else np.load(types_file, mmap_mode="r", allow_pickle=False)
+        for low in range(0, len(ids), BLOCK_NODES):
+            some = ids[low : low + BLOCK_NODES]
+            edges = some if types is None else some[types[low : low + BLOCK_NODES] == number]
+            if edges.size and int(edges.max()) >= count:
+                raise ValueError(
+                    f"features of edge type {target.key[0]!r} have {count} rows, but there is an edge {edges.max()}"
+                )
+            owners[edges] = part
+    owners.flush()
+    return [target.describe(torch.from_numpy(owners[:0]).dtype, (count,))]
+
+
+def write_rows(feature: Feature, rows: Rows, target: Target, folder: Path) -> Entries:
+    """Write some rows of a feature, piece by piece."""
+    dtype, row = row_type(feature), tuple(feature.size())
+    step = max(PART_BYTES // max(prod(row) * dtype.itemsize, 1), 1)
+    with target.open(folder, dtype, row) as writer:
+        for ids in rows.pieces(step):
+            writer.append(to_numpy(feature.read(ids).cpu()))
+    return [target.describe(dtype, (writer.rows, *row))]

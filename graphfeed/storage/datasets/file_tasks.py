@@ -1,0 +1,85 @@
+"""Tasks that each write files of an unfinished folder, on any executor; what is finished is not done again."""
+
+import json
+import os
+import shutil
+import tempfile
+from collections.abc import Callable, Mapping
+from concurrent.futures import BrokenExecutor, Executor, Future, as_completed, wait
+from pathlib import Path
+from typing import Any, TypeAlias
+
+from graphfeed.ops.process import ProgressBar
+from graphfeed.storage.datasets.array_files import write_text
+from graphfeed.storage.datasets.folder_writing import SCRATCH
+
+FileTask: TypeAlias = Callable[[Path], Any]
+"""Writes files to an empty folder, synced to the disk, and returns plain values, as JSON can hold."""
+TASK_SECONDS = 7 * 24 * 3600.0
+"""How long a task may take in a pool of this library's, which gives up on a worker then."""
+END_SECONDS = 60.0
+"""How long to wait, after a failure, for tasks that have begun."""
+
+
+def run_tasks(
+    folder: Path, tasks: Mapping[str, FileTask], executor: Executor | None = None, progress: ProgressBar | None = None
+) -> dict[str, Any]:
+    """Run tasks whose files go to a folder, and return the result of each.
+
+    A task writes to a folder of its own; its files are moved to their places when it has finished, and then its result
+    is noted. So a task may be lost in the middle, and may run twice, even at the same time: its files are a function of
+    what it was given. A task whose result is noted does not run again. All of them see `folder` under the same path.
+
+    Args:
+        folder: What `new_folder` yields.
+        tasks: The tasks by name: a name for a file, which no other task of the folder has.
+        executor: Any executor, which pickles the tasks unless it runs them in threads. None for here and now, one
+            after the other.
+        progress: Is updated with each task.
+
+    Raises:
+        BrokenExecutor: A worker was lost, and its pool with it.
+        Exception: What a task raised. Others that have not begun are cancelled.
+    """
+    results = {}
+    (folder / SCRATCH).mkdir(exist_ok=True)
+    names: dict[Future[Any], str] = {}
+    try:
+        for name, task in tasks.items():
+            if executor is None:
+                results[name] = run_task(folder, name, task)
+                if progress is not None:
+                    progress.update()
+            else:
+                names[executor.submit(run_task, folder, name, task)] = name
+        for future in as_completed(names):
+            results[names[future]] = future.result()
+            if progress is not None:
+                progress.update()
+    except BaseException as error:
+        wait([future for future in names if not future.cancel()], END_SECONDS)
+        if isinstance(error, BrokenExecutor):
+            error.add_note("a worker was lost, perhaps for lack of memory; the executor takes no tasks any more")
+        raise
+    return {name: results[name] for name in tasks}
+
+
+def run_task(folder: Path, name: str, task: FileTask) -> Any:
+    """Run a task unless its result is noted, and return the result."""
+    noted = folder / SCRATCH / f"{name}.done"
+    if noted.exists():
+        return json.loads(noted.read_text(encoding="utf-8"))
+    aside = Path(tempfile.mkdtemp(prefix=f"{name}.", dir=folder / SCRATCH))
+    try:
+        result = task(aside)
+        for path in sorted(aside.rglob("*")):
+            target = folder / path.relative_to(aside)
+            if path.is_dir():
+                target.mkdir(exist_ok=True)
+            else:
+                path.replace(target)
+        write_text(aside / noted.name, json.dumps(result))
+        os.replace(aside / noted.name, noted)
+    finally:
+        shutil.rmtree(aside, ignore_errors=True)
+    return result
