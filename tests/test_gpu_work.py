@@ -12,13 +12,16 @@ import torch
 from torch.utils._pytree import tree_leaves
 
 import graphfeed as gf
+from graphfeed.loader.transport.streams import parts_on_streams
 from graphfeed.storage.graph.sampling_request import SamplingRequest
 from graphfeed.storage.graph.temporal_query import TemporalQuery
+from graphfeed.storage.memory import count_bytes, tensors_in
 from tests.ops import emulated_cuda
 from tests.ops.emulated_cuda import EmulatedCuda, Pretended, device_of
 
 PAGE = Path(__file__).parents[1] / "docs" / "gpu.md"
 ROW = re.compile(r"^\| (.+?) \| \d+ \| (\d+) \| \d+ \| (\d+) \| \d+ \| (\d+) \|$", re.MULTILINE)
+CROSSES = re.compile(r"^\| ([^|]+) \| (\d+) \| (\d+) \| (\d+) \| (\d+) \|$", re.MULTILINE)
 NODES, EDGES = 40, 400
 EDGE_TYPES = {
     f"user:{name}:{end}": 2 * name + number for name in range(3) for number, end in enumerate(("user", "item"))
@@ -101,3 +104,31 @@ def test_a_minibatch_takes_what_the_page_says(case: str) -> None:
     stated = {name: tuple(map(int, numbers)) for name, *numbers in ROW.findall(PAGE.read_text())}
     assert stated.keys() == CASES.keys()
     assert work_of(case) == stated[case]
+
+
+def crossing(sampled: list[gf.SampledSubgraph], *features: torch.Tensor) -> tuple[int, ...]:
+    """Return the tensors of a mini-batch, and how often it is pinned, copied, and recorded on a stream."""
+    cuda = EmulatedCuda()
+    given = gf.MiniBatch(labels=torch.ones(3), sampled_subgraphs=sampled, node_features=dict(enumerate(features)))
+    with cuda.running(), operators() as names, patch.object(EmulatedCuda.memory, "pin_memory") as pin:
+        pin.side_effect = torch.clone
+        there = gf.MiniBatch(**vars(given)).pin_memory().to(device_of(cuda), non_blocking=True)
+        assert count_bytes(there) == count_bytes(given)
+        return (
+            len({*map(id, tensors_in(given))}),
+            pin.call_count,
+            names.count("_to_copy.default"),
+            len(parts_on_streams(there)),
+        )
+
+
+def test_a_minibatch_crosses_the_bus_in_one_block() -> None:
+    seeds, keys = torch.tensor([0, 9, 3]), [1, 2, 3]
+    typed = graph(typed=True).sample_hops({"item": seeds}, THREE_HOPS, keys)
+    plain = graph().sample_hops(seeds, THREE_HOPS, keys)
+    counted = {
+        "3 hops": crossing(plain),
+        "3 hops, a feature of 1 MB": crossing(plain, torch.ones(1 << 18)),
+        "3 hops, 6 edge types": crossing(typed),
+    }
+    assert counted == {name: tuple(map(int, numbers)) for name, *numbers in CROSSES.findall(PAGE.read_text())}

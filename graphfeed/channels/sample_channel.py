@@ -16,7 +16,7 @@ from graphfeed.channels.broker import END_EPOCH, LOOK, Broker, text_of
 from graphfeed.channels.channel_client import ChannelClient, EndOfEpoch, PeerError
 from graphfeed.loader.transport import ARENA_BYTES, TIMEOUT_SECONDS
 from graphfeed.ops.process import Closeable
-from graphfeed.storage.memory import decode_tensors, encode_tensors
+from graphfeed.storage.memory import decode_tensors, encode_tensors, move
 
 UNBOUNDED = 1 << 40
 """The capacity and the bytes of a queue without bounds, for which no shared memory is reserved."""
@@ -110,7 +110,7 @@ class SampleChannel(ChannelBase, Closeable):
         error, sample = decode_tensors(*received)
         if error is not None:
             raise PeerError(error)
-        return {name: value.pin_memory() for name, value in sample.items()} if self.pinned else sample
+        return move(sample, "pinned") if self.pinned else sample
 
     def send_error(self, error: BaseException) -> None:
         """Make a consumer raise a `PeerError` with this error's text, after the samples sent before it."""

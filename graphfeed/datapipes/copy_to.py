@@ -1,7 +1,6 @@
 """Move mini-batches to a device."""
 
 import copy
-from collections import deque
 from collections.abc import Iterator
 from typing import Any
 
@@ -27,8 +26,8 @@ class CopyTo(Transform, name="copy_to"):
 
     device: torch.device | str
     non_blocking: bool = False
-    """Whether a copy from pinned memory to a GPU returns before it is done. The source is then kept until the copy is
-    done. To use the copy on another stream, let that stream wait for the current one."""
+    """Whether a copy from pinned memory to a GPU returns before it is done. Until then torch hands that memory to
+    nobody else, even if you drop it. To use the copy on another stream, let that stream wait for the current one."""
 
     runs_in = Placement.AUTO
     one_to_one = True
@@ -50,22 +49,7 @@ class CopyTo(Transform, name="copy_to"):
         return move(minibatch, self.device, non_blocking=self.returns_early)
 
     def __iter__(self) -> Iterator[Any]:
-        """Run the pipeline in this thread; keep each source until its copy is done."""
+        """Run the pipeline in this thread."""
         check_device("copy_to", self.device)
-        if not self.returns_early:
-            for minibatch in self.datapipe:
-                yield call(self, minibatch)
-            return
-        under_way: deque[tuple[torch.cuda.Event, Any]] = deque()
-        try:
-            for minibatch in self.datapipe:
-                result = call(self, minibatch)
-                # Waiting for one that doesn't block would keep a core busy.
-                done = torch.cuda.Event(blocking=True)  # type: ignore[no-untyped-call]
-                under_way.append((torch.cuda.current_stream(self.device).record_event(done), minibatch))
-                while under_way and under_way[0][0].query():  # type: ignore[no-untyped-call]
-                    under_way.popleft()
-                yield result
-        finally:
-            for event, _ in under_way:
-                event.synchronize()
+        for minibatch in self.datapipe:
+            yield call(self, minibatch)

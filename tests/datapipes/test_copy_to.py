@@ -1,6 +1,4 @@
 import copy
-import weakref
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -8,7 +6,6 @@ import torch
 
 import graphfeed as gf
 from graphfeed.datapipes import Placement
-from graphfeed.ops.backend import PACKAGES
 from tests import pipelines
 from tests.digests import assert_same, digests
 
@@ -43,73 +40,6 @@ def test_the_key_stays() -> None:
 
 def test_it_leaves_it_to_the_loader_where_it_runs() -> None:
     assert gf.CopyTo.runs_in is Placement.AUTO
-
-
-class Events:
-    """Stand for a stream that does nothing until its events are waited for."""
-
-    def __init__(self) -> None:
-        self.done = False
-        self.waited = 0
-
-    def record_event(self, blocking: bool) -> "Events":
-        assert blocking, "waiting would keep a core busy"
-        return self
-
-    def query(self) -> bool:
-        return self.done
-
-    def synchronize(self) -> None:
-        self.waited += 1
-
-
-@pytest.fixture
-def events(monkeypatch: pytest.MonkeyPatch) -> Events:
-    """Let the device "meta" pass for a GPU."""
-    made = Events()
-    monkeypatch.setitem(PACKAGES, "meta", "cuda")
-    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
-    monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
-    monkeypatch.setattr(torch.cuda, "current_stream", lambda device: made)
-    monkeypatch.setattr(torch.cuda, "Event", lambda blocking=False: blocking)
-    return made
-
-
-def given(left: list[Any]) -> Iterator[gf.MiniBatch]:
-    """Yield mini-batches whose seeds nobody else holds."""
-    for place in range(3):
-        seeds = torch.tensor([place])
-        left.append(weakref.ref(seeds))
-        yield gf.MiniBatch(seeds=seeds)
-        del seeds
-
-
-def test_what_is_copied_from_is_kept_until_the_copy_is_done(events: Events) -> None:
-    left: list[Any] = []
-    copies = iter(gf.IterableSource(given(left)).copy_to("meta", non_blocking=True))
-    next(copies)
-    next(copies)
-    assert None not in [reference() for reference in left]
-    events.done = True
-    next(copies)
-    assert [reference() for reference in left[:2]] == [None, None]
-
-
-def test_a_copy_that_is_left_is_waited_for_while_its_source_is_there(events: Events) -> None:
-    left: list[Any] = []
-    copies = iter(gf.IterableSource(given(left)).copy_to("meta", non_blocking=True))
-    next(copies)
-    copies.close()  # type: ignore[attr-defined]
-    assert events.waited == 1
-
-
-def test_a_copy_that_blocks_holds_nothing(events: Events) -> None:
-    left: list[Any] = []
-    copies = iter(gf.IterableSource(given(left)).copy_to("meta"))
-    next(copies)
-    next(copies)
-    assert left[0]() is None
-    assert events.waited == 0
 
 
 def test_a_copy_to_the_cpu_is_done_when_it_returns() -> None:

@@ -1,8 +1,8 @@
 """The streams of a loader on a pretended GPU.
 
 What is asked of a stream is done as late as a device may do it (`tests/ops/emulated_runtime.py`). A copy that doesn't
-block reads what its source holds by then, if that is pinned; until then the copy holds other values, and if its source
-is gone it keeps them. So what doesn't wait, waits on the wrong stream, or drops a source early, gives wrong values.
+block reads what its source holds by then, if that is pinned; until then the copy holds other values. So what doesn't
+wait, waits on the wrong stream, or changes a source early, gives wrong values.
 """
 
 from collections.abc import Iterator
@@ -21,13 +21,6 @@ from tests.ops.emulated_runtime import CALLER, OTHER_VALUE, Event, Stream, curre
 __all__ = ["CALLER", "OTHER_VALUE", "Event", "Stream", "current_stream", "late_streams"]
 
 
-def pin_memory(tensor: torch.Tensor) -> torch.Tensor:
-    """Stand for pinning: return a copy that is known as pinned."""
-    pinned = EmulatedCuda.memory.pin_memory(tensor)
-    pinned.pinned = True  # type: ignore[attr-defined]
-    return pinned
-
-
 @contextmanager
 def late_streams() -> Iterator[list[tuple[Any, ...]]]:
     """Let `copy_to("meta")` find a device with streams; yields what is asked of them, in order."""
@@ -37,7 +30,7 @@ def late_streams() -> Iterator[list[tuple[Any, ...]]]:
     with ExitStack() as stack:
         stack.enter_context(emulated_runtime.installed())
         stack.enter_context(patch.object(emulated_runtime, "MODE", pretending))
-        stack.enter_context(patch.object(torch.Tensor, "pin_memory", pin_memory))
+        stack.enter_context(patch.object(torch.Tensor, "pin_memory", lambda own: EmulatedCuda.memory.pin_memory(own)))
         stack.enter_context(patch.dict(PACKAGES, {"meta": "cuda"}))
         yield Stream.log
     SIDE_STREAMS.clear()

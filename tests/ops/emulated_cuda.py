@@ -76,6 +76,9 @@ class Pretended(torch.Tensor):
     def data_ptr(self) -> int:
         return self.held.data_ptr()
 
+    def untyped_storage(self) -> torch.UntypedStorage:
+        return self.held.untyped_storage()
+
     def tolist(self) -> Any:
         EmulatedCuda.waits.append("tolist")
         if EmulatedCuda.watched:
@@ -111,8 +114,6 @@ def run(func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
     if len(places) > 1 and not name.startswith(MAY_MIX):
         raise RuntimeError(f"{name}: expected all tensors to be on the same device, but some are on {places}")
     device = next(iter(places), None)
-    pins = kwargs.get("pin_memory") is True
-    kwargs = {name: value for name, value in kwargs.items() if name != "pin_memory"}
     if kwargs.get("device") is not None:
         given_device = torch.device(kwargs["device"])
         device = (given_device if given_device.index else DEVICE) if given_device.type == "meta" else None
@@ -140,8 +141,6 @@ def run(func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
         result = func(*tree_map(unwrap, args), **tree_map(unwrap, kwargs))
     if device is not None and name.startswith(EMPTY) and result.numel():
         result.view(-1).view(torch.uint8).fill_(GARBAGE)
-    if pins:
-        result = EmulatedCuda.memory.pin_memory(result)
 
     def wrap(value: Any) -> Any:
         if not isinstance(value, torch.Tensor) or device is None:

@@ -1,6 +1,5 @@
 """Operations of torch that a stream does later: their results are there at once, but not their values."""
 
-import weakref
 from collections.abc import Callable
 from functools import cache
 from typing import Any
@@ -30,17 +29,10 @@ def without_values(tensor: torch.Tensor) -> torch.Tensor:
     return torch.empty_strided(tensor.size(), tensor.stride(), dtype=tensor.dtype, device="meta")
 
 
-def always(value: Any) -> Callable[[], Any]:
-    """Return what gives a value."""
-    return lambda: value
-
-
-def source_of(tensor: torch.Tensor, is_locked: Callable[[torch.Tensor], bool]) -> Callable[[], torch.Tensor | None]:
-    """Return what gives a tensor of the CPU as a copy on a device will find it."""
-    if getattr(tensor, "pinned", False):
-        return weakref.ref(tensor)
+def source_of(tensor: torch.Tensor, is_locked: Callable[[torch.Tensor], bool]) -> torch.Tensor:
+    """Return a tensor of the CPU as a copy on a device will find it, which keeps it until then, as torch does."""
     # CUDA sets memory aside before it returns if it is not page-locked, and takes a number by its value.
-    return always(tensor if tensor.dim() and is_locked(tensor) else tensor.clone())
+    return tensor if tensor.dim() and is_locked(tensor) else tensor.clone()
 
 
 def put_off(
@@ -58,7 +50,7 @@ def put_off(
         The results, tensors of the CPU; None if their shapes depend on values.
     """
     leaves, form = tree_flatten((args, kwargs))
-    given: list[Callable[[], Any]] = []
+    given: list[Any] = []
     shapes: list[Any] = []
     own: dict[int, torch.Tensor] = {}
     for place, leaf in enumerate(leaves):
@@ -66,11 +58,11 @@ def put_off(
         if isinstance(leaf, torch.Tensor):
             held = getattr(leaf, "held", leaf)
             kept = held is not leaf or (place == 0 and func.__name__.startswith("copy_"))  # the target of a copy
-            given.append(always(held) if kept else source_of(leaf, is_locked))
+            given.append(held if kept else source_of(leaf, is_locked))
             shape = without_values(held)
             own[id(shape)] = held
         else:
-            given.append(always(leaf))
+            given.append(leaf)
         shapes.append(shape)
     shaped_args, shaped_kwargs = tree_unflatten(shapes, form)
     if "device" in shaped_kwargs:
@@ -87,14 +79,8 @@ def put_off(
 
     results = tree_map(result_of, shaped)
 
-    # What was given must be free to go before this is done.
-    are_tensors = [isinstance(leaf, torch.Tensor) for leaf in leaves]
-
     def work() -> None:
-        values = [give() for give in given]
-        if any(value is None for value, is_one in zip(values, are_tensors, strict=True) if is_one):
-            return  # The source of a copy is gone.
-        late_args, late_kwargs = tree_unflatten(values, form)
+        late_args, late_kwargs = tree_unflatten(given, form)
         found = func(*late_args, **late_kwargs)
         for made, value in zip(tree_flatten(results)[0], tree_flatten(found)[0], strict=True):
             if isinstance(made, torch.Tensor) and made is not value:

@@ -47,7 +47,7 @@ class Uses:
         """The streams that torch's allocator was told of."""
 
     def __del__(self) -> None:
-        if ORDER.depth:
+        if ORDER.depth and self.memory.nbytes():
             unknown = ORDER.freed(self)
             self.made_on.take_back(self.memory, self.recorded - {self.made_on}, in_use=unknown)
 

@@ -5,6 +5,7 @@ its work. And torch's allocator is told that the consuming stream uses the memor
 away while it is still being read.
 """
 
+from contextlib import suppress
 from typing import Any
 
 import torch
@@ -55,10 +56,11 @@ def hand_over(value: Any, event: torch.cuda.Event, device: torch.device) -> None
 def parts_on_streams(value: Any) -> list[Any]:
     """Return everything in a value whose use by a stream can be recorded, each once.
 
-    These are the tensors on a device in dicts, lists, tuples and the attributes of objects, and the objects of other
-    libraries that have a `record_stream` method, such as DGL's graphs and PyG's data.
+    These are the tensors on a device in dicts, lists, tuples and the attributes of objects, one of those that share
+    memory; and the objects of other libraries that have a `record_stream` method, such as DGL's graphs and PyG's data.
     """
     parts: list[Any] = []
+    memory = {0}
     seen: dict[int, Any] = {}
     waiting = [value]
     while waiting:
@@ -69,10 +71,19 @@ def parts_on_streams(value: Any) -> list[Any]:
         if isinstance(part, torch.Tensor) and part.layout in SPARSE_PARTS:
             waiting.extend(getattr(part, name)() for name in SPARSE_PARTS[part.layout])
         elif isinstance(part, torch.Tensor):
-            if not part.is_cpu:
+            address = 0 if part.is_cpu else address_of(part)
+            if address not in memory:
+                memory.add(address)
                 parts.append(part)
         elif callable(getattr(part, "record_stream", None)):
             parts.append(part)
         else:
             waiting.extend(parts_of(part))
     return parts
+
+
+def address_of(tensor: torch.Tensor) -> int:
+    """Return where a tensor's memory begins, and some other number if it shows none, such as a nested tensor."""
+    with suppress(RuntimeError):
+        return tensor.untyped_storage().data_ptr()
+    return -id(tensor)

@@ -1,7 +1,7 @@
 """The result of one hop of sampling: a small graph, and the ids of its nodes and edges in the large one."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from typing import Any, Literal, Self, TypeAlias, overload
 
 import torch
@@ -13,7 +13,7 @@ from graphfeed.ops.structure import match_pairs
 from graphfeed.storage.graph.layer_data import make_layer_data
 from graphfeed.storage.graph.type_names import by_type_name, ends_of, from_type_dict, to_type_dict
 from graphfeed.storage.memory.tensor_repr import tensor_repr
-from graphfeed.storage.memory.tensor_tree import all_pinned, move
+from graphfeed.storage.memory.tensor_tree import Movable
 
 ByType: TypeAlias = torch.Tensor | dict[str, torch.Tensor]
 MOST_TYPES = 4
@@ -21,7 +21,7 @@ MOST_TYPES = 4
 
 
 @dataclass(repr=False)
-class CSCFormatBase:
+class CSCFormatBase(Movable):
     """The edges of a hop in compressed sparse columns (CSC).
 
     Raises:
@@ -62,25 +62,13 @@ class CSCFormatBase:
         made.__dict__.update(indptr=indptr, indices=indices)
         return made
 
-    def to(self, device: torch.device | str, *, non_blocking: bool = False) -> "CSCFormatBase":
-        """Return the same on another device; "pinned" is page-locked CPU memory."""
-        return CSCFormatBase(*move((self.indptr, self.indices), device, non_blocking=non_blocking))
-
-    def pin_memory(self) -> "CSCFormatBase":
-        """Return the same in pinned memory."""
-        return self.to("pinned")
-
-    def is_pinned(self) -> bool:
-        """Tell whether both tensors lie in pinned memory."""
-        return all_pinned(self)
-
     def __repr__(self) -> str:
         """Return the two tensors, one per line."""
         return tensor_repr(type(self).__name__, vars(self))
 
 
 @dataclass(repr=False)
-class SampledSubgraph:
+class SampledSubgraph(Movable):
     """One hop of a mini-batch: in-edges of the columns, with relabelled rows and columns.
 
     Printing one shows its size; `print(subgraph.details())` shows the values.
@@ -110,19 +98,6 @@ class SampledSubgraph:
         for edge_type in self.sampled_csc if isinstance(self.sampled_csc, dict) else ():
             if edge_type.count(":") != 2:
                 raise ValueError(f"edge types must be of the form 'src:rel:dst', but one is {brief(edge_type)}")
-
-    def to(self, device: torch.device | str, *, non_blocking: bool = False) -> Self:
-        """Return the same on another device; "pinned" is page-locked CPU memory."""
-        own = {field.name: getattr(self, field.name) for field in fields(self)}
-        return replace(self, **move(own, device, non_blocking=non_blocking))
-
-    def pin_memory(self) -> Self:
-        """Return the same in pinned memory."""
-        return self.to("pinned")
-
-    def is_pinned(self) -> bool:
-        """Tell whether all tensors lie in pinned memory."""
-        return all_pinned(self)
 
     @overload
     def exclude_edges(

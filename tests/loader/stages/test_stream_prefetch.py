@@ -61,11 +61,10 @@ def test_the_caller_s_stream_waits_behind_the_copies_and_is_known_to_the_allocat
         minibatches = iter(loader)
         first = next(minibatches)
         parts = parts_on_streams(first)
-        assert len(parts) > 10
-        assert [part.used_on for part in parts] == [{"caller"}] * len(parts)
+        assert [part.used_on for part in parts] == [{"caller"}]  # one for all: they share a block
         start, after = log.index(("side 1", "copies")), log.index(("caller", "waits for", "side 1"))
         assert ("side 1", "waits for", "caller") in log[:start]
-        assert log[start:after].count(("side 1", "records")) >= 2  # of the copy, and of all behind it
+        assert ("side 1", "records") in log[start:after]
         del minibatches
 
 

@@ -34,6 +34,30 @@ def test_every_tensor_on_a_device_is_found_once() -> None:
     assert len(found) == 3
 
 
+def test_of_tensors_that_share_memory_one_is_enough() -> None:
+    first, second = Pretended(torch.ones(4)), Pretended(torch.ones(2))
+    assert len(parts_on_streams([first[:1], first[2:], second, Pretended(torch.ones(0))])) == 2
+
+
+class Wrapper(torch.Tensor):
+    """Shows no memory of its own, as nested tensors and those of torch.distributed."""
+
+    @staticmethod
+    def __new__(cls) -> "Wrapper":
+        return torch.Tensor._make_wrapper_subclass(cls, (2,), device=torch.device("cuda", 0))
+
+    @classmethod
+    def __torch_dispatch__(  # type: ignore[override]
+        cls, func: Any, types: Any, args: Any = (), kwargs: Any = None
+    ) -> Any:
+        return NotImplemented
+
+
+def test_a_tensor_that_shows_no_memory_is_told_of_itself() -> None:
+    wrapper = Wrapper()
+    assert parts_on_streams([wrapper, [wrapper], torch.ones(2, device="meta")]) == [wrapper]
+
+
 def test_what_knows_its_own_tensors_is_asked_itself() -> None:
     graph = TheirGraph()
     assert parts_on_streams({"graph": graph}) == [graph]

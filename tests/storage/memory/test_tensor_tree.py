@@ -1,11 +1,27 @@
 from collections import OrderedDict, defaultdict
+from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 import pytest
 import torch
+from hypothesis import given
+from hypothesis import strategies as st
 
+from graphfeed.ops.backend import PACKAGES
 from graphfeed.storage import CSCFormatBase
-from graphfeed.storage.memory.tensor_tree import all_pinned, map_leaves, move, parts_of, tensors_in
+from graphfeed.storage.memory.tensor_tree import (
+    TOGETHER_BYTES,
+    Movable,
+    all_pinned,
+    map_leaves,
+    move,
+    parts_of,
+    side_by_side,
+    tensors_in,
+    views_of,
+)
+from tests.ops.locked_memory import LockedMemory
+from tests.tensors import DTYPES
 
 FIRST, SECOND = torch.tensor([0, 1]), torch.tensor([3])
 
@@ -57,6 +73,101 @@ def test_what_cannot_be_pinned_stays_where_it_is() -> None:
         mine is theirs
         for mine, theirs in zip(move([sparse, far, "text"], "pinned"), [sparse, far, "text"], strict=True)
     )
+
+
+class Mine(Movable):
+    def __init__(self, tensor: torch.Tensor) -> None:
+        self.tensor = tensor
+
+
+def storages(tensors: Any) -> list[int]:
+    return [tensor.untyped_storage().data_ptr() for tensor in tensors]
+
+
+@pytest.fixture
+def memory() -> Iterator[LockedMemory]:
+    with LockedMemory().installed() as memory:
+        yield memory
+
+
+def test_an_object_moves_with_what_it_holds_and_the_given_one_stays() -> None:
+    mine = Mine(FIRST)
+    (moved,) = move([mine], "meta")
+    assert (type(moved), moved.tensor.device.type) == (Mine, "meta")
+    assert (mine.tensor is FIRST, mine.is_pinned()) == (True, False)
+
+
+def test_small_tensors_are_pinned_in_one_block(memory: LockedMemory) -> None:
+    large = torch.ones(TOGETHER_BYTES // 4)
+    tree = {
+        "a": [FIRST, (SECOND, SECOND)],
+        "b": Mine(torch.zeros(0, 2)),
+        "c": CSCFormatBase(FIRST, SECOND[:1]),
+        "d": large,
+    }
+    moved = move(tree, "pinned")
+    *small, pinned = tensors_in([*moved["a"], moved["b"].tensor, moved["c"], moved["d"]])
+    assert [tensor.tolist() for tensor in small] == [[0, 1], [3], [3], [], [0, 1], [3]]
+    assert len({*storages(small)}) == 1
+    assert len(memory.blocks) == 2
+    assert torch.equal(pinned, large)
+    assert all_pinned(moved)
+    assert not all_pinned(tree)
+
+
+def test_what_lies_in_one_block_is_copied_once(memory: LockedMemory, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(PACKAGES, "meta", "cuda")
+    pinned = move([FIRST, SECOND, torch.tensor(True)], "pinned")
+    block, starts = side_by_side(pinned)
+    assert storages([block]) == storages(pinned[:1])
+    assert [part.tolist() for part in views_of(block, starts, pinned)] == [[0, 1], [3], True]
+    copied: list[Any] = []
+    own: Any = torch.Tensor.to
+
+    def to(tensor: torch.Tensor, *args: Any, **how: Any) -> Any:
+        copied.append(tensor)
+        return own(tensor, *args, **how)
+
+    monkeypatch.setattr(torch.Tensor, "to", to)
+    there = move({"a": pinned}, "meta")["a"]
+    assert [(part.device.type, part.shape, part.dtype) for part in there] == [
+        ("meta", part.shape, part.dtype) for part in pinned
+    ]
+    assert storages(copied) == [block.data_ptr()]
+
+
+@given(st.lists(st.tuples(st.sampled_from(DTYPES), st.lists(st.integers(0, 3), max_size=3)), min_size=1, max_size=8))
+def test_a_block_holds_any_tensors_and_is_found_again(kinds: list[tuple[torch.dtype, list[int]]]) -> None:
+    tensors = [torch.arange(torch.Size(shape).numel()).to(dtype).reshape(shape) for dtype, shape in kinds]
+    block, starts = side_by_side(tensors)
+    views = list(views_of(block, starts, tensors))
+    assert all(torch.equal(view, own) and view.dtype == own.dtype for view, own in zip(views, tensors, strict=True))
+    again, _ = side_by_side(views)
+    assert again.data_ptr() == block.data_ptr()
+
+
+def test_a_part_of_something_large_is_copied_alone() -> None:
+    whole = torch.arange(1000)
+    block, _ = side_by_side([whole[3:5], whole[7:9]])
+    assert block.nbytes < 512
+
+
+def test_changing_one_in_place_changes_nothing_that_autograd_has_saved_of_another(memory: LockedMemory) -> None:
+    weight = torch.ones(2, requires_grad=True)
+    features, labels = move([torch.ones(2), torch.ones(2)], "pinned")
+    loss = (weight * features).sum()
+    labels -= 1
+    loss.backward()
+    assert weight.grad is not None
+
+
+@pytest.mark.parametrize(
+    "own", [torch.ones(2, requires_grad=True), torch.nn.Parameter(torch.ones(2)), torch.ones(2, 3).t()], ids=str
+)
+def test_what_is_more_than_its_bytes_goes_by_itself(memory: LockedMemory, own: torch.Tensor) -> None:
+    moved = move([FIRST, SECOND, own], "pinned")
+    assert len({*storages(moved)}) == len(memory.blocks) == 2
+    assert torch.equal(moved[2], own)
 
 
 @pytest.mark.gpu
