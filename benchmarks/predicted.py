@@ -1,7 +1,8 @@
 """What the cases on a GPU should take: from the bytes that each moves, counted without a GPU, and the speed of memory.
 
 The bytes are those of `tests/ops/counted_cuda.py`: whole sectors of 32 bytes, each once per block of threads, and the
-tensors of torch's operations in between. Nothing here was measured on a GPU. A kernel may be slower than memory is,
+tensors of torch's operations in between. Over the bus, sectors of one line of 128 bytes are one request. Nothing here
+was measured on a GPU. A kernel may be slower than memory is,
 and a cache may hold what is read by several blocks.
 """
 
@@ -21,8 +22,10 @@ FANOUTS = (15, 10, 5)
 LABOR = ops.Drawing("labor")
 BATCH_SIZE, GATHERED_ROWS = 1024, 135_000
 """Of the mini-batch that was counted."""
-LAUNCH_SECONDS, WAIT_SECONDS = 5e-6, 2e-5
-"""Assumed for each kernel, and for each time that the CPU waits for a number."""
+LAUNCH_SECONDS, WAIT_SECONDS = 2e-5, 2e-5
+"""Assumed for each kernel, of which the driver takes a part, and for each time that the CPU waits for a number."""
+REQUESTS_A_SECOND = 768 / 1.3e-6
+"""Over PCIe 4.0 and 5.0: by tags of 10 bits, a device may wait for 768 answers at once. Each takes some 1.3 us."""
 
 
 @dataclass(frozen=True)
@@ -47,12 +50,14 @@ class Work:
 
     device_bytes: float
     bus_bytes: float
+    bus_requests: float
     launches: int
     waits: int
 
     def limit(self, device: Device) -> float:
         """Return the seconds that the bytes take, in memory and over the bus at once."""
-        return max(self.device_bytes / device.memory, self.bus_bytes / device.bus)
+        over_the_bus = max(self.bus_bytes / device.bus, self.bus_requests / REQUESTS_A_SECOND)
+        return max(self.device_bytes / device.memory, over_the_bus)
 
     def predicted(self, device: Device, share: float = 1.0) -> float:
         """Return the seconds that a share of the mini-batch is expected to take."""
@@ -60,11 +65,11 @@ class Work:
 
 
 WORK = {
-    "rows on the device": Work(112_320_048, 0, 3, 1),
-    "rows in pinned memory": Work(56_160_048, 56_117_824, 3, 1),
-    "sampling, graph on the device": Work(186_928_856, 0, 26, 1),
-    "sampling, graph in pinned memory": Work(172_582_712, 12_769_696, 26, 1),
-    "LABOR from a 16th of the seeds, graph on the device": Work(82_170_968, 0, 26, 1),
+    "rows on the device": Work(112_320_048, 0, 0, 3, 1),
+    "rows in pinned memory": Work(56_160_048, 56_117_824, 539_473, 3, 1),
+    "sampling, graph on the device": Work(186_928_856, 0, 0, 26, 1),
+    "sampling, graph in pinned memory": Work(178_755_928, 12_769_696, 344_975, 29, 1),
+    "LABOR from a 16th of the seeds, graph on the device": Work(82_170_968, 0, 0, 26, 1),
 }
 """On a graph of the shape of ogbn-products, with rows of 400 bytes and ids of 8: 289,977 edges, or 20,749 by LABOR."""
 
@@ -110,10 +115,10 @@ def share_of(case: str, scale: Scale) -> float:
 
 
 def expected() -> list[list[str]]:
-    """Return for each case its name, its bytes, and for each device what bandwidth allows and what is expected."""
+    """Return for each case its name, its bytes, and for each device what bytes take and what is expected."""
     return [
         [
-            case, f"{work.device_bytes / 1e6:.0f} MB", f"{work.bus_bytes / 1e6:.0f} MB",
+            case, f"{work.device_bytes / 1e6:.0f} MB", f"{work.bus_bytes / 1e6:.0f} MB", f"{work.bus_requests:,}",
             *(f"{1e3 * work.limit(own):.2f} / {1e3 * work.predicted(own):.2f} ms" for own in DEVICES),
         ]
         for case, work in WORK.items()
@@ -123,9 +128,9 @@ def expected() -> list[list[str]]:
 def prediction() -> str:
     """Return what is expected of each GPU, which needs none."""
     names = [f"{own.name}, {own.bus_name}" for own in DEVICES]
-    heading = ["expected, no GPU was measured", "in its memory", "over the bus", *names]
+    heading = ["expected, no GPU was measured", "in its memory", "over the bus", "requests", *names]
     lines = align([heading, *expected()], left=range(len(heading)))
-    return "\n".join([*lines, "the time that bandwidth allows / the time with launches and waits", ""])
+    return "\n".join([*lines, "the time that bytes and requests take / the time with launches and waits", ""])
 
 
 def comparison(own_cases: dict[str, Case], name: str, scale: Scale, clock: Callable[[], float]) -> str:

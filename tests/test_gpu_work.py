@@ -106,6 +106,18 @@ def test_a_minibatch_takes_what_the_page_says(case: str) -> None:
     assert work_of(case) == stated[case]
 
 
+@pytest.mark.parametrize("case", CASES)
+def test_of_a_pinned_graph_only_what_crosses_the_bus_is_read_by_few_threads(case: str) -> None:
+    cuda = EmulatedCuda()
+    with cuda.running(), patch("graphfeed.ops.memory.pinned.LIMIT.threads", 256):
+        there, seeds = graph(typed="types" in case).pin_memory_(), cuda.put(torch.arange(600) % 10)
+        CASES[case](there, seeds)
+        few = {name for name, threads in cuda.launches if threads <= 256}
+    opens = {name for name, _ in cuda.launches if name.startswith(("count_", "fill_", "gather_late"))}
+    assert few <= opens | {"copy_rows"}
+    assert not {"count_types", "fill_types", "enter_nodes", "append_rows"} & few
+
+
 def crossing(sampled: list[gf.SampledSubgraph], *features: torch.Tensor) -> tuple[int, ...]:
     """Return the tensors of a mini-batch, and how often it is pinned, copied, and recorded on a stream."""
     cuda = EmulatedCuda()

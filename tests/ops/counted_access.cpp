@@ -1,5 +1,6 @@
 // What g++ calls at each load and store of code that it compiles with -fsanitize=thread: counts those of a kernel's
-// arguments. What a block reads of one sector counts once, as if its cache held it until the block ends.
+// arguments. What a block reads of one sector counts once, as if its cache held it until the block ends. Sectors of one
+// line take one request.
 
 #include <algorithm>
 #include <unordered_set>
@@ -10,14 +11,14 @@ typedef unsigned long long u64;
 // Thread, block, and the threads of a block, where the emulation has them.
 extern "C" const unsigned *const counted_place[3];
 
-static const u64 SECTOR_BYTES = 32;
+static const u64 SECTOR_BYTES = 32, LINE_BYTES = 128;
 
 struct Argument {
     u64 start, end;
 };
 static std::vector<Argument> arguments;
-static std::vector<u64> moved, accesses;
-static std::unordered_set<u64> sectors;
+static std::vector<u64> moved, requested, accesses;
+static std::unordered_set<u64> sectors, lines;
 static u64 block;
 // Also false while the process ends.
 static bool counts;
@@ -30,10 +31,11 @@ static void touch(const void *address, u64 bytes) {
         u64 own = *counted_place[1], thread = own * *counted_place[2] + *counted_place[0];
         if (accesses.size() <= thread) accesses.resize(thread + 1);
         accesses[thread]++;
-        if (own != block) sectors.clear();
+        if (own != block) sectors.clear(), lines.clear();
         block = own;
         for (u64 sector = at / SECTOR_BYTES; sector <= (at + bytes - 1) / SECTOR_BYTES; sector++) {
             if (sectors.insert(sector).second) moved[number] += SECTOR_BYTES;
+            if (lines.insert(sector / (LINE_BYTES / SECTOR_BYTES)).second) requested[number]++;
         }
         return;
     }
@@ -43,20 +45,19 @@ extern "C" {
 void counted_begin(u64 count, const u64 *starts, const u64 *ends) {
     arguments.clear();
     for (u64 number = 0; number < count; number++) arguments.push_back({starts[number], ends[number]});
-    moved.assign(count, 0);
-    accesses.clear();
-    sectors.clear();
+    moved.assign(count, 0), requested.assign(count, 0);
+    accesses.clear(), sectors.clear(), lines.clear();
     block = 0;
     counts = true;
 }
 
-// Writes the bytes of each argument; then the accesses of all threads, and of the one with the most.
+// Writes the bytes of each argument, and its requests; then the accesses of all threads, and of the one with the most.
 void counted_end(u64 *out) {
     counts = false;
     u64 all = 0, most = 0;
     for (u64 own : accesses) all += own, most = std::max(most, own);
-    *std::copy(moved.begin(), moved.end(), out) = all;
-    out[moved.size() + 1] = most;
+    out = std::copy(requested.begin(), requested.end(), std::copy(moved.begin(), moved.end(), out));
+    out[0] = all, out[1] = most;
 }
 
 #define HOOKS(bytes)                                                               \

@@ -11,6 +11,7 @@ import subprocess
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from itertools import compress
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -46,6 +47,8 @@ class Counted:
     """What moved between the GPU and its memory, in whole sectors."""
     bus_bytes: int
     """What moved over the bus, for arrays in the CPU's memory."""
+    bus_requests: int = 0
+    """In how many requests, of a line of 128 bytes at most."""
 
     @property
     def is_kernel(self) -> bool:
@@ -97,11 +100,13 @@ def counting() -> Iterator[list[Counted]]:
             array = ctypes.c_uint64 * len(ranges)
             library.counted_begin(len(ranges), array(*(low for low, _ in ranges)), array(*(high for _, high in ranges)))
             function(grid, block, arguments)
-            found = (ctypes.c_uint64 * (len(ranges) + 2))()
+            found = (ctypes.c_uint64 * (2 * len(ranges) + 2))()
             library.counted_end(found)
-            *moved, accesses, most = found
-            device_bytes = sum(size for part, size in zip(noted, moved, strict=True) if isinstance(part, Pretended))
-            counts.append(Counted(kernel, grid[0] * block[0], accesses, most, device_bytes, sum(moved) - device_bytes))
+            moved, (*requests, accesses, most) = found[: len(ranges)], found[len(ranges) :]
+            far = [not isinstance(part, Pretended) for part in noted]
+            over_the_bus = sum(compress(moved, far)), sum(compress(requests, far))
+            own = accesses, most, sum(moved) - over_the_bus[0], *over_the_bus
+            counts.append(Counted(kernel, grid[0] * block[0], *own))
             noted.clear()
 
         return call

@@ -55,7 +55,8 @@ def test_a_kernel_that_reads_over_the_bus_has_at_least_one_block(
 def test_an_empty_tensor_of_the_cpu_is_not_read_over_the_bus(there: EmulatedCuda, launch: ModuleType) -> None:
     rows, index, out = (there.put(torch.arange(2000)) for _ in range(3))
     with patch.object(pinned, "LIMIT", pinned.Limit(1)):
-        launch.launch("copy_rows", 2000, rows, index, 8, 2000, 1, 8, 0, out, None, torch.empty(0, dtype=torch.int64))
+        none = torch.empty(0, dtype=torch.int64)
+        launch.launch("copy_rows", 2000, rows, index, 8, 2000, None, 1, 8, 0, out, None, none)
     assert there.launches == [("copy_rows", 2048)]
 
 

@@ -39,7 +39,8 @@ def max_uva_threads() -> int:
 def set_max_uva_threads(count: int) -> None:
     """Limit the threads of kernels that read page-locked memory, so that the GPU can do other work meanwhile.
 
-    The limit applies to the whole process, and to each kernel alone. Threads start in blocks of 256, so the count is
+    The limit applies to the whole process, and to each kernel alone. Kernels that look up or relabel what was read
+    over the bus have as many threads as they can use. Threads start in blocks of 256, so the count is
     rounded down to whole blocks, of which there is at least one. A few thousand threads keep the bus busy, and leave
     the rest of the GPU to the training step.
 

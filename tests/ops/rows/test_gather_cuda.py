@@ -1,3 +1,5 @@
+from unittest.mock import patch
+
 import pytest
 import torch
 from hypothesis import given
@@ -5,8 +7,10 @@ from hypothesis import strategies as st
 
 import graphfeed as gf
 from graphfeed import ops
+from graphfeed.ops import kernels
 from graphfeed.ops.memory import pinned
 from tests.ops.emulated_cuda import Cuda, EmulatedCuda, check_equal
+from tests.test_gpu_work import operators
 
 
 @pytest.mark.parametrize("id_dtype", [torch.int32, torch.int64])
@@ -78,6 +82,24 @@ def test_pinned_rows_are_read_over_the_bus() -> None:
     for rows in (ops.gather_rows(values.pin_memory(), index.to("cuda")), feature.read(index.to("cuda"))):
         assert rows.is_cuda
         assert torch.equal(rows.cpu(), values[index])
+
+
+@given(st.lists(st.integers(0, 40), max_size=60), st.integers(0, 60), st.booleans())
+def test_large_pinned_rows_are_read_in_the_order_of_their_memory(ids: list[int], count: int, leave_out: bool) -> None:
+    cuda, index, count = EmulatedCuda(), torch.tensor(ids, dtype=torch.int64), min(count, len(ids))
+    values = torch.arange(41 * 3.0).reshape(41, 3)
+    targets = torch.randperm(len(ids))
+    targets[::2] = -1 if leave_out else targets[::2]
+    expected = torch.zeros(len(ids), 3)
+    expected[targets[:count][targets[:count] >= 0]] = values[index[:count]][targets[:count] >= 0]
+    with cuda.running(), patch.object(kernels("rows.gather", cuda.put(index)), "SORTED_BYTES", 1):
+        rows, here, out = cuda.pin(values), cuda.put(index), cuda.put(torch.zeros(len(ids), 3))
+        with operators() as names:
+            check_equal(cuda, ops.gather_rows(rows, here), values[index])
+        assert ("sort.default" in names) == (len(ids) > 0)
+        module = kernels("rows.gather", here)
+        module._gather(rows, here, 12, out, cuda.put(torch.tensor([count])), cuda.put(targets))
+        check_equal(cuda, out, expected)
 
 
 def test_pinned_rows_are_read_by_few_threads(monkeypatch: pytest.MonkeyPatch) -> None:

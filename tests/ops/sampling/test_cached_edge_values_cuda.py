@@ -43,4 +43,4 @@ def test_pinned_values_are_read_by_few_threads(cuda: Cuda) -> None:
         given = Picks(cuda.put(picks.offsets), cuda.put(picks.positions))
         edges = CachedEdgeValues(cuda.pin(values), cuda.put(cached), cuda.put(cache_offsets))
         check_equal(cuda, read_edges(edges, *given), values[picks.positions])
-        assert cuda.launches == [("read_edges", 256)]
+        assert cuda.launches == [("read_cached_edges", 2048), ("copy_rows", 256)]

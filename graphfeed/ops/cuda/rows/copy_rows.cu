@@ -27,11 +27,12 @@ __device__ inline void copy_words(
 }
 
 // Without `to_rows` the rows go side by side. With `winners` only the last of equal targets is written; without them no
-// two are equal.
+// two are equal. There may be fewer rows than the CPU makes room for; how many there are, lies at `num_rows` then.
 extern "C" __global__ void copy_rows(
-    const void *values, const void *index, i64 index_width, i64 rows, i64 words, i64 word_bytes, i64 lane_bits,
-    void *out, const i64 *to_rows, const i64 *winners) {
+    const void *values, const void *index, i64 index_width, i64 most_rows, const i64 *num_rows, i64 words,
+    i64 word_bytes, i64 lane_bits, void *out, const i64 *to_rows, const i64 *winners) {
     Ints from = {index, index_width};
+    i64 rows = counted(num_rows, most_rows);
     switch (word_bytes) {
         case 16: copy_words<Wide>(values, from, rows, words, lane_bits, out, to_rows, winners); break;
         case 8: copy_words<u64>(values, from, rows, words, lane_bits, out, to_rows, winners); break;

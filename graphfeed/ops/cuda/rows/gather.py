@@ -2,28 +2,56 @@
 
 from math import gcd
 
+import torch
+
 from graphfeed.ops.cuda.launch import WARP_SIZE, launch
 
 WIDEST = 16
 """Bytes that one thread reads at once."""
-
-
-def gather_words(values, index, out):
-    """Copy rows of one machine word."""
-    gather_rows(values, index, values.itemsize, out)
+SORTED_BYTES = 1 << 32
+"""Pinned arrays of so many bytes are read in the order of their memory, since a GPU's TLB covers only a few GB of the
+CPU's: of 18.8 GB, dmlc/dgl#6635 read 18,966 MB/s in order, and 4,389 otherwise. Of small ones, nothing is gained."""
 
 
 def gather_rows(values, index, row_bytes, out):
     """Copy rows of `row_bytes` bytes."""
-    shape = _row_shape(row_bytes, values.data_ptr(), out.data_ptr())
+    _gather(values, index, row_bytes, out)
+
+
+def _gather(values, index, row_bytes, out, num_rows=None, to_rows=None, winners=None):
+    """Copy rows, perhaps over the bus.
+
+    Args:
+        values: What has the rows.
+        index: Which of them.
+        row_bytes: The bytes of one.
+        out: Written.
+        num_rows: How many rows of the index there are, if only the GPU knows; the others are any numbers.
+        to_rows: Where each goes, or -1 to leave it out; None: side by side.
+        winners: Which row is written to each place; None: no two go to the same.
+    """
+    if winners is None and values.is_cpu and values.nbytes >= SORTED_BYTES:
+        if num_rows is not None:
+            places = torch.arange(index.numel(), device=index.device)
+            index = torch.where(places < num_rows, index, torch.iinfo(index.dtype).max)
+        index, order = torch.sort(index)
+        to_rows = order if to_rows is None else to_rows[order]
+    word = gcd(WIDEST, row_bytes, values.data_ptr(), out.data_ptr())
+    words = row_bytes // word
+    lane_bits = (min(words, WARP_SIZE) - 1).bit_length()
     launch(
-        "copy_rows", index.numel() << shape[-1],
-        values, index, index.itemsize, index.numel(), *shape, out, None, None,
+        "copy_rows", index.numel() << lane_bits,
+        values, index, index.itemsize, index.numel(), num_rows, words, word, lane_bits, out, to_rows, winners,
     )  # fmt: skip
 
 
-def _row_shape(row_bytes, *addresses):
-    """Return a row's words, the bytes of a word, and the logarithm of how many lanes copy it."""
-    word = gcd(WIDEST, row_bytes, *addresses)
-    words = row_bytes // word
-    return words, word, (min(words, WARP_SIZE) - 1).bit_length()
+def _read_first(values, positions, num_positions):
+    """Return what is at some positions and None for them, or the same if no bus is to be crossed.
+
+    So that kernels which do more than to read need not have as few threads as those that read over the bus.
+    """
+    if values is None or not values.is_cpu:
+        return values, positions
+    found = torch.empty(positions.numel(), dtype=values.dtype, device=positions.device)
+    _gather(values, positions, values.itemsize, found, num_positions)
+    return found, None

@@ -1,16 +1,21 @@
-"""Kernel that reads values of edges from cached columns, or from the graph."""
+"""Kernels that read values of edges from cached columns, or from the graph."""
+
+import torch
 
 from graphfeed.ops.cuda.launch import launch
+from graphfeed.ops.cuda.rows.gather import _gather
 from graphfeed.ops.sampling.cached_edge_values import CachedEdgeValues
 
 
 def read_edges(values, cached, offsets, positions, cache_offsets, out):
-    """Write the value of each pick."""
+    """Write the value of each pick: those of cached columns, and then the others, perhaps over the bus."""
+    others = torch.empty_like(positions)
     launch(
-        "read_edges", positions.numel(),
-        values, values.itemsize, cached, offsets, cache_offsets.numel(), positions, positions.numel(), cache_offsets,
-        out,
+        "read_cached_edges", positions.numel(),
+        cached, cached.itemsize, offsets, cache_offsets.numel(), positions, positions.numel(), cache_offsets, out,
+        others,
     )  # fmt: skip
+    _gather(values, positions, values.itemsize, out, to_rows=others)
 
 
 def _copies(edges):

@@ -150,27 +150,27 @@ struct TypedPick {
 
 struct PickTypes {
     Ints types;
-    const i64 *positions;
-    __device__ i64 operator[](i64 place) const { return types[positions[place]]; }
+    const i64 *at;  // null: there is one for each pick
+    __device__ i64 operator[](i64 place) const { return types[at ? at[place] : place]; }
 };
 
-__device__ inline TypedPick find_pick(
-    Ints types, const i64 *positions, const i64 *offsets, i64 columns, i64 place) {
+__device__ inline TypedPick find_pick(Ints types, const i64 *at, const i64 *offsets, i64 columns, i64 place) {
     i64 column = part_of(offsets, columns, place);
-    PickTypes kinds = {types, positions};
+    PickTypes kinds = {types, at};
     i64 type = kinds[place];
     bool is_last = place + 1 == offsets[column + 1] || kinds[place + 1] != type;
     return {column, type, first_above(kinds, offsets[column], place, type - 1), is_last};
 }
 
-// One thread per pick; `most_edges` is how many there are at most. A count is written after the place of its column in
+// One thread per pick; `most_edges` is how many there are at most. Their types are `at` some positions of the graph, or
+// one for each pick. A count is written after the place of its column in
 // its type's part, for a running sum.
 extern "C" __global__ void count_types(
-    const void *types, i64 types_width, const i64 *positions, const i64 *offsets, i64 columns,
-    const i64 *column_starts, i64 kinds, const i64 *bounds, i64 most_edges, i64 *counts) {
+    const void *types, i64 types_width, const i64 *at, const i64 *offsets, i64 columns, const i64 *column_starts,
+    i64 kinds, const i64 *bounds, i64 most_edges, i64 *counts) {
     EACH(place, most_edges) {
         if (place >= offsets[columns]) return;
-        TypedPick own = find_pick({types, types_width}, positions, offsets, columns, place);
+        TypedPick own = find_pick({types, types_width}, at, offsets, columns, place);
         i64 local = own.column - column_starts[part_of(column_starts, kinds, own.column)];
         if (own.is_last) counts[bounds[own.type] + local + 1] = place + 1 - own.first;
     }
@@ -178,11 +178,11 @@ extern "C" __global__ void count_types(
 
 // `before` holds the running sum of the counts over all parts.
 extern "C" __global__ void fill_types(
-    const void *types, i64 types_width, const i64 *positions, const i64 *offsets, i64 columns,
-    const i64 *column_starts, i64 kinds, const i64 *bounds, i64 most_edges, const i64 *before, i64 *grouped) {
+    const void *types, i64 types_width, const i64 *at, const i64 *offsets, i64 columns, const i64 *column_starts,
+    i64 kinds, const i64 *bounds, i64 most_edges, const i64 *before, const i64 *positions, i64 *grouped) {
     EACH(place, most_edges) {
         if (place >= offsets[columns]) return;
-        TypedPick own = find_pick({types, types_width}, positions, offsets, columns, place);
+        TypedPick own = find_pick({types, types_width}, at, offsets, columns, place);
         i64 local = own.column - column_starts[part_of(column_starts, kinds, own.column)];
         grouped[before[bounds[own.type] + local] + place - own.first] = positions[place];
     }

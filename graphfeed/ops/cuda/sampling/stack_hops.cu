@@ -15,11 +15,12 @@ extern "C" __global__ void clean_seeds(
 }
 
 // In time, every edge makes a row: at the time of its column, or at its own if edges have `edge_times`, and with the
-// window of its column. Rows that the CPU makes room for in vain are at time 0.
+// window of its column. Sources and edge times are `at` some positions of the graph, or one for each edge. Rows that the
+// CPU makes room for in vain are at time 0.
 extern "C" __global__ void append_rows(
-    const void *seeds, i64 width, i64 most_seeds, const i64 *num_seeds, const void *indices, const i64 *offsets,
-    const i64 *positions, i64 most_edges, const i64 *times, const i64 *windows, const i64 *edge_times, void *rows,
-    void *local, i64 *row_times, i64 *row_windows, i64 *sizes) {
+    const void *seeds, i64 width, i64 most_seeds, const i64 *num_seeds, const void *indices, const i64 *at,
+    const i64 *offsets, i64 most_edges, const i64 *times, const i64 *windows, const i64 *edge_times,
+    const i64 *times_at, void *rows, void *local, i64 *row_times, i64 *row_windows, i64 *sizes) {
     Ints given = {seeds, width}, sources = {indices, width};
     i64 columns = counted(num_seeds, most_seeds), edges = offsets[most_seeds];
     EACH(row, most_seeds + most_edges) {
@@ -28,8 +29,8 @@ extern "C" __global__ void append_rows(
         bool is_row = edge < edges;
         if (is_row) {
             column = edge < 0 ? row : part_of(offsets, most_seeds, edge);
-            time = edge < 0 || !edge_times ? times[column] : edge_times[positions[edge]];
-            store(rows, width, row, edge < 0 ? given[row] : sources[positions[edge]]);
+            time = edge < 0 || !edge_times ? times[column] : edge_times[times_at ? times_at[edge] : edge];
+            store(rows, width, row, edge < 0 ? given[row] : sources[at ? at[edge] : edge]);
             if (edge >= 0) store(local, width, edge, row);
         }
         row_times[row] = time;

@@ -1,6 +1,7 @@
 """Kernels between the hops of a mini-batch, whose sizes the CPU does not know."""
 
 from graphfeed.ops.cuda.launch import launch
+from graphfeed.ops.cuda.rows.gather import _read_first
 from graphfeed.ops.cuda.structure.compact import _enter, _place
 
 
@@ -17,7 +18,7 @@ def compact_hop(hop, indices, offsets, positions, rows, local, sizes):
         sizes: Written: the number of edges, and that of rows.
     """
     items = hop.seeds, hop.num_seeds, positions.numel(), offsets[-1:]
-    table = _enter(items, indices, positions)
+    table = _enter(items, *_read_first(indices, positions, offsets[-1:]))
     _place(items, table, (None, None, 0, None, None, None, 0), rows, local, sizes)
 
 
@@ -35,11 +36,12 @@ def append_rows(hop, indices, edge_times, offsets, positions, rows, local, momen
         moments: Written: the times and windows of the rows.
         sizes: Written: the number of edges, and that of rows.
     """
-    seeds, count = hop.seeds, hop.seeds.numel()
+    seeds, count, most, edges = hop.seeds, hop.seeds.numel(), positions.numel(), offsets[-1:]
+    (indices, at), (edge_times, times_at) = (_read_first(part, positions, edges) for part in (indices, edge_times))
     launch(
         "append_rows", rows.numel(),
-        seeds, seeds.itemsize, count, hop.num_seeds, indices, offsets, positions, positions.numel(), *hop.moments,
-        edge_times, rows, local, *moments, sizes,
+        seeds, seeds.itemsize, count, hop.num_seeds, indices, at, offsets, most, *hop.moments, edge_times, times_at,
+        rows, local, *moments, sizes,
     )  # fmt: skip
 
 
