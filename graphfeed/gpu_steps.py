@@ -21,6 +21,7 @@ from graphfeed import (
     BasicFeatureStore,
     DataLoader,
     Datapipe,
+    HeteroItemSet,
     ItemSampler,
     ItemSet,
     MiniBatch,
@@ -28,9 +29,11 @@ from graphfeed import (
     fused_csc_sampling_graph,
 )
 from graphfeed.cuda_report import HUB, NUM_NODES, Finding, check_compiler, check_memory, look_around
-from graphfeed.ops import calls, gather_rows
+from graphfeed.ops import calls, gather_rows, kernels
 from graphfeed.ops.arguments import trust
 from graphfeed.ops.compare_kernels import compare_kernels
+from graphfeed.ops.memory import empty_locked
+from graphfeed.storage.memory import available_memory, count_bytes, tensors_in
 
 ROWS, WIDTH = 1 << 18, 8
 """Of the pinned memory that is freed: 16 MiB of int64."""
@@ -48,10 +51,13 @@ class Sizes(NamedTuple):
     batch_size: int = 1024
     warm_up: int = 10
     minibatches: int = 100
+    table_bytes: tuple[int, ...] = (1 << 30, 1 << 32, 1 << 34, 3 << 34)
+    """Of pinned tables, as far as half of the memory that is free has room for them."""
+    read_rows: int = 135_000
 
 
 SIZES = Sizes()
-FANOUTS = (5, 10, 15)
+FANOUTS, EDGE_TYPES = (5, 10, 15), 4
 POWER = 0.6
 """A column has `u ** -POWER` edges, for a random u from 0 to 1, times what gives them their mean length."""
 LONG_GAP = 10
@@ -140,32 +146,75 @@ def random_ids(size: int, bound: int, device: torch.device) -> tuple[torch.Tenso
     return here, ids
 
 
-def sampled(graph_on: str, rows_on: str, device: torch.device) -> Datapipe:
-    """Return a pipeline whose graph and features each lie on the GPU, are pinned, or are for the CPU's threads."""
+def read_tables(device: torch.device) -> Iterator[Finding]:
+    """Read random rows of pinned tables in the order of the ids, and sorted: a GPU's TLB covers small tables only."""
+    row_bytes, room = 4 * SIZES.num_features, available_memory() // 2
+    sizes = [size for size in SIZES.table_bytes if size <= room]
+    table = empty_locked((max(sizes, default=0) // row_bytes, SIZES.num_features), torch.float32)
+    for size in sizes:
+        part = table[: size // row_bytes]
+        speeds = []
+        for least in (size + 1, 0):
+            # What decides about the order is a constant; this process ends with the step.
+            kernels("rows.gather", torch.empty(0, device=device)).SORTED_BYTES = least  # type: ignore[attr-defined]
+            ids = [random_ids(SIZES.read_rows, len(part), device) for _ in range(SIZES.warm_up)]
+            gather_rows(part, ids[0][1])
+            torch.cuda.synchronize()
+            begin = time.perf_counter()
+            read = sum(gather_rows(part, own).nbytes for _, own in ids)
+            torch.cuda.synchronize()
+            speeds.append(f"{read / (time.perf_counter() - begin) / 1e9:.2f} GB/s")
+        yield Finding("ok", f"rows of {size / 2**30:g} GiB", f"{speeds[0]} in the order of the ids, {speeds[1]} sorted")
+
+
+def sampled(graph_on: str, rows_on: str, device: torch.device, typed: bool = False) -> Datapipe:
+    """Return a pipeline whose graph and features each lie on the GPU, are pinned, or are for the CPU's threads.
+
+    With types, edges also have weights.
+    """
     nodes = SIZES.num_nodes
     # Columns have lengths by a power law, with this mean; nodes with low ids are sources of more edges than others.
     degrees = (torch.rand(nodes) ** -POWER * SIZES.mean_degree * (1 - POWER)).long().clamp_(1, nodes)
     indptr = torch.cat([torch.zeros(1, dtype=torch.int64), degrees.cumsum(0)])
     sources = (torch.rand(int(indptr[-1])) ** 2 * nodes).long().clamp_(max=nodes - 1)
-    graph: Any = fused_csc_sampling_graph(indptr, sources)
+    graph: Any = fused_csc_sampling_graph(indptr, sources, **(by_type(indptr, nodes) if typed else {}))
     rows: Any = TorchBasedFeature(torch.rand(nodes, SIZES.num_features))
     graph, rows = (
         whole.to(device) if where == "gpu" else whole.pin_memory_() if where == "pinned" else whole
         for whole, where in ((graph, graph_on), (rows, rows_on))
     )
-    pipe: Any = ItemSampler(ItemSet(nodes, names="seeds"), SIZES.batch_size, shuffle=True)
+    items: Any = ItemSet(nodes, names="seeds")
+    pipe: Any = ItemSampler(HeteroItemSet({"node": items}) if typed else items, SIZES.batch_size, shuffle=True)
+    fanouts = [[-(-fanout // EDGE_TYPES)] * EDGE_TYPES if typed else fanout for fanout in FANOUTS]
+    wanted = {"graph": graph, "fanouts": fanouts, "prob_name": "weight" if typed else None}
     if graph_on == "cpu":
-        pipe = pipe.sample_neighbor(graph, FANOUTS).copy_to(device)
+        pipe = pipe.sample_neighbor(**wanted).copy_to(device)
     else:
-        pipe = pipe.copy_to(device).sample_neighbor(graph, FANOUTS)
-    found: Datapipe = pipe.fetch_feature(BasicFeatureStore({("node", None, "feat"): rows}), ["feat"])
+        pipe = pipe.copy_to(device).sample_neighbor(**wanted)
+    store = BasicFeatureStore({("node", "node" if typed else None, "feat"): rows})
+    found: Datapipe = pipe.fetch_feature(store, {"node": ["feat"]} if typed else ["feat"])
     return found
 
 
-def profile(graph_on: str, rows_on: str, device: torch.device) -> Iterator[Finding]:
+def by_type(indptr: torch.Tensor, nodes: int) -> dict[str, Any]:
+    """Return the other arrays of a graph whose columns have edges of each type, with weights."""
+    degrees = indptr.diff()
+    places = torch.arange(int(indptr[-1])) - indptr[:-1].repeat_interleave(degrees)
+    types = places * EDGE_TYPES // degrees.repeat_interleave(degrees)
+    return {
+        "node_type_offset": torch.tensor([0, nodes]),
+        "type_per_edge": types.to(torch.uint8),
+        "node_type_to_id": {"node": 0},
+        "edge_type_to_id": {f"node:{number}:node": number for number in range(EDGE_TYPES)},
+        "edge_attributes": {"weight": torch.rand(len(types))},
+    }
+
+
+def profile(graph_on: str, rows_on: str, device: torch.device, *, typed: bool = False) -> Iterator[Finding]:
     """Make mini-batches as fast as they come, without a model, and then as many with torch's profiler."""
     count, activities = SIZES.minibatches, torch.profiler.supported_activities()  # type: ignore[no-untyped-call]
-    with DataLoader(sampled(graph_on, rows_on, device), seed=0) as loader, tempfile.TemporaryDirectory() as folder:
+    pipe = sampled(graph_on, rows_on, device, typed)
+    with DataLoader(pipe, seed=0) as loader, tempfile.TemporaryDirectory() as folder:
         minibatches = chain.from_iterable(repeat(loader))
         measure(minibatches, SIZES.warm_up)
         edges, read, seconds = measure(minibatches, count)
@@ -188,8 +237,8 @@ def measure(minibatches: Iterator[MiniBatch], count: int) -> tuple[int, int, flo
     edges, read, begin = 0, 0, time.perf_counter()
     for minibatch in islice(minibatches, count):
         hops: Any = minibatch.sampled_subgraphs
-        edges += sum(hop.sampled_csc.indices.numel() for hop in hops)
-        read += minibatch.node_features["feat"].nbytes
+        edges += sum(ids.numel() for ids in tensors_in([hop.original_edge_ids for hop in hops]))
+        read += count_bytes(minibatch.node_features)
     torch.cuda.synchronize()
     return edges, read, time.perf_counter() - begin
 
@@ -235,6 +284,9 @@ STEPS: dict[str, Callable[[torch.device], Iterator[Finding]]] = {
     "profile: graph and features on the GPU": partial(profile, "gpu", "gpu"),
     "profile: graph and features pinned": partial(profile, "pinned", "pinned"),
     "profile: sampled by threads, features pinned": partial(profile, "cpu", "pinned"),
+    "profile: weights and types, on the GPU": partial(profile, "gpu", "gpu", typed=True),
+    "profile: weights and types, pinned": partial(profile, "pinned", "pinned", typed=True),
+    "rows of pinned tables": read_tables,
 }
 
 

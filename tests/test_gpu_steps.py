@@ -13,7 +13,7 @@ import torch
 from graphfeed import gpu_steps
 from graphfeed.cuda_report import Finding
 from graphfeed.gpu_steps import STEPS, Sizes, count_events, main, read_freed
-from graphfeed.ops import compare_kernels
+from graphfeed.ops import compare_kernels, kernels
 from graphfeed.ops.calls import calls, make_inputs
 from graphfeed.ops.memory import pinned
 from tests.loader.late_streams import late_streams
@@ -26,7 +26,7 @@ def there(cuda: Cuda, monkeypatch: pytest.MonkeyPatch) -> Iterator[torch.device]
     if isinstance(cuda, EmulatedCuda):
         for name, size in {"ROWS": 64, "SQUARE": 2, "PRODUCTS": 1}.items():
             monkeypatch.setattr(gpu_steps, name, size)
-    monkeypatch.setattr(gpu_steps, "SIZES", Sizes(300, 6, 8, 20, 1, 3))
+    monkeypatch.setattr(gpu_steps, "SIZES", Sizes(300, 6, 8, 20, 1, 3, (1 << 12, 1 << 14), 50))
     with cuda.running(), late_streams() if isinstance(cuda, EmulatedCuda) else nullcontext():
         yield torch.device(device_of(cuda))
 
@@ -52,18 +52,29 @@ def test_other_values_are_told(cuda: Cuda, there: torch.device) -> None:
 
 
 def test_mini_batches_are_the_same_wherever_graph_and_features_lie(there: torch.device) -> None:
-    told = []
+    told: dict[bool, list[list[int]]] = {True: [], False: []}
     for name in STEPS:
         if name.startswith("profile"):
             torch.manual_seed(0)
             found = {finding.subject: finding.said for finding in STEPS[name](there)}
             assert ("over the bus" in found["rows"]) == ("pinned" in name)
             sizes = [re.search(r"(\d+) (edges|bytes) each", found[part]) for part in ("mini-batches", "rows")]
-            told.append([int(size[1]) for size in sizes if size])
-    assert told == [told[0]] * 3
-    edges, read = told[0]
-    assert edges >= 20  # one for each seed
-    assert read >= 20 * 8 * 4
+            told["types" in name].append([int(size[1]) for size in sizes if size])
+    for sizes_of_each, count in zip(told.values(), (2, 3), strict=True):
+        assert sizes_of_each == [sizes_of_each[0]] * count
+        edges, read = sizes_of_each[0]
+        assert edges >= 20  # one for each seed
+        assert read >= 20 * 8 * 4
+
+
+def test_pinned_tables_are_read_in_both_orders(there: torch.device, monkeypatch: pytest.MonkeyPatch) -> None:
+    gather: Any = kernels("rows.gather", torch.empty(0, device=there))
+    monkeypatch.setattr(gather, "SORTED_BYTES", gather.SORTED_BYTES)
+    with patch.object(torch, "sort", side_effect=torch.sort) as sort:
+        found = list(STEPS["rows of pinned tables"](there))
+    assert [finding.subject for finding in found] == ["rows of 3.8147e-06 GiB", "rows of 1.52588e-05 GiB"]
+    assert all(re.fullmatch(r".+ GB/s in the order of the ids, .+ GB/s sorted", finding.said) for finding in found)
+    assert sort.call_count == 2 * 2
 
 
 def event(category: str, name: str, begin: float, took: float, **arguments: Any) -> dict[str, Any]:
