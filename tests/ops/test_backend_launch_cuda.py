@@ -34,29 +34,29 @@ def launch(there: EmulatedCuda) -> ModuleType:
 def test_all_items_get_threads_in_whole_blocks(
     there: EmulatedCuda, launch: ModuleType, size: int, threads: list[int]
 ) -> None:
-    rows, winners = there.put(torch.arange(size)), there.put(torch.full((size,), -1))
+    rows, before = there.put(torch.arange(size)), there.put(torch.full((size,), -1))
     with patch.object(launch, "MAX_BLOCKS", 4):
-        launch.launch("find_winners", size, rows, size, winners)
+        launch.launch("sums_before_columns", size, rows, 8, size, rows + 1, before)
     assert [count for _, count in there.launches] == threads
-    assert winners.tolist() == list(range(size))
+    assert before.tolist() == list(range(size))
 
 
 @pytest.mark.parametrize(("limit", "threads"), [(1, 256), (255, 256), (511, 256), (512, 512), (10240, 2048)])
 def test_a_kernel_that_reads_over_the_bus_has_at_least_one_block(
     there: EmulatedCuda, launch: ModuleType, limit: int, threads: int
 ) -> None:
-    winners = there.put(torch.full((2000,), -1))
+    rows, before = there.put(torch.arange(2000)), there.put(torch.full((2000,), -1))
     with patch.object(pinned, "LIMIT", pinned.Limit(limit)):
-        launch.launch("find_winners", 2000, there.pin(torch.arange(2000)), 2000, winners)
-    assert there.launches == [("find_winners", threads)]
-    assert winners.tolist() == list(range(2000))
+        launch.launch("sums_before_columns", 2000, there.pin(torch.arange(2000)), 8, 2000, rows + 1, before)
+    assert there.launches == [("sums_before_columns", threads)]
+    assert before.tolist() == list(range(2000))
 
 
 def test_an_empty_tensor_of_the_cpu_is_not_read_over_the_bus(there: EmulatedCuda, launch: ModuleType) -> None:
     rows, index, out = (there.put(torch.arange(2000)) for _ in range(3))
     with patch.object(pinned, "LIMIT", pinned.Limit(1)):
         none = torch.empty(0, dtype=torch.int64)
-        launch.launch("copy_rows", 2000, rows, index, 8, 2000, None, 1, 8, 0, out, None, none)
+        launch.launch("copy_rows", 2000, rows, index, 8, 2000, None, 1, 8, 0, out, none)
     assert there.launches == [("copy_rows", 2048)]
 
 
@@ -88,7 +88,7 @@ def test_a_kernel_is_not_started_on_memory_that_is_not_page_locked(there: Emulat
     with pytest.raises(
         ValueError, match=r"given 3 values in the CPU's memory that are not page-locked; page-lock them"
     ):
-        launch.launch("find_winners", 3, torch.arange(3), 3, there.put(torch.full((3,), -1)))
+        launch.launch("number_sets", 3, 1, torch.arange(3), 3, there.put(torch.full((3,), -1)))
     assert there.launches == []
 
 

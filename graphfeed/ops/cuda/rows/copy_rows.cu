@@ -11,12 +11,11 @@ const u64 LINE_BYTES = 128;
 // A whole warp begins at a cache line, so that each of its reads takes whole lines; that counts over the bus.
 template <class Word>
 __device__ inline void copy_words(
-    const void *values, Ints index, i64 rows, i64 words, i64 lane_bits, void *out, const i64 *to_rows,
-    const i64 *winners) {
+    const void *values, Ints index, i64 rows, i64 words, i64 lane_bits, void *out, const i64 *to_rows) {
     i64 thread = (i64)blockIdx.x * blockDim.x + threadIdx.x, lanes = 1ll << lane_bits, lane = thread & (lanes - 1);
     for (i64 row = thread >> lane_bits; row < rows; row += ((i64)gridDim.x * blockDim.x) >> lane_bits) {
         i64 target = to_rows ? to_rows[row] : row;
-        if (target < 0 || (winners && winners[target] != row)) continue;
+        if (target < 0) continue;
         const Word *from = (const Word *)values + index[row] * words;
         Word *to = (Word *)out + target * words;
         i64 skew = lanes == WARP_SIZE ? (i64)((u64)from % LINE_BYTES / sizeof(Word)) : 0;
@@ -26,24 +25,18 @@ __device__ inline void copy_words(
     }
 }
 
-// Without `to_rows` the rows go side by side. With `winners` only the last of equal targets is written; without them no
-// two are equal. There may be fewer rows than the CPU makes room for; how many there are, lies at `num_rows` then.
+// Without `to_rows` the rows go side by side; else no two go to the same, and those below 0 nowhere. There may be fewer
+// rows than the CPU makes room for; how many there are, lies at `num_rows` then.
 extern "C" __global__ void copy_rows(
     const void *values, const void *index, i64 index_width, i64 most_rows, const i64 *num_rows, i64 words,
-    i64 word_bytes, i64 lane_bits, void *out, const i64 *to_rows, const i64 *winners) {
+    i64 word_bytes, i64 lane_bits, void *out, const i64 *to_rows) {
     Ints from = {index, index_width};
     i64 rows = counted(num_rows, most_rows);
     switch (word_bytes) {
-        case 16: copy_words<Wide>(values, from, rows, words, lane_bits, out, to_rows, winners); break;
-        case 8: copy_words<u64>(values, from, rows, words, lane_bits, out, to_rows, winners); break;
-        case 4: copy_words<unsigned>(values, from, rows, words, lane_bits, out, to_rows, winners); break;
-        case 2: copy_words<unsigned short>(values, from, rows, words, lane_bits, out, to_rows, winners); break;
-        default: copy_words<unsigned char>(values, from, rows, words, lane_bits, out, to_rows, winners);
-    }
-}
-
-extern "C" __global__ void find_winners(const i64 *to_rows, i64 rows, i64 *winners) {
-    EACH(row, rows) {
-        if (to_rows[row] >= 0) atomicMax(&winners[to_rows[row]], row);
+        case 16: copy_words<Wide>(values, from, rows, words, lane_bits, out, to_rows); break;
+        case 8: copy_words<u64>(values, from, rows, words, lane_bits, out, to_rows); break;
+        case 4: copy_words<unsigned>(values, from, rows, words, lane_bits, out, to_rows); break;
+        case 2: copy_words<unsigned short>(values, from, rows, words, lane_bits, out, to_rows); break;
+        default: copy_words<unsigned char>(values, from, rows, words, lane_bits, out, to_rows);
     }
 }

@@ -18,7 +18,7 @@ def gather_rows(values, index, row_bytes, out):
     _gather(values, index, row_bytes, out)
 
 
-def _gather(values, index, row_bytes, out, num_rows=None, to_rows=None, winners=None):
+def _gather(values, index, row_bytes, out, num_rows=None, to_rows=None):
     """Copy rows, perhaps over the bus.
 
     Args:
@@ -27,10 +27,9 @@ def _gather(values, index, row_bytes, out, num_rows=None, to_rows=None, winners=
         row_bytes: The bytes of one.
         out: Written.
         num_rows: How many rows of the index there are, if only the GPU knows; the others are any numbers.
-        to_rows: Where each goes, or -1 to leave it out; None: side by side.
-        winners: Which row is written to each place; None: no two go to the same.
+        to_rows: Where each goes, no two to the same, or -1 to leave it out; None: side by side.
     """
-    if winners is None and values.is_cpu and values.nbytes >= SORTED_BYTES:
+    if values.is_cpu and values.nbytes >= SORTED_BYTES:
         if num_rows is not None:
             places = torch.arange(index.numel(), device=index.device)
             index = torch.where(places < num_rows, index, torch.iinfo(index.dtype).max)
@@ -41,7 +40,7 @@ def _gather(values, index, row_bytes, out, num_rows=None, to_rows=None, winners=
     lane_bits = (min(words, WARP_SIZE) - 1).bit_length()
     launch(
         "copy_rows", index.numel() << lane_bits,
-        values, index, index.itemsize, index.numel(), num_rows, words, word, lane_bits, out, to_rows, winners,
+        values, index, index.itemsize, index.numel(), num_rows, words, word, lane_bits, out, to_rows,
     )  # fmt: skip
 
 
