@@ -6,6 +6,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 from unittest.mock import patch
+from weakref import WeakKeyDictionary
 
 import pytest
 import torch
@@ -13,6 +14,7 @@ from torch.utils._pytree import tree_leaves
 
 import graphfeed as gf
 from graphfeed.loader.transport.streams import parts_on_streams
+from graphfeed.ops.arguments import trust
 from graphfeed.storage.graph.sampling_request import SamplingRequest
 from graphfeed.storage.graph.temporal_query import TemporalQuery
 from graphfeed.storage.memory import count_bytes, tensors_in
@@ -52,6 +54,16 @@ def in_time(there: gf.FusedCSCSamplingGraph, seeds: torch.Tensor, query: Tempora
     there.temporal_sample_hops(seeds, times, SamplingRequest(THREE_HOPS.fanouts, temporal=query), [1, 2, 3])
 
 
+def read_cached(there: gf.FusedCSCSamplingGraph, seeds: torch.Tensor) -> None:
+    """Read rows of nodes that a sampler found, behind a cache with room for two of them."""
+    if there not in CACHED:
+        rows = gf.TorchBasedFeature(EmulatedCuda.memory.pin_memory(torch.rand(NODES, 4)))
+        CACHED[there] = gf.gpu_cached_feature(rows, 64, seeds.device)
+    trust(("ids", NODES), (seeds,))
+    CACHED[there].read(seeds)
+
+
+CACHED: WeakKeyDictionary[gf.FusedCSCSamplingGraph, gf.GPUCachedFeature] = WeakKeyDictionary()
 EDGE_TIME = TemporalQuery(edge_timestamp_attr_name="time")
 BOTH_TIMES = TemporalQuery("time", "time", pre_time_window=100)
 WEIGHTS = SamplingRequest(THREE_HOPS.fanouts, probs_name="weight")
@@ -65,6 +77,7 @@ CASES: dict[str, Callable[[Any, torch.Tensor], Any]] = {
     "3 hops, 6 edge types": lambda there, seeds: there.sample_hops({"item": seeds}, THREE_HOPS, [1, 2, 3]),
     "3 hops in time": lambda there, seeds: in_time(there, seeds, EDGE_TIME),
     "3 hops in time, both times and a window": lambda there, seeds: in_time(there, seeds, BOTH_TIMES),
+    "features behind a GPU cache": read_cached,
 }  # fmt: skip
 
 

@@ -76,6 +76,7 @@ PARTS_OF_KERNELS = {
     "jit.py",
     "launch.py",
     "pages.py",
+    "relabel.py",
     "search.py",
     "source.py",
     "wire.py",

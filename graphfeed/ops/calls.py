@@ -136,6 +136,7 @@ def calls_on_structure(inputs: Inputs) -> dict[str, Call]:
             structure.indptr_edge_ids, {"indptr": indptr, "dtype": torch.int64, "offset": indptr[:-1].clone()}
         ),
         "compact": Call(structure.compact, {"seeds": inputs.seeds, "neighbors": indices, "num_nodes": None}),
+        "compact_marked": Call(structure.compact_marked, {"ids": indices, "marks": indices % 3 == 0}),
         "isin": Call(structure.isin, {"elements": indices, "test_elements": inputs.seeds[few].contiguous()}),
         "match_pairs": Call(
             structure.match_pairs,

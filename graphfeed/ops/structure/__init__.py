@@ -4,7 +4,7 @@ Nothing here is random; operations that draw are in `graphfeed.ops.sampling`. Th
 `graphfeed.storage.graph`.
 """
 
-from graphfeed.ops.structure.compact import Compacted, compact, compact_parts
+from graphfeed.ops.structure.compact import Compacted, Marked, compact, compact_marked, compact_parts
 from graphfeed.ops.structure.counting_sort import assign_slots, count_edges
 from graphfeed.ops.structure.csc import (
     TYPE_DTYPES,
@@ -30,9 +30,9 @@ from graphfeed.ops.structure.unique import unique_and_compact
 
 # fmt: off
 __all__ = [
-    "TYPE_DTYPES", "Columns", "Compacted", "InducedEdges", "Items", "assign_slots", "check_columns", "check_csc",
-    "check_edge_types", "check_ends", "check_joined", "check_starts", "compact", "compact_parts", "coo_to_csc",
-    "count_edges", "expand_indptr", "indptr_edge_ids", "induce_trees", "isin", "join_columns", "joined_by",
-    "match_pairs", "merge_columns", "place_nodes", "unique_and_compact",
+    "TYPE_DTYPES", "Columns", "Compacted", "InducedEdges", "Items", "Marked", "assign_slots", "check_columns",
+    "check_csc", "check_edge_types", "check_ends", "check_joined", "check_starts", "compact", "compact_marked",
+    "compact_parts", "coo_to_csc", "count_edges", "expand_indptr", "indptr_edge_ids", "induce_trees", "isin",
+    "join_columns", "joined_by", "match_pairs", "merge_columns", "place_nodes", "unique_and_compact",
 ]
 # fmt: on

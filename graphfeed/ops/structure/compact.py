@@ -4,7 +4,7 @@ from typing import NamedTuple
 
 import torch
 
-from graphfeed.ops.arguments import bounds, check_bounds, check_vector
+from graphfeed.ops.arguments import bounds, check_bounds, check_length, check_vector
 from graphfeed.ops.backend import kernels, on_gpu
 from graphfeed.ops.cpu.structure.compact import Parts
 from graphfeed.ops.memory import buffers
@@ -51,6 +51,55 @@ def compact(seeds: torch.Tensor, neighbors: torch.Tensor, *, num_nodes: int | No
         raise TypeError(f"seeds and neighbors must have one dtype, but are {seeds.dtype} and {neighbors.dtype}")
     starts = torch.tensor([0, seeds.numel()]), torch.tensor([0, neighbors.numel()])
     return compact_parts(seeds, neighbors, *starts, torch.zeros(1, dtype=torch.int64), num_nodes)
+
+
+class Marked(NamedTuple):
+    """Ids of which some are marked."""
+
+    places: torch.Tensor
+    """int64: where the marked ones are."""
+    rows: torch.Tensor
+    """The marked ids, each once, in order of first appearance."""
+    local: torch.Tensor
+    """The marked ids as positions in the rows."""
+    least: int
+    """The least of all ids, marked or not; 0 if there are none."""
+
+
+def compact_marked(ids: torch.Tensor, marks: torch.Tensor) -> Marked:
+    """Give each marked id a position, by first appearance. A GPU is waited for once.
+
+    Args:
+        ids: int32 or int64.
+        marks: bool, one for each.
+
+    Raises:
+        TypeError: Ids are neither int32 nor int64, or the marks are not bool.
+        ValueError: The numbers of ids and marks differ; on the CPU, a marked id is negative.
+
+    Example:
+        >>> compact_marked(torch.tensor([7, 3, 9, 7]), torch.tensor([True, False, True, True])).rows
+        tensor([7, 9])
+    """
+    check_vector("ids", ids)
+    check_vector("marks", marks, (torch.bool,))
+    check_length("marks", marks, ids.numel(), "id")
+    if ids.numel() == 0 or not on_gpu(ids):
+        places = marks.nonzero().flatten()
+        marked = ids[places]
+        rows, _, local = compact(marked[:0], marked)
+        return Marked(places, rows, local, int(ids.min()) if ids.numel() else 0)
+    module = kernels("structure.relabel", ids, marks=marks)
+    size, given = ids.numel(), ids.contiguous()
+    before = marks.cumsum(0)
+    places = torch.searchsorted(before, torch.arange(1, size + 1, device=ids.device))
+    rows, local = (buffers.empty(size, ids.dtype, ids.device) for _ in range(2))
+    sizes = torch.empty(2, dtype=torch.int64, device=ids.device)
+    nodes = module.Nodes(given[:0], given, size, places, num_neighbors=before[-1:])
+    module.relabel(nodes, rows, local, sizes)
+    # One transfer for all numbers, because each would wait for the device.
+    count, distinct, least = torch.cat([sizes, given.amin(0, keepdim=True)]).tolist()
+    return Marked(places[:count], rows[:distinct], local[:count], least)
 
 
 def compact_parts(

@@ -6,6 +6,8 @@ from typing import Any, overload
 
 import torch
 
+from graphfeed.ops import on_gpu
+from graphfeed.ops.arguments import trust
 from graphfeed.storage.features.cached_feature import CachedFeature, Name, wrap_with_cached_feature
 from graphfeed.storage.features.feature import Feature
 from graphfeed.storage.features.gpu_feature_cache import GPUFeatureCache
@@ -48,7 +50,11 @@ class GPUCachedFeature(CachedFeature):
         return other
 
     def _for_fallback(self, ids: torch.Tensor) -> torch.Tensor:
-        return ids if self._fallback_feature.delivers_to_gpu() else ids.cpu()
+        if not self._fallback_feature.delivers_to_gpu():
+            return ids.cpu()
+        if on_gpu(ids):  # they are among ids that were checked, so that nobody waits for the GPU to check them again
+            trust(("ids", self.count()), (ids,))
+        return ids
 
 
 @overload

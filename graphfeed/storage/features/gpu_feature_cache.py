@@ -10,7 +10,7 @@ from graphfeed.ops import kernels
 from graphfeed.ops.arguments import check_count, check_vector
 from graphfeed.ops.memory import buffers
 from graphfeed.ops.rows import BYTES_PER_PLACE, clear_sets, copy_rows, find_in_sets, new_sets, replace_in_sets
-from graphfeed.ops.structure import compact
+from graphfeed.ops.structure import compact, compact_marked
 from graphfeed.storage.features.row_cache import LookedUp, Reader, RowCache, out_of_range
 
 
@@ -142,6 +142,8 @@ class GPUFeatureCache(RowCache):
     def _look_up(self, keys: torch.Tensor, offset: int) -> LookedUp:
         check_vector("keys", keys)
         given = keys.to(self.device)
+        if given.is_cpu:
+            self._check_keys(given, offset)
         wanted = given.long() + offset
         values = buffers.empty((given.numel(), *self._rows.shape[1:]), self._rows.dtype, self.device)
         targets = torch.arange(given.numel(), device=self.device)
@@ -151,18 +153,11 @@ class GPUFeatureCache(RowCache):
             slots = find_in_sets(self._sets, wanted, request)
             missing = slots < 0
             copy_rows(self._rows, slots, values, targets.masked_fill(missing, -1), distinct=True)
-        # One transfer for both numbers, because each transfer would wait for the device.
-        before = missing.cumsum(0)
-        count, least = torch.stack([before[-1], wanted.min()]).tolist() if wanted.numel() else (0, 0)
-        if least < 0:
-            raise out_of_range(least - offset, offset)
-        index = torch.searchsorted(before, torch.arange(1, count + 1, device=self.device))
-        missing_keys = distinct = given[index]
-        local = index
-        if count:
-            distinct, _, local = compact(missing_keys[:0], missing_keys)
+        places, distinct, local, least = compact_marked(given, missing)
+        if least + offset < 0:  # a GPU tells only now, so that it is waited for once
+            raise out_of_range(least, offset)
         self._count(given.numel(), distinct.numel())
-        return LookedUp(version, request, values, index, missing_keys, distinct, local)
+        return LookedUp(version, request, values, places, given[places], distinct, local)
 
     def _finish(self, looked_up: LookedUp, offset: int, rows: torch.Tensor) -> torch.Tensor:
         self._check_rows(rows, looked_up.distinct)

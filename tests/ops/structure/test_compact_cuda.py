@@ -42,3 +42,15 @@ def test_rows_by_type_are_those_of_the_cpu(
     for order in cuda.each_order():
         with order, cuda.running():
             check_equal(cuda, ops.compact_parts(cuda.put(ids), cuda.put(ends), **parts, num_nodes=30), expected)
+
+
+@given(st.lists(st.tuples(st.integers(0, 9), st.booleans()), max_size=12))
+def test_marked_ids_are_those_of_the_cpu(cuda: Cuda, given: list[tuple[int, bool]]) -> None:
+    ids, marks = torch.tensor([own for own, _ in given], dtype=torch.int64), torch.tensor([own for _, own in given])
+    expected = ops.compact_marked(ids, marks.bool())
+    for order in cuda.each_order():
+        with order, cuda.running():
+            found = ops.compact_marked(cuda.put(ids), cuda.put(marks.bool()))
+            assert found.least == expected.least
+            for mine, its in zip(found[:3], expected[:3], strict=True):
+                check_equal(cuda, mine, its)

@@ -2,7 +2,7 @@
 
 from graphfeed.ops.cuda.launch import launch
 from graphfeed.ops.cuda.rows.gather import _read_first
-from graphfeed.ops.cuda.structure.compact import _enter, _place
+from graphfeed.ops.cuda.structure.relabel import Nodes, relabel
 
 
 def compact_hop(hop, indices, offsets, positions, rows, local, sizes):
@@ -17,9 +17,9 @@ def compact_hop(hop, indices, offsets, positions, rows, local, sizes):
         local: Written: the sources as positions in the rows.
         sizes: Written: the number of edges, and that of rows.
     """
-    items = hop.seeds, hop.num_seeds, positions.numel(), offsets[-1:]
-    table = _enter(items, *_read_first(indices, positions, offsets[-1:]))
-    _place(items, table, (None, None, 0, None, None, None, 0), rows, local, sizes)
+    neighbors, at = _read_first(indices, positions, offsets[-1:])
+    nodes = Nodes(hop.seeds, neighbors, positions.numel(), at, hop.num_seeds, offsets[-1:])
+    relabel(nodes, rows, local, sizes)
 
 
 def append_rows(hop, indices, edge_times, offsets, positions, rows, local, moments, sizes):

@@ -36,22 +36,61 @@ extern "C" __global__ void mark_new(
     }
 }
 
+// What each node type's rows and each edge type's new nodes begin with, by one block. `new_before` holds how many new
+// nodes come before each neighbour. An edge type's neighbours begin where `edges_before` says for the first value of its
+// part of column starts; without that, `neighbor_starts` are given. Edge types lie in the order in which new nodes count.
+// `next_parts` become the parts of the next hop.
+extern "C" __global__ void count_rows(
+    const i64 *new_before, const i64 *edges_before, const i64 *parts, const i64 *seed_starts, i64 kinds,
+    const i64 *sources, const i64 *destinations, i64 edge_types, i64 *neighbor_starts, i64 *shifts, i64 *row_starts,
+    i64 *next_parts) {
+    for (i64 type = threadIdx.x; edges_before && type <= edge_types; type += blockDim.x) {
+        neighbor_starts[type] = edges_before[type < edge_types ? parts[type] : parts[type] - 1];
+    }
+    __syncthreads();
+    for (i64 kind = threadIdx.x; kind < kinds; kind += blockDim.x) {
+        i64 known = seed_starts[kind + 1] - seed_starts[kind];
+        for (i64 type = 0; type < edge_types; type++) {
+            if (sources[type] != kind) continue;
+            i64 before = new_before[neighbor_starts[type]];
+            shifts[type] = known - before;
+            known += new_before[neighbor_starts[type + 1]] - before;
+        }
+        row_starts[kind + 1] = known;
+    }
+    __syncthreads();
+    if (threadIdx.x > 0) return;
+    row_starts[0] = 0;
+    for (i64 kind = 0; kind < kinds; kind++) row_starts[kind + 1] += row_starts[kind];
+    if (!next_parts) return;
+    next_parts[0] = 0;
+    for (i64 type = 0; type < edge_types; type++) {
+        i64 kind = destinations[type];
+        next_parts[type + 1] = next_parts[type] + row_starts[kind + 1] - row_starts[kind] + 1;
+    }
+}
+
 // `before` holds how many new nodes come before each neighbour; adding the type's `shifts` makes it a position. Without
-// types (no `kinds`), the shift is the number of seeds. Where the CPU doesn't know them, writes to `sizes` the number of
-// neighbours and that of rows.
+// types (no `kinds`), the shift is the number of seeds, and the numbers of neighbours and of rows go to `sizes`. With
+// `first_ids`, the rows' ids inside their node type go to `own_ids`.
 extern "C" __global__ void place_nodes(
     const void *seeds, i64 width, i64 most_seeds, const i64 *num_seeds, i64 most_neighbors, const i64 *num_neighbors,
     const i64 *slots, const u64 *keys, const u64 *first, const i64 *before, const i64 *seed_starts,
     const i64 *row_starts, i64 kinds, const i64 *neighbor_starts, const i64 *sources, const i64 *shifts, i64 edge_types,
-    void *rows, void *local, i64 *sizes) {
+    const i64 *first_ids, void *rows, void *own_ids, void *local, i64 *sizes) {
     Ints given = {seeds, width};
     i64 last_seed = counted(num_seeds, most_seeds), last_edge = counted(num_neighbors, most_neighbors);
+    auto write_row = [&](i64 kind, i64 place, i64 node) {
+        i64 row = (kinds ? row_starts[kind] : 0) + place;
+        store(rows, width, row, node);
+        if (first_ids) store(own_ids, width, row, node - first_ids[kind]);
+    };
     EACH(item, most_seeds + most_neighbors) {
         if (item == 0 && sizes) sizes[0] = last_edge, sizes[1] = last_seed + before[most_neighbors];
         if (item < most_seeds) {
             if (item >= last_seed) continue;
             i64 kind = kinds ? part_of(seed_starts, kinds, item) : 0;
-            store(rows, width, kinds ? row_starts[kind] + item - seed_starts[kind] : item, given[item]);
+            write_row(kind, kinds ? item - seed_starts[kind] : item, given[item]);
             continue;
         }
         if (item - most_seeds >= last_edge) continue;
@@ -59,7 +98,7 @@ extern "C" __global__ void place_nodes(
         i64 edge_type = kinds && edge >= 0 ? part_of(neighbor_starts, edge_types, edge) : 0, place = origin;
         if (edge >= 0) place = before[edge] + (kinds ? shifts[edge_type] : last_seed);
         else if (kinds) place = origin - seed_starts[part_of(seed_starts, kinds, origin)];
-        if (origin == item) store(rows, width, (kinds ? row_starts[sources[edge_type]] : 0) + place, (i64)keys[slot]);
+        if (origin == item) write_row(kinds ? sources[edge_type] : 0, place, (i64)keys[slot]);
         store(local, width, item - most_seeds, place);
     }
 }

@@ -11,6 +11,7 @@ from graphfeed.ops import on_gpu
 from graphfeed.ops.arguments import check_ids
 from graphfeed.ops.rows import take_rows
 from graphfeed.ops.sampling import CachedColumns, sample_cached_columns
+from graphfeed.ops.structure import compact_marked
 from graphfeed.storage.graph.graph_arrays import GraphArrays
 from graphfeed.storage.graph.sampled_subgraph import ByType, SampledSubgraph
 from graphfeed.storage.graph.sampling.one_hop import EdgeArrays, sample_one_hop
@@ -64,7 +65,7 @@ class GPUGraphCache:
     def look_up(self, ids: torch.Tensor) -> CachedColumns:
         """Return the edges with the copies of the columns of some nodes; copy the columns that are due first.
 
-        Until the cache is full, this waits for the device once, and three times if there are columns to copy.
+        Until the cache is full, this waits for the device once, and twice if there are columns to copy.
 
         Args:
             ids: Nodes of the graph, on the GPU; a node that occurs twice was requested once.
@@ -81,11 +82,9 @@ class GPUGraphCache:
         """Count requests, and copy the columns that are due, in order of first appearance, until one finds no room."""
         known = take_rows(self._cache_offsets, ids)
         self._cache_offsets[ids.long()] = torch.where(known <= ops.NOT_CACHED, known - 1, known)
-        is_due = (known <= ops.NOT_CACHED - self._threshold + 1).cumsum(0)
-        asked = ids[torch.searchsorted(is_due, torch.arange(1, int(is_due[-1]) + 1, device=ids.device))]
-        if asked.numel() == 0:
+        due = compact_marked(ids, known <= ops.NOT_CACHED - self._threshold + 1).rows.long()
+        if due.numel() == 0:
             return
-        due = ops.compact(asked[:0], asked).rows.long()
         starts, ends = (take_rows(self._indptr, nodes).long() for nodes in (due, due + 1))
         fits = ends - starts <= self._size
         columns = torch.cat([starts.new_zeros(1), ((ends - starts) * fits).cumsum(0)])
