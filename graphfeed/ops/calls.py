@@ -246,7 +246,23 @@ def calls_of_all_hops(inputs: Inputs) -> dict[str, Call]:
             sampling.sample_hops, {"graph": graph, "seeds": seeds, "fanouts": [5, 3], "keys": KEYS, "moments": None},
             [{}, {"graph": graph._replace(timed=[timed, timed]), "moments": moments}], over_the_bus=("graph",),
         ),
+        "typed_sample_hops": Call(
+            typed_hops, {"graph": graph._replace(types=inputs.types), "seeds": [seeds], "fanouts": [5, 3]},
+            over_the_bus=("graph",),
+        ),
     }  # fmt: skip
+
+
+def typed_hops(graph: HopGraph, seeds: Sequence[torch.Tensor], fanouts: Sequence[int]) -> list[Any]:
+    """Sample by edge type in a graph of one node type; return the edges of each type."""
+    first_ids, order = torch.tensor([0, graph.indptr.numel() - 1]), torch.arange(NUM_TYPES).flip(0)
+    ends = torch.zeros(NUM_TYPES, 2, dtype=torch.int64)
+    typed = graph._replace(first_ids=first_ids, ends=ends, order=order)
+    hops = sampling.typed_sample_hops(typed, seeds, [torch.tensor([own]) for own in fanouts], KEYS) or []
+    return [
+        [hop.rows, [(own.indptr, own.indices, hop.positions[own.own]) for _, own in sorted(hop.edges.items())]]
+        for hop in hops
+    ]
 
 
 def calls_in_time(inputs: Inputs) -> dict[str, Call]:

@@ -175,3 +175,11 @@ def test_what_was_sampled_is_not_checked_again(cuda: Cuda, make: Any) -> None:
             # Other ids are.
             with pytest.raises(IndexError, match=r"must lie in 0 \.\. 39, but holds 40"):
                 feature.read(hops[0].original_row_node_ids + 40 - hops[0].original_row_node_ids.max())
+
+
+def test_seeds_outside_of_their_type_are_named_by_it(cuda: Cuda) -> None:
+    with cuda.running():
+        there = typed_graph(plain).to(device_of(cuda))
+        seeds = {"user": cuda.put(torch.tensor([29])), "item": cuda.put(torch.tensor([3, 10]))}
+        with pytest.raises(ValueError, match=r"seeds of type 'item' must lie in 0 \.\. 9, but holds 10"):
+            there.sample_hops(seeds, SamplingRequest([torch.tensor([2])] * 2), [1, 2])

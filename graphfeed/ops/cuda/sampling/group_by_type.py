@@ -12,15 +12,24 @@ def group_by_type(types, positions, offsets, column_starts, destinations, bounds
     `column_starts`, `destinations` and `bounds` lie on the CPU.
     """
     del destinations
-    columns, device = offsets.numel() - 1, offsets.device
-    starts, parts = upload(column_starts, device), upload(bounds, device)
-    counts = torch.zeros(indptr.numel(), dtype=torch.int64, device=device)
+    starts, parts = upload(column_starts, offsets.device), upload(bounds, offsets.device)
+    _group(types, positions, offsets, starts, parts, None, indptr, grouped)
+
+
+def _group(types, positions, offsets, starts, parts, ranks, indptr, grouped):
+    """Group as above, by the rank of the edge type; return how many edges come before each value of `indptr`.
+
+    There may be room for more edges, and for more column starts.
+    """
+    columns, room = offsets.numel() - 1, indptr.numel()
+    counts = torch.zeros(room, dtype=torch.int64, device=offsets.device)
     launch("sort_columns", columns, positions, offsets, columns)
     types, at = _read_first(types, positions, offsets[-1:])
-    given = (types, types.itemsize, at, offsets)
-    picks = (*given, columns, starts, starts.numel() - 1, parts, positions.numel())
-    launch("count_types", positions.numel(), *picks, counts)
-    before = torch.cumsum(counts, 0)
-    launch("fill_types", positions.numel(), *picks, before, positions, grouped)
-    lengths = parts[1:] - parts[:-1]
-    indptr.copy_(before - torch.repeat_interleave(before[parts[:-1]], lengths, output_size=indptr.numel()))
+    given = types, types.itemsize, at, offsets, columns, starts, starts.numel() - 1, parts, ranks
+    launch("count_types", positions.numel(), *given, positions.numel(), counts)
+    before = counts.cumsum_(0)
+    launch(
+        "fill_types", max(positions.numel(), room),
+        *given, positions.numel(), before, positions, grouped, parts.numel() - 1, indptr, indptr.itemsize,
+    )  # fmt: skip
+    return before

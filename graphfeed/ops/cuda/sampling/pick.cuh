@@ -30,12 +30,13 @@ struct Segment {
     i64 low, high, before, fanout, type, start, end;
 };
 
-__device__ inline Segment open_column(const Graph &graph, i64 node) {
-    i64 start = graph.indptr[node];
-    return {start, start, 0, 0, 0, start, graph.indptr[node + 1]};
-}
+// What is no node (-1) has no edges.
+__device__ inline i64 degree_of(const Ints &indptr, i64 node) { return node < 0 ? 0 : indptr[node + 1] - indptr[node]; }
 
-__device__ inline i64 degree_of(const Ints &indptr, i64 node) { return indptr[node + 1] - indptr[node]; }
+__device__ inline Segment open_column(const Graph &graph, i64 node) {
+    i64 start = node < 0 ? 0 : graph.indptr[node];
+    return {start, start, 0, 0, 0, start, start + degree_of(graph.indptr, node)};
+}
 
 __device__ inline bool next_segment(const Graph &graph, Segment &own) {
     own.low = own.high;

@@ -163,27 +163,32 @@ __device__ inline TypedPick find_pick(Ints types, const i64 *at, const i64 *offs
 }
 
 // One thread per pick; `most_edges` is how many there are at most. Their types are `at` some positions of the graph, or
-// one for each pick. A count is written after the place of its column in
-// its type's part, for a running sum.
+// one for each pick. A count is written after the place of its column in its type's part, for a running sum. Parts are in
+// the order of `ranks`, if there are any.
 extern "C" __global__ void count_types(
     const void *types, i64 types_width, const i64 *at, const i64 *offsets, i64 columns, const i64 *column_starts,
-    i64 kinds, const i64 *bounds, i64 most_edges, i64 *counts) {
+    i64 kinds, const i64 *bounds, const i64 *ranks, i64 most_edges, i64 *counts) {
     EACH(place, most_edges) {
         if (place >= offsets[columns]) return;
         TypedPick own = find_pick({types, types_width}, at, offsets, columns, place);
         i64 local = own.column - column_starts[part_of(column_starts, kinds, own.column)];
-        if (own.is_last) counts[bounds[own.type] + local + 1] = place + 1 - own.first;
+        if (own.is_last) counts[bounds[ranks ? ranks[own.type] : own.type] + local + 1] = place + 1 - own.first;
     }
 }
 
-// `before` holds the running sum of the counts over all parts.
+// `before` holds the running sum of the counts over all parts. Also writes each part's column starts, from 0.
 extern "C" __global__ void fill_types(
     const void *types, i64 types_width, const i64 *at, const i64 *offsets, i64 columns, const i64 *column_starts,
-    i64 kinds, const i64 *bounds, i64 most_edges, const i64 *before, const i64 *positions, i64 *grouped) {
+    i64 kinds, const i64 *bounds, const i64 *ranks, i64 most_edges, const i64 *before, const i64 *positions,
+    i64 *grouped, i64 edge_types, void *indptr, i64 indptr_width) {
     EACH(place, most_edges) {
-        if (place >= offsets[columns]) return;
+        if (place >= offsets[columns]) break;
         TypedPick own = find_pick({types, types_width}, at, offsets, columns, place);
         i64 local = own.column - column_starts[part_of(column_starts, kinds, own.column)];
-        grouped[before[bounds[own.type] + local] + place - own.first] = positions[place];
+        i64 part = ranks ? ranks[own.type] : own.type;
+        grouped[before[bounds[part] + local] + place - own.first] = positions[place];
+    }
+    EACH(slot, bounds[edge_types]) {
+        store(indptr, indptr_width, slot, before[slot] - before[bounds[part_of(bounds, edge_types, slot)]]);
     }
 }

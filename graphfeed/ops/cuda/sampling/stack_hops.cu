@@ -1,16 +1,17 @@
 #include "arrays.cuh"
 
-// Copy the seeds, with 0 in place of those that are no nodes, if `is_wrong` is to be written.
+// Copy the seeds, with -1 in place of those that are no nodes, of which `is_wrong` tells. Seeds of several types come
+// type after type, with ids inside of it, and become ids of all nodes.
 extern "C" __global__ void clean_seeds(
-    const void *seeds, i64 width, i64 num_seeds, i64 num_nodes, void *clean, i64 *is_wrong) {
+    const void *seeds, i64 width, i64 num_seeds, i64 num_nodes, const i64 *seed_starts, const i64 *first_ids, i64 kinds,
+    void *clean, i64 *is_wrong) {
     Ints given = {seeds, width};
     EACH(item, num_seeds) {
-        i64 node = given[item];
-        if (node < 0 || node >= num_nodes) {
-            atomicMax(is_wrong, 1ll);
-            node = 0;
-        }
-        store(clean, width, item, node);
+        i64 kind = kinds ? part_of(seed_starts, kinds, item) : 0, first = kinds ? first_ids[kind] : 0;
+        i64 node = given[item], size = kinds ? first_ids[kind + 1] - first : num_nodes;
+        bool is_node = node >= 0 && node < size;
+        if (!is_node) atomicMax(is_wrong, 1ll);
+        store(clean, width, item, is_node ? first + node : -1);
     }
 }
 

@@ -2,7 +2,8 @@
 
 from graphfeed.ops.cuda.launch import launch
 from graphfeed.ops.cuda.rows.gather import _read_first
-from graphfeed.ops.cuda.structure.relabel import Nodes, relabel
+from graphfeed.ops.cuda.sampling.group_by_type import _group
+from graphfeed.ops.cuda.structure.relabel import Nodes, relabel, relabel_by_type
 
 
 def compact_hop(hop, indices, offsets, positions, rows, local, sizes):
@@ -45,6 +46,34 @@ def append_rows(hop, indices, edge_times, offsets, positions, rows, local, momen
     )  # fmt: skip
 
 
-def clean_seeds(seeds, num_nodes, clean, is_wrong):
-    """Copy seeds, of which those that are no nodes become 0; write whether there are any to `is_wrong`, which is 0."""
-    launch("clean_seeds", seeds.numel(), seeds, seeds.itemsize, seeds.numel(), num_nodes, clean, is_wrong)
+def clean_seeds(seeds, num_nodes, types, clean, is_wrong):
+    """Copy seeds, of which those that are no nodes become -1; write whether there are any to `is_wrong`, which is 0.
+
+    With types (where the seeds of each node type start, and its first id), ids inside of them become ids of all nodes.
+    """
+    seed_starts, first_ids = types or (None, None)
+    launch(
+        "clean_seeds", seeds.numel(),
+        seeds, seeds.itemsize, seeds.numel(), num_nodes, seed_starts, first_ids,
+        0 if types is None else first_ids.numel() - 1, clean, is_wrong,
+    )  # fmt: skip
+
+
+def compact_typed_hop(hop, graph, picks, types, ranks, written):
+    """Group the edges of a hop by edge type, and relabel their sources within their node type.
+
+    Args:
+        hop: Its seeds, and how many of them there are.
+        graph: Its edge types and the source of each edge.
+        picks: Where each column's edges start, and the edges, with room for more of them.
+        types: The types of the hop (`relabel.Types`).
+        ranks: The place of each edge type in the order in which new nodes are counted.
+        written: The rows as ids of all nodes, and as ids inside their node type; the column starts of each edge type;
+            the edges in that order, and their sources as positions.
+    """
+    (edge_types, indices), (offsets, positions), (rows, own_ids, indptr, grouped, local) = graph, picks, written
+    starts = types.seed_starts
+    before = _group(edge_types, positions, offsets, starts, types.parts, ranks, indptr, grouped)
+    neighbors, at = _read_first(indices, grouped, offsets[-1:])
+    nodes = Nodes(hop.seeds, neighbors, positions.numel(), at, hop.num_seeds, offsets[-1:])
+    relabel_by_type(nodes, types._replace(edges_before=before), rows, own_ids, local)

@@ -36,14 +36,14 @@ extern "C" __global__ void mark_new(
     }
 }
 
-// What each node type's rows and each edge type's new nodes begin with, by one block. `new_before` holds how many new
-// nodes come before each neighbour. An edge type's neighbours begin where `edges_before` says for the first value of its
-// part of column starts; without that, `neighbor_starts` are given. Edge types lie in the order in which new nodes count.
-// `next_parts` become the parts of the next hop.
+// Where each node type's rows start, and what to add to the rank of an edge type's new nodes; by the first block.
+// `new_before` holds how many new nodes come before each neighbour. Where an edge type's neighbours start is given, or
+// is in `edges_before`, at the first value of its part of the column starts. `next_parts` become those of the next hop.
 extern "C" __global__ void count_rows(
     const i64 *new_before, const i64 *edges_before, const i64 *parts, const i64 *seed_starts, i64 kinds,
     const i64 *sources, const i64 *destinations, i64 edge_types, i64 *neighbor_starts, i64 *shifts, i64 *row_starts,
     i64 *next_parts) {
+    if (blockIdx.x > 0) return;
     for (i64 type = threadIdx.x; edges_before && type <= edge_types; type += blockDim.x) {
         neighbor_starts[type] = edges_before[type < edge_types ? parts[type] : parts[type] - 1];
     }

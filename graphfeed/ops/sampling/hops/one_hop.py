@@ -62,15 +62,20 @@ class OneHop(NamedTuple):
     """On the CPU, whether the graph is read in the order of its file, and pages ahead of the reads."""
     num_seeds: torch.Tensor | None = None
     """On a GPU, how many of the seeds there are, if only the GPU knows; the others are any numbers."""
-    bounded: bool = False
-    """On a GPU, whether positions may have room for more edges, so that it is not waited for to count them."""
+    most: int | None = None
+    """On a GPU, how many edges there may be, which is what positions have room for; None: it is waited for to count
+    them."""
 
 
-def bound_edges(num_seeds: int, fanouts: torch.Tensor) -> int | None:
-    """Return how many edges a hop has at most; None if it takes all neighbours, or would need too much memory."""
-    counts = fanouts.tolist()
-    most = num_seeds * sum(counts)
-    return most if min(counts) >= 0 and most <= MOST_EDGES else None
+def bound_edges(columns: Sequence[int], fanouts: Sequence[int]) -> int | None:
+    """Return how many edges a hop has at most; None if it takes all neighbours, or would need too much memory.
+
+    Args:
+        columns: For each fan-out, how many columns it holds for.
+        fanouts: The fan-outs.
+    """
+    most = sum(map(int.__mul__, columns, fanouts))
+    return most if min(fanouts) >= 0 and most <= MOST_EDGES else None
 
 
 def check_repeats(largest: int, replace: bool) -> None:
@@ -133,8 +138,8 @@ def pick_edges(graph: StaticGraph | TemporalGraph, hop: OneHop) -> Picks:
 def pick_on_gpu(graph: StaticGraph | TemporalGraph, hop: OneHop) -> Picks:
     """Choose in-edges with a GPU's kernels.
 
-    The CPU waits for them once, to learn how many there are. It does not if the hop may be bounded, and its fan-outs
-    bound it: then the positions have room for so many, and begin with those that there are.
+    The CPU waits for them once, to learn how many there are. It does not if `hop.most` bounds them: then the positions
+    have room for so many, and begin with those that there are.
     """
     fields: dict[str, Any] = {**dict.fromkeys(TemporalGraph._fields), **graph._asdict()}
     whole: dict[str, Any] = {name: ABSENT.get(name, NOTHING) if part is None else part for name, part in fields.items()}
@@ -148,8 +153,8 @@ def pick_on_gpu(graph: StaticGraph | TemporalGraph, hop: OneHop) -> Picks:
     wanted = hop._replace(seeds=seeds, fanouts=hop.fanouts.to("cpu", torch.int64), moments=moments)
     offsets = buffers.empty(seeds.numel() + 1, torch.int64, seeds.device)
     module.count_neighbors(given, wanted, offsets)
-    most = bound_edges(seeds.numel(), wanted.fanouts) if hop.bounded else None
-    picks = Picks(offsets, buffers.empty(int(offsets[-1]) if most is None else most, torch.int64, seeds.device))
+    room = int(offsets[-1]) if hop.most is None else hop.most
+    picks = Picks(offsets, buffers.empty(room, torch.int64, seeds.device))
     fill = module.fill_labor_neighbors if hop.drawing.method == "labor" else module.fill_neighbors
     fill(given, wanted, *picks)
     return picks

@@ -23,7 +23,7 @@ from graphfeed.ops.sampling.hops.one_hop import (
     check_pairs,
     check_repeats,
 )
-from graphfeed.ops.sampling.hops.stack_hops import stack_hops
+from graphfeed.ops.sampling.hops.stack_hops import stack_hops, stack_typed_hops
 
 FIRST_EDGES = 1 << 22
 """At first the outputs have room for at most this many edges; they grow if a mini-batch has more."""
@@ -64,9 +64,10 @@ class TypedHop(NamedTuple):
     rows: list[torch.Tensor]
     """The ids of all nodes known after the hop, by node type; they begin with `columns`."""
     positions: torch.Tensor
-    """int64: positions in the graph's edge arrays, by edge type, then by column, then ascending."""
+    """int64: positions in the graph's edge arrays, by edge type, then by column, then ascending. Edge types come in the
+    order of their numbers, on a GPU in that of `graph.order`."""
     edges: dict[int, TypedEdges]
-    """By edge type; only those that have edges here."""
+    """By edge type; only those that have edges here, on a GPU all of them."""
 
 
 def sample_hops(
@@ -128,7 +129,7 @@ def typed_sample_hops(
     drawing: Drawing = UNIFORM,
     moments: SeedTimes | None = None,
 ) -> list[TypedHop] | None:
-    """Sample as `sample_hops` on a graph with types, on the CPU.
+    """Sample as `sample_hops` on a graph with types; in time on the CPU alone.
 
     First appearance is by edge type in the order of `graph.order`, then by column. Beside the cost of `sample_hops`, an
     edge costs one random read for its type, and is written to the place of its type: together 1.5 times as much on a
@@ -161,6 +162,12 @@ def typed_sample_hops(
     most = [widest(fanout, graph.ends[:, 1]) for fanout in fanouts]
     check_hops(most, keys, drawing)
     check_times(graph, drawing, sum(part.numel() for part in seeds), moments)
+    if on_gpu(seeds[0]) and moments is None:
+        return [
+            TypedHop(columns, rows, positions, {kind: TypedEdges(*own) for kind, own in edges.items()})
+            for columns, rows, positions, edges in stack_typed_hops(graph, seeds, fanouts, keys, drawing)
+        ]
+    package_for("sampling.sample_hops", seeds[0], indices=graph.indices)
     wanted = [fanout.tolist() for fanout in fanouts]
     with run_hops(graph, seeds, wanted, most, keys, drawing, moments) as arrays:
         return None if arrays is None else cut_typed_hops(arrays)

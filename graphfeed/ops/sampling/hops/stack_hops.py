@@ -1,6 +1,7 @@
 """All hops of a mini-batch on a GPU, which has kernels for one hop."""
 
-from collections.abc import Sequence
+import itertools
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -9,9 +10,10 @@ from graphfeed.ops.arguments import check_ids, is_trusted
 from graphfeed.ops.backend import kernels
 from graphfeed.ops.memory import buffers
 from graphfeed.ops.sampling.guides import split_sums
-from graphfeed.ops.sampling.hops.hop_graph import HopGraph
+from graphfeed.ops.sampling.hops.hop_arrays import Shape
+from graphfeed.ops.sampling.hops.hop_graph import HopGraph, shape_of
 from graphfeed.ops.sampling.hops.hop_recipe import Drawing, SeedTimes
-from graphfeed.ops.sampling.hops.one_hop import OneHop, StaticGraph, pick_edges
+from graphfeed.ops.sampling.hops.one_hop import OneHop, StaticGraph, bound_edges, pick_edges
 from graphfeed.ops.sampling.temporal_graph import TemporalGraph
 
 Parts = tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]
@@ -42,10 +44,11 @@ def stack_hops(
     rows, num_rows = seeds.contiguous(), None
     if not is_trusted(seeds, num_nodes):
         rows = torch.empty_like(rows)
-        module.clean_seeds(seeds.contiguous(), num_nodes, rows, sizes)
+        module.clean_seeds(seeds.contiguous(), num_nodes, None, rows, sizes)
     hops = []
     for number, (fanout, draw) in enumerate(zip(fanouts, draws, strict=True)):
-        hop = OneHop(rows, torch.tensor([fanout]), draw, drawing, moments, num_seeds=num_rows, bounded=True)
+        most = bound_edges([rows.numel()], [fanout])
+        hop = OneHop(rows, torch.tensor([fanout]), draw, drawing, moments, num_seeds=num_rows, most=most)
         offsets, positions = pick_edges(columns, hop)
         most_rows += positions.numel()
         if moments is None:
@@ -73,4 +76,129 @@ def cut(seeds: torch.Tensor, hops: Sequence[Parts], sizes: Sequence[tuple[int, i
     for (_, rows, offsets, local, positions), (count, _), (known, edges) in zip(hops, sizes, sizes[1:], strict=False):
         parts.append((columns, rows[:known], offsets[: count + 1], local[:edges], positions[:edges]))
         columns = parts[-1][1]
+    return parts
+
+
+TypedParts = tuple[list[torch.Tensor], list[torch.Tensor], torch.Tensor, dict[int, Any]]
+"""The fields of a `TypedHop`; of each edge type, those of a `TypedEdges`."""
+
+
+class TypeTables:
+    """What is known of the types of a mini-batch, hop by hop: on a GPU, which writes most of it, and read once.
+
+    Edge types are in the order in which new nodes are counted.
+
+    Args:
+        shape: The types of the graph.
+        counts: How many seeds there are of each node type.
+        num_hops: How many hops there are.
+        device: The GPU.
+    """
+
+    def __init__(self, shape: Shape, counts: Sequence[int], num_hops: int, device: torch.device) -> None:
+        ends = [(shape.sources[kind], shape.destinations[kind]) for kind in shape.order] or [(0, 0)]
+        sources, destinations = map(list, zip(*ends, strict=True))
+        ranks = sorted(range(len(shape.order)), key=shape.order.__getitem__) or [0]
+        starts = [0, *itertools.accumulate(counts)]
+        parts = [0, *itertools.accumulate(counts[end] + 1 for end in destinations)]
+        # Of each hop: where node types' columns start, edge types' column starts, their edges; and shifts.
+        self.sizes = [len(starts), len(parts), len(parts), len(ends)]
+        blank = [0] * ((num_hops + 1) * sum(self.sizes) - len(starts) - len(parts))
+        known = [[0], shape.first_ids, sources, destinations, ranks, [*starts, *parts, *blank]]
+        self.table = torch.tensor([*itertools.chain(*known)]).to(device, non_blocking=True)
+        parted = torch.split(self.table, [*map(len, known[:-1]), *self.sizes * (num_hops + 1)])
+        self.is_wrong, self.first_ids, self.sources, self.destinations, self.ranks, *self.of_hops = parted
+
+    def of_hop(self, hop: int) -> Sequence[torch.Tensor]:
+        """Return the four tables of a hop."""
+        return self.of_hops[4 * hop : 4 * hop + 4]
+
+    def types_of(self, hop: int, make: Callable[..., Any]) -> Any:
+        """Return what the kernels take that relabel a hop."""
+        starts, parts, edge_starts, shifts = self.of_hop(hop)
+        row_starts, next_parts, *_ = self.of_hop(hop + 1)
+        columns = {"destinations": self.destinations, "parts": parts, "next_parts": next_parts}
+        return make(starts, self.sources, edge_starts, shifts, row_starts, self.first_ids, **columns)
+
+    def read(self) -> tuple[int, list[list[list[int]]]]:
+        """Return whether a seed is wrong, and the tables of each hop, once they are there."""
+        values = iter(self.table.tolist())
+        is_wrong, *_ = itertools.islice(values, self.table.numel() - sum(map(len, self.of_hops)))
+        tables = [list(itertools.islice(values, len(part))) for part in self.of_hops]
+        return is_wrong, [tables[first : first + 4] for first in range(0, len(tables), 4)]
+
+
+def stack_typed_hops(
+    graph: HopGraph, seeds: Sequence[torch.Tensor], fanouts: Sequence[torch.Tensor], keys: Sequence[Any],
+    drawing: Drawing,
+) -> list[TypedParts]:  # fmt: skip
+    """Sample all hops as `typed_sample_hops` says, with kernels for one hop."""
+    assert graph.types is not None
+    shape, num_nodes, counts = shape_of(graph), graph.indptr.numel() - 1, [part.numel() for part in seeds]
+    indices, types = graph.indices.contiguous(), graph.types.contiguous()
+    columns = StaticGraph(graph.indptr, indices, split_sums(graph.cumulative)[0], types, graph.num_types)
+    module = kernels("sampling.stack_hops", seeds[0], indices=indices, types=types)
+    tables = TypeTables(shape, counts, len(fanouts), seeds[0].device)
+    given = torch.cat(list(seeds)) if sum(count > 0 for count in counts) > 1 else max(seeds, key=len).contiguous()
+    rows = torch.empty_like(given)
+    module.clean_seeds(given, num_nodes, (tables.of_hop(0)[0], tables.first_ids), rows, tables.is_wrong)
+    most, written = counts, []
+    for number, (fanout, key) in enumerate(zip(fanouts, keys, strict=True)):
+        starts = tables.of_hop(number)[0]
+        room = [most[end] for end in shape.destinations or [0]]
+        draw = key if drawing.method == "labor" else (key,)
+        edges = bound_edges(room if fanout.numel() > 1 else [sum(most)], fanout.tolist())
+        hop = OneHop(rows, fanout, draw, drawing, num_seeds=starts[-1:], most=edges)
+        picks = pick_edges(columns, hop)
+        most = bound_rows(shape, counts, most, fanout.tolist(), picks.positions.numel())
+        size = min(sum(most), rows.numel() + picks.positions.numel())
+        rows, own_ids, local = (buffers.empty(own, given.dtype, given.device) for own in (size, size, len(picks[1])))
+        # Each edge type has a column start more than columns.
+        indptr = buffers.empty(sum(room) + len(room), graph.indptr_dtype or graph.indptr.dtype, given.device)
+        written.append((rows, own_ids, indptr, torch.empty_like(picks.positions), local))
+        own_types = tables.types_of(number, kernels("structure.relabel", rows).Types)
+        module.compact_typed_hop(hop, (types, indices), picks, own_types, tables.ranks, written[-1])
+    is_wrong, found = tables.read()
+    if is_wrong:
+        for kind, (part, low, high) in enumerate(zip(seeds, shape.first_ids, shape.first_ids[1:], strict=False)):
+            check_ids(f"seeds[{kind}]", part, high - low)
+    return cut_by_type(graph, seeds, written, found)
+
+
+def bound_rows(
+    shape: Shape, counts: Sequence[int], most: Sequence[int], fanouts: Sequence[int], edges: int
+) -> list[int]:
+    """Return how many rows of each node type there are at most behind a hop.
+
+    Args:
+        shape: The types of the graph.
+        counts: How many seeds there are of each node type.
+        most: How many columns there are at most.
+        fanouts: One for all edge types, or one each.
+        edges: How many edges the hop has at most.
+    """
+    rows = list(most)
+    for number, (source, end) in enumerate(zip(shape.sources, shape.destinations, strict=True)):
+        fanout = fanouts[number % len(fanouts)]
+        rows[source] += edges if fanout < 0 else min(most[end] * fanout, edges)
+    ids = zip(shape.first_ids, shape.first_ids[1:], strict=False)
+    return [min(own, count + high - low) for own, count, (low, high) in zip(rows, counts, ids, strict=True)]
+
+
+def cut_by_type(
+    graph: HopGraph, seeds: Sequence[torch.Tensor], written: Sequence[Any], found: Sequence[list[list[int]]]
+) -> list[TypedParts]:
+    """Cut the arrays of hops to what is used, given the tables of each hop and of what is behind the last one."""
+    order = [] if graph.order is None else graph.order.tolist()
+    parts, columns = [], list(seeds)
+    for (_, ids, indptr, positions, local), (_, bounds, edges, _), (starts, *_) in zip(
+        written, found, found[1:], strict=False
+    ):
+        rows = [ids[low:high] for low, high in itertools.pairwise(starts)]
+        of_types = {}
+        for place, kind in enumerate(order):
+            own = slice(edges[place], edges[place + 1])
+            of_types[kind] = indptr[bounds[place] : bounds[place + 1]], local[own], own
+        parts.append((columns, rows, positions[: edges[-1]], of_types))
+        columns = rows
     return parts

@@ -14,10 +14,10 @@ from graphfeed.storage.graph.graph_arrays import GraphArrays
 from graphfeed.storage.graph.sampled_subgraph import ByType, CSCFormatBase, SampledSubgraph, trust_sampled
 from graphfeed.storage.graph.sampling.kernel_columns import kernel_columns
 from graphfeed.storage.graph.sampling.mapped_arrays import is_by_page, mapped_reads, take_edges, take_edges_of_each
-from graphfeed.storage.graph.sampling.one_hop import check_seeds, check_typed_seeds
+from graphfeed.storage.graph.sampling.one_hop import check_seeds, check_typed_seeds, complete_seeds
 from graphfeed.storage.graph.sampling.temporal_sampling import timed_columns
 from graphfeed.storage.graph.sampling_request import SamplingRequest
-from graphfeed.storage.graph.type_names import ends_of, numbers_of
+from graphfeed.storage.graph.type_names import ends_of, numbers_of, to_type_dict
 
 
 def sample_all_hops(
@@ -48,15 +48,13 @@ def sample_all_hops(
         return None
     if request.only_new and (typed or request.strategy != "uniform"):
         return None
-    # Before seeds are checked, which waits for a GPU.
-    if typed and not graph.indices.is_cpu:
-        return None
     by_type: dict[Any, torch.Tensor] = (
-        dict(check_typed_seeds(graph, seeds)) if typed else {None: check_seeds(graph, seeds)}
+        dict(complete_seeds(graph, seeds)) if typed else {None: check_seeds(graph, seeds)}
     )
     ids = list(by_type.values())
     on_cpu = graph.indices.is_cpu and all(part.is_cpu for part in ids)
-    if (typed or request.only_new) and not on_cpu:
+    # A GPU has kernels for one hop with types in time.
+    if (request.only_new or (typed and moments)) and not on_cpu:
         return None
     arrays = hop_graph(graph, request, timed=moments is not None)
     drawing = ops.Drawing(request.strategy, request.replace, share, request.only_new)
@@ -70,7 +68,11 @@ def sample_all_hops(
             return None
         return [subgraph_of(graph, hop, edge_ids_at(graph, hop.positions)) for hop in reversed(layers)]
     fanouts_by_type = [as_tensor("fanouts", fanout) for fanout in reversed(request.fanouts)]
-    hops = ops.typed_sample_hops(arrays, ids, fanouts_by_type, keys, drawing, moments)
+    try:
+        hops = ops.typed_sample_hops(arrays, ids, fanouts_by_type, keys, drawing, moments)
+    except ValueError:
+        check_typed_seeds(graph, seeds)  # by the names of types
+        raise
     return None if hops is None else [typed_subgraph_of(graph, list(by_type), hop) for hop in reversed(hops)]
 
 
@@ -127,10 +129,9 @@ def hop_graph(graph: GraphArrays, request: SamplingRequest, *, timed: bool) -> o
     if graph.node_type_to_id is None:
         return arrays
     assert graph.edge_type_to_id is not None
-    assert graph.node_type_offset is not None
     numbers = numbers_of(graph.node_type_to_id, graph.edge_type_to_id)
     return arrays._replace(
-        types=types, first_ids=graph.node_type_offset.to(torch.int64), ends=numbers.ends, order=numbers.order
+        types=types, first_ids=torch.tensor(graph.first_ids()), ends=numbers.ends, order=numbers.order
     )
 
 
@@ -151,20 +152,19 @@ def subgraph_of(graph: GraphArrays, hop: ops.SampledHop, edge_ids: torch.Tensor)
 def typed_subgraph_of(graph: GraphArrays, node_types: Sequence[Any], hop: ops.TypedHop) -> SampledSubgraph:
     """Return a hop as a subgraph with every edge type of the graph; its node types are given in the order of ids."""
     assert graph.edge_type_to_id is not None
-    ids = edge_ids_at(graph, hop.positions).numpy()
+    ids = edge_ids_at(graph, hop.positions)
     columns, rows = dict(zip(node_types, hop.columns, strict=True)), dict(zip(node_types, hop.rows, strict=True))
     cscs, original = {}, {}
-    empty = empty_columns(graph, columns)
-    none = torch.from_numpy(ids[:0])
+    on_cpu = ids.is_cpu
+    empty = empty_columns(graph, columns) if on_cpu else {}
     for name, number in graph.edge_type_to_id.items():
         edges = hop.edges.get(number)
-        if edges is None:
-            indptr, indices = empty[ends_of(name)[1]]
-            cscs[name], original[name] = CSCFormatBase.unchecked(indptr, indices), none
-        else:
-            # Slices of NumPy arrays, not of tensors: a tensor made of one has a storage of just its size.
-            cscs[name] = CSCFormatBase.unchecked(edges.indptr, edges.indices)
-            original[name] = torch.from_numpy(ids[edges.own])
+        indptr, indices = empty[ends_of(name)[1]] if edges is None else edges[:2]
+        own = slice(0) if edges is None else edges.own
+        cscs[name] = CSCFormatBase.unchecked(indptr, indices)
+        # On the CPU a slice of a NumPy array: a tensor made of one has a storage of just its size.
+        original[name] = torch.from_numpy(ids.numpy()[own]) if on_cpu else ids[own]
+    trust_sampled(cscs, rows, to_type_dict(graph.num_nodes))
     return SampledSubgraph(cscs, columns, rows, original)
 
 

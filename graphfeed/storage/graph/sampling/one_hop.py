@@ -7,7 +7,7 @@ import torch
 
 from graphfeed import ops
 from graphfeed.ops.arguments import as_ids, as_tensor, brief, check_ids, check_ids_of_each, check_vector, trust
-from graphfeed.ops.sampling import group_by_type
+from graphfeed.ops.sampling import bound_edges, group_by_type
 from graphfeed.storage.graph.attributes import ORIGINAL_EDGE_ID
 from graphfeed.storage.graph.graph_arrays import GraphArrays
 from graphfeed.storage.graph.sampled_subgraph import ByType, CSCFormatBase, SampledSubgraph
@@ -51,11 +51,16 @@ def pick_neighbors(graph: GraphArrays, fanouts: torch.Tensor, request: SamplingR
     def pick(ids: torch.Tensor, edges: EdgeArrays, num_types: int) -> ops.Picks:
         columns = ops.StaticGraph(starts, edges.indices, edges.weights, edges.types, num_types)
         drawing = ops.Drawing(request.strategy, request.replace, share)
-        # By type, edges are counted once they are grouped.
-        hop = ops.OneHop(ids, fanouts, keys, drawing, by_page=is_by_page(graph), bounded=checked)
+        most = most_edges(ids, fanouts) if checked else None
+        hop = ops.OneHop(ids, fanouts, keys, drawing, by_page=is_by_page(graph), most=most)
         return ops.sample_neighbors(columns, hop, checked=checked)
 
     return pick
+
+
+def most_edges(ids: torch.Tensor, fanouts: torch.Tensor) -> int | None:
+    """Return how many edges a hop by type has at most on a GPU: it counts them once they are grouped by type."""
+    return None if ids.is_cpu else bound_edges([ids.numel()] * fanouts.numel(), fanouts.tolist())
 
 
 def sample_one_hop(
@@ -125,6 +130,13 @@ def check_seeds(graph: GraphArrays, seeds: ByType, name: str = "seeds") -> torch
 
 def check_typed_seeds(graph: GraphArrays, seeds: ByType) -> dict[str, torch.Tensor]:
     """Return the seeds by type, every node type of the graph present, or say why they are none."""
+    complete = complete_seeds(graph, seeds)
+    check_ids_of_each(complete, to_type_dict(graph.num_nodes), "seeds of type")
+    return complete
+
+
+def complete_seeds(graph: GraphArrays, seeds: ByType) -> dict[str, torch.Tensor]:
+    """Return the seeds by type, every node type of the graph present; whether they are nodes is not checked."""
     assert graph.node_type_to_id is not None
     if not isinstance(seeds, dict):
         raise TypeError(
@@ -139,6 +151,4 @@ def check_typed_seeds(graph: GraphArrays, seeds: ByType) -> dict[str, torch.Tens
     given = {node_type: check_seeds(graph, part, f"seeds of type {node_type!r}") for node_type, part in seeds.items()}
     device = next((part.device for part in given.values()), graph.indices.device)
     empty = torch.empty(0, dtype=graph.indices.dtype, device=device)
-    complete = {node_type: given.get(node_type, empty) for node_type in num_nodes}
-    check_ids_of_each(complete, num_nodes, "seeds of type")
-    return complete
+    return {node_type: given.get(node_type, empty) for node_type in num_nodes}

@@ -16,7 +16,7 @@ from graphfeed.storage.graph.sampling.compaction import compact_csc_format
 from graphfeed.storage.graph.sampling.kernel_columns import kernel_columns
 from graphfeed.storage.graph.sampling.mapped_arrays import is_by_page, take_edges
 from graphfeed.storage.graph.sampling.new_nodes import sample_new_hop_by_hop
-from graphfeed.storage.graph.sampling.one_hop import Draws, EdgeArrays, Pick, sample_one_hop
+from graphfeed.storage.graph.sampling.one_hop import Draws, EdgeArrays, Pick, most_edges, sample_one_hop
 from graphfeed.storage.graph.sampling_request import SamplingRequest
 from graphfeed.storage.graph.temporal_query import TemporalQuery
 from graphfeed.storage.graph.type_names import ends_of, with_all_types
@@ -179,8 +179,8 @@ def pick_in_time(
         assert edges.types is None or isinstance(edges.types, torch.Tensor)
         drawing, moments = ops.Drawing(request.strategy, request.replace, share), ops.SeedTimes(times, windows)
         own = columns._replace(types=edges.types, num_types=num_types)
-        typed = graph.node_type_to_id is not None
-        hop = ops.OneHop(ids, fanouts, keys, drawing, moments, is_by_page(graph), bounded=typed)
+        most = None if graph.node_type_to_id is None else most_edges(ids, fanouts)
+        hop = ops.OneHop(ids, fanouts, keys, drawing, moments, is_by_page(graph), most=most)
         return ops.sample_neighbors(own, hop)
 
     return pick
