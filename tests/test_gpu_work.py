@@ -127,7 +127,7 @@ def test_of_a_pinned_graph_only_what_crosses_the_bus_is_read_by_few_threads(case
         CASES[case](there, seeds)
         few = {name for name, threads in cuda.launches if threads <= 256}
     opens = {name for name, _ in cuda.launches if name.startswith(("count_", "fill_", "gather_late"))}
-    assert few <= opens | {"copy_rows"}
+    assert few <= opens | {"copy_rows", "number_sets"}  # the last one has a thread for each of few sets
     assert not {"count_types", "fill_types", "enter_nodes", "append_rows"} & few
 
 
