@@ -10,8 +10,8 @@ import torch
 from numpy.typing import NDArray
 
 from graphfeed.ingest.tables.arrow_types import arrow
-from graphfeed.ingest.tables.columns import as_numpy
-from graphfeed.ops.records import find_texts, index_texts
+from graphfeed.ingest.tables.table import as_texts
+from graphfeed.ops.records import TextNumbers, find_texts, index_texts
 from graphfeed.storage.datasets import write_ids
 
 DENSE = 8
@@ -143,6 +143,13 @@ def text_buffers(texts: Any) -> tuple[NDArray[np.int64], NDArray[np.uint8]]:
     return starts - starts[0], np.frombuffer(values, dtype=np.uint8)[starts[0] : starts[-1]]
 
 
+def number_texts(numbers: TextNumbers, texts: Any) -> NDArray[np.int64]:
+    """Return the number of each text of an Arrow array."""
+    offsets, values = text_buffers(texts)
+    found: NDArray[np.int64] = numbers.number(as_tensor(values), as_tensor(offsets)).numpy()
+    return found
+
+
 def as_tensor(array: NDArray[Any]) -> torch.Tensor:
     """Return an array as a tensor; what Arrow holds is not for writing, and is copied."""
     return torch.from_numpy(array if array.flags.writeable else array.copy())
@@ -161,8 +168,7 @@ def load_node_ids(folder: Path, files: dict[str, str] | None, count: int) -> Nod
 def first_of_each(ids: Any) -> NDArray[np.bool_]:
     """Return a mask of the ids that no earlier one equals; ids are integers, or an Arrow array of texts."""
     if not isinstance(ids, np.ndarray):
-        # Texts are numbered by their first appearance.
-        codes = as_numpy(ids.dictionary_encode().indices).astype(np.int64)
+        codes = number_texts(TextNumbers(), ids)
         before = np.maximum.accumulate(np.concatenate([[-1], codes]))[:-1]
         return codes > before
     order = np.argsort(ids, kind="stable")
@@ -176,34 +182,34 @@ class IdCollector:
     """Collects the ids of nodes without a table from the edges that name them."""
 
     def __init__(self) -> None:
-        self.parts: list[Any] = []
+        self.numbers = TextNumbers()
+        self.parts: list[NDArray[np.int64]] = []
         self.pending = 0
         self.texts = False
 
     def add(self, ids: Any) -> None:
         """Add some ids, all integers or all texts."""
         self.texts = not isinstance(ids, np.ndarray)
-        self.parts.append(arrow("compute").unique(ids) if self.texts else np.unique(ids))
+        if self.texts:
+            number_texts(self.numbers, ids)
+            return
+        self.parts.append(np.unique(ids))
         self.pending += len(self.parts[-1])
         if self.pending > max(PENDING, 2 * len(self.parts[0])):
             self._merge()
 
     def _merge(self) -> None:
-        if self.texts:
-            merged = arrow("compute").unique(arrow().chunked_array(self.parts))
-        else:
-            merged = np.unique(np.concatenate(self.parts))
-        self.parts, self.pending = [merged], 0
+        self.parts, self.pending = [np.unique(np.concatenate(self.parts))], 0
 
     def finish(self) -> NodeIds:
         """Return the ids in ascending order. Integers without gaps from 0 are used as they are."""
+        if self.texts:
+            ids = as_texts(self.numbers.offsets.numpy(), self.numbers.values.numpy())
+            return TextIds(*text_buffers(ids.take(arrow("compute").sort_indices(ids))))
         if not self.parts:
             return RowIds(0)
         self._merge()
-        ids = self.parts[0]
-        if self.texts:
-            return TextIds(*text_buffers(ids.take(arrow("compute").sort_indices(ids))))
-        return integer_ids(ids)
+        return integer_ids(self.parts[0])
 
 
 def integer_ids(ids: NDArray[np.int64]) -> NodeIds:

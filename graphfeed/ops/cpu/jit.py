@@ -36,7 +36,7 @@ from graphfeed.ops.cpu.instructions import (
 
 __all__ = [
     "AHEAD", "INTERPRETED", "Block", "EdgeTypes", "Float64s", "IdPairs", "Ids", "Int32s", "Int64Matrix", "Int64s",
-    "Kernel", "Program", "Slots", "UInt8s", "UInt32Matrix", "UInt32s", "UInt64", "UInt64s", "Weights", "Words",
+    "Kernel", "Program", "UInt8s", "UInt32Matrix", "UInt32s", "UInt64", "UInt64s", "Weights", "Words",
     "address_of", "copy_bytes", "count_bits", "device_function", "kernel", "less_product", "load_word", "lowest_bit",
     "mark_below", "multiply_high", "prefetch", "read_at", "will_need",
 ]  # fmt: skip
@@ -52,7 +52,6 @@ if TYPE_CHECKING:
     # Inside of kernels Numba infers the types; nobody would check what is written there.
     Ids: TypeAlias = Any
     EdgeTypes: TypeAlias = Any
-    Slots: TypeAlias = Any
     Words: TypeAlias = Any
     Weights: TypeAlias = Any
     Int64s: TypeAlias = Any
@@ -68,7 +67,6 @@ if TYPE_CHECKING:
 else:
     Ids = ArrayType(DTypes("ids", ("int64", "int32")))
     EdgeTypes = ArrayType(DTypes("types", ("uint8", "int32")))
-    Slots = ArrayType(DTypes("slots", ("int32", "int64")))
     Words = ArrayType(DTypes("words", ("uint32", "uint64")))
     Weights = ArrayType(DTypes("weights", ("float32", "float64")))
     Int64s = ArrayType("int64")

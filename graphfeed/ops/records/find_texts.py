@@ -1,5 +1,7 @@
 """Texts that lie one behind the other in memory: where each of some others is among them."""
 
+from types import ModuleType
+
 import torch
 
 from graphfeed.ops.arguments import check_vector
@@ -7,16 +9,17 @@ from graphfeed.ops.backend import kernels
 from graphfeed.ops.memory import buffers
 
 
-def index_texts(values: torch.Tensor, offsets: torch.Tensor) -> torch.Tensor:
+def index_texts(values: torch.Tensor, offsets: torch.Tensor, room: int = 0) -> torch.Tensor:
     """Return a hash table of texts for `find_texts`, in which each has its first index.
 
     Args:
         values: uint8, shape (bytes,): the bytes of all texts, one behind the other.
         offsets: int64, shape (texts + 1,): where each text begins and, at last, where all end.
+        room: How many texts more the table must have room for.
 
     Returns:
-        The place of a text in each slot, -1 in those that are free. int32, or int64 for 2**31 texts and more. At least
-        two slots per text.
+        int64: in each slot, the place of a text in the lower 40 bits and bits of its hash above; -1 in those that are
+        free. At least two slots per text.
 
     Raises:
         TypeError: Tensors of other dtypes.
@@ -30,10 +33,10 @@ def index_texts(values: torch.Tensor, offsets: torch.Tensor) -> torch.Tensor:
         tensor([ 1, -1])
     """
     check_texts("values", values, "offsets", offsets)
-    count = len(offsets) - 1
+    count = len(offsets) - 1 + room
     module = kernels("records.find_texts", values, offsets=offsets)
-    table = torch.full((1 << max((2 * count - 1).bit_length(), 1),), -1, dtype=index_dtype(count))
-    module.index_texts(values.contiguous(), offsets.contiguous(), table)
+    table = torch.full((1 << max((2 * count - 1).bit_length(), 1),), -1, dtype=torch.int64)
+    module.index_texts(values.contiguous(), offsets.contiguous(), table, block_scratch(module))
     return table
 
 
@@ -65,14 +68,14 @@ def find_texts(
     for name, tensor in (("values", values), ("asked", asked)):
         check_vector(name, tensor, (torch.uint8,))
     check_vector("offsets", offsets, (torch.int64,))
-    check_vector("table", table)
+    check_vector("table", table, (torch.int64,))
     check_texts("asked", asked, "asked_offsets", asked_offsets)
     if len(table).bit_count() != 1:
         raise ValueError(f"table must be what index_texts() returned, but has {len(table)} slots")
     module = kernels("records.find_texts", values, offsets=offsets, table=table, asked=asked)
     out = buffers.empty(len(asked_offsets) - 1, torch.int64)
     arrays = (values, offsets, table, asked, asked_offsets)
-    module.find_texts(*(array.contiguous() for array in arrays), out)
+    module.find_texts(*(array.contiguous() for array in arrays), out, block_scratch(module))
     return out
 
 
@@ -86,6 +89,6 @@ def check_texts(name: str, values: torch.Tensor, of_offsets: str, offsets: torch
         raise ValueError(f"{of_offsets} must rise from 0 or more to at most the {len(values)} bytes of {name}")
 
 
-def index_dtype(count: int) -> torch.dtype:
-    """Return a dtype that holds the places of so many texts."""
-    return torch.int32 if count < 1 << 31 else torch.int64
+def block_scratch(module: ModuleType) -> torch.Tensor:
+    """Return what kernels note of a block of texts."""
+    return torch.empty(2 * module.BLOCK, dtype=torch.int64)

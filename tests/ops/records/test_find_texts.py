@@ -25,7 +25,7 @@ def test_each_text_is_found_at_its_first_place(texts: list[bytes], asked: list[b
 def test_texts_that_share_a_slot_are_told_apart() -> None:
     texts = [b"%d" % number for number in range(3000)]
     table = index_texts(*parts(texts))
-    assert (len(table), table.dtype) == (8192, torch.int32)
+    assert (len(table), table.dtype) == (8192, torch.int64)
     assert torch.equal(find_texts(*parts(texts), table, *parts(texts)), torch.arange(3000))
     assert find_texts(*parts(texts), table, *parts([b"3000", b""])).tolist() == [-1, -1]
 

@@ -4,7 +4,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from graphfeed.ops.cpu.jit import Int64s, UInt8s, device_function
+from graphfeed.ops.cpu.jit import Int64s, UInt8s, device_function, load_word
 
 FIXED_BYTES = (-1, 8, -1, -1, -1, 4, -1, -1)
 """How long a value of each wire type is; -1 for those that say it themselves, and for those that there are no more."""
@@ -30,6 +30,10 @@ def is_same(values, start, stop, others, other, other_stop):
     """Return whether two texts have the same bytes."""
     if stop - start != other_stop - other:
         return False
+    while start + 8 <= stop:
+        if load_word(values, start) != load_word(others, other):
+            return False
+        start, other = start + 8, other + 8
     for place in range(stop - start):  # noqa: SIM110
         if values[start + place] != others[other + place]:
             return False
