@@ -160,7 +160,7 @@ class PartitionWriter:
         """Run tasks, and list what they have written."""
         with progress_bar(f"writing {name}", len(tasks), "file") as progress:
             named = {target.path.replace("/", "."): task for target, task in tasks.items()}
-            results = run_tasks(self.folder, named, executor, progress)
+            results = run_tasks(self.folder, named, executor, lambda _: progress.update())
         for target, written in zip(tasks, results.values(), strict=True):
             self.entries[target.part] += map(parse_entry, written)
 

@@ -1,8 +1,10 @@
 """From tables to the folder of an `OnDiskDataset`: reads nodes and edges, sorts the edges, and describes the result."""
 
 import os
+import shutil
 import tempfile
 from collections.abc import Callable, Mapping
+from concurrent.futures import Executor
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -12,12 +14,13 @@ import yaml
 
 from graphfeed.ingest.build.disk_space import check_free_space, least_bytes
 from graphfeed.ingest.build.edge_reader import EdgeReader
+from graphfeed.ingest.build.edge_tasks import EdgeTask, num_ranges, read_in_tasks, split_tables
 from graphfeed.ingest.build.journal import JOURNAL, SO_FAR, Journal, digest
 from graphfeed.ingest.build.node_ids import load_node_ids
 from graphfeed.ingest.build.node_reader import NodeReader, Reading, collect_ids
 from graphfeed.ingest.build.scratch_edges import EdgeFiles, ScratchEdges, rows_at_a_time
 from graphfeed.ingest.build.spec import EdgeTable, NodeTable, Spec, read_spec
-from graphfeed.ingest.build.task_metadata import describe_task
+from graphfeed.ingest.build.task_metadata import describe_task, narrow_seeds
 from graphfeed.ingest.tables.column_types import common_time_unit
 from graphfeed.ingest.tables.columns import OnError, Problems
 from graphfeed.ingest.tables.input_files import InputFiles
@@ -32,21 +35,18 @@ from graphfeed.storage.datasets import (
     ArrayWriter,
     EdgeArray,
     OnDiskDataset,
+    Sorting,
     checksum,
     id_dtype,
     memory_for_sorting,
     new_folder,
     sync_folder,
-    write_array,
     write_edges,
     write_text,
 )
 from graphfeed.storage.graph import ORIGINAL_EDGE_ID, ends_of, first_ids
 
 LEAST_MEMORY = 1 << 24
-MOST_RANGES = 256
-BYTES_PER_EDGE = 32
-"""What an edge takes while its range is sorted, roughly."""
 
 
 def build_dataset(
@@ -56,6 +56,7 @@ def build_dataset(
     memory: int | None = None,
     on_error: OnError = "raise",
     progress: bool = True,
+    executor: Executor | None = None,
 ) -> OnDiskDataset:
     """Make a data set from tables: files of Parquet, Arrow, CSV, NDJSON, NumPy or TFRecord, or data frames in memory.
 
@@ -71,11 +72,14 @@ def build_dataset(
             by row, and what pyarrow takes for a row group of a file.
         on_error: "raise" an error at the first row that is wrong, or "skip" such rows and count them.
         progress: Whether to show a progress bar, in a terminal.
+        executor: Who reads and sorts the edges: any executor, such as a pool of processes or a cluster's, whose workers
+            see the files under the same paths. Each takes `memory`. None for this thread. The bytes are the same.
 
     Returns:
         The data set; its `load()` has been called if it is in memory only.
 
     Raises:
+        BrokenExecutor: A worker of the executor was lost, and its pool with it.
         FileExistsError: The folder is not empty, or another process is writing it.
         FileNotFoundError: A file doesn't exist.
         ImportError: pyarrow is not installed.
@@ -100,10 +104,10 @@ def build_dataset(
     plan = spec if isinstance(spec, Spec) else read_spec(spec)
     budget = memory_for_sorting() if memory is None else memory
     if folder is not None:
-        Builder(plan, Path(folder), budget, on_error, progress).build(in_memory=False)
+        Builder(plan, Path(folder), budget, on_error, progress, executor).build(in_memory=False)
         return OnDiskDataset(folder)
     with tempfile.TemporaryDirectory() as temporary:
-        Builder(plan, Path(temporary) / "dataset", budget, on_error, progress).build(in_memory=True)
+        Builder(plan, Path(temporary) / "dataset", budget, on_error, progress, executor).build(in_memory=True)
         return OnDiskDataset(Path(temporary) / "dataset").load()
 
 
@@ -116,10 +120,14 @@ class Builder:
         memory: How many bytes the edges may take.
         on_error: What to do about rows that are wrong.
         progress: Whether to show a progress bar.
+        executor: Who reads and sorts the edges.
     """
 
-    def __init__(self, spec: Spec, folder: Path, memory: int, on_error: OnError, progress: bool) -> None:
+    def __init__(
+        self, spec: Spec, folder: Path, memory: int, on_error: OnError, progress: bool, executor: Executor | None
+    ) -> None:
         self.spec, self.folder, self.memory, self.on_error = spec, folder, memory, on_error
+        self.executor = executor
         self.progress = partial(progress_bar, unit="row", wanted=progress)
         self.nodes, self.edges = spec.node_tables, spec.edge_tables
         self.sources: dict[tuple[str, str | None], list[TableSource]] = {
@@ -162,7 +170,7 @@ class Builder:
             counts = {name: described["count"] for name, described in nodes.items()}
             edges = {name: self.read_edges(number, name, nodes) for number, name in enumerate(self.edges)}
             key = digest([self.spec.typed, list(self.nodes), list(self.edges), self.keys])
-            topology = self.once("sort", key, lambda: {"topology": self.sort(edges, counts)})["topology"]
+            topology = self.once("sort", key, lambda: {"topology": self.sort(edges, counts, key)})["topology"]
             metadata = self.describe(nodes, edges, topology, in_memory)
             write_text(self.output / FILE_NAME, yaml.safe_dump(metadata, sort_keys=False, allow_unicode=True))
 
@@ -245,49 +253,60 @@ class Builder:
             columns += [name for name in self.attributes if isinstance(getattr(table, name), str)]
             # Noted with the step: a run that goes on may have another budget than the one that wrote the ranges.
             known = self.journal.find(step + SO_FAR, key)
-            layout: dict[str, Any] = {"num_ranges": self.num_ranges(sources), "columns": columns}
+            ranges = num_ranges(sources, self.memory // len(self.edges), self.executor)
+            layout: dict[str, Any] = {"num_ranges": ranges, "columns": columns}
             layout = layout if known is None else known["layout"]
+            bounds = split_tables(table, sources, self.executor) if known is None else known["bounds"]
             files = EdgeFiles(self.scratch, f"edge_{number}", num_nodes=nodes[ends[1]]["count"], **layout)
             for leftover in self.scratch.glob(f"edge_{number}_*") if known is None else ():
-                leftover.unlink()
+                leftover.unlink() if leftover.is_file() else shutil.rmtree(leftover)
             reading = self.reading(f"edges {edge_type or ''}".strip(), sources, table)
-            ids = [load_node_ids(self.output, nodes[end]["ids"], nodes[end]["count"]) for end in dict.fromkeys(ends)]
+            given = [(self.output, nodes[end]["ids"], nodes[end]["count"]) for end in ends]
             if known is not None:
                 reading.problems.add(known["problems"])
                 reading.widths.update(known["widths"])
 
             def note(state: dict[str, Any]) -> None:
                 more = {"layout": layout, "problems": reading.problems.as_list(), "widths": reading.widths}
-                self.note(step + SO_FAR, key, {"edges": state} | more)
+                self.note(step + SO_FAR, key, {"edges": state, "bounds": bounds} | more)
 
             with reading.progress:
-                reader = EdgeReader(table, sources, reading, (ids[0], ids[-1]), self.with_rows)
-                described = reader.read(self.output, files, self.spec.folder, known and known["edges"], note)
+                if len(bounds) > 2:
+                    note({})
+                    task = EdgeTask(
+                        table, sources, files, (given[0], given[1]), self.with_rows, reading.most_rows, self.on_error
+                    )
+                    described = read_in_tasks(task, bounds, reading, self.executor)
+                else:
+                    source_ids = load_node_ids(*given[0])
+                    ids = source_ids, source_ids if given[0] == given[1] else load_node_ids(*given[1])
+                    reader = EdgeReader(table, sources, reading, ids, self.with_rows)
+                    described = reader.read(self.output, files, self.spec.folder, known and known["edges"], note)
+                    described["pieces"] = [[files.prefix, described["count"]]]
                 described |= {"layout": layout}
             return {"described": described, "problems": reading.problems.as_list()}
 
         result: dict[str, Any] = self.once(step, key, run)["described"]
         return result
 
-    def num_ranges(self, sources: list[TableSource]) -> int:
-        """Return into how many ranges to split edges while they are read, so that one can be sorted in memory."""
-        edges = 0
-        for source in sources:
-            rows = source.num_rows()
-            # Two ids with what separates them rarely take less than 12 bytes of text.
-            edges += source.source.stat().st_size // 12 if rows is None else rows
-        return int(min(max(-(-edges * BYTES_PER_EDGE * len(self.edges) // self.memory), 1), MOST_RANGES))
-
-    def sort(self, edges: Mapping[str | None, dict[str, Any]], counts: Mapping[str | None, int]) -> dict[str, Any]:
+    def sort(
+        self, edges: Mapping[str | None, dict[str, Any]], counts: Mapping[str | None, int], key: str
+    ) -> dict[str, Any]:
         """Sort the edges, and return the description of the graph."""
+        if self.journal.find("sort" + SO_FAR, key) is None:
+            shutil.rmtree(self.graph / SCRATCH, ignore_errors=True)  # what is done there is of another graph
+            self.journal.note("sort" + SO_FAR, key)
         first, parts = first_ids(counts), []
         for number, (edge_type, info) in enumerate(edges.items()):
             ends, layout = ends_of(edge_type), info["layout"]
-            files = EdgeFiles(self.scratch, f"edge_{number}", num_nodes=counts[ends[1]], **layout)
             constants = {name: getattr(self.edges[edge_type], name) for name in self.attributes}
             constants = {name: value for name, value in constants.items() if name not in layout["columns"]}
             firsts, most_rows = (first[ends[0]], first[ends[1]]), rows_at_a_time(self.memory)
-            parts.append(ScratchEdges(edge_type, number, firsts, files, info["count"], constants, most_rows))
+            first_row = 0
+            for prefix, count in info["pieces"]:
+                files = EdgeFiles(self.scratch, prefix, num_nodes=counts[ends[1]], **layout)
+                parts.append(ScratchEdges(edge_type, number, firsts, files, count, constants, most_rows, first_row))
+                first_row += count
         attributes = {
             name: EdgeArray(self.graph / f"edge_{number}.npy", name, np.dtype({"weight": "f4", "time": "i8"}[name]))
             for number, name in enumerate(self.attributes)
@@ -296,7 +315,8 @@ class Builder:
             rows = id_dtype(sum(map(len, parts)), True)
             attributes[ORIGINAL_EDGE_ID] = EdgeArray(self.graph / "edge_id.npy", "row", rows)
         # Half of the memory is for the range that is sorted, and a quarter for what is read.
-        topology = write_edges(self.graph, parts, counts, attributes, True, self.memory // 2, self.progress)
+        sorting = Sorting(self.memory // 2, self.executor)
+        topology = write_edges(self.graph, parts, counts, attributes, True, sorting, self.progress)
         topology["node_attributes"] = self.write_times(counts)
         sync_folder(self.graph)
         return topology
@@ -312,19 +332,6 @@ class Builder:
                 for start in range(0, len(times), 1 << 20):
                     writer.append(times[start : start + (1 << 20)])
         return {"time": "node_0.npy"}
-
-    def narrow_seeds(self, *described: Mapping[str | None, dict[str, Any]]) -> None:
-        """Give seeds the dtype of the ids of the graph."""
-        # It depends on the number of all nodes, which isn't known while the first types are read.
-        dtype = id_dtype(sum(info["count"] for info in described[0].values()), True)
-        for info in (info for by_type in described for info in by_type.values()):
-            for files in info["items"].values():
-                path = self.output / files["seeds"]
-                seeds = np.load(path, mmap_mode="r", allow_pickle=False)
-                if seeds.dtype != dtype:
-                    narrow = path.with_suffix(".part")
-                    write_array(narrow, seeds, dtype)
-                    narrow.replace(path)
 
     def remove_others(
         self,
@@ -358,7 +365,7 @@ class Builder:
         in_memory: bool,
     ) -> dict[str, Any]:
         """Return the metadata of the data set."""
-        self.narrow_seeds(nodes, edges)
+        narrow_seeds(self.output, nodes, edges)
         features, tasks = [], []
         for domain, described in (("node", nodes), ("edge", edges)):
             for type_name, info in described.items():

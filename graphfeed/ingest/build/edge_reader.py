@@ -32,6 +32,7 @@ class EdgeReader:
         reading: How they are read.
         ids: The ids of the sources and of the destinations.
         with_rows: Whether to keep the number of each edge.
+        all_sources: All tables of the type, if those are only some of them.
     """
 
     def __init__(
@@ -41,7 +42,9 @@ class EdgeReader:
         reading: Reading,
         ids: tuple[NodeIds, NodeIds],
         with_rows: bool,
+        all_sources: Sequence[TableSource] = (),
     ) -> None:
+        self.all_sources = all_sources or sources
         self.table, self.sources, self.reading, self.ids, self.with_rows = table, sources, reading, ids, with_rows
         self.last_time: int | None = None
 
@@ -67,7 +70,7 @@ class EdgeReader:
         outputs = RowOutputs(outputs_folder, files.prefix, self.table, spec_folder, known["outputs"])
         columns = [*outputs.columns()]
         columns += [value for value in (self.table.time, self.table.weight) if isinstance(value, str)]
-        common = common_types(self.sources, columns)
+        common = common_types(self.all_sources, columns)
         columns += [self.table.source, self.table.destination]
         with GrowingArrays(files.folder, known["scratch"]) as scratch, outputs.out:
             for source in self.sources[: known["tables"]]:

@@ -5,12 +5,15 @@ This is the command `graphfeed ingest`.
 
 import argparse
 import sys
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
 from graphfeed.ingest.build.dataset_builder import build_dataset
 from graphfeed.ingest.build.guess_spec import guess_yaml
-from graphfeed.ops.arguments import parse_bytes
+from graphfeed.loader import ProcessExecutor
+from graphfeed.ops.arguments import check_count, parse_bytes
+from graphfeed.storage.datasets import TASK_SECONDS, memory_for_sorting
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -24,7 +27,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--memory",
         metavar="BYTES",
-        help="what edges may take while they are sorted, such as 4G (default: a quarter of the memory)",
+        help="what edges may take while they are sorted, such as 4G (default: a quarter of the memory, for all)",
+    )
+    parser.add_argument(
+        "--workers",
+        type=int,
+        default=1,
+        help="how many processes read and sort the edges; each takes what --memory says (default: %(default)s)",
     )
     parser.add_argument(
         "--on-error",
@@ -42,8 +51,12 @@ def run(options: Any) -> None:
     if len(options.paths) != 2:
         raise ValueError(f"give the specification and the folder to write, but {len(options.paths)} paths are given")
     spec, folder = options.paths
-    memory = None if options.memory is None else parse_bytes("--memory", options.memory)
-    dataset = build_dataset(spec, folder, memory=memory, on_error=options.on_error)
+    check_count("--workers", options.workers, 1)
+    memory = memory_for_sorting() // options.workers
+    memory = memory if options.memory is None else parse_bytes("--memory", options.memory)
+    pool = ProcessExecutor(options.workers, timeout=TASK_SECONDS) if options.workers > 1 else nullcontext()
+    with pool as executor:
+        dataset = build_dataset(spec, folder, memory=memory, on_error=options.on_error, executor=executor)
     skipped = dataset.yaml_data["skipped"]
     lines = [f"{entry['rows']:,} rows of {entry['file']} left out; the first: {entry['first']}" for entry in skipped]
     lines.append(f"wrote {folder}; `graphfeed inspect {folder}` tells what is in it")

@@ -11,7 +11,7 @@ from graphfeed.storage.datasets import SCRATCH, write_text
 JOURNAL = f"{SCRATCH}/journal.json"
 SO_FAR = " so far"
 """What the name of a step ends with in the journal while only some of its files are read."""
-VERSION = 3
+VERSION = 4
 """Of what a step writes: a journal of another version is not used."""
 
 

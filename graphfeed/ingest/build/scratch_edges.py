@@ -72,12 +72,14 @@ class ScratchEdges(Edges):
         num_edges: The number of edges.
         constants: Values of columns that are the same for all edges.
         most_rows: How many edges to read at a time.
+        first_row: The number of the first edge, if other files have those of the type that come before.
     """
 
     files: EdgeFiles
     num_edges: int
     constants: dict[str, Any]
     most_rows: int
+    first_row: int = 0
 
     def __len__(self) -> int:
         """Return the number of edges."""
@@ -127,4 +129,5 @@ class ScratchEdges(Edges):
             for start, rows in part:
                 file.seek(begin + start * dtype.itemsize)
                 parts.append(np.fromfile(file, dtype, rows))
-        return np.concatenate(parts)
+        values = np.concatenate(parts)
+        return values + self.first_row if name == "row" else values

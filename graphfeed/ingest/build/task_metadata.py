@@ -1,10 +1,13 @@
 """What `metadata.yaml` says of a task: its sets of items, and how many classes there are."""
 
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from graphfeed.ingest.build.spec import PARTS
-from graphfeed.storage.datasets import PROCESSED
+from graphfeed.storage.datasets import PROCESSED, id_dtype, write_array
 
 SETS = dict(zip(PARTS, ("train_set", "validation_set", "test_set"), strict=True))
 
@@ -32,3 +35,21 @@ def describe_task(described: Mapping[str | None, dict[str, Any]], name: str, in_
         names = {type_name: info["classes"] for type_name, info in labelled.items() if info["classes"]}
         entry |= {"class_names": names} if names else {}
     return entry | sets
+
+
+def narrow_seeds(folder: Path, *described: Mapping[str | None, dict[str, Any]]) -> None:
+    """Give seeds the dtype of the ids of the graph, which its number of nodes decides: not known before all are read.
+
+    Args:
+        folder: The folder of the files.
+        described: What is known of the nodes and of the edges, by type.
+    """
+    dtype = id_dtype(sum(info["count"] for info in described[0].values()), True)
+    for info in (info for by_type in described for info in by_type.values()):
+        for files in info["items"].values():
+            path = folder / files["seeds"]
+            seeds = np.load(path, mmap_mode="r", allow_pickle=False)
+            if seeds.dtype != dtype:
+                narrow = path.with_suffix(".part")
+                write_array(narrow, seeds, dtype)
+                narrow.replace(path)

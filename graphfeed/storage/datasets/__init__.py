@@ -18,8 +18,8 @@ from graphfeed.storage.datasets.array_files import (
 )
 from graphfeed.storage.datasets.bounded_yaml import load_yaml
 from graphfeed.storage.datasets.dataset import Dataset
-from graphfeed.storage.datasets.edge_sorting import EdgeArray, Edges, memory_for_sorting, split_columns
-from graphfeed.storage.datasets.file_tasks import TASK_SECONDS, FileTask, run_tasks
+from graphfeed.storage.datasets.edge_sorting import EdgeArray, Edges, Sorting, memory_for_sorting, split_columns
+from graphfeed.storage.datasets.file_tasks import LEAST_TASKS, TASK_SECONDS, FileTask, run_tasks
 from graphfeed.storage.datasets.folder_writing import SCRATCH, check_new_folder, new_folder
 from graphfeed.storage.datasets.item_set import HeteroItemSet, ItemSet
 from graphfeed.storage.datasets.metadata import FILE_NAME, Section, stay_inside
@@ -33,10 +33,10 @@ from graphfeed.storage.datasets.task import Task
 from graphfeed.storage.datasets.wordnet import wordnet
 
 __all__ = [
-    "FILE_NAME", "GRAPH_FOLDER", "LAYOUT", "LEGACY_NAMES", "PART_BYTES", "PROCESSED", "SCRATCH", "TASK_SECONDS",
-    "ArrayWriter", "Dataset", "EdgeArray", "Edges", "FileTask", "HeteroItemSet", "ItemSet", "OnDiskDataset",
-    "OnDiskTask", "Section", "Task", "check_file", "check_new_folder", "checksum", "id_dtype", "load_yaml",
-    "memory_for_sorting", "new_folder", "open_in_files", "preprocess_ondisk_dataset", "reorder_dataset", "run_tasks",
-    "split_columns", "stay_inside", "sync_folder", "wordnet", "write_array", "write_edges", "write_ids", "write_rows",
-    "write_text",
+    "FILE_NAME", "GRAPH_FOLDER", "LAYOUT", "LEAST_TASKS", "LEGACY_NAMES", "PART_BYTES", "PROCESSED", "SCRATCH",
+    "TASK_SECONDS", "ArrayWriter", "Dataset", "EdgeArray", "Edges", "FileTask", "HeteroItemSet", "ItemSet",
+    "OnDiskDataset", "OnDiskTask", "Section", "Sorting", "Task", "check_file", "check_new_folder", "checksum",
+    "id_dtype", "load_yaml", "memory_for_sorting", "new_folder", "open_in_files", "preprocess_ondisk_dataset",
+    "reorder_dataset", "run_tasks", "split_columns", "stay_inside", "sync_folder", "wordnet", "write_array",
+    "write_edges", "write_ids", "write_rows", "write_text",
 ]  # fmt: skip

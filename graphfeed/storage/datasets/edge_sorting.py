@@ -1,12 +1,14 @@
 """Sorts edges, which may be larger than memory, into compressed sparse columns in bounded memory."""
 
 import math
+import os
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack
-from dataclasses import dataclass, field
+from concurrent.futures import Executor
+from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -15,7 +17,8 @@ from numpy.typing import NDArray
 from graphfeed import ops
 from graphfeed.ops.arguments import check_ids
 from graphfeed.ops.process import ProgressBar
-from graphfeed.storage.datasets.array_files import ArrayWriter
+from graphfeed.storage.datasets.array_files import write_rows
+from graphfeed.storage.datasets.file_tasks import LEAST_TASKS, FileTask
 from graphfeed.storage.memory.memory_limits import memory_limit
 
 PART_EDGES = 1 << 20
@@ -106,6 +109,20 @@ class EdgeArray:
     row: tuple[int, ...] = ()
     """The shape of a row."""
 
+    @property
+    def row_bytes(self) -> int:
+        """What a row takes."""
+        return self.dtype.itemsize * math.prod(self.row)
+
+
+class Sorting(NamedTuple):
+    """Who sorts edges."""
+
+    memory: int
+    """How many bytes they may take while they are sorted, in each worker."""
+    executor: Executor | None = None
+    """The workers, which read the edges from files that all see under the same path; None for this thread."""
+
 
 def memory_for_sorting() -> int:
     """Return a quarter of the memory that this process may use, in bytes."""
@@ -136,57 +153,69 @@ def split_columns(indptr: NDArray[np.int64], most_edges: int) -> Iterator[tuple[
         first = last
 
 
-def write_sorted(
+def sort_tasks(
     edges: Sequence[Edges],
-    indptr: NDArray[np.int64],
+    indptr_file: Path,
     arrays: Sequence[EdgeArray],
-    memory: int,
-    progress: ProgressBar,
-) -> None:
-    """Write arrays sorted by destination. Within a column, edges are in the order of their types and rows.
+    sorting: Sorting,
+) -> dict[str, FileTask]:
+    """Return tasks that write arrays sorted by destination, each the rows of a range of columns, and the files of them.
 
-    Columns are sorted range by range in memory, and for each range the edges are read that may be in it. So files are
-    read and written sequentially.
+    Within a column, edges are in the order of their types and rows. A range is sorted in memory, and for it the edges
+    are read that may be in it. So files are read and written sequentially. Tasks write to one file side by side.
 
     Args:
         edges: The edges of each type.
-        indptr: Column starts of all types together.
-        arrays: The arrays to write.
-        memory: How many bytes a range of columns may take.
-        progress: Is updated with each edge that is sorted.
+        indptr_file: Column starts of all types together.
+        arrays: The arrays to write, of which the files are made here unless they are there.
+        sorting: Who sorts. With an executor there are `LEAST_TASKS` ranges, if there are so many columns.
     """
-    edge_bytes = sum(array.dtype.itemsize * math.prod(array.row) for array in arrays) or 1
-    with ExitStack() as stack:
-        shapes = [(int(indptr[-1]), *array.row) for array in arrays]
-        writers = [
-            stack.enter_context(ArrayWriter(array.path, shape, array.dtype))
-            for array, shape in zip(arrays, shapes, strict=True)
-        ]
-        for columns in split_columns(indptr, max(memory // edge_bytes, 1)):
-            if indptr[columns[0]] < indptr[columns[1]]:
-                for writer, block in zip(writers, sort_range(edges, indptr, arrays, columns, progress), strict=True):
-                    writer.append(block)
+    indptr: NDArray[Any] = np.load(indptr_file, mmap_mode="r", allow_pickle=False)
+    size, row_bytes = int(indptr[-1]), sum(array.row_bytes for array in arrays) or 1
+    for array in arrays:
+        wanted = (array.dtype, (size, *array.row))
+        known = np.load(array.path, mmap_mode="r", allow_pickle=False) if array.path.exists() else None
+        if known is None or (known.dtype, known.shape) != wanted:
+            np.lib.format.open_memmap(array.path, "w+", *wanted)
+    edges = [replace(own) for own in edges]  # without what they keep in memory, for tasks travel to workers
+    least = 1 if sorting.executor is None else LEAST_TASKS
+    most_edges = max(min(sorting.memory // row_bytes, -(-size // least)), 1)
+    ranges = [(first, last) for first, last in split_columns(indptr, most_edges) if indptr[first] < indptr[last]]
+    return {
+        f"{first}_{last}": partial(write_range, edges, indptr_file, arrays, (first, last)) for first, last in ranges
+    }
+
+
+def write_range(
+    edges: Sequence[Edges], indptr_file: Path, arrays: Sequence[EdgeArray], columns: tuple[int, int], _: Path
+) -> int:
+    """Write the rows of a range of columns to each of the arrays, and return how many."""
+    first, last = columns
+    indptr = np.load(indptr_file, mmap_mode="r", allow_pickle=False)[first : last + 1].astype(np.int64)
+    for array, block in zip(arrays, sort_range(edges, indptr, arrays, first), strict=True):
+        with array.path.open("r+b") as file:
+            begin = np.load(array.path, mmap_mode="r", allow_pickle=False).offset
+            file.seek(begin + int(indptr[0]) * array.row_bytes)
+            write_rows(file, block)
+            file.flush()
+            os.fsync(file.fileno())
+    return int(indptr[-1] - indptr[0])
 
 
 def sort_range(
-    edges: Sequence[Edges],
-    indptr: NDArray[np.int64],
-    arrays: Sequence[EdgeArray],
-    columns: tuple[int, int],
-    progress: ProgressBar,
+    edges: Sequence[Edges], indptr: NDArray[np.int64], arrays: Sequence[EdgeArray], first: int
 ) -> list[NDArray[Any]]:
-    """Return the rows of a range of columns for each of the arrays."""
-    first, last = columns
-    starts = torch.from_numpy(indptr[first:last] - indptr[first])
-    size = int(indptr[last] - indptr[first])
-    blocks = [np.empty((size, *array.row), dtype=array.dtype) for array in arrays]
+    """Return the rows of the columns from `first` for each of the arrays; `indptr` has the starts of these columns."""
+    last = first + len(indptr) - 1
+    starts = torch.from_numpy(indptr[:-1] - indptr[0])
+    blocks = [np.empty((int(indptr[-1] - indptr[0]), *array.row), dtype=array.dtype) for array in arrays]
     for own in edges:
         for part in own.parts(first, last):
             ends = own.read("destination", part)
-            chosen = slice(None) if size == indptr[-1] else np.flatnonzero((ends >= first) & (ends < last))
-            slots = ops.assign_slots(torch.from_numpy(ends[chosen] - first), starts).numpy()
+            chosen = (ends >= first) & (ends < last)
+            some = slice(None) if chosen.all() else np.flatnonzero(chosen)
+            slots = ops.assign_slots(torch.from_numpy(ends[some] - first), starts).numpy()
             for block, array in zip(blocks, arrays, strict=True):
                 values = own.read(array.column, part)
-                block[slots] = values[chosen] if values.ndim else values
-            progress.update(len(slots))
+                block[slots] = values[some] if values.ndim else values
     return blocks

@@ -9,7 +9,6 @@ from concurrent.futures import BrokenExecutor, Executor, Future, as_completed, w
 from pathlib import Path
 from typing import Any, TypeAlias
 
-from graphfeed.ops.process import ProgressBar
 from graphfeed.storage.datasets.array_files import write_text
 from graphfeed.storage.datasets.folder_writing import SCRATCH
 
@@ -17,12 +16,17 @@ FileTask: TypeAlias = Callable[[Path], Any]
 """Writes files to an empty folder, synced to the disk, and returns plain values, as JSON can hold."""
 TASK_SECONDS = 7 * 24 * 3600.0
 """How long a task may take in a pool of this library's, which gives up on a worker then."""
+LEAST_TASKS = 16
+"""Into how many tasks to split work for an executor at least, which doesn't say how many workers it has."""
 END_SECONDS = 60.0
 """How long to wait, after a failure, for tasks that have begun."""
 
 
 def run_tasks(
-    folder: Path, tasks: Mapping[str, FileTask], executor: Executor | None = None, progress: ProgressBar | None = None
+    folder: Path,
+    tasks: Mapping[str, FileTask],
+    executor: Executor | None = None,
+    progress: Callable[[Any], object] | None = None,
 ) -> dict[str, Any]:
     """Run tasks whose files go to a folder, and return the result of each.
 
@@ -35,7 +39,7 @@ def run_tasks(
         tasks: The tasks by name: a name for a file, which no other task of the folder has.
         executor: Any executor, which pickles the tasks unless it runs them in threads. None for here and now, one
             after the other.
-        progress: Is updated with each task.
+        progress: Is called with the result of each task.
 
     Raises:
         BrokenExecutor: A worker was lost, and its pool with it.
@@ -49,13 +53,13 @@ def run_tasks(
             if executor is None:
                 results[name] = run_task(folder, name, task)
                 if progress is not None:
-                    progress.update()
+                    progress(results[name])
             else:
                 names[executor.submit(run_task, folder, name, task)] = name
         for future in as_completed(names):
             results[names[future]] = future.result()
             if progress is not None:
-                progress.update()
+                progress(future.result())
     except BaseException as error:
         wait([future for future in names if not future.cancel()], END_SECONDS)
         if isinstance(error, BrokenExecutor):

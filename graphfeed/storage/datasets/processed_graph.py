@@ -1,5 +1,6 @@
 """The graph of a dataset: converts edge lists to arrays in files, and reads those."""
 
+import shutil
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
@@ -22,10 +23,13 @@ from graphfeed.storage.datasets.edge_sorting import (
     EdgeArray,
     EdgeList,
     Edges,
+    Sorting,
     count_columns,
     memory_for_sorting,
-    write_sorted,
+    sort_tasks,
 )
+from graphfeed.storage.datasets.file_tasks import run_tasks
+from graphfeed.storage.datasets.folder_writing import SCRATCH
 from graphfeed.storage.datasets.metadata import FILE_NAME, GRAPH_TYPE, OnDiskGraph, Section, stay_inside
 from graphfeed.storage.features.torch_based_feature_store import OnDiskFeatureData
 from graphfeed.storage.graph.attributes import ORIGINAL_EDGE_ID
@@ -129,7 +133,8 @@ def write_graph(
             graph_folder / "edge_id.npy", "row", id_dtype(sum(map(len, lists)), auto_cast)
         )
     progress = partial(progress_bar, unit="edge")
-    topology = write_edges(graph_folder, lists, graph.num_nodes, attributes, auto_cast, memory_for_sorting(), progress)
+    sorting = Sorting(memory_for_sorting())
+    topology = write_edges(graph_folder, lists, graph.num_nodes, attributes, auto_cast, sorting, progress)
     for leftover in target.glob("pairs_*"):
         leftover.unlink()
     topology["node_attributes"] = write_node_attributes(folder, graph_folder, graph)
@@ -142,18 +147,21 @@ def write_edges(
     num_nodes: Mapping[str | None, int],
     attributes: Mapping[str, EdgeArray],
     auto_cast: bool,
-    memory: int,
+    sorting: Sorting,
     progress: Callable[[str, int], ProgressBar],
 ) -> dict[str, Any]:
     """Sort the edges of a graph into the arrays of a folder, and return the metadata of the graph.
 
+    Ranges of columns are tasks. Those that are done are noted in a folder below the graph's, which is removed at the
+    end: a call after another one that was interrupted does the others.
+
     Args:
         graph_folder: The folder.
-        edges: The edges of each type.
+        edges: The edges of each type, which may be in several pieces.
         num_nodes: The number of nodes of each type; the only type of a graph without types is None.
         attributes: The arrays of edge attributes by name.
         auto_cast: Whether ids take the smallest dtype that fits.
-        memory: How many bytes the edges may take while they are sorted.
+        sorting: Who sorts them, and in how much memory.
         progress: Makes the progress bar of a step with a name and some edges.
     """
     check_nodes_fit("the number of nodes", sum(num_nodes.values()))
@@ -162,12 +170,14 @@ def write_edges(
     arrays = [EdgeArray(indices_file, "source", id_dtype(sum(num_nodes.values()), auto_cast))]
     typed = None not in num_nodes
     if typed:
-        arrays.append(EdgeArray(types_file, "type", type_dtype(len(edges), auto_cast)))
+        arrays.append(EdgeArray(types_file, "type", type_dtype(len({own.type for own in edges}), auto_cast)))
     with progress("counting edges", total) as bar:
         indptr = count_columns(edges, sum(num_nodes.values()), bar)
     write_array(indptr_file, indptr, id_dtype(total, auto_cast))
     with progress("sorting edges", total) as bar:
-        write_sorted(edges, indptr, [*arrays, *attributes.values()], memory, bar)
+        tasks = sort_tasks(edges, indptr_file, [*arrays, *attributes.values()], sorting)
+        run_tasks(graph_folder, tasks, sorting.executor, bar.update)
+    shutil.rmtree(graph_folder / SCRATCH)
     stamp = new_stamp()
     for path in (indptr_file, indices_file, types_file)[: 3 if typed else 2]:
         stamp_file(path, stamp)

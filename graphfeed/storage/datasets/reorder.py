@@ -18,7 +18,7 @@ from graphfeed import ops
 from graphfeed.ops.arguments import brief, check_ids
 from graphfeed.ops.process import progress_bar
 from graphfeed.storage.datasets.array_files import ArrayWriter, open_array, write_array, write_text
-from graphfeed.storage.datasets.edge_sorting import PART_EDGES, EdgeArray, Edges, memory_for_sorting
+from graphfeed.storage.datasets.edge_sorting import PART_EDGES, EdgeArray, Edges, Sorting, memory_for_sorting
 from graphfeed.storage.datasets.folder_writing import check_new_folder, new_folder
 from graphfeed.storage.datasets.metadata import FILE_NAME, SETS, stay_inside
 from graphfeed.storage.datasets.on_disk_dataset import OnDiskDataset, open_in_files
@@ -193,7 +193,7 @@ class Reordering:
             for edge_type, count in sorted(to_type_dict(graph.num_edges).items(), key=lambda item: numbers[item[0]])
         ]
         bar = partial(progress_bar, unit="edge")
-        topology = write_edges(folder, edges, to_type_dict(graph.num_nodes), arrays, auto_cast, memory, bar)
+        topology = write_edges(folder, edges, to_type_dict(graph.num_nodes), arrays, auto_cast, Sorting(memory), bar)
         topology["node_attributes"] = {}
         for number, (name, values) in enumerate(graph.node_attributes.items()):
             file = topology["node_attributes"][name] = f"node_{number}.npy"

@@ -20,6 +20,18 @@ def test_tables_become_a_data_set_by_one_command(tmp_path: Path, capsys: pytest.
     assert "is not an empty folder" in capsys.readouterr().err
 
 
+@pytest.mark.slow
+def test_processes_read_and_sort(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "spec.yaml").write_text(likes(tmp_path).to_yaml())
+    arguments = ["ingest", str(tmp_path / "spec.yaml")]
+    assert main([*arguments, str(tmp_path / "here")]) == 0
+    assert main([*arguments, str(tmp_path / "out"), "--workers", "2"]) == 0
+    one, other = (gf.OnDiskDataset(tmp_path / name).yaml_data["checksums"] for name in ("here", "out"))
+    assert one == other
+    assert main([*arguments, str(tmp_path / "other"), "--workers", "0"]) == 1
+    assert "--workers must be 1 or more" in capsys.readouterr().err
+
+
 def test_rows_that_are_left_out_are_reported(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "spec.yaml").write_text(likes(tmp_path).to_yaml())
     write(tmp_path / "likes.parquet", {"user": ["ann", "eve", "eve"], "item": [1, 2, 3], "at": [1, 2, 3]})

@@ -1,6 +1,8 @@
 """Edges that are larger than the memory given are sorted part by part, and a run that is killed goes on."""
 
-import re
+from collections.abc import Callable
+from concurrent.futures import BrokenExecutor, Executor, Future, ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +16,8 @@ from graphfeed.ingest import EdgeTable, NodeTable, Spec, build_dataset
 from graphfeed.ingest.build import scratch_edges
 from graphfeed.ingest.build.journal import Journal
 from graphfeed.ingest.build.scratch_edges import rows_at_a_time
+from graphfeed.loader import ProcessExecutor
+from graphfeed.storage.datasets import edge_sorting
 from tests.ingest.interrupted import Stopped, stop_before
 from tests.on_disk import listing
 from tests.scripts import run
@@ -40,9 +44,12 @@ def tables(folder: Path, edges: int = 4000) -> Spec:
 
 
 def contents(folder: Path) -> dict[str, bytes]:
-    """Return what the files hold, but for the time when they were written."""
-    files = {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*.*")}
-    return {name: re.sub(rb"written: \d+\n", b"", content) for name, content in files.items()}
+    return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*.*")}
+
+
+@pytest.fixture(autouse=True)
+def same_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("graphfeed.storage.datasets.processed_graph.new_stamp", lambda: 1000)
 
 
 @pytest.fixture
@@ -59,7 +66,54 @@ def test_ranges_do_not_change_the_bytes(tmp_path: Path, small_parts: None) -> No
     assert contents(tmp_path / "whole") == contents(tmp_path / "parts")
 
 
-@pytest.mark.parametrize("step", range(1, 6))
+@pytest.mark.parametrize(
+    "start", [partial(ThreadPoolExecutor, 3), pytest.param(partial(ProcessExecutor, 2), marks=pytest.mark.slow)]
+)
+def test_executors_do_not_change_the_bytes(tmp_path: Path, small_parts: None, start: Callable[[], Executor]) -> None:
+    spec = tables(tmp_path)
+    build_dataset(spec, tmp_path / "whole")
+    with start() as executor:
+        build_dataset(spec, tmp_path / "parts", executor=executor)
+    assert contents(tmp_path / "whole") == contents(tmp_path / "parts")
+
+
+class Failing(ThreadPoolExecutor):
+    """Does some calls, and is broken then."""
+
+    left = 7
+
+    def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> "Future[Any]":
+        self.left -= 1
+        if self.left < 0:
+            raise BrokenExecutor("a worker ended abruptly")
+        return super().submit(fn, *args, **kwargs)
+
+
+def test_a_run_that_lost_its_executor_goes_on_within_the_sorting(
+    tmp_path: Path, small_parts: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    spec = tables(tmp_path)
+    build_dataset(spec, tmp_path / "whole")
+    with Failing(1) as executor, pytest.raises(BrokenExecutor) as caught:
+        build_dataset(spec, tmp_path / "parts", executor=executor)
+    assert "the next run with the same files goes on" in "".join(caught.value.__notes__)
+    done = listing(tmp_path / ".parts.unfinished/graphfeed/graph/scratch")
+    sorted_ranges: list[int] = []
+    sort_range = edge_sorting.sort_range
+
+    def record(edges: Any, indptr: Any, arrays: Any, first: int) -> Any:
+        sorted_ranges.append(first)
+        return sort_range(edges, indptr, arrays, first)
+
+    monkeypatch.setattr(edge_sorting, "sort_range", record)
+    with ThreadPoolExecutor(1) as threads:
+        build_dataset(spec, tmp_path / "parts", executor=threads)
+    assert contents(tmp_path / "whole") == contents(tmp_path / "parts")
+    assert done
+    assert not {int(name.partition("_")[0]) for name in done} & {*sorted_ranges}
+
+
+@pytest.mark.parametrize("step", range(1, 7))
 def test_a_run_that_is_interrupted_after_any_step_goes_on(
     tmp_path: Path, small_parts: None, step: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -81,7 +135,7 @@ def test_a_run_that_is_interrupted_after_any_step_goes_on(
     build_dataset(spec, tmp_path / "out", memory=20_000)
     assert contents(tmp_path / "whole") == contents(tmp_path / "out")
     # The steps that were done are not done again.
-    assert noted == ["nodes 0", "nodes 1", "edges 0", "edges 1", "sort"]
+    assert noted == ["nodes 0", "nodes 1", "edges 0", "edges 1", "sort so far", "sort"]
 
 
 def test_changed_files_are_read_again(tmp_path: Path) -> None:

@@ -11,11 +11,13 @@ from graphfeed.storage.datasets import edge_sorting
 from graphfeed.storage.datasets.edge_sorting import (
     EdgeArray,
     EdgeList,
+    Sorting,
     count_columns,
     memory_for_sorting,
+    sort_tasks,
     split_columns,
-    write_sorted,
 )
+from graphfeed.storage.datasets.file_tasks import run_tasks
 from tests import reference
 
 
@@ -43,7 +45,8 @@ def test_any_memory_gives_the_same_files(
         EdgeArray(tmp_path / "rows", "row", np.dtype(np.int64)),
         EdgeArray(tmp_path / "time", "edge_0", np.dtype(np.float64), (2,)),
     ]
-    write_sorted(lists, indptr, out, memory, quiet())
+    np.save(tmp_path / "indptr.npy", indptr.astype(np.int32))
+    assert sum(run_tasks(tmp_path, sort_tasks(lists, tmp_path / "indptr.npy", out, Sorting(memory))).values()) == 50
     sources = [*first[0], *second[0]]
     destinations = [*first[1], *(second[1] + 5)]
     expected = reference.coo_to_csc(sources, destinations, 9)

@@ -1,4 +1,5 @@
 import os
+import signal
 import threading
 from collections.abc import Callable
 from concurrent.futures import Executor, ProcessPoolExecutor, ThreadPoolExecutor
@@ -10,9 +11,11 @@ from typing import Any
 
 import pytest
 
+from graphfeed.loader import ProcessExecutor
 from graphfeed.storage.datasets.file_tasks import run_task, run_tasks
 from graphfeed.storage.datasets.folder_writing import SCRATCH
 from tests.on_disk import listing
+from tests.test_engines import dask_cluster
 
 
 def write(text: str, folder: Path) -> list[int]:
@@ -29,6 +32,16 @@ def fail(folder: Path) -> None:
 
 def end_process(_: Path) -> None:
     os._exit(9)
+
+
+def end_process_once(folder: Path) -> str:
+    """Write half, and end this process unless an earlier one has done so."""
+    ended = folder.parent.parent.parent / "ended"
+    (folder / "half").write_text("whole" if ended.exists() else "half")
+    if not ended.exists():
+        ended.touch()
+        os.kill(os.getpid(), signal.SIGKILL)
+    return "done"
 
 
 def run_twice(name: str, folder: Path) -> list[int]:
@@ -96,3 +109,13 @@ def test_a_lost_worker_is_named_and_what_is_finished_stays(tmp_path: Path) -> No
             run_tasks(tmp_path, {**tasks, "lost": end_process}, executor)
     assert "a worker was lost" in caught.value.__notes__[0]
     assert run_tasks(tmp_path, {"one": fail, "lost": partial(write, "lost")}) == {"one": [3], "lost": [4]}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("start", [partial(ProcessExecutor, 1), dask_cluster])
+def test_executors_that_replace_workers_do_the_task_again(tmp_path: Path, start: Callable[[], Any]) -> None:
+    (tmp_path / "out").mkdir()
+    with start() as executor:
+        assert run_tasks(tmp_path / "out", {"task": end_process_once}, executor) == {"task": "done"}
+    assert (tmp_path / "ended").exists()
+    assert (tmp_path / "out" / "half").read_text() == "whole"
