@@ -14,6 +14,7 @@ from torch.utils._pytree import tree_leaves
 
 import graphfeed as gf
 from graphfeed.loader.transport.streams import parts_on_streams
+from graphfeed.ops import Key
 from graphfeed.ops.arguments import trust
 from graphfeed.storage.graph.sampling_request import SamplingRequest
 from graphfeed.storage.graph.temporal_query import TemporalQuery
@@ -63,6 +64,15 @@ def read_cached(there: gf.FusedCSCSamplingGraph, seeds: torch.Tensor) -> None:
     CACHED[there].read(seeds)
 
 
+def predict_links(there: gf.FusedCSCSamplingGraph, seeds: torch.Tensor) -> None:
+    """Sample around links and their negatives, without their own edges."""
+    pipe = gf.ItemSampler(gf.ItemSet(torch.arange(3), names="seeds"), batch_size=3)
+    minibatch = gf.MiniBatch(seeds=torch.stack([seeds, seeds.flip(0)], 1), key=Key(0, 0, 0))
+    stages: list[Any] = [pipe.sample_uniform_negative(there, 2), pipe.sample_neighbor(there, [2] * 3)]
+    for stage in [*stages, pipe.exclude_seed_edges()]:
+        minibatch = stage(minibatch)
+
+
 CACHED: WeakKeyDictionary[gf.FusedCSCSamplingGraph, gf.GPUCachedFeature] = WeakKeyDictionary()
 EDGE_TIME = TemporalQuery(edge_timestamp_attr_name="time")
 BOTH_TIMES = TemporalQuery("time", "time", pre_time_window=100)
@@ -78,6 +88,7 @@ CASES: dict[str, Callable[[Any, torch.Tensor], Any]] = {
     "3 hops in time": lambda there, seeds: in_time(there, seeds, EDGE_TIME),
     "3 hops in time, both times and a window": lambda there, seeds: in_time(there, seeds, BOTH_TIMES),
     "features behind a GPU cache": read_cached,
+    "3 hops around links and negatives, without their edges": predict_links,
 }  # fmt: skip
 
 

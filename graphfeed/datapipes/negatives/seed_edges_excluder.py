@@ -9,7 +9,7 @@ from graphfeed.datapipes.sources.seeds import given_seeds
 from graphfeed.datapipes.transform import Transform
 from graphfeed.ops import CompletedFuture
 from graphfeed.storage import add_reverse_edges
-from graphfeed.storage.graph import ByType
+from graphfeed.storage.graph import ByType, exclude_from_each
 
 
 def exclude_seed_edges(
@@ -57,7 +57,7 @@ def exclude_seed_edges(
             )
         edges = add_reverse_edges(edges, reverse_etypes_mapping)
     result = copy.copy(minibatch)
-    layers: list[Any] = [layer.exclude_edges(edges) for layer in minibatch.sampled_subgraphs]
+    layers: list[Any] = exclude_from_each(minibatch.sampled_subgraphs, edges)
     result.sampled_subgraphs = list(map(CompletedFuture, layers)) if async_op else layers
     return result
 

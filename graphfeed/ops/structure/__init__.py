@@ -23,16 +23,17 @@ from graphfeed.ops.structure.csc import (
 from graphfeed.ops.structure.induce_trees import InducedEdges, induce_trees
 from graphfeed.ops.structure.isin import isin
 from graphfeed.ops.structure.join_columns import join_columns
-from graphfeed.ops.structure.match_pairs import match_pairs
+from graphfeed.ops.structure.match_pairs import PairedEdges, match_pairs, match_pairs_of_each
 from graphfeed.ops.structure.merge_columns import merge_columns
 from graphfeed.ops.structure.place_nodes import Items, place_nodes
 from graphfeed.ops.structure.unique import unique_and_compact
 
 # fmt: off
 __all__ = [
-    "TYPE_DTYPES", "Columns", "Compacted", "InducedEdges", "Items", "Marked", "assign_slots", "check_columns",
-    "check_csc", "check_edge_types", "check_ends", "check_joined", "check_starts", "compact", "compact_marked",
-    "compact_parts", "coo_to_csc", "count_edges", "expand_indptr", "indptr_edge_ids", "induce_trees", "isin",
-    "join_columns", "joined_by", "match_pairs", "merge_columns", "place_nodes", "unique_and_compact",
+    "TYPE_DTYPES", "Columns", "Compacted", "InducedEdges", "Items", "Marked", "PairedEdges", "assign_slots",
+    "check_columns", "check_csc", "check_edge_types", "check_ends", "check_joined", "check_starts", "compact",
+    "compact_marked", "compact_parts", "coo_to_csc", "count_edges", "expand_indptr", "indptr_edge_ids",
+    "induce_trees", "isin", "join_columns", "joined_by", "match_pairs", "match_pairs_of_each", "merge_columns",
+    "place_nodes", "unique_and_compact",
 ]
 # fmt: on

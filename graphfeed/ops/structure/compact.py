@@ -66,12 +66,12 @@ class Marked(NamedTuple):
     """The least of all ids, marked or not; 0 if there are none."""
 
 
-def compact_marked(ids: torch.Tensor, marks: torch.Tensor) -> Marked:
+def compact_marked(ids: torch.Tensor, marks: torch.Tensor | None = None) -> Marked:
     """Give each marked id a position, by first appearance. A GPU is waited for once.
 
     Args:
         ids: int32 or int64.
-        marks: bool, one for each.
+        marks: bool, one for each; None marks all.
 
     Raises:
         TypeError: Ids are neither int32 nor int64, or the marks are not bool.
@@ -82,23 +82,26 @@ def compact_marked(ids: torch.Tensor, marks: torch.Tensor) -> Marked:
         tensor([7, 9])
     """
     check_vector("ids", ids)
-    check_vector("marks", marks, (torch.bool,))
-    check_length("marks", marks, ids.numel(), "id")
-    if ids.numel() == 0 or not on_gpu(ids):
-        places = marks.nonzero().flatten()
-        marked = ids[places]
-        rows, _, local = compact(marked[:0], marked)
-        return Marked(places, rows, local, int(ids.min()) if ids.numel() else 0)
-    module = kernels("structure.relabel", ids, marks=marks)
-    size, given = ids.numel(), ids.contiguous()
-    before = marks.cumsum(0)
-    places = torch.searchsorted(before, torch.arange(1, size + 1, device=ids.device))
+    size = ids.numel()
+    if marks is not None:
+        check_vector("marks", marks, (torch.bool,))
+        check_length("marks", marks, size, "id")
+    places = torch.arange(size, device=ids.device)
+    if size == 0 or not on_gpu(ids):
+        places = places if marks is None else marks.nonzero().flatten()
+        rows, _, local = compact(ids[:0], ids if marks is None else ids[places])
+        return Marked(places, rows, local, bounds(ids)[0] if size else 0)
+    module = kernels("structure.relabel", ids)
+    nodes = module.Nodes(ids[:0], ids.contiguous(), size)
+    if marks is not None:
+        before = marks.cumsum(0)
+        places = torch.searchsorted(before, places, right=True)
+        nodes = nodes._replace(positions=places, num_neighbors=before[-1:])
     rows, local = (buffers.empty(size, ids.dtype, ids.device) for _ in range(2))
     sizes = torch.empty(2, dtype=torch.int64, device=ids.device)
-    nodes = module.Nodes(given[:0], given, size, places, num_neighbors=before[-1:])
     module.relabel(nodes, rows, local, sizes)
     # One transfer for all numbers, because each would wait for the device.
-    count, distinct, least = torch.cat([sizes, given.amin(0, keepdim=True)]).tolist()
+    count, distinct, least = torch.cat([sizes, ids.amin(0, keepdim=True)]).tolist()
     return Marked(places[:count], rows[:distinct], local[:count], least)
 
 

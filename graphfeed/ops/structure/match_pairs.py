@@ -1,5 +1,8 @@
 """Look up edges among pairs of nodes."""
 
+from collections.abc import Sequence
+from typing import NamedTuple
+
 import torch
 
 from graphfeed.ops.arguments import ID_DTYPES, NOTHING, check_ids, check_vector
@@ -7,6 +10,16 @@ from graphfeed.ops.arguments.verified import has_passed, trust
 from graphfeed.ops.backend import as_int64, kernels
 from graphfeed.ops.memory import buffers
 from graphfeed.ops.structure.csc import check_starts
+
+
+class PairedEdges(NamedTuple):
+    """The arguments of `match_pairs`."""
+
+    indptr: torch.Tensor
+    indices: torch.Tensor
+    destinations: torch.Tensor
+    pairs: torch.Tensor
+    rows: torch.Tensor | None = None
 
 
 def match_pairs(
@@ -41,6 +54,25 @@ def match_pairs(
         >>> match_pairs(indptr, sources, destinations, torch.tensor([[7, 1], [7, 2]])).tolist()
         [1]
     """
+    return match_pairs_of_each([PairedEdges(indptr, indices, destinations, pairs, rows)])[0]
+
+
+def match_pairs_of_each(parts: Sequence[PairedEdges]) -> list[torch.Tensor]:
+    """Return what `match_pairs` does for each of several lists of edges; a GPU is waited for once."""
+    found = [begin_match(*part) for part in parts]
+    there = [count for _, count in found if isinstance(count, torch.Tensor)]
+    counts = iter(torch.cat(there).tolist() if there else ())
+    return [end_match(out, count if isinstance(count, int) else next(counts)) for out, count in found]
+
+
+def begin_match(
+    indptr: torch.Tensor,
+    indices: torch.Tensor,
+    destinations: torch.Tensor,
+    pairs: torch.Tensor,
+    rows: torch.Tensor | None,
+) -> tuple[torch.Tensor, int | torch.Tensor]:
+    """Return a tensor that begins with the positions of the edges, and how many there are: on a GPU as a tensor."""
     ids = NOTHING.to(indices) if rows is None else rows
     for name, vector in (("indptr", indptr), ("indices", indices), ("destinations", destinations), ("rows", ids)):
         check_vector(name, vector)
@@ -57,15 +89,20 @@ def match_pairs(
         )
     if rows is not None:
         check_ids("indices", indices, rows.numel())
-    if pairs.shape[0] == 0:
-        return torch.empty(0, dtype=torch.int64, device=indices.device)
+    if pairs.shape[0] == 0 or indices.numel() == 0:
+        return torch.empty(0, dtype=torch.int64, device=indices.device), 0
     module = kernels("structure.match_pairs", indices, indptr=indptr, destinations=destinations, pairs=pairs, rows=ids)
     if not indices.dtype == ids.dtype == destinations.dtype:
         indices, ids, destinations = (part.to(torch.int64) for part in (indices, ids, destinations))
     tables = torch.full((2, 1 << (2 * pairs.shape[0]).bit_length()), -1, dtype=torch.int64, device=indices.device)
     out = buffers.empty(indices.numel(), torch.int64, indices.device)
-    arrays = (part.contiguous() for part in (indices, ids, destinations, pairs.to(torch.int64), *tables, out))
-    places = out[: int(module.match_pairs(as_int64(indptr, indices), *arrays))].clone()
-    if not places.is_cpu:
-        trust(("places", indices.numel()), (places,))  # then `delete_rows` does not wait for the GPU to check them
+    arrays = [part.contiguous() for part in (indices, ids, destinations, pairs.to(torch.int64), *tables)]
+    return out, module.match_pairs(as_int64(indptr, indices), *arrays, out)
+
+
+def end_match(out: torch.Tensor, count: int) -> torch.Tensor:
+    """Return the positions of edges, which a tensor as long as there are edges begins with."""
+    if out.is_cpu:
+        return out[:count].clone()
+    trust(("places", out.numel()), (places := out[:count],))  # then `delete_rows` waits for no GPU to check them
     return places

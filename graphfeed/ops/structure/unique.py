@@ -7,7 +7,7 @@ import torch
 
 from graphfeed.ops.arguments import bounds, check_vector
 from graphfeed.ops.completed_future import CompletedFuture, check_one_rank
-from graphfeed.ops.structure.compact import compact
+from graphfeed.ops.structure.compact import compact_marked
 
 Lists = Sequence[torch.Tensor]
 Unique = tuple[torch.Tensor, list[torch.Tensor], torch.Tensor]
@@ -74,8 +74,10 @@ def unique_in_lists(name: str, lists: Lists) -> Unique:
     if len({ids.dtype for ids in lists}) > 1:
         raise TypeError(f"{name} must have one dtype, but has {[ids.dtype for ids in lists]}; convert with .to(...)")
     joined = torch.cat(list(lists)) if len(lists) > 1 else lists[0]
-    if joined.numel() and bounds(joined)[0] < 0:
-        raise ValueError(f"{name} must hold ids of 0 or more, but holds {bounds(joined)[0]}")
-    result = compact(joined[:0], joined)
+    least = bounds(joined)[0] if joined.is_cpu and joined.numel() else 0
+    result = compact_marked(joined) if least >= 0 else None
+    # A GPU tells which id is the least with how many there are.
+    if result is None or result.least < 0:
+        raise ValueError(f"{name} must hold ids of 0 or more, but holds {least if result is None else result.least}")
     local = list(torch.split(result.local, [len(ids) for ids in lists]))
     return result.rows, local, torch.tensor([0, len(result.rows)])

@@ -20,7 +20,7 @@ from graphfeed.storage.graph.files.load_graph import load_from_shared_memory, lo
 from graphfeed.storage.graph.fused_csc_sampling_graph import FusedCSCSamplingGraph, fused_csc_sampling_graph
 from graphfeed.storage.graph.graph_arrays import GraphArrays
 from graphfeed.storage.graph.layer_data import PyGLayerData, PyGLayerHeteroData, edge_index
-from graphfeed.storage.graph.sampled_subgraph import ByType, CSCFormatBase, SampledSubgraph
+from graphfeed.storage.graph.sampled_subgraph import ByType, CSCFormatBase, SampledSubgraph, exclude_from_each
 from graphfeed.storage.graph.sampling.compaction import (
     by_type,
     compact_csc_format,
@@ -109,6 +109,7 @@ __all__ = [
     "ends_of",
     "etype_str_to_tuple",
     "etype_tuple_to_str",
+    "exclude_from_each",
     "first_ids",
     "from_coo",
     "from_type_dict",

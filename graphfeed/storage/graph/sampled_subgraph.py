@@ -1,21 +1,22 @@
 """The result of one hop of sampling: a small graph, and the ids of its nodes and edges in the large one."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Literal, Self, TypeAlias, overload
+from typing import Any, Literal, Self, TypeAlias, TypeVar, overload
 
 import torch
 
 from graphfeed.ops import CompletedFuture
 from graphfeed.ops.arguments import as_ids, brief, trust
 from graphfeed.ops.rows import delete_from_columns, delete_rows
-from graphfeed.ops.structure import match_pairs
+from graphfeed.ops.structure import PairedEdges, match_pairs_of_each
 from graphfeed.storage.graph.layer_data import make_layer_data
 from graphfeed.storage.graph.type_names import by_type_name, ends_of, from_type_dict, to_type_dict
 from graphfeed.storage.memory.tensor_repr import tensor_repr
 from graphfeed.storage.memory.tensor_tree import Movable
 
 ByType: TypeAlias = torch.Tensor | dict[str, torch.Tensor]
+Layer = TypeVar("Layer", bound="SampledSubgraph")
 MOST_TYPES = 4
 """How many types a subgraph's text lists."""
 
@@ -131,24 +132,37 @@ class SampledSubgraph(Movable):
             tensor([0])
         """
         del assume_num_node_within_int32
+        (result,) = exclude_from_each([self], edges)
+        return CompletedFuture(result) if async_op else result
+
+    def _paired(self, edges: ByType) -> dict[Any, PairedEdges]:
+        """Return the edges that may be among others, with those, by type."""
         typed = isinstance(self.sampled_csc, dict)
         if isinstance(edges, Mapping) != typed or isinstance(edges, tuple):
             wanted = "a dict by edge type, as the subgraph has types" if typed else "a tensor of shape (N, 2)"
             raise TypeError(f"edges must be {wanted}, but is a {type(edges).__name__}")
-        result = self._without(to_type_dict(edges))
-        return CompletedFuture(result) if async_op else result
-
-    def _without(self, edges: Mapping[Any, Any]) -> Self:
-        """Return the subgraph without some edges, which are given by type."""
-        parts, named = to_type_dict(self.sampled_csc), by_type_name(edges)
-        ids = to_type_dict(self.original_edge_ids)
+        named, paired = by_type_name(to_type_dict(edges)), {}
         rows, columns = to_type_dict(self.original_row_node_ids), to_type_dict(self.original_column_node_ids)
-        for edge_type in parts.keys() & named.keys():
-            source, destination = ends_of(edge_type)
+        for edge_type, csc in to_type_dict(self.sampled_csc).items():
+            if edge_type not in named:
+                continue
+            source, end = ends_of(edge_type)
             own = as_ids("edges" if edge_type is None else f"edges[{edge_type!r}]", named[edge_type])
-            parts[edge_type], gone = without(parts[edge_type], rows.get(source), columns.get(destination), own)
+            ids = columns.get(end)
+            if ids is None:
+                ids = torch.arange(len(csc.indptr) - 1, device=csc.indptr.device)
+            paired[edge_type] = PairedEdges(csc.indptr, csc.indices, ids, own, rows.get(source))
+        return paired
+
+    def _without(self, gone: Mapping[Any, torch.Tensor]) -> Self:
+        """Return the subgraph without the edges at some positions, by type."""
+        parts, ids = to_type_dict(self.sampled_csc), to_type_dict(self.original_edge_ids)
+        for edge_type, places in gone.items():
+            indptr, indices = parts[edge_type].indptr, parts[edge_type].indices
+            starts = delete_from_columns(indptr, places, num_edges=indices.numel())
+            parts[edge_type] = CSCFormatBase(starts, delete_rows(indices, places))
             if ids.get(edge_type) is not None:
-                ids[edge_type] = delete_rows(ids[edge_type], gone)
+                ids[edge_type] = delete_rows(ids[edge_type], places)
         return replace(self, sampled_csc=from_type_dict(parts), original_edge_ids=from_type_dict(ids))
 
     def to_pyg(self, x: ByType) -> Any:
@@ -189,22 +203,11 @@ def count_text(values: ByType) -> str:
     return f"{{{', '.join(counts[:MOST_TYPES] + more)}}}"
 
 
-def without(
-    csc: CSCFormatBase, rows: torch.Tensor | None, columns: torch.Tensor | None, edges: torch.Tensor
-) -> tuple[CSCFormatBase, torch.Tensor]:
-    """Return the columns without some edges, and the positions of the edges that were removed.
-
-    Args:
-        csc: The edges.
-        rows: Ids of the rows; None if `indices` are ids.
-        columns: Ids of the columns; None if they are 0, 1, 2, ...
-        edges: Ids of sources and destinations, shape (N, 2).
-    """
-    device = csc.indptr.device
-    destinations = torch.arange(len(csc.indptr) - 1, device=device) if columns is None else columns
-    gone = match_pairs(csc.indptr, csc.indices, destinations, edges, rows)
-    starts = delete_from_columns(csc.indptr, gone, num_edges=csc.indices.numel())
-    return CSCFormatBase(starts, delete_rows(csc.indices, gone)), gone
+def exclude_from_each(layers: Sequence[Layer], edges: ByType) -> list[Layer]:
+    """Return what `exclude_edges` does for each of several subgraphs; a GPU is waited for once."""
+    paired = [layer._paired(edges) for layer in layers]
+    gone = iter(match_pairs_of_each([own for parts in paired for own in parts.values()]))
+    return [layer._without(dict(zip(own, gone, strict=False))) for layer, own in zip(layers, paired, strict=True)]
 
 
 def trust_sampled(

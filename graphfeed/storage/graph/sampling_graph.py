@@ -186,7 +186,8 @@ class SamplingGraph(GraphProtocol):
 
         Raises:
             KeyError: The graph doesn't have the node types that the edge type joins.
-            ValueError: Pairs of another shape, an id outside of its node type, or a ratio below 1.
+            ValueError: Pairs of another shape, an id outside of its node type, or a ratio below 1. Ids on a GPU are
+                checked where they are sampled around, as it would have to be waited for here.
         """
         num_nodes, edge_type = self.num_nodes, type_name(edge_type)
         node_pairs = as_ids("node_pairs", node_pairs)
@@ -199,7 +200,8 @@ class SamplingGraph(GraphProtocol):
         key = draw_key() if key is None else key
         result = sample_negatives(node_pairs, negative_ratio, sizes[1], key)
         for name, column, size in zip(("sources", "destinations"), node_pairs.unbind(1), sizes, strict=True):
-            check_ids(f"{name} of node_pairs", column, size)
+            if column.is_cpu:
+                check_ids(f"{name} of node_pairs", column, size)
         return result
 
 

@@ -24,7 +24,7 @@ extern "C" __global__ void enter_pairs(const i64 *ends, i64 size, u64 *table, u6
 extern "C" __global__ void match_pairs(
     const void *indptr, i64 width, const void *indices, i64 indices_width, const void *rows, i64 rows_width,
     const void *destinations, i64 destinations_width, const i64 *ends, const u64 *table, u64 mask, i64 columns,
-    i64 edges, unsigned char *out) {
+    i64 edges, i64 *out) {
     Ints starts = {indptr, width}, from = {indices, indices_width}, to = {destinations, destinations_width};
     Ints ids = {rows, rows_width};
     Pairs pairs = {ends, mask};
