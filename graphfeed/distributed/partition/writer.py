@@ -100,10 +100,10 @@ def write_partition(
         halo = plan_halo(graph, assignment, num_parts, features, halo_features).ids
     parts = stacked_assignment(graph, assignment, num_parts).to(smallest_dtype(num_parts))
     graph.ensure_checked(whole=False)
-    by_key = features_by_key(features)
+    graph, by_key = graph.to("cpu"), features_by_key(features)
     key = key_of(graph, parts, num_parts, by_key, halo or ())
     with new_folder(Path(root), resume=None if key is None else JOURNAL, key=key) as unfinished:
-        PartitionWriter(unfinished, graph.to("cpu"), parts, num_parts, executor).write(by_key, halo)
+        PartitionWriter(unfinished, graph, parts, num_parts, executor).write(by_key, halo)
     return Path(root)
 
 
@@ -130,11 +130,6 @@ def key_of(
         state = os.stat(feature.path)
         digest.update(repr((key, feature.path, state.st_ino, state.st_size, state.st_mtime_ns)).encode())
     return digest.hexdigest()
-
-
-def draw_stamp(_: Path) -> int:
-    """Return the stamp of a partition: a task, so that a run that goes on has the same."""
-    return new_stamp()
 
 
 class PartitionWriter:
@@ -167,7 +162,8 @@ class PartitionWriter:
     def write(self, features: Mapping[FeatureKey, Feature], halo: Sequence[ByType] | None) -> None:
         """Write the edges and the rows of each part, what all parts need, and the metadata."""
         self.check_rows(features)
-        stamp = run_tasks(self.folder, {"stamp": draw_stamp})["stamp"]
+        # A task, so that a run that goes on has the stamp of the files that are there.
+        stamp = run_tasks(self.folder, {"stamp": lambda _: new_stamp()})["stamp"]
         whole = {Target(None, NODE_PARTS): self.parts}
         for number, (name, values) in enumerate(self.graph.node_attributes.items()):
             whole[Target(None, "node_attributes", (name,), number)] = values

@@ -19,7 +19,6 @@ import pytest
 from graphfeed.ingest import EdgeTable, NodeTable, Spec, build_dataset
 from graphfeed.ingest.build.edge_tasks import num_ranges, split_tables
 from graphfeed.ingest.tables.table import TableSource
-from tests.test_engines import dask_cluster
 
 
 def tables(folder: Path) -> Spec:
@@ -64,14 +63,7 @@ class Processes(ProcessPoolExecutor):
         return self.futures[-1]
 
 
-@pytest.mark.parametrize(
-    "start",
-    [
-        partial(ThreadPoolExecutor, 3),
-        pytest.param(Processes, marks=pytest.mark.slow),
-        pytest.param(dask_cluster, marks=pytest.mark.slow),
-    ],
-)
+@pytest.mark.parametrize("start", [partial(ThreadPoolExecutor, 3), pytest.param(Processes, marks=pytest.mark.slow)])
 def test_every_executor_gives_the_same_bytes(tmp_path: Path, start: Callable[[], Any]) -> None:
     spec = tables(tmp_path)
     expected = build_dataset(spec, tmp_path / "here", on_error="skip")

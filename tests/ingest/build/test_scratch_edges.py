@@ -1,8 +1,7 @@
 """Edges that are larger than the memory given are sorted part by part, and a run that is killed goes on."""
 
 from collections.abc import Callable
-from concurrent.futures import BrokenExecutor, Executor, Future, ThreadPoolExecutor
-from functools import partial
+from concurrent.futures import BrokenExecutor, Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +15,6 @@ from graphfeed.ingest import EdgeTable, NodeTable, Spec, build_dataset
 from graphfeed.ingest.build import scratch_edges
 from graphfeed.ingest.build.journal import Journal
 from graphfeed.ingest.build.scratch_edges import rows_at_a_time
-from graphfeed.loader import ProcessExecutor
 from graphfeed.storage.datasets import edge_sorting
 from tests.ingest.interrupted import Stopped, stop_before
 from tests.on_disk import listing
@@ -66,13 +64,10 @@ def test_ranges_do_not_change_the_bytes(tmp_path: Path, small_parts: None) -> No
     assert contents(tmp_path / "whole") == contents(tmp_path / "parts")
 
 
-@pytest.mark.parametrize(
-    "start", [partial(ThreadPoolExecutor, 3), pytest.param(partial(ProcessExecutor, 2), marks=pytest.mark.slow)]
-)
-def test_executors_do_not_change_the_bytes(tmp_path: Path, small_parts: None, start: Callable[[], Executor]) -> None:
+def test_executors_do_not_change_the_bytes(tmp_path: Path, small_parts: None) -> None:
     spec = tables(tmp_path)
     build_dataset(spec, tmp_path / "whole")
-    with start() as executor:
+    with ThreadPoolExecutor(3) as executor:
         build_dataset(spec, tmp_path / "parts", executor=executor)
     assert contents(tmp_path / "whole") == contents(tmp_path / "parts")
 
