@@ -43,16 +43,34 @@ def map_leaves(function: Callable[[Any], Any], tree: Any) -> Any:
         {'a': [1, (2, 3)]}
     """
     if isinstance(tree, dict):
+        parts = {name: map_leaves(function, part) for name, part in tree.items()}
+        if type(tree) is dict:
+            return parts
         changed = copy.copy(tree)
-        changed.update({name: map_leaves(function, part) for name, part in tree.items()})
+        changed.update(parts)
         return changed
     if type(tree) in (list, tuple):
-        return type(tree)(map_leaves(function, part) for part in tree)
+        return type(tree)([map_leaves(function, part) for part in tree])
     if isinstance(tree, Movable):
-        twin = copy.copy(tree)
+        twin = object.__new__(type(tree))
         vars(twin).update(map_leaves(function, vars(tree)))
         return twin
     return function(tree)
+
+
+def each_leaf(tree: Any) -> Iterator[Any]:
+    """Yield what `map_leaves` would apply a function to."""
+    waiting = [tree]
+    while waiting:
+        part = waiting.pop()
+        if isinstance(part, dict):
+            waiting.extend(part.values())
+        elif type(part) in (list, tuple):
+            waiting.extend(part)
+        elif isinstance(part, Movable):
+            waiting.extend(vars(part).values())
+        else:
+            yield part
 
 
 def parts_of(value: Any) -> Iterable[Any]:
@@ -93,13 +111,8 @@ def move(tree: Any, device: torch.device | str, *, non_blocking: bool = False) -
     """
     pinned = str(device) == "pinned"
     small: dict[int, torch.Tensor] = {}
-
-    def note(leaf: Any) -> None:
-        if isinstance(leaf, torch.Tensor) and goes_with_others(leaf):
-            small[id(leaf)] = leaf
-
     if pinned or is_gpu(device):
-        map_leaves(note, tree)
+        small = {id(leaf): leaf for leaf in each_leaf(tree) if goes_with_others(leaf)}
     moved: dict[int, torch.Tensor] = {}
     if len(small) > 1:
         block, starts = side_by_side([*small.values()])
@@ -117,10 +130,11 @@ def move(tree: Any, device: torch.device | str, *, non_blocking: bool = False) -
     return map_leaves(move_leaf, tree)
 
 
-def goes_with_others(tensor: torch.Tensor) -> bool:
-    """Tell whether a tensor is a small one of the CPU, of which the bytes are all that there is."""
-    if type(tensor) is not torch.Tensor or not tensor.is_cpu or tensor.layout is not torch.strided:
+def goes_with_others(leaf: Any) -> bool:
+    """Tell whether this is a small tensor of the CPU, of which the bytes are all that there is."""
+    if type(leaf) is not torch.Tensor or not leaf.is_cpu or leaf.layout is not torch.strided:
         return False
+    tensor: torch.Tensor = leaf
     is_more = tensor.requires_grad or tensor.is_quantized or tensor.is_nested
     return not is_more and tensor.nbytes < TOGETHER_BYTES and lies_as_it_reads(tensor)
 

@@ -13,6 +13,7 @@ from graphfeed.storage.memory.tensor_tree import (
     TOGETHER_BYTES,
     Movable,
     all_pinned,
+    each_leaf,
     map_leaves,
     move,
     parts_of,
@@ -43,6 +44,13 @@ def test_leaves_change_and_containers_stay_what_they_are() -> None:
     assert isinstance(changed["b"], OrderedDict)
     assert changed["d"]["missing"] == 0
     assert tree["a"] == [1, (2, Pair(3, 4))]
+
+
+def test_the_leaves_are_those_that_a_function_is_applied_to() -> None:
+    tree = {"a": [1, (2, Pair(3, 4))], "b": OrderedDict(c=5), "d": Mine(FIRST), "e": {6}}
+    applied: list[Any] = []
+    map_leaves(applied.append, tree)
+    assert sorted(map(str, each_leaf(tree))) == sorted(map(str, applied))
 
 
 def test_tensors_are_found_in_order_and_as_often_as_they_occur() -> None:
