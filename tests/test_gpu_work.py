@@ -130,7 +130,7 @@ def test_a_minibatch_takes_what_the_page_says(case: str) -> None:
     assert work_of(case) == stated[case]
 
 
-@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize("case", [case for case in CASES if "links" not in case])  # whose nodes are few
 def test_of_a_pinned_graph_only_what_crosses_the_bus_is_read_by_few_threads(case: str) -> None:
     cuda = EmulatedCuda()
     with cuda.running(), patch("graphfeed.ops.memory.pinned.LIMIT.threads", 256):
