@@ -75,7 +75,7 @@ def count_seed_traffic(
         >>> ring = from_coo((torch.arange(8), (torch.arange(8) + 1) % 8), num_nodes=8)
         >>> halves = torch.arange(8) // 4
         >>> print(count_seed_traffic(ring, halves, 2, ItemSet(8, names="seeds"), [1], batch_size=4, row_bytes=400))
-        ranks send 2.8 kB for a mini-batch with seeds of all parts, 980 B with those of its own part (owners=...)
+        ranks send 2.8 kB for a mini-batch with seeds of all parts, 996 B with those of its own part (owners=...)
     """
     check_num_parts(num_parts)
     book = PartBook.from_assignment(stacked_assignment(graph, assignment, num_parts), num_parts)
