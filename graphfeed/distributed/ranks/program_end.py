@@ -9,6 +9,7 @@ import multiprocessing
 import multiprocessing.util
 import sys
 import threading
+from types import CodeType
 
 FAILED = threading.Event()
 """Set once the program of a process that multiprocessing started ends by an exception, or by a status that is not 0."""
@@ -16,15 +17,34 @@ FAILED = threading.Event()
 
 def watch_program() -> None:
     """Notice how the program ends under multiprocessing, which catches the exception that ends it."""
-    if multiprocessing.parent_process() is not None:
-        multiprocessing.util.Finalize(None, note_end, exitpriority=100)
+    if multiprocessing.parent_process() is None:
+        return
+    multiprocessing.util.Finalize(None, note_end, exitpriority=100)
+    if sys.version_info >= (3, 13):
+        # multiprocessing calls what is registered only once all threads have ended. This one sees what leaves `run`.
+        monitoring, tool = sys.monitoring, sys.monitoring.OPTIMIZER_ID - 1
+        if monitoring.get_tool(tool) is None:
+            monitoring.use_tool_id(tool, "graphfeed")
+            monitoring.register_callback(tool, monitoring.events.PY_UNWIND, note_unwind)
+            monitoring.set_events(tool, monitoring.events.PY_UNWIND)
+
+
+def note_unwind(code: CodeType, _: int, error: BaseException) -> None:
+    """Set `FAILED` if an exception leaves the function of a process."""
+    if code is multiprocessing.Process.run.__code__ and not is_exit(error):
+        FAILED.set()
 
 
 def note_end() -> None:
     """Set `FAILED` if an exception ends the program; multiprocessing calls this while it handles the exception."""
     error = sys.exc_info()[1]
-    if error is not None and not (isinstance(error, SystemExit) and error.code in (None, 0)):
+    if error is not None and not is_exit(error):
         FAILED.set()
+
+
+def is_exit(error: BaseException) -> bool:
+    """Return whether an exception ends the program as one that did what it should."""
+    return isinstance(error, SystemExit) and error.code in (None, 0)
 
 
 def program_failed() -> bool:

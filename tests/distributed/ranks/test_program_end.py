@@ -1,3 +1,4 @@
+import multiprocessing
 import sys
 import threading
 
@@ -23,6 +24,14 @@ def test_a_program_under_multiprocessing_fails_by_an_exception_or_an_exit_code(
         raise error
     except BaseException:
         program_end.note_end()
+    assert program_end.program_failed() == fails
+
+
+@pytest.mark.parametrize(("error", "fails"), [(ValueError(), True), (SystemExit(1), True), (SystemExit(0), False)])
+def test_a_program_fails_by_what_leaves_the_function_of_its_process(error: BaseException, fails: bool) -> None:
+    program_end.note_unwind(program_end.note_unwind.__code__, 0, error)
+    assert not program_end.program_failed()
+    program_end.note_unwind(multiprocessing.Process.run.__code__, 0, error)
     assert program_end.program_failed() == fails
 
 
