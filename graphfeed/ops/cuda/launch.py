@@ -37,7 +37,7 @@ def launch(kernel: str, size: int, *arguments: Any) -> None:
     """
     if size == 0:
         return
-    device = next(part.device for part in arguments if isinstance(part, torch.Tensor) and part.device.type != "cpu")
+    device = next(part.device for part in arguments if isinstance(part, torch.Tensor) and not part.is_cpu)
     over_the_bus = [part for part in arguments if isinstance(part, torch.Tensor) and part.is_cpu and part.numel()]
     most = max(pinned.max_uva_threads() // THREADS, 1) if over_the_bus else MAX_BLOCKS
     blocks = min(-(-size // THREADS), most)

@@ -6,7 +6,7 @@ from graphfeed.ops.cuda.sampling.group_by_type import _group
 from graphfeed.ops.cuda.structure.relabel import Nodes, relabel, relabel_by_type
 
 
-def compact_hop(hop, indices, offsets, positions, rows, local, sizes):
+def compact_hop(hop, indices, offsets, positions, rows, local, sizes, slots):
     """Relabel the sources of the edges of a hop without types, of which only the GPU knows how many there are.
 
     Args:
@@ -17,9 +17,10 @@ def compact_hop(hop, indices, offsets, positions, rows, local, sizes):
         rows: Written: the seeds and then each new node.
         local: Written: the sources as positions in the rows.
         sizes: Written: the number of edges, and that of rows.
+        slots: A hash table (`relabel.new_slots`), or None.
     """
     neighbors, at = _read_first(indices, positions, offsets[-1:])
-    nodes = Nodes(hop.seeds, neighbors, positions.numel(), at, hop.num_seeds, offsets[-1:])
+    nodes = Nodes(hop.seeds, neighbors, positions.numel(), at, hop.num_seeds, offsets[-1:], slots)
     relabel(nodes, rows, local, sizes)
 
 

@@ -1,5 +1,6 @@
 """Launches of the kernels that relabel nodes; perhaps only the GPU knows how many there are."""
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import torch
@@ -20,6 +21,8 @@ class Nodes(NamedTuple):
     num_seeds: torch.Tensor | None = None
     """What only the GPU knows; None: all. So are the neighbours."""
     num_neighbors: torch.Tensor | None = None
+    slots: torch.Tensor | None = None
+    """What `new_slots` makes for as many nodes; None: made when it is needed."""
 
 
 class Types(NamedTuple):
@@ -66,6 +69,13 @@ def relabel_by_type(
     _place(nodes, table, (*given, types.first_ids), (rows, own_ids, local, None))
 
 
+def new_slots(counts: Sequence[int], device: torch.device) -> list[torch.Tensor]:
+    """Return an empty hash table for each number of nodes: ids and their first items. One call fills all."""
+    # Powers of two, of which at most half are used.
+    sizes = [2 << (2 * count + 1).bit_length() for count in counts]
+    return [part.view(2, -1) for part in torch.full((sum(sizes),), -1, device=device).split(sizes)]
+
+
 def _enter(nodes):
     """Enter all ids into a hash table at once; an id's first appearance is the minimum of its places.
 
@@ -73,11 +83,10 @@ def _enter(nodes):
         The slot of each item, the ids in the slots, their first items, and how many new nodes come before each
         neighbour.
     """
-    seeds, neighbors, most, positions, num_seeds, num_neighbors = nodes
+    seeds, neighbors, most, positions, num_seeds, num_neighbors, table = nodes
     count, device = seeds.numel(), seeds.device
     slots = torch.empty(count + most, dtype=torch.int64, device=device)
-    # A power of two, of which at most half are used.
-    keys, first = torch.full((2, 1 << (2 * slots.numel() + 1).bit_length()), -1, device=device)
+    keys, first = new_slots([slots.numel()], device)[0] if table is None else table
     launch(
         "enter_nodes", slots.numel(),
         seeds, neighbors, positions, seeds.itemsize, count, num_seeds, most, num_neighbors, keys, first,
@@ -90,7 +99,7 @@ def _enter(nodes):
 
 def _place(nodes, table, types, written):
     """Write the rows, and the neighbours as positions in them, of what `_enter` returned."""
-    seeds, _, most, _, num_seeds, num_neighbors = nodes
+    seeds, most, num_seeds, num_neighbors = nodes.seeds, nodes.most, nodes.num_seeds, nodes.num_neighbors
     launch(
         "place_nodes", seeds.numel() + most,
         seeds, seeds.itemsize, seeds.numel(), num_seeds, most, num_neighbors, *table, *types, *written,

@@ -45,6 +45,8 @@ def stack_hops(
     if not is_trusted(seeds, num_nodes):
         rows = torch.empty_like(rows)
         module.clean_seeds(seeds.contiguous(), num_nodes, None, rows, sizes)
+    room = [] if moments is not None else bound_nodes(seeds.numel(), num_nodes, fanouts)
+    slots = iter(kernels("structure.relabel", seeds).new_slots(room, seeds.device) if room else ())
     hops = []
     for number, (fanout, draw) in enumerate(zip(fanouts, draws, strict=True)):
         most = bound_edges([rows.numel()], [fanout])
@@ -57,7 +59,7 @@ def stack_hops(
         after = buffers.empty(most_rows, seeds.dtype, seeds.device)
         own_sizes = sizes[1 + 2 * number : 3 + 2 * number]
         if moments is None:
-            module.compact_hop(hop, indices, offsets, positions, after, local, own_sizes)
+            module.compact_hop(hop, indices, offsets, positions, after, local, own_sizes, next(slots, None))
         else:
             times, windows = moments
             moments = SeedTimes(times.new_empty(most_rows), None if windows is None else windows.new_empty(most_rows))
@@ -68,6 +70,18 @@ def stack_hops(
     if is_wrong:
         check_ids("seeds", seeds, num_nodes)
     return cut(seeds, hops, [(seeds.numel(), 0), *zip(found[1::2], found[::2], strict=True)])
+
+
+def bound_nodes(num_seeds: int, num_nodes: int, fanouts: Sequence[int]) -> list[int]:
+    """Return how many seeds and edges each hop has at most, up to the first hop that nothing bounds."""
+    room, known = [], num_seeds
+    for fanout in fanouts:
+        edges = bound_edges([known], [fanout])
+        if edges is None:
+            break
+        room.append(known + edges)
+        known = min(known + edges, num_seeds + num_nodes)
+    return room
 
 
 def cut(seeds: torch.Tensor, hops: Sequence[Parts], sizes: Sequence[tuple[int, int]]) -> list[Parts]:
