@@ -125,17 +125,6 @@ extern "C" __global__ void fill_labor_neighbors(
     });
 }
 
-// All edges of the columns: one thread per edge, because one per column would take long on a high-degree column.
-extern "C" __global__ void fill_whole_columns(
-    const void *indptr, i64 indptr_width, const void *seeds, i64 seeds_width, i64 columns, const i64 *offsets,
-    i64 edges, i64 *positions) {
-    Ints starts = {indptr, indptr_width}, nodes = {seeds, seeds_width};
-    EACH(edge, edges) {
-        i64 column = part_of(offsets, columns, edge);
-        positions[edge] = starts[nodes[column]] + edge - offsets[column];
-    }
-}
-
 extern "C" __global__ void sort_columns(i64 *positions, const i64 *offsets, i64 columns) {
     auto picks = [&](i64 column) { return offsets[column + 1] - offsets[column]; };
     auto sort_one = [&](auto team, i64 column) { sort(team, positions + offsets[column], picks(column)); };

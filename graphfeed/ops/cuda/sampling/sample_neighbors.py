@@ -32,14 +32,6 @@ def fill_neighbors(graph, hop, offsets, positions):
     graph, found = _gather_late(graph, hop)
     indptr, weights, types, order = graph.indptr, graph.cumulative, graph.types, graph.order
     weighted, whole = _values(weights).numel() > 0, int(hop.fanouts.max()) == -1
-    if whole and found is None and not (weighted or graph.times.numel() or order.numel()):
-        # A thread per edge, as one per column would take long on a high-degree column.
-        launch(
-            "fill_whole_columns", positions.numel(),
-            indptr, indptr.itemsize, hop.seeds, hop.seeds.itemsize, hop.seeds.numel(), offsets, positions.numel(),
-            positions,
-        )  # fmt: skip
-        return
     # Some columns may be read whole: to find the edges that have a weight, or to take all of a type.
     walks = weighted or int(hop.fanouts.min()) == -1
     # Two slots per pick, as hash tables of the columns' picks; none if fan-outs are small.

@@ -33,20 +33,3 @@ extern "C" __global__ void find_misjoined(
         if (!joins || column < first[kind + 1] || column >= after[kind + 1]) atomicMin(found, edge);
     }
 }
-
-extern "C" __global__ void expand_indptr(
-    const void *indptr, i64 width, const void *node_ids, i64 ids_width, i64 columns, i64 edges, i64 out_width,
-    void *out) {
-    Ints starts = {indptr, width}, ids = {node_ids, ids_width};
-    EACH(edge, edges) store(out, out_width, edge, ids[part_of(starts, columns, edge)]);
-}
-
-extern "C" __global__ void indptr_edge_ids(
-    const void *indptr, i64 width, const void *offset, i64 offset_width, i64 columns, i64 edges, i64 out_width,
-    void *out) {
-    Ints starts = {indptr, width}, offsets = {offset, offset_width};
-    EACH(edge, edges) {
-        i64 column = part_of(starts, columns, edge);
-        store(out, out_width, edge, offsets[column] + edge - starts[column]);
-    }
-}

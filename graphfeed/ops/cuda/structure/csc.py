@@ -41,20 +41,13 @@ def find_misjoined(indptr, indices, types, first, after):
 
 def expand_indptr(indptr, node_ids, out):
     """Write each column's id once per edge."""
-    columns = node_ids.numel()
-    launch(
-        "expand_indptr", out.numel(),
-        indptr, indptr.itemsize, node_ids, node_ids.itemsize, columns, out.numel(), out.itemsize, out,
-    )  # fmt: skip
+    out.copy_(torch.repeat_interleave(node_ids, indptr.diff(), output_size=out.numel()))
 
 
 def indptr_edge_ids(indptr, offset, out):
     """Write each edge's place in its column, counted from the column's offset."""
-    columns = offset.numel()
-    launch(
-        "indptr_edge_ids", out.numel(),
-        indptr, indptr.itemsize, offset, offset.itemsize, columns, out.numel(), out.itemsize, out,
-    )  # fmt: skip
+    firsts = torch.repeat_interleave(offset - indptr[:-1], indptr.diff(), output_size=out.numel())
+    out.copy_(firsts + torch.arange(out.numel(), device=out.device))
 
 
 def _least(kernel, size, device, *arguments):
