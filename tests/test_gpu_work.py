@@ -64,6 +64,12 @@ def read_cached(there: gf.FusedCSCSamplingGraph, seeds: torch.Tensor) -> None:
     CACHED[there].read(seeds)
 
 
+def read_there(there: gf.FusedCSCSamplingGraph, seeds: torch.Tensor) -> None:
+    """Read rows of nodes that a sampler found."""
+    trust(("ids", NODES), (seeds,))
+    gf.TorchBasedFeature(there.indices[:NODES].view(NODES, 1)).read(seeds)
+
+
 def predict_links(there: gf.FusedCSCSamplingGraph, seeds: torch.Tensor) -> None:
     """Sample around links and their negatives, without their own edges."""
     pipe = gf.ItemSampler(gf.ItemSet(torch.arange(3), names="seeds"), batch_size=3)
@@ -87,6 +93,7 @@ CASES: dict[str, Callable[[Any, torch.Tensor], Any]] = {
     "3 hops, 6 edge types": lambda there, seeds: there.sample_hops({"item": seeds}, THREE_HOPS, [1, 2, 3]),
     "3 hops in time": lambda there, seeds: in_time(there, seeds, EDGE_TIME),
     "3 hops in time, both times and a window": lambda there, seeds: in_time(there, seeds, BOTH_TIMES),
+    "features in memory": read_there,
     "features behind a GPU cache": read_cached,
     "3 hops around links and negatives, without their edges": predict_links,
 }  # fmt: skip
