@@ -69,7 +69,7 @@ class Connections:
                     self._changed.wait()
                     continue
                 oldest = self._unread[0]
-            with suppress(OSError):  # which its own thread gets
+            with suppress(Exception):  # which its own thread gets
                 oldest.read()
         try:
             connection = self._connect()
@@ -100,6 +100,16 @@ class Connections:
             self._free += 1
             self._changed.notify()
 
+    def has_all(self) -> bool:
+        """Return whether no answer is missing. Reads those that have come, also where nobody waits for them."""
+        with self._changed:
+            unread = list(self._unread)
+        for answer in unread:
+            if answer.has_come():
+                with suppress(Exception):
+                    answer.read()
+        return not self._unread
+
     def close(self) -> None:
         """Let all who wait for an answer fail."""
         with self._changed:
@@ -109,7 +119,7 @@ class Connections:
                     connection.shutdown(socket.SHUT_RDWR)
             unread, idle = list(self._unread), self._idle
         for answer in unread:
-            with suppress(OSError):
+            with suppress(Exception):
                 answer.read()
         for connection in idle:
             connection.close()
@@ -132,8 +142,21 @@ class Answer:
         self._connections = connections
         self._connection: socket.socket | None = connection
         self._message: Message
-        self._error: OSError | None = None
+        self._error: Exception | None = None
         self._lock = threading.Lock()
+
+    def has_come(self) -> bool:
+        """Return whether some of it is there to be read, and nobody reads it already."""
+        if not self._lock.acquire(blocking=False):
+            return False
+        try:
+            return self._connection is not None and bool(
+                self._connection.recv(1, socket.MSG_PEEK | socket.MSG_DONTWAIT)
+            )
+        except OSError:
+            return False
+        finally:
+            self._lock.release()
 
     def read(self) -> Message:
         """Wait for it, and return it, however often this is called.
@@ -141,16 +164,21 @@ class Answer:
         Raises:
             OSError: The connection failed.
             BlockingIOError: It did not come within the time limit of the connection.
+            InterruptedError: Another thread, which read it to have the connection, was interrupted.
+            ValueError: What came is no message.
         """
         with self._lock:
             if self._connection is not None:
-                connection, self._connection = self._connection, None
+                connection = self._connection
                 try:
                     self._message = receive(connection)
                 except BaseException as error:
-                    self._error = error if isinstance(error, OSError) else ConnectionError(f"not read: {error!r}")
+                    interrupted = InterruptedError(f"the thread that read an answer got {error!r}")
+                    self._error = error if isinstance(error, Exception) else interrupted
+                    self._connection = None
                     self._connections.drop(connection, self)
                     raise
+                self._connection = None
                 self._connections.give_back(self, connection)
             if self._error is not None:
                 raise self._error
@@ -182,7 +210,7 @@ def own_address(toward: str) -> str:
         toward: The host where the ranks meet. `GLOO_SOCKET_IFNAME`, if it is set, names the interface instead.
 
     Raises:
-        OSError: The host is unknown, or no interface of that name has an address.
+        OSError: The host is unknown, or no interface of that name has an IPv4 address.
 
     Example:
         >>> own_address("127.0.0.1")
@@ -209,5 +237,5 @@ def address_of(interface: str) -> str:
         try:
             found = fcntl.ioctl(probe.fileno(), INTERFACE_ADDRESS, struct.pack("256s", interface.encode()[:15]))
         except OSError as error:
-            raise OSError(f"GLOO_SOCKET_IFNAME is {interface!r}, but no such interface has an address") from error
+            raise OSError(f"GLOO_SOCKET_IFNAME is {interface!r}, but no such interface has an IPv4 address") from error
     return socket.inet_ntoa(found[20:24])

@@ -13,7 +13,8 @@ from typing import Any, TypeAlias
 import torch
 
 from graphfeed.distributed.ranks.connections import own_address
-from graphfeed.distributed.ranks.messages import Tensors, Traffic, fill, receive, send
+from graphfeed.distributed.ranks.messages import Tensors, Traffic, fill, frame_of, receive, send_frame
+from graphfeed.storage.memory import Frame
 
 Respond: TypeAlias = Callable[[Mapping[str, Any], Mapping[str, torch.Tensor]], Tensors]
 """Answers a question: gets its options and its tensors."""
@@ -48,10 +49,16 @@ class Listener:
         self._ending = self._closed = False
         self._socket: socket.socket | None = None
         self._connections: set[socket.socket] = set()
-        # Not daemons: at the end of a program, Python waits until the other ranks need its part no more.
-        self._threads = [threading.Thread(target=self._run, name="graphfeed-answers") for _ in range(num_threads)]
-        for thread in self._threads:
-            thread.start()
+        self._threads: list[threading.Thread] = []
+        try:
+            for _ in range(num_threads):
+                # Not daemons: at the end of a program, Python waits until the other ranks need its part no more.
+                thread = threading.Thread(target=self._run, name="graphfeed-answers", daemon=False)
+                thread.start()
+                self._threads.append(thread)
+        except BaseException:
+            self.close()
+            raise
 
     def listen(self, toward: str) -> tuple[str, int]:
         """Listen where the other ranks can reach this one; return the address.
@@ -115,14 +122,17 @@ class Listener:
         """Answer on a connection until it ends."""
         with self._changed:
             self._connections.add(connection)
-        with connection, suppress(OSError, ValueError):
-            if self._greet(connection):
-                while not self._closed:
-                    size = send(connection, *self._answer(*receive(connection)))
+        try:
+            # Whatever is wrong with a connection, its other end notices that it ends.
+            with connection, suppress(Exception):
+                is_question = self._greet(connection)
+                while is_question and not self._closed:
+                    size = send_frame(connection, self._answer(*receive(connection)))
                     with self._changed:
                         self._traffic.bytes_sent += size
-        with self._changed:
-            self._connections.discard(connection)
+        finally:
+            with self._changed:
+                self._connections.discard(connection)
 
     def _greet(self, connection: socket.socket) -> bool:
         """Return whether questions will come on a connection."""
@@ -139,16 +149,16 @@ class Listener:
         connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         return True
 
-    def _answer(self, head: dict[str, Any], tensors: Tensors) -> tuple[dict[str, Any], Tensors]:
-        """Return the answer to a question."""
+    def _answer(self, head: dict[str, Any], tensors: Tensors) -> Frame:
+        """Return the answer to a question, as it is sent."""
         name = head["name"]
         with self._changed:
             self._changed.wait_for(lambda: name in self._responds or self._ending)
             respond = self._responds.get(name, refuse)
         try:
-            return {}, respond(head["options"], tensors)
+            return frame_of({}, respond(head["options"], tensors))
         except Exception as error:
-            return {"error": f"{type(error).__name__}: {error}"}, {}
+            return frame_of({"error": f"{type(error).__name__}: {error}"}, {})
 
 
 def refuse(*_: object) -> Tensors:

@@ -45,7 +45,20 @@ def send(connection: socket.socket, head: Mapping[str, Any], tensors: Tensors) -
         ...     receive(other)
         ({'name': 'rows'}, {'ids': tensor([0, 1])})
     """
-    frame = Frame(*encode_tensors(tensors, head))
+    return send_frame(connection, frame_of(head, tensors))
+
+
+def frame_of(head: Mapping[str, Any], tensors: Tensors) -> Frame:
+    """Return what is sent of a message, in the memory of its tensors.
+
+    Raises:
+        TypeError: Something is not a dense tensor, or nothing that JSON can hold.
+    """
+    return Frame(*encode_tensors(tensors, head))
+
+
+def send_frame(connection: socket.socket, frame: Frame) -> int:
+    """Send what `frame_of` returned; return its size in bytes."""
     pieces = [memoryview(SIZE.pack(frame.size)), *frame.pieces()]
     size = left = SIZE.size + frame.size
     while True:

@@ -79,7 +79,6 @@ class Peers:
         self._met: Future[list[Presence]] = Future()
         self._connections: dict[int, Connections] = {}
         self._changed = threading.Condition()
-        self._waiting = 0
         self._closed = False
         self._lost: Exception | None = None
         self._thread: threading.Thread | None = None
@@ -91,11 +90,15 @@ class Peers:
         self.agreement = Agreement(self)
         """What all ranks must have in common."""
         if self.world_size > 1:
-            watch_program()
-            self._meeting = Meeting(self.rank, self.world_size, meeting)
-            # Not a daemon: at the end of a program, Python waits until the other ranks need its part no more.
-            self._thread = threading.Thread(target=self._run, name="graphfeed-peers")
-            self._thread.start()
+            try:
+                watch_program()
+                self._meeting = Meeting(self.rank, self.world_size, meeting)
+                # Not a daemon: at the end of a program, Python waits until the other ranks need its part no more.
+                self._thread = threading.Thread(target=self._run, name="graphfeed-peers", daemon=False)
+                self._thread.start()
+            except BaseException:
+                self._listener.close()
+                raise
             renew_in_child(self, Peers._close_in_child)
 
     def serve(self, subject: str, respond: Respond) -> str:
@@ -186,10 +189,10 @@ class Peers:
             RuntimeError: The rank could not answer.
             TimeoutError: The rank has not made, within `start_timeout`, what it was asked for.
         """
-        with self._changed:
-            self._waiting += 1
         try:
             head, tensors = answer.read()
+        except InterruptedError as error:
+            raise RuntimeError(str(error)) from error
         except BlockingIOError as error:
             raise TimeoutError(
                 f"rank {rank} {self.host(rank)} did not answer for {self.start_timeout + self.timeout:g} s; "
@@ -197,9 +200,6 @@ class Peers:
             ) from error
         except OSError as error:
             raise self._find_lost(rank) from error
-        finally:
-            with self._changed:
-                self._waiting -= 1
         if "error" in head:
             raise RuntimeError(f"rank {rank} {self.host(rank)} failed: {head['error']}")
         return tensors
@@ -258,7 +258,8 @@ class Peers:
             return True  # the process ends, so that the other ranks and the launcher notice
         if ended or self._closed:
             self._listener.end()
-        return self._heartbeat.beat((ended or self._closed) and not self._waiting)
+        leaving = (ended or self._closed) and all(connections.has_all() for connections in self._connections.values())
+        return self._heartbeat.beat(leaving)
 
     def _connect(self, rank: int, presence: Presence, is_pulse: bool) -> socket.socket:
         """Open a connection to another rank."""
@@ -286,10 +287,13 @@ class Peers:
             self._changed.notify_all()
         if not self._met.done():
             self._met.set_exception(error)
-        for connections in self._connections.values():
-            connections.close()
-        self._heartbeat.close()
-        self._listener.close()
+        try:
+            for connections in self._connections.values():
+                connections.close()
+        finally:
+            self._heartbeat.close()
+            self._listener.close()
+            self._heartbeat.close()  # and what came meanwhile
 
     def _close_in_child(self) -> None:
         """Close a forked process's copies of all sockets, so that the other ranks notice when this one ends."""

@@ -124,7 +124,7 @@ def test_the_own_address_is_that_of_the_way_to_another_one_or_of_a_named_interfa
     monkeypatch.setenv("GLOO_SOCKET_IFNAME", "lo,eth9")
     assert own_address("no.such.host.invalid") == "127.0.0.1"
     monkeypatch.setenv("GLOO_SOCKET_IFNAME", "none9")
-    with pytest.raises(OSError, match="GLOO_SOCKET_IFNAME is 'none9', but no such interface has an address"):
+    with pytest.raises(OSError, match="GLOO_SOCKET_IFNAME is 'none9', but no such interface has an IPv4 address"):
         own_address("127.0.0.1")
 
 
@@ -145,3 +145,33 @@ def test_a_fork_gives_up_its_copies(other: Other) -> None:
     other.answer(0, 1)  # the parent's own still works
     connections.close()
     wait_until(lambda: other.ends[0].recv(1) == b"")
+
+
+def test_answers_that_have_come_are_read_also_where_nobody_waits(other: Other) -> None:
+    connections = Connections(other.connect, 2)
+    assert connections.has_all()
+    for number in range(2):
+        connections.ask({"question": number}, {})
+    other.answer(0, 1)
+    wait_until(lambda: not connections.has_all() and len(connections._unread) == 1)
+    other.answer(1, 2)
+    wait_until(connections.has_all)
+    connections.close()
+
+
+def test_who_is_interrupted_while_reading_for_another_is_told_apart_from_a_lost_connection(
+    other: Other, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    connections = Connections(other.connect, 1)
+    answer = connections.ask({"question": 0}, {})[0]
+
+    def interrupt(_: socket.socket) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr("graphfeed.distributed.ranks.connections.receive", interrupt)
+        with pytest.raises(KeyboardInterrupt):
+            connections.ask({"question": 1}, {})
+    with pytest.raises(InterruptedError, match="the thread that read an answer got KeyboardInterrupt"):
+        answer.read()
+    connections.close()

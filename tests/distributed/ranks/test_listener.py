@@ -57,6 +57,30 @@ def test_questions_are_answered_on_one_connection_after_the_other(listener: List
             assert ask(connection, other) == ({"error": "KeyError: 'missing'"}, {})
 
 
+def test_an_answer_that_can_not_be_sent_is_an_error_of_who_answers(listener: Listener, connect: Connect) -> None:
+    sparse = torch.eye(2).to_sparse()
+    name = listener.serve("rows", lambda options, tensors: {"rows": sparse})
+    with connect() as connection:
+        for _ in range(4):  # more than there are threads
+            assert "TypeError: tensors of a message must be dense" in ask(connection, name)[0]["error"]
+
+
+def test_threads_that_can_not_start_end_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    started: list[threading.Thread] = []
+    start = threading.Thread.start
+
+    def start_two(thread: threading.Thread) -> None:
+        if len(started) == 2:
+            raise RuntimeError("can't start new thread")
+        started.append(thread)
+        start(thread)
+
+    monkeypatch.setattr(threading.Thread, "start", start_two)
+    with pytest.raises(RuntimeError, match="can't start new thread"):
+        Listener(3, Traffic(), lambda rank, connection: None)
+    assert not any(thread.is_alive() for thread in started)
+
+
 def test_who_does_not_know_the_token_gets_nothing(listener: Listener, connect: Connect) -> None:
     listener.serve("rows", lambda options, tensors: {})
     with connect(bytes(16)) as connection:
