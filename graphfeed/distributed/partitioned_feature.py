@@ -163,13 +163,10 @@ class PartitionedFeature(RemoteFeature):
         return self.rows.dtype
 
     def update(self, value: torch.Tensor, ids: torch.Tensor | None = None) -> None:
-        """Refuse: each rank updates the rows that it owns, by `rows.update`, with offsets among these.
+        """Raise: each rank updates the rows that it owns, by `rows.update`, with offsets among these.
 
         Where ranks share memory, an update without offsets is seen on its rank alone, as is an update of rows that are
         mapped from a file.
-
-        Raises:
-            NotImplementedError: Always.
         """
         raise NotImplementedError(
             "a feature in parts is updated by the owners of its rows: call feature.rows.update(value, offsets) on the "

@@ -8,11 +8,7 @@ from graphfeed.loader import Cooperates, LoaderOptions
 
 
 def cooperate(pipe: Datapipe, options: LoaderOptions) -> Datapipe:
-    """Return a pipeline whose stages with `cooperative=True` share their work with those of other ranks, if any.
-
-    Raises:
-        ValueError: The stages would run in a process that is no rank, or ranks don't share one order of mini-batches.
-    """
+    """Return a pipeline whose stages with `cooperative=True` share their work with those of other ranks, if any."""
     first = next(stage for stage in traverse(pipe) if isinstance(stage, Cooperates) and stage.cooperative)
     if (find_rank() or (0, 1))[1] == 1:
         return pipe

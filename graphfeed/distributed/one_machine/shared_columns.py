@@ -79,12 +79,7 @@ class SharedColumns:
         return self.peers.serve("columns", self._answer)
 
     def ready(self) -> FusedCSCSamplingGraph:
-        """Return the graph to sample from; the first call waits for the other ranks of this machine.
-
-        Raises:
-            RankLostError: Another rank was lost.
-            RuntimeError: This rank's part was edited after its columns were shared.
-        """
+        """Return the graph to sample from; the first call waits for the other ranks of this machine."""
         if not self._opened:
             with self._lock:
                 if not self._opened:

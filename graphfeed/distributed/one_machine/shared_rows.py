@@ -44,12 +44,7 @@ class SharedRows:
         self.peers.agreement.state_part(self._name, said)
 
     def by_rank(self) -> Mapping[int, torch.Tensor]:
-        """Return the rows in memory. The first call waits for the ranks here.
-
-        Raises:
-            RankLostError: A rank was lost.
-            ValueError: Another rank has rows of another dtype, shape or number, or of other ids.
-        """
+        """Return the rows in memory. The first call waits for the ranks here."""
         self.peers.agreement.check_part(self._name)
         if self._others is None:
             with self._opening:

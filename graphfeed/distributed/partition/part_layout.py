@@ -96,11 +96,7 @@ class PartitionMetadata(NamedTuple):
 
 
 def check_num_parts(num_parts: int) -> None:
-    """Raise unless a graph can be stored in so many parts.
-
-    Raises:
-        ValueError: There are none, or more than `MOST_PARTS`.
-    """
+    """Raise unless a graph can be stored in so many parts."""
     check_count("num_parts", num_parts, 1)
     if num_parts > MOST_PARTS:
         raise ValueError(
@@ -123,12 +119,7 @@ def part_folder(part: int) -> str:
 
 
 def read_metadata(root: Path) -> PartitionMetadata:
-    """Return the metadata of a partition.
-
-    Raises:
-        FileNotFoundError: There is no partition.
-        ValueError: The file says something else, or is of another version.
-    """
+    """Return the metadata of a partition."""
     path = root / FILE_NAME
     check_file(path, "root")
     try:
@@ -178,11 +169,7 @@ def parse_entry(entry: Mapping[str, Any]) -> ArrayEntry:
 
 
 def check_identity(root: Path, part: int, identity: str) -> str:
-    """Return the identity of a partition, which one of its parts must have.
-
-    Raises:
-        ValueError: The part belongs to another partition.
-    """
+    """Return the identity of a partition, which one of its parts must have."""
     path = root / part_folder(part) / IDENTITY
     here = path.read_text(encoding="utf-8").strip() if path.is_file() else ""
     if here != identity:
@@ -217,12 +204,7 @@ def to_numpy(values: torch.Tensor) -> NDArray[Any]:
 
 
 def map_entry(root: Path, entry: ArrayEntry) -> torch.Tensor:
-    """Map an array; writes to it stay in this process. Nothing is unpickled.
-
-    Raises:
-        FileNotFoundError: The file doesn't exist.
-        ValueError: The file leads out of the folder, is incomplete, or holds something else.
-    """
+    """Map an array; writes to it stay in this process. Nothing is unpickled."""
     path = (root / entry.path).resolve()
     if not path.is_relative_to(root.resolve()):
         raise ValueError(f"{root / FILE_NAME}: path {entry.path!r} leads to {path}, out of the folder; write it again")

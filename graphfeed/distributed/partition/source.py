@@ -49,11 +49,7 @@ class Source:
 
 
 def source_of(data: Any) -> Source:
-    """Return a graph, a data set or PyG's data as a source.
-
-    Raises:
-        TypeError: It is none of these.
-    """
+    """Return a graph, a data set or PyG's data as a source."""
     if isinstance(data, FusedCSCSamplingGraph):
         return source_of_graph(data, None)
     if isinstance(getattr(data, "graph", None), FusedCSCSamplingGraph):

@@ -29,9 +29,6 @@ class DistData:
         stores: The feature store and the graph store of the same part.
         peers: The ranks.
         time_attr: The name of times of nodes or edges.
-
-    Raises:
-        ValueError: The number of ranks is not that of the parts, or the stores don't have what is needed.
     """
 
     def __init__(
@@ -117,9 +114,6 @@ def find_peers(context: DistContext, master_addr: str | None, master_port: int |
     """Return the ranks that meet at an address; without one, those of the process group.
 
     Without a process group either, the address is that of the environment, MASTER_ADDR and the port behind MASTER_PORT.
-
-    Raises:
-        ValueError: There is neither an address nor a process group.
     """
     if context.world_size == 1:
         return peers_at(MeetingPoint("", 0, 0, 1), timeout)

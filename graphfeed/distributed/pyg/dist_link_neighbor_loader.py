@@ -33,12 +33,7 @@ class DistLinkNeighborLoader(DistLoader):
             needs all edges in one place.
         neg_sampling_ratio: The amount of binary negatives.
         time_attr: The name of whole numbers of nodes or edges; needs `edge_label_time`, and the other way around.
-        kwargs: See `DistNeighborLoader`, as for the arguments that are not listed here.
-
-    Raises:
-        ImportError: PyG is not installed.
-        TypeError: The data are not a pair of stores, or an argument that there is not.
-        ValueError: Arguments that don't fit the data or each other.
+        kwargs: See `DistNeighborLoader`, as for the arguments that are not listed here, and for errors.
     """
 
     def __init__(

@@ -28,22 +28,15 @@ class DistNeighborLoader(DistLoader):
 
     Args:
         data: The feature store and the graph store of this rank's part.
-        num_neighbors: One number per hop, the seeds' own hop first, or a dict of such lists by edge type.
-        master_addr: Where rank 0 listens; see `DistLoader`.
-        master_port: At which port.
-        current_ctx: Which rank this is.
+        num_neighbors: As for `graphfeed.pyg.NeighborLoader`; so are replace, subgraph_type, disjoint, temporal_strategy
+            and time_attr. PyG's class does not have "induced".
+        master_addr: See `DistLoader`; so are master_port, current_ctx and num_rpc_threads.
         input_nodes: The seeds, global ids or a mask; with types, (type, one of these). None, or a type alone: the nodes
             that this rank owns.
         input_time: The time of each seed, in place of its own.
         dist_sampler: A sampler to use, instead of the arguments about sampling.
-        replace: Whether an edge may be chosen more than once.
-        subgraph_type: "directional", "bidirectional", or "induced", which PyG's does not have.
-        disjoint: Whether each seed has nodes of its own. Always so in time.
-        temporal_strategy: "uniform", or "last" for the most recent neighbours.
-        time_attr: The name of whole numbers of nodes or edges: nothing that is later than a seed is sampled for it.
         transform: A function of each mini-batch.
         concurrency: How many mini-batches each of the workers makes at a time.
-        num_rpc_threads: Has no effect.
         filter_per_worker: Has no effect: workers fetch features.
         async_sampling: Has no effect: workers always run ahead, and mini-batches come in order.
         device: Where mini-batches go.

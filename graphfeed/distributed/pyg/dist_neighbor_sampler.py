@@ -48,16 +48,10 @@ class DistNeighborSampler:
     Args:
         current_ctx: Which rank this is. Rank `i` holds part `i`.
         data: The feature store and the graph store of the part.
-        num_neighbors: One number per hop, the seeds' own hop first, or a dict of such lists by edge type, or PyG's
-            `NumNeighbors`. -1 takes all neighbours, 0 none.
+        num_neighbors: As for `graphfeed.pyg.NeighborLoader`; so are replace, subgraph_type, disjoint, temporal_strategy
+            and time_attr. PyG's class does not have "induced".
         channel: A queue. If given, `sample_from_nodes` and `sample_from_edges` return at once, and put their results
             there. A loader gives none.
-        replace: Whether an edge may be chosen more than once.
-        subgraph_type: "directional" has the sampled edges; "bidirectional" also the reverse of each; "induced", which
-            PyG's class does not have, all edges between the nodes.
-        disjoint: Whether each seed has nodes of its own. Always so in time.
-        temporal_strategy: "uniform", or "last" for the most recent neighbours.
-        time_attr: The name of whole numbers of nodes or edges: nothing that is later than a seed is sampled for it.
         concurrency: How many calls with a `channel` are sampled at a time.
         device: Where the results go.
         kwargs: Have no effect, as in PyG.

@@ -183,12 +183,7 @@ class LocalFeatureStore:
         return future
 
     def rows_of(self, group: Group, ids: torch.Tensor) -> torch.Tensor:
-        """Return the rows of some global ids.
-
-        Raises:
-            IndexError: There is no row of an id.
-            ValueError: The group has no global ids.
-        """
+        """Return the rows of some global ids."""
         if group not in self._global_id:
             raise ValueError(f"{group!r} has no global ids; call put_global_id first")
         if group not in self._sorted:

@@ -54,10 +54,6 @@ class PyGLayout:
 
     Args:
         root: The folder.
-
-    Raises:
-        FileNotFoundError: A file of the folder is missing.
-        ValueError: `META.json` does not describe such a folder.
     """
 
     def __init__(self, root: Path) -> None:
@@ -125,12 +121,7 @@ class PyGLayout:
         return edges
 
     def open(self, part: int) -> tuple[GraphPart, Features, dict[FeatureKey, PartBook]]:
-        """Return a part, the rows of its features in the order of their ids, and which part owns which rows.
-
-        Raises:
-            FileNotFoundError: A file is missing.
-            ValueError: There is no such part, or a file has something else.
-        """
+        """Return a part, the rows of its features in the order of their ids, and which part owns which rows."""
         if not 0 <= part < self.num_parts:
             raise ValueError(f"part must lie in 0 .. {self.num_parts - 1}, but is {part}")
         # PyG's class knows no identity.

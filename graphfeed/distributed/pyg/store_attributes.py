@@ -44,11 +44,7 @@ class LocalTensorAttr:
 
     @classmethod
     def cast(cls, *args: Any, **kwargs: Any) -> "LocalTensorAttr":
-        """Return what calls of a store name: fields, or an object with these attributes, such as PyG's.
-
-        Raises:
-            ValueError: No `attr_name`.
-        """
+        """Return what calls of a store name: fields, or an object with these attributes, such as PyG's."""
         attr = cls(*args, **kwargs)
         if len(args) == 1 and not kwargs and not isinstance(args[0], str | None):
             given = args[0]
@@ -102,12 +98,7 @@ class PartitionInfo(NamedTuple):
 
 
 def read_info(root: Path) -> PartitionInfo:
-    """Return what the files of a partition say of all parts.
-
-    Raises:
-        FileNotFoundError: There is no partition.
-        ValueError: The files say something else.
-    """
+    """Return what the files of a partition say of all parts."""
     if (root / META).is_file() and not (root / FILE_NAME).is_file():
         layout = PyGLayout(root)
         meta = json.loads((root / META).read_text(encoding="utf-8"))

@@ -103,10 +103,6 @@ class Agreement:
         Args:
             pipeline: Its fields, as JSON.
             start: Where it begins.
-
-        Raises:
-            RankLostError: A rank was lost.
-            ValueError: A rank has another seed, began elsewhere, or began with another pipeline.
         """
         self.peers.meet()
         with self._telling:  # so that all ranks get the runs of this one in their order

@@ -67,9 +67,6 @@ def merge_columns(
     Args:
         answers: What `ask_owners` returned, with any number of rows per question.
         dtypes: Those of the rows, by the tensors' names; in the answers they may have fewer bits.
-
-    Raises:
-        ValueError: A rank sent counts that are not those of its questions and rows.
     """
     counts = [tensors[COUNTS] for _, tensors in answers]
     values = [[tensors[key] for key in dtypes] for _, tensors in answers]

@@ -81,12 +81,6 @@ class MeetingPoint(NamedTuple):
         Args:
             seconds: How long to wait for rank 0.
             use: How often the ranks met here before.
-
-        Raises:
-            ConnectionError: Ranks of another job meet there.
-            OSError: Rank 0 can't listen there.
-            TimeoutError: It did not listen within so many seconds.
-            ConnectionAbortedError: The program of this rank failed meanwhile.
         """
         give_up = time.monotonic() + seconds
         missing = f"rank 0 did not listen at {self.at} within {seconds:g} s"
@@ -201,11 +195,7 @@ class Meeting:
 
 
 def connect_to_store(group: Any, seconds: float) -> Any:
-    """Return a connection of its own to the store of a process group.
-
-    Raises:
-        ConnectionError: torch doesn't show the store, and nothing says where it listens.
-    """
+    """Return a connection of its own to the store of a process group."""
     # A thread that waits for a key of another rank holds its connection meanwhile.
     if hasattr(group, "get_group_store"):
         store = group.get_group_store()

@@ -88,12 +88,7 @@ def receive(connection: socket.socket) -> Message:
 
 
 def fill(connection: socket.socket, memory: memoryview) -> None:
-    """Receive as many bytes as the memory has.
-
-    Raises:
-        ConnectionResetError: The other end has closed the connection.
-        OSError: See `socket.socket.recv_into`.
-    """
+    """Receive as many bytes as the memory has."""
     while memory.nbytes:
         count = connection.recv_into(memory, 0, socket.MSG_WAITALL)
         if not count:

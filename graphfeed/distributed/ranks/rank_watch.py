@@ -90,10 +90,6 @@ class RankWatch:
 
         Args:
             silent_seconds: After how long without a sign a rank counts as lost.
-
-        Raises:
-            ConnectionAbortedError: The program of this rank failed.
-            RankLostError: Another rank failed, ended or froze.
         """
         self.check_own()
         if self.store.check(["lost"]):

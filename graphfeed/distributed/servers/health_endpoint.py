@@ -28,10 +28,6 @@ class HealthEndpoint(ThreadingHTTPServer):
         port: The port; 0 takes a free one.
         token: What a request must bring in its header "Authorization: Bearer ..."; None asks for nothing.
         tls: A certificate chain and a private key, both as PEM; None speaks plain HTTP.
-
-    Raises:
-        ImportError: prometheus_client is not installed.
-        OSError: The address is taken, or not one of this machine.
     """
 
     daemon_threads = True

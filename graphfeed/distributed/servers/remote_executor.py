@@ -126,17 +126,10 @@ class RemoteExecutor(ThreadExecutor):
     the same mini-batch; so every mini-batch comes once, whichever server makes it.
 
     Args:
-        servers: Their addresses, as "host:port". Without TLS, other than loopback addresses must be written as
-            "grpc://host:port"; then anybody on the way can read the token and the mini-batches.
-        token: The servers' token; None takes the environment's GRAPHFEED_TOKEN.
-        tls_root_certs: The certificates that the servers' are checked against, as PEM; None connects without TLS.
+        servers: Their addresses; see `RemoteReceivingChannel`, also for the token and for tls_root_certs.
         num_requests: How many mini-batches are asked for at once.
         timeout: After how many seconds without an answer a server counts as lost.
         patience: How many seconds to wait for a server to come back if all are lost, and one has answered before.
-
-    Raises:
-        ImportError: pyarrow is not installed.
-        ValueError: There is no server or no token, or an address is wrong or would be sent the token in clear.
     """
 
     def __init__(
@@ -169,13 +162,7 @@ class RemoteExecutor(ThreadExecutor):
         return self.ask(ticket, f"mini-batch {task[2]} of epoch {task[1]}")
 
     def describe(self, rank: tuple[int, int]) -> list[tuple[Cut, int]]:
-        """Return the cuts of the first server that answers, and how many mini-batches each has in an epoch of a rank.
-
-        Raises:
-            ConnectionError: All servers are lost; the message names them.
-            PermissionError: A server does not accept the token.
-            ValueError: What answers is no sampling server.
-        """
+        """Return the cuts of the first server that answers, each with the mini-batches that a rank has in an epoch."""
         return unpack_cuts(self.ask(write_question(rank), "the pipeline"))
 
     def ask(self, ticket: bytes, wanted: str) -> Any:

@@ -43,7 +43,7 @@ class RemoteReceivingChannel(ChannelBase, Closeable):
             it, so it may be left out.
         prefetch_size: How many mini-batches each server is asked for ahead.
         servers: The addresses that `server_rank` counts in, as "host:port"; those of other machines without TLS as
-            "grpc://host:port".
+            "grpc://host:port"; then anybody on the way can read the token and the mini-batches.
         token: The servers' token; None takes the environment's GRAPHFEED_TOKEN.
         tls_root_certs: The certificates that the servers' are checked against, as PEM; None connects without TLS.
         seed: The seed of all randomness.
@@ -103,11 +103,7 @@ class RemoteReceivingChannel(ChannelBase, Closeable):
         """The epoch that is read."""
 
     def send(self, msg: Any, *_: Any, **__: Any) -> NoReturn:  # noqa: ARG002
-        """Refuse to send: servers send, and this end receives.
-
-        Raises:
-            RuntimeError: Always.
-        """
+        """Refuse to send, by a RuntimeError: servers send, and this end receives."""
         raise RuntimeError("a RemoteReceivingChannel only receives; a SamplingServer sends")
 
     def recv(self, *_: Any, **__: Any) -> Any:
@@ -196,11 +192,7 @@ class RemoteReceivingChannel(ChannelBase, Closeable):
 def find_counts(
     counts: tuple[int, ...], num_expected: int | None, prefetch_size: int | None, *, is_list: bool
 ) -> tuple[int | None, int | None]:
-    """Return num_expected and prefetch_size, given by position, as either signature has them, or by name.
-
-    Raises:
-        TypeError: There are too many of them, or one is given twice.
-    """
+    """Return num_expected and prefetch_size, given by position, as either signature has them, or by name."""
     names = ["prefetch_size"] if is_list else ["num_expected", "prefetch_size"]
     given = {"num_expected": num_expected, "prefetch_size": prefetch_size}
     if len(counts) > len(names):
@@ -213,12 +205,7 @@ def find_counts(
 
 
 def find_address(server_rank: int | str, servers: Sequence[str]) -> str:
-    """Return the address of a server, which is that or a number.
-
-    Raises:
-        TypeError: It is neither.
-        ValueError: There is no such server.
-    """
+    """Return the address of a server, which is that or a number."""
     if isinstance(server_rank, str):
         return server_rank
     check_count("server_rank", server_rank, 0)
@@ -231,11 +218,7 @@ def find_address(server_rank: int | str, servers: Sequence[str]) -> str:
 
 
 def find_producer(producer_id: Any, num_servers: int | None) -> int:
-    """Return the cut that is read, which is the same on all servers; one number belongs to one server.
-
-    Raises:
-        ValueError: There are more or fewer numbers than servers, or they differ.
-    """
+    """Return the cut that is read, which is the same on all servers; one number belongs to one server."""
     given = list(producer_id) if isinstance(producer_id, Sequence) else [producer_id]
     if isinstance(producer_id, Sequence) != (num_servers is not None) or len(given) != (num_servers or 1):
         raise ValueError(

@@ -74,11 +74,7 @@ class SampleInbox:
                 self.changed.notify_all()
 
     def put(self, key: bytes, reader: Any, has_gone: Callable[[], bool]) -> None:
-        """Add a sample to the queue of its sender, as soon as there is room.
-
-        Raises:
-            ValueError: There is no such sender, or what came is no sample.
-        """
+        """Add a sample to the queue of its sender, as soon as there is room."""
         try:
             check_schema(reader.schema)
             kind, sample = from_batch(reader.read_chunk().data)
@@ -107,13 +103,7 @@ class SampleInbox:
             self.changed.notify_all()
 
     def take(self, seconds: float) -> SampleMessage | None:
-        """Return the next sample, or None at the end of the epoch.
-
-        Raises:
-            TimeoutError: Nothing came in time; the message names the senders that are connected and silent.
-            PeerError: A sender left or was cut off before it signalled; the message names it.
-            RuntimeError: The inbox is closed.
-        """
+        """Return the next sample, or None at the end of the epoch."""
         end = time.monotonic() + seconds
         with self.changed:
             while not self.closed.is_set():

@@ -169,12 +169,7 @@ class Connection:
         self.key = secrets.token_hex(16)
 
     def connect(self) -> None:
-        """Connect to the receiver, which may start later than the sender.
-
-        Raises:
-            TimeoutError: It did not answer in time.
-            PermissionError: It has another token, or no certificate that is known.
-        """
+        """Connect to the receiver, which may start later than the sender."""
         end = time.monotonic() + self.timeout
         self._find_listener(end)
         self.client = make_client(self.address, self.tls_root_certs, self.timeout)

@@ -276,11 +276,7 @@ def measure(work: WorkerTask, task: tuple[int, int, int], received: int) -> Any:
 
 
 def find_cuts(pipe: Datapipe) -> list[tuple[Cut, WorkerTask]]:
-    """Return the cuts of a pipeline, each with what workers would run there.
-
-    Raises:
-        ValueError: Workers could not run anything by its index alone.
-    """
+    """Return the cuts of a pipeline, each with what workers would run there."""
     running = make_plan(pipe, LoaderOptions(num_workers=1)).running
     cuts = [(describe_cut(cut.datapipe), cut.work()) for cut in find(running, InWorkers)]  # type: ignore[attr-defined]
     if not cuts or any(work.source is None for _, work in cuts):

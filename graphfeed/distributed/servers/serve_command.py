@@ -40,9 +40,6 @@ def run(options: Any) -> None:
     """Serve until SIGINT or SIGTERM; print the address, then a line for each request that is refused or fails.
 
     A second signal ends the process at once, without waiting for the requests at work.
-
-    Raises:
-        ValueError: An option is wrong, or the file has no pipeline.
     """
     if (options.tls_cert is None) != (options.tls_key is None):
         raise ValueError("--tls-cert and --tls-key go together; give both")
@@ -108,11 +105,7 @@ def read_secret(path: str) -> bytes:
 
 
 def read_token(path: str) -> str:
-    """Return the token in a file.
-
-    Raises:
-        ValueError: There is none.
-    """
+    """Return the token in a file."""
     try:
         return check_token(read_secret(path).decode(errors="replace").strip())
     except ValueError as error:
@@ -120,11 +113,7 @@ def read_token(path: str) -> str:
 
 
 def run_pipeline(path: str) -> Datapipe:
-    """Run a Python file, and return the pipeline that it sets.
-
-    Raises:
-        ValueError: It can't be run, and the message shows where; or it sets no pipeline.
-    """
+    """Run a Python file, and return the pipeline that it sets."""
     try:
         pipe = run_path(path).get("pipe")
     except Exception as error:

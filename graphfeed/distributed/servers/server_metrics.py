@@ -76,11 +76,7 @@ class ServerMetrics:
         return None
 
     def text(self) -> str:
-        """Return the counts in Prometheus's text format.
-
-        Raises:
-            ImportError: prometheus_client is not installed.
-        """
+        """Return the counts in Prometheus's text format."""
         prometheus = import_prometheus()
         registry = prometheus.CollectorRegistry()
         registry.register(self)
@@ -118,9 +114,5 @@ class ServerMetrics:
 
 
 def import_prometheus(module: str = "prometheus_client") -> Any:
-    """Return a module of `prometheus_client`.
-
-    Raises:
-        ImportError: It is not installed.
-    """
+    """Return a module of `prometheus_client`."""
     return import_optional(module, "the metrics of a sampling server", install_hint("serve"))

@@ -68,11 +68,7 @@ def write_ticket(cut: Cut, task: tuple[int, int, int], *, is_measured: bool = Fa
 
 
 def read_ticket(ticket: bytes) -> tuple[bytes, tuple[int, int, int], bool]:
-    """Return the text of the cut that a ticket names, for `read_cut`, the mini-batch, and whether to measure it.
-
-    Raises:
-        ValueError: It is no ticket.
-    """
+    """Return the text of the cut that a ticket names, for `read_cut`, the mini-batch, and whether to measure it."""
     if len(ticket) > LARGEST_TICKET:
         raise ValueError(f"a ticket may have {LARGEST_TICKET} bytes, but this one has {len(ticket)}")
     text, _, task = ticket.rpartition(b"\n")
@@ -86,11 +82,7 @@ def read_ticket(ticket: bytes) -> tuple[bytes, tuple[int, int, int], bool]:
 
 
 def read_cut(text: bytes) -> Cut:
-    """Return the cut that a ticket names.
-
-    Raises:
-        ValueError: It is none.
-    """
+    """Return the cut that a ticket names."""
     try:
         cut = Cut(**json.loads(text))
         if not cut.is_valid:
@@ -106,11 +98,7 @@ def write_question(rank: tuple[int, int]) -> bytes:
 
 
 def read_question(ticket: bytes) -> list[int]:
-    """Return the rank that a question is about, and the number of ranks.
-
-    Raises:
-        ValueError: It is no question.
-    """
+    """Return the rank that a question is about, and the number of ranks."""
     rank: Any = None
     with suppress(RecursionError, ValueError):
         rank = json.loads(ticket[len(ABOUT) :]) if len(ticket) < LONGEST_QUESTION else None
@@ -125,11 +113,7 @@ def pack_cuts(cuts: list[tuple[Cut, int]]) -> list[Any]:
 
 
 def unpack_cuts(packed: list[Any]) -> list[tuple[Cut, int]]:
-    """Return the cuts in an answer.
-
-    Raises:
-        ValueError: The answer says something else.
-    """
+    """Return the cuts in an answer."""
     try:
         cuts = [(Cut(**fields), length) for fields, length in packed]
         if not all(cut.is_valid and are_counts([length]) for cut, length in cuts):

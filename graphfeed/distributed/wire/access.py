@@ -18,10 +18,6 @@ PLAINTEXT = ("grpc://", "tcp://")
 def parse_address(address: Any) -> tuple[str, int]:
     """Return the host and the port of an address; that of IPv6 has its host in brackets, which are left out.
 
-    Raises:
-        TypeError: It is no text.
-        ValueError: It is no address.
-
     Example:
         >>> parse_address("127.0.0.1:50051"), parse_address("[::1]:50051")
         (('127.0.0.1', 50051), ('::1', 50051))
@@ -40,10 +36,6 @@ def parse_address(address: Any) -> tuple[str, int]:
 
 def join_address(host: Any, port: Any) -> str:
     """Return the address of a host and a port.
-
-    Raises:
-        TypeError: The host is no text, or the port no number.
-        ValueError: They make no address.
 
     Example:
         >>> join_address("::1", 50051)
@@ -73,10 +65,6 @@ def check_encryption(address: Any, option: str, *, has_tls: bool) -> str:
         option: How TLS is asked for, for messages; the first word is the parameter's name.
         has_tls: Whether it was.
 
-    Raises:
-        TypeError: It is no text.
-        ValueError: It is no address, others could read what is sent, or both TLS and none are asked for.
-
     Example:
         >>> check_encryption("grpc://10.0.0.2:50051", "tls=(certificate, key)", has_tls=False)
         '10.0.0.2:50051'
@@ -101,12 +89,7 @@ def check_encryption(address: Any, option: str, *, has_tls: bool) -> str:
 
 
 def check_token(token: str | None) -> str:
-    """Return a token that can be sent as a header.
-
-    Raises:
-        TypeError: It is no text.
-        ValueError: It is missing, or has other characters than printable ASCII.
-    """
+    """Return a token that can be sent as a header."""
     if token is not None and not isinstance(token, str):
         raise TypeError(f"token must be a text, but is a {type(token).__name__}")
     if not token or not token.isascii() or not token.isprintable() or token != token.strip():
@@ -116,12 +99,7 @@ def check_token(token: str | None) -> str:
 
 
 def choose_token(token: str | None, host: str) -> str:
-    """Return the given token, or else the environment's; "" only where nobody but this machine can reach the host.
-
-    Raises:
-        TypeError: The token is no text.
-        ValueError: There is none, and the host is not a loopback address; or it has other characters than ASCII's.
-    """
+    """Return the given token, or else the environment's; "" only where nobody but this machine can reach the host."""
     token = os.environ.get(TOKEN_VARIABLE, "") if token is None else token
     if token != "":
         return check_token(token)
@@ -148,12 +126,7 @@ def listen(host: str, port: int) -> socket.socket:
 
 
 def make_server_context(certificate: bytes, key: bytes) -> ssl.SSLContext:
-    """Return the TLS context of a server.
-
-    Raises:
-        TypeError: They are no bytes.
-        ValueError: They are no certificate and key, or do not belong together; or the key is encrypted.
-    """
+    """Return the TLS context of a server."""
     for name, content in (("certificate", certificate), ("key", key)):
         if not isinstance(content, bytes):
             raise TypeError(
@@ -178,12 +151,7 @@ def make_server_context(certificate: bytes, key: bytes) -> ssl.SSLContext:
 
 
 def make_client_context(tls_root_certs: bytes) -> ssl.SSLContext:
-    """Return the TLS context of a client that checks servers' certificates, and their names, against some others.
-
-    Raises:
-        TypeError: It is not bytes.
-        ValueError: It holds no certificate.
-    """
+    """Return the TLS context of a client that checks servers' certificates, and their names, against some others."""
     if not isinstance(tls_root_certs, bytes):
         raise TypeError(
             "tls_root_certs must be certificates as bytes, such as Path('chain.pem').read_bytes(), but is "

@@ -35,11 +35,6 @@ class FlightServer:
         tls: A certificate chain and a private key, both as PEM.
         on_refused: Called for each call that is refused, with "unauthenticated" or "refused", and the reason.
         methods: Functions that answer, as for `pyarrow.flight.FlightServerBase`, such as `do_get(context, ticket)`.
-
-    Raises:
-        ImportError: pyarrow is not installed.
-        OSError: The address is taken, or not one of this machine.
-        ValueError: The host and the port make no address, or the certificate can't be used.
     """
 
     def __init__(

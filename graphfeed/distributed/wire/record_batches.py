@@ -33,11 +33,7 @@ have their own."""
 
 
 def import_arrow(module: str = "pyarrow") -> Any:
-    """Return a module of pyarrow's.
-
-    Raises:
-        ImportError: pyarrow is not installed.
-    """
+    """Return a module of pyarrow's."""
     return import_optional(module, "a sampling server", install_hint("serve"))
 
 
@@ -107,9 +103,6 @@ def open_body(batch: Any) -> tuple[bytes, Bytes]:
     """Return the header of a record batch, and the memory with its tensors, where it lies.
 
     No offset or size is taken from the message: what is returned lies within what came.
-
-    Raises:
-        ValueError: It is no message of graphfeed's, or one of another release.
     """
     if batch is None:
         raise ValueError("what came is no message of graphfeed's: it has no data")
@@ -129,11 +122,7 @@ def open_body(batch: Any) -> tuple[bytes, Bytes]:
 
 
 def check_schema(schema: Any) -> None:
-    """Refuse what has other columns than this format, such as dictionaries, of which any number may come.
-
-    Raises:
-        ValueError: It is no message of graphfeed's, or one of another release.
-    """
+    """Refuse what has other columns than this format, such as dictionaries, of which any number may come."""
     if b"tensors" in (schema.metadata or {}):
         raise ValueError(OTHER_FORMAT.format(there=1, here=FORMAT))
     if [str(column) for column in schema.types[:2]] != ["binary_view"]:

@@ -25,9 +25,6 @@ def pack_value(value: Any) -> tuple[Tree, dict[str, torch.Tensor]]:
     A tensor that occurs twice is sent once. Beside tensors there may be dicts, lists, tuples, texts, numbers, bools and
     None, at any depth.
 
-    Raises:
-        TypeError: There is something else in it; the message names the place.
-
     Example:
         >>> pack_value(MiniBatch(seeds=torch.tensor([5])))[1]
         {'0': tensor([5])}
@@ -69,11 +66,7 @@ def pack(value: Any, path: Path, tensors: dict[str, torch.Tensor], names: dict[i
 
 
 def unpack_value(tree: Tree, tensors: dict[str, torch.Tensor]) -> Any:
-    """Return the value that was packed. Nothing is executed.
-
-    Raises:
-        ValueError: The tree is not of a mini-batch.
-    """
+    """Return the value that was packed. Nothing is executed."""
     try:
         return unpack(tree, tensors)
     except (AttributeError, IndexError, KeyError, OverflowError, RecursionError, TypeError, ValueError) as error:
