@@ -20,15 +20,12 @@ import torch
 from numpy.typing import NDArray
 
 from graphfeed.ops.arguments import check_count
-from graphfeed.ops.process import ForkLock
 from graphfeed.storage import Feature, FeatureKey, FeatureStore
-from graphfeed.storage.datasets import check_file
+from graphfeed.storage.datasets import check_file, load_array
 
 FILE_NAME = "partition.json"
 IDENTITY = "identity.txt"
 """The file of a part that has the identity of its partition."""
-PARSING = ForkLock()
-"""Held while NumPy parses a header: before Python 3.11.8, that may fail in several threads at a time."""
 MOST_PARTS = 1 << 16
 """Each part has a folder, and takes a pass over the nodes."""
 FORMAT = "graphfeed partition"
@@ -208,18 +205,12 @@ def map_entry(root: Path, entry: ArrayEntry) -> torch.Tensor:
     path = (root / entry.path).resolve()
     if not path.is_relative_to(root.resolve()):
         raise ValueError(f"{root / FILE_NAME}: path {entry.path!r} leads to {path}, out of the folder; write it again")
-    check_file(path, str(root / FILE_NAME))
     dtype: torch.dtype = getattr(torch, entry.dtype)
-    try:
-        with PARSING:
-            array = np.load(path, mmap_mode="c", allow_pickle=False)
-    except (ValueError, EOFError) as error:
-        raise ValueError(f"{path} can't be mapped: {error}; write the partition again") from error
-    if not isinstance(array, np.ndarray) or (array.dtype, array.shape) != (file_dtype(dtype), entry.shape):
-        content = f"{array.dtype} of shape {array.shape}" if isinstance(array, np.ndarray) else "no array"
+    array = load_array(path, str(root / FILE_NAME), mapped=True)
+    if (array.dtype, array.shape) != (file_dtype(dtype), entry.shape):
         raise ValueError(
-            f"{path} holds {content}, but {FILE_NAME} says {entry.dtype} of shape {entry.shape}; "
-            "write the partition again"
+            f"{path} holds {array.dtype} of shape {array.shape}, but {FILE_NAME} says {entry.dtype} of shape "
+            f"{entry.shape}; write the partition again"
         )
     if not array.flags.c_contiguous:
         raise ValueError(f"{path} is in Fortran order; write the partition again")

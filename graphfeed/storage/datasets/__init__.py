@@ -11,6 +11,7 @@ from graphfeed.storage.datasets.array_files import (
     ArrayWriter,
     check_file,
     checksum,
+    load_array,
     sync_folder,
     write_array,
     write_rows,
@@ -36,7 +37,7 @@ __all__ = [
     "FILE_NAME", "GRAPH_FOLDER", "LAYOUT", "LEAST_TASKS", "LEGACY_NAMES", "PART_BYTES", "PROCESSED", "SCRATCH",
     "TASK_SECONDS", "ArrayWriter", "Dataset", "EdgeArray", "Edges", "FileTask", "HeteroItemSet", "ItemSet",
     "OnDiskDataset", "OnDiskTask", "Section", "Sorting", "Task", "check_file", "check_new_folder", "checksum",
-    "id_dtype", "load_yaml", "memory_for_sorting", "new_folder", "open_in_files", "preprocess_ondisk_dataset",
-    "reorder_dataset", "run_tasks", "split_columns", "stay_inside", "sync_folder", "wordnet", "write_array",
-    "write_edges", "write_ids", "write_rows", "write_text",
+    "id_dtype", "load_array", "load_yaml", "memory_for_sorting", "new_folder", "open_in_files",
+    "preprocess_ondisk_dataset", "reorder_dataset", "run_tasks", "split_columns", "stay_inside", "sync_folder",
+    "wordnet", "write_array", "write_edges", "write_ids", "write_rows", "write_text",
 ]  # fmt: skip

@@ -8,6 +8,10 @@ import torch
 from numpy.typing import NDArray
 
 from graphfeed.ops.memory import buffers, map_privately
+from graphfeed.ops.process import ForkLock
+
+PARSING = ForkLock()
+"""Held while NumPy parses a header: before Python 3.11.8, that may fail in several threads at a time."""
 
 
 def read_npy(path: str | Path, *, mapped: bool = False) -> NDArray[Any]:
@@ -29,7 +33,8 @@ def read_npy(path: str | Path, *, mapped: bool = False) -> NDArray[Any]:
         array([4, 5])
     """
     try:
-        there = np.lib.format.open_memmap(path, mode="r")
+        with PARSING:
+            there = np.lib.format.open_memmap(path, mode="r")
     except (EOFError, OverflowError, TypeError, ValueError) as error:
         raise ValueError(f"{path} can't be read as a .npy file of numbers: {error}; make it again") from error
     check_numbers(path, there.dtype)

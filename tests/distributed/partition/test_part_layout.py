@@ -1,8 +1,5 @@
 import json
-import threading
-import time
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -112,24 +109,6 @@ def test_a_write_does_not_reach_the_file(tmp_path: Path) -> None:
     assert map_entry(tmp_path, parse_entry(ENTRY)).tolist() == [0, 1, 2]
 
 
-def test_no_two_threads_parse_headers_at_the_same_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """They may fail then, before Python 3.11.8."""
-    np.save(tmp_path / "a.npy", np.arange(3))
-    load, parsing, found = np.load, threading.Semaphore(1), []
-
-    def load_slowly(*args: Any, **options: Any) -> Any:
-        found.append(parsing.acquire(blocking=False))
-        time.sleep(0.005)
-        parsing.release()
-        return load(*args, **options)
-
-    monkeypatch.setattr(np, "load", load_slowly)
-    with ThreadPoolExecutor(4) as pool:
-        arrays = list(pool.map(lambda _: map_entry(tmp_path, parse_entry(ENTRY)), range(8)))
-    assert all(torch.equal(array, torch.arange(3)) for array in arrays)
-    assert found == [True] * 8
-
-
 def test_a_file_that_is_not_as_described_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "a.npy"
     entry = parse_entry(ENTRY)
@@ -142,18 +121,18 @@ def test_a_file_that_is_not_as_described_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="holds int32"):
         map_entry(tmp_path, entry)
     np.save(path, np.array([{}, 1, 2], dtype=object))
-    with pytest.raises(ValueError, match="can't be mapped"):
+    with pytest.raises(ValueError, match="can't be read"):
         map_entry(tmp_path, entry)
     np.save(path, np.arange(3))
     path.write_bytes(path.read_bytes()[:-1])
-    with pytest.raises(ValueError, match="can't be mapped"):
+    with pytest.raises(ValueError, match="can't be read"):
         map_entry(tmp_path, entry)
     path.write_bytes(b"")
-    with pytest.raises(ValueError, match="can't be mapped"):
+    with pytest.raises(ValueError, match="can't be read"):
         map_entry(tmp_path, entry)
     with path.open("wb") as file:
         np.savez(file, a=np.arange(3))
-    with pytest.raises(ValueError, match="holds no array"):
+    with pytest.raises(ValueError, match="can't be read"):
         map_entry(tmp_path, entry)
     np.save(path, np.asfortranarray(np.ones((3, 2))))
     with pytest.raises(ValueError, match="Fortran order"):

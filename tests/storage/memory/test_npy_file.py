@@ -1,3 +1,6 @@
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +31,24 @@ def test_an_array_is_as_numpy_reads_it(tmp_path: Path, dtype: Any, shape: tuple[
     assert found.strides == expected.strides
     assert np.array_equal(found, expected)
     assert found.flags.writeable
+
+
+def test_no_two_threads_parse_headers_at_the_same_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """They may fail then, before Python 3.11.8."""
+    np.save(tmp_path / "a.npy", np.arange(3))
+    load, parsing, found = np.lib.format.open_memmap, threading.Semaphore(1), []
+
+    def load_slowly(*args: Any, **options: Any) -> Any:
+        found.append(parsing.acquire(blocking=False))
+        time.sleep(0.005)
+        parsing.release()
+        return load(*args, **options)
+
+    monkeypatch.setattr(np.lib.format, "open_memmap", load_slowly)
+    with ThreadPoolExecutor(4) as pool:
+        arrays = list(pool.map(lambda _: read_npy(tmp_path / "a.npy"), range(8)))
+    assert all(np.array_equal(array, np.arange(3)) for array in arrays)
+    assert found == [True] * 8
 
 
 def test_a_file_larger_than_the_memory_is_mapped(tmp_path: Path) -> None:
