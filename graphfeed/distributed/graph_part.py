@@ -15,10 +15,13 @@ from graphfeed.storage.graph import (
     FusedCSCSamplingGraph,
     GraphArrays,
     fused_csc_sampling_graph,
+    stacked_assignment,
 )
 
 Assignment: TypeAlias = PartBook | ByType
 """A book, or the part of each node; by node type if the graph has types."""
+MOST_PARTS = 1 << 31
+"""Numbers of parts are int32 at most."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -123,13 +126,7 @@ def make_book(graph: GraphArrays, assignment: Assignment) -> PartBook:
     if isinstance(assignment, PartBook):
         book = assignment
     elif isinstance(assignment, dict):
-        if graph.node_type_to_id is None:
-            raise TypeError("assignment is a dict by type, but the graph has one type; give a tensor")
-        types = sorted(graph.node_type_to_id, key=graph.node_type_to_id.__getitem__)
-        missing = [name for name in types if name not in assignment]
-        if missing:
-            raise KeyError(f"assignment lacks node types {missing}; the graph has {types}")
-        book = PartBook.from_assignment(torch.cat([assignment[name] for name in types]))
+        book = PartBook.from_assignment(stacked_assignment(graph, assignment, MOST_PARTS))
     else:
         book = PartBook.from_assignment(assignment)
     if book.num_ids != graph.total_num_nodes:

@@ -44,9 +44,6 @@ class HaloRows:
     """Copies of rows of other parts, for one feature.
 
     The rows must stay as they were copied: an update of the part's own rows does not reach the copies.
-
-    Raises:
-        ValueError: There is not one row per id, or the rows differ from those of the part in dtype or shape.
     """
 
     of: HaloIds

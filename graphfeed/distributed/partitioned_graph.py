@@ -72,7 +72,8 @@ class PartitionedGraph(SamplingGraph):
         self.peers = shared_peers() if peers is None else peers
         check_ranks(part.book, self.peers, part.number)
         self._here = share_columns(part, self.peers)
-        self._name = self.peers.serve("graph", self._sample_own)
+        # Other ranks ask for what this one owns, which takes no wait for anybody.
+        self._name = self.peers.serve("graph", partial(self._sample, part.columns))
         self.peers.agreement.state_part(
             self._name,
             {"nodes": part.columns.num_nodes, "assignment": int(part.book.checksum), "identity": part.identity},
@@ -229,10 +230,6 @@ class PartitionedGraph(SamplingGraph):
         offsets, edges = asked[0]
         csc = CSCFormatBase(offsets.to(columns.csc_indptr.dtype), edges["sources"])
         return SampledSubgraph(csc, ids, None, edges["edge_ids"]), edges
-
-    def _sample_own(self, options: Mapping[str, Any], questions: Mapping[str, torch.Tensor]) -> Tensors:
-        """Sample in-edges of nodes that this rank owns, for another one, without a wait for other ranks."""
-        return self._sample(self.part.columns, options, questions)
 
     def _sample(
         self, columns: FusedCSCSamplingGraph, options: Mapping[str, Any], questions: Mapping[str, torch.Tensor]

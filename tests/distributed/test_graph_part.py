@@ -49,8 +49,8 @@ def test_the_assignment_may_be_by_type_or_a_book() -> None:
     [
         (untyped(), RANDOM[1:], 0, ValueError, "2000 values, one per node, but has 1999"),
         (untyped(), RANDOM, 3, ValueError, r"part must lie in 0 \.\. 2, but is 3"),
-        (untyped(), {"user": RANDOM}, 0, TypeError, "the graph has one type"),
-        (typed(), {"user": RANDOM[:500]}, 0, KeyError, r"lacks node types \['item'\]"),
+        (untyped(), {"user": RANDOM}, 0, TypeError, "must be a tensor for this graph, but is a dict"),
+        (typed(), {"user": RANDOM[:500]}, 0, KeyError, r"types \['user', 'item'\], but has \['user'\]"),
     ],
 )
 def test_what_is_no_part_is_refused(

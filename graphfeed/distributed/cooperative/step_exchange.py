@@ -28,7 +28,6 @@ class StepExchange:
     and so has one that says so (`leave`).
 
     Args:
-        peers: The ranks.
         name: What is traded; all ranks use the same name.
     """
 

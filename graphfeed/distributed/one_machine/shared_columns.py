@@ -50,10 +50,6 @@ class SharedColumns:
     When a rank first samples, the first rank of the machine allocates shared memory for the edges of all parts there,
     and each rank copies its part's into it. `ready` raises once arrays of the part were replaced, or were checked again
     after edits in place: they differ from those copies.
-
-    Args:
-        part: This rank's part.
-        peers: The ranks.
     """
 
     def __init__(self, part: GraphPart, peers: Peers) -> None:

@@ -24,7 +24,6 @@ class SharedRows:
     Args:
         rows: The rows that this rank owns. Those in memory move to shared memory when another rank asks for them.
         book: Which rank owns each id.
-        peers: The ranks.
         name: What all ranks call the feature.
         identity: That of the partition.
     """

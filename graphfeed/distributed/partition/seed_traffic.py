@@ -58,17 +58,10 @@ def count_seed_traffic(
     Each part is taken for that of another machine, without copies of other parts' rows or caches.
 
     Args:
-        graph: The whole graph, in memory or mapped.
-        assignment: The part of each node; by node type if the graph has types.
-        num_parts: The number of parts.
         item_set: The items to train on.
         fanouts: One per hop, the hop at the seeds last.
         batch_size: The items of a mini-batch.
         row_bytes: The features of a node; by node type if types have different ones.
-
-    Raises:
-        TypeError: The assignment or the items are by type and the graph has no types, or the other way round.
-        ValueError: The assignment doesn't have a part for each node; or what samplers refuse.
 
     Example:
         >>> from graphfeed import from_coo

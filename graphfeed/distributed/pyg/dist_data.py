@@ -27,7 +27,6 @@ class DistData:
 
     Args:
         stores: The feature store and the graph store of the same part.
-        peers: The ranks.
         time_attr: The name of times of nodes or edges.
     """
 

@@ -51,9 +51,6 @@ class PyGLayout:
 
     The in-edges of each node come in the order of the whole graph, also if the files have them by time, and so
     mini-batches are those of the whole graph. In what PyG's class wrote, this is the order of `edge_index`.
-
-    Args:
-        root: The folder.
     """
 
     def __init__(self, root: Path) -> None:

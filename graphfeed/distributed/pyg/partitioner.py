@@ -111,13 +111,7 @@ class Partitioner:
 
 
 class LayoutWriter:
-    """Writes the files of PyG's layout.
-
-    Args:
-        folder: A new folder.
-        source: The graph and its attributes.
-        parts: The part of each node.
-    """
+    """Writes the files of PyG's layout to a new folder."""
 
     def __init__(self, folder: Path, source: Source, parts: NDArray[np.int64]) -> None:
         self.folder, self.source, self.parts = folder, source, parts

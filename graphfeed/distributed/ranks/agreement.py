@@ -50,9 +50,6 @@ class Agreement:
     Parts are compared before they are first read; this waits for all ranks. Runs can't be waited for, as a rank may
     begin none, or leave one early. So each rank tells all others as it begins one, and the runs of a pipeline are
     compared by their number, wherever the later word comes: in any order, and without a clock.
-
-    Args:
-        peers: The ranks.
     """
 
     def __init__(self, peers: "Peers") -> None:

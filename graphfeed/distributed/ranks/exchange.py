@@ -22,7 +22,6 @@ def ask_owners(
     """Ask the owner of each question, all at once; whoever goes through the answers waits for them.
 
     Args:
-        peers: The ranks.
         name: What `Peers.serve` returned.
         answer: Answers this rank's own questions.
         owners: The rank that each question goes to.

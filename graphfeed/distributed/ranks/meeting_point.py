@@ -125,8 +125,6 @@ class Meeting:
     """One rendezvous, at an address or in the default process group. The constructor waits for nobody.
 
     Args:
-        rank: This rank.
-        world_size: The number of ranks.
         point: The address; without one, the process group.
     """
 

@@ -55,8 +55,6 @@ class RankWatch:
 
     Args:
         store: Where each of them has written its `Presence`.
-        rank: This rank.
-        world_size: The number of ranks.
     """
 
     def __init__(self, store: Any, rank: int, world_size: int) -> None:

@@ -23,8 +23,6 @@ class HealthEndpoint(ThreadingHTTPServer):
     Whatever is sent to it takes up a bounded amount of memory, files and time, and idle connections delay nobody.
 
     Args:
-        metrics: What it shows.
-        host: The address to listen on.
         port: The port; 0 takes a free one.
         token: What a request must bring in its header "Authorization: Bearer ..."; None asks for nothing.
         tls: A certificate chain and a private key, both as PEM; None speaks plain HTTP.

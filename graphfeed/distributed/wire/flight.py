@@ -29,7 +29,6 @@ class FlightServer:
     """A server of Arrow Flight that answers calls with the right token only, from its creation to `close()`.
 
     Args:
-        host: The address to listen on.
         port: The port; 0 takes a free one, which is then the attribute `port`.
         token: What calls must bring in their header "authorization"; "" for calls without one.
         tls: A certificate chain and a private key, both as PEM.
