@@ -69,14 +69,7 @@ class RemoteServer:
         self.connecting = threading.Lock()
 
     def ask(self, ticket: bytes) -> tuple[str, Any]:
-        """Return the kind of the answer, and the answer.
-
-        Raises:
-            LostServerError: The server is gone, or did not answer in time.
-            PermissionError: It does not accept the token.
-            RuntimeError: This process was forked from one that has used gRPC.
-            ValueError: What answers is no sampling server, or one of another release.
-        """
+        """Return the kind of the answer, and the answer."""
         flight = self.flight
         with self.connecting:
             if self.client is None:

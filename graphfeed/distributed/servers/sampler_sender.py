@@ -212,12 +212,7 @@ class Connection:
                 ) from error
 
     def put(self, batch: Any, seconds: float) -> None:
-        """Put a record batch, and wait until the receiver has it.
-
-        Raises:
-            TimeoutError: It did not take it in time.
-            ConnectionError: It is gone, or refused it.
-        """
+        """Put a record batch, and wait until the receiver has it."""
         flight, arrow = import_flight(), import_arrow()
         end = time.monotonic() + seconds
         try:

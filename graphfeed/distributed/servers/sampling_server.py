@@ -173,10 +173,6 @@ class SamplingServer(Closeable):
         Args:
             ticket: What is asked for.
             has_gone: Returns whether the reader has given up.
-
-        Raises:
-            FlightCancelledError: It has given up; nothing was made.
-            FlightUnavailableError: Too many other requests wait.
         """
         received = perf_counter_ns()
         with self.metrics.request():

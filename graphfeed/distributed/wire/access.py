@@ -111,11 +111,7 @@ def choose_token(token: str | None, host: str) -> str:
 
 
 def listen(host: str, port: int) -> socket.socket:
-    """Return a socket that listens, on IPv4 where a name stands for both; "::" stands for all addresses of both.
-
-    Raises:
-        OSError: The host is not one of this machine, or the port is taken; the message names both.
-    """
+    """Return a socket that listens, on IPv4 where a name stands for both; "::" stands for all addresses of both."""
     try:
         infos = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
         family, *_, address = min(infos, key=lambda info: info[0] != socket.AF_INET)

@@ -117,11 +117,7 @@ def end_calls(closing: threading.Event, thread: threading.Thread) -> None:
 
 
 def make_client(address: str, tls_root_certs: bytes | None, timeout: float) -> Any:
-    """Return a client of the server at "host:port"; it connects when it is first used.
-
-    Raises:
-        RuntimeError: This process was forked from one that has used gRPC, which would hang here.
-    """
+    """Return a client of the server at "host:port"; it connects when it is first used."""
     if USED_BY - {os.getpid()}:
         raise RuntimeError(
             "this process was forked from one that has used Arrow Flight, and gRPC would hang in it; start processes "
