@@ -125,6 +125,7 @@ def disagree_on_attributes() -> str:
     graph = in_parts(with_ids("any"))
     if rank_and_size()[0] == 1:
         graph.part.columns.add_edge_attribute("more", torch.zeros(graph.part.columns.total_num_edges))
+    distributed.barrier()  # as others may sample, and copy the edges of this part, before it is edited
     try:
         graph.in_subgraph(torch.arange(100))
     except (RuntimeError, ValueError) as error:

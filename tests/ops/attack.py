@@ -82,7 +82,9 @@ def other_tensors(draw: st.DrawFn, tensor: torch.Tensor) -> Any:
             position = draw(st.integers(0, flat.numel() - 1))
             near = int(flat[position]) + draw(st.sampled_from([-1, 1, 7]))
             value = draw(st.sampled_from([near, *LIMITS]))
-            if other.is_floating_point():
+            if other.dtype == torch.bool:
+                flat[position] = not flat[position]
+            elif other.is_floating_point():
                 flat[position] = float(value)
             else:
                 low, high = torch.iinfo(other.dtype).min, torch.iinfo(other.dtype).max

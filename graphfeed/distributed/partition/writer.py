@@ -21,6 +21,7 @@ from graphfeed.distributed.partition.part_layout import (
     HALO_IDS,
     IDENTITY,
     NODE_PARTS,
+    VERSION,
     ArrayEntry,
     PartitionMetadata,
     check_num_parts,
@@ -87,7 +88,7 @@ def write_partition(
         The folder.
 
     Raises:
-        BrokenExecutor: A worker of the executor was lost, and its pool with it.
+        concurrent.futures.BrokenExecutor: A worker of the executor was lost, and its pool with it.
         FileExistsError: There is something in the folder, or it can't be replaced, such as the working folder.
         TypeError: The assignment is by type and the graph has no types, or the other way round.
         ValueError: The assignment doesn't have a part for each node, or a feature not a row; there are no features to
@@ -116,14 +117,15 @@ def key_of(
 ) -> str | None:
     """Return a text that changes with what a partition is made of; None if it is not all in files, or can't be told."""
     names = [*graph.node_attributes], [*graph.edge_attributes]
-    digest = hashlib.sha256(repr((num_parts, graph.num_nodes, graph.edge_type_to_id, *names)).encode())
+    digest = hashlib.sha256(repr((VERSION, num_parts, graph.num_nodes, graph.edge_type_to_id, *names)).encode())
     for copied in chain([parts], *(to_type_dict(ids).values() for ids in halo)):
         digest.update(copied.contiguous().numpy().data)
     tensors = [*tensors_in(graph.fields())]
     for tensor, place in zip(tensors, find_places(tensors, SMALL_BYTES), strict=True):
         if not isinstance(place, FilePlace) and tensor.nbytes > SMALL_BYTES:
             return None
-        digest.update(repr(place if isinstance(place, FilePlace) else tensor.tolist()).encode())
+        values = (tensor.dtype, tensor.shape, tensor.tolist())
+        digest.update(repr(place if isinstance(place, FilePlace) else values).encode())
     for key, feature in features.items():
         if not isinstance(feature, DiskBasedFeature):
             return None

@@ -79,7 +79,7 @@ def build_dataset(
         The data set; its `load()` has been called if it is in memory only.
 
     Raises:
-        BrokenExecutor: A worker of the executor was lost, and its pool with it.
+        concurrent.futures.BrokenExecutor: A worker of the executor was lost, and its pool with it.
         FileExistsError: The folder is not empty, or another process is writing it.
         FileNotFoundError: A file doesn't exist.
         ImportError: pyarrow is not installed.

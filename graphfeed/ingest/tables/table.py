@@ -377,7 +377,7 @@ def find_sources(files: Sequence[Any], folder: Path, *, header: bool, pairs: boo
         FileNotFoundError: There is no such file.
         ValueError: A file is of no known format.
     """
-    sources = []
+    sources, folder = [], folder.absolute()  # tasks read them in processes with other working folders
     for number, part in enumerate(files):
         if not isinstance(part, (str, os.PathLike)):
             sources.append(TableSource(as_table(part), f"frame {number}", header, pairs))

@@ -187,12 +187,14 @@ def sort_tasks(
 
 
 def write_range(
-    edges: Sequence[Edges], indptr_file: Path, arrays: Sequence[EdgeArray], columns: tuple[int, int], _: Path
+    edges: Sequence[Edges], indptr_file: Path, arrays: Sequence[EdgeArray], columns: tuple[int, int], aside: Path
 ) -> int:
     """Write the rows of a range of columns to each of the arrays, and return how many."""
     first, last = columns
     indptr = np.load(indptr_file, mmap_mode="r", allow_pickle=False)[first : last + 1].astype(np.int64)
     for array, block in zip(arrays, sort_range(edges, indptr, arrays, first), strict=True):
+        if not aside.exists():
+            raise FileNotFoundError(f"{aside} is gone: another run writes {array.path} now")
         with array.path.open("r+b") as file:
             begin = np.load(array.path, mmap_mode="r", allow_pickle=False).offset
             file.seek(begin + int(indptr[0]) * array.row_bytes)

@@ -42,20 +42,20 @@ def run_tasks(
         progress: Is called with the result of each task.
 
     Raises:
-        BrokenExecutor: A worker was lost, and its pool with it.
+        concurrent.futures.BrokenExecutor: A worker was lost, and its pool with it.
         Exception: What a task raised. Others that have not begun are cancelled.
     """
     results = {}
-    (folder / SCRATCH).mkdir(exist_ok=True)
+    run = begin_run(folder / SCRATCH)
     names: dict[Future[Any], str] = {}
     try:
         for name, task in tasks.items():
             if executor is None:
-                results[name] = run_task(folder, name, task)
+                results[name] = run_task(folder, run, name, task)
                 if progress is not None:
                     progress(results[name])
             else:
-                names[executor.submit(run_task, folder, name, task)] = name
+                names[executor.submit(run_task, folder, run, name, task)] = name
         for future in as_completed(names):
             results[names[future]] = future.result()
             if progress is not None:
@@ -65,15 +65,28 @@ def run_tasks(
         if isinstance(error, BrokenExecutor):
             error.add_note("a worker was lost, perhaps for lack of memory; the executor takes no tasks any more")
         raise
+    finally:
+        shutil.rmtree(run, ignore_errors=True)
     return {name: results[name] for name in tasks}
 
 
-def run_task(folder: Path, name: str, task: FileTask) -> Any:
+def begin_run(scratch: Path) -> Path:
+    """Return a new folder for the files of unfinished tasks, and remove those of runs before.
+
+    Workers may still be at tasks of an earlier run, perhaps with other inputs. Without their folder, they fail.
+    """
+    scratch.mkdir(exist_ok=True)
+    for left in scratch.glob("run-*"):
+        shutil.rmtree(left, ignore_errors=True)
+    return Path(tempfile.mkdtemp(prefix="run-", dir=scratch))
+
+
+def run_task(folder: Path, run: Path, name: str, task: FileTask) -> Any:
     """Run a task unless its result is noted, and return the result."""
     noted = folder / SCRATCH / f"{name}.done"
     if noted.exists():
         return json.loads(noted.read_text(encoding="utf-8"))
-    aside = Path(tempfile.mkdtemp(prefix=f"{name}.", dir=folder / SCRATCH))
+    aside = Path(tempfile.mkdtemp(prefix=f"{name}.", dir=run))
     try:
         result = task(aside)
         for path in sorted(aside.rglob("*")):

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from graphfeed.ops.process import after_fork_in_child
 from graphfeed.storage.datasets.array_files import sync_folder, write_text
 
 if sys.platform != "win32":
@@ -16,6 +17,8 @@ if sys.platform != "win32":
 LOCK = "lock"
 SCRATCH = "scratch"
 """The folder of files that only an unfinished folder needs."""
+HELD: set[int] = set()
+"""The descriptors of the locks that this process holds."""
 
 
 @contextmanager
@@ -119,6 +122,7 @@ def only_process(lock: Path, wait_seconds: float = 0) -> Iterator[None]:
         return
     give_up = time.monotonic() + wait_seconds
     descriptor = os.open(lock, os.O_RDWR | os.O_CREAT, 0o666)  # NFS locks only files that are open for writing.
+    HELD.add(descriptor)
     try:
         while True:
             try:
@@ -138,7 +142,16 @@ def only_process(lock: Path, wait_seconds: float = 0) -> Iterator[None]:
             raise FileExistsError(f"another process has just written {lock.parent}; try again")
         yield
     finally:
-        os.close(descriptor)
+        if descriptor in HELD:
+            HELD.remove(descriptor)
+            os.close(descriptor)
+
+
+@after_fork_in_child
+def close_locks() -> None:
+    """Close a forked process's copies of locks, which would outlast the process that holds them."""
+    while HELD:
+        os.close(HELD.pop())
 
 
 def clear(folder: Path) -> None:

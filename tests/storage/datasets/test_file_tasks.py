@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from graphfeed.loader import ProcessExecutor
-from graphfeed.storage.datasets.file_tasks import run_task, run_tasks
+from graphfeed.storage.datasets.file_tasks import begin_run, run_task, run_tasks
 from graphfeed.storage.datasets.folder_writing import SCRATCH
 from tests.on_disk import listing
 from tests.test_engines import dask_cluster
@@ -36,7 +36,7 @@ def end_process(_: Path) -> None:
 
 def end_process_once(folder: Path) -> str:
     """Write half, and end this process unless an earlier one has done so."""
-    ended = folder.parent.parent.parent / "ended"
+    ended = folder.parent.parent.parent.parent / "ended"
     (folder / "half").write_text("whole" if ended.exists() else "half")
     if not ended.exists():
         ended.touch()
@@ -46,7 +46,7 @@ def end_process_once(folder: Path) -> str:
 
 def run_twice(name: str, folder: Path) -> list[int]:
     """Do a task while it is done already, as where an engine thinks that its worker is lost."""
-    result: list[int] = run_task(folder.parent.parent, name, partial(write, name))
+    result: list[int] = run_task(folder.parent.parent.parent, folder.parent, name, partial(write, name))
     assert write(name, folder) == result
     return result
 
@@ -74,6 +74,26 @@ def test_a_task_may_be_done_twice_at_the_same_time(tmp_path: Path) -> None:
     assert run_tasks(tmp_path, {"one": partial(run_twice, "one")}) == {"one": [3]}
     assert (tmp_path / "one.txt").read_text() == (tmp_path / "inner" / "one").read_text() == "one"
     assert listing(tmp_path / SCRATCH) == ["one.done"]
+
+
+def test_a_task_of_an_earlier_run_fails_and_leaves_nothing(tmp_path: Path) -> None:
+    late = begin_run(tmp_path / SCRATCH)
+    (late / "half").touch()
+
+    def overtake(folder: Path) -> None:
+        assert not (folder.parent / "half").exists()
+        with pytest.raises(FileNotFoundError):
+            run_task(tmp_path, late, "one", partial(write, "one"))
+
+    def be_overtaken(folder: Path) -> list[int]:
+        run_tasks(tmp_path, {"two": partial(write, "new")})
+        return write("old", folder)
+
+    run_tasks(tmp_path, {"zero": overtake})
+    with pytest.raises(FileNotFoundError):
+        run_tasks(tmp_path, {"two": be_overtaken})
+    assert listing(tmp_path) == ["inner", "new.txt", SCRATCH]
+    assert listing(tmp_path / SCRATCH) == ["two.done", "zero.done"]
 
 
 def test_a_failure_cancels_tasks_that_have_not_begun_and_waits_for_the_others(tmp_path: Path) -> None:

@@ -7,6 +7,7 @@ import pytest
 
 from graphfeed.storage.datasets.folder_writing import check_new_folder, new_folder, only_process
 from tests.on_disk import listing
+from tests.waiting import wait_until
 
 JOURNAL = "scratch/journal.json"
 
@@ -189,3 +190,16 @@ def test_a_lock_on_a_file_that_is_gone_is_none(
     monkeypatch.setattr(os, "open", open_and_change)
     with pytest.raises(FileExistsError, match=r"has just written .*; try again"), only_process(lock):
         pass
+
+
+def test_a_forked_process_does_not_keep_the_lock_of_one_that_ended(tmp_path: Path) -> None:
+    lock, (reading, writing) = tmp_path / "lock", os.pipe()
+    with only_process(lock):
+        child = os.fork()
+        if child == 0:
+            os.read(reading, 1)  # lives on, as a worker whose program was killed
+            os._exit(0)
+        wait_until(lambda: str(lock) not in [os.readlink(path) for path in Path(f"/proc/{child}/fd").iterdir()])
+    with only_process(lock):
+        os.write(writing, b"x")
+        assert os.waitpid(child, 0)[1] == 0
