@@ -104,6 +104,7 @@ class JointStep(StandInGraph[SamplingGraph]):
     def __init__(self, group: RankGroup, run: int, key: Key) -> None:
         super().__init__(group.graph)
         self._group, self._minibatch = group, (run, key.index)
+        self._draws = f"seed {key.seed} in epoch {key.epoch}"
         self.exchanges: list[RowExchange] = []
 
     def sample_neighbors(
@@ -137,7 +138,7 @@ class JointStep(StandInGraph[SamplingGraph]):
     def plan(self, needed: ByType) -> RowExchange:
         """Plan how the rows of some nodes come from their owners, who learn that this rank needs them."""
         group, tag = self._group, (*self._minibatch, len(self.exchanges))
-        self.exchanges.append(plan_exchange(group.steps, tag, needed, self.num_nodes, group.owners_of))
+        self.exchanges.append(plan_exchange(group.steps, tag, needed, self.num_nodes, group.owners_of, self._draws))
         return self.exchanges[-1]
 
 

@@ -81,6 +81,7 @@ def plan_exchange(
     needed: ByType,
     num_nodes: int | dict[str, int],
     owners_of: Callable[[str | None, torch.Tensor], torch.Tensor],
+    draws: str = "",
 ) -> RowExchange:
     """Tell the owners of some nodes that this rank needs them, and return what others need of it.
 
@@ -90,6 +91,12 @@ def plan_exchange(
         needed: Ids of nodes, perhaps with duplicates; by node type if the graph has types.
         num_nodes: The number of nodes of the graph, by node type if it has types.
         owners_of: Returns the rank that owns each id of a node type.
+        draws: See `StepExchange.trade`.
+
+    Raises:
+        KeyError: The graph doesn't have a node type.
+        TypeError: Nodes that are not by type although the graph has types, or the other way round; or no integers.
+        ValueError: An id outside of the graph.
     """
     given, sizes = check_needed(needed, num_nodes)
     none = next(iter(given.values()))[:0] if given else torch.empty(0, dtype=torch.int64)
@@ -103,7 +110,7 @@ def plan_exchange(
         received[node_type] = torch.bincount(owners, minlength=world_size).tolist()
         for rank, part in enumerate(torch.split(take_rows(wanted, orders[node_type]), received[node_type])):
             parts[rank][str(number)] = part
-    asked = steps.trade(tag, parts)
+    asked = steps.trade(tag, parts, draws)
     owned: dict[Any, torch.Tensor] = {}
     routes = {}
     for number, (node_type, size) in enumerate(sizes.items()):

@@ -33,39 +33,46 @@ class StepExchange:
 
     def __init__(self, peers: Peers, name: str) -> None:
         self.peers = peers
-        self._given: dict[Tag, dict[int, Tensors]] = {}
+        self._given: dict[Tag, dict[int, tuple[str, Tensors]]] = {}
         self._runs = [0] * peers.world_size  # the first one that each rank has not left, as far as this one knows
         self._changed = threading.Condition()
         self._name = peers.serve(name, self._receive)
 
-    def trade(self, tag: Tag, parts: Sequence[Tensors]) -> list[Tensors]:
+    def trade(self, tag: Tag, parts: Sequence[Tensors], draws: str = "") -> list[Tensors]:
         """Send each rank a part, and return what each rank sent, this one included.
 
         Args:
             tag: The step, the same on all ranks.
             parts: One per rank.
+            draws: What the draws of the mini-batch depend on, as text; all ranks must say the same.
 
         Raises:
             RankLostError: A rank was lost.
             RuntimeError: This rank or another has left this run of the loader, or another has ended.
             TimeoutError: A rank did not come to this step.
-            ValueError: The ranks run the loader with different seeds or epochs.
+            ValueError: Another rank says something else of the draws.
         """
         own = self.peers.rank
         self._check([], tag, inf, 0.0)
         given = {rank: part for rank, part in enumerate(parts) if rank != own}
-        answers = self.peers.ask(self._name, {"tag": list(tag), "rank": own}, given)
+        answers = self.peers.ask(self._name, {"tag": list(tag), "rank": own, "draws": draws}, given)
         limit = self.peers.start_timeout + self.peers.timeout
         give_up = time.monotonic() + limit
         with self._changed:
-            self._note(own, tag, parts[own])
+            self._note(own, tag, draws, parts[own])
             while missing := [rank for rank in range(len(parts)) if rank not in self._given.get(tag, {})]:
                 self._check(missing, tag, give_up, limit)
                 self._changed.wait(CHECK_SECONDS)
             given_by = self._given.pop(tag)
         for rank, answer in answers.items():
             self.peers.wait(rank, answer)  # what is sent later, such as that this rank leaves, may not come before
-        return [given_by[rank] for rank in range(len(parts))]
+        for rank, (said, _) in given_by.items():
+            if said != draws:
+                raise ValueError(
+                    f"rank {own} makes joint mini-batch {tag[1]} with {draws}, but rank {rank} with {said}; give the "
+                    "DataLoader of all ranks the same seed, and load the same state"
+                )
+        return [given_by[rank][1] for rank in range(len(parts))]
 
     def leave(self, run: int) -> None:
         """Tell all ranks, and the threads of this one, that this rank comes to no further step of a run."""
@@ -93,11 +100,11 @@ class StepExchange:
         if time.monotonic() > give_up:
             raise TimeoutError(f"ranks {missing} did not come to joint mini-batch {tag[1]} for {limit:g} s; {SAME}")
 
-    def _note(self, rank: int, tag: Tag, part: Tensors) -> None:
+    def _note(self, rank: int, tag: Tag, draws: str, part: Tensors) -> None:
         """Keep what a rank sent."""
         self._begin(rank, tag[0])
         if tag[0] >= min(self._runs):
-            self._given.setdefault(tag, {})[rank] = part
+            self._given.setdefault(tag, {})[rank] = draws, part
 
     def _begin(self, rank: int, run: int) -> None:
         """Record that a rank has left all runs before one, and drop those that all have left."""
@@ -115,5 +122,5 @@ class StepExchange:
                 self._begin(options["rank"], options["left"] + 1)
             else:
                 run, index, step = options["tag"]
-                self._note(options["rank"], (run, index, step), part)
+                self._note(options["rank"], (run, index, step), options["draws"], part)
         return {}

@@ -109,3 +109,13 @@ def test_a_rank_that_does_not_come_is_named() -> None:
         return str(error.value)
 
     assert "ranks [1] did not come to joint mini-batch 7 for 0.4 s" in in_threads(2, work)[0]
+
+
+def test_ranks_that_draw_otherwise_are_both_told_at_the_step() -> None:
+    def work(rank: int, peers: Peers) -> str:
+        with pytest.raises(ValueError, match="joint mini-batch 5") as error:
+            StepExchange(peers, "test").trade((1, 5, 0), [part(rank)] * 2, f"seed {rank} in epoch 0")
+        return str(error.value)
+
+    for rank, text in enumerate(in_threads(2, work)):
+        assert f"5 with seed {rank} in epoch 0, but rank {1 - rank} with seed {1 - rank} in epoch 0; give" in text
