@@ -19,6 +19,7 @@ from graphfeed.distributed import (
     write_partition,
 )
 from graphfeed.distributed.halo_rows import HaloIds, HaloRows
+from graphfeed.distributed.ranks.messages import Traffic
 from tests.digests import digest
 from tests.distributed import graphs
 from tests.distributed.joint import in_threads
@@ -67,7 +68,7 @@ class Found(NamedTuple):
     """The rows of nodes of other parts, one for each mini-batch, node and feature."""
     copied: int
     """Those of them of which the part has copies."""
-    bytes_sent: int
+    traffic: Traffic
 
 
 def run_parts(root: Path, num_parts: int, *, share_memory: bool = False) -> list[Found]:
@@ -78,7 +79,7 @@ def run_parts(root: Path, num_parts: int, *, share_memory: bool = False) -> list
         batches = epoch(PartitionedGraph(part.graph, peers), part.partitioned_features(peers))
         counts = [count_rows(part, batch) for batch in batches]
         looked_up, copied = (sum(count[number] for count in counts) for number in range(2))
-        return Found([digest(batch) for batch in batches], looked_up, copied, peers.traffic.bytes_sent)
+        return Found([digest(batch) for batch in batches], looked_up, copied, peers.traffic)
 
     return in_threads(num_parts, work, share_memory=share_memory)
 
@@ -133,8 +134,9 @@ def test_copies_are_read_rather_than_asked_for_and_mini_batches_stay_the_same(
         assert [rank.digests for rank in found] == [expected] * num_parts
         assert sum(asked) == sum(rank.looked_up - rank.copied for rank in found)
         assert (sum(rank.copied for rank in found) > 0) == (halo > 0)
-        sent.append((sum(rank.bytes_sent for rank in found), sum(rank.copied for rank in found) * ROW_BYTES / 2))
-    # What else is sent depends a little on which questions share a round.
+        sent.append(
+            (sum(rank.traffic.bytes_sent for rank in found), sum(rank.copied for rank in found) * ROW_BYTES / 2)
+        )
     assert sent[0][0] - sent[2][0] > 0.5 * sent[2][1] > 0.5 * sent[1][1]
 
 

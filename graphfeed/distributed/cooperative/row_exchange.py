@@ -72,7 +72,8 @@ class RowExchange:
     def count_rows(self) -> None:
         """Add to `Peers.traffic` what this rank owns, and how often ranks need it."""
         needed = sum(sum(route.sent_counts) for route in self.routes.values())
-        self.steps.count_rows(needed, sum(map(len, to_type_dict(self.owned).values())))
+        owned = sum(map(len, to_type_dict(self.owned).values()))
+        self.steps.peers.traffic.add(rows_needed=needed, rows_read=owned)
 
 
 def plan_exchange(

@@ -82,12 +82,6 @@ class StepExchange:
             self.peers.ask(self._name, {"left": run, "rank": self.peers.rank}, others)
         self._begin(self.peers.rank, run + 1)
 
-    def count_rows(self, needed: int, read: int) -> None:
-        """Add rows to `Peers.traffic`."""
-        with self._changed:
-            self.peers.traffic.rows_needed += needed
-            self.peers.traffic.rows_read += read
-
     def _check(self, missing: Sequence[int], tag: Tag, give_up: float, limit: float) -> None:
         """Raise if there is nothing more to wait for."""
         self.peers.check()

@@ -13,7 +13,7 @@ from typing import Any, TypeAlias
 import torch
 
 from graphfeed.distributed.ranks.connections import own_address
-from graphfeed.distributed.ranks.messages import Tensors, Traffic, fill, frame_of, receive, send_frame
+from graphfeed.distributed.ranks.messages import SIZE, Tensors, Traffic, fill, frame_of, receive, send_frame
 from graphfeed.storage.memory import Frame
 
 Respond: TypeAlias = Callable[[Mapping[str, Any], Mapping[str, torch.Tensor]], Tensors]
@@ -48,7 +48,7 @@ class Listener:
         self._changed = threading.Condition()
         self._ending = self._closed = False
         self._socket: socket.socket | None = None
-        self._connections: set[socket.socket] = set()
+        self._open: set[socket.socket] = set()
         self._threads: list[threading.Thread] = []
         try:
             for _ in range(num_threads):
@@ -71,6 +71,7 @@ class Listener:
         with self._changed:
             self._socket = socket.create_server((address, 0), family=family, backlog=socket.SOMAXCONN)
             self._socket.settimeout(ACCEPT_SECONDS)
+            self._open.add(self._socket)
             self._changed.notify_all()
             return address, int(self._socket.getsockname()[1])
 
@@ -93,7 +94,7 @@ class Listener:
         with self._changed:
             self._closed = self._ending = True
             self._changed.notify_all()
-            for open_socket in (*self._connections, *([] if self._socket is None else [self._socket])):
+            for open_socket in self._open:
                 with suppress(OSError):
                     open_socket.shutdown(socket.SHUT_RDWR)
         for thread in self._threads:
@@ -103,7 +104,7 @@ class Listener:
 
     def abandon(self) -> None:
         """Close this process's copies of the sockets, in a fork."""
-        for open_socket in (*self._connections, *([] if self._socket is None else [self._socket])):
+        for open_socket in self._open:
             open_socket.close()
 
     def _run(self) -> None:
@@ -121,18 +122,18 @@ class Listener:
     def _talk(self, connection: socket.socket) -> None:
         """Answer on a connection until it ends."""
         with self._changed:
-            self._connections.add(connection)
+            self._open.add(connection)
         try:
             # Whatever is wrong with a connection, its other end notices that it ends.
             with connection, suppress(Exception):
                 is_question = self._greet(connection)
                 while is_question and not self._closed:
-                    size = send_frame(connection, self._answer(*receive(connection)))
-                    with self._changed:
-                        self._traffic.bytes_sent += size
+                    frame = self._answer(*receive(connection))
+                    self._traffic.add(bytes_sent=SIZE.size + frame.size)  # before whoever asked can go on
+                    send_frame(connection, frame)
         finally:
             with self._changed:
-                self._connections.discard(connection)
+                self._open.discard(connection)
 
     def _greet(self, connection: socket.socket) -> bool:
         """Return whether questions will come on a connection."""

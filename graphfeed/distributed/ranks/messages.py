@@ -2,8 +2,9 @@
 
 import socket
 import struct
+import threading
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import islice
 from typing import Any, TypeAlias
 
@@ -33,6 +34,13 @@ class Traffic:
     """The rows of its nodes that ranks needed for joint mini-batches (`cooperative=True`): one per rank and node."""
     rows_read: int = 0
     """Those that it read, each once for all ranks; the rest was saved."""
+    _lock: threading.Lock = field(default_factory=threading.Lock, repr=False, compare=False)
+
+    def add(self, **counts: int) -> None:
+        """Add to some of the counts; any thread may call this."""
+        with self._lock:
+            for name, count in counts.items():
+                setattr(self, name, getattr(self, name) + count)
 
 
 def send(connection: socket.socket, head: Mapping[str, Any], tensors: Tensors) -> int:

@@ -176,9 +176,7 @@ class Peers:
             except OSError as error:
                 raise self._find_lost(rank) from error
             sent += size
-        with self._changed:
-            self.traffic.exchanges += 1
-            self.traffic.bytes_sent += sent
+        self.traffic.add(exchanges=1, bytes_sent=sent)
         return answers
 
     def wait(self, rank: int, answer: Answer) -> Tensors:
@@ -210,9 +208,7 @@ class Peers:
 
     def close(self) -> None:
         """Announce, without waiting, that this rank sends no more requests. It answers others until all have closed."""
-        with self._changed:
-            self._closed = True
-            self._changed.notify_all()
+        self._closed = True
 
     def join(self, timeout: float | None = None) -> None:
         """Wait until all ranks have closed theirs, or some seconds have passed."""
