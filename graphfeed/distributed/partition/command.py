@@ -8,7 +8,6 @@ from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 
 from graphfeed.datapipes import nodes_of_items
@@ -33,6 +32,7 @@ from graphfeed.storage.graph import (
     load_graph,
     to_type_dict,
 )
+from graphfeed.storage.memory import map_npy
 
 MIB = 1 << 20
 
@@ -59,7 +59,7 @@ def read_items(given: list[str]) -> ItemSet | HeteroItemSet:
     sets: dict[str, ItemSet] = {}
     for entry in given:
         seed_type, _, path = ("", "", entry) if Path(entry).is_file() else entry.rpartition("=")
-        sets[seed_type] = ItemSet(np.load(path, mmap_mode="r", allow_pickle=False), names="seeds")
+        sets[seed_type] = ItemSet(map_npy(path), names="seeds")
     if len(sets) < len(given) or ("" in sets and len(sets) > 1):
         raise ValueError(f"--balance takes one file, or TYPE=FILE once for each type, but got {' '.join(given)}")
     return sets[""] if "" in sets else HeteroItemSet(sets)

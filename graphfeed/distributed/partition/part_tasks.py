@@ -24,7 +24,7 @@ from graphfeed.storage import Feature
 from graphfeed.storage.datasets import PART_BYTES, ArrayWriter
 from graphfeed.storage.features import row_type
 from graphfeed.storage.graph import ORIGINAL_EDGE_ID, GraphArrays
-from graphfeed.storage.memory import stamp_file
+from graphfeed.storage.memory import map_npy, stamp_file
 
 BLOCK_NODES = 1 << 20
 """How many nodes, or owners of edges, are looked at at a time."""
@@ -71,7 +71,7 @@ class Rows(NamedTuple):
 
     def pieces(self, most: int) -> Iterator[torch.Tensor]:
         """Yield the ids of the rows, ascending, at most so many at a time."""
-        values = np.load(self.file, mmap_mode="r", allow_pickle=False)[slice(*self.bounds)]
+        values = map_npy(self.file)[slice(*self.bounds)]
         for low in range(0, len(values), BLOCK_NODES):
             some = values[low : low + BLOCK_NODES]
             ids = np.array(some) if self.part is None else low + np.flatnonzero(some == self.part)
@@ -97,7 +97,7 @@ def write_edges(graph: GraphArrays, node_parts: Path, part: int, stamp: int, fol
         stamp: What the files of its columns get.
         folder: Where its folder goes.
     """
-    parts: NDArray[Any] = np.load(node_parts, mmap_mode="r", allow_pickle=False)
+    parts: NDArray[Any] = map_npy(node_parts)
     indptr = graph.csc_indptr.numpy()
     arrays: list[tuple[str, Key, torch.Tensor | None]] = [("indices", (), graph.indices)]
     if graph.type_per_edge is not None:
@@ -144,12 +144,12 @@ def write_edge_parts(
         count: How many rows the features of the edges have.
         folder: Where the file goes.
     """
-    dtype = np.load(like, mmap_mode="r", allow_pickle=False).dtype
+    dtype = map_npy(like).dtype
     # Zeros take no room until they are written to, and pages of a file no memory for long.
     owners = np.lib.format.open_memmap(folder / target.path, "w+", dtype, (count,))
     for part, (ids_file, types_file) in enumerate(files):
-        ids = np.load(ids_file, mmap_mode="r", allow_pickle=False)
-        types = None if types_file is None else np.load(types_file, mmap_mode="r", allow_pickle=False)
+        ids = map_npy(ids_file)
+        types = None if types_file is None else map_npy(types_file)
         for low in range(0, len(ids), BLOCK_NODES):
             some = ids[low : low + BLOCK_NODES]
             edges = some if types is None else some[types[low : low + BLOCK_NODES] == number]

@@ -45,6 +45,7 @@ from graphfeed.storage.datasets import (
     write_text,
 )
 from graphfeed.storage.graph import ORIGINAL_EDGE_ID, ends_of, first_ids
+from graphfeed.storage.memory import map_npy
 
 LEAST_MEMORY = 1 << 24
 
@@ -328,7 +329,7 @@ class Builder:
         total = sum(counts.values())
         with ArrayWriter(self.graph / "node_0.npy", (total,), np.int64) as writer:
             for number in range(len(counts)):
-                times = np.load(self.scratch / f"node_{number}_time.npy", mmap_mode="r", allow_pickle=False)
+                times = map_npy(self.scratch / f"node_{number}_time.npy")
                 for start in range(0, len(times), 1 << 20):
                     writer.append(times[start : start + (1 << 20)])
         return {"time": "node_0.npy"}

@@ -13,6 +13,7 @@ from graphfeed.ingest.tables.arrow_types import arrow
 from graphfeed.ingest.tables.table import as_texts
 from graphfeed.ops.records import TextNumbers, find_texts, index_texts
 from graphfeed.storage.datasets import write_ids
+from graphfeed.storage.memory import map_npy
 
 DENSE = 8
 """Integer ids are looked up in a table as long as there are at most so many numbers for each."""
@@ -159,10 +160,10 @@ def load_node_ids(folder: Path, files: dict[str, str] | None, count: int) -> Nod
     """Read the ids that `write` wrote."""
     if files is None:
         return RowIds(count)
-    values = np.load(folder / files["values"], allow_pickle=False)
+    values = np.array(map_npy(folder / files["values"]))
     if "offsets" not in files:
         return IntegerIds(values)
-    return TextIds(np.load(folder / files["offsets"], allow_pickle=False), values)
+    return TextIds(np.array(map_npy(folder / files["offsets"])), values)
 
 
 def first_of_each(ids: Any) -> NDArray[np.bool_]:

@@ -13,6 +13,7 @@ from graphfeed.ingest.tables.arrow_types import arrow, is_list, is_text
 from graphfeed.ingest.tables.columns import Batch, as_numpy
 from graphfeed.ops.arguments import brief
 from graphfeed.storage.datasets import ArrayWriter
+from graphfeed.storage.memory import map_npy
 
 MOST_CLASSES = 10_000
 """How many different texts a label may have."""
@@ -242,7 +243,7 @@ class RowOutputs:
         """
         for part, files in items.items():
             if "labels" in files:
-                labels = np.load(self.out.folder / files["labels"], mmap_mode="r", allow_pickle=False)
+                labels = map_npy(self.out.folder / files["labels"])
                 files["labels"] = f"{self.prefix}_{part}_classes.npy"
                 with ArrayWriter(self.out.folder / files["labels"], labels.shape, np.int64) as writer:
                     for start in range(0, len(labels), 1 << 20):
@@ -297,7 +298,7 @@ def open_reference(reference: str, folder: Path) -> NDArray[Any]:
     array: NDArray[Any]
     try:
         if path.endswith(".npy"):
-            array = np.load(folder / path, mmap_mode="r", allow_pickle=False)
+            array = map_npy(folder / path)
         else:
             with (folder / path).open("rb") as opened, np.load(opened, allow_pickle=False) as arrays:
                 array = arrays[name]

@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from graphfeed.storage.datasets import Edges
+from graphfeed.storage.memory import map_npy
 
 LEAST_ROWS, MOST_ROWS = 1 << 12, 1 << 20
 """The fewest and the most edges that are read at a time."""
@@ -56,8 +57,7 @@ class EdgeFiles:
         path = self.path("counts")
         if not path.exists():
             return np.zeros((0, self.num_ranges), dtype=np.int64)
-        counts: NDArray[np.int64] = np.load(path, allow_pickle=False)
-        return counts
+        return np.array(map_npy(path))
 
 
 @dataclass(frozen=True)
@@ -88,7 +88,7 @@ class ScratchEdges(Edges):
     @cached_property
     def headers(self) -> dict[str, tuple[int, np.dtype[Any]]]:
         """Where the rows of each column begin in its file, and their dtype."""
-        mapped = {name: np.load(self.files.path(name), mmap_mode="r") for name in self.files.columns}
+        mapped = {name: map_npy(self.files.path(name)) for name in self.files.columns}
         return {name: (int(array.offset), array.dtype) for name, array in mapped.items()}
 
     @cached_property

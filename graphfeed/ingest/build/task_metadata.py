@@ -4,10 +4,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from graphfeed.ingest.build.spec import PARTS
 from graphfeed.storage.datasets import PROCESSED, id_dtype, write_array
+from graphfeed.storage.memory import map_npy
 
 SETS = dict(zip(PARTS, ("train_set", "validation_set", "test_set"), strict=True))
 
@@ -48,7 +47,7 @@ def narrow_seeds(folder: Path, *described: Mapping[str | None, dict[str, Any]]) 
     for info in (info for by_type in described for info in by_type.values()):
         for files in info["items"].values():
             path = folder / files["seeds"]
-            seeds = np.load(path, mmap_mode="r", allow_pickle=False)
+            seeds = map_npy(path)
             if seeds.dtype != dtype:
                 narrow = path.with_suffix(".part")
                 write_array(narrow, seeds, dtype)

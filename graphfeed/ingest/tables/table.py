@@ -18,6 +18,7 @@ from graphfeed.ingest.tables.ndjson import ndjson_batches, ndjson_schema
 from graphfeed.ingest.tables.text_lines import EdgeListText
 from graphfeed.ingest.tfrecord.tfrecord_table import find_columns, has_records, read_columns
 from graphfeed.ops.arguments import brief
+from graphfeed.storage.memory import map_npy
 
 PARQUET = (".parquet", ".pq")
 ARROW = (".arrow", ".feather", ".ipc")
@@ -267,7 +268,7 @@ class TableSource:
     def _arrays(self) -> dict[str, NDArray[Any]]:
         """Return the columns of NumPy files; a `.npy` file is mapped."""
         if self.suffix == ".npy":
-            array = np.load(self.source, mmap_mode="r", allow_pickle=False)
+            array = map_npy(self.source)
             if self.pairs and array.ndim == 2 and len(array) == 2:
                 array = array.T
             if array.ndim not in {1, 2}:

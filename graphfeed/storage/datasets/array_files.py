@@ -17,7 +17,7 @@ import torch
 from numpy.typing import DTypeLike, NDArray
 
 from graphfeed.ops.process import ProgressBar, progress_bar
-from graphfeed.storage.memory.npy_file import check_numbers, read_npy
+from graphfeed.storage.memory.npy_file import check_numbers, map_npy, read_npy
 from graphfeed.storage.memory.torch_files import read_array
 
 PART_BYTES = 1 << 24
@@ -39,7 +39,7 @@ def open_array(path: Path, format: str, key: str) -> NDArray[Any]:
     check_file(path, key)
     try:
         if format == "numpy":
-            array = np.load(path, mmap_mode="r", allow_pickle=False)
+            array = map_npy(path)
         else:
             # Only the format that torch.save has written since torch 1.6 can be mapped.
             mapped = zipfile.is_zipfile(path)

@@ -20,6 +20,7 @@ from graphfeed.ops.process import ProgressBar
 from graphfeed.storage.datasets.array_files import write_rows
 from graphfeed.storage.datasets.file_tasks import LEAST_TASKS, FileTask
 from graphfeed.storage.memory.memory_limits import memory_limit
+from graphfeed.storage.memory.npy_file import map_npy
 
 PART_EDGES = 1 << 20
 """How many edges are read at a time."""
@@ -170,11 +171,11 @@ def sort_tasks(
         arrays: The arrays to write, of which the files are made here unless they are there.
         sorting: Who sorts. With an executor there are `LEAST_TASKS` ranges, if there are so many columns.
     """
-    indptr: NDArray[Any] = np.load(indptr_file, mmap_mode="r", allow_pickle=False)
+    indptr: NDArray[Any] = map_npy(indptr_file)
     size, row_bytes = int(indptr[-1]), sum(array.row_bytes for array in arrays) or 1
     for array in arrays:
         wanted = (array.dtype, (size, *array.row))
-        known = np.load(array.path, mmap_mode="r", allow_pickle=False) if array.path.exists() else None
+        known = map_npy(array.path) if array.path.exists() else None
         if known is None or (known.dtype, known.shape) != wanted:
             np.lib.format.open_memmap(array.path, "w+", *wanted)
     edges = [replace(own) for own in edges]  # without what they keep in memory, for tasks travel to workers
@@ -191,12 +192,12 @@ def write_range(
 ) -> int:
     """Write the rows of a range of columns to each of the arrays, and return how many."""
     first, last = columns
-    indptr = np.load(indptr_file, mmap_mode="r", allow_pickle=False)[first : last + 1].astype(np.int64)
+    indptr = map_npy(indptr_file)[first : last + 1].astype(np.int64)
     for array, block in zip(arrays, sort_range(edges, indptr, arrays, first), strict=True):
         if not aside.exists():
             raise FileNotFoundError(f"{aside} is gone: another run writes {array.path} now")
         with array.path.open("r+b") as file:
-            begin = np.load(array.path, mmap_mode="r", allow_pickle=False).offset
+            begin = map_npy(array.path).offset
             file.seek(begin + int(indptr[0]) * array.row_bytes)
             write_rows(file, block)
             file.flush()

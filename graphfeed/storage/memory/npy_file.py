@@ -50,6 +50,17 @@ def read_npy(path: str | Path, *, mapped: bool = False) -> NDArray[Any]:
     return array
 
 
+def map_npy(path: str | Path) -> Any:
+    """Map a `.npy` file for reading; return the `numpy.memmap`. Several threads may do so at the same time.
+
+    Raises:
+        OSError: It can't be read.
+        ValueError: It is damaged, or holds objects.
+    """
+    with PARSING:
+        return np.load(path, mmap_mode="r", allow_pickle=False)
+
+
 def check_numbers(path: str | Path, dtype: np.dtype[Any]) -> None:
     """Raise a ValueError unless an array of a file can become a tensor."""
     if dtype.kind not in "biufc" or dtype.itemsize > (16 if dtype.kind == "c" else 8):

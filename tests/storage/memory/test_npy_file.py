@@ -1,5 +1,6 @@
 import threading
 import time
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -13,7 +14,7 @@ from graphfeed.storage import TorchBasedFeatureStore
 from graphfeed.storage.features.torch_based_feature_store import OnDiskFeatureData
 from graphfeed.storage.memory.mapped_file import FilePlace, find_places
 from graphfeed.storage.memory.memory_limits import memory_limit
-from graphfeed.storage.memory.npy_file import read_npy
+from graphfeed.storage.memory.npy_file import map_npy, read_npy
 from graphfeed.storage.memory.shared import find_handle
 
 pytestmark = pytest.mark.usefixtures("small_is_shared")
@@ -33,7 +34,10 @@ def test_an_array_is_as_numpy_reads_it(tmp_path: Path, dtype: Any, shape: tuple[
     assert found.flags.writeable
 
 
-def test_no_two_threads_parse_headers_at_the_same_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("read", [read_npy, map_npy])
+def test_no_two_threads_parse_headers_at_the_same_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, read: Callable[[Path], Any]
+) -> None:
     """They may fail then, before Python 3.11.8."""
     np.save(tmp_path / "a.npy", np.arange(3))
     load, parsing, found = np.lib.format.open_memmap, threading.Semaphore(1), []
@@ -46,7 +50,7 @@ def test_no_two_threads_parse_headers_at_the_same_time(tmp_path: Path, monkeypat
 
     monkeypatch.setattr(np.lib.format, "open_memmap", load_slowly)
     with ThreadPoolExecutor(4) as pool:
-        arrays = list(pool.map(lambda _: read_npy(tmp_path / "a.npy"), range(8)))
+        arrays = list(pool.map(lambda _: read(tmp_path / "a.npy"), range(8)))
     assert all(np.array_equal(array, np.arange(3)) for array in arrays)
     assert found == [True] * 8
 
