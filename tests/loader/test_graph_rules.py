@@ -58,9 +58,9 @@ def test_a_window_is_as_large_as_asked_and_as_there_is_memory_for(graph: gf.Fuse
     for options, size in (({"window": 5}, 5), ({"window": 500}, 32), ({}, 32)):
         (stage,) = together(pipe_of(graph), num_workers=2, **options)
         assert stage.window == size
-        assert stage.sample_bytes == 90_000 / 4
+        assert stage.together.sample_bytes == 90_000 / 4
     (stage,) = together(pipe_of(graph), num_workers=2, memory_limit=10_000)
-    assert stage.sample_bytes == 10_000
+    assert stage.together.sample_bytes == 10_000
 
 
 def test_what_is_not_read_together_is_sampled_apart(

@@ -172,6 +172,7 @@ def structure_calls() -> dict[str, Call]:
         "induce_trees": Call(ops.induce_trees, {"indptr": INDPTR, "indices": INDICES, **trees}),
         "join_columns": Call(ops.join_columns, joined),
         "merge_columns": Call(ops.merge_columns, merged),
+        "shift_columns": Call(ops.shift_columns, {"offsets": INDPTR, "values": INDICES, "shifts": INDPTR[1:].clone()}),
         "unique_and_compact": Call(ops.unique_and_compact, {"nodes": [SEEDS, INDICES], "rank": 0, "world_size": 1}),
     }
 

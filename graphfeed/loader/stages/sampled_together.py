@@ -1,8 +1,9 @@
-"""Sampling several mini-batches at once, whose graph is on a disk."""
+"""Sampling several mini-batches at once, whose graph is on a disk or has parts on other ranks."""
 
 import math
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import CancelledError
+from concurrent.futures import CancelledError, Future
 from contextlib import closing, suppress
 from dataclasses import field
 from itertools import islice
@@ -18,7 +19,7 @@ from graphfeed.loader.stages.in_windows import GROWTH
 from graphfeed.loader.stages.in_workers import with_failure
 from graphfeed.loader.transport.thread_channel import Failure
 from graphfeed.storage import SampledSubgraph, SamplingGraph
-from graphfeed.storage.graph import ByType, SamplingRequest, StandInGraph
+from graphfeed.storage.graph import ByType, SamplingRequest, StandInGraph, Together
 from graphfeed.storage.memory import count_bytes
 
 PARTS = 3
@@ -42,16 +43,17 @@ class SamplesHops(Protocol):
 class SampledTogether(Datapipe):
     """Runs the sampler before it on windows of mini-batches, and yields them in order.
 
-    The graph samples those of a window hop by hop, and reads each page of a hop once for all of them. On a graph of 616
-    MB in 550 MB of memory, two threads make mini-batches of 1,024 seeds and 170,000 edges 1.5 times as fast as when
-    each samples alone, and those of 128 seeds no faster: a window has to want most pages of the graph.
+    The graph samples those of a window hop by hop. One on a disk reads each page of a hop once for all of them: with
+    616 MB in 550 MB of memory, two threads make mini-batches of 1,024 seeds and 170,000 edges 1.5 times as fast as when
+    each samples alone, and those of 128 seeds no faster, as a window has to want most pages. One in parts asks each
+    other rank once per hop, and further windows are sampled while it waits (`PartitionedGraph.sample_hops_together`).
     """
 
     datapipe: Datapipe
     window: int
     """The most mini-batches of a window."""
-    sample_bytes: float = field(default=math.inf, repr=False)
-    """What mini-batches may take while they are sampled together and wait to be used."""
+    together: Together = field(default=Together(math.inf, by_thread=False), repr=False)
+    """What the mini-batches of a window may take, and whether threads share one or take one each."""
     num_threads: int = field(default=0, repr=False)
     """Beside the thread that iterates."""
     timeout_seconds: float = field(default=600.0, repr=False)
@@ -63,38 +65,72 @@ class SampledTogether(Datapipe):
         """Sample windows, each twice as large as the last one at most."""
         run = current_run(self)
         if self.num_threads == 0:
-            yield from self._sample(run, map)
+            yield from self._use(run, self._windows(run, None))
             return
         threads = ThreadExecutor(self.num_threads, "graphfeed-sample")
         try:
-            yield from self._sample(run, lambda *given: self._in_threads(run, threads, *given))
+            yield from self._use(run, self._windows(run, threads))
         finally:
             threads.shutdown(cancel_futures=True)
 
-    def _in_threads(
-        self, run: RunContext, threads: ThreadExecutor, function: Callable[..., Any], *arguments: Sequence[Any]
-    ) -> list[Any]:
-        futures = [threads.submit(function, *given) for given in zip(*arguments, strict=True)]
-        for future in futures:
-            if not run.wait(self, "reader", run.wait_for, future, self.timeout_seconds):
-                raise CancelledError
-        return [future.result(0) for future in futures]
+    def _wait(self, run: RunContext, future: "Future[Any]") -> Any:
+        if not run.wait(self, "reader", run.wait_for, future, self.timeout_seconds):
+            raise CancelledError
+        try:
+            return future.result(0)
+        except TimeoutError as error:
+            raise TimeoutError(f"mini-batches were not sampled within {self.timeout_seconds:g} s (timeout)") from error
 
-    def _sample(self, run: RunContext, each: Callable[..., Iterable[Any]]) -> Iterator[Any]:
-        sampler, observer, most = self.datapipe, OBSERVER.get(), 1
-        assert isinstance(sampler, Transform)
+    def _windows(
+        self, run: RunContext, threads: ThreadExecutor | None
+    ) -> Iterator[tuple[list[Any], list["GraphAhead"]]]:
+        """Yield windows of mini-batches, and for each of these a graph that has what it asks for."""
+        sampler, most = self.datapipe, 1
         assert isinstance(sampler, SamplesHops)
+        windows = max(self.num_threads, 1) if self.together.by_thread else 1
+
+        def each(function: Callable[..., Any], *arguments: Sequence[Any]) -> Iterable[Any]:
+            if threads is None or windows > 1:
+                return map(function, *arguments)
+            return [
+                self._wait(run, future)
+                for future in [threads.submit(function, *own) for own in zip(*arguments, strict=True)]
+            ]
+
+        def sample(minibatches: list[Any]) -> "Future[list[GraphAhead]]":
+            if threads is not None and windows > 1:
+                return threads.submit(sample_ahead, sampler, minibatches, each)
+            future: Future[list[GraphAhead]] = Future()
+            future.set_result(sample_ahead(sampler, minibatches, each))
+            return future
+
+        ahead: deque[tuple[list[Any], Future[list[GraphAhead]]]] = deque()
         with closing(with_failure(sampler.datapipe)) as source:
-            while minibatches := list(islice(source, most)):
-                graphs = sample_ahead(sampler, minibatches, each)
-                largest = max(count_bytes(graph.hops) for graph in graphs)
-                if run.cancelled.done():
+            while True:
+                while len(ahead) < windows and (minibatches := list(islice(source, most))):
+                    ahead.append((minibatches, sample(minibatches)))
+                if not ahead:
                     return
-                for minibatch in minibatches:
-                    if isinstance(minibatch, Failure):
-                        raise minibatch.error
-                    yield call(sampler.changed(graph=graphs.pop(0)), minibatch, observer)
-                most = int(max(1, min(GROWTH * most, self.window, self.sample_bytes / PARTS / max(largest, 1))))
+                minibatches, future = ahead.popleft()
+                try:
+                    graphs = self._wait(run, future)
+                except CancelledError:
+                    return
+                largest = max(count_bytes(graph.hops) for graph in graphs)
+                room = self.together.sample_bytes / PARTS / max(largest, 1)
+                most = int(max(1, min(GROWTH * most, self.window, room)))
+                yield minibatches, graphs
+
+    def _use(self, run: RunContext, windows: Iterator[tuple[list[Any], list["GraphAhead"]]]) -> Iterator[Any]:
+        sampler, observer = self.datapipe, OBSERVER.get()
+        assert isinstance(sampler, Transform)
+        for minibatches, graphs in windows:
+            if run.cancelled.done():
+                return
+            for minibatch in minibatches:
+                if isinstance(minibatch, Failure):
+                    raise minibatch.error
+                yield call(sampler.changed(graph=graphs.pop(0)), minibatch, observer)
 
     def __len__(self) -> int:
         """Return the number of mini-batches of an epoch."""

@@ -10,9 +10,9 @@ from graphfeed.ops.sampling.hops.one_hop import (
     Picks,
     StaticGraph,
     check_fanouts,
+    check_keys,
     check_method,
     check_moments,
-    check_pairs,
     pick_edges,
 )
 from graphfeed.ops.sampling.temporal_graph import TemporalGraph, ensure_temporal
@@ -73,8 +73,7 @@ def sample_neighbors(graph: StaticGraph | TemporalGraph, hop: OneHop, *, checked
             ensure_edge_types(graph.indptr, graph.types, graph.num_types)
     check_vector("seeds", seeds)
     check_fanouts(hop.fanouts, graph.num_types, graph.types, hop.drawing.replace)
-    if is_labor:
-        check_pairs([hop.keys])
+    check_keys(hop)
     if not checked or seeds.is_cpu:
         check_ids("seeds", seeds, graph.indptr.numel() - 1)
     if hop.moments is not None:

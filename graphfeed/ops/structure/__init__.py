@@ -26,6 +26,7 @@ from graphfeed.ops.structure.join_columns import join_columns
 from graphfeed.ops.structure.match_pairs import PairedEdges, match_pairs, match_pairs_of_each
 from graphfeed.ops.structure.merge_columns import merge_columns
 from graphfeed.ops.structure.place_nodes import Items, place_nodes
+from graphfeed.ops.structure.shift_columns import shift_columns
 from graphfeed.ops.structure.unique import unique_and_compact
 
 # fmt: off
@@ -34,6 +35,6 @@ __all__ = [
     "check_columns", "check_csc", "check_edge_types", "check_ends", "check_joined", "check_starts", "compact",
     "compact_marked", "compact_parts", "coo_to_csc", "count_edges", "expand_indptr", "indptr_edge_ids",
     "induce_trees", "isin", "join_columns", "joined_by", "match_pairs", "match_pairs_of_each", "merge_columns",
-    "place_nodes", "unique_and_compact",
+    "place_nodes", "shift_columns", "unique_and_compact",
 ]
 # fmt: on

@@ -46,7 +46,7 @@ from graphfeed.storage.graph.sampling.temporal_sampling import (
     stack_queries,
     temporal_sample_hop_by_hop,
 )
-from graphfeed.storage.graph.sampling_graph import SamplingGraph, parse_seeds
+from graphfeed.storage.graph.sampling_graph import SamplingGraph, Together, parse_seeds
 from graphfeed.storage.graph.sampling_request import SamplingRequest, Strategy
 from graphfeed.storage.graph.stand_in_graph import StandInGraph
 from graphfeed.storage.graph.temporal_query import HopTime, TemporalQuery
@@ -92,6 +92,7 @@ __all__ = [
     "StandInGraph",
     "Strategy",
     "TemporalQuery",
+    "Together",
     "add_reverse_edges",
     "assign_by_ldg",
     "assign_by_metis",

@@ -23,9 +23,12 @@ from graphfeed.storage.graph.sampling.one_hop import (
     pick_neighbors,
     sample_one_hop,
 )
-from graphfeed.storage.graph.sampling_graph import SamplingGraph, check_walks, parse_seeds
+from graphfeed.storage.graph.sampling_graph import SamplingGraph, Together, check_walks, parse_seeds
 from graphfeed.storage.graph.sampling_request import SamplingRequest, Strategy
 from graphfeed.storage.graph.temporal_query import TemporalQuery
+
+SAMPLES_SHARE = 4
+"""Which part of free memory is for mini-batches that are sampled together, rather than for pages."""
 
 
 class FusedCSCSamplingGraph(GraphArrays, SamplingGraph):
@@ -282,6 +285,11 @@ class FusedCSCSamplingGraph(GraphArrays, SamplingGraph):
         own = own and type(self).sample_neighbors is FusedCSCSamplingGraph.sample_neighbors
         hops = sample_together(self, seeds, request, keys, each) if own else None
         return super().sample_hops_together(seeds, request, keys, each) if hops is None else hops
+
+    def together(self) -> Together | None:
+        """Return how to sample several mini-batches at once, where the graph's files exceed the memory."""
+        files = self.files_read()
+        return Together(files.free / SAMPLES_SHARE, by_thread=False) if files.num_bytes > files.free else None
 
     def labor_sample_hops(
         self,

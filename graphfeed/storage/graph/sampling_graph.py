@@ -3,7 +3,7 @@
 import dis
 import inspect
 from collections.abc import Callable, Collection, Sequence
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import torch
 
@@ -20,6 +20,15 @@ from graphfeed.storage.graph.sampling_request import SamplingRequest
 from graphfeed.storage.graph.type_names import ends_of, type_name
 
 Draw = TypeVar("Draw")
+
+
+class Together(NamedTuple):
+    """How several mini-batches are sampled at once."""
+
+    sample_bytes: float
+    """What the samples of a window of them may take."""
+    by_thread: bool
+    """Whether each thread samples a window, as it mostly waits for others; otherwise all of them share one."""
 
 
 class SamplingGraph(GraphProtocol):
@@ -88,7 +97,7 @@ class SamplingGraph(GraphProtocol):
     def sample_hops_together(
         self, seeds: Sequence[ByType], request: SamplingRequest, keys: Sequence[Sequence[int]], each: Each = map
     ) -> list[list[SampledSubgraph]]:
-        """Sample all hops of several mini-batches; a graph on disk reads for all of them at once.
+        """Sample all hops of several mini-batches; a graph on disk reads for all of them at once, one in parts asks.
 
         Args:
             seeds: Of each mini-batch, as for `sample_hops`.
@@ -97,6 +106,10 @@ class SamplingGraph(GraphProtocol):
             each: Applies a function to each mini-batch, like `map`, perhaps in threads.
         """
         return list(each(lambda own, own_keys: self.sample_hops(own, request, own_keys), seeds, keys))
+
+    def together(self) -> Together | None:
+        """Return how to sample several mini-batches at once; None where that gains nothing."""
+        return None
 
     def labor_sample_hops(
         self,

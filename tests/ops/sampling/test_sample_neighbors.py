@@ -44,6 +44,19 @@ def test_equal_to_the_reference(
     assert split(picks) == reference.sample_neighbors(graph.indptr, seeds, [fanout], key, replace, units)
 
 
+@given(graphs_and_seeds(), FANOUTS, st.lists(KEYS, min_size=1, max_size=3), st.booleans(), st.booleans())
+def test_seeds_of_several_mini_batches_draw_by_the_keys_of_these(
+    given: tuple[Graph, list[int]], fanout: int, keys: list[int], replace: bool, weighted: bool
+) -> None:
+    graph, seeds = given
+    columns, fanouts = graph.arrays(weighted=weighted), torch.tensor([fanout])
+    drawing = ops.Drawing("uniform", replace)
+    by_seed = torch.tensor([key for key in keys for _ in seeds], dtype=torch.uint64)
+    picks = ops.sample_neighbors(columns, ops.OneHop(torch.tensor(seeds * len(keys)).long(), fanouts, by_seed, drawing))
+    own = [sample_one(columns, torch.tensor(seeds).long(), fanouts, key, replace=replace) for key in keys]
+    assert split(picks) == [column for part in own for column in split(part)]
+
+
 @pytest.mark.parametrize("type_dtype", TYPE_DTYPES)
 @given(graphs_and_seeds(), st.data(), KEYS, st.booleans(), st.booleans())
 def test_equal_to_the_reference_by_type(
@@ -178,6 +191,17 @@ def test_a_fan_out_that_no_node_reaches_takes_all(fanout: int) -> None:
             {"fanouts": torch.tensor([1, 2]), "num_types": 2},
             ValueError,
             "fanouts has 2 numbers, one per edge type, but the graph has no edge types",
+        ),
+        ({"keys": torch.zeros(2, dtype=torch.uint64)}, ValueError, "keys must have 1 values, one per seed, but has 2"),
+        ({"keys": torch.zeros(1)}, TypeError, "keys"),
+        (
+            {
+                "keys": torch.zeros(1, dtype=torch.uint64),
+                "drawing": ops.Drawing("labor"),
+                "indices": torch.zeros(8).long(),
+            },
+            ValueError,
+            "keys must be those of the hop on a GPU and by LABOR, not one per seed",
         ),
     ],
 )

@@ -36,7 +36,9 @@ def group_by_type(
     num_types = destinations.numel()
     sizes = np.array([offsets.numel() - 1, 0, 0])
     nothing, no_states = [NOTHING] * 4, np.empty(0, np.uint64)
-    columns = state.Columns(*[sizes, column_starts, *nothing, no_states, offsets, np.zeros(1, np.int64), NOTHING])
+    columns = state.Columns(
+        *[sizes, column_starts, *nothing, no_states, offsets, np.zeros(1, np.int64), NOTHING, no_states]
+    )
     picks = state.Picks(positions, np.empty(positions.numel(), np.int32))
     counts = np.zeros(num_types, np.int64)
     first = Program()

@@ -23,6 +23,9 @@ ABSENT = {"order": NOTHING.to(torch.int32), "types": NOTHING.to(torch.uint8)}
 """What a GPU's kernels get for an array that is not there, where it isn't of int64."""
 
 
+NO_KEYS = torch.empty(0, dtype=torch.uint64)
+
+
 class Picks(NamedTuple):
     """Sampled edges, column by column."""
 
@@ -53,8 +56,9 @@ class OneHop(NamedTuple):
     """Node ids, int32 or int64."""
     fanouts: torch.Tensor
     """One number, or one per edge type."""
-    keys: tuple[int, ...]
-    """The key of the hop (`Key.at`) and, by LABOR, the one that follows it."""
+    keys: tuple[int, ...] | torch.Tensor
+    """The key of the hop (`Key.at`) and, by LABOR, the one that follows it. For seeds of several mini-batches, uint64:
+    that of each seed; on the CPU, and not by LABOR."""
     drawing: Drawing = Drawing()
     moments: SeedTimes | None = None
     """In time: when the seeds look at the graph."""
@@ -97,6 +101,17 @@ def check_fanouts(fanouts: torch.Tensor, num_types: int, types: torch.Tensor | N
     check_repeats(max(counts), replace)
     if len(counts) > 1 and types is None:
         raise ValueError(f"fanouts has {fanouts.numel()} numbers, one per edge type, but the graph has no edge types")
+
+
+def check_keys(hop: OneHop) -> None:
+    """Raise if seeds have keys of their own, and not each of them, or where they can't."""
+    if isinstance(hop.keys, torch.Tensor):
+        check_vector("keys", hop.keys, (torch.uint64,))
+        check_length("keys", hop.keys, hop.seeds.numel(), "seed")
+        if not hop.seeds.is_cpu or hop.drawing.method == "labor":
+            raise ValueError("keys must be those of the hop on a GPU and by LABOR, not one per seed")
+    elif hop.drawing.method == "labor":
+        check_pairs([hop.keys])
 
 
 def check_pairs(keys: Sequence[Sequence[int]]) -> None:
@@ -171,11 +186,14 @@ def pick_on_cpu(graph: StaticGraph | TemporalGraph, hop: OneHop) -> Picks:
     wanted, (times, windows) = hop.fanouts.tolist(), hop.moments or (None, None)
     program = PROGRAMS.take(recipe_of(columns, hop.seeds.dtype, hop.drawing, [wanted], windows is not None))
     arrays = program.arrays
-    key = hop.keys if hop.drawing.method == "labor" else hop.keys[0]
+    by_seed = hop.keys if isinstance(hop.keys, torch.Tensor) else NO_KEYS
+    key = hop.keys if hop.drawing.method == "labor" else 0 if hop.keys is by_seed else hop.keys[0]
     arrays.bind(columns, [key], hop.drawing.switch_threshold, [wanted])
     # The arrays only lend them, so they have to live until the program has run.
     seeds, *own = hop.seeds.contiguous(), *(NOTHING if part is None else part.contiguous() for part in (times, windows))
     arrays.open_one(seeds, graph.indptr.numel() - 1, *own)
+    by_seed = by_seed.contiguous()
+    arrays.columns.lend("keys", by_seed)
     program.run()
     found = arrays.columns.arrays
     offsets, positions = found["offsets"][: found["sizes"][state.COUNT] + 1].copy(), arrays.picks.arrays["positions"]

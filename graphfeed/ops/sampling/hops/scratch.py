@@ -24,7 +24,9 @@ def new_columns(kinds: int, by_run: bool) -> state.Columns:
     ids, bases, starts, degrees = (np.empty(size, np.int64) for _ in range(4))
     states, offsets = np.empty(size, np.uint64), np.zeros(size + 1, np.int64)
     fanouts = np.empty(size if by_run else 1, np.int64)
-    return state.Columns(sizes, bounds, ids, bases, starts, degrees, states, offsets, fanouts, NO_WORDS)
+    return state.Columns(
+        sizes, bounds, ids, bases, starts, degrees, states, offsets, fanouts, NO_WORDS, np.empty(0, np.uint64)
+    )
 
 
 def new_scratch(name: str, sources: Any, indexed: int) -> Any:

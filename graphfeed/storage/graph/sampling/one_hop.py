@@ -36,8 +36,9 @@ class EdgeArrays(NamedTuple):
 
 Pick: TypeAlias = Callable[[torch.Tensor, EdgeArrays, int], ops.Picks]
 """Picks edges around some ids; gets the arrays to read, and the number of edge types."""
-Draws: TypeAlias = tuple[tuple[int, int], int]
-"""The two keys of a hop, and the share of the second; only LABOR uses more than the first key."""
+Draws: TypeAlias = tuple[tuple[int, ...] | torch.Tensor, int]
+"""The two keys of a hop, or one per seed (`OneHop.keys`), and the share of the second; only LABOR uses more than the
+first key."""
 ReadFrom: TypeAlias = Callable[[torch.Tensor], EdgeArrays]
 """Says from which arrays a hop around some ids is read."""
 

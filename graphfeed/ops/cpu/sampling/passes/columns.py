@@ -95,7 +95,8 @@ def draw_states(draws: UInt64s, columns: Columns, moments: Moments) -> None:
     """Write what the draws of each node are counted from, by the key of a hop; at another time a node draws others."""
     for number in range(columns.sizes[COUNT]):
         column = np.uintp(number)
-        columns.states[column] = node_state(draws[0], columns.ids[column])
+        key = columns.keys[column] if columns.keys.size > 0 else draws[0]
+        columns.states[column] = node_state(key, columns.ids[column])
         if moments.limits.size > 0:
             columns.states[column] = time_state(columns.states[column], moments.limits[column])
 

@@ -125,6 +125,8 @@ class Columns(NamedTuple):
     """The fan-out of all; or, of runs of edge types, that of each."""
     scratch: Int64s
     """In time: longer by a block than there are runs."""
+    keys: UInt64s
+    """The key of each column's draws, where these are of several mini-batches; otherwise empty."""
 
 
 class Kinds(NamedTuple):
