@@ -25,6 +25,16 @@ def edge_positions(indptr: NDArray[Any], nodes: NDArray[np.int64]) -> Iterator[N
         yield positions + np.arange(low, high)
 
 
+def edge_destinations(indptr: NDArray[Any]) -> Iterator[tuple[slice, NDArray[np.int64]]]:
+    """Yield where all edges are in a graph, at most `PIECE` of them at a time, and the destination of each."""
+    for low in range(0, int(indptr[-1]), PIECE):
+        high = min(low + PIECE, int(indptr[-1]))
+        first = int(np.searchsorted(indptr, low, side="right")) - 1
+        last = int(np.searchsorted(indptr, high, side="left"))
+        counts = np.diff(indptr[first : last + 1].clip(low, high))
+        yield slice(low, high), np.repeat(np.arange(first, last), counts)
+
+
 def remote_sources(
     graph: GraphArrays, parts: NDArray[Any], part: int, progress: Callable[[int], object]
 ) -> Iterator[tuple[int, NDArray[Any]]]:

@@ -9,6 +9,7 @@ from graphfeed import ops
 from graphfeed.distributed.part_book import PartBook
 from graphfeed.distributed.partition_identity import identify
 from graphfeed.ops.memory import buffers
+from graphfeed.ops.rows import take_rows, take_small
 from graphfeed.storage.graph import (
     ORIGINAL_EDGE_ID,
     ByType,
@@ -16,6 +17,7 @@ from graphfeed.storage.graph import (
     GraphArrays,
     fused_csc_sampling_graph,
     stacked_assignment,
+    to_type_dict,
 )
 
 Assignment: TypeAlias = PartBook | ByType
@@ -30,8 +32,9 @@ class GraphPart:
 
     columns: FusedCSCSamplingGraph
     """The whole graph's nodes, with the edges of the part alone. A node of another part has no edges here, so global
-    ids need no translation, for 8 bytes per node of the whole graph. Each edge's id in the whole graph is its attribute
-    `ORIGINAL_EDGE_ID`. The attributes of nodes, such as times, are those of all nodes, because any may be a neighbour.
+    ids need no translation, for 8 bytes per node of the whole graph. The attributes of nodes, such as times, are those
+    of all nodes, because any may be a neighbour. What is sampled from these columns alone has positions in the part as
+    ids of edges, unless the edges have ids of their own, `ORIGINAL_EDGE_ID`; `edge_ids` has those in the whole graph.
     """
     book: PartBook
     """Which part owns each node. The nodes of all types are in one space of ids, type after type."""
@@ -41,6 +44,62 @@ class GraphPart:
     """The number of edges of the whole graph; by edge type if it has types."""
     identity: str = ""
     """The same text in all parts of a partition, and most likely no other one has it; "" if nobody knows."""
+    first_edges: torch.Tensor | None = None
+    """The whole graph's column starts, if an edge's id is its position there; None if ids are an edge attribute."""
+
+    def check_ids(self, *, whole: bool) -> None:
+        """Raise unless edges have ids; with `whole`, compare the column starts of the part's nodes too."""
+        starts, indptr = self.first_edges, self.columns.csc_indptr
+        if starts is None:
+            self.columns.edge_attribute(ORIGINAL_EDGE_ID)
+            return
+        total = sum(to_type_dict(self.num_edges).values())
+        if starts.shape != indptr.shape or (int(starts[0]), int(starts[-1])) != (0, total):
+            raise ValueError(
+                f"first_edges must have {indptr.numel()} values from 0 to {total}, but has {starts.numel()}"
+                + (f" from {starts[0]} to {starts[-1]}" if starts.numel() else "")
+            )
+        nodes = self.book.ids_of(self.number)
+        if whole and not torch.equal(starts.diff()[nodes], indptr.diff()[nodes]):
+            raise ValueError(
+                f"first_edges has other numbers of in-edges than csc_indptr for nodes of part {self.number}"
+            )
+
+    @property
+    def edge_id_dtype(self) -> torch.dtype:
+        """The dtype of the ids of edges."""
+        ids = self.columns.edge_attributes.get(ORIGINAL_EDGE_ID)
+        return torch.int64 if ids is None else ids.dtype
+
+    def edge_ids(self) -> torch.Tensor:
+        """Return the id of each edge of the part in the whole graph."""
+        ids = self.columns.edge_attributes.get(ORIGINAL_EDGE_ID)
+        if ids is not None:
+            return ids
+        assert self.first_edges is not None
+        return ops.indptr_edge_ids(self.columns.csc_indptr.long(), offset=self.first_edges[:-1].long())
+
+    def ids_at(
+        self, columns: FusedCSCSamplingGraph, nodes: torch.Tensor, offsets: torch.Tensor, positions: torch.Tensor
+    ) -> torch.Tensor:
+        """Return the ids of picked edges in the whole graph, perhaps as int32.
+
+        Where an edge's id is its position, this reads two numbers per node rather than one per edge, and ids take no
+        memory beside these.
+
+        Args:
+            columns: Where they were picked: this part's, or those of all parts on a machine.
+            nodes: The node of each column.
+            offsets: Where the picked edges of each begin.
+            positions: Where the edges are in `columns`, node after node.
+        """
+        ids = columns.edge_attributes.get(ORIGINAL_EDGE_ID)
+        if ids is not None:
+            return take_small(ids, positions)
+        assert self.first_edges is not None
+        dtype = torch.int32 if int(self.first_edges[-1]) < 1 << 31 else torch.int64
+        shifts = take_rows(self.first_edges, nodes) - take_rows(columns.csc_indptr, nodes)
+        return ops.shift_columns(offsets, positions, shifts.long(), dtype)
 
     def book_of(self, node_type: str) -> PartBook:
         """Return the book of one node type, whose ids begin at 0: that of the features of these nodes.
@@ -80,7 +139,6 @@ def cut_graph(graph: FusedCSCSamplingGraph, assignment: Assignment, part: int) -
     starts = counts.cumsum(0)
     positions = ops.indptr_edge_ids(starts, offset=graph.csc_indptr[:-1].long())
     attributes = {name: take(values, positions) for name, values in graph.edge_attributes.items()}
-    attributes.setdefault(ORIGINAL_EDGE_ID, positions)
     indptr = buffers.empty_long_lived(starts.numel(), graph.csc_indptr.dtype, buffers.CPU)
     columns = fused_csc_sampling_graph(
         indptr.copy_(starts),
@@ -92,7 +150,8 @@ def cut_graph(graph: FusedCSCSamplingGraph, assignment: Assignment, part: int) -
         graph.node_attributes,
         attributes,
     )
-    return GraphPart(columns, book, part, graph.num_edges, identify(graph, book))
+    first_edges = None if ORIGINAL_EDGE_ID in attributes else graph.csc_indptr
+    return GraphPart(columns, book, part, graph.num_edges, identify(graph, book), first_edges)
 
 
 def take(values: torch.Tensor, positions: torch.Tensor) -> torch.Tensor:

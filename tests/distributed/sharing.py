@@ -31,7 +31,7 @@ def share_all() -> dict[str, Any]:
     """Return what came of each case."""
     found = {
         "leaves": leave_nothing(),
-        "ids": [sample_with_ids(kind) for kind in ("places", "one other", "any")],
+        "ids": [sample_with_ids(kind) for kind in ("none", "any")],
         "several graphs": make_several_graphs(),
         "weights": sample_by_weight(),
         "memory lacks": sample_elsewise("available_memory", lambda: 0.0),
@@ -46,14 +46,12 @@ def share_all() -> dict[str, Any]:
 
 
 def with_ids(kind: str) -> gf.FusedCSCSamplingGraph:
-    """Return a graph whose edges have their places as ids, all but one, or none."""
+    """Return a graph whose edges have any ids, or none but their positions."""
     graph = plain()
-    ids = torch.arange(graph.total_num_edges)
-    if kind == "one other":
-        ids[-3] = 10_000
-    if kind != "any":
-        graph.add_edge_attribute(ORIGINAL_EDGE_ID, ids)
-    return graph
+    if kind == "any":
+        return graph
+    attributes = {name: rows for name, rows in graph.edge_attributes.items() if name != ORIGINAL_EDGE_ID}
+    return gf.FusedCSCSamplingGraph(**{**graph.fields(), "edge_attributes": attributes})
 
 
 def digests_of(graph: gf.SamplingGraph, **options: Any) -> list[str]:

@@ -150,9 +150,12 @@ def test_any_number_of_parts_of_real_graphs_gives_the_mini_batches_of_the_whole_
 
 
 @pytest.mark.slow
-def test_a_mini_batch_takes_an_exchange_per_hop_and_one_more_and_few_bytes(tmp_path: Path) -> None:
-    found = run_ranks("tests.distributed.traffic:count_traffic", 2, tmp_path, share_memory=False)
-    assert [(rank["batches"], rank["exchanges"]) for rank in found] == [(4, 4 * (2 + 1))] * 2
+def test_a_window_takes_an_exchange_per_hop_a_mini_batch_one_for_features_and_few_bytes(tmp_path: Path) -> None:
+    for window, exchanges in ((0, 4 * (2 + 1)), (None, 3 * 2 + 4)):  # windows of 1, 2 and 1
+        given: Any = {"share_memory": False, "window": window}
+        (tmp_path / str(window)).mkdir()
+        found = run_ranks("tests.distributed.traffic:count_traffic", 2, tmp_path / str(window), **given)
+        assert [(rank["batches"], rank["exchanges"]) for rank in found] == [(4, exchanges)] * 2
     sent, least = (sum(rank[name] for rank in found) for name in ("sent", "least"))
     assert least <= sent <= 1.1 * least
 

@@ -28,7 +28,7 @@ def shuffled(count: int, seed: int) -> torch.Tensor:
     return torch.randperm(count, generator=torch.Generator().manual_seed(seed))
 
 
-def count_traffic(share_memory: bool, start_bytes: int = 8) -> dict[str, int]:
+def count_traffic(share_memory: bool, start_bytes: int = 8, window: int | None = 0) -> dict[str, int]:
     """Return what a rank holds and sent for some mini-batches, and the least that their ids, edges and rows take."""
     rank, num_nodes, peers = rank_and_size()[0], 20_000, Peers(share_memory=share_memory)
     # Each node has ten in-edges, and is the source of ten.
@@ -44,7 +44,7 @@ def count_traffic(share_memory: bool, start_bytes: int = 8) -> dict[str, int]:
     def load(number: int) -> gf.DataLoader:
         seeds = gf.ItemSet(shuffled(num_nodes, 100 * number + rank)[:2048], names="seeds")
         pipe = gf.ItemSampler(seeds, batch_size=512).sample_neighbor(parts, [10, 10])
-        return gf.DataLoader(pipe.fetch_feature(store, ["x"]), 0, seed=rank)
+        return gf.DataLoader(pipe.fetch_feature(store, ["x"]), 0, seed=rank, window=window)
 
     next(iter(load(1)))
     distributed.barrier()

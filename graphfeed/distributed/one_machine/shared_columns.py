@@ -4,10 +4,8 @@ import threading
 import warnings
 import weakref
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from typing import Any
 
-import numpy as np
 import torch
 
 from graphfeed import ops
@@ -17,17 +15,18 @@ from graphfeed.distributed.one_machine.memory_scope import open_handle, write_ha
 from graphfeed.distributed.ranks.exchange import COUNTS
 from graphfeed.distributed.ranks.messages import Tensors
 from graphfeed.distributed.ranks.peers import Peers
-from graphfeed.ops.memory import align, collapse
+from graphfeed.ops.memory import collapse
 from graphfeed.ops.rows import copy_rows, take_rows
 from graphfeed.storage.features import dtype_and_shape
-from graphfeed.storage.graph import ORIGINAL_EDGE_ID, FusedCSCSamplingGraph, GraphArrays
+from graphfeed.storage.graph import FusedCSCSamplingGraph, GraphArrays
 from graphfeed.storage.memory import SharedBlock, available_memory
 
 SHARE_OF_MEMORY = 0.8
 """How much of the memory that is free the shared columns may take."""
-HANDLE, HAS_IDS = "handle", "has ids"
+HANDLE = "handle"
+FIRST, WRITTEN = "first", "written"
+"""An option of the questions of the first rank, and whether its block has been written to."""
 INDICES, TYPES, ATTRIBUTE = "indices", "type_per_edge", "attribute "
-IDS = f"{ATTRIBUTE}{ORIGINAL_EDGE_ID}"
 
 
 class MachineGraph(FusedCSCSamplingGraph):
@@ -151,8 +150,8 @@ class SharedColumns:
     def _answer(self, options: Mapping[str, Any], questions: Tensors) -> Tensors:
         """Answer another rank of the machine."""
         # The first rank asks for columns, and the others ask it for handles; so no two wait for each other.
-        if "names" in options:
-            return self._answer_first(options["names"], questions)
+        if FIRST in options:
+            return self._answer_first(questions)
         self.ready()
         if options["probs_name"] is not None:
             self.sums(options["probs_name"])
@@ -164,7 +163,7 @@ class SharedColumns:
         arrays, book = edge_arrays(self.part.columns), self.part.book
         # First the degrees of all parts, which give each column its place; then each rank writes its own columns.
         indptr = torch.zeros(book.num_ids + 1, dtype=torch.int64)
-        for rank, answer in self._ask(ranks, [], None).items():
+        for rank, answer in self._ask(ranks, None).items():
             rows = dict(answer)
             indptr[book.ids_of(rank) + 1] = rows.pop(COUNTS)
             if row_types(rows) != row_types(arrays):
@@ -184,38 +183,29 @@ class SharedColumns:
             return None
         block = SharedBlock.allocate([indptr.to(self.part.columns.csc_indptr.dtype), *metas])
         block.tensors[0].copy_(indptr)
-        *names, ids = arrays
-        answers = self._ask(ranks, names, block).values()
-        if not all(HAS_IDS in answer for answer in answers):
+        if not all(answer[WRITTEN] for answer in self._ask(ranks, block).values()):
             return None
-        implied = len(ranks) == self.peers.world_size and arrays[IDS].dtype == indptr.dtype
-        if implied and not any(answer[HAS_IDS] for answer in answers):
-            # The id of each edge is its position. Memory that nobody has written to takes none.
-            collapse(block.memory[: block.memory.size - align(block.tensors[-1].nbytes)])
-            block = SharedBlock.open(replace(block.handle, places=block.handle.places[:-1]))
-        else:
-            self._ask(ranks, [ids], block)
-            collapse(block.memory)
+        collapse(block.memory)
         return block
 
-    def _ask(self, ranks: Sequence[int], names: list[str], block: SharedBlock | None) -> dict[int, Tensors]:
-        """Return the counts of the columns of each rank; with a block, let each rank write arrays to it."""
+    def _ask(self, ranks: Sequence[int], block: SharedBlock | None) -> dict[int, Tensors]:
+        """Return the counts of the columns of each rank; with a block, let each rank write its columns to it."""
         questions = {} if block is None else {HANDLE: write_handle(block.handle)}
         others = {rank: questions for rank in ranks if rank != self.peers.rank}
-        futures = self.peers.ask(self._name, {"names": names}, others)
-        own = self._counts() if block is None else self._write(names, block)
+        futures = self.peers.ask(self._name, {FIRST: True}, others)
+        own = self._counts() if block is None else self._write(block)
         return {self.peers.rank: own} | {rank: self.peers.wait(rank, future) for rank, future in futures.items()}
 
-    def _answer_first(self, names: Sequence[str], questions: Tensors) -> Tensors:
-        """Return the counts of this rank's columns; with the handle of a block, write arrays to it."""
+    def _answer_first(self, questions: Tensors) -> Tensors:
+        """Return the counts of this rank's columns; with the handle of a block, write them to it."""
         if HANDLE not in questions:
             return self._counts()
         try:
             block = open_handle(questions[HANDLE])[1]
         except OSError:
-            return {}  # the system forbids it
+            return {WRITTEN: torch.tensor(False)}  # the system forbids it
         assert block is not None
-        return self._write(names, block)
+        return self._write(block)
 
     def _counts(self) -> Tensors:
         """Return the number of in-edges of each node of the part, and arrays without rows."""
@@ -224,25 +214,21 @@ class SharedColumns:
         empty = {name: rows[:0] for name, rows in edge_arrays(self.part.columns).items()}
         return {COUNTS: counts, **empty}
 
-    def _write(self, names: Sequence[str], block: SharedBlock) -> Tensors:
-        """Copy arrays of the part to a block; return whether the ids of edges differ from their positions there."""
+    def _write(self, block: SharedBlock) -> Tensors:
+        """Copy the part's arrays of edges to a block."""
         own, nodes = self.part.columns, self.part.book.ids_of(self.part.number).numpy()
-        arrays = edge_arrays(own)
-        outs = dict(zip(arrays, block.tensors[1:], strict=True))
-        has_ids = False
         pieces = (edge_positions(indptr.numpy(), nodes) for indptr in (own.csc_indptr, block.tensors[0]))
         for positions, targets in zip(*pieces, strict=True):
-            has_ids = has_ids or not np.array_equal(arrays[IDS].numpy()[positions], targets)
             rows, to_rows = torch.from_numpy(positions), torch.from_numpy(targets)
-            for name in names:
-                copy_rows(arrays[name], rows, outs[name], to_rows, distinct=True)
-        return {HAS_IDS: torch.tensor(has_ids)}
+            for values, out in zip(edge_arrays(own).values(), block.tensors[1:], strict=True):
+                copy_rows(values, rows, out, to_rows, distinct=True)
+        return {WRITTEN: torch.tensor(True)}
 
     def _graph_in(self, block: SharedBlock) -> MachineGraph:
         """Return the graph whose columns are in a block; all else it shares with the part."""
         own = self.part.columns
         indptr, *rest = block.tensors
-        arrays = dict(zip(edge_arrays(own), rest, strict=False))  # perhaps without the ids, which are the last
+        arrays = dict(zip(edge_arrays(own), rest, strict=True))
         indices, types = arrays.pop(INDICES), arrays.pop(TYPES, None)
         attributes = {name.removeprefix(ATTRIBUTE): rows for name, rows in arrays.items()}
         fields = {"csc_indptr": indptr, "indices": indices, "type_per_edge": types, "edge_attributes": attributes}
@@ -264,11 +250,10 @@ def share_columns(part: GraphPart, peers: Peers) -> SharedColumns:
 
 
 def edge_arrays(columns: GraphArrays) -> dict[str, torch.Tensor]:
-    """Return the arrays with a row per edge, by name, attributes with a prefix; the last has the edges' ids."""
+    """Return the arrays with a row per edge, by name, attributes with a prefix."""
     types = {} if columns.type_per_edge is None else {TYPES: columns.type_per_edge}
     attributes = {f"{ATTRIBUTE}{name}": rows for name, rows in sorted(columns.edge_attributes.items())}
-    ids = attributes.pop(IDS)
-    return {INDICES: columns.indices, **types, **attributes, IDS: ids}
+    return {INDICES: columns.indices, **types, **attributes}
 
 
 def row_types(arrays: Tensors) -> dict[str, str]:

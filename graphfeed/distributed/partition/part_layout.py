@@ -1,7 +1,8 @@
 """The files of a partition: which arrays there are, and the metadata that describes them.
 
 A partition is a folder. `partition.json` describes it. The arrays that all parts need lie beside it: the part of each
-node, and the attributes of all nodes, since any may be a neighbour. Folder `part_i` holds what part `i` owns: the
+node, the attributes of all nodes, since any may be a neighbour, and as "first_edges" the whole graph's column starts,
+unless edges have ids of their own, which are an attribute then. Folder `part_i` holds what part `i` owns: the
 in-edges of its nodes, and the rows of its features; perhaps also copies of rows that it often asks other parts for, as
 "halo_ids" by node type and "halo_feature" in the order of these. All arrays are `.npy` files, and they are mapped.
 The partition has an identity, which is in `partition.json` and in a file of each part, so that a part of another one is
@@ -31,12 +32,13 @@ MOST_PARTS = 1 << 16
 FORMAT = "graphfeed partition"
 VERSION = 1
 NODE_PARTS = "node_parts"
+FIRST_EDGES = "first_edges"
 EDGE_PARTS = "edge_parts"
 FEATURE = "feature"
 HALO_IDS, HALO_FEATURE = "halo_ids", "halo_feature"
 ATTRIBUTES = ("node_attributes", "edge_attributes")
 KEY_LENGTHS = {
-    **dict.fromkeys(("csc_indptr", "indices", "type_per_edge", NODE_PARTS), 0),
+    **dict.fromkeys(("csc_indptr", "indices", "type_per_edge", NODE_PARTS, FIRST_EDGES), 0),
     **dict.fromkeys((*ATTRIBUTES, EDGE_PARTS, HALO_IDS), 1),
     **dict.fromkeys((FEATURE, HALO_FEATURE), 3),
 }

@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from graphfeed.distributed.edge_positions import edge_positions
+from graphfeed.distributed.edge_positions import edge_destinations, edge_positions
 from graphfeed.distributed.partition.part_layout import (
     ArrayEntry,
     Key,
@@ -99,18 +99,15 @@ def write_edges(graph: GraphArrays, node_parts: Path, part: int, stamp: int, fol
     """
     parts: NDArray[Any] = map_npy(node_parts)
     indptr = graph.csc_indptr.numpy()
-    arrays: list[tuple[str, Key, torch.Tensor | None]] = [("indices", (), graph.indices)]
+    arrays: list[tuple[str, Key, torch.Tensor]] = [("indices", (), graph.indices)]
     if graph.type_per_edge is not None:
         arrays.append(("type_per_edge", (), graph.type_per_edge))
-    names = [name for name in graph.edge_attributes if name != ORIGINAL_EDGE_ID]
-    # Without ids of their own, edges are known by their positions.
-    arrays += [("edge_attributes", (name,), graph.edge_attributes.get(name)) for name in (*names, ORIGINAL_EDGE_ID)]
+    arrays += [("edge_attributes", (name,), values) for name, values in graph.edge_attributes.items()]
     written: list[tuple[Target, torch.dtype, tuple[int, ...]]] = [
         (Target(part, "csc_indptr"), graph.csc_indptr.dtype, ())
     ]
     for number, (role, key, values) in enumerate(arrays):
-        dtype, row = (torch.int64, ()) if values is None else (values.dtype, tuple(values.shape[1:]))
-        written.append((Target(part, role, key, number), dtype, row))
+        written.append((Target(part, role, key, number), values.dtype, tuple(values.shape[1:])))
     with ExitStack() as stack:
         starts, *writers = [stack.enter_context(target.open(folder, dtype, row)) for target, dtype, row in written]
         starts.append(np.zeros(1, dtype=np.int64))
@@ -121,7 +118,7 @@ def write_edges(graph: GraphArrays, node_parts: Path, part: int, stamp: int, fol
             starts.append(writers[0].rows + np.cumsum(degrees, dtype=np.int64))
             for positions in edge_positions(indptr, nodes):
                 for writer, (_, _, values) in zip(writers, arrays, strict=True):
-                    writer.append(positions if values is None else to_numpy(values)[positions])
+                    writer.append(to_numpy(values)[positions])
     entries = [
         target.describe(dtype, (writer.rows, *row))
         for (target, dtype, row), writer in zip(written, (starts, *writers), strict=True)
@@ -132,32 +129,30 @@ def write_edges(graph: GraphArrays, node_parts: Path, part: int, stamp: int, fol
 
 
 def write_edge_parts(
-    target: Target, files: Sequence[tuple[Path, Path | None]], number: int, like: Path, count: int, folder: Path
+    graph: GraphArrays, node_parts: Path, target: Target, number: int, count: int, folder: Path
 ) -> Entries:
     """Write the part of each edge of a type by its id.
 
     Args:
+        graph: The whole graph.
+        node_parts: The file with the part of each node.
         target: Its key is the edge type.
-        files: The ids of the edges of each part, and their types if the graph has types.
         number: The number of the edge type.
-        like: An array of the dtype that numbers of parts have.
         count: How many rows the features of the edges have.
         folder: Where the file goes.
     """
-    dtype = map_npy(like).dtype
+    parts: NDArray[Any] = map_npy(node_parts)
+    ids, types = graph.edge_attributes.get(ORIGINAL_EDGE_ID), graph.type_per_edge
     # Zeros take no room until they are written to, and pages of a file no memory for long.
-    owners = np.lib.format.open_memmap(folder / target.path, "w+", dtype, (count,))
-    for part, (ids_file, types_file) in enumerate(files):
-        ids = map_npy(ids_file)
-        types = None if types_file is None else map_npy(types_file)
-        for low in range(0, len(ids), BLOCK_NODES):
-            some = ids[low : low + BLOCK_NODES]
-            edges = some if types is None else some[types[low : low + BLOCK_NODES] == number]
-            if edges.size and int(edges.max()) >= count:
-                raise ValueError(
-                    f"features of edge type {target.key[0]!r} have {count} rows, but there is an edge {edges.max()}"
-                )
-            owners[edges] = part
+    owners = np.lib.format.open_memmap(folder / target.path, "w+", parts.dtype, (count,))
+    for edges, destinations in edge_destinations(graph.csc_indptr.numpy()):
+        own = slice(None) if types is None else types[edges].numpy() == number
+        some = (np.arange(edges.start, edges.stop) if ids is None else ids[edges].numpy())[own]
+        if some.size and int(some.max()) >= count:
+            raise ValueError(
+                f"features of edge type {target.key[0]!r} have {count} rows, but there is an edge {some.max()}"
+            )
+        owners[some] = parts[destinations[own]]
     owners.flush()
     return [target.describe(torch.from_numpy(owners[:0]).dtype, (count,))]
 

@@ -60,6 +60,7 @@ class ClusterPlan:
     num_items: Annotated[int, 0, "the items of an epoch, to say how long it takes"] = 0
     rank_rate: RankRate | None = None
     """What a mini-batch costs a rank; see `measured`. None: the network alone is calculated."""
+    edge_id_bytes: Annotated[int, 0, "0 where an edge's id is its position in the graph, as without features"] = INT64
 
     def __post_init__(self) -> None:
         for name, (least, _) in NUMBERS.items():
@@ -80,10 +81,12 @@ class ClusterPlan:
         copy = INT64 * (self.num_nodes + 1) if self.start_bytes < INT64 else 0
         copy_of_part = copy if self.machines > 1 or ranks == 1 else 0
         owners = (smallest_dtype(parts).itemsize + least_bytes(self.num_nodes)) * self.num_nodes if parts > 1 else 0
-        edges = (self.id_bytes + INT64 + self.type_bytes) * self.num_edges / self.machines
+        # Edges without ids of their own are numbered from the whole graph's column starts.
+        numbers = 0 if self.edge_id_bytes else starts
+        edges = (self.id_bytes + self.edge_id_bytes + self.type_bytes) * self.num_edges / self.machines
         shared = {"shared columns": starts + ranks * copy + edges} if ranks > 1 else {}
         rows = {"features": self.row_bytes * self.num_nodes / self.machines} if self.row_bytes else {}
-        return {"graph": ranks * (starts + copy_of_part + owners) + edges} | shared | rows
+        return {"graph": ranks * (starts + copy_of_part + owners) + numbers + edges} | shared | rows
 
     @property
     def hops(self) -> list[tuple[float, float]]:

@@ -15,6 +15,7 @@ from graphfeed.distributed.partition.part_layout import (
     EDGE_PARTS,
     FEATURE,
     FILE_NAME,
+    FIRST_EDGES,
     HALO_FEATURE,
     HALO_IDS,
     KEY_LENGTHS,
@@ -115,7 +116,10 @@ def open_part(root: str | os.PathLike[str], part: int, *, check: bool = False) -
         book = PartBook.from_assignment(arrays[NODE_PARTS][()], len(metadata.parts))
         if book.num_ids != metadata.total_num_nodes:
             raise ValueError(f"there are parts of {book.num_ids} nodes, not {metadata.total_num_nodes}")
-        stored = with_features(GraphPart(columns, book, part, metadata.num_edges, identity), arrays)
+        first_edges = arrays[FIRST_EDGES].get(())
+        own = GraphPart(columns, book, part, metadata.num_edges, identity, first_edges)
+        own.check_ids(whole=check)
+        stored = with_features(own, arrays)
         for copies in stored.halo.values() if check else ():
             copies.of.check()
         return stored

@@ -17,6 +17,7 @@ from graphfeed.distributed.partition.part_layout import (
     EDGE_PARTS,
     FEATURE,
     FILE_NAME,
+    FIRST_EDGES,
     HALO_FEATURE,
     HALO_IDS,
     IDENTITY,
@@ -41,7 +42,7 @@ from graphfeed.distributed.partition_identity import identify
 from graphfeed.ops.process import progress_bar
 from graphfeed.storage import DiskBasedFeature, Feature, FeatureKey, FeatureStore
 from graphfeed.storage.datasets import SCRATCH, FileTask, check_new_folder, new_folder, run_tasks, write_text
-from graphfeed.storage.graph import ByType, GraphArrays, stacked_assignment, to_type_dict
+from graphfeed.storage.graph import ORIGINAL_EDGE_ID, ByType, GraphArrays, stacked_assignment, to_type_dict
 from graphfeed.storage.memory import FilePlace, find_places, new_stamp, tensors_in
 
 JOURNAL = f"{SCRATCH}/key.txt"
@@ -167,6 +168,8 @@ class PartitionWriter:
         # A task, so that a run that goes on has the stamp of the files that are there.
         stamp = run_tasks(self.folder, {"stamp": lambda _: new_stamp()})["stamp"]
         whole = {Target(None, NODE_PARTS): self.parts}
+        if ORIGINAL_EDGE_ID not in self.graph.edge_attributes:
+            whole[Target(None, FIRST_EDGES)] = self.graph.csc_indptr
         for number, (name, values) in enumerate(self.graph.node_attributes.items()):
             whole[Target(None, "node_attributes", (name,), number)] = values
         for number, (key, feature) in enumerate(features.items()):
@@ -206,16 +209,12 @@ class PartitionWriter:
 
     def edge_parts(self, features: Mapping[FeatureKey, Feature]) -> dict[Target, FileTask]:
         """Return the tasks that write the part of each edge, for edge types with features."""
-        files = []
-        for part in range(self.num_parts):
-            paths = {entry.role: self.folder / entry.path for entry in self.entries[part]}  # the ids are the last ones
-            files.append((paths["edge_attributes"], paths.get("type_per_edge")))
         tasks: dict[Target, FileTask] = {}
         for key, feature in features.items():
             if key.domain == "edge":
                 number = self.edge_numbers[key.type]
                 target = Target(None, EDGE_PARTS, (key.type,), number)
-                tasks[target] = partial(write_edge_parts, target, files, number, self.owners, feature.count())
+                tasks[target] = partial(write_edge_parts, self.graph, self.owners, target, number, feature.count())
         return tasks
 
     def rows_of(self, key: FeatureKey, part: int) -> Rows:

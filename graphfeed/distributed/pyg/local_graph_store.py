@@ -233,7 +233,7 @@ class LocalGraphStore:
         """List the edges of a part that was opened from graphfeed's layout; before a change, forget what was made."""
         if self._opened is not None and not self._edge_index:
             graph = self._opened.columns
-            sizes, ids = to_type_dict(graph.num_nodes), graph.edge_attributes[ORIGINAL_EDGE_ID]
+            sizes, ids = to_type_dict(graph.num_nodes), self._opened.edge_ids()
             for type_name, edges in edge_lists(graph).items():
                 edge_type: Any = group_of(type_name)
                 size = tuple(sizes[end] for end in ends_of(edge_type))

@@ -90,7 +90,7 @@ def test_rows_of_other_parts_may_be_copied(tmp_path: Path, capsys: pytest.Captur
 def test_the_layout_of_pyg_may_be_chosen(source: Path, tmp_path: Path) -> None:
     assert partition(source, tmp_path / "parts", "--parts", 2, "--layout", "pyg") == 0
     assert (tmp_path / "parts" / "META.json").is_file()
-    found = [open_part(tmp_path / "parts", part).graph.columns.edge_attribute(gf.ORIGINAL_EDGE_ID) for part in range(2)]
+    found = [open_part(tmp_path / "parts", part).graph.edge_ids() for part in range(2)]
     assert torch.cat(found).sort().values.tolist() == list(range(700))
 
 

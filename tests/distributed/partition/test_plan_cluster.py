@@ -59,6 +59,7 @@ def test_types_ids_and_column_starts_change_the_memory_of_a_part() -> None:
     plain = ClusterPlan(**PLAN).memory["graph"]
     assert ClusterPlan(**PLAN, id_bytes=4).memory["graph"] == pytest.approx(plain - 4 * 200_000 / 3)
     assert ClusterPlan(**PLAN, type_bytes=1).memory["graph"] == pytest.approx(plain + 200_000 / 3)
+    assert ClusterPlan(**PLAN, edge_id_bytes=0).memory["graph"] == pytest.approx(plain - 8 * 200_000 / 3 + 8 * 20_001)
     assert ClusterPlan(**PLAN, start_bytes=4).memory["graph"] == pytest.approx(plain + 4 * 20_001)
 
 

@@ -89,7 +89,7 @@ def test_rows_of_features_are_those_of_the_parts_nodes_and_edges(
 def own_edges(stored: StoredPart, kind: str | None) -> set[int]:
     """Return the ids of the edges that a part holds."""
     columns = stored.graph.columns
-    ids = columns.edge_attribute(gf.ORIGINAL_EDGE_ID)
+    ids = stored.graph.edge_ids()
     if kind is not None:
         assert columns.type_per_edge is not None
         assert columns.edge_type_to_id is not None
@@ -132,10 +132,25 @@ def test_mini_batches_from_files_are_those_of_the_whole_graph(tmp_path: Path, wo
         assert found == [digests_of(graph, features_of(graph))] * world_size
 
 
-def test_edges_without_ids_get_their_positions(tmp_path: Path) -> None:
+def test_edges_without_ids_get_their_positions_which_take_no_file(tmp_path: Path) -> None:
+    graph = gf.fused_csc_sampling_graph(torch.tensor([0, 1, 3, 3]), torch.tensor([1, 2, 0]))
+    features = gf.BasicFeatureStore({("edge", None, "feat"): gf.TorchBasedFeature(torch.arange(3.0)[:, None])})
+    root = write_partition(tmp_path / "parts", graph, torch.tensor([0, 1, 1]), 2, features)
+    stored = open_part(root, 1, check=True)
+    assert stored.graph.edge_ids().tolist() == [1, 2]
+    assert stored.features.read("edge", None, "feat").tolist() == [[1], [2]]
+    assert not list(root.glob("*/edge_attributes*"))
+
+
+def test_column_starts_that_are_not_those_of_the_part_are_refused(tmp_path: Path) -> None:
     graph = gf.fused_csc_sampling_graph(torch.tensor([0, 1, 3, 3]), torch.tensor([1, 2, 0]))
     root = write_partition(tmp_path / "parts", graph, torch.tensor([0, 1, 1]), 2)
-    assert open_part(root, 1).graph.columns.edge_attribute(gf.ORIGINAL_EDGE_ID).tolist() == [1, 2]
+    np.save(root / "first_edges.npy", np.array([0, 2, 3, 3]))
+    with pytest.raises(ValueError, match="other numbers of in-edges than csc_indptr for nodes of part 1"):
+        open_part(root, 1, check=True)
+    np.save(root / "first_edges.npy", np.array([0, 1, 3, 4]))
+    with pytest.raises(ValueError, match="must have 4 values from 0 to 3, but has 4 from 0 to 4"):
+        open_part(root, 1)
 
 
 def test_a_graph_without_nodes_has_parts(tmp_path: Path) -> None:
