@@ -18,6 +18,9 @@ WORLD_SIZE = 2
 ALONE, LIMIT, SHARED, EXCHANGED = "one process", "whole graph in each", "in parts, shared memory", "in parts, exchanged"
 FETCHING = ", sample + fetch"
 BY_ITSELF, JOINT = "each rank by itself", "joint mini-batches"
+SOCKET, ONE_ASKS, BOTH_ASK = "a socket on loopback", "one rank asks", "both ranks ask"
+ANSWERED = 2.5
+"""The gigabytes per second that a rank is to answer."""
 SHARE_OF_ONE = 0.8
 """What a core is to do in two processes of what one process alone does on its core."""
 SHARE_OF_FLIGHT = 0.8
@@ -36,6 +39,7 @@ def report(scale: Scale) -> Iterator[str]:
     yield render(f"{title}; ratio to one process alone, a core", throughput(found))
     yield render(f"{title}: what is sent for a mini-batch", traffic(found))
     yield render(f"{title}: rows of features that are read for a mini-batch", rows_read(found))
+    yield render(f"{title}: rows that a rank answers another one; ratio to a socket between the two", answered(found))
     yield render("distributed: mini-batches of a sampling server; ratio to Flight's own stream of them", stream(scale))
 
 
@@ -100,6 +104,14 @@ def rows_read(found: dict[str, Any]) -> list[Row]:
         Row(JOINT, "k rows", Times([joint]), joint / own),
         Row("saved", "%", Times([100 * (1 - joint / own)])),
     ]
+
+
+def answered(found: dict[str, Any]) -> list[Row]:
+    """Return the bytes of rows that a rank answers per second, where one or both ask, and those of a socket."""
+    rates = {name: Times(values) for name, values in found["answered"].items()}
+    goal = Goal(rates[BOTH_ASK].median, ANSWERED, at_least=True)
+    rows = [(SOCKET, None), (ONE_ASKS, None), (BOTH_ASK, goal)]
+    return [Row(name, "GB/s", rates[name], rates[name].over(rates[SOCKET]), held) for name, held in rows]
 
 
 def stream(scale: Scale) -> list[Row]:

@@ -2,8 +2,10 @@
 
 import json
 import os
+import socket
 import sys
 import time
+from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -13,7 +15,18 @@ import torch
 from torch import distributed
 
 import graphfeed as gf
-from benchmarks.distributed import ALONE, BY_ITSELF, EXCHANGED, FETCHING, JOINT, LIMIT, SHARED
+from benchmarks.distributed import (
+    ALONE,
+    BOTH_ASK,
+    BY_ITSELF,
+    EXCHANGED,
+    FETCHING,
+    JOINT,
+    LIMIT,
+    ONE_ASKS,
+    SHARED,
+    SOCKET,
+)
 from benchmarks.graphs import Shape, load_edges, load_features
 from benchmarks.sampling import FANOUTS
 from benchmarks.timing import WARM_UP_ROUNDS
@@ -21,6 +34,8 @@ from graphfeed.distributed import PartitionedFeature, PartitionedGraph, Peers, a
 
 THREADS = 3
 """Mini-batches that are in flight where a mini-batch waits for other ranks."""
+ASKED_ROWS, ASKED_TIMES = 10_000, 60
+"""How many rows a question is about, and how many questions there are."""
 TIMEOUT = timedelta(minutes=20)
 Stored = tuple[gf.SamplingGraph, gf.Feature]
 
@@ -98,6 +113,44 @@ class Rank:
                         case.setdefault(key, []).append(value)
         return found
 
+    def answer(self) -> dict[str, list[float]]:
+        """Return the gigabytes per second that the first rank gets: through a socket, alone, and as others ask too."""
+        found: dict[str, list[float]] = {SOCKET: [], ONE_ASKS: [], BOTH_ASK: []}
+        feature, own = self.stored[EXCHANGED][1], self.book.ids_of(1 - self.rank)
+        for number in range(-WARM_UP_ROUNDS, self.repeats):
+            order = torch.from_numpy(np.random.default_rng(number % self.repeats).permutation(len(own)))
+            asked = torch.split(own[order[: ASKED_ROWS * ASKED_TIMES]], ASKED_ROWS)
+            for name, rates in found.items():
+                distributed.barrier()
+                start, size = time.perf_counter(), 0
+                if name == SOCKET:
+                    size = self.through_socket(self.stored[LIMIT][1].read(asked[0]).numpy(), len(asked))
+                elif name == BOTH_ASK or self.rank == 0:
+                    with ThreadPoolExecutor(THREADS) as threads:
+                        size = sum(rows.nbytes for rows in threads.map(feature.read, asked))
+                seconds = time.perf_counter() - start
+                distributed.barrier()
+                if number >= 0:
+                    rates.append(size / seconds / 1e9)
+        return found
+
+    def through_socket(self, rows: Any, times: int) -> int:
+        """Send an array some times from the second rank to the first; return its bytes."""
+        if self.rank == 0:
+            with socket.create_server(("127.0.0.1", 0)) as server:
+                distributed.broadcast(torch.tensor([server.getsockname()[1]]), 0)
+                with server.accept()[0] as connection:
+                    memory, left = np.empty_like(rows).data.cast("B"), rows.nbytes * times
+                    while left:
+                        left -= connection.recv_into(memory)
+        else:
+            port = torch.zeros(1, dtype=torch.int64)
+            distributed.broadcast(port, 0)
+            with socket.create_connection(("127.0.0.1", int(port))) as connection:
+                for _ in range(times):
+                    connection.sendall(rows)
+        return int(rows.nbytes) * times
+
     def count(self, name: str) -> dict[str, int]:
         """Return what this rank sends for an epoch, and the least that ids, edges and rows of other parts take."""
         traffic, least, width = self.peers[name].traffic, 0, self.stored[name][1].size().numel()
@@ -149,7 +202,13 @@ def main(given: str) -> None:
     own = Rank(rank, world_size, sizes)
     cases = own.measure()
     traffic = {name: add_up(own.count(name)) for name in (SHARED, EXCHANGED)}
-    result = {"cases": cases, "traffic": traffic, "hops": len(FANOUTS), "rows": add_up(own.count_rows())}
+    result = {
+        "answered": own.answer(),
+        "cases": cases,
+        "traffic": traffic,
+        "hops": len(FANOUTS),
+        "rows": add_up(own.count_rows()),
+    }
     if rank == 0:
         (Path(folder) / "found").write_text(json.dumps(result))
     distributed.barrier()
