@@ -82,7 +82,9 @@ def send_for_own_seeds(batch_size: int, batches: int) -> dict[str, Any]:
         items = gf.ItemSet(4000, names="seeds")
         pipe = gf.DistributedItemSampler(items, batch_size, shuffle=True, owners=owners, **options)
         store = gf.BasicFeatureStore({("node", None, "x"): feature})
-        return iter(gf.DataLoader(pipe.sample_neighbor(graph, [5, 5]).fetch_feature(store, ["x"]), 0, seed=0))
+        pipe = pipe.sample_neighbor(graph, [5, 5]).fetch_feature(store, ["x"])
+        # One by one, as they are counted; a window would also be sampled for mini-batches that nobody takes.
+        return iter(gf.DataLoader(pipe, 0, seed=0, window=0))
 
     found: dict[str, Any] = {"equal": 0}
     next(load(None, *in_parts))
