@@ -88,7 +88,8 @@ class DataLoader(Generic[Batch]):
             killed; its start does not count. A thread can't be: it is left behind, and another one takes its place.
         window: For how many mini-batches rows of features on disk are read at once, in the order of the file, while
             earlier ones are used. By default as many as there is memory for, if those features are larger than that;
-            0 reads them for one mini-batch after the other. Not where mini-batches are sampled on a GPU. So many are
+            0 reads them for one mini-batch after the other. Not where mini-batches are sampled on a GPU. Rows of other
+            ranks are asked for in windows only if a number is given (`PartitionedFeature`). So many mini-batches are
             also sampled at once from a graph on disk that is larger than the memory, in threads, if 8 have room there.
         memory_limit: How many bytes reading ahead may take, with the mini-batches that wait for their rows, as a number
             or a text such as "4G". With `num_workers="auto"`, mini-batches in flight and worker processes take their

@@ -124,7 +124,7 @@ def describe_reads(rows: PlannedRows) -> list[str]:
             f"{100 * between:.0f} % of it between the rows: up to {bytes_text(feature.gap_bytes)} between two rows are "
             f"read along, which takes no longer than another read ({how})"
         )
-    return [*lines, f"    {counts.seconds:.2f} s were spent waiting for the disk"]
+    return [*lines, f"    {counts.seconds:.2f} s were spent waiting for {feature.waits_for}"]
 
 
 def describe_rules(applied: Sequence[Callable[..., Datapipe]]) -> list[str]:

@@ -10,6 +10,7 @@ from graphfeed.datapipes.pipeline import Placement, traverse
 from graphfeed.loader.executors.sending import can_be_sent
 from graphfeed.loader.rules import CopiesToDevice, LoaderOptions, ReadsFeatures, device_of, moves
 from graphfeed.loader.stages.in_threads import InThreads
+from graphfeed.loader.stages.in_windows import FetchesKnownRows, slow_sources
 from graphfeed.loader.stages.in_workers import InWorkers, chain_of
 from graphfeed.loader.stages.sharder import Sharder
 from graphfeed.ops.arguments import brief
@@ -72,9 +73,14 @@ def fetch_in_threads(pipe: Datapipe, options: LoaderOptions) -> Datapipe:
     def allow(stage: Datapipe) -> Datapipe:
         if not isinstance(stage, Transform) or not isinstance(stage, ReadsFeatures) or not decides_itself(stage):
             return stage
-        return in_worker(stage) if stage.may_run_in_threads() else stage
+        return in_worker(stage) if stage.may_run_in_threads() and not fetches_in_windows(stage, options) else stage
 
     return pipe.rewrite(allow)
+
+
+def fetches_in_windows(stage: Datapipe, options: LoaderOptions) -> bool:
+    """Return whether windows are asked for, and a stage reads something that is better read in them."""
+    return bool(options.window) and isinstance(stage, FetchesKnownRows) and bool(slow_sources(stage, options.window))
 
 
 def fetch_in_processes(pipe: Datapipe, options: LoaderOptions) -> Datapipe:
@@ -182,7 +188,7 @@ def fetch_beside_processes(pipe: Datapipe, options: LoaderOptions) -> Datapipe:
         inside = isinstance(source, InThreads)
         passes = inside and isinstance(stage, CopiesToDevice) and not moves(stage)
         reads = isinstance(stage, ReadsFeatures) and decides_itself(stage) and stage.may_run_in_threads()
-        if not passes and not reads:
+        if not passes and (not reads or fetches_in_windows(stage, options)):
             return stage
         return InThreads(stage.changed(datapipe=source.datapipe) if inside else stage)
 

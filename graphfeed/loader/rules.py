@@ -39,7 +39,7 @@ class LoaderOptions:
     servers: tuple[str, ...] = ()
     """The addresses of the sampling servers that take the place of workers."""
     window: int | None = None
-    """For how many mini-batches rows on disk are read at once; 0 for one after the other, None as memory allows."""
+    """For how many mini-batches slow rows are read at once; 0 for one after the other, None as memory allows."""
     memory: MemoryBudget = field(default_factory=MemoryBudget)
     """What reading ahead may take, and workers where these are chosen by measuring."""
 

@@ -1,4 +1,4 @@
-"""Fetching for several mini-batches at once, whose rows on disk are then read in the order of the file."""
+"""Fetching for several mini-batches at once, whose rows a disk or other ranks then give together."""
 
 import math
 from collections import deque
@@ -7,7 +7,7 @@ from contextlib import closing, suppress
 from dataclasses import field
 from functools import partial
 from itertools import islice, takewhile
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, Protocol, TypeAlias, runtime_checkable
 
 import torch
 
@@ -17,10 +17,11 @@ from graphfeed.loader.stages.in_workers import chain_of, with_failure
 from graphfeed.loader.stages.upstream_placeholder import detach
 from graphfeed.loader.transport.thread_channel import Failure
 from graphfeed.storage import Feature, FeatureStore
-from graphfeed.storage.features import PlannedRows, RowMemory
+from graphfeed.storage.features import PlannedRows, ReadsAhead, RemoteFeature, RowMemory, bytes_of_rows
 from graphfeed.storage.memory import count_bytes
 
 Key = tuple[str, str | None, str]
+Sources: TypeAlias = dict[Key, ReadsAhead]
 
 MOST_MINIBATCHES = 128
 """How many mini-batches a window has at most if there is memory for more. With 64, a pass over ogbn-papers100M's rows
@@ -50,10 +51,37 @@ class FetchesKnownRows(Protocol):
         """Return a copy with other values of some fields."""
 
 
+def slow_sources(stage: FetchesKnownRows, window: int | None) -> Sources:
+    """Return the sources of features whose rows a stage may read ahead, by their keys.
+
+    Remote rows are among them only if a window is asked for: their owners may update them, which those that were read
+    ahead don't see.
+    """
+    features: dict[Any, object] = dict(stage.features())  # also what is no Feature, but reads like one
+    sources = {
+        key: feature.slow_source()
+        for key, feature in features.items()
+        if isinstance(feature, Feature) and reads_as_is(feature)
+    }
+    return {
+        key: source
+        for key, source in sources.items()
+        if source is not None
+        and reads_as_is(source)
+        and bytes_of_rows(source)
+        and (window is not None or not isinstance(source, RemoteFeature))
+    }
+
+
+def reads_as_is(feature: Feature) -> bool:
+    """Tell whether a feature returns rows as they are stored; a class of a user's may change them in its `read`."""
+    return type(feature).read.__module__.startswith("graphfeed.")
+
+
 class InWindows(Datapipe):
     """Runs the fetch before it on windows of mini-batches, and yields them in order.
 
-    The rows that a window needs are read at once, in the order of the file, and each of them once. That happens while
+    The rows that a window needs are read at once, in the order of a file, and each of them once. That happens while
     the mini-batches of the window before are used, and those of the window after are sampled. Samples and rows leave as
     they are used. So the samples of two windows are in memory, and the rows of little more than one.
     """
@@ -231,10 +259,10 @@ class ReadAheadStore(FeatureStore):
         """Return the feature of a key, which reads from memory if its rows were read ahead."""
         rows = self._rows.get(feature_key)
         feature: object = self._store[feature_key]
-        # An update may have put other rows in the place of the file's.
-        if rows is None or not isinstance(feature, Feature) or feature.file() is not rows.feature:
+        # An update may have put other rows in the place of the source's.
+        if rows is None or not isinstance(feature, Feature) or feature.slow_source() is not rows.feature:
             return self._store[feature_key]
-        return feature.in_place_of_file(rows)
+        return feature.in_place_of_source(rows)
 
     def __contains__(self, feature_key: Key) -> bool:
         """Tell whether the store has a feature of a key."""

@@ -26,9 +26,8 @@ from graphfeed.storage.datasets.original_ids import write_reordered_ids
 from graphfeed.storage.datasets.preprocess import LAYOUT
 from graphfeed.storage.datasets.processed_arrays import LEGACY_NAMES, SEEDS
 from graphfeed.storage.datasets.processed_graph import GRAPH_FOLDER, PROCESSED, check_rows, id_dtype, write_edges
-from graphfeed.storage.features.cached_feature import row_type
 from graphfeed.storage.features.disk_based_feature import DiskBasedFeature
-from graphfeed.storage.features.feature import Feature
+from graphfeed.storage.features.feature import Feature, row_type
 from graphfeed.storage.graph.assignment.assign import assign_nodes
 from graphfeed.storage.graph.attributes import ORIGINAL_EDGE_ID
 from graphfeed.storage.graph.graph_arrays import GraphArrays

@@ -4,9 +4,11 @@ A feature returns rows by id, wherever they lie. The policies of the caches are 
 stage that fetches is `FeatureFetcher`, in `graphfeed.datapipes`.
 """
 
-from graphfeed.storage.features.cached_feature import row_type
-from graphfeed.storage.features.feature import RemoteFeature, dtype_and_shape
-from graphfeed.storage.features.planned_rows import PlannedRows, file_bytes
+from graphfeed.storage.features.disk_rates import Spans
+from graphfeed.storage.features.feature import ReadsAhead, RemoteFeature, dtype_and_shape, row_type
+from graphfeed.storage.features.planned_rows import PlannedRows, bytes_of_rows
 from graphfeed.storage.features.row_memory import RowMemory
 
-__all__ = ["PlannedRows", "RemoteFeature", "RowMemory", "dtype_and_shape", "file_bytes", "row_type"]
+__all__ = [
+    "PlannedRows", "ReadsAhead", "RemoteFeature", "RowMemory", "Spans", "bytes_of_rows", "dtype_and_shape", "row_type",
+]  # fmt: skip

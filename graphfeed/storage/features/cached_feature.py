@@ -10,7 +10,15 @@ from graphfeed.ops import is_gpu, on_gpu
 from graphfeed.ops.arguments import as_ids, as_tensor, check_ids, check_vector
 from graphfeed.ops.memory import buffers, flat_bytes
 from graphfeed.ops.rows import take_rows
-from graphfeed.storage.features.feature import DeferredRead, Feature, RemoteFeature, TorchBasedFeature, check_rows
+from graphfeed.storage.features.feature import (
+    DeferredRead,
+    Feature,
+    ReadsAhead,
+    RemoteFeature,
+    TorchBasedFeature,
+    check_rows,
+    row_type,
+)
 from graphfeed.storage.features.feature_cache import CPUFeatureCache
 from graphfeed.storage.features.row_cache import RowCache
 from graphfeed.storage.memory.cache_use import Cache
@@ -123,6 +131,10 @@ class CachedFeature(Feature):
         """Return the cache, and those of the fallback feature."""
         return [("", self._cache), *self._fallback_feature.list_caches()]
 
+    def slow_source(self) -> ReadsAhead | None:
+        """Return the slow source behind the cache."""
+        return self._fallback_feature.slow_source()
+
     @property
     def cache_size_in_bytes(self) -> int:
         """How much memory the full cache takes, with its bookkeeping and the rows of all features that share it."""
@@ -175,8 +187,7 @@ class CPUCachedFeature(CachedFeature):
 
     With ids on a GPU, rows are returned there. They pass through page-locked memory of a fixed size: while some of them
     are copied on the current stream, the next ones are looked up and read. Each such part of 4 MiB counts as a query of
-    its own in `miss_rate`, and a row that two parts in a row lack is read twice. Only a row of more than 4 MiB is put
-    together in other memory first.
+    its own in `miss_rate`, and a row that two parts in a row lack is read twice.
 
     The cache steps aside as long as the fallback feature finds its rows in the system's page cache: they are read past
     it then, which costs less than to look them up. They don't count in `miss_rate`; the `kind` of the cache, which
@@ -229,10 +240,6 @@ class CPUCachedFeature(CachedFeature):
     def may_read_in_threads(self) -> bool:
         """Tell whether any thread reads the fallback feature as well as the main one."""
         return self._fallback_feature.may_read_in_threads()
-
-    def file(self) -> Feature | None:
-        """Return the file behind the cache."""
-        return self._fallback_feature.file()
 
     def _steps_aside(self, ids: torch.Tensor) -> bool:
         """Tell, and note, that the rows at `ids` are read past the cache: where the system has the file in memory."""
@@ -288,11 +295,6 @@ class CPUCachedFeature(CachedFeature):
         return staging(ids.device).send(start, start_part, len(here), self.size(), self._dtype, ids.device)
 
 
-def row_type(feature: Feature) -> torch.dtype:
-    """Return the dtype of a feature's rows."""
-    return feature.read(torch.empty(0, dtype=torch.int64)).dtype if feature.dtype is None else feature.dtype
-
-
 @overload
 def wrap_with_cached_feature(
     cached_feature_type: type[Cached],
@@ -333,9 +335,8 @@ def wrap_with_cached_feature(
         ValueError: There is no feature, rows have different sizes, or the number of bytes is negative.
     """
     if isinstance(fallback_features, Feature):
-        return wrap_with_cached_feature(
-            cached_feature_type, {None: fallback_features}, max_cache_size_in_bytes, *args, **kwargs
-        )[None]
+        alone = {None: fallback_features}
+        return wrap_with_cached_feature(cached_feature_type, alone, max_cache_size_in_bytes, *args, **kwargs)[None]
     rows = {name: torch.empty(own.size(), dtype=row_type(own)) for name, own in fallback_features.items()}
     sizes = {name: row.nbytes for name, row in rows.items()}
     if len(set(sizes.values())) != 1:

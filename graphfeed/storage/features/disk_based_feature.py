@@ -17,7 +17,7 @@ from graphfeed.ops.arguments import as_ids, check_ids, check_vector
 from graphfeed.ops.memory import MappedReads, buffers, map_privately, read_at_random
 from graphfeed.ops.rows import read_blocks, read_bytes, read_rows, take_rows
 from graphfeed.storage.features.disk_rates import USUAL_GAP, Spans, count_spans, is_measured, measure_gap
-from graphfeed.storage.features.feature import DeferredRead, Feature, TorchBasedFeature, dtype_and_shape
+from graphfeed.storage.features.feature import DeferredRead, ReadsAhead, TorchBasedFeature, dtype_and_shape
 from graphfeed.storage.memory.npy_file import check_numbers
 from graphfeed.storage.memory.staging import staging
 
@@ -33,7 +33,7 @@ MOST_THREADS = 16
 """More concurrent reads don't make a disk faster."""
 
 
-class DiskBasedFeature(Feature):
+class DiskBasedFeature(ReadsAhead):
     """A feature whose rows stay in a `.npy` file.
 
     Rows are read with positional reads: ids are sorted, rows that are near each other take one call, and large reads
@@ -63,6 +63,8 @@ class DiskBasedFeature(Feature):
         ...     DiskBasedFeature(file.name).read(torch.tensor([2, 0])).tolist()
         [[3], [1]]
     """
+
+    waits_for = "the disk"
 
     def __init__(
         self, path: str | Path, metadata: dict[str, Any] | None = None, num_threads: int | None = None
@@ -107,11 +109,6 @@ class DiskBasedFeature(Feature):
             return self._descriptor
         return descriptor
 
-    @property
-    def row_bytes(self) -> int:
-        """The bytes of a row."""
-        return self.size().numel() * self._dtype.itemsize
-
     def read(self, ids: torch.Tensor | None = None) -> torch.Tensor:
         """Read the rows at `ids`, or all rows if None, from the file into memory.
 
@@ -136,14 +133,6 @@ class DiskBasedFeature(Feature):
         Rows that lie so near to each other that another read would take longer are read at once. The first call
         measures how near that is. So the rows of a dense part of the file come at the speed of reading it in order:
         with 4 of 32 million rows of 128 bytes wanted, at 1.5 GB/s rather than 0.05.
-
-        Args:
-            ids: int64, ascending, in the range of the rows.
-            out: Written: contiguous, shape (any, ...), of the feature's dtype.
-            positions: int64: the row of `out` for each id.
-
-        Returns:
-            The futures of the parts, for `join`; each says how they were read. Parts that are cancelled are not read.
         """
         parts = self._split(ids.numel(), ROWS_PER_TASK, TASKS_PER_THREAD * self._threads)
         pool = self._pool()
@@ -176,10 +165,6 @@ class DiskBasedFeature(Feature):
             raise TimeoutError(
                 f"reading {self._path} took longer than {READ_TIMEOUT_SECONDS:.0f} s; is its file system still there?"
             ) from error
-
-    def file(self) -> "DiskBasedFeature":
-        """Return this feature."""
-        return self
 
     def check_unchanged(self) -> None:
         """Raise a RuntimeError if the file was written to since it was opened; another file in its place is none."""

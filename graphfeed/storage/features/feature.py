@@ -2,7 +2,8 @@
 
 import warnings
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Sequence
+from concurrent.futures import Future
 from typing import Any, Self
 
 import torch
@@ -11,6 +12,7 @@ from graphfeed.ops import is_gpu, is_readable
 from graphfeed.ops.arguments import as_ids, as_tensor, check_can_pin, check_ids, check_vector, is_read_only
 from graphfeed.ops.memory import PinOwner, is_page_locked, page_lock
 from graphfeed.ops.rows import gather_rows
+from graphfeed.storage.features.disk_rates import Spans
 from graphfeed.storage.memory.cache_use import Cache
 from graphfeed.storage.memory.shareable import Shareable
 from graphfeed.storage.memory.tensor_tree import move
@@ -116,13 +118,61 @@ class Feature(ABC):
         """Return the caches that a read goes through, each with an empty name."""
         return []
 
-    def file(self) -> "Feature | None":
-        """Return the `DiskBasedFeature` that the rows come from, past caches; None if there is none."""
+    def slow_source(self) -> "ReadsAhead | None":
+        """Return where the rows come from, past caches, if they are better read ahead of mini-batches; else None."""
         return None
 
-    def in_place_of_file(self, rows: "Feature") -> "Feature":
-        """Return the feature with other rows than its file's; a cache in CPU memory is left out then."""
+    def in_place_of_source(self, rows: "Feature") -> "Feature":
+        """Return the feature with other rows than its slow source's; a cache in CPU memory is left out then."""
         return rows
+
+
+class ReadsAhead(Feature):
+    """A feature whose rows take so long to read that those of several mini-batches are better read at once, ahead."""
+
+    waits_for: str
+    """Who is waited for, in words."""
+
+    @property
+    def gap_bytes(self) -> int | None:
+        """How far rows may lie apart to be read at once; None where only what is asked for is read."""
+        return None
+
+    @property
+    def gap_is_measured(self) -> bool:
+        """Whether that is measured, rather than what is usual."""
+        return False
+
+    @property
+    def row_bytes(self) -> int:
+        """The bytes of a row."""
+        assert self.dtype is not None
+        return self.size().numel() * self.dtype.itemsize
+
+    @abstractmethod
+    def begin_reading(self, ids: torch.Tensor, out: torch.Tensor, positions: torch.Tensor) -> list[Future[Spans]]:
+        """Let threads read many rows into memory.
+
+        Args:
+            ids: int64, ascending, in the range of the rows.
+            out: Written: contiguous, shape (any, ...), of the feature's dtype.
+            positions: int64: the row of `out` for each id.
+
+        Returns:
+            The futures of the parts, for `join`; each says how they were read. Parts that are cancelled are not read.
+        """
+
+    @abstractmethod
+    def join(self, futures: Sequence[Future[Any]]) -> None:
+        """Wait until parts are read, or raise what failed."""
+
+    @abstractmethod
+    def check_unchanged(self) -> None:
+        """Raise a RuntimeError if rows that were read before may have changed by now."""
+
+    def slow_source(self) -> "ReadsAhead | None":
+        """Return this feature."""
+        return self
 
 
 class RemoteFeature(Feature):
@@ -140,6 +190,11 @@ class RemoteFeature(Feature):
             The positions of the ids whose rows are remote, ascending, int64; and a function that writes the local rows
             to a tensor with a row for each id.
         """
+
+
+def row_type(feature: Feature) -> torch.dtype:
+    """Return the dtype of a feature's rows."""
+    return feature.read(torch.empty(0, dtype=torch.int64)).dtype if feature.dtype is None else feature.dtype
 
 
 def warn_of_staying(feature: Feature, call: str) -> None:

@@ -39,12 +39,8 @@ class GPUCachedFeature(CachedFeature):
         """Tell whether the fallback feature lies in page-locked memory."""
         return self._fallback_feature.is_pinned()
 
-    def file(self) -> Feature | None:
-        """Return the file behind the cache."""
-        return self._fallback_feature.file()
-
-    def in_place_of_file(self, rows: Feature) -> Feature:
-        """Return a feature with the same cache in front of rows that were read from the file."""
+    def in_place_of_source(self, rows: Feature) -> Feature:
+        """Return a feature with the same cache in front of rows that were read ahead."""
         other = copy.copy(self)
         other._fallback_feature = rows
         return other

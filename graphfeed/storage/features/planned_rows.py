@@ -1,4 +1,4 @@
-"""Rows of a file that are read before the mini-batches that need them."""
+"""Rows of a slow feature that are read before the mini-batches that need them."""
 
 import time
 from collections.abc import Iterable, Sequence
@@ -8,11 +8,12 @@ from dataclasses import dataclass
 import torch
 
 from graphfeed.ops import on_gpu
-from graphfeed.ops.arguments import check_count
+from graphfeed.ops.arguments import check_count, check_ids
 from graphfeed.ops.memory import buffers, flat_bytes
 from graphfeed.ops.rows import (
     MOST_PLANNED,
     begin_window,
+    copy_rows,
     find_slots,
     new_row_plan,
     note_rows,
@@ -20,9 +21,8 @@ from graphfeed.ops.rows import (
     row_plan_bytes,
     take_rows,
 )
-from graphfeed.storage.features.disk_based_feature import DiskBasedFeature
 from graphfeed.storage.features.disk_rates import Spans
-from graphfeed.storage.features.feature import Feature, dtype_and_shape
+from graphfeed.storage.features.feature import Feature, ReadsAhead, RemoteFeature, dtype_and_shape
 from graphfeed.storage.memory.staging import Wait, do_nothing, staging
 
 MOST_OF_SLOTS = 4 / 5
@@ -32,19 +32,19 @@ PARTS = 8
 Each costs two passes over the slots."""
 
 
-def bytes_with_slots(feature: DiskBasedFeature, num_slots: int) -> int:
+def bytes_with_slots(feature: ReadsAhead, num_slots: int) -> int:
     """Return the memory for so many rows of a feature, with the bookkeeping."""
     return num_slots * feature.row_bytes + row_plan_bytes(feature.count(), num_slots)
 
 
-def count_slots(feature: DiskBasedFeature, max_size_in_bytes: int) -> int:
+def count_slots(feature: ReadsAhead, max_size_in_bytes: int) -> int:
     """Return how many rows of a feature fit into memory, with the bookkeeping."""
     fixed = bytes_with_slots(feature, 0)
     slots = (max_size_in_bytes - fixed) // (bytes_with_slots(feature, 1) - fixed)
     return max(0, min(feature.count(), slots, MOST_PLANNED))
 
 
-def file_bytes(feature: DiskBasedFeature) -> int:
+def bytes_of_rows(feature: ReadsAhead) -> int:
     """Return the bytes of all rows of a feature."""
     return feature.count() * feature.row_bytes
 
@@ -71,18 +71,19 @@ class ReadCounts:
 
 
 class PlannedRows(Feature):
-    """Memory for some rows of a feature on disk, where the rows of the next mini-batches are known ahead.
+    """Memory for some rows of a slow feature, where the rows of the next mini-batches are known ahead.
 
     Mini-batches come in *windows* of several. The rows that a window needs and memory lacks are read once for all of
-    its mini-batches, in the order of the file. While a window is used, the next one is read into the memory of what no
+    its mini-batches, in the order of their ids. While a window is used, the next one is read into the memory of what no
     known mini-batch needs any more, and of that first what was met least; where this does not suffice, it is read in
     parts, as mini-batches are used. So a window may take nearly all memory, and no policy reads fewer rows for what is
-    known (Belady, 1966; Ginex, VLDB 2022, plans epochs so).
+    known (Belady, 1966; Ginex, VLDB 2022, plans epochs so; RapidGNN, 2025, plans what it asks of other machines).
+    Rows of a `RemoteFeature` that are local take no memory here.
 
     Args:
         feature: The feature.
         max_size_in_bytes: Bound for the memory of rows and bookkeeping. The latter needs 5.25 bytes per row of the
-            file, and 12 per row in memory.
+            feature, and 12 per row in memory.
 
     Raises:
         ValueError: There is no room for a row.
@@ -104,7 +105,7 @@ class PlannedRows(Feature):
 
     kind = "rows of the next mini-batches in memory"
 
-    def __init__(self, feature: DiskBasedFeature, max_size_in_bytes: int) -> None:
+    def __init__(self, feature: ReadsAhead, max_size_in_bytes: int) -> None:
         check_count("max_size_in_bytes", max_size_in_bytes, 0)
         self.num_slots = count_slots(feature, max_size_in_bytes)
         if self.num_slots < 1 <= feature.count():
@@ -153,7 +154,11 @@ class PlannedRows(Feature):
         self.counts.minibatches += 1
         if not ids:
             return
-        noted = note_rows(self._plan, torch.cat(list(ids)), number, self._first, self._first_before)
+        wanted = torch.cat(list(ids))
+        if isinstance(self.feature, RemoteFeature):
+            check_ids("ids", wanted, self.count(), IndexError)
+            wanted = take_rows(wanted, self.feature.split_local(wanted)[0])
+        noted = note_rows(self._plan, wanted, number, self._first, self._first_before)
         self._noted += noted.rows
         self._kept += noted.kept
         self._largest = max(self._largest, noted.rows)
@@ -174,7 +179,7 @@ class PlannedRows(Feature):
         self._place()
 
     def expect(self, ids: Sequence[torch.Tensor]) -> None:
-        """Say what the mini-batch that is used next reads, as it was noted; other rows come from the file."""
+        """Say what the mini-batch that is used next reads, as it was noted; other rows come from the source."""
         self._expected = list(ids)
 
     def mark_used(self) -> None:
@@ -195,9 +200,8 @@ class PlannedRows(Feature):
         """Wait until the rows of the last window are there; those before it must have been used.
 
         Raises:
-            OSError: A read failed.
-            EOFError: The file became shorter.
             CancelledError: The read was cancelled.
+            Exception: What failed, as `ReadsAhead.join` says.
         """
         self._place()
         self._lacks_slots = self._plan.num_waiting[0] > 0
@@ -215,7 +219,7 @@ class PlannedRows(Feature):
         return not self._plan.num_waiting[0] and all(part.done() for part in self._reads)
 
     def read(self, ids: torch.Tensor | None = None) -> torch.Tensor:
-        """Return the rows at `ids`, on their device. Those for which there was no memory are read from the file now."""
+        """Return the rows at `ids`, on their device. Those for which there was no memory are read now."""
         if ids is None:
             return self.feature.read()
         here = ids.cpu()
@@ -241,29 +245,41 @@ class PlannedRows(Feature):
 
     def _take(self, ids: torch.Tensor, out: torch.Tensor) -> torch.Tensor:
         """Write the rows at ids on the CPU to `out`, and return it."""
+        if not isinstance(self.feature, RemoteFeature):
+            self._take_planned(ids, out, None)
+            return out
+        remote, write_local = self.feature.split_local(ids)
+        write_local(out)
+        self._take_planned(take_rows(ids, remote), out, remote)
+        return out
+
+    def _take_planned(self, ids: torch.Tensor, out: torch.Tensor, positions: torch.Tensor | None) -> None:
+        """Write rows that were noted to some positions of `out`, or to all of it in order."""
         slots = find_slots(self._plan, ids)
         missing = torch.nonzero(slots < 0).flatten()
-        take_rows(self._rows, slots.clamp(min=0) if missing.numel() else slots, out)
+        if positions is not None:
+            copy_rows(self._rows, slots.clamp(min=0).long(), out, positions, distinct=True)
+        else:
+            take_rows(self._rows, slots.clamp(min=0) if missing.numel() else slots, out)
         if missing.numel():
             self.counts.rows += missing.numel()
-            out[missing] = self.feature.read(ids[missing])
-        return out
+            out[missing if positions is None else positions[missing]] = self.feature.read(ids[missing])
 
     def size(self) -> torch.Size:
         """Return the shape of a row."""
         return self.feature.size()
 
     def count(self) -> int:
-        """Return the number of rows of the file."""
+        """Return the number of rows of the source."""
         return self.feature.count()
 
     @property
     def dtype(self) -> torch.dtype:
         """The dtype of the rows."""
-        return self.feature.dtype
+        return self._rows.dtype
 
     def update(self, value: torch.Tensor, ids: torch.Tensor | None = None) -> None:
-        """Raise the error of the file."""
+        """Do what the source does."""
         self.feature.update(value, ids)
 
     def delivers_to_gpu(self) -> bool:
@@ -272,5 +288,5 @@ class PlannedRows(Feature):
 
     def __repr__(self) -> str:
         """Return what is kept, and how often it was there."""
-        rows = dtype_and_shape(self.feature.dtype, torch.Size([self.feature.count(), *self.feature.size()]))
+        rows = dtype_and_shape(self.dtype, torch.Size([self.feature.count(), *self.feature.size()]))
         return f"PlannedRows({rows}, {self.num_slots} rows in memory, {self.hits} hits, {self.misses} misses)"

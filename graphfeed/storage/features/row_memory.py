@@ -1,4 +1,4 @@
-"""The memory that rows of files are read into ahead, kept from epoch to epoch."""
+"""The memory that rows are read into ahead of mini-batches, kept from epoch to epoch."""
 
 import os
 import threading
@@ -6,15 +6,15 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
-from graphfeed.storage.features.disk_based_feature import DiskBasedFeature
-from graphfeed.storage.features.planned_rows import PlannedRows, bytes_with_slots, count_slots, file_bytes
+from graphfeed.storage.features.feature import ReadsAhead
+from graphfeed.storage.features.planned_rows import PlannedRows, bytes_of_rows, bytes_with_slots, count_slots
 from graphfeed.storage.memory.cache_use import Cache
 
 Key = tuple[str, str | None, str]
 
 
 class RowMemory:
-    """Memory for rows of several features on disk, each of which gets its share by the bytes of its file.
+    """Memory for rows of several slow features, each of which gets its share by the bytes of all its rows.
 
     It is taken when the first epoch begins, and rows stay for the next one. An epoch that begins while another one uses
     it takes as much memory once more.
@@ -24,7 +24,7 @@ class RowMemory:
         max_size_in_bytes: Bound for the memory of all.
     """
 
-    def __init__(self, features: Mapping[Key, DiskBasedFeature], max_size_in_bytes: int) -> None:
+    def __init__(self, features: Mapping[Key, ReadsAhead], max_size_in_bytes: int) -> None:
         self.features = dict(features)
         self.max_size_in_bytes = max_size_in_bytes
         self._begin_unused()
@@ -48,7 +48,8 @@ class RowMemory:
 
         Raises:
             ValueError: There is no room for a row.
-            RuntimeError: A file was written to since it was opened, so that rows of before would be mixed with others.
+            RuntimeError: Rows have changed, as those of a file that was written to since it was opened, so that rows of
+                before would be mixed with others.
         """
         for feature in self.features.values():
             feature.check_unchanged()
@@ -86,7 +87,7 @@ class RowMemory:
     def _shares(self) -> dict[Key, int]:
         least = {key: bytes_with_slots(feature, 1) for key, feature in self.features.items()}
         rest = max(0, self.max_size_in_bytes - sum(least.values()))
-        sizes = {key: file_bytes(feature) for key, feature in self.features.items()}
+        sizes = {key: bytes_of_rows(feature) for key, feature in self.features.items()}
         total = sum(sizes.values())
         shares = {key: least[key] + rest * size // total for key, size in sizes.items()}
         return shares if sum(least.values()) <= self.max_size_in_bytes else dict.fromkeys(shares, 0)

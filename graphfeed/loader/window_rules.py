@@ -1,0 +1,72 @@
+"""The rule about features whose rows are read ahead: those on disk, and those of other ranks."""
+
+from typing import Any
+from weakref import WeakValueDictionary
+
+from graphfeed.datapipes import Datapipe, Transform
+from graphfeed.datapipes.pipeline import Placement, traverse
+from graphfeed.loader.placement_rules import placement_of
+from graphfeed.loader.rules import LoaderOptions, device_of, runs_ahead
+from graphfeed.loader.stages.in_windows import (
+    WINDOWS_IN_MEMORY,
+    FetchesKnownRows,
+    InWindows,
+    Sources,
+    fetch_and_copies,
+    slow_sources,
+)
+from graphfeed.storage import FeatureStore
+from graphfeed.storage.features import RowMemory, bytes_of_rows
+
+MEMORIES: "WeakValueDictionary[tuple[Any, ...], RowMemory]" = WeakValueDictionary()
+"""The memory for each set of features and limit, so that the plans for several numbers of workers share it."""
+MOST_OF_ROWS = 2
+"""How many times the size of all rows it takes at most, as these are in memory then."""
+SAMPLES_PART = 4
+"""Which part of what reading ahead may take is for the samples of the mini-batches that wait, rather than for rows."""
+
+
+def bytes_of_caches(stage: FetchesKnownRows, sources: Sources) -> int:
+    """Return the size of the caches, on GPUs, that stay in front of sources where rows are read ahead."""
+    features = stage.features()
+    caches = [features[key].in_place_of_source(source).list_caches() for key, source in sources.items()]
+    return sum({id(cache): cache.max_size_in_bytes for listed in caches for _, cache in listed}.values())
+
+
+def reads_ahead(stage: Datapipe, options: LoaderOptions) -> bool:
+    """Return whether a stage reads slow features in the main process, at ids that were sampled on the CPU."""
+    if not isinstance(stage, Transform) or not isinstance(stage, FetchesKnownRows):
+        return False
+    if type(stage.feature_store).read is not FeatureStore.read:
+        return False  # it may do more than to ask the feature
+    # Behind a copy to a GPU, the stages from there on run ahead with the reading.
+    ahead = device_of(stage) is None or runs_ahead(stage, options.overlap_feature_fetch, default=True)
+    waits_on_cpu = device_of(fetch_and_copies(stage)[0].datapipe) is None
+    in_main = placement_of(stage) is Placement.MAIN
+    return in_main and ahead and waits_on_cpu and bool(slow_sources(stage, options.window))
+
+
+def fetch_in_windows(pipe: Datapipe, options: LoaderOptions) -> Datapipe:
+    """Rows come from a disk or other ranks, so those of several mini-batches are read at once, each of them once."""
+    readers = sum(reads_ahead(stage, options) for stage in traverse(pipe))
+    if options.window == 0 or not readers:
+        return pipe
+    limit = options.memory.for_rows() / readers
+
+    def wrap(stage: Datapipe) -> Datapipe:
+        if not reads_ahead(stage, options):
+            return stage
+        assert isinstance(stage, FetchesKnownRows)
+        sources = slow_sources(stage, options.window)
+        size = sum(map(bytes_of_rows, sources.values()))
+        # Rows are read for all ids, also for those whose rows a GPU has: a larger cache there needs fewer reads.
+        if options.window is None and (size <= limit or bytes_of_caches(stage, sources) > limit):
+            return stage
+        memory = int(min(limit, MOST_OF_ROWS * size + (1 << 20)))
+        key = (options.memory, memory, stage.position, *sources, *map(id, sources.values()))
+        rows = MEMORIES.get(key) or MEMORIES.setdefault(key, RowMemory(sources, memory - memory // SAMPLES_PART))
+        if options.window is None and not rows.has_room():
+            return stage
+        return InWindows(stage, rows, options.window, memory // SAMPLES_PART // WINDOWS_IN_MEMORY)
+
+    return pipe.rewrite(wrap)
