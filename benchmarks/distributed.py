@@ -16,6 +16,8 @@ from benchmarks.timing import Times
 
 WORLD_SIZE = 2
 ALONE, LIMIT, SHARED, EXCHANGED = "one process", "whole graph in each", "in parts, shared memory", "in parts, exchanged"
+AHEAD = "in parts, exchanged, rows ahead"
+"""With a window, which is for features alone."""
 FETCHING = ", sample + fetch"
 BY_ITSELF, JOINT = "each rank by itself", "joint mini-batches"
 SOCKET, ONE_ASKS, BOTH_ASK = "a socket on loopback", "one rank asks", "both ranks ask"
@@ -67,7 +69,7 @@ def throughput(found: dict[str, Any]) -> list[Row]:
     for ending in ("", FETCHING):
         for clock, unit in (("seconds", "M edges/s"), ("cpu_seconds", "M edges/CPU s")):
             alone = rate(found["cases"][ALONE + ending], clock)
-            for name in (ALONE, LIMIT, SHARED, EXCHANGED):
+            for name in (ALONE, LIMIT, SHARED, EXCHANGED, *([AHEAD] if ending else [])):
                 own = rate(found["cases"][name + ending], clock)
                 ratio = own.over(alone)
                 goal = Goal(ratio, SHARE_OF_ONE, at_least=True) if name == SHARED else None
@@ -83,13 +85,13 @@ def rate(case: dict[str, list[float]], clock: str) -> Times:
 def traffic(found: dict[str, Any]) -> list[Row]:
     """Return the bytes and the exchanges of a mini-batch."""
     rows = []
-    for name in (SHARED, EXCHANGED):
+    for name in (SHARED, EXCHANGED, AHEAD):
         sent = found["traffic"][name]
         batches = sent["batches"]
         rows.append(Row(f"{name}, sent", "kB", Times([sent["bytes"] / batches / 1e3])))
         exchanges = sent["exchanges"] / batches
         rows.append(Row(f"{name}, exchanges", "", Times([exchanges]), goal=Goal(exchanges, found["hops"] + 1)))
-        if name == EXCHANGED:
+        if name != SHARED:
             ratio = sent["bytes"] / sent["least"]
             rows.append(Row(f"{name}, to the least", "times", Times([ratio]), goal=Goal(ratio, TIMES_LEAST)))
     return rows

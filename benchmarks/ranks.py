@@ -16,6 +16,7 @@ from torch import distributed
 
 import graphfeed as gf
 from benchmarks.distributed import (
+    AHEAD,
     ALONE,
     BOTH_ASK,
     BY_ITSELF,
@@ -34,6 +35,8 @@ from graphfeed.distributed import PartitionedFeature, PartitionedGraph, Peers, a
 
 THREADS = 3
 """Mini-batches that are in flight where a mini-batch waits for other ranks."""
+WINDOW = 32
+"""For how many of them rows are asked at once, where they are asked for ahead."""
 ASKED_ROWS, ASKED_TIMES = 10_000, 60
 """How many rows a question is about, and how many questions there are."""
 TIMEOUT = timedelta(minutes=20)
@@ -67,6 +70,7 @@ class Rank:
             name: (PartitionedGraph(part, peers), PartitionedFeature(rows, part.book, peers))
             for name, peers in self.peers.items()
         }
+        self.stored[AHEAD], self.peers[AHEAD] = self.stored[EXCHANGED], self.peers[EXCHANGED]
         self.stored[LIMIT] = self.stored[ALONE] = whole, gf.TorchBasedFeature(features)
 
     def make_pipe(self, name: str, seed: int, *, fetching: bool) -> gf.Datapipe:
@@ -90,7 +94,8 @@ class Rank:
         start, cpu_start = time.perf_counter(), time.process_time()
         if self.rank == 0 or not alone:
             pipe = self.make_pipe(name, number, fetching=fetching)
-            with gf.DataLoader(pipe, THREADS if name == EXCHANGED else 0, seed=number) as loader:
+            threads, window = THREADS if name in (EXCHANGED, AHEAD) else 0, WINDOW if name == AHEAD else None
+            with gf.DataLoader(pipe, threads, seed=number, window=window) as loader:
                 for batch in loader:
                     edges += sum(hop.sampled_csc.indices.numel() for hop in batch.sampled_subgraphs)
             if not alone:
@@ -100,6 +105,7 @@ class Rank:
     def measure(self) -> dict[str, Any]:
         """Run all cases in turn, and return edges and seconds of each round, for a core."""
         names = [(name, fetching) for fetching in (False, True) for name in (ALONE, LIMIT, SHARED, EXCHANGED)]
+        names.append((AHEAD, True))
         found: dict[str, Any] = {}
         for number in range(-WARM_UP_ROUNDS, self.repeats):
             for name, fetching in names:
@@ -157,7 +163,8 @@ class Rank:
         distributed.barrier()
         before = traffic.exchanges, traffic.bytes_sent
         distributed.barrier()
-        for batch in gf.DataLoader(self.make_pipe(name, 0, fetching=True), 0, seed=0):
+        window = WINDOW if name == AHEAD else None
+        for batch in gf.DataLoader(self.make_pipe(name, 0, fetching=True), 0, seed=0, window=window):
             for hop in batch.sampled_subgraphs:
                 away = self.book.owners_of(hop.original_column_node_ids) != self.rank
                 # An id and a count for each column, a source and an id for each edge; all of them fit into int32.
@@ -201,7 +208,7 @@ def main(given: str) -> None:
     distributed.init_process_group("gloo", init_method=method, rank=rank, world_size=world_size, timeout=TIMEOUT)
     own = Rank(rank, world_size, sizes)
     cases = own.measure()
-    traffic = {name: add_up(own.count(name)) for name in (SHARED, EXCHANGED)}
+    traffic = {name: add_up(own.count(name)) for name in (SHARED, EXCHANGED, AHEAD)}
     result = {
         "answered": own.answer(),
         "cases": cases,

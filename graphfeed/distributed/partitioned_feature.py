@@ -1,8 +1,9 @@
 """A feature in parts: each rank reads the rows that it owns from memory, and the others from their owners."""
 
 import json
-from collections.abc import Callable, Generator, Mapping
-from functools import partial
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from functools import cached_property, partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -20,16 +21,25 @@ from graphfeed.ops.arguments import as_ids, check_ids, check_vector
 from graphfeed.ops.memory import buffers
 from graphfeed.ops.rows import copy_rows, gather_parts, take_rows
 from graphfeed.storage import DeferredRead, Feature, TorchBasedFeature
-from graphfeed.storage.features import RemoteFeature, dtype_and_shape, row_type
+from graphfeed.storage.features import ReadsAhead, RemoteFeature, Spans, dtype_and_shape, row_type
+
+BYTES_AHEAD = 1 << 23
+"""How many bytes of rows a question asks for that is asked ahead: enough that questions take little of the time."""
+READERS = 2
+"""How many of these questions are asked at the same time, so that one is answered as the answer to another is read."""
 
 
-class PartitionedFeature(RemoteFeature):
+class PartitionedFeature(RemoteFeature, ReadsAhead):
     """Reads rows by global id, local or remote. Each id of a read is asked for once, and each rank at most once.
 
     With `cpu_cached_feature` around it, rows of other machines that are often asked for are kept here; those that this
     rank can read from memory take none of its room. Rows in memory move to shared memory when another rank of this
     machine first reads, which then asks for them no more; so do not write to the tensor that was given, but call
     `rows.update`. `Peers(share_memory=False)` turns that off.
+
+    With `DataLoader(window=32)`, rows are asked for that up to so many mini-batches need, each row once, while earlier
+    ones are used, and what the next ones need too stays here, within `memory_limit`. No update of a row that was read
+    so is seen later in the epoch, nor in later ones.
 
     Where parts are stored with copies of other parts' rows (`write_partition(halo_features=...)`), these are read
     rather than asked for; where all ranks share memory, they are not needed and not read. Rows with copies elsewhere
@@ -52,6 +62,8 @@ class PartitionedFeature(RemoteFeature):
         >>> PartitionedFeature(rows, PartBook.from_bounds([0, 2])).read(torch.tensor([1, 0])).tolist()
         [[2.0], [1.0]]
     """
+
+    waits_for = "other ranks"
 
     def __init__(
         self,
@@ -142,12 +154,38 @@ class PartitionedFeature(RemoteFeature):
 
         def wait() -> torch.Tensor:
             out = self._gather(located)
-            for positions, tensors in answers:
-                rows = tensors["rows"]
-                copy_rows(rows, torch.arange(len(rows)), out, take_rows(located.remote, positions), distinct=True)
+            write_answers(answers, out, located.remote)
             return out
 
         return wait
+
+    def slow_source(self) -> ReadsAhead | None:
+        """Return this feature, unless all ranks are started to share a machine's memory."""
+        return None if self.dtype is None or self.peers.share_all() else self
+
+    def begin_reading(self, ids: torch.Tensor, out: torch.Tensor, positions: torch.Tensor) -> list[Future[Spans]]:
+        """Let threads ask the owners for many rows, as `ReadsAhead.begin_reading` says."""
+        rows = max(1, BYTES_AHEAD // max(1, self.row_bytes))
+        parts = zip(torch.split(ids, rows), torch.split(positions, rows), strict=True)
+        return [self._readers.submit(self._read_into, out, *part) for part in parts]
+
+    def join(self, futures: Sequence[Future[Any]]) -> None:
+        """Wait until parts are read; each question has a time limit of its own, and raises as `read` does."""
+        for future in futures:
+            future.result()
+
+    def check_unchanged(self) -> None:
+        """Trust that owners have updated no rows that are read ahead, as the class says."""
+
+    @cached_property
+    def _readers(self) -> ThreadPoolExecutor:
+        return ThreadPoolExecutor(READERS, "graphfeed-rows")
+
+    def _read_into(self, out: torch.Tensor, ids: torch.Tensor, positions: torch.Tensor) -> Spans:
+        owners = self.book.owners_of(ids)
+        answers = list(ask_owners(self.peers, self._name, self._answer, owners, {}, {"ids": ids}))
+        write_answers(answers, out, positions)
+        return Spans(len(answers), ids.numel() * self.row_bytes)
 
     def size(self) -> torch.Size:
         """Return the shape of a row."""
@@ -213,6 +251,13 @@ class Located(NamedTuple):
     def write(self, out: torch.Tensor) -> None:
         """Write the rows in memory to `out`, which has one for each id."""
         gather_parts(self.tensors, self.owners, self.offsets, out)
+
+
+def write_answers(answers: Iterable[tuple[torch.Tensor, Tensors]], out: torch.Tensor, positions: torch.Tensor) -> None:
+    """Write the rows of answers to `out`: that of each question to its position there."""
+    for asked, tensors in answers:
+        rows = tensors["rows"]
+        copy_rows(rows, torch.arange(len(rows)), out, take_rows(positions, asked), distinct=True)
 
 
 def name_of(domain: str, type_name: str | None, name: str) -> str:

@@ -1,6 +1,5 @@
 """A graph in parts: each seed is sampled by the rank that owns it."""
 
-import os
 from collections.abc import Mapping, Sequence
 from functools import partial
 from itertools import pairwise
@@ -155,9 +154,7 @@ class PartitionedGraph(SamplingGraph):
 
     def together(self) -> Together | None:
         """Return how to sample several mini-batches at once, unless all ranks are started to share this machine."""
-        local = os.environ.get("LOCAL_WORLD_SIZE") if self.peers.share_memory else None
-        is_whole = self.peers.world_size == 1 or local == str(self.peers.world_size)
-        return None if is_whole else Together(TOGETHER_BYTES, by_thread=True)
+        return None if self.peers.share_all() else Together(TOGETHER_BYTES, by_thread=True)
 
     def sample_hops_together(
         self, seeds: Sequence[ByType], request: SamplingRequest, keys: Sequence[Sequence[int]], each: Each = map

@@ -16,14 +16,18 @@ from graphfeed.distributed import MeetingPoint, PartitionedGraph, Peers, RankLos
 from graphfeed.distributed.ranks.meeting_point import connect_to_store
 from graphfeed.distributed.ranks.peers import rank_and_size
 from tests.digests import assert_same
-from tests.distributed.equal_pipelines import in_parts
+from tests.distributed.equal_pipelines import feature_in_parts, in_parts
 from tests.golden_pipelines import NUM_NODES, untyped
 
 
-def make_loader(graph: gf.SamplingGraph, count: int) -> gf.DataLoader:
-    """Return a loader of so many mini-batches."""
+def make_loader(graph: gf.SamplingGraph, count: int, peers: Peers | None = None) -> gf.DataLoader:
+    """Return a loader of so many mini-batches; with rows that are asked for ahead, if peers are given."""
     pipe = gf.ItemSampler(gf.ItemSet(torch.arange(10 * count), names="seeds"), batch_size=10)
-    return gf.DataLoader(pipe.sample_neighbor(graph, [5, 4]), 0, seed=0)
+    pipe = pipe.sample_neighbor(graph, [5, 4])
+    if peers is not None:
+        feature = feature_in_parts(torch.zeros(NUM_NODES, 2), "random", 90, peers)
+        pipe = pipe.fetch_feature(gf.BasicFeatureStore({("node", None, "x"): feature}), ["x"])
+    return gf.DataLoader(pipe, 0, seed=0, window=None if peers is None else 4)
 
 
 def make_graph(peers: Peers | None = None) -> PartitionedGraph:
@@ -91,7 +95,7 @@ def be_late(seconds: float, start_timeout: float) -> str:
         return str(error)
 
 
-def lose(name: str, timeout: float, share_memory: bool) -> Any:
+def lose(name: str, timeout: float, share_memory: bool, ahead: bool) -> Any:
     """Let rank 1 fail, or get a signal, in the middle.
 
     The others return their error, and after how many seconds it came.
@@ -102,7 +106,7 @@ def lose(name: str, timeout: float, share_memory: bool) -> Any:
     give_up = time.monotonic() + 200
     try:
         while time.monotonic() < give_up:
-            for batch in make_loader(graph, 100):
+            for batch in make_loader(graph, 100, peers if ahead else None):
                 if rank == 1 and batch.key.index == 2:
                     store.set("lost", str(time.time()))
                     if name == "failure":

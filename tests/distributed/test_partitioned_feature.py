@@ -1,4 +1,5 @@
 import pickle
+from contextlib import nullcontext
 from typing import Any
 
 import pytest
@@ -6,6 +7,10 @@ import torch
 
 import graphfeed as gf
 from graphfeed.distributed import PartBook, PartitionedFeature, Peers, cut_rows
+from graphfeed.loader.caches import find_caches
+from graphfeed.storage.features import PlannedRows
+from tests.digests import digests
+from tests.distributed import joint
 from tests.distributed.joint import in_threads
 
 VALUES = torch.arange(12.0).view(6, 2)
@@ -70,6 +75,71 @@ def test_updates_and_other_processes_are_refused_with_what_to_do() -> None:
         feature.update(VALUES)
     with pytest.raises(TypeError, match="worker='thread'"):
         pickle.dumps(feature)
+
+
+def fetched(kind: str, rank: int, peers: Peers | None) -> gf.Datapipe:
+    """Return a pipeline over a graph and features in parts; of a single rank without peers."""
+    whole = joint.GRAPHS[kind]()
+    graph, store = joint.parts_of(whole, rank, 1 if peers is None else peers.world_size, peers)
+    pipe = gf.ItemSampler(joint.items(whole), 6, shuffle=True).sample_neighbor(graph, [3, 4])
+    return pipe.fetch_feature(store, joint.names(whole))
+
+
+@pytest.mark.parametrize("kind", ["plain", "typed"])
+@pytest.mark.parametrize("num_workers", [0, 2])
+@pytest.mark.parametrize("memory_limit", [None, 1_700])
+def test_windows_ask_for_rows_ahead_and_change_no_mini_batch(
+    kind: str, num_workers: int, memory_limit: int | None
+) -> None:
+    def run(loader: gf.DataLoader) -> list[list[str]]:
+        next(iter(loader))  # and leave
+        return [digests(loader), digests(loader)]
+
+    expected = run(gf.DataLoader(fetched(kind, 0, None), 0, seed=3))
+
+    def work(rank: int, peers: Peers) -> list[PlannedRows]:
+        pipe = fetched(kind, rank, peers)
+        with gf.DataLoader(pipe, num_workers, seed=3, window=4, memory_limit=memory_limit) as loader:
+            assert run(loader) == expected
+            assert "s were spent waiting for other ranks" in loader.explain()
+            return [cache for _, cache in find_caches(loader.plan.running) if isinstance(cache, PlannedRows)]
+
+    for found in in_threads(2, work, share_memory=False):
+        assert len(found) == (1 if kind == "plain" else 2)
+        for rows in found:
+            remote = rows.count() - len(rows.feature.rows.read())
+            if memory_limit is None:
+                assert rows.misses == remote
+                assert rows.counts.windows < rows.counts.minibatches / 2
+            else:
+                assert rows.num_slots < remote < rows.misses
+
+
+def test_rows_are_asked_for_ahead_only_where_somebody_wants_windows_and_ranks_share_no_memory() -> None:
+    def work(rank: int, peers: Peers) -> list[bool]:
+        pipe = fetched("plain", rank, peers)
+        options: list[dict[str, Any]] = [{}, {"window": 0}, {"memory_limit": "1M"}, {"window": 1}]
+        explained = [gf.DataLoader(pipe, 2, **chosen).explain() for chosen in options]
+        return ["fetch_in_windows" in text for text in explained]
+
+    assert in_threads(2, work, share_memory=False) == [[False, False, False, True]] * 2
+    assert "fetch_in_windows" not in gf.DataLoader(fetched("plain", 0, None), 0, window=4).explain()
+
+
+def test_a_window_takes_the_place_of_a_cache_and_ids_outside_are_refused() -> None:
+    def work(rank: int, peers: Peers) -> None:
+        book = PartBook.from_bounds([0, 3, 6])
+        feature = PartitionedFeature(cut_rows(VALUES, book, rank), book, peers)
+        store = gf.BasicFeatureStore({("node", None, "x"): gf.cpu_cached_feature(feature, 1 << 10)})
+        for ids in (torch.arange(6), torch.tensor([1, 5, 0, 6, 2, 4])):
+            pipe = gf.ItemSampler(gf.ItemSet(ids, names="seeds"), 2).fetch_feature(store, ["x"])
+            with gf.DataLoader(pipe, 0, window=2) as loader:
+                batches = iter(loader)
+                assert torch.equal(next(batches).node_features["x"], VALUES[ids[:2]])
+                with nullcontext() if ids[3] < 6 else pytest.raises(IndexError):
+                    assert torch.equal(next(batches).node_features["x"], VALUES[ids[2:4]])
+
+    in_threads(2, work, share_memory=False)
 
 
 @pytest.mark.slow

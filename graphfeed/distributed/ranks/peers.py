@@ -202,6 +202,11 @@ class Peers:
             raise RuntimeError(f"rank {rank} {self.host(rank)} failed: {head['error']}")
         return tensors
 
+    def share_all(self) -> bool:
+        """Return whether all ranks are started to share this machine's memory; others may turn out to share it too."""
+        local = os.environ.get("LOCAL_WORLD_SIZE") if self.share_memory else None
+        return self.world_size == 1 or local == str(self.world_size)
+
     def host(self, rank: int) -> str:
         """Return the host and the process of a rank, as far as it has come, for people."""
         return self._met.result()[rank].host if self._met.done() and not self._met.exception() else ""

@@ -113,17 +113,22 @@ def test_a_rank_that_does_not_start_is_named(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("name", "timeout", "share_memory"),
+    ("name", "timeout", "share_memory", "ahead"),
     [
-        ("failure", 60, False),
-        ("failure", 60, True),
-        ("SIGKILL", 60, False),
-        ("SIGKILL", 60, True),
-        ("SIGSTOP", 4, True),
+        ("failure", 60, False, False),
+        ("failure", 60, False, True),
+        ("failure", 60, True, False),
+        ("SIGKILL", 60, False, False),
+        ("SIGKILL", 60, False, True),
+        ("SIGKILL", 60, True, False),
+        ("SIGSTOP", 4, False, True),
+        ("SIGSTOP", 4, True, False),
     ],
 )
-def test_a_lost_rank_is_named_within_the_timeout(tmp_path: Path, name: str, timeout: float, share_memory: bool) -> None:
-    options = {"name": name, "timeout": timeout, "share_memory": share_memory}
+def test_a_lost_rank_is_named_within_the_timeout(
+    tmp_path: Path, name: str, timeout: float, share_memory: bool, ahead: bool
+) -> None:
+    options = {"name": name, "timeout": timeout, "share_memory": share_memory, "ahead": ahead}
     ranks = [start_rank(f"{MODULE}:lose", rank, 3, tmp_path, **options) for rank in range(3)]
     try:
         for rank in (0, 2):
