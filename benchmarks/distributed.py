@@ -37,11 +37,12 @@ ROUNDS = 9
 def report(scale: Scale) -> Iterator[str]:
     """Yield tables of two ranks against one process, of what is sent and read, and of a sampling server."""
     found = run_ranks(scale)
-    title = f"distributed: {scale.products.name}, {WORLD_SIZE} processes on one host, each on a core"
+    ranks = f"distributed: {scale.products.name}, {WORLD_SIZE} processes on one host"
+    title = f"{ranks}, each on a core"
     yield render(f"{title}; ratio to one process alone, a core", throughput(found))
     yield render(f"{title}: what is sent for a mini-batch", traffic(found))
     yield render(f"{title}: rows of features that are read for a mini-batch", rows_read(found))
-    yield render(f"{title}: rows that a rank answers another one; ratio to a socket between the two", answered(found))
+    yield render(f"{ranks}, on all cores: rows that a rank answers; ratio to a socket between the two", answered(found))
     yield render("distributed: mini-batches of a sampling server; ratio to Flight's own stream of them", stream(scale))
 
 

@@ -120,7 +120,11 @@ class Rank:
         return found
 
     def answer(self) -> dict[str, list[float]]:
-        """Return the gigabytes per second that the first rank gets: through a socket, alone, and as others ask too."""
+        """Return the gigabytes per second that the first rank gets: through a socket, alone, and as others ask too.
+
+        From here on, ranks may use all cores, as those that answer beside a sampler do.
+        """
+        os.sched_setaffinity(0, range(os.cpu_count() or 1))
         found: dict[str, list[float]] = {SOCKET: [], ONE_ASKS: [], BOTH_ASK: []}
         feature, own = self.stored[EXCHANGED][1], self.book.ids_of(1 - self.rank)
         for number in range(-WARM_UP_ROUNDS, self.repeats):

@@ -5,11 +5,10 @@ import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
-from concurrent.futures import Executor, Future, ProcessPoolExecutor, ThreadPoolExecutor
-from contextlib import AbstractContextManager, contextmanager
+from collections.abc import Callable
+from concurrent.futures import Executor, ProcessPoolExecutor, ThreadPoolExecutor
+from contextlib import AbstractContextManager
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -18,6 +17,7 @@ import torch
 import graphfeed as gf
 from graphfeed.loader.executors.process_executor import ProcessExecutor
 from tests import pipelines
+from tests.clusters import dask_cluster, ray_cluster
 from tests.digests import digests
 from tests.graph_at import GraphAt
 from tests.scripts import REPOSITORY
@@ -46,50 +46,6 @@ def own_processes() -> Executor:
     return ProcessExecutor(2)
 
 
-@contextmanager
-def dask_cluster() -> Iterator[Executor]:
-    """Start a scheduler and two worker processes of this machine."""
-    distributed = pytest.importorskip("distributed")
-    with (
-        distributed.LocalCluster(
-            n_workers=2,
-            threads_per_worker=1,
-            processes=True,
-            dashboard_address="127.0.0.1:0",  # None means the port that other processes of tests take, too
-            memory_limit=None,
-        ) as cluster,
-        distributed.Client(cluster) as client,
-    ):
-        yield client.get_executor()
-
-
-class RayExecutor(Executor):
-    """Calls a remote function, as docs/many-machines.md says."""
-
-    def __init__(self, call: Any) -> None:
-        self.call = call
-
-    def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
-        future: Future[Any] = self.call.remote(fn, *args, **kwargs).future()
-        return future
-
-
-def call(function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-    return function(*args, **kwargs)
-
-
-@contextmanager
-def ray_cluster() -> Iterator[Executor]:
-    """Start Ray on this machine, where it is installed; its workers find the tests as modules."""
-    ray = pytest.importorskip("ray")
-    settings = {"env_vars": {"PYTHONPATH": os.pathsep.join(path for path in [str(REPOSITORY), *sys.path] if path)}}
-    ray.init(num_cpus=2, include_dashboard=False, logging_level="ERROR", runtime_env=settings)
-    try:
-        yield RayExecutor(ray.remote(call))
-    finally:
-        ray.shutdown()
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("start", [threads, process_pool, own_processes, dask_cluster, ray_cluster])
 def test_every_engine_gives_the_same_mini_batches(start: Callable[[], AbstractContextManager[Executor]]) -> None:
@@ -109,6 +65,7 @@ from pathlib import Path
 from mpi4py.futures import MPIPoolExecutor
 import graphfeed as gf
 from tests import pipelines
+from tests.clusters import dask_cluster, ray_cluster
 from tests.digests import digests
 if __name__ == "__main__":
     with MPIPoolExecutor() as executor:

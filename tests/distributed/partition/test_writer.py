@@ -1,9 +1,9 @@
 import os
 import signal
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import Executor, Future, ProcessPoolExecutor, ThreadPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager
 from functools import partial
 from multiprocessing import get_context
 from pathlib import Path
@@ -22,6 +22,7 @@ from graphfeed.distributed.partition.part_layout import read_metadata
 from graphfeed.distributed.partition.writer import write_partition
 from graphfeed.storage.graph import ByType, GraphArrays
 from graphfeed.storage.graph.assignment.assign import assign_nodes
+from tests.clusters import Killing, dask_cluster, ray_cluster
 from tests.distributed import graphs
 from tests.forked import in_child
 
@@ -124,24 +125,11 @@ class Engine(ProcessPoolExecutor):
         return super().submit(fn, *args, **kwargs)
 
 
-@contextmanager
-def dask() -> Iterator[Executor]:
-    distributed = pytest.importorskip("distributed")
-    with (
-        distributed.LocalCluster(
-            n_workers=1, threads_per_worker=1, processes=True, dashboard_address="127.0.0.1:0", memory_limit=None
-        ) as cluster,
-        distributed.Client(cluster) as client,
-    ):
-        yield client.get_executor()
-
-
 @pytest.mark.parametrize(
     "start",
     [
         partial(ThreadPoolExecutor, 3),
         pytest.param(Engine, marks=pytest.mark.slow),
-        pytest.param(dask, marks=pytest.mark.slow),
     ],
 )
 def test_every_executor_writes_the_same_bytes(
@@ -155,6 +143,20 @@ def test_every_executor_writes_the_same_bytes(
         root = write_partition(tmp_path / "parts", graph, parts, 3, store, 500, executor)
     assert content(root) == expected
     assert (root / "part_1/indices.npy").stat().st_mtime == 1000
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("start", [dask_cluster, ray_cluster])
+def test_a_cluster_that_loses_a_worker_writes_the_same_bytes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, start: Callable[[], AbstractContextManager[Executor]]
+) -> None:
+    monkeypatch.setattr(partition_writer, "new_stamp", lambda: 1000)
+    graph, parts, store = stored(tmp_path)
+    expected = content(write_partition(tmp_path / "here", graph, parts, 3, store, 500))
+    with start() as cluster:
+        executor = Killing(cluster, tmp_path / "killed", at=2)
+        assert content(write_partition(tmp_path / "parts", graph, parts, 3, store, 500, executor)) == expected
+    assert (tmp_path / "killed").exists()
 
 
 @pytest.mark.slow

@@ -3,8 +3,9 @@
 import os
 import signal
 from collections.abc import Callable
-from concurrent.futures import Future, ProcessPoolExecutor, ThreadPoolExecutor, wait
+from concurrent.futures import Executor, Future, ProcessPoolExecutor, ThreadPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
+from contextlib import AbstractContextManager
 from functools import partial
 from multiprocessing import get_context
 from pathlib import Path
@@ -19,6 +20,7 @@ import pytest
 from graphfeed.ingest import EdgeTable, NodeTable, Spec, build_dataset
 from graphfeed.ingest.build.edge_tasks import num_ranges, split_tables
 from graphfeed.ingest.tables.table import TableSource
+from tests.clusters import Killing, dask_cluster, ray_cluster
 
 
 def tables(folder: Path) -> Spec:
@@ -72,6 +74,20 @@ def test_every_executor_gives_the_same_bytes(tmp_path: Path, start: Callable[[],
     assert contents(tmp_path / "out") == contents(tmp_path / "here")
     assert [entry["rows"] for entry in found.yaml_data["skipped"]] == [1, 1, 1, 1, 1, 1]
     assert found.yaml_data == expected.yaml_data
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("start", [dask_cluster, ray_cluster])
+def test_a_cluster_that_loses_a_worker_gives_the_same_bytes(
+    tmp_path: Path, start: Callable[[], AbstractContextManager[Executor]]
+) -> None:
+    spec = tables(tmp_path)
+    build_dataset(spec, tmp_path / "here", on_error="skip")
+    with start() as cluster:
+        executor = Killing(cluster, tmp_path / "killed", at=2)
+        build_dataset(spec, tmp_path / "out", on_error="skip", executor=executor)
+    assert contents(tmp_path / "out") == contents(tmp_path / "here")
+    assert (tmp_path / "killed").exists()
 
 
 def test_a_wrong_row_is_named(tmp_path: Path) -> None:

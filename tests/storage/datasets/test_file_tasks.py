@@ -14,8 +14,8 @@ import pytest
 from graphfeed.loader import ProcessExecutor
 from graphfeed.storage.datasets.file_tasks import begin_run, run_task, run_tasks
 from graphfeed.storage.datasets.folder_writing import SCRATCH
+from tests.clusters import dask_cluster
 from tests.on_disk import listing
-from tests.test_engines import dask_cluster
 
 
 def write(text: str, folder: Path) -> list[int]:
