@@ -26,6 +26,8 @@ from graphfeed.storage.graph import (
     FusedCSCSamplingGraph,
     Together,
     check_seeds,
+    column_ids,
+    compact_hop,
     edge_times_of,
     group_times,
     parse_seeds,
@@ -127,7 +129,8 @@ class PartitionedGraph(SamplingGraph):
         drawn = ops.draw_key() if key is None else key
         if (whole := self._whole()) is not None:
             return whole.sample_neighbors(seeds, fanouts, replace, probs_name, key=drawn)
-        return self._ask(seeds, fanouts, SamplingRequest((fanouts,), replace, probs_name), ((drawn, drawn), 0))[0]
+        request = SamplingRequest((fanouts,), replace, probs_name)
+        return self._ask([seeds], fanouts, request, ((drawn, drawn), 0))[0][0]
 
     def sample_layer_neighbors(
         self,
@@ -145,16 +148,17 @@ class PartitionedGraph(SamplingGraph):
                 seeds, fanouts, replace, probs_name, random_seed=random_seed, seed2_contribution=seed2_contribution
             )
         request = SamplingRequest((fanouts,), replace, probs_name, "labor")
-        return self._ask(seeds, fanouts, request, parse_seeds(random_seed, seed2_contribution))[0]
+        return self._ask([seeds], fanouts, request, parse_seeds(random_seed, seed2_contribution))[0][0]
 
     def sample_hops(self, seeds: ByType, request: SamplingRequest, keys: Sequence[int]) -> list[SampledSubgraph]:
         """Sample all hops, as `SamplingGraph.sample_hops` says."""
         whole = self._whole()
         return super().sample_hops(seeds, request, keys) if whole is None else whole.sample_hops(seeds, request, keys)
 
-    def together(self) -> Together | None:
+    def together(self, request: SamplingRequest) -> Together | None:
         """Return how to sample several mini-batches at once, unless all ranks are started to share this machine."""
-        return None if self.peers.share_all() else Together(TOGETHER_BYTES, by_thread=True)
+        gains = not self.peers.share_all() and not request.only_new
+        return Together(TOGETHER_BYTES, by_thread=True) if gains else None
 
     def sample_hops_together(
         self, seeds: Sequence[ByType], request: SamplingRequest, keys: Sequence[Sequence[int]], each: Each = map
@@ -167,28 +171,15 @@ class PartitionedGraph(SamplingGraph):
         """
         if (whole := self._whole()) is not None:
             return whole.sample_hops_together(seeds, request, keys, each)
-        merged = request.deduplicate and not request.only_new and request.strategy == "uniform"
-        if self.edge_types or not merged:
+        if request.only_new:
             return super().sample_hops_together(seeds, request, keys, each)
-        columns, num_nodes = self.part.columns, self.part.columns.total_num_nodes
-        nodes = [check_seeds(columns, own) for own in seeds]
+        compact = partial(compact_hop, deduplicate=request.deduplicate, num_nodes=self.num_nodes)
+        nodes: list[Any] = list(seeds)
         layers: list[list[SampledSubgraph]] = [[] for _ in seeds]
-
-        def relabel(own: torch.Tensor, offsets: torch.Tensor, edges: Tensors) -> SampledSubgraph:
-            span = slice(int(offsets[0]), int(offsets[-1]))
-            rows, _, local = ops.compact(own, edges["sources"][span], num_nodes=num_nodes)
-            csc = CSCFormatBase((offsets - offsets[0]).to(columns.csc_indptr.dtype), local)
-            return SampledSubgraph(csc, own, rows, edges["edge_ids"][span].clone())
-
         for hop, fanouts in enumerate(reversed(request.fanouts)):
-            starts = np.cumsum([0, *map(len, nodes)])
-            minibatches = np.repeat(np.arange(len(nodes), dtype=np.uint16), np.diff(starts))
-            draws = tuple(own[hop] for own in keys), 0
-            asked = {"minibatches": torch.from_numpy(minibatches)}
-            offsets, edges = self._ask_owners(torch.cat(nodes), as_options(fanouts, request, draws), request, asked)
-            own_offsets = [offsets[low : high + 1] for low, high in pairwise(starts.tolist())]
-            for known, found in zip(layers, each(relabel, nodes, own_offsets, [edges] * len(nodes)), strict=True):
-                known.append(found)
+            found = self._ask(nodes, fanouts, request, (tuple(own[hop] for own in keys), 0))
+            for known, sampled in zip(layers, each(compact, [own for own, _ in found]), strict=True):
+                known.append(sampled)
             nodes = [known[-1].original_row_node_ids for known in layers]
         return [known[::-1] for known in layers]
 
@@ -232,43 +223,53 @@ class PartitionedGraph(SamplingGraph):
         columns = self.part.columns
         stacked, windows = stack_queries(columns, seeds, times, request)
         timed = {"times": stacked} if windows is None else {"times": stacked, "windows": windows}
-        hop, edges = self._ask(seeds, fanouts, request, draws, timed)
+        ((hop, edges),) = self._ask([seeds], fanouts, request, draws, timed)
         return hop, group_times(columns, hop, edges["times"], edges.get("types")) if "times" in edges else None
 
     def _ask(
         self,
-        seeds: ByType,
+        seeds: Sequence[ByType],
         fanouts: torch.Tensor,
         request: SamplingRequest,
         draws: Draws,
         timed: Tensors | None = None,
-    ) -> tuple[SampledSubgraph, Tensors]:
-        """Sample one hop: ask the owners, and group what they pick by edge type.
+    ) -> list[tuple[SampledSubgraph, Tensors]]:
+        """Sample one hop of some mini-batches: ask the owners, and group what they pick by edge type.
+
+        Args:
+            seeds: The nodes of each mini-batch.
+            fanouts: One number, or one per edge type.
+            request: The request that the hop belongs to.
+            draws: Those of a single mini-batch, or of several the key of each.
+            timed: What goes to the owners with each node of a single mini-batch.
 
         Returns:
-            The hop, and what was sent of its edges, column by column.
+            Of each mini-batch the hop, and what was sent of its edges, column by column.
         """
-        columns = self.part.columns
         self.validate(request)
-        options = as_options(fanouts, request, draws)
-        asked: list[tuple[torch.Tensor, Tensors]] = []
+        ids = [column_ids(self.part.columns, own) for own in seeds]
+        further, sizes = dict(timed or {}), [len(own) for own in ids]
+        if len(seeds) > 1:
+            further["minibatches"] = torch.from_numpy(np.repeat(np.arange(len(seeds), dtype=np.uint16), sizes))
+        offsets, edges = self._ask_owners(torch.cat(ids), as_options(fanouts, request, draws), request, further)
+        found: list[tuple[SampledSubgraph, Tensors]] = []
+        for own, (low, high) in zip(seeds, pairwise(np.cumsum([0, *sizes]).tolist()), strict=True):
+            first, last = int(offsets[low]), int(offsets[high])
+            picked = {name: values[first:last] for name, values in edges.items()}
+            if len(seeds) > 1:
+                picked["edge_ids"] = picked["edge_ids"].clone()  # which outlive what was sent for all mini-batches
+            found.append((self._group(own, offsets[low : high + 1] - first, picked), picked))
+        return found
 
-        def ask(ids: torch.Tensor) -> EdgeArrays:
-            asked.append(self._ask_owners(ids, options, request, timed or {}))
-            edges = asked[0][1]
-            return EdgeArrays(edges["sources"], edges.get("types"), None, edges["edge_ids"])
-
-        def take_all(ids: torch.Tensor, edges: EdgeArrays, num_types: int) -> ops.Picks:  # noqa: ARG001
-            offsets = asked[0][0]
-            return ops.Picks(offsets, torch.arange(int(offsets[-1])))
-
-        if columns.node_type_to_id is not None:
-            return sample_one_hop(columns, seeds, take_all, ask)[0], asked[0][1]
-        ids = check_seeds(columns, seeds)
-        ask(ids)
-        offsets, edges = asked[0]
-        csc = CSCFormatBase(offsets.to(columns.csc_indptr.dtype), edges["sources"])
-        return SampledSubgraph(csc, ids, None, edges["edge_ids"]), edges
+    def _group(self, seeds: ByType, offsets: torch.Tensor, edges: Tensors) -> SampledSubgraph:
+        """Return a hop of a mini-batch: where the edges of each column begin, and what was sent of them."""
+        columns = self.part.columns
+        if columns.node_type_to_id is None:
+            csc = CSCFormatBase(offsets.to(columns.csc_indptr.dtype), edges["sources"])
+            return SampledSubgraph(csc, check_seeds(columns, seeds), None, edges["edge_ids"])
+        arrays = EdgeArrays(edges["sources"], edges["types"], None, edges["edge_ids"])
+        picks = ops.Picks(offsets, torch.arange(len(edges["sources"])))
+        return sample_one_hop(columns, seeds, lambda *_: picks, lambda _: arrays)[0]
 
     def _ask_owners(
         self, ids: torch.Tensor, options: Mapping[str, Any], request: SamplingRequest, further: Tensors

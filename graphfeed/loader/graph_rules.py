@@ -17,9 +17,7 @@ def together_in(stage: Datapipe) -> Together | None:
     """Return how a stage's graph samples several mini-batches at once; None if one of the two can't."""
     if not isinstance(stage, Transform) or not isinstance(stage, SamplesHops) or not stage.samples_hops:
         return None
-    graph, request = stage.graph, stage.request
-    is_merged = request.deduplicate and not request.only_new and not graph.edge_types
-    return graph.together() if is_merged and device_of(stage) is None else None
+    return stage.graph.together(stage.request) if device_of(stage) is None else None
 
 
 def sample_together(pipe: Datapipe, options: LoaderOptions) -> Datapipe:

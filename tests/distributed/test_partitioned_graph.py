@@ -7,12 +7,13 @@ import torch
 
 import graphfeed as gf
 from graphfeed.distributed import PartitionedGraph, Peers, cut_graph
+from graphfeed.storage.graph import SamplingRequest
 from tests import golden_pipelines
 from tests.digests import assert_same
 from tests.distributed import matrix
 from tests.distributed.equal_pipelines import ALL
 from tests.distributed.graphs import typed
-from tests.distributed.joint import in_threads
+from tests.distributed.joint import GRAPHS, in_threads
 from tests.distributed.rank_processes import run_ranks
 
 
@@ -68,6 +69,31 @@ def test_samplers_that_are_made_of_one_hop_give_the_bits_of_the_whole_graph(shar
     wanted = sample(whole, whole_typed)
     for found in in_threads(2, work, share_memory=share_memory):
         assert_same(found, wanted)
+
+
+@pytest.mark.parametrize("kind", ["plain", "typed"])
+@pytest.mark.parametrize(
+    "options",
+    [{}, {"replace": True}, {"probs_name": "weight"}, {"deduplicate": False}, {"only_new": True}],
+    ids=lambda options: "".join(options),
+)
+def test_several_mini_batches_are_sampled_as_each_alone(kind: str, options: dict[str, Any]) -> None:
+    whole = GRAPHS[kind]()
+    per_type = [2, 3, 1, 4] if kind == "typed" else [3]
+    request = SamplingRequest((torch.tensor(per_type), torch.tensor([2])), **options)
+    nodes = [torch.tensor([3, 1, 4]), torch.tensor([1, 5, 9, 2, 6]), torch.tensor([], dtype=torch.int64)]
+    seeds: list[Any] = nodes if kind == "plain" else [{"item": own, "user": own.flip(0) + 7} for own in nodes]
+    keys = [[11, 12], [13, 14], [15, 16]]
+    wanted = [whole.sample_hops(own, request, own_keys) for own, own_keys in zip(seeds, keys, strict=True)]
+
+    def work(rank: int, peers: Peers) -> Any:
+        graph = PartitionedGraph(cut_graph(whole, torch.arange(whole.total_num_nodes) % 2, rank), peers)
+        return graph.sample_hops_together(seeds, request, keys), peers.traffic.exchanges
+
+    for found, exchanges in in_threads(2, work, share_memory=False):
+        assert_same(found, wanted)
+        # Once to compare the parts, and once per hop.
+        assert exchanges <= 3 or request.only_new
 
 
 def test_walks_in_a_graph_whose_parts_are_all_here_read_it_as_the_whole_graph(monkeypatch: pytest.MonkeyPatch) -> None:

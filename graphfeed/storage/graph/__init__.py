@@ -36,6 +36,7 @@ from graphfeed.storage.graph.sampling.one_hop import (
     Draws,
     EdgeArrays,
     check_seeds,
+    column_ids,
     pick_neighbors,
     sample_one_hop,
 )
@@ -101,6 +102,7 @@ __all__ = [
     "by_type_name",
     "check_attributes",
     "check_seeds",
+    "column_ids",
     "compact_csc_format",
     "compact_hop",
     "convert_to_hetero",

@@ -286,10 +286,11 @@ class FusedCSCSamplingGraph(GraphArrays, SamplingGraph):
         hops = sample_together(self, seeds, request, keys, each) if own else None
         return super().sample_hops_together(seeds, request, keys, each) if hops is None else hops
 
-    def together(self) -> Together | None:
+    def together(self, request: SamplingRequest) -> Together | None:
         """Return how to sample several mini-batches at once, where the graph's files exceed the memory."""
-        files = self.files_read()
-        return Together(files.free / SAMPLES_SHARE, by_thread=False) if files.num_bytes > files.free else None
+        files, is_merged = self.files_read(), request.deduplicate and not request.only_new
+        gains = is_merged and self.node_type_to_id is None and files.num_bytes > files.free
+        return Together(files.free / SAMPLES_SHARE, by_thread=False) if gains else None
 
     def labor_sample_hops(
         self,

@@ -107,7 +107,7 @@ class SamplingGraph(GraphProtocol):
         """
         return list(each(lambda own, own_keys: self.sample_hops(own, request, own_keys), seeds, keys))
 
-    def together(self) -> Together | None:
+    def together(self, request: SamplingRequest) -> Together | None:  # noqa: ARG002
         """Return how to sample several mini-batches at once; None where that gains nothing."""
         return None
 

@@ -86,8 +86,7 @@ def sample_one_hop_by_type(
     assert graph.node_type_to_id is not None
     assert graph.edge_type_to_id is not None
     offsets, num_nodes = dict(zip(seeds, graph.first_ids(), strict=False)), to_type_dict(graph.num_nodes)
-    # Seeds of all types as ids of the graph's columns, type after type.
-    ids = torch.cat([part + offsets[node_type] for node_type, part in seeds.items()])
+    ids = stack_seeds(graph, seeds)
     starts = torch.tensor([0, *(len(part) for part in seeds.values())]).cumsum(0)
     edge_types = sorted(graph.edge_type_to_id, key=graph.edge_type_to_id.__getitem__)
     ends = torch.tensor([graph.node_type_to_id[ends_of(edge_type)[1]] for edge_type in edge_types], dtype=torch.int64)
@@ -127,6 +126,18 @@ def check_seeds(graph: GraphArrays, seeds: ByType, name: str = "seeds") -> torch
     # Before the conversion, in which a wrong id could become a right one.
     check_ids(name, ids, graph.total_num_nodes)
     return ids.to(dtype)
+
+
+def stack_seeds(graph: GraphArrays, seeds: dict[str, torch.Tensor]) -> torch.Tensor:
+    """Return checked seeds of all types as ids of the graph's columns, type after type."""
+    return torch.cat([part + first for part, first in zip(seeds.values(), graph.first_ids(), strict=False)])
+
+
+def column_ids(graph: GraphArrays, seeds: ByType) -> torch.Tensor:
+    """Return seeds as ids of the graph's columns, or say why they are none."""
+    if graph.node_type_to_id is None:
+        return check_seeds(graph, seeds)
+    return stack_seeds(graph, check_typed_seeds(graph, seeds))
 
 
 def check_typed_seeds(graph: GraphArrays, seeds: ByType) -> dict[str, torch.Tensor]:
