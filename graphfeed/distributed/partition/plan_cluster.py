@@ -12,7 +12,7 @@ from typing import Annotated, Any, get_args, get_origin, get_type_hints
 
 from graphfeed.datapipes.pipeline import distinct
 from graphfeed.distributed.part_book import smallest_dtype
-from graphfeed.distributed.partition.rank_rate import SECONDS, Made, RankRate, measure_rank
+from graphfeed.distributed.partition.rank_rate import SECONDS, RankRate, measure_rank
 from graphfeed.loader import bytes_text
 from graphfeed.ops.arguments import check_count
 
@@ -147,9 +147,8 @@ class ClusterPlan:
         degree = max(1, round(self.num_edges / self.num_nodes))
         nodes = min(self.num_nodes, MADE_NODES, MADE_EDGES // degree, MADE_ROW_BYTES // max(self.row_bytes, 1))
         small = replace(self, num_nodes=max(nodes, 1), num_edges=max(nodes, 1) * degree)
-        made = Made(small.num_nodes, degree, self.id_bytes, self.row_bytes, list(self.fanouts), small.seeds)
         ratio = self.nodes_and_edges / small.nodes_and_edges
-        return replace(self, rank_rate=measure_rank(made, seconds).scaled(ratio))
+        return replace(self, rank_rate=measure_rank(small, seconds).scaled(ratio))
 
     def __str__(self) -> str:
         """Return the memory per machine, the bytes per mini-batch, and the rate."""

@@ -3,11 +3,10 @@
 import os
 import tempfile
 import time
-from collections.abc import Generator, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
-from itertools import count
-from typing import Any, NamedTuple
+from itertools import chain, repeat
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 from torch import distributed
@@ -21,6 +20,9 @@ from graphfeed.loader import DataLoader, ProcessExecutor
 from graphfeed.loader.executors import available_cores
 from graphfeed.storage import BasicFeatureStore, Feature, ItemSet, SamplingGraph, TorchBasedFeature
 from graphfeed.storage.graph import assign_nodes, fused_csc_sampling_graph
+
+if TYPE_CHECKING:
+    from graphfeed.distributed.partition.plan_cluster import ClusterPlan
 
 SECONDS = 3.0
 """How long mini-batches are made, by one process and then by two."""
@@ -72,36 +74,18 @@ class RankRate:
         return RankRate(local, exchanged, self.cores)
 
 
-class Made(NamedTuple):
-    """A graph with uniform sources, of which mini-batches are made, and these."""
-
-    num_nodes: int
-    degree: int
-    """The in-edges of each node."""
-    id_bytes: int
-    row_bytes: int
-    fanouts: Sequence[int]
-    batch_size: int
-
-
-def measure_rank(made: Made, seconds: float = SECONDS) -> RankRate:
-    """Measure one process with a whole graph, then two processes with a part each that exchange messages.
-
-    Other programs on the machine make it slower than it is.
-    """
+def measure_rank(plan: "ClusterPlan", seconds: float = SECONDS) -> RankRate:
+    """Measure one process with a plan's whole graph, then two processes with a part each that exchange messages."""
     found = []
     for ranks in (1, RANKS):
-        with (
-            tempfile.TemporaryDirectory() as folder,
-            ProcessExecutor(ranks, timeout=WAIT_SECONDS) as executor,
-        ):
-            futures = [executor.submit(be_rank, rank, ranks, folder, made, seconds) for rank in range(ranks)]
+        with tempfile.TemporaryDirectory() as folder, ProcessExecutor(ranks, timeout=WAIT_SECONDS) as executor:
+            futures = [executor.submit(be_rank, rank, ranks, folder, plan, seconds) for rank in range(ranks)]
             costs = [future.result() for future in futures]
         found.append(Cost(*(sum(values) / ranks for values in zip(*costs, strict=True))))
     return RankRate(found[0], found[1], available_cores())
 
 
-def be_rank(rank: int, world_size: int, folder: str, made: Made, seconds: float) -> Cost:
+def be_rank(rank: int, world_size: int, folder: str, plan: "ClusterPlan", seconds: float) -> Cost:
     """Make mini-batches as a rank for some seconds, and return what each of them took."""
     os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
     distributed.init_process_group(
@@ -110,8 +94,8 @@ def be_rank(rank: int, world_size: int, folder: str, made: Made, seconds: float)
     peers = Peers(share_memory=False)
     workers = min(MOST_WORKERS, max(1, available_cores() // RANKS))
     try:
-        with DataLoader(make_pipe(made, rank, world_size, peers), workers, seed=rank) as loader:
-            batches = endless(loader)
+        with DataLoader(make_pipe(plan, rank, world_size, peers), workers, seed=rank) as loader:
+            batches = chain.from_iterable(repeat(loader))  # one epoch after the other
             for _ in range(2 * workers):  # kernels are compiled, and workers get ahead
                 next(batches)
             distributed.barrier()
@@ -121,7 +105,6 @@ def be_rank(rank: int, world_size: int, folder: str, made: Made, seconds: float)
                 number += 1
             cost = Cost((time.perf_counter() - start) / number, (time.process_time() - cpu_start) / number)
             distributed.barrier()
-            batches.close()
     finally:
         peers.close()
         peers.join()
@@ -129,27 +112,21 @@ def be_rank(rank: int, world_size: int, folder: str, made: Made, seconds: float)
     return cost
 
 
-def make_pipe(made: Made, rank: int, world_size: int, peers: Peers) -> Any:
-    """Return the pipeline of a rank, which has its part of a graph that all ranks make."""
-    generator = torch.Generator().manual_seed(0)
-    ids = torch.int32 if made.id_bytes == torch.int32.itemsize else torch.int64
-    sources = torch.randint(made.num_nodes, (made.num_nodes * made.degree,), generator=generator, dtype=ids)
-    whole = fused_csc_sampling_graph(torch.arange(made.num_nodes + 1) * made.degree, sources)
-    rows = torch.ones(made.num_nodes, made.row_bytes, dtype=torch.uint8)
+def make_pipe(plan: "ClusterPlan", rank: int, world_size: int, peers: Peers) -> Any:
+    """Return the pipeline of a rank, which has its part of a graph with uniform sources that all ranks make."""
+    nodes, degree = plan.num_nodes, plan.num_edges // plan.num_nodes
+    ids = torch.int32 if plan.id_bytes == torch.int32.itemsize else torch.int64
+    sources = torch.randint(nodes, (nodes * degree,), generator=torch.Generator().manual_seed(0), dtype=ids)
+    whole = fused_csc_sampling_graph(torch.arange(nodes + 1) * degree, sources)
+    rows = torch.ones(nodes, plan.row_bytes, dtype=torch.uint8)
     graph: SamplingGraph = whole
     feature: Feature = TorchBasedFeature(rows)
     if world_size > 1:
         part = cut_graph(whole, assign_nodes(whole, world_size, "hash"), rank)
         graph = PartitionedGraph(part, peers)
         feature = PartitionedFeature(cut_rows(rows, part.book, rank), part.book, peers)
-    pipe: Any = ItemSampler(ItemSet(made.num_nodes, names="seeds"), made.batch_size, shuffle=True)
-    pipe = pipe.sample_neighbor(graph, made.fanouts)
-    if made.row_bytes:
+    pipe: Any = ItemSampler(ItemSet(nodes, names="seeds"), plan.seeds, shuffle=True)
+    pipe = pipe.sample_neighbor(graph, plan.fanouts)
+    if plan.row_bytes:
         pipe = pipe.fetch_feature(BasicFeatureStore({("node", None, "row"): feature}), ["row"])
     return pipe
-
-
-def endless(loader: DataLoader[Any]) -> Generator[Any, None, None]:
-    """Yield the mini-batches of one epoch after the other."""
-    for _ in count():
-        yield from loader

@@ -9,7 +9,7 @@ from graphfeed.__main__ import main
 from graphfeed.distributed import ClusterPlan
 from graphfeed.distributed.partition import plan_cluster
 from graphfeed.distributed.partition.plan_cluster import MESSAGE_BYTES
-from graphfeed.distributed.partition.rank_rate import Cost, Made, RankRate
+from graphfeed.distributed.partition.rank_rate import Cost, RankRate
 from tests.distributed.rank_processes import run_ranks
 
 PLAN: dict[str, Any] = {"num_nodes": 20_000, "num_edges": 200_000, "machines": 3, "fanouts": [10, 10]}
@@ -113,22 +113,22 @@ def test_an_epoch_takes_as_long_as_its_mini_batches() -> None:
 
 
 def test_the_rate_is_that_of_a_smaller_graph_with_as_many_edges_per_node(monkeypatch: pytest.MonkeyPatch) -> None:
-    asked: list[Made] = []
+    asked: list[ClusterPlan] = []
 
-    def measure(made: Made, seconds: float) -> RankRate:
-        asked.append(made)
+    def measure(plan: ClusterPlan, seconds: float) -> RankRate:
+        asked.append(plan)
         return RATE
 
     monkeypatch.setattr(plan_cluster, "measure_rank", measure)
     large: dict[str, Any] = {"num_nodes": 10**8, "num_edges": 16 * 10**8, "id_bytes": 4, "row_bytes": 1024}
     plan = ClusterPlan(**{**PLAN, **large}).measured()
-    assert asked == [Made(1 << 18, 16, 4, 1024, [10, 10], 1024)]
     small = ClusterPlan(**{**PLAN, **large, "num_nodes": 1 << 18, "num_edges": 1 << 22})
+    assert asked == [small]
     assert plan.rank_rate is not None
     assert plan.rank_rate.local.seconds / 0.01 == pytest.approx(plan.nodes_and_edges / small.nodes_and_edges)
     assert plan.rank_rate.local.seconds > 0.01
     assert ClusterPlan(**{**PLAN, "num_edges": 0}).measured().rank_rate is not None
-    assert asked[1] == Made(20_000, 1, 8, 0, [10, 10], 1024)
+    assert asked[1] == ClusterPlan(**{**PLAN, "num_edges": 20_000})
 
 
 @pytest.mark.parametrize(
@@ -162,7 +162,7 @@ def test_the_command_prints_the_plan(capsys: pytest.CaptureFixture[str]) -> None
 
 
 def test_the_command_measures(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(plan_cluster, "measure_rank", lambda made, seconds: RATE)
+    monkeypatch.setattr(plan_cluster, "measure_rank", lambda plan, seconds: RATE)
     given = "--nodes 20000 --edges 200000 --machines 3 --fanouts 10,10 --items 5000 --measure"
     assert main(["plan-cluster", *given.split()]) == 0
     assert capsys.readouterr().out == f"{ClusterPlan(**PLAN, num_items=5000, rank_rate=RATE)}\n"

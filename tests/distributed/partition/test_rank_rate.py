@@ -1,14 +1,16 @@
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 from torch import distributed
 
-from graphfeed.distributed import Peers
-from graphfeed.distributed.partition.rank_rate import Cost, Made, RankRate, be_rank, make_pipe, measure_rank
+from graphfeed.distributed import ClusterPlan, Peers
+from graphfeed.distributed.partition.rank_rate import Cost, RankRate, be_rank, make_pipe, measure_rank
 from graphfeed.loader.executors import available_cores
 
-MADE = Made(num_nodes=300, degree=5, id_bytes=4, row_bytes=24, fanouts=[3, 2], batch_size=20)
+SMALL: dict[str, Any] = {"num_nodes": 300, "num_edges": 1500, "machines": 2, "fanouts": [3, 2], "batch_size": 20}
+MADE = ClusterPlan(**SMALL, id_bytes=4, row_bytes=24)
 
 
 def test_costs_grow_with_what_other_machines_have() -> None:
@@ -32,7 +34,7 @@ def test_the_graph_that_is_made_has_the_shape_that_was_asked_for() -> None:
     assert [hop.sampled_csc.indices.dtype for hop in batch.sampled_subgraphs] == [torch.int32] * 2
     assert batch.sampled_subgraphs[-1].sampled_csc.indptr.diff().tolist() == [2] * 20
     assert batch.node_features["row"].shape == (len(batch.input_nodes), 24)
-    assert next(iter(make_pipe(MADE._replace(row_bytes=0, id_bytes=8), 0, 1, Peers()))).node_features is None
+    assert next(iter(make_pipe(ClusterPlan(**SMALL), 0, 1, Peers()))).node_features is None
 
 
 def test_a_rank_by_itself_is_measured(tmp_path: Path) -> None:
