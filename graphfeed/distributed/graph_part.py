@@ -101,12 +101,14 @@ class GraphPart:
         shifts = take_rows(self.first_edges, nodes) - take_rows(columns.csc_indptr, nodes)
         return ops.shift_columns(offsets, positions, shifts.long(), dtype)
 
-    def book_of(self, node_type: str) -> PartBook:
-        """Return the book of one node type, whose ids begin at 0: that of the features of these nodes.
+    def book_of(self, node_type: str | None) -> PartBook:
+        """Return the book of one node type, whose ids begin at 0: that of the features of these nodes; None: of all.
 
         Raises:
             KeyError: The graph doesn't have the node type.
         """
+        if node_type is None:
+            return self.book
         types, first = self.columns.node_type_to_id or {}, self.columns.first_ids()
         if node_type not in types:
             raise KeyError(f"node_type is {node_type!r}, but the graph has {list(types) or 'no types'}")

@@ -139,7 +139,7 @@ def compare(folder: Path, name: str, num_parts: int, method: str, *, share_memor
         part = cut_graph(graph, book, rank)
         features: dict[str | None, gf.Feature] = {}
         for kind, rows in codes(graph).items():
-            own = part.book if kind is None else part.book_of(kind)
+            own = part.book_of(kind)
             feature = PartitionedFeature(cut_rows(rows, own, rank), own, peers, kind or "")
             features[kind] = gf.cpu_cached_feature(feature, 1 << 14)  # which keeps remote rows alone
         for sampler, pipe in pipelines(name, PartitionedGraph(part, peers), store_of(features)).items():

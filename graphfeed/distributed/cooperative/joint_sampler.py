@@ -76,8 +76,7 @@ class RankGroup:
     def owners_of(self, node_type: str | None, ids: torch.Tensor) -> torch.Tensor:
         """Return the rank that owns each node: that of its part, or of all ranks that hold the whole graph, one."""
         if isinstance(self.graph, PartitionedGraph):
-            part = self.graph.part
-            return (part.book if node_type is None else part.book_of(node_type)).owners_of(ids)
+            return self.graph.part.book_of(node_type).owners_of(ids)
         return (ids.long() * SPREAD >> 33) % self.world_size
 
     def sample(self, minibatch: MiniBatch, graph: SamplingGraph) -> MiniBatch:

@@ -32,7 +32,7 @@ from graphfeed.distributed.partitioned_feature import PartitionedFeature, name_o
 from graphfeed.distributed.pyg.partition_pyg_layout import META, PyGLayout
 from graphfeed.distributed.ranks.peers import Peers
 from graphfeed.storage import BasicFeatureStore, Feature, FeatureKey, TorchBasedFeature
-from graphfeed.storage.graph import FusedCSCSamplingGraph, check_attributes
+from graphfeed.storage.graph import FusedCSCSamplingGraph, check_shapes, to_type_dict
 from graphfeed.storage.memory import has_stamp
 
 
@@ -131,52 +131,38 @@ def open_part(root: str | os.PathLike[str], part: int, *, check: bool = False) -
 def columns_of(metadata: PartitionMetadata, arrays: Mapping[str, Mapping[Key, torch.Tensor]]) -> FusedCSCSamplingGraph:
     """Return the columns of a part from its arrays, by role and key."""
     without_key = {role: rows[()] for role, rows in arrays.items() if () in rows}
-    indptr, indices, types = without_key["csc_indptr"], without_key["indices"], without_key.get("type_per_edge")
-    attributes = {role: {str(name): rows for (name,), rows in arrays[role].items()} for role in ATTRIBUTES}
-    if indptr.shape != (metadata.total_num_nodes + 1,):
-        raise ValueError(f"csc_indptr must have {metadata.total_num_nodes + 1} values, but has shape {indptr.shape}")
-    if (int(indptr[0]), int(indptr[-1])) != (0, len(indices)):
-        raise ValueError(f"csc_indptr must go from 0 to {len(indices)}, but goes from {indptr[0]} to {indptr[-1]}")
-    check_attributes("node", attributes["node_attributes"], metadata.total_num_nodes)
-    check_attributes("edge", attributes["edge_attributes"], len(indices))
-    if (types is None) != (metadata.edge_type_to_id is None) or (types is not None and types.shape != indices.shape):
-        raise ValueError("type_per_edge must have one value per edge if there are edge types, and be left out if not")
-    sizes = metadata.num_nodes if isinstance(metadata.num_nodes, dict) else None
-    return FusedCSCSamplingGraph(
-        indptr,
+    indices, sizes = without_key["indices"], metadata.num_nodes if isinstance(metadata.num_nodes, dict) else None
+    columns = FusedCSCSamplingGraph(
+        without_key["csc_indptr"],
         indices,
         None if sizes is None else torch.tensor([0, *sizes.values()]).cumsum(0).to(indices.dtype),
-        types,
+        without_key.get("type_per_edge"),
         None if sizes is None else {node_type: number for number, node_type in enumerate(sizes)},
         metadata.edge_type_to_id,
-        **attributes,
+        **{role: {str(name): rows for (name,), rows in arrays[role].items()} for role in ATTRIBUTES},
     )
+    if columns.total_num_nodes != metadata.total_num_nodes:
+        raise ValueError(f"csc_indptr is of {columns.total_num_nodes} nodes, not {metadata.total_num_nodes}")
+    check_shapes(columns)
+    return columns
 
 
 def with_features(graph: GraphPart, arrays: Mapping[str, Mapping[Key, torch.Tensor]]) -> StoredPart:
     """Return a part with the rows of its features and the copies of other parts' rows, and the owners of all rows."""
     # Features of a type share a book, which keeps the offsets of its ids.
-    of_nodes: dict[str | None, PartBook] = {None: graph.book}
-    of_edges = {
-        type_name: PartBook.from_assignment(owners, graph.book.num_parts)
-        for (type_name,), owners in arrays[EDGE_PARTS].items()
-    }
+    of_type = {("node", name): graph.book_of(name) for name in to_type_dict(graph.columns.num_nodes)}
+    for (name,), owners in arrays[EDGE_PARTS].items():
+        of_type["edge", name] = PartBook.from_assignment(owners, graph.book.num_parts)
     features: dict[tuple[str, str | None, str], TorchBasedFeature] = {}
     books: dict[FeatureKey, PartBook] = {}
-    for (domain, type_name, name), rows in arrays[FEATURE].items():
-        key = FeatureKey(str(domain), type_name, str(name))
-        features[key] = TorchBasedFeature(rows)
-        if domain == "node":
-            if type_name not in of_nodes:
-                of_nodes[type_name] = graph.book_of(str(type_name))
-            books[key] = of_nodes[type_name]
-        elif domain == "edge":
-            books[key] = of_edges[type_name]
-        elif domain != "graph":
-            raise ValueError(f"{FILE_NAME} has a feature of {domain!r}, not of node, edge or graph")
-    ids = {type_name: HaloIds(rows, of_nodes[type_name].num_ids) for (type_name,), rows in arrays[HALO_IDS].items()}
+    for key, rows in arrays[FEATURE].items():
+        feature_key = FeatureKey._make(key)
+        features[feature_key] = TorchBasedFeature(rows)
+        if feature_key.domain != "graph":
+            books[feature_key] = of_type[feature_key[:2]]
+    ids = {name: HaloIds(rows, of_type["node", name].num_ids) for (name,), rows in arrays[HALO_IDS].items()}
     halo: dict[FeatureKey, HaloRows] = {}
-    for (_, type_name, name), rows in arrays[HALO_FEATURE].items():
-        key = FeatureKey("node", type_name, str(name))
-        halo[key] = HaloRows(ids[type_name], rows, features[key].read())
+    for key, rows in arrays[HALO_FEATURE].items():
+        feature_key = FeatureKey._make(key)
+        halo[feature_key] = HaloRows(ids[feature_key.type], rows, features[feature_key].read())
     return StoredPart(graph, BasicFeatureStore(features), books, halo)

@@ -61,13 +61,12 @@ class DistData:
 
     def own_nodes(self, node_type: str | None = None) -> torch.Tensor:
         """Return the ids of the nodes of a type that this rank owns."""
-        book = self.part.book if node_type is None else self.part.book_of(node_type)
-        return book.ids_of(self.part.number)
+        return self.part.book_of(node_type).ids_of(self.part.number)
 
     def own_edges(self, edge_type: tuple[str, str, str] | None = None) -> torch.Tensor:
         """Return the edges of a type to nodes that this rank owns, shape (2, E)."""
         edges: torch.Tensor = self.graph_store.get_edge_index(edge_type=edge_type, layout="coo")
-        book = self.part.book if edge_type is None else self.part.book_of(edge_type[2])
+        book = self.part.book_of(edge_type and edge_type[2])
         return edges[:, book.owners_of(edges[1]) == self.part.number]
 
     def data_features(self, input_type: Any = None) -> DataFeatures:

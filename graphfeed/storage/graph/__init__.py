@@ -11,10 +11,11 @@ are converted in `graphfeed.interop`.
 from graphfeed.storage.graph.assignment.assign import METHODS, assign_nodes, stacked_assignment
 from graphfeed.storage.graph.assignment.assign_ldg import assign_by_ldg, ldg_memory
 from graphfeed.storage.graph.assignment.assign_metis import assign_by_metis
-from graphfeed.storage.graph.attributes import ORIGINAL_EDGE_ID, check_attributes
+from graphfeed.storage.graph.attributes import ORIGINAL_EDGE_ID
 from graphfeed.storage.graph.build.from_coo import from_coo
 from graphfeed.storage.graph.build.reverse_edges import add_reverse_edges
 from graphfeed.storage.graph.build.to_coo import edge_lists, to_coo
+from graphfeed.storage.graph.checks import check_shapes
 from graphfeed.storage.graph.files.formats import verify_graph
 from graphfeed.storage.graph.files.load_graph import load_from_shared_memory, load_graph
 from graphfeed.storage.graph.fused_csc_sampling_graph import FusedCSCSamplingGraph, fused_csc_sampling_graph
@@ -100,7 +101,7 @@ __all__ = [
     "assign_nodes",
     "by_type",
     "by_type_name",
-    "check_attributes",
+    "check_shapes",
     "check_seeds",
     "column_ids",
     "compact_csc_format",
