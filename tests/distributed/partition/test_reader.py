@@ -105,9 +105,7 @@ def test_a_parts_own_nodes_are_sampled_as_in_the_whole_graph(
     for part in range(3):
         stored = open_part(root, part).graph
         kinds = list(graph.node_type_to_id or {})
-        seeds = (
-            {kind: stored.book_of(kind).ids_of(part) for kind in kinds} if kinds else stored.book_of(None).ids_of(part)
-        )
+        seeds = {kind: stored.book_of(kind).ids_of(part) for kind in kinds} if kinds else stored.book.ids_of(part)
         for replace in (False, True):
             expected = graph.sample_neighbors(seeds, torch.tensor([3]), replace, key=5)
             assert_same(stored.columns.sample_neighbors(seeds, torch.tensor([3]), replace, key=5), expected)
