@@ -8,9 +8,9 @@ from typing import Any, TypeAlias
 import torch
 
 from graphfeed.distributed.partition.part_layout import features_by_key
-from graphfeed.pyg.data import read_graph
+from graphfeed.pyg.data import is_data, read_graph, tables_of
 from graphfeed.storage import FeatureStore
-from graphfeed.storage.graph import ORIGINAL_EDGE_ID, FusedCSCSamplingGraph, to_type_dict
+from graphfeed.storage.graph import ORIGINAL_EDGE_ID, FusedCSCSamplingGraph, to_type_dict, type_name
 
 Read: TypeAlias = Callable[[torch.Tensor], torch.Tensor]
 """Returns the rows of some nodes or edges by their ids within their type."""
@@ -54,15 +54,8 @@ def source_of(data: Any) -> Source:
         return source_of_graph(data, None)
     if isinstance(getattr(data, "graph", None), FusedCSCSamplingGraph):
         return source_of_graph(data.graph, data.feature)
-    if hasattr(data, "edge_types") and hasattr(data, "node_types"):
-        nodes = {name: rows_of(data[name], int(data[name].num_nodes)) for name in data.node_types}
-        edges = {":".join(name): rows_of(data[name], data[name].edge_index.shape[1]) for name in data.edge_types}
-        return source_of_pyg(data, nodes, edges)
-    if getattr(data, "edge_index", None) is not None and hasattr(data, "num_nodes"):
-        rows = {name: values for name, values in data.to_dict().items() if isinstance(values, torch.Tensor)}
-        of_nodes = {None: {name: values for name, values in rows.items() if data.is_node_attr(name)}}
-        of_edges = {None: {name: rows[name] for name in rows if data.is_edge_attr(name) and name != "edge_index"}}
-        return source_of_pyg(data, of_nodes, of_edges)
+    if is_data(data):
+        return source_of_pyg(data)
     raise TypeError(
         f"data must be a FusedCSCSamplingGraph, a data set with one, or PyG's Data or HeteroData with edge_index, but "
         f"is a {type(data).__name__}"
@@ -78,28 +71,26 @@ def source_of_graph(graph: FusedCSCSamplingGraph, features: FeatureStore | None)
         for node_type, (low, high) in ranges
     }
     edges: dict[str | None, dict[str, Read]] = {edge_type: {} for edge_type in graph.edge_type_to_id or [None]}
-    for (domain, type_name, name), feature in features_by_key(features).items():
+    for (domain, of_type, name), feature in features_by_key(features).items():
         if domain in ("node", "edge"):
-            (nodes if domain == "node" else edges)[type_name][name] = feature.read
+            (nodes if domain == "node" else edges)[of_type][name] = feature.read
     attributes = {name: values for name, values in graph.edge_attributes.items() if name != ORIGINAL_EDGE_ID}
-    edge_time = name_of_times(attributes)
-    attributes = {EDGE_TIME if name == edge_time else name: values for name, values in attributes.items()}
-    return Source(graph, nodes, edges, edge_time, attributes)
+    return Source(graph, nodes, edges, name_of_times(attributes), with_edge_time(attributes))
 
 
-def source_of_pyg(data: Any, nodes: Mapping[Any, Any], edges: Mapping[Any, Any]) -> Source:
-    """Return PyG's data as a source, from its tensors with a row for each node or edge, by type and name."""
-    return Source(
-        read_graph(data).graph,
-        {node_type: {name: rows.cpu().__getitem__ for name, rows in own.items()} for node_type, own in nodes.items()},
-        {
-            edge_type: {
-                EDGE_TIME if name == name_of_times(own) else name: rows.cpu().__getitem__ for name, rows in own.items()
-            }
-            for edge_type, own in edges.items()
-        },
-        name_of_times(*edges.values()),
-    )
+def source_of_pyg(data: Any) -> Source:
+    """Return PyG's data as a source, with their tensors that have a row for each node or edge."""
+    tables = tables_of(data)
+    nodes = {name: reads_of(table, table.is_node_attr) for name, table in tables.nodes.items()}
+    edges = {type_name(name): reads_of(table, table.is_edge_attr) for name, table in tables.edges.items()}
+    of_edges = {name: with_edge_time(reads) for name, reads in edges.items()}
+    return Source(read_graph(data).graph, nodes, of_edges, name_of_times(*edges.values()))
+
+
+def reads_of(table: Any, belongs: Callable[[str], bool]) -> dict[str, Read]:
+    """Return functions that read the tensors of one of PyG's stores which belong to its nodes, or to its edges."""
+    tensors = {name: value for name, value in table.items() if isinstance(value, torch.Tensor) and name != "edge_index"}
+    return {name: value.cpu().__getitem__ for name, value in tensors.items() if belongs(name)}
 
 
 def name_of_times(*attributes: Mapping[str, Any]) -> str:
@@ -108,7 +99,7 @@ def name_of_times(*attributes: Mapping[str, Any]) -> str:
     return TIME if TIME in names and EDGE_TIME not in names else EDGE_TIME
 
 
-def rows_of(store: Any, count: int) -> dict[str, torch.Tensor]:
-    """Return the tensors of one of PyG's stores that have a row for each of its nodes or edges."""
-    tensors = {name: value for name, value in store.items() if isinstance(value, torch.Tensor) and name != "edge_index"}
-    return {name: value for name, value in tensors.items() if value.dim() > 0 and len(value) == count}
+def with_edge_time(attributes: Mapping[str, Any]) -> dict[str, Any]:
+    """Return attributes of edges, those with the times as `EDGE_TIME`."""
+    times = name_of_times(attributes)
+    return {EDGE_TIME if name == times else name: values for name, values in attributes.items()}

@@ -11,10 +11,10 @@ from graphfeed.pyg.data.edge_list import EdgeList
 from graphfeed.pyg.data.input_edges import InputEdges, read_input_edges, split_edge_type
 from graphfeed.pyg.data.input_nodes import InputNodes, read_input_nodes
 from graphfeed.pyg.data.negative_sampling import NegativeSampling
-from graphfeed.pyg.data.tables import Tables, import_pyg
+from graphfeed.pyg.data.tables import Tables, import_pyg, is_data, tables_of
 
 __all__ = [
     "ALWAYS", "FLAT", "DataFeatures", "EdgeList", "InputEdges", "InputNodes", "NegativeSampling", "Tables",
-    "as_time_column", "fill_missing", "import_pyg", "make_graph", "read_features", "read_graph", "read_input_edges",
-    "read_input_nodes", "split_edge_type",
+    "as_time_column", "fill_missing", "import_pyg", "is_data", "make_graph", "read_features", "read_graph",
+    "read_input_edges", "read_input_nodes", "split_edge_type", "tables_of",
 ]  # fmt: skip
