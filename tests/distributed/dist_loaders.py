@@ -133,7 +133,7 @@ def context() -> DistContext:
 
 def seeds_of_own(loader: Any, data: Any, given: dict[str, Any]) -> dict[str, Any]:
     """Return the arguments for the whole graph, with the seeds that a rank has by default."""
-    own, place = loader.dist_sampler.connect()[0], dict(given)
+    own, place = loader.dist_sampler.connect(), dict(given)
     if loader.__class__ is DistNeighborLoader and not isinstance(given.get("input_nodes"), (tuple, torch.Tensor)):
         kind = given.get("input_nodes")
         place["input_nodes"] = own.own_nodes() if kind is None else (kind, own.own_nodes(kind))

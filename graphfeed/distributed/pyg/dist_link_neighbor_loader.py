@@ -91,7 +91,7 @@ def edge_source(
     sampler: DistNeighborSampler, options: TorchOptions, given: InputEdges, negatives: NegativeSampling | None
 ) -> tuple[Datapipe, tuple[str, str, str] | None]:
     """Return the first stages of a pipeline, for seeds that are perhaps none, and the edge type of the seeds."""
-    data, edge_type, edges = sampler.connect().data, None, given.index
+    data, edge_type, edges = sampler.connect(), None, given.index
     if sampler.is_hetero:
         edge_type, edges = split_edge_type(data.tables, edges)
     if edges is None:

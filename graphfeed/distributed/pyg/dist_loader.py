@@ -70,7 +70,7 @@ class DistLoader(PyGLoader):
         self.peers: Peers = find_peers(current_ctx, master_addr, master_port, rpc_timeout)
         self._entered: Iterator[Any] | None = None
         if dist_sampler is not None:
-            data, _ = dist_sampler.connect(self.peers)
+            data = dist_sampler.connect(self.peers)
             self.peers = data.peers
             if options is not None:
                 datapipe = options.end(self._fill(datapipe, data.data_features(input_type)))

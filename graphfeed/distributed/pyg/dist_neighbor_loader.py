@@ -97,7 +97,7 @@ class DistNeighborLoader(DistLoader):
 
 def node_source(sampler: DistNeighborSampler, options: TorchOptions, given: InputNodes) -> tuple[Datapipe, str | None]:
     """Return the first stages of a pipeline, for seeds that are perhaps none, and the type of the seeds."""
-    data, nodes = sampler.connect().data, given.nodes
+    data, nodes = sampler.connect(), given.nodes
     if isinstance(nodes, str):
         nodes = (nodes, None)
     if nodes is None and not sampler.is_hetero:

@@ -4,7 +4,8 @@ import asyncio
 import copy
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from typing import Any, NamedTuple, cast
+from functools import cached_property
+from typing import Any, cast
 
 import torch
 
@@ -22,18 +23,11 @@ from graphfeed.pyg.data import ALWAYS, NegativeSampling, import_pyg
 from graphfeed.pyg.samplers import STRATEGIES, Neighborhoods
 from graphfeed.pyg.stages import call_stages
 from graphfeed.storage import SamplingRequest, TemporalQuery
-from graphfeed.storage.graph import from_type_dict, to_type_dict
+from graphfeed.storage.graph import ends_of, from_type_dict, split_by_type, to_type_dict
 from graphfeed.storage.memory import move
 
 TIMEOUT = 180.0
 """After how many seconds without a sign of life another rank counts as lost, unless a loader says otherwise."""
-
-
-class Connected(NamedTuple):
-    """The stores of this rank's part, connected to those of other ranks, and what is sampled."""
-
-    data: DistData
-    neighborhoods: Neighborhoods
 
 
 class DistNeighborSampler:
@@ -90,23 +84,18 @@ class DistNeighborSampler:
         self.is_hetero, self.with_edge_attr = self.graph_store.is_hetero, self.feature_store.has_edge_attr()
         self.event_loop: ConcurrentEventLoop | None = None
         self.input_type: Any = None
-        self._connected: Connected | None = None
+        self._data: DistData | None = None
 
-    def connect(self, peers: Peers | None = None) -> Connected:
-        """Connect the stores to those of other ranks, once, and return them, and what is sampled.
+    def connect(self, peers: Peers | None = None) -> DistData:
+        """Connect the stores to those of other ranks, once, and return them.
 
         Args:
             peers: The ranks; by default, those of the process group, or of the environment's MASTER_ADDR.
         """
-        if self._connected is None:
+        if self._data is None:
             peers = find_peers(self.current_ctx, None, None, TIMEOUT) if peers is None else peers
-            data = DistData((self.feature_store, self.graph_store), peers, self.time_attr)
-            neighborhoods = Neighborhoods(
-                data.graph, self.num_neighbors, self.replace, self.subgraph_type, self.disjoint,
-                self.temporal_strategy, data.node_time, data.edge_time,
-            )  # fmt: skip
-            self._connected = Connected(data, neighborhoods)
-        return self._connected
+            self._data = DistData((self.feature_store, self.graph_store), peers, self.time_attr)
+        return self._data
 
     def init_sampler_instance(self) -> None:
         """Connect the stores to those of other ranks; otherwise, the first use does."""
@@ -126,22 +115,23 @@ class DistNeighborSampler:
         """None: the ids of edges are global."""
         return None
 
-    @property
+    @cached_property
     def neighborhoods(self) -> Neighborhoods:
         """What is sampled around seeds."""
-        return self.connect().neighborhoods
+        data = self.connect()
+        return Neighborhoods(
+            data.graph, self.num_neighbors, self.replace, self.subgraph_type, self.disjoint,
+            self.temporal_strategy, data.node_time, data.edge_time,
+        )  # fmt: skip
 
     @property
     def node_times(self) -> Any:
         """The times of all nodes, by the types that have times if there are types; None if nodes have none."""
-        data = self.connect().data
+        data = self.connect()
         if data.node_time is None:
             return None
-        times, sizes = data.part.columns.node_attribute(data.node_time), data.graph.num_nodes
-        if isinstance(sizes, int):
-            return times
-        by_type = dict(zip(sizes, torch.split(times, list(sizes.values())), strict=True))
-        return {node_type: values for node_type, values in by_type.items() if bool((values != ALWAYS).any())}
+        by_type = split_by_type(data.part.columns.node_attribute(data.node_time), data.graph.num_nodes)
+        return from_type_dict({name: own for name, own in by_type.items() if not name or bool((own != ALWAYS).any())})
 
     def append_to(self, pipe: Datapipe, report_time: bool = False) -> Datapipe:
         """Return a pipeline of seeds with the stages behind it that sample."""
@@ -153,7 +143,7 @@ class DistNeighborSampler:
 
     def _with_ids(self, pipe: Datapipe) -> Datapipe:
         """Return a pipeline whose outputs have ids of edges only if these are global."""
-        return pipe if self.connect().data.has_edge_ids else pipe.transform(without_edge_ids)
+        return pipe if self.connect().has_edge_ids else pipe.transform(without_edge_ids)
 
     def sample_from_nodes(self, inputs: Any, **kwargs: Any) -> Any:
         """Return what is sampled around nodes, with features in the metadata.
@@ -208,10 +198,7 @@ class DistNeighborSampler:
 
         Args:
             inputs: PyG's `EdgeSamplerInput`.
-            sample_fn: Has no effect, like the next three: the sampler knows its graph.
-            num_nodes: Has no effect.
-            disjoint: Has no effect.
-            node_time: Has no effect.
+            sample_fn: Has no effect, like num_nodes, disjoint and node_time: the sampler knows its graph.
             neg_sampling: A `NegativeSampling`, ours or PyG's.
 
         Returns:
@@ -243,49 +230,46 @@ class DistNeighborSampler:
             the global ids of the edges; `batch` the tree of each neighbour, if `disjoint`; `metadata[0]` how many
             neighbours each node has.
         """
-        return await asyncio.to_thread(self._one_hop, srcs, one_hop_num, seed_time, src_batch, edge_type)
+        name, (source, destination) = type_of(edge_type), ends_of(type_of(edge_type))
 
-    def _one_hop(
-        self,
-        srcs: torch.Tensor,
-        one_hop_num: int,
-        seed_time: torch.Tensor | None,
-        src_batch: torch.Tensor | None,
-        edge_type: tuple[str, str, str] | None,
-    ) -> Any:
-        data, neighborhoods = self.connect()
-        name = type_of(edge_type)
-        fanouts = torch.tensor([one_hop_num if name in (None, known) else 0 for known in data.graph.edge_types or [""]])
-        seeds: Any = srcs if edge_type is None else {edge_type[2]: srcs}
-        if neighborhoods.in_time:
-            times: Any = seed_time if edge_type is None else {edge_type[2]: seed_time}
-            query = TemporalQuery(data.node_time, data.edge_time, inclusive=True)
-            strategy: Any = STRATEGIES[self.temporal_strategy]
-            request = SamplingRequest([fanouts], self.replace, None, strategy, deduplicate=False, temporal=query)
-            (hop,) = data.graph.temporal_sample_hops(seeds, times, request, [draw_key()])
-        else:
-            hop = data.graph.sample_neighbors(seeds, fanouts, self.replace)
-        csc: Any = hop.sampled_csc
-        rows: Any = hop.original_row_node_ids
-        ids: Any = hop.original_edge_ids
-        if edge_type is not None:
-            csc, ids, rows = csc[name], ids[name], None if rows is None else rows[edge_type[0]]
-        counts = csc.indptr.diff()
-        nodes = csc.indices if rows is None else rows[csc.indices]
-        module = import_pyg("torch_geometric.sampler", type(self).__name__)
-        batch = None if src_batch is None else src_batch.repeat_interleave(counts)
-        edge = ids.long() if data.has_edge_ids else None
-        return module.SamplerOutput(nodes.long(), None, None, edge, batch, metadata=(counts.tolist(),))
+        def sample() -> Any:
+            data, replace = self.connect(), self.replace
+            fanouts = torch.tensor([one_hop_num if name in (None, own) else 0 for own in data.graph.edge_types or [""]])
+            seeds: Any = from_type_dict({destination: srcs})
+            if self.neighborhoods.in_time:
+                query = TemporalQuery(data.node_time, data.edge_time, inclusive=True)
+                strategy: Any = STRATEGIES[self.temporal_strategy]
+                request = SamplingRequest([fanouts], replace, None, strategy, deduplicate=False, temporal=query)
+                times = from_type_dict({destination: seed_time})
+                (hop,) = data.graph.temporal_sample_hops(seeds, times, request, [draw_key()])
+            else:
+                hop = data.graph.sample_neighbors(seeds, fanouts, replace)
+            csc, ids = to_type_dict(hop.sampled_csc)[name], to_type_dict(hop.original_edge_ids)[name]
+            rows = None if hop.original_row_node_ids is None else to_type_dict(hop.original_row_node_ids)[source]
+            nodes, counts = csc.indices if rows is None else rows[csc.indices], csc.indptr.diff()
+            return import_pyg("torch_geometric.sampler", type(self).__name__).SamplerOutput(
+                nodes.long(),
+                None,
+                None,
+                ids.long() if data.has_edge_ids else None,
+                None if src_batch is None else src_batch.repeat_interleave(counts),
+                metadata=(counts.tolist(),),
+            )
+
+        return await asyncio.to_thread(sample)
 
     def _sample_nodes(self, inputs: Any) -> Any:
         self.input_type = inputs.input_type
         by_type = getattr(inputs, "node_dict", None)
-        if by_type is None and self.is_hetero and inputs.input_type is None:
+        if by_type is not None:
+            nodes, times = by_type, inputs.time_dict
+        elif not self.is_hetero:
+            nodes, times = inputs.node, inputs.time
+        elif inputs.input_type is not None:
+            nodes = {inputs.input_type: inputs.node}
+            times = None if inputs.time is None else {inputs.input_type: inputs.time}
+        else:
             raise ValueError("input_type must be a node type, for the graph has types, but is None")
-        nodes = inputs.node if by_type is None else by_type
-        times = inputs.time if by_type is None else inputs.time_dict
-        if by_type is None and self.is_hetero:
-            nodes, times = {inputs.input_type: nodes}, None if times is None else {inputs.input_type: times}
         minibatch = MiniBatch(seeds=nodes, timestamp=self._times_of(nodes, times))
         output = self._sample(self.append_to, minibatch)
         output.metadata = None if by_type is not None else (inputs.input_id, inputs.time, len(inputs.node))

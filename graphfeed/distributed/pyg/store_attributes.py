@@ -13,7 +13,7 @@ from graphfeed.distributed.partition.part_layout import EDGE_PARTS, FILE_NAME, N
 from graphfeed.distributed.partition.part_layout import read_metadata as read_partition_json
 from graphfeed.distributed.pyg.partition_pyg_layout import META, PyGLayout
 from graphfeed.ops.arguments import brief
-from graphfeed.storage.graph import from_type_dict, to_type_dict
+from graphfeed.storage.graph import from_type_dict, split_by_type, to_type_dict
 
 EdgeType: TypeAlias = tuple[str, str, str]
 Group: TypeAlias = Any
@@ -104,10 +104,9 @@ def read_info(root: Path) -> PartitionInfo:
         meta = json.loads((root / META).read_text(encoding="utf-8"))
         return PartitionInfo(meta, by_group(layout.node_maps), by_group(layout.edge_maps), layout)
     metadata = read_partition_json(root)
-    sizes: dict[str | None, int] = to_type_dict(metadata.num_nodes)
+    sizes = to_type_dict(metadata.num_nodes)
     shared = {(entry.role, *entry.key): map_entry(root, entry) for entry in metadata.shared}
-    nodes = shared[NODE_PARTS,]
-    node_maps = dict(zip(sizes, torch.split(nodes, list(sizes.values())), strict=True))
+    node_maps = split_by_type(shared[NODE_PARTS,], metadata.num_nodes)
     edge_maps = {key[0]: parts for (role, *key), parts in shared.items() if role == EDGE_PARTS}
     typed, offsets = isinstance(metadata.num_nodes, dict), torch.tensor([0, *sizes.values()]).cumsum(0)
     meta = {

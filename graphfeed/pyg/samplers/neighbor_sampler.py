@@ -13,7 +13,7 @@ from graphfeed.pyg.data.negative_sampling import NegativeSampling
 from graphfeed.pyg.data.tables import import_pyg
 from graphfeed.pyg.samplers.neighborhoods import Neighborhoods
 from graphfeed.pyg.stages.call_stages import call_stages
-from graphfeed.storage.graph import type_name
+from graphfeed.storage.graph import from_type_dict, split_by_type, type_name
 
 BaseSampler: Any = import_pyg("torch_geometric.sampler", "graphfeed.pyg.NeighborSampler").BaseSampler
 
@@ -140,12 +140,8 @@ class NeighborSampler(StageSampler):
         name, graph = self.neighborhoods.node_time, self.graph
         if name is None:
             return None
-        times = graph.node_attribute(name)
-        sizes = graph.num_nodes
-        if isinstance(sizes, int):
-            return times
-        parts = zip(sizes, torch.split(times, list(sizes.values())), strict=True)
-        return {node_type: part for node_type, part in parts if node_type not in self.untimed}
+        by_type = split_by_type(graph.node_attribute(name), graph.num_nodes)
+        return from_type_dict({node_type: own for node_type, own in by_type.items() if node_type not in self.untimed})
 
     def append_to(self, pipe: Datapipe, report_time: bool = False) -> Datapipe:
         """Return a pipeline of seeds with the stages behind it that sample."""

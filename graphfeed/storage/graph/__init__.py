@@ -65,6 +65,7 @@ from graphfeed.storage.graph.type_names import (
     from_type_dict,
     revert_to_homo,
     seed_type_str_to_ntypes,
+    split_by_type,
     to_type_dict,
     type_name,
 )
@@ -131,6 +132,7 @@ __all__ = [
     "sample_negative_pairs",
     "sample_one_hop",
     "seed_type_str_to_ntypes",
+    "split_by_type",
     "stack_queries",
     "stacked_assignment",
     "temporal_sample_hop_by_hop",

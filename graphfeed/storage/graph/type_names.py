@@ -126,6 +126,17 @@ def from_type_dict(values: Any) -> Any:
     return values.get(None, values)
 
 
+def split_by_type(values: torch.Tensor, num_nodes: Mapping[Any, int] | int) -> dict[Any, torch.Tensor]:
+    """Return values of all nodes by node type, from the number of nodes of each type; without types, under None.
+
+    Example:
+        >>> split_by_type(torch.tensor([4, 5, 6]), {"user": 2, "item": 1})
+        {'user': tensor([4, 5]), 'item': tensor([6])}
+    """
+    sizes = to_type_dict(num_nodes)
+    return dict(zip(sizes, torch.split(values, list(sizes.values())), strict=True))
+
+
 def with_all_types(values: Mapping[Any, Any], types: Iterable[Any]) -> dict[Any, Any]:
     """Return tensors by type with each of some types, in their order; those that are missing are empty."""
     empty = next(iter(values.values()), torch.empty(0, dtype=torch.int64))[:0]  # of the dtype and device of the others

@@ -9,7 +9,7 @@ from graphfeed.storage.graph.assignment.assign_ldg import assign_by_ldg
 from graphfeed.storage.graph.assignment.assign_metis import assign_by_metis
 from graphfeed.storage.graph.graph_arrays import GraphArrays
 from graphfeed.storage.graph.sampled_subgraph import ByType
-from graphfeed.storage.graph.type_names import from_type_dict, to_type_dict
+from graphfeed.storage.graph.type_names import from_type_dict, split_by_type, to_type_dict
 
 METHODS = ("hash", "range", "ldg", "metis")
 """The names of the methods."""
@@ -63,7 +63,7 @@ def assign_nodes(
     if method in ("ldg", "metis"):
         items = None if balance is None else items_of_nodes(graph, balance)
         parts = assign_by_ldg(graph, num_parts, items) if method == "ldg" else assign_by_metis(graph, num_parts, seed)
-        by_type = dict(zip(sizes, torch.split(parts, list(sizes.values())), strict=True))
+        by_type = split_by_type(parts, sizes)
     elif method == "range":
         by_type = {node_type: split_evenly(torch.arange(size), size, num_parts) for node_type, size in sizes.items()}
     else:
@@ -84,11 +84,11 @@ def items_of_nodes(graph: GraphArrays, balance: ByType) -> torch.Tensor:
     if not given.keys() <= sizes.keys():
         raise KeyError(f"balance has the node types {list(given)}, but the graph has {list(sizes)}")
     counts = torch.zeros(graph.total_num_nodes, dtype=torch.int32)
-    for (node_type, size), own in zip(sizes.items(), torch.split(counts, list(sizes.values())), strict=True):
+    for node_type, own in split_by_type(counts, sizes).items():
         name = "balance" if node_type is None else f"balance[{node_type!r}]"
         ids = as_ids(name, given.get(node_type, ()))
         check_vector(name, ids)
-        check_ids(name, ids, size)
+        check_ids(name, ids, sizes[node_type])
         own.index_add_(0, ids.cpu(), torch.ones(len(ids), dtype=torch.int32))
     return counts
 
