@@ -13,17 +13,9 @@ from graphfeed.distributed.part_book import PartBook
 from graphfeed.distributed.partition.reader import open_part
 from graphfeed.distributed.partition.source import EDGE_TIME, TIME
 from graphfeed.distributed.pyg.local_feature_store import LocalFeatureStore
-from graphfeed.distributed.pyg.store_attributes import (
-    EDGES,
-    EdgeType,
-    LocalEdgeAttr,
-    Maps,
-    group_of,
-    read_info,
-    type_of,
-)
+from graphfeed.distributed.pyg.store_attributes import EdgeType, LocalEdgeAttr, Maps, group_of, read_info, type_of
 from graphfeed.pyg.data import ALWAYS, EdgeList, as_time_column, fill_missing, make_graph
-from graphfeed.storage.graph import ORIGINAL_EDGE_ID, edge_lists, from_type_dict, to_type_dict
+from graphfeed.storage.graph import ORIGINAL_EDGE_ID, edge_lists, ends_of, from_type_dict, to_type_dict
 
 Key = tuple[EdgeType | None, str]
 
@@ -145,89 +137,60 @@ class LocalGraphStore:
 
     def _make_part(self, features: LocalFeatureStore | None, time_attr: str | None) -> GraphPart:
         """Return what `graph_part` does, from lists of edges."""
-        sizes = self._sizes()
-        books = {node_type: self._book(node_type, size) for node_type, size in sizes.items()}
-        kept = {key: self._own_edges(key, books) for key in self._edge_index}
-        lists = {type_of(key[0]): self._edge_index[key][:, positions] for key, positions in kept.items()}
-        ids = {type_of(key[0]): self._ids(key)[positions] for key, positions in kept.items()}
+        books = self._books()
+        sizes = {node_type: book.num_ids for node_type, book in books.items()}
+        lists, ids, positions = {}, {}, {}
+        for key, index in self._edge_index.items():
+            name, all_ids = type_of(key[0]), self._ids(key)
+            order = self._order.get(key, all_ids).argsort(stable=True)
+            own = order[books[ends_of(name)[1]].owners_of(index[1][order]) == self.partition_idx]
+            lists[name], ids[name], positions[name] = EdgeList(*index[:, own]), all_ids[own], own
+        counts = {name: len(own) for name, own in ids.items()}
         nodes: dict[str, Any] = {}
         edges: dict[str, Any] = {ORIGINAL_EDGE_ID: ids}
         if time_attr is not None:
             assert features is not None
-            node_times = times_of_nodes(features, time_attr, sizes)
-            if node_times is not None:
-                if any(time_attr in names_in(features, edge_type or EDGES) for edge_type, _ in kept):
-                    raise ValueError(f"time_attr {time_attr!r} is there for nodes and for edges; rename one of them")
-                nodes[time_attr] = node_times
+            of_nodes = times_of_nodes(features, time_attr, sizes)
+            of_edges = times_of_edges(features, time_attr, ids, positions, or_edge_time=not of_nodes)
+            if of_nodes and of_edges:
+                raise ValueError(f"time_attr {time_attr!r} is there for nodes and for edges; rename one of them")
+            if not of_nodes and not of_edges:
+                raise ValueError(f"time_attr is {time_attr!r}, which neither nodes have nor edges")
+            if of_nodes:
+                nodes[time_attr] = fill_missing(time_attr, of_nodes, sizes, ALWAYS)
             else:
-                by_key = {key: self._edge_times(features, time_attr, key) for key in kept}
-                times = {type_of(key[0]): own[kept[key]] for key, own in by_key.items() if own is not None}
-                if not times:
-                    raise ValueError(f"time_attr is {time_attr!r}, which neither nodes have nor edges")
-                lengths = {edge_type: ends.shape[1] for edge_type, ends in lists.items()}
-                edges[time_attr] = fill_missing(time_attr, times, lengths, ALWAYS)
-        graph = make_graph({edge_type: EdgeList(*ends) for edge_type, ends in lists.items()}, sizes, nodes, edges)
+                edges[time_attr] = fill_missing(time_attr, of_edges, counts, ALWAYS)
+        graph = make_graph(lists, sizes, nodes, edges)
+        if self.edge_pb is not None:
+            counts |= {type_of(edge_type): len(parts) for edge_type, parts in to_type_dict(self.edge_pb).items()}
         owners = torch.cat([book.owners_of(torch.arange(book.num_ids)) for book in books.values()])
-        return GraphPart(
-            graph, PartBook.from_assignment(owners, self.num_partitions), self.partition_idx, self._num_edges(lists)
-        )
+        book = PartBook.from_assignment(owners, self.num_partitions)
+        return GraphPart(graph, book, self.partition_idx, from_type_dict(counts))
 
-    def _sizes(self) -> dict[str | None, int]:
-        """Return the number of nodes of each type of the whole graph."""
+    def _books(self) -> dict[str | None, PartBook]:
+        """Return the parts of the nodes of each type of the whole graph."""
         if not self._edge_index:
             raise ValueError("the graph store has no edges; call put_edge_index, or make it by from_data")
         if any(layout != "coo" for _, layout in self._edge_index):
             raise ValueError(f"edges must have the layout 'coo' to be sampled, but are {list(self._edge_index)}")
         if self.node_pb is not None:
-            return {node_type: len(parts) for node_type, parts in to_type_dict(self.node_pb).items()}
+            by_type = to_type_dict(self.node_pb)
+            return {name: PartBook.from_assignment(parts, self.num_partitions) for name, parts in by_type.items()}
+        if self.num_partitions > 1:
+            raise ValueError("the parts of nodes are unknown; set node_pb")
         sizes: dict[str | None, int] = {}
         for (edge_type, _), attr in self._edge_attr.items():
-            for node_type, size in zip(ends_of(edge_type), attr.size or (None, None), strict=True):
+            for node_type, size in zip(ends_of(type_of(edge_type)), attr.size or (None, None), strict=True):
                 if size is None:
                     raise ValueError(f"size of the edges of {edge_type} is unknown; give it to put_edge_index")
                 sizes[node_type] = max(sizes.get(node_type, 0), size)
-        return sizes
-
-    def _book(self, node_type: str | None, size: int) -> PartBook:
-        """Return the parts of the nodes of a type."""
-        parts = self.node_pb[node_type] if isinstance(self.node_pb, Mapping) else self.node_pb
-        if parts is not None:
-            return PartBook.from_assignment(parts, self.num_partitions)
-        if self.num_partitions > 1:
-            raise ValueError("the parts of nodes are unknown; set node_pb")
-        return PartBook.from_bounds([0, size])
-
-    def _own_edges(self, key: Key, books: Mapping[str | None, PartBook]) -> torch.Tensor:
-        """Return where the edges of a type lie whose destination the part owns, in the order of the whole graph."""
-        book = books[ends_of(key[0])[1]]
-        order = self._order.get(key, self._ids(key)).argsort(stable=True)
-        owners = book.owners_of(self._edge_index[key][1][order])
-        return order[owners == self.partition_idx]
+        return {node_type: PartBook.from_bounds([0, size]) for node_type, size in sizes.items()}
 
     def _ids(self, key: Key) -> torch.Tensor:
         """Return the ids of the edges of a type; without any, numbers that no other part has."""
         if self._edge_id.get(key) is not None:
             return self._edge_id[key]
         return torch.arange(self._edge_index[key].shape[1]) * self.num_partitions + self.partition_idx
-
-    def _edge_times(self, features: LocalFeatureStore, time_attr: str, key: Key) -> torch.Tensor | None:
-        """Return the times of the edges of a type, in the order of its list; None if they have none."""
-        group = key[0] or EDGES
-        names = names_in(features, group)
-        # In files, the times of edges always have this name.
-        name = EDGE_TIME if time_attr == TIME and TIME not in names else time_attr
-        if name not in names:
-            return None
-        if features.get_global_id(group) is None:
-            return as_time_column(name, features.get_tensor(group, name))
-        return as_time_column(name, features.get_tensor_from_global_id(group, name, self._ids(key)))
-
-    def _num_edges(self, lists: Mapping[str | None, torch.Tensor]) -> int | dict[str, int]:
-        """Return the number of edges of the whole graph; those of the part if the parts of edges are unknown."""
-        counts = {edge_type: own.shape[1] for edge_type, own in lists.items()}
-        if self.edge_pb is not None:
-            counts |= {type_of(edge_type): len(parts) for edge_type, parts in to_type_dict(self.edge_pb).items()}
-        return from_type_dict(counts)  # type: ignore[no-any-return]
 
     def _load(self, *, forget: bool = True) -> None:
         """List the edges of a part that was opened from graphfeed's layout; before a change, forget what was made."""
@@ -236,7 +199,7 @@ class LocalGraphStore:
             sizes, ids = to_type_dict(graph.num_nodes), self._opened.edge_ids()
             for type_name, edges in edge_lists(graph).items():
                 edge_type: Any = group_of(type_name)
-                size = tuple(sizes[end] for end in ends_of(edge_type))
+                size = tuple(sizes[end] for end in ends_of(type_name))
                 attr = LocalEdgeAttr(edge_type, "coo", True, size)
                 key = key_of(attr)
                 self._edge_index[key], self._edge_attr[key] = torch.stack([edges.sources, edges.destinations]), attr
@@ -275,7 +238,7 @@ class LocalGraphStore:
         store = cls()
         store.meta, store.is_sorted = {"is_hetero": None not in indexes}, True
         for edge_type, edge_index in indexes.items():
-            attr = LocalEdgeAttr(edge_type, "coo", True, tuple(num_nodes[end] for end in ends_of(edge_type)))
+            attr = LocalEdgeAttr(edge_type, "coo", True, tuple(num_nodes[end] for end in ends_of(type_of(edge_type))))
             order: Any = slice(None)
             if not is_sorted:
                 order = torch.from_numpy(np.lexsort((edge_index[0].numpy(), edge_index[1].numpy())))
@@ -313,11 +276,6 @@ def key_of(attr: LocalEdgeAttr) -> Key:
     return attr.edge_type, attr.layout.value
 
 
-def ends_of(edge_type: EdgeType | None) -> tuple[str | None, str | None]:
-    """Return the node types of the sources and the destinations of some edges."""
-    return (None, None) if edge_type is None else (edge_type[0], edge_type[2])
-
-
 def parts_of(maps: Maps, ids: torch.Tensor, group: Any) -> torch.Tensor:
     """Return the part of each id."""
     if maps is None:
@@ -326,20 +284,47 @@ def parts_of(maps: Maps, ids: torch.Tensor, group: Any) -> torch.Tensor:
     return parts[ids].to(torch.int64)  # type: ignore[no-any-return]
 
 
-def times_of_nodes(features: LocalFeatureStore, name: str, sizes: Mapping[str | None, int]) -> Any:
-    """Return the times of all nodes by type, or None if no type has them; one that has none existed for ever."""
-    times = {}
-    for attr in features.get_all_tensor_attrs():
-        if attr.attr_name == name and attr.group_name in sizes:
-            times[attr.group_name] = as_time_column(name, features.get_tensor(attr))
+def times_of_nodes(features: LocalFeatureStore, name: str, sizes: Mapping[Any, int]) -> dict[Any, torch.Tensor]:
+    """Return the times of all nodes by type, of the types that have any."""
+    tensors = tensors_named(features, name)
+    times = {node_type: as_time_column(name, tensors[node_type]) for node_type in sizes if node_type in tensors}
     for node_type, values in times.items():
         if len(values) != sizes[node_type]:
             raise ValueError(
                 f"{name!r} of {node_type!r} must have the times of all {sizes[node_type]} nodes, not {len(values)}"
             )
-    return fill_missing(name, times, sizes, ALWAYS) if times else None
+    return times
 
 
-def names_in(features: LocalFeatureStore, group: Any) -> list[str | None]:
-    """Return the names of the features of a group."""
-    return [attr.attr_name for attr in features.get_all_tensor_attrs() if attr.group_name == group]
+def times_of_edges(
+    features: LocalFeatureStore,
+    name: str,
+    ids: Mapping[Any, torch.Tensor],
+    positions: Mapping[Any, torch.Tensor],
+    *,
+    or_edge_time: bool,
+) -> dict[Any, torch.Tensor]:
+    """Return the times of some edges by type, of the types that have any.
+
+    Args:
+        features: Where they are.
+        name: Their name.
+        ids: The edges by type.
+        positions: Where they are among all edges of the store, whose times are in this order if they have no ids.
+        or_edge_time: Whether "time" may stand for "edge_time", which is their name in files.
+    """
+    tensors = tensors_named(features, EDGE_TIME) if or_edge_time and name == TIME else {}
+    tensors |= tensors_named(features, name)
+    times = {}
+    for edge_type, own in ids.items():
+        group = group_of(edge_type, edges=True)
+        if group in tensors:
+            rows = positions[edge_type] if features.get_global_id(group) is None else features.rows_of(group, own)
+            times[edge_type] = as_time_column(name, tensors[group])[rows]
+    return times
+
+
+def tensors_named(features: LocalFeatureStore, name: str) -> dict[Any, torch.Tensor]:
+    """Return the tensors of a name by group."""
+    attrs = (attr for attr in features.get_all_tensor_attrs() if attr.attr_name == name)
+    return {attr.group_name: features.get_tensor(attr) for attr in attrs}
