@@ -11,8 +11,8 @@ from typing import Any
 import torch
 
 from graphfeed.datapipes import nodes_of_items
-from graphfeed.distributed.partition.halo import ID_BYTES, HaloFeatures, bytes_per_node, plan_halo
-from graphfeed.distributed.partition.part_layout import check_num_parts, features_by_key
+from graphfeed.distributed.partition.halo import HaloFeatures, bytes_per_node, plan_halo
+from graphfeed.distributed.partition.part_layout import check_num_parts
 from graphfeed.distributed.partition.plan_cluster import fanouts
 from graphfeed.distributed.partition.report import report_partition, unevenness
 from graphfeed.distributed.partition.seed_traffic import count_seed_traffic
@@ -116,13 +116,9 @@ def report_items(stored: Stored, assignment: ByType, item_set: ItemSet | HeteroI
     parts = to_type_dict(assignment)
     for node_type, nodes in nodes_of_items(item_set):
         counts += torch.bincount(parts[node_type][nodes], minlength=options.parts)
-    rows = {}
-    if features_by_key(stored.feature, "node"):
-        node_types = list(to_type_dict(stored.graph.num_nodes))
-        sizes = bytes_per_node(stored.feature, node_types)
-        rows = {node_type: max(size - ID_BYTES, 0) for node_type, size in zip(node_types, sizes, strict=True)}
+    rows = bytes_per_node(stored.feature, stored.graph)
     traffic = count_seed_traffic(
-        stored.graph, assignment, options.parts, item_set, options.fanouts, options.batch_size, rows or 0
+        stored.graph, assignment, options.parts, item_set, options.fanouts, options.batch_size, rows
     )
     of = f"mini-batches of {options.batch_size:,} items with fan-outs {options.fanouts}"
     return f"items of the largest part over the mean: {unevenness(counts.tolist()):.2f}\n{of}: {traffic}"

@@ -100,7 +100,11 @@ def plan_halo(
     """
     check_num_parts(num_parts)
     parts, graph = stacked_assignment(graph, assignment, num_parts).numpy(), graph.to("cpu")
-    node_bytes = np.repeat(bytes_per_node(features, list(to_type_dict(graph.num_nodes))), np.diff(graph.first_ids()))
+    row_bytes = bytes_per_node(features, graph)
+    if not any(row_bytes.values()):
+        raise ValueError("halo_features needs features of nodes to copy, but there are none")
+    copy_bytes = [size and size + ID_BYTES for size in row_bytes.values()]
+    node_bytes = np.repeat(copy_bytes, list(to_type_dict(graph.num_nodes).values()))
     max_bytes, given = 0, None
     if isinstance(halo_features, Sequence):
         given = stack_ids(graph, num_parts, halo_features)
@@ -130,16 +134,14 @@ def hottest(look_ups: NDArray[np.int64], node_bytes: NDArray[np.int64], max_byte
     return np.sort(nodes[: np.searchsorted(np.cumsum(node_bytes[nodes]), max_bytes, side="right")])
 
 
-def bytes_per_node(features: FeatureStore | None, node_types: list[str | None]) -> list[int]:
-    """Return the bytes of a copy by node type: those of the rows of all features and of the id, or 0 without any."""
-    sizes = dict.fromkeys(node_types, 0)
+def bytes_per_node(features: FeatureStore | None, graph: GraphArrays) -> dict[str | None, int]:
+    """Return the bytes of the rows of all features of a node, by node type; 0 without any."""
+    sizes = dict.fromkeys(to_type_dict(graph.num_nodes), 0)
     for key, feature in features_by_key(features, "node").items():
         if key.type not in sizes:
-            raise ValueError(f"a feature is of node type {key.type!r}, but the graph has {node_types}")
-        sizes[key.type] = (sizes[key.type] or ID_BYTES) + prod(feature.size()) * row_type(feature).itemsize
-    if not any(sizes.values()):
-        raise ValueError("halo_features needs features of nodes to copy, but there are none")
-    return list(sizes.values())
+            raise ValueError(f"a feature is of node type {key.type!r}, but the graph has {list(sizes)}")
+        sizes[key.type] += prod(feature.size()) * row_type(feature).itemsize
+    return sizes
 
 
 def stack_ids(graph: GraphArrays, num_parts: int, halo_features: Sequence[ByType]) -> list[NDArray[np.int64]]:

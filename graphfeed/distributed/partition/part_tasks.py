@@ -98,31 +98,29 @@ def write_edges(graph: GraphArrays, node_parts: Path, part: int, stamp: int, fol
         folder: Where its folder goes.
     """
     parts: NDArray[Any] = map_npy(node_parts)
-    indptr = graph.csc_indptr.numpy()
-    arrays: list[tuple[str, Key, torch.Tensor]] = [("indices", (), graph.indices)]
+    indptr, of_starts, of_sources = graph.csc_indptr.numpy(), Target(part, "csc_indptr"), Target(part, "indices")
+    arrays = {of_sources: graph.indices}
     if graph.type_per_edge is not None:
-        arrays.append(("type_per_edge", (), graph.type_per_edge))
-    arrays += [("edge_attributes", (name,), values) for name, values in graph.edge_attributes.items()]
-    written: list[tuple[Target, torch.dtype, tuple[int, ...]]] = [
-        (Target(part, "csc_indptr"), graph.csc_indptr.dtype, ())
-    ]
-    for number, (role, key, values) in enumerate(arrays):
-        written.append((Target(part, role, key, number), values.dtype, tuple(values.shape[1:])))
+        arrays[Target(part, "type_per_edge")] = graph.type_per_edge
+    for number, (name, values) in enumerate(graph.edge_attributes.items(), len(arrays)):
+        arrays[Target(part, "edge_attributes", (name,), number)] = values
     with ExitStack() as stack:
-        starts, *writers = [stack.enter_context(target.open(folder, dtype, row)) for target, dtype, row in written]
+        starts, *opened = [
+            stack.enter_context(target.open(folder, values.dtype, values.shape[1:]))
+            for target, values in {of_starts: graph.csc_indptr, **arrays}.items()
+        ]
+        writers = dict(zip(arrays, opened, strict=True))
         starts.append(np.zeros(1, dtype=np.int64))
         for low in range(0, parts.size, BLOCK_NODES):
             owned = parts[low : low + BLOCK_NODES] == part
-            nodes = low + np.flatnonzero(owned)
             degrees = np.diff(indptr[low : low + owned.size + 1]) * owned
-            starts.append(writers[0].rows + np.cumsum(degrees, dtype=np.int64))
-            for positions in edge_positions(indptr, nodes):
-                for writer, (_, _, values) in zip(writers, arrays, strict=True):
-                    writer.append(to_numpy(values)[positions])
-    entries = [
-        target.describe(dtype, (writer.rows, *row))
-        for (target, dtype, row), writer in zip(written, (starts, *writers), strict=True)
-    ]
+            starts.append(writers[of_sources].rows + np.cumsum(degrees, dtype=np.int64))
+            for positions in edge_positions(indptr, low + np.flatnonzero(owned)):
+                for target, values in arrays.items():
+                    writers[target].append(to_numpy(values)[positions])
+    entries = [of_starts.describe(graph.csc_indptr.dtype, (starts.rows,))]
+    for target, values in arrays.items():
+        entries.append(target.describe(values.dtype, (writers[target].rows, *values.shape[1:])))
     for name in column_files(ArrayEntry(**entry) for entry in entries):
         stamp_file(folder / name, stamp)
     return entries
