@@ -20,9 +20,8 @@ class DistLoader(PyGLoader):
     """A base for loaders over a graph in parts, with the names of `torch_geometric.distributed.DistLoader`.
 
     A loader is a `graphfeed.DataLoader`: it shows its `pipeline` and `explain()`, and `state_dict()` resumes an epoch.
-    The ranks find each other in a thread of their own. Making a loader waits for nobody, and ranks may make different
-    numbers of mini-batches. A rank that is lost ends the others by a `RankLostError` that names it. At the end of its
-    program, a rank answers the others until they end too.
+    Making one waits for nobody, and ranks may make different numbers of mini-batches. A rank that is lost ends the
+    others by a `RankLostError` that names it. At the end of its program, a rank answers the others until they end too.
 
     As a context, a loader gives the mini-batches of an epoch, as PyG's does, and is not closed. That epoch does not
     count: the next `iter()` starts it again.
@@ -38,8 +37,7 @@ class DistLoader(PyGLoader):
         rpc_timeout: After how many seconds without a sign of life another rank counts as lost. The first loader at an
             address sets it.
         dist_sampler: The sampler.
-        datapipe: The pipeline; with `options` as well, that of seeds and of what is sampled around them, behind which
-            features are fetched.
+        datapipe: The pipeline; with `options`, the stages before features are fetched.
         options: The arguments of torch's `DataLoader`; needs `dist_sampler`.
         input_type: The type of the seeds.
         kwargs: The arguments of `graphfeed.DataLoader`, in place of `options`.

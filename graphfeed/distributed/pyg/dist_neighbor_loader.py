@@ -19,12 +19,10 @@ from graphfeed.pyg.loaders import TorchOptions
 class DistNeighborLoader(DistLoader):
     """Makes mini-batches of neighbourhoods in a graph in parts, as `torch_geometric.distributed` was meant to.
 
-    The arguments and their order are PyG's; docs/from-pyg-distributed.md has a table. The mini-batches are those of
-    `graphfeed.pyg.NeighborLoader` with the same seeds and `seed` on the whole graph, bit by bit, for any number of
-    parts: PyG's `Data` or `HeteroData` with global ids in `n_id`, `e_id` and `input_id`. They have all tensors of the
-    feature store, not only `x` and `edge_attr`, and `y` from its `labels`.
-
-    Each rank makes mini-batches of its own seeds. `DistLoader` says how ranks find each other, and how they end.
+    The arguments and their order are PyG's; docs/from-pyg-distributed.md has a table. Each rank makes mini-batches of
+    its own seeds. They are those of `graphfeed.pyg.NeighborLoader` with the same seeds and `seed` on the whole graph,
+    bit by bit, for any number of parts: PyG's `Data` or `HeteroData` with global ids in `n_id`, `e_id` and `input_id`,
+    all tensors of the feature store, and `y` from its `labels`. `DistLoader` says how ranks meet, and how they end.
 
     Args:
         data: The feature store and the graph store of this rank's part.

@@ -33,11 +33,10 @@ TIMEOUT = 180.0
 class DistNeighborSampler:
     """Samples a graph in parts, as `torch_geometric.distributed.DistNeighborSampler` does, and as it was meant to.
 
-    A loader samples by stages that it gets from here (`append_to`). Called directly, `sample_from_nodes` and
-    `sample_from_edges` return PyG's `SamplerOutput`, or `HeteroSamplerOutput` if the graph has types; so do the
-    coroutines `node_sample`, `edge_sample` and `sample_one_hop`. All ids are global, those of nodes and edges with
-    types within their type; so `edge` can be looked up, unlike in PyG. Direct calls draw at random; they are no
-    collective: any rank calls any of them whenever it likes.
+    A loader samples by stages that it gets from here (`append_to`). Called directly, its methods return PyG's
+    `SamplerOutput`, or `HeteroSamplerOutput` if the graph has types. All ids are global, with types within their type;
+    so `edge` can be looked up, unlike in PyG. Direct calls draw at random, and any rank calls any of them whenever it
+    likes.
 
     Args:
         current_ctx: Which rank this is. Rank `i` holds part `i`.
@@ -87,11 +86,7 @@ class DistNeighborSampler:
         self._data: DistData | None = None
 
     def connect(self, peers: Peers | None = None) -> DistData:
-        """Connect the stores to those of other ranks, once, and return them.
-
-        Args:
-            peers: The ranks; by default, those of the process group, or of the environment's MASTER_ADDR.
-        """
+        """Connect the stores, once, to those of some ranks; by default, of the process group or of MASTER_ADDR's."""
         if self._data is None:
             peers = find_peers(self.current_ctx, None, None, TIMEOUT) if peers is None else peers
             self._data = DistData((self.feature_store, self.graph_store), peers, self.time_attr)
@@ -165,10 +160,7 @@ class DistNeighborSampler:
         Args:
             inputs: PyG's `EdgeSamplerInput`, or its fields as a tuple.
             neg_sampling: A `NegativeSampling`, ours or PyG's.
-            kwargs: With a `channel`, `callback` is called when the result is there.
-
-        Returns:
-            PyG's output; its metadata are those of `edge_sample`, and the last three of `sample_from_nodes`.
+            kwargs: As for `sample_from_nodes`, whose last three metadata follow those of `edge_sample`.
         """
         inputs = import_pyg("torch_geometric.sampler", type(self).__name__).EdgeSamplerInput.cast(inputs)
         return self._answer(lambda: self._sample_edges(inputs, neg_sampling), kwargs.get("callback"))
@@ -194,11 +186,10 @@ class DistNeighborSampler:
         node_time: Any = None,
         neg_sampling: Any = None,
     ) -> Any:
-        """Return what is sampled around the ends of edges, and of negatives.
+        """Return what is sampled around the ends of edges, and of negatives; arguments not listed have no effect.
 
         Args:
             inputs: PyG's `EdgeSamplerInput`.
-            sample_fn: Has no effect, like num_nodes, disjoint and node_time: the sampler knows its graph.
             neg_sampling: A `NegativeSampling`, ours or PyG's.
 
         Returns:

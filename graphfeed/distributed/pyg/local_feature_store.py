@@ -256,14 +256,9 @@ class LocalFeatureStore:
         edge_id: torch.Tensor | None = None,
         edge_attr: torch.Tensor | None = None,
     ) -> "LocalFeatureStore":
-        """Return a store with features of a graph without types.
+        """Return a store with features `x` and labels `y` of nodes with global ids, in a graph without types.
 
-        Args:
-            node_id: The global id of each node here.
-            x: Features of the nodes.
-            y: Labels of the nodes.
-            edge_id: The global id of each edge here.
-            edge_attr: Features of the edges.
+        Edges are alike: those with the global ids `edge_id` have the features `edge_attr`.
 
         Raises:
             ValueError: `edge_attr` is given without `edge_id`.
