@@ -11,12 +11,6 @@ from graphfeed.distributed.partition.report import PartitionReport, report_parti
 from graphfeed.distributed.partition.writer import write_partition
 
 __all__ = [
-    "ClusterPlan",
-    "HaloPlan",
-    "PartitionReport",
-    "StoredPart",
-    "open_part",
-    "plan_halo",
-    "report_partition",
+    "ClusterPlan", "HaloPlan", "PartitionReport", "StoredPart", "open_part", "plan_halo", "report_partition",
     "write_partition",
-]
+]  # fmt: skip
