@@ -31,11 +31,9 @@ class GraphPart:
     """A part of a graph: all in-edges of the nodes that it owns, in the order that they have in the whole graph."""
 
     columns: FusedCSCSamplingGraph
-    """The whole graph's nodes, with the edges of the part alone. A node of another part has no edges here, so global
-    ids need no translation, for 8 bytes per node of the whole graph. The attributes of nodes, such as times, are those
-    of all nodes, because any may be a neighbour. What is sampled from these columns alone has positions in the part as
-    ids of edges, unless the edges have ids of their own, `ORIGINAL_EDGE_ID`; `edge_ids` has those in the whole graph.
-    """
+    """The whole graph's nodes and their attributes, with the edges of the part alone. A node of another part has no
+    edges here, so global ids need no translation, for 8 bytes per node of the whole graph. Unless edges have ids of
+    their own, `ORIGINAL_EDGE_ID`, those sampled here have positions in the part; `edge_ids` has the global ones."""
     book: PartBook
     """Which part owns each node. The nodes of all types are in one space of ids, type after type."""
     number: int
@@ -84,8 +82,7 @@ class GraphPart:
     ) -> torch.Tensor:
         """Return the ids of picked edges in the whole graph, perhaps as int32.
 
-        Where an edge's id is its position, this reads two numbers per node rather than one per edge, and ids take no
-        memory beside these.
+        Where an edge's id is its position, this reads two numbers per node rather than one per edge.
 
         Args:
             columns: Where they were picked: this part's, or those of all parts on a machine.
@@ -184,12 +181,9 @@ def cut_rows(values: torch.Tensor, book: PartBook, part: int) -> torch.Tensor:
 
 def make_book(graph: GraphArrays, assignment: Assignment) -> PartBook:
     """Return the book of a graph's nodes, or say why the assignment is none."""
-    if isinstance(assignment, PartBook):
-        book = assignment
-    elif isinstance(assignment, dict):
-        book = PartBook.from_assignment(stacked_assignment(graph, assignment, MOST_PARTS))
-    else:
-        book = PartBook.from_assignment(assignment)
+    if isinstance(assignment, dict):
+        assignment = stacked_assignment(graph, assignment, MOST_PARTS)
+    book = assignment if isinstance(assignment, PartBook) else PartBook.from_assignment(assignment)
     if book.num_ids != graph.total_num_nodes:
         raise ValueError(f"assignment must have {graph.total_num_nodes} values, one per node, but has {book.num_ids}")
     return book

@@ -55,8 +55,7 @@ class HaloPlan:
         columns = (self.num_rows, self.num_bytes, self.look_ups, self.answered)
 
         def as_text(rows: int, size: int, asked: int, answered: int) -> tuple[str, ...]:
-            share = f"{answered / max(asked, 1):.1%}"
-            return f"{rows:,}", bytes_text(size), f"{asked:,}", f"{answered:,}", share
+            return f"{rows:,}", bytes_text(size), f"{asked:,}", f"{answered:,}", f"{answered / max(asked, 1):.1%}"
 
         return "\n".join(table(titles, columns, as_text))
 

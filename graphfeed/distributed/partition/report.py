@@ -54,17 +54,11 @@ class PartitionReport:
     def __str__(self) -> str:
         """Return a table with a row per part, the sums, and the balance."""
         columns = (self.nodes, self.edges, self.cut_edges, self.halo_nodes)
-        lines = table(
-            ("part", "nodes", "in-edges", "cut", "cut %", "halo"),
-            columns,
-            lambda nodes, edges, cut, halo: (
-                f"{nodes:,}",
-                f"{edges:,}",
-                f"{cut:,}",
-                f"{cut / max(edges, 1):.1%}",
-                f"{halo:,}",
-            ),
-        )
+
+        def as_text(nodes: int, edges: int, cut: int, halo: int) -> tuple[str, ...]:
+            return f"{nodes:,}", f"{edges:,}", f"{cut:,}", f"{cut / max(edges, 1):.1%}", f"{halo:,}"
+
+        lines = table(("part", "nodes", "in-edges", "cut", "cut %", "halo"), columns, as_text)
         balance = ", ".join(f"{name} {value:.2f}" for name, value in self.balance.items())
         return "\n".join([*lines, f"largest part over the mean: {balance}"])
 
@@ -72,13 +66,7 @@ class PartitionReport:
 def table(
     titles: Sequence[str], columns: Sequence[Sequence[int]], as_text: Callable[..., tuple[str, ...]]
 ) -> list[str]:
-    """Return lines flush right: the titles, a row per part, and the sums.
-
-    Args:
-        titles: One per cell; the first one is that of the part's number.
-        columns: Numbers by part.
-        as_text: Returns the other cells of a row, from one number of each column.
-    """
+    """Return lines flush right: the titles, and for each part and for the sums of `columns` the cells of `as_text`."""
     rows = [(str(part), *as_text(*numbers)) for part, numbers in enumerate(zip(*columns, strict=True))]
     rows = [tuple(titles), *rows, ("all", *as_text(*map(sum, columns)))]
     widths = [max(map(len, cells)) for cells in zip(*rows, strict=True)]
@@ -130,9 +118,8 @@ def report_partition(graph: GraphArrays, assignment: ByType, num_parts: int) -> 
             edges.append(total)
             cut.append(crossing)
             halo.append(int(np.count_nonzero(seen)))
-    first = graph.first_ids()
-    of_types = [np.bincount(parts[low:high], minlength=num_parts) for low, high in pairwise(first)]
-    by_type = zip(graph.num_nodes, of_types, strict=True) if isinstance(graph.num_nodes, dict) else ()
-    nodes_by_type = {node_type: tuple(counts.tolist()) for node_type, counts in by_type}
+    of_types = [np.bincount(parts[low:high], minlength=num_parts) for low, high in pairwise(graph.first_ids())]
     nodes = np.sum(of_types, axis=0).tolist()
+    names = graph.num_nodes if isinstance(graph.num_nodes, dict) else ()
+    nodes_by_type = {name: tuple(counts.tolist()) for name, counts in zip(names, of_types, strict=False)}
     return PartitionReport(tuple(nodes), tuple(edges), tuple(cut), tuple(halo), nodes_by_type)
