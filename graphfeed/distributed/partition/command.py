@@ -6,6 +6,7 @@ This is the command `graphfeed partition`.
 import argparse
 from contextlib import nullcontext
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import torch
@@ -20,38 +21,24 @@ from graphfeed.distributed.partition.writer import write_partition
 from graphfeed.distributed.pyg.partitioner import Partitioner
 from graphfeed.loader import ProcessExecutor
 from graphfeed.ops.arguments import check_count, parse_bytes
-from graphfeed.storage import FeatureStore, HeteroItemSet, ItemSet
+from graphfeed.storage import HeteroItemSet, ItemSet
 from graphfeed.storage.datasets import TASK_SECONDS, check_new_folder, open_in_files
-from graphfeed.storage.graph import (
-    METHODS,
-    ByType,
-    FusedCSCSamplingGraph,
-    assign_nodes,
-    from_type_dict,
-    ldg_memory,
-    load_graph,
-    to_type_dict,
-)
+from graphfeed.storage.graph import METHODS, ByType, assign_nodes, from_type_dict, ldg_memory, load_graph, to_type_dict
 from graphfeed.storage.memory import map_npy
 
 MIB = 1 << 20
 
 
-class Stored:
-    """A graph in files, and its features if it has any."""
-
-    def __init__(self, source: Path) -> None:
-        self.graph: FusedCSCSamplingGraph
-        self.feature: FeatureStore | None = None
-        if not source.is_dir():
-            self.graph = load_graph(source)
-            return
-        # Edges and rows are read piece by piece, so that they may be larger than memory.
-        dataset = open_in_files(source)
-        dataset.load(tasks=[])
-        if dataset.graph is None:
-            raise ValueError(f"the data set in {source} has no graph")
-        self.graph, self.feature = dataset.graph, dataset.feature
+def open_stored(source: Path) -> Any:
+    """Return what has the `graph` in a file or in a data set, and as `feature` its features, or None."""
+    if not source.is_dir():
+        return SimpleNamespace(graph=load_graph(source), feature=None)
+    # Edges and rows are read piece by piece, so that they may be larger than memory.
+    dataset = open_in_files(source)
+    dataset.load(tasks=[])
+    if dataset.graph is None:
+        raise ValueError(f"the data set in {source} has no graph")
+    return dataset
 
 
 def read_items(given: list[str]) -> ItemSet | HeteroItemSet:
@@ -110,15 +97,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def report_items(stored: Stored, assignment: ByType, item_set: ItemSet | HeteroItemSet, options: Any) -> str:
-    """Return how evenly parts have items, and what ranks send for mini-batches of them."""
-    counts = torch.zeros(options.parts, dtype=torch.int64)
+def report_items(stored: Any, assignment: ByType, items: ItemSet | HeteroItemSet, balance: ByType, options: Any) -> str:
+    """Return how evenly parts have items, by the node of each, and what ranks send for mini-batches of them."""
     parts = to_type_dict(assignment)
-    for node_type, nodes in nodes_of_items(item_set):
-        counts += torch.bincount(parts[node_type][nodes], minlength=options.parts)
+    owners = torch.cat([parts[node_type][nodes] for node_type, nodes in to_type_dict(balance).items()])
+    counts = torch.bincount(owners, minlength=options.parts)
     rows = bytes_per_node(stored.feature, stored.graph)
     traffic = count_seed_traffic(
-        stored.graph, assignment, options.parts, item_set, options.fanouts, options.batch_size, rows
+        stored.graph, assignment, options.parts, items, options.fanouts, options.batch_size, rows
     )
     of = f"mini-batches of {options.batch_size:,} items with fan-outs {options.fanouts}"
     return f"items of the largest part over the mean: {unevenness(counts.tolist()):.2f}\n{of}: {traffic}"
@@ -137,7 +123,7 @@ def run(options: Any) -> None:
     items = read_items(options.balance) if options.balance else None
     if options.workers > 1 and options.layout == "pyg":
         raise ValueError("--workers needs --layout graphfeed; one process writes PyG's layout")
-    stored = Stored(options.source)
+    stored = open_stored(options.source)
     graph = stored.graph
     print(f"{graph.total_num_nodes:,} nodes and {graph.total_num_edges:,} edges", flush=True)
     if options.method == "ldg":
@@ -147,8 +133,8 @@ def run(options: Any) -> None:
     balance = None if items is None else nodes_by_type(items)
     assignment = assign_nodes(graph, options.parts, options.method, options.seed, balance)
     print(report_partition(graph, assignment, options.parts), flush=True)
-    if items is not None:
-        print(report_items(stored, assignment, items, options), flush=True)
+    if items is not None and balance is not None:
+        print(report_items(stored, assignment, items, balance, options), flush=True)
     halo: HaloFeatures = 0
     if most_bytes:
         plan = plan_halo(graph, assignment, options.parts, stored.feature, most_bytes)

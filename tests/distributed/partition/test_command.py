@@ -8,7 +8,7 @@ import torch
 import graphfeed as gf
 from graphfeed.__main__ import main
 from graphfeed.distributed import assign_nodes, open_part, report_partition
-from graphfeed.distributed.partition.command import Stored
+from graphfeed.distributed.partition.command import open_stored
 from graphfeed.distributed.partition.seed_traffic import count_seed_traffic
 from graphfeed.storage.memory.mapped_file import find_places
 from tests.digests import assert_same
@@ -66,7 +66,7 @@ def test_the_edges_and_rows_of_a_data_set_stay_in_their_files(tmp_path: Path, to
     (tmp_path / "edges.csv").write_text("0,1\n1,2\n")
     np.save(tmp_path / "feat.npy", np.zeros((6, 2)))
     for _ in range(2):  # once the files were prepared, too
-        stored = Stored(tmp_path)
+        stored = open_stored(tmp_path)
         assert None not in find_places([stored.graph.csc_indptr, stored.graph.indices])
         assert stored.feature is not None
         assert isinstance(stored.feature["node", None, "feat"], gf.DiskBasedFeature)
