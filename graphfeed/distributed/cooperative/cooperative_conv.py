@@ -58,9 +58,7 @@ class Exchanged(torch.autograd.Function):
         results = []
         for route, own in zip(routes, rows, strict=True):
             arrived = trade(own[route.sent.to(own.device)], route.sent_counts, route.received_counts)
-            out = torch.empty_like(arrived)
-            out[route.positions.to(own.device)] = arrived
-            results.append(out)
+            results.append(route.merge([arrived]))
         return tuple(results)
 
     @staticmethod

@@ -35,7 +35,7 @@ class Route:
         """Return the rows that each rank sent, in the order in which this rank needs them."""
         arrived = torch.cat(list(parts))
         out = torch.empty_like(arrived)
-        out[self.positions] = arrived
+        out[self.positions.to(arrived.device)] = arrived
         return out
 
 

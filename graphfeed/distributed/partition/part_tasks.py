@@ -88,15 +88,7 @@ def write_values(values: torch.Tensor, target: Target, folder: Path) -> Entries:
 
 
 def write_edges(graph: GraphArrays, node_parts: Path, part: int, stamp: int, folder: Path) -> Entries:
-    """Write the in-edges of a part's nodes.
-
-    Args:
-        graph: The whole graph.
-        node_parts: The file with the part of each node.
-        part: The part.
-        stamp: What the files of its columns get.
-        folder: Where its folder goes.
-    """
+    """Write the in-edges of a part's nodes, and stamp the files of the columns; `node_parts` has each node's part."""
     parts: NDArray[Any] = map_npy(node_parts)
     indptr, of_starts, of_sources = graph.csc_indptr.numpy(), Target(part, "csc_indptr"), Target(part, "indices")
     arrays = {of_sources: graph.indices}

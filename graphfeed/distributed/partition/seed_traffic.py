@@ -2,8 +2,8 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from itertools import islice, pairwise
-from typing import Any, NamedTuple
+from itertools import islice
+from typing import Any
 
 import numpy as np
 import torch
@@ -19,6 +19,7 @@ from graphfeed.storage.graph import (
     FusedCSCSamplingGraph,
     etype_str_to_tuple,
     from_type_dict,
+    split_by_type,
     stacked_assignment,
     to_type_dict,
 )
@@ -71,45 +72,40 @@ def count_seed_traffic(
         ranks send 2.8 kB for a mini-batch with seeds of all parts, 996 B with those of its own part (owners=...)
     """
     check_num_parts(num_parts)
-    book = PartBook.from_assignment(stacked_assignment(graph, assignment, num_parts), num_parts)
-    pieces = zip(to_type_dict(graph.num_nodes), pairwise(graph.first_ids()), strict=True)
-    books = {node_type: book.within(*piece) for node_type, piece in pieces}
+    parts = split_by_type(stacked_assignment(graph, assignment, num_parts), graph.num_nodes)
+    books = {node_type: PartBook.from_assignment(own, num_parts) for node_type, own in parts.items()}
     node, edge = least_bytes(graph.total_num_nodes), least_bytes(graph.total_num_edges)
     types = 0 if graph.type_per_edge is None else graph.type_per_edge.itemsize
     rows = dict(row_bytes) if isinstance(row_bytes, Mapping) else dict.fromkeys(books, row_bytes)
-    sizes = Sizes(node + INT32, node + edge + types, {kind: node + size for kind, size in rows.items() if size})
+    # With each column goes its id and the count of its edges, with each row its id.
+    sizes = node + INT32, node + edge + types, {kind: node + size for kind, size in rows.items() if size}
     means = []
     for owners in (None, from_type_dict(books)):
         # One process makes the mini-batches of all ranks in turn.
         source = DistributedItemSampler(item_set, batch_size, shuffle=True, rank=0, world_size=1, owners=owners)
         batches = islice(source.sample_neighbor(graph, fanouts), BATCHES)
-        sent = [bytes_sent(batch, books, number % num_parts, sizes) for number, batch in enumerate(batches)]
+        sent = [bytes_sent(batch, books, number % num_parts, *sizes) for number, batch in enumerate(batches)]
         means.append(sum(sent) / len(sent))
     return SeedTraffic(*means)
 
 
-class Sizes(NamedTuple):
-    """The bytes by which messages grow."""
+def bytes_sent(
+    batch: MiniBatch, books: Mapping[Any, PartBook], rank: int, column: int, edge: int, rows: Mapping[Any, int]
+) -> int:
+    """Return the bytes that a rank and others send each other for a mini-batch of the rank's.
 
-    column: int
-    """With each column: its id, and the count of its edges."""
-    edge: int
-    rows: dict[Any, int]
-    """With each row, by node type, if it has features: its id too."""
-
-
-def bytes_sent(batch: MiniBatch, books: Mapping[Any, PartBook], rank: int, sizes: Sizes) -> int:
-    """Return the bytes that a rank and others send each other for a mini-batch of the rank's."""
+    `column`, `edge` and `rows` are the bytes of a node that is sampled around, of an edge, and of a row by node type.
+    """
     total = 0
     for hop in batch.sampled_subgraphs:
         remote, messages = find_remote(books, hop.original_column_node_ids, rank)
-        total += messages + sizes.column * sum(int(own.sum()) for own in remote.values())
+        total += messages + column * sum(int(own.sum()) for own in remote.values())
         for edge_type, csc in to_type_dict(hop.sampled_csc).items():
             columns = remote[edge_type and etype_str_to_tuple(edge_type)[2]]
-            total += sizes.edge * int(csc.indptr.diff()[columns].sum())
-    nodes = {kind: own for kind, own in to_type_dict(batch.input_nodes).items() if kind in sizes.rows}
+            total += edge * int(csc.indptr.diff()[columns].sum())
+    nodes = {kind: own for kind, own in to_type_dict(batch.input_nodes).items() if kind in rows}
     remote, messages = find_remote(books, nodes, rank)
-    return total + messages + sum(sizes.rows[kind] * int(own.sum()) for kind, own in remote.items())
+    return total + messages + sum(rows[kind] * int(own.sum()) for kind, own in remote.items())
 
 
 def find_remote(

@@ -136,15 +136,7 @@ def key_of(
 
 
 class PartitionWriter:
-    """Writes the arrays of a partition, and lists them for its metadata.
-
-    Args:
-        folder: A new folder.
-        graph: The whole graph.
-        parts: The part of each node.
-        num_parts: The number of parts.
-        executor: Who writes what is of one part.
-    """
+    """Writes the arrays of a partition to a new folder, by an executor what is of one part, and lists them."""
 
     def __init__(
         self, folder: Path, graph: GraphArrays, parts: torch.Tensor, num_parts: int, executor: Executor | None

@@ -3,7 +3,6 @@
 import copy
 import os
 from collections.abc import Iterator
-from types import TracebackType
 from typing import Any
 
 import torch
@@ -98,12 +97,7 @@ class DistLoader(PyGLoader):
         self._entered = iter(self)
         return self._entered
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         """End the epoch, and start it again with the next `iter()`."""
         running: Any = self._entered
         running.close()

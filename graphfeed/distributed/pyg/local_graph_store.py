@@ -141,7 +141,9 @@ class LocalGraphStore:
         sizes = {node_type: book.num_ids for node_type, book in books.items()}
         lists, ids, positions = {}, {}, {}
         for key, index in self._edge_index.items():
-            name, all_ids = type_of(key[0]), self._ids(key)
+            name, all_ids = type_of(key[0]), self._edge_id.get(key)
+            if all_ids is None:  # numbers that no other part has
+                all_ids = torch.arange(index.shape[1]) * self.num_partitions + self.partition_idx
             order = self._order.get(key, all_ids).argsort(stable=True)
             own = order[books[ends_of(name)[1]].owners_of(index[1][order]) == self.partition_idx]
             lists[name], ids[name], positions[name] = EdgeList(*index[:, own]), all_ids[own], own
@@ -185,12 +187,6 @@ class LocalGraphStore:
                     raise ValueError(f"size of the edges of {edge_type} is unknown; give it to put_edge_index")
                 sizes[node_type] = max(sizes.get(node_type, 0), size)
         return {node_type: PartBook.from_bounds([0, size]) for node_type, size in sizes.items()}
-
-    def _ids(self, key: Key) -> torch.Tensor:
-        """Return the ids of the edges of a type; without any, numbers that no other part has."""
-        if self._edge_id.get(key) is not None:
-            return self._edge_id[key]
-        return torch.arange(self._edge_index[key].shape[1]) * self.num_partitions + self.partition_idx
 
     def _load(self, *, forget: bool = True) -> None:
         """List the edges of a part that was opened from graphfeed's layout; before a change, forget what was made."""
