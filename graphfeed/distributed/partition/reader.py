@@ -14,7 +14,6 @@ from graphfeed.distributed.partition.part_layout import (
     ATTRIBUTES,
     EDGE_PARTS,
     FEATURE,
-    FILE_NAME,
     FIRST_EDGES,
     HALO_FEATURE,
     HALO_IDS,
@@ -29,7 +28,7 @@ from graphfeed.distributed.partition.part_layout import (
     read_metadata,
 )
 from graphfeed.distributed.partitioned_feature import PartitionedFeature, name_of
-from graphfeed.distributed.pyg.partition_pyg_layout import META, PyGLayout
+from graphfeed.distributed.pyg.partition_pyg_layout import PyGLayout
 from graphfeed.distributed.ranks.peers import Peers
 from graphfeed.storage import BasicFeatureStore, Feature, FeatureKey, TorchBasedFeature
 from graphfeed.storage.graph import FusedCSCSamplingGraph, check_shapes, to_type_dict
@@ -97,8 +96,9 @@ def open_part(root: str | os.PathLike[str], part: int, *, check: bool = False) -
         FusedCSCSamplingGraph(num_nodes=3, num_edges=3)
     """
     root = Path(root)
-    if (root / META).is_file() and not (root / FILE_NAME).is_file():
-        columns_of_part, rows, books_of_rows = PyGLayout(root).open(part)
+    layout = PyGLayout.find(root)
+    if layout is not None:
+        columns_of_part, rows, books_of_rows = layout.open(part)
         return StoredPart(columns_of_part, BasicFeatureStore(rows), books_of_rows)
     metadata = read_metadata(root)
     if not 0 <= part < len(metadata.parts):

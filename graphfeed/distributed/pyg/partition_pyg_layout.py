@@ -1,7 +1,7 @@
 """Reads parts in the layout of `torch_geometric.distributed`, written by our `Partitioner` or by PyG's."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple, TypeAlias
 
@@ -9,12 +9,12 @@ import torch
 
 from graphfeed.distributed.graph_part import GraphPart
 from graphfeed.distributed.part_book import PartBook
-from graphfeed.distributed.partition.part_layout import check_identity
+from graphfeed.distributed.partition.part_layout import FILE_NAME, check_identity
 from graphfeed.distributed.partition.source import EDGE_TIME, TIME
 from graphfeed.pyg.data import EdgeList, make_graph
 from graphfeed.storage import FeatureKey, TorchBasedFeature
 from graphfeed.storage.datasets import check_file
-from graphfeed.storage.graph import ORIGINAL_EDGE_ID, FusedCSCSamplingGraph, from_type_dict
+from graphfeed.storage.graph import ORIGINAL_EDGE_ID, FusedCSCSamplingGraph, first_ids, from_type_dict
 from graphfeed.storage.memory import BROKEN, read_tensors
 
 META, ORDER = "META.json", "order"
@@ -53,10 +53,15 @@ class PyGLayout:
     mini-batches are those of the whole graph. In what PyG's class wrote, this is the order of `edge_index`.
     """
 
+    @classmethod
+    def find(cls, root: Path) -> "PyGLayout | None":
+        """Return the layout of a folder; None if it is our own."""
+        return cls(root) if (root / META).is_file() and not (root / FILE_NAME).is_file() else None
+
     def __init__(self, root: Path) -> None:
         self.root = root
         try:
-            meta = json.loads((root / META).read_text(encoding="utf-8"))
+            meta = self.meta = json.loads((root / META).read_text(encoding="utf-8"))
             self.num_parts, self.typed = int(meta["num_parts"]), bool(meta["is_hetero"])
             self.node_types: list[str | None] = [None]
             self.edge_types: list[str | None] = [None]
@@ -180,6 +185,19 @@ class PyGLayout:
         sizes = {node_type: len(parts) for node_type, parts in self.node_maps.items()}
         node_attributes = {TIME: times} if len(times) == len(sizes) else {}
         return make_graph(lists, sizes, node_attributes, {ORIGINAL_EDGE_ID: ids, **edge_attributes})
+
+
+def meta_of(num_parts: int, num_nodes: int | dict[str, int], edge_types: Iterable[str]) -> dict[str, Any]:
+    """Return what `META.json` says of a graph in parts."""
+    typed = isinstance(num_nodes, dict)
+    return {
+        "num_parts": num_parts,
+        "node_types": list(first_ids(num_nodes)) if typed else None,
+        "edge_types": [edge_type.split(":") for edge_type in edge_types] if typed else None,
+        "node_offset": list(first_ids(num_nodes).values()) if typed else None,
+        "is_hetero": typed,
+        "is_sorted": True,
+    }
 
 
 def plain_dict(default_factory: Any = None) -> dict[Any, Any]:

@@ -4,7 +4,7 @@ import json
 import os
 from itertools import pairwise
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any
 
 import numpy as np
 import torch
@@ -15,7 +15,7 @@ from graphfeed.distributed.part_book import PartBook
 from graphfeed.distributed.partition.part_layout import IDENTITY, check_num_parts, part_folder
 from graphfeed.distributed.partition.source import EDGE_TIME, TIME, Source, source_of
 from graphfeed.distributed.partition_identity import identify
-from graphfeed.distributed.pyg.partition_pyg_layout import BY_TYPE, META, ORDER
+from graphfeed.distributed.pyg.partition_pyg_layout import BY_TYPE, META, ORDER, meta_of
 from graphfeed.distributed.pyg.store_attributes import by_group
 from graphfeed.ops.process import progress_bar
 from graphfeed.storage.datasets import check_new_folder, new_folder, write_text
@@ -29,8 +29,6 @@ from graphfeed.storage.graph import (
     to_type_dict,
 )
 from graphfeed.storage.memory import new_stamp
-
-EdgeType: TypeAlias = tuple[str, str, str]
 
 
 class Partitioner:
@@ -116,10 +114,9 @@ class LayoutWriter:
     def __init__(self, folder: Path, source: Source, parts: NDArray[np.int64]) -> None:
         self.folder, self.source, self.parts = folder, source, parts
         graph = source.graph
-        self.typed, self.first_ids = graph.node_type_to_id is not None, graph.first_ids()
-        self.ranges: dict[str | None, tuple[int, int]] = dict(
-            zip(to_type_dict(graph.num_nodes), pairwise(self.first_ids), strict=True)
-        )
+        self.typed = graph.node_type_to_id is not None
+        ranges = pairwise(graph.first_ids())
+        self.ranges: dict[str | None, tuple[int, int]] = dict(zip(to_type_dict(graph.num_nodes), ranges, strict=True))
         """By node type, its first id in the graph and the one after its last."""
         ids = graph.edge_attributes.get(ORIGINAL_EDGE_ID)
         self.edge_ids = None if ids is None else ids.numpy()
@@ -219,12 +216,7 @@ class LayoutWriter:
         for part in range(num_parts):
             write_text(self.folder / part_folder(part) / IDENTITY, f"{identity}\n")
         content = {
-            "num_parts": num_parts,
-            "node_types": list(self.ranges) if self.typed else None,
-            "edge_types": [str(name).split(":") for name in self.edge_maps] if self.typed else None,
-            "node_offset": self.first_ids[:-1] if self.typed else None,
-            "is_hetero": self.typed,
-            "is_sorted": True,
+            **meta_of(num_parts, self.source.graph.num_nodes, self.source.graph.edge_types),
             "ids": BY_TYPE,
             "identity": identity,
             EDGE_TIME: self.source.edge_time,

@@ -1,19 +1,16 @@
 """What names a tensor or a list of edges in the stores, and what the stores need to know of a partition."""
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
 from typing import Any, NamedTuple, TypeAlias
 
-import torch
-
-from graphfeed.distributed.partition.part_layout import EDGE_PARTS, FILE_NAME, NODE_PARTS, map_entry
+from graphfeed.distributed.partition.part_layout import EDGE_PARTS, NODE_PARTS, map_entry
 from graphfeed.distributed.partition.part_layout import read_metadata as read_partition_json
-from graphfeed.distributed.pyg.partition_pyg_layout import META, PyGLayout
+from graphfeed.distributed.pyg.partition_pyg_layout import PyGLayout, meta_of
 from graphfeed.ops.arguments import brief
-from graphfeed.storage.graph import from_type_dict, split_by_type, to_type_dict
+from graphfeed.storage.graph import from_type_dict, split_by_type
 
 EdgeType: TypeAlias = tuple[str, str, str]
 Group: TypeAlias = Any
@@ -99,24 +96,14 @@ class PartitionInfo(NamedTuple):
 
 def read_info(root: Path) -> PartitionInfo:
     """Return what the files of a partition say of all parts."""
-    if (root / META).is_file() and not (root / FILE_NAME).is_file():
-        layout = PyGLayout(root)
-        meta = json.loads((root / META).read_text(encoding="utf-8"))
-        return PartitionInfo(meta, by_group(layout.node_maps), by_group(layout.edge_maps), layout)
+    layout = PyGLayout.find(root)
+    if layout is not None:
+        return PartitionInfo(layout.meta, by_group(layout.node_maps), by_group(layout.edge_maps), layout)
     metadata = read_partition_json(root)
-    sizes = to_type_dict(metadata.num_nodes)
     shared = {(entry.role, *entry.key): map_entry(root, entry) for entry in metadata.shared}
     node_maps = split_by_type(shared[NODE_PARTS,], metadata.num_nodes)
     edge_maps = {key[0]: parts for (role, *key), parts in shared.items() if role == EDGE_PARTS}
-    typed, offsets = isinstance(metadata.num_nodes, dict), torch.tensor([0, *sizes.values()]).cumsum(0)
-    meta = {
-        "num_parts": len(metadata.parts),
-        "node_types": list(sizes) if typed else None,
-        "edge_types": [name.split(":") for name in metadata.edge_type_to_id or ()] if typed else None,
-        "node_offset": offsets[:-1].tolist() if typed else None,
-        "is_hetero": typed,
-        "is_sorted": True,
-    }
+    meta = meta_of(len(metadata.parts), metadata.num_nodes, metadata.edge_type_to_id or ())
     return PartitionInfo(meta, by_group(node_maps), by_group(edge_maps) if edge_maps else None, None)
 
 
