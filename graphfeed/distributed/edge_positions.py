@@ -16,23 +16,24 @@ def edge_positions(indptr: NDArray[Any], nodes: NDArray[np.int64]) -> Iterator[N
     """Yield the positions of the in-edges of some nodes, column after column, `PIECE` of them at a time."""
     starts = np.zeros(nodes.size + 1, dtype=np.int64)
     np.cumsum(indptr[nodes + 1] - indptr[nodes], out=starts[1:])
-    for low in range(0, int(starts[-1]), PIECE):
-        high = min(low + PIECE, int(starts[-1]))
-        first = int(np.searchsorted(starts, low, side="right")) - 1
-        last = int(np.searchsorted(starts, high, side="left"))
-        counts = np.diff(starts[first : last + 1].clip(low, high))
-        positions = np.repeat(indptr[nodes[first:last]] - starts[first:last], counts)
-        yield positions + np.arange(low, high)
+    for edges, columns, counts in pieces_of(starts):
+        positions = np.repeat(indptr[nodes[columns]] - starts[columns], counts)
+        yield positions + np.arange(edges.start, edges.stop)
 
 
 def edge_destinations(indptr: NDArray[Any]) -> Iterator[tuple[slice, NDArray[np.int64]]]:
     """Yield where all edges are in a graph, at most `PIECE` of them at a time, and the destination of each."""
-    for low in range(0, int(indptr[-1]), PIECE):
-        high = min(low + PIECE, int(indptr[-1]))
-        first = int(np.searchsorted(indptr, low, side="right")) - 1
-        last = int(np.searchsorted(indptr, high, side="left"))
-        counts = np.diff(indptr[first : last + 1].clip(low, high))
-        yield slice(low, high), np.repeat(np.arange(first, last), counts)
+    for edges, columns, counts in pieces_of(indptr):
+        yield edges, np.repeat(np.arange(columns.start, columns.stop), counts)
+
+
+def pieces_of(starts: NDArray[Any]) -> Iterator[tuple[slice, slice, NDArray[Any]]]:
+    """Yield the edges of each piece, the columns that they are of, and how many each of these has there."""
+    for low in range(0, int(starts[-1]), PIECE):
+        high = min(low + PIECE, int(starts[-1]))
+        first = int(np.searchsorted(starts, low, side="right")) - 1
+        last = int(np.searchsorted(starts, high, side="left"))
+        yield slice(low, high), slice(first, last), np.diff(starts[first : last + 1].clip(low, high))
 
 
 def remote_sources(

@@ -1,7 +1,6 @@
 """The partition book: the owner of each global id, and its offset among the ids of that part."""
 
 import zlib
-from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from functools import cached_property
 
@@ -13,40 +12,50 @@ from graphfeed.ops.rows import take_rows
 from graphfeed.ops.structure import TYPE_DTYPES
 
 
-class PartBook(ABC):
+class PartBook:
     """Maps each global id to the part that owns it. The offsets of ids within their part ascend with the ids.
 
     `PartBook.from_bounds` makes one for parts of consecutive ids, which takes no memory; `PartBook.from_assignment`
     makes one for any parts.
     """
 
-    num_ids: int
-    num_parts: int
+    def __init__(self, owners: torch.Tensor, num_parts: int) -> None:
+        self._owners = owners
+        self.num_ids = owners.numel()
+        self.num_parts = num_parts
 
-    @abstractmethod
+    @cached_property
+    def checksum(self) -> torch.Tensor:
+        """A checksum of the part of each id, by which ranks compare their books: one value, int64."""
+        return checksum_of(self._owners)
+
+    @cached_property
+    def _offsets(self) -> torch.Tensor:
+        offsets = torch.empty(self.num_ids, dtype=torch.int64 if self.num_ids > 1 << 31 else torch.int32)
+        for part in range(self.num_parts):
+            ids = self.ids_of(part)
+            offsets[ids] = torch.arange(ids.numel(), dtype=offsets.dtype)
+        return offsets
+
     def owners_of(self, ids: torch.Tensor) -> torch.Tensor:
         """Return the part of each id, as small integers; the ids are not checked."""
+        return take_rows(self._owners, ids)
 
-    @abstractmethod
     def offsets_of(self, ids: torch.Tensor) -> torch.Tensor:
         """Return the offset of each id among the ids of its part; the ids are not checked."""
+        return take_rows(self._offsets, ids)
 
     def locate(self, ids: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         """Return the part of each id, and its offset there; the ids are not checked."""
         return self.owners_of(ids), self.offsets_of(ids)
 
-    @abstractmethod
     def ids_of(self, part: int) -> torch.Tensor:
         """Return the ids of a part, ascending, int64."""
+        return torch.from_numpy(np.flatnonzero(self._owners.numpy() == part))
 
-    @property
-    @abstractmethod
-    def checksum(self) -> torch.Tensor:
-        """A checksum of the part of each id, by which ranks compare their books: one value, int64."""
-
-    @abstractmethod
     def within(self, start: int, stop: int) -> "PartBook":
         """Return the book of some consecutive ids, numbered from 0: those of one node type, for example."""
+        return PartBook(self._owners[start:stop], self.num_parts)
 
     @staticmethod
     def from_bounds(bounds: Sequence[int]) -> "PartBook":
@@ -91,7 +100,7 @@ class PartBook(ABC):
         check_count("num_parts", count, 1)
         if low < 0 or high >= count:
             raise ValueError(f"assignment must hold parts in 0 .. {count - 1}, but holds {low if low < 0 else high}")
-        return AssignedBook(assignment.to("cpu", smallest_dtype(count)).contiguous(), count)
+        return PartBook(assignment.to("cpu", smallest_dtype(count)).contiguous(), count)
 
 
 def checksum_of(owners: torch.Tensor) -> torch.Tensor:
@@ -105,7 +114,7 @@ def smallest_dtype(count: int) -> torch.dtype:
 
 
 class RangeBook(PartBook):
-    """Parts of consecutive ids."""
+    """A book of parts of consecutive ids, which keeps their bounds alone."""
 
     def __init__(self, bounds: list[int]) -> None:
         self.bounds = torch.tensor(bounds)
@@ -114,7 +123,7 @@ class RangeBook(PartBook):
 
     @cached_property
     def checksum(self) -> torch.Tensor:
-        """That of the same parts in an `AssignedBook`."""
+        """That of the same parts in a book of any parts."""
         parts = torch.arange(self.num_parts).to(smallest_dtype(self.num_parts))
         return checksum_of(parts.repeat_interleave(self.bounds.diff()))
 
@@ -139,42 +148,3 @@ class RangeBook(PartBook):
     def within(self, start: int, stop: int) -> PartBook:
         """Return the book of some consecutive ids."""
         return RangeBook((self.bounds.clamp(start, stop) - start).tolist())
-
-
-class AssignedBook(PartBook):
-    """Parts of any ids."""
-
-    def __init__(self, owners: torch.Tensor, num_parts: int) -> None:
-        self.owners = owners
-        self.num_ids = owners.numel()
-        self.num_parts = num_parts
-
-    @cached_property
-    def checksum(self) -> torch.Tensor:
-        """The checksum of the part of each id."""
-        return checksum_of(self.owners)
-
-    @cached_property
-    def offsets(self) -> torch.Tensor:
-        """The offset of each id."""
-        offsets = torch.empty(self.num_ids, dtype=torch.int64 if self.num_ids > 1 << 31 else torch.int32)
-        for part in range(self.num_parts):
-            ids = self.ids_of(part)
-            offsets[ids] = torch.arange(ids.numel(), dtype=offsets.dtype)
-        return offsets
-
-    def owners_of(self, ids: torch.Tensor) -> torch.Tensor:
-        """Return the part of each id."""
-        return take_rows(self.owners, ids)
-
-    def offsets_of(self, ids: torch.Tensor) -> torch.Tensor:
-        """Return the offset of each id among the ids of its part."""
-        return take_rows(self.offsets, ids)
-
-    def ids_of(self, part: int) -> torch.Tensor:
-        """Return the ids of a part."""
-        return torch.from_numpy(np.flatnonzero(self.owners.numpy() == part))
-
-    def within(self, start: int, stop: int) -> PartBook:
-        """Return the book of some consecutive ids."""
-        return AssignedBook(self.owners[start:stop], self.num_parts)

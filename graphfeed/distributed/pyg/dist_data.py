@@ -76,26 +76,23 @@ class DistData:
             input_type: The type of the seeds, to which labels that are not a dict belong.
         """
         features: dict[tuple[str, str | None, str], Feature] = {}
-        dims: dict[tuple[str | None, str], int] = {}
+        values_of = {}
         for attr in self.feature_store.get_all_tensor_attrs():
             key = (domain_of(attr.group_name), type_of(attr.group_name), str(attr.attr_name))
             if key in self.features:
-                features[key] = self.features[key]
-                if self.feature_store.get_tensor(attr).dim() == 1:
-                    dims[key[1:]] = FLAT
+                features[key], values_of[key] = self.features[key], self.feature_store.get_tensor(attr)
         labels = self.feature_store.labels
         by_type = labels if isinstance(labels, Mapping) else {} if labels is None else {input_type: labels}
         for group, values in by_type.items():
             key = (domain_of(group), type_of(group), "y")
-            features[key] = TorchBasedFeature(values if values.dim() > 1 else values[:, None])
-            dims[key[1:]] = FLAT if values.dim() == 1 else 0
+            features[key], values_of[key] = TorchBasedFeature(values if values.dim() > 1 else values[:, None]), values
         names: dict[str, dict[str | None, list[str]]] = {
             "node": {node_type: [] for node_type in to_type_dict(self.graph.num_nodes)},
             "edge": {edge_type: [] for edge_type in self.graph.edge_types} or {None: []},
         }
         for domain, type_name, name in features:
             names[domain][type_name].append(name)
-        dims = {key: dim for key, dim in dims.items() if dim}
+        dims = {key[1:]: FLAT for key, values in values_of.items() if values.dim() == 1}
         return DataFeatures(BasicFeatureStore(features), names["node"], names["edge"], dims=dims)
 
 
