@@ -1,6 +1,6 @@
 """Chooses which rows of other parts' nodes are stored with a part: those that its in-edges come from most often."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from math import prod
@@ -18,7 +18,7 @@ from graphfeed.ops.arguments import as_ids, check_count, check_ids, check_vector
 from graphfeed.ops.process import progress_bar
 from graphfeed.storage import FeatureStore
 from graphfeed.storage.features import row_type
-from graphfeed.storage.graph import ByType, GraphArrays, from_type_dict, stacked_assignment, to_type_dict
+from graphfeed.storage.graph import ByType, GraphArrays, from_type_dict, match_types, stacked_assignment, to_type_dict
 
 HaloFeatures: TypeAlias = int | Sequence[ByType]
 """How many bytes of copies a part may have at most; or for each part the nodes' ids, by type if there are types."""
@@ -151,11 +151,8 @@ def stack_ids(graph: GraphArrays, num_parts: int, halo_features: Sequence[ByType
     stacked = []
     for part, given in enumerate(halo_features):
         name = f"halo_features[{part}]"
-        if isinstance(given, Mapping) != (graph.node_type_to_id is not None):
-            wanted = "a tensor" if graph.node_type_to_id is None else "a dict by node type"
-            raise TypeError(f"{name} must be {wanted} for this graph, but is a {type(given).__name__}")
         pieces = [np.zeros(0, dtype=np.int64)]
-        for node_type, values in to_type_dict(given).items():
+        for node_type, values in match_types(name, given, graph.num_nodes).items():
             if node_type not in node_types:
                 raise ValueError(f"{name} is of node type {node_type!r}, but the graph has {node_types}")
             low, high = first[node_types.index(node_type)], first[node_types.index(node_type) + 1]

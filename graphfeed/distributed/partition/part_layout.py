@@ -31,16 +31,11 @@ MOST_PARTS = 1 << 16
 """Each part has a folder, and takes a pass over the nodes."""
 FORMAT = "graphfeed partition"
 VERSION = 1
-NODE_PARTS = "node_parts"
-FIRST_EDGES = "first_edges"
-EDGE_PARTS = "edge_parts"
-FEATURE = "feature"
-HALO_IDS, HALO_FEATURE = "halo_ids", "halo_feature"
 ATTRIBUTES = ("node_attributes", "edge_attributes")
 KEY_LENGTHS = {
-    **dict.fromkeys(("csc_indptr", "indices", "type_per_edge", NODE_PARTS, FIRST_EDGES), 0),
-    **dict.fromkeys((*ATTRIBUTES, EDGE_PARTS, HALO_IDS), 1),
-    **dict.fromkeys((FEATURE, HALO_FEATURE), 3),
+    **dict.fromkeys(("csc_indptr", "indices", "type_per_edge", "node_parts", "first_edges"), 0),
+    **dict.fromkeys((*ATTRIBUTES, "edge_parts", "halo_ids"), 1),
+    **dict.fromkeys(("feature", "halo_feature"), 3),
 }
 """What an array may be, its role: a field of the graph or another; and the length of its key there."""
 Key: TypeAlias = tuple[str | None, ...]

@@ -12,13 +12,7 @@ from graphfeed.distributed.halo_rows import HaloIds, HaloRows
 from graphfeed.distributed.part_book import PartBook
 from graphfeed.distributed.partition.part_layout import (
     ATTRIBUTES,
-    EDGE_PARTS,
-    FEATURE,
-    FIRST_EDGES,
-    HALO_FEATURE,
-    HALO_IDS,
     KEY_LENGTHS,
-    NODE_PARTS,
     Key,
     PartitionMetadata,
     check_identity,
@@ -113,10 +107,10 @@ def open_part(root: str | os.PathLike[str], part: int, *, check: bool = False) -
             columns.check()
         elif all(has_stamp(root / name, metadata.written) for name in column_files(metadata.parts[part])):
             columns.take_as_saved()
-        book = PartBook.from_assignment(arrays[NODE_PARTS][()], len(metadata.parts))
+        book = PartBook.from_assignment(arrays["node_parts"][()], len(metadata.parts))
         if book.num_ids != metadata.total_num_nodes:
             raise ValueError(f"there are parts of {book.num_ids} nodes, not {metadata.total_num_nodes}")
-        first_edges = arrays[FIRST_EDGES].get(())
+        first_edges = arrays["first_edges"].get(())
         own = GraphPart(columns, book, part, metadata.num_edges, identity, first_edges)
         own.check_ids(whole=check)
         stored = with_features(own, arrays)
@@ -151,18 +145,18 @@ def with_features(graph: GraphPart, arrays: Mapping[str, Mapping[Key, torch.Tens
     """Return a part with the rows of its features and the copies of other parts' rows, and the owners of all rows."""
     # Features of a type share a book, which keeps the offsets of its ids.
     of_type = {("node", name): graph.book_of(name) for name in to_type_dict(graph.columns.num_nodes)}
-    for (name,), owners in arrays[EDGE_PARTS].items():
+    for (name,), owners in arrays["edge_parts"].items():
         of_type["edge", name] = PartBook.from_assignment(owners, graph.book.num_parts)
     features: dict[tuple[str, str | None, str], TorchBasedFeature] = {}
     books: dict[FeatureKey, PartBook] = {}
-    for key, rows in arrays[FEATURE].items():
+    for key, rows in arrays["feature"].items():
         feature_key = FeatureKey._make(key)
         features[feature_key] = TorchBasedFeature(rows)
         if feature_key.domain != "graph":
             books[feature_key] = of_type[feature_key[:2]]
-    ids = {name: HaloIds(rows, of_type["node", name].num_ids) for (name,), rows in arrays[HALO_IDS].items()}
+    ids = {name: HaloIds(rows, of_type["node", name].num_ids) for (name,), rows in arrays["halo_ids"].items()}
     halo: dict[FeatureKey, HaloRows] = {}
-    for key, rows in arrays[HALO_FEATURE].items():
+    for key, rows in arrays["halo_feature"].items():
         feature_key = FeatureKey._make(key)
         halo[feature_key] = HaloRows(ids[feature_key.type], rows, features[feature_key].read())
     return StoredPart(graph, BasicFeatureStore(features), books, halo)

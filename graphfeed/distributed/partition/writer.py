@@ -14,14 +14,8 @@ import torch
 from graphfeed.distributed.part_book import PartBook, smallest_dtype
 from graphfeed.distributed.partition.halo import HaloFeatures, plan_halo
 from graphfeed.distributed.partition.part_layout import (
-    EDGE_PARTS,
-    FEATURE,
     FILE_NAME,
-    FIRST_EDGES,
-    HALO_FEATURE,
-    HALO_IDS,
     IDENTITY,
-    NODE_PARTS,
     VERSION,
     ArrayEntry,
     PartitionMetadata,
@@ -143,7 +137,7 @@ class PartitionWriter:
     ) -> None:
         self.folder, self.graph, self.parts, self.num_parts, self.executor = folder, graph, parts, num_parts, executor
         self.entries: dict[int | None, list[ArrayEntry]] = {part: [] for part in (None, *range(num_parts))}
-        self.owners = folder / Target(None, NODE_PARTS).path
+        self.owners = folder / Target(None, "node_parts").path
         self.edge_numbers: Mapping[Any, int] = graph.edge_type_to_id or {None: 0}
 
     def run(self, name: str, tasks: Mapping[Target, FileTask], executor: Executor | None) -> None:
@@ -159,14 +153,14 @@ class PartitionWriter:
         self.check_rows(features)
         # A task, so that a run that goes on has the stamp of the files that are there.
         stamp = run_tasks(self.folder, {"stamp": lambda _: new_stamp()})["stamp"]
-        whole = {Target(None, NODE_PARTS): self.parts}
+        whole = {Target(None, "node_parts"): self.parts}
         if ORIGINAL_EDGE_ID not in self.graph.edge_attributes:
-            whole[Target(None, FIRST_EDGES)] = self.graph.csc_indptr
+            whole[Target(None, "first_edges")] = self.graph.csc_indptr
         for number, (name, values) in enumerate(self.graph.node_attributes.items()):
             whole[Target(None, "node_attributes", (name,), number)] = values
         for number, (key, feature) in enumerate(features.items()):
             if key.domain == "graph":
-                whole[Target(None, FEATURE, key, number)] = feature.read()
+                whole[Target(None, "feature", key, number)] = feature.read()
         self.run("nodes", {target: partial(write_values, values, target) for target, values in whole.items()}, None)
         edges = {
             Target(part, "edges"): partial(write_edges, self.graph, self.owners, part, stamp)
@@ -178,7 +172,7 @@ class PartitionWriter:
         for number, (key, feature) in enumerate(features.items()):
             if key.domain != "graph":
                 for part in range(self.num_parts):
-                    target = Target(part, FEATURE, key, number)
+                    target = Target(part, "feature", key, number)
                     rows[target] = partial(write_rows, feature, self.rows_of(key, part), target)
         self.run("features", rows, self.executor)
         if halo is not None:
@@ -205,7 +199,7 @@ class PartitionWriter:
         for key, feature in features.items():
             if key.domain == "edge":
                 number = self.edge_numbers[key.type]
-                target = Target(None, EDGE_PARTS, (key.type,), number)
+                target = Target(None, "edge_parts", (key.type,), number)
                 tasks[target] = partial(write_edge_parts, self.graph, self.owners, target, number, feature.count())
         return tasks
 
@@ -213,7 +207,7 @@ class PartitionWriter:
         """Return which rows of a feature a part owns."""
         if key.domain == "edge":
             number = self.edge_numbers[key.type]
-            return Rows(self.folder / Target(None, EDGE_PARTS, (key.type,), number).path, (0, None), part)
+            return Rows(self.folder / Target(None, "edge_parts", (key.type,), number).path, (0, None), part)
         first, number = self.graph.first_ids(), [*to_type_dict(self.graph.num_nodes)].index(key.type)
         return Rows(self.owners, (first[number], first[number + 1]), part)
 
@@ -223,10 +217,10 @@ class PartitionWriter:
         rows: dict[Target, FileTask] = {}
         numbers = {node_type: number for number, node_type in enumerate(dict.fromkeys(key.type for key in features))}
         for part, copied in enumerate(map(to_type_dict, halo)):
-            listed = {name: Target(part, HALO_IDS, (name,), number) for name, number in numbers.items()}
+            listed = {name: Target(part, "halo_ids", (name,), number) for name, number in numbers.items()}
             ids |= {target: partial(write_values, copied[name], target) for name, target in listed.items()}
             for number, (key, feature) in enumerate(features.items()):
-                target, copies = Target(part, HALO_FEATURE, key, number), self.folder / listed[key.type].path
+                target, copies = Target(part, "halo_feature", key, number), self.folder / listed[key.type].path
                 rows[target] = partial(write_rows, feature, Rows(copies, (0, None), None), target)
         self.run("the halo", ids, None)
         self.run("copies of features", rows, self.executor)

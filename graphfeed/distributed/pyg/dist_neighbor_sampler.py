@@ -21,7 +21,7 @@ from graphfeed.ops import draw_key
 from graphfeed.ops.arguments import brief, check_count
 from graphfeed.pyg.data import ALWAYS, NegativeSampling, import_pyg
 from graphfeed.pyg.samplers import STRATEGIES, Neighborhoods
-from graphfeed.pyg.stages import call_stages
+from graphfeed.pyg.stages import call_stages, random_minibatch
 from graphfeed.storage import SamplingRequest, TemporalQuery
 from graphfeed.storage.graph import ends_of, from_type_dict, split_by_type, to_type_dict
 from graphfeed.storage.memory import move
@@ -269,12 +269,12 @@ class DistNeighborSampler:
     def _sample_edges(self, inputs: Any, neg_sampling: Any) -> Any:
         negatives = NegativeSampling.cast(neg_sampling)
         self.input_type = inputs.input_type
-        values = {"seeds": torch.stack([inputs.row, inputs.col], dim=1), "labels": inputs.label}
-        values["timestamp"] = inputs.time
-        given: dict[str, Any] = {name: value for name, value in values.items() if value is not None}
-        if inputs.input_type is not None:
-            given = {name: {type_of(tuple(inputs.input_type)): value} for name, value in given.items()}
-        minibatch = MiniBatch(**given)
+        values = {
+            "seeds": torch.stack([inputs.row, inputs.col], dim=1),
+            "labels": inputs.label,
+            "timestamp": inputs.time,
+        }
+        minibatch = random_minibatch(values, type_of(inputs.input_type))
         minibatch.input_id = inputs.input_id  # type: ignore[attr-defined]
         return self._sample(lambda pipe: self.append_links_to(pipe, negatives), minibatch)
 
@@ -287,35 +287,35 @@ class DistNeighborSampler:
         """Return the times of seeds: those that are given, or their own."""
         if times is not None or not self.neighborhoods.in_time:
             return times
-        known = self.node_times
-        missing = [node_type for node_type in nodes if node_type not in known] if isinstance(known, dict) else []
-        if known is None or missing:
-            of = f" of {missing[0]!r}" if missing else ""
+        known, by_type = to_type_dict(self.node_times), to_type_dict(nodes)
+        missing = [node_type for node_type in by_type if known.get(node_type) is None]
+        if missing:
+            of = "" if None in known else f" of {missing[0]!r}"
             raise ValueError(f"the seeds{of} have no {self.time_attr!r} of their own; give time, a time for each seed")
-        return {name: known[name][ids] for name, ids in nodes.items()} if isinstance(nodes, Mapping) else known[nodes]
+        return from_type_dict({node_type: known[node_type][ids] for node_type, ids in by_type.items()})
 
     def _answer(self, sample: Callable[[], Any], callback: Callable[[Any], object] | None) -> Any:
-        """Return what is sampled, with features; with a channel, put it there later."""
+        """Return what is sampled, with features in its metadata; with a channel, put it there later."""
+
+        def collate() -> Any:
+            output = sample()
+            output.metadata = (*(output.metadata or ()), *self._features_of(output))
+            return output
+
+        async def put() -> Any:
+            try:
+                result = collate()
+            except Exception as error:  # so that whoever waits there goes on
+                result = error
+            self.channel.put(result)
+            return result
+
         if self.channel is None:
-            return self._collate(sample())
+            return collate()
         self.init_event_loop()
         assert self.event_loop is not None
-        self.event_loop.add_task(self._put(sample), callback)
+        self.event_loop.add_task(put(), callback)
         return None
-
-    async def _put(self, sample: Callable[[], Any]) -> Any:
-        """Put what is sampled, or the error, into the channel, so that whoever waits there goes on."""
-        try:
-            result = self._collate(sample())
-        except Exception as error:
-            result = error
-        self.channel.put(result)
-        return result
-
-    def _collate(self, output: Any) -> Any:
-        """Return a sampler's output with `x` of its nodes, labels, and `edge_attr` of its edges in its metadata."""
-        output.metadata = (*(output.metadata or ()), *self._features_of(output))
-        return output
 
     def _features_of(self, output: Any) -> tuple[Any, Any, Any]:
         """Return `x` of the nodes of an output, labels, and `edge_attr` of its edges; by type if there are types."""

@@ -6,7 +6,7 @@ from enum import Enum
 from pathlib import Path
 from typing import Any, NamedTuple, TypeAlias
 
-from graphfeed.distributed.partition.part_layout import EDGE_PARTS, NODE_PARTS, map_entry
+from graphfeed.distributed.partition.part_layout import map_entry
 from graphfeed.distributed.partition.part_layout import read_metadata as read_partition_json
 from graphfeed.distributed.pyg.partition_pyg_layout import PyGLayout, meta_of
 from graphfeed.ops.arguments import brief
@@ -101,8 +101,8 @@ def read_info(root: Path) -> PartitionInfo:
         return PartitionInfo(layout.meta, by_group(layout.node_maps), by_group(layout.edge_maps), layout)
     metadata = read_partition_json(root)
     shared = {(entry.role, *entry.key): map_entry(root, entry) for entry in metadata.shared}
-    node_maps = split_by_type(shared[NODE_PARTS,], metadata.num_nodes)
-    edge_maps = {key[0]: parts for (role, *key), parts in shared.items() if role == EDGE_PARTS}
+    node_maps = split_by_type(shared["node_parts",], metadata.num_nodes)
+    edge_maps = {key[0]: parts for (role, *key), parts in shared.items() if role == "edge_parts"}
     meta = meta_of(len(metadata.parts), metadata.num_nodes, metadata.edge_type_to_id or ())
     return PartitionInfo(meta, by_group(node_maps), by_group(edge_maps) if edge_maps else None, None)
 

@@ -6,13 +6,12 @@ from typing import Any, TypeVar, cast
 
 import torch
 
-from graphfeed.datapipes import Datapipe, IterableSource, MiniBatch
-from graphfeed.ops import Key
+from graphfeed.datapipes import Datapipe, IterableSource
 from graphfeed.pyg.data.data_graph import read_graph
 from graphfeed.pyg.data.negative_sampling import NegativeSampling
 from graphfeed.pyg.data.tables import import_pyg
 from graphfeed.pyg.samplers.neighborhoods import Neighborhoods
-from graphfeed.pyg.stages.call_stages import call_stages
+from graphfeed.pyg.stages.call_stages import call_stages, random_minibatch
 from graphfeed.storage.graph import from_type_dict, split_by_type, type_name
 
 BaseSampler: Any = import_pyg("torch_geometric.sampler", "graphfeed.pyg.NeighborSampler").BaseSampler
@@ -154,13 +153,3 @@ class NeighborSampler(StageSampler):
         minibatch.input_id = index.input_id  # type: ignore[attr-defined]
         stages = self.neighborhoods.append_links_to(IterableSource([]), NegativeSampling.cast(neg_sampling))
         return call_stages(stages, minibatch).output
-
-
-def random_minibatch(values: dict[str, Any], seed_type: str | None) -> MiniBatch:
-    """Return a mini-batch of some fields, by type if there is one; those that are None are left out.
-
-    Its seed comes from torch's default generator, which loaders of torch's seed in each of their workers.
-    """
-    given = {name: value for name, value in values.items() if value is not None}
-    fields = given if seed_type is None else {name: {seed_type: value} for name, value in given.items()}
-    return MiniBatch(**fields, key=Key(int(torch.randint(1 << 62, ())), 0, 0))

@@ -3,8 +3,11 @@
 from itertools import islice
 from typing import Any
 
-from graphfeed.datapipes import Datapipe, Transform, call
+import torch
+
+from graphfeed.datapipes import Datapipe, MiniBatch, Transform, call
 from graphfeed.datapipes.pipeline import traverse
+from graphfeed.ops import Key
 
 
 def call_stages(pipe: Datapipe, minibatch: Any) -> Any:
@@ -16,3 +19,13 @@ def call_stages(pipe: Datapipe, minibatch: Any) -> Any:
         assert isinstance(stage, Transform)
         minibatch = call(stage, minibatch)
     return minibatch
+
+
+def random_minibatch(values: dict[str, Any], seed_type: str | None) -> MiniBatch:
+    """Return a mini-batch of some fields, by type if there is one; those that are None are left out.
+
+    Its seed comes from torch's default generator, which loaders of torch's seed in each of their workers.
+    """
+    given = {name: value for name, value in values.items() if value is not None}
+    fields = given if seed_type is None else {name: {seed_type: value} for name, value in given.items()}
+    return MiniBatch(**fields, key=Key(int(torch.randint(1 << 62, ())), 0, 0))

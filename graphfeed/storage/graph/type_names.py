@@ -116,6 +116,15 @@ def to_type_dict(values: Any) -> dict[Any, Any]:
     return dict(values) if isinstance(values, Mapping) else {None: values}
 
 
+def match_types(name: str, given: Any, num_nodes: Mapping[Any, int] | int) -> dict[Any, Any]:
+    """Return what is given for nodes as `to_type_dict` does, or raise a TypeError unless it is by type as they are."""
+    by_type, typed = to_type_dict(given), isinstance(num_nodes, Mapping)
+    if (None in by_type) == typed:
+        wanted = "a dict by node type" if typed else "a tensor"
+        raise TypeError(f"{name} must be {wanted} for this graph, but is a {type(given).__name__}")
+    return by_type
+
+
 def from_type_dict(values: Any) -> Any:
     """Return what `to_type_dict` made a dict of: without types, the value of the key None.
 

@@ -9,7 +9,7 @@ from graphfeed.storage.graph.assignment.assign_ldg import assign_by_ldg
 from graphfeed.storage.graph.assignment.assign_metis import assign_by_metis
 from graphfeed.storage.graph.graph_arrays import GraphArrays
 from graphfeed.storage.graph.sampled_subgraph import ByType
-from graphfeed.storage.graph.type_names import from_type_dict, split_by_type, to_type_dict
+from graphfeed.storage.graph.type_names import from_type_dict, match_types, split_by_type, to_type_dict
 
 METHODS = ("hash", "range", "ldg", "metis")
 """The names of the methods."""
@@ -77,10 +77,7 @@ def assign_nodes(
 
 def items_of_nodes(graph: GraphArrays, balance: ByType) -> torch.Tensor:
     """Return how many items each node has, int32, in the order of the graph's ids."""
-    sizes, given = to_type_dict(graph.num_nodes), to_type_dict(balance)
-    if (None in given) != (None in sizes):
-        wanted = "a tensor" if None in sizes else "a dict by node type"
-        raise TypeError(f"balance must be {wanted} for this graph, but is a {type(balance).__name__}")
+    sizes, given = to_type_dict(graph.num_nodes), match_types("balance", balance, graph.num_nodes)
     if not given.keys() <= sizes.keys():
         raise KeyError(f"balance has the node types {list(given)}, but the graph has {list(sizes)}")
     counts = torch.zeros(graph.total_num_nodes, dtype=torch.int32)
@@ -106,10 +103,7 @@ def stacked_assignment(graph: GraphArrays, assignment: ByType, num_parts: int) -
         TypeError: The assignment is by type and the graph has no types, or the other way round; or no int tensors.
         ValueError: The assignment does not have a part for each node, or a part out of range.
     """
-    sizes, given = to_type_dict(graph.num_nodes), to_type_dict(assignment)
-    if (None in given) != (None in sizes):
-        wanted = "a tensor" if None in sizes else "a dict by node type"
-        raise TypeError(f"assignment must be {wanted} for this graph, but is a {type(assignment).__name__}")
+    sizes, given = to_type_dict(graph.num_nodes), match_types("assignment", assignment, graph.num_nodes)
     if given.keys() != sizes.keys():
         raise KeyError(f"assignment must have the node types {list(sizes)}, but has {list(given)}")
     names = {node_type: "assignment" if node_type is None else f"assignment[{node_type!r}]" for node_type in sizes}
