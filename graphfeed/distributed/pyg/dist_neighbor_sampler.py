@@ -21,7 +21,7 @@ from graphfeed.ops import draw_key
 from graphfeed.ops.arguments import brief, check_count
 from graphfeed.pyg.data import ALWAYS, NegativeSampling, import_pyg
 from graphfeed.pyg.samplers import STRATEGIES, Neighborhoods
-from graphfeed.pyg.stages import call_stages, random_minibatch
+from graphfeed.pyg.stages import call_stages, random_links
 from graphfeed.storage import SamplingRequest, TemporalQuery
 from graphfeed.storage.graph import ends_of, from_type_dict, split_by_type, to_type_dict
 from graphfeed.storage.memory import move
@@ -269,14 +269,7 @@ class DistNeighborSampler:
     def _sample_edges(self, inputs: Any, neg_sampling: Any) -> Any:
         negatives = NegativeSampling.cast(neg_sampling)
         self.input_type = inputs.input_type
-        values = {
-            "seeds": torch.stack([inputs.row, inputs.col], dim=1),
-            "labels": inputs.label,
-            "timestamp": inputs.time,
-        }
-        minibatch = random_minibatch(values, type_of(inputs.input_type))
-        minibatch.input_id = inputs.input_id  # type: ignore[attr-defined]
-        return self._sample(lambda pipe: self.append_links_to(pipe, negatives), minibatch)
+        return self._sample(lambda pipe: self.append_links_to(pipe, negatives), random_links(inputs))
 
     def _sample(self, append: Callable[[Datapipe], Datapipe], minibatch: MiniBatch) -> Any:
         """Return what is sampled around the seeds of one mini-batch, with random draws."""

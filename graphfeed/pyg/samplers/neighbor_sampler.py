@@ -11,8 +11,8 @@ from graphfeed.pyg.data.data_graph import read_graph
 from graphfeed.pyg.data.negative_sampling import NegativeSampling
 from graphfeed.pyg.data.tables import import_pyg
 from graphfeed.pyg.samplers.neighborhoods import Neighborhoods
-from graphfeed.pyg.stages.call_stages import call_stages, random_minibatch
-from graphfeed.storage.graph import from_type_dict, split_by_type, type_name
+from graphfeed.pyg.stages.call_stages import call_stages, random_links, random_minibatch
+from graphfeed.storage.graph import from_type_dict, split_by_type
 
 BaseSampler: Any = import_pyg("torch_geometric.sampler", "graphfeed.pyg.NeighborSampler").BaseSampler
 
@@ -148,8 +148,5 @@ class NeighborSampler(StageSampler):
 
     def sample_from_edges(self, index: Any, neg_sampling: Any = None) -> Any:
         """Return what is sampled around the edges of an `EdgeSamplerInput`, with random draws."""
-        values = {"seeds": torch.stack([index.row, index.col], dim=1), "labels": index.label, "timestamp": index.time}
-        minibatch = random_minibatch(values, type_name(index.input_type))
-        minibatch.input_id = index.input_id  # type: ignore[attr-defined]
         stages = self.neighborhoods.append_links_to(IterableSource([]), NegativeSampling.cast(neg_sampling))
-        return call_stages(stages, minibatch).output
+        return call_stages(stages, random_links(index)).output

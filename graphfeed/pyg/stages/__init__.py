@@ -4,6 +4,6 @@ They draw seeds, walks and trees, and turn mini-batches into what a PyG program 
 are in `graphfeed.datapipes`.
 """
 
-from graphfeed.pyg.stages.call_stages import call_stages, random_minibatch
+from graphfeed.pyg.stages.call_stages import call_stages, random_links
 
-__all__ = ["call_stages", "random_minibatch"]
+__all__ = ["call_stages", "random_links"]

@@ -8,6 +8,7 @@ import torch
 from graphfeed.datapipes import Datapipe, MiniBatch, Transform, call
 from graphfeed.datapipes.pipeline import traverse
 from graphfeed.ops import Key
+from graphfeed.storage.graph import type_name
 
 
 def call_stages(pipe: Datapipe, minibatch: Any) -> Any:
@@ -29,3 +30,11 @@ def random_minibatch(values: dict[str, Any], seed_type: str | None) -> MiniBatch
     given = {name: value for name, value in values.items() if value is not None}
     fields = given if seed_type is None else {name: {seed_type: value} for name, value in given.items()}
     return MiniBatch(**fields, key=Key(int(torch.randint(1 << 62, ())), 0, 0))
+
+
+def random_links(inputs: Any) -> MiniBatch:
+    """Return a mini-batch of the edges of PyG's `EdgeSamplerInput`, seeded as by `random_minibatch`."""
+    values = {"seeds": torch.stack([inputs.row, inputs.col], dim=1), "labels": inputs.label, "timestamp": inputs.time}
+    minibatch = random_minibatch(values, type_name(inputs.input_type and tuple(inputs.input_type)))
+    minibatch.input_id = inputs.input_id  # type: ignore[attr-defined]
+    return minibatch
