@@ -4,6 +4,7 @@ import threading
 import warnings
 import weakref
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from typing import Any
 
 import torch
@@ -122,18 +123,12 @@ class SharedColumns:
         ranks = self.peers.ranks_here()
         if len(ranks) == 1:
             return
-        if ranks[0] == self.peers.rank:
-            block = self._merge(ranks)
-        else:
-            answer = self._ask_first(ranks[0], None)
-            try:
-                block = open_handle(answer[HANDLE])[1] if HANDLE in answer else None
-            except OSError:
-                return  # the system forbids it
+        first = ranks[0] == self.peers.rank
+        block = self._merge(ranks) if first else open_block(self._ask_first(ranks[0], None))
         if block is None:
             return
         graph = self._graph_in(block)
-        if ranks[0] == self.peers.rank:
+        if first:
             graph.check()
         else:
             graph.mark_checked()
@@ -200,12 +195,8 @@ class SharedColumns:
         """Return the counts of this rank's columns; with the handle of a block, write them to it."""
         if HANDLE not in questions:
             return self._counts()
-        try:
-            block = open_handle(questions[HANDLE])[1]
-        except OSError:
-            return {WRITTEN: torch.tensor(False)}  # the system forbids it
-        assert block is not None
-        return self._write(block)
+        block = open_block(questions)
+        return {WRITTEN: torch.tensor(False)} if block is None else self._write(block)
 
     def _counts(self) -> Tensors:
         """Return the number of in-edges of each node of the part, and arrays without rows."""
@@ -247,6 +238,13 @@ def share_columns(part: GraphPart, peers: Peers) -> SharedColumns:
     else:
         shared.serve()
     return shared
+
+
+def open_block(answer: Tensors) -> SharedBlock | None:
+    """Map the block of the handle in an answer; None if it has none, or the system forbids it."""
+    with suppress(OSError, KeyError):
+        return open_handle(answer[HANDLE])[1]
+    return None
 
 
 def edge_arrays(columns: GraphArrays) -> dict[str, torch.Tensor]:

@@ -158,9 +158,14 @@ class PartitionWriter:
             whole[Target(None, "first_edges")] = self.graph.csc_indptr
         for number, (name, values) in enumerate(self.graph.node_attributes.items()):
             whole[Target(None, "node_attributes", (name,), number)] = values
+        rows: dict[Target, FileTask] = {}
         for number, (key, feature) in enumerate(features.items()):
             if key.domain == "graph":
                 whole[Target(None, "feature", key, number)] = feature.read()
+                continue
+            for part in range(self.num_parts):
+                target = Target(part, "feature", key, number)
+                rows[target] = partial(write_rows, feature, self.rows_of(key, part), target)
         self.run("nodes", {target: partial(write_values, values, target) for target, values in whole.items()}, None)
         edges = {
             Target(part, "edges"): partial(write_edges, self.graph, self.owners, part, stamp)
@@ -168,12 +173,6 @@ class PartitionWriter:
         }
         self.run("edges", edges, self.executor)
         self.run("the parts of edges", self.edge_parts(features), self.executor)
-        rows: dict[Target, FileTask] = {}
-        for number, (key, feature) in enumerate(features.items()):
-            if key.domain != "graph":
-                for part in range(self.num_parts):
-                    target = Target(part, "feature", key, number)
-                    rows[target] = partial(write_rows, feature, self.rows_of(key, part), target)
         self.run("features", rows, self.executor)
         if halo is not None:
             self.write_halo(halo, {key: feature for key, feature in features.items() if key.domain == "node"})
@@ -232,8 +231,6 @@ class PartitionWriter:
         identity = identify(graph, PartBook.from_assignment(self.parts, self.num_parts), features, stamp)
         for part in range(self.num_parts):
             write_text(self.folder / part_folder(part) / IDENTITY, f"{identity}\n")
-        of_part = [self.entries[part] for part in range(self.num_parts)]
-        metadata = PartitionMetadata(
-            graph.num_nodes, graph.num_edges, numbers, self.entries[None], of_part, stamp, identity
-        )
+        shared, *of_parts = self.entries.values()
+        metadata = PartitionMetadata(graph.num_nodes, graph.num_edges, numbers, shared, of_parts, stamp, identity)
         write_text(self.folder / FILE_NAME, metadata.to_json())
