@@ -2,13 +2,13 @@
 
 import json
 import os
+from collections.abc import Sequence
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 
 from graphfeed.distributed.edge_positions import edge_positions
 from graphfeed.distributed.part_book import PartBook
@@ -89,9 +89,8 @@ class Partitioner:
         """
         check_new_folder(Path(self.root))
         source = source_of(self.data)
-        parts = self.assign(source)
         with new_folder(Path(self.root)) as folder:
-            writer = LayoutWriter(folder, source, parts.numpy())
+            writer = LayoutWriter(folder, source, self.assign(source))
             with progress_bar("writing parts", self.num_parts, "part") as progress:
                 for part in range(self.num_parts):
                     writer.write_part(part)
@@ -111,83 +110,65 @@ class Partitioner:
 class LayoutWriter:
     """Writes the files of PyG's layout to a new folder."""
 
-    def __init__(self, folder: Path, source: Source, parts: NDArray[np.int64]) -> None:
+    def __init__(self, folder: Path, source: Source, parts: torch.Tensor) -> None:
         self.folder, self.source, self.parts = folder, source, parts
         graph = source.graph
         self.typed = graph.node_type_to_id is not None
         ranges = pairwise(graph.first_ids())
         self.ranges: dict[str | None, tuple[int, int]] = dict(zip(to_type_dict(graph.num_nodes), ranges, strict=True))
         """By node type, its first id in the graph and the one after its last."""
-        ids = graph.edge_attributes.get(ORIGINAL_EDGE_ID)
-        self.edge_ids = None if ids is None else ids.numpy()
         edge_types: list[str | None] = [*graph.edge_types] if self.typed else [None]
-        nothing = np.zeros(0, dtype=np.int64)
-        self.edge_maps: dict[str | None, NDArray[np.int64]] = dict.fromkeys(edge_types, nothing)
-        """The part of each edge, by edge type."""
+        self.edge_ids: dict[str | None, list[torch.Tensor]] = {edge_type: [] for edge_type in edge_types}
+        """By edge type, the ids of the edges of each part that was written."""
 
     def write_part(self, part: int) -> None:
         """Write the files of a part."""
-        nodes = np.flatnonzero(self.parts == part)
-        pieces = list(edge_positions(self.source.graph.csc_indptr.numpy(), nodes))
-        positions = np.concatenate([np.zeros(0, dtype=np.int64), *pieces])
+        nodes = (self.parts == part).nonzero().squeeze(1)
+        pieces = list(edge_positions(self.source.graph.csc_indptr.numpy(), nodes.numpy()))
+        positions = torch.from_numpy(np.concatenate([np.zeros(0, dtype=np.int64), *pieces]))
         folder = self.folder / f"part_{part}"
         folder.mkdir()
-        edges = {edge_type: self.edges_of(edge_type, part, positions) for edge_type in self.edge_maps}
+        edges = {edge_type: self.edges_of(edge_type, positions) for edge_type in self.edge_ids}
+        for edge_type, (own, _) in edges.items():
+            self.edge_ids[edge_type].append(own["edge_id"])
         edge_feats = {edge_type: feats for edge_type, (_, feats) in edges.items() if feats}
-        save(by_group({edge_type: graph for edge_type, (graph, _) in edges.items()}), folder / "graph.pt")
+        node_feats = {node_type: self.nodes_of(node_type, nodes) for node_type in self.ranges}
+        save(by_group({edge_type: own for edge_type, (own, _) in edges.items()}), folder / "graph.pt")
         save(by_group(edge_feats), folder / "edge_feats.pt")
-        save(
-            by_group({node_type: self.nodes_of(node_type, nodes) for node_type in self.ranges}),
-            folder / "node_feats.pt",
-        )
+        save(by_group(node_feats), folder / "node_feats.pt")
 
-    def edges_of(
-        self, edge_type: str | None, part: int, positions: NDArray[np.int64]
-    ) -> tuple[dict[str, Any], dict[str, Any]]:
-        """Return the edges of a type, and their attributes."""
-        graph = self.source.graph
-        source, destination = ends_of(edge_type)
+    def edges_of(self, edge_type: str | None, positions: torch.Tensor) -> tuple[dict[str, Any], dict[str, Any]]:
+        """Return the edges of a type among those at some positions, and their attributes."""
+        graph, (source, destination) = self.source.graph, ends_of(edge_type)
         if edge_type is not None:
             assert graph.type_per_edge is not None
             assert graph.edge_type_to_id is not None
-            positions = positions[graph.type_per_edge.numpy()[positions] == graph.edge_type_to_id[edge_type]]
+            positions = positions[graph.type_per_edge[positions] == graph.edge_type_to_id[edge_type]]
         (low, high), (first, last) = self.ranges[source], self.ranges[destination]
-        columns = np.searchsorted(graph.csc_indptr.numpy(), positions, side="right") - 1 - first
-        rows = graph.indices.numpy()[positions].astype(np.int64) - low
-        ids = positions if self.edge_ids is None else self.edge_ids[positions].astype(np.int64)
-        node_reads = self.source.nodes[source]
-        with_order = bool((np.diff(ids)[np.diff(columns) == 0] <= 0).any())
-        given = (torch.from_numpy(positions), torch.from_numpy(ids))
-        times = self.source.read_edges(edge_type, *given, EDGE_TIME).get(EDGE_TIME)
-        if times is None and TIME in node_reads:
-            times = node_reads[TIME](torch.from_numpy(rows))
+        nodes = np.searchsorted(graph.csc_indptr.numpy(), positions.numpy(), side="right") - 1
+        rows, columns = graph.indices[positions].long() - low, torch.from_numpy(nodes) - first
+        ids = graph.edge_attributes.get(ORIGINAL_EDGE_ID)
+        ids = positions if ids is None else ids[positions].long()
+        with_order = bool((ids.diff()[columns.diff() == 0] <= 0).any())
+        times = self.source.read_edges(edge_type, positions, ids, EDGE_TIME).get(EDGE_TIME)
+        if times is None and TIME in self.source.nodes[source]:
+            times = self.source.nodes[source][TIME](rows)
         if times is not None:
-            order = np.lexsort((times.numpy(), columns))
+            order = torch.from_numpy(np.lexsort((times.numpy(), columns.numpy())))
             positions, rows, columns, ids = positions[order], rows[order], columns[order], ids[order]
-        self.note_edges(edge_type, ids, part)
-        in_graph, edge_ids = torch.from_numpy(positions), torch.from_numpy(ids)
-        sizes = (high - low, last - first)
-        edges = {"edge_id": edge_ids, "row": torch.from_numpy(rows), "col": torch.from_numpy(columns), "size": sizes}
+        edges = {"edge_id": ids, "row": rows, "col": columns, "size": (high - low, last - first)}
         if with_order:
-            edges[ORDER] = in_graph
-        feats = self.source.read_edges(edge_type, in_graph, edge_ids)
+            edges[ORDER] = positions
+        feats = self.source.read_edges(edge_type, positions, ids)
         if not feats:
             return edges, {}
         time = {EDGE_TIME: feats.pop(EDGE_TIME)} if EDGE_TIME in feats else {}
-        return edges, {"global_id": edge_ids, "feats": feats, **time}
+        return edges, {"global_id": ids, "feats": feats, **time}
 
-    def note_edges(self, edge_type: str | None, ids: NDArray[np.int64], part: int) -> None:
-        """Store the part of some edges by their ids; an id that no edge has belongs to part 0."""
-        known = self.edge_maps[edge_type]
-        missing = int(ids.max(initial=-1)) + 1 - known.size
-        if missing > 0:
-            known = self.edge_maps[edge_type] = np.concatenate([known, np.zeros(missing, dtype=np.int64)])
-        known[ids] = part
-
-    def nodes_of(self, node_type: str | None, nodes: NDArray[np.int64]) -> dict[str, Any]:
+    def nodes_of(self, node_type: str | None, nodes: torch.Tensor) -> dict[str, Any]:
         """Return the nodes of a type among those of a part, and their attributes; of times, those of all nodes."""
         first, last = self.ranges[node_type]
-        ids = torch.from_numpy(nodes[(nodes >= first) & (nodes < last)] - first)
+        ids = nodes[(nodes >= first) & (nodes < last)] - first
         attributes = dict(self.source.nodes[node_type])
         time = attributes.pop(TIME, None)
         file: dict[str, Any] = {"global_id": ids, "feats": {name: read(ids) for name, read in attributes.items()}}
@@ -198,8 +179,8 @@ class LayoutWriter:
     def write_maps(self, num_parts: int) -> None:
         """Write the part of each node and edge, and the metadata."""
         maps = {
-            "node_map": {node_type: self.parts[slice(*ids)] for node_type, ids in self.ranges.items()},
-            "edge_map": {name and name.replace(":", "__"): parts for name, parts in self.edge_maps.items()},
+            "node_map": {node_type: self.parts[slice(*ids)].clone() for node_type, ids in self.ranges.items()},
+            "edge_map": {name and name.replace(":", "__"): owners_of(ids) for name, ids in self.edge_ids.items()},
         }
         for name, by_type in maps.items():
             if self.typed:
@@ -210,8 +191,8 @@ class LayoutWriter:
                         f"type {type_name!r} can't be the name of a file, which this layout wants; rename the type"
                     )
                 path = f"{name}.pt" if type_name is None else f"{name}/{type_name}.pt"
-                save(torch.tensor(parts, dtype=torch.int64), self.folder / path)
-        book = PartBook.from_assignment(torch.from_numpy(self.parts), num_parts)
+                save(parts, self.folder / path)
+        book = PartBook.from_assignment(self.parts, num_parts)
         identity = identify(self.source.graph, book, written=new_stamp())
         for part in range(num_parts):
             write_text(self.folder / part_folder(part) / IDENTITY, f"{identity}\n")
@@ -222,6 +203,14 @@ class LayoutWriter:
             EDGE_TIME: self.source.edge_time,
         }
         write_text(self.folder / META, json.dumps(content))
+
+
+def owners_of(ids: Sequence[torch.Tensor]) -> torch.Tensor:
+    """Return the part of each edge by its id, from the ids in each part; an id that no edge has belongs to part 0."""
+    owners = torch.zeros(1 + max(int(own.max()) if len(own) else -1 for own in ids), dtype=torch.int64)
+    for part, own in enumerate(ids):
+        owners[own] = part
+    return owners
 
 
 def save(value: Any, path: Path) -> None:
