@@ -23,6 +23,7 @@ from numpy.typing import NDArray
 from graphfeed.ops.arguments import check_count
 from graphfeed.storage import Feature, FeatureKey, FeatureStore
 from graphfeed.storage.datasets import check_file, load_array
+from graphfeed.storage.graph import to_type_dict
 
 FILE_NAME = "partition.json"
 IDENTITY = "identity.txt"
@@ -75,18 +76,12 @@ class PartitionMetadata(NamedTuple):
     @property
     def total_num_nodes(self) -> int:
         """The number of nodes of all types."""
-        return sum(self.num_nodes.values()) if isinstance(self.num_nodes, dict) else self.num_nodes
+        return sum(to_type_dict(self.num_nodes).values())
 
     def to_json(self) -> str:
         """Return the text of the file."""
-        content = {
-            "format": FORMAT,
-            "version": VERSION,
-            **self._asdict(),
-            "shared": [asdict(entry) for entry in self.shared],
-            "parts": [[asdict(entry) for entry in entries] for entries in self.parts],
-        }
-        return json.dumps(content, indent=1) + "\n"
+        content = {"format": FORMAT, "version": VERSION, **self._asdict()}
+        return json.dumps(content, indent=1, default=asdict) + "\n"
 
 
 def check_num_parts(num_parts: int) -> None:
@@ -144,9 +139,7 @@ def numbers_of(name: str, value: Any) -> dict[str, int]:
 
 def count_of(name: str, value: Any) -> int | dict[str, int]:
     """Return a number of nodes or edges, by type if there are types, or raise if it is none."""
-    if type(value) is int and value >= 0:
-        return value
-    return numbers_of(name, value)
+    return value if type(value) is int and value >= 0 else numbers_of(name, value)
 
 
 def parse_entry(entry: Mapping[str, Any]) -> ArrayEntry:
