@@ -6,7 +6,6 @@ import torch
 
 from graphfeed.datapipes import FeatureFetcher, MiniBatch, Transform
 from graphfeed.datapipes.pipeline import BatchSizeEstimate
-from graphfeed.distributed.cooperative.joint_sampler import JointSubgraph
 from graphfeed.distributed.cooperative.row_exchange import RowExchange
 from graphfeed.storage.memory import Cache, tensors_in
 
@@ -68,8 +67,7 @@ class JointFetcher(Transform):
 
 def exchange_of(minibatch: MiniBatch) -> RowExchange:
     """Return the exchange of the rows of the outermost hop."""
-    hops = minibatch.sampled_subgraphs or []
-    outermost = hops[0] if hops else None
-    if not isinstance(outermost, JointSubgraph) or outermost.exchange is None:
+    exchange: RowExchange | None = getattr(next(iter(minibatch.sampled_subgraphs or ()), None), "exchange", None)
+    if exchange is None:
         raise ValueError("the outermost hop does not say who owns its nodes; a stage before the fetch replaced it")
-    return outermost.exchange
+    return exchange

@@ -1,10 +1,9 @@
 """The sampler of `torch_geometric.distributed`."""
 
 import asyncio
-import copy
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any, cast
 
 import torch
@@ -21,7 +20,7 @@ from graphfeed.ops import draw_key
 from graphfeed.ops.arguments import brief, check_count
 from graphfeed.pyg.data import ALWAYS, NegativeSampling, import_pyg
 from graphfeed.pyg.samplers import STRATEGIES, Neighborhoods
-from graphfeed.pyg.stages import call_stages, random_links
+from graphfeed.pyg.stages import call_stages, random_links, transform_output
 from graphfeed.storage import SamplingRequest, TemporalQuery
 from graphfeed.storage.graph import ends_of, from_type_dict, split_by_type, to_type_dict
 from graphfeed.storage.memory import move
@@ -138,7 +137,7 @@ class DistNeighborSampler:
 
     def _with_ids(self, pipe: Datapipe) -> Datapipe:
         """Return a pipeline whose outputs have ids of edges only if these are global."""
-        return pipe if self.connect().has_edge_ids else pipe.transform(without_edge_ids)
+        return pipe if self.connect().has_edge_ids else pipe.transform(partial(transform_output, without_edge_ids))
 
     def sample_from_nodes(self, inputs: Any, **kwargs: Any) -> Any:
         """Return what is sampled around nodes, with features in the metadata.
@@ -326,8 +325,6 @@ class DistNeighborSampler:
         return from_type_dict(x), from_type_dict(y) if y else None, from_type_dict(edge_attr) if edge_attr else None
 
 
-def without_edge_ids(minibatch: Any) -> Any:
-    """Return a mini-batch whose sampler's output has no ids of edges, as no rank knows them."""
-    result = copy.copy(minibatch)
-    result.output = replace(minibatch.output, edge=None)
-    return result
+def without_edge_ids(output: Any) -> Any:
+    """Return a sampler's output without ids of edges, as no rank knows them."""
+    return replace(output, edge=None)

@@ -5,5 +5,6 @@ are in `graphfeed.datapipes`.
 """
 
 from graphfeed.pyg.stages.call_stages import call_stages, random_links
+from graphfeed.pyg.stages.sampled_minibatch import transform_output
 
-__all__ = ["call_stages", "random_links"]
+__all__ = ["call_stages", "random_links", "transform_output"]
