@@ -20,17 +20,18 @@ class PartBook:
     """
 
     def __init__(self, owners: torch.Tensor, num_parts: int) -> None:
-        self._owners = owners
+        self.owners = owners
         self.num_ids = owners.numel()
         self.num_parts = num_parts
 
     @cached_property
     def checksum(self) -> torch.Tensor:
         """A checksum of the part of each id, by which ranks compare their books: one value, int64."""
-        return checksum_of(self._owners)
+        return checksum_of(self.owners)
 
     @cached_property
-    def _offsets(self) -> torch.Tensor:
+    def offsets(self) -> torch.Tensor:
+        """The offset of each id, made when they are first asked for."""
         offsets = torch.empty(self.num_ids, dtype=torch.int64 if self.num_ids > 1 << 31 else torch.int32)
         for part in range(self.num_parts):
             ids = self.ids_of(part)
@@ -39,11 +40,11 @@ class PartBook:
 
     def owners_of(self, ids: torch.Tensor) -> torch.Tensor:
         """Return the part of each id, as small integers; the ids are not checked."""
-        return take_rows(self._owners, ids)
+        return take_rows(self.owners, ids)
 
     def offsets_of(self, ids: torch.Tensor) -> torch.Tensor:
         """Return the offset of each id among the ids of its part; the ids are not checked."""
-        return take_rows(self._offsets, ids)
+        return take_rows(self.offsets, ids)
 
     def locate(self, ids: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         """Return the part of each id, and its offset there; the ids are not checked."""
@@ -51,11 +52,11 @@ class PartBook:
 
     def ids_of(self, part: int) -> torch.Tensor:
         """Return the ids of a part, ascending, int64."""
-        return torch.from_numpy(np.flatnonzero(self._owners.numpy() == part))
+        return torch.from_numpy(np.flatnonzero(self.owners.numpy() == part))
 
     def within(self, start: int, stop: int) -> "PartBook":
         """Return the book of some consecutive ids, numbered from 0: those of one node type, for example."""
-        return PartBook(self._owners[start:stop], self.num_parts)
+        return PartBook(self.owners[start:stop], self.num_parts)
 
     @staticmethod
     def from_bounds(bounds: Sequence[int]) -> "PartBook":

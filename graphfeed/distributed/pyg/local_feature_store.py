@@ -18,7 +18,6 @@ from graphfeed.distributed.pyg.store_attributes import (
     Group,
     LocalTensorAttr,
     Maps,
-    PartitionInfo,
     domain_of,
     group_of,
     read_info,
@@ -304,31 +303,22 @@ class LocalFeatureStore:
         store.num_partitions, store.partition_idx, store.meta = info.meta["num_parts"], pid, info.meta
         store.node_feat_pb, store.edge_feat_pb = info.node_parts, info.edge_parts
         if info.layout is None:
-            store._read_own_layout(Path(root))
-        else:
-            store._read_pyg_layout(info)
-        return store
-
-    def _read_own_layout(self, root: Path) -> None:
-        """Map the features of a part that `write_partition` wrote."""
-        part = open_part(root, self.partition_idx)
-        for key, book in part.books.items():
-            group = group_of(key.type, edges=key.domain == "edge")
-            self.put_global_id(book.ids_of(self.partition_idx), group)
-            self.put_tensor(part.features[key].read(), group, key.name)
-            if key in part.halo:
-                self._halo[group, key.name] = part.halo[key]
-
-    def _read_pyg_layout(self, info: PartitionInfo) -> None:
-        """Read the features of a part in PyG's layout."""
-        assert info.layout is not None
-        for domain, by_type in info.layout.read_features(self.partition_idx).items():
+            part = open_part(root, pid)
+            for key, book in part.books.items():
+                group = group_of(key.type, edges=key.domain == "edge")
+                store.put_global_id(book.ids_of(pid), group)
+                store.put_tensor(part.features[key].read(), group, key.name)
+                if key in part.halo:
+                    store._halo[group, key.name] = part.halo[key]
+            return store
+        for domain, by_type in info.layout.read_features(pid).items():
             for type_name, file in by_type.items():
                 group = group_of(type_name, edges=domain == "edge")
                 ids = file.get("id", file.get("global_id"))
                 if ids is not None:
-                    self.put_global_id(ids, group)
-                times = {key: file[key] for key in (TIME, EDGE_TIME) if key in file}
-                for key, values in {**file.get("feats", {}), **times}.items():
+                    store.put_global_id(ids, group)
+                times = {name: file[name] for name in (TIME, EDGE_TIME) if name in file}
+                for name, values in {**file.get("feats", {}), **times}.items():
                     if isinstance(values, torch.Tensor):
-                        self.put_tensor(values, group, key)
+                        store.put_tensor(values, group, name)
+        return store

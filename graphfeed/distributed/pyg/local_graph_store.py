@@ -23,11 +23,9 @@ Key = tuple[EdgeType | None, str]
 class LocalGraphStore:
     """The edges of one part, as in `torch_geometric.distributed`.
 
-    Edges have an edge type, None without types, and a layout. The ends of edges are global ids; with types, within
-    their node type. So are the ids of edges. Wherever a method takes these, it takes an object with these attributes
-    too, such as PyG's `EdgeAttr`.
-
-    It differs from PyG's class where that is broken: ids of edges count within their type.
+    Edges have an edge type, None without types, and a layout. Wherever a method takes these, it takes an object with
+    these attributes too, such as PyG's `EdgeAttr`. The ends of edges are global ids; with types, within their node
+    type. So are the ids of edges within theirs, unlike in PyG's class, where that is broken.
 
     Example:
         >>> store = LocalGraphStore.from_data(torch.arange(3), torch.tensor([[0, 2, 1], [1, 1, 0]]), num_nodes=3)
