@@ -87,12 +87,9 @@ def plan_exchange(
     """Tell the owners of some nodes that this rank needs them, and return what others need of it.
 
     Args:
-        steps: The ranks.
-        tag: The step, the same on all ranks.
-        needed: Ids of nodes, perhaps with duplicates; by node type if the graph has types.
-        num_nodes: The number of nodes of the graph, by node type if it has types.
+        steps: The ranks; `tag` and `draws` are those of `StepExchange.trade`.
+        needed: Ids of nodes, perhaps with duplicates; by node type if the graph has types, as is `num_nodes`.
         owners_of: Returns the rank that owns each id of a node type.
-        draws: See `StepExchange.trade`.
 
     Raises:
         KeyError: The graph doesn't have a node type.

@@ -25,10 +25,7 @@ class StepExchange:
     """An all-to-all of tensors per step: each rank sends every other one its part, and receives theirs.
 
     Several threads may be at several steps at the same time. A rank that begins another run has left those before it,
-    and so has one that says so (`leave`).
-
-    Args:
-        name: What is traded; all ranks use the same name.
+    and so has one that says so (`leave`). All ranks use the same name for what is traded.
     """
 
     def __init__(self, peers: Peers, name: str) -> None:

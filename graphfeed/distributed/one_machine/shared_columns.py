@@ -27,7 +27,6 @@ SHARE_OF_MEMORY = 0.8
 HANDLE = "handle"
 FIRST, WRITTEN = "first", "written"
 """An option of the questions of the first rank, and whether its block has been written to."""
-INDICES, TYPES, ATTRIBUTE = "indices", "type_per_edge", "attribute "
 
 
 class MachineGraph(FusedCSCSamplingGraph):
@@ -218,10 +217,9 @@ class SharedColumns:
     def _graph_in(self, block: SharedBlock) -> MachineGraph:
         """Return the graph whose columns are in a block; all else it shares with the part."""
         own = self.part.columns
-        indptr, *rest = block.tensors
-        arrays = dict(zip(edge_arrays(own), rest, strict=True))
-        indices, types = arrays.pop(INDICES), arrays.pop(TYPES, None)
-        attributes = {name.removeprefix(ATTRIBUTE): rows for name, rows in arrays.items()}
+        indptr, indices, *rest = block.tensors
+        types = None if own.type_per_edge is None else rest.pop(0)
+        attributes = dict(zip(sorted(own.edge_attributes), rest, strict=True))
         fields = {"csc_indptr": indptr, "indices": indices, "type_per_edge": types, "edge_attributes": attributes}
         return MachineGraph(**{**own.fields(), **fields})
 
@@ -249,9 +247,9 @@ def open_block(answer: Tensors) -> SharedBlock | None:
 
 def edge_arrays(columns: GraphArrays) -> dict[str, torch.Tensor]:
     """Return the arrays with a row per edge, by name, attributes with a prefix."""
-    types = {} if columns.type_per_edge is None else {TYPES: columns.type_per_edge}
-    attributes = {f"{ATTRIBUTE}{name}": rows for name, rows in sorted(columns.edge_attributes.items())}
-    return {INDICES: columns.indices, **types, **attributes}
+    types = {} if columns.type_per_edge is None else {"type_per_edge": columns.type_per_edge}
+    attributes = {f"attribute {name}": rows for name, rows in sorted(columns.edge_attributes.items())}
+    return {"indices": columns.indices, **types, **attributes}
 
 
 def row_types(arrays: Tensors) -> dict[str, str]:

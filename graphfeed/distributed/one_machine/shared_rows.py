@@ -19,13 +19,9 @@ HANDLE = "handle"
 
 
 class SharedRows:
-    """The rows that this rank can read from memory, by the rank that owns them.
+    """The rows of a feature that this rank can read from memory, by the rank that owns them.
 
-    Args:
-        rows: The rows that this rank owns. Those in memory move to shared memory when another rank asks for them.
-        book: Which rank owns each id.
-        name: What all ranks call the feature.
-        identity: That of the partition.
+    Those that this rank owns move to shared memory when another rank asks for them, by the feature's `name`.
     """
 
     def __init__(self, rows: Feature, book: PartBook, peers: Peers, name: str = "", identity: str = "") -> None:

@@ -21,13 +21,9 @@ from graphfeed.storage.graph import to_type_dict
 
 
 class DistData:
-    """A pair of stores, connected to those of other ranks. Connecting does not wait for them.
+    """The two stores of a part, connected to those of other ranks, with `time_attr` as the times of nodes or edges.
 
-    All ranks make theirs in the same order.
-
-    Args:
-        stores: The feature store and the graph store of the same part.
-        time_attr: The name of times of nodes or edges.
+    Connecting does not wait for other ranks. All of them make theirs in the same order.
     """
 
     def __init__(
