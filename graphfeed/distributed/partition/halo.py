@@ -61,11 +61,7 @@ class HaloPlan:
 
 
 def plan_halo(
-    graph: GraphArrays,
-    assignment: ByType,
-    num_parts: int,
-    features: FeatureStore | None,
-    halo_features: HaloFeatures,
+    graph: GraphArrays, assignment: ByType, num_parts: int, features: FeatureStore | None, halo_features: HaloFeatures
 ) -> HaloPlan:
     """Choose the nodes of which each part gets copies of all features, in one pass over the edges.
 

@@ -12,14 +12,7 @@ import torch
 from numpy.typing import NDArray
 
 from graphfeed.distributed.edge_positions import edge_destinations, edge_positions
-from graphfeed.distributed.partition.part_layout import (
-    ArrayEntry,
-    Key,
-    column_files,
-    file_dtype,
-    part_folder,
-    to_numpy,
-)
+from graphfeed.distributed.partition.part_layout import ArrayEntry, Key, column_files, file_dtype, part_folder, to_numpy
 from graphfeed.storage import Feature
 from graphfeed.storage.datasets import PART_BYTES, ArrayWriter
 from graphfeed.storage.features import row_type

@@ -134,10 +134,7 @@ class PyGLayout:
             parts = torch.cat([self.node_maps[node_type] for node_type in self.node_types])
             counts = {edge_type: len(owners) for edge_type, owners in self.edge_maps.items()}
             book = PartBook.from_assignment(parts, self.num_parts)
-            return (
-                GraphPart(columns, book, part, from_type_dict(counts), identity),
-                *self.features(part, feats),
-            )
+            return (GraphPart(columns, book, part, from_type_dict(counts), identity), *self.features(part, feats))
         except BROKEN as error:
             raise ValueError(f"part {part} of {self.root} can't be read: {error}; write the partition again") from error
 
