@@ -54,7 +54,7 @@ def source_of(data: Any) -> Source:
         return source_of_graph(data, None)
     if isinstance(getattr(data, "graph", None), FusedCSCSamplingGraph):
         return source_of_graph(data.graph, data.feature)
-    if is_data(data):
+    if is_data(data) and getattr(data, "edge_index", ()) is not None:
         return source_of_pyg(data)
     raise TypeError(
         f"data must be a FusedCSCSamplingGraph, a data set with one, or PyG's Data or HeteroData with edge_index, but "
@@ -81,16 +81,21 @@ def source_of_graph(graph: FusedCSCSamplingGraph, features: FeatureStore | None)
 def source_of_pyg(data: Any) -> Source:
     """Return PyG's data as a source, with their tensors that have a row for each node or edge."""
     tables = tables_of(data)
-    nodes = {name: reads_of(table, table.is_node_attr) for name, table in tables.nodes.items()}
-    edges = {type_name(name): reads_of(table, table.is_edge_attr) for name, table in tables.edges.items()}
+    nodes = {name: reads_of(table, table.is_node_attr, table.num_nodes) for name, table in tables.nodes.items()}
+    edges = {
+        type_name(name): reads_of(table, table.is_edge_attr, table.num_edges) for name, table in tables.edges.items()
+    }
     of_edges = {name: with_edge_time(reads) for name, reads in edges.items()}
     return Source(read_graph(data).graph, nodes, of_edges, name_of_times(*edges.values()))
 
 
-def reads_of(table: Any, belongs: Callable[[str], bool]) -> dict[str, Read]:
-    """Return functions that read the tensors of one of PyG's stores which belong to its nodes, or to its edges."""
+def reads_of(table: Any, belongs: Callable[[str], bool], count: int) -> dict[str, Read]:
+    """Return functions that read those tensors of one of PyG's stores that have a row for each of some nodes or edges.
+
+    Others, such as an `edge_label_index`, may belong to them by another dimension.
+    """
     tensors = {name: value for name, value in table.items() if isinstance(value, torch.Tensor) and name != "edge_index"}
-    return {name: value.cpu().__getitem__ for name, value in tensors.items() if belongs(name)}
+    return {name: own.cpu().__getitem__ for name, own in tensors.items() if belongs(name) and len(own) == count}
 
 
 def name_of_times(*attributes: Mapping[str, Any]) -> str:

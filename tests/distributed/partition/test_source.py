@@ -59,6 +59,22 @@ def test_all_rows_of_data_with_types_are_read_by_id() -> None:
     assert_same(source.nodes["item"]["x"](torch.tensor([3])), data["item"].x[3:4])
 
 
+def test_what_has_a_column_for_each_edge_is_left_out() -> None:
+    plain, hetero = plain_data(), hetero_data()
+    plain.edge_label_index = plain.edge_index.clone()
+    likes = hetero["user", "likes", "item"]
+    likes.edge_label_index = likes.edge_index.clone()
+    assert set(source_of(plain).edges[None]) == {"edge_attr", "edge_weight"}
+    assert set(source_of(hetero).edges[LIKES]) == {"edge_attr", "edge_time"}
+
+
+def test_data_without_edges_are_refused() -> None:
+    data = plain_data()
+    data.edge_index = None
+    with pytest.raises(TypeError, match="or PyG's Data or HeteroData with edge_index"):
+        source_of(data)
+
+
 @pytest.mark.parametrize("data", [None, 3, SimpleNamespace(edge_index=None, num_nodes=3), torch.zeros(2, 3)])
 def test_other_data_is_refused(data: Any) -> None:
     with pytest.raises(TypeError, match="data must be a FusedCSCSamplingGraph, a data set with one, or PyG's"):
