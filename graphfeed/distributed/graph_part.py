@@ -139,16 +139,9 @@ def cut_graph(graph: FusedCSCSamplingGraph, assignment: Assignment, part: int) -
     positions = ops.indptr_edge_ids(starts, offset=graph.csc_indptr[:-1].long())
     attributes = {name: take(values, positions) for name, values in graph.edge_attributes.items()}
     indptr = buffers.empty_long_lived(starts.numel(), graph.csc_indptr.dtype, buffers.CPU)
-    columns = fused_csc_sampling_graph(
-        indptr.copy_(starts),
-        take(graph.indices, positions),
-        graph.node_type_offset,
-        None if graph.type_per_edge is None else take(graph.type_per_edge, positions),
-        graph.node_type_to_id,
-        graph.edge_type_to_id,
-        graph.node_attributes,
-        attributes,
-    )
+    types = None if graph.type_per_edge is None else take(graph.type_per_edge, positions)
+    own = {"csc_indptr": indptr.copy_(starts), "indices": take(graph.indices, positions), "type_per_edge": types}
+    columns = fused_csc_sampling_graph(**{**graph.fields(), **own, "edge_attributes": attributes})
     first_edges = None if ORIGINAL_EDGE_ID in attributes else graph.csc_indptr
     return GraphPart(columns, book, part, graph.num_edges, identify(graph, book), first_edges)
 

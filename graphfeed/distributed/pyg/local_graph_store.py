@@ -300,12 +300,8 @@ def times_of_edges(
 ) -> dict[Any, torch.Tensor]:
     """Return the times of some edges by type, of the types that have any.
 
-    Args:
-        features: Where they are.
-        name: Their name.
-        ids: The edges by type.
-        positions: Where they are among all edges of the store, whose times are in this order if they have no ids.
-        or_edge_time: Whether "time" may stand for "edge_time", which is their name in files.
+    They are found by the ids of the edges, or where edges have none, by their positions among all of the store. With
+    `or_edge_time`, "time" may stand for "edge_time", which is their name in files.
     """
     tensors = tensors_named(features, EDGE_TIME) if or_edge_time and name == TIME else {}
     tensors |= tensors_named(features, name)
