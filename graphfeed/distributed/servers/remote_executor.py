@@ -3,14 +3,18 @@
 import os
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
+from functools import partial
 from math import inf
 from time import perf_counter_ns
-from typing import Any
+from typing import Any, NamedTuple
 
 from graphfeed.datapipes.pipeline import Observer
 from graphfeed.distributed.servers.tickets import (
+    ANSWER_SECONDS,
+    AT_ONCE,
     FAILED,
     MEASURED,
     REFUSED,
@@ -50,6 +54,17 @@ class LostServerError(ConnectionError):
     """A server is gone, or did not answer in time."""
 
 
+class Wanted(NamedTuple):
+    """A mini-batch that is wanted, and its future."""
+
+    cut: Cut
+    seed: int
+    epoch: int
+    is_measured: bool
+    number: int
+    future: Future[Any]
+
+
 class RemoteServer:
     """A reader's connection to one server, which is made when it is first needed. Threads share it."""
 
@@ -60,6 +75,8 @@ class RemoteServer:
         self.token, self.tls_root_certs, self.timeout = token, tls_root_certs, timeout
         self.num_pending = 0
         """How many mini-batches it was asked for and has not sent."""
+        self.num_at_once = 1
+        """How many fit into an answer, by the latest one."""
         self.num_losses = 0
         """How often it was lost since it last answered."""
         self.backs_off_until = 0.0
@@ -68,9 +85,9 @@ class RemoteServer:
         self.client: Any = None
         self.connecting = threading.Lock()
 
-    def ask(self, ticket: bytes) -> tuple[str, Any]:
-        """Return the kind of the answer, and the answer."""
-        flight = self.flight
+    def ask(self, ticket: bytes) -> Iterator[Any]:
+        """Yield what a ticket asks for, or errors in the place of it."""
+        flight, asked, answer = self.flight, perf_counter_ns(), None
         with self.connecting:
             if self.client is None:
                 self.client = make_client(self.address, self.tls_root_certs, self.timeout)
@@ -78,21 +95,38 @@ class RemoteServer:
         try:
             reader = client.do_get(flight.Ticket(ticket), call_options(self.token, self.timeout))
             check_schema(reader.schema)
-            kind, value = from_batch(reader.read_chunk().data)
-            if not is_answer(kind, value):
-                raise ValueError(f"what came is no answer of a sampling server: it is {brief(kind)}")
+            self.num_at_once = max(1, int((reader.schema.metadata or {}).get(AT_ONCE, 1)))
+            for answer in reader:
+                yield self.read(*from_batch(answer.data), asked)
+            if answer is None:
+                raise LostServerError("it sent no answer")
         except flight.FlightUnauthenticatedError as error:
             raise PermissionError(f"the sampling server {self.address} does not accept the token") from error
         except flight.FlightTimedOutError as error:
             raise LostServerError(f"no answer for {self.timeout:g} s") from error
-        except (flight.FlightError, OSError, StopIteration) as error:
+        except (flight.FlightError, OSError) as error:
             way = "without TLS" if self.tls_root_certs is None else "over TLS"
             raise LostServerError(f"{text_of(error)} (asked {way})") from error
         except (ValueError, import_arrow().ArrowException) as error:
             raise ValueError(
                 f"the answer of the sampling server {self.address} can't be read: {text_of(error)}"
             ) from error
-        return kind, value
+
+    def read(self, kind: Any, value: Any, asked: int) -> Any:
+        """Return what an answer holds; where it says that there is none, return the error to raise."""
+        if not is_answer(kind, value):
+            raise ValueError(f"what came is no answer of a sampling server: it is {brief(kind)}")
+        if kind == REFUSED:
+            return ValueError(f"the sampling server {self.address} refused: {value}")
+        if kind == FAILED:
+            summary, notes, text = value
+            failure = RemoteError(b"", summary, tuple(notes), text).unpack()
+            failure.add_note(f"on the sampling server {self.address}")
+            return failure
+        if kind == MEASURED:
+            measured = Measured(value[0], [Span(*span) for span in value[1]])
+            return measured.between(asked, perf_counter_ns(), self.clock)
+        return value
 
     def back_off(self, waited: float) -> None:
         """Forget the connection, and back off: twice as long each time, at least `BACKOFF_TIMES` the seconds waited."""
@@ -113,14 +147,18 @@ class RemoteServer:
 
 
 class RemoteExecutor(ThreadExecutor):
-    """Threads that ask sampling servers for mini-batches, each for one at a time.
+    """Threads that ask sampling servers for mini-batches, each for one at a time, or for several small ones.
 
     A mini-batch is asked of the server that has the fewest to make. If that server is lost, another one is asked for
     the same mini-batch; so every mini-batch comes once, whichever server makes it.
 
+    One request asks for as many mini-batches as the latest answer says that fit into one, but for half of those in
+    flight at most, so that two requests take turns. With mini-batches of 0.5 MB that cost nothing to make, on two cores
+    for both sides, it gives 1.2 times as many per second as a request for each; larger ones are asked for singly.
+
     Args:
         servers: Their addresses; see `RemoteReceivingChannel`, also for the token and for tls_root_certs.
-        num_requests: How many mini-batches are asked for at once.
+        num_requests: How many requests are made at once.
         timeout: After how many seconds without an answer a server counts as lost.
         patience: How many seconds to wait for a server to come back if all are lost, and one has answered before.
     """
@@ -142,31 +180,69 @@ class RemoteExecutor(ThreadExecutor):
         self.choosing = threading.Lock()
         self.patience = patience
         self._has_answered = False
+        self._wanted: deque[Wanted] = deque()
+        self._changed, self._taking = threading.Condition(), threading.Lock()
         super().__init__(num_requests, "graphfeed-server")
 
     def begin(self, cut: Any, observer: Observer | None) -> Callable[[Any], "Future[Any]"]:  # noqa: ARG002
         """Return a function that asks for the mini-batch of (seed, epoch, index): servers have the pipeline already."""
-        described = describe_cut(cut.datapipe)
-        return lambda task: self.submit(self.fetch, described, task, is_measured=cut.is_measured)
+        return partial(self.fetch, describe_cut(cut.datapipe), is_measured=cut.is_measured)
 
-    def fetch(self, cut: Cut, task: tuple[int, int, int], *, is_measured: bool = False) -> Any:
-        """Return a mini-batch, from whichever server has it first, `Measured` if asked for; raises as `ask` does."""
-        ticket = write_ticket(cut, task, is_measured=is_measured)
-        return self.ask(ticket, f"mini-batch {task[2]} of epoch {task[1]}")
+    def fetch(self, cut: Cut, task: tuple[int, int, int], *, is_measured: bool = False) -> "Future[Any]":
+        """Return the future of a mini-batch, `Measured` if asked for, from whichever server has it first."""
+        seed, epoch, index = task
+        wanted = Wanted(cut, seed, epoch, is_measured, index, Future())
+        with self._changed:
+            self._wanted.append(wanted)
+            self._changed.notify()
+        self.submit(self._fetch_some)
+        return wanted.future
+
+    def _fetch_some(self) -> None:
+        """Ask for the first of the mini-batches that are wanted, if others have not; wait a bit until several are."""
+        with self._taking, self._changed:
+            share = (len(self._wanted) + sum(server.num_pending for server in self.servers)) // (2 * len(self.servers))
+            most = max(1, min(share, max(server.num_at_once for server in self.servers)))
+            self._changed.wait_for(lambda: not self._wanted or len(self._wanted) >= most, ANSWER_SECONDS)
+            alike = [each for each in self._wanted if each[:4] == self._wanted[0][:4]]
+            taken = alike[: 1 if alike and alike[0].is_measured else most]
+            for each in taken:
+                self._wanted.remove(each)
+        begun = [each for each in taken if each.future.running() or each.future.set_running_or_notify_cancel()]
+        if begun:
+            self._complete(begun)
+
+    def _complete(self, wanted: list[Wanted]) -> None:
+        """Complete the futures of mini-batches by one request; those that it does not bring are wanted again."""
+        cut, seed, epoch, is_measured, first, _ = wanted[0]
+        ticket = write_ticket(cut, seed, epoch, [each.number for each in wanted], is_measured=is_measured)
+        num_done = 0
+        try:
+            answers = self.ask(ticket, f"mini-batch {first} of epoch {epoch}", len(wanted))
+            for each, result in zip(wanted, answers, strict=False):
+                num_done += 1
+                if isinstance(result, Exception):
+                    each.future.set_exception(result)
+                else:
+                    each.future.set_result(result)
+            for each in reversed(wanted[num_done:]):
+                with self._changed:
+                    self._wanted.appendleft(each)
+                self.submit(self._fetch_some)
+        except BaseException as error:
+            for each in wanted[num_done:]:
+                each.future.set_exception(error)
+            del wanted, each  # As in `Call`: the traceback refers to this frame.
 
     def describe(self, rank: tuple[int, int]) -> list[tuple[Cut, int]]:
         """Return the cuts of the first server that answers, each with the mini-batches that a rank has in an epoch."""
-        return unpack_cuts(self.ask(write_question(rank), "the pipeline"))
+        cuts = next(self.ask(write_question(rank), "the pipeline"))
+        if isinstance(cuts, Exception):
+            raise cuts
+        return unpack_cuts(cuts)
 
-    def ask(self, ticket: bytes, wanted: str) -> Any:
-        """Return what a ticket asks for, which errors call `wanted`.
-
-        Raises:
-            ConnectionError: All servers are lost; the message names them.
-            PermissionError: A server does not accept the token.
-            RuntimeError: A stage failed on a server; the text, the notes and the cause say how.
-            ValueError: A server has another pipeline; the message says where it differs.
-        """
+    def ask(self, ticket: bytes, wanted: str, count: int = 1) -> Iterator[Any]:
+        """Yield what the first server that answers has of `count` mini-batches, which errors call `wanted`."""
         lost: dict[str, LostServerError] = {}
         reasons: dict[str, LostServerError] = {}
         give_up = inf
@@ -179,39 +255,33 @@ class RemoteExecutor(ThreadExecutor):
                 time.sleep(min(RETRY_SECONDS, left))
                 lost.clear()
                 continue
-            server, begin, asked = self.choose(lost), time.monotonic(), perf_counter_ns()
+            server, begin, has_answered = self.choose(lost, count), time.monotonic(), False
             try:
-                kind, value = server.ask(ticket)
+                for answer in server.ask(ticket):
+                    with self.choosing:
+                        self._has_answered, server.num_losses, server.backs_off_until = True, 0, 0.0
+                        server.num_pending -= 1
+                    count, has_answered = count - 1, True
+                    yield answer
+                return
             except LostServerError as error:
                 lost[server.address] = reasons[server.address] = error
                 with self.choosing:
                     server.back_off(time.monotonic() - begin)
-                continue
+                if has_answered:
+                    return
             finally:
                 with self.choosing:
-                    server.num_pending -= 1
-            with self.choosing:
-                self._has_answered, server.num_losses, server.backs_off_until = True, 0, 0.0
-            if kind == REFUSED:
-                raise ValueError(f"the sampling server {server.address} refused: {value}")
-            if kind == FAILED:
-                summary, notes, text = value
-                failure = RemoteError(b"", summary, tuple(notes), text).unpack()
-                failure.add_note(f"on the sampling server {server.address}")
-                raise failure
-            if kind == MEASURED:
-                measured = Measured(value[0], [Span(*span) for span in value[1]])
-                return measured.between(asked, perf_counter_ns(), server.clock)
-            return value
+                    server.num_pending -= count
         waited = f", and none came back for {self.patience:g} s" if self._has_answered and self.patience else ""
         texts = "; ".join(f"{address}: {error}" for address, error in reasons.items())
         raise ConnectionError(f"no sampling server is left for {wanted}{waited}: {texts}")
 
-    def choose(self, lost: dict[str, LostServerError]) -> RemoteServer:
-        """Return the server to ask next, apart from some.
+    def choose(self, lost: dict[str, LostServerError], count: int) -> RemoteServer:
+        """Return the server to ask next for so many mini-batches, apart from some.
 
-        Those that were lost lately come last. One that was lost before them is asked for one mini-batch, and for more
-        once it has sent that.
+        Those that were lost lately come last. One that was lost before them gets one request, and more once it has
+        answered that.
         """
         with self.choosing:
             now = time.monotonic()
@@ -222,11 +292,13 @@ class RemoteExecutor(ThreadExecutor):
                 return is_tried or server.backs_off_until > now, max(server.backs_off_until, now), server.num_pending
 
             server = min(left, key=cost)
-            server.num_pending += 1
+            server.num_pending += count
             return server
 
     def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
         """End the threads, as in ThreadExecutor: a server that hangs is waited for no longer than a second."""
+        while self._wanted:
+            self._wanted.pop().future.cancel()
         super().shutdown(wait=wait, cancel_futures=cancel_futures)
         if wait:
             for server in self.servers:

@@ -120,7 +120,7 @@ class RemoteReceivingChannel(ChannelBase, Closeable):
             cut, length = self._describe()
             while len(self._asked) < min(self._window, length - self._num_received):
                 task = (self._seed, self.epoch, self._num_received + len(self._asked))
-                self._asked.append(self._executor.submit(self._executor.fetch, cut, task))
+                self._asked.append(self._executor.fetch(cut, task))
             if not self._asked:
                 raise StopIteration(f"epoch {self.epoch} is over")
             try:

@@ -9,7 +9,7 @@ import weakref
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
-from time import perf_counter_ns
+from time import monotonic, perf_counter_ns
 from typing import Any
 
 from graphfeed.datapipes import Datapipe
@@ -18,6 +18,9 @@ from graphfeed.distributed.servers.health_endpoint import HealthEndpoint
 from graphfeed.distributed.servers.server_metrics import ServerMetrics
 from graphfeed.distributed.servers.tickets import (
     ABOUT,
+    ANSWER_BYTES,
+    ANSWER_SECONDS,
+    AT_ONCE,
     FAILED,
     MADE,
     MEASURED,
@@ -167,34 +170,42 @@ class SamplingServer(Closeable):
         self._endpoints.append(weakref.finalize(self, endpoint.close))
         return join_address(host, endpoint.port)
 
-    def answer(self, ticket: bytes, has_gone: Callable[[], bool]) -> Any:
-        """Return the answer to a request, as a record batch.
-
-        Args:
-            ticket: What is asked for.
-            has_gone: Returns whether the reader has given up.
-        """
+    def answer(self, ticket: bytes, has_gone: Callable[[], bool]) -> tuple[list[Any], int]:
+        """Return a record batch for each mini-batch, as many as fit into an answer, and how many like these would."""
         received = perf_counter_ns()
         with self.metrics.request():
             try:
                 if ticket.startswith(ABOUT):
-                    return to_batch(MADE, pack_cuts(self._describe(read_question(ticket))))
-                cut, task, is_measured = read_ticket(ticket)
+                    return [to_batch(MADE, pack_cuts(self._describe(read_question(ticket))))], 1
+                cut, tasks, is_measured = read_ticket(ticket)
                 work = self._tasks.get(cut) or self._find_task(cut)
             except ValueError as error:
                 self.note("refused", str(error))
-                return to_batch(REFUSED, str(error))
+                return [to_batch(REFUSED, str(error))], 1
             self._take_slot(has_gone)
             try:
-                answer = measure(work, task, received) if is_measured else to_batch(MADE, work(task))
-            except Exception as error:
-                self.note("failed", f"mini-batch {task[2]} of epoch {task[1]}: {summarise(error)}")
-                text = "".join(traceback.format_exception(error))
-                return to_batch(FAILED, [summarise(error), notes_of(error), text])
+                answers: list[Any] = []
+                begin, size, share = monotonic(), 0, 0.0
+                for task in tasks:
+                    answers.append(self._make(work, task, received if is_measured else None))
+                    size += answers[-1].nbytes
+                    share = max(size / ANSWER_BYTES, (monotonic() - begin) / ANSWER_SECONDS)
+                    if share >= 1:
+                        break
+                return answers, int(len(answers) / share)
             finally:
                 self._slots.release()
-            self.metrics.count_made(answer.nbytes)
-            return answer
+
+    def _make(self, work: WorkerTask, task: tuple[int, int, int], received: int | None) -> Any:
+        """Return the answer with a mini-batch, or with the error of its stage."""
+        try:
+            answer = to_batch(MADE, work(task)) if received is None else measure(work, task, received)
+        except Exception as error:
+            self.note("failed", f"mini-batch {task[2]} of epoch {task[1]}: {summarise(error)}")
+            text = "".join(traceback.format_exception(error))
+            return to_batch(FAILED, [summarise(error), notes_of(error), text])
+        self.metrics.count_made(answer.nbytes)
+        return answer
 
     def note(self, error: str, reason: str) -> None:
         """Count a request without an answer, and call `on_event`, in one line with escapes for what does not print."""
@@ -216,8 +227,9 @@ class SamplingServer(Closeable):
             end()
 
     def _do_get(self, context: Any, ticket: Any) -> Any:
-        batch = self.answer(ticket.ticket, context.is_cancelled)
-        return import_flight().RecordBatchStream(import_arrow().Table.from_batches([batch]))
+        batches, most = self.answer(ticket.ticket, context.is_cancelled)
+        table = import_arrow().Table.from_batches(batches)
+        return import_flight().RecordBatchStream(table.replace_schema_metadata({AT_ONCE: str(most)}))
 
     def _check_host(self, host: str) -> None:
         if self._tls is None and not self._allow_plaintext and not is_loopback(host):

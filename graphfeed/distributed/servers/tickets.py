@@ -1,7 +1,8 @@
 """The requests to sampling servers and their answers, as JSON.
 
-A reader asks for one mini-batch at a time, by a ticket: a line with the fingerprint of the stages that make it, and one
-with the seed, the epoch and the index. A reader without the pipeline first asks which mini-batches there are.
+A reader asks for mini-batches by a ticket: a line with the fingerprint of the stages that make them, and one with the
+seed, the epoch and their indexes. The answer has a record batch for each of them, from the first on; there are fewer
+where they are large, or take long. A reader without the pipeline first asks which mini-batches there are.
 """
 
 import json
@@ -17,6 +18,10 @@ from graphfeed.loader.profile import Span
 
 MADE, MEASURED, REFUSED, FAILED = "made", "measured", "refused", "failed"
 """What an answer holds: a mini-batch, one with the times of its stages, why none is made here, or a stage's error."""
+ANSWER_BYTES, ANSWER_SECONDS = 1 << 22, 0.004
+"""No mini-batch is added to an answer that has so many bytes, or took so long to make."""
+AT_ONCE = b"at once"
+"""What the metadata of an answer call the number of mini-batches like these that would fit into one."""
 ABOUT = b"about "
 """What a question about the server's pipeline begins with."""
 LARGEST_TICKET = 1 << 20
@@ -59,26 +64,23 @@ def describe_cut(pipe: Datapipe) -> Cut:
     return Cut(take_fingerprint(pipe), streams, None if rank is None else list(rank))
 
 
-def write_ticket(cut: Cut, task: tuple[int, int, int], *, is_measured: bool = False) -> bytes:
-    """Return the ticket for the mini-batch with a seed, an epoch and an index: a line for the cut and one for them.
-
-    A fourth number, 1, asks for the times of the stages too.
-    """
-    return b"%b\n[%d, %d, %d%b]" % (cut.text, *task, b", 1" if is_measured else b"")
+def write_ticket(cut: Cut, seed: int, epoch: int, indexes: list[int], *, is_measured: bool = False) -> bytes:
+    """Return the ticket for mini-batches: a line for the cut, and one for them, which begins with 1 to measure them."""
+    return b"%b\n%b" % (cut.text, json.dumps([int(is_measured), seed, epoch, *indexes]).encode())
 
 
-def read_ticket(ticket: bytes) -> tuple[bytes, tuple[int, int, int], bool]:
-    """Return the text of the cut that a ticket names, for `read_cut`, the mini-batch, and whether to measure it."""
+def read_ticket(ticket: bytes) -> tuple[bytes, list[tuple[int, int, int]], bool]:
+    """Return the text of the cut that a ticket names, for `read_cut`, the mini-batches, and whether to measure them."""
     if len(ticket) > LARGEST_TICKET:
         raise ValueError(f"a ticket may have {LARGEST_TICKET} bytes, but this one has {len(ticket)}")
     text, _, task = ticket.rpartition(b"\n")
     try:
-        seed, epoch, index, *measured = json.loads(task)
-        if not are_counts([abs(seed), epoch, index]) or measured not in ([], [1]):
+        is_measured, seed, epoch, *indexes = json.loads(task)
+        if not are_counts([is_measured, abs(seed), epoch, *indexes]) or not indexes:
             raise TypeError("a number is none, or is out of range")
     except (RecursionError, TypeError, ValueError) as error:
         raise ValueError(f"not a ticket for a mini-batch: {ticket[:80]!r}") from error
-    return text, (seed, epoch, index), bool(measured)
+    return text, [(seed, epoch, index) for index in indexes], bool(is_measured)
 
 
 def read_cut(text: bytes) -> Cut:

@@ -13,8 +13,9 @@ from graphfeed.ops.memory import ALIGNMENT, NUMPY_DTYPES, POOL, Bytes, align
 from graphfeed.ops.process import import_optional, install_hint
 from graphfeed.storage.memory import TensorSpec, encode_tensors, from_bytes, read_specs
 
-FORMAT = 2
-"""The format of the record batches. The first one had a column for each tensor."""
+FORMAT = 3
+"""The format of requests and record batches. The first one had a column for each tensor; in the second one, a request
+was for one mini-batch."""
 OTHER_FORMAT = (
     "the other side has mini-batches in format {there}, and this one in format {here}; install the same release of "
     "graphfeed on both"

@@ -4,6 +4,7 @@ import os
 import signal
 import socket
 import time
+from collections.abc import Iterator
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -13,7 +14,7 @@ import pytest
 import graphfeed as gf
 from graphfeed.distributed.servers import remote_executor
 from graphfeed.distributed.servers.remote_executor import LostServerError, RemoteExecutor
-from graphfeed.distributed.servers.tickets import MADE, Cut
+from graphfeed.distributed.servers.tickets import Cut
 from tests import pipelines
 from tests.digests import digest, digests
 from tests.distributed.rank_processes import run_program
@@ -160,16 +161,17 @@ def test_a_server_that_hangs_is_tried_by_one_request_at_a_time_and_backs_off_lon
     hanging, good = executor.servers
     begun: list[float] = []
 
-    def hang(_: bytes) -> tuple[bytes, Any]:
+    def hang(_: bytes) -> Iterator[Any]:
         begun.append(time.monotonic())
         time.sleep(0.2)
         raise LostServerError("no answer")
+        yield
 
     monkeypatch.setattr(hanging, "ask", hang)
-    monkeypatch.setattr(good, "ask", lambda _: (MADE, 1))
+    monkeypatch.setattr(good, "ask", lambda _: iter([1]))
     end, cut = time.monotonic() + 2.5, Cut({}, [], None)
     while time.monotonic() < end:
-        for future in [executor.submit(executor.fetch, cut, (0, 0, index)) for index in range(8)]:
+        for future in [executor.fetch(cut, (0, 0, index)) for index in range(8)]:
             assert future.result() == 1
     executor.shutdown()
     later = [moment for moment in begun if moment > begun[0] + 0.4]
@@ -180,7 +182,7 @@ def test_a_server_that_hangs_is_tried_by_one_request_at_a_time_and_backs_off_lon
 def test_closing_waits_for_no_server_that_hangs() -> None:
     with socket.create_server(("127.0.0.1", 0)) as listener:
         executor = RemoteExecutor([f"127.0.0.1:{listener.getsockname()[1]}"], TOKEN, None, 1, 60.0)
-        future = executor.submit(executor.fetch, Cut({}, [], None), (0, 0, 0))
+        future = executor.fetch(Cut({}, [], None), (0, 0, 0))
         connection, _ = listener.accept()
         begin = time.monotonic()
         with connection, pytest.warns(RuntimeWarning, match="abandoned 1 thread still at work: graphfeed-server_0"):
@@ -192,7 +194,7 @@ def test_closing_waits_for_no_server_that_hangs() -> None:
 @pytest.mark.parametrize("coding", ["gzip", "deflate"])
 def test_a_compressed_answer_is_refused_before_it_takes_up_memory(coding: str) -> None:
     with compressing_server(coding) as address, pytest.raises(ValueError, match=f"algorithm '{coding}' is disabled"):
-        RemoteExecutor([address], TOKEN, None, 1, 20.0).ask(b"any ticket", "a mini-batch")
+        next(RemoteExecutor([address], TOKEN, None, 1, 20.0).ask(b"any ticket", "a mini-batch"))
 
 
 def test_the_token_may_come_from_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:

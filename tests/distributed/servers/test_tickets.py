@@ -27,23 +27,23 @@ from tests import pipelines
 SPAN = [1, "ItemSampler", "", 0, 0, 1, 2, 1, 1, 10, 20]
 
 
-def understand(ticket: bytes) -> tuple[Cut, tuple[int, int, int], bool]:
-    text, task, is_measured = read_ticket(ticket)
-    return read_cut(text), task, is_measured
+def understand(ticket: bytes) -> tuple[Cut, list[tuple[int, int, int]], bool]:
+    text, tasks, is_measured = read_ticket(ticket)
+    return read_cut(text), tasks, is_measured
 
 
 def test_a_ticket_says_the_same_to_the_server() -> None:
     cut = describe_cut(pipelines.homogeneous())
-    assert understand(write_ticket(cut, (1, 2, 3))) == (cut, (1, 2, 3), False)
-    assert understand(write_ticket(cut, (1, 2, 3), is_measured=True)) == (cut, (1, 2, 3), True)
+    assert understand(write_ticket(cut, 1, 2, [3, 5])) == (cut, [(1, 2, 3), (1, 2, 5)], False)
+    assert understand(write_ticket(cut, 1, 2, [3], is_measured=True)) == (cut, [(1, 2, 3)], True)
 
 
 @pytest.mark.parametrize(
     "ticket",
     [
         *[b"", b"\xff", b"[]", b"{}", b"null", json.dumps({"fingerprint": {}, "streams": [], "rank": None}).encode()],
-        *[b"%b\n[0, 0, 0]" % text for text in (b"", b"\xff", b"[]", b"{}", b"null", b"[" * 100_000)],
-        *[b"\n[0, 0]", b"\n[0, 0, 0, 0]", b"\n[0, 0, 0, 1, 1]", b"\n{}", b"\n" + b"[" * 100_000],
+        *[b"%b\n[0, 0, 0, 0]" % text for text in (b"", b"\xff", b"[]", b"{}", b"null", b"[" * 100_000)],
+        *[b"\n[0, 0]", b"\n[0, 0, 0]", b"\n[0, 0, 0, [1]]", b"\n{}", b"\n" + b"[" * 100_000],
     ],
 )
 def test_what_is_no_ticket_is_refused(ticket: bytes) -> None:
@@ -63,21 +63,23 @@ def test_what_is_no_ticket_is_refused(ticket: bytes) -> None:
         {"rank": [-1, 2]},
         {"rank": {"0": 1}},
         {"rank": [False, True]},
-        {"task": [0, 0, float("inf")]},
-        {"task": [0, 0, -1]},
-        {"task": [0, -1, 0]},
-        {"task": ["0", 0, 0]},
+        {"task": [0, 0, 0, float("inf")]},
+        {"task": [0, 0, 0, -1]},
+        {"task": [0, 0, 0, 1, -1]},
+        {"task": [0, 0, -1, 0]},
+        {"task": [0, "0", 0, 0]},
+        {"task": [None, 0, 0, 0]},
         {"more": 1},
     ],
 )
 def test_a_field_of_another_type_or_out_of_range_is_refused(wrong: dict[str, object]) -> None:
-    fields = {"fingerprint": {"1 ItemSampler": {}}, "streams": [], "rank": [0, 2], "task": [-1, 0, 0]}
+    fields = {"fingerprint": {"1 ItemSampler": {}}, "streams": [], "rank": [0, 2], "task": [0, -1, 0, 0]}
 
     def write(given: dict[str, object]) -> bytes:
         task = given.pop("task")
         return f"{json.dumps(given)}\n{json.dumps(task)}".encode()
 
-    assert understand(write({**fields}))[1] == (-1, 0, 0)
+    assert understand(write({**fields}))[1] == [(-1, 0, 0)]
     with pytest.raises(ValueError, match="not a ticket"):
         understand(write({**fields, **wrong}))
 
