@@ -154,7 +154,8 @@ class RemoteExecutor(ThreadExecutor):
 
     One request asks for as many mini-batches as the latest answer says that fit into one, but for half of those in
     flight at most, so that two requests take turns. With mini-batches of 0.5 MB that cost nothing to make, on two cores
-    for both sides, it gives 1.2 times as many per second as a request for each; larger ones are asked for singly.
+    for both sides, it gives 1.2 times as many per second as a request for each. Large or slow ones are asked for
+    singly.
 
     Args:
         servers: Their addresses; see `RemoteReceivingChannel`, also for the token and for tls_root_certs.

@@ -14,9 +14,6 @@ from graphfeed.loader.executors import RemoteTraceback
 from graphfeed.ops.arguments import check_count, check_seconds, check_seed
 from graphfeed.ops.process import Closeable
 
-PREFETCH_SIZES = {"published": 4, "current": 2}
-"""The defaults of the two releases of GraphLearn-for-PyTorch."""
-
 
 class RemoteReceivingChannel(ChannelBase, Closeable):
     """Pulls the mini-batches of an epoch from sampling servers, for programs that don't have the pipeline.
@@ -80,7 +77,7 @@ class RemoteReceivingChannel(ChannelBase, Closeable):
         is_list = isinstance(server_rank, Sequence) and not isinstance(server_rank, str)
         num_expected, prefetch_size = find_counts(counts, num_expected, prefetch_size, is_list=is_list)
         if prefetch_size is None:
-            prefetch_size = PREFETCH_SIZES["current" if num_expected is None else "published"]
+            prefetch_size = 2 if num_expected is None else 4  # as the two signatures have it
         for name, count in (("num_expected", num_expected), ("prefetch_size", prefetch_size)):
             if count is not None:
                 check_count(name, count, 1)
@@ -123,18 +120,12 @@ class RemoteReceivingChannel(ChannelBase, Closeable):
                 self._asked.append(self._executor.fetch(cut, task))
             if not self._asked:
                 raise StopIteration(f"epoch {self.epoch} is over")
-            try:
-                minibatch = self._asked[0].result()
-            except BaseException as error:
-                if isinstance(error.__cause__, RemoteTraceback):
-                    self._asked.popleft()
-                    self._num_received += 1
-                else:
-                    self._drop()
-                raise
-            self._asked.popleft()
-            self._num_received += 1
-            return minibatch
+            error = self._asked[0].exception()
+            if error is None or isinstance(error.__cause__, RemoteTraceback):
+                self._num_received += 1
+                return self._asked.popleft().result()
+            self._drop()
+            raise error
 
     def reset(self) -> None:
         """Begin the next epoch, or stay where nothing of an epoch was received; what was asked for is dropped."""

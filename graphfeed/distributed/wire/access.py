@@ -60,10 +60,7 @@ def is_loopback(host: str) -> bool:
 def check_encryption(address: Any, option: str, *, has_tls: bool) -> str:
     """Return an address as "host:port", unless others could read what is sent there.
 
-    Args:
-        address: "host:port", or "grpc://host:port" where nobody else is on the network.
-        option: How TLS is asked for, for messages; the first word is the parameter's name.
-        has_tls: Whether it was.
+    Messages say by `option` how TLS is asked for; its first word is the parameter's name.
 
     Example:
         >>> check_encryption("grpc://10.0.0.2:50051", "tls=(certificate, key)", has_tls=False)

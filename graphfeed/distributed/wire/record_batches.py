@@ -44,10 +44,6 @@ def to_batch(kind: str, value: Any) -> Any:
     It has one column, whose buffers are a header and the tensors, small ones first; a column for each tensor would take
     both sides several times as long. Each buffer takes up whole cache lines of what is sent, so that a reader copies
     many at once. The one row is empty: a record batch without rows is not sent.
-
-    Raises:
-        TypeError: There is something in the value that can't be sent; the message names the place.
-        ValueError: All but the tensors takes more than `LARGEST_HEADER` bytes, which no reader takes.
     """
     arrow = import_arrow()
     tree, tensors = pack_value(value)
@@ -79,9 +75,6 @@ def from_batch(batch: Any) -> tuple[Any, Any]:
 
     Arrow's memory can't be written to, and its arrays begin at any byte; so they are copied, once, into pooled memory.
     A tensor that is kept keeps the block that it is in: see `copy_tensors`.
-
-    Raises:
-        ValueError: It is no message of graphfeed's, or one of another release.
     """
     header, memory = open_body(batch)
     try:
