@@ -117,10 +117,12 @@ def key_of(
         digest.update(copied.contiguous().numpy().data)
     tensors = [*tensors_in(graph.fields())]
     for tensor, place in zip(tensors, find_places(tensors, SMALL_BYTES), strict=True):
-        if not isinstance(place, FilePlace) and tensor.nbytes > SMALL_BYTES:
+        if isinstance(place, FilePlace):
+            digest.update(repr(place).encode())
+        elif tensor.nbytes <= SMALL_BYTES:
+            digest.update(repr((tensor.dtype, tensor.shape, tensor.tolist())).encode())
+        else:
             return None
-        values = (tensor.dtype, tensor.shape, tensor.tolist())
-        digest.update(repr(place if isinstance(place, FilePlace) else values).encode())
     for key, feature in features.items():
         if not isinstance(feature, DiskBasedFeature):
             return None

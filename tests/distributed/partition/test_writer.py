@@ -1,5 +1,6 @@
 import os
 import signal
+import tracemalloc
 from collections.abc import Callable
 from concurrent.futures import Executor, Future, ProcessPoolExecutor, ThreadPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
@@ -184,6 +185,17 @@ def test_a_run_that_lost_a_worker_goes_on_with_the_same_files_only(
         assert content(write_partition(tmp_path / "parts", graph, parts, 3, store)) == expected
     assert done == [2]
     assert not unfinished.exists()
+
+
+def test_the_key_of_a_graph_in_files_is_told_without_reading_its_edges(tmp_path: Path) -> None:
+    graphs.plain(2000, 300_000).save(tmp_path / "graph")
+    graph: Any = gf.load_graph(tmp_path / "graph")
+    tracemalloc.start()
+    try:
+        assert partition_writer.key_of(graph, torch.zeros(2000), 3, {}, ()) is not None
+        assert tracemalloc.get_traced_memory()[1] < 4 * graph.indices.nbytes
+    finally:
+        tracemalloc.stop()
 
 
 def test_a_run_with_other_files_begins_anew(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
