@@ -5,7 +5,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import Future
+from concurrent.futures import CancelledError, Future
 from functools import partial
 from math import inf
 from time import perf_counter_ns
@@ -298,8 +298,12 @@ class RemoteExecutor(ThreadExecutor):
 
     def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
         """End the threads, as in ThreadExecutor: a server that hangs is waited for no longer than a second."""
-        while self._wanted:
-            self._wanted.pop().future.cancel()
+        with self._changed:
+            dropped = [each.future for each in self._wanted]
+            self._wanted.clear()
+        for future in dropped:
+            if not future.cancel():  # a lost server had begun it
+                future.set_exception(CancelledError())
         super().shutdown(wait=wait, cancel_futures=cancel_futures)
         if wait:
             for server in self.servers:

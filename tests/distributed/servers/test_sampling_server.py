@@ -296,7 +296,8 @@ def test_no_more_than_some_requests_wait(held: gf.Datapipe, monkeypatch: pytest.
 
     with SamplingServer(held, token=TOKEN, num_workers=1) as server:
         server.on_event = note
-        loader = gf.DataLoader(held, 8, servers=[server.address], token=TOKEN, seed=3)
+        # With patience, the refused one would be asked for again, as others are answered meanwhile.
+        loader = gf.DataLoader(held, 8, servers=[server.address], token=TOKEN, seed=3, patience=0)
         with loader, pytest.raises(ConnectionError, match="2 requests wait already"):
             list(loader)
     assert events[0] == "refused: 2 requests wait already"
