@@ -81,7 +81,7 @@ def reads_as_is(feature: Feature) -> bool:
 class InWindows(Datapipe):
     """Runs the fetch before it on windows of mini-batches, and yields them in order.
 
-    The rows that a window needs are read at once, in the order of a file, and each of them once. That happens while
+    The rows that a window needs are read at once, in the order of their ids, and each of them once. That happens while
     the mini-batches of the window before are used, and those of the window after are sampled. Samples and rows leave as
     they are used. So the samples of two windows are in memory, and the rows of little more than one.
     """
