@@ -31,6 +31,16 @@ pipe = pipelines.{name}()
 CERTIFICATE = ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", "-subj", "/CN=localhost"]
 
 
+class Held(gf.Transform):
+    """Makes nothing until it is let go."""
+
+    go = threading.Event()
+
+    def __call__(self, minibatch: gf.MiniBatch) -> gf.MiniBatch:
+        assert self.go.wait(60)
+        return minibatch
+
+
 class Fails(gf.Transform):
     """Fails at the third mini-batch."""
 
