@@ -91,6 +91,7 @@ class PlannedRows(Feature):
     Example:
         >>> import tempfile
         >>> import numpy as np
+        >>> from graphfeed.storage import DiskBasedFeature
         >>> with tempfile.NamedTemporaryFile(suffix=".npy") as file:
         ...     np.save(file.name, np.arange(100).reshape(-1, 1))
         ...     rows = PlannedRows(DiskBasedFeature(file.name), 1000)
