@@ -28,9 +28,9 @@ from graphfeed.distributed.pyg.dist_neighbor_sampler import DistNeighborSampler
 from graphfeed.distributed.pyg.local_feature_store import LocalFeatureStore
 from graphfeed.distributed.pyg.local_graph_store import LocalGraphStore
 from graphfeed.distributed.pyg.partitioner import Partitioner
+from graphfeed.distributed.ranks.heartbeat import RankLostError
 from graphfeed.distributed.ranks.meeting_point import MeetingPoint
 from graphfeed.distributed.ranks.peers import Peers
-from graphfeed.distributed.ranks.rank_watch import RankLostError
 from graphfeed.distributed.servers import RemoteReceivingChannel, SamplerReceiver, SamplerSender, SamplingServer
 from graphfeed.interop import WholeGraph, read_graphlearn, read_graphlearn_caches
 from graphfeed.storage.graph import assign_nodes, ldg_memory

@@ -129,6 +129,7 @@ def lose_early(name: str, timeout: float) -> Any:
     if rank == 1:
         while not store.check(["graphfeed/0/here/0", "graphfeed/0/here/1"]):
             time.sleep(0.01)
+        time.sleep(1)  # until they have seen each other
         store.set("lost", str(time.time()))
         if name == "failure":
             raise ZeroDivisionError

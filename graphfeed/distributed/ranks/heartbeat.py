@@ -1,10 +1,9 @@
-"""Signs of life between ranks: each sends one byte to all others, again and again."""
+"""Signs of life between ranks: each sends one byte to all others that have come, again and again."""
 
 import selectors
 import socket
 import struct
 import time
-from collections.abc import Iterable
 from contextlib import suppress
 from queue import SimpleQueue
 
@@ -15,7 +14,16 @@ PAUSE_SECONDS = 0.02
 GRACE_SECONDS = 0.2
 """How long after the end of a connection what was said before may take to arrive."""
 LOST = struct.Struct("<BI")
-"""The last sign of a rank that ends as it has lost another one: a 2, and which one."""
+"""The last sign of a rank that ends as one is lost: a 2, and which one. It is itself if its program failed."""
+
+RESUME = (
+    "start all ranks again, as torchrun --max-restarts does, and give what loader.state_dict() returned last to "
+    "load_state_dict: each epoch goes on at the next mini-batch, with any number of ranks"
+)
+
+
+class RankLostError(ConnectionError):
+    """Another rank ended, froze or could not be reached, so that its part can't be read any more."""
 
 
 class LostError(Exception):
@@ -54,18 +62,17 @@ class Heartbeat:
         self._selector = selectors.DefaultSelector()
         self._next_beat = 0.0
 
-    def begin(self, connections: Iterable[tuple[int, socket.socket]]) -> None:
-        """Begin to give signs on a connection to each of the other ranks."""
-        for rank, connection in connections:
-            self._to[rank] = connection
-            self._watch(rank, connection)
+    def begin(self, rank: int, connection: socket.socket) -> None:
+        """Begin to give signs on a connection to another rank."""
+        self._to[rank] = connection
+        self._watch(rank, connection)
 
     def take(self, rank: int, connection: socket.socket) -> None:
         """Take a connection on which another rank gives its signs. Any thread may call this."""
         self._arrived.put((rank, connection))
 
     def beat(self, leaving: bool) -> bool:
-        """Send and receive signs for a short while; return whether all ranks leave.
+        """Send and receive signs for a short while; return whether all ranks that have come leave.
 
         Args:
             leaving: Whether this rank leaves.
@@ -91,7 +98,7 @@ class Heartbeat:
         return leaving and len(self.left) == len(self._to)
 
     def tell_lost(self, rank: int) -> None:
-        """Tell the other ranks that this one ends because another is lost."""
+        """Tell the other ranks that this one ends because a rank is lost, perhaps itself."""
         self._send(LOST.pack(2, rank))
 
     def _send(self, sign: bytes) -> None:
@@ -124,7 +131,8 @@ class Heartbeat:
         if signs:
             begin = signs.find(2)
             if begin >= 0 and len(signs) >= begin + LOST.size:
-                raise LostError(LOST.unpack_from(signs, begin)[1], f"rank {rank} lost it")
+                lost = LOST.unpack_from(signs, begin)[1]
+                raise LostError(lost, "its program failed" if lost == rank else f"rank {rank} lost it")
             self._heard[rank] = time.monotonic()
             (self.left.add if signs[-1] else self.left.discard)(rank)
             return

@@ -5,8 +5,8 @@ import os
 import socket
 import threading
 import time
-from collections import defaultdict
-from collections.abc import Iterator
+from collections import defaultdict, deque
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from datetime import timedelta
 from functools import partial
@@ -16,10 +16,11 @@ from typing import Any, NamedTuple, TypeAlias
 import torch
 from torch import distributed
 
+from graphfeed.distributed.one_machine.memory_scope import memory_scope
 from graphfeed.distributed.ranks.bounded_call import call_within
+from graphfeed.distributed.ranks.heartbeat import Heartbeat, LostError
 from graphfeed.distributed.ranks.listener import Listener
 from graphfeed.distributed.ranks.program_end import check_program
-from graphfeed.distributed.ranks.rank_watch import Presence, RankWatch
 
 RankAddress: TypeAlias = tuple[str, int, int, int]
 """The address, the port, the rank, and the number of ranks."""
@@ -29,8 +30,18 @@ LAUNCHED = ("TORCHELASTIC_RUN_ID", "SLURM_JOB_ID")
 STORE_SECONDS = 5.0
 """How much longer than it is to wait for ranks the store may take to say that they are missing."""
 
-LOOK_SECONDS = 0.2
-"""How often a rank that waits for others looks whether one of them is lost."""
+
+class Presence(NamedTuple):
+    """What a rank says of itself as it comes."""
+
+    host: str
+    """Its host and process, for people."""
+    scope: str
+    """What `memory_scope` returned there."""
+    address: tuple[str, int]
+    """Where it answers other ranks."""
+    token: str
+    """What it wants to be told there first."""
 
 
 @dataclass
@@ -131,20 +142,22 @@ class Meeting:
     def __init__(self, rank: int, world_size: int, point: MeetingPoint | None) -> None:
         self.rank, self.world_size, self.point = rank, world_size, point
         self.store: Any = None
-        self.watch: RankWatch
         self._group = distributed.group.WORLD if point is None else None
         self._use = next(VISITS[None if point is None else point.rank_address].uses)
 
-    def gather(self, listener: Listener, seconds: float, silent_seconds: float) -> list[Presence]:
-        """Wait for all ranks, and return what each says of itself.
+    def gather(
+        self, listener: Listener, heartbeat: Heartbeat, welcome: Callable[[int, Presence], None], seconds: float
+    ) -> None:
+        """Wait for all ranks.
 
         Args:
             listener: Begins to listen for the other ranks.
+            heartbeat: Gives signs of life meanwhile to those that have come.
+            welcome: Gets each rank as it comes, this one first, and what it says of itself.
             seconds: How long to wait for ranks.
-            silent_seconds: After how long a rank that was here and says nothing counts as lost.
 
         Raises:
-            RankLostError: A rank was here, and failed or ended before all had come.
+            LostError: A rank has come, and is lost before all others have.
             ConnectionError: Another process is this rank, or ranks of another job meet there.
             OSError: Rank 0 can't listen at the address.
             TimeoutError: A rank did not come within so many seconds.
@@ -158,16 +171,18 @@ class Meeting:
         else:
             self.store = self.point.open_store(seconds, self._use)
         self._group = None
-        self.watch = RankWatch(self.store, self.rank, self.world_size)
         toward = os.environ.get("MASTER_ADDR", socket.gethostname()) if self.point is None else self.point.address
-        own = Presence.here(listener.listen(toward), listener.token.hex())
-        return call_within(seconds + STORE_SECONDS, partial(self._meet, own, seconds, silent_seconds), text)
+        host = f"({socket.gethostname()}, process {os.getpid()})"
+        presence = Presence(host, memory_scope(), listener.listen(toward), listener.token.hex())
+        welcome(self.rank, presence)
+        call_within(seconds + STORE_SECONDS, partial(self._meet, presence, heartbeat, welcome, seconds), text)
 
-    def _meet(self, presence: Presence, seconds: float, silent_seconds: float) -> list[Presence]:
+    def _meet(
+        self, presence: Presence, heartbeat: Heartbeat, welcome: Callable[[int, Presence], None], seconds: float
+    ) -> None:
         """Register this rank in the store, and wait until all others have registered; see `gather`."""
         give_up = time.monotonic() + seconds
-        names = [f"here/{rank}" for rank in range(self.world_size)]
-        own = names[self.rank]
+        own = f"here/{self.rank}"
         if self.store.add(f"taken/{self.rank}", 1) > 1:
             holder = json.loads(self.store.get(own))[0] if self.store.check([own]) else "another process"
             at = "" if self.point is None else f" at {self.point.at}"
@@ -177,19 +192,23 @@ class Meeting:
                 "again"
             )
         self.store.set(own, json.dumps(presence))
+        missing = deque(rank for rank in range(self.world_size) if rank != self.rank)
         # Not the store's own wait(), which would keep the store from the process's other threads.
-        look_at = time.monotonic()
-        while not self.store.check(names):
-            # A program that fails ends soon. A look is several requests to the store that all ranks share.
-            self.watch.check_own()
-            if time.monotonic() >= look_at:
-                self.watch.look(silent_seconds)
-                look_at = time.monotonic() + LOOK_SECONDS
+        while missing:
+            name = f"here/{missing[0]}"
+            if self.store.check([name]):
+                welcome(missing.popleft(), Presence(*json.loads(self.store.get(name))))
+                continue
             if time.monotonic() > give_up:
-                missing = [rank for rank, name in enumerate(names) if not self.store.check([name])]
-                raise TimeoutError(f"ranks {missing} did not make their parts within {seconds:g} s")
-            time.sleep(0.01)
-        return [self.watch.presence(rank) for rank in range(self.world_size)]
+                heartbeat.tell_lost(missing[0])
+                raise TimeoutError(f"ranks {sorted(missing)} did not make their parts within {seconds:g} s")
+            missing.rotate(-1)
+            try:
+                heartbeat.beat(leaving=False)
+            except LostError as lost:
+                if lost.rank not in missing:
+                    raise
+                give_up = 0.0  # another rank has waited for it for so many seconds
 
 
 def connect_to_store(group: Any, seconds: float) -> Any:

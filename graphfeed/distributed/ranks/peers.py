@@ -19,12 +19,11 @@ from torch import distributed
 from graphfeed.datapipes import find_rank
 from graphfeed.distributed.ranks.agreement import Agreement
 from graphfeed.distributed.ranks.connections import Answer, Connections, open_connection
-from graphfeed.distributed.ranks.heartbeat import Heartbeat, LostError
+from graphfeed.distributed.ranks.heartbeat import RESUME, Heartbeat, LostError, RankLostError
 from graphfeed.distributed.ranks.listener import GREETING, Listener, Respond
-from graphfeed.distributed.ranks.meeting_point import VISITS, Meeting, MeetingPoint
+from graphfeed.distributed.ranks.meeting_point import VISITS, Meeting, MeetingPoint, Presence
 from graphfeed.distributed.ranks.messages import Tensors, Traffic
-from graphfeed.distributed.ranks.program_end import program_failed, watch_program
-from graphfeed.distributed.ranks.rank_watch import RESUME, Presence, RankLostError
+from graphfeed.distributed.ranks.program_end import check_program, watch_program
 from graphfeed.ops.process import renew_in_child
 
 Answers: TypeAlias = Mapping[int, Answer]
@@ -76,7 +75,9 @@ class Peers:
         self.rank, self.world_size = rank_and_size() if meeting is None else meeting.rank_address[2:]
         self.traffic = Traffic()
         self._process = os.getpid()
-        self._met: Future[list[Presence]] = Future()
+        self._ranks: dict[int, Presence] = {}
+        """Those that have come."""
+        self._met: Future[None] = Future()
         self._connections: dict[int, Connections] = {}
         self._changed = threading.Condition()
         self._closed = False
@@ -142,13 +143,14 @@ class Peers:
         """
         if self.world_size == 1 or not self.share_memory:
             return [self.rank]
-        scopes = [presence.scope for presence in self.meet()]
+        self.meet()
+        scopes = [self._ranks[rank].scope for rank in range(self.world_size)]
         return [rank for rank, scope in enumerate(scopes) if rank == self.rank or scope == scopes[self.rank] != ""]
 
-    def meet(self) -> list[Presence]:
-        """Wait until all ranks have begun; return what each said of itself."""
+    def meet(self) -> None:
+        """Wait until all ranks have begun."""
         self._check_process()
-        return self._met.result(self.start_timeout + self.timeout)
+        self._met.result(self.start_timeout + self.timeout)
 
     def ask(self, name: str, options: Mapping[str, Any], questions: Mapping[int, Tensors]) -> Answers:
         """Send requests to other ranks; a rank answers its own without this. Waits until all ranks have begun.
@@ -209,7 +211,7 @@ class Peers:
 
     def host(self, rank: int) -> str:
         """Return the host and the process of a rank, as far as it has come, for people."""
-        return self._met.result()[rank].host if self._met.done() and not self._met.exception() else ""
+        return self._ranks[rank].host if rank in self._ranks else ""
 
     def close(self) -> None:
         """Announce, without waiting, that this rank sends no more requests. It answers others until all have closed."""
@@ -234,7 +236,11 @@ class Peers:
                 pass
         except LostError as lost:
             self._heartbeat.tell_lost(lost.rank)
-            error = RankLostError(f"rank {lost.rank} {self.host(lost.rank)} is lost: {lost.how}; {RESUME}")
+            early = "" if self._met.done() else " before all ranks have met"
+            error = RankLostError(f"rank {lost.rank} {self.host(lost.rank)} is lost{early}: {lost.how}; {RESUME}")
+        except ConnectionAbortedError as failure:  # the process ends, which the launcher notices
+            self._heartbeat.tell_lost(self.rank)
+            error = failure
         except Exception as failure:
             error = failure
         self._fail(error)
@@ -242,38 +248,42 @@ class Peers:
     def _begin(self) -> None:
         """Meet the other ranks, and connect to them."""
         try:
-            ranks = self._meeting.gather(self._listener, self.start_timeout, self.timeout)
+            self._meeting.gather(self._listener, self._heartbeat, self._welcome, self.start_timeout)
         except distributed.DistError as error:
             store = "the rank with the store of the process group (rank 0, or torchrun's agent)"
             raise RankLostError(f"{store} is lost: {error}; {RESUME}") from error
-        others = [rank for rank in range(self.world_size) if rank != self.rank]
-        for rank in others:
-            self._connections[rank] = Connections(partial(self._connect, rank, ranks[rank], False), self._most)
-        self._heartbeat.begin((rank, self._connect(rank, ranks[rank], True)) for rank in others)
-        self._met.set_result(ranks)
+        self._met.set_result(None)
+
+    def _welcome(self, rank: int, presence: Presence) -> None:
+        """Connect to a rank that has come."""
+        self._ranks[rank] = presence
+        if rank == self.rank:
+            return
+        self._connections[rank] = Connections(partial(self._connect, presence, False), self._most)
+        try:
+            self._heartbeat.begin(rank, self._connect(presence, True))
+        except OSError as error:
+            raise LostError(
+                rank,
+                f"it can't be reached at {presence.address[0]}: {error}; if it has not ended, set GLOO_SOCKET_IFNAME "
+                "to the name of its interface in the network of the ranks, such as eth0",
+            ) from error
 
     def _give_sign(self) -> bool:
         """Give signs of life for a short while; return whether this rank may end."""
         ended = not threading.main_thread().is_alive()
-        if ended and program_failed():
-            return True  # the process ends, so that the other ranks and the launcher notice
+        check_program()
         if ended or self._closed:
             self._listener.end()
         leaving = (ended or self._closed) and all(connections.has_all() for connections in self._connections.values())
         return self._heartbeat.beat(leaving)
 
-    def _connect(self, rank: int, presence: Presence, is_pulse: bool) -> socket.socket:
+    def _connect(self, presence: Presence, is_pulse: bool) -> socket.socket:
         """Open a connection to another rank."""
         if self._lost is not None and not is_pulse:
             raise ConnectionError("the peers have ended")
         greeting = GREETING.pack(bytes.fromhex(presence.token), self.rank, is_pulse)
-        try:
-            return open_connection(presence.address, greeting, CONNECT_SECONDS, self.start_timeout + self.timeout)
-        except OSError as error:
-            raise RankLostError(
-                f"rank {rank} {presence.host} can't be reached at {presence.address[0]}: {error}; if it has not ended, "
-                "set GLOO_SOCKET_IFNAME to the name of its interface in the network of the ranks, such as eth0"
-            ) from error
+        return open_connection(presence.address, greeting, CONNECT_SECONDS, self.start_timeout + self.timeout)
 
     def _find_lost(self, rank: int) -> Exception:
         """Return the error of a rank whose connection failed, once it is known which of them is lost."""

@@ -15,7 +15,7 @@ class Two:
         self.ranks = [Heartbeat(rank, silent_seconds) for rank in range(2)]
         for rank, own in enumerate(self.ranks):
             to, taken = socket.socketpair()
-            own.begin([(1 - rank, to)])
+            own.begin(1 - rank, to)
             self.ranks[1 - rank].take(rank, taken)
 
 
@@ -81,6 +81,15 @@ def test_a_silent_rank_is_lost(monkeypatch: pytest.MonkeyPatch) -> None:
         first.beat(leaving=False)
     first.close()
     second.close()
+
+
+def test_a_rank_whose_program_failed_says_so(two: Two) -> None:
+    first, second = two.ranks
+    second.beat(leaving=False)
+    second.tell_lost(1)
+    second.close()
+    with pytest.raises(LostError, match="rank 1: its program failed"):
+        first.beat(leaving=False)
 
 
 def test_a_rank_that_ends_because_it_lost_another_one_says_which(two: Two) -> None:

@@ -14,6 +14,7 @@ from torch import distributed
 
 from graphfeed.distributed import MeetingPoint, Peers
 from graphfeed.distributed.ranks import meeting_point
+from graphfeed.distributed.ranks.heartbeat import Heartbeat
 from graphfeed.distributed.ranks.listener import Listener
 from graphfeed.distributed.ranks.meeting_point import Meeting, connect_to_store
 from graphfeed.distributed.ranks.messages import Traffic
@@ -162,7 +163,7 @@ def test_a_store_that_does_not_answer_holds_nobody(monkeypatch: pytest.MonkeyPat
     listener = Listener(0, Traffic(), lambda rank, connection: None)
     frozen = Meeting(1, 2, None if in_group else MeetingPoint("127.0.0.1", free_port(), 1, 2))
     with pytest.raises(TimeoutError, match=r"the store of rank 0 did not answer for 0\.05 s"):
-        frozen.gather(listener, 0.05, 60)
+        frozen.gather(listener, Heartbeat(1, 60), lambda rank, presence: None, 0.05)
     store.ended.set()
     listener.close()
 

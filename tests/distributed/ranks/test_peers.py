@@ -151,7 +151,7 @@ def test_a_lost_rank_is_named_within_the_timeout(
     ("name", "timeout", "how"),
     [
         ("failure", 60, "its program failed"),
-        ("SIGKILL", 60, "its process has ended"),
+        ("SIGKILL", 60, "its connection ended"),
         ("SIGSTOP", 2, "it gave no sign of life for 2 s"),
     ],
 )
