@@ -11,7 +11,7 @@ import torch
 
 import graphfeed as gf
 from graphfeed.distributed import PartBook, PartitionedFeature, PartitionedGraph, Peers, cut_graph, cut_rows
-from graphfeed.distributed.ranks import peers as peers_module
+from graphfeed.distributed.ranks import meeting_point
 from graphfeed.distributed.ranks.peers import rank_and_size
 from tests import golden_pipelines
 from tests.digests import assert_same
@@ -124,7 +124,7 @@ def compare(how: str, names: list[str], num_workers: int = 0, share_memory: str 
     """
     seed, equal = rank_and_size()[0], dict.fromkeys(names, 0)
     if share_memory == "some":
-        vars(peers_module)["memory_scope"] = lambda: f"machine {seed % 2}"
+        vars(meeting_point)["memory_scope"] = lambda: f"machine {seed % 2}"
     with graphs_in_parts(how, Peers(share_memory=share_memory != "no")):
         own = {name: gf.DataLoader(ALL[name](), num_workers, seed=seed) for name in names}
     for name in names:
