@@ -5,7 +5,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import CancelledError, Future
+from concurrent.futures import Future
 from functools import partial
 from math import inf
 from time import perf_counter_ns
@@ -181,9 +181,10 @@ class RemoteExecutor(ThreadExecutor):
         self.choosing = threading.Lock()
         self.patience = patience
         self._has_answered = False
-        self._wanted: deque[Wanted] = deque()
-        self._changed, self._taking = threading.Condition(), threading.Lock()
         super().__init__(num_requests, "graphfeed-server")
+        self._wanted: deque[Wanted] = deque()
+        # Nothing is wanted that no call of `_fetch_some` will take: both are added under the executor's lock.
+        self._changed, self._taking = threading.Condition(self._lock), threading.Lock()
 
     def begin(self, cut: Any, observer: Observer | None) -> Callable[[Any], "Future[Any]"]:  # noqa: ARG002
         """Return a function that asks for the mini-batch of (seed, epoch, index): servers have the pipeline already."""
@@ -194,46 +195,46 @@ class RemoteExecutor(ThreadExecutor):
         seed, epoch, index = task
         wanted = Wanted(cut, seed, epoch, is_measured, index, Future())
         with self._changed:
+            self.submit(self._fetch_some)
             self._wanted.append(wanted)
             self._changed.notify()
-        self.submit(self._fetch_some)
         return wanted.future
 
     def _fetch_some(self) -> None:
-        """Ask for the first of the mini-batches that are wanted, if others have not; wait a bit until several are."""
+        """Ask for some of the mini-batches that are wanted, if others have not; what does not come is wanted again.
+
+        A future is pending until its mini-batch has come, so that it can be cancelled wherever it waits.
+        """
+        left = self._take_some()  # whose futures no frame keeps: the traceback of an error refers to this one
+        if not left:
+            return
+        cut, seed, epoch, is_measured, first = left[0][:5]
+        try:
+            ticket = write_ticket(cut, seed, epoch, [each.number for each in left], is_measured=is_measured)
+            for result in self.ask(ticket, f"mini-batch {first} of epoch {epoch}", len(left)):
+                settle(left.popleft().future, result)
+                if not left:
+                    return
+            with self._changed:
+                for _ in left:
+                    self.submit(self._fetch_some)
+                self._wanted.extendleft(reversed(left))
+        except BaseException as error:
+            while left:
+                settle(left.popleft().future, error)
+
+    def _take_some(self) -> deque[Wanted]:
+        """Return the first mini-batches that are wanted, for one request; wait a bit until there are enough."""
         with self._taking, self._changed:
             share = (len(self._wanted) + sum(server.num_pending for server in self.servers)) // (2 * len(self.servers))
             most = max(1, min(share, max(server.num_at_once for server in self.servers)))
+            if self._wanted and self._wanted[0].is_measured:
+                most = 1
             self._changed.wait_for(lambda: not self._wanted or len(self._wanted) >= most, ANSWER_SECONDS)
-            alike = [each for each in self._wanted if each[:4] == self._wanted[0][:4]]
-            taken = alike[: 1 if alike and alike[0].is_measured else most]
+            taken = [each for each in self._wanted if each[:4] == self._wanted[0][:4]][:most]
             for each in taken:
                 self._wanted.remove(each)
-        begun = [each for each in taken if each.future.running() or each.future.set_running_or_notify_cancel()]
-        if begun:
-            self._complete(begun)
-
-    def _complete(self, wanted: list[Wanted]) -> None:
-        """Complete the futures of mini-batches by one request; those that it does not bring are wanted again."""
-        cut, seed, epoch, is_measured, first, _ = wanted[0]
-        ticket = write_ticket(cut, seed, epoch, [each.number for each in wanted], is_measured=is_measured)
-        num_done = 0
-        try:
-            answers = self.ask(ticket, f"mini-batch {first} of epoch {epoch}", len(wanted))
-            for each, result in zip(wanted, answers, strict=False):
-                num_done += 1
-                if isinstance(result, Exception):
-                    each.future.set_exception(result)
-                else:
-                    each.future.set_result(result)
-            for each in reversed(wanted[num_done:]):
-                with self._changed:
-                    self._wanted.appendleft(each)
-                self.submit(self._fetch_some)
-        except BaseException as error:
-            for each in wanted[num_done:]:
-                each.future.set_exception(error)
-            del wanted, each  # As in `Call`: the traceback refers to this frame.
+        return deque(each for each in taken if not each.future.cancelled())
 
     def describe(self, rank: tuple[int, int]) -> list[tuple[Cut, int]]:
         """Return the cuts of the first server that answers, each with the mini-batches that a rank has in an epoch."""
@@ -298,13 +299,24 @@ class RemoteExecutor(ThreadExecutor):
 
     def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
         """End the threads, as in ThreadExecutor: a server that hangs is waited for no longer than a second."""
+        if os.getpid() != self._process:  # the lock of a forked copy may be held for ever
+            return
         with self._changed:
-            dropped = [each.future for each in self._wanted]
+            self._finishing = True  # from here on, nothing is wanted any more
+            dropped = list(self._wanted)
             self._wanted.clear()
-        for future in dropped:
-            if not future.cancel():  # a lost server had begun it
-                future.set_exception(CancelledError())
+        for each in dropped:
+            each.future.cancel()
         super().shutdown(wait=wait, cancel_futures=cancel_futures)
         if wait:
             for server in self.servers:
                 server.close()
+
+
+def settle(future: "Future[Any]", result: Any) -> None:
+    """Give a future its result, or an error that stands in the place of one, unless it was cancelled."""
+    if future.set_running_or_notify_cancel():
+        if isinstance(result, BaseException):
+            future.set_exception(result)
+        else:
+            future.set_result(result)

@@ -5,7 +5,6 @@ import signal
 import socket
 import time
 from collections.abc import Iterator
-from concurrent.futures import CancelledError, Future
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -190,15 +189,6 @@ def test_closing_waits_for_no_server_that_hangs() -> None:
             executor.shutdown(cancel_futures=True)
         assert time.monotonic() - begin < 10
     assert isinstance(future.exception(30), ConnectionError)
-
-
-def test_what_a_lost_server_had_begun_is_given_up_with_the_executor() -> None:
-    executor = RemoteExecutor(["localhost:1"], TOKEN, None, 1, 0.2)
-    begun: Future[Any] = Future()
-    begun.set_running_or_notify_cancel()
-    executor._wanted.append(remote_executor.Wanted(Cut({}, [], None), 0, 0, False, 0, begun))
-    executor.shutdown()
-    assert isinstance(begun.exception(5), CancelledError)
 
 
 @pytest.mark.parametrize("coding", ["gzip", "deflate"])

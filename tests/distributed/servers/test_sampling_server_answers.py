@@ -1,7 +1,10 @@
 """Answers of a server with several mini-batches: how many, what fails in the middle of one, and what comes then."""
 
+import gc
+import threading
+import weakref
 from collections.abc import Callable, Iterator
-from concurrent.futures import Future
+from concurrent.futures import CancelledError, Future
 from contextlib import contextmanager
 from typing import Any
 
@@ -9,15 +12,19 @@ import pytest
 
 import graphfeed as gf
 from graphfeed.distributed import SamplingServer
-from graphfeed.distributed.servers import sampling_server
+from graphfeed.distributed.servers import remote_executor, sampling_server
 from graphfeed.distributed.servers.remote_executor import RemoteExecutor
-from graphfeed.distributed.servers.tickets import MADE, read_ticket, write_ticket
+from graphfeed.distributed.servers.tickets import MADE, Cut, read_ticket, write_ticket
 from graphfeed.distributed.wire import FlightServer, import_flight, to_batch
+from graphfeed.loader.executors import ThreadExecutor
 from tests import pipelines
 from tests.digests import digest, digests
 from tests.distributed.served import TOKEN, Fails, Held
 
 pytest.importorskip("pyarrow")
+
+
+CUT = Cut({}, [], None)
 
 
 class Small(gf.Transform):
@@ -112,3 +119,85 @@ def test_mini_batches_that_nobody_wants_any_more_are_not_asked_for() -> None:
         Held.go.set()
         assert all(future.result(60) for future in futures[:4])
     assert server.num_made == 4
+
+
+def executor_of(address: str = "127.0.0.1:1") -> RemoteExecutor:
+    return RemoteExecutor([address], TOKEN, None, 1, 20.0)
+
+
+def test_what_is_asked_for_and_what_is_wanted_again_is_cancelled_with_the_executor(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    executor, begun, go = executor_of(), threading.Semaphore(0), threading.Event()
+    executor.servers[0].num_at_once = 8
+
+    def ask(_: bytes, __: str, count: int) -> Iterator[Any]:
+        yield "made"
+        assert count > 1
+        begun.release()
+        assert go.wait(60)  # and the rest of the answer is lost
+
+    monkeypatch.setattr(executor, "ask", ask)
+    futures = [executor.fetch(CUT, (0, 0, index)) for index in range(8)]
+    assert begun.acquire(timeout=60)
+    ending = threading.Thread(target=executor.shutdown, kwargs={"cancel_futures": True})
+    ending.start()
+    assert isinstance(outcome(futures[-1]), CancelledError)
+    go.set()
+    outcomes = [outcome(future) for future in futures]
+    ending.join(60)
+    assert all(each == "made" or isinstance(each, CancelledError | RuntimeError) for each in outcomes)
+    assert any(isinstance(each, RuntimeError) for each in outcomes)  # which says that the executor was shut down
+
+
+def test_nothing_is_wanted_of_an_executor_that_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+    shutdown = ThreadExecutor.shutdown
+
+    def ask_meanwhile(self: RemoteExecutor, **options: bool) -> None:
+        with pytest.raises(RuntimeError, match="the executor was shut down; make another"):
+            self.fetch(CUT, (0, 0, 0))
+        shutdown(self, **options)
+
+    monkeypatch.setattr(ThreadExecutor, "shutdown", ask_meanwhile)
+    executor_of().shutdown(cancel_futures=True)
+
+
+def test_a_forked_process_may_end_its_copy_whoever_held_the_lock() -> None:
+    executor = executor_of()
+    executor._process = -1
+    with executor._changed:
+        ending = threading.Thread(target=executor.shutdown, daemon=True)
+        ending.start()
+        ending.join(20)
+        assert not ending.is_alive()
+
+
+def test_an_error_is_freed_with_its_future() -> None:
+    executor = executor_of()
+    future = executor.fetch(CUT, (0, 0, 0))
+    assert isinstance(future.exception(20), ConnectionError)
+    executor.shutdown()  # which waits for the thread
+    gc.disable()
+    try:
+        left = weakref.ref(future)
+        del future
+        assert left() is None
+    finally:
+        gc.enable()
+
+
+def test_measured_mini_batches_come_singly_and_wait_for_no_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(remote_executor, "ANSWER_SECONDS", 60.0)
+    executor = executor_of()
+    executor.servers[0].num_at_once = executor.servers[0].num_pending = 8
+    monkeypatch.setattr(executor, "ask", lambda *_: iter(["made"]))
+    assert outcome(executor.fetch(CUT, (0, 0, 0), is_measured=True)) == "made"
+    executor.shutdown()
+
+
+def outcome(future: Future[Any]) -> Any:
+    """Return the result of a future, or its error."""
+    try:
+        return future.result(20)
+    except (CancelledError, OSError, RuntimeError) as error:
+        return error
