@@ -209,7 +209,7 @@ class Dispatcher:
                 if worker.ready and worker not in self.running:
                     self.give(worker, Task(0, FORGET, Future()))
         for worker in self.workers:
-            while worker.ready and worker not in self.running and (task := self.take()) is not None:
+            while worker.ready and worker not in self.running and (task := self.take(worker)) is not None:
                 self.give(worker, task)
         starting = sum(not worker.ready for worker in self.workers)
         while len(self.workers) < self.max_workers and starting < len(self.pending):
@@ -227,20 +227,22 @@ class Dispatcher:
 
     def give(self, worker: WorkerProcess, task: Task) -> None:
         """Let a worker begin a task."""
+        self.running[worker] = task
         try:
             worker.send(task.number, task.call)
         except Exception as error:
             # The system is out of memory or descriptors.
+            del self.running[worker]
             task.future.set_exception(error)
-        else:
-            self.running[worker] = task
 
-    def take(self) -> Task | None:
-        """Return the next task that was not cancelled."""
+    def take(self, worker: WorkerProcess | None = None) -> Task | None:
+        """Return the next task that was not cancelled. One for a worker is never neither pending nor running."""
         with self.lock:
             while self.pending:
                 task = self.pending.popleft()
                 if task.lost or task.future.set_running_or_notify_cancel():
+                    if worker is not None:
+                        self.running[worker] = task
                     return task
         return None
 

@@ -3,6 +3,7 @@ import os
 import sys
 import time
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
@@ -10,6 +11,7 @@ import graphfeed as gf
 from graphfeed.loader.executors import dispatcher, idle_executors
 from graphfeed.loader.executors.idle_executors import IDLE, end_idle_executors, release_executor, take_executor
 from graphfeed.loader.executors.process_executor import ProcessExecutor
+from graphfeed.loader.executors.worker_process import WorkerProcess
 from graphfeed.loader.executors.worker_task import unpack_work
 from tests import pipelines
 from tests.digests import digest
@@ -129,6 +131,19 @@ def test_a_forked_child_has_none() -> None:
     release_executor(used(), wait=False)
     assert len(IDLE) == 1
     assert in_child(lambda: len(IDLE)) == "0"
+
+
+def test_a_call_that_a_worker_is_about_to_get_counts_as_left(monkeypatch: pytest.MonkeyPatch) -> None:
+    executor, waits, send = used(), [], WorkerProcess.send
+
+    def send_later(worker: WorkerProcess, *given: Any) -> None:
+        waits.append(executor.begin_wait())
+        send(worker, *given)
+
+    monkeypatch.setattr(WorkerProcess, "send", send_later)
+    assert executor.submit(abs, -1).result(60) == 1
+    executor.shutdown()
+    assert waits == [False]
 
 
 def test_an_executor_with_calls_left_is_ended() -> None:
