@@ -15,7 +15,6 @@ from graphfeed.loader.stages.in_windows import (
     fetch_and_copies,
     slow_sources,
 )
-from graphfeed.storage import FeatureStore
 from graphfeed.storage.features import RowMemory, bytes_of_rows
 
 MEMORIES: "WeakValueDictionary[tuple[Any, ...], RowMemory]" = WeakValueDictionary()
@@ -37,8 +36,6 @@ def reads_ahead(stage: Datapipe, options: LoaderOptions) -> bool:
     """Return whether a stage reads slow features in the main process, at ids that were sampled on the CPU."""
     if not isinstance(stage, Transform) or not isinstance(stage, FetchesKnownRows):
         return False
-    if type(stage.feature_store).read is not FeatureStore.read:
-        return False  # it may do more than to ask the feature
     # Behind a copy to a GPU, the stages from there on run ahead with the reading.
     ahead = device_of(stage) is None or runs_ahead(stage, options.overlap_feature_fetch, default=True)
     waits_on_cpu = device_of(fetch_and_copies(stage)[0].datapipe) is None

@@ -126,6 +126,22 @@ def test_rows_are_asked_for_ahead_only_where_somebody_wants_windows_and_ranks_sh
     assert "fetch_in_windows" not in gf.DataLoader(fetched("plain", 0, None), 0, window=4).explain()
 
 
+class OwnStore(gf.BasicFeatureStore):
+    def read(self, *key: Any, **ids: Any) -> torch.Tensor:
+        return super().read(*key, **ids)
+
+
+def test_a_store_that_reads_in_its_own_way_is_left_to_threads() -> None:
+    def work(rank: int, peers: Peers) -> str:
+        pipe: Any = fetched("plain", rank, peers)
+        own = pipe.changed(feature_store=OwnStore(pipe.features()))
+        return gf.DataLoader(own, 2, window=4).explain()
+
+    for text in in_threads(2, work, share_memory=False):
+        assert "fetch_in_threads" in text
+        assert "fetch_in_windows" not in text
+
+
 def test_a_window_takes_the_place_of_a_cache_and_ids_outside_are_refused() -> None:
     def work(rank: int, peers: Peers) -> None:
         book = PartBook.from_bounds([0, 3, 6])

@@ -57,6 +57,8 @@ def slow_sources(stage: FetchesKnownRows, window: int | None) -> Sources:
     Remote rows are among them only if a window is asked for: their owners may update them, which those that were read
     ahead don't see.
     """
+    if type(stage.feature_store).read is not FeatureStore.read:
+        return {}  # it may do more than to ask the feature
     features: dict[Any, object] = dict(stage.features())  # also what is no Feature, but reads like one
     sources = {
         key: feature.slow_source()
