@@ -6,6 +6,7 @@ import pkgutil
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator
+from fnmatch import fnmatch
 from pathlib import Path
 
 import pytest
@@ -219,6 +220,12 @@ def test_tests_mirror_the_package() -> None:
         and not any(test.parent == own.parent and f"{test.name}_".startswith(f"{own.name}_") for own in mirrored)
     ]
     assert relative(stray) == [], "tests of nothing"
+
+
+def test_the_tests_of_every_folder_are_run(pytestconfig: pytest.Config) -> None:
+    left_out = pytestconfig.getini("norecursedirs")
+    folders = {parent.name for path in SOURCES for parent in path.relative_to(ROOT).parents}
+    assert [name for name in sorted(folders) if any(fnmatch(name, pattern) for pattern in left_out)] == []
 
 
 def test_kernels_share_the_test_of_their_op() -> None:
