@@ -12,8 +12,7 @@ import pyarrow.ipc
 import pyarrow.parquet
 
 from graphfeed.ingest import EdgeTable, NodeTable, Spec, Split
-from graphfeed.ingest.build.node_reader import Reading
-from graphfeed.ingest.tables.columns import Problems
+from graphfeed.ingest.build.table_tasks import TableTasks
 from graphfeed.ops.process import progress_bar
 from tests import tfrecords
 
@@ -88,9 +87,10 @@ def likes(folder: Path, suffix: str = ".parquet") -> Spec:
     )
 
 
-def reading(most_rows: int = 2, problems: Problems | None = None) -> Reading:
-    """Return a way to read tables in small batches."""
-    return Reading(most_rows, problems or Problems(), progress_bar("", 0, "row"))
+def tasks_in(folder: Path, most_rows: int = 2) -> TableTasks:
+    """Return who reads tables in small batches, in this thread, into a new folder."""
+    folder.mkdir(exist_ok=True)
+    return TableTasks(folder, None, most_rows, "raise", progress_bar("", 0, "row"))
 
 
 def edges_of(dataset: Any, kind: str) -> list[tuple[Any, Any]]:

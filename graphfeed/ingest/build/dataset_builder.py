@@ -13,16 +13,17 @@ import numpy as np
 import yaml
 
 from graphfeed.ingest.build.disk_space import check_free_space, least_bytes
-from graphfeed.ingest.build.edge_reader import EdgeReader
-from graphfeed.ingest.build.edge_tasks import EdgeTask, num_ranges, read_in_tasks, split_tables
+from graphfeed.ingest.build.edge_task import EdgeTask, read_edges
+from graphfeed.ingest.build.id_task import collect_ids
 from graphfeed.ingest.build.journal import JOURNAL, SO_FAR, Journal, digest
-from graphfeed.ingest.build.node_ids import load_node_ids
-from graphfeed.ingest.build.node_reader import NodeReader, Reading, collect_ids
-from graphfeed.ingest.build.scratch_edges import EdgeFiles, ScratchEdges, rows_at_a_time
+from graphfeed.ingest.build.node_ids import StoredIds
+from graphfeed.ingest.build.node_task import read_nodes
+from graphfeed.ingest.build.scratch_edges import EdgeFiles, ScratchEdges, num_ranges, rows_at_a_time
 from graphfeed.ingest.build.spec import EdgeTable, NodeTable, Spec, read_spec
+from graphfeed.ingest.build.table_tasks import ROWS, TableTasks
 from graphfeed.ingest.build.task_metadata import describe_task, narrow_seeds
 from graphfeed.ingest.tables.column_types import common_time_unit
-from graphfeed.ingest.tables.columns import OnError, Problems
+from graphfeed.ingest.tables.columns import OnError
 from graphfeed.ingest.tables.input_files import InputFiles
 from graphfeed.ingest.tables.table import NUMPY, TableSource, find_sources
 from graphfeed.ops.process import progress_bar
@@ -171,7 +172,7 @@ class Builder:
             counts = {name: described["count"] for name, described in nodes.items()}
             edges = {name: self.read_edges(number, name, nodes) for number, name in enumerate(self.edges)}
             key = digest([self.spec.typed, list(self.nodes), list(self.edges), self.keys])
-            topology = self.once("sort", key, lambda: {"topology": self.sort(edges, counts, key)})["topology"]
+            topology = self.once("sort", key, lambda _: {"topology": self.sort(edges, counts)})["topology"]
             metadata = self.describe(nodes, edges, topology, in_memory)
             write_text(self.output / FILE_NAME, yaml.safe_dump(metadata, sort_keys=False, allow_unicode=True))
 
@@ -187,14 +188,34 @@ class Builder:
         self.keys[step] = digest([repr(fields), files, frames, given, self.on_error, columns, others_keys])
         return self.keys[step]
 
-    def once(self, step: str, key: str, run: Callable[[], dict[str, Any]]) -> dict[str, Any]:
-        """Return the result of a step, which runs unless an earlier run has finished it with the same key."""
+    def once(self, step: str, key: str, run: Callable[[dict[str, Any]], dict[str, Any]], **plan: Any) -> dict[str, Any]:
+        """Return the result of a step, which runs unless an earlier run has finished it with the same key.
+
+        Args:
+            step: What the names of its scratch files begin with.
+            key: Changes with all that the step depends on.
+            run: Is called with the plan.
+            plan: How the step is done. If an earlier run has begun it, its plan holds.
+        """
         known = self.journal.find(step, key)
         if known is None:
-            known = run()
+            begun = self.journal.find(step + SO_FAR, key)
+            if begun is None:
+                self.remove_leftovers(step)
+                begun = {"plan": plan}
+                self.note(step + SO_FAR, key, begun)
+            known = run(begun["plan"])
             self.note(step, key, known)
+            shutil.rmtree(self.scratch / ROWS, ignore_errors=True)
         self.problems += known.get("problems", [])
         return known
+
+    def remove_leftovers(self, step: str) -> None:
+        """Remove what an earlier run, perhaps with other tables, has written of a step that it has not finished."""
+        shutil.rmtree(self.scratch / ROWS, ignore_errors=True)
+        shutil.rmtree(self.graph / SCRATCH, ignore_errors=True)
+        for path in self.scratch.glob(f"{step}_*"):
+            path.unlink()
 
     def note(self, step: str, key: str, state: dict[str, Any]) -> None:
         """Note what is done of a step, whose files are on the disk but for their names."""
@@ -203,17 +224,18 @@ class Builder:
         sync_folder(self.scratch)
         self.journal.note(step, key, **state)
 
-    def reading(self, name: str, sources: list[TableSource], table: Any) -> Reading:
-        """Return how the tables of a type are read; a table is in `sources` as often as it is read."""
+    def tasks(self, name: str, sources: list[TableSource], table: Any) -> TableTasks:
+        """Return who reads the tables of a type; a table is in `sources` as often as it is read."""
         totals = [source.num_rows() for source in sources]
         total = sum(filter(None, totals)) if None not in totals else None
         width = sum(len(names) for names in table.features.values()) + 1
         most_rows = max(rows_at_a_time(self.memory) // width, 1 << 10)
-        return Reading(most_rows, Problems(self.on_error), self.progress(f"reading {name}", total))
+        bar = self.progress(f"reading {name}", total)
+        return TableTasks(self.scratch.parent, self.executor, most_rows, self.on_error, bar)
 
     def read_nodes(self, number: int, node_type: str | None) -> dict[str, Any]:
         """Read the nodes of a type, unless that is done, and return their description."""
-        table, sources = self.nodes[node_type], self.sources["nodes", node_type]
+        table, sources, prefix = self.nodes[node_type], self.sources["nodes", node_type], f"node_{number}"
         ends: list[tuple[TableSource, str]] = []
         # Nodes of which nothing is said are those that edges name.
         collected = not sources and table.count is None and not table.features
@@ -223,80 +245,50 @@ class Builder:
                     ends += [(source, column) for source in self.sources["edges", edge_type] if end == node_type]
         read = [*sources, *(source for source, _ in ends)]
 
-        def run() -> dict[str, Any]:
+        def run(_: dict[str, Any]) -> dict[str, Any]:
             passes = 1 + (table.id is not None) + (table.names is not None)
-            reading = self.reading(f"nodes {node_type or ''}".strip(), read * passes, table)
-            with reading.progress:
-                ids = collect_ids(ends, reading) if collected else None
+            tasks = self.tasks(f"nodes {node_type or ''}".strip(), read * passes, table)
+            with tasks.progress:
+                ids = collect_ids(tasks, ends, f"{prefix}_ends") if collected else None
                 entry = table if ids is None else NodeTable(count=len(ids), time=table.time)
-                reader = NodeReader(entry, sources, reading)
-                numbered, described = reader.read(self.output, self.scratch, f"node_{number}", self.spec.folder)
+                numbered, found = read_nodes(entry, sources, tasks, self.output, prefix, self.spec.folder.absolute())
             ids = numbered if ids is None else ids
-            described["ids"] = ids.write(self.output, f"ids_{number}")
+            found["ids"] = ids.write(self.output, f"ids_{number}")
             if ids.names is not None:
-                described["names"] = ids.names.write(self.output, f"names_{number}")
-            return {"described": described, "problems": reading.problems.as_list()}
+                found["names"] = ids.names.write(self.output, f"names_{number}")
+            return found
 
-        step = f"nodes {number}"
-        result: dict[str, Any] = self.once(step, self.key_of(step, table, read), run)["described"]
-        return result
+        return self.once(prefix, self.key_of(prefix, table, read), run)
 
     def read_edges(
         self, number: int, edge_type: str | None, nodes: Mapping[str | None, dict[str, Any]]
     ) -> dict[str, Any]:
         """Read the edges of a type, unless that is done, and return their description."""
         table, sources = self.edges[edge_type], self.sources["edges", edge_type]
-        ends, order, step = ends_of(edge_type), list(self.nodes), f"edges {number}"
-        key = self.key_of(step, table, sources, *(f"nodes {order.index(end)}" for end in ends))
+        ends, order, prefix = ends_of(edge_type), list(self.nodes), f"edge_{number}"
+        key = self.key_of(prefix, table, sources, *(f"node_{order.index(end)}" for end in ends))
+        columns = ["source", "destination", *(["row"] if self.with_rows else [])]
+        columns += [name for name in self.attributes if isinstance(getattr(table, name), str)]
 
-        def run() -> dict[str, Any]:
-            columns = ["source", "destination", *(["row"] if self.with_rows else [])]
-            columns += [name for name in self.attributes if isinstance(getattr(table, name), str)]
-            # Noted with the step: a run that goes on may have another budget than the one that wrote the ranges.
-            known = self.journal.find(step + SO_FAR, key)
-            ranges = num_ranges(sources, self.memory // len(self.edges), self.executor)
-            layout: dict[str, Any] = {"num_ranges": ranges, "columns": columns}
-            layout = layout if known is None else known["layout"]
-            bounds = split_tables(table, sources, self.executor) if known is None else known["bounds"]
-            files = EdgeFiles(self.scratch, f"edge_{number}", num_nodes=nodes[ends[1]]["count"], **layout)
-            for leftover in self.scratch.glob(f"edge_{number}_*") if known is None else ():
-                leftover.unlink() if leftover.is_file() else shutil.rmtree(leftover)
-            reading = self.reading(f"edges {edge_type or ''}".strip(), sources, table)
-            given = [(self.output, nodes[end]["ids"], nodes[end]["count"]) for end in ends]
-            if known is not None:
-                reading.problems.add(known["problems"])
-                reading.widths.update(known["widths"])
+        def run(layout: dict[str, Any]) -> dict[str, Any]:
+            tasks = self.tasks(f"edges {edge_type or ''}".strip(), sources, table)
+            stored = {end: StoredIds(self.output, nodes[end]["ids"], nodes[end]["count"]) for end in ends}
+            task = EdgeTask(
+                prefix=prefix,
+                table=table,
+                spec_folder=self.spec.folder.absolute(),
+                files=EdgeFiles(self.scratch, prefix, num_nodes=nodes[ends[1]]["count"], **layout),
+                ids=(stored[ends[0]], stored[ends[1]]),
+            )
+            with tasks.progress:
+                return read_edges(task, sources, tasks, self.output) | {"layout": layout}
 
-            def note(state: dict[str, Any]) -> None:
-                more = {"layout": layout, "problems": reading.problems.as_list(), "widths": reading.widths}
-                self.note(step + SO_FAR, key, {"edges": state, "bounds": bounds} | more)
+        # A run that goes on may have another budget than the one that wrote the ranges.
+        ranges = num_ranges(sources, self.memory // len(self.edges), self.executor)
+        return self.once(prefix, key, run, num_ranges=ranges, columns=columns)
 
-            with reading.progress:
-                if len(bounds) > 2:
-                    note({})
-                    task = EdgeTask(
-                        table, sources, files, (given[0], given[1]), self.with_rows, reading.most_rows, self.on_error
-                    )
-                    described = read_in_tasks(task, bounds, reading, self.executor)
-                else:
-                    source_ids = load_node_ids(*given[0])
-                    ids = source_ids, source_ids if given[0] == given[1] else load_node_ids(*given[1])
-                    reader = EdgeReader(table, sources, reading, ids, self.with_rows)
-                    described = reader.read(self.output, files, self.spec.folder, known and known["edges"], note)
-                    described["pieces"] = [[files.prefix, described["count"]]]
-                described |= {"layout": layout}
-            return {"described": described, "problems": reading.problems.as_list()}
-
-        result: dict[str, Any] = self.once(step, key, run)["described"]
-        return result
-
-    def sort(
-        self, edges: Mapping[str | None, dict[str, Any]], counts: Mapping[str | None, int], key: str
-    ) -> dict[str, Any]:
+    def sort(self, edges: Mapping[str | None, dict[str, Any]], counts: Mapping[str | None, int]) -> dict[str, Any]:
         """Sort the edges, and return the description of the graph."""
-        if self.journal.find("sort" + SO_FAR, key) is None:
-            shutil.rmtree(self.graph / SCRATCH, ignore_errors=True)  # what is done there is of another graph
-            self.journal.note("sort" + SO_FAR, key)
         first, parts = first_ids(counts), []
         for number, (edge_type, info) in enumerate(edges.items()):
             ends, layout = ends_of(edge_type), info["layout"]

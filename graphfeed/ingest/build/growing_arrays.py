@@ -1,6 +1,5 @@
 """Arrays in `.npy` files of as many rows as come."""
 
-from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
@@ -16,7 +15,7 @@ class GrowingArrays(ExitStack):
 
     Args:
         folder: Where the files are. Those that are there already are replaced.
-        kept: What `state()` returned when an earlier run noted its rows, which are kept.
+        prefix: What the names of the files begin with.
 
     Example:
         >>> import tempfile
@@ -28,18 +27,10 @@ class GrowingArrays(ExitStack):
         [1, 2, 3]
     """
 
-    def __init__(self, folder: Path, kept: Mapping[str, tuple[int, Sequence[int], str]] | None = None) -> None:
+    def __init__(self, folder: Path, prefix: str = "") -> None:
         super().__init__()
-        self.folder = folder
+        self.folder, self.prefix = folder, prefix
         self.arrays: dict[str, ArrayWriter] = {}
-        for name, (rows, row, dtype) in (kept or {}).items():
-            self.arrays[name] = self.enter_context(ArrayWriter(folder / f"{name}.npy", (None, *row), dtype, rows))
-
-    def state(self) -> dict[str, tuple[int, Sequence[Any], str]]:
-        """Put all rows on the disk, and return how many there are of which arrays, as plain values."""
-        for writer in self.arrays.values():
-            writer.sync()
-        return {name: (array.rows, array.shape[1:], array.dtype.str) for name, array in self.arrays.items()}
 
     def append(self, name: str, values: NDArray[Any]) -> None:
         """Write the next rows of an array, in the byte order of the machine.
@@ -49,7 +40,8 @@ class GrowingArrays(ExitStack):
         """
         row = values.shape[1:]
         if name not in self.arrays:
-            writer = ArrayWriter(self.folder / f"{name}.npy", (None, *row), values.dtype.newbyteorder("="))
+            path = self.folder / f"{self.prefix}{name}.npy"
+            writer = ArrayWriter(path, (None, *row), values.dtype.newbyteorder("="))
             self.arrays[name] = self.enter_context(writer)
         writer = self.arrays[name]
         # A wider type would wrap around in a narrower one. Floats only lose digits.

@@ -10,8 +10,8 @@ from graphfeed.storage.datasets import SCRATCH, write_text
 
 JOURNAL = f"{SCRATCH}/journal.json"
 SO_FAR = " so far"
-"""What the name of a step ends with in the journal while only some of its files are read."""
-VERSION = 4
+"""What the name of a step ends with in the journal while only some of its tasks are done."""
+VERSION = 5
 """Of what a step writes: a journal of another version is not used."""
 
 

@@ -1,6 +1,8 @@
 """How the ids in files become those of the graph: 0, 1, 2, ... in each node type."""
 
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -156,14 +158,33 @@ def as_tensor(array: NDArray[Any]) -> torch.Tensor:
     return torch.from_numpy(array if array.flags.writeable else array.copy())
 
 
-def load_node_ids(folder: Path, files: dict[str, str] | None, count: int) -> NodeIds:
-    """Read the ids that `write` wrote."""
-    if files is None:
-        return RowIds(count)
-    values = np.array(map_npy(folder / files["values"]))
-    if "offsets" not in files:
-        return IntegerIds(values)
-    return TextIds(np.array(map_npy(folder / files["offsets"])), values)
+@dataclass
+class StoredIds:
+    """The ids of the nodes of a type in files, which tasks read where they run.
+
+    Args:
+        folder: The folder of the files.
+        files: What `NodeIds.write` returned.
+        count: The number of nodes.
+    """
+
+    folder: Path
+    files: dict[str, str] | None
+    count: int
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Leave out the ids themselves, where a task goes to another process."""
+        return {name: value for name, value in vars(self).items() if name != "ids"}
+
+    @cached_property
+    def ids(self) -> NodeIds:
+        """The ids, read once in a process."""
+        if self.files is None:
+            return RowIds(self.count)
+        values = np.array(map_npy(self.folder / self.files["values"]))
+        if "offsets" not in self.files:
+            return IntegerIds(values)
+        return TextIds(np.array(map_npy(self.folder / self.files["offsets"])), values)
 
 
 def first_of_each(ids: Any) -> NDArray[np.bool_]:
@@ -200,17 +221,19 @@ class IdCollector:
             self._merge()
 
     def _merge(self) -> None:
-        self.parts, self.pending = [np.unique(np.concatenate(self.parts))], 0
+        self.parts, self.pending = [np.unique(np.concatenate([np.zeros(0, dtype=np.int64), *self.parts]))], 0
+
+    def distinct(self) -> Any:
+        """Return each id once: integers in ascending order, or an Arrow array of texts as they came."""
+        if self.texts:
+            return as_texts(self.numbers.offsets.numpy(), self.numbers.values.numpy())
+        self._merge()
+        return self.parts[0]
 
     def finish(self) -> NodeIds:
         """Return the ids in ascending order. Integers without gaps from 0 are used as they are."""
-        if self.texts:
-            ids = as_texts(self.numbers.offsets.numpy(), self.numbers.values.numpy())
-            return TextIds(*text_buffers(ids.take(arrow("compute").sort_indices(ids))))
-        if not self.parts:
-            return RowIds(0)
-        self._merge()
-        return integer_ids(self.parts[0])
+        ids = self.distinct()
+        return node_ids(ids.take(arrow("compute").sort_indices(ids)) if self.texts else ids)
 
 
 def integer_ids(ids: NDArray[np.int64]) -> NodeIds:
@@ -218,3 +241,24 @@ def integer_ids(ids: NDArray[np.int64]) -> NodeIds:
     if not len(ids) or np.array_equal(ids, np.arange(len(ids))):
         return RowIds(len(ids))
     return IntegerIds(ids)
+
+
+def node_ids(ids: Any) -> NodeIds:
+    """Return the ids of nodes: integers, or an Arrow array of texts."""
+    return integer_ids(ids) if isinstance(ids, np.ndarray) else TextIds(*text_buffers(ids))
+
+
+def chosen(ids: Any, kept: NDArray[np.bool_]) -> Any:
+    """Return some of the ids: integers, or an Arrow array of texts."""
+    if kept.all():
+        return ids
+    return ids[kept] if isinstance(ids, np.ndarray) else ids.filter(arrow().array(kept))
+
+
+def joined_ids(parts: Sequence[Any]) -> Any:
+    """Return ids behind each other: integers, or Arrow arrays of texts."""
+    if len(parts) == 1:
+        return parts[0]
+    if parts and not isinstance(parts[0], np.ndarray):
+        return arrow().chunked_array(parts, arrow().large_string()).combine_chunks()
+    return np.concatenate([np.zeros(0, dtype=np.int64), *parts])

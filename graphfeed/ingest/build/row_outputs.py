@@ -1,6 +1,5 @@
 """Writes features and task items, from labels, splits and times: for nodes and for edges."""
 
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -11,8 +10,6 @@ from graphfeed.ingest.build.growing_arrays import GrowingArrays
 from graphfeed.ingest.build.spec import PARTS, Table
 from graphfeed.ingest.tables.arrow_types import arrow, is_list, is_text
 from graphfeed.ingest.tables.columns import Batch, as_numpy
-from graphfeed.ops.arguments import brief
-from graphfeed.storage.datasets import ArrayWriter
 from graphfeed.storage.memory import map_npy
 
 MOST_CLASSES = 10_000
@@ -21,24 +18,40 @@ SPLIT_VALUES = 20
 """How many values of a split's column an error may list."""
 
 
-class RowOutputs:
-    """Writes features and items of the rows of a table.
+def columns_of(table: Table) -> list[str]:
+    """Return the columns that features and items are made of."""
+    names = [name for names in table.features.values() for name in names if not is_reference(name)]
+    split = table.splits
+    if table.label is not None:
+        names.append(table.label)
+    if split is not None:
+        names += [split.column] if split.column is not None else split.parts.values()
+    return names
+
+
+def open_references(table: Table, spec_folder: Path) -> dict[str, NDArray[Any]]:
+    """Open the arrays that features name, by what names them."""
+    named = [name for names in table.features.values() for name in names if is_reference(name)]
+    return {name: open_reference(name, spec_folder) for name in named}
+
+
+class RowOutputs(GrowingArrays):
+    """Writes features and items of the rows of tables.
 
     Args:
         folder: Where the files go.
         prefix: What their names begin with.
-        table: The table's entry of the specification.
+        table: The entry of the specification.
         spec_folder: Where the paths of arrays begin.
-        so_far: What `state()` returned when an earlier run noted its rows, which are kept.
+        first_row: How many rows come before these.
     """
 
-    def __init__(
-        self, folder: Path, prefix: str, table: Table, spec_folder: Path, so_far: dict[str, Any] | None = None
-    ) -> None:
-        self.prefix, self.table = prefix, table
-        named = [name for names in table.features.values() for name in names if is_reference(name)]
-        self.given = {name: open_reference(name, spec_folder) for name in named}
+    def __init__(self, folder: Path, prefix: str, table: Table, spec_folder: Path, first_row: int = 0) -> None:
+        super().__init__(folder, f"{prefix}_")
+        self.table = table
+        self.given = open_references(table, spec_folder)
         """The arrays that features name."""
+        self.first_row = first_row
         self.rows = 0
         """How many rows were read."""
         self.classes: dict[str, int] = {}
@@ -49,34 +62,27 @@ class RowOutputs:
         """The parts of the split of which there was a row."""
         self.split_values: list[str] = []
         """Some values that the column of the split has."""
-        self.out = GrowingArrays(folder, None if so_far is None else so_far["arrays"])
-        if so_far is not None:
-            vars(self).update(so_far["values"])
+        for number, names in enumerate(table.features.values()):
+            if all(map(is_reference, names)):  # so that they have their width even where there are no rows
+                self.append(f"feature_{number}", joined([self.given[name][:0] for name in names]))
 
-    def state(self) -> dict[str, Any]:
-        """Put all rows on the disk, and return what is known of them as plain values."""
-        names = ("rows", "classes", "largest", "some_missing", "all_whole", "parts", "split_values")
-        return {"arrays": self.out.state(), "values": {name: getattr(self, name) for name in names}}
-
-    def columns(self) -> list[str]:
-        """Return the columns that are read."""
-        names = [name for names in self.table.features.values() for name in names if not is_reference(name)]
-        split = self.table.splits
-        if self.table.label is not None:
-            names.append(self.table.label)
-        if split is not None:
-            names += [split.column] if split.column is not None else split.parts.values()
-        return names
+    def describe(self) -> dict[str, Any]:
+        """Return what is known of the rows as plain values, for `join_rows`."""
+        names = ("rows", "largest", "some_missing", "all_whole", "parts", "split_values")
+        return {name: getattr(self, name) for name in names} | {
+            "arrays": list(self.arrays),
+            "classes": list(self.classes),
+        }
 
     def read(self, batch: Batch) -> dict[str, NDArray[Any]]:
         """Return the features and the labels of all rows of a batch, and mark the rows that are wrong."""
-        stop = self.rows + len(batch)
+        start = self.first_row + self.rows
         rows: dict[str, NDArray[Any]] = {}
         for number, names in enumerate(self.table.features.values()):
             parts = []
             for name in names:
                 if is_reference(name):
-                    values = self.given[name][self.rows : stop]
+                    values = self.given[name][start : start + len(batch)]
                     if len(values) < len(batch):
                         raise ValueError(
                             f"{name} has {len(self.given[name])} rows, but {batch.table.name} goes on; "
@@ -95,7 +101,7 @@ class RowOutputs:
                 if part in rows:
                     self.note_unlabelled(batch, rows[part] & ~labelled & ~batch.drop, part)
                     rows[part] &= labelled
-        self.rows = stop
+        self.rows += len(batch)
         return rows
 
     def write(self, batch: Batch, rows: dict[str, NDArray[Any]], items: dict[str, NDArray[Any]]) -> None:
@@ -108,11 +114,12 @@ class RowOutputs:
         """
         kept = {name: batch.keep(values) for name, values in rows.items()}
         try:
-            self.append(kept, items)
-        except ValueError as error:  # rows of another dtype or shape than those of the tables before
+            self.append_rows(kept, items)
+        except ValueError as error:  # rows of another dtype or shape than those before
             raise ValueError(f"{batch.table.name}: {error}") from error
-        if "label" in kept and kept["label"].dtype.kind == "i" and kept["label"].size:
-            self.largest = max(self.largest, int(kept["label"].max()))
+        labels = kept.get("label", np.zeros(0))
+        if labels.dtype.kind == "i" or (labels.ndim == 1 and self.all_whole):
+            self.largest = max(self.largest, int(labels[labels >= 0].max(initial=-1)))
 
     def note_unlabelled(self, batch: Batch, rows: NDArray[np.bool_], part: str) -> None:
         """Count rows that a part of the split has, but which have no label: they are no items."""
@@ -121,24 +128,19 @@ class RowOutputs:
             first = f"row {batch.first_row + int(np.argmax(rows))}: {self.table.label} is missing"
             batch.problems.count(batch.table.name, reason, int(rows.sum()), first)
 
-    def begin_given(self) -> None:
-        """Begin features that are arrays alone, so that they have their width even where there are no rows."""
-        for number, names in enumerate(self.table.features.values()):
-            self.out.append(f"{self.prefix}_feature_{number}", joined([self.given[name][:0] for name in names]))
-
-    def append(self, kept: dict[str, NDArray[Any]], items: dict[str, NDArray[Any]]) -> None:
+    def append_rows(self, kept: dict[str, NDArray[Any]], items: dict[str, NDArray[Any]]) -> None:
         """Append rows to the files of the features, and of the parts of the split that they belong to."""
         for number in range(len(self.table.features)):
             values = kept[f"feature_{number}"]
-            # Where all rows are left out, the length of vectors isn't known yet.
+            # Without a vector in any row, their length isn't known.
             if len(values) or values.shape[1:] != (0,):
-                self.out.append(f"{self.prefix}_feature_{number}", values)
+                self.append(f"feature_{number}", values)
         for part in PARTS:
             if part in kept:
                 for name, values in items.items():
-                    self.out.append(f"{self.prefix}_{part}_{name}", values[kept[part]])
+                    self.append(f"{part}_{name}", values[kept[part]])
                 if "label" in kept:
-                    self.out.append(f"{self.prefix}_{part}_labels", kept["label"][kept[part]])
+                    self.append(f"{part}_labels", kept["label"][kept[part]])
 
     def split(self, batch: Batch) -> dict[str, NDArray[np.bool_]]:
         """Return for each part whether a row belongs to it."""
@@ -158,19 +160,6 @@ class RowOutputs:
             if same.any() and part not in self.parts:
                 self.parts.append(part)
         return masks
-
-    def check_split(self) -> None:
-        """Raise if a value that the split names is never there."""
-        split = self.table.splits
-        if split is None or split.column is None or not self.rows:
-            return
-        for part, value in split.parts.items():
-            # The names of the parts are what a split has by default; not all of them need be there.
-            if part not in self.parts and (part != value or not self.parts):
-                raise ValueError(
-                    f"split: no row has {value!r} in the column {split.column!r}, which stands for {part}; the column "
-                    f"has {brief(self.split_values)}"
-                )
 
     def labels(self, batch: Batch) -> tuple[NDArray[Any], NDArray[np.bool_]]:
         """Return a label for each row, and whether it has one. Texts are numbered as they come, for now."""
@@ -199,57 +188,6 @@ class RowOutputs:
             return floats, labelled
         integers = batch.numbers(column, pa.int64(), -1)
         return integers, integers >= 0
-
-    def describe(self) -> dict[str, Any]:
-        """Return how the completed files are described."""
-        for reference, array in self.given.items():
-            if len(array) != self.rows:
-                raise ValueError(f"{reference} has {len(array)} rows, but its table has {self.rows}; give one for each")
-        self.check_split()
-        features = {name: f"{self.prefix}_feature_{number}.npy" for number, name in enumerate(self.table.features)}
-        items = {
-            part: {
-                name.removeprefix(f"{self.prefix}_{part}_"): f"{name}.npy"
-                for name in self.out.arrays
-                if name.startswith(f"{self.prefix}_{part}_")
-            }
-            for part in PARTS
-        }
-        if self.classes:
-            numbers = {name: number for number, name in enumerate(sorted(self.classes))}
-            order = np.array([*(numbers[name] for name in self.classes), -1], dtype=np.int64)
-            self.rewrite_labels(items, lambda codes: order[codes])
-        elif self.some_missing and self.all_whole:
-            self.rewrite_labels(items, lambda floats: floats.astype(np.int64))
-        features = {name: file for name, file in features.items() if file.removesuffix(".npy") in self.out.arrays}
-        return {
-            "features": features,
-            "items": {part: files for part, files in items.items() if files},
-            "classes": sorted(self.classes) or None,
-            "num_classes": len(self.classes) or self.largest + 1,
-        }
-
-    def rewrite_labels(
-        self, items: dict[str, dict[str, str]], convert: Callable[[NDArray[Any]], NDArray[np.int64]]
-    ) -> None:
-        """Write labels as classes, where only all rows tell which class is which.
-
-        Texts are numbered in alphabetical order, whatever the order that they came in. Data frames make floats of
-        integers of which some are missing.
-
-        Args:
-            items: The files of the items of each part, which then name the new ones.
-            convert: Maps labels as they were written to classes.
-        """
-        for part, files in items.items():
-            if "labels" in files:
-                labels = map_npy(self.out.folder / files["labels"])
-                files["labels"] = f"{self.prefix}_{part}_classes.npy"
-                with ArrayWriter(self.out.folder / files["labels"], labels.shape, np.int64) as writer:
-                    for start in range(0, len(labels), 1 << 20):
-                        classes = convert(labels[start : start + (1 << 20)])
-                        self.largest = max(self.largest, int(classes.max()))
-                        writer.append(classes)
 
 
 def read_masks(batch: Batch, parts: dict[str, str]) -> dict[str, NDArray[np.bool_]]:

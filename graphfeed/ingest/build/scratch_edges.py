@@ -1,6 +1,7 @@
 """Edges in scratch files, split by ranges of destinations while they are read, so that each range is sorted alone."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from concurrent.futures import Executor
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -9,11 +10,15 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from graphfeed.storage.datasets import Edges
+from graphfeed.ingest.tables.table import TableSource
+from graphfeed.storage.datasets import LEAST_TASKS, Edges
 from graphfeed.storage.memory import map_npy
 
 LEAST_ROWS, MOST_ROWS = 1 << 12, 1 << 20
 """The fewest and the most edges that are read at a time."""
+MOST_RANGES = 256
+BYTES_PER_EDGE = 32
+"""What an edge takes while its range is sorted, roughly."""
 PART_BYTES = 128
 """What an edge takes, at most, while it is read and put in its slot."""
 
@@ -24,6 +29,17 @@ Segment: TypeAlias = tuple[int, int]
 def rows_at_a_time(memory: int) -> int:
     """Return how many edges to read at a time, so that they take a quarter of some memory at most."""
     return min(max(memory // 4 // PART_BYTES, LEAST_ROWS), MOST_ROWS)
+
+
+def num_ranges(sources: Sequence[TableSource], memory: int, executor: Executor | None) -> int:
+    """Return into how many ranges to split edges while they are read, so that each can be sorted in some memory."""
+    edges = 0
+    for source in sources:
+        rows = source.num_rows()
+        # Two ids with what separates them rarely take less than 12 bytes of text.
+        edges += source.source.stat().st_size // 12 if rows is None else rows
+    least = 1 if executor is None else LEAST_TASKS
+    return int(min(max(-(-edges * BYTES_PER_EDGE // max(memory, 1)), least), MOST_RANGES))
 
 
 @dataclass(frozen=True)

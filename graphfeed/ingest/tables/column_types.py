@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from graphfeed.ingest.build.spec import NodeTable, Table
-from graphfeed.ingest.tables.arrow_types import arrow, is_plain_number, is_text, unit_of, wider_type
+from graphfeed.ingest.tables.arrow_types import arrow, is_list, is_plain_number, is_text, unit_of, wider_type
 from graphfeed.ingest.tables.table import CSV, TableSource
 
 
@@ -34,6 +34,37 @@ def common_types(sources: Sequence[TableSource], columns: Iterable[str]) -> dict
                 )
             types[column] = wider, first
     return {column: arrow_type for column, (arrow_type, _) in types.items()}
+
+
+def vector_lengths(sources: Sequence[TableSource], types: Mapping[str, Any]) -> dict[str, int]:
+    """Return the length of the vectors of each column that has some: that of the first one.
+
+    Args:
+        sources: The tables, which are read up to the first vector of a column.
+        types: What `common_types` returned.
+    """
+    lengths: dict[str, int] = {}
+    for column in (column for column, arrow_type in types.items() if is_list(arrow_type)):
+        for source in sources:
+            length = first_length(source, column)
+            if length is not None:
+                lengths[column] = length
+                break
+    return lengths
+
+
+def first_length(source: TableSource, column: str) -> int | None:
+    """Return the length of the first vector of a table's column, or None if there is none."""
+    schema = source.schema()
+    if column not in schema.names or not is_list(schema.field(column).type):
+        return None
+    if arrow().types.is_fixed_size_list(schema.field(column).type):
+        return int(schema.field(column).type.list_size)
+    for rows in source.batches([column], 1 << 10):
+        lengths = arrow("compute").list_value_length(rows.column(column)).drop_null()
+        if len(lengths):
+            return int(lengths[0].as_py())
+    return None
 
 
 def has_text_ids(ends: Iterable[tuple[TableSource, str]]) -> bool:

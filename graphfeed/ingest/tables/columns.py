@@ -211,20 +211,19 @@ class Batch:
                 dtype = pa.uint8()
             numbers = self.numbers(column, dtype, missing, hint=f"; {MISSING_HINT}")
             return self.without_nan(column, numbers, missing)
+        values = values.cast(arrow_type) if pa.types.is_null(values.type) else values
         absent = as_numpy(values.is_null())
         if missing is None:
             self.refuse(column, absent, f"but must be a vector; {MISSING_HINT}", "missing")
-        given = ~absent & ~self.drop
         lengths = as_numpy(pc.list_value_length(values).fill_null(0))
-        size = int(lengths[given][0]) if given.any() else getattr(values.type, "list_size", None)
-        right = self.types.width(column, size)
-        if right == 0 and size is None and missing is not None and absent.any():
+        if missing is not None and column not in self.types.lengths and absent.any():
             raise ValueError(
-                f"{self.table.name}: {column} has no vector in the first rows, so their length isn't known; put a row "
-                "that has one first, or save vectors of a fixed size"
+                f"{self.table.name}: no row has a vector in {column}, so their length isn't known; save vectors of a "
+                "fixed size"
             )
-        self.refuse(column, (lengths != right) & ~absent, f"which has another length than {right}, as the rows before")
-        given &= ~self.drop
+        right = self.types.lengths.get(column, 0)
+        self.refuse(column, (lengths != right) & ~absent, f"which has another length than {right}, as the first one")
+        given = ~absent & ~self.drop
         inner = values.flatten() if given.all() else values.filter(pa.array(given)).flatten()
         if not is_number(arrow_type.value_type):
             raise TypeError(
@@ -264,24 +263,17 @@ class ColumnTypes:
     Args:
         schema: The columns of the table.
         common: The types that columns have over all tables that are read one after the other, where that is known.
-        widths: The lengths of vectors in the tables before; those of this one are added.
+        lengths: The lengths of the vectors of columns that have some.
     """
 
     def __init__(
-        self, schema: Any, common: Mapping[str, Any] | None = None, widths: dict[str, int] | None = None
+        self, schema: Any, common: Mapping[str, Any] | None = None, lengths: Mapping[str, int] | None = None
     ) -> None:
-        self.schema, self.common = schema, common or {}
-        self.widths: dict[str, int] = {} if widths is None else widths
+        self.schema, self.common, self.lengths = schema, common or {}, lengths or {}
 
     def type_of(self, column: str) -> Any:
         """Return the type of a column."""
         return self.common[column] if column in self.common else self.schema.field(column).type
-
-    def width(self, column: str, length: int | None) -> int:
-        """Return the length of the vectors of a column: that of the first one, and 0 as long as there was none."""
-        if length is None:
-            return int(self.widths.get(column, 0))
-        return int(self.widths.setdefault(column, length))
 
 
 def as_numpy(values: Any) -> NDArray[Any]:

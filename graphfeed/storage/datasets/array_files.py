@@ -2,7 +2,6 @@
 
 import codecs
 import io
-import math
 import os
 import pickle
 import zipfile
@@ -97,16 +96,13 @@ class ArrayWriter:
         path: The path of the file, which is replaced if it is there.
         shape: The shape of the whole array; None as the number of rows stands for as many as come.
         dtype: The dtype to which rows are converted.
-        keep: How many rows of the file to keep, which an earlier writer with this shape and dtype has written.
     """
 
-    def __init__(self, path: Path, shape: Sequence[int | None], dtype: DTypeLike, keep: int = 0) -> None:
+    def __init__(self, path: Path, shape: Sequence[int | None], dtype: DTypeLike) -> None:
         self.dtype = np.dtype(dtype)
-        self.path, self.shape, self.rows = path, tuple(shape), keep
-        self.file = path.open("r+b" if keep else "wb")
+        self.path, self.shape, self.rows = path, tuple(shape), 0
+        self.file = path.open("wb")
         self.begin = self._write_header(shape[0] or 0)
-        self.file.truncate(self.begin + keep * self.dtype.itemsize * math.prod(part or 0 for part in self.shape[1:]))
-        self.file.seek(0, os.SEEK_END)
 
     def _write_header(self, rows: int) -> int:
         """Write the header, and return where it ends: NumPy leaves room for more digits of the number of rows."""
@@ -120,11 +116,6 @@ class ArrayWriter:
         """Write the next rows."""
         write_rows(self.file, rows.astype(self.dtype, copy=False))
         self.rows += len(rows)
-
-    def sync(self) -> None:
-        """Put the rows so far on the disk."""
-        self.file.flush()
-        os.fsync(self.file.fileno())
 
     def __enter__(self) -> Self:
         """Return the writer."""
@@ -140,7 +131,8 @@ class ArrayWriter:
                     raise ValueError(f"{self.path} must get {self.shape[0]} rows, but got {self.rows}")
                 if self.shape[0] is None and self._write_header(self.rows) != self.begin:
                     raise ValueError(f"{self.path} has {self.rows} rows, more than its header has room for")
-                self.sync()
+                self.file.flush()
+                os.fsync(self.file.fileno())
 
 
 def write_array(path: Path, array: NDArray[Any], dtype: DTypeLike | None = None) -> None:

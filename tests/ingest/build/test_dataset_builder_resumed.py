@@ -10,8 +10,9 @@ import pyarrow.parquet
 import pytest
 
 from graphfeed.ingest import EdgeTable, NodeTable, Spec, build_dataset
-from graphfeed.ingest.build import edge_reader
-from graphfeed.ingest.build.edge_reader import EdgeReader
+from graphfeed.ingest.build import join_rows
+from graphfeed.ingest.build.edge_task import EdgeReader
+from graphfeed.ingest.build.node_task import NodeTask
 from graphfeed.ingest.tables.table import TableSource
 from tests.ingest.interrupted import Stopped, stop_before
 from tests.on_disk import arrays
@@ -44,7 +45,7 @@ def spec_of(folder: Path, edges: dict[str, dict[str, Any]], count: int = 3) -> S
     ],
     ids=["same", "more features", "a weight", "fewer features", "fewer types", "other ends", "no types"],
 )
-@pytest.mark.parametrize("step", ["edges 0", "sort"])
+@pytest.mark.parametrize("step", ["edge_0", "sort"])
 def test_a_run_that_goes_on_gives_what_a_new_one_gives(tmp_path: Path, before: Any, after: Any, step: str) -> None:
     stop_before(spec_of(tmp_path, before), tmp_path / "out", step)
     spec = spec_of(tmp_path, after)
@@ -60,7 +61,7 @@ def test_a_run_that_goes_on_gives_what_a_new_one_gives(tmp_path: Path, before: A
 def test_a_step_whose_files_another_specification_has_replaced_is_done_again(tmp_path: Path) -> None:
     first = spec_of(tmp_path, {"n:r:n": {"features": {"w": "w"}}})
     stop_before(first, tmp_path / "out", "sort")
-    stop_before(spec_of(tmp_path, {"n:r:n": {"features": {"w": "a"}}}), tmp_path / "out", "edges 0")
+    stop_before(spec_of(tmp_path, {"n:r:n": {"features": {"w": "a"}}}), tmp_path / "out", "edge_0")
     dataset = build_dataset(first, tmp_path / "out").load()
     assert dataset.feature.read("edge", "n:r:n", "w").tolist() == [[0.5], [1.5], [2.5], [3.5]]
 
@@ -81,8 +82,9 @@ def stop(*_: Any) -> None:
 
 
 @pytest.mark.parametrize("end", [Stopped, KeyboardInterrupt])
-def test_a_run_goes_on_within_the_edges_of_a_type(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, end: type[BaseException]
+@pytest.mark.parametrize("stopped_in", [NodeTask, EdgeReader])
+def test_a_run_goes_on_within_the_tables_of_a_type(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, end: type[BaseException], stopped_in: Any
 ) -> None:
     rng = np.random.default_rng(0)
     for number in range(5):
@@ -91,33 +93,54 @@ def test_a_run_goes_on_within_the_edges_of_a_type(
         label = np.array([f"class {number}", "z"])[rng.integers(0, 2, 40)]
         rows = {**columns, "f": list(rng.random((40, 3))), "part": part, "y": label}
         pyarrow.parquet.write_table(pa.table(rows), tmp_path / f"{number}.parquet")
-    features = {"v": "f", "w": "w"}
-    table = EdgeTable(
-        "*.parquet", source="a", destination="b", weight="w", time="t", features=features, label="y", split="part"
-    )
-    spec = Spec({"n:r:n": table}, {"n": NodeTable(count=8)}, folder=tmp_path)
-    write, batches, opened = EdgeReader.write, TableSource.batches, []
+    both: dict[str, Any] = {"time": "t", "features": {"v": "f", "w": "w"}, "label": "y", "split": "part"}
+    table = EdgeTable("*.parquet", source="a", destination="b", weight="w", **both)
+    spec = Spec({"n:r:n": table}, {"n": NodeTable("*.parquet", id="a", **both)}, folder=tmp_path)
+    write, batches, opened = stopped_in.write, TableSource.batches, []
 
-    def stop_in_the_middle(reader: EdgeReader, batch: Any, *rest: Any) -> int:
+    def stop_in_the_middle(reader: Any, batch: Any, *rest: Any) -> int:
         if Path(batch.table.name).name == "3.parquet":
             raise end
-        return write(reader, batch, *rest)
+        found: int = write(reader, batch, *rest)
+        return found
 
     def record(source: TableSource, *rest: Any) -> Any:
         opened.append(Path(source.name).stem)
         return batches(source, *rest)
 
-    monkeypatch.setattr(edge_reader, "NOTE_SECONDS", 0.0)
     expected = build_dataset(spec, tmp_path / "anew", on_error="skip").yaml_data
     with monkeypatch.context() as patch:
-        patch.setattr(EdgeReader, "write", stop_in_the_middle)
+        patch.setattr(stopped_in, "write", stop_in_the_middle)
         with pytest.raises(end):
             build_dataset(spec, tmp_path / "out", on_error="skip", memory=1 << 24)
     with monkeypatch.context() as patch:
         patch.setattr(TableSource, "batches", record)
         found = build_dataset(spec, tmp_path / "out", on_error="skip").yaml_data
-    assert opened == ["0", "3", "4"], "only the length of its vectors is looked up in the first file again"
+    rest = ["3", "4"] if stopped_in is EdgeReader else ["3", "4", "0", "0", "1", "2", "3", "4"]
+    assert opened[-len(rest) :] == rest
+    assert set(opened[: -len(rest)]) == {"0"}, "only the length of its vectors is looked up in the first file again"
     assert found["checksums"] == expected["checksums"]
     assert found["skipped"] == expected["skipped"]
     assert found["tasks"] == expected["tasks"]
     assert sum(entry["rows"] for entry in found["skipped"]) > 0
+
+
+def test_a_run_that_ended_while_rows_were_joined_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    spec = spec_of(tmp_path, {"n:r:n": {"features": {"w": "w", "a": "a"}, "label": "y"}})
+    build_dataset(spec, tmp_path / "anew")
+    join, joined = join_rows.join_array, []
+
+    def stop_at_the_second(*given: Any) -> str:
+        joined.append(given)
+        if len(joined) == 2:
+            raise Stopped
+        return join(*given)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(join_rows, "join_array", stop_at_the_second)
+        with pytest.raises(Stopped):
+            build_dataset(spec, tmp_path / "out")
+    build_dataset(spec, tmp_path / "out")
+    found, expected = arrays(tmp_path / "out"), arrays(tmp_path / "anew")
+    assert list(found) == list(expected)
+    assert all(found[name].tolist() == expected[name].tolist() for name in found)

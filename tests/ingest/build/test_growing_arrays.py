@@ -1,5 +1,4 @@
 import errno
-import json
 import sys
 from pathlib import Path
 from typing import Any
@@ -67,17 +66,3 @@ def test_why_not_all_could_be_written_is_said_with_the_folder(tmp_path: Path) ->
         resource.setrlimit(resource.RLIMIT_FSIZE, before)
     assert caught.value.errno == errno.EFBIG
     assert build_dataset(spec, tmp_path / "out").load().graph is not None
-
-
-def test_rows_of_an_interrupted_run_are_kept_and_those_behind_them_are_not(tmp_path: Path) -> None:
-    arrays = GrowingArrays(tmp_path)
-    arrays.append("a", np.array([[1, 2], [3, 4]]))
-    arrays.append("empty", np.zeros((0, 3), dtype=np.float32))
-    state = json.loads(json.dumps(arrays.state()))
-    arrays.append("a", np.array([[5, 6]]))
-    for writer in arrays.arrays.values():
-        writer.file.close()
-    with GrowingArrays(tmp_path, state) as resumed:
-        resumed.append("a", np.array([[7, 8]]))
-    assert np.load(tmp_path / "a.npy").tolist() == [[1, 2], [3, 4], [7, 8]]
-    assert np.load(tmp_path / "empty.npy").shape == (0, 3)

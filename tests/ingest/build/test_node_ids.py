@@ -1,3 +1,4 @@
+import pickle
 from pathlib import Path
 
 import numpy as np
@@ -11,10 +12,10 @@ from graphfeed.ingest.build.node_ids import (
     IdCollector,
     IntegerIds,
     RowIds,
+    StoredIds,
     TextIds,
     first_of_each,
     integer_ids,
-    load_node_ids,
     text_buffers,
 )
 
@@ -55,7 +56,7 @@ def test_numbers_of_rows_are_used_as_they_are() -> None:
     ],
 )
 def test_ids_are_the_same_after_writing(ids: RowIds, tmp_path: Path) -> None:
-    again = load_node_ids(tmp_path, ids.write(tmp_path, "ids"), len(ids))
+    again = pickle.loads(pickle.dumps(StoredIds(tmp_path, ids.write(tmp_path, "ids"), len(ids)))).ids
     assert len(again) == 3
     asked = pa.array(["ä", "b", "c"], pa.large_string()) if ids.texts else np.array([5, 2, 1 << 60])
     assert again.find(asked).tolist() == ids.find(asked).tolist()

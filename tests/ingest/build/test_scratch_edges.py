@@ -1,7 +1,7 @@
 """Edges that are larger than the memory given are sorted part by part, and a run that is killed goes on."""
 
 from collections.abc import Callable
-from concurrent.futures import BrokenExecutor, Future, ThreadPoolExecutor
+from concurrent.futures import BrokenExecutor, Future, ThreadPoolExecutor, wait
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +14,8 @@ import graphfeed as gf
 from graphfeed.ingest import EdgeTable, NodeTable, Spec, build_dataset
 from graphfeed.ingest.build import scratch_edges
 from graphfeed.ingest.build.journal import Journal
-from graphfeed.ingest.build.scratch_edges import rows_at_a_time
+from graphfeed.ingest.build.scratch_edges import num_ranges, rows_at_a_time
+from graphfeed.ingest.tables.table import TableSource
 from graphfeed.storage.datasets import edge_sorting
 from tests.ingest.interrupted import Stopped, stop_before
 from tests.on_disk import listing
@@ -73,15 +74,18 @@ def test_executors_do_not_change_the_bytes(tmp_path: Path, small_parts: None) ->
 
 
 class Failing(ThreadPoolExecutor):
-    """Does some calls, and is broken then."""
+    """Does the five tasks that read, and seven that sort, and is broken then."""
 
-    left = 7
+    def __init__(self) -> None:
+        super().__init__(1)
+        self.futures: list[Future[Any]] = []
 
     def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> "Future[Any]":
-        self.left -= 1
-        if self.left < 0:
+        if len(self.futures) == 12:
+            wait(self.futures)
             raise BrokenExecutor("a worker ended abruptly")
-        return super().submit(fn, *args, **kwargs)
+        self.futures.append(super().submit(fn, *args, **kwargs))
+        return self.futures[-1]
 
 
 def test_a_run_that_lost_its_executor_goes_on_within_the_sorting(
@@ -89,7 +93,7 @@ def test_a_run_that_lost_its_executor_goes_on_within_the_sorting(
 ) -> None:
     spec = tables(tmp_path)
     build_dataset(spec, tmp_path / "whole")
-    with Failing(1) as executor, pytest.raises(BrokenExecutor) as caught:
+    with Failing() as executor, pytest.raises(BrokenExecutor) as caught:
         build_dataset(spec, tmp_path / "parts", executor=executor)
     assert "the next run with the same files goes on" in "".join(caught.value.__notes__)
     done = listing(tmp_path / ".parts.unfinished/graphfeed/graph/scratch")
@@ -108,7 +112,7 @@ def test_a_run_that_lost_its_executor_goes_on_within_the_sorting(
     assert not {int(name.partition("_")[0]) for name in done} & {*sorted_ranges}
 
 
-@pytest.mark.parametrize("step", range(1, 7))
+@pytest.mark.parametrize("step", range(1, 11))
 def test_a_run_that_is_interrupted_after_any_step_goes_on(
     tmp_path: Path, small_parts: None, step: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -130,7 +134,8 @@ def test_a_run_that_is_interrupted_after_any_step_goes_on(
     build_dataset(spec, tmp_path / "out", memory=20_000)
     assert contents(tmp_path / "whole") == contents(tmp_path / "out")
     # The steps that were done are not done again.
-    assert noted == ["nodes 0", "nodes 1", "edges 0", "edges 1", "sort so far", "sort"]
+    steps = ["node_0", "node_1", "edge_0", "edge_1", "sort"]
+    assert noted == [name for step in steps for name in (f"{step} so far", step)]
 
 
 def test_changed_files_are_read_again(tmp_path: Path) -> None:
@@ -139,6 +144,14 @@ def test_changed_files_are_read_again(tmp_path: Path) -> None:
     build_dataset(spec, tmp_path / "out")
     build_dataset(spec, tmp_path / "anew")
     assert contents(tmp_path / "out") == contents(tmp_path / "anew")
+
+
+def test_there_are_as_many_ranges_as_memory_and_executors_ask_for() -> None:
+    sources = [TableSource(pa.table({"s": np.zeros(1000)}), "x")] * 130
+    with ThreadPoolExecutor(1) as executor:
+        assert [num_ranges(sources, 1 << 40, given) for given in (None, executor)] == [1, 16]
+    assert num_ranges(sources, 130_000 * 32 // 5, None) == 5
+    assert num_ranges(sources, 1, None) == 256
 
 
 def test_no_more_is_read_at_a_time_than_a_quarter_of_the_memory() -> None:
@@ -164,9 +177,9 @@ def test_a_process_that_is_killed_leaves_nothing_that_looks_finished(tmp_path: P
     rng = np.random.default_rng(0)
     np.savez(tmp_path / "big.npz", s=rng.integers(0, 100_000, 2_000_000), d=rng.integers(0, 100_000, 2_000_000))
     killed = 0
-    for wait in (0.3, 0.6, 0.9, 0):
-        done = run("-c", KILLED, str(tmp_path), str(wait))
-        if done.returncode == 0:
+    for seconds in (0.3, 0.6, 0.9, 0):
+        done = run("-c", KILLED, str(tmp_path), str(seconds))
+        if done.returncode == 0 or listing(tmp_path) == ["big.npz", "out"]:  # it may be killed when all is done
             break
         killed += 1
         assert done.returncode == -9, done.stderr

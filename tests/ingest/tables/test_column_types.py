@@ -11,6 +11,7 @@ import torch
 
 from graphfeed.ingest import EdgeTable, NodeTable, Spec, build_dataset
 from graphfeed.ingest.build.row_outputs import RowOutputs
+from graphfeed.ingest.tables.column_types import common_types, vector_lengths
 from graphfeed.ingest.tables.columns import Batch, ColumnTypes, Problems
 from graphfeed.ingest.tables.table import TableSource
 from tests.ingest.example_tables import edges_of
@@ -163,13 +164,31 @@ def test_vectors_of_several_types_become_those_of_the_widest(tmp_path: Path) -> 
     ("column", "text"),
     [
         (pa.array([[True, False]]), r"frame 1: x is list<.*bool>, but it is .*list<.*int64> in frame 0"),
-        (pa.array([[5, 6, 7]]), r"frame 1, row 0: x is \[5, 6, 7\], which has another length than 2"),
+        (pa.array([[5, 6, 7]]), r"frame 1, row 0: x is \[5, 6, 7\], which has another length than 2, as the first one"),
         (pa.array([[1 << 63, 0]], pa.list_(pa.uint64())), "frame 1: x has a number that doesn't fit"),
     ],
 )  # fmt: skip
 def test_vectors_that_do_not_fit_are_named_with_their_file(tmp_path: Path, column: Any, text: str) -> None:
     with pytest.raises((TypeError, ValueError), match=text):
         nodes(tmp_path, pa.table({"id": [0], "x": [[1, 2]]}), pa.table({"id": [1], "x": column}), features={"x": "x"})
+
+
+def test_the_length_of_vectors_is_that_of_the_first_one_in_any_table() -> None:
+    kinds = [pa.null(), pa.list_(pa.int64()), pa.list_(pa.int64(), 3), pa.list_(pa.int64())]
+    values: list[Any] = [[None], [None, None], [None], [[1, 2]]]
+    sources = [TableSource(pa.table({"x": pa.array(*both)}), "t") for both in zip(values, kinds, strict=True)]
+    types = common_types(sources, ["x", "lacking"])
+    assert vector_lengths(sources, types) == {"x": 3}
+    assert vector_lengths(sources[::-1], types) == {"x": 2}
+    assert vector_lengths(sources[:2], types) == {}
+
+
+def test_a_table_without_a_vector_may_stand_among_others(tmp_path: Path) -> None:
+    for number, rows in enumerate(['{"id": 0, "x": null}\n', '{"id": 1, "x": [1.5, 2]}\n']):
+        (tmp_path / f"{number}.ndjson").write_text(rows)
+    table = NodeTable("*.ndjson", id="id", features={"x": "x"}, missing=0)
+    dataset = build_dataset(Spec({"n:r:n": LINK}, {"n": table}, folder=tmp_path))
+    assert dataset.feature.read("node", "n", "x").tolist() == [[0, 0], [1.5, 2]]
 
 
 def test_rows_that_do_not_fit_those_before_are_named_with_their_file(tmp_path: Path) -> None:
@@ -179,6 +198,6 @@ def test_rows_that_do_not_fit_those_before_are_named_with_their_file(tmp_path: P
     )
     found, items = {"train": np.ones(1, dtype=bool), "label": np.zeros(1, np.int64)}, {"seeds": np.zeros(1, np.int64)}
     rows.write(batch, found, items)
-    message = r"^second\.csv: edge_0_train_labels: rows are float32 .* first ones int64"
-    with pytest.raises(ValueError, match=message), rows.out:
+    message = r"^second\.csv: train_labels: rows are float32 .* first ones int64"
+    with pytest.raises(ValueError, match=message), rows:
         rows.write(batch, found | {"label": np.zeros(1, np.float32)}, items)

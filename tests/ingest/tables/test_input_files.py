@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from graphfeed.ingest import EdgeTable, NodeTable, Spec, build_dataset
-from graphfeed.ingest.build.node_reader import NodeReader
+from graphfeed.ingest.build.id_task import read_ids
 from graphfeed.ingest.tables.input_files import InputFiles
 from tests.ingest.example_tables import likes, write
 from tests.ingest.interrupted import stop_before
@@ -36,17 +36,16 @@ def test_nodes_that_change_between_their_ids_and_their_features_are_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     spec = likes(tmp_path)
-    read_ids = NodeReader.read_ids
 
-    def change(reader: NodeReader, column: str) -> Any:
-        found = read_ids(reader, column)
+    def change(*given: Any) -> Any:
+        found = read_ids(*given)
         write(
             tmp_path / "users.parquet", {"name": ["dia", "ann", "cem", "ben"], "age": [1.0] * 4, "split": [0, 1, 2, 0]}
         )
         return found
 
     with monkeypatch.context() as patch:
-        patch.setattr(NodeReader, "read_ids", change)
+        patch.setattr("graphfeed.ingest.build.node_task.read_ids", change)
         with pytest.raises(ValueError, match=r"users\.parquet changed while it was read"):
             build_dataset(spec, tmp_path / "out")
     assert "out" not in listing(tmp_path)

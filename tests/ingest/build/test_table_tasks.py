@@ -18,25 +18,40 @@ import pyarrow.parquet
 import pytest
 
 from graphfeed.ingest import EdgeTable, NodeTable, Spec, build_dataset
-from graphfeed.ingest.build.edge_tasks import num_ranges, split_tables
+from graphfeed.ingest.build.table_tasks import group_tables
 from graphfeed.ingest.tables.table import TableSource
 from tests.clusters import Killing, dask_cluster, ray_cluster
 
 
 def tables(folder: Path) -> Spec:
-    """Write tables of two edge types, of which one keeps the numbers of edges, with a wrong row in each."""
+    """Write tables of nodes and of two edge types, with everything that depends on rows before, and wrong rows."""
     rng = np.random.default_rng(0)
     names = np.array([f"node {number}" for number in range(30)])
-    pyarrow.parquet.write_table(pa.table({"id": names}), folder / "nodes.parquet")
+    np.save(folder / "more.npy", rng.random((31, 2)))
+    for number in range(3):
+        some = names[10 * number : 10 * number + 10].tolist()
+        some += ["node 3"] if number == 1 else []  # there was one
+        rows: dict[str, Any] = {
+            "id": some,
+            "v": rng.random((len(some), 3)).tolist(),
+            "t": rng.integers(0, 9, len(some)),
+        }
+        rows["y"] = [None if number else "z", *rng.permutation([f"class {number}", "a"] * 5)][: len(some)]
+        rows["part"] = rng.choice(["train", "test", "none"], len(some))
+        rows["v"][4] = [1.0, 2.0] if number else None
+        pyarrow.parquet.write_table(pa.table(rows), folder / f"nodes-{number}.parquet")
     for number in range(5):
         columns: dict[str, Any] = {"s": names[rng.integers(0, 30, 50)], "d": rng.integers(0, 9, 50)}
         columns |= {"w": rng.random(50) if number % 2 else rng.integers(0, 5, 50)}
+        columns |= {"at": np.arange(50) + 45 * number, "y": rng.choice(["a", "b", f"c{number}"], 50)}
         columns["d"][number] = 9
         pyarrow.csv.write_csv(pa.table(columns), folder / f"{number}.csv")
-    plain = EdgeTable("*.csv", source="s", destination="d", weight="w")
-    featured = EdgeTable("1.csv", source="d", destination="d", weight="w", features={"w": "w"})
-    nodes = {"n": NodeTable("nodes.parquet", id="id"), "m": NodeTable(count=9)}
-    return Spec({"n:r:m": plain, "m:s:m": featured}, nodes, folder=folder)
+    plain = EdgeTable("*.csv", source="s", destination="d", weight="w", time=0)
+    featured = EdgeTable(
+        "*.csv", source="d", destination="d", weight="w", features={"w": "w"}, label="y", time="at", time_sorted=True
+    )
+    node = NodeTable("nodes-*.parquet", id="id", features={"v": ["v", "more.npy"]}, label="y", split="part", time="t")
+    return Spec({"n:r:m": plain, "m:s:m": featured}, {"n": node, "m": NodeTable(count=9, time=0)}, folder=folder)
 
 
 def contents(folder: Path) -> dict[str, bytes]:
@@ -72,7 +87,9 @@ def test_every_executor_gives_the_same_bytes(tmp_path: Path, start: Callable[[],
     with start() as executor:
         found = build_dataset(spec, tmp_path / "out", on_error="skip", executor=executor)
     assert contents(tmp_path / "out") == contents(tmp_path / "here")
-    assert [entry["rows"] for entry in found.yaml_data["skipped"]] == [1, 1, 1, 1, 1, 1]
+    reasons = " ".join(entry["reason"] for entry in found.yaml_data["skipped"])
+    for reason in ("earlier row", "another length than 3", "must be a vector", "y is missing", "earlier", "range"):
+        assert reason in reasons
     assert found.yaml_data == expected.yaml_data
 
 
@@ -94,18 +111,27 @@ def test_a_wrong_row_is_named(tmp_path: Path) -> None:
     spec = tables(tmp_path)
     with (
         ThreadPoolExecutor(2) as executor,
-        pytest.raises(ValueError, match=r"\d\.csv, row \d: d is '9', which is out of"),
+        pytest.raises(ValueError, match=r"nodes-\d\.parquet, row \d+: (id is 'node 3', which|v is)"),
     ):
         build_dataset(spec, tmp_path / "out", executor=executor)
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize(
+    ("broken_at", "left"),
+    [
+        (2, ["nodes-0", "nodes-1", "nodes-2", "nodes-0", "nodes-1", "nodes-2", "0"]),
+        (6, ["nodes-0", "nodes-2", "0"]),
+        (9, ["2", "3", "4", "1", "2", "3", "4", "0", "1", "2", "3", "4"]),
+    ],
+    ids=["ids", "rows of nodes", "edges"],
+)
 def test_a_run_that_lost_a_worker_goes_on_with_and_without_an_executor(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, broken_at: int, left: list[str]
 ) -> None:
     spec = tables(tmp_path)
     build_dataset(spec, tmp_path / "here", on_error="skip")
-    with Processes(broken_at=3) as executor, pytest.raises(BrokenProcessPool) as caught:
+    with Processes(broken_at) as executor, pytest.raises(BrokenProcessPool) as caught:
         build_dataset(spec, tmp_path / "out", on_error="skip", executor=executor)
     assert "the next run with the same files goes on" in "".join(caught.value.__notes__)
     read: list[str] = []
@@ -118,16 +144,23 @@ def test_a_run_that_lost_a_worker_goes_on_with_and_without_an_executor(
     monkeypatch.setattr(TableSource, "batches", record)
     build_dataset(spec, tmp_path / "out", on_error="skip")
     assert contents(tmp_path / "out") == contents(tmp_path / "here")
-    assert read == ["3", "4"]
+    assert read[1 : 1 + len(left)] == left, "the first vector is looked up before"
 
 
-def test_tables_are_read_apart_unless_one_depends_on_another() -> None:
-    sources = [TableSource(pa.table({"s": np.zeros(1000), "d": np.zeros(1000)}), "x")] * 130
-    with ThreadPoolExecutor(1) as executor:
-        bounds = split_tables(EdgeTable("x"), sources, executor)
-        assert (bounds[:3], bounds[-1], len(bounds)) == ([0, 2, 4], 130, 65)
-        for dependent in ({"time": "t", "time_sorted": True}, {"features": {"f": "f"}}, {"label": "y"}):
-            assert split_tables(EdgeTable("x", **dependent), sources, executor) == [0, 130]
-        assert split_tables(EdgeTable("x"), sources, None) == [0, 130]
-        assert [num_ranges(sources, 1 << 40, given) for given in (None, executor)] == [1, 16]
-    assert num_ranges(sources, 130_000 * 32 // 5, None) == 5
+def test_many_tables_are_read_together() -> None:
+    groups = group_tables(list(range(130)))
+    assert (groups[:2], groups[-1], len(groups)) == ([[0, 1], [2, 3]], [127, 128, 129], 64)
+    assert group_tables([1, 2]) == [[1], [2]]
+    assert group_tables([]) == []
+
+
+def test_arrays_beside_tables_that_do_not_say_how_many_rows_they_have(tmp_path: Path) -> None:
+    for number in range(3):
+        (tmp_path / f"{number}.csv").write_text("x\n" + f"{number}\n" * (number + 1))
+    np.save(tmp_path / "a.npy", np.arange(6))
+    edges = EdgeTable({"source": np.array([0]), "destination": np.array([1])})
+    spec = Spec({"e": edges}, {"n": NodeTable("*.csv", features={"f": ["x", "a.npy"]})}, folder=tmp_path)
+    with ThreadPoolExecutor(2) as executor:
+        for dataset in (build_dataset(spec), build_dataset(spec, executor=executor)):
+            found = dataset.feature.read("node", None, "f").tolist()
+            assert found == [[0, 0], [1, 1], [1, 2], [2, 3], [2, 4], [2, 5]]

@@ -1,5 +1,6 @@
 """Rows of edges that are wrong, and the scratch files of those that are right."""
 
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -7,11 +8,12 @@ import numpy as np
 import pytest
 
 from graphfeed.ingest import EdgeTable, NodeTable, Spec, build_dataset
-from graphfeed.ingest.build.edge_reader import EdgeReader
-from graphfeed.ingest.build.node_ids import RowIds
+from graphfeed.ingest.build.edge_task import EdgeTask, read_edges
+from graphfeed.ingest.build.node_ids import StoredIds
 from graphfeed.ingest.build.scratch_edges import EdgeFiles
 from graphfeed.ingest.tables.table import TableSource
-from tests.ingest.example_tables import reading
+from graphfeed.storage.datasets import SCRATCH
+from tests.ingest.example_tables import tasks_in
 
 
 def build(folder: Path, lines: str, on_error: Any = "raise", **options: Any) -> Any:
@@ -62,16 +64,36 @@ def test_batches_are_split_by_ranges_of_destinations(tmp_path: Path) -> None:
     rng = np.random.default_rng(0)
     table = {"source": rng.integers(0, 10, 50), "destination": rng.integers(0, 10, 50), "at": np.arange(50)}
     files = EdgeFiles(tmp_path, "e", 4, 10, ("source", "destination", "time", "row"))
-    source = TableSource(table, "edges")
-    entry = EdgeTable(table, time="at")
-    reader = EdgeReader(entry, [source, source], reading(8), (RowIds(10), RowIds(10)), with_rows=True)
-    described = reader.read(tmp_path, files, tmp_path, None, lambda _: None)
+    source, nodes = TableSource(table, "edges"), StoredIds(tmp_path, None, 10)
+    task = EdgeTask(
+        prefix="e", table=EdgeTable(table, time="at"), spec_folder=tmp_path, files=files, ids=(nodes, nodes)
+    )
+    described = read_edges(task, [source, source], tasks_in(tmp_path / "out", 8), tmp_path)
     assert described["count"] == 100
-    columns = {name: np.load(files.path(name)) for name in files.columns}
-    counts = files.counts()
-    assert counts.shape == (14, 4)
-    order = np.argsort(columns["row"])
-    assert columns["destination"][order].tolist() == [*table["destination"], *table["destination"]]
-    assert columns["time"][order].tolist() == [*range(50), *range(50)]
-    ranges = files.range_of(columns["destination"].astype(np.int64))
-    assert ranges.tolist() == np.repeat(np.tile(np.arange(4), 14), counts.reshape(-1)).tolist()
+    assert described["pieces"] == [["e_0", 50], ["e_1", 50]]
+    for prefix, _ in described["pieces"]:
+        files = EdgeFiles(tmp_path / "out" / SCRATCH, prefix, 4, 10, files.columns)
+        columns = {name: np.load(files.path(name)) for name in files.columns}
+        counts = files.counts()
+        assert counts.shape == (7, 4)
+        order = np.argsort(columns["row"])
+        assert columns["destination"][order].tolist() == table["destination"].tolist()
+        assert columns["time"][order].tolist() == list(range(50))
+        ranges = files.range_of(columns["destination"].astype(np.int64))
+        assert ranges.tolist() == np.repeat(np.tile(np.arange(4), 7), counts.reshape(-1)).tolist()
+
+
+@pytest.mark.parametrize("times", [[[1, 4], [2, 5], [3, 6]], [[7, 8], [1, 2], [3, 9]], [[], [2, 1], [1, 1]]])
+def test_times_that_go_back_over_tables_are_noticed(tmp_path: Path, times: list[list[int]]) -> None:
+    tables = [{"s": np.zeros(len(t), int), "d": np.zeros(len(t), int), "t": np.array(t, int)} for t in times]
+    edges = EdgeTable(tables, source="s", destination="d", time="t", time_sorted=True)
+    spec = Spec({"n:r:n": edges}, {"n": NodeTable(count=1)})
+    with pytest.raises(ValueError, match=r"frame [12], row \d: t is \d, which is earlier than in a row before"):
+        build_dataset(spec)
+    flat = np.concatenate(times)
+    expected = flat[flat >= np.maximum.accumulate(flat)].tolist()
+    with ThreadPoolExecutor(2) as executor:
+        for dataset in (build_dataset(spec, on_error="skip"), build_dataset(spec, on_error="skip", executor=executor)):
+            assert dataset.graph is not None
+            assert dataset.graph.edge_attributes["time"].tolist() == expected
+            assert sum(entry["rows"] for entry in dataset.yaml_data["skipped"]) == len(flat) - len(expected)

@@ -9,9 +9,7 @@ import pytest
 
 from graphfeed.__main__ import main
 from graphfeed.ingest import EdgeTable, NodeTable, Spec, build_dataset
-from graphfeed.ingest.build.node_reader import collect_ids
-from graphfeed.ingest.tables.table import TableSource
-from tests.ingest.example_tables import edges_of, reading, write
+from tests.ingest.example_tables import edges_of, write
 
 EDGES = {"s": np.array([3, 5, 3]), "d": np.array([5, 9, 9])}
 
@@ -91,12 +89,6 @@ def test_nodes_without_tables_have_the_rows_of_their_arrays(tmp_path: Path) -> N
     np.save(tmp_path / "x.npy", np.array([1.0, np.nan] * 5))
     with pytest.raises(ValueError, match=r"row 1: x\.npy is nan, which has NaN; the key `missing:` of the table gives"):
         build_dataset(Spec(edges, {"n": NodeTable(features={"x": "x.npy"})}, folder=tmp_path))
-
-
-def test_ids_are_collected_from_the_edges_that_name_them() -> None:
-    source = TableSource({"s": np.array([4, 2]), "d": np.array([2, 8])}, "edges")
-    found = collect_ids([(source, "s"), (source, "d")], reading())
-    assert found.find(np.array([2, 4, 8, 3])).tolist() == [0, 1, 2, -1]
 
 
 ROWS = {"s": np.array([0, 1, 2]), "d": np.array([1, 2, 0])}

@@ -1,0 +1,132 @@
+"""Joins what tasks wrote of the rows of tables, where only all of them tell which class and which node is which."""
+
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any, NamedTuple, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from graphfeed.ingest.build.growing_arrays import GrowingArrays
+from graphfeed.ingest.build.row_outputs import MOST_CLASSES, SPLIT_VALUES, open_references
+from graphfeed.ingest.build.spec import PARTS, Table
+from graphfeed.ingest.build.table_tasks import Piece, file_of
+from graphfeed.ops.arguments import brief
+from graphfeed.storage.datasets import PART_BYTES
+from graphfeed.storage.memory import map_npy
+
+Convert: TypeAlias = Callable[[NDArray[Any]], NDArray[Any]]
+
+
+class Part(NamedTuple):
+    """A file with some rows of an array, and what makes rows of the whole of them."""
+
+    path: Path
+    convert: Convert | None = None
+
+
+def join_rows(
+    rows_folder: Path, output: Path, prefix: str, table: Table, pieces: Sequence[Piece], spec_folder: Path
+) -> dict[str, Any]:
+    """Write the files of features and items, and return their description.
+
+    What a single task wrote is moved; what several wrote is copied.
+
+    Args:
+        rows_folder: The folder of what tasks wrote.
+        output: Where the files go.
+        prefix: What their names begin with.
+        table: The entry of the specification.
+        pieces: What the tasks said, in the order of the tables, with the "first_node" of each where seeds are nodes
+            that were numbered from 0.
+        spec_folder: Where the paths of arrays begin.
+    """
+    num_rows = sum(piece["rows"] for piece in pieces)
+    for reference, array in open_references(table, spec_folder).items():
+        if len(array) != num_rows:
+            raise ValueError(f"{reference} has {len(array)} rows, but its table has {num_rows}; give one for each")
+    check_split(table, pieces)
+    classes = all_classes(table, pieces)
+    whole = any(piece["some_missing"] for piece in pieces) and all(piece["all_whole"] for piece in pieces)
+    kinds = {}
+    for name in dict.fromkeys(name for piece in pieces for name in piece["arrays"]):
+        parts = [
+            Part(file_of(rows_folder, piece, name), conversion(name, piece, classes, whole))
+            for piece in pieces
+            if name in piece["arrays"]
+        ]
+        kinds[name] = join_array(output / f"{prefix}_{name}.npy", parts)
+    features = {name: f"feature_{number}" for number, name in enumerate(table.features)}
+    items = {
+        part: {name.removeprefix(f"{part}_"): f"{prefix}_{name}.npy" for name in kinds if name.startswith(f"{part}_")}
+        for part in PARTS
+    }
+    numbered = any(kind == "i" for name, kind in kinds.items() if name.endswith("_labels"))
+    return {
+        "features": {name: f"{prefix}_{file}.npy" for name, file in features.items() if file in kinds},
+        "items": {part: files for part, files in items.items() if files},
+        "classes": list(classes) or None,
+        "num_classes": len(classes) or (max(piece["largest"] for piece in pieces) + 1 if numbered else 0),
+    }
+
+
+def conversion(name: str, piece: Piece, classes: Mapping[str, int], whole: bool) -> Convert | None:
+    """Return what makes rows of an array of all rows of those of a task, or None if they are the same.
+
+    Args:
+        name: What the array has.
+        piece: What the task said.
+        classes: The numbers of labels that are texts.
+        whole: Whether labels that are floats are classes: data frames make floats of integers of which some are
+            missing.
+    """
+    if name.endswith("_labels") and classes:
+        return np.array([*(classes[text] for text in piece["classes"]), -1], dtype=np.int64).__getitem__
+    if name.endswith("_labels") and whole:
+        return partial(np.asarray, dtype=np.int64)
+    if name.endswith("_seeds") and piece.get("first_node"):
+        return partial(np.add, piece["first_node"])
+    return None
+
+
+def join_array(target: Path, parts: Sequence[Part]) -> str:
+    """Write the rows of several files into one, and return the kind of their dtype; one file is moved if it can."""
+    if len(parts) == 1 and parts[0].convert is None:
+        if parts[0].path.exists():  # otherwise a run that was interrupted has moved it
+            parts[0].path.replace(target)
+        return str(map_npy(target).dtype.kind)
+    with GrowingArrays(target.parent) as out:
+        for part in parts:
+            rows = map_npy(part.path)
+            step = max(PART_BYTES * len(rows) // max(rows.nbytes, 1), 1)
+            for start in range(0, max(len(rows), 1), step):
+                block = rows[start : start + step]
+                out.append(target.stem, block if part.convert is None else part.convert(block))
+    return out.arrays[target.stem].dtype.kind
+
+
+def all_classes(table: Table, pieces: Sequence[Piece]) -> dict[str, int]:
+    """Return the numbers of labels that are texts, in alphabetical order, whatever the order that they came in."""
+    classes = sorted({name for piece in pieces for name in piece["classes"]})
+    if len(classes) > MOST_CLASSES:
+        raise ValueError(
+            f"the label {table.label} has more than {MOST_CLASSES} different texts; save numbers in their place"
+        )
+    return {name: number for number, name in enumerate(classes)}
+
+
+def check_split(table: Table, pieces: Sequence[Piece]) -> None:
+    """Raise if a value that the split names is never there."""
+    split = table.splits
+    if split is None or split.column is None or not any(piece["rows"] for piece in pieces):
+        return
+    found = {part for piece in pieces for part in piece["parts"]}
+    values = list(dict.fromkeys(value for piece in pieces for value in piece["split_values"]))[:SPLIT_VALUES]
+    for part, value in split.parts.items():
+        # The names of the parts are what a split has by default; not all of them need be there.
+        if part not in found and (part != value or not found):
+            raise ValueError(
+                f"split: no row has {value!r} in the column {split.column!r}, which stands for {part}; the column "
+                f"has {brief(values)}"
+            )
