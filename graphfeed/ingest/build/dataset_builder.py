@@ -74,8 +74,8 @@ def build_dataset(
             by row, and what pyarrow takes for a row group of a file.
         on_error: "raise" an error at the first row that is wrong, or "skip" such rows and count them.
         progress: Whether to show a progress bar, in a terminal.
-        executor: Who reads and sorts the edges: any executor, such as a pool of processes or a cluster's, whose workers
-            see the files under the same paths. Each takes `memory`. None for this thread. The bytes are the same.
+        executor: Who reads tables and sorts edges: any executor, such as a pool of processes or a cluster's, whose
+            workers see files under the same paths. Each takes `memory`. None for this thread. The bytes are the same.
 
     Returns:
         The data set; its `load()` has been called if it is in memory only.
@@ -122,7 +122,7 @@ class Builder:
         memory: How many bytes the edges may take.
         on_error: What to do about rows that are wrong.
         progress: Whether to show a progress bar.
-        executor: Who reads and sorts the edges.
+        executor: Who reads tables and sorts edges.
     """
 
     def __init__(
@@ -161,8 +161,8 @@ class Builder:
     def build(self, in_memory: bool) -> None:
         """Run all steps that an earlier run has not finished."""
         with new_folder(self.folder, resume=None if in_memory else JOURNAL) as unfinished:
-            least = least_bytes(self.sources, {"nodes": self.nodes, "edges": self.edges}, self.spec.folder)
-            check_free_space(unfinished, least)
+            tables = {"nodes": self.nodes, "edges": self.edges}
+            check_free_space(unfinished, least_bytes(self.sources, tables, self.spec.folder, self.on_error))
             self.journal = Journal(unfinished)
             self.output = unfinished / PROCESSED
             self.scratch = unfinished / SCRATCH

@@ -9,6 +9,7 @@ from pathlib import Path
 from graphfeed.ingest.build.row_outputs import is_reference, open_reference
 from graphfeed.ingest.build.spec import EdgeTable, Table
 from graphfeed.ingest.tables.arrow_types import arrow, is_list, is_plain_number
+from graphfeed.ingest.tables.columns import OnError
 from graphfeed.ingest.tables.table import TableSource
 
 EDGE_BYTES = 12
@@ -34,6 +35,7 @@ def least_bytes(
     sources: Mapping[tuple[str, str | None], Sequence[TableSource]],
     tables: Mapping[str, Mapping[str | None, Table]],
     folder: Path,
+    on_error: OnError = "raise",
 ) -> int:
     """Return how many bytes the edges and the features of all tables take at least.
 
@@ -43,20 +45,23 @@ def least_bytes(
         sources: The tables of each entry.
         tables: The entries of "nodes" and of "edges" by type.
         folder: Where the paths of arrays begin.
+        on_error: What is done about rows that are wrong. If they are skipped, features are written twice, one type
+            after the other.
     """
-    total = 0
+    total, twice = 0, 0
     for (key, entry), group in sources.items():
         table = tables[key][entry]
         columns = [name for names in table.features.values() for name in names]
-        total += sum(open_reference(name, folder).nbytes // 2 for name in columns if is_reference(name))  # as float32
-        each = 0
+        rows = sum(source.num_rows() or 0 for source in group)
+        features = sum(open_reference(name, folder).nbytes // 2 for name in columns if is_reference(name))  # as float32
+        if any(source.num_rows() for source in group[:1]):  # vectors are as long as those of the first table
+            features += rows * sum(row_bytes(group[0], name) for name in columns if not is_reference(name))
         if isinstance(table, EdgeTable):
             attributes = [name for name in ATTRIBUTE_BYTES if isinstance(getattr(table, name), str)]
-            each = EDGE_BYTES + sum(2 * ATTRIBUTE_BYTES[name] for name in attributes)
-        if any(source.num_rows() for source in group[:1]):  # vectors are as long as those of the first table
-            each += sum(row_bytes(group[0], name) for name in columns if not is_reference(name))
-        total += each * sum(source.num_rows() or 0 for source in group)
-    return total
+            total += rows * (EDGE_BYTES + sum(2 * ATTRIBUTE_BYTES[name] for name in attributes))
+        total += features
+        twice = max(twice, features if on_error == "skip" and len(group) > 1 else 0)
+    return total + twice
 
 
 def row_bytes(source: TableSource, column: str) -> int:

@@ -11,18 +11,15 @@ from numpy.typing import NDArray
 from graphfeed.ingest.build.growing_arrays import GrowingArrays
 from graphfeed.ingest.build.join_rows import join_rows
 from graphfeed.ingest.build.node_ids import NodeIds, StoredIds
-from graphfeed.ingest.build.row_outputs import RowOutputs, columns_of, open_references
+from graphfeed.ingest.build.row_outputs import RowOutputs, columns_of
+from graphfeed.ingest.build.row_task import RowTask
 from graphfeed.ingest.build.scratch_edges import EdgeFiles
 from graphfeed.ingest.build.spec import EdgeTable
 from graphfeed.ingest.build.table_tasks import (
-    ROWS,
     Columns,
     Piece,
     Reading,
-    TableTask,
     TableTasks,
-    first_rows,
-    group_tables,
     problems_of,
     silent_bar,
 )
@@ -32,19 +29,16 @@ from graphfeed.ingest.tables.table import TableSource
 
 
 @dataclass(frozen=True, kw_only=True)
-class EdgeTask(TableTask):
+class EdgeTask(RowTask):
     """Reads edges into files.
 
     Args:
-        table: The entry of the specification.
-        spec_folder: Where the paths of arrays begin.
         files: The scratch files, but for their folder and prefix.
         ids: The ids of the sources and of the destinations.
         last_time: The largest time in the tables before, where times must not go back.
     """
 
     table: EdgeTable
-    spec_folder: Path
     files: EdgeFiles
     ids: tuple[StoredIds, StoredIds]
     last_time: int | None = None
@@ -73,8 +67,7 @@ class EdgeReader:
         """Write the files, and return their description."""
         count, folder, prefix = 0, self.files.folder, self.files.prefix
         names = [*columns_of(self.table), *value_columns(self.table), self.table.source, self.table.destination]
-        outputs = RowOutputs(folder / ROWS, prefix, self.table, self.task.spec_folder, self.task.first_row)
-        with outputs, GrowingArrays(folder, f"{prefix}_") as scratch:
+        with self.task.outputs(folder) as outputs, GrowingArrays(folder, f"{prefix}_") as scratch:
             for source in self.task.sources:
                 for batch in reading.batches(source, names):
                     count += self.write(batch, outputs, scratch, count)
@@ -163,12 +156,10 @@ def read_edges(task: EdgeTask, sources: Sequence[TableSource], tasks: TableTasks
         tasks: Runs the tasks that read them.
         output: Where features and items go.
     """
-    table, groups = task.table, group_tables(sources)
+    table = task.table
     columns = Columns.of(sources, [*columns_of(table), *value_columns(table)])
-    task, firsts = replace(task, columns=columns, on_error=tasks.on_error), first_rows(groups)
-    if firsts is None and open_references(table, task.spec_folder):
-        groups, firsts = [sources], [0]
-    split = task.split(groups, firsts)
+    task = replace(task, columns=columns, on_error=tasks.on_error)
+    split = task.split(sources, output / task.prefix)
     pieces = tasks.run(split)
     if table.time_sorted:
         pieces = in_order_of_time(split, pieces, tasks)

@@ -118,10 +118,10 @@ def run_id_tasks(tasks: TableTasks, ends: Ends, task: IdTask) -> tuple[list[Any]
 
 
 def read_ids(tasks: TableTasks, ends: Ends, prefix: str, on_error: OnError) -> tuple[Any, NDArray[np.bool_], list[int]]:
-    """Return the ids of all rows, whether each row has one, and the number of the first row of each group of tables."""
+    """Return the ids of all rows, whether each row has one, and how many rows come before each group of tables."""
     parts, pieces = run_id_tasks(tasks, ends, IdTask(prefix=prefix, on_error=on_error))
-    firsts = list(accumulate((piece["rows"] for piece in pieces), initial=0))[:-1]
-    return joined_ids(parts), marks_of(tasks.rows, pieces, "given"), firsts
+    starts = list(accumulate((piece["rows"] for piece in pieces), initial=0))
+    return joined_ids(parts), marks_of(tasks.rows, pieces, "given"), starts
 
 
 def collect_ids(tasks: TableTasks, ends: Ends, prefix: str) -> NodeIds:

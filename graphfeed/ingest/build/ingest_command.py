@@ -33,7 +33,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--workers",
         type=int,
         default=1,
-        help="how many processes read and sort the edges; each takes what --memory says (default: %(default)s)",
+        help="how many processes read tables and sort edges; each takes what --memory says (default: %(default)s)",
     )
     parser.add_argument(
         "--on-error",

@@ -31,7 +31,8 @@ def join_rows(
 ) -> dict[str, Any]:
     """Write the files of features and items, and return their description.
 
-    What a single task wrote is moved; what several wrote is copied.
+    Features that tasks have put into their places stay there. Of the rest, what a single task wrote is moved, and what
+    several wrote is copied.
 
     Args:
         rows_folder: The folder of what tasks wrote.
@@ -49,7 +50,7 @@ def join_rows(
     check_split(table, pieces)
     classes = all_classes(table, pieces)
     whole = any(piece["some_missing"] for piece in pieces) and all(piece["all_whole"] for piece in pieces)
-    kinds = {}
+    kinds = {name: "" for piece in pieces for name in piece["placed"]}
     for name in dict.fromkeys(name for piece in pieces for name in piece["arrays"]):
         parts = [
             Part(file_of(rows_folder, piece, name), conversion(name, piece, classes, whole))

@@ -2,8 +2,7 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -158,9 +157,8 @@ def as_tensor(array: NDArray[Any]) -> torch.Tensor:
     return torch.from_numpy(array if array.flags.writeable else array.copy())
 
 
-@dataclass
 class StoredIds:
-    """The ids of the nodes of a type in files, which tasks read where they run.
+    """The ids of the nodes of a type in files, read where a task runs, and there once for all tasks.
 
     Args:
         folder: The folder of the files.
@@ -168,23 +166,36 @@ class StoredIds:
         count: The number of nodes.
     """
 
-    folder: Path
-    files: dict[str, str] | None
-    count: int
+    def __init__(self, folder: Path, files: dict[str, str] | None, count: int) -> None:
+        self.folder, self.files, self.count = folder, files, count
 
-    def __getstate__(self) -> dict[str, Any]:
-        """Leave out the ids themselves, where a task goes to another process."""
-        return {name: value for name, value in vars(self).items() if name != "ids"}
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Leave out the ids themselves. A worker keeps what it has read, for the tasks that it gets one by one."""
+        if self.files is None:
+            return StoredIds, (self.folder, None, self.count)
+        written = tuple((self.folder / name).stat().st_mtime_ns for name in self.files.values())
+        return stored_ids_of_worker, (self.folder, tuple(self.files.items()), self.count, written)
 
     @cached_property
     def ids(self) -> NodeIds:
-        """The ids, read once in a process."""
+        """The ids."""
         if self.files is None:
             return RowIds(self.count)
         values = np.array(map_npy(self.folder / self.files["values"]))
         if "offsets" not in self.files:
             return IntegerIds(values)
         return TextIds(np.array(map_npy(self.folder / self.files["offsets"])), values)
+
+
+@lru_cache(maxsize=2)  # for both ends of edges
+def stored_ids_of_worker(
+    folder: Path,
+    files: tuple[tuple[str, str], ...],
+    count: int,
+    written: tuple[int, ...],  # noqa: ARG001 - files that were written anew are read anew
+) -> StoredIds:
+    """Return the ids that tasks of a worker share."""
+    return StoredIds(folder, dict(files), count)
 
 
 def first_of_each(ids: Any) -> NDArray[np.bool_]:

@@ -13,17 +13,15 @@ from graphfeed.ingest.build.id_task import read_ids
 from graphfeed.ingest.build.join_rows import Part, join_array, join_rows
 from graphfeed.ingest.build.node_ids import NodeIds, RowIds, chosen, first_of_each, node_ids
 from graphfeed.ingest.build.row_outputs import RowOutputs, columns_of, open_references
+from graphfeed.ingest.build.row_task import RowTask
 from graphfeed.ingest.build.spec import NodeTable
 from graphfeed.ingest.build.table_tasks import (
     ROWS,
     Columns,
     Piece,
     Reading,
-    TableTask,
     TableTasks,
     file_of,
-    first_rows,
-    group_tables,
     marks_of,
     problems_of,
     silent_bar,
@@ -36,18 +34,15 @@ from graphfeed.storage.memory import check_nodes_fit, map_npy
 
 
 @dataclass(frozen=True, kw_only=True)
-class NodeTask(TableTask):
+class NodeTask(RowTask):
     """Reads rows of nodes into files.
 
     Args:
-        table: The entry of the specification.
-        spec_folder: Where the paths of arrays begin.
         texts: Whether the ids are texts.
         first_of_ids: A file that says of each row of all tables whether no earlier row has its id.
     """
 
     table: NodeTable
-    spec_folder: Path
     texts: bool = False
     first_of_ids: Path | None = None
 
@@ -60,8 +55,7 @@ class NodeTask(TableTask):
         """Write features, items, times, and which rows are kept."""
         count = 0
         names = [*columns_of(self.table), *self.time_column, *filter(None, [self.table.id])]
-        outputs = RowOutputs(folder / ROWS, self.prefix, self.table, self.spec_folder, self.first_row)
-        with outputs, GrowingArrays(folder / ROWS, f"{self.prefix}_") as scratch:
+        with self.outputs(folder) as outputs, GrowingArrays(folder / ROWS, f"{self.prefix}_") as scratch:
             if self.table.time is not None:
                 scratch.append("time", np.zeros(0, dtype=np.int64))
             for source in self.sources:
@@ -94,7 +88,8 @@ class NodeTask(TableTask):
         if self.table.time is not None:
             items["timestamp"] = batch.keep(times[0] if times else np.full(len(batch), self.table.time, dtype=np.int64))
             scratch.append("time", items["timestamp"])
-        scratch.append("kept", ~batch.drop)
+        if self.table.id is not None:
+            scratch.append("kept", ~batch.drop)
         outputs.write(batch, rows, items)
         return kept
 
@@ -114,23 +109,19 @@ def read_nodes(
     """
     task = NodeTask(prefix=prefix, on_error=tasks.on_error, table=table, spec_folder=spec_folder)
     task = replace(task, columns=Columns.of(sources, [*columns_of(table), *task.time_column]))
-    groups, ids, names = group_tables(sources), None, None
-    firsts = first_rows(groups)
+    ids, names, starts = None, None, None
     if table.names is not None:  # Each node has one, because no row can be left out; several may share one.
-        found, _, firsts = read_ids(tasks, [(source, table.names) for source in sources], f"{prefix}_names", "raise")
+        found, _, starts = read_ids(tasks, [(source, table.names) for source in sources], f"{prefix}_names", "raise")
         names = node_ids(found)
     elif table.id is not None:
-        ids, first, firsts = read_ids(tasks, [(source, table.id) for source in sources], prefix, tasks.on_error)
+        ids, first, starts = read_ids(tasks, [(source, table.id) for source in sources], prefix, tasks.on_error)
         first[first] = first_of_each(chosen(ids, first))  # rows without an id are no doubles of one another
         marks = tasks.rows / f"{prefix}_first_of_ids.npy"
         write_array(marks, first)
         task = replace(task, texts=not isinstance(ids, np.ndarray), first_of_ids=marks)
     if not sources:  # and no rows to be shown
-        groups, firsts = [[rows_of_arrays(table, spec_folder)]], [0]
-        tasks = replace(tasks, progress=silent_bar())
-    elif firsts is None and open_references(table, spec_folder):
-        groups, firsts = [sources], [0]
-    pieces = tasks.run(task.split(groups, firsts))
+        sources, tasks = [rows_of_arrays(table, spec_folder)], replace(tasks, progress=silent_bar())
+    pieces = tasks.run(task.split(sources, output / prefix, starts))
     described = join_nodes(table, tasks.rows, output, prefix, spec_folder, pieces)
     if ids is None:
         return RowIds(described["count"], names), described

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from graphfeed.ingest.build.growing_arrays import GrowingArrays
+from graphfeed.ingest.build.growing_arrays import GrowingArrays, Place
 from graphfeed.ingest.build.spec import PARTS, Table
 from graphfeed.ingest.tables.arrow_types import arrow, is_list, is_text
 from graphfeed.ingest.tables.columns import Batch, as_numpy
@@ -44,11 +44,20 @@ class RowOutputs(GrowingArrays):
         table: The entry of the specification.
         spec_folder: Where the paths of arrays begin.
         first_row: How many rows come before these.
+        place: Where the features belong, if none of the rows is left out.
     """
 
-    def __init__(self, folder: Path, prefix: str, table: Table, spec_folder: Path, first_row: int = 0) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        prefix: str,
+        table: Table,
+        spec_folder: Path,
+        first_row: int = 0,
+        place: Place | None = None,
+    ) -> None:
         super().__init__(folder, f"{prefix}_")
-        self.table = table
+        self.table, self.place = table, place
         self.given = open_references(table, spec_folder)
         """The arrays that features name."""
         self.first_row = first_row
@@ -64,13 +73,14 @@ class RowOutputs(GrowingArrays):
         """Some values that the column of the split has."""
         for number, names in enumerate(table.features.values()):
             if all(map(is_reference, names)):  # so that they have their width even where there are no rows
-                self.append(f"feature_{number}", joined([self.given[name][:0] for name in names]))
+                self.append(f"feature_{number}", joined([self.given[name][:0] for name in names]), place)
 
     def describe(self) -> dict[str, Any]:
         """Return what is known of the rows as plain values, for `join_rows`."""
         names = ("rows", "largest", "some_missing", "all_whole", "parts", "split_values")
         return {name: getattr(self, name) for name in names} | {
-            "arrays": list(self.arrays),
+            "arrays": [name for name, writer in self.arrays.items() if not writer.shared],
+            "placed": [name for name, writer in self.arrays.items() if writer.shared],
             "classes": list(self.classes),
         }
 
@@ -134,7 +144,7 @@ class RowOutputs(GrowingArrays):
             values = kept[f"feature_{number}"]
             # Without a vector in any row, their length isn't known.
             if len(values) or values.shape[1:] != (0,):
-                self.append(f"feature_{number}", values)
+                self.append(f"feature_{number}", values, self.place)
         for part in PARTS:
             if part in kept:
                 for name, values in items.items():

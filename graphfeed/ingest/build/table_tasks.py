@@ -6,7 +6,7 @@ from concurrent.futures import Executor
 from dataclasses import dataclass, field, replace
 from itertools import accumulate, pairwise
 from pathlib import Path
-from typing import Any, Self, TypeAlias, TypeVar
+from typing import Any, TypeAlias, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -61,11 +61,11 @@ def group_tables(tables: Sequence[Table]) -> list[Sequence[Table]]:
 
 
 def first_rows(groups: Sequence[Sequence[TableSource]]) -> list[int] | None:
-    """Return how many rows come before each group of tables, or None if that isn't known before they are read."""
+    """Return how many rows come before each group of tables, and how many there are, if that is known."""
     counts = [[source.num_rows() for source in group] for group in groups]
     if any(None in group for group in counts):
         return None
-    return list(accumulate((sum(filter(None, group)) for group in counts), initial=0))[:-1]
+    return list(accumulate((sum(filter(None, group)) for group in counts), initial=0))
 
 
 @dataclass(frozen=True)
@@ -126,7 +126,6 @@ class TableTask(ABC):
         prefix: What the names of the files begin with.
         columns: What is known of the columns.
         sources: The tables.
-        first_row: How many rows the tables have that come before.
         on_error: What to do about rows that are wrong.
         most_rows: How many rows to read at a time.
         progress: Counts rows, where the task runs in the program.
@@ -135,7 +134,6 @@ class TableTask(ABC):
     prefix: str
     columns: Columns = field(default_factory=Columns)
     sources: Sequence[TableSource] = ()
-    first_row: int = 0
     on_error: OnError = "raise"
     most_rows: int = 1 << 20
     progress: ProgressBar | None = None
@@ -148,14 +146,6 @@ class TableTask(ABC):
         reading = Reading(self.most_rows, problems, progress, self.columns)
         piece = self.read(reading, folder / SCRATCH)
         return {"prefix": self.prefix, **piece, "problems": problems.as_list()}
-
-    def split(self, groups: Sequence[Sequence[TableSource]], firsts: Sequence[int] | None = None) -> list[Self]:
-        """Return a task for each group of tables, of which `firsts` says how many rows come before."""
-        firsts = [0] * len(groups) if firsts is None else firsts
-        return [
-            replace(self, prefix=f"{self.prefix}_{number}", sources=group, first_row=first)
-            for number, (group, first) in enumerate(zip(groups, firsts, strict=True))
-        ]
 
     @abstractmethod
     def read(self, reading: Reading, folder: Path) -> Piece:

@@ -2,6 +2,7 @@
 
 import codecs
 import io
+import math
 import os
 import pickle
 import zipfile
@@ -96,13 +97,21 @@ class ArrayWriter:
         path: The path of the file, which is replaced if it is there.
         shape: The shape of the whole array; None as the number of rows stands for as many as come.
         dtype: The dtype to which rows are converted.
+        first: The first row to write, if the file is shared with others, who write other rows of the same array. Its
+            rows are kept then, and any number of them may be written.
     """
 
-    def __init__(self, path: Path, shape: Sequence[int | None], dtype: DTypeLike) -> None:
+    def __init__(self, path: Path, shape: Sequence[int | None], dtype: DTypeLike, first: int | None = None) -> None:
         self.dtype = np.dtype(dtype)
-        self.path, self.shape, self.rows = path, tuple(shape), 0
-        self.file = path.open("wb")
+        self.path, self.shape, self.rows, self.shared = path, tuple(shape), 0, first is not None
+        if self.shared:
+            path.touch()
+        self.file = path.open("r+b" if self.shared else "wb")
         self.begin = self._write_header(shape[0] or 0)
+        if first is not None:
+            row_bytes = self.dtype.itemsize * math.prod(part or 0 for part in self.shape[1:])
+            self.file.truncate(self.begin + (shape[0] or 0) * row_bytes)
+            self.file.seek(self.begin + first * row_bytes)
 
     def _write_header(self, rows: int) -> int:
         """Write the header, and return where it ends: NumPy leaves room for more digits of the number of rows."""
@@ -127,7 +136,7 @@ class ArrayWriter:
         """Close the file with the number of rows in its header, and raise if rows are missing."""
         with self.file:
             if kind is None:
-                if self.shape[0] not in {None, self.rows}:
+                if self.shape[0] not in {None, self.rows} and not self.shared:
                     raise ValueError(f"{self.path} must get {self.shape[0]} rows, but got {self.rows}")
                 if self.shape[0] is None and self._write_header(self.rows) != self.begin:
                     raise ValueError(f"{self.path} has {self.rows} rows, more than its header has room for")

@@ -1,7 +1,6 @@
 """Sorts edges, which may be larger than memory, into compressed sparse columns in bounded memory."""
 
 import math
-import os
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Executor
@@ -17,7 +16,7 @@ from numpy.typing import NDArray
 from graphfeed import ops
 from graphfeed.ops.arguments import check_ids
 from graphfeed.ops.process import ProgressBar
-from graphfeed.storage.datasets.array_files import write_rows
+from graphfeed.storage.datasets.array_files import ArrayWriter
 from graphfeed.storage.datasets.file_tasks import LEAST_TASKS, FileTask
 from graphfeed.storage.memory.memory_limits import memory_limit
 from graphfeed.storage.memory.npy_file import map_npy
@@ -174,10 +173,8 @@ def sort_tasks(
     indptr: NDArray[Any] = map_npy(indptr_file)
     size, row_bytes = int(indptr[-1]), sum(array.row_bytes for array in arrays) or 1
     for array in arrays:
-        wanted = (array.dtype, (size, *array.row))
-        known = map_npy(array.path) if array.path.exists() else None
-        if known is None or (known.dtype, known.shape) != wanted:
-            np.lib.format.open_memmap(array.path, "w+", *wanted)
+        with ArrayWriter(array.path, (size, *array.row), array.dtype, first=0):
+            pass  # it may have no rows
     edges = [replace(own) for own in edges]  # without what they keep in memory, for tasks travel to workers
     least = 1 if sorting.executor is None else LEAST_TASKS
     most_edges = max(min(sorting.memory // row_bytes, -(-size // least)), 1)
@@ -192,16 +189,13 @@ def write_range(
 ) -> int:
     """Write the rows of a range of columns to each of the arrays, and return how many."""
     first, last = columns
-    indptr = map_npy(indptr_file)[first : last + 1].astype(np.int64)
+    all_columns = map_npy(indptr_file)
+    indptr = all_columns[first : last + 1].astype(np.int64)
     for array, block in zip(arrays, sort_range(edges, indptr, arrays, first), strict=True):
         if not aside.exists():
             raise FileNotFoundError(f"{aside} is gone: another run writes {array.path} now")
-        with array.path.open("r+b") as file:
-            begin = map_npy(array.path).offset
-            file.seek(begin + int(indptr[0]) * array.row_bytes)
-            write_rows(file, block)
-            file.flush()
-            os.fsync(file.fileno())
+        with ArrayWriter(array.path, (int(all_columns[-1]), *array.row), array.dtype, first=int(indptr[0])) as writer:
+            writer.append(block)
     return int(indptr[-1] - indptr[0])
 
 

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from graphfeed.ingest import EdgeTable, Spec, build_dataset
-from graphfeed.ingest.build.growing_arrays import GrowingArrays
+from graphfeed.ingest.build.growing_arrays import GrowingArrays, Place
 
 if sys.platform != "win32":
     import resource
@@ -26,6 +26,23 @@ def test_files_are_made_with_their_first_rows_and_replace_others(tmp_path: Path)
         arrays.append("a", np.array([1, 2], dtype=">i8"))
         arrays.append("a", np.array([3]))
     assert np.load(tmp_path / "a.npy").tolist() == [1, 2, 3]
+
+
+def test_rows_are_put_into_their_places_side_by_side(tmp_path: Path) -> None:
+    np.save(tmp_path / "n_a.npy", np.zeros((9, 9)))  # of a run before
+    folders = [tmp_path / "0", tmp_path / "1"]
+    for folder, first in zip(folders, (3, 0), strict=True):
+        folder.mkdir()
+        with GrowingArrays(folder) as arrays:
+            place = Place(tmp_path / "n", 5, first)
+            for row in range(first, first + (2 if first else 3)):
+                arrays.append("a", np.array([[row, row]]), place)
+        assert list(folder.iterdir()) == []
+    assert np.load(tmp_path / "n_a.npy").tolist() == [[row, row] for row in range(5)]
+    folders[0].rmdir()
+    with pytest.raises(FileNotFoundError, match="0 is gone: another run writes"), GrowingArrays(folders[0]) as arrays:
+        arrays.append("a", np.array([[7, 7]]), Place(tmp_path / "n", 5))
+    assert np.load(tmp_path / "n_a.npy")[0].tolist() == [0, 0]
 
 
 def test_after_an_error_files_are_closed_but_not_completed(tmp_path: Path) -> None:

@@ -29,10 +29,10 @@ def test_ids_are_collected_from_the_edges_that_name_them(tmp_path: Path) -> None
 
 def test_ids_of_rows_come_with_where_each_table_begins(tmp_path: Path) -> None:
     sources = [csv(tmp_path, "a.csv", 'i\n5\n""\n7\n'), csv(tmp_path, "b.csv", "i\n9\n")]
-    ids, given, firsts = read_ids(tasks_in(tmp_path / "out"), [(source, "i") for source in sources], "x", "skip")
+    ids, given, starts = read_ids(tasks_in(tmp_path / "out"), [(source, "i") for source in sources], "x", "skip")
     assert ids[given].tolist() == [5, 7, 9]
     assert given.tolist() == [True, False, True, True]
-    assert firsts == [0, 3]
+    assert starts == [0, 3, 4]
     with pytest.raises(ValueError, match=r"a\.csv, row 1: i is 'missing', but must be an integer id"):
         read_ids(tasks_in(tmp_path / "out"), [(source, "i") for source in sources], "y", "raise")
 
@@ -41,7 +41,7 @@ def test_ids_of_rows_come_with_where_each_table_begins(tmp_path: Path) -> None:
 def test_one_id_that_is_a_text_makes_texts_of_those_in_all_tables(tmp_path: Path, threads: int) -> None:
     sources = [csv(tmp_path, "a.csv", "i\n5\n7\n"), csv(tmp_path, "b.csv", "i\n1\n2\n007\n")]
     tasks = replace(tasks_in(tmp_path / "out"), executor=ThreadPoolExecutor(threads) if threads else None)
-    ids, given, firsts = read_ids(tasks, [(source, "i") for source in sources], "x", "raise")
+    ids, given, starts = read_ids(tasks, [(source, "i") for source in sources], "x", "raise")
     assert ids.to_pylist() == ["5", "7", "1", "2", "007"]
     assert given.all()
-    assert firsts == [0, 2]
+    assert starts == [0, 2, 5]

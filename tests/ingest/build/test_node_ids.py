@@ -1,3 +1,4 @@
+import os
 import pickle
 from pathlib import Path
 
@@ -60,6 +61,16 @@ def test_ids_are_the_same_after_writing(ids: RowIds, tmp_path: Path) -> None:
     assert len(again) == 3
     asked = pa.array(["ä", "b", "c"], pa.large_string()) if ids.texts else np.array([5, 2, 1 << 60])
     assert again.find(asked).tolist() == ids.find(asked).tolist()
+
+
+def test_a_worker_reads_ids_once_for_all_tasks_until_they_are_written_anew(tmp_path: Path) -> None:
+    ids = IntegerIds(np.array([5, 3, 1 << 60]))
+    task = pickle.dumps(StoredIds(tmp_path, ids.write(tmp_path, "ids"), 3))
+    first = pickle.loads(task).ids
+    assert pickle.loads(task).ids is first
+    files = IntegerIds(np.array([3, 5, 1 << 60])).write(tmp_path, "ids")
+    os.utime(tmp_path / files["values"], ns=(0, 0))
+    assert pickle.loads(pickle.dumps(StoredIds(tmp_path, files, 3))).ids.find(np.array([3])).tolist() == [0]
 
 
 @given(ids=st.lists(st.integers(0, 5), max_size=20))

@@ -152,15 +152,3 @@ def test_many_tables_are_read_together() -> None:
     assert (groups[:2], groups[-1], len(groups)) == ([[0, 1], [2, 3]], [127, 128, 129], 64)
     assert group_tables([1, 2]) == [[1], [2]]
     assert group_tables([]) == []
-
-
-def test_arrays_beside_tables_that_do_not_say_how_many_rows_they_have(tmp_path: Path) -> None:
-    for number in range(3):
-        (tmp_path / f"{number}.csv").write_text("x\n" + f"{number}\n" * (number + 1))
-    np.save(tmp_path / "a.npy", np.arange(6))
-    edges = EdgeTable({"source": np.array([0]), "destination": np.array([1])})
-    spec = Spec({"e": edges}, {"n": NodeTable("*.csv", features={"f": ["x", "a.npy"]})}, folder=tmp_path)
-    with ThreadPoolExecutor(2) as executor:
-        for dataset in (build_dataset(spec), build_dataset(spec, executor=executor)):
-            found = dataset.feature.read("node", None, "f").tolist()
-            assert found == [[0, 0], [1, 1], [1, 2], [2, 3], [2, 4], [2, 5]]

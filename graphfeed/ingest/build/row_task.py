@@ -1,0 +1,56 @@
+"""What the tasks that read rows of nodes and of edges have in common."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Self
+
+from graphfeed.ingest.build.growing_arrays import Place
+from graphfeed.ingest.build.row_outputs import RowOutputs, open_references
+from graphfeed.ingest.build.spec import Table
+from graphfeed.ingest.build.table_tasks import ROWS, TableTask, first_rows, group_tables
+from graphfeed.ingest.tables.table import TableSource
+
+
+@dataclass(frozen=True, kw_only=True)
+class RowTask(TableTask):
+    """Reads rows, with their features, labels and splits.
+
+    Args:
+        table: The entry of the specification.
+        spec_folder: Where the paths of arrays begin.
+        first_row: How many rows the tables have that come before.
+        place: Where the features belong, if that is known because no row is left out: they are written there then,
+            rather than into files of the task.
+    """
+
+    table: Table
+    spec_folder: Path
+    first_row: int = 0
+    place: Place | None = None
+
+    def split(self, sources: Sequence[TableSource], prefix: Path, starts: Sequence[int] | None = None) -> list[Self]:
+        """Return the tasks that read tables.
+
+        Args:
+            sources: The tables.
+            prefix: What the paths of the files of features begin with.
+            starts: How many rows come before each group of tables, and at last how many there are, where that is known.
+                A single task reads all tables if arrays have rows for them, too, and that isn't known.
+        """
+        groups = group_tables(sources)
+        starts = first_rows(groups) if starts is None else starts
+        if starts is None and open_references(self.table, self.spec_folder):
+            groups = [sources]
+        tasks = [replace(self, prefix=f"{self.prefix}_{number}", sources=group) for number, group in enumerate(groups)]
+        if starts is None:
+            return tasks
+        place = Place(prefix, starts[-1]) if self.on_error == "raise" else None
+        return [
+            replace(task, first_row=first, place=place and replace(place, first_row=first))
+            for task, first in zip(tasks, starts, strict=False)
+        ]
+
+    def outputs(self, folder: Path) -> RowOutputs:
+        """Return what writes features and items."""
+        return RowOutputs(folder / ROWS, self.prefix, self.table, self.spec_folder, self.first_row, self.place)
