@@ -161,7 +161,7 @@ class Builder:
     def build(self, in_memory: bool) -> None:
         """Run all steps that an earlier run has not finished."""
         with new_folder(self.folder, resume=None if in_memory else JOURNAL) as unfinished:
-            tables = {"nodes": self.nodes, "edges": self.edges}
+            tables: Any = {"nodes": self.nodes, "edges": self.edges}
             check_free_space(unfinished, least_bytes(self.sources, tables, self.spec.folder, self.on_error))
             self.journal = Journal(unfinished)
             self.output = unfinished / PROCESSED

@@ -47,7 +47,7 @@ def test_the_least_is_that_of_edges_and_features(tmp_path: Path) -> None:
         for name, table in entries.items()
     }
     sources["edges", "n:r:n"] += find_sources(["e.csv"], tmp_path, header=True, pairs=False)
-    edges, features = 7 * (12 + 2 * 4), 5 * 2 * 4 + 2 * (4 + 2 + 3 * 4)
-    assert least_bytes(sources, tables, tmp_path) == edges + features
+    of_edges, of_features = 7 * (12 + 2 * 4), 5 * 2 * 4 + 2 * (4 + 2 + 3 * 4)
+    assert least_bytes(sources, tables, tmp_path) == of_edges + of_features
     sources["nodes", "n"] += find_sources([pa.table(columns).slice(0, 0)], tmp_path, header=True, pairs=False)
-    assert least_bytes(sources, tables, tmp_path, "skip") == edges + 2 * features
+    assert least_bytes(sources, tables, tmp_path, "skip") == of_edges + 2 * of_features
