@@ -45,7 +45,7 @@ class HealthEndpoint(ThreadingHTTPServer):
         self.metrics = metrics
         self.expected = None if token is None else f"bearer {token}".encode()
         self.deadlines: dict[socket.socket, float] = {}
-        """When each connection is closed at the latest, the oldest connection first."""
+        """When each connection is closed at the latest, the oldest first."""
         self.lock = threading.Lock()
         self.thread = threading.Thread(target=self.serve_forever, args=(0.1,), name="graphfeed-health", daemon=True)
         self.thread.start()
@@ -56,21 +56,10 @@ class HealthEndpoint(ThreadingHTTPServer):
         self.thread.join()
         self.server_close()
 
-    def get_request(self) -> tuple[Any, Any]:
-        """Accept a connection; where the process has no descriptor left for one, wait rather than try at once."""
-        try:
-            return super().get_request()
-        except OSError:
-            time.sleep(0.1)
-            raise
-
     def process_request(self, request: Any, client_address: Any) -> None:
         """Answer a request in a thread of its own."""
         with self.lock:
             self.deadlines[request] = time.monotonic() + REQUEST_SECONDS
-            if len(self.deadlines) > MOST_CONNECTIONS:
-                # A request is answered in milliseconds, so the oldest connection is most likely an idle one.
-                hang_up(self.deadlines, next(iter(self.deadlines)))
         super().process_request(request, client_address)
 
     def shutdown_request(self, request: Any) -> None:
@@ -80,11 +69,17 @@ class HealthEndpoint(ThreadingHTTPServer):
         super().shutdown_request(request)
 
     def service_actions(self) -> None:
-        """Hang up on late connections; `serve_forever` calls it at least ten times per second."""
+        """Hang up on connections that are late or too many: called after each that comes, and ten times per second.
+
+        A request is answered in milliseconds, so the oldest of too many connections is most likely an idle one.
+        """
         with self.lock:
             now = time.monotonic()
-            for request in [request for request, deadline in self.deadlines.items() if deadline < now]:
-                hang_up(self.deadlines, request)
+            late = [request for request, deadline in self.deadlines.items() if deadline < now]
+            for request in {*late, *list(self.deadlines)[:-MOST_CONNECTIONS]}:
+                del self.deadlines[request]
+                with suppress(OSError):
+                    request.shutdown(socket.SHUT_RDWR)  # which wakes its thread
 
     def handle_error(self, request: Any, client_address: Any) -> None:
         """Ignore a caller that has gone."""
@@ -128,10 +123,3 @@ class Request(BaseHTTPRequestHandler):
         self.end_headers()
         if self.command != "HEAD":
             self.wfile.write(body)
-
-
-def hang_up(deadlines: dict[socket.socket, float], request: socket.socket) -> None:
-    """End a connection, which wakes its thread."""
-    del deadlines[request]
-    with suppress(OSError):
-        request.shutdown(socket.SHUT_RDWR)

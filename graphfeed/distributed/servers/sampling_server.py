@@ -5,10 +5,9 @@ import json
 import os
 import threading
 import traceback
-import weakref
 from collections.abc import Callable
 from dataclasses import replace
-from functools import partial
+from functools import lru_cache, partial
 from time import monotonic, perf_counter_ns
 from typing import Any
 
@@ -119,7 +118,7 @@ class SamplingServer(Closeable):
         join_address(host, port)
         self._check_host(host)
         self._cuts = find_cuts(pipe)
-        self._tasks: dict[bytes, WorkerTask] = {}
+        self._task_of = lru_cache(MOST_TASKS)(self._find_task)
         cores = available_cores() if num_workers is None else num_workers
         check_count("num_workers", cores, 1)
         self._slots = threading.BoundedSemaphore(cores)
@@ -131,7 +130,7 @@ class SamplingServer(Closeable):
         """Gets a line for each request that was refused, or failed; set it to print or log them."""
         self._server = FlightServer(host, port, token, tls, self.note, do_get=self._do_get)
         self.port, self.address = self._server.port, self._server.address
-        self._endpoints: list[Any] = []
+        self._endpoints: list[HealthEndpoint] = []
 
     @property
     def num_made(self) -> int:
@@ -166,9 +165,8 @@ class SamplingServer(Closeable):
         join_address(host, port)
         self._check_host(host)
         guard = (None, None) if is_loopback(host) else (self._token, self._tls)
-        endpoint = HealthEndpoint(self.metrics, host, port, *guard)
-        self._endpoints.append(weakref.finalize(self, endpoint.close))
-        return join_address(host, endpoint.port)
+        self._endpoints.append(HealthEndpoint(self.metrics, host, port, *guard))
+        return join_address(host, self._endpoints[-1].port)
 
     def answer(self, ticket: bytes, has_gone: Callable[[], bool]) -> tuple[list[Any], int]:
         """Return a record batch for each mini-batch, as many as fit into an answer, and how many like these would."""
@@ -178,7 +176,7 @@ class SamplingServer(Closeable):
                 if ticket.startswith(ABOUT):
                     return [to_batch(MADE, pack_cuts(self._describe(read_question(ticket))))], 1
                 cut, tasks, is_measured = read_ticket(ticket)
-                work = self._tasks.get(cut) or self._find_task(cut)
+                work = self._task_of(cut)
             except ValueError as error:
                 self.note("refused", str(error))
                 return [to_batch(REFUSED, str(error))], 1
@@ -223,8 +221,8 @@ class SamplingServer(Closeable):
         """
         self.metrics.is_closed = True
         self._server.close()
-        for end in self._endpoints:
-            end()
+        for endpoint in self._endpoints:
+            endpoint.close()
 
     def _do_get(self, context: Any, ticket: Any) -> Any:
         batches, most = self.answer(ticket.ticket, context.is_cancelled)
@@ -259,7 +257,7 @@ class SamplingServer(Closeable):
         return [(cut, len(work.source)) for cut, work in ranked]  # type: ignore[arg-type]
 
     def _find_task(self, text: bytes) -> WorkerTask:
-        """Return what makes the mini-batches of a reader's cut, and keep it: readers ask for many of the same cut."""
+        """Return what makes the mini-batches of a reader's cut."""
         asked = read_cut(text)
         differences = [find_difference(asked.fingerprint, cut.fingerprint) for cut, _ in self._cuts]
         equal = [pair for pair, difference in zip(self._cuts, differences, strict=True) if difference is None]
@@ -267,10 +265,7 @@ class SamplingServer(Closeable):
             raise ValueError(f"the loader's pipeline is another one than the server's: {differences[0]}")
         for cut, work in equal:
             if cut.streams == asked.streams and (cut.rank is None) == (asked.rank is None):
-                if len(self._tasks) >= MOST_TASKS:
-                    self._tasks.clear()
-                self._tasks[text] = work if asked.rank is None else of_rank(cut, work, asked.rank)[1]
-                return self._tasks[text]
+                return work if asked.rank is None else of_rank(cut, work, asked.rank)[1]
         raise ValueError("the loader's pipeline draws from other random streams than the server's")
 
 
