@@ -4,6 +4,7 @@ import threading
 from collections import deque
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Future
+from contextlib import suppress
 from typing import Any, NoReturn
 
 from graphfeed.channels import ChannelBase
@@ -137,12 +138,9 @@ class RemoteReceivingChannel(ChannelBase, Closeable):
 
     def __iter__(self) -> Iterator[Any]:
         """Yield the mini-batches of an epoch, or what is left of it; then begin the next one."""
-        while True:
-            try:
-                minibatch = self.recv()
-            except StopIteration:
-                break
-            yield minibatch
+        with suppress(StopIteration):
+            while True:
+                yield self.recv()
         self.reset()
 
     def __len__(self) -> int:

@@ -76,20 +76,20 @@ def from_batch(batch: Any) -> tuple[Any, Any]:
     Arrow's memory can't be written to, and its arrays begin at any byte; so they are copied, once, into pooled memory.
     A tensor that is kept keeps the block that it is in: see `copy_tensors`.
     """
-    header, memory = open_body(batch)
+    if batch is not None:
+        check_schema(batch.schema)
     try:
+        header, memory = open_body(batch)
         (version, kind, tree), rows = json.loads(header)
+        if version == FORMAT:
+            specs = read_specs(rows)
+            sizes = [spec.nbytes for spec in specs]
+            if sum(map(align, sizes)) != memory.size:
+                raise ValueError("its tensors have other sizes than it says")
     except (RecursionError, TypeError, ValueError) as error:
-        raise ValueError("what came is no message of graphfeed's") from error
+        raise ValueError(f"what came is no message of graphfeed's: {str(error)[:200]}") from error
     if version != FORMAT:
         raise ValueError(OTHER_FORMAT.format(there=brief(version), here=FORMAT))
-    try:
-        specs = read_specs(rows)
-    except ValueError as error:
-        raise ValueError(f"what came is no message of graphfeed's: {str(error)[:200]}") from error
-    sizes = [spec.nbytes for spec in specs]
-    if sum(map(align, sizes)) != memory.size:
-        raise ValueError("what came is no message of graphfeed's: its tensors have other sizes than it says")
     return kind, unpack_value(tree, copy_tensors(specs, sizes, memory))
 
 
@@ -98,19 +98,14 @@ def open_body(batch: Any) -> tuple[bytes, Bytes]:
 
     No offset or size is taken from the message: what is returned lies within what came.
     """
-    if batch is None:
-        raise ValueError("what came is no message of graphfeed's: it has no data")
-    check_schema(batch.schema)
-    buffers = batch.column(0).buffers()[2:]
+    buffers = [] if batch is None else batch.column(0).buffers()[2:]
     if not buffers:
-        raise ValueError("what came is no message of graphfeed's: it has no buffers")
+        raise ValueError("it has no data")
     header, body = buffers[0], buffers[0].parent
     if body is None:
-        raise ValueError("what came is no message of graphfeed's: its buffers lie apart, as if it were compressed")
+        raise ValueError("its buffers lie apart, as if it were compressed")
     if header.size > LARGEST_HEADER:
-        raise ValueError(
-            f"what came is no message of graphfeed's: its header has {header.size} bytes, more than {LARGEST_HEADER}"
-        )
+        raise ValueError(f"its header has {header.size} bytes, more than {LARGEST_HEADER}")
     memory = np.frombuffer(body, np.uint8) if body.size else np.empty(0, np.uint8)
     return header.to_pybytes(), memory[header.address + header.size - body.address :]
 
