@@ -8,11 +8,11 @@ import os
 import signal
 import stat
 import sys
+import time
 import traceback
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
-from queue import Empty, SimpleQueue
 from runpy import run_path
 from typing import Any
 
@@ -50,45 +50,28 @@ def run(options: Any) -> None:
         tls = Path(options.tls_cert).read_bytes(), read_secret(options.tls_key)
     token = read_token(options.token_file)
     pipe = run_pipeline(options.pipeline)
-    with (
-        signals_queued() as signals,
-        SamplingServer(
-            pipe,
-            host,
-            port,
-            token=token,
-            tls=tls,
-            allow_plaintext=options.allow_plaintext,
-            num_workers=options.workers,
-        ) as server,
-    ):
+    options_of_server = {"tls": tls, "allow_plaintext": options.allow_plaintext, "num_workers": options.workers}
+    with signals_noted() as signals, SamplingServer(pipe, host, port, token=token, **options_of_server) as server:
         server.on_event = say
         say(f"serving {pipe!r} at {server.address}")
         if health is not None:
             say(f"health and metrics at {server.serve_health(*health)}")
-        number = None
-        while number is None:
-            with suppress(Empty):
-                # The system may give a signal to another thread, which does not wake this one.
-                number = signals.get(timeout=1)
+        while not signals:
+            time.sleep(0.1)  # the system may give a signal to another thread, which does not wake this one
         say(f"stopped after {server.num_made} mini-batches")
 
 
 @contextmanager
-def signals_queued() -> Iterator[SimpleQueue[int]]:
-    """Yield a queue that gets the first SIGINT or SIGTERM within the block; the second one ends the process."""
-    came = False
-    # Not an Event: a signal may come while the main thread holds its lock.
-    signals: SimpleQueue[int] = SimpleQueue()
+def signals_noted() -> Iterator[list[int]]:
+    """Yield a list that gets the first SIGINT or SIGTERM within the block; the second one ends the process."""
+    signals: list[int] = []  # not an Event: a signal may come while the main thread holds its lock
 
-    def queue(number: int, _: object) -> None:
-        nonlocal came
-        if came:
+    def note(number: int, _: object) -> None:
+        if signals:
             os._exit(128 + number)
-        came = True
-        signals.put(number)
+        signals.append(number)
 
-    before = {number: signal.signal(number, queue) for number in (signal.SIGINT, signal.SIGTERM)}
+    before = {number: signal.signal(number, note) for number in (signal.SIGINT, signal.SIGTERM)}
     try:
         yield signals
     finally:
