@@ -120,7 +120,9 @@ class SampleInbox:
                         sender.ended = True
                         end = time.monotonic() + seconds
                         if self.num_ended >= self.num_sender:
-                            self._begin_epoch()
+                            for one in self.senders.values():
+                                if one.ended:
+                                    one.ended, one.num_samples = False, 0
                             return None
                     elif sender.left or sender.lost:
                         del self.senders[key]
@@ -159,11 +161,6 @@ class SampleInbox:
     def num_ended(self) -> int:
         """How many senders have signalled the end of the epoch."""
         return sum(sender.ended for sender in self.senders.values())
-
-    def _begin_epoch(self) -> None:
-        for sender in self.senders.values():
-            if sender.ended:
-                sender.ended, sender.num_samples = False, 0
 
 
 class SamplerReceiver(Closeable):

@@ -88,9 +88,8 @@ class SamplerSender(Closeable):
             raise ValueError(f"net_type must be 'socket', but is {net_type!r}")
         check_seconds("timeout", timeout)
         self.timeout = timeout
-        self.addresses = dict(namebook)
         unconnected = {
-            number: Connection(address, token, tls_root_certs, timeout) for number, address in self.addresses.items()
+            number: Connection(address, token, tls_root_certs, timeout) for number, address in namebook.items()
         }
         self.connections: dict[int, Connection] = {}
         # Calls of Arrow Flight are not interrupted by signals, but waiting for another thread is.
@@ -144,8 +143,9 @@ class SamplerSender(Closeable):
         except TimeoutError as error:
             raise TimeoutError(f"receiver {recv_id} took nothing for {self.timeout:g} s; it was left") from error
         except ConnectionError as error:
-            address = self.addresses[recv_id]
-            raise Closed(f"receiver {recv_id} at {address} has closed the connection, or is dead: {error}") from error
+            raise Closed(
+                f"receiver {recv_id} at {connection.address} has closed the connection, or is dead: {error}"
+            ) from error
         finally:
             if not is_sent:
                 # After an interrupt, the sample may still be on its way, so no other one can follow.
@@ -189,10 +189,10 @@ class Connection:
 
     def _find_listener(self, end: float) -> None:
         """Wait until somebody listens; gRPC doesn't tell a wrong certificate from an address where nobody does."""
-        while True:
+        sock = None
+        while sock is None:
             try:
                 sock = socket.create_connection((self.host, self.port), max(end - time.monotonic(), LEAST_SECONDS))
-                break
             except (OSError, UnicodeError) as error:
                 if time.monotonic() + RETRY_SECONDS > end:
                     raise TimeoutError(
