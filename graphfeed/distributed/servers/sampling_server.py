@@ -6,7 +6,7 @@ import os
 import threading
 import traceback
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import asdict, replace
 from functools import lru_cache, partial
 from time import monotonic, perf_counter_ns
 from typing import Any
@@ -26,7 +26,6 @@ from graphfeed.distributed.servers.tickets import (
     REFUSED,
     Cut,
     describe_cut,
-    pack_cuts,
     read_cut,
     read_question,
     read_ticket,
@@ -174,7 +173,7 @@ class SamplingServer(Closeable):
         with self.metrics.request():
             try:
                 if ticket.startswith(ABOUT):
-                    return [to_batch(MADE, pack_cuts(self._describe(read_question(ticket))))], 1
+                    return [to_batch(MADE, self._describe(read_question(ticket)))], 1
                 cut, tasks, is_measured = read_ticket(ticket)
                 work = self._task_of(cut)
             except ValueError as error:
@@ -252,9 +251,10 @@ class SamplingServer(Closeable):
         self.metrics.count_error("cancelled")
         raise flight.FlightCancelledError("the reader has given up")
 
-    def _describe(self, rank: list[int]) -> list[tuple[Cut, int]]:
+    def _describe(self, rank: list[int]) -> list[Any]:
+        """Return the cuts for a rank, each with the mini-batches that it has in an epoch, for `unpack_cuts`."""
         ranked = [cut if cut[0].rank is None else of_rank(*cut, rank) for cut in self._cuts]
-        return [(cut, len(work.source)) for cut, work in ranked]  # type: ignore[arg-type]
+        return [[asdict(cut), len(work.source)] for cut, work in ranked]  # type: ignore[arg-type]
 
     def _find_task(self, text: bytes) -> WorkerTask:
         """Return what makes the mini-batches of a reader's cut."""

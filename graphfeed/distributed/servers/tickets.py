@@ -110,13 +110,8 @@ def read_question(ticket: bytes) -> list[int]:
     return list(rank)
 
 
-def pack_cuts(cuts: list[tuple[Cut, int]]) -> list[Any]:
-    """Return cuts, and how many mini-batches each has in an epoch, as an answer for a reader."""
-    return [[asdict(cut), length] for cut, length in cuts]
-
-
 def unpack_cuts(packed: list[Any]) -> list[tuple[Cut, int]]:
-    """Return the cuts in an answer."""
+    """Return the cuts in the answer to a question, each with the mini-batches that it has in an epoch."""
     try:
         cuts = [(Cut(**fields), length) for fields, length in packed]
         if not all(cut.is_valid and are_counts([length]) for cut, length in cuts):

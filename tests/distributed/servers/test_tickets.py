@@ -1,6 +1,7 @@
 """What readers ask servers: what is understood, and what is refused."""
 
 import json
+from dataclasses import asdict
 
 import pytest
 
@@ -8,7 +9,6 @@ from graphfeed.distributed.servers.tickets import (
     LARGEST_TICKET,
     Cut,
     describe_cut,
-    pack_cuts,
     read_cut,
     read_question,
     read_ticket,
@@ -94,8 +94,8 @@ def test_what_is_no_question_is_refused(text: str) -> None:
 
 
 def test_the_cuts_of_a_server_arrive_as_they_are() -> None:
-    cuts = [(describe_cut(pipelines.homogeneous()), 10)]
-    assert unpack_cuts(json.loads(json.dumps(pack_cuts(cuts)))) == cuts
+    cut = describe_cut(pipelines.homogeneous())
+    assert unpack_cuts(json.loads(json.dumps([[asdict(cut), 10]]))) == [(cut, 10)]
 
 
 @pytest.mark.parametrize("packed", [None, [1], [[{}, 1]], [[{"fingerprint": 1, "streams": [], "rank": None}, 1]]])
