@@ -40,21 +40,19 @@ class Cut:
     rank: list[int] | None
     """The rank whose mini-batches they are, and the number of ranks; None for a source that knows no ranks."""
 
+    def __post_init__(self) -> None:
+        """Refuse fields that are not what they should be: they may come from elsewhere."""
+        stages: Any = self.fingerprint
+        is_valid = isinstance(stages, dict) and isinstance(self.streams, list)
+        if not is_valid or not all(isinstance(text, str) for fields in stages.values() for text in fields.values()):
+            raise TypeError("a field of a cut has another type")
+        if self.rank is not None and not is_rank(self.rank):
+            raise TypeError("the rank of a cut is none, or is out of range")
+
     @cached_property
     def text(self) -> bytes:
         """The fields in JSON, which is one line."""
         return json.dumps(asdict(self)).encode()
-
-    @property
-    def is_valid(self) -> bool:
-        """Whether the fields, which came from elsewhere, are what they should be."""
-        stages: Any = self.fingerprint
-        streams: Any = self.streams
-        if not isinstance(stages, dict) or not all(isinstance(fields, dict) for fields in stages.values()):
-            return False
-        if not all(isinstance(text, str) for fields in stages.values() for text in fields.values()):
-            return False
-        return isinstance(streams, list) and (self.rank is None or is_rank(self.rank))
 
 
 def describe_cut(pipe: Datapipe) -> Cut:
@@ -87,12 +85,9 @@ def read_ticket(ticket: bytes) -> tuple[bytes, list[tuple[int, int, int]], bool]
 def read_cut(text: bytes) -> Cut:
     """Return the cut that a ticket names."""
     try:
-        cut = Cut(**json.loads(text))
-        if not cut.is_valid:
-            raise TypeError("a field has another type, or is out of range")
-    except (RecursionError, TypeError, ValueError) as error:
+        return Cut(**json.loads(text))
+    except (AttributeError, RecursionError, TypeError, ValueError) as error:
         raise ValueError(f"not a ticket for a mini-batch: {text[:80]!r}") from error
-    return cut
 
 
 def write_question(rank: tuple[int, int]) -> bytes:
@@ -114,9 +109,9 @@ def unpack_cuts(packed: list[Any]) -> list[tuple[Cut, int]]:
     """Return the cuts in the answer to a question, each with the mini-batches that it has in an epoch."""
     try:
         cuts = [(Cut(**fields), length) for fields, length in packed]
-        if not all(cut.is_valid and are_counts([length]) for cut, length in cuts):
-            raise TypeError("a field has another type, or is out of range")
-    except (TypeError, ValueError) as error:
+        if not are_counts([length for _, length in cuts]):
+            raise TypeError("a number is none, or is out of range")
+    except (AttributeError, TypeError, ValueError) as error:
         raise ValueError("what came is no answer of a sampling server") from error
     return cuts
 
