@@ -4,7 +4,7 @@ import threading
 import time
 import weakref
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import unquote
@@ -59,22 +59,26 @@ class SampleInbox:
         self.closed = threading.Event()
         self.changed = threading.Condition()
 
-    def connect(self, key: bytes, name: str, has_gone: Callable[[], bool]) -> Iterator[Any]:
+    def connect(self, context: Any, ticket: Any) -> Any:
         """Answer a call that a sender holds open: so the end of its process is noticed, and that of this one."""
-        sender = Sender(f"sender {name}")
+        return import_flight().GeneratorStream(to_batch(HELLO, None).schema, self._hold_open(context, ticket.ticket))
+
+    def _hold_open(self, context: Any, key: bytes) -> Iterator[Any]:
+        sender = Sender(f"sender {unquote(context.peer().partition(':')[2])}")
         with self.changed:
             self.senders[key] = sender
         try:
             yield to_batch(HELLO, None)
-            while not has_gone() and not self.closed.wait(STEP_SECONDS):
+            while not context.is_cancelled() and not self.closed.wait(STEP_SECONDS):
                 pass
         finally:  # also where Arrow drops the call at the first batch
             with self.changed:
                 sender.lost = sender.lost or "the sender has closed the connection, or is dead"
                 self.changed.notify_all()
 
-    def put(self, key: bytes, reader: Any, has_gone: Callable[[], bool]) -> None:
+    def put(self, context: Any, descriptor: Any, reader: Any, _: Any) -> None:
         """Add a sample to the queue of its sender, as soon as there is room."""
+        key = descriptor.command
         try:
             check_schema(reader.schema)
             kind, sample = from_batch(reader.read_chunk().data)
@@ -96,7 +100,7 @@ class SampleInbox:
                 sender.left = True
             elif sender is not None:
                 self.changed.wait_for(lambda: len(sender.queue) < CAPACITY or sender.lost or self.closed.is_set())
-            if sender is None or sender.lost or self.closed.is_set() or has_gone():
+            if sender is None or sender.lost or self.closed.is_set() or context.is_cancelled():
                 raise ValueError("the connection is closed")
             if kind != LEAVE:
                 sender.queue.append((kind, sample))
@@ -229,17 +233,7 @@ class SamplerReceiver(Closeable):
         self.epoch = 0
         # The server must not refer to this object, which ends it when it is dropped.
         inbox = self._inbox = SampleInbox(num_sender)
-        flight = import_flight()
-
-        def do_get(context: Any, ticket: Any) -> Any:
-            name = unquote(context.peer().partition(":")[2])
-            calls = inbox.connect(ticket.ticket, name, context.is_cancelled)
-            return flight.GeneratorStream(to_batch(HELLO, None).schema, calls)
-
-        def do_put(context: Any, descriptor: Any, reader: Any, _: Any) -> None:
-            inbox.put(descriptor.command, reader, context.is_cancelled)
-
-        server = FlightServer(host, port, token, tls, lambda *_: None, do_get=do_get, do_put=do_put)
+        server = FlightServer(host, port, token, tls, lambda *_: None, do_get=inbox.connect, do_put=inbox.put)
         self.address = server.address
         """Where it listens, as "host:port"."""
         self._close = weakref.finalize(self, end_both, inbox, server)
