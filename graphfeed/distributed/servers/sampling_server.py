@@ -114,8 +114,7 @@ class SamplingServer(Closeable):
         if not isinstance(pipe, Datapipe):
             raise TypeError(f"pipe must be a pipeline of stages, but is a {type(pipe).__name__}")
         self._token, self._tls, self._allow_plaintext = check_token(token), tls, allow_plaintext
-        join_address(host, port)
-        self._check_host(host)
+        self._check_place(host, port)
         self._cuts = find_cuts(pipe)
         self._task_of = lru_cache(MOST_TASKS)(self._find_task)
         cores = available_cores() if num_workers is None else num_workers
@@ -161,8 +160,7 @@ class SamplingServer(Closeable):
             ...     urllib.request.urlopen(f"http://{server.serve_health()}/health").status
             200
         """
-        join_address(host, port)
-        self._check_host(host)
+        self._check_place(host, port)
         guard = (None, None) if is_loopback(host) else (self._token, self._tls)
         self._endpoints.append(HealthEndpoint(self.metrics, host, port, *guard))
         return join_address(host, self._endpoints[-1].port)
@@ -228,7 +226,8 @@ class SamplingServer(Closeable):
         table = import_arrow().Table.from_batches(batches)
         return import_flight().RecordBatchStream(table.replace_schema_metadata({AT_ONCE: str(most)}))
 
-    def _check_host(self, host: str) -> None:
+    def _check_place(self, host: str, port: int) -> None:
+        join_address(host, port)
         if self._tls is None and not self._allow_plaintext and not is_loopback(host):
             raise ValueError(
                 f"others can reach host {host!r}, and without TLS they can read the token and the mini-batches; "
