@@ -56,6 +56,14 @@ class HealthEndpoint(ThreadingHTTPServer):
         self.thread.join()
         self.server_close()
 
+    def get_request(self) -> tuple[Any, Any]:
+        """Accept a connection; where the process has no descriptor left for one, wait rather than try at once."""
+        try:
+            return super().get_request()
+        except OSError:
+            time.sleep(0.1)
+            raise
+
     def process_request(self, request: Any, client_address: Any) -> None:
         """Answer a request in a thread of its own."""
         with self.lock:

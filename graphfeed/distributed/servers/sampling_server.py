@@ -5,6 +5,7 @@ import json
 import os
 import threading
 import traceback
+import weakref
 from collections.abc import Callable
 from dataclasses import asdict, replace
 from functools import lru_cache, partial
@@ -128,7 +129,7 @@ class SamplingServer(Closeable):
         """Gets a line for each request that was refused, or failed; set it to print or log them."""
         self._server = FlightServer(host, port, token, tls, self.note, do_get=self._do_get)
         self.port, self.address = self._server.port, self._server.address
-        self._endpoints: list[HealthEndpoint] = []
+        self._endpoints: list[Any] = []
 
     @property
     def num_made(self) -> int:
@@ -162,8 +163,9 @@ class SamplingServer(Closeable):
         """
         self._check_place(host, port)
         guard = (None, None) if is_loopback(host) else (self._token, self._tls)
-        self._endpoints.append(HealthEndpoint(self.metrics, host, port, *guard))
-        return join_address(host, self._endpoints[-1].port)
+        endpoint = HealthEndpoint(self.metrics, host, port, *guard)
+        self._endpoints.append(weakref.finalize(self, endpoint.close))
+        return join_address(host, endpoint.port)
 
     def answer(self, ticket: bytes, has_gone: Callable[[], bool]) -> tuple[list[Any], int]:
         """Return a record batch for each mini-batch, as many as fit into an answer, and how many like these would."""
@@ -218,8 +220,8 @@ class SamplingServer(Closeable):
         """
         self.metrics.is_closed = True
         self._server.close()
-        for endpoint in self._endpoints:
-            endpoint.close()
+        for end in self._endpoints:
+            end()
 
     def _do_get(self, context: Any, ticket: Any) -> Any:
         batches, most = self.answer(ticket.ticket, context.is_cancelled)
