@@ -13,6 +13,7 @@ from graphfeed.ingest.build.row_outputs import MOST_CLASSES, SPLIT_VALUES, open_
 from graphfeed.ingest.build.spec import PARTS, Table
 from graphfeed.ingest.build.table_tasks import Piece, file_of
 from graphfeed.ops.arguments import brief
+from graphfeed.ops.process import progress_bar
 from graphfeed.storage.datasets import PART_BYTES
 from graphfeed.storage.memory import map_npy
 
@@ -97,13 +98,15 @@ def join_array(target: Path, parts: Sequence[Part]) -> str:
         if parts[0].path.exists():  # otherwise a run that was interrupted has moved it
             parts[0].path.replace(target)
         return str(map_npy(target).dtype.kind)
-    with GrowingArrays(target.parent) as out:
-        for part in parts:
-            rows = map_npy(part.path)
+    arrays = [map_npy(part.path) for part in parts]
+    bar = progress_bar(f"writing {target.name}", sum(map(len, arrays)), "row")
+    with GrowingArrays(target.parent) as out, bar:
+        for part, rows in zip(parts, arrays, strict=True):
             step = max(PART_BYTES * len(rows) // max(rows.nbytes, 1), 1)
             for start in range(0, max(len(rows), 1), step):
                 block = rows[start : start + step]
                 out.append(target.stem, block if part.convert is None else part.convert(block))
+                bar.update(len(block))
     return out.arrays[target.stem].dtype.kind
 
 
