@@ -101,7 +101,7 @@ def test_a_cluster_that_loses_a_worker_gives_the_same_bytes(
     spec = tables(tmp_path)
     build_dataset(spec, tmp_path / "here", on_error="skip")
     with start() as cluster:
-        executor = Killing(cluster, tmp_path / "killed", at=2)
+        executor = Killing(cluster, tmp_path / "killed", at=5)
         build_dataset(spec, tmp_path / "out", on_error="skip", executor=executor)
     assert contents(tmp_path / "out") == contents(tmp_path / "here")
     assert (tmp_path / "killed").exists()
