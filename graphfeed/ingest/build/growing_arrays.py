@@ -52,7 +52,7 @@ class GrowingArrays(ExitStack):
         self.folder, self.prefix = folder, prefix
         self.arrays: dict[str, ArrayWriter] = {}
 
-    def append(self, name: str, values: NDArray[Any], place: "Place | None" = None) -> None:
+    def append(self, name: str, values: NDArray[Any], place: Place | None = None) -> None:
         """Write the next rows of an array, in the byte order of the machine.
 
         Args:
@@ -64,6 +64,8 @@ class GrowingArrays(ExitStack):
             ValueError: They have another shape than the first ones, or a dtype that the first ones' can't hold.
         """
         row = values.shape[1:]
+        if place is not None and not self.folder.exists():
+            raise FileNotFoundError(f"{self.folder} is gone: another run writes {place.path(name)} now")
         if name not in self.arrays:
             path, dtype = self.folder / f"{self.prefix}{name}.npy", values.dtype.newbyteorder("=")
             if place is None:
@@ -72,8 +74,6 @@ class GrowingArrays(ExitStack):
                 writer = ArrayWriter(place.path(name), (place.num_rows, *row), dtype, place.first_row)
             self.arrays[name] = self.enter_context(writer)
         writer = self.arrays[name]
-        if place is not None and not self.folder.exists():
-            raise FileNotFoundError(f"{self.folder} is gone: another run writes {writer.path} now")
         # A wider type would wrap around in a narrower one. Floats only lose digits.
         both = values.dtype.kind == writer.dtype.kind == "f"
         if row != writer.shape[1:] or not np.can_cast(values.dtype, writer.dtype, "same_kind" if both else "safe"):
