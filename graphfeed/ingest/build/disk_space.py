@@ -9,6 +9,7 @@ from pathlib import Path
 from graphfeed.ingest.build.row_outputs import is_reference, open_reference
 from graphfeed.ingest.build.spec import EdgeTable, Table
 from graphfeed.ingest.tables.arrow_types import arrow, is_list, is_plain_number
+from graphfeed.ingest.tables.column_types import first_length
 from graphfeed.ingest.tables.columns import OnError
 from graphfeed.ingest.tables.table import TableSource
 
@@ -71,8 +72,7 @@ def row_bytes(source: TableSource, column: str) -> int:
         return 0  # an error where the table is read
     arrow_type, length = schema.field(column).type, 1
     if is_list(arrow_type):
-        first = next(source.batches([column], 1)).column(column)[0].as_py()
-        arrow_type, length = arrow_type.value_type, len(first or ())
+        arrow_type, length = arrow_type.value_type, first_length(source, column) or 0
     if not is_plain_number(arrow_type):
         return length
     size = int(arrow_type.bit_width) // 8

@@ -163,7 +163,7 @@ def read_edges(task: EdgeTask, sources: Sequence[TableSource], tasks: TableTasks
     pieces = tasks.run(split)
     if table.time_sorted:
         pieces = in_order_of_time(split, pieces, tasks)
-    described = join_rows(tasks.rows, output, task.prefix, table, pieces, task.spec_folder)
+    described = join_rows(tasks.rows, output, task.prefix, table, pieces)
     counts = [[piece["prefix"], piece["count"]] for piece in pieces]
     return described | {
         "count": sum(count for _, count in counts),

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from graphfeed.ingest.build.growing_arrays import GrowingArrays
-from graphfeed.ingest.build.row_outputs import MOST_CLASSES, SPLIT_VALUES, open_references
+from graphfeed.ingest.build.row_outputs import MOST_CLASSES, SPLIT_VALUES
 from graphfeed.ingest.build.spec import PARTS, Table
 from graphfeed.ingest.build.table_tasks import Piece, file_of
 from graphfeed.ops.arguments import brief
@@ -27,9 +27,7 @@ class Part(NamedTuple):
     convert: Convert | None = None
 
 
-def join_rows(
-    rows_folder: Path, output: Path, prefix: str, table: Table, pieces: Sequence[Piece], spec_folder: Path
-) -> dict[str, Any]:
+def join_rows(rows_folder: Path, output: Path, prefix: str, table: Table, pieces: Sequence[Piece]) -> dict[str, Any]:
     """Write the files of features and items, and return their description.
 
     Features that tasks have put into their places stay there. Of the rest, what a single task wrote is moved, and what
@@ -42,12 +40,11 @@ def join_rows(
         table: The entry of the specification.
         pieces: What the tasks said, in the order of the tables, with the "first_node" of each where seeds are nodes
             that were numbered from 0.
-        spec_folder: Where the paths of arrays begin.
     """
     num_rows = sum(piece["rows"] for piece in pieces)
-    for reference, array in open_references(table, spec_folder).items():
-        if len(array) != num_rows:
-            raise ValueError(f"{reference} has {len(array)} rows, but its table has {num_rows}; give one for each")
+    for reference, length in pieces[0]["given"].items():
+        if length != num_rows:
+            raise ValueError(f"{reference} has {length} rows, but its table has {num_rows}; give one for each")
     check_split(table, pieces)
     classes = all_classes(table, pieces)
     whole = any(piece["some_missing"] for piece in pieces) and all(piece["all_whole"] for piece in pieces)

@@ -122,19 +122,17 @@ def read_nodes(
     if not sources:  # and no rows to be shown
         sources, tasks = [rows_of_arrays(table, spec_folder)], replace(tasks, progress=silent_bar())
     pieces = tasks.run(task.split(sources, output / prefix, starts))
-    described = join_nodes(table, tasks.rows, output, prefix, spec_folder, pieces)
+    described = join_nodes(table, tasks.rows, output, prefix, pieces)
     if ids is None:
         return RowIds(described["count"], names), described
     return node_ids(chosen(ids, marks_of(tasks.rows, pieces, "kept"))), described
 
 
-def join_nodes(
-    table: NodeTable, rows: Path, output: Path, prefix: str, spec_folder: Path, pieces: Sequence[Piece]
-) -> dict[str, Any]:
+def join_nodes(table: NodeTable, rows: Path, output: Path, prefix: str, pieces: Sequence[Piece]) -> dict[str, Any]:
     """Join what the tasks wrote, and return the description of the nodes."""
     counts = [piece["count"] for piece in pieces]
     nodes = [piece | {"first_node": node} for piece, node in zip(pieces, accumulate(counts, initial=0), strict=False)]
-    described = join_rows(rows, output, prefix, table, nodes, spec_folder)
+    described = join_rows(rows, output, prefix, table, nodes)
     if table.time is not None:
         parts = [Part(file_of(rows, piece, "time")) for piece in pieces]
         join_array(rows.parent / f"{prefix}_time.npy", parts)

@@ -29,10 +29,14 @@ def columns_of(table: Table) -> list[str]:
     return names
 
 
+def references_of(table: Table) -> list[str]:
+    """Return what names arrays in files, among the columns of features."""
+    return [name for names in table.features.values() for name in names if is_reference(name)]
+
+
 def open_references(table: Table, spec_folder: Path) -> dict[str, NDArray[Any]]:
-    """Open the arrays that features name, by what names them."""
-    named = [name for names in table.features.values() for name in names if is_reference(name)]
-    return {name: open_reference(name, spec_folder) for name in named}
+    """Open the arrays that features name, by what names them: map `.npy` files, and read those in `.npz` files."""
+    return {name: open_reference(name, spec_folder) for name in references_of(table)}
 
 
 class RowOutputs(GrowingArrays):
@@ -81,6 +85,7 @@ class RowOutputs(GrowingArrays):
         return {name: getattr(self, name) for name in names} | {
             "arrays": [name for name, writer in self.arrays.items() if not writer.shared],
             "placed": [name for name, writer in self.arrays.items() if writer.shared],
+            "given": {name: len(array) for name, array in self.given.items()},
             "classes": list(self.classes),
         }
 

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Self
 
 from graphfeed.ingest.build.growing_arrays import Place
-from graphfeed.ingest.build.row_outputs import RowOutputs, open_references
+from graphfeed.ingest.build.row_outputs import RowOutputs, references_of
 from graphfeed.ingest.build.spec import Table
 from graphfeed.ingest.build.table_tasks import ROWS, TableTask, first_rows, group_tables
 from graphfeed.ingest.tables.table import TableSource
@@ -36,12 +36,14 @@ class RowTask(TableTask):
             sources: The tables.
             prefix: What the paths of the files of features begin with.
             starts: How many rows come before each group of tables, and at last how many there are, where that is known.
-                A single task reads all tables if arrays have rows for them, too, and that isn't known.
+                A single task reads all tables if arrays have rows for them, too, and that isn't known, or an array is
+                in an archive, which each task would read as a whole.
         """
         groups = group_tables(sources)
         starts = first_rows(groups) if starts is None else starts
-        if starts is None and open_references(self.table, self.spec_folder):
-            groups = [sources]
+        given = references_of(self.table)
+        if given and (starts is None or not all(name.endswith(".npy") for name in given)):
+            groups, starts = [sources], starts and [0, starts[-1]]
         tasks = [replace(self, prefix=f"{self.prefix}_{number}", sources=group) for number, group in enumerate(groups)]
         if starts is None:
             return tasks

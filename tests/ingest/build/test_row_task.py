@@ -6,8 +6,10 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pytest
 
 from graphfeed.ingest import EdgeTable, NodeTable, Spec, build_dataset
+from graphfeed.ingest.build import row_outputs
 from graphfeed.ingest.build.growing_arrays import Place
 from graphfeed.ingest.build.row_task import RowTask
 from graphfeed.ingest.build.spec import Table
@@ -36,6 +38,25 @@ def test_features_have_their_places_unless_rows_may_be_left_out_or_cannot_be_cou
     assert split([*sources, texts], tmp_path) == [(f"n_{number}", 0, None) for number in range(4)]
     np.save(tmp_path / "a.npy", np.arange(6))
     assert split([*sources, texts], tmp_path, table=Table(features={"a": "a.npy"})) == [("n_0", 0, None)]
+    assert len(split(sources, tmp_path, table=Table(features={"a": "a.npy"}))) == 3
+
+
+def test_an_archive_of_arrays_is_read_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    np.savez(tmp_path / "a.npz", x=np.arange(4.0))
+    tables = [pa.table({"y": [number, number]}) for number in range(2)]
+    edges = EdgeTable({"source": np.array([0]), "destination": np.array([1])})
+    spec = Spec({"e": edges}, {"n": NodeTable(tables, features={"f": ["y", "a.npz#x"]})}, folder=tmp_path)
+    opened: list[str] = []
+    read = row_outputs.open_reference
+
+    def record(reference: str, folder: Path) -> Any:
+        opened.append(reference)
+        return read(reference, folder)
+
+    monkeypatch.setattr(row_outputs, "open_reference", record)
+    found = build_dataset(spec).feature.read("node", None, "f")
+    assert found.tolist() == [[0, 0], [0, 1], [1, 2], [1, 3]]
+    assert opened == ["a.npz#x"]
 
 
 def test_arrays_beside_tables_that_do_not_say_how_many_rows_they_have(tmp_path: Path) -> None:
