@@ -16,13 +16,11 @@ from graphfeed.distributed.servers.tickets import (
     ANSWER_SECONDS,
     AT_ONCE,
     FAILED,
-    MADE,
     MEASURED,
     REFUSED,
     Cut,
     describe_cut,
-    read_error,
-    read_measured,
+    is_answer,
     unpack_cuts,
     write_question,
     write_ticket,
@@ -40,8 +38,8 @@ from graphfeed.distributed.wire import (
     make_client_context,
     text_of,
 )
-from graphfeed.loader.executors import ThreadExecutor
-from graphfeed.loader.profile import FIRST_SERVER, RemoteClock
+from graphfeed.loader.executors import RemoteError, ThreadExecutor
+from graphfeed.loader.profile import FIRST_SERVER, Measured, RemoteClock, Span
 from graphfeed.ops.arguments import brief
 
 BACKOFF_SECONDS = (1.0, 60.0)
@@ -109,24 +107,26 @@ class RemoteServer:
         except (flight.FlightError, OSError) as error:
             way = "without TLS" if self.tls_root_certs is None else "over TLS"
             raise LostServerError(f"{text_of(error)} (asked {way})") from error
-        except (OverflowError, TypeError, ValueError, import_arrow().ArrowException) as error:
+        except (ValueError, import_arrow().ArrowException) as error:
             raise ValueError(
                 f"the answer of the sampling server {self.address} can't be read: {text_of(error)}"
             ) from error
 
     def read(self, kind: Any, value: Any, asked: int) -> Any:
         """Return what an answer holds; where it says that there is none, return the error to raise."""
-        if kind == MADE:
-            return value
-        if kind == MEASURED:
-            return read_measured(value).between(asked, perf_counter_ns(), self.clock)
+        if not is_answer(kind, value):
+            raise ValueError(f"what came is no answer of a sampling server: it is {brief(kind)}")
         if kind == REFUSED:
             return ValueError(f"the sampling server {self.address} refused: {value}")
         if kind == FAILED:
-            failure = read_error(value)
+            summary, notes, text = value
+            failure = RemoteError(b"", summary, tuple(notes), text).unpack()
             failure.add_note(f"on the sampling server {self.address}")
             return failure
-        raise ValueError(f"what came is no answer of a sampling server: it is {brief(kind)}")
+        if kind == MEASURED:
+            measured = Measured(value[0], [Span(*span) for span in value[1]])
+            return measured.between(asked, perf_counter_ns(), self.clock)
+        return value
 
     def back_off(self, waited: float) -> None:
         """Forget the connection, and back off: twice as long each time, at least `BACKOFF_TIMES` the seconds waited."""

@@ -61,9 +61,10 @@ class SampleInbox:
 
     def connect(self, context: Any, ticket: Any) -> Any:
         """Answer a call that a sender holds open: so the end of its process is noticed, and that of this one."""
-        return import_flight().GeneratorStream(to_batch(HELLO, None).schema, self._hold_open(context, ticket.ticket))
+        return import_flight().GeneratorStream(to_batch(HELLO, None).schema, self.hold_open(context, ticket.ticket))
 
-    def _hold_open(self, context: Any, key: bytes) -> Iterator[Any]:
+    def hold_open(self, context: Any, key: bytes) -> Iterator[Any]:
+        """Yield one batch, and nothing until one of both sides goes."""
         sender = Sender(f"sender {unquote(context.peer().partition(':')[2])}")
         with self.changed:
             self.senders[key] = sender

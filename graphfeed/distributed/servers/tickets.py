@@ -14,8 +14,7 @@ from typing import Any
 from graphfeed.datapipes import Datapipe, Ranked
 from graphfeed.datapipes.pipeline import traverse
 from graphfeed.loader import Fingerprint, take_fingerprint
-from graphfeed.loader.executors import RemoteError
-from graphfeed.loader.profile import Measured, Span
+from graphfeed.loader.profile import Span
 
 MADE, MEASURED, REFUSED, FAILED = "made", "measured", "refused", "failed"
 """What an answer holds: a mini-batch, one with the times of its stages, why none is made here, or a stage's error."""
@@ -116,17 +115,25 @@ def unpack_cuts(packed: list[Any]) -> list[tuple[Cut, int]]:
     return cuts
 
 
-def read_error(value: Any) -> BaseException:
-    """Return the error of a stage that is in an answer."""
-    summary, notes, text = value
-    return RemoteError(b"", str(summary), tuple(map(str, notes)), str(text)).unpack()
+def is_answer(kind: Any, value: Any) -> bool:
+    """Return whether a value that came from elsewhere is of the type that an answer of its kind has."""
+    if kind == REFUSED:
+        return isinstance(value, str)
+    if kind == FAILED:
+        is_error = isinstance(value, list) and len(value) == 3 and isinstance(value[1], list)
+        return is_error and all(isinstance(text, str) for text in (value[0], *value[1], value[2]))
+    if kind == MEASURED:
+        is_pair = isinstance(value, list) and len(value) == 2 and isinstance(value[1], list)
+        return is_pair and bool(value[1]) and all(map(is_span, value[1]))
+    return bool(kind == MADE)
 
 
-def read_measured(value: Any) -> Measured:
-    """Return the mini-batch in an answer with the times of its stages."""
-    minibatch, spans = value
-    numbered = [Span(int(position), str(name), str(side), *map(int, times)) for position, name, side, *times in spans]
-    return Measured(minibatch, numbered)
+def is_span(value: Any) -> bool:
+    """Tell whether a value is the fields of a `Span`: the position and two names, then numbers."""
+    if not isinstance(value, list) or len(value) != len(Span._fields):
+        return False
+    position, name, side, *numbers = value
+    return type(name) is type(side) is str and all(type(number) is int for number in (position, *numbers))
 
 
 def is_rank(value: Any) -> bool:

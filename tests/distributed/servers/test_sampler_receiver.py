@@ -355,7 +355,7 @@ def test_a_receiver_that_is_dropped_stops_to_listen() -> None:
 
 def test_a_sender_whose_first_answer_could_not_be_sent_is_lost() -> None:
     inbox = SampleInbox(1)
-    call = inbox._hold_open(SimpleNamespace(peer=lambda: "ipv4:of%20a%20test", is_cancelled=lambda: False), b"key")
+    call = inbox.hold_open(SimpleNamespace(peer=lambda: "ipv4:of%20a%20test", is_cancelled=lambda: False), b"key")
     next(call)
     del call  # as Arrow does
     with pytest.raises(PeerError, match="sender of a test was cut off before it signalled: the sender has closed"):

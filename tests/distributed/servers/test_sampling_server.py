@@ -14,7 +14,7 @@ import torch
 import graphfeed as gf
 from graphfeed.distributed import SamplingServer
 from graphfeed.distributed.servers import sampling_server
-from graphfeed.distributed.servers.tickets import FAILED, MADE, MEASURED, write_question
+from graphfeed.distributed.servers.tickets import write_question
 from graphfeed.distributed.wire import import_flight, listen, to_batch
 from graphfeed.ops.process import import_optional
 from tests import pipelines
@@ -109,26 +109,6 @@ def test_the_server_whose_answer_cannot_be_read_is_named(
     batch = import_optional("pyarrow", "", "").record_batch({"a": [1]})
     monkeypatch.setattr(sampling_server, "to_batch", lambda *_: batch)
     error = f"the answer of the sampling server {server.address} can't be read: what came is no message"
-    with pytest.raises(ValueError, match=re.escape(error)):
-        read(pipelines.shuffled(), server)
-
-
-@pytest.mark.parametrize(
-    ("kind", "value"),
-    [
-        *[("else", None), ([MADE], None), (FAILED, None), (FAILED, ["error", 1, "text"]), (FAILED, ["error", []])],
-        *[(MEASURED, None), (MEASURED, [None, []]), (MEASURED, [None, [[1, "a", "b", 2]]])],
-        (MEASURED, [None, [[1, "a", "b", "x"]]]),
-        (MEASURED, [None, [[float("inf"), "a", "b"]]]),
-    ],
-    ids=str,
-)
-def test_an_answer_without_what_its_kind_asks_for_is_an_error(
-    server: SamplingServer, monkeypatch: pytest.MonkeyPatch, kind: Any, value: Any
-) -> None:
-    batch = to_batch(kind, value)
-    monkeypatch.setattr(sampling_server, "to_batch", lambda *_: batch)
-    error = f"the answer of the sampling server {server.address} can't be read: "
     with pytest.raises(ValueError, match=re.escape(error)):
         read(pipelines.shuffled(), server)
 

@@ -2,13 +2,19 @@
 
 import json
 from dataclasses import asdict
+from typing import Any
 
 import pytest
 
 from graphfeed.distributed.servers.tickets import (
+    FAILED,
     LARGEST_TICKET,
+    MADE,
+    MEASURED,
+    REFUSED,
     Cut,
     describe_cut,
+    is_answer,
     read_cut,
     read_question,
     read_ticket,
@@ -17,6 +23,8 @@ from graphfeed.distributed.servers.tickets import (
     write_ticket,
 )
 from tests import pipelines
+
+SPAN = [1, "ItemSampler", "", 0, 0, 1, 2, 1, 1, 10, 20]
 
 
 def understand(ticket: bytes) -> tuple[Cut, list[tuple[int, int, int]], bool]:
@@ -102,3 +110,34 @@ def test_the_cuts_of_a_server_arrive_as_they_are() -> None:
 def test_an_answer_that_names_no_cuts_is_refused(packed: list[object]) -> None:
     with pytest.raises(ValueError, match="no answer of a sampling server"):
         unpack_cuts(packed)
+
+
+def test_an_answer_has_what_its_kind_asks_for() -> None:
+    for kind, value in (
+        (MADE, None),
+        (MEASURED, [None, [SPAN]]),
+        (REFUSED, "why"),
+        (FAILED, ["error", ["note"], "text"]),
+    ):
+        assert is_answer(kind, value)
+
+
+@pytest.mark.parametrize(
+    ("kind", "value"),
+    [
+        ("else", None),
+        ([MADE], None),
+        (REFUSED, None),
+        (FAILED, None),
+        (FAILED, ["error", "note", "text"]),
+        (FAILED, ["error", [1], "text"]),
+        (FAILED, ["error", []]),
+        (MEASURED, None),
+        (MEASURED, [None, []]),
+        (MEASURED, [None, [SPAN[:-1]]]),
+        (MEASURED, [None, [[*SPAN[:-1], "1"]]]),
+        (MEASURED, [None, [[1, 2, *SPAN[2:]]]]),
+    ],
+)
+def test_other_values_are_no_answers(kind: Any, value: Any) -> None:
+    assert not is_answer(kind, value)
