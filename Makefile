@@ -6,7 +6,7 @@ BIN := $(VENV)/$(if $(filter Windows_NT,$(OS)),Scripts,bin)
 INSTALLED := $(VENV)/installed
 PIP := $(BIN)/python -m pip --disable-pip-version-check -qq
 
-.PHONY: install demo demo-distributed notebooks docs linkcheck lint types quick test release-check bench clean
+.PHONY: install demo demo-distributed notebooks docs linkcheck lint types quick pytest test test-all release-check bench clean
 
 install: $(INSTALLED)
 
@@ -45,14 +45,20 @@ types: install
 # Else each interpreter that tests start compiles the whole package to bytecode anew, where the environment says so.
 unexport PYTHONDONTWRITEBYTECODE
 
-# Each process takes up to 1.5 GB.
-PYTEST := $(BIN)/pytest -n auto --maxprocesses 4 --dist worksteal
+PYTEST := $(BIN)/pytest -n auto --dist worksteal
 
 quick: lint
-	$(PYTEST) -q -m "not slow and not compile and not release" --hypothesis-profile=quick
+	$(PYTEST) -q -m "not slow and not compile and not thorough and not release" --hypothesis-profile=quick
 
-test: lint types
-	$(PYTEST) -m "not release"
+pytest: install
+	$(PYTEST) -m "not thorough and not release"
+
+test: lint
+	$(MAKE) -j2 types pytest
+
+# What `make test` leaves out, and other examples of what it tried. `make test test-all` runs each test once.
+test-all: test
+	$(PYTEST) -m "(thorough or hypothesis) and not release" --hypothesis-profile=random
 
 # With TAG=v1.2.3 also whether CHANGELOG.md has the date of that version.
 release-check: install

@@ -4,7 +4,9 @@ import contextlib
 import gc
 import multiprocessing
 import os
+import shutil
 import signal
+import tempfile
 import threading
 import time
 from collections import Counter
@@ -23,20 +25,42 @@ from tests.ops.compiled_kernels import COMPILER
 from tests.ops.emulated_cuda import EmulatedCuda, RealCuda
 
 REPOSITORY = Path(__file__).resolve().parents[1]
+MEMORY = Path("/dev/shm")
 
 settings.register_profile(
     "repeatable",
     derandomize=True,
-    max_examples=50,
+    max_examples=20,
     deadline=None,  # a kernel is compiled by the first example that needs it
     suppress_health_check=[HealthCheck.too_slow],  # for the same reason
 )
-settings.register_profile("quick", settings.get_profile("repeatable"), max_examples=15)
+settings.register_profile("quick", settings.get_profile("repeatable"), max_examples=10)
+# The examples of `make test-all` are others each time, and a failure prints how to try its example again.
+settings.register_profile(
+    "random", settings.get_profile("repeatable"), derandomize=False, max_examples=500, print_blob=True
+)
 settings.load_profile("repeatable")
 
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     # A shell starts jobs in the background that way, and the programs that tests interrupt would inherit it.
     signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Keep temporary folders in memory where there is room: on a busy disk, tests of files take eight times as long.
+
+    Tests of disks take `disk_path` instead.
+    """
+    if MEMORY.is_dir() and shutil.disk_usage(MEMORY).free > 4 << 30:
+        os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", str(MEMORY))
+
+
+def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
+    """Start two processes a core, as tests wait for others half of the time; each takes up to 1.5 GB."""
+    cores = os.cpu_count() or 1
+    if not hasattr(os, "sysconf"):
+        return cores
+    return max(1, min(2 * cores, 8, (os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") >> 30) // 3))
 
 
 @pytest.hookimpl(wrapper=True)
@@ -65,21 +89,24 @@ def parameters_of(item: pytest.Item) -> Iterable[object]:
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Mark what compiles CUDA, or kernels twice; begin with what takes longest where processes share the tests.
 
-    Kernels for ids of 32 bits are compiled beside those for 64, which takes as long as all tests of them.
+    Kernels for ids of 32 bits are compiled beside those for 64, which takes as long as all tests of them. What needs a
+    GPU is left out where there is none.
     """
     for item in items:
         if any(value is torch.int32 for value in parameters_of(item)):
-            item.add_marker("slow")
+            item.add_marker("thorough")
         if item.path.stem.endswith("_cuda") or "cuda" in getattr(item, "fixturenames", ()):
             item.add_marker("compile")
+    if not torch.cuda.is_available():
+        on_gpus = [item for item in items if item.get_closest_marker("gpu")]
+        config.hook.pytest_deselected(items=on_gpus)
+        items[:] = [item for item in items if not item.get_closest_marker("gpu")]
     if hasattr(config, "workerinput"):
         items.sort(key=lambda item: item.get_closest_marker("slow") is None)
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:
-    """Skip what needs a CUDA device, or a newer torch, where there is none."""
-    if item.get_closest_marker("gpu") and not torch.cuda.is_available():
-        pytest.skip("no CUDA device")
+    """Skip what needs a newer torch, where there is none."""
     if (since := item.get_closest_marker("since_torch")) and torch.__version__ < since.args[0]:
         pytest.skip(f"torch {since.args[0]} is needed")
 
@@ -95,6 +122,13 @@ def small_is_shared(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let arrays of any size lie in shared memory, on pages of any size."""
     monkeypatch.setattr(shared_memory, "SHARED_BYTES", 1)
     monkeypatch.setattr(shared_memory, "populate", lambda memory: True)
+
+
+@pytest.fixture
+def disk_path() -> Iterator[Path]:
+    """Return a temporary folder on a disk, where `tmp_path` may lie in memory."""
+    with tempfile.TemporaryDirectory() as folder:
+        yield Path(folder)
 
 
 @pytest.fixture(scope="session")

@@ -1,4 +1,4 @@
-"""The rooms on disk are those that the documents name; files keep their budgets and have their tests."""
+"""The rooms on disk are those that the documents name; files keep their budgets, and public names have tests."""
 
 import ast
 import importlib
@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+import graphfeed
 from tests.pages import rows
 from tests.test_contributing import FILES as SHOWN
 
@@ -31,6 +32,13 @@ TOUR = [
 """What a newcomer reads first."""
 TOUR_LINES = 400
 ARCHITECTURE_LINES = 220
+
+OPTIONAL = ["channels", "distributed", "ingest", "interop", "pyg"]
+TYPES_OF_RESULTS = {
+    "ChannelBase", "ExcludeSeedLinks", "GraphPart", "HaloPlan", "HeteroSamplerOutput", "InitWorker", "PipelineGraph",
+    "SampleMessage", "SampleWith", "WholeGraph",
+}  # fmt: skip
+"""Users name them in annotations; tests look at the results themselves."""
 
 BANNED = {"utils", "helpers", "common", "misc", "base", "impl", "internal", "core"}
 FOLDER_MODULES = 20
@@ -171,7 +179,7 @@ def strings(path: Path) -> Iterator[str]:
 @pytest.mark.parametrize("room", ["ops", "storage", "datapipes", "loader"])
 def test_no_string_of_the_core_names_a_module_of_an_optional_room(room: str) -> None:
     """Imports are held by import-linter, which does not see `import_module("graphfeed.pyg")`."""
-    optional = re.compile(r"graphfeed\.(channels|distributed|ingest|interop|pyg)\b")
+    optional = re.compile(rf"graphfeed\.({'|'.join(OPTIONAL)})\b")
     files = (PACKAGE / room).rglob("*.py")
     assert relative(path for path in files if any(map(optional.search, strings(path)))) == []
 
@@ -204,22 +212,25 @@ def test_every_top_folder_is_known() -> None:
     assert there - made_by_tools <= {folder.name for folder in FOLDERS}
 
 
-def test_tests_mirror_the_package() -> None:
-    """A big module may have several files: test_name.py, test_name_subject.py."""
-    mirrored = {
-        ROOT / "tests" / module.relative_to(PACKAGE).parent / f"test_{module.stem}"
-        for module in MODULES
-        if not is_kernel(module)
-    }
-    tests = {path.with_suffix("") for path in (ROOT / "tests").rglob("test_*.py")}
-    assert relative(sorted(mirrored - tests)) == [], "not tested"
-    stray = [
-        test
-        for test in tests
-        if test.parent != ROOT / "tests"  # those are about the house as a whole
-        and not any(test.parent == own.parent and f"{test.name}_".startswith(f"{own.name}_") for own in mirrored)
-    ]
-    assert relative(stray) == [], "tests of nothing"
+def words(path: Path) -> set[str]:
+    """Return the names in a file, and the words of its strings."""
+    found = set()
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, (ast.Name, ast.Attribute, ast.alias)):
+            found.add(
+                node.id if isinstance(node, ast.Name) else node.attr if isinstance(node, ast.Attribute) else node.name
+            )
+        elif isinstance(node, ast.Constant) and isinstance(node.value, str):
+            found.update(re.findall(r"\w+", node.value))
+    return found
+
+
+def test_each_public_name_is_used_in_a_test() -> None:
+    """Public is what `graphfeed` finds, and what the packages of the optional rooms list."""
+    rooms = [importlib.import_module(f"graphfeed.{room}") for room in OPTIONAL]
+    public = {*graphfeed.__all__, *graphfeed._FOUND_IN, *(name for room in rooms for name in room.__all__)}
+    used = set().union(*(words(path) for path in (ROOT / "tests").rglob("*.py")))
+    assert sorted(public - used - TYPES_OF_RESULTS) == []
 
 
 def test_the_tests_of_every_folder_are_run(pytestconfig: pytest.Config) -> None:

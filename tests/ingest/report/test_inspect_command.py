@@ -3,7 +3,7 @@ from pathlib import Path
 import pytest
 
 from graphfeed.__main__ import main
-from graphfeed.ingest import build_dataset
+from graphfeed.ingest import build_dataset, inspect_graph_file
 from graphfeed.storage import from_coo
 from tests.ingest.example_tables import likes
 
@@ -28,7 +28,9 @@ def test_a_saved_graph_is_inspected_and_verified(tmp_path: Path, capsys: pytest.
     path = tmp_path / "graph"
     from_coo({"a:r:b": ([0, 1], [2, 2])}, {"a": 2, "b": 3}).save(path)
     assert main(["inspect", str(path)]) == 0
-    assert "a:r:b" in capsys.readouterr().out
+    printed = capsys.readouterr().out
+    assert "a:r:b" in printed
+    assert str(inspect_graph_file(path)) in printed
     assert main(["inspect", "--verify", str(path)]) == 0
     assert "all files are as they were written" in capsys.readouterr().out
     data = bytearray(path.read_bytes())
