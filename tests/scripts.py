@@ -1,9 +1,8 @@
-"""Programs of their own that tests run and that may hang or die, each with a time limit."""
+"""Interpreters of their own that tests run and that may hang, each with a time limit; see `tests/programs.py` first."""
 
 import os
 import subprocess
 import sys
-import textwrap
 from pathlib import Path
 
 REPOSITORY = Path(__file__).resolve().parents[1]
@@ -13,17 +12,6 @@ import os, signal, sys, threading, time
 import graphfeed as gf
 from tests import pipelines
 """
-
-
-def start(body: str) -> "subprocess.Popen[str]":
-    """Start a program that begins with some imports."""
-    return subprocess.Popen(
-        [sys.executable, "-c", IMPORTS + textwrap.dedent(body)],
-        cwd=REPOSITORY,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
 
 
 def run(
@@ -48,8 +36,3 @@ def run(
         check=False,
         env={**os.environ, "PYTHONPATH": str(REPOSITORY), **settings},
     )
-
-
-def run_body(body: str) -> "subprocess.CompletedProcess[str]":
-    """Run a program that begins with some imports to its end, as `run` does."""
-    return run("-c", IMPORTS + textwrap.dedent(body))

@@ -214,7 +214,7 @@ def test_ids_of_a_power_law_are_rows_and_come_once() -> None:
     assert ids[:500].double().std() > 2_000
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_a_file_of_rows_is_removed_and_a_full_disk_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     scale = quick(tmp_path, 1)
     (table,) = cache.report(scale)
@@ -263,7 +263,7 @@ def test_both_caches_are_measured(tmp_path: Path) -> None:
     assert [table.count("behind a cache of 1/8") for table in tables[1:]] == [1, 1]
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 @pytest.mark.usefixtures("pretended")
 def test_ops_on_a_device_are_measured(tmp_path: Path) -> None:
     scale = replace(quick(tmp_path, 1), products=SHAPE, batch_size=8, gathered_rows=1_100, epoch_batches=1)
@@ -276,7 +276,7 @@ def test_ops_on_a_device_are_measured(tmp_path: Path) -> None:
     assert [table.count("loading that the steps hide") for table in tables[7:]] == [1] * 5
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 @pytest.mark.parametrize("case", [case for case in predicted.WORK if not case.startswith("LABOR")])
 def test_what_is_expected_of_a_gpu_is_what_kernels_move(tmp_path: Path, case: str) -> None:
     """A smaller mini-batch moves as many bytes a row or an edge, but for what its blocks share.
@@ -302,7 +302,7 @@ def test_what_is_expected_of_a_gpu_is_what_kernels_move(tmp_path: Path, case: st
     assert (kernels, len(counts) - kernels) == (work.kernels, work.operators)
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_a_graph_is_in_memory_once_while_workers_start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(worker_start, "WORKERS", (1,))
     rows = worker_start.measure(quick(tmp_path, 1), 25_000_000, "", 1.1)
@@ -321,7 +321,7 @@ def test_the_gpu_is_measured(tmp_path: Path, capsys: pytest.CaptureFixture[str])
     assert "rows missed" in printed
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     "what",
     [
@@ -337,9 +337,13 @@ def test_the_gpu_is_measured(tmp_path: Path, capsys: pytest.CaptureFixture[str])
         "pyg",
     ],
 )
-def test_commands_run(what: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    main([what, "--quick", "--repeats", "1", "--cache-dir", str(tmp_path)])
-    assert "median" in capsys.readouterr().out
+def test_commands_measure_something(what: str, tmp_path: Path) -> None:
+    path = tmp_path / "record.json"
+    main([what, "--quick", "--repeats", "1", "--cache-dir", str(tmp_path), "--json", str(path)])
+    record = json.loads(path.read_text())
+    check_record(record)
+    assert record["rows"]
+    assert min(row["median"] for row in record["rows"]) > 0
 
 
 def test_peers_that_are_not_installed_are_left_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -13,7 +13,7 @@ from tests.distributed.served import PIPELINE, TOKEN, make_certificate
 from tests.machines import Machines, machines
 from tests.scripts import IMPORTS
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(200)]
+pytestmark = [pytest.mark.thorough, pytest.mark.timeout(200)]
 TIMEOUT = 3.0
 READER = f"""
     from tests.digests import digest

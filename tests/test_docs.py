@@ -1,5 +1,6 @@
 """Pages of docs/: their code runs, their links lead somewhere, and the names that they list are those there are."""
 
+import ast
 import re
 from pathlib import Path
 
@@ -86,6 +87,21 @@ def test_each_promise_has_tests_that_there_are() -> None:
         if f"def {name}(" not in (ROOT / path).read_text()
     ]
     assert missing == []
+
+
+def is_thorough(path: str, name: str) -> bool:
+    """Tell whether all cases of a test are left out of `make test`."""
+    tree = ast.parse((ROOT / path).read_text())
+    (test,) = (node for node in tree.body if isinstance(node, ast.FunctionDef) and node.name == name)
+    of_all = [node.value for node in tree.body if isinstance(node, ast.Assign) and "pytestmark" in ast.unparse(node)]
+    marks = {ast.unparse(mark) for mark in [*test.decorator_list, *(ast.walk(of_all[0]) if of_all else ())]}
+    return "pytest.mark.thorough" in marks
+
+
+def test_a_promise_says_where_only_the_larger_set_of_tests_holds_it() -> None:
+    for promise, by in rows(ROOT / "docs" / "reliability.md", "promise"):
+        tests = re.findall(r"`(tests/[\w/]+\.py)::(\w+)`", by)
+        assert all(is_thorough(*test) for test in tests) == ("`make test-all`" in by), promise
 
 
 def test_graphbolts_names_are_in_the_table_once() -> None:

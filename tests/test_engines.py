@@ -47,7 +47,15 @@ def own_processes() -> Executor:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("start", [threads, process_pool, own_processes, dask_cluster, ray_cluster])
+@pytest.mark.parametrize(
+    "start",
+    [
+        threads,
+        process_pool,
+        own_processes,
+        *(pytest.param(start, marks=pytest.mark.thorough) for start in (dask_cluster, ray_cluster)),
+    ],
+)
 def test_every_engine_gives_the_same_mini_batches(start: Callable[[], AbstractContextManager[Executor]]) -> None:
     pipe = pipelines.shuffled()
     expected = [digests(pipe.with_seed(SEED, epoch)) for epoch in range(2)]
@@ -75,7 +83,7 @@ if __name__ == "__main__":
 """
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_workers_of_mpi_give_the_same_mini_batches(tmp_path: Path) -> None:
     pytest.importorskip("mpi4py")
     if shutil.which("mpiexec") is None:
@@ -112,7 +120,7 @@ def mapped_lines() -> list[str]:
     return [line for line in Path("/proc/self/maps").read_text().splitlines() if "/graph" in line]
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_workers_of_dask_open_graphs_by_their_path(tmp_path: Path) -> None:
     shared, own = (in_files(tmp_path / name, open_graph) for name, open_graph in OPENED.items())
     expected = digests(shared.with_seed(SEED, 0))

@@ -15,7 +15,8 @@ import torch
 import graphfeed as gf
 from tests import pipelines
 from tests.digests import digest
-from tests.scripts import REPOSITORY, start
+from tests.programs import run_body, start
+from tests.scripts import REPOSITORY
 
 pytestmark = pytest.mark.usefixtures("fork_server", "no_leaks")
 EVERY_KIND = pytest.mark.parametrize(("num_workers", "worker"), [(0, "thread"), (2, "thread"), (2, "process")])
@@ -185,25 +186,23 @@ def test_ctrl_c_ends_the_process_at_once() -> None:
                 time.sleep(0.01)
         """
     )
-    assert process.stdout is not None
-    assert process.stdout.readline() == "ready\n"
+    process.wait_for("ready")
     process.send_signal(signal.SIGINT)
-    _, errors = process.communicate(timeout=60)
-    assert process.returncode in (-signal.SIGINT, 128 + signal.SIGINT, 1)
+    status, _, errors = process.end()
+    assert status == 1
     assert errors.strip().endswith("KeyboardInterrupt")
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("ending", ["sys.exit(7)", "os._exit(7)"])
+@pytest.mark.parametrize("ending", ["sys.exit(7)", pytest.param("os._exit(7)", marks=pytest.mark.thorough)])
 def test_leaving_in_the_middle_of_an_epoch_ends_the_process(ending: str) -> None:
-    process = start(
+    ended = run_body(
         f"""
         for batch in gf.DataLoader(pipelines.shuffled(), num_workers=2):
             {ending}
         """
     )
-    _, errors = process.communicate(timeout=60)
-    assert (process.returncode, errors) == (7, "")
+    assert (ended.returncode, ended.stderr) == (7, "")
 
 
 @pytest.mark.slow
@@ -221,7 +220,7 @@ def test_nothing_is_written_but_caches(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_forked_workers_run_after_torch_used_its_threads() -> None:
-    process = start(
+    ended = run_body(
         """
         import torch
         from concurrent.futures import ProcessPoolExecutor
@@ -234,5 +233,4 @@ def test_forked_workers_run_after_torch_used_its_threads() -> None:
                 print(len(list(loader)))
         """
     )
-    output, errors = process.communicate(timeout=100)
-    assert (output, errors) == ("9\n", "")
+    assert (ended.stdout, ended.stderr) == ("9\n", "")

@@ -34,7 +34,7 @@ def latest_pip(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("extra", "torch", "fits"),
     [

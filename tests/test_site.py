@@ -54,7 +54,7 @@ def dead_links(site: Path) -> list[str]:
     return sorted(dead)
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 @pytest.mark.timeout(600)  # half a minute of one core, which others may need
 def test_it_builds_without_a_warning_and_no_link_is_dead(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "docs.builder", str(tmp_path)]

@@ -76,7 +76,11 @@ def test_a_notebook_is_small_and_says_nothing_of_the_machine_that_it_was_made_on
 
 
 @pytest.mark.slow
-@each
+@pytest.mark.parametrize(
+    "text",
+    [TEXTS[0], *(pytest.param(text, marks=pytest.mark.thorough) for text in TEXTS[1:])],
+    ids=lambda text: text.stem,
+)
 def test_a_tutorial_runs_and_shows_what_its_notebook_shows(text: Path) -> None:
     notebook = execute(text)
     assert len(pictures(notebook)) == len(pictures(stored(text))) > 0

@@ -66,7 +66,7 @@ def run_checker(folder: Path, *command: str, cwd: Path) -> str:
     return subprocess.run(command, cwd=cwd, env=environment, stdout=subprocess.PIPE, text=True).stdout
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_mypy_takes_programs_and_finds_mistakes(tmp_path: Path) -> None:
     # Torch's own `backward` has no types, nor has PyG. The other settings and the cache are those of `make types`.
     untyped = [f"--disable-error-code={code}" for code in ("import-untyped", "no-untyped-call")]
@@ -78,7 +78,7 @@ def test_mypy_takes_programs_and_finds_mistakes(tmp_path: Path) -> None:
     assert 'wrong.py:5: error: "Datapipe[MiniBatch]" has no attribute "sample_neighbors"' in errors[1]
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_pyright_takes_programs_and_finds_mistakes(tmp_path: Path) -> None:
     # Pyright with a Node.js that pip installs.
     pytest.importorskip("basedpyright")

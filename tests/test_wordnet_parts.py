@@ -9,7 +9,7 @@ LINE = re.compile(
 )
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_two_processes_with_a_part_each_train_on_the_mini_batches_of_one() -> None:
     torchrun = ["torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
     run = scripts.run("-m", *torchrun, "-m", "tests.distributed.tiny_demo")

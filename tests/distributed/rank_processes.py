@@ -2,120 +2,26 @@
 
 import importlib
 import json
-import os
-import select
-import signal
 import socket
-import subprocess
-import sys
 import textwrap
-import time
-from contextlib import suppress
 from datetime import timedelta
-from functools import cache
-from itertools import count
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any
 
 import torch
 from torch import distributed
 
-from tests.scripts import IMPORTS, REPOSITORY
+from tests.programs import COMPILES, Program, start_program
+from tests.scripts import IMPORTS
 
 START_SECONDS = 60
 END_SECONDS = 280  # the first time, kernels are compiled
-NUMBERS = count()
-
-
-class Program:
-    """A program in a process that the warm one forked."""
-
-    def __init__(self, warm: "Warm", pid: int, output: Path) -> None:
-        self.pid, self._warm, self._output = pid, warm, output
-
-    @property
-    def returncode(self) -> int | None:
-        """How the process ended, as far as somebody has waited for it."""
-        return self._warm.codes.get(self.pid)
-
-    def wait(self, seconds: float) -> bool:
-        """Wait until the process has ended; return whether it has."""
-        give_up = time.monotonic() + seconds
-        while self.returncode is None:
-            if self._warm.hear(give_up - time.monotonic()) is None and time.monotonic() >= give_up:
-                break
-        return self.returncode is not None
-
-    def send_signal(self, number: signal.Signals) -> None:
-        if not self.wait(0):
-            with suppress(ProcessLookupError):  # it ends at this moment
-                os.kill(self.pid, number)
-
-    def kill(self) -> None:
-        self.send_signal(signal.SIGKILL)
-
-    def printed(self) -> str:
-        return self._output.read_text()
-
-
-class Warm:
-    """The process that forks those of programs; see `warm`."""
-
-    def __init__(self) -> None:
-        self.codes: dict[int, int] = {}
-        self._outputs = TemporaryDirectory(prefix="graphfeed-ranks-")
-        self._process = subprocess.Popen(
-            [sys.executable, "-m", "tests.distributed.warm"],
-            cwd=REPOSITORY,
-            env={**os.environ, "PYTHONPATH": str(REPOSITORY), "GLOO_SOCKET_IFNAME": "lo"},
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            bufsize=0,  # so that select() sees all that was not read
-        )
-        while "ready" not in (self.hear(END_SECONDS) or ()):
-            assert self._process.poll() is None, "the process that forks ranks did not begin"
-
-    def hear(self, seconds: float) -> dict[str, Any] | None:
-        """Return the next thing that the process says within some seconds, and note what ended."""
-        stdout = self._process.stdout
-        assert stdout is not None
-        if not select.select([stdout], [], [], max(0.0, seconds))[0]:
-            return None
-        line = stdout.readline()
-        if not line.startswith(b"{"):  # that it compiles kernels
-            return None
-        said: dict[str, Any] = json.loads(line)
-        if "ended" in said:
-            self.codes[said["ended"]] = said["code"]
-        return said
-
-    def start(self, text: str) -> Program:
-        """Start a process that runs a program."""
-        output = Path(self._outputs.name) / f"{next(NUMBERS)}.txt"
-        output.touch()
-        assert self._process.stdin is not None
-        self._process.stdin.write(json.dumps([text, str(output)]).encode() + b"\n")
-        while "started" not in (said := self.hear(END_SECONDS) or {}):
-            assert self._process.poll() is None, "the process that forks ranks has ended"
-        return Program(self, said["started"], output)
-
-
-@cache
-def warm() -> Warm:
-    """Return the process that forks ranks; it ends with this one."""
-    return Warm()
 
 
 def start_rank(function: str, rank: int, world_size: int, folder: Path, **options: Any) -> Program:
     """Start one rank: a process that calls `function`, named as "module:function", with `options`."""
     given = json.dumps([function, rank, world_size, str(folder), options])
     return start_program(f"from tests.distributed.rank_processes import main; main({given!r})")
-
-
-def start_program(text: str) -> Program:
-    """Start a process that runs a program."""
-    return warm().start(text)
 
 
 def run_program(body: str) -> tuple[int | None, str]:
@@ -141,7 +47,7 @@ def end_of(rank: Program, seconds: float = END_SECONDS) -> str:
         assert rank.wait(seconds)
         return f"{rank.printed()}\nkilled after {seconds} s"
     lines = rank.printed().splitlines(keepends=True)
-    return "".join(line for line in lines if not line.startswith("graphfeed is compiling its kernels"))
+    return "".join(line for line in lines if not line.startswith(COMPILES))
 
 
 def free_port() -> int:

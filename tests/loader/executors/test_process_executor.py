@@ -19,7 +19,7 @@ import torch
 from graphfeed.loader.executors.dispatcher import WorkerLostError
 from graphfeed.loader.executors.process_executor import ProcessExecutor, make_context
 from tests.forked import in_child
-from tests.scripts import run_body
+from tests.programs import run_body
 from tests.waiting import stop, wait_until
 
 SECONDS = 60.0

@@ -15,7 +15,7 @@ from graphfeed.loader.run import RunContext
 from graphfeed.loader.stages.in_windows import InWindows
 from graphfeed.storage.features import PlannedRows, RowMemory, disk_based_feature
 from tests.digests import digests
-from tests.scripts import run_body
+from tests.programs import run_body
 from tests.waiting import wait_until
 
 pytestmark = pytest.mark.usefixtures("no_leaks")

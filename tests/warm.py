@@ -1,15 +1,30 @@
-"""A process that has imported what ranks need, and forks one for each program that it is asked to run.
+"""A process that has imported what programs of tests need, and forks one for each program that it is asked to run.
 
-Starting an interpreter for each rank would take several seconds of it, for imports and for loading kernels.
+Starting an interpreter for each would take several seconds of it, for imports and for loading kernels. A fork differs
+from one: modules are imported already, settings that are read on import have no effect any more, and a program that is
+interrupted ends with status 1.
 """
 
 import atexit
+import os
+import sys
+
+
+def leave() -> None:
+    """End the process, as the last of its exit handlers: a fork would copy all memory to free it."""
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(STATUS)
+
+
+STATUS = 0
+atexit.register(leave)  # before any that an import registers: the last one comes first
+
 import io
 import json
-import os
 import select
 import signal
-import sys
+import types
 from contextlib import suppress
 from typing import Any
 
@@ -17,6 +32,7 @@ import pytest
 import torch
 
 import graphfeed as gf
+from tests import pipelines  # noqa: F401
 from tests.distributed import dist_loaders, joint, lost_ranks, pyg_data, sharing, traffic  # noqa: F401
 from tests.distributed.equal_pipelines import ALL
 
@@ -36,13 +52,21 @@ def reap(children: set[int]) -> None:
             say(ended=pid, code=os.waitstatus_to_exitcode(status))
 
 
-def take_place(output: str) -> None:
-    """Let a child print to a file, and read nothing."""
-    for path, flags, targets in ((os.devnull, os.O_RDONLY, (0,)), (output, os.O_WRONLY | os.O_CREAT, (1, 2))):
+def take_place(asked: dict[str, Any]) -> str:
+    """Let a child print to files, read nothing, and be where it was asked to; return its program."""
+    written = os.O_WRONLY | os.O_CREAT | os.O_APPEND
+    for path, flags, target in (
+        (os.devnull, os.O_RDONLY, 0),
+        (asked["output"], written, 1),
+        (asked["errors"], written, 2),
+    ):
         opened = os.open(path, flags, 0o600)
-        for target in targets:
-            os.dup2(opened, target)
+        os.dup2(opened, target)
         os.close(opened)
+    os.environ.update(asked["settings"])
+    os.chdir(asked["cwd"])
+    sys.argv[:] = asked["arguments"]
+    return str(asked["program"])
 
 
 def serve() -> str:
@@ -60,11 +84,9 @@ def serve() -> str:
             for pid in children:
                 os.kill(pid, signal.SIGKILL)
             os._exit(0)
-        program, output = json.loads(line)
         pid = os.fork()
         if pid == 0:
-            take_place(output)
-            return str(program)
+            return take_place(json.loads(line))
         children.add(pid)
         say(started=pid)
 
@@ -77,24 +99,17 @@ def warm_up() -> None:
         pyg_data.classes()
 
 
-def leave() -> None:
-    """End the process, as the last of its exit handlers: a fork would copy all memory to free it."""
-    sys.stdout.flush()
-    sys.stderr.flush()
-    os._exit(CODE)
-
-
 if __name__ == "__main__":
     torch.set_num_threads(1)
     warm_up()
-    program = compile(serve(), "<rank>", "exec")
-    atexit.register(leave)
-    CODE = 0
+    program = compile(serve(), "<string>", "exec")
+    # It is the main module, as that of `python -c` is: what unpickles something of it in a new process finds no file.
+    sys.modules["__main__"] = main = types.ModuleType("__main__")
     try:
-        exec(program)
+        exec(program, vars(main))
     except SystemExit as error:
-        CODE = error.code if isinstance(error.code, int) else int(error.code is not None)
+        STATUS = error.code if isinstance(error.code, int) else int(error.code is not None)
         raise
     except BaseException:
-        CODE = 1
+        STATUS = 1
         raise
