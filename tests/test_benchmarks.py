@@ -165,13 +165,13 @@ def check_record(record: dict[str, Any]) -> None:
     )
 
 
-@pytest.mark.parametrize("path", sorted((ROOT / "docs" / "measured").iterdir()), ids=lambda path: path.stem)
-def test_what_the_site_shows_was_measured_in_full(path: Path) -> None:
-    record = json.loads(path.read_text())
-    check_record(record)
-    assert record["rows"]
-    assert record["command"] == f"python -m benchmarks {path.stem}"
-    assert record["commit"]
+def test_what_the_site_shows_was_measured_in_full() -> None:
+    for path in (ROOT / "docs" / "measured").iterdir():
+        record = json.loads(path.read_text())
+        check_record(record)
+        assert record["rows"], path.stem
+        assert record["command"] == f"python -m benchmarks {path.stem}"
+        assert record["commit"], path.stem
 
 
 def test_no_number_of_the_page_about_performance_was_typed() -> None:

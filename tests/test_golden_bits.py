@@ -65,19 +65,12 @@ NARROW = [name for name in ALL if name.endswith(", int32")]
 """What compiles kernels for ids of 32 bits."""
 
 
-@pytest.mark.parametrize("name", [name for name in ALL if name not in NARROW])
-def test_mini_batches_have_the_bits_that_are_held(name: str) -> None:
-    assert measure(name) == json.loads(HELD.read_text()).get(name)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("name", NARROW)
-def test_mini_batches_with_ids_of_32_bits_have_the_bits_that_are_held(name: str) -> None:
-    test_mini_batches_have_the_bits_that_are_held(name)
-
-
-def test_nothing_else_is_held() -> None:
-    assert list(json.loads(HELD.read_text())) == list(ALL)
+@pytest.mark.parametrize("narrow", [False, pytest.param(True, marks=pytest.mark.slow)])
+def test_mini_batches_have_the_bits_that_are_held(narrow: bool) -> None:
+    held = json.loads(HELD.read_text())
+    assert list(held) == list(ALL)
+    names = [name for name in ALL if (name in NARROW) == narrow]
+    assert {name: measure(name) for name in names} == {name: held[name] for name in names}
 
 
 def test_the_changelog_has_a_reason_for_the_bits_that_are_held() -> None:

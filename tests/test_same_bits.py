@@ -1,6 +1,5 @@
 """The first law: the same mini-batches, in the same order, wherever and by however many workers they are made."""
 
-from collections.abc import Callable, Iterator
 from concurrent.futures import Executor, ProcessPoolExecutor, ThreadPoolExecutor
 from functools import cache
 from multiprocessing import get_context
@@ -14,57 +13,48 @@ from tests import pipelines
 from tests.digests import digest
 
 SEED = 11
-Build = Callable[[], gf.Datapipe]
+Epochs = list[list[str]]
 
 
-@pytest.fixture(scope="module")
-def processes() -> Iterator[Executor]:
-    with ProcessPoolExecutor(2, mp_context=get_context("spawn")) as executor:
-        yield executor
-
-
-def two_epochs(pipe: gf.Datapipe) -> list[list[str]]:
+def two_epochs(pipe: gf.Datapipe) -> Epochs:
     return [[digest(batch) for batch in pipe.with_seed(SEED, epoch)] for epoch in range(2)]
 
 
 @cache
-def expected(build: Build) -> list[list[str]]:
-    """Return the mini-batches of two epochs without a loader, made once for all tests."""
-    return two_epochs(build())
+def expected() -> dict[str, Epochs]:
+    """Return the mini-batches of two epochs of each pipeline without a loader, made once for all tests."""
+    return {build.__name__: two_epochs(build()) for build in pipelines.ALL}
 
 
-def load_two_epochs(pipe: gf.Datapipe, num_workers: int, executor: Executor | None = None) -> list[list[str]]:
+def load_two_epochs(pipe: gf.Datapipe, num_workers: int, executor: Executor | None = None) -> Epochs:
     with gf.DataLoader(pipe, num_workers=num_workers, executor=executor, seed=SEED) as loader:
         return [[digest(batch) for batch in loader] for _ in range(2)]
 
 
-@pytest.mark.parametrize("build", pipelines.ALL)
+def load_all(num_workers: int, executor: Executor | None = None) -> dict[str, Epochs]:
+    return {build.__name__: load_two_epochs(build(), num_workers, executor) for build in pipelines.ALL}
+
+
 @pytest.mark.parametrize("num_workers", [0, 1, 4])
-def test_inline_and_threads_are_equal(build: Build, num_workers: int) -> None:
-    assert load_two_epochs(build(), num_workers) == expected(build)
+def test_inline_and_threads_are_equal(num_workers: int) -> None:
+    assert load_all(num_workers) == expected()
 
 
-@pytest.mark.parametrize("build", pipelines.ALL)
-def test_a_thread_pool_passed_in_is_equal(build: Build) -> None:
+def test_a_thread_pool_passed_in_is_equal() -> None:
     with ThreadPoolExecutor(3) as executor:
-        assert load_two_epochs(build(), 3, executor) == expected(build)
+        assert load_all(3, executor) == expected()
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("build", pipelines.ALL)
-def test_a_process_pool_passed_in_is_equal(build: Build, processes: Executor) -> None:
-    assert load_two_epochs(build(), 2, processes) == expected(build)
+def test_a_process_pool_passed_in_is_equal() -> None:
+    with ProcessPoolExecutor(2, mp_context=get_context("spawn")) as executor:
+        assert load_all(2, executor) == expected()
 
 
-@pytest.fixture(scope="module")
-def workers() -> Iterator[Executor]:
+@pytest.mark.slow
+def test_worker_processes_are_equal() -> None:
     with ProcessExecutor(3) as executor:
-        yield executor
-
-
-@pytest.mark.parametrize("build", pipelines.ALL)
-def test_worker_processes_are_equal(build: Build, workers: Executor) -> None:
-    assert load_two_epochs(build(), 3, workers) == expected(build)
+        assert load_all(3, executor) == expected()
 
 
 def load_with_torch(pipe: gf.Datapipe, num_workers: int, context: str | None) -> list[str]:
@@ -74,28 +64,29 @@ def load_with_torch(pipe: gf.Datapipe, num_workers: int, context: str | None) ->
     return sorted(digest(batch) for batch in loader)
 
 
-@pytest.mark.parametrize("build", pipelines.ALL)
-@pytest.mark.parametrize("num_workers", [0, 2])
-def test_a_torch_loader_gives_the_same_set(build: Build, num_workers: int) -> None:
-    for epoch, digests in enumerate(expected(build)):
-        loaded = load_with_torch(build().with_seed(SEED, epoch), num_workers, "fork" if num_workers else None)
-        assert loaded == sorted(digests)
+@pytest.mark.parametrize("num_workers", [0, pytest.param(2, marks=pytest.mark.slow)])
+def test_a_torch_loader_gives_the_same_set(num_workers: int) -> None:
+    context = "fork" if num_workers else None
+    for build in pipelines.ALL:
+        for epoch, digests in enumerate(expected()[build.__name__]):
+            loaded = load_with_torch(build().with_seed(SEED, epoch), num_workers, context)
+            assert loaded == sorted(digests), build.__name__
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_a_torch_loader_that_spawns_gives_the_same_set() -> None:
     pipe = pipelines.heterogeneous().with_seed(SEED, 1)
     assert load_with_torch(pipe, 2, "spawn") == sorted(digest(batch) for batch in pipe)
 
 
-@pytest.mark.parametrize("build", pipelines.ALL)
-def test_resuming_at_every_index_gives_the_rest(build: Build) -> None:
-    pipe = build()
-    for epoch, digests in enumerate(expected(build)):
-        for index in range(len(digests)):
-            with gf.DataLoader(pipe, num_workers=index % 3) as loader:
-                loader.load_state_dict({"seed": SEED, "epoch": epoch, "index": index})
-                assert [digest(batch) for batch in loader] == digests[index:]
+def test_resuming_at_every_index_gives_the_rest() -> None:
+    for build in pipelines.ALL:
+        pipe = build()
+        for epoch, digests in enumerate(expected()[build.__name__]):
+            for index in range(len(digests)):
+                with gf.DataLoader(pipe, num_workers=index % 3) as loader:
+                    loader.load_state_dict({"seed": SEED, "epoch": epoch, "index": index})
+                    assert [digest(batch) for batch in loader] == digests[index:], (build.__name__, epoch, index)
 
 
 def test_epochs_and_seeds_differ() -> None:

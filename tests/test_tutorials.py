@@ -12,8 +12,6 @@ from nbformat import NotebookNode
 from tests.pages import links_of
 from tutorials.build_notebooks import TEXTS, TUTORIALS, execute, outputs, read_text
 
-each = pytest.mark.parametrize("text", TEXTS, ids=lambda text: text.stem)
-
 
 def stored(text: Path) -> NotebookNode:
     """Return the notebook beside a text."""
@@ -45,34 +43,34 @@ def test_each_notebook_has_a_text() -> None:
     assert sorted(TUTORIALS.glob("*.ipynb")) == [text.with_suffix(".ipynb") for text in TEXTS]
 
 
-@each
-def test_a_notebook_is_up_to_date(text: Path) -> None:
-    """Else `make notebooks` makes it so."""
-    nbformat.validate(notebook := stored(text))
-    assert [{**cell, "outputs": [], "execution_count": None} for cell in notebook.cells] == [
-        {**cell, "outputs": [], "execution_count": None} for cell in read_text(text).cells
-    ]
+def test_notebooks_are_up_to_date() -> None:
+    """Else `make notebooks` makes them so."""
+    for text in TEXTS:
+        nbformat.validate(notebook := stored(text))
+        assert [{**cell, "outputs": [], "execution_count": None} for cell in notebook.cells] == [
+            {**cell, "outputs": [], "execution_count": None} for cell in read_text(text).cells
+        ], text.stem
 
 
-@each
-def test_a_notebook_reads_well_on_a_page(text: Path) -> None:
-    notebook = stored(text)
-    words = "\n\n".join(cell.source for cell in notebook.cells if cell.cell_type == "markdown")
-    levels = [len(marks) for marks in re.findall(r"^(#+) ", words, re.MULTILINE)]
-    assert notebook.cells[0].source.startswith("# ")
-    assert levels.count(1) == 1
-    assert all(after <= before + 1 for before, after in itertools.pairwise(levels))
-    assert "remove-cell" in notebook.cells[1].metadata.tags
-    assert [link for link in links_of(words) if not (TUTORIALS / link.partition("#")[0]).exists()] == []
+def test_notebooks_read_well_on_a_page() -> None:
+    for text in TEXTS:
+        notebook = stored(text)
+        words = "\n\n".join(cell.source for cell in notebook.cells if cell.cell_type == "markdown")
+        levels = [len(marks) for marks in re.findall(r"^(#+) ", words, re.MULTILINE)]
+        assert notebook.cells[0].source.startswith("# "), text.stem
+        assert levels.count(1) == 1, text.stem
+        assert all(after <= before + 1 for before, after in itertools.pairwise(levels)), text.stem
+        assert "remove-cell" in notebook.cells[1].metadata.tags, text.stem
+        assert [link for link in links_of(words) if not (TUTORIALS / link.partition("#")[0]).exists()] == [], text.stem
 
 
-@each
-def test_a_notebook_is_small_and_says_nothing_of_the_machine_that_it_was_made_on(text: Path) -> None:
-    notebook = stored(text)
-    assert text.with_suffix(".ipynb").stat().st_size <= 300_000
-    assert [len(picture) for picture in pictures(notebook) if len(picture) * 3 / 4 > 40_000] == []
-    assert re.findall(r"(?:/(?:home|root|tmp|usr|work|Users)/|\w:\\).*", printed(notebook)) == []
-    assert Counter(output.get("name") for output in outputs(notebook))["stderr"] == 0
+def test_notebooks_are_small_and_say_nothing_of_the_machine_that_they_were_made_on() -> None:
+    for text in TEXTS:
+        notebook = stored(text)
+        assert text.with_suffix(".ipynb").stat().st_size <= 300_000, text.stem
+        assert [len(picture) for picture in pictures(notebook) if len(picture) * 3 / 4 > 40_000] == [], text.stem
+        assert re.findall(r"(?:/(?:home|root|tmp|usr|work|Users)/|\w:\\).*", printed(notebook)) == [], text.stem
+        assert Counter(output.get("name") for output in outputs(notebook))["stderr"] == 0, text.stem
 
 
 @pytest.mark.slow
