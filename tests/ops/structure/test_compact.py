@@ -1,7 +1,8 @@
+"""Nodes are relabelled as the reference does it, on each device."""
+
 import random
 from collections.abc import Iterator
 from importlib import import_module
-from typing import Any
 
 import pytest
 import torch
@@ -11,11 +12,16 @@ from hypothesis import strategies as st
 from graphfeed import ops
 from graphfeed.ops.memory import buffers
 from tests import reference
+from tests.ops.devices import Cpu, Device, results
 from tests.ops.graphs import ID_DTYPES
 
 MODULE = import_module("graphfeed.ops.structure.compact")
 """By its name, for `ops.compact` is the function."""
+
+
 NUM_NODES = 60
+
+
 Typed = tuple[list[list[int]], list[list[int]], list[int]]
 
 
@@ -38,63 +44,74 @@ def typed_nodes(draw: st.DrawFn) -> Typed:
     return seeds, neighbors, sources
 
 
-def compact_typed(given: Typed, dtype: torch.dtype, num_nodes: int | None) -> tuple[list[list[int]], list[list[int]]]:
+def compact_typed(
+    device: Device, given: Typed, dtype: torch.dtype, num_nodes: int | None
+) -> Iterator[tuple[list[list[int]], list[list[int]]]]:
+    """Yield the rows by node type, and the neighbours as places in them by edge type."""
     seeds, neighbors, sources = given
-    neighbor_starts = reference.running_sum(len(ids) for ids in neighbors)
-    result = ops.compact_parts(
-        torch.tensor(reference.join(seeds), dtype=dtype),
-        torch.tensor(reference.join(neighbors), dtype=dtype),
-        seed_starts=torch.tensor(reference.running_sum(len(ids) for ids in seeds)),
-        neighbor_starts=torch.tensor(neighbor_starts),
-        sources=torch.tensor(sources, dtype=torch.int64),
-        num_nodes=num_nodes,
-    )
-    assert result.rows.dtype == result.local.dtype == dtype
-    assert result.row_starts.dtype == torch.int64
-    assert len(result.rows) == result.row_starts[-1]
-    rows = [part.tolist() for part in result.rows.tensor_split(result.row_starts[1:-1])]
-    return rows, [part.tolist() for part in result.local.tensor_split(neighbor_starts[1:])][: len(sources)]
+    starts = reference.running_sum(map(len, neighbors))
+    ids, ends = (torch.tensor(reference.join(part), dtype=dtype) for part in (seeds, neighbors))
+    parts = {
+        "seed_starts": torch.tensor(reference.running_sum(map(len, seeds))),
+        "neighbor_starts": torch.tensor(starts),
+        "sources": torch.tensor(sources, dtype=torch.int64),
+    }
+    for found in results(
+        device,
+        lambda put: ops.compact_parts(put(ids), put(ends), **parts, num_nodes=num_nodes),
+        each_order=True,
+    ):
+        assert found.rows.dtype == found.local.dtype == dtype
+        assert found.row_starts.dtype == torch.int64
+        assert len(found.rows) == found.row_starts[-1]
+        rows = [part.tolist() for part in found.rows.tensor_split(found.row_starts[1:-1])]
+        yield rows, [part.tolist() for part in found.local.tensor_split(starts[1:])][: len(sources)]
 
 
-@pytest.mark.parametrize("dtype", ID_DTYPES)
-@pytest.mark.parametrize("num_nodes", [None, NUM_NODES])
-@given(typed_nodes())
-def test_equal_to_the_reference(dtype: torch.dtype, num_nodes: int | None, given: Typed) -> None:
-    assert compact_typed(given, dtype, num_nodes) == reference.compact(*given)
+@pytest.mark.parametrize("dtype", ID_DTYPES, ids=str)
+@given(typed_nodes(), st.sampled_from([None, NUM_NODES]))
+def test_equal_to_the_reference(device: Device, dtype: torch.dtype, given: Typed, num_nodes: int | None) -> None:
+    for found in compact_typed(device, given, dtype, num_nodes):
+        assert found == reference.compact(*given)
 
 
-@pytest.mark.parametrize("dtype", ID_DTYPES)
+@pytest.mark.parametrize("dtype", ID_DTYPES, ids=str)
 def test_equal_to_the_reference_beyond_the_limit_of_maps(no_dense_maps: None, dtype: torch.dtype) -> None:
     given: Typed = ([[3, 3, 1], [50]], [[9, 1, 3], [59, 58, 59], [0]], [0, 1, 0])
-    assert compact_typed(given, dtype, NUM_NODES) == reference.compact(*given)
+    assert list(compact_typed(Cpu(), given, dtype, NUM_NODES)) == [reference.compact(*given)]
 
 
-@given(st.lists(st.integers(0, 59), max_size=10), st.lists(st.integers(0, 59), max_size=40))
-def test_without_types_there_is_one(seeds: list[int], neighbors: list[int]) -> None:
-    tensors = (torch.tensor(seeds, dtype=torch.int64), torch.tensor(neighbors, dtype=torch.int64))
+@pytest.mark.parametrize("dtype", ID_DTYPES, ids=str)
+@given(st.lists(st.integers(0, 9), max_size=12), st.lists(st.integers(0, 40), max_size=40), st.data())
+def test_without_types_there_is_one_also_for_large_ids(
+    device: Device, dtype: torch.dtype, seeds: list[int], neighbors: list[int], data: st.DataObject
+) -> None:
+    first = data.draw(st.sampled_from([0, 2**31 - 50] if dtype == torch.int32 else [0, 2**31 - 10, 2**62 - 1]))
+    seeds, neighbors = ([first + node for node in part] for part in (seeds, neighbors))
     (rows,), (local,) = reference.compact([seeds], [neighbors], [0])
-    for num_nodes in (None, NUM_NODES):
-        result = ops.compact(*tensors, num_nodes=num_nodes)
-        assert result.rows.tolist() == rows
-        assert result.row_starts.tolist() == [0, len(rows)]
-        assert result.local.tolist() == local
+    given = [torch.tensor(part, dtype=dtype) for part in (seeds, neighbors)]
+    num_nodes = None if first else data.draw(st.sampled_from([None, 41]))
+    for found in results(device, lambda put: ops.compact(*map(put, given), num_nodes=num_nodes), each_order=True):
+        assert (found.rows.tolist(), found.local.tolist()) == (rows, local)
+        assert found.row_starts.tolist() == [0, len(rows)]
 
 
-@given(st.lists(st.integers(0, 2**62), max_size=10), st.lists(st.integers(0, 2**62), max_size=40))
-def test_hashed_ids_may_be_large(seeds: list[int], neighbors: list[int]) -> None:
-    neighbors += seeds
-    result = ops.compact(torch.tensor(seeds, dtype=torch.int64), torch.tensor(neighbors, dtype=torch.int64))
-    (rows,), (local,) = reference.compact([seeds], [neighbors], [0])
-    assert result.rows.tolist() == rows
-    assert result.local.tolist() == local
+@given(st.lists(st.tuples(st.integers(0, 9), st.booleans()), max_size=12))
+def test_marked_ids_are_compacted_alike(device: Device, given: list[tuple[int, bool]]) -> None:
+    ids, marks = torch.tensor([own for own, _ in given], dtype=torch.int64), torch.tensor([own for _, own in given])
+    marked = [place for place, (_, mark) in enumerate(given) if mark]
+    (rows,), (local,) = reference.compact([[]], [[given[place][0] for place in marked]], [0])
+    for found in results(device, lambda put: ops.compact_marked(put(ids), put(marks.bool())), each_order=True):
+        assert [part.tolist() for part in found[:3]] == [marked, rows, local]
+        assert found.least == min((own for own, _ in given), default=0)
 
 
 @pytest.mark.parametrize("step", [1, 2**20, 2**31, 2**44, 2**52])
 def test_hashed_ids_may_be_alike(step: int) -> None:
     ids = (torch.arange(4000) * step) % 2**62
-    result = ops.compact(ids[:10], ids)
-    assert result.rows.equal(ids[: len(set(ids.tolist()))])
-    assert result.rows[result.local].equal(ids)
+    found = ops.compact(ids[:10], ids)
+    assert found.rows.equal(ids[: len(set(ids.tolist()))])
+    assert found.rows[found.local].equal(ids)
 
 
 @pytest.mark.parametrize("num_nodes", [None, 2**20])
@@ -135,7 +152,40 @@ def test_seeds_are_not_shared_with_the_rows() -> None:
     assert seeds.tolist() == [1, 2]
 
 
-def test_dtypes_must_agree() -> None:
-    ids: dict[str, Any] = {"seeds": torch.tensor([1]), "neighbors": torch.tensor([1], dtype=torch.int32)}
-    with pytest.raises(TypeError, match=r"seeds and neighbors must have one dtype, .* torch\.int64 and torch\.int32"):
-        ops.compact(**ids)
+LISTS = st.lists(st.lists(st.integers(0, 12) | st.integers(0, 2**31 - 1), max_size=20), min_size=1, max_size=4)
+
+
+def tensors(lists: list[list[int]], dtype: torch.dtype = torch.int64) -> list[torch.Tensor]:
+    return [torch.tensor(ids, dtype=dtype) for ids in lists]
+
+
+@pytest.mark.parametrize("dtype", ID_DTYPES, ids=str)
+@given(lists=LISTS)
+def test_unique_and_compact_equals_the_reference(dtype: torch.dtype, lists: list[list[int]]) -> None:
+    unique, local, offsets = ops.unique_and_compact(tensors(lists, dtype))
+    assert unique.dtype == dtype
+    assert {part.dtype for part in local} == {dtype}
+    assert (unique.tolist(), [part.tolist() for part in local]) == reference.unique_and_compact(lists)
+    assert offsets.tolist() == [0, len(unique)]
+
+
+def test_unique_ids_by_type() -> None:
+    nodes = {"a": tensors([[3, 1], [1, 2]]), "b": tensors([[7, 7]])}
+    unique, local, offsets = ops.unique_and_compact(nodes)
+    assert {kind: ids.tolist() for kind, ids in unique.items()} == {"a": [3, 1, 2], "b": [7]}
+    assert {kind: [part.tolist() for part in parts] for kind, parts in local.items()} == {
+        "a": [[0, 1], [1, 2]],
+        "b": [[0, 0]],
+    }
+    assert {kind: part.tolist() for kind, part in offsets.items()} == {"a": [0, 3], "b": [0, 1]}
+
+
+def test_no_type_and_no_ids_are_nothing() -> None:
+    assert ops.unique_and_compact({}) == ({}, {}, {})
+    unique, local, offsets = ops.unique_and_compact(tensors([[], []]))
+    assert (unique.tolist(), [part.tolist() for part in local], offsets.tolist()) == ([], [[], []], [0, 0])
+
+
+def test_unique_ids_can_be_waited_for() -> None:
+    unique, (local,), _ = ops.unique_and_compact(tensors([[3, 3]]), async_op=True).wait()
+    assert (unique.tolist(), local.tolist()) == ([3], [0, 0])

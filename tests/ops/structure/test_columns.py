@@ -1,0 +1,131 @@
+"""Columns that are counted, joined, merged, shifted and induced, held to lists."""
+
+from importlib import import_module
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from graphfeed import ops
+from tests import reference
+from tests.ops.graphs import ID_DTYPES, Graph, graphs
+
+
+@given(st.integers(1, 9), st.data(), st.sampled_from([torch.int32, torch.int64]))
+def test_parts_give_the_order_of_the_whole(num_nodes: int, data: st.DataObject, dtype: torch.dtype) -> None:
+    ends = data.draw(st.lists(st.integers(0, num_nodes - 1), max_size=40))
+    cut = data.draw(st.integers(0, len(ends)))
+    parts = [torch.tensor(part, dtype=dtype) for part in (ends[:cut], ends[cut:])]
+    indptr = torch.zeros(num_nodes + 1, dtype=torch.int64)
+    for part in parts:
+        ops.count_edges(part, indptr[1:])
+    indptr = indptr.cumsum(0)
+    starts = indptr[:-1].clone()
+    places = torch.cat([ops.assign_slots(part, starts) for part in parts])
+    order = torch.empty_like(places)
+    order[places] = torch.arange(len(ends))
+    expected_indptr, _, expected_order = reference.coo_to_csc(ends, ends, num_nodes)
+    assert indptr.tolist() == expected_indptr
+    assert order.tolist() == expected_order
+    assert starts.tolist() == expected_indptr[1:]
+
+
+NODES = 5
+
+
+EDGES = st.lists(st.tuples(st.integers(0, NODES - 1), st.integers(0, NODES - 1)), max_size=12)
+
+
+DTYPES = st.sampled_from([torch.int32, torch.int64])
+
+
+@given(lists=st.lists(EDGES, max_size=4), dtype=DTYPES)
+def test_edges_come_column_by_column_one_list_behind_the_other(
+    lists: list[list[tuple[int, int]]], dtype: torch.dtype
+) -> None:
+    parts, expected = [], []
+    for number, edges in enumerate(lists):
+        sources, destinations = torch.tensor(edges, dtype=torch.int64).reshape(-1, 2).unbind(1)
+        columns = ops.coo_to_csc(sources, destinations, NODES)
+        parts.append([part.to(dtype) for part in (columns.indptr, columns.indices, columns.order + 100 * number)])
+        numbered = [(end, place, source) for place, (source, end) in enumerate(edges)]
+        expected += [[source, end, place + 100 * number] for end, place, source in sorted(numbered)]
+    found = ops.join_columns(*([own[place] for own in parts] for place in range(3)))
+    assert found.dtype == torch.int64
+    assert found.T.tolist() == expected
+
+
+OWNED_COLUMNS = st.lists(st.tuples(st.integers(0, 2), st.lists(st.integers(0, 200), max_size=5)), max_size=12)
+
+
+WIDTHS = [
+    (torch.int32, torch.int64),
+    (torch.int64, torch.int64),
+    (torch.int32, torch.int32),
+    (torch.uint8, torch.uint8),
+]
+
+
+@given(columns=OWNED_COLUMNS, widths=st.sampled_from(WIDTHS))
+def test_each_column_of_a_part_comes_to_its_place(
+    columns: list[tuple[int, list[int]]], widths: tuple[torch.dtype, torch.dtype]
+) -> None:
+    sent, dtype = widths
+    places, counts, values = [], [], []
+    for part in range(3):
+        own = [place for place, (owner, _) in enumerate(columns) if owner == part]
+        edges = [edge for place in own for edge in columns[place][1]]
+        places.append(torch.tensor(own, dtype=torch.int64))
+        counts.append(torch.tensor([len(columns[place][1]) for place in own], dtype=torch.int32))
+        values.append([torch.tensor(edges, dtype=sent), torch.tensor(edges, dtype=torch.int64) << 40])
+    offsets, (small, large) = ops.merge_columns(places, counts, values, [dtype, torch.int64])
+    edges = [edge for _, column in columns for edge in column]
+    assert (small.tolist(), small.dtype) == (edges, dtype)
+    assert large.tolist() == [edge << 40 for edge in edges]
+    assert offsets.diff().tolist() == [len(column) for _, column in columns]
+    assert int(offsets[0]) == 0
+
+
+SHIFTED_COLUMNS = st.lists(
+    st.tuples(st.integers(-(1 << 40), 1 << 40), st.lists(st.integers(0, 200), max_size=4)), max_size=9
+)
+
+
+@given(columns=SHIFTED_COLUMNS, dtype=DTYPES)
+def test_each_value_gets_the_shift_of_its_column(columns: list[tuple[int, list[int]]], dtype: torch.dtype) -> None:
+    shifts = [shift % 1000 if dtype == torch.int32 else shift for shift, _ in columns]
+    counts = torch.tensor([0, *(len(own) for _, own in columns)])
+    values = torch.tensor([value for _, own in columns for value in own], dtype=torch.int64)
+    found = ops.shift_columns(counts.cumsum(0), values, torch.tensor(shifts, dtype=torch.int64), dtype)
+    wanted = [value + shift for shift, (_, own) in zip(shifts, columns, strict=True) for value in own]
+    assert (found.tolist(), found.dtype) == (wanted, dtype)
+
+
+FIRST_EDGES = import_module("graphfeed.ops.structure.induce_trees"), "FIRST_EDGES"
+
+
+def induce_slowly(graph: Graph, trees: list[list[int]]) -> list[tuple[int, int, int]]:
+    """Return the edges inside of each tree, each with the places of its ends."""
+    found, first = list[tuple[int, int, int]](), 0
+    for tree in trees:
+        for place, node in enumerate(tree):
+            edges = range(graph.indptr[node], graph.indptr[node + 1])
+            sources = [(edge, graph.indices[edge]) for edge in edges if graph.indices[edge] in tree]
+            found += [(first + tree.index(source), first + place, edge) for edge, source in sources]
+        first += len(tree)
+    return found
+
+
+@pytest.mark.parametrize("dtype", ID_DTYPES, ids=str)
+@given(st.sampled_from([0, 1 << 16]), graphs(), st.data())
+def test_edges_inside_of_trees_are_found(dtype: torch.dtype, room: int, graph: Graph, data: st.DataObject) -> None:
+    nodes = st.lists(st.integers(0, graph.num_nodes - 1), max_size=6) if graph.num_nodes else st.just([])
+    trees = data.draw(st.lists(nodes, max_size=4))
+    stacked = torch.tensor([node for tree in trees for node in tree], dtype=torch.int64)
+    starts = torch.tensor([0, *map(len, trees)]).cumsum(0)
+    arrays = torch.tensor(graph.indptr, dtype=dtype), torch.tensor(graph.indices, dtype=dtype)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(*FIRST_EDGES, room)
+        found = ops.induce_trees(*arrays, stacked, stacked, starts)
+    assert torch.stack(found).T.tolist() == [list(edge) for edge in induce_slowly(graph, trees)]
