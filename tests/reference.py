@@ -260,24 +260,29 @@ class SampledHop(NamedTuple):
 
 
 def sample_hops(
-    indptr: Ints,
-    indices: Ints,
+    graph: tuple[Ints, Ints],
     seeds: Ints,
-    fanouts: Ints,
-    keys: Ints,
+    hops: Sequence[tuple[int, int | tuple[tuple[int, int], int]]],
     replace: bool = False,
     units: Ints | None = None,
+    only_new: bool = False,
 ) -> list[SampledHop]:
-    """Sample hop after hop, each from all nodes found so far, and relabel."""
-    layers = []
-    columns = list(seeds)
-    for fanout, key in zip(fanouts, keys, strict=True):
-        picked = sample_neighbors(indptr, columns, [fanout], key, replace, units)
+    """Sample hop after hop, by LABOR where a hop has draws in place of a key, and relabel.
+
+    A hop samples all nodes found so far, or only those that the hop before it has added.
+    """
+    indptr, indices = graph
+    layers, columns, known = [], list(seeds), 0
+    for fanout, key in hops:
+        if isinstance(key, int):
+            picked = sample_neighbors(indptr, columns[known:], [fanout], key, replace, units)
+        else:
+            picked = labor_sample_neighbors(graph, columns[known:], [fanout], key, replace, units)
         positions = join(picked)
         (rows,), (local,) = compact([columns], [[indices[edge] for edge in positions]], [0])
-        offsets = running_sum(len(column) for column in picked)
+        offsets = [0] * known + running_sum(len(column) for column in picked)
         layers.append(SampledHop(columns, rows, offsets, local, positions))
-        columns = rows
+        columns, known = rows, len(columns) if only_new else 0
     return layers
 
 

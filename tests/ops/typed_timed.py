@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from graphfeed import ops
 from tests import reference
-from tests.ops.sampling.hops.test_sample_hops_typed import Typed, as_lists, hops_of, typed_graphs
 from tests.ops.timed import Moments, TimedGraph
+from tests.ops.typed import Typed, as_lists, hops_of, typed_graphs
 
 MANY_ROWS = 60
 """With more rows, no further hop is made: all nodes are sampled again, and no two rows are merged."""

@@ -1,4 +1,6 @@
-import re
+"""Orders equal the reference, have each item once, and are as random as chance makes them."""
+
+from itertools import product
 
 import pytest
 import torch
@@ -13,7 +15,11 @@ from tests.ops.chance import check_chi_square, check_counts, check_orders
 from tests.ops.graphs import KEYS
 
 LARGE = SORTED_UP_TO + 1
+
+
 BUCKETS = 8
+
+
 SIZES = st.one_of(st.integers(0, 50), st.sampled_from([4095, 4096, 4097, 8191, 8192, 8193, 65536, 10**6, 2**31, 2**33]))
 
 
@@ -35,21 +41,15 @@ def test_equal_to_the_reference(size: int, key: int, data: st.DataObject) -> Non
     assert result.tolist() == reference.permute(start, stop, size, key)
 
 
-@pytest.mark.parametrize("size", [0, 1, 2, 3, 100, 4096, 4097, 4098, 16384, 16385, 100_003])
-@pytest.mark.parametrize("key", [0, 1, MASK])
-def test_each_item_has_one_place(size: int, key: int) -> None:
-    assert ops.permute(0, size, size, key).sort().values.equal(torch.arange(size))
+def test_each_item_has_one_place_also_in_the_parts_of_an_order() -> None:
+    for size, key in product([0, 1, 2, 3, 100, 4096, 4097, 4098, 16384, 16385, 20_003], [0, 1, MASK]):
+        whole = ops.permute(0, size, size, key)
+        assert whole.sort().values.equal(torch.arange(size)), (size, key)
+        starts = range(0, size, max(size // 20, 1))
+        assert all(ops.permute(at, min(at + 99, size), size, key).equal(whole[at : at + 99]) for at in starts), size
 
 
-@pytest.mark.parametrize("size", [100, 4096, 4097, 20_000])
-def test_a_part_is_cut_out_of_the_whole(size: int) -> None:
-    whole = ops.permute(0, size, size, key=5)
-    for start in range(0, size, 77):
-        stop = min(start + 100, size)
-        assert ops.permute(start, stop, size, key=5).equal(whole[start:stop])
-
-
-@pytest.mark.parametrize("size", [2**31 + 10, 2**40, 2**53 + 1, 2**62, 2**63 - 1])
+@pytest.mark.parametrize("size", [2**31 + 10, 2**53 + 1, 2**63 - 1])
 def test_sizes_beyond_32_bits(size: int) -> None:
     places = [0, 2**31 - 5, size // 2, size - 5]
     items = torch.cat([ops.permute(start, start + 5, size, key=9) for start in places])
@@ -65,7 +65,7 @@ def test_orders_are_those_of_every_release() -> None:
     assert ops.permute(0, 5, 10**6, key=7).tolist() == [621970, 742778, 221930, 26037, 73626]
 
 
-@pytest.mark.parametrize("size", [2, 3, 7, 30])
+@pytest.mark.parametrize("size", [3, 30])
 def test_each_item_is_at_each_place_equally_often(size: int) -> None:
     check_orders(torch.stack([ops.permute(0, size, size, key) for key in range(6000)]))
 
@@ -77,14 +77,14 @@ def test_all_orders_are_equally_frequent() -> None:
     check_counts(counts, torch.ones(120))
 
 
-@pytest.mark.parametrize("place", [0, 2, 5])
+@pytest.mark.parametrize("place", [0, 5])
 def test_each_item_follows_each_other_equally_often(place: int) -> None:
     pairs = torch.stack([ops.permute(place, place + 2, 7, key) for key in range(6000)])
     counts = torch.bincount(pairs[:, 0] * 7 + pairs[:, 1], minlength=49)
     check_counts(counts, 1 - torch.eye(7))
 
 
-@pytest.mark.parametrize("size", [LARGE, 100_003])
+@pytest.mark.parametrize("size", [LARGE, 20_003])
 def test_large_orders_spread_the_items_over_the_places(size: int) -> None:
     counts = torch.zeros(BUCKETS, BUCKETS, dtype=torch.float64)
     trials = 40
@@ -98,8 +98,7 @@ def test_large_orders_spread_the_items_over_the_places(size: int) -> None:
     check_chi_square(float(statistic), (BUCKETS - 1) ** 2)
 
 
-@pytest.mark.parametrize("size", [LARGE, 100_003, 2**40])
-@pytest.mark.parametrize("place", [0, 1000])
+@pytest.mark.parametrize(("size", "place"), [(LARGE, 1000), (100_003, 0), (2**40, 0)])
 @pytest.mark.parametrize("apart", ["by one", "by a half of the bits"])
 def test_large_orders_spread_neighboring_items(size: int, place: int, apart: str) -> None:
     other = place + (1 if apart == "by one" else 1 << ((size - 1).bit_length() + 1) // 2)
@@ -116,10 +115,3 @@ def test_keys_give_unrelated_orders() -> None:
     left, right = (bucket(ops.permute(0, LARGE, LARGE, key), LARGE) for key in (1, 2))
     counts = torch.bincount(left * BUCKETS + right, minlength=BUCKETS**2)
     check_counts(counts, bucket_sizes(LARGE)[:, None] * bucket_sizes(LARGE))
-
-
-@pytest.mark.parametrize(("start", "stop", "size"), [(-1, 2, 5), (3, 2, 5), (0, 6, 5), (6, 6, 5), (0, 0, -1)])
-def test_wrong_parts_are_named(start: int, stop: int, size: int) -> None:
-    message = f"start, stop and size must satisfy 0 <= start <= stop <= size < 2**63, but are {start}, {stop}, {size}"
-    with pytest.raises(ValueError, match=re.escape(message)):
-        ops.permute(start, stop, size, key=0)

@@ -1,8 +1,10 @@
+"""Weights become running sums of integers on each device, and guides shorten the search in them."""
+
 import random
 from contextlib import nullcontext
 from importlib import import_module
+from itertools import pairwise, product
 from types import SimpleNamespace
-from typing import Any
 
 import pytest
 import torch
@@ -11,29 +13,39 @@ from hypothesis import strategies as st
 
 from graphfeed import ops
 from tests import reference
+from tests.ops.devices import Device, results
 from tests.ops.graphs import DEGREES, ID_DTYPES
+from tests.ops.hops import sample_all
 
 DTYPES = [torch.bool, torch.float16, torch.bfloat16, torch.float32, torch.float64]
+
+
 LARGEST = 1.7976931348623157e308
+
+
 SMALLEST = 5e-324
+
+
 UNITS = 2**31
+
+
 MODULE = import_module("graphfeed.ops.structure.csc")
 
 
-@pytest.mark.parametrize("dtype", DTYPES, ids=str)
-@pytest.mark.parametrize("indptr_dtype", ID_DTYPES, ids=str)
-@given(st.lists(DEGREES, max_size=8), st.integers(0, 2**32))
-def test_equal_to_the_reference(dtype: torch.dtype, indptr_dtype: torch.dtype, degrees: list[int], seed: int) -> None:
+@given(st.sampled_from(DTYPES), st.sampled_from(ID_DTYPES), st.lists(DEGREES, max_size=8), st.integers(0, 2**32))
+def test_sums_equal_the_reference(
+    device: Device, dtype: torch.dtype, indptr_dtype: torch.dtype, degrees: list[int], seed: int
+) -> None:
     chance = random.Random(seed)
     indptr = reference.running_sum(degrees)
     values = [chance.choice([0, 0, 1, 1e-5, 7, chance.random(), chance.expovariate(0.1)]) for _ in range(indptr[-1])]
-    weights = torch.tensor(values, dtype=dtype)
-    result = ops.cumulate_weights(torch.tensor(indptr, dtype=indptr_dtype), weights)
-    assert result.dtype == torch.int64
-    assert result.tolist() == reference.cumulate_weights(indptr, [float(weight) for weight in weights.tolist()])
+    weights, starts = torch.tensor(values, dtype=dtype), torch.tensor(indptr, dtype=indptr_dtype)
+    for found in results(device, lambda put: ops.cumulate_weights(put(starts), put(weights))):
+        assert found.dtype == torch.int64
+        assert found.tolist() == reference.cumulate_weights(indptr, [float(weight) for weight in weights.tolist()])
 
 
-@pytest.mark.parametrize("part", [1, 3, 100])
+@pytest.mark.parametrize("part", [1, 100])
 def test_done_in_parts_with_a_progress_bar(part: int, monkeypatch: pytest.MonkeyPatch) -> None:
     steps: list[int] = []
     indptr = torch.tensor([0, 0, 4, 5, 5, 9, 9])
@@ -48,21 +60,18 @@ def test_done_in_parts_with_a_progress_bar(part: int, monkeypatch: pytest.Monkey
     assert (len(steps) > 1) == (part < 9)
 
 
-def test_the_largest_of_a_column_counts_all_units() -> None:
-    result = ops.cumulate_weights(torch.tensor([0, 2, 4]), torch.tensor([1.0, 3.0, 0.0, 0.25]))
-    assert result.tolist() == [round(UNITS / 3), round(UNITS / 3) + UNITS, 0, UNITS]
-
-
 def test_trues_of_a_mask_count_alike_and_false_nothing() -> None:
     first, *rest = ops.cumulate_weights(torch.tensor([0, 4]), torch.tensor([True, False, True, True])).tolist()
     assert first > 0
     assert rest == [first, 2 * first, 3 * first]
 
 
-def test_a_weight_however_small_counts() -> None:
-    indptr = torch.tensor([0, 3, 5])
-    weights = torch.tensor([SMALLEST, 0.0, LARGEST, SMALLEST, SMALLEST], dtype=torch.float64)
-    assert ops.cumulate_weights(indptr, weights).tolist() == [1, 1, 1 + UNITS, UNITS, 2 * UNITS]
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32, torch.float64])
+def test_a_weight_however_small_counts(device: Device, dtype: torch.dtype) -> None:
+    smallest, largest = torch.finfo(dtype).smallest_normal / 64, torch.finfo(dtype).max
+    weights = torch.tensor([smallest, 0, largest, smallest, 2 * smallest], dtype=dtype)
+    for found in results(device, lambda put: ops.cumulate_weights(put(torch.tensor([0, 3, 5])), put(weights))):
+        assert found.tolist() == [1, 1, 1 + UNITS, UNITS // 2, UNITS // 2 + UNITS]
 
 
 def test_sums_of_long_columns_fit() -> None:
@@ -71,27 +80,77 @@ def test_sums_of_long_columns_fit() -> None:
     assert int(result[-1]) == count * UNITS
 
 
-@pytest.mark.parametrize("indptr", [[0], [0, 0, 0]])
-@pytest.mark.parametrize("dtype", DTYPES, ids=str)
-def test_no_edges(indptr: list[int], dtype: torch.dtype) -> None:
-    assert ops.cumulate_weights(torch.tensor(indptr), torch.tensor([], dtype=dtype)).tolist() == []
+def test_no_edges_have_no_sums() -> None:
+    for indptr, dtype in product([[0], [0, 0, 0]], DTYPES):
+        assert ops.cumulate_weights(torch.tensor(indptr), torch.tensor([], dtype=dtype)).tolist() == [], dtype
 
 
-@pytest.mark.parametrize(
-    ("weights", "error", "message"),
-    [
-        (torch.ones(2), ValueError, "weights must have 3 values, one per edge, but has 2"),
-        (torch.ones(4), ValueError, "weights must have 3 values, one per edge, but has 4"),
-        (torch.ones(3, 1), ValueError, r"weights must have 1 dimension, but has shape \(3, 1\)"),
-        (torch.ones(3, dtype=torch.int64), TypeError, "weights must be .* or torch.float64, but is torch.int64"),
-        ([1.0, 1.0, 1.0], TypeError, "weights must be a torch.Tensor, but is a list"),
-        (torch.tensor([1, -0.5, 2]), ValueError, "weights must be finite and not negative, .* from -0.5 to 2.0"),
-        (torch.tensor([1, float("inf"), 2]), ValueError, "weights must be finite .* from 1.0 to inf"),
-        (torch.tensor([1, float("nan"), 2]), ValueError, "weights must be finite .* from nan to nan"),
-        (torch.tensor([1, -1, 2], dtype=torch.float16), ValueError, "not negative, .* from -1.0 to 2.0"),
-        (torch.tensor([1, float("nan"), 2], dtype=torch.bfloat16), ValueError, "from nan to nan"),
-    ],
+GUIDES = import_module("graphfeed.ops.sampling.guides")
+
+
+SKEWED_DEGREES = st.lists(st.sampled_from([0, 1, 2, 7, 8, 9, 40, 700]), min_size=1, max_size=6)
+
+
+def skewed(degrees: list[int], seed: int) -> tuple[torch.Tensor, torch.Tensor]:
+    """Return column starts and running sums of weights of which few are large and some are 0."""
+    chance = random.Random(seed)
+    indptr = reference.running_sum(degrees)
+    weights = [chance.choice([0, 1, 1 / (chance.random() + 1e-6), 1e-12]) for _ in range(indptr[-1])]
+    return torch.tensor(indptr), torch.tensor(reference.cumulate_weights(indptr, weights), dtype=torch.int64)
+
+
+def guide(indptr: torch.Tensor, sums: torch.Tensor) -> torch.Tensor:
+    """Return guides even if they would not pay."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(GUIDES, "MISSED", 1 << 40)
+        return ops.guide_sums(indptr, sums)
+
+
+@pytest.mark.parametrize("dtype", ID_DTYPES, ids=str)
+@given(SKEWED_DEGREES, st.integers(0, 2**32))
+def test_a_guide_is_the_first_edge_that_its_share_may_choose(dtype: torch.dtype, degrees: list[int], seed: int) -> None:
+    indptr, sums = skewed(degrees, seed)
+    guides = guide(indptr.to(dtype), sums)
+    for low, high in pairwise(indptr.tolist() if guides.numel() else []):
+        own, total = sums[low:high].tolist(), int(sums[high - 1]) if high > low else 0
+        for place, number in enumerate(guides[low:high].tolist() if total else []):
+            # Draws are whole numbers, and the share of a draw is computed in floating point.
+            border, slack, edge = place * total / (high - low), 1 + total * 1e-9, place + number
+            assert own[edge] >= border - slack
+            assert edge == 0 or own[edge - 1] <= border + slack
+
+
+@given(
+    st.sampled_from(["made", "random", "none"]),
+    SKEWED_DEGREES,
+    st.integers(0, 2**32),
+    st.booleans(),
+    st.sampled_from([1, 3, 20, 60]),
 )
-def test_wrong_weights_are_named(weights: Any, error: type[Exception], message: str) -> None:
-    with pytest.raises(error, match=message):
-        ops.cumulate_weights(torch.tensor([0, 2, 3]), weights)
+def test_draws_are_the_same_whatever_the_guides_say(
+    what: str, degrees: list[int], seed: int, replace: bool, fanout: int
+) -> None:
+    indptr, sums = skewed(degrees, seed)
+    torch.manual_seed(seed)
+    found = {"made": guide(indptr, sums), "random": torch.randint(-(2**31), 2**31, sums.shape, dtype=torch.int32)}
+    guided = ops.GuidedSums(sums, found[what]) if what in found else ops.GuidedSums(sums)
+    indices, seeds = torch.randint(0, len(degrees), sums.shape), torch.arange(len(degrees))
+    graph = indptr, indices, seeds, [fanout, 2], [seed, seed + 1]
+    for only_new in (False, True):
+        wanted, got = (
+            sample_all(*graph, replace=replace, only_new=only_new, cumulative=weights) for weights in (sums, guided)
+        )
+        assert wanted is not None
+        assert got is not None
+        assert [[part.tolist() for part in hop] for hop in got] == [[part.tolist() for part in hop] for hop in wanted]
+
+
+def test_guides_are_kept_where_few_edges_have_most_of_the_weight() -> None:
+    indptr, even = torch.tensor([0, 0, 4000]), torch.rand(4000, generator=torch.manual_seed(0))
+    assert ops.guide_sums(indptr, ops.cumulate_weights(indptr, even)).numel() == 0
+    assert ops.guide_sums(indptr, ops.cumulate_weights(indptr, 1 / (even + 1e-6))).numel() == 4000
+
+
+def test_sums_without_edges_or_weight_have_no_guides() -> None:
+    for indptr in (torch.tensor([0]), torch.tensor([0, 0]), torch.tensor([0, 3])):
+        assert guide(indptr, torch.zeros(int(indptr[-1]), dtype=torch.int64)).numel() == 0

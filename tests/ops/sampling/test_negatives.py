@@ -1,9 +1,17 @@
+"""Negatives and places are functions of a key; what is wrong is drawn again, and all is drawn by its chance."""
+
 import pytest
 import torch
+from hypothesis import given
+from hypothesis import strategies as st
 
 from graphfeed import ops
 from graphfeed.ops.random import bounded, draw
 from graphfeed.ops.sampling.sample_negative_pairs import KnownEdges, Population
+from tests import reference
+from tests.ops.chance import check_counts, check_unrelated
+from tests.ops.devices import Device, results
+from tests.ops.graphs import ID_DTYPES, KEYS
 
 KEY = 12345
 """A key of draws."""
@@ -13,6 +21,35 @@ def columns(pairs: list[tuple[int, int]], num_nodes: int, dtype: torch.dtype = t
     sources, ends = torch.tensor(pairs, dtype=dtype).reshape(-1, 2).unbind(1)
     made = ops.coo_to_csc(sources, ends, num_nodes)
     return KnownEdges(made.indptr, made.indices)
+
+
+PAIRS = st.lists(st.tuples(st.integers(0, 99), st.integers(0, 99)), max_size=12)
+
+
+@pytest.mark.parametrize("dtype", ID_DTYPES, ids=str)
+@given(PAIRS, st.integers(1, 5), st.sampled_from([1, 2, 100, 2**31 - 1]), KEYS)
+def test_negatives_equal_the_reference(
+    device: Device, dtype: torch.dtype, pairs: list[tuple[int, int]], ratio: int, bound: int, key: int
+) -> None:
+    given = torch.tensor(pairs, dtype=dtype).reshape(-1, 2)
+    for found in results(device, lambda put: ops.sample_negatives(put(given), ratio, bound, key)):
+        assert found.dtype == dtype
+        assert found.tolist() == [list(pair) for pair in reference.sample_negatives(pairs, ratio, bound, key)]
+
+
+def test_ids_beyond_32_bits() -> None:
+    result = ops.sample_negatives(torch.tensor([[2**40, 2**40]]), 50, 2**41, key=1)
+    assert (result[:, 0] == 2**40).all()
+    assert result[1:, 1].max() > 2**32
+
+
+def test_destinations_are_uniform_and_unrelated() -> None:
+    pairs = torch.zeros(20_000, 2, dtype=torch.int64)
+    drawn = ops.sample_negatives(pairs, 2, 12, key=5)[len(pairs) :, 1]
+    check_counts(torch.bincount(drawn, minlength=12), torch.ones(12))
+    check_unrelated(drawn[::2], drawn[1::2], 12)
+    other = ops.sample_negatives(pairs, 2, 12, key=6)[len(pairs) :, 1]
+    check_unrelated(drawn, other, 12)
 
 
 def test_each_pair_is_a_function_of_the_key_and_its_place() -> None:
@@ -79,18 +116,18 @@ def test_the_look_at_all_keeps_to_the_weights() -> None:
     assert 890 < int((found[:, 1] == 0).sum()) < 1110  # 1000 +- 4 standard deviations
 
 
-@pytest.mark.parametrize(
-    ("options", "text"),
-    [
-        ({"limits": torch.tensor([1])}, "limits must have 2 values"),
-        ({"sources": torch.tensor([1])}, "sources must have 2"),
-        ({"destinations": Population(3, torch.tensor([1, 2]))}, "weights of destinations must have 3 values"),
-        ({"destinations": Population(2, torch.tensor([2, 1]))}, "never fall"),
-        ({"destinations": Population(0)}, "size of destinations"),
-        ({"edges": KnownEdges(torch.tensor([0, 0]), torch.tensor([], dtype=torch.int64))}, "are not in a graph of 1"),
-    ],
-)
-def test_what_does_not_fit_is_refused(options: dict[str, object], text: str) -> None:
-    given = {"sources": Population(3), "destinations": Population(3), **options}
-    with pytest.raises(ValueError, match=text):
-        ops.sample_negative_pairs(2, KEY, **given)  # type: ignore[arg-type]
+def test_each_place_is_a_function_of_the_key_and_its_number() -> None:
+    expected = [bounded(draw(KEY, number, 0), 30) for number in range(50)]
+    assert ops.draw_places(50, KEY, 30).tolist() == expected
+    assert ops.draw_places(20, KEY, 30).tolist() == expected[:20]
+
+
+def test_by_weight_it_is_the_place_where_the_draw_falls() -> None:
+    weights = [0.0, 2.0, 0.0, 1.0, 5.0, 0.0]
+    units = reference.weights_to_units([0, 6], weights)
+    sums = ops.cumulate_weights(torch.tensor([0, 6]), torch.tensor(weights))
+    found = ops.draw_places(4000, KEY, 6, sums).tolist()
+    assert found[:50] == [reference.find_by_weight(units, range(6), draw(KEY, number, 0)) for number in range(50)]
+    counts = [found.count(place) for place in range(6)]
+    assert counts[0] == counts[2] == counts[5] == 0
+    assert [round(count / 500) for count in counts] == weights

@@ -1,20 +1,43 @@
+"""Random walks, and nodes drawn from a budget by how often they are neighbours."""
+
 from collections import Counter
 from collections.abc import Sequence
 from functools import partial
 from itertools import accumulate
-from typing import Any
 
 import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from graphfeed import ops
 from graphfeed.ops import NodeBudget
 from graphfeed.ops.random import bounded, draw
 from tests import reference
-from tests.ops.calls import draw_from_budget
 from tests.ops.chance import check_counts
-from tests.ops.graphs import KEYS
+from tests.ops.graphs import ID_DTYPES, KEYS, Graph, graphs_and_seeds
+
+
+def walk(graph: Graph, start: int, number: int, steps: int, key: int) -> list[int]:
+    """Return the nodes on one walk."""
+    nodes = [start]
+    for step in range(steps):
+        edges: Sequence[int] = graph.indices[graph.indptr[nodes[-1]] : graph.indptr[nodes[-1] + 1]]
+        nodes.append(edges[bounded(draw(key, number, step), len(edges))] if edges else nodes[-1])
+    return nodes
+
+
+@pytest.mark.parametrize("dtype", ID_DTYPES, ids=str)
+@given(graphs_and_seeds(), KEYS)
+def test_walks_equal_the_reference(dtype: torch.dtype, problem: tuple[Graph, list[int]], key: int) -> None:
+    graph, starts = problem
+    arrays = torch.tensor(graph.indptr, dtype=dtype), torch.tensor(graph.indices, dtype=dtype)
+    found = ops.random_walks(*arrays, torch.tensor(starts, dtype=torch.int64), 4, key)
+    assert found.tolist() == [walk(graph, start, number, 4, key) for number, start in enumerate(starts)]
+    assert found.dtype == torch.int64
+    ends = found[:, 2].contiguous()
+    assert ops.random_walks(*arrays, ends, 2, key, first_step=2).tolist() == found[:, 2:].tolist()
+
 
 Runs = Sequence[Sequence[int]]
 
@@ -40,7 +63,7 @@ def draw_by_square(group: Sequence[int], scores: dict[int, int], count: int, bit
 
 
 @given(st.data())
-def test_equal_to_the_reference(data: st.DataObject) -> None:
+def test_budgets_equal_the_reference(data: st.DataObject) -> None:
     sizes = data.draw(st.lists(st.sampled_from([0, 1, 5, 300]), min_size=1, max_size=4).filter(any))
     first_ids = list(accumulate(sizes, initial=0))
     node = st.integers(0, first_ids[-1] - 1)
@@ -72,22 +95,3 @@ def test_nodes_are_drawn_in_proportion_to_the_squares_of_their_scores() -> None:
         drawn[int(budget.draw([0, 1], key)[1])] += 1
     scores = [1.75, 0.75, 0.25, 0.25]
     check_counts(torch.tensor([drawn[node] for node in range(3, 7)]), torch.tensor([score**2 for score in scores]))
-
-
-@pytest.mark.parametrize(
-    ("changed", "error", "message"),
-    [
-        ({"first_ids": torch.tensor([0, 3, 2])}, ValueError, "first_ids must not fall"),
-        ({"sampled": torch.tensor([9])}, ValueError, r"sampled must lie in 0 \.\. 4, but holds 9"),
-        ({"neighbors": torch.tensor([3, -1])}, ValueError, r"neighbors must lie in 0 \.\. 4, but holds -1"),
-        ({"neighbors": torch.tensor([3.0, 4.0])}, TypeError, r"neighbors must be torch\.int64, but is torch\.float32"),
-        ({"offsets": torch.tensor([0, 1])}, ValueError, "offsets must end with .* 2"),
-        ({"wanted": [1]}, ValueError, r"wanted must hold 2 numbers of 0 or more, but is \[1\]"),
-        ({"wanted": [1, -1]}, ValueError, "wanted must hold 2 numbers of 0 or more"),
-    ],
-)
-def test_wrong_arguments_are_named(changed: dict[str, Any], error: type[Exception], message: str) -> None:
-    given: dict[str, Any] = {"first_ids": torch.tensor([0, 3, 5]), "sampled": torch.tensor([0]), "wanted": [1, 1]}
-    given |= {"offsets": torch.tensor([0, 2]), "neighbors": torch.tensor([3, 4]), **changed}
-    with pytest.raises(error, match=message):
-        draw_from_budget(key=1, **given)

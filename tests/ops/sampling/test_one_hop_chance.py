@@ -1,6 +1,6 @@
 """The third law: neighbours are drawn evenly, or by their weights, and so are pairs of them."""
 
-from itertools import combinations, permutations
+from itertools import combinations, permutations, product
 from math import comb
 
 import pytest
@@ -35,28 +35,24 @@ def count_sets(picks: torch.Tensor, size: int) -> torch.Tensor:
     return torch.bincount(torch.tensor(drawn), minlength=len(numbers))
 
 
-@pytest.mark.parametrize(
-    ("degree", "fanout"), [(6, 3), (10, 1), (10, 9), (20, 10), (50, 48), (60, 49), (60, 55), (200, 5), (300, 120)]
-)
+@pytest.mark.parametrize(("degree", "fanout"), [(6, 3), (10, 9), (60, 49), (200, 5), (300, 120)])
 def test_neighbors_and_pairs_are_drawn_evenly(degree: int, fanout: int) -> None:
     check_subsets(sample_alike(degree, fanout, trials=6000), degree)
 
 
-@pytest.mark.parametrize(("degree", "fanout"), [(6, 3), (8, 2), (7, 6)])
-def test_sets_are_drawn_evenly(degree: int, fanout: int) -> None:
-    picks = sample_alike(degree, fanout, trials=6000)
-    check_counts(count_sets(picks, degree), torch.ones(comb(degree, fanout)))
+def test_sets_are_drawn_evenly() -> None:
+    picks = sample_alike(6, 3, trials=6000)
+    check_counts(count_sets(picks, 6), torch.ones(comb(6, 3)))
 
 
-@pytest.mark.parametrize(("degree", "fanout"), [(6, 3), (60, 50)])
-def test_one_node_gets_even_draws_over_the_batches(degree: int, fanout: int) -> None:
-    columns, node, fanouts = ops.StaticGraph(equal_columns(4, degree)), torch.tensor([2]), torch.tensor([fanout])
+def test_one_node_gets_even_draws_over_the_batches() -> None:
+    columns, node, fanouts = ops.StaticGraph(equal_columns(4, 6)), torch.tensor([2]), torch.tensor([3])
     keys = [ops.Key(seed=0, epoch=0, index=index).at(0) for index in range(3000)]
     picks = [sample_one(columns, node, fanouts, key).positions for key in keys]
-    check_subsets(torch.stack(picks) - 2 * degree, degree)
+    check_subsets(torch.stack(picks) - 2 * 6, 6)
 
 
-@pytest.mark.parametrize(("degree", "fanout"), [(2, 4), (10, 4), (200, 60)])
+@pytest.mark.parametrize(("degree", "fanout"), [(10, 4), (200, 60)])
 def test_with_replacement_each_draw_is_even(degree: int, fanout: int) -> None:
     picks = sample_alike(degree, fanout, trials=6000, replace=True)
     check_counts(torch.bincount(picks.flatten(), minlength=degree), torch.ones(degree))
@@ -64,14 +60,13 @@ def test_with_replacement_each_draw_is_even(degree: int, fanout: int) -> None:
     check_unrelated(picks[:, ::2].flatten() * 2 // degree, picks[:, 1::2].flatten() * 2 // degree, 2)
 
 
-@pytest.mark.parametrize("fanout", [1, 3, 60])
+@pytest.mark.parametrize("fanout", [3, 60])
 def test_with_replacement_each_draw_follows_the_weights(fanout: int) -> None:
     picks = sample_weighted(fanout, trials=6000, replace=True)
     for draw in (0, fanout - 1):
         check_counts(torch.bincount(picks[:, draw], minlength=WEIGHTS.numel()), WEIGHTS)
-    if fanout > 1:
-        counts = torch.bincount(picks[:, 0] * WEIGHTS.numel() + picks[:, 1], minlength=WEIGHTS.numel() ** 2)
-        check_counts(counts, WEIGHTS[:, None] * WEIGHTS)
+    counts = torch.bincount(picks[:, 0] * WEIGHTS.numel() + picks[:, 1], minlength=WEIGHTS.numel() ** 2)
+    check_counts(counts, WEIGHTS[:, None] * WEIGHTS)
 
 
 def chance_of_sets(fanout: int) -> torch.Tensor:
@@ -87,7 +82,7 @@ def chance_of_sets(fanout: int) -> torch.Tensor:
     return torch.tensor(list(chances.values()))
 
 
-@pytest.mark.parametrize("fanout", [1, 2, 3])
+@pytest.mark.parametrize("fanout", [1, 3])
 def test_sets_follow_the_weights(fanout: int) -> None:
     picks = sample_weighted(fanout, trials=20000, replace=False)
     chances = chance_of_sets(fanout)
@@ -102,22 +97,19 @@ def test_equal_weights_are_drawn_as_without_weights() -> None:
     check_subsets(picks.positions.reshape(6000, 20) - indptr[:-1, None], 60)
 
 
-@pytest.mark.parametrize("replace", [False, True])
-@pytest.mark.parametrize("fanout", [1, 10, 49, 100, -1])
-def test_weight_0_is_never_drawn(replace: bool, fanout: int) -> None:
+def test_weight_0_is_never_drawn() -> None:
     weights = torch.rand(64 * 100) * (torch.rand(64 * 100) < 0.5)
     weights[:64] = 0
     weights[64] = 1e-30
     indptr = equal_columns(100, 64)
     columns = ops.StaticGraph(indptr, cumulative=ops.cumulate_weights(indptr, weights))
-    for key in range(50):
+    for replace, fanout, key in product([False, True], [1, 10, 49, 100, -1], range(10)):
         picks = sample_one(columns, torch.arange(100), torch.tensor([fanout]), key, replace=replace)
-        assert picks.offsets[1] == 0, "a node whose edges all have weight 0"
-        assert weights[picks.positions].min() > 0
+        assert picks.offsets[1] == 0, f"a node whose edges all have weight 0, with {fanout} and {replace}"
+        assert weights[picks.positions].min() > 0, (fanout, replace)
 
 
-@pytest.mark.parametrize("replace", [False, True])
-@pytest.mark.parametrize("fanout", [1, 3])
+@pytest.mark.parametrize(("fanout", "replace"), [(1, False), (3, False), (3, True)])
 def test_each_edge_type_is_drawn_evenly_and_apart_from_the_others(fanout: int, replace: bool) -> None:
     trials, degree = 6000, 8
     indptr = equal_columns(trials, 3 * degree)

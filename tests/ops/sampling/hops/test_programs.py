@@ -1,27 +1,32 @@
+"""Programs of passes are kept for mini-batches that are sampled alike, and lent to one at a time."""
+
 import os
+from importlib import import_module
 
 import pytest
 import torch
 
+from graphfeed import ops
 from graphfeed.ops.sampling.hops import hop_program
-from graphfeed.ops.sampling.hops.hop_program import HopProgram, ProgramPool
-from graphfeed.ops.sampling.hops.hop_recipe import Drawing, KernelGraph, recipe_of
+from graphfeed.ops.sampling.hops.hop_graph import kernel_graph
+from graphfeed.ops.sampling.hops.hop_program import ProgramPool
+from graphfeed.ops.sampling.hops.hop_recipe import MANY, Drawing, KernelGraph, recipe_of
 
 INDPTR, INDICES = torch.tensor([0, 2, 3, 3]), torch.tensor([1, 2, 0])
+
+
 GRAPH = KernelGraph(INDPTR, INDICES)
+
+
 RECIPE = recipe_of(GRAPH, torch.int64, Drawing(), [[-1]], False)
 
 
-def names(recipe: object) -> list[str]:
-    """Return the kernels of a program."""
-    return [kernel.__name__ for kernel, *_ in HopProgram(recipe).program.steps]  # type: ignore[arg-type]
-
-
-def test_a_program_has_the_passes_that_its_recipe_needs_and_no_other() -> None:
-    assert names(RECIPE) == ["open_columns", "count_uniform", "fill_uniform"]
-    relabelled = RECIPE._replace(relabelled=True)
-    assert names(relabelled)[0] == names(relabelled)[-1] == "mark_rows"
-    assert names(relabelled)[4:-1] == ["lay_out_columns", "read_neighbors", "relabel"]
+def test_one_program_is_kept_for_all_large_fan_outs_and_thresholds(monkeypatch: pytest.MonkeyPatch) -> None:
+    pool, graph = ProgramPool(), ops.HopGraph(INDPTR, INDICES)
+    monkeypatch.setattr(import_module("graphfeed.ops.sampling.hops.sample_hops"), "PROGRAMS", pool)
+    for fanout, share in ((MANY, 7), (MANY + 5, 9), (1000, 0)):
+        ops.sample_hops(graph, INDICES, [fanout], [(1, 2)], ops.Drawing("labor", switch_threshold=share))
+        assert len(pool.idle) == 1
 
 
 def test_a_program_is_lent_to_one_at_a_time() -> None:
@@ -56,3 +61,15 @@ def test_a_forked_process_finds_the_lock_free() -> None:
         if child == 0:
             os._exit(0 if hop_program.PROGRAMS.lock.acquire(timeout=5) else 1)
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+
+
+def test_arrays_in_the_dtypes_of_kernels_are_not_copied() -> None:
+    types = torch.tensor([0, 1, 1], dtype=torch.uint8)
+    own = kernel_graph(ops.HopGraph(INDPTR, INDICES, types, *NUMBERS))
+    assert own.types is not None
+    assert [part.data_ptr() for part in (own.indptr, own.indices, own.types)] == [
+        part.data_ptr() for part in (INDPTR, INDICES, types)
+    ]
+
+
+NUMBERS = torch.tensor([0, 3]), torch.tensor([[0, 0], [0, 0]]), torch.tensor([1, 0])

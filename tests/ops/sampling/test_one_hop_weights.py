@@ -1,5 +1,7 @@
 """Weighted draws of many columns at once: what columns of a small random graph don't meet."""
 
+from itertools import product
+
 import numpy as np
 import pytest
 import torch
@@ -10,6 +12,8 @@ from tests import reference
 from tests.ops.hops import sample_one
 
 HUB = 300_000
+
+
 SEEDS = [0, 1, 2, *range(2, 79), 0]
 
 
@@ -43,15 +47,14 @@ def make_weights(kind: str, size: int) -> torch.Tensor:
     return torch.where(values < 0.99, 0.0, values)
 
 
-@pytest.mark.parametrize("replace", [False, True])
-@pytest.mark.parametrize("fanout", [1, 7, 20, 60])
 @pytest.mark.parametrize("kind", ["equal", "skewed", "rising", "mostly zero"])
-def test_equal_to_the_reference_for_more_columns_than_a_block(kind: str, fanout: int, replace: bool) -> None:
+def test_equal_to_the_reference_for_more_columns_than_a_block(kind: str) -> None:
     indptr, units, cumulative = make_columns(make_weights(kind, 700))
-    picks = draw_edges(indptr, cumulative, SEEDS, fanout, 5, replace=replace)
-    expected = reference.sample_neighbors(indptr.tolist(), SEEDS, [fanout], 5, replace, units)
-    assert picks.offsets.tolist() == reference.running_sum(map(len, expected))
-    assert picks.positions.tolist() == reference.join(expected)
+    for replace, fanout in product([False, True], [1, 7, 20, 60]):
+        picks = draw_edges(indptr, cumulative, SEEDS, fanout, 5, replace=replace)
+        expected = reference.sample_neighbors(indptr.tolist(), SEEDS, [fanout], 5, replace, units)
+        assert picks.offsets.tolist() == reference.running_sum(map(len, expected)), (replace, fanout)
+        assert picks.positions.tolist() == reference.join(expected), (replace, fanout)
 
 
 def draw_one_by_one(units: list[int], count: int, key: int, *, replace: bool) -> list[int]:

@@ -1,4 +1,4 @@
-"""No thread does many times as much as the others where one column has nearly all edges, or all have many."""
+"""One hop on a GPU: whole warps read long columns, and no thread does many times as much as the others."""
 
 from typing import Any
 
@@ -9,11 +9,82 @@ from graphfeed import ops
 from graphfeed.ops.structure.csc import check_edge_types, check_joined
 from tests.ops.counted_cuda import Counted, counting
 from tests.ops.emulated_cuda import Cuda, EmulatedCuda, check_equal
+from tests.ops.graphs import put_columns
 from tests.ops.hops import sample_one
 
+
+def check_each_order(cuda: Cuda, graph: ops.StaticGraph, seeds: list[int], fanouts: list[int], **drawing: Any) -> None:
+    """Compare one hop on a GPU, whichever thread comes first, with that of the CPU."""
+    asked = torch.tensor(seeds), torch.tensor(fanouts)
+    expected = sample_one(graph, *asked, 3, 4, **drawing)
+    for order in cuda.each_order():
+        with order, cuda.running():
+            found = sample_one(put_columns(cuda.put, graph), cuda.put(asked[0]), asked[1], 3, 4, **drawing)
+            check_equal(cuda, found, expected)
+
+
+def test_columns_look_up_many_picks_each_by_itself(cuda: Cuda) -> None:
+    check_each_order(cuda, ops.StaticGraph(torch.tensor([0, 130, 390])), [0, 1, 0, 1, 1], [60])
+
+
+def test_a_large_column_is_read_by_a_whole_warp(cuda: Cuda) -> None:
+    graph = ops.StaticGraph(torch.tensor([0, 5000]), torch.randint(0, 300, (5000,)))
+    check_each_order(cuda, graph, [0], [40], method="labor")
+
+
+@pytest.mark.parametrize("fanouts", [[-1], [-1, -1], [-1, 90]], ids=str)
+def test_whole_columns_are_those_of_the_cpu(cuda: Cuda, fanouts: list[int]) -> None:
+    indptr, types = torch.tensor([0, 0, 700, 703]), (torch.arange(703) // 600).to(torch.uint8)
+    types[700:] = torch.tensor([0, 0, 1])
+    for sums in (None, ops.cumulate_weights(indptr, torch.rand(703) > 0.8)):
+        check_each_order(
+            cuda, ops.StaticGraph(indptr, cumulative=sums, types=types, num_types=2), [1, 0, 2, 1, 0], fanouts
+        )
+
+
+@pytest.mark.parametrize("weighted", [False, True])
+@pytest.mark.parametrize("fanouts", [[60, -1, 7], [-1, -1, -1], [-1], [60]], ids=str)
+def test_large_columns_in_time_are_read_by_whole_warps(cuda: Cuda, fanouts: list[int], weighted: bool) -> None:
+    indptr, types = torch.tensor([0, 70, 5000]), torch.arange(5000).sub(70).clamp(min=0).div(2000).to(torch.uint8)
+    times, order = ops.order_by_time(indptr, torch.randint(0, 2000, (5000,)), types if len(fanouts) > 1 else None)
+    earliest, weights = times - torch.randint(0, 900, (5000,)), torch.randint(0, 3, (5000,)).float()
+    columns = ops.TemporalGraph(indptr, times % 2, times, order, earliest=earliest, types=types, num_types=3)
+    if weighted:
+        columns = columns._replace(cumulative=ops.cumulate_weights(indptr, weights))
+    seeds, at = torch.tensor([1, 0, 1]), torch.tensor([900, 1500, 1500])
+
+    def sample(put: Any) -> ops.Picks:
+        moments = {"times": put(at), "windows": put(torch.tensor([700, 1400, 1000]))}
+        return sample_one(put_columns(put, columns), put(seeds), torch.tensor(fanouts), 5, **moments)
+
+    expected = sample(lambda tensor: tensor)
+    assert expected.offsets.diff().min() > 10
+    with cuda.running():
+        check_equal(cuda, sample(cuda.put), expected)
+
+
+def test_pinned_columns_are_read_by_few_threads(cuda: Cuda, monkeypatch: pytest.MonkeyPatch) -> None:
+    if not isinstance(cuda, EmulatedCuda):
+        pytest.skip("the launches of a device are not noted")
+    graph, seeds = ops.StaticGraph(torch.arange(0, 4_004, 4)), torch.arange(1_000)
+    expected = sample_one(graph, seeds, torch.tensor([2]), 5)
+    monkeypatch.setattr("graphfeed.ops.memory.pinned.LIMIT.threads", 256)
+    for put, threads in ((cuda.pin, 256), (cuda.put, 1_024)):
+        with cuda.running():
+            found = sample_one(graph._replace(indptr=put(graph.indptr)), cuda.put(seeds), torch.tensor([2]), 5)
+            assert cuda.launches == [("count_neighbors", threads), ("fill_neighbors", threads)]
+        check_equal(cuda, found, expected)
+
+
 KEYS = (5, 6)
+
+
 FANOUT = torch.tensor([5])
+
+
 BY_TYPE = torch.tensor([-1, 3])
+
+
 MOST, QUEUE = 4, 2500
 """How many times the mean of all threads one of them may do, and what it may do besides, whatever the size of the hub.
 
@@ -88,7 +159,7 @@ def uneven(counts: list[Counted]) -> list[Counted]:
     return [own for own in counts if own.is_kernel and own.most > MOST * own.accesses / own.threads + QUEUE]
 
 
-@pytest.mark.parametrize("size", [1 << 17, pytest.param(1_000_000, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("size", [1 << 17, pytest.param(1_000_000, marks=[pytest.mark.slow, pytest.mark.thorough])])
 @pytest.mark.parametrize("sample", [weighted, whole_types, labor, in_time], ids=lambda sample: sample.__name__)
 def test_threads_share_a_hub(cuda: Cuda, sample: Any, size: int) -> None:
     if not isinstance(cuda, EmulatedCuda):
@@ -104,14 +175,14 @@ def test_threads_share_a_hub(cuda: Cuda, sample: Any, size: int) -> None:
 
 
 @pytest.mark.parametrize("fanouts", [[10, 10, 10, 10], [-1, 10, 10, 10]], ids=str)
-@pytest.mark.parametrize("weighted", [False, True])
-def test_the_threads_of_a_warp_pick_at_once(cuda: Cuda, fanouts: list[int], weighted: bool) -> None:
+@pytest.mark.parametrize("by_weight", [False, True])
+def test_the_threads_of_a_warp_pick_at_once(cuda: Cuda, fanouts: list[int], by_weight: bool) -> None:
     """Each column is long enough for a warp, in which one thread would pick what needs one draw after the other."""
     if not isinstance(cuda, EmulatedCuda):
         pytest.skip("the accesses of a device are not counted")
     columns, degree = 128, 200
     indptr, types = torch.arange(columns + 1) * degree, (torch.arange(columns * degree) % degree * 4 // degree).byte()
-    sums = ops.cumulate_weights(indptr, torch.rand(columns * degree)) if weighted else None
+    sums = ops.cumulate_weights(indptr, torch.rand(columns * degree)) if by_weight else None
 
     def sample(put: Any) -> ops.Picks:
         weights = None if sums is None else put(sums)

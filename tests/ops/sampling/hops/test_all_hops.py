@@ -1,0 +1,221 @@
+"""All hops of a mini-batch are those of the reference, on each device: made hop after hop."""
+
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+from unittest.mock import patch
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from graphfeed import ops
+from graphfeed.ops.arguments.verified import trust
+from graphfeed.ops.cpu import pages
+from graphfeed.ops.memory import MappedReads, buffers
+from graphfeed.ops.sampling.hops.hop_recipe import Method
+from tests import reference
+from tests.digests import assert_same
+from tests.ops.devices import Cpu, Device, Put, results
+from tests.ops.graphs import FANOUTS, ID_DTYPES, KEYS, Graph, graphs_and_seeds, put_columns
+from tests.ops.hops import sample_all, sample_one
+
+HOPS = st.lists(st.tuples(FANOUTS, KEYS), min_size=1, max_size=4)
+SHARES = st.sampled_from([0, 1, 2**62, 2**63, 2**64 - 1])
+NUM_NODES = 2000
+MODULE = import_module("graphfeed.ops.sampling.hops.sample_hops")
+ONE_HOP = import_module("graphfeed.ops.sampling.hops.one_hop")
+INDEX = import_module("graphfeed.ops.sampling.high_degree_index")
+
+
+@pytest.fixture(scope="module")
+def small_columns_are_large() -> Iterator[None]:
+    """Let LABOR's index hold columns of the size that columns have here."""
+    with patch.object(INDEX, "MIN_DEGREE", 8), patch.object(INDEX, "MAX_SHARE", 1):
+        yield
+
+
+@pytest.mark.parametrize("method", ["uniform", "labor"])
+@pytest.mark.parametrize("dtype", ID_DTYPES, ids=str)
+@given(graphs_and_seeds(), HOPS, SHARES, st.data())
+def test_equal_to_the_reference(
+    device: Device,
+    small_columns_are_large: None,
+    dtype: torch.dtype,
+    method: Method,
+    given: tuple[Graph, list[int]],
+    hops: list[tuple[int, int]],
+    share: int,
+    data: st.DataObject,
+) -> None:
+    (graph, seeds), starts = given, data.draw(st.sampled_from(ID_DTYPES))
+    replace, weighted, only_new, by_page, by_index = (data.draw(st.booleans()) for _ in range(5))
+    only_new, by_page, by_index = (own and isinstance(device, Cpu) for own in (only_new, by_page, by_index))
+    arrays, keys, draws = (
+        graph.arrays(starts, dtype, weighted=weighted),
+        *draws_of(method, [key for _, key in hops], share),
+    )
+    fanouts = [fanout for fanout, _ in hops]
+    units = graph.units if weighted else None
+    steps = list(zip(fanouts, draws, strict=True))
+    expected = reference.sample_hops((graph.indptr, graph.indices), seeds, steps, replace, units, only_new)
+
+    def sample(put: Put) -> Any:
+        indptr, indices, sums, *_ = put_columns(put, arrays)
+        index = ops.build_high_degree_index(indptr, indices) if by_index else None
+        own = ops.HopGraph(indptr, indices, cumulative=sums, large_columns=index)
+        own = own._replace(reads=MappedReads() if by_page else None)
+        drawing = ops.Drawing(method, replace, share, only_new)
+        return ops.sample_hops(own, put(torch.tensor(seeds, dtype=dtype)), fanouts, keys, drawing)
+
+    first, most = data.draw(st.sampled_from([1, 20, 1 << 22])), data.draw(st.sampled_from([0, 9, ONE_HOP.MOST_EDGES]))
+    with patch.object(MODULE, "FIRST_EDGES", first), patch.object(ONE_HOP, "MOST_EDGES", most):
+        for found in results(device, sample):
+            assert as_lists(found) == [list(hop) for hop in expected]
+            for hop in found:
+                assert hop.columns.dtype == hop.rows.dtype == hop.indices.dtype == dtype
+                assert (hop.indptr.dtype, hop.positions.dtype) == (starts, torch.int64)
+
+
+def draws_of(method: Method, keys: list[int], share: int) -> tuple[list[Any], list[Any]]:
+    """Return the keys that an operation takes, and what the reference draws by."""
+    if method != "labor":
+        return keys, keys
+    pairs = [(key, key ^ 5) for key in keys]
+    return pairs, [(pair, share) for pair in pairs]
+
+
+def random_graph(num_nodes: int = NUM_NODES, num_edges: int = 20_000) -> tuple[torch.Tensor, torch.Tensor]:
+    """Return column starts and sources; some nodes have many neighbours, and some have none."""
+    destinations = (torch.rand(num_edges) ** 3 * num_nodes).long()
+    indptr, indices, _ = ops.coo_to_csc(torch.randint(0, num_nodes, (num_edges,)), destinations, num_nodes)
+    return indptr, indices
+
+
+def as_lists(layers: Sequence[ops.SampledHop] | None) -> list[list[list[int]]]:
+    """Return the parts of each hop."""
+    assert layers is not None
+    return [[part.tolist() for part in layer] for layer in layers]
+
+
+@pytest.mark.parametrize("weighted", [False, True])
+def test_large_mini_batches_are_made_hop_after_hop_also_where_a_graph_is_read_by_page(weighted: bool) -> None:
+    indptr, indices = random_graph()
+    sums = ops.cumulate_weights(indptr, torch.rand(indices.numel())) if weighted else None
+    graph, one_hop = ops.HopGraph(indptr, indices, cumulative=sums), ops.StaticGraph(indptr, cumulative=sums)
+    for fanouts in ([15, 10, 5], [-1, 3], [60, 2, 49], [0, 4], [1] * 8):
+        seeds, keys, expected = torch.randint(0, NUM_NODES, (100,)), list(range(len(fanouts))), []
+        rows = seeds
+        for fanout, key in zip(fanouts, keys, strict=True):
+            picks = sample_one(one_hop, rows, torch.tensor([fanout]), key)
+            merged = ops.compact(rows, ops.gather_rows(indices, picks.positions))
+            expected.append(ops.SampledHop(rows, merged.rows, picks.offsets, merged.local, picks.positions))
+            rows = merged.rows
+        for own in (graph, graph._replace(reads=MappedReads())):
+            assert as_lists(ops.sample_hops(own, seeds, fanouts, keys)) == as_lists(expected), fanouts
+
+
+def test_more_edges_than_are_sorted_together_are_read_by_page() -> None:
+    indptr, indices = random_graph(num_edges=pages.CHUNK + 5000)
+    graph, seeds = ops.HopGraph(indptr, indices), torch.randperm(NUM_NODES)
+    layers = ops.sample_hops(graph._replace(reads=MappedReads()), seeds, [-1], [1])
+    assert layers is not None
+    layer = layers[0]
+    assert torch.equal(layer.rows[layer.indices], indices[layer.positions])
+
+
+def test_outputs_that_grow_give_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = *random_graph(), torch.randint(0, NUM_NODES, (300,)), [5, -1, 3], [1, 2, 3]
+    expected = [as_lists(sample_all(*asked, only_new=own)) for own in (False, True)]
+    monkeypatch.setattr(MODULE, "FIRST_EDGES", 1)
+    assert [as_lists(sample_all(*asked, only_new=own)) for own in (False, True)] == expected
+
+
+def test_maps_are_clean_afterwards(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(MODULE, "FIRST_EDGES", 1)
+    graph = random_graph(NUM_NODES + 1)
+    for seeds in (torch.arange(50), torch.tensor([3, 3]), torch.tensor([], dtype=torch.int64)):
+        sample_all(*graph, seeds, [5, 5], [1, 2])
+        assert (buffers.NODE_MAPS.idle[NUM_NODES + 1][-1] == -1).all()
+
+
+def test_none_where_the_map_would_be_too_large(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(buffers, "NODE_MAPS", buffers.NodeMaps(limit_bytes=4 * NUM_NODES - 1))
+    assert sample_all(*random_graph(), torch.tensor([1, 2]), [3, 3], [1, 2]) is None
+    assert sample_all(*random_graph(NUM_NODES - 1), torch.tensor([1, 2]), [3, 3], [1, 2]) is not None
+
+
+def test_threads_don_t_meet() -> None:
+    graph = random_graph()
+    batches = [torch.randint(0, NUM_NODES, (64,)) for _ in range(60)]
+
+    def sample(index: int) -> list[list[list[int]]]:
+        return as_lists(sample_all(*graph, batches[index], [5, 5, 5], [index, 1, 2]))
+
+    expected = [sample(index) for index in range(len(batches))]
+    with ThreadPoolExecutor(8) as executor:
+        assert list(executor.map(sample, range(len(batches)))) == expected
+
+
+def test_layers_stay_as_they_are_while_others_are_made() -> None:
+    graph = random_graph()
+    seeds = torch.arange(200)
+    layers = sample_all(*graph, seeds, [15, 10, 5], [1, 2, 3])
+    expected = as_lists(layers)
+    for key in range(20):
+        sample_all(*graph, seeds, [15, 10, 5], [key, key, key])
+    assert as_lists(layers) == expected
+
+
+def test_positions_beyond_32_bits(disk_path: Path) -> None:
+    """All edges come from node 0, and lie in a file without content, which takes no room."""
+    indptr = [0, 2**31 - 2, 2**31 + 5, 2**34]
+    indices = torch.from_numpy(np.memmap(disk_path / "indices", np.int32, "w+", shape=(2**34,)))
+    columns, seeds = torch.tensor(indptr), torch.tensor([1, 2], dtype=torch.int32)
+    trust("csc", (columns, indices))  # a pass over them takes long
+    layers = sample_all(columns, indices, seeds, [5, 60], [1, 2])
+    assert layers is not None
+    for layer, fanout, key in zip(layers, [5, 60], [1, 2], strict=True):
+        picked = reference.sample_neighbors(indptr, layer.columns.tolist(), [fanout], key)
+        assert layer.positions.tolist() == reference.join(picked)
+        assert layer.rows.tolist() == [1, 2, 0]
+    assert int(layers[1].positions.max()) > 2**33
+
+
+def test_arguments_are_left_as_they_are() -> None:
+    indptr, indices = random_graph()
+    seeds = torch.tensor([4, 2])
+    copies = [tensor.clone() for tensor in (indptr, indices, seeds)]
+    sample_all(indptr, indices, seeds, [5, 5], [1, 2])
+    assert all(left.equal(right) for left, right in zip(copies, (indptr, indices, seeds), strict=True))
+
+
+@given(
+    graphs_and_seeds(),
+    st.lists(FANOUTS, min_size=1, max_size=3),
+    st.lists(KEYS, min_size=5, max_size=5),
+    st.booleans(),
+    st.booleans(),
+)
+def test_each_mini_batch_is_as_alone(
+    given: tuple[Graph, list[int]], fanouts: list[int], numbers: list[int], weighted: bool, replace: bool
+) -> None:
+    arrays, own = given[0].arrays(weighted=weighted), torch.tensor(given[1], dtype=torch.int64)
+    graph = ops.HopGraph(arrays.indptr, arrays.indices, cumulative=arrays.cumulative)
+    seeds, drawing = [own, own[:1], own[1:]], ops.Drawing(replace=replace)
+    keys = [numbers[batch : batch + len(fanouts)] for batch in range(3)]
+    expected = [ops.sample_hops(graph, *each, drawing) for each in zip(seeds, [fanouts] * 3, keys, strict=True)]
+    assert_same(ops.sample_hops_together(graph, seeds, fanouts, keys, drawing), expected)
+
+
+def test_threads_may_share_the_work() -> None:
+    indptr = torch.arange(0, 4001, 4)
+    graph = ops.HopGraph(indptr, torch.randint(0, 1000, (4000,)))
+    seeds, keys = [torch.arange(50), torch.arange(900, 1000)], [[1, 2], [3, 4]]
+    with ThreadPoolExecutor(2) as threads:
+        found = ops.sample_hops_together(graph, seeds, [2, 3], keys, each=threads.map)
+    assert_same(found, ops.sample_hops_together(graph, seeds, [2, 3], keys))

@@ -1,0 +1,99 @@
+"""All hops of a graph with types are those of the reference, on each device."""
+
+from importlib import import_module
+from typing import Any
+from unittest.mock import patch
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from graphfeed import ops
+from graphfeed.ops.compare_kernels import moved
+from graphfeed.ops.memory import MappedReads, buffers
+from graphfeed.ops.sampling.hops.hop_arrays import Shape
+from graphfeed.ops.sampling.hops.hop_recipe import Method
+from tests import reference
+from tests.ops.devices import Cpu, Device, Put, results
+from tests.ops.emulated_cuda import EmulatedCuda
+from tests.ops.graphs import ID_DTYPES
+from tests.ops.typed import HOPS, SEEDS, SHARES, Hops, Typed, as_lists, draws_of, problems, random_graph, text
+
+MODULE = import_module("graphfeed.ops.sampling.hops.sample_hops")
+ONE_HOP = import_module("graphfeed.ops.sampling.hops.one_hop")
+
+
+ON_GPU = ("indptr", "indices", "types", "cumulative")
+
+
+@pytest.mark.parametrize("method", ["uniform", "labor"])
+@pytest.mark.parametrize("dtype", ID_DTYPES, ids=str)
+@given(problems(), st.booleans(), st.booleans(), SHARES, st.data())
+def test_equal_to_the_reference(
+    device: Device,
+    method: Method,
+    dtype: torch.dtype,
+    problem: tuple[Typed, list[list[int]], Hops],
+    replace: bool,
+    weighted: bool,
+    share: int,
+    data: st.DataObject,
+) -> None:
+    (typed, seeds, hops), by_page = problem, isinstance(device, Cpu) and data.draw(st.booleans())
+    keys, steps = draws_of(method, hops, share)
+    units = reference.weights_to_units(typed.indptr, typed.weights) if weighted else None
+    expected = reference.typed_sample_hops(typed.graph, typed.kinds, seeds, steps, replace, units)
+    graph = typed.arrays(dtype, weighted=weighted)._replace(reads=MappedReads() if by_page else None)
+
+    def sample(put: Put) -> Any:
+        own = graph._replace(**{name: moved(getattr(graph, name), put) for name in ON_GPU})
+        ids = [put(torch.tensor(part, dtype=dtype)) for part in seeds]
+        fanouts = [torch.tensor(own) for own, _ in hops]
+        return ops.typed_sample_hops(own, ids, fanouts, keys, ops.Drawing(method, replace, share))
+
+    first, most = data.draw(st.sampled_from([1, 1 << 22])), data.draw(st.sampled_from([0, 9, ONE_HOP.MOST_EDGES]))
+    order = data.draw(st.sampled_from([0, 1, 2]))
+    with (
+        patch.object(MODULE, "FIRST_EDGES", first),
+        patch.object(ONE_HOP, "MOST_EDGES", most),
+        patch.object(EmulatedCuda, "order", order),
+    ):
+        for found in results(device, sample):
+            assert as_lists(found, typed) == expected
+            for hop in found:
+                assert hop.positions.dtype == torch.int64
+                assert all(part.dtype == dtype for part in (*hop.columns, *hop.rows))
+                assert all(own.indptr.dtype == own.indices.dtype == dtype for own in hop.edges.values())
+                assert not isinstance(device, Cpu) or all(own.indices.numel() for own in hop.edges.values())
+
+
+def test_many_node_types_have_no_more_room_in_time_than_a_few(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(MODULE, "FIRST_ROWS", 1000)
+    none = torch.empty(0, dtype=torch.int64)
+    for kinds, room in ((2, 401), (40, 25)):
+        shape = Shape(range(kinds + 1), range(kinds), [0] * kinds, range(kinds))
+        rows = MODULE.first_room(ops.HopGraph(torch.zeros(2), none), 1, [400], shape, False).rows
+        assert rows == [room] * kinds
+
+
+def test_maps_are_clean_afterwards(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(MODULE, "FIRST_EDGES", 1)
+    for _ in range(2):
+        ops.typed_sample_hops(random_graph(601), SEEDS, HOPS, [1, 2])
+        assert (buffers.NODE_MAPS.idle[601][-1] == -1).all()
+
+
+def test_none_where_the_map_would_be_too_large(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(buffers, "NODE_MAPS", buffers.NodeMaps(limit_bytes=4 * 600 - 1))
+    assert ops.typed_sample_hops(random_graph(), SEEDS, HOPS, [1, 2]) is None
+
+
+def test_results_stay_as_they_are_while_others_are_made() -> None:
+    graph = random_graph()
+    hops = ops.typed_sample_hops(graph, SEEDS, HOPS, [1, 2])
+    expected = text(hops)
+    for key in range(10):
+        ops.typed_sample_hops(graph, SEEDS, HOPS, [key, key])
+    assert text(hops) == expected
+    assert expected != text(ops.typed_sample_hops(graph, SEEDS, HOPS, [1, 3]))

@@ -1,0 +1,149 @@
+"""One hop in time picks the edges that the reference picks, on each device, and each with its chance."""
+
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from graphfeed import ops
+from graphfeed.ops.sampling.hops import scratch
+from tests import reference
+from tests.ops.chance import check_counts, check_subsets
+from tests.ops.devices import Cpu, Device, Put, results
+from tests.ops.graphs import FANOUTS, ID_DTYPES, KEYS, split
+from tests.ops.hops import sample_one
+from tests.ops.timed import NUM_TYPES, timed_graphs
+
+SHARES = st.sampled_from([0, 2**63, 2**64 - 1])
+
+
+INDPTR, INDICES, TIMES = torch.tensor([0, 3, 3, 8]), torch.tensor([0, 1, 2, 0, 0, 1, 1, 2]), torch.arange(8)
+
+
+COLUMNS = ops.TemporalGraph(INDPTR, INDICES, TIMES)
+
+
+WEIGHTS = torch.tensor([4.0, 0.0, 1.0, 2.5, 0.5, 0.0])
+
+
+@pytest.mark.parametrize("dtype", ID_DTYPES, ids=str)
+@pytest.mark.parametrize("method", ["uniform", "labor"])
+@given(st.lists(FANOUTS, min_size=NUM_TYPES, max_size=NUM_TYPES), KEYS, KEYS, SHARES, st.data())
+def test_equal_to_the_reference(
+    device: Device, dtype: torch.dtype, method: str, fanouts: list[int], key: int, after: int, share: int,
+    data: st.DataObject,
+) -> None:  # fmt: skip
+    graph = data.draw(timed_graphs(most=130 if method == "labor" and not isinstance(device, Cpu) else 700))
+    how = data.draw(st.sampled_from(["", "replace"] if method == "labor" else ["", "replace", "latest"]))
+    weighted, by_type = data.draw(st.booleans()) and how != "latest", data.draw(st.booleans())
+    fanouts = fanouts if by_type else fanouts[:1]
+    own = graph.units if weighted else None, graph.types if by_type else None
+    if method == "labor":
+        arrays, draws = (graph.indptr, graph.indices, graph.stamps), ((key, after), share)
+        expected = reference.temporal_labor_sample_neighbors(
+            arrays, graph.periods(), fanouts, draws, how == "replace", *own
+        )
+    else:
+        expected = reference.temporal_sample_neighbors(
+            (graph.indptr, graph.stamps), graph.periods(), fanouts, key, how, *own
+        )
+    drawing: dict[str, Any] = {"method": how if how == "latest" else method, "replace": how == "replace"}
+
+    def sample(put: Put) -> ops.Picks:
+        return graph.sample(dtype, fanouts, key, after, put=put, weighted=weighted, switch_threshold=share, **drawing)
+
+    for picks in results(device, sample, each_order=True):
+        found = split(picks)
+        if weighted and how != "replace":  # written in the order of the ranks
+            found, expected = [sorted(part) for part in found], [sorted(part) for part in expected]
+        assert found == expected
+
+
+BEFORE = torch.tensor([1, 3, 5, 7, 8, 9])
+
+
+MOMENTS = torch.tensor([5, -5, 5, -1, 0, -3, 9, -2, -9, -7])
+"""The times of a column; those of BEFORE are below 0."""
+
+
+def sample_one_column(fanout: int, trials: int, weights: torch.Tensor | None = None, **options: Any) -> torch.Tensor:
+    """Sample as many such columns at time 0; return which of BEFORE were picked, one trial a row."""
+    indptr = torch.arange(trials + 1) * len(MOMENTS)
+    times, order = ops.order_by_time(indptr, MOMENTS.repeat(trials))
+    assert order is not None
+    columns = ops.TemporalGraph(indptr, torch.zeros_like(times), times, order)
+    if weights is not None:
+        own = torch.full((len(MOMENTS),), 7.0)
+        own[BEFORE] = weights
+        by_rank = own.repeat(trials)[ops.places_in_order(indptr, order)]
+        columns = columns._replace(cumulative=ops.cumulate_weights(indptr, by_rank))
+    seeds = torch.arange(trials)
+    picks = sample_one(columns, seeds, torch.tensor([fanout]), 3, times=seeds * 0, **options)
+    places = picks.positions.reshape(trials, -1) - indptr[:-1, None]
+    assert torch.isin(places, BEFORE).all(), "time is violated"
+    return torch.searchsorted(BEFORE, places)
+
+
+def test_eligible_edges_and_pairs_are_equally_likely() -> None:
+    check_subsets(sample_one_column(3, 20_000), 6)
+
+
+def test_with_replacement_eligible_edges_are_equally_likely() -> None:
+    check_counts(torch.bincount(sample_one_column(2, 20_000, replace=True).flatten(), minlength=6), torch.ones(6))
+
+
+def test_choices_follow_the_weights_of_what_is_eligible() -> None:
+    picks = sample_one_column(1, 20_000, weights=WEIGHTS)
+    check_counts(torch.bincount(picks.flatten(), minlength=6), WEIGHTS)
+    picks = sample_one_column(2, 20_000, weights=WEIGHTS, replace=True)
+    check_counts(torch.bincount(picks.flatten(), minlength=6), WEIGHTS)
+
+
+def test_labor_draws_eligible_neighbors_and_pairs_equally_likely() -> None:
+    trials, size, before = 20_000, 12, 8
+    indptr, seeds = torch.arange(trials + 1) * size, torch.arange(trials)
+    columns = ops.TemporalGraph(indptr, torch.arange(trials * size), torch.arange(size).repeat(trials))
+    picks = sample_one(columns, seeds, torch.tensor([3]), 5, 6, times=torch.full((trials,), before), method="labor")
+    places = picks.positions.reshape(trials, 3) - indptr[:-1, None]
+    assert int(places.max()) < before
+    check_subsets(places, before)
+
+
+def test_labor_chooses_the_same_neighbors_of_those_that_columns_at_two_times_share() -> None:
+    columns = ops.TemporalGraph(torch.tensor([0, 200]), torch.randperm(200), torch.arange(200))
+    seeds, times = torch.zeros(2, dtype=torch.int64), torch.tensor([100, 200])
+    early, late = split(sample_one(columns, seeds, torch.tensor([20]), 1, 1, times=times, method="labor"))
+    assert {edge for edge in late if edge < 100} <= set(early)
+    assert set(early) & set(late)
+
+
+def test_the_interval_is_open_at_both_ends() -> None:
+    def sample(time: int, window: int | None) -> list[int]:
+        windows = None if window is None else torch.tensor([window])
+        asked = torch.tensor([2]), torch.tensor([-1])
+        return sample_one(COLUMNS, *asked, 0, times=torch.tensor([time]), windows=windows)[1].tolist()
+
+    assert sample(6, None) == [3, 4, 5]
+    assert sample(6, 2) == [5]
+    assert sample(6, 1) == sample(6, 0) == sample(3, None) == []
+    assert sample(2**63 - 1, 2**63 - 1) == [3, 4, 5, 6, 7]
+    assert sample(-(2**63), 2**63 - 1) == []
+
+
+def test_picks_are_kept_where_more_edges_are_eligible_than_are_gathered_at_once() -> None:
+    size = 1000
+    ranks, seeds = torch.arange(size), torch.zeros(3 * scratch.BLOCK_EDGES // size, dtype=torch.int64)
+    columns = ops.TemporalGraph(torch.tensor([0, size]), torch.zeros_like(ranks), ranks, earliest=ranks)
+    moments = {"times": torch.full_like(seeds, size), "windows": torch.full_like(seeds, size)}
+    picks = sample_one(columns, seeds, torch.tensor([-1]), 0, **moments)
+    assert split(picks) == [ranks[1:].tolist()] * len(seeds)
+
+
+def test_a_node_at_two_times_draws_anew_and_at_one_time_alike() -> None:
+    indptr, seeds = torch.tensor([0, 1000]), torch.zeros(3, dtype=torch.int64)
+    columns = ops.TemporalGraph(indptr, torch.zeros(1000, dtype=torch.int64), torch.arange(1000))
+    picks = sample_one(columns, seeds, torch.tensor([5]), 1, times=torch.tensor([1000, 1001, 1000]))
+    first, second, third = split(picks)
+    assert first == third != second
