@@ -1,4 +1,7 @@
+"""Other processes compile kernels: all of them ahead, or some of those that a pipeline waits for."""
+
 import ast
+import re
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -8,20 +11,24 @@ import numpy as np
 import pytest
 
 from graphfeed.ops.cpu.compiler import ahead, folders
-from graphfeed.ops.cpu.compiler.ahead import all_kernels, ask, compile_all, helped
+from graphfeed.ops.cpu.compiler.ahead import all_kernels, compile_all, helped
 from graphfeed.ops.cpu.compiler.folders import SOURCES
 from graphfeed.ops.cpu.compiler.program import FEW, Program, load_all
 from graphfeed.ops.cpu.compiler.store import is_kept
-from graphfeed.ops.kernel_load import KernelLoad
-from tests.ops.cpu.compiler import kernels
 from tests.ops.cpu.compiler.bare import printed
 from tests.ops.cpu.compiler.kernels import add, anew, double, scale, was_compiled
 from tests.scripts import REPOSITORY
 from tests.waiting import wait_until
 
 pytestmark = pytest.mark.usefixtures("no_leaks")
+
+
 MODULE = "tests.ops.cpu.compiler.kernels"
+
+
 FEW_JOBS = [(MODULE, "add", []), (MODULE, "double", []), (MODULE, "scale", ["int32", "float32"])]
+
+
 MANY = [(anew(scale), dtypes) for dtypes in scale.signature.variants()]
 
 
@@ -76,40 +83,45 @@ def test_none_of_their_modules_imports_torch() -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.thorough
 @pytest.mark.timeout(900)
 def test_every_kernel_can_be_compiled() -> None:
     loads = list(compile_all())
     assert len(loads) == len({(load.kernel, load.signature) for load in loads}) == len(all_kernels())
 
 
-@pytest.mark.parametrize("processes", [1, 2])
-def test_other_processes_compile_all_kernels_or_find_them(processes: int, jobs: list[Any]) -> None:
+def test_other_processes_compile_all_kernels_or_find_them(jobs: list[Any]) -> None:
     expected = {(f"{MODULE}.{name}", ", ".join(dtypes)) for _, name, dtypes in jobs}
     for compiled in (True, False):
-        loads = list(compile_all(processes))
+        loads = list(compile_all(2))
         assert {(load.kernel, load.signature) for load in loads} == expected
         assert all(load.compiled is compiled and load.seconds > 0 for load in loads)
     assert not was_compiled(double)
 
 
-@pytest.mark.parametrize(
-    ("job", "message"),
-    [
-        ((MODULE, "make_array", []), f"{MODULE}.make_array for .*: NotImplementedError: {MODULE}.make_array needs"),
-        ((MODULE, "missing", []), f"{MODULE}.missing for .*: AttributeError: "),
-        (("missing", "kernel", []), "missing.kernel for .*: ModuleNotFoundError: No module named 'missing'"),
-        (("deadly", "kernel", []), "the process that compiled deadly.kernel ended"),
-    ],
-)
-def test_a_kernel_that_cannot_be_compiled_is_named_once_the_others_are_there(
-    job: Any, message: str, jobs: list[Any], tmp_path: Path
-) -> None:
-    (tmp_path / "deadly.py").write_text("import os\nos._exit(1)\n")
-    jobs.insert(1, job)
+def failure(wrong: list[Any], jobs: list[Any]) -> str:
+    """Return what is said of kernels that can't be compiled, once the others are there."""
+    jobs[1:1] = wrong
     loads = compile_all(1)
     assert [next(loads).kernel for _ in FEW_JOBS] == [f"{MODULE}.{name}" for _, name, _ in FEW_JOBS]
-    with pytest.raises(RuntimeError, match=f"^1 kernels could not be compiled: {message}"):
+    with pytest.raises(RuntimeError, match=f"^{len(wrong)} kernels could not be compiled: ") as error:
         next(loads)
+    return str(error.value)
+
+
+def test_kernels_that_cannot_be_compiled_are_named_once_the_others_are_there(jobs: list[Any]) -> None:
+    wrong: list[Any] = [(MODULE, "make_array", []), (MODULE, "missing", []), ("missing", "kernel", [])]
+    said = failure(wrong, jobs).split("; ")
+    assert re.search(f"{MODULE}.make_array for .*: NotImplementedError: {MODULE}.make_array needs", said[0])
+    assert re.match(f"{MODULE}.missing for .*: AttributeError: ", said[1])
+    assert re.match("missing.kernel for .*: ModuleNotFoundError: No module named 'missing'", said[2])
+
+
+def test_a_kernel_whose_process_ends_is_named_and_another_process_compiles_the_rest(
+    jobs: list[Any], tmp_path: Path
+) -> None:
+    (tmp_path / "deadly.py").write_text("import os\nos._exit(1)\n")
+    assert failure([("deadly", "kernel", [])], jobs).endswith("the process that compiled deadly.kernel ended")
 
 
 def test_where_no_process_can_be_started_that_is_said(jobs: list[Any], monkeypatch: pytest.MonkeyPatch) -> None:
@@ -117,17 +129,6 @@ def test_where_no_process_can_be_started_that_is_said(jobs: list[Any], monkeypat
     jobs += FEW_JOBS
     with pytest.raises(RuntimeError, match=r"^6 kernels could not be compiled: .*; .*; [^;]*\.\.\.$"):
         next(compile_all(2))
-
-
-def test_a_process_answers_for_each_kernel_that_it_is_told(kept: Path) -> None:
-    with ahead.start(stdout=-1) as process:
-        first, second = ask(process, FEW_JOBS[0]), ask(process, FEW_JOBS[1])
-        wrong = ask(process, (MODULE, "add", ["int64"]))
-    assert isinstance(first, KernelLoad)
-    assert isinstance(second, KernelLoad)
-    assert [first.kernel, second.kernel] == [f"{MODULE}.add", f"{MODULE}.double"]
-    assert str(wrong).startswith(f"{MODULE}.add for ['int64']: ")
-    assert process.returncode == 0
 
 
 def test_a_pipeline_that_lacks_kernels_is_helped_from_the_last_one_on(started: list[Any]) -> None:
@@ -151,13 +152,10 @@ def test_it_goes_on_where_no_process_can_be_started(kept: Path, monkeypatch: pyt
     assert all(dtypes in kernel.codes for kernel, dtypes in kernel_dtypes)
 
 
-@pytest.mark.parametrize("count", [FEW, FEW + 1])
-def test_few_kernels_are_compiled_without_help(count: int, started: list[Any]) -> None:
-    wanted = [(anew(scale), dtypes) for _, dtypes in MANY[:count]]
-    load_all(wanted)
-    assert len(started) == (count > FEW)
+def test_few_kernels_are_compiled_without_help(started: list[Any]) -> None:
+    load_all([(anew(scale), dtypes) for _, dtypes in MANY[:FEW]])
     load_all([(anew(scale), dtypes) for _, dtypes in MANY])
-    assert len(started) == (count > FEW), "few are missing by now"
+    assert started == [], "few are missing"
 
 
 def test_a_program_whose_kernels_others_compile_runs(started: list[Any]) -> None:
@@ -172,8 +170,3 @@ def test_a_program_whose_kernels_others_compile_runs(started: list[Any]) -> None
     assert program.run() == (9, 4)
     assert len(started) == 1
     assert out.tolist() == [[0, 0], [2, 4], [0, 0], [4, 8]]
-
-
-def test_kernels_of_tests_are_none_of_the_package() -> None:
-    assert kernels.add.__module__ == MODULE
-    assert MODULE not in {module for module, _, _ in all_kernels()}

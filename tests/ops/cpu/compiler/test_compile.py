@@ -1,14 +1,24 @@
-from typing import Any
+"""Numba is asked for machine code that needs nothing of Numba's, and what that takes is said once."""
+
+import logging
+import os
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from pathlib import Path
 
 import numpy as np
 import pytest
 
+from graphfeed.ops.cpu.compiler import notices, store
 from graphfeed.ops.cpu.compiler.compile import compile_kernel
-from graphfeed.ops.cpu.compiler.kernel import CALL, DEVICE_FUNCTIONS, Kernel
-from graphfeed.ops.cpu.compiler.machine import link
-from graphfeed.ops.cpu.jit import Int64s, device_function, kernel
+from graphfeed.ops.cpu.compiler.kernel import CALL, Kernel
+from graphfeed.ops.cpu.compiler.machine import link, processor
+from graphfeed.ops.cpu.compiler.notices import CompileClock, warn_once
+from graphfeed.ops.cpu.jit import Int64s, kernel
+from tests.forked import held_elsewhere, in_child
 from tests.ops.cpu.compiler.bare import printed
-from tests.ops.cpu.compiler.kernels import divide, double, make_array, scale
+from tests.ops.cpu.compiler.kernels import add, anew, double, loads_of, make_array, scale, was_compiled
 
 COMPILE = """
 import hashlib
@@ -20,10 +30,13 @@ if "interpreted" in sys.argv:
 for kernel, dtypes in ((kernels.walk, ("int32",)), (kernels.scale, ("int64", "float32"))):
     print(hashlib.sha256(compile_kernel(kernel, dtypes)[1]).hexdigest())
 """
+
+
 SETTINGS = ("BOUNDSCHECK", "DEBUGINFO", "EXTEND_VARIABLE_LIFETIMES", "SLP_VECTORIZE")
 
 
 @pytest.mark.slow
+@pytest.mark.thorough
 def test_settings_of_numba_do_not_change_machine_code() -> None:
     others = dict.fromkeys([f"NUMBA_{name}" for name in SETTINGS], "1")
     expected = printed(COMPILE)
@@ -66,13 +79,6 @@ def test_what_needs_numba_when_it_runs_is_refused_by_name(wrong: Kernel) -> None
     assert wrong.codes == {}
 
 
-@pytest.mark.parametrize(("left", "right"), [(7, -2), (-7, 2), (1, 0)])
-def test_a_division_raises_nothing(left: int, right: int) -> None:
-    out = np.ones((2, 1), np.int64)
-    divide(left, right, out[0])
-    assert out[0] == (left // right if right else 0)
-
-
 def test_functions_of_one_name_are_not_mixed_up() -> None:
     def made(constant: int) -> Kernel:
         def body(numbers: Int64s) -> None:
@@ -88,19 +94,119 @@ def test_functions_of_one_name_are_not_mixed_up() -> None:
         assert out[0] == value
 
 
-@device_function
-def square(number: Any) -> Any:
-    """Multiply a number by itself."""
-    return number * number
+RUN = """
+import logging
+import numpy as np
+logging.disable()  # On a busy machine, compiling takes long enough to be said.
+from graphfeed.ops.cpu.compiler.machine import processor
+from tests.ops.cpu.compiler.kernels import scale
+out = np.empty(3)
+scale(np.array([1, -2, 3]), np.array([0.1, 0.2, 0.3]), out)
+print(processor()[0], out.tobytes().hex())
+"""
 
 
-@kernel
-def add_squares(first: int, second: int) -> int:
-    """Call a function twice."""
-    return square(first) + square(second)  # type: ignore[no-any-return]
+def test_threads_link_at_the_same_time() -> None:
+    add(1, 1)  # so that it is on disk
+    with ThreadPoolExecutor(8) as pool:
+        assert list(pool.map(lambda number: anew(add)(number, 1), range(40))) == list(range(1, 41))
 
 
-def test_python_and_kernels_call_device_functions() -> None:
-    assert square(3) == 9
-    assert square in DEVICE_FUNCTIONS
-    assert add_squares(3, 4) == 25
+def test_threads_that_need_the_same_kernel_link_it_once() -> None:
+    add(1, 1)  # so that it is on disk
+    barrier = threading.Barrier(8, timeout=20)
+
+    def call(fresh: Kernel, number: int) -> None:
+        barrier.wait()
+        assert fresh(number, 1) == number + 1
+
+    def call_from_threads(fresh: Kernel) -> None:
+        list(pool.map(partial(call, fresh), range(8)))
+
+    with ThreadPoolExecutor(8) as pool:
+        for _ in range(40):
+            assert len(loads_of(partial(call_from_threads, anew(add)))) == 1
+
+
+def test_a_lock_that_another_thread_held_is_free_in_a_forked_process(kept: Path) -> None:
+    was_compiled(double)
+    with held_elsewhere(store.COMPILING):
+        assert in_child(lambda: was_compiled(double), seconds=20) == "False"
+
+
+@pytest.mark.slow
+def test_it_is_made_for_this_processor_unless_another_one_is_named(kept: Path) -> None:
+    found = {name: printed(RUN, NUMBA_CPU_NAME=name).split() for name in ("generic", "")}
+    names, results = zip(*found.values(), strict=True)
+    assert names == ("generic", processor()[0])
+    assert len(set(results)) == 1
+    assert len(list(kept.glob("*.scale.*.code"))) == 2
+
+
+COMPILING = "graphfeed is compiling its kernels for this machine, "
+
+
+def compile_for(seconds: float, clock: CompileClock, folder: Path | None = None) -> None:
+    """Have compiled for some time."""
+    with clock.timing(folder):
+        clock.spent += seconds
+
+
+def test_a_subject_is_warned_of_once(unsaid: None, caplog: pytest.LogCaptureFixture) -> None:
+    for subject in ("first", "second", "first"):
+        warn_once(subject, f"the {subject}")
+    assert [(record.levelno, record.message) for record in caplog.records] == [
+        (logging.WARNING, "the first"),
+        (logging.WARNING, "the second"),
+    ]
+
+
+def test_nothing_is_said_for_two_seconds_in_all(unsaid: None, caplog: pytest.LogCaptureFixture) -> None:
+    clock, other = CompileClock(), CompileClock()
+    compile_for(1.9, clock)
+    compile_for(1.9, other)
+    assert not caplog.records
+    compile_for(0.2, clock)
+    compile_for(9.0, clock)
+    assert [record.message for record in caplog.records] == [f"{COMPILING}and can't save them"]
+
+
+def test_of_the_processes_of_a_run_one_says_it(unsaid: None, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    def say() -> int:
+        notices.SAID.clear()  # as in another process
+        compile_for(2.5, CompileClock(), tmp_path)
+        return len(caplog.records)
+
+    assert [say(), say()] == [1, 1]
+    (note,) = tmp_path.iterdir()
+    os.utime(note, (0, 0))  # a run of long ago
+    assert [say(), say()] == [2, 2]
+
+
+def test_what_is_compiled_counts_and_what_is_found_does_not(
+    kept: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    assert was_compiled(add)
+    spent = notices.COMPILE_CLOCK.spent
+    assert spent > 0
+    monkeypatch.setattr(notices, "SILENT_SECONDS", 0.0)
+    assert not was_compiled(add)
+    assert notices.COMPILE_CLOCK.spent == spent
+    assert not caplog.records
+    assert was_compiled(double)
+    assert was_compiled(scale, ("int64", "float32"))
+    assert [record.message for record in caplog.records] == [f"{COMPILING}once, and keeps them in {kept}"]
+
+
+def test_a_program_that_has_set_up_no_logging_sees_it_on_stderr(kept: Path) -> None:
+    body = """
+import contextlib, io
+from graphfeed.ops.cpu.compiler import notices
+from tests.ops.cpu.compiler.kernels import add
+notices.SILENT_SECONDS = 0.0
+with contextlib.redirect_stderr(io.StringIO()) as stderr:
+    add(1, 2)
+print(stderr.getvalue(), end="")
+"""
+    assert printed(body) == f"{COMPILING}once, and keeps them in {kept}\n"
+    assert printed(body) == ""

@@ -1,3 +1,5 @@
+"""Machine code is kept where nobody else can write, and else nowhere."""
+
 import logging
 import os
 import shutil
@@ -90,8 +92,7 @@ def test_nobody_waits_for_a_home_that_is_none(places: Path, monkeypatch: pytest.
     assert codes(places) == codes(places / "tmp")
 
 
-@pytest.mark.parametrize("mode", [0o777, 0o775])
-@pytest.mark.parametrize("inside", [False, True])
+@pytest.mark.parametrize(("mode", "inside"), [(0o777, False), (0o775, True)])
 def test_a_folder_that_others_can_write_to_is_not_used(
     mode: int, inside: bool, places: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -188,15 +189,6 @@ def test_a_read_only_package_without_a_home_works(tmp_path: Path) -> None:
     )
     assert done.stdout.strip() == "[0, 1]", done.stderr
     assert done.stderr.count("GRAPHFEED_CACHE_DIR") == 1
-
-
-def test_machine_code_that_cannot_be_added_to_is_read(
-    places: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    assert loads(1) == [True]
-    monkeypatch.setattr(folders, "is_writable", lambda folder: False)
-    assert loads(1) == [False]
-    assert warnings(caplog) == []
 
 
 def test_it_is_read_where_it_cannot_be_written_and_written_to_the_next_folder(

@@ -1,14 +1,16 @@
+"""Programs of kernels run in order, stop, go on, and work with what is in their blocks."""
+
 import gc
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
 import torch
 
 from graphfeed.ops.cpu.compiler import program as program_module
-from graphfeed.ops.cpu.compiler.program import Program, load_all, run_steps
+from graphfeed.ops.cpu.compiler.program import Program, load_all
 from graphfeed.ops.cpu.jit import Block, Ids, Int64s, UInt64, kernel
-from tests.ops.cpu.compiler.kernels import anew, loads_of
+from tests.ops.cpu.compiler.kernels import Columns, anew, loads_of, walk
 
 
 class Tape(NamedTuple):
@@ -142,7 +144,32 @@ def test_kernels_are_loaded_once_each_however_often_they_are_wanted() -> None:
     assert loads_of(lambda: load_all(wanted)) == []
 
 
-def test_the_kernel_that_calls_the_others_says_where_it_stopped() -> None:
-    step = np.array([3])
-    assert run_steps(np.empty(0, np.int64), step) == 0
-    assert step.tolist() == [0]
+def columns(ids: torch.dtype = torch.int64) -> Columns:
+    """Return two columns, with two ends and one."""
+    return Columns(torch.tensor([0, 2, 3]), torch.tensor([2, 0, 1], dtype=ids), torch.arange(6).view(3, 2))
+
+
+def found_in(taken: Any) -> list[int]:
+    """Return what a kernel finds in columns, of node 0."""
+    out = torch.zeros(3, dtype=torch.int64)
+    walk(taken, torch.tensor([0]), out)
+    found: list[int] = out.tolist()
+    return found
+
+
+def test_a_block_stands_for_its_tuple_and_its_arrays_can_be_replaced() -> None:
+    block = Block(columns())
+    assert found_in(block) == found_in(columns()) == [2, 2, 5]
+    block.put("ends", torch.tensor([1, 1]))
+    assert found_in(block) == found_in(block.values) == [2, 1, 3]
+    block.lend("ends", other := torch.tensor([0, 1]))
+    assert (found_in(block), len(other)) == ([2, 0, 1], 2)
+
+
+def test_a_block_takes_contiguous_arrays_of_the_same_dtype() -> None:
+    block, words = Block(columns()), "ends must be a contiguous array of int64, but is"
+    wrong = [torch.zeros(2, dtype=torch.int32), np.zeros(2, np.int32), torch.arange(4)[::2], np.arange(4)[::2]]
+    for array in wrong:
+        with pytest.raises(TypeError, match=words):
+            block.put("ends", array)
+    assert found_in(block) == [2, 2, 5]
