@@ -4,7 +4,7 @@ import random
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import accumulate
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 from hypothesis import strategies as st
@@ -14,6 +14,7 @@ from graphfeed.ops.sampling.hops.hop_recipe import Method
 from tests import reference
 from tests.ops.graphs import FANOUTS, KEYS
 
+T = TypeVar("T")
 Hops = list[tuple[list[int], int]]
 """The fan-outs and the key of each."""
 
@@ -109,7 +110,7 @@ def as_lists(hops: Sequence[ops.TypedHop] | None, typed: Typed) -> list[referenc
 SHARES = st.sampled_from([0, 1 << 62, 3 << 62])
 
 
-def draws_of(method: Method, hops: Hops, share: int) -> tuple[list[Any], list[tuple[list[int], Any]]]:
+def draws_of(method: Method, hops: Sequence[tuple[T, int]], share: int) -> tuple[list[Any], list[tuple[T, Any]]]:
     """Return the keys of an operation, and the fan-outs and draws that the reference takes."""
     if method != "labor":
         return [key for _, key in hops], list(hops)

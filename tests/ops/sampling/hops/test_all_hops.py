@@ -1,6 +1,7 @@
 """All hops of a mini-batch are those of the reference, on each device: made hop after hop."""
 
-from collections.abc import Iterator, Sequence
+import os
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from importlib import import_module
 from pathlib import Path
@@ -17,12 +18,16 @@ from graphfeed import ops
 from graphfeed.ops.arguments.verified import trust
 from graphfeed.ops.cpu import pages
 from graphfeed.ops.memory import MappedReads, buffers
-from graphfeed.ops.sampling.hops.hop_recipe import Method
+from graphfeed.ops.sampling.hops import hop_program
+from graphfeed.ops.sampling.hops.hop_graph import kernel_graph
+from graphfeed.ops.sampling.hops.hop_program import ProgramPool
+from graphfeed.ops.sampling.hops.hop_recipe import MANY, Drawing, KernelGraph, Method, recipe_of
 from tests import reference
 from tests.digests import assert_same
 from tests.ops.devices import Cpu, Device, Put, results
 from tests.ops.graphs import FANOUTS, ID_DTYPES, KEYS, Graph, graphs_and_seeds, put_columns
 from tests.ops.hops import sample_all, sample_one
+from tests.ops.typed import draws_of
 
 HOPS = st.lists(st.tuples(FANOUTS, KEYS), min_size=1, max_size=4)
 SHARES = st.sampled_from([0, 1, 2**62, 2**63, 2**64 - 1])
@@ -32,19 +37,11 @@ ONE_HOP = import_module("graphfeed.ops.sampling.hops.one_hop")
 INDEX = import_module("graphfeed.ops.sampling.high_degree_index")
 
 
-@pytest.fixture(scope="module")
-def small_columns_are_large() -> Iterator[None]:
-    """Let LABOR's index hold columns of the size that columns have here."""
-    with patch.object(INDEX, "MIN_DEGREE", 8), patch.object(INDEX, "MAX_SHARE", 1):
-        yield
-
-
 @pytest.mark.parametrize("method", ["uniform", "labor"])
 @pytest.mark.parametrize("dtype", ID_DTYPES, ids=str)
 @given(graphs_and_seeds(), HOPS, SHARES, st.data())
 def test_equal_to_the_reference(
     device: Device,
-    small_columns_are_large: None,
     dtype: torch.dtype,
     method: Method,
     given: tuple[Graph, list[int]],
@@ -55,13 +52,8 @@ def test_equal_to_the_reference(
     (graph, seeds), starts = given, data.draw(st.sampled_from(ID_DTYPES))
     replace, weighted, only_new, by_page, by_index = (data.draw(st.booleans()) for _ in range(5))
     only_new, by_page, by_index = (own and isinstance(device, Cpu) for own in (only_new, by_page, by_index))
-    arrays, keys, draws = (
-        graph.arrays(starts, dtype, weighted=weighted),
-        *draws_of(method, [key for _, key in hops], share),
-    )
-    fanouts = [fanout for fanout, _ in hops]
-    units = graph.units if weighted else None
-    steps = list(zip(fanouts, draws, strict=True))
+    arrays, units = graph.arrays(starts, dtype, weighted=weighted), graph.units if weighted else None
+    fanouts, (keys, steps) = [fanout for fanout, _ in hops], draws_of(method, hops, share)
     expected = reference.sample_hops((graph.indptr, graph.indices), seeds, steps, replace, units, only_new)
 
     def sample(put: Put) -> Any:
@@ -73,20 +65,17 @@ def test_equal_to_the_reference(
         return ops.sample_hops(own, put(torch.tensor(seeds, dtype=dtype)), fanouts, keys, drawing)
 
     first, most = data.draw(st.sampled_from([1, 20, 1 << 22])), data.draw(st.sampled_from([0, 9, ONE_HOP.MOST_EDGES]))
-    with patch.object(MODULE, "FIRST_EDGES", first), patch.object(ONE_HOP, "MOST_EDGES", most):
+    with (
+        patch.object(MODULE, "FIRST_EDGES", first),
+        patch.object(ONE_HOP, "MOST_EDGES", most),
+        patch.object(INDEX, "MIN_DEGREE", 8),
+        patch.object(INDEX, "MAX_SHARE", 1),
+    ):
         for found in results(device, sample):
             assert as_lists(found) == [list(hop) for hop in expected]
             for hop in found:
                 assert hop.columns.dtype == hop.rows.dtype == hop.indices.dtype == dtype
                 assert (hop.indptr.dtype, hop.positions.dtype) == (starts, torch.int64)
-
-
-def draws_of(method: Method, keys: list[int], share: int) -> tuple[list[Any], list[Any]]:
-    """Return the keys that an operation takes, and what the reference draws by."""
-    if method != "labor":
-        return keys, keys
-    pairs = [(key, key ^ 5) for key in keys]
-    return pairs, [(pair, share) for pair in pairs]
 
 
 def random_graph(num_nodes: int = NUM_NODES, num_edges: int = 20_000) -> tuple[torch.Tensor, torch.Tensor]:
@@ -219,3 +208,66 @@ def test_threads_may_share_the_work() -> None:
     with ThreadPoolExecutor(2) as threads:
         found = ops.sample_hops_together(graph, seeds, [2, 3], keys, each=threads.map)
     assert_same(found, ops.sample_hops_together(graph, seeds, [2, 3], keys))
+
+
+INDPTR, INDICES = torch.tensor([0, 2, 3, 3]), torch.tensor([1, 2, 0])
+
+
+GRAPH = KernelGraph(INDPTR, INDICES)
+
+
+RECIPE = recipe_of(GRAPH, torch.int64, Drawing(), [[-1]], False)
+
+
+def test_one_program_is_kept_for_all_large_fan_outs_and_thresholds(monkeypatch: pytest.MonkeyPatch) -> None:
+    pool, graph = ProgramPool(), ops.HopGraph(INDPTR, INDICES)
+    monkeypatch.setattr(import_module("graphfeed.ops.sampling.hops.sample_hops"), "PROGRAMS", pool)
+    for fanout, share in ((MANY, 7), (MANY + 5, 9), (1000, 0)):
+        ops.sample_hops(graph, INDICES, [fanout], [(1, 2)], ops.Drawing("labor", switch_threshold=share))
+        assert len(pool.idle) == 1
+
+
+def test_a_program_is_lent_to_one_at_a_time() -> None:
+    pool = ProgramPool()
+    first, second = pool.take(RECIPE), pool.take(RECIPE)
+    assert first is not second
+    pool.give_back(first)
+    assert pool.take(RECIPE) is first
+
+
+def test_only_the_programs_used_last_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(hop_program, "MOST_PROGRAMS", 2)
+    pool = ProgramPool()
+    recipes = [RECIPE._replace(fanouts=((1, fanout),)) for fanout in (1, 2, 3)]
+    for recipe in recipes:
+        pool.give_back(pool.take(recipe))
+    assert list(pool.idle) == recipes[1:]
+
+
+def test_a_program_with_much_room_is_not_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(hop_program, "MOST_COLUMNS", 1)
+    pool = ProgramPool()
+    pool.give_back(pool.take(RECIPE))
+    assert not pool.idle
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
+@pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
+def test_a_forked_process_finds_the_lock_free() -> None:
+    with hop_program.PROGRAMS.lock:
+        child = os.fork()
+        if child == 0:
+            os._exit(0 if hop_program.PROGRAMS.lock.acquire(timeout=5) else 1)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+
+
+def test_arrays_in_the_dtypes_of_kernels_are_not_copied() -> None:
+    types = torch.tensor([0, 1, 1], dtype=torch.uint8)
+    own = kernel_graph(ops.HopGraph(INDPTR, INDICES, types, *NUMBERS))
+    assert own.types is not None
+    assert [part.data_ptr() for part in (own.indptr, own.indices, own.types)] == [
+        part.data_ptr() for part in (INDPTR, INDICES, types)
+    ]
+
+
+NUMBERS = torch.tensor([0, 3]), torch.tensor([[0, 0], [0, 0]]), torch.tensor([1, 0])
