@@ -41,6 +41,9 @@ def test_all_hops_name_what_is_wrong() -> None:
         (lambda: plain(keys=[(0, 0)], method="labor"), ValueError, "keys must hold 2 pairs"),
         (lambda: plain(keys=[], fanouts=[]), ValueError, "fanouts is empty; give a number for each hop"),
         (lambda: plain(fanouts=[2, -2]), ValueError, "fanouts must be -1 .* or more, but hold.* -2"),
+        (lambda: plain(fanouts=[2, 1 << 63]), ValueError, r"fanouts must be below 2\*\*63, but hold"),
+        (lambda: plain(fanouts=[2, 1 << 40], replace=True), ValueError, "fanouts must be at most .* with replacement"),
+        (in_time_without_moments, ValueError, "graph.timed and moments are given together"),
         (
             lambda: plain(**narrow, fanouts=[2**31 - 1], keys=[1], replace=True),
             ValueError, r"hop 0 would have \d+ edges, too many for int32; take smaller fanouts",
@@ -55,6 +58,10 @@ def test_all_hops_name_what_is_wrong() -> None:
             ValueError, "timed must hold 2 graphs, for one fan-out and for one per edge type, but",
         ),
     ])  # fmt: skip
+
+
+def in_time_without_moments() -> Any:
+    return ops.sample_hops(ops.HopGraph(COLUMNS.indptr, COLUMNS.indices, timed=(COLUMNS, COLUMNS)), ZERO, [1], [1])
 
 
 def guided(sums: torch.Tensor, guides: torch.Tensor) -> Any:
