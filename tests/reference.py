@@ -267,10 +267,7 @@ def sample_hops(
     units: Ints | None = None,
     only_new: bool = False,
 ) -> list[SampledHop]:
-    """Sample hop after hop, by LABOR where a hop has draws in place of a key, and relabel.
-
-    A hop samples all nodes found so far, or only those that the hop before it has added.
-    """
+    """Sample hop after hop, each from all nodes found so far or from the new ones, by LABOR with draws; and relabel."""
     indptr, indices = graph
     layers, columns, known = [], list(seeds), 0
     for fanout, key in hops:

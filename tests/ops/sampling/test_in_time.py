@@ -66,7 +66,8 @@ def test_times_of_any_integers_become_int64() -> None:
 @pytest.mark.parametrize("dtype", [torch.int32, torch.int64], ids=str)
 def test_links_hold_places_and_sources(dtype: torch.dtype) -> None:
     indptr, times = torch.tensor([0, 3, 5], dtype=dtype), torch.tensor([3, 1, 2, 5, 4])
-    indices = torch.tensor([7, 2**31 - 1, 0, 3, 4], dtype=dtype)
+    largest = 2**31 - 1 if dtype == torch.int32 else 2**32 - 1
+    indices = torch.tensor([7, largest, 0, 3, 4], dtype=dtype)
     order = ops.order_by_time(indptr, times).order
     assert order is not None
     links = ops.link_sources(indptr, indices, order)
@@ -107,9 +108,9 @@ WEIGHTS = torch.tensor([4.0, 0.0, 1.0, 2.5, 0.5, 0.0])
 
 @pytest.mark.parametrize("dtype", ID_DTYPES, ids=str)
 @pytest.mark.parametrize("method", ["uniform", "labor"])
-@given(st.lists(FANOUTS, min_size=NUM_TYPES, max_size=NUM_TYPES), KEYS, KEYS, SHARES, st.data())
+@given(st.lists(FANOUTS, min_size=NUM_TYPES, max_size=NUM_TYPES), st.tuples(KEYS, KEYS), SHARES, st.data())
 def test_equal_to_the_reference(
-    device: Device, dtype: torch.dtype, method: str, fanouts: list[int], key: int, after: int, share: int,
+    device: Device, dtype: torch.dtype, method: str, fanouts: list[int], keys: tuple[int, int], share: int,
     data: st.DataObject,
 ) -> None:  # fmt: skip
     graph = data.draw(timed_graphs(most=130 if method == "labor" and not isinstance(device, Cpu) else 700))
@@ -118,18 +119,18 @@ def test_equal_to_the_reference(
     fanouts = fanouts if by_type else fanouts[:1]
     own = graph.units if weighted else None, graph.types if by_type else None
     if method == "labor":
-        arrays, draws = (graph.indptr, graph.indices, graph.stamps), ((key, after), share)
+        arrays, draws = (graph.indptr, graph.indices, graph.stamps), (keys, share)
         expected = reference.temporal_labor_sample_neighbors(
             arrays, graph.periods(), fanouts, draws, how == "replace", *own
         )
     else:
         expected = reference.temporal_sample_neighbors(
-            (graph.indptr, graph.stamps), graph.periods(), fanouts, key, how, *own
+            (graph.indptr, graph.stamps), graph.periods(), fanouts, keys[0], how, *own
         )
     drawing: dict[str, Any] = {"method": how if how == "latest" else method, "replace": how == "replace"}
 
     def sample(put: Put) -> ops.Picks:
-        return graph.sample(dtype, fanouts, key, after, put=put, weighted=weighted, switch_threshold=share, **drawing)
+        return graph.sample(dtype, fanouts, *keys, put=put, weighted=weighted, switch_threshold=share, **drawing)
 
     for picks in results(device, sample, each_order=True):
         found = split(picks)

@@ -9,7 +9,9 @@ import pytest
 import torch
 
 from graphfeed import ops
+from graphfeed.ops.cpu.sampling.passes import candidates, marks
 from graphfeed.ops.random import UPPER, high_bits, mix
+from graphfeed.ops.sampling.hops.scratch import likely_candidates
 from tests import reference
 from tests.ops.chance import check_counts, check_subsets
 from tests.ops.graphs import split
@@ -124,3 +126,10 @@ def test_a_growing_share_changes_each_variate_once() -> None:
         kept = (1 - step / steps) ** 2
         assert share == pytest.approx(kept + (1 - kept) * 0.5, abs=0.12)
     assert torch.equal(choose(1, 0), sample_labor(graph, *asked, 1, 9).positions)
+
+
+def test_buckets_have_room_for_twice_what_is_expected_in_whole_lanes() -> None:
+    """With less room results are the same, but a heap finds them; and a vector of marks must not reach beyond."""
+    for fanout in (1, 10, candidates.MAX_COLLECTED):
+        assert likely_candidates(fanout) >= 2 * fanout
+        assert likely_candidates(fanout) % marks.LANES == 0

@@ -43,7 +43,7 @@ CASES = [
 
 
 @pytest.mark.parametrize(("method", "ids", "type_dtype"), CASES, ids=str)
-@given(graphs_and_seeds(), st.tuples(KEYS, KEYS), SHARES, st.data())
+@given(graphs_and_seeds(), st.tuples(KEYS, KEYS), st.data())
 def test_equal_to_the_reference(
     device: Device,
     method: Method,
@@ -51,10 +51,9 @@ def test_equal_to_the_reference(
     type_dtype: torch.dtype | None,
     given: tuple[Graph, list[int]],
     keys: tuple[int, int],
-    share: int,
     data: st.DataObject,
 ) -> None:
-    (graph, seeds), starts = given, data.draw(st.sampled_from(ID_DTYPES))
+    (graph, seeds), starts, share = given, data.draw(st.sampled_from(ID_DTYPES)), data.draw(SHARES)
     replace, weighted, by_type = (data.draw(st.booleans()) for _ in range(3))
     columns = graph.arrays(starts, ids, weighted=weighted, types=type_dtype)
     fanouts = [data.draw(FANOUTS) for _ in range(columns.num_types if by_type else 1)]

@@ -231,6 +231,13 @@ def test_matches_are_those_of_a_set_of_tuples(
         assert [part.tolist() for part in found] == [expected, expected]
 
 
+def test_pairs_of_64_bits_are_told_apart(device: Device) -> None:
+    sources, pairs = torch.tensor([5, 2**32 + 5, 2**62 + 5]), torch.tensor([[2**32 + 5, 2**40]])
+    given = torch.tensor([0, 3]), sources, torch.tensor([2**40]), pairs
+    for found in results(device, lambda put: ops.match_pairs(*[put(part) for part in given])):
+        assert found.tolist() == [1]
+
+
 def test_many_edges_and_pairs_are_matched() -> None:
     indptr, sources = torch.arange(0, 3001, 3), torch.randint(0, 50, (3000,))
     destinations, pairs = torch.randint(0, 50, (1000,)), torch.randint(0, 50, (400, 2))

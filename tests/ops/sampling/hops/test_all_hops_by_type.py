@@ -29,18 +29,18 @@ ON_GPU = ("indptr", "indices", "types", "cumulative")
 
 @pytest.mark.parametrize("method", ["uniform", "labor"])
 @pytest.mark.parametrize("dtype", ID_DTYPES, ids=str)
-@given(problems(), st.booleans(), st.booleans(), SHARES, st.data())
+@given(problems(), st.booleans(), SHARES, st.data())
 def test_equal_to_the_reference(
     device: Device,
     method: Method,
     dtype: torch.dtype,
     problem: tuple[Typed, list[list[int]], Hops],
     replace: bool,
-    weighted: bool,
     share: int,
     data: st.DataObject,
 ) -> None:
-    (typed, seeds, hops), by_page = problem, isinstance(device, Cpu) and data.draw(st.booleans())
+    (typed, seeds, hops), weighted = problem, data.draw(st.booleans())
+    by_page = isinstance(device, Cpu) and data.draw(st.booleans())
     keys, steps = draws_of(method, hops, share)
     units = reference.weights_to_units(typed.indptr, typed.weights) if weighted else None
     expected = reference.typed_sample_hops(typed.graph, typed.kinds, seeds, steps, replace, units)
@@ -66,6 +66,18 @@ def test_equal_to_the_reference(
                 assert all(part.dtype == dtype for part in (*hop.columns, *hop.rows))
                 assert all(own.indptr.dtype == own.indices.dtype == dtype for own in hop.edges.values())
                 assert not isinstance(device, Cpu) or all(own.indices.numel() for own in hop.edges.values())
+
+
+def test_a_larger_mini_batch_is_the_same_on_each_device(device: Device) -> None:
+    graph, fanouts = random_graph(), [torch.tensor([2, 1, 1, 0, 2]), torch.tensor([3])]
+    expected = text(ops.typed_sample_hops(graph, SEEDS, fanouts, [1, 2]))
+
+    def sample(put: Put) -> Any:
+        own = graph._replace(**{name: moved(getattr(graph, name), put) for name in ON_GPU})
+        return ops.typed_sample_hops(own, [put(part) for part in SEEDS], fanouts, [1, 2])
+
+    for found in results(device, sample):
+        assert text(found) == expected
 
 
 def test_many_node_types_have_no_more_room_in_time_than_a_few(monkeypatch: pytest.MonkeyPatch) -> None:
