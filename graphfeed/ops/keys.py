@@ -29,6 +29,11 @@ class Key:
     index: int
     """Position of the mini-batch in its epoch."""
 
+    def __post_init__(self) -> None:
+        """Raise a TypeError unless all are whole numbers."""
+        for name in ("seed", "epoch", "index"):
+            check_seed(name, getattr(self, name))
+
     def at(self, stage: int, hop: int = 0) -> int:
         """Return the 64-bit key of one hop of one stage."""
         return fold(self.seed, self.epoch, self.index, stage, hop)

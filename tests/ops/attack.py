@@ -1,26 +1,28 @@
-"""A program that calls operations with whatever arguments there are, and ends by a signal if one reaches too far.
+"""Calls operations with whatever arguments there are: each result or error must be of use, and no kernel reach too far.
 
-`python -m tests.ops.attack NAMES EXAMPLES FILE` writes each call to the file before it makes it. With
-NUMBA_DISABLE_JIT=1 the kernels are plain Python, and the program also finds each index that lies outside of its array.
+As a program, `python -m tests.ops.attack NAMES EXAMPLES FILE` prints what is wrong. With NUMBA_DISABLE_JIT=1 the
+kernels are plain Python, and each index is found that lies outside of its array.
 """
 
 import faulthandler
 import json
+import re
 import resource
 import sys
 import traceback
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence, Set
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
 from graphfeed.ops.cpu import jit
 from graphfeed.ops.cpu.compiler import kernel as kernel_module
 from tests.ops.calls import calls
+from tests.refusals import MOST_LETTERS
 
 LIMITS = [-(2**63), -(2**31), -2, -1, 0, 1, 2, 2**31 - 1, 2**31, 2**32, 2**58 + 1, 2**62, 2**63 - 1]
 NUMBERS = [*LIMITS, -(2**64), 2**63, 2**64, 1.5, float("nan"), None, "2", True]
@@ -28,8 +30,17 @@ DTYPES = [
     torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8, torch.bool, torch.float16, torch.bfloat16,
     torch.float32, torch.float64, torch.complex64,
 ]  # fmt: skip
-MEMORY_BYTES = 3 << 30
+MEMORY_BYTES = 1 << 30
 """Enough for the valid calls; more would only be filled with zeros, which takes minutes."""
+KNOWN_AS = {"types": "type_per_edge", "count": "max_uva_threads", "indptr": "csc_indptr"}
+"""What a graph's users call an argument, where an error says that."""
+NO_MEMORY = "can't allocate memory"
+"""What torch says in place of a MemoryError. Neither knows which argument asked for so much."""
+FILE_ENDS = (OSError, EOFError)
+MISSING: dict[str, tuple[type[Exception], ...]] = {
+    "pin_in_place": (RuntimeError,), "read_blocks": FILE_ENDS, "read_bytes": FILE_ENDS, "read_rows": FILE_ENDS,
+}  # fmt: skip
+"""Errors that tell of no argument: there is no GPU, or a file ends."""
 KERNELS = str(Path(jit.__file__).parent)
 COMPILER = str(Path(kernel_module.__file__).parent)
 
@@ -68,7 +79,6 @@ def in_bounds(value: Any, kind: Any) -> Any:
 
 
 as_python = kernel_module.as_python
-kernel_module.as_python = in_bounds
 
 
 @st.composite
@@ -141,9 +151,45 @@ def is_of_a_kernel(error: BaseException) -> bool:
     return (last.startswith(KERNELS) and not last.startswith(COMPILER)) or last == __file__
 
 
-def attack(name: str, examples: int, record: Path) -> None:
-    """Call an operation many times; whatever it raises is fine, unless a kernel raises it."""
-    call = calls()[name]
+def names_in(values: Any) -> set[str]:
+    """Return the names of the fields of all named tuples and dataclasses in the arguments of a call."""
+    found = set()
+    names = getattr(values, "_fields", ()) or getattr(values, "__dataclass_fields__", ())
+    for name in names:
+        found |= {name} | names_in(getattr(values, name))
+    if isinstance(values, (list, tuple)) and not names:
+        found = found.union(*map(names_in, values))
+    return found
+
+
+def words_for(arguments: Mapping[str, Any]) -> set[str]:
+    """Return the words of which an error must have one: an argument, a field of one, or what all people call it."""
+    names = set(arguments).union(*map(names_in, arguments.values()))
+    single = {name.removesuffix("s") for name in names}
+    return names | single | {known for name, known in KNOWN_AS.items() if name in names}
+
+
+def fault_of(name: str, words: Set[str], error: Exception) -> str | None:
+    """Say what is wrong with an error: its kind, that it names no argument, or that it is long."""
+    text = str(error)
+    if jit.INTERPRETED and is_of_a_kernel(error):
+        return "a kernel reached outside of an array"
+    if isinstance(error, MemoryError) or NO_MEMORY in text or isinstance(error, MISSING.get(name, ())):
+        return None
+    if not isinstance(error, (TypeError, ValueError, IndexError, KeyError)):
+        return "an error of another kind"
+    if not words & set(re.findall(r"\w+", text)):
+        return "no argument is named"
+    return f"{len(text)} characters" if len(text) > MOST_LETTERS else None
+
+
+def attack(name: str, examples: int, record: Path) -> list[str]:
+    """Call an operation many times; return what is wrong with its errors.
+
+    Each call is written to a file before it is made: it may end the process.
+    """
+    call, found = calls()[name], dict[str, str]()
+    words = words_for(call.arguments)
 
     @settings(
         max_examples=examples,
@@ -151,7 +197,7 @@ def attack(name: str, examples: int, record: Path) -> None:
         database=None,
         deadline=None,
         suppress_health_check=list(HealthCheck),
-        report_multiple_bugs=False,
+        phases=[Phase.generate],
     )
     @given(arguments(call.arguments))
     def run(given: dict[str, Any]) -> None:
@@ -160,14 +206,24 @@ def attack(name: str, examples: int, record: Path) -> None:
         try:
             call.run(**copies)
         except Exception as error:
-            if jit.INTERPRETED and is_of_a_kernel(error):
-                raise
+            if fault := fault_of(name, words, error):
+                changed = {key: value for key, value in given.items() if value is not call.arguments[key]}
+                where = "\n".join(traceback.format_tb(error.__traceback__)[-2:])
+                found.setdefault(fault, f"{name}: {fault}: {error!r}\n{where}with {changed}")
 
     run()
+    return list(found.values())
+
+
+def attack_all(names: Sequence[str], examples: int, record: Path) -> list[str]:
+    """Attack operations in a process that is there for it, with little memory; return what is wrong."""
+    faulthandler.enable()
+    torch.set_num_threads(1)
+    taken = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
+    resource.setrlimit(resource.RLIMIT_AS, (taken + MEMORY_BYTES, taken + MEMORY_BYTES))
+    return [fault for name in names for fault in attack(name, examples, record)]
 
 
 if __name__ == "__main__":
-    faulthandler.enable()
-    resource.setrlimit(resource.RLIMIT_AS, (MEMORY_BYTES, MEMORY_BYTES))
-    for attacked in json.loads(sys.argv[1]):
-        attack(attacked, int(sys.argv[2]), Path(sys.argv[3]))
+    kernel_module.as_python = lambda value, kind: bound(as_python(value, kind))
+    sys.stdout.write("\n".join(attack_all(json.loads(sys.argv[1]), int(sys.argv[2]), Path(sys.argv[3]))))

@@ -46,7 +46,7 @@ def index() -> ops.HighDegreeIndex:
     return ops.HighDegreeIndex(columns, degrees, starts, torch.tensor([entry for _, entry in entries]))
 
 
-def policy(name: str) -> ops.PolicyState:
+def seen_by(name: str) -> ops.PolicyState:
     """Return a cache's policy that has seen some keys."""
     state = ops.new_policy(name, 4)
     ops.replace_keys(state, torch.arange(6))
@@ -65,14 +65,14 @@ def in_a_file(run: Callable[..., Any]) -> Callable[..., Any]:
     return call
 
 
-def read_bytes(descriptor: int, start: Any, size: Any) -> None:
-    """Call the operation with a buffer of a size."""
-    ops.read_bytes(descriptor, start, memoryview(bytearray(size)))
+def read_bytes(descriptor: int, start: Any) -> None:
+    """Call the operation with a buffer."""
+    ops.read_bytes(descriptor, start, memoryview(bytearray(9)))
 
 
 def with_policy(run: Callable[..., Any]) -> Callable[..., Any]:
     """Give an operation a policy, whose arrays are not for anybody to write to."""
-    return lambda name, **arguments: run(policy(name), **arguments)
+    return lambda policy, **arguments: run(seen_by(policy), **arguments)
 
 
 def with_plan(run: Callable[..., Any], **fixed: Any) -> Callable[..., Any]:
@@ -87,7 +87,7 @@ def sampling_calls() -> dict[str, Call]:
     negatives = {**sources, "destinations": Population(6, times=torch.arange(6)), "limits": MOMENTS}
     row = {"count": 4, "key": 1, "size": 6, "cumulative": torch.tensor([0, 2, 2, 5, 6, 9])}
     return {
-        "as_times": Call(ops.as_times, {"name": "times", "times": TIMES}),
+        "as_times": Call(partial(ops.as_times, "times"), {"times": TIMES}),
         "build_high_degree_index": Call(ops.build_high_degree_index, graph),
         "draw_places": Call(ops.draw_places, row),
         "guide_sums": Call(ops.guide_sums, {"indptr": INDPTR, "cumulative": ops.cumulate_weights(INDPTR, WEIGHTS)}),
@@ -183,9 +183,9 @@ def row_calls() -> dict[str, Call]:
     parts = {"first": values, "second": values[1:3], "owners": torch.tensor([2, 0]), "places": torch.tensor([1, 4])}
     read = {"start": 8, "ids": torch.tensor([0, 2, 2]), "out": torch.zeros(3, 2), "places": torch.tensor([2, 0, 1])}
     return {
-        "clear_policy": Call(with_policy(ops.clear_policy), {"name": "lru"}),
+        "clear_policy": Call(with_policy(ops.clear_policy), {"policy": "lru"}),
         "clear_sets": Call(lambda capacity: ops.clear_sets(ops.new_sets(capacity)), {"capacity": 70}),
-        "find_keys": Call(with_policy(ops.find_keys), {"name": "s3-fifo", "keys": INDICES}),
+        "find_keys": Call(with_policy(ops.find_keys), {"policy": "s3-fifo", "keys": INDICES}),
         "find_slots": Call(with_plan(ops.find_slots), {"ids": INDICES}),
         "gather_parts": Call(
             lambda first, second, **rows: ops.gather_parts([first, None, second], **rows),
@@ -197,9 +197,9 @@ def row_calls() -> dict[str, Call]:
         "note_rows": Call(with_plan(ops.note_rows, number=1, first=0, first_before=0), {"ids": INDICES}),
         "policy_bytes": Call(ops.policy_bytes, {"policy": "sieve", "capacity": 4}),
         "read_blocks": Call(in_a_file(partial(ops.read_blocks, size=9)), {"start": 3}),
-        "read_bytes": Call(in_a_file(read_bytes), {"start": 3, "size": 9}),
+        "read_bytes": Call(in_a_file(read_bytes), {"start": 3}),
         "read_rows": Call(in_a_file(ops.read_rows), read),
-        "replace_keys": Call(with_policy(ops.replace_keys), {"name": "sieve", "keys": INDICES}),
+        "replace_keys": Call(with_policy(ops.replace_keys), {"policy": "sieve", "keys": INDICES}),
     }
 
 

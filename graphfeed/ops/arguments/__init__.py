@@ -6,6 +6,8 @@ of graphs and of other arrays that belong together are with the operations that 
 
 from graphfeed.ops.arguments.checks import (
     ID_DTYPES,
+    LARGEST,
+    MOST_VALUES,
     bounds,
     check_bounds,
     check_can_pin,
@@ -16,6 +18,7 @@ from graphfeed.ops.arguments.checks import (
     check_position,
     check_seconds,
     check_seed,
+    check_tensors,
     check_vector,
     is_trusted,
     parse_bytes,
@@ -33,8 +36,8 @@ from graphfeed.ops.arguments.verified import (
 )
 
 __all__ = [
-    "ID_DTYPES", "NOTHING", "Tensors", "as_ids", "as_tensor", "bounds", "brief", "check_bounds",
-    "check_can_pin", "check_count", "check_ids", "check_ids_of_each", "check_length", "check_once", "check_position",
-    "check_seconds", "check_seed", "check_vector", "distrust", "has_passed", "is_read_only", "is_trusted",
-    "parse_bytes", "passed_among", "trust", "trust_copies",
+    "ID_DTYPES", "LARGEST", "MOST_VALUES", "NOTHING", "Tensors", "as_ids", "as_tensor", "bounds", "brief",
+    "check_bounds", "check_can_pin", "check_count", "check_ids", "check_ids_of_each", "check_length", "check_once",
+    "check_position", "check_seconds", "check_seed", "check_tensors", "check_vector", "distrust", "has_passed",
+    "is_read_only", "is_trusted", "parse_bytes", "passed_among", "trust", "trust_copies",
 ]  # fmt: skip

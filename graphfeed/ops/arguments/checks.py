@@ -14,6 +14,10 @@ from graphfeed.ops.arguments.verified import has_passed
 MOST_SECONDS = 1e8
 """The longest wait, of three years: all of the system's functions that wait take as much."""
 ID_DTYPES = (torch.int32, torch.int64)
+LARGEST = (1 << 63) - 1
+"""What kernels take as a number."""
+MOST_VALUES = 1 << 48
+"""More values than any machine holds; so their bytes can still be counted in 64 bits."""
 UNITS = {unit: 1 << 10 * power for power, unit in enumerate(("", "k", "m", "g", "t"))}
 NUMPY_IS_FASTER = 1 << 20
 """Up to this many ids, NumPy finds the bounds, in 0.2 ms at most.
@@ -23,12 +27,20 @@ they are while a model trains: excluding the edges of seeds took 5 times as long
 """
 
 
+def check_tensors(**values: object) -> None:
+    """Raise unless each value, by the name of its argument, is a tensor."""
+    for name, value in values.items():
+        if not isinstance(value, torch.Tensor):
+            raise TypeError(
+                f"{name} must be a torch.Tensor, but is a {type(value).__name__}; make one with torch.as_tensor"
+            )
+
+
 def check_vector(name: str, tensor: object, dtypes: tuple[torch.dtype, ...] = ID_DTYPES) -> None:
     """Raise unless a value is a 1-D tensor of one of the dtypes."""
     if not isinstance(tensor, torch.Tensor):
-        raise TypeError(
-            f"{name} must be a torch.Tensor, but is a {type(tensor).__name__}; make one with torch.as_tensor"
-        )
+        check_tensors(**{name: tensor})
+        return
     if tensor.dim() != 1:
         raise ValueError(f"{name} must have 1 dimension, but has shape {tuple(tensor.shape)}")
     if tensor.dtype not in dtypes:
@@ -42,14 +54,16 @@ def check_length(name: str, tensor: torch.Tensor, count: int, per: str) -> None:
         raise ValueError(f"{name} must have {count} values, one per {per}, but has {tensor.numel()}")
 
 
-def check_count(name: str, value: object, least: int) -> None:
-    """Raise unless a value is a whole number of `least` or more."""
+def check_count(name: str, value: object, least: int, most: int | None = None) -> None:
+    """Raise unless a value is a whole number of `least` or more, and at most `most`."""
     try:
         count = index(cast("SupportsIndex", value))
     except TypeError as error:
         raise TypeError(f"{name} must be a whole number, but is {brief(value)}; int(...) makes one") from error
     if count < least:
         raise ValueError(f"{name} must be {least} or more, but is {brief(count)}")
+    if most is not None and count > most:
+        raise ValueError(f"{name} must be {most} or less, but is {brief(count)}")
 
 
 def parse_bytes(name: str, size: object) -> int:

@@ -40,10 +40,10 @@ def check_once(what: Hashable, tensors: Tensors, check: Callable[[], None]) -> N
 
     Args:
         what: The name of the check, and whatever else it depends on.
-        tensors: What it reads.
+        tensors: What it reads. The check finds what is no tensor.
         check: Raises if the tensors are wrong.
     """
-    if not has_passed(what, tensors) and all(tensor is None or tensor.is_cpu for tensor in tensors):
+    if not has_passed(what, tensors) and all(getattr(tensor, "is_cpu", True) for tensor in tensors):
         check()
         trust(what, tensors)
 

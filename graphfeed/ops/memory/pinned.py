@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from graphfeed.ops.arguments import check_can_pin, check_count
+from graphfeed.ops.arguments import check_can_pin, check_count, check_tensors
 from graphfeed.ops.forks import after_fork_in_child
 from graphfeed.ops.memory.mappings import TABLE, Region, mapping_around, read_regions
 from graphfeed.ops.memory.shared_memory import MappedMemory, align, empty_shared
@@ -105,6 +105,7 @@ def pin_in_place(tensor: torch.Tensor, owner: object) -> None:
             those of torch and NumPy. Locking these would lock a part of others, which CUDA may then refuse to copy.
         RuntimeError: There is no CUDA device, or CUDA refuses the memory.
     """
+    check_tensors(tensor=tensor)
     if not tensor.is_cpu or not tensor.is_contiguous():
         raise ValueError(
             f"only contiguous tensors on the CPU can be page-locked in place, but this one is on {tensor.device} "

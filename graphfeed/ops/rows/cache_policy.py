@@ -6,7 +6,7 @@ from typing import NamedTuple
 import numpy as np
 import torch
 
-from graphfeed.ops.arguments import brief, check_vector
+from graphfeed.ops.arguments import brief, check_count, check_vector
 from graphfeed.ops.backend import kernels
 from graphfeed.ops.cpu.rows.cache_policy import LISTS, Lists
 from graphfeed.ops.memory import buffers
@@ -76,8 +76,8 @@ def count_parts(policy: str, capacity: int) -> list[tuple[int, type[np.generic]]
     """Return the length and dtype of each array of a state, in the order of its fields."""
     if policy not in POLICIES:
         raise ValueError(f"policy must be one of {', '.join(map(repr, POLICIES))}, but is {brief(policy)}")
-    if not 0 <= capacity <= MOST_SLOTS:
-        raise ValueError(f"capacity must lie in 0 .. {MOST_SLOTS}, but is {capacity}")
+    check_count("capacity", capacity, 0, MOST_SLOTS)
+    capacity = int(capacity)
     places, links = 1 << max(2 * capacity - 1, 1).bit_length(), capacity + LISTS
     return [
         (places, np.int32), (capacity, np.int64), (links, np.int32), (links, np.int32), (capacity, np.uint8),

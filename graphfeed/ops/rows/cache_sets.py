@@ -2,11 +2,10 @@
 
 from dataclasses import dataclass
 from math import prod
-from operator import index
 
 import torch
 
-from graphfeed.ops.arguments import check_vector
+from graphfeed.ops.arguments import LARGEST, MOST_VALUES, check_count, check_tensors, check_vector
 from graphfeed.ops.backend import kernels
 from graphfeed.ops.memory import buffers
 
@@ -54,8 +53,7 @@ def set_shape(capacity: int) -> tuple[int, int]:
         >>> set_shape(70), set_shape(1000)
         ((3, 23), (31, 32))
     """
-    if capacity < 0:
-        raise ValueError(f"capacity must be 0 or more, but is {capacity}")
+    check_count("capacity", capacity, 0, MOST_VALUES)
     full, some = capacity // WAYS, -(-capacity // WAYS)
     return max((full, WAYS), (some, capacity // max(1, some)), key=prod)
 
@@ -63,6 +61,7 @@ def set_shape(capacity: int) -> tuple[int, int]:
 def check_sets(sets: CacheSets) -> None:
     """Raise unless the tensors are such as `new_sets` returns."""
     for name, part in (("keys", sets.keys), ("uses", sets.uses)):
+        check_tensors(**{f"sets.{name}": part})
         if part.dtype != torch.int64 or part.dim() != 2 or not part.is_contiguous() or part.shape != sets.keys.shape:
             raise ValueError(
                 f"sets.{name} must be a contiguous int64 tensor of shape {tuple(sets.keys.shape)}, but is {part.dtype} "
@@ -111,9 +110,7 @@ def find_slots(kernel: str, sets: CacheSets, keys: torch.Tensor, request: int) -
     """Return the slots that a kernel finds for keys, or -1 if the cache has no places."""
     check_vector("keys", keys, (torch.int64,))
     check_sets(sets)
-    request = index(request)
-    if not -1 <= request < 1 << 63:
-        raise ValueError(f"request must be a number of 63 bits, but is {request}")
+    check_count("request", request, -1, LARGEST)
     slots = buffers.empty(keys.numel(), torch.int64, keys.device)
     if sets.keys.numel() == 0 or keys.numel() == 0:
         return slots.fill_(-1)

@@ -3,7 +3,7 @@
 import torch
 
 from graphfeed.ops.arguments import bounds as bounds_of
-from graphfeed.ops.arguments import check_bounds, check_ids, check_vector
+from graphfeed.ops.arguments import check_bounds, check_ids, check_tensors, check_vector
 from graphfeed.ops.backend import kernels
 from graphfeed.ops.memory.buffers import flat_bytes
 
@@ -46,6 +46,9 @@ def copy_rows(
         raise ValueError(
             f"from_rows and to_rows must have the same length, but have {from_rows.numel()} and {to_rows.numel()}"
         )
+    check_tensors(source=source, out=out)
+    if not source.dim() or not out.dim():
+        raise ValueError("source and out must have rows, but one is a scalar; give them 1 dimension or more")
     if not out.is_contiguous():
         raise ValueError(f"out must be contiguous, but has strides {out.stride()}; write to a copy")
     row_bytes = out[:1].nbytes

@@ -3,7 +3,7 @@
 import numpy as np
 import torch
 
-from graphfeed.ops.arguments import check_vector
+from graphfeed.ops.arguments import check_tensors, check_vector
 from graphfeed.ops.arguments.verified import has_passed
 from graphfeed.ops.backend import kernels, on_gpu, package_for
 from graphfeed.ops.memory import buffers
@@ -48,8 +48,11 @@ def delete_rows(values: torch.Tensor, places: torch.Tensor) -> torch.Tensor:
         [5, 7]
     """
     check_vector("places", places, (torch.int64,))
+    check_tensors(values=values)
     if places.numel() == 0:
         return values
+    if values.dim() == 0:
+        raise ValueError("values must have 1 dimension or more, but is a scalar; there are no rows")
     count = values.shape[0] - places.numel()
     if count <= 0 or values.numel() == 0 or on_gpu(values):
         check_places(places, values.shape[0])
@@ -89,6 +92,8 @@ def delete_from_columns(indptr: torch.Tensor, places: torch.Tensor, num_edges: i
         [0, 1, 1, 2]
     """
     check_vector("indptr", indptr)
+    if indptr.numel() == 0:
+        raise ValueError("indptr must start with 0, but is empty; is it CSC?")
     check_places(places, int(indptr[-1]) if num_edges is None else num_edges)
     if places.numel() == 0:
         return indptr

@@ -3,7 +3,7 @@
 import numpy as np
 import torch
 
-from graphfeed.ops.arguments import bounds, check_ids, check_vector
+from graphfeed.ops.arguments import bounds, check_ids, check_tensors, check_vector
 from graphfeed.ops.backend import as_int64, kernels, on_gpu
 from graphfeed.ops.memory import buffers
 
@@ -35,22 +35,25 @@ def gather_rows(values: torch.Tensor, index: torch.Tensor) -> torch.Tensor:
         >>> gather_rows(torch.tensor([[1, 2], [3, 4]]), torch.tensor([1, 1, 0])).tolist()
         [[3, 4], [3, 4], [1, 2]]
     """
-    check_rows_at(values, index)
+    check_rows_at("values", values, index)
     return take_rows(values, index)
 
 
 def gather_long_lived(values: torch.Tensor, index: torch.Tensor) -> torch.Tensor:
     """Return what `gather_rows` does, in memory for what lives long, as the arrays of a graph do."""
-    check_rows_at(values, index)
+    check_rows_at("values", values, index)
     out = buffers.empty_long_lived((index.numel(), *values.shape[1:]), values.dtype, index.device)
     return take_rows(values, index, out)
 
 
-def check_rows_at(values: torch.Tensor, index: torch.Tensor) -> None:
+def check_rows_at(name: str, values: torch.Tensor, index: torch.Tensor) -> None:
     """Raise unless the rows can be gathered."""
+    check_tensors(**{name: values})
+    if values.dim() == 0:
+        raise ValueError(f"{name} must have 1 dimension or more, but is a scalar; there are no rows")
     if values.requires_grad and torch.is_grad_enabled():
         raise ValueError(
-            "values requires gradients, and gathered rows have none; give .detach(), or index it: values[index]"
+            f"{name} requires gradients, and gathered rows have none; give .detach(), or index it: {name}[index]"
         )
     check_vector("index", index)
     check_ids("index", index, values.shape[0], IndexError)
@@ -99,4 +102,5 @@ def index_select(tensor: torch.Tensor, index: torch.Tensor) -> torch.Tensor:
         >>> index_select(torch.tensor([5, 6, 7]), torch.tensor([2, 0]))
         tensor([7, 5])
     """
-    return gather_rows(tensor, index)
+    check_rows_at("tensor", tensor, index)
+    return take_rows(tensor, index)

@@ -7,7 +7,7 @@ import torch
 from numpy.lib.stride_tricks import as_strided
 from numpy.typing import NDArray
 
-from graphfeed.ops.arguments import check_ids, check_vector
+from graphfeed.ops.arguments import check_ids, check_tensors, check_vector
 from graphfeed.ops.backend import as_int64, kernels
 from graphfeed.ops.memory.buffers import flat_bytes
 
@@ -45,6 +45,8 @@ def gather_parts(
     """
     check_vector("owners", owners, OWNER_DTYPES)
     check_vector("places", places)
+    present = {number: part for number, part in enumerate(parts) if part is not None}
+    check_tensors(out=out, **{f"parts[{number}]": part for number, part in present.items()})
     if not owners.numel() == places.numel() == out.shape[0]:
         raise ValueError(
             f"owners, places and out must have the same length, but have {owners.numel()}, {places.numel()} and "
@@ -53,7 +55,6 @@ def gather_parts(
     if not out.is_contiguous():
         raise ValueError(f"out must be contiguous, but has strides {out.stride()}; write to a copy")
     check_ids("owners", owners, len(parts), IndexError)
-    present = {number: part for number, part in enumerate(parts) if part is not None}
     for number, part in present.items():
         if (part.dtype, part.shape[1:]) != (out.dtype, out.shape[1:]):
             raise ValueError(

@@ -6,10 +6,9 @@ from typing import Any, TypeAlias
 import numpy as np
 import torch
 
-from graphfeed.ops.arguments import bounds, check_count, check_ids, check_vector
+from graphfeed.ops.arguments import LARGEST, bounds, check_count, check_ids, check_tensors, check_vector
 from graphfeed.ops.backend import kernels
 
-LAST_BYTE = (1 << 63) - 1
 BLOCK_BYTES = 4096
 """What reads over gaps begin and end at a multiple of, as `os.O_DIRECT` asks for."""
 SPAN_BYTES = 1 << 20
@@ -62,6 +61,7 @@ def read_rows(
     check_vector("places", places, (torch.int64,))
     if ids.numel() != places.numel():
         raise ValueError(f"ids and places must be equally long, but have {ids.numel()} and {places.numel()} values")
+    check_tensors(out=out)
     if not out.is_contiguous():
         raise ValueError(f"out must be contiguous, but has strides {out.stride()}; read into a copy")
     row_bytes = out[:1].nbytes
@@ -69,7 +69,7 @@ def read_rows(
         return
     check_ids("places", places, out.shape[0], IndexError)
     low, high = bounds(ids)
-    if low < 0 or start > LAST_BYTE - (high + 1) * row_bytes:
+    if low < 0 or start > LARGEST - (high + 1) * row_bytes:
         raise IndexError(f"ids must be 0 or more, and no row may end beyond 2**63, but they are {low} to {high}")
     into = out.view(-1).view(torch.uint8).numpy()
     if gap_bytes is not None:
@@ -121,6 +121,7 @@ def read_blocks(descriptor: int, start: int, size: int, buffer: "Bytes | None" =
         OSError: The read failed.
         EOFError: The file ends inside or before the part.
     """
+    check_count("start", start, 0, LARGEST)
     skipped = start % BLOCK_BYTES
     blocks = -(-(skipped + size) // BLOCK_BYTES) * BLOCK_BYTES
     buffer = whole_blocks(blocks) if buffer is None else buffer
@@ -143,6 +144,7 @@ def read_bytes(descriptor: int, start: int, into: memoryview) -> None:
         OSError: A read failed.
         EOFError: The file ends before the buffer is full.
     """
+    check_count("start", start, 0, LARGEST)
     done = 0
     while done < len(into):
         count = os.preadv(descriptor, [into[done:]], start + done)

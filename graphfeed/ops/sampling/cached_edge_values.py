@@ -4,7 +4,7 @@ from typing import Any, NamedTuple, Self
 
 import torch
 
-from graphfeed.ops.arguments import check_ids, check_length, check_vector
+from graphfeed.ops.arguments import check_ids, check_length, check_tensors, check_vector
 from graphfeed.ops.backend import kernels
 from graphfeed.ops.memory import buffers
 from graphfeed.ops.rows.gather import take_rows
@@ -64,6 +64,7 @@ def read_edges(edges: CachedEdgeValues, offsets: torch.Tensor, positions: torch.
     """
     values, cached, cache_offsets = edges
     check_vector("cache_offsets", cache_offsets, (torch.int64,))
+    check_tensors(values=values, cached=cached, offsets=offsets)
     if cached.dtype != values.dtype:
         raise TypeError(f"cached must be {values.dtype} as values, but is {cached.dtype}")
     check_length("cache_offsets", cache_offsets, offsets.numel() - 1, "column")

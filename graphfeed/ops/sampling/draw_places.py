@@ -2,7 +2,7 @@
 
 import torch
 
-from graphfeed.ops.arguments import NOTHING, check_count, check_length, check_vector
+from graphfeed.ops.arguments import MOST_VALUES, NOTHING, check_count, check_length, check_seed, check_vector
 from graphfeed.ops.arguments.verified import check_once
 from graphfeed.ops.backend import kernels
 from graphfeed.ops.memory import buffers
@@ -33,8 +33,9 @@ def draw_places(count: int, key: int, size: int, cumulative: torch.Tensor = NOTH
         >>> draw_places(3, 7, 4, torch.tensor([0, 0, 5, 5])).tolist()
         [2, 2, 2]
     """
-    check_count("count", count, 0)
-    check_count("size", size, 1)
+    check_count("count", count, 0, MOST_VALUES)
+    check_seed("key", key)
+    check_count("size", size, 1, MOST_VALUES)
     check_vector("cumulative", cumulative, (torch.int64,))
     if cumulative.numel():
         check_length("cumulative", cumulative, size, "place")

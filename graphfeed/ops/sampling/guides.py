@@ -64,6 +64,7 @@ def split_sums(cumulative: torch.Tensor | GuidedSums | None) -> tuple[torch.Tens
     if not isinstance(cumulative, GuidedSums):
         return cumulative, NO_GUIDES
     sums, guides = cumulative
+    check_vector("cumulative", sums, (torch.int64,))
     check_vector("guides", guides, (torch.int32,))
     if guides.numel() not in (0, sums.numel()):
         raise ValueError(f"guides must have {sums.numel()} values, one for each running sum, but has {guides.numel()}")

@@ -4,7 +4,7 @@ from typing import Any
 
 import torch
 
-from graphfeed.ops.arguments import check_ids, check_vector
+from graphfeed.ops.arguments import LARGEST, check_count, check_ids, check_seed, check_vector
 from graphfeed.ops.backend import kernels
 from graphfeed.ops.structure.csc import check_columns
 
@@ -49,9 +49,10 @@ class NodeBudget:
             TypeError: A tensor has another dtype.
             ValueError: The offsets are not those of the neighbours, or a node lies outside of the graph.
         """
-        check_columns("offsets", offsets, neighbors.numel())
         for name, ids in (("sampled", sampled), ("neighbors", neighbors)):
             check_vector(name, ids, (torch.int64,))
+        check_columns("offsets", offsets, neighbors.numel())
+        for name, ids in (("sampled", sampled), ("neighbors", neighbors)):
             check_ids(name, ids, int(self.first_ids[-1]))
         self.make_room(sampled.numel() + neighbors.numel())
         self.module.enter_sampled(sampled.contiguous(), self.known)
@@ -63,6 +64,9 @@ class NodeBudget:
         Raises:
             ValueError: There is not one number for each type, or one is negative.
         """
+        check_seed("key", key)
+        for count in wanted:
+            check_count("wanted", count, 0, LARGEST)
         if len(wanted) != self.first_ids.numel() - 1 or min(wanted, default=0) < 0:
             raise ValueError(f"wanted must hold {self.first_ids.numel() - 1} numbers of 0 or more, but is {wanted}")
         numbers = torch.minimum(torch.tensor(wanted, dtype=torch.int64), self.first_ids.diff())

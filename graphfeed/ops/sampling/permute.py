@@ -6,6 +6,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from graphfeed.ops.arguments import check_seed
 from graphfeed.ops.backend import load
 from graphfeed.ops.random import fold
 
@@ -39,6 +40,9 @@ def permute(start: int, stop: int, size: int, key: int) -> torch.Tensor:
         >>> sorted(permute(0, 5, 5, key=1).tolist())
         [0, 1, 2, 3, 4]
     """
+    for name, value in (("start", start), ("stop", stop), ("size", size)):
+        check_seed(name, value)
+    check_seed("key", key)
     if not 0 <= start <= stop <= size < 1 << 63:
         raise ValueError(
             f"start, stop and size must satisfy 0 <= start <= stop <= size < 2**63, but are {start}, {stop}, {size}"

@@ -2,7 +2,7 @@
 
 import torch
 
-from graphfeed.ops.arguments import check_count, check_ids, check_vector
+from graphfeed.ops.arguments import LARGEST, MOST_VALUES, check_count, check_ids, check_seed, check_vector
 from graphfeed.ops.backend import as_int64, kernels
 from graphfeed.ops.memory import buffers
 from graphfeed.ops.structure.csc import edited, ensure_csc
@@ -41,8 +41,9 @@ def random_walks(
     ensure_csc(indptr, indices)
     check_vector("starts", starts)
     check_ids("starts", starts, indptr.numel() - 1)
-    check_count("num_steps", num_steps, 0)
-    check_count("first_step", first_step, 0)
+    check_count("num_steps", num_steps, 0, MOST_VALUES)
+    check_count("first_step", first_step, 0, LARGEST)
+    check_seed("key", key)
     module = kernels("sampling.random_walks", indptr, indices=indices, starts=starts)
     out = buffers.empty((starts.numel(), num_steps + 1), torch.int64, indptr.device)
     given = as_int64(indptr, out), indices.contiguous(), as_int64(starts, out)

@@ -4,7 +4,16 @@ from typing import NamedTuple
 
 import torch
 
-from graphfeed.ops.arguments import NOTHING, check_count, check_length, check_vector
+from graphfeed.ops.arguments import (
+    LARGEST,
+    MOST_VALUES,
+    NOTHING,
+    check_count,
+    check_length,
+    check_seed,
+    check_tensors,
+    check_vector,
+)
 from graphfeed.ops.backend import as_int64, as_types, kernels
 from graphfeed.ops.memory import buffers
 from graphfeed.ops.sampling.draw_places import check_sums
@@ -79,7 +88,8 @@ def sample_negative_pairs(
         >>> pairs[:, 0].tolist(), bool((pairs[:, 1] < 10).all())
         ([0, 0, 1, 1], True)
     """
-    check_count("count", count, 0)
+    check_count("count", count, 0, MOST_VALUES)
+    check_seed("key", key)
     fixed = sources if isinstance(sources, torch.Tensor) else NOTHING
     drawn = Population(0) if isinstance(sources, torch.Tensor) else sources
     check_wanted(count, sources, destinations, limits)
@@ -132,6 +142,10 @@ def check_population(name: str, nodes: Population) -> None:
 
 def check_edges(edges: KnownEdges, num_sources: int, num_destinations: int) -> None:
     """Raise unless the edges are those of a graph that has the nodes of both ends."""
+    check_tensors(indptr=edges.indptr, indices=edges.indices, types=edges.types)
+    for name, number in (("kind", edges.kind), ("first_source", edges.first_source)):
+        check_count(f"{name} of edges", number, 0, LARGEST)
+    check_count("first_destination of edges", edges.first_destination, 0, LARGEST)
     if edges.indptr.numel() == 0:
         return
     ensure_csc(edges.indptr, edges.indices)

@@ -2,7 +2,7 @@
 
 import torch
 
-from graphfeed.ops.arguments import ID_DTYPES, check_count
+from graphfeed.ops.arguments import ID_DTYPES, check_count, check_seed, check_tensors
 from graphfeed.ops.backend import kernels
 from graphfeed.ops.memory import buffers
 
@@ -27,6 +27,8 @@ def sample_negatives(pairs: torch.Tensor, negative_ratio: int, num_destinations:
         ValueError: The pairs have another shape, the ratio is below 1, there are no destinations to draw from, or more
             than the dtype can represent.
     """
+    check_tensors(pairs=pairs)
+    check_count("num_destinations", num_destinations, 0)
     if pairs.dim() != 2 or pairs.shape[1] != 2:
         raise ValueError(
             f"Only tensor with shape N*2 is supported for negative sampling, but got {list(pairs.shape)}; "
@@ -35,6 +37,7 @@ def sample_negatives(pairs: torch.Tensor, negative_ratio: int, num_destinations:
     if pairs.dtype not in ID_DTYPES:
         raise TypeError(f"pairs must be torch.int32 or torch.int64, but is {pairs.dtype}; convert it with .to(...)")
     check_count("negative_ratio", negative_ratio, 1)
+    check_seed("key", key)
     if negative_ratio >= 1 << 31:
         raise ValueError(f"negative_ratio must be below 2**31, but is {negative_ratio}")
     if num_destinations < 1 and len(pairs) > 0:

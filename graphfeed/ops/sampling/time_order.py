@@ -159,6 +159,7 @@ def check_links(indptr: torch.Tensor, links: torch.Tensor) -> None:
 
 def linked_order(links: torch.Tensor) -> torch.Tensor:
     """Return the order that links were made of, as a view of them."""
+    check_vector("links", links, (torch.int64,))
     return links.view(torch.int32)[UPPER_HALF::2]
 
 

@@ -4,7 +4,7 @@ from typing import NamedTuple
 
 import torch
 
-from graphfeed.ops.arguments import bounds, check_bounds, check_length, check_vector
+from graphfeed.ops.arguments import MOST_VALUES, bounds, check_bounds, check_count, check_length, check_vector
 from graphfeed.ops.backend import kernels, on_gpu
 from graphfeed.ops.cpu.structure.compact import Parts
 from graphfeed.ops.memory import buffers
@@ -147,6 +147,8 @@ def compact_parts(
 
 def check_nodes(seeds: torch.Tensor, neighbors: torch.Tensor, num_nodes: int | None) -> int:
     """Return the largest id, or raise unless all are 0 or more and below a number; a GPU is not waited for."""
+    if num_nodes is not None:
+        check_count("num_nodes", num_nodes, 0, MOST_VALUES)
     largest = -1
     for name, ids in (("seeds", seeds), ("neighbors", neighbors)) if seeds.is_cpu else ():
         low, high = bounds(ids) if ids.numel() else (0, -1)

@@ -7,7 +7,15 @@ from typing import NamedTuple
 import numpy as np
 import torch
 
-from graphfeed.ops.arguments import check_ids, check_length, check_vector
+from graphfeed.ops.arguments import (
+    ID_DTYPES,
+    MOST_VALUES,
+    check_count,
+    check_ids,
+    check_length,
+    check_tensors,
+    check_vector,
+)
 from graphfeed.ops.arguments.verified import check_once, trust
 from graphfeed.ops.backend import as_int64, as_types, kernels, on_gpu
 from graphfeed.ops.memory import buffers
@@ -37,6 +45,7 @@ def coo_to_csc(sources: torch.Tensor, destinations: torch.Tensor, num_nodes: int
         TypeError: Ids are neither int32 nor int64.
         ValueError: The lengths differ, or an id is outside of `0 .. num_nodes - 1`.
     """
+    check_count("num_nodes", num_nodes, 0, MOST_VALUES)
     for name, ids in (("sources", sources), ("destinations", destinations)):
         check_vector(name, ids)
         check_ids(name, ids, num_nodes)
@@ -158,6 +167,7 @@ def check_edge_types(indptr: torch.Tensor, types: torch.Tensor, num_types: int) 
         ValueError: A type is not in `0 .. num_types - 1`, or the types of a column decrease.
     """
     check_vector("type_per_edge", types, TYPE_DTYPES)
+    check_count("num_types", num_types, 1)
     ensure_columns("csc_indptr", indptr)
     check_length("type_per_edge", types, int(indptr[-1]), "edge")
     for part in cut_edges("checking edge types", types):
@@ -194,10 +204,13 @@ def check_joined(
         IndexError: `ends` names a node type that `offsets` lacks.
         ValueError: An edge joins nodes of other types, or the arrays don't fit together.
     """
-    if ends.dim() != 2 or ends.shape[1] != 2:
-        raise ValueError(f"ends must have shape (edge types, 2), but has {tuple(ends.shape)}")
+    check_tensors(ends=ends)
+    check_vector("offsets", offsets)
+    if ends.dim() != 2 or ends.shape[1] != 2 or ends.dtype not in ID_DTYPES:
+        raise ValueError(f"ends must hold ids in shape (edge types, 2), but has {tuple(ends.shape)} of {ends.dtype}")
     ensure_csc(indptr, indices)
     ensure_edge_types(indptr, types, ends.shape[0])
+    check_ids("ends", ends, offsets.numel() - 1, IndexError)
     bounds = offsets.to("cpu", torch.int64)
     module = kernels("structure.csc", types, indptr=indptr, indices=indices)
     arrays = indices.contiguous(), as_types(types, types)
@@ -228,8 +241,9 @@ def ensure_joined(
         check_ids("ends", ends, offsets.numel() - 1)
         check_joined(indptr, indices, types, offsets, ends)
 
-    for name, given in (("indptr", indptr), ("indices", indices)):
+    for name, given in (("indptr", indptr), ("indices", indices), ("first_ids", offsets)):
         check_vector(name, given)
+    check_tensors(ends=ends)
     check_vector("types", types, TYPE_DTYPES)
     check_once(joined_by(offsets, ends), (indptr, indices, types), check)
 
@@ -239,6 +253,12 @@ def check_starts(indptr: torch.Tensor) -> None:
     check_vector("indptr", indptr)
     if indptr.is_cpu:
         check_columns("indptr", indptr)
+
+
+def check_dtype(dtype: object) -> None:
+    """Raise unless ids can be of a dtype, or it is left to what they are made of."""
+    if dtype is not None and not isinstance(dtype, torch.dtype):
+        raise TypeError(f"dtype must be a torch.dtype, but is a {type(dtype).__name__}; give torch.int64")
 
 
 def size_of(indptr: torch.Tensor, output_size: int | None) -> int:
@@ -276,6 +296,7 @@ def expand_indptr(
     """
     if dtype is None and node_ids is None:
         raise ValueError("expand_indptr needs dtype or node_ids; give the dtype of the ids that it should return")
+    check_dtype(dtype)
     check_starts(indptr)
     columns = indptr.numel() - 1
     size = size_of(indptr, output_size)
@@ -288,6 +309,7 @@ def expand_indptr(
             if kind is None
             else torch.from_numpy(np.arange(columns, dtype=kind))
         )
+    check_tensors(node_ids=node_ids)
     if node_ids.numel() != columns:
         raise ValueError(f"node_ids must have {columns} ids, one per column, but has {node_ids.numel()}")
     wanted = dtype or node_ids.dtype
@@ -322,6 +344,7 @@ def indptr_edge_ids(
         >>> indptr_edge_ids(torch.tensor([0, 2, 2, 3]), offset=torch.tensor([10, 20, 30]))
         tensor([10, 11, 30])
     """
+    check_dtype(dtype)
     check_starts(indptr)
     if offset is None:
         offset = torch.zeros(indptr.numel() - 1, dtype=dtype or indptr.dtype, device=indptr.device)

@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 import torch
 
-from graphfeed.ops.arguments import ID_DTYPES, NOTHING, check_ids, check_vector
+from graphfeed.ops.arguments import ID_DTYPES, NOTHING, check_ids, check_tensors, check_vector
 from graphfeed.ops.arguments.verified import has_passed, trust
 from graphfeed.ops.backend import as_int64, kernels
 from graphfeed.ops.memory import buffers
@@ -73,9 +73,11 @@ def begin_match(
     rows: torch.Tensor | None,
 ) -> tuple[torch.Tensor, int | torch.Tensor]:
     """Return a tensor that begins with the positions of the edges, and how many there are: on a GPU as a tensor."""
-    ids = NOTHING.to(indices) if rows is None else rows
-    for name, vector in (("indptr", indptr), ("indices", indices), ("destinations", destinations), ("rows", ids)):
+    given = (("indptr", indptr), ("indices", indices), ("destinations", destinations), ("rows", rows))
+    for name, vector in given if rows is not None else given[:-1]:
         check_vector(name, vector)
+    ids = NOTHING.to(indices) if rows is None else rows
+    check_tensors(pairs=pairs)
     check_starts(indptr)
     if pairs.dim() != 2 or pairs.shape[1] != 2:
         raise ValueError(f"pairs must have shape (N, 2), sources and destinations, but has {tuple(pairs.shape)}")

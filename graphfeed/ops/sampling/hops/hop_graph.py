@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 import torch
 
-from graphfeed.ops.arguments import NOTHING, check_ids, check_vector
+from graphfeed.ops.arguments import ID_DTYPES, NOTHING, brief, check_ids, check_tensors, check_vector
 from graphfeed.ops.backend import as_int64, as_types, package_for
 from graphfeed.ops.memory import MappedReads
 from graphfeed.ops.sampling.guides import GuidedSums, split_sums
@@ -57,6 +57,7 @@ class HopGraph(NamedTuple):
 
 def check_graph(graph: HopGraph) -> None:
     """Raise unless the arrays of a graph fit together."""
+    check_kinds(graph)
     if graph.types is None:
         ensure_csc(graph.indptr, graph.indices)
     else:
@@ -80,10 +81,30 @@ def check_graph(graph: HopGraph) -> None:
         check_timed(graph, graph.timed)
 
 
+def check_kinds(graph: HopGraph) -> None:
+    """Raise if a field that a check of values would not look at is of another kind, or is there without the others."""
+    check_tensors(indptr=graph.indptr, indices=graph.indices)
+    by_type = {"types": graph.types, "first_ids": graph.first_ids, "ends": graph.ends, "order": graph.order}
+    if any(part is not None for part in by_type.values()):
+        check_tensors(**by_type)
+    if graph.indptr_dtype not in (None, *ID_DTYPES):
+        raise TypeError(f"indptr_dtype must be torch.int32 or torch.int64, but is {brief(graph.indptr_dtype)}")
+    for name, part, kind in (
+        ("timed", graph.timed, (list, tuple)),
+        ("large_columns", graph.large_columns, HighDegreeIndex),
+        ("reads", graph.reads, MappedReads),
+    ):
+        if part is not None and not isinstance(part, kind):
+            raise TypeError(f"{name} of the graph is {brief(part)}, which is no such part of a HopGraph")
+
+
 def check_timed(graph: HopGraph, timed: Sequence[TemporalGraph]) -> None:
     """Raise unless what is by rank fits the graph."""
     if len(timed) != 2:
         raise ValueError(f"timed must hold 2 graphs, for one fan-out and for one per edge type, but holds {len(timed)}")
+    for part in timed:
+        if not isinstance(part, TemporalGraph):
+            raise TypeError(f"timed must hold TemporalGraphs, but holds {brief(part)}")
     if timed[0].edge_times is not timed[1].edge_times:
         raise ValueError("the graphs in timed must have the same edge_times, but have different tensors")
     for part in timed if timed[0] is not timed[1] else timed[:1]:

@@ -1,22 +1,24 @@
 """One hop, as all operations on one hop and a GPU's hops sample it: what is asked for, its checks, and the picks."""
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, get_args
 
 import torch
 
-from graphfeed.ops.arguments import NOTHING, check_length, check_vector, has_passed
+from graphfeed.ops.arguments import NOTHING, brief, check_count, check_length, check_vector, has_passed
 from graphfeed.ops.backend import as_int64, as_types, kernels, on_gpu, package_for
 from graphfeed.ops.cpu.sampling.passes import state
 from graphfeed.ops.memory import buffers
+from graphfeed.ops.random import MASK
 from graphfeed.ops.sampling.hops.hop_graph import ranked_arrays
 from graphfeed.ops.sampling.hops.hop_program import PROGRAMS
-from graphfeed.ops.sampling.hops.hop_recipe import Drawing, KernelGraph, SeedTimes, recipe_of
+from graphfeed.ops.sampling.hops.hop_recipe import Drawing, KernelGraph, Method, SeedTimes, recipe_of
 from graphfeed.ops.sampling.temporal_graph import TemporalGraph
 from graphfeed.ops.sampling.time_order import earliest_times
 
 MOST_REPEATED = (1 << 31) - 1
 """The largest fan-out with replacement: no number of edges that is computed from it overflows."""
+METHODS = get_args(Method)
 MOST_EDGES = 1 << 22
 """On a GPU, a hop whose fan-outs allow more edges is counted first: its arrays take some 100 bytes an edge."""
 ABSENT = {"order": NOTHING.to(torch.int32), "types": NOTHING.to(torch.uint8)}
@@ -105,20 +107,39 @@ def check_fanouts(fanouts: torch.Tensor, num_types: int, types: torch.Tensor | N
 
 def check_keys(hop: OneHop) -> None:
     """Raise if seeds have keys of their own, and not each of them, or where they can't."""
-    if isinstance(hop.keys, torch.Tensor):
-        check_vector("keys", hop.keys, (torch.uint64,))
-        check_length("keys", hop.keys, hop.seeds.numel(), "seed")
+    given: Any = hop.keys
+    if isinstance(given, torch.Tensor):
+        check_vector("keys", given, (torch.uint64,))
+        check_length("keys", given, hop.seeds.numel(), "seed")
         if not hop.seeds.is_cpu or hop.drawing.method == "labor":
             raise ValueError("keys must be those of the hop on a GPU and by LABOR, not one per seed")
-    elif hop.drawing.method == "labor":
-        check_pairs([hop.keys])
+        check_numbers([], hop.drawing)
+    elif isinstance(given, (list, tuple)) and given:
+        check_numbers([given] if hop.drawing.method == "labor" else given[:1], hop.drawing)
+    else:
+        raise TypeError(f"keys must be those of the hop, in a tuple, but is {brief(given)}")
 
 
-def check_pairs(keys: Sequence[Sequence[int]]) -> None:
-    """Raise unless each hop has two keys."""
-    for pair in keys:
-        if len(pair) != 2:
-            raise ValueError(f"each hop needs two keys, its own and the one that follows it, but one has {len(pair)}")
+def check_numbers(keys: Sequence[Any], drawing: Drawing) -> None:
+    """Raise unless hops have a key of 64 bits each, two of them by LABOR; and unless they are drawn in a known way."""
+    if not isinstance(drawing, Drawing):
+        raise TypeError(f"drawing must be a Drawing, but is {brief(drawing)}")
+    if drawing.method not in METHODS:
+        raise ValueError(f"drawing.method must be one of {', '.join(METHODS)}, but is {brief(drawing.method)}")
+    for name, value in (("replace", drawing.replace), ("only_new", drawing.only_new)):
+        if value not in (False, True):
+            raise TypeError(f"drawing.{name} must be True or False, but is {brief(value)}")
+    check_count("drawing.switch_threshold", drawing.switch_threshold, 0, MASK)
+    for own in keys:
+        if drawing.method != "labor":
+            check_count("keys", own, 0, MASK)
+            continue
+        if not isinstance(own, (list, tuple)):
+            raise TypeError(f"keys must hold a pair for each hop by LABOR, but hold {brief(own)}")
+        if len(own) != 2:
+            raise ValueError(f"each hop needs two keys, its own and the one that follows it, but one has {len(own)}")
+        for key in own:
+            check_count("keys", key, 0, MASK)
 
 
 def check_method(graph: TemporalGraph, drawing: Drawing) -> None:
@@ -131,6 +152,8 @@ def check_method(graph: TemporalGraph, drawing: Drawing) -> None:
 
 def check_moments(num_seeds: int, moments: SeedTimes) -> None:
     """Raise unless each seed has a time, and a window if there are windows."""
+    if not isinstance(moments, SeedTimes):
+        raise TypeError(f"moments must be SeedTimes, but is {brief(moments)}")
     times, windows = moments
     check_vector("times", times, (torch.int64,))
     for name, values in (("times", times), ("windows", times if windows is None else windows)):

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import torch
 from numpy.typing import NDArray
 
-from graphfeed.ops.arguments import check_ids, check_vector
+from graphfeed.ops.arguments import check_ids, check_seed, check_vector
 from graphfeed.ops.backend import on_gpu, package_for
 from graphfeed.ops.memory import buffers
 from graphfeed.ops.sampling.hops.hop_arrays import HopArrays, Room, Shape
@@ -20,7 +20,7 @@ from graphfeed.ops.sampling.hops.one_hop import (
     check_fanouts,
     check_method,
     check_moments,
-    check_pairs,
+    check_numbers,
     check_repeats,
 )
 from graphfeed.ops.sampling.hops.stack_hops import stack_hops, stack_typed_hops
@@ -175,18 +175,19 @@ def typed_sample_hops(
 
 def check_hops(fanouts: Sequence[int], keys: Sequence[Any], drawing: Drawing) -> None:
     """Raise unless there is a fan-out and a key, or a pair of keys, for each hop."""
+    check_numbers(keys, drawing)
     what = "pairs" if drawing.method == "labor" else "numbers"
     if not fanouts:
         raise ValueError("fanouts is empty; give a number for each hop")
     if len(keys) != len(fanouts):
         raise ValueError(f"keys must hold {len(fanouts)} {what}, one per hop, but holds {len(keys)}")
+    for fanout in fanouts:
+        check_seed("fanouts", fanout)
     if min(fanouts) < -1:
         raise ValueError(f"fanouts must be -1 (all neighbours) or more, but hold {min(fanouts)}")
     if max(fanouts) >= 1 << 63:
         raise ValueError(f"fanouts must be below 2**63, but hold {max(fanouts)}; -1 takes all neighbours")
     check_repeats(max(fanouts), drawing.replace)
-    if drawing.method == "labor":
-        check_pairs(keys)
 
 
 def check_times(graph: HopGraph, drawing: Drawing, num_seeds: int, moments: SeedTimes | None) -> None:

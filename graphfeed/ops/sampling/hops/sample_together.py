@@ -47,6 +47,8 @@ def sample_hops_together(
     check_graph(graph)
     if drawing.method != "uniform" or drawing.only_new or graph.types is not None or graph.timed is not None:
         raise ValueError("mini-batches are sampled together only without types, times, LABOR and only_new")
+    if len(keys) != len(seeds):
+        raise ValueError(f"keys must be those of each of {len(seeds)} mini-batches, as seeds are, but are {len(keys)}")
     for own, own_keys in zip(seeds, keys, strict=True):
         check_vector("seeds", own, (graph.indices.dtype,))
         check_ids("seeds", own, graph.indptr.numel() - 1)
