@@ -10,6 +10,7 @@ import graphfeed as gf
 from graphfeed import ops
 from graphfeed.ops.arguments import verified
 from tests.ops.hops import sample_all, sample_one, sample_timed
+from tests.refusals import check_refused
 
 
 class Counted:
@@ -114,32 +115,33 @@ def test_fanouts_that_cannot_be_counted_are_refused_by_name(replace: bool) -> No
         lambda: sample_one(timed, seeds, largest, 1, 2, times=times, method="labor", replace=replace),
         lambda: sample_timed(timed, seeds, times, [2**58 + 1], keys, "labor", replace=replace),
     ]
-    for call in calls:
-        if replace:
-            with pytest.raises(ValueError, match=r"^fanouts must be at most 2147483647 with replacement, but hold"):
-                call()
-        else:
+    if replace:
+        text = "^fanouts must be at most 2147483647 with replacement, but hold"
+        check_refused((call, ValueError, text) for call in calls)
+    else:
+        for call in calls:
             call()
 
 
 @pytest.mark.parametrize("wrong", [[5, 7, 9], [0, 4, 2], []])
 def test_what_is_no_indptr_is_refused(wrong: list[int]) -> None:
-    indptr = torch.tensor(wrong, dtype=torch.int64)
-    for call in (
-        lambda: ops.expand_indptr(indptr, dtype=torch.int64),
-        lambda: ops.indptr_edge_ids(indptr),
-        lambda: ops.cumulate_weights(indptr, torch.rand(4)),
-        lambda: ops.order_by_time(indptr, torch.arange(4)),
-        lambda: sample_one(ops.StaticGraph(indptr), torch.tensor([0]), torch.tensor([2]), 1),
-    ):
-        with pytest.raises(ValueError, match=r"indptr must (start with 0|not fall)"):
-            call()
+    indptr, text = torch.tensor(wrong, dtype=torch.int64), r"indptr must (start with 0|not fall)"
+    check_refused([
+        (lambda: ops.expand_indptr(indptr, dtype=torch.int64), ValueError, text),
+        (lambda: ops.indptr_edge_ids(indptr), ValueError, text),
+        (lambda: ops.cumulate_weights(indptr, torch.rand(4)), ValueError, text),
+        (lambda: ops.order_by_time(indptr, torch.arange(4)), ValueError, text),
+        (lambda: sample_one(ops.StaticGraph(indptr), torch.tensor([0]), torch.tensor([2]), 1), ValueError, text),
+    ])  # fmt: skip
 
 
 def test_columns_that_are_none_are_refused_before_they_are_relabelled_or_handed_to_pyg() -> None:
     csc = gf.CSCFormatBase(torch.tensor([5, 1, 3]), torch.tensor([0, 1, 2]))
     seeds = torch.tensor([7, 8])
-    with pytest.raises(ValueError, match="indptr must start with 0"):
-        gf.compact_csc_format(csc, seeds, torch.tensor([1, 2]))
-    with pytest.raises(ValueError, match="indptr must start with 0"):
-        gf.SampledSubgraph(csc, seeds, torch.arange(5)).to_pyg(torch.rand(5, 1))
+    to_pyg = gf.SampledSubgraph(csc, seeds, torch.arange(5)).to_pyg
+    check_refused(
+        [
+            (lambda: gf.compact_csc_format(csc, seeds, torch.tensor([1, 2])), ValueError, "indptr must start with 0"),
+            (lambda: to_pyg(torch.rand(5, 1)), ValueError, "indptr must start with 0"),
+        ]
+    )
