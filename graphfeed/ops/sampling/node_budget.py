@@ -66,9 +66,10 @@ class NodeBudget:
         """
         check_seed("key", key)
         for count in wanted:
-            check_count("wanted", count, 0, LARGEST)
+            check_seed("wanted", count)
         if len(wanted) != self.first_ids.numel() - 1 or min(wanted, default=0) < 0:
             raise ValueError(f"wanted must hold {self.first_ids.numel() - 1} numbers of 0 or more, but is {wanted}")
+        check_count("wanted", max(wanted, default=0), 0, LARGEST)
         numbers = torch.minimum(torch.tensor(wanted, dtype=torch.int64), self.first_ids.diff())
         size, kinds = int(self.known.count[0]), len(wanted)
         scratch = (torch.empty(length, dtype=torch.int64) for length in (size, kinds + 1, size, size + 1))

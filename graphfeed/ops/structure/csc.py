@@ -167,7 +167,7 @@ def check_edge_types(indptr: torch.Tensor, types: torch.Tensor, num_types: int) 
         ValueError: A type is not in `0 .. num_types - 1`, or the types of a column decrease.
     """
     check_vector("type_per_edge", types, TYPE_DTYPES)
-    check_count("num_types", num_types, 1)
+    check_count("num_types", num_types, 0)
     ensure_columns("csc_indptr", indptr)
     check_length("type_per_edge", types, int(indptr[-1]), "edge")
     for part in cut_edges("checking edge types", types):

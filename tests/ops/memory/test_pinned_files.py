@@ -1,5 +1,6 @@
-"""Page-locked memory that is mapped from files."""
+"""Page-locked memory that is mapped from files, or read by a GPU."""
 
+import gc
 import warnings
 from mmap import PAGESIZE, mmap
 from pathlib import Path
@@ -21,11 +22,11 @@ class Owner:
 
 
 def test_a_file_that_is_written_to_is_locked_for_reading_first_and_other_memory_for_both(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    monkeypatch: pytest.MonkeyPatch, disk_path: Path
 ) -> None:
     """What was locked for writing is written to the disk anew when it is unlocked."""
     runtime = LockedMemory()
-    np.save(tmp_path / "rows.npy", np.arange(5000.0))
+    np.save(disk_path / "rows.npy", np.arange(5000.0))
     flags: list[int] = []
     modes: tuple[Any, ...] = ("r+", "c")  # what is written to a private mapping goes to other pages, which CUDA makes
 
@@ -37,7 +38,7 @@ def test_a_file_that_is_written_to_is_locked_for_reading_first_and_other_memory_
     owner = Owner()
     with runtime.installed():
         tensors = [
-            *(torch.from_numpy(np.load(tmp_path / "rows.npy", mmap_mode=mode)) for mode in modes),
+            *(torch.from_numpy(np.load(disk_path / "rows.npy", mmap_mode=mode)) for mode in modes),
             torch.frombuffer(mmap(-1, PAGESIZE), dtype=torch.uint8),
             *SharedBlock.create([torch.ones(9999)]).tensors,
         ]
@@ -65,3 +66,27 @@ def test_memory_mapped_from_a_file_is_locked_or_refused_with_what_to_do(tmp_path
     else:
         rows = ops.gather_rows(tensor[:, None], torch.tensor([0, 99_999], device="cuda"))
         assert rows.tolist() == [[0.0], [99_999.0]]
+
+
+@pytest.mark.gpu
+def test_locked_memory_is_pinned_and_released() -> None:
+    (tensor,), owner = SharedBlock.create([torch.zeros(1 << 20)]).tensors, Owner()
+    ops.pin_in_place(tensor, owner)
+    assert tensor.is_pinned()
+    del owner
+    gc.collect()
+    assert not tensor.is_pinned()
+
+
+@pytest.mark.gpu
+def test_parts_of_one_mapping_are_locked_and_read_by_a_kernel() -> None:
+    block = SharedBlock.create([torch.arange(1000), torch.arange(3000.0), torch.arange(7)])
+    owners = [Owner() for _ in block.tensors]
+    for tensor, owner in zip(block.tensors, owners, strict=True):
+        ops.pin_in_place(tensor, owner)
+    for tensor in block.tensors:
+        ids = torch.arange(len(tensor), device="cuda")
+        assert torch.equal(ops.gather_rows(tensor[:, None], ids).cpu(), tensor[:, None])
+    owners.clear()
+    gc.collect()
+    assert not any(tensor.is_pinned() for tensor in block.tensors)

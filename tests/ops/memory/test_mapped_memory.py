@@ -1,14 +1,17 @@
 import gc
-import mmap
 import os
 import re
+import resource
 from collections.abc import Iterator
+from mmap import PAGESIZE
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
-from graphfeed.ops.memory import shared_memory
+from graphfeed.ops.memory import MappedReads, shared_memory
+from graphfeed.ops.memory.mappings import TABLE, Region, mapping_around, read_regions
 from graphfeed.ops.memory.shared_memory import (
     HUGE_PAGE,
     SHARED_BYTES,
@@ -39,27 +42,21 @@ def mappings() -> list[str]:
 
 
 @linux
-@pytest.mark.parametrize("size", SIZES)
-def test_all_mappings_see_what_one_writes(descriptor: int, size: int) -> None:
-    one, other = map_shared(descriptor, size), map_shared(descriptor, size)
-    one[:] = np.arange(size, dtype=np.uint64).astype(np.uint8)
-    assert one.size == size
-    assert np.array_equal(one, other)
-    assert os.pread(descriptor, 1, size - 1) == bytes([(size - 1) % 256])
-
-
-@linux
-@pytest.mark.parametrize("size", SIZES)
-def test_the_mapping_goes_with_the_last_view_of_it(descriptor: int, size: int) -> None:
-    memory = map_shared(descriptor, size)
-    view = memory[size // 2 :]
-    del memory
-    gc.collect()
-    assert len(mappings()) == 1
-    view[0] = 1
-    del view
-    gc.collect()
-    assert mappings() == []
+def test_all_mappings_see_what_one_writes_and_go_with_the_last_view_of_them(descriptor: int) -> None:
+    for size in SIZES:
+        one, other = map_shared(descriptor, size), map_shared(descriptor, size)
+        one[:] = np.arange(size, dtype=np.uint64).astype(np.uint8)
+        assert one.size == size
+        assert np.array_equal(one, other)
+        assert os.pread(descriptor, 1, size - 1) == bytes([(size - 1) % 256])
+        view = one[size // 2 :]
+        del one, other
+        gc.collect()
+        assert len(mappings()) == 1
+        view[0] = 1
+        del view
+        gc.collect()
+        assert mappings() == []
 
 
 @linux
@@ -102,7 +99,7 @@ def test_other_systems_map_too(descriptor: int, monkeypatch: pytest.MonkeyPatch)
     memory[0] = 3
     assert os.pread(descriptor, 1, 0) == b"\3"
     assert not collapse(memory)
-    assert memory.ctypes.data % mmap.PAGESIZE == 0
+    assert memory.ctypes.data % PAGESIZE == 0
 
 
 @linux
@@ -157,3 +154,68 @@ def test_large_memory_lies_on_huge_pages_or_is_private() -> None:
     memory[-1] = 7
     assert memory[-1] == 7
     assert empty_shared(SHARED_BYTES - 1) is None
+
+
+PIECES = [
+    Region(0, 4, 0, 1, "/a", True, True), Region(4, 8, 4, 1, "/a", True, False), Region(8, 12, 0, 1, "/a", True, True),
+    Region(12, 16, 4, 2, "/b", True, True), Region(20, 24, 12, 2, "/b", True, True),
+]  # fmt: skip
+
+
+def test_a_mapping_is_all_its_pieces_that_show_one_part_of_a_file() -> None:
+    for start, end, found in (
+        (1, 2, [0, 1]), (5, 8, [0, 1]), (3, 9, []), (8, 12, [2]), (13, 14, [3]), (17, 18, []), (30, 31, [])
+    ):  # fmt: skip
+        assert mapping_around(start, end, PIECES) == [PIECES[number] for number in found], (start, end)
+        assert mapping_around(start, end, []) == []
+
+
+def test_memory_of_a_file_is_told_from_other_memory(tmp_path: Path) -> None:
+    np.save(tmp_path / "rows.npy", np.arange(5000.0))
+    mapped, made = np.load(tmp_path / "rows.npy", mmap_mode="c"), np.zeros(5 << 20)
+    regions = read_regions(TABLE)
+    begin, end = mapped.ctypes.data - mapped.offset, mapped.ctypes.data + mapped.nbytes
+    (found,) = mapping_around(begin, end, regions)
+    assert (found.start, found.stop) == (begin, -(-end // PAGESIZE) * PAGESIZE)
+    assert mapping_around(made.ctypes.data, made.ctypes.data + made.nbytes, regions) == []
+
+
+def test_where_the_system_tells_nothing_no_memory_lies_in_a_file() -> None:
+    assert read_regions(Path("/nowhere")) == []
+
+
+def test_pages_that_a_thread_waited_for_are_counted(monkeypatch: pytest.MonkeyPatch) -> None:
+    used, pages = SimpleNamespace(ru_inblock=5, ru_majflt=7), [1]
+    monkeypatch.setattr(resource, "getrusage", lambda _: SimpleNamespace(**vars(used)))
+    for read, faults in ((30, 20), (20, 30), (0, 30), (30, 0), (0, 0)):
+        with MappedReads.count(pages):
+            used.ru_inblock += read * PAGESIZE // 512
+            used.ru_majflt += faults
+    assert pages == [1, 30, 30, 30, 30, 0]
+
+
+def test_a_read_from_memory_makes_the_next_ones_go_through_the_mapping() -> None:
+    reads = MappedReads()
+    assert reads.from_disk
+    reads.decide(10, 1000)
+    assert reads.from_disk
+    reads.decide(1, 1000)
+    assert not reads.from_disk
+    reads.decide(0, 0)
+    assert not reads.from_disk
+    reads.decide(2, 511)
+    assert not reads.from_disk  # too few to tell
+    reads.decide(0, 1)
+    assert reads.from_disk
+
+
+def test_whoever_had_to_wait_is_slower_to_trust_memory_again() -> None:
+    reads, needed = MappedReads(), []
+    for _ in range(9):
+        count = 0
+        while reads.from_disk:
+            reads.decide(0, 1000)
+            count += 1
+        needed.append(count)
+        reads.decide(100, 1000)
+    assert needed == [1, 2, 4, 8, 16, 32, 64, 64, 64]
