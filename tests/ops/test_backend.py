@@ -9,6 +9,12 @@ import torch
 
 import graphfeed as gf
 from graphfeed.ops.backend import check_device, is_gpu, kernels, load
+from graphfeed.ops.completed_future import CompletedFuture, check_one_rank
+from graphfeed.ops.cpu.compiler.kernel import Kernel
+from graphfeed.ops.cpu.compiler.store import watch_kernels
+from graphfeed.ops.cpu.structure.counting_sort import count_edges
+from graphfeed.ops.kernel_load import KernelLoad
+from tests.refusals import check_refused
 
 
 def test_kernels_follow_the_device() -> None:
@@ -18,8 +24,8 @@ def test_kernels_follow_the_device() -> None:
 
 
 def test_a_device_without_kernels_is_named() -> None:
-    with pytest.raises(ValueError, match=r"gather has kernels for the CPU and CUDA, .* on meta; move it with .cpu\(\)"):
-        kernels("rows.gather", torch.zeros(1, device="meta"))
+    text = r"gather has kernels for the CPU and CUDA, .* on meta; move it with .cpu\(\)"
+    check_refused([(lambda: kernels("rows.gather", torch.zeros(1, device="meta")), ValueError, text)])
 
 
 def test_a_gpu_is_known_without_one() -> None:
@@ -31,20 +37,17 @@ def test_a_gpu_is_known_without_one() -> None:
 def test_a_device_that_is_not_there_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     check_device("copy_to", "cpu")
-    with pytest.raises(
-        RuntimeError, match=r"copy_to needs the device 'cuda:1', and torch .* finds no CUDA device: install"
-    ):
-        check_device("copy_to", torch.device("cuda:1"))
+    text = "copy_to needs the device 'cuda:1', and torch .* finds no CUDA device: install"
+    check_refused([(lambda: check_device("copy_to", torch.device("cuda:1")), RuntimeError, text)])
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
     check_device("copy_to", "cuda")
-    with pytest.raises(
-        RuntimeError, match="copy_to needs the device 'cuda:1', but torch finds 1 CUDA device; count from"
-    ):
-        check_device("copy_to", "cuda:1")
+    text = "copy_to needs the device 'cuda:1', but torch finds 1 CUDA device; count from"
+    check_refused([(lambda: check_device("copy_to", "cuda:1"), RuntimeError, text)])
 
 
 @pytest.mark.slow
+@pytest.mark.thorough
 def test_the_compiler_is_imported_by_the_first_op_whose_kernel_is_not_on_disk(tmp_path: Path) -> None:
     program = (
         "import sys, torch, graphfeed.ops as ops\n"
@@ -59,6 +62,7 @@ def test_the_compiler_is_imported_by_the_first_op_whose_kernel_is_not_on_disk(tm
 
 
 @pytest.mark.slow
+@pytest.mark.thorough
 def test_kernels_are_compiled_anew_when_a_part_of_them_changes(tmp_path: Path) -> None:
     """Here the mixing function, which stands in another file than the kernel."""
     package = tmp_path / "graphfeed"
@@ -81,3 +85,30 @@ def test_kernels_are_compiled_anew_when_a_part_of_them_changes(tmp_path: Path) -
     mixing = ops / "cpu" / "random.py"
     mixing.write_text(mixing.read_text().replace("np.uint64(31)", "np.uint64(30)"))
     assert run() != before
+
+
+def test_a_kernel_says_once_what_it_was_loaded_for() -> None:
+    count_edges(torch.tensor([2]), torch.zeros(4, dtype=torch.int64))
+    fresh, loads = Kernel(count_edges.function), list[KernelLoad]()
+    with watch_kernels(loads.append):
+        for _ in range(2):
+            fresh(torch.tensor([2]), torch.zeros(4, dtype=torch.int64))
+    (load,) = loads
+    assert load.kernel == "structure.counting_sort.count_edges"
+    assert load.seconds > 0
+    assert not load.compiled
+
+
+def test_what_is_ready_can_be_waited_for_again() -> None:
+    ready = CompletedFuture([1])
+    assert ready.wait() is ready.wait() is ready.result
+
+
+def test_more_ranks_are_refused() -> None:
+    check_one_rank(0, 1)
+    check_refused(
+        [
+            (lambda: check_one_rank(0, 2), ValueError, "rank and world_size must be 0 and 1, but are 0 and 2; ids"),
+            (lambda: check_one_rank(1, 1), ValueError, "rank and world_size must be 0 and 1, but are 1 and 1; ids"),
+        ]
+    )

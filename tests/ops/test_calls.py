@@ -1,15 +1,34 @@
+"""Every operation: its valid call, on arrays of any layout; and what is said of arguments that are refused.
+
+That every error names an argument, in few words, is the law of `tests/test_attacked_ops.py`. Here are the words that
+users rely on, each once.
+"""
+
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import pytest
 import torch
 
 from graphfeed import ops
-from graphfeed.ops.calls import Call, calls, make_inputs
+from graphfeed.ops.calls import calls, make_inputs
 from graphfeed.ops.compare_kernels import moved, run
+from graphfeed.ops.records import (
+    MOST_RECORD_BYTES,
+    ExampleLayout,
+    crc32c,
+    find_texts,
+    index_texts,
+    parse_examples,
+    scan_records,
+    write_examples,
+)
 from tests.ops.calls import calls as every_call
 from tests.ops.calls import other_calls
 from tests.ops.graphs import strided
+from tests.refusals import Refusal, check_refused
+from tests.tfrecords import as_tensor
 
 CALLS = calls(make_inputs(12, 100))
 EVERY = every_call()
@@ -22,13 +41,12 @@ def test_a_graph_has_a_hub_and_is_the_same_at_every_call() -> None:
     assert all(getattr(first, name).equal(getattr(second, name)) for name in ("indptr", "indices", "weights", "times"))
 
 
-@pytest.mark.parametrize("name", sorted(CALLS))
-def test_every_call_is_of_a_public_operation_and_can_be_made_with_each_change(name: str) -> None:
-    call: Call = CALLS[name]
-    assert name.split()[0] in ops.__all__
-    for change in call.changes:
-        assert change.keys() <= call.arguments.keys()
-        call.run(**{key: moved(value, torch.clone) for key, value in {**call.arguments, **change}.items()})
+def test_every_call_is_of_a_public_operation_and_can_be_made_with_each_change() -> None:
+    for name, call in CALLS.items():
+        assert name.split()[0] in ops.__all__
+        for change in call.changes:
+            assert change.keys() <= call.arguments.keys(), name
+            call.run(**{key: moved(value, torch.clone) for key, value in {**call.arguments, **change}.items()})
 
 
 def test_checks_find_nothing_and_then_a_fault() -> None:
@@ -38,20 +56,146 @@ def test_checks_find_nothing_and_then_a_fault() -> None:
         assert any(word in bytes(wrong) for word in (b"must not fall", b"must ascend", b"does not join"))
 
 
-@pytest.mark.parametrize("name", sorted(ON_ARRAYS))
-def test_arrays_need_not_be_contiguous(name: str) -> None:
+def put(arguments: dict[str, Any], move: Callable[[torch.Tensor], torch.Tensor]) -> dict[str, Any]:
+    """Return the arguments of a call with all tensors moved; what was one tensor stays one."""
+    made: dict[int, torch.Tensor] = {}
+    each = arguments.items()
+    return {key: moved(value, lambda tensor: made.setdefault(id(tensor), move(tensor))) for key, value in each}
+
+
+def test_arrays_need_not_be_contiguous() -> None:
     """Values that don't lie side by side give the same results, or are refused where they would be written to."""
-    call = EVERY[name]
+    for name in sorted(ON_ARRAYS):
+        call = EVERY[name]
+        expected, error = run(call, put(call.arguments, torch.clone)), ""
+        try:
+            found = run(call, put(call.arguments, strided))
+        except (TypeError, ValueError) as refused:
+            found, error = expected, str(refused)
+        assert "contiguous" in error or [part.tolist() for part in found] == [part.tolist() for part in expected], name
 
-    def put(move: Callable[[torch.Tensor], torch.Tensor]) -> dict[str, Any]:
-        made: dict[int, torch.Tensor] = {}  # what was one tensor stays one
-        each = call.arguments.items()
-        return {key: moved(value, lambda tensor: made.setdefault(id(tensor), move(tensor))) for key, value in each}
 
-    plain, apart = put(torch.clone), put(strided)
-    expected, error = run(call, plain), ""
-    try:
-        found = run(call, apart)
-    except (TypeError, ValueError) as refused:
-        found, error = expected, str(refused)
-    assert "contiguous" in error or [part.tolist() for part in found] == [part.tolist() for part in expected]
+ANY: Any = ops
+"""With which a test may give what a type checker would refuse."""
+ONE, TWO, SIX = torch.tensor([0]), torch.tensor([0, 0]), torch.arange(6)
+ROW, BYTES = torch.zeros(1, 2), torch.zeros(10, dtype=torch.uint8)
+
+
+def gather(index: Any, values: Any = SIX) -> Any:
+    return ANY.gather_rows(values, index)
+
+
+def gather_from_parts(owners: list[int], places: list[int]) -> Any:
+    parts = [torch.zeros(size, 1) for size in (3, 0, 5)]
+    return ops.gather_parts(parts, torch.tensor(owners), torch.tensor(places), torch.zeros(2, 1))
+
+
+ROWS: list[Refusal] = [
+    (lambda: gather(torch.tensor([0, 6])), IndexError, "^index must lie in 0 .. 5, but holds 6; check the ids against"),
+    (lambda: gather(torch.tensor([0, -1])), IndexError, "^index must lie in 0 .. 5, but holds -1"),
+    (lambda: gather(torch.tensor([2**40])), IndexError, f"but holds {2**40}"),
+    (lambda: ops.index_select(SIX, torch.tensor([-1])), IndexError, "^index must lie in 0 .. 5, but holds -1"),
+    (lambda: ANY.index_select([5], ONE), TypeError, "^tensor must be a torch.Tensor, but is a list"),
+    (lambda: gather(torch.tensor([1.0])), TypeError, "index must be torch.int32 or torch.int64, but is torch.float32"),
+    (lambda: gather([1]), TypeError, "index must be a torch.Tensor, but is a list"),
+    (lambda: gather(torch.tensor([[1]])), ValueError, r"index must have 1 dimension, but has shape \(1, 1\)"),
+    (lambda: gather(ONE, torch.tensor(5)), ValueError, "values must have 1 dimension or more, but is a scalar"),
+    (lambda: gather(ONE, [5]), TypeError, "values must be a torch.Tensor, but is a list"),
+    (lambda: gather(ONE, torch.zeros(3, device="meta")), ValueError,
+     "gather works on cpu, but values lies on meta; move one to the other with"),
+    (lambda: ops.copy_rows(ROW, ONE, ROW, TWO), ValueError, "from_rows and to_rows .* the same length, but have 1"),
+    (lambda: ops.copy_rows(ROW, ONE, ROW[:, :1].contiguous(), ONE), ValueError,
+     "rows of source and out must have the same number of bytes, but have 8 and 4"),
+    (lambda: ops.copy_rows(ROW, ONE, ROW, ONE + 1), IndexError, "to_rows must lie in 0 .. 0, but holds 1"),
+    (lambda: ops.copy_rows(ROW, ONE + 1, ROW, ONE), IndexError, "from_rows must lie in 0 .. 0, but holds 1"),
+    (lambda: gather_from_parts([0, 3], [0, 0]), IndexError, "owners must lie in 0 .. 2, but holds 3"),
+    (lambda: gather_from_parts([0, 2], [2, 5]), IndexError, "places in part 2 must lie in 0 .. 4, but hold 5"),
+    (lambda: gather_from_parts([1, 2], [0, 0]), IndexError, "places in part 1 must lie in 0 .. -1, but hold 0"),
+    (lambda: gather_from_parts([2, 2], [4, -1]), IndexError, "places in part 2 must lie in 0 .. 4, but hold -1"),
+    (lambda: ops.gather_parts([ROW], ONE, ONE, torch.zeros(2, 2)), ValueError, "the same length, but have 1, 1 and 2"),
+    (lambda: ops.gather_parts([ROW], ONE, ONE, ROW.repeat(1, 2)[:, ::2]), ValueError, "out must be contiguous"),
+    (lambda: ops.gather_parts([ROW, ROW.double()], ONE, ONE, ROW), ValueError,
+     r"part 1 must have rows as out, torch.float32 of shape \(2,\), but has"),
+    (lambda: ops.delete_rows(SIX[:1], ONE + 1), IndexError, "places must lie in 0 .. 0, but hold 1"),
+    (lambda: ops.delete_rows(SIX, torch.tensor([-1, 0])), IndexError, "places must lie in 0 .. 5, but hold -1"),
+    (lambda: ops.delete_from_columns(TWO + 3, ONE + 3), IndexError, "places must lie in 0 .. 2, but hold 3"),
+    (lambda: ops.delete_rows(SIX, TWO), ValueError, "places must ascend, without duplicates; sort them"),
+    (lambda: ops.new_policy("fifo", 1), ValueError,
+     "policy must be one of 'sieve', 's3-fifo', 'lru', 'clock', but is 'fifo'"),
+    (lambda: ops.new_policy("lru", -1), ValueError, "capacity must be 0 or more, but is -1"),
+    (lambda: ops.find_keys(ops.new_policy("lru", 1), ONE.int()), TypeError, "keys must be torch.int64"),
+    (lambda: ops.replace_keys(ops.new_policy("lru", 1), ONE.int()), TypeError, "keys must be torch.int64"),
+    (lambda: ops.new_sets(-1), ValueError, "capacity must be 0 or more, but is -1"),
+    (lambda: ops.find_in_sets(ops.new_sets(1), ONE.int(), 0), TypeError, "keys must be torch.int64, but is"),
+    (lambda: ops.note_rows(ops.new_row_plan(6, 2), torch.tensor([0, 6]), 0, 0, 0), IndexError, "^ids must lie"),
+    (lambda: ops.new_row_plan(1, 1 << 31), ValueError, "num_slots must be at most 2147483647, but is 2147483648"),
+]  # fmt: skip
+
+LAYOUT = ExampleLayout(["id", "w", "tag"], ["int64", "float", "bytes"], counts=[1, 2, 1], widths=[8, 4, 3])
+OUT = torch.zeros(LAYOUT.buffer_bytes(1), dtype=torch.uint8)
+IDS = ExampleLayout(["a"], ["int64"], [1], [8])
+ABC = torch.tensor(list(b"abc"), dtype=torch.uint8), torch.tensor([0, 1, 3])
+"""Two texts."""
+
+
+def parse(start: int = 0, size: int = 1, out: torch.Tensor = OUT, defaults: Any = None) -> Any:
+    return parse_examples(BYTES, torch.tensor([start]), torch.tensor([size]), LAYOUT, out, defaults)
+
+
+def texts(*offsets: int) -> Any:
+    return index_texts(BYTES[:4], torch.tensor(offsets, dtype=torch.int64))
+
+
+RECORDS: list[Refusal] = [
+    (lambda: crc32c(SIX), TypeError, "data must be torch.uint8, but is torch.int64"),
+    (lambda: parse(out=OUT[:-1]), ValueError, "out must have 24 bytes"),
+    (lambda: parse(out=OUT.repeat(2)[::2]), ValueError, "out must be contiguous, but has the stride 2"),
+    (lambda: parse(out=OUT.long()), TypeError, "out must be torch.uint8, but is torch.int64"),
+    (lambda: parse(defaults={"w": torch.zeros(1)}), ValueError,
+     "the default of 'w' must have the size of a row, but has 4 bytes"),
+    (lambda: scan_records(as_tensor(b""), TWO, ONE, 0, verify=True), ValueError, "equally long, but have 2 and 1"),
+    (lambda: scan_records(as_tensor(b""), TWO, TWO, 1, verify=True), ValueError, "begin must lie in 0 .. 0, but is 1"),
+    (lambda: write_examples(torch.zeros(8, dtype=torch.uint8), 2, IDS), ValueError,
+     "data must have 16 bytes from a multiple of 8 on, but has 8"),
+    (lambda: write_examples(BYTES, 1, ExampleLayout(["a"], ["places"], [1], [16])), ValueError,
+     "layout has places, which are for reading"),
+    (texts, ValueError, "^offsets must .*one value more"),
+    (lambda: texts(0, 5), ValueError, "^offsets must .*at most the 4 bytes"),
+    (lambda: texts(-1, 2), ValueError, "^offsets must .*rise from 0"),
+    (lambda: texts(0, 3, 2), ValueError, "^offsets must .*rise from 0"),
+    (lambda: find_texts(*ABC, index_texts(*ABC), BYTES, TWO + 11), ValueError, "^asked_offsets must .*rise from 0"),
+    (lambda: find_texts(*ABC, torch.tensor([0, 1, -1]), *ABC), ValueError, "table must be what index_texts"),
+]  # fmt: skip
+
+OTHERS: list[Refusal] = [
+    (lambda: ops.Key(0, 1, ANY), TypeError, "index must be a whole number, but is"),
+    (lambda: ops.seed(ANY), TypeError, "val must be a whole number, but is"),
+    (lambda: ops.set_max_uva_threads(0), ValueError, "max_uva_threads must be 1 or more, but is 0"),
+    (lambda: ops.pin_in_place(torch.zeros(4, 4)[:, 1], ANY), ValueError,
+     "only contiguous tensors on the CPU .* is on cpu with strides"),
+    (lambda: ops.pin_in_place(torch.zeros(4, device="meta"), ANY), ValueError, "is on meta with strides"),
+    (lambda: ops.sample_hops(ops.HopGraph(TWO, ONE[:0]), ONE, [ANY], [1]), TypeError, "fanouts must be a whole number"),
+    (lambda: ops.sample_hops(ops.HopGraph(TWO, ONE[:0]), ONE, [1], [-1]), ValueError, "keys must be 0 or more, but"),
+    (lambda: ops.sample_hops(ops.HopGraph(TWO, ONE[:0]), ONE, [1], [1], ANY.Drawing("all")), ValueError,
+     "drawing.method must be one of uniform, labor, latest, but is 'all'"),
+    (lambda: ops.sample_hops(ANY.HopGraph(TWO, ONE[:0], ends=5), ONE, [1], [1]), TypeError, "types must be a torch"),
+]  # fmt: skip
+
+
+def test_operations_on_rows_say_what_is_wrong() -> None:
+    check_refused(ROWS)
+
+
+def test_operations_on_records_say_what_is_wrong() -> None:
+    check_refused(RECORDS)
+    most = 2**63 - 1
+    places = [(-1, 2), (5, 6), (11, 0), (2, -1), (most, most), (most, 1), (12, most), (0, most), (-most, 2)]
+    for place in places:
+        check_refused([(partial(parse, *place), ValueError, "must lie in the 10 bytes")])
+    assert MOST_RECORD_BYTES == 2**31 - 1
+
+
+def test_other_operations_say_what_is_wrong(monkeypatch: pytest.MonkeyPatch) -> None:
+    check_refused(OTHERS)
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    check_refused([(lambda: ops.pin_in_place(torch.zeros(4), ANY), RuntimeError, "pin_in_place needs a CUDA device")])

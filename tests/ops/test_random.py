@@ -1,14 +1,19 @@
 import random
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from itertools import pairwise
+from unittest.mock import patch
 
+import numpy as np
 import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
 from graphfeed.ops import Key
-from graphfeed.ops.random import GOLDEN, MASK, bounded, draw, fold, high_bits, mix, variate
+from graphfeed.ops.cuda.source import device_code
+from graphfeed.ops.random import GOLDEN, MASK, NODE, bounded, draw, fold, high_bits, mix, variate
 from tests.ops.chance import check_counts, check_unrelated
+from tests.ops.emulated_cuda import Cuda, import_launch
 from tests.ops.graphs import KEYS
 
 TRIALS = 4096
@@ -33,29 +38,29 @@ def test_high_bits_are_one_to_one() -> None:
     assert len({high_bits(mix(5), node) for node in range(TRIALS)}) == TRIALS
 
 
-@pytest.mark.parametrize("flipped", [*range(0, 32, 3), 32, 40])
-def test_each_short_bit_turns_half_of_the_time_with_a_bit_of_the_node(flipped: int) -> None:
+@pytest.mark.parametrize("flipped", [[0, 15, 32], pytest.param([*range(3, 32, 3), 40], marks=pytest.mark.thorough)])
+def test_each_short_bit_turns_half_of_the_time_with_a_bit_of_the_node(flipped: list[int]) -> None:
     places = [(mix(number), mix(~number) >> 32) for number in range(TRIALS)]
-    turned = [high_bits(key, node) ^ high_bits(key, node ^ 1 << flipped) for key, node in places]
-    for bit in range(32):
-        count = sum(bits >> bit & 1 for bits in turned)
-        assert abs(count - TRIALS / 2) < 5 * (TRIALS / 4) ** 0.5
+    for place in flipped:
+        turned = [high_bits(key, node) ^ high_bits(key, node ^ 1 << place) for key, node in places]
+        for bit in range(32):
+            count = sum(bits >> bit & 1 for bits in turned)
+            assert abs(count - TRIALS / 2) < 5 * (TRIALS / 4) ** 0.5, (place, bit)
 
 
-@pytest.mark.parametrize("apart", [1, 2, 3, 10, 64, 0x30003, 0xA000A, 0x180018, 1 << 31, 1 << 32])
-def test_high_bits_of_two_nodes_are_unrelated(apart: int) -> None:
-    keys = [mix(number + apart) for number in range(TRIALS)]
-    left, right = ([high_bits(key, node) * BUCKETS >> 32 for key in keys] for node in (7, 7 + apart))
-    check_unrelated(torch.tensor(left), torch.tensor(right), BUCKETS)
+def test_high_bits_of_two_nodes_are_unrelated() -> None:
+    for apart in (1, 2, 3, 10, 64, 0x30003, 0xA000A, 0x180018, 1 << 31, 1 << 32):
+        keys = [mix(number + apart) for number in range(TRIALS)]
+        left, right = ([high_bits(key, node) * BUCKETS >> 32 for key in keys] for node in (7, 7 + apart))
+        check_unrelated(torch.tensor(left), torch.tensor(right), BUCKETS)
 
 
-@pytest.mark.parametrize("flipped", [0, 1, 31, 32, 33, 63])
-def test_shared_bits_of_keys_that_are_near_are_unrelated(flipped: int) -> None:
-    keys, nodes = (5, 0), range(TRIALS)
-    other = (5 ^ 1 << flipped, 0)
-    for shift in (60, 28):
-        left, right = ([variate(own, 0, node) >> shift & 15 for node in nodes] for own in (keys, other))
-        check_unrelated(torch.tensor(left), torch.tensor(right), 16)
+def test_shared_bits_of_keys_that_are_near_are_unrelated() -> None:
+    for flipped in (0, 1, 31, 32, 33, 63):
+        keys = (5, 0), (5 ^ 1 << flipped, 0)
+        for shift in (60, 28):
+            left, right = ([variate(own, 0, node) >> shift & 15 for node in range(TRIALS)] for own in keys)
+            check_unrelated(torch.tensor(left), torch.tensor(right), 16)
 
 
 def test_halves_of_shared_bits_are_unrelated() -> None:
@@ -107,21 +112,20 @@ def random_places() -> list[list[int]]:
     return [[chance.randrange(30) for _ in PARTS] for _ in range(TRIALS)]
 
 
-@pytest.mark.parametrize("part", PARTS)
-@pytest.mark.parametrize("edge_type", [None, 0])
-def test_a_change_of_any_part_gives_an_unrelated_draw(part: str, edge_type: int | None) -> None:
+@pytest.mark.parametrize("edge_type", [None, pytest.param(0, marks=pytest.mark.thorough)])
+def test_a_change_of_any_part_gives_an_unrelated_draw(edge_type: int | None) -> None:
     places = random_places()
-    changed = [[value + (name == part) for name, value in zip(PARTS, place, strict=True)] for place in places]
-    left = [draw_at(place, edge_type) for place in places]
-    right = [draw_at(place, edge_type) for place in changed]
-    check_unrelated(torch.tensor(left), torch.tensor(right), BUCKETS)
+    left = torch.tensor([draw_at(place, edge_type) for place in places])
+    for part in PARTS:
+        changed = [[value + (name == part) for name, value in zip(PARTS, place, strict=True)] for place in places]
+        check_unrelated(left, torch.tensor([draw_at(place, edge_type) for place in changed]), BUCKETS)
 
 
-@pytest.mark.parametrize(("left", "right"), [(None, 0), (0, 1), (1, 2)])
-def test_edge_types_have_unrelated_draws(left: int | None, right: int) -> None:
+def test_edge_types_have_unrelated_draws() -> None:
     places = random_places()
-    first, second = (torch.tensor([draw_at(place, kind) for place in places]) for kind in (left, right))
-    check_unrelated(first, second, BUCKETS)
+    none, *types = (torch.tensor([draw_at(place, kind) for place in places]) for kind in (None, 0, 1, 2))
+    for left, right in pairwise([none, *types]):
+        check_unrelated(left, right, BUCKETS)
 
 
 def test_consecutive_nodes_and_draws_fill_the_square() -> None:
@@ -132,3 +136,52 @@ def test_consecutive_nodes_and_draws_fill_the_square() -> None:
 
 def test_the_order_of_what_is_folded_matters() -> None:
     assert len({fold(0), fold(0, 1), fold(0, 1, 2), fold(0, 2, 1), fold(1, 0, 2)}) == 5
+
+
+PROBE = """
+extern "C" __global__ void probe(u64 key, u64 second, u64 switch_threshold, i64 node, i64 type, i64 number,
+                                 i64 bound, u64 *out) {
+    u64 state = node_state(key, node);
+    Variates variates = {key, second, switch_threshold};
+    if (blockIdx.x != 0 || threadIdx.x != 0) return;
+    out[0] = draw_bits(state, number);
+    out[1] = draw_bits(typed_state(state, type), number);
+    out[2] = (u64)draw_below(state, number, bound);
+    out[3] = variates.of(node);
+    out[4] = waiting_time(state);
+}
+"""
+KINDS = (*[np.uint64] * 3, *[np.int64] * 4)
+"""Of the numbers that the kernel takes."""
+
+
+@pytest.fixture(scope="module")
+def probe(cuda: Cuda) -> Callable[..., list[int]]:
+    """Return a kernel that shows what the others draw by."""
+    launch = import_launch()
+    code = device_code() + PROBE
+
+    def run(*numbers: int) -> list[int]:
+        with cuda.running():
+            module = launch.cupy.RawModule(code=code, options=launch.OPTIONS)
+            with patch.object(launch, "module", lambda: module), torch.no_grad():
+                launch.function_of.cache_clear()
+                out = cuda.put(torch.zeros(5, dtype=torch.int64))
+                launch.launch("probe", 1, *(kind(number) for kind, number in zip(KINDS, numbers, strict=True)), out)
+                launch.function_of.cache_clear()
+                return [value % 2**64 for value in out.tolist()]
+
+    return run
+
+
+@given(KEYS, KEYS, st.sampled_from([0, 1, 2**63, 2**64 - 1]), st.integers(0, 2**62), st.integers(0, 99), st.data())
+def test_the_device_draws_the_same_bits(
+    probe: Callable[..., list[int]], key: int, second: int, share: int, node: int, edge_type: int, data: st.DataObject
+) -> None:
+    number, bound = data.draw(st.integers(0, 1000)), data.draw(st.integers(1, 2**62))
+    bits, typed, below, shared, time = probe(key, second, share, node, edge_type, number, bound)
+    assert bits == draw(key, node, number)
+    assert typed == draw(key, node, number, edge_type)
+    assert below == bounded(bits, bound)
+    assert shared == variate((key, second), share, node)
+    assert time >= mix(key ^ (node * NODE)) >> 16
