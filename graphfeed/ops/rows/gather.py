@@ -53,7 +53,7 @@ def check_rows_at(name: str, values: torch.Tensor, index: torch.Tensor) -> None:
         raise ValueError(f"{name} must have 1 dimension or more, but is a scalar; there are no rows")
     if values.requires_grad and torch.is_grad_enabled():
         raise ValueError(
-            f"{name} requires gradients, and gathered rows have none; give .detach(), or index it: {name}[index]"
+            "values requires gradients, and gathered rows have none; give .detach(), or index it: values[index]"
         )
     check_vector("index", index)
     check_ids("index", index, values.shape[0], IndexError)
