@@ -1,10 +1,21 @@
+"""Entities of TFRecords: their files, ids, features and labels."""
+
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import torch
 
-from graphfeed.ingest import FixedLenFeature, TFDatasetOptions, TFRecordDataLoader
+from graphfeed.ingest import (
+    FixedLenFeature,
+    LoadedGraphTensors,
+    SerializedTFRecordInfo,
+    TFDatasetOptions,
+    TFRecordDataLoader,
+)
+from graphfeed.ingest.gigl.loaded_graph_tensors import EDGE_TYPE, NODE_TYPE
+from graphfeed.ingest.gigl.serialized_graph import share_of
 from tests.ingest.entities import SPEC, edges, export, nodes
 
 
@@ -109,3 +120,103 @@ def test_a_key_that_is_no_name_is_refused(tmp_path: Path, key: Any) -> None:
 def test_a_rank_beyond_the_others_is_refused() -> None:
     with pytest.raises(ValueError, match="rank must lie in"):
         TFRecordDataLoader(2, 2)
+
+
+def info(prefix: object) -> SerializedTFRecordInfo:
+    return SerializedTFRecordInfo(prefix, [], {}, 0, "id")
+
+
+@pytest.mark.parametrize("as_uri", [str, lambda path: path, lambda path: SimpleNamespace(uri=str(path))])
+def test_files_are_those_of_the_pattern_sorted_by_path(tmp_path: Path, as_uri: object) -> None:
+    assert callable(as_uri)
+    wanted = ["b/0-of-2.tfrecord", "b/1-of-2.tfrecord.gz", "c/a-of-b.tfrecord"]
+    for name in [*wanted, "b/_SUCCESS", "b/0-of-2.tfrecord.part", "b/plain.tfrecord", "other/0-of-1.tfrecord"]:
+        (tmp_path / "x" / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / "x" / name).touch()
+    (tmp_path / "x" / "other").rename(tmp_path / "other")
+    assert info(as_uri(tmp_path / "x")).find_files() == [tmp_path / "x" / name for name in wanted]
+    assert info(as_uri(tmp_path / "x" / "b" / "1-")).find_files() == [tmp_path / "x" / wanted[1]]
+
+
+def test_a_pattern_that_no_file_matches_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "plain.tfrecord").touch()
+    with pytest.raises(FileNotFoundError, match=f"no file under {tmp_path} matches tfrecord_uri_pattern, which is"):
+        info(tmp_path).find_files()
+
+
+def test_a_folder_that_is_not_there_and_a_remote_address_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(FileNotFoundError, match="there is no folder"):
+        info(tmp_path / "nowhere" / "files-").find_files()
+    with pytest.raises(ValueError, match="must be a path on this machine, but is 'gs://bucket/x'"):
+        info("gs://bucket/x").find_files()
+
+
+@pytest.mark.parametrize("count", [0, 1, 5, 8])
+def test_each_file_is_one_ranks_and_the_order_stays(count: int) -> None:
+    files = [Path(str(number)) for number in range(count)]
+    shares = [share_of(files, rank, 3) for rank in range(3)]
+    assert [file for share in shares for file in share] == files
+    assert sorted(map(len, shares), reverse=True) == list(map(len, shares))
+    assert max(map(len, shares)) - min(map(len, shares)) <= 1
+
+
+def test_a_rank_that_is_not_there_is_refused() -> None:
+    with pytest.raises(ValueError, match=r"rank must lie in 0 \.\. 3 - 1, but is 3"):
+        share_of([], 3, 3)
+
+
+EDGES = torch.tensor([[0, 1], [1, 2]])
+LABELS = torch.tensor([[0], [2]])
+WRONG = torch.tensor([[1], [0]])
+
+
+def graph(**more: Any) -> LoadedGraphTensors:
+    fields = {
+        "node_ids": torch.arange(3),
+        "node_features": torch.ones(3, 2),
+        "edge_index": EDGES,
+        "edge_features": None,
+        "positive_label": LABELS,
+        "negative_label": WRONG,
+        **more,
+    }
+    return LoadedGraphTensors(**fields)
+
+
+def test_labels_become_edges_of_their_own_types() -> None:
+    tensors = graph()
+    tensors.treat_labels_as_edges("out")
+    assert isinstance(tensors.edge_index, dict)
+    assert list(tensors.edge_index) == [
+        EDGE_TYPE,
+        (NODE_TYPE, "to_gigl_positive", NODE_TYPE),
+        (NODE_TYPE, "to_gigl_negative", NODE_TYPE),
+    ]
+    assert [value.tolist() for value in tensors.edge_index.values()] == [EDGES.tolist(), [[0], [2]], [[1], [0]]]
+    assert (tensors.positive_label, tensors.negative_label, tensors.edge_features) == (None, None, None)
+    assert isinstance(tensors.node_features, dict)
+    assert list(tensors.node_features) == [NODE_TYPE]
+
+
+def test_labels_of_a_typed_graph_are_turned_round_for_sampling_inwards() -> None:
+    tensors = graph(
+        node_ids={"user": torch.arange(2), "item": torch.arange(3)},
+        node_features=None,
+        edge_index={("user", "buys", "item"): EDGES},
+        positive_label={("user", "buys", "item"): LABELS},
+        negative_label=None,
+    )
+    tensors.treat_labels_as_edges("in")
+    assert isinstance(tensors.edge_index, dict)
+    assert list(tensors.edge_index) == [("user", "buys", "item"), ("item", "buys_gigl_positive", "user")]
+    assert tensors.edge_index["item", "buys_gigl_positive", "user"].tolist() == [[2], [0]]
+    assert tensors.node_features is None
+
+
+def test_what_cannot_be_done_is_refused_and_changes_nothing() -> None:
+    tensors = graph(positive_label=None)
+    with pytest.raises(ValueError, match="positive_label is None"):
+        tensors.treat_labels_as_edges("in")
+    with pytest.raises(ValueError, match="edge_dir must be 'in' or 'out', but is 'both'"):
+        graph().treat_labels_as_edges("both")  # type: ignore[arg-type]
+    assert tensors.edge_index is EDGES

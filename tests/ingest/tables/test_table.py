@@ -1,5 +1,7 @@
 """Tables of each format, whole and damaged."""
 
+import gzip
+import json
 from pathlib import Path
 from typing import Any
 
@@ -7,10 +9,14 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.ipc
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from graphfeed.ingest import EdgeTable, NodeTable, Spec, build_dataset
 from graphfeed.ingest.tables import table as tables
+from graphfeed.ingest.tables.ndjson import ndjson_batches, ndjson_schema
 from graphfeed.ingest.tables.table import TableSource, as_table, find_sources, suffix_of
+from graphfeed.ingest.tables.text_lines import EdgeListText, line_blocks, one_tab_between_values
 from tests.ingest.example_tables import SUFFIXES, USERS, write
 
 
@@ -212,3 +218,96 @@ def test_the_first_rows_are_read_once_to_find_the_columns(
     nodes = NodeTable("n.csv", id=names[0], features={"x": names[1]}, header=header)
     build_dataset(Spec({"n:r:n": edges}, {"n": nodes}, folder=tmp_path))
     assert sorted(read) == ["e.csv", "n.csv"]
+
+
+BLOCK = 256
+EARLY: list[dict[str, Any]] = [{"id": number, "f": None} for number in range(50)]
+
+
+def write_json(folder: Path, *late: Any) -> Path:
+    path = folder / "t.ndjson"
+    path.write_text("".join(json.dumps(row) + "\n" for row in [*EARLY, *late]))
+    return path
+
+
+def read_json(path: Path, *columns: str) -> list[dict[str, Any]]:
+    schema = ndjson_schema(path, BLOCK)
+    return [row for batch in ndjson_batches(path, columns, schema, BLOCK) for row in batch.to_pylist()]
+
+
+@pytest.mark.parametrize(
+    ("late", "kind"), [(3, pa.int64()), (1.5, pa.float64()), ("a", pa.string()), ([1], pa.list_(pa.int64()))]
+)
+def test_a_value_may_come_late(tmp_path: Path, late: Any, kind: Any) -> None:
+    path = write_json(tmp_path, {"id": 50, "f": late}, {"id": 51, "late": late})
+    assert ndjson_schema(path, BLOCK) == pa.schema({"id": pa.int64(), "f": kind, "late": kind})
+    rows = read_json(path, "late", "f")
+    assert rows[-2:] == [{"late": None, "f": late}, {"late": late, "f": None}]
+    assert len(rows) == 52
+
+
+def test_integers_and_floats_have_a_common_type_also_in_lists(tmp_path: Path) -> None:
+    blocks = [{"a": 1, "b": [1]}] * 50 + [{"a": 1.5, "b": [1.5]}]
+    rows = read_json(write_json(tmp_path, *blocks), "a", "b")
+    assert rows[-2:] == [{"a": 1.0, "b": [1.0]}, {"a": 1.5, "b": [1.5]}]
+
+
+@pytest.mark.parametrize("between", [0, 50])
+@pytest.mark.parametrize(("one", "other"), [(1, "a"), ([1], 1), ({"x": 1}, {"x": "a"}), (True, 1), ([1], ["a"])])
+def test_a_column_that_nothing_reads_may_hold_anything(tmp_path: Path, between: int, one: Any, other: Any) -> None:
+    late = [{"id": 50, "z": one}, *[{"id": 51}] * between, {"id": 52, "z": other}]
+    path = write_json(tmp_path, *late)
+    assert [row["id"] for row in read_json(path, "id")] == [*range(50), 50, *[51] * between, 52]
+    with pytest.raises(pa.ArrowInvalid, match=r"Column\(/z.*\) changed from"):
+        read_json(path, "z")
+
+
+def test_what_is_no_json_is_an_error(tmp_path: Path) -> None:
+    path = write_json(tmp_path)
+    path.write_text(path.read_text() + '{"id": \n')
+    with pytest.raises(pa.ArrowInvalid, match="JSON parse error"):
+        ndjson_schema(path, BLOCK)
+    path.write_text(" \n")
+    with pytest.raises(ValueError, match="it has no lines"):
+        ndjson_schema(path, BLOCK)
+
+
+SNAP = "# Directed graph: 4 nodes\n# FromNodeId\tToNodeId\n0\t1\n0\t2\n3\t1\n"
+
+
+@pytest.mark.parametrize("name", ["e.txt", "e.edges", "e.edgelist", "e.txt.gz"])
+@pytest.mark.parametrize("between", ["\t", " ", "  \t "])
+def test_a_list_of_edges_of_snap_is_a_table(tmp_path: Path, name: str, between: str) -> None:
+    text = SNAP.replace("\t", between).encode()
+    (tmp_path / name).write_bytes(gzip.compress(text) if name.endswith(".gz") else text)
+    spec = Spec({"e": EdgeTable(name, source="0", destination="1")}, folder=tmp_path)
+    graph = build_dataset(spec).graph
+    assert graph is not None
+    assert graph.csc_indptr.tolist() == [0, 0, 2, 3, 3]
+    assert graph.indices.tolist() == [0, 3, 0]
+
+
+@given(
+    rows=st.lists(st.tuples(st.integers(0, 99), st.integers(0, 99), st.sampled_from(["", "\r"]))),
+    blanks=st.sampled_from([" ", "\t", "  ", " \t\t"]),
+    outside=st.sampled_from(["", " ", "\t "]),
+    comment=st.sampled_from(["", "# a b\n", " % c\td\n"]),
+)
+def test_values_have_one_tab_between_them(
+    rows: list[tuple[int, int, str]], blanks: str, outside: str, comment: str
+) -> None:
+    text = "".join(f"{comment}{outside}{one}{blanks}{other}{outside}{end}\n" for one, other, end in rows)
+    wanted = "".join(f"{one}\t{other}{end}\n" for one, other, end in rows)
+    assert one_tab_between_values(text.encode()) == wanted.encode()
+
+
+def test_text_comes_in_whole_lines_whatever_is_read_at_a_time(tmp_path: Path) -> None:
+    path = tmp_path / "t.txt"
+    path.write_text("".join(f"{number} {number}\n" for number in range(100)) + "# end\n100 100")
+    blocks = list(line_blocks(path, 16))
+    assert b"".join(blocks) == path.read_bytes()
+    assert all(block.endswith(b"\n") for block in blocks[:-1])
+    wanted = "".join(f"{number}\t{number}\n" for number in range(100)) + "100\t100"
+    assert EdgeListText(path, 16).read() == wanted.encode()
+    with pytest.raises(ValueError, match="a line is longer than 4 bytes"):
+        list(line_blocks(path, 4))

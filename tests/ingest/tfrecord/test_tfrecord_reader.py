@@ -1,4 +1,10 @@
+"""TFRecord files as tensors."""
+
+import gzip
+import mmap
 import os
+import tempfile
+from collections.abc import Iterator
 from itertools import accumulate
 from pathlib import Path
 from typing import Any
@@ -10,6 +16,9 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
 from graphfeed.ingest import FixedLenFeature, read_tfrecords, write_tfrecords
+from graphfeed.ingest.tfrecord import growing_rows, record_stream
+from graphfeed.ingest.tfrecord.growing_rows import GrowingRows
+from graphfeed.ingest.tfrecord.record_stream import RecordStream
 from tests import tfrecords
 
 ROWS: list[tfrecords.Example] = [{"id": [k, -k], "w": [k / 2], "name": [b"%03d" % k]} for k in range(10)]
@@ -163,3 +172,106 @@ def test_the_tensors_may_be_written_to_and_saved(tmp_path: Path) -> None:
     found["w"] += 1
     torch.save(found, tmp_path / "saved")
     assert_same(torch.load(tmp_path / "saved", weights_only=True), {**COLUMNS, "w": COLUMNS["w"] + 1})
+
+
+def read_all(path: Path) -> bytes:
+    """Read a file in parts, of which half is taken each time."""
+    taken = b""
+    with RecordStream(path) as stream:
+        while stream.fill():
+            middle = (stream.begin + stream.end) // 2
+            assert stream.offset == len(taken)
+            taken += stream.buffer[stream.begin : middle].tobytes()
+            stream.begin = middle
+        return taken + stream.buffer[stream.begin : stream.end].tobytes()
+
+
+@pytest.mark.parametrize("name", ["plain", "named.gz", "not-named"])
+@pytest.mark.parametrize("part_bytes", [64, 1000, 1 << 20])
+def test_the_bytes_come_in_order_whatever_is_taken_at_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, part_bytes: int
+) -> None:
+    monkeypatch.setattr(record_stream, "PART_BYTES", part_bytes)
+    data = bytes(range(256)) * 40
+    path = tmp_path / name
+    path.write_bytes(data if name == "plain" else gzip.compress(data))
+    assert read_all(path) == data
+
+
+def test_a_plain_file_may_begin_like_a_compressed_one(tmp_path: Path) -> None:
+    """Its first record has 35,615 bytes: 1f 8b."""
+    path = tfrecords.write(tmp_path / "file", [bytes(0x8B1F)])
+    assert path.read_bytes().startswith(b"\x1f\x8b")
+    with RecordStream(path) as stream:
+        assert not stream.compressed
+
+
+def test_several_compressed_files_in_one_are_read_on(tmp_path: Path) -> None:
+    path = tmp_path / "file"
+    path.write_bytes(gzip.compress(b"abc") + gzip.compress(b"def"))
+    assert read_all(path) == b"abcdef"
+
+
+@pytest.mark.parametrize("content", [b"", b"not compressed"])
+def test_a_name_that_promises_compression_is_held_to_it(tmp_path: Path, content: bytes) -> None:
+    path = tmp_path / "file.gz"
+    path.write_bytes(content)
+    with pytest.raises(ValueError, match=r"file\.gz is named as a gzip file, but does not begin like one"):
+        RecordStream(path)
+
+
+def test_a_plain_file_may_keep_the_name_of_a_compressed_one(tmp_path: Path) -> None:
+    """Some storage decompresses files as it hands them out."""
+    path = tmp_path / "file.gz"
+    path.write_bytes(tfrecords.record(b"abc"))
+    assert read_all(path) == tfrecords.record(b"abc")
+
+
+class FixedMap(mmap.mmap):
+    """A mapping on a system that can't move mappings."""
+
+    def resize(self, newsize: int) -> None:
+        raise SystemError("mmap: resizing not available--no mremap()")
+
+
+@pytest.fixture(params=["memory", "memory that can't be moved", "file"])
+def descriptor(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[int | None]:
+    monkeypatch.setattr(growing_rows, "FIRST_BYTES", 64)
+    if request.param == "file":
+        with tempfile.TemporaryFile() as file:
+            yield file.fileno()
+        return
+    if request.param != "memory":
+        monkeypatch.setattr(growing_rows, "map_anonymous", lambda size: FixedMap(-1, size))
+    yield None
+
+
+@pytest.mark.parametrize("lanes", [1, 2, 3])
+@pytest.mark.parametrize("shape", [(), (3,), (2, 2)])
+def test_what_is_appended_comes_back_in_order(descriptor: int | None, lanes: int, shape: tuple[int, ...]) -> None:
+    rows = GrowingRows(shape, torch.int64, lanes, descriptor)
+    parts = [torch.randint(0, 100, (lanes, count, *shape)) for count in (3, 0, 1, 50, 7, 1000, 2)]
+    for part in parts:
+        rows.append(list(part))
+    wanted = torch.cat(parts, dim=1)
+    assert rows.nbytes == wanted.nbytes
+    assert torch.equal(rows.finish(), wanted[0] if lanes == 1 else wanted)
+
+
+def test_values_are_converted_to_the_dtype() -> None:
+    rows = GrowingRows((2,), torch.float32)
+    rows.append([torch.tensor([[1, 2]])])
+    assert rows.finish().tolist() == [[1.0, 2.0]]
+
+
+@pytest.mark.parametrize(("lanes", "shape"), [(1, (0, 4)), (2, (2, 0, 4))])
+def test_no_rows_keep_their_shape(lanes: int, shape: tuple[int, ...]) -> None:
+    rows = GrowingRows((4,), torch.float32, lanes)
+    rows.append([torch.empty(0, 4)] * lanes)
+    assert tuple(rows.finish().shape) == shape
+
+
+def test_rows_of_nothing_are_counted() -> None:
+    rows = GrowingRows((0,), torch.float32)
+    rows.append([torch.empty(5, 0)])
+    assert tuple(rows.finish().shape) == (5, 0)

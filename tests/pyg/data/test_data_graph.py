@@ -1,3 +1,5 @@
+"""What loaders read of data: the graph, its times and weights, and the features."""
+
 from typing import Any
 
 import numpy as np
@@ -5,8 +7,11 @@ import pytest
 import torch
 
 from graphfeed.pyg import LinkNeighborLoader, NeighborLoader, RandomNodeLoader
+from graphfeed.pyg.data.data_features import read_features
 from graphfeed.pyg.data.data_graph import read_graph
-from tests.pyg.neighborhood import heterogeneous, homogeneous
+from graphfeed.pyg.data.tables import Tables, check_data, check_untyped, import_pyg, tables_of
+from tests.pyg.neighborhood import KINDS, SIZES, heterogeneous, homogeneous
+from tests.pyg.stores import in_stores, sorted_data
 
 
 def test_an_edge_has_the_id_of_its_column() -> None:
@@ -108,3 +113,115 @@ def test_times_that_are_not_whole_are_named() -> None:
     for given, name in ((data, "edge_time"), (typed, "time")):
         with pytest.raises(TypeError, match=f"time_attr '{name}' must be torch.int64, but is torch.float"):
             read_graph(given, name)
+
+
+def test_what_belongs_to_nodes_and_edges_is_fetched_and_the_rest_stays() -> None:
+    data = homogeneous()
+    found = read_features(data)
+    assert found.node_names == {None: ["x", "y", "time", "train_mask"]}
+    assert found.edge_names == {None: ["edge_attr", "weight", "edge_time"]}
+    assert found.template.name == "random"
+    assert set(found.template.keys()) == set(data.keys())
+    assert all(found.template[name] == () for name in data.keys() if name != "name")  # noqa: SIM118
+    assert data.x is not None
+
+
+def test_memory_is_shared_with_the_data() -> None:
+    data = homogeneous()
+    rows = read_features(data).store["node", None, "x"].read()
+    assert rows.data_ptr() == data.x.data_ptr()
+
+
+def test_names_with_types() -> None:
+    found = read_features(heterogeneous())
+    assert found.node_names == {"user": ["x", "time", "y"], "item": ["x", "time"]}
+    assert found.edge_names["user:likes:item"] == ["edge_attr"]
+
+
+def test_values_may_be_arrays_or_have_nodes_in_another_dimension() -> None:
+    data = homogeneous()
+    data.array = np.arange(60)
+    data.some_index = torch.arange(120).view(2, 60)
+    found = read_features(data)
+    assert found.store.read("node", None, "array", torch.tensor([7])).tolist() == [[7]]
+    assert found.store.read("node", None, "some_index", torch.tensor([7])).tolist() == [[7, 67]]
+    assert found.dims[None, "some_index"] == 1
+
+
+def test_lists_and_sparse_adjacency_are_refused() -> None:
+    data = homogeneous()
+    data.names = [str(place) for place in range(60)]
+    with pytest.raises(TypeError, match="'names' has one value for each node or edge, but is"):
+        read_features(data)
+    sparse = import_pyg("torch_geometric.data", "tests").Data(x=torch.eye(2), adj_t=torch.eye(2).to_sparse())
+    with pytest.raises(ValueError, match="'adj_t'"):
+        read_features(sparse)
+
+
+def test_what_belongs_to_a_whole_graph_with_types_stays() -> None:
+    data = heterogeneous()
+    data.meta, data.scale = "hello", torch.tensor([3.0])
+    assert read_features(data).template.meta == "hello"
+    batch = next(iter(NeighborLoader(data, [2], "user", batch_size=4)))
+    assert (batch.meta, batch.scale.item()) == ("hello", 3.0)
+    assert torch.equal(batch["user"].x, data["user"].x[batch["user"].n_id])
+
+
+@pytest.mark.filterwarnings("ignore:Sparse CSR tensor support is in beta")  # torch's own
+@pytest.mark.parametrize("layout", ["sparse_coo", "sparse_csr"])
+def test_sparse_features_are_refused(layout: str) -> None:
+    data = homogeneous()
+    data.x = data.x.to_sparse(layout=getattr(torch, layout))
+    with pytest.raises(TypeError, match=f"'x' is sparse .torch.{layout}., but"):
+        read_features(data)
+
+
+def test_features_that_require_a_gradient_are_refused() -> None:
+    data = heterogeneous()
+    data["user", "likes", "item"].edge_attr = torch.ones(120, requires_grad=True)
+    with pytest.raises(ValueError, match="'edge_attr' of 'user:likes:item' requires a gradient"):
+        read_features(data)
+    data["user", "likes", "item"].edge_attr = data["user", "likes", "item"].edge_attr.detach()
+    assert read_features(data).edge_names["user:likes:item"] == ["edge_attr"]
+
+
+LIKES, TO, RATES = ("user", "likes", "item"), ("user", "to", "item"), ("user", "rates", "item")
+
+
+def test_tables_are_those_of_each_type_or_one_for_both() -> None:
+    typed, plain = heterogeneous(), homogeneous()
+    plain.node_types = 3  # any attribute may have any name
+    found = tables_of(typed)
+    assert found.typed
+    assert [list(found.nodes), list(found.edges)] == [list(SIZES), list(KINDS)]
+    assert found.nodes["user"]["y"] is typed["user"].y
+    found = tables_of(plain)
+    assert not found.typed
+    assert found.nodes[None] is found.edges[None]
+    assert found.nodes[None]["x"] is plain.x
+    assert tables_of(found) is found
+
+
+@pytest.mark.parametrize(
+    ("known", "given", "found"),
+    [
+        ([LIKES], LIKES, LIKES),
+        ([LIKES], ("user", "item"), LIKES),
+        ([LIKES], ["likes"], LIKES),
+        ([LIKES], ("item", "user"), None),
+        ([LIKES, RATES], ("user", "item"), None),
+        ([LIKES, RATES, TO], ("user", "item"), TO),
+    ],
+)
+def test_an_edge_type_may_be_given_in_part(
+    known: list[tuple[str, str, str]], given: tuple[str, ...], found: object
+) -> None:
+    assert Tables({}, dict.fromkeys(known)).edge_type(given) == found
+
+
+def test_data_that_a_loader_can_not_take_are_refused() -> None:
+    check_data(heterogeneous())
+    with pytest.raises(ValueError, match="data has types, but Some needs a Data without"):
+        check_untyped(heterogeneous(), "Some")
+    with pytest.raises(TypeError, match="data must be a Data or HeteroData of PyG, but is a tuple"):
+        check_data(in_stores(sorted_data(False, "coo"), "coo"))

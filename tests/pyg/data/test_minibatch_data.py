@@ -1,16 +1,21 @@
-"""PyG's data of a mini-batch; with a stand-in where PyG is not installed."""
+"""PyG's data of a mini-batch: nodes, labels and seeds; edges, each once, with ids and features; and the stage."""
 
 import copy
 import sys
+import time
 import warnings
+from collections.abc import Callable
+from importlib.util import find_spec
+from itertools import pairwise
 from typing import Any
 
 import pytest
 import torch
 
 import graphfeed as gf
+from graphfeed.storage.graph.layer_data import edge_index
 from tests import pipelines
-from tests.digests import assert_same
+from tests.digests import assert_same, digests
 
 
 def edges_of(batch: Any, kind: str | None = None) -> set[tuple[int, int]]:
@@ -127,3 +132,177 @@ def test_without_pyg_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None
         ImportError, match=r'to_pyg_data\(\) needs torch_geometric, .*: pip install "\.\[pyg\]" in a clone'
     ):
         next(iter(pipelines.homogeneous())).to_pyg_data()
+
+
+pytestmark = pytest.mark.usefixtures("pyg")
+
+Edge = tuple[int, int, int]
+
+
+def listed(subgraph: gf.SampledSubgraph, kind: str | None = None) -> list[Edge]:
+    """Return source, destination and id of each edge of a hop."""
+    csc: Any = subgraph.sampled_csc if kind is None else subgraph.sampled_csc[kind]
+    ids: Any = subgraph.original_edge_ids if kind is None else subgraph.original_edge_ids[kind]
+    found = []
+    for column, (low, high) in enumerate(pairwise(csc.indptr.tolist())):
+        found += [(csc.indices[place].item(), column, ids[place].item()) for place in range(low, high)]
+    return found
+
+
+def rows_of(store: Any) -> list[Edge]:
+    return list(zip(*store.edge_index.tolist(), store.e_id.tolist(), strict=True))
+
+
+def parallel(replace: bool = False) -> gf.MiniBatch:
+    """Return a mini-batch of a graph in which two edges join the same nodes, each drawn by both hops."""
+    graph = gf.from_coo(torch.tensor([[1, 1, 0], [0, 0, 1]]), num_nodes=2)
+    pipe = gf.ItemSampler(gf.ItemSet(2, names="seeds"), batch_size=2)
+    fanouts = [5, 5] if replace else [-1, -1]
+    minibatch: gf.MiniBatch = next(iter(pipe.sample_neighbor(graph, fanouts, replace=replace)))
+    return minibatch
+
+
+@pytest.mark.parametrize("make", [pipelines.homogeneous, pipelines.weighted, pipelines.link_prediction])
+def test_sorted_edges_are_those_of_torchs_unique_with_the_id_of_one_of_them(make: Callable[[], gf.Datapipe]) -> None:
+    for batch in make():
+        data = batch.to_pyg_data()
+        hops = [edge_index(hop.sampled_csc) for hop in batch.sampled_subgraphs]
+        assert_same(data.edge_index, torch.unique(torch.cat(hops, dim=1), dim=1))
+        assert set(rows_of(data)) <= {edge for hop in batch.sampled_subgraphs for edge in listed(hop)}
+
+
+def test_by_hop_edges_come_where_they_are_first() -> None:
+    for make in (pipelines.homogeneous, pipelines.weighted, pipelines.link_prediction):
+        batch = next(iter(make()))
+        data = batch.to_pyg_data(by_hop=True)
+        seen: dict[int, Edge] = {}
+        counts = []
+        for hop in reversed(batch.sampled_subgraphs):
+            before = len(seen)
+            for edge in listed(hop):
+                seen.setdefault(edge[2], edge)
+            counts.append(len(seen) - before)
+        assert rows_of(data) == list(seen.values())
+        assert data.num_sampled_edges == counts
+
+
+def test_edges_with_types() -> None:
+    for batch in pipelines.heterogeneous():
+        data, by_hop = batch.to_pyg_data(), batch.to_pyg_data(by_hop=True)
+        for kind in ("user:likes:item", "item:liked_by:user", "user:knows:user"):
+            own = {edge for hop in batch.sampled_subgraphs for edge in listed(hop, kind)}
+            store = by_hop[tuple(kind.split(":"))]
+            assert set(rows_of(store)) == own
+            assert len(store.e_id) == len(own) == sum(store.num_sampled_edges)
+            assert set(rows_of(data[tuple(kind.split(":"))])) <= own
+
+
+@pytest.mark.parametrize("by_hop", [False, True])
+def test_edge_features_belong_to_their_edges(by_hop: bool) -> None:
+    data = next(iter(pipelines.heterogeneous())).to_pyg_data(by_hop)
+    store = data["user", "likes", "item"]
+    assert len(store.e_id) > 50
+    assert_same(store.edge_attr[:, 0], store.e_id)
+
+
+def test_several_edge_features_keep_their_names() -> None:
+    batch = next(iter(pipelines.homogeneous()))
+    batch.edge_features = [{"a": hop.original_edge_ids, "b": -hop.original_edge_ids} for hop in batch.sampled_subgraphs]
+    data = batch.to_pyg_data()
+    assert_same([data.a, data.b], [data.e_id, -data.e_id])
+
+
+def test_parallel_edges_are_one_pair_of_nodes_and_two_edges() -> None:
+    assert parallel().to_pyg_data().edge_index.tolist() == [[0, 1], [1, 0]]
+    data = parallel().to_pyg_data(by_hop=True)
+    assert sorted(rows_of(data)) == [(0, 1, 2), (1, 0, 0), (1, 0, 1)]
+    assert data.num_sampled_edges == [3, 0]
+
+
+def test_an_edge_that_is_drawn_twice_is_there_once() -> None:
+    data = parallel(replace=True).to_pyg_data(by_hop=True)
+    assert len(set(rows_of(data))) == len(rows_of(data)) <= 3
+
+
+@pytest.mark.parametrize("by_hop", [False, True])
+def test_without_ids_a_pair_of_nodes_is_an_edge(by_hop: bool) -> None:
+    batch = parallel()
+    for hop in batch.sampled_subgraphs or ():
+        hop.original_edge_ids = None
+    data = batch.to_pyg_data(by_hop)
+    assert sorted(data.edge_index.T.tolist()) == [[0, 1], [1, 0]]
+    assert getattr(data, "e_id", None) is None
+
+
+def test_a_hop_without_edges() -> None:
+    graph = gf.from_coo(torch.tensor([[0], [1]]), num_nodes=3)
+    batch = next(iter(gf.ItemSampler(gf.ItemSet(torch.tensor([2]), names="seeds"), 1).sample_neighbor(graph, [2, 2])))
+    for by_hop in (False, True):
+        assert batch.to_pyg_data(by_hop).edge_index.shape == (2, 0)
+
+
+def test_edges_that_are_gone_after_their_features_were_fetched_are_an_error() -> None:
+    batch = next(iter(pipelines.homogeneous()))
+    batch.edge_features = [{"a": hop.original_edge_ids[1:]} for hop in batch.sampled_subgraphs]
+    with pytest.raises(ValueError, match=r"edge feature 'a' has \d+ rows, but .* \d+ edges; put fetch_feature behind"):
+        batch.to_pyg_data()
+
+
+def test_pyg_trims_it_to_the_layer() -> None:
+    trim = pytest.importorskip("torch_geometric.utils").trim_to_layer
+    batch = next(iter(pipelines.homogeneous()))
+    data = batch.to_pyg_data(by_hop=True)
+    sizes = (data.num_sampled_nodes, data.num_sampled_edges)
+    x, index, _ = trim(1, *sizes, data.x, data.edge_index)
+    inner = batch.sampled_subgraphs[-1]
+    assert_same(x, batch.node_features["feat"][: len(inner.original_row_node_ids)])
+    assert_same(index, edge_index(inner.sampled_csc))
+
+
+def test_it_takes_no_longer_than_sorting_a_few_times() -> None:
+    count, nodes = 100_000, 30_000
+    indices = torch.randint(nodes, (count,), generator=torch.Generator().manual_seed(0))
+    indptr = torch.linspace(0, count, nodes // 3 + 1).to(torch.int64)
+    ids = torch.arange(nodes)
+    hop = gf.SampledSubgraph(gf.CSCFormatBase(indptr, indices), ids[: nodes // 3], ids, torch.arange(count))
+    batch = gf.MiniBatch(seeds=ids[: nodes // 3], sampled_subgraphs=[hop], input_nodes=ids)
+
+    def seconds(function: Callable[[], Any]) -> float:
+        begin = time.thread_time()
+        function()
+        return time.thread_time() - begin
+
+    torch_threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        keys = indices * nodes + edge_index(hop.sampled_csc)[1]
+        sorting = min(seconds(lambda: torch.sort(keys, stable=True)) for _ in range(5))
+        # It takes 3 times as long; torch.unique(dim=1) takes 100 times as long.
+        assert min(seconds(batch.to_pyg_data) for _ in range(5)) < 20 * sorting
+    finally:
+        torch.set_num_threads(torch_threads)
+
+
+@pytest.mark.usefixtures("pyg")
+@pytest.mark.parametrize("by_hop", [False, True])
+@pytest.mark.parametrize("num_workers", [0, 2])
+def test_it_gives_what_the_method_gives(num_workers: int, by_hop: bool) -> None:
+    expected = digests(batch.to_pyg_data(by_hop) for batch in pipelines.heterogeneous())
+    pipe = pipelines.heterogeneous().to_pyg_data(by_hop=by_hop)
+    assert type(pipe) is gf.ToPyGData
+    with gf.DataLoader(pipe, num_workers=num_workers, seed=0) as loader:
+        assert "ToPyGData" in loader.explain()
+        assert digests(loader) == expected
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(find_spec("torch_geometric") is None, reason="torch_geometric is not installed")
+def test_worker_processes_make_it_too() -> None:
+    pipe: Any = pipelines.weighted().to_pyg_data(by_hop=True).copy_to("cpu")
+    with gf.DataLoader(pipe, num_workers=1, worker="process", seed=0) as loader:
+        assert digests(loader) == digests(pipe.with_seed(0))
+
+
+def test_what_is_no_mini_batch_is_named() -> None:
+    with pytest.raises(TypeError, match=r"to_pyg_data\(\) needs mini-batches, but a Tensor arrived; let the item set"):
+        list(gf.IterableSource([torch.arange(3)]).to_pyg_data())

@@ -1,4 +1,4 @@
-"""`NeighborLoader` on data without types: with full fan-outs equal to the slow version, else a part of it."""
+"""`NeighborLoader`: with full fan-outs equal to the slow version, else a part of it."""
 
 import pickle
 from typing import Any
@@ -6,8 +6,20 @@ from typing import Any
 import pytest
 import torch
 
-from graphfeed.pyg import NeighborLoader, NumNeighbors
-from tests.pyg.neighborhood import NUM_NODES, around, assert_is, assert_true, heterogeneous, homogeneous, values_of
+import graphfeed as gf
+from graphfeed.pyg import LinkNeighborLoader, NeighborLoader, NumNeighbors
+from graphfeed.pyg.samplers.neighborhoods import Neighborhoods
+from tests.pyg.neighborhood import (
+    KINDS,
+    NUM_NODES,
+    SIZES,
+    around,
+    assert_is,
+    assert_true,
+    heterogeneous,
+    homogeneous,
+    values_of,
+)
 
 SEEDS = torch.tensor([7, 3, 50, 12, 9, 31])
 
@@ -178,3 +190,133 @@ def test_a_sampler_serves_several_loaders() -> None:
 def test_input_time_needs_time_attr() -> None:
     with pytest.raises(ValueError, match="input_time needs time_attr"):
         NeighborLoader(homogeneous(), [2], SEEDS, torch.zeros(6, dtype=torch.int64))
+
+
+def test_a_number_holds_for_each_edge_type() -> None:
+    data = heterogeneous()
+    batch = next(iter(NeighborLoader(data, [2, 0], "user", batch_size=40)))
+    for kind in KINDS:
+        degrees = torch.bincount(data[kind].edge_index[1], minlength=SIZES[kind[2]])
+        own = torch.bincount(batch[kind].edge_index[1], minlength=SIZES[kind[2]])
+        if kind[2] == "user":
+            assert torch.equal(own, degrees.clamp(max=2)[batch["user"].n_id])
+
+
+def test_numbers_by_edge_type() -> None:
+    data = heterogeneous()
+    numbers = {kind: [0] if kind[1] == "knows" else [-1] for kind in KINDS}
+    for given in (numbers, NumNeighbors({("user", "knows", "user"): [0]}, default=[-1])):
+        batch = next(iter(NeighborLoader(data, given, "user", batch_size=40)))
+        assert batch["user", "knows", "user"].edge_index.shape == (2, 0)
+        assert batch["item", "liked_by", "user"].edge_index.shape == (2, 120)
+    with pytest.raises(ValueError, match="Missing number"):
+        NeighborLoader(data, {("user", "knows", "user"): [0]}, "user")
+    with pytest.raises(ValueError, match="Not all edge types"):
+        NeighborLoader(data, NumNeighbors({("a", "b", "c"): [0]}, default=[1]), "user")
+    with pytest.raises(ValueError, match="Number of hops must be the same"):
+        NeighborLoader(data, {kind: [1] * (1 + place) for place, kind in enumerate(KINDS)}, "user")
+
+
+def test_seeds_of_several_types_share_a_mini_batch() -> None:
+    data = heterogeneous()
+    loader = NeighborLoader(data, [-1], {"user": torch.arange(4), "item": None}, batch_size=29)
+    (batch,) = loader
+    assert (batch["user"].batch_size, batch["item"].batch_size) == (4, 25)
+    assert_is(batch, around(data, {"user": list(range(4)), "item": list(range(25))}, 1))
+    assert batch["item"].input_id.tolist() == list(range(25))
+
+
+def test_bidirectional_joins_an_edge_type_and_its_reverse() -> None:
+    data = heterogeneous()
+    for edge_type in list(data.edge_types):
+        del data[edge_type].edge_attr
+    data["item", "rev_likes", "user"].edge_index = data["item", "liked_by", "user"].edge_index
+    del data["item", "liked_by", "user"]
+    batch = next(iter(NeighborLoader(data, [2, 2], "user", batch_size=5, subgraph_type="bidirectional")))
+    forth, back = batch["user", "likes", "item"].edge_index, batch["item", "rev_likes", "user"].edge_index
+    assert torch.equal(forth, back.flip(0))
+    assert forth.shape[1] > 0
+
+
+def test_with_types_induced_has_all_edges_between_the_nodes() -> None:
+    data = heterogeneous()
+    batch = next(iter(NeighborLoader(data, [2, 2], "user", batch_size=5, subgraph_type="induced")))
+    for kind in KINDS:
+        ends = [torch.isin(row, batch[own].n_id) for row, own in zip(data[kind].edge_index, kind[::2], strict=True)]
+        assert sorted(batch[kind].e_id.tolist()) == torch.stack(ends).all(0).nonzero().squeeze(1).tolist()
+    assert_true(data, batch)
+
+
+def graph() -> gf.FusedCSCSamplingGraph:
+    return gf.from_coo(([1, 2], [0, 0]), 3)
+
+
+def test_numbers_are_turned_around() -> None:
+    assert Neighborhoods(graph(), [3, 2, -1]).fanouts == [-1, 2, 3]
+    assert Neighborhoods(graph(), NumNeighbors([3, 2])).fanouts == [2, 3]
+    typed = gf.from_coo({"a:r:b": ([0], [0]), "b:s:a": ([0], [0])}, {"a": 1, "b": 1})
+    assert Neighborhoods(typed, [3, 2]).fanouts == {"a:r:b": [2, 3], "b:s:a": [2, 3]}
+    with pytest.raises(ValueError, match="num_neighbors is a dict by edge type, but data has no types"):
+        _ = Neighborhoods(graph(), {("a", "r", "b"): [3]}).fanouts
+
+
+def test_any_graph_of_this_package_may_be_sampled() -> None:
+    pipe = gf.ItemSampler(gf.ItemSet((torch.tensor([0]),) * 2, names=("seeds", "input_id")), 1)
+    output = next(iter(Neighborhoods(graph(), [-1]).append_to(pipe))).output
+    assert output.node.tolist() == [0, 1, 2]
+    assert output.num_sampled_nodes == [1, 2]
+
+
+def weighted(typed: bool) -> Any:
+    """Return data in which two of three edges weigh nothing."""
+    data = heterogeneous() if typed else homogeneous()
+    for store in data.edge_stores:
+        store.weight = (torch.arange(store.edge_index.shape[1]) % 3 == 0).float()
+    return data
+
+
+@pytest.mark.parametrize("typed", [False, True])
+@pytest.mark.parametrize("options", [{}, {"disjoint": True}, {"time_attr": "time"}], ids=str)
+def test_no_loader_draws_an_edge_that_weighs_nothing(typed: bool, options: dict[str, Any]) -> None:
+    data = weighted(typed)
+    given: dict[str, Any] = {"weight_attr": "weight", "batch_size": 20, "seed": 0, **options}
+    kind = ("user", "knows", "user") if typed else None
+    ends = data[kind].edge_index if typed else data.edge_index
+    times = torch.full((ends.shape[1],), 40) if "time_attr" in options else None
+    count = 0
+    for numbers in ([-1, -1], [50, 2]):
+        loaders: list[Any] = [
+            NeighborLoader(data, numbers, "user" if typed else None, **given),
+            LinkNeighborLoader(data, numbers, kind, edge_label_time=times, **given),
+        ]
+        for batch in (batch for loader in loaders for batch in loader):
+            for store in batch.edge_stores:
+                assert (store.weight > 0).all()
+                count += len(store.weight)
+    assert count > 100
+
+
+@pytest.mark.parametrize("strategy", ["uniform", "last"])
+@pytest.mark.parametrize("order", [1, -1, 0], ids=["rising", "falling", "mixed"])
+def test_the_order_of_edges_and_of_their_times_does_not_matter(strategy: str, order: int) -> None:
+    data = homogeneous()
+    places = data.edge_time.argsort(descending=order < 0) if order else torch.arange(len(data.edge_time))
+    for name in ("edge_attr", "weight", "edge_time"):
+        data[name] = data[name][places]
+    data.edge_index = data.edge_index[:, places]
+    times, found = torch.arange(60) % 50, 0
+    loader = NeighborLoader(
+        data, [3, 2], None, times, batch_size=20, time_attr="edge_time", temporal_strategy=strategy, seed=0
+    )
+    for batch in loader:
+        limits = batch.seed_time[batch.batch[batch.edge_index[0]]]
+        assert (batch.edge_time <= limits).all()
+        found += len(batch.edge_time)
+        if strategy == "last":
+            for row in range(batch.batch_size):
+                there = data.edge_time[
+                    (data.edge_index[1] == batch.n_id[row]) & (data.edge_time <= batch.seed_time[row])
+                ]
+                own = batch.edge_time[batch.edge_index[1] == row]
+                assert sorted(own.tolist()) == sorted(there.tolist())[-3:]
+    assert found > 50

@@ -1,0 +1,306 @@
+"""Rows of edges that are wrong, and edges that are larger than the memory given, sorted part by part."""
+
+from collections.abc import Callable
+from concurrent.futures import BrokenExecutor, Future, ThreadPoolExecutor, wait
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet
+import pytest
+
+import graphfeed as gf
+from graphfeed.ingest import EdgeTable, NodeTable, Spec, build_dataset
+from graphfeed.ingest.build import scratch_edges
+from graphfeed.ingest.build.edge_task import EdgeTask, read_edges
+from graphfeed.ingest.build.journal import Journal
+from graphfeed.ingest.build.node_ids import StoredIds
+from graphfeed.ingest.build.scratch_edges import EdgeFiles, num_ranges, rows_at_a_time
+from graphfeed.ingest.tables.table import TableSource
+from graphfeed.storage.datasets import SCRATCH, edge_sorting
+from tests.ingest.example_tables import tasks_in
+from tests.ingest.interrupted import Stopped, stop_before
+from tests.on_disk import listing
+from tests.scripts import run
+
+
+def build(folder: Path, lines: str, on_error: Any = "raise", **options: Any) -> Any:
+    (folder / "edges.csv").write_text(lines)
+    edges = EdgeTable("edges.csv", source="s", destination="d", **options)
+    nodes = NodeTable({"id": np.array(["a", "b", "c"])}, id="id") if "b" in lines else NodeTable(count=3)
+    return build_dataset(Spec({"n:r:n": edges}, {"n": nodes}, folder=folder), on_error=on_error)
+
+
+@pytest.mark.parametrize(
+    ("lines", "options", "message"),
+    [
+        ("s,d\n0,1\n0,3\n", {}, r"row 1: d is '3', which is out of range: there are 3 nodes, from 0"),
+        ("s,d\n0,1\n-1,0\n", {}, r"row 1: s is '-1', which is out of range"),
+        ("s,d\na,b\na,x\n", {}, r"row 1: d is 'x', but no row of the nodes has that id"),
+        ("s,d\na,b\na,\n", {}, r"row 1: d is 'missing', but must be an id"),
+        ("s,d,t\n0,1,5\n0,1,4\n", {"time": "t", "time_sorted": True}, r"row 1: t is '4', which is earlier"),
+        ("s,d,w\n0,1,5\n0,1,-4\n", {"weight": "w"}, r"row 1: w is '-4', but a weight must be a number from 0"),
+        ("s,d,w\n0,1,5\n0,1,nan\n", {"weight": "w"}, r"row 1: w is 'nan', but a weight must be"),
+        ("s,d,x\n0,1,5\n0,1,nan\n", {"features": {"x": "x"}}, r"row 1: x is 'nan', which has NaN"),
+    ],
+)
+def test_a_wrong_row_is_named_or_left_out(tmp_path: Path, lines: str, options: Any, message: str) -> None:
+    with pytest.raises(ValueError, match=rf"edges\.csv, {message}"):
+        build(tmp_path, lines, **options)
+    dataset = build(tmp_path, lines, "skip", **options)
+    assert dataset.graph.total_num_edges == 1
+    (entry,) = dataset.yaml_data["skipped"]
+    assert entry["rows"] == 1
+    assert entry["first"].startswith("row 1: ")
+
+
+def test_texts_for_nodes_that_are_numbered_are_a_type_error(tmp_path: Path) -> None:
+    (tmp_path / "edges.csv").write_text("s,d\nx,y\n")
+    edges = EdgeTable("edges.csv", source="s", destination="d")
+    with pytest.raises(TypeError, match=r"edges\.csv: s has texts, but the ids of these nodes are integers"):
+        build_dataset(Spec({"e": edges}, {"n": NodeTable(count=3)}, folder=tmp_path))
+
+
+def test_times_that_go_back_over_batches_and_skipped_rows_are_noticed(tmp_path: Path) -> None:
+    times = [3, 1, 4, 1, 5, 9, 2, 6, 9]
+    lines = "s,d,t\n" + "".join(f"0,1,{time}\n" for time in times)
+    dataset = build(tmp_path, lines, "skip", time="t", time_sorted=True)
+    assert dataset.graph.edge_attributes["time"].tolist() == [3, 4, 5, 9, 9]
+
+
+def test_batches_are_split_by_ranges_of_destinations(tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    table = {"source": rng.integers(0, 10, 50), "destination": rng.integers(0, 10, 50), "at": np.arange(50)}
+    files = EdgeFiles(tmp_path, "e", 4, 10, ("source", "destination", "time", "row"))
+    source, nodes = TableSource(table, "edges"), StoredIds(tmp_path, None, 10)
+    task = EdgeTask(
+        prefix="e", table=EdgeTable(table, time="at"), spec_folder=tmp_path, files=files, ids=(nodes, nodes)
+    )
+    described = read_edges(task, [source, source], tasks_in(tmp_path / "out", 8), tmp_path)
+    assert described["count"] == 100
+    assert described["pieces"] == [["e_0", 50], ["e_1", 50]]
+    for prefix, _ in described["pieces"]:
+        files = EdgeFiles(tmp_path / "out" / SCRATCH, prefix, 4, 10, files.columns)
+        columns = {name: np.load(files.path(name)) for name in files.columns}
+        counts = files.counts()
+        assert counts.shape == (7, 4)
+        order = np.argsort(columns["row"])
+        assert columns["destination"][order].tolist() == table["destination"].tolist()
+        assert columns["time"][order].tolist() == list(range(50))
+        ranges = files.range_of(columns["destination"].astype(np.int64))
+        assert ranges.tolist() == np.repeat(np.tile(np.arange(4), 7), counts.reshape(-1)).tolist()
+
+
+@pytest.mark.parametrize("times", [[[1, 4], [2, 5], [3, 6]], [[7, 8], [1, 2], [3, 9]], [[], [2, 1], [1, 1]]])
+def test_times_that_go_back_over_tables_are_noticed(tmp_path: Path, times: list[list[int]]) -> None:
+    tables = [{"s": np.zeros(len(t), int), "d": np.zeros(len(t), int), "t": np.array(t, int)} for t in times]
+    edges = EdgeTable(tables, source="s", destination="d", time="t", time_sorted=True)
+    spec = Spec({"n:r:n": edges}, {"n": NodeTable(count=1)})
+    with pytest.raises(ValueError, match=r"frame [12], row \d: t is \d, which is earlier than in a row before"):
+        build_dataset(spec)
+    flat = np.concatenate(times)
+    expected = flat[flat >= np.maximum.accumulate(flat)].tolist()
+    with ThreadPoolExecutor(2) as executor:
+        for dataset in (build_dataset(spec, on_error="skip"), build_dataset(spec, on_error="skip", executor=executor)):
+            assert dataset.graph is not None
+            assert dataset.graph.edge_attributes["time"].tolist() == expected
+            assert sum(entry["rows"] for entry in dataset.yaml_data["skipped"]) == len(flat) - len(expected)
+
+
+def tables(folder: Path, edges: int = 4000) -> Spec:
+    rng = np.random.default_rng(2)
+    for number in range(2):
+        ends: dict[str, Any] = {
+            "s": rng.integers(0, 90, edges),
+            "d": rng.integers(0, 60, edges),
+            "t": rng.integers(0, 9, edges),
+        }
+        np.savez(folder / f"{number}.npz", **ends)
+    files = ["0.npz", "1.npz"]
+    return Spec(
+        {
+            "a:r:b": EdgeTable(files, source="s", destination="d", time="t", features={"t": "t"}),
+            "a:q:a": EdgeTable("0.npz", source="s", destination="d", time=3),
+        },
+        {"a": NodeTable(count=90), "b": NodeTable(count=60)},
+        folder=folder,
+    )
+
+
+def contents(folder: Path) -> dict[str, bytes]:
+    return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*.*")}
+
+
+@pytest.fixture(autouse=True)
+def same_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("graphfeed.storage.datasets.processed_graph.new_stamp", lambda: 1000)
+
+
+@pytest.fixture
+def small_parts(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Give so little memory that edges are split, read and sorted in many parts."""
+    monkeypatch.setattr("graphfeed.ingest.build.dataset_builder.LEAST_MEMORY", 1)
+    monkeypatch.setattr(scratch_edges, "LEAST_ROWS", 64)
+
+
+def test_ranges_do_not_change_the_bytes(tmp_path: Path, small_parts: None) -> None:
+    spec = tables(tmp_path)
+    build_dataset(spec, tmp_path / "whole")
+    build_dataset(spec, tmp_path / "parts", memory=20_000)
+    assert contents(tmp_path / "whole") == contents(tmp_path / "parts")
+
+
+def test_executors_do_not_change_the_bytes(tmp_path: Path, small_parts: None) -> None:
+    spec = tables(tmp_path)
+    build_dataset(spec, tmp_path / "whole")
+    with ThreadPoolExecutor(3) as executor:
+        build_dataset(spec, tmp_path / "parts", executor=executor)
+    assert contents(tmp_path / "whole") == contents(tmp_path / "parts")
+
+
+class Failing(ThreadPoolExecutor):
+    """Does the five tasks that read, and seven that sort, and is broken then."""
+
+    def __init__(self) -> None:
+        super().__init__(1)
+        self.futures: list[Future[Any]] = []
+
+    def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> "Future[Any]":
+        if len(self.futures) == 12:
+            wait(self.futures)
+            raise BrokenExecutor("a worker ended abruptly")
+        self.futures.append(super().submit(fn, *args, **kwargs))
+        return self.futures[-1]
+
+
+def test_a_run_that_lost_its_executor_goes_on_within_the_sorting(
+    tmp_path: Path, small_parts: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    spec = tables(tmp_path)
+    build_dataset(spec, tmp_path / "whole")
+    with Failing() as executor, pytest.raises(BrokenExecutor) as caught:
+        build_dataset(spec, tmp_path / "parts", executor=executor)
+    assert "the next run with the same files goes on" in "".join(caught.value.__notes__)
+    done = listing(tmp_path / ".parts.unfinished/graphfeed/graph/scratch")
+    sorted_ranges: list[int] = []
+    sort_range = edge_sorting.sort_range
+
+    def record(edges: Any, indptr: Any, arrays: Any, first: int) -> Any:
+        sorted_ranges.append(first)
+        return sort_range(edges, indptr, arrays, first)
+
+    monkeypatch.setattr(edge_sorting, "sort_range", record)
+    with ThreadPoolExecutor(1) as threads:
+        build_dataset(spec, tmp_path / "parts", executor=threads)
+    assert contents(tmp_path / "whole") == contents(tmp_path / "parts")
+    assert done
+    assert not {int(name.partition("_")[0]) for name in done} & {*sorted_ranges}
+
+
+@pytest.mark.parametrize("step", range(1, 11))
+def test_a_run_that_is_interrupted_after_any_step_goes_on(
+    tmp_path: Path, small_parts: None, step: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    spec = tables(tmp_path)
+    build_dataset(spec, tmp_path / "whole")
+    noted: list[str] = []
+    note = Journal.note
+
+    def interrupt(journal: Journal, name: str, key: str, **state: Any) -> None:
+        note(journal, name, key, **state)
+        noted.append(name)
+        if len(noted) == step:
+            raise Stopped
+
+    monkeypatch.setattr(Journal, "note", interrupt)
+    with pytest.raises(Stopped):
+        build_dataset(spec, tmp_path / "out", memory=20_000)
+    assert listing(tmp_path) == [".out.unfinished", "0.npz", "1.npz", "whole"]
+    build_dataset(spec, tmp_path / "out", memory=20_000)
+    assert contents(tmp_path / "whole") == contents(tmp_path / "out")
+    # The steps that were done are not done again.
+    steps = ["node_0", "node_1", "edge_0", "edge_1", "sort"]
+    assert noted == [name for step in steps for name in (f"{step} so far", step)]
+
+
+def test_changed_files_are_read_again(tmp_path: Path) -> None:
+    stop_before(tables(tmp_path), tmp_path / "out", "sort")
+    spec = tables(tmp_path, edges=100)
+    build_dataset(spec, tmp_path / "out")
+    build_dataset(spec, tmp_path / "anew")
+    assert contents(tmp_path / "out") == contents(tmp_path / "anew")
+
+
+def test_there_are_as_many_ranges_as_memory_and_executors_ask_for() -> None:
+    sources = [TableSource(pa.table({"s": np.zeros(1000)}), "x")] * 130
+    with ThreadPoolExecutor(1) as executor:
+        assert [num_ranges(sources, 1 << 40, given) for given in (None, executor)] == [1, 16]
+    assert num_ranges(sources, 130_000 * 32 // 5, None) == 5
+    assert num_ranges(sources, 1, None) == 256
+
+
+def test_no_more_is_read_at_a_time_than_a_quarter_of_the_memory() -> None:
+    assert rows_at_a_time(1 << 40) == 1 << 20
+    assert rows_at_a_time(1 << 24) == (1 << 22) // 128
+    assert rows_at_a_time(1) == 1 << 12
+
+
+KILLED = """
+import sys, threading, time, os, signal
+from pathlib import Path
+from graphfeed.ingest import build_dataset, EdgeTable, Spec
+folder = Path(sys.argv[1])
+if sys.argv[2] != "0":
+    threading.Timer(float(sys.argv[2]), lambda: os.kill(os.getpid(), signal.SIGKILL)).start()
+build_dataset(Spec({"e": EdgeTable("big.npz", source="s", destination="d")}, folder=folder), folder / "out",
+    memory=1 << 24)
+"""
+
+
+@pytest.mark.slow
+def test_a_process_that_is_killed_leaves_nothing_that_looks_finished(tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    np.savez(tmp_path / "big.npz", s=rng.integers(0, 100_000, 2_000_000), d=rng.integers(0, 100_000, 2_000_000))
+    killed = 0
+    for seconds in (0.3, 0.6, 0.9, 0):
+        done = run("-c", KILLED, str(tmp_path), str(seconds))
+        if done.returncode == 0 or listing(tmp_path) == ["big.npz", "out"]:  # it may be killed when all is done
+            break
+        killed += 1
+        assert done.returncode == -9, done.stderr
+        assert set(listing(tmp_path)) <= {"big.npz", ".out.unfinished"}
+    assert killed
+    assert listing(tmp_path) == ["big.npz", "out"]
+    gf.OnDiskDataset(tmp_path / "out").load()
+
+
+PEAK = """
+import sys
+from pathlib import Path
+import numpy as np
+import pyarrow.parquet
+from graphfeed.ingest import build_dataset, EdgeTable, NodeTable, Spec
+folder, edges = Path(sys.argv[1]), EdgeTable("big.parquet", source="s", destination="d", time="t")
+build_dataset(Spec({"e": EdgeTable({"s": np.zeros(9, int), "d": np.zeros(9, int), "t": np.zeros(9, int)}, source="s",
+    destination="d", time="t")}))
+
+def peak():
+    # Unlike what getrusage has, this begins anew with each program.
+    return int(next(line.split()[1] for line in open("/proc/self/status") if line.startswith("VmHWM")))
+
+before = peak()
+build_dataset(Spec({"e": edges}, {"n": NodeTable(count=100_000)}, folder=folder), folder / "out", memory=1 << 25)
+print((peak() - before) * 1024)
+"""
+
+
+@pytest.mark.slow
+def test_peak_memory_stays_near_the_budget_and_below_the_edges(tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    ends = {name: rng.integers(0, 100_000, 6_000_000) for name in ("s", "d", "t")}
+    pyarrow.parquet.write_table(pa.table(ends), tmp_path / "big.parquet", row_group_size=1 << 18)
+    done = run("-c", PEAK, str(tmp_path))
+    assert done.returncode == 0, done.stderr
+    # The budget of 32 MiB, and what pyarrow and NumPy hold beside it; the columns alone have 144 MB.
+    assert 1 << 24 < int(done.stdout) < 120_000_000

@@ -1,0 +1,237 @@
+"""Runs that were interrupted go on, with the same specification and files or with other ones."""
+
+import os
+import re
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet
+import pytest
+
+from graphfeed.ingest import EdgeTable, NodeTable, Spec, build_dataset
+from graphfeed.ingest.build import join_rows
+from graphfeed.ingest.build.edge_task import EdgeReader
+from graphfeed.ingest.build.id_task import read_ids
+from graphfeed.ingest.build.journal import JOURNAL, SO_FAR, Journal, digest
+from graphfeed.ingest.build.node_task import NodeTask
+from graphfeed.ingest.tables.input_files import InputFiles
+from graphfeed.ingest.tables.table import TableSource
+from tests.ingest.example_tables import likes, write
+from tests.ingest.interrupted import Stopped, stop_before
+from tests.on_disk import arrays, listing
+
+TABLES: dict[str, Any] = {
+    "a": np.array([0, 1, 2, 2]),
+    "b": np.array([1, 2, 0, 1]),
+    "y": np.array(["z", "m", "a", "z"]),
+    "w": np.array([0.5, 1.5, 2.5, 3.5]),
+}
+
+
+def spec_of(folder: Path, edges: dict[str, dict[str, Any]], count: int = 3) -> Spec:
+    np.savez(folder / "edges.npz", **TABLES) if not (folder / "edges.npz").exists() else None
+    tables = {kind: EdgeTable("edges.npz", source="a", destination="b", **own) for kind, own in edges.items()}
+    ends = {end for kind in edges for end in kind.split(":")[::2]}
+    return Spec(tables, {end: NodeTable(count=count) for end in ends}, folder=folder)
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        ({"n:r:n": {"label": "y"}}, {"n:r:n": {"label": "y"}}),
+        ({"n:r:n": {}, "n:s:n": {}}, {"n:r:n": {}, "n:s:n": {"features": {"w": "w"}}}),
+        ({"n:r:n": {}}, {"n:r:n": {"weight": "w"}}),
+        ({"n:r:n": {"features": {"w": "w", "a": "a"}, "label": "y"}}, {"n:r:n": {}}),
+        ({"n:r:n": {}, "n:s:n": {"features": {"w": "w"}}}, {"n:r:n": {}}),
+        ({"m:r:m": {}, "n:r:m": {}}, {"m:r:m": {}, "m:r:n": {}}),
+        ({"n:r:n": {}}, {"edge": {}}),
+    ],
+    ids=["same", "more features", "a weight", "fewer features", "fewer types", "other ends", "no types"],
+)
+@pytest.mark.parametrize("step", ["edge_0", "sort"])
+def test_a_run_that_goes_on_gives_what_a_new_one_gives(tmp_path: Path, before: Any, after: Any, step: str) -> None:
+    stop_before(spec_of(tmp_path, before), tmp_path / "out", step)
+    spec = spec_of(tmp_path, after)
+    build_dataset(spec, tmp_path / "out")
+    build_dataset(spec, tmp_path / "anew")
+    found, expected = arrays(tmp_path / "out"), arrays(tmp_path / "anew")
+    assert list(found) == list(expected)
+    assert all(found[name].tolist() == expected[name].tolist() for name in found)
+    one, other = ((tmp_path / name / "graphfeed/metadata.yaml").read_text() for name in ("out", "anew"))
+    assert re.sub(r"written: \d+", "", one) == re.sub(r"written: \d+", "", other)
+
+
+def test_a_step_whose_files_another_specification_has_replaced_is_done_again(tmp_path: Path) -> None:
+    first = spec_of(tmp_path, {"n:r:n": {"features": {"w": "w"}}})
+    stop_before(first, tmp_path / "out", "sort")
+    stop_before(spec_of(tmp_path, {"n:r:n": {"features": {"w": "a"}}}), tmp_path / "out", "edge_0")
+    dataset = build_dataset(first, tmp_path / "out").load()
+    assert dataset.feature.read("edge", "n:r:n", "w").tolist() == [[0.5], [1.5], [2.5], [3.5]]
+
+
+def test_a_step_whose_files_were_removed_is_done_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    both = spec_of(tmp_path, {"n:r:n": {}, "n:s:n": {"features": {"w": "w"}}})
+    stop_before(both, tmp_path / "out", "sort")
+    with monkeypatch.context() as patch:
+        patch.setattr("graphfeed.ingest.build.dataset_builder.write_text", stop)
+        with pytest.raises(Stopped):
+            build_dataset(spec_of(tmp_path, {"n:r:n": {}}), tmp_path / "out")
+    dataset = build_dataset(both, tmp_path / "out").load()
+    assert dataset.feature.read("edge", "n:s:n", "w").tolist() == [[0.5], [1.5], [2.5], [3.5]]
+
+
+def stop(*_: Any) -> None:
+    raise Stopped
+
+
+@pytest.mark.parametrize("end", [Stopped, KeyboardInterrupt])
+@pytest.mark.parametrize("stopped_in", [NodeTask, EdgeReader])
+def test_a_run_goes_on_within_the_tables_of_a_type(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, end: type[BaseException], stopped_in: Any
+) -> None:
+    rng = np.random.default_rng(0)
+    for number in range(5):
+        columns = {"a": rng.integers(0, 9, 40), "b": rng.integers(0, 9, 40), "w": rng.random(40), "t": np.arange(40)}
+        part = np.array(["train", "test"])[rng.integers(0, 2, 40)]
+        label = np.array([f"class {number}", "z"])[rng.integers(0, 2, 40)]
+        rows = {**columns, "f": list(rng.random((40, 3))), "part": part, "y": label}
+        pyarrow.parquet.write_table(pa.table(rows), tmp_path / f"{number}.parquet")
+    both: dict[str, Any] = {"time": "t", "features": {"v": "f", "w": "w"}, "label": "y", "split": "part"}
+    table = EdgeTable("*.parquet", source="a", destination="b", weight="w", **both)
+    spec = Spec({"n:r:n": table}, {"n": NodeTable("*.parquet", id="a", **both)}, folder=tmp_path)
+    write, batches, opened = stopped_in.write, TableSource.batches, []
+
+    def stop_in_the_middle(reader: Any, batch: Any, *rest: Any) -> int:
+        if Path(batch.table.name).name == "3.parquet":
+            raise end
+        found: int = write(reader, batch, *rest)
+        return found
+
+    def record(source: TableSource, *rest: Any) -> Any:
+        opened.append(Path(source.name).stem)
+        return batches(source, *rest)
+
+    expected = build_dataset(spec, tmp_path / "anew", on_error="skip").yaml_data
+    with monkeypatch.context() as patch:
+        patch.setattr(stopped_in, "write", stop_in_the_middle)
+        with pytest.raises(end):
+            build_dataset(spec, tmp_path / "out", on_error="skip", memory=1 << 24)
+    with monkeypatch.context() as patch:
+        patch.setattr(TableSource, "batches", record)
+        found = build_dataset(spec, tmp_path / "out", on_error="skip").yaml_data
+    rest = ["3", "4"] if stopped_in is EdgeReader else ["3", "4", "0", "0", "1", "2", "3", "4"]
+    assert opened[-len(rest) :] == rest
+    assert set(opened[: -len(rest)]) == {"0"}, "only the length of its vectors is looked up in the first file again"
+    assert found["checksums"] == expected["checksums"]
+    assert found["skipped"] == expected["skipped"]
+    assert found["tasks"] == expected["tasks"]
+    assert sum(entry["rows"] for entry in found["skipped"]) > 0
+
+
+def test_a_run_that_ended_while_rows_were_joined_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    spec = spec_of(tmp_path, {"n:r:n": {"features": {"w": "w", "a": "a"}, "label": "y"}})
+    build_dataset(spec, tmp_path / "anew")
+    join, joined = join_rows.join_array, []
+
+    def stop_at_the_second(*given: Any) -> str:
+        joined.append(given)
+        if len(joined) == 2:
+            raise Stopped
+        return join(*given)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(join_rows, "join_array", stop_at_the_second)
+        with pytest.raises(Stopped):
+            build_dataset(spec, tmp_path / "out")
+    build_dataset(spec, tmp_path / "out")
+    found, expected = arrays(tmp_path / "out"), arrays(tmp_path / "anew")
+    assert list(found) == list(expected)
+    assert all(found[name].tolist() == expected[name].tolist() for name in found)
+
+
+def test_a_file_that_is_gone_or_replaced_has_changed(tmp_path: Path) -> None:
+    path = tmp_path / "a"
+    path.write_text("one")
+    files = InputFiles()
+    (found,) = files.remember([path])
+    assert found[:2] == (str(path), 3)
+    files.check_unchanged()
+    os.utime(path, ns=(0, 0))
+    with pytest.raises(ValueError, match="a changed while it was read"):
+        files.check_unchanged()
+    with pytest.raises(ValueError, match="a changed while it was read"):
+        files.remember([path])
+    path.unlink()
+    with pytest.raises(ValueError, match="a changed while it was read"):
+        files.check_unchanged()
+
+
+def test_nodes_that_change_between_their_ids_and_their_features_are_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    spec = likes(tmp_path)
+
+    def change(*given: Any) -> Any:
+        found = read_ids(*given)
+        write(
+            tmp_path / "users.parquet", {"name": ["dia", "ann", "cem", "ben"], "age": [1.0] * 4, "split": [0, 1, 2, 0]}
+        )
+        return found
+
+    with monkeypatch.context() as patch:
+        patch.setattr("graphfeed.ingest.build.node_task.read_ids", change)
+        with pytest.raises(ValueError, match=r"users\.parquet changed while it was read"):
+            build_dataset(spec, tmp_path / "out")
+    assert "out" not in listing(tmp_path)
+    dataset = build_dataset(spec, tmp_path / "out").load()
+    assert dataset.ids("user")[:] == ["dia", "ann", "cem", "ben"]
+
+
+def test_an_array_of_an_archive_that_changes_after_an_interruption_is_read_again(tmp_path: Path) -> None:
+    edges = EdgeTable({"s": np.array([0]), "d": np.array([1])}, source="s", destination="d")
+    spec = Spec({"n:r:n": edges}, {"n": NodeTable(features={"x": "x.npz#x"})}, folder=tmp_path)
+    np.savez(tmp_path / "x.npz", x=np.array([1, 2]))
+    stop_before(spec, tmp_path / "out", "sort")
+    time = (tmp_path / "x.npz").stat().st_mtime_ns
+    np.savez(tmp_path / "x.npz", x=np.array([3, 4]), y=np.array([5, 6]))
+    os.utime(tmp_path / "x.npz", ns=(time, time))
+    dataset = build_dataset(spec, tmp_path / "out").load()
+    assert dataset.feature.read("node", "n", "x").tolist() == [[3], [4]]
+
+
+def test_what_was_noted_is_found_if_files_and_options_are_the_same(tmp_path: Path) -> None:
+    Journal(tmp_path).note("step", "key", rows=3)
+    journal = Journal(tmp_path)
+    assert journal.find("step", "key") == {"key": "key", "rows": 3}
+    assert journal.find("step", "other") is None
+    assert journal.find("step", "key") is None
+
+
+@pytest.mark.parametrize("text", ["", "{", "[]", '{"version": 0, "steps": {"a": {}}}', '{"version": 2, "steps": 3}'])
+def test_a_damaged_journal_is_no_journal(tmp_path: Path, text: str) -> None:
+    (tmp_path / JOURNAL).parent.mkdir()
+    (tmp_path / JOURNAL).write_text(text)
+    assert Journal(tmp_path).steps == {}
+
+
+def test_digests_differ_if_values_do() -> None:
+    assert digest({"a": 1, "b": 2}) == digest({"b": 2, "a": 1}) != digest({"a": 1, "b": 3})
+
+
+def test_steps_that_are_not_kept_are_forgotten(tmp_path: Path) -> None:
+    journal = Journal(tmp_path)
+    journal.note("one", "a")
+    journal.note("two", "b")
+    journal.keep(["two", "three"])
+    assert Journal(tmp_path).steps == {"two": {"key": "b"}}
+
+
+def test_a_step_that_is_done_replaces_what_was_done_so_far(tmp_path: Path) -> None:
+    journal = Journal(tmp_path)
+    journal.note("a" + SO_FAR, "key", rows=1)
+    assert Journal(tmp_path).find("a" + SO_FAR, "key") == {"key": "key", "rows": 1}
+    journal.note("a", "key", rows=2)
+    assert Journal(tmp_path).find("a" + SO_FAR, "key") is None
+    assert Journal(tmp_path).find("a", "key") == {"key": "key", "rows": 2}

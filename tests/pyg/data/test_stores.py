@@ -1,0 +1,208 @@
+"""Pairs of PyG's stores give the same mini-batches as data that hold the same."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from graphfeed.pyg import (
+    LinkNeighborLoader,
+    NegativeSampling,
+    NeighborLoader,
+    NeighborSampler,
+    NodeLoader,
+    RandomNodeLoader,
+    ShaDowKHopSampler,
+)
+from graphfeed.pyg.data.store_feature import StoreFeature
+from graphfeed.pyg.data.tables import as_data, import_pyg, tables_of
+from tests.pyg.neighborhood import assert_true, values_of
+from tests.pyg.stores import counting_store, in_stores, sorted_data
+
+KIND = ("user", "likes", "item")
+CASES = [
+    (False, "csc"),
+    (False, "csr"),
+    (True, "csc"),
+    pytest.param(False, "coo", marks=pytest.mark.slow),
+    pytest.param(True, "coo", marks=pytest.mark.slow),
+    pytest.param(True, "csr", marks=pytest.mark.slow),
+]
+
+
+def edge_stores(data: Any) -> Any:
+    return [getattr(store, "edge_index", None) for store in data.edge_stores]
+
+
+@pytest.mark.parametrize(("typed", "layout"), CASES)
+def test_each_loader_gives_what_it_gives_for_data(typed: bool, layout: str) -> None:
+    data = sorted_data(typed, layout)
+    pair = in_stores(data, layout)
+    seeds: Any = "user" if typed else torch.arange(60)
+    edges, negatives = (KIND if typed else None), NegativeSampling("binary", 1, strict=True)
+    several: Any = {"user": [3, 4], "item": None} if typed else [5, 9]
+    loaders: list[Any] = [
+        lambda given: NeighborLoader(given, [3, 2], seeds, batch_size=24, seed=0, shuffle=True),
+        lambda given: NeighborLoader(given, [3, 2], several, batch_size=24, seed=0, time_attr="time"),
+        lambda given: NodeLoader(
+            given, NeighborSampler(given, [3], sample_direction="backward"), seeds, batch_size=24, seed=0
+        ),
+        lambda given: LinkNeighborLoader(given, [3, 2], edges, batch_size=24, seed=0, neg_sampling=negatives),
+        lambda given: RandomNodeLoader(given, 3, seed=0, shuffle=True),
+    ]
+    if not typed:
+        times = torch.arange(60)
+        loaders += [
+            lambda given: NeighborLoader(given, [3], None, times, batch_size=24, seed=0, time_attr="edge_time"),
+            lambda given: NeighborLoader(given, [3], seeds, batch_size=24, seed=0, weight_attr="weight"),
+        ]
+    for make in loaders:
+        ours, theirs = list(make(pair)), list(make(data))
+        assert [values_of(batch) for batch in ours] == [values_of(batch) for batch in theirs]
+        assert sum(index.shape[1] for batch in ours for index in edge_stores(batch)) > 5
+        assert_true(data, ours[0])
+
+
+@pytest.mark.parametrize("typed", [False, True])
+def test_data_may_be_their_own_stores(typed: bool) -> None:
+    data = sorted_data(typed, "coo")
+    pair, whole = (
+        next(iter(NeighborLoader(given, [3, 2], "user" if typed else None, batch_size=9, seed=0)))
+        for given in ((data, data), data)
+    )
+    for ours, theirs in zip(pair.node_stores, whole.node_stores, strict=True):
+        assert torch.equal(ours.x, theirs.x)
+        assert torch.equal(ours.n_id, theirs.n_id)
+    assert [index.tolist() for index in edge_stores(pair)] == [index.tolist() for index in edge_stores(whole)]
+
+
+def test_subgraphs_of_roots() -> None:
+    data = sorted_data(False, "csc")
+    batches = [
+        next(iter(ShaDowKHopSampler(given, 2, 3, batch_size=4, seed=0))) for given in (in_stores(data, "csc"), data)
+    ]
+    assert torch.equal(batches[0].edge_index, batches[1].edge_index)
+    assert torch.equal(batches[0].x, batches[1].x)
+    assert torch.equal(batches[0].y, batches[1].y)
+
+
+@pytest.mark.parametrize("typed", [False, True])
+def test_a_mini_batch_reads_the_rows_of_its_own_nodes_and_edges_and_no_more(typed: bool) -> None:
+    data = sorted_data(typed, "coo")
+    features, graph = in_stores(data, "coo")
+    loader = NeighborLoader((features, graph), [2], "user" if typed else torch.arange(60), batch_size=3, seed=0)
+    assert features.asked == []
+    batch = next(iter(loader))
+    sizes = {len(store.n_id) for store in batch.node_stores} | {len(store.e_id) for store in batch.edge_stores}
+    assert {count for _, count in features.asked} <= sizes
+    timed = in_stores(data, "coo")
+    NeighborLoader(timed, [2], "user" if typed else torch.arange(60), time_attr="time")
+    assert {name for name, count in timed[0].asked if count is None} == {"time"}
+
+
+def test_mini_batches_are_of_the_class_that_is_wanted() -> None:
+    base: Any = import_pyg("torch_geometric.data", "tests").HeteroData
+
+    class Own(base):  # type: ignore[misc]
+        pass
+
+    data = sorted_data(True, "coo")
+    sampler = NeighborSampler(in_stores(data, "coo"), [2])
+    assert type(next(iter(NodeLoader(in_stores(data, "coo"), sampler, "user", custom_cls=Own)))) is Own
+    with pytest.raises(ValueError, match="custom_cls must be None"):
+        NodeLoader(data, sampler, "user", custom_cls=Own)
+
+
+def test_sizes_come_from_the_edges_or_else_from_the_features() -> None:
+    features, graph = in_stores(sorted_data(True, "coo"), "coo")
+    for attr in graph.get_all_edge_attrs():
+        index = graph.get_edge_index(attr)
+        graph.remove_edge_index(attr)
+        graph.put_edge_index(index, edge_type=attr.edge_type, layout="coo")
+    found = tables_of((features, graph))
+    assert {kind: found.count_nodes(kind) for kind in found.nodes} == {"user": 40, "item": 25}
+    for name in ("x", "time"):
+        features.remove_tensor(group_name="item", attr_name=name, index=None)
+    with pytest.raises(ValueError, match="node type 'item' has neither a feature nor a size"):
+        NeighborLoader((features, graph), [1], "user")
+
+
+def test_of_several_layouts_the_columns_are_read() -> None:
+    data = sorted_data(False, "csc")
+    features, graph = in_stores(data, "csc")
+    graph.put_edge_index(tuple(data.edge_index.flip(1)), edge_type=None, layout="coo", size=(60, 60))
+    edges = tables_of((features, graph)).edges[None].edge_list(reverse=False)
+    assert torch.equal(torch.stack(edges.ends()), data.edge_index)
+
+
+def test_features_of_an_untyped_graph_may_have_any_one_group_name() -> None:
+    features, graph = in_stores(sorted_data(False, "coo"), "coo")
+    renamed = type(features)()
+    for attr in features.get_all_tensor_attrs():
+        group = attr.group_name if isinstance(attr.group_name, tuple) else "paper"
+        attr.index = None
+        renamed.put_tensor(features.get_tensor(attr), group_name=group, attr_name=attr.attr_name, index=None)
+    batches = [next(iter(NeighborLoader((given, graph), [2], batch_size=9, seed=0))) for given in (features, renamed)]
+    assert batches[0].keys() == batches[1].keys()
+    assert torch.equal(batches[0].x, batches[1].x)
+
+
+def test_what_does_not_fit_together_is_named() -> None:
+    data = sorted_data(True, "coo")
+    features, graph = in_stores(data, "coo")
+    features.put_tensor(torch.ones(3), group_name=("user", "hates", "item"), attr_name="x", index=None)
+    with pytest.raises(ValueError, match=r"the group \('user', 'hates', 'item'\), which is neither a node type"):
+        as_data((features, graph))
+    plain = in_stores(sorted_data(False, "coo"), "coo")
+    with pytest.raises(ValueError, match=r"has the groups \['item', 'user'\] of nodes, but the edges have no types"):
+        as_data((features, plain[1]))
+    plain[0].put_tensor(torch.ones(200), group_name=(None, None), attr_name="x", index=None)
+    with pytest.raises(ValueError, match="feature 'x' is there for nodes and for edges"):
+        NeighborLoader(plain, [2])
+    graph.put_edge_index((torch.arange(2), torch.arange(2)), edge_type=None, layout="coo", size=(2, 2))
+    with pytest.raises(ValueError, match="edges with and without a type"):
+        as_data((features, graph))
+    with pytest.raises(ValueError, match="the graph store has no edges"):
+        as_data((features, type(graph)()))
+    for wrong in ((1, 2), torch.ones(2)):
+        with pytest.raises(TypeError, match=r"must be a Data or HeteroData of PyG, or a pair"):
+            as_data(wrong)
+
+
+def feature(values: Any, store: Any = None) -> StoreFeature:
+    store = store or counting_store()
+    store.put_tensor(values, group_name="paper", attr_name="x", index=None)
+    return StoreFeature(store, import_pyg("torch_geometric.data", "tests").TensorAttr("paper", "x"))
+
+
+def test_rows_come_in_the_order_of_the_ids() -> None:
+    found = feature(torch.arange(6).reshape(3, 2))
+    assert found.read(torch.tensor([2, 0, 2], dtype=torch.int32)).tolist() == [[4, 5], [0, 1], [4, 5]]
+    assert found.read().shape == (3, 2)
+    assert found.read(torch.empty(0, dtype=torch.int64)).shape == (0, 2)
+    assert (found.size(), found.count()) == (torch.Size([2]), 3)
+    assert not found.may_read_in_threads()
+
+
+def test_arrays_become_tensors() -> None:
+    base: Any = import_pyg("torch_geometric.testing", "tests").MyFeatureStore
+
+    class Arrays(base):  # type: ignore[misc]
+        def _get_tensor(self, attr: Any) -> Any:
+            return np.asarray(super()._get_tensor(attr))
+
+    found = feature(torch.arange(3.0), Arrays())
+    assert found.read(torch.tensor([1])).tolist() == [1.0]
+    assert found.read().tolist() == [0.0, 1.0, 2.0]
+
+
+def test_a_store_that_leaves_rows_out_is_an_error() -> None:
+    found = feature(torch.arange(3))
+    with pytest.raises(ValueError, match="feature 'x' of 'paper' in CountingStore has 1 rows for 2 ids"):
+        found.read(torch.tensor([1, 7]))
+
+
+def test_it_is_only_read() -> None:
+    with pytest.raises(TypeError, match=r"is only read here; call update_tensor\(\)"):
+        feature(torch.arange(3)).update(torch.arange(3))

@@ -1,0 +1,299 @@
+"""`LinkNeighborLoader` and `LinkLoader`: edges as seeds, with and without negatives."""
+
+from typing import Any
+
+import pytest
+import torch
+
+from graphfeed.pyg import LinkLoader, LinkNeighborLoader, NegativeSampling, NeighborSampler
+from graphfeed.pyg.data.tables import import_pyg
+from tests.pyg.neighborhood import NUM_EDGES, around, assert_is, assert_true, heterogeneous, homogeneous, values_of
+
+KIND = ("user", "likes", "item")
+
+
+def first(data: Any, numbers: Any = (2, 2), **options: Any) -> Any:
+    return next(iter(LinkNeighborLoader(data, list(numbers), **{"batch_size": 8, "seed": 0, **options})))
+
+
+def joined(sources: torch.Tensor, ends: torch.Tensor) -> set[tuple[int, ...]]:
+    rows = zip(sources.tolist(), ends.reshape(len(sources), -1).tolist(), strict=True)
+    return {(source, end) for source, row in rows for end in row}
+
+
+def pairs(data: Any) -> set[tuple[int, ...]]:
+    return {tuple(pair) for pair in data.edge_index.T.tolist()}
+
+
+def test_without_seeds_all_edges_are() -> None:
+    data = homogeneous()
+    loader = LinkNeighborLoader(data, [1], batch_size=60)
+    found = torch.cat([batch.n_id[batch.edge_label_index] for batch in loader], dim=1)
+    assert torch.equal(found, data.edge_index)
+    assert [len(batch.input_id) for batch in loader] == [60, 60, 60, 20]
+
+
+def test_the_nodes_are_unique_and_sorted_and_their_neighborhood_follows() -> None:
+    data = homogeneous()
+    index = torch.tensor([[5, 9, 5], [9, 2, 2]])
+    batch = first(data, [-1, -1], edge_label_index=index)
+    assert_is(batch, around(data, {"": [2, 5, 9]}, 2))
+    assert torch.equal(batch.n_id[batch.edge_label_index], index)
+    assert batch.input_id.tolist() == [0, 1, 2]
+    assert_true(data, batch)
+
+
+def test_labels_and_times_come_along() -> None:
+    data, labels = homogeneous(), torch.arange(NUM_EDGES)
+    batch = first(data, edge_label=labels, edge_label_time=labels, time_attr="time", shuffle=True)
+    assert torch.equal(batch.edge_label, batch.input_id)
+    assert torch.equal(batch.edge_label_time, batch.input_id)
+    later = batch.time > batch.edge_label_time[batch.batch]
+    seeds = len(batch.input_id) * 2
+    assert not later[seeds:].any()
+
+
+def test_binary_negatives_follow_the_positives() -> None:
+    data = homogeneous()
+    batch = first(data, neg_sampling=("binary", 1.5))
+    assert batch.edge_label.tolist() == [1.0] * 8 + [0.0] * 12
+    assert batch.edge_label.dtype == torch.float32
+    assert torch.equal(batch.n_id[batch.edge_label_index[:, :8]], data.edge_index[:, :8])
+    assert values_of(batch) == values_of(first(data, neg_sampling_ratio=1.5))
+
+
+def test_labels_from_0_on_are_raised_by_one() -> None:
+    data = homogeneous()
+    batch = first(data, neg_sampling="binary", edge_label=torch.arange(NUM_EDGES) % 3)
+    assert batch.edge_label.tolist() == [1, 2, 3, 1, 2, 3, 1, 2] + [0] * 8
+    batch = first(data, neg_sampling="binary", edge_label=torch.arange(NUM_EDGES) % 3 + 1)
+    assert batch.edge_label.tolist()[:4] == [1, 2, 3, 1]
+
+
+@pytest.mark.parametrize("amount", [1, 3])
+@pytest.mark.parametrize("disjoint", [False, True])
+def test_triplets(amount: int, disjoint: bool) -> None:
+    data = homogeneous()
+    negatives = NegativeSampling("triplet", amount, strict=True)
+    batch = first(data, neg_sampling=negatives, disjoint=disjoint)
+    sources, wrong = batch.n_id[batch.src_index], batch.n_id[batch.dst_neg_index]
+    assert torch.equal(torch.stack([sources, batch.n_id[batch.dst_pos_index]]), data.edge_index[:, :8])
+    assert batch.dst_neg_index.shape == ((8,) if amount == 1 else (8, amount))
+    assert joined(sources, wrong).isdisjoint(pairs(data))
+    assert "edge_label_index" not in batch
+    if disjoint:
+        for place in (batch.src_index, batch.dst_pos_index, *batch.dst_neg_index.reshape(8, -1).T):
+            assert batch.batch[place].tolist() == list(range(8))
+
+
+def test_labels_do_not_go_with_triplets() -> None:
+    with pytest.raises(ValueError, match="edge_label must be None with triplets"):
+        first(homogeneous(), neg_sampling="triplet", edge_label=torch.ones(NUM_EDGES))
+
+
+@pytest.mark.parametrize("mode", ["binary", "triplet"])
+def test_negatives_exist_at_the_time_of_their_edge(mode: str) -> None:
+    data = homogeneous()
+    times = torch.randint(10, 50, (NUM_EDGES,), generator=torch.Generator().manual_seed(3))
+    batch = first(data, neg_sampling=(mode, 2), edge_label_time=times, time_attr="time", batch_size=NUM_EDGES)
+    if mode == "binary":
+        ends = data.time[batch.n_id[batch.edge_label_index[:, NUM_EDGES:]]]
+        assert (ends <= batch.edge_label_time[NUM_EDGES:]).all()
+        assert torch.equal(batch.edge_label_time, times.repeat(3))
+    else:
+        assert (data.time[batch.n_id[batch.dst_neg_index]] <= times[:, None]).all()
+        assert torch.equal(batch.seed_time, times)
+
+
+def test_weights_say_which_nodes_are_drawn() -> None:
+    data = homogeneous()
+    weights = torch.zeros(60)
+    weights[[4, 8]] = 1.0
+    batch = first(
+        data, neg_sampling=NegativeSampling("binary", 4, src_weight=weights, dst_weight=weights), batch_size=200
+    )
+    assert set(batch.n_id[batch.edge_label_index[:, 200:]].unique().tolist()) == {4, 8}
+    with pytest.raises(ValueError, match="weights of nodes must have 60 values"):
+        first(data, neg_sampling=NegativeSampling("binary", 1, src_weight=torch.ones(5)))
+
+
+def test_with_types() -> None:
+    data = heterogeneous()
+    true = {tuple(pair) for pair in data[KIND].edge_index.T.tolist()}
+    batch = first(data, [-1, -1], edge_label_index=KIND)
+    seeds = [data[KIND].edge_index[row, :8].unique().tolist() for row in (0, 1)]
+    assert_is(batch, around(data, {"user": seeds[0], "item": seeds[1]}, 2))
+    batch = first(
+        data,
+        edge_label_index=(KIND, data[KIND].edge_index[:, :6]),
+        neg_sampling=NegativeSampling("triplet", 2, strict=True),
+    )
+    sources, wrong = batch["user"].n_id[batch["user"].src_index], batch["item"].n_id[batch["item"].dst_neg_index]
+    assert batch["item"].dst_pos_index.shape == (6,)
+    assert wrong.shape == (6, 2)
+    assert joined(sources, wrong).isdisjoint(true)
+    assert batch[KIND].input_id.tolist() == list(range(6))
+    batch = first(data, edge_label_index=KIND, neg_sampling="binary", disjoint=True)
+    assert batch[KIND].edge_label_index.tolist() == [list(range(16))] * 2
+    assert batch["user"].batch[:16].tolist() == batch["item"].batch[:16].tolist() == list(range(8)) * 2
+
+
+def test_edges_between_nodes_of_one_type() -> None:
+    data = heterogeneous()
+    kind = ("user", "knows", "user")
+    batch = first(data, edge_label_index=kind, neg_sampling="triplet", disjoint=True)
+    store = batch["user"]
+    assert store.src_index.tolist() == list(range(8))
+    assert store.dst_pos_index.tolist() == list(range(8, 16))
+    assert store.dst_neg_index.tolist() == list(range(16, 24))
+
+
+def test_the_options_of_sampling_hold_for_links_too() -> None:
+    data = homogeneous()
+    again = first(data, [30], replace=True)
+    assert len(set(again.e_id.tolist())) < len(again.e_id)
+    assert (first(data, [-1, -1], weight_attr="weight").weight > 0).all()
+    inside = first(data, [2], subgraph_type="induced")
+    ends = torch.isin(data.edge_index, inside.n_id).all(dim=0)
+    assert inside.e_id.sort().values.tolist() == ends.nonzero().squeeze(1).tolist()
+    assert values_of(first(data, is_sorted=True, filter_per_worker=True)) == values_of(first(data))
+
+
+def test_functions_of_links_are_called_before_and_after_fetching() -> None:
+    def shorten(output: Any) -> Any:
+        output.node = output.node[:5]
+        return output
+
+    batch = first(homogeneous(), transform_sampler_output=shorten, transform=lambda batch: (batch.x, batch.n_id))
+    assert batch[0].shape == (5, 3)
+    assert torch.equal(batch[0][:, 0].long(), batch[1])
+
+
+def test_ids_of_links_are_reported_in_place_of_positions() -> None:
+    data = homogeneous()
+    loader = LinkLoader(data, NeighborSampler(data, [2]), input_id=torch.arange(NUM_EDGES) * 10, batch_size=3)
+    assert next(iter(loader)).input_id.tolist() == [0, 10, 20]
+
+
+def test_time_and_its_name_go_together() -> None:
+    with pytest.raises(ValueError, match="only time_attr is given"):
+        first(homogeneous(), time_attr="time")
+    with pytest.raises(ValueError, match="only edge_label_time is given"):
+        first(homogeneous(), edge_label_time=torch.zeros(NUM_EDGES))
+
+
+class Ends:
+    """Gives the ends of the edges without anything around them."""
+
+    def sample_from_edges(self, index: Any, neg_sampling: Any = None) -> Any:
+        module = import_pyg("torch_geometric.sampler", "tests")
+        assert neg_sampling is None or isinstance(neg_sampling, module.NegativeSampling)
+        nodes, places = torch.unique(torch.cat([index.row, index.col]), return_inverse=True)
+        output = module.SamplerOutput(nodes, nodes[:0], nodes[:0], None)
+        if neg_sampling is None:
+            output.metadata = (index.input_id, places.view(2, -1), index.label, index.time)
+        else:
+            rows, columns = places.view(2, -1)
+            output.metadata = (index.input_id, rows, columns, columns.flip(0), index.time)
+        return output
+
+
+def test_a_sampler_of_ones_own_is_called_for_the_edges() -> None:
+    data = homogeneous()
+    batch = next(iter(LinkLoader(data, Ends(), edge_label=torch.arange(200), batch_size=5)))
+    assert torch.equal(batch.n_id[batch.edge_label_index], data.edge_index[:, :5])
+    assert batch.edge_label.tolist() == list(range(5))
+    assert torch.equal(batch.x, data.x[batch.n_id])
+    assert "e_id" not in batch
+    assert "edge_attr" not in batch
+
+
+def test_it_gets_the_negatives_as_pygs_object() -> None:
+    batch = next(iter(LinkLoader(homogeneous(), Ends(), neg_sampling="triplet", batch_size=5)))
+    assert torch.equal(batch.dst_neg_index, batch.dst_pos_index.flip(0))
+
+
+def test_an_own_sampler_becomes_stages() -> None:
+    data = homogeneous()
+    loader = LinkLoader(data, NeighborSampler(data, [2, 2]), neg_sampling="binary")
+    assert "PairNegativeSampler(" in loader.explain()
+    assert len(loader) == 200
+
+
+def test_a_backward_sampler_refuses_negatives_that_need_the_direction_of_edges() -> None:
+    data, typed = homogeneous(), heterogeneous()
+    sampler = NeighborSampler(data, [2], sample_direction="backward")
+    assert len(next(iter(LinkLoader(data, sampler, neg_sampling="binary", batch_size=3))).edge_label) == 6
+    with pytest.raises(ValueError, match='neg_sampling with strict=True does not go with sample_direction="backward"'):
+        LinkLoader(data, sampler, neg_sampling=NegativeSampling("triplet", strict=True))
+    sampler = NeighborSampler(typed, [2], sample_direction="backward")
+    edges = (("user", "likes", "item"), None)
+    assert len(LinkLoader(typed, sampler, edges)) > 0
+    with pytest.raises(ValueError, match="several node types does not go with"):
+        LinkLoader(typed, sampler, edges, neg_sampling="binary")
+
+
+def test_wrong_arguments_are_refused() -> None:
+    data = homogeneous()
+    with pytest.raises(TypeError, match="sample_from_edges"):
+        LinkLoader(data, object())
+    with pytest.raises(ValueError, match="custom_cls must be None"):
+        LinkLoader(data, Ends(), custom_cls=dict)
+
+
+def test_what_pygs_loaders_take_is_taken() -> None:
+    theirs = import_pyg("torch_geometric.sampler", "tests").NegativeSampling("triplet", 2, dst_weight=torch.ones(3))
+    found = NegativeSampling.cast(theirs)
+    assert found is not None
+    assert (found.mode, found.amount, found.dst_weight is not None) == ("triplet", 2, True)
+    for given in ("binary", ("binary", 1), {"mode": "binary"}, NegativeSampling("binary")):
+        assert NegativeSampling.cast(given) == NegativeSampling("binary", 1)
+    assert NegativeSampling.cast(None) is None
+    with pytest.raises(TypeError, match="neg_sampling must be"):
+        NegativeSampling.cast(3)
+
+
+@pytest.mark.parametrize(
+    ("given", "text"),
+    [
+        (("some", 1), "mode must be"),
+        (("binary", 0), "amount must be more than 0"),
+        (("triplet", 1.5), "whole number"),
+    ],
+)
+def test_wrong_values_are_refused(given: Any, text: str) -> None:
+    with pytest.raises(ValueError, match=text):
+        NegativeSampling(*given)
+
+
+def test_it_tells_its_mode() -> None:
+    assert NegativeSampling("binary", 0.5).is_binary()
+    assert NegativeSampling("triplet", 2.0).is_triplet()
+
+
+@pytest.mark.parametrize("mode", ["binary", "triplet"])
+def test_with_types_and_in_time_strict_negatives_exist_and_are_no_edges(mode: str) -> None:
+    data, kind = heterogeneous(), ("user", "likes", "item")
+    edges = {tuple(pair) for pair in data[kind].edge_index.T.tolist()}
+    times = torch.randint(20, 50, (120,), generator=torch.Generator().manual_seed(0))
+    loader = LinkNeighborLoader(
+        data, [2], kind, edge_label_time=times, time_attr="time", seed=0, batch_size=40,
+        neg_sampling=NegativeSampling(mode, 2, strict=True),
+    )  # fmt: skip
+    count = 0
+    for batch in loader:
+        user, item = batch["user"], batch["item"]
+        if mode == "triplet":
+            sources, ends = user.src_index.repeat_interleave(2), item.dst_neg_index.reshape(-1)
+            limits = user.seed_time.repeat_interleave(2)
+        else:
+            is_negative = batch[kind].edge_label == 0
+            sources, ends = batch[kind].edge_label_index[:, is_negative]
+            limits = batch[kind].edge_label_time[is_negative]
+            assert (user.time[sources] <= limits).all()
+        assert (item.time[ends] <= limits).all()
+        pairs = set(zip(user.n_id[sources].tolist(), item.n_id[ends].tolist(), strict=True))
+        assert pairs.isdisjoint(edges)
+        assert len(sources) == 2 * len(batch[kind].input_id)
+        count += len(sources)
+    assert count == 240

@@ -1,0 +1,211 @@
+"""Loaders in time: nothing that is later than a seed is sampled for it, or lies before its window."""
+
+from typing import Any
+
+import pytest
+import torch
+
+import graphfeed as gf
+from graphfeed.pyg import LinkNeighborLoader, NeighborLoader, NeighborSampler
+from graphfeed.pyg.data.tables import import_pyg
+from tests.pyg.neighborhood import around, assert_is, assert_true, heterogeneous, homogeneous
+
+SEEDS = torch.tensor([7, 3, 50, 12])
+TIMES = torch.tensor([30, 25, 49, 10])
+
+
+def test_times_of_nodes_bound_what_is_sampled() -> None:
+    data = homogeneous()
+    node_times = data.time.tolist()
+    batch = next(iter(NeighborLoader(data, [-1, -1], SEEDS, batch_size=4, time_attr="time")))
+    limits = data.time[SEEDS].tolist()
+    found = around(
+        data, {"": SEEDS.tolist()}, 2, disjoint=True,
+        allowed=lambda kind, edge, source, tree: node_times[source] <= limits[tree],
+        order=lambda edge, source: node_times[source],
+    )  # fmt: skip
+    assert_is(batch, found, disjoint=True)
+    assert "seed_time" not in batch
+
+
+def test_times_of_edges_bound_what_is_sampled() -> None:
+    data = homogeneous()
+    batch = next(iter(NeighborLoader(data, [-1, -1], SEEDS, TIMES, batch_size=4, time_attr="edge_time")))
+    assert batch.seed_time.tolist() == TIMES.tolist()
+    found = around(
+        data, {"": SEEDS.tolist()}, 2, disjoint=True,
+        allowed=lambda kind, edge, source, tree: int(data.edge_time[edge]) <= int(TIMES[tree]),
+        order=lambda edge, source: int(data.edge_time[edge]),
+    )  # fmt: skip
+    assert_is(batch, found, disjoint=True)
+    assert_true(data, batch)
+
+
+def test_the_time_of_the_seed_itself_counts() -> None:
+    data = homogeneous()
+    data.time = torch.full((len(data.time),), 5)
+    batch = next(iter(NeighborLoader(data, [-1], SEEDS, batch_size=4, time_attr="time")))
+    assert len(batch.e_id) == int(torch.isin(data.edge_index[1], SEEDS).sum())
+    earlier = torch.full((4,), 4)
+    batch = next(iter(NeighborLoader(data, [-1], SEEDS, earlier, batch_size=4, time_attr="time")))
+    assert len(batch.e_id) == 0
+
+
+@pytest.mark.parametrize("strategy", ["uniform", "last"])
+def test_no_neighbor_is_later_than_its_seed(strategy: str) -> None:
+    data = homogeneous()
+    loader = NeighborLoader(data, [3, 3], SEEDS, TIMES, batch_size=4, time_attr="time", temporal_strategy=strategy)
+    for _ in range(10):
+        batch = next(iter(loader))
+        sampled = slice(batch.batch_size, None)
+        assert (batch.time[sampled] <= TIMES[batch.batch[sampled]]).all()
+
+
+def test_times_that_are_not_whole_are_refused() -> None:
+    data = homogeneous()
+    with pytest.raises(TypeError, match=r"input_time must be torch.int64, but is torch.float32"):
+        NeighborLoader(data, [2], SEEDS, TIMES.float(), time_attr="time")
+    data.time = data.time.float()
+    with pytest.raises(TypeError, match=r"time_attr 'time' must be torch.int64, but is torch.float32"):
+        NeighborLoader(data, [2], SEEDS, TIMES, time_attr="time")
+
+
+def test_with_types_those_without_times_are_always_there() -> None:
+    data = heterogeneous()
+    del data["item"].time
+    loader = NeighborLoader(
+        data, [-1, -1], ("user", torch.arange(6)), torch.full((6,), 20), time_attr="time", batch_size=6
+    )
+    batch = next(iter(loader))
+    known = data["user"].time.tolist()
+    found = around(
+        data, {"user": list(range(6))}, 2, disjoint=True,
+        allowed=lambda kind, edge, source, tree: kind[0] == "item" or known[source] <= 20,
+    )  # fmt: skip
+    for kind in ("user", "item"):
+        own = zip(batch[kind].batch.tolist(), batch[kind].n_id.tolist(), strict=True)
+        assert sorted(own) == sorted(zip(found.trees[kind], found.nodes[kind], strict=True))
+    assert batch["user"].seed_time.tolist() == [20] * 6
+
+
+def test_seeds_of_a_type_without_times_need_some() -> None:
+    data = heterogeneous()
+    del data["item"].time
+    text = "input_nodes of 'item' have no 'time' of their own; give input_time"
+    for seeds in ("item", {"user": None, "item": None}):
+        with pytest.raises(ValueError, match=text):
+            NeighborLoader(data, [-1], seeds, time_attr="time")
+    given = import_pyg("torch_geometric.sampler", "tests").NodeSamplerInput(None, torch.arange(3), None, "item")
+    sampler = NeighborSampler(data, [-1], time_attr="time")
+    with pytest.raises(ValueError, match="the seeds have no 'time' of their own; give time"):
+        sampler.sample_from_nodes(given)
+    batch = next(iter(NeighborLoader(data, [-1], "item", torch.full((25,), 99), time_attr="time", batch_size=25)))
+    assert batch["user", "likes", "item"].e_id.sort().values.tolist() == list(range(120))
+
+
+def test_where_edges_have_times_seeds_need_some() -> None:
+    for data, seeds in ((homogeneous(), None), (heterogeneous(), "user")):
+        if seeds:
+            data["user", "knows", "user"].edge_time = torch.arange(90)
+        with pytest.raises(ValueError, match="have no 'edge_time' of their own; give input_time"):
+            NeighborLoader(data, [-1], seeds, time_attr="edge_time")
+
+
+def test_times_may_be_given_for_some_types() -> None:
+    data = heterogeneous()
+    del data["item"].time
+    times: Any = {"item": torch.tensor([7, 8])}
+    (batch,) = NeighborLoader(data, [0], {"user": None, "item": [3, 4]}, times, time_attr="time", batch_size=42)
+    assert batch["item"].seed_time.tolist() == [7, 8]
+    assert torch.equal(batch["user"].seed_time, data["user"].time)
+
+
+WINDOWS = torch.tensor([5, 100, 0, 20])
+
+
+@pytest.mark.parametrize("attribute", ["time", "edge_time"])
+@pytest.mark.parametrize("window", [WINDOWS, 12], ids=["each", "all"])
+def test_what_is_sampled_lies_between_both_bounds(attribute: str, window: Any) -> None:
+    data = homogeneous()
+    of_what, windows = data[attribute].tolist(), torch.as_tensor(window).expand(4).tolist()
+
+    def allowed(kind: Any, edge: int, source: int, tree: int) -> bool:
+        time = int(of_what[source if attribute == "time" else edge])
+        return int(TIMES[tree]) - int(windows[tree]) <= time <= int(TIMES[tree])
+
+    options: dict[str, Any] = {"batch_size": 4, "time_attr": attribute, "time_window": window}
+    batch = next(iter(NeighborLoader(data, [-1, -1], SEEDS, TIMES, **options)))
+    found = around(
+        data, {"": SEEDS.tolist()}, 2, disjoint=True, allowed=allowed,
+        order=lambda edge, source: of_what[source if attribute == "time" else edge],
+    )  # fmt: skip
+    assert_is(batch, found, disjoint=True)
+    assert len(batch.e_id) > 0
+
+
+@pytest.mark.parametrize("mode", [None, "binary", "triplet"])
+def test_links_have_windows_too(mode: Any) -> None:
+    data = homogeneous()
+    count = data.edge_index.shape[1]
+    times, windows = torch.arange(count) % 50, torch.arange(count) % 7
+    options: dict[str, Any] = {"edge_label_time": times, "time_attr": "edge_time", "time_window": windows}
+    loader = LinkNeighborLoader(data, [-1, -1], batch_size=count, neg_sampling=mode, **options)
+    (batch,) = loader
+    own = batch.batch[batch.edge_index[0]]
+    assert (batch.edge_time <= times[own]).all()
+    assert (batch.edge_time >= times[own] - windows[own]).all()
+    assert len(batch.e_id) > 100
+
+
+def test_windows_with_types() -> None:
+    data = heterogeneous()
+    options: dict[str, Any] = {"time_attr": "time", "time_window": {"user": torch.arange(40) % 11, "item": 9}}
+    (batch, *_) = NeighborLoader(data, [3, 3], {"user": None, "item": None}, batch_size=20, **options)
+    window = options["time_window"]
+    limits = torch.cat([data["user"].time[batch["user"].n_id[:20]]])
+    lowest = limits - window["user"][batch["user"].n_id[:20]]
+    store = batch["user"]
+    assert (store.time[20:] <= limits[store.batch[20:]]).all()
+    assert (store.time[20:] >= lowest[store.batch[20:]]).all()
+
+
+def test_an_item_of_a_pipeline_is_the_window_of_each_seed() -> None:
+    data = homogeneous()
+    graph = gf.from_coo(data.edge_index, 60, edge_attributes={"time": data.edge_time})
+    items = gf.ItemSet((SEEDS, TIMES, WINDOWS), names=("seeds", "timestamp", "pre_time_window"))
+    pipe = gf.ItemSampler(items, batch_size=4)
+    each = next(iter(pipe.temporal_sample_neighbor(graph, [-1], edge_timestamp_attr_name="time")))
+    hop = each.sampled_subgraphs[0]
+    assert sum(hop.sampled_csc.indptr.diff().tolist()) > 0
+    for place, (time, window) in enumerate(zip(TIMES.tolist(), WINDOWS.tolist(), strict=True)):
+        low, high = hop.sampled_csc.indptr[place : place + 2].tolist()
+        there = data.edge_time[data.edge_index[1] == SEEDS[place]]
+        expected = there[(there > time - window) & (there < time)]
+        assert sorted(data.edge_time[hop.original_edge_ids[low:high]].tolist()) == sorted(expected.tolist())
+    pairs = gf.ItemSet((torch.stack([SEEDS, SEEDS.flip(0)], 1), TIMES, WINDOWS), names=items.names)
+    batch = next(iter(gf.ItemSampler(pairs, 4).temporal_sample_neighbor(graph, [-1], edge_timestamp_attr_name="time")))
+    inner = batch.sampled_subgraphs[0]
+    ends = torch.repeat_interleave(torch.arange(8), inner.sampled_csc.indptr.diff()) // 2
+    of_edges = data.edge_time[inner.original_edge_ids]
+    assert ((of_edges < TIMES[ends]) & (of_edges > TIMES[ends] - WINDOWS[ends])).all()
+
+
+def test_windows_that_mean_nothing_are_refused() -> None:
+    data = homogeneous()
+    cases: Any = (
+        ({}, ValueError, "time_window needs time_attr"),
+        ({"time_attr": "time", "time_window": -1}, ValueError, "time_window must be 0 or more, but is -1"),
+        ({"time_attr": "time", "time_window": 1.5}, TypeError, "time_window must be whole numbers"),
+        ({"time_attr": "time", "time_window": WINDOWS[:2]}, ValueError, "time_window must have 4 values"),
+    )
+    for options, kind, text in cases:
+        with pytest.raises(kind, match=text):
+            NeighborLoader(data, [2], SEEDS, **{"time_window": 3, **options})
+    with pytest.raises(TypeError, match="NeighborLoader has no argument 'exclude_seed_edges'"):
+        NeighborLoader(data, [2], SEEDS, exclude_seed_edges=True)
+    typed = heterogeneous()
+    with pytest.raises(ValueError, match="time_window has no window for 'item'"):
+        NeighborLoader(typed, [2], {"user": None, "item": None}, time_attr="time", time_window={"user": 3})
+    del typed["item"].time
+    with pytest.raises(ValueError, match="needs times of all types, but 'item' has no 'time'"):
+        NeighborLoader(typed, [2], "user", time_attr="time", time_window=3)

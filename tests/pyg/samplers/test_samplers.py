@@ -1,0 +1,275 @@
+"""Samplers of PyG's kind: ours in PyG's own loaders, and any in `NodeLoader`."""
+
+from collections.abc import Callable
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+from torch.utils.data import DataLoader, get_worker_info
+
+import graphfeed as gf
+from graphfeed.datapipes.sources.iterable_source import IterableSource
+from graphfeed.pyg import NegativeSampling, NeighborLoader, NeighborSampler, NodeLoader
+from graphfeed.pyg.data.tables import import_pyg
+from graphfeed.pyg.stages.call_stages import call_stages
+from graphfeed.pyg.stages.sample_with import permuted
+from graphfeed.pyg.stages.sampled_minibatch import SampledMiniBatch, as_sampled
+from tests.pyg.neighborhood import around, assert_is, assert_true, heterogeneous, homogeneous, values_of
+
+
+class Itself:
+    """Gives the seeds, and a self-loop at each with the id 3 in an order of its own."""
+
+    edge_permutation = torch.arange(200).flip(0)
+
+    def sample_from_nodes(self, index: Any) -> Any:
+        module, own = import_pyg("torch_geometric.sampler", "tests"), torch.arange(len(index.node))
+        noise = torch.rand(1)
+        output = module.SamplerOutput(index.node, own, own, torch.full_like(own, 3))
+        output.metadata = (index.input_id, index.time)
+        output.batch = noise
+        return output
+
+
+def test_a_sampler_of_ones_own_is_called_for_the_seeds() -> None:
+    data = homogeneous()
+    (batch,) = NodeLoader(data, Itself(), torch.tensor([4, 9]), batch_size=2)
+    assert batch.n_id.tolist() == [4, 9]
+    assert batch.edge_index.tolist() == [[0, 1], [0, 1]]
+    assert batch.e_id.tolist() == [196, 196]
+    assert torch.equal(batch.x, data.x[[4, 9]])
+    assert torch.equal(batch.edge_attr, data.edge_attr[[196, 196]])
+    assert (batch.batch_size, batch.input_id.tolist()) == (2, [0, 1])
+
+
+def test_what_it_draws_depends_on_the_mini_batch_alone() -> None:
+    data = homogeneous()
+    found = [[values_of(batch) for batch in NodeLoader(data, Itself(), batch_size=9, seed=1)] for _ in range(2)]
+    assert found[0] == found[1]
+    assert found[0][0]["batch"] != found[0][1]["batch"]
+
+
+def test_an_own_sampler_becomes_stages() -> None:
+    data = homogeneous()
+    loader = NodeLoader(data, NeighborSampler(data, [2, 2]), batch_size=7, num_workers=1)
+    assert "NeighborSampler(graph=" in loader.explain()
+    assert sum(batch.batch_size for batch in loader) == 60
+
+
+def test_ids_of_seeds_may_be_given() -> None:
+    data = homogeneous()
+    loader = NodeLoader(data, NeighborSampler(data, [2]), torch.tensor([4, 9, 2]), input_id=torch.tensor([70, 71, 72]))
+    assert [batch.input_id.tolist() for batch in loader] == [[70], [71], [72]]
+
+
+def test_features_are_fetched_where_it_is_said() -> None:
+    data = homogeneous()
+    sampler = NeighborSampler(data, [2])
+    for said in (True, False, None):
+        plan = NodeLoader(data, sampler, num_workers=2, filter_per_worker=said).explain()
+        (line,) = [line for line in plan.splitlines() if "FeatureFetcher(" in line]
+        assert line.startswith("worker") is (said is not False)
+
+
+def test_wrong_arguments_are_refused() -> None:
+    data = heterogeneous()
+    with pytest.raises(TypeError, match="BaseSampler with sample_from_nodes"):
+        NodeLoader(data, object(), "user")
+    with pytest.raises(ValueError, match="custom_cls must be None"):
+        NodeLoader(data, NeighborSampler(data, [2]), "user", custom_cls=dict)
+
+
+def test_it_is_a_sampler_of_pygs_kind() -> None:
+    assert issubclass(NeighborSampler, import_pyg("torch_geometric.sampler", "tests").BaseSampler)
+
+
+@pytest.mark.parametrize("disjoint", [False, True])
+def test_pygs_own_node_loader_takes_it(disjoint: bool) -> None:
+    data = homogeneous()
+    theirs = import_pyg("torch_geometric.loader", "tests").NodeLoader
+    sampler = NeighborSampler(data, [-1, -1], disjoint=disjoint)
+    seeds = torch.tensor([5, 2, 9])
+    (batch,) = theirs(data, sampler, seeds, batch_size=3)
+    assert_is(batch, around(data, {"": seeds.tolist()}, 2, disjoint=disjoint), disjoint=disjoint)
+    assert_true(data, batch)
+
+
+def test_pygs_own_loader_and_ours_give_the_same_with_full_fan_outs() -> None:
+    data = heterogeneous()
+    theirs = import_pyg("torch_geometric.loader", "tests").NodeLoader
+    sampler = NeighborSampler(data, [-1, -1])
+    seeds = ("user", torch.arange(7))
+    (one,) = theirs(data, sampler, seeds, batch_size=7)
+    (other,) = NeighborLoader(data, [-1, -1], seeds, batch_size=7)
+    one, other = one.to_dict(), other.to_dict()
+    assert one.keys() == other.keys()
+    for kind, own in one.items():
+        assert own.keys() == other[kind].keys()
+        for name, value in own.items():
+            same = (
+                torch.equal(value, other[kind][name]) if isinstance(value, torch.Tensor) else value == other[kind][name]
+            )
+            assert same, (kind, name)
+
+
+@pytest.mark.parametrize("mode", ["binary", "triplet"])
+def test_pygs_own_link_loader_takes_it(mode: str) -> None:
+    data = homogeneous()
+    modules = [import_pyg(f"torch_geometric.{name}", "tests") for name in ("loader", "sampler")]
+    sampler = NeighborSampler(data, [2, 2])
+    loader = modules[0].LinkLoader(data, sampler, neg_sampling=modules[1].NegativeSampling(mode, 1), batch_size=4)
+    batch = next(iter(loader))
+    found = batch.edge_label_index[:, :4] if mode == "binary" else torch.stack([batch.src_index, batch.dst_pos_index])
+    assert torch.equal(batch.n_id[found], data.edge_index[:, :4])
+
+
+def node_draws(sampler: NeighborSampler) -> list[int]:
+    found: list[int] = sampler.sample_from_nodes(inputs(torch.arange(20))).edge.tolist()
+    return found
+
+
+def link_draws(sampler: NeighborSampler) -> list[int]:
+    ends = torch.arange(20)
+    given = import_pyg("torch_geometric.sampler", "tests").EdgeSamplerInput(None, ends, ends + 20)
+    output = sampler.sample_from_edges(given, NegativeSampling("binary", 3))
+    found: list[int] = output.node[output.metadata[1]].flatten().tolist()
+    return found
+
+
+@pytest.mark.parametrize("draw", [node_draws, link_draws])
+def test_each_call_draws_anew_and_torchs_seed_repeats_it(draw: Callable[[NeighborSampler], list[int]]) -> None:
+    sampler = NeighborSampler(homogeneous(), [2, 2])
+    torch.manual_seed(3)
+    first, second = draw(sampler), draw(sampler)
+    assert first != second
+    torch.manual_seed(3)
+    assert [draw(sampler), draw(sampler)] == [first, second]
+
+
+def test_pygs_own_loader_draws_anew_in_each_epoch() -> None:
+    loader = import_pyg("torch_geometric.loader", "tests").NodeLoader(
+        homogeneous(), NeighborSampler(homogeneous(), [2, 2]), torch.arange(20), batch_size=10
+    )
+    first, second = ([batch.e_id.tolist() for batch in loader] for _ in range(2))
+    assert first != second
+
+
+@pytest.mark.slow
+def test_workers_of_pygs_own_loader_make_every_mini_batch() -> None:
+    data = homogeneous()
+    theirs = import_pyg("torch_geometric.loader", "tests").NodeLoader
+    loader = theirs(data, NeighborSampler(data, [2, 2]), torch.arange(12), batch_size=3, num_workers=2)
+    torch.manual_seed(3)
+    first, second = ([batch.to_dict() for batch in loader] for _ in range(2))
+    assert [batch["input_id"].tolist() for batch in first] == torch.arange(12).reshape(4, 3).tolist()
+    assert [batch["e_id"].tolist() for batch in first] != [batch["e_id"].tolist() for batch in second]
+    torch.manual_seed(3)
+    assert [batch.e_id.tolist() for batch in loader] == [batch["e_id"].tolist() for batch in first]
+
+
+def test_without_a_loader_seeds_have_their_own_times() -> None:
+    data = homogeneous()
+    given = import_pyg("torch_geometric.sampler", "tests").NodeSamplerInput(None, torch.arange(9))
+    output = NeighborSampler(data, [-1, -1], time_attr="time").sample_from_nodes(given)
+    assert (data.time[output.node] <= data.time[output.node[:9]][output.batch]).all()
+
+
+def test_backward_samples_successors() -> None:
+    data = homogeneous()
+    output = NeighborSampler(data, [-1], sample_direction="backward").sample_from_nodes(inputs(torch.tensor([3])))
+    assert sorted(output.edge.tolist()) == (data.edge_index[0] == 3).nonzero().squeeze(1).tolist()
+    assert torch.equal(torch.stack([output.node[output.row], output.node[output.col]]), data.edge_index[:, output.edge])
+    typed = heterogeneous()
+    sampler = NeighborSampler(typed, [-1], sample_direction="backward")
+    output = sampler.sample_from_nodes(inputs(torch.tensor([3]), "user"))
+    kind = ("user", "likes", "item")
+    assert sorted(output.edge[kind].tolist()) == (typed[kind].edge_index[0] == 3).nonzero().squeeze(1).tolist()
+    with pytest.raises(ValueError, match="sample_direction must be 'forward' or 'backward'"):
+        NeighborSampler(data, [1], sample_direction="up")
+
+
+def inputs(nodes: torch.Tensor, kind: str | None = None) -> Any:
+    return import_pyg("torch_geometric.sampler", "tests").NodeSamplerInput(None, nodes, None, kind)
+
+
+def test_negatives_may_be_strict() -> None:
+    data = homogeneous()
+    given = import_pyg("torch_geometric.sampler", "tests").EdgeSamplerInput(None, *data.edge_index)
+    output = NeighborSampler(data, [1]).sample_from_edges(given, NegativeSampling("triplet", 5, strict=True))
+    _, sources, _, wrong, _ = output.metadata
+    true = {tuple(pair) for pair in data.edge_index.T.tolist()}
+    ends = output.node[wrong]
+    assert not any((int(a), int(b)) in true for a, row in zip(output.node[sources], ends, strict=True) for b in row)
+
+
+@pytest.mark.parametrize(
+    "options", [{"sizes": [2]}, {"sizes": [2], "node_idx": torch.arange(3)}, {"num_neighbors": [2]}]
+)
+def test_the_arguments_of_pygs_former_loader_lead_to_neighbor_loader(options: Any) -> None:
+    kind: Any = NeighborSampler
+    with pytest.raises(TypeError, match=r"use NeighborLoader\(data, num_neighbors=...\)"):
+        kind(homogeneous().edge_index, **options)
+    with pytest.raises(TypeError, match="use NeighborLoader"):
+        kind(edge_index=homogeneous().edge_index, **options)
+
+
+def doubled(minibatch: Any) -> gf.MiniBatch:
+    return gf.MiniBatch(seeds=2 * minibatch.seeds)
+
+
+def raised(minibatch: Any) -> gf.MiniBatch:
+    return gf.MiniBatch(seeds=minibatch.seeds + 1)
+
+
+def called(seeds: list[int]) -> list[int]:
+    pipe = IterableSource([]).transform(doubled).transform(raised)
+    found: list[int] = call_stages(pipe, gf.MiniBatch(seeds=torch.tensor(seeds))).seeds.tolist()
+    return found
+
+
+def test_the_stages_are_called_in_order() -> None:
+    assert called([1, 5]) == [3, 11]
+
+
+def in_worker(seeds: list[int]) -> tuple[int, list[int]]:
+    info = get_worker_info()
+    assert info is not None
+    return info.id, called(seeds)
+
+
+@pytest.mark.slow
+def test_each_worker_of_torchs_loader_has_the_mini_batch() -> None:
+    seeds: Any = [1, 5]
+    loader = DataLoader(seeds, num_workers=2, collate_fn=in_worker)
+    assert list(loader) == [(0, [3]), (1, [11])]
+
+
+def test_ids_are_those_of_the_data() -> None:
+    order = torch.tensor([2, 0, 1])
+    assert permuted(torch.tensor([0, 2]), order).tolist() == [2, 1]
+    kind = ("a", "r", "b")
+    assert permuted({kind: torch.tensor([1])}, {kind: order})[kind].tolist() == [0]
+    assert permuted({kind: torch.tensor([1])}, {})[kind].tolist() == [1]
+    assert permuted(None, order) is None
+
+
+def test_its_nodes_and_edges_are_those_of_the_output() -> None:
+    edges = {("a", "r", "b"): torch.tensor([3]), ("b", "s", "a"): None}
+    batch = SampledMiniBatch(output=SimpleNamespace(node={"a": torch.tensor([1])}, edge=edges))
+    assert batch.num_layers() == 1
+    assert list(batch.edge_ids(0)) == ["a:r:b"]  # type: ignore[arg-type]
+    assert list(batch.node_ids()) == ["a"]  # type: ignore[arg-type]
+    assert SampledMiniBatch(output=SimpleNamespace(node=torch.arange(2), edge=None)).num_layers() == 0
+    assert SampledMiniBatch(input_nodes=torch.arange(2)).num_layers() == 0
+
+
+def test_seeds_that_are_nodes_have_an_id_a_number_and_perhaps_a_time() -> None:
+    batch = gf.MiniBatch(seeds=torch.tensor([4, 5]), timestamp=torch.tensor([8, 9]))
+    batch.input_id = torch.tensor([0, 1])  # type: ignore[attr-defined]
+    for report_time in (False, True):
+        found = as_sampled(batch, report_time=report_time)
+        assert found.of_seeds is not None
+        assert found.of_seeds[None]["batch_size"] == 2
+        assert (found.of_seeds[None]["seed_time"] is not None) is report_time
+        assert found.metadata[0] is found.of_seeds[None]["input_id"]
