@@ -53,6 +53,19 @@ def heterogeneous() -> Any:
     return data
 
 
+def events(count: int = 50) -> Any:
+    """Return events in the order of their times."""
+    data = import_pyg("torch_geometric.data", "tests").TemporalData(
+        src=torch.randint(9, (count,), generator=draws(0)),
+        dst=torch.randint(20, 30, (count,), generator=draws(1)).int(),
+        t=torch.arange(count) // 2,
+        msg=torch.arange(count)[:, None] * torch.ones(3).half(),
+        y=torch.arange(count) % 3 == 0,
+    )
+    data.scale = torch.tensor(2.0)
+    return data
+
+
 Kind = tuple[str, str, str]
 Allowed = Callable[[Kind, int, int, int], bool]
 """Tells for an edge type, an edge, its source and a tree whether the edge is there."""

@@ -6,12 +6,11 @@ import numpy as np
 import pytest
 import torch
 
-from graphfeed.pyg import LinkNeighborLoader, NeighborLoader, RandomNodeLoader
+from graphfeed.pyg import LinkNeighborLoader, NeighborLoader
 from graphfeed.pyg.data.data_features import read_features
 from graphfeed.pyg.data.data_graph import read_graph
-from graphfeed.pyg.data.tables import Tables, check_data, check_untyped, import_pyg, tables_of
+from graphfeed.pyg.data.tables import Tables, tables_of
 from tests.pyg.neighborhood import KINDS, SIZES, heterogeneous, homogeneous
-from tests.pyg.stores import in_stores, sorted_data
 
 
 def test_an_edge_has_the_id_of_its_column() -> None:
@@ -46,13 +45,6 @@ def test_types_without_a_time_are_always_there_and_those_without_weights_weigh_1
     assert sorted(weights.tolist()) == sorted([*range(90), *[1] * 240])
 
 
-def test_other_data_are_refused() -> None:
-    with pytest.raises(TypeError, match=r"data must be a Data or HeteroData of PyG, or a pair .*, but is a tuple"):
-        NeighborLoader((1, 2), [1])
-    with pytest.raises(TypeError, match="but is a ndarray"):
-        NeighborLoader(np.ones(2), [1])
-
-
 @pytest.mark.parametrize("edge_types", [(), (("user", "likes", "item"),)])
 @pytest.mark.parametrize("options", [{}, {"disjoint": True}, {"time_attr": "time"}, {"subgraph_type": "induced"}])
 def test_without_edges_mini_batches_are_the_seeds(edge_types: tuple[Any, ...], options: Any) -> None:
@@ -79,40 +71,6 @@ def test_links_may_be_given_where_there_are_no_edges() -> None:
     assert torch.equal(batch.n_id[batch.edge_label_index[:, :2]], links)
     with pytest.raises(ValueError, match="edge_label_index is empty"):
         LinkNeighborLoader(data, [2])
-
-
-def test_what_is_missing_is_named() -> None:
-    data = homogeneous()
-    with pytest.raises(ValueError, match="data has no attribute 'w'; it has"):
-        read_graph(data, weight_attr="w")
-    with pytest.raises(ValueError, match="no type of data has the attribute 'w'"):
-        read_graph(heterogeneous(), weight_attr="w")
-    del data.edge_index
-    data.adj_t = 0
-    with pytest.raises(ValueError, match="data has 'adj_t', but edges are read from edge_index; leave out"):
-        read_graph(data)
-
-
-@pytest.mark.filterwarnings("ignore:Unable to accurately infer")  # PyG's own, before it gives None
-def test_a_type_without_a_number_of_nodes_is_named() -> None:
-    data = heterogeneous()
-    del data["item"].x, data["item"].time
-    text = r"node type 'item' has no num_nodes; set data\['item'\].num_nodes"
-    with pytest.raises(ValueError, match=text):
-        NeighborLoader(data, [1], "user")
-    with pytest.raises(ValueError, match=text):
-        RandomNodeLoader(data, 2)
-    data["item"].num_nodes = 25
-    assert read_graph(data).graph.num_nodes == {"user": 40, "item": 25}
-
-
-def test_times_that_are_not_whole_are_named() -> None:
-    data, typed = homogeneous(), heterogeneous()
-    data.edge_time = data.edge_time.float()
-    typed["user"].time = typed["user"].time.double()
-    for given, name in ((data, "edge_time"), (typed, "time")):
-        with pytest.raises(TypeError, match=f"time_attr '{name}' must be torch.int64, but is torch.float"):
-            read_graph(given, name)
 
 
 def test_what_belongs_to_nodes_and_edges_is_fetched_and_the_rest_stays() -> None:
@@ -148,16 +106,6 @@ def test_values_may_be_arrays_or_have_nodes_in_another_dimension() -> None:
     assert found.dims[None, "some_index"] == 1
 
 
-def test_lists_and_sparse_adjacency_are_refused() -> None:
-    data = homogeneous()
-    data.names = [str(place) for place in range(60)]
-    with pytest.raises(TypeError, match="'names' has one value for each node or edge, but is"):
-        read_features(data)
-    sparse = import_pyg("torch_geometric.data", "tests").Data(x=torch.eye(2), adj_t=torch.eye(2).to_sparse())
-    with pytest.raises(ValueError, match="'adj_t'"):
-        read_features(sparse)
-
-
 def test_what_belongs_to_a_whole_graph_with_types_stays() -> None:
     data = heterogeneous()
     data.meta, data.scale = "hello", torch.tensor([3.0])
@@ -165,24 +113,6 @@ def test_what_belongs_to_a_whole_graph_with_types_stays() -> None:
     batch = next(iter(NeighborLoader(data, [2], "user", batch_size=4)))
     assert (batch.meta, batch.scale.item()) == ("hello", 3.0)
     assert torch.equal(batch["user"].x, data["user"].x[batch["user"].n_id])
-
-
-@pytest.mark.filterwarnings("ignore:Sparse CSR tensor support is in beta")  # torch's own
-@pytest.mark.parametrize("layout", ["sparse_coo", "sparse_csr"])
-def test_sparse_features_are_refused(layout: str) -> None:
-    data = homogeneous()
-    data.x = data.x.to_sparse(layout=getattr(torch, layout))
-    with pytest.raises(TypeError, match=f"'x' is sparse .torch.{layout}., but"):
-        read_features(data)
-
-
-def test_features_that_require_a_gradient_are_refused() -> None:
-    data = heterogeneous()
-    data["user", "likes", "item"].edge_attr = torch.ones(120, requires_grad=True)
-    with pytest.raises(ValueError, match="'edge_attr' of 'user:likes:item' requires a gradient"):
-        read_features(data)
-    data["user", "likes", "item"].edge_attr = data["user", "likes", "item"].edge_attr.detach()
-    assert read_features(data).edge_names["user:likes:item"] == ["edge_attr"]
 
 
 LIKES, TO, RATES = ("user", "likes", "item"), ("user", "to", "item"), ("user", "rates", "item")
@@ -217,11 +147,3 @@ def test_an_edge_type_may_be_given_in_part(
     known: list[tuple[str, str, str]], given: tuple[str, ...], found: object
 ) -> None:
     assert Tables({}, dict.fromkeys(known)).edge_type(given) == found
-
-
-def test_data_that_a_loader_can_not_take_are_refused() -> None:
-    check_data(heterogeneous())
-    with pytest.raises(ValueError, match="data has types, but Some needs a Data without"):
-        check_untyped(heterogeneous(), "Some")
-    with pytest.raises(TypeError, match="data must be a Data or HeteroData of PyG, but is a tuple"):
-        check_data(in_stores(sorted_data(False, "coo"), "coo"))

@@ -6,8 +6,7 @@ import pytest
 import torch
 
 from graphfeed.pyg import LinkNeighborLoader, NeighborLoader, NeighborSampler, NodeLoader
-from graphfeed.pyg.data.data_graph import make_graph, read_graph
-from graphfeed.pyg.data.edge_list import EdgeList
+from graphfeed.pyg.data.data_graph import read_graph
 from graphfeed.pyg.data.tables import import_pyg
 from tests.pyg.neighborhood import heterogeneous, homogeneous, values_of
 from tests.pyg.stores import sorted_data
@@ -127,18 +126,3 @@ def test_sorted_edges_are_neither_copied_nor_sorted(monkeypatch: pytest.MonkeyPa
     assert graph.csc_indptr.data_ptr() == by_col.edge_index.get_indptr().data_ptr()
     reverse = read_graph(by_row, reverse=True).graph
     assert reverse.indices.data_ptr() == by_row.edge_index.as_tensor()[1].data_ptr()
-
-
-def test_an_order_that_is_not_there_is_an_error() -> None:
-    data, _ = with_edge_index("csc")
-    data.edge_index = type(data.edge_index)(data.edge_index.as_tensor().flip(1).contiguous(), sort_order="col")
-    with pytest.raises(ValueError, match="says that it is sorted by col, but is not"):
-        NeighborLoader(data, [2])
-
-
-def test_an_edge_beyond_the_nodes_is_an_error() -> None:
-    data, _ = with_edge_index("csc", sparse_size=(60, 60))
-    with pytest.raises(ValueError, match=r"must lie in 0 .. 29, but holds 59"):
-        read_graph(type(data)(edge_index=data.edge_index, num_nodes=30))
-    edges = EdgeList(torch.tensor([5]), indptr=torch.tensor([0, 1]))
-    assert make_graph({None: edges}, {None: 6}, {}, {}).csc_indptr.tolist() == [0, 1, 1, 1, 1, 1, 1]

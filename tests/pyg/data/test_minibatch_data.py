@@ -301,8 +301,3 @@ def test_worker_processes_make_it_too() -> None:
     pipe: Any = pipelines.weighted().to_pyg_data(by_hop=True).copy_to("cpu")
     with gf.DataLoader(pipe, num_workers=1, worker="process", seed=0) as loader:
         assert digests(loader) == digests(pipe.with_seed(0))
-
-
-def test_what_is_no_mini_batch_is_named() -> None:
-    with pytest.raises(TypeError, match=r"to_pyg_data\(\) needs mini-batches, but a Tensor arrived; let the item set"):
-        list(gf.IterableSource([torch.arange(3)]).to_pyg_data())

@@ -38,30 +38,6 @@ def test_without_types_the_type_may_be_none() -> None:
 
 
 @pytest.mark.parametrize(
-    ("given", "text"),
-    [
-        (InputEdges(torch.zeros(3, 2, dtype=torch.int64)), "must have shape"),
-        (InputEdges(torch.zeros(2, 0, dtype=torch.int64)), "is empty"),
-        (InputEdges(labels=torch.ones(3)), "edge_label must have 200 values"),
-        (InputEdges(times=torch.ones(3)), "edge_label_time must have 200 values"),
-        (InputEdges(torch.tensor([[0, 60], [1, 2]])), "the sources of .* must lie in 0 .. 59, but hold 0 .. 60"),
-        (InputEdges(torch.tensor([[0, 1], [-1, 2]])), "the destinations of .* must lie in 0 .. 59, but hold -1 .. 2"),
-        (InputEdges(torch.ones(2, 3)), "edge_label_index must be ids, but is torch.float32"),
-    ],
-)
-def test_wrong_edges_are_refused(given: Any, text: str) -> None:
-    with pytest.raises(ValueError, match=text):
-        read_input_edges(homogeneous(), given, None)
-
-
-def test_a_type_is_needed_where_there_are_types() -> None:
-    with pytest.raises(ValueError, match="must name an edge type"):
-        read_input_edges(heterogeneous(), InputEdges(), None)
-    with pytest.raises(ValueError, match="has the edge type"):
-        read_input_edges(heterogeneous(), InputEdges(("a", "b", "c")), None)
-
-
-@pytest.mark.parametrize(
     ("labels", "expected"),
     [
         (torch.linspace(0.25, 0.75, 200), torch.linspace(0.25, 0.75, 200)),
@@ -75,13 +51,6 @@ def test_a_type_is_needed_where_there_are_types() -> None:
 def test_labels_are_raised_only_if_the_least_is_exactly_0(labels: Any, expected: torch.Tensor) -> None:
     found: Any = read_input_edges(homogeneous(), InputEdges(labels=labels), NegativeSampling("binary")).items
     assert torch.allclose(found[:][2], expected, equal_nan=True)
-
-
-def test_each_end_is_of_its_type() -> None:
-    data = heterogeneous()
-    read_input_edges(data, InputEdges((KIND, torch.tensor([[39], [24]]))), None)
-    with pytest.raises(ValueError, match=r"the destinations of edge_label_index must lie in 0 .. 24, but hold 39"):
-        read_input_edges(data, InputEdges((KIND, torch.tensor([[24], [39]]))), None)
 
 
 def test_ids_masks_and_all() -> None:
@@ -118,34 +87,6 @@ def test_times_are_given_or_the_nodes_own() -> None:
     assert own[:][2].tolist() == data.time[seeds].tolist()
 
 
-@pytest.mark.parametrize(
-    ("given", "text"),
-    [
-        (torch.tensor([60]), "must lie in 0 .. 59, but hold 60 .. 60"),
-        (torch.tensor([], dtype=torch.int64), "is empty"),
-        (torch.ones(3, dtype=torch.bool), "is a mask of shape"),
-        (torch.ones(3), "must be ids"),
-        ("user", "but data has no types"),
-    ],
-)
-def test_wrong_seeds_are_refused(given: Any, text: str) -> None:
-    with pytest.raises(ValueError, match=text):
-        read_input_nodes(homogeneous(), InputNodes(given))
-
-
-def test_wrong_types_and_lengths_are_refused() -> None:
-    data = heterogeneous()
-    for given, text in (
-        (None, "must name a node type"),
-        (torch.arange(3), "must name a node type"),
-        ("shop", "'shop'"),
-    ):
-        with pytest.raises(ValueError, match=text):
-            read_input_nodes(data, InputNodes(given))
-    with pytest.raises(ValueError, match="input_time must have 40 values"):
-        read_input_nodes(data, InputNodes("user", torch.arange(3)))
-
-
 def turn(minibatch: gf.MiniBatch, disjoint: bool = False, triplets: bool = False) -> Any:
     result: Any
     (result,) = LinkSeeds(gf.IterableSource([minibatch]), disjoint, triplets)
@@ -171,14 +112,6 @@ def test_negatives_share_the_tree_of_their_positive() -> None:
     assert triplets.seeds.tolist() == [5, 2, 2, 9, 7, 8]
     assert triplets.of_seeds is not None
     assert triplets.of_seeds[None]["dst_neg_index"].tolist() == [4, 5]
-
-
-def test_other_seeds_are_refused() -> None:
-    with pytest.raises(ValueError, match="must be edges, shape"):
-        turn(gf.MiniBatch(seeds=torch.arange(3)))
-    pairs = torch.zeros(1, 2, dtype=torch.int64)
-    with pytest.raises(ValueError, match="must be edges of one type"):
-        turn(gf.MiniBatch(seeds={"a:b:c": pairs, "a:d:c": pairs}))
 
 
 def test_items_are_those_at_the_positions_and_the_key_stays() -> None:

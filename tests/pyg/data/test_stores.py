@@ -16,7 +16,7 @@ from graphfeed.pyg import (
     ShaDowKHopSampler,
 )
 from graphfeed.pyg.data.store_feature import StoreFeature
-from graphfeed.pyg.data.tables import as_data, import_pyg, tables_of
+from graphfeed.pyg.data.tables import import_pyg, tables_of
 from tests.pyg.neighborhood import assert_true, values_of
 from tests.pyg.stores import counting_store, in_stores, sorted_data
 
@@ -148,28 +148,6 @@ def test_features_of_an_untyped_graph_may_have_any_one_group_name() -> None:
     assert torch.equal(batches[0].x, batches[1].x)
 
 
-def test_what_does_not_fit_together_is_named() -> None:
-    data = sorted_data(True, "coo")
-    features, graph = in_stores(data, "coo")
-    features.put_tensor(torch.ones(3), group_name=("user", "hates", "item"), attr_name="x", index=None)
-    with pytest.raises(ValueError, match=r"the group \('user', 'hates', 'item'\), which is neither a node type"):
-        as_data((features, graph))
-    plain = in_stores(sorted_data(False, "coo"), "coo")
-    with pytest.raises(ValueError, match=r"has the groups \['item', 'user'\] of nodes, but the edges have no types"):
-        as_data((features, plain[1]))
-    plain[0].put_tensor(torch.ones(200), group_name=(None, None), attr_name="x", index=None)
-    with pytest.raises(ValueError, match="feature 'x' is there for nodes and for edges"):
-        NeighborLoader(plain, [2])
-    graph.put_edge_index((torch.arange(2), torch.arange(2)), edge_type=None, layout="coo", size=(2, 2))
-    with pytest.raises(ValueError, match="edges with and without a type"):
-        as_data((features, graph))
-    with pytest.raises(ValueError, match="the graph store has no edges"):
-        as_data((features, type(graph)()))
-    for wrong in ((1, 2), torch.ones(2)):
-        with pytest.raises(TypeError, match=r"must be a Data or HeteroData of PyG, or a pair"):
-            as_data(wrong)
-
-
 def feature(values: Any, store: Any = None) -> StoreFeature:
     store = store or counting_store()
     store.put_tensor(values, group_name="paper", attr_name="x", index=None)
@@ -195,12 +173,6 @@ def test_arrays_become_tensors() -> None:
     found = feature(torch.arange(3.0), Arrays())
     assert found.read(torch.tensor([1])).tolist() == [1.0]
     assert found.read().tolist() == [0.0, 1.0, 2.0]
-
-
-def test_a_store_that_leaves_rows_out_is_an_error() -> None:
-    found = feature(torch.arange(3))
-    with pytest.raises(ValueError, match="feature 'x' of 'paper' in CountingStore has 1 rows for 2 ids"):
-        found.read(torch.tensor([1, 7]))
 
 
 def test_it_is_only_read() -> None:

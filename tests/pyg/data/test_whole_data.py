@@ -83,31 +83,3 @@ def test_times_and_weights_that_types_lack_are_not_made_up() -> None:
     found = to_pyg(*from_pyg(given, time_attr="at", weight_attr="w"))
     assert set(found["item", "near", "item"].keys()) == {"edge_index"}
     assert found["user", "likes", "item"].w.tolist() == [0.5, 1, 2]
-
-
-@pytest.mark.parametrize(
-    ("keys", "text"),
-    [
-        ([("node", "feat"), ("edge", "feat")], "nodes and edges both have 'feat', but a Data has one value of a name"),
-        ([("node", "weight")], "nodes and edges both have 'weight'"),
-        ([("edge", "edge_index")], "an? edge feature is called 'edge_index', which PyG needs"),
-        ([("node", "num_nodes")], "a node feature is called 'num_nodes', which PyG needs"),
-    ],
-)  # fmt: skip
-def test_no_value_takes_the_place_of_another(keys: list[tuple[str, str]], text: str) -> None:
-    graph = gf.from_coo(([0, 2, 1], [1, 1, 0]), 3, edge_attributes={"weight": torch.ones(3)})
-    features = {(domain, None, name): gf.TorchBasedFeature(torch.ones(3, 1)) for domain, name in keys}
-    with pytest.raises(ValueError, match=text):
-        to_pyg(graph, gf.BasicFeatureStore(features))
-
-
-def test_what_does_not_fit_is_refused() -> None:
-    with pytest.raises(TypeError, match="data must be a Data or HeteroData of PyG, but is a dict"):
-        from_pyg({})
-    graph, features = from_pyg(plain())
-    features[("node", None, "short")] = gf.TorchBasedFeature(torch.ones(3, 1))
-    with pytest.raises(ValueError, match="the node feature 'short' of None has 3 rows, not 4"):
-        to_pyg(graph, features)
-    features = gf.BasicFeatureStore({("node", "user", "x"): gf.TorchBasedFeature(torch.ones(4, 1))})
-    with pytest.raises(ValueError, match="the node feature 'x' of 'user' has 4 rows, not None"):
-        to_pyg(graph, features)

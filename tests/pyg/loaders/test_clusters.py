@@ -12,7 +12,7 @@ from graphfeed.pyg import ClusterData, ClusterLoader
 from graphfeed.pyg.data.tables import import_pyg
 from graphfeed.pyg.loaders import cluster_data
 from graphfeed.pyg.loaders.cluster_loader import take_parts
-from tests.pyg.neighborhood import NUM_EDGES, NUM_NODES, assert_true, heterogeneous, homogeneous, values_of
+from tests.pyg.neighborhood import NUM_EDGES, NUM_NODES, assert_true, homogeneous, values_of
 
 PARTS = 4
 
@@ -116,17 +116,6 @@ def test_a_file_that_does_not_fit_is_refused(wrong: str, tmp_path: Path) -> None
         ClusterData(data, PARTS, save_dir=str(tmp_path))
 
 
-def test_wrong_arguments_are_refused() -> None:
-    with pytest.raises(ValueError, match="data has types"):
-        ClusterData(heterogeneous(), 2)
-    with pytest.raises(ValueError, match="num_parts must be 1 or more, but is 0"):
-        ClusterData(homogeneous(), 0)
-    with pytest.raises(ValueError, match="sparse_format must be 'csr' or 'csc', but is 'coo'"):
-        ClusterData(homogeneous(), 2, sparse_format="coo")  # type: ignore[arg-type]
-    with pytest.raises(IndexError):
-        ClusterData(homogeneous(), 2)[2]
-
-
 @pytest.mark.parametrize("sparse_format", ["csr", "csc"])
 def test_batches_are_pygs_for_the_same_clusters(sparse_format: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     data = homogeneous()
@@ -155,11 +144,6 @@ def test_ids_are_right_where_there_are_as_many_nodes_as_edges() -> None:
     for batch in ClusterLoader(ClusterData(data, PARTS), batch_size=2):
         assert torch.equal(batch.n_id[batch.edge_index], index[:, batch.e_id])
         assert torch.equal(batch.x, data.x[batch.n_id])
-
-
-def test_what_is_no_cluster_data_is_refused() -> None:
-    with pytest.raises(TypeError, match="cluster_data must be a ClusterData, but is a Data"):
-        ClusterLoader(homogeneous())
 
 
 def test_the_nodes_of_the_parts_follow_each_other() -> None:

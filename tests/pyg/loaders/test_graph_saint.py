@@ -17,12 +17,11 @@ from graphfeed.pyg import (
     GraphSAINTEdgeSampler,
     GraphSAINTNodeSampler,
     GraphSAINTRandomWalkSampler,
-    GraphSAINTSampler,
 )
 from graphfeed.pyg.data.tables import import_pyg
 from graphfeed.pyg.loaders.graph_saint import COUNTED
 from tests.ops.chance import check_counts
-from tests.pyg.neighborhood import NUM_EDGES, NUM_NODES, assert_true, heterogeneous, homogeneous, values_of
+from tests.pyg.neighborhood import NUM_EDGES, NUM_NODES, assert_true, homogeneous, values_of
 
 KINDS: dict[Any, dict[str, int]] = {
     GraphSAINTNodeSampler: {},
@@ -143,30 +142,6 @@ def test_norms_are_kept_in_the_file_of_pygs_name(kind: Any, tmp_path: Path) -> N
     torch.save((torch.ones(NUM_NODES), Path("x")), tmp_path / name)
     with pytest.raises(ValueError, match="can't be read without unpickling"):
         norms(1)
-
-
-def test_wrong_arguments_are_refused() -> None:
-    data = homogeneous()
-    with pytest.raises(ValueError, match="data has types"):
-        make(GraphSAINTNodeSampler, heterogeneous())
-    with pytest.raises(ValueError, match="num_steps must be 1 or more, but is 0"):
-        make(GraphSAINTNodeSampler, num_steps=0)
-    with pytest.raises(ValueError, match="walk_length must be 0 or more, but is -1"):
-        GraphSAINTRandomWalkSampler(data, 2, -1)
-    with pytest.raises(TypeError, match="has no argument 'coverage'"):
-        make(GraphSAINTNodeSampler, coverage=2)
-    with pytest.raises(NotImplementedError, match="must write draw_nodes"):
-        GraphSAINTSampler(data, 2)
-    data.node_norm = torch.ones(NUM_NODES)
-    with pytest.raises(ValueError, match="data has 'node_norm'"):
-        make(GraphSAINTNodeSampler, data)
-    empty = import_pyg("torch_geometric.data", "tests").Data(
-        edge_index=torch.empty(2, 0, dtype=torch.int64), num_nodes=3
-    )
-    for kind in (GraphSAINTNodeSampler, GraphSAINTEdgeSampler):
-        with pytest.raises(ValueError, match="data has no edges"):
-            make(kind, empty)
-    assert next(iter(make(GraphSAINTRandomWalkSampler, empty))).num_edges == 0
 
 
 # Edges 0 to 3 by column: two to node 0, one to 1, one to 3.

@@ -86,11 +86,6 @@ def test_triplets(amount: int, disjoint: bool) -> None:
             assert batch.batch[place].tolist() == list(range(8))
 
 
-def test_labels_do_not_go_with_triplets() -> None:
-    with pytest.raises(ValueError, match="edge_label must be None with triplets"):
-        first(homogeneous(), neg_sampling="triplet", edge_label=torch.ones(NUM_EDGES))
-
-
 @pytest.mark.parametrize("mode", ["binary", "triplet"])
 def test_negatives_exist_at_the_time_of_their_edge(mode: str) -> None:
     data = homogeneous()
@@ -175,13 +170,6 @@ def test_ids_of_links_are_reported_in_place_of_positions() -> None:
     assert next(iter(loader)).input_id.tolist() == [0, 10, 20]
 
 
-def test_time_and_its_name_go_together() -> None:
-    with pytest.raises(ValueError, match="only time_attr is given"):
-        first(homogeneous(), time_attr="time")
-    with pytest.raises(ValueError, match="only edge_label_time is given"):
-        first(homogeneous(), edge_label_time=torch.zeros(NUM_EDGES))
-
-
 class Ends:
     """Gives the ends of the edges without anything around them."""
 
@@ -233,14 +221,6 @@ def test_a_backward_sampler_refuses_negatives_that_need_the_direction_of_edges()
         LinkLoader(typed, sampler, edges, neg_sampling="binary")
 
 
-def test_wrong_arguments_are_refused() -> None:
-    data = homogeneous()
-    with pytest.raises(TypeError, match="sample_from_edges"):
-        LinkLoader(data, object())
-    with pytest.raises(ValueError, match="custom_cls must be None"):
-        LinkLoader(data, Ends(), custom_cls=dict)
-
-
 def test_what_pygs_loaders_take_is_taken() -> None:
     theirs = import_pyg("torch_geometric.sampler", "tests").NegativeSampling("triplet", 2, dst_weight=torch.ones(3))
     found = NegativeSampling.cast(theirs)
@@ -251,24 +231,6 @@ def test_what_pygs_loaders_take_is_taken() -> None:
     assert NegativeSampling.cast(None) is None
     with pytest.raises(TypeError, match="neg_sampling must be"):
         NegativeSampling.cast(3)
-
-
-@pytest.mark.parametrize(
-    ("given", "text"),
-    [
-        (("some", 1), "mode must be"),
-        (("binary", 0), "amount must be more than 0"),
-        (("triplet", 1.5), "whole number"),
-    ],
-)
-def test_wrong_values_are_refused(given: Any, text: str) -> None:
-    with pytest.raises(ValueError, match=text):
-        NegativeSampling(*given)
-
-
-def test_it_tells_its_mode() -> None:
-    assert NegativeSampling("binary", 0.5).is_binary()
-    assert NegativeSampling("triplet", 2.0).is_triplet()
 
 
 @pytest.mark.parametrize("mode", ["binary", "triplet"])

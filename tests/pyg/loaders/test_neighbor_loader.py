@@ -140,25 +140,6 @@ def assert_same(one: Any, other: Any) -> None:
     assert values_of(one) == values_of(other)
 
 
-@pytest.mark.parametrize("options", [{"disjoint": True}, {"time_attr": "time"}])
-def test_induced_does_not_go_with_trees(options: dict[str, Any]) -> None:
-    with pytest.raises(ValueError, match="subgraph_type='induced' has one node"):
-        first(homogeneous(), [2], subgraph_type="induced", **options)
-
-
-def test_unknown_names_are_refused() -> None:
-    for options, text in (
-        ({"subgraph_type": "all"}, "subgraph_type must be one of"),
-        ({"temporal_strategy": "first"}, "temporal_strategy must be one of"),
-        ({"weight_attr": "w"}, "data has no attribute 'w'"),
-        ({"time_attr": "t"}, "time_attr is 't'"),
-    ):
-        with pytest.raises(ValueError, match=text):
-            first(homogeneous(), [2], **options)
-    with pytest.raises(TypeError, match="NeighborLoader has no argument 'batchsize'"):
-        NeighborLoader(homogeneous(), [2], batchsize=3)
-
-
 def test_transforms_are_called_before_and_after_fetching() -> None:
     def shorten(output: Any) -> Any:
         output.node, output.num_sampled_nodes = output.node[:4], None
@@ -185,11 +166,6 @@ def test_a_sampler_serves_several_loaders() -> None:
     other = NeighborLoader(data, None, SEEDS, batch_size=3, seed=1, neighbor_sampler=one.node_sampler)
     assert [values_of(batch) for batch in one] == [values_of(batch) for batch in other]
     assert one.node_sampler is other.node_sampler
-
-
-def test_input_time_needs_time_attr() -> None:
-    with pytest.raises(ValueError, match="input_time needs time_attr"):
-        NeighborLoader(homogeneous(), [2], SEEDS, torch.zeros(6, dtype=torch.int64))
 
 
 def test_a_number_holds_for_each_edge_type() -> None:

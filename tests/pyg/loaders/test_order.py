@@ -81,19 +81,6 @@ def test_options_reach_the_loader() -> None:
     assert make(num_workers=1, persistent_workers=False).persistent_workers is False
 
 
-@pytest.mark.parametrize(
-    ("options", "text"),
-    [
-        ({"sampler": [1], "shuffle": True}, "sampler says the order"),
-        ({"batch_sampler": [[1]], "batch_size": 4}, "batch_sampler says which seeds"),
-        ({"batch_size": None}, "batch_size must be a number"),
-    ],
-)
-def test_what_excludes_each_other_is_refused(options: dict[str, Any], text: str) -> None:
-    with pytest.raises(ValueError, match=text):
-        make(**options)
-
-
 def test_every_argument_of_torchs_loader_is_known() -> None:
     names = set(torch.utils.data.DataLoader.__init__.__annotations__) - {"return"}
     assert names - set(TorchOptions.__dataclass_fields__) == set()
@@ -160,12 +147,6 @@ def test_a_batch_sampler_says_which_seeds_come_together() -> None:
     loader = NeighborLoader(homogeneous(), [1], batch_sampler=BatchSampler(Rising(), 3, drop_last=False))
     assert len(loader) == 4
     assert seeds(loader)[0] == [0, 1, 2]
-
-
-def test_a_position_that_there_is_not_is_refused() -> None:
-    with pytest.raises(IndexError, match="out of range"):
-        seeds(NeighborLoader(homogeneous(), [1], sampler=[70]))
-    assert torch.is_tensor(next(iter(NeighborLoader(homogeneous(), [1], sampler=[7]))).x)
 
 
 @pytest.mark.parametrize("options", [{"num_workers": 1}, {"num_workers": 3, "filter_per_worker": False}])
@@ -277,27 +258,6 @@ def test_graphs_of_a_data_set_are_drawn_by_their_labels() -> None:
     assert set(ImbalancedSampler(graphs, num_samples=50)) == {0, 1, 2}
     numbers = [PYG.Data(y=label) for label in (0, 0, 1)]
     assert set(ImbalancedSampler(numbers, num_samples=50)) == {0, 1, 2}
-
-
-@pytest.mark.parametrize(
-    ("given", "error", "message"),
-    [
-        (torch.rand(3), TypeError, "whole numbers, one class each, but are torch.float32"),
-        (torch.tensor([0, -1]), ValueError, "a label is -1"),
-        (torch.empty(0, dtype=torch.int64), ValueError, "no labels to draw from"),
-        (PYG.Data(y=torch.zeros(2, dtype=torch.int64), num_nodes=3), ValueError, "3 nodes, but 2 labels"),
-        (PYG.HeteroData(), TypeError, "give its labels"),
-        ([PYG.Data(x=torch.ones(1))], TypeError, "graphs with y"),
-    ],
-)
-def test_what_can_not_be_drawn_from_is_refused(given: Any, error: type[Exception], message: str) -> None:
-    with pytest.raises(error, match=message):
-        ImbalancedSampler(given)
-
-
-def test_a_number_of_draws_below_one_is_refused() -> None:
-    with pytest.raises(ValueError, match="num_samples must be"):
-        ImbalancedSampler(LABELS, num_samples=0)
 
 
 def test_it_is_called_once_in_each_worker_and_not_without_workers() -> None:

@@ -9,8 +9,7 @@ import pytest
 import torch
 
 from graphfeed import pyg
-from tests.pyg.loaders.test_temporal_data_loader import events
-from tests.pyg.neighborhood import heterogeneous, homogeneous, values_of
+from tests.pyg.neighborhood import events, heterogeneous, homogeneous, values_of
 from tests.pyg.stores import in_stores, sorted_data
 
 SAINT: dict[str, Any] = {"num_steps": 5, "sample_coverage": 3}

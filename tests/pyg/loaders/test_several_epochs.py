@@ -7,8 +7,7 @@ import torch
 
 from graphfeed import ItemSampler, ItemSet
 from graphfeed.pyg import CachedLoader, LinkNeighborLoader, NeighborLoader, TemporalDataLoader, ZipBatches, ZipLoader
-from tests.pyg.loaders.test_temporal_data_loader import events
-from tests.pyg.neighborhood import around, assert_is, heterogeneous, homogeneous, values_of
+from tests.pyg.neighborhood import around, assert_is, events, heterogeneous, homogeneous, values_of
 
 SEEDS = torch.tensor([9, 4, 7, 30, 31, 32, 50])
 
@@ -86,24 +85,12 @@ def test_some_positions_can_be_asked_for() -> None:
     assert_is(second, around(data, {"": [2, 0]}, 1))
 
 
-def test_what_is_no_loader_is_refused() -> None:
-    with pytest.raises(TypeError, match="loaders must be of graphfeed"):
-        ZipLoader([[1, 2]])
-    with pytest.raises(ValueError, match="loaders is empty"):
-        ZipLoader([])
-
-
 def test_it_is_as_long_as_the_shortest_pipeline() -> None:
     pipes = tuple(ItemSampler(ItemSet(count, names="seeds"), 2) for count in (5, 4))
     joined = ZipBatches(pipes)
     assert len(joined) == 2
     found = [[batch.seeds.tolist() for batch in batches] for batches in joined]
     assert found == [[[0, 1], [0, 1]], [[2, 3], [2, 3]]]
-
-
-def test_no_pipeline_is_refused() -> None:
-    with pytest.raises(ValueError, match="datapipes is empty"):
-        ZipBatches(())
 
 
 def make_loader(num_workers: int = 0) -> NeighborLoader:

@@ -74,13 +74,6 @@ def test_labels_that_are_not_those_of_nodes_stay() -> None:
     assert next(iter(ShaDowKHopSampler(data, 1, 1))).y.tolist() == [5, 6]
 
 
-def test_wrong_roots_are_refused() -> None:
-    with pytest.raises(ValueError, match="data has types"):
-        ShaDowKHopSampler(heterogeneous(), 2, 2)
-    with pytest.raises(ValueError, match="depth must be"):
-        ShaDowKHopSampler(homogeneous(), 0, 2)
-
-
 GRAPH = from_coo(([1, 2, 2, 0], [0, 0, 1, 2]), num_nodes=3)
 
 
@@ -110,11 +103,6 @@ def test_a_root_without_neighbours_is_alone() -> None:
     (batch,) = InduceTrees(pipe, graph)
     assert batch.output.node.tolist() == [0]
     assert batch.output.row.tolist() == []
-
-
-def test_what_was_not_sampled_is_refused() -> None:
-    with pytest.raises(ValueError, match="put a sampler before InduceTrees"):
-        next(iter(InduceTrees(ItemSampler(ItemSet([0], names="seeds"), 1), GRAPH)))
 
 
 def test_roots_are_where_the_parts_begin() -> None:
@@ -166,13 +154,6 @@ def test_shuffled_parts_have_each_node_once_and_all_edges_inside(num_workers: in
     assert sorted(found) == list(range(60))
 
 
-def test_wrong_parts_are_refused() -> None:
-    with pytest.raises(ValueError, match="num_parts must be"):
-        RandomNodeLoader(homogeneous(), 0)
-    with pytest.raises(TypeError, match="batch_size"):
-        RandomNodeLoader(homogeneous(), 2, batch_size=3)
-
-
 NUMBERS = {"user": [3, 4], "item": [2, 5]}
 
 
@@ -214,15 +195,6 @@ def test_a_function_sees_the_samplers_output_before_features_are_fetched() -> No
     assert len(batch["user"].x) == 9 + 7
 
 
-def test_wrong_numbers_are_refused() -> None:
-    with pytest.raises(ValueError, match="graph has no types"):
-        HGTLoader(homogeneous(), [2], None)
-    with pytest.raises(ValueError, match=r"num_samples must have the node types \['user', 'item'\]"):
-        HGTLoader(heterogeneous(), {"user": [2]}, "user")
-    with pytest.raises(ValueError, match="input_nodes must name a node type"):
-        HGTLoader(heterogeneous(), [2], None)
-
-
 def test_pygs_own_node_loader_takes_it() -> None:
     data = heterogeneous()
     assert issubclass(HGTSampler, import_pyg("torch_geometric.sampler", "tests").BaseSampler)
@@ -233,8 +205,3 @@ def test_pygs_own_node_loader_takes_it() -> None:
     assert batch["user"].n_id[:2].tolist() == seeds.tolist()
     assert batch["user"].num_nodes > 8
     assert batch["item"].num_nodes > 6
-
-
-def test_edges_are_refused() -> None:
-    with pytest.raises(NotImplementedError, match="sample around edges with NeighborSampler"):
-        HGTSampler(heterogeneous(), [2]).sample_from_edges(None)

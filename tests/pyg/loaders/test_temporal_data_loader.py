@@ -1,7 +1,5 @@
 """Events in their order, with negatives."""
 
-from typing import Any
-
 import pytest
 import torch
 
@@ -9,19 +7,7 @@ from graphfeed import ItemSampler, ItemSet
 from graphfeed.pyg import TemporalDataLoader, ToTemporalData
 from graphfeed.pyg.data.tables import import_pyg
 from graphfeed.pyg.stages.to_temporal_data import gather_events
-from tests.pyg.neighborhood import draws, values_of
-
-
-def events(count: int = 50) -> Any:
-    data = import_pyg("torch_geometric.data", "tests").TemporalData(
-        src=torch.randint(9, (count,), generator=draws(0)),
-        dst=torch.randint(20, 30, (count,), generator=draws(1)).int(),
-        t=torch.arange(count) // 2,
-        msg=torch.arange(count)[:, None] * torch.ones(3).half(),
-        y=torch.arange(count) % 3 == 0,
-    )
-    data.scale = torch.tensor(2.0)
-    return data
+from tests.pyg.neighborhood import events, values_of
 
 
 @pytest.mark.parametrize("drop_last", [False, True])
@@ -47,27 +33,6 @@ def test_changing_a_batch_leaves_the_data_alone() -> None:
     for batch in TemporalDataLoader(data, 50):
         batch.t.zero_()
     assert torch.equal(data.t, events().t)
-
-
-@pytest.mark.parametrize(
-    ("change", "options", "message"),
-    [
-        ({"t": torch.arange(50).flip(0)}, {}, r"times must rise, but t\[1\] is 48 after 49"),
-        ({"t": None}, {}, "data has no t;"),
-        ({"dst": None}, {}, "data has no dst;"),
-        ({}, {"shuffle": True}, "so shuffle can't be given"),
-        ({}, {"sampler": [1, 0]}, "so sampler can't be given"),
-        ({}, {"neg_sampling_ratio": -1.0}, "0 or more, but is -1.0"),
-    ],
-)
-def test_what_breaks_the_order_is_refused(change: dict[str, Any], options: dict[str, Any], message: str) -> None:
-    data = events()
-    for name, value in change.items():
-        data[name] = value
-    with pytest.raises(ValueError, match=message):
-        TemporalDataLoader(data, **options)
-    with pytest.raises(TypeError, match="must be a TemporalData"):
-        TemporalDataLoader({})
 
 
 def test_negatives_are_uniform_between_the_ends_of_the_destinations() -> None:

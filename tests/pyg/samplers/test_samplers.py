@@ -72,14 +72,6 @@ def test_features_are_fetched_where_it_is_said() -> None:
         assert line.startswith("worker") is (said is not False)
 
 
-def test_wrong_arguments_are_refused() -> None:
-    data = heterogeneous()
-    with pytest.raises(TypeError, match="BaseSampler with sample_from_nodes"):
-        NodeLoader(data, object(), "user")
-    with pytest.raises(ValueError, match="custom_cls must be None"):
-        NodeLoader(data, NeighborSampler(data, [2]), "user", custom_cls=dict)
-
-
 def test_it_is_a_sampler_of_pygs_kind() -> None:
     assert issubclass(NeighborSampler, import_pyg("torch_geometric.sampler", "tests").BaseSampler)
 
@@ -201,17 +193,6 @@ def test_negatives_may_be_strict() -> None:
     true = {tuple(pair) for pair in data.edge_index.T.tolist()}
     ends = output.node[wrong]
     assert not any((int(a), int(b)) in true for a, row in zip(output.node[sources], ends, strict=True) for b in row)
-
-
-@pytest.mark.parametrize(
-    "options", [{"sizes": [2]}, {"sizes": [2], "node_idx": torch.arange(3)}, {"num_neighbors": [2]}]
-)
-def test_the_arguments_of_pygs_former_loader_lead_to_neighbor_loader(options: Any) -> None:
-    kind: Any = NeighborSampler
-    with pytest.raises(TypeError, match=r"use NeighborLoader\(data, num_neighbors=...\)"):
-        kind(homogeneous().edge_index, **options)
-    with pytest.raises(TypeError, match="use NeighborLoader"):
-        kind(edge_index=homogeneous().edge_index, **options)
 
 
 def doubled(minibatch: Any) -> gf.MiniBatch:

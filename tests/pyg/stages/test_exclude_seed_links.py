@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 import torch
 
-from graphfeed.pyg import LinkLoader, LinkNeighborLoader, NegativeSampling, NeighborSampler
+from graphfeed.pyg import LinkLoader, LinkNeighborLoader, NeighborSampler
 from graphfeed.pyg.data.tables import import_pyg
 from tests.pyg.neighborhood import assert_true, draws, heterogeneous, homogeneous, random_index, values_of
 from tests.pyg.stores import in_stores, sorted_data
@@ -224,23 +224,3 @@ class HidesStages:
 
     def sample_from_edges(self, *args: Any, **kwargs: Any) -> Any:
         return self._sampler.sample_from_edges(*args, **kwargs)
-
-
-def test_what_can_not_be_excluded_is_named() -> None:
-    data = dense(typed=True)
-    for wrong, text in (
-        ("reverse", "must be True, 'reverse' or False, or, as the seeds are"),
-        (KIND, "is no edge type from 'item' to 'user'"),
-        (7, "must be True, 'reverse' or False"),
-    ):
-        with pytest.raises(ValueError, match=text):
-            LinkNeighborLoader(data, [2], KIND, exclude_seed_edges=wrong)
-    negatives = NegativeSampling("binary", 1)
-    batch = next(
-        iter(
-            LinkNeighborLoader(
-                data, [2], ("user", "knows", "user"), exclude_seed_edges="reverse", neg_sampling=negatives
-            )
-        )
-    )
-    assert batch["user", "knows", "user"].edge_label_index.shape == (2, 2)

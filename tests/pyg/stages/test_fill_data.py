@@ -99,11 +99,6 @@ def test_a_subgraph_keeps_what_the_data_hold(*, typed: bool) -> None:
         assert torch.equal(part.batch, part.n_id // 7)
 
 
-def test_a_mini_batch_that_was_not_sampled_is_refused() -> None:
-    with pytest.raises(ValueError, match="no sampled_subgraphs yet"):
-        next(iter(ToSamplerOutput(gf.ItemSampler(gf.ItemSet(3, names="seeds"), 1))))
-
-
 @pytest.mark.slow  # compiles kernels for them
 def test_ids_of_32_bits_become_those_of_64() -> None:
     indptr, indices = torch.tensor([0, 2, 2, 2], dtype=torch.int32), torch.tensor([1, 2], dtype=torch.int32)
