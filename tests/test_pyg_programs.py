@@ -135,7 +135,7 @@ class GNNEncoder(nn.Module):
         return self.conv2(self.conv1(x, edge_index).relu(), edge_index)
 
 
-@pytest.mark.parametrize("use_hgt_loader", [False, True])
+@pytest.mark.parametrize("use_hgt_loader", [False, pytest.param(True, marks=pytest.mark.thorough)])
 def test_hetero_to_hetero_mag(use_hgt_loader: bool) -> None:
     data = library()
     kwargs: dict[str, Any] = {"batch_size": 16, "num_workers": 2, "persistent_workers": True}
@@ -257,6 +257,7 @@ def test_hetero_temporal_link_pred() -> None:
     assert torch.cat(errors).pow(2).mean().sqrt() < 0.7 * edge_label.float().std()
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("num_layers", [1, 3])
 def test_trim_to_layer(num_layers: int) -> None:
     data = citations()
@@ -274,6 +275,7 @@ def test_trim_to_layer(num_layers: int) -> None:
         assert len(trimmed) < batch.num_nodes or num_layers == 1
 
 
+@pytest.mark.thorough
 def test_hetero_hierarchical_sage() -> None:
     data = library()
     loader = NeighborLoader(data, [4, 3], ("paper", data["paper"].train_mask), batch_size=15)

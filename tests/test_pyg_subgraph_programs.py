@@ -6,6 +6,7 @@ The names of the tests are those of the programs. The data are small and made he
 from pathlib import Path
 from typing import Any
 
+import pytest
 import torch
 from torch import nn
 from torch.nn import functional
@@ -67,6 +68,7 @@ def test_graph_saint(tmp_path: Path) -> None:
     assert accuracy(model(data.x, data.edge_index, data.edge_weight), data) > 0.9
 
 
+@pytest.mark.thorough
 def test_cluster_gcn_reddit(tmp_path: Path) -> None:
     data = citations()
     cluster_data = ClusterData(data, num_parts=12, recursive=False, save_dir=str(tmp_path))
@@ -108,6 +110,7 @@ class GNN(nn.Module):
         return self.lin(x)  # type: ignore[no-any-return]
 
 
+@pytest.mark.thorough
 def test_shadow() -> None:
     data = citations()
     kwargs: dict[str, Any] = {"batch_size": 16, "num_workers": 2, "persistent_workers": True}

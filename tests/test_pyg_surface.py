@@ -6,8 +6,6 @@ from collections.abc import Collection
 from pathlib import Path
 from typing import Any
 
-import pytest
-
 from graphfeed import distributed, pyg
 from graphfeed.pyg.data.tables import import_pyg
 from graphfeed.pyg.loaders.extra_options import ExtraOptions
@@ -30,22 +28,20 @@ def arguments(loader: Any, known: Collection[str] = ()) -> dict[str, Any]:
     }
 
 
-@pytest.mark.parametrize(
-    ("name", "room", "module"),
-    [
+def test_arguments_their_order_and_their_defaults_are_pygs() -> None:
+    classes: list[tuple[str, Any, str]] = [
         *((name, pyg, "loader") for name in (*LOADERS, *FURTHER)),
         *((name, pyg, "sampler") for name in ("HGTSampler", "NeighborSampler")),
         *((f"Dist{name}", distributed, "distributed") for name in ("Loader", *LOADERS[:2], "NeighborSampler")),
-    ],
-)
-def test_arguments_their_order_and_their_defaults_are_pygs(name: str, room: Any, module: str) -> None:
-    theirs = arguments(getattr(import_pyg(f"torch_geometric.{module}", "tests"), name))
-    assert list(arguments(getattr(room, name), theirs).items()) == list(theirs.items())
+    ]
+    for name, room, module in classes:
+        theirs = arguments(getattr(import_pyg(f"torch_geometric.{module}", "tests"), name))
+        assert list(arguments(getattr(room, name), theirs).items()) == list(theirs.items()), name
 
 
-@pytest.mark.parametrize("name", LOADERS)
-def test_the_page_names_each_argument(name: str) -> None:
-    assert set(arguments(getattr(pyg, name))) - NAMED - {"kwargs"} == set()
+def test_the_page_names_each_argument() -> None:
+    for name in LOADERS:
+        assert set(arguments(getattr(pyg, name))) - NAMED - {"kwargs"} == set(), name
 
 
 def test_the_page_names_each_argument_of_torchs_loader_and_no_other() -> None:

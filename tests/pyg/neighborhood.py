@@ -171,7 +171,8 @@ def values_of(batch: Any) -> Any:
 
 def as_lists(value: Any) -> Any:
     if isinstance(value, torch.Tensor):
-        return (str(value.dtype), value.tolist())
+        known = (getattr(value, name, None) for name in ("sort_order", "_indptr"))  # of an `EdgeIndex`
+        return (str(value.dtype), value.tolist(), *map(str, known))
     if isinstance(value, dict):
         return {key: as_lists(part) for key, part in value.items()}
     return value

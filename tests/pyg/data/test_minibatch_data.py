@@ -5,7 +5,6 @@ import sys
 import time
 import warnings
 from collections.abc import Callable
-from importlib.util import find_spec
 from itertools import pairwise
 from typing import Any
 
@@ -32,7 +31,6 @@ def columns(index: torch.Tensor) -> list[tuple[int, ...]]:
     return [tuple(edge) for edge in index.T.tolist()]
 
 
-@pytest.mark.usefixtures("pyg")
 def test_without_types() -> None:
     batch = next(iter(pipelines.homogeneous()))
     before = copy.deepcopy(batch)
@@ -43,7 +41,6 @@ def test_without_types() -> None:
     assert_same(batch, before)
 
 
-@pytest.mark.usefixtures("pyg")
 def test_several_features_keep_their_names() -> None:
     batch = next(iter(pipelines.homogeneous()))
     batch.node_features = {"feat": batch.node_features["feat"], "year": batch.input_nodes[:, None]}
@@ -51,7 +48,6 @@ def test_several_features_keep_their_names() -> None:
     assert_same([data.feat, data.year], [batch.node_features["feat"], batch.node_features["year"]])
 
 
-@pytest.mark.usefixtures("pyg")
 def test_without_features_or_labels() -> None:
     batch = next(iter(pipelines.weighted()))
     data = batch.to_pyg_data()
@@ -59,7 +55,6 @@ def test_without_features_or_labels() -> None:
     assert (data.y, data.batch_size) == (None, 40)
 
 
-@pytest.mark.usefixtures("pyg")
 def test_with_types() -> None:
     batch = next(iter(pipelines.heterogeneous()))
     data = batch.to_pyg_data()
@@ -72,7 +67,6 @@ def test_with_types() -> None:
         assert (store.batch_size, store.num_nodes) == (len(batch.seeds[kind]), len(batch.input_nodes[kind]))
 
 
-@pytest.mark.usefixtures("pyg")
 def test_edges_as_seeds() -> None:
     batch = next(iter(pipelines.link_prediction()))
     batch.labels = torch.ones(50)
@@ -89,7 +83,6 @@ def test_edges_as_seeds() -> None:
     assert_same(store.edge_label, torch.arange(4))
 
 
-@pytest.mark.usefixtures("pyg")
 def test_before_sampling_there_are_no_edges() -> None:
     ids = torch.arange(2)
     data = gf.MiniBatch(seeds=ids, labels=ids + 5, node_features={"feat": torch.ones(2, 3)}).to_pyg_data()
@@ -101,7 +94,6 @@ def test_before_sampling_there_are_no_edges() -> None:
     assert_same(features.x, torch.ones(2, 3))
 
 
-@pytest.mark.usefixtures("pyg")
 def test_all_nodes_come_in_the_order_of_the_hops() -> None:
     batch = next(iter(pipelines.homogeneous()))
     inner, outer = (len(hop.original_row_node_ids) for hop in reversed(batch.sampled_subgraphs))
@@ -115,7 +107,6 @@ def test_all_nodes_come_in_the_order_of_the_hops() -> None:
         assert data[kind].num_sampled_nodes == [sizes[0], sizes[1] - sizes[0], sizes[2] - sizes[1]]
 
 
-@pytest.mark.usefixtures("pyg")
 def test_the_members_of_an_item_set_that_pyg_knows() -> None:
     ids = torch.arange(6)
     items = gf.ItemSet((ids, ids * 10, ids + 100), names=("seeds", "timestamp", "input_id"))
@@ -133,8 +124,6 @@ def test_without_pyg_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None
     ):
         next(iter(pipelines.homogeneous())).to_pyg_data()
 
-
-pytestmark = pytest.mark.usefixtures("pyg")
 
 Edge = tuple[int, int, int]
 
@@ -162,9 +151,8 @@ def parallel(replace: bool = False) -> gf.MiniBatch:
     return minibatch
 
 
-@pytest.mark.parametrize("make", [pipelines.homogeneous, pipelines.weighted, pipelines.link_prediction])
-def test_sorted_edges_are_those_of_torchs_unique_with_the_id_of_one_of_them(make: Callable[[], gf.Datapipe]) -> None:
-    for batch in make():
+def test_sorted_edges_are_those_of_torchs_unique_with_the_id_of_one_of_them() -> None:
+    for batch in (*pipelines.homogeneous(), *pipelines.weighted(), *pipelines.link_prediction()):
         data = batch.to_pyg_data()
         hops = [edge_index(hop.sampled_csc) for hop in batch.sampled_subgraphs]
         assert_same(data.edge_index, torch.unique(torch.cat(hops, dim=1), dim=1))
@@ -197,12 +185,11 @@ def test_edges_with_types() -> None:
             assert set(rows_of(data[tuple(kind.split(":"))])) <= own
 
 
-@pytest.mark.parametrize("by_hop", [False, True])
-def test_edge_features_belong_to_their_edges(by_hop: bool) -> None:
-    data = next(iter(pipelines.heterogeneous())).to_pyg_data(by_hop)
-    store = data["user", "likes", "item"]
-    assert len(store.e_id) > 50
-    assert_same(store.edge_attr[:, 0], store.e_id)
+def test_edge_features_belong_to_their_edges() -> None:
+    for by_hop in (False, True):
+        store = next(iter(pipelines.heterogeneous())).to_pyg_data(by_hop)["user", "likes", "item"]
+        assert len(store.e_id) > 50
+        assert_same(store.edge_attr[:, 0], store.e_id)
 
 
 def test_several_edge_features_keep_their_names() -> None:
@@ -224,14 +211,14 @@ def test_an_edge_that_is_drawn_twice_is_there_once() -> None:
     assert len(set(rows_of(data))) == len(rows_of(data)) <= 3
 
 
-@pytest.mark.parametrize("by_hop", [False, True])
-def test_without_ids_a_pair_of_nodes_is_an_edge(by_hop: bool) -> None:
+def test_without_ids_a_pair_of_nodes_is_an_edge() -> None:
     batch = parallel()
     for hop in batch.sampled_subgraphs or ():
         hop.original_edge_ids = None
-    data = batch.to_pyg_data(by_hop)
-    assert sorted(data.edge_index.T.tolist()) == [[0, 1], [1, 0]]
-    assert getattr(data, "e_id", None) is None
+    for by_hop in (False, True):
+        data = batch.to_pyg_data(by_hop)
+        assert sorted(data.edge_index.T.tolist()) == [[0, 1], [1, 0]]
+        assert "e_id" not in data
 
 
 def test_a_hop_without_edges() -> None:
@@ -259,6 +246,7 @@ def test_pyg_trims_it_to_the_layer() -> None:
     assert_same(index, edge_index(inner.sampled_csc))
 
 
+@pytest.mark.thorough
 def test_it_takes_no_longer_than_sorting_a_few_times() -> None:
     count, nodes = 100_000, 30_000
     indices = torch.randint(nodes, (count,), generator=torch.Generator().manual_seed(0))
@@ -283,21 +271,8 @@ def test_it_takes_no_longer_than_sorting_a_few_times() -> None:
         torch.set_num_threads(torch_threads)
 
 
-@pytest.mark.usefixtures("pyg")
-@pytest.mark.parametrize("by_hop", [False, True])
-@pytest.mark.parametrize("num_workers", [0, 2])
-def test_it_gives_what_the_method_gives(num_workers: int, by_hop: bool) -> None:
-    expected = digests(batch.to_pyg_data(by_hop) for batch in pipelines.heterogeneous())
-    pipe = pipelines.heterogeneous().to_pyg_data(by_hop=by_hop)
-    assert type(pipe) is gf.ToPyGData
-    with gf.DataLoader(pipe, num_workers=num_workers, seed=0) as loader:
-        assert "ToPyGData" in loader.explain()
-        assert digests(loader) == expected
-
-
-@pytest.mark.slow
-@pytest.mark.skipif(find_spec("torch_geometric") is None, reason="torch_geometric is not installed")
-def test_worker_processes_make_it_too() -> None:
-    pipe: Any = pipelines.weighted().to_pyg_data(by_hop=True).copy_to("cpu")
-    with gf.DataLoader(pipe, num_workers=1, worker="process", seed=0) as loader:
-        assert digests(loader) == digests(pipe.with_seed(0))
+def test_the_stage_gives_what_the_method_gives() -> None:
+    for by_hop in (False, True):
+        expected = digests(batch.to_pyg_data(by_hop) for batch in pipelines.heterogeneous())
+        with gf.DataLoader(pipelines.heterogeneous().to_pyg_data(by_hop=by_hop), seed=0) as loader:
+            assert digests(loader) == expected, by_hop

@@ -3,7 +3,6 @@
 from typing import Any
 
 import numpy as np
-import pytest
 import torch
 
 import graphfeed as gf
@@ -37,20 +36,19 @@ def test_without_types_the_type_may_be_none() -> None:
         assert items[:][0].tolist() == pairs
 
 
-@pytest.mark.parametrize(
-    ("labels", "expected"),
-    [
+def test_labels_are_raised_only_if_the_least_is_exactly_0() -> None:
+    nan = torch.full((200,), float("nan"))
+    cases: list[tuple[Any, torch.Tensor]] = [
         (torch.linspace(0.25, 0.75, 200), torch.linspace(0.25, 0.75, 200)),
         (torch.linspace(-0.5, 1, 200), torch.linspace(-0.5, 1, 200)),
         (torch.linspace(0, 0.75, 200), torch.linspace(0, 0.75, 200) + 1),
-        (torch.full((200,), float("nan")), torch.full((200,), float("nan"))),
+        (nan, nan),
         ([0, 1] * 100, torch.tensor([1, 2] * 100)),
         (np.array([0, 1] * 100), torch.tensor([1, 2] * 100)),
-    ],
-)
-def test_labels_are_raised_only_if_the_least_is_exactly_0(labels: Any, expected: torch.Tensor) -> None:
-    found: Any = read_input_edges(homogeneous(), InputEdges(labels=labels), NegativeSampling("binary")).items
-    assert torch.allclose(found[:][2], expected, equal_nan=True)
+    ]
+    for labels, expected in cases:
+        found: Any = read_input_edges(homogeneous(), InputEdges(labels=labels), NegativeSampling("binary")).items
+        assert torch.allclose(found[:][2], expected, equal_nan=True), labels
 
 
 def test_ids_masks_and_all() -> None:

@@ -1,14 +1,13 @@
 """`NeighborLoader`: with full fan-outs equal to the slow version, else a part of it."""
 
 import pickle
+from itertools import product
 from typing import Any
 
 import pytest
 import torch
 
-import graphfeed as gf
 from graphfeed.pyg import LinkNeighborLoader, NeighborLoader, NumNeighbors
-from graphfeed.pyg.samplers.neighborhoods import Neighborhoods
 from tests.pyg.neighborhood import (
     KINDS,
     NUM_NODES,
@@ -28,17 +27,16 @@ def first(data: Any, numbers: Any, **options: Any) -> Any:
     return next(iter(NeighborLoader(data, numbers, **{"input_nodes": SEEDS, "batch_size": 4, "seed": 0, **options})))
 
 
-@pytest.mark.parametrize("hops", [1, 2, 3])
-@pytest.mark.parametrize("disjoint", [False, True])
 @pytest.mark.parametrize("kind", ["", "user"])
-def test_full_neighborhoods_equal_the_slow_version(kind: str, hops: int, disjoint: bool) -> None:
-    data = heterogeneous() if kind else homogeneous()
-    nodes = SEEDS % 40
-    loader: Any = NeighborLoader(data, [-1] * hops, (kind, nodes) if kind else nodes, batch_size=4, disjoint=disjoint)
-    for batch, seeds in zip(loader, nodes.split(4), strict=True):  # type: ignore[no-untyped-call]
-        assert_is(batch, around(data, {kind: seeds.tolist()}, hops, disjoint=disjoint), disjoint=disjoint)
-        assert_true(data, batch)
-        assert (batch[kind] if kind else batch).batch_size == len(seeds)
+def test_full_neighborhoods_equal_the_slow_version(kind: str) -> None:
+    data, nodes = heterogeneous() if kind else homogeneous(), SEEDS % 40
+    given = (kind, nodes) if kind else nodes
+    for hops, disjoint in product((1, 2, 3), (False, True)):
+        loader: Any = NeighborLoader(data, [-1] * hops, given, batch_size=4, disjoint=disjoint)
+        for batch, seeds in zip(loader, nodes.split(4), strict=True):  # type: ignore[no-untyped-call]
+            assert_is(batch, around(data, {kind: seeds.tolist()}, hops, disjoint=disjoint), disjoint=disjoint)
+            assert_true(data, batch)
+            assert (batch[kind] if kind else batch).batch_size == len(seeds)
 
 
 def test_seeds_come_first_and_keep_their_order_and_doubles() -> None:
@@ -62,21 +60,9 @@ def test_fan_outs_bound_the_in_edges_of_each_node() -> None:
     assert_true(data, batch)
 
 
-def test_each_node_is_sampled_once() -> None:
-    data = homogeneous()
-    batch = first(data, [2, 2, 2, 2])
-    found = torch.bincount(batch.edge_index[1], minlength=len(batch.n_id))
-    assert int(found.max()) <= 2
-
-
 def test_a_hop_of_0_takes_none() -> None:
     assert first(homogeneous(), [0]).edge_index.shape == (2, 0)
     assert first(homogeneous(), [-1, 0]).num_sampled_edges[1] == 0
-
-
-def test_numbers_may_be_an_object() -> None:
-    data = homogeneous()
-    assert_is(first(data, NumNeighbors([-1, -1])), around(data, {"": SEEDS[:4].tolist()}, 2))
 
 
 def test_with_replacement_edges_come_up_again() -> None:
@@ -84,17 +70,6 @@ def test_with_replacement_edges_come_up_again() -> None:
     assert torch.bincount(batch.edge_index[1], minlength=4)[:4].tolist() == [30] * 4
     assert len(set(batch.e_id.tolist())) < len(batch.e_id)
     assert_true(homogeneous(), batch)
-
-
-def test_a_weight_of_0_is_never_drawn() -> None:
-    data = homogeneous()
-    for numbers in ([-1, -1], [4, 4], [1000]):
-        for replace in (False, True):
-            if replace and -1 in numbers:
-                continue
-            batch = first(data, numbers, weight_attr="weight", replace=replace)
-            assert (batch.weight > 0).all()
-    assert len(batch.weight) > 0
 
 
 def test_weights_are_kept_to() -> None:
@@ -130,10 +105,6 @@ def test_induced_has_all_edges_between_the_nodes() -> None:
     assert sorted(batch.e_id.tolist()) == inside
     assert_true(data, batch)
     assert_same(batch, first(data, [3, 2], directed=False))
-
-
-def test_edges_that_are_said_to_be_sorted_need_not_be() -> None:
-    assert_same(first(homogeneous(), [3, 2]), first(homogeneous(), [3, 2], is_sorted=True))
 
 
 def assert_same(one: Any, other: Any) -> None:
@@ -185,12 +156,6 @@ def test_numbers_by_edge_type() -> None:
         batch = next(iter(NeighborLoader(data, given, "user", batch_size=40)))
         assert batch["user", "knows", "user"].edge_index.shape == (2, 0)
         assert batch["item", "liked_by", "user"].edge_index.shape == (2, 120)
-    with pytest.raises(ValueError, match="Missing number"):
-        NeighborLoader(data, {("user", "knows", "user"): [0]}, "user")
-    with pytest.raises(ValueError, match="Not all edge types"):
-        NeighborLoader(data, NumNeighbors({("a", "b", "c"): [0]}, default=[1]), "user")
-    with pytest.raises(ValueError, match="Number of hops must be the same"):
-        NeighborLoader(data, {kind: [1] * (1 + place) for place, kind in enumerate(KINDS)}, "user")
 
 
 def test_seeds_of_several_types_share_a_mini_batch() -> None:
@@ -223,26 +188,6 @@ def test_with_types_induced_has_all_edges_between_the_nodes() -> None:
     assert_true(data, batch)
 
 
-def graph() -> gf.FusedCSCSamplingGraph:
-    return gf.from_coo(([1, 2], [0, 0]), 3)
-
-
-def test_numbers_are_turned_around() -> None:
-    assert Neighborhoods(graph(), [3, 2, -1]).fanouts == [-1, 2, 3]
-    assert Neighborhoods(graph(), NumNeighbors([3, 2])).fanouts == [2, 3]
-    typed = gf.from_coo({"a:r:b": ([0], [0]), "b:s:a": ([0], [0])}, {"a": 1, "b": 1})
-    assert Neighborhoods(typed, [3, 2]).fanouts == {"a:r:b": [2, 3], "b:s:a": [2, 3]}
-    with pytest.raises(ValueError, match="num_neighbors is a dict by edge type, but data has no types"):
-        _ = Neighborhoods(graph(), {("a", "r", "b"): [3]}).fanouts
-
-
-def test_any_graph_of_this_package_may_be_sampled() -> None:
-    pipe = gf.ItemSampler(gf.ItemSet((torch.tensor([0]),) * 2, names=("seeds", "input_id")), 1)
-    output = next(iter(Neighborhoods(graph(), [-1]).append_to(pipe))).output
-    assert output.node.tolist() == [0, 1, 2]
-    assert output.num_sampled_nodes == [1, 2]
-
-
 def weighted(typed: bool) -> Any:
     """Return data in which two of three edges weigh nothing."""
     data = heterogeneous() if typed else homogeneous()
@@ -252,28 +197,28 @@ def weighted(typed: bool) -> Any:
 
 
 @pytest.mark.parametrize("typed", [False, True])
-@pytest.mark.parametrize("options", [{}, {"disjoint": True}, {"time_attr": "time"}], ids=str)
-def test_no_loader_draws_an_edge_that_weighs_nothing(typed: bool, options: dict[str, Any]) -> None:
+def test_no_loader_draws_an_edge_that_weighs_nothing(typed: bool) -> None:
     data = weighted(typed)
-    given: dict[str, Any] = {"weight_attr": "weight", "batch_size": 20, "seed": 0, **options}
     kind = ("user", "knows", "user") if typed else None
     ends = data[kind].edge_index if typed else data.edge_index
-    times = torch.full((ends.shape[1],), 40) if "time_attr" in options else None
-    count = 0
-    for numbers in ([-1, -1], [50, 2]):
+    every: list[dict[str, Any]] = [{}, {"disjoint": True}, {"time_attr": "time"}]
+    cases = [*product(every, ([-1, -1], [50, 2])), ({"replace": True}, [30, 2])]
+    for options, numbers in cases:
+        given: dict[str, Any] = {"weight_attr": "weight", "batch_size": 20, "seed": 0, **options}
+        times = torch.full((ends.shape[1],), 40) if "time_attr" in options else None
+        count = 0
         loaders: list[Any] = [
             NeighborLoader(data, numbers, "user" if typed else None, **given),
             LinkNeighborLoader(data, numbers, kind, edge_label_time=times, **given),
         ]
         for batch in (batch for loader in loaders for batch in loader):
             for store in batch.edge_stores:
-                assert (store.weight > 0).all()
+                assert (store.weight > 0).all(), options
                 count += len(store.weight)
-    assert count > 100
+        assert count > 50
 
 
-@pytest.mark.parametrize("strategy", ["uniform", "last"])
-@pytest.mark.parametrize("order", [1, -1, 0], ids=["rising", "falling", "mixed"])
+@pytest.mark.parametrize(("strategy", "order"), [("uniform", 0), ("last", 1), ("last", -1), ("last", 0)])
 def test_the_order_of_edges_and_of_their_times_does_not_matter(strategy: str, order: int) -> None:
     data = homogeneous()
     places = data.edge_time.argsort(descending=order < 0) if order else torch.arange(len(data.edge_time))

@@ -53,22 +53,22 @@ def test_torchs_seed_does_so_otherwise() -> None:
     assert found[0] == found[1]
 
 
-@pytest.mark.parametrize(
-    "options",
-    [
+def test_what_changes_nothing_is_accepted() -> None:
+    every: list[dict[str, Any]] = [
         {"collate_fn": print},
         {"dataset": [1]},
+        {"is_sorted": True},
         {"pin_memory": False, "pin_memory_device": "cuda"},
         {"in_order": False},
         {"persistent_workers": False, "num_workers": 1},
         {"prefetch_factor": 3, "num_workers": 2},
         {"timeout": 30, "num_workers": 1},
         {"timeout": 0},
-    ],
-)
-def test_what_changes_nothing_is_accepted(options: dict[str, Any]) -> None:
-    with make(batch_size=20, seed=0, **options) as loader:
-        assert [values_of(batch) for batch in loader] == [values_of(batch) for batch in make(batch_size=20, seed=0)]
+    ]
+    expected = [values_of(batch) for batch in make(batch_size=20, seed=0)]
+    for options in every:
+        with make(batch_size=20, seed=0, **options) as loader:
+            assert [values_of(batch) for batch in loader] == expected, options
 
 
 def test_options_reach_the_loader() -> None:
@@ -162,6 +162,7 @@ def test_a_sampler_with_a_generator_of_its_own_is_read_once_per_epoch(options: d
 
 
 @pytest.mark.slow
+@pytest.mark.thorough
 @pytest.mark.parametrize("batched", [False, True])
 def test_worker_processes_make_the_same_of_it(batched: bool) -> None:
     found = []

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import torch
 
-from graphfeed import pyg
+from graphfeed import ProcessExecutor, pyg
 from tests.pyg.neighborhood import events, heterogeneous, homogeneous, values_of
 from tests.pyg.stores import in_stores, sorted_data
 
@@ -71,6 +71,7 @@ LOADERS: dict[str, Callable[..., Any]] = {
     "nodes, weights, induced": nodes(weight_attr="weight", subgraph_type="induced"),
     "nodes, node times": in_time("time"),
     "nodes, edge times": in_time("edge_time"),
+    "nodes, edges in PyG's own kind of tensor": nodes(as_edge_index=True),
     "nodes, balanced": balanced,
     "nodes, torch's sampler": sampled,
     "nodes of types": typed(),
@@ -83,6 +84,7 @@ LOADERS: dict[str, Callable[..., Any]] = {
     "links": links(),
     "links, binary": links(neg_sampling="binary"),
     "links, triplets": links(neg_sampling=("triplet", 2), disjoint=True),
+    "links, without the edges of seeds": links(exclude_seed_edges="reverse"),
     "hgt": partial(pyg.HGTLoader, heterogeneous(), [2, 3], "user", batch_size=9, shuffle=True),
     "clusters": partial(pyg.ClusterLoader, pyg.ClusterData(homogeneous(), 9), batch_size=2, shuffle=True),
     "saint, nodes": partial(pyg.GraphSAINTNodeSampler, homogeneous(), 8, **SAINT),
@@ -113,7 +115,14 @@ def test_workers_make_no_difference_and_an_epoch_goes_on_in_the_middle(name: str
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", LOADERS)
-def test_worker_processes_make_no_difference(name: str) -> None:
-    with LOADERS[name](seed=5, num_workers=1, worker="process") as loader:
-        assert epoch(loader) == epoch(LOADERS[name](seed=5))
+def test_worker_processes_make_no_difference() -> None:
+    with ProcessExecutor(1) as executor:
+        for name, make in LOADERS.items():
+            with make(seed=5, num_workers=1, executor=executor) as loader:
+                assert epoch(loader) == epoch(make(seed=5)), name
+
+
+@pytest.mark.slow
+def test_a_loader_has_processes_of_its_own() -> None:
+    with stored(seed=5, num_workers=2, worker="process") as loader:
+        assert epoch(loader) == epoch(stored(seed=5))

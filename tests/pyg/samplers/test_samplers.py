@@ -1,20 +1,13 @@
 """Samplers of PyG's kind: ours in PyG's own loaders, and any in `NodeLoader`."""
 
 from collections.abc import Callable
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import torch
-from torch.utils.data import DataLoader, get_worker_info
 
-import graphfeed as gf
-from graphfeed.datapipes.sources.iterable_source import IterableSource
 from graphfeed.pyg import NegativeSampling, NeighborLoader, NeighborSampler, NodeLoader
 from graphfeed.pyg.data.tables import import_pyg
-from graphfeed.pyg.stages.call_stages import call_stages
-from graphfeed.pyg.stages.sample_with import permuted
-from graphfeed.pyg.stages.sampled_minibatch import SampledMiniBatch, as_sampled
 from tests.pyg.neighborhood import around, assert_is, assert_true, heterogeneous, homogeneous, values_of
 
 
@@ -177,8 +170,6 @@ def test_backward_samples_successors() -> None:
     output = sampler.sample_from_nodes(inputs(torch.tensor([3]), "user"))
     kind = ("user", "likes", "item")
     assert sorted(output.edge[kind].tolist()) == (typed[kind].edge_index[0] == 3).nonzero().squeeze(1).tolist()
-    with pytest.raises(ValueError, match="sample_direction must be 'forward' or 'backward'"):
-        NeighborSampler(data, [1], sample_direction="up")
 
 
 def inputs(nodes: torch.Tensor, kind: str | None = None) -> Any:
@@ -193,64 +184,3 @@ def test_negatives_may_be_strict() -> None:
     true = {tuple(pair) for pair in data.edge_index.T.tolist()}
     ends = output.node[wrong]
     assert not any((int(a), int(b)) in true for a, row in zip(output.node[sources], ends, strict=True) for b in row)
-
-
-def doubled(minibatch: Any) -> gf.MiniBatch:
-    return gf.MiniBatch(seeds=2 * minibatch.seeds)
-
-
-def raised(minibatch: Any) -> gf.MiniBatch:
-    return gf.MiniBatch(seeds=minibatch.seeds + 1)
-
-
-def called(seeds: list[int]) -> list[int]:
-    pipe = IterableSource([]).transform(doubled).transform(raised)
-    found: list[int] = call_stages(pipe, gf.MiniBatch(seeds=torch.tensor(seeds))).seeds.tolist()
-    return found
-
-
-def test_the_stages_are_called_in_order() -> None:
-    assert called([1, 5]) == [3, 11]
-
-
-def in_worker(seeds: list[int]) -> tuple[int, list[int]]:
-    info = get_worker_info()
-    assert info is not None
-    return info.id, called(seeds)
-
-
-@pytest.mark.slow
-def test_each_worker_of_torchs_loader_has_the_mini_batch() -> None:
-    seeds: Any = [1, 5]
-    loader = DataLoader(seeds, num_workers=2, collate_fn=in_worker)
-    assert list(loader) == [(0, [3]), (1, [11])]
-
-
-def test_ids_are_those_of_the_data() -> None:
-    order = torch.tensor([2, 0, 1])
-    assert permuted(torch.tensor([0, 2]), order).tolist() == [2, 1]
-    kind = ("a", "r", "b")
-    assert permuted({kind: torch.tensor([1])}, {kind: order})[kind].tolist() == [0]
-    assert permuted({kind: torch.tensor([1])}, {})[kind].tolist() == [1]
-    assert permuted(None, order) is None
-
-
-def test_its_nodes_and_edges_are_those_of_the_output() -> None:
-    edges = {("a", "r", "b"): torch.tensor([3]), ("b", "s", "a"): None}
-    batch = SampledMiniBatch(output=SimpleNamespace(node={"a": torch.tensor([1])}, edge=edges))
-    assert batch.num_layers() == 1
-    assert list(batch.edge_ids(0)) == ["a:r:b"]  # type: ignore[arg-type]
-    assert list(batch.node_ids()) == ["a"]  # type: ignore[arg-type]
-    assert SampledMiniBatch(output=SimpleNamespace(node=torch.arange(2), edge=None)).num_layers() == 0
-    assert SampledMiniBatch(input_nodes=torch.arange(2)).num_layers() == 0
-
-
-def test_seeds_that_are_nodes_have_an_id_a_number_and_perhaps_a_time() -> None:
-    batch = gf.MiniBatch(seeds=torch.tensor([4, 5]), timestamp=torch.tensor([8, 9]))
-    batch.input_id = torch.tensor([0, 1])  # type: ignore[attr-defined]
-    for report_time in (False, True):
-        found = as_sampled(batch, report_time=report_time)
-        assert found.of_seeds is not None
-        assert found.of_seeds[None]["batch_size"] == 2
-        assert (found.of_seeds[None]["seed_time"] is not None) is report_time
-        assert found.metadata[0] is found.of_seeds[None]["input_id"]
