@@ -12,8 +12,6 @@ import pyarrow.ipc
 import pyarrow.parquet
 
 from graphfeed.ingest import EdgeTable, NodeTable, Spec, Split
-from graphfeed.ingest.build.table_tasks import TableTasks
-from graphfeed.ops.process import progress_bar
 from tests import tfrecords
 
 USERS: dict[str, list[Any]] = {
@@ -85,12 +83,6 @@ def likes(folder: Path, suffix: str = ".parquet") -> Spec:
         {"user": users},
         folder=folder,
     )
-
-
-def tasks_in(folder: Path, most_rows: int = 2) -> TableTasks:
-    """Return who reads tables in small batches, in this thread, into a new folder."""
-    folder.mkdir(exist_ok=True)
-    return TableTasks(folder, None, most_rows, "raise", progress_bar("", 0, "row"))
 
 
 def edges_of(dataset: Any, kind: str) -> list[tuple[Any, Any]]:

@@ -3,6 +3,8 @@
 import dataclasses
 import io
 import re
+from importlib import import_module
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -19,22 +21,22 @@ from graphfeed.ops.process import ProgressBar
 from graphfeed.storage.datasets.array_files import checksum
 from tests.ingest.example_tables import LIKES, SUFFIXES, USERS, edges_of, likes, write
 from tests.on_disk import listing
+from tests.refusals import Refusal, check_refused
 
 LIKED = sorted(zip(LIKES["user"], LIKES["item"], strict=True))
 
 
-@pytest.mark.parametrize("suffix", SUFFIXES)
-def test_every_format_gives_the_same_data_set(tmp_path: Path, suffix: str) -> None:
-    dataset = build_dataset(likes(tmp_path, suffix), tmp_path / "out").load()
-    assert edges_of(dataset, "user:likes:item") == LIKED
-    assert dataset.graph is not None
-    assert dataset.graph.num_nodes == {"item": 3, "user": 4}
-    assert dataset.ids("item")[:] == [5, 7, 9]
-    assert dataset.ids("user").find(["cem"]).tolist() == [2]
-    assert dataset.feature.read("node", "user", "age").tolist() == [[31], [27], [45], [60]]
-    order = dataset.graph.edge_attributes["time"].tolist()
-    assert order == [2, 5, 1, 3, 4]  # by destination, and then as in the table
-    assert "skipped" in dataset.yaml_data
+def test_every_format_gives_the_same_data_set(tmp_path: Path) -> None:
+    for suffix in SUFFIXES:
+        dataset = build_dataset(likes(tmp_path, suffix), tmp_path / f"out{suffix}").load()
+        assert edges_of(dataset, "user:likes:item") == LIKED, suffix
+        assert dataset.graph is not None
+        assert dataset.graph.num_nodes == {"item": 3, "user": 4}, suffix
+        assert dataset.ids("item")[:] == [5, 7, 9], suffix
+        assert dataset.ids("user").find(["cem"]).tolist() == [2], suffix
+        assert dataset.feature.read("node", "user", "age").tolist() == [[31], [27], [45], [60]], suffix
+        order = dataset.graph.edge_attributes["time"].tolist()
+        assert order == [2, 5, 1, 3, 4], suffix  # by destination, and then as in the table
 
 
 def test_files_of_all_formats_give_the_same_bytes_whatever_the_memory(tmp_path: Path) -> None:
@@ -111,12 +113,10 @@ def test_labels_splits_and_times_are_items_of_tasks(tmp_path: Path) -> None:
     nodes, links = build_dataset(spec).tasks
     assert nodes.metadata == {"name": "node_classification", "num_classes": 2, "class_names": ["b", "z"]}
     items: Any = nodes.train_set
-    (train,) = items._itemsets.values()
-    assert [part.tolist() for part in train[:]] == [[0, 2, 3], [4, 2, 1], [1, 0, 1]]
+    assert [part.tolist() for part in items[:]["user"]] == [[0, 2, 3], [4, 2, 1], [1, 0, 1]]
     assert links.metadata["name"] == "link_prediction"
-    links_set: Any = links.train_set
-    (pairs,) = links_set._itemsets.values()
-    assert [part.tolist() for part in pairs[:]] == [[[3, 7], [1, 7], [3, 9]], [1, 3, 4]]
+    pairs: Any = links.train_set
+    assert [part.tolist() for part in pairs[:]["user:likes:item"]] == [[[3, 7], [1, 7], [3, 9]], [1, 3, 4]]
     table = NodeTable(users, id="name", label="kind", split=split)
     knows = EdgeTable(LIKES, source="user", destination="user")
     unlabelled = build_dataset(Spec({"user:knows:user": knows}, {"user": table}))
@@ -150,22 +150,16 @@ class OlderFrame:
         return self.table.__dataframe__(nan_as_null, allow_copy)
 
 
-@pytest.mark.parametrize("make", [Frame, OlderFrame, pa.table, dict])
-def test_frames_give_a_data_set_in_memory_and_no_files(make: Any, tmp_path: Path) -> None:
-    users = NodeTable(make({key: np.array(part) for key, part in USERS.items()}), id="name", features={"age": "age"})
-    edges = EdgeTable(make({key: np.array(part) for key, part in LIKES.items()}), source="user", destination="item")
-    dataset = build_dataset(Spec({"user:likes:item": edges}, {"user": users}))
-    assert edges_of(dataset, "user:likes:item") == LIKED
-    assert not Path(str(dataset)[len("OnDiskDataset('") : -2]).exists()
-    assert isinstance(dataset.feature[("node", "user", "age")], gf.TorchBasedFeature)
-
-
-@pytest.mark.parametrize("library", ["pandas", "polars"])
-def test_frames_of_libraries(library: str) -> None:
-    frames = pytest.importorskip(library)
-    edges = EdgeTable(frames.DataFrame(LIKES), source="user", destination="item")
-    users = NodeTable(frames.DataFrame(USERS), id="name")
-    assert edges_of(build_dataset(Spec({"user:likes:item": edges}, {"user": users})), "user:likes:item") == LIKED
+def test_frames_give_a_data_set_in_memory_and_no_files() -> None:
+    libraries = [import_module(name).DataFrame for name in ("pandas", "polars") if find_spec(name)]
+    for make in (Frame, OlderFrame, pa.table, dict, *libraries):
+        own: Any = make
+        users = NodeTable(own({key: np.array(part) for key, part in USERS.items()}), id="name", features={"age": "age"})
+        edges = EdgeTable(own({key: np.array(part) for key, part in LIKES.items()}), source="user", destination="item")
+        dataset = build_dataset(Spec({"user:likes:item": edges}, {"user": users}))
+        assert edges_of(dataset, "user:likes:item") == LIKED, make
+        assert not Path(str(dataset)[len("OnDiskDataset('") : -2]).exists(), make
+        assert isinstance(dataset.feature[("node", "user", "age")], gf.TorchBasedFeature), make
 
 
 def test_what_lies_on_disk_is_mapped_or_read_as_asked(tmp_path: Path) -> None:
@@ -204,25 +198,28 @@ def test_the_folder_must_be_new(tmp_path: Path) -> None:
     assert listing(tmp_path) == ["likes.parquet", "out", "users.parquet"]
 
 
-def test_an_attribute_of_some_types_only_is_refused(tmp_path: Path) -> None:
+def test_an_attribute_of_some_types_only_and_other_arguments_are_refused() -> None:
     table = {"s": np.array([0]), "d": np.array([0]), "w": np.array([1.0])}
     edges = {
         "a:r:a": EdgeTable(table, source="s", destination="d", weight="w"),
         "a:q:a": EdgeTable(table, source="s", destination="d"),
     }
-    with pytest.raises(ValueError, match=r"weight is given for some types, but not for \['a:q:a'\]"):
-        build_dataset(Spec(edges))
+    only = dict(edges)
     edges["a:q:a"] = EdgeTable(table, source="s", destination="d", weight=2)
     graph = build_dataset(Spec(edges)).graph
     assert graph is not None
     assert graph.edge_attributes["weight"].tolist() == [2, 1]
-
-
-def test_arguments_are_checked(tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match="memory must be at least 16777216 bytes, but is 5"):
-        build_dataset(likes(tmp_path), memory=5)
-    with pytest.raises(ValueError, match="on_error must be 'raise' or 'skip', but is 'no'"):
-        build_dataset(likes(tmp_path), on_error="no")  # type: ignore[arg-type]
+    own: Any = "no"
+    refused: list[Refusal] = [
+        (lambda: build_dataset(Spec(only)), ValueError, r"weight is given for some types, but not for \['a:q:a'\]"),
+        (lambda: build_dataset(Spec(edges), memory=5), ValueError, "memory must be at least 16777216 bytes, but is 5"),
+        (
+            lambda: build_dataset(Spec(edges), on_error=own),
+            ValueError,
+            "on_error must be 'raise' or 'skip', but is 'no",
+        ),
+    ]
+    check_refused(refused)
 
 
 def test_bars_end_at_all_of_what_they_count(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -12,10 +12,8 @@ import pyarrow as pa
 import pytest
 
 from graphfeed.ingest import EdgeTable, NodeTable, Spec, build_dataset
-from graphfeed.ingest.build.disk_space import GB, check_free_space, least_bytes
+from graphfeed.ingest.build.disk_space import GB, check_free_space
 from graphfeed.ingest.build.growing_arrays import GrowingArrays, Place
-from graphfeed.ingest.build.spec import Table
-from graphfeed.ingest.tables.table import find_sources
 from tests.ingest.example_tables import likes
 from tests.on_disk import listing
 
@@ -29,51 +27,17 @@ def test_a_disk_that_is_too_small_is_named_and_nothing_is_left(tmp_path: Path, m
     assert listing(tmp_path) == before
 
 
-def test_what_an_earlier_run_has_written_counts_as_free(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_an_earlier_run_has_written_counts_as_free(disk_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(shutil, "disk_usage", lambda _: SimpleNamespace(free=3 * GB))
-    with (tmp_path / "scratch.npy").open("wb") as file:
+    with (disk_path / "scratch.npy").open("wb") as file:
         file.truncate(GB)
-    check_free_space(tmp_path, 4 * GB)
+    check_free_space(disk_path, 4 * GB)
     with pytest.raises(OSError, match=r"takes 4\.1 GB at least while it is made, and 4\.0 GB are free"):
-        check_free_space(tmp_path, 4 * GB + GB // 10)
-
-
-def test_the_least_is_that_of_edges_and_features(tmp_path: Path) -> None:
-    np.save(tmp_path / "a.npy", np.zeros((5, 2)))
-    columns = {"x": pa.array([0.5, 1.5]), "n": pa.array([1, 2], pa.int16()), "v": pa.array([[1.5, 2.5, 3.5]] * 2)}
-    nodes = NodeTable(pa.table(columns), features={"a": "a.npy", "b": ["x", "n"], "c": "v"})
-    edges = EdgeTable({"source": np.arange(7), "destination": np.arange(7), "w": np.arange(7)}, weight="w")
-    (tmp_path / "e.csv").write_text("source,destination,w\n1,2,3\n")
-    tables: dict[str, dict[str | None, Table]] = {"nodes": {"n": nodes}, "edges": {"n:r:n": edges}}
-    sources = {
-        (key, name): find_sources(table.files, tmp_path, header=True, pairs=False)
-        for key, entries in tables.items()
-        for name, table in entries.items()
-    }
-    sources["edges", "n:r:n"] += find_sources(["e.csv"], tmp_path, header=True, pairs=False)
-    of_edges, of_features = 7 * (12 + 2 * 4), 5 * 2 * 4 + 2 * (4 + 2 + 3 * 4)
-    assert least_bytes(sources, tables, tmp_path) == of_edges + of_features
-    sources["nodes", "n"] += find_sources([pa.table(columns).slice(0, 0)], tmp_path, header=True, pairs=False)
-    assert least_bytes(sources, tables, tmp_path, "skip") == of_edges + 2 * of_features
+        check_free_space(disk_path, 4 * GB + GB // 10)
 
 
 if sys.platform != "win32":
     import resource
-
-
-def test_files_grow_and_are_complete_when_they_are_closed(tmp_path: Path) -> None:
-    with GrowingArrays(tmp_path) as arrays:
-        for start in range(0, 100, 10):
-            arrays.append("a", np.arange(start, start + 10, dtype=np.int32).reshape(5, 2))
-    assert np.load(tmp_path / "a.npy", mmap_mode="r").tolist() == np.arange(100).reshape(50, 2).tolist()
-
-
-def test_files_are_made_with_their_first_rows_and_replace_others(tmp_path: Path) -> None:
-    np.save(tmp_path / "a.npy", np.arange(9))
-    with GrowingArrays(tmp_path) as arrays:
-        arrays.append("a", np.array([1, 2], dtype=">i8"))
-        arrays.append("a", np.array([3]))
-    assert np.load(tmp_path / "a.npy").tolist() == [1, 2, 3]
 
 
 def test_rows_are_put_into_their_places_side_by_side(tmp_path: Path) -> None:
@@ -98,23 +62,7 @@ def test_after_an_error_files_are_closed_but_not_completed(tmp_path: Path) -> No
     arrays.append("a", np.array([1, 2]))
     with pytest.raises(ValueError, match="rows are float64"), arrays:
         arrays.append("a", np.array([0.5]))
-    assert arrays.arrays["a"].file.closed
     assert np.load(tmp_path / "a.npy").tolist() == []
-
-
-@pytest.mark.parametrize(
-    ("first", "other", "message"),
-    [
-        (np.zeros(1, np.int64), np.array([0.5]), r"a: rows are float64 of shape \(\), but the first ones int64"),
-        (np.zeros(1, np.int64), np.zeros((1, 2), np.int64), r"rows are int64 of shape \(2,\)"),
-        (np.zeros(1, np.int8), np.array([300]), r"a: rows are int64 of shape \(\), but the first ones int8"),
-    ],
-)
-def test_rows_that_the_first_ones_do_not_hold_are_refused(tmp_path: Path, first: Any, other: Any, message: str) -> None:
-    with GrowingArrays(tmp_path) as arrays:
-        arrays.append("a", first)
-        with pytest.raises(ValueError, match=message):
-            arrays.append("a", other)
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="Windows has no limits of files")
@@ -131,3 +79,32 @@ def test_why_not_all_could_be_written_is_said_with_the_folder(tmp_path: Path) ->
         resource.setrlimit(resource.RLIMIT_FSIZE, before)
     assert caught.value.errno == errno.EFBIG
     assert build_dataset(spec, tmp_path / "out").load().graph is not None
+
+
+def test_the_least_is_that_of_edges_and_features(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A disk that has a byte less is too small, and one that has as many is large enough to begin with."""
+    np.save(tmp_path / "a.npy", np.zeros((5, 2)))
+    columns = {
+        "x": pa.array([0.5, 1.5] * 2),
+        "n": pa.array([1, 2] * 2, pa.int16()),
+        "v": pa.array([[1.5, 2.5, 3.5]] * 4),
+    }
+    features: dict[str, Any] = {"b": ["x", "n"], "c": "v"}
+    ends = {"source": np.arange(4), "destination": np.arange(4), "w": np.arange(4)}
+    of_edges, of_nodes = 4 * (12 + 2 * 4), 4 * (4 + 2 + 3 * 4)
+    edges = {"n:r:n": EdgeTable(ends, weight="w")}
+    spec = Spec(edges, {"n": NodeTable(pa.table(columns), features=features)}, folder=tmp_path)
+    arrays = Spec(edges, {"n": NodeTable(features={"a": "a.npy"})}, folder=tmp_path)
+    halves = NodeTable([pa.table(columns).slice(0, 2), pa.table(columns).slice(2)], features=features)
+    skipping = Spec(edges, {"n": halves}, folder=tmp_path)  # rows that may be left out are written twice
+    cases: list[tuple[Spec, int, Any]] = [
+        (spec, of_edges + of_nodes, "raise"),
+        (arrays, of_edges + 5 * 2 * 4, "raise"),
+        (skipping, of_edges + 2 * of_nodes, "skip"),
+    ]
+    for given, least, on_error in cases:
+        monkeypatch.setattr(shutil, "disk_usage", lambda _, least=least: SimpleNamespace(free=least - 1))
+        with pytest.raises(OSError, match="at least while it is made"):
+            build_dataset(given, tmp_path / "out", on_error=on_error)
+        monkeypatch.setattr(shutil, "disk_usage", lambda _, least=least: SimpleNamespace(free=least))
+        build_dataset(given, tmp_path / str(least), on_error=on_error)

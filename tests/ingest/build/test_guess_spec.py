@@ -70,9 +70,9 @@ def test_one_table_of_edges_makes_a_graph_without_types(tmp_path: Path) -> None:
     assert remarks == []
 
 
-@pytest.mark.parametrize(
-    ("columns", "split"),
-    [
+@pytest.mark.parametrize("suffix", ["parquet", "csv"])
+def test_a_split_is_known_by_its_values_or_by_boolean_columns(tmp_path: Path, suffix: str) -> None:
+    cases: list[tuple[dict[str, Any], Split | None]] = [
         ({"use": ["train", "test", "validation", "train"]}, Split("use")),
         ({"use": ["Train", "dev", None, "Train"]}, Split("use", train="Train", validation="dev", test="test")),
         ({"train": [True, False, False, True], "test": [False, True, False, False]}, Split(train="train", test="test")),
@@ -80,21 +80,17 @@ def test_one_table_of_edges_makes_a_graph_without_types(tmp_path: Path) -> None:
         ({"use": ["train", "drive", "fly", "train"]}, None),
         ({"train": [3, 4, 5, 6]}, None),
         ({"use": ["test", "test", "exam", "test"]}, None),
-    ],
-    ids=str,
-)
-@pytest.mark.parametrize("suffix", ["parquet", "csv"])
-def test_a_split_is_known_by_its_values_or_by_boolean_columns(
-    tmp_path: Path, columns: dict[str, Any], split: Split | None, suffix: str
-) -> None:
-    files = [write(tmp_path / f"edges.{suffix}", {"src": [3, 4], "dst": [4, 5]})]
-    files.append(write(tmp_path / f"nodes.{suffix}", {"id": [3, 4, 5, 6], "y": [0, 1, 0, 1], **columns}))
-    spec, _ = guess_spec(files)
-    assert spec.nodes["node"].split == split
-    (task,) = build_dataset(spec).tasks
-    assert task.train_set is not None
-    kept = next((sum(str(value).lower() in {"train", "true", "1"} for value in own) for own in columns.values()), 0)
-    assert len(task.train_set) == (4 if split is None else kept)
+    ]
+    edges = write(tmp_path / f"edges.{suffix}", {"src": [3, 4], "dst": [4, 5]})
+    for columns, split in cases:
+        nodes = write(tmp_path / f"nodes.{suffix}", {"id": [3, 4, 5, 6], "y": [0, 1, 0, 1], **columns})
+        spec, _ = guess_spec([edges, nodes])
+        assert spec.nodes["node"].split == split, columns
+        (task,) = build_dataset(spec).tasks
+        assert task.train_set is not None
+        first = next(iter(columns.values()))
+        kept = sum(str(value).lower() in {"train", "true", "1"} for value in first)
+        assert len(task.train_set) == (4 if split is None else kept), columns
 
 
 def test_rows_of_a_table_are_read_once_whatever_its_columns(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -14,9 +14,8 @@ from graphfeed.ingest import EdgeTable, NodeTable, Spec, build_dataset
 from graphfeed.ingest.build import join_rows
 from graphfeed.ingest.build.edge_task import EdgeReader
 from graphfeed.ingest.build.id_task import read_ids
-from graphfeed.ingest.build.journal import JOURNAL, SO_FAR, Journal, digest
+from graphfeed.ingest.build.journal import JOURNAL
 from graphfeed.ingest.build.node_task import NodeTask
-from graphfeed.ingest.tables.input_files import InputFiles
 from graphfeed.ingest.tables.table import TableSource
 from tests.ingest.example_tables import likes, write
 from tests.ingest.interrupted import Stopped, stop_before
@@ -63,6 +62,19 @@ def test_a_run_that_goes_on_gives_what_a_new_one_gives(tmp_path: Path, before: A
     assert re.sub(r"written: \d+", "", one) == re.sub(r"written: \d+", "", other)
 
 
+def test_a_damaged_journal_is_no_journal(tmp_path: Path) -> None:
+    spec = spec_of(tmp_path, {"n:r:n": {"features": {"w": "w"}}})
+    build_dataset(spec, tmp_path / "anew")
+    texts = ["", "{", "[]", '{"version": 0, "steps": {"a": {}}}', '{"version": 2, "steps": 3}']
+    for number, text in enumerate(texts):
+        stop_before(spec, tmp_path / str(number), "sort")
+        journal = tmp_path / f".{number}.unfinished" / JOURNAL
+        assert journal.read_text()
+        journal.write_text(text)
+        build_dataset(spec, tmp_path / str(number))
+        assert arrays(tmp_path / str(number)).keys() == arrays(tmp_path / "anew").keys(), text
+
+
 def test_a_step_whose_files_another_specification_has_replaced_is_done_again(tmp_path: Path) -> None:
     first = spec_of(tmp_path, {"n:r:n": {"features": {"w": "w"}}})
     stop_before(first, tmp_path / "out", "sort")
@@ -86,8 +98,7 @@ def stop(*_: Any) -> None:
     raise Stopped
 
 
-@pytest.mark.parametrize("end", [Stopped, KeyboardInterrupt])
-@pytest.mark.parametrize("stopped_in", [NodeTask, EdgeReader])
+@pytest.mark.parametrize(("end", "stopped_in"), [(Stopped, NodeTask), (KeyboardInterrupt, EdgeReader)])
 def test_a_run_goes_on_within_the_tables_of_a_type(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, end: type[BaseException], stopped_in: Any
 ) -> None:
@@ -151,23 +162,6 @@ def test_a_run_that_ended_while_rows_were_joined_goes_on(tmp_path: Path, monkeyp
     assert all(found[name].tolist() == expected[name].tolist() for name in found)
 
 
-def test_a_file_that_is_gone_or_replaced_has_changed(tmp_path: Path) -> None:
-    path = tmp_path / "a"
-    path.write_text("one")
-    files = InputFiles()
-    (found,) = files.remember([path])
-    assert found[:2] == (str(path), 3)
-    files.check_unchanged()
-    os.utime(path, ns=(0, 0))
-    with pytest.raises(ValueError, match="a changed while it was read"):
-        files.check_unchanged()
-    with pytest.raises(ValueError, match="a changed while it was read"):
-        files.remember([path])
-    path.unlink()
-    with pytest.raises(ValueError, match="a changed while it was read"):
-        files.check_unchanged()
-
-
 def test_nodes_that_change_between_their_ids_and_their_features_are_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -199,39 +193,3 @@ def test_an_array_of_an_archive_that_changes_after_an_interruption_is_read_again
     os.utime(tmp_path / "x.npz", ns=(time, time))
     dataset = build_dataset(spec, tmp_path / "out").load()
     assert dataset.feature.read("node", "n", "x").tolist() == [[3], [4]]
-
-
-def test_what_was_noted_is_found_if_files_and_options_are_the_same(tmp_path: Path) -> None:
-    Journal(tmp_path).note("step", "key", rows=3)
-    journal = Journal(tmp_path)
-    assert journal.find("step", "key") == {"key": "key", "rows": 3}
-    assert journal.find("step", "other") is None
-    assert journal.find("step", "key") is None
-
-
-@pytest.mark.parametrize("text", ["", "{", "[]", '{"version": 0, "steps": {"a": {}}}', '{"version": 2, "steps": 3}'])
-def test_a_damaged_journal_is_no_journal(tmp_path: Path, text: str) -> None:
-    (tmp_path / JOURNAL).parent.mkdir()
-    (tmp_path / JOURNAL).write_text(text)
-    assert Journal(tmp_path).steps == {}
-
-
-def test_digests_differ_if_values_do() -> None:
-    assert digest({"a": 1, "b": 2}) == digest({"b": 2, "a": 1}) != digest({"a": 1, "b": 3})
-
-
-def test_steps_that_are_not_kept_are_forgotten(tmp_path: Path) -> None:
-    journal = Journal(tmp_path)
-    journal.note("one", "a")
-    journal.note("two", "b")
-    journal.keep(["two", "three"])
-    assert Journal(tmp_path).steps == {"two": {"key": "b"}}
-
-
-def test_a_step_that_is_done_replaces_what_was_done_so_far(tmp_path: Path) -> None:
-    journal = Journal(tmp_path)
-    journal.note("a" + SO_FAR, "key", rows=1)
-    assert Journal(tmp_path).find("a" + SO_FAR, "key") == {"key": "key", "rows": 1}
-    journal.note("a", "key", rows=2)
-    assert Journal(tmp_path).find("a" + SO_FAR, "key") is None
-    assert Journal(tmp_path).find("a", "key") == {"key": "key", "rows": 2}

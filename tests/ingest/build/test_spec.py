@@ -1,9 +1,9 @@
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import pytest
-
 from graphfeed.ingest import EdgeTable, NodeTable, Spec, Split, read_spec
+from tests.refusals import Refusal, check_refused
 
 WHOLE = """
 name: shop
@@ -70,63 +70,62 @@ def test_a_split_by_a_name_or_by_columns_of_booleans(tmp_path: Path) -> None:
     )
 
 
-@pytest.mark.parametrize(
-    ("text", "message"),
-    [
-        ("[]", "the file must be a mapping"),
-        ("nodes: {a: {count: 1}}", "edges is empty"),
-        ("edges: {e: {}}", r"edges\.e: files is missing"),
-        ("edges: {e: {files: 3}}", r"edges\.e\.files must be a path or a list of paths, but is 3"),
-        ("edges: {e: {files: a.csv, sorce: u}}", r"edges\.e\.sorce is not known; the keys are .*source"),
-        ("edges: {e: {files: a.csv, source: [u]}}", r"edges\.e: source must be the name of a column"),
-        ("edges: {e: {files: a.csv, weight: []}}", r"edges\.e: weight must be the name of a column or a number"),
-        ("edges: {e: {files: a.csv, missing: x}}", r"edges\.e: missing must be a number"),
-        ("edges: {e: {files: a.csv, time_sorted: true}}", "time_sorted is about a column"),
-        ("edges: {e: {files: a.csv, header: 1}}", "header must be true or false, but is 1"),
-        ("edges: {e: {files: a.csv, features: 1}}", "features must be a mapping of names to columns, but is 1"),
-        ("edges: {e: {files: a.csv, features: {x: {}}}}", r"edges\.e: features\.x must be a column or a list"),
-        ("edges: {e: {files: a.csv, split: {column: {}}}}", r"edges\.e\.split: column must be a name"),
-        ("edges: {e: {files: a.csv, split: {}}}", r"split must name a column"),
-        ("edges: {e: {files: a.csv, split: {trian: x}}}", r"split\.trian is not known"),
-        ("edges: {'a:b': {files: a.csv}}", "an edge type must be 'source:relation:destination', but is 'a:b'"),
-        ("edges: {e: {files: a.csv}}\nnodes: {a: {count: 1}, b: {count: 1}}", "names no node types"),
-        ("edges: {e: {files: a.csv}}\nnodes: {a: {count: -1}}", "count must be a whole number from 0, but is -1"),
-        ("edges: {e: {files: a.csv}}\nnodes: {a: {count: x}}", "count must be a whole number from 0, but is 'x'"),
-        ("edges: {e: {files: a.csv}}\nnodes: {a: {count: 1, files: x.csv}}", "count is for nodes without files"),
-        ("edges: {e: {files: a.csv}}\nnodes: {a: {id: x}}", "id, names, time and split are columns"),
-        ("edges: {'a:r:b': {files: a.csv}}\nnodes: {c: {}}", r"no edge type has the node types \['c'\]"),
-        ("edges: {'a:r:b': {files: a.csv}}\nnodes: {'a:': {count: 1}}", "a node type must be a name without ':'"),
-        ("more: 1\nedges: {e: {files: a.csv}}", "more is not known; the keys are edges, name, nodes"),
-        ("edges: [", "can't be read as YAML"),
-    ],
-)
-def test_what_is_wrong_is_named(text: str, message: str, tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match=message) as caught:
-        parse(text, tmp_path)
-    assert "spec.yaml" in str(caught.value)
+WRONG = [
+    ("[]", "the file must be a mapping"),
+    ("nodes: {a: {count: 1}}", "edges is empty"),
+    ("edges: {e: {}}", r"edges\.e: files is missing"),
+    ("edges: {e: {files: 3}}", r"edges\.e\.files must be a path or a list of paths, but is 3"),
+    ("edges: {e: {files: a.csv, sorce: u}}", r"edges\.e\.sorce is not known; the keys are .*source"),
+    ("edges: {e: {files: a.csv, source: [u]}}", r"edges\.e: source must be the name of a column"),
+    ("edges: {e: {files: a.csv, weight: []}}", r"edges\.e: weight must be the name of a column or a number"),
+    ("edges: {e: {files: a.csv, missing: x}}", r"edges\.e: missing must be a number"),
+    ("edges: {e: {files: a.csv, time_sorted: true}}", "time_sorted is about a column"),
+    ("edges: {e: {files: a.csv, header: 1}}", "header must be true or false, but is 1"),
+    ("edges: {e: {files: a.csv, features: 1}}", "features must be a mapping of names to columns, but is 1"),
+    ("edges: {e: {files: a.csv, features: {x: {}}}}", r"edges\.e: features\.x must be a column or a list"),
+    ("edges: {e: {files: a.csv, split: {column: {}}}}", r"edges\.e\.split: column must be a name"),
+    ("edges: {e: {files: a.csv, split: {}}}", r"split must name a column"),
+    ("edges: {e: {files: a.csv, split: {trian: x}}}", r"split\.trian is not known"),
+    ("edges: {'a:b': {files: a.csv}}", "an edge type must be 'source:relation:destination', but is 'a:b'"),
+    ("edges: {e: {files: a.csv}}\nnodes: {a: {count: 1}, b: {count: 1}}", "names no node types"),
+    ("edges: {e: {files: a.csv}}\nnodes: {a: {count: -1}}", "count must be a whole number from 0, but is -1"),
+    ("edges: {e: {files: a.csv}}\nnodes: {a: {count: x}}", "count must be a whole number from 0, but is 'x'"),
+    ("edges: {e: {files: a.csv}}\nnodes: {a: {count: 1, files: x.csv}}", "count is for nodes without files"),
+    ("edges: {e: {files: a.csv}}\nnodes: {a: {id: x}}", "id, names, time and split are columns"),
+    ("edges: {'a:r:b': {files: a.csv}}\nnodes: {c: {}}", r"no edge type has the node types \['c'\]"),
+    ("edges: {'a:r:b': {files: a.csv}}\nnodes: {'a:': {count: 1}}", "a node type must be a name without ':'"),
+    ("more: 1\nedges: {e: {files: a.csv}}", "more is not known; the keys are edges, name, nodes"),
+    ("edges: [", "can't be read as YAML"),
+]
 
 
-def test_a_split_must_be_one() -> None:
-    wrong: Any = 3.5
-    with pytest.raises(TypeError, match=r"split must be a Split or the name of a column, but is 3\.5"):
-        EdgeTable("x.csv", split=wrong)
+def calling(make: Callable[..., object], *given: Any, **options: Any) -> Callable[[], object]:
+    return lambda: make(*given, **options)
 
 
-@pytest.mark.parametrize("weight", [-1, float("nan"), float("inf"), 1e39, True])
-def test_a_weight_of_all_edges_is_a_number_from_0(weight: Any) -> None:
-    with pytest.raises((ValueError, TypeError), match="weight must be"):
-        EdgeTable("a.csv", weight=weight)
+def test_what_is_wrong_is_named_with_the_file(tmp_path: Path) -> None:
+    check_refused([(calling(parse, text, tmp_path), ValueError, f"spec.yaml.*{words}") for text, words in WRONG])
+
+
+def test_wrong_arguments_of_tables_are_refused() -> None:
+    edges: Any = EdgeTable
+    split = r"split must be a Split or the name of a column, but is 3\.5"
+    wrong: list[Refusal] = [
+        (lambda: edges("x.csv", split=3.5), TypeError, split),
+        (
+            lambda: Split(train="a", test="a"),
+            ValueError,
+            r"another column or value for each part, but names \['a', 'a'\]",
+        ),
+    ]
+    for weight in (-1, float("nan"), float("inf"), 1e39, True):
+        wrong += [
+            (calling(edges, "a.csv", weight=weight), (TypeError if weight is True else ValueError), "weight must be")
+        ]
+    for time in (1.9, float("nan"), float("-inf"), 1 << 64, 1e19, True):
+        kind = TypeError if time is True else ValueError
+        wrong += [(calling(edges, "a.csv", time=time), kind, "time must be")]
+        wrong += [(calling(NodeTable, count=3, time=time), kind, "time must be")]
+    check_refused(wrong)
     assert EdgeTable("a.csv", weight=0.5).weight == 0.5
-
-
-@pytest.mark.parametrize("time", [1.9, float("nan"), float("-inf"), 1 << 64, 1e19, True])
-def test_a_time_of_all_rows_is_a_whole_number(time: Any) -> None:
-    for make in (lambda: EdgeTable("a.csv", time=time), lambda: NodeTable(count=3, time=time)):
-        with pytest.raises((ValueError, TypeError), match="time must be"):
-            make()
     assert NodeTable(count=3, time=2.0).time == 2
-
-
-def test_the_parts_of_a_split_differ() -> None:
-    with pytest.raises(ValueError, match=r"another column or value for each part, but names \['a', 'a'\]"):
-        Split(train="a", test="a")

@@ -18,7 +18,6 @@ import pyarrow.parquet
 import pytest
 
 from graphfeed.ingest import EdgeTable, NodeTable, Spec, build_dataset
-from graphfeed.ingest.build.table_tasks import group_tables
 from graphfeed.ingest.tables.table import TableSource
 from tests.clusters import Killing, dask_cluster, ray_cluster
 
@@ -80,7 +79,7 @@ class Processes(ProcessPoolExecutor):
         return self.futures[-1]
 
 
-@pytest.mark.parametrize("start", [partial(ThreadPoolExecutor, 3), pytest.param(Processes, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("start", [partial(ThreadPoolExecutor, 3), pytest.param(Processes, marks=pytest.mark.thorough)])
 def test_every_executor_gives_the_same_bytes(tmp_path: Path, start: Callable[[], Any]) -> None:
     spec = tables(tmp_path)
     expected = build_dataset(spec, tmp_path / "here", on_error="skip")
@@ -94,6 +93,7 @@ def test_every_executor_gives_the_same_bytes(tmp_path: Path, start: Callable[[],
 
 
 @pytest.mark.slow
+@pytest.mark.thorough
 @pytest.mark.parametrize("start", [dask_cluster, ray_cluster])
 def test_a_cluster_that_loses_a_worker_gives_the_same_bytes(
     tmp_path: Path, start: Callable[[], AbstractContextManager[Executor]]
@@ -120,8 +120,10 @@ def test_a_wrong_row_is_named(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("broken_at", "left"),
     [
-        (2, ["nodes-0", "nodes-1", "nodes-2", "nodes-0", "nodes-1", "nodes-2", "0"]),
-        (6, ["nodes-0", "nodes-2", "0"]),
+        pytest.param(
+            2, ["nodes-0", "nodes-1", "nodes-2", "nodes-0", "nodes-1", "nodes-2", "0"], marks=pytest.mark.thorough
+        ),
+        pytest.param(6, ["nodes-0", "nodes-2", "0"], marks=pytest.mark.thorough),
         (9, ["2", "3", "4", "1", "2", "3", "4", "0", "1", "2", "3", "4"]),
     ],
     ids=["ids", "rows of nodes", "edges"],
@@ -145,10 +147,3 @@ def test_a_run_that_lost_a_worker_goes_on_with_and_without_an_executor(
     build_dataset(spec, tmp_path / "out", on_error="skip")
     assert contents(tmp_path / "out") == contents(tmp_path / "here")
     assert read[1 : 1 + len(left)] == left, "the first vector is looked up before"
-
-
-def test_many_tables_are_read_together() -> None:
-    groups = group_tables(list(range(130)))
-    assert (groups[:2], groups[-1], len(groups)) == ([[0, 1], [2, 3]], [127, 128, 129], 64)
-    assert group_tables([1, 2]) == [[1], [2]]
-    assert group_tables([]) == []

@@ -1,5 +1,6 @@
 """Entities of TFRecords: their files, ids, features and labels."""
 
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -15,8 +16,8 @@ from graphfeed.ingest import (
     TFRecordDataLoader,
 )
 from graphfeed.ingest.gigl.loaded_graph_tensors import EDGE_TYPE, NODE_TYPE
-from graphfeed.ingest.gigl.serialized_graph import share_of
 from tests.ingest.entities import SPEC, edges, export, nodes
+from tests.refusals import Refusal, check_refused
 
 
 def test_nodes_have_ids_and_features_in_the_order_of_the_keys(tmp_path: Path) -> None:
@@ -85,84 +86,20 @@ def test_labels_are_beside_the_features(tmp_path: Path) -> None:
     assert torch.equal(labels, columns["y"].float().unsqueeze(1))
 
 
-@pytest.mark.parametrize(
-    ("more", "text"),
-    [
-        ({"feature_dim": 4}, "feature_dim must be that of the features of feature_keys, 3, not 4"),
-        ({"feature_keys": ["zz"]}, "feature_spec must have all keys, but has no 'zz'"),
-        ({"label_keys": ["zz"]}, "feature_spec must have all keys, but has no 'zz'"),
-        ({"entity_key": "f"}, r"\['f'\] must be one int64, .* but is float of shape \(2,\)"),
-        ({"feature_spec": {**SPEC, "id": FixedLenFeature([2], "int64")}}, r"feature_spec\['id'\] must be one int64"),
-        ({"feature_spec": {**SPEC, "id": FixedLenFeature([], "float")}}, r"feature_spec\['id'\] must be one int64"),
-        ({"entity_key": ("id", "n", "id")}, r"entity_key must be one name or two, but is \('id', 'n', 'id'\)"),
-        ({"entity_key": "idx"}, "record 0, at byte 12: feature 'idx' is missing"),
-        ({"feature_spec": {**SPEC, "f": FixedLenFeature([3], "float")}, "feature_dim": 4}, "has 2 values, and not 3"),
-        (
-            {"feature_spec": {"f": FixedLenFeature([], "string")}, "feature_keys": ["f"], "feature_dim": 1},
-            "feature 'f' is a list of float, and not of bytes",
-        ),
-    ],
-)
-def test_what_does_not_fit_the_files_is_refused(tmp_path: Path, more: dict[str, Any], text: str) -> None:
-    spec = more.pop("feature_spec", SPEC)
-    info = export(tmp_path / "nodes", nodes(4), 1, **more)
-    object.__setattr__(info, "feature_spec", spec)
-    with pytest.raises(ValueError, match=text):
-        TFRecordDataLoader(0, 1).load_as_torch_tensors(info)
-
-
-@pytest.mark.parametrize("key", [3, None, ("id", 3)])
-def test_a_key_that_is_no_name_is_refused(tmp_path: Path, key: Any) -> None:
-    with pytest.raises(TypeError, match="entity_key must be the name of a node's id, or those of an edge's ends, but"):
-        TFRecordDataLoader(0, 1).load_as_torch_tensors(export(tmp_path / "nodes", nodes(4), 1, entity_key=key))
-
-
-def test_a_rank_beyond_the_others_is_refused() -> None:
-    with pytest.raises(ValueError, match="rank must lie in"):
-        TFRecordDataLoader(2, 2)
-
-
 def info(prefix: object) -> SerializedTFRecordInfo:
     return SerializedTFRecordInfo(prefix, [], {}, 0, "id")
 
 
-@pytest.mark.parametrize("as_uri", [str, lambda path: path, lambda path: SimpleNamespace(uri=str(path))])
-def test_files_are_those_of_the_pattern_sorted_by_path(tmp_path: Path, as_uri: object) -> None:
-    assert callable(as_uri)
+def test_files_are_those_of_the_pattern_sorted_by_path(tmp_path: Path) -> None:
     wanted = ["b/0-of-2.tfrecord", "b/1-of-2.tfrecord.gz", "c/a-of-b.tfrecord"]
     for name in [*wanted, "b/_SUCCESS", "b/0-of-2.tfrecord.part", "b/plain.tfrecord", "other/0-of-1.tfrecord"]:
         (tmp_path / "x" / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / "x" / name).touch()
     (tmp_path / "x" / "other").rename(tmp_path / "other")
-    assert info(as_uri(tmp_path / "x")).find_files() == [tmp_path / "x" / name for name in wanted]
-    assert info(as_uri(tmp_path / "x" / "b" / "1-")).find_files() == [tmp_path / "x" / wanted[1]]
-
-
-def test_a_pattern_that_no_file_matches_is_refused(tmp_path: Path) -> None:
-    (tmp_path / "plain.tfrecord").touch()
-    with pytest.raises(FileNotFoundError, match=f"no file under {tmp_path} matches tfrecord_uri_pattern, which is"):
-        info(tmp_path).find_files()
-
-
-def test_a_folder_that_is_not_there_and_a_remote_address_are_refused(tmp_path: Path) -> None:
-    with pytest.raises(FileNotFoundError, match="there is no folder"):
-        info(tmp_path / "nowhere" / "files-").find_files()
-    with pytest.raises(ValueError, match="must be a path on this machine, but is 'gs://bucket/x'"):
-        info("gs://bucket/x").find_files()
-
-
-@pytest.mark.parametrize("count", [0, 1, 5, 8])
-def test_each_file_is_one_ranks_and_the_order_stays(count: int) -> None:
-    files = [Path(str(number)) for number in range(count)]
-    shares = [share_of(files, rank, 3) for rank in range(3)]
-    assert [file for share in shares for file in share] == files
-    assert sorted(map(len, shares), reverse=True) == list(map(len, shares))
-    assert max(map(len, shares)) - min(map(len, shares)) <= 1
-
-
-def test_a_rank_that_is_not_there_is_refused() -> None:
-    with pytest.raises(ValueError, match=r"rank must lie in 0 \.\. 3 - 1, but is 3"):
-        share_of([], 3, 3)
+    whole, second = tmp_path / "x", tmp_path / "x" / "b" / "1-"
+    for prefix in (whole, str(whole), SimpleNamespace(uri=str(whole))):
+        assert info(prefix).find_files() == [tmp_path / "x" / name for name in wanted], prefix
+    assert info(second).find_files() == [tmp_path / "x" / wanted[1]]
 
 
 EDGES = torch.tensor([[0, 1], [1, 2]])
@@ -213,10 +150,50 @@ def test_labels_of_a_typed_graph_are_turned_round_for_sampling_inwards() -> None
     assert tensors.node_features is None
 
 
-def test_what_cannot_be_done_is_refused_and_changes_nothing() -> None:
-    tensors = graph(positive_label=None)
-    with pytest.raises(ValueError, match="positive_label is None"):
-        tensors.treat_labels_as_edges("in")
-    with pytest.raises(ValueError, match="edge_dir must be 'in' or 'out', but is 'both'"):
-        graph().treat_labels_as_edges("both")  # type: ignore[arg-type]
-    assert tensors.edge_index is EDGES
+def test_what_does_not_fit_the_files_is_refused(tmp_path: Path) -> None:
+    given: Any = export(tmp_path / "nodes", nodes(4), 1)
+
+    def load(**changes: Any) -> Any:
+        return TFRecordDataLoader(0, 1).load_as_torch_tensors(replace(given, **changes))
+
+    def spec(**changes: Any) -> Any:
+        return load(feature_spec={**SPEC, **changes})
+
+    def text(**changes: Any) -> Any:
+        return load(feature_spec={"f": FixedLenFeature([], "string")}, feature_keys=["f"], feature_dim=1, **changes)
+
+    several, other = FixedLenFeature([2], "int64"), FixedLenFeature([], "float")
+    wider = {**SPEC, "f": FixedLenFeature([3], "float")}
+    unlabelled, both = graph(positive_label=None), graph()
+    named = "entity_key must be the name of a node's id, or those of an edge's ends, but"
+    away: Any = "both"
+    refused: list[Refusal] = [
+        (lambda: load(feature_dim=4), ValueError, "feature_dim must be that of the features of feature_keys, 3, not 4"),
+        (lambda: load(feature_keys=["zz"]), ValueError, "feature_spec must have all keys, but has no 'zz'"),
+        (lambda: load(label_keys=["zz"]), ValueError, "feature_spec must have all keys, but has no 'zz'"),
+        (lambda: load(entity_key="f"), ValueError, r"\['f'\] must be one int64, .* but is float of shape \(2,\)"),
+        (lambda: spec(id=several), ValueError, r"feature_spec\['id'\] must be one int64"),
+        (lambda: spec(id=other), ValueError, r"feature_spec\['id'\] must be one int64"),
+        (
+            lambda: load(entity_key=("id", "n", "id")),
+            ValueError,
+            r"must be one name or two, but is \('id', 'n', 'id'\)",
+        ),
+        (lambda: load(entity_key="idx"), ValueError, "record 0, at byte 12: feature 'idx' is missing"),
+        (lambda: load(feature_spec=wider, feature_dim=4), ValueError, "has 2 values, and not 3"),
+        (lambda: text(), ValueError, "feature 'f' is a list of float, and not of bytes"),
+        (lambda: load(entity_key=3), TypeError, named),
+        (lambda: load(entity_key=("id", 3)), TypeError, named),
+        (lambda: TFRecordDataLoader(2, 2), ValueError, "rank must lie in"),
+        (
+            lambda: info(tmp_path / "zz").find_files(),
+            FileNotFoundError,
+            "no file under .* matches tfrecord_uri_pattern",
+        ),
+        (lambda: info(tmp_path / "no" / "files-").find_files(), FileNotFoundError, "there is no folder"),
+        (lambda: info("gs://bucket/x").find_files(), ValueError, "must be a path on this machine, but is 'gs://bucket"),
+        (lambda: unlabelled.treat_labels_as_edges("in"), ValueError, "positive_label is None"),
+        (lambda: both.treat_labels_as_edges(away), ValueError, "edge_dir must be 'in' or 'out', but is 'both'"),
+    ]
+    check_refused(refused)
+    assert unlabelled.edge_index is EDGES

@@ -59,6 +59,7 @@ def test_a_typed_graph_comes_by_type_in_shared_memory(metadata: SerializedGraphM
 
 
 @pytest.mark.slow
+@pytest.mark.thorough
 def test_tensors_that_memory_is_too_small_for_lie_on_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     folder = tmp_path / "spill"
     folder.mkdir()
@@ -185,6 +186,7 @@ print((peak() - before) / sum(values.nbytes for values in found.values()))
 
 
 @pytest.mark.slow
+@pytest.mark.thorough
 def test_reading_takes_the_memory_of_the_result(tmp_path: Path) -> None:
     for number in range(9):
         rows = 16 if number == 0 else 1600
@@ -268,6 +270,7 @@ def test_an_error_has_its_entity_and_traceback_and_ends_what_would_come_next(tmp
 
 
 @pytest.mark.slow
+@pytest.mark.thorough
 def test_a_script_without_a_guard_is_told_so(tmp_path: Path) -> None:
     write_tfrecords(tmp_path / "0-of-1.tfrecord", {"id": torch.arange(2)})
     script = tmp_path / "script.py"
