@@ -3,7 +3,6 @@
 import logging
 import multiprocessing
 import os
-import pickle
 import signal
 import threading
 import time
@@ -209,24 +208,6 @@ def test_a_tensor_of_a_file_is_shared_and_the_file_has_no_name(tmp_path: Path, o
     assert tensor.is_shared()  # type: ignore[no-untyped-call]
     assert tensor.tolist() == [[0, 1, 2], [3, 4, 5]]
     assert list(tmp_path.iterdir()) == []
-
-
-@pytest.mark.skipif(not os.path.isdir("/proc/self/fd"), reason="needs a list of the open files")
-def test_a_file_is_closed_with_its_last_tensor() -> None:
-    before = len(shared_files())
-    for _ in range(3):
-        file = SharedFile(None)
-        os.write(file.descriptor, torch.arange(6).numpy().tobytes())
-        tensor = file.tensor((6,), torch.int64)
-        del file
-        assert tensor.tolist() == [*range(6)]
-        del tensor
-    assert len(shared_files()) <= before
-
-
-def test_a_file_goes_to_processes_that_are_being_started_alone() -> None:
-    file = SharedFile(None)
-    assert pickle.loads(pickle.dumps(file)).descriptor != file.descriptor
 
 
 @pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="needs a file that keeps a process waiting")

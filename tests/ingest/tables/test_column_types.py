@@ -11,12 +11,8 @@ import pytest
 import torch
 
 from graphfeed.ingest import EdgeTable, NodeTable, Spec, Split, build_dataset
-from graphfeed.ingest.build.row_outputs import RowOutputs
-from graphfeed.ingest.tables.arrow_types import as_plain, plain_type, wider_type
-from graphfeed.ingest.tables.column_types import common_types, vector_lengths
-from graphfeed.ingest.tables.columns import Batch, ColumnTypes, Problems
-from graphfeed.ingest.tables.table import TableSource
 from tests.ingest.example_tables import edges_of
+from tests.refusals import Refusal, check_refused
 
 PAIR = {"s": np.array([0, 1]), "d": np.array([1, 0])}
 DAYS = [datetime(2020, 1, 1), datetime(2020, 1, 2)]
@@ -40,33 +36,7 @@ def nodes(folder: Path, *files: Any, **options: Any) -> Any:
 
 
 def labels(dataset: Any) -> list[list[Any]]:
-    (items,) = dataset.tasks[0].train_set._itemsets.values()
-    return [part.tolist() for part in items[:]]
-
-
-@pytest.mark.parametrize(
-    ("one", "other"),
-    [
-        (pa.array(DAYS, pa.timestamp("ms")), pa.array(DAYS, pa.timestamp("us"))),
-        (pa.array(DAYS, pa.timestamp("ms")), pa.array([1, 2])),
-        (
-            pa.array(DAYS, pa.timestamp("ms")),
-            pa.array([day.replace(tzinfo=UTC) for day in DAYS], pa.timestamp("ms", "UTC")),
-        ),
-    ],
-)
-def test_times_of_several_units_in_one_table_are_refused(one: Any, other: Any) -> None:
-    edges = EdgeTable([timed(one), timed(other)], source="s", destination="d", time="t")
-    with pytest.raises(TypeError, match=r"frame 1: t is .*, but it is .* in frame 0; save the column with one type"):
-        build_dataset(Spec({"e": edges}))
-
-
-def test_times_of_csv_files_that_are_written_differently_are_refused(tmp_path: Path) -> None:
-    days = text(tmp_path, "a.csv", "s,d,t\n0,1,2020-01-01\n")
-    seconds = text(tmp_path, "b.csv", "s,d,t\n0,1,2020-01-01 12:00:00\n")
-    edges = EdgeTable([days, seconds], source="s", destination="d", time="t")
-    with pytest.raises(TypeError, match=r"b\.csv: t is timestamp\[s\], but it is date32\[day\] in .*a\.csv"):
-        build_dataset(Spec({"e": edges}, folder=tmp_path))
+    return [part.tolist() for part in dataset.tasks[0].train_set[:]["n"]]
 
 
 def test_times_of_nodes_and_edges_have_one_unit_which_is_written_down(tmp_path: Path) -> None:
@@ -105,11 +75,6 @@ def test_the_widest_type_holds_the_numbers_of_all_tables(tmp_path: Path) -> None
     assert found.flatten().tolist() == [3, 10, 3.5]
 
 
-def test_labels_that_are_texts_in_some_files_only_are_refused(tmp_path: Path) -> None:
-    with pytest.raises(TypeError, match=r"1\.csv: y is string, but it is int64 in .*0\.csv"):
-        nodes(tmp_path, "id,y\n0,3\n1,1\n", "id,y\n2,cat\n3,ant\n", label="y")
-
-
 def test_what_says_that_a_number_is_missing_makes_no_column_of_texts(tmp_path: Path) -> None:
     one, other = "id,y\n0,3\n1,10\n", "id,y\n2,2\n3,NA\n"
     dataset = nodes(tmp_path, one, other, label="y")
@@ -128,19 +93,6 @@ def test_ids_with_leading_zeros_are_texts(tmp_path: Path) -> None:
             dataset = build_dataset(Spec({"n:r:n": edges}, given, folder=tmp_path))
             assert sorted(dataset.ids("n")[:]) == sorted(ids)
             assert edges_of(dataset, "n:r:n") == sorted([tuple(ids), tuple(ids[::-1])])
-
-
-def test_ids_with_leading_zeros_find_no_nodes_whose_ids_are_integers(tmp_path: Path) -> None:
-    edges = EdgeTable(text(tmp_path, "e.csv", "s,d\n7,8\n007,8\n"), source="s", destination="d")
-    ids = NodeTable({"id": np.array([7, 8])}, id="id")
-    with pytest.raises(ValueError, match=r"e\.csv, row 1: s is '007', but an integer id has no zero or \+ before it"):
-        build_dataset(Spec({"n:r:n": edges}, {"n": ids}, folder=tmp_path))
-
-
-def test_dates_and_booleans_are_no_ids() -> None:
-    for own in (pa.array([True, False]), pa.array(DAYS)):
-        with pytest.raises(TypeError, match=r"id has .*, but an id is an integer or a text"):
-            build_dataset(Spec({"n:r:n": LINK}, {"n": NodeTable(pa.table({"id": own}), id="id")}))
 
 
 def test_an_empty_line_is_a_row_of_a_table_of_one_column(tmp_path: Path) -> None:
@@ -162,29 +114,6 @@ def test_vectors_of_several_types_become_those_of_the_widest(tmp_path: Path) -> 
     assert (found.dtype, found.tolist()) == (torch.int64, [[1, 2], [70000, 4]])
 
 
-@pytest.mark.parametrize(
-    ("column", "text"),
-    [
-        (pa.array([[True, False]]), r"frame 1: x is list<.*bool>, but it is .*list<.*int64> in frame 0"),
-        (pa.array([[5, 6, 7]]), r"frame 1, row 0: x is \[5, 6, 7\], which has another length than 2, as the first one"),
-        (pa.array([[1 << 63, 0]], pa.list_(pa.uint64())), "frame 1: x has a number that doesn't fit"),
-    ],
-)  # fmt: skip
-def test_vectors_that_do_not_fit_are_named_with_their_file(tmp_path: Path, column: Any, text: str) -> None:
-    with pytest.raises((TypeError, ValueError), match=text):
-        nodes(tmp_path, pa.table({"id": [0], "x": [[1, 2]]}), pa.table({"id": [1], "x": column}), features={"x": "x"})
-
-
-def test_the_length_of_vectors_is_that_of_the_first_one_in_any_table() -> None:
-    kinds = [pa.null(), pa.list_(pa.int64()), pa.list_(pa.int64(), 3), pa.list_(pa.int64())]
-    values: list[Any] = [[None], [None, None], [None], [[1, 2]]]
-    sources = [TableSource(pa.table({"x": pa.array(*both)}), "t") for both in zip(values, kinds, strict=True)]
-    types = common_types(sources, ["x", "lacking"])
-    assert vector_lengths(sources, types) == {"x": 3}
-    assert vector_lengths(sources[::-1], types) == {"x": 2}
-    assert vector_lengths(sources[:2], types) == {}
-
-
 def test_a_table_without_a_vector_may_stand_among_others(tmp_path: Path) -> None:
     for number, rows in enumerate(['{"id": 0, "x": null}\n', '{"id": 1, "x": [1.5, 2]}\n']):
         (tmp_path / f"{number}.ndjson").write_text(rows)
@@ -193,52 +122,12 @@ def test_a_table_without_a_vector_may_stand_among_others(tmp_path: Path) -> None
     assert dataset.feature.read("node", "n", "x").tolist() == [[0, 0], [1.5, 2]]
 
 
-def test_rows_that_do_not_fit_those_before_are_named_with_their_file(tmp_path: Path) -> None:
-    rows = RowOutputs(tmp_path, "edge_0", EdgeTable("e.csv"), tmp_path)
-    batch = Batch(
-        TableSource(None, "second.csv"), pa.record_batch({"a": [1]}), 0, Problems(), ColumnTypes(pa.schema([]))
-    )
-    found, items = {"train": np.ones(1, dtype=bool), "label": np.zeros(1, np.int64)}, {"seeds": np.zeros(1, np.int64)}
-    rows.write(batch, found, items)
-    message = r"^second\.csv: train_labels: rows are float32 .* first ones int64"
-    with pytest.raises(ValueError, match=message), rows:
-        rows.write(batch, found | {"label": np.zeros(1, np.float32)}, items)
-
-
 CATEGORIES = {
     "pyarrow": pa.array(["x", None, "y", "x"]).dictionary_encode(),
     "polars": pa.DictionaryArray.from_arrays(
         pa.array([0, None, 1, 0], pa.uint32()), pa.array(["x", "y"], pa.string_view())
     ),
 }
-
-
-def test_kinds_that_have_no_common_one() -> None:
-    assert wider_type(pa.int64(), pa.string()) is None
-    assert wider_type(pa.bool_(), pa.int64()) is None
-    assert wider_type(pa.string(), pa.large_string()) == pa.large_string()
-    assert wider_type(pa.uint64(), pa.int8()) == pa.int64()
-
-
-@pytest.mark.parametrize("library", CATEGORIES)
-def test_categories_are_texts(library: str) -> None:
-    assert as_plain(CATEGORIES[library]).to_pylist() == ["x", None, "y", "x"]
-    assert as_plain(CATEGORIES[library]).type == plain_type(CATEGORIES[library].type)
-
-
-@pytest.mark.parametrize(
-    ("kind", "values", "plain"),
-    [
-        (pa.decimal128(10, 0), [Decimal(7), None], pa.int64()),
-        (pa.decimal256(10, 2), [Decimal("1.25"), None], pa.float64()),
-        (pa.list_(pa.decimal128(5, 1)), [[Decimal("1.5")], None], pa.large_list(pa.float64())),
-        (pa.list_(pa.decimal128(5, 1), 1), [[Decimal("1.5")], None], pa.list_(pa.float64(), 1)),
-    ],
-)
-def test_decimals_are_numbers(kind: Any, values: list[Any], plain: Any) -> None:
-    found = as_plain(pa.array(values, kind))
-    assert found.type == plain
-    assert found.to_pylist() == values
 
 
 @pytest.mark.parametrize("library", CATEGORIES)
@@ -265,3 +154,51 @@ def test_decimals_are_ids_features_weights_and_times() -> None:
         "weight": [0.5, 1.5],
         "time": [5, 9],
     }
+
+
+def test_types_that_have_nothing_in_common_are_refused(tmp_path: Path) -> None:
+    zones = pa.array([day.replace(tzinfo=UTC) for day in DAYS], pa.timestamp("ms", "UTC"))
+    milliseconds = pa.array(DAYS, pa.timestamp("ms"))
+
+    def times(*columns: Any) -> Any:
+        tables = [timed(column) for column in columns]
+        return build_dataset(Spec({"e": EdgeTable(tables, source="s", destination="d", time="t")}))
+
+    def csv_times(*lines: str) -> Any:
+        files = [text(tmp_path, f"{number}.csv", f"s,d,t\n0,1,{line}\n") for number, line in enumerate(lines)]
+        edges = EdgeTable(files, source="s", destination="d", time="t")
+        return build_dataset(Spec({"e": edges}, folder=tmp_path))
+
+    def vectors(column: Any) -> Any:
+        tables = [pa.table({"id": [0], "x": [[1, 2]]}), pa.table({"id": [1], "x": column})]
+        return nodes(tmp_path, *tables, features={"x": "x"})
+
+    def ids(column: Any, ends: Any = LINK) -> Any:
+        table = NodeTable(pa.table({"id": column}), id="id")
+        return build_dataset(Spec({"n:r:n": ends}, {"n": table}, folder=tmp_path))
+
+    zeros = EdgeTable(text(tmp_path, "zeros.csv", "s,d\n7,8\n007,8\n"), source="s", destination="d")
+    unit = r"frame 1: t is .*, but it is .* in frame 0; save the column with one type"
+    large = pa.array([[1 << 63, 0]], pa.list_(pa.uint64()))
+    booleans = r"frame 1: x is list<.*bool>, but it is .*list<.*int64> in frame 0"
+    longer = r"frame 1, row 0: x is \[5, 6, 7\], which has another length than 2, as the first one"
+    some_texts = ("id,y\n0,3\n1,1\n", "id,y\n2,cat\n3,ant\n")
+    written = r"1\.csv: t is timestamp\[s\], but it is date32\[day\] in .*0\.csv"
+    refused: list[Refusal] = [
+        (lambda: times(milliseconds, pa.array(DAYS, pa.timestamp("us"))), TypeError, unit),
+        (lambda: times(milliseconds, pa.array([1, 2])), TypeError, unit),
+        (lambda: times(milliseconds, zones), TypeError, unit),
+        (lambda: csv_times("2020-01-01", "2020-01-01 12:00:00"), TypeError, written),
+        (lambda: vectors(pa.array([[True, False]])), TypeError, booleans),
+        (lambda: vectors(pa.array([[5, 6, 7]])), ValueError, longer),
+        (lambda: vectors(large), ValueError, "frame 1: x has a number that doesn't fit"),
+        (
+            lambda: nodes(tmp_path, *some_texts, label="y"),
+            TypeError,
+            r"1\.csv: y is string, but it is int64 in .*0\.csv",
+        ),
+        (lambda: ids([7, 8], zeros), ValueError, "row 1: s is '007', but an integer id has no zero or . before it"),
+        (lambda: ids(pa.array([True, False])), TypeError, r"id has .*, but an id is an integer or a text"),
+        (lambda: ids(pa.array(DAYS)), TypeError, r"id has .*, but an id is an integer or a text"),
+    ]
+    check_refused(refused)

@@ -13,8 +13,8 @@ from tests.scripts import run
 
 MUTATIONS = int(os.environ.get("GRAPHFEED_MUTATIONS", "30"))
 """How often the files of whole data sets are damaged: 1,000 of each kind take a minute."""
-CHEAP_MUTATIONS = 100
-"""How often a file of one kind is damaged that is read alone, in quick runs; in others, so many times as often."""
+CHEAP_MUTATIONS = 50
+"""How often a file of one kind is damaged that is read alone; in thorough runs, so many times as often."""
 
 
 def attack_apart(kinds: list[str], first: int, count: int, folder: Path, seconds: float) -> dict[str, dict[str, int]]:
@@ -61,6 +61,7 @@ def test_damaged_files_are_errors(kind: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.thorough
 def test_thousands_of_damaged_files_are_errors(tmp_path: Path) -> None:
     times = CHEAP_MUTATIONS * MUTATIONS
     for kind, found in attack_apart(CHEAP, CHEAP_MUTATIONS, times, tmp_path, 100 + 10 * MUTATIONS).items():
@@ -68,9 +69,10 @@ def test_thousands_of_damaged_files_are_errors(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_data_sets_of_damaged_files_are_errors(tmp_path: Path) -> None:
-    for kind, found in attack_apart(KINDS, 0, MUTATIONS, tmp_path, 100 + 10 * MUTATIONS).items():
-        check(kind, found, MUTATIONS)
+@pytest.mark.parametrize("count", [3, pytest.param(MUTATIONS, marks=pytest.mark.thorough)])
+def test_data_sets_of_damaged_files_are_errors(tmp_path: Path, count: int) -> None:
+    for kind, found in attack_apart(KINDS, 0, count, tmp_path, 100 + 10 * count).items():
+        check(kind, found, count)
 
 
 RECORD_MUTATIONS = 1000
@@ -130,7 +132,7 @@ print(refused, kept)
 
 
 @pytest.mark.parametrize(
-    ("seed", "mutations"), [(0, RECORD_MUTATIONS), pytest.param(1, 10 * RECORD_MUTATIONS, marks=pytest.mark.slow)]
+    ("seed", "mutations"), [(0, 200), pytest.param(1, 10_000, marks=[pytest.mark.slow, pytest.mark.thorough])]
 )
 def test_damaged_files_are_refused(tmp_path: Path, seed: int, mutations: int) -> None:
     with in_memory(tmp_path) as folder:
@@ -141,6 +143,7 @@ def test_damaged_files_are_refused(tmp_path: Path, seed: int, mutations: int) ->
 
 
 @pytest.mark.slow
+@pytest.mark.thorough
 def test_kernels_in_plain_python_find_no_index_beyond_an_array(tmp_path: Path) -> None:
     """Without a compiler, an index beyond the end raises an error of its own, which the program doesn't catch."""
     done = run("-c", PROGRAM, "2", "200", str(tmp_path), NUMBA_DISABLE_JIT="1")

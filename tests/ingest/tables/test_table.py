@@ -2,6 +2,7 @@
 
 import gzip
 import json
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -15,9 +16,10 @@ from hypothesis import strategies as st
 from graphfeed.ingest import EdgeTable, NodeTable, Spec, build_dataset
 from graphfeed.ingest.tables import table as tables
 from graphfeed.ingest.tables.ndjson import ndjson_batches, ndjson_schema
-from graphfeed.ingest.tables.table import TableSource, as_table, find_sources, suffix_of
+from graphfeed.ingest.tables.table import TableSource, find_sources
 from graphfeed.ingest.tables.text_lines import EdgeListText, line_blocks, one_tab_between_values
 from tests.ingest.example_tables import SUFFIXES, USERS, write
+from tests.refusals import Refusal, check_refused
 
 
 def source(path: Path, **options: Any) -> TableSource:
@@ -26,18 +28,6 @@ def source(path: Path, **options: Any) -> TableSource:
 
 def rows(table: TableSource, columns: list[str], most_rows: int = 2) -> list[dict[str, Any]]:
     return [row for batch in table.batches(columns, most_rows) for row in batch.to_pylist()]
-
-
-@pytest.mark.parametrize("suffix", SUFFIXES)
-def test_rows_come_in_batches_with_the_columns_that_are_asked_for(tmp_path: Path, suffix: str) -> None:
-    table = source(write(tmp_path / f"t{suffix}", USERS))
-    assert table.schema().names == ["name", "age", "split"]
-    found = rows(table, ["split", "name"])
-    texts = ".csv" in suffix or ".tsv" in suffix
-    assert [row["name"] for row in found] == USERS["name"]
-    assert [int(row["split"]) if texts else row["split"] for row in found] == USERS["split"]
-    assert all(len(batch) <= 2 for batch in table.batches(["name"], 2))
-    assert table.num_rows() in {4, None}
 
 
 def test_arrays_are_tables_of_their_columns(tmp_path: Path) -> None:
@@ -83,17 +73,16 @@ def test_lines_with_the_wrong_number_of_values_are_named_or_told_of(tmp_path: Pa
     assert told == ["3,4,5"]
 
 
-@pytest.mark.parametrize("suffix", [*SUFFIXES, ".npy"])
-@pytest.mark.parametrize("share", [0.0, 0.3, 0.9])
-def test_a_truncated_file_is_an_error_that_names_it(tmp_path: Path, suffix: str, share: float) -> None:
+def test_a_truncated_file_is_an_error_that_names_it(tmp_path: Path) -> None:
     columns = {"a": np.arange(1000), "b": np.arange(1000)}
-    path = write(tmp_path / f"t{suffix}", columns)
-    path.write_bytes(path.read_bytes()[: int(path.stat().st_size * share)])
-    if suffix in {".csv", ".tsv", ".ndjson"} and share:
-        # Such a file is complete if it ends with a line: only a line that is cut can be noticed.
-        path.write_bytes(path.read_bytes().rpartition(b"\n")[0] + b"\n3" + b'{"a":' * (suffix == ".ndjson"))
-    with pytest.raises(ValueError, match=rf"t\{suffix} can't be read as \."):
-        rows(source(path), ["0" if suffix == ".npy" else "a"])
+    for suffix, share in product([*SUFFIXES, ".npy"], (0.0, 0.3, 0.9)):
+        path = write(tmp_path / f"t{suffix}", columns)
+        path.write_bytes(path.read_bytes()[: int(path.stat().st_size * share)])
+        if suffix in {".csv", ".tsv", ".ndjson"} and share:
+            # Such a file is complete if it ends with a line: only a line that is cut can be noticed.
+            path.write_bytes(path.read_bytes().rpartition(b"\n")[0] + b"\n3" + b'{"a":' * (suffix == ".ndjson"))
+        with pytest.raises(ValueError, match=rf"t\{suffix} can't be read as \."):
+            rows(source(path), ["0" if suffix == ".npy" else "a"])
 
 
 def test_checksums_of_parquet_pages_are_verified(tmp_path: Path) -> None:
@@ -146,15 +135,6 @@ def test_offsets_of_arrow_files_are_validated(tmp_path: Path) -> None:
         rows(source(path), ["a"])
 
 
-def test_names_of_columns_are_checked(tmp_path: Path) -> None:
-    table = source(write(tmp_path / "t.parquet", USERS))
-    with pytest.raises(ValueError, match=r"t\.parquet has no column 'nam'; it has \['name', 'age', 'split'\]"):
-        rows(table, ["nam"])
-    (tmp_path / "t.csv").write_text("a,a\n1,2\n")
-    with pytest.raises(ValueError, match=r"t\.csv has two columns 'a'; rename one"):
-        source(tmp_path / "t.csv").schema()
-
-
 def test_patterns_stand_for_files_in_alphabetical_order(tmp_path: Path) -> None:
     for name in ("b.csv", "a.csv", "c.doc", "in/side/a.csv", "in/b[1].csv"):
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
@@ -171,19 +151,6 @@ def test_patterns_stand_for_files_in_alphabetical_order(tmp_path: Path) -> None:
         find_sources(["d*.csv"], tmp_path, header=True, pairs=False)
     with pytest.raises(ValueError, match=r"c\.doc has no suffix of a known format"):
         find_sources(["c.doc"], tmp_path, header=True, pairs=False)
-
-
-def test_suffixes_say_the_format() -> None:
-    assert suffix_of(Path("a.b.CSV.gz")) == ".csv"
-    assert suffix_of(Path("a.pq")) == ".pq"
-    assert suffix_of(Path("a.TFRecord-00003-of-00010.gz")) == ".tfrecord"
-    with pytest.raises(ValueError, match="no suffix of a known format"):
-        suffix_of(Path("a.parquet.gz"))
-
-
-def test_what_is_no_table_is_refused() -> None:
-    with pytest.raises(TypeError, match="a table must be a path, a data frame, an Arrow table or a dict of arrays"):
-        as_table(3)
 
 
 def test_an_error_while_lines_are_left_out_is_that_of_the_file(tmp_path: Path) -> None:
@@ -235,15 +202,14 @@ def read_json(path: Path, *columns: str) -> list[dict[str, Any]]:
     return [row for batch in ndjson_batches(path, columns, schema, BLOCK) for row in batch.to_pylist()]
 
 
-@pytest.mark.parametrize(
-    ("late", "kind"), [(3, pa.int64()), (1.5, pa.float64()), ("a", pa.string()), ([1], pa.list_(pa.int64()))]
-)
-def test_a_value_may_come_late(tmp_path: Path, late: Any, kind: Any) -> None:
-    path = write_json(tmp_path, {"id": 50, "f": late}, {"id": 51, "late": late})
-    assert ndjson_schema(path, BLOCK) == pa.schema({"id": pa.int64(), "f": kind, "late": kind})
-    rows = read_json(path, "late", "f")
-    assert rows[-2:] == [{"late": None, "f": late}, {"late": late, "f": None}]
-    assert len(rows) == 52
+def test_a_value_may_come_late(tmp_path: Path) -> None:
+    cases: list[Any] = [(3, pa.int64()), (1.5, pa.float64()), ("a", pa.string()), ([1], pa.list_(pa.int64()))]
+    for late, kind in cases:
+        path = write_json(tmp_path, {"id": 50, "f": late}, {"id": 51, "late": late})
+        assert ndjson_schema(path, BLOCK) == pa.schema({"id": pa.int64(), "f": kind, "late": kind})
+        found = read_json(path, "late", "f")
+        assert found[-2:] == [{"late": None, "f": late}, {"late": late, "f": None}]
+        assert len(found) == 52
 
 
 def test_integers_and_floats_have_a_common_type_also_in_lists(tmp_path: Path) -> None:
@@ -252,14 +218,13 @@ def test_integers_and_floats_have_a_common_type_also_in_lists(tmp_path: Path) ->
     assert rows[-2:] == [{"a": 1.0, "b": [1.0]}, {"a": 1.5, "b": [1.5]}]
 
 
-@pytest.mark.parametrize("between", [0, 50])
-@pytest.mark.parametrize(("one", "other"), [(1, "a"), ([1], 1), ({"x": 1}, {"x": "a"}), (True, 1), ([1], ["a"])])
-def test_a_column_that_nothing_reads_may_hold_anything(tmp_path: Path, between: int, one: Any, other: Any) -> None:
-    late = [{"id": 50, "z": one}, *[{"id": 51}] * between, {"id": 52, "z": other}]
-    path = write_json(tmp_path, *late)
-    assert [row["id"] for row in read_json(path, "id")] == [*range(50), 50, *[51] * between, 52]
-    with pytest.raises(pa.ArrowInvalid, match=r"Column\(/z.*\) changed from"):
-        read_json(path, "z")
+def test_a_column_that_nothing_reads_may_hold_anything(tmp_path: Path) -> None:
+    pairs: list[Any] = [(1, "a"), ([1], 1), ({"x": 1}, {"x": "a"}), (True, 1), ([1], ["a"])]
+    for between, (one, other) in product((0, 50), pairs):
+        path = write_json(tmp_path, {"id": 50, "z": one}, *[{"id": 51}] * between, {"id": 52, "z": other})
+        assert [row["id"] for row in read_json(path, "id")] == [*range(50), 50, *[51] * between, 52]
+        with pytest.raises(pa.ArrowInvalid, match=r"Column\(/z.*\) changed from"):
+            read_json(path, "z")
 
 
 def test_what_is_no_json_is_an_error(tmp_path: Path) -> None:
@@ -275,16 +240,15 @@ def test_what_is_no_json_is_an_error(tmp_path: Path) -> None:
 SNAP = "# Directed graph: 4 nodes\n# FromNodeId\tToNodeId\n0\t1\n0\t2\n3\t1\n"
 
 
-@pytest.mark.parametrize("name", ["e.txt", "e.edges", "e.edgelist", "e.txt.gz"])
-@pytest.mark.parametrize("between", ["\t", " ", "  \t "])
-def test_a_list_of_edges_of_snap_is_a_table(tmp_path: Path, name: str, between: str) -> None:
-    text = SNAP.replace("\t", between).encode()
-    (tmp_path / name).write_bytes(gzip.compress(text) if name.endswith(".gz") else text)
-    spec = Spec({"e": EdgeTable(name, source="0", destination="1")}, folder=tmp_path)
-    graph = build_dataset(spec).graph
-    assert graph is not None
-    assert graph.csc_indptr.tolist() == [0, 0, 2, 3, 3]
-    assert graph.indices.tolist() == [0, 3, 0]
+def test_a_list_of_edges_of_snap_is_a_table(tmp_path: Path) -> None:
+    for name, between in (("e.txt", "\t"), ("e.edges", " "), ("e.edgelist", "  \t "), ("e.txt.gz", " ")):
+        text = SNAP.replace("\t", between).encode()
+        (tmp_path / name).write_bytes(gzip.compress(text) if name.endswith(".gz") else text)
+        spec = Spec({"e": EdgeTable(name, source="0", destination="1")}, folder=tmp_path)
+        graph = build_dataset(spec).graph
+        assert graph is not None
+        assert graph.csc_indptr.tolist() == [0, 0, 2, 3, 3], name
+        assert graph.indices.tolist() == [0, 3, 0], name
 
 
 @given(
@@ -311,3 +275,26 @@ def test_text_comes_in_whole_lines_whatever_is_read_at_a_time(tmp_path: Path) ->
     assert EdgeListText(path, 16).read() == wanted.encode()
     with pytest.raises(ValueError, match="a line is longer than 4 bytes"):
         list(line_blocks(path, 4))
+
+
+def test_what_is_no_table_or_has_no_such_column_is_refused(tmp_path: Path) -> None:
+    table = source(write(tmp_path / "t.parquet", USERS))
+    (tmp_path / "two.csv").write_text("a,a\n1,2\n")
+    (tmp_path / "t.parquet.gz").touch()
+    known = "no suffix of a known format"
+    no_table: Any = EdgeTable(3)
+    refused: list[Refusal] = [
+        (
+            lambda: rows(table, ["nam"]),
+            ValueError,
+            r"t\.parquet has no column 'nam'; it has \['name', 'age', 'split'\]",
+        ),
+        (lambda: source(tmp_path / "two.csv").schema(), ValueError, r"two\.csv has two columns 'a'; rename one"),
+        (lambda: build_dataset(Spec({"e": EdgeTable("t.parquet.gz")}, folder=tmp_path)), ValueError, known),
+        (
+            lambda: build_dataset(Spec({"e": no_table})),
+            TypeError,
+            "a table must be a path, a data frame, an Arrow table",
+        ),
+    ]
+    check_refused(refused)

@@ -2,24 +2,21 @@
 
 import gzip
 import mmap
-import os
-import tempfile
-from collections.abc import Iterator
-from itertools import accumulate
+from itertools import accumulate, product
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
 from graphfeed.ingest import FixedLenFeature, read_tfrecords, write_tfrecords
 from graphfeed.ingest.tfrecord import growing_rows, record_stream
-from graphfeed.ingest.tfrecord.growing_rows import GrowingRows
 from graphfeed.ingest.tfrecord.record_stream import RecordStream
 from tests import tfrecords
+from tests.refusals import Refusal, check_refused
 
 ROWS: list[tfrecords.Example] = [{"id": [k, -k], "w": [k / 2], "name": [b"%03d" % k]} for k in range(10)]
 COLUMNS = {
@@ -76,7 +73,6 @@ def test_files_without_records_have_the_shapes_of_their_specs(tmp_path: Path) ->
         read_tfrecords([file], ["a"])
 
 
-@settings(max_examples=25)
 @given(data=st.data(), compression=st.sampled_from([None, "gzip"]))
 def test_whatever_is_written_is_read(
     tmp_path_factory: pytest.TempPathFactory, data: Any, compression: str | None
@@ -117,23 +113,18 @@ def test_a_record_longer_than_the_buffer_is_read(tmp_path: Path) -> None:
     assert torch.equal(read_tfrecords(tmp_path / "file")["a"], long)
 
 
-@pytest.mark.parametrize(
-    ("features", "text"),
-    [
+def test_what_differs_from_the_first_record_is_named_with_its_place(tmp_path: Path) -> None:
+    cases: list[tuple[dict[str, Any], str]] = [
         ({"id": [0]}, "feature 'id' has 1 values, and not 2"),
         ({"w": [1]}, "feature 'w' is a list of int64, and not of float"),
         ({"name": [b"long"]}, "feature 'name' has 4 bytes, and not 3"),
-    ],
-)
-@pytest.mark.parametrize("name", ["file", "file.gz"])
-def test_what_differs_from_the_first_record_is_named_with_its_place(
-    tmp_path: Path, name: str, features: dict[str, Any], text: str
-) -> None:
+    ]
     good = tfrecords.write(tmp_path / "good", ROWS)
-    wrong = tfrecords.write(tmp_path / name, [*ROWS[:5], {**ROWS[5], **features}, *ROWS[6:]])
-    of_what = " of what it decompresses to" if name == "file.gz" else ""
-    with pytest.raises(ValueError, match=rf"{name}: record 5, at byte \d+{of_what}: {text}"):
-        read_tfrecords([good, wrong])
+    for (features, text), name in product(cases, ("file", "file.gz")):
+        wrong = tfrecords.write(tmp_path / name, [*ROWS[:5], {**ROWS[5], **features}, *ROWS[6:]])
+        of_what = " of what it decompresses to" if name == "file.gz" else ""
+        with pytest.raises(ValueError, match=rf"{name}: record 5, at byte \d+{of_what}: {text}"):
+            read_tfrecords([good, wrong])
 
 
 def test_a_wrong_checksum_is_named_unless_it_is_not_wanted(tmp_path: Path) -> None:
@@ -147,24 +138,25 @@ def test_a_wrong_checksum_is_named_unless_it_is_not_wanted(tmp_path: Path) -> No
     assert len(read_tfrecords(file, verify=False)["id"]) == 10
 
 
-@pytest.mark.parametrize("verify", [True, False])
-def test_a_length_that_is_wrong_takes_no_memory(tmp_path: Path, verify: bool) -> None:
+def test_a_length_that_is_wrong_takes_no_memory(tmp_path: Path) -> None:
     head = (2**31 - 100).to_bytes(8, "little")
     file = tmp_path / "file"
     file.write_bytes(tfrecords.record(tfrecords.example(ROWS[0])) + head + tfrecords.masked(head) + bytes(100))
-    with pytest.raises(ValueError, match="record 1, at byte 64: the file ends inside of it, after 112 bytes"):
-        read_tfrecords(file, verify=verify)
+    for verify in (True, False):
+        with pytest.raises(ValueError, match="record 1, at byte 64: the file ends inside of it, after 112 bytes"):
+            read_tfrecords(file, verify=verify)
 
 
-@pytest.mark.parametrize("files", [5, [5], None, b"x"])
-def test_what_is_no_path_is_refused(files: Any) -> None:
-    with pytest.raises((TypeError, OSError)):
-        read_tfrecords(files)
-
-
-def test_a_file_that_is_not_there_is_named(tmp_path: Path) -> None:
-    with pytest.raises(FileNotFoundError, match="nowhere"):
-        read_tfrecords(os.fspath(tmp_path / "nowhere"))
+def test_what_is_no_file_is_refused(tmp_path: Path) -> None:
+    read: Any = read_tfrecords
+    refused: list[Refusal] = [
+        (lambda: read(5), TypeError, ""),
+        (lambda: read([5]), TypeError, ""),
+        (lambda: read(None), TypeError, ""),
+        (lambda: read(b"x"), TypeError, ""),
+        (lambda: read(str(tmp_path / "nowhere")), FileNotFoundError, "nowhere"),
+    ]
+    check_refused(refused)
 
 
 def test_the_tensors_may_be_written_to_and_saved(tmp_path: Path) -> None:
@@ -186,16 +178,13 @@ def read_all(path: Path) -> bytes:
         return taken + stream.buffer[stream.begin : stream.end].tobytes()
 
 
-@pytest.mark.parametrize("name", ["plain", "named.gz", "not-named"])
-@pytest.mark.parametrize("part_bytes", [64, 1000, 1 << 20])
-def test_the_bytes_come_in_order_whatever_is_taken_at_once(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, part_bytes: int
-) -> None:
-    monkeypatch.setattr(record_stream, "PART_BYTES", part_bytes)
+def test_the_bytes_come_in_order_whatever_is_taken_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     data = bytes(range(256)) * 40
-    path = tmp_path / name
-    path.write_bytes(data if name == "plain" else gzip.compress(data))
-    assert read_all(path) == data
+    for name, part_bytes in product(("plain", "named.gz", "not-named"), (64, 1000, 1 << 20)):
+        monkeypatch.setattr(record_stream, "PART_BYTES", part_bytes)
+        path = tmp_path / name
+        path.write_bytes(data if name == "plain" else gzip.compress(data))
+        assert read_all(path) == data, (name, part_bytes)
 
 
 def test_a_plain_file_may_begin_like_a_compressed_one(tmp_path: Path) -> None:
@@ -234,44 +223,16 @@ class FixedMap(mmap.mmap):
         raise SystemError("mmap: resizing not available--no mremap()")
 
 
-@pytest.fixture(params=["memory", "memory that can't be moved", "file"])
-def descriptor(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[int | None]:
+@pytest.mark.parametrize("fixed", [False, True])
+def test_tensors_grow_with_the_records(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fixed: bool) -> None:
     monkeypatch.setattr(growing_rows, "FIRST_BYTES", 64)
-    if request.param == "file":
-        with tempfile.TemporaryFile() as file:
-            yield file.fileno()
-        return
-    if request.param != "memory":
+    if fixed:
         monkeypatch.setattr(growing_rows, "map_anonymous", lambda size: FixedMap(-1, size))
-    yield None
-
-
-@pytest.mark.parametrize("lanes", [1, 2, 3])
-@pytest.mark.parametrize("shape", [(), (3,), (2, 2)])
-def test_what_is_appended_comes_back_in_order(descriptor: int | None, lanes: int, shape: tuple[int, ...]) -> None:
-    rows = GrowingRows(shape, torch.int64, lanes, descriptor)
-    parts = [torch.randint(0, 100, (lanes, count, *shape)) for count in (3, 0, 1, 50, 7, 1000, 2)]
-    for part in parts:
-        rows.append(list(part))
-    wanted = torch.cat(parts, dim=1)
-    assert rows.nbytes == wanted.nbytes
-    assert torch.equal(rows.finish(), wanted[0] if lanes == 1 else wanted)
-
-
-def test_values_are_converted_to_the_dtype() -> None:
-    rows = GrowingRows((2,), torch.float32)
-    rows.append([torch.tensor([[1, 2]])])
-    assert rows.finish().tolist() == [[1.0, 2.0]]
-
-
-@pytest.mark.parametrize(("lanes", "shape"), [(1, (0, 4)), (2, (2, 0, 4))])
-def test_no_rows_keep_their_shape(lanes: int, shape: tuple[int, ...]) -> None:
-    rows = GrowingRows((4,), torch.float32, lanes)
-    rows.append([torch.empty(0, 4)] * lanes)
-    assert tuple(rows.finish().shape) == shape
-
-
-def test_rows_of_nothing_are_counted() -> None:
-    rows = GrowingRows((0,), torch.float32)
-    rows.append([torch.empty(5, 0)])
-    assert tuple(rows.finish().shape) == (5, 0)
+    columns = {"a": torch.arange(6000).reshape(2000, 3), "b": torch.rand(2000), "none": torch.empty(2000, 0)}
+    write_tfrecords(tmp_path / "file", columns)
+    specs = {
+        "a": FixedLenFeature([3], "int64"),
+        "b": FixedLenFeature([], "float"),
+        "none": FixedLenFeature([0], "float"),
+    }
+    assert_same(read_tfrecords(tmp_path / "file", specs), columns)

@@ -3,6 +3,7 @@
 import re
 import tracemalloc
 from dataclasses import replace
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -33,9 +34,8 @@ def test_columns_are_numbers_vectors_and_texts_of_any_length(tmp_path: Path) -> 
     assert rows(path, ["name"])[-1] == {"name": "node 12"}
 
 
-@pytest.mark.parametrize(
-    ("row", "text"),
-    [
+def test_what_is_wrong_with_a_record_is_told_with_file_record_and_byte(tmp_path: Path) -> None:
+    wrong: list[tuple[tfrecords.Example, str]] = [
         ({"name": [b"a"], "k": [1, 2]}, "feature 'k' has 2 values, and not 1"),
         ({"name": [b"a"], "k": [0.5]}, "feature 'k' is a list of float, and not of int64"),
         ({"name": [b"a"]}, "feature 'k' is missing"),
@@ -43,26 +43,22 @@ def test_columns_are_numbers_vectors_and_texts_of_any_length(tmp_path: Path) -> 
         ({"k": [1], "name": [7]}, "feature 'name' is a list of int64, and not of bytes"),
         ({"k": [1], "name": [b"a", b"b"]}, "feature 'name' has 2 values, and not 1"),
         ({"k": [1], "name": [b"\xff"]}, "feature 'name' is no text in UTF-8: b'\\\\xff'"),
-    ],
-)  # fmt: skip
-@pytest.mark.parametrize("suffix", [".tfrecord", ".tfrecord.gz"])
-def test_what_is_wrong_with_a_record_is_told_with_file_record_and_byte(
-    tmp_path: Path, suffix: str, row: tfrecords.Example, text: str
-) -> None:
-    path = tfrecords.write(tmp_path / f"t{suffix}", [*ROWS[:3], row])
+    ]  # fmt: skip
     start = sum(len(tfrecords.record(tfrecords.example(own))) for own in ROWS[:3])
-    whole = r"t\.tfrecord\S* can't be read as \.tfrecord: record 3, at byte \d+.*: " + text
-    with pytest.raises(ValueError, match=whole) as error:
-        rows(path, ["k", "name"])
-    byte = int(re.findall(r"at byte (\d+)", str(error.value))[0])
-    assert start < byte <= start + len(tfrecords.record(tfrecords.example(row)))
+    for (row, text), suffix in product(wrong, (".tfrecord", ".tfrecord.gz")):
+        path = tfrecords.write(tmp_path / f"t{suffix}", [*ROWS[:3], row])
+        whole = r"t\.tfrecord\S* can't be read as \.tfrecord: record 3, at byte \d+.*: " + text
+        with pytest.raises(ValueError, match=whole) as error:
+            rows(path, ["k", "name"])
+        byte = int(re.findall(r"at byte (\d+)", str(error.value))[0])
+        assert start < byte <= start + len(tfrecords.record(tfrecords.example(row)))
 
 
-@pytest.mark.parametrize("size", [0, 1, LONG, LONG + 1, 5000])
-def test_texts_of_any_length_are_copied_as_they_are(tmp_path: Path, size: int) -> None:
-    texts = ["", "ä" * size, "x", "b" * size, "", f"{size}é"]
-    path = tfrecords.write(tmp_path / "t.tfrecord", [{"name": [text.encode()]} for text in texts])
-    assert [row["name"] for row in rows(path, ["name"])] == texts
+def test_texts_of_any_length_are_copied_as_they_are(tmp_path: Path) -> None:
+    for size in (0, 1, LONG, LONG + 1, 5000):
+        texts = ["", "ä" * size, "x", "b" * size, "", f"{size}é"]
+        path = tfrecords.write(tmp_path / "t.tfrecord", [{"name": [text.encode()]} for text in texts])
+        assert [row["name"] for row in rows(path, ["name"])] == texts, size
 
 
 def test_a_long_text_takes_a_few_times_its_memory(tmp_path: Path) -> None:
