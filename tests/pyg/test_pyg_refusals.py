@@ -43,9 +43,9 @@ def typed(kind: Any = "user", **values: Any) -> Any:
     return made
 
 
-def few(node_norm: Any = None) -> Any:
+def few(node_norm: Any = None, nodes: int = 3) -> Any:
     """Return data without edges."""
-    made = PYG.Data(edge_index=torch.empty(2, 0, dtype=torch.int64), num_nodes=3)
+    made = PYG.Data(edge_index=torch.empty(2, 0, dtype=torch.int64), num_nodes=nodes)
     return made if node_norm is None else changed(made, {"node_norm": node_norm})
 
 
@@ -98,6 +98,7 @@ OF_DATA: list[Refusal] = [
     (lambda: pyg.HGTLoader(data(), [2], None), ValueError, "graph has no types"),
     (lambda: pyg.GraphSAINTNodeSampler(few(), 2), ValueError, "data has no edges"),
     (lambda: pyg.GraphSAINTEdgeSampler(few(), 2), ValueError, "data has no edges"),
+    (lambda: pyg.GraphSAINTNodeSampler(few(nodes=0), 2), ValueError, "data has no nodes"),
     (lambda: pyg.GraphSAINTNodeSampler(few(ONES), 2), ValueError, "data has 'node_norm'"),
     (lambda: pyg.GraphSAINTSampler(data(), 2), NotImplementedError, "must write draw_nodes"),
 ]

@@ -166,6 +166,15 @@ def test_one_id_that_is_a_text_makes_texts_of_those_in_all_tables(tmp_path: Path
     assert edges_of(dataset, "n:r:n") == [("007", "7")]
 
 
+def test_tables_without_rows_have_no_ids(tmp_path: Path) -> None:
+    for some in (pa.array([5, 7]), pa.array(["a", "b"])):
+        tables = [pa.table({"i": part}) for part in (some[:0], some, some[:0])]
+        ends = EdgeTable(pa.table({"s": some, "d": some}), source="s", destination="d")
+        assert build_dataset(Spec({"n:r:n": ends}, {"n": NodeTable(tables, id="i")})).ids("n")[:] == some.to_pylist()
+        none = EdgeTable(pa.table({"s": some[:0], "d": some[:0]}), source="s", destination="d")
+        assert len(build_dataset(Spec({"n:r:n": none}, {"n": NodeTable(tables[:1], id="i")})).ids("n")) == 0
+
+
 def test_what_nodes_can_not_be_is_refused(tmp_path: Path) -> None:
     ends = EdgeTable({"s": np.array([0]), "d": np.array([1])}, source="s", destination="d")
 

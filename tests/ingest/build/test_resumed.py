@@ -16,10 +16,12 @@ from graphfeed.ingest.build.edge_task import EdgeReader
 from graphfeed.ingest.build.id_task import read_ids
 from graphfeed.ingest.build.journal import JOURNAL
 from graphfeed.ingest.build.node_task import NodeTask
+from graphfeed.ingest.tables.input_files import InputFiles
 from graphfeed.ingest.tables.table import TableSource
 from tests.ingest.example_tables import likes, write
 from tests.ingest.interrupted import Stopped, stop_before
 from tests.on_disk import arrays, listing
+from tests.refusals import Refusal, check_refused
 
 TABLES: dict[str, Any] = {
     "a": np.array([0, 1, 2, 2]),
@@ -193,3 +195,25 @@ def test_an_array_of_an_archive_that_changes_after_an_interruption_is_read_again
     os.utime(tmp_path / "x.npz", ns=(time, time))
     dataset = build_dataset(spec, tmp_path / "out").load()
     assert dataset.feature.read("node", "n", "x").tolist() == [[3], [4]]
+
+
+def test_a_file_that_is_gone_or_replaced_has_changed(tmp_path: Path) -> None:
+    path = tmp_path / "a"
+    path.write_text("one")
+    files, text = InputFiles(), "a changed while it was read"
+    (found,) = files.remember([path])
+    assert found[:2] == (str(path), 3)
+    files.check_unchanged()
+    os.utime(path, ns=(0, 0))
+
+    def check_without_it() -> None:
+        path.unlink()
+        files.check_unchanged()
+
+    refused: list[Refusal] = [
+        (lambda: files.check_unchanged(), ValueError, text),
+        (lambda: files.remember([path]), ValueError, text),
+        (check_without_it, ValueError, text),
+        (lambda: files.remember([tmp_path / "b"]), FileNotFoundError, "b"),
+    ]
+    check_refused(refused)

@@ -76,6 +76,25 @@ def test_labels_are_classes_if_they_are_texts_or_whole_numbers_from_0(tmp_path: 
         assert task.metadata.get("class_names") == (["a", "b", "c"] if given[0] == "b" else None)
 
 
+def test_labels_may_be_vectors(tmp_path: Path) -> None:
+    (task,) = build(tmp_path, {"y": [[0.5, 1.0], [2.0, 3.0]]}, label="y").tasks
+    assert items(task.train_set) == [[0, 1], [[0.5, 1], [2, 3]]]
+
+
+def test_each_type_has_classes_of_its_own() -> None:
+    tables = {
+        "x": NodeTable({"y": np.array(["n", "y"])}, label="y"),
+        "z": NodeTable({"y": np.array([0, 2])}, label="y"),
+    }
+    ends = {"s": np.array([0]), "d": np.array([1])}
+    spec = Spec({"x:r:z": EdgeTable(ends, source="s", destination="d")}, tables)
+    (task,) = build_dataset(spec).tasks
+    assert task.metadata["num_classes"] == {"x": 2, "z": 3}
+    assert task.metadata["class_names"] == {"x": ["n", "y"]}
+    seeds: Any = task.train_set
+    assert {kind: part[1].tolist() for kind, part in seeds[:].items()} == {"x": [0, 1], "z": [0, 2]}
+
+
 def test_classes_are_those_of_all_tables(tmp_path: Path) -> None:
     (task,) = build(tmp_path, {"y": ["z", "m"]}, {"y": ["a", "z"]}, label="y").tasks
     assert task.metadata["class_names"] == ["a", "m", "z"]
@@ -209,6 +228,16 @@ def test_what_can_not_be_features_labels_or_parts_is_refused(tmp_path: Path) -> 
             "the label y has more than 10000 different texts",
         ),
         (lambda: build(tmp_path, {"y": many[1:]}, {"y": many[:1]}, label="y"), ValueError, "more than 10000 different"),
+        (
+            lambda: build(tmp_path, {"u": [1]}, features={"x": "typo"}),
+            ValueError,
+            "there is no column 'typo'|has no col",
+        ),
+        (
+            lambda: build(tmp_path, {"p": [1, 0]}, split=Split("p", train="1", test="x")),
+            ValueError,
+            "no row has 'x' in",
+        ),
         (lambda: split("typo", ["a", "b"]), ValueError, r"no row has 'typo' in the column 'p'.* has \['a', 'b'\]"),
         (lambda: split(None, ["a", "b"]), ValueError, r"split: no row has 'train' in the column 'p'"),
         (lambda: split("d", ["a"], ["c", "b"]), ValueError, r"no row has 'd' .* the column has \['a', 'c', 'b'\]"),

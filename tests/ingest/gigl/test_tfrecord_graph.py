@@ -204,6 +204,7 @@ def test_a_tensor_of_a_file_is_shared_and_the_file_has_no_name(tmp_path: Path, o
     file = SharedFile(tmp_path if on_disk else None)
     os.write(file.descriptor, torch.arange(6).numpy().tobytes())
     tensor = file.tensor((2, 3), torch.int64)
+    assert file.tensor((0, 3), torch.float32).shape == (0, 3)
     del file
     assert tensor.is_shared()  # type: ignore[no-untyped-call]
     assert tensor.tolist() == [[0, 1, 2], [3, 4, 5]]

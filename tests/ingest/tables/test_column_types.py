@@ -156,6 +156,12 @@ def test_decimals_are_ids_features_weights_and_times() -> None:
     }
 
 
+def test_texts_of_several_kinds_are_texts() -> None:
+    tables = [pa.table({"id": pa.array([own], kind)}) for own, kind in (("a", pa.string()), ("b", pa.large_string()))]
+    ends = EdgeTable(pa.table({"s": ["a"], "d": ["b"]}), source="s", destination="d")
+    assert build_dataset(Spec({"n:r:n": ends}, {"n": NodeTable(tables, id="id")})).ids("n")[:] == ["a", "b"]
+
+
 def test_types_that_have_nothing_in_common_are_refused(tmp_path: Path) -> None:
     zones = pa.array([day.replace(tzinfo=UTC) for day in DAYS], pa.timestamp("ms", "UTC"))
     milliseconds = pa.array(DAYS, pa.timestamp("ms"))

@@ -1,5 +1,6 @@
 """Values of columns as ids, times and features, and what is said of those that are wrong."""
 
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -34,15 +35,22 @@ def times(column: Any, on_error: Any = "raise") -> list[int]:
     return graph.edge_attributes["time"].tolist()  # type: ignore[no-any-return]
 
 
-def late(folder: Path, values: list[Any], on_error: Any = "raise") -> list[int]:
-    """Return the times in a file of CSV whose first hundred rows, in which types are looked for, have others before."""
-    (folder / "some.csv").write_text("s,d,a\n" + "0,1,5\n" * 100 + "".join(f"0,1,{value}\n" for value in values))
-    edges = EdgeTable("some.csv", source="s", destination="d", time="a")
+def weighted(column: Any) -> Any:
+    edges = EdgeTable(pa.table({"s": [0], "d": [1], "a": column}), source="s", destination="d", weight="a")
+    return build_dataset(Spec({"n:r:n": edges}, {"n": NodeTable(count=2)}))
+
+
+def late(folder: Path, values: list[Any], on_error: Any = "raise", before: str = "5", key: str = "time") -> list[Any]:
+    """Return times or weights in a file of CSV whose first hundred rows, which tell the types, have another."""
+    lines = [f"0,1,{value}\n" for value in [*[before] * 100, *values]]
+    (folder / "some.csv").write_text("s,d,a\n" + "".join(lines))
+    named: Any = {key: "a"}
+    edges = EdgeTable("some.csv", source="s", destination="d", **named)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(tables, "BLOCK_BYTES", 256)
         spec = Spec({"n:r:n": edges}, {"n": NodeTable(count=2)}, folder=folder)
         graph: Any = build_dataset(spec, on_error=on_error).graph
-    return graph.edge_attributes["time"].tolist()[100:]  # type: ignore[no-any-return]
+    return graph.edge_attributes[key].tolist()[100:]  # type: ignore[no-any-return]
 
 
 def ids(nodes: Any, edges: Any) -> Any:
@@ -54,6 +62,8 @@ def test_numbers_of_every_kind_become_integers(tmp_path: Path) -> None:
     for kind in (pa.int8(), pa.uint64(), pa.int64(), pa.timestamp("s"), pa.date32()):
         assert times(pa.array([1, 2], kind)) == [1, 2], kind
     assert late(tmp_path, ["1", "+2"]) == [1, 2]
+    assert late(tmp_path, ["1970-01-01 00:00:02"], before="1970-01-01 00:00:01") == [2]
+    assert late(tmp_path, ["1e2", ".5", "+3"], before="0.5", key="weight") == [100, 0.5, 3]
 
 
 def test_one_wrong_value_leaves_the_longest_integers_beside_it_alone(tmp_path: Path) -> None:
@@ -64,6 +74,8 @@ def test_one_wrong_value_leaves_the_longest_integers_beside_it_alone(tmp_path: P
 def test_features_are_numbers_or_vectors_of_one_length() -> None:
     assert features(pa.array([1, 2])).tolist() == [[1], [2]]
     assert features(pa.array([True, False])).tolist() == [[1], [0]]
+    for kind in (pa.list_(pa.decimal128(5, 1)), pa.list_(pa.decimal128(5, 1), 1)):
+        assert features(pa.array([[Decimal("1.5")], [Decimal(2)]], kind)).tolist() == [[1.5], [2]]
     assert features(pa.array([[1.0, 2.0], [3.0, 4.0]])).tolist() == [[1, 2], [3, 4]]
     assert features(pa.array([[1.0, 2.0], [3.0], [5.0, 6.0]]), "skip").tolist() == [[1, 2], [5, 6]]
     assert features(pa.array([[], []], pa.list_(pa.int64()))).shape == (2, 0)
@@ -99,6 +111,9 @@ def test_what_is_wrong_is_named_with_its_row(tmp_path: Path) -> None:
         (lambda: times(large), ValueError, "row 1: a is 18446744073709551615, which is more than int64"),
         (lambda: late(tmp_path, ["3", "4x"]), ValueError, r"some\.csv, row 101: a is '4x', but must be"),
         (lambda: late(tmp_path, ["3", "1.5"]), ValueError, "row 101: a is '1.5', but must be"),
+        (lambda: late(tmp_path, ["x"], before="2020-01-01"), ValueError, "a must be a time: "),
+        (lambda: late(tmp_path, ["x"], before="0.5", key="weight"), ValueError, "row 100: a is 'x', but"),
+        (lambda: weighted(pa.array([[1]])), TypeError, "a must be .*, but the column is"),
         (lambda: late(tmp_path, ["3", ""]), ValueError, "row 101: a is 'missing', but must be"),
         (lambda: late(tmp_path, ["3", "9" * 19]), ValueError, "row 101: a is '9999999999999999999', but must be"),
         (lambda: times(pa.array([[1]])), TypeError, "a must be .*, but"),

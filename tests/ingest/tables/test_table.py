@@ -281,6 +281,8 @@ def test_what_is_no_table_or_has_no_such_column_is_refused(tmp_path: Path) -> No
     table = source(write(tmp_path / "t.parquet", USERS))
     (tmp_path / "two.csv").write_text("a,a\n1,2\n")
     (tmp_path / "t.parquet.gz").touch()
+    np.save(tmp_path / "deep.npy", np.zeros((2, 2, 2)))
+    flat = {"source": np.arange(2), "destination": np.zeros((2, 0))}
     known = "no suffix of a known format"
     no_table: Any = EdgeTable(3)
     refused: list[Refusal] = [
@@ -296,5 +298,11 @@ def test_what_is_no_table_or_has_no_such_column_is_refused(tmp_path: Path) -> No
             TypeError,
             "a table must be a path, a data frame, an Arrow table",
         ),
+        (
+            lambda: source(tmp_path / "deep.npy").schema(),
+            ValueError,
+            "it must have one or two dimensions, but has shape",
+        ),
+        (lambda: build_dataset(Spec({"e": EdgeTable(flat)})), ValueError, r"an array of shape \(2, 0\) can't be a col"),
     ]
     check_refused(refused)

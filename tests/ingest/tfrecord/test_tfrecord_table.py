@@ -42,6 +42,7 @@ def test_what_is_wrong_with_a_record_is_told_with_file_record_and_byte(tmp_path:
         ({"k": [1]}, "feature 'name' is missing"),
         ({"k": [1], "name": [7]}, "feature 'name' is a list of int64, and not of bytes"),
         ({"k": [1], "name": [b"a", b"b"]}, "feature 'name' has 2 values, and not 1"),
+        ({"k": [1], "name": [b"\xa9"]}, "feature 'name' is no text in UTF-8"),
         ({"k": [1], "name": [b"\xff"]}, "feature 'name' is no text in UTF-8: b'\\\\xff'"),
     ]  # fmt: skip
     start = sum(len(tfrecords.record(tfrecords.example(own))) for own in ROWS[:3])

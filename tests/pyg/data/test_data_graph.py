@@ -97,6 +97,7 @@ def test_tables_are_those_of_each_type_or_one_for_both() -> None:
     found = tables_of(plain)
     assert not found.typed
     assert found.nodes[None] is found.edges[None]
+    assert tables_of(found) is found
 
 
 def test_an_edge_type_may_be_given_in_part() -> None:

@@ -114,3 +114,11 @@ def test_sorted_edges_are_neither_copied_nor_sorted(monkeypatch: pytest.MonkeyPa
     assert graph.csc_indptr.data_ptr() == by_col.edge_index.get_indptr().data_ptr()
     reverse = read_graph(by_row, reverse=True).graph
     assert reverse.indices.data_ptr() == by_row.edge_index.as_tensor()[1].data_ptr()
+
+
+def test_nodes_behind_the_last_one_with_a_column_have_no_edges() -> None:
+    data, plain = with_edge_index("csc", sparse_size=(60, 60))
+    given = type(data)(edge_index=data.edge_index, num_nodes=70)
+    (batch,) = NeighborLoader(given, [-1], torch.tensor([65, 3]), batch_size=2)
+    assert batch.n_id[:2].tolist() == [65, 3]
+    assert batch.e_id.tolist() == (plain.edge_index[1] == 3).nonzero().squeeze(1).tolist()

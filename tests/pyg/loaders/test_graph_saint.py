@@ -81,6 +81,8 @@ def test_walks_follow_the_edges() -> None:
     data = import_pyg("torch_geometric.data", "tests").Data(edge_index=index, num_nodes=5)
     found = {tuple(nodes.tolist()) for nodes in drawn_by(make(GraphSAINTRandomWalkSampler, data), 60)}
     assert found == {(0, 1, 2), (1, 2, 3), (2, 3, 4), (3, 4), (4,)}
+    data.edge_index = index[:, :0]
+    assert next(iter(make(GraphSAINTRandomWalkSampler, data))).num_edges == 0
 
 
 @each_kind

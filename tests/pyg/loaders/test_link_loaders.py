@@ -222,6 +222,8 @@ def test_what_pygs_loaders_take_is_taken() -> None:
     for given in ("binary", ("binary", 1), {"mode": "binary"}, NegativeSampling("binary")):
         assert NegativeSampling.cast(given) == NegativeSampling("binary", 1)
     assert NegativeSampling.cast(None) is None
+    assert found.is_triplet()
+    assert NegativeSampling("binary", 0.5).is_binary()
 
 
 @pytest.mark.parametrize("mode", ["binary", "triplet"])

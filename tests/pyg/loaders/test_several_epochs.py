@@ -109,6 +109,7 @@ def test_each_epoch_is_the_first_one_of_the_loader(num_workers: int) -> None:
         first = epoch(loader)
         assert first == epoch(make_loader())
         assert epoch(loader) == first
+        assert str(loader) == "CachedLoader(NeighborLoader())"
 
 
 def test_an_epoch_left_early_is_not_kept() -> None:

@@ -8,6 +8,7 @@ import torch
 
 from graphfeed.pyg import NegativeSampling, NeighborLoader, NeighborSampler, NodeLoader
 from graphfeed.pyg.data.tables import import_pyg
+from graphfeed.pyg.stages.sample_with import permuted
 from tests.pyg.neighborhood import around, assert_is, assert_true, heterogeneous, homogeneous, values_of
 
 
@@ -184,3 +185,9 @@ def test_negatives_may_be_strict() -> None:
     true = {tuple(pair) for pair in data.edge_index.T.tolist()}
     ends = output.node[wrong]
     assert not any((int(a), int(b)) in true for a, row in zip(output.node[sources], ends, strict=True) for b in row)
+
+
+def test_ids_are_those_of_the_data_by_type_too() -> None:
+    kind, order = ("a", "r", "b"), torch.tensor([2, 0, 1])
+    assert permuted({kind: torch.tensor([1])}, {kind: order})[kind].tolist() == [0]
+    assert permuted({kind: torch.tensor([1])}, {})[kind].tolist() == [1]
