@@ -1,150 +1,31 @@
-"""What every stage keeps: iterate twice, equal; pickle small; print; any number of workers, equal; resume midway."""
+"""What every stage keeps, the library's and users': a law is a loop over all, and names the one that breaks it."""
 
+import copy
 import inspect
 import pickle
-from collections.abc import Callable
+from dataclasses import replace
 from functools import cache
-from importlib.util import find_spec
 from typing import Any
 
-import pytest
 import torch
+from torch.utils.data import DataLoader as TorchLoader
 
 import graphfeed as gf
 from graphfeed.datapipes.pipeline.fluent import find_stage, list_names
+from graphfeed.ops import Key
+from tests.datapipes.stages import ALL, BATCHES, BUILDERS, HERE, USERS, with_torch_workers
 from tests.digests import digest, digests
-from tests.pipelines import random_edges
 
-NUM_NODES, NUM_EDGES = 20_000, 200_000
-BATCHES = 5
 SEED = 11
-
-
-@cache
-def graph() -> gf.FusedCSCSamplingGraph:
-    """Return a graph of some megabytes."""
-    weights = torch.rand(NUM_EDGES, generator=torch.Generator().manual_seed(0))
-    times = torch.randperm(NUM_EDGES, generator=torch.Generator().manual_seed(3))
-    attributes = {"w": weights, "time": times}
-    return gf.from_coo(random_edges(NUM_NODES, NUM_NODES, NUM_EDGES, 0), NUM_NODES, edge_attributes=attributes)
-
-
-@cache
-def features() -> gf.BasicFeatureStore:
-    """Return some megabytes of features."""
-    return gf.BasicFeatureStore(
-        {
-            ("node", None, "feat"): gf.TorchBasedFeature(torch.arange(NUM_NODES * 20.0).reshape(NUM_NODES, 20)),
-            ("edge", None, "row"): gf.TorchBasedFeature(torch.arange(NUM_EDGES)[:, None]),
-        }
-    )
-
-
-def add_degree(minibatch: gf.MiniBatch) -> gf.MiniBatch:
-    """Give each seed a label."""
-    assert isinstance(minibatch.seeds, torch.Tensor)
-    labels = graph().csc_indptr.diff()[minibatch.seeds]
-    return gf.MiniBatch(seeds=minibatch.seeds, labels=labels, key=minibatch.key)
-
-
-class Waiting(gf.MiniBatch):
-    """A mini-batch that something is still to come for."""
-
-    def wait(self) -> None:
-        self.labels = None
-
-
-def begin(minibatch: gf.MiniBatch) -> Waiting:
-    """Begin something."""
-    return Waiting(seeds=minibatch.seeds, labels=minibatch.seeds, key=minibatch.key)
-
-
-def ranked_items() -> gf.Datapipe:
-    """Return the share of one rank of two."""
-    item_set = gf.ItemSet(torch.arange(NUM_NODES), names="seeds")
-    size = NUM_NODES // BATCHES // 2 + 1
-    return gf.DistributedItemSampler(item_set, batch_size=size, shuffle=True, rank=1, world_size=2)
-
-
-def items() -> gf.Datapipe:
-    ids = torch.randperm(NUM_NODES, generator=torch.Generator().manual_seed(1))
-    item_set = gf.ItemSet((ids, ids * 2), names=("seeds", "labels"))
-    return gf.ItemSampler(item_set, batch_size=NUM_NODES // BATCHES + 1, shuffle=True)
-
-
-def timed_items() -> gf.Datapipe:
-    item_set = gf.ItemSet((torch.arange(1000), torch.arange(1000) * 200), names=("seeds", "timestamp"))
-    return gf.ItemSampler(item_set, batch_size=1000 // BATCHES, shuffle=True)
-
-
-def edge_items() -> gf.Datapipe:
-    pairs = random_edges(NUM_NODES, NUM_NODES, 1000, 2).T
-    return gf.ItemSampler(gf.ItemSet(pairs, names="seeds"), batch_size=1000 // BATCHES, shuffle=True)
-
-
-def one_layer() -> gf.Datapipe:
-    return items().sample_per_layer(graph().sample_neighbors, 3)
-
-
-def iterable() -> gf.Datapipe:
-    return gf.IterableSource([gf.MiniBatch(seeds=torch.arange(place, 100 + place)) for place in range(BATCHES)])
-
-
-def typed_items() -> gf.Datapipe:
-    item_set = gf.HeteroItemSet({"a": gf.ItemSet(torch.arange(1000), names="seeds")})
-    return gf.ItemSampler(item_set, batch_size=1000 // BATCHES, shuffle=True)
-
-
-@cache
-def typed_graph() -> gf.FusedCSCSamplingGraph:
-    """Return a graph of two node types."""
-    edges = {f"{name}:to:a": random_edges(1000, 1000, 5000, seed) for seed, name in enumerate("ab")}
-    return gf.from_coo(edges, {"a": 1000, "b": 1000})
-
-
-BUILDERS: dict[type, Callable[[], gf.Datapipe]] = {
-    gf.BudgetSampler: lambda: typed_items().sample_by_budget(typed_graph(), {"a": [9, 9], "b": [5, 5]}),
-    gf.Bufferer: lambda: items().buffer(2),
-    gf.CompactPerLayer: lambda: one_layer().compact_per_layer(True),
-    gf.CopyTo: lambda: items().copy_to("cpu"),
-    gf.DistributedItemSampler: ranked_items,
-    gf.EndMarker: lambda: items().mark_end(),
-    gf.FeatureFetcherStartMarker: lambda: items().mark_feature_fetcher_start(),
-    gf.FeatureFetcher: lambda: iterable().sample_neighbor(graph(), [3]).fetch_feature(features(), ["feat"], ["row"]),
-    gf.InSubgraphSampler: lambda: items().sample_in_subgraph(graph()),
-    gf.ItemSampler: items,
-    gf.IterableSource: iterable,
-    gf.LayerNeighborSampler: lambda: items().sample_layer_neighbor(graph(), [2, 3], batch_dependency=2),
-    gf.MiniBatchTransformer: lambda: items().transform(add_degree),
-    gf.NeighborSampler: lambda: items().sample_neighbor(graph(), [2, 3], prob_name="w"),
-    gf.PairNegativeSampler: lambda: edge_items().sample_negative_pairs(
-        graph(), "binary", 1.5, gf.NegativeQuery(strict=True)
-    ),
-    gf.PrefetcherIterDataPipe: lambda: items().transform(add_degree).prefetch(2),
-    gf.SamplePerLayer: lambda: one_layer(),
-    gf.SeedEdgesExcluder: lambda: edge_items().sample_neighbor(graph(), [4, 4]).exclude_seed_edges(True),
-    gf.SubgraphInducer: lambda: iterable().sample_neighbor(graph(), [2], only_new=True).induce_subgraph(graph()),
-    gf.TemporalLayerNeighborSampler: lambda: timed_items().temporal_sample_layer_neighbor(
-        graph(), [2, 3], edge_timestamp_attr_name="time"
-    ),
-    gf.TemporalNeighborSampler: lambda: timed_items().temporal_sample_neighbor(
-        graph(), [2, 3], prob_name="w", edge_timestamp_attr_name="time"
-    ),
-    gf.ToPyGData: lambda: edge_items().sample_neighbor(graph(), [2, 3]).to_pyg_data(),
-    gf.UniformNegativeSampler: lambda: edge_items().sample_uniform_negative(graph(), 2),
-    gf.Waiter: lambda: items().transform(begin).wait(),
-}
-"""A pipeline that ends with each stage."""
-
 BASES = {gf.Datapipe, gf.FanoutSampler, gf.NegativeSampler, gf.SubgraphSampler, gf.TemporalSampler, gf.Transform}
-
-without_pyg = pytest.mark.skipif(find_spec("torch_geometric") is None, reason="torch_geometric is not installed")
-
-each_stage = pytest.mark.parametrize(
-    "kind",
-    [pytest.param(kind, marks=[without_pyg] if kind is gf.ToPyGData else []) for kind in BUILDERS],
-    ids=lambda kind: kind.__name__,
-)
+SPEED = {
+    "overlap_fetch": True,
+    "num_gpu_cached_edges": 9,
+    "gpu_cache_threshold": 2,
+    "asynchronous": True,
+    "non_blocking": True,
+}
+"""Options that change nothing but the speed."""
 
 
 def stages() -> set[type]:
@@ -155,89 +36,160 @@ def stages() -> set[type]:
     return {kind for kind in found if kind.__module__.startswith("graphfeed.")} - BASES
 
 
+def seeded(name: str, epoch: int = 0, start: int = 0) -> gf.Datapipe:
+    return ALL[name]().with_seed(SEED, epoch, start)
+
+
 @cache
-def expected(kind: type) -> list[str]:
+def expected(name: str) -> list[str]:
     """Return the mini-batches of an epoch, made inline and without a loader."""
-    return digests(BUILDERS[kind]().with_seed(SEED))
+    return digests(seeded(name))
+
+
+def transforms() -> dict[str, Any]:
+    """Return pipelines whose last stage makes one mini-batch of one."""
+    made = {name: seeded(name) for name in ALL}
+    return {name: pipe for name, pipe in made.items() if isinstance(pipe, gf.Transform)}
 
 
 def test_every_stage_is_held_to_it() -> None:
     assert set(BUILDERS) == stages()
+    for kind in HERE:
+        assert type(BUILDERS[kind]()) is kind
+        assert len(set(expected(kind.__name__))) == BATCHES, kind
 
 
-@each_stage
-def test_a_builder_ends_with_its_stage(kind: type) -> None:
-    assert type(BUILDERS[kind]()) is kind
-    assert len(set(expected(kind))) == BATCHES
+def test_iterating_twice_gives_the_same_and_leaves_torch_s_generator() -> None:
+    before = torch.get_rng_state()
+    for name in ALL:
+        pipe = seeded(name)
+        assert digests(pipe) == digests(pipe) == expected(name), name
+        if name not in USERS:
+            assert len(pipe) == BATCHES, name
+    assert torch.equal(torch.get_rng_state(), before)
 
 
-@each_stage
-def test_iterating_twice_gives_the_same(kind: type) -> None:
-    pipe = BUILDERS[kind]().with_seed(SEED)
-    assert digests(pipe) == expected(kind)
-    assert digests(pipe) == expected(kind)
-    assert len(pipe) == BATCHES
+def test_two_iterators_of_one_pipeline_do_not_meet() -> None:
+    for name in ALL:
+        pipe = seeded(name)
+        one, two = iter(pipe), iter(pipe)
+        first = digest(next(one))
+        assert digests(two) == [first, *digests(one)] == expected(name), name
 
 
-@each_stage
-def test_a_mini_batch_that_it_is_given_stays_as_it_is(kind: type) -> None:
-    stage: Any = BUILDERS[kind]()
-    if isinstance(stage, gf.Transform) and kind is not gf.Waiter:  # which lets the mini-batch itself wait
-        for minibatch in stage.datapipe:
-            before = digest(minibatch)
-            stage(minibatch)
-            assert digest(minibatch) == before
+def test_a_mini_batch_depends_on_no_other_and_the_given_one_stays_as_it_is() -> None:
+    for name, stage in transforms().items():
+        sources = list(stage.datapipe)
+        before = digests(sources)
+        assert digests(map(stage, reversed(sources)))[::-1] == expected(name), name
+        if name != "Waiter":  # which lets the mini-batch itself wait
+            assert digests(sources) == before, name
 
 
-@each_stage
-def test_it_pickles_small(kind: type) -> None:
-    pipe = BUILDERS[kind]().with_seed(SEED)
-    packed = pickle.dumps(pipe)
-    assert len(packed) < 1 << 16
-    assert digests(pickle.loads(packed)) == expected(kind)
-    assert digests(pipe) == expected(kind)
+def test_draws_follow_each_part_of_the_key() -> None:
+    for name, stage in transforms().items():
+        if stage.needs_key:
+            first = next(iter(stage.datapipe))
+            keys = [Key(0, 0, 0), Key(1, 0, 0), Key(0, 1, 0), Key(0, 0, 1)]
+            made = [digest(replace(stage(replace(first, key=key)), key=None)) for key in keys]
+            assert len(set(made)) == len(keys), name
 
 
-@each_stage
-def test_it_prints_in_few_words(kind: type) -> None:
-    text = repr(BUILDERS[kind]())
-    assert f"{kind.__name__}(" in text
-    assert len(text) < 500
+def test_stages_in_a_row_draw_apart() -> None:
+    """A stage between them that draws nothing moves no draw."""
+    for name, stage in transforms().items():
+        if stage.needs_key:
+            first = next(iter(stage.datapipe))
+            between = stage.changed(datapipe=stage.datapipe.transform())
+            after = stage.changed(datapipe=stage)
+            same, same_too, other = (digest(one(first)) for one in (stage, between, after))
+            assert same == same_too != other, name
 
 
-@each_stage
-def test_any_number_of_workers_gives_the_same_and_changes_no_pipeline(kind: type) -> None:
-    pipe = BUILDERS[kind]()
-    before = digests(pipe)
-    for num_workers in (0, 1, 3):
-        with gf.DataLoader(pipe, num_workers=num_workers, seed=SEED) as loader:
-            assert len(loader) == BATCHES
-            assert digests(loader) == expected(kind)
-    assert digests(pipe) == before
+def test_options_for_speed_change_nothing() -> None:
+    for kind in HERE:
+        pipe = BUILDERS[kind]().with_seed(SEED)
+        options = {name: value for name, value in SPEED.items() if name in inspect.signature(kind).parameters}
+        if options:
+            assert digests(pipe.changed(**options)) == expected(kind.__name__), kind
 
 
-@each_stage
-@pytest.mark.parametrize("num_workers", [0, 3])
-def test_it_goes_on_in_the_middle(kind: type, num_workers: int) -> None:
-    with gf.DataLoader(BUILDERS[kind](), num_workers=num_workers, seed=SEED) as loader:
-        iterator = iter(loader)
-        first = digests(next(iterator) for _ in range(2))
-        state = loader.state_dict()
-    with gf.DataLoader(BUILDERS[kind](), num_workers=3 - num_workers, seed=SEED) as loader:
-        loader.load_state_dict(state)
-        assert first + digests(loader) == expected(kind)
+def test_it_pickles_small() -> None:
+    for name in ALL:
+        pipe = seeded(name)
+        packed = pickle.dumps(pipe)
+        assert len(packed) < 1 << 16, name
+        assert digests(pickle.loads(packed)) == digests(pipe) == expected(name), name
 
 
-@each_stage
-def test_it_starts_anywhere(kind: type) -> None:
-    for start in (3, BATCHES):
-        assert digests(BUILDERS[kind]().with_seed(SEED, start=start)) == expected(kind)[start:]
+def test_it_can_be_copied() -> None:
+    for name in ALL:
+        assert digests(copy.copy(seeded(name))) == digests(copy.deepcopy(seeded(name))) == expected(name), name
 
 
-@each_stage
-def test_another_epoch_is_another(kind: type) -> None:
+def test_it_prints_in_few_words() -> None:
+    for name in ALL:
+        text = repr(ALL[name]())
+        assert f"{type(ALL[name]()).__name__}(" in text, name
+        assert "Sampler(item_set=" in text or "IterableSource(iterable=" in text, name
+        assert " at 0x" not in text, name
+        assert len(text) < 500, name
+
+
+def test_rewriting_makes_another_pipeline_or_leaves_it_as_it_is() -> None:
+    for name in ALL:
+        pipe = seeded(name)
+        before = [dict(vars(stage)) for stage in gf.traverse(pipe)]
+        copied = pipe.rewrite(lambda stage: stage.changed())
+        assert pipe.rewrite(lambda stage: stage) is pipe.with_inputs(lambda stage: stage) is pipe, name
+        assert digests(copied) == expected(name), name
+        assert not set(map(id, gf.traverse(copied))) & set(map(id, gf.traverse(pipe))), name
+        assert [dict(vars(stage)) for stage in gf.traverse(pipe)] == before, name
+
+
+def test_any_number_of_workers_gives_the_same_and_changes_no_pipeline() -> None:
+    for name in ALL:
+        pipe = ALL[name]()
+        before = digests(pipe)
+        for num_workers in (0, 1, 3):
+            with gf.DataLoader(pipe, num_workers=num_workers, seed=SEED) as loader:
+                assert digests(loader) == expected(name), (name, num_workers)
+                assert name in USERS or len(loader) == BATCHES, name
+        assert digests(pipe) == before, name
+
+
+def test_it_goes_on_in_the_middle() -> None:
+    for name in ALL:
+        for num_workers in (0, 3):
+            with gf.DataLoader(ALL[name](), num_workers=num_workers, seed=SEED) as loader:
+                iterator = iter(loader)
+                first = digests(next(iterator) for _ in range(2))
+                state = loader.state_dict()
+            with gf.DataLoader(ALL[name](), num_workers=3 - num_workers, seed=SEED) as loader:
+                loader.load_state_dict(state)
+                assert first + digests(loader) == expected(name), (name, num_workers)
+
+
+def test_it_starts_anywhere() -> None:
+    for kind in HERE:
+        for start in (3, BATCHES):
+            assert digests(seeded(kind.__name__, start=start)) == expected(kind.__name__)[start:], kind
+
+
+def test_another_epoch_is_another() -> None:
     """The keys alone tell the epochs of a source apart that has no order to change."""
-    other: Any = list(BUILDERS[kind]().with_seed(SEED, epoch=1))
-    assert not set(digests(other)) & set(expected(kind))
-    if kind is not gf.ToPyGData:
-        assert [batch.key.epoch for batch in other] == [1] * BATCHES
+    for name in ALL:
+        other: Any = list(seeded(name, epoch=1))
+        assert not set(digests(other)) & set(expected(name)), name
+        if name != "ToPyGData":
+            assert {batch.key.epoch for batch in other} == {1}, name
+
+
+@with_torch_workers
+def test_torch_s_data_loader_takes_it_and_its_workers_share_the_mini_batches() -> None:
+    """Where each depends on its own index alone; a stage that makes one of two is given every other one."""
+    for name in ALL:
+        assert digests(TorchLoader(seeded(name), batch_size=None)) == expected(name), name
+    for name in ("ItemSampler", "DistributedItemSampler", "IterableSource", "by method", "by init", "join"):
+        loader: Any = TorchLoader(seeded(name), batch_size=None, num_workers=2)
+        assert sorted(digests(loader)) == sorted(expected(name)), name

@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from graphfeed.datapipes.datapipe import Datapipe, length
+from graphfeed.datapipes.pipeline.fields import check_source
 from graphfeed.ops.arguments import brief
 
 
@@ -30,8 +31,9 @@ class Bufferer(Datapipe, name="buffer"):
     passes_on = True
 
     def __post_init__(self) -> None:
+        check_source(self)
         size: object = self.buffer_size
-        if not isinstance(size, int) or size < 1:
+        if not isinstance(size, int) or not 0 < size < 2**63:
             raise ValueError(f"'buffer_size' is required to be a positive integer, but is {brief(size)}")
 
     def __iter__(self) -> Iterator[Any]:

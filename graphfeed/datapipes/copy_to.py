@@ -10,6 +10,7 @@ from graphfeed.datapipes.minibatch import MiniBatch
 from graphfeed.datapipes.pipeline.placement import Placement
 from graphfeed.datapipes.transform import Transform, call
 from graphfeed.ops import check_device, is_gpu
+from graphfeed.ops.arguments import brief
 from graphfeed.storage.memory import move
 
 
@@ -21,7 +22,8 @@ class CopyTo(Transform, name="copy_to"):
     copy to the device where mini-batches are already changes nothing, and runs wherever the stages around it run.
 
     Raises:
-        RuntimeError: torch does not know the device. When it runs: the device is not there.
+        RuntimeError: When it runs: the device is not there.
+        ValueError: torch does not know the device.
     """
 
     device: torch.device | str
@@ -35,12 +37,17 @@ class CopyTo(Transform, name="copy_to"):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        torch.device(self.device)
+        try:
+            torch.device(self.device)
+        except (RuntimeError, TypeError, ValueError) as error:
+            raise ValueError(
+                f"device must be one of torch's, as 'cuda' or 'cuda:1', but is {brief(self.device)}"
+            ) from error
 
     @property
     def returns_early(self) -> bool:
         """Whether copies may be returned before they are done; never for the CPU, where nothing would wait for them."""
-        return self.non_blocking and is_gpu(self.device)
+        return bool(self.non_blocking) and is_gpu(self.device)
 
     def __call__(self, minibatch: Any) -> Any:
         """Return the mini-batch on the device."""

@@ -1,7 +1,7 @@
 """Fetch the features of a mini-batch."""
 
 import copy
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, TypeAlias
 
 import torch
@@ -23,14 +23,19 @@ def feature_keys(domain: str, names: Names | None) -> list[tuple[str, str | None
     """Return the keys in the store for a list of names, or for a dict of lists by type."""
     if names is None:
         return []
-    lists = names.values() if isinstance(names, Mapping) else [names]
-    if any(isinstance(own, str) for own in lists):
+    lists: list[Any] = list(names.values()) if isinstance(names, Mapping) else [names]
+    if not all(own is None or is_list_of_names(own) for own in lists):
         raise TypeError(
             f"{domain}_feature_keys must be a list of names, or a dict of lists by type, but is {brief(names)}"
         )
     if isinstance(names, Mapping):
         return [(domain, type_name(of_type), name) for of_type, own in names.items() for name in own or ()]
     return [(domain, None, name) for name in names]
+
+
+def is_list_of_names(value: object) -> bool:
+    """Return whether a value is an iterable of strings, and not a single string."""
+    return isinstance(value, Iterable) and not isinstance(value, str) and all(isinstance(own, str) for own in value)
 
 
 def nodes_of(minibatch: MiniBatch) -> ByType | None:
@@ -86,8 +91,11 @@ class FeatureFetcher(Transform, name="fetch_feature"):
             of_same_type = [other for other in known if tuple(other[:2]) == key[:2]]
             if key not in self.feature_store and (key[1] is None or of_same_type):
                 domain, of_type, name = key
-                owner = f"{domain} type {of_type!r}" if of_type else f"{domain}s"
-                raise KeyError(f"feature {name!r} of {owner} is not in the store; it has {sorted(map(str, known))}")
+                owner = f"{domain} type {brief(of_type)}" if of_type else f"{domain}s"
+                raise KeyError(
+                    f"{domain}_feature_keys: feature {brief(name)} of {owner} is not in the store; it has "
+                    f"{sorted(map(str, known))!s:.120}"
+                )
 
     def wanted_keys(self) -> list[tuple[str, str | None, str]]:
         """Return the keys of the features to fetch."""

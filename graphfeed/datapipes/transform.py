@@ -9,6 +9,7 @@ from torch.utils.data import IterDataPipe
 
 from graphfeed.datapipes.datapipe import Datapipe, length
 from graphfeed.datapipes.minibatch import Batch, MiniBatch
+from graphfeed.datapipes.pipeline.fields import check_fields, check_source
 from graphfeed.datapipes.pipeline.observer import OBSERVER, Observer
 from graphfeed.datapipes.pipeline.placement import Placement
 from graphfeed.datapipes.pipeline.seeding import call_seeded
@@ -58,15 +59,12 @@ class Transform(Datapipe[Batch]):
         if isinstance(self.datapipe, (ItemSet, HeteroItemSet)):
             raise TypeError(f"{type(self).__name__} needs mini-batches, but got items; put an ItemSampler in between")
         if not isinstance(self.datapipe, Datapipe):
-            if not hasattr(self.datapipe, "__iter__"):
-                raise TypeError(
-                    f"{type(self).__name__} needs a stage or an iterable of mini-batches as its source, "
-                    f"but got a {type(self.datapipe).__name__}"
-                )
+            check_source(self)
             # torch's pipe around a stage becomes a stage that does the same.
             wraps = isinstance(self.datapipe, IterDataPipe)
             converted = load_entry_point("converters", "as_stage")(self.datapipe) if wraps else None
             self.__dict__["datapipe"] = IterableSource(self.datapipe) if converted is None else converted
+        check_fields(self)
 
     def __call__(self, minibatch: Any) -> Any:
         """Return the result for one mini-batch."""

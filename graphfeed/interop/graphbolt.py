@@ -17,9 +17,9 @@ from numpy.lib import format as npy
 from numpy.typing import NDArray
 
 from graphfeed.datapipes import Datapipe, ItemNameWarning, Transform
-from graphfeed.datapipes.pipeline import find, register, replace, traverse
+from graphfeed.datapipes.pipeline import check_fields, check_source, find, register, replace, traverse
 from graphfeed.loader.stages import Prefetch
-from graphfeed.ops.arguments import check_count
+from graphfeed.ops.arguments import check_count, check_seconds
 from graphfeed.storage.datasets import FILE_NAME, LEGACY_NAMES, HeteroItemSet, ItemSet, OnDiskDataset
 from graphfeed.storage.graph import SampledSubgraph
 
@@ -147,7 +147,10 @@ class PrefetcherIterDataPipe(Prefetch, name="prefetch"):
     passes_on = True
 
     def __post_init__(self) -> None:
+        check_source(self)
+        check_fields(self)
         check_count("buffer_size", self.buffer_size, 1)
+        check_seconds("timeout_seconds", self.timeout_seconds)
 
 
 # Graphs of stages.

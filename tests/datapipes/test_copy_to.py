@@ -56,7 +56,7 @@ def test_a_device_that_is_not_there_is_named_when_it_runs(monkeypatch: pytest.Mo
 
 
 def test_a_device_that_is_none_is_named_when_the_pipeline_is_written() -> None:
-    with pytest.raises(RuntimeError, match="toaster"):
+    with pytest.raises(ValueError, match="device must be one of torch.s, .* is .toaster."):
         gf.IterableSource([]).copy_to("toaster")
 
 

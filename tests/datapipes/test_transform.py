@@ -88,7 +88,7 @@ def test_any_iterable_becomes_a_source(source: Any) -> None:
 def test_what_is_no_source_is_refused() -> None:
     nothing: Any = 5
     with pytest.raises(
-        TypeError, match="ByFields needs a stage or an iterable of mini-batches as its source, but got a"
+        TypeError, match="source of ByFields, must be a stage or an iterable of mini-batches, but is 5"
     ):
         ByFields(nothing, 1)
 

@@ -38,12 +38,12 @@ class NegativeSampler(Transform, name="sample_negative"):
     needs_key = True
 
     def __post_init__(self) -> None:
-        super().__post_init__()
         if type(self.negative_ratio) is not int or self.negative_ratio < 1:
             raise ValueError(
                 f"Negative_ratio should be positive Integer: negative_ratio is {brief(self.negative_ratio)}; "
                 "give how many negatives each edge gets"
             )
+        super().__post_init__()
 
     def _sample_with_etype(self, seeds: torch.Tensor, etype: str | None = None) -> Sampled:
         """Return the seeds, labels and indexes of one seed type.

@@ -12,8 +12,12 @@ from graphfeed.datapipes.negatives.negative_sampler import Sampled, sample_each_
 from graphfeed.datapipes.samplers.subgraph_sampler import check_graph
 from graphfeed.datapipes.transform import Transform
 from graphfeed.ops import draw_key
+from graphfeed.ops.arguments import brief
 from graphfeed.storage import SamplingGraph
 from graphfeed.storage.graph import NegativeQuery, sample_negative_pairs
+
+MOST_NEGATIVES = 2**31
+"""More than any memory holds."""
 
 
 class PairNegativeSampler(Transform, name="sample_negative_pairs"):
@@ -54,6 +58,9 @@ class PairNegativeSampler(Transform, name="sample_negative_pairs"):
         super().__post_init__()
         check_graph(self.graph)
         check_amount(self.mode, self.amount)
+        query: object = self.query
+        if query is not None and not isinstance(query, NegativeQuery):
+            raise TypeError(f"query must be a NegativeQuery, but is {brief(query)}")
 
     def __call__(self, minibatch: MiniBatch) -> MiniBatch:
         """Return the mini-batch with negatives."""
@@ -77,11 +84,11 @@ class PairNegativeSampler(Transform, name="sample_negative_pairs"):
         return torch.cat([seeds, pairs.to(seeds.dtype)]), torch.cat([labels, zeros]), indexes
 
 
-def check_amount(mode: str, amount: float) -> None:
+def check_amount(mode: Any, amount: float) -> None:
     """Raise unless there is such a mode of negative sampling, and an amount of negatives is right for it."""
-    if mode not in ("binary", "triplet"):
-        raise ValueError(f"mode must be 'binary' or 'triplet', but is {mode!r}")
-    if not 0 < amount < math.inf:
-        raise ValueError(f"amount must be more than 0, but is {amount}")
+    if not isinstance(mode, str) or mode not in ("binary", "triplet"):
+        raise ValueError(f"mode must be 'binary' or 'triplet', but is {brief(mode)}")
+    if not 0 < amount < MOST_NEGATIVES:
+        raise ValueError(f"amount must be more than 0, and below {MOST_NEGATIVES}, but is {amount}")
     if mode == "triplet" and amount != int(amount):
         raise ValueError(f"amount must be a whole number in the mode 'triplet', but is {amount}")

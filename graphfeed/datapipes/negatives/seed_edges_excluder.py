@@ -8,6 +8,7 @@ from graphfeed.datapipes.minibatch import MiniBatch
 from graphfeed.datapipes.sources.seeds import given_seeds
 from graphfeed.datapipes.transform import Transform
 from graphfeed.ops import CompletedFuture
+from graphfeed.ops.arguments import brief
 from graphfeed.storage import add_reverse_edges
 from graphfeed.storage.graph import ByType, exclude_from_each
 
@@ -94,6 +95,12 @@ class SeedEdgesExcluder(Transform, name="exclude_seed_edges"):
     """Has no effect: the loader's workers overlap mini-batches already."""
 
     same_size = True  # few edges are removed
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        mapping: object = self.reverse_etypes_mapping
+        if mapping is not None and not isinstance(mapping, Mapping):
+            raise TypeError(f"reverse_etypes_mapping must be a dict of edge types, but is {brief(mapping)}")
 
     def __call__(self, minibatch: MiniBatch) -> MiniBatch:
         """Return the mini-batch without those edges."""

@@ -1,6 +1,6 @@
 """Sample so many nodes of each type in each hop, with all edges among them."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import accumulate, zip_longest
 from typing import Any
 
@@ -117,7 +117,10 @@ def read_numbers(given: Sequence[int] | Mapping[str, Sequence[int]], node_types:
     by_type = given if isinstance(given, Mapping) else dict.fromkeys(node_types, given)
     if set(by_type) != set(node_types):
         raise ValueError(f"num_samples must have the node types {list(node_types)}, but has {brief(list(by_type))}")
+    numbers: Any
     for node_type, numbers in by_type.items():
+        if not isinstance(numbers, Iterable) or isinstance(numbers, str):
+            raise TypeError(f"num_samples of {node_type!r} must be numbers, one a hop, but is {brief(numbers)}")
         for number in numbers:
             check_count(f"num_samples of {node_type!r}", number, 0)
     if not any(map(len, by_type.values())):

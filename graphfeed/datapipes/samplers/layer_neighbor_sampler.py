@@ -4,6 +4,7 @@ from dataclasses import replace
 
 from graphfeed.datapipes.samplers.fanout_sampler import FanoutSampler
 from graphfeed.ops import Key, minibatch_key
+from graphfeed.ops.arguments import check_count
 from graphfeed.storage import SampledSubgraph
 from graphfeed.storage.graph import ByType, SamplingRequest
 
@@ -54,8 +55,7 @@ class LayerNeighborSampler(FanoutSampler, name="sample_layer_neighbor"):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.batch_dependency < 1:
-            raise ValueError(f"batch_dependency must be 1 or more, but is {self.batch_dependency}")
+        check_count("batch_dependency", self.batch_dependency, 1)
 
     def make_request(self) -> SamplingRequest:
         """Return the request that the stage makes to its graph."""

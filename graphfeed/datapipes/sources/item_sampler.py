@@ -8,11 +8,12 @@ import torch
 
 from graphfeed.datapipes.datapipe import Datapipe
 from graphfeed.datapipes.minibatch import MiniBatch
+from graphfeed.datapipes.pipeline.fields import check_fields
 from graphfeed.datapipes.pipeline.iteration import torch_shard
 from graphfeed.datapipes.pipeline.size_estimate import BatchSizeEstimate, measure
 from graphfeed.datapipes.sources.minibatcher import minibatcher_default
 from graphfeed.ops import Key, fold
-from graphfeed.ops.arguments import check_count, check_position
+from graphfeed.ops.arguments import brief, check_count, check_position
 from graphfeed.ops.sampling import permute
 from graphfeed.storage import HeteroItemSet, ItemSet
 
@@ -73,7 +74,10 @@ class ItemSampler(Datapipe, init=False):
             )
         if len(self.item_set) == 0:
             raise ValueError("item_set is empty; give it at least one item")
+        check_fields(self)
         check_count("batch_size", self.batch_size, 1)
+        if not callable(self.minibatcher):
+            raise TypeError(f"minibatcher must be a function of rows and names, but is {brief(self.minibatcher)}")
         seed = check_position(0 if self.seed is None else self.seed, self.epoch, self.start)
         self.__dict__["seed"] = None if self.seed is None else seed
 

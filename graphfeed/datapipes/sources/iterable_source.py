@@ -8,6 +8,7 @@ from graphfeed.datapipes.datapipe import Datapipe
 from graphfeed.datapipes.minibatch import MiniBatch
 from graphfeed.datapipes.pipeline.iteration import torch_shard
 from graphfeed.ops import Key
+from graphfeed.ops.arguments import brief, check_position
 
 
 class IterableSource(Datapipe, init=False):
@@ -31,6 +32,11 @@ class IterableSource(Datapipe, init=False):
             start: int = ...,
         ) -> Datapipe:
             """Return a pipeline, so that `pipe = pipe.sample_neighbor(...)` may take its place."""
+
+    def __post_init__(self) -> None:
+        if not hasattr(self.iterable, "__iter__"):
+            raise TypeError(f"iterable must be an iterable of mini-batches, but is {brief(self.iterable)}")
+        check_position(0 if self.seed is None else self.seed, self.epoch, self.start)
 
     def __iter__(self) -> Iterator[Any]:
         """Yield the mini-batches from `start` on; in a torch DataLoader worker, only its share."""

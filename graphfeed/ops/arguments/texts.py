@@ -15,7 +15,7 @@ MOST_PARTS = 4
 """How many values an error message shows of a collection or an array."""
 MOST_LEVELS = 2
 MOST_LETTERS = 80
-LONGEST = 300
+LONGEST = 160
 MOST_BITS = 128
 PLAIN = (int, float, complex, type(None), torch.dtype, torch.device, np.generic, range, slice, PurePath, Enum)
 NAMED = (type, FunctionType, BuiltinFunctionType, MethodType)

@@ -19,7 +19,7 @@ def as_attributes(domain: str, attributes: Mapping[str, Any]) -> dict[str, torch
 def look_up(attributes: Mapping[str, torch.Tensor], name: str, domain: str) -> torch.Tensor:
     """Return an attribute by name, or raise an error that lists the names."""
     if name not in attributes:
-        raise KeyError(f"{domain} attribute {name} does not exist; the graph has {sorted(attributes)}")
+        raise KeyError(f"{domain} attribute {name!s:.80} does not exist; the graph has {sorted(attributes)!s:.160}")
     return attributes[name]
 
 

@@ -52,7 +52,8 @@ class SamplingRequest:
 
     def __post_init__(self) -> None:
         strategies = ("uniform", "latest", "labor")
-        if self.strategy not in strategies:
+        strategy: object = self.strategy
+        if not isinstance(strategy, str) or strategy not in strategies:
             raise ValueError(f"strategy must be one of {strategies}, but is {brief(self.strategy)}")
         if self.strategy == "latest" and (self.replace or self.probs_name is not None):
             raise ValueError(

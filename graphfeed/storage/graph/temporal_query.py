@@ -34,12 +34,13 @@ class TemporalQuery:
     """Whether what has the time of the seed itself exists for it already, and what is as old as the window still."""
 
     def __post_init__(self) -> None:
-        if self.hop_time not in ("seed", "edge"):
+        hop_time: object = self.hop_time
+        if not isinstance(hop_time, str) or hop_time not in ("seed", "edge"):
             raise ValueError(f"hop_time must be one of ('seed', 'edge'), but is {brief(self.hop_time)}")
         if self.hop_time == "edge" and self.edge_timestamp_attr_name is None:
             raise ValueError("hop_time='edge' needs the times of edges; give edge_timestamp_attr_name")
         window = self.pre_time_window
-        if isinstance(window, bool) or (isinstance(window, int) and window < 0):
+        if isinstance(window, bool) or (isinstance(window, int) and not 0 <= window < 2**63):
             raise ValueError(f"pre_time_window must be a whole number, 0 or more, but is {brief(window)}")
         if isinstance(window, float):
             raise TypeError(f"pre_time_window must be a whole number, as the times are, but is {brief(window)}")
