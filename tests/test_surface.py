@@ -91,38 +91,32 @@ KNOWN = [*theirs.SURFACE, *(name for name in theirs.FLUENT if name not in theirs
 HERE = [name for name in KNOWN if name not in theirs.REPLACED]
 
 
-@pytest.mark.parametrize("name", HERE)
-def test_a_name_is_here_and_is_called_as_it_was(name: str) -> None:
-    assert find(name) is not None, "add it, or list it with the reason in REPLACED"
-    assert complaints(name) == []
+def test_each_name_is_here_and_is_called_as_it_was() -> None:
+    for name in HERE:
+        assert find(name) is not None, f"add {name}, or list it with the reason in REPLACED"
+        assert complaints(name) == [], name
 
 
-@pytest.mark.parametrize("name", sorted(theirs.FLUENT.keys() - theirs.REPLACED.keys()))
-def test_a_fluent_name_is_of_its_stage(name: str) -> None:
-    stage = find_stage(name)
-    assert stage is not None
-    assert stage.__name__ == theirs.FLUENT[name]
+def test_fluent_names_are_of_their_stages() -> None:
+    kept = {name: stage for name, stage in theirs.FLUENT.items() if name not in theirs.REPLACED}
+    assert {name: getattr(find_stage(name), "__name__", None) for name in kept} == kept
 
 
-@pytest.mark.parametrize("name", theirs.REPLACED)
-def test_what_was_replaced_is_not_here(name: str) -> None:
-    assert name in KNOWN
-    assert find(name) is None
+def test_what_was_replaced_is_not_here_and_its_error_says_what_to_do() -> None:
+    assert set(theirs.REPLACED) <= set(KNOWN)
+    assert [name for name in theirs.REPLACED if find(name) is not None] == []
+    for name in theirs.REPLACED:
+        if "." not in name and name not in theirs.FLUENT:
+            with pytest.raises(
+                AttributeError, match=rf"no attribute '{name}'; .*(instead|leave it out|makes the graph)"
+            ):
+                getattr(gf, name)
 
 
-@pytest.mark.parametrize("name", [name for name in theirs.REPLACED if "." not in name and name not in theirs.FLUENT])
-def test_the_error_of_what_was_replaced_says_what_to_do(name: str) -> None:
-    with pytest.raises(AttributeError, match=rf"no attribute '{name}'; .*(instead|leave it out|makes the graph)"):
-        getattr(gf, name)
-
-
-@pytest.mark.parametrize(("name", "parameter"), theirs.DIFFERENT)
-def test_what_differs_differs(name: str, parameter: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    reasons = {key: reason for key, reason in theirs.DIFFERENT.items() if key != (name, parameter)}
-    monkeypatch.setattr(theirs, "DIFFERENT", reasons)
-    assert any(text.startswith(f"{parameter} ") for text in complaints(name))
-
-
-def test_what_differs_is_known_and_has_a_reason() -> None:
-    assert all(name in theirs.SURFACE for name, _ in theirs.DIFFERENT)
-    assert all(reason for reason in [*theirs.REPLACED.values(), *theirs.DIFFERENT.values()])
+def test_what_differs_is_known_and_differs(monkeypatch: pytest.MonkeyPatch) -> None:
+    different = theirs.DIFFERENT
+    for name, parameter in different:
+        assert name in theirs.SURFACE
+        rest = {key: reason for key, reason in different.items() if key != (name, parameter)}
+        monkeypatch.setattr(theirs, "DIFFERENT", rest)
+        assert any(text.startswith(f"{parameter} ") for text in complaints(name)), (name, parameter)
