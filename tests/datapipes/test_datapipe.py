@@ -16,6 +16,8 @@ from tests.datapipes.stages import (
     ByMethod,
     Chained,
     InPairs,
+    Join,
+    Odd,
     make_items,
     make_join,
     seeds_in,
@@ -182,3 +184,133 @@ def test_subclasses_of_stages_of_ones_own() -> None:
     assert seeds_in(More(make_items(), 5, extra=20))[0] == [25, 26]
     other: Any = Other
     assert seeds_in(other(make_items(), 5).rewrite(in_a_copy))[0] == [0, 5]
+
+
+each_kind = pytest.mark.parametrize("make", USERS.values(), ids=USERS.keys())
+
+
+def unchanged(stage: gf.Datapipe) -> gf.Datapipe:
+    return stage
+
+
+def in_a_copy(stage: gf.Datapipe) -> gf.Datapipe:
+    """Change every stage, as a rule that touches all of them would."""
+    return stage.changed()
+
+
+def test_inputs_are_the_fields_that_are_stages() -> None:
+    items = make_items()
+    other = ByInit(items, 1)
+    assert items.inputs == ()
+    assert other.inputs == (items,)
+    assert Join(items, other).inputs == (items, other)
+    assert Chained((items, other, items)).inputs == (items, other, items)
+    assert Odd([1, 2]).inputs == ()
+
+
+@each_kind
+def test_nothing_changes_where_a_rule_changes_nothing(make: Any) -> None:
+    pipe = make()
+    assert pipe.rewrite(unchanged) is pipe
+    assert pipe.with_inputs(unchanged) is pipe
+
+
+@each_kind
+def test_a_rewritten_pipeline_is_another_and_the_given_one_stays(make: Any) -> None:
+    pipe = make()
+    stages = gf.traverse(pipe)
+    expected = digests(pipe)
+    before = [dict(vars(stage)) for stage in stages]
+    result = pipe.rewrite(in_a_copy)
+    assert digests(result) == expected
+    assert not {id(stage) for stage in gf.traverse(result)} & {id(stage) for stage in stages}
+    assert gf.traverse(pipe) == stages
+    assert [dict(vars(stage)) for stage in stages] == before
+
+
+def test_a_method_that_was_handed_over_is_the_copys_own() -> None:
+    pipe = ByMethod(make_items(), 5)
+    result = pipe.changed(by=50)
+    assert seeds_in(result)[0] == [50, 51]
+    assert seeds_in(pipe)[0] == [5, 6]
+
+
+def test_sharing_is_kept() -> None:
+    result = make_join().rewrite(in_a_copy)
+    assert isinstance(result, Join)
+    (left,), (right,) = result.left.inputs, result.right.inputs
+    assert left is right
+
+
+def test_a_rule_sees_each_stage_once_and_its_inputs_before() -> None:
+    seen: list[gf.Datapipe] = []
+
+    def note(stage: gf.Datapipe) -> gf.Datapipe:
+        assert all(any(source is other for other in seen) for source in stage.inputs)
+        seen.append(stage)
+        return stage
+
+    make_join().rewrite(note)
+    assert [type(stage) for stage in seen] == [gf.ItemSampler, ByFields, ByMethod, Join]
+
+
+def test_a_stage_inside_a_tuple_is_rewritten() -> None:
+    pipe = Chained((make_items(4), make_items(6)))
+    result = pipe.rewrite(lambda stage: ByInit(stage, 7) if isinstance(stage, gf.ItemSampler) else stage)
+    assert isinstance(result, Chained)
+    assert [type(part) for part in result.parts] == [ByInit, ByInit]
+    assert seeds_in(result)[0] == [7, 8]
+
+
+def test_changing_a_field_changes_that_alone() -> None:
+    stage = ByFields(make_items(), 5, again=2)
+    result = stage.changed(by=6)
+    assert (result.by, result.again, result.datapipe) == (6, 2, stage.datapipe)
+    assert (stage.by, stage.again) == (5, 2)
+
+
+def test_each_stage_comes_once_and_after_its_inputs() -> None:
+    pipe = make_join()
+    assert [type(stage) for stage in gf.traverse(pipe)] == [gf.ItemSampler, ByFields, ByMethod, Join]
+    assert gf.traverse(pipe)[-1] is pipe
+
+
+def test_stages_are_found_by_class_base_or_protocol() -> None:
+    pipe = make_join()
+    assert gf.find(pipe, ByFields) == [pipe.left]
+    assert gf.find(pipe, gf.Transform) == [pipe.left, pipe.right]
+    assert gf.find(pipe, gf.MiniBatchTransformer) == [pipe.right]
+    assert [type(stage) for stage in gf.find(pipe, Source)] == [gf.ItemSampler]
+    assert gf.find(pipe, gf.CopyTo) == []
+
+
+def test_a_stage_is_replaced_in_a_copy() -> None:
+    pipe = make_join()
+    result = gf.replace(pipe, pipe.left, ByInit(pipe.left, 1000))
+    assert seeds_in(result)[0] == [1100, 1101, 200, 201]
+    assert seeds_in(pipe)[0] == [100, 101, 200, 201]
+    assert isinstance(result, Join)
+    assert result.right is pipe.right
+
+
+def test_a_source_that_two_share_is_replaced_for_both() -> None:
+    pipe = make_join()
+    (source,) = gf.find(pipe, gf.ItemSampler)
+    result = gf.replace(pipe, source, make_items(4, batch_size=1))
+    assert seeds_in(result) == [[100 + seed, 200 + seed] for seed in range(4)]
+    assert len(gf.find(result, gf.ItemSampler)) == 1
+
+
+def test_the_last_stage_can_be_replaced() -> None:
+    pipe, other = make_join(), make_items()
+    assert gf.replace(pipe, pipe, other) is other
+
+
+def test_replacing_by_itself_changes_nothing() -> None:
+    pipe = make_join()
+    assert gf.replace(pipe, pipe.left, pipe.left) is pipe
+
+
+def test_a_stage_that_is_not_there_is_named() -> None:
+    with pytest.raises(ValueError, match=r"ItemSampler is no stage of this pipeline; find\(\) returns those that are"):
+        gf.replace(make_join(), make_items(), make_items())

@@ -1,5 +1,7 @@
+import copy
+import pickle
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -7,9 +9,13 @@ import pytest
 import torch
 
 import graphfeed as gf
+from graphfeed.datapipes import Placement
+from graphfeed.datapipes.datapipe import length
 from graphfeed.datapipes.transform import call, worker_name
 from graphfeed.ops import Key
-from tests.datapipes.stages import ByFields, make_items, seeds_in
+from tests import pipelines
+from tests.datapipes.stages import ByFields, ByMethod, make_items, seeds_in, shifted
+from tests.digests import assert_same, digests
 
 
 class Failing(gf.Transform):
@@ -87,9 +93,7 @@ def test_any_iterable_becomes_a_source(source: Any) -> None:
 
 def test_what_is_no_source_is_refused() -> None:
     nothing: Any = 5
-    with pytest.raises(
-        TypeError, match="source of ByFields, must be a stage or an iterable of mini-batches, but is 5"
-    ):
+    with pytest.raises(TypeError, match="source of ByFields, must be a stage or an iterable of mini-batches, but is 5"):
         ByFields(nothing, 1)
 
 
@@ -180,3 +184,140 @@ def test_a_constructor_that_forgets_the_base_s_is_told() -> None:
     stage = OwnInit(gf.ItemSampler(gf.ItemSet(4, names="seeds"), batch_size=2), "x")
     with pytest.raises(AttributeError, match=r"the field 'datapipe' of 'OwnInit' was not set: let its __init__ call"):
         next(iter(stage))
+
+
+def by_ten(minibatch: gf.MiniBatch) -> gf.MiniBatch:
+    return shifted(minibatch, 10)
+
+
+def nothing(minibatch: gf.MiniBatch) -> gf.MiniBatch:
+    return None  # type: ignore[return-value]
+
+
+class ByModule(torch.nn.Module):
+    def forward(self, minibatch: gf.MiniBatch) -> gf.MiniBatch:
+        return shifted(minibatch, 10)
+
+
+@pytest.mark.parametrize("function", [by_ten, ByModule(), lambda minibatch: shifted(minibatch, 10)])
+def test_any_function_of_a_mini_batch_is_a_stage(function: Any) -> None:
+    assert seeds_in(make_items(4).transform(function)) == [[10, 11], [12, 13]]
+    assert seeds_in(gf.MiniBatchTransformer(make_items(4), function)) == [[10, 11], [12, 13]]
+
+
+def test_without_a_function_it_changes_nothing() -> None:
+    assert_same(list(make_items().transform()), list(make_items()))
+    batch = gf.MiniBatch()
+    assert gf.MiniBatchTransformer(make_items())(batch) is batch
+
+
+def test_a_subclass_hands_its_method_over() -> None:
+    assert seeds_in(ByMethod(make_items(4), 3)) == [[3, 4], [5, 6]]
+
+
+def test_it_pickles_with_a_functions_name() -> None:
+    assert seeds_in(pickle.loads(pickle.dumps(make_items(2).transform(by_ten)))) == [[10, 11]]
+
+
+@pytest.mark.parametrize("num_workers", [0, 2])
+def test_what_is_no_mini_batch_is_named(num_workers: int) -> None:
+    with gf.DataLoader(make_items().transform(nothing), num_workers=num_workers) as loader:
+        with pytest.raises(
+            TypeError, match=r"should be an instance of MiniBatch, but is a NoneType; return the .* graphfeed.Transform"
+        ) as caught:
+            list(loader)
+        assert "in MiniBatchTransformer, stage 2, mini-batch 0 of epoch 0" in caught.value.__notes__[0]
+
+
+class Numbers(gf.Datapipe[int]):
+    """Counts, and remembers how far it came."""
+
+    seen: list[int]
+
+    def __iter__(self) -> Iterator[int]:
+        for number in range(5):
+            self.seen.append(number)
+            yield number
+
+
+@pytest.mark.parametrize("size", [1, 3, 9])
+def test_it_reads_ahead_by_its_size(size: int) -> None:
+    source = Numbers([])
+    ahead = [(item, len(source.seen)) for item in gf.Bufferer(source, size)]
+    assert ahead == [(number, min(number + 1 + size, 5)) for number in range(5)]
+
+
+@pytest.mark.parametrize("build", [pipelines.shuffled, pipelines.heterogeneous])
+def test_the_mini_batches_and_their_number_stay(build: Callable[[], gf.Datapipe]) -> None:
+    pipe = build()
+    assert digests(pipe.buffer(2)) == digests(pipe)
+    assert len(pipe.buffer(2)) == length(pipe)
+    with gf.DataLoader(pipe.buffer().transform(), num_workers=2, seed=1) as loader:
+        assert digests(loader) == digests(pipe.with_seed(1))
+        loader.load_state_dict({"seed": 1, "epoch": 0, "index": 4})
+        assert digests(loader) == digests(pipe.with_seed(1, 0, 4))
+
+
+@pytest.mark.parametrize("size", [0, -1])
+def test_a_size_below_one_is_refused(size: int) -> None:
+    pipe = gf.ItemSampler(gf.ItemSet(torch.arange(2), names="seeds"), 1)
+    with pytest.raises(ValueError, match=f"'buffer_size' is required to be a positive integer, but is {size}"):
+        pipe.buffer(size)
+
+
+def test_a_copy_to_where_it_is_changes_no_value() -> None:
+    pipe = pipelines.heterogeneous()
+    assert isinstance(pipe, gf.CopyTo)
+    assert digests(pipe) == digests(pipe.datapipe)
+
+
+def test_the_given_mini_batch_stays_where_it_is() -> None:
+    (batch, *_) = pipelines.heterogeneous()
+    before = copy.deepcopy(batch)
+    stage = gf.CopyTo([batch], "meta")  # type: ignore[arg-type]
+    moved = stage(batch)
+    assert moved is not batch
+    assert moved.input_nodes["user"].device.type == "meta"
+    assert_same(batch, before)
+
+
+@pytest.mark.parametrize("device", ["meta", torch.device("meta")], ids=str)
+def test_whatever_flows_is_moved(device: Any) -> None:
+    moved = gf.CopyTo(gf.IterableSource([]), device)({"a": [torch.ones(2)], "b": ("text", torch.ones(1))})
+    assert moved["a"][0].device.type == moved["b"][1].device.type == "meta"
+    assert moved["b"][0] == "text"
+
+
+def test_the_key_stays() -> None:
+    for batch, moved in zip(pipelines.homogeneous(), pipelines.homogeneous().copy_to("meta"), strict=True):
+        assert moved.key == batch.key
+
+
+def test_it_leaves_it_to_the_loader_where_it_runs() -> None:
+    assert gf.CopyTo.runs_in is Placement.AUTO
+
+
+def test_a_copy_to_the_cpu_is_done_when_it_returns() -> None:
+    assert not gf.CopyTo(gf.IterableSource([]), "cpu", non_blocking=True).returns_early
+    assert gf.CopyTo(gf.IterableSource([]), "cuda", non_blocking=True).returns_early
+
+
+def test_a_device_that_is_not_there_is_named_when_it_runs(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    pipe = pipelines.homogeneous().copy_to("cuda")
+    for run in (pipe, gf.DataLoader(pipe, 0), gf.DataLoader(pipe, 2)):
+        with pytest.raises(RuntimeError, match=r"copy_to needs the device 'cuda', and torch .* finds no CUDA device"):
+            next(iter(run))
+
+
+def test_a_device_that_is_none_is_named_when_the_pipeline_is_written() -> None:
+    with pytest.raises(ValueError, match="device must be one of torch.s, .* is .toaster."):
+        gf.IterableSource([]).copy_to("toaster")
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("make", pipelines.ALL)
+def test_mini_batches_on_the_device_are_the_same(make: Any) -> None:
+    pipe = make().copy_to("cuda")
+    for batch, copied in zip(make(), pipe, strict=True):
+        assert_same(copied.to("cpu"), batch)

@@ -1,13 +1,22 @@
 """DGL is not needed: a stand-in has the parts of its graphs that are read."""
 
+import copy
+import os
+import subprocess
+import sys
 from collections.abc import Callable
+from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, Literal
 
 import pytest
 import torch
 
+import graphfeed as gf
+from graphfeed.interop import dgl as interop_dgl
 from graphfeed.interop.dgl import from_dglgraph
 from graphfeed.storage.graph import ORIGINAL_EDGE_ID
+from tests import pipelines
 from tests.digests import assert_same
 
 ALL = torch.tensor([-1])
@@ -133,3 +142,162 @@ def test_what_is_no_graph_is_refused() -> None:
     edges: Any = ([1], [0])
     with pytest.raises(TypeError, match=r"g must be a dgl.DGLGraph, but is a tuple; from_coo takes edge lists"):
         from_dglgraph(edges)
+
+
+class Block:
+    """Keeps what a block is made of, and takes data where DGL's takes it."""
+
+    def __init__(self, data: Any, num_src_nodes: Any, num_dst_nodes: Any) -> None:
+        self.made_of = data
+        self.counts = (num_src_nodes, num_dst_nodes)
+        self.srcdata: dict[str, Any] = {}
+        self.edata: dict[str, Any] = {}
+        self.srcnodes = {kind: SimpleNamespace(data={}) for kind in num_src_nodes} if isinstance(data, dict) else {}
+        self.edges = {kind: SimpleNamespace(data={}) for kind in data} if isinstance(data, dict) else {}
+
+
+@pytest.fixture
+def dgl(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "dgl", SimpleNamespace(create_block=Block, NID="_ID", EID="_ID"))
+
+
+@pytest.mark.usefixtures("dgl")
+def test_a_block_a_layer() -> None:
+    batch = next(iter(pipelines.homogeneous()))
+    before = copy.deepcopy(batch)
+    made = batch.blocks
+    assert_same(batch, before)
+    assert len(made) == 2
+    for block, subgraph in zip(made, batch.sampled_subgraphs, strict=True):
+        kind, (indptr, indices, ids) = block.made_of
+        assert (kind, indptr.dtype, indices.dtype) == ("csc", torch.int32, torch.int32)
+        assert_same([indptr.long(), indices.long()], [subgraph.sampled_csc.indptr, subgraph.sampled_csc.indices])
+        assert_same(ids, torch.arange(len(indices), dtype=torch.int32))
+        assert block.counts == (len(subgraph.original_row_node_ids), len(subgraph.original_column_node_ids))
+        assert block.edata == {"_ID": subgraph.original_edge_ids}
+    assert made[0].srcdata == {"_ID": batch.input_nodes}
+    assert made[1].srcdata == {}
+
+
+@pytest.mark.usefixtures("dgl")
+def test_typed_blocks() -> None:
+    batch = next(iter(pipelines.heterogeneous()))
+    first, second = batch.compute_blocks()
+    subgraph = batch.sampled_subgraphs[0]
+    assert list(first.made_of) == [tuple(kind.split(":")) for kind in subgraph.sampled_csc]
+    assert first.counts[0] == {kind: len(ids) for kind, ids in batch.input_nodes.items()}
+    assert {kind: own.data["_ID"] for kind, own in first.srcnodes.items()} == batch.input_nodes
+    for kind, ids in subgraph.original_edge_ids.items():
+        assert first.edges[tuple(kind.split(":"))].data == {"_ID": ids}
+    assert all(own.data == {} for own in second.srcnodes.values())
+
+
+@pytest.mark.usefixtures("dgl")
+def test_many_edges_take_int64(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(interop_dgl, "INT32_MAX", 100)
+    batch = next(iter(pipelines.homogeneous()))
+    assert {part.dtype for block in batch.blocks for part in block.made_of[1]} == {torch.int64}
+
+
+@pytest.mark.usefixtures("dgl")
+@pytest.mark.parametrize("name", ["original_row_node_ids", "original_column_node_ids"])
+def test_ids_that_are_missing_are_named(name: str) -> None:
+    batch = next(iter(pipelines.homogeneous()))
+    setattr(batch.sampled_subgraphs[1], name, None)
+    with pytest.raises(ValueError, match=f"Missing `{name}` in sampled subgraph"):
+        batch.compute_blocks()
+
+
+@pytest.mark.usefixtures("dgl")
+def test_without_edge_ids_or_layers() -> None:
+    batch = next(iter(pipelines.homogeneous()))
+    batch.sampled_subgraphs[0].original_edge_ids = None
+    assert batch.blocks[0].edata == {}
+    assert gf.MiniBatch(sampled_subgraphs=[]).blocks == []
+    assert gf.MiniBatch().blocks is None
+
+
+def test_without_dgl_there_is_another_way(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "dgl", None)
+    with pytest.raises(ImportError, match=r"blocks needs dgl, .*: pip install dgl, .* or use sampled_subgraphs"):
+        next(iter(pipelines.homogeneous())).compute_blocks()
+
+
+ROOT = Path(__file__).resolve().parents[2]
+WHEEL = "dgl==2.1.0"
+PROGRAM = """
+import graphfeed.interop.dgl
+import dgl
+import dgl.graphbolt as gb
+import dgl.nn
+import torch
+
+theirs = dgl.graph((torch.tensor([1, 2, 3, 0]), torch.tensor([0, 0, 0, 1])))
+theirs.ndata["time"] = torch.arange(4)
+graph = gb.from_dglgraph(theirs, is_homogeneous=True)
+assert graph.node_attributes["time"].tolist() == [0, 1, 2, 3]
+items = gb.ItemSet(torch.arange(4), names="seeds")
+minibatch = next(iter(gb.ItemSampler(items, batch_size=2).sample_neighbor(graph, [2, 2])))
+inner, outer = dgl.nn.SAGEConv(3, 4, "mean"), dgl.nn.SAGEConv(4, 2, "mean")
+first, second = minibatch.blocks
+scores = outer(second, inner(first, torch.rand(len(minibatch.input_nodes), 3)))
+scores.sum().backward()
+print(gb.__name__, tuple(scores.shape), inner.fc_neigh.weight.grad is not None)
+"""
+
+IN_FORKS = """
+import os, sys, graphfeed
+for program in sys.argv[1:]:
+    if os.fork() == 0:
+        exec(program)
+        sys.stdout.flush()
+        os._exit(0)
+    os.wait()
+"""
+"""Runs each program in a process that has imported graphfeed, and neither DGL nor what stands for it."""
+
+
+def run(program: str, folder: Path, *arguments: str) -> str:
+    """Return what a program prints that imports from a folder."""
+    environment = {**os.environ, "PYTHONPATH": f"{folder}{os.pathsep}{ROOT}", "DGLBACKEND": "pytorch"}
+    command = [sys.executable, "-c", program, *arguments]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stderr
+    return done.stdout.strip()
+
+
+@pytest.fixture(scope="module")
+def printed(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
+    """Return what programs print beside a package that imports its GraphBolt as DGL does, which fails."""
+    folder = tmp_path_factory.mktemp("dgl")
+    (folder / "dgl" / "graphbolt").mkdir(parents=True)
+    (folder / "dgl" / "__init__.py").write_text("from . import graphbolt\nNID = EID = '_ID'\n")
+    (folder / "dgl" / "graphbolt" / "__init__.py").write_text("import torchdata.datapipes\n")
+    programs = [
+        "import graphfeed.interop.dgl, dgl, dgl.graphbolt as gb; print(gb.__name__, dgl.NID)",
+        "print(graphfeed.MiniBatch(sampled_subgraphs=[]).blocks, 'dgl' in sys.modules)",
+        "sys.modules['torchdata.datapipes'] = sys; import dgl, graphfeed.interop.dgl; print(dgl.graphbolt.__name__)",
+    ]
+    return run(IN_FORKS, folder, *programs).splitlines()
+
+
+def test_dgl_imports_beside_any_torch_after_graphfeed(printed: list[str]) -> None:
+    assert printed[0] == "graphfeed _ID"
+
+
+def test_blocks_import_a_dgl_that_nobody_has_imported(printed: list[str]) -> None:
+    assert printed[1] == "[] True"
+
+
+def test_a_dgl_that_is_imported_keeps_its_graphbolt(printed: list[str]) -> None:
+    assert printed[2] == "dgl.graphbolt"
+
+
+@pytest.mark.slow
+def test_models_of_a_published_dgl_train_on_blocks(tmp_path: Path) -> None:
+    install = [sys.executable, "-m", "pip", "install", "--quiet", "--target", str(tmp_path)]
+    for packages in (["--no-deps", WHEEL], ["pandas", "pydantic"]):  # what else it needs is among our own
+        done = subprocess.run([*install, *packages], capture_output=True, text=True, timeout=300)
+        if done.returncode:
+            pytest.skip(f"{packages[-1]} can't be installed here")
+    assert run(PROGRAM, tmp_path) == "graphfeed (2, 2) True"

@@ -2,17 +2,20 @@
 
 import pickle
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+from tests.datapipes.pipeline.test_pipeline_graph import chain, diamond
 
 import graphfeed as gf
 from graphfeed.datapipes.datapipe import length
 from graphfeed.datapipes.pipeline import fluent
-from tests import pipelines
-from tests.datapipes.pipeline.test_pipeline_graph import chain, diamond
-from tests.digests import digests
+from graphfeed.datapipes.sources.iterable_source import IterableSource
+from graphfeed.interop.graphbolt import BuiltinDataset
+from tests import on_disk, pipelines
+from tests.digests import assert_same, digests
 
 
 def names(stages: Any) -> list[str]:
@@ -95,3 +98,96 @@ def test_a_decorator_registers_too(monkeypatch: pytest.MonkeyPatch) -> None:
     assert [batch.seeds.tolist() for batch in pipe.tripled()] == [[0, 3], [6, 9]]
     with pytest.raises(ValueError, match=r"'copy_to' of .* is taken by"):
         gf.functional_datapipe("copy_to")(Tripled)
+
+
+class Task:
+    def __init__(self) -> None:
+        self.waited = 0
+
+    def wait(self) -> None:
+        self.waited += 1
+
+
+def test_each_is_waited_for_and_passed_on() -> None:
+    tasks: list[Any] = [Task(), Task()]
+    assert list(IterableSource(tasks).wait()) == tasks
+    assert [task.waited for task in tasks] == [1, 1]
+
+
+def test_what_cannot_be_waited_for_is_named() -> None:
+    pipe: Any = IterableSource([gf.MiniBatch()])
+    with pytest.raises(TypeError, match=r"a MiniBatch arrived that has no wait\(\); leave wait\(\) out"):
+        list(pipe.wait())
+
+
+pytestmark = pytest.mark.usefixtures("no_leaks")
+
+
+@pytest.mark.parametrize("build", [pipelines.shuffled, pipelines.heterogeneous])
+@pytest.mark.parametrize("buffer_size", [1, 10])
+def test_the_mini_batches_stay(buffer_size: int, build: Callable[[], gf.Datapipe]) -> None:
+    pipe = build()
+    assert digests(pipe.prefetch(buffer_size)) == digests(pipe)
+    assert length(pipe.prefetch()) == length(pipe)
+
+
+@pytest.mark.parametrize("num_workers", [0, 2])
+def test_in_the_middle_of_a_loader_s_pipeline(num_workers: int) -> None:
+    pipe = pipelines.homogeneous()
+    (sampler,) = gf.find(pipe, gf.NeighborSampler)
+    ahead = gf.replace(pipe, sampler, sampler.prefetch(2))
+    with gf.DataLoader(ahead, num_workers=num_workers, seed=1) as loader:
+        assert digests(loader) == digests(pipe.with_seed(1))
+        loader.load_state_dict({"seed": 1, "epoch": 0, "index": 3})
+        assert digests(loader) == digests(pipe.with_seed(1, 0, 3))
+        assert "PrefetcherIterDataPipe(buffer_size=2)" in loader.explain(rewritten=False)
+
+
+def test_leaving_early_ends_the_thread() -> None:
+    for _ in pipelines.homogeneous().prefetch():
+        break
+
+
+def test_its_buffer_has_ten_places_and_at_least_one() -> None:
+    pipe = pipelines.homogeneous()
+    assert gf.PrefetcherIterDataPipe(pipe).buffer_size == 10
+    with pytest.raises(ValueError, match="buffer_size must be 1 or more, but is 0"):
+        pipe.prefetch(0)
+
+
+def make() -> gf.ItemSetDict:
+    with pytest.warns(DeprecationWarning, match="ItemSetDict is deprecated; use HeteroItemSet") as seen:
+        items = gf.ItemSetDict({"user": gf.ItemSet(2, names="seeds"), "item": gf.ItemSet(3, names="seeds")})
+    assert seen[0].filename == __file__
+    return items
+
+
+def test_it_warns_and_is_a_typed_item_set() -> None:
+    items = make()
+    assert isinstance(items, gf.HeteroItemSet)
+    assert (len(items), items.names, items.num_items) == (5, ("seeds",), 1)
+    assert_same(items[torch.tensor([4, 0])], {"user": torch.tensor([0]), "item": torch.tensor([2])})
+    assert repr(items).startswith("ItemSetDict(\n    itemsets={'user': ItemSet(\n")
+
+
+def test_it_is_sampled_and_pickles_without_another_warning() -> None:
+    items = pickle.loads(pickle.dumps(make()))
+    assert_same(next(iter(gf.ItemSampler(items, batch_size=3))).seeds["item"], torch.tensor([0]))
+
+
+@pytest.mark.parametrize("folder", ["cora", "cora-seeds"])
+def test_from_a_folder_of_either_name(tmp_path: Path, folder: str) -> None:
+    place = tmp_path / folder
+    place.mkdir()
+    on_disk.write(place, on_disk.untyped(place))
+    dataset = BuiltinDataset("cora", root=tmp_path).load()
+    assert dataset.dataset_name == "small"
+    assert dataset.graph is not None
+    assert dataset.graph.total_num_edges == 6
+
+
+def test_an_error_says_where_to_put_it(tmp_path: Path) -> None:
+    with pytest.raises(FileNotFoundError, match=r"no data set 'cora' .* downloads none; .*cora-seeds/metadata\.yaml"):
+        BuiltinDataset("cora", root=tmp_path)
+    with pytest.raises(FileNotFoundError, match=r"ogbn-seeds/metadata\.yaml"):
+        BuiltinDataset("ogbn-seeds", root=tmp_path)

@@ -15,7 +15,7 @@ from graphfeed.datapipes.pipeline.size_estimate import BatchSizeEstimate
 from graphfeed.datapipes.sources.item_sampler import ItemSampler
 from graphfeed.datapipes.sources.items_by_owner import ItemsByOwner, NodeOwners, group_items
 from graphfeed.datapipes.sources.minibatcher import minibatcher_default
-from graphfeed.ops.arguments import check_count
+from graphfeed.ops.arguments import check_position
 from graphfeed.storage import HeteroItemSet, ItemSet
 
 
@@ -111,8 +111,8 @@ class DistributedItemSampler(Datapipe, init=False):
             """Return a pipeline, so that `pipe = pipe.sample_neighbor(...)` may take its place."""
 
     def __post_init__(self) -> None:
+        check_position(0 if self.seed is None else self.seed, self.epoch, self.start)
         check_fields(self)
-        check_count("start", self.start, 0)
         if self.drop_uneven_inputs and self.pad_uneven_inputs:
             raise ValueError("drop_uneven_inputs and pad_uneven_inputs are both True; leave one of them out")
         if (self.rank is None) != (self.world_size is None):

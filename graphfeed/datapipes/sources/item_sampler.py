@@ -74,11 +74,11 @@ class ItemSampler(Datapipe, init=False):
             )
         if len(self.item_set) == 0:
             raise ValueError("item_set is empty; give it at least one item")
+        seed = check_position(0 if self.seed is None else self.seed, self.epoch, self.start)
         check_fields(self)
         check_count("batch_size", self.batch_size, 1)
         if not callable(self.minibatcher):
             raise TypeError(f"minibatcher must be a function of rows and names, but is {brief(self.minibatcher)}")
-        seed = check_position(0 if self.seed is None else self.seed, self.epoch, self.start)
         self.__dict__["seed"] = None if self.seed is None else seed
 
     def __len__(self) -> int:

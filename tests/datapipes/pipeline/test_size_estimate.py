@@ -100,3 +100,13 @@ def test_there_are_no_more_nodes_than_the_graph_has() -> None:
     assert distinct(50, 1e9, 100) == pytest.approx(100)
     assert distinct(150, 5, 100) == 150  # seeds may repeat
     assert distinct(0, 0, 0) == 0
+
+
+def test_a_stage_leaves_it_to_the_loader_where_it_runs_unless_it_says_so() -> None:
+    class Report(gf.Transform):
+        runs_in = gf.Placement.MAIN
+
+    pipe = pipelines.homogeneous()
+    assert {stage.runs_in for stage in gf.traverse(pipe)} == {gf.Placement.AUTO}
+    assert Report(pipe).runs_in is gf.Placement.MAIN
+    assert Report(pipe).changed(runs_in=gf.Placement.WORKER).runs_in is gf.Placement.WORKER

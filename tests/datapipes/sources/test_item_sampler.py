@@ -1,4 +1,7 @@
+import copy
+import warnings
 from collections import Counter
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -158,3 +161,116 @@ def test_a_subclass_with_a_loop_of_its_own_is_refused() -> None:
         class Looping(gf.ItemSampler):
             def __iter__(self) -> Any:
                 return iter([])
+
+
+IDS, LABELS = torch.arange(3), torch.ones(3)
+
+
+def test_members_become_the_fields_of_their_names() -> None:
+    assert_same(gf.minibatcher_default(IDS, ("seeds",)), gf.MiniBatch(seeds=IDS))
+    assert_same(gf.minibatcher_default((LABELS, IDS), ("labels", "seeds")), gf.MiniBatch(seeds=IDS, labels=LABELS))
+
+
+def test_typed_rows_become_a_dict_a_field() -> None:
+    rows = {"user": (IDS, LABELS), "item": (IDS + 1, LABELS + 1)}
+    expected = gf.MiniBatch(seeds={"user": IDS, "item": IDS + 1}, labels={"user": LABELS, "item": LABELS + 1})
+    assert_same(gf.minibatcher_default(rows, ("seeds", "labels")), expected)
+    one = {"user": IDS, "item": IDS}
+    assert_same(gf.minibatcher_default(one, ("seeds",)), gf.MiniBatch(seeds=one))
+
+
+@pytest.mark.parametrize("name", ["labels", "indexes", "compacted_seeds", "timestamp"])
+def test_every_field_has_a_name(name: str) -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        batch = gf.minibatcher_default((IDS, LABELS), ("seeds", name))
+    assert_same(getattr(batch, name), LABELS)
+
+
+def test_another_name_is_set_with_a_warning() -> None:
+    with pytest.warns(UserWarning, match="item name 'weather' is no field of MiniBatch; it is set as an attribute"):
+        batch = gf.minibatcher_default((IDS, LABELS), ("seeds", "weather"))
+    assert_same(batch.weather, LABELS)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", gf.GBWarning)  # as GraphBolt's programs do
+        gf.minibatcher_default((IDS, IDS), ("seeds", "weather"))
+
+
+@pytest.mark.parametrize("rows", [IDS, (IDS, IDS), {"a": IDS}], ids=["one", "two", "typed"])
+def test_rows_without_names_are_passed_on_with_a_warning(rows: Any) -> None:
+    with pytest.warns(UserWarning, match="the item set has no names, so its rows are passed on as they are; name them"):
+        assert gf.minibatcher_default(rows, None) is rows
+
+
+GRAPH = gf.from_coo(torch.stack([torch.arange(20), torch.arange(20).roll(1)]), 20)
+
+
+def make_batches(count: int = 5) -> list[gf.MiniBatch]:
+    return [gf.MiniBatch(seeds=torch.tensor([place, place + 1])) for place in range(count)]
+
+
+class Endless:
+    """An iterable that is no list: it begins anew each time, and has no length."""
+
+    def __iter__(self) -> Iterator[gf.MiniBatch]:
+        return iter(make_batches())
+
+
+def test_each_mini_batch_gets_a_key_by_its_place() -> None:
+    keys = [batch.key for batch in gf.IterableSource(make_batches(), seed=7, epoch=3)]
+    assert keys == [Key(7, 3, index) for index in range(5)]
+    assert [batch.key for batch in gf.IterableSource(make_batches())] == [Key(0, 0, index) for index in range(5)]
+
+
+def test_the_given_mini_batches_stay_as_they_are() -> None:
+    batches = make_batches()
+    before = copy.deepcopy(batches)
+    pipe = gf.IterableSource(batches).sample_neighbor(GRAPH, [2]).transform().copy_to("cpu")
+    first = digests(pipe)
+    assert digests(pipe) == first
+    assert_same(batches, before)
+    with gf.DataLoader(pipe, num_workers=2, seed=0) as loader:
+        assert digests(loader) == first
+    assert_same(batches, before)
+
+
+def test_keys_that_were_there_are_replaced() -> None:
+    batches = [gf.MiniBatch(seeds=torch.tensor([0]), key=Key(9, 9, 9))]
+    (result,) = gf.IterableSource(batches)
+    assert result.key == Key(0, 0, 0)
+    assert batches[0].key == Key(9, 9, 9)
+
+
+def test_a_stage_makes_one_of_any_iterable() -> None:
+    pipe = gf.NeighborSampler(Endless(), GRAPH, [2])  # type: ignore[arg-type]
+    assert isinstance(pipe.datapipe, gf.IterableSource)
+    assert digests(pipe) == digests(gf.IterableSource(make_batches()).sample_neighbor(GRAPH, [2]))
+
+
+def test_what_is_no_mini_batch_is_passed_on() -> None:
+    assert list(gf.IterableSource([1, "two", None])) == [1, "two", None]
+
+
+def test_it_can_start_later() -> None:
+    pipe: Any = gf.IterableSource(make_batches())
+    assert digests(pipe.keyed(4, 2, 3)) == digests(pipe.keyed(4, 2, 0))[3:]
+    assert list(pipe.keyed(4, 2, 9)) == []
+
+
+def test_its_length_is_that_of_the_iterable() -> None:
+    assert len(gf.IterableSource(make_batches())) == 5
+    with pytest.raises(TypeError, match="Endless"):
+        len(gf.IterableSource(Endless()))
+
+
+@with_torch_workers
+@pytest.mark.parametrize("num_workers", [0, 2])
+def test_torchs_workers_share_it(num_workers: int) -> None:
+    pipe = gf.IterableSource(make_batches()).with_seed(0)
+    loader: Any = TorchLoader(pipe, batch_size=None, num_workers=num_workers)
+    assert sorted(digests(loader)) == sorted(digests(pipe))
+
+
+def test_it_prints_what_is_in_it_in_few_words() -> None:
+    assert repr(gf.IterableSource(make_batches(1))) == "IterableSource(iterable=[MiniBatch(...)])"
+    assert repr(gf.IterableSource(make_batches(50))) == "IterableSource(iterable=list of 50)"
