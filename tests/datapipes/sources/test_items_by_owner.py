@@ -196,24 +196,3 @@ def test_types_have_owners_of_their_own() -> None:
     edges = gf.HeteroItemSet({"user:likes:item": gf.ItemSet(torch.tensor([[0, 3], [3, 0]]), names="seeds")})
     assert group_items(users, books).order.tolist() == [0, 4, 5, 6, 1, 2, 3, 7]
     assert group_items(edges, books).order.tolist() == [1, 0]
-    with pytest.raises(KeyError, match=r"owners lacks node type 'item'; it has \['user'\]"):
-        group_items(users, {"user": books["user"]})
-    with pytest.raises(TypeError, match="owners must be a dict of PartBooks by node type for items with types, but is"):
-        group_items(users, books["user"])
-    with pytest.raises(ValueError, match=r"one number of parts for all node types, but have \[2, 3\]"):
-        group_items(users, {**books, "item": PartBook.from_bounds([0, 1, 2, 4])})
-
-
-def test_what_does_not_fit_is_named() -> None:
-    items, book = gf.ItemSet(4, names="seeds"), PartBook.from_bounds([0, 2, 3])
-    with pytest.raises(ValueError, match="every node, but has 3 of them, and there is an item of node 3"):
-        group_items(items, book)
-    with pytest.raises(ValueError, match="there is an item of node -1"):
-        group_items(gf.ItemSet(torch.tensor([0, -1]), names="seeds"), book)
-    for names in ("labels", None):
-        with pytest.raises(ValueError, match="a member named 'seeds', but the names are"):
-            group_items(gf.ItemSet(3, names=names), book)
-    with pytest.raises(TypeError, match="owners must be a PartBook for items without types, but is"):
-        group_items(items, {"user": book})
-    with pytest.raises(TypeError, match="owners must tell the part of each node, as a PartBook does, but is"):
-        group_items(items, torch.zeros(4))  # type: ignore[arg-type]

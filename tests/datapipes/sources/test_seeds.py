@@ -1,8 +1,7 @@
 import pytest
 import torch
 
-from graphfeed.datapipes.minibatch import MiniBatch
-from graphfeed.datapipes.sources.seeds import given_seeds, node_seeds, timed_node_seeds
+from graphfeed.datapipes.sources.seeds import node_seeds, timed_node_seeds
 from tests.digests import assert_same
 
 NONE = torch.tensor([], dtype=torch.int64)
@@ -77,14 +76,6 @@ def test_there_may_be_no_seeds() -> None:
     assert_same(node_seeds(typed), ({"user": NONE, "item": NONE}, typed))
 
 
-@pytest.mark.parametrize(("kind", "size"), [("user", 2), ("a:b:c", 4), ("a:b:c:d", 2)])
-def test_a_type_that_names_another_number_of_ends_is_refused(kind: str, size: int) -> None:
-    with pytest.raises(
-        ValueError, match=f"seeds of type '{kind}' have {size} columns; name an edge 'source:relation:d"
-    ):
-        node_seeds({kind: torch.zeros(1, size, dtype=torch.int64)})
-
-
 def times(*values: int) -> torch.Tensor:
     return torch.tensor(values)
 
@@ -121,27 +112,6 @@ def test_timed_edges_of_several_types() -> None:
     assert_same(own, {"a": times(10, 20, 30, 30), "b": times(10, 20)})
 
 
-def test_times_that_do_not_belong_to_the_seeds_are_refused() -> None:
-    edges = torch.zeros(3, 2, dtype=torch.int64)
-    with pytest.raises(ValueError, match=r"^seeds has 3 rows, but 2 timestamps; give one per seed"):
-        timed_node_seeds(edges, times(1, 2))
-    with pytest.raises(ValueError, match=r"^seeds has 4 rows, but 2 timestamps"):
-        timed_node_seeds(torch.arange(4), times(1, 2))
-    with pytest.raises(ValueError, match=r"^seeds\['a:r:b'\] has 3 rows, but 0 timestamps"):
-        timed_node_seeds({"a:r:b": edges}, {"a:r:b": times()[:0].long()})
-    with pytest.raises(TypeError, match=r"^timestamp is a dict, but seeds is a tensor"):
-        timed_node_seeds(edges, {"a:r:b": times(1)})
-    with pytest.raises(TypeError, match=r"^timestamp must be a dict with the types of seeds"):
-        timed_node_seeds({"a:r:b": edges}, {"a:r:c": times(1, 2, 3)})
-
-
-def test_a_mini_batch_without_seeds_is_named() -> None:
-    seeds = torch.arange(3)
-    assert given_seeds(MiniBatch(seeds=seeds)) is seeds
-    with pytest.raises(ValueError, match=r"^the mini-batch has no seeds; name them in the item set: names='seeds'$"):
-        given_seeds(MiniBatch())
-
-
 def test_each_end_of_an_edge_may_have_a_time_of_its_own() -> None:
     seeds, own = torch.tensor([[0, 1], [2, 3], [0, 7], [2, 8]]), torch.tensor([[10, 11], [20, 21]])
     nodes, compacted, found = timed_node_seeds(seeds, own)
@@ -150,5 +120,3 @@ def test_each_end_of_an_edge_may_have_a_time_of_its_own() -> None:
     assert_same(found, times(10, 11, 20, 21, 10, 11, 20, 21))
     typed = timed_node_seeds({"a:r:b": seeds}, {"a:r:b": own})
     assert_same(typed[2], {"a": times(10, 20, 10, 20), "b": times(11, 21, 11, 21)})
-    with pytest.raises(ValueError, match=r"seeds has shape \(4, 2\), but its timestamps \(2, 3\); give one per row"):
-        timed_node_seeds(seeds, torch.zeros(2, 3, dtype=torch.int64))

@@ -1,0 +1,326 @@
+"""What stages refuse, in the words that users read; that any odd value of a field is refused is in test_fields.py."""
+
+from typing import Any
+
+import torch
+
+import graphfeed as gf
+from graphfeed.datapipes.sources.items_by_owner import group_items
+from graphfeed.datapipes.sources.seeds import node_seeds, timed_node_seeds
+from graphfeed.distributed import PartBook
+from graphfeed.storage.graph.sampled_subgraph import ByType
+from tests import pipelines
+from tests.refusals import Refusal, check_refused
+
+ANY: Any = gf
+EMPTY: Any = gf.IterableSource([])
+GRAPH = gf.from_coo(pipelines.random_edges(50, 50, 600, 0), 50, edge_attributes={"time": torch.arange(600)})
+LIKES, LIKED = "user:likes:item", "item:liked_by:user"
+TYPED = gf.from_coo(
+    {LIKES: pipelines.random_edges(20, 10, 100, 1), LIKED: pipelines.random_edges(10, 20, 100, 2)},
+    {"user": 20, "item": 10},
+)
+NODES, EDGES = torch.arange(3), torch.tensor([[4, 9], [9, 1], [3, 3]])
+ITEMS = gf.ItemSet(10, names="seeds")
+
+
+class Plain(gf.SamplingGraph):
+    """A graph that knows no time."""
+
+    num_nodes = num_edges = 50
+
+    def sample_neighbors(self, seeds: ByType, *args: Any, **kwargs: Any) -> gf.SampledSubgraph:
+        raise AssertionError
+
+
+def batches(seeds: Any, **fields: Any) -> Any:
+    return gf.IterableSource([gf.MiniBatch(seeds=seeds, **fields)])
+
+
+def fanouts(given: Any, graph: gf.SamplingGraph = TYPED, **options: Any) -> Any:
+    return EMPTY.sample_neighbor(graph, given, **options)
+
+
+def test_fan_outs() -> None:
+    check_refused(
+        [
+            (lambda: fanouts([]), ValueError, r"fanouts must hold one number per hop, as in \[10, 10\], but is \[\]"),
+            (lambda: fanouts({}), ValueError, r"fanouts must hold one number per hop, .* but is \{\}"),
+            (lambda: fanouts("55"), ValueError, "fanouts must hold one number per hop, .* but is '55'"),
+            (lambda: fanouts([5, 2.5]), TypeError, r"fanouts\[1\] must be whole numbers, but is 2.5"),
+            (lambda: fanouts([True]), TypeError, r"fanouts\[0\] must be whole numbers, but is True"),
+            (lambda: fanouts([5, -2]), ValueError, r"fanouts\[1\] must be -1 \(all neighbours\) or more, but is -2"),
+            (
+                lambda: fanouts([[5, 5]], GRAPH),
+                ValueError,
+                r"fanouts\[0\] has 2 numbers; give one fan-out for all edge types: the graph has one",
+            ),
+            (lambda: fanouts([5, [1, 2, 3]]), ValueError, r"fanouts\[1\] has 3 numbers; give one .*, or 2: one per"),
+            (lambda: fanouts([[]]), ValueError, r"fanouts\[0\] has 0 numbers; give one fan-out for all edge types"),
+            (
+                lambda: fanouts([{LIKES: 1}]),
+                ValueError,
+                r"fanouts\[0\] must have a number for each edge type .*, but has \['user:likes:item'\]; 0 t",
+            ),
+            (lambda: fanouts([2, {LIKES: 1, "a:b:c": 2}]), ValueError, r"fanouts\[1\] must have a number for each"),
+            (lambda: fanouts({LIKES: [1], LIKED: [1, 2]}), ValueError, "fanouts must have as many hops for each edge"),
+            (lambda: fanouts({LIKES: 1, LIKED: 1}), TypeError, r"fanouts\['user:likes:item'\] must hold one number pe"),
+            (lambda: fanouts([{LIKES: 1, LIKED: -2}]), ValueError, r"fanouts\[0\] must be -1 \(all neighbours\) or"),
+            (lambda: fanouts([{LIKES: 1, LIKED: 1.5}]), TypeError, r"fanouts\[0\] must be whole numbers, but is \{"),
+            (lambda: fanouts([{LIKES: 1, LIKED: None}]), TypeError, r"fanouts\[0\] must be a torch.Tensor, .*\[1, Non"),
+            (lambda: fanouts([{LIKES: 1, ("item", "user"): 1}]), ValueError, "must have three parts"),
+            (lambda: fanouts([torch.zeros(10**6)]), TypeError, r"numbers, but is a Tensor of shape \(1000000,\)"),
+        ]
+    )
+
+
+def in_time(**options: Any) -> Any:
+    return EMPTY.temporal_sample_neighbor(
+        **{"graph": GRAPH, "fanouts": [1], "edge_timestamp_attr_name": "time"} | options
+    )
+
+
+def by_budget(numbers: Any, graph: Any = TYPED) -> Any:
+    return EMPTY.sample_by_budget(graph, numbers)
+
+
+def test_samplers_when_the_pipeline_is_written() -> None:
+    check_refused(
+        [
+            (lambda: fanouts([1], prob_name="x"), KeyError, "Edge attribute x does not exist"),
+            (lambda: fanouts([1], cooperative=True, only_new=True), ValueError, "cooperative and only_new are both Tr"),
+            (lambda: fanouts([1], cooperative=True, disjoint=True), ValueError, "cooperative and disjoint are both Tr"),
+            (
+                lambda: EMPTY.sample_layer_neighbor(GRAPH, [3], batch_dependency=0),
+                ValueError,
+                "batch_dependency must be 1 or more, but is 0",
+            ),
+            (
+                lambda: in_time(edge_timestamp_attr_name=None),
+                ValueError,
+                "neither node_timestamp_attr_name nor edge_timestamp_attr_name is given",
+            ),
+            (lambda: in_time(edge_timestamp_attr_name="when"), KeyError, "Edge attribute when does not exist"),
+            (lambda: in_time(node_timestamp_attr_name="when"), KeyError, "Node attribute when does not exist"),
+            (lambda: in_time(strategy="latest", replace=True), ValueError, "strategy='latest' takes each edge once"),
+            (lambda: in_time(pre_time_window=-1), ValueError, "pre_time_window must be a whole number, 0 or more"),
+            (lambda: in_time(pre_time_window=2**63), ValueError, "pre_time_window must be a whole number, 0 or more"),
+            (
+                lambda: gf.TemporalSampler(EMPTY, GRAPH, [3], edge_timestamp_attr_name="time"),
+                NotImplementedError,
+                "TemporalSampler must write chosen_by",
+            ),
+            (lambda: by_budget({"user": [1]}), ValueError, r"must have the node types \['user', 'item'\], but has \['"),
+            (lambda: by_budget({"user": [1], "item": [-1]}), ValueError, "num_samples of 'item' must be 0 or more, bu"),
+            (lambda: by_budget({"user": 1, "item": [1]}), TypeError, "num_samples of 'user' must be numbers, one a ho"),
+            (lambda: by_budget([]), ValueError, "num_samples is empty"),
+            (lambda: by_budget([1], GRAPH), ValueError, "graph has no types"),
+            (lambda: EMPTY.compact_per_layer(True, cooperative=True), ValueError, "cooperative must be False"),
+        ]
+    )
+
+
+def test_samplers_when_mini_batches_come() -> None:
+    timed = batches(NODES, timestamp=NODES).temporal_sample_neighbor(Plain(), [1], edge_timestamp_attr_name="time")
+    hop = batches(NODES).sample_per_layer(GRAPH.sample_neighbors, 2)
+    check_refused(
+        [
+            (lambda: list(batches(None).sample_neighbor(GRAPH, [1])), ValueError, "the mini-batch has no seeds; name"),
+            (lambda: list(batches(NODES + 48).sample_neighbor(GRAPH, [1])), ValueError, "seeds must lie in 0 .. 49, b"),
+            (lambda: list(batches(NODES - 1).sample_neighbor(GRAPH, [1])), ValueError, "seeds must lie in .* holds -1"),
+            (lambda: list(batches(NODES / 2).sample_neighbor(GRAPH, [1])), TypeError, "seeds must be torch.int32 or"),
+            (
+                lambda: list(batches({"shop": NODES}).sample_neighbor(TYPED, [1])),
+                KeyError,
+                r"seeds have node type 'shop', but the graph has \['user', 'item'\]",
+            ),
+            (
+                # Where any of the types has node seeds, all are taken as they are.
+                lambda: list(batches({"user": NODES, LIKES: NODES}).sample_neighbor(TYPED, [1])),
+                KeyError,
+                "seeds have node type 'user:likes:item', but the graph has",
+            ),
+            (lambda: list(batches(NODES + 48).sample_in_subgraph(GRAPH)), ValueError, "seeds must lie in 0 .. 49, but"),
+            (lambda: list(batches(NODES).sample_by_budget(TYPED, [1])), TypeError, "seeds"),
+            (lambda: list(batches({"d": NODES}).sample_by_budget(TYPED, [1])), KeyError, "seeds"),
+            (lambda: list(batches({"user": NODES + 18}).sample_by_budget(TYPED, [1])), ValueError, "seeds"),
+            (lambda: list(batches(NODES).sample_subgraph()), NotImplementedError, "SubgraphSampler must write sample_"),
+            (lambda: list(gf.FanoutSampler(batches(NODES), GRAPH, [2])), NotImplementedError, "must write sample_hops"),
+            (lambda: list(timed), NotImplementedError, "Plain has no temporal_sample_hops"),
+            (lambda: list(batches(NODES).induce_subgraph(GRAPH)), ValueError, "put a sampler before induce_subgraph"),
+            (
+                lambda: list(hop.sample_per_layer(GRAPH.sample_neighbors, 2)),
+                ValueError,
+                "the hop before has no original_row_node_ids; put compact_per_layer",
+            ),
+            (
+                lambda: list(batches(NODES).compact_per_layer(True)),
+                ValueError,
+                "has no sampled_subgraphs yet; put sample_per_layer before",
+            ),
+            (
+                lambda: list(batches(NODES).sample_neighbor(GRAPH, [2]).compact_per_layer(True)),
+                ValueError,
+                "the outermost layer has its original_row_node_ids already",
+            ),
+        ]
+    )
+
+
+def negatives(graph: gf.SamplingGraph, seeds: Any) -> list[Any]:
+    return list(batches(seeds).sample_uniform_negative(graph, 2))
+
+
+def pairs(mode: Any, amount: float) -> Any:
+    return EMPTY.sample_negative_pairs(GRAPH, mode, amount)
+
+
+def test_negative_samplers() -> None:
+    words = "Negative_ratio should be positive Integer: negative_ratio is"
+    rows: list[Refusal] = [
+        (lambda: gf.NegativeSampler(EMPTY, 0), ValueError, f"{words} 0; give how many negatives"),
+        (lambda: ANY.NegativeSampler(EMPTY, 1.5), ValueError, f"{words} 1.5"),
+        (lambda: ANY.NegativeSampler(EMPTY, True), ValueError, f"{words} True"),
+        (lambda: ANY.NegativeSampler(EMPTY, "2"), ValueError, f"{words} '2'"),
+        (lambda: EMPTY.sample_uniform_negative(GRAPH, -1), ValueError, f"{words} -1"),
+        (lambda: list(batches(EDGES).sample_negative(1)), NotImplementedError, "must write _sample_with_etype"),
+        (lambda: negatives(GRAPH, NODES), ValueError, r"Only tensor with shape N\*2 is supported for negative samplin"),
+        (
+            lambda: negatives(GRAPH, EDGES[:1] + 41),
+            ValueError,
+            "destinations of node_pairs must lie in 0 .. 49, but holds",
+        ),
+        (lambda: negatives(TYPED, {LIKES: EDGES + 17}), ValueError, "sources of node_pairs must lie in"),
+        (
+            lambda: negatives(TYPED, {"user:has:shop": EDGES}),
+            KeyError,
+            r"edge_type is 'user:has:shop', but the graph has the node types \[",
+        ),
+        (lambda: negatives(GRAPH, {"user:has:item": EDGES}), KeyError, "edge_type is .*, but the graph has no types"),
+        (lambda: pairs("some", 1), ValueError, "mode must be 'binary' or 'triplet', but is 'some'"),
+        (lambda: pairs("binary", 0), ValueError, "amount must be more than 0, .* but is 0"),
+        (lambda: pairs("triplet", 0.5), ValueError, "amount must be a whole number in the mode 'triplet', but is 0.5"),
+        (lambda: list(batches(NODES).sample_negative_pairs(GRAPH, "binary")), ValueError, "must be edges, shape"),
+    ]
+    check_refused(rows)
+
+
+STORE = gf.BasicFeatureStore(
+    {
+        ("node", None, "feat"): gf.TorchBasedFeature(torch.ones(3, 1)),
+        ("node", "user", "feat"): gf.TorchBasedFeature(torch.ones(20, 1)),
+        ("edge", None, "row"): gf.TorchBasedFeature(torch.ones(600, 1)),
+    }
+)
+
+
+def fetched(graph: gf.SamplingGraph, seeds: Any, *names: Any) -> list[Any]:
+    return list(batches(seeds).sample_neighbor(graph, [2]).fetch_feature(STORE, *names))
+
+
+def test_features() -> None:
+    features: Any = {("node", None, "feat"): torch.ones(3)}
+    users = {"user": NODES}
+    rows: list[Refusal] = [
+        (lambda: EMPTY.fetch_feature(features), TypeError, "feature_store must be a FeatureStore, but is a dict; make"),
+        (lambda: EMPTY.fetch_feature(STORE, "feat"), TypeError, "node_feature_keys must be a list of names, or a dict"),
+        (lambda: EMPTY.fetch_feature(STORE, {"user": "feat"}), TypeError, "node_feature_keys must be a list of names,"),
+        (lambda: EMPTY.fetch_feature(STORE, [3]), TypeError, "node_feature_keys must be a list of names, or a dict of"),
+        (
+            lambda: EMPTY.fetch_feature(STORE, {"user": ["faet"]}),
+            KeyError,
+            "node_feature_keys: feature .*faet.* of node type .*user.* is not in the store; it has",
+        ),
+        (lambda: EMPTY.fetch_feature(STORE, ["feat", "x"]), KeyError, "feature .*x.* of nodes is not in the store; it"),
+        (lambda: EMPTY.fetch_feature(STORE, None, ["x"]), KeyError, "edge_feature_keys: feature .*x.* of edges is not"),
+        (lambda: fetched(TYPED, users, ["feat"]), TypeError, r"is a list, but the mini-batch has types \['user', 'ite"),
+        (lambda: fetched(TYPED, users, None, ["row"]), TypeError, r"edge_feature_keys is a list, but the mini-batch h"),
+        (lambda: fetched(GRAPH, NODES, {"user": ["feat"]}), TypeError, "is a dict by type, but the mini-batch has no"),
+        (lambda: fetched(GRAPH, NODES, ["feat"]), IndexError, r"index must lie in 0 .. 2, but holds \d+"),
+    ]
+    check_refused(rows)
+
+
+def ranks(total: int = 10, batch_size: int = 4, rank: Any = 0, world_size: Any = 2, **more: Any) -> Any:
+    items = gf.ItemSet(torch.arange(total), names="seeds")
+    return gf.DistributedItemSampler(items, batch_size, rank=rank, world_size=world_size, **more)
+
+
+def test_sources() -> None:
+    wrong: Any = torch.arange(3)
+    loop: Any = {"__iter__": lambda self: iter([])}
+    rows: list[Refusal] = [
+        (lambda: gf.ItemSampler(wrong, 1), TypeError, "item_set must be an ItemSet or HeteroItemSet, but is a Tensor;"),
+        (lambda: gf.ItemSampler(gf.ItemSet(0), 1), ValueError, "item_set is empty; give it at least one item"),
+        (lambda: gf.ItemSampler(ITEMS, 0), ValueError, "batch_size must be 1 or more, but is 0"),
+        (lambda: ANY.ItemSampler(ITEMS, 4).minibatch(-1), IndexError, "index must lie in 0 .. 2, but is -1"),
+        (lambda: ANY.ItemSampler(ITEMS, 4).minibatch(3), IndexError, "index must lie in 0 .. 2, but is 3"),
+        (lambda: ANY.ItemSampler(ITEMS, 4, 5), TypeError, "minibatcher must be a function of rows and names, but is 5"),
+        (
+            # Workers ask for `minibatch(index)`, and would leave the loop out.
+            lambda: type("Looping", (gf.ItemSampler,), loop),
+            TypeError,
+            r"Looping writes __iter__, but workers .* by minibatch\(index\)",
+        ),
+        (lambda: ranks(rank=1, world_size=None), ValueError, "rank and world_size go together, but are 1 and None"),
+        (lambda: ranks(rank=2), ValueError, "rank must lie in 0 .. world_size - 1, but is 2 of 2"),
+        (lambda: ranks(rank=-1), ValueError, "rank must lie in 0 .. world_size - 1, but is -1 of 2"),
+        (
+            lambda: ranks(drop_uneven_inputs=True, pad_uneven_inputs=True),
+            ValueError,
+            "drop_uneven_inputs and pad_uneven_inputs are both True",
+        ),
+        (lambda: ranks(batch_size=0), ValueError, "batch_size must be 1 or more, but is 0"),
+        (lambda: ranks(total=0), ValueError, "item_set is empty"),
+        (lambda: ranks(total=16).minibatch(2), IndexError, "index must lie in 0 .. 1, but is 2"),
+        (lambda: gf.DataLoader(ranks()), ValueError, "no process group of them to agree on a seed in; give the DataLo"),
+        (lambda: ANY.IterableSource(5), TypeError, "iterable must be an iterable of mini-batches, but is 5"),
+        (lambda: len(gf.IterableSource(iter([]))), TypeError, "has no len"),
+    ]
+    check_refused(rows)
+
+
+def test_owners_of_items() -> None:
+    book, wide = PartBook.from_bounds([0, 2, 3]), PartBook.from_bounds([0, 1, 2, 4])
+    four, negative = gf.ItemSet(4, names="seeds"), gf.ItemSet(torch.tensor([0, -1]), names="seeds")
+    typed = gf.HeteroItemSet({"user": four, "item": four})
+    no_book: Any = torch.zeros(4)
+    rows: list[Refusal] = [
+        (lambda: group_items(four, book), ValueError, "every node, but has 3 of them, and there is an item of node 3"),
+        (lambda: group_items(negative, book), ValueError, "there is an item of node -1"),
+        (lambda: group_items(gf.ItemSet(3), book), ValueError, "a member named 'seeds', but the names are"),
+        (lambda: group_items(gf.ItemSet(3, "labels"), book), ValueError, "a member named 'seeds', but the names are"),
+        (lambda: group_items(four, {"a": book}), TypeError, "owners must be a PartBook for items without types, but i"),
+        (lambda: group_items(four, no_book), TypeError, "owners must tell the part of each node, as a PartBook does,"),
+        (lambda: group_items(typed, {"user": wide}), KeyError, r"owners lacks node type 'item'; it has \['user'\]"),
+        (lambda: group_items(typed, wide), TypeError, "owners must be a dict of PartBooks by node type for items with"),
+        (
+            lambda: group_items(typed, {"user": PartBook.from_bounds([0, 1, 4]), "item": wide}),
+            ValueError,
+            r"one number of parts for all node types, but have \[2, 3\]",
+        ),
+    ]
+    check_refused(rows)
+
+
+def test_seeds() -> None:
+    edges, times = torch.zeros(3, 2, dtype=torch.int64), torch.tensor([1, 2])
+    rows: list[Refusal] = [
+        (lambda: node_seeds({"user": edges}), ValueError, "seeds of type 'user' have 2 columns; name an edge 'source:"),
+        (lambda: node_seeds({"a:b:c:d": edges}), ValueError, "seeds of type 'a:b:c:d' have 2 columns; name an edge"),
+        (lambda: timed_node_seeds(edges, times), ValueError, "^seeds has 3 rows, but 2 timestamps; give one per seed"),
+        (lambda: timed_node_seeds(torch.arange(4), times), ValueError, "^seeds has 4 rows, but 2 timestamps"),
+        (
+            lambda: timed_node_seeds({"a:r:b": edges}, {"a:r:b": times[:0]}),
+            ValueError,
+            r"^seeds\['a:r:b'\] has 3 rows, but 0 timestamps",
+        ),
+        (lambda: timed_node_seeds(edges, {"a:r:b": times}), TypeError, "^timestamp is a dict, but seeds is a tensor"),
+        (lambda: timed_node_seeds({"a:r:b": edges}, {}), TypeError, "^timestamp must be a dict with the types of seed"),
+        (
+            lambda: timed_node_seeds(torch.zeros(4, 2), torch.zeros(2, 3)),
+            ValueError,
+            r"seeds has shape \(4, 2\), but its timestamps \(2, 3\); give one per row",
+        ),
+    ]
+    check_refused(rows)
