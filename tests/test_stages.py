@@ -173,7 +173,9 @@ def test_it_goes_on_in_the_middle() -> None:
 def test_it_starts_anywhere() -> None:
     for kind in HERE:
         for start in (3, BATCHES):
-            assert digests(seeded(kind.__name__, start=start)) == expected(kind.__name__)[start:], kind
+            pipe = seeded(kind.__name__, start=start)
+            assert digests(pipe) == expected(kind.__name__)[start:], kind
+            assert len(pipe) == BATCHES, kind
 
 
 def test_another_epoch_is_another() -> None:

@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 
 import graphfeed as gf
-from graphfeed.datapipes.pipeline.immutable import OPEN
 from tests.datapipes.stages import ByFields, ByInit, ByMethod, make_items, seeds_in
 
 
@@ -105,24 +104,24 @@ class LocksByFields(gf.Transform):
     __setstate__ = WithoutLock.__setstate__
 
 
-@pytest.mark.parametrize("kind", [CountsByInit, CountsByMethod, CountsByFields, Inner])
-@pytest.mark.parametrize("options", [None, {"num_workers": 0}, {"num_workers": 2}], ids=str)
-def test_counting_in_a_stage_is_an_error_that_names_the_ways_out(kind: Any, options: Any) -> None:
-    pipe = kind(make_items())
-    message = rf"can't set 'n' of a {kind.__name__}: .* count in the loop .* functools.cached_property"
-    with pytest.raises(FrozenInstanceError, match=message):
-        list(pipe if options is None else gf.DataLoader(pipe, **options))
-    assert pipe.n == 0
+def test_counting_in_a_stage_is_an_error_that_names_the_ways_out() -> None:
+    kinds: list[Any] = [CountsByInit, CountsByMethod, CountsByFields, Inner]
+    for kind in kinds:
+        pipe = kind(make_items())
+        message = rf"can't set 'n' of a {kind.__name__}: .* count in the loop .* functools.cached_property"
+        for runs in (pipe, gf.DataLoader(pipe, num_workers=0), gf.DataLoader(pipe, num_workers=2)):
+            with pytest.raises(FrozenInstanceError, match=message):
+                list(runs)
+        assert pipe.n == 0
 
 
-@pytest.mark.parametrize("make", [lambda: ByFields(make_items(), 5), lambda: ByInit(make_items(), 5)])
-def test_a_stage_that_was_made_can_be_changed_by_nobody(make: Any) -> None:
-    for stage in (make(), copy.copy(make()), make().changed(by=6)):
+def test_a_stage_that_was_made_can_be_changed_by_nobody() -> None:
+    made: list[Any] = [ByFields(make_items(), 5), ByInit(make_items(), 5)]
+    for stage in [*made, *map(copy.copy, made), *(one.changed(by=6) for one in made)]:
         with pytest.raises(FrozenInstanceError, match="to use another value, make another By"):
             stage.by = 7
         with pytest.raises(FrozenInstanceError, match="can't delete 'by'"):
             del stage.by
-        assert OPEN not in vars(stage)
 
 
 def test_an_init_may_set_its_own_fields() -> None:
@@ -145,7 +144,8 @@ def test_an_init_that_fails_leaves_nothing_open() -> None:
     kept: list[Any] = []
     with pytest.raises(ArithmeticError):
         Fails(kept)
-    assert vars(kept[0]) == {}
+    with pytest.raises(FrozenInstanceError):
+        kept[0].by = 5
 
 
 def test_what_is_made_once_may_be_cached() -> None:
@@ -170,19 +170,18 @@ def test_a_stage_still_pickles() -> None:
     assert (stage.before, stage.n, stage.after) == (1, 0, 2)
 
 
-@pytest.mark.parametrize("kind", [Locks, LocksMore, LocksByFields])
-@pytest.mark.parametrize("again", [copy.copy, copy.deepcopy, lambda stage: pickle.loads(pickle.dumps(stage))])
-def test_a_stage_may_set_its_own_state_on_arrival_and_can_not_change_then(kind: Any, again: Any) -> None:
-    stage = kind(make_items(3))
-    assert getattr(stage, "table", [5]) == [5]
-    same = again(stage)
-    assert same.lock is not getattr(stage, "lock", None)
-    assert seeds_in(same) == [[0, 1], [2]]
-    assert getattr(same, "table", [5]) == [5]
-    assert vars(same).get("arrived", False) is (kind is LocksMore)
-    with pytest.raises(FrozenInstanceError, match="can't set 'lock'"):
-        same.lock = None
-    assert OPEN not in vars(same)
+def test_a_stage_may_set_its_own_state_on_arrival_and_can_not_change_then() -> None:
+    kinds: list[Any] = [Locks, LocksMore, LocksByFields]
+    for kind in kinds:
+        stage = kind(make_items(3))
+        assert getattr(stage, "table", [5]) == [5]
+        for same in (copy.copy(stage), copy.deepcopy(stage), pickle.loads(pickle.dumps(stage))):
+            assert same.lock is not getattr(stage, "lock", None)
+            assert seeds_in(same) == [[0, 1], [2]]
+            assert getattr(same, "table", [5]) == [5]
+            assert vars(same).get("arrived", False) is (kind is LocksMore)
+            with pytest.raises(FrozenInstanceError, match="can't set 'lock'"):
+                same.lock = None
 
 
 def test_worker_processes_get_a_stage_that_sets_its_own_state() -> None:

@@ -30,16 +30,12 @@ def mean_bytes(pipe: gf.Datapipe) -> float:
     return sum(found) / len(found)
 
 
-@pytest.mark.parametrize("build", [build for build in pipelines.ALL if build not in (pipelines.joined, *TEMPORAL)])
-def test_on_graphs_whose_edges_are_drawn_evenly_it_is_close(build: Any) -> None:
-    pipe = build()
-    assert 0.8 < expected_bytes(pipe) / mean_bytes(pipe) < 1.6
-
-
-@pytest.mark.parametrize("build", TEMPORAL)
-def test_times_keep_edges_out_that_are_expected(build: Any) -> None:
-    pipe = build()
-    assert 1 < expected_bytes(pipe) / mean_bytes(pipe) < 3
+def test_it_is_close_where_edges_are_drawn_evenly_and_more_where_times_keep_edges_out() -> None:
+    for build in pipelines.ALL:
+        if build is not pipelines.joined:
+            pipe = build()
+            low, high = (1.0, 3.0) if build in TEMPORAL else (0.8, 1.6)
+            assert low < expected_bytes(pipe) / mean_bytes(pipe) < high, build
 
 
 def test_behind_a_join_and_a_function_of_the_user_s_nothing_is_known() -> None:
@@ -100,13 +96,3 @@ def test_there_are_no_more_nodes_than_the_graph_has() -> None:
     assert distinct(50, 1e9, 100) == pytest.approx(100)
     assert distinct(150, 5, 100) == 150  # seeds may repeat
     assert distinct(0, 0, 0) == 0
-
-
-def test_a_stage_leaves_it_to_the_loader_where_it_runs_unless_it_says_so() -> None:
-    class Report(gf.Transform):
-        runs_in = gf.Placement.MAIN
-
-    pipe = pipelines.homogeneous()
-    assert {stage.runs_in for stage in gf.traverse(pipe)} == {gf.Placement.AUTO}
-    assert Report(pipe).runs_in is gf.Placement.MAIN
-    assert Report(pipe).changed(runs_in=gf.Placement.WORKER).runs_in is gf.Placement.WORKER

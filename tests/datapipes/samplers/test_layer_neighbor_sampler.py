@@ -71,6 +71,7 @@ def means(pipe: gf.Datapipe, values: torch.Tensor, epochs: int) -> torch.Tensor:
 
 
 @pytest.mark.slow
+@pytest.mark.thorough
 def test_estimates_of_a_mean_are_as_good() -> None:
     degrees = GRAPH.csc_indptr.diff()
     seeds = torch.nonzero(degrees > 20).flatten()[:300]

@@ -1,4 +1,5 @@
 import pickle
+from itertools import product
 from typing import Any
 from unittest.mock import patch
 
@@ -28,21 +29,18 @@ def two_layers(items: gf.Datapipe, graph: Any, fanouts: Any, *, deduplicate: boo
     return pipe
 
 
-@pytest.mark.parametrize("deduplicate", [True, False])
-@pytest.mark.parametrize(
-    ("graph", "seeds"),
-    [
+def test_layer_by_layer_is_all_layers_at_once() -> None:
+    choices: list[tuple[gf.SamplingGraph, Any]] = [
         (GRAPH, torch.tensor([3, 9, 3])),
         (GRAPH, torch.tensor([[3, 9], [9, 1]])),
         (TYPED, {"item": torch.tensor([3, 1])}),
         (TYPED, {"user:likes:item": torch.tensor([[4, 2], [4, 3]])}),
-    ],
-)
-def test_layer_by_layer_is_all_layers_at_once(graph: gf.SamplingGraph, seeds: Any, deduplicate: bool) -> None:
-    source = gf.IterableSource([gf.MiniBatch(seeds=seeds)])
-    (expected,) = source.sample_neighbor(graph, [-1, -1], deduplicate=deduplicate)
-    (batch,) = two_layers(source, graph, [-1, -1], deduplicate=deduplicate)
-    assert_same(batch, expected)
+    ]
+    for (graph, seeds), deduplicate in product(choices, [True, False]):
+        source = gf.IterableSource([gf.MiniBatch(seeds=seeds)])
+        (expected,) = source.sample_neighbor(graph, [-1, -1], deduplicate=deduplicate)
+        (batch,) = two_layers(source, graph, [-1, -1], deduplicate=deduplicate)
+        assert_same(batch, expected)
 
 
 def test_layers_draw_by_the_mini_batch_and_apart() -> None:
