@@ -1,4 +1,4 @@
-"""DGL is not needed: a stand-in has the parts of its graphs that are read."""
+"""DGL is not needed: stand-ins have what is read of its graphs, and take what its blocks take."""
 
 import copy
 import os
@@ -18,6 +18,7 @@ from graphfeed.interop.dgl import from_dglgraph
 from graphfeed.storage.graph import ORIGINAL_EDGE_ID
 from tests import pipelines
 from tests.digests import assert_same
+from tests.refusals import Refusal, check_refused
 
 ALL = torch.tensor([-1])
 Kind = tuple[str, str, str]
@@ -138,12 +139,6 @@ def test_ids_keep_their_dtype() -> None:
     assert from_dglgraph(g).indices.dtype == torch.int32
 
 
-def test_what_is_no_graph_is_refused() -> None:
-    edges: Any = ([1], [0])
-    with pytest.raises(TypeError, match=r"g must be a dgl.DGLGraph, but is a tuple; from_coo takes edge lists"):
-        from_dglgraph(edges)
-
-
 class Block:
     """Keeps what a block is made of, and takes data where DGL's takes it."""
 
@@ -200,12 +195,19 @@ def test_many_edges_take_int64(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("dgl")
-@pytest.mark.parametrize("name", ["original_row_node_ids", "original_column_node_ids"])
-def test_ids_that_are_missing_are_named(name: str) -> None:
-    batch = next(iter(pipelines.homogeneous()))
-    setattr(batch.sampled_subgraphs[1], name, None)
-    with pytest.raises(ValueError, match=f"Missing `{name}` in sampled subgraph"):
-        batch.compute_blocks()
+def test_what_is_missing_or_no_graph_is_refused() -> None:
+    def lacking(name: str) -> Any:
+        batch = next(iter(pipelines.homogeneous()))
+        setattr(batch.sampled_subgraphs[1], name, None)
+        return batch.blocks
+
+    edges: Any = ([1], [0])
+    rows: list[Refusal] = [
+        (lambda: lacking("original_row_node_ids"), ValueError, "Missing `original_row_node_ids` in sampled subgraph"),
+        (lambda: lacking("original_column_node_ids"), ValueError, "Missing `original_column_node_ids` in sampled subg"),
+        (lambda: from_dglgraph(edges), TypeError, r"g must be a dgl.DGLGraph, but is a tuple; from_coo takes edge li"),
+    ]
+    check_refused(rows)
 
 
 @pytest.mark.usefixtures("dgl")
@@ -266,34 +268,23 @@ def run(program: str, folder: Path, *arguments: str) -> str:
     return done.stdout.strip()
 
 
-@pytest.fixture(scope="module")
-def printed(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
-    """Return what programs print beside a package that imports its GraphBolt as DGL does, which fails."""
-    folder = tmp_path_factory.mktemp("dgl")
-    (folder / "dgl" / "graphbolt").mkdir(parents=True)
-    (folder / "dgl" / "__init__.py").write_text("from . import graphbolt\nNID = EID = '_ID'\n")
-    (folder / "dgl" / "graphbolt" / "__init__.py").write_text("import torchdata.datapipes\n")
-    programs = [
+def test_a_dgl_imports_beside_any_torch_and_keeps_what_it_has(tmp_path: Path) -> None:
+    """A package that imports its GraphBolt as DGL does, which fails, stands for it."""
+    (tmp_path / "dgl" / "graphbolt").mkdir(parents=True)
+    (tmp_path / "dgl" / "__init__.py").write_text("from . import graphbolt\nNID = EID = '_ID'\n")
+    (tmp_path / "dgl" / "graphbolt" / "__init__.py").write_text("import torchdata.datapipes\n")
+    after, blocks, before = run(
+        IN_FORKS,
+        tmp_path,
         "import graphfeed.interop.dgl, dgl, dgl.graphbolt as gb; print(gb.__name__, dgl.NID)",
         "print(graphfeed.MiniBatch(sampled_subgraphs=[]).blocks, 'dgl' in sys.modules)",
         "sys.modules['torchdata.datapipes'] = sys; import dgl, graphfeed.interop.dgl; print(dgl.graphbolt.__name__)",
-    ]
-    return run(IN_FORKS, folder, *programs).splitlines()
-
-
-def test_dgl_imports_beside_any_torch_after_graphfeed(printed: list[str]) -> None:
-    assert printed[0] == "graphfeed _ID"
-
-
-def test_blocks_import_a_dgl_that_nobody_has_imported(printed: list[str]) -> None:
-    assert printed[1] == "[] True"
-
-
-def test_a_dgl_that_is_imported_keeps_its_graphbolt(printed: list[str]) -> None:
-    assert printed[2] == "dgl.graphbolt"
+    ).splitlines()
+    assert (after, blocks, before) == ("graphfeed _ID", "[] True", "dgl.graphbolt")
 
 
 @pytest.mark.slow
+@pytest.mark.thorough
 def test_models_of_a_published_dgl_train_on_blocks(tmp_path: Path) -> None:
     install = [sys.executable, "-m", "pip", "install", "--quiet", "--target", str(tmp_path)]
     for packages in (["--no-deps", WHEEL], ["pandas", "pydantic"]):  # what else it needs is among our own

@@ -1,44 +1,23 @@
 """Stages that do nothing here, graphs of stages, the decorator: what only programs of GraphBolt's use."""
 
 import pickle
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
-from tests.datapipes.pipeline.test_pipeline_graph import chain, diamond
 
 import graphfeed as gf
-from graphfeed.datapipes.datapipe import length
 from graphfeed.datapipes.pipeline import fluent
 from graphfeed.datapipes.sources.iterable_source import IterableSource
 from graphfeed.interop.graphbolt import BuiltinDataset
 from tests import on_disk, pipelines
+from tests.datapipes.pipeline.test_pipeline_graph import chain, diamond
 from tests.digests import assert_same, digests
 
 
 def names(stages: Any) -> list[str]:
     return [type(stage).__name__ for stage in stages]
-
-
-@pytest.mark.parametrize("mark", ["mark_end", "mark_feature_fetcher_start"])
-@pytest.mark.parametrize("build", [pipelines.homogeneous, pipelines.heterogeneous])
-def test_a_marker_changes_nothing(build: Callable[[], gf.Datapipe], mark: str) -> None:
-    pipe = build()
-    marked = getattr(pipe, mark)()
-    assert type(marked) is {"mark_end": gf.EndMarker, "mark_feature_fetcher_start": gf.FeatureFetcherStartMarker}[mark]
-    assert len(marked) == length(pipe)
-    assert digests(marked) == digests(pipe)
-    with gf.DataLoader(marked, num_workers=2, seed=0) as loader:
-        assert digests(loader) == digests(pipe.with_seed(0))
-
-
-def test_stages_pickle_and_run_in_worker_processes() -> None:
-    marked = pipelines.homogeneous().mark_feature_fetcher_start().mark_end()
-    assert digests(pickle.loads(pickle.dumps(marked))) == digests(marked)
-    with gf.DataLoader(marked, num_workers=1, worker="process", seed=0) as loader:
-        assert digests(loader) == digests(marked.with_seed(0))
 
 
 def test_the_graph_nests_stages_by_id() -> None:
@@ -120,17 +99,6 @@ def test_what_cannot_be_waited_for_is_named() -> None:
         list(pipe.wait())
 
 
-pytestmark = pytest.mark.usefixtures("no_leaks")
-
-
-@pytest.mark.parametrize("build", [pipelines.shuffled, pipelines.heterogeneous])
-@pytest.mark.parametrize("buffer_size", [1, 10])
-def test_the_mini_batches_stay(buffer_size: int, build: Callable[[], gf.Datapipe]) -> None:
-    pipe = build()
-    assert digests(pipe.prefetch(buffer_size)) == digests(pipe)
-    assert length(pipe.prefetch()) == length(pipe)
-
-
 @pytest.mark.parametrize("num_workers", [0, 2])
 def test_in_the_middle_of_a_loader_s_pipeline(num_workers: int) -> None:
     pipe = pipelines.homogeneous()
@@ -143,16 +111,10 @@ def test_in_the_middle_of_a_loader_s_pipeline(num_workers: int) -> None:
         assert "PrefetcherIterDataPipe(buffer_size=2)" in loader.explain(rewritten=False)
 
 
+@pytest.mark.usefixtures("no_leaks")
 def test_leaving_early_ends_the_thread() -> None:
     for _ in pipelines.homogeneous().prefetch():
         break
-
-
-def test_its_buffer_has_ten_places_and_at_least_one() -> None:
-    pipe = pipelines.homogeneous()
-    assert gf.PrefetcherIterDataPipe(pipe).buffer_size == 10
-    with pytest.raises(ValueError, match="buffer_size must be 1 or more, but is 0"):
-        pipe.prefetch(0)
 
 
 def make() -> gf.ItemSetDict:
@@ -175,18 +137,18 @@ def test_it_is_sampled_and_pickles_without_another_warning() -> None:
     assert_same(next(iter(gf.ItemSampler(items, batch_size=3))).seeds["item"], torch.tensor([0]))
 
 
-@pytest.mark.parametrize("folder", ["cora", "cora-seeds"])
-def test_from_a_folder_of_either_name(tmp_path: Path, folder: str) -> None:
-    place = tmp_path / folder
-    place.mkdir()
-    on_disk.write(place, on_disk.untyped(place))
-    dataset = BuiltinDataset("cora", root=tmp_path).load()
-    assert dataset.dataset_name == "small"
-    assert dataset.graph is not None
-    assert dataset.graph.total_num_edges == 6
+def test_a_builtin_data_set_is_in_a_folder_of_either_name(tmp_path: Path) -> None:
+    for name, folder in (("cora", "cora"), ("citeseer", "citeseer-seeds")):
+        place = tmp_path / folder
+        place.mkdir()
+        on_disk.write(place, on_disk.untyped(place))
+        dataset = BuiltinDataset(name, root=tmp_path).load()
+        assert dataset.dataset_name == "small"
+        assert dataset.graph is not None
+        assert dataset.graph.total_num_edges == 6
 
 
-def test_an_error_says_where_to_put_it(tmp_path: Path) -> None:
+def test_an_error_says_where_to_put_a_builtin_data_set(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError, match=r"no data set 'cora' .* downloads none; .*cora-seeds/metadata\.yaml"):
         BuiltinDataset("cora", root=tmp_path)
     with pytest.raises(FileNotFoundError, match=r"ogbn-seeds/metadata\.yaml"):
