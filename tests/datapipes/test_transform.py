@@ -129,23 +129,16 @@ class Exits(gf.Transform):
 
 
 @pytest.mark.parametrize("num_workers", [0, 1])
-def test_a_stage_that_returns_nothing_is_named(num_workers: int) -> None:
-    with (
-        gf.DataLoader(ReturnsNothing(make_items()), num_workers, seed=0) as loader,
-        pytest.raises(TypeError, match="ReturnsNothing returned None; let its __call__ return") as caught,
-    ):
-        next(iter(loader))
-    assert caught.value.__notes__[0].startswith("in ReturnsNothing, stage 2, mini-batch 0 of epoch 0")
-
-
-@pytest.mark.parametrize("num_workers", [0, 1])
 def test_an_exception_of_any_class_says_where_it_came_from(num_workers: int) -> None:
-    with (
-        gf.DataLoader(Exits(make_items()), num_workers, seed=0) as loader,
-        pytest.raises(SystemExit, match="with") as caught,
-    ):
-        next(iter(loader))
-    assert caught.value.__notes__[0].startswith("in Exits, stage 2, mini-batch 0 of epoch 0")
+    wrong: list[tuple[Any, type[BaseException], str]] = [
+        (ReturnsNothing, TypeError, "ReturnsNothing returned None; let its __call__ return"),
+        (Exits, SystemExit, "with"),
+    ]
+    for kind, error, words in wrong:
+        with gf.DataLoader(kind(make_items()), num_workers, seed=0) as loader:
+            with pytest.raises(error, match=words) as caught:
+                next(iter(loader))
+            assert caught.value.__notes__[0].startswith(f"in {kind.__name__}, stage 2, mini-batch 0 of epoch 0")
 
 
 class Replaces(gf.Transform):

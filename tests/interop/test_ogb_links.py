@@ -47,19 +47,13 @@ def batches(items: Any, size: int = 2) -> list[Any]:
     return list(gf.ItemSampler(items, batch_size=size))
 
 
-@pytest.mark.parametrize("layout", ["C", "F", "big-endian", "tensor"])
-def test_edges_become_pairs_and_other_columns_keep_their_place(plain: Path, layout: str) -> None:
-    made: Any = {
-        "C": EDGE,
-        "F": np.asfortranarray(EDGE),
-        "big-endian": EDGE.astype(">i8"),
-        "tensor": torch.tensor(EDGE),
-    }
-    train = {"edge": made[layout], "weight": np.ones(3, np.float32), "year": YEAR}
-    dataset = split(plain, train=train)
-    assert [batch.seeds.tolist() for batch in batches(dataset.train_set)] == [[[0, 1], [2, 3]], [[3, 0]]]
-    items: Any = dataset.train_set
-    assert [values.tolist() for values in items[:]] == [EDGE.tolist(), [1, 1, 1], YEAR.tolist()]
+def test_edges_become_pairs_and_other_columns_keep_their_place(plain: Path) -> None:
+    layouts: list[Any] = [EDGE, np.asfortranarray(EDGE), EDGE.astype(">i8"), torch.tensor(EDGE)]
+    for edges in layouts:
+        dataset = split(plain, train={"edge": edges, "weight": np.ones(3, np.float32), "year": YEAR})
+        assert [batch.seeds.tolist() for batch in batches(dataset.train_set)] == [[[0, 1], [2, 3]], [[3, 0]]]
+        items: Any = dataset.train_set
+        assert [values.tolist() for values in items[:]] == [EDGE.tolist(), [1, 1, 1], YEAR.tolist()]
 
 
 def test_wrong_edges_follow_with_labels(plain: Path) -> None:
@@ -127,24 +121,24 @@ def test_one_file_may_have_all_parts(plain: Path) -> None:
     assert len(read_ogb(plain).train_set) == 2
 
 
-@pytest.mark.parametrize(
-    ("train", "text"),
-    [
-        ([1], "must hold a dict of arrays, but holds a list"),
-        ({"edges": EDGE}, r"holds no split of edges that can be read: it has \['edges'\], but neither"),
-        ({"edge": EDGE[:, :1]}, r"edge must have two ids per edge, but has torch.int64 values of \(3, 1\)"),
-        ({"edge": EDGE / 2}, "edge must have two ids per edge, but has torch.float64"),
-        ({"edge": EDGE + 2}, "edge must lie in 0 .. 3, but"),
-        ({"edge": EDGE, "edge_neg": EDGE - 1}, "edge_neg must lie in 0 .. 3, but"),
-        ({"edge": np.array([["a", "b"]])}, "an array must hold numbers, but is 'U1'"),
-        ({"edge": np.array([[{}, 1]], dtype=object)}, "an array must hold numbers, but is 'O8'"),
-        ({"edge": EDGE, "year": YEAR[:2]}, r"the members have \[3, 2\] rows"),
-        ({"source_node": YEAR}, "target_node"),
-    ],
-)  # fmt: skip
-def test_what_does_not_fit_is_named_with_its_file(plain: Path, train: Any, text: str) -> None:
-    with pytest.raises(ValueError, match=rf"train\.pt .*{text}"):
-        split(plain, train=train)
+WRONG_SPLITS: list[tuple[Any, str]] = [
+    ([1], "must hold a dict of arrays, but holds a list"),
+    ({"edges": EDGE}, r"holds no split of edges that can be read: it has \['edges'\], but neither"),
+    ({"edge": EDGE[:, :1]}, r"edge must have two ids per edge, but has torch.int64 values of \(3, 1\)"),
+    ({"edge": EDGE / 2}, "edge must have two ids per edge, but has torch.float64"),
+    ({"edge": EDGE + 2}, "edge must lie in 0 .. 3, but"),
+    ({"edge": EDGE, "edge_neg": EDGE - 1}, "edge_neg must lie in 0 .. 3, but"),
+    ({"edge": np.array([["a", "b"]])}, "an array must hold numbers, but is 'U1'"),
+    ({"edge": np.array([[{}, 1]], dtype=object)}, "an array must hold numbers, but is 'O8'"),
+    ({"edge": EDGE, "year": YEAR[:2]}, r"the members have \[3, 2\] rows"),
+    ({"source_node": YEAR}, "target_node"),
+]
+
+
+def test_what_does_not_fit_is_named_with_its_file(plain: Path) -> None:
+    for train, text in WRONG_SPLITS:
+        with pytest.raises(ValueError, match=rf"train\.pt .*{text}"):
+            split(plain, train=train)
 
 
 class ManyBytes:
