@@ -1,3 +1,5 @@
+"""Which random numbers stages draw, when torch repeats an epoch, and what an observer sees."""
+
 from collections.abc import Iterator
 from typing import Any
 
@@ -5,7 +7,6 @@ import pytest
 import torch
 
 import graphfeed as gf
-from graphfeed.datapipes.pipeline.iteration import torch_shard
 from graphfeed.datapipes.pipeline.observer import OBSERVER, observe_each
 from graphfeed.datapipes.pipeline.streams import assign_streams
 from graphfeed.ops import Key
@@ -70,14 +71,6 @@ def test_numbers_last_no_longer_than_the_run() -> None:
     assert all(len(set(labels)) == 3 for labels in again)
 
 
-@pytest.mark.parametrize("num_workers", [0, 1, 3])
-def test_branches_draw_the_same_wherever_they_run(num_workers: int) -> None:
-    items = make_items()
-    pipe = Drawn(Zipped((Drawn(items), Drawn(items).transform())))
-    with gf.DataLoader(pipe, num_workers=num_workers, seed=0) as loader:
-        assert [batch.labels.tolist() for batch in loader] == drawn_in(pipe)
-
-
 def test_a_chain_runs_as_it_is() -> None:
     pipe = Drawn(Drawn(make_items()))
     assert assign_streams(pipe) is pipe
@@ -106,19 +99,19 @@ def test_foreign_stages_count_among_themselves() -> None:
 GRAPH = gf.from_coo((torch.arange(4), torch.arange(4).roll(1)), 4)
 
 
-def test_outside_of_a_torch_worker_there_is_one_share() -> None:
-    assert torch_shard() == (0, 1)
-
-
 def in_torch(pipe: gf.Datapipe, num_workers: int = 0) -> list[Any]:
     return list(torch.utils.data.DataLoader(pipe, batch_size=None, num_workers=num_workers))
 
 
-@pytest.mark.parametrize("random", ["shuffle", "draw"])
-def test_torchs_data_loader_is_warned_of_equal_epochs(random: str) -> None:
-    pipe = gf.ItemSampler(gf.ItemSet(4, names="seeds"), batch_size=2, shuffle=random == "shuffle", seed=5)
-    with pytest.warns(UserWarning, match=r"repeats epoch 0.*use graphfeed\.DataLoader.*pipe\.with_seed\(seed, epoch\)"):
-        assert len(in_torch(pipe if random == "shuffle" else pipe.sample_neighbor(GRAPH, [1]))) == 2
+def test_torchs_data_loader_is_warned_of_equal_epochs() -> None:
+    items = gf.ItemSet(4, names="seeds")
+    shuffled, drawn = (
+        gf.ItemSampler(items, 2, shuffle=True, seed=5),
+        gf.ItemSampler(items, 2).sample_neighbor(GRAPH, [1]),
+    )
+    for pipe in (shuffled, drawn):
+        with pytest.warns(UserWarning, match=r"repeats epoch 0.*use graphfeed\.DataLoader.*with_seed\(seed, epoch\)"):
+            assert len(in_torch(pipe)) == 2
 
 
 @pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
