@@ -64,8 +64,9 @@ def test_typed_features_are_found_by_type_and_name() -> None:
 
 
 def test_a_type_without_names_is_left_out() -> None:
-    for names in ([], None):
-        (batch, *_) = typed().fetch_feature(STORE, {"user": ["feat"], "item": names})  # type: ignore[dict-item]
+    unnamed: list[Any] = [[], None]
+    for names in unnamed:
+        (batch, *_) = typed().fetch_feature(STORE, {"user": ["feat"], "item": names})
         assert list(batch.node_features) == [("user", "feat")]
 
 

@@ -247,7 +247,8 @@ def test_names_that_do_not_go_together_are_refused() -> None:
 
 def test_numpy_reads_a_saved_array_whose_values_begin_at_a_page(tmp_path: Path) -> None:
     shapes = [(), (0,), (3, 0), (5,), (4, 3), (2, 3, 4)]
-    for shape, dtype in product(shapes, [bool, np.uint8, np.int32, np.float16, np.float64, ">i4", "M8[s]"]):
+    dtypes: list[Any] = [bool, np.uint8, np.int32, np.float16, np.float64, ">i4", "M8[s]"]
+    for shape, dtype in product(shapes, dtypes):
         array = np.arange(np.prod(shape, dtype=int)).reshape(shape).astype(dtype)
         numpy_save_aligned(tmp_path / "array.npy", array)
         again = np.load(tmp_path / "array.npy", allow_pickle=False)

@@ -118,7 +118,7 @@ def test_arrays_in_one_file_are_read(plain: Path) -> None:
     assert train_items(dataset)[1].dtype == torch.int64
 
 
-WRONG = [
+WRONG: list[tuple[str, list[list[Any]], str]] = [
     ("raw/edge.csv.gz", [[0, 9], [0, 1], [1, 2]], "9"),
     ("raw/edge.csv.gz", [[0.5, 1]], "two ids per edge, but has float64"),
     ("raw/edge.csv.gz", [["a", "b"]], "must have numbers alone"),

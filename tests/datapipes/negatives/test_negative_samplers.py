@@ -196,13 +196,6 @@ def test_the_dtype_is_that_of_the_seeds() -> None:
     assert_same(batch.seeds.long(), draw(GRAPH, EDGES).seeds)
 
 
-def test_negatives_reach_the_layers() -> None:
-    items = gf.ItemSampler(gf.ItemSet(EDGES, names="seeds"), batch_size=3)
-    (batch,) = items.sample_uniform_negative(GRAPH, 2).sample_neighbor(GRAPH, [2])
-    columns = batch.sampled_subgraphs[0].original_column_node_ids
-    assert_same(columns[batch.compacted_seeds], batch.seeds)
-
-
 def test_a_relation_that_is_not_sampled_has_negatives_by_its_node_types() -> None:
     batch: Any = draw(TYPED, {"user:buys:item": EDGES})
     seeds, labels, indexes = (part["user:buys:item"] for part in (batch.seeds, batch.labels, batch.indexes))

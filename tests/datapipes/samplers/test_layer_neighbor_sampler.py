@@ -186,12 +186,6 @@ def test_layers_lie_on_each_other_and_have_the_edges_of_the_graph(deduplicate: b
         assert_same(batch.input_nodes, outer.original_row_node_ids)
 
 
-def test_without_merging_the_inner_layer_has_the_same_edges() -> None:
-    seeds = {"user": torch.arange(20), "item": torch.arange(9)}
-    apart, merged = (sample_typed(seeds, fanouts=[2, 2], deduplicate=choice) for choice in (False, True))
-    assert_same(apart.sampled_subgraphs[1].original_edge_ids, merged.sampled_subgraphs[1].original_edge_ids)
-
-
 def test_mini_batches_that_depend_on_each_other_share_most_edges() -> None:
     seeds = {"user": torch.arange(60), "item": torch.arange(30)}
     edges = []

@@ -196,6 +196,7 @@ def test_a_dict_follows_the_numbers_of_the_edge_types_and_not_their_order() -> N
 
 def test_a_graph_takes_fanouts_as_lists_and_arrays() -> None:
     seeds: Any = {"user": torch.arange(9), "item": torch.arange(9)}
-    for fanouts in ([2], np.array([2]), [1, 3]):
+    choices: list[Any] = [[2], np.array([2]), [1, 3]]
+    for fanouts in choices:
         expected = TYPED.sample_neighbors(seeds, torch.tensor(fanouts), key=1)
         assert_same(vars(TYPED.sample_neighbors(seeds, fanouts, key=1)), vars(expected))

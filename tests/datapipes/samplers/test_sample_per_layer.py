@@ -3,7 +3,6 @@ from itertools import product
 from typing import Any
 from unittest.mock import patch
 
-import pytest
 import torch
 
 import graphfeed as gf
@@ -107,51 +106,3 @@ def test_it_pickles_with_the_weights_running_sums() -> None:
     again, expected = pickle.loads(pickle.dumps(stage)), digests(stage)
     with patch.object(ops, "cumulate_weights", side_effect=AssertionError("made again")):
         assert digests(again) == expected
-
-
-BATCH = gf.MiniBatch(seeds=torch.tensor([7, 3, 7]))
-
-
-def stage(*, deduplicate: bool) -> Any:
-    return gf.IterableSource([]).compact_per_layer(deduplicate)
-
-
-def test_the_outermost_layer_gets_its_rows() -> None:
-    hop = GRAPH.in_subgraph(torch.tensor([7, 3, 7]))
-    BATCH.sampled_subgraphs = [hop]
-    before = digest(BATCH)
-    result = stage(deduplicate=True)(BATCH)
-    assert result.sampled_subgraphs is not None
-    (layer,) = result.sampled_subgraphs
-    assert isinstance(layer.original_row_node_ids, torch.Tensor)
-    assert isinstance(layer.sampled_csc, gf.CSCFormatBase)
-    assert isinstance(hop.sampled_csc, gf.CSCFormatBase)
-    assert_same(layer.original_row_node_ids[layer.sampled_csc.indices], hop.sampled_csc.indices)
-    assert layer.original_row_node_ids[:3].tolist() == [7, 3, 7]
-    assert result.input_nodes is layer.original_row_node_ids
-    assert digest(BATCH) == before
-
-
-def test_without_merging_each_edge_has_a_row() -> None:
-    hop = GRAPH.in_subgraph(torch.tensor([7, 3, 7]))
-    BATCH.sampled_subgraphs = [hop]
-    result = stage(deduplicate=False)(BATCH)
-    assert isinstance(hop.sampled_csc, gf.CSCFormatBase)
-    assert_same(result.input_nodes, torch.cat([torch.tensor([7, 3, 7]), hop.sampled_csc.indices]))
-
-
-@pytest.mark.parametrize("deduplicate", [True, False])
-def test_with_types_each_type_gets_its_rows(deduplicate: bool) -> None:
-    likes = "user:likes:item"
-    graph = gf.from_coo({likes: pipelines.random_edges(20, 10, 100, 1)}, {"user": 20, "item": 10})
-    seeds = {"item": torch.tensor([7, 3, 7])}
-    hop = graph.in_subgraph(seeds)
-    result = stage(deduplicate=deduplicate)(gf.MiniBatch(seeds=seeds, sampled_subgraphs=[hop]))
-    rows: Any = result.input_nodes
-    assert_same(rows["item"], seeds["item"])
-    assert isinstance(hop.sampled_csc, dict)
-    assert result.sampled_subgraphs is not None
-    local: Any = result.sampled_subgraphs[0].sampled_csc
-    sources = hop.sampled_csc[likes].indices
-    assert_same(rows["user"][local[likes].indices], sources)
-    assert_same(rows["user"], torch.tensor(list(dict.fromkeys(sources.tolist()))) if deduplicate else sources)

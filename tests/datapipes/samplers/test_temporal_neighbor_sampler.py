@@ -13,7 +13,6 @@ from graphfeed import ops
 from graphfeed.storage.graph.sampled_subgraph import ByType
 from graphfeed.storage.graph.sampling.temporal_sampling import timed_columns
 from graphfeed.storage.graph.sampling_request import Strategy
-from tests import pipelines
 from tests.digests import assert_same, digests
 from tests.pipelines import random_edges
 from tests.tensors import tensor
@@ -81,20 +80,6 @@ def test_ends_of_edges_are_looked_at_at_their_times(own: bool) -> None:
         assert torch.equal(columns[tensor(batch.compacted_seeds)], seeds)
         times = tensor(batch.timestamp)
         check_times(batch, times.reshape(-1) if own else times.repeat_interleave(2), (None, "time"), None, "seed")
-
-
-def test_types_and_their_times() -> None:
-    for batch in pipelines.temporal_by_type():
-        assert batch.sampled_subgraphs is not None
-        inner = batch.sampled_subgraphs[-1]
-        assert isinstance(batch.timestamp, dict)
-        assert isinstance(inner.sampled_csc, dict)
-        assert isinstance(inner.original_edge_ids, dict)
-        kind = "item:liked_by:user"  # whose edges have their row number as their time
-        places = torch.repeat_interleave(inner.sampled_csc[kind].indptr.diff())
-        moments = batch.timestamp["user"][places]
-        assert (inner.original_edge_ids[kind] < moments).all()
-        assert (inner.original_edge_ids[kind] > moments - 500).all()
 
 
 def test_the_time_of_edges_goes_on_through_types() -> None:
