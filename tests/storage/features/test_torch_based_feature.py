@@ -1,42 +1,25 @@
-import pickle
+"""Rows in memory: whose memory they are, how they are locked and moved, and what a feature of one's own needs."""
+
 import warnings
 from mmap import PAGESIZE, mmap
+from pathlib import Path
 from typing import Any
 from unittest.mock import patch
 
+import numpy as np
 import pytest
 import torch
 
+import graphfeed as gf
 from graphfeed.ops.backend import PACKAGES
 from graphfeed.ops.memory.pinned import READ_ONLY
 from graphfeed.storage import Feature, TorchBasedFeature
+from tests.array_likes import AS
 from tests.digests import assert_same
 from tests.ops.locked_memory import LockedMemory
-from tests.tensors import DTYPES
+from tests.refusals import Refusal, check_refused
 
 ROWS = torch.arange(12).reshape(4, 3)
-
-
-@pytest.mark.parametrize("index", [[], [3], [2, 0, 2]], ids=str)
-@pytest.mark.parametrize("index_dtype", [torch.int32, torch.int64])
-@pytest.mark.parametrize("dtype", DTYPES, ids=str)
-def test_rows_come_in_the_order_asked_for(index: list[int], index_dtype: torch.dtype, dtype: torch.dtype) -> None:
-    rows = ROWS.to(dtype)
-    ids = torch.tensor(index, dtype=index_dtype)
-    assert_same(TorchBasedFeature(rows).read(ids), rows[ids.long()])
-
-
-@pytest.mark.parametrize("dtype", DTYPES, ids=str)
-def test_it_says_what_rows_are_of(dtype: torch.dtype) -> None:
-    assert TorchBasedFeature(ROWS.to(dtype)).dtype is dtype
-
-
-@pytest.mark.parametrize("shape", [(4, 1), (4, 0), (4, 2, 3), (0, 3)], ids=str)
-def test_rows_have_any_shape(shape: tuple[int, ...]) -> None:
-    feature = TorchBasedFeature(torch.rand(shape))
-    assert feature.size() == torch.Size(shape[1:])
-    assert feature.count() == shape[0]
-    assert feature.read(torch.arange(shape[0])).shape == shape
 
 
 def test_without_ids_the_tensor_itself_is_read() -> None:
@@ -47,74 +30,6 @@ def test_rows_that_do_not_lie_together_are_copied_once() -> None:
     feature = TorchBasedFeature(ROWS.T)
     assert feature.read().is_contiguous()
     assert_same(feature.read(torch.tensor([2])), ROWS.T[[2]])
-
-
-@pytest.mark.parametrize("wrong", [4, -1])
-def test_an_id_without_a_row_is_named(wrong: int) -> None:
-    with pytest.raises(IndexError, match=rf"index must lie in 0 .. 3, but holds {wrong}"):
-        TorchBasedFeature(ROWS).read(torch.tensor([0, wrong]))
-
-
-def test_all_rows_can_be_replaced() -> None:
-    feature = TorchBasedFeature(ROWS)
-    feature.update(ROWS + 1)
-    assert_same(feature.read(), ROWS + 1)
-
-
-def test_some_rows_can_be_overwritten() -> None:
-    feature = TorchBasedFeature(ROWS.clone())
-    feature.update(torch.tensor([[7, 7, 7], [8, 8, 8]]), torch.tensor([3, 0]))
-    assert feature.read()[:, 0].tolist() == [8, 3, 6, 7]
-
-
-def test_an_update_that_does_not_fit_is_refused() -> None:
-    feature = TorchBasedFeature(ROWS)
-    with pytest.raises(ValueError, match="ids and value must have the same length, but got 1 and 2"):
-        feature.update(ROWS[:2], torch.tensor([0]))
-    with pytest.raises(ValueError, match=r"rows of value must have shape \(3,\), but have \(2,\)"):
-        feature.update(ROWS[:1, :2], torch.tensor([0]))
-
-
-@pytest.mark.parametrize("wrong", [torch.tensor([0, 4]), torch.tensor([-1, 0])], ids=["too large", "negative"])
-def test_an_update_of_a_row_that_is_not_there_changes_nothing(wrong: torch.Tensor) -> None:
-    feature = TorchBasedFeature(ROWS.clone())
-    with pytest.raises(IndexError, match=r"ids must lie in 0 .. 3"):
-        feature.update(ROWS[:2], wrong)
-    assert_same(feature.read(), ROWS)
-
-
-def test_what_is_no_feature_is_refused() -> None:
-    with pytest.raises(TypeError, match=r"torch_feature must be a torch.Tensor, .* but is \[\['a'\]\]"):
-        TorchBasedFeature([["a"]])
-    with pytest.raises(
-        ValueError, match=r"must be greater than 1, but got 1 dimension; make a column of it with .unsq"
-    ):
-        TorchBasedFeature(torch.arange(3))
-    with pytest.raises(ValueError, match=r"on the device 'meta', where tensors have no values; give one with values"):
-        TorchBasedFeature(ROWS.to("meta"))
-    with pytest.raises(ValueError, match="must be greater than 1, but got 1 dimension"):
-        TorchBasedFeature(ROWS).update(torch.arange(3))
-
-
-def test_metadata_is_kept() -> None:
-    assert TorchBasedFeature(ROWS).metadata() == {}
-    assert TorchBasedFeature(ROWS, {"unit": "m"}).metadata() == {"unit": "m"}
-
-
-def test_it_says_that_it_may_read_in_threads_and_prints_its_shape() -> None:
-    assert TorchBasedFeature(ROWS).may_read_in_threads()
-    assert repr(TorchBasedFeature(ROWS)) == "TorchBasedFeature(int64[4, 3])"
-
-
-@pytest.mark.parametrize("rows", [4, 100_000])
-@pytest.mark.parametrize("dtype", DTYPES, ids=str)
-def test_it_pickles_small(rows: int, dtype: torch.dtype) -> None:
-    feature = TorchBasedFeature((torch.arange(rows * 3) % 5).reshape(rows, 3).to(dtype), {"unit": "m"})
-    packed = pickle.dumps(feature)
-    again = pickle.loads(packed)
-    assert len(packed) < 1 << 13
-    assert_same(again.read(), feature.read())
-    assert again.metadata() == {"unit": "m"}
 
 
 def test_a_feature_of_ones_own_needs_four_methods() -> None:
@@ -155,16 +70,6 @@ def test_rows_that_are_waited_for_are_read_once() -> None:
     assert reads == []
     assert stages[0].wait() is stages[0].wait() is reads[0]
     assert len(reads) == 1
-
-
-def test_plain_memory_is_not_pinned() -> None:
-    assert not TorchBasedFeature(ROWS).is_pinned()
-
-
-@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a CUDA device")
-def test_pinning_without_a_device_is_one_error() -> None:
-    with pytest.raises(RuntimeError, match="pin_memory_ needs a CUDA device to pin memory for, and torch finds none"):
-        TorchBasedFeature(ROWS).pin_memory_()
 
 
 def mapped(rows: int) -> torch.Tensor:
@@ -222,7 +127,52 @@ def test_it_moves_to_a_device_as_another_feature(monkeypatch: pytest.MonkeyPatch
     assert feature.read() is feature.to(torch.device("cpu")).read() is ROWS
 
 
-def test_the_interface_alone_is_no_feature() -> None:
+def test_rows_and_new_rows_may_be_array_likes() -> None:
+    rows = ROWS.float()
+    for name, convert in AS.items():
+        feature = TorchBasedFeature(convert(rows.clone()))  # type: ignore[no-untyped-call]
+        assert_same(feature.read(), rows)
+        feature.update(convert(-rows[:2]), convert(torch.tensor([2, 1])))  # type: ignore[no-untyped-call]
+        assert torch.equal(feature.read(), torch.stack([rows[0], -rows[1], -rows[0], rows[3]])), name
+        feature.update(convert(-rows))  # type: ignore[no-untyped-call]
+        assert_same(feature.read(), -rows)
+
+
+def test_an_array_is_not_copied_and_a_file_that_is_mapped_for_reading_is_not_written_to(tmp_path: Path) -> None:
+    rows = ROWS.numpy().copy()
+    assert TorchBasedFeature(rows).read().data_ptr() == rows.ctypes.data
+    np.save(tmp_path / "feat.npy", rows)
+    mapped = np.load(tmp_path / "feat.npy", mmap_mode="r")
+    feature = TorchBasedFeature(mapped).to("cpu")
+    assert feature.read().data_ptr() == mapped.ctypes.data
+    feature.update(torch.zeros(1, 3, dtype=torch.int64), torch.tensor([1]))
+    assert feature.read(torch.tensor([1])).tolist() == [[0, 0, 0]]
+    assert np.array_equal(np.load(tmp_path / "feat.npy"), rows)
+
+
+def test_what_is_no_feature_is_refused() -> None:
     interface: Any = Feature
-    with pytest.raises(TypeError, match="abstract"):
-        interface()
+    weights = torch.nn.Embedding(4, 3).weight
+    table: list[Refusal] = [
+        (lambda: TorchBasedFeature([["a"]]), TypeError, r"torch_feature must be a torch.Tensor, .* but is \[\['a'\]\]"),
+        (
+            lambda: TorchBasedFeature(torch.arange(3)),
+            ValueError,
+            "greater than 1, but got 1 dimension; make a column of",
+        ),
+        (lambda: TorchBasedFeature(ROWS.to("meta")), ValueError, "on the device 'meta', where tensors have no values"),
+        (lambda: TorchBasedFeature(weights), ValueError, r"requires gradients, and rows that are read have none; give"),
+        (
+            lambda: gf.index_select(weights, torch.tensor([0])),
+            ValueError,
+            r"values requires gradients, .*; give .detach",
+        ),
+        (interface, TypeError, "abstract"),
+    ]
+    if not torch.cuda.is_available():
+        without = (lambda: TorchBasedFeature(ROWS).pin_memory_(), RuntimeError, "needs a CUDA device to pin memory for")
+        table.append(without)
+    check_refused(table)
+    assert_same(TorchBasedFeature(weights.detach()).read(), weights.detach())
+    with torch.no_grad():
+        assert_same(gf.index_select(weights, torch.tensor([3, 0])), weights[[3, 0]])
