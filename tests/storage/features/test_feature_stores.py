@@ -135,9 +135,6 @@ def test_what_may_read_in_threads_moves_and_what_is_on_disk_stays(
     assert_same(store.read("node", None, "a"), PAIRS)
 
 
-PAIRS = torch.arange(12.0).reshape(4, 3)
-
-
 def test_a_store_has_a_list_of_keys_and_takes_edge_types_as_tuples() -> None:
     kind = ("user", "likes", "item")
     store = gf.BasicFeatureStore({("edge", kind, "w"): gf.TorchBasedFeature(ROWS)})
