@@ -1,17 +1,19 @@
+"""Features behind a cache in memory: what is missed and shared, and how updates go through and rebuild it."""
+
+import gc
 import pickle
 import threading
-from collections.abc import Callable
+import weakref
 from concurrent.futures import ThreadPoolExecutor
+from itertools import product
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
-from hypothesis import given
-from hypothesis import strategies as st
 
 import graphfeed as gf
-from graphfeed.ops import POLICIES, policy_bytes
+from graphfeed.ops import POLICIES
 from graphfeed.storage import (
     CPUCachedFeature,
     CPUFeatureCache,
@@ -23,10 +25,9 @@ from graphfeed.storage import (
     wrap_with_cached_feature,
 )
 from graphfeed.storage.features import feature_cache
-from tests.cache_models import OddRowsRemote, Staged
+from tests.cache_models import OddRowsRemote
 from tests.digests import assert_same
-
-each_policy = pytest.mark.parametrize("policy", POLICIES)
+from tests.refusals import check_refused
 
 ROWS = torch.arange(400.0).reshape(100, 4)
 ROW_BYTES = 16
@@ -38,29 +39,12 @@ def disk(tmp_path: Path) -> DiskBasedFeature:
     return DiskBasedFeature(tmp_path / "feat.npy", {"unit": "m"}, num_threads=2)
 
 
-@each_policy
-@given(
-    size=st.integers(0, 3000),
-    batches=st.lists(st.lists(st.integers(0, 99), max_size=150), max_size=8),
-    dtype=st.sampled_from([torch.int32, torch.int64]),
-)
-def test_it_reads_as_the_fallback(policy: str, size: int, batches: list[list[int]], dtype: torch.dtype) -> None:
-    fallback = TorchBasedFeature(ROWS)
-    feature = cpu_cached_feature(fallback, size, policy)
-    assert feature.cache_size_in_bytes <= max(size, policy_bytes(policy, 0))
-    for batch in batches:
-        ids = torch.tensor(batch, dtype=dtype)
-        assert_same(feature.read(ids), fallback.read(ids))
-        (pending,) = feature.read_async(ids)
-        assert_same(pending.wait(), fallback.read(ids))
-
-
-def test_a_cache_steps_aside_where_the_system_has_the_file_in_memory(tmp_path: Path) -> None:
+def test_a_cache_steps_aside_where_the_system_has_the_file_in_memory(disk_path: Path) -> None:
     rows = torch.arange(8000.0).reshape(2000, 4)
-    np.save(tmp_path / "feat.npy", rows.numpy())
-    disk = DiskBasedFeature(tmp_path / "feat.npy")
+    np.save(disk_path / "feat.npy", rows.numpy())
+    disk = DiskBasedFeature(disk_path / "feat.npy")
     feature, ids = cpu_cached_feature(disk, 1 << 20), torch.randperm(2000)
-    DiskBasedFeature(tmp_path / "feat.npy").read(ids)  # loads kernels, whose files would count as reads of this one
+    DiskBasedFeature(disk_path / "feat.npy").read(ids)  # loads kernels, whose files would count as reads of this one
     assert_same(feature.read(ids), rows[ids])
     ((_, cache),) = feature.list_caches()
     assert (cache.misses, cache.kind) == (2000, "rows in memory, sieve")
@@ -74,18 +58,14 @@ def test_a_cache_steps_aside_where_the_system_has_the_file_in_memory(tmp_path: P
     assert cache.hits == 2000
 
 
-@each_policy
-def test_a_file_behind_a_cache(disk: DiskBasedFeature, policy: str) -> None:
-    feature = cpu_cached_feature(disk, 30 * ROW_BYTES, policy)
+def test_rows_that_were_read_are_read_no_more(disk: DiskBasedFeature) -> None:
     ids = torch.tensor([3, 99, 3, 0])
-    for _ in range(2):
-        assert_same(feature.read(ids), ROWS[ids])
-    assert feature.miss_rate == 3 / 8
-    assert_same(feature.read(), ROWS)
-    assert (feature.count(), feature.size(), feature.metadata()) == (100, torch.Size([4]), {"unit": "m"})
-    assert not feature.may_read_in_threads()
-    assert not feature.is_pinned()
-    assert repr(feature) == f"CPUCachedFeature({disk!r}, {feature.cache_size_in_bytes} bytes)"
+    for policy in POLICIES:
+        feature = cpu_cached_feature(disk, 30 * ROW_BYTES, policy)
+        for _ in range(2):
+            assert_same(feature.read(ids), ROWS[ids])
+        assert feature.miss_rate == 3 / 8, policy
+        assert repr(feature) == f"CPUCachedFeature({disk!r}, {feature.cache_size_in_bytes} bytes)"
 
 
 def read_now(feature: Feature, ids: torch.Tensor) -> torch.Tensor:
@@ -97,76 +77,45 @@ def read_in_stages(feature: Feature, ids: torch.Tensor) -> torch.Tensor:
     return pending.wait()
 
 
-@pytest.mark.parametrize("read", [read_now, read_in_stages])
-@pytest.mark.parametrize("dtype", [torch.float32, torch.int32], ids=str)
 def test_missing_remote_rows_are_asked_for_at_once_and_local_ones_take_no_room(
-    monkeypatch: pytest.MonkeyPatch, read: Callable[[Feature, torch.Tensor], torch.Tensor], dtype: torch.dtype
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(feature_cache, "READ_BYTES", 2 * ROW_BYTES)
-    away = OddRowsRemote(ROWS.to(dtype))
-    # Another feature shares the cache and decides the dtype of its rows.
-    feature = cpu_cached_feature({"other": TorchBasedFeature(-ROWS), "away": away}, 50 * ROW_BYTES)["away"]
-    for ids in ([8, 3, 5, 3, 99, 1, 8], [5, 7, 2, 1, 2], [4, 2], []):
-        assert_same(read(feature, torch.tensor(ids, dtype=torch.int64)), ROWS[ids].to(dtype))
-    assert [ids for ids in away.asked if ids] == [[3, 5, 99, 1], [7]]
-    assert feature.miss_rate == 5 / 8
-    with pytest.raises(IndexError):
-        read(feature, torch.tensor([100]))
+    for read, dtype in product([read_now, read_in_stages], [torch.float32, torch.int32]):
+        away = OddRowsRemote(ROWS.to(dtype))
+        # Another feature shares the cache and decides the dtype of its rows.
+        feature = cpu_cached_feature({"other": TorchBasedFeature(-ROWS), "away": away}, 50 * ROW_BYTES)["away"]
+        for ids in ([8, 3, 5, 3, 99, 1, 8], [5, 7, 2, 1, 2], [4, 2], []):
+            assert_same(read(feature, torch.tensor(ids, dtype=torch.int64)), ROWS[ids].to(dtype))
+        assert [ids for ids in away.asked if ids] == [[3, 5, 99, 1], [7]]
+        assert feature.miss_rate == 5 / 8
+        with pytest.raises(IndexError):
+            read(feature, torch.tensor([100]))
 
 
-@pytest.mark.parametrize("dtype", [torch.bool, torch.float16, torch.bfloat16, torch.int64], ids=str)
-@pytest.mark.parametrize("shape", [(5, 1), (5, 3), (5, 2, 3), (5, 0)], ids=str)
-def test_rows_of_any_kind(shape: tuple[int, ...], dtype: torch.dtype) -> None:
-    rows = (torch.rand(shape) * 5).to(dtype)
-    feature = cpu_cached_feature(TorchBasedFeature(rows), 100)
-    for ids in (torch.tensor([4, 1, 4]), torch.tensor([], dtype=torch.int64), torch.tensor([1])):
-        assert_same(feature.read(ids), rows[ids])
-
-
-@pytest.mark.parametrize("wrong", [100, -1])
-def test_an_id_without_a_row_is_named(wrong: int) -> None:
-    feature = cpu_cached_feature({"a": TorchBasedFeature(ROWS), "b": TorchBasedFeature(-ROWS)}, 1000)
-    for one in feature.values():
-        with pytest.raises(IndexError, match=rf"index must lie in 0 .. 99, but holds {wrong}"):
-            one.read(torch.tensor([wrong]))
-
-
-@each_policy
-def test_features_that_share_a_cache_are_kept_apart(policy: str) -> None:
+def test_features_that_share_a_cache_are_kept_apart() -> None:
     whole = torch.arange(60).reshape(30, 2)
     features = {"a": TorchBasedFeature(ROWS), "b": TorchBasedFeature(whole), "c": TorchBasedFeature(-ROWS[:7])}
-    shared = cpu_cached_feature(features, 50 * ROW_BYTES, policy)
-    assert list(shared) == ["a", "b", "c"]
-    for _ in range(4):
-        for name, feature in features.items():
-            ids = torch.randint(0, feature.count(), (25,))
-            assert_same(shared[name].read(ids), feature.read(ids))
-    assert 0 < shared["a"].miss_rate == shared["c"].miss_rate < 1
-    (size,) = {feature.cache_size_in_bytes for feature in shared.values()}
-    assert 25 * ROW_BYTES < size <= 50 * ROW_BYTES
+    for policy in POLICIES:
+        shared = cpu_cached_feature(features, 50 * ROW_BYTES, policy)
+        assert list(shared) == ["a", "b", "c"]
+        for _ in range(4):
+            for name, feature in features.items():
+                ids = torch.randint(0, feature.count(), (25,))
+                assert_same(shared[name].read(ids), feature.read(ids))
+                for wrong in (-1, feature.count()):
+                    with pytest.raises(
+                        IndexError, match=f"index must lie in 0 .. {feature.count() - 1}, but holds {wrong}"
+                    ):
+                        shared[name].read(torch.tensor([wrong]))
+        assert 0 < shared["a"].miss_rate == shared["c"].miss_rate < 1, policy
+        (size,) = {feature.cache_size_in_bytes for feature in shared.values()}
+        assert 25 * ROW_BYTES < size <= 50 * ROW_BYTES, policy
 
 
-def test_threads_may_read_it_where_they_may_read_the_fallback() -> None:
-    assert cpu_cached_feature(TorchBasedFeature(ROWS), 1000).may_read_in_threads()
-
-
-def test_it_says_what_rows_are_of(disk: DiskBasedFeature) -> None:
-    cached = gf.cpu_cached_feature(disk, 1000)
-    assert cached.dtype is disk.dtype is cached.read(torch.tensor([0])).dtype
-
-
-def test_rows_of_other_sizes_share_no_cache() -> None:
-    with pytest.raises(ValueError, match=r"must have rows of the same number of bytes, but have \{'a': 16, 'b': 8\}"):
-        cpu_cached_feature({"a": TorchBasedFeature(ROWS), "b": TorchBasedFeature(ROWS[:, :2])}, 100)
-    with pytest.raises(ValueError, match=r"must have rows of the same number of bytes, but have \{\}"):
-        cpu_cached_feature({}, 100)
-
-
-def test_updates_go_through() -> None:
-    rows = ROWS.clone()
-    shared = cpu_cached_feature({"a": TorchBasedFeature(-ROWS), "b": TorchBasedFeature(rows)}, 50 * ROW_BYTES)
-    ids = torch.tensor([1, 5])
-    shared["b"].read(ids)
+def test_updates_of_features_that_share_a_cache_reach_their_own_rows() -> None:
+    shared = cpu_cached_feature({"a": TorchBasedFeature(-ROWS), "b": TorchBasedFeature(ROWS.clone())}, 50 * ROW_BYTES)
+    shared["b"].read(torch.tensor([1, 5]))
     shared["b"].update(torch.ones(2, 4), torch.tensor([5, 6]))
     wanted = ROWS.clone()
     wanted[[5, 6]] = 1
@@ -175,17 +124,6 @@ def test_updates_go_through() -> None:
     shared["b"].update(ROWS + 1)
     assert_same(shared["b"].read(torch.arange(10)), ROWS[:10] + 1)
     assert_same(shared["a"].read(torch.arange(10)), -ROWS[:10])
-
-
-def test_updates_that_do_not_fit_are_refused() -> None:
-    feature = cpu_cached_feature(TorchBasedFeature(ROWS), 100)
-    with pytest.raises(ValueError, match=r"rows of value must be torch.float32 of shape \(4,\) as those of the cache"):
-        feature.update(ROWS[:1, :2], torch.tensor([1]))
-    with pytest.raises(ValueError, match="must be greater than 1, but got 1 dimension"):
-        feature.update(ROWS[:, 0])
-    assert_same(feature.read(torch.tensor([1])), ROWS[1:2])
-    with pytest.raises(ValueError, match=r"but are torch.float64 of shape"):
-        feature.update(ROWS[:1].double(), torch.tensor([1]))
 
 
 def test_no_reader_brings_back_what_was_overwritten() -> None:
@@ -210,15 +148,6 @@ def test_no_reader_brings_back_what_was_overwritten() -> None:
     assert_same(feature.read(torch.arange(50)), fallback.read())
 
 
-def test_stages_are_those_of_the_fallback() -> None:
-    inner = cpu_cached_feature(Staged(ROWS), 5 * ROW_BYTES)
-    feature: Feature = cpu_cached_feature(inner, 3 * ROW_BYTES)
-    for ids in (torch.tensor([1, 2, 1]), torch.tensor([2, 50])):
-        stages = list(feature.read_async(ids))
-        assert len(stages) == feature.read_async_num_stages(torch.device("cpu")) == 3
-        assert_same(stages[-1].wait(), ROWS[ids])
-
-
 def test_it_pickles_with_an_empty_cache_that_is_still_shared(disk: DiskBasedFeature) -> None:
     shared = cpu_cached_feature({"a": disk, "b": disk}, 1000 * ROW_BYTES)
     shared["a"].read(torch.arange(100))
@@ -229,8 +158,7 @@ def test_it_pickles_with_an_empty_cache_that_is_still_shared(disk: DiskBasedFeat
     assert again["a"].miss_rate == 1
 
 
-@pytest.mark.parametrize("num_workers", [0, 2])
-def test_a_loader_reads_through_it(disk: DiskBasedFeature, num_workers: int) -> None:
+def test_a_loader_reads_through_it(disk: DiskBasedFeature) -> None:
     graph = gf.from_coo(torch.randint(0, 100, (2, 500)), 100)
     key = ("node", None, "feat")
     plain, cached = (
@@ -239,10 +167,7 @@ def test_a_loader_reads_through_it(disk: DiskBasedFeature, num_workers: int) -> 
         .fetch_feature(gf.BasicFeatureStore({key: feature}), ["feat"])
         for feature in (TorchBasedFeature(ROWS), cpu_cached_feature(disk, 20 * ROW_BYTES))
     )
-    with (
-        gf.DataLoader(plain, num_workers=0, seed=1) as first,
-        gf.DataLoader(cached, num_workers=num_workers, seed=1) as second,
-    ):
+    with gf.DataLoader(plain, num_workers=0, seed=1) as first, gf.DataLoader(cached, num_workers=2, seed=1) as second:
         for one, other in zip(first, second, strict=True):
             assert_same(one.node_features, other.node_features)
 
@@ -254,7 +179,124 @@ def test_the_parts_are_public() -> None:
     assert_same(CPUCachedFeature(TorchBasedFeature(ROWS), cache, offset=7).read(torch.tensor([3])), ROWS[[3]])
     assert cache.query(torch.tensor([10]))[1].tolist() == []
     assert [bytes_to_number_of_items(size, ROWS[0]) for size in (0, 1, 16, 17)] == [0, 1, 1, 2]
-    with pytest.raises(ValueError, match="cache_capacity_in_bytes must be 0 or more, but is -1"):
-        bytes_to_number_of_items(-1, ROWS[0])
-    with pytest.raises(ValueError, match="max_size_in_bytes must be 0 or more, but is -1"):
-        cpu_cached_feature(TorchBasedFeature(ROWS), -1)
+
+
+def test_caches_that_can_not_be_made_are_named() -> None:
+    rows = TorchBasedFeature(ROWS)
+    narrow = {"a": rows, "b": TorchBasedFeature(ROWS[:, :2])}
+    check_refused(
+        [
+            (
+                lambda: bytes_to_number_of_items(-1, ROWS[0]),
+                ValueError,
+                "capacity_in_bytes must be 0 or more, but is -1",
+            ),
+            (lambda: cpu_cached_feature(rows, -1), ValueError, "max_size_in_bytes must be 0 or more, but is -1"),
+            (lambda: cpu_cached_feature(rows, 1000, "fifo"), ValueError, "policy must be one of"),
+            (
+                lambda: cpu_cached_feature(narrow, 100),
+                ValueError,
+                r"same number of bytes, but have \{'a': 16, 'b': 8\}",
+            ),
+            (
+                lambda: cpu_cached_feature({}, 100),
+                ValueError,
+                r"must have rows of the same number of bytes, but have \{\}",
+            ),
+        ]
+    )
+
+
+def test_features_that_shared_a_cache_get_their_shares() -> None:
+    """Layer after layer, type after type: what is not updated yet stays, and the bytes stay bounded in the end."""
+    rows = {"a": ROWS, "b": -ROWS[:60], "c": ROWS[:40] + 1}
+    shared = gf.cpu_cached_feature({name: TorchBasedFeature(own) for name, own in rows.items()}, 4000)
+    first = weakref.ref(shared["a"]._cache)
+    for width in (16, 3, 8):
+        for name, feature in shared.items():
+            rows[name] = torch.rand(len(rows[name]), width)
+            feature.update(rows[name])
+            for kind, own in shared.items():
+                ids = torch.randint(0, own.count(), (50,))
+                assert_same(own.read(ids), rows[kind][ids])
+    gc.collect()
+    assert first() is None
+    assert sum(feature.cache_size_in_bytes for feature in shared.values()) <= 4000
+    assert shared["a"].cache_size_in_bytes > shared["c"].cache_size_in_bytes
+
+
+def test_a_cache_that_is_rebuilt_keeps_its_policy_and_its_bytes() -> None:
+    for policy in POLICIES:
+        feature = gf.cpu_cached_feature(TorchBasedFeature(ROWS), 2000, policy)
+        ((_, before),) = feature.list_caches()
+        feature.update(ROWS.double())
+        ((_, cache),) = pickle.loads(pickle.dumps(feature)).list_caches()
+        assert cache.kind == before.kind
+        assert 1000 < feature.cache_size_in_bytes <= 2000
+
+
+def test_the_old_cache_is_freed_before_the_new_one_is_made(monkeypatch: pytest.MonkeyPatch) -> None:
+    feature = gf.cpu_cached_feature(TorchBasedFeature(ROWS), 2000)
+    old = weakref.ref(feature._cache)
+    made = []
+    within = CPUCachedFeature.cache_type.within
+
+    def watch(size: int, *arguments: object) -> object:
+        gc.collect()
+        made.append((size, old() is None))
+        return within(size, *arguments)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(CPUCachedFeature.cache_type, "within", watch)
+    feature.update(ROWS[:, :2])
+    assert made == [(0, False), (2000, True)]
+
+
+def test_without_room_for_the_new_cache_the_new_rows_are_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    kind = CPUCachedFeature.cache_type
+    within = kind.within
+
+    def refuse(size: int, *arguments: object) -> object:
+        if size:
+            raise MemoryError("no room")
+        return within(size, *arguments)  # type: ignore[arg-type]
+
+    for new in (ROWS[:, :1], ROWS.double(), ROWS.repeat(2, 1), ROWS.reshape(100, 2, 2)):
+        feature = gf.cpu_cached_feature(TorchBasedFeature(ROWS), 2000)
+        feature.read(torch.arange(50))
+        with monkeypatch.context() as patch:
+            patch.setattr(kind, "within", refuse)
+            with pytest.raises(MemoryError, match="no room"):
+                feature.update(new)
+        for ids in (torch.arange(60), torch.tensor([7, 99, 7])):
+            assert_same(feature.read(ids), new[ids])
+        feature.update(new[:1] * 0, torch.tensor([7]))
+        assert feature.read(torch.tensor([7])).count_nonzero() == 0
+
+
+def test_where_no_cache_can_be_made_the_rows_are_as_before(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: object) -> object:
+        raise MemoryError("no room")
+
+    feature = gf.cpu_cached_feature(TorchBasedFeature(ROWS), 2000)
+    with monkeypatch.context() as patch:
+        patch.setattr(CPUCachedFeature.cache_type, "within", refuse)
+        with pytest.raises(MemoryError, match="no room"):
+            feature.update(ROWS.double())
+    for _ in range(2):
+        assert_same(feature.read(torch.arange(50)), ROWS[:50])
+    assert feature.dtype == ROWS.dtype
+
+
+def test_layer_wise_inference_of_a_store_in_a_pipeline() -> None:
+    graph = gf.from_coo((torch.arange(99), torch.arange(1, 100)), 100)
+    store = gf.BasicFeatureStore({("node", None, "h"): gf.cpu_cached_feature(TorchBasedFeature(ROWS), 500)})
+    pipe: gf.Datapipe = gf.ItemSampler(gf.ItemSet(100, names="seeds"), batch_size=30).sample_neighbor(graph, [-1])
+    rows = ROWS
+    with gf.DataLoader(pipe.fetch_feature(store, ["h"]), num_workers=2) as loader:
+        for width in (6, 2):
+            hidden = torch.zeros(100, width)
+            for batch in loader:
+                assert_same(batch.node_features["h"], rows[batch.input_nodes])
+                hidden[batch.seeds] = batch.node_features["h"][: len(batch.seeds), :1].expand(-1, width) + 1
+            rows = hidden
+            store.update("node", None, "h", hidden)
