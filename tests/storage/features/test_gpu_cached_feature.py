@@ -1,6 +1,11 @@
+"""Features behind a cache on a GPU, and the cache itself: rows of any fallback, the misses of its model, few waits."""
+
 import pickle
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from functools import partial
+from itertools import product
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -13,6 +18,7 @@ from hypothesis import strategies as st
 
 import graphfeed as gf
 from graphfeed.ops import backend
+from graphfeed.ops.rows.cache_sets import set_shape
 from graphfeed.storage import (
     DiskBasedFeature,
     Feature,
@@ -23,9 +29,10 @@ from graphfeed.storage import (
     gpu_cached_feature,
     wrap_with_cached_feature,
 )
-from tests.cache_models import Staged
+from tests.cache_models import Sets, Staged, distinct
 from tests.digests import assert_same
-from tests.ops.emulated_cuda import Cuda, check_equal
+from tests.ops.emulated_cuda import DEVICE, Cuda, EmulatedCuda, check_equal
+from tests.refusals import check_refused
 
 ROWS = torch.arange(400.0).reshape(100, 4)
 PLACE_BYTES = 32
@@ -58,37 +65,25 @@ def fallback_of(kind: str, cuda: Cuda, folder: Path) -> Iterator[Feature]:
 KINDS = ["memory", "pinned", "device", "disk", "memory over disk", "cache"]
 
 
-@pytest.mark.parametrize("kind", KINDS)
-def test_it_reads_as_the_fallback_wherever_that_lies(cuda: Cuda, kind: str, tmp_path: Path) -> None:
-    with cuda.running(), fallback_of(kind, cuda, tmp_path) as fallback:
-        feature = gpu_cached_feature(fallback, 30 * PLACE_BYTES, device_of(cuda))
-        assert feature.cache_size_in_bytes <= 30 * PLACE_BYTES
-        for batch in ([], [3, 99, 3, 0], list(range(40)), [0, 99, 41, 40]):
-            ids = torch.tensor(batch, dtype=torch.int64)
-            check_equal(cuda, feature.read(cuda.put(ids)), ROWS[ids])
-            check_equal(cuda, feature.read(ids.int()), ROWS[ids])
-            (pending,) = feature.read_async(cuda.put(ids))
-            check_equal(cuda, pending.wait(), ROWS[ids])
-        assert 0 < feature.miss_rate < 1
-        assert feature.is_pinned() == (kind == "pinned")
-        assert not feature.may_read_in_threads()
-        assert feature.read().tolist() == ROWS.tolist()
-        assert (feature.count(), feature.size(), feature.metadata()) == (100, torch.Size([4]), {})
-
-
-@settings(max_examples=15)
-@given(
-    size=st.integers(0, 3000),
-    batches=st.lists(st.lists(st.integers(0, 99), max_size=60), max_size=6),
-    dtype=st.sampled_from([torch.int32, torch.int64]),
-)
-def test_any_requests_give_the_rows(cuda: Cuda, size: int, batches: list[list[int]], dtype: torch.dtype) -> None:
-    with cuda.running():
-        feature = gpu_cached_feature(TorchBasedFeature(ROWS), size, device_of(cuda))
-        assert feature.cache_size_in_bytes <= size
-        for batch in batches:
-            ids = torch.tensor(batch, dtype=dtype)
-            check_equal(cuda, feature.read(cuda.put(ids)), ROWS[ids.long()])
+def test_it_reads_as_the_fallback_wherever_that_lies(cuda: Cuda, tmp_path: Path) -> None:
+    for kind in KINDS:
+        with cuda.running(), fallback_of(kind, cuda, tmp_path) as fallback:
+            feature = gpu_cached_feature(fallback, 30 * PLACE_BYTES, device_of(cuda))
+            assert feature.cache_size_in_bytes <= 30 * PLACE_BYTES
+            for batch in ([], [3, 99, 3, 0], list(range(40)), [0, 99, 41, 40]):
+                ids = torch.tensor(batch, dtype=torch.int64)
+                check_equal(cuda, feature.read(cuda.put(ids)), ROWS[ids], kind)
+                check_equal(cuda, feature.read(ids.int()), ROWS[ids], kind)
+                (pending,) = feature.read_async(cuda.put(ids))
+                check_equal(cuda, pending.wait(), ROWS[ids], kind)
+            for wrong in (100, -1):
+                with pytest.raises(IndexError, match=rf"index must lie in 0 .. 99, but holds {wrong}"):
+                    feature.read(cuda.put(torch.tensor([wrong])))
+            assert 0 < feature.miss_rate < 1, kind
+            assert feature.is_pinned() == (kind == "pinned"), kind
+            assert not feature.may_read_in_threads()
+            assert feature.read().tolist() == ROWS.tolist()
+            assert (feature.count(), feature.size(), feature.metadata()) == (100, torch.Size([4]), {})
 
 
 def test_pinned_rows_are_read_over_the_bus(cuda: Cuda, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -127,32 +122,24 @@ def test_features_that_share_a_cache_are_kept_apart(cuda: Cuda) -> None:
     assert {feature.cache_size_in_bytes for feature in shared.values()} == {50 * PLACE_BYTES}
 
 
-@pytest.mark.parametrize("wrong", [100, -1])
-def test_an_id_without_a_row_is_named(cuda: Cuda, wrong: int) -> None:
-    with cuda.running():
-        feature = gpu_cached_feature(TorchBasedFeature(ROWS), 1000, device_of(cuda))
-        with pytest.raises(IndexError, match=rf"index must lie in 0 .. 99, but holds {wrong}"):
-            feature.read(cuda.put(torch.tensor([wrong])))
-
-
-@pytest.mark.parametrize("kind", ["memory", "pinned", "device", "cache"])
-def test_updates_go_through(cuda: Cuda, kind: str, tmp_path: Path) -> None:
-    with cuda.running(), fallback_of(kind, cuda, tmp_path) as fallback:
-        feature = gpu_cached_feature(fallback, 20 * PLACE_BYTES, device_of(cuda))
-        feature.read(torch.tensor([1, 5]))
-        wanted = ROWS.clone()
-        wanted[[5, 6]] = 1
-        feature.update(torch.ones(2, 4), torch.tensor([5, 6]))
-        check_equal(cuda, feature.read(torch.tensor([1, 5, 6, 7])), wanted[[1, 5, 6, 7]])
-        wanted[[5, 1]] = 2
-        feature.update(cuda.put(torch.full((2, 4), 2.0)), cuda.put(torch.tensor([5, 1])))
-        check_equal(cuda, feature.read(torch.tensor([1, 5, 6, 7])), wanted[[1, 5, 6, 7]])
-        feature.update(ROWS + 1)
-        check_equal(cuda, feature.read(torch.arange(10)), ROWS[:10] + 1)
-        feature.update(ROWS[:50, :2])
-        for _ in range(2):
-            check_equal(cuda, feature.read(torch.arange(10)), ROWS[:10, :2])
-        assert 0 < feature.miss_rate < 1
+def test_updates_go_through(cuda: Cuda, tmp_path: Path) -> None:
+    for kind in ("memory", "pinned", "device", "cache"):
+        with cuda.running(), fallback_of(kind, cuda, tmp_path) as fallback:
+            feature = gpu_cached_feature(fallback, 20 * PLACE_BYTES, device_of(cuda))
+            feature.read(torch.tensor([1, 5]))
+            wanted = ROWS.clone()
+            wanted[[5, 6]] = 1
+            feature.update(torch.ones(2, 4), torch.tensor([5, 6]))
+            check_equal(cuda, feature.read(torch.tensor([1, 5, 6, 7])), wanted[[1, 5, 6, 7]], kind)
+            wanted[[5, 1]] = 2
+            feature.update(cuda.put(torch.full((2, 4), 2.0)), cuda.put(torch.tensor([5, 1])))
+            check_equal(cuda, feature.read(torch.tensor([1, 5, 6, 7])), wanted[[1, 5, 6, 7]], kind)
+            feature.update(ROWS + 1)
+            check_equal(cuda, feature.read(torch.arange(10)), ROWS[:10] + 1, kind)
+            feature.update(ROWS[:50, :2])
+            for _ in range(2):
+                check_equal(cuda, feature.read(torch.arange(10)), ROWS[:10, :2], kind)
+            assert 0 < feature.miss_rate < 1, kind
 
 
 def test_stages_are_those_of_the_fallback(cuda: Cuda) -> None:
@@ -193,13 +180,16 @@ def test_a_loader_fetches_ahead_through_it() -> None:
             assert torch.equal(batch.node_features["feat"].cpu(), rows)
 
 
-def test_it_pickles_with_an_empty_cache_that_is_still_shared() -> None:
+def test_it_pickles_small_with_an_empty_cache_that_is_still_shared() -> None:
     features = {name: TorchBasedFeature(ROWS[:50]) for name in "ab"}
     shared = gpu_cached_feature(features, 1000 * PLACE_BYTES, "cpu")
     shared["a"].read(torch.arange(50))
     again = pickle.loads(pickle.dumps(shared))
     assert_same(again["b"].read(torch.arange(50)), ROWS[:50])
     assert again["a"].miss_rate == 1
+    cache = cache_of(1000)
+    assert len(pickle.dumps(cache)) < 1000
+    assert pickle.loads(pickle.dumps(cache)).max_size_in_bytes == cache.max_size_in_bytes
 
 
 def test_the_parts_are_public() -> None:
@@ -209,14 +199,6 @@ def test_the_parts_are_public() -> None:
     cache = GPUFeatureCache((2, 4), torch.float32, "cpu")
     assert_same(GPUCachedFeature(TorchBasedFeature(ROWS), cache, offset=7).read(torch.tensor([3])), ROWS[[3]])
     assert cache.query(torch.tensor([10]))[1].tolist() == []
-
-
-def test_without_a_device_that_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
-    with pytest.raises(RuntimeError, match=r"a cache on cuda needs a CUDA device.*cpu_cached_feature instead"):
-        gpu_cached_feature(TorchBasedFeature(ROWS), 1000)
-    with pytest.raises(ValueError, match=r"must have rows of the same number of bytes, but have \{'a': 16, 'b': 8\}"):
-        gpu_cached_feature({"a": TorchBasedFeature(ROWS), "b": TorchBasedFeature(ROWS[:, :2])}, 100)
 
 
 def test_without_cupy_the_extra_is_named(cuda: Cuda, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -231,3 +213,162 @@ def test_without_cupy_the_extra_is_named(cuda: Cuda, monkeypatch: pytest.MonkeyP
         monkeypatch.setattr(backend, "load", missing)
         with pytest.raises(ImportError, match="cache_sets needs CuPy"):
             gpu_cached_feature(TorchBasedFeature(ROWS), 1000, device_of(cuda))
+
+
+FAR = torch.arange(3000.0).reshape(1000, 3)
+BATCHES = st.lists(st.lists(st.integers(0, 60), max_size=40), max_size=10)
+
+
+def cache_of(rows: int) -> GPUFeatureCache:
+    """Return a cache of rows as `FAR` has them, on the CPU, whose kernels do the same."""
+    return GPUFeatureCache((rows, 3), torch.float32, device="cpu")
+
+
+def read_far(keys: torch.Tensor) -> torch.Tensor:
+    """Read from afar."""
+    return FAR[keys.cpu().long()]
+
+
+def ask(model: Sets, request: int, batch: list[int]) -> list[int]:
+    """Return which keys of a batch are missing, and let them in."""
+    missing = distinct(key for key, slot in [(key, model.find(key, request)) for key in batch] if slot < 0)
+    for key in missing:
+        model.insert(key, request)
+    return missing
+
+
+def check(cache: GPUFeatureCache, batches: list[list[int]], put: Callable[[torch.Tensor], Any], same: Any) -> None:
+    """Raise unless the rows are those from afar, and the misses those of the slow version."""
+    model = Sets(*set_shape(len(cache._rows)))
+    misses = 0
+    for request, batch in enumerate(batches):
+        keys = torch.tensor(batch, dtype=torch.int32 if request % 2 else torch.int64)
+        asked: list[int] = []
+
+        def note(missing: torch.Tensor, asked: list[int] = asked) -> torch.Tensor:
+            asked.extend(missing.tolist())
+            return read_far(missing)
+
+        same(cache.query_and_replace(put(keys), note), FAR[keys.long()])
+        assert asked == ask(model, request, batch)
+        misses += len(asked)
+    assert (cache.misses, cache.hits) == (misses, sum(map(len, batches)) - misses)
+
+
+def same_values(found: torch.Tensor, expected: torch.Tensor) -> None:
+    assert torch.equal(found, expected)
+
+
+@given(st.sampled_from([0, 1, 5, 40]), BATCHES)
+def test_rows_are_those_from_afar_and_misses_those_of_the_model(capacity: int, batches: list[list[int]]) -> None:
+    check(cache_of(capacity), batches, lambda keys: keys, same_values)
+
+
+@settings(max_examples=15)
+@given(capacity=st.sampled_from([0, 1, 5, 40]), batches=BATCHES, keys_there=st.booleans())
+def test_so_they_are_on_a_gpu(cuda: Cuda, capacity: int, batches: list[list[int]], keys_there: bool) -> None:
+    device = cuda.put(torch.zeros(1)).device
+    for order in cuda.each_order():
+        with order, cuda.running():
+            cache = GPUFeatureCache((capacity, 3), torch.float32, device)
+            put = cuda.put if keys_there else torch.clone
+            check(cache, batches, put, lambda found, expected: check_equal(cuda, found, expected))
+
+
+def taken(rows: torch.Tensor, missing: torch.Tensor) -> torch.Tensor:
+    """Return rows, read on the CPU."""
+    return rows[missing.cpu()]
+
+
+def test_rows_of_any_kind_on_a_gpu(cuda: Cuda) -> None:
+    shapes = ((1,), (3,), (2, 3), (0,), (67,))
+    for shape, dtype in product(shapes, (torch.bool, torch.float16, torch.bfloat16, torch.int64)):
+        rows = (torch.rand(9, *shape) * 5).to(dtype)
+        with cuda.running():
+            cache = GPUFeatureCache((5, *shape), dtype, cuda.put(rows).device)
+            for keys in (torch.tensor([4, 1, 4]), torch.tensor([], dtype=torch.int64), torch.tensor([1, 8, 3])):
+                found = cache.query_and_replace(cuda.put(keys), partial(taken, rows))
+                check_equal(cuda, found, rows[keys], f"{dtype} {shape}")
+
+
+def test_query_tells_what_is_missing_and_replace_fills_it_in(cuda: Cuda) -> None:
+    with cuda.running():
+        cache = GPUFeatureCache((5, 3), torch.float32, cuda.put(FAR).device)
+        cache.replace(torch.tensor([2, 4]), FAR[[2, 4]])
+        values, index, keys = cache.query(torch.tensor([1, 2, 1, 4, 9], dtype=torch.int32))
+        check_equal(cuda, index, torch.tensor([0, 2, 4]))
+        check_equal(cuda, keys, torch.tensor([1, 1, 9], dtype=torch.int32))
+        check_equal(cuda, values[cuda.put(torch.tensor([1, 3]))], FAR[[2, 4]])
+        cache.replace(keys, cuda.put(FAR[[1, 1, 9]]))
+        assert cache.query(torch.tensor([1, 9, 2, 4]))[1].tolist() == []
+        assert cache.misses == 2
+        cache.replace(torch.tensor([1, 9, 1]), FAR[[7, 8, 6]])
+        check_equal(cuda, cache.query(torch.tensor([1, 9, 2, 4]))[0], FAR[[6, 8, 2, 4]])
+        cache.clear()
+        assert cache.query(torch.tensor([1, 9, 2, 4]))[1].tolist() == [0, 1, 2, 3]
+
+
+def test_a_device_is_waited_for_once(cuda: Cuda) -> None:
+    if not isinstance(cuda, EmulatedCuda):
+        pytest.skip("nothing counts how often a device is waited for")
+    with cuda.running():
+        cache = GPUFeatureCache((50, 3), torch.float32, DEVICE)
+        keys = cuda.put(torch.arange(10))
+        for _ in ("all are missing", "none is missing"):
+            cuda.waits.clear()
+            cache.query_and_replace(keys, lambda missing: cuda.put(FAR)[:10])
+            assert len(cuda.waits) == 1
+
+
+def test_what_is_used_now_and_then_stays() -> None:
+    cache = cache_of(32)
+    for number in range(40):
+        cache.query_and_replace(torch.tensor([7, 100 + number]), read_far)
+    assert len(cache.query(torch.tensor([7]))[1]) == 0
+    assert len(cache.query(torch.tensor([100]))[1]) == 1
+    assert len(cache.query(torch.tensor([139]))[1]) == 0
+
+
+@given(size=st.integers(0, 1 << 20), width=st.integers(0, 100))
+def test_it_is_bounded_in_bytes(size: int, width: int) -> None:
+    cache = GPUFeatureCache.within(size, (width, 2), torch.int16, device="cpu")
+    held = cache._rows.nbytes + cache._sets.keys.nbytes + cache._sets.uses.nbytes
+    assert held == cache.max_size_in_bytes <= size
+    assert held >= 0.9 * size - 4 * width - 16
+
+
+@pytest.mark.gpu
+def test_threads_with_streams_of_their_own_get_the_right_rows() -> None:
+    far = torch.arange(40_000.0).reshape(10_000, 4).cuda()
+    cache = GPUFeatureCache((500, 4), torch.float32)
+
+    def use(seed: int) -> bool:
+        draws = torch.Generator().manual_seed(seed)
+        with torch.cuda.stream(torch.cuda.Stream()):  # type: ignore[no-untyped-call]
+            keys = [(10_000 * torch.rand(2000, generator=draws) ** 3).long().cuda() for _ in range(50)]
+            return all(
+                torch.equal(cache.query_and_replace(own, lambda missing: far[missing]), far[own]) for own in keys
+            )
+
+    torch.cuda.synchronize()
+    with ThreadPoolExecutor(4) as pool:
+        assert all(pool.map(use, range(16)))
+
+
+def test_without_a_device_that_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    rows = TorchBasedFeature(ROWS)
+    narrow = {"a": rows, "b": TorchBasedFeature(ROWS[:, :2])}
+    of_gpu = r"a cache on cuda needs a CUDA device.*cpu_cached_feature instead"
+    check_refused(
+        [
+            (lambda: gpu_cached_feature(rows, 1000), RuntimeError, of_gpu),
+            (lambda: GPUFeatureCache((1, 1), torch.float32), RuntimeError, "a cache on cuda needs a CUDA device"),
+            (
+                lambda: gpu_cached_feature(narrow, 100),
+                ValueError,
+                r"of the same number of bytes, but have \{'a': 16, 'b': 8",
+            ),
+            (lambda: gpu_cached_feature(rows, -1, "cpu"), ValueError, "max_size_in_bytes must be 0 or more, but is -1"),
+        ]
+    )
