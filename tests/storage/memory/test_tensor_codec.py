@@ -1,8 +1,8 @@
-"""Tensors come back from bytes as they were, from any way of writing them, and bytes from outside are checked."""
+"""Messages of tensors: frames in a row, names, and bytes from outside, which are checked."""
 
 import io
-import json
 import struct
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -14,7 +14,6 @@ from hypothesis import strategies as st
 from graphfeed.ops.memory.buffers import as_bytes
 from graphfeed.ops.memory.shared_memory import ALIGNMENT, Bytes
 from graphfeed.storage.memory.tensor_codec import (
-    DTYPES,
     Frame,
     decode_tensors,
     describe_tensors,
@@ -23,6 +22,7 @@ from graphfeed.storage.memory.tensor_codec import (
     read_specs,
 )
 from tests.digests import assert_same
+from tests.refusals import Refusal, check_refused
 
 TENSORS = {"ids": torch.arange(5), "none": torch.empty(0, 7), "flag": torch.tensor(True)}
 
@@ -33,74 +33,10 @@ def written(frame: Frame) -> Bytes:
     return memory
 
 
-@pytest.mark.parametrize("shape", [(), (0,), (3, 0), (2, 3)], ids=str)
-@pytest.mark.parametrize("dtype", [torch.bool, torch.int32, torch.float16, torch.bfloat16, torch.complex64], ids=str)
-def test_every_dtype_and_shape_comes_back(dtype: torch.dtype, shape: tuple[int, ...]) -> None:
-    value = torch.ones(shape, dtype=dtype)
-    assert_same(decode_tensors(*encode_tensors({"x": value}))[1]["x"], value)
-
-
 def test_values_that_do_not_lie_together_come_back() -> None:
     base = torch.arange(60).reshape(3, 4, 5)
     tensors = {"a": base.transpose(0, 2), "ü": base[:, 1], "conj": torch.tensor([1j]).conj()}
     assert_same(decode_tensors(*encode_tensors(tensors))[1], {name: value.clone() for name, value in tensors.items()})
-
-
-def test_names_of_dtypes_are_torchs() -> None:
-    assert (DTYPES["int64"], DTYPES["bfloat16"]) == (torch.int64, torch.bfloat16)
-    assert not any(name.startswith("q") for name in DTYPES)
-
-
-def test_neither_writing_nor_reading_copies_a_contiguous_tensor() -> None:
-    ids = torch.arange(100)
-    header, buffers = encode_tensors({"ids": ids})
-    assert np.shares_memory(buffers[0], ids.numpy())
-    memory = written(Frame(header, buffers))
-    _, tensors = decode_tensors(*read_frame(memory)[:2])
-    assert np.shares_memory(tensors["ids"].numpy(), memory)
-
-
-@pytest.mark.parametrize("message", [{1: torch.ones(1)}, {"a": [1]}, {"a": None}], ids=str)
-def test_what_is_no_tensor_with_a_name_is_refused(message: Any) -> None:
-    with pytest.raises(TypeError, match="must be a dict of texts to tensors, but has"):
-        encode_tensors(message)
-    with pytest.raises(TypeError, match="must be a dict of texts to tensors, but is a list"):
-        describe_tensors([message])  # type: ignore[arg-type]
-
-
-def test_sparse_tensors_are_refused() -> None:
-    with pytest.raises(TypeError, match=r"must be dense, but 'a' is torch\.sparse_coo; send its parts"):
-        encode_tensors({"a": torch.eye(2).to_sparse()})
-
-
-WRONG_ROWS: dict[str, list[Any]] = {
-    "it describes no tensors": [5, None, [[]], [["x", "int64"]], [["x", "qint8", [1]]], [["x", "device", [1]]],
-                                [["x", ["int64"], [1]]], [[1, "int64", [1]]], [["x", "int64", 3]],
-                                [["x", "int64", [-1]]], [["x", "int64", [True]]], [["x", "int64", [1.0]]]],
-    "'x' has a shape that no tensor has": [[["x", "int64", [1] * 65]], [["x", "int64", [1 << 62, 1 << 62]]],
-                                           [["x", "int64", [0, 1 << 60]]]],
-    "two tensors of the same name": [[["x", "int64", [1]], ["x", "int8", [1]]]],
-}  # fmt: skip
-
-
-@pytest.mark.parametrize(
-    ("message", "rows"), [(name, rows) for name, all_rows in WRONG_ROWS.items() for rows in all_rows]
-)
-def test_rows_that_describe_no_tensors_are_refused(message: str, rows: Any) -> None:
-    with pytest.raises(ValueError, match=message):
-        read_specs(json.loads(json.dumps(rows)))
-
-
-@pytest.mark.parametrize("header", [b"", b"{", b"\xff", b"[1]", b"5", b"[" * 100_000, b'[null, [["x", "no", [1]]]]'])
-def test_a_header_that_is_none_is_refused(header: bytes) -> None:
-    with pytest.raises(ValueError, match="the header of a message of tensors can't be read"):
-        decode_tensors(header, [])
-
-
-@pytest.mark.parametrize("sizes", [[], [16], [8, 8], [9], [0]], ids=str)
-def test_buffers_of_other_sizes_than_the_header_says_are_refused(sizes: list[int]) -> None:
-    with pytest.raises(ValueError, match="which are not the tensors that were named"):
-        decode_tensors(b'[null, [["x", "int64", [1]]]]', [np.zeros(size, np.uint8) for size in sizes])
 
 
 @given(st.lists(st.tuples(st.binary(max_size=200), st.lists(st.binary(max_size=200), max_size=6)), max_size=3))
@@ -129,14 +65,6 @@ def test_every_prefix_of_a_frame_is_refused() -> None:
             read_frame(memory[:end])
 
 
-@pytest.mark.parametrize(
-    "sizes", [(1 << 63, 0), (0, 1 << 61), ((1 << 64) - 1, (1 << 64) - 1), (0, 1, 1 << 63)], ids=str
-)
-def test_sizes_beyond_what_came_are_refused(sizes: tuple[int, ...]) -> None:
-    with pytest.raises(ValueError, match="a frame says that"):
-        read_frame(np.frombuffer(struct.pack(f"<{len(sizes)}Q", *sizes).ljust(128, b"\0"), np.uint8))
-
-
 def test_a_head_may_be_limited() -> None:
     memory = written(Frame(b"header", [as_bytes(torch.arange(9))]))
     assert read_frame(memory, largest_head=30)[0] == b"header"
@@ -154,3 +82,53 @@ def test_any_change_of_a_message_is_refused_or_is_a_message(data: st.DataObject)
     except ValueError:
         return
     assert all(isinstance(tensor.sum().item(), (bool, int, float, complex)) for tensor in tensors.values())
+
+
+WRONG_ROWS: dict[str, list[Any]] = {
+    "it describes no tensors": [5, None, [[]], [["x", "int64"]], [["x", "qint8", [1]]], [["x", "device", [1]]],
+                                [["x", ["int64"], [1]]], [[1, "int64", [1]]], [["x", "int64", 3]],
+                                [["x", "int64", [-1]]], [["x", "int64", [True]]], [["x", "int64", [1.0]]]],
+    "'x' has a shape that no tensor has": [[["x", "int64", [1] * 65]], [["x", "int64", [1 << 62, 1 << 62]]],
+                                           [["x", "int64", [0, 1 << 60]]]],
+    "two tensors of the same name": [[["x", "int64", [1]], ["x", "int8", [1]]]],
+}  # fmt: skip
+WRONG_HEADERS = [b"", b"{", b"\xff", b"[1]", b"5", b"[" * 100_000, b'[null, [["x", "no", [1]]]]']
+WRONG_SIZES = [(1 << 63, 0), (0, 1 << 61), ((1 << 64) - 1, (1 << 64) - 1), (0, 1, 1 << 63)]
+
+
+def read_sizes(sizes: tuple[int, ...]) -> object:
+    """Read a frame that says of its parts that they are so large."""
+    return read_frame(np.frombuffer(struct.pack(f"<{len(sizes)}Q", *sizes).ljust(128, b"\0"), np.uint8))
+
+
+def decode_sizes(sizes: list[int]) -> object:
+    """Decode a header that names one number, with buffers of some sizes."""
+    return decode_tensors(b'[null, [["x", "int64", [1]]]]', [np.zeros(size, np.uint8) for size in sizes])
+
+
+def test_what_is_no_message_of_tensors_is_refused() -> None:
+    a_list: Any = [TENSORS]
+    table: list[Refusal] = [
+        (lambda: describe_tensors(a_list), TypeError, "must be a dict of texts to tensors, but is a list"),
+        (
+            lambda: encode_tensors({"a": torch.eye(2).to_sparse()}),
+            TypeError,
+            r"'a' is torch\.sparse_coo; send its parts",
+        ),
+    ]
+    wrong: list[Any] = [{1: torch.ones(1)}, {"a": [1]}, {"a": None}]
+    calls: list[tuple[Callable[[Any], object], list[Any], type[Exception], str]] = [
+        (encode_tensors, wrong, TypeError, "must be a dict of texts to tensors, but has"),
+        *((read_specs, rows, ValueError, words) for words, rows in WRONG_ROWS.items()),
+        (
+            lambda header: decode_tensors(header, []),
+            WRONG_HEADERS,
+            ValueError,
+            "the header of a message .* can't be read",
+        ),
+        (decode_sizes, [[], [16], [8, 8], [9], [0]], ValueError, "which are not the tensors that were named"),
+        (read_sizes, WRONG_SIZES, ValueError, "a frame says that"),
+    ]
+    for call, values, kind, words in calls:
+        table += [(lambda call=call, value=value: call(value), kind, words) for value in values]  # type: ignore[misc]
+    check_refused(table)

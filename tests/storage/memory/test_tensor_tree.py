@@ -1,14 +1,19 @@
+"""Containers of tensors: their leaves, how they move together, and how they are printed."""
+
 from collections import OrderedDict, defaultdict
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
+import numpy as np
 import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from graphfeed.ops import Key
 from graphfeed.ops.backend import PACKAGES
 from graphfeed.storage import CSCFormatBase
+from graphfeed.storage.memory.tensor_repr import LONGEST, indent_continuation, shape_text, shapes_repr, tensor_repr
 from graphfeed.storage.memory.tensor_tree import (
     TOGETHER_BYTES,
     Movable,
@@ -169,15 +174,56 @@ def test_changing_one_in_place_changes_nothing_that_autograd_has_saved_of_anothe
     assert weight.grad is not None
 
 
-@pytest.mark.parametrize(
-    "own", [torch.ones(2, requires_grad=True), torch.nn.Parameter(torch.ones(2)), torch.ones(2, 3).t()], ids=str
-)
-def test_what_is_more_than_its_bytes_goes_by_itself(memory: LockedMemory, own: torch.Tensor) -> None:
-    moved = move([FIRST, SECOND, own], "pinned")
-    assert len({*storages(moved)}) == len(memory.blocks) == 2
-    assert torch.equal(moved[2], own)
+def test_what_is_more_than_its_bytes_goes_by_itself(memory: LockedMemory) -> None:
+    for own in (torch.ones(2, requires_grad=True), torch.nn.Parameter(torch.ones(2)), torch.ones(2, 3).t()):
+        moved = move([FIRST, SECOND, own], "pinned")
+        assert len({*storages(moved)}) == 2
+        assert memory.holds_all(moved[2])
+        assert torch.equal(moved[2], own)
 
 
 @pytest.mark.gpu
 def test_moving_to_pinned_memory() -> None:
     assert all_pinned(move({"a": [FIRST, (SECOND,)]}, "pinned"))
+
+
+def test_fields_stand_below_each_other_with_their_lines_aligned() -> None:
+    assert indent_continuation("a\nb\nc", 2) == "a\n  b\n  c"
+    assert tensor_repr("Edge", {"source": 1, "to": torch.tensor([2])}) == "Edge(source=1,\n     to=tensor([2]),\n)"
+    inner = tensor_repr("B", {"c": 1, "d": 2})
+    assert tensor_repr("A", {"b": inner}) == "A(b=B(c=1,\n      d=2,\n    ),\n)"
+    assert tensor_repr("A", {"b": [1, "x\ny"], "empty": []}) == "A(b=[1,\n     x\n     y],\n  empty=[],\n)"
+    assert tensor_repr("A", {}) == "A()"
+
+
+def test_values_in_few_words() -> None:
+    values: list[tuple[object, str]] = [
+        (torch.zeros(2, 3), "float32[2, 3]"),
+        (torch.tensor(1), "int64[]"),
+        (torch.empty(4, device="meta"), "float32[4] on meta"),
+        (np.zeros(3, np.uint8), "uint8[3]"),
+        ({("user", "feat"): torch.zeros(1)}, "{('user', 'feat'): float32[1]}"),
+        ([1, (None, "a")], "[1, (None, 'a')]"),
+        (Key(1, 2, 3), "Key(seed=1, epoch=2, index=3)"),
+        ("a" * LONGEST, "str(...)"),
+        ([0] * 10, "[0, 0, 0, 0, 0, 0, 0, 0, ... 2 more]"),
+    ]
+    assert [shape_text(value) for value, _ in values] == [text for _, text in values]
+
+
+def test_the_text_of_somebody_elses_object_is_not_asked_for() -> None:
+    class Slow:
+        def __repr__(self) -> str:
+            raise AssertionError("this may take long")
+
+    assert shape_text([Slow()]) == "[Slow(...)]"
+
+
+def test_what_is_too_long_for_a_line_has_a_line_per_element() -> None:
+    text = shape_text({"a" * 60: torch.zeros(1), "b" * 60: [torch.zeros(1)]})
+    assert text == f"{{\n  '{'a' * 60}': float32[1],\n  '{'b' * 60}': [float32[1]],\n}}"
+
+
+def test_a_record_of_shapes_has_a_line_per_field() -> None:
+    assert shapes_repr("A", {"b": torch.zeros(1), "c": 1}) == "A(\n  b=float32[1],\n  c=1,\n)"
+    assert shapes_repr("A", {}) == "A()"

@@ -1,3 +1,6 @@
+"""What one CUDA stream makes, others find when it is there."""
+
+import pickle
 import threading
 from types import SimpleNamespace
 from typing import Any
@@ -5,10 +8,31 @@ from typing import Any
 import pytest
 import torch
 
+from graphfeed.storage.memory.published import Published
 from graphfeed.storage.memory.stream_ordered_lock import StreamOrderedLock
+from tests.ops.emulated_cuda import Cuda, EmulatedCuda
 
 
-class Stream:
+def test_another_stream_waits_and_keeps_the_memory(cuda: Cuda) -> None:
+    if not isinstance(cuda, EmulatedCuda):
+        pytest.skip("a device does not tell who waits")
+    with cuda.running():
+        mine, other = torch.cuda.Stream(), torch.cuda.Stream()  # type: ignore[no-untyped-call]
+        with torch.cuda.stream(mine):
+            made = torch.zeros(3, device="meta")
+            (published,) = Published.on_gpu([made])
+        with torch.cuda.stream(other):
+            published.wait([made])
+            total = made + 1
+        pickle.loads(pickle.dumps(published)).wait([made])
+        del made
+        with torch.cuda.stream(mine):
+            published.wait([])
+        other.synchronize()
+        assert total.tolist() == [1, 1, 1]
+
+
+class NotedStream:
     """Stands for a stream; notes what it was told."""
 
     def __init__(self, name: str, log: list[str]) -> None:
@@ -31,19 +55,19 @@ class Held:
     def __init__(self, log: list[str]) -> None:
         self.log = log
 
-    def record_stream(self, stream: Stream) -> None:
+    def record_stream(self, stream: NotedStream) -> None:
         self.log.append(f"used on {stream.name}")
 
 
 def test_each_stream_waits_for_the_one_before(monkeypatch: pytest.MonkeyPatch) -> None:
     log: list[str] = []
-    current = SimpleNamespace(stream=Stream("first", log))
+    current = SimpleNamespace(stream=NotedStream("first", log))
     monkeypatch.setattr(torch.cuda, "current_stream", lambda device: current.stream)
     held: Any = Held(log)
     lock = StreamOrderedLock(held)
     with lock.acquire():
         log.append("work")
-    current.stream = Stream("second", log)
+    current.stream = NotedStream("second", log)
     with pytest.raises(KeyError), lock.acquire():
         raise KeyError
     with lock.acquire():

@@ -1,0 +1,207 @@
+"""Files of arrays from outside: read into memory that others can map, without unpickling, and stamped as checked."""
+
+import os
+import shutil
+import threading
+import time
+from collections import defaultdict
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from graphfeed.ops.memory import buffers
+from graphfeed.storage import TorchBasedFeatureStore
+from graphfeed.storage.features.torch_based_feature_store import OnDiskFeatureData
+from graphfeed.storage.memory import has_stamp, new_stamp, stamp_file
+from graphfeed.storage.memory.mapped_file import FilePlace, find_places
+from graphfeed.storage.memory.memory_limits import memory_limit
+from graphfeed.storage.memory.npy_file import map_npy, read_npy
+from graphfeed.storage.memory.shared import find_handle
+from graphfeed.storage.memory.torch_files import read_tensors
+from tests.digests import assert_same
+
+
+def test_no_two_threads_parse_headers_at_the_same_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """They may fail then, before Python 3.11.8."""
+    np.save(tmp_path / "a.npy", np.arange(3))
+    load, parsing, found = np.lib.format.open_memmap, threading.Semaphore(1), []
+
+    def load_slowly(*args: Any, **options: Any) -> Any:
+        found.append(parsing.acquire(blocking=False))
+        time.sleep(0.005)
+        parsing.release()
+        return load(*args, **options)
+
+    monkeypatch.setattr(np.lib.format, "open_memmap", load_slowly)
+    with ThreadPoolExecutor(4) as pool:
+        arrays = [*pool.map(read_npy, [tmp_path / "a.npy"] * 4), *pool.map(map_npy, [tmp_path / "a.npy"] * 4)]
+    assert all(np.array_equal(array, np.arange(3)) for array in arrays)
+    assert found == [True] * 8
+
+
+def test_a_file_larger_than_the_memory_is_mapped(disk_path: Path) -> None:
+    rows = int(2 * memory_limit()) // 8
+    with (disk_path / "rows.npy").open("wb") as file:
+        np.lib.format.write_array_header_1_0(file, {"descr": "<i8", "fortran_order": False, "shape": (rows,)})
+        file.truncate(file.tell() + 8 * rows)  # a hole: it takes no room on the disk
+    mapped = torch.from_numpy(read_npy(disk_path / "rows.npy", mapped=True))
+    (place,) = find_places([mapped])
+    assert isinstance(place, FilePlace)
+    again = place.open()  # as a worker does
+    mapped[-1], again[0] = 5, 7
+    assert mapped[[0, -1]].tolist() == [0, 5]
+    assert again[[0, -1]].tolist() == [7, 0]
+
+
+@pytest.mark.usefixtures("small_is_shared")
+def test_features_in_memory_can_be_mapped_by_others(tmp_path: Path) -> None:
+    np.save(tmp_path / "rows.npy", np.arange(12.0).reshape(4, 3))
+    for in_memory in (True, False):
+        spec = OnDiskFeatureData("node", "feat", "numpy", tmp_path / "rows.npy", None, in_memory)
+        feature: Any = TorchBasedFeatureStore([spec])["node", None, "feat"]
+        rows = feature.read() if in_memory else feature.read_into_memory().read()
+        assert find_handle(rows) is not None
+        assert torch.equal(rows, torch.arange(12.0, dtype=torch.float64).reshape(4, 3))
+
+
+def test_files_that_hold_something_else_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    np.save(tmp_path / "objects.npy", np.array([{}]), allow_pickle=True)
+    np.savez(tmp_path / "several.npz", np.arange(3))
+    np.save(tmp_path / "short.npy", np.arange(1000))
+    for name, reason in (("objects.npy", "Python objects"), ("several.npz", "magic string")):
+        with pytest.raises(ValueError, match=rf"{name} can't be read .*{reason}"):
+            read_npy(tmp_path / name)
+    make = buffers.empty_long_lived
+
+    def cut_off(*args: Any) -> torch.Tensor:
+        (tmp_path / "short.npy").write_bytes((tmp_path / "short.npy").read_bytes()[:-1])
+        return make(*args)
+
+    monkeypatch.setattr(buffers, "empty_long_lived", cut_off)
+    with pytest.raises(ValueError, match=r"short\.npy was cut off meanwhile"):
+        read_npy(tmp_path / "short.npy")
+
+
+def plain_dict(default_factory: Any = None) -> dict[Any, Any]:
+    """Return an empty dict in place of a defaultdict."""
+    del default_factory
+    return {}
+
+
+STAND_INS = [(plain_dict, "collections.defaultdict"), dict]
+
+
+class Mine:
+    """Is allowed by a program of its own."""
+
+
+class Other:
+    """Is allowed while a file is read."""
+
+
+@pytest.fixture
+def allowed(tmp_path: Path) -> Iterator[Path]:
+    """Give a file with a defaultdict, in a program that allows types of its own."""
+    path, known = tmp_path / "edge_feats.pt", torch.serialization.get_safe_globals()
+    torch.save(defaultdict(dict, {"a": {"feats": torch.arange(3)}}), path)
+    torch.serialization.add_safe_globals([Mine])
+    yield path
+    torch.serialization.clear_safe_globals()
+    torch.serialization.add_safe_globals(known)
+
+
+@pytest.mark.since_torch("2.6")
+def test_types_that_a_program_allows_are_as_before(allowed: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    load_file = torch.load
+
+    def allow_another(*arguments: Any, **options: Any) -> Any:
+        torch.serialization.add_safe_globals([Other])
+        return load_file(*arguments, **options)
+
+    monkeypatch.setattr(torch, "load", allow_another)
+    programs: list[list[Any]] = [[], [defaultdict], [dict, defaultdict]]
+    for own in programs:
+        torch.serialization.add_safe_globals(own)
+        before = set(torch.serialization.get_safe_globals())
+        found = read_tensors(allowed, STAND_INS)
+        assert type(found) is dict
+        assert_same(found["a"]["feats"], torch.arange(3))
+        assert set(torch.serialization.get_safe_globals()) == {*before, Other}, own
+
+
+def test_threads_that_read_at_the_same_time_don_t_disturb_each_other(
+    allowed: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before, load_file, both = set(torch.serialization.get_safe_globals()), torch.load, threading.Barrier(2)
+    one_is_in, two_are_in, one_ended = (threading.Event() for _ in range(3))
+    seen, found = set(), []
+
+    def overlap(*arguments: Any, **options: Any) -> Any:
+        if threading.get_ident() not in seen:  # nobody has allowed anything yet
+            seen.add(threading.get_ident())
+            try:
+                return load_file(*arguments, **options)
+            finally:
+                both.wait(60)
+        if not one_is_in.is_set():
+            one_is_in.set()
+            two_are_in.wait(0.2)
+        else:
+            two_are_in.set()
+            one_ended.wait(0.2)
+        return load_file(*arguments, **options)
+
+    def read() -> None:
+        found.append(read_tensors(allowed, STAND_INS))
+        one_ended.set()
+
+    monkeypatch.setattr(torch, "load", overlap)
+    threads = [threading.Thread(target=read) for _ in range(2)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(found) == 2
+    assert set(torch.serialization.get_safe_globals()) == before
+
+
+def append(path: Path) -> Path:
+    with path.open("ab") as file:
+        file.write(b"more")
+    return path
+
+
+def touch(path: Path) -> Path:
+    path.touch()
+    return path
+
+
+AFTER: dict[str, tuple[Callable[[Path], Path], bool]] = {
+    "nothing": (lambda path: path, True),
+    "mv": (lambda path: path.rename(path.with_name("moved")), True),
+    "cp -p": (lambda path: Path(shutil.copy2(path, path.with_name("copy"))), True),
+    "cp": (lambda path: Path(shutil.copyfile(path, path.with_name("copy"))), False),
+    "write": (append, False),
+    "touch": (touch, False),
+}
+
+
+def test_a_stamp_goes_with_what_is_written(tmp_path: Path) -> None:
+    for how, (change, keeps) in AFTER.items():
+        path, stamp = tmp_path / f"file for {how}", new_stamp()
+        path.write_bytes(b"what was checked")
+        assert not has_stamp(path, stamp)
+        stamp_file(path, stamp)
+        assert has_stamp(change(path), stamp) == keeps, how
+
+
+def test_what_metadata_may_hold_instead_is_no_stamp(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    os.utime(tmp_path / "file", (1, 1))
+    for stamp in (None, True, "1", 2.0, 2**80, -(2**80)):
+        assert not has_stamp(tmp_path / "file", stamp), stamp
