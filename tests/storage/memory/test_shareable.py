@@ -1,3 +1,5 @@
+"""Objects whose tensors are pickled as a place in shared memory: who sees what is written, and when it goes."""
+
 import copy
 import gc
 import multiprocessing
@@ -14,16 +16,16 @@ import numpy as np
 import pytest
 import torch
 
+from graphfeed.ops.memory import buffers
 from graphfeed.storage import ItemSet, TorchBasedFeature, from_coo
 from graphfeed.storage.memory.mapped_file import find_places
 from graphfeed.storage.memory.shareable import Shareable, extract_tensors, insert_tensors
-from graphfeed.storage.memory.shared import Handle
+from graphfeed.storage.memory.shared import Handle, SharedBlock, find_handle
 from tests.digests import assert_same
+from tests.forked import in_child
 from tests.ops.locked_memory import LockedMemory
-from tests.tensors import DTYPES
 
 leaves_nothing = pytest.mark.usefixtures("no_leaks")
-
 LARGE = 100_000
 OWNER = """
 import pickle, sys, torch
@@ -74,7 +76,7 @@ def stop_owner(owner: "subprocess.Popen[bytes]") -> bytes:
 @pytest.mark.slow
 @leaves_nothing
 @pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
-@pytest.mark.parametrize("method", ["spawn", "fork"])
+@pytest.mark.parametrize("method", ["fork", pytest.param("spawn", marks=pytest.mark.thorough)])
 def test_both_sides_see_what_the_other_writes(method: str) -> None:
     box = Box(values=torch.zeros(LARGE, dtype=torch.int64))
     pickle.dumps(box)  # from here on its memory is shared
@@ -115,6 +117,8 @@ def test_an_object_that_is_gone_is_named() -> None:
     packed = pickle.dumps(Box(values=torch.zeros(LARGE)))
     with pytest.raises(FileNotFoundError, match=r"can't be opened .*; it lives as long as the object that was pickled"):
         pickle.loads(packed)
+    block = SharedBlock.create([])
+    assert SharedBlock.open(block.handle).tensors == []
 
 
 @leaves_nothing
@@ -148,15 +152,6 @@ def test_nothing_has_a_name_in_the_system() -> None:
     assert not [line for line in maps.splitlines() if "/dev/shm" in line and "graphfeed" in line]
 
 
-@pytest.mark.parametrize("count", [0, 1, 100, LARGE])
-@pytest.mark.parametrize("dtype", DTYPES, ids=str)
-def test_every_size_and_dtype_comes_back(count: int, dtype: torch.dtype) -> None:
-    box = Box(values=(torch.arange(count) % 100).to(dtype), scalar=torch.tensor(3).to(dtype))
-    again = pickle.loads(pickle.dumps(box))
-    assert_same(again.values, (torch.arange(count) % 100).to(dtype))
-    assert_same(again.scalar, torch.tensor(3).to(dtype))
-
-
 def test_nothing_comes_back_however_it_was_made() -> None:
     """NumPy gives an empty array strides of 0, over which torch makes no view of another dtype."""
     for values in (torch.from_numpy(np.empty(0)), torch.zeros(0, 2), torch.zeros(2, 0), torch.arange(3)[:0]):
@@ -166,8 +161,10 @@ def test_nothing_comes_back_however_it_was_made() -> None:
 def test_values_that_do_not_lie_together_come_back() -> None:
     values = torch.arange(3 * LARGE).reshape(3, LARGE)
     box = Box(values=values.T, part=values[1:, ::7], small=torch.arange(6).reshape(2, 3).T)
+    several = Box(values=[torch.ones(LARGE) for _ in range(100)])
     again = pickle.loads(pickle.dumps(box))
     assert_same([again.values, again.part, again.small], [values.T, values[1:, ::7], torch.arange(6).reshape(2, 3).T])
+    assert len(pickle.dumps(several)) < 1 << 16
 
 
 def test_containers_keep_their_shape_and_doubles_stay_one() -> None:
@@ -186,14 +183,6 @@ def test_tensors_that_were_extracted_are_inserted_where_they_were() -> None:
     assert len(tensors) == 2
     assert len(pickle.dumps(skeleton)) < 300
     assert_same(insert_tensors(skeleton, tensors), value)
-
-
-def test_pickles_are_small() -> None:
-    for large in (ItemSet(torch.arange(LARGE), names="seeds"), TorchBasedFeature(torch.ones(LARGE, 10))):
-        assert len(pickle.dumps(large)) < 1 << 10
-    several = Box(values=[torch.ones(LARGE) for _ in range(100)])
-    assert len(pickle.dumps(several)) < 1 << 16
-    assert len(pickle.dumps(ItemSet(torch.arange(100), names="seeds"))) < 1 << 11
 
 
 @leaves_nothing
@@ -251,6 +240,7 @@ def test_two_threads_may_pickle_at_once() -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.thorough
 def test_without_memory_files_a_temporary_file_goes_with_its_process(tmp_path: Path) -> None:
     program = """
 import os, pickle, tempfile, torch
@@ -271,17 +261,17 @@ print(len(os.listdir(tempfile.gettempdir())))
     assert list(tmp_path.iterdir()) == []
 
 
-@pytest.mark.parametrize("count", [3, LARGE])
-def test_a_file_of_torch_holds_the_tensors(tmp_path: Path, count: int) -> None:
+def test_a_file_of_torch_holds_the_tensors(tmp_path: Path) -> None:
     """A handle would be worth nothing when the owner is gone, and nobody would notice before."""
-    feature = TorchBasedFeature(torch.arange(count)[:, None])
-    torch.save({"feature": feature, "items": ItemSet(torch.arange(count), names="seeds")}, tmp_path / "all.pt")
-    del feature
-    gc.collect()
-    again = torch.load(tmp_path / "all.pt", weights_only=False)
-    assert torch.equal(again["feature"].read(), torch.arange(count)[:, None])
-    assert torch.equal(again["items"][:], torch.arange(count))
-    assert again["items"].names == ("seeds",)
+    for count in (3, LARGE):
+        feature = TorchBasedFeature(torch.arange(count)[:, None])
+        torch.save({"feature": feature, "items": ItemSet(torch.arange(count), names="seeds")}, tmp_path / "all.pt")
+        del feature
+        gc.collect()
+        again = torch.load(tmp_path / "all.pt", weights_only=False)
+        assert torch.equal(again["feature"].read(), torch.arange(count)[:, None])
+        assert torch.equal(again["items"][:], torch.arange(count))
+        assert again["items"].names == ("seeds",)
 
 
 @pytest.mark.usefixtures("small_is_shared")
@@ -313,3 +303,68 @@ def test_what_graphfeed_makes_stays_where_it_is() -> None:
             assert (before is None) == (found is None)
             assert before is None or before.data_ptr() == found.data_ptr()
         assert graph.indices is arrays[1]
+
+
+def long_lived(*shape: int) -> torch.Tensor:
+    """Return numbers in memory for what lives long."""
+    made = buffers.empty_long_lived(shape, torch.int64, buffers.CPU)
+    return made.copy_(torch.arange(made.numel()).reshape(shape))
+
+
+@leaves_nothing
+def test_a_block_has_copies() -> None:
+    tensor, other = torch.arange(LARGE), torch.arange(6.0).reshape(2, 3).T
+    block = SharedBlock.create([tensor, other, torch.empty(0, 3)])
+    tensor[0] = -1
+    again = SharedBlock.open(block.handle)
+    assert torch.equal(again.tensors[0], torch.arange(LARGE))
+    assert torch.equal(again.tensors[1], other)
+    assert again.tensors[2].shape == (0, 3)
+    assert again.memory.ctypes.data == block.memory.ctypes.data, "a process maps it once"
+
+
+@leaves_nothing
+def test_memory_is_mapped_as_long_as_an_array_lies_there() -> None:
+    tensor = SharedBlock.create([torch.arange(LARGE)]).tensors[0][7:]
+    handle = find_handle(tensor)
+    assert handle is not None
+    assert os.path.exists(handle.path)
+    again = SharedBlock.open(handle).tensors[0]
+    assert torch.equal(again, tensor)
+    del tensor, again
+    gc.collect()
+    assert not os.path.exists(handle.path)
+    with pytest.raises(FileNotFoundError, match="can't be opened"):
+        SharedBlock.open(handle)
+
+
+@pytest.mark.usefixtures("small_is_shared", "no_leaks")
+def test_what_lives_long_is_found_from_its_first_value_to_its_last() -> None:
+    made, private = long_lived(10, 4), torch.arange(3)
+    for tensor in (made, made[3:7], made[9:], made.view(torch.float64), made[0, 1:2]):
+        handle = find_handle(tensor)
+        assert handle is not None
+        (again,) = SharedBlock.open(handle).tensors
+        assert again.dtype == tensor.dtype
+        assert torch.equal(again, tensor)
+        assert again.data_ptr() == tensor.data_ptr()
+    for tensor in (made[:, :2], made[5:5], made.to(torch.complex64).conj(), private):
+        assert find_handle(tensor) is None
+
+
+@pytest.mark.usefixtures("small_is_shared")
+def test_a_forked_process_sends_its_own_descriptor_and_writes_what_all_see() -> None:
+    made = long_lived(10)
+    handle = find_handle(made)
+    assert handle is not None
+
+    def write() -> str:
+        made[3] = 30
+        own = find_handle(made)
+        assert own is not None
+        return own.path
+
+    path = in_child(write)
+    assert path != handle.path
+    assert path.split("/")[3:] == handle.path.split("/")[3:]
+    assert made[3] == 30

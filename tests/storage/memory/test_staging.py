@@ -1,3 +1,5 @@
+"""Rows pass to a GPU through a few blocks of page-locked memory, which threads share and no failure loses."""
+
 import threading
 from collections.abc import Callable
 from functools import partial
@@ -25,9 +27,14 @@ INDEX = torch.arange(0, 3000, 7) % 1000
 
 
 @pytest.fixture
-def feature(tmp_path: Path) -> gf.DiskBasedFeature:
+def path(tmp_path: Path) -> Path:
     np.save(tmp_path / "rows.npy", ROWS.numpy())
-    return gf.DiskBasedFeature(tmp_path / "rows.npy")
+    return tmp_path / "rows.npy"
+
+
+@pytest.fixture
+def feature(path: Path) -> gf.DiskBasedFeature:
+    return gf.DiskBasedFeature(path)
 
 
 def on_late_stream(run: Callable[[], Any]) -> Any:
@@ -36,7 +43,7 @@ def on_late_stream(run: Callable[[], Any]) -> Any:
         return run()
 
 
-def use(monkeypatch: pytest.MonkeyPatch, **sizes: int) -> list[Staging]:
+def use(monkeypatch: pytest.MonkeyPatch, **sizes: int) -> None:
     """Let features use small blocks, which are made where there is a device."""
     made: list[Staging] = []
 
@@ -47,7 +54,6 @@ def use(monkeypatch: pytest.MonkeyPatch, **sizes: int) -> list[Staging]:
 
     for user in (disk_based_feature, cached_feature):
         monkeypatch.setattr(user, "staging", blocks)
-    return made
 
 
 def no_parts(row: int, skipped: int, memory: torch.Tensor) -> Wait:
@@ -60,18 +66,17 @@ def by_cpu(feature: gf.DiskBasedFeature) -> gf.CPUCachedFeature:
     return gf.cpu_cached_feature(feature, 100 * 50)
 
 
-@pytest.mark.parametrize("num_blocks", [1, 2, 4])
 def test_blocks_are_used_again_after_their_copies(
-    feature: gf.DiskBasedFeature, monkeypatch: pytest.MonkeyPatch, num_blocks: int
+    feature: gf.DiskBasedFeature, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    use(monkeypatch, block_bytes=64 * 16, num_blocks=num_blocks)
-
     def read() -> torch.Tensor:
         rows = feature.read(EmulatedCuda().put(INDEX))
         assert not rows.is_cpu
         return rows.cpu()
 
-    assert torch.equal(on_late_stream(read), ROWS[INDEX])
+    for num_blocks in (1, 2, 4):
+        use(monkeypatch, block_bytes=64 * 16, num_blocks=num_blocks)
+        assert torch.equal(on_late_stream(read), ROWS[INDEX]), num_blocks
 
 
 def test_the_next_rows_are_read_while_some_are_copied(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -109,26 +114,11 @@ CACHES: dict[str, Callable[[gf.DiskBasedFeature], gf.Feature]] = {
 }
 
 
-@pytest.mark.parametrize(
-    ("block_bytes", "read", "index"),
-    [
-        pytest.param(64 * 16, read_at_once, INDEX[:200], id="at once"),
-        pytest.param(64 * 16, read_in_stages, INDEX[:200], id="in stages"),
-        pytest.param(6, read_in_stages, torch.tensor([7, 999, 7]), id="in parts of rows"),
-    ],
-)
 @pytest.mark.parametrize("cache", CACHES)
 def test_nothing_waits_in_memory_that_is_not_page_locked(
-    feature: gf.DiskBasedFeature,
-    monkeypatch: pytest.MonkeyPatch,
-    cache: str,
-    block_bytes: int,
-    read: Callable[..., torch.Tensor],
-    index: torch.Tensor,
+    feature: gf.DiskBasedFeature, monkeypatch: pytest.MonkeyPatch, cache: str
 ) -> None:
-    use(monkeypatch, block_bytes=block_bytes, num_blocks=2)
-
-    def run() -> list[str]:
+    def run(read: Callable[[gf.Feature, torch.Tensor], torch.Tensor], index: torch.Tensor) -> list[str]:
         own, ids = CACHES[cache](feature), EmulatedCuda().put(index)
         rows = read(own, ids)
         assert not rows.is_cpu
@@ -136,17 +126,27 @@ def test_nothing_waits_in_memory_that_is_not_page_locked(
         assert torch.equal(rows.cpu(), ROWS[index])
         return waits
 
-    # Only the ids cross to the CPU while the program waits.
-    assert len(on_late_stream(run)) == 1
+    in_parts = (6, read_in_stages, torch.tensor([7, 999, 7]))
+    for block_bytes, read, index in (
+        (64 * 16, read_at_once, INDEX[:200]),
+        (64 * 16, read_in_stages, INDEX[:200]),
+        in_parts,
+    ):
+        use(monkeypatch, block_bytes=block_bytes, num_blocks=2)
+        # Only the ids cross to the CPU while the program waits.
+        assert len(on_late_stream(partial(run, read, index))) == 1
 
 
-@pytest.mark.parametrize("cache", CACHES)
-def test_rows_without_values_need_no_block(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cache: str) -> None:
+def test_rows_without_values_need_no_block(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     use(monkeypatch, block_bytes=64, num_blocks=1)
     np.save(tmp_path / "none.npy", np.zeros((5, 0), np.float32))
     empty = gf.DiskBasedFeature(tmp_path / "none.npy")
-    found = on_late_stream(lambda: CACHES[cache](empty).read(EmulatedCuda().put(torch.tensor([4, 0, 1]))).cpu())
-    assert found.shape == (3, 0)
+
+    def run() -> list[torch.Size]:
+        ids = EmulatedCuda().put(torch.tensor([4, 0, 1]))
+        return [make(empty).read(ids).cpu().shape for make in CACHES.values()]
+
+    assert on_late_stream(run) == [(3, 0)] * len(CACHES)
 
 
 @pytest.mark.parametrize("cache", ["none", "cpu"])
@@ -206,40 +206,31 @@ def break_block(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(module, "Block", fail)
 
 
-@pytest.mark.parametrize("cache", ["none", "cpu"])
-@pytest.mark.parametrize(
-    ("used", "broken"),
-    [
-        *product([False, True], [break_fill, break_start, break_copy, break_event, break_wait]),
-        (False, break_block),  # blocks are made once
-    ],
-)
-def test_after_any_failure_all_blocks_are_free_again(
-    feature: gf.DiskBasedFeature,
-    monkeypatch: pytest.MonkeyPatch,
-    cache: str,
-    used: bool,
-    broken: Callable[[pytest.MonkeyPatch], None],
-) -> None:
-    monkeypatch.setattr(module, "TAKE_TIMEOUT_SECONDS", 5)
-    made = use(monkeypatch, block_bytes=32 * 16, num_blocks=2)
-    own = CACHES[cache](feature)
+FAULTS = [break_fill, break_start, break_copy, break_event, break_wait]
 
-    def read() -> torch.Tensor:
+
+@pytest.mark.parametrize("cache", ["none", "cpu"])
+def test_after_any_failure_all_blocks_are_free_again(path: Path, monkeypatch: pytest.MonkeyPatch, cache: str) -> None:
+    """Each of two blocks would be lost by the third failure, and the last read would wait in vain."""
+    monkeypatch.setattr(module, "TAKE_TIMEOUT_SECONDS", 5)
+
+    def read(own: gf.Feature) -> torch.Tensor:
         return own.read(EmulatedCuda().put(INDEX)).cpu()
 
-    def run() -> torch.Tensor:
+    def run(used: bool, broken: Callable[[pytest.MonkeyPatch], None]) -> torch.Tensor:
+        own = CACHES[cache](gf.DiskBasedFeature(path))
         if used:
-            read()
+            read(own)
         for _ in range(3):
             with monkeypatch.context() as patch:
                 broken(patch)
                 with pytest.raises(OSError, match="it is gone"):
-                    read()
-        return read()
+                    read(own)
+        return read(own)
 
-    assert torch.equal(on_late_stream(run), ROWS[INDEX])
-    assert made[0]._free.qsize() == 2
+    for used, broken in [*product([False, True], FAULTS), (False, break_block)]:  # blocks are made once
+        use(monkeypatch, block_bytes=32 * 16, num_blocks=2)
+        assert torch.equal(on_late_stream(partial(run, used, broken)), ROWS[INDEX]), (used, broken)
 
 
 def test_a_block_that_a_failed_read_still_writes_into_is_used_by_nobody_else(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -280,41 +271,32 @@ def batches(own: gf.Feature, device: str) -> list[torch.Tensor]:
         return [batch.node_features["feat"].cpu() for batch in loader]
 
 
-@pytest.mark.parametrize("cache", CACHES)
-def test_the_loader_reads_ahead_of_the_step_and_gives_the_same_mini_batches(
+@pytest.mark.parametrize("cache", ["none", "gpu and cpu"])
+def test_the_loader_reads_ahead_of_the_step_and_gives_the_same_mini_batches_also_after_loops_that_were_left(
     feature: gf.DiskBasedFeature, monkeypatch: pytest.MonkeyPatch, cache: str
 ) -> None:
-    use(monkeypatch, block_bytes=16 * 16, num_blocks=2)
+    monkeypatch.setattr(module, "TAKE_TIMEOUT_SECONDS", 5)
+    use(monkeypatch, block_bytes=4 * 16, num_blocks=2)
     expected = batches(feature, "cpu")
-    found = on_late_stream(lambda: batches(CACHES[cache](feature), "meta"))
+
+    def run() -> list[torch.Tensor]:
+        own = CACHES[cache](feature)
+        for _ in range(3):  # each time, a block might be lost
+            with gf.DataLoader(make_pipe(own, "meta"), num_workers=2, seed=0) as loader:
+                next(iter(loader))
+        return batches(own, "meta")
+
+    found = on_late_stream(run)
     assert len(found) == len(expected) == 3
     assert all(torch.equal(mine, its) for mine, its in zip(found, expected, strict=True))
 
 
-@pytest.mark.parametrize("cache", ["none", "gpu and cpu"])
-def test_a_loop_that_is_left_early_leaves_all_blocks_free(
-    feature: gf.DiskBasedFeature, monkeypatch: pytest.MonkeyPatch, cache: str
-) -> None:
-    made = use(monkeypatch, block_bytes=4 * 16, num_blocks=2)
-
-    def run() -> list[torch.Tensor]:
-        own = CACHES[cache](feature)
-        with gf.DataLoader(make_pipe(own, "meta"), num_workers=2, seed=0) as loader:
-            next(iter(loader))
-        assert made[0]._free.qsize() == 2
-        return batches(own, "meta")
-
-    found = on_late_stream(run)
-    assert all(torch.equal(mine, its) for mine, its in zip(found, batches(feature, "cpu"), strict=True))
-
-
-@pytest.mark.parametrize("dtype", [torch.uint8, torch.int32])
 def test_ids_may_be_few_or_repeat_and_be_any_whole_numbers(
-    feature: gf.DiskBasedFeature, monkeypatch: pytest.MonkeyPatch, dtype: torch.dtype
+    feature: gf.DiskBasedFeature, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def run(make: Callable[[gf.DiskBasedFeature], gf.Feature]) -> None:
         own = make(feature)
-        for ids in ([], [7], [7, 3, 7, 7], [5] * 9):
+        for ids, dtype in product(([], [7], [7, 3, 7, 7], [5] * 9), (torch.uint8, torch.int32)):
             index = torch.tensor(ids, dtype=dtype)
             rows = own.read(EmulatedCuda().put(index))
             assert not rows.is_cpu
@@ -340,14 +322,20 @@ def test_features_of_several_dtypes_that_share_a_cache_reach_a_gpu(
         assert torch.equal(on_late_stream(lambda: read("memory")), pairs[INDEX])
 
 
-@pytest.mark.parametrize("block_bytes", [64 * 16, 6])
-def test_remote_rows_are_asked_for_at_once_and_reach_a_gpu(monkeypatch: pytest.MonkeyPatch, block_bytes: int) -> None:
-    use(monkeypatch, block_bytes=block_bytes, num_blocks=2)
-    away = OddRowsRemote(ROWS)
-    cached = gf.cpu_cached_feature(away, 100 * 50)
+def test_remote_rows_are_asked_for_at_once_and_reach_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
     index = INDEX[:200]
-    assert torch.equal(on_late_stream(lambda: cached.read(EmulatedCuda().put(index)).cpu()), ROWS[index])
-    assert away.asked == [list(dict.fromkeys(index[index % 2 == 1].tolist()))]
+    for block_bytes in (64 * 16, 6):
+        use(monkeypatch, block_bytes=block_bytes, num_blocks=2)
+        away = OddRowsRemote(ROWS)
+        cached = gf.cpu_cached_feature(away, 100 * 50)
+        found = on_late_stream(partial(read_there, cached, index))
+        assert torch.equal(found, ROWS[index])
+        assert away.asked == [list(dict.fromkeys(index[index % 2 == 1].tolist()))]
+
+
+def read_there(feature: gf.Feature, index: torch.Tensor) -> torch.Tensor:
+    """Read rows for a pretended GPU, and bring them back."""
+    return feature.read(EmulatedCuda().put(index)).cpu()
 
 
 def test_threads_that_come_at_once_share_the_blocks_of_a_device(monkeypatch: pytest.MonkeyPatch) -> None:
