@@ -1,15 +1,24 @@
-"""As GraphBolt's item sets, but what is wrong is named by a ValueError or IndexError and never by an assertion, a
-range is checked, a slice of a typed set has no type without rows, and an empty slice is empty."""
+"""Item sets: as GraphBolt's, but what is wrong is named by a ValueError or IndexError and never by an assertion.
+
+A range is checked, a slice of a typed set has no type without rows, and an empty slice is empty. Sets are made of what
+people have; a mask stands for the nodes that it selects.
+"""
 
 import pickle
+import time
+from itertools import product
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
 
+import graphfeed as gf
 from graphfeed.storage import HeteroItemSet, ItemSet
+from tests.array_likes import AS
 from tests.digests import assert_same
+from tests.refusals import Refusal, check_refused
 
 IDS = torch.arange(10, 15)
 LABELS = torch.tensor([0.5, 1.5, 2.5, 3.5, 4.5])
@@ -20,12 +29,12 @@ def users_and_items() -> HeteroItemSet:
     return HeteroItemSet({"user": ItemSet(IDS[:2], names="seeds"), "item": ItemSet(IDS[2:], names="seeds")})
 
 
-@pytest.mark.parametrize("items", [IDS, (IDS,), [10, 11, 12, 13, 14]], ids=["tensor", "tuple of one", "list"])
-def test_rows_of_one_member_are_bare(items: Any) -> None:
-    items = ItemSet(items, names="seeds")
-    assert (len(items), items.num_items, items.names) == (5, 1, ("seeds",))
-    assert int(items[1]) == 11
-    assert [int(row) for row in items[1:3]] == [11, 12]
+def test_rows_of_one_member_are_bare() -> None:
+    for given in (IDS, (IDS,), [10, 11, 12, 13, 14]):
+        items = ItemSet(given, names="seeds")
+        assert (len(items), items.num_items, items.names) == (5, 1, ("seeds",))
+        assert int(items[1]) == 11
+        assert [int(row) for row in items[1:3]] == [11, 12]
 
 
 def test_rows_of_several_members_are_tuples() -> None:
@@ -34,13 +43,18 @@ def test_rows_of_several_members_are_tuples() -> None:
     assert_same(PAIR[1:4], (IDS[1:4], LABELS[1:4]))
     for index in (torch.tensor([4, 0, 0]), [4, 0, 0], (4, 0, 0), np.array([4, 0, 0])):
         assert_same(PAIR[index], (IDS[[4, 0, 0]], LABELS[[4, 0, 0]]))
+    assert_same(PAIR[[]], (IDS[:0], LABELS[:0]))
+    assert_same(ItemSet(5)[[]], torch.arange(0))
+    assert users_and_items()[[]] == {}
+    assert gf.ItemSet((IDS, IDS), names=(None, None)).names is None
 
 
-@pytest.mark.parametrize("one", [3, np.int32(3), torch.tensor(3), torch.tensor(3, dtype=torch.int32)], ids=repr)
-def test_every_kind_of_integer_is_one_position(one: Any) -> None:
-    assert_same(PAIR[one], PAIR[3])
-    assert_same(ItemSet(5)[one], torch.tensor(3))
-    assert_same(users_and_items()[one], {"item": torch.tensor(13)})
+def test_every_kind_of_integer_is_one_position_and_negative_ones_count_from_the_end() -> None:
+    positions: list[Any] = [3, -2, np.int32(3), torch.tensor(3), torch.tensor(3, dtype=torch.int32)]
+    for one in positions:
+        assert_same(PAIR[one], (IDS[3], LABELS[3]))
+        assert_same(ItemSet(5)[one], torch.tensor(3))
+        assert_same(users_and_items()[one], {"item": torch.tensor(13)})
 
 
 def test_members_may_have_more_dimensions() -> None:
@@ -48,23 +62,14 @@ def test_members_may_have_more_dimensions() -> None:
     assert_same(ItemSet(edges, names="seeds")[torch.tensor([2, 1])], edges[[2, 1]])
 
 
-def test_negative_numbers_count_from_the_end() -> None:
-    assert_same(PAIR[-1], PAIR[4])
-    assert_same(ItemSet(5)[-2], torch.tensor(3))
-    assert_same(users_and_items()[-1], {"item": torch.tensor(14)})
-
-
-@pytest.mark.parametrize("dtype", [torch.int32, torch.int64])
-def test_a_number_is_a_range_of_its_dtype(dtype: torch.dtype) -> None:
-    items = ItemSet(torch.tensor(5, dtype=dtype), names="seeds")
-    assert len(items) == 5
-    assert_same(items[3], torch.tensor(3, dtype=dtype))
-    assert_same(items[1:5:2], torch.tensor([1, 3], dtype=dtype))
-    assert_same(items[torch.tensor([4, 1])], torch.tensor([4, 1], dtype=dtype))
-    assert_same(list(items), list(torch.arange(5, dtype=dtype)))
-
-
-def test_a_plain_number_is_an_int64_range() -> None:
+def test_a_number_is_a_range_of_its_dtype() -> None:
+    for dtype in (torch.int32, torch.int64):
+        items = ItemSet(torch.tensor(5, dtype=dtype), names="seeds")
+        assert len(items) == 5
+        assert_same(items[3], torch.tensor(3, dtype=dtype))
+        assert_same(items[1:5:2], torch.tensor([1, 3], dtype=dtype))
+        assert_same(items[torch.tensor([4, 1])], torch.tensor([4, 1], dtype=dtype))
+        assert_same(list(items), list(torch.arange(5, dtype=dtype)))
     assert_same(ItemSet(3)[:], torch.arange(3))
 
 
@@ -94,9 +99,9 @@ def test_a_slice_of_a_typed_set_has_the_types_that_it_touches() -> None:
     assert items[3:3] == {}
 
 
-@pytest.mark.parametrize("index", [torch.tensor([4, 0, 2, 0]), [4, 0, 2, 0]], ids=["tensor", "list"])
-def test_indexes_are_grouped_by_type_and_keep_their_order(index: Any) -> None:
-    assert_same(users_and_items()[index], {"user": IDS[[0, 0]], "item": IDS[[4, 2]]})
+def test_indexes_are_grouped_by_type_and_keep_their_order() -> None:
+    for index in (torch.tensor([4, 0, 2, 0]), [4, 0, 2, 0]):
+        assert_same(users_and_items()[index], {"user": IDS[[0, 0]], "item": IDS[[4, 2]]})
 
 
 def test_a_type_without_items_is_passed_over() -> None:
@@ -110,68 +115,66 @@ def test_typed_sets_of_several_members_give_tuples() -> None:
     assert_same(items[torch.tensor([6, 1])], {"user": (IDS[[1]], LABELS[[1]]), "item": (IDS[[1]], LABELS[[1]])})
 
 
-@pytest.mark.parametrize("index", [5, -6])
-def test_a_number_out_of_range_is_named(index: int) -> None:
-    with pytest.raises(IndexError, match=rf"ItemSet index out of range: {index} of 5 items"):
-        PAIR[index]
-    with pytest.raises(IndexError, match=rf"HeteroItemSet index out of range: {index} of 5 items"):
-        users_and_items()[index]
+def test_what_is_no_index_is_refused() -> None:
+    sets: list[Any] = [PAIR, ItemSet(5), users_and_items()]
+    wrong: list[tuple[Any, type[Exception], str]] = [
+        (5, IndexError, "index out of range: 5 of 5 items"),
+        (-6, IndexError, "index out of range: -6 of 5 items"),
+        (torch.tensor([0, 5]), IndexError, "out of range.*5.* of 5 items"),
+        (torch.tensor([-1]), IndexError, "out of range.*-1.* of 5 items"),
+        ("1", TypeError, "indices must be int, slice, or a sequence or tensor of int, .*str"),
+        (1.0, TypeError, "indices must be .*float"),
+        (None, TypeError, "indices must be .*NoneType"),
+        (torch.tensor([True, False, True, False, False]), TypeError, "tensor of int, not torch.bool"),
+        (torch.tensor([0.0]), TypeError, "tensor of int, not torch.float32"),
+        (torch.tensor([0, 1], dtype=torch.uint8), TypeError, "tensor of int, not torch.uint8"),
+        ([True, False], TypeError, "tensor of int, not torch.bool"),
+        ([1.5], TypeError, "tensor of int, not torch.float32"),
+    ]
+    table: list[Refusal] = [
+        (lambda: PAIR[5], IndexError, "^ItemSet index out of range"),
+        (lambda: users_and_items()[5], IndexError, "^HeteroItemSet index out of range"),
+    ]
+    for items, (index, kind, words) in product(sets, wrong):
+        table.append((lambda items=items, index=index: items[index], kind, words))  # type: ignore[misc]
+    check_refused(table)
 
 
-@pytest.mark.parametrize("index", [[0, 5], [-1]])
-def test_indexes_out_of_range_are_named(index: list[int]) -> None:
-    for items in (users_and_items(), ItemSet(5)):
-        with pytest.raises(IndexError, match=rf"out of range.*{index[-1]}.* of 5 items"):
-            items[torch.tensor(index)]
-
-
-@pytest.mark.parametrize("index", ["1", 1.0, None])
-def test_other_indexes_are_refused_by_their_type(index: Any) -> None:
-    kind = type(index).__name__
-    with pytest.raises(
-        TypeError, match=f"ItemSet indices must be int, slice, or a sequence or tensor of int, .*{kind}"
-    ):
-        PAIR[index]
-    with pytest.raises(TypeError, match=f"HeteroItemSet indices must be .*{kind}"):
-        users_and_items()[index]
-
-
-@pytest.mark.parametrize(
-    ("index", "kind"),
-    [
-        (torch.tensor([True, False, True, False, False]), "torch.bool"),
-        (torch.tensor([0.0]), "torch.float32"),
-        (torch.tensor([0, 1], dtype=torch.uint8), "torch.uint8"),
-        ([True, False], "torch.bool"),
-        ([1.5], "torch.float32"),
-    ],
-    ids=str,
-)
-def test_masks_and_fractions_are_no_index(index: Any, kind: str) -> None:
-    for items in (PAIR, ItemSet(5), users_and_items()):
-        with pytest.raises(TypeError, match=f"must be int, slice, or a sequence or tensor of int, not {kind}"):
-            items[index]
-
-
-def test_no_index_gives_no_rows() -> None:
-    assert_same(PAIR[[]], (IDS[:0], LABELS[:0]))
-    assert_same(ItemSet(5)[[]], torch.arange(0))
-    assert users_and_items()[[]] == {}
-
-
-def test_what_cannot_be_a_set_is_refused() -> None:
-    with pytest.raises(ValueError, match=r"items is an empty tuple; give a tensor"):
-        ItemSet(())
-    with pytest.raises(ValueError, match=r"Size mismatch between items: the members have \[5, 4\] rows"):
-        ItemSet((IDS, LABELS[:4]))
-    with pytest.raises(ValueError, match=r"items must be 0 or more, but is -1"):
-        ItemSet(-1)
-    with pytest.raises(ValueError, match=r"Number of items \(2\) and names \(1\) don't match; name each member"):
-        ItemSet((IDS, LABELS), names="seeds")
-    with pytest.raises(ValueError, match=r"itemsets is empty; give an ItemSet for at least one type"):
-        HeteroItemSet({})
-    with pytest.raises(ValueError, match=r"must have the same names, but they have {'a': \('seeds',\), 'b': None}"):
-        HeteroItemSet({"a": ItemSet(1, names="seeds"), "b": ItemSet(1)})
+def test_what_cannot_be_a_set_is_refused_when_it_is_made() -> None:
+    pairs: Any = ItemSet(torch.tensor([[0, 1]]), names="seeds")
+    make: Any = ItemSet
+    typed: Any = HeteroItemSet
+    unlike = {"a": ItemSet(1, names="seeds"), "b": ItemSet(1)}
+    equal_length = r"members have \[3, 5\] rows; make them equally long; a mask counts the nodes that it selects"
+    names = "names must be a text, or a tuple"
+    check_refused(
+        [
+            (lambda: make(()), ValueError, r"items is an empty tuple; give a tensor"),
+            (
+                lambda: make((IDS, LABELS[:4])),
+                ValueError,
+                r"Size mismatch between items: the members have \[5, 4\] rows",
+            ),
+            (lambda: make(-1), ValueError, r"items must be 0 or more, but is -1"),
+            (
+                lambda: make((IDS, LABELS), names="seeds"),
+                ValueError,
+                r"Number of items \(2\) and names \(1\) don't match",
+            ),
+            (lambda: make({"seeds": NODES}), TypeError, "items must be a tensor, .* but is {'seeds': tensor"),
+            (lambda: make(torch.tensor(5.5)), TypeError, r"items must be a tensor, .* but is tensor\(5.5"),
+            (lambda: make(True), TypeError, "items must be a tensor, .* but is True"),
+            (lambda: make(iter([1])), TypeError, "items must be a tensor, .* but is a list_iterator"),
+            (lambda: make(np.array(["a"])), TypeError, "items must hold numbers, but holds <U1"),
+            (lambda: make(IDS, names=5), TypeError, f"{names} .*, but is 5"),
+            (lambda: make((IDS, IDS), names=(5, IDS)), TypeError, names),
+            (lambda: make((IDS, IDS), names=("seeds", "seeds")), ValueError, "names must differ, but are"),
+            (lambda: make((MASK, MASK), names=("seeds", "labels")), ValueError, equal_length),
+            (lambda: typed({}), ValueError, r"itemsets is empty; give an ItemSet for at least one type"),
+            (lambda: typed(unlike), ValueError, r"the same names, but they have {'a': \('seeds',\), 'b': None}"),
+            (lambda: typed({("user", "item"): pairs}), ValueError, "must have three parts"),
+        ]
+    )
 
 
 def test_sets_print_their_items_and_names() -> None:
@@ -192,11 +195,12 @@ def test_sets_print_their_items_and_names() -> None:
     )
 
 
-@pytest.mark.parametrize("items", [PAIR, ItemSet(7, names="seeds"), users_and_items()], ids=["pair", "range", "typed"])
-def test_sets_pickle(items: Any) -> None:
-    again = pickle.loads(pickle.dumps(items))
-    assert_same(again[:], items[:])
-    assert again.names == items.names
+def test_sets_pickle() -> None:
+    sets: list[Any] = [PAIR, ItemSet(7, names="seeds"), users_and_items()]
+    for items in sets:
+        again = pickle.loads(pickle.dumps(items))
+        assert_same(again[:], items[:])
+        assert again.names == items.names
 
 
 def test_large_sets_pickle_small() -> None:
@@ -205,3 +209,117 @@ def test_large_sets_pickle_small() -> None:
         packed = pickle.dumps(items)
         assert len(packed) < 1 << 13
         assert_same(pickle.loads(packed)[::1000], items[::1000])
+
+
+NODES = torch.tensor([5, 3, 9, 4])
+MASK = torch.tensor([False, True, False, True, True])
+
+
+def batches(items: Any, size: int = 3) -> list[Any]:
+    return list(gf.DataLoader(gf.ItemSampler(items, size, shuffle=True), num_workers=2, seed=0))
+
+
+def test_a_member_may_be_an_array_like() -> None:
+    for name, shape in product(AS, [(4,), (2, 2), (4, 1)]):
+        given = AS[name](NODES.reshape(shape))  # type: ignore[no-untyped-call]
+        expected = gf.ItemSet(NODES.reshape(shape), names="seeds")
+        for items in (gf.ItemSet(given, names="seeds"), gf.ItemSet((given,), names=("seeds",))):
+            assert_same(items[:], expected[:])
+            assert_same(items[torch.tensor([1, 0])], expected[torch.tensor([1, 0])])
+            assert_same(items[1], expected[1])
+        assert_same([batch.seeds for batch in batches(items)], [batch.seeds for batch in batches(expected)])
+
+
+def test_labels_may_be_array_likes() -> None:
+    scores = torch.tensor([0.5, 1.5, 2.5, 3.5])
+    for convert in AS.values():
+        (batch,) = batches(gf.ItemSet((convert(NODES), convert(scores)), names=("seeds", "labels")), 4)  # type: ignore[no-untyped-call]
+        assert_same(batch.labels, scores[(batch.seeds[:, None] == NODES).long().argmax(1)])
+
+
+def test_a_range_takes_no_memory_and_is_its_numbers() -> None:
+    for items in (range(10), range(2, 9, 3), range(5, 0, -2), range(0)):
+        own = gf.ItemSet(items, names="seeds")
+        same = gf.ItemSet(torch.tensor(list(items), dtype=torch.int64), names="seeds")
+        assert len(own) == len(items)
+        assert_same(own[:], same[:])
+        assert_same(list(own), list(same))
+        assert_same(own[::2], same[::2])
+        places = torch.arange(len(items) - 1, -1, -1, dtype=torch.int32)
+        assert_same(own[places], same[places])
+    assert len(gf.ItemSet(range(10**12))) == 10**12
+
+
+def test_an_array_is_not_copied_and_a_mapped_one_is_not_read(tmp_path: Path) -> None:
+    array = np.arange(6).reshape(3, 2)
+    items = gf.ItemSet(array, names="seeds")
+    array[1] = 7
+    assert items[1].tolist() == [7, 7]
+    np.save(tmp_path / "ids.npy", array)
+    mapped = np.load(tmp_path / "ids.npy", mmap_mode="r")
+    assert gf.ItemSet(mapped, names="seeds")[:].data_ptr() == mapped.ctypes.data
+
+
+def test_an_object_that_can_be_indexed_is_kept() -> None:
+    class Squares:
+        def __len__(self) -> int:
+            return 5
+
+        def __getitem__(self, index: torch.Tensor) -> torch.Tensor:
+            return index**2
+
+    (batch,) = batches(gf.ItemSet(Squares(), names="seeds"), 5)
+    assert sorted(batch.seeds.tolist()) == [0, 1, 4, 9, 16]
+
+
+def test_a_list_of_any_objects_is_kept() -> None:
+    lists: list[list[Any]] = [["a", "b", "c"], [[1, 2], [3], []], [None, {"k": 1}, 2.5]]
+    for objects, convert in product(lists, (list, tuple)):
+        items = gf.ItemSet((torch.arange(3), convert(objects)), names=("seeds", "labels"))
+        assert items[1] == (torch.tensor(1), objects[1])
+        assert items[torch.tensor([2, 0])][1] == [objects[2], objects[0]]
+        assert items[1:][1] == objects[1:]
+        for batch in batches(items, 2):
+            assert batch.labels == [objects[node] for node in batch.seeds.tolist()]
+
+
+def test_large_items_are_named_by_their_shape() -> None:
+    start = time.thread_time()
+    with pytest.raises(TypeError, match=r"but is \{'user': a Tensor of shape \(1000000,\)") as caught:
+        gf.ItemSet({"user": torch.zeros(1_000_000)})
+    assert len(str(caught.value)) < 400
+    assert time.thread_time() - start < 1
+
+
+def test_a_mask_stands_for_the_nodes_that_it_selects() -> None:
+    masks: list[Any] = [MASK, MASK.numpy(), MASK.tolist()]
+    for mask in masks:
+        for items in (gf.ItemSet(mask, names="seeds"), gf.ItemSet(mask), gf.ItemSet((mask,), names=["seeds"])):
+            assert len(items) == 3
+            assert_same(items[:], torch.tensor([1, 3, 4]))
+        (batch,) = batches(gf.ItemSet((mask, torch.tensor([7, 8, 9])), names=("seeds", "labels")))
+        assert dict(zip(batch.seeds.tolist(), batch.labels.tolist(), strict=True)) == {1: 7, 3: 8, 4: 9}
+        typed = gf.HeteroItemSet({"user": gf.ItemSet(mask, names="seeds")})
+        assert_same(typed[:], {"user": torch.tensor([1, 3, 4])})
+
+
+def test_booleans_with_another_name_stay_values() -> None:
+    assert_same(gf.ItemSet((torch.arange(5), MASK), names=("seeds", "labels"))[:][1], MASK)
+    assert_same(gf.ItemSet(MASK, names="labels")[:], MASK)
+    assert_same(gf.ItemSet((MASK, MASK))[:], (MASK, MASK))
+
+
+def test_edge_types_may_be_tuples() -> None:
+    pairs = gf.ItemSet(torch.tensor([[0, 1]]), names="seeds")
+    items = gf.HeteroItemSet({("user", "likes", "item"): pairs})
+    assert_same(items[:], {"user:likes:item": torch.tensor([[0, 1]])})
+
+
+def test_a_member_without_a_name_is_left_out_of_the_mini_batch() -> None:
+    items: Any = gf.ItemSet((NODES, torch.zeros(4), NODES), names=("seeds", None, "labels"))
+    assert items.names == ("seeds", None, "labels")
+    for given in (items, gf.HeteroItemSet({"user": items})):
+        (batch,) = batches(given, 4)
+        filled = {name for name, value in vars(batch).items() if value is not None}
+        assert filled == {"seeds", "labels", "key"}
+        assert_same(batch.seeds, batch.labels)
