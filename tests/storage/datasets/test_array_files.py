@@ -1,13 +1,20 @@
+"""Arrays and edges of a data set's files: read without unpickling, written part by part, sorted in any memory."""
+
+import math
 from collections.abc import Callable
 from functools import partial
+from itertools import product
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
+from hypothesis import given
+from hypothesis import strategies as st
 
-from graphfeed.storage.datasets import array_files
+from graphfeed.ops.process import ProgressBar, progress_bar
+from graphfeed.storage.datasets import array_files, edge_sorting
 from graphfeed.storage.datasets.array_files import (
     ArrayWriter,
     load_array,
@@ -17,60 +24,70 @@ from graphfeed.storage.datasets.array_files import (
     write_array,
     write_text,
 )
+from graphfeed.storage.datasets.edge_sorting import (
+    EdgeArray,
+    EdgeList,
+    Sorting,
+    count_columns,
+    memory_for_sorting,
+    sort_tasks,
+    split_columns,
+)
+from graphfeed.storage.datasets.file_tasks import run_tasks
 from graphfeed.storage.features.torch_based_feature_store import OnDiskFeatureData, open_feature
+from tests import reference
+from tests.refusals import check_refused
 
 
 class Opened:
     """Something that only unpickling makes."""
 
 
-def test_numpy_is_mapped(tmp_path: Path) -> None:
+def test_arrays_are_mapped_and_torch_is_read_in_both_of_its_formats(tmp_path: Path) -> None:
     np.save(tmp_path / "a.npy", np.arange(6).reshape(2, 3))
     array = open_array(tmp_path / "a.npy", "numpy", "key")
     assert isinstance(array, np.memmap)
     assert array.tolist() == [[0, 1, 2], [3, 4, 5]]
+    for zipped in (True, False):
+        torch.save(torch.arange(3), tmp_path / "a.pt", _use_new_zipfile_serialization=zipped)
+        assert open_array(tmp_path / "a.pt", "torch", "key").tolist() == [0, 1, 2], zipped
 
 
-@pytest.mark.parametrize("zipped", [True, False])
-def test_torch_in_both_of_its_formats(tmp_path: Path, zipped: bool) -> None:
-    torch.save(torch.arange(3), tmp_path / "a.pt", _use_new_zipfile_serialization=zipped)
-    assert open_array(tmp_path / "a.pt", "torch", "key").tolist() == [0, 1, 2]
-
-
-def test_objects_are_not_unpickled(tmp_path: Path) -> None:
-    np.save(tmp_path / "a.npy", np.array([{}, {}]), allow_pickle=True)
-    torch.save(Opened(), tmp_path / "a.pt")
-    for name, format in (("a.npy", "numpy"), ("a.pt", "torch")):
-        with pytest.raises(ValueError, match=rf"feature_data\[0\]: .*{name} can't be read as {format}"):
-            open_array(tmp_path / name, format, "feature_data[0]")
-
-
-def test_what_is_no_array_is_named(tmp_path: Path) -> None:
+def test_what_is_no_array_is_named_and_no_object_is_unpickled(tmp_path: Path) -> None:
     torch.save({"a": torch.ones(1)}, tmp_path / "dict.pt")
     torch.save(torch.ones(1, dtype=torch.bfloat16), tmp_path / "half.pt")
+    torch.save(Opened(), tmp_path / "a.pt")
+    np.save(tmp_path / "a.npy", np.array([{}, {}]), allow_pickle=True)
     (tmp_path / "text.npy").write_text("1,2")
     (tmp_path / "empty.npy").touch()
     np.savez(tmp_path / "many", a=np.ones(1))
-    for name, format, text in (
+
+    def opened(name: str, format: str) -> object:
+        return open_array(tmp_path / name, format, "feature_data[0]")
+
+    for name, format, words in (
+        ("a.npy", "numpy", r"feature_data\[0\]: .*a.npy can't be read as numpy"),
+        ("a.pt", "torch", r"feature_data\[0\]: .*a.pt can't be read as torch"),
         ("dict.pt", "torch", "holds a dict"),
         ("half.pt", "torch", "is bfloat16"),
         ("text.npy", "numpy", "can't be read as numpy"),
         ("empty.npy", "numpy", "can't be read as numpy"),
         ("many.npz", "numpy", "must hold one numpy array"),
     ):
-        with pytest.raises(ValueError, match=text):
-            open_array(tmp_path / name, format, "key")
-    with pytest.raises(FileNotFoundError, match=r"key: there is no file .*gone\.npy"):
-        open_array(tmp_path / "gone.npy", "numpy", "key")
+        with pytest.raises(ValueError, match=words):
+            opened(name, format)
+    with pytest.raises(FileNotFoundError, match=r"there is no file .*gone\.npy"):
+        opened("gone.npy", "numpy")
 
 
-@pytest.mark.parametrize("array", [np.arange(7), np.zeros((0, 3)), np.ones((5, 2, 2), dtype=np.float16)])
-def test_written_part_by_part(tmp_path: Path, array: np.ndarray, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_written_part_by_part(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(array_files, "PART_BYTES", 16)
-    write_array(tmp_path / "a.npy", array)
-    again = np.load(tmp_path / "a.npy")
-    assert again.dtype == array.dtype
-    assert np.array_equal(again, array)
+    arrays: list[Any] = [np.arange(7), np.zeros((0, 3)), np.ones((5, 2, 2), dtype=np.float16)]
+    for array in arrays:
+        write_array(tmp_path / "a.npy", array)
+        again = np.load(tmp_path / "a.npy")
+        assert again.dtype == array.dtype
+        assert np.array_equal(again, array)
 
 
 def test_rows_that_are_missing_are_noticed(tmp_path: Path) -> None:
@@ -86,44 +103,56 @@ def test_text_and_folder_reach_the_disk(tmp_path: Path) -> None:
     assert (tmp_path / "a.txt").read_text(encoding="utf-8") == "o"
 
 
-@pytest.mark.parametrize("end", ["", "\n", "\n\n", "\r\n"])
-@pytest.mark.parametrize("part", [3, 8, 1 << 20])
-def test_csv(tmp_path: Path, end: str, part: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(array_files, "PART_BYTES", part)
-    line = "\r\n" if end == "\r\n" else "\n"
-    (tmp_path / "e.csv").write_bytes((line.join(["0,10", "3000000000,1", "2,2"]) + end).encode())
-    edges = read_csv_edges(tmp_path / "e.csv", tmp_path / "pairs", "key")
-    assert edges.tolist() == [[0, 3000000000, 2], [10, 1, 2]]
+def test_csv(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for part, end in product([3, 8, 1 << 20], ["", "\n", "\n\n", "\r\n"]):
+        monkeypatch.setattr(array_files, "PART_BYTES", part)
+        line = "\r\n" if end == "\r\n" else "\n"
+        (tmp_path / "e.csv").write_bytes((line.join(["0,10", "3000000000,1", "2,2"]) + end).encode())
+        edges = read_csv_edges(tmp_path / "e.csv", tmp_path / "pairs", "key")
+        assert edges.tolist() == [[0, 3000000000, 2], [10, 1, 2]], (part, end)
+    (tmp_path / "none.csv").write_text("\n")
+    assert read_csv_edges(tmp_path / "none.csv", tmp_path / "pairs", "key").shape == (2, 0)
+    (tmp_path / "edges.csv").write_text("3,4\n5,6\n", encoding="utf-8-sig")  # with a byte order mark
+    assert read_csv_edges(tmp_path / "edges.csv", tmp_path / "pairs", "key").tolist() == [[3, 5], [4, 6]]
 
 
-def test_csv_without_a_line(tmp_path: Path) -> None:
-    (tmp_path / "e.csv").write_text("\n")
-    assert read_csv_edges(tmp_path / "e.csv", tmp_path / "pairs", "key").shape == (2, 0)
+def test_edges_that_are_wrong_are_named(tmp_path: Path) -> None:
+    def read(text: str) -> object:
+        (tmp_path / "e.csv").write_text(text)
+        return read_csv_edges(tmp_path / "e.csv", tmp_path / "pairs", "graph.edges[0]")
+
+    def ends(name: str, wrong: int) -> object:
+        both = np.zeros((2, 3), dtype=np.int64)
+        both[int(name == "destination"), 2] = wrong
+        return EdgeList(None, 0, (0, 0), "graph.edges[1]", both, (4, 4)).read(name, slice(0, 3))
+
+    def other(edges: Any) -> object:
+        return EdgeList(None, 0, (0, 0), "graph.edges[0]", edges, (1, 1))
+
+    outside = r"graph\.edges\[1\]: {}s must lie in 0 \.\. 3, but holds {}"
+    gone = tmp_path / "gone"
+    check_refused(
+        [
+            (lambda: read("src,dst\n1,2\n"), ValueError, r"graph\.edges\[0\]: .*no header, but after 0 edges"),
+            (lambda: read("1,2,3\n"), ValueError, r"graph\.edges\[0\]: .*there are 3 columns"),
+            (lambda: read("1,2\n1.5,2\n"), ValueError, r"graph\.edges\[0\]: .*two columns of"),
+            (lambda: read_csv_edges(gone, tmp_path / "pairs", "key"), FileNotFoundError, r"there is no file .*gone"),
+            (lambda: ends("source", -1), ValueError, outside.format("source", -1)),
+            (lambda: ends("source", 4), ValueError, outside.format("source", 4)),
+            (lambda: ends("destination", -1), ValueError, outside.format("destination", -1)),
+            (lambda: ends("destination", 4), ValueError, outside.format("destination", 4)),
+            (
+                lambda: other(np.zeros((3, 2), dtype=np.int64)),
+                ValueError,
+                r"edges should be \(2, N\), but got \(3, 2\)",
+            ),
+            (lambda: other(np.zeros((2, 2))), ValueError, "edges must be integers, but are float64"),
+        ]
+    )
 
 
-@pytest.mark.parametrize(
-    ("text", "error"),
-    [
-        ("src,dst\n1,2\n", "no header, but after 0 edges"),
-        ("1,2,3\n", "there are 3 columns"),
-        ("1,2\n1.5,2\n", "two columns of"),
-    ],
-)
-def test_csv_that_is_wrong(tmp_path: Path, text: str, error: str) -> None:
-    (tmp_path / "e.csv").write_text(text)
-    with pytest.raises(ValueError, match=rf"graph\.edges\[0\]: .*{error}"):
-        read_csv_edges(tmp_path / "e.csv", tmp_path / "pairs", "graph.edges[0]")
-    with pytest.raises(FileNotFoundError, match=r"there is no file .*gone"):
-        read_csv_edges(tmp_path / "gone", tmp_path / "pairs_of_it", "key")
-
-
-@pytest.mark.parametrize("values", [["a", "b"], np.zeros(2, "i4,f4"), np.zeros(2, "M8[D]"), np.zeros(2, "g")], ids=str)
-@pytest.mark.parametrize("shape", [(2,), (2, 1)], ids=str)
-def test_arrays_of_which_there_are_no_tensors_are_refused_with_their_path(
-    tmp_path: Path, values: Any, shape: tuple[int, ...]
-) -> None:
+def test_arrays_of_which_there_are_no_tensors_are_refused_with_their_path(tmp_path: Path) -> None:
     path = tmp_path / "x.npy"
-    np.save(path, np.asarray(values).reshape(shape))
     readers: list[Callable[[], object]] = [
         lambda: open_array(path, "numpy", "key"),
         *(partial(load_array, path, "key", mapped=mapped) for mapped in (True, False)),
@@ -132,22 +161,72 @@ def test_arrays_of_which_there_are_no_tensors_are_refused_with_their_path(
             for where in (True, False)
         ),
     ]
-    for read in readers:
+    kinds: list[Any] = [["a", "b"], np.zeros(2, "i4,f4"), np.zeros(2, "M8[D]"), np.zeros(2, "g")]
+    for values, read in product(kinds, readers):
+        np.save(path, np.asarray(values)[:, None])
         with pytest.raises(ValueError, match=r"x\.npy holds .*, of which there are no tensors; save numbers"):
             read()
 
 
-@pytest.mark.parametrize("in_memory", [True, False])
-def test_a_negative_shape_is_refused_with_the_path(tmp_path: Path, in_memory: bool) -> None:
+def test_a_negative_shape_is_refused_with_the_path(tmp_path: Path) -> None:
     path = tmp_path / "x.npy"
     with path.open("wb") as file:
         header = {"descr": "<i8", "fortran_order": False, "shape": (-1, 4)}
         np.lib.format.write_array_header_1_0(file, header)
         file.write(bytes(64))
-    with pytest.raises(ValueError, match=r"x\.npy .*(\(-1, 4\)|negative dimensions)"):
-        open_feature(OnDiskFeatureData("node", "x", "numpy", path, in_memory=in_memory))
+    for in_memory in (True, False):
+        with pytest.raises(ValueError, match=r"x\.npy .*(\(-1, 4\)|negative dimensions)"):
+            open_feature(OnDiskFeatureData("node", "x", "numpy", path, in_memory=in_memory))
 
 
-def test_a_csv_file_may_begin_with_a_byte_order_mark(tmp_path: Path) -> None:
-    (tmp_path / "edges.csv").write_text("3,4\n5,6\n", encoding="utf-8-sig")
-    assert read_csv_edges(tmp_path / "edges.csv", tmp_path / "pairs", "key").tolist() == [[3, 5], [4, 6]]
+def quiet() -> ProgressBar:
+    return progress_bar("", 0, "edge", wanted=False)
+
+
+@pytest.mark.parametrize("memory", [1, 100, 1 << 30])
+@pytest.mark.parametrize("part_edges", [3, 1 << 20])
+def test_any_memory_gives_the_same_files(
+    tmp_path: Path, memory: int, part_edges: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(edge_sorting, "PART_EDGES", part_edges)
+    rng = np.random.default_rng(0)
+    first, second = rng.integers(0, 5, (2, 30)), rng.integers(0, 4, (2, 20)).astype(np.int32)
+    time = rng.random((30, 2))
+    lists = [
+        EdgeList("r", 0, (0, 0), "a", first, (5, 5), {"edge_0": time}),
+        EdgeList("s", 1, (0, 5), "b", second, (5, 4), {"edge_0": time[:20] + 1}),
+    ]
+    indptr = count_columns(lists, 9, quiet())
+    out = [
+        EdgeArray(tmp_path / "indices", "source", np.dtype(np.int32)),
+        EdgeArray(tmp_path / "types", "type", np.dtype(np.uint8)),
+        EdgeArray(tmp_path / "rows", "row", np.dtype(np.int64)),
+        EdgeArray(tmp_path / "time", "edge_0", np.dtype(np.float64), (2,)),
+    ]
+    np.save(tmp_path / "indptr.npy", indptr.astype(np.int32))
+    assert sum(run_tasks(tmp_path, sort_tasks(lists, tmp_path / "indptr.npy", out, Sorting(memory))).values()) == 50
+    sources = [*first[0], *second[0]]
+    destinations = [*first[1], *(second[1] + 5)]
+    expected = reference.coo_to_csc(sources, destinations, 9)
+    order = expected[2]
+    assert indptr.tolist() == expected[0]
+    assert np.load(tmp_path / "indices").tolist() == [sources[place] for place in order]
+    assert np.load(tmp_path / "types").tolist() == [int(place >= 30) for place in order]
+    assert np.load(tmp_path / "rows").tolist() == [place % 30 for place in order]
+    assert np.array_equal(np.load(tmp_path / "time"), np.concatenate([time, time[:20] + 1])[order])
+
+
+@given(st.lists(st.integers(0, 5), max_size=20), st.integers(1, 8))
+def test_ranges_cover_all_columns_and_are_small(degrees: list[int], most: int) -> None:
+    indptr = np.array(reference.running_sum(degrees), dtype=np.int64)
+    ranges = list(split_columns(indptr, most))
+    assert [column for first, last in ranges for column in range(first, last)] == list(range(len(degrees)))
+    assert all(indptr[last] - indptr[first] <= most or last == first + 1 for first, last in ranges)
+
+
+def test_memory_is_a_quarter_of_the_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert memory_for_sorting() > 1 << 20
+    monkeypatch.setattr(edge_sorting, "memory_limit", lambda: 4096)
+    assert memory_for_sorting() == 1024
+    monkeypatch.setattr(edge_sorting, "memory_limit", lambda: math.inf)
+    assert memory_for_sorting() == 1 << 31

@@ -1,3 +1,5 @@
+"""A data set is preprocessed once, as long as neither files nor options change, and is whole or not there."""
+
 import fcntl
 import itertools
 import os
@@ -14,10 +16,11 @@ import yaml
 
 from graphfeed.storage import OnDiskDataset, preprocess_ondisk_dataset
 from graphfeed.storage.datasets import preprocess
-from graphfeed.storage.datasets.metadata import parse_metadata
+from graphfeed.storage.datasets.source_files import describe_file, digest_of, find_change
 from graphfeed.storage.graph import ORIGINAL_EDGE_ID
 from tests import on_disk
 from tests.forked import in_child
+from tests.refusals import check_refused
 
 
 @pytest.fixture
@@ -67,34 +70,31 @@ def test_edge_features_bring_edge_ids(folder: Path, include: bool) -> None:
     assert (ORIGINAL_EDGE_ID in topology["edge_attributes"]) == include
 
 
-def test_only_once(folder: Path, made: list[Path]) -> None:
+def test_only_once_and_anew_where_that_is_asked_for_or_options_are_others(folder: Path, made: list[Path]) -> None:
     for _ in range(2):
         preprocess_ondisk_dataset(folder)
     assert len(made) == 1
     preprocess_ondisk_dataset(folder, force_preprocess=True)
     assert len(made) == 2
-
-
-def test_other_options_make_it_anew(folder: Path, made: list[Path]) -> None:
-    preprocess_ondisk_dataset(folder)
     preprocess_ondisk_dataset(folder, include_original_edge_id=True)
     preprocess_ondisk_dataset(folder, include_original_edge_id=True, auto_cast_to_optimal_dtype=False)
-    assert len(made) == 3
+    assert len(made) == 4
     preprocess_ondisk_dataset(folder, force_preprocess=False)
-    assert len(made) == 3
+    assert len(made) == 4
 
 
-@pytest.mark.parametrize("name", ["edges/all.npy", "opt/weight.npy", "feat.npy", "set/train.npy", "metadata.yaml"])
-def test_a_changed_source_is_noticed(folder: Path, made: list[Path], name: str) -> None:
+def test_a_changed_source_is_noticed(folder: Path, made: list[Path]) -> None:
     preprocess_ondisk_dataset(folder)
-    if name == "metadata.yaml":
-        (folder / name).write_text((folder / name).read_text() + "\n")
-    else:
-        os.utime(folder / name, ns=(1, 1))
-    preprocess_ondisk_dataset(folder, force_preprocess=False)
-    assert len(made) == 1
-    preprocess_ondisk_dataset(folder)
-    assert len(made) == 2
+    for name in ("edges/all.npy", "opt/weight.npy", "feat.npy", "set/train.npy", "metadata.yaml"):
+        made.clear()
+        if name == "metadata.yaml":
+            (folder / name).write_text((folder / name).read_text() + "\n")
+        else:
+            os.utime(folder / name, ns=(1, 1))
+        preprocess_ondisk_dataset(folder, force_preprocess=False)
+        assert made == [], name
+        preprocess_ondisk_dataset(folder)
+        assert len(made) == 1, name
 
 
 def test_new_edges_are_read(folder: Path) -> None:
@@ -200,42 +200,62 @@ def test_two_processes_make_it_once(folder: Path) -> None:
     assert sorted(int(count) > 0 for count in syncs) == [False, True]
 
 
-@pytest.mark.parametrize(
-    ("key", "value", "error"),
-    [
-        ("graph.edges.0.path", "../all.npy", r"graph\.edges\[0\]\.path is '\.\./all\.npy'"),
-        ("graph.feature_data.0.path", "/etc/hosts", r"graph\.feature_data\[0\]\.path is '/etc/hosts'"),
-        (
-            "tasks.0.train_set.0.data.1.path",
-            "../x.npy",
-            r"tasks\[0\]\.train_set\[0\]\.data\[1\]\.path is '\.\./x\.npy'",
-        ),
-        ("graph", None, "Invalid config: .* does not contain graph field"),
-    ],
-)
-def test_metadata_that_is_wrong(folder: Path, key: str, value: Any, error: str) -> None:
-    on_disk.write(folder, on_disk.change(yaml.safe_load((folder / "metadata.yaml").read_text()), key, value))
-    with pytest.raises(ValueError, match=error):
-        preprocess_ondisk_dataset(folder)
+def age(path: Path) -> None:
+    os.utime(path, ns=(1, 1))
 
 
-def test_without_metadata(folder: Path) -> None:
-    (folder / "metadata.yaml").unlink()
-    with pytest.raises(FileNotFoundError, match=r"metadata\.yaml does not exist"):
-        preprocess_ondisk_dataset(folder)
-    with pytest.raises(FileNotFoundError, match="Invalid dataset path"):
-        preprocess_ondisk_dataset(folder / "gone")
+def test_size_and_time_tell_a_change(tmp_path: Path) -> None:
+    path = tmp_path / "a"
+    path.write_text("one")
+    known = [describe_file(tmp_path, "a", digest=False)]
+    assert find_change(tmp_path, known) is None
+    age(path)
+    assert find_change(tmp_path, known) == "a"
+    path.write_text("three")
+    assert find_change(tmp_path, known) == "a"
 
 
-def test_all_files_are_named_by_their_key(folder: Path) -> None:
-    named = preprocess.name_files(parse_metadata(yaml.safe_load((folder / "metadata.yaml").read_text())))
-    assert named["graph.edges[0].path"] == "edges/all.npy"
-    assert named["tasks[0].train_set[0].data[1].path"] == "set/labels.npy"
-    assert len(named) == 9
+def test_a_digest_settles_another_time(tmp_path: Path) -> None:
+    path = tmp_path / "a"
+    path.write_text("one")
+    known = [describe_file(tmp_path, "a", digest=True)]
+    assert known[0]["digest"] == digest_of(path)
+    age(path)
+    assert find_change(tmp_path, known) is None
+    path.write_text("two")
+    assert find_change(tmp_path, known) == "a"
 
 
-def test_more_nodes_than_memory_holds_are_refused(tmp_path: Path) -> None:
-    data = on_disk.change(on_disk.untyped(tmp_path), "graph.nodes.0.num", 2**62)
-    del data["graph"]["feature_data"]
-    with pytest.raises(ValueError, match=f"the number of nodes is {2**62}: with 8 bytes for each node"):
-        preprocess_ondisk_dataset(on_disk.write(tmp_path, data))
+def test_a_file_that_is_gone_has_not_changed(tmp_path: Path) -> None:
+    (tmp_path / "a").touch()
+    known = [describe_file(tmp_path, "a", digest=False)]
+    (tmp_path / "a").unlink()
+    assert find_change(tmp_path, known) is None
+
+
+def test_what_can_not_be_preprocessed_is_named(tmp_path: Path) -> None:
+    def process(key: str, value: Any) -> object:
+        data = on_disk.change(on_disk.untyped(tmp_path), key, value)
+        if key == "graph.nodes.0.num":
+            del data["graph"]["feature_data"]
+        return preprocess_ondisk_dataset(on_disk.write(tmp_path, data))
+
+    (tmp_path / "empty").mkdir()
+    path = r"\.path is '\.\./x\.npy'"
+    data = "tasks.0.train_set.0.data.1.path"
+    too_many = f"the number of nodes is {2**62}: with 8 bytes for each node"
+    check_refused(
+        [
+            (lambda: process("graph.edges.0.path", "../x.npy"), ValueError, r"graph\.edges\[0\]" + path),
+            (lambda: process("graph.feature_data.0.path", "../x.npy"), ValueError, r"feature_data\[0\]" + path),
+            (lambda: process(data, "../x.npy"), ValueError, r"tasks\[0\]\.train_set\[0\]\.data\[1\]" + path),
+            (lambda: process("graph", None), ValueError, "Invalid config: .* does not contain graph field"),
+            (lambda: process("graph.nodes.0.num", 2**62), ValueError, too_many),
+            (
+                lambda: preprocess_ondisk_dataset(tmp_path / "empty"),
+                FileNotFoundError,
+                r"metadata\.yaml does not exist",
+            ),
+            (lambda: preprocess_ondisk_dataset(tmp_path / "gone"), FileNotFoundError, "Invalid dataset path"),
+        ]
+    )
