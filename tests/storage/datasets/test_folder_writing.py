@@ -1,11 +1,24 @@
+"""Folders that are written whole or not at all, by one process, task by task, and go on where they ended."""
+
 import errno
 import os
+import shutil
+import signal
+import threading
 from collections.abc import Callable
+from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
+from functools import partial
+from multiprocessing import get_context
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from graphfeed.storage.datasets.folder_writing import check_new_folder, new_folder, only_process
+from graphfeed.loader import ProcessExecutor
+from graphfeed.storage.datasets.file_tasks import begin_run, run_task, run_tasks
+from graphfeed.storage.datasets.folder_writing import SCRATCH, check_new_folder, new_folder, only_process
+from tests.clusters import dask_cluster
 from tests.on_disk import listing
 from tests.waiting import wait_until
 
@@ -25,14 +38,14 @@ def write(
             raise error
 
 
-@pytest.mark.parametrize("resume", [None, JOURNAL])
-def test_a_folder_appears_when_it_is_finished(tmp_path: Path, resume: str | None) -> None:
-    with new_folder(tmp_path / "new" / "out", resume=resume) as folder:
-        (folder / "a").write_text("x")
-        (folder / "scratch").mkdir()
-        assert not (tmp_path / "new" / "out").exists()
-    assert listing(tmp_path / "new") == ["out"]
-    assert listing(tmp_path / "new" / "out") == ["a"]
+def test_a_folder_appears_when_it_is_finished(tmp_path: Path) -> None:
+    for name, resume in (("out", None), ("other", JOURNAL)):
+        with new_folder(tmp_path / "new" / name, resume=resume) as folder:
+            (folder / "a").write_text("x")
+            (folder / "scratch").mkdir()
+            assert not (tmp_path / "new" / name).exists()
+        assert listing(tmp_path / "new" / name) == ["a"]
+    assert listing(tmp_path / "new") == ["other", "out"]
 
 
 def test_names_are_on_the_disk_before_the_folder_is_renamed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -80,27 +93,27 @@ def test_with_a_journal_what_is_done_stays_and_the_next_run_goes_on(tmp_path: Pa
     assert listing(tmp_path / "out") == ["a"]
 
 
-@pytest.mark.parametrize("resume", [None, JOURNAL])
-def test_what_a_crash_left_is_removed_if_there_is_no_journal(tmp_path: Path, resume: str | None) -> None:
-    (tmp_path / ".out.unfinished" / "inner").mkdir(parents=True)
-    (tmp_path / ".out.unfinished" / "b").touch()
-    with new_folder(tmp_path / "out", resume=resume):
-        pass
-    assert listing(tmp_path / "out") == []
+def test_what_a_crash_left_is_removed_if_there_is_no_journal(tmp_path: Path) -> None:
+    for name, resume in (("out", None), ("other", JOURNAL)):
+        (tmp_path / f".{name}.unfinished" / "inner").mkdir(parents=True)
+        (tmp_path / f".{name}.unfinished" / "b").touch()
+        with new_folder(tmp_path / name, resume=resume):
+            pass
+        assert listing(tmp_path / name) == []
 
 
-@pytest.mark.parametrize("resume", [None, JOURNAL])
 def test_if_the_folder_can_not_be_renamed_only_a_journal_is_kept(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, resume: str | None
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def fail(*_: object) -> None:
         raise OSError("busy")
 
-    with monkeypatch.context() as patch:
-        patch.setattr(Path, "rename", fail)
-        with pytest.raises(OSError, match="busy"):
-            write(tmp_path / "out", resume=resume)
-    assert listing(tmp_path) == ([] if resume is None else [".out.unfinished"])
+    for resume, left in ((None, []), (JOURNAL, [".out.unfinished"])):
+        with monkeypatch.context() as patch:
+            patch.setattr(Path, "rename", fail)
+            with pytest.raises(OSError, match="busy"):
+                write(tmp_path / "out", resume=resume)
+        assert listing(tmp_path) == left
 
 
 def test_a_folder_is_replaced_as_a_whole_if_that_is_asked_for(tmp_path: Path) -> None:
@@ -132,18 +145,17 @@ def test_what_appears_there_meanwhile_stays(tmp_path: Path) -> None:
     assert listing(tmp_path / "out") == ["b"]
 
 
-@pytest.mark.parametrize("name", [".", "../here"])
-def test_the_working_folder_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
-    (tmp_path / "here").mkdir()
-    monkeypatch.chdir(tmp_path / "here")
-    with pytest.raises(FileExistsError, match="can't be replaced: it is the working folder; write to a folder in it"):
-        check_new_folder(Path(name))
-
-
 def test_a_folder_that_can_not_be_replaced_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def fail(path: Path) -> None:
         raise OSError(errno.EBUSY, os.strerror(errno.EBUSY), str(path))
 
+    (tmp_path / "here").mkdir()
+    monkeypatch.chdir(tmp_path / "here")
+    for name in (".", "../here"):
+        with pytest.raises(
+            FileExistsError, match="can't be replaced: it is the working folder; write to a folder in it"
+        ):
+            check_new_folder(Path(name))
     monkeypatch.setattr(Path, "rmdir", fail)
     (tmp_path / "mounted").mkdir()
     with pytest.raises(FileExistsError, match="mounted can't be replaced: Device or resource busy; write to a folder"):
@@ -159,13 +171,14 @@ def test_a_link_is_followed(tmp_path: Path) -> None:
     assert listing(tmp_path / "other") == ["a"]
 
 
-@pytest.mark.parametrize("error", [OSError(errno.ENOSPC, "No space left on device"), OSError("not all was written")])
-def test_a_full_disk_is_said_with_the_folder(tmp_path: Path, error: OSError) -> None:
-    with pytest.raises(OSError, match=f"{error.args[-1]}; nothing is left there: '{tmp_path / 'out'}'"):
-        write(tmp_path / "out", error)
-    assert listing(tmp_path) == []
-    with pytest.raises(OSError, match=f"{error.args[-1]}; the next run .* goes on .*: '{tmp_path / 'out'}'"):
-        write(tmp_path / "out", error, resume=JOURNAL)
+def test_a_full_disk_is_said_with_the_folder(tmp_path: Path) -> None:
+    for error in (OSError(errno.ENOSPC, "No space left on device"), OSError("not all was written")):
+        with pytest.raises(OSError, match=f"{error.args[-1]}; nothing is left there: '{tmp_path / 'out'}'"):
+            write(tmp_path / "out", error)
+        assert listing(tmp_path) == []
+        with pytest.raises(OSError, match=f"{error.args[-1]}; the next run .* goes on .*: '{tmp_path / 'out'}'"):
+            write(tmp_path / "out", error, resume=JOURNAL)
+        shutil.rmtree(tmp_path / ".out.unfinished")
 
 
 def test_two_processes_do_not_write_the_same_folder(tmp_path: Path) -> None:
@@ -203,3 +216,126 @@ def test_a_forked_process_does_not_keep_the_lock_of_one_that_ended(tmp_path: Pat
     with only_process(lock):
         os.write(writing, b"x")
         assert os.waitpid(child, 0)[1] == 0
+
+
+def write_text(text: str, folder: Path) -> list[int]:
+    (folder / "inner").mkdir()
+    (folder / "inner" / text).write_text(text)
+    (folder / f"{text}.txt").write_text(text)
+    return [len(text)]
+
+
+def fail(folder: Path) -> None:
+    (folder / "half").touch()
+    raise ValueError("wrong")
+
+
+def end_process(_: Path) -> None:
+    os._exit(9)
+
+
+def end_process_once(folder: Path) -> str:
+    """Write half, and end this process unless an earlier one has done so."""
+    ended = folder.parent.parent.parent.parent / "ended"
+    (folder / "half").write_text("whole" if ended.exists() else "half")
+    if not ended.exists():
+        ended.touch()
+        os.kill(os.getpid(), signal.SIGKILL)
+    return "done"
+
+
+def run_twice(name: str, folder: Path) -> list[int]:
+    """Do a task while it is done already, as where an engine thinks that its worker is lost."""
+    result: list[int] = run_task(folder.parent.parent.parent, folder.parent, name, partial(write_text, name))
+    assert write_text(name, folder) == result
+    return result
+
+
+def test_files_are_moved_to_their_places_and_results_are_returned(tmp_path: Path) -> None:
+    tasks = {name: partial(write_text, name) for name in ("one", "three")}
+    with ThreadPoolExecutor(2) as pool:
+        for number, executor in enumerate((None, pool)):
+            out = tmp_path / str(number)
+            out.mkdir()
+            assert run_tasks(out, tasks, executor) == {"one": [3], "three": [5]}
+            assert listing(out) == ["inner", "one.txt", SCRATCH, "three.txt"]
+            assert listing(out / "inner") == ["one", "three"]
+            assert listing(out / SCRATCH) == ["one.done", "three.done"]
+
+
+def test_a_finished_task_is_not_done_again(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="wrong"):
+        run_tasks(tmp_path, {"one": partial(write_text, "one"), "two": fail})
+    assert listing(tmp_path) == ["inner", "one.txt", SCRATCH]
+    assert run_tasks(tmp_path, {"one": fail, "two": partial(write_text, "two")}) == {"one": [3], "two": [3]}
+
+
+def test_a_task_may_be_done_twice_at_the_same_time(tmp_path: Path) -> None:
+    assert run_tasks(tmp_path, {"one": partial(run_twice, "one")}) == {"one": [3]}
+    assert (tmp_path / "one.txt").read_text() == (tmp_path / "inner" / "one").read_text() == "one"
+    assert listing(tmp_path / SCRATCH) == ["one.done"]
+
+
+def test_a_task_of_an_earlier_run_fails_and_leaves_nothing(tmp_path: Path) -> None:
+    late = begin_run(tmp_path / SCRATCH)
+    (late / "half").touch()
+
+    def overtake(folder: Path) -> None:
+        assert not (folder.parent / "half").exists()
+        with pytest.raises(FileNotFoundError):
+            run_task(tmp_path, late, "one", partial(write_text, "one"))
+
+    def be_overtaken(folder: Path) -> list[int]:
+        run_tasks(tmp_path, {"two": partial(write_text, "new")})
+        return write_text("old", folder)
+
+    run_tasks(tmp_path, {"zero": overtake})
+    with pytest.raises(FileNotFoundError):
+        run_tasks(tmp_path, {"two": be_overtaken})
+    assert listing(tmp_path) == ["inner", "new.txt", SCRATCH]
+    assert listing(tmp_path / SCRATCH) == ["two.done", "zero.done"]
+
+
+def test_a_failure_cancels_tasks_that_have_not_begun_and_waits_for_the_others(tmp_path: Path) -> None:
+    begun: list[str] = []
+    failed = threading.Event()
+
+    def slow(name: str, _: Path) -> None:
+        begun.append(name)
+        failed.wait(10)
+
+    def wrong(_: Path) -> None:
+        begun.append("wrong")
+        threading.Timer(0.1, failed.set).start()
+        raise ValueError("wrong")
+
+    tasks: dict[str, Any] = {"slow": partial(slow, "slow"), "wrong": wrong}
+    with ThreadPoolExecutor(2) as executor, pytest.raises(ValueError, match="wrong"):
+        run_tasks(tmp_path, tasks, executor)
+    assert listing(tmp_path / SCRATCH) == ["slow.done"]
+    with ThreadPoolExecutor(1) as executor, pytest.raises(ValueError, match="wrong"):
+        run_tasks(
+            tmp_path, {"fails": wrong, **{f"late {number}": partial(slow, "late") for number in range(50)}}, executor
+        )
+    assert begun.count("late") < 50
+
+
+@pytest.mark.slow
+def test_a_lost_worker_is_named_and_what_is_finished_stays(tmp_path: Path) -> None:
+    tasks = {"one": partial(write_text, "one")}
+    with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as executor:
+        run_tasks(tmp_path, tasks, executor)
+        with pytest.raises(BrokenProcessPool) as caught:
+            run_tasks(tmp_path, {**tasks, "lost": end_process}, executor)
+    assert "a worker was lost" in caught.value.__notes__[0]
+    assert run_tasks(tmp_path, {"one": fail, "lost": partial(write_text, "lost")}) == {"one": [3], "lost": [4]}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("start", [partial(ProcessExecutor, 1), pytest.param(dask_cluster, marks=pytest.mark.thorough)])
+def test_executors_that_replace_workers_do_the_task_again(tmp_path: Path, start: Callable[[], Any]) -> None:
+    (tmp_path / "out").mkdir()
+    with start() as executor:
+        assert run_tasks(tmp_path / "out", {"task": end_process_once}, executor) == {"task": "done"}
+    assert (tmp_path / "ended").exists()
+    assert (tmp_path / "out" / "half").read_text() == "whole"

@@ -1,17 +1,24 @@
+"""Data sets under other ids, which name the nodes that they had; and these ids themselves."""
+
+from itertools import product
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
+import yaml
 
 import graphfeed as gf
-from graphfeed.storage.datasets import reorder, reorder_dataset
+from graphfeed.__main__ import main
+from graphfeed.ingest import EdgeTable, Spec, build_dataset, inspect_dataset
+from graphfeed.storage.datasets import original_ids, reorder, reorder_dataset
+from graphfeed.storage.datasets.original_ids import OriginalIds, read_ids, write_ids, write_reordered_ids
 from graphfeed.storage.graph import ORIGINAL_EDGE_ID, ends_of, to_coo, to_type_dict
 from tests import on_disk
+from tests.refusals import check_refused
 
 each_order = pytest.mark.parametrize("by", reorder.ORDERS)
-
 LITTLE = 64
 """Bytes: edges and rows are sorted in many parts."""
 
@@ -145,3 +152,102 @@ def test_what_can_not_be_done_is_said_and_leaves_nothing(tmp_path: Path) -> None
     with pytest.raises(FileExistsError, match="not an empty folder"):
         reorder_dataset(old, old)
     assert on_disk.listing(tmp_path) == ["old"]
+
+
+TEXTS = ["anne", "", "Jürgen", "x"]
+
+
+def texts() -> OriginalIds:
+    parts = [text.encode() for text in TEXTS]
+    offsets = np.cumsum([0, *map(len, parts)])
+    return OriginalIds(np.frombuffer(b"".join(parts), dtype=np.uint8), offsets)
+
+
+def test_ids_of_nodes_are_found_both_ways() -> None:
+    ids = texts()
+    assert len(ids) == 4
+    assert list(ids) == TEXTS
+    assert (ids[2], ids[-1], ids[torch.tensor(0)]) == ("Jürgen", "x", "anne")
+    assert ids[1:3] == TEXTS[1:3]
+    assert ids[torch.tensor([3, 0], dtype=torch.int32)] == ids[[3, 0]] == ["x", "anne"]
+    assert ids.find(["x", "anne"]).tolist() == [3, 0]
+    numbers = OriginalIds(np.array([30, 10, 20]))
+    assert numbers[[1, 0]] == [10, 30]
+    assert numbers.find([20]).tolist() == [2]
+    assert repr(numbers) == "OriginalIds(3 integers)"
+
+
+def test_they_are_the_same_from_files(tmp_path: Path) -> None:
+    offsets = np.array([0, 2, 3])
+    files = write_ids(tmp_path, "ids", np.frombuffer(b"abc", dtype=np.uint8), offsets)
+    for in_memory in (True, False):
+        assert read_ids(tmp_path, files, "ids.a", in_memory)[:] == ["ab", "c"]
+
+
+def test_ids_are_written_in_another_order(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(original_ids, "PART_BYTES", 3)
+    kinds = (texts(), OriginalIds(np.array([30, 10, 20, 5])), OriginalIds(range(4)))
+    for ids, order in product(kinds, ([3, 1, 0, 2], [2, 3, 1, 0])):
+        files = write_reordered_ids(tmp_path, "ids", ids, np.array(order))
+        for in_memory in (True, False):
+            assert list(read_ids(tmp_path, files, "ids", in_memory)) == [ids[node] for node in order]
+
+
+def test_metadata_of_the_wrong_kind_is_named(tmp_path: Path) -> None:
+    edges = EdgeTable({"s": np.array(["a"]), "d": np.array(["b"])}, source="s", destination="d")
+    build_dataset(Spec({"n:r:n": edges}), tmp_path / "out")
+    path = tmp_path / "out" / "graphfeed" / "metadata.yaml"
+    data = yaml.safe_load(path.read_text())
+    for key in ("ids", "graph_topology", "skipped"):
+        path.write_text(yaml.safe_dump({**data, key: "some text"}))
+        with pytest.raises(ValueError, match=rf"metadata\.yaml: {key} must be a (mapping|list), but is 'some text'"):
+            inspect_dataset(tmp_path / "out")
+
+
+def test_the_ids_of_nodes_without_others_are_their_numbers() -> None:
+    ids = OriginalIds(range(3))
+    assert len(ids) == 3
+    assert list(ids) == ids[:] == [0, 1, 2]
+    assert (ids[-1], ids[torch.tensor([2, 0])]) == (2, [2, 0])
+    assert ids.find(np.array([2, 1])).tolist() == [2, 1]
+    assert repr(ids) == "OriginalIds(3 integers)"
+
+
+def test_ids_and_nodes_that_are_not_there_are_named(tmp_path: Path) -> None:
+    ids, numbers = texts(), OriginalIds(range(3))
+    no_files: list[Any] = [None, {}, {"values": "a.npy", "more": "b.npy"}, {"values": "../a.npy"}]
+    for files in no_files:
+        with pytest.raises(ValueError, match=r"ids\.a"):
+            read_ids(tmp_path, files, "ids.a", True)
+    three = np.zeros(3, dtype=np.uint8)
+    check_refused(
+        [
+            (lambda: ids[4], IndexError, "there is no node 4; there are 4"),
+            (lambda: ids[-5], IndexError, "there is no node -5; there are 4"),
+            (lambda: ids[torch.tensor([4])], IndexError, "nodes"),
+            (lambda: numbers[3], IndexError, "there is no node 3"),
+            (lambda: ids.find(["bob"]), KeyError, "no node had the id 'bob'"),
+            (lambda: numbers.find([3]), KeyError, "no node had the id"),
+            (lambda: numbers.find([-1]), KeyError, "no node had the id"),
+            (lambda: numbers.find(["1"]), KeyError, "no node had the id"),
+            (lambda: OriginalIds(np.array([7, 3, 7, 7])).find([3, 7]), KeyError, "several nodes had the id 7"),
+            (lambda: OriginalIds(np.zeros(3)), ValueError, "must be integers or bytes, but are float64"),
+            (lambda: OriginalIds(three, np.zeros(3)), ValueError, "the offsets of ids must be int64, but are float64"),
+            (
+                lambda: OriginalIds(three, np.array([2, 9]))[0],
+                ValueError,
+                r"the id of node 0 lies at 2 to 9 of 3 bytes",
+            ),
+        ]
+    )
+
+
+def test_it_writes_a_data_set(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "old").mkdir()
+    on_disk.write(tmp_path / "old", on_disk.untyped(tmp_path / "old"))
+    arguments = ["reorder", str(tmp_path / "old"), "-o", str(tmp_path / "new"), "--by", "met", "--memory", "1M"]
+    assert main(arguments) == 0
+    assert capsys.readouterr().out == f"wrote {tmp_path / 'new'}; its `ids` are those that nodes had before\n"
+    assert list(gf.OnDiskDataset(tmp_path / "new").load().ids()) == [0, 3, 1, 2]
+    assert main(arguments) == 1
+    assert "is not an empty folder" in capsys.readouterr().err

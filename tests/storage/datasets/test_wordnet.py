@@ -74,7 +74,7 @@ def test_features_are_the_words_of_the_definitions(dataset: Dataset, arrays: dic
         expected[words.tolist()] = 1
         assert torch.equal(row, expected)
     whole = dataset.feature.read("node", "synset", "feat")
-    assert int(whole.sum()) == len(arrays["synset_feat_indices"])
+    assert np.count_nonzero(whole.numpy().view(bool)) == len(arrays["synset_feat_indices"])
 
 
 def test_the_split_covers_each_synset_once_with_its_label(dataset: Dataset, arrays: dict[str, np.ndarray]) -> None:
@@ -98,6 +98,12 @@ def test_metadata_names_types_and_classes(dataset: Dataset) -> None:
     assert int(labels.max()) < 45
 
 
-def test_the_licence_lies_beside_the_data() -> None:
+def test_it_is_a_task_and_the_licence_lies_beside_the_data(dataset: Dataset) -> None:
+    (task,) = dataset.tasks
+    assert dataset.dataset_name == dataset.name
+    assert (task.train_set, task.validation_set, task.test_set) == (
+        dataset.train_set, dataset.validation_set, dataset.test_set
+    )  # fmt: skip
+    assert task.metadata == dataset.metadata
     text = (FOLDER / "WORDNET-LICENSE.txt").read_text()
     assert "WordNet 3.0 Copyright 2006 by Princeton University." in text
