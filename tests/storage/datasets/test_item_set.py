@@ -57,11 +57,6 @@ def test_every_kind_of_integer_is_one_position_and_negative_ones_count_from_the_
         assert_same(users_and_items()[one], {"item": torch.tensor(13)})
 
 
-def test_members_may_have_more_dimensions() -> None:
-    edges = torch.arange(6).reshape(3, 2)
-    assert_same(ItemSet(edges, names="seeds")[torch.tensor([2, 1])], edges[[2, 1]])
-
-
 def test_a_number_is_a_range_of_its_dtype() -> None:
     for dtype in (torch.int32, torch.int64):
         items = ItemSet(torch.tensor(5, dtype=dtype), names="seeds")

@@ -178,20 +178,6 @@ def test_pairs_of_a_task_are_sampled_whatever_the_format_and_the_dtype(
     )
 
 
-def test_typed_weights_draw_the_right_edges(typed: Path) -> None:
-    for kind in on_disk.TYPED_EDGES:
-        values = np.zeros(len(on_disk.TYPED_EDGES[kind][0]))
-        values[-1] = 1
-        np.save(typed / f"weight_{kind.replace(':', '_')}.npy", values)
-    dataset = gf.OnDiskDataset(typed).load()
-    assert dataset.graph is not None
-    seeds = {"user": torch.arange(4, dtype=torch.int32), "item": torch.arange(3, dtype=torch.int32)}
-    hop = dataset.graph.sample_neighbors(seeds, torch.tensor([-1]), probs_name="weight", key=1)
-    assert isinstance(hop.original_edge_ids, dict)
-    last = {kind: [len(ends[0]) - 1] for kind, ends in on_disk.TYPED_EDGES.items()}
-    assert {kind: ids.tolist() for kind, ids in hop.original_edge_ids.items()} == last
-
-
 def test_features_may_stay_on_disk(folder: Path) -> None:
     for in_memory in (True, False):
         data = on_disk.change(on_disk.untyped(folder), "feature_data.1.in_memory", in_memory)
@@ -202,14 +188,6 @@ def test_features_may_stay_on_disk(folder: Path) -> None:
         dataset.yaml_data["feature_data"][1]["in_memory"] = not in_memory
         for _ in range(2):
             assert not isinstance(dataset.load().feature["edge", None, "row"], kind)
-
-
-def test_items_may_stay_on_disk(folder: Path) -> None:
-    data = on_disk.change(on_disk.untyped(folder), "tasks.0.train_set.0.data.1.in_memory", False)
-    train = gf.OnDiskDataset(on_disk.write(folder, data)).load().tasks[0].train_set
-    assert train is not None
-    pipe: Any = gf.ItemSampler(train, batch_size=2)
-    assert [batch.labels.tolist() for batch in pipe] == [[1, 0]]
 
 
 def test_tasks_are_chosen_by_name(folder: Path) -> None:

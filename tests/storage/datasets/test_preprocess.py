@@ -97,14 +97,6 @@ def test_a_changed_source_is_noticed(folder: Path, made: list[Path]) -> None:
         assert len(made) == 1, name
 
 
-def test_new_edges_are_read(folder: Path) -> None:
-    preprocess_ondisk_dataset(folder)
-    before = on_disk.arrays(folder)["graph/indices.npy"]
-    on_disk.save(folder, "edges/all.npy", [[0] * 6, [1] * 6])
-    preprocess_ondisk_dataset(folder)
-    assert not np.array_equal(before, on_disk.arrays(folder)["graph/indices.npy"])
-
-
 def test_a_digest_lets_copies_pass(folder: Path, made: list[Path]) -> None:
     preprocess_ondisk_dataset(folder, digest=True)
     os.utime(folder / "edges" / "all.npy", ns=(1, 1))
@@ -204,17 +196,6 @@ def age(path: Path) -> None:
     os.utime(path, ns=(1, 1))
 
 
-def test_size_and_time_tell_a_change(tmp_path: Path) -> None:
-    path = tmp_path / "a"
-    path.write_text("one")
-    known = [describe_file(tmp_path, "a", digest=False)]
-    assert find_change(tmp_path, known) is None
-    age(path)
-    assert find_change(tmp_path, known) == "a"
-    path.write_text("three")
-    assert find_change(tmp_path, known) == "a"
-
-
 def test_a_digest_settles_another_time(tmp_path: Path) -> None:
     path = tmp_path / "a"
     path.write_text("one")
@@ -224,13 +205,6 @@ def test_a_digest_settles_another_time(tmp_path: Path) -> None:
     assert find_change(tmp_path, known) is None
     path.write_text("two")
     assert find_change(tmp_path, known) == "a"
-
-
-def test_a_file_that_is_gone_has_not_changed(tmp_path: Path) -> None:
-    (tmp_path / "a").touch()
-    known = [describe_file(tmp_path, "a", digest=False)]
-    (tmp_path / "a").unlink()
-    assert find_change(tmp_path, known) is None
 
 
 def test_what_can_not_be_preprocessed_is_named(tmp_path: Path) -> None:

@@ -103,11 +103,6 @@ def test_the_smallest_dtype_that_holds_the_ids() -> None:
     ]  # fmt: skip
 
 
-def test_edge_ids_are_left_out(tmp_path: Path) -> None:
-    graph = process(tmp_path, on_disk.untyped(tmp_path), with_edge_ids=False)
-    assert list(graph.edge_attributes) == ["weight"]
-
-
 def test_without_edges(tmp_path: Path) -> None:
     edges = on_disk.save(tmp_path, "none.npy", np.empty((2, 0), dtype=np.int64))
     graph = process(tmp_path, {"graph": {"nodes": [{"num": 3}], "edges": [edges]}}, with_edge_ids=True)

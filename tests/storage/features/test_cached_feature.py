@@ -181,8 +181,9 @@ def test_the_parts_are_public() -> None:
     assert [bytes_to_number_of_items(size, ROWS[0]) for size in (0, 1, 16, 17)] == [0, 1, 1, 2]
 
 
-def test_caches_that_can_not_be_made_are_named() -> None:
+def test_caches_that_can_not_be_made_and_rows_of_another_dtype_are_named() -> None:
     rows = TorchBasedFeature(ROWS)
+    cached = cpu_cached_feature(rows, 1000)
     narrow = {"a": rows, "b": TorchBasedFeature(ROWS[:, :2])}
     check_refused(
         [
@@ -190,6 +191,11 @@ def test_caches_that_can_not_be_made_are_named() -> None:
                 lambda: bytes_to_number_of_items(-1, ROWS[0]),
                 ValueError,
                 "capacity_in_bytes must be 0 or more, but is -1",
+            ),
+            (
+                lambda: cached.update(ROWS[:1].double(), torch.tensor([1])),
+                ValueError,
+                r"but are torch.float64 of shape",
             ),
             (lambda: cpu_cached_feature(rows, -1), ValueError, "max_size_in_bytes must be 0 or more, but is -1"),
             (lambda: cpu_cached_feature(rows, 1000, "fifo"), ValueError, "policy must be one of"),

@@ -162,6 +162,15 @@ def test_each_kind_tells_what_it_is_and_where_it_may_be_read(tmp_path: Path) -> 
         assert repr(feature).endswith(end), kind
 
 
+def test_a_feature_of_ones_own_needs_four_methods() -> None:
+    own, ids = Own(ROWS.clone()), torch.tensor([7, 99, 7])
+    assert_same(waited_for(own, ids), ROWS[ids])
+    assert own.dtype is None
+    assert own.metadata() == {}
+    assert not own.may_read_in_threads()
+    assert not own.is_pinned()
+
+
 def test_pickles_of_each_kind_are_small_and_read_the_same_rows(tmp_path: Path) -> None:
     rows, ids = torch.arange(60_000.0).reshape(20_000, 3), torch.tensor([19_999, 0, 7])
     for kind, make in KINDS.items():

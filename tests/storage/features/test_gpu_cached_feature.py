@@ -29,7 +29,7 @@ from graphfeed.storage import (
     gpu_cached_feature,
     wrap_with_cached_feature,
 )
-from tests.cache_models import Sets, Staged, distinct
+from tests.cache_models import Sets, distinct
 from tests.digests import assert_same
 from tests.ops.emulated_cuda import DEVICE, Cuda, EmulatedCuda, check_equal
 from tests.refusals import check_refused
@@ -103,25 +103,6 @@ def test_pinned_rows_are_read_over_the_bus(cuda: Cuda, monkeypatch: pytest.Monke
     assert cuda.is_there(asked[0])
 
 
-def test_features_that_share_a_cache_are_kept_apart(cuda: Cuda) -> None:
-    whole = torch.arange(60).reshape(30, 2)
-    features = {
-        ("node", "a", "feat"): TorchBasedFeature(ROWS),
-        ("node", "b", "feat"): TorchBasedFeature(whole),
-        ("edge", None, "c"): TorchBasedFeature(-ROWS[:7]),
-    }
-    with cuda.running():
-        shared = gpu_cached_feature(features, 50 * PLACE_BYTES, device_of(cuda))
-        assert list(shared) == list(features)
-        for _ in range(3):
-            for key, feature in features.items():
-                ids = torch.randint(0, feature.count(), (25,))
-                check_equal(cuda, shared[key].read(cuda.put(ids)), feature.read(ids))
-    first, *_, last = shared.values()
-    assert 0 < first.miss_rate == last.miss_rate < 1
-    assert {feature.cache_size_in_bytes for feature in shared.values()} == {50 * PLACE_BYTES}
-
-
 def test_updates_go_through(cuda: Cuda, tmp_path: Path) -> None:
     for kind in ("memory", "pinned", "device", "cache"):
         with cuda.running(), fallback_of(kind, cuda, tmp_path) as fallback:
@@ -140,15 +121,6 @@ def test_updates_go_through(cuda: Cuda, tmp_path: Path) -> None:
             for _ in range(2):
                 check_equal(cuda, feature.read(torch.arange(10)), ROWS[:10, :2], kind)
             assert 0 < feature.miss_rate < 1, kind
-
-
-def test_stages_are_those_of_the_fallback(cuda: Cuda) -> None:
-    with cuda.running():
-        feature = gpu_cached_feature(Staged(ROWS), 3 * PLACE_BYTES, device_of(cuda))
-        for ids in (torch.tensor([1, 2, 1]), torch.tensor([2, 50])):
-            stages = list(feature.read_async(cuda.put(ids)))
-            assert len(stages) == feature.read_async_num_stages(device_of(cuda)) == 3
-            check_equal(cuda, stages[-1].wait(), ROWS[ids])
 
 
 def pipe_of(features: Feature, device: torch.device) -> gf.Datapipe:
@@ -318,15 +290,6 @@ def test_a_device_is_waited_for_once(cuda: Cuda) -> None:
             cuda.waits.clear()
             cache.query_and_replace(keys, lambda missing: cuda.put(FAR)[:10])
             assert len(cuda.waits) == 1
-
-
-def test_what_is_used_now_and_then_stays() -> None:
-    cache = cache_of(32)
-    for number in range(40):
-        cache.query_and_replace(torch.tensor([7, 100 + number]), read_far)
-    assert len(cache.query(torch.tensor([7]))[1]) == 0
-    assert len(cache.query(torch.tensor([100]))[1]) == 1
-    assert len(cache.query(torch.tensor([139]))[1]) == 0
 
 
 @given(size=st.integers(0, 1 << 20), width=st.integers(0, 100))
