@@ -17,6 +17,7 @@ import pytest
 import torch
 
 from graphfeed.ops.memory import buffers
+from graphfeed.ops.memory.shared_memory import ALIGNMENT
 from graphfeed.storage import ItemSet, TorchBasedFeature, from_coo
 from graphfeed.storage.memory.mapped_file import find_places
 from graphfeed.storage.memory.shareable import Shareable, extract_tensors, insert_tensors
@@ -61,18 +62,6 @@ def handle_of(tensor: torch.Tensor) -> Handle:
     return place
 
 
-def start_owner() -> "tuple[subprocess.Popen[bytes], bytes]":
-    """Start a process that pickles a large feature, and return it with what it wrote."""
-    owner = subprocess.Popen([sys.executable, "-c", OWNER], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
-    assert owner.stdout is not None
-    return owner, bytes.fromhex(owner.stdout.readline().decode())
-
-
-def stop_owner(owner: "subprocess.Popen[bytes]") -> bytes:
-    """Let it end, and return what it wrote at last."""
-    return owner.communicate(timeout=60)[0]
-
-
 @pytest.mark.slow
 @leaves_nothing
 @pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
@@ -91,11 +80,12 @@ def test_both_sides_see_what_the_other_writes(method: str) -> None:
 @pytest.mark.slow
 @leaves_nothing
 def test_a_process_that_is_no_relative_sees_the_same_memory_which_outlives_its_owner() -> None:
-    owner, packed = start_owner()
-    feature = pickle.loads(packed)
+    owner = subprocess.Popen([sys.executable, "-c", OWNER], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    assert owner.stdout is not None
+    feature = pickle.loads(bytes.fromhex(owner.stdout.readline().decode()))
     assert_same(feature.read(), torch.arange(LARGE)[:, None])
     feature.read()[0] = 99
-    assert stop_owner(owner) == b"99\n"
+    assert owner.communicate(timeout=60)[0] == b"99\n"
     # The memory lives as long as one process maps it, whoever made it, and can be sent on.
     for found in (feature, pickle.loads(pickle.dumps(feature))):
         assert found.read()[:3].tolist() == [[99], [1], [2]]
@@ -103,12 +93,14 @@ def test_a_process_that_is_no_relative_sees_the_same_memory_which_outlives_its_o
 
 @leaves_nothing
 def test_a_dead_owner_is_named() -> None:
-    owner, packed = start_owner()
-    owner.kill()
-    stop_owner(owner)
-    with pytest.raises(
-        FileNotFoundError, match=rf"shared block /proc/{owner.pid}/fd/\d+ can't be opened .*: keep that"
-    ):
+    feature = TorchBasedFeature(torch.zeros(LARGE, 1))
+
+    def own_and_end() -> str:
+        torch.set_num_threads(1)  # a fork has none of torch's others
+        return pickle.dumps(feature).hex()
+
+    packed = bytes.fromhex(in_child(own_and_end))
+    with pytest.raises(FileNotFoundError, match=r"shared block /proc/\d+/fd/\d+ can't be opened .*: keep that"):
         pickle.loads(packed)
 
 
@@ -314,12 +306,14 @@ def long_lived(*shape: int) -> torch.Tensor:
 @leaves_nothing
 def test_a_block_has_copies() -> None:
     tensor, other = torch.arange(LARGE), torch.arange(6.0).reshape(2, 3).T
-    block = SharedBlock.create([tensor, other, torch.empty(0, 3)])
+    block = SharedBlock.create([tensor, other, torch.empty(0, 3), torch.ones(3, dtype=torch.bool), torch.arange(2)])
     tensor[0] = -1
     again = SharedBlock.open(block.handle)
     assert torch.equal(again.tensors[0], torch.arange(LARGE))
     assert torch.equal(again.tensors[1], other)
     assert again.tensors[2].shape == (0, 3)
+    assert again.tensors[4].tolist() == [0, 1]
+    assert again.tensors[4].data_ptr() % ALIGNMENT == 0
     assert again.memory.ctypes.data == block.memory.ctypes.data, "a process maps it once"
 
 

@@ -26,6 +26,12 @@ ROWS = torch.arange(4_000, dtype=torch.float32).reshape(1000, 4)
 INDEX = torch.arange(0, 3000, 7) % 1000
 
 
+@pytest.fixture(autouse=True)
+def short_waits(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let a block that was lost be missed after seconds."""
+    monkeypatch.setattr(module, "TAKE_TIMEOUT_SECONDS", 5)
+
+
 @pytest.fixture
 def path(tmp_path: Path) -> Path:
     np.save(tmp_path / "rows.npy", ROWS.numpy())
@@ -151,7 +157,6 @@ def test_rows_without_values_need_no_block(tmp_path: Path, monkeypatch: pytest.M
 
 @pytest.mark.parametrize("cache", ["none", "cpu"])
 def test_threads_share_few_blocks(feature: gf.DiskBasedFeature, monkeypatch: pytest.MonkeyPatch, cache: str) -> None:
-    monkeypatch.setattr(module, "TAKE_TIMEOUT_SECONDS", 5)
     use(monkeypatch, block_bytes=32 * 16, num_blocks=2)
     found: dict[int, torch.Tensor] = {}
 
@@ -212,7 +217,6 @@ FAULTS = [break_fill, break_start, break_copy, break_event, break_wait]
 @pytest.mark.parametrize("cache", ["none", "cpu"])
 def test_after_any_failure_all_blocks_are_free_again(path: Path, monkeypatch: pytest.MonkeyPatch, cache: str) -> None:
     """Each of two blocks would be lost by the third failure, and the last read would wait in vain."""
-    monkeypatch.setattr(module, "TAKE_TIMEOUT_SECONDS", 5)
 
     def read(own: gf.Feature) -> torch.Tensor:
         return own.read(EmulatedCuda().put(INDEX)).cpu()
@@ -275,7 +279,6 @@ def batches(own: gf.Feature, device: str) -> list[torch.Tensor]:
 def test_the_loader_reads_ahead_of_the_step_and_gives_the_same_mini_batches_also_after_loops_that_were_left(
     feature: gf.DiskBasedFeature, monkeypatch: pytest.MonkeyPatch, cache: str
 ) -> None:
-    monkeypatch.setattr(module, "TAKE_TIMEOUT_SECONDS", 5)
     use(monkeypatch, block_bytes=4 * 16, num_blocks=2)
     expected = batches(feature, "cpu")
 

@@ -108,7 +108,9 @@ def decode_sizes(sizes: list[int]) -> object:
 
 def test_what_is_no_message_of_tensors_is_refused() -> None:
     a_list: Any = [TENSORS]
+    two, swapped = b'[null, [["x", "int64", [1]], ["y", "int64", [2]]]]', [np.zeros(size, np.uint8) for size in (16, 8)]
     table: list[Refusal] = [
+        (lambda: decode_tensors(two, swapped), ValueError, "which are not the tensors that were named"),
         (lambda: describe_tensors(a_list), TypeError, "must be a dict of texts to tensors, but is a list"),
         (
             lambda: encode_tensors({"a": torch.eye(2).to_sparse()}),
