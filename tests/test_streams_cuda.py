@@ -16,8 +16,8 @@ from tests.digests import assert_same
 from tests.loader.late_streams import late_streams
 from tests.ops.emulated_cuda import Cuda, EmulatedCuda, device_of
 from tests.ops.stream_order import ORDER
-from tests.storage.graph.sampling.test_temporal_sampling_cuda import layers, plain, requested
-from tests.storage.graph.test_fused_csc_sampling_graph_cuda import graph
+from tests.storage.graph.graph_kinds import CASES, plain, sample
+from tests.storage.graph.test_graph_on_gpu_cuda import graph
 
 FAR = torch.arange(60.0).reshape(20, 3)
 
@@ -55,28 +55,33 @@ def test_cached_columns_are_there_before_another_stream_reads_them(cuda: Cuda) -
     with cuda.running():
         own = graph(cuda.pin)
 
-        def sample() -> Any:
+        def sample_there() -> Any:
             for cache in CACHES.get(own, {}).values():
                 # Columns are copied to where nobody reads yet.
                 ORDER.apart.update(values.data_ptr() for values in cache._cached.values())
             return [layer.to("cpu") for layer in own.sample_hops(cuda.put(seeds), request, [1, 2])]
 
-        for found in apart(sample, sample, sample):
+        for found in apart(sample_there, sample_there, sample_there):
             assert_same(found, expected)
 
 
-@pytest.mark.parametrize("asked", [requested(("born", "time"), 30, probs_name="w"), requested((None, "time"))])
+@pytest.mark.parametrize(
+    ("query", "weights"),
+    [(gf.TemporalQuery("born", "time", 30, "edge"), "w"), (gf.TemporalQuery(None, "time", None, "edge"), None)],
+)
 def test_arrays_that_a_graph_makes_are_there_before_another_stream_reads_them(
-    cuda: Cuda, asked: SamplingRequest
+    cuda: Cuda, query: gf.TemporalQuery, weights: str | None
 ) -> None:
-    expected = layers(plain(), torch.clone, asked)
+    fanouts = [torch.tensor([fanout]) for fanout in (2, 3, -1)]
+    asked = SamplingRequest(fanouts, probs_name=weights, temporal=query)
+    expected = sample(plain(), CASES["plain"], asked)
     with cuda.running():
         own = plain().to(device_of(cuda))
 
-        def sample() -> Any:
-            return [layer.to("cpu") for layer in layers(own, cuda.put, asked)]
+        def sample_there() -> Any:
+            return [layer.to("cpu") for layer in sample(own, CASES["plain"], asked, cuda.put)]
 
-        for found in apart(sample, sample):
+        for found in apart(sample_there, sample_there):
             assert_same(found, expected)
 
 

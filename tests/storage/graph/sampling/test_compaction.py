@@ -1,4 +1,5 @@
 import re
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -10,6 +11,7 @@ import graphfeed as gf
 from graphfeed.storage.graph.sampling.compaction import compact_hop
 from tests import reference
 from tests.digests import assert_same
+from tests.refusals import Refusal, check_refused
 
 DTYPES = [torch.int32, torch.int64]
 IDS = st.lists(st.integers(0, 9) | st.sampled_from([2**31 - 1, 12345]), max_size=12)
@@ -124,47 +126,67 @@ def test_it_can_be_waited_for() -> None:
     parts = csc([[8, 5], [8]]), torch.tensor([5, 6])
     ready = gf.unique_and_compact_csc_formats(*parts, async_op=True)
     assert_same(ready.wait(), gf.unique_and_compact_csc_formats(*parts))
-    with pytest.raises(ValueError, match="rank and world_size must be 0 and 1, but are 1 and 2"):
-        gf.unique_and_compact_csc_formats(*parts, rank=1, world_size=2)
 
 
-@pytest.mark.parametrize("deduplicate", [True, False])
-def test_a_hop_gets_its_rows(deduplicate: bool) -> None:
-    graph = gf.from_coo(torch.tensor([[1, 2, 1], [0, 0, 3]]), num_nodes=4)
-    hop = graph.in_subgraph(torch.tensor([0, 3]))
-    layer = compact_hop(hop, deduplicate=deduplicate)
-    assert isinstance(layer.original_row_node_ids, torch.Tensor)
-    assert layer.original_row_node_ids.tolist() == ([0, 3, 1, 2] if deduplicate else [0, 3, 1, 2, 1])
-    assert_same(layer.original_edge_ids, hop.original_edge_ids)
-    hop.original_column_node_ids = None
-    with pytest.raises(ValueError, match="the hop has no original_column_node_ids"):
-        compact_hop(hop, deduplicate=deduplicate)
+def test_a_hop_gets_its_rows() -> None:
+    hop = gf.from_coo(torch.tensor([[1, 2, 1], [0, 0, 3]]), num_nodes=4).in_subgraph(torch.tensor([0, 3]))
+    for deduplicate, rows in ((True, [0, 3, 1, 2]), (False, [0, 3, 1, 2, 1])):
+        layer = compact_hop(hop, deduplicate=deduplicate)
+        assert_same(layer.original_row_node_ids, torch.tensor(rows))
+        assert_same(layer.original_edge_ids, hop.original_edge_ids)
 
 
-@pytest.mark.parametrize("function", [gf.unique_and_compact_csc_formats, gf.compact_csc_format])
-@pytest.mark.parametrize(
-    ("error", "cscs", "seeds", "message"),
-    [
-        (TypeError, csc([[1]]), {"a": torch.tensor([1])}, "Edge type not supported in homogeneous graph: the columns"),
-        (TypeError, {"a:r:a": csc([[1]])}, torch.tensor([1]), "the columns are by edge type, but the seeds are a Tens"),
-        (TypeError, csc([[1]]), torch.tensor([1]).int(), "ids of seeds and of columns must have one dtype"),
-        (ValueError, csc([[1]]), torch.tensor([1, 2]), "The seed nodes should correspond to indptr: there are 2 seeds"),
-        (ValueError, {"a:r:b": csc([[1]])}, {"a": torch.tensor([1])}, "there are 0 seeds, but 1 columns of 'a:r:b'"),
-        (ValueError, {"a:b": csc([[1]])}, {"a": torch.tensor([1])}, "must have three parts"),
-    ],
-)
-def test_parts_that_do_not_belong_together(
-    function: Any, error: type[Exception], cscs: Any, seeds: Any, message: str
-) -> None:
-    with pytest.raises(error, match=re.escape(message)):
-        function(cscs, seeds)
+ONE = torch.tensor([1])
 
 
-def test_times_and_ids_that_do_not_fit() -> None:
-    with pytest.raises(ValueError, match=r"^dst_timestamps must have 1 values, one per seed, but has 2"):
-        gf.compact_csc_format(csc([[1]]), torch.tensor([1]), torch.tensor([1, 2]))
-    with pytest.raises(ValueError, match=r"^dst_timestamps must have 1 values, one per seed of type 'a', but has 0"):
-        gf.compact_csc_format({"a:r:a": csc([[1]])}, {"a": torch.tensor([1])}, {})
-    for wrong in (csc([[-1]]), csc([[-2]])):
-        with pytest.raises(ValueError, match="ids must be 0 or more, but there is -"):
-            gf.unique_and_compact_csc_formats(wrong, torch.tensor([0]))
+def compacted(cscs: Any, seeds: Any) -> Callable[[], object]:
+    """Return a call of both functions, which refuse parts that don't belong together alike."""
+
+    def call() -> None:
+        with pytest.raises((TypeError, ValueError)) as caught:
+            gf.compact_csc_format(cscs, seeds)
+        with pytest.raises(caught.type, match=re.escape(str(caught.value))):
+            gf.unique_and_compact_csc_formats(cscs, seeds)
+        raise caught.value
+
+    return call
+
+
+def at_times(cscs: Any, seeds: Any, times: Any) -> Callable[[], object]:
+    return lambda: gf.compact_csc_format(cscs, seeds, times)
+
+
+def merged(cscs: Any, **options: Any) -> Callable[[], object]:
+    return lambda: gf.unique_and_compact_csc_formats(cscs, torch.tensor([0]), **options)
+
+
+REFUSED: list[Refusal] = [
+    (compacted(csc([[1]]), {"a": ONE}), TypeError, "Edge type not supported in homogeneous graph: the columns"),
+    (compacted({"a:r:a": csc([[1]])}, ONE), TypeError, "the columns are by edge type, but the seeds are a Tens"),
+    (compacted(csc([[1]]), ONE.int()), TypeError, "ids of seeds and of columns must have one dtype"),
+    (compacted(csc([[1]]), torch.tensor([1, 2])), ValueError, "should correspond to indptr: there are 2 seeds"),
+    (compacted({"a:r:b": csc([[1]])}, {"a": ONE}), ValueError, "there are 0 seeds, but 1 columns of 'a:r:b'"),
+    (compacted({"a:b": csc([[1]])}, {"a": ONE}), ValueError, "must have three parts"),
+    (
+        at_times(csc([[1]]), ONE, torch.tensor([1, 2])),
+        ValueError,
+        "^dst_timestamps must have 1 values, one per seed, but has 2",
+    ),
+    (
+        at_times({"a:r:a": csc([[1]])}, {"a": ONE}, {}),
+        ValueError,
+        "^dst_timestamps must have 1 values, one per seed of type 'a', but has 0",
+    ),
+    (merged(csc([[-1]])), ValueError, "ids must be 0 or more, but there is -1"),
+    (merged(csc([[-2]])), ValueError, "ids must be 0 or more, but there is -2"),
+    (merged(csc([[1]]), rank=1, world_size=2), ValueError, "rank and world_size must be 0 and 1, but are 1 and 2"),
+    (
+        lambda: compact_hop(gf.SampledSubgraph(csc([[1]])), deduplicate=True),
+        ValueError,
+        "the hop has no original_column_node_ids",
+    ),
+]
+
+
+def test_parts_that_do_not_belong_together() -> None:
+    check_refused(REFUSED)

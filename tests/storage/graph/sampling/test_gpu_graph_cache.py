@@ -1,4 +1,4 @@
-"""A pinned graph whose sampled edges are read from copies on a GPU: the mini-batches are those without."""
+"""Copies of columns of a pinned graph on a GPU; that they change no mini-batch is in `test_graph_kinds.py`."""
 
 import gc
 import weakref
@@ -14,13 +14,13 @@ from hypothesis import strategies as st
 import graphfeed as gf
 from graphfeed import ops
 from graphfeed.storage.graph.sampling import gpu_graph_cache
-from graphfeed.storage.graph.sampling.gpu_graph_cache import CACHES, GPUGraphCache, cached_graph_for
+from graphfeed.storage.graph.sampling.gpu_graph_cache import GPUGraphCache, cached_graph_for
 from graphfeed.storage.graph.sampling.one_hop import EdgeArrays
 from graphfeed.storage.graph.sampling_request import SamplingRequest
 from graphfeed.storage.memory.tensor_tree import tensors_in
 from tests.at_once import by_two_threads
 from tests.ops.emulated_cuda import Cuda, EmulatedCuda
-from tests.storage.graph.test_fused_csc_sampling_graph_cuda import NODES, graph, plain, typed_graph, values
+from tests.storage.graph.test_graph_on_gpu_cuda import NODES, graph, plain, typed_graph
 
 
 @contextmanager
@@ -32,42 +32,6 @@ def pinned_memory(cuda: Cuda) -> Iterator[Any]:
 
 def device_of(cuda: Cuda) -> torch.device:
     return cuda.put(torch.zeros(1)).device
-
-
-def pipe_of(own: gf.FusedCSCSamplingGraph, device: torch.device, name: str, **options: Any) -> gf.Datapipe:
-    items: Any = gf.ItemSet(torch.arange(20), names="seeds")
-    fanouts: list[Any] = [4, -1, 3]
-    if own.node_type_to_id is not None:
-        items = gf.HeteroItemSet({"item": gf.ItemSet(torch.arange(10), names="seeds")})
-        fanouts = [torch.tensor([2, 3]), torch.tensor([-1, 2])]
-    pipe: gf.Datapipe = gf.ItemSampler(items, batch_size=6, shuffle=True).transform(lambda batch: batch.to(device))
-    sampled: gf.Datapipe = getattr(pipe, name)(own, fanouts, **options)
-    return sampled
-
-
-EDGE_ID = gf.ORIGINAL_EDGE_ID
-
-SAMPLERS: list[tuple[str, dict[str, Any]]] = [
-    ("sample_neighbor", {}),
-    ("sample_neighbor", {"prob_name": "weight", "replace": True, "deduplicate": False}),
-    ("sample_layer_neighbor", {"prob_name": "weight"}),
-    ("sample_layer_neighbor", {"replace": True, "deduplicate": False}),
-]
-
-
-@pytest.mark.parametrize(("threshold", "size"), [(1, 10_000), (1, 25), (2, 120)])
-@pytest.mark.parametrize("make", [graph, typed_graph])
-def test_minibatches_are_those_without_a_cache(cuda: Cuda, make: Any, threshold: int, size: int) -> None:
-    for name, options in SAMPLERS:
-        expected = [values(batch) for batch in pipe_of(make(plain), torch.device("cpu"), name, **options)]
-        limits = {"num_gpu_cached_edges": size, "gpu_cache_threshold": threshold}
-        with pinned_memory(cuda) as put:
-            own = make(put)
-            found = list(pipe_of(own, device_of(cuda), name, **options, **limits))
-            assert all(cuda.is_there(tensor) for batch in found for tensor in tensors_in(batch))
-            assert [values(batch) for batch in found] == expected
-            (cache,) = CACHES[own].values()
-            assert 0 < cache.num_edges <= size
 
 
 def column(own: gf.FusedCSCSamplingGraph, node: int) -> tuple[int, int]:
@@ -131,7 +95,12 @@ def test_what_was_copied_is_not_read_over_the_bus(cuda: Cuda, make: Any, strateg
         request = request_of(10_000, fanouts, probs_name="weight", strategy=strategy)
         first, again = (sample(own, seeds, request) for _ in range(2))
         assert again == first
-        for part in (own.indices, own.type_per_edge, own.cumulative_weights("weight"), own.edge_attribute(EDGE_ID)):
+        for part in (
+            own.indices,
+            own.type_per_edge,
+            own.cumulative_weights("weight"),
+            own.edge_attribute(gf.ORIGINAL_EDGE_ID),
+        ):
             if part is not None:
                 part.numpy().fill(1)  # which is not noticed, unlike an edit by torch
         assert sample(own, seeds, request) == first
@@ -180,7 +149,7 @@ def test_samplers_share_a_cache_of_equal_options_until_the_graph_changes(cuda: C
         assert cache_of(own, 3) is not first
         assert cache_of(own, probs_name="weight") is not first
         assert cache_of(own, probs_name="weight") is cache_of(own, probs_name="weight")
-        own.add_edge_attribute(EDGE_ID, put(torch.zeros(own.total_num_edges, dtype=torch.int64)))
+        own.add_edge_attribute(gf.ORIGINAL_EDGE_ID, put(torch.zeros(own.total_num_edges, dtype=torch.int64)))
         second = cache_of(own)
         assert second is not first
         own.indices = put(own.indices.clone())
@@ -218,13 +187,4 @@ def test_there_is_no_cache_where_there_is_no_bus(cuda: Cuda) -> None:
 
 def test_a_graph_that_is_not_pinned_is_refused(cuda: Cuda) -> None:
     with cuda.running(), pytest.raises(ValueError, match=r"page-lock it with pin_memory_\(\)"):
-        list(pipe_of(graph(plain), device_of(cuda), "sample_neighbor", num_gpu_cached_edges=10))
-
-
-@pytest.mark.parametrize("name", ["sample_neighbor", "sample_layer_neighbor"])
-def test_options_out_of_range_are_named(name: str) -> None:
-    cpu = torch.device("cpu")
-    with pytest.raises(ValueError, match=r"num_gpu_cached_edges must be 0 \(no cache\) or more, but is -1"):
-        pipe_of(graph(plain), cpu, name, num_gpu_cached_edges=-1)
-    with pytest.raises(ValueError, match=r"gpu_cache_threshold must be 1 \(at once\) or more, but is 0"):
-        pipe_of(graph(plain), cpu, name, gpu_cache_threshold=0)
+        graph(plain).sample_hops(cuda.put(torch.arange(3)), request_of(10), [1])

@@ -1,10 +1,13 @@
-import pytest
+from collections.abc import Callable
+from typing import Any
+
 import torch
 
 import graphfeed as gf
 from graphfeed.storage.graph.sampling.negatives import sample_negative_pairs
 from tests.digests import assert_same
 from tests.pipelines import random_edges
+from tests.refusals import Refusal, check_refused
 
 KINDS = {"a:r:b": (0, 30, 20), "b:s:a": (1, 20, 30), "a:t:b": (2, 30, 20)}
 
@@ -15,16 +18,14 @@ def typed() -> gf.FusedCSCSamplingGraph:
     return gf.from_coo(edges, {"a": 30, "b": 20}, node_attributes={"time": times})
 
 
-@pytest.mark.parametrize("kind", list(KINDS))
-def test_strict_ones_are_no_edges_of_their_type(kind: str) -> None:
-    graph = typed()
-    seed, *sizes = KINDS[kind]
-    edges = {tuple(pair) for pair in random_edges(sizes[0], sizes[1], 300, seed).T.tolist()}
-    found = sample_negative_pairs(graph, kind, gf.NegativeQuery(strict=True), 3000, 7)
-    assert {tuple(pair) for pair in found.tolist()}.isdisjoint(edges)
-    anything = sample_negative_pairs(graph, kind, gf.NegativeQuery(), 3000, 7)
-    assert {tuple(pair) for pair in anything.tolist()} & edges
-    assert found.amax(0).tolist() <= [size - 1 for size in sizes]
+def test_strict_ones_are_no_edges_of_their_type() -> None:
+    for kind, (seed, *sizes) in KINDS.items():
+        edges = {tuple(pair) for pair in random_edges(sizes[0], sizes[1], 300, seed).T.tolist()}
+        found = sample_negative_pairs(typed(), kind, gf.NegativeQuery(strict=True), 3000, 7)
+        assert {tuple(pair) for pair in found.tolist()}.isdisjoint(edges), kind
+        anything = sample_negative_pairs(typed(), kind, gf.NegativeQuery(), 3000, 7)
+        assert {tuple(pair) for pair in anything.tolist()} & edges, kind
+        assert found.amax(0).tolist() <= [size - 1 for size in sizes], kind
 
 
 def test_both_nodes_exist_at_the_time_of_the_pair() -> None:
@@ -34,23 +35,35 @@ def test_both_nodes_exist_at_the_time_of_the_pair() -> None:
     assert (found == limits[:, None]).any(0).all()
 
 
-def test_weights_of_another_number_of_nodes_are_refused() -> None:
-    query = gf.NegativeQuery(destination_weights=gf.NodeWeights(torch.ones(30)))
-    with pytest.raises(ValueError, match="must have 20 values, one for each node, but have 30"):
-        sample_negative_pairs(typed(), "a:r:b", query, 5, 7)
-    with pytest.raises(ValueError, match="must not all be 0"):
-        gf.NodeWeights(torch.zeros(3))
-
-
 def test_a_relation_that_is_not_in_the_graph_has_the_nodes_of_its_types() -> None:
     drawn = [sample_negative_pairs(typed(), kind, gf.NegativeQuery(), 50, 7) for kind in ("a:x:b", "a:r:b")]
     assert_same(*drawn)
 
 
-def test_unknown_types_are_named() -> None:
-    with pytest.raises(KeyError, match="edge_type is 'a:x:c', but the graph has the node types"):
-        sample_negative_pairs(typed(), "a:x:c", gf.NegativeQuery(), 5, 7)
-    with pytest.raises(KeyError, match="edge_type is 'a:x:b', but for strict=True the graph has"):
-        sample_negative_pairs(typed(), "a:x:b", gf.NegativeQuery(strict=True), 5, 7)
-    with pytest.raises(KeyError, match="the graph has no types"):
-        sample_negative_pairs(gf.from_coo(([0], [1]), 2), "a:r:b", gf.NegativeQuery(), 5, 7)
+def test_uniform_ones_have_the_destinations_of_their_type() -> None:
+    pairs = random_edges(30, 20, 30, 5).T
+    drawn = typed().sample_negative_edges_uniform("a:r:b", pairs, 4, key=1)
+    assert_same(drawn[:30], pairs)
+    assert_same(drawn[30:, 0], pairs[:, 0].repeat_interleave(4))
+    assert sorted(set(drawn[30:, 1].tolist())) == list(range(20))
+    together = typed().sample_negative_edges_uniform(None, pairs, 40, key=1)
+    assert sorted(set(together[30:, 1].tolist())) == list(range(50))
+
+
+def drawn_of(kind: str, query: gf.NegativeQuery, graph: Any = typed) -> Callable[[], object]:
+    return lambda: sample_negative_pairs(graph(), kind, query, 5, 7)
+
+
+OF_30 = gf.NegativeQuery(destination_weights=gf.NodeWeights(torch.ones(30)))
+STRICT, ANY = gf.NegativeQuery(strict=True), gf.NegativeQuery()
+REFUSED: list[Refusal] = [
+    (drawn_of("a:r:b", OF_30), ValueError, "must have 20 values, one for each node, but have 30"),
+    (lambda: gf.NodeWeights(torch.zeros(3)), ValueError, "must not all be 0"),
+    (drawn_of("a:x:c", ANY), KeyError, "edge_type is 'a:x:c', but the graph has the node types"),
+    (drawn_of("a:x:b", STRICT), KeyError, "edge_type is 'a:x:b', but for strict=True the graph has"),
+    (drawn_of("a:r:b", ANY, lambda: gf.from_coo(([0], [1]), 2)), KeyError, "the graph has no types"),
+]
+
+
+def test_what_has_no_negatives() -> None:
+    check_refused(REFUSED)

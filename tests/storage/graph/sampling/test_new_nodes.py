@@ -8,7 +8,6 @@ import torch
 
 import graphfeed as gf
 from graphfeed.storage.graph.sampling.new_nodes import trees_of_rows
-from graphfeed.storage.graph.sampling_graph import SamplingGraph
 from tests.pipelines import random_edges
 
 SEEDS = torch.tensor([4, 9, 4, 30])
@@ -46,23 +45,6 @@ def test_the_first_hop_is_that_of_a_sampler_which_samples_all_nodes() -> None:
     assert torch.equal(new.original_row_node_ids, everything.original_row_node_ids)
 
 
-def test_a_graph_of_ones_own_gives_the_same() -> None:
-    graph = make_graph()
-
-    class Own(SamplingGraph):
-        num_nodes = 80
-        num_edges = 300
-
-        def sample_neighbors(self, seeds: Any, fanouts: Any, *rest: Any, **options: Any) -> gf.SampledSubgraph:
-            found: gf.SampledSubgraph = graph.sample_neighbors(seeds, fanouts, *rest, **options)
-            return found
-
-    for options in ({}, {"disjoint": True}):
-        found = [own.sample_hops(SEEDS, request(2, 3, **options), KEYS[:2]) for own in (graph, Own())]
-        assert [edges_of(hop) for hop in found[0]] == [edges_of(hop) for hop in found[1]]
-        assert torch.equal(found[0][0].original_row_node_ids, found[1][0].original_row_node_ids)
-
-
 def test_trees_share_no_node() -> None:
     hops = make_graph().sample_hops(SEEDS, request(3, 3, disjoint=True), KEYS[:2])
     trees: Any = trees_of_rows(hops)
@@ -78,30 +60,6 @@ def test_a_seed_that_is_there_twice_has_two_equal_trees() -> None:
     trees: Any = trees_of_rows(hops)
     rows: Any = hops[0].original_row_node_ids
     assert rows[trees == 0].tolist() == rows[trees == 2].tolist()
-
-
-@pytest.mark.slow  # compiles kernels for them
-def test_ids_of_32_bits_keep_their_dtype() -> None:
-    graph = make_graph()
-    small = gf.fused_csc_sampling_graph(graph.csc_indptr.int(), graph.indices.int())
-    for options in ({}, {"disjoint": True}):
-        hop = small.sample_hops(SEEDS.int(), request(2, 2, **options), KEYS[:2])[0]
-        csc: Any = hop.sampled_csc
-        rows: Any = hop.original_row_node_ids
-        assert {csc.indptr.dtype, csc.indices.dtype, rows.dtype} == {torch.int32}
-
-
-def test_options_that_exclude_each_other_are_refused() -> None:
-    fanouts = [torch.tensor([1])]
-    query = gf.TemporalQuery(edge_timestamp_attr_name="time", hop_time="edge")
-    for options, text in (
-        ({"disjoint": True}, "disjoint needs only_new=True"),
-        ({"only_new": True, "deduplicate": False}, "only_new merges nodes"),
-        ({"only_new": True, "temporal": gf.TemporalQuery("time")}, "only_new in time needs disjoint"),
-        ({"only_new": True, "disjoint": True, "temporal": query}, "disjoint needs hop_time='seed'"),
-    ):
-        with pytest.raises(ValueError, match=text):
-            gf.SamplingRequest(fanouts, **options)
 
 
 @pytest.mark.parametrize("strategy", ["uniform", "latest"])

@@ -1,0 +1,142 @@
+"""A graph in Python's lists, as a user would write one, whose edges the slow reference picks."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+
+import graphfeed as gf
+from graphfeed.storage.graph.sampled_subgraph import ByType
+from graphfeed.storage.graph.sampling.temporal_sampling import temporal_sample_trees
+from graphfeed.storage.graph.sampling_request import SamplingRequest
+from tests import reference
+
+
+class ListGraph(gf.SamplingGraph):
+    """All that a user has to write: two numbers and one hop."""
+
+    num_nodes = num_edges = 0
+
+    def __init__(self, whole: gf.FusedCSCSamplingGraph) -> None:
+        self.num_nodes, self.num_edges = whole.total_num_nodes, whole.total_num_edges
+        self.indptr, self.indices = whole.csc_indptr.tolist(), whole.indices.tolist()
+        self.ids = whole.edge_attribute(gf.ORIGINAL_EDGE_ID).tolist()
+        self.attributes = {name: values.tolist() for name, values in whole.edge_attributes.items()}
+        self.born = {name: values.tolist() for name, values in whole.node_attributes.items()}
+
+    def units(self, name: str | None) -> list[int] | None:
+        """Return the weights of the edges as whole numbers."""
+        return None if name is None else reference.weights_to_units(self.indptr, self.attributes[name])
+
+    def hop(self, seeds: torch.Tensor, picked: list[list[int]]) -> gf.SampledSubgraph:
+        """Return the edges that were picked for each seed."""
+        edges = reference.join(picked)
+        sources = torch.tensor([self.indices[edge] for edge in edges], dtype=torch.int64)
+        ids = torch.tensor([self.ids[edge] for edge in edges], dtype=torch.int64)
+        columns = torch.tensor(reference.running_sum(map(len, picked)))
+        return gf.SampledSubgraph(gf.CSCFormatBase(columns, sources), seeds, None, ids)
+
+    def sample_neighbors(
+        self,
+        seeds: ByType,
+        fanouts: torch.Tensor,
+        replace: bool = False,
+        probs_name: str | None = None,
+        *,
+        key: int | None = None,
+    ) -> gf.SampledSubgraph:
+        own = gf.draw_key() if key is None else key
+        assert isinstance(seeds, torch.Tensor)
+        arguments = (self.indptr, seeds.tolist(), fanouts.tolist(), own, replace, self.units(probs_name))
+        return self.hop(seeds, reference.sample_neighbors(*arguments))
+
+
+class FullListGraph(ListGraph):
+    """The same with LABOR, and in time."""
+
+    def sample_layer_neighbors(
+        self,
+        seeds: ByType,
+        fanouts: torch.Tensor,
+        replace: bool = False,
+        probs_name: str | None = None,
+        *,
+        random_seed: torch.Tensor | Sequence[int] | None = None,
+        seed2_contribution: float = 0.0,
+    ) -> gf.SampledSubgraph:
+        keys = [gf.draw_key()] if random_seed is None else [int(seed) for seed in random_seed]
+        draws = ((keys[0], keys[-1]), int(seed2_contribution * 2**64))
+        assert isinstance(seeds, torch.Tensor)
+        arrays = (self.indptr, self.indices)
+        picked = reference.labor_sample_neighbors(
+            arrays, seeds.tolist(), fanouts.tolist(), draws, replace, self.units(probs_name)
+        )
+        return self.hop(seeds, picked)
+
+    def pick_in_time(
+        self, nodes: list[int], periods: list[tuple[int | None, int]], fanout: int, key: int, request: SamplingRequest
+    ) -> list[list[int]]:
+        """Return the edges that were picked for each node in its period of time."""
+        query = request.temporal
+        assert query is not None
+        born = None if query.node_timestamp_attr_name is None else self.born[query.node_timestamp_attr_name]
+        made = None if query.edge_timestamp_attr_name is None else self.attributes[query.edge_timestamp_attr_name]
+        stamps = [
+            ([] if born is None else [born[source]]) + ([] if made is None else [made[edge]])
+            for edge, source in enumerate(self.indices)
+        ]
+        columns, units = list(zip(nodes, periods, strict=True)), self.units(request.probs_name)
+        if request.strategy == "labor":
+            graph, draws = (self.indptr, self.indices, stamps), ((key, key), 0)
+            return reference.temporal_labor_sample_neighbors(graph, columns, [fanout], draws, request.replace, units)
+        method = "replace" if request.replace else request.strategy
+        return reference.temporal_sample_neighbors((self.indptr, stamps), columns, [fanout], key, method, units)
+
+    def temporal_sample_hops(
+        self, seeds: ByType, seeds_timestamp: ByType, request: SamplingRequest, keys: Sequence[int]
+    ) -> list[gf.SampledSubgraph]:
+        query = request.temporal
+        assert query is not None
+        if request.disjoint:
+            return temporal_sample_trees(self.num_nodes, self.sample_tree, seeds, seeds_timestamp, request, keys)
+        assert isinstance(seeds, torch.Tensor)
+        assert isinstance(seeds_timestamp, torch.Tensor)
+        nodes, times, hops = seeds.tolist(), seeds_timestamp.tolist(), list[gf.SampledSubgraph]()
+        window = query.pre_time_window
+        windows = window.tolist() if isinstance(window, torch.Tensor) else [window] * len(nodes)
+        for fanout, key in zip(reversed(request.fanouts), keys, strict=True):
+            periods = [self.period(query, time, own) for time, own in zip(times, windows, strict=True)]
+            picked = self.pick_in_time(nodes, periods, int(fanout), key, request)
+            hop = self.hop(torch.tensor(nodes), picked)
+            known = len(nodes)
+            for column, edges in enumerate(picked):
+                nodes = nodes + [self.indices[edge] for edge in edges]
+                windows = windows + [windows[column]] * len(edges)
+                stamps = self.attributes.get(query.edge_timestamp_attr_name or "")
+                by_edge = query.hop_time == "edge" and stamps is not None
+                times = times + [stamps[edge] if by_edge and stamps else times[column] for edge in edges]
+            csc: Any = hop.sampled_csc
+            local = gf.CSCFormatBase(csc.indptr, torch.arange(known, len(nodes)))
+            columns, ids = hop.original_column_node_ids, hop.original_edge_ids
+            hops.append(gf.SampledSubgraph(local, columns, torch.tensor(nodes), ids))
+        return hops[::-1]
+
+    @staticmethod
+    def period(query: gf.TemporalQuery, time: int, window: int | None) -> tuple[int | None, int]:
+        """Return from which time on, and up to before which one, a column looks at the graph."""
+        first = None if window is None else time - window + (not query.inclusive)
+        return first, time + query.inclusive
+
+    def sample_tree(
+        self, nodes: ByType, times: ByType, fanout: torch.Tensor, draws: Any, request: SamplingRequest
+    ) -> tuple[gf.SampledSubgraph, None]:
+        """Sample one hop of the trees of all seeds."""
+        query = request.temporal
+        assert query is not None
+        assert isinstance(nodes, torch.Tensor)
+        assert isinstance(times, torch.Tensor)
+        window = query.pre_time_window
+        windows = window.tolist() if isinstance(window, torch.Tensor) else [window] * len(nodes)
+        periods = [self.period(query, time, own) for time, own in zip(times.tolist(), windows, strict=True)]
+        picked = self.pick_in_time(nodes.tolist(), periods, int(fanout), draws[0][0], request)
+        return self.hop(nodes, picked), None

@@ -1,0 +1,239 @@
+"""One hop of a graph in memory, looked at edge by edge, and what is as in GraphBolt.
+
+How many edges a column has, and that they are edges of the graph, is in `tests/test_edge_truth.py`; that they are those
+of the slow reference, in `test_graph_kinds.py`.
+"""
+
+import copy
+import pickle
+from typing import Any
+
+import pytest
+import torch
+
+import graphfeed as gf
+from graphfeed import ops
+from graphfeed.storage import CSCFormatBase, SampledSubgraph, SamplingRequest, fused_csc_sampling_graph
+from tests import pipelines
+from tests.digests import assert_same, digest
+from tests.storage.graph.small_graphs import ALL, INDICES, INDPTR, KEY, make_graph, make_typed_graph
+
+NONE = torch.tensor([], dtype=torch.int64)
+TWO = torch.tensor([2])
+BY_TYPE = {"item": torch.tensor([2, 0]), "user": torch.tensor([1])}
+
+
+def csc_of(hop: SampledSubgraph) -> CSCFormatBase:
+    assert isinstance(hop.sampled_csc, CSCFormatBase)
+    return hop.sampled_csc
+
+
+def by_type_of(hop: SampledSubgraph) -> dict[str, CSCFormatBase]:
+    assert isinstance(hop.sampled_csc, dict)
+    return hop.sampled_csc
+
+
+def edge_ids_of(hop: SampledSubgraph) -> torch.Tensor:
+    assert isinstance(hop.original_edge_ids, torch.Tensor)
+    return hop.original_edge_ids
+
+
+def test_all_neighbours_come_in_the_order_of_the_graph() -> None:
+    hop = make_graph().sample_neighbors(torch.tensor([3, 2, 0]), ALL)
+    assert_same(csc_of(hop), CSCFormatBase(torch.tensor([0, 4, 4, 7]), torch.tensor([0, 1, 2, 4, 1, 2, 3])))
+    assert_same(hop.original_column_node_ids, torch.tensor([3, 2, 0]))
+    assert hop.original_row_node_ids is None
+    assert_same(hop.original_edge_ids, torch.tensor([4, 5, 6, 7, 0, 1, 2]))
+
+
+def test_every_edge_type_is_there_with_a_column_for_each_seed_of_its_destination() -> None:
+    hop = make_typed_graph().sample_neighbors(BY_TYPE, ALL)
+    assert_same(hop.original_column_node_ids, {"user": torch.tensor([1]), "item": torch.tensor([2, 0])})
+    assert_same(
+        hop.sampled_csc,
+        {
+            "item:liked_by:user": CSCFormatBase(torch.tensor([0, 2]), torch.tensor([0, 1])),
+            "user:knows:user": CSCFormatBase(torch.tensor([0, 1]), torch.tensor([0])),
+            "user:likes:item": CSCFormatBase(torch.tensor([0, 2, 2]), torch.tensor([0, 1])),
+        },
+    )
+    only_items = make_typed_graph().sample_neighbors({"item": torch.tensor([0])}, ALL)
+    assert_same(only_items.original_column_node_ids, {"user": NONE, "item": torch.tensor([0])})
+    assert_same(by_type_of(only_items)["user:knows:user"], CSCFormatBase(torch.tensor([0]), NONE))
+    assert_same(by_type_of(only_items)["user:likes:item"], CSCFormatBase(torch.tensor([0, 0]), NONE))
+
+
+def test_edge_ids_are_the_original_ones_where_the_graph_has_them() -> None:
+    positions = {"item:liked_by:user": [2, 3], "user:knows:user": [1], "user:likes:item": [4, 5]}
+    for original, first in ((False, 0), (True, 10)):
+        hop = make_typed_graph(original).sample_neighbors(BY_TYPE, ALL)
+        assert_same(hop.original_edge_ids, {kind: torch.tensor(own) + first for kind, own in positions.items()})
+
+
+def test_fan_outs_are_in_the_order_of_the_numbers_of_types() -> None:
+    fanouts = torch.tensor([0, -1, 1])  # knows, likes, liked_by
+    seeds = {"user": torch.tensor([1, 1]), "item": torch.tensor([2])}
+    hop = make_typed_graph().sample_neighbors(seeds, fanouts, key=KEY)
+    assert {kind: csc.indptr.tolist() for kind, csc in by_type_of(hop).items()} == {
+        "item:liked_by:user": [0, 1, 2],
+        "user:knows:user": [0, 0, 0],
+        "user:likes:item": [0, 2],
+    }
+
+
+@pytest.mark.parametrize("index_dtype", [torch.int32, torch.int64])
+def test_results_have_the_dtypes_of_the_graph(index_dtype: torch.dtype) -> None:
+    for indptr_dtype in (torch.int32, torch.int64):
+        graph = fused_csc_sampling_graph(INDPTR.to(indptr_dtype), INDICES.to(index_dtype))
+        seeds = torch.tensor([3, 0], dtype=index_dtype)
+        hop = graph.sample_neighbors(seeds, TWO, key=KEY)
+        usual = make_graph().sample_neighbors(seeds.long(), TWO, key=KEY)
+        (layer,) = graph.sample_hops(seeds, SamplingRequest([TWO]), [KEY])
+        trees = graph.sample_hops(seeds, SamplingRequest([TWO], only_new=True, disjoint=True), [KEY])
+        assert_same(csc_of(hop).indptr, csc_of(usual).indptr.to(indptr_dtype))
+        assert_same(csc_of(hop).indices, csc_of(usual).indices.to(index_dtype))
+        for found in (layer, *trees):
+            assert (csc_of(found).indptr.dtype, csc_of(found).indices.dtype) == (indptr_dtype, index_dtype)
+            assert found.original_row_node_ids.dtype == index_dtype  # type: ignore[union-attr]
+
+
+def test_dtypes_of_edge_types_and_column_starts_change_no_draw() -> None:
+    seeds, request = {"user": torch.arange(2), "item": torch.arange(3)}, SamplingRequest([TWO, torch.tensor([1, 2, 1])])
+    expected = make_typed_graph().sample_hops(seeds, request, [KEY, KEY])
+    for dtype in (torch.int16, torch.int32, torch.int64):
+        graph = make_typed_graph()
+        graph.type_per_edge = graph.type_per_edge.to(dtype)
+        graph.csc_indptr = graph.csc_indptr.int()
+        found = graph.sample_hops(seeds, request, [KEY, KEY])
+        assert graph.type_per_edge.dtype == dtype
+        for mine, its in zip(found, expected, strict=True):
+            assert_same(mine.original_edge_ids, its.original_edge_ids)
+            assert all(csc.indptr.dtype == torch.int32 for csc in by_type_of(mine).values())
+
+
+def test_draws_depend_on_key_and_node_alone() -> None:
+    graph = make_graph()
+    alone = graph.sample_neighbors(torch.tensor([3]), TWO, key=KEY)
+    among = graph.sample_neighbors(torch.tensor([0, 3, 3]), TWO, key=KEY)
+    assert_same(edge_ids_of(among)[2:4], edge_ids_of(alone))
+    assert_same(edge_ids_of(among)[4:], edge_ids_of(alone))
+    others = {digest(graph.sample_neighbors(torch.tensor([3]), TWO, key=key)) for key in range(50)}
+    assert len(others) > 5
+
+
+def test_waiting_and_optional_results_change_nothing() -> None:
+    seeds: Any
+    for graph, seeds in ((make_graph(), torch.tensor([3, 0])), (make_typed_graph(), BY_TYPE)):
+        usual = graph.sample_neighbors(seeds, TWO, key=KEY)
+        assert_same(graph.sample_neighbors(seeds, TWO, False, None, True, key=KEY), usual)
+        assert_same(graph.sample_neighbors(seeds, TWO, async_op=True, key=KEY).wait(), usual)
+        jointly = graph.sample_layer_neighbors(seeds, TWO, random_seed=[KEY])
+        assert_same(graph.sample_layer_neighbors(seeds, TWO, False, None, True, [KEY], 0.0), jointly)
+        assert_same(graph.sample_layer_neighbors(seeds, TWO, random_seed=[KEY], async_op=True).wait(), jointly)
+
+
+def test_without_a_key_it_draws_from_torch() -> None:
+    graph, seeds = make_graph(), torch.arange(5).repeat(20)
+    torch.manual_seed(3)
+    first = digest(graph.sample_neighbors(seeds, TWO))
+    assert first != digest(graph.sample_neighbors(seeds, TWO))
+    torch.manual_seed(3)
+    assert first == digest(graph.sample_neighbors(seeds, TWO))
+
+
+def test_weights_may_have_any_dtype_and_0_is_never_drawn() -> None:
+    weights, eligible = torch.tensor([0, 1, 0, 0, 1, 1, 1, 0, 1]), torch.tensor([1, 0, 0, 3, 1])
+    typed = torch.tensor([1, 0, 1, 0, 1, 0])
+    for dtype in (torch.bool, torch.float16, torch.bfloat16, torch.float32, torch.float64):
+        for fanout, replace, counts in ((-1, False, eligible), (3, True, 3 * eligible.clamp(max=1))):
+            graph, arguments = make_graph(w=weights.to(dtype)), (torch.tensor([fanout]), replace, "w")
+            hop = graph.sample_neighbors(torch.arange(5), *arguments, key=KEY)
+            assert weights[edge_ids_of(hop)].bool().all(), dtype
+            assert_same(csc_of(hop).indptr.diff(), counts)
+        found = make_typed_graph(w=typed.to(dtype)).sample_neighbors(BY_TYPE, ALL, probs_name="w")
+        assert [csc.indices.tolist() for csc in by_type_of(found).values()] == [[0], [], [0]], dtype
+
+
+def test_a_weight_that_was_replaced_counts() -> None:
+    graph = make_graph(w=torch.tensor([1.0] + 8 * [0.0]))
+    assert_same(edge_ids_of(graph.sample_neighbors(torch.arange(5), ALL, probs_name="w")), torch.tensor([0]))
+    graph.add_edge_attribute("w", torch.tensor(8 * [0.0] + [1.0]))
+    assert_same(edge_ids_of(graph.sample_neighbors(torch.arange(5), ALL, probs_name="w")), torch.tensor([8]))
+
+
+def test_no_seeds_give_no_edges() -> None:
+    assert_same(csc_of(make_graph().sample_neighbors(NONE, ALL)), CSCFormatBase(torch.tensor([0]), NONE))
+    for seeds in ({}, {"user": NONE}):
+        for csc in by_type_of(make_typed_graph().sample_neighbors(seeds, ALL)).values():
+            assert_same(csc, CSCFormatBase(torch.tensor([0]), NONE))
+        (layer,) = make_typed_graph().sample_hops(seeds, SamplingRequest([ALL]), [KEY])
+        assert_same(layer.original_row_node_ids, {"user": NONE, "item": NONE})
+
+
+def test_edge_types_that_are_not_met_can_be_changed_one_by_one() -> None:
+    graph, seeds = make_typed_graph(time=torch.arange(6)), {"item": torch.tensor([1])}
+    in_time = SamplingRequest([TWO], temporal=gf.TemporalQuery(edge_timestamp_attr_name="time"))
+    for (hop,) in (
+        graph.sample_hops(seeds, SamplingRequest([TWO]), [1]),
+        graph.temporal_sample_hops(seeds, {"item": torch.tensor([9])}, in_time, [1]),
+    ):
+        parts = by_type_of(hop)
+        parts["user:knows:user"].indices = torch.tensor([1])
+        assert parts["item:liked_by:user"].indices.tolist() == []
+        assert [len(own.indptr) for own in parts.values()] == [1, 1, 2]
+
+
+def test_equal_seeds_of_labor_give_equal_samples() -> None:
+    seeds: Any
+    plain = gf.from_coo(pipelines.random_edges(50, 50, 900, 0), 50)
+    typed = gf.from_coo({"a:r:b": pipelines.random_edges(50, 50, 900, 0)}, {"a": 50, "b": 50})
+    for graph, seeds in ((plain, torch.arange(10)), (typed, {"b": torch.arange(10)})):
+
+        def sample(graph: gf.FusedCSCSamplingGraph = graph, seeds: Any = seeds, **options: Any) -> SampledSubgraph:
+            hop: SampledSubgraph = graph.sample_layer_neighbors(seeds, torch.tensor([3]), **options)
+            return hop
+
+        first = sample(random_seed=[7])
+        assert_same(sample(random_seed=torch.tensor([7])), first)
+        assert_same(sample(random_seed=[7, 8]), first)
+        assert_same(sample(random_seed=[8, 7], seed2_contribution=1.0), first)
+        assert_same(sample(random_seed=[7 - 2**64]), first)
+        others = [sample(random_seed=[8]), sample(random_seed=[7, 8], seed2_contribution=0.5), sample(), sample()]
+        assert len({digest(other) for other in [first, *others]}) == 5
+
+
+def test_columns_of_all_edge_types_choose_the_same_neighbours() -> None:
+    """Each item and each user has all users as sources, so they agree on those of smallest variate."""
+    users = torch.arange(20)
+    edges = {
+        "user:likes:item": torch.stack([users.repeat(5), torch.arange(5).repeat_interleave(20)]),
+        "user:knows:user": torch.stack([users.repeat(20), users.repeat_interleave(20)]),
+    }
+    graph = gf.from_coo(edges, {"user": 20, "item": 5})
+    seeds = {"user": users, "item": torch.arange(5)}
+    chosen = set()
+    for number in range(10):
+        hop = graph.sample_layer_neighbors(seeds, torch.tensor([3, 3]), random_seed=[number])
+        found = [set(part.tolist()) for csc in by_type_of(hop).values() for part in csc.indices.split(3)]
+        assert len(found) == 25
+        assert all(own == found[0] and len(own) == 3 for own in found)
+        chosen.add(frozenset(found[0]))
+    assert len(chosen) > 5
+
+
+def test_a_large_one_pickles_small_and_brings_its_sums_and_their_guides(monkeypatch: pytest.MonkeyPatch) -> None:
+    graph = fused_csc_sampling_graph(torch.tensor([0, 1 << 17]), torch.zeros(1 << 17, dtype=torch.int64))
+    graph.add_edge_attribute("w", 1 / (torch.rand(1 << 17) + 1e-6))
+    graph.prepare(SamplingRequest([ALL], probs_name="w"))
+    made = graph.guided_sums("w")
+    assert made.guides.numel() > 0
+    packed = pickle.dumps(graph)
+    assert len(packed) < 1 << 13
+    with monkeypatch.context() as patch:
+        patch.setattr(ops, "guide_sums", None)
+        patch.setattr(ops, "cumulate_weights", None)
+        for other in (graph, pickle.loads(packed), copy.deepcopy(graph)):
+            assert_same(other.indices, graph.indices)
+            assert_same(tuple(other.guided_sums("w")), tuple(made))
+    graph.add_edge_attribute("w", torch.ones(1 << 17))
+    assert graph.guided_sums("w").guides.numel() == 0

@@ -1,0 +1,92 @@
+"""Seeds of any integer type, and in any form, sample what the same ids of the graph's type sample."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+
+import graphfeed as gf
+from tests.array_likes import AS
+from tests.digests import assert_same, digest
+
+EDGES = torch.tensor([[1, 2, 3, 4, 0, 1], [0, 0, 1, 3, 2, 4]])
+IDS = torch.tensor([3, 0, 1])
+DTYPES = [torch.uint8, torch.int16, torch.int32, torch.int64, torch.uint32]
+ONE = torch.tensor([1])
+
+each_graph = pytest.mark.parametrize("of_graph", [torch.int32, torch.int64], ids=str)
+
+
+def graph_of(dtype: torch.dtype) -> gf.FusedCSCSamplingGraph:
+    return gf.from_coo(EDGES.to(dtype), 5, edge_attributes={"time": torch.tensor([1, 2, 3, 4, 5, 6])})
+
+
+METHODS: dict[str, Callable[[gf.FusedCSCSamplingGraph, Any], gf.SampledSubgraph]] = {
+    "sample_neighbors": lambda graph, seeds: graph.sample_neighbors(seeds, ONE, key=5),
+    "sample_layer_neighbors": lambda graph, seeds: graph.sample_layer_neighbors(seeds, ONE, random_seed=[5]),
+    "temporal_sample_neighbors": lambda graph, seeds: graph.temporal_sample_neighbors(
+        seeds, torch.tensor([4, 5, 6]), ONE, edge_timestamp_attr_name="time", key=5
+    ),
+    "in_subgraph": lambda graph, seeds: graph.in_subgraph(seeds),
+}
+PIPES: dict[str, Callable[[gf.Datapipe, gf.FusedCSCSamplingGraph], gf.Datapipe]] = {
+    "neighbors": lambda pipe, graph: pipe.sample_neighbor(graph, fanouts=[1, 2]),
+    "layer neighbors": lambda pipe, graph: pipe.sample_layer_neighbor(graph, fanouts=[1, 2]),
+    "in-edges": lambda pipe, graph: pipe.sample_in_subgraph(graph),
+    "links": lambda pipe, graph: (
+        pipe.sample_uniform_negative(graph, 2).sample_neighbor(graph, fanouts=[2]).exclude_seed_edges()
+    ),
+}
+
+
+@each_graph
+@pytest.mark.parametrize("method", METHODS)
+def test_seeds_of_another_integer_type_are_converted(of_graph: torch.dtype, method: str) -> None:
+    graph, sample = graph_of(of_graph), METHODS[method]
+    expected = vars(sample(graph, IDS.to(of_graph)))
+    for dtype in DTYPES:
+        assert_same(vars(sample(graph, IDS.to(dtype))), expected)
+
+
+@pytest.mark.parametrize("kind", AS)
+def test_seeds_may_be_array_likes(kind: str) -> None:
+    graph = graph_of(torch.int64)
+    for sample in METHODS.values():
+        assert_same(vars(sample(graph, AS[kind](IDS))), vars(sample(graph, IDS)))
+    typed = gf.from_coo({"a:b:a": EDGES, "a:c:d": EDGES}, {"a": 5, "d": 5})
+    expected = typed.sample_neighbors({"a": IDS, "d": IDS}, ONE, key=5)
+    seeds = {"a": AS[kind](IDS), "d": IDS.int()}
+    assert_same(vars(typed.sample_neighbors(seeds, ONE, key=5)), vars(expected))
+
+
+@each_graph
+@pytest.mark.parametrize("name", PIPES)
+def test_a_pipeline_takes_seeds_of_any_integer_type(of_graph: torch.dtype, name: str) -> None:
+    seeds = EDGES.T[:4].contiguous() if name == "links" else IDS
+
+    def hops(given: torch.dtype) -> list[str]:
+        items = gf.ItemSet(seeds.to(given), names="seeds")
+        pipe = PIPES[name](gf.ItemSampler(items, batch_size=2, shuffle=True), graph_of(of_graph))
+        return [digest([vars(hop) for hop in batch.sampled_subgraphs]) for batch in pipe]
+
+    expected = hops(of_graph)
+    for dtype in DTYPES:
+        assert hops(dtype) == expected, dtype
+
+
+def test_a_minibatcher_may_give_seeds_as_array_likes() -> None:
+    graph, pairs = graph_of(torch.int64), gf.ItemSet(EDGES.T.contiguous(), names="seeds")
+
+    def sampled(items: gf.Datapipe) -> list[Any]:
+        return list(items.sample_uniform_negative(graph, 1).sample_neighbor(graph, fanouts=[1]))
+
+    expected = sampled(gf.ItemSampler(pairs, 2))
+    for convert in AS.values():
+
+        def own(rows: torch.Tensor, names: Any, convert: Any = convert) -> gf.MiniBatch:
+            return gf.MiniBatch(seeds=convert(rows))
+
+        for one, other in zip(sampled(gf.ItemSampler(pairs, 2, own)), expected, strict=True):
+            assert_same(one.input_nodes, other.input_nodes)
+            assert_same(one.seeds, other.seeds)
