@@ -1,4 +1,4 @@
-"""What the in-memory graph holds; what it refuses is in test_graph_errors.py."""
+"""What a graph in memory holds; what it refuses when it is made is in `test_refusals.py`."""
 
 import gc
 import pickle
@@ -8,21 +8,18 @@ from typing import Any
 import pytest
 import torch
 
-from graphfeed.storage import CSCFormatBase, FusedCSCSamplingGraph, SamplingRequest, fused_csc_sampling_graph
+from graphfeed.storage import CSCFormatBase, SamplingRequest, fused_csc_sampling_graph
 from graphfeed.storage.memory.tensor_tree import tensors_in
 from tests.digests import assert_same
 from tests.garbage import AtItsEnd, ends
 from tests.ops.locked_memory import LockedMemory
-from tests.storage.graph.test_fused_csc_sampling_graph import ALL, INDICES, INDPTR, make_graph, make_typed_graph
-
-
-def test_sizes() -> None:
-    graph = make_graph()
-    assert (graph.total_num_nodes, graph.num_nodes, graph.total_num_edges, graph.num_edges) == (5, 5, 9, 9)
+from tests.refusals import check_refused
+from tests.storage.graph.small_graphs import ALL, INDICES, INDPTR, make_graph, make_typed_graph
 
 
 def test_sizes_by_type_in_the_order_of_their_numbers() -> None:
-    graph = make_typed_graph()
+    plain, graph = make_graph(), make_typed_graph()
+    assert (plain.total_num_nodes, plain.num_nodes, plain.total_num_edges, plain.num_edges) == (5, 5, 9, 9)
     assert (graph.total_num_nodes, graph.total_num_edges) == (5, 6)
     assert_same(graph.num_nodes, {"user": 2, "item": 3})
     assert_same(graph.num_edges, {"item:liked_by:user": 2, "user:knows:user": 2, "user:likes:item": 2})
@@ -54,26 +51,59 @@ def test_arrays_can_be_set_to_what_is_a_graph() -> None:
     assert typed.num_edges == {"user:follows:user": 2, "user:likes:item": 2, "item:liked_by:user": 2}
 
 
-@pytest.mark.parametrize(
-    ("name", "value", "message"),
-    [
-        ("indices", INDICES[:8], "csc_indptr must end with the number of edges, 8"),
-        ("indices", INDICES + 1, "indices must lie in 0 .. 4"),
-        ("csc_indptr", INDPTR[:-1], "csc_indptr must end with the number of edges, 9"),
-        ("csc_indptr", torch.tensor([0, 9]), "indices must lie in 0 .. 0"),
-        ("csc_indptr", torch.tensor([0, 3, 4, 4, 8, 8, 9]), r"node_attributes\['age'\] must have 6 rows"),
-        ("type_per_edge", torch.zeros(9), "a graph with types needs all of"),
-        ("node_attributes", {"age": torch.ones(4)}, r"node_attributes\['age'\] must have 5 rows, one for each node"),
-        ("edge_attributes", {"w": torch.ones(4)}, r"edge_attributes\['w'\] must have 9 rows, one for each edge"),
-    ],
-)
-def test_what_makes_no_graph_is_refused_and_changes_nothing(name: str, value: Any, message: str) -> None:
+NO_GRAPHS: list[tuple[str, Any, str]] = [
+    ("indices", INDICES[:8], "csc_indptr must end with the number of edges, 8"),
+    ("indices", INDICES + 1, "indices must lie in 0 .. 4"),
+    ("csc_indptr", INDPTR[:-1], "csc_indptr must end with the number of edges, 9"),
+    ("csc_indptr", torch.tensor([0, 9]), "indices must lie in 0 .. 0"),
+    ("csc_indptr", torch.tensor([0, 3, 4, 4, 8, 8, 9]), r"node_attributes\['age'\] must have 6 rows"),
+    ("type_per_edge", torch.zeros(9), "a graph with types needs all of"),
+    ("node_attributes", {"age": torch.ones(4)}, r"node_attributes\['age'\] must have 5 rows, one for each node"),
+    ("edge_attributes", {"w": torch.ones(4)}, r"edge_attributes\['w'\] must have 9 rows, one for each edge"),
+]
+
+
+def test_what_makes_no_graph_is_refused_and_changes_nothing() -> None:
     graph = fused_csc_sampling_graph(INDPTR, INDICES, node_attributes={"age": torch.ones(5)})
     before = graph.fields()
-    with pytest.raises(ValueError, match=message) as caught:
-        setattr(graph, name, value)
-    assert caught.value.__notes__ == [f"the graph keeps its {name}; to change arrays together make another graph"]
-    assert_same(graph.fields(), before)
+    for name, value, words in NO_GRAPHS:
+        with pytest.raises(ValueError, match=words) as caught:
+            setattr(graph, name, value)
+        assert caught.value.__notes__ == [f"the graph keeps its {name}; to change arrays together make another graph"]
+        assert_same(graph.fields(), before)
+
+
+def test_attributes_are_found_by_name() -> None:
+    weights, ages = torch.ones(9), torch.ones(5, 2)
+    graph = fused_csc_sampling_graph(INDPTR, INDICES, node_attributes={"age": ages}, edge_attributes={"w": weights})
+    assert graph.edge_attribute("w") is weights
+    assert graph.node_attribute("age") is ages
+    check_refused(
+        [
+            (
+                lambda: graph.edge_attribute("age"),
+                KeyError,
+                r"Edge attribute age does not exist; the graph has \['w'\]",
+            ),
+            (lambda: graph.node_attribute("w"), KeyError, r"Node attribute w does not exist; the graph has \['age'\]"),
+        ]
+    )
+
+
+def test_attributes_are_added_one_by_one_or_set_all() -> None:
+    graph, ages, weights = make_graph(), torch.ones(5), torch.ones(9)
+    graph.add_node_attribute("age", ages)
+    graph.add_edge_attribute("w", weights)
+    graph.add_edge_attribute("w", weights * 2)
+    assert list(graph.node_attributes) == ["age"]
+    assert graph.node_attributes["age"] is graph.node_attribute("age") is ages
+    assert_same(graph.edge_attribute("w"), weights * 2)
+    graph.edge_attributes = {"v": weights}
+    assert list(graph.edge_attributes) == ["v"]
+    graph.edge_attributes = None  # type: ignore[assignment]  # as GraphBolt takes it
+    assert dict(graph.edge_attributes) == {}
+    with pytest.raises(TypeError, match="does not support item assignment"):
+        graph.node_attributes["age"] = torch.ones(3)  # type: ignore[index]
 
 
 def test_new_arrays_make_the_weights_anew() -> None:
@@ -95,33 +125,19 @@ def test_attributes_leave_what_was_made_of_others() -> None:
     assert graph.cumulative_weights("w") is not made
 
 
-def test_the_index_of_large_columns_is_prepared_where_it_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
-    asked: list[Any] = []
-    graph = make_graph()
-    monkeypatch.setattr(type(graph), "high_degree_index", lambda self: asked.append(self))
-    fanouts = [torch.tensor([2])]
-    graph.prepare(SamplingRequest(fanouts, strategy="labor", deduplicate=False))
-    graph.prepare(SamplingRequest(fanouts, strategy="labor", replace=True))
-    graph.prepare(SamplingRequest(fanouts))
-    assert asked == []
-    graph.prepare(SamplingRequest(fanouts, strategy="labor"))
-    assert asked == [graph]
-
-
 def test_the_index_of_large_columns_lasts_until_the_edges_change(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(import_module("graphfeed.ops.sampling.high_degree_index"), "MIN_DEGREE", 2)
-    monkeypatch.setattr(import_module("graphfeed.ops.sampling.high_degree_index"), "MAX_SHARE", 1)
+    index = import_module("graphfeed.ops.sampling.high_degree_index")
+    monkeypatch.setattr(index, "MIN_DEGREE", 2)
+    monkeypatch.setattr(index, "MAX_SHARE", 1)
     graph = make_graph()
-    made = graph.high_degree_index()
-    assert made is not None
+    graph.prepare(SamplingRequest([ALL], strategy="labor"))
+    made: Any = graph.high_degree_index()
     assert len(made.entries) > 0
     graph.add_edge_attribute("v", torch.ones(9))
-    again = graph.high_degree_index()
-    assert again is not None
+    again: Any = graph.high_degree_index()
     assert again.entries is made.entries
     graph.indices = graph.indices.clone()
-    anew = graph.high_degree_index()
-    assert anew is not None
+    anew: Any = graph.high_degree_index()
     assert anew.entries is not made.entries
     assert make_typed_graph().high_degree_index() is None
 
@@ -176,10 +192,6 @@ def test_a_pinned_graph_is_released_when_it_dies() -> None:
 def test_pinning_without_a_device_is_one_error() -> None:
     with pytest.raises(RuntimeError, match=r"pin_memory_ needs a CUDA device .*; leave it out"):
         make_graph().pin_memory_()
-
-
-def test_the_class_shows_its_fields() -> None:
-    assert isinstance(FusedCSCSamplingGraph.indices, property)
 
 
 def test_a_finalizer_derives_arrays_while_arrays_are_derived() -> None:

@@ -166,9 +166,9 @@ def test_what_a_graph_lacks_or_ignores_is_named_when_the_stage_is_made() -> None
             (
                 lambda: OneHop(WHOLE).random_walks(NODES + 30, 1),
                 ValueError,
-                r"seeds must lie in 0 \.\. 59, but holds 60",
+                r"seeds must lie in 0 \.\. 59, but holds 88",
             ),
-            (abstract, TypeError, "abstract"),
+            (lambda: abstract(), TypeError, "abstract"),
         ]
     )
 

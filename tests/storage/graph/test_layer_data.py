@@ -55,13 +55,6 @@ def test_sums_over_the_layer_are_sums_over_neighbours() -> None:
         assert torch.allclose(sums[column], x[subgraph.sampled_csc.indices[low:high]].sum(0))
 
 
-def test_features_must_have_types_if_the_layer_has() -> None:
-    with pytest.raises(TypeError, match="x must be a tensor, as the subgraph has no types, but is a dict"):
-        SampledSubgraph(CSC).to_pyg({"user": X})
-    with pytest.raises(TypeError, match="x must be a dict by node type, as the subgraph has types, but is a Tensor"):
-        SampledSubgraph({ETYPE: CSC}).to_pyg(X)
-
-
 @pytest.mark.parametrize("make", [pipelines.homogeneous, pipelines.heterogeneous])
 def test_a_model_compiles_as_one_graph(make: Callable[[], Any]) -> None:
     def messages(subgraph: SampledSubgraph, x: Any) -> Any:

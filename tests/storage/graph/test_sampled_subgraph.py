@@ -5,8 +5,10 @@ from typing import Any
 import pytest
 import torch
 
+import graphfeed as gf
 from graphfeed.storage import CSCFormatBase, SampledSubgraph
 from tests.digests import assert_same
+from tests.refusals import Refusal, check_refused
 
 INDPTR = torch.tensor([0, 1, 3])
 INDICES = torch.tensor([2, 0, 1])
@@ -29,12 +31,6 @@ def tensors_of(value: Any) -> list[torch.Tensor]:
         return [value]
     parts = value.values() if isinstance(value, dict) else vars(value).values()
     return [tensor for part in parts for tensor in tensors_of(part)]
-
-
-def test_columns_must_end_where_the_indices_do() -> None:
-    with pytest.raises(ValueError, match=r"indptr must end with the number of edges, 3 .*, but ends with 2"):
-        CSCFormatBase(torch.tensor([0, 2]), INDICES)
-    assert len(CSCFormatBase(torch.tensor([0, 0]), INDICES[:0]).indices) == 0
 
 
 def test_only_the_edges_are_needed() -> None:
@@ -64,3 +60,102 @@ def test_moving_to_pinned_memory() -> None:
 def test_subgraphs_pickle_and_print(make: Any) -> None:
     assert_same(pickle.loads(pickle.dumps(make())), make())
     assert "indptr=tensor([0, 1, 3])" in make().details()
+
+
+CSC = CSCFormatBase(INDPTR, INDICES)
+IDS = torch.tensor([7, 5, 9])
+
+
+def test_columns_print_their_tensors() -> None:
+    assert repr(CSC) == "CSCFormatBase(indptr=tensor([0, 1, 3]),\n              indices=tensor([2, 0, 1]),\n)"
+
+
+def test_details_are_the_fields_from_the_last_letter_to_the_first() -> None:
+    subgraph = SampledSubgraph(CSC, IDS[:2], IDS)
+    before = copy.deepcopy(subgraph)
+    assert subgraph.details() == (
+        "SampledSubgraph(sampled_csc=CSCFormatBase(indptr=tensor([0, 1, 3]),\n"
+        "                                          indices=tensor([2, 0, 1]),\n"
+        "                            ),\n"
+        "                original_row_node_ids=tensor([7, 5, 9]),\n"
+        "                original_edge_ids=None,\n"
+        "                original_column_node_ids=tensor([7, 5]),\n"
+        ")"
+    )
+    assert_same(subgraph, before)
+
+
+def test_a_subgraph_prints_its_size() -> None:
+    assert repr(SampledSubgraph(CSC, IDS[:2], IDS)) == "SampledSubgraph(rows=3, columns=2, edges=3)"
+    assert repr(SampledSubgraph(CSC)) == "SampledSubgraph(columns=2, edges=3)"
+    typed = SampledSubgraph({"a:b:c": CSC}, {"c": IDS[:2], "a": IDS[:0]}, {"a": IDS})
+    assert repr(typed) == "SampledSubgraph(rows={'a': 3}, columns={'c': 2}, edges={'a:b:c': 3})"
+
+
+def test_of_many_types_a_few_are_printed() -> None:
+    subgraph = SampledSubgraph({f"a:{place}:a": CSC for place in range(38)})
+    assert repr(subgraph).endswith("'a:3:a': 3, ... 34 more})")
+    assert len(repr(subgraph)) < 120
+
+
+def test_memory_that_is_not_pinned() -> None:
+    assert not CSC.is_pinned()
+    assert not SampledSubgraph({"a:b:c": CSC}, {"c": IDS}).is_pinned()
+
+
+@pytest.mark.gpu
+def test_pinned_copies() -> None:
+    subgraph = SampledSubgraph({"a:b:c": CSC}, {"c": IDS[:2]}, {"a": IDS})
+    pinned = subgraph.pin_memory()
+    assert pinned.is_pinned()
+    assert not subgraph.is_pinned()
+    assert_same(pinned, subgraph)
+    assert CSC.pin_memory().is_pinned()
+
+
+PAIR: Any = torch.tensor([[0, 1]])
+WRONG: Any = []
+REFUSED: list[Refusal] = [
+    (
+        lambda: CSCFormatBase(torch.tensor([0, 2]), INDICES),
+        ValueError,
+        "indptr must end with the number of edges, 3 .*, but ends with 2",
+    ),
+    (
+        lambda: CSCFormatBase(torch.tensor([]), torch.tensor([])),
+        ValueError,
+        "indptr must have an entry more than there are columns, but is empty",
+    ),
+    (lambda: CSCFormatBase(torch.tensor([0]), WRONG), TypeError, r"indices must be a torch\.Tensor, but is a list"),
+    (
+        lambda: SampledSubgraph({"likes": CSCFormatBase(torch.tensor([0]), torch.tensor([]))}),
+        ValueError,
+        "edge types must be of the form 'src:rel:dst', but one is 'likes'",
+    ),
+    (
+        lambda: homogeneous().exclude_edges({"user:likes:user": PAIR}),
+        TypeError,
+        r"edges must be a tensor of shape \(N, 2\), but is a dict",
+    ),
+    (
+        lambda: typed().exclude_edges(PAIR),
+        TypeError,
+        "edges must be a dict by edge type, as the subgraph has types, but is a Tensor",
+    ),
+    (
+        lambda: homogeneous().to_pyg({"user": IDS}),
+        TypeError,
+        "x must be a tensor, as the subgraph has no types, but is a dict",
+    ),
+    (
+        lambda: typed().to_pyg(IDS),
+        TypeError,
+        "x must be a dict by node type, as the subgraph has types, but is a Tensor",
+    ),
+]
+
+
+def test_what_is_no_subgraph_or_does_not_fit_it() -> None:
+    check_refused(REFUSED)
+    assert len(CSCFormatBase(torch.tensor([0, 0]), INDICES[:0]).indices) == 0
+    assert gf.SampledSubgraphImpl is SampledSubgraph

@@ -1,28 +1,35 @@
+import sys
+from collections.abc import Callable
 from importlib.util import find_spec
+from typing import Any
 
 import pytest
 import torch
 
 import graphfeed as gf
 from graphfeed.storage.graph.assignment.assign import METHODS, assign_nodes, items_of_nodes, stacked_assignment
+from graphfeed.storage.graph.assignment.assign_metis import assign_by_metis, both_directions
 from tests.digests import assert_same
 from tests.distributed import graphs
+from tests.refusals import Refusal, check_refused
+from tests.storage.graph.assignment.test_assign_ldg import cut
+
+Call = Callable[[], object]
 
 METIS = pytest.param("metis", marks=pytest.mark.skipif(find_spec("pymetis") is None, reason="pymetis is not installed"))
 each_method = pytest.mark.parametrize("method", [*(name for name in METHODS if name != "metis"), METIS])
 
 
 @each_method
-@pytest.mark.parametrize("num_parts", [1, 2, 3, 8, 250])
-def test_each_node_has_one_of_the_parts(method: str, num_parts: int) -> None:
-    graph = graphs.plain()
-    parts = assign_nodes(graph, num_parts, method)
-    assert isinstance(parts, torch.Tensor)
-    assert parts.dtype == torch.int32
-    assert parts.shape == (100,)
-    sizes = torch.bincount(parts, minlength=num_parts)
-    assert len(sizes) == num_parts
-    assert int(sizes.max()) <= max(-(-100 // num_parts) * 1.05, 1)
+def test_each_node_has_one_of_the_parts(method: str) -> None:
+    for num_parts in (1, 2, 3, 8, 250):
+        parts = assign_nodes(graphs.plain(), num_parts, method)
+        assert isinstance(parts, torch.Tensor)
+        assert parts.dtype == torch.int32
+        assert parts.shape == (100,)
+        sizes = torch.bincount(parts, minlength=num_parts)
+        assert len(sizes) == num_parts
+        assert int(sizes.max()) <= max(-(-100 // num_parts) * 1.05, 1)
 
 
 @each_method
@@ -52,11 +59,10 @@ def test_another_seed_draws_other_parts(method: str) -> None:
 
 
 @each_method
-@pytest.mark.parametrize("num_nodes", [0, 1, 2])
-def test_tiny_graphs_have_empty_parts(method: str, num_nodes: int) -> None:
-    graph = gf.from_coo(torch.zeros(2, num_nodes, dtype=torch.int64), num_nodes)
-    parts = assign_nodes(graph, 3, method)
-    assert len(parts) == num_nodes
+def test_tiny_graphs_have_empty_parts(method: str) -> None:
+    for num_nodes in (0, 1, 2):
+        graph = gf.from_coo(torch.zeros(2, num_nodes, dtype=torch.int64), num_nodes)
+        assert len(assign_nodes(graph, 3, method)) == num_nodes
 
 
 def test_a_range_is_consecutive_in_each_type() -> None:
@@ -73,17 +79,6 @@ def test_hashed_parts_are_near_no_others() -> None:
     assert abs(same_as_next - 2500) < 200
 
 
-def test_wrong_arguments_are_refused() -> None:
-    with pytest.raises(ValueError, match=r"method must be one of \['hash', 'range', 'ldg', 'metis'\], but is 'metric'"):
-        assign_nodes(graphs.plain(), 2, "metric")
-    with pytest.raises(ValueError, match="num_parts must be 1 or more, but is 0"):
-        assign_nodes(graphs.plain(), 0)
-    with pytest.raises(ValueError, match="num_parts must be at most 2147483647, as parts are int32, but is 2147483648"):
-        assign_nodes(graphs.plain(), 1 << 31, "hash")
-    with pytest.raises(TypeError, match="num_parts"):
-        assign_nodes(graphs.plain(), 2.0)  # type: ignore[arg-type]
-
-
 def test_an_assignment_is_stacked_in_the_order_of_ids() -> None:
     graph = graphs.typed()
     parts = assign_nodes(graph, 3, "hash")
@@ -92,38 +87,83 @@ def test_an_assignment_is_stacked_in_the_order_of_ids() -> None:
     assert_same(stacked_assignment(graph, backwards, 3), torch.cat([parts["user"], parts["item"]]))
 
 
-def test_a_wrong_assignment_is_refused() -> None:
-    graph, by_type = (
-        graphs.plain(),
-        {kind: torch.zeros(count, dtype=torch.int32) for kind, count in graphs.COUNTS.items()},
-    )
-    zeros = torch.zeros(100, dtype=torch.int64)
-    with pytest.raises(TypeError, match="assignment must be a tensor for this graph, but is a dict"):
-        stacked_assignment(graph, by_type, 2)
-    with pytest.raises(TypeError, match="assignment must be a dict by node type for this graph, but is a Tensor"):
-        stacked_assignment(graphs.typed(), zeros, 2)
-    with pytest.raises(KeyError, match="assignment must have the node types"):
-        stacked_assignment(graphs.typed(), {"user": zeros}, 2)
-    with pytest.raises(ValueError, match="assignment must have 100 values, one for each node, but has 99"):
-        stacked_assignment(graph, zeros[1:], 2)
-    with pytest.raises(ValueError, match=r"assignment must hold parts in 0 \.\. 1, but goes from -1 to 0"):
-        stacked_assignment(graph, zeros.index_fill(0, torch.tensor([3]), -1), 2)
-    with pytest.raises(TypeError, match="assignment"):
-        stacked_assignment(graph, zeros.float(), 2)
-
-
 def test_items_to_balance_are_nodes_of_the_graph() -> None:
-    graph, typed = graphs.plain(), graphs.typed()
+    typed = graphs.typed()
     items = items_of_nodes(typed, {"item": torch.tensor([0, 0, 39])})
     assert items.nonzero().flatten().tolist() == [
         typed.first_ids()[list(graphs.COUNTS).index("item")] + at for at in (0, 39)
     ]
     assert int(items.max()) == 2
-    with pytest.raises(ValueError, match=r"balance must lie in 0 \.\. 99, but holds 100"):
-        assign_nodes(graph, 2, balance=torch.tensor([100]))
-    with pytest.raises(ValueError, match="balance needs method 'ldg', but the method is 'hash'"):
-        assign_nodes(graph, 2, "hash", balance=torch.tensor([1]))
-    with pytest.raises(TypeError, match="balance must be a dict by node type for this graph, but is a Tensor"):
-        assign_nodes(typed, 2, balance=torch.tensor([1]))
-    with pytest.raises(KeyError, match=r"balance has the node types \['car'\], but the graph has"):
-        assign_nodes(typed, 2, balance={"car": torch.tensor([1])})
+
+
+ZEROS = torch.zeros(100, dtype=torch.int64)
+BY_TYPE = {kind: torch.zeros(count, dtype=torch.int32) for kind, count in graphs.COUNTS.items()}
+
+
+def assigned(num_parts: Any = 2, method: str = "ldg", graph: Any = graphs.plain, balance: Any = None) -> Call:
+    return lambda: assign_nodes(graph(), num_parts, method, balance=balance)
+
+
+def stacked(assignment: Any, graph: Any = graphs.plain) -> Call:
+    return lambda: stacked_assignment(graph(), assignment, 2)
+
+
+REFUSED: list[Refusal] = [
+    (assigned(2, "metric"), ValueError, r"method must be one of \['hash', 'range', 'ldg', 'metis'\], but is 'metric'"),
+    (assigned(0), ValueError, "num_parts must be 1 or more, but is 0"),
+    (assigned(1 << 31, "hash"), ValueError, "num_parts must be at most 2147483647, as parts are int32, but is 2147483"),
+    (assigned(2.0), TypeError, "num_parts"),
+    (assigned(balance=torch.tensor([100])), ValueError, r"balance must lie in 0 \.\. 99, but holds 100"),
+    (
+        assigned(2, "hash", balance=torch.tensor([1])),
+        ValueError,
+        "balance needs method 'ldg', but the method is 'hash'",
+    ),
+    (
+        assigned(graph=graphs.typed, balance=torch.tensor([1])),
+        TypeError,
+        "balance must be a dict by node type for this graph, but is a Tensor",
+    ),
+    (
+        assigned(graph=graphs.typed, balance={"car": torch.tensor([1])}),
+        KeyError,
+        r"balance has the node types \['car'\], but the graph has",
+    ),
+    (stacked(BY_TYPE), TypeError, "assignment must be a tensor for this graph, but is a dict"),
+    (stacked(ZEROS, graphs.typed), TypeError, "assignment must be a dict by node type for this graph, but is a Tensor"),
+    (stacked({"user": ZEROS}, graphs.typed), KeyError, "assignment must have the node types"),
+    (stacked(ZEROS[1:]), ValueError, "assignment must have 100 values, one for each node, but has 99"),
+    (
+        stacked(ZEROS.index_fill(0, torch.tensor([3]), -1)),
+        ValueError,
+        r"assignment must hold parts in 0 \.\. 1, but goes from -1 to 0",
+    ),
+    (stacked(ZEROS.float()), TypeError, "assignment"),
+]
+
+
+def test_what_is_no_assignment() -> None:
+    check_refused(REFUSED)
+
+
+def test_without_pymetis_the_error_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "pymetis", None)
+    with pytest.raises(ImportError, match=r"the method 'metis' needs pymetis.*\.\[partition\]"):
+        assign_by_metis(graphs.plain(), 2)
+
+
+def test_metis_cuts_few_edges() -> None:
+    pytest.importorskip("pymetis")
+    graph = graphs.communities(num_nodes=4000, size=50, degree=8)
+    for recursive in (None, False, True):
+        parts = assign_by_metis(graph, 4, recursive=recursive)
+        assert cut(graph, parts) < 0.12
+        assert int(torch.bincount(parts).max()) <= 1040
+
+
+def test_edges_count_for_metis_in_both_directions_and_loops_not() -> None:
+    graph = gf.from_coo(torch.tensor([[0, 0, 1, 2, 2], [1, 1, 0, 2, 0]]), 4)
+    starts, neighbors, weights = both_directions(graph)
+    assert starts.tolist() == [0, 2, 3, 4, 4]
+    assert neighbors.tolist() == [1, 2, 0, 0]
+    assert weights.tolist() == [3, 1, 3, 1]

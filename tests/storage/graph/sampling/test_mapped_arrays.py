@@ -1,26 +1,21 @@
-"""A graph in a file that may not stay in memory is read by page, with the same results."""
+"""When a graph in a file is read by page; that this changes no mini-batch is in `test_graph_kinds.py`."""
 
 import copy
 import pickle
-from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
 
-from graphfeed.storage import FusedCSCSamplingGraph, from_coo, load_graph
+from graphfeed.storage import from_coo, load_graph
 from graphfeed.storage.graph.sampling import mapped_arrays
 from graphfeed.storage.graph.sampling.mapped_arrays import files_read, in_passes, is_by_page, mapped_reads
 from graphfeed.storage.graph.sampling_request import SamplingRequest
-from graphfeed.storage.graph.temporal_query import TemporalQuery
 from graphfeed.storage.memory import mapped_file
 from tests.digests import assert_same
 
 NUM_NODES = 3000
 SEEDS, REQUEST = torch.arange(0, NUM_NODES, 7), SamplingRequest((torch.tensor([3]), torch.tensor([-1])))
-FEW = (torch.tensor([3]), torch.tensor([2]))
 
 
 @pytest.fixture
@@ -47,89 +42,13 @@ def advice_for(array: torch.Tensor) -> bool:
     raise AssertionError("the graph is not mapped")
 
 
-def in_memory(graph: FusedCSCSamplingGraph) -> FusedCSCSamplingGraph:
-    """Return a copy of a graph that lies in no file."""
-    copy = FusedCSCSamplingGraph(**move(graph.fields()))
-    assert mapped_reads(copy) is None
-    return copy
-
-
-def move(value: Any) -> Any:
-    if isinstance(value, torch.Tensor):
-        return value.clone()
-    return {name: move(part) for name, part in value.items()} if isinstance(value, dict) else value
-
-
-QUERY = TemporalQuery(edge_timestamp_attr_name="t")
-TIMES = torch.full_like(SEEDS, 500)
-CALLS: dict[str, Callable[[FusedCSCSamplingGraph], Any]] = {
-    "all hops": lambda graph: graph.sample_hops(SEEDS, REQUEST, [1, 2]),
-    "all hops by weight": lambda graph: graph.sample_hops(SEEDS, replace(REQUEST, probs_name="w"), [1, 2]),
-    "all hops by LABOR": lambda graph: graph.labor_sample_hops(SEEDS, REQUEST, [(1, 2), (3, 4)], 0.3),
-    "all hops by LABOR, repeated": lambda graph: graph.labor_sample_hops(
-        SEEDS, replace(REQUEST, fanouts=FEW, replace=True), [(1, 2), (3, 4)]
-    ),
-    "all hops in time": lambda graph: graph.temporal_sample_hops(
-        SEEDS, TIMES, replace(REQUEST, temporal=QUERY), [1, 2]
-    ),
-    "trees": lambda graph: graph.sample_hops(SEEDS, replace(REQUEST, only_new=True, disjoint=True), [1, 2]),
-    "one hop": lambda graph: graph.sample_neighbors(SEEDS, torch.tensor([3]), key=1),
-    "one hop by weight, repeated": lambda graph: graph.sample_neighbors(SEEDS, FEW[0], True, "w", key=1),
-    "one hop by LABOR": lambda graph: graph.sample_layer_neighbors(SEEDS, torch.tensor([3]), random_seed=[5]),
-    "one hop in time": lambda graph: graph.temporal_sample_neighbors(
-        SEEDS, TIMES, FEW[0], edge_timestamp_attr_name="t", key=1
-    ),
-    "in-edges": lambda graph: graph.in_subgraph(SEEDS),
-}
-
-
-@pytest.mark.parametrize("call", CALLS.values(), ids=CALLS)
-def test_what_is_sampled_by_page_is_the_same(path: Path, call: Callable[[FusedCSCSamplingGraph], Any]) -> None:
+def test_what_was_found_in_memory_is_read_as_if_there_were_no_file(path: Path) -> None:
     graph = load_graph(path)
     assert is_by_page(graph)
-    assert_same(call(graph), call(in_memory(graph)))
-    call(graph)
-    assert not is_by_page(graph)  # all of it is in memory
-
-
-BY_TYPE = SamplingRequest((torch.tensor([3, 2]), torch.tensor([2, -1])))
-TYPED_SEEDS = {"a": torch.arange(0, 1000, 7), "b": torch.arange(900)}
-TYPED_CALLS: dict[str, Callable[[FusedCSCSamplingGraph], Any]] = {
-    "all hops": lambda graph: graph.sample_hops(TYPED_SEEDS, BY_TYPE, [1, 2]),
-    "all hops by LABOR": lambda graph: graph.labor_sample_hops(TYPED_SEEDS, BY_TYPE, [(1, 2), (3, 4)]),
-    "one hop": lambda graph: graph.sample_neighbors(TYPED_SEEDS, BY_TYPE.fanouts[0], key=1),
-}
-
-
-@pytest.mark.parametrize("call", TYPED_CALLS.values(), ids=TYPED_CALLS)
-def test_a_graph_with_types_is_sampled_by_page(path: Path, call: Callable[[FusedCSCSamplingGraph], Any]) -> None:
-    edges = {f"{source}:to:b": (torch.randint(0, 1000, (40_000,)), torch.randint(0, 900, (40_000,))) for source in "ab"}
-    edges["b:to:b"] = (edges["b:to:b"][1], edges["b:to:b"][0] % 900)
-    from_coo(edges, {"a": 1000, "b": 900}).save(path)
-    graph = load_graph(path)
-    assert is_by_page(graph)
-    assert_same(call(graph), call(in_memory(graph)))
-
-
-@pytest.mark.parametrize(
-    "request_",
-    [
-        REQUEST,
-        replace(REQUEST, fanouts=FEW, replace=True),
-        replace(REQUEST, probs_name="w"),
-        replace(REQUEST, only_new=True),
-    ],
-    ids=["", "repeated", "by weight", "one after the other"],
-)
-def test_mini_batches_are_sampled_together(path: Path, request_: SamplingRequest) -> None:
-    graph, seeds = load_graph(path), [SEEDS, SEEDS[:1], SEEDS[5:50]]
-    keys = [[1, 2], [3, 4], [5, 6]]
-    expected = [
-        in_memory(graph).sample_hops(own, request_, own_keys) for own, own_keys in zip(seeds, keys, strict=True)
-    ]
-    assert is_by_page(graph)
-    assert_same(graph.sample_hops_together(seeds, request_, keys), expected)
-    assert_same(in_memory(graph).sample_hops_together(seeds, request_, keys), expected)
+    expected = graph.sample_hops(SEEDS, REQUEST, [1, 2])
+    graph.sample_hops(SEEDS, REQUEST, [1, 2])
+    assert not is_by_page(graph)
+    assert_same(graph.sample_hops(SEEDS, REQUEST, [1, 2]), expected)
 
 
 def test_a_graph_that_may_stay_in_memory_is_read_as_it_is(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -8,10 +8,8 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-import graphfeed as gf
 from graphfeed.storage import CSCFormatBase, SampledSubgraph
 from graphfeed.storage.graph.layer_data import edge_index
-from tests import pipelines
 from tests.digests import assert_same
 
 FAR = 1 << 31
@@ -133,40 +131,6 @@ def test_a_subclass_stays_one() -> None:
 
     one = homogeneous()
     assert type(Mine(one.sampled_csc).exclude_edges(torch.tensor([[0, 0]]))) is Mine
-
-
-def test_sampled_edges_of_the_seeds_are_excluded() -> None:
-    for batch in pipelines.link_prediction():
-        for subgraph in batch.sampled_subgraphs:
-            left = edges_of(subgraph.exclude_edges(batch.seeds))
-            seeds = set(map(tuple, batch.seeds.tolist()))
-            assert left == [edge for edge in edges_of(subgraph) if edge[:2] not in seeds]
-
-
-@pytest.mark.parametrize(
-    ("make", "edges", "message"),
-    [
-        (homogeneous, {ETYPE: torch.tensor([[0, 1]])}, r"edges must be a tensor of shape \(N, 2\), but is a dict"),
-        (
-            typed,
-            torch.tensor([[0, 1]]),
-            "edges must be a dict by edge type, as the subgraph has types, but is a Tensor",
-        ),
-    ],
-)
-def test_types_must_agree(make: Any, edges: Any, message: str) -> None:
-    with pytest.raises(TypeError, match=message):
-        make().exclude_edges(edges)
-
-
-def test_the_alias_and_the_form_of_types() -> None:
-    assert gf.SampledSubgraphImpl is SampledSubgraph
-    with pytest.raises(ValueError, match="edge types must be of the form 'src:rel:dst', but one is 'likes'"):
-        SampledSubgraph({"likes": CSCFormatBase(torch.tensor([0]), torch.tensor([]))})
-    with pytest.raises(TypeError, match=r"indices must be a torch\.Tensor, but is a list"):
-        CSCFormatBase(torch.tensor([0]), [])  # type: ignore[arg-type]
-    with pytest.raises(ValueError, match="indptr must have an entry more than there are columns, but is empty"):
-        CSCFormatBase(torch.tensor([]), torch.tensor([]))
 
 
 def test_edges_may_be_arrays_and_edge_types_tuples() -> None:
