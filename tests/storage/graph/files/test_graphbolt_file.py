@@ -1,4 +1,4 @@
-"""Graphs that GraphBolt 2.1 wrote: the files in the folder `graphbolt` are its own."""
+"""Graphs that GraphBolt 2.1 wrote, whose own files are in the folder `graphbolt`, and how formats are told apart."""
 
 import pickle
 import random
@@ -11,7 +11,10 @@ import pytest
 import torch
 
 import graphfeed as gf
+from graphfeed.storage.graph.files import formats
+from graphfeed.storage.graph.files.formats import FORMATS, GraphFormat, format_of, verify_graph
 from tests.digests import assert_same
+from tests.storage.graph.small_graphs import make_graph
 
 FILES = Path(__file__).parent / "graphbolt"
 EDGES = {
@@ -66,21 +69,25 @@ def test_original_ids_belong_to_their_types(tmp_path: Path) -> None:
     assert gf.load_graph(tmp_path / "graph.pt").edge_attributes["w"].tolist() == [11, 10, 20]
 
 
-@pytest.mark.parametrize(
-    "made_up",
-    [
-        *(of_types(ids) for ids in ([2, 0, 1], [0, -1, 1], [0, 0, 0], [1.7, 0.2, 0.0], [[0], [1], [0]], [0, 1])),
-        *(of_types([0, 1, 0], type_per_edge=torch.tensor(types)) for types in ([0, 0, -1], [0, 0, 2**40], [0])),
-        of_types([0, 1, 0], node_type_to_id=["a"]),
-        of_types([0, 1, 0], foo=1),
-        ARRAYS | {"edge_attributes": {"w": 3}},
-    ],
-    ids=str,
-)
-def test_made_up_graphs_are_refused(made_up: dict[str, Any], tmp_path: Path) -> None:
-    torch.save(made_up, tmp_path / "graph.pt")
-    with pytest.raises(ValueError, match=r"graph.pt holds no graph that can be read"):
-        gf.load_graph(tmp_path / "graph.pt")
+IDS: Any = ([2, 0, 1], [0, -1, 1], [0, 0, 0], [1.7, 0.2, 0.0], [[0], [1], [0]], [0, 1])
+TYPES: Any = ([0, 0, -1], [0, 0, 2**40], [0])
+NO_GRAPHS: list[Any] = [
+    *(of_types(ids) for ids in IDS),
+    *(of_types([0, 1, 0], type_per_edge=torch.tensor(types)) for types in TYPES),
+    of_types([0, 1, 0], node_type_to_id=["a"]),
+    of_types([0, 1, 0], foo=1),
+    ARRAYS | {"edge_attributes": {"w": 3}},
+    [1],
+    gf.ItemSet(3),
+    Fraction(1, 3),
+]
+
+
+def test_what_holds_no_graph_is_refused(tmp_path: Path) -> None:
+    for made_up in NO_GRAPHS:
+        torch.save(made_up, tmp_path / "graph.pt")
+        with pytest.raises(ValueError, match=r"graph.pt holds no graph that can be read: "):
+            gf.load_graph(tmp_path / "graph.pt")
 
 
 @pytest.mark.since_torch("2.6")
@@ -101,13 +108,6 @@ def test_a_dict_of_arrays_is_read(tmp_path: Path) -> None:
     arrays: dict[str, Any] = {"csc_indptr": torch.tensor([0, 1, 2]), "indices": torch.tensor([1, 0])}
     torch.save(arrays, tmp_path / "graph.pt")
     assert gf.load_graph(tmp_path / "graph.pt").indices.tolist() == [1, 0]
-
-
-@pytest.mark.parametrize("value", [[1], gf.ItemSet(3), Fraction(1, 3)], ids=["a list", "an item set", "a pickle"])
-def test_what_holds_no_graph_is_refused(value: Any, tmp_path: Path) -> None:
-    torch.save(value, tmp_path / "graph.pt")
-    with pytest.raises(ValueError, match=r"graph.pt holds no graph that can be read: "):
-        gf.load_graph(tmp_path / "graph.pt")
 
 
 class Attack:
@@ -132,13 +132,13 @@ def test_nothing_else_is_unpickled(tmp_path: Path) -> None:
     assert not (tmp_path / "touched").exists()
 
 
-@pytest.mark.parametrize("mutation", ["flip", "cut"])
-def test_a_damaged_file_is_a_valid_graph_or_a_clear_error(mutation: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize("times", [60, pytest.param(600, marks=pytest.mark.thorough)])
+def test_a_damaged_file_is_a_valid_graph_or_a_clear_error(times: int, tmp_path: Path) -> None:
     whole, chance, refused = (FILES / "typed.pt").read_bytes(), random.Random(0), 0
-    for _ in range(150):
+    for number in range(times):
         content = bytearray(whole)
         place = chance.randrange(len(content))
-        if mutation == "flip":
+        if number % 2:
             content[place] ^= 1 << chance.randrange(8)
         else:
             del content[place:]
@@ -155,3 +155,21 @@ def test_torch_allows_as_before() -> None:
     before = torch.serialization.get_safe_globals()
     assert_same(gf.load_graph(FILES / "typed.pt").indices, gf.load_graph(FILES / "typed.pt").indices)
     assert torch.serialization.get_safe_globals() == before
+
+
+def test_a_file_has_the_format_that_it_begins_as(tmp_path: Path) -> None:
+    make_graph().save(tmp_path / "graph")
+    assert [format_of(path).name for path in (tmp_path / "graph", FILES / "typed.pt")] == ["graphfeed", "torch.save"]
+
+
+def test_an_entry_is_all_that_a_new_format_needs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    mine = GraphFormat("mine", (b"mine",), lambda path: make_graph(w=torch.arange(9)).fields(), lambda path: path.name)
+    monkeypatch.setattr(formats, "FORMATS", (*FORMATS, mine))
+    (tmp_path / "graph").write_bytes(b"mine")
+    assert gf.load_graph(tmp_path / "graph").edge_attribute("w").tolist() == list(range(9))
+    assert verify_graph(tmp_path / "graph") == "graph"
+
+
+def test_a_format_without_checksums_is_named() -> None:
+    with pytest.raises(ValueError, match=r"typed.pt has no checksum, as files of torch.save don't"):
+        verify_graph(FILES / "typed.pt")
