@@ -165,15 +165,12 @@ def sample_all(case: Case, graph: gf.SamplingGraph) -> dict[str, Any]:
     """Return all that a graph of any kind is asked for."""
     found = {name: sample(graph, case, request) for name, request in requests(case).items()}
     fanouts = [torch.tensor(number).reshape(-1) for number in case.fanouts[-1]]
-    seeds, key = case.seeds, [5, 6]
-    for name, options in {
-        "": {},
-        "again": {"replace": True},
-        "weights": {"probs_name": "w"},
-        "new": {"only_new": True},
-    }.items():
+    seeds = case.seeds
+    ways: list[dict[str, Any]] = [{}, {"replace": True}, {"probs_name": "w"}, {"only_new": True}]
+    for options in ways:
         request = gf.SamplingRequest(fanouts, **options)
-        found[f"several at once {name}"] = graph.sample_hops_together([seeds, seeds], request, [key, [7, 8]])
+        together = graph.sample_hops_together([seeds, seeds], request, [[5, 6], [7, 8]])
+        found[f"several at once {options}"] = together
     found["in-edges"] = graph.in_subgraph(seeds)
     found["one hop"] = graph.sample_neighbors(seeds, fanouts[1], True, "w", key=5)
     found["one hop, LABOR"] = graph.sample_layer_neighbors(seeds, fanouts[1], random_seed=[5])

@@ -52,11 +52,12 @@ def test_seeds_of_another_integer_type_are_converted(of_graph: torch.dtype, meth
 @pytest.mark.parametrize("kind", AS)
 def test_seeds_may_be_array_likes(kind: str) -> None:
     graph = graph_of(torch.int64)
+    convert: Callable[[torch.Tensor], Any] = AS[kind]
     for sample in METHODS.values():
-        assert_same(vars(sample(graph, AS[kind](IDS))), vars(sample(graph, IDS)))
+        assert_same(vars(sample(graph, convert(IDS))), vars(sample(graph, IDS)))
     typed = gf.from_coo({"a:b:a": EDGES, "a:c:d": EDGES}, {"a": 5, "d": 5})
     expected = typed.sample_neighbors({"a": IDS, "d": IDS}, ONE, key=5)
-    seeds = {"a": AS[kind](IDS), "d": IDS.int()}
+    seeds = {"a": convert(IDS), "d": IDS.int()}
     assert_same(vars(typed.sample_neighbors(seeds, ONE, key=5)), vars(expected))
 
 

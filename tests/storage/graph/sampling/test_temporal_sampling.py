@@ -3,15 +3,13 @@
 import pickle
 from typing import Any
 
-import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
 import graphfeed as gf
 from graphfeed.storage import SamplingRequest
-from graphfeed.storage.graph.sampling import temporal_sampling
-from graphfeed.storage.graph.sampling.temporal_sampling import time_order, timed_columns
+from graphfeed.storage.graph.sampling.temporal_sampling import timed_columns
 from tests.digests import assert_same
 from tests.storage.graph.graph_kinds import EDGES, SIZES, plain, typed
 
@@ -73,7 +71,8 @@ def test_all_that_is_admitted_of_each_type(
     fanouts = torch.full((len(EDGES),), -1) if by_type else torch.tensor([-1])
     hop = TYPED.temporal_sample_neighbors(*both, fanouts, False, windows, None, *names)
     assert isinstance(hop.original_edge_ids, dict)
-    born = dict(zip(SIZES, TYPED.node_attribute("born").split(list(SIZES.values())), strict=True))
+    first_ids = torch.tensor(TYPED.first_ids()[1:-1])
+    born = dict(zip(SIZES, torch.tensor_split(TYPED.node_attribute("born"), first_ids), strict=True))
     for kind, ends in EDGES.items():
         source, _, destination = kind.split(":")
         own = {"item": columns, "user": columns[:2], "shop": []}[destination]
@@ -122,21 +121,6 @@ def test_what_was_prepared_is_shared_and_made_again_where_an_attribute_changes()
     assert_same(made.order, first.order)
     graph.add_edge_attribute("time", torch.tensor([1, 2, 3]))
     assert timed_columns(graph, request).order is None
-
-
-def test_fan_outs_by_type_sort_edges_within_their_types_alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    edges = {"a:r:a": THREE, "a:s:a": THREE}
-    graph = gf.from_coo(edges, {"a": 3}, edge_attributes={"time": dict.fromkeys(edges, torch.tensor([3, 1, 2]))})
-    sorted_by_type = []
-
-    def order(*arguments: Any, by_type: bool) -> Any:
-        sorted_by_type.append(by_type)
-        return time_order(*arguments, by_type=by_type)
-
-    monkeypatch.setattr(temporal_sampling, "time_order", order)
-    seeds, moments = {"a": torch.tensor([0])}, {"a": torch.tensor([9])}
-    graph.temporal_sample_neighbors(seeds, moments, torch.tensor([1, 1]), edge_timestamp_attr_name="time")
-    assert sorted_by_type == [True]
 
 
 def test_times_of_any_integers_and_nodes_in_the_order_of_time() -> None:
