@@ -212,8 +212,8 @@ def drop(calls: Calls) -> None:
             task = calls.get_nowait()
         except queue.Empty:
             return
-        if task is not None:
-            task.future.cancel()
+        if task is not None and task.future.cancel():
+            task.future.set_running_or_notify_cancel()  # so that `concurrent.futures.wait` ends
 
 
 def interrupted(error: BaseException | None) -> bool:

@@ -67,11 +67,11 @@ def pack_work(work: WorkerTask) -> bytes:
         return dump_by_reference(work)
     except Exception as error:
         failure = error
-    remedy = "define what it holds in a module that they can import, or use worker='thread'"
+    remedy = "define it in a module that they can import, or use worker='thread'"
     try:
         cloudpickle = import_module("cloudpickle")
     except ImportError:
-        remedy += f"; or install cloudpickle, which sends it by value: {install_hint('notebook')}"
+        remedy += f"; or install cloudpickle: {install_hint('notebook')}"
     else:
         try:
             by_value: bytes = cloudpickle.dumps(work, protocol=5)
@@ -79,7 +79,7 @@ def pack_work(work: WorkerTask) -> bytes:
         except Exception as error:
             failure = error
     raise pickle.PicklingError(
-        f"{name_culprit(work)} can't be sent to worker processes ({type(failure).__name__}: {failure}); {remedy}"
+        f"{name_culprit(work)} can't be sent to worker processes ({type(failure).__name__}: {failure!s:.70}); {remedy}"
     ) from failure
 
 

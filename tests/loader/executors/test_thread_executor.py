@@ -1,3 +1,5 @@
+"""What threads do beyond the contract of executors: hanging ones are left behind, and others take their place."""
+
 import gc
 import subprocess
 import sys
@@ -11,7 +13,6 @@ import pytest
 
 from graphfeed.loader.executors import thread_executor
 from graphfeed.loader.executors.thread_executor import ThreadExecutor, describe_work, end_all
-from tests.forked import held_elsewhere, in_child
 from tests.waiting import wait_until
 
 pytestmark = pytest.mark.usefixtures("no_leaks")
@@ -31,13 +32,6 @@ def stuck(executor: ThreadExecutor, release: threading.Event) -> "Future[Any]":
     return future
 
 
-def test_calls_give_results_and_errors() -> None:
-    with ThreadExecutor(2) as executor:
-        assert list(executor.map(abs, [-1, -2, -3])) == [1, 2, 3]
-        with pytest.raises(ZeroDivisionError):
-            executor.submit(divmod, 1, 0).result()
-
-
 def test_there_are_no_more_threads_than_asked_for() -> None:
     release = threading.Event()
     with ThreadExecutor(2, "mine") as executor:
@@ -48,54 +42,18 @@ def test_there_are_no_more_threads_than_asked_for() -> None:
         assert {future.result(60) for future in futures} == {"mine_0", "mine_1"}
 
 
-def test_shutting_down_does_what_was_submitted() -> None:
-    release = threading.Event()
-    executor = ThreadExecutor(1)
-    futures = [stuck(executor, release), *(executor.submit(abs, 1) for _ in range(3))]
-    executor.shutdown(wait=False)
-    with pytest.raises(RuntimeError, match="was shut down; make another"):
-        executor.submit(abs, 1)
-    release.set()
-    executor.shutdown()
-    assert all(future.done() for future in futures)
-
-
-def test_cancelling_drops_what_no_thread_has_begun() -> None:
-    release = threading.Event()
-    executor = ThreadExecutor(1)
-    begun, other = stuck(executor, release), executor.submit(abs, 1)
-    executor.shutdown(wait=False, cancel_futures=True)
-    assert other.cancelled()
-    release.set()
-    assert begun.result(60) == "graphfeed_0"
-
-
-def test_a_future_that_was_cancelled_is_not_called() -> None:
-    release, called = threading.Event(), threading.Event()
-    with ThreadExecutor(1) as executor:
-        stuck(executor, release)
-        assert executor.submit(called.set).cancel()
-        release.set()
-    assert not called.is_set()
-
-
-def test_a_thread_that_does_not_come_back_is_left_behind_with_one_warning(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_threads_that_do_not_come_back_are_left_behind_with_one_warning_at_shutdown_and_at_the_end_of_the_program(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(thread_executor, "JOIN_SECONDS", 0.05)
     release = threading.Event()
-    executor = ThreadExecutor(2)
-    executor.submit(abs, 1).result(60)
+    executor, idle, busy = ThreadExecutor(2), ThreadExecutor(1, "idle"), ThreadExecutor(1, "busy")
+    for one in (executor, idle):
+        one.submit(abs, 1).result(60)
     stuck(executor, release)
     with pytest.warns(RuntimeWarning, match=r"abandoned 1 thread still at work: graphfeed_\d is at threading.py:"):
         executor.shutdown(cancel_futures=True)
     end_all()  # would warn again
-    release.set()
-
-
-def test_the_end_of_the_program_ends_threads_and_leaves_behind_those_at_work(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(thread_executor, "JOIN_SECONDS", 0.05)
-    release = threading.Event()
-    idle, busy = ThreadExecutor(1, "idle"), ThreadExecutor(1, "busy")
-    idle.submit(abs, 1).result(60)
     stuck(busy, release)
     dropped = busy.submit(abs, 1)
     with pytest.warns(RuntimeWarning, match="abandoned 1 thread still at work: busy_0"):
@@ -164,7 +122,10 @@ BUSY_IN_TORCH = """if True:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("how", ["left", "held", "prefetch"])
+@pytest.mark.parametrize(
+    "how",
+    ["held", pytest.param("left", marks=pytest.mark.thorough), pytest.param("prefetch", marks=pytest.mark.thorough)],
+)
 def test_a_program_ends_well_while_threads_are_in_torch(how: str) -> None:
     run = subprocess.run([sys.executable, "-c", BUSY_IN_TORCH, how], stderr=subprocess.PIPE, text=True, timeout=60)
     assert (run.returncode, run.stderr.count("terminate called")) == (0, 0)
@@ -185,73 +146,47 @@ def test_another_thread_takes_the_place_of_one_that_is_abandoned() -> None:
         assert executor.submit(lambda: threading.current_thread().name).result(60) in ("graphfeed_2", "graphfeed_3")
 
 
-def test_what_was_queued_before_a_thread_is_abandoned_is_done() -> None:
-    release = threading.Event()
-    with ThreadExecutor(1) as executor:
-        first = stuck(executor, release)
-        queued = executor.submit(lambda: threading.current_thread().name)
-        executor.abandon(first)
-        try:
-            assert queued.result(60) == "graphfeed_1"
-        finally:
-            release.set()
-
-
-def test_shutting_down_after_a_thread_is_abandoned_does_what_was_queued() -> None:
+@pytest.mark.parametrize("queued", [0, 1])
+@pytest.mark.parametrize("ended", [False, True])
+def test_what_was_queued_before_a_thread_is_abandoned_is_done(ended: bool, queued: int) -> None:
+    """Also after shutdown, when only calls that are left have a thread take its place."""
     release = threading.Event()
     executor = ThreadExecutor(1)
-    first, queued = stuck(executor, release), executor.submit(abs, -1)
+    first = stuck(executor, release)
+    left = [executor.submit(lambda: threading.current_thread().name) for _ in range(queued)]
+    if ended:
+        executor.shutdown(wait=False)
     executor.abandon(first)
-    release.set()
-    executor.shutdown()
-    assert queued.done()
-
-
-@pytest.mark.parametrize(("queued", "threads"), [(0, 1), (1, 2)])
-def test_a_thread_abandoned_after_shutdown_is_replaced_only_for_calls_that_are_left(queued: int, threads: int) -> None:
-    release = threading.Event()
-    executor = ThreadExecutor(1)
-    first, *left = stuck(executor, release), *(executor.submit(abs, -1) for _ in range(queued))
-    executor.shutdown(wait=False)
-    executor.abandon(first)
-    assert [future.result(60) for future in left] == [1] * queued
-    assert len(executor._threads) == threads
+    assert [future.result(60) for future in left] == ["graphfeed_1"] * queued
+    assert len(executor._threads) == (1 if ended and not queued else 2)
     release.set()
     executor.shutdown()
 
 
-def test_a_result_that_was_taken_is_kept_by_nobody() -> None:
+class Mine(Exception):
+    """Can be referred to weakly, as built-in errors can't."""
+
+
+def fail() -> None:
+    raise Mine
+
+
+@pytest.mark.parametrize(
+    "take",
+    [
+        lambda executor: executor.submit(threading.Event).result(60),
+        lambda executor: executor.submit(fail).exception(60),
+    ],
+    ids=["result", "error"],
+)
+def test_what_was_taken_is_kept_by_nobody(take: Callable[[ThreadExecutor], Any]) -> None:
     with ThreadExecutor(1) as executor:
         gc.disable()
         try:
-            made = weakref.ref(executor.submit(threading.Event).result(60))
+            made = weakref.ref(take(executor))
             wait_until(lambda: made() is None, 10)
         finally:
             gc.enable()
-
-
-def test_an_error_that_was_taken_is_kept_by_nobody() -> None:
-    class Mine(Exception):
-        pass
-
-    def fail() -> None:
-        raise Mine
-
-    with ThreadExecutor(1) as executor:
-        gc.disable()
-        try:
-            made = weakref.ref(executor.submit(fail).exception(60))
-            wait_until(lambda: made() is None, 10)
-        finally:
-            gc.enable()
-
-
-def test_a_forked_child_can_not_use_it() -> None:
-    with ThreadExecutor(1) as executor:
-        executor.submit(abs, 1).result(60)
-        with held_elsewhere(executor._lock):
-            assert in_child(executor.shutdown) == "None"
-            assert "forked" in in_child(lambda: executor.submit(abs, 1))
 
 
 def test_a_thread_that_has_ended_works_on_nothing() -> None:

@@ -1,7 +1,9 @@
-"""Worker processes of programs that are run in every way that there is."""
+"""Worker processes of programs that are run, and interrupted, in every way that there is."""
 
 import multiprocessing
 import os
+import signal
+import subprocess
 import sys
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
@@ -57,6 +59,7 @@ def test_a_script_without_the_guard_is_told_so_in_one_sentence(tmp_path: Path) -
 
 
 @pytest.mark.slow
+@pytest.mark.thorough
 def test_a_script_from_standard_input_is_told_to_become_a_file() -> None:
     done = run("-", stdin=GUARDED)
     assert done.returncode == 1
@@ -67,7 +70,9 @@ def test_a_script_from_standard_input_is_told_to_become_a_file() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("how", ["script", "module", "package", "command"])
+@pytest.mark.parametrize(
+    "how", ["script", "module", *(pytest.param(how, marks=pytest.mark.thorough) for how in ("package", "command"))]
+)
 def test_stages_of_the_main_module_are_found_by_workers(how: str, tmp_path: Path) -> None:
     folder = tmp_path / "program"
     folder.mkdir()
@@ -84,6 +89,7 @@ def test_stages_of_the_main_module_are_found_by_workers(how: str, tmp_path: Path
 
 
 @pytest.mark.slow
+@pytest.mark.thorough
 def test_stages_of_a_notebook_are_found_by_workers(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("PYTHONPATH", str(REPOSITORY))
     monkeypatch.setenv("IPYTHONDIR", str(tmp_path))
@@ -92,25 +98,22 @@ def test_stages_of_a_notebook_are_found_by_workers(monkeypatch: pytest.MonkeyPat
     assert "".join(output.get("text", "") for output in notebook.cells[1].outputs) == PRINTED
 
 
-@pytest.mark.parametrize(
-    ("fields", "expected"),
-    [
-        ({"__file__": "/home/me/train.py"}, True),
-        ({}, False),
-        ({"__file__": "/usr/bin/ipython"}, False),
-        ({"__spec__": SimpleNamespace(name="me.train")}, True),
-        ({"__spec__": SimpleNamespace(name="me.__main__")}, False),
-        ({"__spec__": SimpleNamespace(name="__main__"), "__file__": "app.zip/__main__.py"}, False),
-    ],
-    ids=["script", "notebook", "ipython", "module", "package", "zip"],
-)
-def test_a_main_module_is_importable_where_multiprocessing_imports_it(
-    monkeypatch: pytest.MonkeyPatch, fields: dict[str, Any], expected: bool
-) -> None:
-    main = ModuleType("__main__")
-    vars(main).update(fields)
-    monkeypatch.setitem(sys.modules, "__main__", main)
-    assert is_importable() is expected
+MAIN_MODULES: dict[str, tuple[dict[str, Any], bool]] = {
+    "script": ({"__file__": "/home/me/train.py"}, True),
+    "notebook": ({}, False),
+    "ipython": ({"__file__": "/usr/bin/ipython"}, False),
+    "module": ({"__spec__": SimpleNamespace(name="me.train")}, True),
+    "package": ({"__spec__": SimpleNamespace(name="me.__main__")}, False),
+    "zip": ({"__spec__": SimpleNamespace(name="__main__"), "__file__": "app.zip/__main__.py"}, False),
+}
+
+
+def test_a_main_module_is_importable_where_multiprocessing_imports_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, (fields, expected) in MAIN_MODULES.items():
+        main = ModuleType("__main__")
+        vars(main).update(fields)
+        monkeypatch.setitem(sys.modules, "__main__", main)
+        assert is_importable() is expected, name
 
 
 def test_a_worker_that_imports_the_main_module_leaves(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -135,7 +138,9 @@ def test_a_program_without_a_file_can_fork(monkeypatch: pytest.MonkeyPatch) -> N
         check_main_module("spawn")
 
 
+@pytest.mark.slow
 def test_what_workers_would_do_again_is_found_by_the_guard(tmp_path: Path) -> None:
+    assert is_guarded(), "a call of no script is"
     path = tmp_path / "program.py"
     path.write_text(
         "from graphfeed.loader.executors.main_module import is_guarded\n"
@@ -147,5 +152,104 @@ def test_what_workers_would_do_again_is_found_by_the_guard(tmp_path: Path) -> No
     assert run(str(path)).stdout.split() == ["False", "True", "False"]
 
 
-def test_a_call_of_no_script_is_guarded() -> None:
-    assert is_guarded()
+WARM_UP = """
+import threading
+from graphfeed.loader.executors import preload
+assert preload.warm_up() == 2
+assert threading.active_count() == 1
+"""
+
+
+@pytest.mark.slow
+def test_what_workers_are_forked_from_runs_a_pipeline_and_leaves_no_thread_that_a_fork_would_miss() -> None:
+    done = run("-c", WARM_UP)
+    said = [line for line in done.stderr.splitlines() if not line.startswith("graphfeed is compiling its kernels")]
+    assert (done.returncode, said) == (0, [])
+
+
+WAITING = """
+import sys
+from graphfeed.loader.executors import process_executor
+
+if __name__ == "__mp_main__":
+    import slow
+
+if __name__ == "__main__":
+    if sys.argv[1] == "forkserver":
+        process_executor.PRELOAD.insert(0, "slow")
+    process_executor.ProcessExecutor(1, timeout=60, start_method=sys.argv[1]).submit(abs, 1).result()
+"""
+SLOW = """
+import time
+print("what starts imports this", flush=True)
+time.sleep(2)
+"""
+HELD = """
+import signal
+from graphfeed.loader.executors.process_executor import ProcessExecutor
+
+def is_held():
+    return signal.SIGINT in signal.pthread_sigmask(signal.SIG_BLOCK, [])
+
+if __name__ == "__mp_main__":
+    print("while a worker starts:", is_held(), flush=True)
+
+if __name__ == "__main__":
+    print("while it works:", ProcessExecutor(1, timeout=60).submit(is_held).result())
+"""
+OTHERS = """
+import multiprocessing, time
+from graphfeed.loader.executors.process_executor import make_context
+
+def work():
+    print("a process of one's own works", flush=True)
+    time.sleep(60)
+
+if __name__ == "__main__":
+    process = make_context("forkserver").Process(target=work)
+    process.start()
+    process.join()
+    print(process.exitcode)
+"""
+
+
+def interrupt(tmp_path: Path, text: str, *arguments: str) -> str:
+    """Run a program, interrupt it and its processes when it has printed a line, and return its errors."""
+    path = tmp_path / "program.py"
+    path.write_text(text)
+    (tmp_path / "slow.py").write_text(SLOW)
+    with subprocess.Popen(
+        [sys.executable, str(path), *arguments],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+        env={**os.environ, "PYTHONPATH": f"{os.getcwd()}:{tmp_path}"},
+    ) as program:
+        assert program.stdout is not None
+        assert program.stdout.readline()
+        os.killpg(program.pid, signal.SIGINT)
+        return program.communicate(timeout=60)[1]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("method", ["forkserver", pytest.param("spawn", marks=pytest.mark.thorough)])
+def test_workers_that_start_print_no_traceback_when_the_program_is_interrupted(tmp_path: Path, method: str) -> None:
+    errors = interrupt(tmp_path, WAITING, method)
+    assert errors.count("Traceback") == 1, errors
+    assert errors.rstrip().endswith("KeyboardInterrupt")
+
+
+@pytest.mark.slow
+@pytest.mark.thorough
+def test_other_processes_of_the_fork_server_are_interrupted_as_ever(tmp_path: Path) -> None:
+    errors = interrupt(tmp_path, OTHERS)
+    assert "in work" in errors
+
+
+@pytest.mark.slow
+@pytest.mark.thorough
+def test_interrupts_are_held_back_until_a_worker_ignores_them(tmp_path: Path) -> None:
+    (tmp_path / "program.py").write_text(HELD)
+    done = run(str(tmp_path / "program.py"))
+    assert done.stdout.splitlines() == ["while a worker starts: True", "while it works: False"]
