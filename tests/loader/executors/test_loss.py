@@ -148,7 +148,7 @@ def test_what_finds_no_memory_to_travel_in_fails_alone(
     monkeypatch.setattr(f"graphfeed.loader.transport.arena.{refused}", refuse)
     with ProcessExecutor(1, timeout=SECONDS) as executor:
         with pytest.raises(OSError, match="too many of them are open"):
-            executor.submit(*call).result(SECONDS)
+            executor.submit(call[0], call[1]).result(SECONDS)
         assert executor.submit(abs, -1).result(SECONDS) == 1
 
 

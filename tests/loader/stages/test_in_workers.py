@@ -1,19 +1,29 @@
+"""The cut of a pipeline: what workers do before it, and threads behind it. Other engines are in test_executors."""
+
+import gc
 import multiprocessing
+import pickle
 import threading
 import time
-from collections.abc import Iterator
-from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
+import weakref
+from collections import defaultdict
+from collections.abc import Callable, Generator, Iterator
+from concurrent.futures import Executor, ProcessPoolExecutor, ThreadPoolExecutor
+from typing import Any
 
 import pytest
 import torch
 
 import graphfeed as gf
-from graphfeed.loader.executors.process_executor import ProcessExecutor
-from graphfeed.loader.executors.worker_task import unpack_work
+from graphfeed.loader.executors import thread_executor
 from graphfeed.loader.run import RunContext
+from graphfeed.loader.stages.in_threads import InThreads
 from graphfeed.loader.stages.in_workers import InWorkers
 from graphfeed.loader.stages.sharder import Sharder
-from tests.waiting import wait_until
+from graphfeed.loader.stages.upstream_placeholder import UpstreamPlaceholder, detach
+from tests import pipelines
+from tests.digests import digest
+from tests.waiting import HangAtTheSecond, wait_until
 
 pytestmark = pytest.mark.usefixtures("fork_server", "no_leaks")
 
@@ -51,15 +61,27 @@ def test_without_an_executor_it_runs_here() -> None:
     assert batch.place == "MainProcess MainThread"
 
 
-def test_mini_batches_come_in_order_when_the_first_is_slowest(threads: ThreadPoolExecutor) -> None:
+def test_in_threads_mini_batches_come_in_order_when_the_first_is_slowest_and_are_not_pickled(
+    threads: ThreadPoolExecutor,
+) -> None:
     def dawdle(batch: gf.MiniBatch) -> gf.MiniBatch:
         time.sleep(0.1 if int(batch.seeds) == 0 else 0)
+        batch.labels = Unsendable()
         return batch
 
     pipe = InWorkers(Stamp(source().transform(dawdle)), num_workers=3, window=6)
     batches = list(RunContext(threads).drive(pipe))
     assert seeds(iter(batches)) == list(range(8))
     assert all(batch.place.startswith("MainProcess pool") for batch in batches)
+
+
+def test_other_executors_get_bytes_and_the_work_happens_there() -> None:
+    given: Any = [gf.MiniBatch(seeds=torch.tensor([node])) for node in range(8)]
+    with ProcessPoolExecutor(1, mp_context=multiprocessing.get_context("fork")) as executor:
+        for pipe in (Stamp(source()), Stamp(given)):
+            batches = list(RunContext(executor).drive(InWorkers(pipe, num_workers=1, window=2)))
+            assert seeds(iter(batches)) == list(range(8))
+            assert all("Process-" in batch.place for batch in batches)
 
 
 def test_at_most_a_window_of_mini_batches_is_begun(threads: ThreadPoolExecutor) -> None:
@@ -77,87 +99,24 @@ def test_at_most_a_window_of_mini_batches_is_begun(threads: ThreadPoolExecutor) 
     del batches
 
 
-def test_in_threads_nothing_is_pickled(threads: ThreadPoolExecutor) -> None:
-    def attach(batch: gf.MiniBatch) -> gf.MiniBatch:
-        batch.labels = Unsendable()
-        return batch
-
-    assert len(list(RunContext(threads).drive(InWorkers(source().transform(attach), 3, 6)))) == 8
-
-
-def test_other_executors_get_bytes_and_the_work_happens_there() -> None:
-    with ProcessPoolExecutor(1, mp_context=multiprocessing.get_context("fork")) as executor:
-        batches = list(RunContext(executor).drive(InWorkers(Stamp(source()), num_workers=1, window=2)))
-    assert seeds(iter(batches)) == list(range(8))
-    assert all("Process-" in batch.place for batch in batches)
-
-
-def test_a_source_without_index_runs_here_and_its_mini_batches_are_sent() -> None:
-    batches = [gf.MiniBatch(seeds=torch.tensor([node])) for node in range(4)]
-    with ProcessPoolExecutor(1, mp_context=multiprocessing.get_context("fork")) as executor:
-        given = list(RunContext(executor).drive(InWorkers(Stamp(batches), 1, 2)))  # type: ignore[arg-type]
-    assert seeds(iter(given)) == [0, 1, 2, 3]
-    assert all("Process-" in batch.place for batch in given)
-
-
-def fail(batch: gf.MiniBatch) -> gf.MiniBatch:
-    raise LookupError("lost")
-
-
-def test_a_failure_in_a_process_says_where() -> None:
-    with ProcessPoolExecutor(1, mp_context=multiprocessing.get_context("fork")) as executor:
-        batches = RunContext(executor).drive(InWorkers(source().transform(fail), num_workers=1, window=2))
-        with pytest.raises(LookupError, match="lost") as caught:
-            next(batches)
-    assert "MiniBatchTransformer, stage 2, mini-batch 0 of epoch 0, in worker process" in caught.value.__notes__[0]
-
-
-def test_a_hanging_worker_times_out_with_advice(threads: ThreadPoolExecutor) -> None:
+def test_a_hanging_worker_times_out_with_advice_and_a_time_out_of_the_stage_s_own_is_passed_on(
+    threads: ThreadPoolExecutor,
+) -> None:
     release = threading.Event()
 
     def hang(batch: gf.MiniBatch) -> gf.MiniBatch:
         release.wait(20)
         return batch
 
+    def give_up(batch: gf.MiniBatch) -> gf.MiniBatch:
+        raise TimeoutError("my server")
+
     batches = RunContext(threads).drive(InWorkers(source().transform(hang), 3, 6, timeout_seconds=0.05))
     with pytest.raises(TimeoutError, match=r"3 workers finished no mini-batch for 0\.05 s.*larger timeout"):
         next(batches)
     release.set()
-
-
-def test_a_time_out_of_the_stage_s_own_is_passed_on(threads: ThreadPoolExecutor) -> None:
-    def give_up(batch: gf.MiniBatch) -> gf.MiniBatch:
-        raise TimeoutError("my server")
-
-    batches = RunContext(threads).drive(InWorkers(source().transform(give_up), 3, 6))
     with pytest.raises(TimeoutError, match="my server"):
-        next(batches)
-
-
-def work_cache() -> tuple[int, int]:
-    """Return how often this process found its work unpacked, and how often not."""
-    hits, misses, _, _ = unpack_work.cache_info()
-    return hits, misses
-
-
-def test_a_process_unpacks_its_work_once_and_not_every_epoch() -> None:
-    pipe = InWorkers(source().transform(Same()), num_workers=1, window=2)
-    with ProcessExecutor(1) as executor:
-        for epoch in range(3):
-            assert len(list(RunContext(executor).drive(pipe.with_seed(4, epoch)))) == 8
-        assert executor.submit(work_cache).result(60) == (23, 1)
-
-
-class Same:
-    def __call__(self, batch: gf.MiniBatch) -> gf.MiniBatch:
-        return batch
-
-
-def test_a_source_that_does_not_pickle_stays_here() -> None:
-    batches = (gf.MiniBatch(seeds=torch.tensor([node])) for node in range(4))
-    with ProcessExecutor(1) as executor:
-        given = RunContext(executor).drive(InWorkers(Stamp(batches), 1, 2))  # type: ignore[arg-type]
-        assert seeds(given) == [0, 1, 2, 3]
+        next(RunContext(threads).drive(InWorkers(source().transform(give_up), 3, 6)))
 
 
 def test_a_failure_of_the_source_loses_nothing_that_came_before(threads: ThreadPoolExecutor) -> None:
@@ -170,3 +129,167 @@ def test_a_failure_of_the_source_loses_nothing_that_came_before(threads: ThreadP
     assert [int(next(batches).seeds), int(next(batches).seeds)] == [0, 1]
     with pytest.raises(ValueError, match="no more"):
         next(batches)
+
+
+def test_what_marks_the_source_passes_it_on_and_counts_as_no_stage_of_the_user_s() -> None:
+    sampler: Any = pipelines.seeds(5)
+    sharder: Any = Sharder(sampler)
+    assert sharder.source is sampler
+    assert len(sharder) == 3
+    assert [batch.seeds.tolist() for batch in sharder] == [[0, 1], [2, 3], [4]]
+    assert sharder.transform().position == sampler.transform().position == 2
+
+
+def test_what_stands_for_stages_elsewhere_counts_as_they_do() -> None:
+    pipe = gf.MiniBatchTransformer(UpstreamPlaceholder(4))
+    assert list(pipe) == []
+    assert pipe.position == 5
+    (detached,) = detach(pipe.datapipe, (pipe,), iter([gf.MiniBatch(), gf.MiniBatch()]))
+    assert len(list(detached)) == 2
+    assert detached.position == 5
+
+
+def test_a_detached_stage_draws_the_same_and_knows_its_place() -> None:
+    (sampler,) = gf.find(pipelines.homogeneous(), gf.NeighborSampler)
+    assert isinstance(sampler, gf.NeighborSampler)
+    # Two stages that draw, behind a source that does not pickle.
+    head: gf.Datapipe = gf.ItemSampler(gf.ItemSet(64, names="seeds"), batch_size=8).transform(lambda batch: batch)
+    first = head.sample_neighbor(sampler.graph, fanouts=[2])
+    second = first.sample_neighbor(sampler.graph, fanouts=[1])
+    assert isinstance(first, gf.NeighborSampler)
+    assert isinstance(second, gf.NeighborSampler)
+    detached = pickle.loads(pickle.dumps(detach(head, (first, second))))
+    assert [stage.position for stage in detached] == [first.position, second.position] == [3, 4]
+    batch = next(iter(head.with_seed(3)))
+    assert digest(detached[1](batch)) == digest(second(batch)) != digest(detached[0](batch))
+
+
+@pytest.fixture
+def executor() -> Iterator[ThreadPoolExecutor]:
+    with ThreadPoolExecutor(1, thread_name_prefix="workers") as executor:
+        yield executor
+
+
+def threaded(first: Callable[[Any], Any], then: Callable[[Any], Any]) -> gf.Datapipe:
+    """Return a pipeline of which workers do the first function, and threads behind them the other."""
+    items: gf.Datapipe = gf.ItemSampler(gf.ItemSet(8, names="seeds"), batch_size=2)
+    return InThreads(InWorkers(items.transform(first), num_workers=1, window=3).transform(then))
+
+
+def run(executor: Executor, first: Callable[[Any], Any], then: Callable[[Any], Any]) -> Generator[Any, None, None]:
+    return RunContext(executor).drive(threaded(first, then))
+
+
+def same(batch: gf.MiniBatch) -> gf.MiniBatch:
+    return batch
+
+
+def fail_at_two(batch: gf.MiniBatch) -> gf.MiniBatch:
+    assert batch.key is not None
+    if batch.key.index == 2:
+        raise ValueError("no")
+    return batch
+
+
+def test_threads_behind_workers_work_on_several_mini_batches_at_once_in_order(executor: ThreadPoolExecutor) -> None:
+    both = threading.Barrier(2, timeout=10)
+    seen: dict[int, list[str]] = defaultdict(list)
+
+    def note(batch: gf.MiniBatch) -> gf.MiniBatch:
+        assert batch.key is not None
+        seen[batch.key.index].append(threading.current_thread().name.rpartition("_")[0])
+        return batch
+
+    def meet(batch: gf.MiniBatch) -> gf.MiniBatch:
+        both.wait()
+        return note(batch)
+
+    pipe = threaded(note, meet)
+    assert [batch.seeds.tolist() for batch in RunContext(executor).drive(pipe)] == [[0, 1], [2, 3], [4, 5], [6, 7]]
+    assert len(pipe) == 4
+    assert [seen[index] for index in range(4)] == [["workers", "graphfeed-fetch"]] * 4
+    seen.clear()
+    assert len(list(threaded(note, note))) == 4, "without an executor all runs here"
+    assert [seen[index] for index in range(4)] == [["", ""]] * 4
+
+
+@pytest.mark.parametrize("stages", [(fail_at_two, same), (same, fail_at_two)], ids=["in workers", "in threads"])
+def test_a_failure_comes_in_its_place(executor: ThreadPoolExecutor, stages: tuple[Any, Any]) -> None:
+    batches = run(executor, *stages)
+    next(batches)
+    next(batches)
+    with pytest.raises(ValueError, match="no") as caught:
+        next(batches)
+    (note,) = caught.value.__notes__
+    assert "mini-batch 2 of epoch 0, in worker thread" in note
+
+
+def test_a_mini_batch_that_is_there_waits_for_no_other_one_and_leaving_drops_what_is_not_begun(
+    executor: ThreadPoolExecutor,
+) -> None:
+    hang = HangAtTheSecond()
+    batches = run(executor, hang, same)
+    assert next(batches).seeds.tolist() == [0, 1]
+    assert not hang.release.is_set()
+    wait_until(lambda: hang.begun == [0, 1])
+    batches.close()
+    left = [thread.name for thread in threading.enumerate() if thread.name.startswith("graphfeed-fetch")]
+    hang.release.set()
+    assert not left, "leaving does not wait for workers"
+    executor.shutdown()
+    assert hang.begun == [0, 1]
+
+
+def test_a_mini_batch_that_was_taken_is_kept_by_nobody(executor: ThreadPoolExecutor) -> None:
+    batches = run(executor, same, same)
+    gc.disable()
+    try:
+        taken = weakref.ref(next(batches))
+        next(batches)
+        assert taken() is None
+    finally:
+        gc.enable()
+
+
+def test_threads_have_mini_batches_beside_those_that_workers_have() -> None:
+    """A window of two at the workers, and two more."""
+    begun = threading.Semaphore(0)
+    release = threading.Event()
+
+    def hold(batch: gf.MiniBatch) -> gf.MiniBatch:
+        begun.release()
+        release.wait(20)
+        return batch
+
+    with ThreadPoolExecutor(8) as executor:
+        items: gf.Datapipe = gf.ItemSampler(gf.ItemSet(20, names="seeds"), batch_size=2).transform(hold)
+        workers = InWorkers(items, num_workers=2, window=2)
+        batches = RunContext(executor).drive(InThreads(workers.transform(same)))
+        reader = threading.Thread(target=next, args=(batches,))
+        reader.start()
+        assert all(begun.acquire(timeout=20) for _ in range(4))
+        assert not begun.acquire(blocking=False)
+        release.set()
+        reader.join()
+        batches.close()
+
+
+def test_a_stage_that_hangs_in_such_a_thread_is_named(
+    executor: ThreadPoolExecutor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(thread_executor, "JOIN_SECONDS", 0.05)
+    release = threading.Event()
+
+    def hang(batch: gf.MiniBatch) -> gf.MiniBatch:
+        release.wait(60)
+        return batch
+
+    items = gf.ItemSampler(gf.ItemSet(8, names="seeds"), batch_size=2)
+    workers = InWorkers(items, num_workers=1, window=2, timeout_seconds=0.5)
+    place = r"graphfeed-fetch_\d is in MiniBatchTransformer, stage 2, mini-batch 0 of epoch 0"
+    with (
+        pytest.warns(RuntimeWarning, match="abandoned 2 threads still at work: graphfeed-fetch_0"),
+        pytest.raises(TimeoutError, match=place),
+    ):
+        list(RunContext(executor).drive(InThreads(workers.transform(hang))))
+    release.set()

@@ -1,18 +1,26 @@
+"""Mini-batches that are sampled together: the stage, and the rule for graphs larger than the memory."""
+
+import itertools
 import math
 import threading
+from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 
 import graphfeed as gf
+from graphfeed.datapipes.pipeline import find
 from graphfeed.loader.run import RunContext
 from graphfeed.loader.stages.sampled_together import PARTS, SampledTogether
 from graphfeed.storage.graph import ByType, Together
-from graphfeed.storage.memory import count_bytes
+from graphfeed.storage.graph.sampling import mapped_arrays
+from graphfeed.storage.memory import count_bytes, mapped_file
 from tests.digests import digests
 
 pytestmark = pytest.mark.usefixtures("no_leaks")
+pytestmark = pytest.mark.usefixtures("fork_server")
+
 
 NODES = 200
 SHARED, BY_THREAD = Together(math.inf, by_thread=False), Together(math.inf, by_thread=True)
@@ -77,16 +85,15 @@ def fail_at(index: int, batch: gf.MiniBatch) -> gf.MiniBatch:
     return batch
 
 
-@pytest.mark.parametrize("index", [0, 1, 7])
 @pytest.mark.parametrize(("num_threads", "windows"), [(0, SHARED), (2, SHARED), (2, BY_THREAD)])
-def test_a_failure_comes_in_the_place_of_its_mini_batch(index: int, num_threads: int, windows: Together) -> None:
+def test_a_failure_comes_in_the_place_of_its_mini_batch(num_threads: int, windows: Together) -> None:
     def fail_early(items: gf.Datapipe) -> gf.Datapipe:
         return items.transform(lambda batch: fail_at(index, batch))
 
     def bad_seeds(items: gf.Datapipe) -> gf.Datapipe:
         return items.transform(lambda batch: spoil(index, batch))
 
-    for source, message in ((fail_early, "no"), (bad_seeds, "seeds")):
+    for index, (source, message) in itertools.product((0, 1, 7), ((fail_early, "no"), (bad_seeds, "seeds"))):
         running = RunContext().drive(SampledTogether(sampler(counted(), source), 10, windows, num_threads))
         assert len([next(running) for _ in range(index)]) == index
         with pytest.raises(ValueError, match=message):
@@ -100,15 +107,15 @@ def spoil(index: int, batch: gf.MiniBatch) -> gf.MiniBatch:
     return batch
 
 
-@pytest.mark.parametrize("left", [0, 1, 2, 5])
-def test_an_epoch_that_is_left_early_harms_none_that_follows(left: int) -> None:
+def test_an_epoch_that_is_left_early_harms_none_that_follows() -> None:
     pipe = sampler(counted())
-    together = SampledTogether(pipe, 10, num_threads=2)
-    running = RunContext().drive(together)
-    for _ in range(left):
-        next(running)
-    running.close()
-    assert digests(together) == digests(pipe)
+    together, expected = SampledTogether(pipe, 10, num_threads=2), digests(pipe)
+    for left in (0, 1, 2, 5):
+        running = RunContext().drive(together)
+        for _ in range(left):
+            next(running)
+        running.close()
+        assert digests(together) == expected, left
 
 
 def test_a_loop_that_is_left_samples_no_more(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -163,3 +170,65 @@ def test_samplers_may_ask_for_more_and_for_less(kind: type[gf.NeighborSampler]) 
 def test_an_epoch_may_be_empty() -> None:
     items = gf.ItemSampler(gf.ItemSet(5, names="seeds"), batch_size=8, drop_last=True)
     assert list(SampledTogether(items.sample_neighbor(counted(), fanouts=[2]), 10, num_threads=1)) == []
+
+
+MAPPED_NODES = 2000
+
+
+@pytest.fixture
+def graph(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> gf.FusedCSCSamplingGraph:
+    """Return a graph in a file that is larger than the memory."""
+    monkeypatch.setattr(mapped_file, "LEAST_MAPPED", 0)
+    monkeypatch.setattr(mapped_arrays, "available_memory", lambda: 90_000.0)
+    nodes = torch.arange(MAPPED_NODES)
+    edges = nodes.repeat(3), torch.cat([nodes * 7, nodes * 11, nodes + 1]) % MAPPED_NODES
+    gf.from_coo(edges, MAPPED_NODES).save(tmp_path / "graph")
+    return gf.load_graph(tmp_path / "graph")
+
+
+def pipe_of(graph: gf.SamplingGraph, **options: Any) -> gf.Datapipe:
+    items = gf.ItemSampler(gf.ItemSet(MAPPED_NODES, names="seeds"), batch_size=64, shuffle=True)
+    store = gf.BasicFeatureStore({("node", None, "feat"): gf.TorchBasedFeature(torch.arange(MAPPED_NODES)[:, None])})
+    pipe = items.sample_neighbor(graph, fanouts=[2, 2], **options)
+    return pipe.fetch_feature(store, node_feature_keys=["feat"])
+
+
+def together(pipe: gf.Datapipe, **options: Any) -> list[Any]:
+    return list(find(gf.DataLoader(pipe, **options).plan.running, SampledTogether))
+
+
+@pytest.mark.parametrize("num_workers", [0, 2])
+def test_mini_batches_are_those_that_are_sampled_apart(graph: gf.FusedCSCSamplingGraph, num_workers: int) -> None:
+    loader = gf.DataLoader(pipe_of(graph), num_workers, seed=3)
+    assert "sample_together" in loader.explain()
+    assert digests(loader) == digests(gf.DataLoader(pipe_of(graph), num_workers, seed=3, window=0))
+    sampled = gf.DataLoader(pipe_of(graph).datapipe, num_workers, seed=3)  # type: ignore[attr-defined]
+    assert len(list(sampled)) == len(sampled) == 32
+    loader = gf.DataLoader(pipe_of(graph), num_workers, seed=3)
+    for number, _ in enumerate(loader):
+        if number == 3:
+            break
+    again = gf.DataLoader(pipe_of(graph), num_workers, seed=3)
+    again.load_state_dict(loader.state_dict())
+    assert digests(again) == digests(gf.DataLoader(pipe_of(graph), 0, seed=3, window=0))[4:]
+
+
+def test_a_window_is_as_large_as_asked_and_as_there_is_memory_for(graph: gf.FusedCSCSamplingGraph) -> None:
+    for options, size in (({"window": 5}, 5), ({"window": 500}, 32), ({}, 32)):
+        (stage,) = together(pipe_of(graph), num_workers=2, **options)
+        assert stage.window == size
+        assert stage.together.sample_bytes == 90_000 / 4
+    (stage,) = together(pipe_of(graph), num_workers=2, memory_limit=10_000)
+    assert stage.together.sample_bytes == 10_000
+
+
+def test_what_is_not_read_together_is_sampled_apart(
+    graph: gf.FusedCSCSamplingGraph, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert together(pipe_of(graph), num_workers=2, window=0) == []
+    assert together(pipe_of(graph), num_workers=2, worker="process") == []
+    assert together(pipe_of(graph, only_new=True), num_workers=2) == []
+    assert together(pipe_of(graph, deduplicate=False), num_workers=2) == []
+    assert together(pipe_of(gf.from_coo(([0], [1]), MAPPED_NODES)), num_workers=2) == []
+    monkeypatch.setattr(mapped_arrays, "available_memory", lambda: 200_000.0)
+    assert together(pipe_of(graph), num_workers=2) == []

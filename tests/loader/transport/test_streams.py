@@ -1,12 +1,16 @@
+"""Streams of a device: what is made on one, who waits for it, what is told of it, and what is pinned for it."""
+
 from typing import Any
 
 import pytest
 import torch
 
 import graphfeed as gf
+from graphfeed.loader.stages.pin import Pin
+from graphfeed.loader.stages.with_cuda_event import WithCudaEvent
 from graphfeed.loader.transport.streams import hand_over, parts_on_streams, side_stream, with_index
 from tests.at_once import by_two_threads
-from tests.loader.late_streams import CALLER, Stream, late_streams
+from tests.loader.late_streams import CALLER, OTHER_VALUE, Stream, current_stream, late_streams
 from tests.ops.emulated_cuda import Pretended
 
 
@@ -109,3 +113,96 @@ def test_a_device_without_a_number_is_the_thread_s_current_one(monkeypatch: pyte
     monkeypatch.setattr(torch.cuda, "current_device", lambda: 2)
     assert with_index("cuda") == torch.device("cuda:2")
     assert with_index(torch.device("cuda", 1)) == torch.device("cuda:1")
+
+
+DEVICE = torch.device("meta")
+
+
+class Streams(gf.Datapipe):
+    """Gives the stream that is current while it runs."""
+
+    datapipe: gf.Datapipe
+    closed: list[str]
+
+    def __iter__(self):  # type: ignore[no-untyped-def]
+        try:
+            for _ in self.datapipe:
+                yield current_stream()
+        finally:
+            self.closed.append(str(current_stream()))
+
+
+def items() -> gf.Datapipe:
+    return gf.ItemSampler(gf.ItemSet(3, names="seeds"), batch_size=1)
+
+
+def test_its_stream_is_current_while_something_is_made_and_only_then() -> None:
+    with late_streams():
+        stream = side_stream(DEVICE, "mine")
+        recorded = WithCudaEvent(Streams(items(), []), "mine", DEVICE)
+        for used, event in recorded:
+            assert used is stream
+            assert event.stream is stream  # type: ignore[attr-defined]
+            assert current_stream() is CALLER
+
+
+def test_each_event_is_behind_the_work_of_its_mini_batch() -> None:
+    with late_streams():
+        recorded: Any = WithCudaEvent(items().copy_to("meta", True), "mine", DEVICE)
+        for place, (minibatch, event) in enumerate(recorded):
+            assert minibatch.seeds.held.tolist() == [OTHER_VALUE]
+            current_stream(DEVICE).wait_event(event)
+            assert minibatch.seeds.tolist() == [place]
+
+
+def test_what_it_runs_is_closed_with_it_on_its_stream() -> None:
+    closed: list[str] = []
+    with late_streams():
+        minibatches = iter(WithCudaEvent(Streams(items(), closed), "mine", DEVICE))
+        next(minibatches)
+        minibatches.close()  # type: ignore[attr-defined]
+        assert closed == [str(side_stream(DEVICE, "mine"))]
+
+
+@pytest.mark.gpu
+def test_on_a_device_events_pass_when_the_work_is_done() -> None:
+    device = with_index("cuda")
+    found: list[Any] = list(WithCudaEvent(items().copy_to("cuda"), "mine", device))
+    side_stream(device, "mine").synchronize()
+    assert [event.query() for _, event in found] == [True] * 3
+
+
+@pytest.mark.gpu
+def test_it_gives_a_pinned_copy() -> None:
+    batch = gf.MiniBatch(seeds=torch.arange(3))
+    (pinned,) = Pin([batch])  # type: ignore[arg-type]
+    assert pinned.seeds.is_pinned()
+    assert torch.equal(pinned.seeds, torch.arange(3))
+    assert isinstance(batch.seeds, torch.Tensor)
+    assert not batch.seeds.is_pinned()
+
+
+class Movable:
+    """Of another library: it can be moved to a device, but not be pinned."""
+
+    def to(self, device: str) -> None:
+        raise RuntimeError(f"no device {device}")
+
+
+class TheirData:
+    """Of another library that pins by itself."""
+
+    def pin_memory(self) -> str:
+        return "pinned"
+
+
+def test_what_cannot_be_pinned_stays_as_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.Tensor, "pin_memory", lambda tensor: tensor + 1)
+    sparse, there, graph = torch.eye(2).to_sparse(), torch.ones(1, device="meta"), Movable()
+    given = {"dense": torch.zeros(1), "sparse": sparse, "there": there, "more": [graph, TheirData()]}
+    pinned: Any
+    (pinned,) = Pin([given])  # type: ignore[arg-type]
+    assert pinned["dense"].tolist() == [1]
+    assert pinned["sparse"] is sparse
+    assert pinned["there"] is there
+    assert pinned["more"] == [graph, "pinned"]
