@@ -281,11 +281,3 @@ def test_what_a_stage_notes_for_itself_is_not_compared() -> None:
     loader = gf.DataLoader(pipe, num_workers=0, seed=0)
     next(iter(loader))
     gf.DataLoader(Holds(items(), 1), num_workers=0, seed=0).load_state_dict(loader.state_dict())
-
-
-@pytest.mark.parametrize("fingerprint", [None, "text", ["1 ItemSampler"], {"ItemSampler": {}}, {"1 ItemSampler": None}])
-def test_what_is_no_fingerprint_is_named(fingerprint: Any) -> None:
-    loader = gf.DataLoader(gf.ItemSampler(gf.ItemSet(4, names="seeds"), 2), num_workers=0, seed=0)
-    state = {**loader.state_dict(), "fingerprint": fingerprint}
-    with pytest.raises(ValueError, match=r"fingerprint of state_dict must be a dict of stages.*; remove"):
-        loader.load_state_dict(state)

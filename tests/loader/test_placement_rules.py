@@ -2,8 +2,6 @@
 
 import os
 import threading
-from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
@@ -25,23 +23,11 @@ from graphfeed.loader.stages.in_threads import InThreads
 from graphfeed.loader.stages.in_workers import InWorkers
 from tests import pipelines
 from tests.digests import assert_same
-from tests.loader.test_rules import PROCESSES, THREADS, AtHome, Work, names
+from tests.loader.test_rules import PROCESSES, THREADS, AtHome, ReadsAnywhere, ReadsShared, Work, names
 from tests.pipelines import seeds
 
 LOCK = threading.Lock()
 AUTO, WORKER, MAIN = gf.Placement.AUTO, gf.Placement.WORKER, gf.Placement.MAIN
-
-
-class ReadsAnywhere(gf.Transform):
-    answer: bool
-
-    def may_run_in_threads(self) -> bool:
-        return self.answer
-
-
-class ReadsShared(ReadsAnywhere):
-    def may_run_in_processes(self) -> bool:
-        return self.answer
 
 
 class Holds(gf.Transform):
@@ -208,34 +194,6 @@ def test_a_copy_before_the_sampler_leaves_the_workers_their_work(options: Loader
     )
 
 
-def test_a_stage_that_must_run_in_workers_is_refused_behind_one_that_must_not() -> None:
-    for pipe in (Work(AtHome(Work(seeds()))), Work(ReadsShared(AtHome(seeds()), answer=False))):
-        make_plan(pipe, THREADS)
-        with pytest.raises(
-            ValueError,
-            match=r"runs_in of Work is Placement.WORKER, but AtHome before it .*; leave .* or write Work before",
-        ):
-            make_plan(pipe.changed(runs_in=WORKER), THREADS)
-    with pytest.raises(ValueError, match="but ReadsShared before it runs in the main process"):
-        make_plan(Work(ReadsShared(Work(seeds()), answer=False)).changed(runs_in=WORKER), PROCESSES)
-    make_plan(Work(AtHome(seeds())).changed(runs_in=WORKER), LoaderOptions(num_workers=0))
-
-
-def test_a_place_that_is_none_is_refused() -> None:
-    with pytest.raises(TypeError, match=r"runs_in of Work must be graphfeed.Placement.AUTO, .* but is 'main'"):
-        make_plan(Work(seeds()).changed(runs_in="main"), THREADS)
-
-
-def test_a_loop_can_not_be_sent_to_workers() -> None:
-    with pytest.raises(TypeError, match=r"runs_in of Loop is Placement.WORKER, but workers would call it without"):
-
-        class Loop(gf.Transform):
-            runs_in = WORKER
-
-            def __iter__(self) -> Iterator[Any]:
-                yield from self.datapipe
-
-
 def with_last_stage(last: type[gf.Transform]) -> gf.Datapipe:
     return last(pipelines.homogeneous())
 
@@ -297,14 +255,3 @@ def test_servers_run_what_workers_would_and_the_plan_says_so() -> None:
     assert [line.split()[0] for line in text.splitlines()[2:6]] == ["server"] * 4
     assert "Sampling servers have the pipeline, so they run the stages before the cut" in text
     assert "server: ItemSampler -> NeighborSampler -> FeatureFetcher" in repr(loader)
-
-
-@pytest.mark.parametrize("options", [{"num_workers": 0}, {"worker": "process"}, {"executor": ThreadPoolExecutor(1)}])
-def test_servers_take_the_place_of_workers(options: dict[str, Any]) -> None:
-    with pytest.raises(ValueError, match="servers take the place of workers"):
-        gf.DataLoader(pipelines.homogeneous(), servers=["10.0.0.2:50051"], **options)
-
-
-def test_servers_are_a_list() -> None:
-    with pytest.raises(TypeError, match=r"servers must be a list of addresses as '10\.0\.0\.2:50051', but is"):
-        gf.DataLoader(pipelines.homogeneous(), servers="10.0.0.2:50051")
