@@ -1,3 +1,5 @@
+"""A loader: its options, epochs, workers, and what it shows of itself."""
+
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -31,13 +33,13 @@ def test_by_default_there_are_no_workers_where_sampling_is_on_a_gpu() -> None:
     assert gf.DataLoader(pipe).num_workers == 0
 
 
-@pytest.mark.parametrize("device", ["cuda", torch.device("cuda:3")])
-def test_a_plan_for_a_gpu_can_be_looked_at_where_there_is_none(device: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_plan_for_a_gpu_can_be_looked_at_where_there_is_none(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
-    with gf.DataLoader(pipelines.homogeneous().copy_to(device), 2) as loader:
-        assert f"device={device!r}" in loader.explain()
-        with pytest.raises(RuntimeError, match=r"install a torch that is built for CUDA"):
-            next(iter(loader))
+    for device in ("cuda", torch.device("cuda:3")):
+        with gf.DataLoader(pipelines.homogeneous().copy_to(device), 2) as loader:
+            assert f"device={device!r}" in loader.explain()
+            with pytest.raises(RuntimeError, match=r"install a torch that is built for CUDA"):
+                next(iter(loader))
 
 
 def test_set_epoch_chooses_the_next_epoch() -> None:
@@ -146,31 +148,39 @@ def test_the_pipeline_is_not_changed() -> None:
         assert all(before[id(stage)][name] is value for name, value in now.items())
 
 
-def test_explain_shows_the_plan() -> None:
-    loader = gf.DataLoader(pipelines.homogeneous(), num_workers=2)
-    assert "InWorkers(num_workers=2" in loader.explain()
-    assert "InWorkers" not in loader.explain(rewritten=False)
+def test_options_that_users_bring_change_no_mini_batch() -> None:
+    pipe = pipelines.shuffled()
+    expected = [digests(pipe.with_seed(4, epoch)) for epoch in range(2)]
+    for options in ({"persistent_workers": False}, {"max_uva_threads": 1}):
+        with gf.DataLoader(pipe, 2, seed=4, **options) as loader:  # type: ignore[arg-type]
+            assert [digests(loader), digests(loader)] == expected, options
 
 
-@pytest.mark.parametrize("options", [{"persistent_workers": False}, {"max_uva_threads": 1}], ids=str)
-@pytest.mark.parametrize("make", [pipelines.shuffled, pipelines.heterogeneous])
-def test_options_that_users_bring_change_no_mini_batch(make: Any, options: dict[str, Any]) -> None:
-    with gf.DataLoader(make(), 2, seed=4, **options) as loader:
-        assert [digests(loader), digests(loader)] == [digests(make().with_seed(4, epoch)) for epoch in range(2)]
-
-
-@pytest.mark.parametrize(
-    ("options", "text"),
-    [
-        ({"num_workers": 0}, "main: ItemSampler -> MiniBatchTransformer, seed=4"),
-        ({"num_workers": 2}, "worker: ItemSampler -> MiniBatchTransformer, num_workers=2, worker='thread', seed=4"),
-        (
-            {"num_workers": 2, "executor": ThreadPoolExecutor(1)},
-            "worker: ItemSampler -> MiniBatchTransformer, num_workers=2, executor=ThreadPoolExecutor, seed=4",
-        ),
-    ],
-    ids=["inline", "threads", "executor"],
-)
-def test_it_prints_its_plan_in_one_line(options: dict[str, Any], text: str) -> None:
+def test_it_prints_its_plan_in_one_line() -> None:
     pipe = gf.ItemSampler(gf.ItemSet(4, names="seeds"), batch_size=2).transform()
-    assert repr(gf.DataLoader(pipe, seed=4, **options)) == f"DataLoader({text})"
+    stages, pool, threads = "ItemSampler -> MiniBatchTransformer", ThreadPoolExecutor(1), "worker='thread'"
+    assert repr(gf.DataLoader(pipe, 0, seed=4)) == f"DataLoader(main: {stages}, seed=4)"
+    assert repr(gf.DataLoader(pipe, 2, seed=4)) == f"DataLoader(worker: {stages}, num_workers=2, {threads}, seed=4)"
+    assert repr(gf.DataLoader(pipe, 2, seed=4, executor=pool)) == (
+        f"DataLoader(worker: {stages}, num_workers=2, executor=ThreadPoolExecutor, seed=4)"
+    )
+
+
+def test_manual_seed_repeats_a_run_without_a_seed() -> None:
+    runs = []
+    for _ in range(2):
+        torch.manual_seed(5)
+        with gf.DataLoader(pipelines.shuffled(), num_workers=2) as loader:
+            runs.append(digests(loader))
+    with gf.DataLoader(pipelines.shuffled(), num_workers=2) as loader:
+        other = digests(loader)
+    assert runs[0] == runs[1] != other
+
+
+def test_the_sampler_s_seed_counts_where_the_loader_has_none() -> None:
+    pipe = gf.ItemSampler(gf.ItemSet(50, names="seeds"), batch_size=5, shuffle=True, seed=9)
+    with gf.DataLoader(pipe, num_workers=0) as loader:
+        assert loader.seed == 9
+        assert digests(loader) == [digest(batch) for batch in pipe]
+    with gf.DataLoader(pipe, num_workers=0, seed=8) as loader:
+        assert loader.seed == 8

@@ -82,24 +82,18 @@ def test_beside_processes_threads_fetch() -> None:
     assert fetch_beside_processes(cut, THREADS) is cut
 
 
-@pytest.mark.parametrize(("answer", "before"), [(False, Work), (True, AtHome)])
-def test_features_elsewhere_and_behind_other_main_stages_are_fetched_there(answer: bool, before: type) -> None:
-    cut = cut_at_main_stages(ReadsAnywhere(before(Work(seeds())), answer=answer), PROCESSES)
-    assert fetch_beside_processes(cut, PROCESSES) is cut
+def test_features_elsewhere_and_behind_other_main_stages_are_fetched_there() -> None:
+    for pipe, answer in ((Work(Work(seeds())), False), (AtHome(Work(seeds())), True)):
+        cut = cut_at_main_stages(ReadsAnywhere(pipe, answer=answer), PROCESSES)
+        assert fetch_beside_processes(cut, PROCESSES) is cut
 
 
-def test_the_cut_falls_before_the_first_main_stage() -> None:
-    cut = cut_at_main_stages(AtHome(Work(AtHome(Work(Work(seeds()))))), THREADS)
-    assert names(cut) == ["ItemSampler", "Work", "Work", "InWorkers", "AtHome", "Work", "AtHome"]
-
-
-def test_without_a_main_stage_all_runs_in_workers() -> None:
+def test_the_cut_falls_before_the_first_main_stage_or_behind_all_or_nowhere() -> None:
     assert names(cut_at_main_stages(Work(seeds()), THREADS)) == ["ItemSampler", "Work", "InWorkers"]
-
-
-def test_where_there_is_nothing_to_work_on_there_is_no_cut() -> None:
     pipe = AtHome(seeds())
     assert cut_at_main_stages(pipe, THREADS) is pipe
+    cut = cut_at_main_stages(AtHome(Work(AtHome(Work(Work(seeds()))))), THREADS)
+    assert names(cut) == ["ItemSampler", "Work", "Work", "InWorkers", "AtHome", "Work", "AtHome"]
 
 
 def test_the_window_follows_the_prefetch_factor() -> None:
@@ -135,24 +129,24 @@ def test_stages_behind_a_fetch_take_it_into_worker_processes() -> None:
     assert in_workers(Work(fetched()).copy_to("cuda"), PROCESSES) == ["Work", "ReadsShared", "Work"]
 
 
-@pytest.mark.parametrize(
-    "pipe",
-    [
-        fetched(),
-        fetched().copy_to("cpu"),
-        AtHome(fetched()),
-        Work(AtHome(fetched())),
-        Work(ReadsShared(Work(seeds()), answer=False)),
-        Work(ReadsAnywhere(Work(seeds()), answer=True)),
-        Holds(fetched(), LOCK),
-        Work(Holds(fetched(), LOCK)),
-        Work(fetched()).changed(runs_in=MAIN),
-        Work(fetched().changed(runs_in=MAIN)),
-    ],
-)
-def test_else_the_main_process_fetches_beside_processes(pipe: gf.Datapipe) -> None:
-    assert fetch_in_processes(pipe, PROCESSES) is pipe
-    assert in_workers(pipe, PROCESSES) == ["Work"]
+ELSE = [
+    fetched(),
+    fetched().copy_to("cpu"),
+    AtHome(fetched()),
+    Work(AtHome(fetched())),
+    Work(ReadsShared(Work(seeds()), answer=False)),
+    Work(ReadsAnywhere(Work(seeds()), answer=True)),
+    Holds(fetched(), LOCK),
+    Work(Holds(fetched(), LOCK)),
+    Work(fetched()).changed(runs_in=MAIN),
+    Work(fetched().changed(runs_in=MAIN)),
+]
+
+
+def test_else_the_main_process_fetches_beside_processes() -> None:
+    for pipe in ELSE:
+        assert fetch_in_processes(pipe, PROCESSES) is pipe
+        assert in_workers(pipe, PROCESSES) == ["Work"], pipe
 
 
 def test_a_fetch_that_must_stay_in_the_main_process_has_no_threads() -> None:

@@ -1,15 +1,21 @@
-"""Plans as text; the files in plans/ hold what a user sees."""
+"""Plans as text: the files in plans/ hold what a user sees, and explain() says more where there is more."""
 
 import os
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+import torch
 
 import graphfeed as gf
-from graphfeed.loader.plan import RULES, make_plan
+from graphfeed.loader.caches import find_caches
+from graphfeed.loader.explain import BYTES_NOTE, UNKNOWN_NOTE, bytes_text, describe_plan
+from graphfeed.loader.plan import make_plan
 from graphfeed.loader.rules import LoaderOptions
+from graphfeed.storage.graph.sampling import mapped_arrays
+from graphfeed.storage.memory import mapped_file
 from tests import pipelines
+from tests.datapipes.pipeline.test_pipeline_graph import diamond
 
 PLANS = Path(__file__).parent / "plans"
 Build = Callable[[], gf.Datapipe]
@@ -40,32 +46,28 @@ def from_a_list() -> gf.Datapipe:
     return gf.NeighborSampler([gf.MiniBatch()], sampler.graph, [2])  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize(
-    "build", [pipelines.homogeneous, pipelines.heterogeneous, pipelines.weighted, cuda, from_a_list]
-)
-@pytest.mark.parametrize("kind", OPTIONS)
-def test_a_plan_reads_as_the_file_says(build: Build, kind: str) -> None:
-    text = make_plan(build(), OPTIONS[kind]).explain() + "\n"
-    path = PLANS / f"{build.__name__}_{kind}.txt"
-    if os.environ.get("GRAPHFEED_WRITE_PLANS"):
-        path.write_text(text)
-    assert text == path.read_text()
+ON_A_GPU = {
+    "ahead": LoaderOptions(),
+    "both": LoaderOptions(overlap_graph_fetch=True),
+    "inline": LoaderOptions(overlap_feature_fetch=False),
+}
 
 
 @pytest.mark.parametrize(
-    ("kind", "options"),
+    ("build", "kinds"),
     [
-        ("ahead", LoaderOptions()),
-        ("both", LoaderOptions(overlap_graph_fetch=True)),
-        ("inline", LoaderOptions(overlap_feature_fetch=False)),
+        *((build, OPTIONS) for build in (pipelines.homogeneous, pipelines.heterogeneous, pipelines.weighted)),
+        *((build, OPTIONS) for build in (cuda, from_a_list)),
+        (sampled_on_cuda, ON_A_GPU),
     ],
 )
-def test_a_plan_for_a_gpu_needs_none(kind: str, options: LoaderOptions) -> None:
-    text = make_plan(sampled_on_cuda(), options).explain() + "\n"
-    path = PLANS / f"sampled_on_cuda_{kind}.txt"
-    if os.environ.get("GRAPHFEED_WRITE_PLANS"):
-        path.write_text(text)
-    assert text == path.read_text()
+def test_a_plan_reads_as_the_file_says(build: Build, kinds: dict[str, LoaderOptions]) -> None:
+    for kind, options in kinds.items():
+        text = make_plan(build(), options).explain() + "\n"
+        path = PLANS / f"{build.__name__}_{kind}.txt"
+        if os.environ.get("GRAPHFEED_WRITE_PLANS"):
+            path.write_text(text)
+        assert text == path.read_text(), path.name
 
 
 def test_the_plan_as_written_shows_no_inserted_stage() -> None:
@@ -77,20 +79,143 @@ def test_the_plan_as_written_shows_no_inserted_stage() -> None:
     ]
 
 
-def test_a_pipeline_can_be_planned_twice() -> None:
-    pipe = pipelines.heterogeneous()
-    first, second = (make_plan(pipe, OPTIONS["processes"]).explain() for _ in range(2))
-    assert first == second
+def cells(pipe: gf.Datapipe, num_workers: int = 0) -> list[list[str]]:
+    """Return the words of each line before its stage, and the stage's name."""
+    lines = describe_plan(make_plan(pipe, LoaderOptions(num_workers)).running)
+    return [line.split("(")[0].split() for line in lines[1:-1]]
 
 
-def test_inline_the_plan_runs_the_pipeline_itself() -> None:
-    pipe = pipelines.heterogeneous()
-    plan = make_plan(pipe, OPTIONS["inline"])
-    assert plan.running is plan.written is pipe
-    assert plan.applied == ()
+def test_sizes_have_few_digits() -> None:
+    texts = {
+        0: "0 B",
+        999.4: "999 B",
+        999.6: "1.0 kB",
+        9949: "9.9 kB",
+        9951: "10 kB",
+        3.21e6: "3.2 MB",
+        4e15: "4000 TB",
+    }
+    assert {num_bytes: bytes_text(num_bytes) for num_bytes in texts} == texts
 
 
-def test_applied_rules_are_those_that_changed_something() -> None:
-    plan = make_plan(pipelines.homogeneous(), OPTIONS["threads"])
-    assert [rule.__name__ for rule in plan.applied] == ["shard_items", "fetch_in_threads", "cut_at_main_stages"]
-    assert [rule for rule in RULES if rule in plan.applied] == list(plan.applied)
+def test_what_is_not_known_is_said() -> None:
+    lines = describe_plan(pipelines.homogeneous().transform(lambda minibatch: minibatch))
+    assert lines[1].split() == [
+        "main",
+        "?",
+        "4",
+        "MiniBatchTransformer(transformer=test_what_is_not_known_is_said.<locals>.<lambda>)",
+    ]
+    assert lines[-2:] == [BYTES_NOTE, UNKNOWN_NOTE]
+
+
+def test_stages_show_the_device_of_what_they_give_and_whose_stream_they_use() -> None:
+    rows = cells(pipelines.homogeneous().copy_to("cuda:1").transform(), num_workers=2)
+    assert rows[:4] == [
+        ["main", "cuda:1", "caller's", "53", "kB", "5", "MiniBatchTransformer"],
+        ["main", "cuda:1", "caller's", "53", "kB", "StreamPrefetch"],
+        ["prefetch", "cuda:1", "copy", "53", "kB", "4", "CopyTo"],
+        ["prefetch", "cpu", "53", "kB", "Pin"],
+    ]
+    back = cells(pipelines.homogeneous().copy_to("cuda").copy_to("cpu"))
+    assert [row[1] for row in back[:3]] == ["cpu", "cuda", "cpu"]
+
+
+def test_stages_show_the_numbers_by_which_errors_name_them() -> None:
+    def fail(_: gf.MiniBatch) -> gf.MiniBatch:
+        raise ValueError("no")
+
+    loader = gf.DataLoader(pipelines.homogeneous().transform(fail).copy_to("cpu"), num_workers=2)
+    with pytest.raises(ValueError, match="no") as failure, loader:
+        next(iter(loader))
+    assert "in MiniBatchTransformer, stage 4, mini-batch 0" in failure.value.__notes__[0]
+    (line,) = [line for line in loader.explain().splitlines() if "MiniBatchTransformer" in line]
+    assert line.split()[-2] == "4"
+
+
+@pytest.mark.gpu
+def test_what_lies_on_a_gpu_is_explained_as_what_lies_on_the_cpu() -> None:
+    key = ("node", None, "feat")
+    plans = []
+    for device in ("cpu", "cuda", "pinned"):
+        pipe = pipelines.homogeneous()
+        (sampler,) = gf.find(pipe, gf.NeighborSampler)
+        assert isinstance(pipe, gf.FeatureFetcher)
+        assert isinstance(sampler, gf.NeighborSampler)
+        assert isinstance(sampler.graph, gf.FusedCSCSamplingGraph)
+        feature = pipe.feature_store[key]
+        assert isinstance(feature, gf.TorchBasedFeature)
+        store = gf.BasicFeatureStore({key: feature.to(device)})
+        there = sampler.datapipe.copy_to("cuda").sample_neighbor(sampler.graph.to(device), sampler.fanouts)
+        plans.append(gf.DataLoader(there.fetch_feature(store, ["feat"])).explain())
+    assert plans[0] == plans[1] == plans[2]
+
+
+def test_graphs_in_files_say_how_they_are_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(mapped_file, "LEAST_MAPPED", 0)
+    nodes = torch.arange(1000)
+    gf.from_coo((nodes.repeat(100), nodes.repeat(100)), 1000).save(tmp_path / "graph")
+    pipe = gf.ItemSampler(gf.ItemSet(nodes, names="seeds"), 10)
+    ahead = "of free memory: pages are asked for before they are read, in the order of the file"
+    for free, how in (
+        (8e6, "at most 1/4 of 8.0 MB of free memory: read as memory is"),
+        (1e5, f"more than 1/4 of 100 kB {ahead}; column starts, 8.0 kB, stay in memory"),
+        (5e4, f"more than 1/4 of 50 kB {ahead}"),
+    ):
+        monkeypatch.setattr(mapped_arrays, "available_memory", lambda free=free: free)
+        graph = gf.load_graph(tmp_path / "graph")
+        lines = gf.DataLoader(pipe.sample_neighbor(graph, [2]).sample_neighbor(graph, [2]), 0).explain().splitlines()
+        assert lines[lines.index("graphs in mapped files, as this process reads them:") + 1] == f"  1.6 MB, {how}"
+        assert mapped_arrays.DECIDED.get(graph) is None, "it is said before it is done"
+    assert not any("mapped" in line for line in make_plan(pipelines.homogeneous(), LoaderOptions()).explain().split())
+
+
+def test_in_one_line_stages_stand_behind_where_they_run() -> None:
+    assert str(make_plan(pipelines.homogeneous(), LoaderOptions())) == (
+        "main: ItemSampler -> NeighborSampler -> FeatureFetcher"
+    )
+    assert str(make_plan(pipelines.homogeneous().copy_to("cuda"), LoaderOptions(2, in_threads=False))) == (
+        "worker: ItemSampler -> NeighborSampler | thread: FeatureFetcher | prefetch: CopyTo"
+    )
+
+
+def test_in_one_line_brackets_hold_the_branches_of_a_join() -> None:
+    assert str(make_plan(diamond(), LoaderOptions(2))) == (
+        "[worker: MySampler -> MiniBatchTransformer -> CopyTo, "
+        "worker: MySampler -> MiniBatchTransformer -> MiniBatchTransformer] | prefetch: Join"
+    )
+
+
+ROWS = torch.arange(40.0).reshape(20, 2)
+
+
+def make_pipe() -> gf.Datapipe:
+    """Return a pipeline with features that share a cache, have two caches, or have none."""
+    plain = gf.TorchBasedFeature(ROWS)
+    shared = gf.cpu_cached_feature({"x": plain, "y": gf.TorchBasedFeature(-ROWS)}, 500, "lru")
+    both = gf.gpu_cached_feature(gf.cpu_cached_feature(plain, 1000), 100, device="cpu")
+    features = {("node", None, "x"): shared["x"], ("node", None, "y"): shared["y"], ("node", None, "plain"): plain}
+    store = gf.BasicFeatureStore({**features, ("node", None, "both"): both})
+    pipe: gf.Datapipe = gf.ItemSampler(gf.ItemSet(20, names="seeds"), batch_size=10)
+    return pipe.fetch_feature(store, ["x", "y", "both"])
+
+
+def test_each_cache_is_found_once_with_all_that_it_is_for() -> None:
+    assert [(names, cache.kind) for names, cache in find_caches(make_pipe())] == [
+        ("node x, node y", "rows in memory, lru"),
+        ("node both", "rows on cpu, lru of each set"),
+        ("node both", "rows in memory, sieve"),
+    ]
+
+
+def test_a_plan_shows_how_caches_were_used() -> None:
+    pipe = make_pipe()
+    with gf.DataLoader(pipe, num_workers=0, seed=0) as loader:
+        size = find_caches(pipe)[0][1].max_size_in_bytes
+        assert f"  rows in memory, lru: {size} B, 0 hits, 0 misses; node x, node y" in loader.explain().splitlines()
+        for _ in range(2):
+            list(loader)
+        hits, misses = find_caches(pipe)[0][1].hits, find_caches(pipe)[0][1].misses
+        assert (hits + misses, misses >= 40) == (80, True)
+        assert f"lru: {size} B, {hits} hits, {misses} misses; node x" in loader.explain()
+        assert "caches" not in gf.DataLoader(pipe.inputs[0]).explain()

@@ -1,10 +1,10 @@
-"""One run, one context: who computes, whether anyone reads, who watches; and stages hold nothing of it."""
+"""One run, one context: who computes, whether anyone reads; stages hold nothing of it, and a run may be in parts."""
 
 import threading
 import time
-from collections import defaultdict
 from collections.abc import Iterator
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
+from dataclasses import replace
 from types import FunctionType
 from typing import Any
 
@@ -12,11 +12,18 @@ import pytest
 import torch
 
 import graphfeed as gf
+from graphfeed.loader import LoaderOptions, make_plan
+from graphfeed.loader import runner as runner_module
+from graphfeed.loader.options import RemoteServers
+from graphfeed.loader.profile import Profile
+from graphfeed.loader.progress import Progress
 from graphfeed.loader.run import RunContext, current_run
+from graphfeed.loader.runner import Runner
 from graphfeed.loader.stages.prefetch import Prefetch
 from graphfeed.loader.transport.thread_channel import ThreadChannel
+from graphfeed.loader.workers import Workers
 from tests import pipelines
-from tests.digests import digests
+from tests.digests import digest, digests
 from tests.waiting import HangAtTheSecond, wait_until
 
 pytestmark = pytest.mark.usefixtures("fork_server", "no_leaks")
@@ -163,122 +170,6 @@ def test_no_stage_holds_an_object_of_a_run(options: dict[str, Any]) -> None:
     assert len(seen[0]) >= 5
 
 
-class Profiler:
-    """The time that each stage takes for itself, and that each side of each cut waits."""
-
-    def __init__(self) -> None:
-        self.seconds: dict[str, float] = defaultdict(float)
-        self.calls: dict[str, int] = defaultdict(int)
-        self.open = threading.local()
-        self.lock = threading.Lock()
-        self.unbalanced = 0
-
-    def begin(self, name: str) -> None:
-        if not hasattr(self.open, "stack"):
-            self.open.stack = []
-        self.open.stack.append([name, time.perf_counter(), 0.0])
-
-    def end(self, name: str) -> None:
-        began, start, within = self.open.stack.pop()
-        seconds = time.perf_counter() - start
-        if self.open.stack:
-            self.open.stack[-1][2] += seconds
-        with self.lock:
-            self.unbalanced += began != name
-            self.seconds[name] += seconds - within
-            self.calls[name] += 1
-
-    def stage_begin(self, stage: gf.Datapipe, key: gf.Key | None) -> None:
-        self.begin(f"{stage.position} {type(stage).__name__}")
-
-    def stage_end(self, stage: gf.Datapipe, key: gf.Key | None) -> None:
-        self.end(f"{stage.position} {type(stage).__name__}")
-
-    def wait_begin(self, cut: gf.Datapipe, side: str) -> None:
-        self.begin(f"{type(cut).__name__}, {side}")
-
-    def wait_end(self, cut: gf.Datapipe, side: str) -> None:
-        self.end(f"{type(cut).__name__}, {side}")
-
-
-def slowly(batch: gf.MiniBatch) -> gf.MiniBatch:
-    time.sleep(0.02)
-    return batch
-
-
-class Slow(gf.Transform):
-    """A stage with a loop of its own, which takes its time."""
-
-    one_to_one = True
-
-    def __iter__(self) -> Iterator[Any]:
-        for minibatch in self.datapipe:
-            time.sleep(0.01)
-            yield minibatch
-
-
-STAGES = {"1 ItemSampler", "2 NeighborSampler", "3 FeatureFetcher", "4 MiniBatchTransformer"}
-
-
-@pytest.mark.parametrize("num_workers", [0, 1, 2])
-def test_a_profiler_needs_no_other_hook(num_workers: int) -> None:
-    profiler = Profiler()
-    pipe = Slow(pipelines.homogeneous().transform(slowly))
-    expected = digests(pipe.with_seed(1))
-    with gf.DataLoader(pipe, num_workers, seed=1, observer=profiler) as loader:
-        begin = time.perf_counter()
-        assert digests(loader) == expected
-        taken = time.perf_counter() - begin
-    assert profiler.unbalanced == 0
-    assert STAGES | {"5 Slow"} <= profiler.calls.keys()
-    # A loop is also asked for the end; sampled and fetched are ten mini-batches wherever they are.
-    asked = 10 if num_workers else 11
-    assert [profiler.calls[name] for name in sorted(STAGES)] == [asked, 10, 10, 10]
-    assert profiler.calls["5 Slow"] == 11
-    assert profiler.seconds["4 MiniBatchTransformer"] >= 0.2
-    # Without the stages that it reads from, whose time is their own.
-    assert 0.1 <= profiler.seconds["5 Slow"] <= taken - (0 if num_workers else 0.2)
-    if num_workers:
-        assert profiler.calls["InWorkers, reader"] == 10
-        assert profiler.calls["Prefetch, reader"] == 11
-        assert profiler.calls["Prefetch, maker"] == 10
-        # One worker takes 20 ms, and who reads from it 10.
-        assert num_workers == 2 or profiler.seconds["InWorkers, reader"] > 0.05
-
-
-def test_what_workers_in_processes_do_is_a_wait_of_the_reader() -> None:
-    profiler = Profiler()
-    with gf.DataLoader(pipelines.homogeneous(), 1, worker="process", seed=1, observer=profiler) as loader:
-        assert len(list(loader)) == 10
-    assert set(profiler.calls) == {"3 FeatureFetcher", "InWorkers, reader"}
-    assert profiler.unbalanced == 0
-
-
-def divide(batch: gf.MiniBatch) -> gf.MiniBatch:
-    raise ZeroDivisionError
-
-
-def test_a_stage_that_fails_has_ended() -> None:
-    profiler = Profiler()
-    pipe = gf.ItemSampler(gf.ItemSet(4, names="seeds"), 2).transform(divide)
-    for num_workers in (0, 2):
-        with gf.DataLoader(pipe, num_workers, observer=profiler) as loader, pytest.raises(ZeroDivisionError):
-            list(loader)
-        assert profiler.unbalanced == 0
-        assert profiler.open.stack == []
-    assert profiler.calls["2 MiniBatchTransformer"] >= 2
-
-
-def test_an_executor_of_the_user_s_own_is_observed_where_it_has_threads() -> None:
-    profiler = Profiler()
-    with (
-        ThreadPoolExecutor(2) as threads,
-        gf.DataLoader(pipelines.homogeneous(), executor=threads, observer=profiler) as loader,
-    ):
-        list(loader)
-    assert profiler.calls["2 NeighborSampler"] == 10
-
-
 def test_a_user_s_thread_that_iterates_a_stage_leaves_its_work_to_the_workers() -> None:
     made_by = set()
 
@@ -351,25 +242,49 @@ def test_what_was_begun_is_cancelled_if_the_first_window_can_t_be_filled() -> No
     assert len(made) < 20
 
 
-def test_a_loop_around_the_base_s_loop_is_observed_once() -> None:
-    class Every(gf.Transform):
-        def __iter__(self) -> Iterator[Any]:
-            yield from super().__iter__()
+def make_runner(num_workers: int, window: int = 2) -> Runner:
+    options = LoaderOptions(num_workers, prefetch_factor=window)
+    workers = Workers(None, RemoteServers(), "thread", num_workers, 60.0, persistent=True)
+    return Runner(make_plan(pipelines.shuffled(), options), workers, None, 100)
 
-        def __call__(self, batch: gf.MiniBatch) -> gf.MiniBatch:
-            return batch
 
-    begun = []
+def test_what_was_begun_comes_out_and_the_rest_follows_in_another_part() -> None:
+    expected = digests(pipelines.shuffled().with_seed(3, 1))
+    first, second = make_runner(2), make_runner(1)
+    for stop in range(len(expected)):
+        ending, got = threading.Event(), []
+        for number, minibatch in enumerate(first.run(Progress(1, 0), 3, ending=ending)):
+            got.append(digest(minibatch))
+            if number == stop:
+                ending.set()
+        assert stop < len(got) <= stop + 1 + 4
+        got += digests(second.run(Progress(1, len(got)), 3))
+        assert got == expected, stop
+    for runner in (first, second):
+        runner.workers.close()
 
-    class Counts:
-        def stage_begin(self, stage: gf.Datapipe, key: Any) -> None:
-            begun.append(type(stage).__name__)
 
-        def stage_end(self, stage: gf.Datapipe, key: Any) -> None: ...
-        def wait_begin(self, cut: gf.Datapipe, side: str) -> None: ...
-        def wait_end(self, cut: gf.Datapipe, side: str) -> None: ...
+def test_a_part_is_measured_by_itself() -> None:
+    profile = Profile()
+    runner = make_runner(1)
+    list(runner.run(Progress(0, 0), 3, profile))
+    list(replace(runner, plan=make_plan(pipelines.shuffled(), LoaderOptions(0))).run(Progress(0, 5), 3, profile))
+    assert [len(record.handovers) for record in profile.records] == [9, 4]
+    summary = profile.summary
+    assert summary is not None
+    assert (summary.setting.window, summary.num_minibatches) == (0, 3)
+    runner.workers.close()
 
-    with gf.DataLoader(Every(seeds(3)), num_workers=0, seed=0, observer=Counts()) as loader:
-        list(loader)
-    # Once per mini-batch, and once more when it is asked for another.
-    assert begun.count("Every") == 3 + 1
+
+def test_a_run_that_fails_as_it_begins_is_ended_as_others_are(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: object) -> None:
+        raise ZeroDivisionError
+
+    monkeypatch.setattr(runner_module, "AT_BEGIN", [refuse])
+    profile, runner, left = Profile(), make_runner(1), list[object]()
+    monkeypatch.setattr(runner.workers, "leave", left.append)
+    with pytest.raises(ZeroDivisionError):
+        next(runner.run(Progress(0, 0), 3, profile))
+    assert left == [runner.workers.pool]
+    assert profile.records[0].after is not profile.records[0].before
+    runner.workers.close()

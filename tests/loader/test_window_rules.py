@@ -228,8 +228,9 @@ def cached_twice(feature: gf.Feature, device: str) -> gf.Feature:
     return cached(gf.cpu_cached_feature(feature, 5000), device)
 
 
-@pytest.mark.parametrize("wrap", [lambda feature, _: feature, cached, cached_twice])
-@pytest.mark.parametrize("num_workers", [0, 2])
+@pytest.mark.parametrize(
+    ("wrap", "num_workers"), [(lambda feature, _: feature, 2), (cached, 0), (cached_twice, 2)], ids=["", "one", "two"]
+)
 def test_rows_for_a_gpu_are_read_ahead_while_samples_wait_on_the_cpu(
     path: Path, cuda: Cuda, wrap: Callable[[gf.Feature, str], gf.Feature], num_workers: int
 ) -> None:
