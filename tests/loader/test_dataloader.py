@@ -152,7 +152,7 @@ def test_options_that_users_bring_change_no_mini_batch() -> None:
     pipe = pipelines.shuffled()
     expected = [digests(pipe.with_seed(4, epoch)) for epoch in range(2)]
     for options in ({"persistent_workers": False}, {"max_uva_threads": 1}):
-        with gf.DataLoader(pipe, 2, seed=4, **options) as loader:  # type: ignore[arg-type]
+        with gf.DataLoader(pipe, 2, seed=4, **options) as loader:
             assert [digests(loader), digests(loader)] == expected, options
 
 

@@ -1,4 +1,5 @@
 import json
+from collections.abc import Callable, Iterable
 from functools import partial
 from pathlib import Path
 
@@ -28,6 +29,7 @@ print(json.dumps([built, loads, later, gf.warm_up(*pipes)]))
 
 
 @pytest.mark.slow
+@pytest.mark.thorough
 def test_a_pipeline_s_kernels_are_compiled_once_and_no_others(tmp_path: Path) -> None:
     runs = [run("-c", WARM_UP, cwd=REPOSITORY, GRAPHFEED_CACHE_DIR=str(tmp_path)) for _ in range(2)]
     kept = {".".join(path.name.split(".")[:-2]) for path in tmp_path.rglob("*.code")}
@@ -69,12 +71,16 @@ def test_all_kernels_are_compiled_once_and_it_says_which(capsys: pytest.CaptureF
     assert last.startswith("graphfeed: 0 kernels compiled and 2 found on disk in ")
 
 
+def take_all(make: Callable[[], Iterable[gf.MiniBatch]], into: list[gf.MiniBatch]) -> None:
+    into.extend(make())
+
+
 def test_the_command_compiles_what_one_kind_of_pipeline_needs(capsys: pytest.CaptureFixture[str]) -> None:
     for use, run_it in USES.items():
         assert main(["warm-up", "--for", use]) == 0
         assert " found on disk in " in capsys.readouterr().err
         minibatches: list[gf.MiniBatch] = []
-        assert loads_of(partial(lambda make: minibatches.extend(make()), run_it)) == [], use
+        assert loads_of(partial(take_all, run_it, minibatches)) == [], use
         assert len(minibatches) > 1
         assert all(len(minibatch.sampled_subgraphs or ()) == 2 for minibatch in minibatches)
 

@@ -1,30 +1,28 @@
-"""Profiles of real loaders, whose bottleneck is known."""
+"""What a profile of an epoch measures, and how it is shown: in words, as a table, a bar, a plot."""
 
 import copy
 import gc
 import json
-import os
+import re
+import sys
 import time
 import weakref
-from collections.abc import Callable, Iterator
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 import torch
 
 import graphfeed as gf
 from graphfeed.datapipes.pipeline import traverse
-from graphfeed.distributed import SamplingServer
-from graphfeed.loader.executors import available_cores
-from graphfeed.loader.profile.epoch_record import bytes_read
+from graphfeed.loader.profile import Profile
 from tests import pipelines
 from tests.digests import digests
+from tests.loader.profile.records import make_record
+from tests.refusals import Refusal, check_refused
 
 COUNT = 40
-ROWS = 400_000
-KEY = ("node", None, "x")
 
 
 class Sleep(gf.Transform):
@@ -35,27 +33,6 @@ class Sleep(gf.Transform):
     def __call__(self, minibatch: Any) -> Any:
         time.sleep(self.seconds)
         return minibatch
-
-
-class Spin(gf.Transform):
-    """Holds the interpreter's lock for a while, as Python code does."""
-
-    seconds: float
-
-    def __call__(self, minibatch: Any) -> Any:
-        end = time.thread_time() + self.seconds
-        while time.thread_time() < end:
-            pass
-        return minibatch
-
-
-class SleepInMain(gf.Transform):
-    """Takes a while in the loop's thread."""
-
-    def __iter__(self) -> Iterator[Any]:
-        for minibatch in self.datapipe:
-            time.sleep(0.01)
-            yield minibatch
 
 
 def items(count: int = COUNT) -> gf.Datapipe:
@@ -80,24 +57,20 @@ def test_a_profile_changes_no_mini_batch_and_sees_all_stages(options: dict[str, 
     assert len({span.process for span in record.spans}) == (2 if options.get("worker") == "process" else 1)
 
 
-@pytest.mark.parametrize("of_user", [gf.MiniBatch(), "anything"], ids=["with a key", "without"])
-def test_mini_batches_that_workers_are_sent_are_measured_too(of_user: Any) -> None:
-    pipe: gf.Datapipe = gf.MiniBatchTransformer([copy.copy(of_user) for _ in range(8)])  # type: ignore[arg-type]
-    with gf.DataLoader(pipe, num_workers=2) as loader, loader.profile() as profile:
-        assert len(list(loader)) == 8
-    expected = list(range(8)) if isinstance(of_user, gf.MiniBatch) else [-1] * 8
-    assert sorted(trip.minibatch for trip in profile.records[0].trips) == expected
+def test_mini_batches_that_workers_are_sent_are_measured_too() -> None:
+    for of_user, expected in ((gf.MiniBatch(), [*range(8)]), ("anything without a key", [-1] * 8)):
+        given: Any = [copy.copy(of_user) for _ in range(8)]
+        with gf.DataLoader(gf.MiniBatchTransformer(given), num_workers=2) as loader, loader.profile() as profile:
+            assert len(list(loader)) == 8
+        assert sorted(trip.minibatch for trip in profile.records[0].trips) == expected
 
 
-def test_a_loader_without_a_profile_measures_nothing() -> None:
-    loader = gf.DataLoader(items(), num_workers=0)
-    with loader.profile() as profile:
-        list(loader)
-    list(loader)
+def test_a_loader_measures_within_a_block_or_where_each_epoch_is_asked_for() -> None:
+    plain = gf.DataLoader(items(), num_workers=0)
+    with plain.profile() as profile:
+        list(plain)
+    list(plain)
     assert len(profile.records) == 1
-
-
-def test_profile_true_measures_each_epoch_and_shows_the_latest() -> None:
     with gf.DataLoader(items(), num_workers=1, profile=True) as loader:
         assert loader.profiled is None
         list(loader)
@@ -119,12 +92,6 @@ def test_a_profile_keeps_neither_the_pipeline_nor_the_workers_alive(worker: str)
     gc.collect()
     assert len(profile.records) == 1
     assert [stage() for stage in stages] == [None] * len(stages)
-
-
-def test_two_blocks_at_once_are_refused() -> None:
-    loader = gf.DataLoader(items(), num_workers=0)
-    with loader.profile(), pytest.raises(RuntimeError, match="being measured in another block"), loader.profile():
-        pass
 
 
 def test_an_epoch_that_is_left_or_fails_is_measured_so_far() -> None:
@@ -151,6 +118,20 @@ def test_explain_shows_the_measured_times() -> None:
     heading, line = loader.explain().splitlines()[:2]
     assert heading.split() == ["where", "ms", "bytes", "no.", "stage"]
     assert 10 <= float(line.split()[1]) < 20
+
+
+def test_nothing_measured_says_so_and_makes_no_plot_and_no_trace(tmp_path: Path) -> None:
+    loader = gf.DataLoader(items(), num_workers=0)
+    with loader.profile() as profile:
+        rows: list[Refusal] = [
+            (lambda: loader.profile().__enter__(), RuntimeError, "being measured in another block"),
+            (lambda: Profile().plot(0), ValueError, "num_minibatches must be 1 or more, but is 0"),
+            (lambda: Profile().plot(), ValueError, "nothing was measured"),
+            (lambda: Profile().to_chrome_trace(tmp_path / "trace.json"), ValueError, "nothing was measured"),
+        ]
+        check_refused(rows)
+    assert str(profile) == "no mini-batch was taken"
+    assert profile.to_dict() == {"verdict": {"cause": "too few", "text": "no mini-batch was taken", "gain": 1.0}}
 
 
 def test_features_are_counted_and_all_figures_are_plain(tmp_path: Path) -> None:
@@ -183,108 +164,61 @@ def test_hits_of_caches_are_those_of_the_epoch() -> None:
     assert counts[1] == (100, 0)
 
 
-def test_nothing_measured_says_so() -> None:
-    with gf.DataLoader(items(), num_workers=0).profile() as profile:
-        pass
-    assert str(profile) == "no mini-batch was taken"
-    assert profile.to_dict() == {"verdict": {"cause": "too few", "text": "no mini-batch was taken", "gain": 1.0}}
+def test_the_bar_has_the_epoch_the_count_and_how_much_the_loop_waits(capsys: pytest.CaptureFixture[str]) -> None:
+    loader = gf.DataLoader(items(12), num_workers=0, progress=True)
+    assert len(list(loader)) == len(list(loader)) == 12
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert re.search(r"epoch 1: 100%.* 12/12 .*batch/s, waits \d+ %", err)
 
 
-def judged(
-    cause: str, pipe: gf.Datapipe, step: float = 0.0, prepare: Callable[[], object] = int, **options: Any
-) -> str:
-    """Return the verdict on a loader. It is asked for again if a busy machine hides the cause."""
-    for _ in range(5):
-        with gf.DataLoader(pipe, seed=0, **options) as loader:
-            next(iter(loader))  # starts the workers
-            prepare()
-            with loader.profile() as profile:
-                for _ in loader:
-                    time.sleep(step)
-        if profile.verdict.cause == cause:
-            break
-    assert profile.verdict.cause == cause, str(profile)
-    return profile.verdict.text
+def test_a_resumed_epoch_goes_on_where_it_was(capsys: pytest.CaptureFixture[str]) -> None:
+    loader = gf.DataLoader(items(12), num_workers=0, seed=0)
+    list(islice(loader, 5))
+    with gf.DataLoader(items(12), num_workers=2, progress=True) as other:
+        other.load_state_dict(loader.state_dict())
+        assert len(list(other)) == 7
+    err = capsys.readouterr().err
+    assert "5/12" in err
+    assert "12/12" in err
 
 
-@pytest.mark.slow
-class TestKnownBottlenecks:
-    """Sleeping stages take no core, so most of these hold on a busy machine too."""
-
-    def test_a_slow_stage_in_the_loops_thread(self) -> None:
-        assert "Sleep (stage 2)" in judged("inline", Sleep(items(), 0.01), num_workers=0)
-
-    @pytest.mark.parametrize("worker", ["thread", "process"])
-    def test_a_slow_stage_in_workers(self, worker: str) -> None:
-        text = judged("workers", Sleep(items(80), 0.02), num_workers=2, worker=worker)
-        assert "Sleep (stage 2)" in text
-        assert "num_workers=4 may give" in text
-
-    def test_a_slow_consumer_and_too_many_workers(self) -> None:
-        text = judged("step", Sleep(items(60), 0.005), step=0.02, num_workers=6)
-        assert "num_workers=1 would do" in text
-
-    def test_a_slow_stage_of_the_main_process(self) -> None:
-        assert "SleepInMain (stage 2)" in judged("main process", SleepInMain(items()), num_workers=2)
-
-    def test_a_window_that_waits_for_slow_mini_batches(self) -> None:
-        def uneven(minibatch: Any) -> Any:
-            time.sleep(0.08 if minibatch.key.index % 8 == 0 else 0.005)
-            return minibatch
-
-        pipe = items(160).transform(uneven)
-        assert "prefetch_factor=2" in judged("window", pipe, step=0.004, num_workers=4, prefetch_factor=1)
-
-    def test_a_window_of_one(self) -> None:
-        def uneven(minibatch: Any) -> Any:
-            time.sleep(0.03 if minibatch.key.index % 4 == 0 else 0.002)
-            return minibatch
-
-        pipe = items(120).transform(uneven)
-        assert "prefetch_factor=2" in judged("window", pipe, step=0.01, num_workers=1, prefetch_factor=1)
-
-    def test_a_stage_that_holds_the_interpreters_lock(self) -> None:
-        if os.getloadavg()[0] > 2 * available_cores():
-            pytest.skip("other programs use all cores, which hides what this one's threads wait for")
-        assert "worker='process'" in judged("interpreter lock", Spin(items(100), 0.01), num_workers=2)
-
-    def test_a_slow_server(self) -> None:
-        pytest.importorskip("pyarrow")
-        pipe = Sleep(items(80), 0.02)
-        with SamplingServer(pipe, token="t") as server:
-            assert "Sleep (stage 2)" in judged("server", pipe, servers=[server.address], token="t")
-
-    def test_a_cold_disk(self, tmp_path: Path) -> None:
-        path = tmp_path / "x.npy"
-        np.save(path, np.zeros((ROWS, 128), np.float32))
-        before = bytes_read(os.getpid())
-        forget_pages(path)
-        path.read_bytes()
-        if bytes_read(os.getpid()) == before:
-            pytest.skip("this system keeps temporary files in memory, or does not tell what is read")
-        pipe: Any = fetching(gf.DiskBasedFeature(path))
-
-        def begin_cold() -> None:
-            # The system forgets no page of a file that is mapped, as a feature does once all of it is in memory.
-            pipe.feature_store[KEY] = gf.DiskBasedFeature(path)
-            forget_pages(path)
-
-        judged("disk", pipe, num_workers=1, prepare=begin_cold)
-
-    def test_a_cache_that_misses(self) -> None:
-        feature = gf.cpu_cached_feature(gf.TorchBasedFeature(torch.rand(ROWS, 128)), 1 << 20)
-        assert "the cache of node x" in judged("cache", fetching(feature), num_workers=1)
+def test_a_pipeline_without_a_length_has_a_bar_without_one(capsys: pytest.CaptureFixture[str]) -> None:
+    pipe = gf.MiniBatchTransformer(iter([gf.MiniBatch()] * 3))  # type: ignore[arg-type]
+    assert len(list(gf.DataLoader(pipe, num_workers=0, progress=True))) == 3
+    assert "3batch" in capsys.readouterr().err
 
 
-def fetching(feature: Any) -> gf.Datapipe:
-    """Return a pipeline that fetches random rows."""
-    store = gf.BasicFeatureStore({KEY: feature})
-    seeds = gf.ItemSet(torch.randperm(ROWS), names="seeds")
-    return gf.ItemSampler(seeds, 2_000).fetch_feature(store, node_feature_keys=["x"])
+def test_other_ranks_than_the_first_show_none(capsys: pytest.CaptureFixture[str]) -> None:
+    for rank in range(2):
+        source = gf.DistributedItemSampler(gf.ItemSet(4, names="seeds"), 1, rank=rank, world_size=2, seed=0)
+        list(gf.DataLoader(source, num_workers=0, progress=True))
+        assert ("2/2" in capsys.readouterr().err) == (rank == 0)
 
 
-def forget_pages(path: Path) -> None:
-    """Let the system read a file from the disk the next time."""
-    with path.open("rb") as file:
-        os.fsync(file.fileno())
-        os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
+def test_without_tqdm_the_error_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "tqdm.auto", None)
+    with pytest.raises(ImportError, match=r"progress=True needs tqdm"):
+        next(iter(gf.DataLoader(items(2), num_workers=0, progress=True)))
+
+
+def test_the_plot_has_a_timeline_and_a_bar_for_each_stage() -> None:
+    pytest.importorskip("matplotlib")
+    profile = Profile()
+    profile.records.append(make_record(40))
+    timeline, bars = profile.plot(5).axes
+    assert [label.get_text() for label in timeline.get_yticklabels()] == ["loop", "worker 1"]
+    assert timeline.get_xlim() == (0, 4 * 5 + 4)  # five mini-batches, of which each takes 5 ms until the next one
+    assert [patch.get_width() for patch in bars.patches] == [1, 5, 1]
+    assert "<img" in profile._repr_html_()
+
+
+def test_notebooks_show_the_table_without_matplotlib(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
+    monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
+    profile = Profile()
+    profile.records.append(make_record(40))
+    assert profile._repr_html_().startswith("<pre>Too few mini-batches")
+    assert "<img" not in profile._repr_html_()
+    with pytest.raises(ImportError, match=r"a plot of a profile needs matplotlib.*pip install matplotlib"):
+        profile.plot()

@@ -1,8 +1,59 @@
-import pytest
+"""What is made of the times of an epoch: medians, shares, counters, and the table of them."""
 
-from graphfeed.loader.profile.epoch_record import Counters
-from graphfeed.loader.profile.summary import middle, summarise
+import os
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+import graphfeed as gf
+from graphfeed.loader.profile.epoch_record import Counters, StageRow, bytes_read
+from graphfeed.loader.profile.summary import StageTime, middle, summarise
+from graphfeed.loader.profile.table import write_table
+from graphfeed.loader.profile.verdict import Verdict, judge
 from tests.loader.profile.records import MS, make_record
+
+MINIBATCHES: list[Any] = [
+    gf.MiniBatch(seeds=torch.arange(4), node_features={"x": torch.zeros(4, 2)}),
+    gf.MiniBatch(seeds=torch.arange(4), edge_features=[{("a:b:c", "x"): torch.zeros(4, 2)}]),
+    {"seeds": torch.arange(4), "x": [torch.zeros(4, 2)]},
+    SimpleNamespace(to_dict=lambda: {"seeds": torch.arange(4), "x": torch.zeros(4, 2)}),
+]
+
+
+def test_the_bytes_of_any_mini_batch_are_counted() -> None:
+    record = make_record(1)
+    for minibatch in [*MINIBATCHES, None, 3, object(), gf.MiniBatch()]:
+        record.count_bytes(minibatch)
+    assert record.sizes == [32 + 32] * len(MINIBATCHES) + [0] * 4
+
+
+def test_rows_are_counted_by_the_name_of_the_feature() -> None:
+    record = make_record(1)
+    record.count_bytes(
+        gf.MiniBatch(node_features={("user", "x"): torch.zeros(3, 2)}, edge_features=[{"w": torch.zeros(5)}])
+    )
+    assert record.rows == {"user/x": [(3, 24)], "w": [(5, 20)]}
+
+
+def test_counters_are_those_of_the_pipelines_caches_and_the_executors_workers() -> None:
+    feature = gf.cpu_cached_feature(gf.TorchBasedFeature(torch.rand(10, 4)), 1 << 20)
+    store = gf.BasicFeatureStore({("node", None, "x"): feature})
+    pipe = gf.ItemSampler(gf.ItemSet(4, names="seeds"), 2).fetch_feature(store, node_feature_keys=["x"])
+    feature.read(torch.tensor([1, 1]))
+    counters = Counters.now(pipe, SimpleNamespace(pids=lambda: [os.getpid()], num_replaced=3))
+    (counts,) = counters.caches.values()
+    assert sum(counts) == 2
+    assert counters.num_replaced == 3
+
+
+def test_a_process_that_is_gone_has_read_nothing(tmp_path: Path) -> None:
+    assert bytes_read(2**22 + 1) == 0
 
 
 def test_times_are_medians_per_mini_batch() -> None:
@@ -55,11 +106,37 @@ def test_an_outlier_changes_no_median() -> None:
     assert summarise([record]).worker_ms == 6
 
 
-@pytest.mark.parametrize(("values", "share", "expected"), [([], 0.5, 0), ([3, 1, 2], 0.5, 2), ([1, 2], 1.0, 2)])
-def test_a_share_of_the_values_is_not_above_the_middle(values: list[float], share: float, expected: float) -> None:
-    assert middle(values, share) == expected
+def test_few_mini_batches_are_summarised_too() -> None:
+    assert (middle([], 0.5), middle([3, 1, 2], 0.5), middle([1, 2], 1.0)) == (0, 2, 2)
+    for count in (1, 2, 5):
+        assert summarise([make_record(count)]).num_minibatches >= 1
 
 
-@pytest.mark.parametrize("count", [1, 2, 5])
-def test_few_mini_batches_are_summarised_too(count: int) -> None:
-    assert summarise([make_record(count)]).num_minibatches >= 1
+def test_the_table_begins_with_the_verdict_and_has_at_most_20_lines() -> None:
+    record = make_record(200)
+    record.after = Counters({"x": (3, 1)}, 0, 10**10)
+    stages = tuple(StageTime(StageRow(n, f"Stage{n}", "worker"), n, n, 0.05, 1.0) for n in range(20))
+    summary = replace(summarise([record]), stages=stages, rows={"x": (1000, 4_000_000)})
+    lines = write_table(summary, judge(summary)).splitlines()
+    assert len(lines) <= 20
+    assert all(len(line) <= 120 for line in lines)
+    assert lines[0].startswith("Your step waits 80 % of the time")
+    text = "\n".join(lines)
+    for part in ("Stage19", "66.00", "12 others", "workers: 2 (process)", "x 1,000 rows, 4.00 MB", "x 75 % of 4 rows"):
+        assert part in text
+    assert "Stage3\n" not in text  # it is among the others
+
+
+@given(st.integers(0, 400), st.integers(0, 30), st.booleans(), st.booleans())
+def test_no_table_has_more_than_20_lines(words: int, num_stages: int, has_gpu: bool, has_more: bool) -> None:
+    record = make_record(200)
+    if has_more:
+        record.after = Counters({"x": (3, 1)}, 0, 10**10)
+    stages = tuple(StageTime(StageRow(n, f"Stage{n}", "main"), n, n, 0.05, 1.0, n * has_gpu) for n in range(num_stages))
+    summary = replace(summarise([record]), stages=stages, rows={"x": (1000, 4_000_000)} if has_more else {})
+    lines = write_table(summary, Verdict("unclear", "word " * words + "end")).splitlines()
+    assert len(lines) <= 20
+    named = sum(" Stage" in line for line in lines)
+    others = next((int(line.split()[1]) for line in lines if line.endswith(" others")), 0)
+    assert named + others == num_stages
+    assert any("GPU ms" in line for line in lines) == (has_gpu and num_stages > 1)

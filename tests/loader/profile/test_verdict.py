@@ -1,12 +1,22 @@
-"""Each rule with figures that it is meant for; what real pipelines get is in test_profile."""
+"""What limits an epoch, as the verdict says it: each rule with figures that it is meant for, then real pipelines."""
 
+import os
+import time
+from collections.abc import Callable, Iterator
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
+import torch
 
+import graphfeed as gf
+from graphfeed.distributed import SamplingServer
+from graphfeed.loader.executors import available_cores
 from graphfeed.loader.profile import verdict
-from graphfeed.loader.profile.epoch_record import StageRow
+from graphfeed.loader.profile.copy_rate import copy_rate as real_copy_rate
+from graphfeed.loader.profile.epoch_record import StageRow, bytes_read
 from graphfeed.loader.profile.summary import StageTime, Summary, summarise
 from graphfeed.loader.profile.verdict import RULES, judge
 from tests.loader.profile.records import make_record
@@ -85,7 +95,7 @@ CASES: dict[str, tuple[Summary, str]] = {
 }
 
 
-@pytest.fixture(autouse=True)
+@pytest.fixture
 def memory(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """Stand for a memory of which all cores together copy 16 GB/s; return how often it was measured."""
     asked: list[int] = []
@@ -98,22 +108,169 @@ def memory(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     return asked
 
 
-@pytest.mark.parametrize("cause", CASES)
-def test_the_verdict_names_the_cause_and_what_to_try(cause: str) -> None:
-    figures, text = CASES[cause]
-    judged = judge(figures)
-    assert judged.cause == cause.replace(" queue", "").replace(" ahead", "").replace(" of one", "")
-    assert text in judged.text
-    assert judged.gain >= 1
-    assert judged.gain <= 1 / (1 - figures.waits) + 0.01
+@pytest.mark.usefixtures("memory")
+def test_the_verdict_names_the_cause_and_what_to_try() -> None:
+    for cause, (figures, text) in CASES.items():
+        found = judge(figures)
+        assert found.cause == cause.replace(" queue", "").replace(" ahead", "").replace(" of one", "")
+        assert text in found.text
+        assert 1 <= found.gain <= 1 / (1 - figures.waits) + 0.01, cause
 
 
-@pytest.mark.parametrize("changes", [{"rows": {"x": (9, 3e6)}}, {"rows": {"x": (9, 6e7)}, "worker_ms": 1.0}])
-def test_memory_is_measured_only_where_busy_workers_read_much(changes: dict[str, Any], memory: list[int]) -> None:
-    judge(summary(stages=(stage("FeatureFetcher", "worker", 6.0, 1.0),), **changes))
+def test_memory_is_measured_only_where_busy_workers_read_much(memory: list[int]) -> None:
+    changes: list[dict[str, Any]] = [{"rows": {"x": (9, 3e6)}}, {"rows": {"x": (9, 6e7)}, "worker_ms": 1.0}]
+    for change in changes:
+        judge(summary(stages=(stage("FeatureFetcher", "worker", 6.0, 1.0),), **change))
     assert memory == []
+    assert 1e8 < real_copy_rate(1) < 1e13
 
 
+@pytest.mark.usefixtures("memory")
 def test_each_rule_has_a_case() -> None:
     asked = {rule.__name__ for rule in RULES for figures, _ in CASES.values() if rule(figures) is not None}
     assert asked == {rule.__name__ for rule in RULES}
+
+
+COUNT = 40
+ROWS = 400_000
+KEY = ("node", None, "x")
+
+
+class Sleep(gf.Transform):
+    """Takes a while without a core."""
+
+    seconds: float
+
+    def __call__(self, minibatch: Any) -> Any:
+        time.sleep(self.seconds)
+        return minibatch
+
+
+class Spin(gf.Transform):
+    """Holds the interpreter's lock for a while, as Python code does."""
+
+    seconds: float
+
+    def __call__(self, minibatch: Any) -> Any:
+        end = time.thread_time() + self.seconds
+        while time.thread_time() < end:
+            pass
+        return minibatch
+
+
+class SleepInMain(gf.Transform):
+    """Takes a while in the loop's thread."""
+
+    def __iter__(self) -> Iterator[Any]:
+        for minibatch in self.datapipe:
+            time.sleep(0.01)
+            yield minibatch
+
+
+def items(count: int = COUNT) -> gf.Datapipe:
+    return gf.ItemSampler(gf.ItemSet(count, names="seeds"), batch_size=1)
+
+
+def judged(
+    cause: str, pipe: gf.Datapipe, step: float = 0.0, prepare: Callable[[], object] = int, **options: Any
+) -> str:
+    """Return the verdict on a loader. It is asked for again if a busy machine hides the cause."""
+    for _ in range(5):
+        with gf.DataLoader(pipe, seed=0, **options) as loader:
+            next(iter(loader))  # starts the workers
+            prepare()
+            with loader.profile() as profile:
+                for _ in loader:
+                    time.sleep(step)
+        if profile.verdict.cause == cause:
+            break
+    assert profile.verdict.cause == cause, str(profile)
+    return profile.verdict.text
+
+
+@pytest.mark.slow
+class TestKnownBottlenecks:
+    """Sleeping stages take no core, so most of these hold on a busy machine too."""
+
+    def test_a_slow_stage_in_the_loops_thread(self) -> None:
+        assert "Sleep (stage 2)" in judged("inline", Sleep(items(), 0.01), num_workers=0)
+
+    @pytest.mark.parametrize("worker", ["thread", pytest.param("process", marks=pytest.mark.thorough)])
+    def test_a_slow_stage_in_workers(self, worker: str) -> None:
+        text = judged("workers", Sleep(items(80), 0.02), num_workers=2, worker=worker)
+        assert "Sleep (stage 2)" in text
+        assert "num_workers=4 may give" in text
+
+    def test_a_slow_consumer_and_too_many_workers(self) -> None:
+        text = judged("step", Sleep(items(60), 0.005), step=0.02, num_workers=6)
+        assert "num_workers=1 would do" in text
+
+    @pytest.mark.thorough
+    def test_a_slow_stage_of_the_main_process(self) -> None:
+        assert "SleepInMain (stage 2)" in judged("main process", SleepInMain(items()), num_workers=2)
+
+    @pytest.mark.thorough
+    def test_a_window_that_waits_for_slow_mini_batches(self) -> None:
+        def uneven(minibatch: Any) -> Any:
+            time.sleep(0.08 if minibatch.key.index % 8 == 0 else 0.005)
+            return minibatch
+
+        pipe = items(160).transform(uneven)
+        assert "prefetch_factor=2" in judged("window", pipe, step=0.004, num_workers=4, prefetch_factor=1)
+
+    @pytest.mark.thorough
+    def test_a_window_of_one(self) -> None:
+        def uneven(minibatch: Any) -> Any:
+            time.sleep(0.03 if minibatch.key.index % 4 == 0 else 0.002)
+            return minibatch
+
+        pipe = items(120).transform(uneven)
+        assert "prefetch_factor=2" in judged("window", pipe, step=0.01, num_workers=1, prefetch_factor=1)
+
+    def test_a_stage_that_holds_the_interpreters_lock(self) -> None:
+        if os.getloadavg()[0] > 2 * available_cores():
+            pytest.skip("other programs use all cores, which hides what this one's threads wait for")
+        assert "worker='process'" in judged("interpreter lock", Spin(items(100), 0.01), num_workers=2)
+
+    @pytest.mark.thorough
+    def test_a_slow_server(self) -> None:
+        pytest.importorskip("pyarrow")
+        pipe = Sleep(items(80), 0.02)
+        with SamplingServer(pipe, token="t") as server:
+            assert "Sleep (stage 2)" in judged("server", pipe, servers=[server.address], token="t")
+
+    @pytest.mark.thorough
+    def test_a_cold_disk(self, disk_path: Path) -> None:
+        path = disk_path / "x.npy"
+        np.save(path, np.zeros((ROWS, 128), np.float32))
+        before = bytes_read(os.getpid())
+        forget_pages(path)
+        path.read_bytes()
+        if bytes_read(os.getpid()) == before:
+            pytest.skip("this system keeps temporary files in memory, or does not tell what is read")
+        pipe: Any = fetching(gf.DiskBasedFeature(path))
+
+        def begin_cold() -> None:
+            # The system forgets no page of a file that is mapped, as a feature does once all of it is in memory.
+            pipe.feature_store[KEY] = gf.DiskBasedFeature(path)
+            forget_pages(path)
+
+        judged("disk", pipe, num_workers=1, prepare=begin_cold)
+
+    def test_a_cache_that_misses(self) -> None:
+        feature = gf.cpu_cached_feature(gf.TorchBasedFeature(torch.rand(ROWS, 128)), 1 << 20)
+        assert "the cache of node x" in judged("cache", fetching(feature), num_workers=1)
+
+
+def fetching(feature: Any) -> gf.Datapipe:
+    """Return a pipeline that fetches random rows."""
+    store = gf.BasicFeatureStore({KEY: feature})
+    seeds = gf.ItemSet(torch.randperm(ROWS), names="seeds")
+    return gf.ItemSampler(seeds, 2_000).fetch_feature(store, node_feature_keys=["x"])
+
+
+def forget_pages(path: Path) -> None:
+    """Let the system read a file from the disk the next time."""
+    with path.open("rb") as file:
+        os.fsync(file.fileno())
+        os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
