@@ -1,15 +1,23 @@
-"""Which choice comes next: by tables, in simulated pipelines, and for any history."""
+"""Which choice comes next, what it takes and what a trial of it says, in simulated pipelines and for any history."""
+
+import itertools
+from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from graphfeed.loader.tune import Choice, Limits, Trial, best_of, propose
+import graphfeed as gf
+from graphfeed.loader.profile import summarise
+from graphfeed.loader.tune import Choice, Limits, Trial, best_of, describe_tuning, propose
+from graphfeed.loader.tune.choice import FEWEST, MOST, MOST_SMALL, enough, spread, trial_of
 from graphfeed.loader.tune.propose import MOST_TRIALS
+from tests import pipelines
+from tests.loader.profile.records import make_record
 from tests.loader.tune.simulated import Simulated, grid, simulate, tune
 
-LIMITS = Limits(num_cores=4, memory=1e9, minibatch_bytes=1e6, worker_bytes=1e7)
 INLINE = Choice("thread", 0, 2)
 
 
@@ -35,34 +43,6 @@ def trial(
 
 
 @pytest.mark.parametrize(
-    ("tried", "expected"),
-    [
-        # From no workers on: as many as keep the step busy, at first two.
-        ([trial(INLINE, 100)], threads(2)),
-        ([trial(INLINE, 100, step=20)], threads(1)),
-        # More while that helps, up to the cores.
-        ([trial(INLINE, 100), trial(threads(2), 200)], threads(4)),
-        ([trial(INLINE, 100), trial(threads(2), 200), trial(threads(4), 400)], threads(4, 4)),
-        ([trial(INLINE, 100), trial(threads(2), 200), trial(threads(4), 400), trial(threads(4, 4), 390)], threads(3)),
-        # Where four are slower than two, there may be three.
-        ([trial(INLINE, 100), trial(threads(2), 200), trial(threads(4), 150)], threads(3)),
-        # The lock shows where four threads each have a core for less of the time than one.
-        ([trial(INLINE, 100), trial(threads(2), 110, cpu=0.55)], processes(4)),
-        ([trial(INLINE, 100), trial(threads(2), 110, cpu=0.55), trial(processes(4), 90)], threads(4)),
-        ([trial(INLINE, 100), trial(threads(2), 99, cpu=0.5)], processes(4)),
-        # Those who wait for a disk may be more than the cores.
-        ([trial(INLINE, 100, cpu=0.1), trial(threads(4), 390, cpu=0.09)], threads(8)),
-        ([trial(INLINE, 100, cpu=0.04), trial(threads(4), 390, cpu=0.01)], threads(8)),
-        # The step is the limit: fewer, if they keep up.
-        ([trial(INLINE, 50), trial(threads(4), 100, 0.01, step=10, busy=10)], threads(2)),
-    ],
-    ids=str,
-)
-def test_the_next_choice(tried: list[Trial], expected: Choice) -> None:
-    assert propose(tried, LIMITS).choice == expected
-
-
-@pytest.mark.parametrize(
     ("tried", "reason"),
     [
         ([trial(INLINE, 100, 0.01, step=9)], "your step is the limit"),
@@ -76,20 +56,19 @@ def test_the_end(tried: list[Trial], reason: str) -> None:
     assert (proposal.choice, proposal.reason) == (None, reason)
 
 
-@pytest.mark.parametrize(
-    ("tried", "best"),
-    [
-        ([trial(threads(1), 97), trial(threads(2), 100)], threads(1)),
-        ([trial(threads(1), 93), trial(threads(2), 100)], threads(2)),
-        ([trial(threads(1), 93, noise=0.1), trial(threads(2), 100)], threads(1)),
-        ([trial(threads(1), 50, noise=0.9), trial(threads(2), 100)], threads(2)),
-        ([trial(processes(1), 100), trial(threads(4), 98)], threads(4)),
-        ([trial(threads(2, 4), 100), trial(threads(2, 2), 99)], threads(2, 2)),
-    ],
-    ids=str,
-)
-def test_the_cheapest_of_those_that_are_as_fast_is_the_best(tried: list[Trial], best: Choice) -> None:
-    assert best_of(tried).choice == best
+BEST = [
+    ([trial(threads(1), 97), trial(threads(2), 100)], threads(1)),
+    ([trial(threads(1), 93), trial(threads(2), 100)], threads(2)),
+    ([trial(threads(1), 93, noise=0.1), trial(threads(2), 100)], threads(1)),
+    ([trial(threads(1), 50, noise=0.9), trial(threads(2), 100)], threads(2)),
+    ([trial(processes(1), 100), trial(threads(4), 98)], threads(4)),
+    ([trial(threads(2, 4), 100), trial(threads(2, 2), 99)], threads(2, 2)),
+]
+
+
+def test_the_cheapest_of_those_that_are_as_fast_is_the_best() -> None:
+    for tried, best in BEST:
+        assert best_of(tried).choice == best
 
 
 def test_processes_that_there_can_not_be_are_not_tried() -> None:
@@ -120,8 +99,17 @@ PIPES = {
 }
 
 
+THOROUGH = {"uneven", "a disk that answers five requests at once", "the lock is held two fifths of the time"}
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize("pipe", PIPES.values(), ids=PIPES)
+@pytest.mark.parametrize(
+    "pipe",
+    [
+        pytest.param(pipe, id=name, marks=pytest.mark.thorough if name in THOROUGH else ())
+        for name, pipe in PIPES.items()
+    ],
+)
 def test_simulated_pipelines_come_near_the_best_of_a_grid(pipe: Simulated) -> None:
     limits = Limits(8, memory=1e9, minibatch_bytes=1e6, worker_bytes=2e6)
 
@@ -135,10 +123,9 @@ def test_simulated_pipelines_come_near_the_best_of_a_grid(pipe: Simulated) -> No
         assert true_rate(best_of(tried).choice) >= 0.9 * top
 
 
-@pytest.mark.parametrize("megabytes", [3, 8, 20, 60])
-def test_no_trial_takes_more_memory_than_the_limit(megabytes: int) -> None:
-    limits = Limits(8, megabytes * 1e6, minibatch_bytes=1e6, worker_bytes=1e7, server_bytes=5e6)
-    for pipe in PIPES.values():
+def test_no_trial_takes_more_memory_than_the_limit() -> None:
+    for megabytes, pipe in itertools.product((3, 8, 20, 60), PIPES.values()):
+        limits = Limits(8, megabytes * 1e6, minibatch_bytes=1e6, worker_bytes=1e7, server_bytes=5e6)
         tried = tune(pipe, limits, np.random.default_rng(megabytes))  # asserts it before each trial
         assert max(trial.memory for trial in tried) <= limits.memory
 
@@ -165,3 +152,79 @@ def test_any_history_ends_and_repeats_nothing(
         tried.append(trial(choice, rates[number], waits[number], step=step, cpu=cpus[number]))
     assert proposal.reason
     assert len(tried) <= MOST_TRIALS
+
+
+LIMITS = Limits(4, 1e9, minibatch_bytes=10.0, worker_bytes=100.0, server_bytes=50.0, copied_bytes=7.0)
+
+
+def test_a_choice_reads_as_the_options_of_a_loader() -> None:
+    assert str(Choice("thread", 0, 2)) == "num_workers=0"
+    assert str(Choice("process", 3, 2)) == "num_workers=3, worker='process', prefetch_factor=2"
+    assert Choice("process", 3, 2).window == 6
+
+
+@pytest.mark.parametrize(
+    ("choice", "minibatches", "processes"),
+    [
+        (Choice("thread", 0, 2), 3, 0),
+        (Choice("thread", 2, 2), 4 + 2 + 2 + 1, 0),
+        (Choice("process", 2, 3), 6 + 2 + 3 + 1 + 4, 257),
+    ],
+    ids=str,
+)
+def test_memory_is_that_of_all_mini_batches_that_may_be_there_and_of_processes(
+    choice: Choice, minibatches: int, processes: int
+) -> None:
+    assert LIMITS.memory_of(choice) == 10 * minibatches + processes
+    assert LIMITS.memory_of_processes(choice) == processes
+
+
+def test_while_processes_start_the_memory_of_both_choices_counts() -> None:
+    threads, processes = Choice("thread", 4, 8), Choice("process", 1, 1)
+    starting = LIMITS.memory_of(threads) + LIMITS.memory_of_processes(processes)
+    assert starting > LIMITS.memory_of(processes)
+    assert LIMITS.memory_to_try(processes, threads) == starting
+    assert LIMITS.memory_to_try(threads, processes) == starting
+    assert LIMITS.memory_to_try(threads, Choice("thread", 1, 1)) == LIMITS.memory_of(threads)
+
+
+def test_a_trial_is_taken_from_a_summary() -> None:
+    summary = summarise([make_record(60, step_ms=1, wait_ms=4, work_ms=(1, 5))])
+    trial = trial_of(Choice("process", 2, 2), summary, LIMITS)
+    assert (trial.rate, trial.waits, trial.step_ms) == pytest.approx((200, 0.8, 1), rel=0.02)
+    assert (trial.busy_ms, trial.cpu, trial.noise) == (6, 0.5, 0)
+    assert trial.memory == LIMITS.memory_of(trial.choice)
+
+
+def test_uneven_times_ask_for_more_mini_batches() -> None:
+    assert spread(summarise([make_record(60)])) == 0
+    assert enough(0.0, 4, 10.0) == FEWEST
+    assert enough(0.3, 4, 10.0) == 100
+    assert enough(5.0, 4, 10.0) == MOST
+    assert enough(0.0, 100, 10.0) == 400
+    assert enough(0.0, 4, 1e6) == MOST_SMALL
+
+
+def test_it_says_what_was_chosen_measured_and_refused() -> None:
+    loader = gf.DataLoader(pipelines.homogeneous(), num_workers="auto")
+    tuning: Any = loader._tuning
+    assert describe_tuning(tuning)[0].endswith("nothing was measured yet")
+    inline, two = Choice("thread", 0, 2), Choice("thread", 2, 2)
+    tuning.limits = Limits(2, 3e6)
+    tuning.tried = [Trial(inline, 10.0, 0.9, 1.0, 9.0, 1.0, 0.0, 1e6), Trial(two, 20.0, 0.8, 1.0, 9.0, 1.0, 0.0, 2e6)]
+    tuning.best = two
+    assert "still measuring" in describe_tuning(tuning)[0]
+    tuning.settled = "nothing next to it is faster"
+    tuning.refused = {Choice("thread", 2, 4): 4e6}
+    tuning.limits = replace(tuning.limits, no_processes="not here")
+    assert describe_tuning(tuning) == [
+        "workers: num_workers=\"auto\" chose num_workers=2, worker='thread', prefetch_factor=2: nothing next to it is "
+        "faster",
+        "  per second  waits   memory",
+        "        10.0   90 %   1.0 MB  num_workers=0",
+        "        20.0   80 %   2.0 MB  num_workers=2, worker='thread', prefetch_factor=2",
+        "  refused: num_workers=2, worker='thread', prefetch_factor=4 would take 4.0 MB, more than the 3.0 MB of "
+        "memory_limit",
+        "  refused: worker='process': not here",
+    ]
+    assert loader.explain().endswith("\n".join(describe_tuning(tuning)))

@@ -65,7 +65,7 @@ def script(monkeypatch: pytest.MonkeyPatch) -> list[Choice]:
     return listed
 
 
-@pytest.mark.parametrize("start", [0, 1, 2, 7, 30])
+@pytest.mark.parametrize("start", [0, 7])
 def test_switches_anywhere_change_no_bit(script: list[Choice], start: int) -> None:
     script += THREADS
     expected = digests(gf.DataLoader(sampled(), num_workers=0, seed=3))
@@ -160,7 +160,7 @@ def test_a_failure_of_a_stage_is_the_user_s(script: list[Choice]) -> None:
             assert loader.state_dict()["index"] == 9
 
 
-@pytest.mark.parametrize("taken", [1, 4, 11, 25])
+@pytest.mark.parametrize("taken", [1, 11])
 def test_an_epoch_that_is_left_goes_on_from_its_state(script: list[Choice], taken: int) -> None:
     script += THREADS
     expected = digests(sampled().with_seed(3))
