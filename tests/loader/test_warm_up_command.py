@@ -56,6 +56,7 @@ def two_kernels(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("GRAPHFEED_CACHE_DIR", str(tmp_path))
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("two_kernels")
 def test_all_kernels_are_compiled_once_and_it_says_which(capsys: pytest.CaptureFixture[str]) -> None:
     names = ["sampling.permute.hash_places", "sampling.permute.permute"]
