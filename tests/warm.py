@@ -33,7 +33,7 @@ import torch
 
 import graphfeed as gf
 from tests import pipelines  # noqa: F401
-from tests.distributed import dist_loaders, joint, lost_ranks, pyg_data, sharing, traffic  # noqa: F401
+from tests.distributed import joint, pyg_data, traffic  # noqa: F401
 from tests.distributed.equal_pipelines import ALL
 
 CHECK_SECONDS = 0.02

@@ -1,21 +1,37 @@
-"""What each rank runs to compare mini-batches of a graph in parts with those of the whole graph."""
+"""The registry of pipelines that graphs and features in parts must leave as they are, and the law that says so."""
 
-from collections.abc import Iterator
+import threading
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import cache
 from itertools import islice
-from typing import Any
+from pathlib import Path
+from typing import Any, NamedTuple
 
 import pytest
 import torch
 
 import graphfeed as gf
-from graphfeed.distributed import PartBook, PartitionedFeature, PartitionedGraph, Peers, cut_graph, cut_rows
+from graphfeed.distributed import (
+    PartBook,
+    PartitionedFeature,
+    PartitionedGraph,
+    Peers,
+    assign_nodes,
+    cut_graph,
+    cut_rows,
+)
 from graphfeed.distributed.ranks import meeting_point
 from graphfeed.distributed.ranks.peers import rank_and_size
 from tests import golden_pipelines
 from tests.digests import assert_same
-from tests.golden_pipelines import numbers
+from tests.golden_pipelines import fractions, numbers
+from tests.test_edge_truth import load
+
+LIKES, LIKED, KNOWS = "user:likes:item", "item:liked_by:user", "user:knows:user"
+NODE, EDGE = ("node", None, "x"), ("edge", None, "e")
+LOCK = threading.RLock()
+"""Held while the golden pipelines read other graphs."""
 
 
 def typed_in_time(**options: Any) -> gf.Datapipe:
@@ -40,6 +56,8 @@ def per_layer() -> gf.Datapipe:
 
 ALL: dict[str, golden_pipelines.Build] = {
     **{name: build for name, build in golden_pipelines.ALL.items() if not name.startswith("items")},
+    "new nodes": lambda: golden_pipelines.neighbor([5, 4], only_new=True)(),
+    "disjoint": lambda: golden_pipelines.neighbor([5, 4], disjoint=True)(),
     "in time, window of both": lambda: golden_pipelines.in_time("node", "edge", pre_time_window=50)(),
     "in time, hop time": lambda: golden_pipelines.in_time("edge", hop_time="edge")(),
     "typed in time": typed_in_time,
@@ -50,7 +68,66 @@ ALL: dict[str, golden_pipelines.Build] = {
 """Functions that build the pipelines to compare, by name."""
 
 
-def assign(num_ids: int, how: str, salt: int = 90) -> PartBook:
+class Graphs(NamedTuple):
+    """What the golden pipelines read."""
+
+    untyped: Callable[..., gf.SamplingGraph]
+    typed: Callable[[], gf.SamplingGraph]
+    features: Callable[[], gf.BasicFeatureStore]
+
+
+GOLDEN = Graphs(golden_pipelines.untyped, golden_pipelines.typed, golden_pipelines.features)
+
+
+def real(folder: Path, untyped: str, typed: str) -> Graphs:
+    """Return real graphs in the form of the golden ones: Cora or GitHub's users, and WordNet or Wikipedia's edits."""
+    arrays = load(folder, untyped)
+    count, size = len(arrays["src"]), int(arrays["num_nodes"])
+
+    @cache
+    def make(dtype: torch.dtype = torch.int64) -> gf.FusedCSCSamplingGraph:
+        attributes = {
+            "weight": fractions(count, 5),
+            "mask": numbers(count, 2, 6).bool(),
+            "time": numbers(count, 100, 7),
+        }
+        edges = torch.stack([arrays["src"], arrays["dst"]]).to(dtype)
+        times = {"time": numbers(size, 100, 4)}
+        return gf.from_coo(edges, size, node_attributes=times, edge_attributes=attributes)
+
+    @cache
+    def features() -> gf.BasicFeatureStore:
+        rows = {NODE: torch.arange(size * 2.0), EDGE: torch.arange(count * 2)}
+        return gf.BasicFeatureStore({key: gf.TorchBasedFeature(own.view(-1, 2)) for key, own in rows.items()})
+
+    return Graphs(make, cache(wordnet if typed == "wordnet" else lambda: edits(folder)), features)
+
+
+def wordnet() -> gf.FusedCSCSamplingGraph:
+    """Return the synsets of WordNet as users and its words as items, with times of the edges."""
+    whole: Any = gf.datasets.wordnet().graph
+    found = whole.in_subgraph({kind: torch.arange(count) for kind, count in whole.num_nodes.items()})
+    edges, times = {}, {}
+    kinds = {LIKES: "synset:rev_names:word", LIKED: "word:names:synset", KNOWS: "synset:hypernym:synset"}
+    for kind, name in kinds.items():
+        csc = found.sampled_csc[name]
+        edges[kind] = torch.stack([csc.indices, gf.expand_indptr(csc.indptr, torch.int64)])
+        times[kind] = numbers(edges[kind].shape[1], 100, 20)
+    sizes = {"user": whole.num_nodes["synset"], "item": whole.num_nodes["word"]}
+    return gf.from_coo(edges, sizes, edge_attributes={"time": times})
+
+
+def edits(folder: Path) -> gf.FusedCSCSamplingGraph:
+    """Return who edited which page of Wikipedia; the times are those of the edits, in a hundred steps."""
+    arrays = load(folder, "wikipedia_temporal")
+    users, pages = arrays["src"].long(), arrays["dst"].long()
+    edges = {LIKES: (users, pages), LIKED: (pages, users), KNOWS: (users[1:], users[:-1])}
+    times = (arrays["timestamp"] * 99 / arrays["timestamp"].max()).long()
+    sizes = {"user": int(arrays["num_nodes_user"]), "item": int(arrays["num_nodes_page"])}
+    return gf.from_coo(edges, sizes, edge_attributes={"time": {LIKES: times, LIKED: times, KNOWS: times[1:]}})
+
+
+def assign(num_ids: int, how: str, salt: int = 90, world_size: int | None = None) -> PartBook:
     """Return which rank owns each id.
 
     Args:
@@ -58,8 +135,9 @@ def assign(num_ids: int, how: str, salt: int = 90) -> PartBook:
         how: "range": ranks own ranges. "random": they own any ids. "empty": the same, but the last rank owns none.
             "stored": they own clusters of ids and odd ones, of sizes that differ, as METIS finds them in a real graph.
         salt: Another number gives other random parts.
+        world_size: The number of ranks, where they are no process group.
     """
-    world_size = rank_and_size()[1]
+    world_size = world_size or rank_and_size()[1]
     if how == "range":
         return PartBook.from_bounds([part * num_ids // world_size for part in range(world_size + 1)])
     if how == "stored":
@@ -71,50 +149,57 @@ def assign(num_ids: int, how: str, salt: int = 90) -> PartBook:
     return PartBook.from_assignment(numbers(num_ids, owning, salt), world_size)
 
 
-def in_parts(graph: gf.FusedCSCSamplingGraph, how: str, peers: Peers | None = None) -> PartitionedGraph:
-    """Return a graph of which this rank has a part."""
-    return PartitionedGraph(cut_graph(graph, assign(graph.total_num_nodes, how), rank_and_size()[0]), peers)
+def in_parts(graph: Any, how: str, peers: Peers | None = None) -> PartitionedGraph:
+    """Return a graph of which this rank has a part; "metis" leaves it to METIS, else see `assign`."""
+    rank, world_size = (peers.rank, peers.world_size) if peers else rank_and_size()
+    book = assign(graph.total_num_nodes, how, world_size=world_size) if how != "metis" else None
+    return PartitionedGraph(cut_graph(graph, book or assign_nodes(graph, world_size, how), rank), peers)
 
 
 def feature_in_parts(values: torch.Tensor, how: str, salt: int, peers: Peers) -> PartitionedFeature:
     """Return a feature of which this rank has a part."""
-    book = assign(len(values), how, salt)
-    return PartitionedFeature(cut_rows(values, book, rank_and_size()[0]), book, peers)
+    book = assign(len(values), how, salt, peers.world_size)
+    return PartitionedFeature(cut_rows(values, book, peers.rank), book, peers)
+
+
+def parts_of(graphs: Graphs, how: str, peers: Peers) -> Graphs:
+    """Return a rank's parts of graphs and features; rows of nodes come through a cache, those of edges don't."""
+
+    def features() -> gf.BasicFeatureStore:
+        rows, others = (graphs.features().read(*key) for key in (NODE, EDGE))
+        cached = gf.cpu_cached_feature(feature_in_parts(rows, how, 90, peers), 1 << 14)
+        return gf.BasicFeatureStore({NODE: cached, EDGE: feature_in_parts(others, how, 91, peers)})
+
+    return Graphs(
+        lambda *dtype: in_parts(graphs.untyped(*dtype), how, peers),
+        lambda: in_parts(graphs.typed(), how, peers),
+        features,
+    )
 
 
 @contextmanager
-def graphs_in_parts(how: str, peers: Peers) -> Iterator[None]:
-    """Let the golden pipelines read graphs and features in parts."""
-    whole, whole_typed, whole_features = (
-        golden_pipelines.untyped,
-        golden_pipelines.typed,
-        golden_pipelines.features,
-    )
-
-    @cache
-    def untyped(dtype: torch.dtype = torch.int64) -> PartitionedGraph:
-        return in_parts(whole(dtype), how, peers)
-
-    @cache
-    def typed() -> PartitionedGraph:
-        return in_parts(whole_typed(), how, peers)
-
-    @cache
-    def features() -> gf.BasicFeatureStore:
-        parts: Any = {
-            key: feature_in_parts(whole_features()[key].read(), how, salt, peers)
-            for salt, key in enumerate([("node", None, "x"), ("edge", None, "e")], start=90)
-        }
-        return gf.BasicFeatureStore(parts)
-
-    with pytest.MonkeyPatch.context() as patch:
-        for function in (untyped, typed, features):
-            patch.setattr(golden_pipelines, function.__name__, function)
+def reading(graphs: Graphs) -> Iterator[None]:
+    """Let the golden pipelines that are built meanwhile read other graphs."""
+    with LOCK, pytest.MonkeyPatch.context() as patch:
+        for name, make in graphs._asdict().items():
+            patch.setattr(golden_pipelines, name, cache(make))
         yield
 
 
-def compare(how: str, names: list[str], num_workers: int = 0, share_memory: str = "yes") -> dict[str, int]:
-    """Compare some mini-batches, each rank with draws of its own; return how many of each pipeline were equal.
+def made(graphs: Graphs, names: list[str], seed: int, num_workers: int = 0) -> dict[str, list[gf.MiniBatch]]:
+    """Return the first three mini-batches of some pipelines over graphs."""
+    with reading(graphs):
+        pipes = {name: ALL[name]() for name in names}
+    found = {}
+    for name, pipe in pipes.items():
+        with gf.DataLoader(pipe, num_workers, seed=seed) as loader:
+            found[name] = list(islice(loader, 3))
+        assert len(found[name]) == 3
+    return found
+
+
+def compare(how: str, names: list[str], num_workers: int = 0, share_memory: str = "yes") -> None:
+    """Be a rank, with draws of its own, that fails unless its mini-batches are those of the whole graphs.
 
     Args:
         how: How nodes are assigned to ranks; see `assign`.
@@ -122,15 +207,8 @@ def compare(how: str, names: list[str], num_workers: int = 0, share_memory: str 
         num_workers: The threads of each loader.
         share_memory: "yes" or "no"; "some": as if ranks with odd numbers were on another machine.
     """
-    seed, equal = rank_and_size()[0], dict.fromkeys(names, 0)
+    rank = rank_and_size()[0]
     if share_memory == "some":
-        vars(meeting_point)["memory_scope"] = lambda: f"machine {seed % 2}"
-    with graphs_in_parts(how, Peers(share_memory=share_memory != "no")):
-        own = {name: gf.DataLoader(ALL[name](), num_workers, seed=seed) for name in names}
-    for name in names:
-        expected = gf.DataLoader(ALL[name](), 0, seed=seed)
-        with own[name] as loader:
-            for found, wanted in islice(zip(loader, expected, strict=True), 3):
-                assert_same(found, wanted)
-                equal[name] += 1
-    return equal
+        vars(meeting_point)["memory_scope"] = lambda: f"machine {rank % 2}"
+    parts = parts_of(GOLDEN, how, Peers(share_memory=share_memory != "no"))
+    assert_same(made(parts, names, rank, num_workers), made(GOLDEN, names, rank))

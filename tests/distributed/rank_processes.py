@@ -4,6 +4,7 @@ import importlib
 import json
 import socket
 import textwrap
+from collections.abc import Callable, Sequence
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -38,6 +39,25 @@ def run_ranks(function: str, world_size: int, folder: Path, **options: Any) -> l
     (folder / "store").unlink(missing_ok=True)  # which other ranks would take for theirs
     assert [rank.returncode for rank in ranks] == [0] * world_size, "\n".join(outputs)
     return [json.loads(result_file(folder, rank).read_text()) for rank in range(world_size)]
+
+
+def run_cases(cases: Sequence[Callable[[], object]], world_size: int, folder: Path) -> None:
+    """Call functions on all ranks, one after the other in one start of them; one that fails fails the test."""
+    names = [f"{case.__module__}:{case.__name__}" for case in cases]
+    run_ranks(f"{__name__}:call_all", world_size, folder, names=names)
+
+
+def call_all(names: list[str]) -> None:
+    """Be a rank that calls functions, each at the same time as the others do."""
+    for name in names:
+        distributed.barrier()
+        named(name)()
+
+
+def named(function: str) -> Any:
+    """Return the function that is named as "module:function"."""
+    module, _, name = function.partition(":")
+    return getattr(importlib.import_module(module), name)
 
 
 def end_of(rank: Program, seconds: float = END_SECONDS) -> str:
@@ -86,8 +106,7 @@ def be_spawned(rank: int, given: str) -> None:
     """Be a rank that torch spawned."""
     function, world_size, port, options = json.loads(given)
     torch.set_num_threads(1)
-    module, _, name = function.partition(":")
-    getattr(importlib.import_module(module), name)(rank, world_size, port, **options)
+    named(function)(rank, world_size, port, **options)
 
 
 def result_file(folder: Path, rank: int) -> Path:
@@ -105,7 +124,6 @@ def main(given: str) -> None:
         world_size=world_size,
         timeout=timedelta(seconds=START_SECONDS),
     )
-    module, _, name = function.partition(":")
-    result = getattr(importlib.import_module(module), name)(**options)
+    result = named(function)(**options)
     result_file(Path(folder), rank).write_text(json.dumps(result))
     distributed.destroy_process_group()

@@ -17,12 +17,10 @@ from tests.distributed.graphs import plain
 KILLED_AT = 3
 
 
-def main(folder: Path) -> None:
+def make_epoch(root: str, first: bool) -> None:
     """Write a digest of each mini-batch, and the state behind it; the first time, rank 1 is killed in the middle."""
-    torch.set_num_threads(1)
-    distributed.init_process_group("gloo")
-    rank, first = distributed.get_rank(), os.environ["TORCHELASTIC_RESTART_COUNT"] == "0"
-    graph, saved = plain(), folder / f"state {rank}.json"
+    rank = distributed.get_rank()
+    graph, saved = plain(), Path(root, f"state {rank}.json")
     part = cut_graph(graph, assign_nodes(graph, distributed.get_world_size(), "hash"), rank)
     pipe: gf.Datapipe = gf.DistributedItemSampler(gf.ItemSet(96, names="seeds"), 6, shuffle=True)
     with gf.DataLoader(pipe.sample_neighbor(PartitionedGraph(part), [3, 4]), 2, seed=4) as loader:
@@ -30,13 +28,15 @@ def main(folder: Path) -> None:
             loader.load_state_dict(json.loads(saved.read_text()))
         for batch in loader:
             distributed.barrier()  # all ranks save the same step, as they do with a model
-            with (folder / f"made {rank}.txt").open("a") as made:
+            with Path(root, f"made {rank}.txt").open("a") as made:
                 made.write(f"{digest(batch)}\n")
             saved.write_text(json.dumps(loader.state_dict()))
             if first and rank == 1 and batch.key is not None and batch.key.index // 2 == KILLED_AT:
                 os.kill(os.getpid(), signal.SIGKILL)
-    distributed.destroy_process_group()
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]))
+    torch.set_num_threads(1)
+    distributed.init_process_group("gloo")
+    make_epoch(sys.argv[1], os.environ["TORCHELASTIC_RESTART_COUNT"] == "0")
+    distributed.destroy_process_group()

@@ -23,7 +23,7 @@ from graphfeed.distributed.ranks.messages import Traffic
 from tests.digests import digest
 from tests.distributed import graphs
 from tests.distributed.joint import in_threads
-from tests.distributed.sharing import Elsewhere
+from tests.distributed.one_machine.test_sharing_ranks import Elsewhere
 from tests.golden_pipelines import numbers
 
 FEATURES = {"x": (torch.bfloat16, (1,)), "y": (torch.float32, (8, 3))}

@@ -156,19 +156,3 @@ def test_a_window_takes_the_place_of_a_cache_and_ids_outside_are_refused() -> No
                     assert torch.equal(next(batches).node_features["x"], VALUES[ids[2:4]])
 
     in_threads(2, work, share_memory=False)
-
-
-@pytest.mark.slow
-def test_rows_that_are_often_read_are_kept_in_a_cache_and_others_are_asked_for_at_once(shared: list[Any]) -> None:
-    plain, cached, in_memory = ([found["cache"][number] for found in shared] for number in range(3))
-    assert all(found["equal"] for found in plain + cached + in_memory)
-    row_bytes, remote = 4 * 4, 2 / 3
-    least = row_bytes * remote * (60 + 10)
-    sent = [sum(found["bytes"] for found in case) / 3 for case in (plain, cached)]
-    # Each message has a head of its own, here larger than the rows.
-    assert sent[0] - sent[1] > 9 * row_bytes * remote * 60 * 0.8
-    assert sent[1] > least
-    for found in cached:
-        assert found["looked_up"] == found["remote"], "rows of its own were looked up"
-        assert found["exchanges"] <= 10, "more than one for each read"
-    assert [(found["looked_up"], found["exchanges"]) for found in in_memory] == [(0, 0)] * 3

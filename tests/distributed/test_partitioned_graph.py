@@ -10,46 +10,67 @@ from graphfeed.distributed import PartitionedGraph, Peers, cut_graph
 from graphfeed.storage.graph import SamplingRequest
 from tests import golden_pipelines
 from tests.digests import assert_same
-from tests.distributed import matrix
-from tests.distributed.equal_pipelines import ALL
+from tests.distributed.equal_pipelines import ALL, made, parts_of, real
 from tests.distributed.graphs import typed
 from tests.distributed.joint import GRAPHS, in_threads
 from tests.distributed.rank_processes import run_ranks
+from tests.refusals import check_refused
 
-
-def check_equal(folder: Path, world_size: int, names: list[str], **options: Any) -> None:
-    """Fail unless mini-batches of the ranks are those of the whole graph."""
-    options["names"] = names
-    for found in run_ranks("tests.distributed.equal_pipelines:compare", world_size, folder, **options):
-        assert found == dict.fromkeys(names, 3)
+COMPARE = "tests.distributed.equal_pipelines:compare"
+SOME = ["features", "typed", "LABOR, int64", "weighted, int64"]
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("world_size", "how", "share_memory"),
     [
-        (1, "random", "yes"),
         (2, "range", "yes"),
         (3, "empty", "no"),
-        (5, "random", "some"),
+        pytest.param(1, "random", "yes", marks=pytest.mark.thorough),
+        pytest.param(5, "random", "some", marks=pytest.mark.thorough),
     ],
 )
 def test_mini_batches_of_all_samplers_are_those_of_the_whole_graph(
     tmp_path: Path, world_size: int, how: str, share_memory: str
 ) -> None:
-    check_equal(tmp_path, world_size, list(ALL), how=how, share_memory=share_memory)
+    run_ranks(COMPARE, world_size, tmp_path, names=list(ALL), how=how, share_memory=share_memory)
 
 
 @pytest.mark.slow
-def test_eight_parts_as_metis_finds_them_make_no_difference(tmp_path: Path) -> None:
-    check_equal(tmp_path, 8, ["features", "typed", "weighted, int64"], how="stored", share_memory="some")
+@pytest.mark.parametrize(
+    ("world_size", "num_workers", "share_memory"),
+    [(2, 3, "no"), (3, 3, "some"), pytest.param(8, 0, "some", marks=pytest.mark.thorough)],
+)
+def test_threads_ask_at_the_same_time_for_what_parts_as_metis_finds_them_have(
+    tmp_path: Path, world_size: int, num_workers: int, share_memory: str
+) -> None:
+    given = {"how": "stored", "num_workers": num_workers, "share_memory": share_memory}
+    run_ranks(COMPARE, world_size, tmp_path, names=SOME, **given)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("share_memory", ["yes", "no"])
-def test_threads_ask_at_the_same_time(tmp_path: Path, share_memory: str) -> None:
-    names = ["features", "typed", "LABOR, int64", "weighted, int64"]
-    check_equal(tmp_path, 2, names, how="random", num_workers=3, share_memory=share_memory)
+@pytest.mark.parametrize(
+    ("untyped", "typed", "parts"),
+    [
+        ("cora", None, [(2, "metis", True)]),
+        pytest.param("cora", "wordnet", [(8, "random", False), (5, "metis", True)], marks=pytest.mark.thorough),
+        pytest.param("musae_github", "wikipedia_temporal", [(3, "empty", False)], marks=pytest.mark.thorough),
+    ],
+)
+def test_any_number_of_parts_of_real_graphs_gives_the_mini_batches_of_the_whole_graph(
+    shared_data: Path, untyped: str, typed: str | None, parts: list[tuple[int, str, bool]]
+) -> None:
+    """The ranks are threads."""
+    pytest.importorskip("pymetis")
+    graphs = real(shared_data, untyped, typed or "")
+    names = [name for name in ALL if typed or "typed" not in name]
+    wanted = made(graphs, names, 5)
+    for num_parts, how, share_memory in parts:
+
+        def work(_: int, peers: Peers, how: str = how) -> None:
+            assert_same(made(parts_of(graphs, how, peers), names, 5), wanted)
+
+        in_threads(num_parts, work, share_memory=share_memory)
 
 
 @pytest.mark.parametrize("share_memory", [True, False])
@@ -71,29 +92,35 @@ def test_samplers_that_are_made_of_one_hop_give_the_bits_of_the_whole_graph(shar
         assert_same(found, wanted)
 
 
+OPTIONS: list[dict[str, Any]] = [
+    {},
+    {"replace": True},
+    {"probs_name": "weight"},
+    {"deduplicate": False},
+    {"only_new": True},
+]
+
+
 @pytest.mark.parametrize("kind", ["plain", "typed"])
-@pytest.mark.parametrize(
-    "options",
-    [{}, {"replace": True}, {"probs_name": "weight"}, {"deduplicate": False}, {"only_new": True}],
-    ids=lambda options: "".join(options),
-)
-def test_several_mini_batches_are_sampled_as_each_alone(kind: str, options: dict[str, Any]) -> None:
+def test_several_mini_batches_are_sampled_as_each_alone(kind: str) -> None:
     whole = GRAPHS[kind]()
-    per_type = [2, 3, 1, 4] if kind == "typed" else [3]
-    request = SamplingRequest((torch.tensor(per_type), torch.tensor([2])), **options)
+    fanouts = (torch.tensor([2, 3, 1, 4] if kind == "typed" else [3]), torch.tensor([2]))
     nodes = [torch.tensor([3, 1, 4]), torch.tensor([1, 5, 9, 2, 6]), torch.tensor([], dtype=torch.int64)]
     seeds: list[Any] = nodes if kind == "plain" else [{"item": own, "user": own.flip(0) + 7} for own in nodes]
     keys = [[11, 12], [13, 14], [15, 16]]
-    wanted = [whole.sample_hops(own, request, own_keys) for own, own_keys in zip(seeds, keys, strict=True)]
 
-    def work(rank: int, peers: Peers) -> Any:
-        graph = PartitionedGraph(cut_graph(whole, torch.arange(whole.total_num_nodes) % 2, rank), peers)
-        return graph.sample_hops_together(seeds, request, keys), peers.traffic.exchanges
+    def work(rank: int, peers: Peers) -> None:
+        for options in OPTIONS:
+            request = SamplingRequest(fanouts, **options)
+            graph = PartitionedGraph(cut_graph(whole, torch.arange(whole.total_num_nodes) % 2, rank), peers)
+            before = peers.traffic.exchanges
+            found = graph.sample_hops_together(seeds, request, keys)
+            wanted = [whole.sample_hops(own, request, own_keys) for own, own_keys in zip(seeds, keys, strict=True)]
+            assert_same(found, wanted)
+            # Once to compare the parts, and once per hop.
+            assert peers.traffic.exchanges - before <= 3 or request.only_new, options
 
-    for found, exchanges in in_threads(2, work, share_memory=False):
-        assert_same(found, wanted)
-        # Once to compare the parts, and once per hop.
-        assert exchanges <= 3 or request.only_new
+    in_threads(2, work, share_memory=False)
 
 
 def test_walks_in_a_graph_whose_parts_are_all_here_read_it_as_the_whole_graph(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -110,18 +137,23 @@ def test_walks_in_a_graph_whose_parts_are_all_here_read_it_as_the_whole_graph(mo
         assert_same(found, wanted)
 
 
-def test_a_single_rank_needs_no_process_group() -> None:
-    whole = golden_pipelines.untyped()
-    graph = PartitionedGraph(cut_graph(whole, torch.zeros(whole.total_num_nodes, dtype=torch.int32), 0))
-    found = list(gf.DataLoader(golden_pipelines.nodes().sample_neighbor(graph, [5, 4]), 0, seed=3))
-    wanted = list(gf.DataLoader(golden_pipelines.nodes().sample_neighbor(whole, [5, 4]), 0, seed=3))
+def alone(whole: gf.FusedCSCSamplingGraph) -> PartitionedGraph:
+    """Return a graph of a single part, which needs no process group."""
+    return PartitionedGraph(cut_graph(whole, torch.zeros(whole.total_num_nodes, dtype=torch.int32), 0))
+
+
+def test_a_single_rank_makes_mini_batches_and_states_of_the_whole_graph() -> None:
+    whole = golden_pipelines.typed()
+    loaders = [
+        gf.DataLoader(golden_pipelines.by_type().sample_neighbor(graph, [4, 3]), 0, seed=3)
+        for graph in (whole, alone(whole))
+    ]
+    wanted, found = ([loader.state_dict(), list(loader)] for loader in loaders)
     assert_same(found, wanted)
 
 
 def test_worker_processes_are_refused_with_what_to_do() -> None:
-    whole = golden_pipelines.untyped()
-    graph = PartitionedGraph(cut_graph(whole, torch.zeros(whole.total_num_nodes, dtype=torch.int32), 0))
-    pipe = golden_pipelines.nodes().sample_neighbor(graph, [5])
+    pipe = golden_pipelines.nodes().sample_neighbor(alone(golden_pipelines.untyped()), [5])
     with (
         gf.DataLoader(pipe, 1, worker="process", seed=0) as loader,
         pytest.raises(pickle.PicklingError, match=r"a PartitionedGraph can't be sent.*worker='thread'"),
@@ -129,50 +161,17 @@ def test_worker_processes_are_refused_with_what_to_do() -> None:
         next(iter(loader))
 
 
-def test_a_state_is_that_of_the_whole_graph() -> None:
-    whole = golden_pipelines.typed()
-    graph = PartitionedGraph(cut_graph(whole, torch.zeros(whole.total_num_nodes, dtype=torch.int32), 0))
-    states = [
-        gf.DataLoader(golden_pipelines.by_type().sample_neighbor(part, [4, 3]), 0, seed=0).state_dict()
-        for part in (whole, graph)
-    ]
-    assert states[0] == states[1]
-
-
-def test_parts_and_ranks_must_agree() -> None:
+def test_what_does_not_fit_is_refused() -> None:
     whole = golden_pipelines.untyped()
-    part = cut_graph(whole, torch.arange(whole.total_num_nodes) % 2, 0)
-    with pytest.raises(ValueError, match="there are 2 parts, but 1 ranks; start one process for each part"):
-        PartitionedGraph(part)
-
-
-def test_seeds_outside_of_the_graph_and_unknown_names_are_refused() -> None:
-    whole = golden_pipelines.untyped()
-    graph = PartitionedGraph(cut_graph(whole, torch.zeros(whole.total_num_nodes, dtype=torch.int32), 0))
-    with pytest.raises(ValueError, match="seeds"):
-        graph.sample_neighbors(torch.tensor([whole.total_num_nodes]), torch.tensor([2]))
-    with pytest.raises(KeyError, match="Edge attribute none does not exist"):
-        graph.sample_neighbors(torch.tensor([0]), torch.tensor([2]), probs_name="none")
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    ("name", "parts"),
-    [
-        ("cora", [(1, "random"), (5, "metis")]),
-        ("musae_github", [(3, "empty")]),
-        ("wordnet", [(2, "metis"), (8, "random")]),
-        ("wikipedia_temporal", [(3, "empty"), (5, "metis")]),
-    ],
-)
-def test_any_number_of_parts_of_real_graphs_gives_the_mini_batches_of_the_whole_graph(
-    shared_data: Path, name: str, parts: list[tuple[int, str]]
-) -> None:
-    """The ranks are threads."""
-    pytest.importorskip("pymetis")
-    for num_parts, method in parts:
-        assert len(matrix.compare(shared_data, name, num_parts, method)) >= 9
-    matrix.compare(shared_data, name, 5, "random", share_memory=True)
+    part, graph, two = cut_graph(whole, torch.arange(whole.total_num_nodes) % 2, 0), alone(whole), torch.tensor([2])
+    outside, first = torch.tensor([whole.total_num_nodes]), torch.tensor([0])
+    check_refused(
+        [
+            (lambda: PartitionedGraph(part), ValueError, "2 parts, but 1 ranks; start one process for each part"),
+            (lambda: graph.sample_neighbors(outside, two), ValueError, "seeds"),
+            (lambda: graph.sample_neighbors(first, two, probs_name="none"), KeyError, "none does not exist"),
+        ]
+    )
 
 
 @pytest.mark.slow

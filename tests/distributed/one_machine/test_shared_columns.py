@@ -1,27 +1,21 @@
-"""Ranks of one machine that share the columns of their parts."""
+"""Ranks in threads that share the columns of their parts, and how memory is handed to other processes."""
 
+import os
 import threading
 from dataclasses import replace
-from typing import Any
+from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 
 import graphfeed as gf
 from graphfeed.distributed import PartBook, PartitionedGraph, Peers, cut_graph
+from graphfeed.distributed.one_machine import memory_scope
+from graphfeed.distributed.one_machine.memory_scope import open_handle, share, write_handle
 from tests.digests import digests
 from tests.distributed.graphs import plain
 from tests.distributed.joint import in_threads
-
-
-@pytest.mark.slow
-def test_ids_of_edges_take_memory_only_where_they_are_not_their_places(shared: list[Any]) -> None:
-    assert [found["ids"] for found in shared] == [[[True, False], [True, True]]] * 3
-
-
-@pytest.mark.slow
-def test_graphs_over_one_part_share_its_columns_and_another_rank_need_not(shared: list[Any]) -> None:
-    assert [found["several graphs"] for found in shared] == [[True, True, rank != 1] for rank in range(3)]
 
 
 def other_graph() -> gf.FusedCSCSamplingGraph:
@@ -118,11 +112,6 @@ def test_ranks_that_assign_nodes_otherwise_are_refused() -> None:
     in_threads(2, work)
 
 
-@pytest.mark.slow
-def test_ranks_of_one_machine_sample_by_the_same_sums(shared: list[Any]) -> None:
-    assert [found["weights"] for found in shared] == [[True, True]] * 3
-
-
 def test_graphs_over_the_same_part_and_peers_share_columns() -> None:
     peers, part = Peers(), cut_graph(plain(), torch.zeros(100, dtype=torch.int32), 0)
     graph = PartitionedGraph(part, peers)
@@ -130,29 +119,37 @@ def test_graphs_over_the_same_part_and_peers_share_columns() -> None:
     assert PartitionedGraph(part, Peers())._here is not graph._here
 
 
-@pytest.mark.slow
-def test_where_memory_lacks_ranks_ask_each_other_and_one_says_so(shared: list[Any]) -> None:
-    assert [found["memory lacks"][0] for found in shared] == [True] * 3
-    assert min(found["memory lacks"][1] for found in shared) >= 4 * 2
-    texts = [text for found in shared for text in found["memory lacks"][2]]
-    assert len(texts) == 1
-    assert "GB together, and 0.0 GB are free; so ranks here ask each other" in texts[0]
+def test_a_scope_is_that_of_the_machine_and_of_the_container(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    own = memory_scope.memory_scope()
+    assert own == memory_scope.memory_scope() != ""
+    (tmp_path / "boot_id").write_text("another")
+    os.symlink("pid:[7]", tmp_path / "pid")
+    for name, path in (("BOOT_ID", tmp_path / "boot_id"), ("PROCESSES", tmp_path / "pid")):
+        with monkeypatch.context() as patch:
+            patch.setattr(memory_scope, name, path)
+            assert memory_scope.memory_scope() not in ("", own)
+            patch.setattr(memory_scope, name, tmp_path / "absent")
+            assert memory_scope.memory_scope() == ""
 
 
-@pytest.mark.slow
-def test_where_the_system_forbids_it_ranks_ask_each_other(shared: list[Any]) -> None:
-    assert [found["can't be opened"][0] for found in shared] == [True] * 3
-    # The first rank, which put them together, has no need to.
-    assert [found["can't be opened"][1] >= 4 * 2 for found in shared[1:]] == [True] * 2
+def test_a_tensor_in_memory_is_found_for_as_long_as_its_block_is_kept(no_leaks: None) -> None:
+    values = torch.arange(6).view(3, 2)
+    place, block = share(values)
+    (found,), opened = open_handle(write_handle(place))
+    assert torch.equal(found, values)
+    assert block is not None
+    block.tensors[0][0, 0] = 9
+    assert found[0, 0] == 9
+    del block, found, opened
+    with pytest.raises(FileNotFoundError):
+        open_handle(write_handle(place))
 
 
-@pytest.mark.slow
-def test_parts_with_other_attributes_are_refused(shared: list[Any]) -> None:
-    for found in shared:
-        assert "rank 1 has edges with" in found["attributes"]
-        assert "all parts must have the same attributes" in found["attributes"]
-
-
-@pytest.mark.slow
-def test_shared_memory_and_threads_go_with_what_used_them(shared: list[Any]) -> None:
-    assert [found["leaves"] for found in shared] == [[0, 0, 0]] * 3
+def test_a_mapped_tensor_stays_in_its_file(tmp_path: Path) -> None:
+    np.save(tmp_path / "rows.npy", np.arange(6.0).reshape(3, 2))
+    mapped = torch.from_numpy(np.load(tmp_path / "rows.npy", mmap_mode="c"))
+    place, block = share(mapped[1:])
+    assert block is None
+    (found,), opened = open_handle(write_handle(place))
+    assert opened is None
+    assert found.tolist() == [[2, 3], [4, 5]]

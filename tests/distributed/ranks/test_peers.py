@@ -1,28 +1,36 @@
-"""Ranks that end early, late, by a signal, or not at all."""
+"""Ranks that meet, answer each other, and end well."""
 
-import json
 import os
-import re
+import sys
+import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+from torch import distributed
 
 import graphfeed as gf
-from graphfeed.distributed import LocalFeatureStore, MeetingPoint, PartBook, PartitionedFeature, Peers
-from graphfeed.distributed.ranks.peers import peers_at
-from tests import scripts
-from tests.digests import digest
-from tests.distributed.graphs import plain
-from tests.distributed.rank_processes import end_of, free_port, result_file, run_ranks, run_spawned, start_rank
+from graphfeed.distributed import (
+    LocalFeatureStore,
+    MeetingPoint,
+    PartBook,
+    PartitionedFeature,
+    PartitionedGraph,
+    Peers,
+    RankLostError,
+    cut_graph,
+)
+from graphfeed.distributed.ranks.meeting_point import connect_to_store
+from graphfeed.distributed.ranks.peers import peers_at, rank_and_size
+from tests.digests import assert_same
+from tests.distributed.equal_pipelines import feature_in_parts, in_parts
+from tests.distributed.rank_processes import free_port, run_cases, run_spawned
 from tests.forked import in_child
-
-MODULE = "tests.distributed.lost_ranks"
-NEW_STORE: dict[str, Any] = {"TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1"}
-"""Without it, torch's gloo connects to where the ranks before the restart listened."""
+from tests.golden_pipelines import NUM_NODES, untyped
 
 
 def test_a_single_rank_starts_no_thread(no_leaks: None) -> None:
@@ -55,131 +63,123 @@ def test_a_forked_process_that_asks_is_told_at_once() -> None:
         both[0].join(20)
 
 
-@pytest.fixture(scope="module")
-def ended_well(tmp_path_factory: pytest.TempPathFactory) -> list[Any]:
-    """Return what each of three ranks found in all the cases that need but one start of them."""
-    return run_ranks(f"{MODULE}:end_well", 3, tmp_path_factory.mktemp("ranks"))
+def make_loader(graph: gf.SamplingGraph, count: int, peers: Peers | None = None) -> gf.DataLoader:
+    """Return a loader of so many mini-batches; with rows that are asked for ahead, if peers are given."""
+    pipe = gf.ItemSampler(gf.ItemSet(torch.arange(10 * count), names="seeds"), batch_size=10)
+    pipe = pipe.sample_neighbor(graph, [5, 4])
+    if peers is not None:
+        feature = feature_in_parts(torch.zeros(NUM_NODES, 2), "random", 90, peers)
+        pipe = pipe.fetch_feature(gf.BasicFeatureStore({("node", None, "x"): feature}), ["x"])
+    return gf.DataLoader(pipe, 0, seed=0, window=None if peers is None else 4)
+
+
+def make_graph(peers: Peers | None = None) -> PartitionedGraph:
+    """Return a graph of which this rank has a part."""
+    return in_parts(untyped(), "random", peers)
+
+
+def ranks_without_mini_batches_answer_until_all_are_done() -> None:
+    for counts in ([2, 0, 9], [0, 7, 3]):
+        graph, count = make_graph(), counts[rank_and_size()[0]]
+        assert count == 0 or len(list(make_loader(graph, count))) == count
+
+
+def a_rank_may_leave_an_epoch_early() -> None:
+    rank, made = rank_and_size()[0], 0
+    loader = make_loader(make_graph(), 5)
+    for _ in range(3):
+        for batch in loader:
+            made += 1
+            if rank == 0 and batch.key.index == 1:
+                break
+    assert made == (6 if rank == 0 else 15)
+
+
+def a_rank_may_start_late() -> None:
+    rank, world_size = rank_and_size()
+    if rank == world_size - 1:
+        time.sleep(1)
+    assert len(list(make_loader(make_graph(Peers(start_timeout=100)), 3))) == 3
+
+
+def ranks_meet_however_often_torchrun_started_each_again() -> None:
+    """Its agents may count differently."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("TORCHELASTIC_RESTART_COUNT", str(rank_and_size()[0]))
+        assert len(list(make_loader(make_graph(Peers(start_timeout=20, timeout=10)), 3))) == 3
+
+
+def what_a_rank_never_made_fails_once_it_ends_and_holds_nobody() -> None:
+    peers = Peers(start_timeout=20, timeout=10)
+    rank, world_size = rank_and_size()
+    if rank == 0:
+        last, future = next(iter(peers.ask("nothing 0", {}, {world_size - 1: {}}).items()))
+        with pytest.raises(
+            RuntimeError, match=r"rank 2 \(.*\) failed: RuntimeError: it has ended, and made"
+        ):
+            peers.wait(last, future)
+    peers.close()
+    peers.join(60)
+    assert peers.ended
+
+
+def ranks_that_disagree_about_parts_fail() -> None:
+    rank = rank_and_size()[0]
+    assignment = torch.arange(NUM_NODES) % 3 if rank == 0 else torch.arange(NUM_NODES) * 3 // NUM_NODES
+    graph = PartitionedGraph(cut_graph(untyped(), assignment, rank), Peers(share_memory=False))
+    said = r"assignment of 'graph \d+' is \d+ on ranks \[0\], and \d+ on ranks \[1, 2\]; let all ranks open"
+    with pytest.raises(ValueError, match=said):
+        graph.in_subgraph(torch.arange(100))
+
+
+def closed_peers_end_and_others_can_be_made() -> None:
+    peers = Peers()
+    edges = [make_graph(peers).in_subgraph(torch.arange(100)).original_edge_ids]
+    peers.close()
+    peers.join()
+    with pytest.raises(RuntimeError, match="the peers are closed; make others"):
+        make_graph(peers).in_subgraph(torch.arange(100))
+    edges.append(make_graph().in_subgraph(torch.arange(100)).original_edge_ids)
+    assert torch.equal(*edges)
 
 
 @pytest.mark.slow
-def test_ranks_without_mini_batches_answer_until_all_are_done(ended_well: list[Any]) -> None:
-    assert [found["uneven"] for found in ended_well] == [[2, 0], [0, 7], [9, 3]]
+def test_ranks_of_a_process_group_end_well(tmp_path: Path) -> None:
+    cases = [
+        ranks_that_disagree_about_parts_fail,
+        closed_peers_end_and_others_can_be_made,
+        a_rank_may_start_late,
+        a_rank_may_leave_an_epoch_early,
+        ranks_meet_however_often_torchrun_started_each_again,
+        what_a_rank_never_made_fails_once_it_ends_and_holds_nobody,
+        # The last one: ranks that are done with their program wait for the others.
+        ranks_without_mini_batches_answer_until_all_are_done,
+    ]
+    run_cases(cases, 3, tmp_path)
 
 
-@pytest.mark.slow
-def test_a_rank_may_leave_an_epoch_early(ended_well: list[Any]) -> None:
-    assert [found["break"] for found in ended_well] == [6, 15, 15]
-
-
-@pytest.mark.slow
-def test_a_rank_may_start_late(ended_well: list[Any]) -> None:
-    assert [found["late"] for found in ended_well] == ["3"] * 3
-
-
-@pytest.mark.slow
-def test_ranks_meet_however_often_torchrun_started_each_again(ended_well: list[Any]) -> None:
-    assert [found["restarts"] for found in ended_well] == [3] * 3
-
-
-@pytest.mark.slow
-def test_what_a_rank_never_made_fails_once_it_ends_and_holds_nobody(ended_well: list[Any]) -> None:
-    reason, *others = (found["never made"] for found in ended_well)
-    assert re.search(r"rank 2 \(.*\) failed: RuntimeError: it has ended, and made no such graph", reason)
-    assert [end.split()[-1] for end in (reason, *others)] == ["True"] * 3
-
-
-@pytest.mark.slow
-def test_ranks_that_disagree_about_parts_fail(ended_well: list[Any]) -> None:
-    reason = re.compile(
-        r"assignment of 'graph \d+' is \d+ on ranks \[0\], and \d+ on ranks \[1, 2\]; let all ranks open"
-    )
-    assert all(reason.search(found["disagree"]) for found in ended_well)
-
-
-@pytest.mark.slow
-def test_closed_peers_end_and_others_can_be_made(ended_well: list[Any]) -> None:
-    assert [found["close"] for found in ended_well] == [["the peers are closed; make others", True]] * 3
-
-
-@pytest.mark.slow
-def test_a_rank_that_does_not_start_is_named(tmp_path: Path) -> None:
-    ranks = [start_rank(f"{MODULE}:be_late", rank, 3, tmp_path, seconds=1000, start_timeout=5) for rank in range(3)]
-    assert [end_of(rank) for rank in ranks[:2]] == ["", ""]
-    ranks[2].kill()
-    end_of(ranks[2])
-    for rank in range(2):
-        assert "ranks [2] did not make their parts within 5 s" in result_file(tmp_path, rank).read_text()
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    ("name", "timeout", "share_memory", "ahead"),
-    [
-        ("failure", 60, False, False),
-        ("failure", 60, False, True),
-        ("failure", 60, True, False),
-        ("SIGKILL", 60, False, False),
-        ("SIGKILL", 60, False, True),
-        ("SIGKILL", 60, True, False),
-        ("SIGSTOP", 4, False, True),
-        ("SIGSTOP", 4, True, False),
-    ],
-)
-def test_a_lost_rank_is_named_within_the_timeout(
-    tmp_path: Path, name: str, timeout: float, share_memory: bool, ahead: bool
-) -> None:
-    options = {"name": name, "timeout": timeout, "share_memory": share_memory, "ahead": ahead}
-    ranks = [start_rank(f"{MODULE}:lose", rank, 3, tmp_path, **options) for rank in range(3)]
+def meet(rank: int, world_size: int, port: int, folder: str, fails: bool) -> None:
+    """Meet other ranks at an address, and make mini-batches; rank 1 perhaps fails after the first."""
+    # A rank that asks the one that fails must notice; one that reads its part in shared memory may be done before.
+    peers = Peers(share_memory=not fails, meeting=MeetingPoint("127.0.0.1", port, rank, world_size))
+    nodes = torch.arange(NUM_NODES) % world_size
+    graph = PartitionedGraph(cut_graph(untyped(), nodes, rank), peers)
     try:
-        for rank in (0, 2):
-            assert end_of(ranks[rank]) == ""
-        if name == "failure":
-            assert "ZeroDivisionError" in end_of(ranks[1])
-            assert ranks[1].returncode == 1
-    finally:
-        if ranks[1].returncode is None:
-            ranks[1].kill()
-            end_of(ranks[1])
-    for rank in (0, 2):
-        text, seconds = json.loads(result_file(tmp_path, rank).read_text())
-        assert re.match(rf"rank 1 \(\S+, process {ranks[1].pid}\) is lost: ", text)
-        assert seconds < (timeout + 4 if name == "SIGSTOP" else 4) + 6  # the last is for a busy machine
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    ("name", "timeout", "how"),
-    [
-        ("failure", 60, "its program failed"),
-        ("SIGKILL", 60, "its connection ended"),
-        ("SIGSTOP", 2, "it gave no sign of life for 2 s"),
-    ],
-)
-def test_a_rank_that_is_lost_before_all_have_met_is_named(tmp_path: Path, name: str, timeout: float, how: str) -> None:
-    ranks = [start_rank(f"{MODULE}:lose_early", rank, 3, tmp_path, name=name, timeout=timeout) for rank in range(3)]
-    try:
-        assert end_of(ranks[0]) == ""
-    finally:
-        for rank in ranks[1:]:
-            rank.kill()
-            end_of(rank)
-    text, seconds = json.loads(result_file(tmp_path, 0).read_text())
-    lost = rf"rank 1 \(\S+, process {ranks[1].pid}\) is lost before all ranks have met: {how}; start all ranks again"
-    assert re.match(lost, text)
-    assert seconds < 8  # of a busy machine
-
-
-@pytest.mark.slow
-def test_a_rank_that_exits_answers_the_others_and_keeps_its_status(tmp_path: Path) -> None:
-    ranks = [start_rank(f"{MODULE}:exit_in_the_middle", rank, 3, tmp_path) for rank in range(3)]
-    assert [end_of(rank) for rank in ranks] == [""] * 3
-    assert [rank.returncode for rank in ranks] == [0, 3, 0]
-    assert [result_file(tmp_path, rank).read_text() for rank in (0, 2)] == ["40"] * 2
+        # A rank that fails answers until the others are told; so there must be more to ask for.
+        for _ in range(1000 if fails else 1):
+            for batch, wanted in zip(make_loader(graph, 40), make_loader(untyped(), 40), strict=True):
+                assert_same(batch, wanted)
+                if fails and rank == 1 and batch.key.index == 0:
+                    raise ZeroDivisionError
+        end = "all were equal"
+    except RankLostError as error:
+        end = str(error)
+    (Path(folder) / f"{rank}.txt").write_text(end)
 
 
 @pytest.mark.slow
 def test_ranks_without_a_process_group_meet_at_an_address(tmp_path: Path) -> None:
-    status, printed = run_spawned(f"{MODULE}:meet", 2, folder=str(tmp_path), fails=False)
+    status, printed = run_spawned(f"{__name__}:meet", 2, folder=str(tmp_path), fails=False)
     assert status == 0, printed
     assert [(tmp_path / f"{rank}.txt").read_text() for rank in range(2)] == ["all were equal"] * 2
 
@@ -244,31 +244,26 @@ def test_ranks_meet_again_at_an_address_once_they_have_closed() -> None:
     assert in_two_ranks(read) == [[[0, 0, 1, 1], [10, 10, 11, 11]]] * 2
 
 
-@pytest.mark.slow
-def test_a_spawned_rank_that_fails_ends_the_others(tmp_path: Path) -> None:
-    status, printed = run_spawned(f"{MODULE}:meet", 2, folder=str(tmp_path), fails=True)
-    assert status == 1
-    assert "ZeroDivisionError" in printed
-    assert not (tmp_path / "1.txt").exists()
-    # torch may have ended rank 0 before it could say so.
-    ends = [path.read_text() for path in tmp_path.glob("0.txt")]
-    assert all(re.match(r"rank 1 \(.*\) is lost", end) for end in ends), ends
-
-
-@pytest.mark.slow
-def test_a_killed_rank_is_started_again_with_all_others_and_the_epoch_goes_on(tmp_path: Path) -> None:
-    torchrun = ["torch.distributed.run", "--standalone", "--nproc-per-node", "2", "--max-restarts", "1"]
-    run = scripts.run("-m", *torchrun, "-m", "tests.distributed.restarted", str(tmp_path), **NEW_STORE)
-    assert run.returncode == 0, run.stderr
-    assert "exitcode: -9" in run.stderr
-    pipe = gf.ItemSampler(gf.ItemSet(96, names="seeds"), 6, shuffle=True).sample_neighbor(plain(), [3, 4])
-    wanted = [digest(batch) for batch in gf.DataLoader(pipe, 0, seed=4)]
-    for rank in range(2):
-        assert (tmp_path / f"made {rank}.txt").read_text().split() == wanted[rank::2]
+def wait_for_a_key(rank: int, world_size: int, port: int) -> None:
+    """Be a rank of two: the first waits in the store for what the second writes once the first has answered."""
+    address = f"tcp://127.0.0.1:{port}"
+    distributed.init_process_group("gloo", init_method=address, rank=rank, world_size=world_size)
+    store = connect_to_store(distributed.group.WORLD, 20)
+    time.sleep(rank)  # the first one waits before its peers have met
+    peers = Peers(start_timeout=20, timeout=20)
+    name = peers.serve("key", lambda options, tensors: {})
+    if rank == 0:
+        store.wait(["key"], timedelta(seconds=15))
+    else:
+        peers.wait(0, peers.ask(name, {}, {0: {}})[0])
+        store.set("key", "")
+    peers.close()
+    peers.join()
+    sys.stdout.write(f"rank {rank} has met the other\n")
 
 
 @pytest.mark.slow
 def test_ranks_meet_while_a_thread_waits_in_the_store_of_the_process_group() -> None:
-    status, printed = run_spawned(f"{MODULE}:wait_for_a_key", 2)
+    status, printed = run_spawned(f"{__name__}:wait_for_a_key", 2)
     assert status == 0, printed
     assert printed.count("has met the other") == 2

@@ -1,0 +1,214 @@
+"""Ranks that are lost: they fail, are killed or stopped, exit, don't come, or are started again."""
+
+import json
+import os
+import re
+import signal
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import distributed
+
+import graphfeed as gf
+from graphfeed.distributed import Peers, RankLostError
+from graphfeed.distributed.ranks.meeting_point import connect_to_store
+from graphfeed.distributed.ranks.peers import rank_and_size
+from tests import scripts
+from tests.digests import digest
+from tests.distributed.graphs import plain
+from tests.distributed.rank_processes import end_of, result_file, run_ranks, run_spawned, start_rank
+from tests.distributed.ranks.test_peers import make_graph, make_loader
+
+NEW_STORE: dict[str, Any] = {"TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1"}
+"""Without it, torch's gloo connects to where the ranks before the restart listened."""
+
+
+def lose(name: str, timeout: float, share_memory: bool, ahead: bool) -> Any:
+    """Let rank 1 fail, or get a signal, in the middle.
+
+    The others return their error, and after how many seconds it came.
+    """
+    peers = Peers(timeout=timeout, share_memory=share_memory)
+    rank, graph = rank_and_size()[0], make_graph(peers)
+    store = connect_to_store(distributed.group.WORLD, 20)
+    give_up = time.monotonic() + 200
+    try:
+        while time.monotonic() < give_up:
+            for batch in make_loader(graph, 100, peers if ahead else None):
+                if rank == 1 and batch.key.index == 2:
+                    store.set("lost", str(time.time()))
+                    if name == "failure":
+                        raise ZeroDivisionError
+                    os.kill(os.getpid(), getattr(signal, name))
+    except RankLostError as error:
+        return [str(error), time.time() - float(store.get("lost"))]
+    return None
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("name", "timeout", "share_memory", "ahead"),
+    [
+        ("failure", 60, False, False),
+        ("SIGKILL", 60, False, True),
+        ("SIGSTOP", 3, True, False),
+        *[
+            pytest.param(*given, marks=pytest.mark.thorough)
+            for given in [
+                ("failure", 60, False, True),
+                ("failure", 60, True, False),
+                ("SIGKILL", 60, False, False),
+                ("SIGKILL", 60, True, False),
+                ("SIGSTOP", 3, False, True),
+            ]
+        ],
+    ],
+)
+def test_a_lost_rank_is_named_within_the_timeout(
+    tmp_path: Path, name: str, timeout: float, share_memory: bool, ahead: bool
+) -> None:
+    options = {"name": name, "timeout": timeout, "share_memory": share_memory, "ahead": ahead}
+    ranks = [start_rank(f"{__name__}:lose", rank, 3, tmp_path, **options) for rank in range(3)]
+    try:
+        for rank in (0, 2):
+            assert end_of(ranks[rank]) == ""
+        if name == "failure":
+            assert "ZeroDivisionError" in end_of(ranks[1])
+            assert ranks[1].returncode == 1
+    finally:
+        if ranks[1].returncode is None:
+            ranks[1].kill()
+            end_of(ranks[1])
+    for rank in (0, 2):
+        text, seconds = json.loads(result_file(tmp_path, rank).read_text())
+        assert re.match(rf"rank 1 \(\S+, process {ranks[1].pid}\) is lost: ", text)
+        assert seconds < (timeout + 4 if name == "SIGSTOP" else 4) + 6  # the last is for a busy machine
+
+
+def lose_early(name: str, timeout: float) -> Any:
+    """Let rank 1 fail, or get a signal, once it has come, while rank 2 never does.
+
+    Rank 0 returns its error, and after how many seconds it came.
+    """
+    rank, store = rank_and_size()[0], connect_to_store(distributed.group.WORLD, 20)
+    if rank == 2:
+        time.sleep(100)
+    peers = Peers(timeout=timeout)
+    if rank == 1:
+        while not store.check(["graphfeed/0/here/0", "graphfeed/0/here/1"]):
+            time.sleep(0.01)
+        time.sleep(1)  # until they have seen each other
+        store.set("lost", str(time.time()))
+        if name == "failure":
+            raise ZeroDivisionError
+        os.kill(os.getpid(), getattr(signal, name))
+    try:
+        make_graph(peers).in_subgraph(torch.arange(100))
+    except RankLostError as error:
+        return [str(error), time.time() - float(store.get("lost"))]
+    return None
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("name", "timeout", "how"),
+    [
+        ("failure", 60, "its program failed"),
+        ("SIGKILL", 60, "its connection ended"),
+        ("SIGSTOP", 2, "it gave no sign of life for 2 s"),
+    ],
+)
+def test_a_rank_that_is_lost_before_all_have_met_is_named(tmp_path: Path, name: str, timeout: float, how: str) -> None:
+    ranks = [start_rank(f"{__name__}:lose_early", rank, 3, tmp_path, name=name, timeout=timeout) for rank in range(3)]
+    try:
+        assert end_of(ranks[0]) == ""
+    finally:
+        for rank in ranks[1:]:
+            rank.kill()
+            end_of(rank)
+    text, seconds = json.loads(result_file(tmp_path, 0).read_text())
+    lost = rf"rank 1 \(\S+, process {ranks[1].pid}\) is lost before all ranks have met: {how}; start all ranks again"
+    assert re.match(lost, text)
+    assert seconds < 8  # of a busy machine
+
+
+def never_start(start_timeout: float) -> str:
+    """Wait for a rank that never makes its part."""
+    rank, world_size = rank_and_size()
+    if rank == world_size - 1:
+        time.sleep(1000)
+    with pytest.raises(TimeoutError) as caught:
+        list(make_loader(make_graph(Peers(start_timeout=start_timeout)), 3))
+    return str(caught.value)
+
+
+@pytest.mark.slow
+def test_a_rank_that_does_not_start_is_named(tmp_path: Path) -> None:
+    ranks = [start_rank(f"{__name__}:never_start", rank, 3, tmp_path, start_timeout=2) for rank in range(3)]
+    assert [end_of(rank) for rank in ranks[:2]] == ["", ""]
+    ranks[2].kill()
+    end_of(ranks[2])
+    for rank in range(2):
+        assert "ranks [2] did not make their parts within 2 s" in result_file(tmp_path, rank).read_text()
+
+
+def exit_in_the_middle() -> int:
+    """Let rank 1 exit with a status; the others return how many mini-batches they made."""
+    made = 0
+    for _ in make_loader(make_graph(Peers(share_memory=False)), 40):
+        made += 1
+        if rank_and_size()[0] == 1 and made == 2:
+            sys.exit(3)
+    return made
+
+
+@pytest.mark.slow
+def test_a_rank_that_exits_answers_the_others_and_keeps_its_status(tmp_path: Path) -> None:
+    ranks = [start_rank(f"{__name__}:exit_in_the_middle", rank, 3, tmp_path) for rank in range(3)]
+    assert [end_of(rank) for rank in ranks] == [""] * 3
+    assert [rank.returncode for rank in ranks] == [0, 3, 0]
+    assert [result_file(tmp_path, rank).read_text() for rank in (0, 2)] == ["40"] * 2
+
+
+@pytest.mark.slow
+def test_a_spawned_rank_that_fails_ends_the_others(tmp_path: Path) -> None:
+    status, printed = run_spawned("tests.distributed.ranks.test_peers:meet", 2, folder=str(tmp_path), fails=True)
+    assert status == 1
+    assert "ZeroDivisionError" in printed
+    assert not (tmp_path / "1.txt").exists()
+    # torch may have ended rank 0 before it could say so.
+    ends = [path.read_text() for path in tmp_path.glob("0.txt")]
+    assert all(re.match(r"rank 1 \(.*\) is lost", end) for end in ends), ends
+
+
+def check_restarted(folder: Path) -> None:
+    """Fail unless both ranks made the mini-batches of one process, each once."""
+    pipe = gf.ItemSampler(gf.ItemSet(96, names="seeds"), 6, shuffle=True).sample_neighbor(plain(), [3, 4])
+    wanted = [digest(batch) for batch in gf.DataLoader(pipe, 0, seed=4)]
+    for rank in range(2):
+        assert (folder / f"made {rank}.txt").read_text().split() == wanted[rank::2]
+
+
+@pytest.mark.slow
+def test_after_a_rank_was_killed_all_are_started_again_and_the_epoch_goes_on(tmp_path: Path) -> None:
+    name, options = "tests.distributed.restarted:make_epoch", {"root": str(tmp_path)}
+    ranks = [start_rank(name, rank, 2, tmp_path, **options, first=True) for rank in range(2)]
+    ends = [end_of(rank) for rank in ranks]
+    assert [rank.returncode for rank in ranks] == [1, -signal.SIGKILL], ends
+    (tmp_path / "store").unlink()
+    run_ranks(name, 2, tmp_path, **options, first=False)
+    check_restarted(tmp_path)
+
+
+@pytest.mark.slow
+@pytest.mark.thorough
+def test_a_killed_rank_is_started_again_with_all_others_and_the_epoch_goes_on(tmp_path: Path) -> None:
+    torchrun = ["torch.distributed.run", "--standalone", "--nproc-per-node", "2", "--max-restarts", "1"]
+    run = scripts.run("-m", *torchrun, "-m", "tests.distributed.restarted", str(tmp_path), **NEW_STORE)
+    assert run.returncode == 0, run.stderr
+    assert "exitcode: -9" in run.stderr
+    check_restarted(tmp_path)
