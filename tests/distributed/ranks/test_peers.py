@@ -114,9 +114,7 @@ def what_a_rank_never_made_fails_once_it_ends_and_holds_nobody() -> None:
     rank, world_size = rank_and_size()
     if rank == 0:
         last, future = next(iter(peers.ask("nothing 0", {}, {world_size - 1: {}}).items()))
-        with pytest.raises(
-            RuntimeError, match=r"rank 2 \(.*\) failed: RuntimeError: it has ended, and made"
-        ):
+        with pytest.raises(RuntimeError, match=r"rank 2 \(.*\) failed: RuntimeError: it has ended, and made"):
             peers.wait(last, future)
     peers.close()
     peers.join(60)

@@ -1,7 +1,9 @@
-"""Addresses, tokens and certificates: what is accepted, and what errors say."""
+"""Addresses, tokens and certificates, and the Flight servers that they guard: what is accepted, and what errors say."""
 
 import socket
 import subprocess
+import threading
+import time
 from pathlib import Path
 from typing import Any
 
@@ -10,51 +12,40 @@ import pytest
 from graphfeed.distributed import SamplingServer
 from graphfeed.distributed.servers.remote_executor import RemoteExecutor
 from graphfeed.distributed.wire import (
+    FlightServer,
+    call_options,
     check_encryption,
     check_token,
     choose_token,
+    flight,
+    import_flight,
     is_loopback,
     join_address,
     listen,
+    make_client,
     make_client_context,
     make_server_context,
     parse_address,
+    to_batch,
 )
+from graphfeed.distributed.wire.flight import text_of
 from tests import pipelines
+from tests.distributed.accepted import accepted
 
 MALFORMED = [
-    "",
-    "host",
-    "host:",
-    ":1",
-    "host:x",
-    "host:70000",
-    "host:\u0663",
-    "::1:5",
-    "[::1]",
-    "[host]:5",
-    "a b:5",
-    "u@h:5",
+    *["", "host", "host:", ":1", "host:x", "host:70000", "host:\u0663", "::1:5", "[::1]", "[host]:5"],
+    *["a b:5", "u@h:5"],
 ]
 
 
-@pytest.mark.parametrize("address", MALFORMED)
-def test_malformed_addresses_are_refused(address: str) -> None:
-    with pytest.raises(ValueError, match=r"an address must be as '127\.0\.0\.1:50051' or '\[::1\]:50051'"):
-        parse_address(address)
-
-
-@pytest.mark.parametrize("address", [None, 5000, ("host", 5)])
-def test_what_is_no_text_is_refused(address: Any) -> None:
+def test_an_address_has_a_host_and_a_port() -> None:
+    for address in ("host:5", "10.0.0.2:0", "[::1]:65535", "[fe80::1%eth0]:7"):
+        assert join_address(*parse_address(address)) == address
+    words = r"an address must be as '127\.0\.0\.1:50051' or '\[::1\]:50051'"
+    assert accepted(parse_address, MALFORMED, words) == []
+    assert accepted(parse_address, [None, 5000, ("host", 5)], "an address must be a text", TypeError) == []
     with pytest.raises(TypeError, match="an address must be a text"):
-        parse_address(address)
-    with pytest.raises(TypeError, match="an address must be a text"):
-        check_encryption(address, "tls=...", has_tls=False)
-
-
-@pytest.mark.parametrize("address", ["host:5", "10.0.0.2:0", "[::1]:65535", "[fe80::1%eth0]:7"])
-def test_an_address_has_a_host_and_a_port(address: str) -> None:
-    assert join_address(*parse_address(address)) == address
+        check_encryption(None, "tls=...", has_tls=False)  # type: ignore[arg-type]
 
 
 def test_others_can_read_what_is_sent_only_where_that_was_asked_for() -> None:
@@ -111,10 +102,9 @@ def test_a_token_is_needed_where_others_can_call(monkeypatch: pytest.MonkeyPatch
     assert choose_token(None, "0.0.0.0") == "y"
 
 
-@pytest.mark.parametrize("token", [None, "", " a", "a\n", "ä"])
-def test_a_token_must_fit_into_a_header(token: str | None) -> None:
-    with pytest.raises(ValueError, match="token must be a text of printable ASCII"):
-        check_token(token)
+def test_a_token_must_fit_into_a_header() -> None:
+    words = "token must be a text of printable ASCII"
+    assert accepted(check_token, [None, "", " a", "a\n", "ä"], words) == []
 
 
 def test_a_certificate_needs_its_own_key(certificates: list[tuple[bytes, bytes]]) -> None:
@@ -129,10 +119,12 @@ def test_a_certificate_needs_its_own_key(certificates: list[tuple[bytes, bytes]]
         SamplingServer(pipelines.shuffled(), token="a", tls=(certificate, other_key))
 
 
-@pytest.mark.parametrize("content", [b"nothing", b"", b"\xff\x00", "chain.pem", Path("chain.pem")])
-def test_what_holds_no_certificate_is_refused_before_anything_is_sent(content: Any) -> None:
-    with pytest.raises((TypeError, ValueError), match="tls_root_certs must be certificates as"):
-        RemoteExecutor(["10.0.0.2:5"], "a", content, 1, 1.0)
+def test_what_holds_no_certificate_is_refused_before_anything_is_sent() -> None:
+    def ask(content: Any) -> object:
+        return RemoteExecutor(["10.0.0.2:5"], "a", content, 1, 1.0)
+
+    contents = [b"nothing", b"", b"\xff\x00", "chain.pem", Path("chain.pem")]
+    assert accepted(ask, contents, "tls_root_certs must be certificates as", (TypeError, ValueError)) == []
 
 
 def test_a_key_that_is_encrypted_is_refused_and_nobody_is_asked_for_its_password(
@@ -155,3 +147,60 @@ def test_a_key_that_is_given_as_text_is_not_shown() -> None:
 def test_certificates_may_have_comments_in_any_encoding(certificates: list[tuple[bytes, bytes]]) -> None:
     for comment in ("# Főtanúsítvány\n".encode(), b"# F\xf5tan\xfas\xedtv\xe1ny\n"):
         make_client_context(comment + certificates[0][0])
+
+
+@pytest.fixture
+def arrow(no_leaks: None) -> Any:
+    return pytest.importorskip("pyarrow")
+
+
+def serve(arrow: Any, token: str, events: list[tuple[str, str]]) -> FlightServer:
+    def do_get(context: Any, ticket: Any) -> Any:
+        table = arrow.Table.from_batches([to_batch(ticket.ticket.decode(), None)])
+        return import_flight().RecordBatchStream(table)
+
+    return FlightServer("127.0.0.1", 0, token, None, lambda *event: events.append(event), do_get=do_get)
+
+
+@pytest.mark.parametrize("token", ["", "a token"])
+def test_only_calls_with_the_same_token_are_answered(arrow: Any, token: str) -> None:
+    events: list[tuple[str, str]] = []
+    server, ticket = serve(arrow, token, events), import_flight().Ticket("x")
+    with make_client(server.address, None, 10) as client:
+        for other in ("another", "a token ", "" if token else "a"):
+            with pytest.raises(import_flight().FlightUnauthenticatedError, match="the token is missing or wrong"):
+                client.do_get(ticket, call_options(other, 10)).read_chunk()
+        assert events == [("unauthenticated", "DO_GET without the right token")] * 3
+        client.do_get(ticket, call_options(token, 10)).read_chunk()
+    server.close()
+
+
+def test_closing_waits_for_a_call_at_work_a_limited_time(arrow: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(flight, "SECONDS_TO_END", 0.3)
+    begun, go = threading.Event(), threading.Event()
+
+    def do_get(context: Any, ticket: Any) -> Any:
+        begun.set()
+        assert go.wait(20)
+        raise ValueError("too late")
+
+    server = FlightServer("127.0.0.1", 0, "", None, lambda *_: None, do_get=do_get)
+    with make_client(server.address, None, 10) as client:
+        errors: list[Exception] = []
+
+        def call() -> None:
+            try:
+                client.do_get(import_flight().Ticket("x"), call_options("", 20)).read_chunk()
+            except (arrow.ArrowException, OSError) as error:
+                errors.append(error)
+
+        caller = threading.Thread(target=call)
+        caller.start()
+        assert begun.wait(20)
+        begin = time.monotonic()
+        server.close()
+        server.close()
+        assert 0.2 < time.monotonic() - begin < 5
+        go.set()
+        caller.join(20)
+    assert [text_of(error) for error in errors] == ["too late"]
