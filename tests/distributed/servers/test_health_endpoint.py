@@ -1,4 +1,4 @@
-"""Health and metrics over HTTP: answers, the token, TLS, and what callers may do to it."""
+"""Health and metrics: what a server counts, when it counts as ill, and how that is told over HTTP."""
 
 import shutil
 import socket
@@ -17,13 +17,72 @@ import torch
 
 import graphfeed as gf
 from graphfeed.distributed import SamplingServer
-from graphfeed.distributed.servers import health_endpoint
+from graphfeed.distributed.servers import health_endpoint, server_metrics
 from graphfeed.distributed.servers.health_endpoint import HealthEndpoint
 from graphfeed.distributed.servers.server_metrics import ServerMetrics
 from tests import pipelines
 from tests.digests import digests
 from tests.distributed.served import TOKEN, loader, make_certificate, servers
 from tests.waiting import wait_until
+
+
+def test_the_text_has_a_line_for_each_count() -> None:
+    metrics = ServerMetrics("abc", 2)
+    metrics.count_made(100)
+    metrics.count_made(20)
+    metrics.count_error("refused")
+    with metrics.request():
+        lines = metrics.text().splitlines()
+    assert "graphfeed_minibatches_total 2.0" in lines
+    assert "graphfeed_sent_bytes_total 120.0" in lines
+    assert "# HELP graphfeed_sent_bytes_total Bytes of the answers with them." in lines
+    assert "graphfeed_requests_in_flight 1.0" in lines
+    assert 'graphfeed_errors_total{kind="refused"} 1.0' in lines
+    assert 'graphfeed_errors_total{kind="failed"} 0.0' in lines
+    assert 'graphfeed_pipeline_info{fingerprint="abc"} 1.0' in lines
+    assert "graphfeed_requests_in_flight 0.0" in metrics.text().splitlines()
+    typed = [line.split()[2] for line in lines if line.startswith("# TYPE")]
+    assert {line.partition(" ")[0].partition("{")[0] for line in lines if line[0] != "#"} == set(typed)
+
+
+def test_the_text_tells_of_each_cache_and_of_those_of_equal_names_as_one() -> None:
+    caches = [gf.CPUFeatureCache((2, 1), torch.float32) for _ in range(3)]
+    for cache in caches:
+        cache.query(torch.tensor([1, 2]))
+    named = list(zip(['node "x"', "node y", "node y"], caches, strict=True))
+    lines = ServerMetrics("abc", 2, lambda: list(named)).text().splitlines()
+    size = float(caches[0].max_size_in_bytes)
+    for name, count in (('node \\"x\\"', 1), ("node y", 2)):
+        labels = f'{{kind="rows in memory, sieve",of="{name}"}}'
+        assert f"graphfeed_cache_bytes{labels} {count * size}" in lines
+        assert f"graphfeed_cache_hits_total{labels} 0.0" in lines
+        assert f"graphfeed_cache_misses_total{labels} {count * 2.0}" in lines
+    assert not any("cache" in line for line in ServerMetrics("abc", 2).text().splitlines())
+
+
+def test_a_server_is_ill_when_it_closes_when_it_is_full_and_when_it_finishes_nothing(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    metrics = ServerMetrics("", 2)
+    assert metrics.problem() is None
+    with metrics.request():
+        assert metrics.problem() is None
+        with metrics.request():
+            assert metrics.problem() == "2 requests wait, and others are refused"
+        monkeypatch.setattr(server_metrics, "STUCK_SECONDS", -1.0)
+        assert metrics.problem() == "1 requests wait, and none was finished for 0 s"
+    assert metrics.problem() is None
+    metrics.is_closed = True
+    assert metrics.problem() == "the server is closing"
+
+
+def test_a_server_without_requests_is_not_stuck_however_long_it_had_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    metrics = ServerMetrics("", 2)
+    metrics.latest_step -= 1000
+    assert metrics.problem() is None
+    with metrics.request():
+        assert metrics.problem() is None
+
 
 pytest.importorskip("prometheus_client")
 
@@ -64,28 +123,21 @@ def test_metrics_have_the_length_that_is_announced(endpoint: HealthEndpoint) -> 
     assert call(endpoint, b"HEAD /metrics HTTP/1.1\r\n\r\n").endswith(b"\r\n\r\n")
 
 
-@pytest.mark.parametrize(
-    ("request_line", "expected"),
-    [
+def test_what_is_no_request_gets_the_status_that_says_so(endpoint: HealthEndpoint) -> None:
+    for request, expected in (
         ("GET /other HTTP/1.1", 404),
         ("POST /metrics HTTP/1.1", 501),
         ("GET /metrics?" + "x" * 100_000 + " HTTP/1.1", 414),
         ("GET /metrics HTTP/1.1\r\nX: " + "x" * 100_000, 431),
-    ],
-)
-def test_what_is_no_request_gets_the_status_that_says_so(
-    endpoint: HealthEndpoint, request_line: str, expected: int
-) -> None:
-    assert status(endpoint, request_line + "\r\n\r\n") == expected
+    ):
+        assert status(endpoint, f"{request}\r\n\r\n") == expected, request[:20]
 
 
-@pytest.mark.parametrize(
-    "header", ["", "Authorization: Bearer", "Authorization: Bearer wrong", "Authorization: secret"]
-)
-def test_without_the_token_nothing_is_told(header: str) -> None:
+def test_without_the_token_nothing_is_told() -> None:
     endpoint = HealthEndpoint(ServerMetrics("abc", 2), "127.0.0.1", 0, "secret", None)
     try:
-        assert status(endpoint, f"GET /metrics HTTP/1.1\r\n{header}\r\n\r\n") == 401
+        for header in ("", "Authorization: Bearer", "Authorization: Bearer wrong", "Authorization: secret"):
+            assert status(endpoint, f"GET /metrics HTTP/1.1\r\n{header}\r\n\r\n") == 401, header
         assert status(endpoint, "GET /metrics HTTP/1.1\r\nauthorization:  bearer secret \r\n\r\n") == 200
     finally:
         endpoint.close()
@@ -188,7 +240,7 @@ def test_curl_reads_it_and_a_flood_of_garbage_hurts_neither_it_nor_the_server(tm
         ports = [int(address.rpartition(":")[2]) for address in (server.health, server.address)]
         memory = Path(f"/proc/{server.process.pid}/status")
         held = [socket.create_connection(("127.0.0.1", ports[0])) for _ in range(40)]
-        for number in range(2000):
+        for number in range(500):
             garbage = torch.randint(0, 256, (1 + number * 13 % 30_000,), generator=generator, dtype=torch.uint8)
             start = [b"", b"GET /health HTTP/1.1\r\n"][number // 2 % 2]
             # It may have hung up meanwhile.

@@ -12,29 +12,38 @@ import graphfeed as gf
 from graphfeed.channels import PeerError
 from graphfeed.distributed import SamplerReceiver, SamplerSender
 from tests.distributed.rank_processes import run_program
+from tests.refusals import check_refused
 from tests.waiting import interrupt, wait_until
 
 pytest.importorskip("pyarrow")
 pytestmark = pytest.mark.usefixtures("no_leaks")
 
 
-def test_arguments_are_checked() -> None:
-    with pytest.raises(ValueError, match="namebook must have a receiver's address"):
-        SamplerSender({})
-    with pytest.raises(ValueError, match="net_type must be 'socket', but is 'mpi'"):
-        SamplerSender({0: "127.0.0.1:1"}, "mpi")
-    with pytest.raises(ValueError, match="an address must be"):
-        SamplerSender({0: "somewhere"})
-    with pytest.raises(ValueError, match="nobody can be called at port 0"):
-        SamplerSender({0: "127.0.0.1:0"})
-    with pytest.raises(ValueError, match=r"give tls_root_certs=\.\.\., or write 'grpc://node7:5' where nobody else"):
-        SamplerSender({0: "127.0.0.1:1", 1: "node7:5"}, token="a")
-    with pytest.raises(ValueError, match="node7 can be reached by others: give both sides the same token"):
-        SamplerSender({0: "tcp://node7:5"}, token="")
-    with pytest.raises(TypeError, match="tls_root_certs must be certificates as bytes"):
-        SamplerSender({0: "node7:5"}, token="a", tls_root_certs="chain.pem")  # type: ignore[arg-type]
-    with pytest.raises(TypeError, match="token must be a text, but is a bytes"):
-        SamplerSender({0: "127.0.0.1:1"}, token=b"a")  # type: ignore[arg-type]
+def test_wrong_arguments_are_refused() -> None:
+    send: Any = SamplerSender
+    here, far, tls = {0: "127.0.0.1:1"}, {0: "node7:5"}, "tls must be a certificate chain"
+    by_tls = r"give tls=\(certificate, key\), or write 'grpc://0\.0\.0\.0:0'"
+    check_refused(
+        [
+            (lambda: send({}), ValueError, "namebook must have a receiver's address"),
+            (lambda: send(here, "mpi"), ValueError, "net_type must be 'socket', but is 'mpi'"),
+            (lambda: send({0: "somewhere"}), ValueError, "an address must be"),
+            (lambda: send({0: "127.0.0.1:0"}), ValueError, "nobody can be called at port 0"),
+            (
+                lambda: send({**here, 1: "node7:5"}, token="a"),
+                ValueError,
+                r"tls_root_certs=\.\.\., or write 'grpc://no",
+            ),
+            (lambda: send({0: "tcp://node7:5"}, token=""), ValueError, "node7 can be reached by others: give both"),
+            (lambda: send(far, token="a", tls_root_certs="chain.pem"), TypeError, "must be certificates as bytes"),
+            (lambda: send(here, token=b"a"), TypeError, "token must be a text, but is a bytes"),
+            (lambda: SamplerReceiver(None, "127.0.0.1:0", 0), ValueError, "num_sender must be 1 or more, but is 0"),
+            (lambda: SamplerReceiver(None, "127.0.0.1:0", 1, "mpi"), ValueError, "net_type must be 'socket', but is"),
+            (lambda: SamplerReceiver(None, "tcp://0.0.0.0:0", token=""), ValueError, "can be reached by others"),
+            (lambda: SamplerReceiver(None, "0.0.0.0:0", token="a"), ValueError, by_tls),
+            (lambda: SamplerReceiver(None, "0.0.0.0:0", token="a", tls=(b"", b"")), ValueError, tls),
+        ]
+    )
 
 
 def test_nobody_answers() -> None:
