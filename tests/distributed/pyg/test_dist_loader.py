@@ -1,5 +1,8 @@
+"""The options of the loaders over parts, for nodes and for links, and a whole program that uses them."""
+
 import os
 from functools import partial
+from inspect import signature
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -9,29 +12,45 @@ import torch
 
 from graphfeed.distributed import (
     DistContext,
+    DistLinkNeighborLoader,
     DistLoader,
     DistNeighborLoader,
     LocalFeatureStore,
     LocalGraphStore,
     Partitioner,
 )
+from graphfeed.pyg import NegativeSampling
 from graphfeed.pyg.data.tables import import_pyg
 from tests.digests import assert_same
 from tests.distributed import pyg_example
-from tests.distributed.dist_loaders import DATA, values_of
+from tests.distributed.pyg.test_dist_loaders import DATA, values_of
+from tests.distributed.pyg.test_local_graph_store import in_time
 from tests.distributed.pyg_data import plain_data
 from tests.distributed.rank_processes import free_port, run_spawned
+from tests.pages import rows
+from tests.refusals import check_refused
 
 ALONE = DistContext(0, 0, 1, 1, "test")
+PAGE = Path(__file__).resolve().parents[3] / "docs" / "from-pyg-distributed.md"
+
+
+def parts() -> tuple[LocalFeatureStore, LocalGraphStore]:
+    """Return the single part of a graph whose nodes have times."""
+    data = plain_data()
+    features = LocalFeatureStore.from_data(torch.arange(60), data.x)
+    features.put_tensor(data.time, None, "time")
+    return features, LocalGraphStore.from_data(torch.arange(400), data.edge_index, 60)
 
 
 def make_loader(**options: Any) -> DistNeighborLoader:
     """Return a loader of a single rank."""
-    data = plain_data()
-    graph = LocalGraphStore.from_data(torch.arange(400), data.edge_index, 60)
-    features = LocalFeatureStore.from_data(torch.arange(60), data.x)
     given: dict[str, Any] = {"batch_size": 16, "shuffle": True, "seed": 1, **options}
-    return DistNeighborLoader((features, graph), [3, 2], "127.0.0.1", 0, ALONE, **given)
+    return DistNeighborLoader(parts(), [3, 2], "127.0.0.1", 0, ALONE, **given)
+
+
+def make_links(**options: Any) -> DistLinkNeighborLoader:
+    """Return a loader of links of a single rank."""
+    return DistLinkNeighborLoader(parts(), [3, 2], "127.0.0.1", 0, ALONE, batch_size=100, **options)
 
 
 def test_a_context_gives_an_epoch_that_does_not_count() -> None:
@@ -70,26 +89,82 @@ def test_names_of_the_predecessor_are_there() -> None:
 
 def test_a_rank_without_seeds_makes_no_mini_batches() -> None:
     loader = make_loader(input_nodes=torch.tensor([], dtype=torch.int64))
-    assert len(loader) == 0
-    assert list(loader) == []
+    assert (len(loader), list(loader)) == (0, [])
+    assert list(make_links(edge_label_index=plain_data().edge_index[:, :0])) == []
+
+
+def test_seeds_of_a_type_without_times_need_some() -> None:
+    parts, ctx = in_time(user=torch.arange(2))[:2], DistContext(0, 0, 1, 1, "test")
+    options: dict[str, Any] = {"current_ctx": ctx, "time_attr": "time", "master_addr": None, "master_port": None}
+    with pytest.raises(ValueError, match=r"input_nodes of 'item' have no 'time' of their own; give input_time"):
+        DistNeighborLoader(parts, [2], input_nodes=("item", torch.arange(2)), **options)
+    (batch,) = DistNeighborLoader(parts, [2], input_nodes=("user", torch.arange(2)), batch_size=2, **options)
+    assert batch["user"].n_id.tolist() == [0, 1]
+    given = {"input_time": torch.arange(2), "batch_size": 2, **options}
+    assert len(list(DistNeighborLoader(parts, [2], input_nodes=("item", torch.arange(2)), **given))) == 1
+
+
+def test_all_edges_of_the_part_are_seeds_unless_others_are_given() -> None:
+    data = plain_data()
+    found = [batch.n_id[batch.edge_label_index] for batch in make_links()]
+    seeds = torch.cat(found, dim=1)
+    order = (data.edge_index[1] * 60 + data.edge_index[0]).sort().values
+    assert torch.equal((seeds[1] * 60 + seeds[0]).sort().values, order)
+
+
+def test_negatives_follow_the_edges() -> None:
+    index = plain_data().edge_index[:, :50]
+    (batch,) = make_links(edge_label_index=index, neg_sampling_ratio=1.0, edge_label=torch.arange(50))
+    assert batch.edge_label.tolist() == [*range(1, 51), *[0] * 50]
+    assert torch.equal(batch.n_id[batch.edge_label_index[:, :50]], index)
+    (batch,) = make_links(edge_label_index=index, neg_sampling="triplet")
+    assert torch.equal(batch.n_id[torch.stack([batch.src_index, batch.dst_pos_index])], index)
+
+
+def test_times_go_together_and_negatives_exist_in_time() -> None:
+    index, data = plain_data().edge_index[:, :50], plain_data()
+    times = data.time[index].max(dim=0).values
+    given = {"edge_label_index": index, "edge_label_time": times, "neg_sampling": ("triplet", 2)}
+    (batch,) = make_links(**given, time_attr="time")
+    negatives = data.time[batch.n_id[batch.dst_neg_index]]
+    assert bool((negatives <= times[:, None]).all())
 
 
 def test_what_does_not_fit_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("num_rpc_threads", "rpc_timeout"):
-        with pytest.raises(ValueError, match=f"{name} must be more than 0"):
-            make_loader(**{name: 0})
-    with pytest.raises(TypeError, match="DistNeighborLoader has no argument 'colour'"):
-        make_loader(colour=1)
-    with pytest.raises(ValueError, match="input_time needs time_attr"):
-        make_loader(input_time=torch.arange(60))
     for name in ("MASTER_ADDR", "MASTER_PORT"):
         monkeypatch.delenv(name, raising=False)
     graph = LocalGraphStore.from_data(torch.arange(1), torch.tensor([[0], [1]]), 2)
     graph.num_partitions, graph.node_pb = 2, torch.tensor([0, 1])
     data, two = (LocalFeatureStore.from_data(torch.arange(2)), graph), DistContext(0, 0, 2, 2, "test")
-    for address, name in ((None, "master_addr"), ("127.0.0.1", "master_port")):
-        with pytest.raises(ValueError, match=f"{name} is missing: where rank 0 listens; give it, or set"):
-            DistNeighborLoader(data, [2], address, None, two)
+    index, times = plain_data().edge_index[:, :50], torch.arange(50)
+    strict = make_links(neg_sampling=NegativeSampling("binary", strict=True))
+    together = "edge_label_time and time_attr go together"
+
+    def two_ranks(address: str | None) -> object:
+        return DistNeighborLoader(data, [2], address, None, two)
+
+    check_refused(
+        [
+            (lambda: make_loader(num_rpc_threads=0), ValueError, "num_rpc_threads must be more than 0"),
+            (lambda: make_loader(rpc_timeout=0), ValueError, "rpc_timeout must be more than 0"),
+            (lambda: make_loader(colour=1), TypeError, "DistNeighborLoader has no argument 'colour'"),
+            (lambda: make_loader(input_time=torch.arange(60)), ValueError, "input_time needs time_attr"),
+            (lambda: make_links(edge_label_index=index, edge_label_time=times), ValueError, together),
+            (lambda: make_links(edge_label_index=index, time_attr="time"), ValueError, together),
+            (lambda: next(iter(strict)), TypeError, "strict=True needs a graph in memory"),
+            (lambda: two_ranks(None), ValueError, "master_addr is missing: where rank 0 listens; give it, or set"),
+            (lambda: two_ranks("127.0.0.1"), ValueError, "master_port is missing: where rank 0 listens; give it"),
+        ]
+    )
+
+
+def test_the_page_about_the_move_names_every_argument() -> None:
+    listed = {cells[0].strip("`"): cells[1] for cells in rows(PAGE, "argument")}
+    node, link = (
+        set(signature(loader).parameters) - {"kwargs"} for loader in (DistNeighborLoader, DistLinkNeighborLoader)
+    )
+    assert {name for name, where in listed.items() if where in ("both", "node")} == node | {"rpc_timeout"}
+    assert {name for name, where in listed.items() if where in ("both", "link")} == link | {"rpc_timeout"}
 
 
 def run_example(rank: int, world_size: int, port: int, **options: Any) -> None:

@@ -12,7 +12,7 @@ from graphfeed.distributed import DistContext, DistNeighborSampler, LocalFeature
 from graphfeed.distributed.ranks.peers import rank_and_size
 from graphfeed.pyg.data.tables import import_pyg
 from tests.digests import assert_same
-from tests.distributed.dist_loaders import context
+from tests.distributed.pyg.test_dist_loaders import context
 from tests.distributed.pyg_data import hetero_data, plain_data
 from tests.distributed.rank_processes import run_ranks
 

@@ -203,7 +203,7 @@ def test_what_is_no_sample_is_not_taken_and_its_sender_is_named(receiver: Sample
     for wrong in wrongs:
         sender = sender_to(receiver)
         for batch in (to_batch(SAMPLE, wrong), to_batch("else", None)):
-            with pytest.raises(ConnectionError, match="a message must be|what came is no sample|connection is closed"):
+            with pytest.raises(ConnectionError, match=r"a message must be|what came is no sample|connection is closed"):
                 sender.connections[0].put(batch, 10)
         with pytest.raises(PeerError, match=r"was cut off before it signalled: (a message must be|what came is no)"):
             list(receiver)

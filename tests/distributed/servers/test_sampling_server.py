@@ -102,11 +102,8 @@ def test_readers_of_another_format_are_told_so(server: SamplingServer) -> None:
     later, token = (b"graphfeed-format", b"4"), (b"authorization", f"Bearer {TOKEN}".encode())
     for there, headers in ((1, [token]), (4, [token, later])):
         error = rf"in format {there}, and this one in format 3; install the same release"
-        with (
-            flight.FlightClient(f"grpc://{server.address}") as client,
-            pytest.raises(flight.FlightError, match=error),
-        ):
-            options = flight.FlightCallOptions(timeout=10, headers=headers)
+        options = flight.FlightCallOptions(timeout=10, headers=headers)
+        with flight.FlightClient(f"grpc://{server.address}") as client, pytest.raises(flight.FlightError, match=error):
             client.do_get(flight.Ticket(write_question((0, 1))), options).read_chunk()
 
 

@@ -48,7 +48,7 @@ NO_TICKETS = [
     *[b"%b\n[0, 0, 0, 0]" % text for text in NO_TEXTS],
     *[b"\n%b" % task for task in (b"[0, 0]", b"[0, 0, 0]", b"[0, 0, 0, [1]]", b"{}", b"[" * 100_000)],
 ]
-WRONG_FIELDS: list[dict[str, object]] = [
+WRONG_FIELDS: list[Any] = [
     *[{"fingerprint": {"1 ItemSampler": value}} for value in (3, {"batch_size": [2]})],
     {"streams": None},
     *[{"rank": value} for value in (["0", 2], [0], [2, 2], [-1, 2], {"0": 1}, [False, True])],

@@ -118,8 +118,8 @@ WRONG: list[tuple[str, list[str], str]] = [
 
 
 def test_what_is_wrong_is_said_in_a_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    for text, arguments, reason in WRONG:
-        assert main(command(tmp_path, text, *arguments)) == 1
+    for text, given, reason in WRONG:
+        assert main(command(tmp_path, text, *given)) == 1
         said = capsys.readouterr().err
         assert reason in said
         assert said.count("\n") == 1

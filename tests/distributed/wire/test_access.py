@@ -45,7 +45,7 @@ def test_an_address_has_a_host_and_a_port() -> None:
     assert accepted(parse_address, MALFORMED, words) == []
     assert accepted(parse_address, [None, 5000, ("host", 5)], "an address must be a text", TypeError) == []
     with pytest.raises(TypeError, match="an address must be a text"):
-        check_encryption(None, "tls=...", has_tls=False)  # type: ignore[arg-type]
+        check_encryption(None, "tls=...", has_tls=False)
 
 
 def test_others_can_read_what_is_sent_only_where_that_was_asked_for() -> None:

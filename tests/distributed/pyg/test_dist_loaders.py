@@ -1,22 +1,24 @@
-"""What each rank runs to compare the loaders over a graph in parts with those over the whole graph."""
+"""Loaders over a graph in parts, whose mini-batches must be those of the loaders over the whole graph."""
 
 import json
 import os
+import re
 import signal
 import time
 from itertools import islice
 from pathlib import Path
 from typing import Any
 
+import pytest
 import torch
 
-import graphfeed as gf
 from graphfeed.distributed import (
     DistContext,
     DistLinkNeighborLoader,
     DistNeighborLoader,
     LocalFeatureStore,
     LocalGraphStore,
+    Partitioner,
     RankLostError,
 )
 from graphfeed.distributed.ranks.peers import rank_and_size
@@ -24,10 +26,9 @@ from graphfeed.pyg import LinkNeighborLoader, NeighborLoader
 from graphfeed.pyg.data.tables import tables_of
 from tests.digests import assert_same
 from tests.distributed.pyg_data import classes, hetero_data, plain_data
+from tests.distributed.rank_processes import end_of, free_port, result_file, run_ranks, start_rank
 from tests.golden_pipelines import numbers
 from tests.test_edge_truth import load
-
-NAMES = "synset:hypernym:synset", "word:names:synset", "synset:rev_names:word"
 
 
 def cora(folder: Path) -> Any:
@@ -38,20 +39,6 @@ def cora(folder: Path) -> Any:
     codes = torch.arange(count)[:, None] * torch.ones(1, 2)
     edge_attr = torch.arange(index.shape[1])[:, None] * torch.ones(1, 1)
     return classes()[0](num_nodes=count, edge_index=index, x=codes, y=arrays["label"].long(), edge_attr=edge_attr)
-
-
-def wordnet(folder: Path) -> Any:
-    """Return a graph with types: a few relations of WordNet."""
-    graph: Any = gf.datasets.wordnet().graph
-    data = classes()[1]()
-    for kind, count in graph.num_nodes.items():
-        data[kind].x = torch.arange(count)[:, None]
-    whole = graph.in_subgraph({kind: torch.arange(count) for kind, count in graph.num_nodes.items()})
-    for name in NAMES:
-        csc, order = whole.sampled_csc[name], whole.original_edge_ids[name].argsort()
-        index = torch.stack([csc.indices, gf.expand_indptr(csc.indptr, torch.int64)])
-        data[tuple(name.split(":"))].edge_index = index[:, order]
-    return data
 
 
 def edits(folder: Path) -> Any:
@@ -67,17 +54,9 @@ def edits(folder: Path) -> Any:
     return data
 
 
-def plain_in_time(folder: Path) -> Any:
-    """Return a graph without types, with times of its nodes."""
-    return plain_data()
-
-
-def typed(folder: Path) -> Any:
-    """Return a small graph with types."""
-    return hetero_data()
-
-
-DATA = {make.__name__: make for make in (cora, wordnet, edits, plain_in_time, typed)}
+LIKES = ("user", "likes", "item")
+SMALL = ["plain in time", "typed"]
+DATA = {"cora": cora, "edits": edits, "plain in time": lambda _: plain_data(), "typed": lambda _: hetero_data()}
 
 
 def cases(name: str, data: Any) -> list[tuple[bool, dict[str, Any]]]:
@@ -91,13 +70,6 @@ def cases(name: str, data: Any) -> list[tuple[bool, dict[str, Any]]]:
             (True, {"num_neighbors": [5, 5], "edge_label_index": pairs, "neg_sampling": "binary", "batch_size": 90}),
             (True, {"num_neighbors": [5], "edge_label_index": pairs, "neg_sampling": ("triplet", 2), "batch_size": 90}),
         ]
-    if name == "wordnet":
-        pairs = data["word", "names", "synset"].edge_index[:, numbers(2000, 1000, 6)]
-        edges: dict[str, Any] = {"edge_label_index": (("word", "names", "synset"), pairs), "neg_sampling": "binary"}
-        return [
-            (False, {"num_neighbors": [5, 5], "input_nodes": ("synset", numbers(2000, 1000, 5)), "batch_size": 500}),
-            (True, {"num_neighbors": [3, 3], **edges, "batch_size": 500}),
-        ]
     if name == "edits":
         index, times = data["user", "edits", "page"].edge_index, data["user", "edits", "page"].edge_time
         chosen = numbers(900, len(times), 40 + rank_and_size()[0])
@@ -105,7 +77,7 @@ def cases(name: str, data: Any) -> list[tuple[bool, dict[str, Any]]]:
         edges = {"edge_label_index": (("user", "edits", "page"), index[:, chosen]), "edge_label_time": times[chosen]}
         nodes = {"input_nodes": ("page", index[1, chosen]), "input_time": times[chosen]}
         return [(False, {**given, **nodes, "temporal_strategy": "last"}), (True, {**given, **edges})]
-    if name == "plain_in_time":
+    if name == "plain in time":
         pairs = numbers(60, 60, 3).view(2, 30)
         given = {"num_neighbors": [3, 2], "time_attr": "time", "batch_size": 10}
         edges = {"edge_label_index": pairs, "edge_label_time": numbers(30, 31, 8) + 20, "neg_sampling": "triplet"}
@@ -113,7 +85,7 @@ def cases(name: str, data: Any) -> list[tuple[bool, dict[str, Any]]]:
     every = {kind: [2, 3] for kind in data.edge_types}
     return [
         (False, {"num_neighbors": every, "input_nodes": "user", "batch_size": 11}),
-        (True, {"num_neighbors": [2, 0], "edge_label_index": ("user", "likes", "item"), "batch_size": 40}),
+        (True, {"num_neighbors": [2, 0], "edge_label_index": LIKES, "neg_sampling": "binary", "batch_size": 40}),
     ]
 
 
@@ -143,22 +115,22 @@ def seeds_of_own(loader: Any, data: Any, given: dict[str, Any]) -> dict[str, Any
     return place
 
 
-def compare(root: str, data_folder: str, names: list[str]) -> dict[str, int]:
-    """Compare mini-batches, each rank with seeds and draws of its own; return how many of each graph were equal."""
-    equal = {}
+def compare(root: str, data_folder: str, names: list[str]) -> None:
+    """Be a rank that compares mini-batches, with seeds and draws of its own."""
+    rank, number = rank_and_size()[0], 0
     for name in names:
-        data, parts, equal[name] = DATA[name](Path(data_folder)), stores(root, name), 0
+        data, parts = DATA[name](Path(data_folder)), stores(root, name)
         for is_link, given in cases(name, data):
-            options = {"shuffle": True, "seed": rank_and_size()[0], "num_workers": 2}
             make: Any = DistLinkNeighborLoader if is_link else DistNeighborLoader
+            options = {"shuffle": True, "seed": rank, "num_workers": 2}
             found = make(parts, master_addr=None, master_port=None, current_ctx=context(), **given, **options)
             whole: Any = LinkNeighborLoader if is_link else NeighborLoader
-            wanted = whole(data, **seeds_of_own(found, data, given), shuffle=True, seed=rank_and_size()[0])
+            wanted = whole(data, **seeds_of_own(found, data, given), shuffle=True, seed=rank)
             for one, other in islice(zip(found, wanted, strict=True), 3):
                 assert_same(values_of(one), values_of(other))
-                equal[name] += 1
+                number += 1
             found.close()
-    return equal
+    assert number >= 4 * len(names)
 
 
 def values_of(data: Any) -> dict[Any, Any]:
@@ -171,7 +143,7 @@ def values_of(data: Any) -> dict[Any, Any]:
     return found
 
 
-def uneven(root: str, counts: list[int]) -> list[Any]:
+def be_uneven(root: str, counts: list[int]) -> None:
     """Make another number of mini-batches on each rank, perhaps none, and resume one of the epochs."""
     parts, count = stores(root, "typed"), counts[rank_and_size()[0]]
     options: dict[str, Any] = {"input_nodes": ("user", torch.arange(count) % 50), "batch_size": 4, "seed": 5}
@@ -181,6 +153,7 @@ def uneven(root: str, counts: list[int]) -> list[Any]:
 
     loader = make()
     made = [values_of(batch) for batch in loader]
+    assert len(made) == len(loader) == -(-count // 4)
     with make() as batches:
         first = [values_of(batch) for batch in islice(batches, 1)]
     again = make()
@@ -192,7 +165,6 @@ def uneven(root: str, counts: list[int]) -> list[Any]:
     assert_same([values_of(batch) for batch in again], made)
     assert_same(first, made[:1])
     assert_same(rest, made[1:])
-    return [len(loader), len(made)]
 
 
 def state_after(loader: DistNeighborLoader, count: int) -> dict[str, Any]:
@@ -219,3 +191,48 @@ def lose(root: str, port: int, timeout: float) -> Any:
     except RankLostError as error:
         return [str(error), time.monotonic() - start]
     return None
+
+
+def partition(root: Path, names: list[str], num_parts: int, folder: Path) -> str:
+    """Write graphs in parts, and return where they are."""
+    for name in names:
+        Partitioner(DATA[name](folder), num_parts, root / name, method="hash").generate_partition()
+    return str(root)
+
+
+def test_mini_batches_of_a_single_rank_are_those_of_the_whole_graph(tmp_path: Path) -> None:
+    compare(partition(tmp_path, SMALL, 1, tmp_path), "", SMALL)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("world_size", "names"),
+    [
+        (3, SMALL),
+        pytest.param(2, ["cora"], marks=pytest.mark.thorough),
+        pytest.param(3, ["edits"], marks=pytest.mark.thorough),
+    ],
+)
+def test_mini_batches_are_those_of_the_whole_graph(
+    tmp_path: Path, shared_data: Path, world_size: int, names: list[str]
+) -> None:
+    root = partition(tmp_path / "parts", names, world_size, shared_data)
+    run_ranks(f"{__name__}:compare", world_size, tmp_path, root=root, data_folder=str(shared_data), names=names)
+
+
+@pytest.mark.slow
+def test_ranks_make_uneven_numbers_of_mini_batches_and_resume(tmp_path: Path) -> None:
+    root = partition(tmp_path / "parts", ["typed"], 3, tmp_path)
+    run_ranks(f"{__name__}:be_uneven", 3, tmp_path, root=root, counts=[10, 0, 41])
+
+
+@pytest.mark.slow
+def test_a_rank_that_is_killed_is_named_within_the_timeout(tmp_path: Path) -> None:
+    root, port = partition(tmp_path / "parts", ["typed"], 3, tmp_path), free_port()
+    ranks = [start_rank(f"{__name__}:lose", rank, 3, tmp_path, root=root, port=port, timeout=60) for rank in range(3)]
+    assert [end_of(ranks[rank]) for rank in (0, 2)] == ["", ""]
+    end_of(ranks[1])
+    for rank in (0, 2):
+        text, seconds = json.loads(result_file(tmp_path, rank).read_text())
+        assert re.match(rf"rank 1 \(\S+, process {ranks[1].pid}\) is lost: ", text)
+        assert seconds < 10
