@@ -1,6 +1,8 @@
 """The graph with ten nodes is that of the predecessor's own tests, in two parts that overlap."""
 
+import asyncio
 import queue
+import threading
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -9,12 +11,14 @@ import pytest
 import torch
 
 from graphfeed.distributed import DistContext, DistNeighborSampler, LocalFeatureStore, LocalGraphStore
+from graphfeed.distributed.pyg.event_loop import ConcurrentEventLoop
 from graphfeed.distributed.ranks.peers import rank_and_size
 from graphfeed.pyg.data.tables import import_pyg
 from tests.digests import assert_same
 from tests.distributed.pyg.test_dist_loaders import context
 from tests.distributed.pyg_data import hetero_data, plain_data
-from tests.distributed.rank_processes import run_ranks
+from tests.distributed.rank_processes import run_cases
+from tests.refusals import check_refused
 
 PARTS = (
     torch.tensor([[1, 2, 3, 4, 5, 0, 0], [0, 1, 2, 3, 4, 4, 9]]),
@@ -93,8 +97,6 @@ def test_types_have_outputs_by_type() -> None:
     )
     out = run(sampler, sampler.node_sample(both))
     assert [out.node[kind][0].item() for kind in ("user", "item")] == [3, 4]
-    with pytest.raises(ValueError, match="input_type must be a node type"):
-        sampler.sample_from_nodes((None, torch.tensor([3])))
 
 
 def test_seeds_have_times_of_their_own_or_need_them() -> None:
@@ -105,9 +107,6 @@ def test_seeds_have_times_of_their_own_or_need_them() -> None:
         latest = (data.time[seeds] if given is None else given)[out.batch]
         sources = torch.arange(len(out.node)) >= 2
         assert bool((data.time[out.node] <= latest)[sources].all())
-    _, sampler = whole_sampler(hetero_data, [2], time_attr="edge_time")
-    with pytest.raises(ValueError, match="the seeds have no 'edge_time' of their own; give time"):
-        sampler.sample_from_nodes((None, seeds, None, "user"))
 
 
 def test_edges_get_labels_and_negatives() -> None:
@@ -157,14 +156,27 @@ def test_a_channel_gets_results_and_errors() -> None:
 
 
 def test_what_does_not_fit_is_refused() -> None:
-    data = (LocalFeatureStore(), LocalGraphStore())
-    with pytest.raises(ValueError, match="current_ctx is rank 1 of 2, but the stores hold part 0 of 1"):
-        DistNeighborSampler(DistContext(1, 1, 2, 2, "test"), data, [2])
-    with pytest.raises(ValueError, match="concurrency"):
-        DistNeighborSampler(DistContext(0, 0, 1, 1, "test"), data, [2], concurrency=0)
+    data, alone = (LocalFeatureStore(), LocalGraphStore()), DistContext(0, 0, 1, 1, "test")
     wrong: Any = (1, 2)
-    with pytest.raises(TypeError, match="data must be a LocalFeatureStore and a LocalGraphStore"):
-        DistNeighborSampler(DistContext(0, 0, 1, 1, "test"), wrong, [2])
+    _, timed = whole_sampler(hetero_data, [2], time_attr="edge_time")
+    seeds = torch.tensor([3])
+    check_refused(
+        [
+            (
+                lambda: DistNeighborSampler(DistContext(1, 1, 2, 2, "test"), data, [2]),
+                ValueError,
+                "current_ctx is rank 1 of 2, but the stores hold part 0 of 1",
+            ),
+            (lambda: DistNeighborSampler(alone, data, [2], concurrency=0), ValueError, "concurrency"),
+            (
+                lambda: DistNeighborSampler(alone, wrong, [2]),
+                TypeError,
+                "data must be a LocalFeatureStore and a LocalGraphStore",
+            ),
+            (lambda: timed.sample_from_nodes((None, seeds)), ValueError, "input_type must be a node type"),
+            (lambda: timed.sample_from_nodes((None, seeds, None, "user")), ValueError, "no 'edge_time' of their own"),
+        ]
+    )
 
 
 def overlapping() -> tuple[LocalFeatureStore, LocalGraphStore]:
@@ -178,14 +190,55 @@ def overlapping() -> tuple[LocalFeatureStore, LocalGraphStore]:
     return LocalFeatureStore.from_data(torch.arange(10)), graph
 
 
-def sample_overlapping() -> list[Any]:
-    """Return what is sampled around two nodes, of different parts."""
+def sample_overlapping() -> None:
+    """Be a rank that samples around two nodes, of different parts."""
     sampler = DistNeighborSampler(data=overlapping(), current_ctx=context(), num_neighbors=[-1, -1], shuffle=False)
     out = run(sampler, sampler.node_sample(inputs("NodeSamplerInput")(None, torch.tensor([1, 6]))))
-    return [out.node.tolist(), out.row.tolist(), out.col.tolist(), out.edge, out.num_sampled_nodes]
+    assert out.node.tolist() == [1, 6, 2, 7, 3, 8]
+    assert (out.row.tolist(), out.col.tolist(), out.edge) == ([2, 3, 4, 5], [0, 1, 2, 3], None)
+    assert out.num_sampled_nodes == [2, 2, 2]
 
 
 @pytest.mark.slow
 def test_two_ranks_sample_the_predecessors_graph(tmp_path: Path) -> None:
-    expected = [[1, 6, 2, 7, 3, 8], [2, 3, 4, 5], [0, 1, 2, 3], None, [2, 2, 2]]
-    assert run_ranks(f"{__name__}:sample_overlapping", 2, tmp_path) == [expected] * 2
+    run_cases([sample_overlapping], 2, tmp_path)
+
+
+def test_coroutines_run_in_a_thread_that_ends(no_leaks: None) -> None:
+    loop = ConcurrentEventLoop(concurrency=1)
+    loop.start_loop()
+
+    async def name() -> str:
+        return threading.current_thread().name
+
+    async def fail() -> None:
+        raise ZeroDivisionError
+
+    async def inside() -> str:
+        return loop.run_task(name())  # as in a notebook, whose own loop runs
+
+    assert asyncio.run(inside()) == "graphfeed-event-loop_0"
+    with pytest.raises(ZeroDivisionError):
+        loop.run_task(fail())
+    loop.shutdown_loop()
+    loop.shutdown_loop()
+
+
+def test_so_many_tasks_run_at_a_time() -> None:
+    loop, both = ConcurrentEventLoop(concurrency=2), threading.Barrier(2)
+    done: queue.Queue[int] = queue.Queue()
+    running, most = [0], [0]
+
+    async def work(number: int) -> int:
+        running.append(1)
+        most.append(sum(running))
+        both.wait(60)
+        await asyncio.sleep(0.01)
+        running.append(-1)
+        return number
+
+    for number in range(6):
+        loop.add_task(work(number), done.put)
+    assert sorted(done.get(timeout=60) for _ in range(6)) == list(range(6))
+    assert max(most) == 2
+    loop.shutdown_loop()

@@ -1,4 +1,4 @@
-"""The first two tests have the values of the predecessor's own tests."""
+"""Features of a part, and what loaders take of it; the first two tests have the values of the predecessor's own."""
 
 from pathlib import Path
 from typing import Any
@@ -7,12 +7,24 @@ import pytest
 import torch
 
 import graphfeed as gf
-from graphfeed.distributed import LocalFeatureStore, Partitioner, Peers, assign_nodes, open_part, write_partition
+from graphfeed.distributed import (
+    DistContext,
+    LocalFeatureStore,
+    LocalGraphStore,
+    Partitioner,
+    Peers,
+    assign_nodes,
+    open_part,
+    write_partition,
+)
+from graphfeed.distributed.pyg.dist_data import DistData, check_rank, find_peers
+from graphfeed.pyg.data.data_features import FLAT
 from tests.digests import assert_same
 from tests.distributed import graphs
 from tests.distributed.joint import in_threads
 from tests.distributed.pyg_data import hetero_data, plain_data
 from tests.distributed.rank_processes import run_ranks
+from tests.refusals import check_refused
 
 IDS = torch.tensor([1, 2, 3, 5, 8, 4])
 VALUES = torch.arange(27.0).view(9, 3)
@@ -42,8 +54,6 @@ def test_tensors_are_set_listed_measured_and_removed() -> None:
     assert [store.remove_tensor(attr) for _ in range(2)] == [True, False]
     assert [store.remove_global_id("paper") for _ in range(2)] == [True, False]
     assert store.get_global_id("paper") is None
-    with pytest.raises(KeyError, match="there is no tensor 'feat' of 'paper'"):
-        store.get_tensor(attr)
 
 
 def test_copies_of_other_parts_rows_are_read_until_a_tensor_is_set(tmp_path: Path) -> None:
@@ -65,18 +75,37 @@ def test_copies_of_other_parts_rows_are_read_until_a_tensor_is_set(tmp_path: Pat
 
 
 def test_what_is_not_here_is_an_error() -> None:
-    store = papers()
-    for ids in ([0], [6], [9], [1, 7]):
-        with pytest.raises(IndexError, match=f"part 0 has no row of 'paper' with id {ids[-1]}"):
-            store.get_tensor_from_global_id("paper", "feat", torch.tensor(ids))
-    with pytest.raises(ValueError, match="index must be global ids, but is None"):
-        store.get_tensor_from_global_id("paper", "feat")
-    with pytest.raises(ValueError, match="index must be left out"):
-        store.put_tensor(VALUES, "paper", "feat", torch.tensor([1]))
-    with pytest.raises(ValueError, match="'author' has no global ids"):
-        store.rows_of("author", torch.tensor([0]))
-    with pytest.raises(ValueError, match="rpc_router must be"):
-        store.set_rpc_router(None)
+    store, alone, ids = papers(), LocalFeatureStore.from_data(torch.arange(3), VALUES[:3]), torch.tensor([0])
+    unknown = papers()
+    unknown.num_partitions = 2
+    for wrong in ([0], [6], [9], [1, 7]):
+        with pytest.raises(IndexError, match=f"part 0 has no row of 'paper' with id {wrong[-1]}"):
+            store.get_tensor_from_global_id("paper", "feat", torch.tensor(wrong))
+    check_refused(
+        [
+            (lambda: store.get_tensor("paper", "x"), KeyError, "there is no tensor 'x' of 'paper'"),
+            (
+                lambda: store.get_tensor_from_global_id("paper", "feat"),
+                ValueError,
+                "index must be global ids, but is None",
+            ),
+            (lambda: store.put_tensor(VALUES, "paper", "feat", ids), ValueError, "index must be left out"),
+            (lambda: store.rows_of("author", ids), ValueError, "'author' has no global ids"),
+            (lambda: store.set_rpc_router(None), ValueError, "rpc_router must be"),
+            (
+                lambda: LocalFeatureStore.from_data(IDS, edge_attr=VALUES),
+                ValueError,
+                "edge_id needs to be given together with edge_attr",
+            ),
+            (lambda: alone.lookup_features(torch.tensor([3])).wait(), IndexError, "3"),
+            (lambda: alone.lookup_features(ids, is_node_feat=False), KeyError, "there is no tensor 'edge_attr'"),
+            (
+                lambda: unknown.partitioned_features(Peers()),
+                ValueError,
+                "the parts of 'paper' are unknown; set node_feat_pb",
+            ),
+        ]
+    )
 
 
 def test_a_store_is_made_of_tensors() -> None:
@@ -88,8 +117,6 @@ def test_a_store_is_made_of_tensors() -> None:
     assert_same([store.get_global_id(None), store.get_global_id((None, None))], [nodes, edges])
     assert store.has_edge_attr()
     assert not LocalFeatureStore.from_data(nodes, x).has_edge_attr()
-    with pytest.raises(ValueError, match="edge_id needs to be given together with edge_attr"):
-        LocalFeatureStore.from_data(nodes, edge_attr=attr)
     kind = ("a", "to", "b")
     typed = LocalFeatureStore.from_hetero_data({"a": nodes}, {"a": x}, {"a": y}, {kind: edges}, {kind: attr})
     assert_same(typed.get_tensor(kind, "edge_attr"), attr)
@@ -102,10 +129,6 @@ def test_a_single_part_needs_no_ranks() -> None:
     store = LocalFeatureStore.from_data(ids, x=ids[:, None] * 1.0)
     found = store.lookup_features(torch.tensor([1, 1, 2]))
     assert found.wait().tolist() == [[1.0], [1.0], [2.0]]
-    with pytest.raises(IndexError, match="3"):
-        store.lookup_features(torch.tensor([3])).wait()
-    with pytest.raises(KeyError, match="there is no tensor 'edge_attr'"):
-        store.lookup_features(ids, is_node_feat=False)
 
 
 def test_values_become_rows_of_one_and_all_times_stay() -> None:
@@ -116,13 +139,6 @@ def test_values_become_rows_of_one_and_all_times_stay() -> None:
     features = store.partitioned_features(Peers())
     assert features["node", None, "y"].read(torch.tensor([1, 2])).tolist() == [[10], [20]]
     assert features["node", None, "time"].read(torch.tensor([1, 2])).tolist() == [[6], [7]]
-
-
-def test_parts_of_others_are_needed() -> None:
-    store = papers()
-    store.num_partitions = 2
-    with pytest.raises(ValueError, match="the parts of 'paper' are unknown; set node_feat_pb"):
-        store.partitioned_features(Peers())
 
 
 @pytest.mark.parametrize("make", [plain_data, hetero_data])
@@ -149,20 +165,64 @@ def test_a_part_of_our_layout_has_its_rows(tmp_path: Path) -> None:
     assert_same(store.get_tensor((None, None), "w")[:, 0], store.get_global_id((None, None)))
 
 
-def look_up(root: str) -> list[bool]:
-    """Look up rows of all ranks, and tell which are right."""
+def look_up(root: str) -> None:
+    """Be a rank that looks up rows of all ranks."""
     rank, data = torch.distributed.get_rank(), plain_data()
     store = LocalFeatureStore.from_partition(root, rank)
     store.set_rpc_router(Peers())
     nodes, edges = torch.randint(0, 60, (40,)), torch.randint(0, 400, (40,))
-    return [
-        torch.equal(store.lookup_features(nodes).wait(), data.x[nodes]),
-        torch.equal(store.lookup_features(edges, is_node_feat=False).wait(), data.edge_attr[edges]),
-    ]
+    assert torch.equal(store.lookup_features(nodes).wait(), data.x[nodes])
+    assert torch.equal(store.lookup_features(edges, is_node_feat=False).wait(), data.edge_attr[edges])
 
 
 @pytest.mark.slow
 def test_rows_of_all_ranks_are_looked_up_in_the_order_of_the_ids(tmp_path: Path) -> None:
     Partitioner(plain_data(), 3, tmp_path / "parts", method="hash").generate_partition()
-    found = run_ranks(f"{__name__}:look_up", 3, tmp_path, root=str(tmp_path / "parts"))
-    assert found == [[True, True]] * 3
+    run_ranks(f"{__name__}:look_up", 3, tmp_path, root=str(tmp_path / "parts"))
+
+
+def part_of_two() -> tuple[LocalFeatureStore, LocalGraphStore]:
+    """Return part 0 of two."""
+    data = plain_data()
+    features = LocalFeatureStore.from_data(torch.arange(60), data.x, data.y)
+    graph = LocalGraphStore.from_data(torch.arange(400), data.edge_index, 60)
+    return features, graph
+
+
+def test_features_know_which_of_them_were_values() -> None:
+    features, graph = part_of_two()
+    found = DistData((features, graph), Peers()).data_features()
+    assert (found.node_names, found.edge_names, found.dims) == ({None: ["x", "y"]}, {None: []}, {(None, "y"): FLAT})
+    features.labels = torch.zeros(60, 2)
+    found = DistData((features, graph), Peers()).data_features()
+    assert found.dims == {}
+    assert found.store["node", None, "y"].read(torch.tensor([3])).tolist() == [[0.0, 0.0]]
+
+
+def test_edges_get_the_ids_of_the_graph_store() -> None:
+    features, graph = part_of_two()
+    features.put_tensor(torch.arange(400), (None, None), "weight")
+    data = DistData((features, graph), Peers())
+    ids = graph.get_edge_id(edge_type=None, layout="coo")
+    assert ids is not None
+    assert data.has_edge_ids
+    rows = data.features["edge", None, "weight"].read(ids[:5])
+    assert rows.squeeze(1).tolist() == [0, 1, 2, 3, 4]
+
+
+def test_a_rank_holds_its_own_part() -> None:
+    graph = part_of_two()[1]
+    check_rank(DistContext(0, 0, 1, 1, "test"), graph)
+    with pytest.raises(ValueError, match="rank i holds part i"):
+        check_rank(DistContext(0, 0, 2, 2, "test"), graph)
+
+
+def test_ranks_meet_where_the_environment_says(monkeypatch: pytest.MonkeyPatch) -> None:
+    met: list[Any] = []
+    monkeypatch.setattr("graphfeed.distributed.pyg.dist_data.peers_at", lambda *given: met.append(given))
+    monkeypatch.setenv("MASTER_ADDR", "10.0.0.1")
+    monkeypatch.setenv("MASTER_PORT", "2900")
+    two = DistContext(1, 1, 2, 2, "test")
+    find_peers(two, None, None, 5)
+    find_peers(two, "10.0.0.2", "77", 5)
+    assert met == [(("10.0.0.1", 2901, 1, 2, "test"), 5), (("10.0.0.2", 77, 1, 2, "test"), 5)]

@@ -1,7 +1,8 @@
-"""The first two tests have the values of the predecessor's own tests."""
+"""Edges of a part, and the names of edges and tensors; the first two tests have the values of the predecessor's own."""
 
 from collections import defaultdict
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -17,13 +18,22 @@ from graphfeed.distributed import (
     cut_graph,
     write_partition,
 )
-from graphfeed.distributed.pyg.store_attributes import LocalEdgeAttr
+from graphfeed.distributed.pyg.store_attributes import (
+    EDGES,
+    EdgeLayout,
+    LocalEdgeAttr,
+    LocalTensorAttr,
+    group_of,
+    read_info,
+    type_of,
+)
 from graphfeed.pyg.data.data_graph import ALWAYS
 from tests.digests import assert_same
 from tests.distributed import graphs
 from tests.distributed.pyg.test_partition_pyg_layout import through_all_types
 from tests.distributed.pyg_data import hetero_data, plain_data
 from tests.pipelines import random_edges
+from tests.refusals import check_refused
 
 
 def test_edges_are_set_listed_and_removed() -> None:
@@ -38,8 +48,6 @@ def test_edges_are_set_listed_and_removed() -> None:
     assert [store.remove_edge_id(attr), store.remove_edge_id(attr)] == [True, False]
     assert store.get_all_edge_attrs() == []
     assert store.get_edge_id(attr) is None
-    with pytest.raises(KeyError, match="there are no edges"):
-        store.get_edge_index(attr)
 
 
 def test_edges_are_sorted_by_destination_and_source() -> None:
@@ -66,8 +74,6 @@ def test_a_typed_store_has_edges_by_type() -> None:
 
 def test_parts_are_found_by_ids() -> None:
     store = LocalGraphStore()
-    with pytest.raises(ValueError, match="the parts are unknown"):
-        store.get_partition_ids_from_nids(torch.tensor([0]))
     store.node_pb, store.edge_pb = torch.tensor([0, 1, 1], dtype=torch.uint8), {("a", "to", "a"): torch.tensor([1, 0])}
     found = store.get_partition_ids_from_nids(torch.tensor([2, 0]))
     assert (found.tolist(), found.dtype) == ([1, 0], torch.int64)
@@ -79,8 +85,6 @@ def test_edges_to_nodes_of_other_parts_are_left_out() -> None:
     index = torch.tensor([[1, 2, 3, 4, 5, 0, 0], [0, 1, 2, 3, 4, 4, 9]])
     store = LocalGraphStore.from_data(None, index, num_nodes=10, is_sorted=True)
     store.num_partitions = 2
-    with pytest.raises(ValueError, match="the parts of nodes are unknown"):
-        store.graph_part()
     store.node_pb = torch.tensor([0, 0, 0, 0, 0, 1, 1, 1, 1, 1])
     part = store.graph_part()
     assert part.columns.csc_indptr.tolist() == [0, 1, 2, 3, 4, 6, 6, 6, 6, 6, 6]
@@ -113,14 +117,14 @@ def check_parts(root: Path, whole: gf.FusedCSCSamplingGraph, parts: Any, time_at
 
 
 @pytest.mark.parametrize("make", [graphs.plain, graphs.typed])
-@pytest.mark.parametrize("time_attr", [None, "time"])
-def test_both_layouts_give_the_parts_of_the_whole_graph(tmp_path: Path, make: Any, time_attr: str | None) -> None:
+def test_both_layouts_give_the_parts_of_the_whole_graph(tmp_path: Path, make: Any) -> None:
     graph = make()
     parts = assign_nodes(graph, 2, "hash")
     Partitioner(graph, 2, tmp_path / "pyg", method=parts).generate_partition()
     write_partition(tmp_path / "own", graph, parts, num_parts=2)
-    check_parts(tmp_path / "pyg", graph, parts, time_attr)
-    check_parts(tmp_path / "own", graph, parts, time_attr)
+    for layout in ("pyg", "own"):
+        for time_attr in (None, "time"):
+            check_parts(tmp_path / layout, graph, parts, time_attr)
 
 
 def test_times_of_edges_follow_their_ids(tmp_path: Path) -> None:
@@ -171,19 +175,36 @@ def edge_counts(graph: gf.FusedCSCSamplingGraph) -> dict[str, int]:
 
 
 def test_what_can_t_be_sampled_is_refused() -> None:
-    with pytest.raises(ValueError, match="the graph store has no edges"):
-        LocalGraphStore().graph_part()
-    store = LocalGraphStore()
-    store.put_edge_index((torch.tensor([0, 1]), torch.tensor([0])), edge_type=None, layout="csc", size=(1, 1))
-    with pytest.raises(ValueError, match="edges must have the layout 'coo'"):
-        store.graph_part()
-    store = LocalGraphStore.from_data(torch.arange(1), torch.tensor([[0], [1]]), 2)
-    features = LocalFeatureStore.from_data(torch.arange(2))
-    with pytest.raises(ValueError, match="time_attr is 'time', which neither nodes have nor edges"):
-        store.graph_part(features, "time")
-    features.put_tensor(torch.arange(1), None, "time")
-    with pytest.raises(ValueError, match="must have the times of all 2 nodes, not 1"):
-        store.graph_part(features, "time")
+    layout, small = LocalGraphStore(), LocalGraphStore.from_data(torch.arange(1), torch.tensor([[0], [1]]), 2)
+    layout.put_edge_index((torch.tensor([0, 1]), torch.tensor([0])), edge_type=None, layout="csc", size=(1, 1))
+    empty, unknown = LocalGraphStore(), LocalGraphStore.from_data(torch.arange(1), torch.tensor([[0], [1]]), 2)
+    unknown.num_partitions = 2
+    attr = LocalEdgeAttr(None, "coo", False, (3, 3))
+    nothing, short = LocalFeatureStore.from_data(torch.arange(2)), LocalFeatureStore.from_data(torch.arange(2))
+    short.put_tensor(torch.arange(1), None, "time")
+
+    def part_of(**times: torch.Tensor) -> object:
+        features, graph = in_time(**times)
+        return graph.graph_part(features, "time")
+
+    halves, whole = torch.tensor([0.5, 1.5]), {"user": torch.arange(2), "likes": torch.arange(1)}
+    dtype = r"time_attr 'time' must be torch\.int64, but is torch\.float32"
+    check_refused(
+        [
+            (lambda: empty.get_edge_index(attr), KeyError, "there are no edges"),
+            (lambda: empty.get_partition_ids_from_nids(torch.tensor([0])), ValueError, "the parts are unknown"),
+            (empty.graph_part, ValueError, "the graph store has no edges"),
+            (layout.graph_part, ValueError, "edges must have the layout 'coo'"),
+            (unknown.graph_part, ValueError, "the parts of nodes are unknown"),
+            (lambda: small.graph_part(nothing, "time"), ValueError, "'time', which neither nodes have nor edges"),
+            (lambda: small.graph_part(short, "time"), ValueError, "must have the times of all 2 nodes, not 1"),
+            (lambda: part_of(user=halves), TypeError, dtype),
+            (lambda: part_of(likes=halves[:1]), TypeError, dtype),
+            (lambda: part_of(**whole), ValueError, "'time' is there for nodes and for edges; rename one of them"),
+            (lambda: LocalEdgeAttr(None, "lil"), ValueError, "'lil' is not a valid EdgeLayout"),
+            (lambda: LocalTensorAttr.cast("paper"), ValueError, "attr_name must be a string, but is None"),
+        ]
+    )
 
 
 def in_time(**values: torch.Tensor) -> tuple[LocalFeatureStore, LocalGraphStore]:
@@ -204,18 +225,49 @@ def test_types_without_times_exist_at_all_times() -> None:
     assert sorted(graph.graph_part(features, "time").columns.edge_attribute("time").tolist()) == [ALWAYS, 7]
 
 
-def test_times_that_are_none_or_not_clear_are_refused() -> None:
-    for group in ("user", "likes"):
-        features, graph = in_time(**{group: torch.tensor([0.5, 1.5][: 1 + (group == "user")])})
-        with pytest.raises(TypeError, match=r"time_attr 'time' must be torch\.int64, but is torch\.float32"):
-            graph.graph_part(features, "time")
-    features, graph = in_time(user=torch.arange(2), likes=torch.arange(1))
-    with pytest.raises(ValueError, match="time_attr 'time' is there for nodes and for edges; rename one of them"):
-        graph.graph_part(features, "time")
-
-
 def test_a_single_part_is_sampled_without_ranks() -> None:
     data = plain_data()
     store = LocalGraphStore.from_data(torch.arange(400), data.edge_index, num_nodes=60)
     found = PartitionedGraph(store.graph_part()).in_subgraph(torch.tensor([3]))
     assert_same(found, gf.from_coo(data.edge_index, 60).in_subgraph(torch.tensor([3])))
+
+
+def test_tensors_are_named_by_fields_tuples_dicts_and_objects() -> None:
+    unset = SimpleNamespace(name="UNSET")
+    expected = LocalTensorAttr("paper", "x", None)
+    assert LocalTensorAttr.cast("paper", "x") == expected
+    assert LocalTensorAttr.cast(group_name="paper", attr_name="x") == expected
+    assert LocalTensorAttr.cast(("paper", "x")) == expected
+    assert LocalTensorAttr.cast({"group_name": "paper", "attr_name": "x"}) == expected
+    assert LocalTensorAttr.cast(SimpleNamespace(group_name="paper", attr_name="x", index=unset)) == expected
+
+
+def test_edges_are_named_by_fields_and_objects() -> None:
+    expected = LocalEdgeAttr(None, EdgeLayout.COO, True, (3, 3))
+    assert LocalEdgeAttr.cast(edge_type=None, layout="coo", is_sorted=True, size=(3, 3)) == expected
+    given = SimpleNamespace(edge_type=None, layout=SimpleNamespace(value="coo"), is_sorted=True, size=(3, 3))
+    assert LocalEdgeAttr.cast(given) == expected
+
+
+def test_types_have_groups() -> None:
+    for kind, group in (("user", "user"), ("user:likes:item", ("user", "likes", "item")), (None, None)):
+        assert group_of(kind) == group
+        assert type_of(group) == kind
+    assert group_of(None, edges=True) == EDGES
+    assert type_of(EDGES) is None
+
+
+@pytest.mark.parametrize("graph", [graphs.plain(), graphs.typed()], ids=["plain", "typed"])
+def test_both_layouts_say_the_same(tmp_path: Path, graph: gf.FusedCSCSamplingGraph) -> None:
+    parts = assign_nodes(graph, 3, "hash")
+    write_partition(tmp_path / "own", graph, parts, num_parts=3)
+    Partitioner(graph, 3, tmp_path / "pyg", method=parts).generate_partition()
+    own, pyg = read_info(tmp_path / "own"), read_info(tmp_path / "pyg")
+    assert own.meta == {name: pyg.meta[name] for name in own.meta}
+    assert (own.layout, own.edge_parts) == (None, None)
+    maps = [(own.node_parts, pyg.node_parts)]
+    if isinstance(own.node_parts, dict):
+        assert list(own.node_parts) == list(pyg.node_parts)
+        assert list(pyg.edge_parts) == [tuple(kind.split(":")) for kind in graph.edge_types]
+        maps = [(own.node_parts[kind], pyg.node_parts[kind]) for kind in own.node_parts]
+    assert all(torch.equal(one.long(), other) for one, other in maps)

@@ -1,8 +1,11 @@
+"""What is written in PyG's layout, and what it is made of."""
+
 import json
 import sys
 import warnings
 from importlib import import_module
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -10,11 +13,79 @@ import torch
 
 import graphfeed as gf
 from graphfeed.distributed import PartitionedGraph, Partitioner, assign_nodes, cut_graph, open_part
+from graphfeed.distributed.partition.source import source_of
 from tests import golden_pipelines
 from tests.digests import assert_same
 from tests.distributed import graphs
-from tests.distributed.equal_pipelines import ALL
-from tests.distributed.pyg_data import hetero_data, plain_data
+from tests.distributed.accepted import accepted
+from tests.distributed.equal_pipelines import ALL, GOLDEN, made
+from tests.distributed.pyg_data import LIKES, hetero_data, plain_data
+from tests.refusals import check_refused
+
+
+def test_a_graph_is_its_own_source() -> None:
+    graph = graphs.typed()
+    source = source_of(graph)
+    assert list(source.nodes) == list(graphs.COUNTS)
+    assert_same(source.nodes["item"]["time"](torch.tensor([3])), torch.tensor([30]))
+    ids = graph.edge_attribute(gf.ORIGINAL_EDGE_ID)
+    assert_same(source.read_edges(LIKES, torch.tensor([7]), ids[7:8], "weight"), {"weight": ids[7:8] / 2})
+
+
+def test_the_time_of_edges_has_one_name() -> None:
+    edges = torch.tensor([[0, 1], [1, 0]])
+    graph = gf.from_coo(edges, 2, edge_attributes={"time": torch.tensor([5, 6])})
+    assert list(source_of(graph).edge_attributes) == ["edge_time"]
+
+
+def test_a_data_set_has_features_too() -> None:
+    graph = graphs.plain()
+    store = gf.BasicFeatureStore(
+        {
+            ("node", None, "feat"): gf.TorchBasedFeature(torch.arange(100)[:, None]),
+            ("edge", None, "row"): gf.TorchBasedFeature(torch.arange(700)[:, None]),
+        }
+    )
+    source = source_of(SimpleNamespace(graph=graph, feature=store))
+    assert_same(source.nodes[None]["feat"](torch.tensor([4])), torch.tensor([[4]]))
+    assert_same(source.read_edges(None, torch.tensor([0]), torch.tensor([9]), "row"), {"row": torch.tensor([[9]])})
+
+
+def test_all_rows_of_data_are_read_by_id() -> None:
+    data = plain_data()
+    source = source_of(data)
+    assert set(source.nodes[None]) == {"x", "y", "train_mask", "time"}
+    assert set(source.edges[None]) == {"edge_attr", "edge_weight"}
+    ids = torch.tensor([7, 3])
+    for name, read in source.nodes[None].items():
+        assert_same(read(ids), data.to_dict()[name][ids])
+    for name, read in source.edges[None].items():
+        assert_same(read(ids), data.to_dict()[name][ids])
+
+
+def test_all_rows_of_data_with_types_are_read_by_id() -> None:
+    data = hetero_data()
+    source = source_of(data)
+    assert {kind: set(own) for kind, own in source.nodes.items()} == {"user": {"x", "y"}, "item": {"x"}}
+    assert set(source.edges[LIKES]) == {"edge_attr", "edge_time"}
+    assert_same(source.nodes["item"]["x"](torch.tensor([3])), data["item"].x[3:4])
+
+
+def test_what_has_a_column_for_each_edge_is_left_out() -> None:
+    plain, hetero = plain_data(), hetero_data()
+    plain.edge_label_index = plain.edge_index.clone()
+    likes = hetero["user", "likes", "item"]
+    likes.edge_label_index = likes.edge_index.clone()
+    assert set(source_of(plain).edges[None]) == {"edge_attr", "edge_weight"}
+    assert set(source_of(hetero).edges[LIKES]) == {"edge_attr", "edge_time"}
+
+
+def test_other_data_is_refused() -> None:
+    data = plain_data()
+    data.edge_index = None
+    others: list[Any] = [data, None, 3, SimpleNamespace(edge_index=None, num_nodes=3), torch.zeros(2, 3)]
+    words = "data must be a FusedCSCSamplingGraph, a data set with one, or PyG's"
+    assert accepted(source_of, others, words, TypeError) == []
 
 
 def load(path: Path) -> Any:
@@ -84,17 +155,17 @@ def test_ids_count_within_their_types(tmp_path: Path) -> None:
     assert meta["edge_types"] == [list(kind) for kind in data.edge_types]
 
 
-@pytest.mark.parametrize(("make", "num_parts"), [(graphs.plain, 30), (graphs.typed, 1), (graphs.typed, 2)])
-def test_own_graphs_come_back(tmp_path: Path, make: Any, num_parts: int) -> None:
-    graph = make()
-    root = write(graph, num_parts, tmp_path / "parts")
-    found: dict[int, tuple[int, int, float]] = {}
-    for part in range(num_parts):
-        columns = open_part(root, part).graph.columns
-        assert columns.num_nodes == graph.num_nodes
-        assert_same(columns.node_attribute("time"), graph.node_attribute("time"))
-        found |= edges_of(columns)
-    assert found == edges_of(graph)
+def test_own_graphs_come_back(tmp_path: Path) -> None:
+    for make, num_parts in ((graphs.plain, 30), (graphs.typed, 1), (graphs.typed, 2)):
+        graph = make()
+        root = write(graph, num_parts, tmp_path / f"{make.__name__} {num_parts}")
+        found: dict[int, tuple[int, int, float]] = {}
+        for part in range(num_parts):
+            columns = open_part(root, part).graph.columns
+            assert columns.num_nodes == graph.num_nodes
+            assert_same(columns.node_attribute("time"), graph.node_attribute("time"))
+            found |= edges_of(columns)
+        assert found == edges_of(graph)
 
 
 def with_falling_ids(graph: gf.FusedCSCSamplingGraph) -> gf.FusedCSCSamplingGraph:
@@ -123,17 +194,14 @@ def test_in_edges_with_times_keep_their_order(tmp_path: Path, make: Any, falling
         assert all(("order" in own) == falling for own in ([edges] if "row" in edges else edges.values()))
 
 
-IN_TIME = [name for name in ALL if "in time" in name]
-
-
-@pytest.mark.parametrize("name", ["features", "LABOR, int64", "typed", *IN_TIME])
-def test_mini_batches_are_those_of_the_whole_graph(tmp_path: Path, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    wanted = list(gf.DataLoader(ALL[name](), 0, seed=3))
-    for make in ("typed", "untyped"):
-        graph = getattr(golden_pipelines, make)()
-        found = PartitionedGraph(open_part(write(graph, 1, tmp_path / make), 0).graph)
-        monkeypatch.setattr(golden_pipelines, make, lambda *_, found=found: found)
-    assert_same(list(gf.DataLoader(ALL[name](), 0, seed=3)), wanted)
+def test_mini_batches_are_those_of_the_whole_graph(tmp_path: Path) -> None:
+    typed, untyped = (
+        PartitionedGraph(open_part(write(getattr(golden_pipelines, name)(), 1, tmp_path / name), 0).graph)
+        for name in ("typed", "untyped")
+    )
+    parts = GOLDEN._replace(untyped=lambda *_: untyped, typed=lambda: typed)
+    names = ["features", "LABOR, int64", "typed", *[name for name in ALL if "in time" in name]]
+    assert_same(made(parts, names, 3), made(GOLDEN, names, 3))
 
 
 def test_times_keep_their_name(tmp_path: Path) -> None:
@@ -166,32 +234,25 @@ def test_the_assignment_may_be_given(tmp_path: Path) -> None:
     assert open_part(root, 3).graph.columns.total_num_edges == 0
 
 
-def test_metis_is_the_default_and_its_absence_is_explained(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_can_t_be_written_is_refused_and_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "pymetis", None)
-    with pytest.raises(ImportError, match=r'pip install "\.\[partition\]" in a clone'):
-        Partitioner(graphs.plain(), 2, tmp_path / "parts").generate_partition()
-    assert list(tmp_path.iterdir()) == []
-
-
-def test_the_working_folder_is_refused_before_the_work_begins(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
-    with pytest.raises(OSError, match="it is the working folder"):
-        Partitioner(None, 2, "").generate_partition()
-
-
-def test_what_is_in_the_folder_stays(tmp_path: Path) -> None:
-    (tmp_path / "mine").write_text("keep")
-    with pytest.raises(FileExistsError, match="exists and is not an empty folder"):
-        write(graphs.plain(), 2, tmp_path)
-    with pytest.raises(ValueError, match="num_parts must be 1 or more"):
-        Partitioner(graphs.plain(), 0, tmp_path)
-
-
-def test_types_that_are_no_file_names_are_refused(tmp_path: Path) -> None:
-    graph = gf.from_coo({"a:../b:a": torch.tensor([[0], [0]])}, {"a": 1})
-    with pytest.raises(ValueError, match=r"type 'a__\.\./b__a' can't be the name of a file"):
-        write(graph, 1, tmp_path / "parts")
-    assert list(tmp_path.iterdir()) == []
+    plain, odd = graphs.plain(), gf.from_coo({"a:../b:a": torch.tensor([[0], [0]])}, {"a": 1})
+    full, empty, folder = (tmp_path / name for name in ("full", "empty", "parts"))
+    full.mkdir()
+    empty.mkdir()
+    (full / "mine").write_text("keep")
+    monkeypatch.chdir(empty)
+    by_metis = Partitioner(plain, 2, folder)  # by default
+    check_refused(
+        [
+            (by_metis.generate_partition, ImportError, r'pip install "\.\[partition\]" in a clone'),
+            (lambda: write(None, 2, Path()), OSError, "it is the working folder"),
+            (lambda: write(plain, 2, full), FileExistsError, "exists and is not an empty folder"),
+            (lambda: Partitioner(plain, 0, folder), ValueError, "num_parts must be 1 or more"),
+            (lambda: write(odd, 1, folder), ValueError, r"type 'a__\.\./b__a' can't be the name of a file"),
+        ]
+    )
+    assert sorted(path.name for path in tmp_path.rglob("*")) == ["empty", "full", "mine"]
 
 
 @pytest.mark.parametrize("make", [plain_data, hetero_data])
