@@ -2,16 +2,12 @@
 
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
-from itertools import islice
 from typing import Any
 
-import pytest
 import torch
-from torch import distributed
 
 import graphfeed as gf
 from graphfeed.distributed import (
-    CooperativeConv,
     MeetingPoint,
     PartBook,
     PartitionedFeature,
@@ -22,7 +18,6 @@ from graphfeed.distributed import (
 )
 from graphfeed.distributed.cooperative.cooperate import join_ranks
 from graphfeed.distributed.cooperative.joint_fetcher import exchange_of
-from graphfeed.distributed.ranks.peers import rank_and_size, shared_peers
 from tests.distributed.graphs import plain, typed
 from tests.distributed.rank_processes import free_port
 from tests.golden_pipelines import numbers
@@ -163,115 +158,3 @@ def check_epoch(world_size: int, num_workers: int, kind: str, sample: str, **opt
     for shares, whole in pairs:
         check_joint(shares, whole)
     return len(pairs)
-
-
-class Layer(torch.nn.Module):
-    """Adds to each column what its sources have, without parameters per type."""
-
-    def __init__(self, width: int) -> None:
-        super().__init__()
-        self.linear = torch.nn.Linear(width, 3).double()
-
-    def forward(self, hop: Any, rows: torch.Tensor) -> torch.Tensor:
-        columns = gf.expand_indptr(hop.sampled_csc.indptr, torch.int64)
-        out = rows[: len(hop.original_column_node_ids)].clone()
-        found: torch.Tensor = self.linear(out.index_add(0, columns, rows[hop.sampled_csc.indices])).tanh()
-        return found
-
-
-def gradients(pipe: gf.Datapipe, count: int) -> list[torch.Tensor]:
-    """Return the losses of some mini-batches, and the sum of their gradients."""
-    torch.manual_seed(0)
-    layers, exchange = [Layer(3), Layer(3)], CooperativeConv()
-    losses = []
-    with gf.DataLoader(pipe, 2, seed=3) as loader:
-        for batch in islice(loader, count):
-            rows = batch.node_features["code"].double() / 1000
-            for number, (layer, hop) in enumerate(zip(layers, batch.sampled_subgraphs, strict=True)):
-                rows = layer(hop, exchange(hop, rows) if number else rows)
-            result = exchange(batch, rows)
-            loss = (result * batch.seeds[:, None]).sum()
-            loss.backward()
-            losses.append(loss.detach())
-    parameters: list[Any] = [parameter for layer in layers for parameter in layer.parameters()]
-    return [torch.stack(losses), *(parameter.grad for parameter in parameters)]
-
-
-def train(kind: str) -> dict[str, Any]:
-    """Return what a rank of a process group found: whether gradients are those of one machine, and what it fetched."""
-    rank, world_size = rank_and_size()
-    graph = plain()
-    own, store = parts_of(graph, rank, world_size, None)
-    whole = gf.BasicFeatureStore({("node", None, "code"): gf.TorchBasedFeature(codes(torch.arange(100)))})
-    if kind == "whole":
-        own, store = graph, whole
-    pipe = of_ranks(graph, own, store, "sample_neighbor")
-    explained = gf.DataLoader(pipe, 2, seed=3).explain()
-    found = gradients(pipe, 4)
-    for part in found:
-        distributed.all_reduce(part)
-    single = alone(graph, "sample_neighbor", world_size).fetch_feature(whole, ["code"])
-    equal = [torch.allclose(one, other) for one, other in zip(found, gradients(single, 4), strict=True)]
-    traffic = shared_peers().traffic
-    return {"equal": equal, "explained": explained, "needed": traffic.rows_needed, "read": traffic.rows_read}
-
-
-def typed_layer(hop: Any, rows: dict[str, torch.Tensor], weight: torch.Tensor) -> dict[str, torch.Tensor]:
-    """Add to each column what its sources have, in a graph with types."""
-    out = {kind: rows[kind][: len(ids)] for kind, ids in hop.original_column_node_ids.items()}
-    for name, csc in hop.sampled_csc.items():
-        source, _, end = name.split(":")
-        columns = gf.expand_indptr(csc.indptr, torch.int64)
-        out[end] = out[end].index_add(0, columns, rows[source][csc.indices])
-    return {kind: (own @ weight).tanh() for kind, own in out.items()}
-
-
-def typed_gradients(pipe: gf.Datapipe, count: int) -> list[torch.Tensor]:
-    """Return the loss of mini-batches with types, and its gradients; each rank's is of the types of its own seeds."""
-    weights = [torch.full((3, 3), 0.1, dtype=torch.float64, requires_grad=True) for _ in range(2)]
-    exchange, total = CooperativeConv(), torch.zeros((), dtype=torch.float64)
-    with gf.DataLoader(pipe, 2, seed=3) as loader:
-        for batch in islice(loader, count):
-            rows = {kind: own.double() / 1000 for (kind, _), own in batch.node_features.items()}
-            rows = {kind: rows.get(kind, torch.zeros(0, 3, dtype=torch.float64)) for kind in ("user", "item", "shop")}
-            for number, (weight, hop) in enumerate(zip(weights, batch.sampled_subgraphs, strict=True)):
-                rows = typed_layer(hop, exchange(hop, rows) if number else rows, weight)
-            result = exchange(batch, rows)
-            loss = sum((result[kind] * ids[:, None]).sum() for kind, ids in batch.seeds.items())
-            loss.backward()
-            total += loss.detach()
-    return [total, *(weight.grad for weight in weights if weight.grad is not None)]
-
-
-def train_with_types() -> list[bool]:
-    """Return whether gradients are those of one machine, where some ranks have seeds of one type, others of another."""
-    rank, world_size = rank_and_size()
-    graph = typed()
-    own, store = parts_of(graph, rank, world_size, None)
-    seeds = gf.DistributedItemSampler(items(graph), BATCH_SIZE, drop_uneven_inputs=True)
-    pipe = seeds.sample_neighbor(own, [3, 4], cooperative=True).fetch_feature(store, names(graph), cooperative=True)
-    count = len(pipe)  # those of the ranks leave out the last ones
-    found = typed_gradients(pipe, count)
-    for part in found:
-        distributed.all_reduce(part)
-    single = gf.ItemSampler(items(graph), world_size * BATCH_SIZE).sample_neighbor(graph, [3, 4])
-    whole = {
-        ("node", kind, "code"): gf.TorchBasedFeature(codes(torch.arange(graph.num_nodes[kind])))  # type: ignore[index]
-        for kind in ("user", "item")
-    }
-    wanted = typed_gradients(single.fetch_feature(gf.BasicFeatureStore(whole), names(graph)), count)
-    return [torch.allclose(one, other) for one, other in zip(found, wanted, strict=True)]
-
-
-def refuse() -> str:
-    """Return what a stage says that is iterated without a loader."""
-    graph = plain()
-    pipe = gf.DistributedItemSampler(items(graph), BATCH_SIZE).sample_neighbor(graph, [2], cooperative=True)
-    with pytest.raises(RuntimeError) as error:
-        next(iter(pipe))
-    return str(error.value)
-
-
-def work_together() -> dict[str, Any]:
-    """Return what came of each case, in one start of the ranks."""
-    return {"parts": train("parts"), "whole": train("whole"), "typed": train_with_types(), "refused": refuse()}

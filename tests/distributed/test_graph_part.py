@@ -1,10 +1,61 @@
+"""Which rank owns which nodes, edges and rows; and that parts of another partition are noticed."""
+
+import json
+import shutil
+from itertools import chain
+from pathlib import Path
+from typing import Any
+
+import numpy as np
 import pytest
 import torch
+from hypothesis import given
+from hypothesis import strategies as st
 
 import graphfeed as gf
-from graphfeed.distributed import PartBook, assign_nodes, cut_graph, cut_rows
+from graphfeed.distributed import PartBook, Partitioner, assign_nodes, cut_graph, cut_rows, open_part, write_partition
+from graphfeed.distributed import edge_positions as partition_columns
+from graphfeed.distributed.edge_positions import edge_positions
 from graphfeed.distributed.graph_part import Assignment
+from graphfeed.distributed.partition_identity import SAMPLES, identify, spread
+from tests.distributed import graphs
 from tests.golden_pipelines import NUM_EDGES, NUM_NODES, numbers, typed, untyped
+from tests.refusals import check_refused
+
+PARTS = [0, 0, 1, 1, 1, 3]
+BOOKS = [PartBook.from_bounds([0, 2, 5, 5, 6]), PartBook.from_assignment(torch.tensor(PARTS), num_parts=4)]
+IDS = torch.arange(6)
+
+each_book = pytest.mark.parametrize("book", BOOKS, ids=["bounds", "assignment"])
+
+
+@each_book
+def test_each_id_has_an_owner_and_a_place(book: PartBook) -> None:
+    assert (book.num_ids, book.num_parts) == (6, 4)
+    assert book.owners_of(IDS).tolist() == PARTS
+    assert book.offsets_of(IDS).tolist() == [0, 1, 0, 1, 2, 0]
+    assert [found.tolist() for found in book.locate(IDS)] == [PARTS, [0, 1, 0, 1, 2, 0]]
+    assert [book.ids_of(part).tolist() for part in range(4)] == [[0, 1], [2, 3, 4], [], [5]]
+
+
+@each_book
+def test_some_consecutive_ids_have_a_book_of_their_own(book: PartBook) -> None:
+    inner = book.within(1, 4)
+    assert inner.owners_of(torch.arange(3)).tolist() == [0, 1, 1]
+    assert inner.offsets_of(torch.arange(3)).tolist() == [0, 0, 1]
+    assert inner.num_parts == 4
+
+
+def test_parts_in_any_order() -> None:
+    book = PartBook.from_assignment(torch.tensor([2, 0, 2, 1], dtype=torch.int32))
+    assert book.num_parts == 3
+    assert book.offsets_of(torch.tensor([2, 3], dtype=torch.int32)).tolist() == [1, 0]
+
+
+def test_more_than_256_parts() -> None:
+    book = PartBook.from_assignment(torch.arange(300))
+    assert book.owners_of(torch.tensor([299])).tolist() == [299]
+
 
 RANDOM = numbers(NUM_NODES, 3, 90)
 
@@ -45,24 +96,113 @@ def test_the_assignment_may_be_by_type_or_a_book() -> None:
         first.book_of("shop")
 
 
-@pytest.mark.parametrize(
-    ("graph", "assignment", "part", "error", "text"),
-    [
-        (untyped(), RANDOM[1:], 0, ValueError, "2000 values, one per node, but has 1999"),
-        (untyped(), RANDOM, 3, ValueError, r"part must lie in 0 \.\. 2, but is 3"),
-        (untyped(), {"user": RANDOM}, 0, TypeError, "must be a tensor for this graph, but is a dict"),
-        (typed(), {"user": RANDOM[:500]}, 0, KeyError, r"types \['user', 'item'\], but has \['user'\]"),
-    ],
-)
-def test_what_is_no_part_is_refused(
-    graph: gf.FusedCSCSamplingGraph, assignment: Assignment, part: int, error: type[Exception], text: str
-) -> None:
-    with pytest.raises(error, match=text):
-        cut_graph(graph, assignment, part)
+def test_what_is_no_part_or_assignment_is_refused() -> None:
+    plain, by_type, book = untyped(), typed(), PartBook.from_assignment(torch.tensor([1, 0, 1]))
+
+    def cut(graph: gf.FusedCSCSamplingGraph, assignment: Assignment, part: int = 0) -> object:
+        return cut_graph(graph, assignment, part)
+
+    def book_of(*parts: float, **options: int) -> PartBook:
+        return PartBook.from_assignment(torch.tensor(parts), **options)
+
+    check_refused(
+        [
+            (lambda: cut(plain, RANDOM[1:]), ValueError, "2000 values, one per node, but has 1999"),
+            (lambda: cut(plain, RANDOM, 3), ValueError, r"part must lie in 0 \.\. 2, but is 3"),
+            (lambda: cut(plain, {"user": RANDOM}), TypeError, "must be a tensor for this graph, but is a dict"),
+            (
+                lambda: cut(by_type, {"user": RANDOM[:500]}),
+                KeyError,
+                r"types \['user', 'item'\], but has \['user'\]",
+            ),
+            (lambda: cut_rows(torch.zeros(2, 1), book, 0), ValueError, "3 rows, one per id of the book, but has 2"),
+            (lambda: book_of(0, 2, num_parts=2), ValueError, r"parts in 0 \.\. 1, but holds 2"),
+            (lambda: book_of(0, -1), ValueError, "holds -1"),
+            (lambda: book_of(0.5), TypeError, "assignment"),
+            *[
+                (lambda bounds=bounds: PartBook.from_bounds(bounds), ValueError, "bounds must ascend from 0")
+                for bounds in ([0], [1, 2], [0, 3, 2])
+            ],
+        ]
+    )
 
 
 def test_rows_are_cut_as_the_book_says() -> None:
     book = PartBook.from_assignment(torch.tensor([1, 0, 1]))
     assert cut_rows(torch.tensor([[5], [6], [7]]), book, 1).tolist() == [[5], [7]]
-    with pytest.raises(ValueError, match="3 rows, one per id of the book, but has 2"):
-        cut_rows(torch.zeros(2, 1), book, 0)
+
+
+@given(st.lists(st.integers(0, 6), max_size=8), st.integers(1, 9), st.integers(0, 99))
+def test_positions_come_in_pieces_column_after_column(degrees: list[int], piece: int, seed: int) -> None:
+    indptr = np.cumsum([0, *degrees])
+    nodes = np.flatnonzero(np.random.default_rng(seed).integers(0, 2, len(degrees)))
+    expected = [place for node in nodes for place in range(indptr[node], indptr[node + 1])]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(partition_columns, "PIECE", piece)
+        found = [positions.tolist() for positions in edge_positions(indptr, nodes)]
+    assert list(chain.from_iterable(found)) == expected
+    assert all(len(positions) == piece for positions in found[:-1])
+
+
+BOOK = PartBook.from_assignment(torch.arange(100) % 2)
+FEATURES = {gf.storage.FeatureKey("node", None, "x"): gf.TorchBasedFeature(torch.zeros(100, 3))}
+
+
+def changed(**fields: Any) -> gf.FusedCSCSamplingGraph:
+    return gf.FusedCSCSamplingGraph(**{**graphs.plain().fields(), **fields})
+
+
+def test_an_identity_is_that_of_the_graph_the_assignment_the_features_and_the_time() -> None:
+    graph = graphs.plain()
+    weights = {"weight": graph.edge_attribute("weight") + 1}
+    identities = [
+        identify(graph, BOOK),
+        identify(changed(indices=(graph.indices + 1) % 100), BOOK),
+        identify(changed(edge_attributes={**graph.edge_attributes, **weights}), BOOK),
+        identify(changed(edge_attributes={}), BOOK),
+        identify(graph, PartBook.from_bounds([0, 50, 100])),
+        identify(graph, BOOK, FEATURES),
+        identify(graph, BOOK, {key: gf.TorchBasedFeature(torch.ones(100, 3)) for key in FEATURES}),
+        identify(graph, BOOK, written=2),
+        identify(graphs.typed(), PartBook.from_bounds([0, graphs.typed().total_num_nodes])),
+    ]
+    assert len(set(identities)) == len(identities)
+    assert identify(graphs.plain(), BOOK, FEATURES) == identities[5]
+    assert {cut_graph(graph, BOOK, part).identity for part in range(2)} == {identities[0]}
+
+
+def test_samples_reach_from_the_first_row_to_the_last() -> None:
+    for count in (0, 1, 2, SAMPLES, SAMPLES + 1, 10**9):
+        positions = spread(count).tolist()
+        assert len(set(positions)) == len(positions) == min(count, SAMPLES)
+        assert count == 0 or (positions[0], positions[-1]) == (0, count - 1)
+
+
+def write(root: Path, layout: str, graph: gf.FusedCSCSamplingGraph) -> Path:
+    parts = assign_nodes(graphs.plain(), 2, "hash")
+    if layout == "own":
+        return write_partition(root, graph, parts, 2)
+    Partitioner(graph, 2, root, method=parts).generate_partition()
+    return root
+
+
+@pytest.mark.parametrize("layout", ["own", "pyg"])
+def test_a_part_of_another_graph_is_refused_and_one_without_identity_is_warned_of(tmp_path: Path, layout: str) -> None:
+    root = write(tmp_path / "own", layout, graphs.plain())
+    other = write(tmp_path / "other", layout, changed(indices=(graphs.plain().indices + 1) % 100))
+    assert open_part(root, 0).graph.identity == open_part(root, 1).graph.identity != open_part(other, 0).graph.identity
+    shutil.rmtree(root / "part_1")
+    shutil.copytree(other / "part_1", root / "part_1")
+    with pytest.raises(ValueError, match="copy part 1 and the files beside it from the same partition"):
+        open_part(root, 1)
+    path = root / ("partition.json" if layout == "own" else "META.json")
+    content = json.loads(path.read_text())
+    del content["identity"]
+    path.write_text(json.dumps(content))
+    with pytest.raises(
+        ValueError, match=r"is a part of the partition \w+, but the files beside it are of one of an ear"
+    ):
+        open_part(root, 0)
+    (root / "part_0" / "identity.txt").unlink()
+    with pytest.warns(UserWarning, match="has no identity, so it is not noticed"):
+        assert open_part(root, 0).graph.identity == ""

@@ -12,18 +12,21 @@ from graphfeed.storage.features import PlannedRows
 from tests.digests import digests
 from tests.distributed import joint
 from tests.distributed.joint import in_threads
+from tests.refusals import check_refused
 
 VALUES = torch.arange(12.0).view(6, 2)
 BOOK = PartBook.from_bounds([0, 6])
 
 
-def test_rows_are_read_by_id() -> None:
+def test_rows_are_read_by_id_and_may_be_any_feature() -> None:
     feature = PartitionedFeature(VALUES, BOOK)
     ids = torch.tensor([5, 0, 5])
     assert torch.equal(feature.read(ids), VALUES[ids])
     assert torch.equal(feature.read(), VALUES)
     assert (feature.count(), feature.size(), feature.dtype) == (6, torch.Size([2]), torch.float32)
     assert repr(feature) == "PartitionedFeature(float32[6, 2], part 0 of 1)"
+    cached = gf.cpu_cached_feature(gf.TorchBasedFeature(VALUES), 1 << 10)
+    assert torch.equal(PartitionedFeature(cached, BOOK).read(torch.tensor([3])), VALUES[3:4])
 
 
 def test_rows_of_a_single_rank_are_local_unless_they_are_no_tensor() -> None:
@@ -36,16 +39,6 @@ def test_rows_of_a_single_rank_are_local_unless_they_are_no_tensor() -> None:
     cached = PartitionedFeature(gf.cpu_cached_feature(gf.TorchBasedFeature(VALUES), 1 << 10), BOOK)
     assert cached.split_local(ids)[0].tolist() == [0, 1]
     assert torch.equal(gf.cpu_cached_feature(cached, 1 << 10).read(ids), VALUES[ids])
-
-
-def test_the_rows_may_be_any_feature() -> None:
-    cached = gf.cpu_cached_feature(gf.TorchBasedFeature(VALUES), 1 << 10)
-    assert torch.equal(PartitionedFeature(cached, BOOK).read(torch.tensor([3])), VALUES[3:4])
-
-
-def test_ids_outside_are_refused() -> None:
-    with pytest.raises(IndexError):
-        PartitionedFeature(VALUES, BOOK).read(torch.tensor([6]))
 
 
 @pytest.mark.parametrize("share_memory", [True, False])
@@ -62,19 +55,17 @@ def test_ranks_with_other_books_get_an_error_and_no_rows_of_other_ids(share_memo
     in_threads(2, work, share_memory=share_memory)
 
 
-def test_rows_of_another_number_are_refused() -> None:
-    with pytest.raises(ValueError, match="rows must be the 6 that rank 0 owns, but are 5"):
-        PartitionedFeature(VALUES[1:], BOOK)
-    with pytest.raises(ValueError, match="there are 2 parts, but 1 ranks"):
-        PartitionedFeature(VALUES, PartBook.from_bounds([0, 6, 6]))
-
-
-def test_updates_and_other_processes_are_refused_with_what_to_do() -> None:
-    feature = PartitionedFeature(VALUES, BOOK)
-    with pytest.raises(NotImplementedError, match=r"feature\.rows\.update"):
-        feature.update(VALUES)
-    with pytest.raises(TypeError, match="worker='thread'"):
-        pickle.dumps(feature)
+def test_what_does_not_fit_is_refused_with_what_to_do() -> None:
+    feature, two = PartitionedFeature(VALUES, BOOK), PartBook.from_bounds([0, 6, 6])
+    check_refused(
+        [
+            (lambda: PartitionedFeature(VALUES[1:], BOOK), ValueError, "must be the 6 that rank 0 owns, but are 5"),
+            (lambda: PartitionedFeature(VALUES, two), ValueError, "there are 2 parts, but 1 ranks"),
+            (lambda: feature.read(torch.tensor([6])), IndexError, "6"),
+            (lambda: feature.update(VALUES), NotImplementedError, r"feature\.rows\.update"),
+            (lambda: pickle.dumps(feature), TypeError, "worker='thread'"),
+        ]
+    )
 
 
 def fetched(kind: str, rank: int, peers: Peers | None) -> gf.Datapipe:
@@ -85,9 +76,15 @@ def fetched(kind: str, rank: int, peers: Peers | None) -> gf.Datapipe:
     return pipe.fetch_feature(store, joint.names(whole))
 
 
-@pytest.mark.parametrize("kind", ["plain", "typed"])
-@pytest.mark.parametrize("num_workers", [0, 2])
-@pytest.mark.parametrize("memory_limit", [None, 1_700])
+@pytest.mark.parametrize(
+    ("kind", "num_workers", "memory_limit"),
+    [
+        ("plain", 0, None),
+        ("typed", 2, None),
+        ("plain", 2, 1_700),
+        pytest.param("typed", 2, 1_700, marks=pytest.mark.thorough),
+    ],
+)
 def test_windows_ask_for_rows_ahead_and_change_no_mini_batch(
     kind: str, num_workers: int, memory_limit: int | None
 ) -> None:

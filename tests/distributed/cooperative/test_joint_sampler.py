@@ -1,4 +1,4 @@
-"""The ranks are threads, except where the process group matters; see `joint`."""
+"""Joint mini-batches of several ranks, the rows that each fetches for all, and what does not go together."""
 
 import pickle
 import threading
@@ -9,11 +9,15 @@ import pytest
 import torch
 
 import graphfeed as gf
-from graphfeed.distributed import CooperativeConv, Peers
+from graphfeed.distributed import CooperativeConv, CooperativeConvFunction, Peers
+from graphfeed.distributed.cooperative import cooperate
+from graphfeed.distributed.cooperative.joint_fetcher import JointFetcher, WrappedFetcher
 from graphfeed.distributed.cooperative.joint_sampler import RankGroup
+from graphfeed.distributed.cooperative.row_exchange import check_needed
+from graphfeed.loader.caches import find_caches
 from tests.distributed.graphs import plain
 from tests.distributed.joint import alone, check_epoch, check_joint, in_threads, joint_pipe
-from tests.distributed.rank_processes import run_ranks
+from tests.refusals import check_refused
 
 
 @pytest.mark.parametrize(
@@ -96,25 +100,136 @@ def test_ranks_with_other_seeds_or_epochs_are_told_both_before_the_first_mini_ba
     assert {text.partition(";")[0] for text in in_threads(2, work)} <= said
 
 
-def test_other_processes_are_refused_with_what_to_do() -> None:
+def test_other_processes_are_refused_and_a_mini_batch_of_one_rank_keeps_its_rows() -> None:
     group = RankGroup(alone(plain(), "sample_neighbor", 1), 1)  # type: ignore[arg-type]
     with pytest.raises(TypeError, match="worker='thread'"):
         pickle.dumps(group)
-
-
-def test_a_mini_batch_of_one_rank_keeps_its_rows() -> None:
     batch, rows = next(iter(alone(plain(), "sample_neighbor", 1, cooperative=True))), torch.ones(3, 2)
     assert CooperativeConv()(batch, rows) is rows
+    by_type = {"user": torch.ones(2, 1)}
+    assert CooperativeConvFunction.apply(gf.MiniBatch(), by_type) is by_type
 
 
-@pytest.mark.slow
-def test_ranks_of_a_process_group_train_as_one_machine_and_fetch_less(tmp_path: Any) -> None:
-    ranks = run_ranks("tests.distributed.joint:work_together", 3, tmp_path)
-    for found in ranks:
-        for case in ("parts", "whole"):
-            assert found[case]["equal"] == [True] * 5
-            assert "Ranks make joint mini-batches: each samples and fetches" in found[case]["explained"]
-        assert found["typed"] == [True] * 3
-        assert "NeighborSampler has cooperative=True, but ranks work together only in a DataLoader" in found["refused"]
-    needed, read = (sum(found["whole"][name] for found in ranks) for name in ("needed", "read"))
-    assert read < 0.8 * needed
+READ: list[int] = []
+
+
+class Counting(gf.TorchBasedFeature):
+    """Counts the rows that are read."""
+
+    def read(self, ids: torch.Tensor | None = None) -> torch.Tensor:
+        assert ids is not None
+        READ.append(len(ids))
+        return super().read(ids)
+
+
+def test_each_row_is_read_once_for_all_ranks() -> None:
+    READ.clear()
+    feature = gf.cpu_cached_feature(Counting(torch.zeros(100, 1)), 0)
+    store = gf.BasicFeatureStore({("node", None, "code"): feature})
+
+    def work(rank: int, peers: Peers) -> list[int]:
+        pipe = joint_pipe(rank, peers, "plain", "sample_neighbor")
+        assert isinstance(pipe, JointFetcher)
+        pipe.wrapped.fetcher.__dict__["feature_store"] = store
+        assert [name for name, _ in find_caches(pipe)] == ["node code"]
+        with gf.DataLoader(pipe, 0, seed=3) as loader:
+            batches = list(loader)
+        return [peers.traffic.rows_read, sum(len(batch.input_nodes) for batch in batches)]
+
+    read, needed = zip(*in_threads(2, work), strict=True)
+    assert sum(READ) == sum(read)
+    assert sum(READ) < sum(needed)
+
+
+@pytest.mark.parametrize("kind", ["plain", "typed"])
+def test_rows_lie_where_the_mini_batch_does(kind: str) -> None:
+    def work(rank: int, peers: Peers) -> set[str]:
+        fetch = joint_pipe(rank, peers, kind, "sample_neighbor")
+        assert isinstance(fetch, JointFetcher)
+        pipe = fetch.datapipe.transform(lambda batch: batch.to("meta"))
+        with gf.DataLoader(fetch.changed(datapipe=pipe), 0, seed=3) as loader:
+            return {rows.device.type for batch in loader for rows in batch.node_features.values()}
+
+    assert in_threads(2, work) == [{"meta"}] * 2
+
+
+def test_a_stage_that_replaced_the_outermost_hop_is_found() -> None:
+    pipe = gf.ItemSampler(gf.ItemSet(3, names="seeds"), 3).sample_neighbor(plain(), [2])
+    fetch: Any = pipe.fetch_feature(gf.BasicFeatureStore({}), [])
+    with pytest.raises(ValueError, match="a stage before the fetch replaced it"):
+        JointFetcher(pipe, WrappedFetcher(fetch))(next(iter(pipe)))
+
+
+GRAPH = gf.from_coo(([0, 1, 2], [1, 2, 0]), num_nodes=3)
+STORE = gf.BasicFeatureStore({("node", None, "x"): gf.TorchBasedFeature(torch.zeros(3, 1))})
+PLACE: dict[str, Any] = {"rank": 1, "world_size": 2}
+
+
+@pytest.fixture
+def two_ranks(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cooperate, "find_rank", lambda: (1, 2))
+
+
+def seeds(count: int = 8, **options: Any) -> gf.Datapipe:
+    return gf.DistributedItemSampler(gf.ItemSet(count, names="seeds"), 2, **PLACE, **options)
+
+
+def joint(pipe: gf.Datapipe, **options: Any) -> gf.Datapipe:
+    sampled = pipe.sample_neighbor(GRAPH, [2], cooperative=True)
+    return sampled.fetch_feature(STORE, ["x"], cooperative=True, **options)
+
+
+def test_a_single_rank_works_as_without_it() -> None:
+    pipe = gf.ItemSampler(gf.ItemSet(3, names="seeds"), 2)
+    loader = gf.DataLoader(joint(pipe), 0, seed=0)
+    assert "joint" not in loader.explain()
+    plain = gf.DataLoader(pipe.sample_neighbor(GRAPH, [2]), 0, seed=0)
+    assert [batch.input_nodes.tolist() for batch in loader] == [batch.input_nodes.tolist() for batch in plain]
+
+
+@pytest.mark.usefixtures("two_ranks")
+def test_the_plan_shows_what_ranks_do_together() -> None:
+    text = gf.DataLoader(joint(seeds()), 2, seed=0).explain()
+    assert "JointSampler" in text
+    assert "JointFetcher" in text
+    assert "Ranks make joint mini-batches: each samples and fetches the nodes that it owns, once for all ranks" in text
+
+
+def test_what_does_not_go_together_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    def load(pipe: gf.Datapipe, place: tuple[int, int] = (1, 2), **options: Any) -> gf.DataLoader:
+        monkeypatch.setattr(cooperate, "find_rank", lambda: place)
+        return gf.DataLoader(pipe, **{"num_workers": 1, **options}, seed=0)
+
+    alone = gf.ItemSampler(gf.ItemSet(8, names="seeds"), 2)
+    fetched = seeds().sample_neighbor(GRAPH, [2]).fetch_feature(STORE, ["x"], cooperative=True)
+    served: dict[str, Any] = {"servers": ["127.0.0.1:1"], "num_workers": None}
+    uneven = "3 are shared by 2; give the DistributedItemSampler drop_uneven_inputs=True"
+    others = "needs the process group's ranks, but rank and world_size are 1 and 2"
+    check_refused(
+        [
+            (lambda: load(joint(alone)), ValueError, "begin with a DistributedItemSampler"),
+            (lambda: load(joint(seeds(6))), ValueError, uneven),
+            (lambda: load(joint(seeds(6, pad_uneven_inputs=True))), ValueError, "drop_uneven_inputs=True"),
+            (lambda: load(joint(seeds()), worker="process"), ValueError, "are no ranks; use worker='thread'"),
+            (lambda: load(joint(seeds()), **served), ValueError, "sampling servers are no ranks"),
+            (lambda: load(fetched), ValueError, "FeatureFetcher has cooperative=True, but no sampler before it has"),
+            (lambda: load(joint(seeds()), (0, 3)), ValueError, others),
+        ]
+    )
+
+
+def test_wrong_seeds_fail_on_the_rank_that_has_them() -> None:
+    def check(needed: Any, num_nodes: Any) -> None:
+        check_needed(needed, num_nodes)
+
+    one, typed = torch.tensor([1]), {"user": 9}
+    check_refused(
+        [
+            (lambda: check(torch.tensor([3, 9]), 9), ValueError, r"seeds must lie in 0 \.\. 8, but holds 9"),
+            (lambda: check({"user": -one}, typed), ValueError, "seeds of type 'user' must lie in 0"),
+            (lambda: check({"user": one}, 9), TypeError, "has one type, but are a dict; give an ItemSet"),
+            (lambda: check(one, typed), TypeError, "types .'user'., but are a Tensor; give a HeteroItemSet"),
+            (lambda: check({"shop": one}, typed), KeyError, "node type 'shop', but the graph has .'user'."),
+            (lambda: check(torch.tensor([0.5]), 9), TypeError, "seeds"),
+        ]
+    )

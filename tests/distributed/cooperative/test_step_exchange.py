@@ -1,3 +1,5 @@
+"""What ranks that make a joint mini-batch tell each other, and rows that come from their owners."""
+
 import threading
 import time
 
@@ -5,6 +7,7 @@ import pytest
 import torch
 
 from graphfeed.distributed import Peers
+from graphfeed.distributed.cooperative.row_exchange import plan_exchange
 from graphfeed.distributed.cooperative.step_exchange import StepExchange, Tag
 from tests.distributed.joint import in_threads
 
@@ -119,3 +122,20 @@ def test_ranks_that_draw_otherwise_are_both_told_at_the_step() -> None:
 
     for rank, text in enumerate(in_threads(2, work)):
         assert f"5 with seed {rank} in epoch 0, but rank {1 - rank} with seed {1 - rank} in epoch 0; give" in text
+
+
+def test_rows_come_from_their_owners_in_the_order_of_those_who_need_them() -> None:
+    needed = [torch.tensor([5, 0, 5, 8]), torch.tensor([], dtype=torch.int64), torch.tensor([8, 3])]
+
+    def work(rank: int, peers: Peers) -> list[list[int]]:
+        box = StepExchange(peers, "test")
+        exchange = plan_exchange(box, (1, 0, 0), needed[rank], 9, lambda _, ids: ids % 2)
+        exchange.count_rows()
+        assert isinstance(exchange.owned, torch.Tensor)
+        assert (peers.traffic.rows_needed, peers.traffic.rows_read) == [(3, 2), (3, 2), (0, 0)][rank]
+        (rows,) = exchange.trade([(None, exchange.owned * 10)], 1)
+        return [exchange.owned.tolist(), rows.tolist()]
+
+    found = in_threads(3, work)
+    assert [owned for owned, _ in found] == [[0, 8], [5, 3], []]
+    assert [rows for _, rows in found] == [(ids * 10).tolist() for ids in needed]

@@ -1,22 +1,70 @@
+"""The plan of a cluster, and the rate of a rank that it measures."""
+
 from dataclasses import replace
 from math import inf
 from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
+from torch import distributed
 
 from graphfeed.__main__ import main
-from graphfeed.distributed import ClusterPlan
+from graphfeed.distributed import ClusterPlan, Peers
 from graphfeed.distributed.partition import plan_cluster
 from graphfeed.distributed.partition.plan_cluster import MESSAGE_BYTES
-from graphfeed.distributed.partition.rank_rate import Cost, RankRate
+from graphfeed.distributed.partition.rank_rate import Cost, RankRate, be_rank, make_pipe, measure_rank
+from graphfeed.loader.executors import available_cores
 from tests.distributed.rank_processes import run_ranks
+from tests.refusals import check_refused
+
+SMALL: dict[str, Any] = {"num_nodes": 300, "num_edges": 1500, "machines": 2, "fanouts": [3, 2], "batch_size": 20}
+MADE = ClusterPlan(**SMALL, id_bytes=4, row_bytes=24)
+
+
+def test_costs_grow_with_what_other_machines_have() -> None:
+    rate = RankRate(Cost(1, 2), Cost(2, 5), cores=10)
+    assert rate.cost(0) == Cost(1, 2)
+    assert rate.cost(0.5) == Cost(2, 5)
+    assert rate.cost(0.75) == Cost(2.5, 6.5)
+    assert RankRate(Cost(2, 5), Cost(1, 2), cores=10).cost(1) == Cost(2, 5)
+    assert rate.scaled(2).cost(0.75) == Cost(5, 13)
+
+
+def test_ranks_add_up_until_all_cores_are_busy() -> None:
+    rate = RankRate(Cost(0.1, 0.2), Cost(0.2, 0.5), cores=10)
+    assert [rate.batches_per_second(0, ranks) for ranks in (1, 2, 5, 9)] == [10, 20, 50, 50]
+    assert (rate.most_ranks(0), rate.most_ranks(0.5)) == (5, 4)
+    assert RankRate(Cost(1, 4), Cost(1, 4), cores=1).most_ranks(0) == 1
+
+
+def test_the_graph_that_is_made_has_the_shape_that_was_asked_for() -> None:
+    batch = next(iter(make_pipe(MADE, 0, 1, Peers())))
+    assert [hop.sampled_csc.indices.dtype for hop in batch.sampled_subgraphs] == [torch.int32] * 2
+    assert batch.sampled_subgraphs[-1].sampled_csc.indptr.diff().tolist() == [2] * 20
+    assert batch.node_features["row"].shape == (len(batch.input_nodes), 24)
+    assert next(iter(make_pipe(ClusterPlan(**SMALL), 0, 1, Peers()))).node_features is None
+
+
+def test_a_rank_by_itself_is_measured(tmp_path: Path) -> None:
+    cost = be_rank(0, 1, str(tmp_path), MADE, 0.01)
+    assert cost.seconds > 0
+    assert cost.cpu_seconds > 0
+    assert not distributed.is_initialized()
+
+
+@pytest.mark.slow
+def test_two_ranks_exchange_what_is_measured() -> None:
+    rate = measure_rank(MADE, 0.05)
+    assert rate.cores == available_cores()
+    assert min(*rate.local, *rate.exchanged) > 0
+
 
 PLAN: dict[str, Any] = {"num_nodes": 20_000, "num_edges": 200_000, "machines": 3, "fanouts": [10, 10]}
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("start_bytes", [8, 4])
+@pytest.mark.parametrize("start_bytes", [4, pytest.param(8, marks=pytest.mark.thorough)])
 def test_what_is_planned_is_what_ranks_hold_and_send(tmp_path: Path, start_bytes: int) -> None:
     """Column starts of four bytes are there once more in eight."""
     given: dict[str, Any] = {"share_memory": False, "start_bytes": start_bytes}
@@ -63,20 +111,16 @@ def test_types_ids_and_column_starts_change_the_memory_of_a_part() -> None:
     assert ClusterPlan(**PLAN, start_bytes=4).memory["graph"] == pytest.approx(plain + 4 * 20_001)
 
 
-@pytest.mark.parametrize(
-    ("change", "column", "edge"),
-    [
+def test_ids_below_two_to_the_31_take_four_bytes_on_the_network_and_others_eight() -> None:
+    changes: list[tuple[dict[str, int], int, int]] = [
         ({}, 8, 8),
         ({"num_edges": (1 << 31) + 1, "type_bytes": 1}, 8, 13),
         ({"num_nodes": (1 << 31) + 1}, 12, 12),
-    ],
-)
-def test_ids_below_two_to_the_31_take_four_bytes_on_the_network_and_others_eight(
-    change: dict[str, int], column: int, edge: int
-) -> None:
-    plan = ClusterPlan(**{**PLAN, **change, "fanouts": [10]})
-    columns, edges = plan.hops[0]
-    assert plan.traffic["hop 1"] - 2 * MESSAGE_BYTES == pytest.approx((columns * column + edges * edge) * 2 / 3)
+    ]
+    for change, column, edge in changes:
+        plan = ClusterPlan(**{**PLAN, **change, "fanouts": [10]})
+        columns, edges = plan.hops[0]
+        assert plan.traffic["hop 1"] - 2 * MESSAGE_BYTES == pytest.approx((columns * column + edges * edge) * 2 / 3)
 
 
 def test_one_machine_sends_nothing() -> None:
@@ -131,20 +175,20 @@ def test_the_rate_is_that_of_a_smaller_graph_with_as_many_edges_per_node(monkeyp
     assert asked[1] == ClusterPlan(**{**PLAN, "num_edges": 20_000})
 
 
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        ({"num_nodes": 0}, "num_nodes must be 1 or more, but is 0"),
-        ({"machines": 0}, "machines must be 1 or more, but is 0"),
-        ({"fanouts": []}, "fanouts must have one number per hop, but is empty"),
-        ({"fanouts": [5, -2]}, "a fan-out must be -1 or more, but is -2"),
-        ({"row_bytes": -1}, "row_bytes must be 0 or more, but is -1"),
-        ({"gbit_per_second": 0}, "gbit_per_second must be a positive number, but is 0"),
-    ],
-)
-def test_what_is_out_of_range_is_refused(change: dict[str, Any], message: str) -> None:
-    with pytest.raises(ValueError, match=message):
-        ClusterPlan(**{**PLAN, **change})
+def test_what_is_out_of_range_is_refused() -> None:
+    def plan(**change: Any) -> ClusterPlan:
+        return ClusterPlan(**{**PLAN, **change})
+
+    check_refused(
+        [
+            (lambda: plan(num_nodes=0), ValueError, "num_nodes must be 1 or more, but is 0"),
+            (lambda: plan(machines=0), ValueError, "machines must be 1 or more, but is 0"),
+            (lambda: plan(fanouts=[]), ValueError, "fanouts must have one number per hop, but is empty"),
+            (lambda: plan(fanouts=[5, -2]), ValueError, "a fan-out must be -1 or more, but is -2"),
+            (lambda: plan(row_bytes=-1), ValueError, "row_bytes must be 0 or more, but is -1"),
+            (lambda: plan(gbit_per_second=0), ValueError, "gbit_per_second must be a positive number, but is 0"),
+        ]
+    )
 
 
 def test_the_command_prints_the_plan(capsys: pytest.CaptureFixture[str]) -> None:

@@ -1,3 +1,5 @@
+"""What is written for each part, by tasks that any executor runs."""
+
 import os
 import signal
 import tracemalloc
@@ -20,12 +22,43 @@ from graphfeed.distributed.part_book import smallest_dtype
 from graphfeed.distributed.partition import part_tasks
 from graphfeed.distributed.partition import writer as partition_writer
 from graphfeed.distributed.partition.part_layout import read_metadata
+from graphfeed.distributed.partition.part_tasks import Rows, Target, write_edges, write_rows
 from graphfeed.distributed.partition.writer import write_partition
 from graphfeed.storage.graph import ByType, GraphArrays
 from graphfeed.storage.graph.assignment.assign import assign_nodes
 from tests.clusters import Killing, dask_cluster, ray_cluster
 from tests.distributed import graphs
 from tests.forked import in_child
+from tests.refusals import check_refused
+
+
+def test_rows_are_those_that_a_part_owns_or_that_a_file_lists(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(part_tasks, "BLOCK_NODES", 3)
+    np.save(tmp_path / "values.npy", np.array([1, 0, 1, 1, 1, 0, 0, 1]))
+    owned = [*Rows(tmp_path / "values.npy", (1, None), 1).pieces(2)]
+    assert [ids.tolist() for ids in owned] == [[1, 2], [3], [6]]
+    listed = [*Rows(tmp_path / "values.npy", (0, None), None).pieces(2)]
+    assert torch.cat(listed).tolist() == [1, 0, 1, 1, 1, 0, 0, 1]
+
+
+def test_a_task_that_runs_again_writes_the_same_bytes_with_the_same_stamp(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    graph, feature = graphs.plain(), gf.TorchBasedFeature(torch.arange(200.0).reshape(100, 2))
+    np.save(tmp_path / "parts.npy", np.arange(100, dtype=np.uint8) % 3)
+    written = []
+    for number, block in enumerate((100, 7)):
+        monkeypatch.setattr(part_tasks, "BLOCK_NODES", block)
+        folder = tmp_path / str(number)
+        folder.mkdir()
+        entries = write_edges(graph, tmp_path / "parts.npy", 1, 1000, folder)
+        rows = Rows(tmp_path / "parts.npy", (0, None), 1)
+        entries += write_rows(feature, rows, Target(1, "feature", ("node", None, "feat"), 0), folder)
+        files = sorted(path for path in folder.rglob("*") if path.is_file())
+        written.append((entries, [(path.relative_to(folder), path.read_bytes()) for path in files]))
+        assert (folder / "part_1/indices.npy").stat().st_mtime == 1000
+    assert written[0] == written[1]
+    assert np.load(tmp_path / "0/part_1/feature_0.npy")[:, 0].tolist() == list(range(2, 200, 6))
 
 
 def test_parts_are_numbered_by_integers_that_are_as_small_as_can_be(tmp_path: Path) -> None:
@@ -47,27 +80,29 @@ def test_a_folder_with_something_in_it_is_refused_before_the_work_begins(
     assert [path.name for path in tmp_path.iterdir()] == ["mine"]
 
 
-@pytest.mark.parametrize(
-    ("key", "rows", "message"),
-    [
-        (("node", None, "feat"), 99, "must have 100 rows, one for each node, but has 99"),
-        (("edge", None, "feat"), 600, "features of edge type None have 600 rows, but there is an edge 699"),
-        (("node", "user", "feat"), 100, r"a feature is of node type 'user', but the graph has \[None\]"),
-        (("edge", "user", "feat"), 700, r"a feature is of edge type 'user', but the graph has \[None\]"),
-    ],
-)
-def test_a_failure_leaves_nothing(tmp_path: Path, key: tuple[str, str | None, str], rows: int, message: str) -> None:
-    store = gf.BasicFeatureStore({key: gf.TorchBasedFeature(torch.zeros(rows, 1))})
-    with pytest.raises(ValueError, match=message):
-        write_partition(tmp_path / "parts", graphs.plain(), torch.zeros(100, dtype=torch.int64), 2, store)
+def test_a_failure_leaves_nothing(tmp_path: Path) -> None:
+    plain, typed, parts = graphs.plain(), graphs.typed(), torch.zeros(100, dtype=torch.int64)
+
+    def write(domain: str, kind: str | None, rows: int) -> Path:
+        store = gf.BasicFeatureStore({(domain, kind, "feat"): gf.TorchBasedFeature(torch.zeros(rows, 1))})
+        return write_partition(tmp_path / "parts", plain, parts, 2, store)
+
+    def write_typed(kind: str | None) -> Path:
+        store = gf.BasicFeatureStore({("edge", kind, "feat"): gf.TorchBasedFeature(torch.zeros(3, 1))})
+        return write_partition(tmp_path / "parts", typed, assign_nodes(typed, 2), 2, store)
+
+    edges = "features of edge type None have 600 rows, but there is an edge 699"
+    check_refused(
+        [
+            (lambda: write("node", None, 99), ValueError, "must have 100 rows, one for each node, but has 99"),
+            (lambda: write("edge", None, 600), ValueError, edges),
+            (lambda: write("node", "user", 100), ValueError, r"is of node type 'user', but the graph has \[None\]"),
+            (lambda: write("edge", "user", 700), ValueError, r"is of edge type 'user', but the graph has \[None\]"),
+            (lambda: write_typed("shop"), ValueError, "a feature is of edge type"),
+            (lambda: write_typed(None), ValueError, "a feature is of edge type"),
+        ]
+    )
     assert list(tmp_path.iterdir()) == []
-
-
-@pytest.mark.parametrize("kind", ["shop", None])
-def test_features_of_types_that_a_typed_graph_lacks_are_refused(tmp_path: Path, kind: str | None) -> None:
-    store = gf.BasicFeatureStore({("edge", kind, "feat"): gf.TorchBasedFeature(torch.zeros(3, 1))})
-    with pytest.raises(ValueError, match="a feature is of edge type"):
-        write_partition(tmp_path / "parts", graphs.typed(), assign_nodes(graphs.typed(), 2), 2, store)
 
 
 def test_a_killed_writer_leaves_no_partition(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -130,7 +165,7 @@ class Engine(ProcessPoolExecutor):
     "start",
     [
         partial(ThreadPoolExecutor, 3),
-        pytest.param(Engine, marks=pytest.mark.slow),
+        pytest.param(Engine, marks=[pytest.mark.slow, pytest.mark.thorough]),
     ],
 )
 def test_every_executor_writes_the_same_bytes(
@@ -147,6 +182,7 @@ def test_every_executor_writes_the_same_bytes(
 
 
 @pytest.mark.slow
+@pytest.mark.thorough
 @pytest.mark.parametrize("start", [dask_cluster, ray_cluster])
 def test_a_cluster_that_loses_a_worker_writes_the_same_bytes(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, start: Callable[[], AbstractContextManager[Executor]]

@@ -5,6 +5,7 @@ import os
 import re
 import signal
 import time
+from collections.abc import Callable
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -56,7 +57,12 @@ def edits(folder: Path) -> Any:
 
 LIKES = ("user", "likes", "item")
 SMALL = ["plain in time", "typed"]
-DATA = {"cora": cora, "edits": edits, "plain in time": lambda _: plain_data(), "typed": lambda _: hetero_data()}
+DATA: dict[str, Callable[[Path], Any]] = {
+    "cora": cora,
+    "edits": edits,
+    "plain in time": lambda _: plain_data(),
+    "typed": lambda _: hetero_data(),
+}
 
 
 def cases(name: str, data: Any) -> list[tuple[bool, dict[str, Any]]]:

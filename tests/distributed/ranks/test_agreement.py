@@ -1,7 +1,5 @@
 """Ranks that hold parts of different graphs, or run different epochs."""
 
-import json
-import re
 import threading
 from pathlib import Path
 from typing import Any
@@ -14,7 +12,7 @@ from graphfeed.distributed import PartitionedGraph, Peers, cut_graph
 from graphfeed.distributed.ranks import agreement
 from tests.distributed.graphs import plain
 from tests.distributed.joint import in_threads
-from tests.distributed.rank_processes import end_of, result_file, start_rank
+from tests.distributed.rank_processes import run_ranks
 
 
 def pipe_of(rank: int, world_size: int, graph: gf.SamplingGraph, fanout: int = 3) -> gf.Datapipe:
@@ -26,28 +24,26 @@ def part_of(rank: int, peers: Peers) -> PartitionedGraph:
     return PartitionedGraph(cut_graph(plain(), torch.arange(100) % peers.world_size, rank), peers)
 
 
-@pytest.mark.parametrize(
-    ("seeds", "fanouts", "epochs", "message"),
-    [
-        ((3, 4), (3, 3), (0, 0), r"rank \d makes mini-batches with seed \d, but rank \d with seed \d; give the DataLo"),
-        ((3, 3), (3, 4), (0, 0), r"the pipeline of rank \d is another one .*: fanouts of stage 2 NeighborSampler is"),
-        ((3, 3), (3, 3), (0, 5), r"rank \d has begun epoch \d at index 0, but rank \d epoch \d at index 0; iterate"),
-    ],
-)
+NAMES = ("seeds", "fanouts", "epochs")
+DIFFERENT: list[dict[str, Any]] = [
+    {"seeds": (3, 4), "said": r"rank \d makes mini-batches with seed \d, but rank \d with seed \d; give the DataLo"},
+    {"fanouts": (3, 4), "said": r"the pipeline of rank \d is another one .*: fanouts of stage 2 NeighborSampler is"},
+    {"epochs": (0, 5), "said": r"rank \d has begun epoch \d at index 0, but rank \d epoch \d at index 0; iterate"},
+]
+
+
+@pytest.mark.parametrize("given", DIFFERENT)
 def test_ranks_that_differ_are_told_before_the_first_mini_batch(
-    monkeypatch: pytest.MonkeyPatch,
-    seeds: tuple[int, int],
-    fanouts: tuple[int, int],
-    epochs: tuple[int, int],
-    message: str,
+    monkeypatch: pytest.MonkeyPatch, given: dict[str, Any]
 ) -> None:
+    seeds, fanouts, epochs = ({"seeds": (3, 3), "fanouts": (3, 3), "epochs": (0, 0), **given}[name] for name in NAMES)
     monkeypatch.setattr(agreement, "BEGIN_SECONDS", 30.0 if fanouts[0] == fanouts[1] else 1.0)
 
     def work(rank: int, peers: Peers) -> None:
         pipe = pipe_of(rank, 2, part_of(rank, peers), fanouts[rank])
         with gf.DataLoader(pipe, 0, seed=seeds[rank]) as loader:
             loader.set_epoch(epochs[rank])
-            with pytest.raises(ValueError, match=message):
+            with pytest.raises(ValueError, match=given["said"]):
                 next(iter(loader))
 
     in_threads(2, work)
@@ -141,38 +137,27 @@ def test_only_the_first_run_waits_for_others(monkeypatch: pytest.MonkeyPatch) ->
     assert in_threads(2, work) == [[8, 8], []]
 
 
-def differ(how: str) -> list[Any]:
-    """Be a rank of three that has something else than the others, and return how many mini-batches it made, and why."""
-    peers = Peers(share_memory=how.endswith("shared"), start_timeout=60, timeout=60)
+def differ(what: str, share_memory: bool) -> None:
+    """Be a rank of three, of which one has something else than the others, that is told before it makes anything."""
+    peers = Peers(share_memory=share_memory, start_timeout=60, timeout=60)
     graph, seed = plain(), 7
-    if peers.rank == 1 and how.startswith("graph"):
+    if peers.rank == 1 and what == "graph":
         graph = gf.FusedCSCSamplingGraph(**{**graph.fields(), "indices": (graph.indices + 1) % 100})
-    if peers.rank == 1 and how.startswith("seed"):
+    if peers.rank == 1 and what == "seed":
         seed = 8
     part = cut_graph(graph, torch.arange(100) % 3, peers.rank)
-    made = 0
-    try:
-        for _ in gf.DataLoader(pipe_of(peers.rank, 3, PartitionedGraph(part, peers)), 1, seed=seed):
-            made += 1
-    except ValueError as error:
-        return [made, str(error)]
-    return [made, ""]
+    said = {
+        "graph": r"identity of 'graph 0' is \"\w+\" on ranks \[0, 2\], and \"\w+\" on ranks \[1\]",
+        "seed": r"makes mini-batches with seed (7, but rank 1 with seed 8|8, but rank \d with seed 7)",
+    }
+    with pytest.raises(ValueError, match=said[what]):
+        next(iter(gf.DataLoader(pipe_of(peers.rank, 3, PartitionedGraph(part, peers)), 1, seed=seed)))
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("how", ["graph", "graph, shared", "seed", "seed, shared"])
+@pytest.mark.parametrize("what", ["graph", "seed"])
+@pytest.mark.parametrize("share_memory", [False, pytest.param(True, marks=pytest.mark.thorough)])
 def test_another_graph_or_seed_on_one_rank_is_named_on_all_before_the_first_mini_batch(
-    tmp_path: Path, how: str
+    tmp_path: Path, what: str, share_memory: bool
 ) -> None:
-    name = "tests.distributed.ranks.test_agreement:differ"
-    ranks = [start_rank(name, rank, 3, tmp_path, how=how) for rank in range(3)]
-    assert [end_of(rank) for rank in ranks] == [""] * 3
-    for rank in range(3):
-        made, text = json.loads(result_file(tmp_path, rank).read_text())
-        assert made == 0
-        if how.startswith("graph"):
-            assert re.search(r"identity of 'graph 0' is \"\w+\" on ranks \[0, 2\], and \"\w+\" on ranks \[1\]", text)
-        else:
-            assert re.search(
-                r"makes mini-batches with seed (7, but rank 1 with seed 8|8, but rank \d with seed 7)", text
-            )
+    run_ranks(f"{__name__}:differ", 3, tmp_path, what=what, share_memory=share_memory)

@@ -1,17 +1,57 @@
-"""One rank asks another through real sockets, whose other end the test holds."""
+"""One rank asks another through real sockets, whose other end the test holds: messages, connections, and answers."""
 
 import os
 import socket
 import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from typing import Any
 
 import pytest
 import torch
 
+from graphfeed.distributed.ranks import messages
 from graphfeed.distributed.ranks.connections import Connections, open_connection, own_address
+from graphfeed.distributed.ranks.exchange import ask_owners, merge_columns
 from graphfeed.distributed.ranks.messages import receive, send
+from graphfeed.distributed.ranks.peers import Peers
+from tests.digests import assert_same
+from tests.refusals import check_refused
 from tests.waiting import wait_until
+
+MESSAGES: list[tuple[dict[str, Any], dict[str, torch.Tensor]]] = [
+    ({"id": 1, "options": {"key": 2**64 - 1}}, {"ids": torch.arange(5), "types": torch.ones(3, dtype=torch.uint8)}),
+    ({}, {}),
+    ({"id": 3}, {"none": torch.empty(0, 7), "rows": torch.randn(4, 3).bfloat16(), "mask": torch.tensor([True])}),
+    ({"id": 4}, {"large": torch.arange(3_000_000), "columns": torch.arange(200).reshape(10, 20).t()}),
+]
+
+
+def send_all(connection: socket.socket) -> list[int]:
+    """Send the messages, and return the bytes of each."""
+    return [send(connection, *message) for message in MESSAGES]
+
+
+def test_messages_come_out_as_they_went_in(monkeypatch: pytest.MonkeyPatch) -> None:
+    for most_pieces in (1, 2, 512):
+        monkeypatch.setattr(messages, "MOST_PIECES", most_pieces)
+        one, other = socket.socketpair()
+        with one, other, ThreadPoolExecutor(1) as pool:
+            sent = pool.submit(send_all, one)
+            found = [receive(other) for _ in MESSAGES]
+            sizes = sent.result(20)
+        assert_same(found, MESSAGES)
+        assert sizes[3] > 24_000_000
+        assert sizes[1] < 100
+
+
+def test_a_connection_that_ends_within_a_message_says_so() -> None:
+    one, other = socket.socketpair()
+    with one, other:
+        one.sendall(messages.SIZE.pack(100) + bytes(99))
+        one.close()
+        with pytest.raises(ConnectionResetError, match="the other end has closed the connection"):
+            receive(other)
 
 
 class Other:
@@ -175,3 +215,51 @@ def test_who_is_interrupted_while_reading_for_another_is_told_apart_from_a_lost_
     with pytest.raises(InterruptedError, match="the thread that read an answer got KeyboardInterrupt"):
         answer.read()
     connections.close()
+
+
+DTYPES = {"sources": torch.int64}
+
+
+def answer(places: list[int], counts: list[int], sources: list[int]) -> tuple[torch.Tensor, dict[str, torch.Tensor]]:
+    tensors = {"counts": torch.tensor(counts, dtype=torch.int32), "sources": torch.tensor(sources, dtype=torch.int32)}
+    return torch.tensor(places), tensors
+
+
+def test_columns_of_any_length_come_back_in_the_order_of_the_questions() -> None:
+    answers = [answer([1, 4], [2, 0], [10, 11]), answer([0, 2, 3], [1, 0, 3], [20, 21, 22, 23])]
+    offsets, columns = merge_columns(answers, DTYPES)
+    assert offsets.tolist() == [0, 1, 3, 3, 6, 6]
+    assert columns["sources"].tolist() == [20, 10, 11, 21, 22, 23]
+    assert columns["sources"].dtype == torch.int64
+    alone = merge_columns([answer([0, 1], [2, 0], [10, 11])], DTYPES)[1]["sources"]
+    assert (alone.tolist(), alone.dtype) == ([10, 11], torch.int64)
+
+
+def test_nothing_asked_is_nothing_answered() -> None:
+    offsets, columns = merge_columns([], DTYPES)
+    assert offsets.tolist() == [0]
+    assert columns["sources"].shape == (0,)
+
+
+def test_a_single_rank_answers_by_itself() -> None:
+    ids = torch.tensor([3, 1])
+    [(places, tensors)] = ask_owners(
+        Peers(), "feature 0", lambda options, questions: {"rows": questions["ids"] * options["factor"]},
+        torch.zeros(2, dtype=torch.uint8), {"factor": 2}, {"ids": ids},
+    )  # fmt: skip
+    assert (places.tolist(), tensors["rows"].tolist()) == ([0, 1], [6, 2])
+
+
+def test_columns_that_do_not_fit_together_are_refused() -> None:
+    def merge(counts: Any, sources: Any) -> object:
+        return merge_columns([answer([0, 1], counts, sources)], DTYPES)
+
+    sums, lengths = "counts must be 0 or more and add up to the 2 values of their part", "equally long, but are 2 and 1"
+    check_refused(
+        [
+            (lambda: merge([2, 1], [5, 6]), ValueError, sums),
+            (lambda: merge([3, -1], [5, 6]), ValueError, sums),
+            (lambda: merge([2], [5, 6]), ValueError, f"places and counts of a part must be {lengths}"),
+            (lambda: merge([1, 1], [[5], [6]]), ValueError, "values must have 1 dimension"),
+        ]
+    )

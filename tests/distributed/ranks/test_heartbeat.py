@@ -1,10 +1,16 @@
+"""Signs of life, and what ends a wait: a rank that is silent or leaves, a program that fails, a call that hangs."""
+
+import multiprocessing
 import socket
+import sys
+import threading
 import time
 from collections.abc import Iterator
 
 import pytest
 
-from graphfeed.distributed.ranks import heartbeat
+from graphfeed.distributed.ranks import heartbeat, program_end
+from graphfeed.distributed.ranks.bounded_call import call_within
 from graphfeed.distributed.ranks.heartbeat import Heartbeat, LostError
 
 
@@ -100,3 +106,60 @@ def test_a_rank_that_ends_because_it_lost_another_one_says_which(two: Two) -> No
     with pytest.raises(LostError, match="rank 258: rank 1 lost it") as error:
         first.beat(leaving=False)
     assert error.value.rank == 258
+
+
+@pytest.fixture
+def begin_anew(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let the program of this process not have failed."""
+    monkeypatch.setattr(program_end, "FAILED", threading.Event())
+    monkeypatch.delattr(sys, "last_value", raising=False)
+
+
+ENDS = [(ValueError(), True), (SystemExit(1), True), (SystemExit(0), False)]
+
+
+@pytest.mark.usefixtures("begin_anew")
+@pytest.mark.parametrize(("error", "fails"), ENDS)
+def test_a_program_fails_by_an_exception_or_an_exit_code_also_under_multiprocessing(
+    monkeypatch: pytest.MonkeyPatch, error: BaseException, fails: bool
+) -> None:
+    program_end.note_end()
+    assert not program_end.program_failed()
+    try:
+        raise error
+    except BaseException:
+        program_end.note_end()
+    assert program_end.program_failed() == fails
+    monkeypatch.setattr(program_end, "FAILED", threading.Event())
+    program_end.note_unwind(program_end.note_unwind.__code__, 0, error)
+    assert not program_end.program_failed()
+    program_end.note_unwind(multiprocessing.Process.run.__code__, 0, error)
+    assert program_end.program_failed() == fails
+
+
+@pytest.mark.usefixtures("begin_anew")
+def test_functions_of_python_stay_as_they_are() -> None:
+    before = sys.exit, sys.excepthook, threading.excepthook
+    program_end.watch_program()
+    assert (sys.exit, sys.excepthook, threading.excepthook) == before
+
+
+@pytest.mark.usefixtures("begin_anew")
+def test_an_error_in_an_interactive_session_does_not_end_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "last_value", ValueError(), raising=False)
+    assert program_end.program_failed()
+    monkeypatch.setattr(sys, "ps1", ">>> ", raising=False)
+    assert not program_end.program_failed()
+
+
+def test_what_the_function_returns_or_raises_comes_through() -> None:
+    assert call_within(20, lambda: 3, "") == 3
+    with pytest.raises(ZeroDivisionError):
+        call_within(20, lambda: 1 // 0, "")
+
+
+def test_a_function_that_does_not_return_is_given_up() -> None:
+    forever = threading.Event()
+    with pytest.raises(TimeoutError, match="the store did not answer"):
+        call_within(0.05, forever.wait, "the store did not answer")
+    forever.set()

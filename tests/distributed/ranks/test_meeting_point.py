@@ -59,13 +59,14 @@ def test_a_rank_of_another_job_is_refused_and_takes_no_place() -> None:
     assert not store.check(["taken/1"])
 
 
-@pytest.mark.parametrize("name", ["TORCHELASTIC_RUN_ID", "SLURM_JOB_ID"])
-def test_what_a_launcher_calls_the_job_tells_jobs_apart(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
-    found = []
-    for job in ("7", "8"):
-        monkeypatch.setenv(name, job)
-        found.append(MeetingPoint("127.0.0.1", 1, 0, 2).describe_job())
-    assert found[0] != found[1]
+def test_what_a_launcher_calls_the_job_tells_jobs_apart(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("TORCHELASTIC_RUN_ID", "SLURM_JOB_ID"):
+        found = []
+        for job in ("7", "8"):
+            monkeypatch.setenv(name, job)
+            found.append(MeetingPoint("127.0.0.1", 1, 0, 2).describe_job())
+        monkeypatch.delenv(name)
+        assert found[0] != found[1], name
 
 
 def end_of_meeting(peers: Peers) -> str:
@@ -93,7 +94,7 @@ def test_a_process_of_another_job_at_the_address_is_refused_and_harms_nobody(ran
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("rank", [0, 1])
+@pytest.mark.parametrize("rank", [0, pytest.param(1, marks=pytest.mark.thorough)])
 def test_a_program_that_fails_before_the_others_began_ends_at_once(rank: int) -> None:
     program = start_program(
         "from graphfeed.distributed import MeetingPoint, Peers\n"

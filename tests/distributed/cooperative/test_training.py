@@ -1,0 +1,145 @@
+"""Ranks of a process group that train on joint mini-batches: gradients are those of one machine."""
+
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import distributed
+
+import graphfeed as gf
+from graphfeed.distributed import CooperativeConv
+from graphfeed.distributed.ranks.peers import rank_and_size, shared_peers
+from tests.distributed.graphs import plain, typed
+from tests.distributed.joint import BATCH_SIZE, alone, codes, items, names, of_ranks, parts_of
+from tests.distributed.rank_processes import run_cases
+
+
+class Layer(torch.nn.Module):
+    """Adds to each column what its sources have, without parameters per type."""
+
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.linear = torch.nn.Linear(width, 3).double()
+
+    def forward(self, hop: Any, rows: torch.Tensor) -> torch.Tensor:
+        columns = gf.expand_indptr(hop.sampled_csc.indptr, torch.int64)
+        out = rows[: len(hop.original_column_node_ids)].clone()
+        found: torch.Tensor = self.linear(out.index_add(0, columns, rows[hop.sampled_csc.indices])).tanh()
+        return found
+
+
+def gradients(pipe: gf.Datapipe, count: int) -> list[torch.Tensor]:
+    """Return the losses of some mini-batches, and the sum of their gradients."""
+    torch.manual_seed(0)
+    layers, exchange = [Layer(3), Layer(3)], CooperativeConv()
+    losses = []
+    with gf.DataLoader(pipe, 2, seed=3) as loader:
+        for batch in islice(loader, count):
+            rows = batch.node_features["code"].double() / 1000
+            for number, (layer, hop) in enumerate(zip(layers, batch.sampled_subgraphs, strict=True)):
+                rows = layer(hop, exchange(hop, rows) if number else rows)
+            result = exchange(batch, rows)
+            loss = (result * batch.seeds[:, None]).sum()
+            loss.backward()
+            losses.append(loss.detach())
+    parameters: list[Any] = [parameter for layer in layers for parameter in layer.parameters()]
+    return [torch.stack(losses), *(parameter.grad for parameter in parameters)]
+
+
+def train(kind: str) -> None:
+    """Be a rank whose gradients are those of one machine, and which fetches less where each rank has all rows."""
+    rank, world_size = rank_and_size()
+    graph = plain()
+    own, store = parts_of(graph, rank, world_size, None)
+    whole = gf.BasicFeatureStore({("node", None, "code"): gf.TorchBasedFeature(codes(torch.arange(100)))})
+    if kind == "whole":
+        own, store = graph, whole
+    pipe = of_ranks(graph, own, store, "sample_neighbor")
+    explained = gf.DataLoader(pipe, 2, seed=3).explain()
+    assert "Ranks make joint mini-batches: each samples and fetches" in explained
+    found = gradients(pipe, 4)
+    for part in found:
+        distributed.all_reduce(part)
+    single = alone(graph, "sample_neighbor", world_size).fetch_feature(whole, ["code"])
+    for one, other in zip(found, gradients(single, 4), strict=True):
+        assert torch.allclose(one, other)
+    traffic = shared_peers().traffic
+    rows = torch.tensor([traffic.rows_needed, traffic.rows_read])
+    distributed.all_reduce(rows)
+    assert kind == "parts" or rows[1] < 0.8 * rows[0]
+
+
+def typed_layer(hop: Any, rows: dict[str, torch.Tensor], weight: torch.Tensor) -> dict[str, torch.Tensor]:
+    """Add to each column what its sources have, in a graph with types."""
+    out = {kind: rows[kind][: len(ids)] for kind, ids in hop.original_column_node_ids.items()}
+    for name, csc in hop.sampled_csc.items():
+        source, _, end = name.split(":")
+        columns = gf.expand_indptr(csc.indptr, torch.int64)
+        out[end] = out[end].index_add(0, columns, rows[source][csc.indices])
+    return {kind: (own @ weight).tanh() for kind, own in out.items()}
+
+
+def typed_gradients(pipe: gf.Datapipe, count: int) -> list[torch.Tensor]:
+    """Return the loss of mini-batches with types, and its gradients; each rank's is of the types of its own seeds."""
+    weights = [torch.full((3, 3), 0.1, dtype=torch.float64, requires_grad=True) for _ in range(2)]
+    exchange, total = CooperativeConv(), torch.zeros((), dtype=torch.float64)
+    with gf.DataLoader(pipe, 2, seed=3) as loader:
+        for batch in islice(loader, count):
+            rows = {kind: own.double() / 1000 for (kind, _), own in batch.node_features.items()}
+            rows = {kind: rows.get(kind, torch.zeros(0, 3, dtype=torch.float64)) for kind in ("user", "item", "shop")}
+            for number, (weight, hop) in enumerate(zip(weights, batch.sampled_subgraphs, strict=True)):
+                rows = typed_layer(hop, exchange(hop, rows) if number else rows, weight)
+            result = exchange(batch, rows)
+            loss = sum((result[kind] * ids[:, None]).sum() for kind, ids in batch.seeds.items())
+            loss.backward()
+            total += loss.detach()
+    return [total, *(weight.grad for weight in weights if weight.grad is not None)]
+
+
+def train_with_types() -> None:
+    """Be a rank whose gradients are those of one machine, where some have seeds of one type, others of another."""
+    rank, world_size = rank_and_size()
+    graph = typed()
+    own, store = parts_of(graph, rank, world_size, None)
+    seeds = gf.DistributedItemSampler(items(graph), BATCH_SIZE, drop_uneven_inputs=True)
+    pipe = seeds.sample_neighbor(own, [3, 4], cooperative=True).fetch_feature(store, names(graph), cooperative=True)
+    count = len(pipe)  # those of the ranks leave out the last ones
+    found = typed_gradients(pipe, count)
+    for part in found:
+        distributed.all_reduce(part)
+    single = gf.ItemSampler(items(graph), world_size * BATCH_SIZE).sample_neighbor(graph, [3, 4])
+    whole = {
+        ("node", kind, "code"): gf.TorchBasedFeature(codes(torch.arange(graph.num_nodes[kind])))  # type: ignore[index]
+        for kind in ("user", "item")
+    }
+    wanted = typed_gradients(single.fetch_feature(gf.BasicFeatureStore(whole), names(graph)), count)
+    for one, other in zip(found, wanted, strict=True):
+        assert torch.allclose(one, other)
+
+
+def a_stage_says_that_it_needs_a_loader() -> None:
+    graph = plain()
+    pipe = gf.DistributedItemSampler(items(graph), BATCH_SIZE).sample_neighbor(graph, [2], cooperative=True)
+    with pytest.raises(RuntimeError, match="has cooperative=True, but ranks work together only in a DataLoader"):
+        next(iter(pipe))
+
+
+def parts_are_trained_on() -> None:
+    train("parts")
+
+
+def whole_graphs_are_trained_on() -> None:
+    train("whole")
+
+
+@pytest.mark.slow
+def test_ranks_of_a_process_group_train_as_one_machine_and_fetch_less(tmp_path: Path) -> None:
+    cases = [
+        whole_graphs_are_trained_on,
+        parts_are_trained_on,
+        train_with_types,
+        a_stage_says_that_it_needs_a_loader,
+    ]
+    run_cases(cases, 3, tmp_path)
