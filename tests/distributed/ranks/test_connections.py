@@ -36,6 +36,7 @@ def test_messages_come_out_as_they_went_in(monkeypatch: pytest.MonkeyPatch) -> N
     for most_pieces in (1, 2, 512):
         monkeypatch.setattr(messages, "MOST_PIECES", most_pieces)
         one, other = socket.socketpair()
+        one.settimeout(20)  # so that the system may take a part of a message
         with one, other, ThreadPoolExecutor(1) as pool:
             sent = pool.submit(send_all, one)
             found = [receive(other) for _ in MESSAGES]

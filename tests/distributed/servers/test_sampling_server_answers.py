@@ -53,7 +53,7 @@ WRONG_FIELDS: list[Any] = [
     {"streams": None},
     *[{"rank": value} for value in (["0", 2], [0], [2, 2], [-1, 2], {"0": 1}, [False, True])],
     *[{"task": [0, 0, 0, value]} for value in (float("inf"), -1)],
-    *[{"task": value} for value in ([0, 0, 0, 1, -1], [0, 0, -1, 0], [0, "0", 0, 0], [None, 0, 0, 0])],
+    *[{"task": value} for value in ([0, 0, 0], [0, 0, 0, 1, -1], [0, 0, -1, 0], [0, "0", 0, 0], [None, 0, 0, 0])],
     {"more": 1},
 ]
 NO_QUESTIONS = ["", "[]", "[1, 1]", "[0, true]", "{", "[" * 99, "[" * 100_000, "[0, 1" + "0" * 99 + "]"]
