@@ -21,8 +21,8 @@ import torch
 from graphfeed.loader.executors.process_executor import ProcessExecutor, make_context
 from graphfeed.ops.memory import buffers
 from tests.loader.executors.at_work import SECONDS, hold, wait_for_end
-from tests.refusals import check_refused
 from tests.programs import run_body
+from tests.refusals import check_refused
 from tests.waiting import wait_until
 
 
