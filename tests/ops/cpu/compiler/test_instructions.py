@@ -103,6 +103,10 @@ def test_pages_are_asked_for_wherever_they_are(tmp_path: Path) -> None:
     for address, size in ((pages.ctypes.data, pages.size), (0, mmap.PAGESIZE), (1, 1)):
         assert ask(address, size) == ask.interpret(address, size) == 1
     assert not pages.any()
+    own = np.frombuffer(mmap.mmap(-1, mmap.PAGESIZE, flags=mmap.MAP_PRIVATE), np.uint8)
+    own[:] = 7
+    ask(own.ctypes.data, own.size)
+    assert (own == 7).all(), "other advice throws pages away"
 
 
 @kernel
