@@ -45,6 +45,7 @@ def test_what_is_wrong_is_named_with_what_would_be_right() -> None:
         (lambda: check_vector("mask", ids, (torch.bool,)), TypeError, "mask must be torch.bool, but is torch.int64"),
         (lambda: check_ids("ids", outside, 5), ValueError, "ids must lie in 0 .. 4, but holds 5; check the ids"),
         (lambda: check_ids("ids", ids, 5, IndexError), IndexError, "ids must lie in 0 .. 4, but holds -7"),
+        (lambda: check_ids("ids", ids[:2], 5), ValueError, "ids must lie in 0 .. 4, but holds -7"),
         (lambda: check_ids("ids", outside, 0), ValueError, "ids must lie in 0 .. -1, but holds 5"),
         (lambda: check_ids("ids", torch.tensor([2**40]), 2**40), ValueError, f"but holds {2**40}"),
         (lambda: check_length("times", ids, 4, "edge"), ValueError, "times must have 4 values, one per edge, but has"),

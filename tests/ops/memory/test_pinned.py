@@ -234,8 +234,9 @@ def test_in_a_forked_process_nothing_is_locked(runtime: LockedMemory) -> None:
     pinned.page_lock([alone(1)], dying[0])
 
     def look() -> tuple[bool, int]:
-        owners.clear()
-        gc.collect()
+        with pinned.LOCK:
+            owners.clear()
+            gc.collect()
         pinned.unlock_unused()
         return pinned.is_locked_in_place(locked), len(runtime.locked)
 
