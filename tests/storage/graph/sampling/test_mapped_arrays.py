@@ -8,6 +8,7 @@ import pytest
 import torch
 
 from graphfeed.storage import from_coo, load_graph
+from graphfeed.storage.graph import ORIGINAL_EDGE_ID
 from graphfeed.storage.graph.sampling import mapped_arrays
 from graphfeed.storage.graph.sampling.mapped_arrays import files_read, in_passes, is_by_page, mapped_reads
 from graphfeed.storage.graph.sampling_request import SamplingRequest
@@ -49,6 +50,17 @@ def test_what_was_found_in_memory_is_read_as_if_there_were_no_file(path: Path) -
     graph.sample_hops(SEEDS, REQUEST, [1, 2])
     assert not is_by_page(graph)
     assert_same(graph.sample_hops(SEEDS, REQUEST, [1, 2]), expected)
+
+
+def test_ids_of_edges_that_no_kernel_reads_by_page_are_read_for_several_mini_batches_too(path: Path) -> None:
+    whole = load_graph(path)
+    whole.add_edge_attribute(ORIGINAL_EDGE_ID, torch.arange(whole.total_num_edges).to(torch.int16))
+    whole.save(path)
+    graph, keys = load_graph(path), [[1, 2], [3, 4]]
+    assert is_by_page(graph)
+    together = graph.sample_hops_together([SEEDS, SEEDS[:1]], REQUEST, keys)
+    alone = [graph.sample_hops(own, REQUEST, its) for own, its in zip([SEEDS, SEEDS[:1]], keys, strict=True)]
+    assert_same(together, alone)
 
 
 def test_a_graph_that_may_stay_in_memory_is_read_as_it_is(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
