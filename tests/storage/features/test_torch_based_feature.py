@@ -138,7 +138,7 @@ def test_an_array_is_not_copied_and_a_file_that_is_mapped_for_reading_is_not_wri
 
 def test_what_is_no_feature_is_refused() -> None:
     interface: Any = Feature
-    weights = torch.nn.Embedding(4, 3).weight
+    weights, in_memory = torch.nn.Embedding(4, 3).weight, TorchBasedFeature(ROWS.float())
     table: list[Refusal] = [
         (lambda: TorchBasedFeature([["a"]]), TypeError, r"torch_feature must be a torch.Tensor, .* but is \[\['a'\]\]"),
         (
@@ -153,6 +153,7 @@ def test_what_is_no_feature_is_refused() -> None:
             ValueError,
             r"values requires gradients, .*; give .detach",
         ),
+        (lambda: in_memory.update(weights[:1], torch.tensor([0])), ValueError, "value requires gradients, and rows"),
         (interface, TypeError, "abstract"),
     ]
     if not torch.cuda.is_available():
