@@ -9,6 +9,7 @@ import torch
 import graphfeed as gf
 from graphfeed.distributed import (
     DistContext,
+    DistRole,
     LocalFeatureStore,
     LocalGraphStore,
     Partitioner,
@@ -212,7 +213,7 @@ def test_edges_get_the_ids_of_the_graph_store() -> None:
 
 def test_a_rank_holds_its_own_part() -> None:
     graph = part_of_two()[1]
-    check_rank(DistContext(0, 0, 1, 1, "test"), graph)
+    check_rank(DistContext(0, 0, 1, 1, "test", DistRole.WORKER), graph)
     with pytest.raises(ValueError, match="rank i holds part i"):
         check_rank(DistContext(0, 0, 2, 2, "test"), graph)
 
