@@ -61,6 +61,7 @@ def test_messages_come_once_in_order_and_whole(messages: list[list[int]], kept: 
             outbox.send(b"%d" % number, [payload(number, size) for size in sizes])
             header, buffers = inbox.receive(10)
             assert header == b"%d" % number
+            assert [value.ctypes.data % 64 for value in buffers if value.size] == [0] * sum(size > 0 for size in sizes)
             shelf.append((number, sizes, buffers))
             del buffers
             del shelf[: max(0, len(shelf) - kept - 1)]
