@@ -197,6 +197,11 @@ def test_negative_samplers() -> None:
             r"edge_type is 'user:has:shop', but the graph has the node types \[",
         ),
         (lambda: negatives(GRAPH, {"user:has:item": EDGES}), KeyError, "edge_type is .*, but the graph has no types"),
+        (
+            lambda: EMPTY.exclude_seed_edges(False, [LIKES]),
+            TypeError,
+            "reverse_etypes_mapping must be a dict of edge types, but is",
+        ),
         (lambda: pairs("some", 1), ValueError, "mode must be 'binary' or 'triplet', but is 'some'"),
         (lambda: pairs("binary", 0), ValueError, "amount must be more than 0, .* but is 0"),
         (lambda: pairs("triplet", 0.5), ValueError, "amount must be a whole number in the mode 'triplet', but is 0.5"),
