@@ -99,14 +99,31 @@ def test_the_time_of_edges_goes_on_through_types() -> None:
         assert (first < 290).all()
 
 
-def test_the_latest_are_those_of_the_highest_times() -> None:
-    pipe = ITEMS.temporal_sample_neighbor(GRAPH, [4], edge_timestamp_attr_name="time", strategy="latest")
+@pytest.mark.parametrize("inclusive", [False, True])
+def test_the_latest_are_those_of_the_highest_times(inclusive: bool) -> None:
+    """Those of the seed's own time among them if the ends belong to it: here, each seed has the time of an edge."""
+    last = torch.zeros(SIZE, dtype=torch.int64).scatter_reduce(0, EDGES[1], TIMES, "amax")
+    items = gf.ItemSampler(gf.ItemSet((SEEDS, last), names=("seeds", "timestamp")), batch_size=40)
+    pipe = items.temporal_sample_neighbor(
+        GRAPH, [4], edge_timestamp_attr_name="time", strategy="latest", inclusive=inclusive
+    )
     batch = next(iter(pipe))
     (layer,) = batch.sampled_subgraphs
     for place, (node, time) in enumerate(zip(batch.seeds.tolist(), batch.timestamp.tolist(), strict=True)):
-        before = [(int(TIMES[row]), row) for row in range(MANY) if EDGES[1][row] == node and TIMES[row] < time]
+        rows = [row for row in range(MANY) if EDGES[1][row] == node]
+        before = [(int(TIMES[row]), row) for row in rows if TIMES[row] < time + inclusive]
         low, high = layer.sampled_csc.indptr[place : place + 2].tolist()
         assert layer.original_edge_ids[low:high].tolist() == [row for _, row in sorted(before)[-4:]]
+
+
+def test_an_inclusive_window_as_large_as_can_be_takes_all_from_before() -> None:
+    def sample(window: int | None) -> list[str]:
+        options: dict[str, Any] = {"edge_timestamp_attr_name": "time", "pre_time_window": window, "inclusive": True}
+        return digests(ITEMS.temporal_sample_neighbor(GRAPH, [3, 3], **options))
+
+    expected = sample(None)
+    for window in (2**63 - 3, 2**63 - 2, 2**63 - 1):
+        assert sample(window) == expected, window
 
 
 def test_time_is_never_violated_where_columns_choose_together() -> None:
