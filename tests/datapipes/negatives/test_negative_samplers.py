@@ -180,6 +180,8 @@ def test_draws_follow_the_type_but_no_order_of_types() -> None:
     turned: Any = draw(TYPED, dict(reversed(SEVERAL.items())), 9).seeds
     assert_same(turned[LIKES], first[LIKES])
     assert_same(turned[KNOWS], first[KNOWS])
+    alike = draw(TYPED, {KNOWS: EDGES, "user:likes:user": EDGES}, 9).seeds
+    assert alike[KNOWS].tolist() != alike["user:likes:user"].tolist()
 
 
 def test_destinations_are_uniform_and_unrelated() -> None:
