@@ -32,6 +32,7 @@ def build(folder: Path, lines: str, on_error: Any = "raise", **options: Any) -> 
     ("lines", "message"),
     [
         ("id,x\n3,1\n5,2\n3,3\n9,4\n", r"row 2: id is '3', which an earlier row has already"),
+        ("id,x\nx,1\nx,2\n", r"row 1: id is 'x', which an earlier row has already"),
         ("id,x\n3,1\n5,\n9,4\n", r"row 1: x is 'missing', but must be a number"),
         ("id,x\n3,1\n5,nan\n9,4\n", r"row 1: x is "),
         ("id,x\n3,1\n,2\n9,4\n", r"row 1: id is 'missing', but must be an integer id"),

@@ -14,7 +14,7 @@ from graphfeed.ingest import EdgeTable, NodeTable, Spec, build_dataset
 from graphfeed.ingest.build import join_rows
 from graphfeed.ingest.build.edge_task import EdgeReader
 from graphfeed.ingest.build.id_task import read_ids
-from graphfeed.ingest.build.journal import JOURNAL
+from graphfeed.ingest.build.journal import JOURNAL, SO_FAR, Journal
 from graphfeed.ingest.build.node_task import NodeTask
 from graphfeed.ingest.tables.input_files import InputFiles
 from graphfeed.ingest.tables.table import TableSource
@@ -73,8 +73,17 @@ def test_a_damaged_journal_is_no_journal(tmp_path: Path) -> None:
         journal = tmp_path / f".{number}.unfinished" / JOURNAL
         assert journal.read_text()
         journal.write_text(text)
+        assert Journal(tmp_path / f".{number}.unfinished").steps == {}, text
         build_dataset(spec, tmp_path / str(number))
         assert arrays(tmp_path / str(number)).keys() == arrays(tmp_path / "anew").keys(), text
+
+
+def test_a_step_that_is_done_replaces_what_was_done_so_far(tmp_path: Path) -> None:
+    journal = Journal(tmp_path)
+    journal.note("a" + SO_FAR, "key", rows=1)
+    assert Journal(tmp_path).find("a" + SO_FAR, "key") == {"key": "key", "rows": 1}
+    journal.note("a", "key", rows=2)
+    assert Journal(tmp_path).steps == {"a": {"key": "key", "rows": 2}}
 
 
 def test_a_step_whose_files_another_specification_has_replaced_is_done_again(tmp_path: Path) -> None:

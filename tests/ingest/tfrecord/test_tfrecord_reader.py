@@ -236,3 +236,12 @@ def test_tensors_grow_with_the_records(tmp_path: Path, monkeypatch: pytest.Monke
         "none": FixedLenFeature([0], "float"),
     }
     assert_same(read_tfrecords(tmp_path / "file", specs), columns)
+
+
+def test_lanes_of_rows_move_as_they_grow(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(growing_rows, "FIRST_BYTES", 64)
+    rows = growing_rows.GrowingRows((2,), torch.int64, 3, None)
+    parts = [torch.randint(0, 100, (3, count, 2)) for count in (3, 0, 1, 50, 7, 1000, 2)]
+    for part in parts:
+        rows.append(list(part))
+    assert torch.equal(rows.finish(), torch.cat(parts, dim=1))
