@@ -67,7 +67,7 @@ def test_a_run_that_goes_on_gives_what_a_new_one_gives(tmp_path: Path, before: A
 def test_a_damaged_journal_is_no_journal(tmp_path: Path) -> None:
     spec = spec_of(tmp_path, {"n:r:n": {"features": {"w": "w"}}})
     build_dataset(spec, tmp_path / "anew")
-    texts = ["", "{", "[]", '{"version": 0, "steps": {"a": {}}}', '{"version": 2, "steps": 3}']
+    texts = ["", "{", "[]", '{"version": 99, "steps": {"a": {}}}', '{"version": 2, "steps": 3}']
     for number, text in enumerate(texts):
         stop_before(spec, tmp_path / str(number), "sort")
         journal = tmp_path / f".{number}.unfinished" / JOURNAL
