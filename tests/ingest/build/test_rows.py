@@ -11,6 +11,8 @@ import torch
 
 from graphfeed.ingest import EdgeTable, NodeTable, Spec, Split, build_dataset
 from graphfeed.ingest.build import row_outputs
+from graphfeed.ingest.tables.columns import Batch, ColumnTypes, Problems
+from graphfeed.ingest.tables.table import TableSource
 from tests.refusals import Refusal, check_refused
 
 EDGES = EdgeTable({"s": np.array([0, 1]), "d": np.array([1, 0])}, source="s", destination="d")
@@ -243,3 +245,13 @@ def test_what_can_not_be_features_labels_or_parts_is_refused(tmp_path: Path) -> 
         (lambda: split("d", ["a"], ["c", "b"]), ValueError, r"no row has 'd' .* the column has \['a', 'c', 'b'\]"),
     ]
     check_refused(refused)
+
+
+def test_rows_of_another_dtype_than_those_before_are_named_with_their_file(tmp_path: Path) -> None:
+    rows = row_outputs.RowOutputs(tmp_path, "edge_0", EdgeTable("e.csv"), tmp_path)
+    types = ColumnTypes(pa.schema([]))
+    batch = Batch(TableSource(None, "second.csv"), pa.record_batch({"a": [1]}), 0, Problems(), types)
+    found, items = {"train": np.ones(1, dtype=bool), "label": np.zeros(1, np.int64)}, {"seeds": np.zeros(1, np.int64)}
+    rows.write(batch, found, items)
+    with pytest.raises(ValueError, match=r"^second\.csv: train_labels: rows are float32 .* first ones int64"), rows:
+        rows.write(batch, found | {"label": np.zeros(1, np.float32)}, items)
