@@ -255,3 +255,6 @@ def test_rows_of_another_dtype_than_those_before_are_named_with_their_file(tmp_p
     rows.write(batch, found, items)
     with pytest.raises(ValueError, match=r"^second\.csv: train_labels: rows are float32 .* first ones int64"), rows:
         rows.write(batch, found | {"label": np.zeros(1, np.float32)}, items)
+    vectors = Batch(TableSource(None, "third.csv"), pa.record_batch({"a": [[1]]}), 0, Problems(), types)
+    with pytest.raises(TypeError, match=r"^third\.csv: a must be x, but the column is list"):
+        vectors.integers("a", "x")
