@@ -19,7 +19,7 @@ from typing import Any
 import pytest
 
 import graphfeed as gf
-from tests.distributed.rank_processes import Program, start_program
+from tests.programs import Program, start_program
 
 TOKEN = "a secret of the tests"
 PIPELINE = """

@@ -18,7 +18,8 @@ from graphfeed.distributed.ranks.heartbeat import Heartbeat
 from graphfeed.distributed.ranks.listener import Listener
 from graphfeed.distributed.ranks.meeting_point import Meeting, connect_to_store
 from graphfeed.distributed.ranks.messages import Traffic
-from tests.distributed.rank_processes import end_of, free_port, start_program
+from tests.distributed.rank_processes import end_of, free_port
+from tests.programs import start_program
 
 
 def test_ranks_get_the_same_store() -> None:

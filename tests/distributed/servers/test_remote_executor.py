@@ -19,8 +19,9 @@ from graphfeed.distributed.servers.remote_executor import LostServerError, Remot
 from graphfeed.distributed.servers.tickets import Cut
 from tests import pipelines
 from tests.digests import digest, digests
-from tests.distributed.rank_processes import run_program, start_program
+from tests.distributed.rank_processes import run_program
 from tests.distributed.served import TOKEN, compressing_server, loader, servers, start_server
+from tests.programs import start_program
 from tests.scripts import IMPORTS
 from tests.waiting import stop, wait_until
 

@@ -19,7 +19,7 @@ from graphfeed.channels import Closed, PeerError
 from graphfeed.distributed import SamplerReceiver, SamplerSender
 from graphfeed.distributed.servers.sampler_receiver import SAMPLE, SampleInbox
 from graphfeed.distributed.wire import parse_address, to_batch
-from tests.distributed.rank_processes import Program, start_program, warm
+from tests.programs import Program, start_program, warm
 from tests.waiting import interrupt, stop, wait_until
 
 pytest.importorskip("pyarrow")

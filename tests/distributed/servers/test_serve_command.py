@@ -11,8 +11,8 @@ import graphfeed as gf
 from graphfeed.__main__ import main
 from graphfeed.distributed.wire import listen
 from tests import pipelines
-from tests.distributed.rank_processes import start_program
 from tests.distributed.served import TOKEN, arguments, loader, open_call, servers
+from tests.programs import start_program
 from tests.waiting import wait_until
 
 pytest.importorskip("pyarrow")
