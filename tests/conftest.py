@@ -23,6 +23,7 @@ from graphfeed.loader.executors.process_executor import make_context
 from graphfeed.ops.memory import shared_memory
 from tests.ops.compiled_kernels import COMPILER
 from tests.ops.emulated_cuda import EmulatedCuda, RealCuda
+from tests.programs import warm
 
 REPOSITORY = Path(__file__).resolve().parents[1]
 MEMORY = Path("/dev/shm")
@@ -196,6 +197,12 @@ def fork_server() -> None:
     """Start what stays for the life of the process once worker processes were asked for."""
     make_context("forkserver")
     forkserver.ensure_running()
+
+
+@pytest.fixture(scope="session")
+def warm_programs() -> None:
+    """Start what forks programs and stays for the life of the process, before a test looks at what it leaves behind."""
+    warm()
 
 
 @pytest.fixture(autouse=True)

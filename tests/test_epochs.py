@@ -175,6 +175,7 @@ def test_closing_ends_a_running_epoch_and_the_loader(worker: str) -> None:
         iter(loader)
 
 
+@pytest.mark.usefixtures("warm_programs")
 @pytest.mark.slow
 def test_ctrl_c_ends_the_process_at_once() -> None:
     process = start(
@@ -193,6 +194,7 @@ def test_ctrl_c_ends_the_process_at_once() -> None:
     assert errors.strip().endswith("KeyboardInterrupt")
 
 
+@pytest.mark.usefixtures("warm_programs")
 @pytest.mark.slow
 @pytest.mark.parametrize("ending", ["sys.exit(7)", pytest.param("os._exit(7)", marks=pytest.mark.thorough)])
 def test_leaving_in_the_middle_of_an_epoch_ends_the_process(ending: str) -> None:
@@ -218,6 +220,7 @@ def test_nothing_is_written_but_caches(tmp_path: Path) -> None:
     assert {path.name for path in tmp_path.iterdir()} <= {"cache"}
 
 
+@pytest.mark.usefixtures("warm_programs")
 @pytest.mark.slow
 def test_forked_workers_run_after_torch_used_its_threads() -> None:
     ended = run_body(

@@ -56,8 +56,8 @@ def mapped_pipeline(folder: Path) -> gf.Datapipe:
 
 
 @pytest.mark.slow
-def test_worker_processes_map_the_files(tmp_path: Path) -> None:
-    pipe = mapped_pipeline(tmp_path)
+def test_worker_processes_map_the_files(disk_path: Path) -> None:
+    pipe = mapped_pipeline(disk_path)
     before = shared_memory()
     with (
         gf.DataLoader(pipe, num_workers=2, worker="process", seed=0) as loader,

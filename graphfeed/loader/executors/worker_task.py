@@ -17,7 +17,7 @@ from graphfeed.datapipes import Shardable, Transform, call, describe_place, work
 from graphfeed.datapipes.pipeline import Observer
 from graphfeed.loader.executors.main_module import is_importable
 from graphfeed.loader.profile.recorder import Measured, Recorder
-from graphfeed.loader.transport.pickling import dump
+from graphfeed.loader.transport.pickling import ByValue, dump
 from graphfeed.ops import Key
 from graphfeed.ops.process import install_hint
 
@@ -84,22 +84,25 @@ def pack_work(work: WorkerTask) -> bytes:
 
 
 def dump_by_reference(value: Any) -> bytes:
-    """Pickle a value whose functions and classes other processes import; raise where they can't."""
+    """Pickle a value whose functions and classes other processes import; raise where they can't.
+
+    Tensors are pickled by their values: torch would write their addresses too, and workers unpack equal bytes once.
+    """
     if is_importable():
-        return pickle.dumps(value, protocol=5)
+        return dump(value)
     file = io.BytesIO()
     WithoutMain(file, protocol=5).dump(value)
     return file.getvalue()
 
 
-class WithoutMain(pickle.Pickler):
+class WithoutMain(ByValue):
     """Refuses functions and classes of a main module that no other process can import."""
 
     def reducer_override(self, value: Any) -> Any:
         """Return that all else is pickled as usual."""
         if isinstance(value, (type, FunctionType)) and value.__module__ == "__main__":
             raise pickle.PicklingError(f"{value.__qualname__} was defined in a notebook or an interactive session")
-        return NotImplemented
+        return super().reducer_override(value)
 
 
 def name_culprit(work: WorkerTask) -> str:

@@ -19,18 +19,12 @@ from graphfeed.channels import Closed, PeerError
 from graphfeed.distributed import SamplerReceiver, SamplerSender
 from graphfeed.distributed.servers.sampler_receiver import SAMPLE, SampleInbox
 from graphfeed.distributed.wire import parse_address, to_batch
-from tests.programs import Program, start_program, warm
+from tests.programs import Program, start_program
 from tests.waiting import interrupt, stop, wait_until
 
 pytest.importorskip("pyarrow")
-pytestmark = pytest.mark.usefixtures("no_leaks")
+pytestmark = pytest.mark.usefixtures("warm_programs", "no_leaks")
 TOKEN = "a token of the tests"
-
-
-@pytest.fixture(scope="module", autouse=True)
-def _warm() -> None:
-    """Start the process that forks others; it outlives the tests."""
-    warm()
 
 
 @pytest.fixture(params=["plain", pytest.param("tls", marks=pytest.mark.thorough)])

@@ -16,7 +16,7 @@ from tests.refusals import check_refused
 from tests.waiting import interrupt, wait_until
 
 pytest.importorskip("pyarrow")
-pytestmark = pytest.mark.usefixtures("no_leaks")
+pytestmark = pytest.mark.usefixtures("warm_programs", "no_leaks")
 
 
 def test_wrong_arguments_are_refused() -> None:

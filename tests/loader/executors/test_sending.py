@@ -4,6 +4,7 @@ import copyreg
 import pickle
 import sys
 import threading
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -102,6 +103,17 @@ def test_work_as_bytes_gives_the_same_mini_batch() -> None:
     work = WorkerTask(stages[0], tuple(stage for stage in stages if isinstance(stage, gf.Transform)))
     packed = pickle.dumps(work)
     assert digest(pickle.loads(work_packed(packed, dump((5, 1, 3))))) == digest(work((5, 1, 3)))
+
+
+def shift(minibatch: gf.MiniBatch, by: torch.Tensor) -> gf.MiniBatch:
+    return gf.MiniBatch(seeds=minibatch.seeds + by)
+
+
+def test_equal_stages_are_equal_bytes_which_workers_unpack_once_wherever_their_tensors_lie() -> None:
+    stages = [seeds(6).transform(partial(shift, by=torch.tensor([4]))) for _ in range(2)]
+    first, second = (pack_work(WorkerTask(seeds(6), (stage,))) for stage in stages)
+    assert first == second
+    assert pickle.loads(first)((0, 0, 1)).seeds.tolist() == [6, 7]
 
 
 def test_a_strided_view_is_packed_without_what_it_leaves_out() -> None:

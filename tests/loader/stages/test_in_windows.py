@@ -231,6 +231,7 @@ def test_a_forked_process_may_leave_the_epoch_of_its_parent_and_begin_another(pa
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("warm_programs")
 @pytest.mark.parametrize(
     "left", [1, pytest.param(3, marks=pytest.mark.thorough), pytest.param(9, marks=pytest.mark.thorough)]
 )
