@@ -342,8 +342,8 @@ def test_commands_measure_something(what: str, tmp_path: Path) -> None:
     main([what, "--quick", "--repeats", "1", "--cache-dir", str(tmp_path), "--json", str(path)])
     record = json.loads(path.read_text())
     check_record(record)
-    assert record["rows"]
-    assert min(row["median"] for row in record["rows"]) > 0
+    medians = [row["median"] for row in record["rows"]]
+    assert (max(medians) > 0 and min(medians) >= 0) if medians else what == "cold"  # whose tables compare two starts
 
 
 def test_peers_that_are_not_installed_are_left_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
