@@ -42,6 +42,18 @@ def trial(
     return Trial(choice, rate, waits, step, busy, cpu, noise)
 
 
+def test_fewer_workers_are_tried_where_they_may_keep_up_and_more_than_cores_where_they_wait_for_a_disk() -> None:
+    limits = Limits(num_cores=4, memory=1e9, minibatch_bytes=1e6, worker_bytes=1e7)
+    doubled = [trial(INLINE, 100), trial(threads(2), 200), trial(threads(4), 400)]
+    nexts = [
+        ([trial(INLINE, 50), trial(threads(4), 100, 0.01, step=10, busy=10)], threads(2)),  # the step is the limit
+        (doubled, threads(4, 4)),
+        ([*doubled, trial(threads(4, 4), 390)], threads(3)),
+        ([trial(INLINE, 100, cpu=0.1), trial(threads(4), 390, cpu=0.09)], threads(8)),
+    ]
+    assert [propose(tried, limits).choice for tried, _ in nexts] == [expected for _, expected in nexts]
+
+
 @pytest.mark.parametrize(
     ("tried", "reason"),
     [
