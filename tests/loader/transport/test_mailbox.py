@@ -6,6 +6,7 @@ import os
 import resource
 import select
 import signal
+import socket
 import threading
 import time
 from collections.abc import Iterator
@@ -21,6 +22,7 @@ from hypothesis import strategies as st
 from graphfeed.loader.transport.mailbox import Inbox, Outbox, open_mailbox, require_linux
 from graphfeed.loader.transport.message import INLINE_BYTES
 from graphfeed.loader.transport.pickling import decode, encode
+from graphfeed.loader.transport.record_socket import CHUNK_BYTES, RECORD_BYTES, RecordSocket
 from graphfeed.loader.transport.thread_channel import Closed
 from tests.refusals import check_refused
 
@@ -300,3 +302,18 @@ def test_other_systems_and_a_negative_size_are_refused(monkeypatch: pytest.Monke
         (lambda: Outbox(None, -1), ValueError, "arena_bytes must be 0 or more, but is -1"),  # type: ignore[arg-type]
     ]
     check_refused(rows)
+
+
+def test_records_keep_their_bounds_lie_at_cache_lines_and_stay_when_others_come() -> None:
+    here, there = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    with contextlib.closing(here), contextlib.closing(there):
+        sender, receiver = RecordSocket(here), RecordSocket(there)
+        sent = [bytes([size % 251]) * size for size in (1, 64, 65, 1000, RECORD_BYTES, 3)]
+        sent += [b"a" * RECORD_BYTES] * (CHUNK_BYTES // RECORD_BYTES)
+        kept = []
+        for record in sent:
+            sender.send(record, None, 10)
+            received, _ = receiver.receive(10)
+            assert received.ctypes.data % 64 == 0
+            kept.append(received)
+        assert [record.tobytes() for record in kept] == sent
