@@ -10,8 +10,7 @@ import numpy as np
 import torch
 
 from graphfeed.datapipes import Datapipe
-from graphfeed.loader.executors.main_module import is_importable
-from graphfeed.loader.executors.worker_task import WithoutMain
+from graphfeed.loader.executors.worker_task import ByReference
 from graphfeed.storage.memory import Shareable
 
 LIMIT_BYTES = 1 << 16
@@ -35,7 +34,7 @@ class LeavesOut:
 
 def picklers() -> Iterator[type]:
     """Yield the ways in which `pack_work` sends stages."""
-    yield pickle.Pickler if is_importable() else WithoutMain
+    yield ByReference
     try:
         yield import_module("cloudpickle").Pickler
     except ImportError:

@@ -88,20 +88,20 @@ def dump_by_reference(value: Any) -> bytes:
 
     Tensors are pickled by their values: torch would write their addresses too, and workers unpack equal bytes once.
     """
-    if is_importable():
-        return dump(value)
     file = io.BytesIO()
-    WithoutMain(file, protocol=5).dump(value)
+    ByReference(file, protocol=5).dump(value)
     return file.getvalue()
 
 
-class WithoutMain(ByValue):
+class ByReference(ByValue):
     """Refuses functions and classes of a main module that no other process can import."""
 
     def reducer_override(self, value: Any) -> Any:
-        """Return that all else is pickled as usual."""
-        if isinstance(value, (type, FunctionType)) and value.__module__ == "__main__":
+        """Return how a tensor or an array is rebuilt, and that all else is pickled as usual."""
+        if isinstance(value, (type, FunctionType)) and value.__module__ == "__main__" and not is_importable():
             raise pickle.PicklingError(f"{value.__qualname__} was defined in a notebook or an interactive session")
+        if isinstance(value, torch.Tensor) and value.requires_grad:
+            return NotImplemented  # torch also sends one that was computed from others
         return super().reducer_override(value)
 
 

@@ -116,6 +116,13 @@ def test_equal_stages_are_equal_bytes_which_workers_unpack_once_wherever_their_t
     assert pickle.loads(first)((0, 0, 1)).seeds.tolist() == [6, 7]
 
 
+def test_a_stage_may_hold_a_tensor_that_was_computed_from_one_with_gradients(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "cloudpickle", None)
+    by = 2 * torch.tensor([2.0], requires_grad=True)
+    work = pickle.loads(pack_work(WorkerTask(seeds(6), (seeds(6).transform(partial(shift, by=by)),))))
+    assert work((0, 0, 1)).seeds.tolist() == [6, 7]
+
+
 def test_a_strided_view_is_packed_without_what_it_leaves_out() -> None:
     view = torch.arange(100_000).reshape(1000, 100)[::10, 3]
     packed = dump(view)
