@@ -18,10 +18,9 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, NamedTuple
 
-from tests.scripts import IMPORTS, REPOSITORY
+from tests.scripts import IMPORTS, REPOSITORY, SECONDS
 
 START_SECONDS = 280.0  # the first time, kernels are compiled
-SECONDS = 100.0
 COMPILES = "graphfeed is compiling its kernels"
 NUMBERS = count()
 

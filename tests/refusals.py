@@ -2,8 +2,11 @@
 
 import re
 from collections.abc import Callable, Iterable
+from functools import partial
+from typing import Any
 
-Refusal = tuple[Callable[[], object], type[Exception], str]
+Kind = type[Exception] | tuple[type[Exception], ...]
+Refusal = tuple[Callable[[], object], Kind, str]
 MOST_LETTERS = 300
 """An error is read in a terminal, below a traceback. The folder of a file may be as long as it is."""
 
@@ -19,5 +22,12 @@ def check_refused(table: Iterable[Refusal]) -> None:
             if isinstance(error, kind) and re.search(words, str(error)) and letters <= MOST_LETTERS:
                 continue
             ended = f"raised {error!r}"
-        wrong.append(f"{getattr(call, '__code__', call)}: {ended}, where {kind.__name__} {words!r} was expected")
+        wrong.append(f"{getattr(call, '__code__', call)}: {ended}, where {kind} {words!r} was expected")
     assert not wrong, "\n".join(wrong)
+
+
+def check_all_refused(
+    read: Callable[[Any], object], values: Iterable[Any], words: str, kind: Kind = ValueError
+) -> None:
+    """Check that a function refuses each of some values in the same words."""
+    check_refused((partial(read, value), kind, words) for value in values)

@@ -20,8 +20,7 @@ from graphfeed.distributed.partition.part_layout import (
 )
 from tests.digests import assert_same
 from tests.distributed import graphs
-from tests.distributed.accepted import accepted
-from tests.refusals import check_refused
+from tests.refusals import check_all_refused, check_refused
 
 ENTRY: dict[str, Any] = {"path": "a.npy", "role": "indices", "key": [], "dtype": "int64", "shape": [3]}
 
@@ -71,7 +70,7 @@ def test_entries_that_describe_no_array_are_refused() -> None:
         *[{"role": "node_type_to_id"}, {"role": "feature"}, {"dtype": "load"}, {"dtype": None}, {"path": 5}],
         *[{"shape": [-1]}, {"shape": []}, {"shape": [2.0]}, {"key": [3]}, {"key": ["name"]}],
     ]
-    assert accepted(lambda change: parse_entry(ENTRY | change), wrong, "", (ValueError, TypeError)) == []
+    check_all_refused(lambda change: parse_entry(ENTRY | change), wrong, "", (ValueError, TypeError))
 
 
 def test_arrays_of_all_dtypes_come_back(tmp_path: Path) -> None:

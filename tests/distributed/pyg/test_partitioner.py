@@ -17,10 +17,9 @@ from graphfeed.distributed.partition.source import source_of
 from tests import golden_pipelines
 from tests.digests import assert_same
 from tests.distributed import graphs
-from tests.distributed.accepted import accepted
 from tests.distributed.equal_pipelines import ALL, GOLDEN, made
 from tests.distributed.pyg_data import LIKES, hetero_data, plain_data
-from tests.refusals import check_refused
+from tests.refusals import check_all_refused, check_refused
 
 
 def test_a_graph_is_its_own_source() -> None:
@@ -85,7 +84,7 @@ def test_other_data_is_refused() -> None:
     data.edge_index = None
     others: list[Any] = [data, None, 3, SimpleNamespace(edge_index=None, num_nodes=3), torch.zeros(2, 3)]
     words = "data must be a FusedCSCSamplingGraph, a data set with one, or PyG's"
-    assert accepted(source_of, others, words, TypeError) == []
+    check_all_refused(source_of, others, words, TypeError)
 
 
 def load(path: Path) -> Any:

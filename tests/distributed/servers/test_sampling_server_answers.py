@@ -36,8 +36,8 @@ from graphfeed.distributed.wire import FlightServer, import_flight, to_batch
 from graphfeed.loader.executors import ThreadExecutor
 from tests import pipelines
 from tests.digests import digest, digests
-from tests.distributed.accepted import accepted
 from tests.distributed.served import TOKEN, Fails, Held
+from tests.refusals import check_all_refused
 
 SPAN = [1, "ItemSampler", "", 0, 0, 1, 2, 1, 1, 10, 20]
 FIELDS = {"fingerprint": {"1 ItemSampler": {}}, "streams": [], "rank": [0, 2], "task": [0, -1, 0, 0]}
@@ -86,12 +86,12 @@ def test_a_ticket_and_a_question_say_the_same_to_the_server_and_so_does_its_answ
 
 
 def test_what_is_no_ticket_or_question_is_refused() -> None:
-    assert accepted(understand, NO_TICKETS, "not a ticket") == []
-    assert accepted(understand, [ticket_of({**FIELDS, **wrong}) for wrong in WRONG_FIELDS], "not a ticket") == []
+    check_all_refused(understand, NO_TICKETS, "not a ticket")
+    check_all_refused(understand, [ticket_of({**FIELDS, **wrong}) for wrong in WRONG_FIELDS], "not a ticket")
     asked = [b"about " + text.encode() for text in NO_QUESTIONS]
-    assert accepted(read_question, asked, "not a question about the pipeline") == []
+    check_all_refused(read_question, asked, "not a question about the pipeline")
     packed = [None, [1], [[{}, 1]], [[{"fingerprint": 1, "streams": [], "rank": None}, 1]]]
-    assert accepted(unpack_cuts, packed, "no answer of a sampling server") == []
+    check_all_refused(unpack_cuts, packed, "no answer of a sampling server")
     with pytest.raises(ValueError, match="may have 1048576 bytes, but this one has 1048577"):  # before it is parsed
         read_ticket(b" " * (LARGEST_TICKET + 1))
 

@@ -30,7 +30,7 @@ from graphfeed.distributed.wire import (
 )
 from graphfeed.distributed.wire.flight import text_of
 from tests import pipelines
-from tests.distributed.accepted import accepted
+from tests.refusals import check_all_refused
 
 MALFORMED = [
     *["", "host", "host:", ":1", "host:x", "host:70000", "host:\u0663", "::1:5", "[::1]", "[host]:5"],
@@ -42,8 +42,8 @@ def test_an_address_has_a_host_and_a_port() -> None:
     for address in ("host:5", "10.0.0.2:0", "[::1]:65535", "[fe80::1%eth0]:7"):
         assert join_address(*parse_address(address)) == address
     words = r"an address must be as '127\.0\.0\.1:50051' or '\[::1\]:50051'"
-    assert accepted(parse_address, MALFORMED, words) == []
-    assert accepted(parse_address, [None, 5000, ("host", 5)], "an address must be a text", TypeError) == []
+    check_all_refused(parse_address, MALFORMED, words)
+    check_all_refused(parse_address, [None, 5000, ("host", 5)], "an address must be a text", TypeError)
     with pytest.raises(TypeError, match="an address must be a text"):
         check_encryption(None, "tls=...", has_tls=False)
 
@@ -104,7 +104,7 @@ def test_a_token_is_needed_where_others_can_call(monkeypatch: pytest.MonkeyPatch
 
 def test_a_token_must_fit_into_a_header() -> None:
     words = "token must be a text of printable ASCII"
-    assert accepted(check_token, [None, "", " a", "a\n", "ä"], words) == []
+    check_all_refused(check_token, [None, "", " a", "a\n", "ä"], words)
 
 
 def test_a_certificate_needs_its_own_key(certificates: list[tuple[bytes, bytes]]) -> None:
@@ -124,7 +124,7 @@ def test_what_holds_no_certificate_is_refused_before_anything_is_sent() -> None:
         return RemoteExecutor(["10.0.0.2:5"], "a", content, 1, 1.0)
 
     contents = [b"nothing", b"", b"\xff\x00", "chain.pem", Path("chain.pem")]
-    assert accepted(ask, contents, "tls_root_certs must be certificates as", (TypeError, ValueError)) == []
+    check_all_refused(ask, contents, "tls_root_certs must be certificates as", (TypeError, ValueError))
 
 
 def test_a_key_that_is_encrypted_is_refused_and_nobody_is_asked_for_its_password(

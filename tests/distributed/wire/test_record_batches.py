@@ -16,7 +16,7 @@ from graphfeed.ops.memory.buffers import POOL
 from graphfeed.ops.memory.shared_memory import align
 from tests import pipelines
 from tests.digests import assert_same
-from tests.distributed.accepted import accepted
+from tests.refusals import check_all_refused
 
 arrow = pytest.importorskip("pyarrow")
 KIND = "made"
@@ -145,7 +145,7 @@ NO_MESSAGES: list[Any] = [
 
 
 def test_an_answer_that_does_not_fit_together_is_refused() -> None:
-    assert accepted(from_batch, NO_MESSAGES, "what came is no") == []
+    check_all_refused(from_batch, NO_MESSAGES, "what came is no")
 
 
 def test_texts_that_would_take_gigabytes_when_they_are_read_are_refused_and_not_sent(
@@ -229,9 +229,7 @@ def test_a_tensor_that_occurs_twice_is_sent_once() -> None:
 def test_what_cannot_be_sent_is_named_by_its_place() -> None:
     values = [object(), {1, 2}, torch.eye(2).to_sparse(), torch.float32, b"bytes", torch.ones(2, requires_grad=True)]
     words = r"^minibatch\.node_features\.feat is a .* run behind the cut"
-    assert (
-        accepted(lambda value: pack_value(gf.MiniBatch(node_features={"feat": value})), values, words, TypeError) == []
-    )
+    check_all_refused(lambda value: pack_value(gf.MiniBatch(node_features={"feat": value})), values, words, TypeError)
 
 
 def test_what_is_no_mini_batch_is_refused() -> None:
@@ -239,4 +237,4 @@ def test_what_is_no_mini_batch_is_refused() -> None:
         *[["nothing"], [], ["tensor"], ["tensor", "missing"], ["Key", 1], ["Key", float("inf"), 0, 0]],
         *[["dict", [1]], ["MiniBatch", 3], [["list"]], DEEP],
     ]
-    assert accepted(lambda tree: unpack_value(tree, {}), trees, "what came is no mini-batch") == []
+    check_all_refused(lambda tree: unpack_value(tree, {}), trees, "what came is no mini-batch")
