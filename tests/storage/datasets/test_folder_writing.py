@@ -313,6 +313,7 @@ def test_a_failure_cancels_tasks_that_have_not_begun_and_waits_for_the_others(tm
     with ThreadPoolExecutor(2) as executor, pytest.raises(ValueError, match="wrong"):
         run_tasks(tmp_path, tasks, executor)
     assert listing(tmp_path / SCRATCH) == ["slow.done"]
+    failed.clear()  # so that the first of the late ones takes a moment, too
     with ThreadPoolExecutor(1) as executor, pytest.raises(ValueError, match="wrong"):
         run_tasks(
             tmp_path, {"fails": wrong, **{f"late {number}": partial(slow, "late") for number in range(50)}}, executor
