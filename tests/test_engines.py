@@ -1,24 +1,32 @@
-"""Engines on other machines give the same bits and open graphs there; what all engines keep is a law of executors."""
+"""Any engine runs a loader's workers; engines on other machines give the same bits and open graphs there."""
 
+import multiprocessing
 import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from concurrent.futures import Executor, ProcessPoolExecutor, ThreadPoolExecutor
+from contextlib import AbstractContextManager
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
 
 import graphfeed as gf
+from graphfeed.loader.executors.process_executor import ProcessExecutor
+from graphfeed.loader.executors.thread_executor import ThreadExecutor
 from tests import pipelines
-from tests.clusters import dask_cluster
-from tests.digests import digests
+from tests.clusters import dask_cluster, ray_cluster
+from tests.digests import digest, digests
 from tests.graph_at import GraphAt
 from tests.scripts import REPOSITORY
 
 SEED = 7
+SECONDS = 60.0
 AS_ROOT = {
     "OMPI_ALLOW_RUN_AS_ROOT": "1",
     "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
@@ -28,6 +36,67 @@ AS_ROOT = {
     "PRTE_MCA_rmaps_default_mapping_policy": ":oversubscribe",
 }
 """Open MPI wants these for a test, of its releases 4 and 5."""
+
+
+def pool_of_threads() -> Executor:
+    return ThreadPoolExecutor(2)
+
+
+def pool_of_processes() -> Executor:
+    return ProcessPoolExecutor(2, mp_context=multiprocessing.get_context("fork"))
+
+
+ENGINES: list[Any] = [
+    pytest.param(partial(ThreadExecutor, 2), id="threads"),
+    pytest.param(partial(ProcessExecutor, 2, timeout=SECONDS), id="processes"),
+    pool_of_threads,
+    pool_of_processes,
+    pytest.param(dask_cluster, marks=pytest.mark.thorough),
+    pytest.param(ray_cluster, marks=pytest.mark.thorough),
+]
+"""What may run a loader's workers: two of our own, pools of the standard library, clusters of others."""
+
+
+def fail_at_five(minibatch: gf.MiniBatch) -> gf.MiniBatch:
+    assert minibatch.key is not None
+    if minibatch.key.index == 5:
+        raise ArithmeticError("five")
+    return minibatch
+
+
+def passed_on(minibatch: gf.MiniBatch) -> gf.MiniBatch:
+    return minibatch
+
+
+def one_after_another() -> Iterator[gf.MiniBatch]:
+    return (gf.MiniBatch(seeds=torch.tensor([node])) for node in range(4))
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_with_any_engine_a_loader_keeps_order_failures_and_what_it_was_given(
+    engine: Callable[[], AbstractContextManager[Executor]], request: pytest.FixtureRequest
+) -> None:
+    if engine not in (dask_cluster, ray_cluster):  # which keep threads of their own
+        request.getfixturevalue("fork_server")
+        request.getfixturevalue("no_leaks")
+    pipe = pipelines.shuffled()
+    expected = [digests(pipe.with_seed(3, epoch)) for epoch in range(2)]
+    with engine() as executor:
+        with gf.DataLoader(pipe, 2, executor=executor, seed=3) as loader:
+            next(iter(loader))  # an epoch that is left harms none that follows
+            loader.set_epoch(0)
+            assert [digests(loader) for _ in range(2)] == expected
+        with gf.DataLoader(pipe.transform(fail_at_five), 2, executor=executor, seed=3) as loader:
+            minibatches = iter(loader)
+            assert [digest(next(minibatches)) for _ in range(5)] == expected[0][:5]
+            with pytest.raises(ArithmeticError, match="five") as caught:
+                next(minibatches)
+            assert "MiniBatchTransformer, stage 4, mini-batch 5 of epoch 0" in caught.value.__notes__[0]
+        # A source without an index stays here, even if it can't be pickled, and its mini-batches are sent.
+        given: Any = one_after_another()
+        with gf.DataLoader(gf.MiniBatchTransformer(given, passed_on), 2, executor=executor) as loader:
+            assert [minibatch.seeds.tolist() for minibatch in loader] == [[0], [1], [2], [3]]
+        assert executor.submit(abs, -3).result(SECONDS) == 3, "it is left running"
 
 
 MPI = """

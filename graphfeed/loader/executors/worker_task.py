@@ -147,5 +147,6 @@ def work_here(work: bytes, task: Any) -> Any:
 
 
 def work_packed(work: bytes, task: bytes) -> bytes:
-    """Run a pickled task in a worker process of an engine that passes bytes."""
-    return dump(work_here(work, pickle.loads(task)))
+    """Run a pickled task, which comes with an id of its run, in a worker process of an engine that passes bytes."""
+    _, given = pickle.loads(task)
+    return dump(work_here(work, given))

@@ -8,6 +8,7 @@ from contextlib import closing
 from dataclasses import dataclass, field
 from itertools import islice, takewhile
 from typing import Any, Protocol, runtime_checkable
+from uuid import uuid4
 
 from graphfeed.datapipes import Datapipe, Shardable, Transform, length
 from graphfeed.datapipes.pipeline import Observer, torch_shard
@@ -119,10 +120,12 @@ class InWorkers(Datapipe):
         if isinstance(executor, ThreadPoolExecutor):
             return WorkerSide(tasks, lambda task: executor.submit(work, task, observer), unwrap)
         packed = pack_work(work)
-        # Another engine may serialize Python objects in its own way; bytes arrive as they are.
+        # Another engine may serialize Python objects in its own way; bytes arrive as they are. Some, such as Dask, take
+        # equal calls for one: an epoch that was left would cancel those of the same epoch when it is begun again.
+        run_id = uuid4().hex
         return WorkerSide(
             tasks,
-            lambda task: executor.submit(work_packed, packed, dump(task)),
+            lambda task: executor.submit(work_packed, packed, dump((run_id, task))),
             lambda result: unwrap(pickle.loads(result)),
         )
 

@@ -102,7 +102,7 @@ def test_work_as_bytes_gives_the_same_mini_batch() -> None:
     assert isinstance(stages[0], Shardable)
     work = WorkerTask(stages[0], tuple(stage for stage in stages if isinstance(stage, gf.Transform)))
     packed = pickle.dumps(work)
-    assert digest(pickle.loads(work_packed(packed, dump((5, 1, 3))))) == digest(work((5, 1, 3)))
+    assert digest(pickle.loads(work_packed(packed, dump(("run", (5, 1, 3)))))) == digest(work((5, 1, 3)))
 
 
 def shift(minibatch: gf.MiniBatch, by: torch.Tensor) -> gf.MiniBatch:
