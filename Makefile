@@ -58,7 +58,7 @@ test: lint
 
 # What `make test` leaves out, and other examples of what it tried. `make test test-all` runs each test once.
 test-all: test
-	$(PYTEST) -m "(thorough or hypothesis) and not release" --hypothesis-profile=random
+	$(PYTEST) -m "(thorough or hypothesis) and not release" --hypothesis-profile=random --timeout 900
 
 # With TAG=v1.2.3 also whether CHANGELOG.md has the date of that version.
 release-check: install

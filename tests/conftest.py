@@ -27,6 +27,7 @@ from tests.programs import warm
 
 REPOSITORY = Path(__file__).resolve().parents[1]
 MEMORY = Path("/dev/shm")
+DISK = Path("/var/tmp")
 
 settings.register_profile(
     "repeatable",
@@ -53,7 +54,10 @@ def pytest_configure(config: pytest.Config) -> None:
     Tests of disks take `disk_path` instead.
     """
     if MEMORY.is_dir() and shutil.disk_usage(MEMORY).free > 4 << 30:
-        os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", str(MEMORY))
+        folder = MEMORY / f"tests-of-{os.getuid()}"
+        folder.mkdir(mode=0o700, exist_ok=True)
+        os.environ.setdefault("TMPDIR", str(folder))
+        tempfile.tempdir = None  # whoever asked for it before
 
 
 def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
@@ -128,7 +132,7 @@ def small_is_shared(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture
 def disk_path() -> Iterator[Path]:
     """Return a temporary folder on a disk, where `tmp_path` may lie in memory."""
-    with tempfile.TemporaryDirectory() as folder:
+    with tempfile.TemporaryDirectory(dir=DISK if DISK.is_dir() else None) as folder:
         yield Path(folder)
 
 
