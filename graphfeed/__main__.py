@@ -10,7 +10,6 @@ COMMANDS = {
     "ingest": "graphfeed.ingest.build.ingest_command",
     "inspect": "graphfeed.ingest.report.inspect_command",
     "partition": "graphfeed.distributed.partition.command",
-    "plan-cluster": "graphfeed.distributed.partition.plan_cluster",
     "reorder": "graphfeed.storage.datasets.reorder_command",
     "serve": "graphfeed.distributed.servers.serve_command",
     "warm-up": "graphfeed.loader.warm_up_command",

@@ -19,7 +19,7 @@ def test_commands_are_listed_with_what_they_do(capsys: pytest.CaptureFixture[str
     assert "ingest Makes a data set of tables" in text
     assert "partition Partitions a graph in files, with its features" in text
     assert "serve Serves the mini-batches of a pipeline" in text
-    assert list(COMMANDS) == ["doctor", "ingest", "inspect", "partition", "plan-cluster", "reorder", "serve", "warm-up"]
+    assert list(COMMANDS) == ["doctor", "ingest", "inspect", "partition", "reorder", "serve", "warm-up"]
 
 
 @pytest.mark.slow

@@ -31,16 +31,14 @@ import subprocess
 import sys
 from pathlib import Path
 from runpy import run_path
-from typing import Any
 
 import cloudpickle
-import matplotlib.pyplot as plt
 import numpy as np
 import torch
 from torch import nn
 
 import graphfeed as gf
-from graphfeed.distributed import ClusterPlan, assign_nodes, report_partition, write_partition
+from graphfeed.distributed import assign_nodes, report_partition, write_partition
 from graphfeed.storage.graph import to_coo
 
 torch.set_num_threads(1)  # leaves the other cores to the loader
@@ -237,38 +235,6 @@ print(f"test accuracy {accuracy:.2f}; the most frequent field has {most:.2f}")
 
 # %% tags=["remove-cell"]
 assert accuracy > 2.5 * most
-
-# %% [markdown]
-# ## What crosses the network
-#
-# `ClusterPlan` calculates it in advance, and so does `graphfeed plan-cluster`. Here is a graph that needs several
-# machines: papers100M has 111 million nodes, 1.6 billion edges, and 128 numbers per node.
-
-# %%
-papers: dict[str, Any] = {"num_nodes": 111_059_956, "num_edges": 1_615_685_872, "row_bytes": 4 * 128, "id_bytes": 4}
-counts = [2, 4, 8, 16]
-plans = [ClusterPlan(**papers, machines=count, fanouts=[10, 10]) for count in counts]
-print(plans[1])
-
-# %%
-places = np.arange(len(counts))
-figure, (left, right_side) = plt.subplots(1, 2, figsize=(9, 3.2))
-bottom = np.zeros(len(counts))
-for name, colour in (("graph", "#08519c"), ("features", "#fdae6b")):
-    sizes = np.array([plan.memory[name] / 1e9 for plan in plans])
-    left.bar(places, sizes, bottom=bottom, color=colour, label=name, width=0.6)
-    bottom += sizes
-left.set(ylabel="GB per machine", title="Memory")
-bottom = np.zeros(len(counts))
-for name, colour in zip(plans[0].traffic, ("#08519c", "#6baed6", "#fdae6b"), strict=False):
-    sizes = np.array([plan.traffic[name] / 1e6 for plan in plans])
-    right_side.bar(places, sizes, bottom=bottom, color=colour, label=name, width=0.6)
-    bottom += sizes
-right_side.set(ylabel="MB per mini-batch", title="Sent by all machines", ylim=(0, 1.5 * bottom.max()))
-for axes in (left, right_side):
-    axes.set(xticks=places, xticklabels=counts, xlabel="machines")
-    axes.legend()
-plt.show()
 
 # %% [markdown]
 # ## Sampling servers

@@ -9,7 +9,6 @@ from graphfeed.distributed.cooperative import CooperativeConv, CooperativeConvFu
 from graphfeed.distributed.graph_part import GraphPart, cut_graph, cut_rows
 from graphfeed.distributed.part_book import PartBook
 from graphfeed.distributed.partition import (
-    ClusterPlan,
     HaloPlan,
     PartitionReport,
     StoredPart,
@@ -36,7 +35,7 @@ from graphfeed.interop import WholeGraph, read_graphlearn, read_graphlearn_cache
 from graphfeed.storage.graph import assign_nodes, ldg_memory
 
 __all__ = [
-    "ClusterPlan", "CooperativeConv", "CooperativeConvFunction", "DistContext", "DistLinkNeighborLoader", "DistLoader",
+    "CooperativeConv", "CooperativeConvFunction", "DistContext", "DistLinkNeighborLoader", "DistLoader",
     "DistNeighborLoader", "DistNeighborSampler", "DistRole", "GraphPart", "HaloPlan", "JointFetcher", "JointSampler",
     "LocalFeatureStore", "LocalGraphStore", "MeetingPoint", "PartBook", "PartitionReport", "PartitionedFeature",
     "PartitionedGraph", "Partitioner", "Peers", "RankLostError", "RemoteReceivingChannel", "SamplerReceiver",

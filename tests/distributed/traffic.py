@@ -28,14 +28,12 @@ def shuffled(count: int, seed: int) -> torch.Tensor:
     return torch.randperm(count, generator=torch.Generator().manual_seed(seed))
 
 
-def count_traffic(share_memory: bool, start_bytes: int = 8, window: int | None = 0) -> dict[str, int]:
+def count_traffic(share_memory: bool, window: int | None = 0) -> dict[str, int]:
     """Return what a rank holds and sent for some mini-batches, and the least that their ids, edges and rows take."""
     rank, num_nodes, peers = rank_and_size()[0], 20_000, Peers(share_memory=share_memory)
     # Each node has ten in-edges, and is the source of ten.
     sources = torch.cat([shuffled(num_nodes, number) for number in range(10)])
     graph = gf.from_coo((sources, torch.arange(200_000) % num_nodes), num_nodes)
-    if start_bytes == 4:
-        graph.csc_indptr = graph.csc_indptr.int()
     part = cut_graph(graph, assign_nodes(graph, rank_and_size()[1], "hash"), rank)
     own = cut_rows(torch.zeros(num_nodes, 32), part.book, rank)
     store = gf.BasicFeatureStore({("node", None, "x"): PartitionedFeature(own, part.book, peers)})
@@ -65,9 +63,8 @@ def count_traffic(share_memory: bool, start_bytes: int = 8, window: int | None =
     exchanges, sent = peers.traffic.exchanges - exchanges, peers.traffic.bytes_sent - sent
     book: Any = part.book
     held = bytes_of([vars(part.columns), book.owners, book.offsets])
-    merged = bytes_of(vars(parts._here.columns)) if share_memory else 0
     counted = {"batches": batches, "exchanges": exchanges, "sent": sent, "least": least, "edges": edges}
-    return {**counted, "graph_bytes": held, "feature_bytes": own.nbytes, "merged_bytes": merged}
+    return {**counted, "graph_bytes": held, "feature_bytes": own.nbytes}
 
 
 def send_for_own_seeds(batch_size: int, batches: int) -> dict[str, Any]:

@@ -5,12 +5,11 @@ Their layout, how parts are written and opened, reports, and the command. Method
 """
 
 from graphfeed.distributed.partition.halo import HaloPlan, plan_halo
-from graphfeed.distributed.partition.plan_cluster import ClusterPlan
 from graphfeed.distributed.partition.reader import StoredPart, open_part
 from graphfeed.distributed.partition.report import PartitionReport, report_partition
 from graphfeed.distributed.partition.writer import write_partition
 
 __all__ = [
-    "ClusterPlan", "HaloPlan", "PartitionReport", "StoredPart", "open_part", "plan_halo", "report_partition",
+    "HaloPlan", "PartitionReport", "StoredPart", "open_part", "plan_halo", "report_partition",
     "write_partition",
 ]  # fmt: skip

@@ -12,11 +12,9 @@ from typing import Any
 import torch
 
 from graphfeed.datapipes import nodes_of_items
-from graphfeed.distributed.partition.halo import HaloFeatures, bytes_per_node, plan_halo
+from graphfeed.distributed.partition.halo import HaloFeatures, plan_halo
 from graphfeed.distributed.partition.part_layout import check_num_parts
-from graphfeed.distributed.partition.plan_cluster import fanouts
 from graphfeed.distributed.partition.report import report_partition, unevenness
-from graphfeed.distributed.partition.seed_traffic import count_seed_traffic
 from graphfeed.distributed.partition.writer import write_partition
 from graphfeed.distributed.pyg.partitioner import Partitioner
 from graphfeed.loader import ProcessExecutor
@@ -73,13 +71,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--balance",
         nargs="+",
         metavar="[TYPE=]FILE",
-        help="give parts as many items to train on each: .npy files of nodes or of edges, N x 2; only for ldg. Prints "
-        "what ranks would send for mini-batches of these",
+        help="give parts as many items to train on each: .npy files of nodes or of edges, N x 2; only for ldg",
     )
-    parser.add_argument(
-        "--fanouts", type=fanouts, default=[10, 10], help="those of these mini-batches (default: 10,10)"
-    )
-    parser.add_argument("--batch-size", type=int, default=1024, help="their items (default: %(default)s)")
     parser.add_argument("--seed", type=int, default=0, help="the seed of hash and metis (default: %(default)s)")
     parser.add_argument(
         "--layout",
@@ -97,17 +90,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def report_items(stored: Any, assignment: ByType, items: ItemSet | HeteroItemSet, balance: ByType, options: Any) -> str:
-    """Return how evenly parts have items, by the node of each, and what ranks send for mini-batches of them."""
+def items_of_parts(assignment: ByType, balance: ByType, num_parts: int) -> list[int]:
+    """Return how many items each part has, by the node of each item."""
     parts = to_type_dict(assignment)
     owners = torch.cat([parts[node_type][nodes] for node_type, nodes in to_type_dict(balance).items()])
-    counts = torch.bincount(owners, minlength=options.parts)
-    rows = bytes_per_node(stored.feature, stored.graph)
-    traffic = count_seed_traffic(
-        stored.graph, assignment, options.parts, items, options.fanouts, options.batch_size, rows
-    )
-    of = f"mini-batches of {options.batch_size:,} items with fan-outs {options.fanouts}"
-    return f"items of the largest part over the mean: {unevenness(counts.tolist()):.2f}\n{of}: {traffic}"
+    return torch.bincount(owners, minlength=num_parts).tolist()
 
 
 def run(options: Any) -> None:
@@ -133,8 +120,9 @@ def run(options: Any) -> None:
     balance = None if items is None else nodes_by_type(items)
     assignment = assign_nodes(graph, options.parts, options.method, options.seed, balance)
     print(report_partition(graph, assignment, options.parts), flush=True)
-    if items is not None and balance is not None:
-        print(report_items(stored, assignment, items, balance, options), flush=True)
+    if balance is not None:
+        counts = items_of_parts(assignment, balance, options.parts)
+        print(f"items of the largest part over the mean: {unevenness(counts):.2f}", flush=True)
     halo: HaloFeatures = 0
     if most_bytes:
         plan = plan_halo(graph, assignment, options.parts, stored.feature, most_bytes)

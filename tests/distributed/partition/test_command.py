@@ -9,7 +9,6 @@ import graphfeed as gf
 from graphfeed.__main__ import main
 from graphfeed.distributed import assign_nodes, open_part, report_partition
 from graphfeed.distributed.partition.command import open_stored
-from graphfeed.distributed.partition.seed_traffic import count_seed_traffic
 from graphfeed.storage.memory.mapped_file import find_places
 from tests.digests import assert_same
 from tests.distributed import graphs
@@ -108,16 +107,14 @@ def test_processes_write_the_parts(source: Path, tmp_path: Path, capsys: pytest.
 def test_items_to_train_on_are_balanced(source: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     edges = torch.stack([torch.arange(40), torch.arange(40) % 7], dim=1)
     np.save(tmp_path / "edges.npy", edges.numpy())
-    given = "--parts", 3, "--balance", tmp_path / "edges.npy", "--fanouts", "4,2", "--batch-size", 10
+    given = "--parts", 3, "--balance", tmp_path / "edges.npy"
     assert partition(source, tmp_path / "parts", *given) == 0
-    graph, items = graphs.plain(), gf.ItemSet(edges, names="seeds")
+    graph = graphs.plain()
     assignment: Any = assign_nodes(graph, 3, "ldg", balance=edges[:, 1])
     assert_same(open_part(tmp_path / "parts", 1).graph.book.ids_of(1), torch.nonzero(assignment == 1).flatten())
     counts = torch.bincount(assignment[edges[:, 1]], minlength=3)
     text = capsys.readouterr().out
     assert f"items of the largest part over the mean: {int(counts.max()) * 3 / 40:.2f}\n" in text
-    traffic = count_seed_traffic(graph, assignment, 3, items, [4, 2], 10)
-    assert f"mini-batches of 10 items with fan-outs [4, 2]: {traffic}\n" in text
 
 
 def test_items_have_types_where_nodes_have(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
