@@ -1,4 +1,4 @@
-"""Tells what a machine has of what graphfeed needs for a GPU, and whether the GPU's kernels compute what the CPU's do.
+"""Tells what a machine has of what graphfeed needs for a GPU, and whether kernels compile and run there.
 
 `graphfeed.cuda_check()` returns a report, and the command `graphfeed doctor --cuda` prints it.
 """
@@ -22,12 +22,8 @@ import torch
 import graphfeed
 from graphfeed import ops
 from graphfeed.ops.backend import cuda_extra, load
-from graphfeed.ops.calls import make_inputs
-from graphfeed.ops.compare_kernels import compare_kernels
 from graphfeed.ops.process import install_hint
 
-NUM_NODES, HUB = 20_000, 200_000
-"""Of the graph on which kernels are compared: its nodes, and the edges of its largest column."""
 PINNED_BYTES = 1 << 26
 OLDEST = (8, 0)
 """The compute capability from which on the tests compile the kernels."""
@@ -57,7 +53,7 @@ class CudaReport:
 
     @property
     def ok(self) -> bool:
-        """Whether nothing is missing and all kernels compute what the CPU's do."""
+        """Whether nothing is missing and nothing failed."""
         return not any(map(is_wrong, self.findings))
 
     def __str__(self) -> str:
@@ -74,11 +70,12 @@ def is_wrong(finding: Finding) -> bool:
 
 
 def cuda_check() -> CudaReport:
-    """Report what this machine has and lacks for a GPU, and compare every kernel with the CPU's if there is a GPU.
+    """Report what this machine has and lacks for a GPU; if there is one, compile the kernels, and run one on it.
 
     It takes a minute at the first call on a GPU, since the kernels are compiled, and seconds later. Without a GPU it
     says what is missing. It raises nothing: what goes wrong is part of the report. `graphfeed doctor --cuda` prints it
-    behind the rest of the machine, and exits with 1 if something is missing or failed.
+    behind the rest of the machine, and exits with 1 if something is missing or failed. Whether each kernel gives the
+    bits of the CPU's is a test: `pytest -m gpu tests/gpu` in a clone.
 
     Example:
         >>> report = cuda_check()  # graphfeed.cuda_check()
@@ -88,7 +85,7 @@ def cuda_check() -> CudaReport:
     findings = list(look_around())
     wrong = [finding.subject for finding in findings if is_wrong(finding)]
     if not wrong:
-        findings += check_device(torch.device("cuda", torch.cuda.current_device()), NUM_NODES, HUB)
+        findings += check_device(torch.device("cuda", torch.cuda.current_device()))
     else:
         findings.append(Finding("missing", "kernels", f"were not run, because of: {', '.join(wrong)}"))
     return CudaReport(tuple(findings))
@@ -191,12 +188,10 @@ def find_limit() -> Finding:
     return Finding("ok", "locked memory", "has no RLIMIT_MEMLOCK on this system")
 
 
-def check_device(device: torch.device, num_nodes: int, hub: int) -> Iterator[Finding]:
-    """Compile the kernels, lock memory, and compare the kernels on a graph; its largest column has `hub` edges."""
+def check_device(device: torch.device) -> Iterator[Finding]:
+    """Compile the kernels, and lock memory that one of them reads."""
     yield check_compiler(device)
     yield check_memory(device)
-    for case, same, said in compare_kernels(device, make_inputs(num_nodes, hub)):
-        yield Finding("ok" if same else "failed", f"kernels: {case}", said)
 
 
 def check_compiler(device: torch.device) -> Finding:

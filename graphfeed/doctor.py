@@ -21,7 +21,6 @@ import torch
 import graphfeed
 from graphfeed import ops
 from graphfeed.cuda_report import Finding, cuda_check, find_driver, is_wrong, look_around, table
-from graphfeed.first_hour import REPORT, all_steps, first_hour
 from graphfeed.loader import bytes_text
 from graphfeed.loader.executors import available_cores
 from graphfeed.loader.tune import cpu_quotas
@@ -44,35 +43,17 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--cuda",
         action="store_true",
-        help="also run every CUDA kernel and compare it with the CPU's; fail without a GPU",
-    )
-    parser.add_argument(
-        "--first-hour",
-        nargs="?",
-        const=".",
-        metavar="FOLDER",
-        help="instead, check and profile a GPU in steps with time limits; write a report to a folder (default: .)",
+        help="also compile the CUDA kernels, and run one; fail without a GPU",
     )
 
 
 def run(options: Any) -> None:
     """Print a line for each finding, and fail if something will fail."""
-    if options.first_hour is not None:
-        run_first_hour(Path(options.first_hour))
-        return
     findings = [*look_at_machine(), *look_at_gpus(options.cuda)]
     sys.stdout.write("\n".join(table(findings)) + "\n")
     wrong = [finding.subject for finding in findings if is_wrong(finding)]
     if wrong:
         raise ValueError(f"this will fail: {', '.join(dict.fromkeys(wrong))}")
-
-
-def run_first_hour(folder: Path) -> None:
-    """Run all steps on a GPU, and fail if one does."""
-    wrong = first_hour(all_steps(), folder, sys.stdout).wrong
-    sys.stdout.write(f"please send {folder / REPORT}.txt and .json\n")
-    if wrong:
-        raise ValueError(f"failed: {', '.join(wrong)}")
 
 
 def look_at_machine() -> Iterator[Finding]:

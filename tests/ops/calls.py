@@ -1,6 +1,6 @@
 """A valid call of every public operation, which the tests that attack them start from.
 
-Those that a GPU has kernels for are in `graphfeed.ops.calls`.
+Those that a GPU has kernels for are in `tests.gpu.calls`.
 """
 
 import tempfile
@@ -11,9 +11,9 @@ from typing import Any
 import torch
 
 from graphfeed import ops
-from graphfeed.ops import calls as calls_on_gpus
-from graphfeed.ops.calls import Call, make_inputs
 from graphfeed.ops.sampling.sample_negative_pairs import KnownEdges, Population
+from tests.gpu import calls as calls_on_gpus
+from tests.gpu.calls import Call, make_inputs
 
 INDPTR = torch.tensor([0, 4, 4, 7, 12, 13, 20])
 INDICES = torch.tensor([1, 2, 3, 5, 0, 1, 5, 2, 3, 4, 4, 0, 2, 0, 1, 2, 3, 4, 5, 5])

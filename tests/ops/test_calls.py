@@ -12,8 +12,6 @@ import pytest
 import torch
 
 from graphfeed import ops
-from graphfeed.ops.calls import calls, make_inputs
-from graphfeed.ops.compare_kernels import moved, run
 from graphfeed.ops.records import (
     MOST_RECORD_BYTES,
     ExampleLayout,
@@ -24,6 +22,8 @@ from graphfeed.ops.records import (
     scan_records,
     write_examples,
 )
+from tests.gpu.calls import calls, make_inputs
+from tests.gpu.compare_kernels import moved, run
 from tests.ops.calls import calls as every_call
 from tests.ops.calls import other_calls
 from tests.ops.graphs import strided

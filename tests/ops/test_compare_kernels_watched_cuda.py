@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 import torch
 
-from graphfeed.ops import compare_kernels as module
-from graphfeed.ops.calls import Call, calls, make_inputs
-from graphfeed.ops.compare_kernels import compare_kernels
 from graphfeed.ops.cuda.source import device_code
 from graphfeed.ops.memory.pinned import LIMIT
+from tests.gpu import compare_kernels as module
+from tests.gpu.calls import Call, calls, make_inputs
+from tests.gpu.compare_kernels import compare_kernels
 from tests.ops.emulated_cuda import Cuda, EmulatedCuda, EmulatedModule, device_of
 from tests.ops.strict_cupy import SIGNATURE, note
 

@@ -15,8 +15,6 @@ import pytest
 import torch
 
 from graphfeed import ops
-from graphfeed.ops.calls import Call
-from graphfeed.ops.compare_kernels import moved, run
 from graphfeed.ops.cpu.compiler import kernel as kernel_module
 from graphfeed.ops.cpu.compiler import program, signature
 from graphfeed.ops.cpu.compiler.ahead import all_kernels
@@ -27,6 +25,8 @@ from graphfeed.ops.memory import MappedReads
 from graphfeed.ops.sampling.hops import hop_program
 from graphfeed.ops.structure import place_nodes
 from tests.forked import in_child
+from tests.gpu.calls import Call
+from tests.gpu.compare_kernels import moved, run
 from tests.ops.calls import INDICES, INDPTR, calls
 from tests.ops.cpu.compiler.kernels import (
     Columns,

@@ -10,11 +10,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from graphfeed import ops
-from graphfeed.ops.compare_kernels import moved
 from graphfeed.ops.memory import MappedReads, buffers
 from graphfeed.ops.sampling.hops.hop_arrays import Shape
 from graphfeed.ops.sampling.hops.hop_recipe import Method
 from tests import reference
+from tests.gpu.compare_kernels import moved
 from tests.ops.devices import Cpu, Device, Put, results
 from tests.ops.emulated_cuda import EmulatedCuda
 from tests.ops.graphs import ID_DTYPES

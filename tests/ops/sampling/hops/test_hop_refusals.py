@@ -6,7 +6,7 @@ from typing import Any
 import torch
 
 from graphfeed import ops
-from graphfeed.ops.compare_kernels import moved
+from tests.gpu.compare_kernels import moved
 from tests.ops.emulated_cuda import Cuda
 from tests.ops.hops import sample_all, sample_timed, sample_typed_timed
 from tests.ops.sampling.hops.test_all_hops_in_time import right as right_in_time

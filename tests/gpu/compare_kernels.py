@@ -5,9 +5,9 @@ from typing import Any, NamedTuple
 
 import torch
 
-from graphfeed.ops.calls import Call, Inputs, calls
 from graphfeed.ops.rows import CacheSets
 from graphfeed.ops.sampling import CachedEdgeValues
+from tests.gpu.calls import Call, Inputs, calls
 
 
 class Comparison(NamedTuple):

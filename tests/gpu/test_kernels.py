@@ -1,0 +1,24 @@
+"""What a GPU computes on a large graph, from its own memory and over the bus, has the bits of the CPU's results."""
+
+from functools import cache
+
+import pytest
+import torch
+
+from tests.gpu.calls import Inputs, calls, make_inputs
+from tests.gpu.compare_kernels import compare_kernels
+
+NUM_NODES, HUB = 20_000, 200_000
+
+
+@cache
+def inputs() -> Inputs:
+    return make_inputs(NUM_NODES, HUB)
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("name", calls(make_inputs(12, 300)))
+def test_an_operation_on_a_gpu_gives_the_bits_of_the_cpu(name: str) -> None:
+    call = calls(inputs())[name]
+    found = list(compare_kernels(torch.device("cuda"), inputs(), lambda _: {name: call}))
+    assert [comparison for comparison in found if not comparison.same] == []
