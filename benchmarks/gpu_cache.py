@@ -1,6 +1,6 @@
-"""Caches on a GPU, of features and of a graph that lie in pinned memory: what they save of the way over the bus.
+"""A cache on a GPU of features that lie in pinned memory: what it saves of the way over the bus.
 
-Ids are drawn by a power law, so that an eighth of the rows is most of what is asked for; seeds are drawn at random.
+Ids are drawn by a power law, so that an eighth of the rows is most of what is asked for.
 Ratios are to the same without a cache, in the same run; the last line of a table is what there is to win.
 """
 
@@ -10,26 +10,23 @@ import torch
 
 import graphfeed as gf
 from benchmarks.cache import CACHE_SHARE, draw_ids
-from benchmarks.cuda import DEVICE, FANOUTS, device_clock
-from benchmarks.graphs import load_edges, load_features
+from benchmarks.cuda import DEVICE, device_clock
+from benchmarks.graphs import load_features
 from benchmarks.predicted import pin
 from benchmarks.scale import Scale
 from benchmarks.table import Row, compare, render
 from benchmarks.timing import Case, Times, in_turn
-from graphfeed.storage.graph.sampling_request import SamplingRequest
 
 WITHOUT = "pinned memory, no cache"
 
 
 def report(scale: Scale) -> Iterator[str]:
-    """Yield a table a cache, or say that there is no device."""
+    """Yield a table, or say that there is no device."""
     if not torch.cuda.is_available():
         yield "gpu_cache: torch finds no CUDA device here, so nothing was measured.\n"
         return
     yield f"gpu_cache: {torch.cuda.get_device_name()}\n"
     yield feature_table(torch.from_numpy(load_features(scale.products, scale.cache)), scale)
-    indptr, indices = (torch.from_numpy(part) for part in load_edges(scale.products, scale.cache))
-    yield graph_table(indptr, indices, scale)
 
 
 def feature_table(values: torch.Tensor, scale: Scale) -> str:
@@ -49,32 +46,3 @@ def feature_table(values: torch.Tensor, scale: Scale) -> str:
     rows = compare(times, WITHOUT, "ms", 1e3)
     rows.append(Row("rows missed, of all that were asked for", "%", Times([100 * cached.miss_rate]), cached.miss_rate))
     return render(f"features: some {scale.gathered_rows} rows of {values[:1].nbytes} bytes by power-law ids", rows)
-
-
-def graph_table(indptr: torch.Tensor, indices: torch.Tensor, scale: Scale) -> str:
-    """Time all hops of a mini-batch, other seeds in each round, once the cache is full or warm."""
-    far, near = (gf.fused_csc_sampling_graph(move(indptr), move(indices)) for move in (pin, on_device))
-    rounds = scale.cached_batches + scale.repeats
-    seeds = torch.randint(indptr.numel() - 1, (rounds, scale.batch_size), dtype=indices.dtype).to(DEVICE)
-    fanouts = [torch.tensor([fanout]) for fanout in reversed(FANOUTS)]
-    keys = list(range(len(FANOUTS)))
-    request = SamplingRequest(fanouts)
-    cached = SamplingRequest(fanouts, num_gpu_cached_edges=len(indices) // CACHE_SHARE, gpu_cache_threshold=2)
-    graphs = {
-        WITHOUT: (far, request),
-        f"the same behind a cache of 1/{CACHE_SHARE} of the edges": (far, cached),
-        "memory of the device": (near, request),
-    }
-    cases: dict[str, Case] = {}
-    for name, (graph, own) in graphs.items():
-        for batch in seeds[scale.repeats :]:
-            graph.sample_hops(batch, own, keys)
-        cases[name] = lambda number, graph=graph, own=own: graph.sample_hops(seeds[number], own, keys)  # type: ignore[misc]
-    times = in_turn(cases, scale.repeats, device_clock)
-    rows = compare(times, WITHOUT, "ms", 1e3)
-    return render(f"graph: {scale.batch_size} seeds, fan-outs {FANOUTS} from the seeds outward", rows)
-
-
-def on_device(tensor: torch.Tensor) -> torch.Tensor:
-    """Return a copy on the device."""
-    return tensor.to(DEVICE)

@@ -252,7 +252,7 @@ FLUENT = {
 
 NO_FETCH = "samplers read a pinned graph themselves, over the bus"
 NO_STREAM = "kernels run on torch's current stream"
-NO_CACHE = "samplers make one, by num_gpu_cached_edges"
+NO_CACHE = "there is none: it cost more than it saved"
 NO_RANKS = "torch.distributed.all_to_all is the same"
 BY_FILE = "metadata.yaml is read and checked by OnDiskDataset; nobody makes its parts by hand"
 

@@ -145,7 +145,7 @@ def test_caches_give_the_edges_and_rows_that_they_stand_for(cuda: Cuda) -> None:
         store = truth.features()
         cached = {key: gf.gpu_cached_feature(store[key], 600, device_of(cuda)) for key in store.keys()}  # noqa: SIM118
         graph = truth.graph().pin_memory_()
-        sampled = items.copy_to(device_of(cuda)).sample_neighbor(graph, [4, 3], num_gpu_cached_edges=150)
+        sampled = items.copy_to(device_of(cuda)).sample_neighbor(graph, [4, 3])
         pipe = sampled.fetch_feature(gf.BasicFeatureStore(cached), ["code"], ["code"])
         batches = [*load(pipe), *load(pipe)]
         assert all(0 < feature.miss_rate < 1 for feature in cached.values())

@@ -78,8 +78,8 @@ MORE_PARAMETERS = {
     "graphfeed/distributed/pyg/dist_neighbor_loader.py": {"__init__"},
     "graphfeed/distributed/pyg/dist_neighbor_sampler.py": {"__init__"},
 }
-GPU_ALONE = {"cached_edge_values.py", "sample_neighbors.py", "stack_hops.py"}
-"""A GPU alone caches columns, and has kernels for one hop: the CPU has programs of passes."""
+GPU_ALONE = {"sample_neighbors.py", "stack_hops.py"}
+"""A GPU alone has kernels for one hop: the CPU has programs of passes."""
 PARTS_OF_KERNELS = {
     "instructions.py",
     "jit.py",

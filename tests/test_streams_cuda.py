@@ -9,15 +9,12 @@ import torch
 
 import graphfeed as gf
 from graphfeed.storage import GPUFeatureCache
-from graphfeed.storage.graph.sampling.gpu_graph_cache import CACHES
 from graphfeed.storage.graph.sampling_request import SamplingRequest
 from tests import pipelines
 from tests.digests import assert_same
 from tests.loader.late_streams import late_streams
 from tests.ops.emulated_cuda import Cuda, EmulatedCuda, device_of
-from tests.ops.stream_order import ORDER
 from tests.storage.graph.graph_kinds import CASES, plain, sample
-from tests.storage.graph.test_graph_on_gpu_cuda import graph
 
 FAR = torch.arange(60.0).reshape(20, 3)
 
@@ -46,23 +43,6 @@ def test_a_cache_is_filled_before_another_stream_looks_into_it(cuda: Cuda) -> No
         rows = apart(*[lambda: cache.query_and_replace(keys, lambda missing: FAR[missing.cpu()]).cpu()] * 2)
         assert all(torch.equal(found, FAR[keys]) for found in rows)
         apart(cache.clear)
-
-
-def test_cached_columns_are_there_before_another_stream_reads_them(cuda: Cuda) -> None:
-    seeds, fanouts = torch.tensor([3, 0, 7]), torch.tensor([2])
-    request = SamplingRequest([fanouts] * 2, num_gpu_cached_edges=300)
-    expected = graph(torch.clone).sample_hops(seeds, request, [1, 2])
-    with cuda.running():
-        own = graph(cuda.pin)
-
-        def sample_there() -> Any:
-            for cache in CACHES.get(own, {}).values():
-                # Columns are copied to where nobody reads yet.
-                ORDER.apart.update(values.data_ptr() for values in cache._cached.values())
-            return [layer.to("cpu") for layer in own.sample_hops(cuda.put(seeds), request, [1, 2])]
-
-        for found in apart(sample_there, sample_there, sample_there):
-            assert_same(found, expected)
 
 
 @pytest.mark.parametrize(

@@ -50,7 +50,7 @@ REPLACED = {
     "CombineCachedAndFetchedInSubgraph": _NO_FETCH,
     "FetchCachedInsubgraphData": _NO_FETCH,
     "FetchInsubgraphData": _NO_FETCH,
-    "GPUGraphCache": "give the sampler num_gpu_cached_edges instead, and it makes one",
+    "GPUGraphCache": "leave it out: a cache of a pinned graph's edges cost more than it saved",
     "LegacyDataset": "from_dglgraph(legacy[0]) makes the graph; TorchBasedFeature and ItemSet take its tensors",
     "OnDiskFeatureDataDomain": _BY_FILE,
     "OnDiskFeatureDataFormat": _BY_FILE,

@@ -12,8 +12,6 @@ import torch
 
 from graphfeed.ops import rows, sampling, structure
 from graphfeed.ops.sampling import (
-    NOT_CACHED,
-    CachedEdgeValues,
     Drawing,
     HopGraph,
     OneHop,
@@ -181,9 +179,6 @@ def calls_on_edges(inputs: Inputs) -> dict[str, Call]:
     """Return the calls of operations on what edges have, and of negatives."""
     indptr, weights = inputs.indptr, inputs.weights
     ordered = sampling.order_by_time(indptr, inputs.times)
-    picks = sample_neighbors(StaticGraph(indptr), OneHop(inputs.seeds, torch.tensor([5]), KEYS[:1]))
-    whole, shifts = inputs.indices[: int(indptr[2])].clone(), torch.where(inputs.seeds < 2, 0, NOT_CACHED)
-    edges = CachedEdgeValues(inputs.indices, whole, shifts)
     return {
         "cumulate_weights": Call(
             sampling.cumulate_weights, {"indptr": indptr, "weights": weights},
@@ -194,10 +189,6 @@ def calls_on_edges(inputs: Inputs) -> dict[str, Call]:
             [{}, {"types": None}, {"times": ordered.times, "types": None}],
         ),
         "places_in_order": Call(sampling.places_in_order, {"indptr": indptr, "order": ordered.order}),
-        "read_edges": Call(
-            sampling.read_edges, {"edges": edges, "offsets": picks.offsets, "positions": picks.positions},
-            over_the_bus=("edges",),
-        ),
         "sample_negatives": Call(
             sampling.sample_negatives,
             {

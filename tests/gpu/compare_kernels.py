@@ -6,7 +6,6 @@ from typing import Any, NamedTuple
 import torch
 
 from graphfeed.ops.rows import CacheSets
-from graphfeed.ops.sampling import CachedEdgeValues
 from tests.gpu.calls import Call, Inputs, calls
 
 
@@ -76,10 +75,7 @@ def on_gpu(
 
     there = {}
     for name, value in given.items():
-        if name in page_locked and isinstance(value, CachedEdgeValues):
-            # The copies are there to be on the GPU.
-            there[name] = moved(value, put)._replace(values=value.values.pin_memory())
-        elif name in page_locked:
+        if name in page_locked:
             there[name] = moved(value, torch.Tensor.pin_memory)
         else:
             there[name] = value if name in on_cpu else moved(value, put)

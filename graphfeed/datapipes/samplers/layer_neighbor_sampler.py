@@ -63,8 +63,6 @@ class LayerNeighborSampler(FanoutSampler, name="sample_layer_neighbor"):
             super().make_request(),
             strategy="labor",
             deduplicate=self.deduplicate,
-            num_gpu_cached_edges=self.num_gpu_cached_edges,
-            gpu_cache_threshold=self.gpu_cache_threshold,
         )
 
     def sample_hops(self, seeds: ByType) -> list[SampledSubgraph]:

@@ -41,10 +41,9 @@ class NeighborSampler(FanoutSampler, name="sample_neighbor"):
     overlap_fetch: bool = False
     """Whether the loader, after a copy to a GPU, samples ahead of the stages that follow, on a stream of its own."""
     num_gpu_cached_edges: int = 0
-    """For how many edges of a pinned graph a GPU keeps copies, always of all in-edges of a node. The mini-batches stay
-    the same. Has no effect if the graph lies on the GPU, or the seeds on the CPU."""
+    """Has no effect: reading edges of a pinned graph by a cache cost more than it saved."""
     gpu_cache_threshold: int = 1
-    """After how many requests for a node's in-edges they are copied."""
+    """Has no effect."""
     cooperative: bool = False
     """Whether the ranks make joint mini-batches: the columns of each hop are those nodes of the joint hop that this
     rank owns, so that each node is sampled once for all ranks. All ranks together have the mini-batch that one machine
@@ -72,8 +71,6 @@ class NeighborSampler(FanoutSampler, name="sample_neighbor"):
         return replace(
             super().make_request(),
             deduplicate=self.deduplicate,
-            num_gpu_cached_edges=self.num_gpu_cached_edges,
-            gpu_cache_threshold=self.gpu_cache_threshold,
             only_new=self.only_new or self.disjoint,
             disjoint=self.disjoint,
         )

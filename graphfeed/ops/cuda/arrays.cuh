@@ -41,16 +41,6 @@ struct Ints {
     }
 };
 
-const i64 NOT_CACHED = -(1ll << 62);
-
-// A base from which positions in the graph reach the values of one column: in its cached copy, or in the graph.
-template <class Value>
-__device__ inline const Value *column_values(
-    const Value *values, const Value *cached, const i64 *cache_offsets, i64 column, i64 width) {
-    if (!values || !cached || cache_offsets[column] == NOT_CACHED) return values;
-    return (const Value *)((u64)cached + (u64)(cache_offsets[column] * width));
-}
-
 __device__ inline void store(void *data, i64 width, i64 at, i64 value) {
     switch (width) {
         case 8: ((i64 *)data)[at] = value; break;

@@ -6,13 +6,6 @@ neighbours are sampled by programs of small kernels, which `graphfeed.ops.sampli
 draw are in `graphfeed.datapipes`.
 """
 
-from graphfeed.ops.sampling.cached_edge_values import (
-    NOT_CACHED,
-    CachedColumns,
-    CachedEdgeValues,
-    read_edges,
-    sample_cached_columns,
-)
 from graphfeed.ops.sampling.draw_places import draw_places
 from graphfeed.ops.sampling.group_by_type import TypedPicks, group_by_type
 from graphfeed.ops.sampling.guides import GuidedSums, guide_sums
@@ -53,12 +46,12 @@ from graphfeed.ops.sampling.weights import cumulate_weights
 
 # fmt: off
 __all__ = [
-    "NOT_CACHED", "NO_EDGES", "NO_TYPES", "CachedColumns", "CachedEdgeValues", "Drawing", "GuidedSums",
+    "NO_EDGES", "NO_TYPES", "Drawing", "GuidedSums",
     "HighDegreeIndex", "HopGraph", "KnownEdges", "NodeBudget", "OneHop", "Picks", "Population", "SampledHop",
     "SeedTimes", "StaticGraph", "TemporalGraph", "TimeOrder", "TypedEdges", "TypedHop", "TypedPicks", "as_times",
     "bound_edges", "build_high_degree_index", "cumulate_weights", "draw_places", "group_by_type", "guide_sums",
-    "link_sources", "linked_order", "order_by_time", "permute", "places_in_order", "random_walks", "read_edges",
-    "sample_cached_columns", "sample_hops", "sample_hops_together", "sample_negative_pairs", "sample_negatives",
+    "link_sources", "linked_order", "order_by_time", "permute", "places_in_order", "random_walks",
+    "sample_hops", "sample_hops_together", "sample_negative_pairs", "sample_negatives",
     "sample_neighbors", "typed_sample_hops",
 ]
 # fmt: on

@@ -14,7 +14,6 @@ from graphfeed.storage.graph.graph_arrays import GraphArrays
 from graphfeed.storage.graph.sampled_subgraph import ByType, SampledSubgraph
 from graphfeed.storage.graph.sampling import temporal_sampling
 from graphfeed.storage.graph.sampling.all_hops import sample_all_hops, sample_together, weights_for
-from graphfeed.storage.graph.sampling.gpu_graph_cache import cached_graph_for
 from graphfeed.storage.graph.sampling.kernel_columns import kernel_columns
 from graphfeed.storage.graph.sampling.one_hop import (
     Draws,
@@ -270,8 +269,6 @@ class FusedCSCSamplingGraph(GraphArrays, SamplingGraph):
 
     def sample_hops(self, seeds: ByType, request: SamplingRequest, keys: Sequence[int]) -> list[SampledSubgraph]:
         """Sample all hops, on the CPU in one call that releases the GIL (see `SamplingGraph`)."""
-        if (cached := cached_graph_for(self, seeds, request)) is not None:
-            return cached.sample_hops(seeds, request, keys)
         # A subclass may sample a hop in its own way.
         own = type(self).sample_neighbors is FusedCSCSamplingGraph.sample_neighbors
         hops = sample_all_hops(self, seeds, request, keys) if own else None
@@ -300,8 +297,6 @@ class FusedCSCSamplingGraph(GraphArrays, SamplingGraph):
         seed2_contribution: float = 0.0,
     ) -> list[SampledSubgraph]:
         """Sample all hops, on the CPU in one call that releases the GIL (see `SamplingGraph`)."""
-        if (cached := cached_graph_for(self, seeds, request)) is not None:
-            return cached.labor_sample_hops(seeds, request, random_seeds, seed2_contribution)
         draws = [parse_seeds(pair, seed2_contribution) for pair in random_seeds]
         keys, share = [keys for keys, _ in draws], draws[0][1]
         own = type(self).sample_layer_neighbors is FusedCSCSamplingGraph.sample_layer_neighbors

@@ -20,8 +20,7 @@ class SamplingRequest:
     mini-batch.
 
     Raises:
-        ValueError: An unknown strategy, options that exclude each other, a GPU cache with a negative size, or a
-            threshold below 1.
+        ValueError: An unknown strategy, or options that exclude each other.
 
     Example:
         >>> SamplingRequest([torch.tensor([10]), torch.tensor([5])], probs_name="weight").replace
@@ -40,10 +39,6 @@ class SamplingRequest:
     """Whether a node gets one row, however many edges lead to it; in time, every edge has a row of its own."""
     temporal: TemporalQuery | None = None
     """Which neighbours existed in time; None: times are ignored."""
-    num_gpu_cached_edges: int = 0
-    """For how many edges of a pinned graph a GPU keeps copies; 0: no cache."""
-    gpu_cache_threshold: int = 1
-    """After how many requests for a node its in-edges are copied; 1: at once."""
     only_new: bool = False
     """Whether each hop samples only the nodes that the hop before found, so that each node is sampled once; otherwise,
     all nodes found so far."""
@@ -71,7 +66,3 @@ class SamplingRequest:
             raise ValueError(
                 "disjoint needs hop_time='seed': a node in the tree of a seed is one, whichever edge leads to it"
             )
-        if self.num_gpu_cached_edges < 0:
-            raise ValueError(f"num_gpu_cached_edges must be 0 (no cache) or more, but is {self.num_gpu_cached_edges}")
-        if self.gpu_cache_threshold < 1:
-            raise ValueError(f"gpu_cache_threshold must be 1 (at once) or more, but is {self.gpu_cache_threshold}")

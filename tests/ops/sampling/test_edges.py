@@ -1,9 +1,8 @@
-"""What is known of edges: their types, cached values, and those into the largest columns."""
+"""What is known of edges: their types, and those into the largest columns."""
 
 import random
 from importlib import import_module
 from itertools import pairwise
-from unittest.mock import patch
 
 import pytest
 import torch
@@ -11,70 +10,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from graphfeed import ops
-from graphfeed.ops import Picks
-from graphfeed.ops.sampling.cached_edge_values import NOT_CACHED, CachedEdgeValues
 from tests import reference
 from tests.ops.devices import Device, Put, results
-from tests.ops.emulated_cuda import Cuda, EmulatedCuda, check_equal
 from tests.ops.graphs import ID_DTYPES
 
 DTYPES = [torch.uint8, torch.int16, torch.int32, torch.int64]
-
-
-Case = tuple[torch.Tensor, torch.Tensor, Picks, torch.Tensor]
-
-
-COLUMNS = st.lists(st.tuples(st.integers(0, 5), st.booleans()), max_size=12)
-
-
-def make_case(columns: list[tuple[int, bool]], dtype: torch.dtype) -> Case:
-    """Return values, cached columns, picks of every second edge of each, last column first, and the cache offsets."""
-    values = torch.randint(0, 100, (sum(count for count, _ in columns),)).to(dtype)
-    starts = [sum(count for count, _ in columns[:place]) for place in range(len(columns))]
-    cached, cache_offsets, picks = [values[:0]], [], []
-    for start, (count, has_copy) in reversed(list(zip(starts, columns, strict=True))):
-        cache_offsets.append(sum(map(len, cached)) - start if has_copy else NOT_CACHED)
-        if has_copy:
-            cached.append(values[start : start + count])
-        picks.append(list(range(start, start + count, 2)))
-    offsets = torch.tensor([0, *map(len, picks)]).cumsum(0)
-    positions = torch.tensor([place for part in picks for place in part], dtype=torch.int64)
-    return values, torch.cat(cached), Picks(offsets, positions), torch.tensor(cache_offsets, dtype=torch.int64)
-
-
-@given(COLUMNS, st.sampled_from(DTYPES))
-def test_copies_are_read_as_what_they_copy(device: Device, columns: list[tuple[int, bool]], dtype: torch.dtype) -> None:
-    values, cached, picks, cache_offsets = make_case(columns, dtype)
-
-    def read(put: Put) -> torch.Tensor:
-        edges = CachedEdgeValues(put(values), put(cached), put(cache_offsets))
-        return ops.read_edges(edges, put(picks.offsets), put(picks.positions))
-
-    for found in results(device, read, each_order=True):
-        assert torch.equal(found, values[picks.positions])
-
-
-def test_where_there_is_a_copy_it_is_read(cuda: Cuda) -> None:
-    values, cached, picks, cache_offsets = make_case([(3, True), (2, False), (4, True)], torch.int64)
-    with cuda.running():
-        given = Picks(cuda.put(picks.offsets), cuda.put(picks.positions))
-        edges = CachedEdgeValues(cuda.put(values), cuda.put(cached + 1000), cuda.put(cache_offsets))
-        found = ops.read_edges(edges, *given).cpu()
-    assert (found - values[picks.positions]).tolist() == [1000, 1000, 0, 1000, 1000]
-
-
-def test_pinned_values_are_read_by_few_threads(cuda: Cuda) -> None:
-    if not isinstance(cuda, EmulatedCuda):
-        pytest.skip("the launches of a device are not noted")
-    values, cached, picks, cache_offsets = make_case([(5, index % 3 == 0) for index in range(600)], torch.int64)
-    with (
-        cuda.running(),
-        patch("graphfeed.ops.memory.pinned.LIMIT.threads", 256),
-    ):
-        given = Picks(cuda.put(picks.offsets), cuda.put(picks.positions))
-        edges = CachedEdgeValues(cuda.pin(values), cuda.put(cached), cuda.put(cache_offsets))
-        check_equal(cuda, ops.read_edges(edges, *given), values[picks.positions])
-        assert cuda.launches == [("read_cached_edges", 2048), ("copy_rows", 256)]
 
 
 @st.composite

@@ -5,7 +5,6 @@ from typing import Any
 import torch
 
 from graphfeed import ops
-from graphfeed.ops.sampling.cached_edge_values import CachedEdgeValues
 from graphfeed.ops.sampling.sample_negative_pairs import KnownEdges, Population
 from graphfeed.ops.sampling.temporal_graph import ensure_temporal
 from tests.ops.calls import draw_from_budget
@@ -216,21 +215,11 @@ def test_orders_walks_and_budgets_name_what_is_wrong() -> None:
 
 
 def test_what_is_known_of_edges_must_fit_them() -> None:
-    edges, ends = CachedEdgeValues(INDPTR[:3], INDPTR[:3], ZERO), torch.tensor([0, 2])
-
-    def read(positions: torch.Tensor = ends, **changed: torch.Tensor) -> torch.Tensor:
-        return ops.read_edges(edges._replace(**changed), ends, positions)
-
     def group() -> ops.TypedPicks:
         picks = ops.Picks(torch.tensor([0, 2**31]), torch.zeros(1, dtype=torch.int64).expand(2**31))
         return ops.group_by_type(picks, ZERO, torch.tensor([0, 1]), ZERO, torch.int32)
 
-    read()
     check_refused([
-        (lambda: read(cached=INDPTR[:3].int()), TypeError, "cached must be torch.int64 as values, but is torch.int32"),
-        (lambda: read(cache_offsets=ZERO.int()), TypeError, "cache_offsets must be torch.int64, but is torch.int32"),
-        (lambda: read(positions=torch.tensor([1, 3])), ValueError, r"positions must lie in 0 \.\. 2, but holds 3"),
-        (lambda: read(cache_offsets=ZERO.repeat(2)), ValueError, "must have 1 values, one per column, but has 2"),
         (group, ValueError, "2147483648 edges are too many for indptr of torch.int32; make"),
         (lambda: ops.build_high_degree_index(torch.tensor([0, 1]), HALF), TypeError, "indices must be torch.int32"),
     ])  # fmt: skip

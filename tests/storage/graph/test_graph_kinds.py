@@ -2,14 +2,12 @@
 
 import copy
 from collections.abc import Callable
-from dataclasses import replace
 from functools import cache, partial
 from typing import Any
 
 import pytest
 
 import graphfeed as gf
-from graphfeed.storage.graph.sampling.gpu_graph_cache import CACHES
 from graphfeed.storage.memory.tensor_tree import tensors_in
 from tests.digests import assert_same
 from tests.ops.emulated_cuda import Cuda, device_of
@@ -74,21 +72,4 @@ def test_mini_batches_on_a_gpu_are_those_of_the_cpu(
             found = sample(graph, CASES[case], request, cuda.put)
             assert all(map(cuda.is_there, tensors_in(found))), name
             assert_same(found, wanted[name])
-        del graph
-
-
-@each_fifth
-@pytest.mark.parametrize("case", CASES)
-@pytest.mark.parametrize(("threshold", "size"), [(1, 10_000), (1, 25), (2, 120)])
-def test_a_cache_of_columns_on_a_gpu_changes_no_mini_batch(
-    cuda: Cuda, case: str, threshold: int, size: int, step: int
-) -> None:
-    wanted = expected(case)
-    with cuda.running():
-        graph = pinned(cuda, CASES[case])
-        for name, request in some_of(CASES[case], threshold % step, step, cuda.put).items():
-            if request.temporal is None:
-                own = replace(request, num_gpu_cached_edges=size, gpu_cache_threshold=threshold)
-                assert_same(sample(graph, CASES[case], own, cuda.put), wanted[name])
-        assert all(0 < cache.num_edges <= size for cache in CACHES[graph].values())
         del graph

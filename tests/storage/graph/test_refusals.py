@@ -222,8 +222,6 @@ REQUESTS: list[Refusal] = [
     (request(only_new=True, deduplicate=False), ValueError, "only_new merges nodes"),
     (request(only_new=True, temporal=NODE_TIME), ValueError, "only_new in time needs disjoint"),
     (request(only_new=True, disjoint=True, temporal=BY_EDGE), ValueError, "disjoint needs hop_time='seed'"),
-    (request(num_gpu_cached_edges=-1), ValueError, r"num_gpu_cached_edges must be 0 \(no cache\) or more, but is -1"),
-    (request(gpu_cache_threshold=0), ValueError, r"gpu_cache_threshold must be 1 \(at once\) or more, but is 0"),
     (query(hop_time="node"), ValueError, "hop_time must be one of .*, but is 'node'"),
     (query(hop_time="edge"), ValueError, "hop_time='edge' needs the times of edges"),
     (query(pre_time_window=-1), ValueError, "pre_time_window must be a whole number, 0 or more, but is -1"),

@@ -11,21 +11,6 @@ struct Graph {
     i64 fanout;
 };
 
-// The arrays of a graph of which some columns may be cached.
-struct CachedGraph {
-    Ints indptr;
-    const i64 *weights, *cached_weights;
-    Ints types;
-    const void *cached_types;
-    const i64 *cache_offsets, *fanouts;
-    i64 fanout;
-    __device__ Graph of(i64 column) const {
-        const i64 *cumulative = column_values(weights, cached_weights, cache_offsets, column, 8);
-        const void *kinds = column_values(types.data, cached_types, cache_offsets, column, types.width);
-        return {indptr, cumulative, {kinds, types.width}, fanouts, fanout};
-    }
-};
-
 struct Segment {
     i64 low, high, before, fanout, type, start, end;
 };

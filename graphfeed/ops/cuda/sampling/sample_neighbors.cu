@@ -1,26 +1,22 @@
 // One thread per column; a warp or a block per column where its edges are read. Without times, all edges of a column
-// are eligible. Only graphs without times have cached columns. There may be fewer columns than the CPU makes room for;
-// how many there are, lies at `num_columns` then, and the others have no edges.
+// are eligible. There may be fewer columns than the CPU makes room for; how many there are, lies at `num_columns` then,
+// and the others have no edges.
 
 #include "sampling/temporal_eligibility.cuh"
 #include "sampling/pick_labor.cuh"
 
 extern "C" __global__ void count_neighbors(
-    const void *indptr, i64 indptr_width, const i64 *weights, const i64 *cached_weights, const void *types,
-    i64 types_width, const void *cached_types, const i64 *cache_offsets, const i64 *times, const void *seeds,
-    i64 seeds_width, const i64 *firsts, const i64 *limits, const i64 *fanouts, i64 fanout, i64 replace, i64 most_columns,
-    const i64 *num_columns, i64 *offsets) {
+    const void *indptr, i64 indptr_width, const i64 *weights, const void *types, i64 types_width, const i64 *times,
+    const void *seeds, i64 seeds_width, const i64 *firsts, const i64 *limits, const i64 *fanouts, i64 fanout, i64 replace,
+    i64 most_columns, const i64 *num_columns, i64 *offsets) {
     i64 columns = counted(num_columns, most_columns), *counts = offsets + 1;
     EACH(place, most_columns + 1) {
         if (place == 0 || place > columns) offsets[place] = 0;
     }
-    CachedGraph edges = {
-        {indptr, indptr_width}, weights, cached_weights, {types, types_width}, cached_types, cache_offsets, fanouts,
-        fanout};
+    Graph graph = {{indptr, indptr_width}, weights, {types, types_width}, fanouts, fanout};
     TimeRange range = {times, firsts, limits};
     Ints nodes = {seeds, seeds_width};
     auto count = [&](auto team, i64 column) {
-        Graph graph = edges.of(column);
         i64 total = 0;
         Segment whole = open_column(graph, nodes[column]);
         while (next_segment(graph, whole)) {
@@ -29,7 +25,7 @@ extern "C" __global__ void count_neighbors(
         if (team.rank() == 0) counts[column] = total;
     };
     // If few edges have a weight, most of the column is read.
-    auto walk = [&](i64 column) { return weights ? degree_of(edges.indptr, nodes[column]) : 0; };
+    auto walk = [&](i64 column) { return weights ? degree_of(graph.indptr, nodes[column]) : 0; };
     if (weights) each_column_by_warp(columns, walk, count);
     else each_column(columns, walk, count, [] {});
 }
@@ -37,28 +33,24 @@ extern "C" __global__ void count_neighbors(
 // A column's part of the table begins at twice its offset. `walks`: some columns may be taken whole; `whole`: all are.
 // If edges were gathered (`found`), they are the columns.
 extern "C" __global__ void fill_neighbors(
-    const void *indptr, i64 indptr_width, const i64 *weights, const i64 *cached_weights, const void *types,
-    i64 types_width, const void *cached_types, const i64 *cache_offsets, const i64 *times, const void *order,
-    i64 order_width, const i64 *found, const void *seeds, i64 seeds_width, const i64 *firsts, const i64 *limits,
+    const void *indptr, i64 indptr_width, const i64 *weights, const void *types, i64 types_width, const i64 *times,
+    const void *order, i64 order_width, const i64 *found, const void *seeds, i64 seeds_width, const i64 *firsts, const i64 *limits,
     const i64 *fanouts, i64 fanout, i64 replace, i64 latest, i64 walks, i64 whole, u64 key,
     i64 most_columns, const i64 *num_columns, const i64 *offsets, i64 *table, i64 *positions) {
     i64 columns = counted(num_columns, most_columns);
-    CachedGraph edges = {
-        {indptr, indptr_width}, weights, cached_weights, {types, types_width}, cached_types, cache_offsets, fanouts,
-        fanout};
+    Graph graph = {{indptr, indptr_width}, weights, {types, types_width}, fanouts, fanout};
     TimeRange range = {times, firsts, limits};
     RankPositions position_of = {found, {order, order_width}};
     Ints nodes = {seeds, seeds_width};
     auto walk = [&](i64 column) {
         if (!walks || (!fanouts && offsets[column + 1] - offsets[column] == fanout)) return (i64)0;
-        return degree_of(edges.indptr, found ? column : nodes[column]);
+        return degree_of(graph.indptr, found ? column : nodes[column]);
     };
     Turns turns = {};
     auto finish = [&]() { turns.finish(position_of); };
     auto fill = [&](auto team, i64 column) {
         i64 at = offsets[column];
         if (at == offsets[column + 1]) return;
-        Graph graph = edges.of(column);
         i64 node = nodes[column];
         // At another time a node draws others.
         u64 state = limits ? timed_state(key, node, limits[column]) : node_state(key, node);
@@ -90,29 +82,23 @@ extern "C" __global__ void fill_neighbors(
 
 // One warp per column, or a block. The scratch of a column, values and units, begins at its offset.
 extern "C" __global__ void fill_labor_neighbors(
-    const void *indptr, i64 indptr_width, const void *indices, i64 indices_width, const void *cached_indices,
-    const i64 *weights, const i64 *cached_weights, const void *types, i64 types_width, const void *cached_types,
-    const i64 *cache_offsets, const i64 *times, const void *order, i64 order_width, const i64 *found, const void *seeds,
+    const void *indptr, i64 indptr_width, const void *indices, i64 indices_width, const i64 *weights, const void *types,
+    i64 types_width, const i64 *times, const void *order, i64 order_width, const i64 *found, const void *seeds,
     i64 seeds_width, const i64 *firsts, const i64 *limits, const i64 *fanouts, i64 fanout, i64 replace, u64 first_key,
     u64 second_key, u64 switch_threshold, i64 most_columns, const i64 *num_columns, const i64 *offsets, u64 *values,
     u64 *units, i64 *positions) {
     i64 columns = counted(num_columns, most_columns);
-    CachedGraph edges = {
-        {indptr, indptr_width}, weights, cached_weights, {types, types_width}, cached_types, cache_offsets, fanouts,
-        fanout};
+    Graph graph = {{indptr, indptr_width}, weights, {types, types_width}, fanouts, fanout};
     TimeRange range = {times, firsts, limits};
     RankPositions position_of = {found, {order, order_width}};
     Ints nodes = {seeds, seeds_width};
     Variates variates = {first_key, second_key, switch_threshold};
-    auto walk = [&](i64 column) { return degree_of(edges.indptr, found ? column : nodes[column]); };
+    auto walk = [&](i64 column) { return degree_of(graph.indptr, found ? column : nodes[column]); };
     each_column_by_warp(columns, walk, [&](auto team, i64 column) {
         i64 at = offsets[column];
         if (at == offsets[column + 1]) return;
-        Graph graph = edges.of(column);
         Segment whole = open_column(graph, found ? column : nodes[column]);
-        Ints own_indices = {
-            column_values(indices, cached_indices, cache_offsets, column, indices_width), indices_width};
-        RankedSources sources = {own_indices, position_of, whole.start};
+        RankedSources sources = {{indices, indices_width}, position_of, whole.start};
         while (next_segment(graph, whole)) {
             Segment own = eligible_part(graph, range, column, whole);
             i64 count = count_picks(team, graph.cumulative, own, replace), *out = positions + at;

@@ -8,7 +8,6 @@ import numpy as np
 import torch
 
 from graphfeed.ops.cuda.launch import WARP_SIZE, launch, upload
-from graphfeed.ops.cuda.sampling.cached_edge_values import _cache_offsets, _copies, _typed, _values
 from graphfeed.ops.sampling.hops.hop_recipe import MAX_LOOK_BACK
 
 
@@ -19,9 +18,9 @@ def count_neighbors(graph, hop, offsets):
         _count_late(graph, hop, hop.drawing.replace, offsets)
     else:
         launch(
-            "count_neighbors", max(hop.seeds.numel(), 1) * (WARP_SIZE if _values(weights).numel() else 1),
-            indptr, indptr.itemsize, _values(weights), _copies(weights), *_typed(types), _cache_offsets(weights, types),
-            graph.times, *_asked(hop), *_fanout_arguments(hop), hop.drawing.replace, hop.seeds.numel(),
+            "count_neighbors", max(hop.seeds.numel(), 1) * (WARP_SIZE if weights.numel() else 1),
+            indptr, indptr.itemsize, weights, types, types.itemsize, graph.times, *_asked(hop),
+            *_fanout_arguments(hop), hop.drawing.replace, hop.seeds.numel(),
             hop.num_seeds, offsets,
         )  # fmt: skip
     offsets.cumsum_(0)
@@ -31,7 +30,7 @@ def fill_neighbors(graph, hop, offsets, positions):
     """Write the sampled edges of each column from `offsets[column]` on, a column's edge types in ascending order."""
     graph, found = _gather_late(graph, hop)
     indptr, weights, types, order = graph.indptr, graph.cumulative, graph.types, graph.order
-    weighted, whole = _values(weights).numel() > 0, int(hop.fanouts.max()) == -1
+    weighted, whole = weights.numel() > 0, int(hop.fanouts.max()) == -1
     # Some columns may be read whole: to find the edges that have a weight, or to take all of a type.
     walks = weighted or int(hop.fanouts.min()) == -1
     # Two slots per pick, as hash tables of the columns' picks; none if fan-outs are small.
@@ -40,8 +39,8 @@ def fill_neighbors(graph, hop, offsets, positions):
         table = torch.full((2 * positions.numel(),), -1, dtype=torch.int64, device=positions.device)
     launch(
         "fill_neighbors", hop.seeds.numel() * (WARP_SIZE if whole else 1),
-        indptr, indptr.itemsize, _values(weights), _copies(weights), *_typed(types), _cache_offsets(weights, types),
-        graph.times, order, order.itemsize, found, *_asked(hop), *_fanout_arguments(hop), hop.drawing.replace,
+        indptr, indptr.itemsize, weights, types, types.itemsize, graph.times, order, order.itemsize, found,
+        *_asked(hop), *_fanout_arguments(hop), hop.drawing.replace,
         hop.drawing.method == "latest", walks, whole, np.uint64(hop.keys[0]), hop.seeds.numel(),
         hop.num_seeds, offsets, table, positions,
     )  # fmt: skip
@@ -53,11 +52,10 @@ def fill_labor_neighbors(graph, hop, offsets, positions):
     indptr, indices, weights, types, order = graph.indptr, graph.indices, graph.cumulative, graph.types, graph.order
     launch(
         "fill_labor_neighbors", WARP_SIZE * hop.seeds.numel(),
-        indptr, indptr.itemsize, _values(indices), _values(indices).itemsize, _copies(indices), _values(weights),
-        _copies(weights), *_typed(types), _cache_offsets(indices, weights, types), graph.times, order, order.itemsize,
-        found, *_asked(hop), *_fanout_arguments(hop), hop.drawing.replace, *np.array(hop.keys, dtype=np.uint64),
-        np.uint64(hop.drawing.switch_threshold), hop.seeds.numel(), hop.num_seeds, offsets,
-        torch.empty_like(positions), torch.empty_like(positions), positions,
+        indptr, indptr.itemsize, indices, indices.itemsize, weights, types, types.itemsize, graph.times, order,
+        order.itemsize, found, *_asked(hop), *_fanout_arguments(hop), hop.drawing.replace,
+        *np.array(hop.keys, dtype=np.uint64), np.uint64(hop.drawing.switch_threshold), hop.seeds.numel(),
+        hop.num_seeds, offsets, torch.empty_like(positions), torch.empty_like(positions), positions,
     )  # fmt: skip
 
 
