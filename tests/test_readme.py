@@ -5,22 +5,25 @@ from pathlib import Path
 
 import pytest
 
+from graphfeed.pyg.data.tables import import_pyg
 from tests.pages import check_code
 
 README = Path(__file__).resolve().parents[1] / "README.md"
 
 
 def test_it_is_read_at_once() -> None:
-    assert len(README.read_text().splitlines()) <= 150
+    assert len(README.read_text().splitlines()) <= 110
 
 
 @pytest.mark.slow
 def test_the_code_runs_and_prints_what_is_shown() -> None:
-    assert check_code(README) == 2
+    import_pyg("torch_geometric.data", "tests")  # which is allowed to warn
+    assert check_code(README) == 1
 
 
 def test_the_picture_shows_the_plan_that_is_printed() -> None:
-    plan = re.search(r"^```text\n(where .*?)^```", README.read_text(), re.DOTALL | re.MULTILINE)
+    start = (README.parent / "docs" / "start.md").read_text()
+    plan = re.search(r"^```text\n(where .*?)^```", start, re.DOTALL | re.MULTILINE)
     assert plan
     running = re.findall(r"^(?:main|worker) .*?([A-Z]\w+)\(", plan[1], re.MULTILINE)[::-1]
     workers, window = re.findall(r"InWorkers\(num_workers=(\d+), window=(\d+)\)", plan[1])[0]
