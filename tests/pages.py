@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from graphfeed import DataLoader
+from graphfeed.pyg.data.tables import import_pyg
 
 
 def check_code(page: Path) -> int:
@@ -15,6 +16,8 @@ def check_code(page: Path) -> int:
     names: dict[str, Any] = {}
     blocks = re.findall(r"^```(\w+)\n(.*?)^```", page.read_text(), re.DOTALL | re.MULTILINE)
     shown = 0
+    if "torch_geometric" in page.read_text():
+        import_pyg("torch_geometric.data", "tests")  # which may warn when it is imported
     try:
         for place, (language, text) in enumerate(blocks):
             if language != "python":

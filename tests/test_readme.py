@@ -5,7 +5,6 @@ from pathlib import Path
 
 import pytest
 
-from graphfeed.pyg.data.tables import import_pyg
 from tests.pages import check_code
 
 README = Path(__file__).resolve().parents[1] / "README.md"
@@ -17,7 +16,6 @@ def test_it_is_read_at_once() -> None:
 
 @pytest.mark.slow
 def test_the_code_runs_and_prints_what_is_shown() -> None:
-    import_pyg("torch_geometric.data", "tests")  # which is allowed to warn
     assert check_code(README) == 1
 
 
