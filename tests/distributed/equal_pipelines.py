@@ -54,6 +54,11 @@ def per_layer() -> gf.Datapipe:
     return pipe
 
 
+def by_budget() -> gf.Datapipe:
+    """Return a pipeline of HGT's sampler."""
+    return golden_pipelines.by_type().sample_by_budget(golden_pipelines.typed(), {"user": [5, 9], "item": [4, 8]})
+
+
 ALL: dict[str, golden_pipelines.Build] = {
     **{name: build for name, build in golden_pipelines.ALL.items() if not name.startswith("items")},
     "new nodes": lambda: golden_pipelines.neighbor([5, 4], only_new=True)(),
@@ -63,6 +68,7 @@ ALL: dict[str, golden_pipelines.Build] = {
     "typed in time": typed_in_time,
     "typed in time, hop time": lambda: typed_in_time(hop_time="edge", pre_time_window=60),
     "typed in time, latest": lambda: typed_in_time(strategy="latest"),
+    "typed, by budget": by_budget,
     "one layer at a time": per_layer,
 }
 """Functions that build the pipelines to compare, by name."""

@@ -7,12 +7,10 @@ import torch
 
 import graphfeed as gf
 from graphfeed.distributed import PartitionedGraph, Peers, cut_graph
-from graphfeed.storage.graph import SamplingRequest
 from tests import golden_pipelines
 from tests.digests import assert_same
 from tests.distributed.equal_pipelines import ALL, made, parts_of, real
-from tests.distributed.graphs import typed
-from tests.distributed.joint import GRAPHS, in_threads
+from tests.distributed.joint import in_threads
 from tests.distributed.rank_processes import run_ranks
 from tests.refusals import check_refused
 
@@ -71,56 +69,6 @@ def test_any_number_of_parts_of_real_graphs_gives_the_mini_batches_of_the_whole_
             assert_same(made(parts_of(graphs, how, peers), names, 5), wanted)
 
         in_threads(num_parts, work, share_memory=share_memory)
-
-
-@pytest.mark.parametrize("share_memory", [True, False])
-def test_samplers_that_are_made_of_one_hop_give_the_bits_of_the_whole_graph(share_memory: bool) -> None:
-    whole, whole_typed = golden_pipelines.untyped(), typed()
-    seeds = gf.HeteroItemSet({"user": gf.ItemSet(90, names="seeds")})
-
-    def sample(graph: gf.SamplingGraph, by_type: gf.SamplingGraph) -> list[Any]:
-        walks = graph.random_walks(torch.arange(0, whole.total_num_nodes, 7), 5, key=3)
-        pipe = gf.ItemSampler(seeds, 30).sample_by_budget(by_type, {"user": [5, 9], "item": [4, 8], "shop": [1]})
-        return [walks, *pipe.with_seed(3)]
-
-    def work(rank: int, peers: Peers) -> list[Any]:
-        graphs = (cut_graph(one, torch.arange(one.total_num_nodes) % 2, rank) for one in (whole, whole_typed))
-        return sample(*(PartitionedGraph(part, peers) for part in graphs))
-
-    wanted = sample(whole, whole_typed)
-    for found in in_threads(2, work, share_memory=share_memory):
-        assert_same(found, wanted)
-
-
-OPTIONS: list[dict[str, Any]] = [
-    {},
-    {"replace": True},
-    {"probs_name": "weight"},
-    {"deduplicate": False},
-    {"only_new": True},
-]
-
-
-@pytest.mark.parametrize("kind", ["plain", "typed"])
-def test_several_mini_batches_are_sampled_as_each_alone(kind: str) -> None:
-    whole = GRAPHS[kind]()
-    fanouts = (torch.tensor([2, 3, 1, 4] if kind == "typed" else [3]), torch.tensor([2]))
-    nodes = [torch.tensor([3, 1, 4]), torch.tensor([1, 5, 9, 2, 6]), torch.tensor([], dtype=torch.int64)]
-    seeds: list[Any] = nodes if kind == "plain" else [{"item": own, "user": own.flip(0) + 7} for own in nodes]
-    keys = [[11, 12], [13, 14], [15, 16]]
-
-    def work(rank: int, peers: Peers) -> None:
-        for options in OPTIONS:
-            request = SamplingRequest(fanouts, **options)
-            graph = PartitionedGraph(cut_graph(whole, torch.arange(whole.total_num_nodes) % 2, rank), peers)
-            before = peers.traffic.exchanges
-            found = graph.sample_hops_together(seeds, request, keys)
-            wanted = [whole.sample_hops(own, request, own_keys) for own, own_keys in zip(seeds, keys, strict=True)]
-            assert_same(found, wanted)
-            # Once to compare the parts, and once per hop.
-            assert peers.traffic.exchanges - before <= 3 or request.only_new, options
-
-    in_threads(2, work, share_memory=False)
 
 
 def test_walks_in_a_graph_whose_parts_are_all_here_read_it_as_the_whole_graph(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,25 +1,20 @@
 import json
-import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
 import torch
-from torch import distributed
 
 import graphfeed as gf
-from graphfeed.distributed import PartitionedGraph
 from graphfeed.distributed.graph_part import cut_graph
 from graphfeed.distributed.part_book import PartBook
 from graphfeed.distributed.partition.part_layout import FILE_NAME
 from graphfeed.distributed.partition.reader import StoredPart, open_part
 from graphfeed.distributed.partition.writer import write_partition
 from graphfeed.storage.graph.assignment.assign import assign_nodes, stacked_assignment
-from tests.digests import assert_same, digest
+from tests.digests import assert_same
 from tests.distributed import graphs
-from tests.distributed.rank_processes import run_ranks
 from tests.refusals import check_all_refused
 
 LIKES = "user:likes:item"
@@ -100,20 +95,6 @@ def own_edges(stored: StoredPart, kind: str | None) -> set[int]:
     return set(ids.tolist())
 
 
-@each_graph
-def test_a_parts_own_nodes_are_sampled_as_in_the_whole_graph(
-    make: Callable[[], gf.FusedCSCSamplingGraph], write: Callable[..., Path]
-) -> None:
-    graph, root = make(), write(make(), 3)
-    for part in range(3):
-        stored = open_part(root, part).graph
-        kinds = list(graph.node_type_to_id or {})
-        seeds = {kind: stored.book_of(kind).ids_of(part) for kind in kinds} if kinds else stored.book.ids_of(part)
-        for replace in (False, True):
-            expected = graph.sample_neighbors(seeds, torch.tensor([3]), replace, key=5)
-            assert_same(stored.columns.sample_neighbors(seeds, torch.tensor([3]), replace, key=5), expected)
-
-
 def test_a_single_rank_reads_all_rows_by_their_ids(write: Callable[..., Path]) -> None:
     graph = graphs.typed()
     whole, store = features_of(graph), open_part(write(graph, 1), 0).partitioned_features()
@@ -122,33 +103,6 @@ def test_a_single_rank_reads_all_rows_by_their_ids(write: Callable[..., Path]) -
     ids = torch.tensor([5, 0])
     assert_same(store.read("node", "user", "feat", ids), whole.read("node", "user", "feat", ids))
     assert_same(store.read("graph", None, "mean"), whole.read("graph", None, "mean"))
-
-
-def digests_of(graph: gf.SamplingGraph, features: gf.FeatureStore) -> list[str]:
-    """Return digests of an epoch."""
-    sizes: Any = graph.num_nodes
-    items: Any = gf.ItemSet(sizes["user"] if isinstance(sizes, dict) else sizes, names="seeds")
-    if isinstance(sizes, dict):
-        items = gf.HeteroItemSet({"user": items})
-    pipe = gf.ItemSampler(items, batch_size=16, shuffle=True).sample_neighbor(graph, fanouts=[3, 4])
-    names: Any = {"user": ["feat"]} if isinstance(sizes, dict) else ["feat"]
-    with gf.DataLoader(pipe.fetch_feature(features, names), 0, seed=1) as loader:
-        return [digest(batch) for batch in loader]
-
-
-def read_own_part(root: str) -> None:
-    """Be a rank that makes the mini-batches of graphs from its parts."""
-    for name, graph in (("plain", graphs.plain()), ("typed", graphs.typed())):
-        part = open_part(f"{root}/{name}", distributed.get_rank())
-        found = digests_of(PartitionedGraph(part.graph), part.partitioned_features())
-        assert found == digests_of(graph, features_of(graph))
-
-
-@pytest.mark.slow
-def test_mini_batches_from_files_are_those_of_the_whole_graph(tmp_path: Path) -> None:
-    for name, graph in (("plain", graphs.plain()), ("typed", graphs.typed())):
-        write_partition(tmp_path / name, graph, assign_nodes(graph, 2, "ldg"), 2, features_of(graph))
-    run_ranks(f"{__name__}:read_own_part", 2, tmp_path, root=str(tmp_path))
 
 
 def test_edges_without_ids_get_their_positions_which_take_no_file(tmp_path: Path) -> None:
@@ -176,18 +130,6 @@ def test_a_graph_without_nodes_has_parts(tmp_path: Path) -> None:
     graph = gf.from_coo(torch.empty(2, 0, dtype=torch.int64), 0)
     root = write_partition(tmp_path / "parts", graph, torch.empty(0, dtype=torch.int64), 2)
     assert open_part(root, 1, check=True).graph.columns.total_num_nodes == 0
-
-
-def test_a_part_opens_in_milliseconds_however_large(tmp_path: Path) -> None:
-    graph = graphs.plain(100_000, 1_000_000)
-    store = gf.BasicFeatureStore({("node", None, "feat"): gf.TorchBasedFeature(torch.zeros(100_000, 100))})
-    root = write_partition(tmp_path / "parts", graph, assign_nodes(graph, 2, "range"), 2, store)
-    times = []
-    for _ in range(5):
-        start = time.perf_counter()
-        open_part(root, 0)
-        times.append(time.perf_counter() - start)
-    assert min(times) < 0.02
 
 
 def test_a_part_that_is_as_it_was_written_is_sampled_without_a_pass(

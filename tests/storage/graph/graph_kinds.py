@@ -166,7 +166,13 @@ def sample_all(case: Case, graph: gf.SamplingGraph) -> dict[str, Any]:
     found = {name: sample(graph, case, request) for name, request in requests(case).items()}
     fanouts = [torch.tensor(number).reshape(-1) for number in case.fanouts[-1]]
     seeds = case.seeds
-    ways: list[dict[str, Any]] = [{}, {"replace": True}, {"probs_name": "w"}, {"only_new": True}]
+    ways: list[dict[str, Any]] = [
+        {},
+        {"replace": True},
+        {"probs_name": "w"},
+        {"deduplicate": False},
+        {"only_new": True},
+    ]
     for options in ways:
         request = gf.SamplingRequest(fanouts, **options)
         together = graph.sample_hops_together([seeds, seeds], request, [[5, 6], [7, 8]])
