@@ -24,7 +24,6 @@ from graphfeed.distributed.pyg.store_attributes import (
     LocalEdgeAttr,
     LocalTensorAttr,
     group_of,
-    read_info,
     type_of,
 )
 from graphfeed.pyg.data.data_graph import ALWAYS
@@ -255,19 +254,3 @@ def test_types_have_groups() -> None:
         assert type_of(group) == kind
     assert group_of(None, edges=True) == EDGES
     assert type_of(EDGES) is None
-
-
-@pytest.mark.parametrize("graph", [graphs.plain(), graphs.typed()], ids=["plain", "typed"])
-def test_both_layouts_say_the_same(tmp_path: Path, graph: gf.FusedCSCSamplingGraph) -> None:
-    parts = assign_nodes(graph, 3, "hash")
-    write_partition(tmp_path / "own", graph, parts, num_parts=3)
-    Partitioner(graph, 3, tmp_path / "pyg", method=parts).generate_partition()
-    own, pyg = read_info(tmp_path / "own"), read_info(tmp_path / "pyg")
-    assert own.meta == {name: pyg.meta[name] for name in own.meta}
-    assert (own.layout, own.edge_parts) == (None, None)
-    maps = [(own.node_parts, pyg.node_parts)]
-    if isinstance(own.node_parts, dict):
-        assert list(own.node_parts) == list(pyg.node_parts)
-        assert list(pyg.edge_parts) == [tuple(kind.split(":")) for kind in graph.edge_types]
-        maps = [(own.node_parts[kind], pyg.node_parts[kind]) for kind in own.node_parts]
-    assert all(torch.equal(one.long(), other) for one, other in maps)

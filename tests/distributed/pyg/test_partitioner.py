@@ -3,6 +3,7 @@
 import json
 import sys
 import warnings
+from collections import Counter
 from importlib import import_module
 from pathlib import Path
 from types import SimpleNamespace
@@ -127,46 +128,6 @@ def test_each_node_and_edge_is_in_the_part_of_its_map(tmp_path: Path) -> None:
     }  # fmt: skip
 
 
-def test_ids_count_within_their_types(tmp_path: Path) -> None:
-    data = hetero_data()
-    root = write(data, 2, tmp_path / "parts")
-    node_maps = {kind: load(root / "node_map" / f"{kind}.pt") for kind in data.node_types}
-    seen = dict.fromkeys(data.edge_types, 0)
-    for part in range(2):
-        graph, nodes, edges = (
-            load(root / f"part_{part}" / f"{name}.pt") for name in ("graph", "node_feats", "edge_feats")
-        )
-        for kind, own in nodes.items():
-            assert_same(own["global_id"], torch.nonzero(node_maps[kind] == part).flatten())
-            assert_same(own["id"], own["global_id"])
-            assert_same(own["feats"]["x"], data[kind].x[own["id"]])
-        for kind, own in graph.items():
-            seen[kind] += len(own["edge_id"])
-            assert_same(torch.stack([own["row"], own["col"]]), data[kind].edge_index[:, own["edge_id"]])
-            assert own["size"] == (data[kind[0]].num_nodes, data[kind[2]].num_nodes)
-            assert (node_maps[kind[2]][own["col"]] == part).all()
-            assert (load(root / "edge_map" / f"{'__'.join(kind)}.pt")[own["edge_id"]] == part).all()
-            assert_same(edges[kind]["feats"]["edge_attr"], data[kind].edge_attr[own["edge_id"]])
-            assert_same(edges[kind]["edge_time"], data[kind].edge_time[own["edge_id"]])
-    assert seen == dict.fromkeys(data.edge_types, 150)
-    meta = json.loads((root / "META.json").read_text())
-    assert meta["node_offset"] == [0, 50]
-    assert meta["edge_types"] == [list(kind) for kind in data.edge_types]
-
-
-def test_own_graphs_come_back(tmp_path: Path) -> None:
-    for make, num_parts in ((graphs.plain, 30), (graphs.typed, 1), (graphs.typed, 2)):
-        graph = make()
-        root = write(graph, num_parts, tmp_path / f"{make.__name__} {num_parts}")
-        found: dict[int, tuple[int, int, float]] = {}
-        for part in range(num_parts):
-            columns = open_part(root, part).graph.columns
-            assert columns.num_nodes == graph.num_nodes
-            assert_same(columns.node_attribute("time"), graph.node_attribute("time"))
-            found |= edges_of(columns)
-        assert found == edges_of(graph)
-
-
 def with_falling_ids(graph: gf.FusedCSCSamplingGraph) -> gf.FusedCSCSamplingGraph:
     """Return a graph whose edge ids fall in each column."""
     fields = graph.fields()
@@ -214,15 +175,6 @@ def test_times_keep_their_name(tmp_path: Path) -> None:
     assert "edge_time" in open_part(write(hetero_data(), 1, tmp_path / "others"), 0).graph.columns.edge_attributes
 
 
-def edges_of(graph: gf.FusedCSCSamplingGraph) -> dict[Any, tuple[int, int, float]]:
-    """Return the ends and the weight of each edge by type and id."""
-    types = torch.zeros_like(graph.indices) if graph.type_per_edge is None else graph.type_per_edge
-    ends = gf.expand_indptr(graph.csc_indptr, torch.int64)
-    ids, weights = (graph.edge_attribute(name).flatten().tolist() for name in (gf.ORIGINAL_EDGE_ID, "weight"))
-    keys = zip(types.tolist(), ids, strict=True)
-    return dict(zip(keys, zip(graph.indices.tolist(), ends.tolist(), weights, strict=True), strict=True))
-
-
 def test_the_assignment_may_be_given(tmp_path: Path) -> None:
     graph = graphs.typed()
     parts = assign_nodes(graph, 3, "ldg")
@@ -256,21 +208,30 @@ def test_what_can_t_be_written_is_refused_and_leaves_nothing(tmp_path: Path, mon
 
 @pytest.mark.parametrize("make", [plain_data, hetero_data])
 def test_pygs_own_stores_read_it(tmp_path: Path, make: Any) -> None:
-    data = make()
+    data, seen = make(), Counter[Any]()
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         stores = import_module("torch_geometric.distributed")
-    root = write(data, 2, tmp_path / "parts")
-    node, edge = ("item", ("user", "likes", "item")) if make is hetero_data else (None, None)
+    root = str(write(data, 2, tmp_path / "parts"))
     for part in range(2):
-        features, graph = (
-            stores.LocalFeatureStore.from_partition(str(root), part),
-            stores.LocalGraphStore.from_partition(str(root), part),
+        features = stores.LocalFeatureStore.from_partition(root, part)
+        for attr in features.get_all_tensor_attrs():
+            ids = features.get_global_id(attr.group_name)
+            whole = (data if make is plain_data else data[attr.group_name]).to_dict()[attr.attr_name]
+            assert_same(features.get_tensor(attr), whole if attr.attr_name == "time" else whole[ids])
+            seen[attr.attr_name] += len(ids)
+        graph = stores.LocalGraphStore.from_partition(root, part)
+        for attr in graph.get_all_edge_attrs():
+            index, ids = torch.stack(list(graph.get_edge_index(attr))), graph.get_edge_id(attr)
+            assert_same(index, (data if make is plain_data else data[attr.edge_type]).edge_index[:, ids])
+            assert (graph.get_partition_ids_from_nids(index[1], attr.edge_type and attr.edge_type[2]) == part).all()
+            assert (graph.get_partition_ids_from_eids(ids, attr.edge_type) == part).all()
+            seen[attr.edge_type] += len(ids)
+    if make is plain_data:
+        assert seen == {"x": 60, "y": 60, "train_mask": 60, "time": 60, "edge_attr": 400, "edge_weight": 400, None: 400}
+    else:
+        assert seen == {"x": 70, "y": 50, "edge_attr": 450, "edge_time": 450, **dict.fromkeys(data.edge_types, 150)}
+        assert (graph.meta["node_offset"], graph.meta["edge_types"]) == (
+            [0, 50],
+            [list(kind) for kind in data.edge_types],
         )
-        ids = features.get_global_id(node)
-        assert_same(features.get_tensor(group_name=node, attr_name="x"), (data if node is None else data[node]).x[ids])
-        edge_ids = graph.get_edge_id(edge_type=edge, layout="coo")
-        rows, columns = graph.get_edge_index(edge_type=edge, layout="coo")
-        assert_same(torch.stack([rows, columns]), (data if edge is None else data[edge]).edge_index[:, edge_ids])
-        assert (graph.get_partition_ids_from_nids(columns, node) == part).all()
-        assert (graph.get_partition_ids_from_eids(edge_ids, edge) == part).all()
