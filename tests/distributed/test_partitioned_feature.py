@@ -42,15 +42,18 @@ def test_rows_of_a_single_rank_are_local_unless_they_are_no_tensor() -> None:
 
 
 @pytest.mark.parametrize("share_memory", [True, False])
-def test_ranks_with_other_books_get_an_error_and_no_rows_of_other_ids(share_memory: bool) -> None:
+def test_ranks_with_other_books_or_rows_get_an_error_and_no_rows_of_other_ids(share_memory: bool) -> None:
     books = [PartBook.from_assignment(torch.tensor(parts)) for parts in ([0, 1, 0, 1, 0, 1], [0, 1, 1, 0, 0, 1])]
+    same, own_rows = r"; let all ranks open parts of one partition", [VALUES, VALUES.int()]
 
     def work(rank: int, peers: Peers) -> None:
-        feature = PartitionedFeature(cut_rows(VALUES, books[rank], rank), books[rank], peers)
-        with pytest.raises(
-            ValueError, match=r"assignment of 'rows 0' is .*; let all ranks open parts of one partition"
+        for book, rows, said in (
+            (books[rank], VALUES, "assignment of 'rows 0' is .*"),
+            (books[0], own_rows[rank], r"""rows of 'rows 1' is "float32\[6, 2\]" on ranks \[0\], and "int32.* \[1\]"""),
         ):
-            feature.read(torch.tensor([0, 5, 1]))
+            feature = PartitionedFeature(cut_rows(rows, book, rank), book, peers)
+            with pytest.raises(ValueError, match=said + same):
+                feature.read(torch.tensor([0, 5, 1]))
 
     in_threads(2, work, share_memory=share_memory)
 

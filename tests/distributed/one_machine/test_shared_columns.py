@@ -103,15 +103,6 @@ def test_the_sums_of_weights_are_shared_with_guides_where_kernels_take_them(type
     in_threads(2, work)
 
 
-def test_ranks_that_assign_nodes_otherwise_are_refused() -> None:
-    def work(rank: int, peers: Peers) -> None:
-        graph = PartitionedGraph(cut_graph(plain(), (torch.arange(100) + rank) % 2, rank), peers)
-        with pytest.raises(ValueError, match=r"assignment of 'graph 0' is \d+ on ranks \[0\], and \d+ on ranks"):
-            by_weight(graph)
-
-    in_threads(2, work)
-
-
 def test_graphs_over_the_same_part_and_peers_share_columns() -> None:
     peers, part = Peers(), cut_graph(plain(), torch.zeros(100, dtype=torch.int32), 0)
     graph = PartitionedGraph(part, peers)

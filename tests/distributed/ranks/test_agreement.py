@@ -1,7 +1,6 @@
 """Ranks that hold parts of different graphs, or run different epochs."""
 
 import threading
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -12,7 +11,6 @@ from graphfeed.distributed import PartitionedGraph, Peers, cut_graph
 from graphfeed.distributed.ranks import agreement
 from tests.distributed.graphs import plain
 from tests.distributed.joint import in_threads
-from tests.distributed.rank_processes import run_ranks
 
 
 def pipe_of(rank: int, world_size: int, graph: gf.SamplingGraph, fanout: int = 3) -> gf.Datapipe:
@@ -20,15 +18,32 @@ def pipe_of(rank: int, world_size: int, graph: gf.SamplingGraph, fanout: int = 3
     return sampler.sample_neighbor(graph, [fanout])
 
 
-def part_of(rank: int, peers: Peers) -> PartitionedGraph:
-    return PartitionedGraph(cut_graph(plain(), torch.arange(100) % peers.world_size, rank), peers)
+def part_of(rank: int, peers: Peers, graph: gf.FusedCSCSamplingGraph | None = None, shift: int = 0) -> PartitionedGraph:
+    nodes = torch.arange(100) + shift
+    return PartitionedGraph(cut_graph(graph or plain(), nodes % peers.world_size, rank), peers)
 
 
-NAMES = ("seeds", "fanouts", "epochs")
+def another() -> gf.FusedCSCSamplingGraph:
+    """Return a graph in which each edge comes from another node."""
+    return gf.FusedCSCSamplingGraph(**{**plain().fields(), "indices": (plain().indices + 1) % 100})
+
+
+SAME: dict[str, Any] = {
+    "seeds": (3, 3),
+    "fanouts": (3, 3),
+    "epochs": (0, 0),
+    "graphs": (plain, plain),
+    "shifts": (0, 0),
+}
 DIFFERENT: list[dict[str, Any]] = [
     {"seeds": (3, 4), "said": r"rank \d makes mini-batches with seed \d, but rank \d with seed \d; give the DataLo"},
     {"fanouts": (3, 4), "said": r"the pipeline of rank \d is another one .*: fanouts of stage 2 NeighborSampler is"},
     {"epochs": (0, 5), "said": r"rank \d has begun epoch \d at index 0, but rank \d epoch \d at index 0; iterate"},
+    {
+        "graphs": (plain, another),
+        "said": r"identity of 'graph 0' is \"\w+\" on ranks \[0\], and \"\w+\" on ranks \[1\]",
+    },
+    {"shifts": (0, 1), "said": r"assignment of 'graph 0' is \d+ on ranks \[0\], and \d+ on ranks \[1\]; let all ranks"},
 ]
 
 
@@ -36,11 +51,12 @@ DIFFERENT: list[dict[str, Any]] = [
 def test_ranks_that_differ_are_told_before_the_first_mini_batch(
     monkeypatch: pytest.MonkeyPatch, given: dict[str, Any]
 ) -> None:
-    seeds, fanouts, epochs = ({"seeds": (3, 3), "fanouts": (3, 3), "epochs": (0, 0), **given}[name] for name in NAMES)
+    seeds, fanouts, epochs, graphs, shifts = ({**SAME, **given}[name] for name in SAME)
     monkeypatch.setattr(agreement, "BEGIN_SECONDS", 30.0 if fanouts[0] == fanouts[1] else 1.0)
 
     def work(rank: int, peers: Peers) -> None:
-        pipe = pipe_of(rank, 2, part_of(rank, peers), fanouts[rank])
+        graph = part_of(rank, peers, graphs[rank](), shifts[rank])
+        pipe = pipe_of(rank, 2, graph, fanouts[rank])
         with gf.DataLoader(pipe, 0, seed=seeds[rank]) as loader:
             loader.set_epoch(epochs[rank])
             with pytest.raises(ValueError, match=given["said"]):
@@ -135,29 +151,3 @@ def test_only_the_first_run_waits_for_others(monkeypatch: pytest.MonkeyPatch) ->
         return made
 
     assert in_threads(2, work) == [[8, 8], []]
-
-
-def differ(what: str, share_memory: bool) -> None:
-    """Be a rank of three, of which one has something else than the others, that is told before it makes anything."""
-    peers = Peers(share_memory=share_memory, start_timeout=60, timeout=60)
-    graph, seed = plain(), 7
-    if peers.rank == 1 and what == "graph":
-        graph = gf.FusedCSCSamplingGraph(**{**graph.fields(), "indices": (graph.indices + 1) % 100})
-    if peers.rank == 1 and what == "seed":
-        seed = 8
-    part = cut_graph(graph, torch.arange(100) % 3, peers.rank)
-    said = {
-        "graph": r"identity of 'graph 0' is \"\w+\" on ranks \[0, 2\], and \"\w+\" on ranks \[1\]",
-        "seed": r"makes mini-batches with seed (7, but rank 1 with seed 8|8, but rank \d with seed 7)",
-    }
-    with pytest.raises(ValueError, match=said[what]):
-        next(iter(gf.DataLoader(pipe_of(peers.rank, 3, PartitionedGraph(part, peers)), 1, seed=seed)))
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("what", ["graph", "seed"])
-@pytest.mark.parametrize("share_memory", [False, pytest.param(True, marks=pytest.mark.thorough)])
-def test_another_graph_or_seed_on_one_rank_is_named_on_all_before_the_first_mini_batch(
-    tmp_path: Path, what: str, share_memory: bool
-) -> None:
-    run_ranks(f"{__name__}:differ", 3, tmp_path, what=what, share_memory=share_memory)

@@ -121,15 +121,6 @@ def what_a_rank_never_made_fails_once_it_ends_and_holds_nobody() -> None:
     assert peers.ended
 
 
-def ranks_that_disagree_about_parts_fail() -> None:
-    rank = rank_and_size()[0]
-    assignment = torch.arange(NUM_NODES) % 3 if rank == 0 else torch.arange(NUM_NODES) * 3 // NUM_NODES
-    graph = PartitionedGraph(cut_graph(untyped(), assignment, rank), Peers(share_memory=False))
-    said = r"assignment of 'graph \d+' is \d+ on ranks \[0\], and \d+ on ranks \[1, 2\]; let all ranks open"
-    with pytest.raises(ValueError, match=said):
-        graph.in_subgraph(torch.arange(100))
-
-
 def closed_peers_end_and_others_can_be_made() -> None:
     peers = Peers()
     edges = [make_graph(peers).in_subgraph(torch.arange(100)).original_edge_ids]
@@ -144,7 +135,6 @@ def closed_peers_end_and_others_can_be_made() -> None:
 @pytest.mark.slow
 def test_ranks_of_a_process_group_end_well(tmp_path: Path) -> None:
     cases = [
-        ranks_that_disagree_about_parts_fail,
         closed_peers_end_and_others_can_be_made,
         a_rank_may_start_late,
         a_rank_may_leave_an_epoch_early,
@@ -208,22 +198,6 @@ def test_features_of_stores_are_the_same_ones_in_whichever_order_ranks_set_them(
         return found
 
     assert in_two_ranks(read) == [[[0, 1, 2, 3]] * 2] * 2
-
-
-def test_features_of_another_kind_are_refused() -> None:
-    port, book = free_port(), PartBook.from_bounds([0, 2, 4])
-    rows = [torch.zeros(2, 1), torch.zeros(2, 1, dtype=torch.int32)]
-
-    def read(rank: int) -> str:
-        meeting = MeetingPoint("127.0.0.1", port, rank, 2)
-        peers = Peers(share_memory=False, start_timeout=30, meeting=meeting)
-        with pytest.raises(ValueError, match="rows of 'rows 0' is") as error:
-            PartitionedFeature(rows[rank], book, peers).read(torch.arange(4))
-        peers.close()
-        return str(error.value)
-
-    said = 'rows of \'rows 0\' is "float32[4, 1]" on ranks [0], and "int32[4, 1]" on ranks [1]'
-    assert all(said in text for text in in_two_ranks(read))
 
 
 def test_ranks_meet_again_at_an_address_once_they_have_closed() -> None:
