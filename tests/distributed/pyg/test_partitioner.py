@@ -226,6 +226,8 @@ def test_pygs_own_stores_read_it(tmp_path: Path, make: Any) -> None:
             assert_same(index, (data if make is plain_data else data[attr.edge_type]).edge_index[:, ids])
             assert (graph.get_partition_ids_from_nids(index[1], attr.edge_type and attr.edge_type[2]) == part).all()
             assert (graph.get_partition_ids_from_eids(ids, attr.edge_type) == part).all()
+            ends = (data, data) if make is plain_data else (data[attr.edge_type[0]], data[attr.edge_type[2]])
+            assert attr.size == tuple(end.num_nodes for end in ends)
             seen[attr.edge_type] += len(ids)
     if make is plain_data:
         assert seen == {"x": 60, "y": 60, "train_mask": 60, "time": 60, "edge_attr": 400, "edge_weight": 400, None: 400}

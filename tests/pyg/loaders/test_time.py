@@ -50,16 +50,6 @@ def test_the_time_of_the_seed_itself_counts() -> None:
     assert len(batch.e_id) == 0
 
 
-@pytest.mark.parametrize("strategy", ["uniform", "last"])
-def test_no_neighbor_is_later_than_its_seed(strategy: str) -> None:
-    data = homogeneous()
-    loader = NeighborLoader(data, [3, 3], SEEDS, TIMES, batch_size=4, time_attr="time", temporal_strategy=strategy)
-    for _ in range(10):
-        batch = next(iter(loader))
-        sampled = slice(batch.batch_size, None)
-        assert (batch.time[sampled] <= TIMES[batch.batch[sampled]]).all()
-
-
 def test_with_types_those_without_times_are_always_there() -> None:
     data = heterogeneous()
     del data["item"].time
