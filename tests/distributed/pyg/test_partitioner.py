@@ -5,6 +5,7 @@ import sys
 import warnings
 from collections import Counter
 from importlib import import_module
+from itertools import product
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -137,8 +138,10 @@ def with_falling_ids(graph: gf.FusedCSCSamplingGraph) -> gf.FusedCSCSamplingGrap
     )
 
 
-@pytest.mark.parametrize("falling", [False, True])
-@pytest.mark.parametrize("make", [golden_pipelines.untyped, golden_pipelines.typed])
+@pytest.mark.parametrize(
+    ("make", "falling"),
+    [*product((golden_pipelines.untyped, golden_pipelines.typed), (False, True)), (graphs.typed, False)],
+)
 def test_in_edges_with_times_keep_their_order(tmp_path: Path, make: Any, falling: bool) -> None:
     graph = with_falling_ids(make()) if falling else make()
     assignment = assign_nodes(graph, 3, "hash")

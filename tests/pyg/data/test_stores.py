@@ -56,6 +56,7 @@ def test_each_loader_gives_what_it_gives_for_data(typed: bool, layout: str) -> N
         loaders += [
             lambda given: NeighborLoader(given, [3], None, times, batch_size=24, seed=0, time_attr="edge_time"),
             lambda given: NeighborLoader(given, [3], seeds, batch_size=24, seed=0, weight_attr="weight"),
+            lambda given: ShaDowKHopSampler(given, 2, 3, batch_size=4, seed=0),
         ]
     for make in loaders:
         ours, theirs = list(make(pair)), list(make(data))
@@ -75,16 +76,6 @@ def test_data_may_be_their_own_stores(typed: bool) -> None:
         assert torch.equal(ours.x, theirs.x)
         assert torch.equal(ours.n_id, theirs.n_id)
     assert [index.tolist() for index in edge_stores(pair)] == [index.tolist() for index in edge_stores(whole)]
-
-
-def test_subgraphs_of_roots() -> None:
-    data = sorted_data(False, "csc")
-    batches = [
-        next(iter(ShaDowKHopSampler(given, 2, 3, batch_size=4, seed=0))) for given in (in_stores(data, "csc"), data)
-    ]
-    assert torch.equal(batches[0].edge_index, batches[1].edge_index)
-    assert torch.equal(batches[0].x, batches[1].x)
-    assert torch.equal(batches[0].y, batches[1].y)
 
 
 @pytest.mark.parametrize("typed", [False, True])

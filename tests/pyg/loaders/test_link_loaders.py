@@ -62,14 +62,6 @@ def test_binary_negatives_follow_the_positives() -> None:
     assert values_of(batch) == values_of(first(data, neg_sampling_ratio=1.5))
 
 
-def test_labels_from_0_on_are_raised_by_one() -> None:
-    data = homogeneous()
-    batch = first(data, neg_sampling="binary", edge_label=torch.arange(NUM_EDGES) % 3)
-    assert batch.edge_label.tolist() == [1, 2, 3, 1, 2, 3, 1, 2] + [0] * 8
-    batch = first(data, neg_sampling="binary", edge_label=torch.arange(NUM_EDGES) % 3 + 1)
-    assert batch.edge_label.tolist()[:4] == [1, 2, 3, 1]
-
-
 @pytest.mark.parametrize(("amount", "disjoint"), [(1, False), (3, True)])
 def test_triplets(amount: int, disjoint: bool) -> None:
     data = homogeneous()
@@ -83,20 +75,6 @@ def test_triplets(amount: int, disjoint: bool) -> None:
     if disjoint:
         for place in (batch.src_index, batch.dst_pos_index, *batch.dst_neg_index.reshape(8, -1).T):
             assert batch.batch[place].tolist() == list(range(8))
-
-
-@pytest.mark.parametrize("mode", ["binary", "triplet"])
-def test_negatives_exist_at_the_time_of_their_edge(mode: str) -> None:
-    data = homogeneous()
-    times = torch.randint(10, 50, (NUM_EDGES,), generator=torch.Generator().manual_seed(3))
-    batch = first(data, neg_sampling=(mode, 2), edge_label_time=times, time_attr="time", batch_size=NUM_EDGES)
-    if mode == "binary":
-        ends = data.time[batch.n_id[batch.edge_label_index[:, NUM_EDGES:]]]
-        assert (ends <= batch.edge_label_time[NUM_EDGES:]).all()
-        assert torch.equal(batch.edge_label_time, times.repeat(3))
-    else:
-        assert (data.time[batch.n_id[batch.dst_neg_index]] <= times[:, None]).all()
-        assert torch.equal(batch.seed_time, times)
 
 
 def test_weights_say_which_nodes_are_drawn() -> None:

@@ -161,19 +161,6 @@ def test_a_sampler_with_a_generator_of_its_own_is_read_once_per_epoch(options: d
             assert sampler.reads == epoch + 1
 
 
-@pytest.mark.slow
-@pytest.mark.thorough
-@pytest.mark.parametrize("batched", [False, True])
-def test_worker_processes_make_the_same_of_it(batched: bool) -> None:
-    found = []
-    for options in ({}, {"num_workers": 2}, {"num_workers": 1, "worker": "process"}):
-        order: Any = {"batch_sampler": BatchSampler(Shuffled(1), 7, False)} if batched else {"sampler": Shuffled(1)}
-        with NeighborLoader(homogeneous(), [1], seed=3, **order, **options) as loader:
-            found.append([seeds(loader) for _ in range(2)])
-    assert found[0] == found[1] == found[2]
-    assert all(sorted(seed for batch in epoch for seed in batch) == list(range(60)) for epoch in found[0])
-
-
 def test_what_workers_are_sent_does_not_grow_with_the_set() -> None:
     sizes = []
     for count in (40, 4000):

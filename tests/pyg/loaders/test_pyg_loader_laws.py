@@ -54,6 +54,11 @@ def sampled(**options: Any) -> Any:
     return pyg.NeighborLoader(homogeneous(), [1], sampler=sampler, batch_size=8, **options)
 
 
+def batched(**options: Any) -> Any:
+    sampler = torch.utils.data.BatchSampler(torch.utils.data.RandomSampler(range(60)), 7, drop_last=False)
+    return pyg.NeighborLoader(homogeneous(), [1], batch_sampler=sampler, **options)
+
+
 def stored(**options: Any) -> Any:
     pair = in_stores(sorted_data(True, "csc"), "csc")
     return pyg.NeighborLoader(pair, [3, 2], "item", batch_size=8, shuffle=True, **options)
@@ -74,6 +79,7 @@ LOADERS: dict[str, Callable[..., Any]] = {
     "nodes, edges in PyG's own kind of tensor": nodes(as_edge_index=True),
     "nodes, balanced": balanced,
     "nodes, torch's sampler": sampled,
+    "nodes, torch's sampler of mini-batches": batched,
     "nodes of types": typed(),
     "nodes of types, in stores": stored,
     "nodes of types, in stores, fetched by workers": partial(stored, filter_per_worker=True),

@@ -9,7 +9,7 @@ import torch
 from graphfeed.pyg import NegativeSampling, NeighborLoader, NeighborSampler, NodeLoader
 from graphfeed.pyg.data.tables import import_pyg
 from graphfeed.pyg.stages.sample_with import permuted
-from tests.pyg.neighborhood import around, assert_is, assert_true, heterogeneous, homogeneous, values_of
+from tests.pyg.neighborhood import heterogeneous, homogeneous, values_of
 
 
 class Itself:
@@ -68,17 +68,6 @@ def test_features_are_fetched_where_it_is_said() -> None:
 
 def test_it_is_a_sampler_of_pygs_kind() -> None:
     assert issubclass(NeighborSampler, import_pyg("torch_geometric.sampler", "tests").BaseSampler)
-
-
-@pytest.mark.parametrize("disjoint", [False, True])
-def test_pygs_own_node_loader_takes_it(disjoint: bool) -> None:
-    data = homogeneous()
-    theirs = import_pyg("torch_geometric.loader", "tests").NodeLoader
-    sampler = NeighborSampler(data, [-1, -1], disjoint=disjoint)
-    seeds = torch.tensor([5, 2, 9])
-    (batch,) = theirs(data, sampler, seeds, batch_size=3)
-    assert_is(batch, around(data, {"": seeds.tolist()}, 2, disjoint=disjoint), disjoint=disjoint)
-    assert_true(data, batch)
 
 
 def test_pygs_own_loader_and_ours_give_the_same_with_full_fan_outs() -> None:
