@@ -78,8 +78,9 @@ class Program:
         if not self.wait(seconds):
             self.kill()
             raise AssertionError(f"the program took over {seconds} s; it printed {self.printed()!r}")
-        errors = self._errors.read_text().splitlines(keepends=True)
-        return Ended(self.returncode, self.printed(), "".join(line for line in errors if not line.startswith(COMPILES)))
+        lines = [file.read_text().splitlines(keepends=True) for file in (self._output, self._errors)]
+        texts = ["".join(line for line in own if not line.startswith(COMPILES)) for own in lines]
+        return Ended(self.returncode, *texts)
 
 
 class Warm:

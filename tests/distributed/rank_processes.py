@@ -3,7 +3,6 @@
 import importlib
 import json
 import socket
-import textwrap
 from collections.abc import Callable, Sequence
 from datetime import timedelta
 from pathlib import Path
@@ -12,8 +11,7 @@ from typing import Any
 import torch
 from torch import distributed
 
-from tests.programs import COMPILES, Program, start_program
-from tests.scripts import IMPORTS
+from tests.programs import Program, start_program
 
 START_SECONDS = 60
 END_SECONDS = 280  # the first time, kernels are compiled
@@ -23,13 +21,6 @@ def start_rank(function: str, rank: int, world_size: int, folder: Path, **option
     """Start one rank: a process that calls `function`, named as "module:function", with `options`."""
     given = json.dumps([function, rank, world_size, str(folder), options])
     return start_program(f"from tests.distributed.rank_processes import main; main({given!r})")
-
-
-def run_program(body: str) -> tuple[int | None, str]:
-    """Run a program that begins with some imports; return its exit status, and what it printed."""
-    program = start_program(IMPORTS + textwrap.dedent(body))
-    printed = end_of(program)
-    return program.returncode, printed
 
 
 def run_ranks(function: str, world_size: int, folder: Path, **options: Any) -> list[Any]:
@@ -60,14 +51,9 @@ def named(function: str) -> Any:
     return getattr(importlib.import_module(module), name)
 
 
-def end_of(rank: Program, seconds: float = END_SECONDS) -> str:
-    """Wait for a rank to end, and return what it printed, other than that it compiles kernels."""
-    if not rank.wait(seconds):
-        rank.kill()
-        assert rank.wait(seconds)
-        return f"{rank.printed()}\nkilled after {seconds} s"
-    lines = rank.printed().splitlines(keepends=True)
-    return "".join(line for line in lines if not line.startswith(COMPILES))
+def end_of(rank: Program) -> str:
+    """Wait for a rank to end, and return what it printed."""
+    return rank.end(END_SECONDS).stdout
 
 
 def free_port() -> int:

@@ -1,10 +1,6 @@
 """Loaders over a graph in parts, whose mini-batches must be those of the loaders over the whole graph."""
 
 import json
-import os
-import re
-import signal
-import time
 from collections.abc import Callable
 from itertools import islice
 from pathlib import Path
@@ -20,14 +16,13 @@ from graphfeed.distributed import (
     LocalFeatureStore,
     LocalGraphStore,
     Partitioner,
-    RankLostError,
 )
 from graphfeed.distributed.ranks.peers import rank_and_size
 from graphfeed.pyg import LinkNeighborLoader, NeighborLoader
 from graphfeed.pyg.data.tables import tables_of
 from tests.digests import assert_same
 from tests.distributed.pyg_data import classes, hetero_data, plain_data
-from tests.distributed.rank_processes import end_of, free_port, result_file, run_ranks, start_rank
+from tests.distributed.rank_processes import run_ranks
 from tests.golden_pipelines import numbers
 from tests.test_edge_truth import load
 
@@ -182,23 +177,6 @@ def state_after(loader: DistNeighborLoader, count: int) -> dict[str, Any]:
     return state
 
 
-def lose(root: str, port: int, timeout: float) -> Any:
-    """Let rank 1 be killed in the middle; return the error of the others, and after how many seconds it came."""
-    loader = DistNeighborLoader(
-        stores(root, "typed"), [2, 2], "127.0.0.1", port, context(), ("user", numbers(4000, 50, 1)), batch_size=4,
-        rpc_timeout=timeout,
-    )  # fmt: skip
-    start = time.monotonic()
-    try:
-        for index, _ in enumerate(loader):
-            if rank_and_size()[0] == 1 and index == 5:
-                os.kill(os.getpid(), signal.SIGKILL)
-            start = time.monotonic()
-    except RankLostError as error:
-        return [str(error), time.monotonic() - start]
-    return None
-
-
 def partition(root: Path, names: list[str], num_parts: int, folder: Path) -> str:
     """Write graphs in parts, and return where they are."""
     for name in names:
@@ -230,15 +208,3 @@ def test_mini_batches_are_those_of_the_whole_graph(
 def test_ranks_make_uneven_numbers_of_mini_batches_and_resume(tmp_path: Path) -> None:
     root = partition(tmp_path / "parts", ["typed"], 3, tmp_path)
     run_ranks(f"{__name__}:be_uneven", 3, tmp_path, root=root, counts=[10, 0, 41])
-
-
-@pytest.mark.slow
-def test_a_rank_that_is_killed_is_named_within_the_timeout(tmp_path: Path) -> None:
-    root, port = partition(tmp_path / "parts", ["typed"], 3, tmp_path), free_port()
-    ranks = [start_rank(f"{__name__}:lose", rank, 3, tmp_path, root=root, port=port, timeout=60) for rank in range(3)]
-    assert [end_of(ranks[rank]) for rank in (0, 2)] == ["", ""]
-    end_of(ranks[1])
-    for rank in (0, 2):
-        text, seconds = json.loads(result_file(tmp_path, rank).read_text())
-        assert re.match(rf"rank 1 \(\S+, process {ranks[1].pid}\) is lost: ", text)
-        assert seconds < 10

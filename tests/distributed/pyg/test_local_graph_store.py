@@ -124,6 +124,9 @@ def test_both_layouts_give_the_parts_of_the_whole_graph(tmp_path: Path, make: An
     for layout in ("pyg", "own"):
         for time_attr in (None, "time"):
             check_parts(tmp_path / layout, graph, parts, time_attr)
+    own, pyg = (LocalGraphStore.from_partition(tmp_path / layout, 0) for layout in ("own", "pyg"))
+    assert own.meta == {name: value for name, value in (pyg.meta or {}).items() if name in (own.meta or {})}
+    assert own.edge_pb is None
 
 
 def test_times_of_edges_follow_their_ids(tmp_path: Path) -> None:

@@ -18,7 +18,7 @@ from graphfeed.distributed.ranks.heartbeat import Heartbeat
 from graphfeed.distributed.ranks.listener import Listener
 from graphfeed.distributed.ranks.meeting_point import Meeting, connect_to_store
 from graphfeed.distributed.ranks.messages import Traffic
-from tests.distributed.rank_processes import end_of, free_port
+from tests.distributed.rank_processes import free_port
 from tests.programs import start_program
 
 
@@ -103,11 +103,9 @@ def test_a_program_that_fails_before_the_others_began_ends_at_once(rank: int) ->
         "print('begun', flush=True)\n"
         "1 / 0"
     )
-    while not program.wait(0.01) and "begun" not in program.printed():
-        pass
+    program.wait_for("begun")
     begun = time.monotonic()
-    end_of(program, 90)
-    assert program.returncode == 1
+    assert program.end().returncode == 1
     assert time.monotonic() - begun < 60  # of a busy machine
 
 

@@ -19,9 +19,8 @@ from graphfeed.distributed.servers.remote_executor import LostServerError, Remot
 from graphfeed.distributed.servers.tickets import Cut
 from tests import pipelines
 from tests.digests import digest, digests
-from tests.distributed.rank_processes import run_program
 from tests.distributed.served import TOKEN, compressing_server, loader, servers, start_server
-from tests.programs import start_program
+from tests.programs import run_body, start_program
 from tests.scripts import IMPORTS
 from tests.waiting import stop, wait_until
 
@@ -123,7 +122,7 @@ def test_after_some_patience_it_is_said_that_no_server_came_back(tmp_path: Path)
 
 
 def test_a_forked_process_is_told_rather_than_hanging() -> None:
-    status, printed = run_program(
+    ended = run_body(
         """
         import warnings
         from graphfeed.distributed import SamplingServer
@@ -142,8 +141,8 @@ def test_a_forked_process_is_told_rather_than_hanging() -> None:
         server.close()
         """
     )
-    assert status == 0, printed
-    assert "start processes by 'spawn' or 'forkserver'" in printed
+    assert ended.returncode == 0, ended.stderr
+    assert "start processes by 'spawn' or 'forkserver'" in ended.stdout
 
 
 def test_the_token_is_not_sent_in_clear_to_other_machines_unless_their_addresses_say_so() -> None:

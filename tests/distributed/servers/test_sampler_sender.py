@@ -11,7 +11,7 @@ import torch
 import graphfeed as gf
 from graphfeed.channels import PeerError
 from graphfeed.distributed import SamplerReceiver, SamplerSender
-from tests.distributed.rank_processes import run_program
+from tests.programs import run_body
 from tests.refusals import check_refused
 from tests.waiting import interrupt, wait_until
 
@@ -123,7 +123,7 @@ def test_what_cannot_be_sent_leaves_the_connection_as_it_is() -> None:
 
 @pytest.mark.slow
 def test_a_sender_that_nobody_closes_leaves_at_the_end_of_its_program_and_a_forked_one_says_what_to_do() -> None:
-    status, printed = run_program(
+    ended = run_body(
         """
         import warnings, torch
         from graphfeed.distributed import SamplerReceiver, SamplerSender
@@ -142,7 +142,7 @@ def test_a_sender_that_nobody_closes_leaves_at_the_end_of_its_program_and_a_fork
         os.wait()
         """
     )
-    assert status == 0, printed
-    count, reason = printed.splitlines()
+    assert ended.returncode == 0, ended.stderr
+    count, reason = ended.stdout.splitlines()
     assert count == "1"
     assert "start processes by 'spawn' or 'forkserver'" in reason

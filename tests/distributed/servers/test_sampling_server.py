@@ -19,8 +19,8 @@ from graphfeed.distributed.wire import import_flight, listen, to_batch
 from graphfeed.ops.process import import_optional
 from tests import pipelines
 from tests.digests import digests
-from tests.distributed.rank_processes import run_program
 from tests.distributed.served import Fails, Held, make_certificate
+from tests.programs import run_body
 from tests.refusals import check_refused
 
 pytest.importorskip("pyarrow")
@@ -234,7 +234,7 @@ def test_what_readers_write_is_told_in_one_line_that_prints(server: SamplingServ
 
 @pytest.mark.slow
 def test_a_server_and_its_program_end_while_a_client_holds_a_call_open() -> None:
-    ended = run_program(
+    ended = run_body(
         """
         from graphfeed.distributed.servers import sampling_server
         from graphfeed.distributed.wire import flight
@@ -250,7 +250,7 @@ def test_a_server_and_its_program_end_while_a_client_holds_a_call_open() -> None
         print("closed", time.monotonic() - begin < 5)
         """
     )
-    assert ended == (0, "closed True\n")
+    assert ended == (0, "closed True\n", "")
 
 
 def test_others_are_let_in_where_that_was_asked_for() -> None:
