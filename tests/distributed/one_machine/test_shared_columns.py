@@ -103,13 +103,6 @@ def test_the_sums_of_weights_are_shared_with_guides_where_kernels_take_them(type
     in_threads(2, work)
 
 
-def test_graphs_over_the_same_part_and_peers_share_columns() -> None:
-    peers, part = Peers(), cut_graph(plain(), torch.zeros(100, dtype=torch.int32), 0)
-    graph = PartitionedGraph(part, peers)
-    assert PartitionedGraph(part, peers)._here is graph._here
-    assert PartitionedGraph(part, Peers())._here is not graph._here
-
-
 def test_a_scope_is_that_of_the_machine_and_of_the_container(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     own = memory_scope.memory_scope()
     assert own == memory_scope.memory_scope() != ""

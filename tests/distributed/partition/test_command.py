@@ -48,17 +48,6 @@ def test_a_saved_graph_is_partitioned(
     assert ("takes at most" in text) == (method == "ldg")
 
 
-def test_a_data_set_is_partitioned_with_its_features(tmp_path: Path) -> None:
-    folder = tmp_path / "small"
-    folder.mkdir()
-    (folder / "metadata.yaml").write_text(METADATA)
-    (folder / "edges.csv").write_text("0,1\n1,2\n2,3\n3,4\n4,5\n5,0\n")
-    np.save(folder / "feat.npy", np.arange(12.0).reshape(6, 2))
-    assert partition(folder, tmp_path / "parts", "--parts", 2, "--method", "range") == 0
-    found = open_part(tmp_path / "parts", 1).features.read("node", None, "feat")
-    assert found.tolist() == [[6, 7], [8, 9], [10, 11]]
-
-
 @pytest.mark.parametrize("topology", ["", "graph_topology: {in_memory: true}\n"])
 def test_the_edges_and_rows_of_a_data_set_stay_in_their_files(tmp_path: Path, topology: str) -> None:
     (tmp_path / "metadata.yaml").write_text(METADATA + topology)
@@ -71,7 +60,9 @@ def test_the_edges_and_rows_of_a_data_set_stay_in_their_files(tmp_path: Path, to
         assert isinstance(stored.feature["node", None, "feat"], gf.DiskBasedFeature)
 
 
-def test_rows_of_other_parts_may_be_copied(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_data_set_is_partitioned_with_its_features_and_copies_of_rows(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     folder = tmp_path / "small"
     folder.mkdir()
     (folder / "metadata.yaml").write_text(METADATA)
@@ -79,6 +70,7 @@ def test_rows_of_other_parts_may_be_copied(tmp_path: Path, capsys: pytest.Captur
     np.save(folder / "feat.npy", np.arange(12.0).reshape(6, 2))
     options = ["--parts", 2, "--method", "range", "--halo-features", "1k"]
     assert partition(folder, tmp_path / "parts", *options) == 0
+    assert open_part(tmp_path / "parts", 1).features.read("node", None, "feat").tolist() == [[6, 7], [8, 9], [10, 11]]
     assert open_part(tmp_path / "parts", 0).halo[gf.FeatureKey("node", None, "feat")].rows.tolist() == [[10, 11]]
     assert " all            2   48 B                         3         3  100.0%" in capsys.readouterr().out
     assert partition(folder, tmp_path / "other", *options, "--layout", "pyg") == 1

@@ -12,13 +12,10 @@ from graphfeed.distributed.partition.part_layout import (
     FILE_NAME,
     ArrayEntry,
     PartitionMetadata,
-    file_dtype,
     map_entry,
     parse_entry,
     read_metadata,
-    to_numpy,
 )
-from tests.digests import assert_same
 from tests.distributed import graphs
 from tests.refusals import check_all_refused, check_refused
 
@@ -71,16 +68,6 @@ def test_entries_that_describe_no_array_are_refused() -> None:
         *[{"shape": [-1]}, {"shape": []}, {"shape": [2.0]}, {"key": [3]}, {"key": ["name"]}],
     ]
     check_all_refused(lambda change: parse_entry(ENTRY | change), wrong, "", (ValueError, TypeError))
-
-
-def test_arrays_of_all_dtypes_come_back(tmp_path: Path) -> None:
-    for dtype in (torch.bool, torch.uint8, torch.int32, torch.float16, torch.bfloat16, torch.float64):
-        for rows in (0, 3):
-            values = torch.arange(2 * rows).view(rows, 2).to(dtype)
-            np.save(tmp_path / "a.npy", to_numpy(values))
-            assert file_dtype(dtype) == to_numpy(values).dtype
-            entry = ArrayEntry("a.npy", "edge_attributes", ("a",), str(dtype).removeprefix("torch."), (rows, 2))
-            assert_same(map_entry(tmp_path, entry), values)
 
 
 def test_a_write_does_not_reach_the_file(tmp_path: Path) -> None:

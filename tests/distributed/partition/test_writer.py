@@ -22,7 +22,6 @@ from graphfeed.distributed.part_book import smallest_dtype
 from graphfeed.distributed.partition import part_tasks
 from graphfeed.distributed.partition import writer as partition_writer
 from graphfeed.distributed.partition.part_layout import read_metadata
-from graphfeed.distributed.partition.part_tasks import Rows, Target, write_edges, write_rows
 from graphfeed.distributed.partition.writer import write_partition
 from graphfeed.storage.graph import ByType, GraphArrays
 from graphfeed.storage.graph.assignment.assign import assign_nodes
@@ -30,35 +29,6 @@ from tests.clusters import Killing, dask_cluster, ray_cluster
 from tests.distributed import graphs
 from tests.forked import in_child
 from tests.refusals import check_refused
-
-
-def test_rows_are_those_that_a_part_owns_or_that_a_file_lists(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(part_tasks, "BLOCK_NODES", 3)
-    np.save(tmp_path / "values.npy", np.array([1, 0, 1, 1, 1, 0, 0, 1]))
-    owned = [*Rows(tmp_path / "values.npy", (1, None), 1).pieces(2)]
-    assert [ids.tolist() for ids in owned] == [[1, 2], [3], [6]]
-    listed = [*Rows(tmp_path / "values.npy", (0, None), None).pieces(2)]
-    assert torch.cat(listed).tolist() == [1, 0, 1, 1, 1, 0, 0, 1]
-
-
-def test_a_task_that_runs_again_writes_the_same_bytes_with_the_same_stamp(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    graph, feature = graphs.plain(), gf.TorchBasedFeature(torch.arange(200.0).reshape(100, 2))
-    np.save(tmp_path / "parts.npy", np.arange(100, dtype=np.uint8) % 3)
-    written = []
-    for number, block in enumerate((100, 7)):
-        monkeypatch.setattr(part_tasks, "BLOCK_NODES", block)
-        folder = tmp_path / str(number)
-        folder.mkdir()
-        entries = write_edges(graph, tmp_path / "parts.npy", 1, 1000, folder)
-        rows = Rows(tmp_path / "parts.npy", (0, None), 1)
-        entries += write_rows(feature, rows, Target(1, "feature", ("node", None, "feat"), 0), folder)
-        files = sorted(path for path in folder.rglob("*") if path.is_file())
-        written.append((entries, [(path.relative_to(folder), path.read_bytes()) for path in files]))
-        assert (folder / "part_1/indices.npy").stat().st_mtime == 1000
-    assert written[0] == written[1]
-    assert np.load(tmp_path / "0/part_1/feature_0.npy")[:, 0].tolist() == list(range(2, 200, 6))
 
 
 def test_parts_are_numbered_by_integers_that_are_as_small_as_can_be(tmp_path: Path) -> None:
@@ -116,20 +86,6 @@ def test_a_killed_writer_leaves_no_partition(tmp_path: Path, monkeypatch: pytest
     write()
 
 
-def test_edges_are_read_in_pieces(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    graph, parts = graphs.plain(), assign_nodes(graphs.plain(), 3, "hash")
-    whole = write_partition(tmp_path / "whole", graph, parts, 3)
-    stamp = read_metadata(whole).written
-    monkeypatch.setattr(partition_columns, "PIECE", 17)
-    monkeypatch.setattr(part_tasks, "PART_BYTES", 17)
-    monkeypatch.setattr(partition_writer, "new_stamp", lambda: stamp)
-    pieces = write_partition(tmp_path / "pieces", graph, parts, 3)
-    names = [path.relative_to(whole) for path in sorted(whole.rglob("*")) if path.is_file()]
-    assert len(names) > 10
-    assert [path.relative_to(pieces) for path in sorted(pieces.rglob("*")) if path.is_file()] == names
-    assert all((whole / name).read_bytes() == (pieces / name).read_bytes() for name in names)
-
-
 def stored(folder: Path) -> tuple[GraphArrays, ByType, gf.BasicFeatureStore]:
     """Return a graph and features in files, so that a run that was interrupted can go on."""
     graph = graphs.plain(2000, 9000)
@@ -168,13 +124,16 @@ class Engine(ProcessPoolExecutor):
         pytest.param(Engine, marks=[pytest.mark.slow, pytest.mark.thorough]),
     ],
 )
-def test_every_executor_writes_the_same_bytes(
+def test_every_executor_writes_the_same_bytes_in_whichever_pieces(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, start: Callable[[], AbstractContextManager[Executor]]
 ) -> None:
     monkeypatch.setattr(partition_writer, "new_stamp", lambda: 1000)
     graph, parts, store = stored(tmp_path)
     expected = content(write_partition(tmp_path / "here", graph, parts, 3, store, 500))
     assert not [name for name in expected if name.startswith("scratch")]
+    monkeypatch.setattr(partition_columns, "PIECE", 17)
+    monkeypatch.setattr(part_tasks, "PART_BYTES", 17)
+    monkeypatch.setattr(part_tasks, "BLOCK_NODES", 7)
     with start() as executor:
         root = write_partition(tmp_path / "parts", graph, parts, 3, store, 500, executor)
     assert content(root) == expected

@@ -127,25 +127,3 @@ def test_two_questions_are_answered_at_the_same_time(listener: Listener, connect
     for thread in threads:
         thread.join(20)
     assert sorted(int(tensors["number"]) for _, tensors in found) == [0, 1]
-
-
-def test_signs_of_life_are_handed_over() -> None:
-    pulses: list[tuple[int, socket.socket]] = []
-    came = threading.Event()
-
-    def take(rank: int, connection: socket.socket) -> None:
-        pulses.append((rank, connection))
-        came.set()
-
-    listener = Listener(1, Traffic(), take)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("GLOO_SOCKET_IFNAME", "lo")
-        address = listener.listen("anywhere")
-    with socket.create_connection(address) as connection:
-        connection.sendall(GREETING.pack(listener.token, 5, True))
-        assert came.wait(20)
-        [(rank, handed)] = pulses
-        connection.sendall(b"\1")
-        with handed:
-            assert (rank, handed.recv(1)) == (5, b"\1")
-    listener.close()

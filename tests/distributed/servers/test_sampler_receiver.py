@@ -302,16 +302,6 @@ def test_an_interrupt_of_one_that_waits_loses_nothing(receiver: SamplerReceiver)
     assert found["x"].tolist() == [0, 1, 2]
 
 
-@pytest.mark.parametrize("address", ["localhost:0", "[::1]:0"])
-def test_an_address_may_be_a_name_or_of_ipv6(address: str) -> None:
-    try:
-        receiver = SamplerReceiver(None, address, token=TOKEN, timeout=5)
-    except OSError:
-        pytest.skip("no IPv6")
-    with receiver, in_threads(partial(work, receiver, 0, 2)):
-        assert len(receive(receiver)) == 2
-
-
 def test_one_that_is_closed_says_so_also_between_two_samples(receiver: SamplerReceiver) -> None:
     with sender_to(receiver) as sender:
         samples = iter(receiver)
