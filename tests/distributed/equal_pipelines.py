@@ -28,7 +28,6 @@ from tests.digests import assert_same
 from tests.golden_pipelines import fractions, numbers
 from tests.test_edge_truth import load
 
-LIKES, LIKED, KNOWS = "user:likes:item", "item:liked_by:user", "user:knows:user"
 NODE, EDGE = ("node", None, "x"), ("edge", None, "e")
 LOCK = threading.RLock()
 """Held while the golden pipelines read other graphs."""
@@ -85,9 +84,9 @@ class Graphs(NamedTuple):
 GOLDEN = Graphs(golden_pipelines.untyped, golden_pipelines.typed, golden_pipelines.features)
 
 
-def real(folder: Path, untyped: str, typed: str) -> Graphs:
-    """Return real graphs in the form of the golden ones: Cora or GitHub's users, and WordNet or Wikipedia's edits."""
-    arrays = load(folder, untyped)
+def real(folder: Path, name: str) -> Graphs:
+    """Return a real graph in the form of the golden one without types."""
+    arrays = load(folder, name)
     count, size = len(arrays["src"]), int(arrays["num_nodes"])
 
     @cache
@@ -106,31 +105,7 @@ def real(folder: Path, untyped: str, typed: str) -> Graphs:
         rows = {NODE: torch.arange(size * 2.0), EDGE: torch.arange(count * 2)}
         return gf.BasicFeatureStore({key: gf.TorchBasedFeature(own.view(-1, 2)) for key, own in rows.items()})
 
-    return Graphs(make, cache(wordnet if typed == "wordnet" else lambda: edits(folder)), features)
-
-
-def wordnet() -> gf.FusedCSCSamplingGraph:
-    """Return the synsets of WordNet as users and its words as items, with times of the edges."""
-    whole: Any = gf.datasets.wordnet().graph
-    found = whole.in_subgraph({kind: torch.arange(count) for kind, count in whole.num_nodes.items()})
-    edges, times = {}, {}
-    kinds = {LIKES: "synset:rev_names:word", LIKED: "word:names:synset", KNOWS: "synset:hypernym:synset"}
-    for kind, name in kinds.items():
-        csc = found.sampled_csc[name]
-        edges[kind] = torch.stack([csc.indices, gf.expand_indptr(csc.indptr, torch.int64)])
-        times[kind] = numbers(edges[kind].shape[1], 100, 20)
-    sizes = {"user": whole.num_nodes["synset"], "item": whole.num_nodes["word"]}
-    return gf.from_coo(edges, sizes, edge_attributes={"time": times})
-
-
-def edits(folder: Path) -> gf.FusedCSCSamplingGraph:
-    """Return who edited which page of Wikipedia; the times are those of the edits, in a hundred steps."""
-    arrays = load(folder, "wikipedia_temporal")
-    users, pages = arrays["src"].long(), arrays["dst"].long()
-    edges = {LIKES: (users, pages), LIKED: (pages, users), KNOWS: (users[1:], users[:-1])}
-    times = (arrays["timestamp"] * 99 / arrays["timestamp"].max()).long()
-    sizes = {"user": int(arrays["num_nodes_user"]), "item": int(arrays["num_nodes_page"])}
-    return gf.from_coo(edges, sizes, edge_attributes={"time": {LIKES: times, LIKED: times, KNOWS: times[1:]}})
+    return Graphs(make, golden_pipelines.typed, features)
 
 
 def assign(num_ids: int, how: str, salt: int = 90, world_size: int | None = None) -> PartBook:

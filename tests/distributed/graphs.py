@@ -47,3 +47,26 @@ def communities(num_nodes: int, size: int, degree: int) -> gf.FusedCSCSamplingGr
     ids = torch.randperm(num_nodes, generator=generator)
     edges = torch.stack([ids[torch.where(stays, near, far)], ids[ends]])
     return gf.from_coo(torch.cat([edges, edges.flip(0)], dim=1), num_nodes)
+
+
+FEATURES = {"x": (torch.bfloat16, (1,)), "y": (torch.float32, (8, 3))}
+
+
+def sizes_of(graph: gf.SamplingGraph) -> dict[str | None, int]:
+    """Return the number of nodes of each type."""
+    sizes = graph.num_nodes
+    return dict(sizes.items()) if isinstance(sizes, dict) else {None: sizes}
+
+
+def codes_of(graph: gf.FusedCSCSamplingGraph) -> gf.BasicFeatureStore:
+    """Return features that tell ids: two of each node type, two of an edge type, and one of the graph."""
+    found: dict[tuple[str, str | None, str], gf.Feature] = {}
+    for number, (kind, size) in enumerate(sizes_of(graph).items()):
+        for name, (dtype, shape) in FEATURES.items():
+            ids = torch.arange(size).view(-1, *[1] * len(shape)) + 100 * number
+            found["node", kind, name] = gf.TorchBasedFeature(ids.expand(-1, *shape).to(dtype).contiguous())
+    kind, count = ("user:likes:item", 300) if graph.node_type_to_id else (None, graph.total_num_edges)
+    found["edge", kind, "e"] = gf.TorchBasedFeature(torch.arange(count)[:, None])
+    found["edge", kind, "other"] = gf.TorchBasedFeature(torch.arange(count).view(-1, 1, 1) * torch.ones(1, 2, 3))
+    found["graph", None, "mean"] = gf.TorchBasedFeature(torch.tensor([[1.5, 2.5]]))
+    return gf.BasicFeatureStore(found)

@@ -40,8 +40,7 @@ from tests.refusals import check_refused
 
 def features_of(graph: gf.FusedCSCSamplingGraph, widths: dict[str | None, int]) -> gf.BasicFeatureStore:
     """Return features of float32 for some node types, beside a feature of edges and one of the graph."""
-    sizes: Any = graph.num_nodes if isinstance(graph.num_nodes, dict) else {None: graph.num_nodes}
-    kind = next(iter(graph.edge_type_to_id or [None]))
+    sizes, kind = graphs.sizes_of(graph), next(iter(graph.edge_type_to_id or [None]))
     found: dict[Any, gf.Feature] = {("graph", None, "g"): gf.TorchBasedFeature(torch.zeros(1, 1))}
     found["edge", kind, "e"] = gf.TorchBasedFeature(torch.zeros(3, 1))
     for own, width in widths.items():
@@ -72,7 +71,7 @@ def test_the_hottest_nodes_are_chosen_within_the_bytes(name: str, num_parts: int
     widths: dict[str | None, int] = {"plain": {None: 5}, "typed": {"user": 5, "item": 9}}.get(name, {"item": 1})  # type: ignore[assignment]
     assignment = assign_nodes(graph, num_parts, "hash", seed)
     parts = stacked_assignment(graph, assignment, num_parts).tolist()
-    sizes: Any = graph.num_nodes if isinstance(graph.num_nodes, dict) else {None: graph.num_nodes}
+    sizes = graphs.sizes_of(graph)
     node_bytes = [8 + 4 + 4 * widths[kind] if kind in widths else 0 for kind in sizes for _ in range(sizes[kind])]
     first = dict(zip(sizes, graph.first_ids() if graph.node_type_to_id else [0], strict=False))
     with pytest.MonkeyPatch.context() as patch:
@@ -140,25 +139,7 @@ def test_it_takes_no_more_memory_than_it_says() -> None:
     assert peak <= (56 << 20) + 56 * size
 
 
-FEATURES = {"x": (torch.bfloat16, (1,)), "y": (torch.float32, (8, 3))}
 ROW_BYTES = 2 + 96
-
-
-def sizes_of(graph: gf.SamplingGraph) -> dict[str | None, int]:
-    sizes = graph.num_nodes
-    return dict(sizes.items()) if isinstance(sizes, dict) else {None: sizes}
-
-
-def codes_of(graph: gf.SamplingGraph) -> gf.BasicFeatureStore:
-    """Return features that tell the ids of nodes, two for each type, and a feature of edges."""
-    found: dict[tuple[str, str | None, str], gf.Feature] = {}
-    for number, (kind, size) in enumerate(sizes_of(graph).items()):
-        for name, (dtype, shape) in FEATURES.items():
-            ids = torch.arange(size).view(-1, *[1] * len(shape)) + 100 * number
-            found["node", kind, name] = gf.TorchBasedFeature(ids.expand(-1, *shape).to(dtype).contiguous())
-    kind, count = ("user:likes:item", 300) if None not in sizes_of(graph) else (None, 700)
-    found["edge", kind, "e"] = gf.TorchBasedFeature(torch.arange(count)[:, None])
-    return gf.BasicFeatureStore(found)
 
 
 def epoch(graph: gf.SamplingGraph, features: gf.FeatureStore) -> list[gf.MiniBatch]:
@@ -167,7 +148,7 @@ def epoch(graph: gf.SamplingGraph, features: gf.FeatureStore) -> list[gf.MiniBat
     kinds = list(sizes) if isinstance(sizes, dict) else [None]
     items: Any = gf.ItemSet(sizes if kinds == [None] else sizes["user"], names="seeds")
     pipe = gf.ItemSampler(items if kinds == [None] else gf.HeteroItemSet({"user": items}), 45, shuffle=True)
-    names: Any = list(FEATURES) if kinds == [None] else {kind: list(FEATURES) for kind in kinds}
+    names: Any = list(graphs.FEATURES) if kinds == [None] else {kind: list(graphs.FEATURES) for kind in kinds}
     edges: Any = ["e"] if kinds == [None] else {"user:likes:item": ["e"]}
     fetched = pipe.sample_neighbor(graph, [3, 4]).fetch_feature(features, names, edges)
     with gf.DataLoader(fetched, 0, seed=1) as loader:
@@ -203,7 +184,7 @@ def count_rows(part: StoredPart, batch: gf.MiniBatch) -> tuple[int, int]:
     nodes: Any = batch.input_nodes
     looked_up = copied = 0
     for kind, ids in (nodes if isinstance(nodes, dict) else {None: nodes}).items():
-        for name in FEATURES:
+        for name in graphs.FEATURES:
             key = gf.FeatureKey("node", kind, name)
             remote = ids[part.books[key].owners_of(ids) != part.graph.number]
             looked_up += len(remote)
@@ -213,7 +194,8 @@ def count_rows(part: StoredPart, batch: gf.MiniBatch) -> tuple[int, int]:
 
 def assign(graph: gf.FusedCSCSamplingGraph, owning: int) -> Any:
     """Return the part of each node; those parts that are left own none."""
-    found = {kind: numbers(size, owning, 70 + number) for number, (kind, size) in enumerate(sizes_of(graph).items())}
+    sizes = graphs.sizes_of(graph)
+    found = {kind: numbers(size, owning, 70 + number) for number, (kind, size) in enumerate(sizes.items())}
     return found.get(None, found)
 
 
@@ -230,7 +212,7 @@ def test_copies_are_read_rather_than_asked_for_and_mini_batches_stay_the_same(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     graph = make()
-    features, parts = codes_of(graph), assign(graph, owning)
+    features, parts = graphs.codes_of(graph), assign(graph, owning)
     expected = [digest(batch) for batch in epoch(graph, features)]
     asked = []
     answer, lock = PartitionedFeature._answer, threading.Lock()
@@ -258,7 +240,7 @@ def test_copies_are_read_rather_than_asked_for_and_mini_batches_stay_the_same(
 @pytest.mark.slow
 def test_copies_are_not_read_where_ranks_share_memory(tmp_path: Path) -> None:
     graph = graphs.plain()
-    features = codes_of(graph)
+    features = graphs.codes_of(graph)
     root = write_partition(tmp_path / "parts", graph, assign(graph, 2), 2, features, 1 << 30)
     for path in root.glob("part_*/halo_feature_*.npy"):
         np.save(path, np.zeros_like(np.load(path)))  # such copies would be noticed
@@ -269,7 +251,7 @@ def test_copies_are_not_read_where_ranks_share_memory(tmp_path: Path) -> None:
 
 def test_ranks_may_differ_about_copies_and_without_them_updates_are_seen(tmp_path: Path) -> None:
     graph = graphs.plain()
-    root = write_partition(tmp_path / "parts", graph, assign(graph, 2), 2, codes_of(graph), 1 << 30)
+    root = write_partition(tmp_path / "parts", graph, assign(graph, 2), 2, graphs.codes_of(graph), 1 << 30)
     both = threading.Barrier(2, timeout=60)
 
     def work(rank: int, peers: Peers) -> list[torch.Tensor]:

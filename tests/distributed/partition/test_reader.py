@@ -1,45 +1,47 @@
+"""What describes the files of a partition, and parts that are read from them."""
+
 import json
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
 
 import graphfeed as gf
-from graphfeed.distributed.graph_part import cut_graph
-from graphfeed.distributed.part_book import PartBook
-from graphfeed.distributed.partition.part_layout import FILE_NAME
-from graphfeed.distributed.partition.reader import StoredPart, open_part
-from graphfeed.distributed.partition.writer import write_partition
-from graphfeed.storage.graph.assignment.assign import assign_nodes, stacked_assignment
+from graphfeed.distributed import (
+    PartBook,
+    Partitioner,
+    StoredPart,
+    assign_nodes,
+    cut_graph,
+    open_part,
+    plan_halo,
+    report_partition,
+    write_partition,
+)
+from graphfeed.distributed.partition.part_layout import (
+    FILE_NAME,
+    ArrayEntry,
+    PartitionMetadata,
+    map_entry,
+    parse_entry,
+    read_metadata,
+)
+from graphfeed.storage.graph.assignment.assign import stacked_assignment
 from tests.digests import assert_same
 from tests.distributed import graphs
-from tests.refusals import check_all_refused
+from tests.refusals import check_all_refused, check_refused
 
-LIKES = "user:likes:item"
 each_graph = pytest.mark.parametrize("make", [graphs.plain, graphs.typed])
-
-
-def features_of(graph: gf.FusedCSCSamplingGraph) -> gf.BasicFeatureStore:
-    """Return features that encode the ids that they belong to."""
-    node, edge = ("user", LIKES) if graph.node_type_to_id else (None, None)
-    nodes, edges = (90, 300) if graph.node_type_to_id else (100, 700)
-    return gf.BasicFeatureStore(
-        {
-            ("node", node, "feat"): gf.TorchBasedFeature(torch.arange(nodes, dtype=torch.bfloat16)[:, None]),
-            ("edge", edge, "feat"): gf.TorchBasedFeature(torch.arange(edges).view(-1, 1, 1) * torch.ones(1, 2, 3)),
-            ("edge", edge, "other"): gf.TorchBasedFeature(torch.arange(edges, dtype=torch.int32)[:, None]),
-            ("graph", None, "mean"): gf.TorchBasedFeature(torch.tensor([[1.5, 2.5]])),
-        }
-    )
 
 
 @pytest.fixture
 def write(tmp_path: Path) -> Callable[..., Path]:
     def write(graph: gf.FusedCSCSamplingGraph, num_parts: int, empty: int = 0) -> Path:
         parts = assign_nodes(graph, num_parts, "hash")
-        return write_partition(tmp_path / "parts", graph, parts, num_parts + empty, features_of(graph))
+        return write_partition(tmp_path / "parts", graph, parts, num_parts + empty, graphs.codes_of(graph))
 
     return write
 
@@ -65,7 +67,7 @@ def test_rows_of_features_are_those_of_the_parts_nodes_and_edges(
     make: Callable[[], gf.FusedCSCSamplingGraph], write: Callable[..., Path]
 ) -> None:
     graph = make()
-    whole = features_of(graph)
+    whole = graphs.codes_of(graph)
     root = write(graph, 3)
     keys = whole.keys()
     for key in keys:
@@ -97,11 +99,11 @@ def own_edges(stored: StoredPart, kind: str | None) -> set[int]:
 
 def test_a_single_rank_reads_all_rows_by_their_ids(write: Callable[..., Path]) -> None:
     graph = graphs.typed()
-    whole, store = features_of(graph), open_part(write(graph, 1), 0).partitioned_features()
+    whole, store = graphs.codes_of(graph), open_part(write(graph, 1), 0).partitioned_features()
     keys = whole.keys()
     assert list(store.keys()) == [("graph", None, "mean"), *(key for key in keys if key[0] != "graph")]
     ids = torch.tensor([5, 0])
-    assert_same(store.read("node", "user", "feat", ids), whole.read("node", "user", "feat", ids))
+    assert_same(store.read("node", "user", "y", ids), whole.read("node", "user", "y", ids))
     assert_same(store.read("graph", None, "mean"), whole.read("graph", None, "mean"))
 
 
@@ -188,3 +190,111 @@ def test_an_array_that_is_missing_from_the_metadata_is_noticed(write: Callable[.
     assert read_without("node_attributes").graph.columns.node_attributes == {}
     roles = ["csc_indptr", "indices", "node_parts", "type_per_edge"]
     check_all_refused(read_without, roles, "", (KeyError, ValueError))
+
+
+ENTRY: dict[str, Any] = {"path": "a.npy", "role": "indices", "key": [], "dtype": "int64", "shape": [3]}
+
+
+def metadata() -> PartitionMetadata:
+    shared = [ArrayEntry("node_parts.npy", "node_parts", (), "uint8", (3,))]
+    feature = ArrayEntry("part_0/feature_0.npy", "feature", ("node", "user", "feat"), "float32", (2, 4))
+    return PartitionMetadata(
+        {"user": 2, "item": 1}, {"user:likes:item": 5}, {"user:likes:item": 0}, shared, [[feature], []]
+    )
+
+
+def test_metadata_is_read_as_it_was_written(tmp_path: Path) -> None:
+    (tmp_path / FILE_NAME).write_text(metadata().to_json())
+    assert read_metadata(tmp_path) == metadata()
+    assert metadata().total_num_nodes == 3
+
+
+def test_other_metadata_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / FILE_NAME
+    with pytest.raises(FileNotFoundError, match=FILE_NAME):
+        read_metadata(tmp_path)
+    changes: list[tuple[dict[str, Any], str]] = [
+        ({"version": 2}, "of version 2"),
+        ({"format": "other"}, "it is 'other'"),
+        ({"num_nodes": -1}, "num_nodes is -1"),
+        ({"num_edges": {"a:b:c": "many"}}, "num_edges is"),
+        ({"edge_type_to_id": [1]}, "edge_type_to_id is"),
+        ({"parts": [[{"path": "x"}]]}, "role"),
+        ({"shared": 3}, "not iterable"),
+    ]
+    for changed, message in changes:
+        path.write_text(json.dumps(json.loads(metadata().to_json()) | changed))
+        with pytest.raises(ValueError, match=message) as caught:
+            read_metadata(tmp_path)
+        assert str(path) in str(caught.value)
+        assert "write the partition again" in str(caught.value)
+    for text in ("", "{", "[]", "null", '{"format": "graphfeed partition"}'):
+        path.write_text(text)
+        with pytest.raises(ValueError, match="can't be read"):
+            read_metadata(tmp_path)
+
+
+def test_entries_that_describe_no_array_are_refused() -> None:
+    assert parse_entry(ENTRY).shape == (3,)
+    wrong: list[Any] = [
+        *[{"role": "node_type_to_id"}, {"role": "feature"}, {"dtype": "load"}, {"dtype": None}, {"path": 5}],
+        *[{"shape": [-1]}, {"shape": []}, {"shape": [2.0]}, {"key": [3]}, {"key": ["name"]}],
+    ]
+    check_all_refused(lambda change: parse_entry(ENTRY | change), wrong, "", (ValueError, TypeError))
+
+
+def test_a_write_does_not_reach_the_file(tmp_path: Path) -> None:
+    np.save(tmp_path / "a.npy", np.arange(3))
+    map_entry(tmp_path, parse_entry(ENTRY))[0] = 7
+    assert map_entry(tmp_path, parse_entry(ENTRY)).tolist() == [0, 1, 2]
+
+
+def test_a_file_that_is_not_as_described_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "a.npy"
+    entry = parse_entry(ENTRY)
+    with pytest.raises(FileNotFoundError, match=r"a\.npy"):
+        map_entry(tmp_path, entry)
+    np.save(path, np.arange(4))
+    with pytest.raises(ValueError, match=r"holds int64 of shape \(4,\), but .* says int64 of shape \(3,\)"):
+        map_entry(tmp_path, entry)
+    np.save(path, np.arange(3, dtype=np.int32))
+    with pytest.raises(ValueError, match="holds int32"):
+        map_entry(tmp_path, entry)
+    np.save(path, np.arange(3))
+    whole = path.read_bytes()
+    np.save(path, np.array([{}, 1, 2], dtype=object))
+    objects = path.read_bytes()
+    with path.open("wb") as file:
+        np.savez(file, a=np.arange(3))
+    for content in (objects, whole[:-1], b"", path.read_bytes()):
+        path.write_bytes(content)
+        with pytest.raises(ValueError, match="can't be read"):
+            map_entry(tmp_path, entry)
+    np.save(path, np.asfortranarray(np.ones((3, 2))))
+    with pytest.raises(ValueError, match="Fortran order"):
+        map_entry(tmp_path, ArrayEntry("a.npy", "indices", (), "float64", (3, 2)))
+
+
+def test_no_path_leads_out_of_the_folder(tmp_path: Path) -> None:
+    root = tmp_path / "root"
+    root.mkdir()
+    np.save(tmp_path / "a.npy", np.arange(3))
+    (root / "link.npy").symlink_to(tmp_path / "a.npy")
+    for path in ("../a.npy", f"{tmp_path}/a.npy", "link.npy"):
+        with pytest.raises(ValueError, match="out of the folder"):
+            map_entry(root, parse_entry(ENTRY | {"path": path}))
+
+
+def test_more_parts_than_there_can_be_folders_are_refused_before_the_work_begins(tmp_path: Path) -> None:
+    graph, parts = graphs.plain(), torch.zeros(100, dtype=torch.int64)
+    features = gf.BasicFeatureStore({("node", None, "x"): gf.TorchBasedFeature(torch.zeros(100, 1))})
+    many, words = 10**9, r"at most 65,536, for each part has a folder.*but is 1,000,000,000"
+    check_refused(
+        [
+            (lambda: write_partition(tmp_path / "parts", graph, parts, many), ValueError, words),
+            (lambda: Partitioner(graph, many, tmp_path / "parts", method=parts), ValueError, words),
+            (lambda: report_partition(graph, parts, many), ValueError, words),
+            (lambda: plan_halo(graph, parts, many, features, 40), ValueError, words),
+        ]
+    )
+    assert list(tmp_path.iterdir()) == []
