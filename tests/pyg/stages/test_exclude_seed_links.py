@@ -186,22 +186,6 @@ def test_with_types_those_of_the_seeds_type_and_of_its_reverse_are_gone(exclude:
     assert (removed[BACK] > 3) == (exclude == BACK)
 
 
-def test_a_model_sees_nothing_of_a_future_that_a_seed_is_to_predict() -> None:
-    edges = torch.tensor([[1, 1, 2], [0, 0, 0]])
-    data = import_pyg("torch_geometric.data", "tests").Data(
-        x=torch.eye(4), edge_index=edges, time=torch.tensor([5, 9, 7])
-    )
-    seeds: dict[str, Any] = {
-        "edge_label_index": edges[:, 1:2],
-        "edge_label_time": torch.tensor([9]),
-        "time_attr": "time",
-    }
-    (batch,) = LinkNeighborLoader(data, [-1], **seeds, exclude_seed_edges=True)
-    assert sorted(batch.e_id.tolist()) == [0, 2]  # what joined the two before is known, the seed itself is not
-    (batch,) = LinkNeighborLoader(data, [-1], **seeds)
-    assert sorted(batch.e_id.tolist()) == [0, 1, 2]
-
-
 def test_stores_and_other_samplers_make_no_difference() -> None:
     data = sorted_data(False, "coo")
     data.edge_index = dense().edge_index
