@@ -43,16 +43,6 @@ def test_steps_may_be_traded_in_any_order() -> None:
         assert found == [[100 * index + 10 * other + rank for other in range(3)] for index in range(3)]
 
 
-def test_who_waits_for_a_rank_that_left_is_told() -> None:
-    def work(rank: int, peers: Peers) -> str:
-        box = StepExchange(peers, "test")
-        error = refused(box) if rank == 0 else ""
-        box.trade((2, 0, 0), [part(rank)] * 2)
-        return error
-
-    assert "ranks [1] have left this epoch" in in_threads(2, work)[0]
-
-
 def test_who_waits_for_a_rank_that_says_it_left_is_told_and_nothing_is_kept() -> None:
     def work(rank: int, peers: Peers) -> list[str]:
         box, ends = StepExchange(peers, "test"), list[str]()

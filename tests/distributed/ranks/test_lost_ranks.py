@@ -136,26 +136,6 @@ def test_a_rank_that_is_lost_before_all_have_met_is_named(tmp_path: Path, name: 
     assert seconds < 8  # of a busy machine
 
 
-def never_start(start_timeout: float) -> str:
-    """Wait for a rank that never makes its part."""
-    rank, world_size = rank_and_size()
-    if rank == world_size - 1:
-        time.sleep(1000)
-    with pytest.raises(TimeoutError) as caught:
-        list(make_loader(make_graph(Peers(start_timeout=start_timeout)), 3))
-    return str(caught.value)
-
-
-@pytest.mark.slow
-def test_a_rank_that_does_not_start_is_named(tmp_path: Path) -> None:
-    ranks = [start_rank(f"{__name__}:never_start", rank, 3, tmp_path, start_timeout=2) for rank in range(3)]
-    assert [end_of(rank) for rank in ranks[:2]] == ["", ""]
-    ranks[2].kill()
-    end_of(ranks[2])
-    for rank in range(2):
-        assert "ranks [2] did not make their parts within 2 s" in result_file(tmp_path, rank).read_text()
-
-
 def exit_in_the_middle() -> int:
     """Let rank 1 exit with a status; the others return how many mini-batches they made."""
     made = 0

@@ -10,14 +10,16 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+import torch
 from torch import distributed
 
-from graphfeed.distributed import MeetingPoint, Peers
+from graphfeed.distributed import MeetingPoint, PartitionedGraph, Peers, cut_graph
 from graphfeed.distributed.ranks import meeting_point
 from graphfeed.distributed.ranks.heartbeat import Heartbeat
 from graphfeed.distributed.ranks.listener import Listener
 from graphfeed.distributed.ranks.meeting_point import Meeting, connect_to_store
 from graphfeed.distributed.ranks.messages import Traffic
+from tests.distributed.graphs import plain
 from tests.distributed.rank_processes import free_port
 from tests.programs import start_program
 
@@ -137,6 +139,13 @@ def test_an_address_that_others_use_is_named() -> None:
         server.listen()
         port = server.getsockname()[1]
         check_no_meeting(0, port, rf"can't listen at 127\.0\.0\.1:{port}.*choose another port")
+
+
+def test_ranks_that_do_not_start_are_named() -> None:
+    peers = Peers(start_timeout=0.5, meeting=MeetingPoint("127.0.0.1", free_port(), 0, 3))
+    graph = PartitionedGraph(cut_graph(plain(), torch.arange(100) % 3, 0), peers)
+    with pytest.raises(TimeoutError, match=r"ranks \[1, 2\] did not make their parts within 0\.5 s"):
+        graph.in_subgraph(torch.arange(3))
 
 
 class FrozenStore:

@@ -160,21 +160,6 @@ def test_texts_that_would_take_gigabytes_when_they_are_read_are_refused_and_not_
         to_batch(KIND, "x" * ((1 << 16) - 20))
 
 
-def test_tensors_of_each_dtype_are_read_and_quantized_ones_refused() -> None:
-    known = {
-        str(value).removeprefix("torch."): value for value in vars(torch).values() if isinstance(value, torch.dtype)
-    }
-    assert len(known) > 20
-    for name, dtype in known.items():
-        batch = answer_of(HEAD, [["0", name, [2]], TABLE[1]], bytes(2 * dtype.itemsize), bytes(4))
-        if name.startswith("q"):
-            with pytest.raises(ValueError, match="it describes no tensors"):
-                from_batch(batch)
-        else:
-            found = from_batch(batch)[1][0]
-            assert (found.dtype, found.shape) == (dtype, (2,))
-
-
 def test_an_answer_in_another_format_is_refused_by_its_format() -> None:
     first = column_of(arrow.nulls(1)).replace_schema_metadata({"kind": KIND, "tree": "null", "tensors": "[]"})
     for batch, there in ((first, 1), (answer_of([2, KIND, "anything"], [], b""), 2)):

@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from graphfeed.distributed.partition.part_layout import ArrayEntry, map_entry, to_numpy
+from graphfeed.distributed.wire import from_batch, to_batch
 from graphfeed.interop.graphbolt import numpy_save_aligned
 from graphfeed.loader.transport.pickling import decode, dump, encode
 from graphfeed.ops.memory.buffers import as_bytes
@@ -89,6 +90,14 @@ def frame(tensor: torch.Tensor, folder: Path) -> torch.Tensor:
     return decode_tensors(*read_frame(memory)[:2])[1]["x"]
 
 
+def answer(tensor: torch.Tensor, folder: Path) -> torch.Tensor:
+    arrow = pytest.importorskip("pyarrow")
+    sent = arrow.Table.from_batches([to_batch("made", tensor)])
+    with arrow.OSFile(str(folder / "sent"), "wb") as file, arrow.ipc.new_stream(file, sent.schema) as writer:
+        writer.write(sent)
+    return tensor_in(from_batch(arrow.ipc.open_stream(folder.joinpath("sent").read_bytes()).read_next_batch())[1])
+
+
 def pickled(tensor: torch.Tensor, folder: Path) -> torch.Tensor:
     box = Box(tensor)  # lives until it is there
     return tensor_in(pickle.loads(pickle.dumps(box)).values)
@@ -135,6 +144,7 @@ FORMATS: dict[str, Send] = {
     **OF_NUMPY,
     "message of tensors": frame,
     "message between processes": lambda tensor, folder: decode(*encode(tensor)),
+    "answer between machines": answer,
     "work for an executor": lambda tensor, folder: pickle.loads(dump(tensor)),
     "pickle of what is shared": pickled,
     "shared memory": shared,
