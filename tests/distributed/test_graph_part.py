@@ -19,7 +19,7 @@ from graphfeed.distributed.edge_positions import edge_positions
 from graphfeed.distributed.graph_part import Assignment
 from graphfeed.distributed.partition_identity import SAMPLES, identify, spread
 from tests.distributed import graphs
-from tests.golden_pipelines import NUM_EDGES, NUM_NODES, numbers, typed, untyped
+from tests.golden_pipelines import NUM_NODES, numbers, typed, untyped
 from tests.refusals import check_refused
 
 PARTS = [0, 0, 1, 1, 1, 3]
@@ -58,23 +58,6 @@ def test_more_than_256_parts() -> None:
 
 
 RANDOM = numbers(NUM_NODES, 3, 90)
-
-
-def test_parts_hold_each_edge_once_where_its_destination_is() -> None:
-    graph = untyped()
-    destinations = gf.expand_indptr(graph.csc_indptr, torch.int64)
-    seen = torch.zeros(NUM_EDGES, dtype=torch.int64)
-    for number in range(3):
-        part = cut_graph(graph, RANDOM, number)
-        ids = part.edge_ids()
-        places = torch.argsort(graph.edge_attributes[gf.ORIGINAL_EDGE_ID])[ids]
-        seen[places] += 1
-        assert torch.equal(part.columns.indices, graph.indices[places])
-        assert torch.equal(gf.expand_indptr(part.columns.csc_indptr, torch.int64), destinations[places])
-        assert (RANDOM[destinations[places]] == number).all()
-        assert torch.equal(part.columns.edge_attributes["weight"], graph.edge_attributes["weight"][places])
-        assert part.num_edges == NUM_EDGES
-    assert (seen == 1).all()
 
 
 def test_an_edge_without_an_id_gets_its_position() -> None:

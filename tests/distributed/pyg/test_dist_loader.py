@@ -121,15 +121,6 @@ def test_negatives_follow_the_edges() -> None:
     assert torch.equal(batch.n_id[torch.stack([batch.src_index, batch.dst_pos_index])], index)
 
 
-def test_times_go_together_and_negatives_exist_in_time() -> None:
-    index, data = plain_data().edge_index[:, :50], plain_data()
-    times = data.time[index].max(dim=0).values
-    given = {"edge_label_index": index, "edge_label_time": times, "neg_sampling": ("triplet", 2)}
-    (batch,) = make_links(**given, time_attr="time")
-    negatives = data.time[batch.n_id[batch.dst_neg_index]]
-    assert bool((negatives <= times[:, None]).all())
-
-
 def test_what_does_not_fit_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("MASTER_ADDR", "MASTER_PORT"):
         monkeypatch.delenv(name, raising=False)

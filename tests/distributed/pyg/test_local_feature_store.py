@@ -24,7 +24,6 @@ from tests.digests import assert_same
 from tests.distributed import graphs
 from tests.distributed.joint import in_threads
 from tests.distributed.pyg_data import hetero_data, plain_data
-from tests.distributed.rank_processes import run_ranks
 from tests.refusals import check_refused
 
 IDS = torch.tensor([1, 2, 3, 5, 8, 4])
@@ -125,13 +124,6 @@ def test_a_store_is_made_of_tensors() -> None:
     assert_same(typed.lookup_features(edges, is_node_feat=False, input_type=kind).wait(), attr)
 
 
-def test_a_single_part_needs_no_ranks() -> None:
-    ids = torch.tensor([2, 0, 1])
-    store = LocalFeatureStore.from_data(ids, x=ids[:, None] * 1.0)
-    found = store.lookup_features(torch.tensor([1, 1, 2]))
-    assert found.wait().tolist() == [[1.0], [1.0], [2.0]]
-
-
 def test_values_become_rows_of_one_and_all_times_stay() -> None:
     ids = torch.tensor([2, 0, 1])
     store = LocalFeatureStore.from_data(ids, y=ids * 10)
@@ -166,20 +158,17 @@ def test_a_part_of_our_layout_has_its_rows(tmp_path: Path) -> None:
     assert_same(store.get_tensor((None, None), "w")[:, 0], store.get_global_id((None, None)))
 
 
-def look_up(root: str) -> None:
-    """Be a rank that looks up rows of all ranks."""
-    rank, data = torch.distributed.get_rank(), plain_data()
-    store = LocalFeatureStore.from_partition(root, rank)
-    store.set_rpc_router(Peers())
-    nodes, edges = torch.randint(0, 60, (40,)), torch.randint(0, 400, (40,))
-    assert torch.equal(store.lookup_features(nodes).wait(), data.x[nodes])
-    assert torch.equal(store.lookup_features(edges, is_node_feat=False).wait(), data.edge_attr[edges])
-
-
-@pytest.mark.slow
 def test_rows_of_all_ranks_are_looked_up_in_the_order_of_the_ids(tmp_path: Path) -> None:
-    Partitioner(plain_data(), 3, tmp_path / "parts", method="hash").generate_partition()
-    run_ranks(f"{__name__}:look_up", 3, tmp_path, root=str(tmp_path / "parts"))
+    data, nodes, edges = plain_data(), torch.randint(0, 60, (40,)), torch.randint(0, 400, (40,))
+    Partitioner(data, 3, tmp_path / "parts", method="hash").generate_partition()
+
+    def work(rank: int, peers: Peers) -> None:
+        store = LocalFeatureStore.from_partition(tmp_path / "parts", rank)
+        store.set_rpc_router(peers)
+        assert_same(store.lookup_features(nodes).wait(), data.x[nodes])
+        assert_same(store.lookup_features(edges, is_node_feat=False).wait(), data.edge_attr[edges])
+
+    in_threads(3, work)
 
 
 def part_of_two() -> tuple[LocalFeatureStore, LocalGraphStore]:
