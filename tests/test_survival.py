@@ -172,25 +172,6 @@ def test_a_mini_batch_that_hangs_is_named() -> None:
     assert "while it made mini-batch 1 of epoch 0" in caught.value.__notes__
 
 
-def raises(minibatch: Any) -> Any:
-    """Fail with the third mini-batch."""
-    if minibatch.key.index == 2:
-        raise ValueError("a bad one")
-    return minibatch
-
-
-def test_an_exception_says_where_it_was_raised() -> None:
-    pipe = pipeline(raises)
-    with (
-        gf.DataLoader(pipe, num_workers=2, worker="process", seed=SEED) as loader,
-        pytest.raises(ValueError, match="a bad one") as caught,
-    ):
-        list(loader)
-    (note,) = caught.value.__notes__
-    assert note.startswith("in MiniBatchTransformer, stage 2, mini-batch 2 of epoch 0, in worker process graphfeed-")
-    assert "in raises" in str(caught.value.__cause__)
-
-
 def private_bytes() -> int:
     """Return how much memory of this process is no file's, and so no other process's."""
     found = Path("/proc/self/smaps_rollup").read_text().splitlines()
@@ -208,15 +189,3 @@ def test_a_worker_holds_no_copy_of_the_graph() -> None:
             assert batch.sampled_subgraphs
         held = executor.submit(private_bytes).result() - before
     assert held < graph.indices.nbytes // 2
-
-
-def test_closing_ends_what_workers_do_at_that_moment() -> None:
-    loader = gf.DataLoader(pipeline(hang), num_workers=1, worker="process", seed=SEED)
-    batches = iter(loader)
-    next(batches)
-    executor = loader._workers.take()
-    assert isinstance(executor, ProcessExecutor)
-    pids = executor.pids()
-    loader.close()
-    assert pids
-    assert not [pid for pid in pids if os.path.exists(f"/proc/{pid}")]

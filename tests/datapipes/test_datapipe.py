@@ -10,7 +10,6 @@ from tests.datapipes.stages import (
     ByInit,
     ByMethod,
     Chained,
-    InPairs,
     Join,
     Odd,
     make_items,
@@ -18,7 +17,6 @@ from tests.datapipes.stages import (
     seeds_in,
     seeds_of,
 )
-from tests.refusals import Refusal, check_refused
 
 
 def in_a_copy(stage: gf.Datapipe) -> gf.Datapipe:
@@ -188,46 +186,3 @@ def test_the_last_stage_can_be_replaced() -> None:
 def test_replacing_by_itself_changes_nothing() -> None:
     pipe = make_join()
     assert gf.replace(pipe, pipe.left, pipe.left) is pipe
-
-
-class Empty(gf.Datapipe):
-    datapipe: gf.Datapipe
-
-
-def refused() -> list[Refusal]:
-    items: Any = make_items()
-    fields: Any = ByFields
-    loader: Any = gf.DataLoader(items, num_workers=0)
-    return [
-        (
-            lambda: list(Empty(items)),
-            NotImplementedError,
-            "Empty must write __iter__, or be a Transform and write __call",
-        ),
-        (lambda: list(gf.Transform(items)), NotImplementedError, "Transform must write __call__"),
-        (
-            lambda: len(ByInit(InPairs(items), 1)),
-            TypeError,
-            "InPairs can't tell how many mini-batches it gives; it has no",
-        ),
-        (lambda: fields(items), TypeError, "by"),
-        (
-            lambda: fields(5, 1),
-            TypeError,
-            "source of ByFields, must be a stage or an iterable of mini-batches, but is 5",
-        ),
-        (
-            lambda: gf.replace(make_join(), items, items),
-            ValueError,
-            r"ItemSampler is no stage of this pipeline; find\(\)",
-        ),
-        (
-            lambda: gf.to_graph(loader),
-            TypeError,
-            "dp must be a pipeline of stages, but is a DataLoader; give it the last",
-        ),
-    ]
-
-
-def test_what_is_no_stage_or_no_pipeline_is_refused() -> None:
-    check_refused(refused())

@@ -10,7 +10,7 @@ import torch
 import graphfeed as gf
 from graphfeed.datapipes.pipeline import check_fields
 from tests.datapipes.stages import BUILDERS, HERE, ByFields, make_items
-from tests.refusals import MOST_LETTERS, check_refused
+from tests.refusals import MOST_LETTERS
 
 ODD: list[Any] = [
     object(), "text", "x" * 1000, b"x", -1, 1.5, float("nan"), 1 << 100, None, True, [], {}, (1, "a"), [None], {"a": 1},
@@ -66,33 +66,6 @@ def test_what_is_of_no_kind_is_refused_for_each_field() -> None:
 
 GRAPH = gf.from_coo(([0, 1], [1, 0]), 10)
 ANY: Any = make_items()
-
-
-def test_flags_numbers_and_names_are_told_apart() -> None:
-    check_refused(
-        [
-            (
-                lambda: ANY.sample_neighbor(GRAPH, [1], "yes"),
-                TypeError,
-                "^replace must be True or False, but is 'yes'",
-            ),
-            (lambda: ANY.copy_to("cpu", None), TypeError, "^non_blocking must be True or False, but is None$"),
-            (lambda: ANY.sample_neighbor(GRAPH, [1], replace=2), TypeError, "replace must be True or False, but is 2"),
-            (lambda: ANY.sample_neighbor(GRAPH, [1], prob_name=3), TypeError, "^prob_name must be a string, but is 3$"),
-            (
-                lambda: ANY.sample_layer_neighbor(GRAPH, [1], batch_dependency=1.5),
-                TypeError,
-                "^batch_dependency must be a whole number, but is 1.5",
-            ),
-            (lambda: ANY.prefetch(1 << 70), ValueError, "^buffer_size must have 64 bits at most, but is 118059"),
-            (lambda: ANY.sample_negative_pairs(GRAPH, "binary", "2"), TypeError, "amount must be a number, but is '2'"),
-            (
-                lambda: gf.Bufferer(3),  # type: ignore[arg-type]
-                TypeError,
-                "^datapipe, the source of Bufferer, must be a stage or an iterable of mini-batches, but is 3",
-            ),
-        ]
-    )
 
 
 def test_numbers_of_other_libraries_are_numbers() -> None:

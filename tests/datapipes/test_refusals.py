@@ -1,6 +1,7 @@
 """What stages refuse, in the words that users read; that any odd value of a field is refused is in test_fields.py."""
 
-from typing import Any
+from functools import partial
+from typing import Any, cast
 
 import torch
 
@@ -8,8 +9,10 @@ import graphfeed as gf
 from graphfeed.datapipes.sources.items_by_owner import group_items
 from graphfeed.datapipes.sources.seeds import node_seeds, timed_node_seeds
 from graphfeed.distributed import PartBook
+from graphfeed.storage.features.torch_based_feature_store import OnDiskFeatureData
 from graphfeed.storage.graph.sampled_subgraph import ByType
 from tests import pipelines
+from tests.datapipes.stages import ByFields, ByInit, InPairs, make_items, make_join
 from tests.refusals import Refusal, check_refused
 
 ANY: Any = gf
@@ -20,7 +23,7 @@ TYPED = gf.from_coo(
     {LIKES: pipelines.random_edges(20, 10, 100, 1), LIKED: pipelines.random_edges(10, 20, 100, 2)},
     {"user": 20, "item": 10},
 )
-NODES, EDGES = torch.arange(3), torch.tensor([[4, 9], [9, 1], [3, 3]])
+NODES, EDGES, CUBE = torch.arange(3), torch.tensor([[4, 9], [9, 1], [3, 3]]), torch.zeros(2, 2, 2).long()
 ITEMS = gf.ItemSet(10, names="seeds")
 
 
@@ -70,8 +73,28 @@ def test_fan_outs() -> None:
             (lambda: fanouts([{LIKES: 1, LIKED: None}]), TypeError, r"fanouts\[0\] must be a torch.Tensor, .*\[1, Non"),
             (lambda: fanouts([{LIKES: 1, ("item", "user"): 1}]), ValueError, "must have three parts"),
             (lambda: fanouts([torch.zeros(10**6)]), TypeError, r"numbers, but is a Tensor of shape \(1000000,\)"),
+            (lambda: fanouts([{LIKES: 2}], GRAPH), ValueError, r"which has no types, but has \['user:likes:item'\]"),
         ]
     )
+
+
+def test_flags_numbers_and_names_are_told_apart() -> None:
+    check_refused(
+        [
+            (lambda: fanouts([1], replace="yes"), TypeError, "^replace must be True or False, but is 'yes'"),
+            (lambda: fanouts([1], replace=2), TypeError, "^replace must be True or False, but is 2"),
+            (lambda: fanouts([1], prob_name=3), TypeError, "^prob_name must be a string, but is 3$"),
+            (lambda: EMPTY.copy_to("cpu", None), TypeError, "^non_blocking must be True or False, but is None$"),
+            (lambda: labor(batch_dependency=1.5), TypeError, "^batch_dependency must be a whole number, but is 1.5"),
+            (lambda: EMPTY.prefetch(1 << 70), ValueError, "^buffer_size must have 64 bits at most, but is 118059"),
+            (lambda: pairs("binary", "2"), TypeError, "amount must be a number, but is '2'"),
+            (lambda: ANY.Bufferer(3), TypeError, "^datapipe, the source of Bufferer, must be a stage or an iterable"),
+        ]
+    )
+
+
+def labor(**options: Any) -> Any:
+    return EMPTY.sample_layer_neighbor(GRAPH, [3], **options)
 
 
 def in_time(**options: Any) -> Any:
@@ -90,11 +113,7 @@ def test_samplers_when_the_pipeline_is_written() -> None:
             (lambda: fanouts([1], prob_name="x"), KeyError, "Edge attribute x does not exist"),
             (lambda: fanouts([1], cooperative=True, only_new=True), ValueError, "cooperative and only_new are both Tr"),
             (lambda: fanouts([1], cooperative=True, disjoint=True), ValueError, "cooperative and disjoint are both Tr"),
-            (
-                lambda: EMPTY.sample_layer_neighbor(GRAPH, [3], batch_dependency=0),
-                ValueError,
-                "batch_dependency must be 1 or more, but is 0",
-            ),
+            (lambda: labor(batch_dependency=0), ValueError, "batch_dependency must be 1 or more, but is 0"),
             (
                 lambda: in_time(edge_timestamp_attr_name=None),
                 ValueError,
@@ -116,6 +135,14 @@ def test_samplers_when_the_pipeline_is_written() -> None:
             (lambda: by_budget([]), ValueError, "num_samples is empty"),
             (lambda: by_budget([1], GRAPH), ValueError, "graph has no types"),
             (lambda: EMPTY.compact_per_layer(True, cooperative=True), ValueError, "cooperative must be False"),
+            (
+                lambda: EMPTY.sample_in_subgraph(None),
+                TypeError,
+                "graph must be a SamplingGraph, but is a NoneType; ",
+            ),
+            (lambda: EMPTY.sample_per_layer(GRAPH, 2), TypeError, "must be a method of a graph, as graph.sample_neigh"),
+            (lambda: EMPTY.transform(5), TypeError, "transformer must be a function .* but is a int"),
+            (lambda: ANY.NeighborSampler(ITEMS, GRAPH, [2]), TypeError, "but got items; put an ItemSampler in between"),
         ]
     )
 
@@ -129,6 +156,7 @@ def test_samplers_when_mini_batches_come() -> None:
             (lambda: list(batches(NODES + 48).sample_neighbor(GRAPH, [1])), ValueError, "seeds must lie in 0 .. 49, b"),
             (lambda: list(batches(NODES - 1).sample_neighbor(GRAPH, [1])), ValueError, "seeds must lie in .* holds -1"),
             (lambda: list(batches(NODES / 2).sample_neighbor(GRAPH, [1])), TypeError, "seeds must be torch.int32 or"),
+            (lambda: list(batches(CUBE).sample_neighbor(GRAPH, [1])), ValueError, r"nodes, .* have shape \[2, 2, 2\]"),
             (
                 lambda: list(batches({"shop": NODES}).sample_neighbor(TYPED, [1])),
                 KeyError,
@@ -171,7 +199,7 @@ def negatives(graph: gf.SamplingGraph, seeds: Any) -> list[Any]:
     return list(batches(seeds).sample_uniform_negative(graph, 2))
 
 
-def pairs(mode: Any, amount: float) -> Any:
+def pairs(mode: Any, amount: Any) -> Any:
     return EMPTY.sample_negative_pairs(GRAPH, mode, amount)
 
 
@@ -184,6 +212,7 @@ def test_negative_samplers() -> None:
         (lambda: ANY.NegativeSampler(EMPTY, "2"), ValueError, f"{words} '2'"),
         (lambda: EMPTY.sample_uniform_negative(GRAPH, -1), ValueError, f"{words} -1"),
         (lambda: list(batches(EDGES).sample_negative(1)), NotImplementedError, "must write _sample_with_etype"),
+        (lambda: negatives(GRAPH, None), ValueError, "the mini-batch has no seeds"),
         (lambda: negatives(GRAPH, NODES), ValueError, r"Only tensor with shape N\*2 is supported for negative samplin"),
         (
             lambda: negatives(GRAPH, EDGES[:1] + 41),
@@ -226,7 +255,17 @@ def fetched(graph: gf.SamplingGraph, seeds: Any, *names: Any) -> list[Any]:
 def test_features() -> None:
     features: Any = {("node", None, "feat"): torch.ones(3)}
     users = {"user": NODES}
+    on_disk: Any = OnDiskFeatureData
+    bare: Any = {("node", None, "feat"): torch.eye(5)}
     rows: list[Refusal] = [
+        (lambda: ANY.BasicFeatureStore(None), TypeError, "features must be a dict .* but is a NoneType"),
+        (lambda: ANY.BasicFeatureStore(bare), TypeError, r"a Tensor of shape \(5, 5\) .*; wrap a tensor in TorchBased"),
+        (
+            lambda: ANY.BasicFeatureStore({"feat": STORE}),
+            TypeError,
+            r"be \(domain, type or None, name\), but is 'feat'",
+        ),
+        (lambda: on_disk("nodes", "feat", "numpy", "a.npy"), ValueError, "a.npy: domain must be 'node', 'edge' or"),
         (lambda: EMPTY.fetch_feature(features), TypeError, "feature_store must be a FeatureStore, but is a dict; make"),
         (lambda: EMPTY.fetch_feature(STORE, "feat"), TypeError, "node_feature_keys must be a list of names, or a dict"),
         (lambda: EMPTY.fetch_feature(STORE, {"user": "feat"}), TypeError, "node_feature_keys must be a list of names,"),
@@ -255,6 +294,9 @@ def test_sources() -> None:
     wrong: Any = torch.arange(3)
     loop: Any = {"__iter__": lambda self: iter([])}
     rows: list[Refusal] = [
+        *((partial(ANY.ItemSet, given), TypeError, f"a tensor, .* but is {given!r}") for given in (None, "seeds", 3.5)),
+        (lambda: ANY.HeteroItemSet([ITEMS]), TypeError, "itemsets must be a dict .* but is a list"),
+        (lambda: ANY.HeteroItemSet({"user": wrong}), TypeError, r"itemsets\['user'\] must be an ItemSet, .*; wrap it"),
         (lambda: gf.ItemSampler(wrong, 1), TypeError, "item_set must be an ItemSet or HeteroItemSet, but is a Tensor;"),
         (lambda: gf.ItemSampler(gf.ItemSet(0), 1), ValueError, "item_set is empty; give it at least one item"),
         (lambda: gf.ItemSampler(ITEMS, 0), ValueError, "batch_size must be 1 or more, but is 0"),
@@ -304,6 +346,33 @@ def test_owners_of_items() -> None:
             ValueError,
             r"one number of parts for all node types, but have \[2, 3\]",
         ),
+    ]
+    check_refused(rows)
+
+
+class Empty(gf.Datapipe):
+    datapipe: gf.Datapipe
+
+
+def test_what_is_no_stage_or_no_pipeline() -> None:
+    items, fields = make_items(), cast(Any, ByFields)
+    loader: Any = gf.DataLoader(items, num_workers=0)
+    rows: list[Refusal] = [
+        (lambda: list(Empty(items)), NotImplementedError, "Empty must write __iter__, or be a Transform and write __c"),
+        (lambda: list(gf.Transform(items)), NotImplementedError, "Transform must write __call__"),
+        (
+            lambda: len(ByInit(InPairs(items), 1)),
+            TypeError,
+            "InPairs can't tell how many mini-batches it gives; it has",
+        ),
+        (lambda: fields(items), TypeError, "by"),
+        (lambda: fields(5, 1), TypeError, "source of ByFields, must be a stage or an iterable of mini-batches, but is"),
+        (
+            lambda: gf.replace(make_join(), items, items),
+            ValueError,
+            r"ItemSampler is no stage of this pipeline; find\(",
+        ),
+        (lambda: gf.to_graph(loader), TypeError, "dp must be a pipeline of stages, but is a DataLoader; give it the l"),
     ]
     check_refused(rows)
 

@@ -229,6 +229,7 @@ def test_names_that_do_not_go_together_are_refused() -> None:
             ValueError,
             r"seeds under one name, but have \['seeds', 'node_pairs'\]",
         ),
+        (lambda: gf.traverse_dps(short), TypeError, "datapipe must be a pipeline of stages, but is a dict"),
         (lambda: translate({"negative_srcs": SOURCES}), ValueError, r"have \[\]; negative_srcs and negative_dsts go w"),
         (
             lambda: translate({"seed_nodes": PAIRS[:, 0], "negative_srcs": SOURCES}),

@@ -12,7 +12,6 @@ import torch
 import graphfeed as gf
 from graphfeed.loader.fingerprint import LONGEST, MOST_VALUES, find_difference, take_fingerprint
 from tests import pipelines
-from tests.digests import digest, digests
 from tests.refusals import check_refused
 
 EDGES = torch.tensor([[1, 2, 3, 0], [0, 0, 1, 3]])
@@ -215,17 +214,6 @@ def test_what_changes_no_mini_batch_is_not_compared() -> None:
     pipe = Holds(items(), 1)
     next(iter(pipe.with_seed(0)))  # notes something of its own
     resume(pipe, Holds(items(), 1))
-
-
-def test_other_workers_and_an_option_that_only_speeds_up_resume_the_same_epoch() -> None:
-    expected = [digest(batch) for batch in pipelines.weighted().with_seed(5)]
-    with gf.DataLoader(pipelines.weighted(), num_workers=2, seed=5) as loader:
-        batches = iter(loader)
-        made = [digest(next(batches)) for _ in range(3)]
-        state = loader.state_dict()
-    with gf.DataLoader(pipelines.weighted().prefetch(), num_workers=1, worker="process", prefetch_factor=3) as loader:
-        loader.load_state_dict(state)
-        assert made + digests(loader) == expected
 
 
 def test_a_state_without_a_fingerprint_is_taken_as_it_is() -> None:

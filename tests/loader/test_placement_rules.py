@@ -1,6 +1,5 @@
 """Where stages run. What is said of processes here goes for any executor that is no pool of threads."""
 
-import os
 import threading
 from typing import Any
 
@@ -22,7 +21,6 @@ from graphfeed.loader.rules import LoaderOptions, prefetch_before_copy, prefetch
 from graphfeed.loader.stages.in_threads import InThreads
 from graphfeed.loader.stages.in_workers import InWorkers
 from tests import pipelines
-from tests.digests import assert_same
 from tests.loader.test_rules import PROCESSES, THREADS, AtHome, ReadsAnywhere, ReadsShared, Work, names
 from tests.pipelines import seeds
 
@@ -32,19 +30,6 @@ AUTO, WORKER, MAIN = gf.Placement.AUTO, gf.Placement.WORKER, gf.Placement.MAIN
 
 class Holds(gf.Transform):
     value: Any
-
-
-class SaysProcess(gf.Transform):
-    """Replaces the labels by the id of the process."""
-
-    def __call__(self, minibatch: gf.MiniBatch) -> gf.MiniBatch:
-        result = gf.MiniBatch(**{**vars(minibatch), "labels": torch.tensor([os.getpid()])})
-        result.key = minibatch.key
-        return result
-
-
-class SaysMainProcess(SaysProcess):
-    runs_in = MAIN
 
 
 def in_workers(pipe: gf.Datapipe, options: LoaderOptions) -> list[str]:
@@ -186,24 +171,6 @@ def test_a_copy_before_the_sampler_leaves_the_workers_their_work(options: Loader
     assert planned == (
         ["CopyTo", "NeighborSampler", "FeatureFetcher"] if options is THREADS else ["CopyTo", "NeighborSampler"]
     )
-
-
-def with_last_stage(last: type[gf.Transform]) -> gf.Datapipe:
-    return last(pipelines.homogeneous())
-
-
-@pytest.mark.slow
-def test_a_stage_of_one_s_own_behind_the_fetch_runs_in_worker_processes_unless_it_says_otherwise() -> None:
-    seen = {}
-    for last in (SaysProcess, SaysMainProcess):
-        with gf.DataLoader(with_last_stage(last), num_workers=2, worker="process", seed=0) as loader:
-            found = list(loader)
-        seen[last] = {int(batch.labels) for batch in found}
-        with gf.DataLoader(pipelines.homogeneous(), num_workers=0, seed=0) as inline:
-            for batch, expected in zip(found, inline, strict=True):
-                assert_same([batch.seeds, batch.node_features], [expected.seeds, expected.node_features])
-    assert seen[SaysMainProcess] == {os.getpid()}
-    assert os.getpid() not in seen[SaysProcess]
 
 
 def test_where_stages_run_is_no_part_of_what_they_make() -> None:

@@ -34,6 +34,7 @@ def with_options(**options: Any) -> Callable[[], object]:
 OPTIONS: list[Refusal] = [
     (lambda: LOADER([1, 2]), TypeError, "must be a pipeline of stages, but is a list; begin with an ItemSampler"),
     (with_options(num_workers=-1), ValueError, "num_workers must be 0 or more, but is -1"),
+    (with_options(num_workers=1.5), TypeError, "num_workers must be a whole number, but is 1.5"),
     (with_options(num_workers="many"), ValueError, "num_workers must be a whole number, 'auto' or None, but is 'many'"),
     (with_options(worker="greenlet"), ValueError, "worker must be 'thread' or 'process', but is 'greenlet'"),
     (with_options(num_workers="auto", worker="process"), ValueError, "but worker='process' came along"),

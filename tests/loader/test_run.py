@@ -3,9 +3,7 @@
 import threading
 import time
 from collections.abc import Iterator
-from concurrent.futures import Executor, Future, ThreadPoolExecutor
-from dataclasses import replace
-from types import FunctionType
+from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
 
 import pytest
@@ -20,10 +18,8 @@ from graphfeed.loader.progress import Progress
 from graphfeed.loader.run import RunContext, current_run
 from graphfeed.loader.runner import Runner
 from graphfeed.loader.stages.prefetch import Prefetch
-from graphfeed.loader.transport.thread_channel import ThreadChannel
 from graphfeed.loader.workers import Workers
 from tests import pipelines
-from tests.digests import digest, digests
 from tests.waiting import HangAtTheSecond, wait_until
 
 pytestmark = pytest.mark.usefixtures("fork_server", "no_leaks")
@@ -76,6 +72,7 @@ def test_a_part_is_cancelled_with_the_run_and_not_the_other_way_round() -> None:
     assert (one.cancelled.done(), two.cancelled.done(), run.cancelled.done()) == (True, False, False)
     run.cancel()
     assert two.cancelled.done()
+    assert run.nested().cancelled.done()
 
 
 def test_a_thread_within_a_thread_ends_when_the_reader_leaves() -> None:
@@ -119,57 +116,6 @@ def test_an_epoch_that_is_left_ends_threads_behind_a_stage_that_closes_nothing()
     KEPT.clear()
 
 
-OF_A_RUN = (
-    Executor,
-    Future,
-    RunContext,
-    ThreadChannel,
-    threading.Thread,
-    threading.Condition,
-    type(threading.Lock()),
-    FunctionType,
-    torch.cuda.Stream,
-)
-
-
-def of_a_run(stages: list[gf.Datapipe]) -> list[tuple[str, str]]:
-    """Return the attributes of stages that hold an object of a run, or a function of the loader."""
-    return [
-        (type(stage).__name__, name)
-        for stage in stages
-        for name, value in vars(stage).items()
-        if isinstance(value, OF_A_RUN)
-        and not (isinstance(value, FunctionType) and not value.__module__.startswith("graphfeed.loader"))
-    ]
-
-
-class Witness(gf.Datapipe[Any]):
-    """Looks, while it runs, at all stages that it reads from."""
-
-    datapipe: gf.Datapipe
-    seen: list[list[gf.Datapipe]]
-
-    one_to_one = True
-
-    def __iter__(self) -> Iterator[Any]:
-        for minibatch in self.datapipe:
-            self.seen.append(gf.traverse(self))
-            yield minibatch
-
-
-@pytest.mark.parametrize("options", [{"num_workers": 0}, {"num_workers": 2}, {"num_workers": 1, "worker": "process"}])
-def test_no_stage_holds_an_object_of_a_run(options: dict[str, Any]) -> None:
-    seen: list[list[gf.Datapipe]] = []
-    pipe = Witness(pipelines.homogeneous().prefetch().copy_to("cpu"), seen)
-    with gf.DataLoader(pipe, seed=1, **options) as loader:
-        for _ in loader:
-            assert of_a_run(gf.traverse(loader.plan.running)) == []
-        assert of_a_run(gf.traverse(loader.plan.running)) == []
-    assert len(seen) == 10
-    assert of_a_run(seen[0]) == of_a_run(seen[-1]) == []
-    assert len(seen[0]) >= 5
-
-
 def test_a_user_s_thread_that_iterates_a_stage_leaves_its_work_to_the_workers() -> None:
     made_by = set()
 
@@ -211,15 +157,6 @@ def test_a_wait_ends_when_its_future_is_cancelled_before_it_began() -> None:
         release.set()
 
 
-def test_parts_that_have_ended_are_not_kept_by_their_run() -> None:
-    run = RunContext()
-    for _ in range(10):
-        run.nested().cancel()
-    assert len(run.parts) == 0
-    run.cancel()
-    assert run.nested().cancelled.done()
-
-
 def test_what_was_begun_is_cancelled_if_the_first_window_can_t_be_filled() -> None:
     class Source(gf.Datapipe[Any]):
         def __iter__(self) -> Iterator[gf.MiniBatch]:
@@ -246,34 +183,6 @@ def make_runner(num_workers: int, window: int = 2) -> Runner:
     options = LoaderOptions(num_workers, prefetch_factor=window)
     workers = Workers(None, RemoteServers(), "thread", num_workers, 60.0, persistent=True)
     return Runner(make_plan(pipelines.shuffled(), options), workers, None, 100)
-
-
-def test_what_was_begun_comes_out_and_the_rest_follows_in_another_part() -> None:
-    expected = digests(pipelines.shuffled().with_seed(3, 1))
-    first, second = make_runner(2), make_runner(1)
-    for stop in range(len(expected)):
-        ending, got = threading.Event(), []
-        for number, minibatch in enumerate(first.run(Progress(1, 0), 3, ending=ending)):
-            got.append(digest(minibatch))
-            if number == stop:
-                ending.set()
-        assert stop < len(got) <= stop + 1 + 4
-        got += digests(second.run(Progress(1, len(got)), 3))
-        assert got == expected, stop
-    for runner in (first, second):
-        runner.workers.close()
-
-
-def test_a_part_is_measured_by_itself() -> None:
-    profile = Profile()
-    runner = make_runner(1)
-    list(runner.run(Progress(0, 0), 3, profile))
-    list(replace(runner, plan=make_plan(pipelines.shuffled(), LoaderOptions(0))).run(Progress(0, 5), 3, profile))
-    assert [len(record.handovers) for record in profile.records] == [9, 4]
-    summary = profile.summary
-    assert summary is not None
-    assert (summary.setting.window, summary.num_minibatches) == (0, 3)
-    runner.workers.close()
 
 
 def test_a_run_that_fails_as_it_begins_is_ended_as_others_are(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,7 +2,7 @@ import gc
 import multiprocessing
 import os
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
@@ -17,6 +17,7 @@ from graphfeed.loader.transport.zero_copy import SMALL_BYTES, ZeroCopyReceiver, 
 from graphfeed.ops.memory import buffers
 from graphfeed.ops.memory.buffers import BufferPool
 from graphfeed.ops.memory.shared_memory import ALIGNMENT
+from tests.digests import assert_same
 from tests.garbage import AtItsEnd, ends
 
 pytestmark = [
@@ -74,15 +75,56 @@ def expected(size: int, number: int = 0) -> torch.Tensor:
     return torch.arange(number, number + size).to(torch.uint8)
 
 
-def test_what_nobody_else_refers_to_is_not_copied(sides: Sides) -> None:
-    (arrived,) = sides.send([sides.make(LARGE, 5)])
-    assert sides.copied == []
-    assert torch.equal(arrived, expected(LARGE, 5))
-    assert not sides.is_free()
+def held_by_nobody(sides: Sides) -> tuple[list[Any], Any]:
+    return [sides.make(LARGE, 5)], None
+
+
+def kept_by_the_sender(sides: Sides) -> tuple[list[Any], Any]:
+    tensor = sides.make(LARGE)
+    return [tensor], tensor
+
+
+def kept_in_part(sides: Sides) -> tuple[list[Any], Any]:
+    tensor = sides.make(LARGE)
+    return [tensor[:20_000], tensor[20_000:], sides.make(LARGE)], tensor.numpy()[3:5]
+
+
+def parts_that_overlap(sides: Sides) -> tuple[list[Any], Any]:
+    tensor = sides.make(LARGE)
+    return [tensor[:20_000], tensor[:30_000], tensor[30_000:], tensor[:30_000]], None
+
+
+def a_small_part(sides: Sides) -> tuple[list[Any], Any]:
+    return [sides.make(LARGE)[:10]], None
+
+
+def elsewhere_or_empty(sides: Sides) -> tuple[list[Any], Any]:
+    return [torch.arange(9), sides.make(0), sides.make(LARGE)[5:5], sides.make(LARGE).view(-1, 4)], None
+
+
+COPIED: dict[Callable[[Sides], tuple[list[Any], Any]], list[int]] = {
+    held_by_nobody: [],
+    kept_by_the_sender: [LARGE],
+    kept_in_part: [20_000, 30_000],
+    parts_that_overlap: [20_000, 30_000],
+    a_small_part: [10],
+    elsewhere_or_empty: [0, 0, 72],
+}
+"""Which sizes are copied of what is sent."""
+
+
+def test_what_the_sender_keeps_what_is_small_and_what_overlaps_is_copied_and_nothing_else(sides: Sides) -> None:
     gc.disable()
     try:
-        del arrived
-        assert sides.is_free(), "no garbage collection is needed"
+        for make, copied in COPIED.items():
+            values, kept = make(sides)
+            sent = [value.clone() for value in values]
+            arrived = sides.send(values)
+            assert sorted(sides.copied) == copied, make
+            assert_same(arrived, sent)
+            assert sides.is_free() == (make is a_small_part), make
+            del arrived, kept
+            assert sides.is_free(), "no garbage collection is needed"
     finally:
         gc.enable()
 
@@ -131,26 +173,6 @@ def test_neither_side_sees_what_the_other_one_writes(steps: list[Any]) -> None:
     assert sides.is_free()
 
 
-def test_what_the_sender_keeps_is_copied(sides: Sides) -> None:
-    kept = sides.make(LARGE)
-    (arrived,) = sides.send([kept])
-    assert sides.copied == [LARGE]
-    kept += 1
-    assert torch.equal(arrived, expected(LARGE))
-    del kept
-    assert sides.is_free()
-
-
-def test_a_part_that_the_sender_keeps_is_enough(sides: Sides) -> None:
-    tensor = sides.make(LARGE)
-    kept = tensor.numpy()[3:5]
-    values = [tensor[:20_000], tensor[20_000:], sides.make(LARGE)]
-    del tensor
-    sides.send(values)
-    assert sides.copied == [20_000, 30_000]
-    assert kept.tolist() == [3, 4]
-
-
 def test_what_was_kept_is_sent_in_place_once_it_is_kept_no_more(sides: Sides) -> None:
     kept = [sides.make(LARGE)]
     sides.send(list(kept))
@@ -171,42 +193,6 @@ def test_a_cycle_keeps_what_it_holds_until_it_is_collected(sides: Sides) -> None
     assert sides.copied == [LARGE]
     gc.collect()
     assert sides.is_free()
-
-
-def test_parts_of_a_block_arrive_apart_and_the_largest_is_not_copied(sides: Sides) -> None:
-    tensor = sides.make(LARGE)
-    values = [tensor[:20_000], tensor[:30_000], tensor[30_000:], tensor[:30_000]]
-    del tensor
-    first, second, third, fourth = sides.send(values)
-    assert sorted(sides.copied) == [20_000, 30_000]
-    for part in (first, second, third, fourth):
-        part += 1
-    assert torch.equal(torch.cat([fourth, third]), expected(LARGE, 1))
-    assert torch.equal(second, fourth)
-    assert torch.equal(first, second[:20_000])
-
-
-def test_a_small_part_keeps_no_block(sides: Sides) -> None:
-    values = [sides.make(LARGE)[:10]]
-    (arrived,) = sides.send(values)
-    assert sides.copied == [10]
-    assert sides.is_free()
-    assert arrived.tolist() == list(range(10))
-
-
-def test_other_memory_and_empty_tensors_come_along(sides: Sides) -> None:
-    values = [
-        torch.arange(9),
-        sides.make(0),
-        sides.make(LARGE)[5:5],
-        np.arange(3),
-        sides.make(LARGE).view(-1, 4),
-        "text",
-    ]
-    numbers, empty, none, few, large, text = sides.send(values)
-    assert (numbers.tolist(), few.tolist(), text) == (list(range(9)), [0, 1, 2], "text")
-    assert (empty.shape, none.shape) == (torch.Size([0]), torch.Size([0]))
-    assert torch.equal(large, expected(LARGE).view(-1, 4))
 
 
 def test_blocks_begin_at_a_cache_line(sides: Sides) -> None:
