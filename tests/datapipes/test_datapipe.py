@@ -3,7 +3,7 @@ from typing import Any
 import torch
 
 import graphfeed as gf
-from graphfeed.datapipes.datapipe import Shardable, Source, length
+from graphfeed.datapipes.datapipe import Source
 from tests.datapipes.stages import (
     USERS,
     ByFields,
@@ -54,10 +54,6 @@ def test_stages_that_draw_are_numbered() -> None:
     assert [stage.number for stage in gf.find(inserted, gf.NeighborSampler)] == [0, 1, 2]
 
 
-def test_positions_count_from_the_source() -> None:
-    assert [stage.position for stage in gf.traverse(make_join())] == [1, 2, 2, 3]
-
-
 def test_with_seed_reaches_every_source() -> None:
     pipe = Chained((make_items(8, shuffle=True), make_items(8, shuffle=True)))
     result = pipe.with_seed(3, epoch=2, start=1)
@@ -65,18 +61,6 @@ def test_with_seed_reaches_every_source() -> None:
         assert (batch.key.seed, batch.key.epoch) == (3, 2)
     assert [batch.key.index for batch in result] == [1, 2, 3] * 2
     assert [stage.seed for stage in gf.find(pipe, gf.ItemSampler)] == [None, None]  # type: ignore[attr-defined]
-
-
-def test_sources_are_told_by_what_they_can() -> None:
-    assert isinstance(make_items(), Shardable)
-    assert isinstance(gf.IterableSource([]), Source)
-    assert not isinstance(gf.IterableSource([]), Shardable)
-    assert not isinstance(ByFields(make_items(), 1), Source)
-
-
-def test_lengths_are_known_where_each_stage_is_one_to_one() -> None:
-    assert len(ByMethod(ByInit(make_items(), 1), 2)) == 5
-    assert length(make_items()) == 5
 
 
 def test_subclasses_of_stages_of_ones_own() -> None:
@@ -103,13 +87,6 @@ def test_inputs_are_the_fields_that_are_stages() -> None:
     assert Join(items, other).inputs == (items, other)
     assert Chained((items, other, items)).inputs == (items, other, items)
     assert Odd([1, 2]).inputs == ()
-
-
-def test_a_method_that_was_handed_over_is_the_copys_own() -> None:
-    pipe = ByMethod(make_items(), 5)
-    result = pipe.changed(by=50)
-    assert seeds_in(result)[0] == [50, 51]
-    assert seeds_in(pipe)[0] == [5, 6]
 
 
 def test_sharing_is_kept() -> None:
@@ -144,12 +121,6 @@ def test_changing_a_field_changes_that_alone() -> None:
     result = stage.changed(by=6)
     assert (result.by, result.again, result.datapipe) == (6, 2, stage.datapipe)
     assert (stage.by, stage.again) == (5, 2)
-
-
-def test_each_stage_comes_once_and_after_its_inputs() -> None:
-    pipe = make_join()
-    assert [type(stage) for stage in gf.traverse(pipe)] == [gf.ItemSampler, ByFields, ByMethod, Join]
-    assert gf.traverse(pipe)[-1] is pipe
 
 
 def test_stages_are_found_by_class_base_or_protocol() -> None:

@@ -1,14 +1,11 @@
-from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 import torch
 
 import graphfeed as gf
 from tests import pipelines
 from tests.digests import assert_same, digests
-from tests.ops.emulated_cuda import Cuda
 
 NODES = torch.arange(40)[:, None] * 10
 EDGES = torch.arange(200)[:, None]
@@ -81,21 +78,6 @@ def test_a_type_that_the_mini_batch_lacks_is_left_out() -> None:
     assert result.edge_features == [{}]
 
 
-def test_typed_features_on_disk_and_behind_a_cache_are_the_same(tmp_path: Path) -> None:
-    names = {"user": ["feat"], "item": ["feat"]}
-    features: dict[Any, gf.Feature] = {}
-    for kind in names:
-        np.save(tmp_path / f"{kind}.npy", STORE.read("node", kind, "feat").numpy())
-        features["node", kind, "feat"] = gf.DiskBasedFeature(tmp_path / f"{kind}.npy")
-    cached = gf.cpu_cached_feature(features, max_cache_size_in_bytes=80)
-    expected = digests(typed().fetch_feature(STORE, names))
-    for store in (gf.BasicFeatureStore(features), gf.BasicFeatureStore(cached)):
-        pipe = typed().fetch_feature(store, names)
-        assert digests(pipe) == expected
-        with gf.DataLoader(pipe, num_workers=2, seed=0) as loader:
-            assert digests(loader) == digests(typed().fetch_feature(STORE, names).with_seed(0))
-
-
 def test_without_names_it_changes_nothing() -> None:
     assert digests(homogeneous().fetch_feature(STORE)) == digests(homogeneous())
 
@@ -107,31 +89,6 @@ def test_mini_batches_that_were_not_sampled_get_the_features_of_their_seeds() ->
     items = gf.HeteroItemSet({"user": gf.ItemSet(20, names="seeds")})
     for batch in gf.ItemSampler(items, batch_size=7).fetch_feature(STORE, {"user": ["feat"], "item": ["feat"]}):
         assert_same(batch.node_features, {("user", "feat"): NODES[batch.seeds["user"]]})
-
-
-def test_it_says_whether_it_may_run_in_threads() -> None:
-    assert gf.FeatureFetcher(homogeneous(), STORE, ["feat"]).may_run_in_threads()
-
-    class UpstreamPlaceholder(gf.TorchBasedFeature):
-        def may_read_in_threads(self) -> bool:
-            return False
-
-    store = gf.BasicFeatureStore({("node", None, "feat"): UpstreamPlaceholder(NODES)})
-    assert not gf.FeatureFetcher(homogeneous(), store, ["feat"]).may_run_in_threads()
-
-
-def test_features_of_a_mini_batch_on_a_device_are_there(cuda: Cuda, tmp_path: Path) -> None:
-    np.save(tmp_path / "feat.npy", NODES.numpy())
-    here = gf.TorchBasedFeature(NODES)
-    features: list[gf.Feature] = [here, gf.DiskBasedFeature(tmp_path / "feat.npy")]
-    with cuda.running():
-        given = gf.MiniBatch(seeds=cuda.put(torch.tensor([3, 1])))
-        for feature in [*features, gf.TorchBasedFeature(cuda.put(NODES))]:
-            store = gf.BasicFeatureStore({("node", None, "feat"): feature})
-            result = gf.FeatureFetcher(gf.IterableSource([]), store, ["feat"])(given)
-            assert result.node_features is not None
-            assert cuda.is_there(result.node_features["feat"])
-            assert_same(result.node_features["feat"].cpu(), NODES[[3, 1]])
 
 
 LIKED = ("item", "liked_by", "user")

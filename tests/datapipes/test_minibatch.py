@@ -47,25 +47,11 @@ def test_fields_come_in_graphbolts_order_and_are_none_until_they_are_set() -> No
     assert vars(gf.MiniBatch()) == dict.fromkeys(vars(batch))
 
 
-def test_ids_and_layers() -> None:
-    batch = make_batch()
-    assert batch.num_layers() == 2
-    assert batch.node_ids() is batch.input_nodes
-    assert_same([batch.edge_ids(0), batch.edge_ids(1)], [torch.tensor([5]), torch.tensor([6])])
-
-
 def test_before_sampling_there_are_no_layers() -> None:
     assert gf.MiniBatch().num_layers() == 0
     assert gf.MiniBatch().node_ids() is None
     with pytest.raises(ValueError, match="the mini-batch has no sampled_subgraphs yet; put a sampler before"):
         gf.MiniBatch().edge_ids(0)
-
-
-def test_features_can_be_set() -> None:
-    batch = gf.MiniBatch()
-    batch.set_node_features({"feat": IDS})
-    batch.set_edge_features([{"row": IDS}])
-    assert_same([batch.node_features, batch.edge_features], [{"feat": IDS}, [{"row": IDS}]])
 
 
 def test_attributes_of_ones_own_can_be_set_and_travel() -> None:

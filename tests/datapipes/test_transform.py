@@ -1,5 +1,4 @@
 import copy
-import pickle
 import threading
 from collections.abc import Iterator
 from dataclasses import replace
@@ -9,11 +8,10 @@ import pytest
 import torch
 
 import graphfeed as gf
-from graphfeed.datapipes.transform import call, worker_name
-from graphfeed.ops import Key
+from graphfeed.datapipes.transform import worker_name
 from tests import pipelines
 from tests.datapipes.stages import ByFields, make_items, seeds_in, shifted
-from tests.digests import assert_same, digests
+from tests.digests import assert_same
 
 
 class Failing(gf.Transform):
@@ -30,19 +28,6 @@ class Failing(gf.Transform):
 
 def notes(error: BaseException) -> list[str]:
     return list(getattr(error, "__notes__", []))
-
-
-def test_each_mini_batch_is_called_in_order() -> None:
-    assert seeds_in(ByFields(make_items(5), 10)) == [[10, 11], [12, 13], [14]]
-
-
-def test_it_is_lazy() -> None:
-    """Nothing runs before it is asked for."""
-    pipe = Failing(make_items(), 1)
-    iterator = iter(pipe)
-    next(iterator)
-    with pytest.raises(ArithmeticError, match="no"):
-        next(iterator)
 
 
 def test_a_failure_is_noted_with_stage_mini_batch_and_worker() -> None:
@@ -73,12 +58,6 @@ def test_a_worker_thread_is_named() -> None:
     thread.start()
     thread.join()
     assert names == ["worker thread graphfeed_0"]
-
-
-def test_calling_a_stage_needs_no_pipeline() -> None:
-    stage = ByFields(make_items(), 10)
-    result = call(stage, gf.MiniBatch(seeds=torch.tensor([1]), key=Key(0, 0, 0)))
-    assert result.seeds.tolist() == [11]
 
 
 def test_any_iterable_becomes_a_source() -> None:
@@ -198,10 +177,6 @@ def test_without_a_function_it_changes_nothing() -> None:
     assert gf.MiniBatchTransformer(make_items())(batch) is batch
 
 
-def test_it_pickles_with_a_functions_name() -> None:
-    assert seeds_in(pickle.loads(pickle.dumps(make_items(2).transform(by_ten)))) == [[10, 11]]
-
-
 @pytest.mark.parametrize("num_workers", [0, 2])
 def test_what_is_no_mini_batch_is_named(num_workers: int) -> None:
     with gf.DataLoader(make_items().transform(nothing), num_workers=num_workers) as loader:
@@ -230,12 +205,6 @@ def test_a_buffer_reads_ahead_by_its_size() -> None:
         assert ahead == [(number, min(number + 1 + size, 5)) for number in range(5)]
 
 
-def test_a_copy_to_where_it_is_changes_no_value() -> None:
-    pipe = pipelines.heterogeneous()
-    assert isinstance(pipe, gf.CopyTo)
-    assert digests(pipe) == digests(pipe.datapipe)
-
-
 def test_the_given_mini_batch_stays_where_it_is() -> None:
     (batch, *_) = pipelines.heterogeneous()
     before = copy.deepcopy(batch)
@@ -251,11 +220,6 @@ def test_whatever_flows_is_moved() -> None:
         moved = gf.CopyTo(gf.IterableSource([]), device)({"a": [torch.ones(2)], "b": ("text", torch.ones(1))})
         assert moved["a"][0].device.type == moved["b"][1].device.type == "meta"
         assert moved["b"][0] == "text"
-
-
-def test_the_key_stays() -> None:
-    for batch, moved in zip(pipelines.homogeneous(), pipelines.homogeneous().copy_to("meta"), strict=True):
-        assert moved.key == batch.key
 
 
 def test_a_copy_to_the_cpu_is_done_when_it_returns() -> None:

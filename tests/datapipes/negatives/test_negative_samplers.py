@@ -9,7 +9,6 @@ import graphfeed as gf
 from graphfeed.ops import Key
 from tests import pipelines
 from tests.digests import assert_same, digest
-from tests.ops.chance import check_counts, check_unrelated
 from tests.pipelines import random_edges
 
 PAIRS = torch.tensor([[5, 6], [7, 8]])
@@ -119,13 +118,6 @@ def test_triplets_keep_their_source() -> None:
     assert {tuple(pair) for pair in batch.seeds[40:].tolist()}.isdisjoint({tuple(pair) for pair in LINKS.T.tolist()})
 
 
-def test_times_are_those_of_the_positives() -> None:
-    for mode in ("binary", "triplet"):
-        for batch in pipe(mode, 2, time_name="time"):
-            own = batch.seeds[40:] if mode == "binary" else batch.seeds[40:, 1:]
-            assert (own <= batch.timestamp.repeat(2)[:, None]).all()
-
-
 def test_each_type_has_draws_of_its_own() -> None:
     kinds = ("a:r:b", "a:s:b")
     graph = gf.from_coo(dict.fromkeys(kinds, LINKS), {"a": 50, "b": 50})
@@ -168,13 +160,6 @@ def test_negatives_follow_the_positives() -> None:
         check_layout(EDGES, ratio, batch.seeds, batch.labels, batch.indexes, 50)
 
 
-def test_each_type_is_drawn_from_its_own_destinations() -> None:
-    batch: Any = draw(TYPED, SEVERAL, 40)
-    for kind, size in ((LIKES, 10), (KNOWS, 20)):
-        check_layout(SEVERAL[kind], 40, batch.seeds[kind], batch.labels[kind], batch.indexes[kind], size)
-        assert len(batch.seeds[kind][:, 1].unique()) == size
-
-
 def test_draws_follow_the_type_but_no_order_of_types() -> None:
     first: Any = draw(TYPED, SEVERAL, 9).seeds
     turned: Any = draw(TYPED, dict(reversed(SEVERAL.items())), 9).seeds
@@ -182,33 +167,3 @@ def test_draws_follow_the_type_but_no_order_of_types() -> None:
     assert_same(turned[KNOWS], first[KNOWS])
     alike = draw(TYPED, {KNOWS: EDGES, "user:likes:user": EDGES}, 9).seeds
     assert alike[KNOWS].tolist() != alike["user:likes:user"].tolist()
-
-
-def test_destinations_are_uniform_and_unrelated() -> None:
-    graph = gf.from_coo(torch.tensor([[0], [1]]), num_nodes=12)
-    batch: Any = draw(graph, torch.zeros(15_000, 2, dtype=torch.int64), 2)
-    drawn = batch.seeds[15_000:, 1]
-    check_counts(torch.bincount(drawn, minlength=12), torch.ones(12))
-    check_unrelated(drawn[::2], drawn[1::2], 12)
-
-
-def test_the_dtype_is_that_of_the_seeds() -> None:
-    batch: Any = draw(GRAPH, EDGES.int())
-    assert batch.seeds.dtype == torch.int32
-    assert_same(batch.seeds.long(), draw(GRAPH, EDGES).seeds)
-
-
-def test_a_relation_that_is_not_sampled_has_negatives_by_its_node_types() -> None:
-    batch: Any = draw(TYPED, {"user:buys:item": EDGES})
-    seeds, labels, indexes = (part["user:buys:item"] for part in (batch.seeds, batch.labels, batch.indexes))
-    check_layout(EDGES, 2, seeds, labels, indexes, 10)
-
-
-def test_a_graph_gives_them_without_a_pipeline() -> None:
-    """As in GraphBolt: no type, or the empty one, takes the ids of all nodes together."""
-    for kind in (None, ""):
-        drawn = TYPED.sample_negative_edges_uniform(kind, EDGES.repeat(40, 1), 2)
-        assert drawn[120:, 1].max() >= 20
-    fixed = [GRAPH.sample_negative_edges_uniform(None, EDGES, 5, key=key) for key in (1, 1, 2)]
-    assert_same(fixed[0], fixed[1])
-    assert fixed[0].tolist() != fixed[2].tolist()

@@ -1,4 +1,5 @@
 import pickle
+from collections.abc import Callable
 from typing import Any
 from unittest.mock import patch
 
@@ -56,16 +57,6 @@ def test_without_a_key_it_draws_from_torch() -> None:
     assert first == digest(stage(batch))
 
 
-def test_a_node_that_is_a_seed_twice_is_sampled_alike() -> None:
-    (layer,) = layers_of(sample(torch.tensor([7, 3, 7]), fanouts=[4]))
-    assert isinstance(layer.sampled_csc, gf.CSCFormatBase)
-    assert isinstance(layer.original_edge_ids, torch.Tensor)
-    first, second, third, end = layer.sampled_csc.indptr.tolist()
-    assert_same(layer.original_edge_ids[first:second], layer.original_edge_ids[third:end])
-    assert isinstance(layer.original_row_node_ids, torch.Tensor)
-    assert layer.original_row_node_ids[:3].tolist() == [7, 3, 7]
-
-
 def test_typed_seeds_are_completed_to_all_node_types() -> None:
     seeds = {"item": torch.tensor([3, 1])}
     batch = sample(seeds, TYPED, fanouts=[2, 2])
@@ -83,48 +74,30 @@ def test_typed_hyperlinks_start_from_all_their_nodes() -> None:
     assert_same(batch.compacted_seeds, {"user:item:user": torch.tensor([[0, 0, 1], [1, 1, 0]])})
 
 
-def test_fanouts_may_be_numbers_lists_or_tensors() -> None:
-    expected = digest(sample(torch.arange(9), fanouts=[2, 1]))
-    for fanouts in ([torch.tensor([2]), torch.tensor([1])], [[2], 1], (2, 1)):
-        assert digest(sample(torch.arange(9), fanouts=fanouts)) == expected, fanouts
+def prepared(sample: Callable[[gf.Datapipe, gf.FusedCSCSamplingGraph], gf.Datapipe]) -> gf.Datapipe:
+    """Return a pipeline on a graph that nothing was computed of before."""
+    attributes = {"w": torch.rand(9000), "time": torch.randperm(9000)}
+    graph = gf.from_coo(pipelines.random_edges(50, 50, 9000, 3), 50, edge_attributes=attributes)
+    items = gf.ItemSet((torch.arange(50), torch.arange(50) * 180), names=("seeds", "timestamp"))
+    return sample(gf.ItemSampler(items, 10), graph)
 
 
-def test_fanouts_may_be_given_for_each_edge_type() -> None:
-    batch = sample({"user": torch.arange(20), "item": torch.arange(10)}, TYPED, fanouts=[[0, 2]])
-    csc = layers_of(batch)[0].sampled_csc
-    assert isinstance(csc, dict)
-    assert len(csc["user:likes:item"].indices) == 0
-    assert csc["item:liked_by:user"].indptr.diff().max() == 2
+PREPARED: list[tuple[str, Callable[[gf.Datapipe, Any], gf.Datapipe]]] = [
+    ("cumulate_weights", lambda items, graph: items.sample_neighbor(graph, [2], prob_name="w")),
+    ("cumulate_weights", lambda items, graph: items.sample_per_layer(graph.sample_neighbors, 2, prob_name="w")),
+    (
+        "order_by_time",
+        lambda items, graph: items.temporal_sample_neighbor(graph, [3], edge_timestamp_attr_name="time"),
+    ),
+]
 
 
-@pytest.mark.parametrize(
-    ("graph", "seeds"), [(HOMOGENEOUS, torch.tensor([7, 3, 7])), (TYPED, {"user": torch.tensor([2, 5])})]
-)
-def test_without_merging_each_edge_has_a_row_of_its_own(graph: SamplingGraph, seeds: Any) -> None:
-    """The innermost layer has the same edges as with merging."""
-    apart, merged = (layers_of(sample(seeds, graph, fanouts=[2, 3], deduplicate=choice)) for choice in (False, True))
-    assert_same(apart[1].original_edge_ids, merged[1].original_edge_ids)
-    assert_same(apart[0].original_column_node_ids, apart[1].original_row_node_ids)
-    for layer in apart:
-        parts: tuple[Any, ...] = (layer.original_row_node_ids, layer.original_column_node_ids, layer.sampled_csc)
-        rows, columns, cscs = (value if isinstance(value, dict) else {"_": value} for value in parts)
-        places: dict[str, list[int]] = {kind: [] for kind in rows}
-        for edge_type, csc in cscs.items():
-            places[edge_type.split(":")[0]] += csc.indices.tolist()
-        for kind, ids in rows.items():
-            assert_same(ids[: len(columns[kind])], columns[kind])
-            assert places[kind] == list(range(len(columns[kind]), len(ids)))
-
-
-def test_it_pickles_with_the_weights_running_sums() -> None:
-    graph = gf.from_coo(pipelines.random_edges(50, 50, 9000, 3), 50, edge_attributes={"w": torch.rand(9000)})
-    stage = gf.ItemSampler(gf.ItemSet(50, names="seeds"), 10).sample_neighbor(graph, [2], prob_name="w")
-    packed = pickle.dumps(stage)
-    assert len(packed) < 1 << 16
-    again = pickle.loads(packed)
-    expected = digests(stage)
-    with patch.object(ops, "cumulate_weights", side_effect=AssertionError("made again")):
-        assert digests(again) == expected
+def test_what_is_computed_of_a_graph_once_is_sent_with_the_stage() -> None:
+    for name, sample in PREPARED:
+        stage = prepared(sample)
+        again, expected = pickle.loads(pickle.dumps(stage)), digests(stage)
+        with patch.object(ops, name, side_effect=AssertionError("made again")):
+            assert digests(again) == expected, name
 
 
 class Alike(gf.FanoutSampler):
@@ -178,6 +151,9 @@ def test_fanouts_by_edge_type_are_lists_arrays_or_dicts() -> None:
         assert digests(pipe) == expected, fanouts
         for sampler in (gf.LayerNeighborSampler, Alike):
             assert len(list(sampler(items, TYPED, fanouts))) == 1
+    plain: Any = gf.ItemSampler(gf.ItemSet(9, names="seeds"), 9)
+    alike = [digests(plain.sample_neighbor(HOMOGENEOUS, given)) for given in ([2, 1], (torch.tensor([2]), [1]))]
+    assert alike[0] == alike[1]
 
 
 def test_one_hop_at_a_time_takes_a_dict_as_well() -> None:
@@ -192,11 +168,3 @@ def test_a_dict_follows_the_numbers_of_the_edge_types_and_not_their_order() -> N
     fields["edge_type_to_id"] = {LIKED: 1, LIKES: 0}
     graph = gf.fused_csc_sampling_graph(**fields)
     assert_same(Alike(EMPTY, graph, [{LIKED: 2, LIKES: 1}]).request.fanouts, [torch.tensor([1, 2])])
-
-
-def test_a_graph_takes_fanouts_as_lists_and_arrays() -> None:
-    seeds: Any = {"user": torch.arange(9), "item": torch.arange(9)}
-    choices: list[Any] = [[2], np.array([2]), [1, 3]]
-    for fanouts in choices:
-        expected = TYPED.sample_neighbors(seeds, torch.tensor(fanouts), key=1)
-        assert_same(vars(TYPED.sample_neighbors(seeds, fanouts, key=1)), vars(expected))

@@ -1,12 +1,9 @@
-import pickle
 from itertools import product
 from typing import Any
-from unittest.mock import patch
 
 import torch
 
 import graphfeed as gf
-from graphfeed import ops
 from tests import pipelines
 from tests.digests import assert_same, digest, digests
 
@@ -63,20 +60,6 @@ def test_options_reach_the_graph() -> None:
     assert_same(heard, [(torch.tensor([3]), True, None), (torch.tensor([2]), False, "w")])
 
 
-def test_layers_may_be_sampled_jointly_and_by_edge_type() -> None:
-    source = gf.IterableSource([gf.MiniBatch(seeds={"user": torch.arange(20), "item": torch.arange(10)})])
-    (batch,) = source.sample_per_layer(TYPED.sample_layer_neighbors, [2, -1]).compact_per_layer(deduplicate=True)
-    (layer,) = batch.sampled_subgraphs
-    joint, all_of_them = (layer.sampled_csc[kind].indptr.diff() for kind in ("user:likes:item", "item:liked_by:user"))
-    edges = pipelines.random_edges(20, 10, 100, 1), pipelines.random_edges(10, 20, 100, 2)
-    assert_same(joint, torch.bincount(edges[0][1], minlength=10).clamp(max=2))
-    assert_same(all_of_them, torch.bincount(edges[1][1], minlength=20))
-    sources = layer.original_row_node_ids["user"][layer.sampled_csc["user:likes:item"].indices]
-    assert_same(sources, edges[0][0][layer.original_edge_ids["user:likes:item"]])
-    users = batch.input_nodes["user"]
-    assert len(set(users.tolist())) == len(users) == 20
-
-
 def test_a_stage_between_may_change_the_layer() -> None:
     """Here it drops edges, so that their sources are never input nodes."""
 
@@ -98,11 +81,3 @@ def test_it_goes_on_from_a_sampler_before() -> None:
     assert len(batch.sampled_subgraphs) == 2
     assert digest(batch.sampled_subgraphs[1]) == digest(before.sampled_subgraphs[0])
     assert_same(batch.sampled_subgraphs[0].original_column_node_ids, before.input_nodes)
-
-
-def test_it_pickles_with_the_weights_running_sums() -> None:
-    graph = gf.from_coo(pipelines.random_edges(50, 50, 600, 0), 50, edge_attributes={"w": torch.rand(600)})
-    stage = ITEMS.sample_per_layer(graph.sample_neighbors, 2, prob_name="w")
-    again, expected = pickle.loads(pickle.dumps(stage)), digests(stage)
-    with patch.object(ops, "cumulate_weights", side_effect=AssertionError("made again")):
-        assert digests(again) == expected

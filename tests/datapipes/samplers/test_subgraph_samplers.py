@@ -1,12 +1,10 @@
 """Samplers of users, and those that take all edges: of the seeds, or among nodes that were sampled."""
 
-from itertools import pairwise
 from typing import Any
 
 import torch
 
 import graphfeed as gf
-from graphfeed.datapipes.samplers.budget_sampler import edge_runs
 from graphfeed.ops import Key
 from graphfeed.storage.graph.sampled_subgraph import ByType
 from tests import pipelines
@@ -164,22 +162,6 @@ def sample(graph: gf.SamplingGraph, seeds: Any, **fields: Any) -> gf.MiniBatch:
     return batch
 
 
-def test_every_edge_into_a_seed_is_there_once_and_no_other() -> None:
-    edges = pipelines.random_edges(50, 50, 600, 0)
-    seeds = torch.tensor([7, 30, 8])
-    batch = sample(GRAPH, seeds)
-    assert batch.sampled_subgraphs is not None
-    (layer,) = batch.sampled_subgraphs
-    assert_same(layer.original_column_node_ids, seeds)
-    assert isinstance(layer.original_edge_ids, torch.Tensor)
-    wanted = torch.isin(edges[1], seeds).nonzero().flatten()
-    assert_same(layer.original_edge_ids.sort().values, wanted)
-    assert isinstance(layer.sampled_csc, gf.CSCFormatBase)
-    assert_same(layer.sampled_csc.indptr.diff(), torch.bincount(edges[1], minlength=50)[seeds])
-    assert isinstance(batch.input_nodes, torch.Tensor)
-    assert_same(batch.input_nodes[layer.sampled_csc.indices], edges[0][layer.original_edge_ids])
-
-
 def test_it_is_all_neighbours_of_one_layer() -> None:
     for graph, seeds in ((GRAPH, torch.arange(9)), (TYPED, {"item": torch.tensor([3, 1])})):
         batch = gf.MiniBatch(seeds=seeds, key=gf.Key(0, 0, 0))
@@ -241,22 +223,6 @@ def test_a_mini_batch_has_so_many_nodes_of_each_type_and_all_edges_among_them() 
             sources, ends = EDGES[kind]
             inside = torch.isin(sources, nodes[kind[0]]) & torch.isin(ends, nodes[kind[-1]])
             assert hop.original_edge_ids[kind].sort().values.tolist() == inside.nonzero().squeeze(1).tolist()
-
-
-def test_edges_are_in_runs_of_one_type_of_one_column() -> None:
-    graph = make_graph()
-    seeds = {"a": torch.tensor([3, 9, 3]), "c": torch.tensor([7])}
-    hop: Any = graph.sample_neighbors(seeds, torch.full((len(KINDS),), 2), key=1)
-    nodes, offsets, sources = edge_runs(hop, graph.edge_types, {"a": 0, "b": 200, "c": 320})
-    assert nodes.tolist() == [3, 9, 3, 327]
-    found = [sources[low:high].tolist() for low, high in pairwise(offsets.tolist())]
-    expected = []
-    for end, column in (("a", 0), ("a", 1), ("a", 2), ("c", 0)):
-        for kind in graph.edge_types:
-            csc, first = hop.sampled_csc[kind], {"a": 0, "b": 200, "c": 320}[kind[0]]
-            own = csc.indices[csc.indptr[column] : csc.indptr[column + 1]] if kind[-1] == end else csc.indices[:0]
-            expected.append((own + first).tolist())
-    assert found == expected
 
 
 def test_of_many_neighbours_fifty_have_points() -> None:

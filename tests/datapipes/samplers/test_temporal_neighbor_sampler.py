@@ -1,7 +1,4 @@
-import pickle
-from itertools import product
 from typing import Any
-from unittest.mock import patch
 
 import pytest
 import torch
@@ -9,11 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import graphfeed as gf
-from graphfeed import ops
-from graphfeed.storage.graph.sampled_subgraph import ByType
-from graphfeed.storage.graph.sampling.temporal_sampling import timed_columns
 from graphfeed.storage.graph.sampling_request import Strategy
-from tests.digests import assert_same, digests
+from tests.digests import digests
 from tests.pipelines import random_edges
 from tests.tensors import tensor
 
@@ -82,40 +76,6 @@ def test_ends_of_edges_are_looked_at_at_their_times(own: bool) -> None:
         check_times(batch, times.reshape(-1) if own else times.repeat_interleave(2), (None, "time"), None, "seed")
 
 
-def test_the_time_of_edges_goes_on_through_types() -> None:
-    """Edges have their row numbers as times; each hop's edges are older than those that led to it."""
-    edges = {"a:r:b": random_edges(20, 20, 300, 1), "b:r:a": random_edges(20, 20, 300, 2)}
-    times = {kind: torch.arange(300) for kind in edges}
-    graph = gf.from_coo(edges, {"a": 20, "b": 20}, edge_attributes={"time": times})
-    users = gf.ItemSet((torch.arange(20), torch.full((20,), 290)), names=("seeds", "timestamp"))
-    pipe: gf.Datapipe = gf.ItemSampler(gf.HeteroItemSet({"a": users}), batch_size=10)
-    pipe = pipe.temporal_sample_neighbor(graph, [4, 5], edge_timestamp_attr_name="time", hop_time="edge")
-    for batch in pipe:
-        outer, inner = batch.sampled_subgraphs
-        first = inner.original_edge_ids["b:r:a"]
-        assert len(outer.original_edge_ids["a:r:b"]) > 20
-        places = torch.repeat_interleave(outer.sampled_csc["a:r:b"].indptr.diff())
-        assert (outer.original_edge_ids["a:r:b"] < first[places]).all()
-        assert (first < 290).all()
-
-
-@pytest.mark.parametrize("inclusive", [False, True])
-def test_the_latest_are_those_of_the_highest_times(inclusive: bool) -> None:
-    """Those of the seed's own time among them if the ends belong to it: here, each seed has the time of an edge."""
-    last = torch.zeros(SIZE, dtype=torch.int64).scatter_reduce(0, EDGES[1], TIMES, "amax")
-    items = gf.ItemSampler(gf.ItemSet((SEEDS, last), names=("seeds", "timestamp")), batch_size=40)
-    pipe = items.temporal_sample_neighbor(
-        GRAPH, [4], edge_timestamp_attr_name="time", strategy="latest", inclusive=inclusive
-    )
-    batch = next(iter(pipe))
-    (layer,) = batch.sampled_subgraphs
-    for place, (node, time) in enumerate(zip(batch.seeds.tolist(), batch.timestamp.tolist(), strict=True)):
-        rows = [row for row in range(MANY) if EDGES[1][row] == node]
-        before = [(int(TIMES[row]), row) for row in rows if TIMES[row] < time + inclusive]
-        low, high = layer.sampled_csc.indptr[place : place + 2].tolist()
-        assert layer.original_edge_ids[low:high].tolist() == [row for _, row in sorted(before)[-4:]]
-
-
 def test_an_inclusive_window_as_large_as_can_be_takes_all_from_before() -> None:
     def sample(window: int | None) -> list[str]:
         options: dict[str, Any] = {"edge_timestamp_attr_name": "time", "pre_time_window": window, "inclusive": True}
@@ -124,27 +84,6 @@ def test_an_inclusive_window_as_large_as_can_be_takes_all_from_before() -> None:
     expected = sample(None)
     for window in (2**63 - 3, 2**63 - 2, 2**63 - 1):
         assert sample(window) == expected, window
-
-
-def test_time_is_never_violated_where_columns_choose_together() -> None:
-    choices: list[dict[str, Any]] = [{}, {"prob_name": "w"}, {"replace": True}, {"hop_time": "edge"}]
-    for options, window in product(choices, [None, 300]):
-        pipe = ITEMS.temporal_sample_layer_neighbor(
-            GRAPH, [3, 4], edge_timestamp_attr_name="time", pre_time_window=window, **options
-        )
-        for batch in pipe:
-            hop_time = options.get("hop_time", "seed")
-            assert check_times(batch, tensor(batch.timestamp), (None, "time"), window, hop_time) > 0, options
-
-
-def test_it_takes_fewer_nodes() -> None:
-    names: dict[str, Any] = {"edge_timestamp_attr_name": "time"}
-    pipes: list[gf.Datapipe] = [
-        ITEMS.temporal_sample_layer_neighbor(GRAPH, [3], **names),
-        ITEMS.temporal_sample_neighbor(GRAPH, [3], **names),
-    ]
-    counts = [sum(len(set(tensor(batch.input_nodes).tolist())) for batch in pipe) for pipe in pipes]
-    assert counts[0] < 0.9 * counts[1]
 
 
 class Newest(gf.TemporalSampler):
@@ -158,32 +97,3 @@ class Newest(gf.TemporalSampler):
 def test_a_subclass_says_how_edges_are_chosen() -> None:
     named = ITEMS.temporal_sample_neighbor(GRAPH, [3, 2], edge_timestamp_attr_name="time", strategy="latest")
     assert digests(Newest(ITEMS, GRAPH, [3, 2], edge_timestamp_attr_name="time")) == digests(named)
-
-
-def test_each_seed_may_have_a_window_of_its_own() -> None:
-    stage: Any = ITEMS.temporal_sample_neighbor(GRAPH, [3, 2], edge_timestamp_attr_name="time")
-    same: Any = ITEMS.temporal_sample_neighbor(GRAPH, [3, 2], edge_timestamp_attr_name="time", pre_time_window=300)
-    torch.manual_seed(0)
-    expected = same.sample_subgraphs(SEEDS, MOMENTS)
-    torch.manual_seed(0)
-    assert_same(stage.sample_subgraphs(SEEDS, MOMENTS, torch.full_like(SEEDS, 300)), expected)
-
-
-def test_what_is_prepared_is_shared_with_workers() -> None:
-    times = torch.randint(0, 100, (2000,), generator=torch.Generator().manual_seed(0))
-    edges = torch.randint(0, 50, (2, 2000), generator=torch.Generator().manual_seed(1))
-    graph = gf.from_coo(edges, 50, edge_attributes={"time": times})
-    stage: Any = ITEMS.temporal_sample_neighbor(graph, [3], edge_timestamp_attr_name="time")
-    copy = pickle.loads(pickle.dumps(stage))
-    with patch.object(ops, "order_by_time", side_effect=AssertionError("made again")):
-        assert_same(timed_columns(copy.graph, copy.request), timed_columns(graph, stage.request))
-    assert timed_columns(graph, stage.request).links is not None
-
-
-class Plain(gf.SamplingGraph):
-    """A graph that knows no time."""
-
-    num_nodes = num_edges = 5
-
-    def sample_neighbors(self, seeds: ByType, *args: Any, **kwargs: Any) -> gf.SampledSubgraph:
-        raise AssertionError
