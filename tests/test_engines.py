@@ -24,6 +24,7 @@ from tests.clusters import dask_cluster, ray_cluster
 from tests.digests import digest, digests
 from tests.graph_at import GraphAt
 from tests.scripts import REPOSITORY
+from tests.waiting import FailsAt, unchanged
 
 SEED = 7
 SECONDS = 60.0
@@ -57,17 +58,6 @@ ENGINES: list[Any] = [
 """What may run a loader's workers: two of our own, pools of the standard library, clusters of others."""
 
 
-def fail_at_five(minibatch: gf.MiniBatch) -> gf.MiniBatch:
-    assert minibatch.key is not None
-    if minibatch.key.index == 5:
-        raise ArithmeticError("five")
-    return minibatch
-
-
-def passed_on(minibatch: gf.MiniBatch) -> gf.MiniBatch:
-    return minibatch
-
-
 def one_after_another() -> Iterator[gf.MiniBatch]:
     return (gf.MiniBatch(seeds=torch.tensor([node])) for node in range(4))
 
@@ -86,15 +76,15 @@ def test_with_any_engine_a_loader_keeps_order_failures_and_what_it_was_given(
             next(iter(loader))  # an epoch that is left harms none that follows
             loader.set_epoch(0)
             assert [digests(loader) for _ in range(2)] == expected
-        with gf.DataLoader(pipe.transform(fail_at_five), 2, executor=executor, seed=3) as loader:
+        with gf.DataLoader(pipe.transform(FailsAt(5)), 2, executor=executor, seed=3) as loader:
             minibatches = iter(loader)
             assert [digest(next(minibatches)) for _ in range(5)] == expected[0][:5]
-            with pytest.raises(ArithmeticError, match="five") as caught:
+            with pytest.raises(ArithmeticError, match="no") as caught:
                 next(minibatches)
             assert "MiniBatchTransformer, stage 4, mini-batch 5 of epoch 0" in caught.value.__notes__[0]
         # A source without an index stays here, even if it can't be pickled, and its mini-batches are sent.
         given: Any = one_after_another()
-        with gf.DataLoader(gf.MiniBatchTransformer(given, passed_on), 2, executor=executor) as loader:
+        with gf.DataLoader(gf.MiniBatchTransformer(given, unchanged), 2, executor=executor) as loader:
             assert [minibatch.seeds.tolist() for minibatch in loader] == [[0], [1], [2], [3]]
         assert executor.submit(abs, -3).result(SECONDS) == 3, "it is left running"
 

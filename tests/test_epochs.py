@@ -14,17 +14,11 @@ from tests import pipelines
 from tests.digests import digest
 from tests.programs import run_body, start
 from tests.scripts import REPOSITORY
+from tests.waiting import FailsAt
 
 pytestmark = pytest.mark.usefixtures("fork_server", "no_leaks")
 EVERY_KIND = pytest.mark.parametrize(("num_workers", "worker"), [(0, "thread"), (2, "thread"), (2, "process")])
 IN_WORKERS = pytest.mark.parametrize("worker", ["thread", "process"])
-
-
-def fail_at_five(minibatch: gf.MiniBatch) -> gf.MiniBatch:
-    assert minibatch.key is not None
-    if minibatch.key.index == 5:
-        raise ArithmeticError("five")
-    return minibatch
 
 
 def raise_in_loop(loader: gf.DataLoader) -> None:
@@ -46,12 +40,12 @@ def test_after_a_break_and_an_exception_in_the_loop_the_next_epoch_begins(num_wo
 
 @EVERY_KIND
 def test_a_failure_in_a_stage_comes_in_its_place_and_says_where(num_workers: int, worker: str) -> None:
-    pipe = pipelines.homogeneous().transform(fail_at_five)
+    pipe = pipelines.homogeneous().transform(FailsAt(5))
     with gf.DataLoader(pipe, num_workers=num_workers, worker=worker, seed=3) as loader:
         batches = iter(loader)
         for _ in range(5):
             next(batches)
-        with pytest.raises(ArithmeticError, match="five") as caught:
+        with pytest.raises(ArithmeticError, match="no") as caught:
             next(batches)
         assert list(batches) == []
         assert loader.state_dict().items() >= {"seed": 3, "epoch": 0, "index": 5}.items()

@@ -6,6 +6,7 @@ import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import graphfeed as gf
 
@@ -35,6 +36,23 @@ class HangAtTheSecond:
         if minibatch.key.index == 1:
             self.release.wait(20)
         return minibatch
+
+
+class FailsAt:
+    """A function of mini-batches that fails at one of them."""
+
+    def __init__(self, index: int) -> None:
+        self.index = index
+
+    def __call__(self, minibatch: gf.MiniBatch) -> gf.MiniBatch:
+        if minibatch.key.index == self.index:
+            raise ArithmeticError("no")
+        return minibatch
+
+
+def unchanged(minibatch: Any) -> Any:
+    """Return what is given, as a stage that does nothing."""
+    return minibatch
 
 
 def stop(pid: int) -> None:

@@ -1,11 +1,14 @@
+from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 
 import graphfeed as gf
 from tests import pipelines
 from tests.digests import assert_same, digests
+from tests.ops.emulated_cuda import Cuda
 
 NODES = torch.arange(40)[:, None] * 10
 EDGES = torch.arange(200)[:, None]
@@ -89,6 +92,20 @@ def test_mini_batches_that_were_not_sampled_get_the_features_of_their_seeds() ->
     items = gf.HeteroItemSet({"user": gf.ItemSet(20, names="seeds")})
     for batch in gf.ItemSampler(items, batch_size=7).fetch_feature(STORE, {"user": ["feat"], "item": ["feat"]}):
         assert_same(batch.node_features, {("user", "feat"): NODES[batch.seeds["user"]]})
+
+
+def test_features_of_a_mini_batch_on_a_device_are_there(cuda: Cuda, tmp_path: Path) -> None:
+    np.save(tmp_path / "feat.npy", NODES.numpy())
+    here = gf.TorchBasedFeature(NODES)
+    features: list[gf.Feature] = [here, gf.DiskBasedFeature(tmp_path / "feat.npy")]
+    with cuda.running():
+        given = gf.MiniBatch(seeds=cuda.put(torch.tensor([3, 1])))
+        for feature in [*features, gf.TorchBasedFeature(cuda.put(NODES))]:
+            store = gf.BasicFeatureStore({("node", None, "feat"): feature})
+            result = gf.FeatureFetcher(gf.IterableSource([]), store, ["feat"])(given)
+            assert result.node_features is not None
+            assert cuda.is_there(result.node_features["feat"])
+            assert_same(result.node_features["feat"].cpu(), NODES[[3, 1]])
 
 
 LIKED = ("item", "liked_by", "user")

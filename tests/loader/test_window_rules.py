@@ -22,6 +22,7 @@ from graphfeed.storage.features import PlannedRows
 from graphfeed.storage.memory.tensor_tree import tensors_in
 from tests.digests import digest, digests
 from tests.loader.late_streams import late_streams
+from tests.loader.stages.test_inserted import graph
 from tests.ops.emulated_cuda import Cuda, EmulatedCuda, device_of
 
 pytestmark = pytest.mark.usefixtures("fork_server", "no_leaks")
@@ -38,15 +39,10 @@ def path(tmp_path: Path) -> Path:
 def pipe_of(feature: gf.Feature | Path) -> gf.Datapipe:
     if isinstance(feature, Path):
         feature = gf.DiskBasedFeature(feature)
-    numbers = torch.arange(NODES)
-    graph = gf.from_coo(
-        (numbers.repeat(3), torch.cat([numbers * 7, numbers * 11, numbers + 1]) % NODES), num_nodes=NODES
-    )
-    store = gf.BasicFeatureStore(
-        {("node", None, "feat"): feature, ("edge", None, "feat"): gf.TorchBasedFeature(numbers[:, None])}
-    )
+    rows = gf.TorchBasedFeature(torch.arange(NODES)[:, None])
+    store = gf.BasicFeatureStore({("node", None, "feat"): feature, ("edge", None, "feat"): rows})
     pipe = gf.ItemSampler(gf.ItemSet(NODES, names="seeds"), batch_size=16, shuffle=True)
-    return pipe.sample_neighbor(graph, fanouts=[2, 2]).fetch_feature(store, node_feature_keys=["feat"])
+    return pipe.sample_neighbor(graph(NODES), fanouts=[2, 2]).fetch_feature(store, node_feature_keys=["feat"])
 
 
 def behind_a_copy(feature: gf.Feature, device: str) -> gf.Datapipe:

@@ -4,49 +4,27 @@ import os
 import threading
 import time
 from collections.abc import Iterator
-from functools import partial
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 import torch
 
 import graphfeed as gf
 from graphfeed.loader.run import RunContext
-from graphfeed.loader.stages.in_windows import InWindows
-from graphfeed.storage.features import PlannedRows, RowMemory, disk_based_feature
+from graphfeed.storage.features import PlannedRows, disk_based_feature
 from tests.digests import digests
+from tests.loader.stages.test_inserted import KEY, NODES, fetched, in_windows, sampled
 from tests.programs import run_body
 from tests.waiting import wait_until
 
 pytestmark = pytest.mark.usefixtures("no_leaks")
 
-NODES = 200
-KEY = ("node", None, "feat")
-
 
 @pytest.fixture
 def path(tmp_path: Path) -> Path:
-    np.save(tmp_path / "feat.npy", np.arange(NODES * 3, dtype=np.float32).reshape(NODES, 3))
+    fetched(tmp_path / "feat.npy", sampled())
     return tmp_path / "feat.npy"
-
-
-def sampled() -> gf.Datapipe:
-    numbers = torch.arange(NODES)
-    sources = torch.cat([numbers * 7, numbers * 11, numbers + 1]) % NODES
-    graph = gf.from_coo((numbers.repeat(3), sources), num_nodes=NODES)
-    pipe = gf.ItemSampler(gf.ItemSet(NODES, names="seeds"), batch_size=8, shuffle=True)
-    return pipe.sample_neighbor(graph, fanouts=[2, 2])
-
-
-def fetched(path: Path, source: gf.Datapipe) -> gf.Datapipe:
-    store = gf.BasicFeatureStore({KEY: gf.DiskBasedFeature(path)})
-    return source.fetch_feature(store, node_feature_keys=["feat"])
-
-
-def in_windows(pipe: gf.Datapipe, **options: Any) -> InWindows:
-    return InWindows(pipe, RowMemory(pipe.features(), 1 << 20), **options)  # type: ignore[attr-defined]
 
 
 def test_mini_batches_are_those_of_the_fetch_alone(path: Path) -> None:
@@ -100,33 +78,6 @@ def test_a_window_holds_no_more_mini_batches_than_asked(path: Path) -> None:
     assert max(len(seen) - number for number, _ in enumerate(RunContext().drive(pipe))) <= 6
 
 
-def fail_at(index: int, batch: gf.MiniBatch) -> gf.MiniBatch:
-    assert batch.key is not None
-    if batch.key.index == index:
-        raise ValueError("no")
-    return batch
-
-
-def test_a_failure_comes_in_the_place_of_its_mini_batch(path: Path) -> None:
-    for index in (0, 1, 7):
-        pipe = in_windows(fetched(path, sampled().transform(partial(fail_at, index))))
-        running = RunContext().drive(pipe)
-        assert len([next(running) for _ in range(index)]) == index
-        with pytest.raises(ValueError, match="no"):
-            next(running)
-
-
-def test_an_epoch_that_is_left_early_harms_none_that_follows(path: Path) -> None:
-    pipe = fetched(path, sampled())
-    windowed = in_windows(pipe)
-    for left in range(6):
-        running = RunContext().drive(windowed)
-        for _ in range(left):
-            next(running)
-        running.close()
-    assert digests(windowed) == digests(pipe)
-
-
 def test_a_file_that_became_shorter_is_an_error_in_the_epoch_and_before_the_next(path: Path) -> None:
     pipe = in_windows(fetched(path, sampled()), window=2)
     running = RunContext().drive(pipe)
@@ -172,13 +123,6 @@ def test_a_loop_that_is_left_does_not_wait_for_reads(path: Path, monkeypatch: py
     wait_until(lambda: len(begun) > 0)
     running.close()  # would warn of an abandoned thread if that waited for all parts
     assert len(begun) < 100
-
-
-def test_two_epochs_run_at_once(path: Path) -> None:
-    pipe = fetched(path, sampled())
-    windowed = in_windows(pipe)
-    both = list(zip(RunContext().drive(windowed), RunContext().drive(windowed), strict=True))
-    assert digests(one for one, _ in both) == digests(other for _, other in both) == digests(pipe)
 
 
 def test_rows_that_an_update_put_in_the_place_of_the_file_s_are_seen(path: Path) -> None:

@@ -23,7 +23,7 @@ from graphfeed.loader.stages.sharder import Sharder
 from graphfeed.loader.stages.upstream_placeholder import UpstreamPlaceholder, detach
 from tests import pipelines
 from tests.digests import digest
-from tests.waiting import HangAtTheSecond, wait_until
+from tests.waiting import HangAtTheSecond, unchanged, wait_until
 
 pytestmark = pytest.mark.usefixtures("fork_server", "no_leaks")
 
@@ -180,17 +180,6 @@ def run(executor: Executor, first: Callable[[Any], Any], then: Callable[[Any], A
     return RunContext(executor).drive(threaded(first, then))
 
 
-def same(batch: gf.MiniBatch) -> gf.MiniBatch:
-    return batch
-
-
-def fail_at_two(batch: gf.MiniBatch) -> gf.MiniBatch:
-    assert batch.key is not None
-    if batch.key.index == 2:
-        raise ValueError("no")
-    return batch
-
-
 def test_threads_behind_workers_work_on_several_mini_batches_at_once_in_order(executor: ThreadPoolExecutor) -> None:
     both = threading.Barrier(2, timeout=10)
     seen: dict[int, list[str]] = defaultdict(list)
@@ -213,22 +202,11 @@ def test_threads_behind_workers_work_on_several_mini_batches_at_once_in_order(ex
     assert [seen[index] for index in range(4)] == [["", ""]] * 4
 
 
-@pytest.mark.parametrize("stages", [(fail_at_two, same), (same, fail_at_two)], ids=["in workers", "in threads"])
-def test_a_failure_comes_in_its_place(executor: ThreadPoolExecutor, stages: tuple[Any, Any]) -> None:
-    batches = run(executor, *stages)
-    next(batches)
-    next(batches)
-    with pytest.raises(ValueError, match="no") as caught:
-        next(batches)
-    (note,) = caught.value.__notes__
-    assert "mini-batch 2 of epoch 0, in worker thread" in note
-
-
 def test_a_mini_batch_that_is_there_waits_for_no_other_one_and_leaving_drops_what_is_not_begun(
     executor: ThreadPoolExecutor,
 ) -> None:
     hang = HangAtTheSecond()
-    batches = run(executor, hang, same)
+    batches = run(executor, hang, unchanged)
     assert next(batches).seeds.tolist() == [0, 1]
     assert not hang.release.is_set()
     wait_until(lambda: hang.begun == [0, 1])
@@ -241,7 +219,7 @@ def test_a_mini_batch_that_is_there_waits_for_no_other_one_and_leaving_drops_wha
 
 
 def test_a_mini_batch_that_was_taken_is_kept_by_nobody(executor: ThreadPoolExecutor) -> None:
-    batches = run(executor, same, same)
+    batches = run(executor, unchanged, unchanged)
     gc.disable()
     try:
         taken = weakref.ref(next(batches))
@@ -264,7 +242,7 @@ def test_threads_have_mini_batches_beside_those_that_workers_have() -> None:
     with ThreadPoolExecutor(8) as executor:
         items: gf.Datapipe = gf.ItemSampler(gf.ItemSet(20, names="seeds"), batch_size=2).transform(hold)
         workers = InWorkers(items, num_workers=2, window=2)
-        batches = RunContext(executor).drive(InThreads(workers.transform(same)))
+        batches = RunContext(executor).drive(InThreads(workers.transform(unchanged)))
         reader = threading.Thread(target=next, args=(batches,))
         reader.start()
         assert all(begun.acquire(timeout=20) for _ in range(4))

@@ -1,7 +1,5 @@
 """Mini-batches that are sampled together: the stage, and the rule for graphs larger than the memory."""
 
-import itertools
-import math
 import threading
 from pathlib import Path
 from typing import Any
@@ -17,13 +15,11 @@ from graphfeed.storage.graph import ByType, Together
 from graphfeed.storage.graph.sampling import mapped_arrays
 from graphfeed.storage.memory import count_bytes, mapped_file
 from tests.digests import digests
+from tests.loader.stages.test_inserted import APART, BY_THREAD, NODES
+from tests.loader.stages.test_inserted import graph as small_graph
 
 pytestmark = pytest.mark.usefixtures("no_leaks")
 pytestmark = pytest.mark.usefixtures("fork_server")
-
-
-NODES = 200
-SHARED, BY_THREAD = Together(math.inf, by_thread=False), Together(math.inf, by_thread=True)
 
 
 class Counted(gf.FusedCSCSamplingGraph):
@@ -37,11 +33,9 @@ class Counted(gf.FusedCSCSamplingGraph):
 
 
 def counted() -> Counted:
-    numbers = torch.arange(NODES)
-    sources = torch.cat([numbers * 7, numbers * 11, numbers + 1]) % NODES
-    graph = Counted(**gf.from_coo((numbers.repeat(3), sources), num_nodes=NODES).fields())
-    vars(graph)["counts"] = []
-    return graph
+    counted = Counted(**small_graph().fields())
+    vars(counted)["counts"] = []
+    return counted
 
 
 def sampler(graph: gf.SamplingGraph, source: Any = None) -> gf.Datapipe:
@@ -52,8 +46,8 @@ def sampler(graph: gf.SamplingGraph, source: Any = None) -> gf.Datapipe:
 @pytest.mark.parametrize(
     ("num_threads", "windows", "counts"),
     [
-        (0, SHARED, [1, 2, 4, 8, 10]),
-        (2, SHARED, [1, 2, 4, 8, 10]),
+        (0, APART, [1, 2, 4, 8, 10]),
+        (2, APART, [1, 2, 4, 8, 10]),
         (0, BY_THREAD, [1, 2, 4, 8, 10]),
         (2, BY_THREAD, [1, 1, 2, 4, 8, 9]),
     ],
@@ -78,44 +72,19 @@ def test_windows_grow_as_far_as_there_is_memory_for_samples() -> None:
         assert graph.counts[: len(counts)] == counts
 
 
-def fail_at(index: int, batch: gf.MiniBatch) -> gf.MiniBatch:
-    assert batch.key is not None
-    if batch.key.index == index:
-        raise ValueError("no")
-    return batch
+@pytest.mark.parametrize(("num_threads", "windows"), [(0, APART), (2, APART), (2, BY_THREAD)])
+def test_seeds_that_are_not_there_are_an_error_in_the_place_of_their_mini_batch(
+    num_threads: int, windows: Together
+) -> None:
+    def spoil(batch: gf.MiniBatch) -> gf.MiniBatch:
+        return batch if batch.key.index != index else gf.MiniBatch(seeds=torch.tensor([NODES]))
 
-
-@pytest.mark.parametrize(("num_threads", "windows"), [(0, SHARED), (2, SHARED), (2, BY_THREAD)])
-def test_a_failure_comes_in_the_place_of_its_mini_batch(num_threads: int, windows: Together) -> None:
-    def fail_early(items: gf.Datapipe) -> gf.Datapipe:
-        return items.transform(lambda batch: fail_at(index, batch))
-
-    def bad_seeds(items: gf.Datapipe) -> gf.Datapipe:
-        return items.transform(lambda batch: spoil(index, batch))
-
-    for index, (source, message) in itertools.product((0, 1, 7), ((fail_early, "no"), (bad_seeds, "seeds"))):
-        running = RunContext().drive(SampledTogether(sampler(counted(), source), 10, windows, num_threads))
+    for index in (0, 1, 7):
+        pipe = sampler(counted(), lambda items: items.transform(spoil))
+        running = RunContext().drive(SampledTogether(pipe, 10, windows, num_threads))
         assert len([next(running) for _ in range(index)]) == index
-        with pytest.raises(ValueError, match=message):
+        with pytest.raises(ValueError, match="seeds"):
             next(running)
-
-
-def spoil(index: int, batch: gf.MiniBatch) -> gf.MiniBatch:
-    assert batch.key is not None
-    if batch.key.index == index:
-        batch.seeds = torch.tensor([NODES])
-    return batch
-
-
-def test_an_epoch_that_is_left_early_harms_none_that_follows() -> None:
-    pipe = sampler(counted())
-    together, expected = SampledTogether(pipe, 10, num_threads=2), digests(pipe)
-    for left in (0, 1, 2, 5):
-        running = RunContext().drive(together)
-        for _ in range(left):
-            next(running)
-        running.close()
-        assert digests(together) == expected, left
 
 
 def test_a_loop_that_is_left_samples_no_more(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -167,11 +136,6 @@ def test_samplers_may_ask_for_more_and_for_less(kind: type[gf.NeighborSampler]) 
     assert digests(SampledTogether(pipe, 10)) == digests(pipe)
 
 
-def test_an_epoch_may_be_empty() -> None:
-    items = gf.ItemSampler(gf.ItemSet(5, names="seeds"), batch_size=8, drop_last=True)
-    assert list(SampledTogether(items.sample_neighbor(counted(), fanouts=[2]), 10, num_threads=1)) == []
-
-
 MAPPED_NODES = 2000
 
 
@@ -180,9 +144,7 @@ def graph(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> gf.FusedCSCSamplin
     """Return a graph in a file that is larger than the memory."""
     monkeypatch.setattr(mapped_file, "LEAST_MAPPED", 0)
     monkeypatch.setattr(mapped_arrays, "available_memory", lambda: 90_000.0)
-    nodes = torch.arange(MAPPED_NODES)
-    edges = nodes.repeat(3), torch.cat([nodes * 7, nodes * 11, nodes + 1]) % MAPPED_NODES
-    gf.from_coo(edges, MAPPED_NODES).save(tmp_path / "graph")
+    small_graph(MAPPED_NODES).save(tmp_path / "graph")
     return gf.load_graph(tmp_path / "graph")
 
 

@@ -1,6 +1,5 @@
 """Streams of the loader: on late ones, and on a device where there is one."""
 
-import threading
 from collections.abc import Iterator
 from contextlib import nullcontext
 from typing import Any
@@ -84,42 +83,6 @@ def test_a_caller_that_only_asks_is_not_far_ahead_of_its_device(log: Log) -> Non
             assert sum(not step.query() for step in steps) <= 3
             steps.append(current_stream().record_event())
     assert len(steps) == 20
-
-
-class Caught(RuntimeError):
-    pass
-
-
-def fail(minibatch: gf.MiniBatch) -> gf.MiniBatch:
-    if minibatch.key is not None and minibatch.key.index == 2:
-        raise Caught("on purpose")
-    return minibatch
-
-
-def test_a_failure_comes_out_in_its_place(log: Log) -> None:
-    with gf.DataLoader(pipelines.homogeneous().transform(fail).copy_to("meta"), 2, seed=3) as loader:
-        assert len(loader) == 10
-        minibatches = iter(loader)
-        next(minibatches)
-        next(minibatches)
-        with pytest.raises(Caught, match="on purpose"):
-            next(minibatches)
-
-
-def test_an_epoch_that_is_left_early_ends_its_thread(log: Log) -> None:
-    pipe = pipelines.homogeneous()
-    with gf.DataLoader(pipe.copy_to("meta"), 2, seed=3) as loader:
-        for _ in loader:
-            break
-        assert back(loader) == digests(pipe.with_seed(3, 1))
-    assert not [thread for thread in threading.enumerate() if thread.name == "graphfeed-prefetch"]
-
-
-def test_it_goes_on_in_the_middle(log: Log) -> None:
-    pipe = pipelines.shuffled()
-    with gf.DataLoader(pipe.copy_to("meta"), 2) as loader:
-        loader.load_state_dict({"seed": 3, "epoch": 1, "index": 4})
-        assert back(loader) == digests(pipe.with_seed(3, 1))[4:]
 
 
 def sampled_there(cuda: Cuda) -> tuple[gf.Datapipe, gf.Datapipe]:

@@ -1,0 +1,127 @@
+"""What each stage keeps that rules insert: the mini-batches before it in their order, failures in their places."""
+
+from collections.abc import Callable, Generator, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager, nullcontext
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+import graphfeed as gf
+from graphfeed.loader.run import RunContext
+from graphfeed.loader.stages.in_threads import InThreads
+from graphfeed.loader.stages.in_windows import InWindows
+from graphfeed.loader.stages.in_workers import InWorkers
+from graphfeed.loader.stages.prefetch import Prefetch
+from graphfeed.loader.stages.sampled_together import SampledTogether
+from graphfeed.loader.stages.sharder import Sharder
+from graphfeed.loader.stages.stream_prefetch import StreamPrefetch
+from graphfeed.storage.features import RowMemory
+from graphfeed.storage.graph import Together
+from tests.digests import digest, digests
+from tests.loader.late_streams import late_streams
+from tests.waiting import FailsAt, unchanged
+
+pytestmark = pytest.mark.usefixtures("no_leaks")
+
+NODES, COUNT = 200, 25
+KEY = ("node", None, "feat")
+APART, BY_THREAD = Together(float("inf"), by_thread=False), Together(float("inf"), by_thread=True)
+
+
+@cache
+def graph(nodes: int = NODES) -> gf.FusedCSCSamplingGraph:
+    """Return a graph of three in-edges a node."""
+    numbers = torch.arange(nodes)
+    return gf.from_coo((numbers.repeat(3), torch.cat([numbers * 7, numbers * 11, numbers + 1]) % nodes), nodes)
+
+
+def sampled(function: Callable[[Any], Any] = unchanged, source: Callable[..., Any] = unchanged, size: int = 8) -> Any:
+    """Return a pipeline of 25 mini-batches, whose seeds a function has seen."""
+    items = source(gf.ItemSampler(gf.ItemSet(NODES, names="seeds"), batch_size=size, shuffle=True, drop_last=True))
+    return items.transform(function).sample_neighbor(graph(), [2, 2])
+
+
+def fetched(path: Path, source: Any) -> Any:
+    """Return a pipeline with features in a file."""
+    if not path.exists():
+        np.save(path, np.arange(NODES * 3, dtype=np.float32).reshape(NODES, 3))
+    store = gf.BasicFeatureStore({KEY: gf.DiskBasedFeature(path)})
+    return source.fetch_feature(store, node_feature_keys=["feat"])
+
+
+def in_windows(pipe: Any, **options: Any) -> InWindows:
+    return InWindows(pipe, RowMemory(pipe.features(), 1 << 20), **options)
+
+
+INSERTED: dict[str, Callable[..., Any]] = {
+    "workers": lambda pipe, path: InWorkers(pipe(source=Sharder), num_workers=2, window=4),
+    "workers that are sent mini-batches": lambda pipe, path: InWorkers(pipe(), num_workers=2, window=4),
+    "threads behind workers": lambda pipe, path: InThreads(InWorkers(pipe(source=Sharder), 2, 4).copy_to("cpu")),
+    "a thread": lambda pipe, path: Prefetch(pipe()),
+    "a stream": lambda pipe, path: StreamPrefetch(pipe().copy_to("meta"), "copy", "meta"),
+    "windows": lambda pipe, path: in_windows(fetched(path, pipe())),
+    "sampled together": lambda pipe, path: SampledTogether(pipe(), 10),
+    "sampled together in threads": lambda pipe, path: SampledTogether(pipe(), 10, APART, num_threads=2),
+    "sampled by threads": lambda pipe, path: SampledTogether(pipe(), 10, BY_THREAD, num_threads=2),
+}
+"""A pipeline that ends with each of them, by what makes the stages before it, and a file."""
+EACH = pytest.mark.parametrize("kind", INSERTED)
+
+
+@contextmanager
+def running(kind: str, folder: Path, **options: Any) -> Iterator[tuple[Any, Callable[[], Generator[Any, None, None]]]]:
+    """Yield a pipeline with an inserted stage, and what begins an epoch of it."""
+    with late_streams() if kind == "a stream" else nullcontext(), ThreadPoolExecutor(2) as executor:
+        pipe = INSERTED[kind](lambda **more: sampled(**options, **more), folder / "rows.npy")
+
+        def begin() -> Generator[Any, None, None]:
+            for minibatch in RunContext(executor).drive(pipe):
+                yield digest(minibatch.to("cpu"))
+
+        yield pipe, begin
+
+
+def expected(kind: str, folder: Path) -> list[str]:
+    return digests(fetched(folder / "rows.npy", sampled()) if kind == "windows" else sampled())
+
+
+@EACH
+def test_mini_batches_are_those_of_the_stages_before_in_each_epoch_and_in_two_at_once(
+    kind: str, tmp_path: Path
+) -> None:
+    with running(kind, tmp_path) as (pipe, begin):
+        right = expected(kind, tmp_path)
+        assert len(pipe) == len(right) == COUNT
+        assert list(zip(begin(), begin(), strict=True)) == list(zip(right, right, strict=True))
+
+
+@EACH
+def test_a_failure_comes_in_the_place_of_its_mini_batch(kind: str, tmp_path: Path) -> None:
+    for index in (0, 1, 7):
+        with running(kind, tmp_path, function=FailsAt(index)) as (_, begin):
+            minibatches = begin()
+            assert [next(minibatches) for _ in range(index)] == expected(kind, tmp_path)[:index]
+            with pytest.raises(ArithmeticError, match="no") as caught:
+                next(minibatches)
+            assert f"in MiniBatchTransformer, stage 2, mini-batch {index} of epoch 0" in caught.value.__notes__[0]
+
+
+@EACH
+def test_an_epoch_that_is_left_early_harms_none_that_follows(kind: str, tmp_path: Path) -> None:
+    with running(kind, tmp_path) as (_, begin):
+        for left in (0, 1, 2, 5):
+            minibatches = begin()
+            assert [next(minibatches) for _ in range(left)] == expected(kind, tmp_path)[:left]
+            minibatches.close()
+        assert list(begin()) == expected(kind, tmp_path)
+
+
+@EACH
+def test_an_epoch_may_be_empty(kind: str, tmp_path: Path) -> None:
+    with running(kind, tmp_path, size=NODES + 1) as (pipe, begin):
+        assert len(pipe) == len(list(begin())) == 0
