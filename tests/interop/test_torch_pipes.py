@@ -146,9 +146,3 @@ def test_a_pipe_around_no_stage_is_a_source() -> None:
     batches = [gf.MiniBatch(seeds=torch.tensor([1]))]
     assert seeds_in(ByFields(mapped(batches), 1)) == [[3]]
     assert as_stage(mapped(batches)) is None
-
-
-def test_a_source_needs_no_length() -> None:
-    source = gf.IterableSource(gf.MiniBatch(seeds=torch.tensor([number])) for number in range(3))
-    with gf.DataLoader(Mapper(source, double), num_workers=1, seed=0) as loader:  # type: ignore[arg-type]
-        assert [minibatch.seeds.tolist() for minibatch in loader] == [[0], [2], [4]]

@@ -1,15 +1,19 @@
-"""A loader: its options, epochs, workers, and what it shows of itself."""
+"""A loader: its options, epochs and state, what it shows of itself, and as a node of torchdata's."""
 
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
+from torchdata.nodes import Batcher, IterableWrapper, Loader, MultiNodeWeightedSampler, Prefetcher
 
 import graphfeed as gf
 from graphfeed import ops
+from graphfeed.loader.progress import Progress
 from graphfeed.ops.memory import pinned
 from tests import pipelines
+from tests.datapipes.stages import Chained
 from tests.digests import digest, digests
 from tests.waiting import wait_until
 
@@ -113,3 +117,89 @@ def test_the_sampler_s_seed_counts_where_the_loader_has_none() -> None:
         assert digests(loader) == [digest(batch) for batch in pipe]
     with gf.DataLoader(pipe, num_workers=0, seed=8) as loader:
         assert loader.seed == 8
+
+
+def test_the_state_at_the_end_of_an_epoch_is_accepted() -> None:
+    with gf.DataLoader(pipelines.shuffled(), num_workers=0, seed=1) as loader:
+        whole = {**loader.state_dict(), "index": len(loader)}
+        loader.load_state_dict(whole)
+        assert list(loader) == []
+        assert loader.state_dict()["epoch"] == 1
+
+
+def test_every_whole_number_is_the_same_seed() -> None:
+    items = gf.ItemSet(10, names="seeds")
+    expected = digests(pipelines.shuffled().with_seed(3))
+    sampled = digests(gf.ItemSampler(items, 2, shuffle=True, seed=3))
+    numbers: list[Any] = [3, np.int32(3), np.uint64(3), torch.tensor(3)]
+    for seed in numbers:
+        assert digests(gf.DataLoader(pipelines.shuffled(), 0, seed=seed)) == expected
+        assert digests(pipelines.shuffled().with_seed(seed)) == expected
+        assert digests(gf.ItemSampler(items, 2, shuffle=True, seed=seed)) == sampled
+    assert gf.DataLoader(pipelines.shuffled(), 0, seed=2**64 - 1).seed == 2**64 - 1
+
+
+class Digested(gf.Datapipe):
+    """A source whose order has some digest."""
+
+    digest: str
+
+    def digest_order(self) -> str:
+        return self.digest
+
+
+def test_a_state_has_the_digests_of_all_sources() -> None:
+    progress = Progress(0, 0)
+    progress.note_order(Chained((Digested("a"), Digested("b"))))
+    assert progress.order == "a b"
+
+
+@pytest.fixture
+def expected() -> list[list[str]]:
+    pipe = pipelines.shuffled()
+    return [digests(pipe.with_seed(3, epoch)) for epoch in range(3)]
+
+
+def loader(num_workers: int = 2) -> gf.DataLoader:
+    return gf.DataLoader(pipelines.shuffled(), num_workers=num_workers, seed=3)
+
+
+def test_torchdata_s_loader_runs_epoch_after_epoch(expected: list[list[str]]) -> None:
+    with loader() as own:
+        nodes = Loader(own.as_node())
+        assert [digests(nodes) for _ in range(3)] == expected
+
+
+@pytest.mark.parametrize("taken", [0, 1, 4, 9])
+def test_torchdata_s_loader_resumes(expected: list[list[str]], taken: int) -> None:
+    with loader() as own:
+        nodes = Loader(own.as_node())
+        batches = iter(nodes)
+        for _ in range(taken):
+            next(batches)
+        state = nodes.state_dict()
+    with loader(num_workers=1) as own:
+        nodes = Loader(own.as_node())
+        nodes.load_state_dict(state)
+        rest = digests(nodes)
+    assert rest == (expected[0][taken:] or expected[1])
+
+
+def test_a_batcher_and_a_prefetcher_compose(expected: list[list[str]]) -> None:
+    with loader() as own:
+        nodes = Loader(Batcher(Prefetcher(own.as_node(), 2), batch_size=2, drop_last=False))
+        groups = [digests(group) for group in nodes]
+    assert [value for group in groups for value in group] == expected[0]
+    assert {len(group) for group in groups[:-1]} == {2}
+
+
+def test_a_weighted_mix_takes_from_the_loader(expected: list[list[str]]) -> None:
+    with loader() as own:
+        mixed = MultiNodeWeightedSampler(
+            {"own": own.as_node(), "numbers": IterableWrapper(range(100))},
+            {"own": 0.5, "numbers": 0.5},
+            stop_criteria="FIRST_DATASET_EXHAUSTED",
+        )
+        given = [digest(item) for item in Loader(mixed) if isinstance(item, gf.MiniBatch)]
+    assert given == expected[0][: len(given)]
+    assert len(given) > 0

@@ -74,6 +74,17 @@ def test_layers_share_their_variates_where_asked() -> None:
         assert (outer[: len(inner)] == inner) is dependent
 
 
+def test_without_merging_the_same_edges_have_a_row_each() -> None:
+    for merged, apart in zip(
+        ITEMS.sample_layer_neighbor(GRAPH, [3], batch_dependency=3),
+        ITEMS.sample_layer_neighbor(GRAPH, [3], batch_dependency=3, deduplicate=False),
+        strict=True,
+    ):
+        (one,), (other,) = layers_of(merged), layers_of(apart)
+        assert_same(other.original_edge_ids, one.original_edge_ids)
+        assert len(tensor(apart.input_nodes)) == 100 + len(tensor(other.original_edge_ids))
+
+
 def test_an_index_of_large_columns_changes_nothing_and_travels_with_the_graph(monkeypatch: pytest.MonkeyPatch) -> None:
     graph = power_law(1)
     pipe = ITEMS.sample_layer_neighbor(graph, [3, 5])

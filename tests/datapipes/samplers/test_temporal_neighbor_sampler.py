@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 import graphfeed as gf
 from graphfeed.storage.graph.sampling_request import Strategy
-from tests.digests import digests
+from tests.digests import assert_same, digests
 from tests.pipelines import random_edges
 from tests.tensors import tensor
 
@@ -97,3 +97,12 @@ class Newest(gf.TemporalSampler):
 def test_a_subclass_says_how_edges_are_chosen() -> None:
     named = ITEMS.temporal_sample_neighbor(GRAPH, [3, 2], edge_timestamp_attr_name="time", strategy="latest")
     assert digests(Newest(ITEMS, GRAPH, [3, 2], edge_timestamp_attr_name="time")) == digests(named)
+
+
+def test_each_seed_may_have_a_window_of_its_own() -> None:
+    stage: Any = ITEMS.temporal_sample_neighbor(GRAPH, [3, 2], edge_timestamp_attr_name="time")
+    same: Any = ITEMS.temporal_sample_neighbor(GRAPH, [3, 2], edge_timestamp_attr_name="time", pre_time_window=300)
+    torch.manual_seed(0)
+    expected = same.sample_subgraphs(SEEDS, MOMENTS)
+    torch.manual_seed(0)
+    assert_same(stage.sample_subgraphs(SEEDS, MOMENTS, torch.full_like(SEEDS, 300)), expected)

@@ -144,7 +144,7 @@ def test_an_id_without_a_row_is_raised_in_the_place_of_its_mini_batch(path: Path
     assert len([next(running) for _ in range(12)]) == 12
     with pytest.raises(IndexError, match=r"ids must lie in 0 \.\. 199, but holds 200") as failure:
         next(running)
-    assert "in FeatureFetcher, stage 4" in failure.value.__notes__[0]
+    assert "in FeatureFetcher, stage 5" in failure.value.__notes__[0]
 
 
 def test_the_end_of_an_epoch_ends_no_read_of_the_next(path: Path) -> None:
