@@ -1,13 +1,19 @@
-"""Pages of docs/: their code runs, their links lead somewhere, and the names that they list are those there are."""
+"""The README and the pages of docs/: their code runs, their links lead somewhere, and they name what there is."""
 
 import ast
 import re
+import runpy
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
 from tests import graphbolt_surface as theirs
+from tests.distributed.rank_processes import free_port
+from tests.distributed.served import TOKEN, make_certificate
 from tests.pages import check_code, dead_links, rows
+from tests.scripts import REPOSITORY, SECONDS
 from tests.test_surface import KNOWN, find
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -142,3 +148,58 @@ def test_code_that_prints_something_else_is_noticed(tmp_path: Path) -> None:
     page.write_text("```python\nprint(1)\n```\n\n```text\n2\n```\n")
     with pytest.raises(AssertionError):
         check_code(page)
+
+
+README = Path(__file__).resolve().parents[1] / "README.md"
+
+
+def test_it_is_read_at_once() -> None:
+    assert len(README.read_text().splitlines()) <= 110
+
+
+@pytest.mark.slow
+def test_the_code_runs_and_prints_what_is_shown() -> None:
+    assert check_code(README) == 1
+
+
+def test_the_picture_shows_the_plan_that_is_printed() -> None:
+    start = (README.parent / "docs" / "start.md").read_text()
+    plan = re.search(r"^```text\n(where .*?)^```", start, re.DOTALL | re.MULTILINE)
+    assert plan
+    running = re.findall(r"^(?:main|worker) .*?([A-Z]\w+)\(", plan[1], re.MULTILINE)[::-1]
+    workers, window = re.findall(r"InWorkers\(num_workers=(\d+), window=(\d+)\)", plan[1])[0]
+    drawn = (README.parent / "docs" / "pipeline.svg").read_text()
+    stages = re.findall(r'class="stage"[^>]*>(\w+)<', drawn)
+    written = [stage for stage in running if stage not in {"Sharder", "InWorkers"}]
+    assert stages[: len(written)] == written
+    assert sorted(stages[len(written) :]) == sorted(running)
+    assert f">{workers} workers<" in drawn
+    assert f">{window} in flight<" in drawn
+
+
+PAGE = REPOSITORY / "docs" / "many-machines.md"
+FILES = dict(re.findall(r"^```py\n# (\S+)\n(.*?)^```", PAGE.read_text(), re.DOTALL | re.MULTILINE))
+
+
+@pytest.mark.slow
+def test_they_send_all_samples_of_each_epoch_over_tls(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    certificate, key = make_certificate(tmp_path)
+    for name, content in (("chain.pem", certificate), ("key.pem", key), ("token", TOKEN.encode() + b"\n")):
+        (tmp_path / name).write_bytes(content)
+    for name, text in FILES.items():
+        (tmp_path / name).write_text(text.replace("...  # train", "print(len(sample['seeds']))  # train"))
+    address = f"127.0.0.1:{free_port()}"
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "argv", ["trainer.py", address])
+    sampler = subprocess.Popen(
+        [sys.executable, "sampler.py", address], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+    )
+    try:
+        runpy.run_path("trainer.py", run_name="__main__")
+        printed, _ = sampler.communicate(timeout=SECONDS)
+    finally:
+        sampler.kill()
+    assert (sampler.returncode, printed) == (0, "")
+    assert capsys.readouterr().out == "".join("100\n" * 20 + f"epoch {epoch} is over\n" for epoch in range(3))

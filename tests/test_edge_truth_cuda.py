@@ -21,7 +21,7 @@ from tests.loader.late_streams import late_streams
 from tests.ops.chance import check_counts, check_subsets, check_unrelated
 from tests.ops.emulated_cuda import Cuda, EmulatedCuda, device_of
 from tests.tensors import layers_of, tensor
-from tests.test_same_bits_cuda import moved
+from tests.test_same_bits import moved
 
 FEW = settings(max_examples=3)
 

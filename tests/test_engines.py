@@ -22,7 +22,6 @@ from graphfeed.loader.executors.thread_executor import ThreadExecutor
 from tests import pipelines
 from tests.clusters import dask_cluster, ray_cluster
 from tests.digests import digest, digests
-from tests.graph_at import GraphAt
 from tests.scripts import REPOSITORY
 from tests.waiting import FailsAt, unchanged
 
@@ -120,6 +119,17 @@ def test_workers_of_mpi_give_the_same_mini_batches(tmp_path: Path) -> None:
     )
     assert run.returncode == 0, run.stderr
     assert (tmp_path / "found").read_text().split() == digests(pipelines.shuffled().with_seed(SEED, 0))
+
+
+class GraphAt(gf.FusedCSCSamplingGraph):
+    """Pickles as its path, so that each machine opens its own copy of the file, as docs/many-machines.md has it."""
+
+    def __init__(self, path: str) -> None:
+        vars(self).update(vars(gf.load_graph(path)))
+        self.path = path
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return GraphAt, (self.path,)
 
 
 OPENED: dict[str, Callable[[str], gf.SamplingGraph]] = {"shared": gf.load_graph, "own": GraphAt}

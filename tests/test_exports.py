@@ -1,10 +1,13 @@
-"""What is public: listed in the `__all__` of a folder, in order, there, and described."""
+"""What is public: listed in the `__all__` of a folder, in order, there, and described; and that imports do no more."""
 
 import importlib
 import inspect
+import json
 import pickle
 import pkgutil
 import re
+import subprocess
+import sys
 from types import ModuleType
 from typing import Any, assert_type
 
@@ -131,3 +134,73 @@ def test_classes_of_the_top_pickle_by_name() -> None:
     classes = [getattr(graphfeed, name) for name in [*graphfeed.__all__, *graphfeed._FOUND_IN]]
     classes = [value for value in classes if inspect.isclass(value)]
     assert pickle.loads(pickle.dumps(classes)) == classes
+
+
+# The dependencies come first: what they do on import is not ours.
+PROGRAM = """
+import json, logging, multiprocessing, os, random, signal, sys, threading, warnings
+import numpy, torch
+
+def state():
+    return {
+        "environment": dict(os.environ),
+        "module path": list(sys.path),
+        "threads": [thread.name for thread in threading.enumerate()],
+        "torch threads": [torch.get_num_threads(), torch.get_num_interop_threads()],
+        "torch defaults": [str(torch.get_default_dtype()), str(torch.get_default_device())],
+        "start method": multiprocessing.get_start_method(allow_none=True),
+        "sharing strategy": torch.multiprocessing.get_sharing_strategy(),
+        "warnings": repr([warnings.formatwarning, warnings.showwarning, warnings.filters]),
+        "logging": repr(logging.getLogger().handlers),
+        "signals": [repr(signal.getsignal(number)) for number in signal.valid_signals()],
+        "random numbers": [
+            repr(random.getstate()), repr(numpy.random.get_state()), torch.get_rng_state().tolist()
+        ],
+        "files": sorted(os.listdir("/proc/self/fd")),
+    }
+
+before, loaded = state(), set(sys.modules)
+import graphfeed
+after = state()
+changed = [name for name in before if before[name] != after[name]]
+modules = sorted(set(sys.modules) - loaded)
+print(json.dumps({"changed": changed, "modules": modules}))
+"""
+
+OPTIONAL_OR_SLOW = {
+    "cupy",
+    "graphfeed.channels",
+    "graphfeed.distributed",
+    "graphfeed.ingest",
+    "graphfeed.interop",
+    "graphfeed.pyg",
+    "matplotlib",
+    "pandas",
+    "pyarrow",
+    "scipy",
+    "torch._dynamo",
+    "torchdata",
+}
+
+
+@pytest.fixture(scope="module")
+def report() -> dict[str, Any]:
+    """Return what a fresh interpreter saw."""
+    run = subprocess.run([sys.executable, "-c", PROGRAM], stdout=subprocess.PIPE, check=True)
+    found: dict[str, Any] = json.loads(run.stdout)
+    return found
+
+
+@pytest.mark.slow
+def test_importing_changes_nothing(report: dict[str, Any]) -> None:
+    assert report["changed"] == []
+
+
+@pytest.mark.slow
+def test_importing_imports_no_compiler(report: dict[str, Any]) -> None:
+    assert {"llvmlite", "numba"}.isdisjoint(report["modules"])
+
+
+@pytest.mark.slow
+def test_importing_loads_nothing_that_few_need_or_all_wait_for(report: dict[str, Any]) -> None:
+    assert OPTIONAL_OR_SLOW.isdisjoint(report["modules"])

@@ -5,6 +5,7 @@ import torch
 
 import graphfeed as gf
 from examples import wordnet_sage
+from tests import scripts
 
 LAST_LINE = r"test accuracy: with edges (\d\.\d\d), without edges (\d\.\d\d), majority class (\d\.\d\d)"
 
@@ -61,3 +62,19 @@ def test_a_layer_adds_the_mean_of_each_relation() -> None:
     out = layer(gf.SampledSubgraph(edges, {"synset": torch.tensor([7, 8])}), h)
     # Own value, bias 1, and for the first column the mean of 2 and 5.
     assert out["synset"].tolist() == [[1 + 1 + 3.5], [2 + 1]]
+
+
+LINE = re.compile(
+    r"epoch \d: .* s; test accuracy \d\.\d\d; in 2 parts (3 mini-batches with digest \w{16}), in one process \1"
+)
+
+
+@pytest.mark.thorough
+def test_two_processes_with_a_part_each_train_on_the_mini_batches_of_one() -> None:
+    torchrun = ["torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
+    run = scripts.run("-m", *torchrun, "-m", "tests.distributed.tiny_demo")
+    assert run.returncode == 0, run.stderr
+    lines = run.stdout.splitlines()
+    assert len(lines) == 2
+    assert all(LINE.fullmatch(line) for line in lines), run.stdout
+    assert lines[0].partition("digest")[2] != lines[1].partition("digest")[2]
