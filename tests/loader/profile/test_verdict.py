@@ -214,13 +214,6 @@ BOTTLENECKS: list[Any] = [
         "prefetch_factor=2",
         marks=thorough,
     ),
-    pytest.param(
-        "window",
-        Uneven(items(120), 4, 0.03, 0.002),
-        {"step": 0.01, "num_workers": 1, "prefetch_factor": 1},
-        "prefetch_factor=2",
-        marks=thorough,
-    ),
 ]
 """The cause, a pipeline that has it, the options of its loader, and what the verdict says. Sleeping takes no core, so
 these hold on a busy machine too."""

@@ -20,7 +20,7 @@ from graphfeed.loader.run import RunContext
 from graphfeed.loader.stages.in_threads import InThreads
 from graphfeed.loader.stages.in_workers import InWorkers
 from graphfeed.loader.stages.sharder import Sharder
-from graphfeed.loader.stages.upstream_placeholder import UpstreamPlaceholder, detach
+from graphfeed.loader.stages.upstream_placeholder import detach
 from tests import pipelines
 from tests.digests import digest
 from tests.waiting import HangAtTheSecond, unchanged, wait_until
@@ -129,24 +129,6 @@ def test_a_failure_of_the_source_loses_nothing_that_came_before(threads: ThreadP
     assert [int(next(batches).seeds), int(next(batches).seeds)] == [0, 1]
     with pytest.raises(ValueError, match="no more"):
         next(batches)
-
-
-def test_what_marks_the_source_passes_it_on_and_counts_as_no_stage_of_the_user_s() -> None:
-    sampler: Any = pipelines.seeds(5)
-    sharder: Any = Sharder(sampler)
-    assert sharder.source is sampler
-    assert len(sharder) == 3
-    assert [batch.seeds.tolist() for batch in sharder] == [[0, 1], [2, 3], [4]]
-    assert sharder.transform().position == sampler.transform().position == 2
-
-
-def test_what_stands_for_stages_elsewhere_counts_as_they_do() -> None:
-    pipe = gf.MiniBatchTransformer(UpstreamPlaceholder(4))
-    assert list(pipe) == []
-    assert pipe.position == 5
-    (detached,) = detach(pipe.datapipe, (pipe,), iter([gf.MiniBatch(), gf.MiniBatch()]))
-    assert len(list(detached)) == 2
-    assert detached.position == 5
 
 
 def test_a_detached_stage_draws_the_same_and_knows_its_place() -> None:

@@ -8,13 +8,11 @@ import pytest
 import torch
 
 import graphfeed as gf
-from graphfeed.loader.stages import stream_prefetch as on_stream
 from graphfeed.loader.transport.streams import parts_on_streams
 from tests import pipelines
 from tests.digests import digest, digests
-from tests.loader.late_streams import OTHER_VALUE, Event, current_stream, late_streams
+from tests.loader.late_streams import Event, current_stream, late_streams
 from tests.ops.emulated_cuda import Cuda, EmulatedCuda
-from tests.ops.stream_order import ORDER
 
 pytestmark = pytest.mark.usefixtures("no_leaks")
 
@@ -43,16 +41,6 @@ def test_copies_that_happen_late_are_there_when_they_are_used(log: Log) -> None:
         with gf.DataLoader(pipe.copy_to("meta"), 2, seed=3) as loader:
             assert [back(loader), back(loader)] == [digests(pipe.with_seed(3, epoch)) for epoch in range(2)]
         assert any(entry[1] == "copies" for entry in log)
-
-
-def test_without_the_caller_s_wait_late_copies_would_show(log: Log, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(on_stream, "hand_over", lambda *_: None)
-    items = gf.ItemSampler(gf.ItemSet(100, names="seeds"), batch_size=10)
-    with gf.DataLoader(items.copy_to("meta"), 2, seed=3) as loader:
-        minibatches = iter(loader)
-        assert next(minibatches).seeds.tolist() == [OTHER_VALUE] * 10
-    assert {fault.partition(" reads ")[0] for fault in ORDER.faults} == {"tolist on caller"}
-    ORDER.faults.clear()
 
 
 def test_the_caller_s_stream_waits_behind_the_copies_and_is_known_to_the_allocator(log: Log) -> None:
