@@ -1,6 +1,6 @@
 """Pipelines that many tests run: small, each of another kind."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
@@ -31,9 +31,7 @@ def homogeneous() -> gf.Datapipe:
 
 
 def shuffled() -> gf.Datapipe:
-    pipe = homogeneous()
-    (sampler,) = gf.find(pipe, gf.ItemSampler)
-    return gf.replace(pipe, sampler, sampler.changed(shuffle=True, drop_last=True))
+    return with_items(homogeneous(), lambda items: items.changed(shuffle=True, drop_last=True))
 
 
 def weighted() -> gf.Datapipe:
@@ -210,3 +208,31 @@ ALL = (
     temporal_layer_sampled,
     temporal_layer_sampled_by_type,
 )
+
+
+def sampler_of(pipe: gf.Datapipe) -> Any:
+    """Return the one stage of a pipeline that samples neighbours."""
+    (sampler,) = gf.find(pipe, gf.NeighborSampler)
+    return sampler
+
+
+def with_items(pipe: gf.Datapipe, change: Callable[[Any], gf.Datapipe]) -> gf.Datapipe:
+    """Return a pipeline whose item sampler is changed into another source."""
+    (items,) = gf.find(pipe, gf.ItemSampler)
+    return gf.replace(pipe, items, change(items))
+
+
+def moved(pipe: gf.Datapipe, device: str) -> gf.Datapipe:
+    """Return a pipeline whose mini-batches are made on a device from the item sampler on."""
+    for stage in reversed(gf.find(pipe, gf.Datapipe)):  # those after a stage that was replaced are new ones
+        fields = {}
+        if isinstance(getattr(stage, "graph", None), gf.FusedCSCSamplingGraph):
+            fields["graph"] = stage.graph.to(device)  # type: ignore[attr-defined]
+        if isinstance(stage, gf.FeatureFetcher):
+            store: Any = stage.feature_store
+            fields["feature_store"] = gf.BasicFeatureStore({key: store[key].to(device) for key in store.keys()})  # noqa: SIM118
+        if isinstance(stage, gf.CopyTo):
+            fields["device"] = device
+        new = stage.copy_to(device) if isinstance(stage, gf.ItemSampler) else stage.changed(**fields)
+        pipe = gf.replace(pipe, stage, new)
+    return pipe

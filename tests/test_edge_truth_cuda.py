@@ -20,8 +20,8 @@ from tests.datapipes.samplers import test_temporal_neighbor_sampler as timed
 from tests.loader.late_streams import late_streams
 from tests.ops.chance import check_counts, check_subsets, check_unrelated
 from tests.ops.emulated_cuda import Cuda, EmulatedCuda, device_of
+from tests.pipelines import moved
 from tests.tensors import layers_of, tensor
-from tests.test_same_bits import moved
 
 FEW = settings(max_examples=3)
 

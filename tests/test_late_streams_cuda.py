@@ -182,10 +182,8 @@ def test_memory_with_a_view_left_is_not_handed_out(there: EmulatedCuda, used: bo
 
 def loaded() -> list[Any]:
     """Return sums over the features of a pipeline that fetches on a stream of the loader."""
-    pipe = pipelines.homogeneous()
-    (sampler,) = gf.find(pipe, gf.NeighborSampler)
-    assert isinstance(pipe, gf.FeatureFetcher)
-    assert isinstance(sampler, gf.NeighborSampler)
+    pipe: Any = pipelines.homogeneous()
+    sampler = pipelines.sampler_of(pipe)
     feature = pipe.feature_store["node", None, "feat"].to("meta")
     there = gf.BasicFeatureStore({("node", None, "feat"): feature})
     found: list[Any] = []
@@ -274,12 +272,8 @@ def test_arrays_that_a_graph_makes_are_there_before_another_stream_reads_them(
 def test_what_is_freed_after_a_loop_was_left_is_not_in_use(cuda: Cuda, leave_after: int) -> None:
     if not isinstance(cuda, EmulatedCuda):
         pytest.skip("a device does not tell who uses what")
-    pipe = pipelines.homogeneous()
-    (sampler,) = gf.find(pipe, gf.NeighborSampler)
-    assert isinstance(sampler, gf.NeighborSampler)
-    assert isinstance(sampler.graph, gf.FusedCSCSamplingGraph)
     with cuda.running(), late_streams():
-        there = sampler.datapipe.copy_to("meta").sample_neighbor(sampler.graph.to("meta"), sampler.fanouts)
+        there = pipelines.moved(pipelines.sampler_of(pipelines.homogeneous()), "meta")
         with gf.DataLoader(there, seed=3, overlap_graph_fetch=True) as loader:
             minibatches = iter(loader)
             for _ in range(leave_after):

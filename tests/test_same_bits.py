@@ -4,7 +4,6 @@ from concurrent.futures import Executor, ProcessPoolExecutor
 from contextlib import nullcontext
 from functools import cache
 from multiprocessing import get_context
-from typing import Any
 
 import pytest
 
@@ -56,26 +55,10 @@ def test_worker_processes_are_equal() -> None:
         assert load_all(3, executor) == expected()
 
 
-def moved(pipe: gf.Datapipe, device: str) -> gf.Datapipe:
-    """Return a pipeline whose mini-batches are made on a device from the item sampler on."""
-    for stage in reversed(gf.find(pipe, gf.Datapipe)):  # those after a stage that was replaced are new ones
-        fields = {}
-        if isinstance(getattr(stage, "graph", None), gf.FusedCSCSamplingGraph):
-            fields["graph"] = stage.graph.to(device)  # type: ignore[attr-defined]
-        if isinstance(stage, gf.FeatureFetcher):
-            store: Any = stage.feature_store
-            fields["feature_store"] = gf.BasicFeatureStore({key: store[key].to(device) for key in store.keys()})  # noqa: SIM118
-        if isinstance(stage, gf.CopyTo):
-            fields["device"] = device
-        new = stage.copy_to(device) if isinstance(stage, gf.ItemSampler) else stage.changed(**fields)
-        pipe = gf.replace(pipe, stage, new)
-    return pipe
-
-
 def test_a_minibatch_is_that_of_the_cpu_and_lies_there(cuda: Cuda) -> None:
     for build in pipelines.ALL:
         with cuda.running():
-            found = next(iter(moved(build(), device_of(cuda)).with_seed(1)))
+            found = next(iter(pipelines.moved(build(), device_of(cuda)).with_seed(1)))
             assert all(map(cuda.is_there, tensors_in(vars(found)))), build.__name__
         assert_same(found, next(iter(build().with_seed(1))))
 
@@ -86,6 +69,6 @@ def test_minibatches_are_those_of_the_cpu_through_a_loader_and_its_streams(cuda:
         with (
             cuda.running(),
             late_streams() if isinstance(cuda, EmulatedCuda) else nullcontext(),
-            gf.DataLoader(moved(build(), device_of(cuda)), seed=1, overlap_graph_fetch=True) as loader,
+            gf.DataLoader(pipelines.moved(build(), device_of(cuda)), seed=1, overlap_graph_fetch=True) as loader,
         ):
             assert [digest(minibatch.to("cpu")) for minibatch in loader] == expected, build.__name__

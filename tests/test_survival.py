@@ -35,9 +35,7 @@ def linger(minibatch: Any) -> Any:
 
 def pipeline(function: Callable[[Any], Any] = linger) -> gf.Datapipe:
     """Return a pipeline whose workers also call a function, before they sample."""
-    pipe = pipelines.shuffled()
-    (items,) = gf.find(pipe, gf.ItemSampler)
-    return gf.replace(pipe, items, items.transform(function))
+    return pipelines.with_items(pipelines.shuffled(), lambda items: items.transform(function))
 
 
 @contextmanager

@@ -165,9 +165,7 @@ def test_a_copy_that_moves_nothing_leaves_stages_with_workers(options: LoaderOpt
 
 @pytest.mark.parametrize("options", [THREADS, PROCESSES], ids=["threads", "processes"])
 def test_a_copy_before_the_sampler_leaves_the_workers_their_work(options: LoaderOptions) -> None:
-    pipe = pipelines.homogeneous()
-    (source,) = gf.find(pipe, gf.ItemSampler)
-    planned = in_workers(gf.replace(pipe, source, source.copy_to("cpu")), options)
+    planned = in_workers(pipelines.with_items(pipelines.homogeneous(), lambda items: items.copy_to("cpu")), options)
     assert planned == (
         ["CopyTo", "NeighborSampler", "FeatureFetcher"] if options is THREADS else ["CopyTo", "NeighborSampler"]
     )

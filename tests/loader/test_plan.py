@@ -3,6 +3,7 @@
 import os
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -32,18 +33,15 @@ def cuda() -> gf.Datapipe:
 
 
 def sampled_on_cuda() -> gf.Datapipe:
-    pipe = pipelines.homogeneous()
-    (sampler,) = gf.find(pipe, gf.NeighborSampler)
-    assert isinstance(pipe, gf.FeatureFetcher)
-    assert isinstance(sampler, gf.NeighborSampler)
+    pipe: Any = pipelines.homogeneous()
+    sampler = pipelines.sampler_of(pipe)
     there = sampler.datapipe.copy_to("cuda").sample_neighbor(sampler.graph, sampler.fanouts)
     return there.fetch_feature(pipe.feature_store, ["feat"]).transform()
 
 
 def from_a_list() -> gf.Datapipe:
-    (sampler,) = gf.find(pipelines.homogeneous(), gf.NeighborSampler)
-    assert isinstance(sampler, gf.NeighborSampler)
-    return gf.NeighborSampler([gf.MiniBatch()], sampler.graph, [2])  # type: ignore[arg-type]
+    graph = pipelines.sampler_of(pipelines.homogeneous()).graph
+    return gf.NeighborSampler([gf.MiniBatch()], graph, [2])  # type: ignore[arg-type]
 
 
 ON_A_GPU = {
@@ -138,14 +136,9 @@ def test_what_lies_on_a_gpu_is_explained_as_what_lies_on_the_cpu() -> None:
     key = ("node", None, "feat")
     plans = []
     for device in ("cpu", "cuda", "pinned"):
-        pipe = pipelines.homogeneous()
-        (sampler,) = gf.find(pipe, gf.NeighborSampler)
-        assert isinstance(pipe, gf.FeatureFetcher)
-        assert isinstance(sampler, gf.NeighborSampler)
-        assert isinstance(sampler.graph, gf.FusedCSCSamplingGraph)
-        feature = pipe.feature_store[key]
-        assert isinstance(feature, gf.TorchBasedFeature)
-        store = gf.BasicFeatureStore({key: feature.to(device)})
+        pipe: Any = pipelines.homogeneous()
+        sampler = pipelines.sampler_of(pipe)
+        store = gf.BasicFeatureStore({key: pipe.feature_store[key].to(device)})
         there = sampler.datapipe.copy_to("cuda").sample_neighbor(sampler.graph.to(device), sampler.fanouts)
         plans.append(gf.DataLoader(there.fetch_feature(store, ["feat"])).explain())
     assert plans[0] == plans[1] == plans[2]

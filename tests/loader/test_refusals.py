@@ -156,8 +156,7 @@ def places() -> Iterator[Refusal]:
             "behind"
         )
         yield plan(on_a_gpu(), options), ValueError, words
-    (sampler,) = gf.find(pipelines.homogeneous(), gf.NeighborSampler)
-    assert isinstance(sampler, gf.NeighborSampler)
+    sampler = pipelines.sampler_of(pipelines.homogeneous())
     there = sampler.datapipe.copy_to("cuda").sample_neighbor(sampler.graph, [2])
     for given in ({"num_workers": 2}, {"worker": "process"}, {"executor": POOL}):
         words = "Give num_workers=0 to sample on the device, or move copy_to behind"

@@ -22,6 +22,7 @@ from tests.digests import digest, digests
 from tests.loader.late_streams import late_streams
 from tests.loader.stages.test_inserted import graph
 from tests.ops.emulated_cuda import Cuda, EmulatedCuda, device_of
+from tests.pipelines import with_items
 
 pytestmark = pytest.mark.usefixtures("fork_server", "no_leaks")
 
@@ -183,10 +184,9 @@ def test_ranks_of_a_machine_read_one_file_in_half_of_the_memory_each(
     expected = digests(gf.DataLoader(pipe_of(path), num_workers=0, seed=3, window=0))
     monkeypatch.setenv("LOCAL_WORLD_SIZE", "2")
     for rank in range(2):
-        fetch: Any = pipe_of(path)
-        (sampler,) = find(fetch, gf.ItemSampler)
-        mine = gf.DistributedItemSampler(sampler.item_set, 16, shuffle=True, rank=rank, world_size=2)  # type: ignore[attr-defined]
-        with gf.DataLoader(gf.replace(fetch, sampler, mine), 1, window=4, memory_limit=SIZE, seed=3) as loader:
+        mine = gf.DistributedItemSampler(gf.ItemSet(NODES, names="seeds"), 16, shuffle=True, rank=rank, world_size=2)
+        pipe = with_items(pipe_of(path), lambda _, mine=mine: mine)  # type: ignore[misc]
+        with gf.DataLoader(pipe, 1, window=4, memory_limit=SIZE, seed=3) as loader:
             (stage,) = find(loader.plan.running, InWindows)
             assert digests(loader) == expected[rank::2]
             assert stage.max_size_in_bytes <= SIZE / 2  # type: ignore[attr-defined]

@@ -120,11 +120,10 @@ def test_ranks_see_other_items_each_epoch() -> None:
 
 
 def make_pipe(rank: int, world_size: int) -> gf.Datapipe:
-    pipe = pipelines.homogeneous()
-    (one,) = gf.find(pipe, gf.ItemSampler)
-    assert isinstance(one, gf.ItemSampler)
-    shared = gf.DistributedItemSampler(one.item_set, 32, shuffle=True, rank=rank, world_size=world_size)
-    return gf.replace(pipe, one, shared)
+    given: dict[str, Any] = {"shuffle": True, "rank": rank, "world_size": world_size}
+    return pipelines.with_items(
+        pipelines.homogeneous(), lambda items: gf.DistributedItemSampler(items.item_set, 32, **given)
+    )
 
 
 def test_another_number_of_ranks_resumes_it() -> None:

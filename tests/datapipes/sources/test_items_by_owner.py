@@ -127,12 +127,11 @@ def test_the_order_and_the_surplus_are_others_in_each_epoch() -> None:
 
 def make_pipe(rank: int, world_size: int = 2, kept: int = 3) -> gf.Datapipe:
     """Return a pipeline with seeds of two parts, of which one owns every fourth node, or another share."""
-    pipe = pipelines.homogeneous()
-    (one,) = gf.find(pipe, gf.ItemSampler)
-    assert isinstance(one, gf.ItemSampler)
     book = PartBook.from_assignment((torch.arange(pipelines.NUM_NODES) % (kept + 1) == 0).int())
-    shared = gf.DistributedItemSampler(one.item_set, 32, shuffle=True, rank=rank, world_size=world_size, owners=book)
-    return gf.replace(pipe, one, shared)
+    given: dict[str, Any] = {"shuffle": True, "rank": rank, "world_size": world_size, "owners": book}
+    return pipelines.with_items(
+        pipelines.homogeneous(), lambda items: gf.DistributedItemSampler(items.item_set, 32, **given)
+    )
 
 
 def test_a_loader_shards_and_resumes_it() -> None:

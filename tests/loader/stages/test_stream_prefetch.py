@@ -12,7 +12,7 @@ from graphfeed.loader.transport.streams import parts_on_streams
 from tests import pipelines
 from tests.digests import digest, digests
 from tests.loader.late_streams import Event, current_stream, late_streams
-from tests.ops.emulated_cuda import Cuda, EmulatedCuda
+from tests.ops.emulated_cuda import Cuda, EmulatedCuda, device_of
 
 pytestmark = pytest.mark.usefixtures("no_leaks")
 
@@ -75,18 +75,7 @@ def test_a_caller_that_only_asks_is_not_far_ahead_of_its_device(log: Log) -> Non
 
 def sampled_there(cuda: Cuda) -> tuple[gf.Datapipe, gf.Datapipe]:
     """Return a pipeline that samples on a device, and the same on the CPU."""
-    pipe = pipelines.homogeneous()
-    (sampler,) = gf.find(pipe, gf.NeighborSampler)
-    assert isinstance(pipe, gf.FeatureFetcher)
-    assert isinstance(sampler, gf.NeighborSampler)
-    assert isinstance(sampler.graph, gf.FusedCSCSamplingGraph)
-    device = "meta" if isinstance(cuda, EmulatedCuda) else "cuda"
-    key = ("node", None, "feat")
-    feature = pipe.feature_store[key]
-    assert isinstance(feature, gf.TorchBasedFeature)
-    store = gf.BasicFeatureStore({key: feature.to(device)})
-    there = sampler.datapipe.copy_to(device).sample_neighbor(sampler.graph.to(device), sampler.fanouts)
-    return there.fetch_feature(store, ["feat"]), pipe
+    return pipelines.moved(pipelines.homogeneous(), device_of(cuda)), pipelines.homogeneous()
 
 
 def test_overlap_changes_no_bits(cuda: Cuda) -> None:
@@ -161,11 +150,8 @@ def test_the_caller_s_own_stream_is_the_one_that_waits() -> None:
 
 @pytest.mark.gpu
 def test_pinned_graphs_and_features_are_read_ahead() -> None:
-    there, here = pipelines.homogeneous(), pipelines.homogeneous()
-    (sampler,) = gf.find(there, gf.NeighborSampler)
-    assert isinstance(there, gf.FeatureFetcher)
-    assert isinstance(sampler, gf.NeighborSampler)
-    assert isinstance(sampler.graph, gf.FusedCSCSamplingGraph)
+    there: Any = pipelines.homogeneous()
+    sampler, here = pipelines.sampler_of(there), pipelines.homogeneous()
     sampler.graph.pin_memory_()
     there.feature_store["node", None, "feat"].pin_memory_()
     sampled = sampler.datapipe.copy_to("cuda").sample_neighbor(sampler.graph, sampler.fanouts)

@@ -24,10 +24,8 @@ THREADS = [Choice("thread", 3, 1), Choice("thread", 1, 4), Choice("thread", 2, 2
 
 def sampled(count: int = 120) -> gf.Datapipe:
     """Return a pipeline with `count` mini-batches."""
-    pipe = pipelines.shuffled()
-    (sampler,) = gf.find(pipe, gf.ItemSampler)
     items = gf.ItemSet(torch.arange(2 * count) % pipelines.NUM_NODES, names="seeds")
-    return gf.replace(pipe, sampler, sampler.changed(item_set=items, batch_size=2))
+    return pipelines.with_items(pipelines.shuffled(), lambda sampler: sampler.changed(item_set=items, batch_size=2))
 
 
 class Waits(gf.Transform):
