@@ -21,8 +21,8 @@ from hypothesis import HealthCheck, settings
 from graphfeed.loader.executors.idle_executors import end_idle_executors
 from graphfeed.loader.executors.process_executor import make_context
 from graphfeed.ops.memory import shared_memory
-from tests.ops.compiled_kernels import COMPILER
-from tests.ops.emulated_cuda import EmulatedCuda, RealCuda
+from tests.ops.devices import GPUS, Cpu, Device, gpu_of
+from tests.ops.emulated_cuda import Cuda
 from tests.programs import warm
 
 REPOSITORY = Path(__file__).resolve().parents[1]
@@ -100,7 +100,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     for item in items:
         if any(value is torch.int32 for value in parameters_of(item)):
             item.add_marker("thorough")
-        if item.path.stem.endswith("_cuda") or "cuda" in getattr(item, "fixturenames", ()):
+        if item.path.stem.endswith("_cuda"):
             item.add_marker("compile")
     if not torch.cuda.is_available():
         on_gpus = [item for item in items if item.get_closest_marker("gpu")]
@@ -145,14 +145,16 @@ def shared_data() -> Path:
     return folder
 
 
-@pytest.fixture(scope="module", params=["emulated", pytest.param("device", marks=pytest.mark.gpu)])
-def cuda(request: pytest.FixtureRequest) -> EmulatedCuda | RealCuda:
+@pytest.fixture(scope="module", params=GPUS)
+def cuda(request: pytest.FixtureRequest) -> Cuda:
     """Return a GPU, or what stands for one."""
-    if request.param == "device":
-        return RealCuda()
-    if COMPILER is None:
-        pytest.skip("no g++ to compile the kernels for the CPU")
-    return EmulatedCuda()
+    return gpu_of(request.param)
+
+
+@pytest.fixture(scope="module", params=["cpu", *GPUS])
+def device(request: pytest.FixtureRequest) -> Device:
+    """Return the CPU, a GPU, or what stands for a GPU."""
+    return Cpu() if request.param == "cpu" else gpu_of(request.param)
 
 
 class Resources:

@@ -73,11 +73,6 @@ def bound(argument: Any) -> Any:
     return argument
 
 
-def in_bounds(value: Any, kind: Any) -> Any:
-    """Return an argument of a kernel that runs as Python, with bounds."""
-    return bound(as_python(value, kind))
-
-
 as_python = kernel_module.as_python
 
 

@@ -5,6 +5,7 @@ import hashlib
 import os
 import shutil
 import subprocess
+from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -36,13 +37,14 @@ def compiled(code: str, *flags: str) -> ctypes.CDLL:
     return ctypes.CDLL(str(make_library("\n".join(parts), *flags)))
 
 
-def make_library(text: str, *more: str) -> Path:
-    """Compile C++, once for all processes and until it or what it includes changes."""
+def make_library(text: str, *more: str, beside: Sequence[Path] = ()) -> Path:
+    """Compile C++, and what is linked to it, once for all processes and until it or what it includes changes."""
     assert COMPILER is not None
     flags = [*(flag for flag in FLAGS if flag != "-shared"), *more]
     expand = [COMPILER, *flags, "-E", "-x", "c++", "-"]
     expanded = subprocess.run(expand, input=text, check=True, capture_output=True, text=True).stdout
-    digest = hashlib.blake2b("\n".join([expanded, *flags]).encode(), digest_size=16).hexdigest()
+    parts = [expanded, *flags, *(path.read_text() for path in beside)]
+    digest = hashlib.blake2b("\n".join(parts).encode(), digest_size=16).hexdigest()
     library = LIBRARIES / f"cuda-{digest}.so"
     LIBRARIES.mkdir(exist_ok=True)
     with only_one(library.with_suffix(".lock")):
@@ -52,6 +54,6 @@ def make_library(text: str, *more: str) -> Path:
                 source.write_text(expanded)
                 subprocess.run([COMPILER, *flags, "-c", "-o", part, source], check=True)
                 # Without the sanitizer's own library: the header has what it would bring.
-                subprocess.run([COMPILER, "-shared", "-o", made, part], check=True)
+                subprocess.run([COMPILER, *FLAGS, "-o", made, part, *beside], check=True)
                 os.replace(made, library)
     return library

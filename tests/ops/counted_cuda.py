@@ -5,24 +5,19 @@ blocks of the size that a GPU would get, and columns are long from as many edges
 """
 
 import ctypes
-import hashlib
-import os
-import subprocess
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import compress
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any
 from unittest.mock import patch
 
 import torch
 from torch.utils._pytree import tree_leaves
 
-from graphfeed.ops.cpu.compiler.store import only_one
 from tests.ops import compiled_kernels, emulated_cuda
-from tests.ops.compiled_kernels import COMPILER, FLAGS, LIBRARIES
+from tests.ops.compiled_kernels import make_library
 from tests.ops.emulated_cuda import EmulatedCuda, Pretended, import_launch
 
 HOOKS = Path(__file__).with_name("counted_access.cpp")
@@ -54,28 +49,6 @@ class Counted:
     def is_kernel(self) -> bool:
         """Whether this is a kernel of graphfeed; for torch's operations only the bytes of their tensors are known."""
         return self.threads > 0
-
-
-def make_library(text: str) -> Path:
-    """Compile C++ with hooks, once for all processes and until it changes."""
-    assert COMPILER is not None
-    before, after = PLACES
-    source = before + text + after
-    parts = [source, compiled_kernels.HEADER.read_text(), HOOKS.read_text(), *FLAGS]
-    library = LIBRARIES / f"counted-{hashlib.blake2b(chr(10).join(parts).encode(), digest_size=16).hexdigest()}.so"
-    LIBRARIES.mkdir(exist_ok=True)
-    flags = [flag for flag in FLAGS if flag != "-shared"]
-    with only_one(library.with_suffix(".lock")):
-        if not library.exists():
-            with TemporaryDirectory(dir=LIBRARIES) as folder:
-                kernels, linked = Path(folder, "kernels.cpp"), Path(folder, "kernels.so")
-                kernels.write_text(source)
-                hooked = [COMPILER, *flags, "-fsanitize=thread", "-c", "-o", f"{kernels}.o", str(kernels)]
-                subprocess.run(hooked, check=True)
-                # Without the sanitizer's own library.
-                subprocess.run([COMPILER, *FLAGS, "-o", linked, f"{kernels}.o", HOOKS], check=True)
-                os.replace(linked, library)
-    return library
 
 
 @contextmanager
@@ -114,7 +87,7 @@ def counting() -> Iterator[list[Counted]]:
     last: list[Path] = []
 
     def make(text: str) -> Path:
-        last.append(make_library(text))
+        last.append(make_library(PLACES[0] + text + PLACES[1], "-fsanitize=thread", beside=[HOOKS]))
         return last[-1]
 
     for cached in (compiled_kernels.compiled, launch.module, function_of):

@@ -4,9 +4,11 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
+import pytest
 import torch
 
-from tests.ops.emulated_cuda import ON_THE_CPU, Cuda
+from tests.ops.compiled_kernels import COMPILER
+from tests.ops.emulated_cuda import ON_THE_CPU, Cuda, EmulatedCuda, RealCuda
 
 Put = Callable[[torch.Tensor], torch.Tensor]
 """Brings a tensor to a device."""
@@ -29,6 +31,19 @@ class Cpu:
 
 
 Device = Cpu | Cuda
+GPUS = [
+    pytest.param("emulated", marks=pytest.mark.compile),
+    pytest.param("gpu", marks=[pytest.mark.compile, pytest.mark.gpu]),
+]
+
+
+def gpu_of(name: str) -> Cuda:
+    """Return a GPU, or what stands for one."""
+    if name == "gpu":
+        return RealCuda()
+    if COMPILER is None:
+        pytest.skip("no g++ to compile the kernels for the CPU")
+    return EmulatedCuda()
 
 
 def results(device: Device, run: Callable[[Put], Any], *, each_order: bool = False) -> Iterator[Any]:

@@ -56,13 +56,6 @@ def sample_timed(
     return found
 
 
-def sample_typed(
-    graph: ops.HopGraph, seeds: Any, fanouts: Any, keys: Any, *, method: Method = "uniform", **drawing: Any
-) -> Any:
-    """Sample all hops of a graph with types."""
-    return ops.typed_sample_hops(graph, seeds, fanouts, keys, ops.Drawing(method, **drawing))
-
-
 def sample_typed_timed(
     graph: ops.HopGraph,
     timed: Sequence[ops.TemporalGraph],

@@ -75,8 +75,6 @@ def test_data_sets_of_damaged_files_are_errors(tmp_path: Path, count: int) -> No
         check(kind, found, count)
 
 
-RECORD_MUTATIONS = 1000
-
 PROGRAM = """
 import random, resource, sys, tempfile
 from pathlib import Path

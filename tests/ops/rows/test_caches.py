@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from graphfeed.ops import POLICIES, PolicyState, clear_policy, find_keys, new_policy, policy_bytes, replace_keys
 from graphfeed.ops.rows.cache_sets import (
     BYTES_PER_PLACE,
+    CacheSets,
     clear_sets,
     find_in_sets,
     new_sets,
@@ -18,6 +19,7 @@ from graphfeed.ops.rows.cache_sets import (
     set_shape,
 )
 from tests.cache_models import MODELS, Sets, ask, distinct
+from tests.ops.devices import Device
 
 each_policy = pytest.mark.parametrize("policy", POLICIES)
 POLICY = st.sampled_from(list(POLICIES))
@@ -138,16 +140,19 @@ def ids(keys: list[int]) -> torch.Tensor:
     capacity=st.sampled_from([0, 1, 3, 31, 32, 33, 70, 128]),
     batches=st.lists(st.lists(st.integers(0, 300), max_size=60), max_size=12),
 )
-def test_slots_in_sets_are_those_of_the_slow_version(capacity: int, batches: list[list[int]]) -> None:
-    sets, model = new_sets(capacity), Sets(*set_shape(capacity))
-    for request, batch in enumerate(batches):
-        slots = find_in_sets(sets, ids(batch), request).tolist()
-        assert slots == [model.find(key, request) for key in batch]
-        missing = distinct(key for key, slot in zip(batch, slots, strict=True) if slot < 0)
-        given_slots = replace_in_sets(sets, ids(missing), request).tolist()
-        assert given_slots == [model.insert(key, request) for key in missing]
-        taken = [slot for slot in given_slots if slot >= 0]
-        assert len(set(taken)) == len(taken)
+def test_slots_in_sets_are_those_of_the_slow_version(device: Device, capacity: int, batches: list[list[int]]) -> None:
+    for order in device.each_order():
+        made, model = new_sets(capacity), Sets(*set_shape(capacity))
+        with order, device.running():
+            sets = CacheSets(device.put(made.keys), device.put(made.uses))
+            for request, batch in enumerate(batches):
+                slots = find_in_sets(sets, device.put(ids(batch)), request).tolist()
+                assert slots == [model.find(key, request) for key in batch]
+                missing = distinct(key for key, slot in zip(batch, slots, strict=True) if slot < 0)
+                given_slots = replace_in_sets(sets, device.put(ids(missing)), request).tolist()
+                assert given_slots == [model.insert(key, request) for key in missing]
+                taken = [slot for slot in given_slots if slot >= 0]
+                assert len(set(taken)) == len(taken)
 
 
 def test_a_request_that_comes_late_takes_nothing_from_a_later_one() -> None:

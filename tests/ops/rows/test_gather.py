@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from graphfeed import ops
 from tests import reference
+from tests.ops.devices import Device, Put, results
 from tests.ops.graphs import ID_DTYPES, strided
 from tests.refusals import check_refused
 
@@ -48,14 +49,18 @@ def same(left: torch.Tensor, right: torch.Tensor) -> bool:
     places=st.lists(st.integers(0, 19), max_size=30),
 )
 def test_equal_to_the_reference(
-    ids: torch.dtype, dtype: torch.dtype, shape: tuple[int, ...], rows: int, places: list[int]
+    device: Device, ids: torch.dtype, dtype: torch.dtype, shape: tuple[int, ...], rows: int, places: list[int]
 ) -> None:
     values = random_values((rows, *shape), dtype)
     index = [place % rows for place in places if rows]
-    for gather in (ops.gather_rows, ops.index_select):
-        result = gather(values, torch.tensor(index, dtype=ids))
-        assert result.is_contiguous()
-        assert same(result, reference.gather_rows(values, index) if index else values[:0])
+    expected = reference.gather_rows(values, index) if index else values[:0]
+
+    def gather(put: Put) -> list[torch.Tensor]:
+        given = put(values), put(torch.tensor(index, dtype=ids))
+        return [ops.gather_rows(*given), ops.index_select(*given)]
+
+    for found in results(device, gather):
+        assert all(part.is_contiguous() and same(part, expected) for part in found)
 
 
 @pytest.mark.filterwarnings("ignore:ComplexHalf")
@@ -79,17 +84,21 @@ def test_values_and_index_need_not_be_contiguous() -> None:
     assert ops.gather_rows(values, torch.tensor([4, 0])).equal(values[[4, 0]].resolve_conj())
 
 
-def test_values_may_start_at_any_byte() -> None:
+def test_values_may_start_at_any_byte(device: Device) -> None:
     """Views of a tensor, and the memory of an array, which may itself start at any byte."""
-    index = torch.tensor([9, 0, 3, 3])
-    for row_bytes, offset in product((2, 4, 8, 12), (1, 3)):
-        stored = random_values((offset + 10 * row_bytes,), torch.uint8)
-        for values in (stored[offset:], torch.from_numpy(stored.numpy().copy()[offset:])):
-            rows = values.reshape(10, row_bytes)
-            assert ops.gather_rows(rows, index).equal(rows[index]), (row_bytes, offset)
+    index, cases = torch.tensor([9, 0, 3, 3]), list(product((2, 4, 8, 12, 32), (1, 3, 8)))
+    stored = random_values((400,), torch.uint8)
+
+    def gather(put: Put) -> list[torch.Tensor]:
+        there = put(stored)
+        return [ops.gather_rows(there[at : at + 10 * size].view(10, size), put(index)) for size, at in cases]
+
+    for found in results(device, gather):
+        for (size, at), rows in zip(cases, found, strict=True):
+            assert rows.equal(stored[at : at + 10 * size].view(10, size)[index]), (size, at)
     odd = torch.from_numpy(np.arange(100, dtype=np.uint8)[1:])
-    aligned = odd[-odd.data_ptr() % 8 :][:80].reshape(10, 8)
-    assert ops.gather_rows(aligned, index).equal(aligned[index])
+    for values in (odd[:80].reshape(10, 8), odd[-odd.data_ptr() % 8 :][:80].reshape(10, 8)):
+        assert ops.gather_rows(values, index).equal(values[index])
 
 
 def test_values_with_a_gradient_are_copied_without_it_only_where_none_is_wanted() -> None:

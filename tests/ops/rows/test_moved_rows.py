@@ -22,6 +22,7 @@ from graphfeed.ops.cpu.pages import BLOCK, CHUNK, PAGE
 from graphfeed.ops.cpu.rows.gather_by_page import gather_by_page as kernel
 from graphfeed.ops.rows.gather_by_page import PAGE_BITS, new_order
 from tests.digests import assert_same
+from tests.ops.devices import Device, Put, results
 from tests.ops.graphs import ID_DTYPES
 from tests.refusals import check_refused
 
@@ -41,17 +42,22 @@ def some_of(data: st.DataObject, count: int) -> list[int]:
     pairs=st.lists(st.tuples(st.integers(0, 5), st.integers(-1, 7)), max_size=30),
 )
 def test_rows_are_copied_to_where_they_should_go_in_order(
-    dtype: torch.dtype, width: int, pairs: list[tuple[int, int]]
+    device: Device, dtype: torch.dtype, width: int, pairs: list[tuple[int, int]]
 ) -> None:
     source = torch.arange(6 * width).reshape(6, width).to(dtype)
-    out = torch.zeros(8, width, dtype=dtype)
-    wanted = out.clone()
+    wanted = torch.zeros(8, width, dtype=dtype)
     for start, target in pairs:
         if target >= 0:
             wanted[target] = source[start]
-    columns = torch.tensor(pairs, dtype=torch.int64).reshape(-1, 2)
-    copy_rows(source, columns[:, 0], out, columns[:, 1])
-    assert torch.equal(out, wanted)
+    starts, targets = torch.tensor(pairs, dtype=torch.int64).reshape(-1, 2).T.contiguous()
+
+    def copy(put: Put) -> torch.Tensor:
+        out = put(torch.zeros(8, width, dtype=dtype))
+        copy_rows(put(source), put(starts), out, put(targets))
+        return out
+
+    for found in results(device, copy, each_order=True):
+        assert torch.equal(found, wanted)
 
 
 def test_other_dtypes_of_as_many_bytes_keep_their_bits() -> None:
@@ -143,25 +149,25 @@ def test_pages_far_apart_are_sorted_by_all_digits(disk_path: Path) -> None:
     dtype=st.sampled_from([torch.bool, torch.int16, torch.int32, torch.int64, torch.float32]),
 )
 def test_the_rows_that_are_not_deleted_stay(
-    data: st.DataObject, rows: int, shape: tuple[int, ...], dtype: torch.dtype
+    device: Device, data: st.DataObject, rows: int, shape: tuple[int, ...], dtype: torch.dtype
 ) -> None:
     values = torch.randint(0, 100, (rows, *shape)).to(dtype)
-    gone = some_of(data, rows)
-    stay = [row for row in range(rows) if row not in gone]
-    result = delete_rows(values, torch.tensor(gone, dtype=torch.int64))
-    assert result.dtype == dtype
-    assert torch.equal(result, values[torch.tensor(stay, dtype=torch.int64)])
+    gone = torch.tensor(some_of(data, rows), dtype=torch.int64)
+    stay = torch.tensor([row for row in range(rows) if row not in gone], dtype=torch.int64)
+    for result in results(device, lambda put: delete_rows(put(values), put(gone))):
+        assert result.dtype == dtype
+        assert torch.equal(result, values[stay])
 
 
 @given(data=st.data(), counts=COUNTS, dtype=st.sampled_from(ID_DTYPES))
-def test_columns_lose_what_goes(data: st.DataObject, counts: list[int], dtype: torch.dtype) -> None:
-    gone = some_of(data, sum(counts))
+def test_columns_lose_what_goes(device: Device, data: st.DataObject, counts: list[int], dtype: torch.dtype) -> None:
+    gone = torch.tensor(some_of(data, sum(counts)), dtype=torch.int64)
     columns = torch.repeat_interleave(torch.arange(len(counts)), torch.tensor(counts, dtype=torch.int64))
-    left = torch.bincount(delete_rows(columns, torch.tensor(gone, dtype=torch.int64)), minlength=len(counts))
+    left = torch.bincount(delete_rows(columns, gone), minlength=len(counts))
     indptr = torch.tensor([0, *counts]).cumsum(0).to(dtype)
-    result = delete_from_columns(indptr, torch.tensor(gone, dtype=torch.int64))
-    assert result.dtype == dtype
-    assert torch.equal(result.long(), torch.cat([torch.tensor([0]), left]).cumsum(0))
+    for result in results(device, lambda put: delete_from_columns(put(indptr), put(gone))):
+        assert result.dtype == dtype
+        assert torch.equal(result.long(), torch.cat([torch.tensor([0]), left]).cumsum(0))
 
 
 def test_nothing_to_leave_out_costs_no_copy() -> None:
@@ -182,12 +188,6 @@ def test_places_of_edges_that_somebody_has_changed_are_refused(inference: bool) 
             (lambda: delete_rows(sources, places), IndexError, "places must lie in 0 .. 2, but hold 9"),
             (lambda: delete_from_columns(indptr, places), IndexError, "places must lie in 0 .. 2, but hold 9"),
         ])  # fmt: skip
-
-
-def test_nothing_to_delete_costs_no_copy() -> None:
-    values, none = torch.arange(3), torch.empty(0, dtype=torch.int64)
-    assert delete_rows(values, none) is values
-    assert delete_from_columns(values, none) is values
 
 
 def test_places_that_fall_write_nothing_beyond_the_result() -> None:

@@ -20,17 +20,7 @@ from tests.ops.graphs import DEGREES, ID_DTYPES
 from tests.ops.hops import sample_all, sample_one
 
 DTYPES = [torch.bool, torch.float16, torch.bfloat16, torch.float32, torch.float64]
-
-
-LARGEST = 1.7976931348623157e308
-
-
-SMALLEST = 5e-324
-
-
 UNITS = 2**31
-
-
 MODULE = import_module("graphfeed.ops.structure.csc")
 
 
@@ -88,8 +78,6 @@ def test_no_edges_have_no_sums() -> None:
 
 
 GUIDES = import_module("graphfeed.ops.sampling.guides")
-
-
 SKEWED_DEGREES = st.lists(st.sampled_from([0, 1, 2, 7, 8, 9, 40, 700]), min_size=1, max_size=6)
 
 
@@ -159,8 +147,6 @@ def test_sums_without_edges_or_weight_have_no_guides() -> None:
 
 
 HUB = 300_000
-
-
 SEEDS = [0, 1, 2, *range(2, 79), 0]
 
 
