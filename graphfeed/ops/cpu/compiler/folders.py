@@ -1,7 +1,7 @@
 """The folders where machine code may lie, and who else could write to them.
 
-Whoever can write a file of machine code decides what this process executes. So a folder is used only if nobody can
-write to it but its user, root, and those who can write to the package as well.
+Whoever can write a file of machine code decides what this process executes. So a folder, or a file in it, is used only
+if nobody can write to it but its user, root, and those who can write to the package as well.
 """
 
 import os
@@ -50,11 +50,11 @@ def candidates() -> Iterator[tuple[Path, int]]:
         yield Path(tempfile.gettempdir(), f"graphfeed{user}", own), 0o700
 
 
-def is_trusted(folder: Path) -> bool:
-    """Tell whether only the user, root, and those who can write to the package can write to a folder."""
+def is_trusted(found: os.stat_result) -> bool:
+    """Tell whether only the user, root, and those who can write to the package can write to a folder or a file."""
     if not hasattr(os, "geteuid"):
         return True
-    package, found = SOURCES.stat(), folder.lstat()
+    package = SOURCES.stat()
     writable = found.st_mode & (stat.S_IWGRP | stat.S_IWOTH) & ~package.st_mode
     if found.st_gid != package.st_gid:
         writable |= found.st_mode & stat.S_IWGRP
@@ -68,9 +68,10 @@ def why_unusable(folder: Path, mode: int) -> str:
     try:
         folder.parent.mkdir(mode, parents=True, exist_ok=True)
         folder.mkdir(mode, exist_ok=True)
-        if not all(stat.S_ISDIR(part.lstat().st_mode) for part in (folder.parent, folder)):
+        found = folder.parent.lstat(), folder.lstat()
+        if not all(stat.S_ISDIR(part.st_mode) for part in found):
             return "it is no folder"
-        if not (is_trusted(folder.parent) and is_trusted(folder)):
+        if not all(map(is_trusted, found)):
             return "others can write to it"
         os.listdir(folder)
     except (FileExistsError, NotADirectoryError):

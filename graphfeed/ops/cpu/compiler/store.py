@@ -1,8 +1,9 @@
 """Machine code on disk: nothing that happens there makes a call fail, and nothing else is run.
 
 A file holds one kernel for one choice of dtypes. Its name has a digest of all that the machine code depends on: the
-processor, LLVM, and the sources of all kernels. So a file is either the right one or is never looked at. It begins with
-a digest of its content, since machine code that a full disk has cut off, or a failing one has changed, must not run.
+processor, Numba, LLVM, and the sources of all kernels. So a file is either the right one or is never looked at. It
+begins with a digest of its content, since machine code that a full disk has cut off, or a failing one has changed, must
+not run. Others who can write to it could write the digest as well, so such a file isn't run either.
 """
 
 import os
@@ -11,18 +12,20 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext, suppress
-from functools import cache
+from functools import cache, partial
 from hashlib import blake2b
+from importlib.metadata import distributions
 from pathlib import Path
 
 import llvmlite
 
-from graphfeed.ops.cpu.compiler.folders import SOURCES, folders
+from graphfeed.ops.cpu.compiler.folders import SOURCES, folders, is_trusted
 from graphfeed.ops.cpu.compiler.kernel import CALL, STARTED, Kernel, MachineCode
 from graphfeed.ops.cpu.compiler.machine import link, processor
 from graphfeed.ops.cpu.compiler.notices import COMPILE_CLOCK, warn_once
 from graphfeed.ops.forks import ForkLock
 from graphfeed.ops.kernel_load import KernelLoad
+from graphfeed.ops.regular_file import regular_file
 
 if sys.platform != "win32":
     import fcntl
@@ -69,9 +72,15 @@ def names_of(kernel: Kernel, dtypes: tuple[str, ...]) -> tuple[str, str]:
 
     Machines of several kinds may share a folder, and each keeps its own.
     """
-    machine = digest(repr((llvmlite.__version__, *processor())).encode(), 8).hex()
+    machine = digest(repr((numba_version(), llvmlite.__version__, *processor())).encode(), 8).hex()
     stem = f"{kernel.name}.{'-'.join(dtypes)}.{machine}"
     return stem, f"{stem}{digest_of(Path(kernel.function.__code__.co_filename))}"
+
+
+@cache
+def numba_version() -> str:
+    """Return the release of Numba that is installed, without its import; an empty string where nobody knows."""
+    return next((found.version for found in distributions(name="numba")), "")
 
 
 def is_kept(kernel: Kernel, dtypes: tuple[str, ...]) -> bool:
@@ -99,8 +108,11 @@ def read(folders: tuple[Path, ...], name: str) -> tuple[str, bytes] | None:
     for folder in folders:
         path = folder / f"{name}.code"
         try:
-            content = path.read_bytes()
-        except OSError:
+            with open(path, "rb", opener=regular_file) as file:
+                if not is_trusted(os.fstat(file.fileno())):
+                    continue
+                content = file.read()
+        except (OSError, ValueError):  # a ValueError of a pipe
             continue
         symbol, _, code = content[DIGEST_BYTES:].partition(b"\0")
         # A disk that was full or failed may have left anything under the right name.
@@ -117,7 +129,8 @@ def write(folder: Path, name: str, found: tuple[str, bytes]) -> None:
     content = symbol.encode() + b"\0" + code
     part = folder / f"{name}.{secrets.token_hex(4)}.part"
     try:
-        part.write_bytes(digest(content, DIGEST_BYTES) + content)
+        with open(part, "xb", opener=partial(os.open, mode=0o644)) as file:  # whatever the umask allows others
+            file.write(digest(content, DIGEST_BYTES) + content)
         part.replace(folder / f"{name}.code")
     except OSError as error:
         warn_once(

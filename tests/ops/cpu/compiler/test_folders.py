@@ -122,11 +122,11 @@ def test_a_folder_of_a_group_that_can_write_to_the_package_is_used(
 
 
 def test_a_folder_of_somebody_elses_is_not_used(places: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert is_trusted(places)
+    assert is_trusted(places.lstat())
     owner = places.stat().st_uid
     monkeypatch.setattr(os, "geteuid", lambda: owner + 1)
     monkeypatch.setattr(folders, "SOURCES", Path(os.sep))
-    assert is_trusted(places) == (owner == 0)
+    assert is_trusted(places.lstat()) == (owner == 0)
 
 
 @pytest.mark.parametrize("place", ["GRAPHFEED_CACHE_DIR", "NUMBA_CACHE_DIR", "home", "XDG_CACHE_HOME"])

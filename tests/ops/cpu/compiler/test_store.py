@@ -108,6 +108,21 @@ def test_a_damaged_file_is_not_run_but_compiled_anew(kept: Path) -> None:
         assert not was_compiled(double)
 
 
+def test_a_file_that_others_can_write_to_is_not_run_but_compiled_anew(kept: Path) -> None:
+    before = os.umask(0)
+    try:
+        assert was_compiled(double)
+    finally:
+        os.umask(before)
+    (name,) = files(kept)
+    path = kept / name
+    assert path.stat().st_mode & 0o777 == 0o644, "nobody else may write to it, whatever the umask"
+    for change in (lambda: path.chmod(0o646), lambda: (path.unlink(), os.mkfifo(path))):
+        change()
+        assert [was_compiled(double), was_compiled(double)] == [True, False]
+    assert files(kept) == [name]
+
+
 def test_another_compiler_and_another_machine_have_files_of_their_own(
     kept: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -116,6 +131,7 @@ def test_another_compiler_and_another_machine_have_files_of_their_own(
     for others, change in enumerate(
         [
             (llvmlite, "__version__", "0.1"),
+            (store, "numba_version", lambda: "0.1"),
             (store, "processor", lambda: ("generic", features)),
             (store, "processor", lambda: (name, "")),
         ]
