@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 
 import torch
 
+from graphfeed.ops.process import regular_file
 from graphfeed.storage import BasicFeatureStore, TorchBasedFeature
 from graphfeed.storage.datasets import check_file
 from graphfeed.storage.graph import ByType, FusedCSCSamplingGraph, from_coo, from_type_dict
@@ -197,7 +198,7 @@ def read_chunks(path: Path) -> list[torch.Tensor]:
     """Return the tensors that were pickled to a file one after the other."""
     check_file(path, "root")
     chunks: list[torch.Tensor] = []
-    with path.open("rb") as file:
+    with open(path, "rb", opener=regular_file) as file:
         end = path.stat().st_size
         while file.tell() < end:
             try:

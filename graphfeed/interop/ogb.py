@@ -12,7 +12,7 @@ import torch
 from numpy.typing import NDArray
 
 from graphfeed.interop.ogb_links import PARTS, find_relations, read_links, splits_edges
-from graphfeed.ops.process import import_optional, install_hint
+from graphfeed.ops.process import import_optional, install_hint, regular_file
 from graphfeed.storage import BasicFeatureStore, TorchBasedFeature
 from graphfeed.storage.datasets import Dataset, HeteroItemSet, ItemSet
 from graphfeed.storage.graph import ends_of, from_coo, from_type_dict
@@ -238,7 +238,7 @@ def items(path: Path, labels: Array, count: int) -> ItemSet:
 def read_npz(path: Path, needed: str) -> dict[str, Array]:
     """Return the arrays of a file by name, without unpickling."""
     try:
-        with path.open("rb") as content, np.load(content, allow_pickle=False) as file:
+        with open(path, "rb", opener=regular_file) as content, np.load(content, allow_pickle=False) as file:
             arrays = dict(file)
     except (EOFError, OSError, ValueError, zipfile.BadZipFile, zlib.error) as error:
         raise ValueError(f"{path} can't be read: {error}; unpack the archive again") from error

@@ -18,6 +18,7 @@ from graphfeed.ingest.tables.ndjson import ndjson_batches, ndjson_schema
 from graphfeed.ingest.tables.text_lines import EdgeListText
 from graphfeed.ingest.tfrecord.tfrecord_table import find_columns, has_records, read_columns
 from graphfeed.ops.arguments import brief
+from graphfeed.ops.process import regular_file
 from graphfeed.storage.memory import map_npy
 
 PARQUET = (".parquet", ".pq")
@@ -276,7 +277,7 @@ class TableSource:
             columns = array[:, None] if array.ndim == 1 else array
             return {str(number): columns[:, number] for number in range(columns.shape[1])}
         # Opened here, because NumPy leaves the file of a damaged archive open.
-        with self.source.open("rb") as opened, np.load(opened, allow_pickle=False) as file:
+        with open(self.source, "rb", opener=regular_file) as opened, np.load(opened, allow_pickle=False) as file:
             arrays = {name: file[name] for name in file.files}
         lengths = {name: len(array) if array.ndim else None for name, array in arrays.items()}
         if not arrays or len(set(lengths.values())) > 1 or None in lengths.values():

@@ -10,6 +10,7 @@ from typing import IO
 import numpy as np
 import torch
 
+from graphfeed.ops.process import regular_file
 from graphfeed.ops.records import scan_records
 
 PART_BYTES = 1 << 20
@@ -51,12 +52,12 @@ class RecordStream:
 
     Raises:
         OSError: The file can't be opened or read.
-        ValueError: It is no gzip file, though it is named like one.
+        ValueError: It is no gzip file, though it is named like one, or it is no regular file.
     """
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self.path = Path(path)
-        raw = open(self.path, "rb", buffering=0)  # noqa: SIM115
+        raw = open(self.path, "rb", buffering=0, opener=regular_file)  # noqa: SIM115
         self.raw: IO[bytes] = raw
         try:
             self.compressed = is_compressed(raw, self.path)

@@ -1,4 +1,4 @@
-"""What concerns the process: optional packages, progress bars in its terminal, and what a fork makes anew.
+"""What concerns the process: optional packages, progress bars, which files it opens, and what a fork makes anew.
 
 Nothing here starts a process or a thread: those that workers run in are started by `graphfeed.loader`, and those that
 compile kernels by `graphfeed.ops.cpu.compiler`.
@@ -9,6 +9,7 @@ from graphfeed.ops.process.closing import Closeable
 from graphfeed.ops.process.entry_points import ENTRY_POINTS, load_entry_point
 from graphfeed.ops.process.optional import import_optional, install_hint
 from graphfeed.ops.process.progress import ProgressBar, progress_bar
+from graphfeed.ops.regular_file import regular_file
 
 __all__ = [
     "ENTRY_POINTS",
@@ -20,5 +21,6 @@ __all__ = [
     "install_hint",
     "load_entry_point",
     "progress_bar",
+    "regular_file",
     "renew_in_child",
 ]

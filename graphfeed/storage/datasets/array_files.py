@@ -16,7 +16,7 @@ import numpy as np
 import torch
 from numpy.typing import DTypeLike, NDArray
 
-from graphfeed.ops.process import ProgressBar, progress_bar
+from graphfeed.ops.process import ProgressBar, progress_bar, regular_file
 from graphfeed.storage.memory.npy_file import check_numbers, map_npy, read_npy
 from graphfeed.storage.memory.torch_files import read_array
 
@@ -190,7 +190,7 @@ def read_csv_edges(path: Path, target: Path, key: str) -> NDArray[np.int64]:
     check_file(path, key)
     edges = 0
     with (
-        path.open("rb") as text,
+        open(path, "rb", opener=regular_file) as text,
         target.open("wb") as pairs,
         progress_bar(f"reading {path.name}", path.stat().st_size, "B") as progress,
     ):
@@ -219,7 +219,7 @@ def read_csv_edges(path: Path, target: Path, key: str) -> NDArray[np.int64]:
 def checksum(path: Path, progress: ProgressBar | None = None) -> str:
     """Return the CRC-32 of a file, in hexadecimal digits. A progress bar is updated with its bytes."""
     value = 0
-    with path.open("rb") as file:
+    with open(path, "rb", opener=regular_file) as file:
         while block := file.read(1 << 22):
             value = zlib.crc32(block, value)
             if progress is not None:

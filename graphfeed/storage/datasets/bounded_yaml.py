@@ -5,6 +5,8 @@ from typing import Any
 
 import yaml
 
+from graphfeed.ops.process import regular_file
+
 MOST_BYTES = 1 << 20
 MOST_VALUES = 100_000
 """The most values of a file, those of an alias counted each time that it is used."""
@@ -54,7 +56,8 @@ def load_yaml(path: Path) -> Any:
     if path.stat().st_size > MOST_BYTES:
         raise ValueError(f"{path} has {path.stat().st_size} bytes; a description of a dataset has {MOST_BYTES} at most")
     try:
-        return yaml.load(path.read_text(encoding="utf-8"), BoundedLoader)
+        with open(path, encoding="utf-8", opener=regular_file) as file:
+            return yaml.load(file.read(), BoundedLoader)
     except (yaml.YAMLError, ValueError) as error:
         raise ValueError(f"{path} can't be read as YAML: {error}") from error
     except (LookupError, AttributeError, TypeError) as error:  # of PyYAML's functions for tags, such as `!!int ""`

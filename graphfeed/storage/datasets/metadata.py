@@ -167,13 +167,13 @@ class Section:
         return next(iter(difflib.get_close_matches(str(key), known, 1, NEARLY)), None)
 
 
-def read_yaml(path: Path) -> dict[str, Any]:
-    """Read a YAML file of plain values; no other objects are created.
+def read_yaml(folder: Path, path: Path) -> dict[str, Any]:
+    """Read a dataset's YAML file of plain values; no other objects are created.
 
     Raises:
-        ValueError: The file is not YAML, too large (see `load_yaml`), or not a mapping.
+        ValueError: The file is not YAML, too large (see `load_yaml`), or not a mapping, or leads out of the folder.
     """
-    return dict(Section(load_yaml(path)).values)
+    return dict(Section(load_yaml(stay_inside(folder, str(path.relative_to(folder)), "its own path"))).values)
 
 
 def stay_inside(folder: Path, path: str, key: str) -> Path:

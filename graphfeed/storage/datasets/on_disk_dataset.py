@@ -129,7 +129,7 @@ class OnDiskDataset:
     ) -> None:
         self._folder = check_folder(path)
         self._options = include_original_edge_id, force_preprocess, auto_cast_to_optimal_dtype
-        self._yaml_data = read_yaml(find_metadata(self._folder))
+        self._yaml_data = read_yaml(self._folder, find_metadata(self._folder))
         self._metadata = parse_metadata(self._yaml_data)
         # What `yaml_data` is compared with: without what preprocessing doesn't take from the source.
         self._source = copy.deepcopy(self._yaml_data)
@@ -155,7 +155,7 @@ class OnDiskDataset:
         chosen = [tasks] if isinstance(tasks, str) else tasks
         if chosen is not None and not isinstance(chosen, list):
             raise TypeError(f"The type of selected_task should be list, but got {type(chosen).__name__}; give names")
-        source = read_yaml(self._prepare())
+        source = read_yaml(self._folder, self._prepare())
         parse_metadata(source)  # before anything is taken from it: an edited file may hold any values anywhere
         processed = apply_edits(self._source, self._yaml_data, source)
         metadata = parse_metadata(processed)
@@ -191,7 +191,7 @@ class OnDiskDataset:
     def _prepare(self) -> Path:
         include, force, auto_cast = self._options
         source, by_graphbolt = self._folder / FILE_NAME, self._folder / BY_GRAPHBOLT / FILE_NAME
-        data = read_yaml(source) if source.is_file() else None
+        data = read_yaml(self._folder, source) if source.is_file() else None
         if data is not None and "graph" not in data and Section(data).get("graph_topology", dict, {}).get("path"):
             return source  # it names what is preprocessed already
         if by_graphbolt.is_file() and not (self._folder / PROCESSED / FILE_NAME).is_file():

@@ -96,7 +96,7 @@ def why_preprocess(folder: Path, options: Mapping[str, Any], force: bool | None)
     made = folder / PROCESSED / FILE_NAME
     if not made.is_file():
         return f"there is no {PROCESSED}/{FILE_NAME}"
-    known = read_yaml(made)
+    known = read_yaml(folder, made)
     if known.get("layout") != LAYOUT:
         return "another version made it"
     if force is False or not (folder / FILE_NAME).is_file():
@@ -135,7 +135,7 @@ def write_processed(folder: Path, target: Path, options: Mapping[str, Any], dige
     """Write the arrays, and then the metadata."""
     # Described first, so that any modification from here on counts as a change.
     described = [describe_file(folder, FILE_NAME, digest=True)]
-    metadata = parse_metadata(read_yaml(folder / FILE_NAME))
+    metadata = parse_metadata(read_yaml(folder, folder / FILE_NAME))
     graph = metadata.graph
     if graph is None:
         raise ValueError(f"Invalid config: {FILE_NAME} does not contain graph field; give graph.nodes and graph.edges")

@@ -5,10 +5,12 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
+from graphfeed.ops.process import regular_file
+
 
 def digest_of(path: Path) -> str:
     """Return a digest of a file's contents."""
-    with path.open("rb") as file:
+    with open(path, "rb", opener=regular_file) as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 

@@ -15,6 +15,7 @@ import torch
 from graphfeed.ops import on_gpu
 from graphfeed.ops.arguments import as_ids, check_ids, check_vector
 from graphfeed.ops.memory import MappedReads, buffers, map_privately, read_at_random
+from graphfeed.ops.process import regular_file
 from graphfeed.ops.rows import read_blocks, read_bytes, read_rows, take_rows
 from graphfeed.storage.features.disk_rates import USUAL_GAP, Spans, count_spans, is_measured, measure_gap
 from graphfeed.storage.features.feature import DeferredRead, ReadsAhead, TorchBasedFeature, dtype_and_shape
@@ -74,7 +75,7 @@ class DiskBasedFeature(ReadsAhead):
         self._path = str(Path(path).resolve())
         self._metadata = metadata or {}
         self._num_threads = num_threads
-        with open(self._path, "rb") as file:
+        with open(self._path, "rb", opener=regular_file) as file:
             self._shape, self._dtype = read_header(file, self._path)
             self._start = file.tell()
             self._descriptor = os.dup(file.fileno())

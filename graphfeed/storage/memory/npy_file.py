@@ -8,7 +8,7 @@ import torch
 from numpy.typing import NDArray
 
 from graphfeed.ops.memory import buffers, map_privately
-from graphfeed.ops.process import ForkLock
+from graphfeed.ops.process import ForkLock, regular_file
 
 PARSING = ForkLock()
 """Held while NumPy parses a header: before Python 3.11.8, that may fail in several threads at a time."""
@@ -32,13 +32,13 @@ def read_npy(path: str | Path, *, mapped: bool = False) -> NDArray[Any]:
         ...     read_npy(file.name)
         array([4, 5])
     """
-    try:
-        with PARSING:
-            there = np.lib.format.open_memmap(path, mode="r")
-    except (EOFError, OverflowError, TypeError, ValueError) as error:
-        raise ValueError(f"{path} can't be read as a .npy file of numbers: {error}; make it again") from error
-    check_numbers(path, there.dtype)
-    with open(path, "rb") as file:
+    with open(path, "rb", opener=regular_file) as file:
+        try:
+            with PARSING:
+                there = np.lib.format.open_memmap(path, mode="r")
+        except (EOFError, OverflowError, TypeError, ValueError) as error:
+            raise ValueError(f"{path} can't be read as a .npy file of numbers: {error}; make it again") from error
+        check_numbers(path, there.dtype)
         if mapped:
             data: Any = map_privately(file.fileno(), there.offset + there.nbytes)
             return np.ndarray(there.shape, there.dtype, data, there.offset, there.strides)
@@ -57,7 +57,7 @@ def map_npy(path: str | Path) -> Any:
         OSError: It can't be read.
         ValueError: It is damaged, or holds objects.
     """
-    with PARSING:
+    with open(path, "rb", opener=regular_file), PARSING:  # NumPy opens it by its name, and would wait for a pipe
         return np.load(path, mmap_mode="r", allow_pickle=False)
 
 

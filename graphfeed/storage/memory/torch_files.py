@@ -14,6 +14,7 @@ import torch
 from numpy.typing import NDArray
 
 from graphfeed.ops.arguments import brief
+from graphfeed.ops.process import regular_file
 
 BROKEN = (
     AssertionError,
@@ -101,6 +102,7 @@ def read_tensors(path: Path, stand_ins: Sequence[Any] = ()) -> Any:
     Raises:
         ValueError: The file is damaged, or holds other objects.
     """
+    open(path, "rb", opener=regular_file).close()  # torch opens it by its name, and would wait for a pipe
     try:
         return load_with(path, stand_ins)
     except (*BROKEN, OSError) as error:

@@ -211,17 +211,12 @@ def test_a_tensor_of_a_file_is_shared_and_the_file_has_no_name(tmp_path: Path, o
     assert list(tmp_path.iterdir()) == []
 
 
-@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="needs a file that keeps a process waiting")
 def test_a_process_that_is_killed_is_named_and_the_others_are_stopped(tmp_path: Path) -> None:
-    infos = {}
-    for name, columns in (("node", nodes(3)), ("edge", edges(3))):
-        infos[name] = export(tmp_path / name, columns, 1)
-        (tmp_path / name / "00-of-01.tfrecord").unlink()
-        os.mkfifo(tmp_path / name / "00-of-01.tfrecord")
+    infos = {name: export(tmp_path / name, rows, 1) for name, rows in (("node", nodes(3)), ("edge", edges(3)))}
 
     def kill() -> None:
-        while not pids().keys() >= {"graphfeed-node", "graphfeed-edge"}:
-            time.sleep(0.05)
+        while not pids().keys() >= {"graphfeed-node", "graphfeed-edge"}:  # their imports take longer than this
+            time.sleep(0.01)
         os.kill(pids()["graphfeed-node"], signal.SIGKILL)
 
     killer = threading.Thread(target=kill)

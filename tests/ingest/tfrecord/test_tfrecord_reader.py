@@ -2,6 +2,7 @@
 
 import gzip
 import mmap
+import os
 from itertools import accumulate, product
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,7 @@ from graphfeed.ingest import FixedLenFeature, read_tfrecords, write_tfrecords
 from graphfeed.ingest.tfrecord import growing_rows, record_stream
 from graphfeed.ingest.tfrecord.record_stream import RecordStream
 from tests import tfrecords
+from tests.forked import in_child
 from tests.refusals import Refusal, check_refused
 
 ROWS: list[tfrecords.Example] = [{"id": [k, -k], "w": [k / 2], "name": [b"%03d" % k]} for k in range(10)]
@@ -157,6 +159,9 @@ def test_what_is_no_file_is_refused(tmp_path: Path) -> None:
         (lambda: read(str(tmp_path / "nowhere")), FileNotFoundError, "nowhere"),
     ]
     check_refused(refused)
+    os.mkfifo(tmp_path / "pipe")
+    answer = in_child(lambda: read(tmp_path / "pipe"), seconds=20)
+    assert answer.startswith(f"ValueError: {tmp_path / 'pipe'} is no regular file"), answer
 
 
 def test_the_tensors_may_be_written_to_and_saved(tmp_path: Path) -> None:

@@ -101,7 +101,7 @@ def test_files_and_paths_that_are_wrong_are_named(tmp_path: Path) -> None:
 
     def read(text: str) -> object:
         (folder / "metadata.yaml").write_text(text)
-        return read_yaml(folder / "metadata.yaml")
+        return read_yaml(folder, folder / "metadata.yaml")
 
     outside = ["../x.npy", str(tmp_path / "x.npy"), "link/x.npy", "../data-2/x.npy"]
     leads_out = r"graph\.edges\[0\]\.path is .* out of the dataset's folder"

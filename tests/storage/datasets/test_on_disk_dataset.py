@@ -341,3 +341,14 @@ def test_data_sets_that_are_none_are_refused(folder: Path, tmp_path: Path) -> No
             (lambda: task(), TypeError, "abstract"),
         ]
     )
+
+
+@pytest.mark.parametrize("name", ["metadata.yaml", "graphfeed/metadata.yaml"])
+def test_metadata_that_lie_outside_of_the_folder_are_not_shown(folder: Path, disk_path: Path, name: str) -> None:
+    gf.OnDiskDataset(folder).load()
+    (disk_path / "secret").write_text("password")
+    (folder / name).unlink()
+    (folder / name).symlink_to(disk_path / "secret")
+    with pytest.raises(ValueError, match=rf"its own path is '{name}', which leads to .*secret, out of") as caught:
+        gf.OnDiskDataset(folder).load()
+    assert "password" not in str(caught.value)

@@ -7,6 +7,7 @@ import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,7 @@ import pytest
 import torch
 
 from graphfeed.ops.memory import buffers
-from graphfeed.storage import TorchBasedFeatureStore
+from graphfeed.storage import DiskBasedFeature, TorchBasedFeatureStore, load_graph
 from graphfeed.storage.features.torch_based_feature_store import OnDiskFeatureData
 from graphfeed.storage.memory import has_stamp, new_stamp, stamp_file
 from graphfeed.storage.memory.mapped_file import FilePlace, find_places
@@ -24,6 +25,7 @@ from graphfeed.storage.memory.npy_file import map_npy, read_npy
 from graphfeed.storage.memory.shared import find_handle
 from graphfeed.storage.memory.torch_files import read_tensors
 from tests.digests import assert_same
+from tests.forked import in_child
 
 
 def test_no_two_threads_parse_headers_at_the_same_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -205,3 +207,25 @@ def test_what_metadata_may_hold_instead_is_no_stamp(tmp_path: Path) -> None:
     os.utime(tmp_path / "file", (1, 1))
     for stamp in (None, True, "1", 2.0, 2**80, -(2**80)):
         assert not has_stamp(tmp_path / "file", stamp), stamp
+
+
+def open_feature(path: Path, **fields: Any) -> TorchBasedFeatureStore:
+    return TorchBasedFeatureStore([OnDiskFeatureData("node", "feat", path=path, **fields)])
+
+
+@pytest.mark.parametrize(
+    "read",
+    [
+        load_graph,
+        DiskBasedFeature,
+        partial(open_feature, format="numpy"),
+        partial(open_feature, format="numpy", in_memory=False),
+        partial(open_feature, format="torch"),
+    ],
+)
+def test_a_pipe_in_place_of_a_file_is_refused_rather_than_waited_for(
+    tmp_path: Path, read: Callable[[Path], object]
+) -> None:
+    os.mkfifo(tmp_path / "pipe.npy")
+    answer = in_child(lambda: read(tmp_path / "pipe.npy"), seconds=20)
+    assert answer.startswith(f"ValueError: {tmp_path / 'pipe.npy'} is no regular file, but a pipe or a device"), answer

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
 
+from graphfeed.ops.process import regular_file
 from graphfeed.storage.graph.files.graph_file import MAGIC, Fields, is_as_saved, map_fields, verify_graph_file
 from graphfeed.storage.graph.files.graphbolt_file import read_graphbolt_fields
 
@@ -38,7 +39,7 @@ def format_of(path: Path) -> GraphFormat:
         FileNotFoundError: The file doesn't exist.
         ValueError: It begins like none.
     """
-    with path.open("rb") as file:
+    with open(path, "rb", opener=regular_file) as file:
         start = file.read(max(len(start) for form in FORMATS for start in form.starts))
     for form in FORMATS:
         if start.startswith(form.starts):

@@ -19,6 +19,7 @@ from typing import Any, BinaryIO, NamedTuple
 import torch
 
 from graphfeed.ops.memory import MemoryFile, SharedMemory, as_bytes, map_privately
+from graphfeed.ops.process import regular_file
 from graphfeed.storage.memory.file_stamp import has_stamp, new_stamp, stamp_file
 from graphfeed.storage.memory.shared import Place, SharedBlock, tensors_of
 from graphfeed.storage.memory.tensor_codec import DTYPE_NAMES, describe_tensors, lay_out, read_specs
@@ -105,7 +106,7 @@ def verify_graph_file(path: Path) -> str:
     Raises:
         ValueError: The file has changed since it was written, is no graph, or has no checksum.
     """
-    with path.open("rb") as file:
+    with open(path, "rb", opener=regular_file) as file:
         content = read_header(file, path).content
         expected = content.pop(CHECKSUM, None)
         if expected is None:
@@ -185,7 +186,7 @@ def save_fields(path: Path, fields: Mapping[str, Any]) -> None:
 
 def map_fields(path: Path) -> Fields:
     """Map the file of a graph; writes to its tensors stay in this process."""
-    with path.open("rb") as file:
+    with open(path, "rb", opener=regular_file) as file:
         header = read_header(file, path)
         memory = map_privately(file.fileno(), header.size)
         return header.fields(tensors_of(memory, list(header.places.values())))
@@ -193,7 +194,7 @@ def map_fields(path: Path) -> Fields:
 
 def is_as_saved(path: Path) -> bool:
     """Tell whether the file of a graph is as `save_fields` left it, by its header, its size and its stamp."""
-    with path.open("rb") as file:
+    with open(path, "rb", opener=regular_file) as file:
         return has_stamp(file.fileno(), read_header(file, path).content.get(STAMP))
 
 
@@ -239,7 +240,7 @@ def open_shared(name: str) -> Fields:
     """
     path = name_to_path(name)
     try:
-        memory = MemoryFile(os.open(path, os.O_RDWR))
+        memory = MemoryFile(regular_file(path, os.O_RDWR))
     except FileNotFoundError as error:
         raise FileNotFoundError(
             f"there is no graph {name!r} in shared memory; it lives as long as the graph that copy_to_shared_memory "
