@@ -151,7 +151,7 @@ class CachedFeature(Feature):
 
     def _replace_all(self, rows: torch.Tensor) -> None:
         same_kind = (rows.shape[0], rows.shape[1:], rows.dtype) == (self.count(), self.size(), self._dtype)
-        empty = None if same_kind else self._cache.like(0, rows.shape[1:], rows.dtype)
+        empty = None if same_kind else self._cache.like(0, rows.shape[1:], rows.dtype, 0)
         try:
             self._fallback_feature.update(rows)
         except NotImplementedError:
@@ -162,7 +162,7 @@ class CachedFeature(Feature):
         # The old rows are freed first, because there may be no room for both caches. If there is none for the new one
         # either, all fields already fit the new rows.
         self._cache, self._offset, self._dtype = empty, 0, rows.dtype
-        self._cache = empty.like(self._max_bytes, rows.shape[1:], rows.dtype)
+        self._cache = empty.like(self._max_bytes, rows.shape[1:], rows.dtype, rows.shape[0])
 
     def _checked(self, ids: torch.Tensor) -> torch.Tensor:
         """Check ids: beyond this feature's rows, their keys might be those of another feature that shares the cache."""
@@ -327,7 +327,8 @@ def wrap_with_cached_feature(
     Args:
         cached_feature_type: The class to wrap them in. Its `cache_type` is the class of the cache.
         fallback_features: One feature, or a dict of features whose rows have the same number of bytes.
-        max_cache_size_in_bytes: Bound for the memory of the cache, its bookkeeping included.
+        max_cache_size_in_bytes: Bound for the memory of the cache, its bookkeeping included. For more rows than the
+            features have, none is taken.
         args: Further arguments for the cache's `within`, after the dtype: policy, num_parts and pin_memory.
         kwargs: Further arguments for the cache's `within`.
 
@@ -344,9 +345,10 @@ def wrap_with_cached_feature(
             f"features that share a cache must have rows of the same number of bytes, but have {sizes}; wrap each alone"
         )
     row = next(iter(rows.values()))
-    cache = cached_feature_type.cache_type.within(max_cache_size_in_bytes, row.shape, row.dtype, *args, **kwargs)
-    wrapped, offset = {}, 0
     total = sum(feature.count() for feature in fallback_features.values())
+    make_cache = cached_feature_type.cache_type.within
+    cache = make_cache(max_cache_size_in_bytes, row.shape, row.dtype, *args, most_rows=total, **kwargs)
+    wrapped, offset = {}, 0
     for name, feature in fallback_features.items():
         wrapped[name] = cached_feature_type(feature, cache, offset)
         wrapped[name]._max_bytes = max_cache_size_in_bytes * feature.count() // max(1, total)
@@ -384,7 +386,8 @@ def cpu_cached_feature(
     Args:
         fallback_features: One feature, or a dict of features that share one cache. Their rows must have the same number
             of bytes.
-        max_cache_size_in_bytes: Bound for the memory of the whole cache. A cache without room for a row keeps none.
+        max_cache_size_in_bytes: Bound for the memory of the whole cache. A cache without room for a row keeps none. For
+            more rows than the features have, no memory is taken.
         policy: Decides which rows stay: "sieve" (the default) or "lru". "s3-fifo" and "clock" get SIEVE.
         pin_memory: Whether to keep the rows in page-locked memory.
 

@@ -98,8 +98,10 @@ class CPUFeatureCache(RowCache):
         policy: str | None = None,
         num_parts: int | None = None,
         pin_memory: bool = False,
+        *,
+        most_rows: int | None = None,
     ) -> Self:
-        """Return a cache of as many rows as fit into a number of bytes, its bookkeeping included.
+        """Return a cache of as many rows as fit into a number of bytes, its bookkeeping included, or as there are.
 
         Args:
             max_size_in_bytes: Bound for the cache's own `max_size_in_bytes`. If not even one row fits, the cache keeps
@@ -109,6 +111,7 @@ class CPUFeatureCache(RowCache):
             policy: As for the class.
             num_parts: As for the class.
             pin_memory: As for the class.
+            most_rows: How many rows there are to be kept; None if nobody knows.
 
         Example:
             >>> CPUFeatureCache.within(1_000_000, (128,), torch.float32).max_size_in_bytes
@@ -116,6 +119,7 @@ class CPUFeatureCache(RowCache):
         """
         check_count("max_size_in_bytes", max_size_in_bytes, 0)
         rows = rows_within(max_size_in_bytes, prod(row_shape) * dtype.itemsize, policy or DEFAULT_POLICY)
+        rows = rows if most_rows is None else min(rows, most_rows)
         return cls((rows, *row_shape), dtype, policy, num_parts, pin_memory)
 
     def query(

@@ -80,7 +80,8 @@ def gpu_cached_feature(
     Args:
         fallback_features: One feature, or a dict of features that share one cache. Their rows must have the same number
             of bytes.
-        max_cache_size_in_bytes: Bound for the memory of the whole cache. A cache without room for a row keeps none.
+        max_cache_size_in_bytes: Bound for the memory of the whole cache. A cache without room for a row keeps none. For
+            more than twice as many rows as the features have, no memory is taken.
         device: The device of the cache.
 
     Raises:

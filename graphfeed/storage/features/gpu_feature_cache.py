@@ -68,7 +68,13 @@ class GPUFeatureCache(RowCache):
 
     @classmethod
     def within(
-        cls, max_size_in_bytes: int, row_shape: Sequence[int], dtype: torch.dtype, device: torch.device | str = "cuda"
+        cls,
+        max_size_in_bytes: int,
+        row_shape: Sequence[int],
+        dtype: torch.dtype,
+        device: torch.device | str = "cuda",
+        *,
+        most_rows: int | None = None,
     ) -> Self:
         """Return a cache of as many rows as fit into a number of bytes, its bookkeeping included.
 
@@ -77,6 +83,8 @@ class GPUFeatureCache(RowCache):
             row_shape: Shape of a row.
             dtype: As for the class.
             device: As for the class.
+            most_rows: How many rows there are to be kept; None if nobody knows. The cache gets twice as many places at
+                most, with which hardly a set lacks one for a key of its own.
 
         Example:
             >>> GPUFeatureCache.within(1_000_000, (128,), torch.float32, device="cpu").max_size_in_bytes
@@ -84,6 +92,7 @@ class GPUFeatureCache(RowCache):
         """
         check_count("max_size_in_bytes", max_size_in_bytes, 0)
         rows = max_size_in_bytes // (prod(row_shape) * dtype.itemsize + BYTES_PER_PLACE)
+        rows = rows if most_rows is None else min(rows, 2 * most_rows)
         return cls((rows, *row_shape), dtype, device)
 
     def query(self, keys: torch.Tensor, offset: int = 0) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:

@@ -70,12 +70,20 @@ class RowCache(ABC):
 
     @classmethod
     @abstractmethod
-    def within(cls, max_size_in_bytes: int, row_shape: Sequence[int], dtype: torch.dtype, *args: Any) -> Self:
-        """Return a cache of as many rows as fit into a number of bytes, its bookkeeping included."""
+    def within(
+        cls,
+        max_size_in_bytes: int,
+        row_shape: Sequence[int],
+        dtype: torch.dtype,
+        *args: Any,
+        most_rows: int | None = None,
+    ) -> Self:
+        """Return a cache of as many rows as fit into a number of bytes, its bookkeeping included, or as there are."""
 
-    def like(self, max_size_in_bytes: int, row_shape: Sequence[int], dtype: torch.dtype) -> Self:
+    def like(self, max_size_in_bytes: int, row_shape: Sequence[int], dtype: torch.dtype, most_rows: int) -> Self:
         """Return an empty cache of other rows, with the options of this one."""
-        return type(self).within(max_size_in_bytes, row_shape, dtype, *self._arguments[2:])
+        options = self._arguments[2:]
+        return type(self).within(max_size_in_bytes, row_shape, dtype, *options, most_rows=most_rows)
 
     @abstractmethod
     def query_and_replace(self, keys: torch.Tensor, reader_fn: Reader, offset: int = 0) -> torch.Tensor:

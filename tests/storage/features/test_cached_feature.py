@@ -5,6 +5,7 @@ import pickle
 import threading
 import weakref
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from itertools import product
 from pathlib import Path
 
@@ -231,6 +232,18 @@ def test_features_that_shared_a_cache_get_their_shares() -> None:
     assert shared["a"].cache_size_in_bytes > shared["c"].cache_size_in_bytes
 
 
+def test_no_memory_is_taken_for_more_rows_than_there_are() -> None:
+    for make in (gf.cpu_cached_feature, partial(gf.gpu_cached_feature, device="cpu")):
+        feature = make(TorchBasedFeature(ROWS), 1 << 24)
+        for _ in range(2):
+            assert feature.read(torch.arange(100)).equal(ROWS)
+        assert feature.miss_rate == 0.5, "there is a place for each"
+        assert feature.cache_size_in_bytes <= 2 * 100 * (ROW_BYTES + 33)
+        more = torch.rand(250, 3)
+        feature.update(more)
+        assert [feature.read().equal(more), feature.cache_size_in_bytes <= 2 * 250 * (12 + 33)] == [True, True]
+
+
 def test_a_cache_that_is_rebuilt_keeps_its_policy_and_its_bytes() -> None:
     for policy in POLICIES:
         feature = gf.cpu_cached_feature(TorchBasedFeature(ROWS), 2000, policy)
@@ -247,10 +260,10 @@ def test_the_old_cache_is_freed_before_the_new_one_is_made(monkeypatch: pytest.M
     made = []
     within = CPUCachedFeature.cache_type.within
 
-    def watch(size: int, *arguments: object) -> object:
+    def watch(size: int, *arguments: object, **options: object) -> object:
         gc.collect()
         made.append((size, old() is None))
-        return within(size, *arguments)  # type: ignore[arg-type]
+        return within(size, *arguments, **options)  # type: ignore[arg-type]
 
     monkeypatch.setattr(CPUCachedFeature.cache_type, "within", watch)
     feature.update(ROWS[:, :2])
@@ -261,10 +274,10 @@ def test_without_room_for_the_new_cache_the_new_rows_are_read(monkeypatch: pytes
     kind = CPUCachedFeature.cache_type
     within = kind.within
 
-    def refuse(size: int, *arguments: object) -> object:
+    def refuse(size: int, *arguments: object, **options: object) -> object:
         if size:
             raise MemoryError("no room")
-        return within(size, *arguments)  # type: ignore[arg-type]
+        return within(size, *arguments, **options)  # type: ignore[arg-type]
 
     for new in (ROWS[:, :1], ROWS.double(), ROWS.repeat(2, 1), ROWS.reshape(100, 2, 2)):
         feature = gf.cpu_cached_feature(TorchBasedFeature(ROWS), 2000)
@@ -280,7 +293,7 @@ def test_without_room_for_the_new_cache_the_new_rows_are_read(monkeypatch: pytes
 
 
 def test_where_no_cache_can_be_made_the_rows_are_as_before(monkeypatch: pytest.MonkeyPatch) -> None:
-    def refuse(*_: object) -> object:
+    def refuse(*_: object, **options: object) -> object:
         raise MemoryError("no room")
 
     feature = gf.cpu_cached_feature(TorchBasedFeature(ROWS), 2000)
