@@ -2,16 +2,16 @@
 
 import gzip
 import os
-import secrets
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
+from contextlib import nullcontext
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 import torch
 
 from graphfeed.ops.arguments import as_tensor, brief
 from graphfeed.ops.records import FRAME_BYTES, MOST_RECORD_BYTES, ExampleLayout, most_bytes, write_examples
+from graphfeed.storage.memory import new_file
 
 BATCH_BYTES = 1 << 22
 EXACT_IN_FLOAT = (torch.float32, torch.float16, torch.bfloat16)
@@ -62,7 +62,11 @@ def write_tfrecords(path: str | os.PathLike[str], columns: Mapping[str, Any], co
         [values.shape[2] if values.dim() == 3 else values.dtype.itemsize for values in tensors.values()],
     )
     step = max(1, BATCH_BYTES // most_bytes(layout))
-    with new_file(Path(path), compressed=compression is not None) as file:
+    with (
+        new_file(Path(path), rows * most_bytes(layout), hidden=True) as raw,
+        # The same content makes the same file: without a name and a time.
+        nullcontext(raw) if compression is None else gzip.GzipFile("", "wb", 6, raw, mtime=0) as file,
+    ):
         for start in range(0, rows, step):
             part = {name: values[start : start + step] for name, values in tensors.items()}
             count = min(step, rows - start)
@@ -95,23 +99,3 @@ def as_column(name: str, values: Any) -> torch.Tensor:
         )
     tensor = tensor.to(torch.int64 if tensor.dtype in INTEGERS else torch.float32)
     return tensor if tensor.dim() == 2 else tensor.unsqueeze(1)
-
-
-@contextmanager
-def new_file(path: Path, compressed: bool) -> Iterator[IO[bytes]]:
-    """Give a file to write to, which has its name once it is whole, and is removed if that fails."""
-    unfinished = path.parent / f".{path.name}.{secrets.token_hex(4)}.part"
-    try:
-        with open(unfinished, "wb") as raw:
-            if compressed:
-                # The same content makes the same file: without a name and a time.
-                with gzip.GzipFile("", "wb", compresslevel=6, fileobj=raw, mtime=0) as file:
-                    yield file  # type: ignore[misc]
-            else:
-                yield raw
-            raw.flush()
-            os.fsync(raw.fileno())
-        os.replace(unfinished, path)
-    except BaseException:
-        unfinished.unlink(missing_ok=True)
-        raise

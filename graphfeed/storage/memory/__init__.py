@@ -16,6 +16,7 @@ from graphfeed.storage.memory.memory_limits import (
     memory_limit,
     ranks_of_machine,
 )
+from graphfeed.storage.memory.new_file import new_file
 from graphfeed.storage.memory.npy_file import map_npy
 from graphfeed.storage.memory.shareable import Shareable
 from graphfeed.storage.memory.shared import Handle, Place, SharedBlock, from_bytes
@@ -38,6 +39,7 @@ __all__ = [
     "ARRAY_SHELLS", "BROKEN", "DTYPES", "DTYPE_NAMES", "Cache", "FilePlace", "Frame", "Handle", "HasCaches", "Place",
     "Shareable", "SharedBlock", "Shell", "TensorSpec", "all_pinned", "as_array", "available_memory", "check_nodes_fit",
     "control_groups", "count_bytes", "decode_tensors", "describe_tensors", "encode_tensors", "find_places",
-    "from_bytes", "has_stamp", "map_npy", "memory_limit", "move", "new_stamp", "parts_of", "ranks_of_machine",
-    "read_frame", "read_specs", "read_tensors", "shapes_repr", "stamp_file", "tensor_repr", "tensors_in",
+    "from_bytes", "has_stamp", "map_npy", "memory_limit", "move", "new_file", "new_stamp", "parts_of",
+    "ranks_of_machine", "read_frame", "read_specs", "read_tensors", "shapes_repr", "stamp_file", "tensor_repr",
+    "tensors_in",
 ]  # fmt: skip

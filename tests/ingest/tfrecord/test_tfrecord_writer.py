@@ -1,5 +1,6 @@
 """What is written to TFRecord files, and what examples say of their features."""
 
+import errno
 import gzip
 from pathlib import Path
 from types import SimpleNamespace
@@ -84,11 +85,13 @@ def test_a_file_that_could_not_be_finished_is_not_there(tmp_path: Path, monkeypa
     before = (tmp_path / "file").read_bytes()
 
     def fail(*arguments: Any) -> torch.Tensor:
-        raise OSError("no space left")
+        raise OSError(errno.ENOSPC, "No space left on device")
 
     monkeypatch.setitem(write.__globals__, "write_examples", fail)
-    with pytest.raises(OSError, match="no space left"):
-        write(tmp_path / "file", COLUMNS)
+    for compression in (None, "gzip"):
+        with pytest.raises(OSError, match=r"No space left on device; it takes up to \d+ bytes, and \d+ are") as caught:
+            write(tmp_path / "file", COLUMNS, compression)
+        assert caught.value.filename == str(tmp_path / "file")
     assert [path.name for path in tmp_path.iterdir()] == ["file"]
     assert (tmp_path / "file").read_bytes() == before
 

@@ -8,7 +8,6 @@ of all that comes behind. The same file in the memory file system is a graph tha
 import json
 import os
 import re
-import secrets
 import tempfile
 import zlib
 from collections.abc import Iterable, Iterator, Mapping
@@ -20,9 +19,11 @@ import torch
 
 from graphfeed.ops.memory import MemoryFile, SharedMemory, as_bytes, map_privately
 from graphfeed.ops.process import regular_file
-from graphfeed.storage.memory.file_stamp import has_stamp, new_stamp, stamp_file
+from graphfeed.storage.memory.file_stamp import has_stamp, new_stamp
+from graphfeed.storage.memory.new_file import new_file, remove_left
 from graphfeed.storage.memory.shared import Place, SharedBlock, tensors_of
 from graphfeed.storage.memory.tensor_codec import DTYPE_NAMES, describe_tensors, lay_out, read_specs
+from graphfeed.storage.memory.tensor_tree import tensors_in
 
 MAGIC = b"graphfeed graph\n"
 VERSION = 1
@@ -172,16 +173,15 @@ def path_of(entry: Mapping[str, Any]) -> str:
 
 def save_fields(path: Path, fields: Mapping[str, Any]) -> None:
     """Write a graph that was checked to a file atomically: it replaces an old file as a whole, or not at all."""
-    part, stamp = path.with_name(f"{path.name}.{secrets.token_hex(4)}.part"), new_stamp()
-    try:
-        with part.open("xb") as file:
-            write_fields(file, fields, stamp)
-            file.flush()
-            os.fsync(file.fileno())
-        stamp_file(part, stamp)
-        part.replace(path)
-    finally:
-        part.unlink(missing_ok=True)
+    stamp = new_stamp()
+    remove_left(path)
+    with new_file(path, most_bytes(fields), stamp=stamp) as file:
+        write_fields(file, fields, stamp)
+
+
+def most_bytes(fields: Mapping[str, Any]) -> int:
+    """Return how many bytes the file of a graph takes at most, with a header that fits into a page."""
+    return 2 * ALIGNMENT + sum(round_up(tensor.nbytes) for tensor in tensors_in(fields))
 
 
 def map_fields(path: Path) -> Fields:
@@ -217,18 +217,15 @@ def publish(name: str, fields: Mapping[str, Any]) -> Path:
         FileExistsError: The name is taken.
     """
     path = name_to_path(name)
-    part = path.with_name(f"{path.name}.{secrets.token_hex(4)}.part")
+    remove_left(path)
     try:
-        with open(part, "xb", opener=partial(os.open, mode=0o600)) as file:
+        with new_file(path, most_bytes(fields), mode=0o600, give_name=os.link) as file:
             write_fields(file, fields)
-        os.link(part, path)
     except FileExistsError as error:
         raise FileExistsError(
             f"there is a graph {name!r} in shared memory already; choose another name, or remove {path} if the process "
             "that made it was killed"
         ) from error
-    finally:
-        part.unlink(missing_ok=True)
     return path
 
 

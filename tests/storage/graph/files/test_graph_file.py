@@ -4,8 +4,10 @@ import contextlib
 import errno
 import json
 import os
+import signal
 import tempfile
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -19,6 +21,7 @@ from graphfeed.storage import load_from_shared_memory, load_graph
 from graphfeed.storage.graph.files import graph_file
 from graphfeed.storage.graph.files.graph_file import ALIGNMENT, MAGIC, map_fields, name_to_path, verify_graph_file
 from tests.digests import assert_same
+from tests.forked import in_child
 from tests.storage.graph.small_graphs import make_graph, make_typed_graph
 
 
@@ -157,12 +160,42 @@ def test_no_room_leaves_what_was_there(path: Path, monkeypatch: pytest.MonkeyPat
 
     monkeypatch.setattr(graph_file, "write_fields", write)
     before = path.read_bytes()
-    with pytest.raises(OSError, match="No space left"):
+    with pytest.raises(OSError, match=r"No space left on device; it takes up to \d+ bytes, and \d+ are free") as caught:
         make_typed_graph().save(path)
+    assert caught.value.filename == str(path)
     assert path.read_bytes() == before
     assert [part.name for part in path.parent.iterdir()] == ["graph"]
     with pytest.raises(OSError, match="No space left"):
         make_graph().copy_to_shared_memory(f"test-full-{os.getpid()}")
+
+
+def test_what_killed_processes_left_goes_with_the_next_save_and_what_others_write_stays(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    begun, go_on = (os.pipe() for _ in range(2))
+
+    def write(file: Any, *arguments: Any) -> None:
+        file.write(b"begun")
+        file.flush()
+        os.write(begun[1], b".")
+        os.read(go_on[0], 1)
+        os.kill(os.getpid(), signal.SIGKILL)
+
+    before = path.read_bytes()
+    (path.parent / "graph.training.part").touch()
+    with monkeypatch.context() as patch, ThreadPoolExecutor() as threads:
+        patch.setattr(graph_file, "write_fields", write)
+        child = threads.submit(in_child, lambda: make_graph().save(path))
+        os.read(begun[0], 1)
+        patch.undo()
+        make_typed_graph().save(path)
+        assert len(list(path.parent.iterdir())) == 3, "somebody is writing"
+        os.write(go_on[1], b".")
+        assert child.result() == "ended with -9"
+    path.write_bytes(before)
+    assert len(list(path.parent.iterdir())) == 3
+    make_typed_graph().save(path)
+    assert sorted(part.name for part in path.parent.iterdir()) == ["graph", "graph.training.part"]
 
 
 @cache
