@@ -22,8 +22,7 @@ import graphfeed
 from graphfeed import ops
 from graphfeed.cuda_report import Finding, cuda_check, find_driver, is_wrong, look_around, table
 from graphfeed.loader import bytes_text
-from graphfeed.loader.executors import available_cores
-from graphfeed.loader.tune import cpu_quotas
+from graphfeed.loader.executors import available_cores, cpu_quotas
 from graphfeed.ops.memory import SharedMemory, populate
 from graphfeed.storage.memory import available_memory, memory_limit
 

@@ -2,11 +2,12 @@
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from math import ceil
 
 from graphfeed.datapipes import Datapipe, Transform
 from graphfeed.datapipes.pipeline import BatchSizeEstimate, describe_stage, traverse
 from graphfeed.loader.caches import find_caches
-from graphfeed.loader.executors import available_cores
+from graphfeed.loader.executors import available_cores, cpu_quotas
 from graphfeed.loader.profile import Setting, StageRow, Summary
 from graphfeed.loader.rules import device_of
 from graphfeed.loader.stages.in_threads import InThreads
@@ -36,7 +37,10 @@ def describe_setting(running: Datapipe, num_workers: int, worker: str) -> Settin
         for stage, location, _ in listed
         if not stage.inserted
     ]
-    return Setting(tuple(rows), num_workers if window else 0, worker, window, available_cores())
+    cores = available_cores()
+    quota = min((quota for quota in cpu_quotas() if quota < cores), default=None)
+    cores = cores if quota is None else ceil(quota)
+    return Setting(tuple(rows), num_workers if window else 0, worker, window, cores, quota)
 
 
 @dataclass(frozen=True)

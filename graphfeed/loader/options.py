@@ -8,7 +8,7 @@ from torch.utils.data import IterDataPipe
 
 from graphfeed.datapipes import Datapipe, Ranked, Source
 from graphfeed.datapipes.pipeline import find
-from graphfeed.loader.executors.process_executor import available_cores
+from graphfeed.loader.executors.cores import available_cores
 from graphfeed.loader.placement_rules import REQUESTS_PER_SERVER
 from graphfeed.loader.rules import sampled_on_device
 from graphfeed.ops import draw_unkeyed

@@ -6,8 +6,8 @@ interface can take their place. A dispatcher, a thread, gives calls to worker pr
 wait in `idle_executors` for the next one. A `WorkerTask` is what the loader lets workers do: the stages before the cut.
 """
 
+from graphfeed.loader.executors.cores import available_cores, cpu_quotas
 from graphfeed.loader.executors.main_module import GUARD_ADVICE, NO_GUARD, PREFIX, Imported, check_main_module
-from graphfeed.loader.executors.process_executor import available_cores
 from graphfeed.loader.executors.remote_error import RemoteError, RemoteTraceback, notes_of, summarise
 from graphfeed.loader.executors.thread_executor import ThreadExecutor, renew_torch_threads
 from graphfeed.loader.executors.worker_process import describe_exit, interrupts_blocked
@@ -15,6 +15,6 @@ from graphfeed.loader.executors.worker_task import FORGETS, WorkerTask
 
 __all__ = [
     "FORGETS", "GUARD_ADVICE", "NO_GUARD", "PREFIX", "Imported", "RemoteError", "RemoteTraceback", "ThreadExecutor",
-    "WorkerTask", "available_cores", "check_main_module", "describe_exit", "interrupts_blocked", "notes_of",
-    "renew_torch_threads", "summarise",
+    "WorkerTask", "available_cores", "check_main_module", "cpu_quotas", "describe_exit", "interrupts_blocked",
+    "notes_of", "renew_torch_threads", "summarise",
 ]  # fmt: skip

@@ -15,6 +15,7 @@ from multiprocessing.context import BaseContext
 from typing import Any, ParamSpec, TypeVar
 
 from graphfeed.datapipes.pipeline import Observer
+from graphfeed.loader.executors.cores import available_cores
 from graphfeed.loader.executors.dispatcher import START_SECONDS, Dispatcher, Task
 from graphfeed.loader.executors.main_module import check_main_module
 from graphfeed.loader.executors.worker_process import interrupts_blocked
@@ -137,11 +138,6 @@ class ProcessExecutor(Executor):
         # The garbage collector may call this in any thread.
         if wait and threading.current_thread() is not self._dispatcher.thread:
             self._dispatcher.thread.join()
-
-
-def available_cores() -> int:
-    """Return how many cores this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def make_context(start_method: str) -> BaseContext:

@@ -2,8 +2,9 @@
 
 import os
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from time import perf_counter_ns, time_ns
@@ -44,6 +45,9 @@ class Setting:
     window: int
     """How many mini-batches may be in flight; 0 without workers."""
     num_cores: int
+    """How many cores the loader's processes may use at once."""
+    quota: float | None = None
+    """How much of these a control group allows, where that is less than there are."""
 
 
 class Trip(NamedTuple):
@@ -82,13 +86,15 @@ class Counters:
     """How many workers died or were killed."""
     bytes_read: int
     """What this process and its workers read from disks."""
+    threads: dict[int, tuple[int, int]] = field(default_factory=dict)
+    """How long each of their threads ran and waited for a core, in nanoseconds."""
 
     @classmethod
     def now(cls, pipe: Datapipe, executor: Any) -> "Counters":
         """Return what is counted now."""
         caches = {names: (cache.hits, cache.misses) for names, cache in find_caches(pipe)}
         pids = [os.getpid(), *(executor.pids() if hasattr(executor, "pids") else ())]
-        return cls(caches, getattr(executor, "num_replaced", 0), sum(map(bytes_read, pids)))
+        return cls(caches, getattr(executor, "num_replaced", 0), sum(map(bytes_read, pids)), thread_times(pids))
 
 
 @dataclass
@@ -124,6 +130,15 @@ class EpochRecord:
     def bytes_read(self) -> int:
         """What this process and its workers read from disks."""
         return max(0, self.after.bytes_read - self.before.bytes_read)
+
+    @property
+    def core_times(self) -> tuple[int, int]:
+        """How long the threads of all processes ran, and waited for a core, in nanoseconds."""
+        before, after = self.before.threads, self.after.threads
+        ran, waited = (
+            sum(now[part] - before.get(thread, (0, 0))[part] for thread, now in after.items()) for part in (0, 1)
+        )
+        return ran, waited
 
     @property
     def num_replaced(self) -> int:
@@ -213,3 +228,14 @@ def bytes_read(pid: int) -> int:
     except OSError:
         return 0
     return next((int(line.split()[1]) for line in lines if line.startswith("read_bytes")), 0)
+
+
+def thread_times(pids: Iterable[int]) -> dict[int, tuple[int, int]]:
+    """Return how long each thread of some processes ran and waited for a core, in nanoseconds; none but on Linux."""
+    found = {}
+    for pid in pids:
+        for path in Path("/proc", str(pid), "task").glob("*/schedstat"):
+            with suppress(OSError, ValueError):  # it has ended
+                ran, waited, _ = map(int, path.read_text().split())
+                found[int(path.parent.name)] = ran, waited
+    return found

@@ -72,6 +72,10 @@ class Summary:
     read_bytes_per_second: float
     worker_mean_ms: float = 0.0
     """The mean of what `worker_ms` is the median of."""
+    cores_used: float = 0.0
+    """How many cores the threads of all processes had, on average."""
+    core_wait: float = 0.0
+    """The share of the time in which threads that could run waited for a core."""
 
     @property
     def rate(self) -> float:
@@ -127,6 +131,8 @@ def summarise(records: Sequence[EpochRecord]) -> Summary:
     asked = [span for stretch in stretches for span in stretch.asked]
     windows = [window for stretch in stretches for window in stretch.windows]
     wall = [sum(span.own for span in spans) / MS for spans in worked]
+    ran, waited = (sum(times) for times in zip(*(record.core_times for record in records), strict=True))
+    whole = sum(record.ended - record.handovers[0].asked for record in records if record.handovers)
     first = next((record.handovers[0] for record in records if record.handovers), Handover(0, 0))
     return Summary(
         setting=setting,
@@ -153,6 +159,8 @@ def summarise(records: Sequence[EpochRecord]) -> Summary:
         num_replaced=sum(record.num_replaced for record in records),
         read_bytes_per_second=sum(record.bytes_read for record in records) / seconds if seconds else 0.0,
         worker_mean_ms=mean(wall),
+        cores_used=ran / max(whole, 1),
+        core_wait=waited / (ran + waited + 1),
     )
 
 

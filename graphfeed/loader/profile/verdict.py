@@ -5,14 +5,17 @@ takes time (the bottleneck law of queueing networks): the loop's own thread, the
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import ceil
 
 from graphfeed.loader.profile.copy_rate import copy_rate
+from graphfeed.loader.profile.cores import cores_left, rate_of_cores, use_cores, wanted_ms, who_takes_cores
 from graphfeed.loader.profile.summary import StageTime, Summary
 
 FEWEST = 20
 """How many mini-batches tell anything."""
+FEWEST_READ = 5
+"""How many tell that a disk or a server is the limit. Of an epoch of ten, the others are the start."""
 SHORTEST_SECONDS = 0.2
 RARELY = 0.05
 """The share of time up to which the loop counts as not waiting."""
@@ -22,8 +25,12 @@ RATHER_BUSY = 0.6
 """The share from which more workers help if nothing else is the limit, since they hide the handing over."""
 SLOWEST_MEMORY = 1e9
 """Fewer bytes per second keep no memory busy, which is not measured then."""
+SLOWEST_DISK = 1e6
+"""Fewer bytes per second from disks keep nobody waiting."""
 NEAR = 0.5
 """The share of the bytes per second of copying in a row that random rows come to."""
+WAITS = 0.3
+"""A stage with a core for less than this share of its time waits for something."""
 HANDING_OVER_MS = 0.3
 """Below it, a mini-batch takes less than it takes to hand it over to a worker."""
 
@@ -39,17 +46,23 @@ class Verdict:
 
 
 def judge(summary: Summary) -> Verdict:
-    """Return what the first rule that holds says."""
-    return next(verdict for rule in RULES if (verdict := rule(summary)) is not None)
+    """Return what the first rule that holds says, and who takes the cores."""
+    verdict = next(verdict for rule in RULES if (verdict := rule(summary)) is not None)
+    taken = "" if verdict.cause in ("too few", "step") else who_takes_cores(summary)
+    return replace(verdict, text=f"{verdict.text}; {taken}") if taken else verdict
 
 
 def too_few(summary: Summary) -> Verdict | None:
-    """There is not enough to tell."""
-    if summary.num_minibatches >= FEWEST and summary.seconds >= SHORTEST_SECONDS:
+    """There is not enough to tell, unless each mini-batch waits for a disk or a server."""
+    count, lasts = summary.num_minibatches, summary.seconds >= SHORTEST_SECONDS
+    if count >= FEWEST and lasts:
         return None
+    for rule in (servers_are_the_limit, disk_is_the_limit, answers_are_the_limit):
+        if count >= FEWEST_READ and lasts and summary.waits > RARELY and (waiting := rule(summary)):
+            return waiting
     return Verdict(
         "too few",
-        f"too few mini-batches to tell: {summary.num_minibatches} in {summary.seconds:.2f} s after the start; "
+        f"too few mini-batches to tell: {count} in {summary.seconds:.2f} s after the start; "
         f"{FEWEST} in {SHORTEST_SECONDS:g} s are needed",
     )
 
@@ -99,9 +112,9 @@ def nobody_helps(summary: Summary) -> Verdict | None:
         return None
     # The step takes a core as well.
     wanted = ceil(1.2 * summary.main_ms / max(summary.step_ms, 1e-3))
-    workers = max(1, min(summary.setting.num_cores - 1, wanted))
+    workers = max(1, min(round(cores_left(summary)) - 1, wanted))
     possible = min(1000 / max(summary.step_ms, 1e-3), workers * 1000 / summary.main_ms)
-    gain = min(possible, rate_of_cores(summary)) / summary.rate
+    gain = max(1.0, min(possible, rate_of_cores(summary)) / summary.rate)
     return Verdict(
         "inline",
         f"{waits(summary)}, since everything runs in your loop's thread, most of it in {name(slowest(summary))}; "
@@ -130,6 +143,8 @@ def main_process_is_the_limit(summary: Summary) -> Verdict | None:
     if not in_loop and not ahead:
         return None
     stage = slowest(summary, ("main",) if in_loop else ("prefetch", "thread"))
+    if summary.setting.worker == "thread" and summary.busy > BUSY and stage.cpu < WAITS:
+        return None  # for the interpreter's lock, or a core, that busy threads have
     where = "your loop's own thread" if in_loop else "a thread of the main process"
     return Verdict(
         "main process",
@@ -214,16 +229,17 @@ def disk_is_the_limit(summary: Summary) -> Verdict | None:
 
 def lock_is_held(summary: Summary) -> Verdict | None:
     """Threads wait for the interpreter's lock, which only one of them has."""
-    cores = summary.worker_cpu_ms * summary.rate / 1000
-    waiting = summary.worker_cpu_ms < 0.8 * summary.worker_ms
-    if summary.setting.worker != "thread" or summary.setting.num_workers < 2 or not waiting or not 0.6 < cores < 1.3:
+    used = summary.worker_cpu_ms * summary.rate / 1000
+    wanted = used / (1 - summary.core_wait)
+    waiting = wanted_ms(summary) < 0.8 * summary.worker_ms
+    if summary.setting.worker != "thread" or summary.setting.num_workers < 2 or not waiting or not 0.6 < wanted < 1.3:
         return None
     stage = max(in_workers(summary), key=lambda stage: stage.ms * stage.cpu)
-    gain = min(most(summary), summary.setting.num_workers, summary.setting.num_cores)
+    gain = max(1.0, min(most(summary), summary.setting.num_workers, cores_left(summary) / used))
     return Verdict(
         "interpreter lock",
         f"{waits(summary)}; {name(stage)} holds the interpreter's lock, so {summary.setting.num_workers} threads "
-        f"together use {cores:.1f} cores: try worker='process', up to {times(gain)} the rate",
+        f"together use {used:.1f} cores: try worker='process', up to {times(gain)} the rate",
         gain,
     )
 
@@ -264,26 +280,32 @@ def memory_is_the_limit(summary: Summary) -> Verdict | None:
     )
 
 
+def answers_are_the_limit(summary: Summary) -> Verdict | None:
+    """Workers wait for something other than a core, so more of them than there are cores may help."""
+    # Threads with hardly a core may wait for the interpreter's lock, which any thread of this process may have.
+    may_be_locked = summary.setting.worker == "thread" and summary.cores_used > 0.6 * (1 - summary.core_wait)
+    if summary.busy < RATHER_BUSY or use_cores(summary) or may_be_locked:
+        return None
+    what = "a disk" if summary.read_bytes_per_second > SLOWEST_DISK else "a server or the like"
+    return more_workers(
+        summary, f"{busy_with(summary)}, most of it waiting for {what}", 2 * summary.setting.num_workers
+    )
+
+
 def workers_are_busy(summary: Summary) -> Verdict | None:
     """Workers are the limit."""
+    workers, cores = summary.setting.num_workers, max(1, round(cores_left(summary)))
     if summary.busy < RATHER_BUSY:
         return None
-    workers, cores = summary.setting.num_workers, summary.setting.num_cores
-    stage = slowest(summary)
-    what = f"workers are busy {percent(summary.busy)} of the time, and {name(stage)} takes {percent(stage.share)} of it"
-    uses_cores = summary.worker_cpu_ms > 0.5 * summary.worker_ms
-    if uses_cores and workers >= cores:
-        return Verdict(
-            "cores",
-            f"{waits(summary)}; all {cores} cores are at work ({what}): make that stage cheaper (smaller fan-outs, "
-            "fewer or narrower features), or take more cores",
-        )
-    more = 2 * workers if not uses_cores else min(2 * workers, cores)
-    gain = min(most(summary), rate_of_workers(summary, more) / summary.rate)
+    if workers < cores:
+        return more_workers(summary, busy_with(summary), min(2 * workers, cores))
+    if not use_cores(summary):
+        return None
+    at_work = "no core is idle" if who_takes_cores(summary) else f"all {cores} cores are at work"
     return Verdict(
-        "workers",
-        f"{waits(summary)}; {what}: num_workers={more} may give up to {times(gain)} the rate",
-        gain,
+        "cores",
+        f"{waits(summary)}; {at_work} ({busy_with(summary)}): make that stage cheaper (smaller fan-outs, fewer or "
+        "narrower features), or take more cores",
     )
 
 
@@ -301,16 +323,17 @@ RULES: tuple[Callable[[Summary], Verdict | None], ...] = (
     step_is_the_limit,
     workers_are_replaced,
     starting_takes_long,
+    disk_is_the_limit,
     nobody_helps,
     handing_over_costs_more,
     servers_are_the_limit,
-    disk_is_the_limit,
     main_process_is_the_limit,
     lock_is_held,
     cache_misses,
     window_is_full,
     transfer_takes_long,
     memory_is_the_limit,
+    answers_are_the_limit,
     workers_are_busy,
     nothing_stands_out,
 )
@@ -321,15 +344,22 @@ def most(summary: Summary) -> float:
     return 1 / max(1 - summary.waits, 0.01)
 
 
-def rate_of_cores(summary: Summary) -> float:
-    """Return how many mini-batches per second the cores can make."""
-    cpu_ms = sum(stage.ms * stage.cpu for stage in summary.stages)
-    return 1000 * summary.setting.num_cores / max(cpu_ms, 1e-3)
-
-
 def rate_of_workers(summary: Summary, num_workers: int) -> float:
     """Return how many mini-batches per second so many workers can make."""
     return min(1000 * num_workers / max(summary.worker_ms, 1e-3), rate_of_cores(summary))
+
+
+def more_workers(summary: Summary, why: str, num_workers: int) -> Verdict:
+    """Return that more workers may help."""
+    gain = max(1.0, min(most(summary), rate_of_workers(summary, num_workers) / summary.rate))
+    text = f"{waits(summary)}; {why}: num_workers={num_workers} may give up to {times(gain)} the rate"
+    return Verdict("workers", text, gain)
+
+
+def busy_with(summary: Summary) -> str:
+    """Say how busy workers are, and with what."""
+    stage = slowest(summary)
+    return f"workers are busy {percent(summary.busy)} of the time, and {name(stage)} takes {percent(stage.share)} of it"
 
 
 def in_workers(summary: Summary) -> list[StageTime]:

@@ -6,7 +6,7 @@ from contextlib import suppress
 from typing import Any
 
 from graphfeed.datapipes import Datapipe, length
-from graphfeed.loader.executors.process_executor import available_cores
+from graphfeed.loader.executors.cores import available_cores
 from graphfeed.loader.executors.thread_executor import ThreadExecutor
 from graphfeed.loader.executors.worker_task import WorkerTask
 from graphfeed.loader.run import current_run

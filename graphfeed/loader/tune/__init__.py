@@ -8,11 +8,11 @@ finds what this machine and this pipeline allow. A `Tuning` runs an epoch as a s
 
 from graphfeed.loader.tune.choice import Choice, Limits, Trial
 from graphfeed.loader.tune.describe import describe_tuning
-from graphfeed.loader.tune.limits import cpu_quotas, find_limits, why_fixed
+from graphfeed.loader.tune.limits import find_limits, why_fixed
 from graphfeed.loader.tune.propose import Proposal, best_of, propose
 from graphfeed.loader.tune.tuning import Tuning
 
 __all__ = [
-    "Choice", "Limits", "Proposal", "Trial", "Tuning", "best_of", "cpu_quotas", "describe_tuning",
+    "Choice", "Limits", "Proposal", "Trial", "Tuning", "best_of", "describe_tuning",
     "find_limits", "propose", "why_fixed",
 ]  # fmt: skip

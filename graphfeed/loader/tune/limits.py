@@ -1,7 +1,6 @@
 """What this machine and a pipeline allow."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import suppress
 from math import ceil
 from pathlib import Path
 from types import ModuleType
@@ -11,15 +10,15 @@ import torch
 
 from graphfeed.datapipes import Datapipe, Shardable, Source
 from graphfeed.datapipes.pipeline import find, traverse
+from graphfeed.loader.executors.cores import available_cores, cpu_quotas
 from graphfeed.loader.executors.main_module import GUARD_ADVICE, is_guarded
-from graphfeed.loader.executors.process_executor import available_cores
 from graphfeed.loader.executors.sending import can_be_sent
 from graphfeed.loader.plan import Plan, make_plan
 from graphfeed.loader.rules import Cooperates, LoaderOptions, sampled_on_device
 from graphfeed.loader.stages.in_windows import InWindows
 from graphfeed.loader.stages.in_workers import InWorkers
 from graphfeed.loader.tune.choice import Limits
-from graphfeed.storage.memory import control_groups, find_places, ranks_of_machine
+from graphfeed.storage.memory import find_places, ranks_of_machine
 
 WORKER_BYTES = 256e6
 """What a worker process is taken for until one was measured: 229 MB with torch and the kernels of a pipeline."""
@@ -98,18 +97,6 @@ def tensors_of(value: Any, seen: dict[int, Any]) -> Iterator[torch.Tensor]:
     parts = value.values() if isinstance(value, Mapping) else value if isinstance(value, (list, tuple, set)) else ()
     for part in (*parts, *getattr(value, "__dict__", {}).values()):
         yield from tensors_of(part, seen)
-
-
-def cpu_quotas() -> Iterator[float]:
-    """Yield how many cores the control groups around this process allow, those that have a limit."""
-    for group, version in control_groups("cpu"):
-        with suppress(OSError, ValueError):  # there is no such file, or "max" stands for no limit
-            if version == 1:
-                quota, period = ((group / f"cpu.cfs_{name}_us").read_text() for name in ("quota", "period"))
-            else:
-                quota, period = (group / "cpu.max").read_text().split()
-            if int(quota) > 0:
-                yield int(quota) / int(period)
 
 
 def memory_of_worker(pid: int) -> tuple[float, float]:

@@ -1,6 +1,8 @@
 """What is made of the times of an epoch: medians, shares, counters, and the table of them."""
 
 import os
+import threading
+import time
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -12,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import graphfeed as gf
-from graphfeed.loader.profile.epoch_record import Counters, StageRow, bytes_read
+from graphfeed.loader.profile.epoch_record import Counters, StageRow, bytes_read, thread_times
 from graphfeed.loader.profile.summary import StageTime, middle, summarise
 from graphfeed.loader.profile.table import write_table
 from graphfeed.loader.profile.verdict import Verdict, judge
@@ -52,8 +54,20 @@ def test_counters_are_those_of_the_pipelines_caches_and_the_executors_workers() 
     assert counters.num_replaced == 3
 
 
-def test_a_process_that_is_gone_has_read_nothing(tmp_path: Path) -> None:
+def test_a_process_that_is_gone_has_read_nothing_and_runs_nothing(tmp_path: Path) -> None:
     assert bytes_read(2**22 + 1) == 0
+    assert thread_times([2**22 + 1]) == {}
+
+
+@pytest.mark.skipif(not Path("/proc/self/schedstat").exists(), reason="the system does not tell who waits for a core")
+def test_a_thread_that_works_is_seen_to() -> None:
+    me, end = threading.get_native_id(), time.thread_time() + 0.05
+    before = thread_times([os.getpid()])[me]
+    while time.thread_time() < end:
+        pass
+    after = thread_times([os.getpid()])[me]
+    assert after[0] - before[0] > 10 * MS
+    assert after[1] >= before[1]
 
 
 def test_times_are_medians_per_mini_batch() -> None:
@@ -97,6 +111,16 @@ def test_counters_are_differences_over_the_epoch() -> None:
     assert summary.caches == {"x": (40, 2), "y": (2, 2)}
     assert summary.num_replaced == 4
     assert summary.read_bytes_per_second == pytest.approx(8_000 / summary.seconds)
+
+
+def test_threads_that_could_run_and_those_that_did_are_counted_over_the_epoch() -> None:
+    record = make_record(50)
+    whole = record.ended - record.handovers[0].asked
+    record.before = Counters({}, 0, 0, {1: (5, 7), 2: (100, 100)})
+    record.after = Counters({}, 0, 0, {1: (5 + whole, 7), 3: (0, 3 * whole)})
+    summary = summarise([record, make_record(50)])
+    assert summary.cores_used == pytest.approx(0.5)
+    assert summary.core_wait == pytest.approx(0.75)
 
 
 def test_an_outlier_changes_no_median() -> None:

@@ -91,7 +91,8 @@ CASES: dict[str, tuple[Summary, str]] = {
         "so more workers don't help",
     ),
     "cores": (summary(setting={"num_cores": 2}, worker_cpu_ms=6.0), "all 2 cores are at work"),
-    "workers": (summary(), "num_workers=4 may give up to"),
+    "workers": (summary(), "most of it waiting for a server or the like: num_workers=4 may give up to"),
+    "workers with idle cores": (summary(setting={"num_cores": 3}, worker_cpu_ms=6.0), "num_workers=3 may give up to"),
     "unclear": (summary(worker_ms=3.0, worker_p95_ms=3.0), "no single cause stands out"),
 }
 
@@ -113,9 +114,68 @@ def memory(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 def test_the_verdict_names_the_cause_and_what_to_try() -> None:
     for cause, (figures, text) in CASES.items():
         found = judge(figures)
-        assert found.cause == cause.replace(" queue", "").replace(" ahead", "").replace(" of one", "")
+        assert found.cause == cause.removesuffix(" queue").removesuffix(" ahead").removesuffix(" of one").removesuffix(
+            " with idle cores"
+        )
         assert text in found.text
         assert 1 <= found.gain <= 1 / (1 - figures.waits) + 0.01, cause
+
+
+BUSY_MACHINE = {"core_wait": 0.5, "cores_used": 0.8}
+"""Two threads get 0.8 cores, and could use as many more."""
+TWO_CORES = {"worker": "thread", "num_cores": 2}
+IN_MAIN = (stage("ItemSampler", "main", 2.5, 0.02), stage("Mine", "worker", 6.0, 0.4))
+
+
+@pytest.mark.parametrize(
+    ("figures", "cause", "text"),
+    [
+        (
+            summary(setting=TWO_CORES, worker_cpu_ms=2.4, **BUSY_MACHINE),
+            "cores",
+            r"no core is idle .*; other programs take the cores: what could run waited 50 % of the time for a core, "
+            r"and 1\.0 of 2 are left",
+        ),
+        (summary(setting=TWO_CORES, worker_cpu_ms=1.4, **BUSY_MACHINE), "interpreter lock", "take the cores"),
+        (
+            summary(
+                setting={**TWO_CORES, "num_workers": 4},
+                worker_ms=12.0,
+                worker_cpu_ms=6.0,
+                core_wait=0.5,
+                cores_used=1.9,
+            ),
+            "cores",
+            "all 2 cores are at work",
+        ),
+        (
+            summary(setting={"num_cores": 1, "quota": 0.5}, worker_cpu_ms=1.5, core_wait=0.6, cores_used=0.5),
+            "cores",
+            r"a quota allows 0\.5 cores: what could run waited 60 %",
+        ),
+        (
+            summary(setting=TWO_CORES, stages=IN_MAIN, main_ms=2.5, worker_cpu_ms=3.0, cores_used=1.0),
+            "interpreter lock",
+            "Mine",
+        ),
+        (summary(setting=TWO_CORES, worker_cpu_ms=1.6, cores_used=1.4), "unclear", ""),
+        (summary(num_minibatches=5, waits=0.01), "too few", "5 in 0.58 s"),
+        (summary(num_minibatches=5, worker_cpu_ms=0.1, worker_ms=200.0), "workers", "waiting for a server or the like"),
+        (summary(num_minibatches=5, setting={"worker": "server"}, request_ms=8.0), "server", ""),
+        (
+            summary(num_minibatches=5, read_bytes_per_second=9e8, stages=(stage("FeatureFetcher", "main", 9.0, 0.2),)),
+            "disk",
+            "from disk",
+        ),
+    ],
+)
+def test_who_has_the_cores_and_what_is_waited_for_is_told(figures: Summary, cause: str, text: str) -> None:
+    """No more workers than cores are proposed, unless they wait for a disk or a server."""
+    found = judge(figures)
+    assert found.cause == cause, found.text
+    assert re.search(text, found.text), found.text
+    proposed = [int(count) for count in re.findall(r"num_workers=(\d+)", found.text)]
+    assert "waiting for" in found.text or max(proposed, default=0) <= figures.setting.num_cores
 
 
 def test_memory_is_measured_only_where_busy_workers_read_much(memory: list[int]) -> None:
@@ -214,6 +274,13 @@ BOTTLENECKS: list[Any] = [
         "prefetch_factor=2",
         marks=thorough,
     ),
+    pytest.param(
+        "window",
+        Uneven(items(120), 4, 0.03, 0.002),
+        {"step": 0.01, "num_workers": 1, "prefetch_factor": 1},
+        "prefetch_factor=2",
+        marks=thorough,
+    ),
 ]
 """The cause, a pipeline that has it, the options of its loader, and what the verdict says. Sleeping takes no core, so
 these hold on a busy machine too."""
@@ -232,6 +299,17 @@ def test_a_stage_that_holds_the_interpreters_lock() -> None:
     if os.getloadavg()[0] > 2 * available_cores():
         pytest.skip("other programs use all cores, which hides what this one's threads wait for")
     assert "worker='process'" in judged("interpreter lock", Spin(items(100), 0.01), num_workers=2)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("num_workers", [2, 4])
+def test_more_threads_than_cores_are_not_proposed_for_what_holds_the_lock(num_workers: int) -> None:
+    """Neither on a machine that is busy, nor on one that is not."""
+    with gf.DataLoader(Spin(items(100), 0.01), num_workers=num_workers) as loader, loader.profile() as profile:
+        for _ in loader:
+            pass
+    proposed = [int(count) for count in re.findall(r"num_workers=(\d+)", profile.verdict.text)]
+    assert max(proposed, default=0) <= available_cores(), str(profile)
 
 
 @thorough
