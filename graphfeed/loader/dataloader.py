@@ -25,7 +25,7 @@ from graphfeed.loader.options import (
 from graphfeed.loader.placement_rules import check_servers
 from graphfeed.loader.plan import make_plan
 from graphfeed.loader.profile import Profile, with_progress
-from graphfeed.loader.progress import Progress, check_state, is_first_rank
+from graphfeed.loader.progress import Progress, check_state, count_ranks, is_first_rank, of_first_rank
 from graphfeed.loader.rules import LoaderOptions
 from graphfeed.loader.runner import Runner
 from graphfeed.loader.tune import Tuning, describe_tuning, why_fixed
@@ -281,18 +281,22 @@ class DataLoader(Generic[Batch]):
     def state_dict(self) -> dict[str, Any]:
         """Return the position in the latest epoch, in plain ints and strings that JSON can hold.
 
-        It consists of the seed, the epoch, the number of mini-batches yielded, and a fingerprint of the pipeline. Where
-        a sampler of torch's gives the order (`graphfeed.pyg`), there is a digest of that order too.
+        It consists of the seed, the epoch, the number of mini-batches yielded, that of ranks, and a fingerprint of the
+        pipeline. Where a sampler of torch's gives the order (`graphfeed.pyg`), there is a digest of that order too.
         """
         progress = self._latest or self._next
         if progress.done or self._is_complete(progress):
             progress = Progress(progress.epoch + 1, 0)
         position = {"seed": self._seed, "epoch": progress.epoch, "index": progress.index}
+        position["ranks"] = count_ranks(self.plan.written)
         order = {} if progress.order is None else {"order": progress.order}
         return {**position, "fingerprint": self._fingerprint, **order}
 
     def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
         """Let the next `iter()` continue from a state, with any number and kind of workers.
+
+        Another number of ranks can go on from a state if it divides the number of mini-batches that all ranks together
+        had made of the epoch; otherwise some would be lost or repeated.
 
         If every stage maps one mini-batch to one (all built-in stages do), resuming recomputes nothing; otherwise the
         earlier mini-batches are made again and dropped. A state without a fingerprint, as older versions made it, is
@@ -302,11 +306,13 @@ class DataLoader(Generic[Batch]):
         Raises:
             TypeError: `state_dict` is not a dict.
             ValueError: `state_dict` is not a state, has an epoch below 0 or an index that no epoch has, or comes from
-                another pipeline, or from another seed than the one this loader was given.
+                another pipeline, from another seed than the one this loader was given, or from ranks whose mini-batches
+                those of this loader can't share.
         """
-        check_state(state_dict, self._fingerprint, self._given_seed, self._total())
+        ranks = count_ranks(self.plan.written)
+        index = check_state(state_dict, self._fingerprint, self._given_seed, self._total(), ranks)
         self._seed = state_dict["seed"]
-        self._next = Progress(state_dict["epoch"], state_dict["index"], order=state_dict.get("order"))
+        self._next = Progress(state_dict["epoch"], index, order=state_dict.get("order"))
         self._latest = None
 
     def as_node(self) -> Any:
@@ -338,8 +344,9 @@ class DataLoader(Generic[Batch]):
         self.close()
 
     def _total(self) -> int | None:
+        # Those of the first rank: an epoch is over when it is over for all ranks.
         try:
-            return len(self)
+            return length(of_first_rank(self.plan.written))
         except TypeError:
             return None
 

@@ -47,23 +47,26 @@ class Progress:
 
 
 def check_state(
-    state_dict: Mapping[str, Any], fingerprint: Fingerprint, given_seed: int | None, total: int | None
-) -> None:
-    """Raise unless a state belongs to a loader; see `DataLoader.load_state_dict`.
+    state_dict: Mapping[str, Any], fingerprint: Fingerprint, given_seed: int | None, total: int | None, ranks: int
+) -> int:
+    """Raise unless a state belongs to a loader; return the index to go on at. See `DataLoader.load_state_dict`.
 
     Args:
         state_dict: The state.
         fingerprint: That of the loader's pipeline.
         given_seed: The seed that the loader was given.
         total: How many mini-batches an epoch has; None if nobody knows.
+        ranks: How many ranks share the mini-batches. A state from before says nothing of that: it is of as many.
     """
     if not isinstance(state_dict, Mapping):
         raise TypeError(f"state_dict must be a dict, as state_dict() returns it, but is {brief(state_dict)}")
     position = {name: value for name, value in state_dict.items() if name not in ("fingerprint", "order")}
-    if set(position) != {"seed", "epoch", "index"} or not all(type(value) is int for value in position.values()):
+    is_one = set(position) - {"ranks"} == {"seed", "epoch", "index"}
+    if not is_one or not all(type(value) is int for value in position.values()):
         raise ValueError(f"state_dict must hold the ints seed, epoch and index, but is {brief(position)}")
     check_count("epoch of state_dict", position["epoch"], 0)
     check_count("index of state_dict", position["index"], 0)
+    check_count("ranks of state_dict", position.setdefault("ranks", ranks), 1)
     difference = find_difference(state_dict.get("fingerprint", fingerprint), fingerprint)
     if difference is not None:
         raise ValueError(
@@ -75,11 +78,34 @@ def check_state(
             f"state_dict is of seed {position['seed']}, but this loader was given seed {given_seed}; "
             "leave its seed out, or give it the same"
         )
-    if total is not None and position["index"] > max(total, 1):
+    made = position["index"] * position["ranks"]
+    if made % ranks:
         raise ValueError(
-            f"index of state_dict is {position['index']}, but an epoch has {total} mini-batches; the state "
-            "comes from another pipeline"
+            f"state_dict is of {position['ranks']} ranks, whose {made} mini-batches of the epoch are no multiple of "
+            f"the {ranks} ranks here, so that some would be lost or repeated; go on with as many ranks as before, with "
+            f"another divisor of {made}, or from the end of an epoch"
         )
+    index = made // ranks
+    if total is not None and index > max(total, 1):
+        raise ValueError(
+            f"index of state_dict is {index}, but an epoch has {total} mini-batches; the state comes from another "
+            "pipeline"
+        )
+    return index
+
+
+def count_ranks(pipe: Datapipe) -> int:
+    """Return how many ranks share the mini-batches of a pipeline."""
+    return max((source.rank_and_size[1] for source in find(pipe, Ranked)), default=1)  # type: ignore[attr-defined]
+
+
+def of_first_rank(pipe: Datapipe) -> Datapipe:
+    """Return the pipeline of the first rank, which makes no fewer mini-batches than any other."""
+
+    def first(stage: Datapipe) -> Datapipe:
+        return stage.changed(rank=0, world_size=count_ranks(stage)) if isinstance(stage, Ranked) else stage
+
+    return pipe.rewrite(first)
 
 
 def is_first_rank(pipe: Datapipe) -> bool:

@@ -71,6 +71,8 @@ def states() -> Iterator[Refusal]:
         ({"index": True}, f"{ints}, but is {{.*True"),
         ({"seed": 1.5}, f"{ints}, but is {{'seed': 1.5"),
         ({"seed": torch.zeros(10**6)}, "must hold the ints .* but is {'seed': a Tensor of shape"),
+        ({"ranks": "2"}, f"{ints}, but is .*'ranks': '2'"),
+        ({"ranks": 0}, "ranks of state_dict must be 1 or more, but is 0"),
         ({"epoch": -1}, "epoch of state_dict must be 0 or more, but is -1"),
         ({"index": -1}, "index of state_dict must be 0 or more, but is -1"),
         ({"index": 10**9}, r"index of state_dict is 1000000000, but an epoch has \d+ mini-batches"),

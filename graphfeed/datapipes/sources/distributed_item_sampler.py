@@ -30,9 +30,9 @@ class DistributedItemSampler(Datapipe, init=False):
     """Groups items into mini-batches, and gives each rank every `world_size`-th of them.
 
     Rank r makes mini-batches r, r + world_size, ... of those that `ItemSampler` makes, with the same bits. So an epoch
-    covers the whole set in the same order with any number of ranks, and another number of ranks can resume it. If the
-    set is shuffled, a rank sees other items in each epoch. Inside a torch DataLoader worker, it yields that worker's
-    share of the rank's mini-batches.
+    covers the whole set in the same order with any number of ranks, and another number of ranks can resume it if it
+    divides the mini-batches that were made. If the set is shuffled, a rank sees other items in each epoch. Inside a
+    torch DataLoader worker, it yields that worker's share of the rank's mini-batches.
 
     Rank and world size come from the process group that is initialised when the sampler is created, or else when it is
     first used. Without a process group there is one rank, unless a launcher says otherwise. All ranks need the same

@@ -18,7 +18,7 @@ LOST = struct.Struct("<BI")
 
 RESUME = (
     "start all ranks again, as torchrun --max-restarts does, and give what loader.state_dict() returned last to "
-    "load_state_dict: each epoch goes on at the next mini-batch, with any number of ranks"
+    "load_state_dict: each epoch goes on at the next mini-batch"
 )
 
 
