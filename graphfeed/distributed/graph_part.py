@@ -7,9 +7,9 @@ import torch
 
 from graphfeed import ops
 from graphfeed.distributed.part_book import PartBook
-from graphfeed.distributed.partition_identity import identify
 from graphfeed.ops.memory import buffers
 from graphfeed.ops.rows import take_rows, take_small
+from graphfeed.storage.datasets import identify
 from graphfeed.storage.graph import (
     ORIGINAL_EDGE_ID,
     ByType,
@@ -143,7 +143,8 @@ def cut_graph(graph: FusedCSCSamplingGraph, assignment: Assignment, part: int) -
     own = {"csc_indptr": indptr.copy_(starts), "indices": take(graph.indices, positions), "type_per_edge": types}
     columns = fused_csc_sampling_graph(**{**graph.fields(), **own, "edge_attributes": attributes})
     first_edges = None if ORIGINAL_EDGE_ID in attributes else graph.csc_indptr
-    return GraphPart(columns, book, part, graph.num_edges, identify(graph, book), first_edges)
+    identity = identify(graph, book.num_parts, int(book.checksum))
+    return GraphPart(columns, book, part, graph.num_edges, identity, first_edges)
 
 
 def take(values: torch.Tensor, positions: torch.Tensor) -> torch.Tensor:

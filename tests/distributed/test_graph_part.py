@@ -17,7 +17,6 @@ from graphfeed.distributed import PartBook, Partitioner, assign_nodes, cut_graph
 from graphfeed.distributed import edge_positions as partition_columns
 from graphfeed.distributed.edge_positions import edge_positions
 from graphfeed.distributed.graph_part import Assignment
-from graphfeed.distributed.partition_identity import SAMPLES, identify, spread
 from tests.distributed import graphs
 from tests.golden_pipelines import NUM_NODES, numbers, typed, untyped
 from tests.refusals import check_refused
@@ -128,37 +127,24 @@ def test_positions_come_in_pieces_column_after_column(degrees: list[int], piece:
 
 
 BOOK = PartBook.from_assignment(torch.arange(100) % 2)
-FEATURES = {gf.storage.FeatureKey("node", None, "x"): gf.TorchBasedFeature(torch.zeros(100, 3))}
 
 
 def changed(**fields: Any) -> gf.FusedCSCSamplingGraph:
     return gf.FusedCSCSamplingGraph(**{**graphs.plain().fields(), **fields})
 
 
-def test_an_identity_is_that_of_the_graph_the_assignment_the_features_and_the_time() -> None:
+def test_parts_that_are_cut_have_the_identity_of_the_graph_and_the_assignment() -> None:
     graph = graphs.plain()
     weights = {"weight": graph.edge_attribute("weight") + 1}
     identities = [
-        identify(graph, BOOK),
-        identify(changed(indices=(graph.indices + 1) % 100), BOOK),
-        identify(changed(edge_attributes={**graph.edge_attributes, **weights}), BOOK),
-        identify(changed(edge_attributes={}), BOOK),
-        identify(graph, PartBook.from_bounds([0, 50, 100])),
-        identify(graph, BOOK, FEATURES),
-        identify(graph, BOOK, {key: gf.TorchBasedFeature(torch.ones(100, 3)) for key in FEATURES}),
-        identify(graph, BOOK, written=2),
-        identify(graphs.typed(), PartBook.from_bounds([0, graphs.typed().total_num_nodes])),
+        cut_graph(graph, BOOK, 0).identity,
+        cut_graph(changed(indices=(graph.indices + 1) % 100), BOOK, 0).identity,
+        cut_graph(changed(edge_attributes={**graph.edge_attributes, **weights}), BOOK, 0).identity,
+        cut_graph(changed(edge_attributes={}), BOOK, 0).identity,
+        cut_graph(graph, PartBook.from_bounds([0, 50, 100]), 0).identity,
     ]
     assert len(set(identities)) == len(identities)
-    assert identify(graphs.plain(), BOOK, FEATURES) == identities[5]
-    assert {cut_graph(graph, BOOK, part).identity for part in range(2)} == {identities[0]}
-
-
-def test_samples_reach_from_the_first_row_to_the_last() -> None:
-    for count in (0, 1, 2, SAMPLES, SAMPLES + 1, 10**9):
-        positions = spread(count).tolist()
-        assert len(set(positions)) == len(positions) == min(count, SAMPLES)
-        assert count == 0 or (positions[0], positions[-1]) == (0, count - 1)
+    assert cut_graph(graphs.plain(), BOOK, 1).identity == identities[0]
 
 
 def write(root: Path, layout: str, graph: gf.FusedCSCSamplingGraph) -> Path:
@@ -173,7 +159,10 @@ def write(root: Path, layout: str, graph: gf.FusedCSCSamplingGraph) -> Path:
 def test_a_part_of_another_graph_is_refused_and_one_without_identity_is_warned_of(tmp_path: Path, layout: str) -> None:
     root = write(tmp_path / "own", layout, graphs.plain())
     other = write(tmp_path / "other", layout, changed(indices=(graphs.plain().indices + 1) % 100))
-    assert open_part(root, 0).graph.identity == open_part(root, 1).graph.identity != open_part(other, 0).graph.identity
+    again = write(tmp_path / "again", layout, graphs.plain())
+    identities = [open_part(folder, part).graph.identity for folder in (root, other, again) for part in range(2)]
+    assert identities[::2] == identities[1::2]
+    assert len(set(identities)) == 3
     shutil.rmtree(root / "part_1")
     shutil.copytree(other / "part_1", root / "part_1")
     with pytest.raises(ValueError, match="copy part 1 and the files beside it from the same partition"):

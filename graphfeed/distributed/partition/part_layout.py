@@ -10,6 +10,7 @@ noticed.
 """
 
 import json
+import secrets
 import warnings
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass
@@ -22,7 +23,7 @@ from numpy.typing import NDArray
 
 from graphfeed.ops.arguments import check_count
 from graphfeed.storage import Feature, FeatureKey, FeatureStore
-from graphfeed.storage.datasets import check_file, load_array
+from graphfeed.storage.datasets import check_file, load_array, write_text
 from graphfeed.storage.graph import to_type_dict
 
 FILE_NAME = "partition.json"
@@ -153,6 +154,14 @@ def parse_entry(entry: Mapping[str, Any]) -> ArrayEntry:
     if len(parsed.key) != KEY_LENGTHS[parsed.role]:
         raise ValueError(f"{dict(entry)} has a key of {len(parsed.key)} parts")
     return parsed
+
+
+def write_identity(folder: Path, num_parts: int) -> str:
+    """Give a partition an identity, a random one, and write it beside each part; return it."""
+    identity = secrets.token_hex(8)
+    for part in range(num_parts):
+        write_text(folder / part_folder(part) / IDENTITY, f"{identity}\n")
+    return identity
 
 
 def check_identity(root: Path, part: int, identity: str) -> str:

@@ -11,18 +11,17 @@ from typing import Any
 
 import torch
 
-from graphfeed.distributed.part_book import PartBook, smallest_dtype
+from graphfeed.distributed.part_book import smallest_dtype
 from graphfeed.distributed.partition.halo import HaloFeatures, plan_halo
 from graphfeed.distributed.partition.part_layout import (
     FILE_NAME,
-    IDENTITY,
     VERSION,
     ArrayEntry,
     PartitionMetadata,
     check_num_parts,
     features_by_key,
     parse_entry,
-    part_folder,
+    write_identity,
 )
 from graphfeed.distributed.partition.part_tasks import (
     Rows,
@@ -32,7 +31,6 @@ from graphfeed.distributed.partition.part_tasks import (
     write_rows,
     write_values,
 )
-from graphfeed.distributed.partition_identity import identify
 from graphfeed.ops.process import progress_bar
 from graphfeed.storage import DiskBasedFeature, Feature, FeatureKey, FeatureStore
 from graphfeed.storage.datasets import SCRATCH, FileTask, check_new_folder, new_folder, run_tasks, write_text
@@ -178,7 +176,7 @@ class PartitionWriter:
         self.run("features", rows, self.executor)
         if halo is not None:
             self.write_halo(halo, {key: feature for key, feature in features.items() if key.domain == "node"})
-        self.finish(features, stamp)
+        self.finish(stamp)
 
     def check_rows(self, features: Mapping[FeatureKey, Feature]) -> None:
         """Raise unless the graph has the types of the features, and each node or edge has a row of all of them."""
@@ -226,13 +224,11 @@ class PartitionWriter:
         self.run("the halo", ids, None)
         self.run("copies of features", rows, self.executor)
 
-    def finish(self, features: Mapping[FeatureKey, Feature], stamp: int) -> None:
+    def finish(self, stamp: int) -> None:
         """Write the metadata, and the identity beside each part."""
         graph = self.graph
         numbers = None if graph.edge_type_to_id is None else dict(graph.edge_type_to_id)
-        identity = identify(graph, PartBook.from_assignment(self.parts, self.num_parts), features, stamp)
-        for part in range(self.num_parts):
-            write_text(self.folder / part_folder(part) / IDENTITY, f"{identity}\n")
+        identity = write_identity(self.folder, self.num_parts)
         shared, *of_parts = self.entries.values()
         metadata = PartitionMetadata(graph.num_nodes, graph.num_edges, numbers, shared, of_parts, stamp, identity)
         write_text(self.folder / FILE_NAME, metadata.to_json())

@@ -11,10 +11,8 @@ import numpy as np
 import torch
 
 from graphfeed.distributed.edge_positions import edge_positions
-from graphfeed.distributed.part_book import PartBook
-from graphfeed.distributed.partition.part_layout import IDENTITY, check_num_parts, part_folder
+from graphfeed.distributed.partition.part_layout import check_num_parts, write_identity
 from graphfeed.distributed.partition.source import EDGE_TIME, TIME, Source, source_of
-from graphfeed.distributed.partition_identity import identify
 from graphfeed.distributed.pyg.partition_pyg_layout import BY_TYPE, META, ORDER, meta_of
 from graphfeed.distributed.pyg.store_attributes import by_group
 from graphfeed.ops.process import progress_bar
@@ -28,7 +26,6 @@ from graphfeed.storage.graph import (
     stacked_assignment,
     to_type_dict,
 )
-from graphfeed.storage.memory import new_stamp
 
 
 class Partitioner:
@@ -192,14 +189,10 @@ class LayoutWriter:
                     )
                 path = f"{name}.pt" if type_name is None else f"{name}/{type_name}.pt"
                 save(parts, self.folder / path)
-        book = PartBook.from_assignment(self.parts, num_parts)
-        identity = identify(self.source.graph, book, written=new_stamp())
-        for part in range(num_parts):
-            write_text(self.folder / part_folder(part) / IDENTITY, f"{identity}\n")
         content = {
             **meta_of(num_parts, self.source.graph.num_nodes, self.source.graph.edge_types),
             "ids": BY_TYPE,
-            "identity": identity,
+            "identity": write_identity(self.folder, num_parts),
             EDGE_TIME: self.source.edge_time,
         }
         write_text(self.folder / META, json.dumps(content))

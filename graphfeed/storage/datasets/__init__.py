@@ -22,6 +22,7 @@ from graphfeed.storage.datasets.dataset import Dataset
 from graphfeed.storage.datasets.edge_sorting import EdgeArray, Edges, Sorting, memory_for_sorting, split_columns
 from graphfeed.storage.datasets.file_tasks import LEAST_TASKS, TASK_SECONDS, FileTask, run_tasks
 from graphfeed.storage.datasets.folder_writing import SCRATCH, check_new_folder, new_folder
+from graphfeed.storage.datasets.identity import identify
 from graphfeed.storage.datasets.item_set import HeteroItemSet, ItemSet
 from graphfeed.storage.datasets.metadata import FILE_NAME, Section, stay_inside
 from graphfeed.storage.datasets.on_disk_dataset import OnDiskDataset, OnDiskTask, open_in_files
@@ -37,7 +38,7 @@ __all__ = [
     "FILE_NAME", "GRAPH_FOLDER", "LAYOUT", "LEAST_TASKS", "LEGACY_NAMES", "PART_BYTES", "PROCESSED", "SCRATCH",
     "TASK_SECONDS", "ArrayWriter", "Dataset", "EdgeArray", "Edges", "FileTask", "HeteroItemSet", "ItemSet",
     "OnDiskDataset", "OnDiskTask", "Section", "Sorting", "Task", "check_file", "check_new_folder", "checksum",
-    "id_dtype", "load_array", "load_yaml", "memory_for_sorting", "new_folder", "open_in_files",
+    "id_dtype", "identify", "load_array", "load_yaml", "memory_for_sorting", "new_folder", "open_in_files",
     "preprocess_ondisk_dataset", "reorder_dataset", "run_tasks", "split_columns", "stay_inside", "sync_folder",
     "wordnet", "write_array", "write_edges", "write_ids", "write_rows", "write_text",
 ]  # fmt: skip

@@ -100,7 +100,10 @@ def stored(folder: Path) -> tuple[GraphArrays, ByType, gf.BasicFeatureStore]:
 
 
 def content(root: Path) -> dict[str, bytes]:
-    return {str(path.relative_to(root)): path.read_bytes() for path in sorted(root.rglob("*")) if path.is_file()}
+    """Return the bytes of all files, but for the identity of the partition, which is a random one."""
+    identity = read_metadata(root).identity.encode()
+    files = [path for path in sorted(root.rglob("*")) if path.is_file()]
+    return {str(path.relative_to(root)): path.read_bytes().replace(identity, b"") for path in files}
 
 
 class Engine(ProcessPoolExecutor):

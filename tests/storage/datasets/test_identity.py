@@ -1,0 +1,70 @@
+"""The identity of data: the same wherever the same rows lie, and another one for other rows."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+import graphfeed as gf
+from graphfeed.storage.datasets import identify, identity
+from graphfeed.storage.datasets.identity import SAMPLES, WHOLE_BYTES, spread
+from tests import pipelines
+
+ROWS = torch.arange(30.0).view(10, 3)
+
+
+def test_the_same_rows_have_the_same_identity_wherever_they_lie(tmp_path: Path) -> None:
+    (sampler,) = gf.find(pipelines.weighted(), gf.NeighborSampler)
+    assert isinstance(sampler, gf.NeighborSampler)
+    graph: Any = sampler.graph
+    graph.save(tmp_path / "graph")
+    np.save(tmp_path / "rows.npy", ROWS.numpy())
+    feature, on_disk = gf.TorchBasedFeature(ROWS), gf.DiskBasedFeature(tmp_path / "rows.npy")
+    cached = gf.cpu_cached_feature(on_disk, 1000)
+    alike: list[list[Any]] = [
+        [graph, gf.load_graph(tmp_path / "graph"), graph.to("cpu")],
+        [feature, on_disk, cached],
+        [gf.ItemSet(10), gf.ItemSet(range(10)), gf.ItemSet(torch.arange(10)), gf.ItemSet(list(range(10)), "seeds")],
+    ]
+    texts = [{identify(data) for data in same} for same in alike]
+    assert [len(text) for text in texts] == [1, 1, 1]
+    assert len(set.union(*texts)) == 3
+    assert cached.miss_rate == 0
+
+
+def test_other_rows_have_another_identity() -> None:
+    sets = {"user": gf.ItemSet(3), "item": gf.ItemSet(2)}
+    others: list[Any] = [
+        gf.ItemSet(10),
+        gf.ItemSet(torch.arange(10, dtype=torch.int32)),
+        gf.ItemSet(torch.arange(10).flip(0)),
+        gf.ItemSet((torch.arange(10), torch.arange(10))),
+        gf.ItemSet(["a", "b"]),
+        gf.ItemSet(["a", "c"]),
+        gf.HeteroItemSet(sets),
+        gf.HeteroItemSet(dict(reversed(sets.items()))),
+        gf.TorchBasedFeature(ROWS),
+        gf.TorchBasedFeature(ROWS.view(6, 5)),
+        gf.TorchBasedFeature(ROWS + 1),
+        gf.from_coo(([0, 1], [1, 0]), 2),
+        gf.from_coo(([0, 1], [1, 0]), 3),
+        gf.from_coo(([1, 1], [1, 0]), 2),
+        gf.from_coo({"a:b:a": ([0, 1], [1, 0])}, {"a": 2}),
+        gf.from_coo({"a:c:a": ([0, 1], [1, 0])}, {"a": 2}),
+    ]
+    assert len({identify(data) for data in others}) == len(others)
+    assert identify(ROWS) == identify(None) == ""
+    assert identify(others[0], 1) != identify(others[0], 2) != identify(others[0])
+
+
+def test_of_a_large_array_rows_from_the_first_to_the_last_count(monkeypatch: Any) -> None:
+    for count in (0, 1, 2, SAMPLES, SAMPLES + 1, 10**9):
+        positions = spread(count, WHOLE_BYTES).tolist()
+        assert len(set(positions)) == len(positions) == min(count, SAMPLES)
+        assert count == 0 or (positions[0], positions[-1]) == (0, count - 1)
+    assert spread(5000, 8).tolist() == list(range(5000))
+    monkeypatch.setattr(identity, "WHOLE_BYTES", 100)
+    whole = identify(gf.ItemSet(5000))
+    assert identify(gf.ItemSet(torch.arange(5000))) == whole
+    assert identify(gf.ItemSet(torch.arange(5000) % 4999)) != whole
