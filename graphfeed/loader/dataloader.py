@@ -100,9 +100,9 @@ class DataLoader(Generic[Batch]):
         progress: Whether there is a bar for each epoch, with the share of the time that your step waits. Of several
             ranks, the first one shows it.
         servers: The addresses of sampling servers (`graphfeed.distributed.SamplingServer`), which take the place of
-            workers and must have the same pipeline. Then `num_workers` says how many mini-batches are asked for at
-            once, by default 4 for each server. A server that needs longer than `timeout` counts as lost, and another
-            one makes its mini-batches. Without TLS, the address of another machine must be written as
+            workers and must have the same pipeline and data. Then `num_workers` says how many mini-batches are asked
+            for at once, by default 4 for each server. A server that needs longer than `timeout` counts as lost, and
+            another one makes its mini-batches. Without TLS, the address of another machine must be written as
             "grpc://host:port", where nobody else is on the network. Needs pyarrow (extra `serve`).
         token: The token of these servers; None takes the environment's GRAPHFEED_TOKEN.
         tls_root_certs: The certificates that the servers' are checked against, as PEM. None connects without TLS.

@@ -17,8 +17,10 @@ import torch
 
 from graphfeed.datapipes import Datapipe, Source
 from graphfeed.datapipes.pipeline import traverse
+from graphfeed.loader.stages.in_windows import FetchesKnownRows
 from graphfeed.ops.arguments import brief
 from graphfeed.storage import FeatureStore, HeteroItemSet, ItemSet, SamplingGraph
+from graphfeed.storage.datasets import identify
 
 Fingerprint: TypeAlias = dict[str, dict[str, str]]
 """The fields of each stage as text, by the stage's number and class."""
@@ -34,9 +36,9 @@ LONGEST = 200
 def take_fingerprint(pipe: Datapipe) -> Fingerprint:
     """Return a fingerprint of all that determines the mini-batches of a pipeline.
 
-    These are the stages in their order, their fields, and the sizes of item sets and graphs. The contents of tensors
-    with many values, item sets, graphs, features and functions do not count. Neither do stages that pass values on
-    unchanged, such as `copy_to`, `buffer` and `prefetch`, nor options that only change how fast a stage is.
+    These are the stages in their order, their fields, and the identities of item sets, graphs and features. What does
+    not count are the contents of functions and of other tensors with many values, stages that pass values on unchanged,
+    such as `copy_to`, `buffer` and `prefetch`, and options that only change how fast a stage is.
     """
     taken: Fingerprint = {}
     numbers: dict[int, int] = {}
@@ -46,11 +48,13 @@ def take_fingerprint(pipe: Datapipe) -> Fingerprint:
             continue
         left_out = OPTIONS | POSITION if isinstance(stage, Source) else OPTIONS
         given = {*signature(type(stage).__init__).parameters, *getattr(stage, "__dataclass_fields__", ())}
-        texts = {
-            name: describe(value, numbers)
-            for name, value in vars(stage).items()
-            if name.lstrip("_") in given and name not in left_out
+        values = {
+            name: value for name, value in vars(stage).items() if name.lstrip("_") in given and name not in left_out
         }
+        texts = {name: describe(value, numbers) for name, value in values.items()}
+        features = stage.features() if isinstance(stage, FetchesKnownRows) else {}
+        data = {**values, **{" ".join(filter(None, key)): feature for key, feature in features.items()}}
+        texts |= {f"{name} (checksum)": identify(value) or None for name, value in data.items()}
         numbers[id(stage)] = len(taken) + 1
         taken[f"{len(taken) + 1} {type(stage).__name__}"] = {
             name: shorten(text) for name, text in texts.items() if text is not None
@@ -61,7 +65,8 @@ def take_fingerprint(pipe: Datapipe) -> Fingerprint:
 def find_difference(state: Any, expected: Fingerprint) -> str | None:
     """Say where the pipeline of a state differs from the one that it is loaded into; None where they agree.
 
-    A field that only one of them has is not compared, as another version of its stage may have added it; but owners of
+    A field that only one of them has is not compared, as another version of its stage may have added it, and only some
+    graphs and features have an identity; but owners of
     items, which make other mini-batches, must be in both.
 
     Raises:

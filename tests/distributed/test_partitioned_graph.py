@@ -95,8 +95,10 @@ def test_a_single_rank_makes_mini_batches_and_states_of_the_whole_graph() -> Non
         gf.DataLoader(golden_pipelines.by_type().sample_neighbor(graph, [4, 3]), 0, seed=3)
         for graph in (whole, alone(whole))
     ]
-    wanted, found = ([loader.state_dict(), list(loader)] for loader in loaders)
-    assert_same(found, wanted)
+    states = [loader.state_dict() for loader in loaders]
+    assert_same(list(loaders[1]), list(loaders[0]))
+    del states[0]["fingerprint"]["2 NeighborSampler"]["graph (checksum)"]  # parts may be those of another partition
+    assert states[0] == states[1]
 
 
 def test_worker_processes_are_refused_with_what_to_do() -> None:

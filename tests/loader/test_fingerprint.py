@@ -11,6 +11,7 @@ import torch
 
 import graphfeed as gf
 from graphfeed.loader.fingerprint import LONGEST, MOST_VALUES, find_difference, take_fingerprint
+from graphfeed.storage.datasets import identify
 from tests import pipelines
 from tests.refusals import check_refused
 
@@ -24,6 +25,10 @@ def items(count: int = 4, batch_size: int = 2, **options: Any) -> gf.Datapipe:
 
 def with_labels() -> gf.Datapipe:
     return gf.ItemSampler(gf.ItemSet((torch.arange(4), torch.arange(4)), names=("seeds", "labels")), 2)
+
+
+def store(rows: torch.Tensor) -> gf.BasicFeatureStore:
+    return gf.BasicFeatureStore({("node", None, "x"): gf.TorchBasedFeature(rows)})
 
 
 def resume(first: gf.Datapipe, second: gf.Datapipe) -> None:
@@ -113,6 +118,7 @@ def test_what_a_fingerprint_holds() -> None:
             "minibatcher": "minibatcher_default",
             "drop_last": "False",
             "shuffle": "True",
+            "item_set (checksum)": identify(gf.ItemSet(4)),
         },
         "2 NeighborSampler": {
             "datapipe": "stage 1",
@@ -124,6 +130,7 @@ def test_what_a_fingerprint_holds() -> None:
             "cooperative": "False",
             "only_new": "False",
             "disjoint": "False",
+            "graph (checksum)": identify(GRAPH),
         },
         "3 MiniBatchTransformer": {"datapipe": "stage 2", "transformer": "same"},
     }
@@ -135,6 +142,21 @@ OTHERS: list[tuple[gf.Datapipe, gf.Datapipe, str]] = [
     (items(), items(batch_size=1), "batch_size of stage 1 ItemSampler is 2 in it, but 1 here"),
     (items(), items(6), r"item_set of stage 1 ItemSampler is 4 items .* in it, but 6 items .* here"),
     (items(), with_labels(), r"named \('seeds',\) in it, but .* named \('seeds', 'labels'\) here"),
+    (
+        gf.ItemSampler(gf.ItemSet([0, 2, 4], names="seeds"), 2),
+        gf.ItemSampler(gf.ItemSet([1, 3, 5], names="seeds"), 2),
+        r"item_set \(checksum\) of stage 1 ItemSampler is \w{16} in it, but \w{16} here",
+    ),
+    (
+        items().sample_neighbor(GRAPH, [2]),
+        items().sample_neighbor(gf.from_coo(EDGES.flip(0), num_nodes=4), [2]),
+        r"graph \(checksum\) of stage 2 NeighborSampler is \w{16} in it, but \w{16} here",
+    ),
+    (
+        items().fetch_feature(store(torch.zeros(4, 2)), ["x"]),
+        items().fetch_feature(store(torch.ones(4, 2)), ["x"]),
+        r"node x \(checksum\) of stage 2 FeatureFetcher is \w{16} in it, but \w{16} here",
+    ),
     (items(), items(shuffle=True), "shuffle of stage 1 ItemSampler is False in it, but True here"),
     (
         items().sample_neighbor(GRAPH, [2, 2]),

@@ -16,6 +16,7 @@ from typing import Any, NamedTuple, TypeAlias
 import torch
 from torch import distributed
 
+from graphfeed import __version__
 from graphfeed.distributed.one_machine.memory_scope import memory_scope
 from graphfeed.distributed.ranks.bounded_call import call_within
 from graphfeed.distributed.ranks.heartbeat import Heartbeat, LostError
@@ -158,7 +159,7 @@ class Meeting:
 
         Raises:
             LostError: A rank has come, and is lost before all others have.
-            ConnectionError: Another process is this rank, or ranks of another job meet there.
+            ConnectionError: Another process is this rank, ranks of another job meet there, or one has another release.
             OSError: Rank 0 can't listen at the address.
             TimeoutError: A rank did not come within so many seconds.
             ConnectionAbortedError: The program of this rank failed meanwhile.
@@ -182,6 +183,12 @@ class Meeting:
     ) -> None:
         """Register this rank in the store, and wait until all others have registered; see `gather`."""
         give_up = time.monotonic() + seconds
+        release = self.store.compare_set("release", "", __version__).decode()
+        if release != __version__:
+            raise ConnectionError(
+                f"another rank has graphfeed {release}, but rank {self.rank} has {__version__}; install the same "
+                "release on all ranks"
+            )
         own = f"here/{self.rank}"
         if self.store.add(f"taken/{self.rank}", 1) > 1:
             holder = json.loads(self.store.get(own))[0] if self.store.check([own]) else "another process"

@@ -12,6 +12,7 @@ from functools import lru_cache, partial
 from time import monotonic, perf_counter_ns
 from typing import Any
 
+from graphfeed import __version__
 from graphfeed.datapipes import Datapipe
 from graphfeed.datapipes.pipeline import find
 from graphfeed.distributed.servers.health_endpoint import HealthEndpoint
@@ -63,7 +64,8 @@ class SamplingServer(Closeable):
     The server runs the stages that workers would run: all up to the first one that must run in the main process. It
     keeps no state of its readers. Each request names a seed, an epoch and an index, so any number of servers with the
     same pipeline can serve any number of loaders, and take over from each other. Only a request with the token is
-    answered, and only if the reader's pipeline has the same fingerprint. Nothing that comes in is unpickled.
+    answered, and only if the reader's pipeline has the same fingerprint, over the same data, and the same release of
+    graphfeed. Nothing that comes in is unpickled.
 
     The token and TLS keep others from reading, and not from being a burden: a request is received as a whole before its
     token is checked, and pyarrow sets no limit to its size. So anybody who can connect can make the server take up more
@@ -260,6 +262,11 @@ class SamplingServer(Closeable):
     def _find_task(self, text: bytes) -> WorkerTask:
         """Return what makes the mini-batches of a reader's cut."""
         asked = read_cut(text)
+        if asked.release != __version__:
+            raise ValueError(
+                f"the loader has graphfeed {asked.release or 'of an earlier release'}, and the server {__version__}; "
+                "install the same release on both"
+            )
         differences = [find_difference(asked.fingerprint, cut.fingerprint) for cut, _ in self._cuts]
         equal = [pair for pair, difference in zip(self._cuts, differences, strict=True) if difference is None]
         if not equal:

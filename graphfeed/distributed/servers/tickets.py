@@ -11,6 +11,7 @@ from dataclasses import asdict, dataclass
 from functools import cached_property
 from typing import Any
 
+from graphfeed import __version__
 from graphfeed.datapipes import Datapipe, Ranked
 from graphfeed.datapipes.pipeline import traverse
 from graphfeed.loader import Fingerprint, take_fingerprint
@@ -38,12 +39,15 @@ class Cut:
     """The random streams of each stage, which tell alike branches of a join apart."""
     rank: list[int] | None
     """The rank whose mini-batches they are, and the number of ranks; None for a source that knows no ranks."""
+    release: str = ""
+    """That of graphfeed; releases before did not tell."""
 
     def __post_init__(self) -> None:
         """Refuse fields that are not what they should be: they may come from elsewhere."""
         stages: Any = self.fingerprint
         is_valid = isinstance(stages, dict) and isinstance(self.streams, list)
-        if not is_valid or not all(isinstance(text, str) for fields in stages.values() for text in fields.values()):
+        texts = [self.release, *(text for fields in stages.values() for text in fields.values())] if is_valid else []
+        if not is_valid or not all(isinstance(text, str) for text in texts):
             raise TypeError("a field of a cut has another type")
         if self.rank is not None and not is_rank(self.rank):
             raise TypeError("the rank of a cut is none, or is out of range")
@@ -59,7 +63,7 @@ def describe_cut(pipe: Datapipe) -> Cut:
     stages = [stage for stage in traverse(pipe) if not stage.inserted]
     rank = stages[0].rank_and_size if isinstance(stages[0], Ranked) else None  # type: ignore[attr-defined]
     streams = [[stage.number, stage.foreign_number] for stage in stages]
-    return Cut(take_fingerprint(pipe), streams, None if rank is None else list(rank))
+    return Cut(take_fingerprint(pipe), streams, None if rank is None else list(rank), __version__)
 
 
 def write_ticket(cut: Cut, seed: int, epoch: int, indexes: list[int], *, is_measured: bool = False) -> bytes:

@@ -13,8 +13,9 @@ from tests.distributed.graphs import plain
 from tests.distributed.joint import in_threads
 
 
-def pipe_of(rank: int, world_size: int, graph: gf.SamplingGraph, fanout: int = 3) -> gf.Datapipe:
-    sampler = gf.DistributedItemSampler(gf.ItemSet(96, names="seeds"), 6, rank=rank, world_size=world_size)
+def pipe_of(rank: int, world_size: int, graph: gf.SamplingGraph, fanout: int = 3, seeds: int = 0) -> gf.Datapipe:
+    items = gf.ItemSet(torch.arange(seeds, seeds + 96), names="seeds")
+    sampler = gf.DistributedItemSampler(items, 6, rank=rank, world_size=world_size)
     return sampler.sample_neighbor(graph, [fanout])
 
 
@@ -34,10 +35,15 @@ SAME: dict[str, Any] = {
     "epochs": (0, 0),
     "graphs": (plain, plain),
     "shifts": (0, 0),
+    "items": (0, 0),
 }
 DIFFERENT: list[dict[str, Any]] = [
     {"seeds": (3, 4), "said": r"rank \d makes mini-batches with seed \d, but rank \d with seed \d; give the DataLo"},
     {"fanouts": (3, 4), "said": r"the pipeline of rank \d is another one .*: fanouts of stage 2 NeighborSampler is"},
+    {
+        "items": (0, 1),
+        "said": r"the pipeline of rank \d is another one .*: item_set \(checksum\) of stage 1 ",
+    },
     {"epochs": (0, 5), "said": r"rank \d has begun epoch \d at index 0, but rank \d epoch \d at index 0; iterate"},
     {
         "graphs": (plain, another),
@@ -51,12 +57,12 @@ DIFFERENT: list[dict[str, Any]] = [
 def test_ranks_that_differ_are_told_before_the_first_mini_batch(
     monkeypatch: pytest.MonkeyPatch, given: dict[str, Any]
 ) -> None:
-    seeds, fanouts, epochs, graphs, shifts = ({**SAME, **given}[name] for name in SAME)
-    monkeypatch.setattr(agreement, "BEGIN_SECONDS", 30.0 if fanouts[0] == fanouts[1] else 1.0)
+    seeds, fanouts, epochs, graphs, shifts, items = ({**SAME, **given}[name] for name in SAME)
+    monkeypatch.setattr(agreement, "BEGIN_SECONDS", 1.0 if {"fanouts", "items"}.intersection(given) else 30.0)
 
     def work(rank: int, peers: Peers) -> None:
         graph = part_of(rank, peers, graphs[rank](), shifts[rank])
-        pipe = pipe_of(rank, 2, graph, fanouts[rank])
+        pipe = pipe_of(rank, 2, graph, fanouts[rank], items[rank])
         with gf.DataLoader(pipe, 0, seed=seeds[rank]) as loader:
             loader.set_epoch(epochs[rank])
             with pytest.raises(ValueError, match=given["said"]):

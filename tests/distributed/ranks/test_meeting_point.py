@@ -13,6 +13,7 @@ import pytest
 import torch
 from torch import distributed
 
+import graphfeed as gf
 from graphfeed.distributed import MeetingPoint, PartitionedGraph, Peers, cut_graph
 from graphfeed.distributed.ranks import meeting_point
 from graphfeed.distributed.ranks.heartbeat import Heartbeat
@@ -96,6 +97,17 @@ def test_a_process_of_another_job_at_the_address_is_refused_and_harms_nobody(ran
         peers.close()
 
 
+def test_a_rank_with_another_release_is_refused() -> None:
+    port = free_port()
+    store = MeetingPoint("127.0.0.1", port, 0, 2).open_store(30)
+    store.set("release", "0.0.9")
+    peers = Peers(meeting=MeetingPoint("127.0.0.1", port, 1, 2), start_timeout=20)
+    peers.join(20)
+    with pytest.raises(ConnectionError, match=f"has graphfeed 0.0.9, but rank 1 has {gf.__version__}; install"):
+        peers.check()
+    assert not store.check(["taken/1"])
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("rank", [0, pytest.param(1, marks=pytest.mark.thorough)])
 def test_a_program_that_fails_before_the_others_began_ends_at_once(rank: int) -> None:
@@ -157,7 +169,7 @@ class FrozenStore:
     def wait(self, *_: object) -> Any:
         self.ended.wait(60)
 
-    add = set = check = get = clone = wait
+    add = set = check = get = clone = compare_set = wait
 
     def get_group_store(self) -> "FrozenStore":
         return self

@@ -13,7 +13,7 @@ import torch
 
 import graphfeed as gf
 from graphfeed.distributed import SamplingServer
-from graphfeed.distributed.servers import sampling_server
+from graphfeed.distributed.servers import sampling_server, tickets
 from graphfeed.distributed.servers.tickets import write_question
 from graphfeed.distributed.wire import import_flight, listen, to_batch
 from graphfeed.ops.process import import_optional
@@ -151,6 +151,30 @@ def test_another_pipeline_is_refused_by_the_field_that_differs(server: SamplingS
     assert events[0].startswith("refused: the loader's pipeline is another one")
 
 
+def data_of(graph: int, feature: int, seeds: int) -> gf.Datapipe:
+    """Return a pipeline over data of one size, with other contents for other numbers."""
+    edges = gf.from_coo(((torch.arange(60) + graph) % 20, torch.arange(60) % 20), 20)
+    store = gf.BasicFeatureStore({("node", None, "x"): gf.TorchBasedFeature(torch.full((20, 2), feature))})
+    pipe = gf.ItemSampler(gf.ItemSet(torch.arange(seeds, 10 + seeds), names="seeds"), 4).sample_neighbor(edges, [2])
+    return pipe.fetch_feature(store, ["x"])
+
+
+def test_servers_with_other_data_of_the_same_size_are_refused() -> None:
+    whole = data_of(0, 0, 0)
+    with SamplingServer(whole, token=TOKEN) as server:
+        assert len(read(data_of(0, 0, 0), server)) == 3
+        for number, what in enumerate(("graph", "node x", "item_set")):
+            with pytest.raises(ValueError, match=rf"{what} \(checksum\) of stage \d \w+ is \w+ in it, but \w+ here"):
+                read(data_of(*(int(number == place) for place in range(3))), server)
+
+
+def test_readers_with_another_release_are_told_so(server: SamplingServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tickets, "__version__", "0.0.9")
+    error = f"the loader has graphfeed 0.0.9, and the server {gf.__version__}; install the same release on both"
+    with pytest.raises(ValueError, match=re.escape(error)):
+        read(pipelines.shuffled(), server)
+
+
 def test_the_error_of_a_stage_is_raised_in_the_place_of_its_mini_batch() -> None:
     pipe = Fails(pipelines.homogeneous())
     made: list[str] = []
@@ -224,6 +248,7 @@ def test_what_readers_write_is_told_in_one_line_that_prints(server: SamplingServ
         "fingerprint": {"1 \x1b[2J\nrefused: " + "x" * 5000: {}},
         "streams": [],
         "rank": None,
+        "release": gf.__version__,
     }
     server.answer(json.dumps(fields).encode() + b"\n[0, 0, 0, 0]", lambda: False)
     server.answer(b"[" * 100_000, lambda: False)

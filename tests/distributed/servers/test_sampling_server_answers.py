@@ -104,7 +104,7 @@ def test_an_answer_has_what_its_kind_asks_for() -> None:
 pytest.importorskip("pyarrow")
 
 
-CUT = Cut({}, [], None)
+CUT = Cut({}, [], None, gf.__version__)
 
 
 class Small(gf.Transform):
