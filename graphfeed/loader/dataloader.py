@@ -25,7 +25,7 @@ from graphfeed.loader.options import (
 from graphfeed.loader.placement_rules import check_servers
 from graphfeed.loader.plan import make_plan
 from graphfeed.loader.profile import Profile, with_progress
-from graphfeed.loader.progress import Progress, check_state, count_ranks, is_first_rank, of_first_rank
+from graphfeed.loader.progress import AT_BEGIN, Progress, check_state, count_ranks, is_first_rank, of_first_rank
 from graphfeed.loader.rules import LoaderOptions
 from graphfeed.loader.runner import Runner
 from graphfeed.loader.tune import Tuning, describe_tuning, why_fixed
@@ -367,6 +367,8 @@ class DataLoader(Generic[Batch]):
         if self._tuning is not None and self._tuning.current.plan.written is not self.plan.written:
             self._tuning = self._begin_tuning()  # the pipeline was planned anew
         tuning = self._tuning
+        for tell in AT_BEGIN:
+            tell(self.plan.written, seed, progress)
         run = self._runner().run if tuning is None else tuning.run
         with closing(run(progress, seed, profile)) as minibatches:
             taken: Iterator[Any] = minibatches

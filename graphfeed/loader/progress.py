@@ -1,6 +1,6 @@
 """How far an epoch is."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol, runtime_checkable
 
@@ -44,6 +44,10 @@ class Progress:
                 "draw from torch's global generator, or remove 'order' from the state to go on all the same"
             )
         self.order = order
+
+
+AT_BEGIN: list[Callable[[Datapipe, int, Progress], None]] = []
+"""What is called where an epoch begins, with the pipeline, the seed, and how far the epoch is, at each moment."""
 
 
 def check_state(

@@ -141,10 +141,6 @@ RUN_OF: WeakKeyDictionary[Datapipe, RunContext] = WeakKeyDictionary()
 """The run of each stage that a loader iterates, for stages of users that iterate others in threads of their own."""
 
 
-AT_BEGIN: list[Callable[[Datapipe, int, int, int], None]] = []
-"""What is called where a run begins, with the pipeline, the seed, the epoch and the index to start from."""
-
-
 def current_run(stage: Datapipe | None = None) -> RunContext:
     """Return the context of what this thread runs; a pipeline without a loader has one without an executor."""
     return RUN.get() or (RUN_OF.get(stage) if stage is not None else None) or RunContext()

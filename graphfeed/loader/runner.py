@@ -15,7 +15,7 @@ from graphfeed.loader.plan import Plan
 from graphfeed.loader.profile import EpochRecord, Profile
 from graphfeed.loader.progress import Progress
 from graphfeed.loader.rules import CopiesToDevice
-from graphfeed.loader.run import AT_BEGIN, RUN_OF, LeavesRun, RunContext
+from graphfeed.loader.run import RUN_OF, LeavesRun, RunContext
 from graphfeed.loader.stages.in_workers import InWorkers
 from graphfeed.loader.workers import Workers
 from graphfeed.ops import check_device, set_max_uva_threads
@@ -52,8 +52,6 @@ class Runner:
             skipped = 0 if by_index else begin.index
             pipe = pipe.with_seed(seed, begin.epoch, begin.index - skipped)
             begin.note_order(pipe)
-            for tell in AT_BEGIN:
-                tell(self.plan.written, seed, begin.epoch, begin.index)
             RUN_OF.update(dict.fromkeys(traverse(pipe), run))
             for stage in find(pipe, LeavesRun):
                 run.when_cancelled(stage.leave_run)  # type: ignore[attr-defined]

@@ -13,10 +13,11 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 import torch
 
-from graphfeed.datapipes import Datapipe, Ranked, Source
+from graphfeed.datapipes import Datapipe, Ranked, Source, length
 from graphfeed.datapipes.pipeline import find, traverse
+from graphfeed.distributed.ranks.heartbeat import LostError
 from graphfeed.distributed.ranks.messages import Tensors
-from graphfeed.loader import AT_BEGIN, find_difference, take_fingerprint
+from graphfeed.loader import AT_BEGIN, Progress, find_difference, take_fingerprint
 
 if TYPE_CHECKING:
     from graphfeed.distributed.ranks.peers import Peers
@@ -62,6 +63,10 @@ class Agreement:
         self._runs: list[dict[str, Runs]] = [{} for _ in range(peers.world_size)]
         """For each rank its runs, by pipeline."""
         self._telling = threading.Lock()
+        self._latest: tuple[int, Progress, int | None] = (0, Progress(0, 0, done=True), None)
+        """How many runs this rank has begun, how far the latest is, and how many mini-batches it has."""
+        self._ended: dict[int, tuple[int, int]] = {}
+        """For each rank whose program ended in the middle of a run: the number of that run, and how far it was."""
         self._name = peers.serve("agreement", self._receive)
         if peers.world_size > 1:
             ALIVE.add(peers)
@@ -118,6 +123,31 @@ class Agreement:
             self._tell({"failed": different})
             self.peers.check()
 
+    def note_run(self, progress: Progress, total: int | None) -> None:
+        """Keep how far the run is that this rank begins, of any pipeline.
+
+        Args:
+            progress: How far it is, at each moment.
+            total: How many mini-batches it has; None if nobody knows.
+        """
+        self._latest = (self._latest[0] + 1, progress, total)
+
+    def tell_end(self) -> None:
+        """Tell the other ranks that the program of this one has ended, if that was in the middle of a run."""
+        number, progress, total = self._latest
+        if not progress.done and progress.index != total:
+            with suppress(Exception):  # who is lost needs no word
+                said = {"rank": self.peers.rank, "ended": [number, progress.index]}
+                self.peers.ask(self._name, said, self._others())
+
+    def check_ended(self) -> None:
+        """Raise if the program of a rank ended in the middle of a run in which this one has gone on."""
+        number, progress, _ = self._latest
+        for rank, (theirs, index) in list(self._ended.items()):
+            if theirs == number and progress.index > index:
+                how = f"its program ended after {index} mini-batches of an epoch that goes on"
+                raise LostError(rank, how)
+
     def _others(self) -> dict[int, Tensors]:
         """Return an empty question for each of the other ranks."""
         return {rank: {} for rank in range(self.peers.world_size) if rank != self.peers.rank}
@@ -135,7 +165,9 @@ class Agreement:
         """Keep what a rank says."""
         rank = options["rank"]
         with self._changed:
-            if "failed" in options:
+            if "ended" in options:
+                self._ended[rank] = tuple(options["ended"])
+            elif "failed" in options:
                 self.peers.refuse(ValueError(options["failed"]))
             else:
                 self._note_run(rank, options["pipeline"], Start(*options["start"]))
@@ -214,8 +246,13 @@ def check_equal(name: str, said: list[dict[str, Any]]) -> None:
             )
 
 
-def begin_run(pipe: Datapipe, seed: int, epoch: int, index: int) -> None:
+def begin_run(pipe: Datapipe, seed: int, progress: Progress) -> None:
     """Compare a run with those of other ranks, if the pipeline shares its mini-batches among ranks with parts."""
+    for peers in list(ALIVE):
+        total = None
+        with suppress(TypeError):
+            total = length(pipe)
+        peers.agreement.note_run(progress, total)
     for source in find(pipe, Ranked):
         for peers in list(ALIVE):
             same_ranks = source.rank_and_size == (peers.rank, peers.world_size)  # type: ignore[attr-defined]
@@ -223,7 +260,7 @@ def begin_run(pipe: Datapipe, seed: int, epoch: int, index: int) -> None:
                 if pipe not in PIPELINES:
                     PIPELINES[pipe] = json.dumps(deciding_fields(pipe), sort_keys=True)
                 with suppress(RuntimeError):  # closed in this moment, or those of the process that forked this one
-                    peers.agreement.begin(PIPELINES[pipe], Start(seed, epoch, index))
+                    peers.agreement.begin(PIPELINES[pipe], Start(seed, progress.epoch, progress.index))
         return
 
 

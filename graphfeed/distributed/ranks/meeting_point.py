@@ -7,6 +7,7 @@ import threading
 import time
 from collections import defaultdict, deque
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import timedelta
 from functools import partial
@@ -21,13 +22,15 @@ from graphfeed.distributed.one_machine.memory_scope import memory_scope
 from graphfeed.distributed.ranks.bounded_call import call_within
 from graphfeed.distributed.ranks.heartbeat import Heartbeat, LostError
 from graphfeed.distributed.ranks.listener import Listener
-from graphfeed.distributed.ranks.program_end import check_program
+from graphfeed.distributed.ranks.program_end import WHEN_FAILED, check_program
 
 RankAddress: TypeAlias = tuple[str, int, int, int]
 """The address, the port, the rank, and the number of ranks."""
 
 LAUNCHED = ("TORCHELASTIC_RUN_ID", "SLURM_JOB_ID")
 """What launchers set to the same text on all ranks of a job."""
+FAILED = "graphfeed failed"
+"""The key under which a rank whose program failed says so in the store of the process group."""
 STORE_SECONDS = 5.0
 """How much longer than it is to wait for ranks the store may take to say that they are missing."""
 
@@ -143,6 +146,8 @@ class Meeting:
     def __init__(self, rank: int, world_size: int, point: MeetingPoint | None) -> None:
         self.rank, self.world_size, self.point = rank, world_size, point
         self.store: Any = None
+        self.shared: Any = None
+        """The store of the process group, where ranks that never come say so."""
         self._group = distributed.group.WORLD if point is None else None
         self._use = next(VISITS[None if point is None else point.rank_address].uses)
 
@@ -158,7 +163,7 @@ class Meeting:
             seconds: How long to wait for ranks.
 
         Raises:
-            LostError: A rank has come, and is lost before all others have.
+            LostError: A rank has come, and is lost before all others have; or the program of one that has not failed.
             ConnectionError: Another process is this rank, ranks of another job meet there, or one has another release.
             OSError: Rank 0 can't listen at the address.
             TimeoutError: A rank did not come within so many seconds.
@@ -167,8 +172,8 @@ class Meeting:
         # A store whose process is frozen never answers.
         text = f"the store of rank 0 did not answer for {seconds:g} s"
         if self.point is None:
-            store = call_within(seconds + STORE_SECONDS, partial(connect_to_store, self._group, seconds), text)
-            self.store = distributed.distributed_c10d.PrefixStore(f"graphfeed/{self._use}", store)
+            self.shared = call_within(seconds + STORE_SECONDS, partial(connect_to_store, self._group, seconds), text)
+            self.store = distributed.distributed_c10d.PrefixStore(f"graphfeed/{self._use}", self.shared)
         else:
             self.store = self.point.open_store(seconds, self._use)
         self._group = None
@@ -206,6 +211,8 @@ class Meeting:
             if self.store.check([name]):
                 welcome(missing.popleft(), Presence(*json.loads(self.store.get(name))))
                 continue
+            if self.shared is not None and self.shared.check([FAILED]):
+                raise LostError(int(self.shared.get(FAILED)), "its program failed")
             if time.monotonic() > give_up:
                 heartbeat.tell_lost(missing[0])
                 raise TimeoutError(f"ranks {sorted(missing)} did not make their parts within {seconds:g} s")
@@ -237,6 +244,17 @@ def connect_to_store(group: Any, seconds: float) -> Any:
     # The store of torchrun's agent outlives the ranks, which torchrun starts again.
     attempt = os.environ.get("TORCHELASTIC_RESTART_COUNT") if "TORCHELASTIC_USE_AGENT_STORE" in os.environ else ""
     return distributed.distributed_c10d.PrefixStore(f"graphfeed of attempt {attempt}", store)
+
+
+def tell_ranks() -> None:
+    """Tell the other ranks of the process group that the program of this one failed, should they wait for it."""
+    group: Any = distributed.group.WORLD if distributed.is_available() else None
+    if hasattr(group, "get_group_store"):
+        with suppress(Exception):  # the store may have ended with rank 0
+            group.get_group_store().set(FAILED, str(distributed.get_rank()))
+
+
+WHEN_FAILED.append(tell_ranks)
 
 
 def listens(address: str, port: int) -> bool:

@@ -46,7 +46,8 @@ class Peers:
     one. All ranks must make their objects in the same order. The constructor does not wait for other ranks; it starts
     a thread, which ends when all ranks have ended their programs or called `close`. Until then it answers the others;
     only if an exception ends this rank's program, it ends at once, and the other ranks fail too. A rank that calls
-    `sys.exit` counts as done whatever the status, unless multiprocessing started it.
+    `sys.exit` counts as done whatever the status, unless multiprocessing started it; but if it was in the middle of an
+    epoch in which others go on, it is lost to them.
 
     Args:
         timeout: After how many seconds without a sign of life another rank counts as lost. One that ended is noticed at
@@ -66,7 +67,7 @@ class Peers:
     def __init__(
         self,
         *,
-        timeout: float = 120.0,
+        timeout: float = 30.0,
         start_timeout: float = 600.0,
         share_memory: bool = True,
         meeting: MeetingPoint | None = None,
@@ -237,7 +238,8 @@ class Peers:
         except LostError as lost:
             self._heartbeat.tell_lost(lost.rank)
             early = "" if self._met.done() else " before all ranks have met"
-            error = RankLostError(f"rank {lost.rank} {self.host(lost.rank)} is lost{early}: {lost.how}; {RESUME}")
+            who = f"rank {lost.rank} {self.host(lost.rank)}".strip()
+            error = RankLostError(f"{who} is lost{early}: {lost.how}; {RESUME}")
         except ConnectionAbortedError as failure:  # the process ends, which the launcher notices
             self._heartbeat.tell_lost(self.rank)
             error = failure
@@ -271,11 +273,14 @@ class Peers:
 
     def _give_sign(self) -> bool:
         """Give signs of life for a short while; return whether this rank may end."""
-        ended = not threading.main_thread().is_alive()
         check_program()
-        if ended or self._closed:
+        self.agreement.check_ended()
+        if not threading.main_thread().is_alive() and not self._closed:
+            self._closed = True
+            self.agreement.tell_end()
+        if self._closed:
             self._listener.end()
-        leaving = (ended or self._closed) and all(connections.has_all() for connections in self._connections.values())
+        leaving = self._closed and all(connections.has_all() for connections in self._connections.values())
         return self._heartbeat.beat(leaving)
 
     def _connect(self, presence: Presence, is_pulse: bool) -> socket.socket:

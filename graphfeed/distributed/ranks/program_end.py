@@ -5,14 +5,19 @@ whatever the status: it goes on to answer the others, so that none of them loses
 status reaches whoever started it once all ranks have ended.
 """
 
+import atexit
 import multiprocessing
 import multiprocessing.util
 import sys
 import threading
+from collections.abc import Callable
 from types import CodeType
 
 FAILED = threading.Event()
 """Set once the program of a process that multiprocessing started ends by an exception, or by a status that is not 0."""
+
+WHEN_FAILED: list[Callable[[], None]] = []
+"""What is called at the end of a program that has failed."""
 
 
 def watch_program() -> None:
@@ -40,6 +45,13 @@ def note_end() -> None:
     error = sys.exc_info()[1]
     if error is not None and not is_exit(error):
         FAILED.set()
+    tell_failed()
+
+
+def tell_failed() -> None:
+    """Tell of the end of this program, if it has failed."""
+    for tell in WHEN_FAILED if program_failed() else ():
+        tell()
 
 
 def is_exit(error: BaseException) -> bool:
@@ -56,3 +68,8 @@ def check_program() -> None:
     """Raise if the program of this process has failed and ended."""
     if not threading.main_thread().is_alive() and program_failed():
         raise ConnectionAbortedError("the program of this rank failed")
+
+
+atexit.register(tell_failed)
+if multiprocessing.parent_process() is not None:  # where nothing is called at exit
+    multiprocessing.util.Finalize(None, note_end, exitpriority=100)

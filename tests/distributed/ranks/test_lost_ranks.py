@@ -136,22 +136,65 @@ def test_a_rank_that_is_lost_before_all_have_met_is_named(tmp_path: Path, name: 
     assert seconds < 8  # of a busy machine
 
 
-def exit_in_the_middle() -> int:
-    """Let rank 1 exit with a status; the others return how many mini-batches they made."""
-    made = 0
-    for _ in make_loader(make_graph(Peers(share_memory=False)), 40):
-        made += 1
-        if rank_and_size()[0] == 1 and made == 2:
-            sys.exit(3)
-    return made
+def fail_early() -> Any:
+    """Let rank 1 fail before it begins; the others return their error."""
+    if rank_and_size()[0] == 1:
+        raise ZeroDivisionError
+    with pytest.raises(RankLostError) as caught:
+        make_graph(Peers()).in_subgraph(torch.arange(100))
+    return str(caught.value)
 
 
 @pytest.mark.slow
-def test_a_rank_that_exits_answers_the_others_and_keeps_its_status(tmp_path: Path) -> None:
-    ranks = [start_rank(f"{__name__}:exit_in_the_middle", rank, 3, tmp_path) for rank in range(3)]
+def test_a_rank_that_fails_before_it_begins_is_named_by_those_that_wait_for_it(tmp_path: Path) -> None:
+    ranks = [start_rank(f"{__name__}:fail_early", rank, 3, tmp_path) for rank in range(3)]
+    assert "ZeroDivisionError" in end_of(ranks[1])
+    for rank in (0, 2):
+        assert end_of(ranks[rank]) == ""
+        text = json.loads(result_file(tmp_path, rank).read_text())
+        assert re.match(r"rank 1 is lost before all ranks have met: its program failed; start all ranks again", text)
+
+
+def exit_early(broke: bool, status: int) -> Any:
+    """Let rank 1 exit with a status; the others return how many mini-batches they made, or their error.
+
+    Args:
+        broke: Whether all ranks leave the epoch before, at the same mini-batch. Otherwise rank 1 exits in its middle.
+        status: The status.
+    """
+    made, graph = 0, make_graph(Peers(share_memory=False))
+    try:
+        for _ in make_loader(graph, 4000):
+            made += 1
+            if made == 2 and broke:
+                break
+            if rank_and_size()[0] == 1 and made == 2:
+                sys.exit(status)
+        if rank_and_size()[0] == 1:
+            sys.exit(status)
+        return made + sum(1 for _ in make_loader(graph, 40))
+    except RankLostError as error:
+        return str(error)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("status", [0, 3])
+def test_a_rank_that_exits_in_the_middle_of_an_epoch_is_lost_to_those_that_go_on(tmp_path: Path, status: int) -> None:
+    ranks = [start_rank(f"{__name__}:exit_early", rank, 3, tmp_path, broke=False, status=status) for rank in range(3)]
+    assert [end_of(rank) for rank in ranks] == [""] * 3
+    assert [rank.returncode for rank in ranks] == [0, status, 0]
+    lost = rf"rank 1 \(\S+, process {ranks[1].pid}\) is lost: its program ended after 2 mini-batches of an epoch"
+    found = [json.loads(result_file(tmp_path, rank).read_text()) for rank in (0, 2)]
+    assert all(re.match(lost, text) or ("rank 1" in text and "lost it" in text) for text in found), found
+    assert any(re.match(lost, text) for text in found)
+
+
+@pytest.mark.slow
+def test_a_rank_that_exits_after_an_epoch_answers_the_others_and_keeps_its_status(tmp_path: Path) -> None:
+    ranks = [start_rank(f"{__name__}:exit_early", rank, 3, tmp_path, broke=True, status=3) for rank in range(3)]
     assert [end_of(rank) for rank in ranks] == [""] * 3
     assert [rank.returncode for rank in ranks] == [0, 3, 0]
-    assert [result_file(tmp_path, rank).read_text() for rank in (0, 2)] == ["40"] * 2
+    assert [result_file(tmp_path, rank).read_text() for rank in (0, 2)] == ["42"] * 2
 
 
 @pytest.mark.slow
