@@ -102,23 +102,27 @@ class MiniBatch:
         `pipe.to_pyg_data()` is a stage that does this, so that workers do it. The names are those of PyG's
         `NeighborLoader`:
 
-        - `edge_index` has the edges of all hops, each pair of nodes once, and `e_id` their ids, shape (E,). It is None
-          if nothing was sampled.
+        - `edge_index` has the edges of all hops, parallel edges too, and `e_id` their ids, shape (E,). What several
+          hops drew is there once; what one hop drew twice (`replace=True`) is there twice, as in PyG. It is None if
+          nothing was sampled.
         - `n_id` has the ids of the nodes. `num_sampled_nodes` says how many are seeds, and how many each hop adds.
-        - The only feature of a node type is `x`, the only one of an edge type `edge_attr`; several keep their names.
+        - The only feature of a node type is `x`, the only one of an edge type `edge_attr`; several keep their names,
+          and so does `y`.
         - Seeds that are nodes come first: `batch_size` is their number, `y` their labels, `seed_time` their time.
         - Seeds that are edges become `edge_label_index`, shape (2, N), with `edge_label` and `edge_label_time`.
         - `input_id` is the member of the item set with that name, if there is one: `torch.arange(len(ids))` beside the
           seeds tells which items they are.
 
         Args:
-            by_hop: Whether edges are in the order of the hops, those to the seeds first, rather than sorted by source
-                and destination. Then `num_sampled_edges` says how many edges each hop adds, so that PyG's
-                `trim_to_layer` can leave out what a layer does not need. Each edge is there once, parallel edges too.
+            by_hop: Whether edges are in the order of the hops, those to the seeds first, as PyG has them and the stage
+                by default, rather than sorted by source and destination, as GraphBolt has them, which takes several
+                times as long. Then `num_sampled_edges` says how many edges each hop adds, so that PyG's `trim_to_layer`
+                can leave out what a layer does not need.
 
         Raises:
             ImportError: PyG is not installed.
-            ValueError: Edges were removed after their features were fetched.
+            ValueError: Edges were removed after their features were fetched, or a feature has the name of something
+                else, such as `y` beside labels.
         """
         return load_entry_point("converters", "to_pyg_data")(self, by_hop)
 

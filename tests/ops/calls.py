@@ -166,11 +166,13 @@ def structure_calls() -> dict[str, Call]:
         "dtypes": [torch.int64],
     }
     joined = {"indptrs": [INDPTR, INDPTR], "indices": [INDICES, INDICES], "ids": [INDICES, INDICES.flip(0)]}
+    nothing = torch.empty(0, dtype=torch.bool)
     return {
         "assign_slots": Call(ops.assign_slots, {"destinations": INDICES, "starts": torch.arange(6) * 4}),
         "count_edges": Call(ops.count_edges, {"destinations": INDICES, "counts": torch.zeros(6, dtype=torch.int64)}),
         "induce_trees": Call(ops.induce_trees, {"indptr": INDPTR, "indices": INDICES, **trees}),
-        "join_columns": Call(ops.join_columns, joined),
+        "join_columns": Call(ops.join_columns, {**joined, "marks": [nothing, INDICES[:12] > 2]}),
+        "mark_first": Call(ops.mark_first, {"indptrs": joined["indptrs"], "ids": joined["ids"]}),
         "merge_columns": Call(ops.merge_columns, merged),
         "shift_columns": Call(ops.shift_columns, {"offsets": INDPTR, "values": INDICES, "shifts": INDPTR[1:].clone()}),
         "unique_and_compact": Call(ops.unique_and_compact, {"nodes": [SEEDS, INDICES], "rank": 0, "world_size": 1}),

@@ -23,6 +23,7 @@ from graphfeed.ops.structure.csc import (
 from graphfeed.ops.structure.induce_trees import InducedEdges, induce_trees
 from graphfeed.ops.structure.isin import isin
 from graphfeed.ops.structure.join_columns import join_columns
+from graphfeed.ops.structure.mark_first import mark_first
 from graphfeed.ops.structure.match_pairs import PairedEdges, match_pairs, match_pairs_of_each
 from graphfeed.ops.structure.merge_columns import merge_columns
 from graphfeed.ops.structure.place_nodes import Items, place_nodes
@@ -34,7 +35,7 @@ __all__ = [
     "TYPE_DTYPES", "Columns", "Compacted", "InducedEdges", "Items", "Marked", "PairedEdges", "assign_slots",
     "check_columns", "check_csc", "check_edge_types", "check_ends", "check_joined", "check_starts", "compact",
     "compact_marked", "compact_parts", "coo_to_csc", "count_edges", "expand_indptr", "indptr_edge_ids",
-    "induce_trees", "isin", "join_columns", "joined_by", "match_pairs", "match_pairs_of_each", "merge_columns",
-    "place_nodes", "shift_columns", "unique_and_compact",
+    "induce_trees", "isin", "join_columns", "joined_by", "mark_first", "match_pairs", "match_pairs_of_each",
+    "merge_columns", "place_nodes", "shift_columns", "unique_and_compact",
 ]
 # fmt: on

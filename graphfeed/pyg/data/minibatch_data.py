@@ -1,14 +1,16 @@
 """Mini-batches as PyG's data objects."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from itertools import pairwise
 from typing import Any
 
 import torch
 
 from graphfeed.datapipes import MiniBatch
+from graphfeed.ops.arguments import brief
+from graphfeed.ops.structure import join_columns, mark_first
 from graphfeed.pyg.data.tables import import_pyg
-from graphfeed.storage.graph import SampledSubgraph, edge_index
+from graphfeed.storage.graph import columns_of
 
 
 def make_data(minibatch: MiniBatch, by_hop: bool = False) -> Any:
@@ -16,20 +18,26 @@ def make_data(minibatch: MiniBatch, by_hop: bool = False) -> Any:
     pyg = import_pyg("torch_geometric.data", "to_pyg_data()")
     if not is_typed(minibatch):
         data = pyg.Data()
-        values = edge_values(minibatch, None, by_hop) | node_values(minibatch, None)
-        return put(data, values | seed_values(minibatch, None))
+        parts = (*edge_values(minibatch, None, by_hop), *node_values(minibatch, None))
+        return put(data, None, *parts, seed_values(minibatch, None))
     data = pyg.HeteroData()
     for name in type_names(minibatch):
-        if ":" in name:
-            put(data[tuple(name.split(":"))], edge_values(minibatch, name, by_hop) | seed_values(minibatch, name))
-        else:
-            put(data[name], node_values(minibatch, name) | seed_values(minibatch, name))
+        edge_type = tuple(name.split(":")) if ":" in name else None
+        own = edge_values(minibatch, name, by_hop) if edge_type else node_values(minibatch, name)
+        put(data[edge_type or name], name, *own, seed_values(minibatch, name))
     return data
 
 
-def put(store: Any, values: Mapping[str, Any]) -> Any:
-    """Set values of one of PyG's stores, which leaves out those that are None, and return it."""
-    for name, value in values.items():
+def put(store: Any, owner: str | None, *parts: Mapping[str, Any]) -> Any:
+    """Set values, without those that are None, in one of PyG's stores, and return it."""
+    names = set()
+    for name, value in ((name, value) for part in parts for name, value in part.items() if value is not None):
+        if name in names:
+            raise ValueError(
+                f"{name!r}{f' of {brief(owner)}' if owner else ''} would be there twice in PyG's data: a feature and "
+                "something else have that name; give the feature another one, or leave out one of the two"
+            )
+        names.add(name)
         store[name] = value
     return store
 
@@ -63,15 +71,14 @@ def features_of(features: Mapping[Any, torch.Tensor], owner: str | None) -> dict
 
 
 def rename_single(features: dict[str, torch.Tensor], name: str) -> dict[str, torch.Tensor]:
-    """Return features; one that is alone gets another name."""
-    return {name: next(iter(features.values()))} if len(features) == 1 else features
+    """Return features; one that is alone gets another name, unless it is what PyG calls labels."""
+    return {name: next(iter(features.values()))} if len(features) == 1 and "y" not in features else features
 
 
-def node_values(minibatch: MiniBatch, name: str | None) -> dict[str, Any]:
-    """Return what PyG keeps of the nodes of a type."""
-    values: dict[str, Any] = rename_single(features_of(minibatch.node_features or {}, name), "x")
+def node_values(minibatch: MiniBatch, name: str | None) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Return the features of the nodes of a type, and what else PyG keeps of them."""
     seeds = pick(minibatch.seeds, name)
-    values["n_id"] = pick(minibatch.input_nodes, name)
+    values = {"n_id": pick(minibatch.input_nodes, name)}
     if not minibatch.sampled_subgraphs and minibatch.input_nodes is None and seeds is not None and seeds.dim() == 1:
         values["n_id"] = seeds
     if name is not None and values["n_id"] is not None:
@@ -79,10 +86,10 @@ def node_values(minibatch: MiniBatch, name: str | None) -> dict[str, Any]:
     hops = minibatch.sampled_subgraphs or []
     rows = [hop.original_row_node_ids for hop in reversed(hops)]
     columns = hops[-1].original_column_node_ids if hops else None
-    if columns is not None and None not in rows:
+    if columns is not None and all(own is not None for own in rows):
         sizes = [0, *(len(ids) if (ids := pick(own, name)) is not None else 0 for own in (columns, *rows))]
         values["num_sampled_nodes"] = [outer - inner for inner, outer in pairwise(sizes)]
-    return values
+    return rename_single(features_of(minibatch.node_features or {}, name), "x"), values
 
 
 def seed_values(minibatch: MiniBatch, name: str | None) -> dict[str, Any]:
@@ -102,64 +109,57 @@ def seed_values(minibatch: MiniBatch, name: str | None) -> dict[str, Any]:
     }
 
 
-def edge_values(minibatch: MiniBatch, edge_type: str | None, by_hop: bool) -> dict[str, Any]:
-    """Return what PyG keeps of the edges of a type."""
+def edge_values(
+    minibatch: MiniBatch, edge_type: str | None, by_hop: bool
+) -> tuple[dict[str, torch.Tensor], dict[str, Any]]:
+    """Return the features of the edges of a type, and what else PyG keeps of them."""
     hops = [hop for hop in reversed(minibatch.sampled_subgraphs or []) if pick(hop.sampled_csc, edge_type) is not None]
     if not hops:
-        return {"edge_index": None}
-    parts = [pick(hop.original_edge_ids, edge_type) for hop in hops]
-    ids = None if any(part is None for part in parts) else torch.cat(parts)
-    index, positions, counts = unite(hops, edge_type, ids if by_hop else None, by_hop)
-    values: dict[str, Any] = {"edge_index": index, "num_sampled_edges": counts}
-    if ids is not None:
-        values["e_id"] = ids[positions].to(torch.int64)
-    layers = [features_of(layer, edge_type) for layer in reversed(minibatch.edge_features or [])]
+        return {}, {}
+    cscs = [pick(hop.sampled_csc, edge_type) for hop in hops]
+    indptrs, rows = [csc.indptr for csc in cscs], [csc.indices for csc in cscs]
+    counts = list(map(len, rows))
+    ids = [pick(hop.original_edge_ids, edge_type) for hop in hops]
+    known = not any(part is None for part in ids)
+    # Where ids are unknown, edges of a column are the same if they come from the same node.
+    numbers = ids if known else rows
+    marks = mark_first(indptrs, numbers)
+    if rows[0].is_cpu:
+        joined = join_columns(indptrs, rows, numbers, marks)
+        index, edges = joined[:2], joined[2]
+    else:
+        index = torch.stack([join(rows, marks).to(torch.int64), join(list(map(columns_of, cscs)), marks)])
+        edges = join(numbers, marks).to(torch.int64)
+    features = edge_features(minibatch, edge_type, counts, marks)
+    values = {"edge_index": index, "e_id": edges if known else None}
+    if by_hop:
+        left_out = [len(part) and len(part) - int(part.count_nonzero()) for part in marks]
+        return features, {**values, "num_sampled_edges": [a - b for a, b in zip(counts, left_out, strict=True)]}
+    order = torch.sort(index[0] * max(map(len, indptrs)) + index[1], stable=True)[1]
+    values = {"edge_index": index[:, order], "e_id": edges[order] if known else None}
+    return {name: own[order] for name, own in features.items()}, values
+
+
+def join(parts: Sequence[torch.Tensor], marks: Sequence[torch.Tensor]) -> torch.Tensor:
+    """Return the values of all edges, hop after hop, but of the first ones of each hop only those that are marked."""
+    own = zip(parts, marks, strict=True)
+    return torch.cat([piece for part, kept in own for piece in (part[: len(kept)][kept], part[len(kept) :])])
+
+
+def edge_features(
+    minibatch: MiniBatch, edge_type: str | None, counts: list[int], marks: list[torch.Tensor]
+) -> dict[str, Any]:
+    """Return the features of the edges of a type that are kept; `counts` are those of all edges of each hop."""
+    both = zip(minibatch.edge_features or [], minibatch.sampled_subgraphs or [], strict=False)
+    layers = [features_of(layer, edge_type) for layer, hop in both if pick(hop.sampled_csc, edge_type) is not None]
     features = {}
-    count = sum(len(pick(hop.sampled_csc, edge_type).indices) for hop in hops)
     for name in dict.fromkeys(name for layer in layers for name in layer):
-        rows = torch.cat([layer[name] for layer in layers if name in layer])
-        if len(rows) != count:
+        empty = next(layer[name] for layer in layers if name in layer)[:0]
+        parts = [layer.get(name, empty) for layer in reversed(layers)]
+        if list(map(len, parts)) != counts:
             raise ValueError(
-                f"edge feature {name!r} has {len(rows)} rows, but sampled_subgraphs have {count} edges; "
-                "put fetch_feature behind the stages that change the edges"
+                f"edge feature {name!r} has {sum(map(len, parts))} rows, but sampled_subgraphs have {sum(counts)} "
+                "edges; put fetch_feature behind the stages that change the edges"
             )
-        features[name] = rows[positions]
-    return values | rename_single(features, "edge_attr")
-
-
-def unite(
-    hops: list[SampledSubgraph], edge_type: str | None, ids: torch.Tensor | None, by_hop: bool
-) -> tuple[torch.Tensor, torch.Tensor, list[int] | None]:
-    """Return the edges of some hops, each once.
-
-    The rows of a hop begin with the rows of the next inner hop, so a position means the same node in every hop. Edges
-    are the same if their ids are, or if they join the same nodes where no ids are given.
-
-    Args:
-        hops: The innermost first.
-        edge_type: The edge type.
-        ids: The ids of all edges, in the order of the hops.
-        by_hop: Whether to keep that order. Otherwise the edges are sorted by source and destination.
-
-    Returns:
-        Sources and destinations, int64, shape (2, E); where these edges are among those of all hops; and how many each
-        hop adds, in that order.
-    """
-    parts = [edge_index(pick(hop.sampled_csc, edge_type)) for hop in hops]
-    index = torch.cat(parts, dim=1)
-    # One number per edge: sorting those is many times as fast as `torch.unique(index, dim=1)`. It can't overflow.
-    columns = max(len(pick(hop.sampled_csc, edge_type).indptr) for hop in hops)
-    names = index[0] * columns + index[1] if ids is None else ids
-    names, positions = torch.sort(names, stable=True)
-    is_first = torch.ones_like(names, dtype=torch.bool)
-    torch.ne(names[1:], names[:-1], out=is_first[1:])
-    positions = positions.masked_select(is_first)
-    if not by_hop:
-        names = names.masked_select(is_first)
-        sources = names // columns
-        return torch.stack([sources, names - sources * columns]), positions, None
-    is_kept = torch.zeros_like(is_first)
-    is_kept[positions] = True
-    counts = [int(own.sum()) for own in torch.split(is_kept, [part.shape[1] for part in parts])]
-    positions = is_kept.nonzero().squeeze(1)
-    return index[:, positions], positions, counts
+        features[name] = join(parts, marks)
+    return rename_single(features, "edge_attr")

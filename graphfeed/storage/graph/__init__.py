@@ -20,7 +20,7 @@ from graphfeed.storage.graph.files.formats import verify_graph
 from graphfeed.storage.graph.files.load_graph import load_from_shared_memory, load_graph
 from graphfeed.storage.graph.fused_csc_sampling_graph import FusedCSCSamplingGraph, fused_csc_sampling_graph
 from graphfeed.storage.graph.graph_arrays import GraphArrays
-from graphfeed.storage.graph.layer_data import PyGLayerData, PyGLayerHeteroData, edge_index
+from graphfeed.storage.graph.layer_data import PyGLayerData, PyGLayerHeteroData, columns_of
 from graphfeed.storage.graph.sampled_subgraph import ByType, CSCFormatBase, SampledSubgraph, exclude_from_each
 from graphfeed.storage.graph.sampling.compaction import (
     by_type,
@@ -106,10 +106,10 @@ __all__ = [
     "check_seeds",
     "check_shapes",
     "column_ids",
+    "columns_of",
     "compact_csc_format",
     "compact_hop",
     "convert_to_hetero",
-    "edge_index",
     "edge_lists",
     "edge_times_of",
     "ends_of",

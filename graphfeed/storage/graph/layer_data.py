@@ -66,8 +66,16 @@ def edge_index(csc: "CSCFormatBase") -> torch.Tensor:
     Raises:
         ValueError: `indptr` does not start at 0, or falls; not checked under `torch.compile`.
     """
+    return torch.stack([csc.indices.to(torch.int64), columns_of(csc)])
+
+
+def columns_of(csc: "CSCFormatBase") -> torch.Tensor:
+    """Return the column of each edge, int64.
+
+    Raises:
+        ValueError: `indptr` does not start at 0, or falls; not checked under `torch.compile`.
+    """
     if not torch.compiler.is_compiling():  # a check reads values, where the compiler would have to stop
         check_starts(csc.indptr)
     columns = torch.arange(len(csc.indptr) - 1, device=csc.indptr.device)
-    columns = torch.repeat_interleave(columns, csc.indptr.diff(), output_size=len(csc.indices))
-    return torch.stack([csc.indices.to(torch.int64), columns])
+    return torch.repeat_interleave(columns, csc.indptr.diff(), output_size=len(csc.indices))

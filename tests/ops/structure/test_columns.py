@@ -56,6 +56,33 @@ def test_edges_come_column_by_column_one_list_behind_the_other(
     assert found.T.tolist() == expected
 
 
+def csc_of(edges: list[tuple[int, int]], width: int, dtype: torch.dtype) -> tuple[torch.Tensor, torch.Tensor]:
+    """Return column starts and ids of some edges, each of which is an id and a column."""
+    ids, destinations = torch.tensor(edges, dtype=torch.int64).reshape(-1, 2).unbind(1)
+    columns = ops.coo_to_csc(torch.zeros_like(ids), destinations, width)
+    return columns.indptr.to(dtype), ids[columns.order].to(dtype)
+
+
+@given(lists=st.lists(EDGES, max_size=4), many=st.booleans(), dtype=DTYPES)
+def test_edges_that_no_list_before_has_are_marked_and_joined(
+    lists: list[list[tuple[int, int]]], many: bool, dtype: torch.dtype
+) -> None:
+    lists = [edges + [(edge, 0) for edge in range(5, 45)] * many for edges in lists]
+    widths = [NODES + place for place in range(len(lists))]  # columns of a list begin with those of the one before
+    parts = [csc_of(edges, width, dtype) for edges, width in zip(lists, widths, strict=True)]
+    indptrs, ids = [indptr for indptr, _ in parts], [own for _, own in parts]
+    marks = ops.mark_first(indptrs, ids)
+    sizes = [0, *(sum(column < width for _, column in edges) for edges, width in zip(lists[1:], widths, strict=False))]
+    assert [len(own) for own in marks] == sizes[: len(lists)]
+    expected: list[tuple[int, int]] = []
+    for edges in lists:
+        known = set(expected)
+        expected += [edge for edge in sorted(edges, key=lambda edge: edge[1]) if edge not in known]
+    rows, columns, found = ops.join_columns(indptrs, ids, ids, marks)
+    assert list(zip(found.tolist(), columns.tolist(), strict=True)) == expected
+    assert rows.tolist() == found.tolist()
+
+
 OWNED_COLUMNS = st.lists(st.tuples(st.integers(0, 2), st.lists(st.integers(0, 200), max_size=5)), max_size=12)
 
 

@@ -16,11 +16,43 @@ from graphfeed.storage.graph.layer_data import edge_index
 from tests import pipelines
 from tests.digests import assert_same, digests
 
+Edge = tuple[int, int, int]
+
+
+def listed(subgraph: gf.SampledSubgraph, kind: str | None = None) -> list[Edge]:
+    """Return source, destination and id of each edge of a hop."""
+    csc: Any = subgraph.sampled_csc if kind is None else subgraph.sampled_csc[kind]
+    ids: Any = subgraph.original_edge_ids if kind is None else subgraph.original_edge_ids[kind]
+    found = []
+    for column, (low, high) in enumerate(pairwise(csc.indptr.tolist())):
+        found += [(csc.indices[place].item(), column, ids[place].item()) for place in range(low, high)]
+    return found
+
+
+def drawn(batch: Any, kind: str | None = None) -> tuple[list[Edge], list[int]]:
+    """Return the edges, hop by hop, that no hop further inside has, and how many each hop adds."""
+    found: list[Edge] = []
+    counts = []
+    for hop in reversed(batch.sampled_subgraphs):
+        known = set(found)
+        found += (own := [edge for edge in listed(hop, kind) if edge not in known])
+        counts.append(len(own))
+    return found, counts
+
+
+def rows_of(store: Any) -> list[Edge]:
+    return list(zip(*store.edge_index.tolist(), store.e_id.tolist(), strict=True))
+
+
+def by_ends(edges: list[Edge]) -> list[Edge]:
+    return sorted(edges, key=lambda edge: edge[:2])
+
 
 def test_without_types() -> None:
     batch = next(iter(pipelines.homogeneous()))
     before = copy.deepcopy(batch)
     data = batch.to_pyg_data()
+    assert rows_of(data) == by_ends(drawn(batch)[0])
     assert_same([data.x, data.y, data.n_id], [batch.node_features["feat"], batch.labels, batch.input_nodes])
     assert data.batch_size == 32
     assert_same(batch, before)
@@ -33,9 +65,42 @@ def test_several_features_keep_their_names() -> None:
     assert_same([data.feat, data.year], [batch.node_features["feat"], batch.node_features["year"]])
 
 
+@pytest.mark.parametrize("names", [["x", "y"], ["y"], ["y", "time"]])
+def test_a_feature_y_stays_one(names: list[str]) -> None:
+    rows = {name: torch.rand(6, 2) for name in names}
+    store = gf.BasicFeatureStore({("node", None, name): gf.TorchBasedFeature(own) for name, own in rows.items()})
+    pipe = gf.ItemSampler(gf.ItemSet(6, names="seeds"), batch_size=4)
+    for data in (
+        pipe.sample_neighbor(gf.from_coo(torch.tensor([[1, 2], [0, 1]]), 6), [1])
+        .fetch_feature(store, node_feature_keys=names)
+        .to_pyg_data()
+    ):
+        assert_same([data[name] for name in names], [rows[name][data.n_id] for name in names])
+
+
+def test_a_name_that_two_things_have_is_refused() -> None:
+    ids = torch.arange(2)
+    for name in ("y", "n_id"):
+        batch = gf.MiniBatch(seeds=ids, labels=ids, node_features={name: ids, "b": ids})
+        with pytest.raises(ValueError, match=f"'{name}' would be there twice in PyG's data"):
+            batch.to_pyg_data()
+    of_both = gf.MiniBatch(seeds={"a": ids}, labels={"a": ids}, node_features={("a", "y"): ids})
+    with pytest.raises(ValueError, match="'y' of 'a' would be there twice"):
+        of_both.to_pyg_data()
+
+
+def test_without_features_or_labels() -> None:
+    batch = next(iter(pipelines.weighted()))
+    data = batch.to_pyg_data()
+    assert rows_of(data) == by_ends(drawn(batch)[0])
+    assert (data.y, data.batch_size) == (None, 40)
+
+
 def test_with_types() -> None:
     batch = next(iter(pipelines.heterogeneous()))
     data = batch.to_pyg_data()
+    for kind in ("user:likes:item", "item:liked_by:user", "user:knows:user"):
+        assert rows_of(data[tuple(kind.split(":"))]) == by_ends(drawn(batch, kind)[0])
     for kind in ("user", "item"):
         store = data[kind]
         assert_same([store.x, store.n_id], [batch.node_features[kind, "feat"], batch.input_nodes[kind]])
@@ -101,23 +166,6 @@ def test_without_pyg_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None
         next(iter(pipelines.homogeneous())).to_pyg_data()
 
 
-Edge = tuple[int, int, int]
-
-
-def listed(subgraph: gf.SampledSubgraph, kind: str | None = None) -> list[Edge]:
-    """Return source, destination and id of each edge of a hop."""
-    csc: Any = subgraph.sampled_csc if kind is None else subgraph.sampled_csc[kind]
-    ids: Any = subgraph.original_edge_ids if kind is None else subgraph.original_edge_ids[kind]
-    found = []
-    for column, (low, high) in enumerate(pairwise(csc.indptr.tolist())):
-        found += [(csc.indices[place].item(), column, ids[place].item()) for place in range(low, high)]
-    return found
-
-
-def rows_of(store: Any) -> list[Edge]:
-    return list(zip(*store.edge_index.tolist(), store.e_id.tolist(), strict=True))
-
-
 def parallel(replace: bool = False) -> gf.MiniBatch:
     """Return a mini-batch of a graph in which two edges join the same nodes, each drawn by both hops."""
     graph = gf.from_coo(torch.tensor([[1, 1, 0], [0, 0, 1]]), num_nodes=2)
@@ -127,40 +175,19 @@ def parallel(replace: bool = False) -> gf.MiniBatch:
     return minibatch
 
 
-def test_sorted_edges_are_those_of_torchs_unique_with_the_id_of_one_of_them() -> None:
+def test_edges_are_those_that_no_hop_further_inside_has_in_either_order() -> None:
     for batch in (*pipelines.homogeneous(), *pipelines.weighted(), *pipelines.link_prediction()):
-        data = batch.to_pyg_data()
-        hops = [edge_index(hop.sampled_csc) for hop in batch.sampled_subgraphs]
-        assert_same(data.edge_index, torch.unique(torch.cat(hops, dim=1), dim=1))
-        assert (data.y is None) == (batch.labels is None)
-        assert set(rows_of(data)) <= {edge for hop in batch.sampled_subgraphs for edge in listed(hop)}
-
-
-def test_by_hop_edges_come_where_they_are_first() -> None:
-    for make in (pipelines.homogeneous, pipelines.weighted, pipelines.link_prediction):
-        batch = next(iter(make()))
+        edges, counts = drawn(batch)
         data = batch.to_pyg_data(by_hop=True)
-        seen: dict[int, Edge] = {}
-        counts = []
-        for hop in reversed(batch.sampled_subgraphs):
-            before = len(seen)
-            for edge in listed(hop):
-                seen.setdefault(edge[2], edge)
-            counts.append(len(seen) - before)
-        assert rows_of(data) == list(seen.values())
-        assert data.num_sampled_edges == counts
-
-
-def test_edges_with_types() -> None:
+        assert (rows_of(data), data.num_sampled_edges) == (edges, counts)
+        assert rows_of(batch.to_pyg_data()) == by_ends(edges)
     for batch in pipelines.heterogeneous():
         data, by_hop = batch.to_pyg_data(), batch.to_pyg_data(by_hop=True)
         for kind in ("user:likes:item", "item:liked_by:user", "user:knows:user"):
-            own = {edge for hop in batch.sampled_subgraphs for edge in listed(hop, kind)}
-            store, ends = by_hop[tuple(kind.split(":"))], data[tuple(kind.split(":"))]
-            assert set(rows_of(store)) == own
-            assert len(store.e_id) == len(own) == sum(store.num_sampled_edges)
-            assert set(rows_of(ends)) <= own
-            assert [*map(tuple, ends.edge_index.T.tolist())] == sorted({(source, column) for source, column, _ in own})
+            edges, counts = drawn(batch, kind)
+            store = by_hop[tuple(kind.split(":"))]
+            assert (rows_of(store), store.num_sampled_edges) == (edges, counts)
+            assert rows_of(data[tuple(kind.split(":"))]) == by_ends(edges)
 
 
 def test_edge_features_belong_to_their_edges() -> None:
@@ -177,25 +204,46 @@ def test_several_edge_features_keep_their_names() -> None:
     assert_same([data.a, data.b], [data.e_id, -data.e_id])
 
 
-def test_parallel_edges_are_one_pair_of_nodes_and_two_edges() -> None:
-    assert parallel().to_pyg_data().edge_index.tolist() == [[0, 1], [1, 0]]
+def test_parallel_edges_are_two() -> None:
+    assert rows_of(parallel().to_pyg_data()) == [(0, 1, 2), (1, 0, 0), (1, 0, 1)]
     data = parallel().to_pyg_data(by_hop=True)
     assert sorted(rows_of(data)) == [(0, 1, 2), (1, 0, 0), (1, 0, 1)]
     assert data.num_sampled_edges == [3, 0]
 
 
-def test_an_edge_that_is_drawn_twice_is_there_once() -> None:
-    data = parallel(replace=True).to_pyg_data(by_hop=True)
-    assert len(set(rows_of(data))) == len(rows_of(data)) <= 3
+def test_parallel_edges_keep_their_features_in_a_pipeline() -> None:
+    graph = gf.from_coo(torch.tensor([[1, 1, 0], [0, 0, 1]]), num_nodes=2)
+    store = gf.BasicFeatureStore({("edge", None, "w"): gf.TorchBasedFeature(torch.tensor([[5.0], [6.0], [7.0]]))})
+    pipe = gf.ItemSampler(gf.ItemSet(2, names="seeds"), batch_size=2).sample_neighbor(graph, [-1, -1])
+    for data in pipe.fetch_feature(store, edge_feature_keys=["w"]).to_pyg_data():
+        assert sorted(data.edge_attr.squeeze(1).tolist()) == [5, 6, 7]
+        assert_same(data.edge_attr.squeeze(1), data.e_id + 5.0)
+        assert data.num_sampled_edges == [3, 0]
 
 
-def test_without_ids_a_pair_of_nodes_is_an_edge() -> None:
+def test_what_a_hop_draws_twice_is_there_twice() -> None:
+    batch = parallel(replace=True)
+    edges, counts = drawn(batch)
+    data = batch.to_pyg_data(by_hop=True)
+    assert (rows_of(data), data.num_sampled_edges) == (edges, counts)
+    assert len(set(edges)) < len(edges)
+
+
+def test_an_edge_in_the_trees_of_two_seeds_is_two() -> None:
+    graph = gf.from_coo(torch.tensor([[1, 2, 0], [0, 1, 2]]), num_nodes=3)
+    pipe = gf.ItemSampler(gf.ItemSet(torch.tensor([0, 1]), names="seeds"), batch_size=2)
+    pipe = pipe.sample_neighbor(graph, [-1, -1], disjoint=True)
+    for data in pipe.to_pyg_data():
+        assert sorted(data.e_id.tolist()) == [0, 1, 1, 2]
+
+
+def test_without_ids_edges_of_several_hops_are_told_apart_by_their_nodes() -> None:
     batch = parallel()
     for hop in batch.sampled_subgraphs or ():
         hop.original_edge_ids = None
     for by_hop in (False, True):
         data = batch.to_pyg_data(by_hop)
-        assert sorted(data.edge_index.T.tolist()) == [[0, 1], [1, 0]]
+        assert sorted(data.edge_index.T.tolist()) == [[0, 1], [1, 0], [1, 0]]
         assert "e_id" not in data
 
 

@@ -1,0 +1,68 @@
+"""Which edges of several lists of columns are there for the first time."""
+
+from collections.abc import Sequence
+from itertools import pairwise
+
+import torch
+
+from graphfeed.ops.arguments import check_vector
+from graphfeed.ops.backend import as_int64, kernels
+from graphfeed.ops.structure.csc import check_starts
+
+
+def mark_first(indptrs: Sequence[torch.Tensor], ids: Sequence[torch.Tensor]) -> list[torch.Tensor]:
+    """Tell which edges of some lists of columns are in no list before, such as those of the hops of a mini-batch.
+
+    The columns of a list begin with those of the list before it, so only edges of these can be there already. Edges of
+    a column are the same if their ids are. What one list has twice stays twice.
+
+    Args:
+        indptrs: Column starts of each list, int32 or int64, shape (columns + 1,).
+        ids: The id of each edge, int32 or int64.
+
+    Returns:
+        For each list, bool, shorter than there are edges: whether its first edges are there for the first time. All
+        others are.
+
+    Raises:
+        TypeError: A tensor has another dtype.
+        ValueError: Columns that fall, or do not start at 0 or end at the number of ids; another number of lists.
+
+    Example:
+        >>> inner, outer = torch.tensor([0, 2]), torch.tensor([0, 2, 3])
+        >>> mark_first([inner, outer], [torch.tensor([7, 8]), torch.tensor([8, 9, 7])])
+        [tensor([], dtype=torch.bool), tensor([False,  True])]
+    """
+    if len(indptrs) != len(ids):
+        raise ValueError(f"indptrs and ids must be as many, but are {len(indptrs)} and {len(ids)}")
+    for starts, part in zip(indptrs, ids, strict=True):
+        check_vector("ids", part)
+        check_starts(starts)
+        if starts.is_cpu and int(starts[-1]) != len(part):
+            raise ValueError(f"indptrs must end at {len(part)}, the number of its ids, but is {starts.tolist()}")
+    counts = [0, *(int(starts[: len(before)][-1]) for before, starts in pairwise(indptrs))][: len(ids)]
+    if any(counts) and not ids[0].is_cpu:
+        return mark_by_sorting(indptrs, ids, counts)
+    marks = [torch.ones(count, dtype=torch.bool) for count in counts]
+    lists = [(as_int64(starts, part), as_int64(part, part)) for starts, part in zip(indptrs, ids, strict=True)]
+    for place, (own, kept) in enumerate(zip(lists, marks, strict=True)):
+        for starts, part in lists[:place] if len(kept) else ():
+            starts = starts[: len(own[0])]
+            table = torch.full((4 << (int(starts.diff().max()) if len(starts) > 1 else 0).bit_length(),), -1)
+            module = kernels("structure.mark_first", starts, ids=part)
+            module.clear_marks(starts, part, *own, table, kept.view(torch.uint8))
+    return marks
+
+
+def mark_by_sorting(
+    indptrs: Sequence[torch.Tensor], ids: Sequence[torch.Tensor], counts: Sequence[int]
+) -> list[torch.Tensor]:
+    """Return what `mark_first` does, of tensors on any device; `counts` says of how many edges of each list."""
+    device, sizes = ids[0].device, list(map(len, ids))
+    columns = [torch.arange(len(own) - 1, device=device).repeat_interleave(own.diff()) for own in indptrs]
+    names = torch.stack([torch.cat(columns), torch.cat([part.to(torch.int64) for part in ids])])
+    _, edges = torch.unique(names, dim=1, return_inverse=True)  # type: ignore[no-untyped-call]
+    lists = torch.arange(len(ids), device=device).repeat_interleave(torch.tensor(sizes, device=device))
+    first = torch.full_like(edges, len(ids)).scatter_reduce(0, edges, lists, "amin")
+    is_first = (lists == first[edges]).split(sizes)
+    return [marks[:count] for marks, count in zip(is_first, counts, strict=True)]
