@@ -39,11 +39,11 @@ def mark_first(indptrs: Sequence[torch.Tensor], ids: Sequence[torch.Tensor]) -> 
         check_vector("ids", part)
         check_starts(starts)
         if starts.is_cpu and int(starts[-1]) != len(part):
-            raise ValueError(f"indptrs must end at {len(part)}, the number of its ids, but is {starts.tolist()}")
+            raise ValueError(f"indptrs must end at {len(part)}, the number of its ids, but ends at {int(starts[-1])}")
     counts = [0, *(int(starts[: len(before)][-1]) for before, starts in pairwise(indptrs))][: len(ids)]
     if any(counts) and not ids[0].is_cpu:
         return mark_by_sorting(indptrs, ids, counts)
-    marks = [torch.ones(count, dtype=torch.bool) for count in counts]
+    marks = [part.new_ones(count, dtype=torch.bool) for part, count in zip(ids, counts, strict=True)]
     lists = [(as_int64(starts, part), as_int64(part, part)) for starts, part in zip(indptrs, ids, strict=True)]
     for place, (own, kept) in enumerate(zip(lists, marks, strict=True)):
         for starts, part in lists[:place] if len(kept) else ():
@@ -58,11 +58,14 @@ def mark_by_sorting(
     indptrs: Sequence[torch.Tensor], ids: Sequence[torch.Tensor], counts: Sequence[int]
 ) -> list[torch.Tensor]:
     """Return what `mark_first` does, of tensors on any device; `counts` says of how many edges of each list."""
-    device, sizes = ids[0].device, list(map(len, ids))
-    columns = [torch.arange(len(own) - 1, device=device).repeat_interleave(own.diff()) for own in indptrs]
+    sizes = list(map(len, ids))
+    columns = [
+        torch.arange(len(own) - 1, device=own.device).repeat_interleave(own.diff(), output_size=size)
+        for own, size in zip(indptrs, sizes, strict=True)
+    ]
     names = torch.stack([torch.cat(columns), torch.cat([part.to(torch.int64) for part in ids])])
     _, edges = torch.unique(names, dim=1, return_inverse=True)  # type: ignore[no-untyped-call]
-    lists = torch.arange(len(ids), device=device).repeat_interleave(torch.tensor(sizes, device=device))
+    lists = torch.cat([torch.full_like(part, place, dtype=torch.int64) for place, part in enumerate(ids)])
     first = torch.full_like(edges, len(ids)).scatter_reduce(0, edges, lists, "amin")
     is_first = (lists == first[edges]).split(sizes)
     return [marks[:count] for marks, count in zip(is_first, counts, strict=True)]

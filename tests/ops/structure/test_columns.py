@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from graphfeed import ops
 from tests import reference
+from tests.ops.devices import Device, results
 from tests.ops.graphs import ID_DTYPES, Graph, graphs
 
 
@@ -65,13 +66,13 @@ def csc_of(edges: list[tuple[int, int]], width: int, dtype: torch.dtype) -> tupl
 
 @given(lists=st.lists(EDGES, max_size=4), many=st.booleans(), dtype=DTYPES)
 def test_edges_that_no_list_before_has_are_marked_and_joined(
-    lists: list[list[tuple[int, int]]], many: bool, dtype: torch.dtype
+    device: Device, lists: list[list[tuple[int, int]]], many: bool, dtype: torch.dtype
 ) -> None:
     lists = [edges + [(edge, 0) for edge in range(5, 45)] * many for edges in lists]
     widths = [NODES + place for place in range(len(lists))]  # columns of a list begin with those of the one before
     parts = [csc_of(edges, width, dtype) for edges, width in zip(lists, widths, strict=True)]
     indptrs, ids = [indptr for indptr, _ in parts], [own for _, own in parts]
-    marks = ops.mark_first(indptrs, ids)
+    (marks,) = results(device, lambda put: ops.mark_first(list(map(put, indptrs)), list(map(put, ids))))
     sizes = [0, *(sum(column < width for _, column in edges) for edges, width in zip(lists[1:], widths, strict=False))]
     assert [len(own) for own in marks] == sizes[: len(lists)]
     expected: list[tuple[int, int]] = []

@@ -114,8 +114,12 @@ def merge(places: Any, counts: Any, values: Any, dtypes: Any = (torch.int64,)) -
     return ops.merge_columns([torch.tensor(places)], [torch.tensor(counts)], parts, dtypes)
 
 
-def join(indptr: Any, ids: int = 3) -> Any:
-    return ops.join_columns([torch.tensor(indptr)], [torch.arange(3)], [torch.arange(ids)])
+def join(indptr: Any, ids: int = 3, marks: Any = None) -> Any:
+    return ops.join_columns([torch.tensor(indptr)], [torch.arange(3)], [torch.arange(ids)], marks)
+
+
+def mark(*indptrs: Any) -> Any:
+    return ops.mark_first([torch.tensor(own) for own in indptrs], [torch.arange(3)] * 2)
 
 
 def shift(offsets: Any, shifts: Any, *dtype: torch.dtype, values: Any = (1,)) -> Any:
@@ -138,6 +142,11 @@ def test_columns_that_do_not_fit_together_are_refused() -> None:
         (lambda: join([0, 9, 3]), ValueError, "indptr"),
         (lambda: join([0, 1]), ValueError, "must end at 3"),
         (lambda: join([0, 3], ids=2), ValueError, "an id for each of its edges"),
+        (lambda: join([0, 3], marks=[ONE]), TypeError, "marks must be torch.bool"),
+        (lambda: join([0, 3], marks=[torch.ones(4).bool()]), ValueError, r"marks must be at most \[3\], .* are \[4\]"),
+        (lambda: mark([0, 3]), ValueError, "indptrs and ids must be as many, but are 1 and 2"),
+        (lambda: mark([0, 3], [0, 2]), ValueError, "indptrs must end at 3, .* ends at 2"),
+        (lambda: mark([0, 3], [0, 4, 3]), ValueError, "indptr"),
         (lambda: merge([0, 2], [1, 1], [[5, 6]]), ValueError, outside),
         (lambda: merge([0, -1], [1, 1], [[5, 6]]), ValueError, outside),
         (lambda: merge([0, 0], [1, 1], [[5, 6]]), ValueError, "places must be all different"),
