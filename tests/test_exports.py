@@ -78,6 +78,19 @@ def test_each_public_name_is_there_and_described() -> None:
             assert not value.__doc__.startswith(f"{name}("), f"{package.__name__}.{name}"
 
 
+def test_the_order_of_hops_stands_with_each_sampler_and_loader() -> None:
+    orders = {"fanouts": "the outermost hop first", "num_neighbors": "the seeds' own hop first"}
+    found = {value for value in (getattr(package, name) for package, name in BY_NAME) if inspect.isclass(value)}
+    checked = []
+    for value in found:
+        taken = inspect.signature(value).parameters if value.__name__.endswith(("Sampler", "Loader")) else {}
+        for name in orders.keys() & taken.keys():
+            if taken[name].annotation not in (int, "int"):  # one number for all hops
+                assert orders[name] in " ".join((value.__doc__ or "").split()), value
+                checked.append(value.__name__)
+    assert {"NeighborSampler", "TemporalSampler", "DistNeighborLoader", "LinkNeighborLoader"} <= set(checked)
+
+
 def test_a_stage_is_public_in_a_file_of_its_name() -> None:
     """Those for programs of GraphBolt's share a file, and are found at the top."""
     for stage in stages():

@@ -76,6 +76,13 @@ def test_a_dead_link_is_noticed(tmp_path: Path) -> None:
     assert dead_links(tmp_path) == ["a.html: a.html#there", "a.html: b.html", "a.html: c.css"]
 
 
+def test_the_reference_describes_fields_of_bases_that_are_on_no_page_of_stages() -> None:
+    text = "\n".join(line for group in api.groups() for line in api.lines(group))
+    for name in ("NeighborSampler.fanouts", "TemporalNeighborSampler.hop_time", "ingest.NodeTable.files"):
+        assert text.count(f"   .. autoattribute:: graphfeed.{name}\n") == 1
+    assert "autoattribute:: graphfeed.NeighborSampler.datapipe" not in text
+
+
 def test_the_reference_has_each_public_name_once() -> None:
     counts = Counter(name for group in api.groups() for name in group.names)
     assert [name for name, count in counts.items() if count > 1] == []

@@ -4,7 +4,7 @@ import importlib
 import inspect
 import re
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, fields, is_dataclass
 from pathlib import Path
 from types import GenericAlias
 from typing import Any
@@ -128,8 +128,17 @@ def directive(name: str) -> Iterator[str]:
         yield from (f".. py:module:: {name}", "", *(f".. autofunction:: {name}.{own}" for own in DATA_SETS), "")
     elif inspect.isclass(value):
         yield from (f".. autoclass:: {name}", "   :members:", "   :show-inheritance:", "   :member-order: bysource", "")
+        yield from (f"   .. autoattribute:: {name}.{own}\n" for own in inherited_fields(value))
     else:
         yield from (f".. {'autofunction' if callable(value) else 'autodata'}:: {name}", "")
+
+
+def inherited_fields(value: type) -> Iterator[str]:
+    """Yield the fields that a class has of bases which readers don't meet, such as `fanouts` of samplers."""
+    for field in fields(value) if is_dataclass(value) else ():
+        owner = next(base for base in value.__mro__ if field.name in vars(base).get("__annotations__", ()))
+        if owner is not value and owner.__name__ not in graphfeed.__all__ and not field.name.startswith("_"):
+            yield field.name
 
 
 def find(name: str) -> Any:

@@ -24,7 +24,8 @@ class LayerNeighborSampler(FanoutSampler, name="sample_layer_neighbor"):
     Without weights, replacement and types, the first mini-batch makes an index of the graph's largest columns
     (`FusedCSCSamplingGraph.high_degree_index`), so that these need not be read again and again.
 
-    The last five options mean the same as for `NeighborSampler`, and what it raises is raised here.
+    `fanouts` has one number per hop, the outermost hop first, as for `NeighborSampler`. The last five options mean the
+    same as there, too, and what it raises is raised here.
 
     Raises:
         ValueError: A `batch_dependency` below 1.

@@ -12,6 +12,9 @@ from graphfeed.storage.graph import ByType, SamplingRequest
 class NeighborSampler(FanoutSampler, name="sample_neighbor"):
     """Samples in-neighbours, each hop from all nodes found so far (GraphSAGE: Hamilton and others, NeurIPS 2017).
 
+    `fanouts` has one number per hop, the outermost hop first: with [10, 2], a seed gets 2 neighbours, and each node of
+    the next hop 10. Loaders of PyG's kind, also those of `graphfeed.pyg`, take the seeds' own hop first.
+
     Sets `sampled_subgraphs` and `input_nodes`, and for edge seeds also `compacted_seeds`. Without replacement, every
     set of neighbours of a node is equally likely, or follows the weights. A node that occurs twice in a mini-batch gets
     the same neighbours both times. The draws depend on the mini-batch's key, the hop and the node's id alone; a

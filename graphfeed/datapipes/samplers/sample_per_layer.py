@@ -17,6 +17,8 @@ from graphfeed.storage.graph import SamplingRequest
 class SamplePerLayer(Transform, name="sample_per_layer"):
     """Samples one hop around the rows of the hop before, or around the seeds: for samplers made of several stages.
 
+    The first such stage is the seeds' own hop, while `fanouts` of `NeighborSampler` has that hop last.
+
     The new subgraph comes first in `sampled_subgraphs`. It has the ids of the graph and no row ids, which
     `compact_per_layer` gives it; stages between the two may change it. Each stage of this kind has draws of its own.
 

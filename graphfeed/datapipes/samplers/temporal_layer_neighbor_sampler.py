@@ -7,6 +7,8 @@ from graphfeed.storage.graph import Strategy
 class TemporalLayerNeighborSampler(TemporalSampler, name="temporal_sample_layer_neighbor"):
     """Samples in time as `TemporalNeighborSampler` does, but by layer-neighbour sampling (LABOR-0).
 
+    `fanouts` has one number per hop, the outermost hop first, as for `NeighborSampler`.
+
     Each node has a variate in each hop, which all columns share whatever their times. A column takes the eligible
     neighbours with the smallest variates (see `LayerNeighborSampler`), so columns choose the same neighbours where they
     can. Nodes are still not deduplicated; what is saved are reads of features, if a cache holds them. The price is that

@@ -15,6 +15,8 @@ class TemporalNeighborSampler(TemporalSampler, name="temporal_sample_neighbor"):
     between `time - pre_time_window` and `time` of the seed. Both ends are excluded, as in GraphBolt (its documentation
     says otherwise).
 
+    `fanouts` has one number per hop, the outermost hop first, as for `NeighborSampler`.
+
     Sets `sampled_subgraphs` and `input_nodes`, and for edge seeds also `compacted_seeds`. Nodes are not deduplicated:
     the same node at two times counts as two rows. The rows of a hop are its seeds, then the source of every edge, each
     with its seed's time (or its edge's, by `hop_time`). So every edge makes a row, and mini-batches are larger than

@@ -12,6 +12,8 @@ from graphfeed.storage.graph import ByType, HopTime, SamplingRequest, Strategy
 class TemporalSampler(FanoutSampler):
     """The base class of samplers that respect the times of nodes and edges: write `chosen_by`.
 
+    `fanouts` has one number per hop, the outermost hop first, as for `NeighborSampler`.
+
     Raises:
         KeyError: The graph doesn't have an attribute that is named; when it runs: seeds of an unknown node type.
         TypeError: When it runs: times that are not integers.

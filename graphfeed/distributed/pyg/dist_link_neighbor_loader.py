@@ -28,6 +28,7 @@ class DistLinkNeighborLoader(DistLoader):
             the edges to nodes that this rank owns.
         edge_label: The label of each seed. With binary negatives, whole labels from 0 on become 1 and more.
         edge_label_time: The time of each seed.
+        num_neighbors: One number per hop, the seeds' own hop first.
         disjoint: Whether each end of a seed has nodes of its own. Always so in time.
         neg_sampling: A `NegativeSampling`, ours or PyG's, a mode, or (mode, amount). Not with `strict=True`, which
             needs all edges in one place.

@@ -26,8 +26,8 @@ class DistNeighborLoader(DistLoader):
 
     Args:
         data: The feature store and the graph store of this rank's part.
-        num_neighbors: As for `graphfeed.pyg.NeighborLoader`; so are replace, subgraph_type, disjoint, temporal_strategy
-            and time_attr. PyG's class does not have "induced".
+        num_neighbors: As for `graphfeed.pyg.NeighborLoader`: the seeds' own hop first. So are replace, subgraph_type,
+            disjoint, temporal_strategy and time_attr. PyG's class does not have "induced".
         master_addr: See `DistLoader`; so are master_port, current_ctx and num_rpc_threads.
         input_nodes: The seeds, global ids or a mask; with types, (type, one of these). None, or a type alone: the nodes
             that this rank owns.

@@ -40,8 +40,8 @@ class DistNeighborSampler:
     Args:
         current_ctx: Which rank this is. Rank `i` holds part `i`.
         data: The feature store and the graph store of the part.
-        num_neighbors: As for `graphfeed.pyg.NeighborLoader`; so are replace, subgraph_type, disjoint, temporal_strategy
-            and time_attr. PyG's class does not have "induced".
+        num_neighbors: As for `graphfeed.pyg.NeighborLoader`: the seeds' own hop first. So are replace, subgraph_type,
+            disjoint, temporal_strategy and time_attr. PyG's class does not have "induced".
         channel: A queue. If given, `sample_from_nodes` and `sample_from_edges` return at once, and put their results
             there. A loader gives none.
         concurrency: How many calls with a `channel` are sampled at a time.

@@ -16,7 +16,7 @@ class HGTLoader(NodeLoader):
 
     Args:
         data: A `torch_geometric.data.HeteroData`.
-        num_samples: How many nodes each hop samples, of each node type, or by node type.
+        num_samples: How many nodes each hop samples, the seeds' own hop first: of each node type, or by node type.
         input_nodes: The seeds: a node type, a tuple of one and ids, a mask or None, or a dict of these by node type.
         is_sorted: Has no effect: edges are grouped by destination by counting.
         transform: A function of each `HeteroData`.

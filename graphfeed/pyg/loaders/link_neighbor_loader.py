@@ -16,7 +16,8 @@ class LinkNeighborLoader(LinkLoader):
     hold of the seeds, and `NeighborLoader` how neighbours are sampled, and what a loader offers beyond PyG's.
 
     Args:
-        num_neighbors: One number per hop, or a dict of such lists by edge type, or a `NumNeighbors`.
+        num_neighbors: One number per hop, the seeds' own hop first, a dict of such lists by edge type, or a
+            `NumNeighbors`.
         edge_label_index: The seeds; see `LinkLoader`.
         edge_label: The label of each seed.
         edge_label_time: The time of each seed: its neighbours and negatives are not later.

@@ -17,7 +17,7 @@ class HGTSampler(StageSampler):
 
     Args:
         data: A `torch_geometric.data.HeteroData`.
-        num_samples: How many nodes each hop samples, of each node type, or by node type.
+        num_samples: How many nodes each hop samples, the seeds' own hop first: of each node type, or by node type.
         is_sorted: Has no effect: edges are grouped by destination by counting.
         share_memory: Has no effect: a graph moves to shared memory when processes need it.
 

@@ -79,7 +79,7 @@ class NeighborSampler(StageSampler):
     Args:
         data: A `torch_geometric.data.Data` or `HeteroData`, or a pair (`FeatureStore`, `GraphStore`).
         num_neighbors: One number per hop, the seeds' own hop first, a dict of such lists by edge type, or a
-            `NumNeighbors`.
+            `NumNeighbors`. Stages of a pipeline take the outermost hop first (`graphfeed.NeighborSampler`).
         subgraph_type: "directional", "bidirectional" or "induced".
         replace: Whether an edge may be chosen more than once.
         disjoint: Whether each seed has nodes of its own.
