@@ -296,3 +296,73 @@ def test_hetero_hierarchical_sage() -> None:
         size = batch["paper"].batch_size
         assert torch.allclose(x["paper"][:size], whole["paper"][:size], atol=1e-5)
         assert len(x["paper"]) < len(whole["paper"])
+
+
+class AttachTargets:
+    """A transform of mini-batches: the labels of the seeds that a training table has."""
+
+    def __init__(self, node_type: str, targets: torch.Tensor) -> None:
+        self.node_type, self.targets = node_type, targets
+
+    def __call__(self, batch: Any) -> Any:
+        batch[self.node_type].y = self.targets[batch[self.node_type].input_id]
+        return batch
+
+
+class TablesAndLinks(nn.Module):
+    """Encodes the rows of each table, adds how long ago they came, and sums over links."""
+
+    def __init__(self, data: Any, stats: dict[str, Any], links: Any) -> None:
+        super().__init__()
+        frames = pytest.importorskip("torch_frame")
+        encoders = {
+            frames.categorical: frames.nn.EmbeddingEncoder(),
+            frames.numerical: frames.nn.LinearEncoder(),
+        }
+        self.rows = nn.ModuleDict({
+            name: frames.nn.ResNet(16, 16, 1, stats[name], frame.col_names_dict, encoders)
+            for name, frame in data.tf_dict.items()
+        })  # fmt: skip
+        self.age = nn.Linear(1, 16)
+        self.links = PYG.HeteroConv({edge_type: PYG.SAGEConv(16, 16) for edge_type in links})
+        self.head = nn.Linear(16, 1)
+
+    def forward(self, batch: Any, node_type: str) -> torch.Tensor:
+        seed_time = batch[node_type].seed_time
+        x = {name: encode(batch.tf_dict[name]) for name, encode in self.rows.items()}
+        for name, times in batch.time_dict.items():
+            x[name] = x[name] + self.age((seed_time[batch.batch_dict[name]] - times)[:, None] / 50.0)
+        x = {name: own.relu() for name, own in self.links(x, batch.edge_index_dict).items()}
+        return self.head(x[node_type])[: len(seed_time)].squeeze(1)
+
+
+@pytest.mark.filterwarnings("ignore:The given NumPy array is not writable")  # pytorch-frame with pandas 3
+def test_rdl() -> None:
+    frames, pandas = pytest.importorskip("torch_frame"), pytest.importorskip("pandas")
+    data, stats = import_pyg("torch_geometric.data", "tests").HeteroData(), {}
+    for name, count in (("user", 40), ("order", 400)):
+        rows = pandas.DataFrame({"kind": [place % 3 for place in range(count)], "size": torch.rand(count).numpy()})
+        table = frames.data.Dataset(rows, {"kind": frames.categorical, "size": frames.numerical}).materialize()
+        data[name].tf, stats[name] = table.tensor_frame, table.col_stats
+        data[name].time = torch.randint(100, (count,), generator=draws(count))
+    index = torch.stack([torch.arange(400), torch.randint(40, (400,), generator=draws(1))])
+    data["order", "of", "user"].edge_index, data["user", "rev_of", "order"].edge_index = index, index.flip(0)
+    users, times = torch.arange(40).repeat(2), torch.tensor([70, 120]).repeat_interleave(40)
+    targets = (data["user"].time[users] < times - 50).float()  # whether a user has been there for long
+    loader = NeighborLoader(
+        data, num_neighbors=[16, 8], time_attr="time", input_nodes=("user", users), input_time=times, batch_size=16,
+        transform=AttachTargets("user", targets), temporal_strategy="uniform", shuffle=True, num_workers=2, seed=0,
+    )  # fmt: skip
+    torch.manual_seed(0)
+    model = TablesAndLinks(data, stats, data.edge_types)
+    optimizer = torch.optim.Adam(model.parameters(), lr=0.01)
+    losses = []
+    for _ in range(10):
+        for batch in loader:
+            assert (batch["order"].time <= batch["user"].seed_time[batch["order"].batch]).all()
+            optimizer.zero_grad()
+            loss = functional.l1_loss(model(batch, "user"), batch["user"].y)
+            loss.backward()
+            optimizer.step()
+            losses.append(loss.item())
+    assert sum(losses[-5:]) < 0.7 * sum(losses[:5])

@@ -8,6 +8,7 @@ import numpy as np
 import torch
 
 from graphfeed.ops.arguments import brief
+from graphfeed.pyg.data.frame_feature import FrameFeature, is_frame
 from graphfeed.pyg.data.store_data import StorePair
 from graphfeed.pyg.data.tables import as_data, check_edge_index, import_pyg, tables_of
 from graphfeed.storage import BasicFeatureStore, FeatureStore, TorchBasedFeature
@@ -63,7 +64,7 @@ def read_features(data: Any, custom_cls: Any = None) -> DataFeatures:
         custom_cls: What mini-batches of a pair of stores are made of; None: a `Data` or a `HeteroData`.
 
     Raises:
-        TypeError: A feature is neither a dense tensor nor an array.
+        TypeError: A feature is neither a dense tensor nor an array, nor a `TensorFrame`.
         ValueError: A feature requires a gradient, which does not reach it from a mini-batch.
     """
     data = as_data(data)
@@ -82,12 +83,15 @@ def read_features(data: Any, custom_cls: Any = None) -> DataFeatures:
         for name, value in table.items():
             domain = domain_of(table, name)
             if domain is not None:
-                dim = data.__cat_dim__(name, value, table)
-                dim = dim % value.ndim if isinstance(dim, int) and hasattr(value, "ndim") else 0
-                rows, dim = as_rows(value, f"{name!r} of {owner!r}" if owner else repr(name), dim)
-                if dim:
-                    dims[owner, name] = dim
-                features[domain, owner, name] = TorchBasedFeature(rows)
+                if is_frame(value):
+                    features[domain, owner, name] = FrameFeature(value)
+                else:
+                    dim = data.__cat_dim__(name, value, table)
+                    dim = dim % value.ndim if isinstance(dim, int) and hasattr(value, "ndim") else 0
+                    rows, dim = as_rows(value, f"{name!r} of {owner!r}" if owner else repr(name), dim)
+                    if dim:
+                        dims[owner, name] = dim
+                    features[domain, owner, name] = TorchBasedFeature(rows)
                 (node_names if domain == "node" else edge_names)[owner].append(name)
             if domain is not None or name in NOT_FETCHED:
                 empty[key][name] = HOLE

@@ -9,6 +9,7 @@ import torch
 from graphfeed.datapipes import MiniBatch
 from graphfeed.ops.arguments import brief
 from graphfeed.ops.structure import join_columns, mark_first
+from graphfeed.pyg.data.frame_feature import join_frames
 from graphfeed.pyg.data.tables import import_pyg
 from graphfeed.storage.graph import columns_of
 
@@ -143,7 +144,8 @@ def edge_values(
 def join(parts: Sequence[torch.Tensor], marks: Sequence[torch.Tensor]) -> torch.Tensor:
     """Return the values of all edges, hop after hop, but of the first ones of each hop only those that are marked."""
     own = zip(parts, marks, strict=True)
-    return torch.cat([piece for part, kept in own for piece in (part[: len(kept)][kept], part[len(kept) :])])
+    pieces = [piece for part, kept in own for piece in (part[: len(kept)][kept], part[len(kept) :])]
+    return torch.cat(pieces) if isinstance(pieces[0], torch.Tensor) else join_frames(pieces)
 
 
 def edge_features(

@@ -28,7 +28,7 @@ def from_pyg(
         weight_attr: The name of weights of edges, which do so too.
 
     Raises:
-        TypeError: `data` is something else, or has a value that is no dense tensor.
+        TypeError: `data` is something else, or has a value that is neither a dense tensor nor a `TensorFrame`.
         ValueError: There is no `edge_index`, or no attribute has such a name, or a value requires a gradient.
 
     Example:
@@ -43,9 +43,9 @@ def from_pyg(
     check_data(data)
     found = read_features(data)
     features: dict[Any, Any] = {}
-    for domain, owner, name in found.store.keys():  # noqa: SIM118
-        metadata = {DIM: found.dims[owner, name]} if (owner, name) in found.dims else None
-        features[domain, owner, name] = TorchBasedFeature(found.store.read(domain, owner, name), metadata)
+    for key in found.store.keys():  # noqa: SIM118
+        dim = found.dims.get(key[1:])
+        features[key] = found.store[key] if dim is None else TorchBasedFeature(found.store.read(*key), {DIM: dim})
     return read_graph(data, time_attr, weight_attr).graph, BasicFeatureStore(features)
 
 

@@ -13,6 +13,7 @@ from torch.utils.data import Dataset
 from graphfeed.ops.arguments import brief, check_count
 from graphfeed.ops.structure import coo_to_csc, expand_indptr
 from graphfeed.pyg.data.data_graph import edges_of, read_graph
+from graphfeed.pyg.data.frame_feature import is_frame
 from graphfeed.pyg.data.tables import check_data, check_untyped, import_pyg, tables_of
 from graphfeed.storage.graph import assign_by_ldg, assign_by_metis
 from graphfeed.storage.memory import read_tensors
@@ -145,7 +146,7 @@ def select(data: Any, name: str, value: Any, positions: Any) -> Any:
     """Return a value of nodes or edges at some positions: a slice, or a tensor of them."""
     if not isinstance(value, torch.Tensor):
         rows = positions.tolist() if isinstance(positions, torch.Tensor) else range(len(value))[positions]
-        return value[positions] if hasattr(value, "ndim") else [value[row] for row in rows]
+        return value[positions] if hasattr(value, "ndim") or is_frame(value) else [value[row] for row in rows]
     dim = data.__cat_dim__(name, value)
     if isinstance(positions, slice):
         return value.narrow(dim, positions.start, positions.stop - positions.start)
