@@ -102,6 +102,11 @@ def split_edge_type(data: Tables, given: Any) -> tuple[EdgeType, Any]:
             "give a type or (type, edges)"
         )
     known = data.edge_type(edge_type)
+    if known is None and len(edge_type) == 3 and index is not None and {*edge_type[::2]} <= data.nodes.keys():
+        known = tuple(edge_type)  # edges to predict, of which the data need not have any
     if known is None:
-        raise ValueError(f"edge_label_index has the edge type {edge_type}, but data has {list(data.edges)}")
+        raise ValueError(
+            f"edge_label_index has the edge type {brief(edge_type)}, but data has {brief(list(data.edges))}; edges of "
+            "another type must be given, and join node types of data"
+        )
     return known, index

@@ -23,7 +23,8 @@ class NeighborLoader(NodeLoader):
 
     Args:
         num_neighbors: One number per hop, the seeds' own hop first, a dict of such lists by edge type, or a
-            `NumNeighbors`. -1 takes all neighbours, 0 none. With types, a number holds for each edge type.
+            `NumNeighbors`. -1 takes all neighbours, 0 none. With types, a number holds for each edge type. Without a
+            number, `[]`, the seeds are alone.
         input_nodes: The seeds; see `NodeLoader`.
         input_time: The time of each seed, in place of its own.
         replace: Whether an edge may be chosen more than once.

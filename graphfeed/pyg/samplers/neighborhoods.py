@@ -31,7 +31,8 @@ class Neighborhoods:
     graph: SamplingGraph
     num_neighbors: Any
     """One number per hop, the seeds' own hop first, or a dict of such lists by edge type, or a `NumNeighbors`. -1 takes
-    all neighbours, 0 none. In a graph with types, a number holds for each edge type."""
+    all neighbours, 0 none. In a graph with types, a number holds for each edge type. Without a number, only the seeds
+    are there."""
     replace: bool = False
     """Whether an edge may be chosen more than once."""
     subgraph_type: SubgraphType = "directional"
@@ -76,18 +77,21 @@ class Neighborhoods:
 
     @property
     def fanouts(self) -> Any:
-        """The numbers as a sampler takes them: the outermost hop first, and for each edge type."""
+        """The numbers as a sampler takes them: the outermost hop first, and for each edge type; one of 0 if none."""
         edge_types = [self.name_in_data(edge_type) for edge_type in self.graph.edge_types]
-        module = import_pyg("torch_geometric.sampler", "num_neighbors")
-        given = self.num_neighbors
-        if not isinstance(given, module.NumNeighbors):
-            given = module.NumNeighbors(given if isinstance(given, Mapping) else list(given))
+        given = self.given
         if not edge_types and isinstance(given.values, Mapping):
             raise ValueError("num_neighbors is a dict by edge type, but data has no types; give one number per hop")
         numbers = given.get_values([etype_str_to_tuple(edge_type) for edge_type in edge_types] if edge_types else None)
         if isinstance(numbers, Mapping):
-            return {self.name_in_data(type_name(edge_type)): list(own)[::-1] for edge_type, own in numbers.items()}
-        return list(numbers)[::-1]
+            return {self.name_in_data(type_name(of)): list(own)[::-1] or [0] for of, own in numbers.items()}
+        return list(numbers)[::-1] or [0]
+
+    @property
+    def given(self) -> Any:
+        """The numbers as PyG's `NumNeighbors`."""
+        kind, given = import_pyg("torch_geometric.sampler", "num_neighbors").NumNeighbors, self.num_neighbors
+        return given if isinstance(given, kind) else kind(given if isinstance(given, Mapping) else list(given))
 
     def name_in_data(self, edge_type: str) -> str:
         """Return the data's name of an edge type of the graph, or the other way around."""
@@ -111,7 +115,8 @@ class Neighborhoods:
             pipe = pipe.sample_neighbor(*options, only_new=True, disjoint=self.disjoint)
         if self.subgraph_type == "induced":
             pipe = pipe.induce_subgraph(self.graph)
-        return ToSamplerOutput(pipe, self.is_disjoint, report_time, self.subgraph_type, self.backward)
+        has_hops = self.given.num_hops > 0
+        return ToSamplerOutput(pipe, self.is_disjoint, report_time, self.subgraph_type, self.backward, has_hops)
 
     def append_links_to(self, pipe: Datapipe, negatives: NegativeSampling | None) -> Datapipe:
         """Return a pipeline of edges with the stages behind it that draw negatives and sample.

@@ -75,9 +75,9 @@ def read_exclusion(given: Any, data: Any, edge_type: EdgeType | None, time_name:
     tables = tables_of(data)
     if given is None or given is False:
         return ()
-    wanted = [Excluded(edge_type)]
+    wanted = [Excluded(edge_type)] if edge_type in tables.edges else []
     if isinstance(given, str) and given == "reverse" and (edge_type is None or edge_type[0] == edge_type[2]):
-        wanted.append(Excluded(edge_type, flipped=True))
+        wanted += [own._replace(flipped=True) for own in wanted]
     elif edge_type is not None and isinstance(given, (tuple, list)):
         reverse = tables.edge_type(given)
         if reverse is None or (reverse[0], reverse[2]) != (edge_type[2], edge_type[0]):

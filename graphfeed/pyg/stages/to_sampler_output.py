@@ -34,6 +34,8 @@ class ToSamplerOutput(Transform):
     """"bidirectional" adds the reverse of each edge that lacks it. "induced": the subgraph is one hop of all edges."""
     backward: bool = False
     """Whether the edges of the hops are those of the data the other way around."""
+    has_hops: bool = True
+    """Whether the hops count; otherwise, the seeds alone were asked for, and a hop without edges stands for none."""
 
     same_size = True
 
@@ -47,6 +49,10 @@ class ToSamplerOutput(Transform):
         output = (sampler.HeteroSamplerOutput if typed else sampler.SamplerOutput)(
             **join_hops(hops, backward=self.backward)
         )
+        if not self.has_hops:
+            for counts in (output.num_sampled_nodes, output.num_sampled_edges):
+                for own in counts.values() if typed else [counts]:
+                    own.pop()
         if self.subgraph_type == "induced":
             output.num_sampled_nodes = output.num_sampled_edges = None
         if self.subgraph_type == "bidirectional":

@@ -2,9 +2,7 @@
 
 import copy
 import sys
-import time
 import warnings
-from collections.abc import Callable
 from itertools import pairwise
 from typing import Any
 
@@ -270,31 +268,6 @@ def test_pyg_trims_it_to_the_layer() -> None:
     inner = batch.sampled_subgraphs[-1]
     assert_same(x, batch.node_features["feat"][: len(inner.original_row_node_ids)])
     assert_same(index, edge_index(inner.sampled_csc))
-
-
-@pytest.mark.thorough
-def test_it_takes_no_longer_than_sorting_a_few_times() -> None:
-    count, nodes = 100_000, 30_000
-    indices = torch.randint(nodes, (count,), generator=torch.Generator().manual_seed(0))
-    indptr = torch.linspace(0, count, nodes // 3 + 1).to(torch.int64)
-    ids = torch.arange(nodes)
-    hop = gf.SampledSubgraph(gf.CSCFormatBase(indptr, indices), ids[: nodes // 3], ids, torch.arange(count))
-    batch = gf.MiniBatch(seeds=ids[: nodes // 3], sampled_subgraphs=[hop], input_nodes=ids)
-
-    def seconds(function: Callable[[], Any]) -> float:
-        begin = time.thread_time()
-        function()
-        return time.thread_time() - begin
-
-    torch_threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
-        keys = indices * nodes + edge_index(hop.sampled_csc)[1]
-        sorting = min(seconds(lambda: torch.sort(keys, stable=True)) for _ in range(5))
-        # It takes 3 times as long; torch.unique(dim=1) takes 100 times as long.
-        assert min(seconds(batch.to_pyg_data) for _ in range(5)) < 20 * sorting
-    finally:
-        torch.set_num_threads(torch_threads)
 
 
 def test_the_stage_gives_what_the_method_gives() -> None:

@@ -97,6 +97,36 @@ def test_with_types() -> None:
     assert batch["user"].batch[:16].tolist() == batch["item"].batch[:16].tolist() == list(range(8)) * 2
 
 
+@pytest.mark.parametrize("numbers", [(), (2, 2)])
+def test_seeds_may_be_of_an_edge_type_that_the_data_do_not_have(numbers: tuple[int, ...]) -> None:
+    data, kind = heterogeneous(), ("user", "buys", "item")
+    index = torch.stack([torch.arange(10), torch.arange(10) + 5])
+    for options in (
+        {},
+        {"time_attr": "time", "edge_label_time": torch.full((10,), 40)},
+        {"exclude_seed_edges": True},
+        {"exclude_seed_edges": ("item", "liked_by", "user")},
+    ):
+        batch = first(data, numbers, edge_label_index=(kind, index), neg_sampling="binary", **options)
+        sources, ends = batch[kind].edge_label_index
+        assert batch["user"].n_id[sources[:8]].tolist() == index[0, :8].tolist()
+        assert batch["item"].n_id[ends[:8]].tolist() == index[1, :8].tolist()
+        assert batch[kind].edge_label.tolist() == [1] * 8 + [0] * 8
+        assert sum(table.edge_index.shape[1] for table in batch.edge_stores if "edge_index" in table) > 0 or not numbers
+    same = ("user", "meets", "user")
+    whole = first(data, numbers, edge_label_index=(same, index))
+    without = first(data, numbers, edge_label_index=(same, index), exclude_seed_edges="reverse")
+    assert values_of(whole) == values_of(without)
+
+
+def test_links_alone_are_scored_without_a_hop() -> None:
+    data = homogeneous()
+    batch = first(data, (), neg_sampling="binary")
+    assert batch.edge_index.shape == (2, 0)
+    assert torch.equal(batch.n_id[batch.edge_label_index[:, :8]], data.edge_index[:, :8])
+    assert torch.equal(batch.x, data.x[batch.n_id])
+
+
 def test_edges_between_nodes_of_one_type() -> None:
     data = heterogeneous()
     kind = ("user", "knows", "user")

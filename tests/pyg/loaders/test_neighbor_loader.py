@@ -10,6 +10,7 @@ import torch
 from graphfeed.pyg import LinkNeighborLoader, NeighborLoader, NumNeighbors
 from tests.pyg.neighborhood import (
     KINDS,
+    NUM_EDGES,
     NUM_NODES,
     SIZES,
     around,
@@ -51,6 +52,29 @@ def test_fan_outs_bound_the_in_edges_of_each_node() -> None:
     assert (inner, outer) == (int(found[:seeds].sum()), int(found[seeds:].sum()))
     assert len(set(batch.e_id.tolist())) == len(batch.e_id)
     assert_true(data, batch)
+
+
+@pytest.mark.parametrize("options", [{}, {"disjoint": True}, {"time_attr": "time"}, {"subgraph_type": "bidirectional"}])
+def test_without_a_hop_the_seeds_are_alone(options: dict[str, Any]) -> None:
+    for data, numbers, seeds, kind in (
+        (homogeneous(), [], torch.tensor([4, 9]), None),
+        (heterogeneous(), [], ("user", torch.tensor([4, 9])), "user"),
+        (heterogeneous(), {edge_type: [] for edge_type in KINDS}, ("user", torch.tensor([4, 9])), "user"),
+    ):
+        if kind is None or "subgraph_type" not in options:
+            batch = next(iter(NeighborLoader(data, numbers, seeds, batch_size=2, **options)))
+            own = batch if kind is None else batch[kind]
+            assert own.n_id.tolist() == [4, 9]
+            assert [table.edge_index.shape for table in batch.edge_stores] == [(2, 0)] * len(batch.edge_stores)
+            if "subgraph_type" not in options:
+                assert own.num_sampled_nodes == [2]
+                assert [table.num_sampled_edges for table in batch.edge_stores] == [[]] * len(batch.edge_stores)
+
+
+def test_without_a_hop_induced_has_the_edges_between_seeds() -> None:
+    data = homogeneous()
+    (batch,) = NeighborLoader(data, [], torch.arange(60), batch_size=60, subgraph_type="induced")
+    assert sorted(batch.e_id.tolist()) == list(range(NUM_EDGES))
 
 
 def test_with_replacement_edges_come_up_again() -> None:
