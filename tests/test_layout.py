@@ -251,6 +251,12 @@ def test_back_ends_have_the_same_kernels() -> None:
                 assert parameters(kernel) == twins.get(kernel.name), f"{path.name}: {kernel.name}"
 
 
+def test_each_loop_of_a_kernel_says_when_it_ends() -> None:
+    """Nothing can stop machine code, not even Ctrl-C."""
+    loops = [(path.name, node) for path in filter(is_kernel, MODULES) for node in ast.walk(ast.parse(path.read_text()))]
+    assert [name for name, node in loops if isinstance(node, ast.While) and isinstance(node.test, ast.Constant)] == []
+
+
 def over_budget(path: Path) -> Iterator[str]:
     """Say what is too large in a file."""
     place = path.relative_to(ROOT).as_posix()

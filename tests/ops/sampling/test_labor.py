@@ -1,5 +1,6 @@
 """LABOR: columns that share neighbours choose the same ones, and each is as likely as by itself."""
 
+import math
 import random
 import threading
 from functools import partial
@@ -39,21 +40,35 @@ def test_ids_above_32_bits_are_told_apart(share: int) -> None:
         assert split(picks) == expected
 
 
-def test_weights_beyond_all_limits_are_sampled() -> None:
-    """Of a column of 2**56 units so few events lie below its first limit that the limit is 0, and has to grow."""
-    cumulative = torch.tensor([2**55, 2**56])
-    made: list[ops.Picks] = []
+def sample_column(fanout: int, units: list[int]) -> list[int]:
+    """Sample a column of so many edges with replacement, in a thread: a kernel that does not end can't be stopped."""
+    size, made = len(units), list[ops.Picks]()
+    cumulative = torch.tensor(units).cumsum(0) if set(units) != {1} else None
+    graph = ops.StaticGraph(torch.tensor([0, size]), torch.arange(size), cumulative)
 
     def sample() -> None:
-        graph = ops.StaticGraph(torch.tensor([0, 2]), torch.tensor([0, 1]), cumulative)
-        made.append(sample_labor(graph, torch.tensor([0]), torch.tensor([3]), 1, 2, replace=True))
+        made.append(sample_labor(graph, torch.tensor([0]), torch.tensor([fanout]), 1, 2, replace=True))
 
     thread = threading.Thread(target=sample, daemon=True)
     thread.start()
     thread.join(timeout=100)
     assert not thread.is_alive(), "it never ends"
+    return split(made[0])[0]
+
+
+def test_weights_beyond_all_limits_are_sampled() -> None:
+    """Of a column of 2**56 units so few events lie below its first limit that the limit is 0, and has to grow."""
     units = [2**55, 2**55]
-    assert split(made[0]) == reference.labor_sample_neighbors(([0, 2], [0, 1]), [0], [3], ((1, 2), 0), True, units)
+    expected = reference.labor_sample_neighbors(([0, 2], [0, 1]), [0], [3], ((1, 2), 0), True, units)
+    assert sample_column(3, units) == expected[0]
+
+
+def test_more_picks_than_a_clock_can_tell_apart_are_made() -> None:
+    """Times end at 2**16 periods, after some 45,426 events; what is wanted beyond goes to the first edge."""
+    assert sample_column(65_535, [1]) == [0] * 65_535
+    second = sample_column(100_000, [1, 1]).count(1)
+    assert second == pytest.approx(65_536 * math.log(2), rel=0.02)
+    assert sample_column(200_000, [2, 3, 1]).count(1) > 150_000
 
 
 def sample_one_column(

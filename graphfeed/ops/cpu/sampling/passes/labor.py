@@ -47,6 +47,8 @@ from graphfeed.ops.cpu.sampling.passes.weighted import take_eligible, weight_bef
 TOP_BIT = np.uint64(1 << 63)
 LIMIT_GROWTH = np.uint64(3)
 """The limit of a scan that has found too few edges grows by this many bits."""
+MOST_SCANS = 1 + 64 // 3
+"""From 1 on, the limit of the last of so many scans is the largest there is, up to which everything is taken."""
 WEIGHT_BITS = np.uint64(31)
 """A weight has at most `2**31` units."""
 TIME_BITS = 48
@@ -105,6 +107,7 @@ def pick_by_heap(indices, cumulative, columns, run, replace, draws, heap, places
     Without replacement an edge's value is the neighbour's variate. With replacement each neighbour has a Poisson
     process, which runs at the edge's weight, and the values are the times of its events. So each event falls on an
     edge with a chance in proportion to its weight, whatever came before, and columns share their neighbours' processes.
+    A process can tell some 45,000 events of its heaviest edges apart: what is wanted beyond goes to the first of these.
     """
     values, units, low = heap.values, heap.units, columns.starts[run]
     high, before = low + columns.degrees[run], np.int64(0)
@@ -117,7 +120,7 @@ def pick_by_heap(indices, cumulative, columns, run, replace, draws, heap, places
     if replace:
         start = (start >> (FROM_BITS_TO_TIME - ONE)) | ONE
         bits += FROM_BITS_TO_TIME
-    while True:
+    for _ in range(MOST_SCANS):
         limit, per, size = start, ONE, 0
         highest = high_limit(limit, per, bits)
         for block in range(low, high, LANES):
@@ -135,15 +138,14 @@ def pick_by_heap(indices, cumulative, columns, run, replace, draws, heap, places
                 value = state
                 if replace:
                     # Since -log2(1 - x) >= x, most edges are rejected without a logarithm.
-                    if not less_product(state >> FROM_BITS_TO_TIME, per, limit, unit):
+                    if less_product(limit, unit, state >> FROM_BITS_TO_TIME, per):
                         continue
                     value = waiting_time(state)
-                event = 0
-                while True:
-                    if replace or size == count:
+                for event in range(count):
+                    if size == count:
                         is_better = less_product(value, per, limit, unit)
                     else:
-                        # Up to the limit and not below it: the largest variate there is must find a place.
+                        # Up to the limit and not below it: the largest variate or time there is must find a place.
                         is_better = not less_product(limit, unit, value, per)
                     if not is_better:
                         break
@@ -155,7 +157,6 @@ def pick_by_heap(indices, cumulative, columns, run, replace, draws, heap, places
                         break
                     step = waiting_time(draw_bits(state, event))
                     value = value + step if value < MAX_UINT64 - step else MAX_UINT64
-                    event += 1
         if size == count:
             return
         # The guess was too low: scan the column again with a higher limit.
