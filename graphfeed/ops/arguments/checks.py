@@ -4,7 +4,6 @@ import re
 from collections.abc import Mapping
 from numbers import Real
 from operator import index
-from typing import SupportsIndex, cast
 
 import torch
 
@@ -57,7 +56,7 @@ def check_length(name: str, tensor: torch.Tensor, count: int, per: str) -> None:
 def check_count(name: str, value: object, least: int, most: int | None = None) -> None:
     """Raise unless a value is a whole number of `least` or more, and at most `most`."""
     try:
-        count = index(cast("SupportsIndex", value))
+        count = index(value)  # type: ignore[arg-type]
     except TypeError as error:
         raise TypeError(f"{name} must be a whole number, but is {brief(value)}; int(...) makes one") from error
     if count < least:
@@ -101,7 +100,7 @@ def check_seed(name: str, value: object) -> int:
     if isinstance(value, torch.Generator):
         raise TypeError(f"{name} must be a whole number, but is a torch.Generator; give its initial_seed()")
     try:
-        return index(cast("SupportsIndex", value))
+        return index(value)  # type: ignore[arg-type]
     except TypeError as error:
         raise TypeError(f"{name} must be a whole number, but is {brief(value)}") from error
 

@@ -61,6 +61,9 @@ def check_rows_at(name: str, values: torch.Tensor, index: torch.Tensor) -> None:
 
 def take_rows(values: torch.Tensor, index: torch.Tensor, out: torch.Tensor | None = None) -> torch.Tensor:
     """Gather rows without checking the index; contiguous `out` may take them."""
+    if out is None and values.is_cpu and index.is_cpu and is_small(values, index.numel()):
+        # In a third of the time, as the call of a kernel costs more than few rows.
+        return values.detach().index_select(0, index)
     module = kernels("rows.gather", index, values=values)
     if out is None:
         out = buffers.empty((index.numel(), *values.shape[1:]), values.dtype, index.device)
@@ -75,6 +78,12 @@ def take_rows(values: torch.Tensor, index: torch.Tensor, out: torch.Tensor | Non
     else:
         module.gather_rows(given, as_int64(index, index), row_bytes, taken)
     return out
+
+
+def is_small(values: torch.Tensor, count: int) -> bool:
+    """Tell whether so many rows are less than a pooled buffer would be for, and torch gathers all such rows alike."""
+    known = values.dtype in buffers.NUMPY_DTYPES and not values.is_neg()
+    return known and count * values[:1].numel() * values.itemsize < buffers.SMALL_BYTES
 
 
 def take_small(values: torch.Tensor, index: torch.Tensor) -> torch.Tensor:

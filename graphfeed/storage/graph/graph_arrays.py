@@ -29,9 +29,14 @@ DERIVING = ForkLock()
 """Held while a graph derives arrays from its own, so that two threads don't do it twice."""
 
 
-def checked(name: str, show: Callable[[Any], Any] = lambda value: value) -> Any:
+def checked(name: str, show: Callable[[Any], Any] | None = None) -> Any:
     """Return a property for a field, which validates the graph when it is set, with a pass over the arrays."""
-    return property(lambda graph: show(vars(graph)[name]), lambda graph, value: graph.set_field(name, value))
+
+    def get(graph: Any) -> Any:
+        value = graph.__dict__[name]
+        return value if show is None else show(value)
+
+    return property(get, lambda graph, value: graph.set_field(name, value))
 
 
 class GraphArrays(Shareable):
@@ -249,8 +254,9 @@ class GraphArrays(Shareable):
         Args:
             whole: Whether it must be checked now if it is from a file that is as it was saved.
         """
-        if whole or not has_passed("saved graph", self._structure()):
-            check_once("graph", self._structure(), self.check)
+        arrays = self._structure()
+        if not has_passed("graph", arrays) and (whole or not has_passed("saved graph", arrays)):
+            check_once("graph", arrays, self.check)
 
     def mark_checked(self) -> None:
         """Take the arrays as a valid graph, without a pass over them."""
@@ -270,7 +276,8 @@ class GraphArrays(Shareable):
 
     def _structure(self) -> Tensors:
         """Return the arrays that are checked together: they decide where sampling reads and writes."""
-        return self.csc_indptr, self.indices, self.node_type_offset, self.type_per_edge
+        own = self.__dict__
+        return own["csc_indptr"], own["indices"], own["node_type_offset"], own["type_per_edge"]
 
     @property
     def edition(self) -> object:

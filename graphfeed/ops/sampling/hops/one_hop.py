@@ -166,10 +166,12 @@ def check_moments(num_seeds: int, moments: SeedTimes) -> None:
 
 def pick_edges(graph: StaticGraph | TemporalGraph, hop: OneHop) -> Picks:
     """Choose in-edges of each seed; all arguments are checked, but for where they lie."""
-    fields = {f"graph.{name}": field for name, field in graph._asdict().items() if isinstance(field, torch.Tensor)}
-    if hop.moments is not None:
-        fields["times"] = hop.moments.times
-    package_for("sampling.sample_neighbors", hop.seeds, **fields)
+    given: tuple[Any, ...] = (hop.seeds, *graph, *(hop.moments or ()))
+    if not all([part.is_cpu for part in given if isinstance(part, torch.Tensor)]):
+        fields = {f"graph.{name}": field for name, field in graph._asdict().items() if isinstance(field, torch.Tensor)}
+        if hop.moments is not None:
+            fields["times"] = hop.moments.times
+        package_for("sampling.sample_neighbors", hop.seeds, **fields)
     return pick_on_gpu(graph, hop) if on_gpu(hop.seeds) else pick_on_cpu(graph, hop)
 
 
@@ -213,7 +215,7 @@ def pick_on_cpu(graph: StaticGraph | TemporalGraph, hop: OneHop) -> Picks:
     key = hop.keys if hop.drawing.method == "labor" else 0 if hop.keys is by_seed else hop.keys[0]
     arrays.bind(columns, [key], hop.drawing.switch_threshold, [wanted])
     # The arrays only lend them, so they have to live until the program has run.
-    seeds, *own = hop.seeds.contiguous(), *(NOTHING if part is None else part.contiguous() for part in (times, windows))
+    seeds, *own = hop.seeds.contiguous(), *[NOTHING if part is None else part.contiguous() for part in (times, windows)]
     arrays.open_one(seeds, graph.indptr.numel() - 1, *own)
     by_seed = by_seed.contiguous()
     arrays.columns.lend("keys", by_seed)

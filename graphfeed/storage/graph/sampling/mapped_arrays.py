@@ -64,8 +64,9 @@ def mapped_reads(graph: "GraphArrays") -> MappedReads | None:
     The system is told then that its arrays are read at random, and samplers ask for pages ahead of their reads. The
     rule is applied at the first look in a process. None: the graph is read as one in memory is.
     """
-    files = files_read(graph)
-    if files is not DECIDED.get(graph):
+    files = DECIDED.get(graph)
+    if files is None or files.sources is not graph.indices:
+        files = files_read(graph)
         read_at_random(files.at_random, yes=True)
         DECIDED[graph] = files
     return None if files.reads is None or is_page_locked(graph.indices) else files.reads

@@ -76,7 +76,8 @@ def sample_one_hop(
     sources, edge_ids = read(graph, edges, picks.positions)
     if not sources.is_cpu:  # so that no GPU is waited for to check them at the next hop
         trust(("ids", graph.total_num_nodes), (sources,))
-    return SampledSubgraph(CSCFormatBase(picks.offsets.to(graph.csc_indptr.dtype), sources), ids, None, edge_ids), picks
+    csc = CSCFormatBase.unchecked(picks.offsets.to(graph.csc_indptr.dtype), sources)
+    return SampledSubgraph(csc, ids, None, edge_ids), picks
 
 
 def sample_one_hop_by_type(
