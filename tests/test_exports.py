@@ -91,6 +91,19 @@ def test_the_order_of_hops_stands_with_each_sampler_and_loader() -> None:
     assert {"NeighborSampler", "TemporalSampler", "DistNeighborLoader", "LinkNeighborLoader"} <= set(checked)
 
 
+def test_each_public_method_is_described() -> None:
+    bare = {
+        f"{value.__qualname__}.{method}"
+        for package, name in BY_NAME
+        if inspect.isclass(value := getattr(package, name)) and value.__module__.startswith("graphfeed.")
+        for method, own in vars(value).items()
+        # A field that is checked when it is set is a property, with its text under its name.
+        if inspect.isfunction(function := getattr(own, "fget", None) or getattr(own, "__func__", own))
+        if function.__name__ == method and method[0] != "_" and not function.__doc__
+    }
+    assert sorted(bare) == []
+
+
 def test_a_stage_is_public_in_a_file_of_its_name() -> None:
     """Those for programs of GraphBolt's share a file, and are found at the top."""
     for stage in stages():
