@@ -3,11 +3,9 @@
 import os
 import sys
 import time
-from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
@@ -28,6 +26,7 @@ from graphfeed.distributed.ranks.meeting_point import connect_to_store
 from graphfeed.distributed.ranks.peers import peers_at, rank_and_size
 from tests.digests import assert_same
 from tests.distributed.equal_pipelines import feature_in_parts, in_parts
+from tests.distributed.joint import in_threads
 from tests.distributed.rank_processes import free_port, run_cases, run_spawned
 from tests.forked import in_child
 from tests.golden_pipelines import NUM_NODES, untyped
@@ -172,32 +171,21 @@ def test_ranks_without_a_process_group_meet_at_an_address(tmp_path: Path) -> Non
     assert [(tmp_path / f"{rank}.txt").read_text() for rank in range(2)] == ["all were equal"] * 2
 
 
-def in_two_ranks(call: Callable[[int], Any]) -> list[Any]:
-    """Return what a function of the rank returns, in a thread each."""
-    with ThreadPoolExecutor(2) as pool:
-        return list(pool.map(call, range(2)))
+@pytest.mark.parametrize("share_memory", [True, False])
+def test_features_of_stores_are_the_same_ones_in_whichever_order_ranks_set_them(share_memory: bool) -> None:
+    assignment, nodes = torch.tensor([0, 0, 1, 1]), torch.arange(4)
 
-
-def test_features_of_stores_are_the_same_ones_in_whichever_order_ranks_set_them() -> None:
-    ports, assignment, nodes = [free_port(), free_port()], torch.tensor([0, 0, 1, 1]), torch.arange(4)
-
-    def read(rank: int) -> list[list[int]]:
+    def read(rank: int, peers: Peers) -> list[int]:
         store = LocalFeatureStore()
         store.num_partitions, store.partition_idx, store.node_feat_pb = 2, rank, assignment
         own = nodes[assignment == rank]
         store.put_global_id(own, None)
         for name, first in [("x", 0), ("z", 100)][:: 1 - 2 * rank]:
             store.put_tensor(own[:, None] + first, None, name)
-        found = []
-        for share_memory in (True, False):
-            meeting = MeetingPoint("127.0.0.1", ports[share_memory], rank, 2)
-            peers = Peers(share_memory=share_memory, start_timeout=30, meeting=meeting)
-            feature = store.partitioned_features(peers)["node", None, "x"]
-            found.append(feature.read(nodes).flatten().tolist())
-            peers.close()
+        found: list[int] = store.partitioned_features(peers)["node", None, "x"].read(nodes).flatten().tolist()
         return found
 
-    assert in_two_ranks(read) == [[[0, 1, 2, 3]] * 2] * 2
+    assert in_threads(2, read, share_memory=share_memory) == [[0, 1, 2, 3]] * 2
 
 
 def test_ranks_meet_again_at_an_address_once_they_have_closed() -> None:
@@ -213,7 +201,8 @@ def test_ranks_meet_again_at_an_address_once_they_have_closed() -> None:
             peers.join(30)
         return found
 
-    assert in_two_ranks(read) == [[[0, 0, 1, 1], [10, 10, 11, 11]]] * 2
+    with ThreadPoolExecutor(2) as pool:
+        assert list(pool.map(read, range(2))) == [[[0, 0, 1, 1], [10, 10, 11, 11]]] * 2
 
 
 def wait_for_a_key(rank: int, world_size: int, port: int) -> None:
