@@ -9,7 +9,6 @@ import torch
 import graphfeed as gf
 from graphfeed.distributed import (
     DistContext,
-    DistRole,
     LocalFeatureStore,
     LocalGraphStore,
     Partitioner,
@@ -18,7 +17,7 @@ from graphfeed.distributed import (
     open_part,
     write_partition,
 )
-from graphfeed.distributed.pyg.dist_data import DistData, check_rank, find_peers
+from graphfeed.distributed.pyg.dist_data import DistData, find_peers
 from graphfeed.pyg.data.data_features import FLAT
 from tests.digests import assert_same
 from tests.distributed import graphs
@@ -198,13 +197,6 @@ def test_edges_get_the_ids_of_the_graph_store() -> None:
     assert data.has_edge_ids
     rows = data.features["edge", None, "weight"].read(ids[:5])
     assert rows.squeeze(1).tolist() == [0, 1, 2, 3, 4]
-
-
-def test_a_rank_holds_its_own_part() -> None:
-    graph = part_of_two()[1]
-    check_rank(DistContext(0, 0, 1, 1, "test", DistRole.WORKER), graph)
-    with pytest.raises(ValueError, match="rank i holds part i"):
-        check_rank(DistContext(0, 0, 2, 2, "test"), graph)
 
 
 def test_ranks_meet_where_the_environment_says(monkeypatch: pytest.MonkeyPatch) -> None:
