@@ -15,6 +15,7 @@ from graphfeed.distributed import (
     DistLinkNeighborLoader,
     DistLoader,
     DistNeighborLoader,
+    DistRole,
     LocalFeatureStore,
     LocalGraphStore,
     Partitioner,
@@ -30,7 +31,7 @@ from tests.distributed.rank_processes import free_port, run_spawned
 from tests.pages import rows
 from tests.refusals import check_refused
 
-ALONE = DistContext(0, 0, 1, 1, "test")
+ALONE = DistContext(0, 0, 1, 1, "test", DistRole.WORKER)
 PAGE = Path(__file__).resolve().parents[3] / "docs" / "from-pyg-distributed.md"
 
 

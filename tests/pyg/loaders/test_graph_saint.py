@@ -10,6 +10,8 @@ import torch
 
 from graphfeed import ItemSampler, ItemSet
 from graphfeed.pyg import (
+    DrawEdgeEnds,
+    DrawWalks,
     GraphSAINTEdgeSampler,
     GraphSAINTNodeSampler,
     GraphSAINTRandomWalkSampler,
@@ -52,7 +54,11 @@ def test_a_batch_is_an_induced_subgraph_in_the_order_of_ids(kind: Any) -> None:
 
 def drawn_by(loader: Any, times: int) -> Iterator[torch.Tensor]:
     """Yield the nodes of mini-batches for which one node, edge or walk is drawn."""
-    for minibatch in loader.draw_nodes(ItemSampler(ItemSet(times, names="seeds"), 1), loader.graph, 1):
+    pipe = loader.draw_nodes(ItemSampler(ItemSet(times, names="seeds"), 1), loader.graph, 1)
+    assert isinstance(pipe, DrawEdgeEnds | DrawWalks)
+    for minibatch in pipe:
+        assert minibatch.seeds is None
+        assert minibatch.input_nodes is not None
         yield minibatch.input_nodes
 
 
