@@ -143,6 +143,9 @@ def test_a_copy_in_the_same_process_is_the_same_channel() -> None:
         assert channel.empty()
         again.send(sample(0, 2))
         assert check(channel.recv()) == (0, 2), "it connects anew"
+    with pytest.raises(Closed, match="closed it or is gone"):
+        again.qsize()
+    again.close()
 
 
 def test_a_killed_producer_is_noticed() -> None:
