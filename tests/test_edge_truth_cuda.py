@@ -3,8 +3,6 @@
 Seeds, graph and features lie there, and kernels and copies happen as late as they may.
 """
 
-from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext
 from typing import Any
 
 import numpy as np
@@ -17,20 +15,13 @@ import graphfeed as gf
 from tests import test_edge_truth as laws
 from tests.datapipes.negatives import test_seed_edges_excluder as exclusion
 from tests.datapipes.samplers import test_temporal_neighbor_sampler as timed
-from tests.loader.late_streams import late_streams
+from tests.loader.late_streams import running
 from tests.ops.chance import check_counts, check_subsets, check_unrelated
-from tests.ops.emulated_cuda import Cuda, EmulatedCuda, device_of
+from tests.ops.emulated_cuda import Cuda, device_of
 from tests.pipelines import moved
 from tests.tensors import layers_of, tensor
 
 FEW = settings(max_examples=3)
-
-
-@contextmanager
-def running(cuda: Cuda) -> Iterator[None]:
-    """Let streams be late where there is no device."""
-    with cuda.running(), late_streams() if isinstance(cuda, EmulatedCuda) else nullcontext():
-        yield
 
 
 def load(pipe: gf.Datapipe) -> list[gf.MiniBatch]:

@@ -1,7 +1,6 @@
 """The first law: the same mini-batches, in the same order, wherever and by however many workers they are made."""
 
 from concurrent.futures import Executor, ProcessPoolExecutor
-from contextlib import nullcontext
 from functools import cache
 from multiprocessing import get_context
 
@@ -12,8 +11,8 @@ from graphfeed.loader.executors.process_executor import ProcessExecutor
 from graphfeed.storage.memory.tensor_tree import tensors_in
 from tests import pipelines
 from tests.digests import assert_same, digest, digests
-from tests.loader.late_streams import late_streams
-from tests.ops.emulated_cuda import Cuda, EmulatedCuda, device_of
+from tests.loader.late_streams import running
+from tests.ops.emulated_cuda import Cuda, device_of
 
 SEED = 11
 Epochs = list[list[str]]
@@ -67,8 +66,7 @@ def test_minibatches_are_those_of_the_cpu_through_a_loader_and_its_streams(cuda:
     for build in pipelines.ALL:
         expected = digests(build().with_seed(1))
         with (
-            cuda.running(),
-            late_streams() if isinstance(cuda, EmulatedCuda) else nullcontext(),
+            running(cuda),
             gf.DataLoader(pipelines.moved(build(), device_of(cuda)), seed=1, overlap_graph_fetch=True) as loader,
         ):
             assert [digest(minibatch.to("cpu")) for minibatch in loader] == expected, build.__name__

@@ -120,20 +120,13 @@ def test_details_are_its_attributes_from_the_last_letter_to_the_first() -> None:
     batch = gf.MiniBatch(
         seeds={"a": torch.tensor([3])},
         labels=torch.tensor([1.0]),
-        sampled_subgraphs=[gf.SampledSubgraph(csc), gf.SampledSubgraph(csc)],
+        sampled_subgraphs=[gf.SampledSubgraph(csc)],
         edge_features=[{"x": torch.tensor([1])}, {}],
     )
     batch._private = batch.extra = torch.tensor([2])  # type: ignore[attr-defined]
     assert batch.details() == (
         "MiniBatch(seeds={'a': tensor([3])},\n"
         "          sampled_subgraphs=[SampledSubgraph(sampled_csc=CSCFormatBase(indptr=tensor([0, 1]),\n"
-        "                                                                       indices=tensor([0]),\n"
-        "                                                         ),\n"
-        "                                             original_row_node_ids=None,\n"
-        "                                             original_edge_ids=None,\n"
-        "                                             original_column_node_ids=None,\n"
-        "                             ),\n"
-        "                             SampledSubgraph(sampled_csc=CSCFormatBase(indptr=tensor([0, 1]),\n"
         "                                                                       indices=tensor([0]),\n"
         "                                                         ),\n"
         "                                             original_row_node_ids=None,\n"

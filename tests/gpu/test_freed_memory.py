@@ -5,7 +5,6 @@ of others reads it.
 """
 
 from collections.abc import Callable, Iterator
-from contextlib import nullcontext
 from typing import Any, NamedTuple
 from unittest.mock import patch
 
@@ -16,7 +15,7 @@ import graphfeed as gf
 from graphfeed.ops import gather_rows
 from graphfeed.ops.arguments import trust
 from graphfeed.ops.memory import pinned
-from tests.loader.late_streams import late_streams
+from tests.loader.late_streams import running
 from tests.ops.emulated_cuda import Cuda, EmulatedCuda, device_of
 
 WIDTH = 8
@@ -35,7 +34,7 @@ class Work(NamedTuple):
 def work(cuda: Cuda) -> Iterator[Work]:
     """Return 16 MiB to read, behind some 100 ms of work; little on a stand-in."""
     is_emulated = isinstance(cuda, EmulatedCuda)
-    with cuda.running(), late_streams() if is_emulated else nullcontext():
+    with running(cuda):
         yield Work(torch.device(device_of(cuda)), *((64, 2, 1) if is_emulated else (1 << 18, 4096, 100)))
 
 

@@ -2,7 +2,6 @@
 
 import re
 from collections.abc import Iterator
-from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 from unittest.mock import patch
@@ -13,15 +12,15 @@ import torch
 from graphfeed.ops import kernels
 from tests.gpu import speed
 from tests.gpu.speed import STEPS, Sizes, count_events
-from tests.loader.late_streams import late_streams
-from tests.ops.emulated_cuda import Cuda, EmulatedCuda, device_of
+from tests.loader.late_streams import running
+from tests.ops.emulated_cuda import Cuda, device_of
 
 
 @pytest.fixture
 def there(cuda: Cuda, monkeypatch: pytest.MonkeyPatch) -> Iterator[torch.device]:
     """Return the device while it runs, for little work."""
     monkeypatch.setattr(speed, "SIZES", Sizes(300, 6, 8, 20, 1, 3, 3, (1 << 12, 1 << 14), 50))
-    with cuda.running(), late_streams() if isinstance(cuda, EmulatedCuda) else nullcontext():
+    with running(cuda):
         yield torch.device(device_of(cuda))
 
 

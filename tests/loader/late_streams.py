@@ -6,7 +6,7 @@ wait, waits on the wrong stream, or changes a source early, gives wrong values.
 """
 
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, nullcontext
 from typing import Any
 from unittest.mock import patch
 
@@ -15,10 +15,10 @@ import torch
 from graphfeed.loader.transport.streams import SIDE_STREAMS
 from graphfeed.ops.backend import PACKAGES
 from tests.ops import emulated_runtime
-from tests.ops.emulated_cuda import EmulatedCuda, pretending
+from tests.ops.emulated_cuda import Cuda, EmulatedCuda, pretending
 from tests.ops.emulated_runtime import CALLER, OTHER_VALUE, Event, Stream, current_stream
 
-__all__ = ["CALLER", "OTHER_VALUE", "Event", "Stream", "current_stream", "late_streams"]
+__all__ = ["CALLER", "OTHER_VALUE", "Event", "Stream", "current_stream", "late_streams", "running"]
 
 
 @contextmanager
@@ -34,3 +34,10 @@ def late_streams() -> Iterator[list[tuple[Any, ...]]]:
         stack.enter_context(patch.dict(PACKAGES, {"meta": "cuda"}))
         yield Stream.log
     SIDE_STREAMS.clear()
+
+
+@contextmanager
+def running(cuda: Cuda) -> Iterator[None]:
+    """Run on a GPU, or on what stands for one with late streams."""
+    with cuda.running(), late_streams() if isinstance(cuda, EmulatedCuda) else nullcontext():
+        yield

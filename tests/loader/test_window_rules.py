@@ -1,7 +1,6 @@
 import os
 import signal
 from collections.abc import Callable
-from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -19,9 +18,9 @@ from graphfeed.loader.tune import tuning
 from graphfeed.storage.features import PlannedRows
 from graphfeed.storage.memory.tensor_tree import tensors_in
 from tests.digests import digest, digests
-from tests.loader.late_streams import late_streams
+from tests.loader.late_streams import running
 from tests.loader.stages.test_inserted import graph
-from tests.ops.emulated_cuda import Cuda, EmulatedCuda, device_of
+from tests.ops.emulated_cuda import Cuda, device_of
 from tests.pipelines import with_items
 
 pytestmark = pytest.mark.usefixtures("fork_server", "no_leaks")
@@ -208,7 +207,7 @@ def test_rows_for_a_gpu_are_read_ahead_while_samples_wait_on_the_cpu(
 ) -> None:
     expected = digests(gf.DataLoader(pipe_of(path), num_workers=0, seed=3, window=0))
     file = gf.DiskBasedFeature(path)
-    with cuda.running(), late_streams() if isinstance(cuda, EmulatedCuda) else nullcontext():
+    with running(cuda):
         pipe = behind_a_copy(wrap(file, device_of(cuda)), device_of(cuda))
         with gf.DataLoader(pipe, num_workers=num_workers, window=4, seed=3) as loader:
             found = list(loader)

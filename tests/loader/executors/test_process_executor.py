@@ -3,9 +3,6 @@
 import gc
 import multiprocessing
 import os
-import signal
-import subprocess
-import sys
 import threading
 import weakref
 from collections.abc import Callable, Iterator
@@ -184,54 +181,6 @@ def test_the_fork_server_starts_early_but_behind_what_unblocks_interrupts(monkey
     assert make_context("spawn").get_start_method() == "spawn"
     assert make_context("forkserver").get_start_method() == "forkserver"
     assert started == ["tracker", "server"]
-
-
-PROGRAM = """
-import os, signal, sys, time
-from graphfeed.loader.executors.process_executor import ProcessExecutor
-
-def rest():
-    time.sleep(60)
-
-if __name__ == "__main__":
-    executor = ProcessExecutor(2, timeout=60)
-    futures = [executor.submit(abs, 1), executor.submit(rest)]
-    futures[0].result()
-    print(*executor.pids(), flush=True)
-    {end}
-"""
-MORE_ENDS = {"exit": "sys.exit(0)", "exception": "raise ValueError", "no clean-up": "os._exit(0)"}
-ENDS = {"killed": "os.kill(os.getpid(), signal.SIGKILL)", "interrupted": "time.sleep(60)"}
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    "end",
-    [
-        *(pytest.param(end, id=name, marks=pytest.mark.thorough) for name, end in MORE_ENDS.items()),
-        *(pytest.param(end, id=name) for name, end in ENDS.items()),
-    ],
-)
-def test_workers_end_with_the_program(tmp_path: Path, end: str) -> None:
-    path = tmp_path / "program.py"
-    path.write_text(PROGRAM.replace("{end}", end))
-    with subprocess.Popen(
-        [sys.executable, str(path)],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        start_new_session=True,
-        env={**os.environ, "PYTHONPATH": os.getcwd()},
-    ) as program:
-        assert program.stdout is not None
-        pids = [int(word) for word in program.stdout.readline().split()]
-        if end.startswith("time"):
-            os.killpg(program.pid, signal.SIGINT)
-        _, printed = program.communicate(timeout=SECONDS)
-    assert len(pids) == 2
-    assert not wait_for_end(pids)
-    assert "resource_tracker" not in printed
-    assert "graphfeed-" not in printed
 
 
 @pytest.mark.slow

@@ -5,6 +5,8 @@ import os
 import signal
 import subprocess
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
 from typing import Any
@@ -15,6 +17,7 @@ from nbclient import NotebookClient
 
 from graphfeed.loader.executors import main_module
 from graphfeed.loader.executors.main_module import check_main_module, is_guarded, is_importable
+from tests.loader.executors.at_work import wait_for_end
 from tests.scripts import REPOSITORY, run
 
 STAGES = """
@@ -213,23 +216,68 @@ if __name__ == "__main__":
 """
 
 
-def interrupt(tmp_path: Path, text: str, *arguments: str) -> str:
-    """Run a program, interrupt it and its processes when it has printed a line, and return its errors."""
-    path = tmp_path / "program.py"
+@contextmanager
+def started(folder: Path, text: str, *arguments: str) -> Iterator[tuple["subprocess.Popen[str]", str]]:
+    """Run a program and yield it, when it has printed a line, with that line."""
+    path = folder / "program.py"
     path.write_text(text)
-    (tmp_path / "slow.py").write_text(SLOW)
+    (folder / "slow.py").write_text(SLOW)
     with subprocess.Popen(
         [sys.executable, str(path), *arguments],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
         start_new_session=True,
-        env={**os.environ, "PYTHONPATH": f"{os.getcwd()}:{tmp_path}"},
+        env={**os.environ, "PYTHONPATH": f"{os.getcwd()}:{folder}"},
     ) as program:
         assert program.stdout is not None
-        assert program.stdout.readline()
+        yield program, program.stdout.readline()
+
+
+def interrupt(tmp_path: Path, text: str, *arguments: str) -> str:
+    """Run a program, interrupt it and its processes when it has printed a line, and return its errors."""
+    with started(tmp_path, text, *arguments) as (program, line):
+        assert line
         os.killpg(program.pid, signal.SIGINT)
         return program.communicate(timeout=60)[1]
+
+
+ENDING = """
+import os, signal, sys, time
+from graphfeed.loader.executors.process_executor import ProcessExecutor
+
+def rest():
+    time.sleep(60)
+
+if __name__ == "__main__":
+    executor = ProcessExecutor(2, timeout=60)
+    futures = [executor.submit(abs, 1), executor.submit(rest)]
+    futures[0].result()
+    print(*executor.pids(), flush=True)
+    {end}
+"""
+MORE_ENDS = {"exit": "sys.exit(0)", "exception": "raise ValueError", "no clean-up": "os._exit(0)"}
+ENDS = {"killed": "os.kill(os.getpid(), signal.SIGKILL)", "interrupted": "time.sleep(60)"}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "end",
+    [
+        *(pytest.param(end, id=name, marks=pytest.mark.thorough) for name, end in MORE_ENDS.items()),
+        *(pytest.param(end, id=name) for name, end in ENDS.items()),
+    ],
+)
+def test_workers_end_with_the_program(tmp_path: Path, end: str) -> None:
+    with started(tmp_path, ENDING.replace("{end}", end)) as (program, line):
+        pids = [int(word) for word in line.split()]
+        if end.startswith("time"):
+            os.killpg(program.pid, signal.SIGINT)
+        _, printed = program.communicate(timeout=60)
+    assert len(pids) == 2
+    assert not wait_for_end(pids)
+    assert "resource_tracker" not in printed
+    assert "graphfeed-" not in printed
 
 
 @pytest.mark.slow

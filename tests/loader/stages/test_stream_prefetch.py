@@ -1,7 +1,6 @@
 """Streams of the loader: on late ones, and on a device where there is one."""
 
 from collections.abc import Iterator
-from contextlib import nullcontext
 from typing import Any
 
 import pytest
@@ -11,7 +10,7 @@ import graphfeed as gf
 from graphfeed.loader.transport.streams import parts_on_streams
 from tests import pipelines
 from tests.digests import digest, digests
-from tests.loader.late_streams import Event, current_stream, late_streams
+from tests.loader.late_streams import Event, current_stream, late_streams, running
 from tests.ops.emulated_cuda import Cuda, EmulatedCuda, device_of
 
 pytestmark = pytest.mark.usefixtures("no_leaks")
@@ -80,7 +79,7 @@ def sampled_there(cuda: Cuda) -> tuple[gf.Datapipe, gf.Datapipe]:
 
 def test_overlap_changes_no_bits(cuda: Cuda) -> None:
     for options in OVERLAPS:
-        with cuda.running(), late_streams() if isinstance(cuda, EmulatedCuda) else nullcontext():
+        with running(cuda):
             there, here = sampled_there(cuda)
             with gf.DataLoader(there, seed=3, **options) as loader:
                 assert loader.num_workers == 0
