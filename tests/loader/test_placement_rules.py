@@ -10,14 +10,11 @@ import graphfeed as gf
 from graphfeed.datapipes.pipeline.description import describe_stage
 from graphfeed.loader.placement_rules import (
     cut_at_main_stages,
-    fetch_beside_processes,
     fetch_in_processes,
-    fetch_in_threads,
     pass_idle_copies,
-    shard_items,
 )
 from graphfeed.loader.plan import make_plan
-from graphfeed.loader.rules import LoaderOptions, prefetch_before_copy, prefetch_main_stages
+from graphfeed.loader.rules import LoaderOptions
 from graphfeed.loader.stages.in_threads import InThreads
 from graphfeed.loader.stages.in_workers import InWorkers
 from tests import pipelines
@@ -38,66 +35,9 @@ def in_workers(pipe: gf.Datapipe, options: LoaderOptions) -> list[str]:
     return [name for part in found for name in names(part) if name not in ("ItemSampler", "Sharder", "InWorkers")]
 
 
-def test_any_source_by_index_is_sharded_and_an_iterable_is_not() -> None:
-    class MySampler(gf.ItemSampler):
-        pass
-
-    mine = MySampler(gf.ItemSet(4, names="seeds"), batch_size=2)
-    assert names(shard_items(Work(mine), THREADS)) == ["MySampler", "Sharder", "Work"]
-    assert names(shard_items(Work([gf.MiniBatch()]), THREADS)) == ["IterableSource", "Work"]  # type: ignore[arg-type]
-
-
-def test_fetching_moves_into_threads_only() -> None:
-    moved = fetch_in_threads(ReadsAnywhere(seeds(), answer=True), THREADS)
-    assert moved.runs_in is gf.Placement.WORKER
-    for answer, options in ((False, THREADS), (True, PROCESSES)):
-        pipe = ReadsAnywhere(seeds(), answer=answer)
-        assert fetch_in_threads(pipe, options) is pipe
-
-
-def test_beside_processes_threads_fetch() -> None:
-    cut = cut_at_main_stages(ReadsAnywhere(Work(seeds()), answer=True), PROCESSES)
-    beside = fetch_beside_processes(cut, PROCESSES)
-    assert names(beside) == ["ItemSampler", "Work", "InWorkers", "ReadsAnywhere", "InThreads"]
-    twice = fetch_beside_processes(ReadsAnywhere(cut, answer=True), PROCESSES)
-    assert names(twice) == ["ItemSampler", "Work", "InWorkers", "ReadsAnywhere", "ReadsAnywhere", "InThreads"]
-    assert prefetch_main_stages(beside, PROCESSES) is beside
-    assert prefetch_before_copy(beside.copy_to("meta"), PROCESSES).inputs == (beside,)
-    assert names(fetch_beside_processes(cut.copy_to("cpu"), PROCESSES))[-3:] == ["ReadsAnywhere", "CopyTo", "InThreads"]
-    assert fetch_beside_processes(cut, THREADS) is cut
-
-
-def test_features_elsewhere_and_behind_other_main_stages_are_fetched_there() -> None:
-    for pipe, answer in ((Work(Work(seeds())), False), (AtHome(Work(seeds())), True)):
-        cut = cut_at_main_stages(ReadsAnywhere(pipe, answer=answer), PROCESSES)
-        assert fetch_beside_processes(cut, PROCESSES) is cut
-
-
-def test_the_cut_falls_before_the_first_main_stage_or_behind_all_or_nowhere() -> None:
-    assert names(cut_at_main_stages(Work(seeds()), THREADS)) == ["ItemSampler", "Work", "InWorkers"]
-    pipe = AtHome(seeds())
-    assert cut_at_main_stages(pipe, THREADS) is pipe
-    cut = cut_at_main_stages(AtHome(Work(AtHome(Work(Work(seeds()))))), THREADS)
-    assert names(cut) == ["ItemSampler", "Work", "Work", "InWorkers", "AtHome", "Work", "AtHome"]
-
-
 def test_the_window_follows_the_prefetch_factor() -> None:
     cut = cut_at_main_stages(Work(seeds()), LoaderOptions(num_workers=3, prefetch_factor=4))
     assert describe_stage(cut) == "InWorkers(num_workers=3, window=12)"
-
-
-def test_each_branch_of_a_join_is_cut() -> None:
-    class Join(gf.Datapipe):
-        left: gf.Datapipe
-        right: gf.Datapipe
-
-    cut = cut_at_main_stages(Join(Work(seeds()), AtHome(Work(seeds()))), THREADS)
-    assert names(cut) == ["ItemSampler", "Work", "InWorkers"] * 2 + ["AtHome", "Join"]
-
-
-def test_features_behind_a_copy_are_not_fetched_in_workers() -> None:
-    pipe = ReadsAnywhere(seeds().copy_to("cuda"), answer=True)
-    assert fetch_in_threads(pipe, THREADS) is pipe
 
 
 def fetched(**options: Any) -> gf.Datapipe:

@@ -35,7 +35,7 @@ def cuda() -> gf.Datapipe:
 def sampled_on_cuda() -> gf.Datapipe:
     pipe: Any = pipelines.homogeneous()
     sampler = pipelines.sampler_of(pipe)
-    there = sampler.datapipe.copy_to("cuda").sample_neighbor(sampler.graph, sampler.fanouts)
+    there: gf.Datapipe = sampler.datapipe.copy_to("cuda").sample_neighbor(sampler.graph, sampler.fanouts)
     return there.fetch_feature(pipe.feature_store, ["feat"]).transform()
 
 

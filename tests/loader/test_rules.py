@@ -5,19 +5,11 @@ import torch
 
 import graphfeed as gf
 from graphfeed.datapipes.pipeline.description import describe_stage
-from graphfeed.loader.placement_rules import cut_at_main_stages
 from graphfeed.loader.plan import RULES, make_plan
 from graphfeed.loader.rules import (
     LoaderOptions,
-    copy_on_stream,
     device_of,
     moves,
-    overlap_feature_fetch,
-    overlap_graph_fetch,
-    pin_before_copy,
-    prefetch_before_copy,
-    prefetch_main_stages,
-    prefetch_on_stream,
 )
 from graphfeed.loader.stages.prefetch import Prefetch
 from graphfeed.loader.stages.stream_prefetch import StreamPrefetch
@@ -75,53 +67,103 @@ def test_applied_rules_are_those_that_changed_something_in_their_order() -> None
     assert make_plan(pipelines.homogeneous(), LoaderOptions(num_workers=0)).applied == ()
 
 
-def test_before_a_copy_to_another_device_the_main_stages_are_prefetched() -> None:
-    pipe = AtHome(seeds()).copy_to("meta")
-    assert names(prefetch_before_copy(pipe, THREADS)) == ["ItemSampler", "AtHome", "Prefetch", "CopyTo"]
+class MySampler(gf.ItemSampler):
+    pass
 
 
-def test_a_copy_that_moves_nothing_is_prefetched_with_the_main_stages() -> None:
-    pipe = AtHome(seeds()).copy_to("cpu")
-    assert prefetch_before_copy(pipe, THREADS) is pipe
-    assert names(prefetch_main_stages(pipe, THREADS)) == ["ItemSampler", "AtHome", "CopyTo", "Prefetch"]
+class Join(gf.Datapipe):
+    left: gf.Datapipe
+    right: gf.Datapipe
 
 
-def test_workers_before_a_copy_run_ahead_by_themselves() -> None:
-    pipe = cut_at_main_stages(Work(seeds()).copy_to("meta"), THREADS)
-    assert prefetch_before_copy(pipe, THREADS) is pipe
+def fetched(pipe: Any, *, anywhere: bool = True) -> gf.Datapipe:
+    return ReadsAnywhere(pipe, answer=anywhere)
 
 
-def test_what_leads_to_a_cuda_copy_runs_ahead_on_a_stream() -> None:
+MINE: Any = MySampler(gf.ItemSet(4, names="seeds"), batch_size=2)
+GIVEN: Any = [gf.MiniBatch()]
+PLANS: list[tuple[gf.Datapipe, str, str]] = [
+    # Any source by index is sharded, and an iterable is not.
+    (Work(MINE), "MySampler Sharder Work InWorkers", ""),
+    (Work(GIVEN), "IterableSource Work InWorkers", ""),
+    # The cut falls before the first stage of the main process, or behind all, in each branch of a join.
+    (
+        AtHome(Work(AtHome(Work(Work(seeds()))))),
+        "ItemSampler Sharder Work Work InWorkers AtHome Work AtHome Prefetch",
+        "",
+    ),
+    (
+        Join(Work(seeds()), AtHome(Work(seeds()))),
+        "ItemSampler Sharder Work InWorkers ItemSampler Sharder Work InWorkers AtHome Join Prefetch",
+        "",
+    ),
+    # Stages of the main process are prefetched, before a copy that moves something, and with one that moves nothing.
+    (AtHome(seeds()), "ItemSampler Sharder AtHome Prefetch", ""),
+    (AtHome(seeds()).copy_to("meta"), "ItemSampler Sharder AtHome Prefetch CopyTo", ""),
+    (AtHome(seeds()).copy_to("cpu"), "ItemSampler Sharder AtHome CopyTo Prefetch", ""),
+    # Workers before a copy run ahead by themselves.
+    (Work(seeds()).copy_to("meta"), "ItemSampler Sharder Work InWorkers CopyTo", ""),
+    # What is copied to a GPU is pinned and runs ahead on a stream, and there is no other thread for it.
+    (AtHome(seeds()).copy_to("cuda"), "ItemSampler Sharder AtHome Pin CopyTo StreamPrefetch", ""),
+    (
+        AtHome(seeds()).copy_to("cuda").transform(),
+        "ItemSampler Sharder AtHome Pin CopyTo StreamPrefetch MiniBatchTransformer",
+        "",
+    ),
+    (
+        AtHome(seeds()).copy_to("cuda").copy_to("cuda:1"),
+        "ItemSampler Sharder AtHome Pin CopyTo CopyTo StreamPrefetch",
+        "",
+    ),
+    # Prefetching that is asked for has a stream on a GPU alone.
+    (
+        Work(seeds()).copy_to("cuda").prefetch(5),
+        "ItemSampler Sharder Work InWorkers Pin CopyTo StreamPrefetch",
+        "",
+    ),
+    (Work(seeds()).prefetch(5), "ItemSampler Sharder Work InWorkers PrefetcherIterDataPipe Prefetch", ""),
+    # Features are fetched by worker threads, or by threads beside worker processes, with the copy that moves nothing.
+    (
+        fetched(Work(seeds())),
+        "ItemSampler Sharder Work ReadsAnywhere InWorkers",
+        "ItemSampler Sharder Work InWorkers ReadsAnywhere InThreads",
+    ),
+    (
+        fetched(fetched(Work(seeds()))),
+        "ItemSampler Sharder Work ReadsAnywhere ReadsAnywhere InWorkers",
+        "ItemSampler Sharder Work InWorkers ReadsAnywhere ReadsAnywhere InThreads",
+    ),
+    (
+        fetched(Work(seeds())).copy_to("cpu"),
+        "ItemSampler Sharder Work ReadsAnywhere CopyTo InWorkers",
+        "ItemSampler Sharder Work InWorkers ReadsAnywhere CopyTo InThreads",
+    ),
+    (
+        fetched(Work(seeds())).copy_to("meta"),
+        "ItemSampler Sharder Work ReadsAnywhere InWorkers CopyTo",
+        "ItemSampler Sharder Work InWorkers ReadsAnywhere InThreads CopyTo",
+    ),
+    # Not those that threads can't read, or that are behind other stages of the main process or behind a GPU's copy.
+    (fetched(Work(seeds()), anywhere=False), "ItemSampler Sharder Work InWorkers ReadsAnywhere Prefetch", ""),
+    (fetched(AtHome(Work(seeds()))), "ItemSampler Sharder Work InWorkers AtHome ReadsAnywhere Prefetch", ""),
+    (fetched(seeds().copy_to("cuda")), "ItemSampler Sharder Pin CopyTo ReadsAnywhere StreamPrefetch", ""),
+]
+"""A pipeline, the stages of its plan with worker threads, and those with processes if they differ."""
+
+
+def test_plans_have_these_stages() -> None:
+    for pipe, with_threads, with_processes in PLANS:
+        for options, expected in ((THREADS, with_threads), (PROCESSES, with_processes or with_threads)):
+            assert names(make_plan(pipe, options).running) == expected.split(), options
+
+
+def test_what_leads_to_a_copy_to_a_gpu_is_copied_without_waiting_on_a_stream_of_its_device() -> None:
     for device in ("cuda", "cuda:1", torch.device("cuda")):
-        planned = copy_on_stream(AtHome(seeds()).copy_to(device), THREADS)
-        assert names(planned) == ["ItemSampler", "AtHome", "CopyTo", "StreamPrefetch"]
-        assert isinstance(planned, StreamPrefetch)
+        planned: Any = make_plan(AtHome(seeds()).copy_to(device), THREADS).running
         assert (planned.stream, planned.device, planned.buffer_size) == ("copy", device, 2)
-
-
-def test_what_is_copied_on_a_stream_is_pinned_and_nothing_else() -> None:
-    copied = AtHome(seeds()).copy_to("cuda")
-    assert pin_before_copy(copied, THREADS) is copied
-    planned = pin_before_copy(copy_on_stream(copied.transform(), THREADS), THREADS)
-    assert names(planned) == ["ItemSampler", "AtHome", "Pin", "CopyTo", "StreamPrefetch", "MiniBatchTransformer"]
-    (copy,) = gf.find(planned, gf.CopyTo)
-    assert isinstance(copy, gf.CopyTo)
-    assert copy.non_blocking
-    assert pin_before_copy(planned, THREADS) is planned
-    twice = pin_before_copy(copy_on_stream(copied.copy_to("cuda:1"), THREADS), THREADS)
-    assert names(twice) == ["ItemSampler", "AtHome", "Pin", "CopyTo", "CopyTo", "StreamPrefetch"]
-
-
-def test_a_gpu_s_copy_has_no_plain_thread_before_or_behind_it() -> None:
-    for pipe in (AtHome(seeds()).copy_to("cuda"), AtHome(seeds()).copy_to("cuda").transform()):
-        assert prefetch_before_copy(pipe, THREADS) is pipe
-        assert prefetch_main_stages(pipe, THREADS) is pipe
-
-
-def test_main_stages_at_the_end_are_prefetched() -> None:
-    assert names(prefetch_main_stages(AtHome(seeds()), THREADS)) == ["ItemSampler", "AtHome", "Prefetch"]
-    for pipe in (cut_at_main_stages(Work(seeds()), THREADS), seeds().copy_to("meta")):
-        assert prefetch_main_stages(pipe, THREADS) is pipe
+        assert planned.datapipe.non_blocking
+    asked: Any = make_plan(Work(seeds()).copy_to("cuda").prefetch(5), LoaderOptions()).running
+    assert (asked.stream, asked.buffer_size) == ("prefetch", 5)
 
 
 class Samples(gf.Transform):
@@ -178,21 +220,6 @@ def test_a_copy_that_is_ahead_already_has_no_stream_of_its_own() -> None:
     assert set(streams(Fetches(Work(seeds()).copy_to("cuda")), num_workers=2)) == {"feature"}
     fetched = Fetches(Work(seeds())).copy_to("cuda")
     assert set(streams(fetched, num_workers=2)) == {"copy"}
-
-
-def test_on_the_cpu_nothing_is_put_on_streams() -> None:
-    pipe = Fetches(Samples(Work(seeds()).copy_to("cpu")))
-    for rule in (overlap_graph_fetch, overlap_feature_fetch, prefetch_on_stream, copy_on_stream, pin_before_copy):
-        assert rule(pipe, LoaderOptions(2, overlap_graph_fetch=True, overlap_feature_fetch=True)) is pipe
-
-
-def test_prefetching_that_is_asked_for_on_a_gpu_has_a_stream() -> None:
-    pipe = Work(seeds()).copy_to("cuda").transform().prefetch(5)
-    planned = make_plan(pipe, LoaderOptions()).running
-    assert isinstance(planned, StreamPrefetch)
-    assert (planned.stream, planned.buffer_size) == ("prefetch", 5)
-    here = Work(seeds()).prefetch(5)
-    assert prefetch_on_stream(here, THREADS) is here
 
 
 def test_a_copy_moves_what_lies_elsewhere() -> None:
