@@ -72,13 +72,6 @@ def test_to_moves_every_tensor_and_returns_the_same_object() -> None:
     assert devices_in(typed) == {"meta"}
 
 
-@pytest.mark.gpu
-def test_moving_to_the_device_and_back_changes_no_value() -> None:
-    batch = make_batch().to("cuda")
-    assert devices_in(batch) == {"cuda"}
-    assert_same(batch.to("cpu"), make_batch())
-
-
 def test_it_prints_the_shapes_of_what_is_set() -> None:
     hop = "SampledSubgraph(rows=3, columns=1, edges=1)"
     assert repr(make_batch()) == (

@@ -233,11 +233,3 @@ def test_a_device_that_is_not_there_is_named_when_it_runs(monkeypatch: pytest.Mo
     for run in (pipe, gf.DataLoader(pipe, 0), gf.DataLoader(pipe, 2)):
         with pytest.raises(RuntimeError, match=r"copy_to needs the device 'cuda', and torch .* finds no CUDA device"):
             next(iter(run))
-
-
-@pytest.mark.gpu
-@pytest.mark.parametrize("make", pipelines.ALL)
-def test_mini_batches_on_the_device_are_the_same(make: Any) -> None:
-    pipe = make().copy_to("cuda")
-    for batch, copied in zip(make(), pipe, strict=True):
-        assert_same(copied.to("cpu"), batch)

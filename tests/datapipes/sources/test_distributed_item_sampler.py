@@ -45,21 +45,15 @@ def calculate_range(total: int, ranks: int, rank: int, batch_size: int, drop_las
 
 
 COUNTS = [
-    (24, False, False, [8, 8, 4, 4]),
     (30, False, False, [8, 8, 8, 6]),
     (30, True, False, [8, 8, 8, 4]),
-    (30, False, True, [8, 8, 8, 6]),
     (30, True, True, [4, 4, 4, 4]),
     (26, False, False, [8, 8, 6, 4]),
     (26, False, True, [4, 4, 4, 4]),
     (26, True, False, [8, 8, 4, 4]),
-    (26, True, True, [4, 4, 4, 4]),
     (9, False, False, [4, 4, 1, 0]),
     (9, False, True, [0, 0, 0, 0]),
-    (9, True, False, [4, 4, 0, 0]),
-    (16, False, True, [4, 4, 4, 4]),
     (3, False, False, [3, 0, 0, 0]),
-    (3, True, False, [0, 0, 0, 0]),
 ]
 """Items, drop_last, drop_uneven_inputs, and how many items each of four ranks gives out in mini-batches of four."""
 

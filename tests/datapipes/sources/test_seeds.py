@@ -7,17 +7,6 @@ from tests.digests import assert_same
 NONE = torch.tensor([], dtype=torch.int64)
 
 
-def test_node_seeds_stay_as_they_are() -> None:
-    seeds = torch.tensor([3, 0, 3])
-    nodes, compacted = node_seeds(seeds)
-    assert nodes is seeds
-    assert compacted is None
-    typed = {"user": seeds, "item": NONE}
-    nodes, compacted = node_seeds(typed)
-    assert nodes is typed
-    assert compacted is None
-
-
 @pytest.mark.parametrize("dtype", [torch.int32, torch.int64])
 def test_ends_of_edges_are_taken_once_row_by_row(dtype: torch.dtype) -> None:
     nodes, compacted = node_seeds(torch.tensor([[5, 2], [2, 9], [5, 5]], dtype=dtype))
@@ -29,12 +18,6 @@ def test_hyperlinks_have_any_number_of_ends() -> None:
     nodes, compacted = node_seeds(torch.tensor([[4, 3, 4], [1, 3, 0]]))
     assert_same(nodes, torch.tensor([4, 3, 1, 0]))
     assert_same(compacted, torch.tensor([[0, 1, 0], [2, 1, 3]]))
-
-
-def test_typed_edges_give_first_all_sources_then_all_destinations() -> None:
-    nodes, compacted = node_seeds({"user:knows:user": torch.tensor([[5, 2], [7, 5]])})
-    assert_same(nodes, {"user": torch.tensor([5, 7, 2])})
-    assert_same(compacted, {"user:knows:user": torch.tensor([[0, 2], [1, 0]])})
 
 
 def test_edge_types_are_gone_through_in_turn() -> None:
@@ -59,16 +42,6 @@ def test_typed_hyperlinks_name_the_type_of_each_end() -> None:
     assert_same(compacted, {"user:item:user:shop": torch.tensor([[0, 0, 1, 0], [1, 0, 0, 0]])})
 
 
-def test_positions_lead_back_to_the_seeds() -> None:
-    seeds = {"a:x:b": torch.randint(0, 9, (40, 2)), "b:y:a": torch.randint(0, 9, (30, 2))}
-    nodes, compacted = node_seeds(seeds)
-    assert isinstance(nodes, dict)
-    assert isinstance(compacted, dict)
-    for kind, pairs in seeds.items():
-        ends = [nodes[end][column] for end, column in zip((kind[0], kind[-1]), compacted[kind].unbind(1), strict=True)]
-        assert_same(torch.stack(ends, 1), pairs)
-
-
 def test_there_may_be_no_seeds() -> None:
     assert_same(node_seeds({}), ({}, None))
     assert_same(node_seeds(NONE.reshape(0, 2)), (NONE, NONE.reshape(0, 2)))
@@ -78,16 +51,6 @@ def test_there_may_be_no_seeds() -> None:
 
 def times(*values: int) -> torch.Tensor:
     return torch.tensor(values)
-
-
-def test_timed_nodes_stay_as_they_are() -> None:
-    seeds = torch.tensor([3, 0, 3])
-    nodes, compacted, own = timed_node_seeds(seeds, times(7, 8, 9))
-    assert nodes is seeds
-    assert compacted is None
-    assert_same(own, times(7, 8, 9))
-    by_type = {"user": seeds}
-    assert timed_node_seeds(by_type, {"user": times(7, 8, 9)})[:2] == (by_type, None)
 
 
 def test_both_ends_of_a_timed_edge_have_its_time_and_no_two_are_merged() -> None:

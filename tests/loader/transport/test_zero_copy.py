@@ -1,7 +1,6 @@
 import gc
 import multiprocessing
 import os
-import threading
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -269,24 +268,6 @@ def test_what_is_left_of_a_message_that_is_dropped_comes_back(sides: Sides) -> N
     sides.receiver.unpack(header, copied)
     del copied, encoded
     assert sides.is_free()
-
-
-def test_threads_that_make_and_drop_disturb_nobody(sides: Sides) -> None:
-    stop = threading.Event()
-
-    def make() -> None:
-        while not stop.is_set():
-            sides.make(buffers.SMALL_BYTES, 1)
-
-    thread = threading.Thread(target=make)
-    thread.start()
-    try:
-        for number in range(50):
-            (arrived,) = sides.send([sides.make(LARGE, number)])
-            assert torch.equal(arrived, expected(LARGE, number))
-    finally:
-        stop.set()
-        thread.join()
 
 
 def test_a_finalizer_that_takes_memory_while_memory_is_taken_goes_on_without(
