@@ -4,7 +4,7 @@ import os
 import stat
 
 
-def regular_file(path: str, flags: int) -> int:
+def regular_file(path: str | os.PathLike[str], flags: int) -> int:
     """Open a file for `open(path, "rb", opener=regular_file)`, unless it is a pipe or a device.
 
     A reader of those may wait for ever, and never comes to their end. Folders are left to `open`, which refuses them.

@@ -54,13 +54,7 @@ def write_tfrecords(path: str | os.PathLike[str], columns: Mapping[str, Any], co
     if len(set(lengths.values())) > 1:
         raise ValueError(f"columns must have equally many rows, but have {brief(lengths)}")
     rows = next(iter(lengths.values()), 0)
-    kinds = {torch.int64: "int64", torch.float32: "float", torch.uint8: "bytes"}
-    layout = ExampleLayout(
-        list(tensors),
-        [kinds[values.dtype] for values in tensors.values()],
-        [values.shape[1] for values in tensors.values()],
-        [values.shape[2] if values.dim() == 3 else values.dtype.itemsize for values in tensors.values()],
-    )
+    layout = layout_of(tensors)
     step = max(1, BATCH_BYTES // most_bytes(layout))
     with (
         new_file(Path(path), rows * most_bytes(layout), hidden=True) as raw,
@@ -81,6 +75,17 @@ def write_tfrecords(path: str | os.PathLike[str], columns: Mapping[str, Any], co
                     "write it as several rows"
                 )
             file.write(records.numpy().data)
+
+
+def layout_of(tensors: Mapping[str, torch.Tensor]) -> ExampleLayout:
+    """Return how columns lie in records."""
+    kinds = {torch.int64: "int64", torch.float32: "float", torch.uint8: "bytes"}
+    return ExampleLayout(
+        list(tensors),
+        [kinds[values.dtype] for values in tensors.values()],
+        [values.shape[1] for values in tensors.values()],
+        [values.shape[2] if values.dim() == 3 else values.dtype.itemsize for values in tensors.values()],
+    )
 
 
 def as_column(name: str, values: Any) -> torch.Tensor:

@@ -327,8 +327,7 @@ def wrap_with_cached_feature(
     Args:
         cached_feature_type: The class to wrap them in. Its `cache_type` is the class of the cache.
         fallback_features: One feature, or a dict of features whose rows have the same number of bytes.
-        max_cache_size_in_bytes: Bound for the memory of the cache, its bookkeeping included. For more rows than the
-            features have, none is taken.
+        max_cache_size_in_bytes: Bound for the memory of the cache, its bookkeeping included.
         args: Further arguments for the cache's `within`, after the dtype: policy, num_parts and pin_memory.
         kwargs: Further arguments for the cache's `within`.
 
@@ -345,9 +344,8 @@ def wrap_with_cached_feature(
             f"features that share a cache must have rows of the same number of bytes, but have {sizes}; wrap each alone"
         )
     row = next(iter(rows.values()))
-    total = sum(feature.count() for feature in fallback_features.values())
-    make_cache = cached_feature_type.cache_type.within
-    cache = make_cache(max_cache_size_in_bytes, row.shape, row.dtype, *args, most_rows=total, **kwargs)
+    kwargs["most_rows"] = total = sum(feature.count() for feature in fallback_features.values())
+    cache = cached_feature_type.cache_type.within(max_cache_size_in_bytes, row.shape, row.dtype, *args, **kwargs)
     wrapped, offset = {}, 0
     for name, feature in fallback_features.items():
         wrapped[name] = cached_feature_type(feature, cache, offset)
@@ -379,15 +377,14 @@ def cpu_cached_feature(
 ) -> CPUCachedFeature | dict[Any, CPUCachedFeature]:
     """Put a cache in memory in front of features that lie on disk.
 
-    The bound counts memory: the rows and the bookkeeping of the policy (25 to 33 bytes per row). GraphBolt counts the
-    rows alone, and rounds their number up. Returned mini-batches and the temporary memory of a read are not counted;
-    see `CPUFeatureCache`.
+    The bound counts memory: the rows and the bookkeeping of the policy (25 to 33 bytes per row), for no more rows than
+    the features have. GraphBolt counts the rows alone, and rounds their number up. Returned mini-batches and the
+    temporary memory of a read are not counted; see `CPUFeatureCache`.
 
     Args:
         fallback_features: One feature, or a dict of features that share one cache. Their rows must have the same number
             of bytes.
-        max_cache_size_in_bytes: Bound for the memory of the whole cache. A cache without room for a row keeps none. For
-            more rows than the features have, no memory is taken.
+        max_cache_size_in_bytes: Bound for the memory of the whole cache, which keeps no row if none fits.
         policy: Decides which rows stay: "sieve" (the default) or "lru". "s3-fifo" and "clock" get SIEVE.
         pin_memory: Whether to keep the rows in page-locked memory.
 

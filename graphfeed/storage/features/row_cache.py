@@ -76,9 +76,12 @@ class RowCache(ABC):
         row_shape: Sequence[int],
         dtype: torch.dtype,
         *args: Any,
-        most_rows: int | None = None,
+        **kwargs: Any,
     ) -> Self:
-        """Return a cache of as many rows as fit into a number of bytes, its bookkeeping included, or as there are."""
+        """Return a cache of as many rows as fit into a number of bytes, its bookkeeping included, or as there are.
+
+        How many there are is `most_rows`, for every class.
+        """
 
     def like(self, max_size_in_bytes: int, row_shape: Sequence[int], dtype: torch.dtype, most_rows: int) -> Self:
         """Return an empty cache of other rows, with the options of this one."""
