@@ -8,11 +8,17 @@ NEARLY_ALL = 0.8
 """A loader that has so many of its cores waits for its own threads."""
 
 
+def cores_are_short(summary: Summary) -> bool:
+    """Tell whether threads that can run wait a third of that time for a core, and that is a third of all time."""
+    waiting = summary.cores_used * summary.core_wait / (1 - summary.core_wait)
+    return min(summary.core_wait, waiting) >= A_THIRD
+
+
 def cores_left(summary: Summary) -> float:
     """Return how many cores there are for the loader: all, or what other programs and a quota leave."""
     setting = summary.setting
     allowed = min(setting.num_cores, setting.quota or setting.num_cores)
-    if summary.core_wait < A_THIRD:
+    if not cores_are_short(summary):
         return allowed
     return min(allowed, max(summary.cores_used, setting.num_cores * (1 - summary.core_wait)))
 
@@ -37,7 +43,7 @@ def who_takes_cores(summary: Summary) -> str:
     """Say that threads wait for a core, and why, where it is not for each other; empty if they don't."""
     setting, left = summary.setting, cores_left(summary)
     waited = f"what could run waited {100 * summary.core_wait:.0f} % of the time for a core"
-    if summary.core_wait < A_THIRD:
+    if not cores_are_short(summary):
         return ""
     if setting.quota and summary.cores_used > NEARLY_ALL * setting.quota:
         return f"a quota allows {setting.quota:g} cores: {waited}"
