@@ -23,7 +23,8 @@ from graphfeed.storage.graph import to_type_dict
 class DistData:
     """The two stores of a part, connected to those of other ranks, with `time_attr` as the times of nodes or edges.
 
-    Connecting does not wait for other ranks. All of them make theirs in the same order.
+    Connecting does not wait for other ranks. All of them make theirs in the same order. It is these ranks that
+    `lookup_features` of the feature store reads from then.
     """
 
     def __init__(
@@ -36,6 +37,7 @@ class DistData:
                 self.feature_store.put_global_id(ids, group)
         self.part = self.graph_store.graph_part(self.feature_store, time_attr)
         self.graph = PartitionedGraph(self.part, peers)
+        self.feature_store.set_rpc_router(peers)
         self.features = self.feature_store.partitioned_features(peers)
         self.peers = peers
         columns = self.part.columns

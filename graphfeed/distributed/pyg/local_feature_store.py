@@ -37,7 +37,8 @@ class LocalFeatureStore:
 
     It differs from PyG's class where that is broken. The ids of a group count within its type. An id that is not here
     is an error rather than another row. The ids take memory in proportion to the rows of the part, not to the largest
-    id. `lookup_features` reads from the ranks of a `Peers`, and needs none for a single part.
+    id. `lookup_features` reads from the ranks of a loader that has the store, or of a `Peers` (`set_rpc_router`), or
+    else of the process group, and needs none for a single part.
 
     Example:
         >>> store = LocalFeatureStore.from_data(torch.tensor([4, 2]), x=torch.tensor([[4.0], [2.0]]))

@@ -9,6 +9,7 @@ import torch
 import graphfeed as gf
 from graphfeed.distributed import (
     DistContext,
+    DistNeighborLoader,
     LocalFeatureStore,
     LocalGraphStore,
     Partitioner,
@@ -23,6 +24,7 @@ from tests.digests import assert_same
 from tests.distributed import graphs
 from tests.distributed.joint import in_threads
 from tests.distributed.pyg_data import hetero_data, plain_data
+from tests.distributed.rank_processes import run_spawned
 from tests.refusals import check_refused
 
 IDS = torch.tensor([1, 2, 3, 5, 8, 4])
@@ -168,6 +170,24 @@ def test_rows_of_all_ranks_are_looked_up_in_the_order_of_the_ids(tmp_path: Path)
         assert_same(store.lookup_features(edges, is_node_feat=False).wait(), data.edge_attr[edges])
 
     in_threads(3, work)
+
+
+def look_up_behind_a_loader(rank: int, world_size: int, port: int, root: str) -> None:
+    """Be a rank without a process group, whose loader meets the others."""
+    stores = LocalFeatureStore.from_partition(root, rank), LocalGraphStore.from_partition(root, rank)
+    context = DistContext(rank, rank, world_size, world_size, "test")
+    loader = DistNeighborLoader(stores, [2], "127.0.0.1", port, context, batch_size=10)
+    data, nodes, edges = plain_data(), torch.randint(0, 60, (40,)), torch.randint(0, 400, (40,))
+    for _ in loader:
+        assert torch.equal(stores[0].lookup_features(nodes).wait(), data.x[nodes])
+    assert torch.equal(stores[0].lookup_features(edges, is_node_feat=False).wait(), data.edge_attr[edges])
+
+
+@pytest.mark.slow
+def test_rows_are_looked_up_at_the_ranks_that_a_loader_meets(tmp_path: Path) -> None:
+    Partitioner(plain_data(), 2, tmp_path / "parts", method="hash").generate_partition()
+    status, printed = run_spawned(f"{__name__}:look_up_behind_a_loader", 2, root=str(tmp_path / "parts"))
+    assert status == 0, printed
 
 
 def part_of_two() -> tuple[LocalFeatureStore, LocalGraphStore]:
