@@ -19,7 +19,7 @@ from graphfeed.ingest.gigl.serialized_graph import SerializedTFRecordInfo
 from graphfeed.ingest.gigl.tfrecord_data_loader import TFRecordDataLoader
 from graphfeed.loader.executors import GUARD_ADVICE, NO_GUARD, PREFIX, Imported, check_main_module, describe_exit
 
-FIELDS = ("ids", "features", "labels")
+FIELDS = ("ids", "features", "labels", "packed", "weights")
 EXIT_SECONDS = 30.0
 """How long a process may take to exit after it has sent its result."""
 Tensors = dict[Any, dict[str, torch.Tensor]]
@@ -76,6 +76,8 @@ class Entity:
 
     name: str
     infos: Mapping[Any, SerializedTFRecordInfo]
+    weights: Mapping[Any, str] = field(default_factory=dict)
+    """The feature of each type that is its weights."""
     files: dict[Any, dict[str, SharedFile]] = field(default_factory=dict)
 
 
@@ -137,7 +139,7 @@ def run_entity(entity: Entity, loader: TFRecordDataLoader, sender: Connection) -
         shapes: Shapes = {}
         for type_name, info in entity.infos.items():
             files = {name: file.descriptor for name, file in entity.files[type_name].items()}
-            tensors = loader.load(info, files)
+            tensors = loader.load(info, files, entity.weights.get(type_name))
             shapes[type_name] = {name: (tuple(tensor.shape), tensor.dtype) for name, tensor in tensors.items()}
     except BaseException:
         sender.send((None, traceback.format_exc()))

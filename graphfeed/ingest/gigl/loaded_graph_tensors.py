@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Literal, TypeVar
+from typing import Literal, TypeVar
 
 import torch
 
@@ -20,13 +20,15 @@ Nodes = torch.Tensor | dict[str, torch.Tensor]
 Edges = torch.Tensor | dict[EdgeType, torch.Tensor]
 
 
-@dataclass(frozen=True)
+@dataclass
 class LoadedGraphTensors:
     """The tensors of a graph; dicts by type if it has several types of nodes or edges.
 
+    The fields and their order are those of GiGL 0.2.0.
+
     Example:
         >>> one, edges = torch.arange(2), torch.tensor([[0], [1]])
-        >>> graph = LoadedGraphTensors(one, None, edges, None, positive_label=edges, negative_label=None)
+        >>> graph = LoadedGraphTensors(one, None, None, edges, None, positive_label=edges, negative_label=None)
         >>> graph.treat_labels_as_edges("out")
         >>> [relation for _, relation, _ in graph.edge_index]
         ['to', 'to_gigl_positive']
@@ -35,13 +37,18 @@ class LoadedGraphTensors:
     node_ids: Nodes
     """int64, (nodes,)."""
     node_features: Nodes | None
+    node_labels: Nodes | None
     edge_index: Edges
     """int64, (2, edges)."""
     edge_features: Edges | None
     positive_label: Edges | None
     """int64, (2, labels): anchors and their targets."""
     negative_label: Edges | None
-    node_labels: Nodes | None = None
+    edge_weights: Edges | None = None
+    """(edges,): the feature that `weight_edge_feat_name` names."""
+    node_quantized_features: Nodes | None = None
+    """uint8, (nodes, bytes): packed features, as they are in the files."""
+    edge_quantized_features: Edges | None = None
 
     def treat_labels_as_edges(self, edge_dir: Literal["in", "out"]) -> None:
         """Turn the labels into edges of types of their own, in place: `relation_gigl_positive` and `..._negative`.
@@ -67,17 +74,12 @@ class LoadedGraphTensors:
                     edges[source, f"{relation}_{ending}", destination] = pairs
                 else:
                     edges[destination, f"{relation}_{ending}", source] = pairs.flip(0)
-        changed: dict[str, Any] = {
-            "node_ids": by_type(self.node_ids, NODE_TYPE),
-            "node_features": by_type(self.node_features, NODE_TYPE) or None,
-            "node_labels": by_type(self.node_labels, NODE_TYPE) or None,
-            "edge_index": edges,
-            "edge_features": by_type(self.edge_features, EDGE_TYPE) or None,
-            "positive_label": None,
-            "negative_label": None,
-        }
-        for name, value in changed.items():
-            object.__setattr__(self, name, value)
+        self.node_ids, self.edge_index = by_type(self.node_ids, NODE_TYPE), edges
+        self.positive_label = self.negative_label = None
+        for name in ("node_features", "node_labels", "node_quantized_features"):
+            setattr(self, name, by_type(getattr(self, name), NODE_TYPE) or None)
+        for name in ("edge_features", "edge_weights", "edge_quantized_features"):
+            setattr(self, name, by_type(getattr(self, name), EDGE_TYPE) or None)
 
 
 def by_type(values: torch.Tensor | Mapping[T, torch.Tensor] | None, only: T) -> dict[T, torch.Tensor]:

@@ -18,6 +18,8 @@ EdgeType = tuple[str, str, str]
 class SerializedTFRecordInfo:
     """The files of one entity, nodes or edges of one type, and what their records hold.
 
+    The fields and their order are those of GiGL 0.2.0, with `feature_dtype` behind them.
+
     Example:
         >>> SerializedTFRecordInfo("nodes/", ["f"], {}, 1, "node_id").is_node_entity
         True
@@ -33,10 +35,14 @@ class SerializedTFRecordInfo:
     """Columns of all features together."""
     entity_key: str | tuple[str, str]
     """The feature with a node's id, or those with an edge's source and destination."""
-    tfrecord_uri_pattern: str = r".*-of-.*\.tfrecord(\.gz)?$"
-    """What the paths of the files match, from the folder on."""
+    packed_feature_key: str | None = None
+    """The feature with quantized features, packed into bytes, which are read as they are."""
+    packed_feature_dim: int = 0
+    """The bytes of these of each record."""
     label_keys: Sequence[str] = ()
     """Features of nodes that are labels."""
+    tfrecord_uri_pattern: str = r".*-of-.*\.tfrecord(\.gz)?$"
+    """What the paths of the files match, from the folder on."""
     feature_dtype: torch.dtype | None = None
     """Of the features. The default is float32 as long as it holds all integers exactly; those that it doesn't are
     refused. A dtype that is given is used in any case; int64 keeps integers as they are."""

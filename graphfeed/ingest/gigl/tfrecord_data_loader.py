@@ -56,8 +56,9 @@ class TFRecordDataLoader:
         serialized_tf_record_info: SerializedTFRecordInfo,
         tf_dataset_options: TFDatasetOptions = DEFAULT_OPTIONS,
     ) -> tuple[torch.Tensor, torch.Tensor | None]:
-        """Return the ids and the features of this rank's share. Labels are read by `load_torch_tensors_from_tf_record`.
+        """Return the ids and the features of this rank's share.
 
+        Labels and packed features are read by `load_torch_tensors_from_tf_record`. GiGL 0.2.0 returns them here, too.
         Rows come in the order of files and records, whatever the options say.
 
         Returns:
@@ -78,8 +79,16 @@ class TFRecordDataLoader:
         """Return this rank's files."""
         return share_of(info.find_files(), self.rank, self.world_size)
 
-    def load(self, info: SerializedTFRecordInfo, descriptors: Mapping[str, int]) -> dict[str, torch.Tensor]:
-        """Return "ids", and "features" and "labels" if there are any; those that have a descriptor lie in its file."""
+    def load(
+        self, info: SerializedTFRecordInfo, descriptors: Mapping[str, int], weight: str | None = None
+    ) -> dict[str, torch.Tensor]:
+        """Return "ids", and "features", "labels" and "packed" if there are any.
+
+        Args:
+            info: What to read.
+            descriptors: The files that tensors lie in, for those that have one.
+            weight: The feature that becomes "weights", and is none of the features then.
+        """
         files = self.files_of(info)
         keys, schema = entity_keys(info), schema_of(info)
         dtype = info.feature_dtype
@@ -90,21 +99,42 @@ class TFRecordDataLoader:
                 f"feature_dim must be that of the features of feature_keys, {columns}, not {info.feature_dim}"
             )
         ids = GrowingRows((), torch.int64, len(keys), descriptors.get("ids"))
-        features = GrowingRows((columns,), dtype or torch.float32, 1, descriptors.get("features"))
-        labels = GrowingRows(
-            (sum(widths[key] for key in info.label_keys),), torch.float32, 1, descriptors.get("labels")
-        )
+        names = {
+            "features": [key for key in info.feature_keys if key != weight],
+            "weights": [] if weight is None else [weight],
+            "labels": info.label_keys,
+        }
+        found = {
+            name: GrowingRows(
+                (sum(widths[key] for key in own),),
+                torch.float32 if name == "labels" else dtype or torch.float32,
+                1,
+                descriptors.get(name),
+            )
+            for name, own in names.items()
+            if own
+        }
+        packed, bytes_key = None, info.packed_feature_key
+        if bytes_key is not None:
+            packed = GrowingRows((info.packed_feature_dim,), torch.uint8, 1, descriptors.get("packed"))
 
         def keep(batch: Batch) -> None:
             ids.append([batch[key].reshape(-1) for key in keys])
-            for rows, names, given in ((features, info.feature_keys, dtype), (labels, info.label_keys, None)):
-                if names:
-                    rows.append([join(batch, names, rows.dtype, is_checked=given is None)])
+            for name, rows in found.items():
+                rows.append([join(batch, names[name], rows.dtype, is_checked=name == "labels" or dtype is None)])
+            if packed is not None and bytes_key is not None:
+                if batch[bytes_key].shape[1:] != packed.shape:
+                    raise ValueError(
+                        f"packed_feature_dim must be the bytes of {bytes_key!r}, {batch[bytes_key].shape[-1]}, not "
+                        f"{info.packed_feature_dim}"
+                    )
+                packed.append([batch[bytes_key]])
 
         read_batches(files, schema, keep)
-        tensors = {"ids": ids.finish()}
-        tensors |= {"features": features.finish()} if info.feature_keys else {}
-        return tensors | ({"labels": labels.finish()} if info.label_keys else {})
+        tensors = {"ids": ids.finish()} | {name: rows.finish() for name, rows in found.items()}
+        if weight is not None:
+            tensors["weights"] = tensors["weights"].squeeze(1)
+        return tensors if packed is None else {**tensors, "packed": packed.finish()}
 
 
 def entity_keys(info: SerializedTFRecordInfo) -> list[str]:
@@ -139,7 +169,12 @@ def schema_of(info: SerializedTFRecordInfo) -> ExampleSchema:
     missing = [key for key in wanted if key not in info.feature_spec and key not in keys]
     if missing:
         raise ValueError(f"feature_spec must have all keys, but has no {missing[0]!r}")
-    schema = ExampleSchema({key: info.feature_spec.get(key, one_id) for key in wanted})
+    specs = {key: info.feature_spec.get(key, one_id) for key in wanted}
+    if (packed := info.packed_feature_key) is not None:
+        specs[packed] = info.feature_spec.get(packed, FixedLenFeature([], "string"))
+    schema = ExampleSchema(specs)
+    if packed is not None and (schema.given[packed].kind, schema.given[packed].shape) != ("bytes", ()):
+        raise ValueError(f"feature_spec[{packed!r}] must be one text, because packed_feature_key names it as bytes")
     for key in keys:
         column = schema.given[key]
         if column.kind != "int64" or column.count != 1:
@@ -155,7 +190,10 @@ def row_bytes(info: SerializedTFRecordInfo) -> int:
     given = schema_of(info).given
     of_labels = sum(given[key].count for key in info.label_keys)
     return (
-        8 * len(entity_keys(info)) + info.feature_dim * (info.feature_dtype or torch.float32).itemsize + 4 * of_labels
+        8 * len(entity_keys(info))
+        + info.feature_dim * (info.feature_dtype or torch.float32).itemsize
+        + 4 * of_labels
+        + info.packed_feature_dim
     )
 
 

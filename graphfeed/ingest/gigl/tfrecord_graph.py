@@ -10,9 +10,15 @@ import torch
 
 from graphfeed.ingest.gigl.entity_processes import Entity, Tensors, read_entities
 from graphfeed.ingest.gigl.loaded_graph_tensors import LoadedGraphTensors
-from graphfeed.ingest.gigl.serialized_graph import SerializedGraphMetadata, SerializedTFRecordInfo, TFDatasetOptions
-from graphfeed.ingest.gigl.tfrecord_data_loader import DEFAULT_OPTIONS, TFRecordDataLoader, row_bytes
+from graphfeed.ingest.gigl.serialized_graph import (
+    EdgeType,
+    SerializedGraphMetadata,
+    SerializedTFRecordInfo,
+    TFDatasetOptions,
+)
+from graphfeed.ingest.gigl.tfrecord_data_loader import DEFAULT_OPTIONS, TFRecordDataLoader, row_bytes, schema_of
 from graphfeed.ingest.tfrecord.record_stream import RecordStream
+from graphfeed.ops.arguments import brief
 from graphfeed.ops.records import scan_records
 from graphfeed.storage.memory import available_memory, ranks_of_machine
 
@@ -29,6 +35,7 @@ def load_torch_tensors_from_tf_record(
     rank: int = 0,
     node_tf_dataset_options: TFDatasetOptions = DEFAULT_OPTIONS,
     edge_tf_dataset_options: TFDatasetOptions = DEFAULT_OPTIONS,
+    weight_edge_feat_name: str | Mapping[EdgeType, str] | None = None,
     spill_folder: str | os.PathLike[str] | None = None,
 ) -> LoadedGraphTensors:
     """Read the share of a rank of a graph's TFRecords into shared memory.
@@ -37,7 +44,8 @@ def load_torch_tensors_from_tf_record(
     end, so this takes the memory of the tensors and no more. Nothing has a name in `/dev/shm`, whose size doesn't
     matter, and nothing stays behind.
 
-    Where GiGL behaves differently: rows have one order, whatever the options say. A process that is killed is an error
+    The arguments and their order are those of GiGL 0.2.0, with `spill_folder` behind them. Where GiGL behaves
+    differently: rows have one order, whatever the options say. A process that is killed is an error
     that names its entity, and the others are stopped. Memory is checked before anything is read. Integers that float32
     would round are refused, unless `feature_dtype` says otherwise. There is no barrier at the end.
 
@@ -48,12 +56,15 @@ def load_torch_tensors_from_tf_record(
         rank: Said in errors.
         node_tf_dataset_options: Options for nodes.
         edge_tf_dataset_options: Options for edges and labels.
+        weight_edge_feat_name: The feature of edges that is their weights, one number each; a dict by edge type where
+            there are several. It is none of the features then.
         spill_folder: Where the tensors lie, as mapped files without a name, if memory is too small for them.
 
     Raises:
         MemoryError: The tensors are larger than the memory that is free, and there is no folder to spill to; or larger
             than that folder's disk.
-        ValueError: A key without a spec, or an id that is not one int64. Or a process failed: the message has its
+        ValueError: A key without a spec, an id that is not one int64, or weights that are no feature with one number
+            for each edge, or of an edge type that there is not. Or a process failed: the message has its
             entity, and a traceback or the signal that killed it.
         RuntimeError: The program can't start processes, because it was read from standard input, or is a daemon.
         TypeError: An `entity_key` or a spec is something else.
@@ -69,7 +80,10 @@ def load_torch_tensors_from_tf_record(
     """
     del node_tf_dataset_options, edge_tf_dataset_options  # they are TensorFlow's
     given = infos_by_entity(serialized_graph_metadata)
-    entities = [Entity(name, by_type) for name, info in given.items() if (by_type := infos_by_type(info))]
+    weights = {"edge": weights_by_type(weight_edge_feat_name, infos_by_type(given["edge"]))}
+    entities = [
+        Entity(name, by_type, weights.get(name, {})) for name, info in given.items() if (by_type := infos_by_type(info))
+    ]
     infos = [info for entity in entities for info in entity.infos.values()]
     folder = choose_place(estimate_bytes(tf_record_dataloader, infos), spill_folder)
     try:
@@ -97,6 +111,30 @@ def infos_by_entity(metadata: SerializedGraphMetadata) -> dict[str, Any]:
     return given
 
 
+def weights_by_type(given: str | Mapping[EdgeType, str] | None, infos: Mapping[Any, Any]) -> dict[Any, str]:
+    """Return the feature that is the weights of each edge type.
+
+    Raises:
+        ValueError: A name for several types, an edge type that there is not, or no feature with one number.
+    """
+    if given is None:
+        return {}
+    if isinstance(given, str) and len(infos) > 1:
+        raise ValueError(
+            f"weight_edge_feat_name must be a dict by edge type, as there are {brief(list(infos))}, but is {given!r}"
+        )
+    by_type = dict.fromkeys(infos, given) if isinstance(given, str) else dict(given)
+    for edge_type, name in by_type.items():
+        if edge_type not in infos:
+            raise ValueError(f"weight_edge_feat_name has {brief(edge_type)}, but there are {brief(list(infos))}")
+        if name not in infos[edge_type].feature_keys or schema_of(infos[edge_type]).given[name].count != 1:
+            raise ValueError(
+                f"weight_edge_feat_name is {brief(name)}, but must be one of feature_keys with one number for each "
+                f"edge: {brief(list(infos[edge_type].feature_keys))}"
+            )
+    return by_type
+
+
 def as_graph(loaded: dict[str, Tensors], is_typed: dict[str, bool]) -> LoadedGraphTensors:
     """Return the tensors of all entities as a graph."""
     fields = {
@@ -107,6 +145,9 @@ def as_graph(loaded: dict[str, Tensors], is_typed: dict[str, bool]) -> LoadedGra
         "positive_label": ("positive_label", "ids"),
         "negative_label": ("negative_label", "ids"),
         "node_labels": ("node", "labels"),
+        "edge_weights": ("edge", "weights"),
+        "node_quantized_features": ("node", "packed"),
+        "edge_quantized_features": ("edge", "packed"),
     }
     return LoadedGraphTensors(
         **{name: pick(loaded.get(entity, {}), field, is_typed[entity]) for name, (entity, field) in fields.items()}

@@ -90,6 +90,19 @@ def info(prefix: object) -> SerializedTFRecordInfo:
     return SerializedTFRecordInfo(prefix, [], {}, 0, "id")
 
 
+def test_packed_features_are_read_as_they_are(tmp_path: Path) -> None:
+    packed = torch.arange(12, dtype=torch.uint8).view(4, 3)
+    settings: dict[str, Any] = {"packed_feature_key": "bits", "packed_feature_dim": 3}
+    info = export(tmp_path / "nodes", {**nodes(4), "bits": packed}, 2, **settings)
+    found = TFRecordDataLoader(0, 1).load(info, {})
+    assert torch.equal(found["packed"], packed)
+    assert found["features"].shape == (4, 3)
+    with pytest.raises(ValueError, match="packed_feature_dim must be the bytes of 'bits', 3, not 2"):
+        TFRecordDataLoader(0, 1).load(replace(info, packed_feature_dim=2), {})
+    with pytest.raises(ValueError, match=r"feature_spec\['n'\] must be one text, because packed_feature_key names it"):
+        TFRecordDataLoader(0, 1).load(replace(info, packed_feature_key="n"), {})
+
+
 def test_files_are_those_of_the_pattern_sorted_by_path(tmp_path: Path) -> None:
     wanted = ["b/0-of-2.tfrecord", "b/1-of-2.tfrecord.gz", "c/a-of-b.tfrecord"]
     for name in [*wanted, "b/_SUCCESS", "b/0-of-2.tfrecord.part", "b/plain.tfrecord", "other/0-of-1.tfrecord"]:
@@ -111,6 +124,7 @@ def graph(**more: Any) -> LoadedGraphTensors:
     fields = {
         "node_ids": torch.arange(3),
         "node_features": torch.ones(3, 2),
+        "node_labels": None,
         "edge_index": EDGES,
         "edge_features": None,
         "positive_label": LABELS,
@@ -121,8 +135,9 @@ def graph(**more: Any) -> LoadedGraphTensors:
 
 
 def test_labels_become_edges_of_their_own_types() -> None:
-    tensors = graph()
+    tensors = graph(edge_weights=torch.ones(2), node_quantized_features=torch.ones(3, 1))
     tensors.treat_labels_as_edges("out")
+    assert [list(own) for own in (tensors.edge_weights, tensors.node_quantized_features)] == [[EDGE_TYPE], [NODE_TYPE]]
     assert isinstance(tensors.edge_index, dict)
     assert list(tensors.edge_index) == [
         EDGE_TYPE,

@@ -6,16 +6,25 @@ import os
 import signal
 import threading
 import time
+from dataclasses import replace
+from inspect import signature
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 
-from graphfeed.ingest import SerializedGraphMetadata, TFRecordDataLoader, write_tfrecords
+from graphfeed.ingest import (
+    LoadedGraphTensors,
+    SerializedGraphMetadata,
+    SerializedTFRecordInfo,
+    TFRecordDataLoader,
+    write_tfrecords,
+)
 from graphfeed.ingest import load_torch_tensors_from_tf_record as load
 from graphfeed.ingest.gigl.entity_processes import Entity, SharedFile, read_entities
 from tests.ingest.entities import edges, export, nodes, shared_files
+from tests.refusals import check_refused
 from tests.scripts import run
 
 SETTINGS: dict[str, Any] = load.__globals__
@@ -58,6 +67,57 @@ def test_a_typed_graph_comes_by_type_in_shared_memory(metadata: SerializedGraphM
 
 
 @pytest.mark.slow
+def test_weights_and_packed_features_come_by_type_too(tmp_path: Path, metadata: SerializedGraphMetadata) -> None:
+    bits = torch.arange(6, dtype=torch.uint8).view(3, 2)
+    settings: dict[str, Any] = {"packed_feature_key": "bits", "packed_feature_dim": 2}
+    item = export(tmp_path / "packed", {**nodes(3, 9), "bits": bits}, 1, **settings)
+    infos: Any = metadata.node_entity_info
+    metadata = replace(metadata, node_entity_info={**infos, "item": item})
+    graph: Any = load(LOADER, metadata, True, weight_edge_feat_name={BUYS: "n"})
+    assert graph.edge_weights[BUYS].tolist() == [10.0 * place for place in range(8)]
+    assert graph.edge_features is None
+    assert list(graph.node_quantized_features) == ["item"]
+    assert torch.equal(graph.node_quantized_features["item"], bits)
+
+
+def test_weights_are_one_of_the_features_and_stay_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    record_calls(monkeypatch)
+    columns = {**edges(6), "f": torch.rand(6, 2)}
+    info = export(tmp_path / "edges", columns, 2, feature_keys=["f", "n"], feature_dim=3)
+    metadata = SerializedGraphMetadata(export(tmp_path / "nodes", nodes(4), 1), info)
+    graph: Any = load(LOADER, metadata, False, 0, weight_edge_feat_name="n")
+    assert graph.edge_weights.tolist() == [0.0, 10.0, 20.0, 30.0, 40.0, 50.0]
+    assert torch.equal(graph.edge_features, columns["f"])
+    check_refused([
+        (lambda: load(LOADER, metadata, False, weight_edge_feat_name="f"), ValueError, "is 'f', but must be one"),
+        (lambda: load(LOADER, metadata, False, weight_edge_feat_name="w"), ValueError, "is 'w', but must be one"),
+        (
+            lambda: load(LOADER, metadata, False, weight_edge_feat_name={BUYS: "n"}), ValueError,
+            r"weight_edge_feat_name has \('user', 'buys', 'item'\), but there are \[None\]",
+        ),
+        (
+            lambda: load(
+                LOADER, replace(metadata, edge_entity_info={BUYS: info, ("a", "b", "c"): info}), False,
+                weight_edge_feat_name="n",
+            ), ValueError, "weight_edge_feat_name must be a dict by edge type",
+        ),
+    ])  # fmt: skip
+
+
+def test_the_order_of_parameters_is_gigls() -> None:
+    graph = "node_ids node_features node_labels edge_index edge_features positive_label negative_label edge_weights"
+    orders = {
+        load: "tf_record_dataloader serialized_graph_metadata should_load_tensors_in_parallel rank "
+        "node_tf_dataset_options edge_tf_dataset_options weight_edge_feat_name",
+        LoadedGraphTensors: f"{graph} node_quantized_features edge_quantized_features",
+        SerializedTFRecordInfo: "tfrecord_uri_prefix feature_keys feature_spec feature_dim entity_key "
+        "packed_feature_key packed_feature_dim label_keys tfrecord_uri_pattern",
+    }
+    for value, order in orders.items():
+        assert " ".join(signature(value).parameters).startswith(order)
+
+
+@pytest.mark.slow
 @pytest.mark.thorough
 def test_tensors_that_memory_is_too_small_for_lie_on_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     folder = tmp_path / "spill"
@@ -80,7 +140,8 @@ def record_calls(monkeypatch: pytest.MonkeyPatch) -> list[tuple[list[str], bool,
     def read(entities: list[Entity], loader: TFRecordDataLoader, folder: Path | None, at_once: bool) -> Any:
         calls.append(([entity.name for entity in entities], at_once, folder))
         return {
-            entity.name: {kind: loader.load(info, {}) for kind, info in entity.infos.items()} for entity in entities
+            entity.name: {kind: loader.load(info, {}, entity.weights.get(kind)) for kind, info in entity.infos.items()}
+            for entity in entities
         }
 
     monkeypatch.setitem(SETTINGS, "read_entities", read)
