@@ -1,5 +1,7 @@
 """GraphLearn-for-PyTorch's shared-memory channel."""
 
+from typing import Any
+
 from graphfeed.channels.sample_channel import SampleChannel, SampleMessage
 from graphfeed.loader.transport import TIMEOUT_SECONDS
 from graphfeed.ops.arguments import parse_bytes
@@ -33,8 +35,8 @@ class ShmChannel(SampleChannel):
     def __init__(self, capacity: int = 128, shm_size: int | str = "256MB", *, num_producers: int = 1) -> None:
         super().__init__(capacity, parse_bytes("shm_size", shm_size), num_producers)
 
-    def send(self, msg: SampleMessage, timeout_ms: int | None = None) -> None:
-        """Send a sample once there is room for it; None or 0 waits up to ten minutes.
+    def send(self, msg: SampleMessage, timeout_ms: int | None = None, **kwargs: Any) -> None:  # noqa: ARG002
+        """Send a sample once there is room for it; None or 0 waits up to ten minutes. `kwargs` have no effect.
 
         Raises:
             QueueTimeoutError: There was no room in time; nothing was sent.
@@ -47,8 +49,8 @@ class ShmChannel(SampleChannel):
         if not self.put(msg, seconds):
             raise QueueTimeoutError(f"the channel had no room for {seconds:g} s: its consumers don't receive")
 
-    def recv(self, timeout_ms: int | None = None) -> SampleMessage:
-        """Return the next sample; None or 0 waits up to ten minutes.
+    def recv(self, timeout_ms: int | None = None, **kwargs: Any) -> SampleMessage:  # noqa: ARG002
+        """Return the next sample; None or 0 waits up to ten minutes. `kwargs` have no effect.
 
         Raises:
             QueueTimeoutError: Nothing came in time.

@@ -50,11 +50,11 @@ def test_a_message_comes_back(channel: ShmChannel) -> None:
 def test_waits_for_messages_and_for_room_have_limits(channel: ShmChannel) -> None:
     start = time.monotonic()
     with pytest.raises(QueueTimeoutError, match=r"no message came for 0\.02 s"):
-        channel.recv(timeout_ms=20)
+        channel.recv(timeout_ms=20, block=True)
     for _ in range(2):
         channel.send({"x": torch.ones(3)})
     with pytest.raises(QueueTimeoutError, match=r"no room for 0\.02 s"):
-        channel.send({"x": torch.zeros(3)}, timeout_ms=20)
+        channel.send({"x": torch.zeros(3)}, timeout_ms=20, block=True)
     assert time.monotonic() - start >= 2 * 0.02
     assert [int(channel.recv()["x"].sum()) for _ in range(2)] == [3, 3]
 

@@ -45,8 +45,11 @@ def counting_store() -> Any:
     return CountingStore()
 
 
-def in_stores(data: Any, layout: str) -> tuple[Any, Any]:
-    """Return a pair of stores with the features and edges of data, the edges in a layout."""
+def in_stores(data: Any, layout: str, edge_group: Any = (None, None)) -> tuple[Any, Any]:
+    """Return a pair of stores with the features and edges of data, the edges in a layout.
+
+    Features of edges without a type are in the group that is given.
+    """
     features, graph = counting_store(), import_pyg("torch_geometric.testing", "tests").MyGraphStore()
     nodes, edges = tables_of(data).nodes, tables_of(data).edges
     for kind, store in nodes.items():
@@ -54,7 +57,7 @@ def in_stores(data: Any, layout: str) -> tuple[Any, Any]:
             features.put_tensor(store[name], group_name=kind, attr_name=name, index=None)
     for edge_type, store in edges.items():
         for name in [name for name in store.keys() if name != "edge_index" and store.is_edge_attr(name)]:  # noqa: SIM118
-            features.put_tensor(store[name], group_name=edge_type or (None, None), attr_name=name, index=None)
+            features.put_tensor(store[name], group_name=edge_type or edge_group, attr_name=name, index=None)
         size = [nodes[end].num_nodes for end in ((None, None) if edge_type is None else edge_type[::2])]
         pair = list(store.edge_index)
         if layout != "coo":

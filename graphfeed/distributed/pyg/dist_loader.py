@@ -2,6 +2,7 @@
 
 import copy
 import os
+import queue
 from collections.abc import Iterator
 from typing import Any
 
@@ -31,7 +32,8 @@ class DistLoader(PyGLoader):
             MASTER_ADDR.
         master_port: At which port. None with an address: the one behind the environment's MASTER_PORT. Loaders with
             the same address and port share their connections.
-        channel: Has no effect: mini-batches come in order, without a queue between.
+        channel: Has no effect: mini-batches come in order, without a queue between. `channel` of the loader is this
+            queue, or an empty one.
         num_rpc_threads: Has no effect: one thread answers the other ranks.
         rpc_timeout: After how many seconds without a sign of life another rank counts as lost. The first loader at an
             address sets it.
@@ -63,7 +65,8 @@ class DistLoader(PyGLoader):
         for name, value in (("num_rpc_threads", num_rpc_threads), ("rpc_timeout", rpc_timeout)):
             if not value > 0:
                 raise ValueError(f"{name} must be more than 0, but is {value}")
-        self.current_ctx, self.channel, self.dist_sampler = current_ctx, channel, dist_sampler
+        self.current_ctx, self.dist_sampler = current_ctx, dist_sampler
+        self.channel: Any = queue.Queue() if channel is None else channel
         self.peers: Peers = find_peers(current_ctx, master_addr, master_port, rpc_timeout)
         self._entered: Iterator[Any] | None = None
         if dist_sampler is not None:

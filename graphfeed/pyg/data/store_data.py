@@ -25,6 +25,8 @@ def end_types(edge_type: EdgeType | None) -> tuple[str | None, str | None]:
 class StorePair:
     """A pair of stores. Where edges have no type, features of edges are those of a group that is a tuple.
 
+    So is one with "edge" in its name that has a row for each edge, in the group of the nodes.
+
     Args:
         features: A `torch_geometric.data.FeatureStore`.
         graph: A `torch_geometric.data.GraphStore`.
@@ -60,9 +62,11 @@ class StorePair:
                     f"the feature store has the group {brief(group)}, which is neither a node type nor one of the edge "
                     f"types {list(self._edge_attrs)}"
                 )
-            domain = "edge" if isinstance(group, tuple) else "node"
+            feature = StoreFeature(features, attr)
+            of_edges = isinstance(group, tuple) or (not self.typed and self._has_row_for_each_edge(feature, attr))
+            domain = "edge" if of_edges else "node"
             of_type = type_name(group) if self.typed else None
-            self.features[domain, of_type, attr.attr_name] = StoreFeature(features, attr)
+            self.features[domain, of_type, attr.attr_name] = feature
             node_types += [of_type] if domain == "node" else []
         if len(untyped_groups) > 1:
             raise ValueError(
@@ -76,6 +80,12 @@ class StorePair:
         self.edges: dict[EdgeType | None, StoreTable] = {
             of_type: StoreTable(self, of_type) if self.typed else self.nodes[None] for of_type in self._edge_attrs
         }
+
+    def _has_row_for_each_edge(self, feature: StoreFeature, attr: Any) -> bool:
+        """Tell whether a feature of a graph without types is one of edges, by its name and its number of rows."""
+        if "edge" not in attr.attr_name or not self._sizes:
+            return False
+        return feature.count() != self.count_nodes(None) and feature.count() == len(self.edge_list(None, reverse=False))
 
     def names_of(self, domain: str, of_type: AnyType) -> list[str]:
         """Return the names of the features of a type."""

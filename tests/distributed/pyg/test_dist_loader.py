@@ -82,6 +82,7 @@ def test_names_of_the_predecessor_are_there() -> None:
     loader.reset_channel()
     loader.worker_init_fn(0)
     assert loader.channel_get(5) == 5
+    assert loader.channel.empty()
     with loader.enable_multithreading(2), loader.enable_cpu_affinity([0]):
         assert all(size > 16 for size in islice(loader, 3))
     assert loader.pipeline is loader.plan.written

@@ -139,6 +139,22 @@ def feature(values: Any, store: Any = None) -> StoreFeature:
     return StoreFeature(store, import_pyg("torch_geometric.data", "tests").TensorAttr("paper", "x"))
 
 
+def test_features_of_edges_in_the_group_of_the_nodes_are_known_by_their_name_and_rows() -> None:
+    data = sorted_data(False, "csc")
+    del data.weight
+    pairs = [in_stores(data, "csc"), in_stores(data, "csc", None)]
+    for options in ({}, {"time_attr": "edge_time", "input_time": torch.arange(60)}, {"weight_attr": "edge_time"}):
+        first, second = (
+            [
+                values_of(batch)
+                for batch in NeighborLoader(pair, [3, 2], torch.arange(60), batch_size=24, seed=0, **options)
+            ]
+            for pair in pairs
+        )
+        assert first == second
+        assert all("edge_attr" in batch and "edge_time" in batch for batch in first)
+
+
 def test_rows_come_in_the_order_of_the_ids() -> None:
     found = feature(torch.arange(6).reshape(3, 2))
     assert found.read(torch.tensor([2, 0, 2], dtype=torch.int32)).tolist() == [[4, 5], [0, 1], [4, 5]]
