@@ -306,7 +306,8 @@ else:
             return importlib.import_module(f"graphfeed.{name}")
         if name.startswith("_"):  # asked for by `inspect` and its like, which try many and read no text
             raise AttributeError(f"module 'graphfeed' has no attribute {name!r}")
-        replaced = importlib.import_module("graphfeed.interop.graphbolt").REPLACED
+        graphbolt = importlib.import_module("graphfeed.interop.graphbolt")
+        replaced = graphbolt.REPLACED | graphbolt.FORMER
         near = difflib.get_close_matches(name, [*__all__, *_FOUND_IN])
         hint = f"; {replaced[name]}" if name in replaced else f"; did you mean {' or '.join(near)}?" if near else ""
         raise AttributeError(f"module 'graphfeed' has no attribute {name!r}{hint}")

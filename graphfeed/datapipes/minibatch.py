@@ -1,7 +1,7 @@
 """The data that flows between stages."""
 
 from dataclasses import dataclass, field, fields
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from typing_extensions import TypeVar
@@ -10,6 +10,20 @@ from graphfeed.ops import Key
 from graphfeed.ops.process import load_entry_point
 from graphfeed.storage.graph import SampledSubgraph
 from graphfeed.storage.memory import all_pinned, move, shapes_repr, tensor_repr
+
+FORMER_NAMES = {
+    "seed_nodes": "seeds",
+    "node_pairs": "seeds, shape (N, 2)",
+    "negative_srcs": "seeds[labels == 0]",
+    "negative_dsts": "seeds[labels == 0]",
+    "compacted_node_pairs": "compacted_seeds, shape (N, 2)",
+    "compacted_negative_srcs": "compacted_seeds[labels == 0]",
+    "compacted_negative_dsts": "compacted_seeds[labels == 0]",
+    "positive_node_pairs": "compacted_seeds[labels == 1].T",
+    "negative_node_pairs": "compacted_seeds[labels == 0].T",
+    "node_pairs_with_labels": "compacted_seeds.T and labels",
+}
+"""What mini-batches had in GraphBolt 2.1, and where it is."""
 
 
 @dataclass(repr=False, eq=False)
@@ -51,10 +65,11 @@ class MiniBatch:
     key: Key | Any = field(default=None, kw_only=True)
     """Identifies the mini-batch; random stages draw from it."""
 
-    if TYPE_CHECKING:
-        # Members of the items and stages of users set other attributes, and `to_pyg_data()` yields PyG's.
-        def __getattr__(self, name: str) -> Any:
-            """Return an attribute that is not a field."""
+    # For type checkers: members of items and stages of users set other attributes, and `to_pyg_data()` yields PyG's.
+    def __getattr__(self, name: str) -> Any:
+        """Raise for an attribute that nobody has set; of a name of GraphBolt 2.1, say that of today."""
+        hint = f"; it is {FORMER_NAMES[name]} now, as the names of GraphBolt changed" if name in FORMER_NAMES else ""
+        raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}{hint}", name=name, obj=self)
 
     def node_ids(self) -> Any:
         """Return the ids of the nodes whose features are needed: `input_nodes`."""

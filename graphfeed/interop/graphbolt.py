@@ -66,6 +66,8 @@ REPLACED = {
     "subgraph_sampler": "import SubgraphSampler from graphfeed instead; its modules are not public",
 }
 """What stands in for those names that are not here, as the end of an error message."""
+FORMER = {"from_fused_csc": "it is fused_csc_sampling_graph now, as the names of GraphBolt changed"}
+"""The same for names of GraphBolt 2.1 that later ones do not have."""
 
 # Stages.
 

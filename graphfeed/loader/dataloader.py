@@ -20,6 +20,7 @@ from graphfeed.loader.options import (
     check_options,
     check_reading,
     choose_seed,
+    refuse_former_options,
     usual_workers,
 )
 from graphfeed.loader.placement_rules import check_servers
@@ -121,6 +122,7 @@ class DataLoader(Generic[Batch]):
         [[0, 1], [2, 3]]
     """
 
+    @refuse_former_options
     def __init__(
         self,
         datapipe: Datapipe[Batch],

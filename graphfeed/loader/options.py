@@ -1,8 +1,9 @@
 """Checks of the options of a loader, and what stands in for those that are left out."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import Executor
-from typing import Any, NamedTuple
+from functools import wraps
+from typing import Any, NamedTuple, TypeVar, cast
 
 from torch.utils.data import IterDataPipe
 
@@ -14,6 +15,26 @@ from graphfeed.loader.rules import sampled_on_device
 from graphfeed.ops import draw_unkeyed
 from graphfeed.ops.arguments import brief, check_count, check_position, check_seconds, parse_bytes
 from graphfeed.ops.process import load_entry_point
+
+FORMER_OPTIONS = ("num_gpu_cached_edges", "gpu_cache_threshold")
+"""What GraphBolt 2.1 gave to its loader, and samplers take today."""
+Init = TypeVar("Init", bound=Callable[..., None])
+
+
+def refuse_former_options(init: Init) -> Init:
+    """Let an `__init__` say where options of GraphBolt's former loader belong today."""
+
+    @wraps(init)
+    def checked(self: Any, *args: Any, **kwargs: Any) -> None:
+        for name in FORMER_OPTIONS:
+            if name in kwargs:
+                raise TypeError(
+                    f"DataLoader has no argument {name!r}; give it to the sampler, as in sample_neighbor(graph, "
+                    f"fanouts, {name}={brief(kwargs[name])})"
+                )
+        init(self, *args, **kwargs)
+
+    return cast("Init", checked)
 
 
 class RemoteServers(NamedTuple):

@@ -1,5 +1,6 @@
 """What only programs of GraphBolt's use: stages, graphs of stages, names of items, data sets, aligned files."""
 
+import copy
 import io
 import pickle
 from pathlib import Path
@@ -48,6 +49,40 @@ def test_replacing_gives_another_graph_and_leaves_the_pipeline() -> None:
     assert gf.find(pipe, gf.ItemSampler) == [old]
     with pytest.raises(ValueError, match="MySampler is no stage of this pipeline"):
         gf.replace_dp(graph, old, new)
+
+
+def test_names_of_graphbolt_2_1_say_those_of_today() -> None:
+    minibatch: Any = gf.MiniBatch(seeds=torch.arange(2))
+    feature: Any = gf.TorchBasedFeature(torch.eye(3))
+    cached: Any = gf
+    loader: Any = gf.DataLoader
+    pipe = gf.ItemSampler(gf.ItemSet(6, names="seeds"), batch_size=2)
+    now = {
+        "seed_nodes": "seeds now", "node_pairs": r"seeds, shape \(N, 2\) now", "negative_srcs": r"seeds\[labels == 0\]",
+        "compacted_node_pairs": "compacted_seeds", "positive_node_pairs": r"compacted_seeds\[labels == 1\]\.T now",
+        "negative_node_pairs": r"compacted_seeds\[labels == 0\]\.T now",
+        "node_pairs_with_labels": r"compacted_seeds\.T and labels now",
+    }  # fmt: skip
+    refusals: list[Refusal] = [
+        (lambda name=name: getattr(minibatch, name), AttributeError, f"no attribute '{name}'; it is {text}")
+        for name, text in now.items()
+    ]
+    check_refused([
+        *refusals,
+        (lambda: minibatch.seed, AttributeError, "'MiniBatch' object has no attribute 'seed'$"),
+        (lambda: cached.GPUCachedFeature(feature, 1000), TypeError, r"is 1000; gpu_cached_feature\(feature, max_cache"),
+        (lambda: cached.CPUCachedFeature(feature, 1000), TypeError, r"is 1000; cpu_cached_feature\(feature, max_cache"),
+        (lambda: cached.from_fused_csc, AttributeError, "it is fused_csc_sampling_graph now"),
+        (lambda: loader(pipe, num_gpu_cached_edges=9), TypeError, "give it to the sampler, .*num_gpu_cached_edges=9"),
+        (lambda: loader(pipe, gpu_cache_threshold=9), TypeError, r"give it to the sampler, .*gpu_cache_threshold=9\)"),
+    ])  # fmt: skip
+
+
+def test_a_mini_batch_without_an_attribute_copies_and_pickles() -> None:
+    minibatch = gf.MiniBatch(seeds=torch.arange(2))
+    for other in (copy.copy(minibatch), copy.deepcopy(minibatch), pickle.loads(pickle.dumps(minibatch))):
+        assert_same(other, minibatch)
+        assert not hasattr(other, "node_pairs")
 
 
 def test_neighbours_are_listed_once_a_stage() -> None:

@@ -230,7 +230,7 @@ def publish(name: str, fields: Mapping[str, Any]) -> Path:
 
 
 def open_shared(name: str) -> Fields:
-    """Map a graph in shared memory; a write to its tensors is visible to all processes.
+    """Map a graph in shared memory anew; a write to its tensors is visible to all processes, and by other mappings.
 
     Raises:
         FileNotFoundError: There is no graph of that name.
@@ -245,7 +245,7 @@ def open_shared(name: str) -> Fields:
         ) from error
     with open(memory.descriptor, "rb", closefd=False) as file:
         header = read_header(file, path)
-    shared = SharedMemory.open(memory, str(path), header.size)
+    shared = SharedMemory(memory, str(path), header.size)
     return header.fields(SharedBlock(shared, tuple(header.places.values())).tensors)
 
 

@@ -51,10 +51,10 @@ def load_graph(path: str | os.PathLike[str]) -> FusedCSCSamplingGraph:
 
 
 def load_from_shared_memory(name: str) -> FusedCSCSamplingGraph:
-    """Map a graph that another process of the same user and machine put into shared memory.
+    """Map a graph that a process of the same user and machine put into shared memory; each call maps it anew.
 
     This takes a few system calls, whatever the size: `copy_to_shared_memory` wrote a valid graph, so only the header is
-    checked. A write to the arrays is visible to all processes.
+    checked. A write to the arrays is visible to all processes, and in all mappings.
 
     Raises:
         FileNotFoundError: There is no graph of that name.

@@ -166,6 +166,10 @@ def test_a_name_brings_the_graph_back() -> None:
         assert type(shared) is type(again) is FusedCSCSamplingGraph
         assert_same(shared.fields(), graph.fields())
         assert_same(again.fields(), graph.fields())
+        assert again.indices.data_ptr() not in (
+            shared.indices.data_ptr(),
+            load_from_shared_memory(NAME).indices.data_ptr(),
+        )
         again.indices[0] = 2
         assert shared.indices[0] == 2
         assert graph.indices[0] == make().indices[0]
