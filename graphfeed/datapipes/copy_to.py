@@ -59,4 +59,4 @@ class CopyTo(Transform, name="copy_to"):
         """Run the pipeline in this thread."""
         check_device("copy_to", self.device)
         for minibatch in self.datapipe:
-            yield call(self, minibatch)
+            yield call([self], minibatch)

@@ -27,6 +27,10 @@ if TYPE_CHECKING:
 
 GLOBALS = 0x474C4F42
 """Keeps the seeds of global generators apart from the keys that stages draw by."""
+RANDOM: Any = np.random
+"""Its stubs don't list the global bit generator."""
+BITS = np.random.MT19937(0)
+"""NumPy's functions draw from it while a stage runs, whatever the program lets them draw from."""
 WATCHED_CALLS = 3
 """How many calls of a stage in threads are watched for draws from generators that all threads share."""
 WATCHED: "WeakKeyDictionary[Transform, list[set[str]]]" = WeakKeyDictionary()
@@ -43,39 +47,72 @@ TAKE_A_GENERATOR = {
 """The functions of torch that draw from a generator that they are given."""
 
 
-def call_seeded(stage: "Transform", minibatch: Any, key: Key) -> Any:
+def call_seeded(stage: "Transform", minibatch: Any, key: Key, kept: "KeptGlobals") -> Any:
     """Call a stage with generators seeded for it and the mini-batch; the caller's generators stay as they are."""
     seed = key.at(stage.foreign_number, GLOBALS)
     if threading.current_thread() is threading.main_thread():
-        with seeded_globals(seed):
-            return stage(minibatch)
+        kept.seed(seed)
+        return stage(minibatch)
     with watched(stage), KeyedDraws(seed):
         return stage(minibatch)
+
+
+class KeptGlobals:
+    """Keeps the global generators of torch, NumPy and Python for the caller, once for several stages that draw.
+
+    To read NumPy's state takes 30 us, to read Python's and to put it back 10, and to seed them all 8. So ten stages
+    behind each other take a third of the time that they would take one by one.
+    """
+
+    def __init__(self) -> None:
+        self.saved: tuple[Any, ...] | None = None
+        """NumPy's bit generator and state, and Python's."""
+        self.states: dict[torch.Generator, torch.Tensor] = {}
+        """Of torch's generators."""
+
+    def __enter__(self) -> "KeptGlobals":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.put_back()
+
+    def seed(self, seed: int) -> None:
+        """Seed the generators; at first, keep what they are."""
+        if self.saved is None:
+            # As a dict, which there is for every bit generator that a program may have set.
+            self.saved = RANDOM.get_bit_generator(), RANDOM.get_state(legacy=False), random.getstate()
+            RANDOM.set_bit_generator(BITS)
+        generators = [torch.default_generator]
+        if torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
+            generators.append(torch.cuda.default_generators[torch.cuda.current_device()])
+        for generator in generators:
+            if generator not in self.states:
+                self.states[generator] = generator.get_state()
+            generator.manual_seed(seed)
+        np.random.seed(seed >> 32)  # noqa: NPY002
+        random.seed(seed)
+
+    def put_back(self) -> None:
+        """Put the generators back as they were."""
+        if self.saved is None:
+            return
+        (bits, numpy_state, python_state), self.saved = self.saved, None
+        while self.states:
+            generator, state = self.states.popitem()
+            generator.set_state(state)
+        RANDOM.set_bit_generator(bits)
+        # NumPy draws normals in pairs, and forgets the second one with the bit generator.
+        if numpy_state["has_gauss"] or bits is BITS:
+            RANDOM.set_state(numpy_state)
+        random.setstate(python_state)
 
 
 @contextmanager
 def seeded_globals(seed: int) -> Iterator[None]:
     """Seed the global generators of torch, NumPy and Python, and put them back as they were."""
-    generators = [torch.default_generator]
-    if torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
-        generators.append(torch.cuda.default_generators[torch.cuda.current_device()])
-    torch_states = [generator.get_state() for generator in generators]
-    # As a dict, which there is for every bit generator that a program may have set.
-    numpy_state, python_state = np.random.get_state(legacy=False), random.getstate()  # noqa: NPY002
-    try:
-        for generator in generators:
-            generator.manual_seed(seed)
-        np.random.seed(seed >> 32)  # noqa: NPY002
-        if numpy_state["has_gauss"]:
-            # NumPy draws normals in pairs; seeding drops the second one only of its default bit generator.
-            np.random.set_state({**np.random.get_state(legacy=False), "has_gauss": 0})  # noqa: NPY002
-        random.seed(seed)
+    with KeptGlobals() as kept:
+        kept.seed(seed)
         yield
-    finally:
-        for generator, state in zip(generators, torch_states, strict=True):
-            generator.set_state(state)
-        np.random.set_state(numpy_state)  # noqa: NPY002
-        random.setstate(python_state)
 
 
 @contextmanager

@@ -16,7 +16,8 @@ class Streams:
     random_stream: ClassVar[int | None] = None
     """What sets the stage's draws apart from those of others; assigned in the copy that runs, if there is a join."""
     foreign: ClassVar[bool] = False
-    """Whether the stage was written outside of this package, and may draw from generators that it does not own."""
+    """Whether the stage was written outside of this package, and may draw from generators that it does not own. A class
+    from there that never does may set it to False."""
     foreign_stream: ClassVar[int | None] = None
     """Like `random_stream`, for those draws."""
 
@@ -24,7 +25,7 @@ class Streams:
         """Tell classes from outside of this package."""
         super().__init_subclass__(**kwargs)
         if not cls.__module__.startswith("graphfeed."):
-            cls.foreign = True
+            cls.foreign = vars(cls).get("foreign", True)
 
     @cached_property
     def number(self) -> int:

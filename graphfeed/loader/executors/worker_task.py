@@ -38,9 +38,7 @@ class WorkerTask:
             recorder = Recorder()
             return Measured(self(task, recorder), recorder.spans)
         minibatch = task if self.source is None else make(self.source, Key(*task), observer)
-        for stage in self.stages:
-            minibatch = call(stage, minibatch, observer)
-        return minibatch
+        return call(self.stages, minibatch, observer)
 
 
 def make(source: Any, key: Key, observer: Observer | None) -> Any:

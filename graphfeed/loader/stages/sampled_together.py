@@ -130,7 +130,7 @@ class SampledTogether(Datapipe):
             for minibatch in minibatches:
                 if isinstance(minibatch, Failure):
                     raise minibatch.error
-                yield call(sampler.changed(graph=graphs.pop(0)), minibatch, observer)
+                yield call([sampler.changed(graph=graphs.pop(0))], minibatch, observer)
 
     def __len__(self) -> int:
         """Return the number of mini-batches of an epoch."""
@@ -144,7 +144,7 @@ def sample_ahead(
     graphs = [GraphAhead(sampler.graph) for _ in minibatches]
     for minibatch, graph in zip(minibatches, graphs, strict=True):
         with suppress(Exception, Asked):
-            call(sampler.changed(graph=graph), minibatch)
+            call([sampler.changed(graph=graph)], minibatch)
         graph.is_asked = False
     asked = [graph for graph in graphs if graph.seeds is not None]
     seeds, keys = [graph.seeds for graph in asked], [graph.keys for graph in asked]

@@ -1,6 +1,5 @@
 """A pipeline for one mini-batch that is not one of an epoch."""
 
-from itertools import islice
 from typing import Any
 
 import torch
@@ -16,10 +15,7 @@ def call_stages(pipe: Datapipe, minibatch: Any) -> Any:
 
     Nothing is iterated, so the workers of a loader of torch's do not share the one mini-batch among them.
     """
-    for stage in islice(traverse(pipe), 1, None):
-        assert isinstance(stage, Transform)
-        minibatch = call(stage, minibatch)
-    return minibatch
+    return call([stage for stage in traverse(pipe)[1:] if isinstance(stage, Transform)], minibatch)
 
 
 def random_minibatch(values: dict[str, Any], seed_type: str | None) -> MiniBatch:

@@ -154,6 +154,59 @@ def test_a_bit_generator_of_the_callers_choice_stays_as_it_is_and_is_watched() -
 
 
 @pytest.mark.usefixtures("other_bit_generator")
+def test_a_bit_generator_of_the_callers_choice_changes_no_draw() -> None:
+    pipe = make_items(6).transform(from_all)
+    assert drawn_by(pipe, num_workers=0) == drawn_by(pipe, **PROCESSES)
+
+
+def test_the_callers_generators_are_kept_once_for_stages_behind_each_other(monkeypatch: pytest.MonkeyPatch) -> None:
+    kept: list[Any] = []
+    look = random.getstate
+    monkeypatch.setattr(random, "getstate", lambda: kept.append(0) or look())
+    pipe = make_items(4)
+    for _ in range(10):
+        pipe = pipe.transform(from_all)
+    assert len(digests(pipe)) == len(kept) == 2
+
+
+def test_what_runs_between_two_stages_draws_from_the_callers_generators() -> None:
+    class Noise(gf.TorchBasedFeature):
+        def read(self, ids: torch.Tensor | None = None) -> torch.Tensor:
+            found.append(torch.rand(3))
+            return super().read(ids)
+
+    found: list[torch.Tensor] = []
+    features = gf.BasicFeatureStore({("node", None, "x"): Noise(torch.zeros(9, 1))})
+    pipe = make_items(9).transform(from_all).fetch_feature(features, node_feature_keys=["x"]).transform(from_all)
+    torch.manual_seed(3)
+    list(pipe)
+    torch.manual_seed(3)
+    assert_same(found, [torch.rand(3) for _ in found])
+
+
+def test_a_stage_that_runs_a_pipeline_draws_what_it_would_without() -> None:
+    def draw(minibatch: gf.MiniBatch) -> gf.MiniBatch:
+        return replace(minibatch, labels=torch.from_numpy(np.random.randn(3)))  # noqa: NPY002
+
+    def draw_around(minibatch: gf.MiniBatch) -> gf.MiniBatch:
+        first = np.random.randn()  # noqa: NPY002
+        list(make_items(4).transform(from_all))
+        return replace(minibatch, labels=torch.tensor([first, *np.random.randn(2)]))  # noqa: NPY002
+
+    assert digests(make_items(4).transform(draw_around)) == digests(make_items(4).transform(draw))
+
+
+def test_a_stage_that_draws_from_nobody_elses_generator_may_say_so() -> None:
+    class Own(Subclass):
+        foreign = False
+
+    torch.manual_seed(5)
+    (minibatch,) = Own(make_items(2))
+    torch.manual_seed(5)
+    assert_same(minibatch.indexes, torch.rand(4))
+
+
+@pytest.mark.usefixtures("other_bit_generator")
 def test_the_second_of_two_normals_that_the_caller_has_drawn_is_the_callers() -> None:
     def draw(minibatch: gf.MiniBatch) -> gf.MiniBatch:
         return replace(minibatch, labels=torch.from_numpy(np.random.randn(3)))  # noqa: NPY002
