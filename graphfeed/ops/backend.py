@@ -89,7 +89,7 @@ def kernels(op: str, tensor: torch.Tensor, **others: torch.Tensor) -> ModuleType
 
 def package_for(op: str, tensor: torch.Tensor, **others: torch.Tensor) -> str:
     """Return the package of kernels for the device of a tensor, or raise as `kernels` does."""
-    if tensor.is_cpu and all([other.is_cpu for other in others.values()]):
+    if tensor.is_cpu and all(other.is_cpu for other in others.values()):
         return "cpu"
     package = PACKAGES.get(tensor.device.type)
     name_of_op = op.rpartition(".")[2]

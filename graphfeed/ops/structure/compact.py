@@ -2,6 +2,7 @@
 
 from typing import NamedTuple
 
+import numpy as np
 import torch
 
 from graphfeed.ops.arguments import MOST_VALUES, bounds, check_bounds, check_count, check_length, check_vector
@@ -11,6 +12,8 @@ from graphfeed.ops.memory import buffers
 
 SMALL_MAP = 1 << 22
 """Below this largest id, a dense map is used although nobody says how many nodes there are; it takes 16 MB at most."""
+FEWEST = 1 << 7
+"""Up to this many, a dict relabels them."""
 FEW = 1 << 12
 """Fewer neighbours than this are hashed then, because a new map would cost more."""
 
@@ -49,8 +52,9 @@ def compact(seeds: torch.Tensor, neighbors: torch.Tensor, *, num_nodes: int | No
     check_vector("neighbors", neighbors)
     if seeds.dtype != neighbors.dtype:
         raise TypeError(f"seeds and neighbors must have one dtype, but are {seeds.dtype} and {neighbors.dtype}")
-    starts = torch.tensor([0, seeds.numel()]), torch.tensor([0, neighbors.numel()])
-    return compact_parts(seeds, neighbors, *starts, torch.zeros(1, dtype=torch.int64), num_nodes)
+    starts = np.array([[0, seeds.numel()], [0, neighbors.numel()], [0, 0]])
+    seed_starts, neighbor_starts, sources = map(torch.from_numpy, starts)
+    return compact_parts(seeds, neighbors, seed_starts, neighbor_starts, sources[:1], num_nodes)
 
 
 class Marked(NamedTuple):
@@ -124,6 +128,9 @@ def compact_parts(
         num_nodes: As for `compact`.
     """
     largest, size = check_nodes(seeds, neighbors, num_nodes), neighbors.numel()
+    of_one_type = seed_starts.numel() == 2 and sources.numel() == 1
+    if num_nodes is None and of_one_type and seeds.is_cpu and neighbors.is_cpu and seeds.numel() + size <= FEWEST:
+        return compact_few(seeds, neighbors)
     module = kernels("structure.compact", seeds, neighbors=neighbors)
     parts = Parts(seed_starts.contiguous(), neighbor_starts.contiguous(), sources.contiguous())
     given = seeds.contiguous(), neighbors.contiguous(), parts
@@ -143,6 +150,20 @@ def compact_parts(
         hashed = torch.full((keys.numel(),), -1, dtype=torch.int32)
         module.compact(*given, keys, hashed if keys.numel() else node_map, rows, row_starts, local)
     return Compacted(torch.from_numpy(rows.numpy()[: int(row_starts[-1])]), row_starts, local)
+
+
+def compact_few(seeds: torch.Tensor, neighbors: torch.Tensor) -> Compacted:
+    """Like `compact`, for few ids of one type, with a dict: in a third of the time that a kernel takes."""
+    rows, places, local = seeds.tolist(), dict[int, int](), []
+    for row, node in enumerate(rows):
+        places.setdefault(node, row)
+    for node in neighbors.tolist():
+        local.append(places.setdefault(node, len(rows)))
+        if local[-1] == len(rows):
+            rows.append(node)
+    ids, dtype = buffers.NUMPY_DTYPES[seeds.dtype], buffers.NUMPY_DTYPES[neighbors.dtype]
+    arrays = np.array(rows, ids), np.array([0, len(rows)]), np.array(local, dtype)
+    return Compacted(*map(torch.from_numpy, arrays))
 
 
 def check_nodes(seeds: torch.Tensor, neighbors: torch.Tensor, num_nodes: int | None) -> int:

@@ -3,11 +3,12 @@
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal, overload
 
+import numpy as np
 import torch
 
 from graphfeed.ops.arguments import bounds, check_vector
 from graphfeed.ops.completed_future import CompletedFuture, check_one_rank
-from graphfeed.ops.structure.compact import compact_marked
+from graphfeed.ops.structure.compact import compact, compact_marked
 
 Lists = Sequence[torch.Tensor]
 Unique = tuple[torch.Tensor, list[torch.Tensor], torch.Tensor]
@@ -74,10 +75,12 @@ def unique_in_lists(name: str, lists: Lists) -> Unique:
     if len({ids.dtype for ids in lists}) > 1:
         raise TypeError(f"{name} must have one dtype, but has {[ids.dtype for ids in lists]}; convert with .to(...)")
     joined = torch.cat(list(lists)) if len(lists) > 1 else lists[0]
-    least = bounds(joined)[0] if joined.is_cpu and joined.numel() else 0
-    result = compact_marked(joined) if least >= 0 else None
-    # A GPU tells which id is the least with how many there are.
-    if result is None or result.least < 0:
-        raise ValueError(f"{name} must hold ids of 0 or more, but holds {least if result is None else result.least}")
-    local = list(torch.split(result.local, [len(ids) for ids in lists]))
-    return result.rows, local, torch.tensor([0, len(result.rows)])
+    if joined.is_cpu:
+        least = bounds(joined)[0] if joined.numel() else 0
+        rows, _, local = compact(joined[:0], joined) if least >= 0 else (joined,) * 3
+    else:  # a GPU tells which id is the least with how many there are
+        _, rows, local, least = compact_marked(joined)
+    if least < 0:
+        raise ValueError(f"{name} must hold ids of 0 or more, but holds {least}")
+    parts = [local] if len(lists) == 1 else list(local.split([ids.numel() for ids in lists]))
+    return rows, parts, torch.from_numpy(np.array([0, rows.numel()]))

@@ -167,7 +167,7 @@ def check_moments(num_seeds: int, moments: SeedTimes) -> None:
 def pick_edges(graph: StaticGraph | TemporalGraph, hop: OneHop) -> Picks:
     """Choose in-edges of each seed; all arguments are checked, but for where they lie."""
     given: tuple[Any, ...] = (hop.seeds, *graph, *(hop.moments or ()))
-    if not all([part.is_cpu for part in given if isinstance(part, torch.Tensor)]):
+    if not all(part.is_cpu for part in given if isinstance(part, torch.Tensor)):
         fields = {f"graph.{name}": field for name, field in graph._asdict().items() if isinstance(field, torch.Tensor)}
         if hop.moments is not None:
             fields["times"] = hop.moments.times
