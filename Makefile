@@ -67,6 +67,7 @@ release-check: install
 bench: install
 	$(BIN)/python -m benchmarks peers
 	$(BIN)/python -m benchmarks sampling
+	$(BIN)/python -m benchmarks small_calls
 	$(BIN)/python -m benchmarks gather
 	$(BIN)/python -m benchmarks loader
 	$(BIN)/python -m benchmarks first_use

@@ -20,6 +20,7 @@ from benchmarks import (
     profile,
     pyg,
     sampling,
+    small_calls,
     tune,
     worker_start,
 )
@@ -45,6 +46,7 @@ REPORTS = {
     "peers": peers.report,
     "profile": profile.report,
     "pyg": pyg.report,
+    "small_calls": small_calls.report,
     "tune": tune.report,
 }
 

@@ -1,5 +1,6 @@
 """Relabel the nodes of a mini-batch: ids of the graph become positions."""
 
+from contextlib import nullcontext
 from typing import NamedTuple
 
 import numpy as np
@@ -144,9 +145,8 @@ def compact_parts(
     map_size = num_nodes
     if num_nodes is None and size >= FEW and largest < SMALL_MAP:
         map_size = 1 << (largest + 1).bit_length()
-    with buffers.NODE_MAPS.borrow(map_size or 0) as node_map:
-        hashes = node_map is None or map_size is None
-        keys = make_keys(seeds, neighbors) if hashes else torch.empty(0, dtype=torch.int64)
+    with nullcontext() if map_size is None else buffers.NODE_MAPS.borrow(map_size) as node_map:
+        keys = make_keys(seeds, neighbors) if node_map is None else torch.empty(0, dtype=torch.int64)
         hashed = torch.full((keys.numel(),), -1, dtype=torch.int32)
         module.compact(*given, keys, hashed if keys.numel() else node_map, rows, row_starts, local)
     return Compacted(torch.from_numpy(rows.numpy()[: int(row_starts[-1])]), row_starts, local)

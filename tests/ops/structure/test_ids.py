@@ -3,6 +3,7 @@
 import random
 from collections.abc import Iterator
 from importlib import import_module
+from unittest.mock import patch
 
 import pytest
 import torch
@@ -91,9 +92,11 @@ def test_without_types_there_is_one_also_for_large_ids(
     (rows,), (local,) = reference.compact([seeds], [neighbors], [0])
     given = [torch.tensor(part, dtype=dtype) for part in (seeds, neighbors)]
     num_nodes = None if first else data.draw(st.sampled_from([None, 41]))
-    for found in results(device, lambda put: ops.compact(*map(put, given), num_nodes=num_nodes), each_order=True):
-        assert (found.rows.tolist(), found.local.tolist()) == (rows, local)
-        assert found.row_starts.tolist() == [0, len(rows)]
+    with patch.object(MODULE, "FEWEST", data.draw(st.sampled_from([0, MODULE.FEWEST]))):
+        for found in results(device, lambda put: ops.compact(*map(put, given), num_nodes=num_nodes), each_order=True):
+            assert found.rows.dtype == found.local.dtype == dtype
+            assert (found.rows.tolist(), found.local.tolist()) == (rows, local)
+            assert found.row_starts.tolist() == [0, len(rows)]
 
 
 @given(st.lists(st.tuples(st.integers(0, 9), st.booleans()), max_size=12))

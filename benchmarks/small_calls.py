@@ -1,0 +1,135 @@
+"""Calls with few ids, and stages that do nothing: what a call costs beside its work.
+
+Where GraphBolt is installed, it does the same in the same run. Otherwise calls are compared with functions of torch's
+that move as many values, which is what this machine needs at least.
+"""
+
+from collections.abc import Callable, Iterator
+from importlib import import_module
+from typing import Any
+
+import torch
+
+import graphfeed as gf
+from benchmarks.graphs import load_edges
+from benchmarks.scale import Scale
+from benchmarks.table import Row, compare, render
+from benchmarks.timing import Case, in_turn, one_core
+
+OURS = "graphfeed"
+CALLS = 50
+"""How many calls are timed at once."""
+FANOUT = 10
+HOPS = 2
+STAGES = 10
+SEEDS = 16
+"""Of a mini-batch."""
+GOAL = 1.2
+"""How many times as long as GraphBolt's a call may take; a mini-batch may take no longer."""
+
+Calls = dict[str, Callable[[], object]]
+
+
+def report(scale: Scale) -> Iterator[str]:
+    """Yield a table for each call."""
+    shape = scale.arxiv
+    indptr, indices = (torch.from_numpy(array) for array in load_edges(shape, scale.cache))
+    calls = {OURS: library_calls(gf, indptr, indices)}
+    try:
+        other = f"GraphBolt {import_module('dgl').__version__}"
+        calls[other] = library_calls(import_module("dgl.graphbolt"), indptr, indices)
+    except (ImportError, OSError) as error:
+        yield f"GraphBolt is left out: {str(error).splitlines()[0]}\n"
+        other = "torch"
+        calls[other] = torch_calls(indices)
+    with one_core():
+        for what in calls[OURS]:
+            goal = None if other == "torch" else 1.0 if "mini-batch" in what else GOAL
+            title = f"small_calls: {what}, {shape.name}; ratio to {other}"
+            yield render(title, measure({name: own[what] for name, own in calls.items()}, other, goal, scale.repeats))
+
+
+def measure(calls: Calls, other: str, goal: float | None, repeats: int) -> list[Row]:
+    """Return the time of a call of each library."""
+
+    def case(call: Callable[[], object]) -> Case:
+        return lambda _: [call() for _ in range(CALLS)]
+
+    times = in_turn({name: case(call) for name, call in calls.items()}, repeats)
+    return compare(times, other, "us", 1e6 / CALLS, None if goal is None else {OURS: goal})
+
+
+def draw_ids(num_nodes: int, count: int, seed: int = 0) -> torch.Tensor:
+    """Draw nodes, the same at every call."""
+    return torch.randint(num_nodes, (count,), generator=torch.Generator().manual_seed(seed))
+
+
+def library_calls(library: Any, indptr: torch.Tensor, indices: torch.Tensor) -> Calls:
+    """Return the calls of a library with GraphBolt's names."""
+    num_nodes, fanout = indptr.numel() - 1, torch.tensor([FANOUT])
+    graph = library.fused_csc_sampling_graph(indptr, indices)
+    feature = library.TorchBasedFeature(torch.zeros(num_nodes, 100))
+    few, ids, others = draw_ids(20, 30), draw_ids(num_nodes, 1000), draw_ids(num_nodes, 1000, seed=1)
+
+    class Own(library.SubgraphSampler):  # type: ignore[misc]
+        """A sampler as users write it."""
+
+        def sample_subgraphs(self, seeds: Any, *_: Any, **__: Any) -> Any:
+            layers: list[Any] = []
+            for _ in range(HOPS):
+                hop = graph.sample_neighbors(seeds, fanout)
+                rows, csc, *_ = library.unique_and_compact_csc_formats(hop.sampled_csc, seeds)
+                layers.insert(0, library.SampledSubgraphImpl(csc, seeds, rows, hop.original_edge_ids))
+                seeds = rows
+            return seeds, layers
+
+    items = library.ItemSampler(library.ItemSet(draw_ids(num_nodes, 100 * SEEDS * CALLS), names="seeds"), SEEDS)
+    stages = items
+    for _ in range(STAGES):
+        stages = stages.transform(lambda minibatch: minibatch)
+    return {
+        "sample_neighbors of 1 seed": lambda: graph.sample_neighbors(ids[:1], fanout),
+        "sample_neighbors of 16 seeds": lambda: graph.sample_neighbors(ids[:16], fanout),
+        "sample_neighbors of 1,000 seeds": lambda: graph.sample_neighbors(ids, fanout),
+        "unique_and_compact of 30 ids": lambda: library.unique_and_compact([few]),
+        "isin of 1,000 ids": lambda: library.isin(ids, others),
+        "TorchBasedFeature.read of 1 row": lambda: feature.read(ids[:1]),
+        f"a mini-batch through {STAGES} functions": minibatches(library, stages),
+        "a mini-batch of one's own sampler": minibatches(library, Own(items)),
+    }
+
+
+def minibatches(library: Any, pipe: Any) -> Callable[[], object]:
+    """Return what makes the next mini-batch, epoch after epoch."""
+
+    def run() -> Iterator[Any]:
+        while True:
+            yield from library.DataLoader(pipe, num_workers=0)
+
+    found = run()
+    return lambda: next(found)
+
+
+def torch_calls(indices: torch.Tensor) -> Calls:
+    """Return what torch needs for as many values, or for the same."""
+    num_nodes, rows = int(indices.max()) + 1, torch.zeros(int(indices.max()) + 1, 100)
+    few, ids, others = draw_ids(20, 30), draw_ids(num_nodes, 1000), draw_ids(num_nodes, 1000, seed=1)
+
+    def sample(count: int) -> torch.Tensor:
+        return indices[torch.randint(indices.numel(), (count * FANOUT,))]
+
+    def sample_hops() -> tuple[torch.Tensor, ...]:
+        first = sample(SEEDS).unique(return_inverse=True)  # type: ignore[no-untyped-call]
+        return sample(first[0].numel()).unique(return_inverse=True)  # type: ignore[no-any-return, no-untyped-call]
+
+    items = torch.arange(SEEDS)
+    return {
+        "sample_neighbors of 1 seed": lambda: sample(1),
+        "sample_neighbors of 16 seeds": lambda: sample(16),
+        "sample_neighbors of 1,000 seeds": lambda: sample(1000),
+        "unique_and_compact of 30 ids": lambda: few.unique(return_inverse=True),  # type: ignore[no-untyped-call]
+        "isin of 1,000 ids": lambda: torch.isin(ids, others),
+        "TorchBasedFeature.read of 1 row": lambda: rows.index_select(0, ids[:1]),
+        f"a mini-batch through {STAGES} functions": items.clone,
+        "a mini-batch of one's own sampler": sample_hops,
+    }
