@@ -1,7 +1,7 @@
 """Features behind a cache on a GPU, and the cache itself: rows of any fallback, the misses of its model, few waits."""
 
 import pickle
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from functools import partial
@@ -31,6 +31,7 @@ from graphfeed.storage import (
 )
 from tests.cache_models import Sets, distinct
 from tests.digests import assert_same
+from tests.ops.devices import Device, Put, brought
 from tests.ops.emulated_cuda import DEVICE, Cuda, EmulatedCuda, check_equal
 from tests.refusals import check_refused
 
@@ -209,7 +210,7 @@ def ask(model: Sets, request: int, batch: list[int]) -> list[int]:
     return missing
 
 
-def check(cache: GPUFeatureCache, batches: list[list[int]], put: Callable[[torch.Tensor], Any], same: Any) -> None:
+def check(cache: GPUFeatureCache, batches: list[list[int]], put: Put, device: Device) -> None:
     """Raise unless the rows are those from afar, and the misses those of the slow version."""
     model = Sets(*set_shape(len(cache._rows)))
     misses = 0
@@ -221,30 +222,22 @@ def check(cache: GPUFeatureCache, batches: list[list[int]], put: Callable[[torch
             asked.extend(missing.tolist())
             return read_far(missing)
 
-        same(cache.query_and_replace(put(keys), note), FAR[keys.long()])
+        assert_same(brought(device, cache.query_and_replace(put(keys), note)), FAR[keys.long()])
         assert asked == ask(model, request, batch)
         misses += len(asked)
     assert (cache.misses, cache.hits) == (misses, sum(map(len, batches)) - misses)
 
 
-def same_values(found: torch.Tensor, expected: torch.Tensor) -> None:
-    assert torch.equal(found, expected)
-
-
-@given(st.sampled_from([0, 1, 5, 40]), BATCHES)
-def test_rows_are_those_from_afar_and_misses_those_of_the_model(capacity: int, batches: list[list[int]]) -> None:
-    check(cache_of(capacity), batches, lambda keys: keys, same_values)
-
-
-@settings(max_examples=15)
+@settings(max_examples=40)
 @given(capacity=st.sampled_from([0, 1, 5, 40]), batches=BATCHES, keys_there=st.booleans())
-def test_so_they_are_on_a_gpu(cuda: Cuda, capacity: int, batches: list[list[int]], keys_there: bool) -> None:
-    device = cuda.put(torch.zeros(1)).device
-    for order in cuda.each_order():
-        with order, cuda.running():
-            cache = GPUFeatureCache((capacity, 3), torch.float32, device)
-            put = cuda.put if keys_there else torch.clone
-            check(cache, batches, put, lambda found, expected: check_equal(cuda, found, expected))
+def test_rows_are_those_from_afar_and_misses_those_of_the_model(
+    device: Device, capacity: int, batches: list[list[int]], keys_there: bool
+) -> None:
+    there = device.put(torch.zeros(1)).device
+    for order in device.each_order():
+        with order, device.running():
+            cache = GPUFeatureCache((capacity, 3), torch.float32, there)
+            check(cache, batches, device.put if keys_there else torch.clone, device)
 
 
 def taken(rows: torch.Tensor, missing: torch.Tensor) -> torch.Tensor:

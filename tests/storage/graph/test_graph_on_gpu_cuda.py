@@ -7,7 +7,6 @@ import torch
 
 import graphfeed as gf
 from graphfeed.storage.graph.sampling_request import SamplingRequest
-from graphfeed.storage.memory.tensor_tree import tensors_in
 from tests.ops.emulated_cuda import Cuda, EmulatedCuda, device_of
 
 NODES, EDGES = 40, 400
@@ -47,23 +46,6 @@ def graph(put: Any) -> gf.FusedCSCSamplingGraph:
 
 def by_type(of: gf.FusedCSCSamplingGraph, seeds: torch.Tensor) -> Any:
     return seeds if of.node_type_to_id is None else {"item": seeds}
-
-
-@pytest.mark.parametrize("named", [True, False])
-def test_edges_are_excluded_as_on_the_cpu(cuda: Cuda, named: bool) -> None:
-    pairs = torch.randint(0, NODES, (300, 2))
-
-    def exclude(put: Any) -> list[Any]:
-        hop = graph(put).sample_neighbors(put(torch.arange(10)), torch.tensor([-1]), key=5)
-        hop.original_column_node_ids = hop.original_column_node_ids if named else None
-        return list(tensors_in(hop.exclude_edges(put(pairs))))
-
-    expected = exclude(plain)
-    with cuda.running():
-        found = exclude(cuda.put)
-    assert len(expected[1]) < int(graph(plain).csc_indptr[10])
-    assert all(map(cuda.is_there, found))
-    assert [tensor.tolist() for tensor in found] == [tensor.tolist() for tensor in expected]
 
 
 @pytest.mark.parametrize("make", [graph, typed_graph])

@@ -36,19 +36,6 @@ def by_type_of(hop: SampledSubgraph) -> dict[str, CSCFormatBase]:
     return hop.sampled_csc
 
 
-def edge_ids_of(hop: SampledSubgraph) -> torch.Tensor:
-    assert isinstance(hop.original_edge_ids, torch.Tensor)
-    return hop.original_edge_ids
-
-
-def test_all_neighbours_come_in_the_order_of_the_graph() -> None:
-    hop = make_graph().sample_neighbors(torch.tensor([3, 2, 0]), ALL)
-    assert_same(csc_of(hop), CSCFormatBase(torch.tensor([0, 4, 4, 7]), torch.tensor([0, 1, 2, 4, 1, 2, 3])))
-    assert_same(hop.original_column_node_ids, torch.tensor([3, 2, 0]))
-    assert hop.original_row_node_ids is None
-    assert_same(hop.original_edge_ids, torch.tensor([4, 5, 6, 7, 0, 1, 2]))
-
-
 def test_every_edge_type_is_there_with_a_column_for_each_seed_of_its_destination() -> None:
     hop = make_typed_graph().sample_neighbors(BY_TYPE, ALL)
     assert_same(hop.original_column_node_ids, {"user": torch.tensor([1]), "item": torch.tensor([2, 0])})
@@ -64,13 +51,6 @@ def test_every_edge_type_is_there_with_a_column_for_each_seed_of_its_destination
     assert_same(only_items.original_column_node_ids, {"user": NONE, "item": torch.tensor([0])})
     assert_same(by_type_of(only_items)["user:knows:user"], CSCFormatBase(torch.tensor([0]), NONE))
     assert_same(by_type_of(only_items)["user:likes:item"], CSCFormatBase(torch.tensor([0, 0]), NONE))
-
-
-def test_edge_ids_are_the_original_ones_where_the_graph_has_them() -> None:
-    positions = {"item:liked_by:user": [2, 3], "user:knows:user": [1], "user:likes:item": [4, 5]}
-    for original, first in ((False, 0), (True, 10)):
-        hop = make_typed_graph(original).sample_neighbors(BY_TYPE, ALL)
-        assert_same(hop.original_edge_ids, {kind: torch.tensor(own) + first for kind, own in positions.items()})
 
 
 def test_fan_outs_are_in_the_order_of_the_numbers_of_types() -> None:
@@ -114,16 +94,6 @@ def test_dtypes_of_edge_types_and_column_starts_change_no_draw() -> None:
             assert all(csc.indptr.dtype == torch.int32 for csc in by_type_of(mine).values())
 
 
-def test_draws_depend_on_key_and_node_alone() -> None:
-    graph = make_graph()
-    alone = graph.sample_neighbors(torch.tensor([3]), TWO, key=KEY)
-    among = graph.sample_neighbors(torch.tensor([0, 3, 3]), TWO, key=KEY)
-    assert_same(edge_ids_of(among)[2:4], edge_ids_of(alone))
-    assert_same(edge_ids_of(among)[4:], edge_ids_of(alone))
-    others = {digest(graph.sample_neighbors(torch.tensor([3]), TWO, key=key)) for key in range(50)}
-    assert len(others) > 5
-
-
 def test_waiting_and_optional_results_change_nothing() -> None:
     seeds: Any
     for graph, seeds in ((make_graph(), torch.tensor([3, 0])), (make_typed_graph(), BY_TYPE)):
@@ -142,26 +112,6 @@ def test_without_a_key_it_draws_from_torch() -> None:
     assert first != digest(graph.sample_neighbors(seeds, TWO))
     torch.manual_seed(3)
     assert first == digest(graph.sample_neighbors(seeds, TWO))
-
-
-def test_weights_may_have_any_dtype_and_0_is_never_drawn() -> None:
-    weights, eligible = torch.tensor([0, 1, 0, 0, 1, 1, 1, 0, 1]), torch.tensor([1, 0, 0, 3, 1])
-    typed = torch.tensor([1, 0, 1, 0, 1, 0])
-    for dtype in (torch.bool, torch.float16, torch.bfloat16, torch.float32, torch.float64):
-        for fanout, replace, counts in ((-1, False, eligible), (3, True, 3 * eligible.clamp(max=1))):
-            graph, arguments = make_graph(w=weights.to(dtype)), (torch.tensor([fanout]), replace, "w")
-            hop = graph.sample_neighbors(torch.arange(5), *arguments, key=KEY)
-            assert weights[edge_ids_of(hop)].bool().all(), dtype
-            assert_same(csc_of(hop).indptr.diff(), counts)
-        found = make_typed_graph(w=typed.to(dtype)).sample_neighbors(BY_TYPE, ALL, probs_name="w")
-        assert [csc.indices.tolist() for csc in by_type_of(found).values()] == [[0], [], [0]], dtype
-
-
-def test_a_weight_that_was_replaced_counts() -> None:
-    graph = make_graph(w=torch.tensor([1.0] + 8 * [0.0]))
-    assert_same(edge_ids_of(graph.sample_neighbors(torch.arange(5), ALL, probs_name="w")), torch.tensor([0]))
-    graph.add_edge_attribute("w", torch.tensor(8 * [0.0] + [1.0]))
-    assert_same(edge_ids_of(graph.sample_neighbors(torch.arange(5), ALL, probs_name="w")), torch.tensor([8]))
 
 
 def test_no_seeds_give_no_edges() -> None:
@@ -203,25 +153,6 @@ def test_equal_seeds_of_labor_give_equal_samples() -> None:
         assert_same(sample(random_seed=[7 - 2**64]), first)
         others = [sample(random_seed=[8]), sample(random_seed=[7, 8], seed2_contribution=0.5), sample(), sample()]
         assert len({digest(other) for other in [first, *others]}) == 5
-
-
-def test_columns_of_all_edge_types_choose_the_same_neighbours() -> None:
-    """Each item and each user has all users as sources, so they agree on those of smallest variate."""
-    users = torch.arange(20)
-    edges = {
-        "user:likes:item": torch.stack([users.repeat(5), torch.arange(5).repeat_interleave(20)]),
-        "user:knows:user": torch.stack([users.repeat(20), users.repeat_interleave(20)]),
-    }
-    graph = gf.from_coo(edges, {"user": 20, "item": 5})
-    seeds = {"user": users, "item": torch.arange(5)}
-    chosen = set()
-    for number in range(10):
-        hop = graph.sample_layer_neighbors(seeds, torch.tensor([3, 3]), random_seed=[number])
-        found = [set(part.tolist()) for csc in by_type_of(hop).values() for part in csc.indices.view(-1, 3)]
-        assert len(found) == 25
-        assert all(own == found[0] and len(own) == 3 for own in found)
-        chosen.add(frozenset(found[0]))
-    assert len(chosen) > 5
 
 
 def test_a_large_one_pickles_small_and_brings_its_sums_and_their_guides(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -39,13 +39,6 @@ def test_edges_are_sorted_by_destination_and_keep_their_order() -> None:
     assert_same(graph.edge_attribute(ORIGINAL_EDGE_ID), torch.tensor([3, 0, 2, 1, 4]))
 
 
-@given(st.lists(st.tuples(st.integers(0, 5), st.integers(0, 5)), max_size=30))
-def test_each_edge_keeps_its_row_as_its_id(pairs: list[tuple[int, int]]) -> None:
-    edges = torch.tensor(pairs, dtype=torch.int64).reshape(-1, 2).T
-    graph = from_coo(edges, 6)
-    assert sorted(edges_of(graph), key=lambda edge: edge[2]) == [(*pair, row) for row, pair in enumerate(pairs)]
-
-
 @given(st.lists(st.tuples(st.integers(0, 3), st.integers(0, 3), st.integers(-2, 2)), max_size=30))
 def test_columns_may_lie_in_the_order_of_an_attribute(rows: list[tuple[int, int, int]]) -> None:
     sources, destinations, times = torch.tensor(rows, dtype=torch.int64).reshape(-1, 3).T

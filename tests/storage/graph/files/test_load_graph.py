@@ -59,17 +59,6 @@ def load_and_sum(name: str) -> tuple[int, int]:
     return total_of(load_from_shared_memory(name))
 
 
-@leaves_nothing
-def test_a_file_brings_the_graph_back(tmp_path: Path) -> None:
-    for make in MAKES:
-        graph = make()
-        graph.save(tmp_path / "graph")
-        again = load_graph(tmp_path / "graph")
-        assert_same(again.fields(), graph.fields())
-        assert repr(again) == repr(graph)
-        del again
-
-
 def test_what_is_written_into_a_graph_from_a_file_stays_here(tmp_path: Path) -> None:
     large().save(tmp_path / "graph")
     before = (tmp_path / "graph").read_bytes()

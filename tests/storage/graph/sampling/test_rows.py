@@ -2,7 +2,6 @@
 
 import re
 from collections.abc import Callable
-from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -213,23 +212,6 @@ def edges_of(hop: gf.SampledSubgraph) -> list[tuple[int, int]]:
     csc: Any = hop.sampled_csc
     columns = torch.repeat_interleave(torch.arange(len(csc.indptr) - 1), csc.indptr.diff())
     return list(zip(csc.indices.tolist(), columns.tolist(), strict=True))
-
-
-def test_a_hop_samples_what_the_one_before_found() -> None:
-    hops = make_graph().sample_hops(SEEDS, request(2, 2, 2), KEYS)[::-1]
-    for before, hop in pairwise(hops):
-        known = len(before.original_column_node_ids)
-        assert all(column >= known for _, column in edges_of(hop))
-        assert torch.equal(hop.original_column_node_ids, before.original_row_node_ids)
-    assert len(hops) == 3
-
-
-def test_the_first_hop_is_that_of_a_sampler_which_samples_all_nodes() -> None:
-    graph = make_graph()
-    new = graph.sample_hops(SEEDS, request(2), KEYS[:1])[0]
-    everything = graph.sample_hops(SEEDS, gf.SamplingRequest([torch.tensor([2])]), KEYS[:1])[0]
-    assert edges_of(new) == edges_of(everything)
-    assert torch.equal(new.original_row_node_ids, everything.original_row_node_ids)
 
 
 def test_trees_share_no_node() -> None:

@@ -39,27 +39,6 @@ def admitted(
     return found
 
 
-@given(NAMES, st.lists(st.tuples(st.integers(0, 59), st.integers(-5, 110)), max_size=5), st.booleans(), st.data())
-def test_all_that_is_admitted_and_nothing_else(
-    names: Any, columns: list[tuple[int, int]], labor: bool, data: st.DataObject
-) -> None:
-    windows = data.draw(st.one_of(st.none(), st.lists(st.integers(0, 120), min_size=5, max_size=5)))
-    seeds, moments = (torch.tensor([column[end] for column in columns], dtype=torch.int64) for end in (0, 1))
-    own = None if windows is None else torch.tensor(windows[: len(columns)], dtype=torch.int64)
-    sample = GRAPH.temporal_sample_layer_neighbors if labor else GRAPH.temporal_sample_neighbors
-    hop = sample(seeds, moments, torch.tensor([-1]), False, own, None, *names)
-    assert isinstance(hop.sampled_csc, gf.CSCFormatBase)
-    assert isinstance(hop.original_edge_ids, torch.Tensor)
-    ends = gf.expand_indptr(GRAPH.csc_indptr, torch.int64)
-    edges = torch.stack([GRAPH.indices, ends])[:, GRAPH.edge_attribute(gf.ORIGINAL_EDGE_ID).argsort()]
-    assert torch.equal(edges[0][hop.original_edge_ids], hop.sampled_csc.indices)
-    parts = torch.tensor_split(hop.original_edge_ids, hop.sampled_csc.indptr[1:-1]) if columns else []
-    for place, (node, time) in enumerate(columns):
-        column = (node, time, None if windows is None else windows[place])
-        wanted = admitted(edges, by_id(GRAPH, None, "time"), GRAPH.node_attribute("born"), names, column)
-        assert sorted(parts[place].tolist()) == wanted
-
-
 @given(NAMES, st.lists(st.tuples(st.integers(0, 39), st.integers(-5, 110)), max_size=4), st.booleans(), st.data())
 def test_all_that_is_admitted_of_each_type(
     names: Any, columns: list[tuple[int, int]], by_type: bool, data: st.DataObject
@@ -82,31 +61,6 @@ def test_all_that_is_admitted_of_each_type(
             for row in admitted(ends, by_id(TYPED, kind, "time"), born[source], names, (node, time, window))
         ]
         assert hop.original_edge_ids[kind].tolist() == found
-
-
-def test_the_latest_are_taken_of_equal_times_the_last() -> None:
-    ends = torch.stack([torch.arange(6), torch.zeros(6, dtype=torch.int64)])
-    graph = gf.from_coo(ends, 6, edge_attributes={"time": torch.tensor([5, 1, 5, 9, 5, 2])})
-
-    def latest(count: int) -> Any:
-        hop = graph.temporal_sample_neighbors(
-            torch.tensor([0]), torch.tensor([9]), torch.tensor([count]), edge_timestamp_attr_name="time",
-            strategy="latest",
-        )  # fmt: skip
-        assert isinstance(hop.original_edge_ids, torch.Tensor)
-        return hop.original_edge_ids.tolist()
-
-    assert [latest(count) for count in (0, 1, 2, 4, 9)] == [[], [4], [2, 4], [5, 0, 2, 4], [1, 5, 0, 2, 4]]
-
-
-def test_one_window_for_all_seeds_is_that_window_for_each() -> None:
-    seeds, moments = torch.tensor([3, 0, 3, 7]), torch.tensor([50, 90, 20, 70])
-    fanouts, layers = [torch.tensor([2]), torch.tensor([3])], []
-    for window in (30, torch.full_like(seeds, 30)):
-        query = gf.TemporalQuery("born", "time", window, "edge")
-        request = SamplingRequest(fanouts, probs_name="w", temporal=query)
-        layers.append(GRAPH.temporal_sample_hops(seeds, moments, request, [1, 2]))
-    assert_same(*layers)
 
 
 def test_what_was_prepared_is_shared_and_made_again_where_an_attribute_changes() -> None:
