@@ -22,7 +22,7 @@ from graphfeed.ops.records import (
     scan_records,
     write_examples,
 )
-from tests.gpu.calls import calls, make_inputs
+from tests.gpu.calls import Call, calls, make_inputs
 from tests.gpu.compare_kernels import moved, run
 from tests.ops.calls import calls as every_call
 from tests.ops.calls import other_calls
@@ -73,6 +73,21 @@ def test_arrays_need_not_be_contiguous() -> None:
         except (TypeError, ValueError) as refused:
             found, error = expected, str(refused)
         assert "contiguous" in error or [part.tolist() for part in found] == [part.tolist() for part in expected], name
+
+
+NOTHING = Call(lambda **_: None, {})
+"""With which `run` returns the tensors of the arguments alone."""
+
+
+def test_arguments_stay_as_they_are_but_for_those_that_are_written_to() -> None:
+    written = set()
+    for name in ON_ARRAYS:
+        arguments = put(EVERY[name].arguments, torch.clone)
+        before = run(NOTHING, put(arguments, torch.clone))
+        run(EVERY[name], arguments)
+        if not all(left.equal(right) for left, right in zip(before, run(NOTHING, arguments), strict=True)):
+            written.add(name)
+    assert written == {"assign_slots", "copy_rows", "count_edges", "gather_parts", "read_rows"}
 
 
 ANY: Any = ops

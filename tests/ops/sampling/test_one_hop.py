@@ -123,23 +123,6 @@ def test_positions_beyond_32_bits(replace: bool) -> None:
     assert whole == list(range(2**31 - 2, 2**31 + 5))
 
 
-def test_nothing_to_sample() -> None:
-    none = torch.empty(0, dtype=torch.int64)
-    for indptr, seeds in (([0], none), ([0, 0], torch.tensor([0, 0])), ([0, 2], none)):
-        for replace in (False, True):
-            picks = sample_one(ops.StaticGraph(torch.tensor(indptr)), seeds, torch.tensor([2]), 0, replace=replace)
-            assert picks.offsets.tolist() == [0] * (len(seeds) + 1)
-            assert picks.positions.tolist() == []
-
-
-def test_arguments_are_left_as_they_are() -> None:
-    indptr, seeds, fanouts = INDPTR.clone(), torch.tensor([2, 0]), torch.tensor([2])
-    sample_one(ops.StaticGraph(indptr), seeds, fanouts, 0)
-    assert indptr.equal(INDPTR)
-    assert seeds.tolist() == [2, 0]
-    assert fanouts.tolist() == [2]
-
-
 def test_a_fan_out_that_no_node_reaches_takes_all() -> None:
     for fanout in (1_000_000, 2**40):
         picks = sample_one(ops.StaticGraph(INDPTR), torch.tensor([2, 0]), torch.tensor([fanout]), 0)

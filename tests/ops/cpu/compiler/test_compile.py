@@ -106,12 +106,6 @@ print(processor()[0], out.tobytes().hex())
 """
 
 
-def test_threads_link_at_the_same_time() -> None:
-    add(1, 1)  # so that it is on disk
-    with ThreadPoolExecutor(8) as pool:
-        assert list(pool.map(lambda number: anew(add)(number, 1), range(40))) == list(range(1, 41))
-
-
 def test_threads_that_need_the_same_kernel_link_it_once() -> None:
     add(1, 1)  # so that it is on disk
     barrier = threading.Barrier(8, timeout=20)

@@ -7,7 +7,6 @@ import numpy as np
 import pytest
 import torch
 
-from graphfeed.ops.cpu.compiler import program as program_module
 from graphfeed.ops.cpu.compiler.program import Program, load_all
 from graphfeed.ops.cpu.jit import Block, Ids, Int64s, UInt64, kernel
 from tests.ops.cpu.compiler.kernels import Columns, anew, loads_of, walk
@@ -118,18 +117,6 @@ def test_a_block_may_get_other_arrays_once_programs_are_made() -> None:
     block.put("end", second.end)
     program.run()
     assert taken(first) == taken(second) == [3]
-
-
-def test_as_python_it_does_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
-    tape = new_tape()
-    program = new_program(tape)
-    program.add(note, tape, torch.tensor([5, 6]), 10)
-    program.add(fill, tape, 1)
-    results = []
-    for interpreted in (False, True):
-        monkeypatch.setattr(program_module, "INTERPRETED", interpreted)
-        results.append([program.run(), program.run(5), taken(tape)])
-    assert results[0] == results[1]
 
 
 def test_arguments_are_checked_when_they_are_added() -> None:

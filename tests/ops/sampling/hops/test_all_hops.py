@@ -1,6 +1,5 @@
 """All hops of a mini-batch are those of the reference, on each device: made hop after hop."""
 
-import os
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from importlib import import_module
@@ -24,6 +23,7 @@ from graphfeed.ops.sampling.hops.hop_program import ProgramPool
 from graphfeed.ops.sampling.hops.hop_recipe import MANY, Drawing, KernelGraph, Method, recipe_of
 from tests import reference
 from tests.digests import assert_same
+from tests.forked import held_elsewhere, in_child
 from tests.ops.devices import Cpu, Device, Put, results
 from tests.ops.graphs import FANOUTS, ID_DTYPES, KEYS, Graph, graphs_and_seeds, put_columns
 from tests.ops.hops import sample_all, sample_one
@@ -117,21 +117,6 @@ def test_more_edges_than_are_sorted_together_are_read_by_page() -> None:
     assert torch.equal(layer.rows[layer.indices], indices[layer.positions])
 
 
-def test_outputs_that_grow_give_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
-    asked = *random_graph(), torch.randint(0, NUM_NODES, (300,)), [5, -1, 3], [1, 2, 3]
-    expected = [as_lists(sample_all(*asked, only_new=own)) for own in (False, True)]
-    monkeypatch.setattr(MODULE, "FIRST_EDGES", 1)
-    assert [as_lists(sample_all(*asked, only_new=own)) for own in (False, True)] == expected
-
-
-def test_maps_are_clean_afterwards(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(MODULE, "FIRST_EDGES", 1)
-    graph = random_graph(NUM_NODES + 1)
-    for seeds in (torch.arange(50), torch.tensor([3, 3]), torch.tensor([], dtype=torch.int64)):
-        sample_all(*graph, seeds, [5, 5], [1, 2])
-        assert (buffers.NODE_MAPS.idle[NUM_NODES + 1][-1] == -1).all()
-
-
 def test_none_where_the_map_would_be_too_large(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(buffers, "NODE_MAPS", buffers.NodeMaps(limit_bytes=4 * NUM_NODES - 1))
     assert sample_all(*random_graph(), torch.tensor([1, 2]), [3, 3], [1, 2]) is None
@@ -173,14 +158,6 @@ def test_positions_beyond_32_bits(disk_path: Path) -> None:
         assert layer.positions.tolist() == reference.join(picked)
         assert layer.rows.tolist() == [1, 2, 0]
     assert int(layers[1].positions.max()) > 2**33
-
-
-def test_arguments_are_left_as_they_are() -> None:
-    indptr, indices = random_graph()
-    seeds = torch.tensor([4, 2])
-    copies = [tensor.clone() for tensor in (indptr, indices, seeds)]
-    sample_all(indptr, indices, seeds, [5, 5], [1, 2])
-    assert all(left.equal(right) for left, right in zip(copies, (indptr, indices, seeds), strict=True))
 
 
 @given(
@@ -227,14 +204,6 @@ def test_one_program_is_kept_for_all_large_fan_outs_and_thresholds(monkeypatch: 
         assert len(pool.idle) == 1
 
 
-def test_a_program_is_lent_to_one_at_a_time() -> None:
-    pool = ProgramPool()
-    first, second = pool.take(RECIPE), pool.take(RECIPE)
-    assert first is not second
-    pool.give_back(first)
-    assert pool.take(RECIPE) is first
-
-
 def test_only_the_programs_used_last_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(hop_program, "MOST_PROGRAMS", 2)
     pool = ProgramPool()
@@ -251,16 +220,6 @@ def test_a_program_with_much_room_is_not_kept(monkeypatch: pytest.MonkeyPatch) -
     assert not pool.idle
 
 
-@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
-@pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
-def test_a_forked_process_finds_the_lock_free() -> None:
-    with hop_program.PROGRAMS.lock:
-        child = os.fork()
-        if child == 0:
-            os._exit(0 if hop_program.PROGRAMS.lock.acquire(timeout=5) else 1)
-    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
-
-
 def test_arrays_in_the_dtypes_of_kernels_are_not_copied() -> None:
     types = torch.tensor([0, 1, 1], dtype=torch.uint8)
     own = kernel_graph(ops.HopGraph(INDPTR, INDICES, types, *NUMBERS))
@@ -271,3 +230,8 @@ def test_arrays_in_the_dtypes_of_kernels_are_not_copied() -> None:
 
 
 NUMBERS = torch.tensor([0, 3]), torch.tensor([[0, 0], [0, 0]]), torch.tensor([1, 0])
+
+
+def test_a_forked_process_finds_the_lock_free() -> None:
+    with held_elsewhere(hop_program.PROGRAMS.lock):
+        assert in_child(lambda: hop_program.PROGRAMS.lock.acquire(timeout=5)) == "True"

@@ -99,13 +99,3 @@ def test_maps_are_clean_afterwards(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_none_where_the_map_would_be_too_large(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(buffers, "NODE_MAPS", buffers.NodeMaps(limit_bytes=4 * 600 - 1))
     assert ops.typed_sample_hops(random_graph(), SEEDS, HOPS, [1, 2]) is None
-
-
-def test_results_stay_as_they_are_while_others_are_made() -> None:
-    graph = random_graph()
-    hops = ops.typed_sample_hops(graph, SEEDS, HOPS, [1, 2])
-    expected = text(hops)
-    for key in range(10):
-        ops.typed_sample_hops(graph, SEEDS, HOPS, [key, key])
-    assert text(hops) == expected
-    assert expected != text(ops.typed_sample_hops(graph, SEEDS, HOPS, [1, 3]))

@@ -17,7 +17,7 @@ from tests.ops.graphs import FANOUTS, ID_DTYPES, KEYS, put_columns
 from tests.ops.hops import sample_one, sample_timed, sample_typed_timed
 from tests.ops.timed import timed_graphs
 from tests.ops.typed import HOPS as TYPED_HOPS
-from tests.ops.typed import SEEDS, SHARES, draws_of, random_graph, text
+from tests.ops.typed import SEEDS, SHARES, draws_of, random_graph
 from tests.ops.typed_timed import TypedInTime, problems_in_time
 
 MODULE = import_module("graphfeed.ops.sampling.hops.sample_hops")
@@ -136,12 +136,3 @@ def right() -> dict[str, Any]:
     columns = in_time(graph)
     hops = {"seeds": SEEDS, "times": MOMENTS, "fanouts": TYPED_HOPS, "keys": [1, 2]}
     return {"graph": graph, "timed": (columns, columns), **hops}
-
-
-def test_results_stay_as_they_are_while_others_are_made() -> None:
-    hops = sample_typed_timed(**right())
-    expected = text(hops)
-    for key in range(5):
-        sample_typed_timed(**{**right(), "keys": [key, key + 7]})
-    assert text(hops) == expected
-    assert text(sample_typed_timed(**{**right(), "keys": [1, 3]})) != expected
