@@ -2,7 +2,6 @@
 
 import dataclasses
 import io
-import re
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
@@ -19,8 +18,7 @@ from graphfeed.distributed import open_part
 from graphfeed.ingest import EdgeTable, NodeTable, Spec, Split, build_dataset
 from graphfeed.ops.process import ProgressBar
 from graphfeed.storage.datasets.array_files import checksum
-from tests.ingest.example_tables import LIKES, SUFFIXES, USERS, edges_of, likes, write
-from tests.on_disk import listing
+from tests.ingest.example_tables import LIKES, SUFFIXES, USERS, edges_of, likes
 from tests.refusals import Refusal, check_refused
 
 LIKED = sorted(zip(LIKES["user"], LIKES["item"], strict=True))
@@ -37,26 +35,6 @@ def test_every_format_gives_the_same_data_set(tmp_path: Path) -> None:
         assert dataset.feature.read("node", "user", "age").tolist() == [[31], [27], [45], [60]], suffix
         order = dataset.graph.edge_attributes["time"].tolist()
         assert order == [2, 5, 1, 3, 4], suffix  # by destination, and then as in the table
-
-
-def test_files_of_all_formats_give_the_same_bytes_whatever_the_memory(tmp_path: Path) -> None:
-    rng = np.random.default_rng(0)
-    edges = {"a": rng.integers(0, 50, 3000), "b": rng.integers(0, 40, 3000), "w": rng.random(3000).astype(np.float32)}
-    found = []
-    for number, (suffix, memory) in enumerate([(".parquet", None), (".npz", 1 << 24), (".arrow", 1 << 24)]):
-        write(tmp_path / f"e{suffix}", edges)
-        spec = Spec(
-            {"x:to:y": EdgeTable(f"e{suffix}", source="a", destination="b", weight="w", features={"w": "w"})},
-            {"x": NodeTable(count=50), "y": NodeTable(count=40)},
-            folder=tmp_path,
-        )
-        out = tmp_path / str(number)
-        build_dataset(spec, out, memory=memory)
-        files = {str(path.relative_to(out)): path.read_bytes() for path in out.rglob("*.*")}
-        files["graphfeed/metadata.yaml"] = re.sub(rb"written: \d+", b"", files["graphfeed/metadata.yaml"])
-        found.append(files)
-    assert found[0] == found[1] == found[2]
-    assert "graphfeed/graph/indices.npy" in found[0]
 
 
 def test_the_graph_is_that_of_from_coo(tmp_path: Path) -> None:
@@ -187,15 +165,6 @@ def test_the_result_can_be_partitioned_and_has_checksums(tmp_path: Path) -> None
     }
     assert main(["partition", str(tmp_path / "out"), str(tmp_path / "parts"), "--parts", "2"]) == 0
     assert open_part(tmp_path / "parts", 1).graph.book.num_parts == 2
-
-
-def test_the_folder_must_be_new(tmp_path: Path) -> None:
-    spec = likes(tmp_path)
-    with pytest.raises(FileExistsError, match="is not an empty folder"):
-        build_dataset(spec, tmp_path)
-    (tmp_path / "out").mkdir()
-    build_dataset(spec, tmp_path / "out")
-    assert listing(tmp_path) == ["likes.parquet", "out", "users.parquet"]
 
 
 def test_an_attribute_of_some_types_only_and_other_arguments_are_refused() -> None:
