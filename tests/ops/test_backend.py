@@ -106,9 +106,7 @@ def test_what_is_ready_can_be_waited_for_again() -> None:
 
 def test_more_ranks_are_refused() -> None:
     check_one_rank(0, 1)
-    check_refused(
-        [
-            (lambda: check_one_rank(0, 2), ValueError, "rank and world_size must be 0 and 1, but are 0 and 2; ids"),
-            (lambda: check_one_rank(1, 1), ValueError, "rank and world_size must be 0 and 1, but are 1 and 1; ids"),
-        ]
-    )
+    check_refused([
+        (lambda: check_one_rank(0, 2), ValueError, "rank and world_size must be 0 and 1, but are 0 and 2; ids"),
+        (lambda: check_one_rank(1, 1), ValueError, "rank and world_size must be 0 and 1, but are 1 and 1; ids"),
+    ])  # fmt: skip

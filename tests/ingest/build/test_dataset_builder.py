@@ -182,12 +182,9 @@ def test_an_attribute_of_some_types_only_and_other_arguments_are_refused() -> No
     refused: list[Refusal] = [
         (lambda: build_dataset(Spec(only)), ValueError, r"weight is given for some types, but not for \['a:q:a'\]"),
         (lambda: build_dataset(Spec(edges), memory=5), ValueError, "memory must be at least 16777216 bytes, but is 5"),
-        (
-            lambda: build_dataset(Spec(edges), on_error=own),
-            ValueError,
-            "on_error must be 'raise' or 'skip', but is 'no",
-        ),
-    ]
+        (lambda: build_dataset(Spec(edges), on_error=own), ValueError,
+         "on_error must be 'raise' or 'skip', but is 'no"),
+    ]  # fmt: skip
     check_refused(refused)
 
 

@@ -192,26 +192,17 @@ def test_what_nodes_can_not_be_is_refused(tmp_path: Path) -> None:
     missing = r"row 1: x is .*; the key `missing:` of the table gives a number"
     refused: list[Refusal] = [
         (lambda: NodeTable(count=3, names="name"), ValueError, "id, names, time and split are columns, but there are"),
-        (
-            lambda: NodeTable("a.csv", id="id", names="name"),
-            ValueError,
-            "names are for nodes that edges name by row; le",
-        ),
+        (lambda: NodeTable("a.csv", id="id", names="name"), ValueError,
+         "names are for nodes that edges name by row; le"),
         (lambda: values(1.0, None), ValueError, missing),
         (lambda: values(1, None), ValueError, missing),
         (lambda: values([1.0], [None]), ValueError, missing),
         (lambda: of(NodeTable(count=2**62)), ValueError, f"count is {2**62}: with 8 bytes for each node"),
         (lambda: of(NodeTable(features=x, count=9), named), ValueError, r"have \{'x\.npy': 10\} rows, and count is 9"),
-        (
-            lambda: of(NodeTable(features={"x": "y"}, count=9), named),
-            ValueError,
-            "there is no column 'y', for the nodes",
-        ),
-        (
-            lambda: of(NodeTable(features={"x": "nan.npy"})),
-            ValueError,
-            r"row 1: nan\.npy is nan, which has NaN; the key",
-        ),
+        (lambda: of(NodeTable(features={"x": "y"}, count=9), named), ValueError,
+         "there is no column 'y', for the nodes"),
+        (lambda: of(NodeTable(features={"x": "nan.npy"})), ValueError,
+         r"row 1: nan\.npy is nan, which has NaN; the key"),
         (lambda: of(NodeTable(features=x)).ids("m"), KeyError, r"there is no node type 'm'; the types are \['n'\]"),
-    ]
+    ]  # fmt: skip
     check_refused(refused)

@@ -224,26 +224,17 @@ def test_what_can_not_be_features_labels_or_parts_is_refused(tmp_path: Path) -> 
         (lambda: named("t.npz"), ValueError, r"t\.npz can't be read: .*write FILE\.npz#NAME"),
         (lambda: named("t.npz#x"), ValueError, r"t\.npz#x must have rows of numbers, but is <U1"),
         (lambda: named("b.npy"), FileNotFoundError, r"b\.npy, which a feature names"),
-        (
-            lambda: build(tmp_path, {"y": many}, label="y"),
-            ValueError,
-            "the label y has more than 10000 different texts",
-        ),
+        (lambda: build(tmp_path, {"y": many}, label="y"), ValueError,
+         "the label y has more than 10000 different texts"),
         (lambda: build(tmp_path, {"y": many[1:]}, {"y": many[:1]}, label="y"), ValueError, "more than 10000 different"),
-        (
-            lambda: build(tmp_path, {"u": [1]}, features={"x": "typo"}),
-            ValueError,
-            "there is no column 'typo'|has no col",
-        ),
-        (
-            lambda: build(tmp_path, {"p": [1, 0]}, split=Split("p", train="1", test="x")),
-            ValueError,
-            "no row has 'x' in",
-        ),
+        (lambda: build(tmp_path, {"u": [1]}, features={"x": "typo"}), ValueError,
+         "there is no column 'typo'|has no col"),
+        (lambda: build(tmp_path, {"p": [1, 0]}, split=Split("p", train="1", test="x")), ValueError,
+         "no row has 'x' in"),
         (lambda: split("typo", ["a", "b"]), ValueError, r"no row has 'typo' in the column 'p'.* has \['a', 'b'\]"),
         (lambda: split(None, ["a", "b"]), ValueError, r"split: no row has 'train' in the column 'p'"),
         (lambda: split("d", ["a"], ["c", "b"]), ValueError, r"no row has 'd' .* the column has \['a', 'c', 'b'\]"),
-    ]
+    ]  # fmt: skip
     check_refused(refused)
 
 

@@ -112,12 +112,9 @@ def test_wrong_arguments_of_tables_are_refused() -> None:
     split = r"split must be a Split or the name of a column, but is 3\.5"
     wrong: list[Refusal] = [
         (lambda: edges("x.csv", split=3.5), TypeError, split),
-        (
-            lambda: Split(train="a", test="a"),
-            ValueError,
-            r"another column or value for each part, but names \['a', 'a'\]",
-        ),
-    ]
+        (lambda: Split(train="a", test="a"), ValueError,
+         r"another column or value for each part, but names \['a', 'a'\]"),
+    ]  # fmt: skip
     for weight in (-1, float("nan"), float("inf"), 1e39, True):
         wrong += [
             (calling(edges, "a.csv", weight=weight), (TypeError if weight is True else ValueError), "weight must be")

@@ -189,26 +189,20 @@ def test_what_does_not_fit_the_files_is_refused(tmp_path: Path) -> None:
         (lambda: load(entity_key="f"), ValueError, r"\['f'\] must be one int64, .* but is float of shape \(2,\)"),
         (lambda: spec(id=several), ValueError, r"feature_spec\['id'\] must be one int64"),
         (lambda: spec(id=other), ValueError, r"feature_spec\['id'\] must be one int64"),
-        (
-            lambda: load(entity_key=("id", "n", "id")),
-            ValueError,
-            r"must be one name or two, but is \('id', 'n', 'id'\)",
-        ),
+        (lambda: load(entity_key=("id", "n", "id")), ValueError,
+         r"must be one name or two, but is \('id', 'n', 'id'\)"),
         (lambda: load(entity_key="idx"), ValueError, "record 0, at byte 12: feature 'idx' is missing"),
         (lambda: load(feature_spec=wider, feature_dim=4), ValueError, "has 2 values, and not 3"),
         (lambda: text(), ValueError, "feature 'f' is a list of float, and not of bytes"),
         (lambda: load(entity_key=3), TypeError, named),
         (lambda: load(entity_key=("id", 3)), TypeError, named),
         (lambda: TFRecordDataLoader(2, 2), ValueError, "rank must lie in"),
-        (
-            lambda: info(tmp_path / "zz").find_files(),
-            FileNotFoundError,
-            "no file under .* matches tfrecord_uri_pattern",
-        ),
+        (lambda: info(tmp_path / "zz").find_files(), FileNotFoundError,
+         "no file under .* matches tfrecord_uri_pattern"),
         (lambda: info(tmp_path / "no" / "files-").find_files(), FileNotFoundError, "there is no folder"),
         (lambda: info("gs://bucket/x").find_files(), ValueError, "must be a path on this machine, but is 'gs://bucket"),
         (lambda: unlabelled.treat_labels_as_edges("in"), ValueError, "positive_label is None"),
         (lambda: both.treat_labels_as_edges(away), ValueError, "edge_dir must be 'in' or 'out', but is 'both'"),
-    ]
+    ]  # fmt: skip
     check_refused(refused)
     assert unlabelled.edge_index is EDGES

@@ -206,13 +206,10 @@ def test_types_that_have_nothing_in_common_are_refused(tmp_path: Path) -> None:
         (lambda: vectors(pa.array([[True, False]])), TypeError, booleans),
         (lambda: vectors(pa.array([[5, 6, 7]])), ValueError, longer),
         (lambda: vectors(large), ValueError, "frame 1: x has a number that doesn't fit"),
-        (
-            lambda: nodes(tmp_path, *some_texts, label="y"),
-            TypeError,
-            r"1\.csv: y is string, but it is int64 in .*0\.csv",
-        ),
+        (lambda: nodes(tmp_path, *some_texts, label="y"), TypeError,
+         r"1\.csv: y is string, but it is int64 in .*0\.csv"),
         (lambda: ids([7, 8], zeros), ValueError, "row 1: s is '007', but an integer id has no zero or . before it"),
         (lambda: ids(pa.array([True, False])), TypeError, r"id has .*, but an id is an integer or a text"),
         (lambda: ids(pa.array(DAYS)), TypeError, r"id has .*, but an id is an integer or a text"),
-    ]
+    ]  # fmt: skip
     check_refused(refused)

@@ -117,11 +117,8 @@ def test_what_is_wrong_is_named_with_its_row(tmp_path: Path) -> None:
         (lambda: late(tmp_path, ["3", ""]), ValueError, "row 101: a is 'missing', but must be"),
         (lambda: late(tmp_path, ["3", "9" * 19]), ValueError, "row 101: a is '9999999999999999999', but must be"),
         (lambda: times(pa.array([[1]])), TypeError, "a must be .*, but"),
-        (
-            lambda: features(pa.array([[1.0, 2.0], [3.0]])),
-            ValueError,
-            r"row 1: a is \[3\.0\], which has another length",
-        ),
+        (lambda: features(pa.array([[1.0, 2.0], [3.0]])), ValueError,
+         r"row 1: a is \[3\.0\], which has another length"),
         (lambda: features(pa.array([["x"]])), TypeError, "a must have vectors of numbers, but has string"),
         (lambda: features(pa.array([1.0, float("nan")])), ValueError, "row 1: a is nan"),
         (lambda: features(pa.array([[1], [None]])), ValueError, "row 1: a is .*, which has a missing number; the key"),
@@ -131,5 +128,5 @@ def test_what_is_wrong_is_named_with_its_row(tmp_path: Path) -> None:
         (lambda: ids([1, 2], ["x"]), TypeError, "s has .*, but the ids of these nodes are integers"),
         (lambda: ids(["1", "2"], [1]), TypeError, "s has int64, but the ids of these nodes are texts"),
         (lambda: ids(["x", "y"], [None, "x"]), ValueError, "row 0: s is 'missing', but must be an id"),
-    ]
+    ]  # fmt: skip
     check_refused(refused)

@@ -286,23 +286,14 @@ def test_what_is_no_table_or_has_no_such_column_is_refused(tmp_path: Path) -> No
     known = "no suffix of a known format"
     no_table: Any = EdgeTable(3)
     refused: list[Refusal] = [
-        (
-            lambda: rows(table, ["nam"]),
-            ValueError,
-            r"t\.parquet has no column 'nam'; it has \['name', 'age', 'split'\]",
-        ),
+        (lambda: rows(table, ["nam"]), ValueError,
+         r"t\.parquet has no column 'nam'; it has \['name', 'age', 'split'\]"),
         (lambda: source(tmp_path / "two.csv").schema(), ValueError, r"two\.csv has two columns 'a'; rename one"),
         (lambda: build_dataset(Spec({"e": EdgeTable("t.parquet.gz")}, folder=tmp_path)), ValueError, known),
-        (
-            lambda: build_dataset(Spec({"e": no_table})),
-            TypeError,
-            "a table must be a path, a data frame, an Arrow table",
-        ),
-        (
-            lambda: source(tmp_path / "deep.npy").schema(),
-            ValueError,
-            "it must have one or two dimensions, but has shape",
-        ),
+        (lambda: build_dataset(Spec({"e": no_table})), TypeError,
+         "a table must be a path, a data frame, an Arrow table"),
+        (lambda: source(tmp_path / "deep.npy").schema(), ValueError,
+         "it must have one or two dimensions, but has shape"),
         (lambda: build_dataset(Spec({"e": EdgeTable(flat)})), ValueError, r"an array of shape \(2, 0\) can't be a col"),
-    ]
+    ]  # fmt: skip
     check_refused(refused)

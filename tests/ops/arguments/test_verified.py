@@ -139,9 +139,7 @@ def test_columns_that_are_none_are_refused_before_they_are_relabelled_or_handed_
     csc = gf.CSCFormatBase(torch.tensor([5, 1, 3]), torch.tensor([0, 1, 2]))
     seeds = torch.tensor([7, 8])
     to_pyg = gf.SampledSubgraph(csc, seeds, torch.arange(5)).to_pyg
-    check_refused(
-        [
-            (lambda: gf.compact_csc_format(csc, seeds, torch.tensor([1, 2])), ValueError, "indptr must start with 0"),
-            (lambda: to_pyg(torch.rand(5, 1)), ValueError, "indptr must start with 0"),
-        ]
-    )
+    check_refused([
+        (lambda: gf.compact_csc_format(csc, seeds, torch.tensor([1, 2])), ValueError, "indptr must start with 0"),
+        (lambda: to_pyg(torch.rand(5, 1)), ValueError, "indptr must start with 0"),
+    ])  # fmt: skip

@@ -85,12 +85,10 @@ def test_what_is_there_is_imported() -> None:
 
 def test_what_is_missing_is_named_with_its_purpose_and_remedy() -> None:
     text = "^drawing needs no_such_package, which is not installed: pip install it$"
-    check_refused(
-        [
-            (lambda: import_optional("no_such_package", "drawing", "pip install it"), ImportError, text),
-            (lambda: import_optional("no_such_package.data", "drawing", "pip install it"), ImportError, text),
-        ]
-    )
+    check_refused([
+        (lambda: import_optional("no_such_package", "drawing", "pip install it"), ImportError, text),
+        (lambda: import_optional("no_such_package.data", "drawing", "pip install it"), ImportError, text),
+    ])  # fmt: skip
     with pytest.raises(ImportError) as caught:
         import_optional("no_such_package.data", "drawing", "pip install it")
     assert caught.value.name == "no_such_package"

@@ -131,24 +131,18 @@ def test_edges_that_are_wrong_are_named(tmp_path: Path) -> None:
 
     outside = r"graph\.edges\[1\]: {}s must lie in 0 \.\. 3, but holds {}"
     gone = tmp_path / "gone"
-    check_refused(
-        [
-            (lambda: read("src,dst\n1,2\n"), ValueError, r"graph\.edges\[0\]: .*no header, but after 0 edges"),
-            (lambda: read("1,2,3\n"), ValueError, r"graph\.edges\[0\]: .*there are 3 columns"),
-            (lambda: read("1,2\n1.5,2\n"), ValueError, r"graph\.edges\[0\]: .*two columns of"),
-            (lambda: read_csv_edges(gone, tmp_path / "pairs", "key"), FileNotFoundError, r"there is no file .*gone"),
-            (lambda: ends("source", -1), ValueError, outside.format("source", -1)),
-            (lambda: ends("source", 4), ValueError, outside.format("source", 4)),
-            (lambda: ends("destination", -1), ValueError, outside.format("destination", -1)),
-            (lambda: ends("destination", 4), ValueError, outside.format("destination", 4)),
-            (
-                lambda: other(np.zeros((3, 2), dtype=np.int64)),
-                ValueError,
-                r"edges should be \(2, N\), but got \(3, 2\)",
-            ),
-            (lambda: other(np.zeros((2, 2))), ValueError, "edges must be integers, but are float64"),
-        ]
-    )
+    check_refused([
+        (lambda: read("src,dst\n1,2\n"), ValueError, r"graph\.edges\[0\]: .*no header, but after 0 edges"),
+        (lambda: read("1,2,3\n"), ValueError, r"graph\.edges\[0\]: .*there are 3 columns"),
+        (lambda: read("1,2\n1.5,2\n"), ValueError, r"graph\.edges\[0\]: .*two columns of"),
+        (lambda: read_csv_edges(gone, tmp_path / "pairs", "key"), FileNotFoundError, r"there is no file .*gone"),
+        (lambda: ends("source", -1), ValueError, outside.format("source", -1)),
+        (lambda: ends("source", 4), ValueError, outside.format("source", 4)),
+        (lambda: ends("destination", -1), ValueError, outside.format("destination", -1)),
+        (lambda: ends("destination", 4), ValueError, outside.format("destination", 4)),
+        (lambda: other(np.zeros((3, 2), dtype=np.int64)), ValueError, r"edges should be \(2, N\), but got \(3, 2\)"),
+        (lambda: other(np.zeros((2, 2))), ValueError, "edges must be integers, but are float64"),
+    ])  # fmt: skip
 
 
 def test_arrays_of_which_there_are_no_tensors_are_refused_with_their_path(tmp_path: Path) -> None:

@@ -142,34 +142,24 @@ def test_what_cannot_be_a_set_is_refused_when_it_is_made() -> None:
     unlike = {"a": ItemSet(1, names="seeds"), "b": ItemSet(1)}
     equal_length = r"members have \[3, 5\] rows; make them equally long; a mask counts the nodes that it selects"
     names = "names must be a text, or a tuple"
-    check_refused(
-        [
-            (lambda: make(()), ValueError, r"items is an empty tuple; give a tensor"),
-            (
-                lambda: make((IDS, LABELS[:4])),
-                ValueError,
-                r"Size mismatch between items: the members have \[5, 4\] rows",
-            ),
-            (lambda: make(-1), ValueError, r"items must be 0 or more, but is -1"),
-            (
-                lambda: make((IDS, LABELS), names="seeds"),
-                ValueError,
-                r"Number of items \(2\) and names \(1\) don't match",
-            ),
-            (lambda: make({"seeds": NODES}), TypeError, "items must be a tensor, .* but is {'seeds': tensor"),
-            (lambda: make(torch.tensor(5.5)), TypeError, r"items must be a tensor, .* but is tensor\(5.5"),
-            (lambda: make(True), TypeError, "items must be a tensor, .* but is True"),
-            (lambda: make(iter([1])), TypeError, "items must be a tensor, .* but is a list_iterator"),
-            (lambda: make(np.array(["a"])), TypeError, "items must hold numbers, but holds <U1"),
-            (lambda: make(IDS, names=5), TypeError, f"{names} .*, but is 5"),
-            (lambda: make((IDS, IDS), names=(5, IDS)), TypeError, names),
-            (lambda: make((IDS, IDS), names=("seeds", "seeds")), ValueError, "names must differ, but are"),
-            (lambda: make((MASK, MASK), names=("seeds", "labels")), ValueError, equal_length),
-            (lambda: typed({}), ValueError, r"itemsets is empty; give an ItemSet for at least one type"),
-            (lambda: typed(unlike), ValueError, r"the same names, but they have {'a': \('seeds',\), 'b': None}"),
-            (lambda: typed({("user", "item"): pairs}), ValueError, "must have three parts"),
-        ]
-    )
+    check_refused([
+        (lambda: make(()), ValueError, r"items is an empty tuple; give a tensor"),
+        (lambda: make((IDS, LABELS[:4])), ValueError, r"Size mismatch between items: the members have \[5, 4\] rows"),
+        (lambda: make(-1), ValueError, r"items must be 0 or more, but is -1"),
+        (lambda: make((IDS, LABELS), names="seeds"), ValueError, r"Number of items \(2\) and names \(1\) don't match"),
+        (lambda: make({"seeds": NODES}), TypeError, "items must be a tensor, .* but is {'seeds': tensor"),
+        (lambda: make(torch.tensor(5.5)), TypeError, r"items must be a tensor, .* but is tensor\(5.5"),
+        (lambda: make(True), TypeError, "items must be a tensor, .* but is True"),
+        (lambda: make(iter([1])), TypeError, "items must be a tensor, .* but is a list_iterator"),
+        (lambda: make(np.array(["a"])), TypeError, "items must hold numbers, but holds <U1"),
+        (lambda: make(IDS, names=5), TypeError, f"{names} .*, but is 5"),
+        (lambda: make((IDS, IDS), names=(5, IDS)), TypeError, names),
+        (lambda: make((IDS, IDS), names=("seeds", "seeds")), ValueError, "names must differ, but are"),
+        (lambda: make((MASK, MASK), names=("seeds", "labels")), ValueError, equal_length),
+        (lambda: typed({}), ValueError, r"itemsets is empty; give an ItemSet for at least one type"),
+        (lambda: typed(unlike), ValueError, r"the same names, but they have {'a': \('seeds',\), 'b': None}"),
+        (lambda: typed({("user", "item"): pairs}), ValueError, "must have three parts"),
+    ])  # fmt: skip
 
 
 def test_sets_print_their_items_and_names() -> None:

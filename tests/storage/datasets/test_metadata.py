@@ -141,25 +141,13 @@ def test_edits_that_load_cannot_take_are_named(tmp_path: Path) -> None:
         del data["feature_data"][0]
         on_disk.write(folder, changed)
 
-    check_refused(
-        [
-            (
-                lambda: edited(folder, lambda data: on_disk.change(data, "graph.nodes.0.num", 5)),
-                ValueError,
-                r"yaml_data\['graph'\] was edited, .* edit that file instead",
-            ),
-            (
-                lambda: edited(folder, lambda data: on_disk.change(data, "feature_data.0.domain", "nodes")),
-                ValueError,
-                r"feature_data\[0\]\.domain must be one of node, edge, graph",
-            ),
-            (
-                lambda: edited(folder, edit_both),
-                ValueError,
-                r"metadata\.yaml has changed since: it names .* open the data",
-            ),
-        ]
-    )
+    check_refused([
+        (lambda: edited(folder, lambda data: on_disk.change(data, "graph.nodes.0.num", 5)), ValueError,
+         r"yaml_data\['graph'\] was edited, .* edit that file instead"),
+        (lambda: edited(folder, lambda data: on_disk.change(data, "feature_data.0.domain", "nodes")), ValueError,
+         r"feature_data\[0\]\.domain must be one of node, edge, graph"),
+        (lambda: edited(folder, edit_both), ValueError, r"metadata\.yaml has changed since: it names .* open the data"),
+    ])  # fmt: skip
 
 
 def test_a_key_that_is_not_known_gives_a_warning(tmp_path: Path) -> None:

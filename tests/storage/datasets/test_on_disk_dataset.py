@@ -35,14 +35,12 @@ def test_nothing_happens_before_load(folder: Path) -> None:
     assert dataset.yaml_data["graph"]["nodes"] == [{"num": 4}]
     assert on_disk.listing(folder) == names
     not_loaded = r"is not loaded yet; call its load\(\) first"
-    check_refused(
-        [
-            (lambda: dataset.tasks, RuntimeError, not_loaded),
-            (lambda: dataset.graph, RuntimeError, not_loaded),
-            (lambda: dataset.feature, RuntimeError, not_loaded),
-            (lambda: dataset.all_nodes_set, RuntimeError, not_loaded),
-        ]
-    )
+    check_refused([
+        (lambda: dataset.tasks, RuntimeError, not_loaded),
+        (lambda: dataset.graph, RuntimeError, not_loaded),
+        (lambda: dataset.feature, RuntimeError, not_loaded),
+        (lambda: dataset.all_nodes_set, RuntimeError, not_loaded),
+    ])  # fmt: skip
 
 
 def test_without_types(tmp_path: Path) -> None:
@@ -331,16 +329,14 @@ def test_data_sets_that_are_none_are_refused(folder: Path, tmp_path: Path) -> No
     path.write_text(yaml.safe_dump(on_disk.change(yaml.safe_load(path.read_text()), "graph_topology.path", "..")))
     task: Any = gf.Task
     selected: Any = 3
-    check_refused(
-        [
-            (lambda: gf.OnDiskDataset(tmp_path / "gone"), FileNotFoundError, "Invalid dataset path"),
-            (lambda: gf.OnDiskDataset(tmp_path / "empty"), FileNotFoundError, r"metadata\.yaml does not exist in"),
-            (lambda: gf.OnDiskDataset(tmp_path / "old"), ValueError, r"type must be one of Fused.*, but is 'CSCGraph'"),
-            (lambda: gf.OnDiskDataset(folder).load(), ValueError, r"graph_topology\.path is '\.\.', which leads to"),
-            (lambda: gf.OnDiskDataset(folder).load(selected), TypeError, "selected_task should be list, but got int"),
-            (lambda: task(), TypeError, "abstract"),
-        ]
-    )
+    check_refused([
+        (lambda: gf.OnDiskDataset(tmp_path / "gone"), FileNotFoundError, "Invalid dataset path"),
+        (lambda: gf.OnDiskDataset(tmp_path / "empty"), FileNotFoundError, r"metadata\.yaml does not exist in"),
+        (lambda: gf.OnDiskDataset(tmp_path / "old"), ValueError, r"type must be one of Fused.*, but is 'CSCGraph'"),
+        (lambda: gf.OnDiskDataset(folder).load(), ValueError, r"graph_topology\.path is '\.\.', which leads to"),
+        (lambda: gf.OnDiskDataset(folder).load(selected), TypeError, "selected_task should be list, but got int"),
+        (lambda: task(), TypeError, "abstract"),
+    ])  # fmt: skip
 
 
 @pytest.mark.parametrize("name", ["metadata.yaml", "graphfeed/metadata.yaml"])

@@ -218,18 +218,12 @@ def test_what_can_not_be_preprocessed_is_named(tmp_path: Path) -> None:
     path = r"\.path is '\.\./x\.npy'"
     data = "tasks.0.train_set.0.data.1.path"
     too_many = f"the number of nodes is {2**62}: with 8 bytes for each node"
-    check_refused(
-        [
-            (lambda: process("graph.edges.0.path", "../x.npy"), ValueError, r"graph\.edges\[0\]" + path),
-            (lambda: process("graph.feature_data.0.path", "../x.npy"), ValueError, r"feature_data\[0\]" + path),
-            (lambda: process(data, "../x.npy"), ValueError, r"tasks\[0\]\.train_set\[0\]\.data\[1\]" + path),
-            (lambda: process("graph", None), ValueError, "Invalid config: .* does not contain graph field"),
-            (lambda: process("graph.nodes.0.num", 2**62), ValueError, too_many),
-            (
-                lambda: preprocess_ondisk_dataset(tmp_path / "empty"),
-                FileNotFoundError,
-                r"metadata\.yaml does not exist",
-            ),
-            (lambda: preprocess_ondisk_dataset(tmp_path / "gone"), FileNotFoundError, "Invalid dataset path"),
-        ]
-    )
+    check_refused([
+        (lambda: process("graph.edges.0.path", "../x.npy"), ValueError, r"graph\.edges\[0\]" + path),
+        (lambda: process("graph.feature_data.0.path", "../x.npy"), ValueError, r"feature_data\[0\]" + path),
+        (lambda: process(data, "../x.npy"), ValueError, r"tasks\[0\]\.train_set\[0\]\.data\[1\]" + path),
+        (lambda: process("graph", None), ValueError, "Invalid config: .* does not contain graph field"),
+        (lambda: process("graph.nodes.0.num", 2**62), ValueError, too_many),
+        (lambda: preprocess_ondisk_dataset(tmp_path / "empty"), FileNotFoundError, r"metadata\.yaml does not exist"),
+        (lambda: preprocess_ondisk_dataset(tmp_path / "gone"), FileNotFoundError, "Invalid dataset path"),
+    ])  # fmt: skip

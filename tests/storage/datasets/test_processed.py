@@ -138,35 +138,23 @@ def refusals_of_arrays(folder: Path) -> list[Refusal]:
     far_pairs = r"validation_set\[0\]\.data\[0\] must hold ids in 0 \.\. 2, but goes from 3 to 3"
     one_number = r"tasks\[0\]\.train_set\[0\]\.data\[1\] must have rows, but is one number"
     return [
-        (
-            lambda: untyped("feat.npy", np.ones((3, 2))),
-            ValueError,
-            r"data\[0\] must have 4 rows, but has shape \(3, 2\)",
-        ),
+        (lambda: untyped("feat.npy", np.ones((3, 2))), ValueError,
+         r"data\[0\] must have 4 rows, but has shape \(3, 2\)"),
         (lambda: untyped("row.npy", 5), ValueError, r"feature_data\[1\] must have 6 rows, but has shape \(\)"),
-        (
-            lambda: untyped("set/train.npy", [0, 4]),
-            ValueError,
-            data + r" must hold ids in 0 \.\. 3, but goes from 0 to 4",
-        ),
+        (lambda: untyped("set/train.npy", [0, 4]), ValueError,
+         data + r" must hold ids in 0 \.\. 3, but goes from 0 to 4"),
         (lambda: untyped("set/train.npy", [-1, 2]), ValueError, data + r" must hold ids in 0 \.\. 3, .* from -1 to 2"),
-        (
-            lambda: untyped("set/train.npy", [0.5, 2]),
-            ValueError,
-            "holds seeds, which must be integers, but are float64",
-        ),
-        (
-            lambda: untyped("set/labels.npy", [0]),
-            ValueError,
-            r"tasks\[0\]\.train_set\[0\] must have arrays of equal length",
-        ),
+        (lambda: untyped("set/train.npy", [0.5, 2]), ValueError,
+         "holds seeds, which must be integers, but are float64"),
+        (lambda: untyped("set/labels.npy", [0]), ValueError,
+         r"tasks\[0\]\.train_set\[0\] must have arrays of equal length"),
         (lambda: untyped("set/labels.npy", 0), ValueError, one_number),
         (lambda: typed("item.npy", [0, 3]), ValueError, far),
         (lambda: typed("likes.npy", [[0, 3]]), ValueError, far_pairs),
         (lambda: typed("likes.npy", [[0, 1, 2]]), ValueError, r"seeds of shape \(1, 3\) and type 'user:likes:item'"),
         (of_type, ValueError, no_type),
         (outside, ValueError, r"feature_data\[0\]\.path is '\.\./feat\.npy'"),
-    ]
+    ]  # fmt: skip
 
 
 def refusals_of_graphs(folder: Path) -> list[Refusal]:

@@ -220,26 +220,20 @@ def test_ids_and_nodes_that_are_not_there_are_named(tmp_path: Path) -> None:
         with pytest.raises(ValueError, match=r"ids\.a"):
             read_ids(tmp_path, files, "ids.a", True)
     three = np.zeros(3, dtype=np.uint8)
-    check_refused(
-        [
-            (lambda: ids[4], IndexError, "there is no node 4; there are 4"),
-            (lambda: ids[-5], IndexError, "there is no node -5; there are 4"),
-            (lambda: ids[torch.tensor([4])], IndexError, "nodes"),
-            (lambda: numbers[3], IndexError, "there is no node 3"),
-            (lambda: ids.find(["bob"]), KeyError, "no node had the id 'bob'"),
-            (lambda: numbers.find([3]), KeyError, "no node had the id"),
-            (lambda: numbers.find([-1]), KeyError, "no node had the id"),
-            (lambda: numbers.find(["1"]), KeyError, "no node had the id"),
-            (lambda: OriginalIds(np.array([7, 3, 7, 7])).find([3, 7]), KeyError, "several nodes had the id 7"),
-            (lambda: OriginalIds(np.zeros(3)), ValueError, "must be integers or bytes, but are float64"),
-            (lambda: OriginalIds(three, np.zeros(3)), ValueError, "the offsets of ids must be int64, but are float64"),
-            (
-                lambda: OriginalIds(three, np.array([2, 9]))[0],
-                ValueError,
-                r"the id of node 0 lies at 2 to 9 of 3 bytes",
-            ),
-        ]
-    )
+    check_refused([
+        (lambda: ids[4], IndexError, "there is no node 4; there are 4"),
+        (lambda: ids[-5], IndexError, "there is no node -5; there are 4"),
+        (lambda: ids[torch.tensor([4])], IndexError, "nodes"),
+        (lambda: numbers[3], IndexError, "there is no node 3"),
+        (lambda: ids.find(["bob"]), KeyError, "no node had the id 'bob'"),
+        (lambda: numbers.find([3]), KeyError, "no node had the id"),
+        (lambda: numbers.find([-1]), KeyError, "no node had the id"),
+        (lambda: numbers.find(["1"]), KeyError, "no node had the id"),
+        (lambda: OriginalIds(np.array([7, 3, 7, 7])).find([3, 7]), KeyError, "several nodes had the id 7"),
+        (lambda: OriginalIds(np.zeros(3)), ValueError, "must be integers or bytes, but are float64"),
+        (lambda: OriginalIds(three, np.zeros(3)), ValueError, "the offsets of ids must be int64, but are float64"),
+        (lambda: OriginalIds(three, np.array([2, 9]))[0], ValueError, r"the id of node 0 lies at 2 to 9 of 3 bytes"),
+    ])  # fmt: skip
 
 
 def test_it_writes_a_data_set(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

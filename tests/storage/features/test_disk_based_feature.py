@@ -223,23 +223,17 @@ def test_files_that_hold_something_else_are_refused(path: Path) -> None:
     def opened(rows: Any, change: Callable[[bytes], bytes] = bytes) -> DiskBasedFeature:
         return DiskBasedFeature(written(path, rows, change))
 
-    check_refused(
-        [
-            (lambda: DiskBasedFeature(path.parent / "gone.npy"), FileNotFoundError, r"gone.npy"),
-            (lambda: DiskBasedFeature(path, num_threads=0), ValueError, "num_threads must be at least 1, but is 0"),
-            (lambda: opened(np.arange(3)), ValueError, r"feat.npy must have 2 dimensions or more, but has 1"),
-            (lambda: opened(np.array([[object()]])), ValueError, "object"),
-            (lambda: opened(np.asfortranarray(ROWS)), ValueError, r"feat.npy is in Fortran order"),
-            (lambda: opened(ROWS.astype(">f4")), ValueError, r"holds >f4, which is not this machine's byte order"),
-            (
-                lambda: opened(ROWS, lambda content: content[:150]),
-                ValueError,
-                "has 150 bytes, but its header promises 176",
-            ),
-            (lambda: opened(ROWS, negative), ValueError, r"feat.npy is damaged: its shape is \(-\d+, \d+\)"),
-            (lambda: opened(ROWS, lambda _: b"something else"), ValueError, "magic"),
-        ]
-    )
+    check_refused([
+        (lambda: DiskBasedFeature(path.parent / "gone.npy"), FileNotFoundError, r"gone.npy"),
+        (lambda: DiskBasedFeature(path, num_threads=0), ValueError, "num_threads must be at least 1, but is 0"),
+        (lambda: opened(np.arange(3)), ValueError, r"feat.npy must have 2 dimensions or more, but has 1"),
+        (lambda: opened(np.array([[object()]])), ValueError, "object"),
+        (lambda: opened(np.asfortranarray(ROWS)), ValueError, r"feat.npy is in Fortran order"),
+        (lambda: opened(ROWS.astype(">f4")), ValueError, r"holds >f4, which is not this machine's byte order"),
+        (lambda: opened(ROWS, lambda content: content[:150]), ValueError, "has 150 bytes, but its header promises 176"),
+        (lambda: opened(ROWS, negative), ValueError, r"feat.npy is damaged: its shape is \(-\d+, \d+\)"),
+        (lambda: opened(ROWS, lambda _: b"something else"), ValueError, "magic"),
+    ])  # fmt: skip
 
 
 def test_it_stays_on_disk_and_says_so(path: Path) -> None:

@@ -142,35 +142,20 @@ def refusals(cache: Cache) -> list[Refusal]:
     """Return what no cache of rows of 12 bytes takes."""
     one, two = torch.tensor([1]), torch.tensor([2, 3])
     return [
-        (
-            lambda: cache.query(torch.zeros(1)),
-            TypeError,
-            "keys must be torch.int32 or torch.int64, but is torch.float32",
-        ),
+        (lambda: cache.query(torch.zeros(1)), TypeError,
+         "keys must be torch.int32 or torch.int64, but is torch.float32"),
         (lambda: cache.replace(torch.zeros(1), FAR[:1]), TypeError, "keys must be torch.int32 or torch.int64, but is"),
-        (
-            lambda: cache.query(torch.tensor([1, -3]), 2),
-            IndexError,
-            "keys must be 0 or more with the offset 2, .* is -3",
-        ),
-        (
-            lambda: cache.replace(torch.tensor([-3]), FAR[:1], offset=2),
-            IndexError,
-            "0 or more with the offset 2, .* is -3",
-        ),
-        (
-            lambda: cache.query_and_replace(torch.tensor([1, -7]), read),
-            IndexError,
-            "keys must be 0 or more .* one is -7",
-        ),
+        (lambda: cache.query(torch.tensor([1, -3]), 2), IndexError,
+         "keys must be 0 or more with the offset 2, .* is -3"),
+        (lambda: cache.replace(torch.tensor([-3]), FAR[:1], offset=2), IndexError,
+         "0 or more with the offset 2, .* is -3"),
+        (lambda: cache.query_and_replace(torch.tensor([1, -7]), read), IndexError,
+         "keys must be 0 or more .* one is -7"),
         (lambda: cache.replace(one, FAR[:2]), ValueError, "values must have one row per key, but has 2 for 1 keys"),
         (lambda: cache.query_and_replace(two, lambda _: FAR[:1]), ValueError, "one row per key, but has 1 for 2 keys"),
-        (
-            lambda: cache.query_and_replace(two, lambda keys: FAR[keys].double()),
-            ValueError,
-            "must have 12 bytes as those",
-        ),
-    ]
+        (lambda: cache.query_and_replace(two, lambda keys: FAR[keys].double()), ValueError,
+         "must have 12 bytes as those"),
+    ]  # fmt: skip
 
 
 def test_keys_and_rows_are_checked_and_what_is_held_stays() -> None:

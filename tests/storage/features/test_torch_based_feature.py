@@ -141,21 +141,15 @@ def test_what_is_no_feature_is_refused() -> None:
     weights, in_memory = torch.nn.Embedding(4, 3).weight, TorchBasedFeature(ROWS.float())
     table: list[Refusal] = [
         (lambda: TorchBasedFeature([["a"]]), TypeError, r"torch_feature must be a torch.Tensor, .* but is \[\['a'\]\]"),
-        (
-            lambda: TorchBasedFeature(torch.arange(3)),
-            ValueError,
-            "greater than 1, but got 1 dimension; make a column of",
-        ),
+        (lambda: TorchBasedFeature(torch.arange(3)), ValueError,
+         "greater than 1, but got 1 dimension; make a column of"),
         (lambda: TorchBasedFeature(ROWS.to("meta")), ValueError, "on the device 'meta', where tensors have no values"),
         (lambda: TorchBasedFeature(weights), ValueError, r"requires gradients, and rows that are read have none; give"),
-        (
-            lambda: gf.index_select(weights, torch.tensor([0])),
-            ValueError,
-            r"values requires gradients, .*; give .detach",
-        ),
+        (lambda: gf.index_select(weights, torch.tensor([0])), ValueError,
+         r"values requires gradients, .*; give .detach"),
         (lambda: in_memory.update(weights[:1], torch.tensor([0])), ValueError, "value requires gradients, and rows"),
         (interface, TypeError, "abstract"),
-    ]
+    ]  # fmt: skip
     if not torch.cuda.is_available():
         without = (lambda: TorchBasedFeature(ROWS).pin_memory_(), RuntimeError, "needs a CUDA device to pin memory for")
         table.append(without)
@@ -328,20 +322,10 @@ def test_what_cannot_be_opened_or_found_is_named_and_nothing_is_unpickled(folder
     def opened(format: Any, name: str, in_memory: bool = True) -> TorchBasedFeatureStore:
         return TorchBasedFeatureStore([OnDiskFeatureData("node", "a", format, folder / name, in_memory=in_memory)])
 
-    check_refused(
-        [
-            (
-                lambda: opened("torch", "rows.pt", False),
-                ValueError,
-                r"rows.pt: format torch must be in memory; save it",
-            ),
-            (lambda: opened("csv", "rows.pt"), ValueError, r"rows.pt: format must be 'torch' or 'numpy', but is 'csv'"),
-            (lambda: opened("torch", "evil.pt"), ValueError, "without unpickling objects"),
-            (lambda: opened("numpy", "evil.npy"), ValueError, "Python objects"),
-            (
-                lambda: make_store().read("node", None, "x"),
-                KeyError,
-                r"'x'\) is not in the feature store; it has \[\('no",
-            ),
-        ]
-    )
+    check_refused([
+        (lambda: opened("torch", "rows.pt", False), ValueError, r"rows.pt: format torch must be in memory; save it"),
+        (lambda: opened("csv", "rows.pt"), ValueError, r"rows.pt: format must be 'torch' or 'numpy', but is 'csv'"),
+        (lambda: opened("torch", "evil.pt"), ValueError, "without unpickling objects"),
+        (lambda: opened("numpy", "evil.npy"), ValueError, "Python objects"),
+        (lambda: make_store().read("node", None, "x"), KeyError, r"'x'\) is not in the feature store; it has \[\('no"),
+    ])  # fmt: skip

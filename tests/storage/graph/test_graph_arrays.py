@@ -78,16 +78,10 @@ def test_attributes_are_found_by_name() -> None:
     graph = fused_csc_sampling_graph(INDPTR, INDICES, node_attributes={"age": ages}, edge_attributes={"w": weights})
     assert graph.edge_attribute("w") is weights
     assert graph.node_attribute("age") is ages
-    check_refused(
-        [
-            (
-                lambda: graph.edge_attribute("age"),
-                KeyError,
-                r"Edge attribute age does not exist; the graph has \['w'\]",
-            ),
-            (lambda: graph.node_attribute("w"), KeyError, r"Node attribute w does not exist; the graph has \['age'\]"),
-        ]
-    )
+    check_refused([
+        (lambda: graph.edge_attribute("age"), KeyError, r"Edge attribute age does not exist; the graph has \['w'\]"),
+        (lambda: graph.node_attribute("w"), KeyError, r"Node attribute w does not exist; the graph has \['age'\]"),
+    ])  # fmt: skip
 
 
 def test_attributes_are_added_one_by_one_or_set_all() -> None:

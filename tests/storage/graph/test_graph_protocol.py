@@ -130,47 +130,23 @@ def test_what_a_graph_lacks_or_ignores_is_named_when_the_stage_is_made() -> None
     NODE_SEEDS.sample_neighbor(unweighted, [3], replace=True)
     NODE_SEEDS.sample_neighbor(uniform, [3], prob_name="w")
     abstract: Any = gf.SamplingGraph
-    check_refused(
-        [
-            (
-                lambda: next(iter(NODE_SEEDS.sample_layer_neighbor(GRAPH, [3]))),
-                NotImplementedError,
-                "ListGraph has no sample_layer_neighbors; write it, or sample with sample_neighbor",
-            ),
-            (
-                lambda: next(iter(TIMED_SEEDS.temporal_sample_neighbor(GRAPH, [3], **TIME))),
-                NotImplementedError,
-                "ListGraph has no temporal_sample_hops; write it, or sample with sample_neighbor",
-            ),
-            (
-                lambda: NODE_SEEDS.sample_neighbor(GRAPH, [[1, 2]]),
-                ValueError,
-                r"fanouts\[0\] has 2 numbers; give one fan-out for all edge types",
-            ),
-            (
-                lambda: NODE_SEEDS.sample_per_layer(GRAPH.sample_neighbors, [1, 2]),
-                ValueError,
-                r"fanouts\[0\] has 2 numbers",
-            ),
-            (
-                lambda: NODE_SEEDS.sample_neighbor(unweighted, [3], prob_name="weight"),
-                ValueError,
-                "sample_neighbors of Unweighted ignores probs_name.*leave prob_name out",
-            ),
-            (
-                lambda: NODE_SEEDS.sample_neighbor(uniform, [3], replace=True),
-                ValueError,
-                "sample_neighbors of Uniform ignores replace, which the sampler asks for",
-            ),
-            (lambda: GRAPH.random_walks(NODES, -1), ValueError, "length must be 0 or more, but is -1"),
-            (
-                lambda: OneHop(WHOLE).random_walks(NODES + 30, 1),
-                ValueError,
-                r"seeds must lie in 0 \.\. 59, but holds 88",
-            ),
-            (lambda: abstract(), TypeError, "abstract"),
-        ]
-    )
+    check_refused([
+        (lambda: next(iter(NODE_SEEDS.sample_layer_neighbor(GRAPH, [3]))), NotImplementedError,
+         "ListGraph has no sample_layer_neighbors; write it, or sample with sample_neighbor"),
+        (lambda: next(iter(TIMED_SEEDS.temporal_sample_neighbor(GRAPH, [3], **TIME))), NotImplementedError,
+         "ListGraph has no temporal_sample_hops; write it, or sample with sample_neighbor"),
+        (lambda: NODE_SEEDS.sample_neighbor(GRAPH, [[1, 2]]), ValueError,
+         r"fanouts\[0\] has 2 numbers; give one fan-out for all edge types"),
+        (lambda: NODE_SEEDS.sample_per_layer(GRAPH.sample_neighbors, [1, 2]), ValueError,
+         r"fanouts\[0\] has 2 numbers"),
+        (lambda: NODE_SEEDS.sample_neighbor(unweighted, [3], prob_name="weight"), ValueError,
+         "sample_neighbors of Unweighted ignores probs_name.*leave prob_name out"),
+        (lambda: NODE_SEEDS.sample_neighbor(uniform, [3], replace=True), ValueError,
+         "sample_neighbors of Uniform ignores replace, which the sampler asks for"),
+        (lambda: GRAPH.random_walks(NODES, -1), ValueError, "length must be 0 or more, but is -1"),
+        (lambda: OneHop(WHOLE).random_walks(NODES + 30, 1), ValueError, r"seeds must lie in 0 \.\. 59, but holds 88"),
+        (lambda: abstract(), TypeError, "abstract"),
+    ])  # fmt: skip
 
 
 @pytest.mark.parametrize("dtype", [torch.int32, torch.int64], ids=str)

@@ -33,22 +33,13 @@ NO_GRAPHS: list[Refusal] = [
     (of_arrays(INDPTR.float()), TypeError, r"csc_indptr must be torch.int32 or torch.int64, but is torch.float32"),
     (of_arrays(indices=INDICES.short()), TypeError, "indices must be torch.int32 or torch.int64, but is torch.int16;"),
     (of_arrays("012"), TypeError, "csc_indptr must be a torch.Tensor, a NumPy array, or a list of numbers or of rows"),
-    (
-        of_arrays(edge_attributes={"w": torch.ones(5)}),
-        ValueError,
-        r"edge_attributes\['w'\] must have 9 rows, one for each edge, but has 5",
-    ),
-    (
-        of_arrays(node_attributes={"w": torch.tensor(5)}),
-        ValueError,
-        r"node_attributes\['w'\] must have 5 rows, .*, but has no dimension",
-    ),
-    (
-        of_arrays(node_attributes={"w": ["a"] * 5}),
-        TypeError,
-        r"node_attributes\['w'\] must be a torch.Tensor, .* but is \['a', 'a', .* 5 in",
-    ),
-]
+    (of_arrays(edge_attributes={"w": torch.ones(5)}), ValueError,
+     r"edge_attributes\['w'\] must have 9 rows, one for each edge, but has 5"),
+    (of_arrays(node_attributes={"w": torch.tensor(5)}), ValueError,
+     r"node_attributes\['w'\] must have 5 rows, .*, but has no dimension"),
+    (of_arrays(node_attributes={"w": ["a"] * 5}), TypeError,
+     r"node_attributes\['w'\] must be a torch.Tensor, .* but is \['a', 'a', .* 5 in"),
+]  # fmt: skip
 NO_TYPES: list[Refusal] = [
     (of_types(node_type_offset=None), ValueError, r"a graph with types needs all of \['node_type_offset', 'type_per_"),
     (of_types(edge_type_to_id=None), ValueError, r"but \['edge_type_to_id'\] is None"),
@@ -122,17 +113,11 @@ def test_a_seed_is_checked_before_it_is_converted(wrong: int) -> None:
     typed = make_typed_graph()
     typed.indices = typed.indices.int()
     given: Any = [0, wrong]
-    check_refused(
-        [
-            (lambda: narrow.sample_neighbors(torch.tensor(given), ALL), ValueError, rf"0 \.\. 4, but holds {wrong}"),
-            (
-                lambda: narrow.sample_neighbors(given, ALL),
-                ValueError,
-                rf"seeds must lie in 0 \.\. 4, but holds {wrong}",
-            ),
-            (lambda: typed.sample_neighbors({"user": given}, ALL), ValueError, rf"'user' must lie in .* holds {wrong}"),
-        ]
-    )
+    check_refused([
+        (lambda: narrow.sample_neighbors(torch.tensor(given), ALL), ValueError, rf"0 \.\. 4, but holds {wrong}"),
+        (lambda: narrow.sample_neighbors(given, ALL), ValueError, rf"seeds must lie in 0 \.\. 4, but holds {wrong}"),
+        (lambda: typed.sample_neighbors({"user": given}, ALL), ValueError, rf"'user' must lie in .* holds {wrong}"),
+    ])  # fmt: skip
 
 
 def fanouts(fanout: Any) -> Callable[[], object]:
@@ -182,12 +167,9 @@ ONE_HOP: list[Refusal] = [
     (labor(probs_name="x"), KeyError, r"Edge attribute x does not exist; the graph has \['w'\]"),
     (labor(random_seed=[1, 2, 3]), ValueError, "random_seed must hold 1 or 2 numbers, but holds 3"),
     (labor(random_seed=7), TypeError, "random_seed must hold 1 or 2 numbers, but is 7; put it in a list"),
-    (
-        labor(random_seed=[1, 2], seed2_contribution=1.5),
-        ValueError,
-        r"seed2_contribution must lie in 0 \.\. 1, but is 1\.5",
-    ),
-]
+    (labor(random_seed=[1, 2], seed2_contribution=1.5), ValueError,
+     r"seed2_contribution must lie in 0 \.\. 1, but is 1\.5"),
+]  # fmt: skip
 HOPS: list[Refusal] = [
     (hops(1), ValueError, r"keys must hold 2 numbers, one per hop, but holds|zip\(\) argument 2 is"),
     (hops(1, 2, 3), ValueError, r"keys must hold 2 numbers, one per hop, but holds|zip\(\) argument 2 is"),
@@ -212,11 +194,8 @@ def query(**options: Any) -> Callable[[], object]:
 REQUESTS: list[Refusal] = [
     (request(strategy="last"), ValueError, "strategy must be one of .*, but is 'last'"),
     (request(strategy="latest"), ValueError, "strategy='latest' needs timestamps"),
-    (
-        request(strategy="latest", replace=True, temporal=EDGE_TIME),
-        ValueError,
-        "strategy='latest' takes each edge once",
-    ),
+    (request(strategy="latest", replace=True, temporal=EDGE_TIME), ValueError,
+     "strategy='latest' takes each edge once"),
     (request(strategy="latest", probs_name="w", temporal=EDGE_TIME), ValueError, "'latest' takes each edge once"),
     (request(disjoint=True), ValueError, "disjoint needs only_new=True"),
     (request(only_new=True, deduplicate=False), ValueError, "only_new merges nodes"),
@@ -227,7 +206,7 @@ REQUESTS: list[Refusal] = [
     (query(pre_time_window=-1), ValueError, "pre_time_window must be a whole number, 0 or more, but is -1"),
     (query(pre_time_window=True), ValueError, "pre_time_window must be a whole number"),
     (query(pre_time_window=1.5), TypeError, "pre_time_window must be a whole number, as the times are"),
-]
+]  # fmt: skip
 
 
 @pytest.mark.parametrize("table", [ONE_HOP, HOPS, REQUESTS], ids=["one hop", "hops and walks", "requests"])
@@ -247,49 +226,25 @@ def test_times_that_do_not_fit() -> None:
     graph = make_graph(time=torch.arange(9), p=torch.ones(9))
     graph.add_node_attribute("half", torch.ones(5) / 2)
     typed, by_type = make_typed_graph(time=torch.arange(6)), {"user": torch.tensor([0, 1])}
-    check_refused(
-        [
-            (
-                in_time(graph, seeds_timestamp=None),
-                ValueError,
-                "seeds_timestamp must be provided for temporal neighbor",
-            ),
-            (in_time(graph, seeds_timestamp=MOMENTS[:2]), ValueError, "must have 3 values, one per seed, but has 2"),
-            (
-                in_time(graph, seeds_timestamp=MOMENTS / 2),
-                TypeError,
-                "seeds_timestamp must be torch.int64, but is torc",
-            ),
-            (in_time(graph, seeds_pre_time_window=ALL), ValueError, "seeds_pre_time_window must have 3 values"),
-            (in_time(graph, seeds_pre_time_window=-MOMENTS), ValueError, "windows must be 0 or more, but one is -90"),
-            (
-                in_time(graph, edge_timestamp_attr_name="when"),
-                KeyError,
-                r"attribute when does not exist; the graph has \[",
-            ),
-            (in_time(graph, node_timestamp_attr_name="when"), KeyError, "Node attribute when does not exist"),
-            (in_time(graph, node_timestamp_attr_name="half"), TypeError, "the nodes' timestamps must be torch.int64"),
-            (in_time(graph, probs_name="x"), KeyError, "Edge attribute x does not exist"),
-            (in_time(graph, fanouts=torch.tensor([1, 2])), ValueError, "fanouts of a hop must hold 1 number"),
-            (in_time(graph, strategy="latest", replace=True), ValueError, "strategy='latest' takes each edge once"),
-            (in_time(typed, seeds=by_type), TypeError, "seeds_timestamp must be a dict by node type, as seeds is"),
-            (
-                in_time(typed, seeds=by_type, seeds_timestamp={"c": MOMENTS}),
-                KeyError,
-                "seeds_timestamp has node type 'c', but the graph has",
-            ),
-            (
-                in_time(typed, seeds=by_type, seeds_timestamp={"user": MOMENTS}),
-                ValueError,
-                r"seeds_timestamp\['user'\] must have 2 values, one per seed",
-            ),
-            (in_time(graph, seeds=torch.tensor([3, 0, 5])), ValueError, r"seeds must lie in 0 \.\. 4, but holds 5"),
-            (in_time(graph, seeds=torch.rand(3)), TypeError, "seeds must be torch.int32 or torch.int64, but is"),
-            (in_time(typed), TypeError, "seeds must be a dict by node type"),
-            (
-                lambda: graph.temporal_sample_hops(ZERO, ZERO, SamplingRequest([ALL]), [1]),
-                ValueError,
-                "no temporal query",
-            ),
-        ]
-    )
+    check_refused([
+        (in_time(graph, seeds_timestamp=None), ValueError, "seeds_timestamp must be provided for temporal neighbor"),
+        (in_time(graph, seeds_timestamp=MOMENTS[:2]), ValueError, "must have 3 values, one per seed, but has 2"),
+        (in_time(graph, seeds_timestamp=MOMENTS / 2), TypeError, "seeds_timestamp must be torch.int64, but is torc"),
+        (in_time(graph, seeds_pre_time_window=ALL), ValueError, "seeds_pre_time_window must have 3 values"),
+        (in_time(graph, seeds_pre_time_window=-MOMENTS), ValueError, "windows must be 0 or more, but one is -90"),
+        (in_time(graph, edge_timestamp_attr_name="when"), KeyError, r"attribute when does not exist; the graph has \["),
+        (in_time(graph, node_timestamp_attr_name="when"), KeyError, "Node attribute when does not exist"),
+        (in_time(graph, node_timestamp_attr_name="half"), TypeError, "the nodes' timestamps must be torch.int64"),
+        (in_time(graph, probs_name="x"), KeyError, "Edge attribute x does not exist"),
+        (in_time(graph, fanouts=torch.tensor([1, 2])), ValueError, "fanouts of a hop must hold 1 number"),
+        (in_time(graph, strategy="latest", replace=True), ValueError, "strategy='latest' takes each edge once"),
+        (in_time(typed, seeds=by_type), TypeError, "seeds_timestamp must be a dict by node type, as seeds is"),
+        (in_time(typed, seeds=by_type, seeds_timestamp={"c": MOMENTS}), KeyError,
+         "seeds_timestamp has node type 'c', but the graph has"),
+        (in_time(typed, seeds=by_type, seeds_timestamp={"user": MOMENTS}), ValueError,
+         r"seeds_timestamp\['user'\] must have 2 values, one per seed"),
+        (in_time(graph, seeds=torch.tensor([3, 0, 5])), ValueError, r"seeds must lie in 0 \.\. 4, but holds 5"),
+        (in_time(graph, seeds=torch.rand(3)), TypeError, "seeds must be torch.int32 or torch.int64, but is"),
+        (in_time(typed), TypeError, "seeds must be a dict by node type"),
+        (lambda: graph.temporal_sample_hops(ZERO, ZERO, SamplingRequest([ALL]), [1]), ValueError, "no temporal query"),
+    ])  # fmt: skip

@@ -120,43 +120,22 @@ def test_pinned_copies() -> None:
 PAIR: Any = torch.tensor([[0, 1]])
 WRONG: Any = []
 REFUSED: list[Refusal] = [
-    (
-        lambda: CSCFormatBase(torch.tensor([0, 2]), INDICES),
-        ValueError,
-        "indptr must end with the number of edges, 3 .*, but ends with 2",
-    ),
-    (
-        lambda: CSCFormatBase(torch.tensor([]), torch.tensor([])),
-        ValueError,
-        "indptr must have an entry more than there are columns, but is empty",
-    ),
+    (lambda: CSCFormatBase(torch.tensor([0, 2]), INDICES), ValueError,
+     "indptr must end with the number of edges, 3 .*, but ends with 2"),
+    (lambda: CSCFormatBase(torch.tensor([]), torch.tensor([])), ValueError,
+     "indptr must have an entry more than there are columns, but is empty"),
     (lambda: CSCFormatBase(torch.tensor([0]), WRONG), TypeError, r"indices must be a torch\.Tensor, but is a list"),
-    (
-        lambda: SampledSubgraph({"likes": CSCFormatBase(torch.tensor([0]), torch.tensor([]))}),
-        ValueError,
-        "edge types must be of the form 'src:rel:dst', but one is 'likes'",
-    ),
-    (
-        lambda: homogeneous().exclude_edges({"user:likes:user": PAIR}),
-        TypeError,
-        r"edges must be a tensor of shape \(N, 2\), but is a dict",
-    ),
-    (
-        lambda: typed().exclude_edges(PAIR),
-        TypeError,
-        "edges must be a dict by edge type, as the subgraph has types, but is a Tensor",
-    ),
-    (
-        lambda: homogeneous().to_pyg({"user": IDS}),
-        TypeError,
-        "x must be a tensor, as the subgraph has no types, but is a dict",
-    ),
-    (
-        lambda: typed().to_pyg(IDS),
-        TypeError,
-        "x must be a dict by node type, as the subgraph has types, but is a Tensor",
-    ),
-]
+    (lambda: SampledSubgraph({"likes": CSCFormatBase(torch.tensor([0]), torch.tensor([]))}), ValueError,
+     "edge types must be of the form 'src:rel:dst', but one is 'likes'"),
+    (lambda: homogeneous().exclude_edges({"user:likes:user": PAIR}), TypeError,
+     r"edges must be a tensor of shape \(N, 2\), but is a dict"),
+    (lambda: typed().exclude_edges(PAIR), TypeError,
+     "edges must be a dict by edge type, as the subgraph has types, but is a Tensor"),
+    (lambda: homogeneous().to_pyg({"user": IDS}), TypeError,
+     "x must be a tensor, as the subgraph has no types, but is a dict"),
+    (lambda: typed().to_pyg(IDS), TypeError,
+     "x must be a dict by node type, as the subgraph has types, but is a Tensor"),
+]  # fmt: skip
 
 
 def test_what_is_no_subgraph_or_does_not_fit_it() -> None:

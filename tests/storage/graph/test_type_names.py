@@ -38,12 +38,9 @@ REFUSED: list[Refusal] = [
     (to_text(("a", "b")), ValueError, re.escape(THREE_PARTS + "('a', 'b')")),
     (to_text(("a", "r:s", "b")), ValueError, r"c_etype has ':' in a part, \('a', 'r:s', 'b'\); rename the type"),
     (to_text("a:r:b"), TypeError, "c_etype must be a tuple"),
-    (
-        lambda: gf.seed_type_str_to_ntypes("user:likes:item", 4),
-        ValueError,
-        "seeds of type 'user:likes:item' have 4 columns; name an edge 'source:rel",
-    ),
-]
+    (lambda: gf.seed_type_str_to_ntypes("user:likes:item", 4), ValueError,
+     "seeds of type 'user:likes:item' have 4 columns; name an edge 'source:rel"),
+]  # fmt: skip
 
 
 def test_what_names_no_type() -> None:

@@ -297,12 +297,9 @@ def test_what_is_no_message_of_tensors_is_refused() -> None:
     table: list[Refusal] = [
         (lambda: decode_tensors(two, swapped), ValueError, "which are not the tensors that were named"),
         (lambda: describe_tensors(a_list), TypeError, "must be a dict of texts to tensors, but is a list"),
-        (
-            lambda: encode_tensors({"a": torch.eye(2).to_sparse()}),
-            TypeError,
-            r"'a' is torch\.sparse_coo; send its parts",
-        ),
-    ]
+        (lambda: encode_tensors({"a": torch.eye(2).to_sparse()}), TypeError,
+         r"'a' is torch\.sparse_coo; send its parts"),
+    ]  # fmt: skip
     wrong: list[Any] = [{1: torch.ones(1)}, {"a": [1]}, {"a": None}]
     calls: list[tuple[Callable[[Any], object], list[Any], type[Exception], str]] = [
         (encode_tensors, wrong, TypeError, "must be a dict of texts to tensors, but has"),

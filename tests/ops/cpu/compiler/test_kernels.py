@@ -169,19 +169,13 @@ def test_what_it_does_not_take_is_refused_at_each_call() -> None:
         (lambda: add(1, np.array(1)), TypeError, "right must be a number, but is ndarray"),
         (lambda: add(1, torch.tensor(1)), TypeError, "right must be a number, but is Tensor"),
         (lambda: add(1, (1, 2)), TypeError, "right must be a number, but is tuple"),
-        (
-            lambda: walk(columns, ids, out),
-            TypeError,
-            "nodes must be an array of int64 in 1 dimension, but is torch.int32",
-        ),
-        (
-            lambda: walk(columns._replace(table=wrong), ids, out),
-            TypeError,
-            "columns.table must be an array of int64 in 2",
-        ),
+        (lambda: walk(columns, ids, out), TypeError,
+         "nodes must be an array of int64 in 1 dimension, but is torch.int32"),
+        (lambda: walk(columns._replace(table=wrong), ids, out), TypeError,
+         "columns.table must be an array of int64 in 2"),
         (lambda: walk(columns, out), ValueError, "zip"),
         (lambda: walk(columns, out, out, out), ValueError, "zip"),
-    ]
+    ]  # fmt: skip
     check_refused(table * 2)
 
 

@@ -120,32 +120,20 @@ REFUSED: list[Refusal] = [
     (assigned(1 << 31, "hash"), ValueError, "num_parts must be at most 2147483647, as parts are int32, but is 2147483"),
     (assigned(2.0), TypeError, "num_parts"),
     (assigned(balance=torch.tensor([100])), ValueError, r"balance must lie in 0 \.\. 99, but holds 100"),
-    (
-        assigned(2, "hash", balance=torch.tensor([1])),
-        ValueError,
-        "balance needs method 'ldg', but the method is 'hash'",
-    ),
-    (
-        assigned(graph=graphs.typed, balance=torch.tensor([1])),
-        TypeError,
-        "balance must be a dict by node type for this graph, but is a Tensor",
-    ),
-    (
-        assigned(graph=graphs.typed, balance={"car": torch.tensor([1])}),
-        KeyError,
-        r"balance has the node types \['car'\], but the graph has",
-    ),
+    (assigned(2, "hash", balance=torch.tensor([1])), ValueError,
+     "balance needs method 'ldg', but the method is 'hash'"),
+    (assigned(graph=graphs.typed, balance=torch.tensor([1])), TypeError,
+     "balance must be a dict by node type for this graph, but is a Tensor"),
+    (assigned(graph=graphs.typed, balance={"car": torch.tensor([1])}), KeyError,
+     r"balance has the node types \['car'\], but the graph has"),
     (stacked(BY_TYPE), TypeError, "assignment must be a tensor for this graph, but is a dict"),
     (stacked(ZEROS, graphs.typed), TypeError, "assignment must be a dict by node type for this graph, but is a Tensor"),
     (stacked({"user": ZEROS}, graphs.typed), KeyError, "assignment must have the node types"),
     (stacked(ZEROS[1:]), ValueError, "assignment must have 100 values, one for each node, but has 99"),
-    (
-        stacked(ZEROS.index_fill(0, torch.tensor([3]), -1)),
-        ValueError,
-        r"assignment must hold parts in 0 \.\. 1, but goes from -1 to 0",
-    ),
+    (stacked(ZEROS.index_fill(0, torch.tensor([3]), -1)), ValueError,
+     r"assignment must hold parts in 0 \.\. 1, but goes from -1 to 0"),
     (stacked(ZEROS.float()), TypeError, "assignment"),
-]
+]  # fmt: skip
 
 
 def test_what_is_no_assignment() -> None:

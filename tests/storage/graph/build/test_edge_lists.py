@@ -96,22 +96,13 @@ def test_without_a_mapping_nothing_is_added() -> None:
 REVERSE = {"a:r:b": "b:s:a"}
 REFUSED: list[Refusal] = [
     (lambda: gf.add_reverse_edges(torch.arange(3)), ValueError, r"Only tensor with shape N\*2 is supported now, but e"),
-    (
-        lambda: gf.add_reverse_edges(torch.zeros(2, 3)),
-        ValueError,
-        r"Only tensor with shape N\*2 is .*, but edges has \[",
-    ),
-    (
-        lambda: gf.add_reverse_edges({"a:r:b": torch.arange(3)}, REVERSE),
-        ValueError,
-        r"Only tensor with shape N\*2 is supported now, but edges\['a:r:b'\] has \[3\]",
-    ),
-    (
-        lambda: gf.add_reverse_edges(EDGES, REVERSE),
-        TypeError,
-        "reverse_etypes_mapping is for edges by type, but edges is a tensor; leave it",
-    ),
-]
+    (lambda: gf.add_reverse_edges(torch.zeros(2, 3)), ValueError,
+     r"Only tensor with shape N\*2 is .*, but edges has \["),
+    (lambda: gf.add_reverse_edges({"a:r:b": torch.arange(3)}, REVERSE), ValueError,
+     r"Only tensor with shape N\*2 is supported now, but edges\['a:r:b'\] has \[3\]"),
+    (lambda: gf.add_reverse_edges(EDGES, REVERSE), TypeError,
+     "reverse_etypes_mapping is for edges by type, but edges is a tensor; leave it"),
+]  # fmt: skip
 
 
 def test_what_has_no_reverse_is_named() -> None:

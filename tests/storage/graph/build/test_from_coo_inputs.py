@@ -92,109 +92,55 @@ LIKES, LIKED, KNOWS = TYPED
 WRONG_SIZES = {LIKES: torch.ones(2), LIKED: torch.ones(3), KNOWS: torch.ones(1)}  # though their sum is right
 WRONG_NODES = {"user": torch.ones(3), "item": torch.ones(2)}
 REFUSED: list[Refusal] = [
-    (
-        graph_of((SOURCES,), 5),
-        ValueError,
-        r"edges must be \(sources, destinations\) or a tensor of shape \(2, E\), but ",
-    ),
+    (graph_of((SOURCES,), 5), ValueError,
+     r"edges must be \(sources, destinations\) or a tensor of shape \(2, E\), but "),
     (graph_of(MANY.T, 1), ValueError, r"or a tensor of shape \(2, E\), but has \(1000000, 2\)"),
     (graph_of((SOURCES, DESTINATIONS[:4]), 5), ValueError, "equally long, but have 5 and 4 ids"),
     (graph_of(ENDS, 4), ValueError, r"sources must lie in 0 \.\. 3, but holds 4"),
     (graph_of((SOURCES, DESTINATIONS - 1), 5), ValueError, r"destinations must lie in 0 \.\. 4, but holds -1"),
     (graph_of(ENDS, -1), ValueError, "num_nodes must be 0 or more, but is -1"),
     (graph_of(TYPED, {"user": 2, "item": -3}), ValueError, r"num_nodes\['item'\] must be 0 or more, but is -3"),
-    (
-        graph_of(TYPED, {"user": 2, "item": 2}),
-        ValueError,
-        r"edges\['user:likes:item'\] \(ids of 'item'\) must lie in 0 ",
-    ),
-    (
-        graph_of(TYPED, {"user": 2}),
-        ValueError,
-        "edges has type 'user:likes:item'; an edge type is 'source:relation:dest",
-    ),
-    (
-        graph_of({"user:user": (SOURCES, SOURCES)}, {"user": 5}),
-        ValueError,
-        "edges has type 'user:user'; an edge type is",
-    ),
-    (
-        graph_of({"user:x:user": (SOURCES, SOURCES[:1])}, {"user": 5}),
-        ValueError,
-        "has 5 sources and 1 destinations; gi",
-    ),
+    (graph_of(TYPED, {"user": 2, "item": 2}), ValueError,
+     r"edges\['user:likes:item'\] \(ids of 'item'\) must lie in 0 "),
+    (graph_of(TYPED, {"user": 2}), ValueError,
+     "edges has type 'user:likes:item'; an edge type is 'source:relation:dest"),
+    (graph_of({"user:user": (SOURCES, SOURCES)}, {"user": 5}), ValueError,
+     "edges has type 'user:user'; an edge type is"),
+    (graph_of({"user:x:user": (SOURCES, SOURCES[:1])}, {"user": 5}), ValueError,
+     "has 5 sources and 1 destinations; gi"),
     (graph_of({}, {"user": 5}), ValueError, "edges is empty; give an edge list for at least one edge type"),
-    (
-        graph_of((SOURCES.float(), DESTINATIONS), 5),
-        TypeError,
-        "sources must be torch.int32 or torch.int64, but is torch",
-    ),
+    (graph_of((SOURCES.float(), DESTINATIONS), 5), TypeError,
+     "sources must be torch.int32 or torch.int64, but is torch"),
     (graph_of(ENDS, 5.0), TypeError, "num_nodes must be a whole number, but is 5.0"),
     (graph_of(ENDS, {"user": 5}), TypeError, "edges and num_nodes must both be dicts by type, or neither"),
     (graph_of(TYPED, 5), TypeError, "edges and num_nodes must both be dicts by type, or neither"),
-    (
-        graph_of({"user:x:user": (SOURCES.float(), SOURCES)}, {"user": 5}),
-        TypeError,
-        r"edges\['user:x:user'\] must be torc",
-    ),
+    (graph_of({"user:x:user": (SOURCES.float(), SOURCES)}, {"user": 5}), TypeError,
+     r"edges\['user:x:user'\] must be torc"),
     (graph_of(ENDS, 2**62), ValueError, f"num_nodes is {2**62}: with 8 bytes for each node that takes"),
-    (
-        graph_of({"a:r:a": ENDS}, {"a": 2**70}),
-        ValueError,
-        f"num_nodes is {2**70}: with 8 bytes for each node that takes",
-    ),
+    (graph_of({"a:r:a": ENDS}, {"a": 2**70}), ValueError,
+     f"num_nodes is {2**70}: with 8 bytes for each node that takes"),
     (graph_of(ENDS, 5, sort_by="time"), KeyError, "sort_by is 'time', but edge_attributes has"),
-    (
-        graph_of(ENDS, 5, edge_attributes={"time": torch.rand(5)}, sort_by="time"),
-        TypeError,
-        r"the values to sort by must be torch\.int64",
-    ),
-    (
-        graph_of(ENDS, 5, edge_attributes={"w": torch.ones(4)}),
-        ValueError,
-        r"edge_attributes\['w'\] must have 5 rows, one for each edge, but has 4",
-    ),
-    (
-        graph_of(ENDS, 5, node_attributes={"w": torch.ones(4)}),
-        ValueError,
-        r"node_attributes\['w'\] must have 5 rows, one for each node, but has 4",
-    ),
-    (
-        graph_of(TYPED, COUNTS, edge_attributes={"w": WRONG_SIZES}),
-        ValueError,
-        r"edge_attributes\['w'\]\['user:likes:item'\] must have 3 rows, .*, but has 2",
-    ),
-    (
-        graph_of(TYPED, COUNTS, node_attributes={"w": WRONG_NODES}),
-        ValueError,
-        r"node_attributes\['w'\]\['user'\] must have 2 rows, .*, but has 3",
-    ),
-    (
-        graph_of(TYPED, COUNTS, edge_attributes={"w": {LIKES: torch.ones(3)}}),
-        KeyError,
-        r"edge_attributes\['w'\] must have the types .*, but has \['user:likes:item'\]",
-    ),
-    (
-        graph_of(TYPED, COUNTS, node_attributes={"w": {"user": torch.ones(2)}}),
-        KeyError,
-        r"node_attributes\['w'\] must have the types .*, but has \['user'\]",
-    ),
-    (
-        graph_of({"a:b:a": MANY}, {"a": 1}, edge_attributes={"w": LARGE}),
-        TypeError,
-        r"edge_attributes\['w'\] must be a dict by type, but is a Tensor of shape \(1000000,\) and torch.float32",
-    ),
-    (
-        graph_of(MANY, 1, edge_attributes=LARGE),
-        TypeError,
-        r"edge_attributes must be a dict by name, but is a Tensor of shape \(1000000,\)",
-    ),
+    (graph_of(ENDS, 5, edge_attributes={"time": torch.rand(5)}, sort_by="time"), TypeError,
+     r"the values to sort by must be torch\.int64"),
+    (graph_of(ENDS, 5, edge_attributes={"w": torch.ones(4)}), ValueError,
+     r"edge_attributes\['w'\] must have 5 rows, one for each edge, but has 4"),
+    (graph_of(ENDS, 5, node_attributes={"w": torch.ones(4)}), ValueError,
+     r"node_attributes\['w'\] must have 5 rows, one for each node, but has 4"),
+    (graph_of(TYPED, COUNTS, edge_attributes={"w": WRONG_SIZES}), ValueError,
+     r"edge_attributes\['w'\]\['user:likes:item'\] must have 3 rows, .*, but has 2"),
+    (graph_of(TYPED, COUNTS, node_attributes={"w": WRONG_NODES}), ValueError,
+     r"node_attributes\['w'\]\['user'\] must have 2 rows, .*, but has 3"),
+    (graph_of(TYPED, COUNTS, edge_attributes={"w": {LIKES: torch.ones(3)}}), KeyError,
+     r"edge_attributes\['w'\] must have the types .*, but has \['user:likes:item'\]"),
+    (graph_of(TYPED, COUNTS, node_attributes={"w": {"user": torch.ones(2)}}), KeyError,
+     r"node_attributes\['w'\] must have the types .*, but has \['user'\]"),
+    (graph_of({"a:b:a": MANY}, {"a": 1}, edge_attributes={"w": LARGE}), TypeError,
+     r"edge_attributes\['w'\] must be a dict by type, but is a Tensor of shape \(1000000,\) and torch.float32"),
+    (graph_of(MANY, 1, edge_attributes=LARGE), TypeError,
+     r"edge_attributes must be a dict by name, but is a Tensor of shape \(1000000,\)"),
     (graph_of(MANY, 1, node_attributes=LARGE), TypeError, "node_attributes must be a dict by name, but is a Tensor"),
-    (
-        graph_of(MANY, 1, edge_attributes={"w": LARGE}, sort_by=("w", LARGE)),
-        KeyError,
-        r"sort_by is \('w', a Tensor of shape \(1000000,\) and torch.float32\)",
-    ),
+    (graph_of(MANY, 1, edge_attributes={"w": LARGE}, sort_by=("w", LARGE)), KeyError,
+     r"sort_by is \('w', a Tensor of shape \(1000000,\) and torch.float32\)"),
     (
         lambda: fused_csc_sampling_graph(
             torch.tensor([0]), torch.tensor([], dtype=torch.int64), MANY[0], torch.tensor([]), {"a": 0}, {"a:b:a": 0}
@@ -202,7 +148,7 @@ REFUSED: list[Refusal] = [
         ValueError,
         r"that rise from 0 to 0, but is \[0, 0, 0, 0, \.\.\. 1000000 in all\]",
     ),
-]
+]  # fmt: skip
 
 
 def test_what_is_no_graph_is_named_at_once() -> None:

@@ -171,25 +171,16 @@ REFUSED: list[Refusal] = [
     (compacted(csc([[1]]), torch.tensor([1, 2])), ValueError, "should correspond to indptr: there are 2 seeds"),
     (compacted({"a:r:b": csc([[1]])}, {"a": ONE}), ValueError, "there are 0 seeds, but 1 columns of 'a:r:b'"),
     (compacted({"a:b": csc([[1]])}, {"a": ONE}), ValueError, "must have three parts"),
-    (
-        at_times(csc([[1]]), ONE, torch.tensor([1, 2])),
-        ValueError,
-        "^dst_timestamps must have 1 values, one per seed, but has 2",
-    ),
-    (
-        at_times({"a:r:a": csc([[1]])}, {"a": ONE}, {}),
-        ValueError,
-        "^dst_timestamps must have 1 values, one per seed of type 'a', but has 0",
-    ),
+    (at_times(csc([[1]]), ONE, torch.tensor([1, 2])), ValueError,
+     "^dst_timestamps must have 1 values, one per seed, but has 2"),
+    (at_times({"a:r:a": csc([[1]])}, {"a": ONE}, {}), ValueError,
+     "^dst_timestamps must have 1 values, one per seed of type 'a', but has 0"),
     (merged(csc([[-1]])), ValueError, "ids must be 0 or more, but there is -1"),
     (merged(csc([[-2]])), ValueError, "ids must be 0 or more, but there is -2"),
     (merged(csc([[1]]), rank=1, world_size=2), ValueError, "rank and world_size must be 0 and 1, but are 1 and 2"),
-    (
-        lambda: compact_hop(gf.SampledSubgraph(csc([[1]])), deduplicate=True),
-        ValueError,
-        "the hop has no original_column_node_ids",
-    ),
-]
+    (lambda: compact_hop(gf.SampledSubgraph(csc([[1]])), deduplicate=True), ValueError,
+     "the hop has no original_column_node_ids"),
+]  # fmt: skip
 
 
 def test_parts_that_do_not_belong_together() -> None:
