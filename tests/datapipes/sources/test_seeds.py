@@ -53,6 +53,16 @@ def times(*values: int) -> torch.Tensor:
     return torch.tensor(values)
 
 
+def test_timed_nodes_stay_as_they_are() -> None:
+    seeds = torch.tensor([3, 0, 3])
+    nodes, compacted, own = timed_node_seeds(seeds, times(7, 8, 9))
+    assert nodes is seeds
+    assert compacted is None
+    assert_same(own, times(7, 8, 9))
+    by_type = {"user": seeds}
+    assert timed_node_seeds(by_type, {"user": times(7, 8, 9)})[:2] == (by_type, None)
+
+
 def test_both_ends_of_a_timed_edge_have_its_time_and_no_two_are_merged() -> None:
     nodes, compacted, own = timed_node_seeds(torch.tensor([[0, 1], [0, 3]]), times(100, 200))
     assert_same(nodes, torch.tensor([0, 1, 0, 3]))
