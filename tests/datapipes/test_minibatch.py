@@ -54,6 +54,13 @@ def test_before_sampling_there_are_no_layers() -> None:
         gf.MiniBatch().edge_ids(0)
 
 
+def test_features_can_be_set() -> None:
+    batch = gf.MiniBatch()
+    batch.set_node_features({"feat": IDS})
+    batch.set_edge_features([{"row": IDS}])
+    assert_same([batch.node_features, batch.edge_features], [{"feat": IDS}, [{"row": IDS}]])
+
+
 def test_attributes_of_ones_own_can_be_set_and_travel() -> None:
     batch: Any = make_batch()
     batch.weather = {"rain": IDS}
