@@ -16,6 +16,7 @@ from graphfeed.loader.transport.zero_copy import SMALL_BYTES, ZeroCopyReceiver, 
 from graphfeed.ops.memory import buffers
 from graphfeed.ops.memory.buffers import BufferPool
 from graphfeed.ops.memory.shared_memory import ALIGNMENT
+from tests.at_once import by_two_threads
 from tests.digests import assert_same
 from tests.garbage import AtItsEnd, ends
 
@@ -267,6 +268,14 @@ def test_what_is_left_of_a_message_that_is_dropped_comes_back(sides: Sides) -> N
     header, copied, _ = sides.sender.pack(*encoded)
     sides.receiver.unpack(header, copied)
     del copied, encoded
+    assert sides.is_free()
+
+
+def test_two_threads_that_take_memory_at_once_both_get_some(sides: Sides) -> None:
+    taken = by_two_threads(lambda: sides.sender.take(LARGE), Arena, "allocate", seconds=0.2)
+    assert [len(memory) for memory in taken] == [LARGE] * 2
+    assert not np.shares_memory(*taken)
+    taken.clear()
     assert sides.is_free()
 
 
