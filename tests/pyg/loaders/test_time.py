@@ -43,16 +43,6 @@ def test_times_of_edges_bound_what_is_sampled() -> None:
     assert_true(data, batch)
 
 
-def test_the_time_of_the_seed_itself_counts() -> None:
-    data = homogeneous()
-    data.time = torch.full((len(data.time),), 5)
-    batch = next(iter(NeighborLoader(data, [-1], SEEDS, batch_size=4, time_attr="time")))
-    assert len(batch.e_id) == int(torch.isin(data.edge_index[1], SEEDS).sum())
-    earlier = torch.full((4,), 4)
-    batch = next(iter(NeighborLoader(data, [-1], SEEDS, earlier, batch_size=4, time_attr="time")))
-    assert len(batch.e_id) == 0
-
-
 def test_with_types_those_without_times_are_always_there() -> None:
     data = heterogeneous()
     del data["item"].time
