@@ -57,6 +57,7 @@ MORE_PARAMETERS = {
     "graphfeed/datapipes/sources/distributed_item_sampler.py": {"__new__"},
     "graphfeed/datapipes/sources/item_sampler.py": {"__new__"},
     "graphfeed/distributed/servers/remote_receiving_channel.py": {"__init__"},
+    "graphfeed/ingest/gigl/tfrecord_graph.py": {"load_torch_tensors_from_tf_record"},
     "graphfeed/loader/dataloader.py": {"__init__"},
     "graphfeed/storage/graph/fused_csc_sampling_graph.py": {
         "fused_csc_sampling_graph",

@@ -327,7 +327,7 @@ class TablesAndLinks(nn.Module):
         self.links = PYG.HeteroConv({edge_type: PYG.SAGEConv(16, 16) for edge_type in links})
         self.head = nn.Linear(16, 1)
 
-    def forward(self, batch: Any, node_type: str) -> torch.Tensor:
+    def forward(self, batch: Any, node_type: str) -> Any:
         seed_time = batch[node_type].seed_time
         x = {name: encode(batch.tf_dict[name]) for name, encode in self.rows.items()}
         for name, times in batch.time_dict.items():
@@ -361,7 +361,7 @@ def test_rdl() -> None:
         for batch in loader:
             assert (batch["order"].time <= batch["user"].seed_time[batch["order"].batch]).all()
             optimizer.zero_grad()
-            loss = functional.l1_loss(model(batch, "user"), batch["user"].y)
+            loss: Any = functional.l1_loss(model(batch, "user"), batch["user"].y)
             loss.backward()
             optimizer.step()
             losses.append(loss.item())

@@ -3,6 +3,7 @@
 import copy
 import io
 import pickle
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -64,7 +65,7 @@ def test_names_of_graphbolt_2_1_say_those_of_today() -> None:
         "node_pairs_with_labels": r"compacted_seeds\.T and labels now",
     }  # fmt: skip
     refusals: list[Refusal] = [
-        (lambda name=name: getattr(minibatch, name), AttributeError, f"no attribute '{name}'; it is {text}")
+        (partial(getattr, minibatch, name), AttributeError, f"no attribute '{name}'; it is {text}")
         for name, text in now.items()
     ]
     check_refused([

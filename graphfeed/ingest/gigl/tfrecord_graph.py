@@ -44,10 +44,10 @@ def load_torch_tensors_from_tf_record(
     end, so this takes the memory of the tensors and no more. Nothing has a name in `/dev/shm`, whose size doesn't
     matter, and nothing stays behind.
 
-    The arguments and their order are those of GiGL 0.2.0, with `spill_folder` behind them. Where GiGL behaves
-    differently: rows have one order, whatever the options say. A process that is killed is an error
-    that names its entity, and the others are stopped. Memory is checked before anything is read. Integers that float32
-    would round are refused, unless `feature_dtype` says otherwise. There is no barrier at the end.
+    The arguments are those of GiGL 0.2.0, with `spill_folder` behind them. Where GiGL behaves differently: rows have
+    one order, whatever the options say. A process that is killed is an error that names its entity, and the others are
+    stopped. Memory is checked before anything is read. Integers that float32 would round are refused, unless
+    `feature_dtype` says otherwise. There is no barrier at the end.
 
     Args:
         tf_record_dataloader: Has the rank whose files are read, and the number of ranks.
@@ -56,16 +56,14 @@ def load_torch_tensors_from_tf_record(
         rank: Said in errors.
         node_tf_dataset_options: Options for nodes.
         edge_tf_dataset_options: Options for edges and labels.
-        weight_edge_feat_name: The feature of edges that is their weights, one number each; a dict by edge type where
-            there are several. It is none of the features then.
+        weight_edge_feat_name: The feature of edges that is their weights and no feature then; or a dict by edge type.
         spill_folder: Where the tensors lie, as mapped files without a name, if memory is too small for them.
 
     Raises:
         MemoryError: The tensors are larger than the memory that is free, and there is no folder to spill to; or larger
             than that folder's disk.
-        ValueError: A key without a spec, an id that is not one int64, or weights that are no feature with one number
-            for each edge, or of an edge type that there is not. Or a process failed: the message has its
-            entity, and a traceback or the signal that killed it.
+        ValueError: A key without a spec, an id that is not one int64, or weights that are no feature of one number. Or
+            a process failed: the message has its entity, and a traceback or the signal that killed it.
         RuntimeError: The program can't start processes, because it was read from standard input, or is a daemon.
         TypeError: An `entity_key` or a spec is something else.
 
@@ -80,10 +78,9 @@ def load_torch_tensors_from_tf_record(
     """
     del node_tf_dataset_options, edge_tf_dataset_options  # they are TensorFlow's
     given = infos_by_entity(serialized_graph_metadata)
-    weights = {"edge": weights_by_type(weight_edge_feat_name, infos_by_type(given["edge"]))}
-    entities = [
-        Entity(name, by_type, weights.get(name, {})) for name, info in given.items() if (by_type := infos_by_type(info))
-    ]
+    by_type = {name: infos_by_type(info) for name, info in given.items()}
+    weights = {"edge": weights_by_type(weight_edge_feat_name, by_type["edge"])}
+    entities = [Entity(name, own, weights.get(name, {})) for name, own in by_type.items() if own]
     infos = [info for entity in entities for info in entity.infos.values()]
     folder = choose_place(estimate_bytes(tf_record_dataloader, infos), spill_folder)
     try:

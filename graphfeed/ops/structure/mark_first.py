@@ -64,8 +64,8 @@ def mark_by_sorting(
         for own, size in zip(indptrs, sizes, strict=True)
     ]
     names = torch.stack([torch.cat(columns), torch.cat([part.to(torch.int64) for part in ids])])
-    _, edges = torch.unique(names, dim=1, return_inverse=True)  # type: ignore[no-untyped-call]
+    _, edges = torch.unique(names, dim=1, return_inverse=True)
     lists = torch.cat([torch.full_like(part, place, dtype=torch.int64) for place, part in enumerate(ids)])
     first = torch.full_like(edges, len(ids)).scatter_reduce(0, edges, lists, "amin")
-    is_first = (lists == first[edges]).split(sizes)
+    is_first = torch.split(lists == first[edges], sizes)
     return [marks[:count] for marks, count in zip(is_first, counts, strict=True)]

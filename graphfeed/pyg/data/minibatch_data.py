@@ -141,7 +141,7 @@ def edge_values(
     return {name: own[order] for name, own in features.items()}, values
 
 
-def join(parts: Sequence[torch.Tensor], marks: Sequence[torch.Tensor]) -> torch.Tensor:
+def join(parts: Sequence[Any], marks: Sequence[torch.Tensor]) -> Any:
     """Return the values of all edges, hop after hop, but of the first ones of each hop only those that are marked."""
     own = zip(parts, marks, strict=True)
     pieces = [piece for part, kept in own for piece in (part[: len(kept)][kept], part[len(kept) :])]

@@ -7,7 +7,7 @@ from typing import Any, ClassVar, TypeVar, overload
 import torch
 
 from graphfeed.ops import is_gpu, on_gpu
-from graphfeed.ops.arguments import as_ids, as_tensor, brief, check_ids, check_vector
+from graphfeed.ops.arguments import as_ids, as_tensor, check_ids, check_vector
 from graphfeed.ops.memory import buffers, flat_bytes
 from graphfeed.ops.rows import take_rows
 from graphfeed.storage.features.feature import (
@@ -20,7 +20,7 @@ from graphfeed.storage.features.feature import (
     row_type,
 )
 from graphfeed.storage.features.feature_cache import CPUFeatureCache
-from graphfeed.storage.features.row_cache import RowCache
+from graphfeed.storage.features.row_cache import RowCache, bytes_of
 from graphfeed.storage.memory.cache_use import Cache
 from graphfeed.storage.memory.staging import Wait, do_nothing, staging
 
@@ -38,25 +38,16 @@ class CachedFeature(Feature):
         fallback_feature: The feature to read missing rows from.
         cache: A cache of rows of the same number of bytes. Several features may share it, each with its own offset.
         offset: Added to the ids to get the cache's keys.
-
-    Raises:
-        TypeError: `cache` is no cache, such as the number of its bytes.
     """
 
     cache_type: ClassVar[type[RowCache]]
 
     def __init__(self, fallback_feature: Feature, cache: RowCache, offset: int = 0) -> None:
-        if not hasattr(cache, "max_size_in_bytes"):
-            kind = self.cache_type.__name__
-            raise TypeError(
-                f"cache must be a {kind}, but is {brief(cache)}; {kind[:3].lower()}_cached_feature(feature, "
-                "max_cache_size_in_bytes) makes a cache of so many bytes"
-            )
         self._fallback_feature = fallback_feature
         self._cache = cache
         self._offset = offset
         self._dtype = row_type(fallback_feature)
-        self._max_bytes = cache.max_size_in_bytes
+        self._max_bytes = bytes_of(cache, self.cache_type)
 
     def read(self, ids: torch.Tensor | None = None) -> torch.Tensor:
         """Return the rows at `ids`, or if None, all rows of the fallback feature."""

@@ -8,7 +8,7 @@ from typing import Any, ClassVar, NamedTuple, Self
 
 import torch
 
-from graphfeed.ops.arguments import check_vector
+from graphfeed.ops.arguments import brief, check_vector
 from graphfeed.ops.memory import is_page_locked
 from graphfeed.ops.rows import copy_rows
 from graphfeed.storage.memory.stream_ordered_lock import StreamOrderedLock
@@ -201,3 +201,14 @@ class RowCache(ABC):
 def out_of_range(key: int, offset: int) -> IndexError:
     """Return the error for a negative key."""
     return IndexError(f"keys must be 0 or more with the offset {offset}, but one is {key}")
+
+
+def bytes_of(cache: RowCache, kind: type[RowCache]) -> int:
+    """Return the bytes of a cache of rows, or raise a TypeError: it may be their number alone."""
+    if not hasattr(cache, "max_size_in_bytes"):
+        name = kind.__name__
+        raise TypeError(
+            f"cache must be a {name}, but is {brief(cache)}; {name[:3].lower()}_cached_feature(feature, "
+            "max_cache_size_in_bytes) makes a cache of so many bytes"
+        )
+    return cache.max_size_in_bytes

@@ -135,7 +135,7 @@ def graph(**more: Any) -> LoadedGraphTensors:
 
 
 def test_labels_become_edges_of_their_own_types() -> None:
-    tensors = graph(edge_weights=torch.ones(2), node_quantized_features=torch.ones(3, 1))
+    tensors: Any = graph(edge_weights=torch.ones(2), node_quantized_features=torch.ones(3, 1))
     tensors.treat_labels_as_edges("out")
     assert [list(own) for own in (tensors.edge_weights, tensors.node_quantized_features)] == [[EDGE_TYPE], [NODE_TYPE]]
     assert isinstance(tensors.edge_index, dict)

@@ -106,7 +106,7 @@ def test_weights_are_one_of_the_features_and_stay_none(tmp_path: Path, monkeypat
 
 def test_the_order_of_parameters_is_gigls() -> None:
     graph = "node_ids node_features node_labels edge_index edge_features positive_label negative_label edge_weights"
-    orders = {
+    orders: dict[Any, str] = {
         load: "tf_record_dataloader serialized_graph_metadata should_load_tensors_in_parallel rank "
         "node_tf_dataset_options edge_tf_dataset_options weight_edge_feat_name",
         LoadedGraphTensors: f"{graph} node_quantized_features edge_quantized_features",
