@@ -70,16 +70,18 @@ def library_calls(library: Any, indptr: torch.Tensor, indices: torch.Tensor) -> 
     graph = library.fused_csc_sampling_graph(indptr, indices)
     feature = library.TorchBasedFeature(torch.zeros(num_nodes, 100))
     few, ids, others = draw_ids(20, 30), draw_ids(num_nodes, 1000), draw_ids(num_nodes, 1000, seed=1)
+    unique, isin, merge = library.unique_and_compact, library.isin, library.unique_and_compact_csc_formats
+    subgraph = library.SampledSubgraphImpl
 
     class Own(library.SubgraphSampler):  # type: ignore[misc]
         """A sampler as users write it."""
 
-        def sample_subgraphs(self, seeds: Any, *_: Any, **__: Any) -> Any:
+        def sample_subgraphs(self, seeds: Any, *_times: Any) -> Any:
             layers: list[Any] = []
             for _ in range(HOPS):
                 hop = graph.sample_neighbors(seeds, fanout)
-                rows, csc, *_ = library.unique_and_compact_csc_formats(hop.sampled_csc, seeds)
-                layers.insert(0, library.SampledSubgraphImpl(csc, seeds, rows, hop.original_edge_ids))
+                rows, csc = merge(hop.sampled_csc, seeds)[:2]
+                layers.insert(0, subgraph(csc, seeds, rows, hop.original_edge_ids))
                 seeds = rows
             return seeds, layers
 
@@ -91,8 +93,8 @@ def library_calls(library: Any, indptr: torch.Tensor, indices: torch.Tensor) -> 
         "sample_neighbors of 1 seed": lambda: graph.sample_neighbors(ids[:1], fanout),
         "sample_neighbors of 16 seeds": lambda: graph.sample_neighbors(ids[:16], fanout),
         "sample_neighbors of 1,000 seeds": lambda: graph.sample_neighbors(ids, fanout),
-        "unique_and_compact of 30 ids": lambda: library.unique_and_compact([few]),
-        "isin of 1,000 ids": lambda: library.isin(ids, others),
+        "unique_and_compact of 30 ids": lambda: unique([few]),
+        "isin of 1,000 ids": lambda: isin(ids, others),
         "TorchBasedFeature.read of 1 row": lambda: feature.read(ids[:1]),
         f"a mini-batch through {STAGES} functions": minibatches(library, stages),
         "a mini-batch of one's own sampler": minibatches(library, Own(items)),

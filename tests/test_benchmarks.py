@@ -222,7 +222,7 @@ def test_each_cold_pipeline_makes_mini_batches(
     [
         ("sample_neighbors of 16 seeds", 115),
         ("sample_neighbors of 1,000 seeds", 150),
-        ("unique_and_compact of 30 ids", 26),
+        ("unique_and_compact of 30 ids", 21),
         ("TorchBasedFeature.read of 1 row", 19),
     ],
 )

@@ -82,5 +82,5 @@ def unique_in_lists(name: str, lists: Lists) -> Unique:
         _, rows, local, least = compact_marked(joined)
     if least < 0:
         raise ValueError(f"{name} must hold ids of 0 or more, but holds {least}")
-    parts = [local] if len(lists) == 1 else list(local.split([ids.numel() for ids in lists]))
+    parts = [local] if len(lists) == 1 else list(torch.split(local, [ids.numel() for ids in lists]))
     return rows, parts, torch.from_numpy(np.array([0, rows.numel()]))

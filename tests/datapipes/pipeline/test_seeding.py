@@ -5,6 +5,7 @@ import threading
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Any
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
@@ -160,13 +161,12 @@ def test_a_bit_generator_of_the_callers_choice_changes_no_draw() -> None:
 
 
 def test_the_callers_generators_are_kept_once_for_stages_behind_each_other(monkeypatch: pytest.MonkeyPatch) -> None:
-    kept: list[Any] = []
-    look = random.getstate
-    monkeypatch.setattr(random, "getstate", lambda: kept.append(0) or look())
-    pipe = make_items(4)
+    look = Mock(side_effect=random.getstate)
+    monkeypatch.setattr(random, "getstate", look)
+    pipe: gf.Datapipe = make_items(4)
     for _ in range(10):
         pipe = pipe.transform(from_all)
-    assert len(digests(pipe)) == len(kept) == 2
+    assert len(digests(pipe)) == look.call_count == 2
 
 
 def test_what_runs_between_two_stages_draws_from_the_callers_generators() -> None:
