@@ -16,20 +16,7 @@ import numpy as np
 import pytest
 import torch
 
-import graphfeed
-from benchmarks import (
-    cache,
-    cold,
-    cuda,
-    first_use,
-    gpu_cache,
-    graphs,
-    peers,
-    plain,
-    predicted,
-    small_calls,
-    worker_start,
-)
+from benchmarks import cache, cold, cuda, first_use, gpu_cache, graphs, peers, plain, predicted, worker_start
 from benchmarks.__main__ import REPORTS, main
 from benchmarks.limits import Copy, RandomReads
 from benchmarks.scale import quick
@@ -215,27 +202,6 @@ def test_each_cold_pipeline_makes_mini_batches(
     monkeypatch.setattr(logging, "disable", lambda: None)
     exec(first_use.PROGRAM, {})
     assert first_use.Start(*json.loads(capsys.readouterr().out)).waited > 0
-
-
-@pytest.mark.parametrize(
-    ("what", "most"),
-    [
-        ("sample_neighbors of 16 seeds", 115),
-        ("sample_neighbors of 1,000 seeds", 150),
-        ("unique_and_compact of 30 ids", 21),
-        ("TorchBasedFeature.read of 1 row", 19),
-    ],
-)
-def test_small_calls_go_through_few_functions(edges: tuple[graphs.Ints, graphs.Ints], what: str, most: int) -> None:
-    call = small_calls.library_calls(graphfeed, *map(torch.from_numpy, edges))[what]
-    called: list[str] = []
-    call()
-    sys.setprofile(lambda frame, event, _: called.append(frame.f_code.co_name) if event == "call" else None)
-    try:
-        call()
-    finally:
-        sys.setprofile(None)
-    assert len(called) <= most, called
 
 
 def test_ids_of_a_power_law_are_rows_and_come_once() -> None:
