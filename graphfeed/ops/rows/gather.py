@@ -1,5 +1,7 @@
 """Gathers rows of a tensor by index."""
 
+from contextlib import suppress
+
 import numpy as np
 import torch
 
@@ -35,19 +37,29 @@ def gather_rows(values: torch.Tensor, index: torch.Tensor) -> torch.Tensor:
         >>> gather_rows(torch.tensor([[1, 2], [3, 4]]), torch.tensor([1, 1, 0])).tolist()
         [[3, 4], [3, 4], [1, 2]]
     """
-    check_rows_at("values", values, index)
+    return take_rows_at("values", values, index)
+
+
+def take_rows_at(name: str, values: torch.Tensor, index: torch.Tensor) -> torch.Tensor:
+    """Return what `gather_rows` does of an argument of some name."""
+    check_rows(name, values, index)
+    if is_small(values, index):
+        with suppress(IndexError):  # which is raised in our words below
+            return take_rows(values, index)
+    check_ids("index", index, values.shape[0], IndexError)
     return take_rows(values, index)
 
 
 def gather_long_lived(values: torch.Tensor, index: torch.Tensor) -> torch.Tensor:
     """Return what `gather_rows` does, in memory for what lives long, as the arrays of a graph do."""
-    check_rows_at("values", values, index)
+    check_rows("values", values, index)
+    check_ids("index", index, values.shape[0], IndexError)
     out = buffers.empty_long_lived((index.numel(), *values.shape[1:]), values.dtype, index.device)
     return take_rows(values, index, out)
 
 
-def check_rows_at(name: str, values: torch.Tensor, index: torch.Tensor) -> None:
-    """Raise unless the rows can be gathered."""
+def check_rows(name: str, values: torch.Tensor, index: torch.Tensor) -> None:
+    """Raise unless there are rows, and an index, of which each has yet to be looked at."""
     check_tensors(**{name: values})
     if values.dim() == 0:
         raise ValueError(f"{name} must have 1 dimension or more, but is a scalar; there are no rows")
@@ -56,12 +68,11 @@ def check_rows_at(name: str, values: torch.Tensor, index: torch.Tensor) -> None:
             "values requires gradients, and gathered rows have none; give .detach(), or index it: values[index]"
         )
     check_vector("index", index)
-    check_ids("index", index, values.shape[0], IndexError)
 
 
 def take_rows(values: torch.Tensor, index: torch.Tensor, out: torch.Tensor | None = None) -> torch.Tensor:
     """Gather rows without checking the index; contiguous `out` may take them."""
-    if out is None and values.is_cpu and index.is_cpu and is_small(values, index.numel()):
+    if out is None and is_small(values, index):
         # In a third of the time, as the call of a kernel costs more than few rows.
         return values.detach().index_select(0, index)
     module = kernels("rows.gather", index, values=values)
@@ -80,10 +91,10 @@ def take_rows(values: torch.Tensor, index: torch.Tensor, out: torch.Tensor | Non
     return out
 
 
-def is_small(values: torch.Tensor, count: int) -> bool:
-    """Tell whether so many rows are less than a pooled buffer would be for, and torch gathers all such rows alike."""
-    known = values.dtype in buffers.NUMPY_DTYPES and not values.is_neg()
-    return known and count * values[:1].numel() * values.itemsize < buffers.SMALL_BYTES
+def is_small(values: torch.Tensor, index: torch.Tensor) -> bool:
+    """Tell whether rows in CPU memory are too few for a pooled buffer, and of a dtype of which torch selects rows."""
+    on_cpu = values.is_cpu and index.is_cpu and values.dtype in buffers.NUMPY_DTYPES
+    return on_cpu and values.nbytes * index.numel() < buffers.SMALL_BYTES * values.shape[0]
 
 
 def take_small(values: torch.Tensor, index: torch.Tensor) -> torch.Tensor:
@@ -111,5 +122,4 @@ def index_select(tensor: torch.Tensor, index: torch.Tensor) -> torch.Tensor:
         >>> index_select(torch.tensor([5, 6, 7]), torch.tensor([2, 0]))
         tensor([7, 5])
     """
-    check_rows_at("tensor", tensor, index)
-    return take_rows(tensor, index)
+    return take_rows_at("tensor", tensor, index)

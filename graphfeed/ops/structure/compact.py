@@ -53,6 +53,9 @@ def compact(seeds: torch.Tensor, neighbors: torch.Tensor, *, num_nodes: int | No
     check_vector("neighbors", neighbors)
     if seeds.dtype != neighbors.dtype:
         raise TypeError(f"seeds and neighbors must have one dtype, but are {seeds.dtype} and {neighbors.dtype}")
+    if num_nodes is None and seeds.is_cpu and neighbors.is_cpu and seeds.numel() + neighbors.numel() <= FEWEST:
+        check_nodes(seeds, neighbors, num_nodes)
+        return compact_few(seeds, neighbors)
     starts = np.array([[0, seeds.numel()], [0, neighbors.numel()], [0, 0]])
     seed_starts, neighbor_starts, sources = map(torch.from_numpy, starts)
     return compact_parts(seeds, neighbors, seed_starts, neighbor_starts, sources[:1], num_nodes)
@@ -129,9 +132,6 @@ def compact_parts(
         num_nodes: As for `compact`.
     """
     largest, size = check_nodes(seeds, neighbors, num_nodes), neighbors.numel()
-    of_one_type = seed_starts.numel() == 2 and sources.numel() == 1
-    if num_nodes is None and of_one_type and seeds.is_cpu and neighbors.is_cpu and seeds.numel() + size <= FEWEST:
-        return compact_few(seeds, neighbors)
     module = kernels("structure.compact", seeds, neighbors=neighbors)
     parts = Parts(seed_starts.contiguous(), neighbor_starts.contiguous(), sources.contiguous())
     given = seeds.contiguous(), neighbors.contiguous(), parts
