@@ -123,6 +123,31 @@ def test_closing_ends_a_running_epoch_and_the_loader(worker: str) -> None:
         iter(loader)
 
 
+@EVERY_KIND
+@pytest.mark.parametrize("at_work", [False, True])
+def test_a_thread_whose_loader_is_closed_by_another_is_told_so(num_workers: int, worker: str, at_work: bool) -> None:
+    loader = gf.DataLoader(pipelines.shuffled(), num_workers=num_workers, worker=worker, seed=3)
+    begun, closed = threading.Event(), threading.Event()
+    raised: list[RuntimeError] = []
+
+    def iterate() -> None:
+        try:
+            while not closed.is_set():
+                for _ in loader:
+                    begun.set()
+                    closed.wait(0 if at_work else 30)
+        except RuntimeError as error:
+            raised.append(error)
+
+    thread = threading.Thread(target=iterate)
+    thread.start()
+    begun.wait(30)
+    loader.close()
+    closed.set()
+    thread.join(30)
+    assert [str(error) for error in raised] == ["the loader is closed; make another"]
+
+
 @pytest.mark.usefixtures("warm_programs")
 @pytest.mark.slow
 def test_ctrl_c_ends_the_process_at_once() -> None:
@@ -153,6 +178,41 @@ def test_leaving_in_the_middle_of_an_epoch_ends_the_process(ending: str) -> None
         """
     )
     assert (ended.returncode, ended.stderr) == (7, "")
+
+
+@pytest.mark.usefixtures("warm_programs")
+@pytest.mark.slow
+@pytest.mark.parametrize("options", ["num_workers=0, window=4", "num_workers=2, window=4", "2, worker='process'"])
+@pytest.mark.parametrize("reader", ["a daemon thread", "an exit handler"])
+def test_whoever_takes_mini_batches_as_the_program_ends_ends_without_a_word(reader: str, options: str) -> None:
+    ended = run_body(
+        f"""
+        import atexit
+        import tempfile
+        import threading
+        import numpy as np
+
+        path = tempfile.mkdtemp() + "/x.npy"
+        np.save(path, np.zeros((pipelines.NUM_NODES, 3)))
+        store = gf.BasicFeatureStore({{("node", None, "x"): gf.DiskBasedFeature(path)}})
+        loader = gf.DataLoader(pipelines.shuffled().fetch_feature(store, ["x"]), {options}, seed=0)
+        begun = threading.Event()
+
+        def read():
+            while True:
+                for _ in loader:
+                    begun.set()
+
+        if {reader == "an exit handler"}:
+            batches = iter(loader)
+            next(batches)
+            atexit.register(next, batches)
+        else:
+            threading.Thread(target=read, daemon=True).start()
+            begun.wait(100)
+        """
+    )
+    assert (ended.returncode, ended.stderr) == (0, "")
 
 
 @pytest.mark.slow

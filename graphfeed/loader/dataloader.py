@@ -1,9 +1,10 @@
 """The loader: it plans a pipeline, runs it epoch by epoch, stops and resumes."""
 
+import threading
 import weakref
 from collections.abc import Generator, Iterator, Mapping, Sequence
 from concurrent.futures import Executor, ThreadPoolExecutor
-from contextlib import closing, contextmanager, suppress
+from contextlib import closing, contextmanager
 from functools import cached_property
 from importlib import import_module
 from types import TracebackType
@@ -26,7 +27,15 @@ from graphfeed.loader.options import (
 from graphfeed.loader.placement_rules import check_servers
 from graphfeed.loader.plan import make_plan
 from graphfeed.loader.profile import Profile, with_progress
-from graphfeed.loader.progress import AT_BEGIN, Progress, check_state, count_ranks, is_first_rank, of_first_rank
+from graphfeed.loader.progress import (
+    AT_BEGIN,
+    Progress,
+    check_reader,
+    check_state,
+    count_ranks,
+    count_rounds,
+    is_first_rank,
+)
 from graphfeed.loader.rules import LoaderOptions
 from graphfeed.loader.runner import Runner
 from graphfeed.loader.tune import Tuning, describe_tuning, why_fixed
@@ -196,7 +205,7 @@ class DataLoader(Generic[Batch]):
             self._executor, self._remote, self.worker, self.num_workers, self.timeout, self.persistent_workers
         )
         self._tuning = self._begin_tuning()
-        self._running: weakref.WeakSet[Generator[Any, None, None]] = weakref.WeakSet()
+        self._running: weakref.WeakKeyDictionary[Generator[Any, None, None], Progress] = weakref.WeakKeyDictionary()
         self.profiled: Profile | None = None
         """What the latest profile knows."""
         self._measured_in: Profile | None = None
@@ -266,12 +275,12 @@ class DataLoader(Generic[Batch]):
 
     def __iter__(self) -> Iterator[Batch]:
         """Start the next epoch."""
-        if self._closed:
-            raise RuntimeError("the loader is closed; make another")
+        check_reader(self._closed)
         progress, self._next = self._next, Progress(self._next.epoch + 1, 0)
         self._latest = progress
+        progress.thread = threading.get_ident()
         run = self._run(progress, self._seed)
-        self._running.add(run)
+        self._running[run] = progress
         return run
 
     def set_epoch(self, epoch: int) -> None:
@@ -311,8 +320,7 @@ class DataLoader(Generic[Batch]):
                 another pipeline, from another seed than the one this loader was given, or from ranks whose mini-batches
                 those of this loader can't share.
         """
-        ranks = count_ranks(self.plan.written)
-        index = check_state(state_dict, self._fingerprint, self._given_seed, self._total(), ranks)
+        index = check_state(state_dict, self._fingerprint, self._given_seed, self.plan.written)
         self._seed = state_dict["seed"]
         self._next = Progress(state_dict["epoch"], index, order=state_dict.get("order"))
         self._latest = None
@@ -322,11 +330,14 @@ class DataLoader(Generic[Batch]):
         return import_module("graphfeed.loader.node").LoaderNode(self)
 
     def close(self) -> None:
-        """End all running epochs and the workers; idle processes let go of the pipeline and leave within 10 seconds."""
+        """End all running epochs and the workers; idle processes let go of the pipeline and leave within 10 seconds.
+
+        An epoch that another thread iterates raises a RuntimeError there.
+        """
         self._closed = True
-        for run in list(self._running):
-            # If another thread is inside of it right now, it ends by itself, because its workers end.
-            with suppress(ValueError):
+        others = {thread.ident for thread in threading.enumerate()} - {threading.get_ident()}
+        for run, progress in list(self._running.items()):
+            if progress.thread not in others:
                 run.close()
         self._workers.close()
         if self._tuning is not None:
@@ -345,20 +356,13 @@ class DataLoader(Generic[Batch]):
         """Close the loader."""
         self.close()
 
-    def _total(self) -> int | None:
-        # Those of the first rank: an epoch is over when it is over for all ranks.
-        try:
-            return length(of_first_rank(self.plan.written))
-        except TypeError:
-            return None
-
     def _is_complete(self, progress: Progress) -> bool:
-        total = self._total() if progress.index > 0 else None
+        total = count_rounds(self.plan.written) if progress.index > 0 else None
         return total is not None and progress.index >= total
 
     def _forget_epochs(self) -> None:
         """Forget what the parent of a forked process runs, since its threads are lost here."""
-        self._running = weakref.WeakSet()
+        self._running = weakref.WeakKeyDictionary()
         self._tuning = self._begin_tuning()
 
     def _run(self, progress: Progress, seed: int) -> Generator[Any, None, None]:
@@ -372,14 +376,22 @@ class DataLoader(Generic[Batch]):
         for tell in AT_BEGIN:
             tell(self.plan.written, seed, progress)
         run = self._runner().run if tuning is None else tuning.run
-        with closing(run(progress, seed, profile)) as minibatches:
-            taken: Iterator[Any] = minibatches
-            if self.progress and is_first_rank(self.plan.written):
-                taken = with_progress(taken, progress.epoch, progress.index, self._total())
-            for minibatch in taken:
-                if tuning is not None:
-                    self.plan, workers = tuning.current.plan, tuning.current.workers
-                    self.num_workers, self.worker = workers.num_workers, workers.worker
-                progress.index += 1
-                yield minibatch
+        try:
+            with closing(run(progress, seed, profile)) as minibatches:
+                taken: Iterator[Any] = minibatches
+                if self.progress and is_first_rank(self.plan.written):
+                    taken = with_progress(taken, progress.epoch, progress.index, count_rounds(self.plan.written))
+                for minibatch in taken:
+                    if tuning is not None:
+                        self.plan, workers = tuning.current.plan, tuning.current.workers
+                        self.num_workers, self.worker = workers.num_workers, workers.worker
+                    progress.index += 1
+                    progress.thread = threading.get_ident()
+                    yield minibatch
+                    check_reader(self._closed)
+        except Exception:
+            check_reader(self._closed)
+            if threading.main_thread().is_alive() or threading.current_thread() is not threading.main_thread():
+                raise
+            return  # it is called last of all, when executors have ended
         progress.done = True

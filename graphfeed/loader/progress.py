@@ -1,10 +1,11 @@
 """How far an epoch is."""
 
+import threading
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol, runtime_checkable
 
-from graphfeed.datapipes import Datapipe, Ranked
+from graphfeed.datapipes import Datapipe, Ranked, length
 from graphfeed.datapipes.pipeline import find
 from graphfeed.loader.fingerprint import Fingerprint, find_difference
 from graphfeed.ops.arguments import brief, check_count
@@ -28,6 +29,8 @@ class Progress:
     done: bool = False
     order: str | None = None
     """A digest of the order of the epoch, where a source reads it from somewhere else."""
+    thread: int | None = None
+    """The thread that took the latest mini-batch."""
 
     def note_order(self, pipe: Datapipe) -> None:
         """Take the digest of the order that the sources of an epoch have read.
@@ -50,17 +53,14 @@ AT_BEGIN: list[Callable[[Datapipe, int, Progress], None]] = []
 """What is called where an epoch begins, with the pipeline, the seed, and how far the epoch is, at each moment."""
 
 
-def check_state(
-    state_dict: Mapping[str, Any], fingerprint: Fingerprint, given_seed: int | None, total: int | None, ranks: int
-) -> int:
+def check_state(state_dict: Mapping[str, Any], fingerprint: Fingerprint, given_seed: int | None, pipe: Datapipe) -> int:
     """Raise unless a state belongs to a loader; return the index to go on at. See `DataLoader.load_state_dict`.
 
     Args:
         state_dict: The state.
         fingerprint: That of the loader's pipeline.
         given_seed: The seed that the loader was given.
-        total: How many mini-batches an epoch has; None if nobody knows.
-        ranks: How many ranks share the mini-batches. A state from before says nothing of that: it is of as many.
+        pipe: The loader's pipeline. A state from before, which says nothing of ranks, is of as many as share this one.
     """
     if not isinstance(state_dict, Mapping):
         raise TypeError(f"state_dict must be a dict, as state_dict() returns it, but is {brief(state_dict)}")
@@ -70,6 +70,7 @@ def check_state(
         raise ValueError(f"state_dict must hold the ints seed, epoch and index, but is {brief(position)}")
     check_count("epoch of state_dict", position["epoch"], 0)
     check_count("index of state_dict", position["index"], 0)
+    ranks, total = count_ranks(pipe), count_rounds(pipe)
     check_count("ranks of state_dict", position.setdefault("ranks", ranks), 1)
     difference = find_difference(state_dict.get("fingerprint", fingerprint), fingerprint)
     if difference is not None:
@@ -103,13 +104,32 @@ def count_ranks(pipe: Datapipe) -> int:
     return max((source.rank_and_size[1] for source in find(pipe, Ranked)), default=1)  # type: ignore[attr-defined]
 
 
-def of_first_rank(pipe: Datapipe) -> Datapipe:
-    """Return the pipeline of the first rank, which makes no fewer mini-batches than any other."""
+def count_rounds(pipe: Datapipe) -> int | None:
+    """Return how many mini-batches the first of the ranks makes, which has the most; None if nobody can tell."""
 
     def first(stage: Datapipe) -> Datapipe:
         return stage.changed(rank=0, world_size=count_ranks(stage)) if isinstance(stage, Ranked) else stage
 
-    return pipe.rewrite(first)
+    try:
+        return length(pipe.rewrite(first))
+    except TypeError:
+        return None
+
+
+def check_reader(is_closed: bool) -> None:
+    """Raise where nobody should take another mini-batch.
+
+    Args:
+        is_closed: Whether the loader is closed.
+
+    Raises:
+        RuntimeError: The loader is closed.
+        SystemExit: The program has ended, and doesn't wait for this thread, which ends by that without a word.
+    """
+    if is_closed:
+        raise RuntimeError("the loader is closed; make another") from None
+    if threading.current_thread().daemon and not threading.main_thread().is_alive():
+        raise SystemExit from None
 
 
 def is_first_rank(pipe: Datapipe) -> bool:

@@ -139,7 +139,7 @@ class DiskBasedFeature(ReadsAhead):
         pool = self._pool()
         if self._gap_bytes is None:
             self._gap_bytes = measure_gap(self._read_alone, self.count(), self.row_bytes, pool)
-        return [pool.submit(self._read_spans, ids[begin:end], out, positions[begin:end]) for begin, end in parts]
+        return [self._submit(self._read_spans, ids[begin:end], out, positions[begin:end]) for begin, end in parts]
 
     @property
     def gap_bytes(self) -> int | None:
@@ -295,7 +295,7 @@ class DiskBasedFeature(ReadsAhead):
 
     def _start_tasks(self, out: torch.Tensor, tasks: Sequence[Callable[[], None]], ahead: bool) -> DeferredRead:
         pooled = len(tasks) if ahead else len(tasks) - 1
-        futures = [self._pool().submit(task) for task in tasks[:pooled]]
+        futures = [self._submit(task) for task in tasks[:pooled]]
 
         def wait() -> torch.Tensor:
             for task in tasks[pooled:]:
@@ -325,6 +325,15 @@ class DiskBasedFeature(ReadsAhead):
 
     def _read_all(self, begin: int, end: int, out: torch.Tensor) -> None:
         read_bytes(self._descriptor, self._start + begin, out.view(-1).view(torch.uint8).numpy()[begin:end].data)
+
+    def _submit(self, task: Callable[..., Any], *arguments: Any) -> Future[Any]:
+        """Let the pool do something, or this thread as the program ends, when pools take nothing any more."""
+        try:
+            return self._pool().submit(task, *arguments)
+        except RuntimeError:
+            future: Future[Any] = Future()
+            future.set_result(task(*arguments))
+            return future
 
     def _pool(self) -> ThreadPoolExecutor:
         """Return the pool of this process, because threads don't survive a fork."""
