@@ -1,5 +1,6 @@
 """The state of a loader's ranks: any of them says how far all are, for as many or others to go on."""
 
+import copy
 import json
 from collections.abc import Iterable
 from typing import Any
@@ -8,6 +9,19 @@ import pytest
 
 import graphfeed as gf
 from graphfeed.distributed import PartBook
+from tests import pipelines
+from tests.digests import digests
+
+
+def test_a_copy_begins_the_next_epoch_and_its_state_is_where_the_loader_was() -> None:
+    loader = gf.DataLoader(pipelines.shuffled(), num_workers=0, seed=1)
+    epoch = iter(loader)
+    first = digests(next(epoch) for _ in range(3))
+    other = copy.deepcopy(loader)
+    state = other.state_dict()
+    assert digests(other) == digests(pipelines.shuffled().with_seed(1, 1)) == digests(loader)
+    other.load_state_dict(state)
+    assert first + digests(other) == digests(pipelines.shuffled().with_seed(1))
 
 
 def rank_loaders(count: int, world_size: int, **options: Any) -> list[gf.DataLoader]:
