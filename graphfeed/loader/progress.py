@@ -90,7 +90,7 @@ def check_state(state_dict: Mapping[str, Any], fingerprint: Fingerprint, given_s
             f"the {ranks} ranks here, so that some would be lost or repeated; go on with as many ranks as before, with "
             f"another divisor of {made}, or from the end of an epoch"
         )
-    index = made // ranks
+    index: int = made // ranks
     if total is not None and index > max(total, 1):
         raise ValueError(
             f"index of state_dict is {index}, but an epoch has {total} mini-batches; the state comes from another "

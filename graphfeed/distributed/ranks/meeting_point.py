@@ -17,12 +17,12 @@ from typing import Any, NamedTuple, TypeAlias
 import torch
 from torch import distributed
 
-from graphfeed import __version__
 from graphfeed.distributed.one_machine.memory_scope import memory_scope
 from graphfeed.distributed.ranks.bounded_call import call_within
 from graphfeed.distributed.ranks.heartbeat import Heartbeat, LostError
 from graphfeed.distributed.ranks.listener import Listener
 from graphfeed.distributed.ranks.program_end import WHEN_FAILED, check_program
+from graphfeed.distributed.release import RELEASE
 
 RankAddress: TypeAlias = tuple[str, int, int, int]
 """The address, the port, the rank, and the number of ranks."""
@@ -188,10 +188,10 @@ class Meeting:
     ) -> None:
         """Register this rank in the store, and wait until all others have registered; see `gather`."""
         give_up = time.monotonic() + seconds
-        release = self.store.compare_set("release", "", __version__).decode()
-        if release != __version__:
+        release = self.store.compare_set("release", "", RELEASE).decode()
+        if release != RELEASE:
             raise ConnectionError(
-                f"another rank has graphfeed {release}, but rank {self.rank} has {__version__}; install the same "
+                f"another rank has graphfeed {release}, but rank {self.rank} has {RELEASE}; install the same "
                 "release on all ranks"
             )
         own = f"here/{self.rank}"

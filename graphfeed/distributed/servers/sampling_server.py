@@ -12,9 +12,9 @@ from functools import lru_cache, partial
 from time import monotonic, perf_counter_ns
 from typing import Any
 
-from graphfeed import __version__
 from graphfeed.datapipes import Datapipe
 from graphfeed.datapipes.pipeline import find
+from graphfeed.distributed.release import RELEASE
 from graphfeed.distributed.servers.health_endpoint import HealthEndpoint
 from graphfeed.distributed.servers.server_metrics import ServerMetrics
 from graphfeed.distributed.servers.tickets import (
@@ -262,9 +262,9 @@ class SamplingServer(Closeable):
     def _find_task(self, text: bytes) -> WorkerTask:
         """Return what makes the mini-batches of a reader's cut."""
         asked = read_cut(text)
-        if asked.release != __version__:
+        if asked.release != RELEASE:
             raise ValueError(
-                f"the loader has graphfeed {asked.release or 'of an earlier release'}, and the server {__version__}; "
+                f"the loader has graphfeed {asked.release or 'of an earlier release'}, and the server {RELEASE}; "
                 "install the same release on both"
             )
         differences = [find_difference(asked.fingerprint, cut.fingerprint) for cut, _ in self._cuts]

@@ -11,9 +11,9 @@ from dataclasses import asdict, dataclass
 from functools import cached_property
 from typing import Any
 
-from graphfeed import __version__
 from graphfeed.datapipes import Datapipe, Ranked
 from graphfeed.datapipes.pipeline import traverse
+from graphfeed.distributed.release import RELEASE
 from graphfeed.loader import Fingerprint, take_fingerprint
 from graphfeed.loader.profile import Span
 
@@ -63,7 +63,7 @@ def describe_cut(pipe: Datapipe) -> Cut:
     stages = [stage for stage in traverse(pipe) if not stage.inserted]
     rank = stages[0].rank_and_size if isinstance(stages[0], Ranked) else None  # type: ignore[attr-defined]
     streams = [[stage.number, stage.foreign_number] for stage in stages]
-    return Cut(take_fingerprint(pipe), streams, None if rank is None else list(rank), __version__)
+    return Cut(take_fingerprint(pipe), streams, None if rank is None else list(rank), RELEASE)
 
 
 def write_ticket(cut: Cut, seed: int, epoch: int, indexes: list[int], *, is_measured: bool = False) -> bytes:

@@ -169,7 +169,7 @@ def test_servers_with_other_data_of_the_same_size_are_refused() -> None:
 
 
 def test_readers_with_another_release_are_told_so(server: SamplingServer, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tickets, "__version__", "0.0.9")
+    monkeypatch.setattr(tickets, "RELEASE", "0.0.9")
     error = f"the loader has graphfeed 0.0.9, and the server {gf.__version__}; install the same release on both"
     with pytest.raises(ValueError, match=re.escape(error)):
         read(pipelines.shuffled(), server)
