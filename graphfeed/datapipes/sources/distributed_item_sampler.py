@@ -17,6 +17,7 @@ from graphfeed.datapipes.sources.items_by_owner import ItemsByOwner, NodeOwners,
 from graphfeed.datapipes.sources.minibatcher import minibatcher_default
 from graphfeed.ops.arguments import check_position
 from graphfeed.storage import HeteroItemSet, ItemSet
+from graphfeed.storage.datasets import identify
 
 
 def find_rank() -> tuple[int, int] | None:
@@ -37,7 +38,7 @@ class DistributedItemSampler(Datapipe, init=False):
     Rank and world size come from the process group that is initialised when the sampler is created, or else when it is
     first used. Without a process group there is one rank, unless a launcher says otherwise. All ranks need the same
     seed: that of the DataLoader, that of this sampler, or 0 without a loader. A loader without a seed takes one that
-    rank 0 draws; all ranks wait for it.
+    rank 0 draws; all ranks wait for it, and compare their items.
 
     With `owners`, where the graph is in parts, a rank's mini-batches have the items whose nodes its part owns, so that
     it asks other ranks for less. An edge belongs to the part of its destination, and any other tuple of nodes to that
@@ -190,7 +191,7 @@ class DistributedItemSampler(Datapipe, init=False):
         """Return the seed of rank 0; every rank must call this.
 
         Raises:
-            ValueError: These ranks have no process group.
+            ValueError: These ranks have no process group, or rank 0 has other items.
         """
         if self.rank_and_size[1] == 1:
             return seed
@@ -199,6 +200,11 @@ class DistributedItemSampler(Datapipe, init=False):
                 "rank and world_size were given, and there is no process group of them to agree on a seed in; "
                 "give the DataLoader or the DistributedItemSampler a seed, the same on each rank"
             )
-        seeds = [seed]
-        distributed.broadcast_object_list(seeds, src=0)
-        return seeds[0]
+        said: list[Any] = [seed, items := identify(self.item_set)]
+        distributed.broadcast_object_list(said, src=0)
+        if said[1] != items:
+            raise ValueError(
+                f"item_set of rank {self.rank_and_size[0]} has other items than that of rank 0, so that seeds would "
+                "come twice or never; give all ranks the same items in the same order"
+            )
+        return int(said[0])

@@ -172,7 +172,13 @@ def work_as_rank(rank: int, world_size: int, store: str) -> dict[str, Any]:
         with gf.DataLoader(pipe, num_workers=1) as loader:
             seeds = seeds_of(loader)
             own, later = pipe.rank_and_size, unset.rank_and_size
-            return {"place": own, "seed": loader.seed, "seeds": seeds, "later": later, "count": len(unset)}
+            found = {"place": own, "seed": loader.seed, "seeds": seeds, "later": later, "count": len(unset)}
+        other = gf.DistributedItemSampler(gf.ItemSet(torch.arange(rank, 82, 2), names="seeds"), 5)
+        try:
+            gf.DataLoader(other, num_workers=0)
+        except ValueError as error:
+            found["refused"] = str(error)
+        return found
     finally:
         distributed.destroy_process_group()
 
@@ -185,5 +191,7 @@ def test_ranks_of_a_process_group_agree(tmp_path: Path) -> None:
     assert [rank["place"] for rank in ranks] == [rank["later"] for rank in ranks] == [(0, 2), (1, 2)]
     assert ranks[0]["seed"] == ranks[1]["seed"]
     assert [rank["count"] for rank in ranks] == [5, 5]
+    assert "refused" not in ranks[0]
+    assert "item_set of rank 1 has other items than that of rank 0" in ranks[1]["refused"]
     assert [len(rank["seeds"]) for rank in ranks] == [5, 4]
     assert sorted(seed for rank in ranks for batch in rank["seeds"] for seed in batch) == list(range(41))
