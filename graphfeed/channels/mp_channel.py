@@ -4,6 +4,7 @@ import queue
 
 from graphfeed.channels.sample_channel import UNBOUNDED, SampleChannel, SampleMessage
 from graphfeed.loader.transport import TIMEOUT_SECONDS
+from graphfeed.ops.arguments import checked
 
 
 class MpChannel(SampleChannel):
@@ -24,9 +25,11 @@ class MpChannel(SampleChannel):
         {'ids': tensor([0, 1, 2])}
     """
 
+    @checked
     def __init__(self, maxsize: int = 0, *, num_producers: int = 1) -> None:
         super().__init__(maxsize if maxsize > 0 else UNBOUNDED, UNBOUNDED, num_producers)
 
+    @checked
     def send(self, msg: SampleMessage, block: bool = True, timeout: float | None = None) -> None:
         """Send a sample; without a timeout, wait up to ten minutes for room.
 
@@ -37,6 +40,7 @@ class MpChannel(SampleChannel):
         if not self.put(msg, seconds):
             raise queue.Full(f"the channel had no room for {seconds:g} s: its consumers don't receive")
 
+    @checked
     def recv(self, block: bool = True, timeout: float | None = None) -> SampleMessage:
         """Return the next sample; without a timeout, wait up to ten minutes for it.
 

@@ -4,7 +4,7 @@ from typing import Any
 
 from graphfeed.channels.sample_channel import SampleChannel, SampleMessage
 from graphfeed.loader.transport import TIMEOUT_SECONDS
-from graphfeed.ops.arguments import parse_bytes
+from graphfeed.ops.arguments import checked, parse_bytes
 
 
 class QueueTimeoutError(RuntimeError, TimeoutError):
@@ -32,9 +32,11 @@ class ShmChannel(SampleChannel):
         ({'ids': tensor([0, 1, 2])}, True)
     """
 
+    @checked
     def __init__(self, capacity: int = 128, shm_size: int | str = "256MB", *, num_producers: int = 1) -> None:
         super().__init__(capacity, parse_bytes("shm_size", shm_size), num_producers)
 
+    @checked
     def send(self, msg: SampleMessage, timeout_ms: int | None = None, **kwargs: Any) -> None:  # noqa: ARG002
         """Send a sample once there is room for it; None or 0 waits up to ten minutes. `kwargs` have no effect.
 
@@ -49,6 +51,7 @@ class ShmChannel(SampleChannel):
         if not self.put(msg, seconds):
             raise QueueTimeoutError(f"the channel had no room for {seconds:g} s: its consumers don't receive")
 
+    @checked
     def recv(self, timeout_ms: int | None = None, **kwargs: Any) -> SampleMessage:  # noqa: ARG002
         """Return the next sample; None or 0 waits up to ten minutes. `kwargs` have no effect.
 

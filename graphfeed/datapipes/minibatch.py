@@ -7,6 +7,7 @@ import torch
 from typing_extensions import TypeVar
 
 from graphfeed.ops import Key
+from graphfeed.ops.arguments import checked
 from graphfeed.ops.process import load_entry_point
 from graphfeed.storage.graph import SampledSubgraph
 from graphfeed.storage.memory import all_pinned, move, shapes_repr, tensor_repr
@@ -79,16 +80,19 @@ class MiniBatch:
         """Return the number of sampled hops; 0 before sampling."""
         return len(self.sampled_subgraphs or ())
 
+    @checked
     def edge_ids(self, layer_id: int) -> Any:
         """Return the ids of a hop's edges."""
         if not self.sampled_subgraphs:
             raise ValueError("the mini-batch has no sampled_subgraphs yet; put a sampler before this stage")
         return self.sampled_subgraphs[layer_id].original_edge_ids
 
+    @checked
     def set_node_features(self, node_features: dict[Any, torch.Tensor]) -> None:
         """Set the node features."""
         self.node_features = node_features
 
+    @checked
     def set_edge_features(self, edge_features: list[dict[Any, torch.Tensor]]) -> None:
         """Set the edge features."""
         self.edge_features = edge_features
@@ -111,6 +115,7 @@ class MiniBatch:
         blocks: list[Any] = load_entry_point("converters", "compute_blocks")(self.sampled_subgraphs or [])
         return blocks
 
+    @checked
     def to_pyg_data(self, by_hop: bool = False) -> Any:
         """Return the mini-batch as a `torch_geometric.data.Data`, or `HeteroData` if the graph has types.
 
@@ -141,6 +146,7 @@ class MiniBatch:
         """
         return load_entry_point("converters", "to_pyg_data")(self, by_hop)
 
+    @checked
     def to(self, device: torch.device | str, non_blocking: bool = False) -> "MiniBatch":
         """Move every tensor to a device, also those of attributes that are not fields; return this object.
 

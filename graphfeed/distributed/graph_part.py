@@ -7,6 +7,8 @@ import torch
 
 from graphfeed import ops
 from graphfeed.distributed.part_book import PartBook
+from graphfeed.distributed.partition_identity import identify
+from graphfeed.ops.arguments import checked
 from graphfeed.ops.memory import buffers
 from graphfeed.ops.rows import take_rows, take_small
 from graphfeed.storage.datasets import identify
@@ -26,6 +28,7 @@ MOST_PARTS = 1 << 31
 """Numbers of parts are int32 at most."""
 
 
+@checked
 @dataclass(frozen=True, eq=False)
 class GraphPart:
     """A part of a graph: all in-edges of the nodes that it owns, in the order that they have in the whole graph."""
@@ -112,6 +115,7 @@ class GraphPart:
         return self.book.within(first[types[node_type]], first[types[node_type] + 1])
 
 
+@checked
 def cut_graph(graph: FusedCSCSamplingGraph, assignment: Assignment, part: int) -> GraphPart:
     """Return one part of a graph in memory.
 
@@ -153,6 +157,7 @@ def take(values: torch.Tensor, positions: torch.Tensor) -> torch.Tensor:
     return torch.index_select(values, 0, positions, out=out)
 
 
+@checked
 def cut_rows(values: torch.Tensor, book: PartBook, part: int) -> torch.Tensor:
     """Return the rows that a part owns, in the order of their ids.
 

@@ -7,7 +7,7 @@ from functools import cached_property
 import numpy as np
 import torch
 
-from graphfeed.ops.arguments import check_count, check_vector
+from graphfeed.ops.arguments import check_count, check_vector, checked
 from graphfeed.ops.rows import take_rows
 from graphfeed.ops.structure import TYPE_DTYPES
 
@@ -19,6 +19,7 @@ class PartBook:
     makes one for any parts.
     """
 
+    @checked
     def __init__(self, owners: torch.Tensor, num_parts: int) -> None:
         self.owners = owners
         self.num_ids = owners.numel()
@@ -50,6 +51,7 @@ class PartBook:
         """Return the part of each id, and its offset there; the ids are not checked."""
         return self.owners_of(ids), self.offsets_of(ids)
 
+    @checked
     def ids_of(self, part: int) -> torch.Tensor:
         """Return the ids of a part, ascending, int64."""
         return torch.from_numpy(np.flatnonzero(self.owners.numpy() == part))
@@ -59,6 +61,7 @@ class PartBook:
         return PartBook(self.owners[start:stop], self.num_parts)
 
     @staticmethod
+    @checked
     def from_bounds(bounds: Sequence[int]) -> "PartBook":
         """Return the book of parts of consecutive ids.
 
@@ -78,6 +81,7 @@ class PartBook:
         return RangeBook(numbers)
 
     @staticmethod
+    @checked
     def from_assignment(assignment: torch.Tensor, num_parts: int | None = None) -> "PartBook":
         """Return the book of any parts, which takes 1 byte per id, and up to 8 more once offsets are asked for.
 
@@ -142,6 +146,7 @@ class RangeBook(PartBook):
         owners = self.owners_of(ids)
         return owners, ids - take_rows(self.bounds, owners)
 
+    @checked
     def ids_of(self, part: int) -> torch.Tensor:
         """Return the ids of a part."""
         return torch.arange(int(self.bounds[part]), int(self.bounds[part + 1]))

@@ -17,7 +17,7 @@ from graphfeed.distributed.partitioned_graph import check_ranks
 from graphfeed.distributed.ranks.exchange import ask_owners
 from graphfeed.distributed.ranks.messages import Tensors
 from graphfeed.distributed.ranks.peers import Peers, shared_peers
-from graphfeed.ops.arguments import as_ids, check_ids, check_vector
+from graphfeed.ops.arguments import as_ids, check_ids, check_vector, checked
 from graphfeed.ops.memory import buffers
 from graphfeed.ops.rows import copy_rows, gather_parts, take_rows
 from graphfeed.storage import DeferredRead, Feature, TorchBasedFeature
@@ -65,6 +65,7 @@ class PartitionedFeature(RemoteFeature, ReadsAhead):
 
     waits_for = "other ranks"
 
+    @checked
     def __init__(
         self,
         rows: torch.Tensor | Feature,

@@ -15,7 +15,7 @@ from graphfeed.distributed.part_book import PartBook
 from graphfeed.distributed.ranks.exchange import COUNTS, ask_owners, merge_columns
 from graphfeed.distributed.ranks.messages import Tensors
 from graphfeed.distributed.ranks.peers import Peers, shared_peers
-from graphfeed.ops.arguments import check_ids
+from graphfeed.ops.arguments import check_ids, checked
 from graphfeed.ops.rows import Each, take_rows, take_small
 from graphfeed.storage import SampledSubgraph, SamplingGraph, SamplingRequest, TemporalQuery
 from graphfeed.storage.graph import (
@@ -73,6 +73,7 @@ class PartitionedGraph(SamplingGraph):
         [1, 2]
     """
 
+    @checked
     def __init__(self, part: GraphPart, peers: Peers | None = None) -> None:
         self.part = part
         self.peers = shared_peers() if peers is None else peers

@@ -15,6 +15,7 @@ from typing import Any
 
 import torch
 
+from graphfeed.ops.arguments import checked
 from graphfeed.ops.process import import_optional
 from graphfeed.storage.graph import (
     ORIGINAL_EDGE_ID,
@@ -82,6 +83,7 @@ def make_block(dgl: Any, subgraph: SampledSubgraph) -> Any:
     return dgl.create_block(data[("",)], num_src_nodes=counts[0][""], num_dst_nodes=counts[1][""])
 
 
+@checked
 def from_dglgraph(
     g: Any, is_homogeneous: bool = False, include_original_edge_id: bool = False
 ) -> FusedCSCSamplingGraph:

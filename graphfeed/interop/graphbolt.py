@@ -17,9 +17,9 @@ from numpy.lib import format as npy
 from numpy.typing import NDArray
 
 from graphfeed.datapipes import Datapipe, ItemNameWarning, Transform
-from graphfeed.datapipes.pipeline import check_fields, check_source, find, register, replace, traverse
+from graphfeed.datapipes.pipeline import check_source, find, register, replace, traverse
 from graphfeed.loader.stages import Prefetch
-from graphfeed.ops.arguments import check_count, check_seconds
+from graphfeed.ops.arguments import check_count, check_fields, check_seconds, checked
 from graphfeed.storage.datasets import FILE_NAME, LEGACY_NAMES, HeteroItemSet, ItemSet, OnDiskDataset
 from graphfeed.storage.graph import SampledSubgraph
 
@@ -74,6 +74,7 @@ FORMER = {"from_fused_csc": "it is fused_csc_sampling_graph now, as the names of
 Stage = TypeVar("Stage", bound=type)
 
 
+@checked
 def functional_datapipe(name: str) -> Callable[[Stage], Stage]:
     """Give a stage a fluent name with a decorator; `class MyStage(Transform, name="my_stage")` does the same.
 
@@ -185,11 +186,13 @@ def last_of(graph: DataPipeGraph) -> Datapipe:
     return stage
 
 
+@checked
 def find_dps(graph: DataPipeGraph, dp_type: type) -> list[Datapipe]:
     """Return the stages of a class or its subclasses, each once, sources first; `find` takes a pipeline instead."""
     return find(last_of(graph), dp_type)
 
 
+@checked
 def replace_dp(graph: DataPipeGraph, old_datapipe: Datapipe, new_datapipe: Datapipe) -> DataPipeGraph:
     """Return the graph with one stage replaced; `replace` takes a pipeline instead.
 
@@ -202,6 +205,7 @@ def replace_dp(graph: DataPipeGraph, old_datapipe: Datapipe, new_datapipe: Datap
     return traverse_dps(replace(last_of(graph), old_datapipe, new_datapipe))
 
 
+@checked
 def datapipe_graph_to_adjlist(datapipe_graph: DataPipeGraph) -> dict[int, tuple[Datapipe, list[int]]]:
     """Return each stage by its id, with the ids of the stages that it reads from; the last stage comes first."""
     stages = reversed(traverse(last_of(datapipe_graph)))
@@ -294,6 +298,7 @@ class BuiltinDataset(OnDiskDataset):
         FileNotFoundError: The folder does not exist. The message says where to put it.
     """
 
+    @checked
     def __init__(self, name: str, root: str | os.PathLike[str] = "datasets") -> None:
         names = [name] if "seeds" in name else [f"{name}-seeds", name]
         folders = [Path(root) / known for known in names]
@@ -312,6 +317,7 @@ PREFIX = 10
 """Bytes in front of the header's text: the magic string, the version, and the length of the text."""
 
 
+@checked
 def numpy_save_aligned(file: str | os.PathLike[str] | BinaryIO, arr: Any, allow_pickle: bool = False) -> None:
     """Save an array like `numpy.save`, with its values aligned to 4096 bytes in the file; any reader can load it.
 

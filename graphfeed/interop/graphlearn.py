@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 
 import torch
 
+from graphfeed.ops.arguments import checked
 from graphfeed.ops.process import regular_file
 from graphfeed.storage import BasicFeatureStore, TorchBasedFeature
 from graphfeed.storage.datasets import check_file
@@ -29,6 +30,7 @@ class WholeGraph(NamedTuple):
     """The feature of nodes and of edges has the name "feat"."""
 
 
+@checked
 def read_graphlearn(root: str | os.PathLike[str]) -> WholeGraph:
     """Read all parts of a folder that a partitioner of GraphLearn-for-PyTorch wrote, into memory.
 
@@ -65,6 +67,7 @@ def read_graphlearn(root: str | os.PathLike[str]) -> WholeGraph:
     return WholeGraph(graph, from_type_dict(nodes), len(parts), BasicFeatureStore(rows))
 
 
+@checked
 def read_graphlearn_caches(root: str | os.PathLike[str]) -> list[ByType]:
     """Return of which nodes each part of a folder of GraphLearn-for-PyTorch's partitioners has cached features.
 

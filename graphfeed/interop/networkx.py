@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from graphfeed.ops.arguments import checked
 from graphfeed.ops.process import import_optional
 from graphfeed.storage.graph import ORIGINAL_EDGE_ID, FusedCSCSamplingGraph, ends_of, from_coo, to_coo, to_type_dict
 
@@ -14,6 +15,7 @@ __all__ = ["from_networkx", "to_networkx"]
 EDGE_TYPE = "edge_type"
 
 
+@checked
 def from_networkx(g: Any, node_attrs: Iterable[str] = (), edge_attrs: Iterable[str] = ()) -> FusedCSCSamplingGraph:
     """Make a graph from any graph of NetworkX's. NetworkX itself is not imported.
 
@@ -66,7 +68,9 @@ def collect(domain: str, name: str, data: Iterable[tuple[Any, dict[str, Any]]]) 
     rows = []
     for owner, attributes in data:
         if name not in attributes:
-            raise KeyError(f"{domain} {owner!r} has no {name!r}, but {list(attributes)}; give it to each {domain}")
+            raise KeyError(
+                f"{domain}_attrs: {domain} {owner!r} has no {name!r}, but {list(attributes)}; give it to each {domain}"
+            )
         rows.append(attributes[name])
     try:
         array = np.asarray(rows)
@@ -77,6 +81,7 @@ def collect(domain: str, name: str, data: Iterable[tuple[Any, dict[str, Any]]]) 
     return torch.from_numpy(array)
 
 
+@checked
 def to_networkx(graph: FusedCSCSamplingGraph) -> Any:
     """Return a graph as a `networkx.MultiDiGraph`.
 

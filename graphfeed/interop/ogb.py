@@ -12,6 +12,7 @@ import torch
 from numpy.typing import NDArray
 
 from graphfeed.interop.ogb_links import PARTS, find_relations, read_links, splits_edges
+from graphfeed.ops.arguments import checked
 from graphfeed.ops.process import import_optional, install_hint, regular_file
 from graphfeed.storage import BasicFeatureStore, TorchBasedFeature
 from graphfeed.storage.datasets import Dataset, HeteroItemSet, ItemSet
@@ -26,6 +27,7 @@ LABELS = "node-label"
 BY_TYPE = "triplet-type-list.csv.gz"
 
 
+@checked
 def read_ogb(root: str | os.PathLike[str], add_inverse_edge: bool = False, split: str | None = None) -> Dataset:
     """Read a dataset of OGB's for nodes or links from its unpacked archive, such as `arxiv/`, `mag/` or `collab/`.
 

@@ -4,6 +4,7 @@ from typing import Any
 
 import torch
 
+from graphfeed.ops.arguments import checked
 from graphfeed.ops.process import import_optional
 from graphfeed.storage.graph import (
     FusedCSCSamplingGraph,
@@ -18,6 +19,7 @@ from graphfeed.storage.graph import (
 __all__ = ["from_scipy", "to_scipy"]
 
 
+@checked
 def from_scipy(matrix: Any, weight: str | None = None) -> FusedCSCSamplingGraph:
     """Make a graph from a sparse adjacency matrix, or from one for each edge type. SciPy itself is not imported.
 
@@ -67,6 +69,7 @@ def from_scipy(matrix: Any, weight: str | None = None) -> FusedCSCSamplingGraph:
     return from_coo(from_type_dict(edges), from_type_dict(sizes), edge_attributes=attributes)
 
 
+@checked
 def to_scipy(graph: FusedCSCSamplingGraph, weight: str | None = None) -> Any:
     """Return a graph as a `scipy.sparse.coo_array`, or with types as a dict of these by edge type.
 

@@ -40,7 +40,7 @@ from graphfeed.loader.rules import LoaderOptions
 from graphfeed.loader.runner import Runner
 from graphfeed.loader.tune import Tuning, describe_tuning, why_fixed
 from graphfeed.loader.workers import Workers
-from graphfeed.ops.arguments import check_count
+from graphfeed.ops.arguments import check_count, check_flags, checked
 from graphfeed.ops.process import renew_in_child
 
 OF_THIS_LOADER = ("_workers", "_tuning", "_running", "profiled", "_measured_in")
@@ -157,6 +157,7 @@ class DataLoader(Generic[Batch]):
         patience: float = 60.0,
     ) -> None:
         datapipe = as_pipeline(datapipe)
+        check_flags(persistent_workers=persistent_workers, profile=profile, progress=progress)
         check_options(num_workers, worker, executor, prefetch_factor, timeout)
         check_auto(num_workers, worker, executor, servers)
         self._fixed = why_fixed(datapipe) if num_workers == "auto" else ""
@@ -227,6 +228,7 @@ class DataLoader(Generic[Batch]):
         """The seed of all randomness."""
         return self._seed
 
+    @checked
     def explain(self, *, rewritten: bool = True) -> str:
         """Return what runs where, and by which rule; `rewritten=False` shows the pipeline as it was written."""
         summary = None if self.profiled is None else self.profiled.summary
@@ -236,6 +238,7 @@ class DataLoader(Generic[Batch]):
         return "\n".join([text, *(describe_tuning(self._tuning) if self._tuning is not None else ())])
 
     @contextmanager
+    @checked
     def profile(self, *, record_functions: bool = False) -> Iterator[Profile]:
         """Measure the epochs that begin within a block: `with loader.profile() as profile: train()`.
 
@@ -283,6 +286,7 @@ class DataLoader(Generic[Batch]):
         self._running[run] = progress
         return run
 
+    @checked
     def set_epoch(self, epoch: int) -> None:
         """Set the epoch that the next `iter()` starts."""
         check_count("epoch", epoch, 0)

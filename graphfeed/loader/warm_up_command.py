@@ -14,11 +14,13 @@ import torch
 
 from graphfeed.datapipes import Datapipe, ItemSampler
 from graphfeed.ops import KernelLoad, load
+from graphfeed.ops.arguments import checked
 from graphfeed.storage import HeteroItemSet, ItemSet, from_coo
 
 NODES = 8
 
 
+@checked
 def warm_up(pipe: Datapipe | None = None) -> tuple[KernelLoad, ...]:
     """Compile the kernels for the CPU, and keep their machine code on disk.
 

@@ -35,8 +35,17 @@ class Key:
             check_seed(name, getattr(self, name))
 
     def at(self, stage: int, hop: int = 0) -> int:
-        """Return the 64-bit key of one hop of one stage."""
-        return fold(self.seed, self.epoch, self.index, stage, hop)
+        """Return the 64-bit key of one hop of one stage.
+
+        Raises:
+            TypeError: One of them is not a whole number.
+        """
+        try:
+            return fold(self.seed, self.epoch, self.index, stage, hop)
+        except TypeError:
+            check_seed("stage", stage)
+            check_seed("hop", hop)
+            raise
 
 
 class Unkeyed:

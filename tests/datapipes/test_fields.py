@@ -8,7 +8,7 @@ import pytest
 import torch
 
 import graphfeed as gf
-from graphfeed.datapipes.pipeline import check_fields
+from graphfeed.ops.arguments import check_fields
 from tests.datapipes.stages import BUILDERS, HERE, ByFields, make_items
 from tests.refusals import MOST_LETTERS
 

@@ -12,7 +12,7 @@ from graphfeed.datapipes.pipeline.size_estimate import BatchSizeEstimate
 from graphfeed.datapipes.sources.seeds import given_seeds
 from graphfeed.datapipes.transform import Transform
 from graphfeed.ops import drawing
-from graphfeed.ops.arguments import brief
+from graphfeed.ops.arguments import brief, check_tensors, checked
 
 Sampled: TypeAlias = tuple[torch.Tensor, torch.Tensor, torch.Tensor]
 """Seeds, labels and indexes."""
@@ -91,6 +91,7 @@ def sample_each_type(stage: Transform, minibatch: MiniBatch, sample: Callable[..
     return result
 
 
+@checked
 def with_negatives(seeds: torch.Tensor, num_positives: int) -> Sampled:
     """Return seeds with their labels and indexes; they hold the positives, then the negatives of each in turn.
 
@@ -100,6 +101,7 @@ def with_negatives(seeds: torch.Tensor, num_positives: int) -> Sampled:
         >>> with_negatives(torch.tensor([[5, 6], [7, 8], [5, 1], [5, 2], [7, 3], [7, 4]]), 2)[2]
         tensor([0, 1, 0, 0, 1, 1])
     """
+    check_tensors(seeds=seeds)
     labels = torch.zeros(len(seeds), dtype=torch.float32, device=seeds.device)
     labels[:num_positives] = 1
     own = torch.arange(num_positives, device=seeds.device)

@@ -8,11 +8,12 @@ from graphfeed.datapipes.minibatch import MiniBatch
 from graphfeed.datapipes.sources.seeds import given_seeds
 from graphfeed.datapipes.transform import Transform
 from graphfeed.ops import CompletedFuture
-from graphfeed.ops.arguments import brief
+from graphfeed.ops.arguments import brief, checked
 from graphfeed.storage import add_reverse_edges
 from graphfeed.storage.graph import ByType, exclude_from_each
 
 
+@checked
 def exclude_seed_edges(
     minibatch: MiniBatch,
     include_reverse_edges: bool = False,

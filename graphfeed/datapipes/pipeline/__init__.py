@@ -6,7 +6,7 @@ random streams, observers, estimates.
 """
 
 from graphfeed.datapipes.pipeline.description import describe_stage
-from graphfeed.datapipes.pipeline.fields import check_fields, check_source
+from graphfeed.datapipes.pipeline.fields import check_source
 from graphfeed.datapipes.pipeline.fluent import register
 from graphfeed.datapipes.pipeline.iteration import torch_shard
 from graphfeed.datapipes.pipeline.observer import OBSERVER, Observer, Side
@@ -18,7 +18,7 @@ from graphfeed.datapipes.pipeline.traverse import find, replace, traverse
 
 # fmt: off
 __all__ = [
-    "OBSERVER", "BatchSizeEstimate", "Observer", "Placement", "Side", "assign_streams", "check_fields", "check_source",
+    "OBSERVER", "BatchSizeEstimate", "Observer", "Placement", "Side", "assign_streams", "check_source",
     "describe_stage", "distinct", "find", "keep_streams", "measure", "register", "replace", "seeded_globals",
     "torch_shard", "traverse",
 ]

@@ -7,6 +7,7 @@ from typing import Any
 from graphfeed.datapipes.datapipe import Datapipe
 from graphfeed.datapipes.pipeline.description import describe_stage
 from graphfeed.datapipes.pipeline.traverse import traverse
+from graphfeed.ops.arguments import check_flags
 from graphfeed.ops.process import import_optional
 
 
@@ -89,4 +90,5 @@ def to_graph(dp: Datapipe, *, debug: bool = False) -> PipelineGraph:
     """
     if not isinstance(dp, Datapipe):
         raise TypeError(f"dp must be a pipeline of stages, but is a {type(dp).__name__}; give it the last stage")
+    check_flags(debug=debug)
     return PipelineGraph(dp, debug)

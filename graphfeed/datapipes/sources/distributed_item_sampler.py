@@ -9,13 +9,12 @@ from typing import TYPE_CHECKING, Any
 from torch import distributed
 
 from graphfeed.datapipes.datapipe import Datapipe
-from graphfeed.datapipes.pipeline.fields import check_fields
 from graphfeed.datapipes.pipeline.iteration import torch_shard
 from graphfeed.datapipes.pipeline.size_estimate import BatchSizeEstimate
 from graphfeed.datapipes.sources.item_sampler import ItemSampler
 from graphfeed.datapipes.sources.items_by_owner import ItemsByOwner, NodeOwners, group_items
 from graphfeed.datapipes.sources.minibatcher import minibatcher_default
-from graphfeed.ops.arguments import check_position
+from graphfeed.ops.arguments import check_fields, check_position
 from graphfeed.storage import HeteroItemSet, ItemSet
 from graphfeed.storage.datasets import identify
 

@@ -8,12 +8,11 @@ import torch
 
 from graphfeed.datapipes.datapipe import Datapipe
 from graphfeed.datapipes.minibatch import MiniBatch
-from graphfeed.datapipes.pipeline.fields import check_fields
 from graphfeed.datapipes.pipeline.iteration import torch_shard
 from graphfeed.datapipes.pipeline.size_estimate import BatchSizeEstimate, measure
 from graphfeed.datapipes.sources.minibatcher import minibatcher_default
 from graphfeed.ops import Key, fold
-from graphfeed.ops.arguments import brief, check_count, check_position
+from graphfeed.ops.arguments import brief, check_count, check_fields, check_position
 from graphfeed.ops.sampling import permute
 from graphfeed.storage import HeteroItemSet, ItemSet
 

@@ -14,7 +14,7 @@ from graphfeed.distributed.edge_positions import remote_sources
 from graphfeed.distributed.partition.part_layout import check_num_parts, features_by_key
 from graphfeed.distributed.partition.report import table
 from graphfeed.loader import bytes_text
-from graphfeed.ops.arguments import as_ids, check_count, check_ids, check_vector
+from graphfeed.ops.arguments import as_ids, check_count, check_ids, check_vector, checked
 from graphfeed.ops.process import progress_bar
 from graphfeed.storage import FeatureStore
 from graphfeed.storage.features import row_type
@@ -60,6 +60,7 @@ class HaloPlan:
         return "\n".join(table(titles, columns, as_text))
 
 
+@checked
 def plan_halo(
     graph: GraphArrays, assignment: ByType, num_parts: int, features: FeatureStore | None, halo_features: HaloFeatures
 ) -> HaloPlan:

@@ -24,6 +24,7 @@ from graphfeed.distributed.partition.part_layout import (
 from graphfeed.distributed.partitioned_feature import PartitionedFeature, name_of
 from graphfeed.distributed.pyg.partition_pyg_layout import PyGLayout
 from graphfeed.distributed.ranks.peers import Peers
+from graphfeed.ops.arguments import checked
 from graphfeed.storage import BasicFeatureStore, Feature, FeatureKey, TorchBasedFeature
 from graphfeed.storage.graph import FusedCSCSamplingGraph, check_shapes, to_type_dict
 from graphfeed.storage.memory import has_stamp
@@ -63,6 +64,7 @@ class StoredPart:
         return BasicFeatureStore(features)
 
 
+@checked
 def open_part(root: str | os.PathLike[str], part: int, *, check: bool = False) -> StoredPart:
     """Map a part of a graph. Pages are read on demand; writes to the arrays stay in this process.
 

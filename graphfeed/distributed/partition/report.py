@@ -8,6 +8,7 @@ import numpy as np
 
 from graphfeed.distributed.edge_positions import remote_sources
 from graphfeed.distributed.partition.part_layout import check_num_parts
+from graphfeed.ops.arguments import checked
 from graphfeed.ops.process import progress_bar
 from graphfeed.storage.graph import ByType, GraphArrays, stacked_assignment
 
@@ -78,6 +79,7 @@ def unevenness(counts: Sequence[int]) -> float:
     return max(counts) * len(counts) / max(sum(counts), 1) if sum(counts) else 1.0
 
 
+@checked
 def report_partition(graph: GraphArrays, assignment: ByType, num_parts: int) -> PartitionReport:
     """Count the cut edges, the sizes and the halo of each part of a partition, in one pass over the edges.
 

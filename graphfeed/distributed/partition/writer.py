@@ -31,6 +31,7 @@ from graphfeed.distributed.partition.part_tasks import (
     write_rows,
     write_values,
 )
+from graphfeed.ops.arguments import checked
 from graphfeed.ops.process import progress_bar
 from graphfeed.storage import DiskBasedFeature, Feature, FeatureKey, FeatureStore
 from graphfeed.storage.datasets import SCRATCH, FileTask, check_new_folder, new_folder, run_tasks, write_text
@@ -42,6 +43,7 @@ SMALL_BYTES = 1 << 13
 """Tensors of at most so many bytes are compared by their values, to tell whether a run goes on with the same graph."""
 
 
+@checked
 def write_partition(
     root: str | os.PathLike[str],
     graph: GraphArrays,

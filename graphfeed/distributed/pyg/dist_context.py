@@ -3,6 +3,8 @@
 from dataclasses import dataclass
 from enum import Enum
 
+from graphfeed.ops.arguments import checked
+
 
 class DistRole(Enum):
     """What a process does. There is one role: it holds a part, samples, and trains."""
@@ -10,6 +12,7 @@ class DistRole(Enum):
     WORKER = 1
 
 
+@checked
 @dataclass
 class DistContext:
     """Which rank this process is, as in `torch_geometric.distributed`.

@@ -12,6 +12,7 @@ from graphfeed.distributed.pyg.dist_loader import DistLoader
 from graphfeed.distributed.pyg.dist_neighbor_sampler import DistNeighborSampler
 from graphfeed.distributed.pyg.local_feature_store import LocalFeatureStore
 from graphfeed.distributed.pyg.local_graph_store import LocalGraphStore
+from graphfeed.ops.arguments import checked
 from graphfeed.pyg.data import InputEdges, NegativeSampling, import_pyg, read_input_edges, split_edge_type
 from graphfeed.pyg.loaders import TorchOptions
 
@@ -37,6 +38,7 @@ class DistLinkNeighborLoader(DistLoader):
         kwargs: See `DistNeighborLoader`, as for the arguments that are not listed here, and for errors.
     """
 
+    @checked
     def __init__(
         self,
         data: tuple[LocalFeatureStore, LocalGraphStore],

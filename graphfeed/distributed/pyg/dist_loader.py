@@ -13,6 +13,7 @@ from graphfeed.distributed.pyg.dist_context import DistContext
 from graphfeed.distributed.pyg.dist_data import find_peers
 from graphfeed.distributed.pyg.dist_neighbor_sampler import DistNeighborSampler
 from graphfeed.distributed.ranks.peers import Peers
+from graphfeed.ops.arguments import checked
 from graphfeed.pyg.loaders import PyGLoader, TorchOptions
 
 
@@ -47,6 +48,7 @@ class DistLoader(PyGLoader):
         ValueError: No address, port or process group, or a number of threads or seconds that is not above 0.
     """
 
+    @checked
     def __init__(
         self,
         current_ctx: DistContext,

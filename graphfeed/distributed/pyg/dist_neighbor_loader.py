@@ -12,6 +12,7 @@ from graphfeed.distributed.pyg.dist_loader import DistLoader
 from graphfeed.distributed.pyg.dist_neighbor_sampler import DistNeighborSampler
 from graphfeed.distributed.pyg.local_feature_store import LocalFeatureStore
 from graphfeed.distributed.pyg.local_graph_store import LocalGraphStore
+from graphfeed.ops.arguments import checked
 from graphfeed.pyg.data import InputNodes, import_pyg, read_input_nodes
 from graphfeed.pyg.loaders import TorchOptions
 
@@ -47,6 +48,7 @@ class DistNeighborLoader(DistLoader):
         ValueError: Arguments that don't fit the data or each other.
     """
 
+    @checked
     def __init__(
         self,
         data: tuple[LocalFeatureStore, LocalGraphStore],

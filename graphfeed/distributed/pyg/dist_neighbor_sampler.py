@@ -17,7 +17,7 @@ from graphfeed.distributed.pyg.local_graph_store import LocalGraphStore
 from graphfeed.distributed.pyg.store_attributes import EDGES, type_of
 from graphfeed.distributed.ranks.peers import Peers
 from graphfeed.ops import draw_key
-from graphfeed.ops.arguments import brief, check_count
+from graphfeed.ops.arguments import brief, check_count, checked
 from graphfeed.pyg.data import ALWAYS, NegativeSampling, import_pyg
 from graphfeed.pyg.samplers import STRATEGIES, Neighborhoods
 from graphfeed.pyg.stages import call_stages, random_links, transform_output
@@ -53,6 +53,7 @@ class DistNeighborSampler:
         ValueError: The rank is not that of the part, or a concurrency below 1.
     """
 
+    @checked
     def __init__(
         self,
         current_ctx: DistContext,

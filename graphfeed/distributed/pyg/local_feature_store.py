@@ -24,7 +24,7 @@ from graphfeed.distributed.pyg.store_attributes import (
     type_of,
 )
 from graphfeed.distributed.ranks.peers import Peers, shared_peers
-from graphfeed.ops.arguments import brief
+from graphfeed.ops.arguments import brief, checked
 from graphfeed.storage import BasicFeatureStore, Feature, TorchBasedFeature
 
 
@@ -153,6 +153,7 @@ class LocalFeatureStore:
         self.rpc_router = rpc_router
         self.partitioned_features(rpc_router)
 
+    @checked
     def lookup_features(
         self, index: torch.Tensor, is_node_feat: bool = True, input_type: Group = None
     ) -> torch.futures.Future[torch.Tensor]:
@@ -248,6 +249,7 @@ class LocalFeatureStore:
         return attr.group_name, str(attr.attr_name)
 
     @classmethod
+    @checked
     def from_data(
         cls,
         node_id: torch.Tensor,
@@ -272,6 +274,7 @@ class LocalFeatureStore:
         )
 
     @classmethod
+    @checked
     def from_hetero_data(
         cls,
         node_id_dict: dict[Any, torch.Tensor],
@@ -292,6 +295,7 @@ class LocalFeatureStore:
         return store
 
     @classmethod
+    @checked
     def from_partition(cls, root: str | os.PathLike[str], pid: int) -> "LocalFeatureStore":
         """Return the features of a part in files, written by `Partitioner` here or in PyG, or by `write_partition`.
 

@@ -14,6 +14,7 @@ from graphfeed.distributed.partition.reader import open_part
 from graphfeed.distributed.partition.source import EDGE_TIME, TIME
 from graphfeed.distributed.pyg.local_feature_store import LocalFeatureStore
 from graphfeed.distributed.pyg.store_attributes import EdgeType, LocalEdgeAttr, Maps, group_of, read_info, type_of
+from graphfeed.ops.arguments import check_length, checked
 from graphfeed.pyg.data import ALWAYS, EdgeList, as_time_column, fill_missing, make_graph
 from graphfeed.storage.graph import ORIGINAL_EDGE_ID, edge_lists, ends_of, from_type_dict, to_type_dict
 
@@ -203,6 +204,7 @@ class LocalGraphStore:
             self._parts.clear()
 
     @classmethod
+    @checked
     def from_data(
         cls, edge_id: torch.Tensor | None, edge_index: torch.Tensor, num_nodes: int, is_sorted: bool = False
     ) -> "LocalGraphStore":
@@ -214,9 +216,12 @@ class LocalGraphStore:
             num_nodes: The number of nodes of the whole graph.
             is_sorted: Whether the edges are sorted by destination; otherwise they will be, and by source.
         """
+        if edge_id is not None:
+            check_length("edge_id", edge_id, edge_index.shape[-1], "edge")
         return cls._from_lists({None: edge_id}, {None: edge_index}, {None: num_nodes}, is_sorted)
 
     @classmethod
+    @checked
     def from_hetero_data(
         cls,
         edge_id_dict: Mapping[EdgeType, torch.Tensor],
@@ -242,6 +247,7 @@ class LocalGraphStore:
         return store
 
     @classmethod
+    @checked
     def from_partition(cls, root: str | os.PathLike[str], pid: int) -> "LocalGraphStore":
         """Return the edges of a part in files, written by `Partitioner` here or in PyG, or by `write_partition`.
 

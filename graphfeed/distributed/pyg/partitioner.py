@@ -15,6 +15,7 @@ from graphfeed.distributed.partition.part_layout import check_num_parts, write_i
 from graphfeed.distributed.partition.source import EDGE_TIME, TIME, Source, source_of
 from graphfeed.distributed.pyg.partition_pyg_layout import BY_TYPE, META, ORDER, meta_of
 from graphfeed.distributed.pyg.store_attributes import by_group
+from graphfeed.ops.arguments import checked
 from graphfeed.ops.process import progress_bar
 from graphfeed.storage.datasets import check_new_folder, new_folder, write_text
 from graphfeed.storage.graph import (
@@ -62,6 +63,7 @@ class Partitioner:
         tensor([0, 1, 2])
     """
 
+    @checked
     def __init__(
         self,
         data: Any,

@@ -23,6 +23,7 @@ from graphfeed.distributed.ranks.heartbeat import Heartbeat, LostError
 from graphfeed.distributed.ranks.listener import Listener
 from graphfeed.distributed.ranks.program_end import WHEN_FAILED, check_program
 from graphfeed.distributed.release import RELEASE
+from graphfeed.ops.arguments import checked
 
 RankAddress: TypeAlias = tuple[str, int, int, int]
 """The address, the port, the rank, and the number of ranks."""
@@ -64,6 +65,7 @@ class Visits:
 VISITS: defaultdict[RankAddress | None, Visits] = defaultdict(Visits)
 
 
+@checked
 class MeetingPoint(NamedTuple):
     """The rendezvous address of ranks without a process group: rank 0 listens there."""
 

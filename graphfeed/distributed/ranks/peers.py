@@ -24,6 +24,7 @@ from graphfeed.distributed.ranks.listener import GREETING, Listener, Respond
 from graphfeed.distributed.ranks.meeting_point import VISITS, Meeting, MeetingPoint, Presence
 from graphfeed.distributed.ranks.messages import Tensors, Traffic
 from graphfeed.distributed.ranks.program_end import check_program, watch_program
+from graphfeed.ops.arguments import checked
 from graphfeed.ops.process import renew_in_child
 
 Answers: TypeAlias = Mapping[int, Answer]
@@ -64,6 +65,7 @@ class Peers:
         RuntimeError: A launcher such as torchrun started several ranks, but there is no process group.
     """
 
+    @checked
     def __init__(
         self,
         *,

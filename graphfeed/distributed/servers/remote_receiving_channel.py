@@ -12,7 +12,7 @@ from graphfeed.datapipes import find_rank
 from graphfeed.distributed.servers.remote_executor import RemoteExecutor
 from graphfeed.distributed.servers.tickets import Cut
 from graphfeed.loader.executors import RemoteTraceback
-from graphfeed.ops.arguments import check_count, check_seconds, check_seed
+from graphfeed.ops.arguments import check_count, check_seconds, check_seed, checked
 from graphfeed.ops.process import Closeable
 
 
@@ -62,6 +62,7 @@ class RemoteReceivingChannel(ChannelBase, Closeable):
         [[0, 1], [2, 3]]
     """
 
+    @checked
     def __init__(
         self,
         server_rank: int | str | Sequence[int | str],

@@ -21,7 +21,7 @@ from graphfeed.distributed.wire import (
     text_of,
     to_batch,
 )
-from graphfeed.ops.arguments import check_seconds
+from graphfeed.ops.arguments import check_seconds, checked
 from graphfeed.ops.process import Closeable
 from graphfeed.storage.memory import describe_tensors
 
@@ -210,6 +210,7 @@ class SamplerReceiver(Closeable):
         >>> receiver.close()
     """
 
+    @checked
     def __init__(
         self,
         graph: Any,

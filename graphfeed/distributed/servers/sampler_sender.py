@@ -23,7 +23,7 @@ from graphfeed.distributed.wire import (
     to_batch,
 )
 from graphfeed.loader.executors import ThreadExecutor
-from graphfeed.ops.arguments import check_seconds
+from graphfeed.ops.arguments import check_seconds, checked
 from graphfeed.ops.process import Closeable
 from graphfeed.storage.memory import describe_tensors
 
@@ -73,6 +73,7 @@ class SamplerSender(Closeable):
         [{'x': tensor([1.])}]
     """
 
+    @checked
     def __init__(
         self,
         namebook: Mapping[int, str],
@@ -103,6 +104,7 @@ class SamplerSender(Closeable):
             self.close()
             raise
 
+    @checked
     def send(self, nodeflow: SampleMessage, recv_id: int) -> None:
         """Send a sample to one receiver.
 
@@ -120,11 +122,13 @@ class SamplerSender(Closeable):
         sample = {name: tensor.detach() for name, tensor in nodeflow.items()}
         self._put(to_batch(SAMPLE, sample), recv_id)
 
+    @checked
     def batch_send(self, nodeflows: Sequence[SampleMessage], recv_ids: Sequence[int]) -> None:
         """Send several samples, each to its receiver."""
         for nodeflow, recv_id in zip(nodeflows, recv_ids, strict=True):
             self.send(nodeflow, recv_id)
 
+    @checked
     def signal(self, recv_id: int) -> None:
         """Tell one receiver that this sender's epoch is over."""
         self._put(to_batch(END, None), recv_id)

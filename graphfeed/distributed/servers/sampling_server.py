@@ -45,7 +45,7 @@ from graphfeed.loader import LoaderOptions, find_caches, find_difference, make_p
 from graphfeed.loader.executors import WorkerTask, available_cores, notes_of, summarise
 from graphfeed.loader.profile import Span
 from graphfeed.loader.stages import InWorkers
-from graphfeed.ops.arguments import check_count
+from graphfeed.ops.arguments import check_count, checked
 from graphfeed.ops.process import Closeable
 
 STEP_SECONDS = 1.0
@@ -103,6 +103,7 @@ class SamplingServer(Closeable):
         [[0, 1], [2, 3]]
     """
 
+    @checked
     def __init__(
         self,
         pipe: Datapipe,

@@ -9,11 +9,12 @@ from typing import Any
 
 import torch
 
-from graphfeed.ops.arguments import brief
+from graphfeed.ops.arguments import brief, checked
 
 EdgeType = tuple[str, str, str]
 
 
+@checked
 @dataclass(frozen=True)
 class SerializedTFRecordInfo:
     """The files of one entity, nodes or edges of one type, and what their records hold.
@@ -78,6 +79,7 @@ class SerializedTFRecordInfo:
         return [Path(path) for path in files]
 
 
+@checked
 @dataclass(frozen=True)
 class SerializedGraphMetadata:
     """The files of a graph: of one type of nodes and edges, or by type."""
@@ -89,6 +91,7 @@ class SerializedGraphMetadata:
     negative_label_entity_info: SerializedTFRecordInfo | Mapping[EdgeType, SerializedTFRecordInfo | None] | None = None
 
 
+@checked
 @dataclass(frozen=True)
 class TFDatasetOptions:
     """How TensorFlow would read the files.

@@ -12,7 +12,7 @@ from graphfeed.ingest.gigl.serialized_graph import SerializedTFRecordInfo, TFDat
 from graphfeed.ingest.tfrecord.example_schema import ExampleSchema, FixedLenFeature
 from graphfeed.ingest.tfrecord.growing_rows import GrowingRows
 from graphfeed.ingest.tfrecord.tfrecord_reader import Batch, read_batches
-from graphfeed.ops.arguments import brief
+from graphfeed.ops.arguments import brief, checked
 
 EXACT_INTEGERS = 1 << 24
 """Up to here, float32 holds every integer."""
@@ -41,6 +41,7 @@ class TFRecordDataLoader:
                 [0., 1.]]))
     """
 
+    @checked
     def __init__(self, rank: int | None = None, world_size: int | None = None) -> None:
         in_group = torch.distributed.is_available() and torch.distributed.is_initialized()
         if rank is None:

@@ -18,7 +18,7 @@ from graphfeed.ingest.gigl.serialized_graph import (
 )
 from graphfeed.ingest.gigl.tfrecord_data_loader import DEFAULT_OPTIONS, TFRecordDataLoader, row_bytes, schema_of
 from graphfeed.ingest.tfrecord.record_stream import RecordStream
-from graphfeed.ops.arguments import brief
+from graphfeed.ops.arguments import brief, checked
 from graphfeed.ops.records import scan_records
 from graphfeed.storage.memory import available_memory, ranks_of_machine
 
@@ -28,6 +28,7 @@ MARGIN = 1.05
 GIB = 1 << 30
 
 
+@checked
 def load_torch_tensors_from_tf_record(
     tf_record_dataloader: TFRecordDataLoader,
     serialized_graph_metadata: SerializedGraphMetadata,

@@ -9,7 +9,7 @@ import torch
 from graphfeed.ingest.tfrecord.example_schema import ExampleSchema
 from graphfeed.ingest.tfrecord.growing_rows import GrowingRows
 from graphfeed.ingest.tfrecord.record_stream import RecordStream
-from graphfeed.ops.arguments import brief
+from graphfeed.ops.arguments import brief, checked
 from graphfeed.ops.records import parse_examples, scan_records
 
 BATCH_ROWS = 1 << 14
@@ -21,6 +21,7 @@ Files = str | os.PathLike[str] | Iterable[str | os.PathLike[str]]
 Batch = dict[str, torch.Tensor]
 
 
+@checked
 def read_tfrecords(
     files: Files, features: Iterable[str] | Mapping[str, Any] | None = None, verify: bool = True
 ) -> dict[str, torch.Tensor]:

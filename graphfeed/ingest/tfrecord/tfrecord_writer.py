@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from graphfeed.ops.arguments import as_tensor, brief
+from graphfeed.ops.arguments import as_tensor, brief, checked
 from graphfeed.ops.records import FRAME_BYTES, MOST_RECORD_BYTES, ExampleLayout, most_bytes, write_examples
 from graphfeed.storage.memory import new_file
 
@@ -18,6 +18,7 @@ EXACT_IN_FLOAT = (torch.float32, torch.float16, torch.bfloat16)
 INTEGERS = (torch.int64, torch.int32, torch.int16, torch.int8, torch.bool)
 
 
+@checked
 def write_tfrecords(path: str | os.PathLike[str], columns: Mapping[str, Any], compression: str | None = None) -> None:
     """Write the rows of tensors as `tf.train.Example` records, one record per row.
 

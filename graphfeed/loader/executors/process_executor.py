@@ -21,7 +21,7 @@ from graphfeed.loader.executors.main_module import check_main_module
 from graphfeed.loader.executors.worker_process import interrupts_blocked
 from graphfeed.loader.executors.worker_task import pack_work, work_here
 from graphfeed.loader.transport.pickling import dump
-from graphfeed.ops.arguments import brief
+from graphfeed.ops.arguments import brief, checked
 
 START_METHOD = "spawn" if sys.platform == "win32" else "forkserver"
 PRELOAD = ["graphfeed.loader.executors.preload"]
@@ -68,6 +68,7 @@ class ProcessExecutor(Executor):
     start_seconds = START_SECONDS
     """How long calls may have to wait until a worker has started, beyond their own timeout."""
 
+    @checked
     def __init__(
         self,
         max_workers: int | None = None,

@@ -15,6 +15,7 @@ from graphfeed.ops.arguments import (
     check_length,
     check_tensors,
     check_vector,
+    checked,
 )
 from graphfeed.ops.arguments.verified import check_once, trust
 from graphfeed.ops.backend import as_int64, as_types, kernels, on_gpu
@@ -269,6 +270,7 @@ def size_of(indptr: torch.Tensor, output_size: int | None) -> int:
     return size
 
 
+@checked
 def expand_indptr(
     indptr: torch.Tensor,
     dtype: torch.dtype | None = None,
@@ -322,6 +324,7 @@ def expand_indptr(
     return out
 
 
+@checked
 def indptr_edge_ids(
     indptr: torch.Tensor,
     dtype: torch.dtype | None = None,

@@ -6,7 +6,7 @@ from typing import Any, Literal, overload
 import numpy as np
 import torch
 
-from graphfeed.ops.arguments import bounds, check_vector
+from graphfeed.ops.arguments import bounds, brief, check_vector, checked
 from graphfeed.ops.completed_future import CompletedFuture, check_one_rank
 from graphfeed.ops.structure.compact import compact, compact_marked
 
@@ -33,6 +33,7 @@ def unique_and_compact(
 ) -> CompletedFuture: ...
 
 
+@checked
 def unique_and_compact(
     nodes: Lists | Mapping[str, Lists], rank: int = 0, world_size: int = 1, async_op: bool = False
 ) -> Any:
@@ -68,6 +69,8 @@ def unique_and_compact(
 
 def unique_in_lists(name: str, lists: Lists) -> Unique:
     """Like `unique_and_compact`, for one node type."""
+    if not isinstance(lists, (Sequence, torch.Tensor)) or isinstance(lists, str):
+        raise TypeError(f"{name} must be a list of tensors, but is {brief(lists)}")
     if len(lists) == 0:
         raise ValueError(f"{name} is an empty list; give at least one tensor of ids, which may be empty")
     for place, ids in enumerate(lists):

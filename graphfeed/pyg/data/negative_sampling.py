@@ -8,10 +8,11 @@ from typing import Any
 import torch
 
 from graphfeed.datapipes import check_amount
-from graphfeed.ops.arguments import brief
+from graphfeed.ops.arguments import brief, checked
 from graphfeed.storage.graph import NegativeQuery, NodeWeights
 
 
+@checked
 @dataclass
 class NegativeSampling:
     """How a link loader draws negatives. `torch_geometric.sampler.NegativeSampling` will do, too.

@@ -4,6 +4,7 @@ from typing import Any
 
 import torch
 
+from graphfeed.ops.arguments import checked
 from graphfeed.pyg.data.data_features import NOT_FETCHED, as_given, read_features
 from graphfeed.pyg.data.data_graph import read_graph
 from graphfeed.pyg.data.tables import check_data, import_pyg
@@ -14,6 +15,7 @@ DIM = "pyg_dim"
 """What the metadata of a feature call the dimension that its rows were."""
 
 
+@checked
 def from_pyg(
     data: Any, time_attr: str | None = None, weight_attr: str | None = None
 ) -> tuple[FusedCSCSamplingGraph, BasicFeatureStore]:
@@ -49,6 +51,7 @@ def from_pyg(
     return read_graph(data, time_attr, weight_attr).graph, BasicFeatureStore(features)
 
 
+@checked
 def to_pyg(graph: FusedCSCSamplingGraph, features: FeatureStore | None = None) -> Any:
     """Return a graph, with features if they are given, as PyG's `Data`; one with types as `HeteroData`.
 

@@ -10,7 +10,7 @@ from typing import Any, Literal
 import torch
 from torch.utils.data import Dataset
 
-from graphfeed.ops.arguments import brief, check_count
+from graphfeed.ops.arguments import brief, check_count, checked
 from graphfeed.ops.structure import coo_to_csc, expand_indptr
 from graphfeed.pyg.data.data_graph import edges_of, read_graph
 from graphfeed.pyg.data.frame_feature import is_frame
@@ -62,6 +62,7 @@ class ClusterData(Dataset[Any]):
             damaged.
     """
 
+    @checked
     def __init__(
         self,
         data: Any,

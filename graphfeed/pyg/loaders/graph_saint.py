@@ -10,7 +10,7 @@ import torch
 
 from graphfeed.datapipes import Datapipe, ItemSampler
 from graphfeed.loader import DataLoader
-from graphfeed.ops.arguments import check_count
+from graphfeed.ops.arguments import check_count, checked
 from graphfeed.ops.process import progress_bar
 from graphfeed.ops.sampling import cumulate_weights
 from graphfeed.pyg.data.data_features import DataFeatures, read_features
@@ -62,6 +62,7 @@ class GraphSAINTSampler(PyGLoader):
 
     is_subgraph = True
 
+    @checked
     def __init__(
         self,
         data: Any,

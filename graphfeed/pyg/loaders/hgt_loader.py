@@ -3,6 +3,7 @@
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from graphfeed.ops.arguments import checked
 from graphfeed.pyg import samplers
 from graphfeed.pyg.loaders.node_loader import NodeLoader
 
@@ -28,6 +29,7 @@ class HGTLoader(NodeLoader):
         ValueError: `data` has no types, a node type has no numbers, a number is negative, or there are no seeds.
     """
 
+    @checked
     def __init__(
         self,
         data: Any,

@@ -6,7 +6,7 @@ from typing import Any
 import torch
 from torch.utils.data import Sampler
 
-from graphfeed.ops.arguments import as_tensor, brief
+from graphfeed.ops.arguments import as_tensor, brief, checked
 
 BITS = 1 << 62
 """How many values a draw has: so many more than there are items that a remainder is as good as uniform."""
@@ -37,6 +37,7 @@ class ImbalancedSampler(Sampler[int]):
         True
     """
 
+    @checked
     def __init__(self, dataset: Any, input_nodes: Any = None, num_samples: int | None = None) -> None:
         labels = read_labels(dataset)
         if input_nodes is not None and (isinstance(dataset, torch.Tensor) or hasattr(dataset, "node_stores")):

@@ -5,6 +5,7 @@ from typing import Any
 
 import torch
 
+from graphfeed.ops.arguments import checked
 from graphfeed.pyg.data.data_features import read_features
 from graphfeed.pyg.data.input_edges import InputEdges, read_input_edges
 from graphfeed.pyg.data.negative_sampling import NegativeSampling
@@ -46,6 +47,7 @@ class LinkLoader(PyGLoader):
             "reverse" or an edge type those of the other direction too (`ExtraOptions`).
     """
 
+    @checked
     def __init__(
         self,
         data: Any,

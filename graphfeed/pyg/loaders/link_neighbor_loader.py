@@ -5,6 +5,7 @@ from typing import Any
 
 import torch
 
+from graphfeed.ops.arguments import checked
 from graphfeed.pyg import samplers
 from graphfeed.pyg.loaders.link_loader import LinkLoader
 
@@ -30,6 +31,7 @@ class LinkNeighborLoader(LinkLoader):
         kwargs: See `LinkLoader`, as for the arguments that are not listed here.
     """
 
+    @checked
     def __init__(
         self,
         data: Any,

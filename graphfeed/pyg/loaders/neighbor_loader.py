@@ -5,6 +5,7 @@ from typing import Any
 
 import torch
 
+from graphfeed.ops.arguments import checked
 from graphfeed.pyg import samplers
 from graphfeed.pyg.loaders.node_loader import NodeLoader
 
@@ -41,6 +42,7 @@ class NeighborLoader(NodeLoader):
         kwargs: See `NodeLoader`, as for the arguments that are not listed here.
     """
 
+    @checked
     def __init__(
         self,
         data: Any,

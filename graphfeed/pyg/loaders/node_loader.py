@@ -5,6 +5,7 @@ from typing import Any
 
 import torch
 
+from graphfeed.ops.arguments import checked
 from graphfeed.pyg.data.data_features import read_features
 from graphfeed.pyg.data.input_nodes import InputNodes, read_input_nodes
 from graphfeed.pyg.loaders.extra_options import ExtraOptions
@@ -36,6 +37,7 @@ class NodeLoader(PyGLoader):
             each seed may look, and `as_edge_index`, which makes `edge_index` an `EdgeIndex`; see `ExtraOptions`.
     """
 
+    @checked
     def __init__(
         self,
         data: Any,

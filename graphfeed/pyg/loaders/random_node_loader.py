@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from graphfeed.ops.arguments import check_count
+from graphfeed.ops.arguments import check_count, checked
 from graphfeed.pyg import samplers
 from graphfeed.pyg.data.tables import tables_of
 from graphfeed.pyg.loaders.node_loader import NodeLoader
@@ -27,6 +27,7 @@ class RandomNodeLoader(NodeLoader):
 
     is_subgraph = True
 
+    @checked
     def __init__(self, data: Any, num_parts: int, **kwargs: Any) -> None:
         tables = tables_of(data)
         check_count("num_parts", num_parts, 1)

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from graphfeed.ops.arguments import check_count
+from graphfeed.ops.arguments import check_count, checked
 from graphfeed.pyg.data.data_features import read_features
 from graphfeed.pyg.data.data_graph import read_graph
 from graphfeed.pyg.data.input_nodes import InputNodes, read_input_nodes
@@ -35,6 +35,7 @@ class ShaDowKHopSampler(PyGLoader):
 
     is_subgraph = True
 
+    @checked
     def __init__(
         self,
         data: Any,

@@ -6,6 +6,7 @@ from typing import Any
 import torch
 
 from graphfeed.datapipes import ItemSampler
+from graphfeed.ops.arguments import checked
 from graphfeed.pyg.data.data_features import HOLE
 from graphfeed.pyg.data.tables import import_pyg
 from graphfeed.pyg.loaders.pyg_loader import PyGLoader
@@ -39,6 +40,7 @@ class TemporalDataLoader(PyGLoader):
         [([5, 5], [0, 1, 3]), ([8], [0, 2])]
     """
 
+    @checked
     def __init__(self, data: Any, batch_size: int = 1, neg_sampling_ratio: float = 0.0, **kwargs: Any) -> None:
         module = import_pyg("torch_geometric.data", type(self).__name__)
         if not isinstance(data, module.TemporalData):

@@ -91,6 +91,8 @@ class Neighborhoods:
     def given(self) -> Any:
         """The numbers as PyG's `NumNeighbors`."""
         kind, given = import_pyg("torch_geometric.sampler", "num_neighbors").NumNeighbors, self.num_neighbors
+        if not isinstance(given, (kind, Mapping)) and not hasattr(given, "__iter__"):
+            raise TypeError(f"num_neighbors must be a list with one number per hop, or a dict, but is {brief(given)}")
         return given if isinstance(given, kind) else kind(given if isinstance(given, Mapping) else list(given))
 
     def name_in_data(self, edge_type: str) -> str:

@@ -4,12 +4,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from graphfeed.ops.arguments import checked
 from graphfeed.storage.datasets.item_set import HeteroItemSet, ItemSet
 from graphfeed.storage.datasets.on_disk_dataset import OnDiskTask
 from graphfeed.storage.features.feature_store import FeatureStore
 from graphfeed.storage.graph.fused_csc_sampling_graph import FusedCSCSamplingGraph
 
 
+@checked
 @dataclass(frozen=True)
 class Dataset:
     """A graph, its features, and the items to train, validate and test on."""

@@ -10,6 +10,7 @@ from typing import Any, Self
 
 import torch
 
+from graphfeed.ops.arguments import checked
 from graphfeed.storage.datasets.item_set import HeteroItemSet, ItemSet
 from graphfeed.storage.datasets.metadata import (
     FILE_NAME,
@@ -120,6 +121,7 @@ class OnDiskDataset:
         OnDiskDataset('datasets/cora')
     """
 
+    @checked
     def __init__(
         self,
         path: str | os.PathLike[str],

@@ -8,6 +8,7 @@ from typing import Any
 
 import yaml
 
+from graphfeed.ops.arguments import checked
 from graphfeed.storage.datasets.array_files import write_text
 from graphfeed.storage.datasets.folder_writing import new_folder, only_process
 from graphfeed.storage.datasets.metadata import (
@@ -32,6 +33,7 @@ WAIT_SECONDS = 4 * 3600.0
 LOGGER = logging.getLogger(__name__)
 
 
+@checked
 def preprocess_ondisk_dataset(
     dataset_dir: str | os.PathLike[str],
     include_original_edge_id: bool = False,

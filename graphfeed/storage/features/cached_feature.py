@@ -7,7 +7,7 @@ from typing import Any, ClassVar, TypeVar, overload
 import torch
 
 from graphfeed.ops import is_gpu, on_gpu
-from graphfeed.ops.arguments import as_ids, as_tensor, check_ids, check_vector
+from graphfeed.ops.arguments import as_ids, as_tensor, check_ids, check_vector, checked
 from graphfeed.ops.memory import buffers, flat_bytes
 from graphfeed.ops.rows import take_rows
 from graphfeed.storage.features.feature import (
@@ -42,6 +42,7 @@ class CachedFeature(Feature):
 
     cache_type: ClassVar[type[RowCache]]
 
+    @checked
     def __init__(self, fallback_feature: Feature, cache: RowCache, offset: int = 0) -> None:
         self._fallback_feature = fallback_feature
         self._cache = cache
@@ -315,6 +316,7 @@ def wrap_with_cached_feature(
 ) -> dict[Name, Cached]: ...
 
 
+@checked
 def wrap_with_cached_feature(
     cached_feature_type: type[Cached],
     fallback_features: Feature | Mapping[Any, Feature],
@@ -369,6 +371,7 @@ def cpu_cached_feature(
 ) -> dict[Name, CPUCachedFeature]: ...
 
 
+@checked
 def cpu_cached_feature(
     fallback_features: Feature | Mapping[Any, Feature],
     max_cache_size_in_bytes: int,

@@ -13,7 +13,7 @@ import numpy as np
 import torch
 
 from graphfeed.ops import on_gpu
-from graphfeed.ops.arguments import as_ids, check_ids, check_vector
+from graphfeed.ops.arguments import as_ids, check_ids, check_vector, checked
 from graphfeed.ops.memory import MappedReads, buffers, map_privately, read_at_random
 from graphfeed.ops.process import regular_file
 from graphfeed.ops.rows import read_blocks, read_bytes, read_rows, take_rows
@@ -67,6 +67,7 @@ class DiskBasedFeature(ReadsAhead):
 
     waits_for = "the disk"
 
+    @checked
     def __init__(
         self, path: str | Path, metadata: dict[str, Any] | None = None, num_threads: int | None = None
     ) -> None:

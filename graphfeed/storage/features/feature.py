@@ -9,7 +9,7 @@ from typing import Any, Self
 import torch
 
 from graphfeed.ops import is_gpu, is_readable
-from graphfeed.ops.arguments import as_ids, as_tensor, check_can_pin, check_ids, check_vector, is_read_only
+from graphfeed.ops.arguments import as_ids, as_tensor, check_can_pin, check_ids, check_vector, checked, is_read_only
 from graphfeed.ops.memory import PinOwner, is_page_locked, page_lock
 from graphfeed.ops.rows import gather_rows
 from graphfeed.storage.features.disk_rates import Spans
@@ -251,6 +251,7 @@ class TorchBasedFeature(Shareable, Feature):
                 [1.]])
     """
 
+    @checked
     def __init__(self, torch_feature: Any, metadata: dict[str, Any] | None = None) -> None:
         self._tensor = check_rows(torch_feature)
         self._read_only = is_read_only(torch_feature)
@@ -292,11 +293,11 @@ class TorchBasedFeature(Shareable, Feature):
             self._replace(check_rows(value), is_read_only(value))
             return
         value, ids = as_tensor("value", value), as_ids("ids", ids)
-        if len(ids) != len(value):
-            raise ValueError(f"ids and value must have the same length, but got {len(ids)} and {len(value)}")
+        check_vector("ids", ids)
+        if ids.shape != value.shape[:1]:
+            raise ValueError(f"ids and value must have the same length, but have {len(ids)} and {[*value.shape][:1]}")
         if value.shape[1:] != self.size():
             raise ValueError(f"rows of value must have shape {tuple(self.size())}, but have {tuple(value.shape[1:])}")
-        check_vector("ids", ids)
         check_ids("ids", ids, self.count(), IndexError)
         if value.requires_grad:
             raise ValueError("value requires gradients, and rows that are read have none; give .detach() of it")

@@ -8,7 +8,7 @@ from typing import Self
 
 import torch
 
-from graphfeed.ops.arguments import check_count
+from graphfeed.ops.arguments import check_count, check_tensors, checked
 from graphfeed.ops.memory import buffers, empty_locked
 from graphfeed.ops.process import renew_in_child
 from graphfeed.ops.rows import (
@@ -61,6 +61,7 @@ class CPUFeatureCache(RowCache):
 
     slots_are_distinct = False
 
+    @checked
     def __init__(
         self,
         cache_shape: tuple[int, ...] | torch.Size,
@@ -69,6 +70,10 @@ class CPUFeatureCache(RowCache):
         num_parts: int | None = None,
         pin_memory: bool = False,
     ) -> None:
+        for size in cache_shape:
+            check_count("cache_shape", size, 0)
+        if not cache_shape:
+            raise ValueError("cache_shape must begin with the number of rows, but is empty")
         if num_parts is not None and num_parts < 1:
             raise ValueError(f"num_parts must be at least 1, but is {num_parts}; leave it out")
         if pin_memory and not torch.cuda.is_available():
@@ -122,6 +127,7 @@ class CPUFeatureCache(RowCache):
         rows = rows if most_rows is None else min(rows, most_rows)
         return cls((rows, *row_shape), dtype, policy, num_parts, pin_memory)
 
+    @checked
     def query(
         self, keys: torch.Tensor, offset: int = 0
     ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]:
@@ -139,6 +145,7 @@ class CPUFeatureCache(RowCache):
         bounds = torch.tensor([0, looked_up.missing_keys.numel()])
         return looked_up.values, looked_up.missing_index, looked_up.missing_keys, bounds
 
+    @checked
     def query_and_replace(self, keys: torch.Tensor, reader_fn: Reader, offset: int = 0) -> torch.Tensor:
         """Return the rows of some keys, and keep those that had to be read.
 
@@ -185,6 +192,7 @@ class CPUFeatureCache(RowCache):
         looked_up = self._look_up(keys, offset, into, positions)
         return partial(self._finish, looked_up, offset), looked_up.distinct
 
+    @checked
     def replace(
         self,
         keys: torch.Tensor,
@@ -200,6 +208,7 @@ class CPUFeatureCache(RowCache):
             offsets: Has no effect: the fourth value that `query` returns.
             offset: As for `query`.
         """
+        check_tensors(keys=keys, values=values)
         self._check_rows(values, keys)
         self._check_keys(keys, offset)
         self._store(keys, values, offset, None)
@@ -265,6 +274,7 @@ def rows_within(max_size_in_bytes: int, row_bytes: int, policy: str = DEFAULT_PO
     return max(0, rows - 1)
 
 
+@checked
 def bytes_to_number_of_items(cache_capacity_in_bytes: int, single_item: torch.Tensor) -> int:
     """Return how many items fit into a number of bytes, rounded up.
 

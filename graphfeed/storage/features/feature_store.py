@@ -5,7 +5,7 @@ from typing import Any, NamedTuple, TypeAlias
 
 import torch
 
-from graphfeed.ops.arguments import brief
+from graphfeed.ops.arguments import brief, checked
 from graphfeed.storage.features.feature import Feature
 from graphfeed.storage.graph.type_names import type_name
 from graphfeed.storage.memory.cache_use import Cache, HasCaches
@@ -14,6 +14,7 @@ Key: TypeAlias = tuple[str, str | tuple[str, str, str] | None, str]
 """Domain, type and name; an edge type may be a tuple."""
 
 
+@checked
 class FeatureKey(NamedTuple):
     """The key of a feature in a store."""
 
@@ -42,20 +43,24 @@ class FeatureStore:
         """Return all keys."""
         raise NotImplementedError
 
+    @checked
     def read(
         self, domain: str, type_name: str | None, feature_name: str, ids: torch.Tensor | None = None
     ) -> torch.Tensor:
         """Return the rows of a feature at `ids`; all rows if None."""
         return self[domain, type_name, feature_name].read(ids)
 
+    @checked
     def size(self, domain: str, type_name: str | None, feature_name: str) -> torch.Size:
         """Return the shape of a feature's row."""
         return self[domain, type_name, feature_name].size()
 
+    @checked
     def count(self, domain: str, type_name: str | None, feature_name: str) -> int:
         """Return the number of a feature's rows."""
         return self[domain, type_name, feature_name].count()
 
+    @checked
     def metadata(self, domain: str, type_name: str | None, feature_name: str) -> dict[str, Any]:
         """Return the metadata of a feature."""
         return self[domain, type_name, feature_name].metadata()
@@ -68,6 +73,7 @@ class FeatureStore:
         """Tell whether all features lie in page-locked memory; features on disk do not."""
         return all(self[key].is_pinned() for key in self.keys())
 
+    @checked
     def update(
         self,
         domain: str,

@@ -7,7 +7,7 @@ from typing import Any, overload
 import torch
 
 from graphfeed.ops import on_gpu
-from graphfeed.ops.arguments import trust
+from graphfeed.ops.arguments import checked, trust
 from graphfeed.storage.features.cached_feature import CachedFeature, Name, wrap_with_cached_feature
 from graphfeed.storage.features.feature import Feature
 from graphfeed.storage.features.gpu_feature_cache import GPUFeatureCache
@@ -65,6 +65,7 @@ def gpu_cached_feature(
 ) -> dict[Name, GPUCachedFeature]: ...
 
 
+@checked
 def gpu_cached_feature(
     fallback_features: Feature | Mapping[Any, Feature],
     max_cache_size_in_bytes: int,

@@ -7,7 +7,7 @@ from typing import Self
 import torch
 
 from graphfeed.ops import kernels
-from graphfeed.ops.arguments import check_count, check_vector
+from graphfeed.ops.arguments import check_count, check_vector, checked
 from graphfeed.ops.memory import buffers
 from graphfeed.ops.rows import BYTES_PER_PLACE, clear_sets, copy_rows, find_in_sets, new_sets, replace_in_sets
 from graphfeed.ops.structure import compact, compact_marked
@@ -52,6 +52,7 @@ class GPUFeatureCache(RowCache):
 
     slots_are_distinct = True
 
+    @checked
     def __init__(
         self, cache_shape: tuple[int, ...] | torch.Size, dtype: torch.dtype, device: torch.device | str = "cuda"
     ) -> None:

@@ -8,7 +8,7 @@ from typing import Any, Literal, Self
 
 import torch
 
-from graphfeed.ops.arguments import brief
+from graphfeed.ops.arguments import brief, checked
 from graphfeed.storage.features.disk_based_feature import DiskBasedFeature
 from graphfeed.storage.features.feature import Feature, TorchBasedFeature
 from graphfeed.storage.features.feature_store import BasicFeatureStore
@@ -16,6 +16,7 @@ from graphfeed.storage.memory.npy_file import read_npy
 from graphfeed.storage.memory.torch_files import read_tensors
 
 
+@checked
 @dataclass(frozen=True)
 class OnDiskFeatureData:
     """The entry of a feature in a data set: its key, and the file of its rows."""
@@ -59,7 +60,11 @@ class TorchBasedFeatureStore(BasicFeatureStore):
         ValueError: The format is unknown, or a "torch" feature should stay on disk.
     """
 
+    @checked
     def __init__(self, feat_data: Sequence[OnDiskFeatureData]) -> None:
+        for number, spec in enumerate(feat_data):
+            if not isinstance(spec, OnDiskFeatureData):
+                raise TypeError(f"feat_data[{number}] must be an OnDiskFeatureData, but is {brief(spec)}")
         super().__init__({(spec.domain, spec.type, spec.name): open_feature(spec) for spec in feat_data})
 
     def pin_memory_(self) -> Self:

@@ -5,7 +5,7 @@ from typing import Any
 
 import torch
 
-from graphfeed.ops.arguments import as_tensor
+from graphfeed.ops.arguments import as_tensor, brief
 
 ORIGINAL_EDGE_ID = "_ORIGINAL_EDGE_ID"
 """The edge attribute that holds each edge's row in its own type's edge list."""
@@ -18,6 +18,8 @@ def as_attributes(domain: str, attributes: Mapping[str, Any]) -> dict[str, torch
 
 def look_up(attributes: Mapping[str, torch.Tensor], name: str, domain: str) -> torch.Tensor:
     """Return an attribute by name, or raise an error that lists the names."""
+    if not isinstance(name, str):
+        raise TypeError(f"the name of {domain.lower()} attributes must be a string, but is {brief(name)}")
     if name not in attributes:
         raise KeyError(f"{domain} attribute {name!s:.80} does not exist; the graph has {sorted(attributes)!s:.160}")
     return attributes[name]

@@ -9,6 +9,7 @@ import torch
 
 from graphfeed import ops
 from graphfeed.ops import CompletedFuture
+from graphfeed.ops.arguments import check_flags, checked
 from graphfeed.ops.rows import Each
 from graphfeed.storage.graph.graph_arrays import GraphArrays
 from graphfeed.storage.graph.sampled_subgraph import ByType, SampledSubgraph
@@ -126,7 +127,10 @@ class FusedCSCSamplingGraph(GraphArrays, SamplingGraph):
             TypeError: Seeds of another dtype, or not by type where the graph has types.
             ValueError: A seed outside of the graph, or a wrong fan-out.
         """
-        del returning_indices_and_original_edge_ids_are_optional
+        check_flags(
+            returning_indices_and_original_edge_ids_are_optional=returning_indices_and_original_edge_ids_are_optional,
+            async_op=async_op,
+        )
         drawn = ops.draw_key() if key is None else key
         request = SamplingRequest((fanouts,), replace, probs_name)
         result = self._sample_hop(seeds, fanouts, request, ((drawn, drawn), 0))
@@ -181,7 +185,10 @@ class FusedCSCSamplingGraph(GraphArrays, SamplingGraph):
                 changes over once, at a point of its own.
             async_op: Whether to return a future whose `wait()` returns the result; it is computed at once.
         """
-        del returning_indices_and_original_edge_ids_are_optional
+        check_flags(
+            returning_indices_and_original_edge_ids_are_optional=returning_indices_and_original_edge_ids_are_optional,
+            async_op=async_op,
+        )
         request = SamplingRequest((fanouts,), replace, probs_name, "labor")
         result = self._sample_hop(seeds, fanouts, request, parse_seeds(random_seed, seed2_contribution))
         return CompletedFuture(result) if async_op else result
@@ -267,6 +274,7 @@ class FusedCSCSamplingGraph(GraphArrays, SamplingGraph):
         draws = parse_seeds(random_seed, seed2_contribution)
         return temporal_sampling.temporal_sample_one_hop(self, seeds, seeds_timestamp, fanouts, draws, request)[0]
 
+    @checked
     def sample_hops(self, seeds: ByType, request: SamplingRequest, keys: Sequence[int]) -> list[SampledSubgraph]:
         """Sample all hops, on the CPU in one call that releases the GIL (see `SamplingGraph`)."""
         # A subclass may sample a hop in its own way.
@@ -332,6 +340,7 @@ class FusedCSCSamplingGraph(GraphArrays, SamplingGraph):
         return sample_one_hop(self, seeds, pick, lambda _: arrays)[0]
 
 
+@checked
 def fused_csc_sampling_graph(
     csc_indptr: torch.Tensor,
     indices: torch.Tensor,

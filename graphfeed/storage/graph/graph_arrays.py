@@ -11,7 +11,7 @@ from typing import Any, Self
 import torch
 
 from graphfeed import ops
-from graphfeed.ops.arguments import Tensors, as_tensor, check_once, distrust, has_passed, trust
+from graphfeed.ops.arguments import Tensors, as_tensor, check_once, checked, distrust, has_passed, trust
 from graphfeed.ops.memory import is_page_locked, page_lock
 from graphfeed.ops.process import ForkLock
 from graphfeed.ops.structure import joined_by
@@ -29,7 +29,7 @@ DERIVING = ForkLock()
 """Held while a graph derives arrays from its own, so that two threads don't do it twice."""
 
 
-def checked(name: str, show: Callable[[Any], Any] | None = None) -> Any:
+def validated(name: str, show: Callable[[Any], Any] | None = None) -> Any:
     """Return a property for a field, which validates the graph when it is set, with a pass over the arrays."""
 
     def get(graph: Any) -> Any:
@@ -48,23 +48,24 @@ class GraphArrays(Shareable):
     such as sums of weights. Sampling from arrays that are no graph reads and writes memory anywhere.
     """
 
-    csc_indptr: torch.Tensor = checked("csc_indptr")
+    csc_indptr: torch.Tensor = validated("csc_indptr")
     """Column starts, int32 or int64, shape (nodes + 1,). Of int32, sampling keeps a copy in int64: 8 bytes per node."""
-    indices: torch.Tensor = checked("indices")
+    indices: torch.Tensor = validated("indices")
     """The source of each edge, int32 or int64, shape (edges,)."""
-    node_type_offset: torch.Tensor | Any = checked("node_type_offset")
+    node_type_offset: torch.Tensor | Any = validated("node_type_offset")
     """The first id of each node type, and the number of nodes. None without types, as the other three about types."""
-    type_per_edge: torch.Tensor | Any = checked("type_per_edge")
+    type_per_edge: torch.Tensor | Any = validated("type_per_edge")
     """Each edge's type, ascending in a column. Of int16 and int64, sampling keeps a copy in int32: 4 bytes per edge."""
-    node_type_to_id: dict[str, int] | Any = checked("node_type_to_id")
+    node_type_to_id: dict[str, int] | Any = validated("node_type_to_id")
     """The number of each node type."""
-    edge_type_to_id: dict[str, int] | Any = checked("edge_type_to_id")
+    edge_type_to_id: dict[str, int] | Any = validated("edge_type_to_id")
     """The number of each edge type "source:relation:destination"."""
-    node_attributes: Mapping[str, torch.Tensor] = checked("node_attributes", MappingProxyType)
+    node_attributes: Mapping[str, torch.Tensor] = validated("node_attributes", MappingProxyType)
     """Tensors with one row per node, by name; assigning replaces all of them, `add_node_attribute` adds one."""
-    edge_attributes: Mapping[str, torch.Tensor] = checked("edge_attributes", MappingProxyType)
+    edge_attributes: Mapping[str, torch.Tensor] = validated("edge_attributes", MappingProxyType)
     """Tensors with one row per edge, in the order of `indices`, by name; assigned as `node_attributes`."""
 
+    @checked
     def __init__(
         self,
         csc_indptr: torch.Tensor,
@@ -90,10 +91,12 @@ class GraphArrays(Shareable):
         self._derived: dict[str, tuple[Any, ...]] = {}
         self._edition = object()
 
+    @checked
     def add_node_attribute(self, name: str, tensor: torch.Tensor) -> None:
         """Add or replace an attribute with one row per node."""
         self.node_attributes = {**self.node_attributes, name: tensor}
 
+    @checked
     def add_edge_attribute(self, name: str, tensor: torch.Tensor) -> None:
         """Add or replace an attribute with one row per edge, in the order of `indices`, not of an edge list."""
         self.edge_attributes = {**self.edge_attributes, name: tensor}
@@ -331,6 +334,7 @@ class GraphArrays(Shareable):
         self.ensure_checked()
         return self._pin()  # including what was computed from the fields
 
+    @checked
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the graph with its attributes to a file for `load_graph`; a failure leaves the old file in place.
 
@@ -343,6 +347,7 @@ class GraphArrays(Shareable):
         self._check_arrays()
         save_fields(Path(path), self.fields())
 
+    @checked
     def copy_to_shared_memory(self, name: str) -> Self:
         """Return a copy in shared memory, which other processes of the same user and machine can open by its name.
 

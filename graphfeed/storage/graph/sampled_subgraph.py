@@ -7,7 +7,7 @@ from typing import Any, Literal, Self, TypeAlias, TypeVar, overload
 import torch
 
 from graphfeed.ops import CompletedFuture
-from graphfeed.ops.arguments import as_ids, brief, trust
+from graphfeed.ops.arguments import as_ids, brief, checked, trust
 from graphfeed.ops.rows import delete_from_columns, delete_rows
 from graphfeed.ops.structure import PairedEdges, match_pairs_of_each
 from graphfeed.storage.graph.layer_data import make_layer_data
@@ -110,6 +110,7 @@ class SampledSubgraph(Movable):
         self, edges: ByType, assume_num_node_within_int32: bool = True, *, async_op: Literal[True]
     ) -> CompletedFuture: ...
 
+    @checked
     def exclude_edges(
         self, edges: ByType, assume_num_node_within_int32: bool = True, async_op: bool = False
     ) -> Self | CompletedFuture:

@@ -3,12 +3,13 @@
 import dis
 import inspect
 from collections.abc import Callable, Collection, Sequence
+from numbers import Real
 from typing import Any, NamedTuple, TypeVar
 
 import torch
 
 from graphfeed.ops import MASK, draw_key
-from graphfeed.ops.arguments import as_ids, brief, check_count, check_ids, check_seed
+from graphfeed.ops.arguments import as_ids, brief, check_count, check_ids, check_seed, checked
 from graphfeed.ops.rows import Each
 from graphfeed.ops.sampling import random_walks, sample_negatives
 from graphfeed.ops.structure import unique_and_compact
@@ -175,6 +176,7 @@ class SamplingGraph(GraphProtocol):
             walks.append(rows[random_walks(indptr, csc.indices, columns, 1, key, step)[:, 1]])
         return torch.stack([nodes.to(walks[-1].dtype) for nodes in walks], dim=1)
 
+    @checked
     def sample_negative_edges_uniform(
         self,
         edge_type: str | tuple[str, str, str] | None,
@@ -264,8 +266,8 @@ def parse_seeds(
     seeds = [check_seed("random_seed", seed) & MASK for seed in drawn]
     if len(seeds) not in (1, 2):
         raise ValueError(f"random_seed must hold 1 or 2 numbers, but holds {len(seeds)}")
-    if not 0 <= seed2_contribution <= 1:
-        raise ValueError(f"seed2_contribution must lie in 0 .. 1, but is {seed2_contribution}")
+    if not isinstance(seed2_contribution, Real) or not 0 <= seed2_contribution <= 1:
+        raise ValueError(f"seed2_contribution must lie in 0 .. 1, but is {brief(seed2_contribution)}")
     if seed2_contribution == 1:
         return (seeds[-1], seeds[-1]), 0
     return (seeds[0], seeds[-1]), int(seed2_contribution * 2**64)

@@ -6,12 +6,13 @@ from typing import Literal, TypeAlias
 
 import torch
 
-from graphfeed.ops.arguments import brief
+from graphfeed.ops.arguments import brief, checked
 from graphfeed.storage.graph.temporal_query import TemporalQuery
 
 Strategy: TypeAlias = Literal["uniform", "latest", "labor"]
 
 
+@checked
 @dataclass(frozen=True, eq=False)
 class SamplingRequest:
     """How neighbours are sampled, whatever the seeds: fan-outs, weights, replacement and strategy.

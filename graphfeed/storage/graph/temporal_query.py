@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
-from graphfeed.ops.arguments import brief
+from graphfeed.ops.arguments import brief, check_flags
 from graphfeed.storage.graph.sampled_subgraph import ByType
 
 HopTime: TypeAlias = Literal["seed", "edge"]
@@ -34,6 +34,7 @@ class TemporalQuery:
     """Whether what has the time of the seed itself exists for it already, and what is as old as the window still."""
 
     def __post_init__(self) -> None:
+        check_flags(inclusive=self.inclusive)
         hop_time: object = self.hop_time
         if not isinstance(hop_time, str) or hop_time not in ("seed", "edge"):
             raise ValueError(f"hop_time must be one of ('seed', 'edge'), but is {brief(self.hop_time)}")

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple, TypeAlias, TypeVar, overload
 
 import torch
 
-from graphfeed.ops.arguments import brief
+from graphfeed.ops.arguments import brief, checked
 
 Value = TypeVar("Value")
 
@@ -31,6 +31,8 @@ def etype_str_to_tuple(c_etype: str | tuple[str, str, str]) -> tuple[str, str, s
         >>> etype_str_to_tuple("user:likes:item")
         ('user', 'likes', 'item')
     """
+    if not isinstance(c_etype, (str, tuple)):
+        raise TypeError(f"c_etype must be a string or a tuple of three, but is {brief(c_etype)}")
     parts = c_etype if isinstance(c_etype, tuple) else tuple(c_etype.split(CANONICAL_ETYPE_DELIMITER))
     check_parts("c_etype", c_etype, len(parts))
     source, relation, destination = parts
@@ -163,6 +165,7 @@ def check_parts(name: str, value: object, count: int) -> None:
         raise ValueError(f"{name} must have three parts, 'source:relation:destination', but is {brief(value)}")
 
 
+@checked
 def seed_type_str_to_ntypes(seed_type: str, seed_size: int) -> list[str]:
     """Return the node type of each column of edge or hyperlink seeds.
 

@@ -8,6 +8,7 @@ from typing import Any, Self
 import torch
 
 from graphfeed.ops import is_gpu, lies_as_it_reads
+from graphfeed.ops.arguments import checked
 from graphfeed.ops.memory import ALIGNMENT, as_bytes, is_page_locked
 from graphfeed.storage.memory.tensor_codec import Frame
 
@@ -19,6 +20,7 @@ over PCIe 5.0. And who keeps one of them keeps all, such as the labels of each m
 class Movable:
     """An object whose attributes are a tree of tensors, which moves to a device in one piece."""
 
+    @checked
     def to(self, device: torch.device | str, *, non_blocking: bool = False) -> Self:
         """Return the same on another device; "pinned" is page-locked CPU memory."""
         moved: Self = move(self, device, non_blocking=non_blocking)

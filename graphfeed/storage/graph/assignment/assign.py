@@ -4,7 +4,7 @@ import torch
 
 from graphfeed import ops
 from graphfeed.ops import fold
-from graphfeed.ops.arguments import as_ids, brief, check_count, check_ids, check_vector
+from graphfeed.ops.arguments import as_ids, brief, check_count, check_ids, check_vector, checked
 from graphfeed.storage.graph.assignment.assign_ldg import assign_by_ldg
 from graphfeed.storage.graph.assignment.assign_metis import assign_by_metis
 from graphfeed.storage.graph.graph_arrays import GraphArrays
@@ -16,6 +16,7 @@ METHODS = ("hash", "range", "ldg", "metis")
 MOST_PARTS = torch.iinfo(torch.int32).max
 
 
+@checked
 def assign_nodes(
     graph: GraphArrays, num_parts: int, method: str = "ldg", seed: int = 0, balance: ByType | None = None
 ) -> ByType:

@@ -5,6 +5,7 @@ from itertools import pairwise
 
 import torch
 
+from graphfeed.ops.arguments import checked
 from graphfeed.ops.memory import buffers
 from graphfeed.ops.process import progress_bar
 from graphfeed.ops.structure import Items, place_nodes
@@ -20,6 +21,7 @@ RANGE_NODES = 1 << 19
 """How many nodes are placed between two steps of the progress bar."""
 
 
+@checked
 def ldg_memory(num_nodes: int, num_parts: int) -> int:
     """Return how many bytes `assign_by_ldg` takes at most beside graph and items, however many edges there are.
 

@@ -7,7 +7,7 @@ from typing import Any, TypeAlias, cast
 import torch
 
 from graphfeed import ops
-from graphfeed.ops.arguments import as_ids, as_tensor, brief, check_count, check_ids, check_vector
+from graphfeed.ops.arguments import as_ids, as_tensor, brief, check_count, check_ids, check_vector, checked
 from graphfeed.ops.rows import gather_long_lived
 from graphfeed.storage.graph.attributes import ORIGINAL_EDGE_ID, check_rows
 from graphfeed.storage.graph.fused_csc_sampling_graph import FusedCSCSamplingGraph, fused_csc_sampling_graph
@@ -33,6 +33,7 @@ def split_edges(name: str, edges: Edges) -> tuple[torch.Tensor, torch.Tensor]:
     return as_ids(f"the sources of {name}", sources), as_ids(f"the destinations of {name}", destinations)
 
 
+@checked
 def from_coo(
     edges: Edges | Mapping[str, Edges] | Mapping[tuple[str, str, str], Edges],
     num_nodes: int | Mapping[str, int],

@@ -4,11 +4,12 @@ from collections.abc import Mapping
 
 import torch
 
-from graphfeed.ops.arguments import as_ids
+from graphfeed.ops.arguments import as_ids, checked
 from graphfeed.storage.graph.sampled_subgraph import ByType
 from graphfeed.storage.graph.type_names import by_type_name, type_name
 
 
+@checked
 def add_reverse_edges(edges: ByType, reverse_etypes_mapping: Mapping[str, str] | None = None) -> ByType:
     """Return the edges, followed by each with its ends swapped.
 

@@ -3,10 +3,12 @@
 import os
 from pathlib import Path
 
+from graphfeed.ops.arguments import checked
 from graphfeed.storage.graph.files.formats import format_of
 from graphfeed.storage.graph.fused_csc_sampling_graph import FusedCSCSamplingGraph
 
 
+@checked
 def load_graph(path: str | os.PathLike[str]) -> FusedCSCSamplingGraph:
     """Map a graph from a file that its `save` wrote; pages are read on demand, and shared by all processes that map it.
 
@@ -50,6 +52,7 @@ def load_graph(path: str | os.PathLike[str]) -> FusedCSCSamplingGraph:
     return graph
 
 
+@checked
 def load_from_shared_memory(name: str) -> FusedCSCSamplingGraph:
     """Map a graph that a process of the same user and machine put into shared memory; each call maps it anew.
 

@@ -8,7 +8,7 @@ import numpy as np
 import torch
 
 from graphfeed.ops import CompletedFuture, check_one_rank
-from graphfeed.ops.arguments import bounds, is_trusted
+from graphfeed.ops.arguments import bounds, checked, is_trusted
 from graphfeed.ops.structure import compact, compact_parts, expand_indptr
 from graphfeed.storage.graph.sampled_subgraph import CSCFormatBase, SampledSubgraph, trust_sampled
 from graphfeed.storage.graph.type_names import EdgeType, NodeType, ends_of, from_type_dict, to_type_dict, with_all_types
@@ -49,6 +49,7 @@ def unique_and_compact_csc_formats(
 ) -> CompletedFuture: ...
 
 
+@checked
 def unique_and_compact_csc_formats(
     csc_formats: CSCFormatBase | ByEdgeType,
     unique_dst_nodes: torch.Tensor | Mapping[str, torch.Tensor],
@@ -174,6 +175,7 @@ def compact_csc_format(
 ) -> tuple[dict[str, torch.Tensor], dict[str, CSCFormatBase], dict[str, torch.Tensor]]: ...
 
 
+@checked
 def compact_csc_format(
     csc_formats: CSCFormatBase | ByEdgeType,
     dst_nodes: torch.Tensor | Mapping[str, torch.Tensor],

@@ -6,7 +6,7 @@ from typing import Any
 import torch
 
 from graphfeed import ops
-from graphfeed.ops.arguments import NOTHING, as_tensor, brief
+from graphfeed.ops.arguments import NOTHING, as_tensor, brief, checked
 from graphfeed.ops.sampling import NO_EDGES, NO_TYPES, KnownEdges, Population
 from graphfeed.storage.graph.graph_arrays import GraphArrays
 from graphfeed.storage.graph.sampling.kernel_columns import kernel_columns
@@ -39,6 +39,7 @@ class NodeWeights(Shareable):
         return self.cumulative.numel()
 
 
+@checked
 @dataclass(frozen=True, eq=False)
 class NegativeQuery:
     """How negatives are sampled: which pairs of nodes count as negatives."""

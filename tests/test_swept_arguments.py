@@ -1,0 +1,133 @@
+"""Whatever a public callable is given: it is taken, or refused by a short error that names the argument."""
+
+import datetime
+import decimal
+import inspect
+import json
+import os
+import re
+import resource
+import warnings
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+import graphfeed as gf
+from tests.forked import in_child
+from tests.public_calls import Call, every_call, feature, graph, items, write_files
+from tests.refusals import MOST_LETTERS
+
+KINDS = (TypeError, ValueError, IndexError, KeyError)
+MEMORY_BYTES = 3 << 29
+NO_MEMORY = "allocate memory"
+MOST_UNNAMED = 0.02
+"""Of all refusals, those that may name another argument instead, with which this one does not go together."""
+CALLED = {
+    "dst_nodes": "seeds", "edge_timestamp_attr_name": "attribute", "edges": "pairs", "ids": "index", "key": "keys",
+    "neighbor_sampler": "sampler", "node_idx": "input_nodes", "node_timestamp_attr_name": "attribute",
+    "nodes": "seeds", "old_datapipe": "old", "pre_time_window": "windows|seeds_pre_time_window",
+    "prob_name": "attribute", "probs_name": "attribute", "rows": "torch_feature", "seeds": "seed",
+    "tensor": "edge_attributes|node_attributes", "unique_dst_nodes": "seeds",
+}  # fmt: skip
+"""How errors call what the graph's users call so, too."""
+NO_FLAGS: list[Any] = ["no", "", -1, 2, 0.0, None, [], {}, torch.tensor([True]), object()]
+
+
+def odd_values() -> list[Any]:
+    """Return values of many kinds: most of them are wrong for most arguments."""
+    ids = torch.arange(3)
+    return [
+        None, True, False, 0, 1, -1, 2, 2**31, 2**63, 1 << 100, 1.5, -0.5, float("nan"), float("inf"), 1j,
+        "", "text", "5", "a:b:c", "x" * 1000, b"x", Path("none such"), ...,
+        [], [1], [-1], [1.5], ["a"], [None], [[1, 2], [3]], (), (1,), (1, "a"), ("a", "b", "c"), range(3),
+        {}, {"a": 1}, {1: 2}, {"x" * 99: "y" * 1000}, set(), {1}, iter([]), slice(3),
+        object(), int, len, lambda: None, datetime.datetime(2020, 1, 1), decimal.Decimal("1.5"), torch.float32,
+        ids, -ids, torch.empty(0), torch.tensor(1), torch.tensor(-1.5), torch.ones(2, 2), torch.ones(10_000), ids > 0,
+        torch.full((3,), 2**62), torch.ones(2, dtype=torch.complex64), ids.to_sparse(),
+        np.ones(2), np.array(["a", "b"]), np.float32(0.5), np.int64(3), gf.ItemSet(3), graph(), feature(), items(),
+    ]  # fmt: skip
+
+
+def swept(call: Call) -> Iterator[inspect.Parameter]:
+    """Return the parameters that a value can be given for."""
+    for parameter in inspect.signature(call.function).parameters.values():
+        if parameter.kind not in (parameter.VAR_KEYWORD, parameter.VAR_POSITIONAL):
+            yield parameter
+
+
+def refusal(call: Call, name: str, value: Any) -> Exception | None:
+    """Make a call with another value for an argument; return the error, if there is one."""
+    try:
+        call.then(call.function(**call.arguments | {name: value}))
+    except Exception as error:
+        return error
+    return None
+
+
+def is_clear(error: Exception, name: str) -> bool:
+    """Tell whether an error names an argument in a few words."""
+    if isinstance(error, OSError):
+        return True  # it names the file
+    words = rf"\b({name}|{CALLED.get(name, name)})\b"
+    return isinstance(error, KINDS) and re.search(words, str(error)) is not None and len(str(error)) <= MOST_LETTERS
+
+
+def sweep(folder: Path, values: list[Any]) -> list[tuple[str, str, str, str]]:
+    """Give each argument each value; return how each call ended: "taken", "named", "short of memory" or "unnamed"."""
+    os.chdir(folder)
+    write_files(folder)
+    torch.set_num_threads(1)
+    warnings.simplefilter("ignore")
+    taken = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
+    resource.setrlimit(resource.RLIMIT_AS, (taken + MEMORY_BYTES, taken + MEMORY_BYTES))
+    found = []
+    for place, make in every_call(folder).items():
+        for parameter in swept(make()):
+            call, name = make(), parameter.name
+            for value in values:
+                if name == "datapipe" and hasattr(value, "__iter__"):
+                    continue  # what is no mini-batch may be one to the stages of users
+                error = refusal(call, name, value)
+                if error is None:
+                    call, end = make(), "taken"  # it may have changed what it was made with
+                elif isinstance(error, MemoryError) or NO_MEMORY in str(error):
+                    end = "short of memory"
+                else:
+                    end = "named" if is_clear(error, name) else "unnamed"
+                found.append((end, place, name, f"{value!r:.40}: {error!r:.200}"))
+    return found
+
+
+def ends_of_sweep(folder: Path, values: list[Any]) -> list[Any]:
+    """Sweep in a process that is there for it."""
+    text = in_child(lambda: json.dumps(sweep(folder, values)), seconds=580)
+    assert text.startswith("["), text
+    return list(json.loads(text))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("step", [3, pytest.param(1, marks=pytest.mark.thorough)])
+def test_a_refusal_names_the_argument(step: int, tmp_path: Path) -> None:
+    ends = ends_of_sweep(tmp_path, odd_values()[::step])
+    unnamed = [end for end in ends if end[0] == "unnamed"]
+    refused = len(unnamed) + sum(end[0] == "named" for end in ends)
+    assert refused > 100 * len(odd_values()[::step])
+    assert len(unnamed) <= MOST_UNNAMED * refused, "\n".join(" ".join(end[1:]) for end in unnamed)
+
+
+def test_a_flag_is_true_or_false(tmp_path: Path) -> None:
+    write_files(tmp_path)
+    wrong = []
+    for place, make in every_call(tmp_path).items():
+        call = make()
+        for parameter in swept(call):
+            if parameter.annotation is bool:
+                for value in NO_FLAGS:
+                    error = refusal(call, parameter.name, value)
+                    if not isinstance(error, TypeError) or parameter.name not in str(error):
+                        wrong.append(f"{place}({parameter.name}={value!r}): {error!r}")
+    assert not wrong, "\n".join(wrong)
