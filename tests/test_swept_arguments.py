@@ -27,11 +27,11 @@ NO_MEMORY = "allocate memory"
 MOST_UNNAMED = 0.02
 """Of all refusals, those that may name another argument instead, with which this one does not go together."""
 CALLED = {
-    "dst_nodes": "seeds", "edge_timestamp_attr_name": "attribute", "edges": "pairs", "ids": "index", "key": "keys",
-    "neighbor_sampler": "sampler", "node_idx": "input_nodes", "node_timestamp_attr_name": "attribute",
-    "nodes": "seeds", "old_datapipe": "old", "pre_time_window": "windows|seeds_pre_time_window",
-    "prob_name": "attribute", "probs_name": "attribute", "rows": "torch_feature", "seeds": "seed",
-    "tensor": "edge_attributes|node_attributes", "unique_dst_nodes": "seeds",
+    "dst_nodes": "seeds", "edge_index": "edge_id", "edge_timestamp_attr_name": "attributes?", "edges": "pairs",
+    "ids": "index", "key": "keys", "neg_sampling": "mode", "neighbor_sampler": "sampler", "node_idx": "input_nodes",
+    "node_timestamp_attr_name": "attributes?", "nodes": "seeds", "old_datapipe": "old",
+    "pre_time_window": "windows|seeds_pre_time_window", "prob_name": "attributes?", "probs_name": "attributes?",
+    "rows": "torch_feature", "seeds": "seed", "tensor": "edge_attributes|node_attributes", "unique_dst_nodes": "seeds",
 }  # fmt: skip
 """How errors call what the graph's users call so, too."""
 NO_FLAGS: list[Any] = ["no", "", -1, 2, 0.0, None, [], {}, torch.tensor([True]), object()]

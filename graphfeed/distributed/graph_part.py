@@ -7,7 +7,6 @@ import torch
 
 from graphfeed import ops
 from graphfeed.distributed.part_book import PartBook
-from graphfeed.distributed.partition_identity import identify
 from graphfeed.ops.arguments import checked
 from graphfeed.ops.memory import buffers
 from graphfeed.ops.rows import take_rows, take_small

@@ -140,7 +140,11 @@ def check_servers(
     servers: Sequence[str], num_workers: int | str | None, worker: str, executor: Executor | None
 ) -> tuple[str, ...]:
     """Return the addresses of sampling servers, or raise if another option contradicts them."""
-    if isinstance(servers, str) or not all(isinstance(address, str) for address in servers):
+    if (
+        not isinstance(servers, Sequence)
+        or isinstance(servers, str)
+        or not all(isinstance(address, str) for address in servers)
+    ):
         raise TypeError(f"servers must be a list of addresses as '10.0.0.2:50051', but is {brief(servers)}")
     if servers and (num_workers == 0 or worker != "thread" or executor is not None):
         given = "an executor" if executor is not None else f"worker={worker!r} and num_workers={num_workers}"

@@ -4,11 +4,13 @@ For calls that are made once, as to build something. What is called for each min
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import Executor
 from functools import cache, wraps
 from inspect import signature
 from numbers import Real
 from operator import index
 from os import PathLike
+from pathlib import Path
 from types import NoneType, UnionType
 from typing import Annotated, Any, Literal, NamedTuple, TypeVar, Union, cast, get_args, get_origin
 
@@ -78,13 +80,15 @@ RULES: dict[Any, Rule] = {
         "a torch.Tensor, a NumPy array, or a list of numbers or of rows of one length",
         frozenset([torch.Tensor]),
     ),
+    torch.dtype: Rule(lambda value: isinstance(value, torch.dtype), "a torch.dtype"),
     torch.device: Rule(is_device, "a device"),
+    Executor: Rule(lambda value: hasattr(value, "submit"), "an executor"),
     Callable: Rule(callable, "a function"),
     Mapping: Rule(lambda value: isinstance(value, Mapping), "a dict"),
     Sequence: Rule(is_list, "a list"),
     Iterable: Rule(lambda value: hasattr(value, "__iter__"), "a list"),
 }
-ALIKE = {dict: Mapping, list: Sequence, tuple: Sequence}
+ALIKE = {Path: PathLike, dict: Mapping, list: Sequence, torch.Size: Sequence, tuple: Sequence}
 
 
 @cache

@@ -93,7 +93,10 @@ class Neighborhoods:
         kind, given = import_pyg("torch_geometric.sampler", "num_neighbors").NumNeighbors, self.num_neighbors
         if not isinstance(given, (kind, Mapping)) and not hasattr(given, "__iter__"):
             raise TypeError(f"num_neighbors must be a list with one number per hop, or a dict, but is {brief(given)}")
-        return given if isinstance(given, kind) else kind(given if isinstance(given, Mapping) else list(given))
+        try:
+            return given if isinstance(given, kind) else kind(given if isinstance(given, Mapping) else list(given))
+        except ValueError as error:
+            raise ValueError(f"num_neighbors: {error}") from error
 
     def name_in_data(self, edge_type: str) -> str:
         """Return the data's name of an edge type of the graph, or the other way around."""
