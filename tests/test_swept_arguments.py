@@ -131,3 +131,22 @@ def test_a_flag_is_true_or_false(tmp_path: Path) -> None:
                     if not isinstance(error, TypeError) or parameter.name not in str(error):
                         wrong.append(f"{place}({parameter.name}={value!r}): {error!r}")
     assert not wrong, "\n".join(wrong)
+
+
+def test_names_that_are_nearly_right_are_told_the_right_one() -> None:
+    gf: Any = graphfeed
+    pipe, pairs = gf.ItemSampler(gf.ItemSet(3, names="seeds"), 2), torch.tensor([[0, 1], [1, 2]])
+    graph = gf.from_coo(pairs, num_nodes=3)
+    store = gf.BasicFeatureStore({("node", None, "feat"): gf.TorchBasedFeature(torch.eye(3))})
+    check_refused([
+        (lambda: pipe.sample_neighbour(graph, [2]), AttributeError, "'sample_neighbour'; did you mean 'sample_neighbor'"),
+        (lambda: pipe.sample_neighbor(graph, fanout=[2]), TypeError,
+         r"^sample_neighbor\(\) has no argument 'fanout'; did you mean 'fanouts'\?$"),
+        (lambda: gf.DataLoader(pipe, num_worker=2), TypeError,
+         r"^DataLoader\(\) has no argument 'num_worker'; did you mean 'num_workers'"),
+        (lambda: gf.from_coo(pairs, num_node=5), TypeError,
+         r"^from_coo\(\) has no argument 'num_node'; did you mean 'num_nodes'\?$"),
+        (lambda: store["node", None, "feet"], KeyError,
+         r"^feature \('node', None, 'feet'\) is not in the feature store; did you mean 'feat'\?$"),
+        (lambda: graph.edge_attribute("w"), KeyError, "^Edge attribute w does not exist; the graph has"),
+    ])  # fmt: skip

@@ -8,12 +8,13 @@ import torch
 
 from graphfeed.datapipes.minibatch import MiniBatch
 from graphfeed.datapipes.pipeline.size_estimate import BatchSizeEstimate, Counts
+from graphfeed.datapipes.pipeline.traverse import traverse
 from graphfeed.datapipes.samplers.fanout_sampler import check_alone
 from graphfeed.datapipes.transform import Transform
 from graphfeed.ops import is_gpu
-from graphfeed.ops.arguments import brief
+from graphfeed.ops.arguments import UnknownName, brief, nearest
 from graphfeed.storage import Feature, FeatureStore
-from graphfeed.storage.graph import ByType, type_name
+from graphfeed.storage.graph import ByType, to_type_dict, type_name
 from graphfeed.storage.memory import Shareable
 
 Names: TypeAlias = Sequence[str] | Mapping[str, Sequence[str]] | Mapping[tuple[str, str, str], Sequence[str]]
@@ -92,9 +93,24 @@ class FeatureFetcher(Transform, name="fetch_feature"):
             if key not in self.feature_store and (key[1] is None or of_same_type):
                 domain, of_type, name = key
                 owner = f"{domain} type {brief(of_type)}" if of_type else f"{domain}s"
-                raise KeyError(
-                    f"{domain}_feature_keys: feature {brief(name)} of {owner} is not in the store; it has "
-                    f"{sorted(map(str, known))!s:.120}"
+                near = nearest(name, [other[2] for other in known if tuple(other[:2]) == key[:2]])
+                raise UnknownName(
+                    f"{domain}_feature_keys: feature {brief(name)} of {owner} is not in the store{near or '; it has '}"
+                    f"{'' if near else sorted(map(str, known))!s:.120}"
+                )
+        self.check_rows()
+
+    def check_rows(self) -> None:
+        """Raise if a feature has fewer rows than the graph that the last sampler before reads has nodes."""
+        sampled = [stage.graph for stage in traverse(self.datapipe) if getattr(stage, "graph", None) is not None]
+        sizes: Any = to_type_dict(sampled[-1].num_nodes) if sampled else {}
+        for (domain, of_type, name), feature in self.features().items():
+            rows, nodes = feature.count(), sizes.get(of_type, 0)
+            if domain == "node" and rows < nodes:
+                owner = f" of node type {brief(of_type)}" if of_type else ""
+                raise ValueError(
+                    f"node_feature_keys: feature {brief(name)}{owner} has {rows} rows, but the graph has {nodes} "
+                    "nodes; give it a row for each node"
                 )
 
     def wanted_keys(self) -> list[tuple[str, str | None, str]]:

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from graphfeed.datapipes import Datapipe, ItemNameWarning, Transform
 from graphfeed.datapipes.pipeline import check_source, find, register, replace, traverse
 from graphfeed.loader.stages import Prefetch
-from graphfeed.ops.arguments import check_count, check_fields, check_seconds, checked
+from graphfeed.ops.arguments import brief, check_count, check_fields, check_seconds, checked
 from graphfeed.storage.datasets import FILE_NAME, LEGACY_NAMES, HeteroItemSet, ItemSet, OnDiskDataset
 from graphfeed.storage.graph import SampledSubgraph
 
@@ -338,6 +338,8 @@ def numpy_save_aligned(file: str | os.PathLike[str] | BinaryIO, arr: Any, allow_
         >>> file.tell() - 3 * 8
         4096
     """
+    if not isinstance(file, (str, os.PathLike)) and not hasattr(file, "write"):
+        raise TypeError(f"file must be a path or an open file, but is {brief(file)}")
     array = np.asanyarray(arr)
     del allow_pickle
     if array.dtype.hasobject:

@@ -40,7 +40,7 @@ from graphfeed.loader.rules import LoaderOptions
 from graphfeed.loader.runner import Runner
 from graphfeed.loader.tune import Tuning, describe_tuning, why_fixed
 from graphfeed.loader.workers import Workers
-from graphfeed.ops.arguments import check_count, check_flags, checked
+from graphfeed.ops.arguments import check_count, check_flags, checked, named
 from graphfeed.ops.process import renew_in_child
 
 OF_THIS_LOADER = ("_workers", "_tuning", "_running", "profiled", "_measured_in")
@@ -132,6 +132,7 @@ class DataLoader(Generic[Batch]):
     """
 
     @refuse_former_options
+    @named
     def __init__(
         self,
         datapipe: Datapipe[Batch],

@@ -1,10 +1,12 @@
 """Checks of the options of a loader, and what stands in for those that are left out."""
 
+import warnings
 from collections.abc import Callable, Sequence
 from concurrent.futures import Executor
 from functools import wraps
 from typing import Any, NamedTuple, TypeVar, cast
 
+from torch import distributed
 from torch.utils.data import IterDataPipe
 
 from graphfeed.datapipes import Datapipe, Ranked, Source
@@ -124,6 +126,12 @@ def check_reading(window: int | None, memory_limit: int | str | None) -> tuple[i
     return window, None if memory_limit is None else parse_bytes("memory_limit", memory_limit)
 
 
+def num_ranks() -> int:
+    """Return the number of ranks of the process group; 1 if there is none."""
+    is_ranked = distributed.is_available() and distributed.is_initialized()
+    return distributed.get_world_size() if is_ranked else 1
+
+
 def choose_seed(pipe: Datapipe[Any], seed: int | None) -> int:
     """Return the given seed, or that of a source, or a random one on which all ranks agree (`graphfeed.seed`)."""
     for source in find(pipe, Source):
@@ -132,6 +140,12 @@ def choose_seed(pipe: Datapipe[Any], seed: int | None) -> int:
     if seed is not None:
         return check_position(seed, 0, 0)
     drawn = draw_unkeyed()
+    if num_ranks() > 1 and not find(pipe, Ranked):
+        warnings.warn(
+            f"each of {num_ranks()} ranks draws a seed of its own, and makes mini-batches of all items; begin the "
+            "pipeline with a DistributedItemSampler, which shares them out, or give the DataLoader a seed",
+            stacklevel=3,
+        )
     for source in find(pipe, Ranked):
         drawn = source.agree(drawn)  # type: ignore[attr-defined]
     return drawn

@@ -273,14 +273,23 @@ def test_features() -> None:
         (
             lambda: EMPTY.fetch_feature(STORE, {"user": ["faet"]}),
             KeyError,
-            "node_feature_keys: feature .*faet.* of node type .*user.* is not in the store; it has",
+            "node_feature_keys: feature .*faet.* of node type .*user.* is not in the store; did you mean 'feat'",
         ),
         (lambda: EMPTY.fetch_feature(STORE, ["feat", "x"]), KeyError, "feature .*x.* of nodes is not in the store; it"),
         (lambda: EMPTY.fetch_feature(STORE, None, ["x"]), KeyError, "edge_feature_keys: feature .*x.* of edges is not"),
         (lambda: fetched(TYPED, users, ["feat"]), TypeError, r"is a list, but the mini-batch has types \['user', 'ite"),
         (lambda: fetched(TYPED, users, None, ["row"]), TypeError, r"edge_feature_keys is a list, but the mini-batch h"),
         (lambda: fetched(GRAPH, NODES, {"user": ["feat"]}), TypeError, "is a dict by type, but the mini-batch has no"),
-        (lambda: fetched(GRAPH, NODES, ["feat"]), IndexError, r"index must lie in 0 .. 2, but holds \d+"),
+        (
+            lambda: EMPTY.sample_neighbor(GRAPH, [2]).fetch_feature(STORE, ["feat"]),
+            ValueError,
+            "^node_feature_keys: feature 'feat' has 3 rows, but the graph has 50 nodes; give it a row for each",
+        ),
+        (
+            lambda: EMPTY.fetch_feature(STORE, ["feet"]),
+            KeyError,
+            "^node_feature_keys: feature 'feet' of nodes is not in the store; did you mean 'feat'",
+        ),
     ]
     check_refused(rows)
 

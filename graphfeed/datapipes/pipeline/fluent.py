@@ -4,6 +4,7 @@ import inspect
 from collections.abc import Callable
 from typing import Any
 
+from graphfeed.ops.arguments import check_names, nearest
 from graphfeed.ops.process import ENTRY_POINTS, load_entry_point
 
 FLUENT: dict[str, type] = {}
@@ -51,11 +52,11 @@ class Fluent:
                 f"the field {name!r} of {type(self).__name__!r} was not set: let its __init__ call super().__init__("
                 "datapipe), or write fields instead of an __init__"
             )
-        raise AttributeError(
-            f"{type(self).__name__!r} has no attribute or stage {name!r}; stages are {list_names()}; "
-            "transform(function) takes any function, and class MyStage(graphfeed.Transform, name='my_stage') adds one, "
-            "which torch's functional_datapipe does not"
+        hint = nearest(name, list_names()) or (
+            f"; stages are {list_names()}; transform(function) takes any function, and class "
+            "MyStage(graphfeed.Transform, name='my_stage') adds one, which torch's functional_datapipe does not"
         )
+        raise AttributeError(f"{type(self).__name__!r} has no attribute or stage {name!r}{hint}")
 
     def __dir__(self) -> list[str]:
         """Return the attributes and the fluent names."""
@@ -66,6 +67,8 @@ def bind(stage: type, name: str, source: Fluent) -> Callable[..., Any]:
     """Return the constructor of a stage without its first parameter, with the stage's documentation and signature."""
 
     def make(*args: Any, **kwargs: Any) -> Any:
+        if not takes_more:
+            check_names(name, known, kwargs)
         return stage(source, *args, **kwargs)
 
     # Only `*args` may stand for the source and for more.
@@ -73,6 +76,8 @@ def bind(stage: type, name: str, source: Fluent) -> Callable[..., Any]:
     parameters = enumerate(signature.parameters.values())
     rest = [parameter for number, parameter in parameters if number > 0 or parameter.kind is parameter.VAR_POSITIONAL]
     vars(make)["__signature__"] = signature.replace(parameters=rest, return_annotation=stage)
+    known = [parameter.name for parameter in rest]
+    takes_more = any(parameter.kind is parameter.VAR_KEYWORD for parameter in rest)
     make.__name__, make.__qualname__ = name, f"{type(source).__name__}.{name}"
     make.__doc__, make.__module__ = stage.__doc__, stage.__module__
     return make

@@ -6,6 +6,7 @@ from dataclasses import fields
 from typing import Any
 
 from graphfeed.datapipes.minibatch import MiniBatch
+from graphfeed.ops.arguments import nearest
 from graphfeed.ops.process import load_entry_point
 from graphfeed.storage.datasets import LEGACY_NAMES
 
@@ -49,7 +50,7 @@ def minibatcher_default(batch: Any, names: tuple[str | None, ...] | None) -> Any
     for name, value in values.items():
         if name not in KNOWN_NAMES:
             warnings.warn(
-                f"item name {name!r} is no field of MiniBatch; it is set as an attribute",
+                f"item name {name!r} is no field of MiniBatch; it is set as an attribute{nearest(name, KNOWN_NAMES)}",
                 ItemNameWarning,
                 stacklevel=2,
             )

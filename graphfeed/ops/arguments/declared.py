@@ -3,7 +3,7 @@
 For calls that are made once, as to build something. What is called for each mini-batch checks what it needs by itself.
 """
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from concurrent.futures import Executor
 from functools import cache, wraps
 from inspect import signature
@@ -17,7 +17,7 @@ from typing import Annotated, Any, Literal, NamedTuple, TypeVar, Union, cast, ge
 import numpy as np
 import torch
 
-from graphfeed.ops.arguments.texts import brief
+from graphfeed.ops.arguments.texts import brief, nearest
 
 Made = TypeVar("Made", bound=Callable[..., Any])
 
@@ -133,6 +133,25 @@ def check_flags(**values: object) -> None:
         check_declared(name, RULES[bool], value)
 
 
+def check_names(owner: str, known: Collection[str], given: Iterable[str]) -> None:
+    """Raise a TypeError that tells the nearest name unless each given name of an argument is known."""
+    for name in given:
+        if name not in known:
+            raise TypeError(f"{owner}() has no argument {name!r}{nearest(name, known)}")
+
+
+def named(made: Made) -> Made:
+    """Make a function tell the nearest name where it is given an argument by another one."""
+    known, owner = tuple(signature(made).parameters), made.__qualname__.removesuffix(".__init__")
+
+    @wraps(made)
+    def check(*args: Any, **kwargs: Any) -> Any:
+        check_names(owner, known, kwargs)
+        return made(*args, **kwargs)
+
+    return cast("Made", check)
+
+
 def checked(made: Made) -> Made:
     """Make a function, or what makes a class, check each argument by its declared type before it does anything."""
     if isinstance(made, type):
@@ -140,7 +159,8 @@ def checked(made: Made) -> Made:
         setattr(made, maker, checked(getattr(made, maker)))
         return made
     rules = {name: rule_of(made.__annotations__.get(name, Any)) for name in signature(made).parameters}
-    in_order = tuple(rules.items())
+    in_order, owner = tuple(rules.items()), made.__qualname__.removesuffix(".__init__")
+    takes_more = any(parameter.kind is parameter.VAR_KEYWORD for parameter in signature(made).parameters.values())
 
     @wraps(made)
     def check(*args: Any, **kwargs: Any) -> Any:
@@ -148,9 +168,9 @@ def checked(made: Made) -> Made:
             if rule is not None and type(value) not in rule.plain:
                 check_declared(name, rule, value)
         for name, value in kwargs.items():
-            rule = rules.get(name)
-            if rule is not None and type(value) not in rule.plain:
-                check_declared(name, rule, value)
+            check_declared(name, rules.get(name), value)
+            if not takes_more and name not in rules:
+                check_names(owner, rules, kwargs)
         return made(*args, **kwargs)
 
     return cast("Made", check)

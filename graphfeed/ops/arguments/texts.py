@@ -1,6 +1,7 @@
 """Values as an error message shows them."""
 
-from collections.abc import Collection, Sequence
+import difflib
+from collections.abc import Collection, Iterable, Sequence
 from contextlib import suppress
 from enum import Enum
 from itertools import islice
@@ -15,12 +16,32 @@ MOST_PARTS = 4
 """How many values an error message shows of a collection or an array."""
 MOST_LEVELS = 2
 MOST_LETTERS = 80
+MOST_NEAR = 2
 LONGEST = 160
 MOST_BITS = 128
 PLAIN = (int, float, complex, type(None), torch.dtype, torch.device, np.generic, range, slice, PurePath, Enum)
 NAMED = (type, FunctionType, BuiltinFunctionType, MethodType)
 KNOWN_TEXTS: tuple[Any, ...] = (np.ndarray.__repr__, torch.Tensor.__repr__, torch.nn.Parameter.__repr__)
 BRACKETS = {list: ("[", "]"), tuple: ("(", ")"), set: ("{", "}"), frozenset: ("{", "}")}
+
+
+class UnknownName(KeyError):
+    """A KeyError whose text is printed as it is: Python prints the `repr` of that of others."""
+
+    def __str__(self) -> str:
+        """Return the text."""
+        return str(self.args[0])
+
+
+def nearest(name: str, known: Iterable[str]) -> str:
+    """Return the end of an error message: which known names are nearly that one, nearest first; "" for none.
+
+    Example:
+        >>> nearest("fanout", ["replace", "fanouts"])
+        "; did you mean 'fanouts'?"
+    """
+    near = difflib.get_close_matches(name, list(known), MOST_NEAR)
+    return f"; did you mean {' or '.join(map(repr, near))}?" if near else ""
 
 
 def brief(value: object) -> str:

@@ -6,7 +6,7 @@ from typing import Any
 
 from graphfeed.ops.arguments import checked
 from graphfeed.storage.datasets.item_set import HeteroItemSet, ItemSet
-from graphfeed.storage.datasets.on_disk_dataset import OnDiskTask
+from graphfeed.storage.datasets.on_disk_dataset import OnDiskTask, Tasks
 from graphfeed.storage.features.feature_store import FeatureStore
 from graphfeed.storage.graph.fused_csc_sampling_graph import FusedCSCSamplingGraph
 
@@ -35,4 +35,4 @@ class Dataset:
     @property
     def tasks(self) -> list[OnDiskTask]:
         """The only task; an `OnDiskDataset` has this property too."""
-        return [OnDiskTask(dict(self.metadata), self.train_set, self.validation_set, self.test_set)]
+        return Tasks([OnDiskTask(dict(self.metadata), self.train_set, self.validation_set, self.test_set)])

@@ -12,9 +12,12 @@ from numpy.typing import NDArray
 from graphfeed.ops.arguments import ID_DTYPES, as_tensor, brief
 from graphfeed.storage.graph.type_names import by_type_name
 from graphfeed.storage.memory.shareable import Shareable
+from graphfeed.storage.memory.tensor_repr import shapes_repr
 
 Index: TypeAlias = int | slice | Sequence[int] | NDArray[np.integer[Any]] | torch.Tensor
 """One position, or several."""
+MOST_SHOWN = 20
+"""Of how many items the values are printed."""
 SEEDS = ("seeds", "seed_nodes")
 """The names under which a mask stands for nodes."""
 NOT_INDEXED = (torch.uint16, torch.uint32, torch.uint64)
@@ -208,6 +211,10 @@ class ItemSet(Shareable):
         items = self._items if self.is_tuple or not is_number(self._items[0]) else self._items[0]
         return f"{type(self).__name__}(\n    items={items},\n    names={self._names},\n)"
 
+    def __str__(self) -> str:
+        """Return the values of few items, as `repr` does, and of more the dtypes and shapes."""
+        return repr(self) if len(self) <= MOST_SHOWN else shapes_repr(type(self).__name__, {"items": members_of(self)})
+
 
 class HeteroItemSet(Shareable):
     """Item sets by node type or edge type. Positions run through the types in the order of the dict.
@@ -296,3 +303,12 @@ class HeteroItemSet(Shareable):
         """Return the item sets and the names, one per line."""
         itemsets = textwrap.indent(str(self._itemsets), " " * len("    itemsets=")).strip()
         return f"{type(self).__name__}(\n    itemsets={itemsets},\n    names={self._names},\n)"
+
+    __str__ = ItemSet.__str__
+
+
+def members_of(items: ItemSet | HeteroItemSet | Any) -> Any:
+    """Return the members of an item set by name, by type if there are types."""
+    if isinstance(items, HeteroItemSet):
+        return {name: members_of(own) for name, own in items.by_type.items()}
+    return None if items is None else dict(zip(items.names or range(items.num_items), items.members, strict=True))

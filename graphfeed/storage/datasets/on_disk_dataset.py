@@ -11,7 +11,7 @@ from typing import Any, Self
 import torch
 
 from graphfeed.ops.arguments import checked
-from graphfeed.storage.datasets.item_set import HeteroItemSet, ItemSet
+from graphfeed.storage.datasets.item_set import HeteroItemSet, ItemSet, members_of
 from graphfeed.storage.datasets.metadata import (
     FILE_NAME,
     SETS,
@@ -80,7 +80,7 @@ class OnDiskTask(Task):
     def __repr__(self) -> str:
         """Return the item sets and the metadata, one per line."""
         names = ("validation_set", "train_set", "test_set", "metadata")
-        lines = "\n".join(f"{name}={getattr(self, name)}," for name in names)
+        lines = "\n".join(f"{name}={getattr(self, name)!r}," for name in names)
         return f"OnDiskTask({indent_continuation(lines, len('OnDiskTask('))})"
 
     def __str__(self) -> str:
@@ -90,11 +90,12 @@ class OnDiskTask(Task):
         return shapes_repr(type(self).__name__, {**shown, "metadata": self.metadata})
 
 
-def members_of(items: ItemSet | HeteroItemSet | None) -> Any:
-    """Return the members of an item set by name, by type if there are types."""
-    if isinstance(items, HeteroItemSet):
-        return {name: members_of(own) for name, own in items.by_type.items()}
-    return None if items is None else dict(zip(items.names or range(items.num_items), items.members, strict=True))
+class Tasks(list[OnDiskTask]):
+    """A list of tasks, which prints their shapes as each does by itself."""
+
+    def __str__(self) -> str:
+        """Return the text of each task; `repr` has the values."""
+        return f"[{', '.join(map(str, self))}]"
 
 
 class OnDiskDataset:
@@ -137,7 +138,7 @@ class OnDiskDataset:
         self._source = copy.deepcopy(self._yaml_data)
         if "graph" in self._source:
             self._source.pop("graph_topology", None)
-        self._tasks: list[OnDiskTask] = []
+        self._tasks = Tasks()
         self._feature: FeatureStore | None = None
         self._graph: FusedCSCSamplingGraph | None = None
         self._ids: dict[NodeType, OriginalIds] = {}
@@ -179,7 +180,7 @@ class OnDiskDataset:
             for node_type, files in top.get("ids", dict, {}).items()
         }
         self._feature = TorchBasedFeatureStore(inside(self._folder, metadata.feature_data))
-        self._tasks = []
+        self._tasks = Tasks()
         for index, task in enumerate(metadata.tasks):
             if chosen is None or task.extra_fields.get("name") in chosen:
                 sets = [read_items(self._folder, getattr(task, part), f"tasks[{index}].{part}") for part in SETS]

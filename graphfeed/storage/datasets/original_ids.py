@@ -86,7 +86,8 @@ class OriginalIds:
                 if self._positions.setdefault(one, node) != node:
                     self._positions[one] = -1
         found = []
-        for one in ids:
+        # Those of a column of Arrow are objects of their own, which are no keys of a dict of texts.
+        for one in ids.to_pylist() if hasattr(ids, "to_pylist") else ids:
             if self._positions is not None:
                 position = self._positions.get(one)
             else:

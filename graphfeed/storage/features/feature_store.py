@@ -5,7 +5,7 @@ from typing import Any, NamedTuple, TypeAlias
 
 import torch
 
-from graphfeed.ops.arguments import brief, checked
+from graphfeed.ops.arguments import UnknownName, brief, checked, nearest
 from graphfeed.storage.features.feature import Feature
 from graphfeed.storage.graph.type_names import type_name
 from graphfeed.storage.memory.cache_use import Cache, HasCaches
@@ -109,7 +109,9 @@ class BasicFeatureStore(FeatureStore):
         try:
             return self._features[key]
         except KeyError:
-            raise KeyError(f"{key} is not in the feature store; it has {self.keys()}") from None
+            names = [name for *owner, name in self._features if tuple(owner) == key[:2]]
+            near = nearest(str(key[2]), map(str, names)) or f"; it has {self.keys()}"
+            raise UnknownName(f"feature {key} is not in the feature store{near}") from None
 
     def __setitem__(self, feature_key: Key, feature: Feature) -> None:
         """Set the feature of a key."""

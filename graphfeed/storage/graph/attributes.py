@@ -5,7 +5,7 @@ from typing import Any
 
 import torch
 
-from graphfeed.ops.arguments import as_tensor, brief
+from graphfeed.ops.arguments import UnknownName, as_tensor, brief, nearest
 
 ORIGINAL_EDGE_ID = "_ORIGINAL_EDGE_ID"
 """The edge attribute that holds each edge's row in its own type's edge list."""
@@ -21,7 +21,8 @@ def look_up(attributes: Mapping[str, torch.Tensor], name: str, domain: str) -> t
     if not isinstance(name, str):
         raise TypeError(f"the name of {domain.lower()} attributes must be a string, but is {brief(name)}")
     if name not in attributes:
-        raise KeyError(f"{domain} attribute {name!s:.80} does not exist; the graph has {sorted(attributes)!s:.160}")
+        near = nearest(name, attributes) or f"; the graph has {sorted(attributes)!s:.160}"
+        raise UnknownName(f"{domain} attribute {name!s:.80} does not exist{near}")
     return attributes[name]
 
 

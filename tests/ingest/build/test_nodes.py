@@ -108,7 +108,8 @@ def test_nodes_that_edges_name_by_row_keep_their_names(tmp_path: Path) -> None:
         dataset = named(tmp_path, lines, out, features={"x": "x"})
         dataset = dataset if out is None else dataset.load()
         assert dataset.ids("n")[:] == names
-        assert dataset.ids("n").find(names[::-1]).tolist() == [2, 1, 0]
+        for asked in (names[::-1], pa.array(names[::-1]), pa.chunked_array([names[:0:-1], names[:1]])):
+            assert dataset.ids("n").find(asked).tolist() == [2, 1, 0]
         assert edges_of(dataset, "n:r:n") == sorted(zip(names, names[1:] + names[:1], strict=True))
     assert main(["inspect", str(tmp_path / "ann")]) == 0
 

@@ -180,6 +180,15 @@ def test_sets_print_their_items_and_names() -> None:
     )
 
 
+def test_sets_of_many_items_print_their_shapes() -> None:
+    pairs = ItemSet((torch.arange(21), torch.ones(21, 2)), names=("seeds", "labels"))
+    assert str(ItemSet(5, names="seeds")) == repr(ItemSet(5, names="seeds"))
+    assert str(pairs) == "ItemSet(\n  items={'seeds': int64[21], 'labels': float32[21, 2]},\n)"
+    assert str(HeteroItemSet({"user": pairs})) == (
+        "HeteroItemSet(\n  items={'user': {'seeds': int64[21], 'labels': float32[21, 2]}},\n)"
+    )
+
+
 def test_sets_pickle() -> None:
     sets: list[Any] = [PAIR, ItemSet(7, names="seeds"), users_and_items()]
     for items in sets:

@@ -294,6 +294,8 @@ def stack_times(graph: GraphArrays, name: str, values: ByType | None, seeds: ByT
     if values is None:
         raise ValueError(f"{name} must be provided for temporal neighbor sampling; name an item 'timestamp'")
     if graph.node_type_to_id is None or not isinstance(seeds, Mapping):
+        if not hasattr(seeds, "__len__"):
+            raise TypeError(f"seeds must be a tensor of ids, or a dict by node type, but is {brief(seeds)}")
         parts = [(name, values, len(seeds))]
     else:
         if not isinstance(values, Mapping):
