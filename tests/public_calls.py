@@ -27,6 +27,21 @@ FEAT: dict[str, Any] = {"domain": "node", "type_name": None, "feature_name": "fe
 TOKEN = "t" * 20
 NUMBERS = count()
 GRAPH_STAGES = ("sample_neighbor", "sample_layer_neighbor", "sample_in_subgraph")
+NOT_CALLED = {
+    "bases of classes of users": """ChannelBase Datapipe FanoutSampler Feature FeatureStore NegativeSampler SamplerPool
+        SamplingGraph SubgraphSampler Task TemporalSampler Transform""",
+    "made by the library alone": """CooperativeConvFunction DistRole HaloPlan LoadedGraphTensors OnDiskTask
+        PartitionReport PipelineGraph Placement PyGLayerData PyGLayerHeteroData StoredPart datapipe_graph_to_adjlist
+        minibatcher_default""",
+    "by another name": "ItemSetDict SampledSubgraphImpl",
+    "need a GPU, other processes or another library": """CooperativeConv DistLinkNeighborLoader DistLoader
+        DistNeighborLoader DistNeighborSampler GPUCachedFeature GPUFeatureCache Partitioner SamplerReceiver
+        SamplerSender cuda_check from_dglgraph warm_up""",
+    "take a folder of a kind that tests of their rooms write": """BuiltinDataset OnDiskDataset SerializedGraphMetadata
+        SerializedTFRecordInfo load_torch_tensors_from_tf_record preprocess_ondisk_dataset read_graphlearn
+        read_graphlearn_caches read_ogb""",
+}
+"""Public callables that have no call here, by the reason."""
 
 
 class Call(NamedTuple):

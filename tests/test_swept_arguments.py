@@ -18,7 +18,7 @@ import torch
 
 import graphfeed as gf
 from tests.forked import in_child
-from tests.public_calls import Call, every_call, feature, graph, items, write_files
+from tests.public_calls import NOT_CALLED, Call, every_call, feature, graph, items, write_files
 from tests.refusals import MOST_LETTERS
 
 KINDS = (TypeError, ValueError, IndexError, KeyError)
@@ -29,7 +29,7 @@ MOST_UNNAMED = 0.02
 CALLED = {
     "dst_nodes": "seeds", "edge_index": "edge_id", "edge_timestamp_attr_name": "attributes?", "edges": "pairs",
     "ids": "index", "key": "keys", "neg_sampling": "mode", "neighbor_sampler": "sampler", "node_idx": "input_nodes",
-    "node_timestamp_attr_name": "attributes?", "nodes": "seeds", "old_datapipe": "old",
+    "node_timestamp_attr_name": "attributes?", "nodes": "seeds", "num_neighbors": "fanouts", "old_datapipe": "old",
     "pre_time_window": "windows|seeds_pre_time_window", "prob_name": "attributes?", "probs_name": "attributes?",
     "rows": "torch_feature", "seeds": "seed", "tensor": "edge_attributes|node_attributes", "unique_dst_nodes": "seeds",
 }  # fmt: skip
@@ -107,6 +107,21 @@ def ends_of_sweep(folder: Path, values: list[Any]) -> list[Any]:
     text = in_child(lambda: json.dumps(sweep(folder, values)), seconds=580)
     assert text.startswith("["), text
     return list(json.loads(text))
+
+
+def test_every_public_callable_is_called(tmp_path: Path) -> None:
+    public = {name: getattr(gf, name) for name in {*gf.__all__, *gf._FOUND_IN}}
+    errors = {name for name, value in public.items() if isinstance(value, type) and issubclass(value, BaseException)}
+    callables = {name for name, value in public.items() if isinstance(value, type) or inspect.isfunction(value)}
+    called = {place.split(".")[0].split(" of ")[0] for place in every_call(tmp_path)}
+    assert callables - errors - called == set(" ".join(NOT_CALLED.values()).split())
+
+
+def test_valid_calls_work(tmp_path: Path) -> None:
+    write_files(tmp_path)
+    for make in every_call(tmp_path).values():
+        call = make()
+        call.then(call.function(**call.arguments))
 
 
 @pytest.mark.slow
