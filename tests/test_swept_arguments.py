@@ -19,7 +19,7 @@ import torch
 import graphfeed as gf
 from tests.forked import in_child
 from tests.public_calls import NOT_CALLED, Call, every_call, feature, graph, items, write_files
-from tests.refusals import MOST_LETTERS
+from tests.refusals import MOST_LETTERS, check_refused
 
 KINDS = (TypeError, ValueError, IndexError, KeyError)
 MEMORY_BYTES = 3 << 29
@@ -149,19 +149,19 @@ def test_a_flag_is_true_or_false(tmp_path: Path) -> None:
 
 
 def test_names_that_are_nearly_right_are_told_the_right_one() -> None:
-    gf: Any = graphfeed
-    pipe, pairs = gf.ItemSampler(gf.ItemSet(3, names="seeds"), 2), torch.tensor([[0, 1], [1, 2]])
-    graph = gf.from_coo(pairs, num_nodes=3)
+    own: Any = gf
+    pipe, pairs = own.ItemSampler(own.ItemSet(3, names="seeds"), 2), torch.tensor([[0, 1], [1, 2]])
+    ring = gf.from_coo(pairs, num_nodes=3)
     store = gf.BasicFeatureStore({("node", None, "feat"): gf.TorchBasedFeature(torch.eye(3))})
     check_refused([
-        (lambda: pipe.sample_neighbour(graph, [2]), AttributeError, "'sample_neighbour'; did you mean 'sample_neighbor'"),
-        (lambda: pipe.sample_neighbor(graph, fanout=[2]), TypeError,
+        (lambda: pipe.sample_neighbour(ring, [2]), AttributeError, "neighbour'; did you mean 'sample_neighbor'"),
+        (lambda: pipe.sample_neighbor(ring, fanout=[2]), TypeError,
          r"^sample_neighbor\(\) has no argument 'fanout'; did you mean 'fanouts'\?$"),
-        (lambda: gf.DataLoader(pipe, num_worker=2), TypeError,
+        (lambda: own.DataLoader(pipe, num_worker=2), TypeError,
          r"^DataLoader\(\) has no argument 'num_worker'; did you mean 'num_workers'"),
-        (lambda: gf.from_coo(pairs, num_node=5), TypeError,
+        (lambda: own.from_coo(pairs, num_node=5), TypeError,
          r"^from_coo\(\) has no argument 'num_node'; did you mean 'num_nodes'\?$"),
         (lambda: store["node", None, "feet"], KeyError,
          r"^feature \('node', None, 'feet'\) is not in the feature store; did you mean 'feat'\?$"),
-        (lambda: graph.edge_attribute("w"), KeyError, "^Edge attribute w does not exist; the graph has"),
+        (lambda: ring.edge_attribute("w"), KeyError, "^Edge attribute w does not exist; the graph has"),
     ])  # fmt: skip
