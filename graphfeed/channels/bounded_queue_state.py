@@ -38,10 +38,7 @@ Reply = tuple[Peer, int, Any]
 
 @dataclass
 class BoundedQueueState:
-    """The state of a channel.
-
-    Every call only changes the state. After it, `step` does what has become possible, and returns the replies to peers.
-    """
+    """The state of a channel: calls only change it, and then `step` does what has become possible."""
 
     capacity: int
     limit_bytes: int
@@ -61,76 +58,67 @@ class BoundedQueueState:
     counts: Counter[str] = field(default_factory=Counter)
 
     def add_producer(self, name: str) -> Peer:
-        """Add a producer, in the current epoch."""
         return Peer(name, self.epoch)
 
     def add_consumer(self, name: str) -> Peer:
-        """Add a consumer; it gets the end of every epoch, also of those before it came."""
         self.last_consumer_failure = None
+        # From epoch 0 on: it gets the end of every epoch, also of those before it came.
         self.consumers.append(Peer(name))
         return self.consumers[-1]
 
     def put(self, producer: Peer, item: Item) -> None:
-        """Offer a message; the producer gets a reply once it is in the queue."""
         producer.offer = item
-        self.offering.append(producer)
+        self.offering.append(producer)  # the reply comes once the message is in the queue
 
     def withdraw(self, producer: Peer) -> None:
-        """Withdraw an offer that still waits for room; a message in the queue stays there."""
-        if producer.offer is not None:
+        if producer.offer is not None:  # otherwise it is in the queue, and stays there
             producer.offer = None
             self.offering.remove(producer)
             self.counts["send timeouts"] += 1
 
     def end(self, producer: Peer) -> None:
-        """End a producer's epoch."""
         self.ended[producer.epoch] += 1
         producer.epoch += 1
         producer.sent = 0
 
     def get(self, consumer: Peer) -> None:
-        """Ask for a message; the consumer gets a reply once there is one."""
-        self.waiting.append(consumer)
+        self.waiting.append(consumer)  # the reply comes once there is a message
 
     def cancel(self, consumer: Peer) -> bool:
-        """Stop asking for a message; return False if the reply has been given already."""
         if consumer not in self.waiting:
-            return False
+            return False  # the reply has been given already
         self.waiting.remove(consumer)
         self.counts["receive timeouts"] += 1
         return True
 
     def remove(self, peer: Peer, failure: str | None) -> None:
-        """Remove a peer; every consumer gets its failure, after all messages in the queue."""
         if peer in self.consumers:
             self.consumers.remove(peer)
             if peer in self.waiting:
                 self.waiting.remove(peer)
             if failure and not self.consumers:
-                self.last_consumer_failure = failure
+                self.last_consumer_failure = failure  # nobody is left to receive, which producers are told
             return
         in_epoch = peer.sent > 0 or peer.offer is not None
         if peer.offer is not None:
             self.offering.remove(peer)
+        # Of a producer that has ended the epoch, and sent nothing since, nothing is missing.
         if failure and (in_epoch or peer.epoch <= self.epoch):
-            self.failures.append(failure)
+            self.failures.append(failure)  # each consumer gets it, behind all messages in the queue
 
     def clear(self) -> None:
-        """Drop all messages."""
         self.queue.clear()
         for producer in self.offering:
             producer.offer = None
         self.offering.clear()
 
     def step(self) -> list[Reply]:
-        """Advance the state as far as possible, and return the replies."""
         replies: list[Reply] = []
         while self._accept_offer(replies) or self._serve_consumer(replies) or self._end_epoch():
             pass
         return replies
 
     def statistics(self) -> dict[str, int]:
-        """Return what is in the queue, and counts since the beginning."""
         return {
             "messages": len(self.queue),
             "bytes": self.queued_bytes,

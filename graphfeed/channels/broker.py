@@ -22,7 +22,6 @@ CREDENTIALS = struct.Struct("@iII")
 
 
 def control_record(kind: int, text: str = "") -> bytes:
-    """Return a record that is a request or a reply, and may hold a text."""
     return Record(kind).pack() + text.encode()
 
 
@@ -37,22 +36,19 @@ class Connection:
         self.arena: MemoryFile | None = None
 
     def send(self, record: bytes, file: MemoryFile | None = None) -> None:
-        """Send a record without waiting. If nobody receives it, the end of the connection is noticed later."""
+        # Without waiting. If nobody receives the record, the end of the connection is noticed later.
         with suppress(Closed, OSError):
             self.socket.send(record, None if file is None else file.descriptor, 0)
 
 
 class Broker:
-    """Forwards the records of messages from producers to consumers; the bytes of the messages stay where they are.
-
-    It listens on a random abstract address, which is not a file and vanishes with the socket, and serves processes of
-    the same user only. A connection that ends without LEAVE means that the process died.
-    """
+    """Forwards the records of messages from producers to consumers; the bytes of the messages stay where they are."""
 
     def __init__(self, state: BoundedQueueState) -> None:
         require_linux()
         self.state = state
         self.process = os.getpid()
+        # An abstract address is not a file, and vanishes with the socket.
         self.address = f"\0graphfeed-{secrets.token_hex(16)}"
         self.listener = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self.listener.setblocking(False)
@@ -69,9 +65,8 @@ class Broker:
         self.thread.start()
 
     def close(self) -> None:
-        """End the thread and all connections."""
         with suppress(OSError):
-            self.waker.send(b"x")
+            self.waker.send(b"x")  # the thread wakes, ends, and closes all connections
 
     def abandon(self) -> None:
         """Close all descriptors, at the end of the thread or in a forked process."""
@@ -103,6 +98,7 @@ class Broker:
             sock, _ = self.listener.accept()
             credentials = sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, CREDENTIALS.size)
             process, user, _ = CREDENTIALS.unpack(credentials)
+            # Any process may find the address; those of other users are not served.
             if user != os.getuid():
                 sock.close()
                 return
@@ -115,6 +111,7 @@ class Broker:
         except TimeoutError:
             return
         except Closed:
+            # A client that goes sends LEAVE first, so this one's process died.
             self._remove(connection, "died")
         except OSError:
             reason = f"process {os.getpid()}, which made the channel, has too many open files; raise ulimit -n"
@@ -179,7 +176,6 @@ class Broker:
 
 
 def text_of(record: Bytes) -> str:
-    """Return the text in a request or a reply."""
     return bytes(record[PREFIX.size :]).decode(errors="replace")
 
 
@@ -188,6 +184,6 @@ BROKERS: weakref.WeakSet[Broker] = weakref.WeakSet()
 
 @after_fork_in_child
 def abandon_all() -> None:
-    """Close what belongs to the parent of a forked process."""
+    # They are the parent's. With copies of its sockets here, nobody would notice its end.
     for broker in list(BROKERS):
         broker.abandon()

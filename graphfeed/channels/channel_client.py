@@ -37,22 +37,17 @@ class SharedReader(MessageReader):
         self.arenas: dict[int, ArenaReader] = {}
 
     def open_arena(self, descriptor: int, size: int) -> ArenaReader:
-        """Return the mapping of a producer's arena."""
+        # Each message may bring a descriptor of its own; the inode tells which memory it is.
         number = os.fstat(descriptor).st_ino
         arena = self.arenas.pop(number, None) or super().open_arena(descriptor, size)
         while len(self.arenas) >= MAPPINGS:
             del self.arenas[next(iter(self.arenas))]
-        self.arenas[number] = arena
+        self.arenas[number] = arena  # at the end, so that the first is the one used longest ago
         return arena
 
 
 class ChannelClient:
-    """A connection to a broker, for one thread, which may send and receive.
-
-    Args:
-        address: The broker's.
-        arena_bytes: The size of the shared memory for sent messages; what does not fit goes into files of its own.
-    """
+    """A connection to a broker, for one thread, which may send and receive."""
 
     def __init__(self, address: str, arena_bytes: int = 0) -> None:
         sock = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
@@ -61,18 +56,14 @@ class ChannelClient:
         except ConnectionError as error:
             sock.close()
             raise Closed(GONE) from error
-        self.outbox = Outbox(sock, arena_bytes)
+        self.outbox = Outbox(sock, arena_bytes)  # what does not fit into the arena goes into files of its own
         self.socket = self.outbox.socket
         self.reader = SharedReader()
         CLIENTS.add(self)
         self.goodbye = multiprocessing.util.Finalize(None, leave_at_exit, (weakref.ref(self),), exitpriority=10)
 
     def put(self, header: bytes, buffers: Sequence[Bytes], timeout_seconds: float) -> bool:
-        """Send a message; return False if there was no room for it in time.
-
-        Raises:
-            PeerError: The last consumer failed, and nothing was sent.
-        """
+        """Send a message; return False if there was no room for it in time."""
         try:
             slot = self.outbox.send(header, buffers, REPLY_SECONDS)
         except Closed as error:
@@ -84,7 +75,7 @@ class ChannelClient:
             except TimeoutError:
                 kind = self.request(WITHDRAW)[0]  # the broker may have accepted it meanwhile
             is_refused = kind == NOTHING
-        except PeerError:
+        except PeerError:  # the last consumer failed, and nothing was sent
             is_refused = True
             raise
         finally:
@@ -93,17 +84,12 @@ class ChannelClient:
         return not is_refused
 
     def get(self, timeout_seconds: float) -> tuple[bytes, list[Bytes]] | None:
-        """Return the next message, or None if none came in time.
-
-        Raises:
-            EndOfEpoch: There are no more in this epoch.
-            PeerError: A producer failed.
-        """
+        """Return the next message, or None if none came in time."""
         self._send(GET)
         try:
             kind, record, descriptor = self._receive(timeout_seconds)
         except TimeoutError:
-            kind, record, descriptor = self.request(CANCEL)
+            kind, record, descriptor = self.request(CANCEL)  # the broker may have sent one meanwhile
         if kind == NOTHING:
             return None
         if kind == END:
@@ -111,27 +97,19 @@ class ChannelClient:
         return self.reader.read(record, descriptor)
 
     def request(self, kind: int) -> tuple[int, Bytes, int | None]:
-        """Send a request that needs no waiting; return the kind of the reply, its record, and the descriptor with it.
-
-        Raises:
-            Closed: The broker is gone.
-            TimeoutError: It did not reply in time.
-            PeerError: The reply is that another peer failed.
-        """
+        """Send a request that needs no waiting; return the reply's kind, its record, and the descriptor with it."""
         self._send(kind)
         return self._receive(REPLY_SECONDS)
 
     @property
     def is_closed(self) -> bool:
-        """Whether this client has left, or this process is a fork of the one that it belongs to."""
-        return self.socket.sock.fileno() < 0
+        return self.socket.sock.fileno() < 0  # after `close`, and in a fork of the process
 
     def close(self, error: str = "") -> None:
-        """Leave the channel; an error goes to the other peers."""
         self.goodbye.cancel()
         if not self.is_closed:
             with suppress(Closed, TimeoutError):
-                self._send(LEAVE, error[:4000])
+                self._send(LEAVE, error[:4000])  # an error goes to the other peers
             with suppress(OSError):
                 self.socket.sock.shutdown(socket.SHUT_RDWR)  # wakes a thread that waits for a reply
             self.socket.close()
@@ -161,16 +139,15 @@ CLIENTS: weakref.WeakSet[ChannelClient] = weakref.WeakSet()
 
 
 def leave_at_exit(client: "weakref.ref[ChannelClient]") -> None:
-    """Leave the channel when the process ends, with the error that ends it, if there is one."""
     living = client()
-    error = sys.exception()
+    error = sys.exception()  # the one that ends the process, if there is one
     if living is not None:
         living.close(f"{type(error).__name__}: {error}" if isinstance(error, Exception) else "")
 
 
 @after_fork_in_child
 def close_all() -> None:
-    """Close what belongs to the parent of a forked process, without leaving the channel."""
+    # They are the parent's, which stays in the channel: no LEAVE is sent.
     for client in list(CLIENTS):
         client.goodbye.cancel()
         client.socket.close()

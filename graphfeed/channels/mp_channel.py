@@ -58,7 +58,6 @@ class MpChannel(SampleChannel):
 
 
 def waiting_time(block: bool, timeout: float | None) -> float:
-    """Return how many seconds to wait, given the keywords of a queue."""
     if not block:
         return 0.0
     return TIMEOUT_SECONDS if timeout is None else timeout

@@ -55,7 +55,7 @@ class SamplerPool(ABC):
                 with interrupts_blocked():
                     process.start()
                     workers[here] = process
-                there.close()
+                there.close()  # so that the pipe ends with the worker
             self._watch(dict(workers))
         finally:
             for process in workers.values():
@@ -70,8 +70,8 @@ class SamplerPool(ABC):
                 assert isinstance(ready, Connection)
                 process = workers.pop(ready)
                 try:
-                    failure = ready.recv_bytes().decode()
-                except EOFError:
+                    failure = ready.recv_bytes().decode()  # empty if all went well
+                except EOFError:  # killed, or ended by os._exit
                     process.join(JOIN_SECONDS)
                     failure = f"it died with exit code {process.exitcode}"
                 if failure:
@@ -97,7 +97,6 @@ def run_worker(pool: SamplerPool, args: Any, connection: Connection) -> None:
 
 
 def end_with_parent() -> None:
-    """End this process as soon as the one that started it is gone."""
     parent = multiprocessing.parent_process()
     assert parent is not None
     parent.join()
