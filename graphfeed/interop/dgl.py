@@ -31,15 +31,7 @@ INT32_MAX = torch.iinfo(torch.int32).max
 
 
 def compute_blocks(subgraphs: list[SampledSubgraph]) -> list[Any]:
-    """Return one DGL block per subgraph; the subgraphs do not change.
-
-    Ids are int32 where all counts fit, because DGL is faster with them. The source nodes of the first block carry
-    their ids as `dgl.NID`, and the edges of each block carry theirs as `dgl.EID`.
-
-    Raises:
-        ImportError: DGL is not installed.
-        ValueError: A subgraph has no row ids or no column ids.
-    """
+    """Return one DGL block per subgraph; the subgraphs do not change."""
     dgl = import_optional(
         "dgl",
         "blocks",
@@ -53,6 +45,7 @@ def compute_blocks(subgraphs: list[SampledSubgraph]) -> list[Any]:
                 block.edges[tuple(edge_type.split(":"))].data[dgl.EID] = ids
         elif subgraph.original_edge_ids is not None:
             block.edata[dgl.EID] = subgraph.original_edge_ids
+    # Of the nodes, the sources of the first block alone carry their ids.
     rows = subgraphs[0].original_row_node_ids if subgraphs else None
     if isinstance(rows, dict):
         for node_type, ids in rows.items():
@@ -73,6 +66,7 @@ def make_block(dgl: Any, subgraph: SampledSubgraph) -> Any:
     csc = subgraph.sampled_csc
     parts = csc if isinstance(csc, dict) else {"": csc}
     most = max([*counts[0].values(), *(len(part.indices) for part in parts.values())], default=0)
+    # DGL is faster with int32.
     dtype = torch.int32 if most <= INT32_MAX else torch.int64
     data = {}
     for name, part in parts.items():

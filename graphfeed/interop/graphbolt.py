@@ -95,7 +95,6 @@ class _PassOn(Transform):
     passes_on = True
 
     def __call__(self, minibatch: Any) -> Any:
-        """Return the mini-batch."""
         return minibatch
 
 
@@ -115,7 +114,6 @@ class Waiter(_PassOn, name="wait"):
     """
 
     def __call__(self, minibatch: Any) -> Any:
-        """Return the mini-batch once it is ready."""
         wait = getattr(minibatch, "wait", None)
         if not callable(wait):
             raise TypeError(
@@ -181,7 +179,6 @@ def traverse_dps(datapipe: Datapipe) -> DataPipeGraph:
 
 
 def last_of(graph: DataPipeGraph) -> Datapipe:
-    """Return the stage that a graph ends with."""
     ((stage, _),) = graph.values()
     return stage
 
@@ -228,19 +225,7 @@ class ItemSetDict(HeteroItemSet):
 
 
 def translate(values: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the members of a batch with the legacy names `seed_nodes`, `node_pairs` and `negative_*` replaced.
-
-    With negatives, `seeds` are the N pairs followed by their N * k negatives, those of the first pair first. `labels`
-    are ones for the pairs and zeros for the negatives, and `indexes` the positions of the pairs that seeds belong to;
-    labels and indexes in the batch are overwritten. If only one end has negatives, the other end is that of the pair.
-
-    Args:
-        values: The members by name, each a dict by type if the graph has types.
-
-    Raises:
-        ValueError: The batch has seeds under two names, or negatives without `node_pairs`, or negatives of a shape
-            other than (N, k).
-    """
+    """Return the members of a batch with the legacy names `seed_nodes`, `node_pairs` and `negative_*` replaced."""
     result = {name: value for name, value in values.items() if name not in LEGACY_NAMES}
     given = [name for name in ("seeds", "seed_nodes", "node_pairs") if name in values]
     if len(given) != 1:
@@ -262,6 +247,7 @@ def translate(values: Mapping[str, Any]) -> dict[str, Any]:
         columns: Any = [{edge_type: parts[column] for edge_type, parts in made.items()} for column in range(3)]
     else:
         columns = append_negatives(seeds, *ends)
+    # Labels and indexes that the batch has are overwritten.
     return {**result, "seeds": columns[0], "labels": columns[1], "indexes": columns[2]}
 
 
@@ -279,11 +265,14 @@ def append_negatives(
         raise ValueError(f"negative_srcs and negative_dsts must have one shape, but have {sorted(ratios)} columns")
     ratio = ratios.pop() if ratios else 0
     repeated = pairs.repeat_interleave(ratio, dim=0)
+    # An end without negatives is that of the pair.
     negatives = [repeated[:, end] if given is None else given.reshape(-1) for end, given in enumerate(ends.values())]
+    # The N pairs, then their N * k negatives, those of the first pair first.
     seeds = torch.cat([pairs, torch.stack(negatives, dim=1).to(pairs.dtype)])
     labels = torch.zeros(len(seeds))
     labels[:count] = 1
     queries = torch.arange(count)
+    # The indexes are the positions of the pairs that seeds belong to.
     return seeds, labels, torch.cat([queries, queries.repeat_interleave(ratio)])
 
 
@@ -353,11 +342,11 @@ def numpy_save_aligned(file: str | os.PathLike[str] | BinaryIO, arr: Any, allow_
 
 
 def write_aligned(file: BinaryIO, array: NDArray[Any]) -> None:
-    """Write a header, padded with spaces up to the alignment, and then the values."""
     fields = npy.header_data_from_array_1_0(array)
     usual = io.BytesIO()
     npy.write_array_header_1_0(usual, fields)
     text = usual.getvalue()[PREFIX:].rstrip()
+    # The text is padded with spaces, and ends with a line feed.
     length = -(-(PREFIX + len(text) + 1) // ALIGNMENT) * ALIGNMENT - PREFIX
     file.write(npy.magic(1, 0) + length.to_bytes(2, "little") + text.ljust(length - 1) + b"\n")
     values = array.T if fields["fortran_order"] else array

@@ -94,7 +94,6 @@ def read_graphlearn_caches(root: str | os.PathLike[str]) -> list[ByType]:
 
 
 def part_folders(root: Path) -> list[Path]:
-    """Return the folders of the parts."""
     num_parts = next(part for part in count() if not (root / f"part{part}").is_dir())
     if num_parts == 0:
         raise FileNotFoundError(f"there is no folder part0 in {root}; give the folder that holds META")
@@ -102,7 +101,6 @@ def part_folders(root: Path) -> list[Path]:
 
 
 def as_edge_type(file_name: str | None) -> str:
-    """Return the edge type "source:relation:destination" from the name of its file."""
     parts = str(file_name).split("__")
     if len(parts) != 3:
         raise ValueError(
@@ -121,13 +119,11 @@ def read_books(root: Path, name: str) -> dict[str | None, torch.Tensor]:
 
 
 def read_tensor(path: Path) -> torch.Tensor:
-    """Return the tensor in a file of `torch.save`."""
     check_file(path, "root")
     return as_tensor(path, read_tensors(path))
 
 
 def as_tensor(path: Path, value: Any) -> torch.Tensor:
-    """Return a value that was read, or raise if it is no tensor."""
     if not isinstance(value, torch.Tensor):
         raise ValueError(f"{path} must hold a tensor, but holds a {type(value).__name__}")
     return value
@@ -170,14 +166,10 @@ def read_feature(parts: list[Path], group: str, file_name: str | None, size: int
 
 
 class TensorUnpickler(pickle.Unpickler):
-    """Unpickles tensors alone.
-
-    A file can reach no names but those by which tensors are made, here replaced by functions of our own, and storages
-    are loaded with `weights_only=True`.
-    """
+    """Unpickles tensors alone."""
 
     def find_class(self, module: str, name: str) -> Any:
-        """Return what stands for one of the functions by which tensors are pickled."""
+        # A file reaches no names but those by which tensors are made, and gets functions of our own for these.
         if (module, name) == ("torch._utils", "_rebuild_tensor_v2"):
             return rebuild_tensor
         if (module, name) == ("torch.storage", "_load_from_bytes"):
@@ -188,12 +180,12 @@ class TensorUnpickler(pickle.Unpickler):
 
 
 def load_storage(content: bytes) -> Any:
-    """Return the storage of a tensor, which lies in the pickle as a file of `torch.save`."""
+    # In the pickle, it lies as a file of `torch.save`.
     return torch.load(io.BytesIO(content), weights_only=True, map_location="cpu")
 
 
 def rebuild_tensor(storage: Any, offset: int, size: tuple[int, ...], stride: tuple[int, ...], *_: Any) -> torch.Tensor:
-    """Return a tensor from its storage, without gradients or hooks; one that is larger than its storage is an error."""
+    # Without gradients and hooks. A tensor that is larger than its storage is an error.
     return torch.empty(0, dtype=storage.dtype).set_(storage).as_strided(size, stride, offset)
 
 

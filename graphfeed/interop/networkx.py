@@ -49,6 +49,7 @@ def from_networkx(g: Any, node_attrs: Iterable[str] = (), edge_attrs: Iterable[s
     numbers = {node: number for number, node in enumerate(g)}
     ends = [(numbers[edge[0]], numbers[edge[1]]) for edge in g.edges]
     edges = torch.tensor(ends, dtype=torch.int64).reshape(-1, 2)
+    # A loop has no reverse.
     back = torch.empty(0, dtype=torch.int64) if g.is_directed() else (edges[:, 0] != edges[:, 1]).nonzero().squeeze(1)
     both = torch.cat([edges, edges[back].flip(1)])
     attributes = {}
@@ -118,11 +119,9 @@ def to_networkx(graph: FusedCSCSamplingGraph) -> Any:
 
 
 def node_name(node_type: str | None, number: int) -> Any:
-    """Return what a node is called in NetworkX."""
     return number if node_type is None else (node_type, number)
 
 
 def rows_of(attributes: Mapping[str, torch.Tensor], positions: torch.Tensor) -> list[dict[str, Any]]:
-    """Return a dict of the attributes' values for each position."""
     columns = {name: values[positions].tolist() for name, values in attributes.items()}
     return [{name: column[row] for name, column in columns.items()} for row in range(len(positions))]

@@ -91,7 +91,6 @@ def read_ogb(root: str | os.PathLike[str], add_inverse_edge: bool = False, split
 
 
 def split_folder(folder: Path, name: str | None) -> Path:
-    """Return the folder of a split."""
     names = sorted(path.name for path in folder.iterdir() if path.is_dir()) if folder.is_dir() else []
     if name is None and len(names) == 1:
         name = names[0]
@@ -138,7 +137,7 @@ def read_typed(raw: Path) -> tuple[dict[Any, Array], dict[Any, int], dict[Any, A
 
 
 def inside(name: str) -> str:
-    """Return the name of a folder that a file gives, or raise if it leads elsewhere."""
+    # The name comes from a file, and must not lead elsewhere.
     if name in ("", ".", "..") or "/" in name or os.sep in name:
         raise ValueError(f"a type is called {name!r}, which is no name of a folder")
     return name
@@ -172,19 +171,18 @@ def as_pairs(path: Path, tables: dict[str, Array]) -> Array:
 
 
 def check_pairs(path: Path, pairs: Array) -> Array:
-    """Return pairs of ids as int64, or raise."""
     if pairs.ndim != 2 or pairs.shape[1] != 2 or pairs.dtype.kind not in "iu":
         raise ValueError(f"{path} must have two ids per edge, but has {pairs.dtype} values of shape {pairs.shape}")
     return pairs.astype(np.int64, copy=False)
 
 
 def both_ways(edge_type: str | None, pairs: Array) -> Array:
-    """Return each edge followed by its reverse."""
     source, destination = ends_of(edge_type)
     if source != destination:
         raise ValueError(
             f"add_inverse_edge is True, but {edge_type!r} joins two node types; add reverse edge types instead"
         )
+    # Each edge is followed by its reverse.
     both = pairs.repeat(2, axis=1)
     both[:, 1::2] = pairs[::-1]
     return both
@@ -238,7 +236,6 @@ def items(path: Path, labels: Array, count: int) -> ItemSet:
 
 
 def read_npz(path: Path, needed: str) -> dict[str, Array]:
-    """Return the arrays of a file by name, without unpickling."""
     try:
         with open(path, "rb", opener=regular_file) as content, np.load(content, allow_pickle=False) as file:
             arrays = dict(file)
@@ -258,7 +255,6 @@ def read_csv(path: Path) -> Array:
 
 
 def read_table(path: Path, header: bool) -> Any:
-    """Return a CSV file as an Arrow table."""
     csv = import_optional("pyarrow.csv", "read_ogb()", install_hint("arrow"))
     if not path.is_file():
         raise FileNotFoundError(f"there is no file {path}; unpack the archive again")

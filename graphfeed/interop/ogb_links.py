@@ -23,22 +23,11 @@ Items: TypeAlias = ItemSet | HeteroItemSet
 
 
 def splits_edges(folder: Path) -> bool:
-    """Return whether the folder of a split has files that split edges."""
     return any((folder / name).is_file() for name in (WHOLE, *(f"{part}.pt" for part in PARTS)))
 
 
 def read_links(folder: Path, sizes: Mapping[Any, int], relations: Mapping[int, str]) -> list[Items]:
-    """Return the items of the parts of a split of edges.
-
-    Args:
-        folder: The folder of the split.
-        sizes: The number of nodes by type, by None in a graph without types.
-        relations: The edge type of each number of a relation, in a graph with types.
-
-    Raises:
-        FileNotFoundError: A part is missing.
-        ValueError: A file is damaged, or holds something else than a split of edges.
-    """
+    """Return the items of the parts of a split of edges."""
     whole = folder / WHOLE
     together = read_columns(whole, read_tensors(whole, ARRAY_SHELLS)) if whole.is_file() else {}
     items = []
@@ -69,7 +58,6 @@ def read_columns(path: Path, content: Any) -> dict[str, Any]:
 
 
 def as_items(columns: Columns, sizes: Mapping[Any, int], relations: Mapping[int, str]) -> Items:
-    """Return the items of one part of a split."""
     if "edge" in columns:
         return as_pairs(dict(columns), sizes[None])
     if "source_node" in columns:
@@ -92,7 +80,6 @@ def as_pairs(columns: Columns, num_nodes: int) -> ItemSet:
 
 
 def as_ranked_pairs(columns: Columns, num_nodes: int) -> ItemSet:
-    """Return edges, with wrong destinations for each."""
     edges = torch.stack([columns.pop("source_node"), columns.pop("target_node")], dim=1)
     check_pairs("edge", edges, num_nodes)
     wrong = columns.pop("target_node_neg", None)
@@ -123,14 +110,13 @@ def as_triplets(columns: Columns, sizes: Mapping[Any, int], relations: Mapping[i
 
 
 def with_others(named: Columns, others: Columns) -> ItemSet:
-    """Return items; the other columns, such as years, are members without a name."""
+    # Other columns, such as years, are members without a name.
     names = (*named, *(None for _ in others))
     members = (*named.values(), *others.values())
     return ItemSet(members if len(members) > 1 else members[0], names=names if len(names) > 1 else names[0])
 
 
 def check_pairs(name: str, pairs: torch.Tensor, num_nodes: int) -> None:
-    """Raise unless each row is a pair of nodes."""
     if pairs.dim() != 2 or pairs.shape[1] != 2 or pairs.dtype not in (torch.int32, torch.int64):
         raise ValueError(f"{name} must have two ids per edge, but has {pairs.dtype} values of {tuple(pairs.shape)}")
     check_ids(name, pairs, num_nodes)

@@ -24,18 +24,12 @@ class _TorchMapper(Transform):
     """Its attributes that held what it read from."""
 
     def __call__(self, minibatch: Any) -> Any:
-        """Return what the mapper makes of a mini-batch."""
         (result,) = with_source(self.mapper, self.fields, [minibatch])
         return result
 
 
 class _TorchLoop(Transform):
-    """Runs the loop of any other torch pipe, in the main process. The pipe may drop mini-batches.
-
-    Raises:
-        TypeError: When it runs: the pipe made something else than mini-batches, such as lists of them.
-        ValueError: When it runs: the pipe reads ahead, or gives mini-batches in another order.
-    """
+    """Runs the loop of any other torch pipe, in the main process. The pipe may drop mini-batches."""
 
     pipe: IterDataPipe[Any]
     """Torch's pipe, without what it read from."""
@@ -43,11 +37,11 @@ class _TorchLoop(Transform):
     """Its attributes that held what it read from."""
 
     def __iter__(self) -> Iterator[Any]:
-        """Yield the mini-batches of the loop, each with the key of the one that it was made from."""
         source = Remembering(self.datapipe)
         name = type(self.pipe).__name__
         advice = f"let {name} derive from graphfeed.Datapipe, or put it behind the DataLoader"
         for result in with_source(self.pipe, self.fields, source):
+            # A mini-batch without a key was made from the latest one that the loop read.
             key = getattr(source.latest, "key", None)
             if not isinstance(result, MiniBatch):
                 raise TypeError(
@@ -73,7 +67,6 @@ class Remembering:
         self.latest: Any = None
 
     def __iter__(self) -> Iterator[Any]:
-        """Yield the mini-batches of the stage."""
         for minibatch in self.stage:
             self.latest = minibatch
             yield minibatch
@@ -92,17 +85,14 @@ def with_source(pipe: IterDataPipe[Any], fields: tuple[str, ...], source: Any) -
 
 
 def as_stage(pipe: IterDataPipe[Any]) -> Datapipe | None:
-    """Return a stage that does what a torch pipe does; None if the pipe reads from no stage.
-
-    Raises:
-        TypeError: The pipe reads from several stages, or has no loop of its own.
-    """
+    """Return a stage that does what a torch pipe does; None if the pipe reads from no stage."""
     fields = tuple(name for name, value in vars(pipe).items() if holds_stage(value))
     sources = {id(vars(pipe)[name]): vars(pipe)[name] for name in fields}
     if not sources:
         return None
     (source, *others) = sources.values()
     name = type(pipe).__name__
+    # A list of stages counts as several.
     if others or isinstance(source, (list, tuple)) or type(pipe).__iter__ is IterDataPipe.__iter__:
         raise TypeError(
             f"{name}, a torch IterDataPipe, must read from one stage in a loop of its own to stand between stages; "
@@ -114,7 +104,6 @@ def as_stage(pipe: IterDataPipe[Any]) -> Datapipe | None:
 
 
 def holds_stage(value: Any) -> bool:
-    """Tell whether an attribute of a torch pipe is a stage, a torch pipe around one, or a list of such."""
     if isinstance(value, (list, tuple)):
         return any(map(holds_stage, value))
     if isinstance(value, IterDataPipe):
