@@ -18,10 +18,7 @@ COMMANDS = {
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run a command, and return the exit status.
-
-    It is 1 if files or arguments don't fit, and 130 after Ctrl-C. The reason is on stderr.
-    """
+    """Return the exit status: 1 if files or arguments don't fit, 130 after Ctrl-C; the reason is on stderr."""
     try:
         return run(arguments)
     except KeyboardInterrupt as error:
@@ -35,6 +32,7 @@ def run(arguments: Sequence[str] | None) -> int:
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
     for name, place in COMMANDS.items():
         module = import_module(place)
+        # The first line of a module's text stands behind its command in the help.
         summary = (module.__doc__ or "").partition("\n")[0]
         command = commands.add_parser(name, help=summary, description=summary)
         module.add_arguments(command)

@@ -40,7 +40,6 @@ class Finding(NamedTuple):
 
 
 def table(findings: Sequence[Finding]) -> list[str]:
-    """Return findings as lines in columns."""
     width = max(len(finding.subject) for finding in findings)
     return [f"{status:<8} {subject:<{width}}  {said}" for status, subject, said in findings]
 
@@ -65,7 +64,6 @@ class CudaReport:
 
 
 def is_wrong(finding: Finding) -> bool:
-    """Tell whether something can't work."""
     return finding.status in ("missing", "failed")
 
 
@@ -103,12 +101,12 @@ def look_around() -> Iterator[Finding]:
 
 
 def find_driver() -> Finding:
-    """Find NVIDIA's driver and the CUDA version that it supports."""
     version = ctypes.c_int()
     try:
         ctypes.CDLL(DRIVER).cuDriverGetVersion(ctypes.byref(version))
     except (OSError, AttributeError):
         return Finding("missing", "driver", f"{DRIVER} is not found; install NVIDIA's driver")
+    # The driver says 12040 for CUDA 12.4.
     return Finding("ok", "driver", f"supports CUDA up to {version.value // 1000}.{version.value % 1000 // 10}")
 
 
@@ -136,6 +134,7 @@ def find_device() -> Iterator[Finding]:
 def find_cupy() -> Iterator[Finding]:
     """Find CuPy, and by it the compiler."""
     names, remedy = sorted(set(packages_distributions().get("cupy", ()))), install_hint(cuda_extra())
+    # Packages of CuPy lie in one folder: one for another CUDA has to go before the right one comes.
     if set(names) - {f"cupy-{cuda_extra()}x"}:
         remedy = f"pip uninstall {' '.join(names)}, then {remedy}"
     try:
@@ -189,15 +188,14 @@ def find_limit() -> Finding:
 
 
 def check_device(device: torch.device) -> Iterator[Finding]:
-    """Compile the kernels, and lock memory that one of them reads."""
     yield check_compiler(device)
     yield check_memory(device)
 
 
 def check_compiler(device: torch.device) -> Finding:
-    """Compile the kernels for a GPU."""
     start = time.perf_counter()
     try:
+        # The first call of an operation compiles all kernels.
         ops.gather_rows(torch.zeros(1, 1, device=device), torch.zeros(1, dtype=torch.int64, device=device))
     except Exception as error:
         return Finding("failed", "compiler", f"{type(error).__name__}: {error}")

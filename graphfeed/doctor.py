@@ -38,7 +38,6 @@ DESCRIPTORS = 1024
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the arguments of the command."""
     parser.add_argument(
         "--cuda",
         action="store_true",
@@ -47,16 +46,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: Any) -> None:
-    """Print a line for each finding, and fail if something will fail."""
     findings = [*look_at_machine(), *look_at_gpus(options.cuda)]
     sys.stdout.write("\n".join(table(findings)) + "\n")
     wrong = [finding.subject for finding in findings if is_wrong(finding)]
+    # The command exits with 1 then.
     if wrong:
         raise ValueError(f"this will fail: {', '.join(dict.fromkeys(wrong))}")
 
 
 def look_at_machine() -> Iterator[Finding]:
-    """Check all but GPUs; the status "change" marks what works and could be better."""
     yield check_versions()
     yield check_cores()
     yield check_memory()
@@ -98,7 +96,6 @@ def check_cores() -> Finding:
 
 
 def check_memory() -> Finding:
-    """Find how much memory this process may take."""
     left, limit = available_memory(), memory_limit()
     if math.isinf(left):
         return Finding("ok", "memory", "the system does not tell how much there is")
@@ -164,7 +161,6 @@ def check_kernels() -> Finding:
 
 
 def check_machine_code() -> Finding:
-    """Find the folder in which compiled kernels are kept."""
     readable, writable = ops.load("cpu", "compiler.folders").folders()
     count = sum(1 for folder in readable for _ in folder.glob("*.code"))
     said = f"{count} kernels are on disk"
