@@ -83,7 +83,6 @@ class DatasetReport:
     """The rows that were left out when the data set was made."""
 
     def __str__(self) -> str:
-        """Return tables of the types and the features, and lines about the rest."""
         lines = [f"data set {self.name}"] if self.name else []
         rows = [
             (str(node_type), f"{report.count:,}", f"{report.isolated:,}") for node_type, report in self.nodes.items()
@@ -162,15 +161,13 @@ def inspect_graph_file(path: str | os.PathLike[str], *, verify: bool = False) ->
 
 
 def check_known(data: Mapping[str, Any]) -> dict[str, str]:
-    """Return the checksums of a data set; none if another program made it."""
-    known = data.get("checksums") or {}
+    known = data.get("checksums") or {}  # none if another program made it
     if not isinstance(known, Mapping) or not all(isinstance(value, str) for pair in known.items() for value in pair):
         raise ValueError(f"checksums must map files to texts, but is {brief(known)}")
     return dict(known)
 
 
 def find_damage(folder: Path, known: Mapping[str, str]) -> list[str]:
-    """Return the files that are missing, or whose checksum is another one."""
     damaged = []
     with progress_bar("verifying files", len(known), "file") as progress:
         for name, expected in known.items():
@@ -194,16 +191,15 @@ class EdgeCounts:
     loops: int = 0
 
     def add(self, sources: NDArray[np.int64], destinations: NDArray[np.int64]) -> None:
-        """Count edges, which must be all those of their destinations."""
         self.out += np.bincount(sources - self.first_nodes[0], minlength=len(self.out))
         self.into += np.bincount(destinations - self.first_nodes[1], minlength=len(self.into))
+        # Doubles are side by side then, because all edges of a destination come at once.
         order = np.lexsort((sources, destinations))
         same = (np.diff(sources[order]) == 0) & (np.diff(destinations[order]) == 0)
         self.duplicates += int(same.sum())
         self.loops += int((sources == destinations).sum())
 
     def report(self) -> EdgeReport:
-        """Return the totals."""
         return EdgeReport(int(self.into.sum()), self.into, int(self.out.max(initial=0)), self.duplicates, self.loops)
 
 
@@ -267,17 +263,16 @@ def inspect_feature(feature: Feature) -> FeatureReport:
 
 
 def cells(report: EdgeReport) -> tuple[str, ...]:
-    """Return the numbers of an edge type as texts."""
     degrees = report.in_degrees if report.in_degrees.size else np.zeros(1, dtype=np.int64)
     counts = [f"{count:,}" for count in (int(degrees.max()), report.most_out, report.duplicates, report.loops)]
     return (f"{report.count:,}", f"{degrees.mean():.2f}", f"{np.median(degrees):g}", *counts)
 
 
 def table(headings: tuple[str, ...], rows: Sequence[tuple[str, ...]]) -> list[str]:
-    """Return the lines of a table whose first column is of names and the others of numbers, and an empty line."""
     widths = [max(map(len, column)) for column in zip(headings, *rows, strict=True)]
     lines = []
     for name, *numbers in (headings, *rows):
+        # Names are set to the left, numbers to the right.
         row = [name.ljust(widths[0]), *(cell.rjust(width) for cell, width in zip(numbers, widths[1:], strict=True))]
         lines.append("  ".join(row).rstrip())
     return [*lines, ""]

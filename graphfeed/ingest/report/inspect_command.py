@@ -12,7 +12,6 @@ from graphfeed.ingest.report.dataset_report import inspect_dataset, inspect_grap
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the arguments of the command."""
     parser.add_argument(
         "path", type=Path, help="the folder of an OnDiskDataset, such as `graphfeed ingest` writes, or a saved graph"
     )
@@ -22,7 +21,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: Any) -> None:
-    """Print a report."""
     path = options.path
     report = inspect_graph_file(path, verify=options.verify) if path.is_file() else inspect_dataset(path)
     sys.stdout.write(f"{report}\n")

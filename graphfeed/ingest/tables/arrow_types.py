@@ -6,23 +6,14 @@ from graphfeed.ops.process import import_optional, install_hint
 
 
 def arrow(module: str = "") -> Any:
-    """Return pyarrow, or one of its modules.
-
-    Raises:
-        ImportError: It is not installed.
-    """
     name = f"pyarrow.{module}" if module else "pyarrow"
     return import_optional(name, "reading tables", install_hint("arrow"))
 
 
 def plain_type(arrow_type: Any) -> Any:
-    """Return the type that the values of a column are read as: that of texts, of numbers, or of lists of these.
-
-    Columns may have each value once, as categories do, and numbers may be decimals. Decimals without digits behind the
-    point become int64, others float64.
-    """
+    """Return the type that the values of a column are read as: that of texts, of numbers, or of lists of these."""
     pa = arrow()
-    if pa.types.is_dictionary(arrow_type):
+    if pa.types.is_dictionary(arrow_type):  # each value once, as categories do
         return plain_type(arrow_type.value_type)
     if pa.types.is_decimal(arrow_type):
         return pa.int64() if arrow_type.scale <= 0 else pa.float64()
@@ -37,7 +28,6 @@ def plain_type(arrow_type: Any) -> Any:
 
 
 def as_plain(values: Any) -> Any:
-    """Return an Arrow array with its plain type."""
     pa, wanted = arrow(), plain_type(values.type)
     if pa.types.is_dictionary(values.type):
         # Polars' categories are views of texts, which pyarrow can't take values from.
@@ -69,18 +59,15 @@ def wider_type(one: Any, other: Any) -> Any:
 
 
 def is_plain_number(arrow_type: Any) -> bool:
-    """Return whether a type is that of integers or floats."""
     return bool(arrow().types.is_integer(arrow_type) or arrow().types.is_floating(arrow_type))
 
 
 def unit_of(arrow_type: Any) -> str | None:
-    """Return the unit of the integers that dates or times become, or None for numbers.
-
-    Times with a zone count from 1970 in UTC. Those without one count from 1970 somewhere, so the two don't mix.
-    """
+    """Return the unit of the integers that dates or times become, or None for numbers."""
     types = arrow().types
     if not types.is_temporal(arrow_type):
         return None
+    # Times with a zone count from 1970 in UTC. Those without one count from 1970 somewhere, so the two don't mix.
     if types.is_timestamp(arrow_type):
         return arrow_type.unit if arrow_type.tz is None else f"{arrow_type.unit} in UTC"
     if types.is_date(arrow_type):
@@ -89,18 +76,15 @@ def unit_of(arrow_type: Any) -> str | None:
 
 
 def is_text(arrow_type: Any) -> bool:
-    """Return whether a type is that of texts."""
     types = arrow().types
     return any(test(arrow_type) for test in (types.is_string, types.is_large_string, types.is_string_view))
 
 
 def is_number(arrow_type: Any) -> bool:
-    """Return whether a type is that of integers, floats or booleans."""
     types = arrow().types
     return any(test(arrow_type) for test in (types.is_integer, types.is_floating, types.is_boolean))
 
 
 def is_list(arrow_type: Any) -> bool:
-    """Return whether a type is that of lists."""
     types = arrow().types
     return any(test(arrow_type) for test in (types.is_list, types.is_large_list, types.is_fixed_size_list))

@@ -9,19 +9,13 @@ from graphfeed.ingest.tables.table import CSV, TableSource
 
 
 def common_types(sources: Sequence[TableSource], columns: Iterable[str]) -> dict[str, Any]:
-    """Return the Arrow type that each column has over all tables: the widest, if numbers have several.
-
-    Columns that a table lacks are left out; reading that table raises an error that names them.
-
-    Raises:
-        TypeError: A column holds, say, integers in one table and texts in another one. The error names both.
-    """
+    """Return the Arrow type that each column has over all tables: the widest, if numbers have several."""
     types: dict[str, tuple[Any, TableSource]] = {}
     for source in sources:
         schema = source.schema()
         for column in columns:
             if column not in schema.names:
-                continue
+                continue  # reading that table raises an error that names the column
             arrow_type = schema.field(column).type
             if arrow().types.is_null(arrow_type):
                 continue
@@ -37,16 +31,11 @@ def common_types(sources: Sequence[TableSource], columns: Iterable[str]) -> dict
 
 
 def vector_lengths(sources: Sequence[TableSource], types: Mapping[str, Any]) -> dict[str, int]:
-    """Return the length of the vectors of each column that has some: that of the first one.
-
-    Args:
-        sources: The tables, which are read up to the first vector of a column.
-        types: What `common_types` returned.
-    """
+    """Return the length of the vectors of each column that has some: that of the first one."""
     lengths: dict[str, int] = {}
     for column in (column for column, arrow_type in types.items() if is_list(arrow_type)):
         for source in sources:
-            length = first_length(source, column)
+            length = first_length(source, column)  # reads up to the first vector
             if length is not None:
                 lengths[column] = length
                 break
@@ -68,12 +57,13 @@ def first_length(source: TableSource, column: str) -> int | None:
 
 
 def has_text_ids(ends: Iterable[tuple[TableSource, str]]) -> bool:
-    """Return whether some columns hold ids that are texts. Dates and booleans in CSV files are texts, too."""
+    """Return whether some columns hold ids that are texts."""
     types = arrow().types
     for source, column in ends:
         schema = source.schema()
         if column in schema.names:
             arrow_type = schema.field(column).type
+            # Dates and booleans in CSV files are texts, too.
             if is_text(arrow_type) or (
                 source.suffix in CSV and (types.is_temporal(arrow_type) or types.is_boolean(arrow_type))
             ):
@@ -84,17 +74,9 @@ def has_text_ids(ends: Iterable[tuple[TableSource, str]]) -> bool:
 def common_time_unit(
     tables: Mapping[str, Mapping[str | None, Table]], sources: Mapping[tuple[str, str | None], Sequence[TableSource]]
 ) -> str | None:
-    """Return the unit of all columns of times, or None if they hold integers.
-
-    Args:
-        tables: The entries of "nodes" and of "edges" by type.
-        sources: Their tables.
-
-    Raises:
-        TypeError: Times in several units, or times and integers.
-        ValueError: A number that is given for all rows is the name of a column as well.
-    """
+    """Return the unit of all columns of times, or None if they hold integers."""
     first: tuple[str, str, str | None] | None = None
+    # Each key is "nodes" or "edges", each entry a type.
     for (key, entry), tables_of_entry in sources.items():
         name, table = f"{key} {entry or ''}".strip(), tables[key][entry]
         refuse_numbers_that_are_columns(name, table, tables_of_entry)

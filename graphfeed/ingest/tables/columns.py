@@ -20,11 +20,7 @@ Bad: TypeAlias = NDArray[np.bool_]
 
 @dataclass
 class Problems:
-    """What to do about rows that are wrong, and which were left out.
-
-    Args:
-        on_error: "raise", or "skip" to leave the rows out and count them.
-    """
+    """What to do about rows that are wrong, and which were left out."""
 
     on_error: OnError = "raise"
     skipped: Counter[tuple[str, str]] = field(default_factory=Counter)
@@ -33,17 +29,14 @@ class Problems:
     """The first of them."""
 
     def count(self, file: str, reason: str, rows: int, example: str) -> None:
-        """Note that rows of a file are left out."""
         self.skipped[file, reason] += rows
         self.examples.setdefault((file, reason), example)
 
     def add(self, known: Sequence[Mapping[str, Any]]) -> None:
-        """Count what `as_list` returned."""
-        for entry in known:
+        for entry in known:  # what `as_list` returned to a task
             self.count(entry["file"], entry["reason"], entry["rows"], entry["first"])
 
     def as_list(self) -> list[dict[str, Any]]:
-        """Return what was left out as plain values."""
         return [
             {"file": file, "reason": reason, "rows": rows, "first": self.examples[file, reason]}
             for (file, reason), rows in sorted(self.skipped.items())
@@ -51,41 +44,27 @@ class Problems:
 
 
 class Batch:
-    """Rows of a table, which come out as NumPy arrays. Rows with values that are wrong are named, or marked to drop.
-
-    Args:
-        table: Where the rows come from.
-        rows: An Arrow batch.
-        first_row: The number of the first row in the file.
-        problems: What to do about wrong values.
-        types: The types of the columns as the first rows have them; others than the batch's for files of text.
-    """
+    """Rows of a table, which come out as NumPy arrays. Rows with wrong values are named, or marked to drop."""
 
     def __init__(self, table: TableSource, rows: Any, first_row: int, problems: Problems, types: Any) -> None:
+        # The rows are an Arrow batch. Those of a file of text may have other types than `types`, which its first rows
+        # have.
         self.table, self.rows, self.first_row, self.problems, self.types = table, rows, first_row, problems, types
         self.drop: Bad = np.zeros(len(rows), dtype=bool)
 
     def __len__(self) -> int:
-        """Return the number of rows."""
         return int(self.rows.num_rows)
 
     def keep(self, values: NDArray[Any]) -> NDArray[Any]:
-        """Return the values of the rows that are not dropped."""
         return values[~self.drop] if self.drop.any() else values
 
     def refuse(self, column: str, bad: Bad, reason: str, value: Any = None) -> None:
-        """Raise because of the first bad row, or mark all of them.
-
-        Args:
-            column: The column that is wrong.
-            bad: Which rows are.
-            reason: What is wrong, as the end of a sentence about the value.
-            value: The value of the first bad row, if the column doesn't have it.
-        """
+        """Raise because of the first bad row, or mark all of them."""
         bad = bad & ~self.drop
         if not bad.any():
             return
         row = int(np.argmax(bad))
+        # The value is given where the column doesn't have it.
         wrong = self.rows.column(column)[row].as_py() if value is None else value
         message = f"row {self.first_row + row}: {column} is {brief(wrong)}, {reason}"
         if self.problems.on_error == "raise":
@@ -94,32 +73,20 @@ class Batch:
         self.drop |= bad
 
     def type_of(self, column: str) -> Any:
-        """Return the Arrow type that a column has over all tables."""
-        return self.types.type_of(column)
+        return self.types.type_of(column)  # over all tables
 
     def numbers(
         self, column: str, dtype: Any, missing: float | None = None, what: str = "a number", hint: str = ""
     ) -> NDArray[Any]:
-        """Return a column of numbers; rows with other values, or none, are refused.
-
-        Args:
-            column: The name.
-            dtype: An Arrow type: of integers or of floats.
-            missing: What takes the place of missing values.
-            what: What is wanted, for errors.
-            hint: What an error about a missing value adds.
-
-        Raises:
-            TypeError: The column holds something else than numbers.
-            ValueError: A value is wrong, unless rows are skipped.
-        """
+        """Return a column of numbers; rows with other values, or none, are refused."""
         pa, pc = arrow(), arrow("compute")
         values = self.rows.column(column)
         if is_text(values.type) and not is_text(self.type_of(column)):
             values = self.parse(column, values, dtype, what)
         elif pa.types.is_null(values.type):
-            values = values.cast(dtype)
+            values = values.cast(dtype)  # no row of the batch has a value
         if pa.types.is_temporal(values.type):
+            # Arrow casts dates and times to integers of their own width alone.
             values = values.cast(pa.int32() if values.type.bit_width == 32 else pa.int64()).cast(pa.int64())
         if not is_number(values.type):
             raise TypeError(f"{self.table.name}: {column} must be {what}, but the column is {values.type}")
@@ -142,6 +109,7 @@ class Batch:
         """Return texts as numbers, and refuse the rows with others; those that say nothing are null."""
         pa, pc = arrow(), arrow("compute")
         special = pa.types.is_temporal(self.type_of(column)) or pa.types.is_boolean(self.type_of(column))
+        # Most columns hold nothing but numbers, and are done at once.
         try:
             if not special:
                 return values.cast(dtype)
@@ -161,7 +129,6 @@ class Batch:
         return pc.if_else(fine, pc.utf8_ltrim(values, "+"), "0").cast(dtype)
 
     def integers(self, column: str, what: str) -> NDArray[np.int64]:
-        """Return a column of integers or times as int64."""
         return self.numbers(column, arrow().int64(), what=what)
 
     def ids(self, column: str, texts: bool) -> Any:
@@ -182,20 +149,17 @@ class Batch:
         return values.cast(pa.large_string()).fill_null("")
 
     def padded(self, column: str) -> Bad:
-        """Tell which texts of a column that seems to hold integers aren't written as integers are: 007, +7 or 0x7.
-
-        Such ids are texts. As integers, 007 and 7 would become one node.
-        """
+        """Tell which texts of a column that seems to hold integers aren't written as integers are: 007, +7 or 0x7."""
         pc, values = arrow("compute"), self.rows.column(column)
         if not is_text(values.type):
             return np.zeros(len(self), dtype=bool)
+        # Such ids are texts. As integers, 007 and 7 would become one node.
         zero = pc.and_(pc.starts_with(values, "0"), pc.greater(pc.binary_length(values), 1))
         signed = pc.or_(pc.starts_with(values, "+"), pc.starts_with(values, "-0"))
         return as_numpy(pc.or_(zero, signed).fill_null(False))
 
     def texts(self, column: str) -> Any:
-        """Return a column as texts, whatever it holds; an Arrow array, with nulls."""
-        return self.rows.column(column).cast(arrow().large_string())
+        return self.rows.column(column).cast(arrow().large_string())  # nulls stay
 
     def feature(self, column: str, missing: float | None) -> NDArray[Any]:
         """Return a column of numbers or of vectors, which all have one length, as an array of one or two dimensions."""
@@ -258,13 +222,7 @@ class Batch:
 
 
 class ColumnTypes:
-    """The types of the columns of a table, and the lengths of its vectors.
-
-    Args:
-        schema: The columns of the table.
-        common: The types that columns have over all tables that are read one after the other, where that is known.
-        lengths: The lengths of the vectors of columns that have some.
-    """
+    """The types of the columns of a table, and the lengths of its vectors."""
 
     def __init__(
         self, schema: Any, common: Mapping[str, Any] | None = None, lengths: Mapping[str, int] | None = None
@@ -272,12 +230,12 @@ class ColumnTypes:
         self.schema, self.common, self.lengths = schema, common or {}, lengths or {}
 
     def type_of(self, column: str) -> Any:
-        """Return the type of a column."""
+        # Over all tables that are read one after the other, where that is known.
         return self.common[column] if column in self.common else self.schema.field(column).type
 
 
 def as_numpy(values: Any) -> NDArray[Any]:
-    """Return an Arrow array without nulls as a NumPy array."""
+    # There must be no nulls: they would make floats of integers.
     array: NDArray[Any] = values.to_numpy(zero_copy_only=False)
     return array
 

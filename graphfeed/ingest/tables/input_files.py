@@ -11,12 +11,7 @@ class InputFiles:
         self.known: dict[Path, tuple[int, int]] = {}
 
     def remember(self, paths: Iterable[Path]) -> list[tuple[str, int, int]]:
-        """Return the name, the size and the time of each file, as they are now.
-
-        Raises:
-            FileNotFoundError: There is no such file.
-            ValueError: A file that was remembered before has changed since, or is gone.
-        """
+        """Return the name, the size and the time of each file, as they are now."""
         states = []
         for path in paths:
             try:
@@ -32,5 +27,4 @@ class InputFiles:
         return states
 
     def check_unchanged(self) -> None:
-        """Raise a ValueError if a file is another one than it was."""
         self.remember(self.known)

@@ -10,20 +10,15 @@ from graphfeed.ingest.tables.text_lines import line_blocks
 
 
 def ndjson_schema(path: Path, block_bytes: int) -> Any:
-    """Return the columns that some line has, with the types of all lines: pyarrow would take those of the first block.
-
-    Columns with values that no type holds, such as numbers and texts, are texts here. They may be left out; reading
-    them is an error.
-
-    Raises:
-        ValueError: The file is no JSON, or has no lines.
-    """
+    """Return the columns that some line has, with the types of all lines; pyarrow would take those of the first."""
     pa = arrow()
     types: dict[str, Any] = {}
     for block in line_blocks(path, block_bytes):
         if not block.isspace():
             for column in block_schema(block):
                 wider = wider_type(types.get(column.name, pa.null()), column.type)
+                # No type holds numbers and texts, for example. Such a column may be left out, and is an error if it is
+                # read.
                 types[column.name] = pa.string() if wider is None else readable(wider)
     if not types:
         raise ValueError("it has no lines")
@@ -32,6 +27,8 @@ def ndjson_schema(path: Path, block_bytes: int) -> Any:
 
 def block_schema(block: bytes) -> Any:
     """Return the columns of some lines."""
+    # pyarrow finds the types of most blocks, but none for a column with values of several kinds, which is one of texts
+    # here.
     try:
         return read_block(block).schema
     except arrow().ArrowInvalid:
@@ -54,13 +51,11 @@ def block_schema(block: bytes) -> Any:
 
 
 def read_block(block: bytes) -> Any:
-    """Return lines as a table."""
     reader = arrow("json")
     return reader.read_json(arrow().BufferReader(block), read_options=reader.ReadOptions(block_size=len(block)))
 
 
 def kinds_of(value: Any) -> set[str]:
-    """Return what a value of JSON is; nothing of one that is missing."""
     if isinstance(value, list):
         return {f"list of {kind}" for part in value for kind in kinds_of(part)}
     if value is None:
@@ -70,7 +65,7 @@ def kinds_of(value: Any) -> set[str]:
 
 
 def readable(arrow_type: Any) -> Any:
-    """Return a type without large lists, which pyarrow doesn't read from JSON."""
+    # pyarrow doesn't read large lists from JSON.
     types = arrow().types
     is_any_list = types.is_list(arrow_type) or types.is_large_list(arrow_type)
     return arrow().list_(readable(arrow_type.value_type)) if is_any_list else arrow_type

@@ -50,28 +50,19 @@ OnInvalid: TypeAlias = Callable[[str], None]
 
 @dataclass(frozen=True)
 class TableSource:
-    """A table: a file, or a frame in memory.
+    """A table: a file, or a frame in memory."""
 
-    Args:
-        source: A path or a frame.
-        name: What errors call it.
-        header: Whether the first row of a CSV file has the names of the columns.
-        pairs: Whether an array of shape (2, N) has one row per column, as edge lists have.
-    """
-
-    source: Any
-    name: str
-    header: bool = True
-    pairs: bool = False
+    source: Any  # a path or a frame
+    name: str  # what errors call it
+    header: bool = True  # whether the first row of a CSV file has the names of the columns
+    pairs: bool = False  # whether an array of shape (2, N) has one row per column, as edge lists have
 
     @property
     def suffix(self) -> str:
-        """The suffix that says the format; empty for a frame."""
         return suffix_of(self.source) if isinstance(self.source, Path) else ""
 
     @property
     def has_header(self) -> bool:
-        """Whether the first row has the names of the columns."""
         return self.header and self.suffix not in EDGE_LISTS
 
     @contextmanager
@@ -89,15 +80,13 @@ class TableSource:
             raise ValueError(f"{self.name} can't be read as {self.suffix or 'a table'}: {text}") from error
 
     def is_empty(self) -> bool:
-        """Return whether this is a TFRecord file without records."""
         if self.suffix not in TFRECORD:
-            return False
+            return False  # others say which columns they have
         with self.reading():
             return not has_records(self.source)
 
     def schema(self) -> Any:
-        """Return the names and types of the columns; of text files as the first rows have them. It is read once."""
-        return self._schema
+        return self._schema  # read once; of CSV files as the first rows have it
 
     @cached_property
     def _schema(self) -> Any:
@@ -144,21 +133,12 @@ class TableSource:
             return None if self.suffix else int(as_table(self.source).num_rows)
 
     def batches(self, columns: Sequence[str], most_rows: int, on_invalid: OnInvalid | None = None) -> Batches:
-        """Yield batches of some columns, in the order of the rows. No batch is empty.
-
-        Args:
-            columns: Their names.
-            most_rows: The most rows of a batch.
-            on_invalid: Is called with lines of a CSV file that have the wrong number of values, which are then left
-                out. By default they are an error.
-
-        Raises:
-            ValueError: The file is damaged, or has no column of the name.
-        """
+        """Yield batches of some columns, in the order of the rows. No batch is empty."""
         schema = self.schema()
         for name in columns:
             if name not in schema.names:
                 raise ValueError(f"{self.name} has no column {name!r}; it has {brief(list(schema.names))}")
+        # Lines that `on_invalid` is called with are left out. Without it, they are an error.
         with self.reading():
             for batch in self._batches(list(dict.fromkeys(columns)), most_rows, schema, on_invalid):
                 batch.validate(full=True)  # so that what is damaged is an error, rather than read from anywhere
@@ -196,30 +176,23 @@ class TableSource:
     def _open_csv(
         self, on_invalid: Any, nulls: Sequence[str], columns: Sequence[str] = (), names: Sequence[str] = (), **read: Any
     ) -> Any:
-        """Open a CSV file.
-
-        Args:
-            on_invalid: pyarrow's handler of lines with the wrong number of values; None makes them an error.
-            nulls: What counts as missing.
-            columns: The columns to read; by default all.
-            names: The names of all columns if they are known; values are then read as texts.
-            read: More of pyarrow's `ReadOptions`.
-        """
+        """Open a CSV file for some of its columns; by default for all."""
         csv = arrow("csv")
         parse = csv.ParseOptions(
             delimiter=CSV[self.suffix],
             newlines_in_values=True,  # otherwise a block might end inside of a value in quotes
             ignore_empty_lines=len(names) != 1,  # in a table of one column they are rows whose value is missing
-            invalid_row_handler=on_invalid,
+            invalid_row_handler=on_invalid,  # None makes an error of lines with the wrong number of values
         )
         convert = csv.ConvertOptions(
             strings_can_be_null=True,
             null_values=nulls,
             include_columns=columns,
-            column_types=dict.fromkeys(names, arrow().string()),
+            column_types=dict.fromkeys(names, arrow().string()),  # if the names are known, values are read as texts
         )
         header = self.has_header
         if not header and not names:
+            # Opened once to count the columns, whose names are 0, 1, 2, ...
             unnamed = csv.ReadOptions(autogenerate_column_names=True, block_size=BLOCK_BYTES)
             with csv.open_csv(self._text(), parse_options=parse, read_options=unnamed) as reader:
                 names = [str(number) for number in range(len(reader.schema.names))]
@@ -227,7 +200,7 @@ class TableSource:
         return csv.open_csv(self._text(), convert_options=convert, parse_options=parse, read_options=options)
 
     def _csv_batches(self, columns: list[str], names: list[str], on_invalid: OnInvalid | None) -> Batches:
-        """Read the columns as texts: a value that is no number is then named with its row."""
+        # As texts, so that a value that is no number is named with its row.
         handler = None if on_invalid is None else lambda row: (on_invalid(row.text), "skip")[1]
         try:
             with self._open_csv(handler, NULLS, columns, names) as reader:
@@ -243,6 +216,7 @@ class TableSource:
             invalid.append(row)
             return "error"
 
+        # Rows have numbers only if one thread reads them.
         with suppress(arrow().ArrowInvalid), self._open_csv(note, NULLS, columns, names, use_threads=False) as reader:
             for _ in reader:
                 pass
@@ -255,7 +229,6 @@ class TableSource:
         )
 
     def _text(self) -> Any:
-        """Return what pyarrow reads a file of CSV from."""
         return EdgeListText(self.source, BLOCK_BYTES) if self.suffix in EDGE_LISTS else self.source
 
     def _tfrecord_schema(self) -> Any:
@@ -286,11 +259,7 @@ class TableSource:
 
 
 def suffix_of(path: Path) -> str:
-    """Return the suffix of a path that says its format.
-
-    Raises:
-        ValueError: It is that of no known format.
-    """
+    """Return the suffix of a path that says its format."""
     suffixes = Path(SHARD.sub(r"\1", path.name.lower())).suffixes
     if suffixes and suffixes[-1] == ".gz" and suffixes[-2:-1] and suffixes[-2] in COMPRESSED:
         return suffixes[-2]
@@ -303,13 +272,7 @@ def suffix_of(path: Path) -> str:
 
 
 def as_table(frame: Any) -> Any:
-    """Return a data frame, a dict of arrays, a list of rows, or something of Arrow as an Arrow table.
-
-    Nothing is copied where that is possible.
-
-    Raises:
-        TypeError: It is none of these.
-    """
+    """Return a data frame, a dict of arrays, a list of rows, or something of Arrow as an Arrow table."""
     if isinstance(frame, arrow().Table):
         return frame
     if isinstance(frame, Mapping):
@@ -331,6 +294,7 @@ def open_ipc(path: Path) -> Any:
     try:
         return ipc.open_file(file)
     except pa.ArrowInvalid:
+        # These bytes begin a file for random access, which is damaged then.
         if bytes(file.read_at(6, 0)) == b"ARROW1":
             raise
         file.seek(0)
@@ -338,7 +302,6 @@ def open_ipc(path: Path) -> Any:
 
 
 def ipc_batches(path: Path) -> Batches:
-    """Yield the batches of an Arrow file."""
     reader = open_ipc(path)
     if hasattr(reader, "num_record_batches"):
         return (reader.get_batch(number) for number in range(reader.num_record_batches))
@@ -356,7 +319,6 @@ def slices(arrays: Mapping[str, NDArray[Any]], columns: Sequence[str] | None, mo
 
 
 def as_arrow(array: NDArray[Any]) -> Any:
-    """Return an array of one or two dimensions as an Arrow array."""
     pa = arrow()
     native = np.ascontiguousarray(array, dtype=array.dtype.newbyteorder("="))
     if native.ndim == 1:
@@ -367,18 +329,12 @@ def as_arrow(array: NDArray[Any]) -> Any:
 
 
 def as_texts(offsets: NDArray[np.int64], values: NDArray[np.uint8]) -> Any:
-    """Return texts that lie one behind the other as an Arrow array."""
     pa = arrow()
     return pa.LargeStringArray.from_buffers(len(offsets) - 1, pa.py_buffer(offsets), pa.py_buffer(values))
 
 
 def find_sources(files: Sequence[Any], folder: Path, *, header: bool, pairs: bool) -> list[TableSource]:
-    """Return the tables of an entry; patterns stand for the files that they match, in alphabetical order.
-
-    Raises:
-        FileNotFoundError: There is no such file.
-        ValueError: A file is of no known format.
-    """
+    """Return the tables of an entry; patterns stand for the files that they match, in alphabetical order."""
     sources, folder = [], folder.absolute()  # tasks read them in processes with other working folders
     for number, part in enumerate(files):
         if not isinstance(part, (str, os.PathLike)):

@@ -13,11 +13,7 @@ COMMENT = re.compile(rb"^[#%].*\n?", re.MULTILINE)
 
 
 def line_blocks(path: Path, most_bytes: int) -> Iterator[bytes]:
-    """Yield a file's text in blocks of whole lines; what is compressed is unpacked.
-
-    Raises:
-        ValueError: A line is longer than `most_bytes`.
-    """
+    """Yield a file's text in blocks of whole lines; what is compressed is unpacked."""
     rest = b""
     with arrow().input_stream(str(path), compression="detect") as stream:
         while block := stream.read(most_bytes):
@@ -34,31 +30,23 @@ def line_blocks(path: Path, most_bytes: int) -> Iterator[bytes]:
 
 
 class EdgeListText(io.RawIOBase):
-    """A list of edges as plain text, with one tab between two values and without comments.
-
-    Lists of edges have blanks or tabs in any number between the values, and lines of comments that begin with # or %.
-    pyarrow's reader of CSV knows neither.
-
-    Args:
-        path: The file, which may be compressed.
-        most_bytes: How much text is read at a time.
-    """
+    """A list of edges as plain text, with one tab between two values and without comments."""
 
     def __init__(self, path: Path, most_bytes: int) -> None:
         super().__init__()
+        # Lists of edges have blanks or tabs in any number between the values, and lines of comments that begin with #
+        # or %. pyarrow's reader of CSV knows neither.
         self.blocks = line_blocks(path, most_bytes)
         self.pending = memoryview(b"")
 
     def readable(self) -> bool:
-        """Return True."""
         return True
 
     def readinto(self, buffer: Any) -> int:
-        """Write the next bytes to a buffer, and return how many; 0 at the end."""
         while not self.pending:
             block = next(self.blocks, None)
             if block is None:
-                return 0
+                return 0  # the end
             self.pending = memoryview(one_tab_between_values(block))
         size = min(len(buffer), len(self.pending))
         buffer[:size], self.pending = self.pending[:size], self.pending[size:]
@@ -66,12 +54,7 @@ class EdgeListText(io.RawIOBase):
 
 
 def one_tab_between_values(lines: bytes) -> bytes:
-    r"""Return lines without comments, whose values have one tab between them.
-
-    Example:
-        >>> one_tab_between_values(b"# from to\n 0  1\n2\t3 \n")
-        b'0\t1\n2\t3\n'
-    """
+    """Return lines without comments, whose values have one tab between them."""
     # With regular expressions for all of it, reading a list of edges took three times as long.
     lines = b"\n" + lines.replace(b" ", b"\t")
     while b"\t\t" in lines:

@@ -59,31 +59,22 @@ class Column:
 
     @property
     def count(self) -> int:
-        """Values in a record."""
         return prod(self.shape)
 
     @property
     def row_shape(self) -> tuple[int, ...]:
-        """The shape of a row of the tensor."""
+        # The bytes of a value, or where a text begins and its size.
         last = {"bytes": (self.width or 0,), PLACES: (2,)}.get(self.kind, ())
         return (*self.shape, *last)
 
 
 class ExampleSchema:
-    """The features to read. What the caller leaves open is taken from the first record.
-
-    Args:
-        features: None for all of the first record; names; or a spec for each name, like `FixedLenFeature`.
-
-    Raises:
-        TypeError: Something else.
-        ValueError: A spec that can't be read.
-    """
+    """The features to read. What the caller leaves open is taken from the first record."""
 
     def __init__(self, features: Iterable[str] | Mapping[str, Any] | None) -> None:
         if isinstance(features, (str, bytes)) or not isinstance(features, (Iterable, NoneType)):
             raise TypeError(f"features must be a list of names, or a dict of specs, but is {brief(features)}")
-        self.names = None if features is None else list(features)
+        self.names = None if features is None else list(features)  # None: all of the first record
         if not all(isinstance(name, str) for name in self.names or []):
             raise TypeError(f"features must have names that are text, but has {brief(self.names)}")
         specs = features if isinstance(features, Mapping) else {}
@@ -92,7 +83,6 @@ class ExampleSchema:
 
     @cached_property
     def layout(self) -> ExampleLayout:
-        """How rows lie in a buffer; the columns must be settled."""
         columns = self.columns
         assert columns is not None
         return ExampleLayout(
@@ -104,15 +94,10 @@ class ExampleSchema:
 
     @property
     def defaults(self) -> dict[str, torch.Tensor]:
-        """The values for records without a feature."""
         return {name: column.default for name, column in (self.columns or {}).items() if column.default is not None}
 
     def settle(self, record: bytes) -> None:
-        """Take what is left open from a record.
-
-        Raises:
-            ValueError: The record is malformed, or doesn't say it.
-        """
+        """Take what is left open from a record."""
         found = describe_example(record, self.names)
         names = list(found) if self.names is None else self.names
         self.columns = {name: settle_column(name, self.given.get(name), found.get(name)) for name in names}
@@ -123,11 +108,6 @@ class ExampleSchema:
         self.columns |= dict.fromkeys(names, Column(PLACES, (), PLACE_BYTES))
 
     def settle_without_records(self) -> None:
-        """Take the columns from the specs alone, where there is no record.
-
-        Raises:
-            ValueError: A feature has a name and no dtype.
-        """
         unknown = [name for name in self.names or [] if name not in self.given]
         if unknown:
             raise ValueError(
@@ -204,15 +184,7 @@ class MalformedError(ValueError):
 
 
 def describe_example(record: bytes, names: Container[str] | None = None) -> dict[str, tuple[str, int, int]]:
-    """Return the features of a `tf.train.Example`: the kind of list, the number of values, and the bytes of each.
-
-    Args:
-        record: The message.
-        names: Which features to describe; by default all.
-
-    Raises:
-        ValueError: The record is malformed; or has a feature twice, without a list, or with bytes of different lengths.
-    """
+    """Return the features of a `tf.train.Example`: the kind of list, the number of values, and the bytes of each."""
     found: dict[str, tuple[str, int, int]] = {}
     for name, kinds, values in features_of(record, names):
         if name in found:
@@ -228,13 +200,7 @@ def describe_example(record: bytes, names: Container[str] | None = None) -> dict
 
 
 def features_of(record: bytes, names: Container[str] | None = None) -> Iterator[tuple[str, set[str], list[bytes]]]:
-    """Yield the features of a `tf.train.Example`: the name, the kinds of the lists, and the contents of their values.
-
-    Numbers may be packed: one content then has several.
-
-    Raises:
-        ValueError: The record is malformed.
-    """
+    """Yield the features of a `tf.train.Example`: the name, the kinds of the lists, and the contents of values."""
     for entry in parts(record, 1):
         for pair in parts(entry, 1):
             # Of a field that is there several times, the last one counts.
@@ -242,6 +208,7 @@ def features_of(record: bytes, names: Container[str] | None = None) -> Iterator[
             if names is None or name in names:
                 feature = b"".join(list(parts(pair, 2))[-1:])
                 lists = [(number, content) for number, content in fields(feature) if number in LIST_KINDS]
+                # Numbers may be packed: one content then has several.
                 values = [value for _, content in lists for value in parts(content, 1)]
                 yield name, {LIST_KINDS[number] for number, _ in lists}, values
 
@@ -259,11 +226,11 @@ def describe_list(name: str, kind: str, values: list[bytes]) -> tuple[int, int]:
     content = b"".join(values)
     if kind == "float":
         return len(content) // 4, 4
+    # Of the bytes of an integer, the last one alone has no bit that says that more follow.
     return int(np.count_nonzero(np.frombuffer(content, dtype=np.uint8) < 0x80)), 8
 
 
 def parts(message: bytes, wanted: int) -> Iterator[bytes]:
-    """Yield the content of each field of a number."""
     return (content for number, content in fields(message) if number == wanted)
 
 
@@ -272,6 +239,8 @@ def fields(message: bytes) -> Iterator[tuple[int, bytes]]:
     at = 0
     while at < len(message):
         tag, at = varint(message, at)
+        # Numbers of 8 and of 4 bytes have their type's size, integers end by themselves, and all else has its size
+        # before it.
         size = {1: 8, 5: 4}.get(tag & 7)
         start = at
         if tag & 7 == 0:
@@ -286,7 +255,7 @@ def fields(message: bytes) -> Iterator[tuple[int, bytes]]:
 
 
 def varint(message: bytes, at: int) -> tuple[int, int]:
-    """Return an integer and where it ends."""
+    # Seven bits a byte, the lowest first. The eighth says that more follow; 64 bits take ten bytes at most.
     value = 0
     for place, byte in enumerate(message[at : at + 10]):
         value |= (byte & 0x7F) << (7 * place)

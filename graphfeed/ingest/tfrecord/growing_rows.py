@@ -18,30 +18,14 @@ GROWTH = 1.25
 
 
 class GrowingRows:
-    """Appends rows, and returns them as one tensor in the end.
-
-    Two lanes are for pairs of which all first parts come before all second ones, as in an `edge_index`.
-
-    Args:
-        shape: Of a row.
-        dtype: Of the tensor.
-        lanes: How many tensors of rows lie behind one another.
-        descriptor: A file to lie in, which grows; by default it is memory of this process.
-
-    Example:
-        >>> pairs = GrowingRows((), torch.int64, lanes=2)
-        >>> pairs.append([torch.tensor([0, 1]), torch.tensor([5, 6])])
-        >>> pairs.append([torch.tensor([2]), torch.tensor([7])])
-        >>> pairs.finish()
-        tensor([[0, 1, 2],
-                [5, 6, 7]])
-    """
+    """Appends rows, and returns them as one tensor in the end."""
 
     def __init__(self, shape: Sequence[int], dtype: torch.dtype, lanes: int = 1, descriptor: int | None = None) -> None:
         self.shape = tuple(shape)
         self.dtype = dtype
+        # Two lanes are for pairs of which all first parts come before all second ones, as in an `edge_index`.
         self.lanes = lanes
-        self.descriptor = descriptor
+        self.descriptor = descriptor  # of a file, which grows; None for memory of this process
         self.row_bytes = int(np.prod(self.shape, dtype=np.int64)) * dtype.itemsize
         self.rows = 0
         self.room = 0
@@ -50,7 +34,6 @@ class GrowingRows:
 
     @property
     def nbytes(self) -> int:
-        """The size of all rows."""
         return self.lanes * self.rows * self.row_bytes
 
     def append(self, parts: Sequence[torch.Tensor]) -> None:
@@ -86,9 +69,9 @@ class GrowingRows:
         self._move_lanes(room)
 
     def _move_lanes(self, room: int) -> None:
-        """Move each lane to where it begins if lanes have another room; the last one first if that is upwards."""
         up = room > self.room
         address = self._view().ctypes.data
+        # Upwards, the last lane goes first, so that none is written over before it has moved.
         for lane in reversed(range(1, self.lanes)) if up else range(1, self.lanes):
             size = self.row_bytes
             ctypes.memmove(address + lane * room * size, address + lane * self.room * size, self.rows * size)
@@ -111,7 +94,6 @@ class GrowingRows:
 
 
 def map_anonymous(size: int) -> mmap.mmap:
-    """Return memory that only this process has, in huge pages where the system has them."""
     if not hasattr(mmap, "MAP_PRIVATE"):
         return mmap.mmap(-1, size)
     memory = mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)

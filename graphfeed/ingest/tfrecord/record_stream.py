@@ -20,13 +20,10 @@ HEAD_BYTES = 12
 
 
 def is_compressed(file: IO[bytes], path: Path) -> bool:
-    """Return whether a file is compressed, by its first bytes and its name; leaves the file at its beginning.
-
-    Raises:
-        ValueError: It is named as if it were, and is not.
-    """
+    """Return whether a file is compressed, by its first bytes and its name; leaves the file at its beginning."""
     head = file.read(HEAD_BYTES)
     file.seek(0)
+    # A plain file may begin like one of gzip's, if the first record is that long.
     if head.startswith(MAGIC) and not is_head(head):
         return True
     if path.suffix == ".gz" and not is_head(head):
@@ -35,7 +32,7 @@ def is_compressed(file: IO[bytes], path: Path) -> bool:
 
 
 def is_head(data: bytes) -> bool:
-    """Return whether bytes are the length of a record and its checksum. A plain file may begin like one of gzip's."""
+    """Return whether bytes are the length of a record and its checksum."""
     if len(data) < HEAD_BYTES:
         return False
     nothing = torch.empty(1, dtype=torch.int64)
@@ -46,14 +43,7 @@ def is_head(data: bytes) -> bool:
 
 
 class RecordStream:
-    """Reads a file into a buffer, whose unread rest moves to the front before the next part is read.
-
-    The buffer grows for records that are longer, but only as far as the file has bytes.
-
-    Raises:
-        OSError: The file can't be opened or read.
-        ValueError: It is no gzip file, though it is named like one, or it is no regular file.
-    """
+    """Reads a file into a buffer, whose unread rest moves to the front before the next part is read."""
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self.path = Path(path)
@@ -85,13 +75,13 @@ class RecordStream:
 
     @property
     def data(self) -> torch.Tensor:
-        """The bytes that are there."""
         return torch.from_numpy(self.buffer[: self.end])
 
     def fill(self) -> bool:
         """Read more; return whether there was more."""
         rest = self.end - self.begin
         if rest == len(self.buffer):
+            # A record is longer than the buffer, which grows only as far as the file has bytes.
             self.buffer = np.concatenate([self.buffer, np.empty_like(self.buffer)])
         elif self.begin:
             self.buffer[:rest] = self.buffer[self.begin : self.end].copy()
@@ -105,7 +95,6 @@ class RecordStream:
         return bool(count)
 
     def error(self, text: str, byte: int | None = None) -> ValueError:
-        """Return the error that something is wrong with the next record."""
         byte = self.offset + self.begin if byte is None else byte
         of_what = " of what it decompresses to" if self.compressed else ""
         return ValueError(f"{self.path}: record {self.record}, at byte {byte}{of_what}: {text}")

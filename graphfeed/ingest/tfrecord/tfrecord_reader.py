@@ -73,7 +73,6 @@ def read_tfrecords(
 
 
 def list_files(files: Files) -> list[str | os.PathLike[str]]:
-    """Return paths as a list."""
     if isinstance(files, (str, os.PathLike)):
         return [files]
     try:
@@ -83,43 +82,31 @@ def list_files(files: Files) -> list[str | os.PathLike[str]]:
 
 
 def read_batches(files: Files, schema: ExampleSchema, keep: Callable[[Batch], None], verify: bool = True) -> None:
-    """Read files in order, and pass on the rows of some thousand records at a time; the last batch may be empty.
-
-    A batch is of use until `keep` returns. Threads that read the next files meanwhile did not pay: the rows of a file
-    then lie in fresh memory before they are copied to the others. 48 files with 20,000 records each took 1.25 times as
-    long with two threads on two busy cores, and as long as without them where they were compressed.
-
-    Raises:
-        OSError: A file can't be read.
-        ValueError: See `read_tfrecords`.
-    """
+    """Read files in order, and pass on the rows of some thousand records at a time; the last batch may be empty."""
+    # Threads that read the next files meanwhile did not pay: the rows of a file then lie in fresh memory before they
+    # are copied to the others. 48 files with 20,000 records each took 1.25 times as long with two threads on two busy
+    # cores, and as long as without them where they were compressed.
     for path in list_files(files):
         with RecordStream(path) as stream:
             read_stream(stream, schema, keep, verify)
     if schema.columns is None:
         schema.settle_without_records()
+    # Without records, there are tensors without rows.
     empty = torch.empty(schema.layout.buffer_bytes(0), dtype=torch.uint8)
     keep(shaped(empty, 0, schema))
 
 
 def read_stream(stream: RecordStream, schema: ExampleSchema, keep: Callable[[Batch], None], verify: bool) -> None:
-    """Read a file from its beginning to its end."""
     for starts, sizes in scan_stream(stream, schema, verify):
         if schema.columns is None:
             settle(schema, stream, int(starts[0]), int(sizes[0]))
-        keep(parse(schema, stream, starts, sizes))
+        keep(parse(schema, stream, starts, sizes))  # the batch is of use until this returns
 
 
 def scan_stream(
     stream: RecordStream, schema: ExampleSchema, verify: bool = True
 ) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
-    """Yield where records begin in the stream's buffer, and their sizes: of the first one, then of some thousand more.
-
-    The schema must be settled when the first record has been used.
-
-    Raises:
-        ValueError: A wrong checksum, or a truncated file.
-    """
+    """Yield where records begin in the stream's buffer, and their sizes: first of one, then of some thousand more."""
     starts, sizes = torch.empty(2, 1, dtype=torch.int64)
     while True:
         scanned = scan_records(stream.data, starts, sizes, stream.begin, verify)
@@ -140,7 +127,6 @@ def scan_stream(
 
 
 def settle(schema: ExampleSchema, stream: RecordStream, start: int, size: int) -> None:
-    """Take what the schema leaves open from the first record."""
     try:
         schema.settle(stream.buffer[start : start + size].tobytes())
     except ValueError as error:
@@ -148,7 +134,6 @@ def settle(schema: ExampleSchema, stream: RecordStream, start: int, size: int) -
 
 
 def parse(schema: ExampleSchema, stream: RecordStream, starts: torch.Tensor, sizes: torch.Tensor) -> Batch:
-    """Return the rows of some records."""
     layout = schema.layout
     out = torch.empty(layout.buffer_bytes(len(starts)), dtype=torch.uint8)
     problem = parse_examples(stream.data, starts, sizes, layout, out, schema.defaults)
@@ -159,6 +144,5 @@ def parse(schema: ExampleSchema, stream: RecordStream, starts: torch.Tensor, siz
 
 
 def shaped(out: torch.Tensor, rows: int, schema: ExampleSchema) -> Batch:
-    """Return the columns of a buffer in the shapes that the schema says."""
     columns = schema.layout.columns(out, rows)
     return {name: columns[name].view(rows, *column.row_shape) for name, column in (schema.columns or {}).items()}

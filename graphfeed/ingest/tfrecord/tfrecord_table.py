@@ -17,19 +17,13 @@ LONG = 100
 
 
 def find_columns(path: Path) -> dict[str, tuple[str, int]]:
-    """Return the columns of the first record: the kind of each, "int64", "float" or "bytes", and its number of values.
-
-    A column is a list of numbers, or one text. Other features are left out.
-
-    Raises:
-        OSError: The file can't be read.
-        ValueError: The file is damaged, or has no records.
-    """
+    """Return the columns of the first record: the kind of each, "int64", "float" or "bytes", and how many values."""
     with RecordStream(path) as stream:
         for starts, sizes in scan_stream(stream, ExampleSchema([])):
             found = {}
             try:
                 for name, kinds, values in features_of(record_at(stream, int(starts[0]), int(sizes[0]))):
+                    # A column is a list of numbers, or one text. Other features are left out.
                     if kinds == {"bytes"} and len(values) == 1:
                         found[name] = ("bytes", 1)
                     elif len(kinds) == 1 and kinds != {"bytes"}:
@@ -43,24 +37,12 @@ def find_columns(path: Path) -> dict[str, tuple[str, int]]:
 
 
 def has_records(path: Path) -> bool:
-    """Return whether a file holds anything."""
     with RecordStream(path) as stream:
         return stream.fill()
 
 
 def read_columns(path: Path, numbers: Sequence[str], texts: Sequence[str]) -> Iterator[dict[str, Any]]:
-    """Yield the columns of some thousand records at a time, in their order; the first time those of one record.
-
-    Args:
-        path: The file.
-        numbers: Features of integers or floats; come out as arrays of shape (records,) or (records, values).
-        texts: Features of one text; come out as where each begins, with the end of the last one, and the bytes of all.
-
-    Raises:
-        OSError: The file can't be read.
-        ValueError: The file is damaged, or a record has no such feature, or has another number of values than the first
-            one. The message names the file, the record and the byte.
-    """
+    """Yield the columns of some thousand records at a time, in their order; the first time those of one record."""
     schema = ExampleSchema(numbers)
     with RecordStream(path) as stream:
         for starts, sizes in scan_stream(stream, schema):
@@ -70,6 +52,8 @@ def read_columns(path: Path, numbers: Sequence[str], texts: Sequence[str]) -> It
             found: dict[str, Any] = {
                 name: values.numpy() for name, values in parse(schema, stream, starts, sizes).items()
             }
+            # Numbers are arrays of shape (records,) or (records, values). Of texts, it is where each begins, with the
+            # end of the last one, and the bytes of all.
             yield found | {name: copy_texts(stream, name, found[name]) for name in texts}
 
 
@@ -90,8 +74,8 @@ def copy_texts(
 
 
 def are_texts(offsets: NDArray[np.int64], values: NDArray[np.uint8]) -> bool:
-    """Return whether all is UTF-8, also at the borders of the texts."""
     begins = offsets[:-1][np.diff(offsets) > 0]
+    # A character may not go over from one text to the next, which the bytes of all don't show.
     if (values[begins] & 0xC0 == 0x80).any():
         return False
     try:
@@ -102,7 +86,6 @@ def are_texts(offsets: NDArray[np.int64], values: NDArray[np.uint8]) -> bool:
 
 
 def refuse_texts(stream: RecordStream, name: str, places: NDArray[np.int64]) -> None:
-    """Raise because of the first value that is no text."""
     for number, (start, size) in enumerate(places.tolist()):
         value = record_at(stream, start, size)
         try:
@@ -115,5 +98,4 @@ def refuse_texts(stream: RecordStream, name: str, places: NDArray[np.int64]) -> 
 
 
 def record_at(stream: RecordStream, start: int, size: int) -> bytes:
-    """Return bytes that lie in the buffer of a stream."""
     return stream.buffer[start : start + size].tobytes()

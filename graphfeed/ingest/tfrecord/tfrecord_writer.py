@@ -79,7 +79,6 @@ def write_tfrecords(path: str | os.PathLike[str], columns: Mapping[str, Any], co
 
 
 def layout_of(tensors: Mapping[str, torch.Tensor]) -> ExampleLayout:
-    """Return how columns lie in records."""
     kinds = {torch.int64: "int64", torch.float32: "float", torch.uint8: "bytes"}
     return ExampleLayout(
         list(tensors),
