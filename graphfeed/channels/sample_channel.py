@@ -40,7 +40,7 @@ class ChannelBase(ABC):
 
 
 class SampleChannel(ChannelBase, Closeable):
-    """A queue of samples between any number of processes of one machine, bounded in messages and in bytes."""
+    """A bounded queue of samples between processes: those of a producer stay in order, each goes to one consumer."""
 
     def __init__(self, capacity: int, limit_bytes: int, num_producers: int = 1) -> None:
         if capacity < 1:
