@@ -47,8 +47,7 @@ class Batch:
     """Rows of a table, which come out as NumPy arrays. Rows with wrong values are named, or marked to drop."""
 
     def __init__(self, table: TableSource, rows: Any, first_row: int, problems: Problems, types: Any) -> None:
-        # The rows are an Arrow batch. Those of a file of text may have other types than `types`, which its first rows
-        # have.
+        # The rows are an Arrow batch. In files of text it has other types than `types`, those of the first rows.
         self.table, self.rows, self.first_row, self.problems, self.types = table, rows, first_row, problems, types
         self.drop: Bad = np.zeros(len(rows), dtype=bool)
 

@@ -17,8 +17,7 @@ def ndjson_schema(path: Path, block_bytes: int) -> Any:
         if not block.isspace():
             for column in block_schema(block):
                 wider = wider_type(types.get(column.name, pa.null()), column.type)
-                # No type holds numbers and texts, for example. Such a column may be left out, and is an error if it is
-                # read.
+                # Without a type, as for numbers and texts, a column may be left out; reading it is an error.
                 types[column.name] = pa.string() if wider is None else readable(wider)
     if not types:
         raise ValueError("it has no lines")
@@ -27,8 +26,7 @@ def ndjson_schema(path: Path, block_bytes: int) -> Any:
 
 def block_schema(block: bytes) -> Any:
     """Return the columns of some lines."""
-    # pyarrow finds the types of most blocks, but none for a column with values of several kinds, which is one of texts
-    # here.
+    # pyarrow finds no type for a column with values of several kinds, which is one of texts here.
     try:
         return read_block(block).schema
     except arrow().ArrowInvalid:
