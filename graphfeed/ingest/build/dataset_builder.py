@@ -114,16 +114,7 @@ def build_dataset(
 
 
 class Builder:
-    """Makes the folder of a data set, step by step.
-
-    Args:
-        spec: What the tables hold.
-        folder: The folder to write.
-        memory: How many bytes the edges may take.
-        on_error: What to do about rows that are wrong.
-        progress: Whether to show a progress bar.
-        executor: Who reads tables and sorts edges.
-    """
+    """Makes the folder of a data set, step by step."""
 
     def __init__(
         self, spec: Spec, folder: Path, memory: int, on_error: OnError, progress: bool, executor: Executor | None
@@ -149,7 +140,6 @@ class Builder:
         self.node_time = self.has_all(self.nodes, "time")
 
     def has_all(self, tables: Mapping[str | None, Any], name: str) -> bool:
-        """Return whether the tables have an attribute, or raise if only some of them do."""
         given = {type_name: getattr(table, name, None) is not None for type_name, table in tables.items()}
         if any(given.values()) and not all(given.values()):
             lacking = [type_name for type_name, known in given.items() if not known]
@@ -177,8 +167,9 @@ class Builder:
             write_text(self.output / FILE_NAME, yaml.safe_dump(metadata, sort_keys=False, allow_unicode=True))
 
     def key_of(self, step: str, table: Any, sources: list[TableSource], *others: str) -> str:
-        """Return a text that changes with all that a step depends on; frames are never the same twice."""
+        """Return a text that changes with all that a step depends on."""
         files = self.inputs.remember(source.source for source in sources if isinstance(source.source, Path))
+        # Frames are never the same twice.
         frames = [os.urandom(8).hex() for source in sources if not isinstance(source.source, Path)]
         fields = {name: value for name, value in vars(table).items() if name != "files"}
         arrays = [self.spec.folder / name.partition("#")[0] for names in table.features.values() for name in names]
@@ -189,16 +180,10 @@ class Builder:
         return self.keys[step]
 
     def once(self, step: str, key: str, run: Callable[[dict[str, Any]], dict[str, Any]], **plan: Any) -> dict[str, Any]:
-        """Return the result of a step, which runs unless an earlier run has finished it with the same key.
-
-        Args:
-            step: What the names of its scratch files begin with.
-            key: Changes with all that the step depends on.
-            run: Is called with the plan.
-            plan: How the step is done. If an earlier run has begun it, its plan holds.
-        """
+        """Return the result of a step, which runs unless an earlier run has finished it with the same key."""
         known = self.journal.find(step, key)
         if known is None:
+            # If an earlier run has begun the step, its plan holds.
             begun = self.journal.find(step + SO_FAR, key)
             if begun is None:
                 self.remove_leftovers(step)
@@ -211,15 +196,15 @@ class Builder:
         return known
 
     def remove_leftovers(self, step: str) -> None:
-        """Remove what an earlier run, perhaps with other tables, has written of a step that it has not finished."""
+        # Of an earlier run, perhaps with other tables, that has not finished the step.
         shutil.rmtree(self.scratch / ROWS, ignore_errors=True)
         shutil.rmtree(self.graph / SCRATCH, ignore_errors=True)
         for path in self.scratch.glob(f"{step}_*"):
             path.unlink()
 
     def note(self, step: str, key: str, state: dict[str, Any]) -> None:
-        """Note what is done of a step, whose files are on the disk but for their names."""
         self.inputs.check_unchanged()
+        # The contents of files are on the disk already, their names perhaps not.
         sync_folder(self.output)
         sync_folder(self.scratch)
         self.journal.note(step, key, **state)
@@ -246,6 +231,7 @@ class Builder:
         read = [*sources, *(source for source, _ in ends)]
 
         def run(_: dict[str, Any]) -> dict[str, Any]:
+            # Once for the ids or the names, and then for all else.
             passes = 1 + (table.id is not None) + (table.names is not None)
             tasks = self.tasks(f"nodes {node_type or ''}".strip(), read * passes, table)
             with tasks.progress:
@@ -304,6 +290,7 @@ class Builder:
             name: EdgeArray(self.graph / f"edge_{number}.npy", name, np.dtype({"weight": "f4", "time": "i8"}[name]))
             for number, name in enumerate(self.attributes)
         }
+        # Features stay in the order of the tables, so that a sorted edge must know its row there.
         if self.with_rows:
             rows = id_dtype(sum(map(len, parts)), True)
             attributes[ORIGINAL_EDGE_ID] = EdgeArray(self.graph / "edge_id.npy", "row", rows)
@@ -322,6 +309,7 @@ class Builder:
         with ArrayWriter(self.graph / "node_0.npy", (total,), np.int64) as writer:
             for number in range(len(counts)):
                 times = map_npy(self.scratch / f"node_{number}_time.npy")
+                # By parts, so that the file isn't in memory as a whole.
                 for start in range(0, len(times), 1 << 20):
                     writer.append(times[start : start + (1 << 20)])
         return {"time": "node_0.npy"}

@@ -38,21 +38,12 @@ def least_bytes(
     folder: Path,
     on_error: OnError = "raise",
 ) -> int:
-    """Return how many bytes the edges and the features of all tables take at least.
-
-    Tables that don't say how many rows they have, such as CSV files, count as nothing.
-
-    Args:
-        sources: The tables of each entry.
-        tables: The entries of "nodes" and of "edges" by type.
-        folder: Where the paths of arrays begin.
-        on_error: What is done about rows that are wrong. If they are skipped, features are written twice, one type
-            after the other.
-    """
+    """Return how many bytes the edges and the features of all tables take at least."""
     total, twice = 0, 0
     for (key, entry), group in sources.items():
         table = tables[key][entry]
         columns = [name for names in table.features.values() for name in names]
+        # Tables that don't say how many rows they have, such as CSV files, count as nothing.
         rows = sum(source.num_rows() or 0 for source in group)
         features = sum(open_reference(name, folder).nbytes // 2 for name in columns if is_reference(name))  # as float32
         if any(source.num_rows() for source in group[:1]):  # vectors are as long as those of the first table
@@ -61,6 +52,7 @@ def least_bytes(
             attributes = [name for name in ATTRIBUTE_BYTES if isinstance(getattr(table, name), str)]
             total += rows * (EDGE_BYTES + sum(2 * ATTRIBUTE_BYTES[name] for name in attributes))
         total += features
+        # If rows are skipped, features are written twice, one type after the other.
         twice = max(twice, features if on_error == "skip" and len(group) > 1 else 0)
     return total + twice
 

@@ -30,32 +30,20 @@ from graphfeed.ingest.tables.table import TableSource
 
 @dataclass(frozen=True, kw_only=True)
 class EdgeTask(RowTask):
-    """Reads edges into files.
-
-    Args:
-        files: The scratch files, but for their folder and prefix.
-        ids: The ids of the sources and of the destinations.
-        last_time: The largest time in the tables before, where times must not go back.
-    """
+    """Reads edges into files."""
 
     table: EdgeTable
-    files: EdgeFiles
-    ids: tuple[StoredIds, StoredIds]
-    last_time: int | None = None
+    files: EdgeFiles  # the scratch files, but for their folder and prefix
+    ids: tuple[StoredIds, StoredIds]  # of the sources and of the destinations
+    last_time: int | None = None  # the largest time in the tables before, where times must not go back
 
     def read(self, reading: Reading, folder: Path) -> Piece:
-        """Write the edges, their features and their items."""
         files = replace(self.files, folder=folder, prefix=self.prefix)
         return EdgeReader(self, files).read(reading)
 
 
 class EdgeReader:
-    """Reads the edges of a task.
-
-    Args:
-        task: The task.
-        files: The scratch files to write.
-    """
+    """Reads the edges of a task."""
 
     def __init__(self, task: EdgeTask, files: EdgeFiles) -> None:
         self.task, self.table, self.files = task, task.table, files
@@ -64,7 +52,6 @@ class EdgeReader:
         self.last_time = task.last_time
 
     def read(self, reading: Reading) -> Piece:
-        """Write the files, and return their description."""
         count, folder, prefix = 0, self.files.folder, self.files.prefix
         names = [*columns_of(self.table), *value_columns(self.table), self.table.source, self.table.destination]
         with self.task.outputs(folder) as outputs, GrowingArrays(folder, f"{prefix}_") as scratch:
@@ -106,7 +93,6 @@ class EdgeReader:
         return size
 
     def find(self, batch: Batch, column: str, ids: NodeIds) -> NDArray[np.int64]:
-        """Return the nodes that a column names, and refuse the rows that name none."""
         nodes = ids.find(batch.ids(column, ids.texts))
         missing = nodes < 0
         if missing.any():
@@ -132,6 +118,7 @@ class EdgeReader:
     def refuse_earlier(self, batch: Batch, column: str, times: NDArray[np.int64]) -> None:
         """Refuse rows whose times are earlier than in a row before."""
         before = np.iinfo(np.int64).min if self.last_time is None else self.last_time
+        # Rows that are dropped already are never too early, and make no others so.
         usable = np.where(batch.drop, before, times)
         latest = np.maximum(np.maximum.accumulate(usable), before)
         earlier = usable < np.concatenate([[before], latest[:-1]])
@@ -143,19 +130,11 @@ class EdgeReader:
 
 
 def value_columns(table: EdgeTable) -> list[str]:
-    """Return the columns of weights and times."""
     return [value for value in (table.time, table.weight) if isinstance(value, str)]
 
 
 def read_edges(task: EdgeTask, sources: Sequence[TableSource], tasks: TableTasks, output: Path) -> dict[str, Any]:
-    """Write the files of the edges of a type, and return their description, with the "pieces" of the scratch files.
-
-    Args:
-        task: What the tasks have in common.
-        sources: The tables.
-        tasks: Runs the tasks that read them.
-        output: Where features and items go.
-    """
+    """Write the files of the edges of a type, and return their description, with the "pieces" of the scratch files."""
     table = task.table
     columns = Columns.of(sources, [*columns_of(table), *value_columns(table)])
     task = replace(task, columns=columns, on_error=tasks.on_error)

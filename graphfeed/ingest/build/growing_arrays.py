@@ -13,39 +13,18 @@ from graphfeed.storage.datasets import ArrayWriter
 
 @dataclass(frozen=True)
 class Place:
-    """Where some rows of arrays belong in the files of all rows.
+    """Where some rows of arrays belong in the files of all rows."""
 
-    Args:
-        prefix: What the paths of the files begin with.
-        num_rows: How many rows there are.
-        first_row: The first one of these.
-    """
-
-    prefix: Path
-    num_rows: int
-    first_row: int = 0
+    prefix: Path  # what the paths of the files begin with
+    num_rows: int  # how many the files have
+    first_row: int = 0  # the first one of these
 
     def path(self, name: str) -> Path:
-        """Return the path of an array's file."""
         return self.prefix.with_name(f"{self.prefix.name}_{name}.npy")
 
 
 class GrowingArrays(ExitStack):
-    """Arrays in the files of a folder, made when their first rows come. They are completed if no error leaves `with`.
-
-    Args:
-        folder: Where the files are. Those that are there already are replaced.
-        prefix: What the names of the files begin with.
-
-    Example:
-        >>> import tempfile
-        >>> with tempfile.TemporaryDirectory() as folder:
-        ...     with GrowingArrays(Path(folder)) as arrays:
-        ...         arrays.append("a", np.array([1, 2]))
-        ...         arrays.append("a", np.array([3]))
-        ...     np.load(Path(folder) / "a.npy").tolist()
-        [1, 2, 3]
-    """
+    """Arrays in the files of a folder, made when their first rows come, and completed if no error leaves `with`."""
 
     def __init__(self, folder: Path, prefix: str = "") -> None:
         super().__init__()
@@ -53,16 +32,7 @@ class GrowingArrays(ExitStack):
         self.arrays: dict[str, ArrayWriter] = {}
 
     def append(self, name: str, values: NDArray[Any], place: Place | None = None) -> None:
-        """Write the next rows of an array, in the byte order of the machine.
-
-        Args:
-            name: The name of the array.
-            values: Its rows.
-            place: Where the rows belong, if the file is a whole one, which others write, too.
-
-        Raises:
-            ValueError: They have another shape than the first ones, or a dtype that the first ones' can't hold.
-        """
+        """Write the next rows of an array, in the byte order of the machine."""
         row = values.shape[1:]
         if place is not None and not self.folder.exists():
             raise FileNotFoundError(f"{self.folder} is gone: another run writes {place.path(name)} now")
@@ -71,6 +41,7 @@ class GrowingArrays(ExitStack):
             if place is None:
                 writer = ArrayWriter(path, (None, *row), dtype)
             else:
+                # The file is a whole one, which others write, too.
                 writer = ArrayWriter(place.path(name), (place.num_rows, *row), dtype, place.first_row)
             self.arrays[name] = self.enter_context(writer)
         writer = self.arrays[name]

@@ -38,13 +38,11 @@ class Seen:
 
     @property
     def path(self) -> Path:
-        """The file."""
         path: Path = self.source.source
         return path
 
     @property
     def types(self) -> dict[str, Any]:
-        """The types of the columns by name."""
         schema = self.source.schema()
         return dict(zip(schema.names, schema.types, strict=True))
 
@@ -91,7 +89,6 @@ def guess_spec(files: Sequence[str | os.PathLike[str]]) -> tuple[Spec, list[str]
 
 
 def guess_yaml(files: Sequence[str | os.PathLike[str]]) -> str:
-    """Return a guessed specification as YAML, with the remarks as comments. Paths are as given."""
     spec, remarks = guess_spec(files)
     comments = ["A guess from the names and columns of the tables: look at it before you use it.", *remarks]
     return "".join(f"# {comment}\n" for comment in comments) + spec.to_yaml()
@@ -102,6 +99,7 @@ def look_at(path: Path) -> Seen:
     if not path.is_file():
         raise FileNotFoundError(f"there is no file {path}")
     source = TableSource(path, str(path), pairs=True)
+    # Names that are numbers are values: there is no header.
     if source.suffix in CSV and all(re.fullmatch(r"[\d.+-]+", name) for name in source.schema().names):
         source = TableSource(path, str(path), header=False)
     columns, name = source.schema().names, path.name.partition(".")[0]
@@ -145,7 +143,6 @@ def guess_nodes(name: str, table: Seen, id_type: Any, unused: set[str], remarks:
 
 
 def guess_edges(table: Seen, remarks: list[str]) -> EdgeTable:
-    """Return what a table of edges seems to hold."""
     source, destination = table.ends or ("", "")
     names = [column for column in table.types if column.lower() in LABELS]
     label = next((column for column in names if column not in (source, destination)), None)

@@ -33,17 +33,11 @@ Ends = Sequence[tuple[TableSource, str]]
 
 @dataclass(frozen=True, kw_only=True)
 class IdTask(TableTask):
-    """Reads columns of ids into files.
+    """Reads columns of ids into files."""
 
-    Args:
-        names: The column of each table.
-        texts: Whether ids are texts.
-        distinct: Whether to write each id that there is once, in any order, rather than that of each row.
-    """
-
-    names: Sequence[str] = ()
+    names: Sequence[str] = ()  # the column of each table
     texts: bool = False
-    distinct: bool = False
+    distinct: bool = False  # each id that there is once, in any order, rather than that of each row
 
     def read(self, reading: Reading, folder: Path) -> Piece:
         """Write the ids, and whether each row has one, unless there are ids among integers that are texts: 007."""
@@ -64,19 +58,17 @@ class IdTask(TableTask):
         return {"rows": rows, "padded": False}
 
     def batches(self, reading: Reading) -> Iterator[tuple[Any, str]]:
-        """Yield the rows of all tables, and the column of their ids."""
         for source, column in zip(self.sources, self.names, strict=True):
             for batch in reading.batches(source, [column]):
                 yield batch, column
 
 
 def append(out: GrowingArrays, ids: Any) -> None:
-    """Write ids: integers, or texts one behind the other and how many bytes each has."""
     if isinstance(ids, np.ndarray):
         out.append("ids", ids)
         return
     offsets, values = text_buffers(ids)
-    out.append("ids", values)
+    out.append("ids", values)  # the bytes of the texts, one behind the other
     out.append("lengths", np.diff(offsets))
 
 
@@ -91,13 +83,7 @@ def load(folder: Path, piece: Piece, texts: bool) -> Any:
 
 
 def run_id_tasks(tasks: TableTasks, ends: Ends, task: IdTask) -> tuple[list[Any], list[Piece]]:
-    """Read columns of ids, and return the ids that each task read, with what it says of them.
-
-    Args:
-        tasks: Runs the tasks.
-        ends: The tables and their columns. A column with ids such as 007, which are texts, makes texts of all.
-        task: What the tasks have in common.
-    """
+    """Read columns of ids, and return the ids that each task read, with what it says of them."""
     texts, before = task.texts or has_text_ids(ends), tasks.progress.n
     pieces = tasks.run(
         [
@@ -112,6 +98,7 @@ def run_id_tasks(tasks: TableTasks, ends: Ends, task: IdTask) -> tuple[list[Any]
         ]
     )
     if any(piece["padded"] for piece in pieces):
+        # Ids such as 007 are texts, and make texts of all: they are read again.
         tasks.progress.update(before - tasks.progress.n)
         return run_id_tasks(tasks, ends, replace(task, texts=True))
     return [load(tasks.rows, piece, texts) for piece in pieces], pieces

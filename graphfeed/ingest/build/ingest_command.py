@@ -17,7 +17,6 @@ from graphfeed.storage.datasets import TASK_SECONDS, memory_for_sorting
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the arguments of the command."""
     parser.add_argument(
         "paths", type=Path, nargs="+", metavar="PATH", help="the specification and the folder to write; or some tables"
     )

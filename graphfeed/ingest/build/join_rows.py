@@ -28,19 +28,7 @@ class Part(NamedTuple):
 
 
 def join_rows(rows_folder: Path, output: Path, prefix: str, table: Table, pieces: Sequence[Piece]) -> dict[str, Any]:
-    """Write the files of features and items, and return their description.
-
-    Features that tasks have put into their places stay there. Of the rest, what a single task wrote is moved, and what
-    several wrote is copied.
-
-    Args:
-        rows_folder: The folder of what tasks wrote.
-        output: Where the files go.
-        prefix: What their names begin with.
-        table: The entry of the specification.
-        pieces: What the tasks said, in the order of the tables, with the "first_node" of each where seeds are nodes
-            that were numbered from 0.
-    """
+    """Write the files of features and items, and return their description; pieces are in the order of the tables."""
     num_rows = sum(piece["rows"] for piece in pieces)
     for reference, length in pieces[0]["given"].items():
         if length != num_rows:
@@ -48,6 +36,8 @@ def join_rows(rows_folder: Path, output: Path, prefix: str, table: Table, pieces
     check_split(table, pieces)
     classes = all_classes(table, pieces)
     whole = any(piece["some_missing"] for piece in pieces) and all(piece["all_whole"] for piece in pieces)
+    # Features that tasks have put into their places stay there. Of the rest, what a single task wrote is moved, and
+    # what several wrote is copied.
     kinds = {name: "" for piece in pieces for name in piece["placed"]}
     for name in dict.fromkeys(name for piece in pieces for name in piece["arrays"]):
         parts = [
@@ -71,20 +61,12 @@ def join_rows(rows_folder: Path, output: Path, prefix: str, table: Table, pieces
 
 
 def conversion(name: str, piece: Piece, classes: Mapping[str, int], whole: bool) -> Convert | None:
-    """Return what makes rows of an array of all rows of those of a task, or None if they are the same.
-
-    Args:
-        name: What the array has.
-        piece: What the task said.
-        classes: The numbers of labels that are texts.
-        whole: Whether labels that are floats are classes: data frames make floats of integers of which some are
-            missing.
-    """
+    """Return what makes rows of an array of all rows of those of a task, or None if they are the same."""
     if name.endswith("_labels") and classes:
         return np.array([*(classes[text] for text in piece["classes"]), -1], dtype=np.int64).__getitem__
-    if name.endswith("_labels") and whole:
+    if name.endswith("_labels") and whole:  # data frames make floats of integers of which some are missing
         return partial(np.asarray, dtype=np.int64)
-    if name.endswith("_seeds") and piece.get("first_node"):
+    if name.endswith("_seeds") and piece.get("first_node"):  # each task numbers its nodes from 0
         return partial(np.add, piece["first_node"])
     return None
 
@@ -108,7 +90,7 @@ def join_array(target: Path, parts: Sequence[Part]) -> str:
 
 
 def all_classes(table: Table, pieces: Sequence[Piece]) -> dict[str, int]:
-    """Return the numbers of labels that are texts, in alphabetical order, whatever the order that they came in."""
+    # In alphabetical order, whatever the order that they came in.
     classes = sorted({name for piece in pieces for name in piece["classes"]})
     if len(classes) > MOST_CLASSES:
         raise ValueError(

@@ -16,16 +16,11 @@ VERSION = 5
 
 
 def digest(value: Any) -> str:
-    """Return a short text that differs if plain values differ."""
     return hashlib.sha256(json.dumps(value, sort_keys=True, default=str).encode()).hexdigest()[:32]
 
 
 class Journal:
-    """The finished steps of a data set, kept on disk.
-
-    Args:
-        folder: The unfinished folder.
-    """
+    """The finished steps of a data set, kept on disk."""
 
     def __init__(self, folder: Path) -> None:
         self.path = folder / JOURNAL
@@ -49,18 +44,18 @@ class Journal:
         return None if known is None else dict(known)
 
     def note(self, step: str, key: str, **state: Any) -> None:
-        """Note that a step is done. What it wrote must be on the disk by now."""
+        # What the step wrote must be on the disk by now.
         self.steps.pop(step + SO_FAR, None)
         self.steps[step] = {"key": key, **state}
         self._write()
 
     def keep(self, steps: Iterable[str]) -> None:
-        """Forget all other steps. What they wrote may be removed then."""
         kept = set(steps)
         self.steps = {step: known for step, known in self.steps.items() if step in kept}
-        self._write()
+        self._write()  # from now on, what the other steps wrote may be removed
 
     def _write(self) -> None:
+        # An interruption leaves the journal as it was, or as it is to be.
         part = self.path.with_suffix(".part")
         write_text(part, json.dumps({"version": VERSION, "steps": self.steps}))
         part.replace(self.path)

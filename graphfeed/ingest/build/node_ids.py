@@ -40,7 +40,6 @@ class NodeIds(ABC):
         """Return the node of each id, and -1 where there is none."""
 
     def describe(self) -> str:
-        """Say in errors which ids there are."""
         return "but no row of the nodes has that id"
 
     def write(self, folder: Path, name: str) -> dict[str, str] | None:  # noqa: ARG002
@@ -55,17 +54,14 @@ class RowIds(NodeIds):
         self.count, self.names = count, names
 
     def __len__(self) -> int:
-        """Return the number of nodes."""
         return self.count
 
     def find(self, ids: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Return the ids themselves, if there are such nodes."""
         if ids.size and (int(ids.min()) < 0 or int(ids.max()) >= self.count):
             return np.where((ids < 0) | (ids >= self.count), -1, ids)
         return ids
 
     def describe(self) -> str:
-        """Say which ids there are."""
         return f"which is out of range: there are {self.count} nodes, from 0"
 
 
@@ -85,11 +81,9 @@ class IntegerIds(NodeIds):
             self.sorted = ids[self.order]
 
     def __len__(self) -> int:
-        """Return the number of nodes."""
         return len(self.ids)
 
     def find(self, ids: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Look the ids up."""
         if self.table is not None:
             inside = (ids >= self.low) & (ids <= self.low + (len(self.table) - 1))
             return np.where(inside, self.table[np.where(inside, ids - self.low, 0)], -1).astype(np.int64)
@@ -98,47 +92,40 @@ class IntegerIds(NodeIds):
         return np.where(self.sorted[positions] == ids, self.order[positions], -1)
 
     def write(self, folder: Path, name: str) -> dict[str, str]:
-        """Write the ids by node."""
         return write_ids(folder, name, self.ids, None)
 
 
 class TextIds(NodeIds):
-    """Texts, one behind the other.
-
-    Args:
-        offsets: Where each begins and, at last, where all end.
-        values: The bytes of all.
-    """
+    """Texts, one behind the other."""
 
     texts = True
 
     def __init__(self, offsets: NDArray[np.int64], values: NDArray[np.uint8]) -> None:
+        # Where each begins and, at last, where all end; and the bytes of all.
         self.offsets, self.values = offsets, values
 
     def __len__(self) -> int:
-        """Return the number of nodes."""
         return len(self.offsets) - 1
 
     @cached_property
     def index(self) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-        """The texts and a hash table of them, which is made once: Arrow's `index_in` makes one at each call."""
+        # A hash table that is made once. Arrow's `index_in` makes one at each call.
         values, offsets = as_tensor(self.values), as_tensor(self.offsets)
         return values, offsets, index_texts(values, offsets)
 
     def find(self, ids: Any) -> NDArray[np.int64]:
-        """Look the ids up; an Arrow array."""
         offsets, values = text_buffers(ids)
         nodes: NDArray[np.int64] = find_texts(*self.index, as_tensor(values), as_tensor(offsets)).numpy()
         return nodes
 
     def write(self, folder: Path, name: str) -> dict[str, str]:
-        """Write the texts one behind the other, and where each begins."""
         return write_ids(folder, name, self.values, self.offsets)
 
 
 def text_buffers(texts: Any) -> tuple[NDArray[np.int64], NDArray[np.uint8]]:
     """Return where each text of an Arrow array begins, and the bytes of all."""
     _, offsets, values = texts.buffers()
+    # A slice of an array has the buffers of the whole.
     starts = np.frombuffer(offsets, dtype=np.int64)[texts.offset : texts.offset + len(texts) + 1]
     if values is None or not len(texts):
         return np.zeros(len(texts) + 1, dtype=np.int64), np.zeros(0, dtype=np.uint8)
@@ -146,31 +133,24 @@ def text_buffers(texts: Any) -> tuple[NDArray[np.int64], NDArray[np.uint8]]:
 
 
 def number_texts(numbers: TextNumbers, texts: Any) -> NDArray[np.int64]:
-    """Return the number of each text of an Arrow array."""
     offsets, values = text_buffers(texts)
     found: NDArray[np.int64] = numbers.number(as_tensor(values), as_tensor(offsets)).numpy()
     return found
 
 
 def as_tensor(array: NDArray[Any]) -> torch.Tensor:
-    """Return an array as a tensor; what Arrow holds is not for writing, and is copied."""
+    # What Arrow holds is not for writing, and is copied.
     return torch.from_numpy(array if array.flags.writeable else array.copy())
 
 
 class StoredIds:
-    """The ids of the nodes of a type in files, read where a task runs, and there once for all tasks.
-
-    Args:
-        folder: The folder of the files.
-        files: What `NodeIds.write` returned.
-        count: The number of nodes.
-    """
+    """The ids of the nodes of a type in files, read where a task runs, and there once for all tasks."""
 
     def __init__(self, folder: Path, files: dict[str, str] | None, count: int) -> None:
-        self.folder, self.files, self.count = folder, files, count
+        self.folder, self.files, self.count = folder, files, count  # the files are those that `NodeIds.write` returned
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Leave out the ids themselves. A worker keeps what it has read, for the tasks that it gets one by one."""
+        # Without the ids themselves. A worker keeps what it has read, for the tasks that it gets one by one.
         if self.files is None:
             return StoredIds, (self.folder, None, self.count)
         written = tuple((self.folder / name).stat().st_mtime_ns for name in self.files.values())
@@ -178,7 +158,6 @@ class StoredIds:
 
     @cached_property
     def ids(self) -> NodeIds:
-        """The ids."""
         if self.files is None:
             return RowIds(self.count)
         values = np.array(map_npy(self.folder / self.files["values"]))
@@ -194,7 +173,6 @@ def stored_ids_of_worker(
     count: int,
     written: tuple[int, ...],  # noqa: ARG001 - files that were written anew are read anew
 ) -> StoredIds:
-    """Return the ids that tasks of a worker share."""
     return StoredIds(folder, dict(files), count)
 
 
@@ -202,6 +180,7 @@ def first_of_each(ids: Any) -> NDArray[np.bool_]:
     """Return a mask of the ids that no earlier one equals; ids are integers, or an Arrow array of texts."""
     if not isinstance(ids, np.ndarray):
         codes = number_texts(TextNumbers(), ids)
+        # Texts are numbered as they come: a new one has a larger number than all before it.
         before = np.maximum.accumulate(np.concatenate([[-1], codes]))[:-1]
         return codes > before
     order = np.argsort(ids, kind="stable")
@@ -221,13 +200,13 @@ class IdCollector:
         self.texts = False
 
     def add(self, ids: Any) -> None:
-        """Add some ids, all integers or all texts."""
         self.texts = not isinstance(ids, np.ndarray)
         if self.texts:
             number_texts(self.numbers, ids)
             return
         self.parts.append(np.unique(ids))
         self.pending += len(self.parts[-1])
+        # Only when twice as many as before have come, so that no id is sorted often.
         if self.pending > max(PENDING, 2 * len(self.parts[0])):
             self._merge()
 
@@ -242,13 +221,12 @@ class IdCollector:
         return self.parts[0]
 
     def finish(self) -> NodeIds:
-        """Return the ids in ascending order. Integers without gaps from 0 are used as they are."""
+        # In ascending order, whichever edges name them first.
         ids = self.distinct()
         return node_ids(ids.take(arrow("compute").sort_indices(ids)) if self.texts else ids)
 
 
 def integer_ids(ids: NDArray[np.int64]) -> NodeIds:
-    """Return integer ids by node; those that are the numbers of the nodes are used as they are."""
     if not len(ids) or np.array_equal(ids, np.arange(len(ids))):
         return RowIds(len(ids))
     return IntegerIds(ids)
@@ -260,14 +238,12 @@ def node_ids(ids: Any) -> NodeIds:
 
 
 def chosen(ids: Any, kept: NDArray[np.bool_]) -> Any:
-    """Return some of the ids: integers, or an Arrow array of texts."""
     if kept.all():
         return ids
     return ids[kept] if isinstance(ids, np.ndarray) else ids.filter(arrow().array(kept))
 
 
 def joined_ids(parts: Sequence[Any]) -> Any:
-    """Return ids behind each other: integers, or Arrow arrays of texts."""
     if len(parts) == 1:
         return parts[0]
     if parts and not isinstance(parts[0], np.ndarray):

@@ -35,20 +35,14 @@ from graphfeed.storage.memory import check_nodes_fit, map_npy
 
 @dataclass(frozen=True, kw_only=True)
 class NodeTask(RowTask):
-    """Reads rows of nodes into files.
-
-    Args:
-        texts: Whether the ids are texts.
-        first_of_ids: A file that says of each row of all tables whether no earlier row has its id.
-    """
+    """Reads rows of nodes into files."""
 
     table: NodeTable
     texts: bool = False
-    first_of_ids: Path | None = None
+    first_of_ids: Path | None = None  # says of each row of all tables whether no earlier row has its id
 
     @property
     def time_column(self) -> list[str]:
-        """The column of the times, if there is one."""
         return [self.table.time] if isinstance(self.table.time, str) else []
 
     def read(self, reading: Reading, folder: Path) -> Piece:
@@ -57,19 +51,18 @@ class NodeTask(RowTask):
         names = [*columns_of(self.table), *self.time_column, *filter(None, [self.table.id])]
         with self.outputs(folder) as outputs, GrowingArrays(folder / ROWS, f"{self.prefix}_") as scratch:
             if self.table.time is not None:
-                scratch.append("time", np.zeros(0, dtype=np.int64))
+                scratch.append("time", np.zeros(0, dtype=np.int64))  # for tables without rows
             for source in self.sources:
-                some = names or source.schema().names[:1]
+                some = names or source.schema().names[:1]  # to count the rows by
                 for batch in reading.batches(source, some, may_skip=self.table.id is not None):
                     self.refuse_doubles(batch, self.first_row + outputs.rows)
                     count += self.write(batch, outputs, scratch, count)
         return outputs.describe() | {"count": count}
 
     def refuse_doubles(self, batch: Batch, first_row: int) -> None:
-        """Refuse rows without an id, or with one that an earlier row has."""
         if self.table.id is None or self.first_of_ids is None:
             return
-        batch.ids(self.table.id, self.texts)
+        batch.ids(self.table.id, self.texts)  # refuses rows without an id
         is_first = map_npy(self.first_of_ids)[first_row : first_row + len(batch)]
         batch.refuse(self.table.id, ~is_first, "which an earlier row has already")
 
@@ -97,16 +90,7 @@ class NodeTask(RowTask):
 def read_nodes(
     table: NodeTable, sources: Sequence[TableSource], tasks: TableTasks, output: Path, prefix: str, spec_folder: Path
 ) -> tuple[NodeIds, dict[str, Any]]:
-    """Write the files of the nodes of a type, and return their ids and a description of the files.
-
-    Args:
-        table: The entry of the specification.
-        sources: Its tables.
-        tasks: Runs the tasks that read them.
-        output: Where features and items go.
-        prefix: What the names of files begin with.
-        spec_folder: Where the paths of arrays begin.
-    """
+    """Write the files of the nodes of a type, and return their ids and a description of the files."""
     task = NodeTask(prefix=prefix, on_error=tasks.on_error, table=table, spec_folder=spec_folder)
     task = replace(task, columns=Columns.of(sources, [*columns_of(table), *task.time_column]))
     ids, names, starts = None, None, None
@@ -129,7 +113,6 @@ def read_nodes(
 
 
 def join_nodes(table: NodeTable, rows: Path, output: Path, prefix: str, pieces: Sequence[Piece]) -> dict[str, Any]:
-    """Join what the tasks wrote, and return the description of the nodes."""
     counts = [piece["count"] for piece in pieces]
     nodes = [piece | {"first_node": node} for piece, node in zip(pieces, accumulate(counts, initial=0), strict=False)]
     described = join_rows(rows, output, prefix, table, nodes)

@@ -30,26 +30,15 @@ def columns_of(table: Table) -> list[str]:
 
 
 def references_of(table: Table) -> list[str]:
-    """Return what names arrays in files, among the columns of features."""
     return [name for names in table.features.values() for name in names if is_reference(name)]
 
 
 def open_references(table: Table, spec_folder: Path) -> dict[str, NDArray[Any]]:
-    """Open the arrays that features name, by what names them: map `.npy` files, and read those in `.npz` files."""
     return {name: open_reference(name, spec_folder) for name in references_of(table)}
 
 
 class RowOutputs(GrowingArrays):
-    """Writes features and items of the rows of tables.
-
-    Args:
-        folder: Where the files go.
-        prefix: What their names begin with.
-        table: The entry of the specification.
-        spec_folder: Where the paths of arrays begin.
-        first_row: How many rows come before these.
-        place: Where the features belong, if none of the rows is left out.
-    """
+    """Writes features and items of the rows of tables."""
 
     def __init__(
         self,
@@ -57,8 +46,8 @@ class RowOutputs(GrowingArrays):
         prefix: str,
         table: Table,
         spec_folder: Path,
-        first_row: int = 0,
-        place: Place | None = None,
+        first_row: int = 0,  # how many rows come before these
+        place: Place | None = None,  # where the features belong, if none of the rows is left out
     ) -> None:
         super().__init__(folder, f"{prefix}_")
         self.table, self.place = table, place
@@ -120,13 +109,7 @@ class RowOutputs(GrowingArrays):
         return rows
 
     def write(self, batch: Batch, rows: dict[str, NDArray[Any]], items: dict[str, NDArray[Any]]) -> None:
-        """Write the rows that are kept.
-
-        Args:
-            batch: Knows which rows are kept.
-            rows: What `read` returned.
-            items: What the items have beside labels, such as seeds, for the rows that are kept.
-        """
+        """Write the rows that are kept, with what their items have beside labels, such as seeds."""
         kept = {name: batch.keep(values) for name, values in rows.items()}
         try:
             self.append_rows(kept, items)
@@ -137,7 +120,6 @@ class RowOutputs(GrowingArrays):
             self.largest = max(self.largest, int(labels[labels >= 0].max(initial=-1)))
 
     def note_unlabelled(self, batch: Batch, rows: NDArray[np.bool_], part: str) -> None:
-        """Count rows that a part of the split has, but which have no label: they are no items."""
         if rows.any():
             reason = f"{self.table.label} is missing, so they are no items of {part}"
             first = f"row {batch.first_row + int(np.argmax(rows))}: {self.table.label} is missing"
@@ -170,6 +152,7 @@ class RowOutputs(GrowingArrays):
         self.split_values = list(dict.fromkeys([*self.split_values, *values]))[:SPLIT_VALUES]
         masks = {}
         for part, wanted in split.parts.items():
+            # The last one is for rows without a value, whose code is -1.
             same = np.array([*(is_same(value, wanted, batch.type_of(split.column)) for value in values), False])
             masks[part] = same[codes]
             if same.any() and part not in self.parts:
@@ -219,12 +202,11 @@ def read_masks(batch: Batch, parts: dict[str, str]) -> dict[str, NDArray[np.bool
 
 
 def is_same(text: str, wanted: str, arrow_type: Any) -> bool:
-    """Return whether a value is the wanted one: 1, 1.0 and true are the same in a column of numbers or booleans."""
+    # 1, 1.0 and true are the same in a column of numbers or booleans.
     return text == wanted or (not is_text(arrow_type) and as_value(text) == as_value(wanted))
 
 
 def as_value(text: str) -> float | str:
-    """Return the number that a text says, or the text."""
     if text.lower() in {"true", "false"}:
         return float(text.lower() == "true")
     try:
@@ -239,12 +221,7 @@ def is_reference(name: str) -> bool:
 
 
 def open_reference(reference: str, folder: Path) -> NDArray[Any]:
-    """Open an array that a feature names: `file.npy`, or `file.npz#name`.
-
-    Raises:
-        FileNotFoundError: There is no such file.
-        ValueError: The file is damaged, or has no such array, or something else than rows of numbers.
-    """
+    """Open an array that a feature names: `file.npy`, or `file.npz#name`."""
     path, _, name = reference.partition("#")
     if not (folder / path).is_file():
         raise FileNotFoundError(f"there is no file {folder / path}, which a feature names")
@@ -263,7 +240,6 @@ def open_reference(reference: str, folder: Path) -> NDArray[Any]:
 
 
 def as_float32(values: NDArray[Any]) -> NDArray[Any]:
-    """Return float64 as float32, and others as they are."""
     return values.astype(np.float32) if values.dtype == np.float64 else values
 
 

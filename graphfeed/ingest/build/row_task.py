@@ -14,34 +14,23 @@ from graphfeed.ingest.tables.table import TableSource
 
 @dataclass(frozen=True, kw_only=True)
 class RowTask(TableTask):
-    """Reads rows, with their features, labels and splits.
-
-    Args:
-        table: The entry of the specification.
-        spec_folder: Where the paths of arrays begin.
-        first_row: How many rows the tables have that come before.
-        place: Where the features belong, if that is known because no row is left out: they are written there then,
-            rather than into files of the task.
-    """
+    """Reads rows, with their features, labels and splits."""
 
     table: Table
-    spec_folder: Path
-    first_row: int = 0
+    spec_folder: Path  # where the paths of arrays begin
+    first_row: int = 0  # how many rows the tables have that come before
+    # Where the features belong, if that is known because no row is left out: they are written there then, rather than
+    # into files of the task.
     place: Place | None = None
 
     def split(self, sources: Sequence[TableSource], prefix: Path, starts: Sequence[int] | None = None) -> list[Self]:
-        """Return the tasks that read tables.
-
-        Args:
-            sources: The tables.
-            prefix: What the paths of the files of features begin with.
-            starts: How many rows come before each group of tables, and at last how many there are, where that is known.
-                A single task reads all tables if arrays have rows for them, too, and that isn't known, or an array is
-                in an archive, which each task would read as a whole.
-        """
+        """Return the tasks that read tables."""
         groups = group_tables(sources)
+        # How many rows come before each group and, at last, how many there are; None if that isn't known.
         starts = first_rows(groups) if starts is None else starts
         given = references_of(self.table)
+        # Arrays have rows for all tables. A single task reads all if it isn't known which are whose, or if an array is
+        # in an archive, which each task would read as a whole.
         if given and (starts is None or not all(name.endswith(".npy") for name in given)):
             groups, starts = [sources], starts and [0, starts[-1]]
         tasks = [replace(self, prefix=f"{self.prefix}_{number}", sources=group) for number, group in enumerate(groups)]
@@ -54,5 +43,4 @@ class RowTask(TableTask):
         ]
 
     def outputs(self, folder: Path) -> RowOutputs:
-        """Return what writes features and items."""
         return RowOutputs(folder / ROWS, self.prefix, self.table, self.spec_folder, self.first_row, self.place)

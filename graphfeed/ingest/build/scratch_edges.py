@@ -27,8 +27,7 @@ Segment: TypeAlias = tuple[int, int]
 
 
 def rows_at_a_time(memory: int) -> int:
-    """Return how many edges to read at a time, so that they take a quarter of some memory at most."""
-    return min(max(memory // 4 // PART_BYTES, LEAST_ROWS), MOST_ROWS)
+    return min(max(memory // 4 // PART_BYTES, LEAST_ROWS), MOST_ROWS)  # a quarter of it
 
 
 def num_ranges(sources: Sequence[TableSource], memory: int, executor: Executor | None) -> int:
@@ -44,28 +43,18 @@ def num_ranges(sources: Sequence[TableSource], memory: int, executor: Executor |
 
 @dataclass(frozen=True)
 class EdgeFiles:
-    """Where the edges of a type are in scratch files.
-
-    Args:
-        folder: The folder of the files.
-        prefix: What their names begin with.
-        num_ranges: How many ranges the destinations were split into.
-        num_nodes: The number of nodes of the destination's type.
-        columns: The columns that there are.
-    """
+    """Where the edges of a type are in scratch files."""
 
     folder: Path
     prefix: str
-    num_ranges: int
-    num_nodes: int
+    num_ranges: int  # how many the destinations were split into
+    num_nodes: int  # of the destination's type
     columns: tuple[str, ...]
 
     def path(self, column: str) -> Path:
-        """Return the path of a column's file."""
         return self.folder / f"{self.prefix}_{column}.npy"
 
     def range_of(self, destinations: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Return the range of each destination."""
         return destinations * self.num_ranges // max(self.num_nodes, 1)
 
     def counts(self) -> NDArray[np.int64]:
@@ -78,27 +67,15 @@ class EdgeFiles:
 
 @dataclass(frozen=True)
 class ScratchEdges(Edges):
-    """The edges of a type in scratch files, read without mapping these, so that memory stays bounded.
-
-    Args:
-        type: The edge type.
-        number: Its number.
-        first_nodes: The first id in the graph of the source type and of the destination type.
-        files: The scratch files.
-        num_edges: The number of edges.
-        constants: Values of columns that are the same for all edges.
-        most_rows: How many edges to read at a time.
-        first_row: The number of the first edge, if other files have those of the type that come before.
-    """
+    """The edges of a type in scratch files, read without mapping these, so that memory stays bounded."""
 
     files: EdgeFiles
     num_edges: int
-    constants: dict[str, Any]
-    most_rows: int
-    first_row: int = 0
+    constants: dict[str, Any]  # values of columns that are the same for all edges
+    most_rows: int  # how many edges to read at a time
+    first_row: int = 0  # the number of the first edge, if other files have those of the type that come before
 
     def __len__(self) -> int:
-        """Return the number of edges."""
         return self.num_edges
 
     @cached_property

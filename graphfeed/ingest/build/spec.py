@@ -272,7 +272,6 @@ class Spec:
 
 
 def check_constant(name: str, value: Any) -> None:
-    """Raise unless a weight or a time is None, the name of a column, or a number that all rows may have."""
     if value is None or isinstance(value, str):
         return
     if not is_real(value):
@@ -284,29 +283,25 @@ def check_constant(name: str, value: Any) -> None:
 
 
 def is_real(value: Any) -> bool:
-    """Return whether a value is an integer or a float."""
     return isinstance(value, (float, np.floating)) or is_whole(value)
 
 
 def is_whole(value: Any) -> bool:
-    """Return whether a value is an integer."""
     return isinstance(value, (int, np.integer)) and not isinstance(value, bool)
 
 
 def is_column(value: Any) -> bool:
-    """Return whether a value may be the name of a column, or its number in a file without names."""
-    return isinstance(value, str) or is_whole(value)
+    return isinstance(value, str) or is_whole(value)  # a number where columns have no names
 
 
 def is_row(value: Any) -> bool:
-    """Return whether a value is a row of a table, a dict with single values, rather than a table."""
+    # A dict with single values; one of whole columns is a table.
     return isinstance(value, Mapping) and any(
         isinstance(part, str) or not hasattr(part, "__len__") for part in value.values()
     )
 
 
 def as_columns(name: str, columns: Any) -> tuple[str, ...]:
-    """Return the names of one or more columns."""
     given = columns if isinstance(columns, (list, tuple)) else [columns]
     if not given or not all(map(is_column, given)):
         raise TypeError(f"{name} must be a column or a list of columns, but is {brief(columns)}")
@@ -346,14 +341,12 @@ def read_table(section: Section, table_class: type[Table]) -> Table:
 
 
 def read_fields(section: Section, cls: type) -> dict[str, Any]:
-    """Return the values of a section that are not null, by the names of a dataclass's fields."""
     section.read |= {setting.name for setting in dataclasses.fields(cls)}
     refuse_rest(section)
     return {name: value for name, value in section.values.items() if value is not None}
 
 
 def make(section: Section, cls: Callable[..., Made], values: Mapping[str, Any]) -> Made:
-    """Make what a section describes; errors name the section."""
     try:
         return cls(**values)
     except (TypeError, ValueError) as error:
@@ -361,7 +354,6 @@ def make(section: Section, cls: Callable[..., Made], values: Mapping[str, Any]) 
 
 
 def refuse_rest(section: Section) -> None:
-    """Raise if a section has keys that are not known."""
     for key in section.rest():
         known = ", ".join(sorted(section.read))
         raise ValueError(f"{section.file}: {section.name(str(key))} is not known; the keys are {known}")

@@ -30,17 +30,14 @@ Table = TypeVar("Table")
 
 
 def file_of(folder: Path, piece: Piece, name: str) -> Path:
-    """Return the path of an array that a task wrote."""
     return folder / f"{piece['prefix']}_{name}.npy"
 
 
 def silent_bar() -> ProgressBar:
-    """Return a progress bar that shows nothing."""
     return progress_bar("", None, "row", wanted=False)
 
 
 def problems_of(pieces: Sequence[Piece]) -> list[dict[str, Any]]:
-    """Return which rows tasks left out."""
     problems = Problems()
     for piece in pieces:
         problems.add(piece["problems"])
@@ -48,13 +45,11 @@ def problems_of(pieces: Sequence[Piece]) -> list[dict[str, Any]]:
 
 
 def marks_of(folder: Path, pieces: Sequence[Piece], name: str) -> NDArray[np.bool_]:
-    """Return what tasks wrote of all rows."""
     parts = [map_npy(file_of(folder, piece, name)) for piece in pieces if piece["rows"]]
     return np.concatenate([np.zeros(0, dtype=bool), *parts])
 
 
 def group_tables(tables: Sequence[Table]) -> list[Sequence[Table]]:
-    """Return the tables that each task reads."""
     tasks = min(len(tables), MOST_TASKS)
     bounds = [len(tables) * number // tasks for number in range(tasks + 1)] if tables else []
     return [tables[low:high] for low, high in pairwise(bounds)]
@@ -70,19 +65,13 @@ def first_rows(groups: Sequence[Sequence[TableSource]]) -> list[int] | None:
 
 @dataclass(frozen=True)
 class Columns:
-    """What is known of columns over all tables of an entry, before these are read.
+    """What is known of columns over all tables of an entry, before these are read."""
 
-    Args:
-        types: Their Arrow types.
-        lengths: The lengths of the vectors of those that have some.
-    """
-
-    types: Mapping[str, Any] = field(default_factory=dict)
-    lengths: Mapping[str, int] = field(default_factory=dict)
+    types: Mapping[str, Any] = field(default_factory=dict)  # Arrow's
+    lengths: Mapping[str, int] = field(default_factory=dict)  # of the vectors of those that have some
 
     @classmethod
     def of(cls, sources: Sequence[TableSource], names: Iterable[str]) -> "Columns":
-        """Look up the columns of tables."""
         types = common_types(sources, list(names))
         return cls(types, vector_lengths(sources, types))
 
@@ -97,18 +86,13 @@ class Reading:
     columns: Columns = field(default_factory=Columns)
 
     def batches(self, table: TableSource, names: Sequence[str], may_skip: bool = True) -> Iterator[Batch]:
-        """Yield the rows of a table.
-
-        Args:
-            table: The table.
-            names: Which columns to read.
-            may_skip: Whether lines of CSV files with too few or too many values may be skipped as other wrong rows are.
-        """
+        """Yield the rows of a table."""
 
         def skip(text: str) -> None:
             reason = "a line with too few or too many values"
             self.problems.count(table.name, reason, 1, f"{reason}: {text[:80]!r}")
 
+        # Where edges name nodes by row, no line may be left out.
         on_invalid = skip if self.problems.on_error == "skip" and may_skip else None
         types = ColumnTypes(table.schema(), self.columns.types, self.columns.lengths)
         first_row = 0
@@ -120,23 +104,14 @@ class Reading:
 
 @dataclass(frozen=True, kw_only=True)
 class TableTask(ABC):
-    """Reads tables into files of its own.
+    """Reads tables into files of its own."""
 
-    Args:
-        prefix: What the names of the files begin with.
-        columns: What is known of the columns.
-        sources: The tables.
-        on_error: What to do about rows that are wrong.
-        most_rows: How many rows to read at a time.
-        progress: Counts rows, where the task runs in the program.
-    """
-
-    prefix: str
+    prefix: str  # what the names of the files begin with
     columns: Columns = field(default_factory=Columns)
     sources: Sequence[TableSource] = ()
     on_error: OnError = "raise"
     most_rows: int = 1 << 20
-    progress: ProgressBar | None = None
+    progress: ProgressBar | None = None  # counts rows, where the task runs in the program
 
     def __call__(self, folder: Path) -> Piece:
         """Write the files to a folder that `run_tasks` gives, and return their description."""
@@ -154,25 +129,16 @@ class TableTask(ABC):
 
 @dataclass(frozen=True)
 class TableTasks:
-    """Runs the tasks of an entry of the specification.
+    """Runs the tasks of an entry of the specification."""
 
-    Args:
-        unfinished: The folder of the data set, whose scratch folder gets the files.
-        executor: Who runs them; None for this thread.
-        most_rows: How many rows to read at a time.
-        on_error: What to do about rows that are wrong.
-        progress: Counts the rows.
-    """
-
-    unfinished: Path
-    executor: Executor | None
+    unfinished: Path  # the folder of the data set, whose scratch folder gets the files
+    executor: Executor | None  # None for this thread
     most_rows: int
     on_error: OnError
     progress: ProgressBar
 
     @property
     def rows(self) -> Path:
-        """The folder of files that are needed until they are joined."""
         return self.unfinished / SCRATCH / ROWS
 
     def run(self, tasks: Sequence[TableTask]) -> list[Piece]:

@@ -37,13 +37,8 @@ def describe_task(described: Mapping[str | None, dict[str, Any]], name: str, in_
 
 
 def narrow_seeds(folder: Path, *described: Mapping[str | None, dict[str, Any]]) -> None:
-    """Give seeds the dtype of the ids of the graph, which its number of nodes decides: not known before all are read.
-
-    Args:
-        folder: The folder of the files.
-        described: What is known of the nodes and of the edges, by type.
-    """
-    dtype = id_dtype(sum(info["count"] for info in described[0].values()), True)
+    """Give seeds the dtype of the graph's ids, which its number of nodes decides: not known before all are read."""
+    dtype = id_dtype(sum(info["count"] for info in described[0].values()), True)  # those of nodes are described first
     for info in (info for by_type in described for info in by_type.values()):
         for files in info["items"].values():
             path = folder / files["seeds"]
