@@ -29,11 +29,7 @@ Shapes = dict[Any, dict[str, tuple[tuple[int, ...], torch.dtype]]]
 
 
 class SharedFile:
-    """Memory without a name, or a file that has lost its name, which processes map. It is gone with its last user.
-
-    Args:
-        folder: Where the file lies; by default it is memory.
-    """
+    """Memory without a name, or a file that has lost its name, which processes map. It is gone with its last user."""
 
     def __init__(self, folder: Path | None) -> None:
         if folder is None and hasattr(os, "memfd_create"):
@@ -43,7 +39,7 @@ class SharedFile:
             os.unlink(path)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Return how it goes to a process that is being started: as a copy of the descriptor."""
+        # It goes to a process that is being started, as a copy of the descriptor.
         return reopen, (DupFd(self.descriptor),)
 
     def __del__(self) -> None:
@@ -51,20 +47,18 @@ class SharedFile:
             os.close(self.descriptor)
 
     def tensor(self, shape: tuple[int, ...], dtype: torch.dtype) -> torch.Tensor:
-        """Return the tensor that a process has written, in shared memory in torch's sense too."""
         count = torch.Size(shape).numel()
         if count == 0:
             return torch.empty(shape, dtype=dtype)
+        # Torch takes this file for one that was sent, so that the tensor is in shared memory in its sense, too.
         storage = rebuild_storage_fd(torch.UntypedStorage, self, count * dtype.itemsize)  # type: ignore[no-untyped-call]
         return torch.empty(0, dtype=dtype).set_(storage, 0, shape)  # type: ignore[call-overload, no-any-return]
 
     def detach(self) -> int:
-        """Return another descriptor of the file, which its taker closes; so torch takes this for one that was sent."""
-        return os.dup(self.descriptor)
+        return os.dup(self.descriptor)  # its taker closes it
 
 
 def reopen(duplicate: Any) -> SharedFile:
-    """Return a file in the process that it was sent to."""
     file = object.__new__(SharedFile)
     file.descriptor = duplicate.detach()
     return file
@@ -94,7 +88,7 @@ class EntityProcess:
         try:
             self.process.start()
         finally:
-            sender.close()
+            sender.close()  # so that the pipe ends with the process
 
     def result(self) -> tuple[Shapes | None, str]:
         """Wait for the process, and return the shapes of what it read, or why it read nothing."""
@@ -109,7 +103,6 @@ class EntityProcess:
         return shapes, text or ("" if shapes is not None else self.exit_reason())
 
     def exit_reason(self) -> str:
-        """Return how a process ended that has sent nothing."""
         if self.process.exitcode == NO_GUARD:
             return GUARD_ADVICE
         how = describe_exit(self.process.exitcode)
@@ -117,14 +110,12 @@ class EntityProcess:
         return f"its process {how}{hint}"
 
     def tensors(self, shapes: Shapes) -> Tensors:
-        """Return the tensors whose shapes the process has sent."""
         return {
             type_name: {name: self.entity.files[type_name][name].tensor(*spec) for name, spec in fields.items()}
             for type_name, fields in shapes.items()
         }
 
     def stop(self) -> None:
-        """Kill the process if it is still there."""
         if self.process.is_alive():
             self.process.kill()
         self.process.join()
@@ -150,19 +141,7 @@ def run_entity(entity: Entity, loader: TFRecordDataLoader, sender: Connection) -
 def read_entities(
     entities: Sequence[Entity], loader: TFRecordDataLoader, folder: Path | None, at_once: bool
 ) -> dict[str, Tensors]:
-    """Read entities in processes, and return the tensors of each by its name.
-
-    Args:
-        entities: What to read.
-        loader: How.
-        folder: Where the tensors lie; by default, in memory.
-        at_once: Whether all processes run at the same time, or one after the other.
-
-    Raises:
-        RuntimeError: The program can't start processes, because it was read from standard input, or is a daemon.
-        ValueError: A process failed. The message has the entity, and its traceback or how the process ended. Others
-            are stopped.
-    """
+    """Read entities in processes, and return the tensors of each by its name; they lie in memory without a folder."""
     check_main_module("spawn")
     if multiprocessing.current_process().daemon:
         raise RuntimeError(

@@ -83,7 +83,6 @@ class LoadedGraphTensors:
 
 
 def by_type(values: torch.Tensor | Mapping[T, torch.Tensor] | None, only: T) -> dict[T, torch.Tensor]:
-    """Return tensors by type; nothing as an empty dict."""
     if values is None:
         return {}
     return {only: values} if isinstance(values, torch.Tensor) else dict(values)

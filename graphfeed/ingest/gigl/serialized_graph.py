@@ -112,9 +112,6 @@ class TFDatasetOptions:
 def share_of(files: list[Path], rank: int, world_size: int) -> list[Path]:
     """Return the files of a rank: neighbours in the list, one more for the first ranks if they don't divide evenly.
 
-    Raises:
-        ValueError: There is no such rank.
-
     Example:
         >>> [len(share_of([Path("a")] * 5, rank, 3)) for rank in range(3)]
         [2, 2, 1]

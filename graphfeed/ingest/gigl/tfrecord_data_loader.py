@@ -139,12 +139,7 @@ class TFRecordDataLoader:
 
 
 def entity_keys(info: SerializedTFRecordInfo) -> list[str]:
-    """Return the names of a node's id, or of an edge's two.
-
-    Raises:
-        TypeError: Something else.
-        ValueError: Another number of names.
-    """
+    """Return the names of a node's id, or of an edge's two."""
     given: Any = info.entity_key
     if isinstance(given, str):
         return [given]
@@ -158,12 +153,7 @@ def entity_keys(info: SerializedTFRecordInfo) -> list[str]:
 
 
 def schema_of(info: SerializedTFRecordInfo) -> ExampleSchema:
-    """Return what to read of each record.
-
-    Raises:
-        TypeError: Keys or specs are something else.
-        ValueError: A key without a spec, or an id that is not one int64.
-    """
+    """Return what to read of each record."""
     keys = entity_keys(info)
     one_id = FixedLenFeature([], torch.int64)
     wanted = dict.fromkeys([*keys, *info.feature_keys, *info.label_keys])
@@ -187,7 +177,6 @@ def schema_of(info: SerializedTFRecordInfo) -> ExampleSchema:
 
 
 def row_bytes(info: SerializedTFRecordInfo) -> int:
-    """Return what a row takes in all tensors of an entity."""
     given = schema_of(info).given
     of_labels = sum(given[key].count for key in info.label_keys)
     return (
@@ -199,11 +188,7 @@ def row_bytes(info: SerializedTFRecordInfo) -> int:
 
 
 def join(batch: Batch, names: Sequence[str], dtype: torch.dtype, is_checked: bool) -> torch.Tensor:
-    """Return features side by side in one dtype.
-
-    Raises:
-        ValueError: Bytes, or integers that the dtype doesn't hold.
-    """
+    """Return features side by side in one dtype."""
     parts = []
     for name in names:
         values = batch[name].unsqueeze(-1).flatten(1)

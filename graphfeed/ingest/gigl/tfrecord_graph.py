@@ -92,11 +92,8 @@ def load_torch_tensors_from_tf_record(
 
 
 def infos_by_entity(metadata: SerializedGraphMetadata) -> dict[str, Any]:
-    """Return what there is to read, in the order in which it is read: the largest first, which takes the least memory.
-
-    Raises:
-        ValueError: Edges have labels.
-    """
+    """Return what there is to read, by entity."""
+    # Read in this order: the largest first, which takes the least memory.
     given = {
         "edge": metadata.edge_entity_info,
         "node": metadata.node_entity_info,
@@ -110,11 +107,7 @@ def infos_by_entity(metadata: SerializedGraphMetadata) -> dict[str, Any]:
 
 
 def weights_by_type(given: str | Mapping[EdgeType, str] | None, infos: Mapping[Any, Any]) -> dict[Any, str]:
-    """Return the feature that is the weights of each edge type.
-
-    Raises:
-        ValueError: A name for several types, an edge type that there is not, or no feature with one number.
-    """
+    """Return the feature that is the weights of each edge type."""
     if given is None:
         return {}
     if isinstance(given, str) and len(infos) > 1:
@@ -170,7 +163,7 @@ def estimate_bytes(loader: TFRecordDataLoader, infos: list[SerializedTFRecordInf
 
 
 def rows_of(files: list[Path]) -> float:
-    """Estimate how many records files have, apart for those with names of compressed files and for the others."""
+    # Records take other sizes in compressed files, so that these are estimated apart.
     compressed = [path for path in files if path.suffix == ".gz"]
     return estimate_rows(compressed) + estimate_rows([path for path in files if path.suffix != ".gz"])
 
@@ -196,11 +189,7 @@ def estimate_rows(files: list[Path]) -> float:
 
 
 def choose_place(needed: int, spill_folder: str | os.PathLike[str] | None) -> Path | None:
-    """Return the folder to which tensors are spilled, None if memory is large enough.
-
-    Raises:
-        MemoryError: There is not enough room.
-    """
+    """Return the folder to which tensors are spilled, None if memory is large enough."""
     free = free_memory()
     if needed <= free:
         return None
@@ -219,6 +208,5 @@ def choose_place(needed: int, spill_folder: str | os.PathLike[str] | None) -> Pa
 
 
 def free_memory() -> int:
-    """Return how much memory this process may take: what is free, shared with the other ranks of this machine."""
-    free = min(available_memory(), 1 << 62)
-    return int(free) // ranks_of_machine()
+    free = min(available_memory(), 1 << 62)  # it may be infinite
+    return int(free) // ranks_of_machine()  # the other ranks of this machine take theirs
