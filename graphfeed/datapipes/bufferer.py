@@ -37,7 +37,6 @@ class Bufferer(Datapipe, name="buffer"):
             raise ValueError(f"'buffer_size' is required to be a positive integer, but is {brief(size)}")
 
     def __iter__(self) -> Iterator[Any]:
-        """Yield each mini-batch once `buffer_size` more have been read."""
         held: deque[Any] = deque()
         for minibatch in self.datapipe:
             held.append(minibatch)
@@ -46,5 +45,4 @@ class Bufferer(Datapipe, name="buffer"):
         yield from held
 
     def __len__(self) -> int:
-        """Return the number of mini-batches in an epoch."""
         return length(self.datapipe)

@@ -50,13 +50,13 @@ class CopyTo(Transform, name="copy_to"):
         return bool(self.non_blocking) and is_gpu(self.device)
 
     def __call__(self, minibatch: Any) -> Any:
-        """Return the mini-batch on the device."""
         if isinstance(minibatch, MiniBatch):
+            # `to` changes the mini-batch that it is called on, which may be the caller's.
             return copy.copy(minibatch).to(self.device, non_blocking=self.returns_early)
         return move(minibatch, self.device, non_blocking=self.returns_early)
 
     def __iter__(self) -> Iterator[Any]:
-        """Run the pipeline in this thread."""
+        # Before the source makes anything that could not be copied.
         check_device("copy_to", self.device)
         for minibatch in self.datapipe:
             yield call([self], minibatch)

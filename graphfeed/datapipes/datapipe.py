@@ -48,8 +48,8 @@ class Ranked(Source, Protocol):
 
 
 def has_own_init(cls: type) -> bool:
-    """Return whether a class has a hand-written `__init__`."""
     owner = next(base for base in cls.__mro__ if "__init__" in vars(base))
+    # An `__init__` that `dataclass` writes stands in the class that has its fields.
     return "__dataclass_fields__" not in vars(owner) and issubclass(owner, Datapipe) and owner is not Datapipe
 
 
@@ -119,7 +119,6 @@ class Datapipe(Fluent, Immutable, Streams, Rewritable, IterableDataset[Batch]):
         return self.rewrite(lambda stage: key_source(stage, seed, epoch, start) if isinstance(stage, Source) else stage)
 
     def __repr__(self) -> str:
-        """Return the chain, source first."""
         return describe_chain(self)
 
 

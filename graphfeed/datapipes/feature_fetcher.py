@@ -35,18 +35,17 @@ def feature_keys(domain: str, names: Names | None) -> list[tuple[str, str | None
 
 
 def is_list_of_names(value: object) -> bool:
-    """Return whether a value is an iterable of strings, and not a single string."""
+    # A string is an iterable of strings too.
     return isinstance(value, Iterable) and not isinstance(value, str) and all(isinstance(own, str) for own in value)
 
 
 def nodes_of(minibatch: MiniBatch) -> ByType | None:
-    """Return the ids of the nodes whose features a mini-batch gets."""
     ids: ByType | None = minibatch.node_ids()
+    # A mini-batch that was not sampled gets the features of its seeds.
     return minibatch.seeds if ids is None else ids
 
 
 def edges_of(minibatch: MiniBatch) -> list[ByType | None]:
-    """Return the ids of the edges of each hop."""
     return [minibatch.edge_ids(layer) for layer in range(minibatch.num_layers())]
 
 
@@ -122,7 +121,6 @@ class FeatureFetcher(Transform, name="fetch_feature"):
         return {key: self.feature_store[key] for key in self.wanted_keys() if key in self.feature_store}
 
     def __call__(self, minibatch: MiniBatch) -> MiniBatch:
-        """Return the mini-batch with its features."""
         check_alone(self)
         result = copy.copy(minibatch)
         if self.node_feature_keys is not None:
@@ -145,6 +143,7 @@ class FeatureFetcher(Transform, name="fetch_feature"):
         for (_, of_type, name), wanted in self.look_ups(domain, names, ids):
             rows = self.feature_store.read(domain, of_type, name, wanted)
             key = name if of_type is None else (of_type, name)
+            # Where the ids are on a GPU, rows that were read from CPU memory follow them.
             features[key] = rows.to(wanted.device) if is_gpu(wanted.device) else rows
         return features
 
@@ -175,6 +174,7 @@ class FeatureFetcher(Transform, name="fetch_feature"):
         total = 0.0
         for (domain, of_type, _), feature in self.features().items():
             for count in sizes[domain]:
+                # A feature of all nodes in a graph with types, or of a type in one without, has no count.
                 if feature.dtype is None or (of_type is None) != (None in count):
                     return None
                 total += feature.dtype.itemsize * feature.size().numel() * count.get(of_type, 0)

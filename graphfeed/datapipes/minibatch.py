@@ -178,7 +178,6 @@ class MiniBatch:
         return tensor_repr(type(self).__name__, shown)
 
     def __repr__(self) -> str:
-        """Return the attributes that are set, one per line: of tensors the dtype and shape, of subgraphs the size."""
         shown = {name: value for name, value in vars(self).items() if value is not None and not name.startswith("_")}
         return shapes_repr(type(self).__name__, shown)
 

@@ -32,7 +32,6 @@ class MiniBatchTransformer(Transform, name="transform"):
         return self.transformer is not None
 
     def __call__(self, minibatch: MiniBatch) -> MiniBatch:
-        """Return the function's result."""
         if self.transformer is None:
             return minibatch
         result = self.transformer(minibatch)

@@ -69,11 +69,9 @@ class Transform(Datapipe[Batch]):
         check_fields(self)
 
     def __call__(self, minibatch: Any) -> Any:
-        """Return the result for one mini-batch."""
         raise NotImplementedError(f"{type(self).__name__} must write __call__")
 
     def __iter__(self) -> Iterator[Any]:
-        """Run the pipeline in this thread."""
         observer = None if self.loops else OBSERVER.get()
         stages: list[Transform[Any]] = [self]
         # Those that others have written are seeded together.
@@ -83,7 +81,6 @@ class Transform(Datapipe[Batch]):
             yield call(stages, minibatch, observer)
 
     def __len__(self) -> int:
-        """Return the number of mini-batches; a TypeError if the source cannot tell, or the stage has its own loop."""
         if not self.one_to_one:
             raise TypeError(f"{type(self).__name__} can't tell how many mini-batches it gives; it has no __len__")
         return length(self.datapipe)
@@ -98,12 +95,7 @@ def call(stages: Iterable[Transform[Any]], minibatch: Any, observer: Observer | 
 
 
 def call_one(stage: Transform[Any], minibatch: Any, observer: Observer | None, kept: KeptGlobals) -> Any:
-    """Call a stage and tell the observer; an exception gets a note with the stage, the mini-batch and the worker.
-
-    If the stage returns a new mini-batch without a key, it gets the key of the old one. So later draws stay the same
-    wherever they are made. It also gets the attributes that are no fields, which `dataclasses.replace` leaves out; set
-    one to None to drop it.
-    """
+    """Call a stage and tell the observer; an exception gets a note with the stage, the mini-batch and the worker."""
     key = getattr(minibatch, "key", None)
     if observer is not None:
         observer.stage_begin(stage, key)
@@ -111,6 +103,7 @@ def call_one(stage: Transform[Any], minibatch: Any, observer: Observer | None, k
         if stage.foreign and key is not None:
             result = call_seeded(stage, minibatch, key, kept)
         else:
+            # Without a key to seed by, a stage draws from the generators as the program left them.
             kept.put_back()
             result = stage(minibatch)
         if result is None:
@@ -121,6 +114,8 @@ def call_one(stage: Transform[Any], minibatch: Any, observer: Observer | None, k
     finally:
         if observer is not None:
             observer.stage_end(stage, key)
+    # A new mini-batch gets the key of the old one, so that later draws stay the same wherever they are made, and the
+    # attributes that are no fields, which `dataclasses.replace` leaves out; set to None, one is dropped.
     if isinstance(result, MiniBatch) and result is not minibatch:
         if result.key is None:
             result.key = key

@@ -67,7 +67,6 @@ class NegativeSampler(Transform, name="sample_negative"):
         return replace(before.plus(more), seeds=seeds, nodes=seeds, seed_rows=times * before.seed_rows)
 
     def __call__(self, minibatch: MiniBatch) -> MiniBatch:
-        """Return the mini-batch with negatives."""
         given_seeds(minibatch)  # what is no mini-batch has no subgraphs either
         if minibatch.sampled_subgraphs is not None or minibatch.compacted_seeds is not None:
             raise ValueError(

@@ -63,7 +63,6 @@ class PairNegativeSampler(Transform, name="sample_negative_pairs"):
             raise TypeError(f"query must be a NegativeQuery, but is {brief(query)}")
 
     def __call__(self, minibatch: MiniBatch) -> MiniBatch:
-        """Return the mini-batch with negatives."""
         return sample_each_type(self, minibatch, partial(self.sample, minibatch.labels, minibatch.timestamp))
 
     def sample(self, labels: Any, times: Any, seeds: torch.Tensor, seed_type: str | None = None) -> Sampled:
@@ -73,8 +72,10 @@ class PairNegativeSampler(Transform, name="sample_negative_pairs"):
             raise ValueError(f"seeds must be edges, shape (N, 2), to get negatives, but have {list(seeds.shape)}")
         count = len(seeds)
         number = math.ceil(count * self.amount)
+        # Negatives go round the positives, so each has as many, give or take one.
         positives = torch.arange(number) % max(count, 1)
         wanted = number if self.mode == "binary" else seeds[positives, 0]
+        # The draws for one type don't depend on which other types there are.
         key = draw_key(0 if seed_type is None else 1 + crc32(seed_type.encode()))
         limits = None if times is None else times[positives]
         pairs = sample_negative_pairs(self.graph, seed_type, self.query or NegativeQuery(), wanted, key, limits)

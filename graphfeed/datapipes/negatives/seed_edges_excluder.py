@@ -65,7 +65,6 @@ def exclude_seed_edges(
 
 
 def check_pairs(seeds: ByType) -> None:
-    """Raise unless the seeds are edges."""
     for name, part in seeds.items() if isinstance(seeds, dict) else [("", seeds)]:
         if part.dim() != 2 or part.shape[1] != 2:
             of_type = f" of type {name!r}" if name else ""
@@ -104,5 +103,4 @@ class SeedEdgesExcluder(Transform, name="exclude_seed_edges"):
             raise TypeError(f"reverse_etypes_mapping must be a dict of edge types, but is {brief(mapping)}")
 
     def __call__(self, minibatch: MiniBatch) -> MiniBatch:
-        """Return the mini-batch without those edges."""
         return exclude_seed_edges(minibatch, self.include_reverse_edges, self.reverse_etypes_mapping)

@@ -27,6 +27,7 @@ def describe(value: Any) -> str:
     if callable(value):
         return str(getattr(value, "__qualname__", type(value).__name__))
     text = repr(value)
+    # A text of several lines would tear the chain apart.
     if "\n" in text:
         return f"{type(value).__name__}(...)"
     return text if len(text) <= LONGEST else f"{text[: LONGEST - 3]}..."
@@ -40,6 +41,7 @@ def describe_stage(stage: Any) -> str:
         default = field.default_factory() if field.default_factory is not MISSING else field.default
         parts = value if isinstance(value, (list, tuple)) else (value,)
         is_input = any(part is source for part in parts for source in stage.inputs)
+        # By identity: tensors that are compared give no single answer.
         if field.repr and not is_input and value is not default:
             words.append(f"{field.name}={describe(value)}")
     return f"{type(stage).__name__}({', '.join(words)})"

@@ -18,6 +18,7 @@ def register(name: str, stage: type) -> None:
         ValueError: The name belongs to another stage.
     """
     path = f"{stage.__module__}:{stage.__qualname__}"
+    # A stage that is found by this name is being imported now: to look it up would import it again.
     known = find_stage(name) if ENTRY_POINTS["stages"].get(name) != path else None
     if known is not None and (known.__module__, known.__qualname__) != (stage.__module__, stage.__qualname__):
         raise ValueError(
@@ -28,14 +29,13 @@ def register(name: str, stage: type) -> None:
 
 
 def find_stage(name: str) -> type | None:
-    """Return the stage with a fluent name, importing its module if necessary; None if there is no such stage."""
     if name not in FLUENT and name in ENTRY_POINTS["stages"]:
         FLUENT[name] = load_entry_point("stages", name)
     return FLUENT.get(name)
 
 
 def list_names() -> list[str]:
-    """Return all fluent names, also those of stages that were not imported yet."""
+    # Those of stages that were not imported yet, too.
     return sorted({*FLUENT, *ENTRY_POINTS["stages"]})
 
 
@@ -59,7 +59,6 @@ class Fluent:
         raise AttributeError(f"{type(self).__name__!r} has no attribute or stage {name!r}{hint}")
 
     def __dir__(self) -> list[str]:
-        """Return the attributes and the fluent names."""
         return sorted({*super().__dir__(), *list_names()})
 
 

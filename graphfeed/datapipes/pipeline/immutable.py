@@ -12,28 +12,17 @@ class Immutable:
     """Refuses to set attributes once `__init__` or `__setstate__` is done."""
 
     def __setattr__(self, name: str, value: Any) -> None:
-        """Set an attribute in `__init__` or `__setstate__`.
-
-        Raises:
-            FrozenInstanceError: The stage has been made.
-        """
         if OPEN not in self.__dict__:
             raise FrozenInstanceError(refusal(self, f"set {name!r}"))
         object.__setattr__(self, name, value)
 
     def __delattr__(self, name: str) -> None:
-        """Delete an attribute in `__init__` or `__setstate__`.
-
-        Raises:
-            FrozenInstanceError: The stage has been made.
-        """
         if OPEN not in self.__dict__:
             raise FrozenInstanceError(refusal(self, f"delete {name!r}"))
         object.__delattr__(self, name)
 
 
 def refusal(stage: Any, action: str) -> str:
-    """Say why a stage can't change, and what to do instead."""
     name = type(stage).__name__
     return (
         f"can't {action} of a {name}: stages don't change after __init__, because copies of them make mini-batches, "
@@ -46,6 +35,7 @@ def refusal(stage: Any, action: str) -> str:
 def make_immutable(cls: Any, has_own_init: bool) -> None:
     """Make a class of stages a frozen dataclass, or freeze what its own `__init__` makes."""
     if not has_own_init:
+        # Without `eq`, stages are told apart by identity, so they may be keys whatever their fields hold.
         dataclass(frozen=True, eq=False, repr=False)(cls)
         # `Immutable` has them, which says more, and lets the `__init__` of a subclass set fields.
         del cls.__setattr__, cls.__delattr__
@@ -62,6 +52,7 @@ def opens(init: Callable[..., None]) -> Callable[..., None]:
 
     @wraps(init)
     def make(stage: Any, *args: Any, **kwargs: Any) -> None:
+        # That of a subclass calls that of its base, and may set more afterwards.
         outermost = OPEN not in stage.__dict__
         stage.__dict__[OPEN] = True
         try:

@@ -25,10 +25,12 @@ def begins(run: "Callable[[Any], Iterator[Any]]") -> "Callable[[Any], Iterator[A
 
     @wraps(run)
     def iterate(stage: "Datapipe") -> Iterator[Any]:
+        # This is no generator, so the frame before is that of whoever iterates.
         warn_of_repeats(stage, caller=sys._getframe(1).f_globals.get("__name__", ""))
         minibatches = run(assign_streams(stage))
         # A loop that calls super().__iter__() is observed once.
         inner = type(stage).__iter__ is not iterate
+        # Without a loop of its own, a stage is observed where it is called.
         observer = None if inner or stage.inserted or not stage.loops else OBSERVER.get()
         return minibatches if observer is None else observe_each(stage, minibatches, observer)
 
@@ -36,19 +38,15 @@ def begins(run: "Callable[[Any], Iterator[Any]]") -> "Callable[[Any], Iterator[A
 
 
 def key_source(source: Any, seed: int, epoch: int, start: int) -> "Datapipe":
-    """Return a source for a seed and an epoch that somebody chose, beginning with mini-batch `start`."""
+    # Somebody chose the epoch, so there is nothing to warn of when it is repeated.
     keyed: Datapipe = source.keyed(seed, epoch, start).changed(epoch_was_chosen=True)
     return keyed
 
 
 def warn_of_repeats(pipe: "Datapipe", caller: str) -> None:
-    """Warn if torch's DataLoader iterates a pipeline that would draw the same in each of its epochs.
-
-    Args:
-        pipe: The pipeline.
-        caller: The name of the module that iterates it.
-    """
+    """Warn if torch's DataLoader would draw the same in each epoch; `caller` is the module that iterates."""
     worker = get_worker_info()
+    # In a worker of torch's, whatever is not of this package iterates for torch's loader.
     if caller != TORCH_LOADER and (worker is None or caller.startswith("graphfeed.")):
         return
     stages = traverse(pipe)

@@ -54,6 +54,7 @@ def observe_each(stage: "Datapipe", minibatches: Iterable[Any], observer: Observ
     iterator = iter(minibatches)
     while True:
         key = None
+        # The key is not known before there is a mini-batch.
         observer.stage_begin(stage, None)
         try:
             minibatch = next(iterator)

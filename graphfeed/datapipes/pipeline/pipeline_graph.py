@@ -68,7 +68,7 @@ class PipelineGraph:
 
 
 def escape(text: str) -> str:
-    """Return a text with the characters escaped that a quoted Mermaid label may not hold."""
+    # These may not stand in the quoted label of a Mermaid graph.
     return text.replace("&", "&amp;").replace('"', "&quot;").replace("<", "&lt;").replace(">", "&gt;")
 
 

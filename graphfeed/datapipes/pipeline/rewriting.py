@@ -16,6 +16,7 @@ class Rewritable:
     def inputs(self) -> "tuple[Datapipe, ...]":
         """The stages that this one reads from."""
         found: list[Any] = []
+        # Attributes rather than fields: a stage with its own `__init__` has none of these.
         for value in vars(self).values():
             found += value if isinstance(value, (list, tuple)) else [value]
         return tuple(part for part in found if isinstance(part, Rewritable))  # type: ignore[misc]
@@ -26,6 +27,7 @@ class Rewritable:
         for name, value in vars(self).items():
             # A stage may hold its own method, as in super().__init__(datapipe, self.work); the copy has its own.
             own_method = isinstance(value, MethodType) and value.__self__ is self
+            # What was computed from the old fields is left behind.
             if not isinstance(getattr(type(self), name, None), cached_property):
                 clone.__dict__[name] = MethodType(value.__func__, clone) if own_method else value
         clone.__dict__.update(fields)
@@ -41,6 +43,7 @@ class Rewritable:
                 parts: Any = value
                 fields[name] = type(value)(swap(part) if isinstance(part, Rewritable) else part for part in parts)  # type: ignore[arg-type]
         changed = self.changed(**fields)
+        # An object that stays keeps what it has computed.
         same = all(new is old for new, old in zip(changed.inputs, self.inputs, strict=True))
         return self if same else changed
 

@@ -48,8 +48,8 @@ TAKE_A_GENERATOR = {
 
 
 def call_seeded(stage: "Transform", minibatch: Any, key: Key, kept: "KeptGlobals") -> Any:
-    """Call a stage with generators seeded for it and the mini-batch; the caller's generators stay as they are."""
     seed = key.at(stage.foreign_number, GLOBALS)
+    # Other threads draw from the global generators too: only the main thread may seed them.
     if threading.current_thread() is threading.main_thread():
         kept.seed(seed)
         return stage(minibatch)
@@ -58,12 +58,10 @@ def call_seeded(stage: "Transform", minibatch: Any, key: Key, kept: "KeptGlobals
 
 
 class KeptGlobals:
-    """Keeps the global generators of torch, NumPy and Python for the caller, once for several stages that draw.
+    """Keeps the global generators of torch, NumPy and Python for the caller, once for several stages that draw."""
 
-    To read NumPy's state takes 30 us, to read Python's and to put it back 10, and to seed them all 8. So ten stages
-    behind each other take a third of the time that they would take one by one.
-    """
-
+    # To read NumPy's state takes 30 us, to read Python's and to put it back 10, and to seed them all 8. So ten stages
+    # behind each other take a third of the time that they would take one by one.
     def __init__(self) -> None:
         self.saved: tuple[Any, ...] | None = None
         """NumPy's bit generator and state, and Python's."""
@@ -83,12 +81,14 @@ class KeptGlobals:
             self.saved = RANDOM.get_bit_generator(), RANDOM.get_state(legacy=False), random.getstate()
             RANDOM.set_bit_generator(BITS)
         generators = [torch.default_generator]
+        # To ask for the current device would start CUDA where the program has not.
         if torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
             generators.append(torch.cuda.default_generators[torch.cuda.current_device()])
         for generator in generators:
             if generator not in self.states:
                 self.states[generator] = generator.get_state()
             generator.manual_seed(seed)
+        # NumPy takes a seed of 32 bits.
         np.random.seed(seed >> 32)  # noqa: NPY002
         random.seed(seed)
 
@@ -102,6 +102,7 @@ class KeptGlobals:
             generator.set_state(state)
         RANDOM.set_bit_generator(bits)
         # NumPy draws normals in pairs, and forgets the second one with the bit generator.
+        # Where one of these runs inside another, the bit generator is the very one that was seeded here.
         if numpy_state["has_gauss"] or bits is BITS:
             RANDOM.set_state(numpy_state)
         random.setstate(python_state)
@@ -117,10 +118,7 @@ def seeded_globals(seed: int) -> Iterator[None]:
 
 @contextmanager
 def watched(stage: "Transform") -> Iterator[None]:
-    """Warn of global generators that are used in each of the first calls of a stage.
-
-    Other threads may use one meanwhile: that it moved in each call tells what draws from what does not.
-    """
+    """Warn of global generators that are used in each of the first calls of a stage."""
     calls = WATCHED.setdefault(stage, [])
     if len(calls) >= WATCHED_CALLS or not WATCHING.acquire(blocking=False):
         yield
@@ -132,6 +130,7 @@ def watched(stage: "Transform") -> Iterator[None]:
         calls.append({source for source, state in global_states().items() if state != before[source]})
         # Under the lock: another thread may have passed the test above before this call was noted.
         if len(calls) == WATCHED_CALLS:
+            # Other threads may use one meanwhile: that it moved in each call tells what draws from what does not.
             drawn_from = set.intersection(*calls)
     finally:
         WATCHING.release()
@@ -148,7 +147,6 @@ def watched(stage: "Transform") -> Iterator[None]:
 
 
 def global_states() -> dict[str, Any]:
-    """Return the states of the generators that all threads share."""
     return {
         "torch's global generator": torch.default_generator.get_state().numpy().tobytes(),
         "NumPy's global generator": pickle.dumps(np.random.get_state(legacy=False)),  # noqa: NPY002
@@ -171,7 +169,6 @@ class KeyedDraws(TorchFunctionMode):
         args: tuple[Any, ...] = (),
         kwargs: Mapping[str, Any] | None = None,
     ) -> Any:
-        """Call a function of torch."""
         given = dict(kwargs or {})
         if getattr(func, "__name__", None) not in TAKE_A_GENERATOR or given.get("generator") is not None:
             return func(*args, **given)
@@ -179,6 +176,7 @@ class KeyedDraws(TorchFunctionMode):
         device = given.get("device")
         device = next(devices, torch.get_default_device()) if device is None else torch.device(device)
         if device.type in ("cpu", "cuda"):
+            # To draw on a device takes a generator of that device.
             if device not in self.generators:
                 self.generators[device] = torch.Generator(device).manual_seed(self.seed)
             try:

@@ -59,18 +59,7 @@ def measure(minibatch: Any) -> BatchSizeEstimate | None:
 def estimate_hops(
     before: BatchSizeEstimate | None, graph: SamplingGraph, request: SamplingRequest
 ) -> BatchSizeEstimate | None:
-    """Return the estimate after sampling; None if the seeds are not known, or of types that the graph doesn't have.
-
-    Assumes that every node has the average number of in-edges, of which the fan-out is taken, and that their sources
-    are uniform. If some nodes are the sources of very many edges, there are fewer nodes than estimated; if these nodes
-    have many in-edges too, there are more edges. Times, weights of 0 and the shared neighbours of LABOR, which all make
-    mini-batches smaller, are ignored.
-
-    Args:
-        before: The estimate of the seeds.
-        graph: The graph that is sampled.
-        request: The fan-outs, and whether edges are replaced and nodes deduplicated.
-    """
+    """Return the estimate after sampling; None if the seeds are not known, or of types that the graph doesn't have."""
     nodes, all_edges = to_type_dict(graph.num_nodes), to_type_dict(graph.num_edges)
     if before is None or not before.seeds.keys() <= nodes.keys():
         return None
@@ -80,11 +69,16 @@ def estimate_hops(
         # The ends of edge seeds are sampled once each; the positions of these ends are one more tensor.
         columns = {node_type: distinct(0, count, nodes[node_type]) for node_type, count in columns.items()}
         total += before.id_bytes * (sum(columns.values()) + sum(before.seeds.values()))
+    # Every node has the average number of in-edges here, of which the fan-out is taken, and their sources are uniform.
+    # If some nodes are the sources of very many edges, there are fewer nodes than estimated; if these nodes have many
+    # in-edges too, there are more edges. Times, weights of 0 and the shared neighbours of LABOR, which all make
+    # mini-batches smaller, are ignored.
     layers: list[Counts] = []
     for fanout in reversed(request.fanouts):
         degrees = {edge_type: count / max(nodes[ends_of(edge_type)[1]], 1) for edge_type, count in all_edges.items()}
         chosen = choose(degrees, fanout.tolist(), replace_edges=request.replace)
         edges = {edge_type: columns[ends_of(edge_type)[1]] * count for edge_type, count in chosen.items()}
+        # The start of each column, and the end of the last one.
         starts = sum(columns[ends_of(edge_type)[1]] + 1 for edge_type in edges)
         arriving = dict.fromkeys(columns, 0.0)
         for edge_type, count in edges.items():
@@ -108,6 +102,7 @@ def choose(degrees: Counts, fanout: Sequence[int], *, replace_edges: bool) -> Co
         return float(limit) if replace_edges and degree > 0 else min(degree, limit)
 
     if len(fanout) > 1:
+        # Each edge type has a limit of its own.
         return {name: limited(degree, limit) for (name, degree), limit in zip(degrees.items(), fanout, strict=True)}
     chosen: dict[str | None, float] = {}
     for edge_type, degree in degrees.items():
@@ -121,4 +116,5 @@ def distinct(already: float, drawn: float, size: float) -> float:
     """Return how many of `size` nodes are reached when some already are, and others are drawn from all nodes."""
     if size <= 0:
         return already
+    # Each node is missed by all draws with a probability of about exp(-drawn / size).
     return max(already, size - max(size - already, 0.0) * exp(-drawn / size))

@@ -22,7 +22,6 @@ class Streams:
     """Like `random_stream`, for those draws."""
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
-        """Tell classes from outside of this package."""
         super().__init_subclass__(**kwargs)
         if not cls.__module__.startswith("graphfeed."):
             cls.foreign = vars(cls).get("foreign", True)
@@ -61,10 +60,8 @@ def keep_streams(stage: Any) -> Any:
 
 
 def streams_of(stage: "Datapipe") -> list[str]:
-    """Return the names of the streams that a stage draws from."""
     return ["random_stream"] * stage.needs_key + ["foreign_stream"] * stage.foreign
 
 
 def with_streams(stage: "Datapipe", streams: dict[str, int]) -> "Datapipe":
-    """Return a stage that draws from some streams."""
     return stage.changed(**streams) if streams else stage

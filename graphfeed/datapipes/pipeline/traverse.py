@@ -20,6 +20,7 @@ def traverse(pipe: "Datapipe") -> "list[Datapipe]":
     found: dict[int, Datapipe] = {}
 
     def visit(stage: "Datapipe") -> None:
+        # A stage that two others read from is there once.
         if id(stage) not in found:
             for source in stage.inputs:
                 visit(source)

@@ -69,12 +69,14 @@ class BudgetSampler(SubgraphSampler, name="sample_by_budget"):
         nodes: dict[str, list[torch.Tensor]] = {node_type: [] for node_type in sizes}
         for number, wanted in enumerate(zip_longest(*self.num_samples.values(), fillvalue=0)):
             key = draw_key(number)
+            # Each hop looks at the neighbours of the nodes that the one before drew, which are its columns.
             hop: Any = self.graph.sample_neighbors(newest, fanouts, key=key)
             for node_type, parts in nodes.items():
                 parts.append(hop.original_column_node_ids[node_type])
             budget.share(*edge_runs(hop, self.graph.edge_types, firsts))
             drawn = budget.draw(list(wanted), key)
             newest = {node_type: ids - first for (node_type, first), ids in zip(firsts.items(), drawn, strict=True)}
+        # What the last hop drew was no column yet.
         subgraph = induce(self.graph, {name: torch.cat([*parts, newest[name]]) for name, parts in nodes.items()})
         assert subgraph.original_row_node_ids is not None
         return subgraph.original_row_node_ids, [subgraph]
@@ -83,16 +85,8 @@ class BudgetSampler(SubgraphSampler, name="sample_by_budget"):
 def edge_runs(
     hop: Any, edge_types: Sequence[str], firsts: Mapping[str, int]
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-    """Return the in-edges of a hop column by column, in runs of one edge type each, with ids that all types share.
-
-    Args:
-        hop: What was sampled.
-        edge_types: Those of the graph.
-        firsts: The first id of each node type.
-
-    Returns:
-        The nodes of the columns; where the edges of each run begin, and where those of the last one end; the sources.
-    """
+    """Return the nodes of a hop's columns, where each one's edges of each type begin, and the sources of all edges."""
+    # In ids that all types share: those of a type begin at its first one.
     columns = {name: hop.original_column_node_ids[name].long() + first for name, first in firsts.items()}
     before = dict(zip(columns, accumulate(map(len, columns.values()), initial=0), strict=False))
     nodes = torch.cat(list(columns.values()))
@@ -101,6 +95,7 @@ def edge_runs(
     counts = torch.zeros(len(nodes), len(edge_types), dtype=torch.int64)
     for number, (edge_type, of_type) in enumerate(zip(edge_types, ranges, strict=True)):
         counts[of_type, number] = hop.sampled_csc[edge_type].indptr.diff().long()
+    # Column by column: the edges of one lie together, in a run for each type.
     offsets = torch.cat([torch.zeros(1, dtype=torch.int64), counts.flatten().cumsum(0)])
     starts = offsets[:-1].reshape(counts.shape)
     sources = torch.empty(int(offsets[-1]), dtype=torch.int64)

@@ -32,7 +32,6 @@ class CompactPerLayer(Transform, name="compact_per_layer"):
             )
 
     def __call__(self, minibatch: MiniBatch) -> MiniBatch:
-        """Return the mini-batch with row ids in its outermost hop."""
         if not minibatch.sampled_subgraphs:
             raise ValueError("the mini-batch has no sampled_subgraphs yet; put sample_per_layer before")
         layer, *inner = minibatch.sampled_subgraphs

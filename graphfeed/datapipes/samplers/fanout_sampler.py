@@ -21,12 +21,6 @@ Fanouts: TypeAlias = Sequence[Fanout] | Mapping[str, Sequence[int]] | Mapping[tu
 
 
 def parse_fanouts(fanouts: Fanouts, graph: SamplingGraph | None) -> list[torch.Tensor]:
-    """Return the fan-outs of each hop as a tensor, or say what is wrong with them.
-
-    Args:
-        fanouts: The outermost hop first.
-        graph: Has the edge types by which a dict is put in order.
-    """
     hops: Any = list(by_hop(fanouts)) if isinstance(fanouts, Mapping) else fanouts
     if isinstance(hops, str) or not hasattr(hops, "__len__") or len(hops) == 0:
         raise ValueError(f"fanouts must hold one number per hop, as in [10, 10], but is {brief(fanouts)}")
@@ -48,7 +42,6 @@ def by_hop(fanouts: Mapping[Any, Any]) -> Iterator[dict[Any, Any]]:
 
 
 def parse_fanout(name: str, given: Any, graph: SamplingGraph | None) -> torch.Tensor:
-    """Return the fan-outs of one hop as a tensor."""
     fanout = as_tensor(name, in_order(name, given, graph) if isinstance(given, Mapping) else given).reshape(-1)
     if fanout.is_floating_point() or fanout.is_complex() or fanout.dtype == torch.bool:
         raise TypeError(f"{name} must be whole numbers, but is {brief(given)}")
@@ -58,7 +51,6 @@ def parse_fanout(name: str, given: Any, graph: SamplingGraph | None) -> torch.Te
 
 
 def in_order(name: str, given: Mapping[Any, Any], graph: SamplingGraph | None) -> list[Any]:
-    """Return the values of a dict in the order of the graph's edge types."""
     named, known = by_type_name(given), [] if graph is None else graph.edge_types
     if set(named) != set(known):
         raise ValueError(
@@ -121,7 +113,7 @@ class FanoutSampler(SubgraphSampler):
         return estimate_hops(before, self.graph, self.request)
 
     def __getstate__(self) -> dict[str, Any]:
-        """Prepare the graph before it is shared, so that workers share what was prepared."""
+        # Before the graph is shared, so that workers share what was prepared.
         self.graph.prepare(self.request)
         return vars(self).copy()
 

@@ -72,9 +72,9 @@ class SamplePerLayer(Transform, name="sample_per_layer"):
         return SamplingRequest([parse_fanout("fanout", self.fanout, self.graph)], self.replace, self.prob_name)
 
     def __call__(self, minibatch: MiniBatch) -> MiniBatch:
-        """Return the mini-batch with one more hop."""
         result = copy.copy(minibatch)
         layers = minibatch.sampled_subgraphs or []
+        # The first of these stages samples around the seeds, each later one around the rows of the one before.
         if layers:
             nodes = layers[0].original_row_node_ids
         else:
@@ -87,7 +87,7 @@ class SamplePerLayer(Transform, name="sample_per_layer"):
         return result
 
     def __getstate__(self) -> dict[str, Any]:
-        """Prepare the graph before it is shared, so that workers share what was prepared."""
+        # Before the graph is shared, so that workers share what was prepared.
         if self.graph is not None:
             self.graph.prepare(self.request)
         return vars(self).copy()

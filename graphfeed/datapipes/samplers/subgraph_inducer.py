@@ -48,7 +48,6 @@ class SubgraphInducer(Transform, name="induce_subgraph"):
         check_graph(self.graph)
 
     def __call__(self, minibatch: MiniBatch) -> MiniBatch:
-        """Return the mini-batch with one subgraph."""
         nodes: Any = minibatch.input_nodes
         if nodes is None:
             raise ValueError("the mini-batch has no input_nodes yet; put a sampler before induce_subgraph")
@@ -73,7 +72,7 @@ def induce(graph: SamplingGraph, nodes: Any) -> SampledSubgraph:
 
 
 def keep(csc: CSCFormatBase, mask: torch.Tensor) -> CSCFormatBase:
-    """Return columns with some of their edges."""
+    # How many edges of each column stay.
     counts = torch.bincount(
         expand_indptr(csc.indptr, dtype=torch.int64, output_size=len(mask))[mask], minlength=len(csc.indptr) - 1
     )

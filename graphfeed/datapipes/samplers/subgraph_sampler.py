@@ -50,7 +50,6 @@ class SubgraphSampler(Transform, name="sample_subgraph"):
     """Whether `sample_subgraphs` has a parameter `key`."""
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
-        """Look whether the hook takes a key."""
         super().__init_subclass__(**kwargs)
         cls.takes_key = "key" in signature(cls.sample_subgraphs).parameters
 
@@ -71,7 +70,6 @@ class SubgraphSampler(Transform, name="sample_subgraph"):
         raise NotImplementedError(f"{type(self).__name__} must write sample_subgraphs")
 
     def __call__(self, minibatch: MiniBatch) -> MiniBatch:
-        """Return the mini-batch with its subgraphs."""
         seeds = given_seeds(minibatch)
         result = copy.copy(minibatch)
         times: list[ByType | None] = [None]
@@ -79,6 +77,7 @@ class SubgraphSampler(Transform, name="sample_subgraph"):
             nodes, result.compacted_seeds = node_seeds(seeds)
         else:
             given = [minibatch.timestamp, minibatch.pre_time_window]
+            # Windows are spread over the nodes in the way of the times.
             timed = [timed_node_seeds(seeds, values) for values in given if values is not None]
             nodes, result.compacted_seeds, _ = timed[0]
             times = [own for _, _, own in timed]
@@ -89,7 +88,7 @@ class SubgraphSampler(Transform, name="sample_subgraph"):
 
 
 def with_input_nodes(hops: list[SampledSubgraph]) -> tuple[ByType, list[SampledSubgraph]]:
-    """Return hops, the outermost first, with the nodes whose features they need: the rows of the outermost."""
+    # The outermost hop comes first. The features of its rows are needed, which are the nodes of all hops.
     rows = hops[0].original_row_node_ids
     assert rows is not None
     return rows, hops

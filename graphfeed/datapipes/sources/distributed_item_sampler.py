@@ -121,6 +121,7 @@ class DistributedItemSampler(Datapipe, init=False):
             self.__dict__.update(rank=found[0], world_size=found[1])
         if self.rank is not None and self.world_size is not None and not 0 <= self.rank < self.world_size:
             raise ValueError(f"rank must lie in 0 .. world_size - 1, but is {self.rank} of {self.world_size}")
+        # Making the sampler of all ranks checks the items and the batch size.
         len(self.all_ranks)
         if self.owners is not None and not isinstance(self.owners, ItemsByOwner):
             self.__dict__["owners"] = group_items(self.item_set, self.owners)
@@ -153,14 +154,13 @@ class DistributedItemSampler(Datapipe, init=False):
         )
 
     def __len__(self) -> int:
-        """Return the number of mini-batches that this rank makes in an epoch."""
         (rank, world_size), total = self.rank_and_size, len(self.all_ranks)
         if self.drop_uneven_inputs:
             return total // world_size
+        # Ranks take turns, so the first ones may have one more.
         return len(range(0 if self.pad_uneven_inputs else rank, total, world_size))
 
     def __iter__(self) -> Iterator[Any]:
-        """Yield the rank's mini-batches from `start` on; in a torch DataLoader worker, only its share."""
         worker, num_workers = torch_shard()
         for index in range(self.start, len(self)):
             if index % num_workers == worker:
@@ -171,6 +171,7 @@ class DistributedItemSampler(Datapipe, init=False):
         if not 0 <= index < len(self):
             raise IndexError(f"index must lie in 0 .. {len(self) - 1}, but is {index}")
         (rank, world_size), sampler = self.rank_and_size, self.all_ranks
+        # Padding takes the first mini-batches of the epoch again.
         number = (index * world_size + rank) % len(sampler)
         if not isinstance(self.owners, ItemsByOwner):
             return sampler.minibatch(number)
@@ -178,6 +179,7 @@ class DistributedItemSampler(Datapipe, init=False):
 
     def keyed(self, seed: int, epoch: int, start: int) -> "DistributedItemSampler":
         """Return the same sampler for a seed and an epoch, beginning with the rank's mini-batch `start`."""
+        # Found here for the copies in worker processes, which may belong to no process group.
         rank, world_size = self.rank_and_size
         return self.changed(seed=seed, epoch=epoch, start=start, rank=rank, world_size=world_size)
 

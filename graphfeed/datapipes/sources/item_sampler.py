@@ -81,12 +81,10 @@ class ItemSampler(Datapipe, init=False):
         self.__dict__["seed"] = None if self.seed is None else seed
 
     def __len__(self) -> int:
-        """Return the number of mini-batches in an epoch."""
         whole, rest = divmod(len(self.item_set), self.batch_size)
         return whole if self.drop_last or rest == 0 else whole + 1
 
     def __iter__(self) -> Iterator[Any]:
-        """Yield the mini-batches from `start` on; in a torch DataLoader worker, only its share."""
         worker, num_workers = torch_shard()
         for index in range(self.start, len(self)):
             if index % num_workers == worker:
@@ -99,6 +97,7 @@ class ItemSampler(Datapipe, init=False):
         size = len(self.item_set)
         low, high = index * self.batch_size, min(size, (index + 1) * self.batch_size)
         key = self.order_key
+        # A keyed permutation gives any piece of itself: nothing holds the order of an epoch.
         positions = torch.arange(low, high) if key is None else permute(low, high, size, key)
         return self.minibatch_of(positions, index)
 

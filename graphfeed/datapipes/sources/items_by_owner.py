@@ -40,12 +40,7 @@ NodeOwners: TypeAlias = Owners | Mapping[str, Owners]
 
 @dataclass(frozen=True, eq=False, repr=False)
 class ItemsByOwner(Shareable):
-    """The positions of items, grouped by the part that owns them.
-
-    Mini-batches are numbered over all parts: part `p` of `n` has the mini-batches `p`, `n + p`, `2 n + p`, ... A part
-    has as many items as these have room for. If it owns more, the surplus fills those of parts that own fewer, an equal
-    share of each of their mini-batches.
-    """
+    """The positions of items, grouped by the part that owns them."""
 
     order: torch.Tensor
     """The positions, part after part, ascending within each; int32 where they fit."""
@@ -55,17 +50,13 @@ class ItemsByOwner(Shareable):
     """That of the part of each item. The state of a loader has it, because it decides which mini-batches there are."""
 
     def __repr__(self) -> str:
-        """Return the number of parts."""
         return f"<{len(self.counts)} parts>"
 
     def positions(self, number: int, batch_size: int, key: int | None) -> torch.Tensor:
-        """Return the positions of the items of a mini-batch; every number costs the same.
-
-        Args:
-            number: Which mini-batch.
-            batch_size: How many items each mini-batch has, but the last one.
-            key: That of the order; None for the order of the set.
-        """
+        """Return the positions of a mini-batch's items, in the order of a key, or of the set if None."""
+        # Mini-batches are numbered over all parts: part `p` of `n` has the mini-batches `p`, `n + p`, `2 n + p`, ... A
+        # part has as many items as these have room for. If it owns more, the surplus fills those of parts that own
+        # fewer. No other mini-batch is needed to know this one, so every number costs the same.
         num_parts = len(self.counts)
         counts, sizes = np.array(self.counts), even_sizes(len(self.order), batch_size, num_parts)
         lacking, surplus = (sizes - counts).clip(0), (counts - sizes).clip(0)
@@ -82,6 +73,7 @@ class ItemsByOwner(Shareable):
             start = end - int(surplus[giver])
             some = range(max(begin + first, start), min(begin + last, end))
             if some:
+                # A part keeps the items before its surplus.
                 beyond = int(sizes[giver]) - start
                 found.append(self.owned(giver, some.start + beyond, some.stop + beyond, key))
         return torch.cat(found).long()
@@ -95,6 +87,7 @@ class ItemsByOwner(Shareable):
 
 def even_sizes(total: int, batch_size: int, num_parts: int) -> NDArray[np.int64]:
     """Return how many items each part's mini-batches have, if parts take turns to get one."""
+    # Each part has the same number of full mini-batches, the first ones have one more, and the next one has the rest.
     full, rest = divmod(total, batch_size)
     each, more = divmod(full, num_parts)
     sizes = np.full(num_parts, each * batch_size)
@@ -104,15 +97,7 @@ def even_sizes(total: int, batch_size: int, num_parts: int) -> NDArray[np.int64]
 
 
 def group_items(item_set: ItemSet | HeteroItemSet, owners: NodeOwners) -> ItemsByOwner:
-    """Group items by the part that owns their node; for edges and other tuples of nodes, the last one.
-
-    For each item it takes 5 bytes of memory, of which 4 are kept; above 2**31 items 9 and 8.
-
-    Raises:
-        KeyError: A node type has no owners.
-        TypeError: The owners are by type and the items are not, or the other way round; or they are something else.
-        ValueError: The items have no seeds, the owners tell of fewer nodes, or types have different numbers of parts.
-    """
+    """Group items by the part that owns their node; for edges and other tuples of nodes, the last one."""
     typed = isinstance(item_set, HeteroItemSet)
     if typed != isinstance(owners, Mapping):
         wanted = "a dict of PartBooks by node type for items with" if typed else "a PartBook for items without"
@@ -125,6 +110,7 @@ def group_items(item_set: ItemSet | HeteroItemSet, owners: NodeOwners) -> ItemsB
     if len(numbers) != 1:
         raise ValueError(f"owners must have one number of parts for all node types, but have {sorted(numbers)}")
     (num_parts,) = numbers
+    # With the order below, 5 bytes for each item, of which 4 are kept; above 2**31 items 9 and 8.
     parts = np.empty(len(item_set), dtype=np.min_scalar_type(num_parts - 1))
     filled = 0
     for node_type, nodes in nodes_of_items(item_set):
@@ -143,6 +129,7 @@ def group_items(item_set: ItemSet | HeteroItemSet, owners: NodeOwners) -> ItemsB
     order = torch.empty(parts.size, dtype=torch.int32 if parts.size <= 1 << 31 else torch.int64)
     for low in range(0, parts.size, PIECE):
         some = torch.from_numpy(parts[low : low + PIECE].astype(np.int32))
+        # A counting sort by part, which keeps the order of the items.
         order[assign_slots(some, starts)] = torch.arange(low, low + some.numel(), dtype=order.dtype)
     return ItemsByOwner(order, tuple(counts.tolist()), zlib.crc32(parts.data))
 

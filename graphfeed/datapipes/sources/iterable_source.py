@@ -39,18 +39,17 @@ class IterableSource(Datapipe, init=False):
         check_position(0 if self.seed is None else self.seed, self.epoch, self.start)
 
     def __iter__(self) -> Iterator[Any]:
-        """Yield the mini-batches from `start` on; in a torch DataLoader worker, only its share."""
         worker, num_workers = torch_shard()
         for index, minibatch in enumerate(self.iterable):
             if index < self.start or index % num_workers != worker:
                 continue
             if isinstance(minibatch, MiniBatch):
+                # The iterable may give the same object in another pass, with another key.
                 minibatch = copy.copy(minibatch)
                 minibatch.key = Key(self.seed or 0, self.epoch, index)
             yield minibatch
 
     def __len__(self) -> int:
-        """Return the iterable's length, if it has one."""
         return len(self.iterable)  # type: ignore[arg-type]
 
     def keyed(self, seed: int, epoch: int, start: int) -> "IterableSource":

@@ -59,7 +59,6 @@ def minibatcher_default(batch: Any, names: tuple[str | None, ...] | None) -> Any
 
 
 def take_member(batch: Any, position: int, count: int) -> Any:
-    """Return one member of a batch; a dict by type if the batch is one."""
     if count == 1:
         return batch
     if isinstance(batch, Mapping):

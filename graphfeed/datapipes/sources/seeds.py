@@ -29,27 +29,22 @@ def given_seeds(minibatch: MiniBatch) -> ByType:
 
 
 def node_seeds(seeds: ByType) -> tuple[ByType, ByType | None]:
-    """Return the nodes to sample from, and edge seeds as positions in them.
-
-    Node seeds stay as they are, duplicates included. The ends of edge seeds are taken once each, in order of first
-    appearance: without types, row by row; with types, for each edge type in turn first all sources, then all
-    destinations, into the list of their node type.
-
-    Args:
-        seeds: Of shape (N,) or (N, k); a dict of these by node type, edge type, or node types joined by ":".
-    """
+    """Return the nodes to sample from, and edge seeds as positions in them; node seeds stay as they are."""
     if isinstance(seeds, torch.Tensor):
         if seeds.dim() == 1:
             return seeds, None
+        # The ends of edges are taken once each, in order of first appearance, row by row.
         nodes, (local,), _ = unique_and_compact([seeds.reshape(-1)])
         return nodes, local.reshape(seeds.shape)
     if not seeds or any(part.dim() == 1 for part in seeds.values()):
         return seeds, None
+    # For each edge type in turn, first all sources and then all destinations go to the list of their node type.
     columns: dict[str, list[torch.Tensor]] = {}
     for seed_type, part in seeds.items():
         for node_type, column in zip(seed_type_str_to_ntypes(seed_type, part.shape[1]), part.unbind(1), strict=True):
             columns.setdefault(node_type, []).append(column)
     nodes_of, positions, _ = unique_and_compact(columns)
+    # The positions of a type come in the order in which its columns were put there.
     compacted = {
         seed_type: torch.stack(
             [positions[node_type].pop(0) for node_type in seed_type_str_to_ntypes(seed_type, part.shape[1])], dim=1
@@ -60,16 +55,7 @@ def node_seeds(seeds: ByType) -> tuple[ByType, ByType | None]:
 
 
 def timed_node_seeds(seeds: ByType, timestamps: ByType) -> tuple[ByType, ByType | None, ByType]:
-    """Return the nodes to sample from, edge seeds as positions in them, and the time of each node.
-
-    As `node_seeds`, but nodes are not deduplicated: the same node at two times counts as two. Edge seeds have one time
-    per row, or one per node in the shape of the seeds. If there are more edges than times, the edges beyond the number
-    of times are negatives, the same number for each time, in the order of the times.
-
-    Raises:
-        TypeError: Either the seeds or the times are by type, but not both.
-        ValueError: The number of seeds is neither the number of times nor a multiple of it.
-    """
+    """As `node_seeds`, and the time of each node; a node at two times counts as two."""
     if isinstance(seeds, torch.Tensor):
         if not isinstance(timestamps, torch.Tensor):
             raise TypeError(f"timestamp is a {type(timestamps).__name__}, but seeds is a tensor; give a tensor")
@@ -90,6 +76,7 @@ def timed_node_seeds(seeds: ByType, timestamps: ByType) -> tuple[ByType, ByType 
         columns = []
         node_types = seed_type_str_to_ntypes(seed_type, part.shape[1])
         for node_type, column, times in zip(node_types, part.unbind(1), times_of[seed_type].unbind(1), strict=True):
+            # Behind the nodes of this type that there are already.
             first = sum(len(ids) for ids in nodes.get(node_type, ()))
             columns.append(torch.arange(first, first + len(column), dtype=column.dtype, device=column.device))
             nodes.setdefault(node_type, []).append(column)
@@ -112,5 +99,6 @@ def times_of_rows(name: str, seeds: torch.Tensor, timestamps: torch.Tensor) -> t
             f"{name} has {len(seeds)} rows, but {given} timestamps; give one per seed, without the negatives"
         )
     if len(seeds) != given:
+        # Edges beyond the number of times are negatives, the same number for each time, in the order of the times.
         timestamps = torch.cat([timestamps, timestamps.repeat_interleave(len(seeds) // given - 1, dim=0)])
     return timestamps if timestamps.dim() == seeds.dim() else timestamps[:, None].expand(seeds.shape)
