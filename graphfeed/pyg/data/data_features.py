@@ -70,6 +70,7 @@ def read_features(data: Any, custom_cls: Any = None) -> DataFeatures:
     data = as_data(data)
     if isinstance(data, StorePair):
         return features_of_stores(data, custom_cls)
+    # A shallow copy, so that the holes below don't appear in the user's data.
     template = copy.copy(data)
     tables = tables_of(data)
     node_names: dict[str | None, list[str]] = {owner: [] for owner in tables.nodes}
@@ -87,12 +88,14 @@ def read_features(data: Any, custom_cls: Any = None) -> DataFeatures:
                     features[domain, owner, name] = FrameFeature(value)
                 else:
                     dim = data.__cat_dim__(name, value, table)
+                    # PyG counts the dimension of some values from behind.
                     dim = dim % value.ndim if isinstance(dim, int) and hasattr(value, "ndim") else 0
                     rows, dim = as_rows(value, f"{name!r} of {owner!r}" if owner else repr(name), dim)
                     if dim:
                         dims[owner, name] = dim
                     features[domain, owner, name] = TorchBasedFeature(rows)
                 (node_names if domain == "node" else edge_names)[owner].append(name)
+            # A hole keeps the place of an attribute among the others.
             if domain is not None or name in NOT_FETCHED:
                 empty[key][name] = HOLE
     return DataFeatures(BasicFeatureStore(features), node_names, edge_names, template, dims)
@@ -115,7 +118,6 @@ def contents_of(data: Any) -> dict[Any, Any]:
 
 
 def where(value: Any) -> Any:
-    """Return where a value lies, and how it is read."""
     if isinstance(value, torch.Tensor) and value.layout == torch.strided:
         return value.data_ptr(), value.dtype, tuple(value.shape), value.stride()
     return id(value)
@@ -134,7 +136,6 @@ def features_of_stores(data: StorePair, custom_cls: Any) -> DataFeatures:
 
 
 def domain_of(table: Any, name: str) -> str | None:
-    """Tell whether a value of one of PyG's stores belongs to nodes or to edges; None if to neither."""
     if name in NOT_FETCHED:
         return None
     if table.is_node_attr(name):
@@ -162,7 +163,7 @@ def as_rows(value: Any, name: str, dim: int) -> tuple[torch.Tensor, int]:
 
 
 def as_given(rows: torch.Tensor, dim: int) -> torch.Tensor:
-    """Return rows that were read in the shape that the data have."""
+    """Undo `as_rows`."""
     if dim == FLAT:
         return rows.squeeze(1)
     return rows.movedim(0, dim) if dim else rows

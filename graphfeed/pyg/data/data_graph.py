@@ -64,6 +64,7 @@ def read_graph(
             for edge_type, values in weights.items()
         }
         edge_values[weight_attr] = fill_missing(weight_attr, floats, lengths, 1)
+    # The columns of the graph are then the sources in the data.
     if reverse:
         lists = {reverse_type(edge_type): edge_list for edge_type, edge_list in lists.items()}
         edge_values = {
@@ -124,12 +125,10 @@ def without_edges(
 
 
 def reverse_type(edge_type: Any) -> Any:
-    """Return an edge type, a tuple or a string, with source and destination exchanged."""
     return ":".join(edge_type.split(":")[::-1]) if isinstance(edge_type, str) else edge_type and edge_type[::-1]
 
 
 def edges_of(table: Any, edge_type: EdgeType | None, *, reverse: bool = False) -> EdgeList:
-    """Return the edges of a type, none where it has no `edge_index`; source and destination swap if `reverse`."""
     if isinstance(table, StoreTable):
         return table.edge_list(reverse=reverse)
     check_edge_index(table, type_name(edge_type) or "data")
@@ -141,6 +140,7 @@ def edges_of(table: Any, edge_type: EdgeType | None, *, reverse: bool = False) -
 
 def find_times(nodes: Mapping[Any, Any], edges: Mapping[Any, Any], name: str) -> tuple[str | None, str | None]:
     """Return the name as that of a node attribute, or as that of an edge attribute."""
+    # Without types, one table has the values of nodes and those of edges, and PyG tells which are which.
     of_nodes = any(
         name in table and (of_type is not None or table.is_node_attr(name)) for of_type, table in nodes.items()
     )
@@ -157,15 +157,15 @@ def find_times(nodes: Mapping[Any, Any], edges: Mapping[Any, Any], name: str) ->
 
 
 def values_of(name: str, tables: Mapping[Any, Any]) -> dict[Any, Any]:
-    """Return the values of an attribute, of the types that have it; where there are no types, it must be there."""
+    # Of several types, some may lack it; without types, it must be there.
     if None in tables and name not in tables[None]:
         raise ValueError(f"data has no attribute {name!r}; it has {sorted(map(str, tables[None].keys()))}")
     return {of_type: table[name] for of_type, table in tables.items() if name in table}
 
 
 def column(values: Any) -> torch.Tensor:
-    """Return values on the CPU in one dimension, one per node or edge."""
     found: torch.Tensor = torch.as_tensor(values).detach().cpu()
+    # Values may be a column, shape (N, 1), too.
     return found.squeeze(1) if found.dim() == 2 and found.shape[1] == 1 else found
 
 
@@ -175,7 +175,6 @@ def as_time_column(name: str, values: Any) -> torch.Tensor:
 
 
 def times_of(name: str, tables: Mapping[Any, Any], lengths: Mapping[Any, int]) -> dict[Any, torch.Tensor]:
-    """Return the times of all types; those without any have `ALWAYS`."""
     known = {of_type: as_time_column(name, values) for of_type, values in values_of(name, tables).items()}
     return fill_missing(name, known, lengths, ALWAYS)
 
@@ -186,6 +185,7 @@ def fill_missing(
     """Return an attribute of all types; those without it have the value that changes nothing."""
     if not known:
         raise ValueError(f"no type of data has the attribute {name!r}")
+    # A graph has one tensor for all types, so they are of one dtype.
     dtype = next(iter(known.values())).dtype
     return {
         of_type: known[of_type].to(dtype) if of_type in known else torch.full((length,), value, dtype=dtype)

@@ -8,12 +8,8 @@ from graphfeed.pyg.data.tables import import_pyg
 
 
 def to_edge_index(index: torch.Tensor, size: tuple[int, int]) -> Any:
-    """Return edges as an `EdgeIndex` that shares their memory; sorted ones know their order and their pointers.
-
-    Args:
-        index: Sources and destinations, int64, shape (2, E). A sampler's are sorted by destination.
-        size: The number of sources and of destinations.
-    """
+    """Return edges, shape (2, E), as an `EdgeIndex` that shares their memory."""
+    # A sampler's edges are sorted by destination. Sorted ones know their order and, filled in below, their pointers.
     orders = {"col": index[1], "row": index[0]}
     order = next((name for name, keys in orders.items() if not bool((keys[1:] < keys[:-1]).any())), None)
     made = import_pyg("torch_geometric", "as_edge_index").EdgeIndex(index, sparse_size=size, sort_order=order)

@@ -34,6 +34,7 @@ class EdgeList(NamedTuple):
         source, destination = ends[int(reverse)], ends[int(not reverse)]
         if not is_edge_index(index) or not (index.is_sorted_by_row if reverse else index.is_sorted_by_col):
             return cls(source, destination)
+        # PyG believes what an EdgeIndex is told of its order, and its pointers would put edges to other nodes.
         if bool((destination[1:] < destination[:-1]).any()):
             raise ValueError(
                 f"edge_index says that it is sorted by {'row' if reverse else 'col'}, but is not; give the EdgeIndex "
@@ -49,16 +50,13 @@ class EdgeList(NamedTuple):
         return self.source, expand_indptr(self.indptr, dtype=torch.int64, output_size=len(self.source))
 
     def __len__(self) -> int:
-        """Return the number of edges."""
         return len(self.source)
 
 
 def plain_index(index: Any) -> torch.Tensor:
-    """Return an `edge_index` as a plain tensor on the CPU that shares its memory."""
     plain: torch.Tensor = index.as_tensor() if is_edge_index(index) else index.as_subclass(torch.Tensor)
     return plain.detach().cpu()
 
 
 def is_edge_index(index: Any) -> bool:
-    """Tell whether an `edge_index` is a PyG `EdgeIndex`."""
     return hasattr(index, "get_indptr") and hasattr(index, "as_tensor")

@@ -10,42 +10,32 @@ from graphfeed.storage import Feature
 
 
 class FrameFeature(Feature):
-    """Reads rows of a `TensorFrame` of pytorch-frame's as PyG does: `frame[ids]`, in the main process.
-
-    Args:
-        frame: The frame, of which nothing is copied.
-    """
+    """Reads rows of a `TensorFrame` of pytorch-frame's as PyG does: `frame[ids]`, in the main process."""
 
     def __init__(self, frame: Any) -> None:
         self._frame = frame
 
     def read(self, ids: torch.Tensor | None = None) -> Any:
-        """Return a frame of the rows at `ids`, in their order; the frame itself if None."""
         return self._frame if ids is None else self._frame[ids.to(self._frame.device, torch.int64)]
 
     def size(self) -> torch.Size:
-        """Return the number of columns."""
         return torch.Size((self._frame.num_cols,))
 
     def count(self) -> int:
-        """Return the number of rows."""
         return int(self._frame.num_rows)
 
     def update(self, value: torch.Tensor, ids: torch.Tensor | None = None) -> None:
-        """Raise, as a frame can't be written to."""
         del value, ids
         raise TypeError(f"{self} is only read; set another TensorFrame in data, which counts from the next epoch on")
 
     def __repr__(self) -> str:
-        """Return the size of the frame."""
         return f"TensorFrame([{self.count()}, {self._frame.num_cols}])"
 
 
 def join_frames(frames: Sequence[Any]) -> Any:
-    """Return one frame of the rows of several."""
     return import_pyg("torch_frame", "a TensorFrame").cat(frames, dim=0)
 
 
 def is_frame(value: Any) -> bool:
-    """Tell whether a value is a `TensorFrame`, as PyG tells it."""
+    # An older PyG has no such class, and then nothing is one.
     return isinstance(value, getattr(import_pyg("torch_geometric.typing", "a TensorFrame"), "TensorFrame", ()))

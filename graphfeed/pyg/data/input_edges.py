@@ -70,6 +70,7 @@ def read_input_edges(data: Any, given: InputEdges, negatives: NegativeSampling |
         )
     if labels is not None:
         labels = as_tensor("edge_label", labels).cpu()
+        # Negatives have the label 0, so, as in PyG, others move up where they begin with it.
         if negatives is not None and labels.numel() and bool(labels.min() == 0):
             labels = labels + 1
     # One copy in the layout of this package, a row an edge, rather than one for each mini-batch.
@@ -80,7 +81,6 @@ def read_input_edges(data: Any, given: InputEdges, negatives: NegativeSampling |
 
 
 def check_ends(data: Tables, pairs: torch.Tensor, edge_type: EdgeType | None) -> None:
-    """Raise unless edges join nodes of the data."""
     if pairs.is_floating_point() or pairs.dtype == torch.bool:
         raise ValueError(f"edge_label_index must be ids, but is {pairs.dtype}")
     for row, name in enumerate(("sources", "destinations")):

@@ -95,6 +95,7 @@ def make_items(given: InputNodes, num_nodes: int, name: str) -> ItemSet:
     times = None
     if given.times is not None:
         times = as_tensor("input_time", given.times).cpu()
+        # Where nothing is sampled in time, times are only reported, so any will do.
         times = times if given.time_attr is None else as_times("input_time", times)
     elif given.node_times is not None:
         times = given.node_times[nodes]
@@ -104,22 +105,12 @@ def make_items(given: InputNodes, num_nodes: int, name: str) -> ItemSet:
 
 
 def seed_items(seeds: torch.Tensor, ids: Any, members: Mapping[str, tuple[str, Any]], window: Any) -> ItemSet:
-    """Return seeds as items with an `input_id` and further members, except those that are None.
-
-    Args:
-        seeds: The seeds.
-        ids: The `input_id` of each seed; None: its position.
-        members: By the name of a member, what users call it and its values.
-        window: How far back from its time each seed may look; None: without limit.
-
-    Raises:
-        TypeError: Windows that are no whole numbers.
-        ValueError: A window below 0, or values of another length.
-    """
+    """Return seeds as items with an `input_id` and further members, except those that are None."""
     count = len(seeds)
     windows = None if window is None else as_windows(window, count)
     input_id = torch.arange(count) if ids is None else ids
     found = {}
+    # By the name of each member, what users call it, for messages, and its values.
     for name, (argument, values) in {
         "seeds": ("seeds", seeds),
         "input_id": ("input_id", input_id),
@@ -134,12 +125,6 @@ def seed_items(seeds: torch.Tensor, ids: Any, members: Mapping[str, tuple[str, A
 
 
 def as_windows(window: Any, count: int) -> torch.Tensor:
-    """Return the window of each seed, int64.
-
-    Raises:
-        TypeError: Windows that are no whole numbers.
-        ValueError: A window below 0.
-    """
     windows = as_tensor("time_window", window).cpu()
     if windows.is_floating_point() or windows.dtype == torch.bool:
         raise TypeError(f"time_window must be whole numbers, as the times are, but is {brief(window)}")

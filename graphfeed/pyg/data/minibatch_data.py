@@ -44,15 +44,14 @@ def put(store: Any, owner: str | None, *parts: Mapping[str, Any]) -> Any:
 
 
 def is_typed(minibatch: MiniBatch) -> bool:
-    """Tell whether a mini-batch is of a graph with types."""
     if minibatch.sampled_subgraphs:
         return isinstance(minibatch.sampled_subgraphs[0].sampled_csc, dict)
     fields = (minibatch.input_nodes, minibatch.seeds, minibatch.labels)
+    # Features by type have pairs as keys.
     return any(isinstance(value, (dict, tuple)) for value in (*fields, *(minibatch.node_features or ())))
 
 
 def type_names(minibatch: MiniBatch) -> list[str]:
-    """Return the node types and edge types that a mini-batch has something of; edge types have colons."""
     names = [node_type for node_type, _ in minibatch.node_features or {}]
     hops = [hop.sampled_csc for hop in minibatch.sampled_subgraphs or ()]
     for values in (*hops, minibatch.input_nodes, minibatch.seeds, minibatch.labels):
@@ -61,18 +60,16 @@ def type_names(minibatch: MiniBatch) -> list[str]:
 
 
 def pick(values: Any, name: Any) -> Any:
-    """Return what belongs to a type."""
     return values.get(name) if isinstance(values, dict) else values
 
 
 def features_of(features: Mapping[Any, torch.Tensor], owner: str | None) -> dict[str, torch.Tensor]:
-    """Return the features of a type by name; without types, all."""
     keys = {key if isinstance(key, tuple) else (owner, key): rows for key, rows in features.items()}
     return {name: rows for (of_type, name), rows in keys.items() if of_type == owner}
 
 
 def rename_single(features: dict[str, torch.Tensor], name: str) -> dict[str, torch.Tensor]:
-    """Return features; one that is alone gets another name, unless it is what PyG calls labels."""
+    # One that is alone gets PyG's name, unless it is what PyG calls labels.
     return {name: next(iter(features.values()))} if len(features) == 1 and "y" not in features else features
 
 
@@ -81,6 +78,7 @@ def node_values(minibatch: MiniBatch, name: str | None) -> tuple[dict[str, Any],
     seeds = pick(minibatch.seeds, name)
     values = {"n_id": pick(minibatch.input_nodes, name)}
     if not minibatch.sampled_subgraphs and minibatch.input_nodes is None and seeds is not None and seeds.dim() == 1:
+        # What was not sampled has the seeds alone.
         values["n_id"] = seeds
     if name is not None and values["n_id"] is not None:
         values["num_nodes"] = len(values["n_id"])
@@ -88,6 +86,7 @@ def node_values(minibatch: MiniBatch, name: str | None) -> tuple[dict[str, Any],
     rows = [hop.original_row_node_ids for hop in reversed(hops)]
     columns = hops[-1].original_column_node_ids if hops else None
     if columns is not None and all(own is not None for own in rows):
+        # The rows of a hop begin with those of the one before, so what it adds is the difference.
         sizes = [0, *(len(ids) if (ids := pick(own, name)) is not None else 0 for own in (columns, *rows))]
         values["num_sampled_nodes"] = [outer - inner for inner, outer in pairwise(sizes)]
     return rename_single(features_of(minibatch.node_features or {}, name), "x"), values
@@ -134,8 +133,10 @@ def edge_values(
     features = edge_features(minibatch, edge_type, counts, marks)
     values = {"edge_index": index, "e_id": edges if known else None}
     if by_hop:
+        # How many edges of each hop an earlier one has.
         left_out = [len(part) and len(part) - int(part.count_nonzero()) for part in marks]
         return features, {**values, "num_sampled_edges": [a - b for a, b in zip(counts, left_out, strict=True)]}
+    # By source and destination, as GraphBolt has them.
     order = torch.sort(index[0] * max(map(len, indptrs)) + index[1], stable=True)[1]
     values = {"edge_index": index[:, order], "e_id": edges[order] if known else None}
     return {name: own[order] for name, own in features.items()}, values
@@ -144,6 +145,7 @@ def edge_values(
 def join(parts: Sequence[Any], marks: Sequence[torch.Tensor]) -> Any:
     """Return the values of all edges, hop after hop, but of the first ones of each hop only those that are marked."""
     own = zip(parts, marks, strict=True)
+    # Only edges of the columns that an earlier hop had may be there already, and these come first.
     pieces = [piece for part, kept in own for piece in (part[: len(kept)][kept], part[len(kept) :])]
     return torch.cat(pieces) if isinstance(pieces[0], torch.Tensor) else join_frames(pieces)
 
@@ -156,6 +158,7 @@ def edge_features(
     layers = [features_of(layer, edge_type) for layer, hop in both if pick(hop.sampled_csc, edge_type) is not None]
     features = {}
     for name in dict.fromkeys(name for layer in layers for name in layer):
+        # A hop may have no edges of the type, and then no rows.
         empty = next(layer[name] for layer in layers if name in layer)[:0]
         parts = [layer.get(name, empty) for layer in reversed(layers)]
         if list(map(len, parts)) != counts:

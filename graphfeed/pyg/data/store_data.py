@@ -18,23 +18,11 @@ LAYOUTS = ("csc", "coo", "csr")
 
 
 def end_types(edge_type: EdgeType | None) -> tuple[str | None, str | None]:
-    """Return the node types of sources and destinations; both None where there are no types."""
     return (None, None) if edge_type is None else (edge_type[0], edge_type[2])
 
 
 class StorePair:
-    """A pair of stores. Where edges have no type, features of edges are those of a group that is a tuple.
-
-    So is one with "edge" in its name that has a row for each edge, in the group of the nodes.
-
-    Args:
-        features: A `torch_geometric.data.FeatureStore`.
-        graph: A `torch_geometric.data.GraphStore`.
-
-    Raises:
-        ValueError: There are no edges, or some have a type and some don't, or there are features of other types, or of
-            several node types where edges have none.
-    """
+    """A pair of PyG's `FeatureStore` and `GraphStore`."""
 
     def __init__(self, features: Any, graph: Any) -> None:
         attrs = list(graph.get_all_edge_attrs())
@@ -63,6 +51,7 @@ class StorePair:
                     f"types {list(self._edge_attrs)}"
                 )
             feature = StoreFeature(features, attr)
+            # Where edges have no type, a group that is a tuple has features of edges; that of the nodes may too.
             of_edges = isinstance(group, tuple) or (not self.typed and self._has_row_for_each_edge(feature, attr))
             domain = "edge" if of_edges else "node"
             of_type = type_name(group) if self.typed else None
@@ -82,13 +71,12 @@ class StorePair:
         }
 
     def _has_row_for_each_edge(self, feature: StoreFeature, attr: Any) -> bool:
-        """Tell whether a feature of a graph without types is one of edges, by its name and its number of rows."""
+        # Without types, nodes and edges may share a group: the name and the number of rows tell.
         if "edge" not in attr.attr_name or not self._sizes:
             return False
         return feature.count() != self.count_nodes(None) and feature.count() == len(self.edge_list(None, reverse=False))
 
     def names_of(self, domain: str, of_type: AnyType) -> list[str]:
-        """Return the names of the features of a type."""
         return [name for of, owner, name in self.features if (of, owner) == (domain, type_name(of_type))]
 
     def count_nodes(self, of_type: AnyType) -> int:
@@ -130,15 +118,12 @@ class StoreTable:
             raise ValueError(f"feature {min(both)!r} is there for nodes and for edges; rename one of them")
 
     def is_node_attr(self, name: str) -> bool:
-        """Tell whether nodes have a feature of that name."""
         return name in self._names["node"]
 
     def is_edge_attr(self, name: str) -> bool:
-        """Tell whether edges have a feature of that name."""
         return name in self._names["edge"]
 
     def keys(self) -> list[str]:
-        """Return the names of all features."""
         return sorted(self._names["node"] | self._names["edge"])
 
     def __contains__(self, name: str) -> bool:
@@ -149,9 +134,7 @@ class StoreTable:
 
     @property
     def num_nodes(self) -> int:
-        """The number of nodes."""
         return self._owner.count_nodes(self._kind)
 
     def edge_list(self, *, reverse: bool) -> EdgeList:
-        """Return the edges, with source and destination exchanged if `reverse`."""
         return self._owner.edge_list(self._kind, reverse=reverse)

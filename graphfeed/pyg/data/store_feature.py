@@ -10,16 +10,7 @@ from graphfeed.storage import Feature
 
 
 class StoreFeature(Feature):
-    """Reads rows by the store's own `get_tensor`, so that only these are ever there.
-
-    Args:
-        store: A `torch_geometric.data.FeatureStore`.
-        attr: What the store calls the feature: a `TensorAttr`, whose index is not used.
-
-    Raises:
-        KeyError: When it reads: the store has no such feature.
-        ValueError: When it reads: the store returned another number of rows than it was asked for.
-    """
+    """Reads rows of a PyG `FeatureStore` by its own `get_tensor`, so that only these are ever there."""
 
     def __init__(self, store: Any, attr: Any) -> None:
         self._store, self._attr = store, copy.copy(attr)
@@ -27,7 +18,6 @@ class StoreFeature(Feature):
             self._attr.group_name = None  # PyG's own `Data` leaves it unset, and then refuses to read
 
     def read(self, ids: torch.Tensor | None = None) -> torch.Tensor:
-        """Return the rows at `ids`, in their order; all rows if None."""
         attr = copy.copy(self._attr)
         attr.index = None if ids is None else ids.to(torch.int64)
         rows = self._store.get_tensor(attr, convert_type=True)
@@ -39,11 +29,9 @@ class StoreFeature(Feature):
         return rows
 
     def size(self) -> torch.Size:
-        """Return the shape of a row; () of a feature that has one number each."""
         return self._shape()[1:]
 
     def count(self) -> int:
-        """Return the number of rows."""
         return self._shape()[0]
 
     def _shape(self) -> torch.Size:
@@ -55,12 +43,10 @@ class StoreFeature(Feature):
         return torch.Size(size)
 
     def update(self, value: torch.Tensor, ids: torch.Tensor | None = None) -> None:
-        """Raise, as the store is PyG's."""
         del value, ids
         raise TypeError(f"{self} is only read here; call update_tensor() of the feature store")
 
     def __repr__(self) -> str:
-        """Return the name of the feature and of its store."""
         group = getattr(self._attr, "group_name", None)
         owner = f" of {brief(group)}" if isinstance(group, (str, tuple)) else ""
         return f"feature {self._attr.attr_name!r}{owner} in {type(self._store).__name__}"

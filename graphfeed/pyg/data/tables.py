@@ -45,6 +45,7 @@ class Tables:
         """
         given = tuple(given)
         found = [known for known in self.edges if known is not None and given in (known, known[::2], known[1:2])]
+        # PyG calls a relation "to" that nobody named.
         default = (given[0], "to", given[-1])
         return found[0] if len(found) == 1 else default if default in found else None
 
@@ -55,12 +56,7 @@ def import_pyg(module: str, purpose: str) -> Any:
 
 
 def as_data(data: Any) -> Any:
-    """Return data of PyG's as they are, and a tuple of stores as a `StorePair`.
-
-    Raises:
-        TypeError: `data` is neither.
-        ValueError: The stores have no edges, or types for some of them only, or features of other types.
-    """
+    """Return data of PyG's as they are, and a tuple of stores as a `StorePair`."""
     if isinstance(data, StorePair) or is_data(data):
         return data
     if isinstance(data, (tuple, list)) and len(data) == 2:
@@ -97,20 +93,19 @@ def is_data(data: Any) -> bool:
 
 
 def check_edge_index(table: Any, owner: str) -> None:
-    """Raise if the edges of one of PyG's stores are a `SparseTensor`, which nothing here reads."""
+    # A `SparseTensor` of edges, which nothing here reads.
     for name in ("adj", "adj_t"):
         if name in table:
             raise ValueError(f"{owner} has {name!r}, but edges are read from edge_index; leave out ToSparseTensor()")
 
 
 def check_data(data: Any) -> None:
-    """Raise unless data are a `Data` or a `HeteroData`: a pair of stores has no attributes to go through."""
+    # A pair of stores has no attributes to go through.
     if not is_data(data):
         raise TypeError(f"data must be a Data or HeteroData of PyG, but is a {type(data).__name__}")
 
 
 def check_untyped(data: Any, loader: str) -> None:
-    """Raise if PyG is not installed, or data have types, which a loader does not take."""
     import_pyg("torch_geometric.data", loader)
     if tables_of(data).typed:
         raise ValueError(f"data has types, but {loader} needs a Data without; give data.to_homogeneous()")

@@ -88,6 +88,7 @@ def to_pyg(graph: FusedCSCSamplingGraph, features: FeatureStore | None = None) -
         own.edge_index = torch.stack([edges.sources, edges.destinations])
         stores["edge", owner], counts["edge", owner] = own, len(edges.sources)
         for domain, name in edge_names(graph):
+            # A feature takes the place of the attribute with its name.
             if (domain, name) not in given:
                 own[name] = graph.edge_attributes[name][edges.positions]
     first = 0
@@ -97,6 +98,7 @@ def to_pyg(graph: FusedCSCSamplingGraph, features: FeatureStore | None = None) -
         stores["node", owner], counts["node", owner] = own, size
         for name, values in graph.node_attributes.items():
             if ("node", name) not in given:
+                # The values of all types lie one behind the other.
                 own[name] = values[first : first + size]
         first += size
     for domain, owner, name in keys:
@@ -110,14 +112,13 @@ def to_pyg(graph: FusedCSCSamplingGraph, features: FeatureStore | None = None) -
 
 
 def edge_names(graph: FusedCSCSamplingGraph) -> list[tuple[str, str]]:
-    """Return the attributes that edges have, without their ids."""
     return [("edge", name) for name in graph.edge_attributes if name != ORIGINAL_EDGE_ID]
 
 
 def check_names(found: set[tuple[str, str]], typed: bool) -> None:
-    """Raise if one value would take the place of another: a `Data` has those of nodes and of edges side by side."""
     for domain, name in sorted(found):
         if name in NOT_FETCHED:
             raise ValueError(f"a {domain} feature is called {name!r}, which PyG needs for the graph itself; rename it")
+        # A Data has the values of nodes and of edges side by side: one would take the place of the other.
         if not typed and domain == "edge" and ("node", name) in found:
             raise ValueError(f"nodes and edges both have {name!r}, but a Data has one value of a name; rename one")

@@ -39,11 +39,9 @@ class CachedLoader:
         self._cache = None
 
     def __len__(self) -> int:
-        """Return the number of mini-batches in an epoch."""
         return len(self.loader)
 
     def __iter__(self) -> Iterator[Any]:
-        """Start the next epoch."""
         return self._fill(iter(self.loader)) if self._cache is None else iter(self._cache)
 
     def _fill(self, batches: Iterator[Any]) -> Iterator[Any]:
@@ -52,8 +50,8 @@ class CachedLoader:
             batch = given if self.transform is None else self.transform(given)
             kept.append(batch if self.device is None else move(batch, self.device))
             yield kept[-1]
+        # Not before the end: an epoch that is left early is no whole one.
         self._cache = kept
 
     def __repr__(self) -> str:
-        """Name the loader."""
         return f"{type(self).__name__}({self.loader})"

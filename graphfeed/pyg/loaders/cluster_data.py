@@ -91,6 +91,7 @@ class ClusterData(Dataset[Any]):
             self.partition = partition_by(data, assign_clusters(data, num_parts, recursive), num_parts, sparse_format)
             if save_dir is not None:
                 folder.mkdir(parents=True, exist_ok=True)
+                # As a dict of tensors: nothing else is unpickled when it is read.
                 torch.save(dict(vars(self.partition)), path)
         empty = int((self.partition.partptr.diff() == 0).sum())
         if empty:
@@ -107,19 +108,20 @@ class ClusterData(Dataset[Any]):
                 out[name] = select(data, name, value, self.partition.node_perm)
             elif data.is_edge_attr(name):
                 out[name] = select(data, name, value, self.partition.edge_perm)
+        # Each cluster gets its own.
         out.edge_index = None
         return out
 
     def __len__(self) -> int:
-        """Return the number of clusters."""
         return len(self.partition.partptr) - 1
 
     def __getitem__(self, idx: int) -> Any:
-        """Return a cluster as a `Data`."""
+        # A range counts from behind too, and raises the IndexError that ends a loop over all clusters.
         part, cluster = self.partition, range(len(self))[idx]
         low, high = part.partptr[cluster : cluster + 2].tolist()
         starts = part.indptr[low : high + 1]
         first, last = int(starts[0]), int(starts[-1])
+        # The end that edges are grouped by counts from the first node of the cluster, the other one among all nodes.
         ends = [expand_indptr(starts - first, torch.int64, output_size=last - first), part.index[first:last]]
         kept: Any = slice(first, last)
         # Without the edges to other clusters, both ends count from the first node of this one.
@@ -139,7 +141,6 @@ class ClusterData(Dataset[Any]):
         return out
 
     def __repr__(self) -> str:
-        """Return the name and the number of clusters."""
         return f"{type(self).__name__}({self.num_parts})"
 
 
@@ -155,7 +156,6 @@ def select(data: Any, name: str, value: Any, positions: Any) -> Any:
 
 
 def assign_clusters(data: Any, num_parts: int, recursive: bool) -> torch.Tensor:
-    """Return the cluster of each node."""
     graph = read_graph(data).graph
     if find_spec("pymetis") is None:
         return assign_by_ldg(graph, num_parts)
@@ -180,6 +180,7 @@ def partition_by(data: Any, clusters: torch.Tensor, num_parts: int, sparse_forma
 def read_partition(path: Path, data: Any, num_parts: int) -> Partition:
     """Return the partition in a file, or raise if it is none of this graph. Nothing is unpickled but tensors."""
     found = read_tensors(path, [import_pyg("torch_geometric.loader.cluster", "ClusterData").Partition])
+    # PyG's files hold an object of this class, this package's a dict.
     fields = found if isinstance(found, dict) else getattr(found, "__dict__", {})
     count, num_edges = tables_of(data).count_nodes(), data.num_edges
     sizes = {
@@ -199,7 +200,6 @@ def read_partition(path: Path, data: Any, num_parts: int) -> Partition:
 
 
 def is_row(value: Any, size: int) -> bool:
-    """Tell whether a value is a row of so many ids."""
     return isinstance(value, torch.Tensor) and value.dtype == torch.int64 and value.shape == (size,)
 
 

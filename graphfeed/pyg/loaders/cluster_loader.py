@@ -40,6 +40,7 @@ class ClusterLoader(PyGLoader):
             raise TypeError(f"cluster_data must be a ClusterData, but is a {type(cluster_data).__name__}")
         options = TorchOptions.of(kwargs, type(self).__name__)
         part = cluster_data.partition
+        # The columns of a graph have edges to them; those that are grouped by source are turned around.
         backward = part.sparse_format == "csr"
         ends = (part.index, expand_indptr(part.indptr, torch.int64, output_size=len(part.index)))
         graph = from_coo(ends, len(part.node_perm))
@@ -63,12 +64,7 @@ class ClusterLoader(PyGLoader):
 
 
 def take_parts(bounds: tuple[int, ...], minibatch: MiniBatch) -> MiniBatch:
-    """Return a mini-batch whose input nodes are those of the parts that its seeds number, one part after the other.
-
-    Args:
-        bounds: The first node of each part, and the number of nodes.
-        minibatch: A mini-batch, whose seeds are dropped.
-    """
+    """Give a mini-batch the nodes of the parts that its seeds number, part by part; `bounds` has each part's first."""
     parts: Any = minibatch.seeds
     result = copy.copy(minibatch)
     result.input_nodes = torch.cat([torch.arange(bounds[part], bounds[part + 1]) for part in parts.tolist()])

@@ -20,17 +20,13 @@ class ExtraOptions:
 
     @classmethod
     def take(cls, kwargs: dict[str, Any], sampler: Any, *names: str) -> "ExtraOptions":
-        """Return the options of these names, which are removed from the arguments of a loader.
-
-        Raises:
-            ValueError: A window, and the sampler has no times, or a type without times, which would lie before each
-                window.
-        """
+        """Return the options of these names, which are removed from the arguments of a loader."""
         found = cls(**{name: kwargs.pop(name) for name in names if name in kwargs})
         if found.time_window is None:
             return found
         if getattr(sampler, "time_attr", None) is None or getattr(sampler, "neighborhoods", None) is None:
             raise ValueError("time_window needs time_attr, the name of the times that are compared; give both")
+        # Nodes without a time have always been there, which is before each window.
         if sampler.untimed:
             raise ValueError(
                 f"time_window needs times of all types, but {sampler.untimed[0]!r} has no {sampler.time_attr!r}; "

@@ -194,7 +194,9 @@ class GraphSAINTEdgeSampler(GraphSAINTSampler):
     def draw_nodes(self, pipe: Datapipe, graph: FusedCSCSamplingGraph, count: int) -> Datapipe:
         """Return a pipeline with a stage behind it that draws edges."""
         check_edges(graph, self)
+        # Norms are counted by a pipeline of their own, which asked for the sums before.
         if SUMS not in graph.edge_attributes:
+            # An edge's weight is 1 over the edges from its source, and 1 over those to its destination.
             leading = graph.csc_indptr.diff()
             weights = torch.repeat_interleave(1 / leading.double(), leading)
             weights += (1 / torch.bincount(graph.indices, minlength=graph.total_num_nodes).double())[graph.indices]
@@ -240,6 +242,5 @@ class GraphSAINTRandomWalkSampler(GraphSAINTSampler):
 
 
 def check_edges(graph: FusedCSCSamplingGraph, loader: GraphSAINTSampler) -> None:
-    """Raise if there are no edges to draw."""
     if not graph.total_num_edges:
         raise ValueError(f"data has no edges, which {type(loader).__name__} draws from")

@@ -60,11 +60,9 @@ class ImbalancedSampler(Sampler[int]):
         self._starts, self._sizes = (part[sizes > 0] for part in (sizes.cumsum(0) - sizes, sizes))
 
     def __len__(self) -> int:
-        """Return how many positions an epoch has."""
         return self.num_samples
 
     def __iter__(self) -> Iterator[int]:
-        """Yield the positions of an epoch."""
         classes = torch.randint(BITS, (self.num_samples,)) % len(self._sizes)
         within = torch.randint(BITS, (self.num_samples,)) % self._sizes[classes]
         positions: list[int] = self._members[self._starts[classes] + within].tolist()

@@ -64,7 +64,6 @@ class PyGLoader(DataLoader[Any]):
         return fetch_and_fill(pipe, features, runs_in, self.transform, self.is_subgraph, as_edge_index)
 
     def __iter__(self) -> Iterator[Any]:
-        """Start the next epoch."""
         self._read_changes()
         return super().__iter__()
 
@@ -74,10 +73,10 @@ class PyGLoader(DataLoader[Any]):
             return
         self.plan = make_plan(fill_anew(self.pipeline, self._read_features()), self._options)
         self._contents = now
+        # It was computed from the plan before.
         self.__dict__.pop("_fingerprint", None)
 
     def _read_features(self) -> DataFeatures:
-        """Return what mini-batches hold of `data` as they are now."""
         filling: Any = next(iter(find(self.pipeline, FillData)))
         return read_features(self.data, type(filling.features.template))  # the class counts only for a pair of stores
 
@@ -117,7 +116,7 @@ class PyGLoader(DataLoader[Any]):
         return nullcontext()
 
     def __repr__(self) -> str:
-        """Return the name, as PyG does; `explain()` says what the loader does."""
+        # As PyG does; `explain()` says what the loader does.
         return f"{type(self).__name__}()"
 
     def __call__(self, index: Any) -> Any:

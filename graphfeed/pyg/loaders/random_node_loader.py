@@ -32,6 +32,7 @@ class RandomNodeLoader(NodeLoader):
         tables = tables_of(data)
         check_count("num_parts", num_parts, 1)
         nodes = dict.fromkeys(tables.nodes) if tables.typed else None
+        # No neighbours, but all edges among the seeds.
         sampler = samplers.NeighborSampler(data, [0], "induced")
         size = max(1, -(-sum(map(tables.count_nodes, tables.nodes)) // num_parts))
         super().__init__(data, sampler, nodes, batch_size=size, **kwargs)

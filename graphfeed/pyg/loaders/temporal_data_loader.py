@@ -74,7 +74,6 @@ class TemporalDataLoader(PyGLoader):
 
 
 def check_times(times: torch.Tensor) -> None:
-    """Raise if a time is earlier than the one before it."""
     falls = (times[1:] < times[:-1]).nonzero()
     if len(falls):
         row = int(falls[0])

@@ -124,14 +124,6 @@ class TorchOptions:
 
 
 def read_options(loader: str, data: Any, custom_cls: Any, kwargs: dict[str, Any]) -> TorchOptions:
-    """Return the options of a loader of nodes or links, or raise if PyG is missing or the arguments are wrong.
-
-    Args:
-        loader: The name of the loader, for messages.
-        data: What it samples.
-        custom_cls: What PyG would make the mini-batches of.
-        kwargs: The arguments of torch's `DataLoader`.
-    """
     import_pyg("torch_geometric.data", loader)
     if custom_cls is not None and not isinstance(as_data(data), StorePair):
         raise ValueError(f"custom_cls must be None, but is {brief(custom_cls)}: mini-batches are of data's class")

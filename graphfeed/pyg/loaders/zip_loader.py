@@ -57,7 +57,6 @@ class ZipLoader(PyGLoader):
         self.loaders, self.filter_per_worker = loaders, filter_per_worker
 
     def __repr__(self) -> str:
-        """Return the name and the loaders, as PyG does."""
         return f"{type(self).__name__}(loaders={self.loaders})"
 
     def __call__(self, index: Any) -> tuple[Any, ...]:
@@ -72,6 +71,7 @@ def with_source(pipe: Datapipe, source: Datapipe) -> Datapipe:
     def swap(stage: Datapipe) -> Datapipe:
         if isinstance(stage, TakesItems):
             return ItemsAt(source, stage.item_set, stage.minibatcher)
+        # The worker_init_fn of a loader has no effect here, as in PyG.
         return stage.datapipe if isinstance(stage, InitWorker) else stage
 
     return pipe.rewrite(swap)

@@ -59,6 +59,7 @@ class StageSampler(BaseSampler):  # type: ignore[misc]
                 raise ValueError(f"the seeds have no {self.time_attr!r} of their own; give time, a time for each seed")
             times = known[index.node]
         minibatch = random_minibatch({"seeds": index.node, "timestamp": times}, index.input_type)
+        # The source gives nothing: the stages behind it are called for this one mini-batch.
         output = call_stages(self.append_to(IterableSource([])), minibatch).output
         output.metadata = (index.input_id, index.time)
         return output
@@ -140,6 +141,7 @@ class NeighborSampler(StageSampler):
         if name is None:
             return None
         by_type = split_by_type(graph.node_attribute(name), graph.num_nodes)
+        # The graph holds times of types that have none, too: they exist at all times, which is none for a seed.
         return from_type_dict({node_type: own for node_type, own in by_type.items() if node_type not in self.untimed})
 
     def append_to(self, pipe: Datapipe, report_time: bool = False) -> Datapipe:

@@ -82,6 +82,7 @@ class Neighborhoods:
         given = self.given
         if not edge_types and isinstance(given.values, Mapping):
             raise ValueError("num_neighbors is a dict by edge type, but data has no types; give one number per hop")
+        # PyG counts hops from the seeds on, a graph from the outermost one. No hop at all is one without neighbours.
         numbers = given.get_values([etype_str_to_tuple(edge_type) for edge_type in edge_types] if edge_types else None)
         if isinstance(numbers, Mapping):
             return {self.name_in_data(type_name(of)): list(own)[::-1] or [0] for of, own in numbers.items()}
@@ -112,6 +113,7 @@ class Neighborhoods:
         """
         options = (self.graph, self.fanouts, self.replace, self.weight)
         if self.in_time:
+            # In PyG, what is of the seed's own time is there as well.
             pipe = pipe.temporal_sample_neighbor(
                 *options, node_timestamp_attr_name=self.node_time, edge_timestamp_attr_name=self.edge_time,
                 strategy=STRATEGIES[self.temporal_strategy], inclusive=True, disjoint=True,

@@ -19,12 +19,10 @@ def call_stages(pipe: Datapipe, minibatch: Any) -> Any:
 
 
 def random_minibatch(values: dict[str, Any], seed_type: str | None) -> MiniBatch:
-    """Return a mini-batch of some fields, by type if there is one; those that are None are left out.
-
-    Its seed comes from torch's default generator, which loaders of torch's seed in each of their workers.
-    """
+    """Return a mini-batch of some fields, by type if there is one; those that are None are left out."""
     given = {name: value for name, value in values.items() if value is not None}
     fields = given if seed_type is None else {name: {seed_type: value} for name, value in given.items()}
+    # The seed comes from torch's default generator, which loaders of torch's seed in each of their workers.
     return MiniBatch(**fields, key=Key(int(torch.randint(1 << 62, ())), 0, 0))
 
 

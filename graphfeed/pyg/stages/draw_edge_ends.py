@@ -29,10 +29,10 @@ class DrawEdgeEnds(Transform):
     reads_graph = True
 
     def __call__(self, minibatch: MiniBatch) -> MiniBatch:
-        """Return the mini-batch with input nodes."""
         sums = NOTHING if self.sums is None else self.graph.edge_attributes[self.sums]
         with drawing(minibatch.key, self.number):
             edges = draw_places(self.count, draw_key(0), self.graph.total_num_edges, sums).numpy()
+        # The column that an edge lies in is one of its ends.
         ends = np.searchsorted(self.graph.csc_indptr.numpy(), edges, side="right") - 1
         if self.sums is not None:
             ends = np.concatenate([ends, self.graph.indices.numpy()[edges]])
@@ -40,7 +40,6 @@ class DrawEdgeEnds(Transform):
 
 
 def with_nodes(minibatch: MiniBatch, nodes: torch.Tensor) -> MiniBatch:
-    """Return a mini-batch without seeds whose input nodes are some nodes, each once."""
     result = copy.copy(minibatch)
     result.seeds, result.input_nodes = None, torch.from_numpy(np.unique(nodes.numpy()))
     return result

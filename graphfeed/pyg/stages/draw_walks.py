@@ -24,7 +24,6 @@ class DrawWalks(Transform):
     reads_graph = True
 
     def __call__(self, minibatch: MiniBatch) -> MiniBatch:
-        """Return the mini-batch with input nodes."""
         assert isinstance(self.graph.num_nodes, int)
         with drawing(minibatch.key, self.number):
             starts = draw_places(self.count, draw_key(0), self.graph.num_nodes)

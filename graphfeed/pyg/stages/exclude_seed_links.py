@@ -45,7 +45,6 @@ class ExcludeSeedLinks(Transform):
     same_size = True
 
     def __call__(self, minibatch: SampledMiniBatch) -> SampledMiniBatch:
-        """Return the mini-batch without those edges."""
         result = copy.copy(minibatch)
         result.output = self.removed(minibatch.output)
         if self.bidirectional:
@@ -61,20 +60,11 @@ class ExcludeSeedLinks(Transform):
 
 
 def read_exclusion(given: Any, data: Any, edge_type: EdgeType | None, time_name: str | None) -> tuple[Excluded, ...]:
-    """Return which edges are removed.
-
-    Args:
-        given: False; True; "reverse"; or the edge type of the reverse edges.
-        data: The data, or a pair of stores.
-        edge_type: The type of the seeds; None if there are no types.
-        time_name: The name of the edges' times; None if they have none.
-
-    Raises:
-        ValueError: Something else is given, or a type that does not join the same node types the other way around.
-    """
+    """Return which edges are removed if PyG's `exclude_seed_edges` is False, True, 'reverse', or the reverse type."""
     tables = tables_of(data)
     if given is None or given is False:
         return ()
+    # Edges to predict may be of a type that the data have none of.
     wanted = [Excluded(edge_type)] if edge_type in tables.edges else []
     if isinstance(given, str) and given == "reverse" and (edge_type is None or edge_type[0] == edge_type[2]):
         wanted += [own._replace(flipped=True) for own in wanted]
@@ -100,10 +90,8 @@ def read_exclusion(given: Any, data: Any, edge_type: EdgeType | None, time_name:
 
 
 def exclude_after(pipe: Datapipe, edge_type: EdgeType | None, excluded: tuple[Excluded, ...]) -> Datapipe:
-    """Return a pipeline of a sampler's outputs with a stage behind it that removes edges.
-
-    In a bidirectional subgraph, the reverse of a removed edge would tell of it, so edges are removed before that.
-    """
+    """Return a pipeline of a sampler's outputs with a stage behind it that removes edges."""
+    # In a bidirectional subgraph, the reverse of a removed edge would tell of it, so edges are removed before that.
     both = isinstance(pipe, ToSamplerOutput) and pipe.subgraph_type == "bidirectional"
     return ExcludeSeedLinks(pipe.changed(subgraph_type="directional") if both else pipe, edge_type, excluded, both)
 
@@ -121,9 +109,11 @@ class Pairs(NamedTuple):
     def of(cls, output: Any, edge_type: EdgeType | None) -> "Pairs":
         """Return what a sampler's output says of seeds that are edges."""
         if len(output.metadata) == 4:
+            # Pairs, the negatives behind the positives.
             _, (sources, destinations), _, times = output.metadata
         else:
             _, source, positive, negative, times = output.metadata
+            # Triplets: each source with its positive, and then with each of its negatives.
             blocks = [positive, *negative.reshape(len(source), -1).T]
             destinations, sources = torch.cat(blocks), source.repeat(len(blocks))
             times = None if times is None else times.repeat(len(blocks))
@@ -162,15 +152,9 @@ def exclude(output: Any, seeds: Pairs, excluded: Excluded) -> Any:
 
 
 def find(edges: torch.Tensor, trees: torch.Tensor | None, times: torch.Tensor | None, seeds: Pairs) -> torch.Tensor:
-    """Return the positions of the edges that join the two ends of a seed, in its tree and not before its time.
-
-    Args:
-        edges: The ids of both ends, shape (2, E).
-        trees: The tree of each edge; None if there are none.
-        times: The time of each edge; None if they have none.
-        seeds: The seeds, with their ends in the direction of the edges.
-    """
-    # Each pair of nodes as one number, so that a search in sorted numbers finds the edges that are pairs.
+    """Return the positions of the edges that join the two ends of a seed, in its tree and not before its time."""
+    # The ends of edges have shape (2, E); those of seeds, (2, N), are in the direction of the edges. Each pair of nodes
+    # as one number, so that a search in sorted numbers finds the edges that are pairs.
     size = 1 + max(int(edges[1].max()), int(seeds.ids[1].max()))
     wanted, of_seeds = torch.unique(seeds.ids[0] * size + seeds.ids[1], return_inverse=True)
     names = edges[0] * size + edges[1]
@@ -185,5 +169,6 @@ def find(edges: torch.Tensor, trees: torch.Tensor | None, times: torch.Tensor | 
         return found
     of_trees = seeds.times.new_zeros(int(seeds.trees.max()) + 1)
     of_trees[seeds.trees] = seeds.times  # all pairs of a tree have the time of its positive
+    # An earlier edge between the same nodes was known at the time of the seed, so it stays.
     is_known = times[found] < of_trees[trees[found]]
     return found[~is_known]

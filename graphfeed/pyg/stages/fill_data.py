@@ -44,7 +44,6 @@ class FillData(Transform):
         return self.function is not None
 
     def __call__(self, minibatch: SampledMiniBatch) -> Any:
-        """Return the data, or what the function makes of them."""
         data = self.fill_in(minibatch)
         return data if self.function is None else self.function(data)
 
@@ -55,6 +54,7 @@ class FillData(Transform):
         if given is None:
             module = import_pyg("torch_geometric.data", "FillData")
             given = module.HeteroData() if typed else module.Data()
+        # A shallow copy has tables of its own, where values take the place of the holes.
         data = copy.copy(given)
         tables = tables_of(data)
         nodes, edges = tables.nodes, tables.edges
@@ -105,6 +105,7 @@ class FillData(Transform):
             index = to_edge_index(index, (sources, destinations))
         table[EDGES] = index
         name = name_of(edge_type)
+        # Without their ids, nothing more is known of the edges.
         if edge is None:
             for feature in self.features.edge_names.get(name, ()):
                 del table[feature]
@@ -118,6 +119,7 @@ class FillData(Transform):
         names = self.features.node_names if domain == "node" else self.features.edge_names
         for name in names.get(owner, ()):
             rows = fetched.get(name if owner is None else (owner, name))
+            # The mini-batch has nothing of the type, but the data hold each feature, without a row.
             if rows is None:
                 rows = self.features.store.read(domain, owner, name, ids[:0])
             table[name] = as_given(rows, self.features.dims.get((owner, name), 0))
@@ -127,7 +129,6 @@ name_of = lru_cache(maxsize=1024)(type_name)
 
 
 def put(table: Any, name: str, value: Any, replaces: bool) -> None:
-    """Set a value; None removes what is there under that name if `replaces`, and else does nothing."""
     if value is not None:
         table[name] = value
     elif replaces and name in table:
@@ -159,16 +160,7 @@ def fetch_and_fill(
     is_subgraph: bool = False,
     as_edge_index: bool = False,
 ) -> Datapipe:
-    """Return a pipeline that gives PyG's data, for one that gives `SampledMiniBatch`.
-
-    Args:
-        pipe: Its last stage is a `ToSamplerOutput`, or another one that gives such mini-batches.
-        features: What to fetch, and what to fill in.
-        runs_in: Where features are fetched; by default, the loader decides.
-        transform: A function of the data.
-        is_subgraph: Whether the data keep what a mini-batch has nothing of; see `FillData`.
-        as_edge_index: Whether `edge_index` is a PyG `EdgeIndex`.
-    """
+    """Return a pipeline that gives PyG's data, for one that gives `SampledMiniBatch`."""
     fetched = pipe.fetch_feature(features.store, features.node_keys, features.edge_keys)
     fetched = fetched if runs_in is Placement.AUTO else fetched.changed(runs_in=runs_in)
     return FillData(fetched, features, transform, is_subgraph, as_edge_index)

@@ -34,7 +34,6 @@ class InduceTrees(Transform):
         check_graph(self.graph)
 
     def __call__(self, minibatch: MiniBatch) -> SampledMiniBatch:
-        """Return the mini-batch with the sampler's output."""
         if not minibatch.sampled_subgraphs:
             raise ValueError("the mini-batch has no sampled_subgraphs yet; put a sampler before InduceTrees")
         module = import_pyg("torch_geometric.sampler", "InduceTrees")
@@ -58,6 +57,7 @@ def induce(graph: SamplingGraph, nodes: torch.Tensor, starts: torch.Tensor) -> t
         found = induce_trees(kernel_columns(graph)[0], graph.indices, nodes, nodes, starts)
         ids = graph.edge_attributes.get(ORIGINAL_EDGE_ID)
         return found, found.positions if ids is None else take_rows(ids, found.positions).long()
+    # Of another graph, the in-edges are asked for, whose columns are the nodes in their order.
     whole: Any = graph.in_subgraph(nodes)
     csc = whole.sampled_csc
     found = induce_trees(csc.indptr, csc.indices, torch.arange(len(nodes)), nodes, starts)
@@ -66,7 +66,6 @@ def induce(graph: SamplingGraph, nodes: torch.Tensor, starts: torch.Tensor) -> t
 
 
 def sort_here(values: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    """Return values sorted, and where each was; equal ones keep their order."""
     if not values.is_cpu:
         return torch.sort(values, stable=True)
     # By NumPy, in this thread: torch.sort wakes a pool of threads, which takes several times as long beside others.

@@ -20,13 +20,13 @@ class InitWorker(Transform):
     same_size = True
 
     def __call__(self, minibatch: Any) -> Any:
-        """Return the mini-batch."""
         done = LOCAL.__dict__.setdefault("done", WeakSet())
         if self.function not in done:
             done.add(self.function)
             if parent_process() is not None:  # a worker process, whose name ends with its number
                 self.function(int("".join(filter(str.isdigit, current_process().name)) or 0))
             elif threading.current_thread() is not threading.main_thread():
+                # Threads are numbered as they get their first mini-batches.
                 self.function(next(NUMBERS))
         return minibatch
 

@@ -18,6 +18,5 @@ class ItemsAt(Transform):
     """Makes a mini-batch from rows and names."""
 
     def __call__(self, minibatch: MiniBatch) -> Any:
-        """Return the mini-batch of the items."""
         positions: Any = minibatch.seeds
         return self.minibatcher(self.item_set[positions], self.item_set.names)

@@ -27,7 +27,6 @@ class LinkSeeds(Transform):
     """Whether the data hold a source, a destination and negatives, rather than pairs and labels."""
 
     def __call__(self, minibatch: MiniBatch) -> SampledMiniBatch:
-        """Return the mini-batch with nodes as seeds."""
         given: Any = minibatch.seeds
         if isinstance(given, dict) and len(given) != 1:
             raise ValueError(f"seeds must be edges of one type, but are of {list(given)}")
@@ -36,6 +35,7 @@ class LinkSeeds(Transform):
         pairs, indexes, labels, times, windows = map(only_type, fields)
         if pairs is None or pairs.dim() != 2 or pairs.shape[1] != 2:
             raise ValueError("seeds must be edges, shape (N, 2); name the pairs 'seeds' in the item set")
+        # Which positive each pair belongs to; where there are no negatives, each is one.
         positives = torch.arange(len(pairs)) if indexes is None else indexes
         count = int(positives.max()) + 1 if len(positives) else 0
         # The sources of negatives are those of their positives in a triplet.
@@ -45,6 +45,7 @@ class LinkSeeds(Transform):
         seeds, local = merge_ends(ends, ids, disjoint=self.disjoint)
         metadata: tuple[Any, ...]
         if self.triplets:
+            # A row for each positive; where it has one negative, no second dimension, as in PyG.
             negatives = local[1][count:].view(-1, count).t().squeeze(1)
             metadata = (local[0], local[1][:count], negatives, times)
         else:
@@ -62,13 +63,8 @@ class LinkSeeds(Transform):
 
 
 def link_fields(metadata: tuple[Any, ...], edge_type: EdgeType | None, *, triplets: bool) -> dict[Any, dict[str, Any]]:
-    """Return what the data hold of seeds that are edges, by type; None stands for what they must not hold.
-
-    Args:
-        metadata: What a sampler of PyG's says of the seeds.
-        edge_type: The edge type; None if there are no types.
-        triplets: Whether there are negatives for each source, rather than pairs and labels.
-    """
+    """Return what the data hold of seeds that are edges, by type; None stands for what they must not hold."""
+    # What a sampler of PyG's says of such seeds, in PyG's order.
     ids, *rest = metadata
     if not triplets:
         names = ("edge_label_index", "edge_label", "edge_label_time")
@@ -85,12 +81,7 @@ def link_fields(metadata: tuple[Any, ...], edge_type: EdgeType | None, *, triple
 
 
 def by_end(ends: tuple[str, str] | None, values: list[torch.Tensor]) -> Any:
-    """Return values of sources and of destinations by node type, the sources' first; without types, all of them.
-
-    Args:
-        ends: The node types of sources and destinations; None if there are no types.
-        values: Those of the sources, and those of the destinations.
-    """
+    """Return values of sources and of destinations by node type, the sources' first; without types, all of them."""
     if ends is None:
         return torch.cat(values)
     return {ends[0]: torch.cat(values)} if ends[0] == ends[1] else dict(zip(ends, values, strict=True))

@@ -61,16 +61,16 @@ class OrderedItemSampler(Datapipe):
             raise ValueError("item_set is empty; give it at least one item")
 
     def __len__(self) -> int:
-        """Return the number of mini-batches in an epoch; a TypeError if the sampler can't tell."""
         if self.bounds is not None:
             return len(self.bounds) - 1
+        # A TypeError if the sampler can't tell.
         count = len(self.order)
         if self.size is None:
             return count
         return count // self.size if self.drop_last else -(-count // self.size)
 
     def __iter__(self) -> Iterator[Any]:
-        """Yield the mini-batches from `start` on; in a torch DataLoader worker, only its share."""
+        # Without a loader, nobody has read the order yet.
         source = self if self.positions is not None else self.keyed(self.seed or 0, self.epoch, self.start)
         assert source.positions is not None
         assert source.bounds is not None
@@ -99,6 +99,7 @@ class OrderedItemSampler(Datapipe):
         else:
             positions = torch.as_tensor(read, dtype=torch.int64)
             kept = len(positions) - len(positions) % self.size if self.drop_last else len(positions)
+            # The last mini-batch may have fewer.
             ends = torch.arange(self.size, kept + self.size, self.size).clamp(max=kept)
         bounds = torch.cat([torch.zeros(1, dtype=torch.int64), ends])
         return self.changed(seed=seed, epoch=epoch, start=start, positions=positions, bounds=bounds)

@@ -40,7 +40,6 @@ class SampleWith(Transform):
             )
 
     def __call__(self, minibatch: MiniBatch) -> SampledMiniBatch:
-        """Return a mini-batch with the sampler's output."""
         ids, seeds, labels, times = (only_type(getattr(minibatch, name, None)) for name in MEMBERS)
         module = import_pyg("torch_geometric.sampler", "SampleWith")
         if not self.of_edges:
@@ -64,7 +63,7 @@ MEMBERS = ("input_id", "seeds", "labels", "timestamp")
 
 
 def permuted(edge: Any, permutation: Any) -> Any:
-    """Return the ids of edges in the data, for those in the order of a sampler."""
+    # A sampler that keeps edges in an order of its own tells their ids in the data, as PyG's do.
     if edge is None or permutation is None:
         return edge
     if isinstance(edge, dict):

@@ -14,11 +14,9 @@ from graphfeed.storage.graph import ByType, by_type_name, to_type_dict
 
 @dataclass(repr=False, eq=False)
 class SampledMiniBatch(MiniBatch):
-    """A mini-batch whose nodes and edges are those of a sampler's output; its edges count as one layer.
+    """A mini-batch whose nodes and edges are those of a sampler's output."""
 
-    So `fetch_feature` reads the features of each type once, in the order in which the data have them.
-    """
-
+    # All edges count as one layer: so `fetch_feature` reads the features of each type once, in the order of the data.
     output: Any = field(default=None, kw_only=True)
     """A `torch_geometric.sampler.SamplerOutput`, or a `HeteroSamplerOutput`. Its edges have the ids of the data."""
     of_seeds: dict[Any, dict[str, Any]] | None = field(default=None, kw_only=True)
@@ -29,15 +27,13 @@ class SampledMiniBatch(MiniBatch):
     """The tree of each seed that nodes are sampled around, where trees are disjoint; None: each has its own."""
 
     def node_ids(self) -> ByType | None:
-        """Return the ids of the nodes whose features are needed."""
         return super().node_ids() if self.output is None else ids_of(self.output.node)
 
     def num_layers(self) -> int:
-        """Return 1, or 0 if the sampler doesn't tell the ids of the edges."""
+        # Without the ids of the edges there is nothing to fetch for them, so there is no layer.
         return super().num_layers() if self.output is None else int(self.output.edge is not None)
 
     def edge_ids(self, layer_id: int) -> ByType | None:
-        """Return the ids of all edges."""
         return super().edge_ids(layer_id) if self.output is None else ids_of(self.output.edge)
 
 
@@ -49,19 +45,13 @@ def transform_output(function: Callable[[Any], Any], minibatch: SampledMiniBatch
 
 
 def ids_of(ids: Any) -> ByType | None:
-    """Return ids by the names of types; types without ids are left out."""
     if ids is None or isinstance(ids, torch.Tensor):
         return ids
     return {type_name: part for type_name, part in by_type_name(ids).items() if part is not None}
 
 
 def as_sampled(minibatch: MiniBatch, *, report_time: bool = False) -> SampledMiniBatch:
-    """Return a copy of a mini-batch that knows what the data hold of its seeds; by default, of seeds that are nodes.
-
-    Args:
-        minibatch: The mini-batch.
-        report_time: Whether that includes the time of each seed.
-    """
+    """Return a copy of a mini-batch that knows what the data hold of its seeds; by default, of seeds that are nodes."""
     if isinstance(minibatch, SampledMiniBatch):
         return copy.copy(minibatch)
     result = SampledMiniBatch()
@@ -77,5 +67,4 @@ def as_sampled(minibatch: MiniBatch, *, report_time: bool = False) -> SampledMin
 
 
 def only_type(values: Any) -> Any:
-    """Return values without their type if they are of just one."""
     return next(iter(values.values())) if isinstance(values, dict) and len(values) == 1 else values

@@ -23,7 +23,6 @@ class ToPyGData(Transform, name="to_pyg_data"):
     same_size = True
 
     def __call__(self, minibatch: Any) -> Any:
-        """Return the mini-batch as PyG's data."""
         if not isinstance(minibatch, MiniBatch):
             raise TypeError(
                 f"to_pyg_data() needs mini-batches, but a {type(minibatch).__name__} arrived; let the item set name "

@@ -22,7 +22,6 @@ class ToRootedBatch(Transform):
     same_size = True
 
     def __call__(self, data: Any) -> Any:
-        """Return the batch."""
         counts = torch.bincount(data.batch, minlength=data.batch_size)
         ptr = torch.cat([counts.new_zeros(1), counts.cumsum(0)])
         module = import_pyg("torch_geometric.data", "ToRootedBatch")

@@ -40,7 +40,6 @@ class ToSamplerOutput(Transform):
     same_size = True
 
     def __call__(self, minibatch: MiniBatch) -> SampledMiniBatch:
-        """Return the mini-batch with the sampler's output."""
         if not minibatch.sampled_subgraphs:
             raise ValueError("the mini-batch has no sampled_subgraphs yet; put a sampler before ToSamplerOutput")
         sampler = import_pyg("torch_geometric.sampler", "ToSamplerOutput")
@@ -52,6 +51,7 @@ class ToSamplerOutput(Transform):
         if not self.has_hops:
             for counts in (output.num_sampled_nodes, output.num_sampled_edges):
                 for own in counts.values() if typed else [counts]:
+                    # The hop that stands for none.
                     own.pop()
         if self.subgraph_type == "induced":
             output.num_sampled_nodes = output.num_sampled_edges = None
@@ -70,13 +70,9 @@ EDGE_FIELDS = ("row", "col", "edge", "num_sampled_edges")
 
 
 def join_hops(hops: Sequence[SampledSubgraph], *, backward: bool = False) -> dict[str, Any]:
-    """Return the fields of a sampler's output.
-
-    Args:
-        hops: The innermost first. The rows of each begin with those of the one before it.
-        backward: Whether their edges are those of the data the other way around.
-    """
+    """Return the fields of a sampler's output, of hops the innermost first; `backward` turns the edges around."""
     seeds: Any = hops[0].original_column_node_ids
+    # The rows of each hop begin with those of the one before it.
     rows: list[Any] = [seeds, *(hop.original_row_node_ids for hop in hops)]
     ids: list[Any] = [hop.original_edge_ids for hop in hops]
     cscs: list[Any] = [hop.sampled_csc for hop in hops]
@@ -98,7 +94,7 @@ def join_hops(hops: Sequence[SampledSubgraph], *, backward: bool = False) -> dic
 
 
 def added(sizes: list[int]) -> list[int]:
-    """Return how many rows the seeds are, and how many each hop adds."""
+    # How many rows the seeds are, and how many each hop adds.
     return [after - before for before, after in pairwise([0, *sizes])]
 
 
@@ -114,6 +110,7 @@ def join_edges(cscs: Sequence[CSCFormatBase], ids: Sequence[torch.Tensor | None]
         )
         return dict(zip(EDGE_FIELDS, (*joined, counts), strict=True))
     index = buffers.empty((2, sum(counts)), torch.int64, device)
+    # Where edges are reversed, the columns are their sources.
     join([csc.indices for csc in cscs], index[int(backward)])
     for csc, part in zip(cscs, torch.split(index[1 - int(backward)], counts), strict=True):
         expand_indptr(csc.indptr, dtype=torch.int64, output_size=len(part), out=part)
@@ -136,17 +133,15 @@ def join(parts: Sequence[torch.Tensor], out: torch.Tensor) -> torch.Tensor:
 
 
 def to_bidirectional(output: Any) -> Any:
-    """Return a sampler's output with the reverse of each edge, and each pair of nodes once, sorted by destination.
-
-    An edge that was sampled keeps its id, the first one of parallel edges; one that is only there as the reverse of
-    another has the id of that one. With types, ids get lost where edges of two types are joined, as in PyG.
-    """
+    """Return a sampler's output with the reverse of each edge, and each pair of nodes once, sorted by destination."""
     if isinstance(output.row, dict):
+        # The ids get lost where edges of two types are joined, as in PyG.
         return output.to_bidirectional()
     row, col = torch.cat([output.row, output.col]), torch.cat([output.col, output.row])
     names, positions = torch.sort(col * len(output.node) + row, stable=True)
     is_first = torch.ones_like(names, dtype=torch.bool)
     torch.ne(names[1:], names[:-1], out=is_first[1:])
+    # The sort is stable: a sampled edge keeps its id, the first one of parallel edges.
     positions = positions[is_first]
     # The second half are the reverses of the first, in the same order.
     edge = None if output.edge is None else output.edge[positions % max(len(output.row), 1)]
@@ -155,11 +150,11 @@ def to_bidirectional(output: Any) -> Any:
 
 
 def edge_index_of(row: torch.Tensor, col: torch.Tensor) -> torch.Tensor:
-    """Return rows and columns as one tensor, shape (2, E); a view of their memory if they lie side by side there."""
     count = len(row)
     same = row.is_contiguous() and col.is_contiguous() and row.untyped_storage().data_ptr() == (
         col.untyped_storage().data_ptr()
     )  # fmt: skip
+    # A view of the memory in which both lie side by side.
     if same and count and col.storage_offset() == row.storage_offset() + count and row.dtype == col.dtype:
         return row.as_strided((2, count), (count, 1))
     return torch.stack([row, col])

@@ -10,7 +10,6 @@ from graphfeed.ops import draw_key, drawing
 
 
 def gather_events(rows: Any, names: Any) -> MiniBatch:
-    """Make a mini-batch whose attribute `events` holds the rows of events by name."""
     minibatch = MiniBatch()
     minibatch.events = dict(zip(names, rows, strict=True))  # type: ignore[attr-defined]
     return minibatch
@@ -33,7 +32,6 @@ class ToTemporalData(Transform):
     same_size = True
 
     def __call__(self, minibatch: MiniBatch) -> Any:
-        """Return the events."""
         events = copy.copy(self.template)
         for name, values in minibatch.events.items():
             events[name] = values

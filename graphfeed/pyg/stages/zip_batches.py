@@ -22,9 +22,8 @@ class ZipBatches(Datapipe[Any]):
             raise ValueError("datapipes is empty; give at least one pipeline")
 
     def __iter__(self) -> Iterator[tuple[Any, ...]]:
-        """Yield one tuple after the other."""
         return zip(*self.datapipes, strict=False)
 
     def __len__(self) -> int:
-        """Return the number of mini-batches of the shortest pipeline."""
+        # As many as the shortest pipeline gives.
         return min(map(length, self.datapipes))
