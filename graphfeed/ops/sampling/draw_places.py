@@ -47,6 +47,5 @@ def draw_places(count: int, key: int, size: int, cumulative: torch.Tensor = NOTH
 
 
 def check_sums(name: str, cumulative: torch.Tensor) -> None:
-    """Raise unless running sums of a row start at 0 or above, never fall, and end above 0."""
     if int(cumulative[0]) < 0 or int(cumulative[-1]) <= 0 or bool((cumulative[1:] < cumulative[:-1]).any()):
         raise ValueError(f"{name} must be running sums that never fall and end above 0; cumulate_weights makes them")

@@ -57,15 +57,12 @@ def guide_sums(indptr: torch.Tensor, cumulative: torch.Tensor) -> torch.Tensor:
 
 
 def split_sums(cumulative: torch.Tensor | GuidedSums | None) -> tuple[torch.Tensor | None, torch.Tensor]:
-    """Return sums and guides, or raise unless there is a guide for each sum, or none; what guides say is not checked.
-
-    Draws are right whatever they say.
-    """
     if not isinstance(cumulative, GuidedSums):
         return cumulative, NO_GUIDES
     sums, guides = cumulative
     check_vector("cumulative", sums, (torch.int64,))
     check_vector("guides", guides, (torch.int32,))
+    # What they say is not checked: draws are right whatever guides say.
     if guides.numel() not in (0, sums.numel()):
         raise ValueError(f"guides must have {sums.numel()} values, one for each running sum, but has {guides.numel()}")
     return sums, guides

@@ -57,6 +57,7 @@ def build_high_degree_index(indptr: torch.Tensor, indices: torch.Tensor) -> High
     columns = torch.nonzero((degrees >= MIN_DEGREE) & (degrees < 1 << 32)).flatten()
     columns = columns[degrees[columns].argsort(stable=True)]
     sizes = degrees[columns]
+    # The largest ones, as long as these and all larger ones have at most their share of the edges.
     is_indexed = sizes.flip(0).cumsum(0).flip(0) <= indices.numel() // MAX_SHARE
     columns, sizes = columns[is_indexed], sizes[is_indexed]
     starts = buffers.empty_long_lived(indptr.numel() if len(columns) else 1, torch.int64, indptr.device).zero_()
@@ -72,7 +73,7 @@ def build_high_degree_index(indptr: torch.Tensor, indices: torch.Tensor) -> High
 
 
 def ensure_index(index: HighDegreeIndex) -> None:
-    """Raise unless an index is such as `build_high_degree_index` returns; what it has returned is not checked."""
+    """What `build_high_degree_index` has returned is not checked."""
     check_once("high-degree index", tuple(index), lambda: check_index(index))
 
 

@@ -16,7 +16,7 @@ SORTED_UP_TO = 4096
 
 @lru_cache(maxsize=64)
 def round_keys(key: int, count: int) -> NDArray[np.uint64]:
-    """Return the keys of a network's rounds; all mini-batches of an epoch share them."""
+    # Kept, since all mini-batches of an epoch share them.
     return np.array([fold(key, number) for number in range(count)], dtype=np.uint64)
 
 

@@ -130,7 +130,6 @@ def check_wanted(
 
 
 def check_population(name: str, nodes: Population) -> None:
-    """Raise unless there are nodes, with as many weights and times, if any."""
     check_count(f"size of {name}", nodes.size, 1)
     for part, values in (("weights", nodes.cumulative), ("times", nodes.times)):
         check_vector(f"{part} of {name}", values, (torch.int64,))

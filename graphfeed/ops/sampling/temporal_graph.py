@@ -60,10 +60,10 @@ def ensure_temporal(graph: TemporalGraph) -> None:
 
 
 def is_part_of(order: torch.Tensor, graph: TemporalGraph) -> bool:
-    """Tell whether an order is that of checked links: `linked_order` returns another tensor at each call."""
     links = graph.links
     if links is None or not links.is_contiguous() or not has_passed("links", (graph.indptr, links)):
         return False
+    # It is another tensor at each call, so the memory is compared.
     own = linked_order(links)
     alike = order.dtype == own.dtype and order.shape == own.shape and order.stride() == own.stride()
     return alike and order.data_ptr() == own.data_ptr()

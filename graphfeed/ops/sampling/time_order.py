@@ -44,12 +44,8 @@ def as_times(name: str, times: object) -> torch.Tensor:
 
 
 def earliest_times(times: torch.Tensor, windows: torch.Tensor) -> torch.Tensor:
-    """Return the first time that lies inside of an open window before each time: `time - window + 1`, without overflow.
-
-    Args:
-        times: int64.
-        windows: int64, one per time, 0 or more; a window of 0 is empty.
-    """
+    """Return `time - window + 1`, the first time inside of each open window, without overflow."""
+    # A window of 0 is empty: its first time is the time itself.
     steps = (windows - 1).clamp(min=0)
     return torch.where(times < INT64.min + steps, INT64.min, times - steps)
 
@@ -132,17 +128,16 @@ def link_sources(indptr: torch.Tensor, indices: torch.Tensor, order: torch.Tenso
 
 
 def ensure_order(indptr: torch.Tensor, order: torch.Tensor) -> None:
-    """Raise unless each edge has a place inside of its column; what `order_by_time` has returned is not checked."""
+    """What `order_by_time` has returned is not checked."""
     check_once("order", (indptr, order), lambda: check_places("order", indptr, order))
 
 
 def ensure_links(indptr: torch.Tensor, links: torch.Tensor) -> None:
-    """Raise unless links lead to places inside of columns and to nodes; those of `link_sources` are not checked."""
+    """What `link_sources` has returned is not checked."""
     check_once("links", (indptr, links), lambda: check_links(indptr, links))
 
 
 def check_places(name: str, indptr: torch.Tensor, places: torch.Tensor) -> None:
-    """Raise unless there is a place per edge, which lies inside of its column."""
     check_vector(name, places)
     check_columns("indptr", indptr, places.numel())
     degrees = indptr.diff()
@@ -151,8 +146,8 @@ def check_places(name: str, indptr: torch.Tensor, places: torch.Tensor) -> None:
 
 
 def check_links(indptr: torch.Tensor, links: torch.Tensor) -> None:
-    """Raise unless there is a link per edge, to a place inside of its column and to a node."""
     check_vector("links", links, (torch.int64,))
+    # The upper half is the place in the column, the lower one the source.
     check_places("links", indptr, links >> 32)
     check_ids("the sources in links", links & ((1 << 32) - 1), indptr.numel() - 1)
 

@@ -52,7 +52,7 @@ def cumulate_weights(indptr: torch.Tensor, weights: torch.Tensor) -> torch.Tenso
 
 
 def ensure_cumulative(indptr: torch.Tensor, cumulative: torch.Tensor) -> None:
-    """Raise unless weights are such as `cumulate_weights` returns; what it has returned is not checked."""
+    """What `cumulate_weights` has returned is not checked."""
     check_once("running sums", (indptr, cumulative), lambda: check_cumulative(indptr, cumulative))
 
 
@@ -63,6 +63,7 @@ def check_cumulative(indptr: torch.Tensor, cumulative: torch.Tensor) -> None:
     check_length("cumulative", cumulative, int(indptr[-1]), "edge")
     starts = indptr[:-1][indptr.diff() > 0].to(torch.int64)
     falls = torch.cat([cumulative[:1] < 0, cumulative[1:] < cumulative[:-1]])
+    # The first sum of a column is held against 0, not against the column before it.
     falls[starts] = cumulative[starts] < 0
     if bool(falls.any()):
         edge = int(falls.nonzero()[0])

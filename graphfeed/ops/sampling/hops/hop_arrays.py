@@ -43,13 +43,7 @@ class Room(NamedTuple):
 
 
 class HopArrays:
-    """The arrays for mini-batches of a recipe, for one at a time.
-
-    A mini-batch brings the arrays of its graph and takes away those of its results; the others are kept for the next.
-
-    Args:
-        recipe: The recipe.
-    """
+    """The arrays for mini-batches of a recipe, for one at a time."""
 
     def __init__(self, recipe: Recipe) -> None:
         self.recipe = recipe
@@ -60,6 +54,8 @@ class HopArrays:
         self.fanouts = [np.zeros(count, np.int64) for count, _ in recipe.fanouts]
         self.counts, self.cursors = np.zeros(num_types, np.int64), np.zeros(2 * num_types, np.int64)
         """Of each edge type in a hop."""
+        # A mini-batch brings the arrays of its graph and takes away those of its results; the others are kept for the
+        # next.
         self.indptr = Block(state.Indptr(NO_WORDS, np.zeros(1, np.int64)))
         self.sources = Block(state.Sources(torch.empty(0, dtype=recipe.sources)))
         self.types = Block(state.Types(torch.empty(0, dtype=recipe.types or torch.uint8)))
@@ -83,7 +79,6 @@ class HopArrays:
         self.fit()
 
     def scratch_for(self, name: str) -> Block:
-        """Return scratch that some passes need."""
         if name not in self.scratch:
             sources = buffers.NUMPY_DTYPES[self.recipe.sources]
             self.scratch[name] = Block(new_scratch(name, sources, self.recipe.indexed))
@@ -91,14 +86,7 @@ class HopArrays:
         return self.scratch[name]
 
     def bind(self, graph: KernelGraph, keys: Sequence[Any], threshold: int, fanouts: Sequence[Sequence[int]]) -> None:
-        """Take the arrays of a graph, which the caller keeps alive, and what the draws of a mini-batch depend on.
-
-        Args:
-            graph: The graph.
-            keys: Of each hop: one number, or two for LABOR.
-            threshold: LABOR's.
-            fanouts: Of each hop one, or one per edge type.
-        """
+        """Take the arrays of a graph, which the caller keeps alive, and what the draws of a mini-batch depend on."""
         self.indptr.lend("indptr", graph.indptr)
         # Who only picks positions gives no indices.
         self.indptr.arrays["num_edges"][0] = graph.indices.numel() or int(graph.indptr[-1])
@@ -114,17 +102,18 @@ class HopArrays:
             for name, part in graph.large_columns._asdict().items():
                 self.scratch["index"].lend(name, part)
         largest, is_pair = 1, self.recipe.drawing.method == "labor"
+        # Of each hop one key, or two for LABOR; and one fan-out, or one per edge type.
         for hop, (own, fanout) in enumerate(zip(keys, fanouts, strict=True)):
             self.draws[hop] = (*own, threshold) if is_pair else own
             self.fanouts[hop][:] = fanout
             largest = max(largest, *fanout)
+        # Without replacement no column has more picks than there are edges.
         if largest > MAX_LOOK_BACK and not self.recipe.drawing.replace:
             largest = min(largest, int(graph.indptr[-1]))
         self.make_room(largest)
         self.columns.arrays["offsets"][0] = 0
 
     def bind_ranked(self, graph: KernelGraph) -> None:
-        """Take what is sorted by time."""
         for block, sums, own in zip(self.ranked, self.ranked_sums, graph.ranked or (), strict=True):
             for name in ("times", "order", "links", "earliest"):
                 block.lend(name, getattr(own, name))
@@ -132,14 +121,7 @@ class HopArrays:
         self.moments.lend("edge_times", graph.edge_times)
 
     def open_one(self, seeds: torch.Tensor, num_nodes: int, times: Any, windows: Any) -> None:
-        """Take the seeds of a single hop, whose picks are the result; the caller keeps all of them alive.
-
-        Args:
-            seeds: Node ids of the graph.
-            num_nodes: Of the graph.
-            times: In time: of each seed; or nothing.
-            windows: In time: of each seed; or nothing.
-        """
+        """Take the seeds of a single hop, whose picks are the result; the caller keeps all of them alive."""
         rows, count = self.rows.arrays, seeds.numel()
         rows["first_ids"][1], rows["firsts"][1] = num_nodes, count
         rows["known"][:] = count
@@ -151,14 +133,7 @@ class HopArrays:
         self.widen(self.columns, count)
 
     def open(self, seeds: Sequence[NDArray[Any]], shape: Shape, room: Room, moments: Sequence[Ints]) -> None:
-        """Take the seeds of a mini-batch, and make room for what it finds.
-
-        Args:
-            seeds: Node ids inside their type, by node type.
-            shape: The types of the graph.
-            room: How much there is room for at first.
-            moments: In time: the times of the seeds, node type after node type, and perhaps their windows.
-        """
+        """Take a mini-batch's seeds, ids inside of their type by node type, and make room for what it finds."""
         take, typed, rows = buffers.POOL.empty, self.recipe.typed, self.rows.arrays
         counts = [part.size for part in seeds]
         rows["known"][0] = counts
@@ -170,6 +145,7 @@ class HopArrays:
         if typed:
             for name in ("sources", "destinations", "order"):
                 self.kinds.arrays[name][:] = getattr(shape, name)
+        # Both are node type after node type; windows are perhaps not there.
         for name, values in zip(("times", "windows"), moments, strict=False):
             self.at_least(self.moments, firsts[-1], name)
             self.enter(self.moments, name, np.split(values, np.cumsum(counts)[:-1]))
@@ -181,9 +157,9 @@ class HopArrays:
         self.widen(self.columns, room.columns)
 
     def put_edges(self, positions: Ints, neighbors: NDArray[Any]) -> None:
-        """Take arrays for the edges; without types, picks are in their places at once."""
         self.edges.put("positions", positions)
         self.nodes.put("neighbors", neighbors)
+        # Without types, picks are in their places at once.
         if not self.recipe.typed:
             self.picks.put("positions", positions)
 
@@ -194,21 +170,20 @@ class HopArrays:
             array[first : first + part.size] = part
 
     def column_starts(self) -> NDArray[Any]:
-        """Return the column starts of all hops in the dtype of the results."""
         own: NDArray[Any] = self.starts.arrays["indptr"]
         count = self.kinds.arrays["indptr_ends"][-1]
         return own if own.dtype == self.starts_dtype else own[:count].astype(self.starts_dtype)
 
     def release(self) -> None:
-        """Let go of what a mini-batch takes away."""
+        # These are the results; the next mini-batch must not write to them.
         self.nodes.arrays["rows"] = self.nodes.arrays["neighbors"] = NO_WORDS
         self.starts.arrays["indptr"] = self.edges.arrays["positions"] = NO_WORDS
         if not self.recipe.typed:
             self.picks.arrays["positions"] = NO_WORDS
 
     def make_room(self, largest: int) -> None:
-        """Make room for so many picks of a column."""
         if "table" in self.scratch:
+            # At most half of the slots are used; few picks are compared with each other instead.
             size = 1 << (2 * largest).bit_length() if largest > MAX_LOOK_BACK else 0
             if self.scratch["table"].arrays["slots"].size != size:
                 self.scratch["table"].put("slots", np.full(size, -1, np.int64))
@@ -255,7 +230,6 @@ class HopArrays:
             self.grow_block(2 * needed)
 
     def check(self, hop: int, edges: int) -> None:
-        """Raise if the dtypes of the results can't count the edges, or the rows, of a hop."""
         nodes = int(self.rows.arrays["known"][hop + 1].max())
         for name, count, dtype in (("edges", edges, self.starts_dtype), ("nodes", nodes, self.ids)):
             if count > np.iinfo(dtype).max:
@@ -286,7 +260,6 @@ class HopArrays:
             self.at_least(self.starts, 2 * wanted, "indptr")
 
     def twice(self, count: int) -> int:
-        """Return twice a number of edges, or as many as the dtype of the column starts can count."""
         return min(2 * count, int(np.iinfo(self.starts_dtype).max))
 
     def grow_rows(self, hop: int) -> None:
@@ -304,7 +277,6 @@ class HopArrays:
                 self.enter(block, name, parts)
 
     def grow_block(self, size: int) -> None:
-        """Make room for a block of so many edges."""
         for name, array in (("gathered", "ranks"), ("gathered sums", "cumulative"), ("gathered sources", "indices")):
             if name in self.scratch:
                 self.at_least(self.scratch[name], size, array)

@@ -127,7 +127,6 @@ def check_seeds(graph: HopGraph, seeds: Sequence[torch.Tensor]) -> None:
 
 
 def shape_of(graph: HopGraph) -> Shape:
-    """Return the types of a graph as numbers."""
     if graph.first_ids is None or graph.ends is None or graph.order is None:
         return Shape((0, graph.indptr.numel() - 1), (0,), (0,), (0,))
     sources, destinations = graph.ends.T.tolist()
@@ -153,7 +152,7 @@ def kernel_graph(graph: HopGraph) -> KernelGraph:
 
 
 def ranked_arrays(graph: TemporalGraph) -> RankedArrays:
-    """Return what is by rank as kernels take it; with links they need no order."""
+    # Links hold the order as well.
     order = None if graph.order is None or graph.links is not None else graph.order.to(torch.int64)
     fields = graph.times, order, graph.links, graph.earliest, graph.cumulative
     return RankedArrays(*(NOTHING if field is None else field.contiguous() for field in fields))

@@ -35,13 +35,7 @@ MOST_PROGRAMS = 32
 
 
 class HopProgram:
-    """The program for mini-batches of a recipe, and its arrays.
-
-    Making it takes longer than sampling a small mini-batch, so programs are kept (see `PROGRAMS`).
-
-    Args:
-        recipe: The recipe.
-    """
+    """The program for mini-batches of a recipe, and its arrays."""
 
     def __init__(self, recipe: Recipe) -> None:
         self.recipe, self.arrays = recipe, HopArrays(recipe)
@@ -63,7 +57,6 @@ class HopProgram:
             self.add(columns.mark_rows, len(recipe.fanouts), False, arrays.rows, arrays.nodes, arrays.node_map)
 
     def add(self, kernel: Kernel, *arguments: Any) -> None:
-        """Append a pass."""
         self.program.add(kernel, *arguments)
 
     def add_stop(self, kernel: Kernel, hop: int, runs: Block, *arguments: Any) -> None:
@@ -76,9 +69,11 @@ class HopProgram:
         code, stopped = self.program.run(0)
         while code:
             if code == state.AGAIN:
+                # Runs are left for another block.
                 stopped = self.again[stopped]
             elif code == state.UNDECIDED:
                 labor.fill_labor(*self.others[stopped])
+                # The pass itself is done: only what it left undecided was missing.
                 stopped += 1
             elif code == state.EDITED:
                 raise edited()
@@ -87,13 +82,7 @@ class HopProgram:
             code, stopped = self.program.run(stopped)
 
     def open_hop(self, hop: int, by_type: bool, most: int) -> None:
-        """Add the passes that open the columns of a hop and draw from them; the picks are positions then.
-
-        Args:
-            hop: The hop.
-            by_type: Whether there is a fan-out per edge type.
-            most: The largest fan-out, up to a bound.
-        """
+        """Add the passes that open the columns of a hop and draw from them; the picks are positions then."""
         arrays, opened, recipe = self.arrays, self.arrays.columns, self.recipe
         draws, fanouts = arrays.draws[hop], arrays.fanouts[hop]
         if recipe.by_page:
@@ -150,15 +139,8 @@ class HopProgram:
         self.add(in_time.return_block, runs, block, gathered, arrays.picks)
 
     def draw(self, hop: int, runs: Block, sources: Block, sums: Block | None, most: int) -> None:
-        """Add the passes that count the picks of runs and draw them.
-
-        Args:
-            hop: The hop.
-            runs: What is drawn from.
-            sources: Of all edges, or those of a block; LABOR goes by them.
-            sums: Of all edges, or those of a block; None without weights.
-            most: The largest fan-out, up to a bound.
-        """
+        """Add the passes that count the picks of runs and draw them."""
+        # Sources (LABOR goes by them) and sums are those of all edges, or of a block.
         method, replace, *_ = self.recipe.drawing
         arrays, picks = self.arrays, self.arrays.picks
         if sums is None:
@@ -180,14 +162,12 @@ class HopProgram:
             self.add(uniform.fill_uniform, arrays.scratch_for("table"), runs, picks)
 
     def draw_by_labor(self, hop: int, runs: Block, sources: Block, sums: Block | None, most: int) -> None:
-        """Add the passes that draw by LABOR: a scan of each run with a heap, or cheaper ones where they decide.
-
-        Without weights and replacement, candidates are collected first, those of large columns by the index, and the
-        heap is for the runs that these leave undecided.
-        """
+        """Add the passes that draw by LABOR: a scan of each run with a heap, or cheaper ones where they decide."""
         arrays, picks, replace = self.arrays, self.arrays.picks, self.recipe.drawing.replace
         draws, weights, heap = arrays.draws[hop], arrays.sums if sums is None else sums, arrays.scratch_for("heap")
         found, by_heap = arrays.scratch_for("no buckets"), sums is not None or replace
+        # Without weights and replacement, candidates are collected first, those of large columns by the index, and the
+        # heap is for the runs that these leave undecided.
         if not by_heap and self.recipe.indexed and runs is arrays.columns and 0 < most <= candidates.MAX_COLLECTED:
             index, found = arrays.scratch_for("index"), arrays.scratch_for("buckets")
             self.add(buckets.assign_buckets, index, runs, found)
@@ -232,14 +212,13 @@ class HopProgram:
 
 
 class ProgramPool:
-    """Lends programs to threads; what is given back is lent again. Those that were used last are kept."""
+    """Lends programs to threads; making one takes longer than sampling a small mini-batch."""
 
     def __init__(self) -> None:
         self.lock = ForkLock()
         self.idle: OrderedDict[Recipe, list[HopProgram]] = OrderedDict()
 
     def take(self, recipe: Recipe) -> HopProgram:
-        """Return a program that nobody uses."""
         with self.lock:
             found = self.idle.get(recipe)
             if found:
@@ -253,6 +232,7 @@ class ProgramPool:
             with self.lock:
                 self.idle.setdefault(program.recipe, []).append(program)
                 self.idle.move_to_end(program.recipe)
+                # Recipes that were used last are kept.
                 while len(self.idle) > MOST_PROGRAMS:
                     self.idle.popitem(last=False)
 

@@ -113,15 +113,7 @@ def recipe_of(
     fanouts: Sequence[Sequence[int]],
     windows: bool,
 ) -> Recipe:
-    """Return the recipe of one hop without a node map, whose picks are the result.
-
-    Args:
-        graph: The graph.
-        ids: The dtype of the seeds.
-        drawing: How edges are chosen.
-        fanouts: Of each hop one, or one per edge type.
-        windows: In time, whether the seeds have windows.
-    """
+    """Return the recipe of one hop without a node map, whose picks are the result."""
     ranked = None
     if graph.ranked is not None:
         ranked = tuple(tuple(part.numel() > 0 for part in own) for own in graph.ranked)

@@ -85,7 +85,6 @@ def bound_edges(columns: Sequence[int], fanouts: Sequence[int]) -> int | None:
 
 
 def check_repeats(largest: int, replace: bool) -> None:
-    """Raise if more edges are to be drawn with replacement than can be counted."""
     if replace and largest > MOST_REPEATED:
         raise ValueError(f"fanouts must be at most {MOST_REPEATED} with replacement, but hold {largest}")
 
@@ -143,7 +142,6 @@ def check_numbers(keys: Sequence[Any], drawing: Drawing) -> None:
 
 
 def check_method(graph: TemporalGraph, drawing: Drawing) -> None:
-    """Raise if the latest edges are wanted together with what they exclude."""
     if drawing.method == "latest" and drawing.replace:
         raise ValueError("the latest edges are taken once each; leave replace out, or sample uniformly")
     if drawing.method == "latest" and graph.cumulative is not None:
@@ -176,11 +174,7 @@ def pick_edges(graph: StaticGraph | TemporalGraph, hop: OneHop) -> Picks:
 
 
 def pick_on_gpu(graph: StaticGraph | TemporalGraph, hop: OneHop) -> Picks:
-    """Choose in-edges with a GPU's kernels.
-
-    The CPU waits for them once, to learn how many there are. It does not if `hop.most` bounds them: then the positions
-    have room for so many, and begin with those that there are.
-    """
+    """Choose in-edges with a GPU's kernels; the CPU waits for them once, unless `hop.most` bounds the edges."""
     fields: dict[str, Any] = {**dict.fromkeys(TemporalGraph._fields), **graph._asdict()}
     whole: dict[str, Any] = {name: ABSENT.get(name, NOTHING) if part is None else part for name, part in fields.items()}
     given = TemporalGraph(**{name: part if name == "num_types" else part.contiguous() for name, part in whole.items()})
@@ -193,6 +187,7 @@ def pick_on_gpu(graph: StaticGraph | TemporalGraph, hop: OneHop) -> Picks:
     wanted = hop._replace(seeds=seeds, fanouts=hop.fanouts.to("cpu", torch.int64), moments=moments)
     offsets = buffers.empty(seeds.numel() + 1, torch.int64, seeds.device)
     module.count_neighbors(given, wanted, offsets)
+    # With a bound, positions have room for so many, and begin with those that there are.
     room = int(offsets[-1]) if hop.most is None else hop.most
     picks = Picks(offsets, buffers.empty(room, torch.int64, seeds.device))
     fill = module.fill_labor_neighbors if hop.drawing.method == "labor" else module.fill_neighbors

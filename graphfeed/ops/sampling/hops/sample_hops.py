@@ -191,7 +191,6 @@ def check_hops(fanouts: Sequence[int], keys: Sequence[Any], drawing: Drawing) ->
 
 
 def check_times(graph: HopGraph, drawing: Drawing, num_seeds: int, moments: SeedTimes | None) -> None:
-    """Raise unless each seed has a time if the graph has times, and the method fits them."""
     if (graph.timed is None) != (moments is None):
         raise ValueError("graph.timed and moments are given together: the times of edges, and those of seeds")
     for part in graph.timed or ():
@@ -218,20 +217,7 @@ def run_hops(
     drawing: Drawing,
     moments: SeedTimes | None,
 ) -> Iterator[HopArrays | None]:
-    """Sample all hops on the CPU; None if the graph's node map would exceed the memory limit.
-
-    Args:
-        graph: The graph.
-        seeds: Node ids inside their type, by node type.
-        fanouts: Of each hop one, or one per edge type.
-        most: The most edges of a column in each hop; -1 if all are taken.
-        keys: One key or two per hop.
-        drawing: How edges are chosen.
-        moments: In time.
-
-    Returns:
-        A context manager with the arrays, which belong to another mini-batch when it is left.
-    """
+    """Sample all hops on the CPU and lend the arrays; None if the graph's node map would exceed the memory limit."""
     passed, shape, num_nodes = kernel_graph(graph), shape_of(graph), graph.indptr.numel() - 1
     times = [] if moments is None else [part.contiguous().numpy() for part in moments if part is not None]
     recipe = recipe_of(passed, graph.indices.dtype, drawing, fanouts, len(times) > 1)._replace(
@@ -255,22 +241,16 @@ def run_hops(
                 program.run()
             graph.reads.decide(pages[0], int(arrays.kinds.arrays["edge_starts"][-1, 0]))
         yield arrays
+    # Another mini-batch writes to the arrays from here on. A program that has failed is not kept.
     PROGRAMS.give_back(program)
 
 
 def first_room(graph: HopGraph, num_seeds: int, fanouts: Sequence[int], shape: Shape, merged: bool) -> Room:
-    """Bound the edges of all hops, the columns of the last, and the rows of each node type, by `FIRST_EDGES`.
-
-    Args:
-        graph: The graph.
-        num_seeds: How many there are.
-        fanouts: The most edges of a column in each hop; -1 if all are taken.
-        shape: The types.
-        merged: Whether nodes have one row each.
-    """
+    """Bound the edges of all hops, the columns of the last, and the rows of each node type, by `FIRST_EDGES`."""
     num_nodes, num_edges = graph.indptr.numel() - 1, graph.indices.numel()
     nodes, found, opened = num_seeds, 0, num_seeds
     average = -(-num_edges // max(num_nodes, 1))
+    # The most edges of a column, or -1 for all: then twice the average is a guess, and the arrays grow.
     for fanout in fanouts:
         opened = nodes
         if merged:

@@ -30,13 +30,7 @@ def new_columns(kinds: int, by_run: bool) -> state.Columns:
 
 
 def new_scratch(name: str, sources: Any, indexed: int) -> Any:
-    """Return the scratch of a name.
-
-    Args:
-        name: What it is for.
-        sources: The dtype of the sources of edges.
-        indexed: The number of columns in LABOR's index.
-    """
+    """Return the scratch of a name, given the dtype of edges' sources, and how many columns LABOR's index has."""
     room = candidates.MAX_CANDIDATES
     if name in ("runs", "block"):
         return new_columns(1, True)
@@ -77,7 +71,6 @@ def likely_candidates(fanout: int) -> int:
 
 
 def new_queue() -> weighted.Queue:
-    """Return room for the draws of a block of runs by weight."""
     of_runs = [np.empty(weighted.BLOCK, np.int64) for _ in range(6)]
     of_draws = [np.empty(weighted.DRAWS, np.int64) for _ in range(4)]
     of_rows = [np.empty(weighted.BLOCK, np.int64) for _ in range(2)]
@@ -86,7 +79,6 @@ def new_queue() -> weighted.Queue:
 
 
 def enlarge(array: NDArray[Any], size: int) -> NDArray[Any]:
-    """Return an array of at least a size that begins with the values of another."""
     if array.size >= size:
         return array
     larger = buffers.POOL.empty(size, array.dtype)

@@ -66,6 +66,7 @@ def stack_hops(
             module.append_rows(hop, indices, edge_times, offsets, positions, after, local, moments, own_sizes)
         hops.append((rows, after, offsets.to(graph.indptr_dtype or graph.indptr.dtype), local, positions))
         rows, num_rows = after, own_sizes[1:]
+    # The first wait for the GPU, unless nothing bounds a hop's edges.
     is_wrong, *found = sizes.tolist()
     if is_wrong:
         check_ids("seeds", seeds, num_nodes)
@@ -98,18 +99,10 @@ TypedParts = tuple[list[torch.Tensor], list[torch.Tensor], torch.Tensor, dict[in
 
 
 class TypeTables:
-    """What is known of the types of a mini-batch, hop by hop: on a GPU, which writes most of it, and read once.
-
-    Edge types are in the order in which new nodes are counted.
-
-    Args:
-        shape: The types of the graph.
-        counts: How many seeds there are of each node type.
-        num_hops: How many hops there are.
-        device: The GPU.
-    """
+    """What is known of the types of a mini-batch, hop by hop: on a GPU, which writes most of it, and read once."""
 
     def __init__(self, shape: Shape, counts: Sequence[int], num_hops: int, device: torch.device) -> None:
+        # Edge types are in the order in which new nodes are counted.
         ends = [(shape.sources[kind], shape.destinations[kind]) for kind in shape.order] or [(0, 0)]
         sources, destinations = map(list, zip(*ends, strict=True))
         ranks = sorted(range(len(shape.order)), key=shape.order.__getitem__) or [0]
@@ -124,7 +117,6 @@ class TypeTables:
         self.is_wrong, self.first_ids, self.sources, self.destinations, self.ranks, *self.of_hops = parted
 
     def of_hop(self, hop: int) -> Sequence[torch.Tensor]:
-        """Return the four tables of a hop."""
         return self.of_hops[4 * hop : 4 * hop + 4]
 
     def types_of(self, hop: int, make: Callable[..., Any]) -> Any:
@@ -172,6 +164,7 @@ def stack_typed_hops(
         written.append((rows, own_ids, indptr, torch.empty_like(picks.positions), local))
         own_types = tables.types_of(number, kernels("structure.relabel", rows).Types)
         module.compact_typed_hop(hop, (types, indices), picks, own_types, tables.ranks, written[-1])
+    # The first wait for the GPU, unless nothing bounds a hop's edges.
     is_wrong, found = tables.read()
     if is_wrong:
         for kind, (part, low, high) in enumerate(zip(seeds, shape.first_ids, shape.first_ids[1:], strict=False)):
@@ -182,15 +175,7 @@ def stack_typed_hops(
 def bound_rows(
     shape: Shape, counts: Sequence[int], most: Sequence[int], fanouts: Sequence[int], edges: int
 ) -> list[int]:
-    """Return how many rows of each node type there are at most behind a hop.
-
-    Args:
-        shape: The types of the graph.
-        counts: How many seeds there are of each node type.
-        most: How many columns there are at most.
-        fanouts: One for all edge types, or one each.
-        edges: How many edges the hop has at most.
-    """
+    """Return how many rows of each node type there are at most behind a hop, which has at most so many edges."""
     rows = list(most)
     for number, (source, end) in enumerate(zip(shape.sources, shape.destinations, strict=True)):
         fanout = fanouts[number % len(fanouts)]
