@@ -25,19 +25,11 @@ OPTIONS = ("--std=c++17", "--fmad=false", "--device-as-default-execution-space")
 
 
 def launch(kernel: str, size: int, *arguments: Any) -> None:
-    """Start a kernel on the current stream of its tensors' device, with a thread for each of `size` items.
-
-    One that reads page-locked memory has no more threads than `set_max_uva_threads` allows, in whole blocks.
-
-    Args:
-        kernel: Its name in a `.cu` file.
-        size: How many threads there is work for; nothing is started for 0.
-        arguments: In the kernel's order: contiguous tensors, integers, and NumPy's uint64. An empty tensor and None
-            become a null pointer.
-    """
+    """Start a kernel on the current stream of its tensors' device, with a thread for each of `size` items."""
     if size == 0:
         return
     device = next(part.device for part in arguments if isinstance(part, torch.Tensor) and not part.is_cpu)
+    # Those that read page-locked memory have no more threads than `set_max_uva_threads` allows, in whole blocks.
     over_the_bus = [part for part in arguments if isinstance(part, torch.Tensor) and part.is_cpu and part.numel()]
     most = max(pinned.max_uva_threads() // THREADS, 1) if over_the_bus else MAX_BLOCKS
     blocks = min(-(-size // THREADS), most)
@@ -51,15 +43,13 @@ def launch(kernel: str, size: int, *arguments: Any) -> None:
 
 
 def upload(table: torch.Tensor, device: torch.device) -> torch.Tensor:
-    """Copy a small tensor from the CPU to a device, without waiting for what runs there.
-
-    CUDA stages such memory before the call returns, so the tensor may change or be freed then.
-    """
+    """Copy a small tensor from the CPU to a device, without waiting for what runs there."""
+    # CUDA stages such memory before the call returns, so the tensor may change or be freed then.
     return table.to(device, non_blocking=True)
 
 
 def as_argument(value: Any) -> Any:
-    """Return what CuPy passes to a kernel as 8 bytes."""
+    """Return what CuPy passes to a kernel as 8 bytes; an empty tensor and None are null pointers."""
     if isinstance(value, torch.Tensor):
         assert value.is_contiguous()
         if value.is_cpu and value.numel() and not pinned.is_page_locked(value):
@@ -74,22 +64,18 @@ def as_argument(value: Any) -> Any:
 
 @cache
 def function_of(device_index: int, kernel: str) -> Any:
-    """Return a kernel, compiled for the current device.
-
-    Raises:
-        RuntimeError: CuPy finds no device.
-    """
     if not cupy.cuda.is_available():
         raise RuntimeError(
             f"torch has tensors on cuda:{device_index}, but CuPy finds no CUDA device; graphfeed doctor --cuda tells "
             "which CuPy fits, or run on the CPU"
         )
+    # CuPy compiles for the current device, so each device has its own.
     return module().get_function(kernel)
 
 
 @cache
 def module() -> Any:
-    """Return all kernels; CuPy compiles them at the first use on a device, and keeps the code on disk."""
+    # Compiled at the first use on a device; CuPy keeps the code on disk.
     return cupy.RawModule(code=device_code(), options=OPTIONS)
 
 
@@ -100,12 +86,11 @@ class Handle:
     address: int
 
     def __cuda_stream__(self) -> tuple[int, int]:
-        """Return the version of this protocol and the stream."""
+        # The version of the protocol, and the stream.
         return 0, self.address
 
 
 def stream_of(device: torch.device) -> Any:
-    """Return torch's current stream as a context for CuPy."""
     address = torch.cuda.current_stream(device).cuda_stream
     if hasattr(cupy.cuda.Stream, "from_external"):
         return cupy.cuda.Stream.from_external(Handle(address))
@@ -113,10 +98,8 @@ def stream_of(device: torch.device) -> Any:
 
 
 def finds_device() -> bool:
-    """Tell whether CuPy finds a GPU."""
     return bool(cupy.cuda.is_available())
 
 
 def compiler_version() -> str:
-    """Return the version of NVRTC, which CuPy loads for it."""
     return ".".join(map(str, cupy.cuda.nvrtc.getVersion()))

@@ -10,10 +10,8 @@ INCLUDE = re.compile(r'^#include "(.+)"\n', re.MULTILINE)
 
 @cache
 def device_code() -> str:
-    """Return all kernels as one text without includes, for compilers that look for no files.
-
-    CuPy's cache on disk knows a text, not the files that it includes.
-    """
+    """Return all kernels as one text without includes, for compilers that look for no files."""
+    # CuPy's cache on disk knows a text, not the files that it includes.
     included: set[str] = set()
 
     def inline(name: str) -> str:

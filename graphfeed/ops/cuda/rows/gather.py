@@ -14,22 +14,13 @@ CPU's: of 18.8 GB, dmlc/dgl#6635 read 18,966 MB/s in order, and 4,389 otherwise.
 
 
 def gather_rows(values, index, row_bytes, out):
-    """Copy rows of `row_bytes` bytes."""
     _gather(values, index, row_bytes, out)
 
 
 def _gather(values, index, row_bytes, out, num_rows=None, to_rows=None):
-    """Copy rows, perhaps over the bus.
-
-    Args:
-        values: What has the rows.
-        index: Which of them.
-        row_bytes: The bytes of one.
-        out: Written.
-        num_rows: How many rows of the index there are, if only the GPU knows; the others are any numbers.
-        to_rows: Where each goes, no two to the same, or -1 to leave it out; None: side by side.
-    """
+    """Copy rows of an index, perhaps over the bus, each to its own of `to_rows` (-1: nowhere; None: side by side)."""
     if values.is_cpu and values.nbytes >= SORTED_BYTES:
+        # Only the GPU knows how many rows are wanted: the others, which may be any numbers, go last.
         if num_rows is not None:
             places = torch.arange(index.numel(), device=index.device)
             index = torch.where(places < num_rows, index, torch.iinfo(index.dtype).max)
@@ -45,12 +36,10 @@ def _gather(values, index, row_bytes, out, num_rows=None, to_rows=None):
 
 
 def _read_first(values, positions, num_positions):
-    """Return what is at some positions and None for them, or the same if no bus is to be crossed.
-
-    So that kernels which do more than to read need not have as few threads as those that read over the bus.
-    """
+    """Return what is at some positions and None for them, or the same if no bus is to be crossed."""
     if values is None or not values.is_cpu:
         return values, positions
+    # Kernels which do more than to read need not have as few threads as those that read over the bus.
     found = torch.empty(positions.numel(), dtype=values.dtype, device=positions.device)
     _gather(values, positions, values.itemsize, found, num_positions)
     return found, None

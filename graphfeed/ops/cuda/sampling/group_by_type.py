@@ -7,21 +7,16 @@ from graphfeed.ops.cuda.rows.gather import _read_first
 
 
 def group_by_type(types, positions, offsets, column_starts, destinations, bounds, indptr, grouped):
-    """Sort sampled edges by edge type, inside a type by column and position; write each type's own indptr.
-
-    `column_starts`, `destinations` and `bounds` lie on the CPU.
-    """
+    """Do as the CPU's kernel; `column_starts`, `destinations` and `bounds` lie on the CPU."""
     del destinations
     starts, parts = upload(column_starts, offsets.device), upload(bounds, offsets.device)
     _group(types, positions, offsets, starts, parts, None, indptr, grouped)
 
 
 def _group(types, positions, offsets, starts, parts, ranks, indptr, grouped):
-    """Group as above, by the rank of the edge type; return how many edges come before each value of `indptr`.
-
-    There may be room for more edges, and for more column starts.
-    """
+    """Group by the rank of the edge type; return how many edges come before each value of `indptr`."""
     columns, room = offsets.numel() - 1, indptr.numel()
+    # There may be room for more edges, and for more column starts.
     counts = torch.zeros(room, dtype=torch.int64, device=offsets.device)
     launch("sort_columns", columns, positions, offsets, columns)
     types, at = _read_first(types, positions, offsets[-1:])

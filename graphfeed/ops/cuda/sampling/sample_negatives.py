@@ -6,7 +6,6 @@ from graphfeed.ops.cuda.launch import launch
 
 
 def sample_negatives(pairs, negative_ratio, num_destinations, key, out):
-    """Write the pairs, then `negative_ratio` copies of each; a copy's destination is drawn by its position."""
     count, rows = pairs.shape[0], out.shape[0]
     launch(
         "sample_negatives", rows,

@@ -60,14 +60,13 @@ def fill_labor_neighbors(graph, hop, offsets, positions):
 
 
 def _asked(hop):
-    """Return the seeds, the bytes of one, the first time in the window of each, and their times."""
     return hop.seeds, hop.seeds.itemsize, hop.moments.windows, hop.moments.times
 
 
 def _fanout_arguments(hop):
-    """Return the fan-outs of all types and 0, or None and the single number."""
     if hop.fanouts.numel() == 1:
         return None, int(hop.fanouts)
+    # A table for the kernels; a single number needs none.
     return upload(hop.fanouts, hop.seeds.device), 0
 
 
@@ -77,10 +76,8 @@ def _has_late(graph, hop):
 
 
 def _count_late(graph, hop, replace, offsets):
-    """Write how many edges are picked of each column where edges have a second time; return how many may be.
-
-    Both have a place more: the first, for none.
-    """
+    """Write how many edges are picked of each column where edges have a second time; return how many may be."""
+    # Both have a place more: the first, for none.
     indptr, types, eligible_offsets = graph.indptr, graph.types, torch.empty_like(offsets)
     launch(
         "count_late_neighbors", WARP_SIZE * max(hop.seeds.numel(), 1),
@@ -91,18 +88,13 @@ def _count_late(graph, hop, replace, offsets):
 
 
 def _gather_late(graph, hop):
-    """Return what to sample from: the graph, or a copy of the edges whose second time is not too early.
-
-    Waits once for the device where it makes a copy, to learn how many edges there are.
-
-    Returns:
-        The graph, whose columns are the seeds if it is a copy; and then the position in the graph of each edge.
-    """
+    """Return the graph, or a copy of the edges whose second time is not too early; and where these are in it."""
     if not _has_late(graph, hop):
         return graph, None
     indptr, types, order, seeds, device = graph.indptr, graph.types, graph.order, hop.seeds, hop.seeds.device
     offsets = torch.empty(seeds.numel() + 1, dtype=torch.int64, device=device)
     offsets = _count_late(graph, hop, False, offsets).cumsum_(0)
+    # Waits for the device, to learn how many edges there are.
     size = int(offsets[-1])
     found = torch.empty(size, dtype=torch.int64, device=device)
     sums = torch.empty(size if graph.cumulative.numel() else 0, dtype=torch.int64, device=device)
@@ -113,4 +105,5 @@ def _gather_late(graph, hop):
         order.itemsize, *_asked(hop), _fanout_arguments(hop)[0], seeds.numel(), hop.num_seeds, offsets, found,
         sums, kinds,
     )  # fmt: skip
+    # The columns of the copy are the seeds.
     return graph._replace(indptr=offsets, times=found[:0], cumulative=sums, types=kinds), found

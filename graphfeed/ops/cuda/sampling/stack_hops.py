@@ -7,39 +7,19 @@ from graphfeed.ops.cuda.structure.relabel import Nodes, relabel, relabel_by_type
 
 
 def compact_hop(hop, indices, offsets, positions, rows, local, sizes, slots):
-    """Relabel the sources of the edges of a hop without types, of which only the GPU knows how many there are.
-
-    Args:
-        hop: Its seeds, and how many of them there are.
-        indices: The source of each edge of the graph.
-        offsets: Where each column's edges start.
-        positions: The edges, with room for more of them.
-        rows: Written: the seeds and then each new node.
-        local: Written: the sources as positions in the rows.
-        sizes: Written: the number of edges, and that of rows.
-        slots: A hash table (`relabel.new_slots`), or None.
-    """
+    """Relabel the sources of a hop's edges, of which only the GPU knows how many there are."""
     neighbors, at = _read_first(indices, positions, offsets[-1:])
+    # Written: `rows`, the seeds and then each new node; `local`, the sources as positions in them; and `sizes`, the
+    # number of edges and that of rows.
     nodes = Nodes(hop.seeds, neighbors, positions.numel(), at, hop.num_seeds, offsets[-1:], slots)
     relabel(nodes, rows, local, sizes)
 
 
 def append_rows(hop, indices, edge_times, offsets, positions, rows, local, moments, sizes):
-    """Make a row of each edge of a hop in time, as `compact_hop` does of each node.
-
-    Args:
-        hop: Its seeds, their times and windows, and how many of them there are.
-        indices: The source of each edge of the graph.
-        edge_times: Its time; None: rows have the time of their column.
-        offsets: Where each column's edges start.
-        positions: The edges, with room for more of them.
-        rows: Written: the seeds and then the source of each edge.
-        local: Written: the sources as positions in the rows.
-        moments: Written: the times and windows of the rows.
-        sizes: Written: the number of edges, and that of rows.
-    """
+    """Make a row of each edge of a hop in time, as `compact_hop` does of each node."""
     seeds, count, most, edges = hop.seeds, hop.seeds.numel(), positions.numel(), offsets[-1:]
     (indices, at), (edge_times, times_at) = (_read_first(part, positions, edges) for part in (indices, edge_times))
+    # The rows' `moments` are written, too; without times of edges, they are those of the column.
     launch(
         "append_rows", rows.numel(),
         seeds, seeds.itemsize, count, hop.num_seeds, indices, at, offsets, most, *hop.moments, edge_times, times_at,
@@ -48,10 +28,8 @@ def append_rows(hop, indices, edge_times, offsets, positions, rows, local, momen
 
 
 def clean_seeds(seeds, num_nodes, types, clean, is_wrong):
-    """Copy seeds, of which those that are no nodes become -1; write whether there are any to `is_wrong`, which is 0.
-
-    With types (where the seeds of each node type start, and its first id), ids inside of them become ids of all nodes.
-    """
+    """Copy seeds, with -1 for those that are no nodes; write whether there are any to `is_wrong`, which is 0."""
+    # Where the seeds of each node type start, and its first id: ids inside of it become ids of all nodes.
     seed_starts, first_ids = types or (None, None)
     launch(
         "clean_seeds", seeds.numel(),
@@ -61,17 +39,9 @@ def clean_seeds(seeds, num_nodes, types, clean, is_wrong):
 
 
 def compact_typed_hop(hop, graph, picks, types, ranks, written):
-    """Group the edges of a hop by edge type, and relabel their sources within their node type.
-
-    Args:
-        hop: Its seeds, and how many of them there are.
-        graph: Its edge types and the source of each edge.
-        picks: Where each column's edges start, and the edges, with room for more of them.
-        types: The types of the hop (`relabel.Types`).
-        ranks: The place of each edge type in the order in which new nodes are counted.
-        written: The rows as ids of all nodes, and as ids inside their node type; the column starts of each edge type;
-            the edges in that order, and their sources as positions.
-    """
+    """Group the edges of a hop by edge type, and relabel their sources within their node type."""
+    # Written: rows as ids of all nodes, and as ids inside their node type; the column starts of each edge type; the
+    # edges in that order, and their sources as positions.
     (edge_types, indices), (offsets, positions), (rows, own_ids, indptr, grouped, local) = graph, picks, written
     starts = types.seed_starts
     before = _group(edge_types, positions, offsets, starts, types.parts, ranks, indptr, grouped)

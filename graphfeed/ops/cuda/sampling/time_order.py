@@ -4,15 +4,14 @@ import torch
 
 
 def is_in_order(indptr, times, types):
-    """Tell whether the times of each column, or of each edge type in it, never fall."""
     falls = (times[1:] < times[:-1]) & ~_begins(indptr, times, types)[1:]
     return not bool(falls.any())
 
 
 def sort_by_time(indptr, times, types, order, rising, scratch):
-    """Write the order of each column's edges by time, with ties by place; and the times in that order."""
     del scratch
     runs = _begins(indptr, times, types).cumsum(0)
+    # By time and then by run, both stably: so ties stay in their order.
     by_time = torch.sort(times, stable=True).indices
     places = by_time[torch.sort(runs[by_time], stable=True).indices]
     rising.copy_(times[places])
@@ -20,7 +19,6 @@ def sort_by_time(indptr, times, types, order, rising, scratch):
 
 
 def places_in_order(indptr, order, places):
-    """Write the position in the graph of each edge of the order."""
     places.copy_(order + _starts(indptr, order))
 
 
@@ -35,6 +33,5 @@ def _begins(indptr, times, types):
 
 
 def _starts(indptr, order):
-    """Return where the column of each edge starts."""
     starts = indptr.to(order.device)
     return torch.repeat_interleave(starts[:-1], starts.diff(), output_size=order.numel())

@@ -6,14 +6,11 @@ from graphfeed.ops.cuda.launch import launch
 
 
 def cumulate_weights(indptr, weights, out):
-    """Write each column's running sum of weights, in units of `2**-31` of the column's largest.
-
-    All edges are summed up at once, so that a column of many edges takes no longer than as many columns.
-    """
     columns, edges = indptr.numel() - 1, out.numel()
     starts = indptr, indptr.itemsize
     given = (*starts, weights, weights.itemsize, columns, edges)
     largest = torch.zeros(columns, dtype=torch.int64, device=out.device)
+    # All edges at once, so that a column of many edges takes no longer than as many columns.
     launch("find_largest_weights", edges, *given, largest)
     launch("weights_to_units", edges, *given, largest, out)
     # May exceed 64 bits and begin anew, which is lost in the difference.

@@ -7,10 +7,7 @@ from graphfeed.ops.cuda.structure.relabel import Nodes, Types, relabel, relabel_
 
 
 def compact(seeds, neighbors, parts, keys, node_map, rows, row_starts, local):
-    """Relabel neighbours to positions in the row ids of their node type; seeds come first, as they are.
-
-    This waits for the device once, to learn how many rows there are. `parts` and `row_starts` lie on the CPU.
-    """
+    """Do as the CPU's kernel, and wait once for the number of rows; `parts` and `row_starts` lie on the CPU."""
     del keys, node_map
     nodes = Nodes(seeds, neighbors, neighbors.numel())
     if row_starts.numel() == 2 and parts[-1].numel() == 1:

@@ -7,10 +7,7 @@ from graphfeed.ops.cuda.launch import launch
 
 
 def match_pairs(indptr, indices, rows, destinations, pairs, ends, table, out):
-    """Write the places of the edges that are among the pairs, ascending, and return how many there are as a tensor.
-
-    `indices` are the sources' ids where there are no rows; `table` comes filled with -1.
-    """
+    """Do as the CPU's kernel, but return the number of edges as a tensor; `table` comes filled with -1."""
     del ends
     matches = torch.empty_like(out)
     mask = np.uint64(table.numel() - 1)
@@ -20,6 +17,7 @@ def match_pairs(indptr, indices, rows, destinations, pairs, ends, table, out):
         indptr, indptr.itemsize, indices, indices.itemsize, rows, rows.itemsize, destinations, destinations.itemsize,
         pairs, table, mask, destinations.numel(), indices.numel(), matches,
     )  # fmt: skip
+    # The place of the n-th match is where the running sum gets to n.
     before = matches.cumsum_(0)
     out.copy_(torch.searchsorted(before, torch.arange(1, out.numel() + 1, device=out.device)))
     return before[-1:]

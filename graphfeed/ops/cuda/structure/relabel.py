@@ -60,6 +60,7 @@ def relabel_by_type(
 ) -> None:
     """Write each node once, type after type, seeds first, and the neighbours as positions in their type."""
     table, kinds, edge_types = _enter(nodes), types.row_starts.numel() - 1, types.sources.numel()
+    # One block: types are few, and so the CPU need not wait for the counts.
     launch(
         "count_rows", 1,
         table[-1], types.edges_before, types.parts, types.seed_starts, kinds, types.sources, types.destinations,
@@ -70,19 +71,15 @@ def relabel_by_type(
 
 
 def new_slots(counts: Sequence[int], device: torch.device) -> list[torch.Tensor]:
-    """Return an empty hash table for each number of nodes: ids and their first items. One call fills all."""
+    """Return an empty hash table for each number of nodes: ids and their first items."""
     # Powers of two, of which at most half are used.
     sizes = [2 << (2 * count + 1).bit_length() for count in counts]
+    # One call fills all.
     return [part.view(2, -1) for part in torch.full((sum(sizes),), -1, device=device).split(sizes)]
 
 
 def _enter(nodes):
-    """Enter all ids into a hash table at once; an id's first appearance is the minimum of its places.
-
-    Returns:
-        The slot of each item, the ids in the slots, their first items, and how many new nodes come before each
-        neighbour.
-    """
+    """Enter all ids into a hash table at once; an id's first appearance is the minimum of its places."""
     seeds, neighbors, most, positions, num_seeds, num_neighbors, table = nodes
     count, device = seeds.numel(), seeds.device
     slots = torch.empty(count + most, dtype=torch.int64, device=device)
@@ -94,6 +91,7 @@ def _enter(nodes):
     )  # fmt: skip
     before = torch.empty(most + 1, dtype=torch.int64, device=device)
     launch("mark_new", most + 1, slots, first, count, most, num_neighbors, before)
+    # The slot of each item, the ids in the slots, their first items, and the new nodes before each neighbour.
     return slots, keys, first, before.cumsum_(0)
 
 
