@@ -55,6 +55,7 @@ def sort_keys(order, count):
     for number in range(count):
         highest = max(highest, keys[np.uintp(number)])
     shift = PAGE
+    # Digits above the highest page are 0 in all keys.
     while shift < KEY_BITS and highest >> shift > 0:
         sort_digit(keys, order.spare, order.counts, count, shift)
         sort_digit(order.spare, keys, order.counts, count, shift + np.uint64(DIGIT_BITS))
@@ -67,6 +68,7 @@ def sort_digit(source, target, counts, count, shift):
     counts[:] = 0
     for number in range(count):
         counts[np.uintp(source[np.uintp(number)] >> shift & DIGIT)] += 1
+    # From the number of each digit's keys to where they begin.
     total = np.int64(0)
     for digit in range(counts.size):
         found = counts[digit]
@@ -81,7 +83,6 @@ def sort_digit(source, target, counts, count, shift):
 
 @device_function
 def sort_positions(order, array, positions, chunk, count, page_bits):
-    """Order the values at a chunk of positions by page."""
     for number in range(count):
         position = positions[np.uintp(chunk + number)]
         order.keys[np.uintp(number)] = key_of(array, position, number, page_bits)
@@ -96,6 +97,7 @@ def ask_ahead(array, keys, block, count, page_bits):
     while at < end:
         low = np.int64(keys[np.uintp(at)] >> PAGE)
         high = low
+        # Neighbouring pages are asked for by one call.
         while at < end and np.int64(keys[np.uintp(at)] >> PAGE) <= min(high + 1, low + MOST_PAGES - 1):
             high = np.int64(keys[np.uintp(at)] >> PAGE)
             at += 1

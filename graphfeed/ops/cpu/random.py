@@ -19,7 +19,7 @@ HALF = np.uint64(32)
 
 @device_function
 def mix(value):
-    """Scramble 64 bits, one to one."""
+    # One to one: each step can be undone.
     value = (value ^ (value >> np.uint64(30))) * FIRST
     value = (value ^ (value >> np.uint64(27))) * SECOND
     return value ^ (value >> np.uint64(31))
@@ -27,19 +27,16 @@ def mix(value):
 
 @device_function
 def node_state(key, node):
-    """Fold a node id into the key of a hop."""
     return mix(key ^ (np.uint64(node) * NODE))
 
 
 @device_function
 def time_state(state, time):
-    """Set the draws of a node at one time apart from those at others."""
     return mix(state ^ (np.uint64(time) * TIME))
 
 
 @device_function
 def type_state(state, edge_type):
-    """Set the draws of one edge type of a node apart from those of the others."""
     return mix(state + (np.uint64(edge_type) + np.uint64(1)) * EDGE_TYPE)
 
 
@@ -64,11 +61,10 @@ def variate(first, second, switch_threshold, node):
 
 @device_function
 def draw_bits(state, number):
-    """Return the 64 bits of draw `number` of a state."""
     return mix(state + (np.uint64(number) + np.uint64(1)) * GOLDEN)
 
 
 @device_function
 def draw_below(state, number, bound):
-    """Return draw `number` of a state as an int64 in `0 .. bound - 1`: the high half of a 128-bit product."""
+    # In `0 .. bound - 1`: the high half of a 128-bit product.
     return np.int64(multiply_high(draw_bits(state, number), np.uint64(bound)))

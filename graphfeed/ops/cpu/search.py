@@ -15,10 +15,8 @@ from graphfeed.ops.cpu.random import GOLDEN
 
 @device_function
 def first_slot(size, key):
-    """Return the slot where the search for a key begins: Fibonacci hashing.
-
-    A slot is the upper bits of the product, on which all bits of the key have an effect.
-    """
+    """Return the slot where the search for a key begins: Fibonacci hashing."""
+    # The upper bits of the product, on which all bits of the key have an effect.
     return np.int64(multiply_high(np.uint64(key) * GOLDEN, np.uint64(size)))
 
 

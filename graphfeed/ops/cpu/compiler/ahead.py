@@ -51,14 +51,7 @@ def all_kernels() -> list[tuple[str, str, list[str]]]:
 
 
 def compile_all(processes: int | None = None) -> Iterator[KernelLoad]:
-    """Compile all kernels, or find them on disk, and yield each once it is there.
-
-    Args:
-        processes: How many processes compile; None: as many as this one may use cores.
-
-    Raises:
-        RuntimeError: A kernel could not be compiled.
-    """
+    """Compile all kernels, or find them on disk, and yield each once it is there."""
     jobs: queue.SimpleQueue[Any] = queue.SimpleQueue()
     results: queue.SimpleQueue[Any] = queue.SimpleQueue()
     kernels = all_kernels()
@@ -83,7 +76,6 @@ def compile_all(processes: int | None = None) -> Iterator[KernelLoad]:
 
 
 def cores() -> int:
-    """Return how many cores this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
@@ -96,18 +88,14 @@ def hand_out(jobs: Any, results: Any) -> None:
                 while job is not None:
                     results.put(ask(process, job))
                     job = jobs.get()
+        # It has ended, with or without half an answer.
         except (OSError, ValueError):
             results.put(f"the process that compiled {job[0]}.{job[1]} ended")
             job = jobs.get()
 
 
 def ask(process: "subprocess.Popen[str]", job: Any) -> KernelLoad | str:
-    """Have a process compile a kernel, and return its answer.
-
-    Raises:
-        OSError: It has ended.
-        ValueError: It has ended, and says nothing.
-    """
+    """Have a process compile a kernel, and return its answer; an OSError or a ValueError if it has ended."""
     assert process.stdin is not None
     assert process.stdout is not None
     process.stdin.write(json.dumps(job) + "\n")
@@ -124,12 +112,10 @@ def start(**streams: Any) -> "subprocess.Popen[str]":
 
 @contextmanager
 def helped(missing: list[tuple[Kernel, tuple[str, ...]]]) -> Iterator[None]:
-    """Have other processes compile kernels from the last on, while this one compiles them from the first on.
-
-    Whoever comes second to a kernel finds it on disk, or waits for it.
-    """
+    """Have other processes compile kernels from the last on, while this one compiles them from the first on."""
     helpers = []
     if folders()[1] is not None and sys.executable and not getattr(sys, "frozen", False):
+        # Whoever comes second to a kernel finds it on disk, or waits for it.
         jobs = [json.dumps([kernel.__module__, kernel.__name__, list(dtypes)]) for kernel, dtypes in reversed(missing)]
         count = min(cores() - 1, MOST_HELPERS)
         with suppress(OSError):  # there are no more processes to be had

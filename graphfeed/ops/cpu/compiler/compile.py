@@ -41,11 +41,7 @@ LONG_NAME = re.compile(r"[-\w$.]{200,}")
 
 
 def compile_kernel(kernel: Kernel, dtypes: tuple[str, ...]) -> tuple[str, bytes]:
-    """Return the name of the machine code's function, and the object file that holds it; one thread at a time.
-
-    Raises:
-        NotImplementedError: The kernel needs something of Numba's when it runs, as one does that makes an array.
-    """
+    """Return the name of the machine code's function, and the object file that holds it; one thread at a time."""
     for function in DEVICE_FUNCTIONS:
         if function not in REGISTERED:
             REGISTERED.add(function)
@@ -99,7 +95,6 @@ def make_entry(kernel: Kernel, dtypes: tuple[str, ...]) -> Callable[..., Any]:
 
 
 def numba_type(kind: ArrayType, chosen: dict[str, str]) -> Any:
-    """Return an array's type as Numba has it."""
     return types.Array(numba.from_dtype(np.dtype(kind.dtype_in(chosen))), kind.ndim, "C")
 
 

@@ -26,21 +26,18 @@ def real(folder: Path | str) -> Path:
 
 
 def user_cache() -> Path:
-    """Return the folder for what programs of the user keep and can make anew."""
     given = {"win32": "LOCALAPPDATA", "darwin": ""}.get(sys.platform, "XDG_CACHE_HOME")
     usual = Path("~", "Library", "Caches") if sys.platform == "darwin" else Path("~", ".cache")
     return Path(os.environ.get(given) or os.path.expanduser(usual), "graphfeed")
 
 
 def candidates() -> Iterator[tuple[Path, int]]:
-    """Yield the folders for the machine code of this copy of the package, the preferred one first, and their mode.
-
-    Links to them are followed here. A folder that is a link after that is not used: in the temporary folder, anybody
-    may make one under the name of the user's folder.
-    """
+    """Yield the folders for the machine code of this copy of the package, the preferred one first, and their mode."""
     own = f"{SOURCES.name}_{sha1(str(SOURCES).encode(), usedforsecurity=False).hexdigest()}"
     for given in (os.environ.get("GRAPHFEED_CACHE_DIR"), os.environ.get("NUMBA_CACHE_DIR")):
         if given:
+            # Links to them are followed here. A folder that is a link after that is not used: in the temporary folder,
+            # anybody may make one under the name of the user's folder.
             yield real(given) / own, 0o755
     yield real(SOURCES) / "__pycache__", 0o755
     users = user_cache()
@@ -82,7 +79,6 @@ def why_unusable(folder: Path, mode: int) -> str:
 
 
 def is_writable(folder: Path) -> bool:
-    """Tell whether files can be made in a folder."""
     try:
         tempfile.TemporaryFile(dir=folder).close()
     except OSError:

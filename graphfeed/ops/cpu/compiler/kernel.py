@@ -61,7 +61,6 @@ class Kernel:
         return self.codes[dtypes]
 
     def __call__(self, *arguments: Any) -> Any:
-        """Run the kernel."""
         if INTERPRETED:
             return self.interpret(*arguments)
         words: list[int] = []

@@ -32,16 +32,11 @@ Generate = Callable[[Any, Any, Any, Arguments], Any]
 
 
 def instruction(function: Any, result: Any, *given: Any) -> Callable[[Generate], Generate]:
-    """Let Numba compile calls of an instruction by the code that the decorated function generates.
-
-    Args:
-        function: The instruction.
-        result: The type of what it returns.
-        given: The types that arguments are converted to; None takes an argument as it is.
-    """
+    """Let Numba compile calls of an instruction by the code that the decorated function generates."""
 
     def register(generate: Generate) -> Generate:
         def find_type(*found: Any) -> Any:
+            # Arguments are converted to the types that are given; None takes one as it is.
             return result(*(wanted or own for wanted, own in zip(given, found, strict=True)))
 
         find_type.__signature__ = inspect.signature(function)  # type: ignore[attr-defined]
@@ -54,7 +49,6 @@ def instruction(function: Any, result: Any, *given: Any) -> Callable[[Generate],
 
 
 def address_of(context: Any, builder: Any, kind: Any, array: Any, index: Any) -> Any:
-    """Return the address of `array[index]` as that of a byte."""
     data = context.make_helper(builder, kind, array).data
     return builder.bitcast(builder.gep(data, [index]), BYTE.as_pointer())
 
@@ -68,21 +62,20 @@ def external(builder: Any, name: str, result: Any, *arguments: Any) -> Any:
 
 @instruction(instructions.prefetch, types.void, None, types.intp)
 def generate_prefetch(context: Any, builder: Any, signature: Any, arguments: Arguments) -> Any:
-    """For reading, of low locality, of data."""
     address = address_of(context, builder, signature.args[0], *arguments)
+    # For reading, of low locality, of data.
     external(builder, "llvm.prefetch.p0", ir.VoidType(), address, INT32(0), INT32(1), INT32(1))
     return context.get_dummy_value()
 
 
 @instruction(instructions.lowest_bit, types.int64, types.uint64)
 def generate_lowest_bit(_context: Any, builder: Any, _signature: Any, arguments: Arguments) -> Any:
-    """Count trailing zeros."""
+    # The flag says that 0 never comes: LLVM may return anything for it.
     return external(builder, "llvm.cttz.i64", WORD, arguments[0], FLAG(1))
 
 
 @instruction(instructions.count_bits, types.int64, types.uint64)
 def generate_count_bits(_context: Any, builder: Any, _signature: Any, arguments: Arguments) -> Any:
-    """Count ones."""
     return builder.ctpop(arguments[0])
 
 
@@ -102,79 +95,73 @@ def generate_mark_below(context: Any, builder: Any, signature: Any, arguments: A
 
 @instruction(instructions.multiply_high, types.uint64, types.uint64, types.uint64)
 def generate_multiply_high(_context: Any, builder: Any, _signature: Any, arguments: Arguments) -> Any:
-    """One instruction of most processors."""
     wide = ir.IntType(128)
     left, right = (builder.zext(argument, wide) for argument in arguments)
+    # One instruction of most processors.
     return builder.trunc(builder.lshr(builder.mul(left, right), wide(64)), WORD)
 
 
 @instruction(instructions.less_product, types.boolean, *[types.uint64] * 4)
 def generate_less_product(_context: Any, builder: Any, _signature: Any, arguments: Arguments) -> Any:
-    """Compare in 128 bits."""
     left, up, right, down = (builder.zext(argument, ir.IntType(128)) for argument in arguments)
     return builder.icmp_unsigned("<", builder.mul(left, up), builder.mul(right, down))
 
 
 @instruction(instructions.copy_bytes, types.void, None, types.intp, None, types.intp, types.int64)
 def generate_copy_bytes(context: Any, builder: Any, signature: Any, arguments: Arguments) -> Any:
-    """Copy memory that does not overlap."""
     out, to, source, start, size = arguments
     target = address_of(context, builder, signature.args[0], out, to)
     origin = address_of(context, builder, signature.args[2], source, start)
+    # The memory does not overlap.
     external(builder, "llvm.memcpy.p0.p0.i64", ir.VoidType(), target, origin, size, FLAG(0))
     return context.get_dummy_value()
 
 
 @instruction(instructions.load_word, types.uint64, None, types.intp)
 def generate_load_word(context: Any, builder: Any, signature: Any, arguments: Arguments) -> Any:
-    """Load from any address."""
     address = address_of(context, builder, signature.args[0], *arguments)
+    # From any address: no alignment is promised.
     return builder.load(builder.bitcast(address, WORD.as_pointer()), align=1)
 
 
 @instruction(instructions.add_to_crc32c, types.uint64, types.uint64, types.uint64)
 def generate_add_to_crc32c(_context: Any, builder: Any, _signature: Any, arguments: Arguments) -> Any:
-    """Add a word."""
     return external(builder, "llvm.x86.sse42.crc32.64.64", WORD, *arguments)
 
 
 @instruction(instructions.address_of, types.int64, None)
 def generate_address_of(context: Any, builder: Any, signature: Any, arguments: Arguments) -> Any:
-    """Return the pointer as a number."""
     return builder.ptrtoint(address_of(context, builder, signature.args[0], arguments[0], WORD(0)), WORD)
 
 
 @instruction(instructions.read_at, types.int64, types.int32, None, types.int32, types.int64)
 def generate_read_at(context: Any, builder: Any, signature: Any, arguments: Arguments) -> Any:
-    """Call the system's function, which is linked by its name."""
     descriptor, segments, count, start = arguments
     pairs = address_of(context, builder, signature.args[1], segments, WORD(0))
+    # The system's function, which is linked by its name.
     return external(builder, "preadv", WORD, descriptor, pairs, count, start)
 
 
 @instruction(instructions.will_need, types.void, types.int64, types.int64)
 def generate_will_need(context: Any, builder: Any, _signature: Any, arguments: Arguments) -> Any:
-    """Call the system's function; it is advice, so a failure changes nothing."""
     address, size = arguments
+    # It is advice, so a failure changes nothing.
     external(builder, "madvise", INT32, builder.inttoptr(address, BYTE.as_pointer()), size, INT32(WILL_NEED))
     return context.get_dummy_value()
 
 
 @instruction(program.call, types.int64, types.int64, types.int64)
 def generate_call(_context: Any, builder: Any, _signature: Any, arguments: Arguments) -> Any:
-    """Call machine code by its address."""
     function, block = arguments
     kind = ir.FunctionType(WORD, [WORD.as_pointer()])
     return builder.call(builder.inttoptr(function, kind.as_pointer()), [builder.inttoptr(block, WORD.as_pointer())])
 
 
 class BlockType(types.NamedTuple):
-    """A named tuple of arrays, as the address of its words: an array is loaded from there where it is used.
-
-    Handing one to a function costs a pointer, where a tuple of ten arrays would be seventy values.
-    """
+    """A named tuple of arrays, as the address of its words: an array is loaded from there where it is used."""
 
     def __init__(self, kind: type, arrays: dict[str, types.Array]) -> None:
+        # Handing one to a function costs a pointer, where a tuple of ten arrays would be seventy values.
         super().__init__(tuple(arrays.values()), kind)
         self.arrays, self.places, self.words = arrays, dict[str, int](), 0
         for name, own in arrays.items():
@@ -187,15 +174,12 @@ register_model(BlockType)(models.OpaqueModel)
 
 @lower_getattr_generic(BlockType)  # type: ignore[untyped-decorator]
 def generate_attribute(context: Any, builder: Any, kind: BlockType, block: Any, name: str) -> Any:
-    """Load an array from its words."""
     words = builder.bitcast(block, WORD.as_pointer())
     return make_array(context, builder, kind.arrays[name], words, WORD(kind.places[name]))
 
 
 @intrinsic
 def number_at(_typing_context: Any, _words: Any, _place: Any, kind: Any) -> Any:
-    """Return a word as an integer of a type of 64 bits."""
-
     def generate(_context: Any, builder: Any, _signature: Any, arguments: Arguments) -> Any:
         return word_at(builder, arguments[0], arguments[1])
 
@@ -245,7 +229,6 @@ def make_array(context: Any, builder: Any, kind: Any, words: Any, place: Any) ->
 
 
 def word_at(builder: Any, words: Any, place: Any) -> Any:
-    """Load a word of a block."""
     word = builder.load(builder.gep(words, [place]))
     never_changes(builder, word)
     return word
@@ -257,7 +240,6 @@ def never_changes(builder: Any, load: Any) -> None:
 
 
 def pack(builder: Any, kind: Any, values: Arguments) -> Any:
-    """Return values as LLVM's array or structure."""
     packed = ir.Constant(kind, ir.Undefined)
     for place, value in enumerate(values):
         packed = builder.insert_value(packed, value, place)

@@ -23,7 +23,6 @@ def target_machine() -> Any:
 
 @cache
 def processor() -> tuple[str, str]:
-    """Return the name and the features of the processor that code is made for."""
     given = os.environ.get("NUMBA_CPU_NAME")
     if given:
         return given, os.environ.get("NUMBA_CPU_FEATURES", "")
@@ -32,12 +31,11 @@ def processor() -> tuple[str, str]:
 
 @cache
 def engine() -> Any:
-    """Return what links object files into this process."""
+    # An empty module: object files are added to it.
     return binding.create_mcjit_compiler(binding.parse_assembly(""), target_machine())
 
 
 def link(symbol: str, code: bytes) -> int:
-    """Load an object file, and return the address of one of its functions; one thread at a time."""
     # MCJIT is not safe to use from two threads; `store.COMPILING` is held.
     engine().add_object_file(binding.ObjectFileRef.from_data(code))
     engine().finalize_object()

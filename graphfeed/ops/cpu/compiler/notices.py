@@ -41,15 +41,13 @@ class CompileClock:
 
     @contextmanager
     def timing(self, folder: Path | None) -> Iterator[None]:
-        """Add up the time of a block; say so after it, if that makes it long.
-
-        Between two kernels is soon enough: each takes a second at most.
-        """
+        """Add up the time of a block; say so after it, if that makes it long."""
         start = time.monotonic()
         try:
             yield
         finally:
             self.spent += time.monotonic() - start
+            # Between two kernels is soon enough: each takes a second at most.
             if self.spent > SILENT_SECONDS and "compiling" not in SAID:
                 where = f"once, and keeps them in {folder}" if folder else "and can't save them"
                 if folder is None or is_first(folder):

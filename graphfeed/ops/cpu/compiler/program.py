@@ -25,15 +25,12 @@ def call(_code: int, _block: int) -> int:
 
 @Kernel
 def run_steps(calls: Int64s, step: Int64s) -> int:
-    """Call kernels from a step on until one returns another number than 0, and return that.
-
-    Args:
-        calls: The address of each kernel and that of its arguments.
-        step: The step to begin with; written: the one that stopped.
-    """
+    """Call kernels from a step on until one returns another number than 0, and return that."""
+    # Of each kernel there are two words, its address and that of its arguments.
     for number in range(step[0], calls.size // 2):
         result = call(calls[2 * number], calls[2 * number + 1])
         if result != 0:
+            # So the caller learns which one stopped.
             step[0] = number
             return result
     step[0] = calls.size // 2
@@ -106,7 +103,6 @@ class Program:
         self.code, self.address, self.is_ready = run_steps.code(()).run, self.block.buffer_info()[0], True
 
     def _interpret(self, first: int) -> tuple[int, int]:
-        """Run the steps in Python, where nothing is compiled."""
         for number in range(first, len(self.steps)):
             kernel, (*arguments, _) = self.steps[number]
             result = kernel.interpret(*arguments)

@@ -50,7 +50,6 @@ class ArrayType:
     ndim: int = 1
 
     def dtype_in(self, chosen: Chosen) -> str:
-        """Return the name of the dtype in a call."""
         return self.dtype if isinstance(self.dtype, str) else chosen[self.dtype.name]
 
     def choose(self, name: str, value: Any, chosen: Chosen) -> None:
@@ -64,7 +63,6 @@ class ArrayType:
             raise TypeError(f"{name} must be {self.text(chosen)}, but is {value.dtype} of shape {tuple(value.shape)}")
 
     def text(self, chosen: Chosen) -> str:
-        """Say what it is."""
         if isinstance(self.dtype, str) or self.dtype.name in chosen:
             dtypes = self.dtype_in(chosen)
         else:
@@ -92,11 +90,7 @@ def address_of(values: Any) -> int:
 
 
 def lay_out(values: Sequence[Any], words: list[int], key: list[Any], kept: list[Any]) -> None:
-    """Append the words of arguments, the dtypes and dimensions of their arrays, and what has to stay alive.
-
-    Raises:
-        TypeError: An array has gaps.
-    """
+    """Append the words of arguments, the dtypes and dimensions of their arrays, and what has to stay alive."""
     for value in values:
         if isinstance(value, np.ndarray):
             whole = value.flags.c_contiguous
@@ -177,17 +171,11 @@ class Block:
 
 @cache
 def fields_of(kind: type) -> list[tuple[str, ArrayType]]:
-    """Return the names and types of the arrays of a named tuple."""
     return list(inspect.get_annotations(kind).items())
 
 
 class Signature:
-    """The parameters of a kernel.
-
-    Args:
-        function: Its annotations are array types, named tuples of such, `int`, `bool` and `np.uint64`; it returns an
-            integer, a bool or nothing.
-    """
+    """The parameters of a kernel: array types, named tuples of such, `int`, `bool` and `np.uint64`."""
 
     def __init__(self, function: Callable[..., Any]) -> None:
         parameters = inspect.signature(function).parameters
@@ -207,15 +195,10 @@ class Signature:
         return list(found.values())
 
     def variants(self) -> list[tuple[str, ...]]:
-        """Return all choices of dtypes."""
         return list(itertools.product(*(variable.dtypes for variable in self.variables())))
 
     def choose(self, arguments: Sequence[Any]) -> tuple[str, ...]:
-        """Return the dtypes that the arguments of a call choose.
-
-        Raises:
-            TypeError: An argument is not what the kernel takes.
-        """
+        """Return the dtypes that the arguments of a call choose."""
         chosen: Chosen = {}
         for (name, kind), value in zip(self.parameters, arguments, strict=True):
             if isinstance(kind, ArrayType):
@@ -230,5 +213,4 @@ class Signature:
 
 
 def is_tuple(kind: Any) -> bool:
-    """Tell whether an annotation is a named tuple."""
     return isinstance(kind, type) and issubclass(kind, tuple)

@@ -68,10 +68,8 @@ def load_or_compile(kernel: Kernel, dtypes: tuple[str, ...]) -> None:
 
 
 def names_of(kernel: Kernel, dtypes: tuple[str, ...]) -> tuple[str, str]:
-    """Return what the names of a kernel's files begin with, whatever its sources, and the name of those that are right.
-
-    Machines of several kinds may share a folder, and each keeps its own.
-    """
+    """Return what the names of a kernel's files begin with, and the name of those that its sources give it now."""
+    # Machines of several kinds may share a folder, and each keeps its own.
     machine = digest(repr((numba_version(), llvmlite.__version__, *processor())).encode(), 8).hex()
     stem = f"{kernel.name}.{'-'.join(dtypes)}.{machine}"
     return stem, f"{stem}{digest_of(Path(kernel.function.__code__.co_filename))}"
@@ -84,7 +82,6 @@ def numba_version() -> str:
 
 
 def is_kept(kernel: Kernel, dtypes: tuple[str, ...]) -> bool:
-    """Tell whether there is a file for a kernel's machine code."""
     return any((folder / f"{names_of(kernel, dtypes)[1]}.code").exists() for folder in folders()[0])
 
 
@@ -153,20 +150,17 @@ def remove_old(folder: Path, stem: str, name: str) -> None:
 
 
 def digest(content: bytes, size: int) -> bytes:
-    """Digest bytes."""
     return blake2b(content, digest_size=size).digest()
 
 
 @cache
 def digest_of(module: Path) -> str:
-    """Digest the sources that the machine code of a module's kernels depends on.
-
-    What has been edited since the process has started may not be what it runs, so nobody else gets its machine code.
-    """
+    """Digest the sources that the machine code of a module's kernels depends on."""
     files = [*sorted(SOURCES.rglob("*.py")), CONSTANTS]
     if SOURCES not in module.parents:
         files.append(module)
     parts = [path.name.encode() + path.read_bytes() for path in files]
+    # What has been edited since the process has started may not be what it runs, so nobody else gets its machine code.
     if any(path.stat().st_mtime > STARTED for path in files):
         parts.append(secrets.token_bytes(8))
     return digest(b"".join(parts), 8).hex()

@@ -29,19 +29,16 @@ TABLES = make_tables()
 
 
 def has_instruction() -> bool:
-    """Return whether kernels are compiled for a processor with the instruction."""
     return not INTERPRETED and "+sse4.2" in processor()[1].split(",")
 
 
 @device_function
 def add_byte_by_table(checksum, byte):
-    """Return the checksum with one more byte."""
     return np.uint64(TABLES[0, (checksum ^ np.uint64(byte)) & np.uint64(255)]) ^ (checksum >> np.uint64(8))
 
 
 @device_function
 def add_word_by_table(checksum, word):
-    """Return the checksum with eight more bytes, by a look-up each."""
     word ^= checksum
     total = np.uint32(0)
     for place in range(8):
@@ -57,7 +54,6 @@ add_word: Any = add_to_crc32c if has_instruction() else add_word_by_table
 
 @device_function
 def checksum_of(data, start, size):
-    """Return the CRC32C of `size` bytes from an offset."""
     checksum = np.uint64(ONES)
     words = size >> 3
     for number in range(words):
@@ -77,5 +73,4 @@ def masked_checksum(data, start, size):
 
 @kernel
 def crc32c(data: UInt8s) -> int:
-    """Return the CRC32C of bytes."""
     return checksum_of(data, 0, data.size)

@@ -21,7 +21,6 @@ PLACES = (1 << PLACE_BITS) - 1
 
 @device_function
 def hash_text(values, start, stop):
-    """Return 63 bits that depend on all bytes of a text."""
     state = mix(np.uint64(stop - start))
     while start + 8 <= stop:
         state = mix(state ^ load_word(values, start))
@@ -29,17 +28,14 @@ def hash_text(values, start, stop):
     rest = np.uint64(0)
     for place in range(start, stop):
         rest = rest << np.uint64(8) | np.uint64(values[place])
+    # 63 bits, since a slot below 0 is free.
     return np.int64(mix(state ^ rest) >> np.uint64(1))
 
 
 @device_function
 def begin_block(values, offsets, table, asked, asked_offsets, first, block):
-    """Write the hash of each text of a block, and the slot where to look on; return how many texts it has.
-
-    Args:
-        first: The first text of the block.
-        block: Written: the hashes of as many texts as a block has, and then their slots.
-    """
+    """Write the hash of each text of a block, and the slot where to look on; return how many texts it has."""
+    # A block holds the hashes of as many texts, and then their slots.
     size, mask = min(BLOCK, asked_offsets.size - 1 - first), table.size - 1
     for number in range(size):
         start, stop = asked_offsets[first + number], asked_offsets[first + number + 1]
@@ -62,12 +58,7 @@ def begin_block(values, offsets, table, asked, asked_offsets, first, block):
 
 @device_function
 def find_slot(values, offsets, table, found, slot, asked, start, stop):
-    """Return the slot of an equal text, or the free one where it belongs; -1 if the table is full of others.
-
-    Args:
-        found: The text's hash.
-        slot: Where to begin.
-    """
+    """Return the slot of an equal text, or the free one where it belongs; -1 if the table is full of others."""
     for _ in range(table.size):
         entry = table[slot]
         if entry < 0:
@@ -84,20 +75,13 @@ def find_slot(values, offsets, table, found, slot, asked, start, stop):
 
 @device_function
 def slot_of(place, found):
-    """Return what the slot of a text holds."""
+    # The tag, and the place below it.
     return found >> PLACE_BITS << PLACE_BITS | place
 
 
 @kernel
 def index_texts(values: UInt8s, offsets: Int64s, table: Int64s, block: Int64s) -> None:
-    """Write the place of each text to its slot, of equal ones the first; the table is all -1, with room for all.
-
-    Args:
-        values: The bytes of all texts.
-        offsets: Where each begins, and where the last one ends.
-        table: Written: its size is a power of two.
-        block: Scratch: two numbers for each text of a block.
-    """
+    """Write the place of each text to its slot, of equal ones the first; the table is all -1, with room for all."""
     for first in range(0, offsets.size - 1, BLOCK):
         for number in range(begin_block(values, offsets, table, values, offsets, first, block)):
             place, found = first + number, block[number]
@@ -117,17 +101,7 @@ def find_texts(
     out: Int64s,
     block: Int64s,
 ) -> None:
-    """Write the place of each text that is asked for, -1 where there is none.
-
-    Args:
-        values: The bytes of the texts that are searched.
-        offsets: Where each begins, and where the last one ends.
-        table: What `index_texts` wrote.
-        asked: The bytes of those that are looked up.
-        asked_offsets: Where each begins, and where the last one ends.
-        out: Written: places.
-        block: Scratch: two numbers for each text of a block.
-    """
+    """Write the place of each text that is asked for, -1 where there is none."""
     for first in range(0, out.size, BLOCK):
         for number in range(begin_block(values, offsets, table, asked, asked_offsets, first, block)):
             start, stop = asked_offsets[first + number], asked_offsets[first + number + 1]

@@ -16,22 +16,7 @@ def number_texts(
     out: Int64s,
     block: Int64s,
 ) -> int:
-    """Number texts by their first appearance, and keep those that are new, as long as there is room for them.
-
-    Args:
-        values: The bytes of the texts that are kept. Written.
-        offsets: Where each begins, and where the last one ends. Written.
-        table: As `index_texts` wrote it for them. Written; half of it stays free.
-        count: How many texts are kept, a single number. Written.
-        asked: The bytes of the texts to number.
-        asked_offsets: Where each begins, and where the last one ends.
-        first: The text to begin with.
-        out: Written: the numbers of these and the ones behind them.
-        block: Scratch: two numbers for each text of a block.
-
-    Returns:
-        The text for which there was no room, or how many texts there are.
-    """
+    """Number texts by first appearance, and keep new ones; return the first without room, or how many there are."""
     for begin in range(first, out.size, BLOCK):
         for number in range(begin_block(values, offsets, table, asked, asked_offsets, begin, block)):
             start, stop, found = asked_offsets[begin + number], asked_offsets[begin + number + 1], block[number]
@@ -39,6 +24,7 @@ def number_texts(
             if table[slot] < 0:
                 kept = count[0]
                 end = offsets[kept]
+                # Half of the table stays free.
                 if 2 * kept + 2 > table.size or kept + 1 >= offsets.size or stop - start > values.size - end:
                     return begin + number
                 for place in range(stop - start):

@@ -112,14 +112,11 @@ def find_value(data, at, end):
 
 @device_function
 def read_short(data, at, end, names, name, name_stop, kind, count, width, out, integers, base):
-    """Read an entry of less than 128 bytes for the feature that is expected; return where it ends, -1 if it is another.
-
-    All messages that it consists of have one field, or two, so one test of each length is enough. What differs in any
-    way is left to the general functions. With them alone, records of 77 bytes take twice as
-    long.
-    """
+    """Read an entry of less than 128 bytes for the feature that is expected; return where it ends, or -1."""
     size = name_stop - name
     value = at + 4 + size
+    # All messages that it consists of have one field, or two, so one test of each length is enough. What differs in any
+    # way is left to the general functions. With them alone, records of 77 bytes take twice as long.
     if kind == PLACES or end - at < size + 10 or data[at] != FIRST or data[at + 1] > min(end - at - 2, 0x7F):
         return np.int64(-1)
     stop = at + 2 + np.int64(data[at + 1])
@@ -161,13 +158,11 @@ class Defaults(NamedTuple):
 
 
 class State(NamedTuple):
-    """Of each feature the last record that had it, and the feature that followed; and what is wrong with a record.
-
-    That is a code, the record, the place in its bytes, the feature, and what was found.
-    """
+    """Of each feature the last record that had it, and the feature that followed; and what is wrong with a record."""
 
     seen: Int64s
     follower: Int64s
+    # A code, the record, the place in its bytes, the feature, and what was found.
     problem: Int64s
 
 
@@ -176,18 +171,9 @@ def parse_examples(
     data: UInt8s, starts: Int64s, sizes: Int64s, layout: Layout, defaults: Defaults, out: UInt8s, integers: Int64s,
     state: State,
 ) -> int:  # fmt: skip
-    """Write the features of each record to its row; stop at what is wrong, and return how many rows are written.
-
-    Args:
-        data: Bytes.
-        starts: Where each record begins.
-        sizes: How long it is.
-        layout: Of the rows.
-        defaults: For features that are missing.
-        out: Written: bytes, which begin and end at a multiple of 8.
-        integers: The same memory.
-        state: `seen` is -1 before, and each feature is followed by the next.
-    """
+    """Write the features of each record to its row; stop at what is wrong, and return how many rows are written."""
+    # `integers` is the memory of `out`, which begins and ends at a multiple of 8. Before, `seen` is -1, and each
+    # feature is followed by the next.
     names, name_starts, kinds = layout.names, layout.name_starts, layout.kinds
     counts, widths, bases = layout.counts, layout.widths, layout.bases
     features, seen, follower, problem = kinds.size, state.seen, state.follower, state.problem

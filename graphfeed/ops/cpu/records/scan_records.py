@@ -13,7 +13,6 @@ TAIL = 4
 
 @device_function
 def stored_checksum(data, at):
-    """Return a checksum as it is stored."""
     checksum = np.uint32(0)
     for place in range(4):
         checksum |= np.uint32(data[at + place]) << np.uint32(8 * place)
@@ -24,17 +23,8 @@ def stored_checksum(data, at):
 def scan_records(
     data: UInt8s, begin: int, most_bytes: int, verify: bool, starts: Int64s, sizes: Int64s, found: Int64s
 ) -> None:
-    """Write where records begin and how long they are.
-
-    Args:
-        data: Bytes; eight may be read wherever twelve are there.
-        begin: Where the first record begins.
-        most_bytes: What a record holds at most.
-        verify: Whether checksums are held against the content.
-        starts: Written: where the content of each record begins.
-        sizes: Written: how long it is.
-        found: Written: how many records there are, where the next one begins, and what is wrong.
-    """
+    """Write where the contents of records begin, and how long they are."""
+    # Eight bytes may be read wherever twelve are there.
     at, end, count, code = begin, data.size, 0, 0
     while count < starts.size and end - at >= HEAD:
         size = load_word(data, at)
@@ -52,4 +42,5 @@ def scan_records(
             break
         starts[count], sizes[count] = start, content
         at, count = start + content + TAIL, count + 1
+    # How many records there are, where the next one begins, and what is wrong.
     found[0], found[1], found[2] = count, at, code

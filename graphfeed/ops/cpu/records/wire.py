@@ -11,17 +11,15 @@ FIXED_BYTES = (-1, 8, -1, -1, -1, 4, -1, -1)
 
 
 class Layout(NamedTuple):
-    """Of each feature: its name, the number of its list, how many values of how many bytes, and where its rows begin.
+    """Of each feature its name, its list's number, how many values of how many bytes, and where its rows begin."""
 
-    The names lie one after the other; `name_starts` says where each begins, and where the last one ends. Rows begin at
-    a multiple of 8.
-    """
-
+    # One after the other; `name_starts` says where each begins, and where the last one ends.
     names: UInt8s
     name_starts: Int64s
     kinds: Int64s
     counts: Int64s
     widths: Int64s
+    # Multiples of 8.
     bases: Int64s
 
 

@@ -11,7 +11,6 @@ from graphfeed.ops.cpu.records.wire import Layout
 
 @device_function
 def varint_size(value):
-    """Return how many bytes an integer of 0 or more takes."""
     size = 1
     rest = np.uint64(value) >> np.uint64(7)
     while rest:
@@ -47,7 +46,7 @@ def field_size(size):
 
 @device_function
 def write_number(out, at, value, size):
-    """Write a number of so many bytes, the lowest first."""
+    # The lowest byte first.
     for place in range(size):
         out[at + place] = np.uint8((np.uint64(value) >> np.uint64(8 * place)) & np.uint64(255))
 
@@ -95,16 +94,8 @@ def write_list(data, integers, kind, count, width, base, size, out, at):
 
 @kernel
 def write_examples(data: UInt8s, integers: Int64s, rows: int, layout: Layout, sizes: Int64s, out: UInt8s) -> int:
-    """Write each row as a record with its checksums; return where the last one ends.
-
-    Args:
-        data: Bytes: the rows of each feature, one feature after the other; a multiple of 8 of them.
-        integers: The same memory.
-        rows: How many there are of each.
-        layout: Of the rows.
-        sizes: Scratch: a number per feature.
-        out: Written: bytes, as many as `most_bytes` says.
-    """
+    """Write each row as a record with its checksums; return where the last one ends."""
+    # `integers` is the memory of `data`, the rows of each feature, one feature after the other.
     names, name_starts, kinds = layout.names, layout.name_starts, layout.kinds
     counts, widths, bases, features = layout.counts, layout.widths, layout.bases, layout.kinds.size
     at = np.int64(0)
@@ -129,6 +120,7 @@ def write_examples(data: UInt8s, integers: Int64s, rows: int, layout: Layout, si
             at = write_head(out, at + name, 18, value)
             at = write_head(out, at, 8 * kind + 2, sizes[feature])
             at = write_list(data, integers, kind, count, width, base, sizes[feature], out, at)
+        # The head comes last, once the length is known.
         write_number(out, start - HEAD, at - start, 8)
         write_number(out, start - TAIL, masked_checksum(out, start - HEAD, 8), 4)
         write_number(out, at, masked_checksum(out, start, at - start), 4)

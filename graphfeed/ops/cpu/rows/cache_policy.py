@@ -56,7 +56,6 @@ def erase(lists, slot):
 
 @device_function
 def unlink(lists, slot):
-    """Take a slot out of its list."""
     lists.newer[lists.older[slot]] = lists.newer[slot]
     lists.older[lists.newer[slot]] = lists.older[slot]
 
@@ -73,7 +72,6 @@ def push(lists, sentinel, slot):
 
 @device_function
 def move(lists, sentinel, slot):
-    """Make a slot of another list, or of the same, the newest of a list."""
     unlink(lists, slot)
     push(lists, sentinel, slot)
 
@@ -107,7 +105,6 @@ def fetch_ahead(lists, wanted, row):
 
 @kernel
 def clear(lists: Lists) -> None:
-    """Empty the list of used slots, and put all into that of free ones."""
     slots = lists.keys.size
     lists.table[:] = -1
     lists.marks[:] = 0
@@ -120,16 +117,7 @@ def clear(lists: Lists) -> None:
 
 @kernel
 def find_keys(lru: bool, lists: Lists, wanted: Int64s, places: Int64s, slots: Int64s, missing: Int64s) -> int:
-    """Look `wanted` up and mark what is there; return the number of hits.
-
-    Args:
-        lru: Whether the policy is LRU, or SIEVE.
-        lists: Its state.
-        wanted: Keys.
-        places: Written: positions of the hits.
-        slots: Written: their slots.
-        missing: Written: positions of the misses.
-    """
+    """Look `wanted` up and mark what is there; return the number of hits."""
     hits = 0
     for row in range(wanted.size):
         fetch_ahead(lists, wanted, row)
@@ -148,14 +136,7 @@ def find_keys(lru: bool, lists: Lists, wanted: Int64s, places: Int64s, slots: In
 
 @kernel
 def replace_keys(lru: bool, lists: Lists, wanted: Int64s, slots: Int64s) -> None:
-    """Give each of `wanted` a slot, in order; -1 for all that come after as many new ones as there are slots.
-
-    Args:
-        lru: Whether the policy is LRU, or SIEVE.
-        lists: Its state.
-        wanted: Keys.
-        slots: Written.
-    """
+    """Give each of `wanted` a slot, in order; -1 for all that come after as many new ones as there are slots."""
     room, free = lists.keys.size, lists.keys.size + FREE
     for row in range(wanted.size):
         fetch_ahead(lists, wanted, row)

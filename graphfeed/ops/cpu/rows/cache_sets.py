@@ -8,7 +8,6 @@ from graphfeed.ops.cpu.random import mix
 
 @device_function
 def set_of(key, sets):
-    """Return the set that a key may lie in."""
     return np.int64(multiply_high(mix(np.uint64(key)), np.uint64(sets)))
 
 
@@ -38,6 +37,7 @@ def replace_in_sets(keys: Int64Matrix, uses: Int64Matrix, wanted: Int64s, reques
                 break
             if uses[own, way] < uses[own, place]:
                 place = way
+        # All places of the set are of this request: the key gets none.
         if keys[own, place] != wanted[item] and uses[own, place] >= request:
             slots[item] = -1
             continue

@@ -13,10 +13,8 @@ def copy_rows(
     to_rows: Int64s,
     distinct: bool,  # noqa: ARG001
 ) -> None:
-    """Copy rows of `row_bytes` bytes between flat byte arrays, in order; a target below 0 leaves a row out.
-
-    `distinct` has no use: rows are copied one after the other.
-    """
+    """Copy rows of `row_bytes` bytes between flat byte arrays, in order; a target below 0 leaves a row out."""
+    # One after the other, so it doesn't matter whether targets are `distinct`.
     last = from_rows.size - 1
     for row in range(from_rows.size):
         coming = from_rows[min(row + ROWS_AHEAD, last)] * row_bytes

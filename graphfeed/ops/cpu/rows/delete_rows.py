@@ -7,11 +7,7 @@ from graphfeed.ops.cpu.jit import Int64s, UInt8s, copy_bytes, kernel
 
 @kernel
 def delete_rows(values: UInt8s, places: Int64s, row_bytes: int, out: UInt8s) -> bool:
-    """Copy rows of `row_bytes` bytes between flat byte arrays, but those at some places.
-
-    Returns:
-        False where the places don't ascend inside of the rows: then nothing is written behind the first that is wrong.
-    """
+    """Copy rows between flat byte arrays, but those at some places; False unless these ascend inside of the rows."""
     rows, after, to = values.size // row_bytes, np.int64(0), np.int64(0)
     for place in places:
         if not after <= place < rows:

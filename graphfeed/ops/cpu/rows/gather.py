@@ -10,7 +10,6 @@ BYTES_AHEAD = 3 * LINE_BYTES
 
 @kernel
 def gather_words(values: Words, index: Int64s, out: Words) -> None:
-    """Copy rows of one machine word: one random read each, prefetched."""
     last = index.size - 1
     for row in range(index.size):
         prefetch(values, index[min(row + AHEAD, last)])
@@ -19,7 +18,6 @@ def gather_words(values: Words, index: Int64s, out: Words) -> None:
 
 @kernel
 def gather_rows(values: UInt8s, index: Int64s, row_bytes: int, out: UInt8s) -> None:
-    """Copy rows of `row_bytes` bytes between flat byte arrays: one random read each, prefetched."""
     last = index.size - 1
     for row in range(index.size):
         coming = index[min(row + ROWS_AHEAD, last)] * row_bytes

@@ -8,15 +8,7 @@ from graphfeed.ops.cpu.pages import BLOCK, CHUNK, MOST_PAGES, NUMBER, PAGE, Orde
 
 @kernel
 def gather_by_page(values: Ids, positions: Int64s, page_bits: int, order: Order, out: Ids) -> None:
-    """Write the value at each position.
-
-    Args:
-        values: In a mapped file.
-        positions: Any that there are, in any order.
-        page_bits: The size of a page is 2 to this power.
-        order: Scratch.
-        out: Written.
-    """
+    """Write the value of a mapped file at each position, in whichever order these are."""
     for chunk in range(0, positions.size, CHUNK):
         count = min(positions.size - chunk, CHUNK)
         sort_positions(order, values, positions, chunk, count, page_bits)
@@ -29,15 +21,7 @@ def gather_by_page(values: Ids, positions: Int64s, page_bits: int, order: Order,
 
 @kernel
 def order_by_page(values: Ids, positions: Int64s, page_bits: int, order: Order, pages: UInt8s) -> None:
-    """Sort positions by page, and mark their pages.
-
-    Args:
-        values: In a mapped file.
-        positions: At most `CHUNK`, in any order.
-        page_bits: The size of a page is 2 to this power.
-        order: Its keys are written.
-        pages: One for each page of the file; of those that are wanted, 1 is written.
-    """
+    """Sort positions, `CHUNK` at most, by page, and mark their pages."""
     sort_positions(order, values, positions, 0, positions.size, page_bits)
     for at in range(positions.size):
         pages[np.uintp(order.keys[np.uintp(at)] >> PAGE)] = 1

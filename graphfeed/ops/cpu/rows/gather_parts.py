@@ -8,17 +8,8 @@ from graphfeed.ops.cpu.rows.gather import BYTES_AHEAD, LINE_BYTES, ROWS_AHEAD
 def gather_parts(
     memory: UInt8s, starts: Int64s, sizes: Int64s, owners: EdgeTypes, places: Int64s, row_bytes: int, out: UInt8s
 ) -> int:
-    """Copy rows of `row_bytes` bytes; return how many rows were done before one that lies outside of its part.
-
-    Args:
-        memory: The bytes from the first part to the last one, and whatever lies between them.
-        starts: Where each part begins in it.
-        sizes: The rows of each part; below 0, its rows are left out.
-        owners: The part of each row.
-        places: The place of each row in its part.
-        row_bytes: Size of a row.
-        out: Written: bytes.
-    """
+    """Copy rows of `row_bytes` bytes; return how many rows were done before one that lies outside of its part."""
+    # `memory` is all from the first part to the last one, and whatever lies between them.
     last = places.size - 1
     for row in range(places.size):
         ahead = min(row + ROWS_AHEAD, last)
@@ -26,6 +17,7 @@ def gather_parts(
         for line in range(0, min(row_bytes, BYTES_AHEAD), LINE_BYTES):
             prefetch(memory, coming + line)
         owner, place = owners[row], places[row]
+        # The rows of such a part are left out.
         if sizes[owner] < 0:
             continue
         if place < 0 or place >= sizes[owner]:

@@ -10,16 +10,8 @@ READ_BYTES = 1 << 22
 
 @kernel
 def read_rows(file: Int64s, ids: Int64s, places: Int64s, begin: int, segments: Int64s, out: UInt8s) -> int:
-    """Read rows by ascending id to their places; return `ids.size`, or the first position that a read fell short of.
-
-    Args:
-        file: The descriptor of an open file, where row 0 begins in it, and the size of a row.
-        ids: Ascending, also with repetitions.
-        places: Row of `out` for each.
-        begin: The position to begin at.
-        segments: Scratch: two numbers per segment of a read.
-        out: Written: bytes.
-    """
+    """Read rows by ascending id to their places; return `ids.size`, or the first position that a read fell short of."""
+    # The file, where row 0 begins in it, and the size of a row.
     descriptor, start, row_bytes, address = file[0], file[1], file[2], address_of(out)
     first = begin
     while first < ids.size:
@@ -57,19 +49,10 @@ def read_rows(file: Int64s, ids: Int64s, places: Int64s, begin: int, segments: I
 def read_spans(
     file: Int64s, ids: Int64s, places: Int64s, begin: int, segment: Int64s, buffer: UInt8s, out: UInt8s
 ) -> int:
-    """Read rows by ascending id to their places; return `ids.size`, or the first position that a read fell short of.
-
-    Args:
-        file: The descriptor of an open file, where row 0 begins in it, the size of a row, the most bytes between two
-            rows that are read along, and the size of the blocks that reads consist of.
-        ids: Ascending, also with repetitions.
-        places: Row of `out` for each.
-        begin: The position to begin at.
-        segment: Scratch: where a read goes, and how long it is.
-        buffer: Scratch: whole blocks, from the address of one on, with room for a row that begins inside of a block.
-        out: Written: bytes.
-    """
+    """Like `read_rows`, by reads of whole blocks, which also read what lies between rows that are near."""
+    # Also the most bytes between two rows that are read along, and the size of the blocks.
     descriptor, start, row_bytes, gap, block = file[0], file[1], file[2], file[3], file[4]
+    # Whole blocks, from the address of one on, with room for a row that begins inside of a block.
     segment[0] = address_of(buffer)
     first = begin
     while first < ids.size:

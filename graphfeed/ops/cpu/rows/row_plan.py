@@ -36,18 +36,9 @@ class RowPlan(NamedTuple):
 
 @kernel
 def note_rows(plan: RowPlan, ids: Ids, number: int, first: int, first_before: int, counts: Int64s) -> None:
-    """Note what a mini-batch of the window that is being collected needs.
-
-    Args:
-        plan: Changed.
-        ids: Rows, each any number of times.
-        number: The number of the mini-batch.
-        first: The number of the first mini-batch of the window.
-        first_before: The number of the first one of the window before.
-        counts: Written: the rows that the window had not asked for before, and how many of these are in memory although
-            the window before does not need them.
-    """
+    """Note what a mini-batch of the window that is being collected needs."""
     last = ids.size - 1
+    # `first` and `first_before` number the first mini-batches of this window and of the one before.
     asked, kept, lacking = np.int64(0), np.int64(0), np.int64(0)
     for index in range(ids.size):
         ahead = np.uintp(ids[min(index + AHEAD, last)])
@@ -70,21 +61,18 @@ def note_rows(plan: RowPlan, ids: Ids, number: int, first: int, first_before: in
             asked += NO_SLOT - 1 - slot < first
         plan.slots[row] = NO_SLOT - 1 - number
     plan.num_lacking[0] += lacking
+    # The rows that the window had not asked for before, and how many of these are in memory although the window before
+    # does not need them.
     counts[0] = asked + lacking
     counts[1] = kept
 
 
 @kernel
 def count_free(plan: RowPlan, first: int, counts: Int64s) -> int:
-    """Return the number of slots that no row has.
-
-    Args:
-        plan: Read.
-        first: The number of the first mini-batch whose rows must stay.
-        counts: 256 zeros; written: how many other slots may be taken, by how often their rows were met.
-    """
+    """Return the number of slots that no row has; count others that may be taken, by how often their rows were met."""
     free = np.int64(0)
     for slot in range(plan.rows.size):
+        # A mini-batch from `first` on needs its row.
         if plan.needed[slot] >= first:
             continue
         if plan.rows[slot] < 0:
@@ -96,12 +84,7 @@ def count_free(plan: RowPlan, first: int, counts: Int64s) -> int:
 
 @kernel
 def take_waiting(plan: RowPlan, rows: Int64s) -> None:
-    """Write the first rows that wait, in ascending order, and note that these no longer do.
-
-    Args:
-        plan: Changed.
-        rows: Written; no longer than there are rows waiting.
-    """
+    """Write the first rows that wait, in ascending order, and note that these no longer do."""
     at = 0
     for word in range(plan.waiting.size):
         bits = plan.waiting[word]
@@ -117,16 +100,7 @@ def take_waiting(plan: RowPlan, rows: Int64s) -> None:
 
 @kernel
 def place_rows(plan: RowPlan, rows: Int64s, first: int, free: int, counts: Int64s, slots: Int64s) -> None:
-    """Give a slot to each row, of those that nobody needs any more, and of these first to those met least.
-
-    Args:
-        plan: Changed.
-        rows: What is to be read, ascending, no more than slots may be taken.
-        first: The number of the first mini-batch whose rows must stay.
-        free: The number of slots that no row has.
-        counts: How many others may be taken, by how often their rows were met.
-        slots: Written, ascending: the slot of each row.
-    """
+    """Give a slot to each row, of those that nobody needs any more, and of these first to those met least."""
     # All that were met less often than `bound` leave, and the first `others` of those that were met as often.
     others = rows.size - free
     bound = 0
@@ -137,6 +111,7 @@ def place_rows(plan: RowPlan, rows: Int64s, first: int, free: int, counts: Int64
     for slot in range(plan.rows.size):
         if placed == rows.size:
             break
+        # A mini-batch from `first` on needs its row.
         if plan.needed[slot] >= first:
             continue
         row = plan.rows[slot]
@@ -157,15 +132,11 @@ def place_rows(plan: RowPlan, rows: Int64s, first: int, free: int, counts: Int64
 
 @kernel
 def give_up_waiting(plan: RowPlan, first: int) -> None:
-    """Let no row wait: those that the window which is collected needs too are lacking there, and others are not read.
-
-    Args:
-        plan: Changed.
-        first: The number of the first mini-batch of the window that is being collected.
-    """
+    """Let no row wait: those that the window being collected needs too are lacking there; others are not read."""
     for word in range(plan.waiting.size):
         bits = plan.waiting[word]
         while bits != 0:
+            # The lowest one that is set.
             bit = bits & (~bits + np.uint64(1))
             row = np.uintp(64 * word + lowest_bit(bits))
             bits &= bits - np.uint64(1)

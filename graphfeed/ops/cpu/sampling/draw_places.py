@@ -7,6 +7,5 @@ from graphfeed.ops.cpu.sampling.sample_negative_pairs import draw_node
 
 @kernel
 def draw_places(size: int, cumulative: Int64s, key: UInt64, out: Int64s) -> None:
-    """Write one of `0 .. size - 1` for each number: by the running sums of weights, or uniformly without them."""
     for number in range(out.size):
         out[number] = draw_node(size, cumulative, node_state(key, number), 0)

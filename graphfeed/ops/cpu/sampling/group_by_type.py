@@ -21,18 +21,7 @@ def group_by_type(
     indptr: Any,
     grouped: Any,
 ) -> None:
-    """Sort sampled edges by edge type, inside a type by column and position; write each type's own indptr.
-
-    Args:
-        types: Edge type of each edge of the graph.
-        positions: Sampled edges, column by column.
-        offsets: Where each column's edges start in `positions`.
-        column_starts: Where the columns of each node type start.
-        destinations: Destination node type of each edge type.
-        bounds: Where each edge type's indptr starts in `indptr`; written: nothing.
-        indptr: Written: for each edge type the running count of its columns' edges.
-        grouped: Written: the edges, type by type.
-    """
+    """Sort sampled edges by edge type, inside a type by column and position; write each type's own indptr."""
     num_types = destinations.numel()
     sizes = np.array([offsets.numel() - 1, 0, 0])
     nothing, no_states = [NOTHING] * 4, np.empty(0, np.uint64)

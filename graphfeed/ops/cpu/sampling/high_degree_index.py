@@ -18,11 +18,8 @@ from graphfeed.ops.cpu.jit import AHEAD, Ids, Int64s, kernel, prefetch
 def build_high_degree_index(
     indptr: Int64s, indices: Ids, columns: Int64s, starts: Int64s, cursor: Int64s, entries: Int64s
 ) -> bool:
-    """Write the entries of each node, column after column; `starts` comes zeroed, and `cursor` is scratch.
-
-    Returns:
-        False where an edge leads from a node that the graph does not have.
-    """
+    """Write the entries of each node, column after column; False where a source is no node of the graph."""
+    # `starts` comes zeroed, and counts each node's entries one place further on.
     for column in columns:
         end = indptr[column + 1]
         for edge in range(indptr[column], end):

@@ -43,27 +43,19 @@ class Draws(NamedTuple):
 
 @kernel
 def enter_sampled(sampled: Int64s, known: Known) -> None:
-    """Enter nodes, and note that they are sampled."""
     for node in sampled:
         known.scores[enter(known, node)] = SAMPLED
 
 
 @kernel
 def enter_again(nodes: Int64s, scores: Int64s, known: Known) -> None:
-    """Enter nodes with their scores, in a larger table."""
     for number in range(nodes.size):
         known.scores[enter(known, nodes[number])] = scores[number]
 
 
 @kernel
 def share_scores(offsets: Int64s, neighbors: Int64s, known: Known) -> None:
-    """Share one point among the neighbours of each run that are not sampled yet.
-
-    Args:
-        offsets: Where the neighbours of each run begin, and where the last ones end.
-        neighbors: Ids.
-        known: Written.
-    """
+    """Share one point among the neighbours of each run that are not sampled yet."""
     for run in range(offsets.size - 1):
         count = offsets[run + 1] - offsets[run]
         for edge in range(offsets[run], offsets[run + 1]):
@@ -76,17 +68,7 @@ def share_scores(offsets: Int64s, neighbors: Int64s, known: Known) -> None:
 def draw_hop(
     first_ids: Int64s, wanted: Int64s, key: UInt64, known: Known, draws: Draws, out: Int64s, counts: Int64s
 ) -> None:
-    """Draw nodes of each type, which are sampled then.
-
-    Args:
-        first_ids: The first id of each node type, and the number of nodes.
-        wanted: How many nodes of each type to draw.
-        key: Of the hop.
-        known: The nodes and their scores.
-        draws: Scratch.
-        out: Written: the nodes, type after type, with the ids of the graph.
-        counts: Written: how many nodes there are of each type.
-    """
+    """Draw nodes of each type, which are sampled then; they are written with the ids of the graph."""
     group_by_kind(known, first_ids, draws)
     at = np.int64(0)
     for kind in range(wanted.size):
@@ -114,8 +96,8 @@ def enter(known, node):
 
 @device_function
 def weight_of(score, shift):
-    """Return the weight of a node: the square of its score, which counts one unit at least."""
     units = max(score >> shift, np.int64(1))
+    # As HGSampling draws: by the squares of scores. One unit at least, so that all can be drawn.
     return units * units
 
 
@@ -187,6 +169,7 @@ def group_by_kind(known, first_ids, draws):
         if known.scores[place] != SAMPLED:
             order[starts[kinds[place]]] = place
             starts[kinds[place]] += 1
+    # Each start has moved to the next one's: move them back.
     for kind in range(first_ids.size - 1, 0, -1):
         starts[kind] = starts[kind - 1]
     starts[0] = 0

@@ -10,26 +10,15 @@ ROUNDS = 6
 
 @kernel
 def hash_places(key: UInt64, out: UInt64s) -> None:
-    """Write the hash of each position."""
     for place in range(out.size):
         out[place] = node_state(key, place)
 
 
 @kernel
 def permute(start: int, size: int, rounds: UInt64s, half_bits: int, walking: Int64s, out: Int64s) -> None:
-    """Write the items at positions `start`, `start + 1`, ... of the permutation.
-
-    All values go through the network together, and those that land outside of `0 .. size - 1` go again. So nothing
-    waits for a branch that can't be predicted, and the products of several values overlap.
-
-    Args:
-        start: The first position.
-        size: How many items there are.
-        rounds: A key per round.
-        half_bits: Half the bits of a value.
-        walking: Scratch, as long as `out`.
-        out: Written.
-    """
+    """Write the items at positions `start`, `start + 1`, ... of the permutation."""
+    # All values go through the network together, and those that land outside of `0 .. size - 1` go again. So nothing
+    # waits for a branch that can't be predicted, and the products of several values overlap.
     shift = np.uint64(half_bits)
     mask = (np.uint64(1) << shift) - np.uint64(1)
     for number in range(out.size):

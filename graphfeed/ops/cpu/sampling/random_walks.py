@@ -6,11 +6,7 @@ from graphfeed.ops.cpu.random import draw_below, node_state
 
 @kernel
 def random_walks(indptr: Int64s, indices: Ids, starts: Int64s, key: UInt64, first_step: int, out: Int64Matrix) -> bool:
-    """Write the nodes of each walk, shape (walks, steps + 1); one that can't go on stays where it is.
-
-    Returns:
-        False where the graph leads to an edge or a node that it does not have.
-    """
+    """Write the nodes of each walk, which stays where it can't go on; False where the graph leads out of its arrays."""
     for walk in range(out.shape[0]):
         state = node_state(key, walk)
         node = starts[walk]

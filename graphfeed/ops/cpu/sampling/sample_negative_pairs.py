@@ -33,17 +33,9 @@ class KnownEdges(NamedTuple):
 def sample_negative_pairs(
     sources: Nodes, destinations: Nodes, fixed: Int64s, limits: Int64s, edges: KnownEdges, key: UInt64, out: Int64Matrix
 ) -> None:
-    """Write pairs, each drawn by its place; -1 where no pair is right.
-
-    Args:
-        sources: What the sources are drawn from.
-        destinations: What the destinations are drawn from.
-        fixed: The source of each pair; or nothing, if it is drawn too.
-        limits: The time of each pair, or nothing.
-        edges: What a pair must not be; column starts are empty if it may be an edge.
-        key: The key of all draws.
-        out: Written: shape (pairs, 2).
-    """
+    """Write pairs, each drawn by its place; -1 where no pair is right."""
+    # `fixed` is empty if sources are drawn too, `limits` is without times, and column starts are if a pair may be an
+    # edge.
     num_sources, source_sums, source_times = sources.size[0], sources.cumulative, sources.times
     size, sums, times = destinations.size[0], destinations.cumulative, destinations.times
     for place in range(out.shape[0]):
@@ -90,7 +82,6 @@ def has_edge(edges, source, destination):
 
 @device_function
 def draw_node(size, cumulative, state, number):
-    """Draw a node: by the running sums of weights, or uniformly."""
     if cumulative.size == 0:
         return draw_below(state, number, size)
     last = cumulative.size - 1
@@ -99,7 +90,6 @@ def draw_node(size, cumulative, state, number):
 
 @device_function
 def weight_of(cumulative, node):
-    """Return the weight of a node; 1 without weights."""
     if cumulative.size == 0:
         return np.int64(1)
     return cumulative[node] - (cumulative[node - 1] if node > 0 else np.int64(0))
@@ -107,7 +97,6 @@ def weight_of(cumulative, node):
 
 @device_function
 def exists(times, node, limit):
-    """Tell whether a node is there at a time."""
     return times.size == 0 or times[node] <= limit
 
 

@@ -6,7 +6,6 @@ from graphfeed.ops.cpu.random import draw_below, node_state
 
 @kernel
 def sample_negatives(pairs: IdPairs, negative_ratio: int, num_destinations: int, key: UInt64, out: IdPairs) -> None:
-    """Write the pairs, then `negative_ratio` copies of each; a copy's destination is drawn by its position."""
     count = pairs.shape[0]
     for row in range(count):
         out[row, 0] = pairs[row, 0]

@@ -13,7 +13,6 @@ FEW = 32
 
 @kernel
 def is_in_order(indptr: Int64s, times: Int64s, types: EdgeTypes) -> bool:
-    """Tell whether the times of each column, or of each edge type in it, never fall."""
     for column in range(indptr.size - 1):
         for edge in range(indptr[column] + 1, indptr[column + 1]):
             if times[edge] < times[edge - 1] and (types.size == 0 or types[edge] == types[edge - 1]):
@@ -25,16 +24,7 @@ def is_in_order(indptr: Int64s, times: Int64s, types: EdgeTypes) -> bool:
 def sort_by_time(
     indptr: Int64s, times: Int64s, types: EdgeTypes, order: Int64s, rising: Int64s, scratch: Int64s
 ) -> None:
-    """Write the order of each column's edges by time, with ties by place; and the times in that order.
-
-    Args:
-        indptr: Column starts.
-        times: Of each edge.
-        types: Edge types, if those of each type are sorted by themselves; or empty.
-        order: Written: places in the column.
-        rising: Written: the times.
-        scratch: As long as the longest column.
-    """
+    """Write the order of each column's edges by time, with ties by place; and the times in that order."""
     for column in range(indptr.size - 1):
         start, end = indptr[column], indptr[column + 1]
         low = start
@@ -64,6 +54,7 @@ def merge_sort(times, places, scratch):
     while width < places.size:
         for first in range(0, places.size - width, 2 * width):
             middle, end = first + width, min(first + 2 * width, places.size)
+            # The left piece makes room; what is left of the right one in the end is in its place.
             for number in range(middle - first):
                 scratch[number] = places[first + number]
             left, right = 0, middle
@@ -82,7 +73,6 @@ def merge_sort(times, places, scratch):
 
 @kernel
 def link_sources(indptr: Int64s, indices: Ids, order: Int64s, links: Int64s) -> None:
-    """Write each edge's place in its column times 2**32, plus its source."""
     for column in range(indptr.size - 1):
         start = indptr[column]
         for rank in range(start, indptr[column + 1]):
@@ -91,6 +81,5 @@ def link_sources(indptr: Int64s, indices: Ids, order: Int64s, links: Int64s) -> 
 
 
 def places_in_order(indptr: Any, order: Any, places: Any) -> None:
-    """Write the position in the graph of each edge of the order."""
     starts = indptr.numpy()
     places.numpy()[:] = order.numpy() + np.repeat(starts[:-1], np.diff(starts))

@@ -20,20 +20,9 @@ class Parts(NamedTuple):
 def compact(
     seeds: Ids, neighbors: Ids, parts: Parts, keys: Int64s, node_map: Int32s, rows: Ids, row_starts: Int64s, local: Ids
 ) -> None:
-    """Relabel neighbours to positions in the row ids of their node type; seeds come first, as they are.
-
-    A seed or neighbour costs a random read, prefetched.
-
-    Args:
-        seeds: Node ids, one node type after the other.
-        neighbors: Node ids, one edge type after the other.
-        parts: Where the types begin.
-        keys: The hash table's keys, all -1; empty if `node_map` has an entry for each node.
-        node_map: All -1. A dense map is all -1 again afterwards.
-        rows: Written: row ids, one node type after the other; as long as seeds and neighbours together.
-        row_starts: Written: where each node type begins.
-        local: Written: positions of the neighbours.
-    """
+    """Relabel neighbours to positions in the row ids of their node type; seeds come first, as they are."""
+    # A seed or neighbour costs a random read, prefetched. There is a hash table, whose keys come all -1, or a map of
+    # all nodes, which has no keys.
     starts, known = parts.seed_starts, row_starts[1:]
     for kind in range(known.size):
         known[kind] = starts[kind + 1] - starts[kind]
@@ -51,6 +40,7 @@ def compact(
         count, begin, to = known[kind], first_row(parts, kind), row_starts[kind]
         row_starts[kind + 1] = to + count
         if keys.size == 0:
+            # It is all -1 again for the next mini-batch.
             reset_map(node_map, rows[begin : begin + count])
         # Fewer nodes were new than there was room for, so the rows of the next type move down.
         for row in range(count if to < begin else 0):
@@ -79,7 +69,6 @@ def enter(keys, node):
 
 @device_function
 def enter_seeds(seeds, keys, node_map, rows):
-    """Write the seeds of a node type as they are, and enter their positions in the map."""
     # Backwards, so that a seed that occurs twice keeps its first position.
     for row in range(seeds.size - 1, -1, -1):
         node_map[enter(keys, seeds[row])] = row
@@ -110,7 +99,6 @@ def relabel(neighbors, keys, node_map, rows, known, local):
 
 @device_function
 def reset_map(node_map, rows):
-    """Set a dense map back to -1 everywhere."""
     last = rows.size - 1
     for row in range(rows.size):
         prefetch(node_map, rows[min(row + AHEAD, last)])

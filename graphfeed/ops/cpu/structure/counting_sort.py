@@ -5,7 +5,6 @@ from graphfeed.ops.cpu.jit import AHEAD, Ids, Int64s, kernel, prefetch
 
 @kernel
 def count_edges(destinations: Ids, counts: Int64s) -> None:
-    """Count the edges of each node."""
     last = destinations.size - 1
     for edge in range(destinations.size):
         prefetch(counts, destinations[min(edge + AHEAD, last)])
@@ -14,7 +13,6 @@ def count_edges(destinations: Ids, counts: Int64s) -> None:
 
 @kernel
 def assign_slots(destinations: Ids, starts: Int64s, places: Int64s) -> None:
-    """Give each edge the next slot of its node."""
     last = destinations.size - 1
     for edge in range(destinations.size):
         prefetch(starts, destinations[min(edge + AHEAD, last)])

@@ -9,7 +9,7 @@ from graphfeed.ops.cpu.structure.counting_sort import count_edges
 
 
 def count_columns(destinations: Any, indptr: Any) -> None:
-    """Write the column starts of an edge list; `indptr` comes zeroed."""
+    # `indptr` comes zeroed.
     count_edges(destinations, indptr[1:])
     np.cumsum(indptr.numpy(), out=indptr.numpy())
 
@@ -55,11 +55,9 @@ def find_misjoined(indptr: Int64s, indices: Ids, types: EdgeTypes, first: Int64M
 
 
 def expand_indptr(indptr: Any, node_ids: Any, out: Any) -> None:
-    """Write each column's id once per edge."""
     out.numpy()[:] = np.repeat(node_ids.numpy(), np.diff(indptr.numpy()))
 
 
 def indptr_edge_ids(indptr: Any, offset: Any, out: Any) -> None:
-    """Write each edge's place in its column, counted from the column's offset."""
     starts = indptr.numpy()
     out.numpy()[:] = np.arange(out.numel()) + np.repeat(offset.numpy() - starts[:-1], np.diff(starts))

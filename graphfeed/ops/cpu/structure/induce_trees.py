@@ -23,21 +23,9 @@ class Trees(NamedTuple):
 def induce_trees(
     indptr: Int64s, indices: Ids, trees: Trees, keys: Int64s, places: Int64s, state: Int64s, out: Int64Matrix
 ) -> bool:
-    """Write source and destination of each edge as places among the nodes, and where the edge is in the graph.
-
-    Args:
-        indptr: Column starts.
-        indices: The source of each edge.
-        trees: Of nodes.
-        keys: A hash table for the nodes of one tree, all -1, as are those after; a power of two, larger than any tree.
-        places: The places of the nodes in it.
-        state: The tree and the node to go on with, and how many edges are written. Written: the same after the call;
-            the node is behind the last one at the end.
-        out: Written: shape (3, edges). When it is full, the kernel returns, to be called again with more room.
-
-    Returns:
-        False where a column leads to an edge that the graph does not have.
-    """
+    """Write each edge's ends as places among the nodes, and its place; False where a column leads out of the graph."""
+    # The state is the tree and the node to go on with, and how many edges are written. When the output is full, the
+    # kernel returns, to be called again with more room and the same state.
     starts, is_full = trees.starts, False
     while state[0] < starts.size - 1 and not is_full:
         first, last = starts[state[0]], starts[state[0] + 1]
@@ -65,6 +53,7 @@ def induce_trees(
                     written += 1
             if not is_full:
                 state[1], state[2] = node + 1, written
+        # The next tree finds the table as this one did.
         keys[:size] = -1
         if not is_full:
             state[0] += 1

@@ -5,12 +5,10 @@ from graphfeed.ops.cpu.jit import Ids, Int64Matrix, Int64s, UInt8s, kernel
 
 @kernel
 def join_columns(indptr: Int64s, indices: Ids, ids: Int64s, marks: UInt8s, out: Int64Matrix, place: int) -> int:
-    """Write row, column and id of each edge from a place on; return the place behind them, or -1 if they are wrong.
-
-    Of the first edges, those whose mark is 0 are left out.
-    """
+    """Write row, column and id of each edge from a place on; return the place behind them, or -1 if they are wrong."""
     if indptr.size == 0 or indptr[0] != 0 or indptr[indptr.size - 1] != indices.size:
         return -1
+    # Of the first edges, those whose mark is 0 are left out.
     kept = indices.size
     for edge in range(marks.size):
         kept -= marks[edge] == 0

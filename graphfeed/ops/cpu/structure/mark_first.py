@@ -11,16 +11,8 @@ FEW = 256
 def clear_marks(
     before: Int64s, ids_before: Int64s, indptr: Int64s, ids: Int64s, table: Int64s, marks: UInt8s
 ) -> None:  # fmt: skip
-    """Clear the mark of each edge that a list before has in the same column.
-
-    Args:
-        before: Where each column's edges start in that list.
-        ids_before: The id of each of its edges.
-        indptr: Where each column's edges start; no fewer columns, of which the first ones are those of that list.
-        ids: The id of each edge.
-        table: Scratch, all -1; a power of two, and at least twice as long as a column of that list has edges.
-        marks: Written: one for each edge of the first columns.
-    """
+    """Clear the mark of each edge that a list before has in the same column."""
+    # That list has no more columns than this one.
     for column in range(before.size - 1):
         low, high = before[column], before[column + 1]
         begin, end = indptr[column], indptr[column + 1]
@@ -30,6 +22,7 @@ def clear_marks(
                     if ids_before[other] == ids[edge]:
                         marks[edge] = 0
             continue
+        # The table is all -1 between columns, and at most half full.
         size = 2
         while size < 2 * (high - low):
             size *= 2

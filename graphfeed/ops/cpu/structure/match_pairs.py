@@ -12,18 +12,8 @@ def match_pairs(
     indptr: Int64s, indices: Ids, rows: Ids, destinations: Ids, pairs: Int64Matrix, ends: Int64s, table: Int64s,
     out: Int64s,
 ) -> int:  # fmt: skip
-    """Write the places of the edges that are among the pairs, ascending, and return how many there are.
-
-    Args:
-        indptr: Where each column's edges start.
-        indices: Row of each edge, or its source's id where there are no rows.
-        rows: Id of each row; empty where `indices` are ids.
-        destinations: Id of each column.
-        pairs: Source and destination, one row per pair.
-        ends: Scratch, all -1, a power of two and at least twice as long as there are pairs.
-        table: Scratch as `ends`.
-        out: Written; as long as there are edges.
-    """
+    """Write the places of the edges that are among the pairs, ascending, and return how many there are."""
+    # Both tables come all -1, and at least twice as long as there are pairs.
     for pair in range(pairs.shape[0]):
         ends[find_entry(ends, pairs[:, 1], pairs[pair, 1])] = pair
         table[find_pair(table, pairs, pairs[pair, 0], pairs[pair, 1])] = pair

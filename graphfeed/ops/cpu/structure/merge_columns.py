@@ -5,14 +5,7 @@ from graphfeed.ops.cpu.jit import Int64s, UInt8s, copy_bytes, kernel
 
 @kernel
 def note_counts(places: Int64s, counts: Int64s, size: int, offsets: Int64s) -> bool:
-    """Write the size of each column behind the place of its start; return False if they are not those of `size` edges.
-
-    Args:
-        places: The place of each column.
-        counts: The number of edges of each column.
-        size: The number of edges of all of them.
-        offsets: Written; one longer than there are places.
-    """
+    """Write the size of each column behind the place of its start; False if they are not those of `size` edges."""
     left = size
     for item in range(places.size):
         place, count = places[item], counts[item]

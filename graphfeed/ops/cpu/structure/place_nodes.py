@@ -19,25 +19,9 @@ def place_nodes(
     counts: Int64s,
     met: Int32s,
 ) -> int:
-    """Give each node of a range the part where most of its neighbours are.
-
-    Args:
-        indptr: The column starts of the nodes of the range.
-        indices: The source of each edge of the whole graph.
-        first: The first node of the range.
-        limit: How many nodes a part may have.
-        parts: The part of each node of the graph, or -1. Those of the range are written.
-        tree: The loads of the parts, behind the minima of pairs of them, of pairs of these, and so on from index 1.
-            Written.
-        items: How many items each node of the range has; empty without items.
-        item_limit: How many items a part may have.
-        item_tree: The items of the parts, laid out as `tree`. Written.
-        counts: Scratch: a zero for no part, and one per part.
-        met: Scratch, one longer: the parts in which a node has neighbours, -1 for none.
-
-    Returns:
-        How many nodes moved; or, below 0, -1 minus the place of a source that is no node.
-    """
+    """Give each node the part of most of its neighbours; return how many moved, or below 0 which source is no node."""
+    # A tree holds the loads of the parts, behind the minima of pairs of them, of pairs of these, and so on from index
+    # 1.
     loads, item_loads, moved = tree[tree.size // 2 :], item_tree[item_tree.size // 2 :], 0
     end = indptr[indptr.size - 1] - 1
     for column in range(indptr.size - 1):
@@ -54,6 +38,7 @@ def place_nodes(
             # random graphs of 4 and 16 million nodes, with 5 and 2.5 edges each, 4.0 times as fast.
             prefetch(parts, indices[min(edge + AHEAD, end)])
             if source < 0 or source >= parts.size:
+                # The place of the source that is no node.
                 return -1 - edge
             # No branch depends on the part, since none could be predicted; -1, for no part, is counted too.
             part = np.int64(parts[source])
@@ -101,9 +86,9 @@ def set_load(tree, part, load):
 
 @device_function
 def emptiest(tree):
-    """Return the part with the least load; of several, the first."""
     at = 1
     while at < tree.size // 2:
         at *= 2
+        # Of equal ones the first.
         at += tree[at + 1] < tree[at]
     return at - tree.size // 2

@@ -5,7 +5,6 @@ from graphfeed.ops.cpu.jit import Ids, Int64s, kernel
 
 @kernel
 def shift_columns(offsets: Int64s, shifts: Int64s, values: Int64s, out: Ids) -> None:
-    """Write each value plus its column's shift."""
     for column in range(shifts.size):
         for place in range(offsets[column], offsets[column + 1]):
             out[place] = values[place] + shifts[column]

@@ -16,21 +16,14 @@ from graphfeed.ops.cpu.search import first_above
 
 @kernel
 def assign_buckets(index: Index, columns: Columns, buckets: Buckets) -> None:
-    """Give each indexed column of a hop a bucket for its candidates, if that is less work than reading them.
-
-    A bisection of the index per high-degree column.
-
-    Args:
-        index: The index.
-        columns: Of the hop.
-        buckets: Written, but for the candidates.
-    """
+    """Give each indexed column of a hop a bucket for its candidates, if that is less work than reading them."""
     count, fanout, edges, used = columns.sizes[COUNT], columns.fanouts[0], np.int64(0), np.int64(0)
     buckets.of_index[:] = -1
     buckets.of_runs[:count] = -1
     for column in range(count):
         degree = columns.degrees[column]
         if degree >= index.degrees[0] and degree > fanout:
+            # A bisection of the index per high-degree column.
             number = find_column(index, columns.ids[column], degree)
             if number >= 0:
                 edges += degree
@@ -60,15 +53,15 @@ def find_column(index, node, degree):
 
 @kernel
 def fill_buckets(index: Index, draws: UInt64s, buckets: Buckets) -> None:
-    """Draw the variate of every node, and look up those that are small enough for the column of the highest limit.
-
-    A few instructions per node of the graph; two random reads, prefetched, for each that is looked up.
-    """
+    """Draw the variate of every node, and look up those that are small enough for the column of the highest limit."""
     if is_empty(buckets):
         return
     first, second, switch = mix(draws[0]), mix(draws[1]), draws[2] >> HALF_BITS
     num_nodes, nodes, size = np.int64(index.starts.size - 1), buckets.nodes, 0
+    # Limits fall with the degree, by which columns ascend.
     highest = np.uint64(buckets.limits[0])
+    # A few instructions per node of the graph; two random reads, prefetched, for each that is looked up. The last turn
+    # is behind the nodes, and looks up what is left.
     for block in range(0, num_nodes + LANES, LANES):
         marks = np.uint64(0)
         if block < num_nodes:
@@ -84,7 +77,6 @@ def fill_buckets(index: Index, draws: UInt64s, buckets: Buckets) -> None:
 
 @device_function
 def is_empty(buckets):
-    """Tell whether no column has a bucket."""
     for bucket in buckets.of_index:  # noqa: SIM110 - Numba has no all()
         if bucket >= 0:
             return False

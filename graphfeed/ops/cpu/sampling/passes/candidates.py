@@ -95,18 +95,7 @@ class Buckets(NamedTuple):
 def fill_likely(
     sources: Sources, draws: UInt64s, columns: Columns, candidates: Candidates, buckets: Buckets, picks: Picks
 ) -> int:
-    """Write the picks of runs, ascending, where collected candidates decide; in others, `NOT_YET` for the first.
-
-    A run costs little more than reading all its edges; one that has a bucket, less than its picks.
-
-    Args:
-        sources: Of the graph, or of a block.
-        draws: The two keys, and which part of the nodes draws by the second.
-        columns: The runs.
-        candidates: Scratch.
-        buckets: Of the runs; without an index, none has one.
-        picks: Written.
-    """
+    """Write the picks of runs, ascending, where collected candidates decide; in others, `NOT_YET` for the first."""
     positions, indices, code = picks.positions, sources.indices, 0
     last, indexed = columns.sizes[COUNT] - 1, buckets.of_runs.size > 0
     for number in range(last + 1):
@@ -118,6 +107,7 @@ def fill_likely(
         if places.size == degree:
             for place in range(degree):
                 places[np.uintp(place)] = low + place
+        # A run costs little more than reading all its edges; one that has a bucket, less than its picks.
         elif places.size > 0:
             bucket = buckets.of_runs[run] if indexed else np.int32(-1)
             high_halves, found, size = candidates.high_halves, candidates.places, np.int64(-1)
@@ -129,6 +119,7 @@ def fill_likely(
             fits = places.size <= size <= high_halves.size
             if not (fits and choose(indices, high_halves, found, candidates.chosen, size, low, places)):
                 places[0], code = NOT_YET, UNDECIDED
+            # A bucket's candidates come in the order of the nodes.
             elif bucket >= 0:
                 sort_values(places)
     return code
@@ -136,11 +127,9 @@ def fill_likely(
 
 @device_function
 def collect_candidates(sources, low, high, count, draws, candidates):
-    """Write the edges of small high bits, `count` or more; return how many there are. More than fit are not written.
-
-    There are two passes, since how many edges of a block there are can't be predicted: with a loop over them inside of
-    the loop over blocks, a column of 325 edges takes twice as long.
-    """
+    """Write the edges of small high bits, `count` or more; return how many there are. More than fit are not written."""
+    # Two passes, since how many edges of a block there are can't be predicted: with a loop over them inside of the loop
+    # over blocks, a column of 325 edges takes twice as long.
     first, second, switch = mix(draws[0]), mix(draws[1]), draws[2] >> HALF_BITS
     words, size, wanted = candidates.words, np.int64(0), count
     while size < count:
@@ -172,19 +161,10 @@ def collect_candidates(sources, low, high, count, draws, candidates):
 
 @device_function
 def choose(sources, high_halves, candidates, chosen, size, low, places):
-    """Choose as many edges as `places` holds from at least as many candidates; return whether the choice is certain.
-
-    Args:
-        sources: Of all edges.
-        high_halves: Of the candidates; what follows in the last block of `LANES` is overwritten.
-        candidates: Their places in the run; those of one node ascend.
-        chosen: Scratch, as long as there are candidates.
-        size: How many there are.
-        low: Where the run starts.
-        places: Written.
-    """
+    """Choose as many edges as `places` holds from at least as many candidates; return whether the choice is certain."""
     count = np.int64(0)
     end = -(-size // LANES) * LANES
+    # So that what follows in the last block of lanes is below nothing.
     for number in range(size, end):
         high_halves[np.uintp(number)] = FULL
     for number in range(size):
@@ -204,11 +184,8 @@ def choose(sources, high_halves, candidates, chosen, size, low, places):
 
 @device_function
 def choose_tied(sources, high_halves, candidates, size, low, places):
-    """Like `choose`, where those that are tied are parallel edges from one node: the first of them are chosen.
-
-    Large columns have many of these, and else would be read by the heap. If the tied edges come from several nodes,
-    their low bits decide, and the choice is not certain.
-    """
+    """Like `choose`, where those that are tied are parallel edges from one node: the first of them are chosen."""
+    # Large columns have many of these, and else would be read by the heap.
     count, chosen, tied = places.size, 0, np.int64(-1)
     for number in range(size):
         value, below, before, equal = high_halves[number], 0, 0, 0
@@ -218,6 +195,7 @@ def choose_tied(sources, high_halves, candidates, size, low, places):
             before += other < number and high_halves[other] == value
         if below < count < below + equal:
             node = np.int64(sources[low + np.int64(candidates[number])])
+            # The low bits of several nodes decide, so the choice is not certain.
             if tied >= 0 and node != tied:
                 return False
             tied = node

@@ -24,15 +24,7 @@ from graphfeed.ops.cpu.search import run_end
 
 @kernel
 def mark_rows(hop: int, enter: bool, rows: Rows, nodes: Nodes, node_map: NodeMap) -> None:
-    """Write the place of each row to the map, or -1: one random write per row, prefetched.
-
-    Args:
-        hop: The rows known before it.
-        enter: Whether to write places. A node that occurs twice keeps the first.
-        rows: Where the rows are.
-        nodes: The rows.
-        node_map: Written.
-    """
+    """Write the place of each row to the map, or -1: one random write per row, prefetched."""
     for kind in range(rows.firsts.size - 1):
         own, places = nodes.rows[rows.firsts[kind] :], node_map.places[rows.first_ids[kind] :]
         # Backwards, so that of equal seeds the first is written last.
@@ -45,22 +37,10 @@ def mark_rows(hop: int, enter: bool, rows: Rows, nodes: Nodes, node_map: NodeMap
 def open_columns(
     hop: int, graph: Indptr, fanouts: Int64s, keep: bool, only_new: bool, rows: Rows, nodes: Nodes, columns: Columns
 ) -> int:
-    """Read where the column of each row begins and how many edges it has: one random read per row, prefetched.
-
-    Later passes read the edges there. A program may have edited the starts since the graph was checked, also through a
-    NumPy array that shares their memory, so they are compared with the number of edges here.
-
-    Args:
-        hop: The hop.
-        graph: Its column starts.
-        fanouts: The first is that of all columns, where they are not split by edge type.
-        keep: Whether the columns of the hop before are there still, as they are where there is one node type.
-        only_new: Whether these have no edges any more.
-        rows: The rows known before the hop are its columns, node type after node type.
-        nodes: Their ids.
-        columns: Written.
-    """
+    """Read where the column of each row begins and how many edges it has: one random read per row, prefetched."""
     indptr, kinds, bounds = graph.indptr, rows.firsts.size - 1, columns.bounds
+    # Later passes read the edges there. A program may have edited the starts since the graph was checked, also through
+    # a NumPy array that shares their memory, so they are compared with the number of edges here.
     num_edges, outside = graph.num_edges[0], np.int64(0)
     bounds[0] = 0
     for kind in range(kinds):
@@ -77,6 +57,7 @@ def open_columns(
             columns.degrees[bounds[kind] : bounds[kind] + known] = 0
         if keep:
             columns.sizes[FIRST_NEW] = known
+        # With one node type the columns of the hop before are there still; with `only_new` they have no edges any more.
         for row in range(known if keep or only_new else 0, last + 1):
             prefetch(indptr, first_id + own[np.uintp(min(row + AHEAD, last))])
             node, column = first_id + np.int64(own[np.uintp(row)]), np.uintp(bounds[kind] + row)
@@ -103,14 +84,7 @@ def draw_states(draws: UInt64s, columns: Columns, moments: Moments) -> None:
 
 @kernel
 def split_columns(graph: Types, fanouts: Int64s, columns: Columns, runs: Columns) -> int:
-    """Split each column into a run per edge type: for fan-outs per edge type.
-
-    Args:
-        graph: Its edge types. A run costs a bisection of its column.
-        fanouts: One per edge type.
-        columns: The columns.
-        runs: Written.
-    """
+    """Split each column into a run per edge type, by a bisection each: for fan-outs per edge type."""
     types, count = graph.types, 0
     for number in range(columns.sizes[COUNT]):
         column = np.uintp(number)
@@ -126,6 +100,7 @@ def split_columns(graph: Types, fanouts: Int64s, columns: Columns, runs: Columns
                 runs.starts[run], runs.degrees[run] = low, high - low
                 runs.states[run] = type_state(columns.states[column], edge_type)
                 runs.fanouts[run] = fanouts[np.uintp(edge_type)]
+            # Counted also where there is no room, so that the next try has enough.
             count += 1
             low = high
     runs.sizes[COUNT], runs.sizes[FIRST_NEW], runs.sizes[NEEDED] = count, 0, count
@@ -148,5 +123,4 @@ def join_runs(runs: Columns, columns: Columns) -> None:
 
 @device_function
 def fanout_of(columns, run):
-    """Return the fan-out of a run, where all have one or each has its own."""
     return columns.fanouts[np.uintp(run)] if columns.fanouts.size > 1 else columns.fanouts[0]

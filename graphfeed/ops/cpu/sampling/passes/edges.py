@@ -22,19 +22,9 @@ reads them, mini-batches of three hops take 1.08 times as long (400,000 nodes, 1
 
 @kernel
 def read_neighbors(hop: int, graph: Sources, rows: Rows, kinds: Kinds, edges: Edges, nodes: Nodes) -> int:
-    """Read the source of each sampled edge: one random read per edge, prefetched.
-
-    Later passes read where the sources tell them to. A program may have edited these since the graph was checked, also
-    through a NumPy array that shares their memory, so each is compared with the number of nodes here.
-
-    Args:
-        hop: The hop.
-        graph: Of all edges.
-        rows: The first id of each node type is subtracted.
-        kinds: Where the edges of the hop are.
-        edges: Their positions.
-        nodes: `neighbors` are written.
-    """
+    """Read the source of each sampled edge: one random read per edge, prefetched."""
+    # Later passes read where the sources tell them to. A program may have edited these since the graph was checked,
+    # also through a NumPy array that shares their memory, so each is compared with the number of nodes here.
     neighbors = nodes.neighbors
     for edge_type in range(kinds.sources.size):
         kind, first, end = (
@@ -60,10 +50,7 @@ def read_neighbors(hop: int, graph: Sources, rows: Rows, kinds: Kinds, edges: Ed
 
 @kernel
 def relabel(hop: int, rows: Rows, kinds: Kinds, nodes: Nodes, node_map: NodeMap) -> None:
-    """Replace ids by positions among the rows, and append new ids in the order of first appearance.
-
-    One random read per edge and one random write per new row, prefetched.
-    """
+    """Replace ids by positions among the rows, and append new ids in the order of first appearance."""
     for kind in range(rows.known.shape[1]):
         rows.known[hop + 1, kind] = rows.known[hop, kind]
     for edge_type in kinds.order:
@@ -71,6 +58,7 @@ def relabel(hop: int, rows: Rows, kinds: Kinds, nodes: Nodes, node_map: NodeMap)
         first, end = kinds.edge_starts[hop, edge_type], kinds.edge_starts[hop, edge_type + 1]
         known, last = rows.known[hop + 1, kind], end - 1
         own, ids = node_map.places[rows.first_ids[kind] :], nodes.rows[rows.firsts[kind] :]
+        # One random read per edge and one random write per new row, prefetched.
         for edge in range(first, end):
             prefetch(own, nodes.neighbors[np.uintp(min(edge + AHEAD, last))])
             node = nodes.neighbors[np.uintp(edge)]
@@ -88,19 +76,7 @@ def relabel(hop: int, rows: Rows, kinds: Kinds, nodes: Nodes, node_map: NodeMap)
 def append_rows(
     hop: int, rows: Rows, moments: Moments, kinds: Kinds, edges: Edges, starts: ColumnStarts, nodes: Nodes
 ) -> None:
-    """In time: make a row of each edge, which has the time of its column or, where there are such, of the edge.
-
-    An edge's own time costs one random read.
-
-    Args:
-        hop: The hop.
-        rows: How many there are is written.
-        moments: The rows' times and windows are appended to.
-        kinds: Where the edges of the hop are.
-        edges: Their positions.
-        starts: The column starts of the hop.
-        nodes: Appended to; `neighbors` become rows.
-    """
+    """In time: make a row of each edge, which has the time of its column or, where there are such, of the edge."""
     indptr, edge_times = starts.indptr, moments.edge_times
     for kind in range(rows.known.shape[1]):
         rows.known[hop + 1, kind] = rows.known[hop, kind]
@@ -118,6 +94,7 @@ def append_rows(
             if moments.windows.size > 0:
                 for edge in range(first + low, first + high):
                     moments.windows[np.uintp(shift + edge)] = moments.windows[np.uintp(columns + column)]
+        # An edge's own time costs one random read.
         for edge in range(first, end if edge_times.size > 0 else first):
             prefetch(edge_times, edges.positions[np.uintp(min(edge + AHEAD, last))])
             moments.times[np.uintp(shift + edge)] = edge_times[np.uintp(edges.positions[np.uintp(edge)])]

@@ -49,14 +49,8 @@ def open_moments(rows: Rows, columns: Columns, moments: Moments) -> None:
 
 @kernel
 def narrow_to_times(ranked: Ranked, moments: Moments, by_run: bool, columns: Columns) -> None:
-    """Reduce runs of ranks to their eligible edges, by one bisection of each or, with windows, by two.
-
-    Args:
-        ranked: The times of the edges.
-        moments: Of the columns.
-        by_run: Whether runs are those of edge types, whose `ids` are their columns.
-        columns: The runs; those that the hop before had are narrow already.
-    """
+    """Reduce runs of ranks to their eligible edges, by one bisection of each or, with windows, by two."""
+    # Runs in front of the first new one were narrowed in the hop before.
     times, first, below = ranked.times, columns.sizes[FIRST_NEW], columns.scratch[BLOCK:]
     count_below(times, moments.limits, by_run, columns)
     for run in range(first, columns.sizes[COUNT]):
@@ -70,12 +64,10 @@ def narrow_to_times(ranked: Ranked, moments: Moments, by_run: bool, columns: Col
 
 @device_function
 def count_below(times, bounds, by_run, columns):
-    """Write how many times of each run are below its bound.
-
-    A bisection waits for a cache miss at each halving. Here the runs of a block take each halving together, and each
-    prefetches what it reads next, so that their misses overlap. Bisecting one run after the other makes mini-batches on
-    an ogbn-products shaped graph take 1.6 to 1.9 times as long.
-    """
+    """Write how many times of each run are below its bound."""
+    # A bisection waits for a cache miss at each halving. Here the runs of a block take each halving together, and each
+    # prefetches what it reads next, so that their misses overlap. Bisecting one run after the other makes mini-batches
+    # on an ogbn-products shaped graph take 1.6 to 1.9 times as long.
     left, below, count = columns.scratch[:BLOCK], columns.scratch[BLOCK:], columns.sizes[COUNT]
     for first in range(columns.sizes[FIRST_NEW], count, BLOCK):
         size, longest = min(BLOCK, count - first), np.int64(0)
@@ -105,13 +97,12 @@ def count_below(times, bounds, by_run, columns):
 
 @device_function
 def bound_of(bounds, by_run, columns, run):
-    """Return the bound of a run: that of its column."""
+    # An edge type's run has its column's.
     return bounds[np.uintp(columns.ids[run])] if by_run else bounds[run]
 
 
 @device_function
 def prefetch_step(times, low, size):
-    """Prefetch what the next step of a bisection reads."""
     prefetch(times, low + (size >> 1))
     if size <= FEW_TIMES:
         prefetch(times, low)
@@ -132,18 +123,7 @@ def gather_block(
     ranked: Ranked, weights: Sums, moments: Moments, by_run: bool, columns: Columns, block: Columns,
     gathered: Gathered, sums: Sums,
 ) -> int:  # fmt: skip
-    """Copy the edges of as many runs as there is room for; in the block, runs are places among the copies.
-
-    Args:
-        ranked: With windows, the second time of each edge must not be before its column's window.
-        weights: By rank, or empty.
-        moments: Of the columns.
-        by_run: Whether runs are those of edge types.
-        columns: The runs.
-        block: Written: the runs of the block.
-        gathered: Written, from the cursor's second number on.
-        sums: Written: the running sums of the weights in each run, if there are any.
-    """
+    """Copy the edges of as many runs as there is room for; in the block, runs are places among the copies."""
     run, count, total, size = gathered.cursor[1], columns.sizes[COUNT], np.int64(0), np.int64(0)
     earliest = ranked.earliest[: ranked.earliest.size if moments.first_times.size > 0 else 0]
     gathered.cursor[0], weighted = run, weights.cumulative.size > 0
@@ -168,6 +148,7 @@ def gather_block(
             weight = np.int64(0)
             if weighted:
                 weight, before = weights.cumulative[np.uintp(rank)] - before, weights.cumulative[np.uintp(rank)]
+            # With windows, the second time of an edge must not be before its column's window.
             if earliest.size == 0 or earliest[np.uintp(rank)] >= first:
                 sum_so_far += weight
                 gathered.ranks[np.uintp(total)] = rank
@@ -185,16 +166,7 @@ def gather_block(
 def gather_sources(
     graph: Sources, ranked: Ranked, columns: Columns, block: Columns, gathered: Gathered, sources: Sources
 ) -> None:
-    """Write the source of each edge of a block: one random read, or two where there are no links.
-
-    Args:
-        graph: Of all edges.
-        ranked: With the order of the edges, or links.
-        columns: The runs.
-        block: Those of the block.
-        gathered: Their edges.
-        sources: Written.
-    """
+    """Write the source of each edge of a block: one random read, or two where there are no links."""
     order, links = ranked.order, ranked.links
     for run in range(block.sizes[COUNT]):
         base = columns.bases[block.ids[run]]
@@ -224,14 +196,7 @@ def return_block(columns: Columns, block: Columns, gathered: Gathered, picks: Pi
 
 @kernel
 def follow_ranks(ranked: Ranked, columns: Columns, picks: Picks, nodes: Nodes) -> None:
-    """Replace the ranks of all picks by positions in the graph: one random read per pick, prefetched.
-
-    Args:
-        ranked: With links, or with the order.
-        columns: The columns, with where their picks begin.
-        picks: `positions` are replaced.
-        nodes: Where there is room, links write the sources to `neighbors`.
-    """
+    """Replace the ranks of all picks by positions in the graph: one random read per pick, prefetched."""
     links, order, positions, neighbors = ranked.links, ranked.order, picks.positions, nodes.neighbors
     count = columns.sizes[COUNT]
     last = columns.offsets[count] - 1
@@ -242,6 +207,7 @@ def follow_ranks(ranked: Ranked, columns: Columns, picks: Picks, nodes: Nodes) -
             if links.size > 0:
                 prefetch(links, coming)
                 positions[np.uintp(edge)] = base + (links[rank] >> 32)
+                # The source is in the lower half, so it need not be read elsewhere.
                 if neighbors.size > 0:
                     neighbors[np.uintp(edge)] = np.uint32(links[rank])
             else:

@@ -70,23 +70,13 @@ def fill_labor(
     sources: Sources, sums: Sums, replace: bool, fill_all: bool, draws: UInt64s, columns: Columns, heap: Heap,
     picks: Picks,
 ) -> None:  # fmt: skip
-    """Write the picks of each run, ascending. It reads all edges of the run.
-
-    Args:
-        sources: Of the graph, or of a block.
-        sums: Fixed-point weights, or empty.
-        replace: Whether an edge may be chosen more than once.
-        fill_all: Otherwise, only runs whose first position is `NOT_YET`.
-        draws: The two keys, and which part of the nodes draws by the second.
-        columns: The runs.
-        heap: Scratch, as long as the picks of a run.
-        picks: Written.
-    """
+    """Write the picks of each run, ascending. It reads all edges of the run."""
     positions, indices, cumulative = picks.positions, sources.indices, sums.cumulative
     for number in range(columns.sizes[COUNT]):
         run = np.uintp(number)
         at, low, degree = columns.offsets[run], columns.starts[run], columns.degrees[run]
         count, fanout = columns.offsets[run + np.uintp(1)] - at, fanout_of(columns, number)
+        # Unless all are filled, only those that candidates have left undecided.
         if count == 0 or not (fill_all or positions[np.uintp(at)] == NOT_YET):
             continue
         repeats, places = replace and fanout > 0, positions[at : at + count]
@@ -102,13 +92,12 @@ def fill_labor(
 
 @device_function
 def pick_by_heap(indices, cumulative, columns, run, replace, draws, heap, places):
-    """Choose as many edges as `places` holds, those of the smallest fractions, in the order of a heap.
-
-    Without replacement an edge's value is the neighbour's variate. With replacement each neighbour has a Poisson
-    process, which runs at the edge's weight, and the values are the times of its events. So each event falls on an
-    edge with a chance in proportion to its weight, whatever came before, and columns share their neighbours' processes.
-    A process can tell some 45,000 events of its heaviest edges apart: what is wanted beyond goes to the first of these.
-    """
+    """Choose as many edges as `places` holds, those of the smallest fractions, in the order of a heap."""
+    # Without replacement an edge's value is the neighbour's variate. With replacement each neighbour has a Poisson
+    # process, which runs at the edge's weight, and the values are the times of its events. So each event falls on an
+    # edge with a chance in proportion to its weight, whatever came before, and columns share their neighbours'
+    # processes. A process can tell some 45,000 events of its heaviest edges apart: what is wanted beyond goes to the
+    # first of these.
     values, units, low = heap.values, heap.units, columns.starts[run]
     high, before = low + columns.degrees[run], np.int64(0)
     if cumulative.size > 0:
@@ -172,11 +161,9 @@ def high_limit(limit, per, bits):
 
 @device_function
 def waiting_time(bits):
-    """Return the time of the first event of a Poisson process from 64 random bits: -log2(1 - bits / 2**64).
-
-    The unit is `2**-TIME_BITS`. The logarithm is made by repeated squaring of integers, since the floating-point one
-    differs between machines; it never falls as the bits grow.
-    """
+    """Return the time of the first event of a Poisson process from 64 random bits: -log2(1 - bits / 2**64)."""
+    # The unit is `2**-TIME_BITS`. The logarithm is made by repeated squaring of integers, since the floating-point one
+    # differs between machines; it never falls as the bits grow.
     rest = ~bits | ONE
     time = np.uint64(0)
     while rest < TOP_BIT:
@@ -195,6 +182,7 @@ def waiting_time(bits):
 def push(values, units, places, size, value, unit, place):
     """Push an entry onto a heap of `size` entries; a full heap drops its worst. Return the new size."""
     capacity = places.size
+    # The worst is on top.
     entry = size if size < capacity else 0
     values[entry], units[entry], places[entry] = value, unit, place
     if size < capacity:
@@ -225,7 +213,6 @@ def is_worse(values, units, places, left, right):
 
 @device_function
 def swap(values, units, places, left, right):
-    """Swap two entries."""
     values[left], values[right] = values[right], values[left]
     units[left], units[right] = units[right], units[left]
     places[left], places[right] = places[right], places[left]

@@ -25,16 +25,7 @@ from graphfeed.ops.cpu.sampling.passes.state import (
 
 @kernel
 def touch_columns(hop: int, page_bits: int, graph: Indptr, rows: Rows, nodes: Nodes, order: Order) -> None:
-    """Have the starts of a hop's new columns in memory, which `open_columns` reads next.
-
-    Args:
-        hop: The hop.
-        page_bits: The size of a page is 2 to this power.
-        graph: Its column starts are read.
-        rows: The rows that the hop before did not have are its new columns.
-        nodes: Their ids.
-        order: Scratch.
-    """
+    """Have the starts of a hop's new columns in memory, which `open_columns` reads next."""
     for kind in range(rows.firsts.size - 1):
         own, first_id = nodes.rows[rows.firsts[kind] :], rows.first_ids[kind]
         begin = rows.known[hop - 1, kind] if hop > 0 else np.int64(0)
@@ -60,19 +51,12 @@ def touch_types(page_bits: int, graph: Types, columns: Columns, order: Order) ->
 
 @kernel
 def touch_runs(page_bits: int, graph: Sources, columns: Columns, buckets: Buckets, order: Order) -> None:
-    """Have the sources of whole runs in memory, which LABOR reads next.
-
-    Args:
-        page_bits: The size of a page is 2 to this power.
-        graph: Its sources are read.
-        columns: The runs; of those that are picked whole, LABOR reads nothing.
-        buckets: What is in an index is not read either.
-        order: Scratch.
-    """
+    """Have the sources of whole runs in memory, which LABOR reads next."""
     count = 0
     for number in range(columns.sizes[COUNT]):
         run = np.uintp(number)
         picks, degree = columns.offsets[run + np.uintp(1)] - columns.offsets[run], columns.degrees[run]
+        # LABOR reads nothing of runs that are picked whole, nor of those that the index stands for.
         if picks > 0 and picks != degree and (buckets.of_runs.size == 0 or buckets.of_runs[run] < 0):
             low = key_of(graph.indices, columns.starts[run], 0, page_bits) >> PAGE
             high = key_of(graph.indices, columns.starts[run] + degree - 1, 0, page_bits) >> PAGE

@@ -18,13 +18,9 @@ LINES_AHEAD = 16
 
 @device_function
 def likely_limit(count, total):
-    """Return a limit that a few more than `count` of the fractions are expected to lie below.
-
-    Args:
-        count: How many are wanted.
-        total: The sum of the units: fractions of uniform variates have this density.
-    """
+    """Return a limit that a few more than `count` of the fractions are expected to lie below."""
     wanted = count + 2 * np.int64(np.sqrt(count)) + 4
+    # Fractions of uniform variates have a density of `total`, the sum of the units.
     return MAX_UINT64 if wanted >= total else MAX_UINT64 // np.uint64(total) * np.uint64(wanted)
 
 
@@ -40,17 +36,7 @@ def mark_edges(indices, edge, count, key, limit):
 
 @device_function
 def mark_likely(indices, edge, count, first, second, switch, limit):
-    """Like `mark_edges`, with two keys.
-
-    Args:
-        indices: Source node of each edge.
-        edge: The first edge.
-        count: How many edges to mark, at most `LANES`.
-        first: The first key, mixed.
-        second: The second key, mixed.
-        switch: Nodes whose high bits under `SWITCH` are below it draw by the second key.
-        limit: The largest high bits to mark.
-    """
+    """Like `mark_edges`, with two mixed keys: nodes of high bits under `SWITCH` below `switch` draw by the second."""
     marks = mark_edges(indices, edge, count, first, limit)
     if switch != 0:
         switched = mark_edges(indices, edge, count, SWITCH, switch - ONE)
@@ -71,20 +57,18 @@ def mark_block(indices, block, end, first, second, switch, limit):
 
 @device_function
 def prefetch_values(values, first, count):
-    """Prefetch the cache lines of `count` values."""
     for number in range(0, count, CACHE_LINE // values.itemsize):
         prefetch(values, first + number)
 
 
 @device_function
 def prefetch_column(indices, start, degree):
-    """Prefetch the beginning of a column; `prefetch_ahead` goes on from there."""
+    # `prefetch_ahead` goes on from there.
     prefetch_values(indices, start, min(degree, LINES_AHEAD * (CACHE_LINE // indices.itemsize)))
 
 
 @device_function
 def prefetch_ahead(indices, block, end):
-    """Prefetch the edges of a column `LINES_AHEAD` cache lines after a block."""
     ahead = block + LINES_AHEAD * (CACHE_LINE // indices.itemsize)
     if ahead < end:
         prefetch_values(indices, ahead, LANES)

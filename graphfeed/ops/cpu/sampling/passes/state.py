@@ -37,12 +37,10 @@ class Types(NamedTuple):
 
 
 class Sums(NamedTuple):
-    """Fixed-point weights as running sums of each column, or of each run of a block; empty without weights.
-
-    Perhaps with guides to whole columns (see `ops.guide_sums`).
-    """
+    """Fixed-point weights as running sums of each column, or of each run of a block; empty without weights."""
 
     cumulative: Int64s
+    # Perhaps there are guides to whole columns (see `ops.guide_sums`).
     guides: Int32s
 
 
@@ -130,10 +128,7 @@ class Columns(NamedTuple):
 
 
 class Kinds(NamedTuple):
-    """The edge types: where they lead from and to, and where their edges are among the results.
-
-    A graph without types has one.
-    """
+    """The edge types (one without types): where they lead from and to, and where their edges are among the results."""
 
     sources: Int64s
     """The node type that it leads from; and the one that it leads to."""
@@ -162,10 +157,7 @@ class ColumnStarts(NamedTuple):
 
 
 class Picks(NamedTuple):
-    """The edges of a hop, column by column; and, in a graph with types, their edge types.
-
-    Without types these are the positions of all hops' edges.
-    """
+    """The edges of a hop by column, and their edge types; without types, the positions of all hops' edges."""
 
     positions: Int64s
     types: Int32s

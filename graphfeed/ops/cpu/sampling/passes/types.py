@@ -24,7 +24,6 @@ FEW = 32
 
 @kernel
 def sort_picks(columns: Columns, picks: Picks) -> None:
-    """Sort the picks of each column in place."""
     for column in range(columns.sizes[COUNT]):
         sort_values(picks.positions[columns.offsets[np.uintp(column)] : columns.offsets[np.uintp(column + 1)]])
 
@@ -84,17 +83,7 @@ def read_types(graph: Types, columns: Columns, picks: Picks, counts: Int64s) -> 
 def lay_out_columns(
     hop: int, merged: bool, columns: Columns, rows: Rows, kinds: Kinds, edges: Edges, starts: ColumnStarts
 ) -> int:
-    """Write the column starts of a hop without types, where the picks are in their places already.
-
-    Args:
-        hop: The hop.
-        merged: Whether nodes have one row each, so that there are no more new rows than nodes.
-        columns: Of the hop.
-        rows: `known[hop + 1]` is written: an upper bound.
-        kinds: Where the hop's parts begin is written.
-        edges: Has to have room for the hop.
-        starts: Written, if there is room.
-    """
+    """Write the column starts of a hop without types, where the picks are in their places already."""
     sizes, offsets, bounds = columns.sizes, columns.offsets, kinds.edge_starts
     count, first, at = sizes[COUNT], offsets[0], kinds.indptr_ends[hop]
     # Offsets count the picks of all hops, column starts those of one.
@@ -103,6 +92,7 @@ def lay_out_columns(
     bounds[hop, 1] = bounds[hop + 1, 0] = sizes[NEEDED] = bounds[hop, 0] + found
     if edges.positions.size < sizes[NEEDED] or starts.indptr.size < at + count + 1:
         return EDGES_SHORT
+    # An upper bound: how many rows are new is known once the neighbours are relabelled.
     new = min(found, rows.first_ids[1]) if merged else found
     rows.known[hop + 1, 0] = rows.known[hop, 0] + new
     if rows.firsts[1] < rows.known[hop + 1, 0]:
@@ -118,18 +108,7 @@ def lay_out_types(
     hop: int, merged: bool, counts: Int64s, columns: Columns, rows: Rows, kinds: Kinds, edges: Edges,
     starts: ColumnStarts,
 ) -> int:  # fmt: skip
-    """Assign each edge type that the hop meets its parts of the outputs.
-
-    Args:
-        hop: The hop.
-        merged: Whether nodes have one row each, so that a node type gets no more new rows than it has nodes.
-        counts: How many edges of each type there are.
-        columns: Of the hop.
-        rows: `known[hop + 1]` is written: an upper bound.
-        kinds: Where the hop's parts begin is written.
-        edges: Has to have room for them.
-        starts: Has to have room for those edge types.
-    """
+    """Assign each edge type that the hop meets its parts of the outputs."""
     sizes, bounds, ends = columns.sizes, kinds.edge_starts, kinds.indptr_ends
     ends[hop + 1] = ends[hop]
     for edge_type in range(counts.size):
@@ -162,18 +141,7 @@ def split_picks(
     hop: int, counts: Int64s, scratch: Int64s, columns: Columns, picks: Picks, kinds: Kinds, edges: Edges,
     starts: ColumnStarts,
 ) -> None:  # fmt: skip
-    """Write each pick to the part of its edge type, and the column starts of each type; all in one pass.
-
-    Args:
-        hop: The hop.
-        counts: How many edges of each type there are.
-        scratch: Twice as long.
-        columns: Of the hop.
-        picks: Column by column, ascending in each.
-        kinds: Where the parts begin.
-        edges: `positions` are written.
-        starts: Written.
-    """
+    """Write each pick to the part of its edge type, and the column starts of each type; all in one pass."""
     indptr = starts.indptr
     cursors, listed = scratch[: counts.size], scratch[counts.size :]
     for edge_type in range(counts.size):

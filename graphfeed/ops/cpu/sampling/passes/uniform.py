@@ -21,17 +21,12 @@ class Table(NamedTuple):
 
 @kernel
 def count_uniform(replace: bool, columns: Columns, picks: Picks) -> int:
-    """Write where the picks of each run begin; it takes as many as its fan-out, and no more than it has once each.
-
-    Args:
-        replace: Whether an edge may be drawn more than once; a fan-out of -1 takes all edges once each.
-        columns: `offsets` are written.
-        picks: Have to have room.
-    """
+    """Write where the picks of each run begin; it takes as many as its fan-out, and no more than it has once each."""
     degrees, offsets = columns.degrees, columns.offsets
     total = offsets[0]
     for run in range(columns.sizes[COUNT]):
         fanout, degree = fanout_of(columns, run), degrees[np.uintp(run)]
+        # A fan-out of -1 takes all edges once each, also with replacement.
         if replace and fanout >= 0:
             total += fanout if degree > 0 else 0
         else:
@@ -43,13 +38,7 @@ def count_uniform(replace: bool, columns: Columns, picks: Picks) -> int:
 
 @kernel
 def fill_uniform(table: Table, columns: Columns, picks: Picks) -> None:
-    """Write the picks of each run, drawn without replacement: no memory is read at random.
-
-    Args:
-        table: Scratch for large fan-outs; empty where all are small.
-        columns: The runs.
-        picks: Written.
-    """
+    """Write the picks of each run, drawn without replacement: no memory is read at random."""
     positions = picks.positions
     at, few = columns.offsets[0], table.slots.size == 0
     for number in range(columns.sizes[COUNT]):
@@ -79,7 +68,6 @@ def fill_repeated(columns: Columns, picks: Picks) -> None:
 
 @kernel
 def fill_latest(columns: Columns, picks: Picks) -> None:
-    """Write the last edges of each run."""
     for number in range(columns.sizes[COUNT]):
         run = np.uintp(number)
         at, end = columns.offsets[run], columns.offsets[np.uintp(number + 1)]
@@ -104,11 +92,9 @@ def pick_few(low, degree, count, state, out, at):
 
 @device_function
 def pick_many(low, degree, count, state, out, at, table):
-    """Like `pick_few`, with the picks in a hash table.
-
-    For large fan-outs: with comparisons of all pairs, mini-batches take 1.3 times as long at a fan-out of 64, and 1.75
-    times at 200 (ogbn-products shaped graph).
-    """
+    """Like `pick_few`, with the picks in a hash table."""
+    # For large fan-outs: with comparisons of all pairs, mini-batches take 1.3 times as long at a fan-out of 64, and
+    # 1.75 times at 200 (ogbn-products shaped graph).
     for number in range(count):
         last = degree - count + number
         position = low + draw_below(state, number, last + 1)

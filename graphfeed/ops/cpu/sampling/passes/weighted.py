@@ -72,13 +72,11 @@ class Queue(NamedTuple):
 
 @kernel
 def count_weighted(sums: Sums, replace: bool, columns: Columns, picks: Picks) -> int:
-    """Write where the picks of each run begin; an edge of weight 0 is never drawn. See `count_uniform`.
-
-    A run costs one random read and, without replacement, one pass over its first edges, `fanout` of them or more.
-    """
+    """Write where the picks of each run begin, as `count_uniform` does; an edge of weight 0 is never drawn."""
     cumulative = sums.cumulative
     total, last = columns.offsets[0], columns.sizes[COUNT] - 1
     for run in range(last + 1):
+        # A run costs one random read and, without replacement, one pass over its first edges, `fanout` of them or more.
         prefetch(cumulative, columns.starts[np.uintp(min(run + ROWS_AHEAD, last))])
         low, degree, fanout = columns.starts[run], columns.degrees[run], fanout_of(columns, run)
         if degree > 0 and fanout != 0:
@@ -93,18 +91,9 @@ def count_weighted(sums: Sums, replace: bool, columns: Columns, picks: Picks) ->
 
 @kernel
 def fill_weighted(sums: Sums, columns: Columns, queue: Queue, picks: Picks) -> None:
-    """Write the picks of each run without replacement: drawn one after the other, ascending.
-
-    Two cache misses per pick, prefetched, and a loop over the run's picks so far. Runs of more than `MAX_PICKS` picks
-    are left to `fill_weighted_many`.
-
-    Args:
-        sums: Fixed-point weights.
-        columns: The runs.
-        queue: Scratch.
-        picks: Written.
-    """
+    """Write the picks of each run without replacement: drawn one after the other, ascending."""
     cumulative, size, last = sums.cumulative, 0, columns.sizes[COUNT] - 1
+    # Two cache misses per pick, prefetched, and a loop over the run's picks so far. The last turn draws what is left.
     for run in range(last + 2):
         if size == BLOCK or run > last:
             draw_without_replacement(sums, columns, queue, size, picks.positions)
@@ -115,6 +104,7 @@ def fill_weighted(sums: Sums, columns: Columns, queue: Queue, picks: Picks) -> N
         count, fanout = columns.offsets[run + 1] - columns.offsets[run], fanout_of(columns, run)
         if fanout < 0 or count < fanout:
             take_eligible(cumulative, columns, run, picks.positions)
+        # Larger runs are left to `fill_weighted_many`.
         elif count <= MAX_PICKS:
             enter(cumulative, columns, queue, size, run)
             size += 1
@@ -149,7 +139,6 @@ def fill_weighted_repeated(sums: Sums, columns: Columns, queue: Queue, picks: Pi
 
 @device_function
 def enter(cumulative, columns, queue, size, run):
-    """Append a run to a block."""
     low, high = columns.starts[run], columns.starts[run] + columns.degrees[run]
     before = weight_before(cumulative, columns.bases[run], low)
     total = cumulative[np.uintp(high - 1)] - before
@@ -184,12 +173,10 @@ def draw_with_replacement(sums, columns, queue, size, out):
 
 @device_function
 def draw_without_replacement(sums, columns, queue, size, out):
-    """Write the distinct edges of a block of runs, drawn one after the other, in ascending order.
-
-    Targets are drawn in what is left of a run once its picks are cut out. Of each pick, `marks` holds where it was cut
-    out of what is left now, and `ranks` how many picks lie before it. Loops over the picks have no branches: none of
-    what they compare can be predicted.
-    """
+    """Write the distinct edges of a block of runs, drawn one after the other, in ascending order."""
+    # Targets are drawn in what is left of a run once its picks are cut out. Of each pick, `marks` holds where it was
+    # cut out of what is left now, and `ranks` how many picks lie before it. Loops over the picks have no branches: none
+    # of what they compare can be predicted.
     most = np.int64(0)
     for own in range(size):
         most = max(most, queue.counts[own])
@@ -247,7 +234,6 @@ def skip_picks(marks, weights, count, target):
 
 @device_function
 def prefetch_total(cumulative, columns, run):
-    """Prefetch the last sum of a run."""
     prefetch(cumulative, columns.starts[np.uintp(run)] + columns.degrees[np.uintp(run)] - 1)
 
 
@@ -264,7 +250,7 @@ def aim(sums, queue, draw, own, target):
 
 @device_function
 def guess_place(low, high, target, density):
-    """Return the edge of a target if all weights were equal."""
+    # Where it would be if all weights were equal.
     return min(low + np.int64(np.float64(target) * density), high - 1)
 
 
@@ -303,11 +289,9 @@ def settle(cumulative, queue, draw, own):
 
 @device_function
 def gallop(cumulative, low, high, place, goal):
-    """Return the first edge of a run whose sum exceeds a goal: in steps that double away from a place, then halve.
-
-    With weights of a usual spread the edge is near, which takes one or two cache misses; a plain bisection takes one
-    for each of its first halvings.
-    """
+    """Return the first edge of a run whose sum exceeds a goal: in steps that double away from a place, then halve."""
+    # With weights of a usual spread the edge is near, which takes one or two cache misses; a plain bisection takes one
+    # for each of its first halvings.
     step = WINDOW
     if cumulative[place] > goal:
         bottom = place - step
@@ -324,7 +308,6 @@ def gallop(cumulative, low, high, place, goal):
 
 @device_function
 def weight_before(cumulative, base, low):
-    """Return the running sum of a column in front of an edge."""
     return cumulative[np.uintp(low - 1)] if low > base else np.int64(0)
 
 
@@ -343,7 +326,6 @@ def count_eligible(cumulative, low, high, before, most):
 
 @device_function
 def take_eligible(cumulative, columns, run, out):
-    """Write all edges of a run that have a weight."""
     at, low = columns.offsets[run], columns.starts[run]
     before = weight_before(cumulative, columns.bases[run], low)
     for edge in range(low, low + columns.degrees[run]):
@@ -355,14 +337,12 @@ def take_eligible(cumulative, columns, run, out):
 
 @device_function
 def pick_one_by_one(cumulative, columns, run, count, out):
-    """Choose `count` distinct edges of a run one after the other, cutting the weight of each out of the rest.
-
-    The picks so far are kept in ascending order, so that one walk along them maps a draw from what is left of the run
-    to the whole run.
-    """
+    """Choose `count` distinct edges of a run one after the other, cutting the weight of each out of the rest."""
     at, low = columns.offsets[run], columns.starts[run]
     high, before = low + columns.degrees[run], weight_before(cumulative, columns.bases[run], low)
     remaining = cumulative[high - 1] - before
+    # The picks so far are kept in ascending order, so that one walk along them maps a draw from what is left of the run
+    # to the whole run.
     for number in range(count):
         target = draw_below(columns.states[run], number, remaining)
         place = at
