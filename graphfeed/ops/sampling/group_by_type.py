@@ -54,6 +54,7 @@ def group_by_type(
     own = as_types(types, picks.positions) if picks.positions.is_cpu else types.contiguous()
     arrays = own, picks.positions, picks.offsets, column_starts.contiguous(), destinations.contiguous(), bounds
     module.group_by_type(*arrays, indptr, grouped)
+    # The last column start of a type counts its edges. A GPU is waited for here.
     counts = indptr[(bounds[1:] - 1).to(device, non_blocking=True)].to("cpu", torch.int64)
     starts = torch.cat([torch.zeros(1, dtype=torch.int64), counts.cumsum(0)])
     return TypedPicks(indptr, bounds, grouped[: int(starts[-1])], starts)

@@ -54,6 +54,7 @@ def build_high_degree_index(indptr: torch.Tensor, indices: torch.Tensor) -> High
     ensure_csc(indptr, indices)
     check_columns("indptr", indptr, indices.numel())  # again: NumPy's edits don't show, and the kernel writes by them
     degrees = indptr.diff().to(torch.int64)
+    # An entry has 32 bits for the place in a column.
     columns = torch.nonzero((degrees >= MIN_DEGREE) & (degrees < 1 << 32)).flatten()
     columns = columns[degrees[columns].argsort(stable=True)]
     sizes = degrees[columns]

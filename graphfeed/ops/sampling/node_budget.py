@@ -81,6 +81,7 @@ class NodeBudget:
         """Make room for some nodes more."""
         old, count = self.known, int(self.known.count[0])
         if old.nodes.numel() < count + more:
+            # Twice what is needed, so that nodes are seldom entered again.
             self.known = self.module.Known(*empty_table(2 * (count + more)), torch.zeros(1, dtype=torch.int64))
             self.module.enter_again(old.nodes[:count], old.scores[:count], self.known)
 

@@ -54,6 +54,7 @@ def permute(start: int, stop: int, size: int, key: int) -> torch.Tensor:
         module.hash_places(key, hashes)
         out[:] = np.argsort(hashes, kind="stable")[start:stop]
     else:
+        # A Feistel network takes an even number of bits.
         half_bits = ((size - 1).bit_length() + 1) // 2
         module.permute(start, size, round_keys(key, module.ROUNDS), half_bits, np.empty_like(out), out)
     return torch.from_numpy(out)

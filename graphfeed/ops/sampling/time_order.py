@@ -117,6 +117,7 @@ def link_sources(indptr: torch.Tensor, indices: torch.Tensor, order: torch.Tenso
     lowest, highest = bounds(indices) if indices.numel() else (0, 0)
     if has_passed("csc", (indptr, indices)) and not 0 <= lowest <= highest < max(indptr.numel() - 1, 1):
         raise edited()
+    # Each has 32 bits, and the place, which is in the upper half, a sign.
     if highest >= 1 << 32 or (indices.numel() and int(indptr.diff().max()) > 1 << 31):
         return None
     links = buffers.empty_long_lived(order.numel(), torch.int64, order.device)

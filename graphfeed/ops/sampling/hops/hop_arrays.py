@@ -111,6 +111,7 @@ class HopArrays:
         if largest > MAX_LOOK_BACK and not self.recipe.drawing.replace:
             largest = min(largest, int(graph.indptr[-1]))
         self.make_room(largest)
+        # Passes count the picks on from here, hop after hop.
         self.columns.arrays["offsets"][0] = 0
 
     def bind_ranked(self, graph: KernelGraph) -> None:

@@ -94,6 +94,7 @@ class HopProgram:
         )  # fmt: skip
         if recipe.ranked is not None:
             self.add(in_time.open_moments, arrays.rows, opened, arrays.moments)
+        # LABOR draws by neighbour; where all edges are taken, or the latest, nothing is drawn.
         if recipe.drawing.method == "uniform" and most > 0:
             self.add(columns.draw_states, draws, opened, arrays.moments)
         runs = opened
@@ -185,6 +186,7 @@ class HopProgram:
         arrays, opened, recipe = self.arrays, self.arrays.columns, self.recipe
         kinds, found, starts, rows = arrays.kinds, arrays.edges, arrays.starts, arrays.rows
         if recipe.typed:
+            # So that the edges of a type ascend in each column.
             self.add(types.sort_picks, opened, arrays.picks)
             read: tuple[Any, ...] = types.read_types, arrays.types, opened, arrays.picks, arrays.counts
             if recipe.by_page:

@@ -122,6 +122,7 @@ def recipe_of(
         graph.indices.dtype,
         None if graph.types is None else graph.types.dtype,
         torch.int64,
+        # The threshold is an argument of each mini-batch, so it makes no other program.
         drawing._replace(switch_threshold=0) if drawing.switch_threshold else drawing,
         tuple([(len(own), min(max(own), MANY)) for own in fanouts]),
         graph.cumulative.numel() > 0,

@@ -226,6 +226,7 @@ def run_hops(
     room = first_room(graph, sum([part.numel() for part in seeds]), most, shape, recipe.merged)
     program = PROGRAMS.take(recipe)
     arrays = program.arrays
+    # In time each edge has a row of its own, which takes no map.
     with buffers.NODE_MAPS.borrow(num_nodes if recipe.merged else 0) as node_map:
         if node_map is None:
             yield None

@@ -61,6 +61,7 @@ def new_buckets(indexed: int) -> candidates.Buckets:
     limits, counts = np.empty(indexed, np.uint32), np.empty(indexed, np.int64)
     room = indexed, likely_candidates(candidates.MAX_COLLECTED)
     high_halves, places = np.empty(room, np.uint32), np.empty(room, np.uint32)
+    # A batch is full once it has so many nodes, of which the last block brings up to `LANES`.
     nodes = np.empty(candidates.BATCH + marks.LANES, np.int64)
     return candidates.Buckets(np.empty(indexed, np.int32), NO_HALVES, limits, counts, high_halves, places, nodes)
 

@@ -42,6 +42,7 @@ def stack_hops(
     # Whether a seed is no node, and then the edges and the rows of each hop.
     sizes = torch.zeros(1 + 2 * len(fanouts), dtype=torch.int64, device=seeds.device)
     rows, num_rows = seeds.contiguous(), None
+    # Wrong seeds become -1 here and are named in the end, so that nothing waits for the GPU now.
     if not is_trusted(seeds, num_nodes):
         rows = torch.empty_like(rows)
         module.clean_seeds(seeds.contiguous(), num_nodes, None, rows, sizes)
@@ -54,6 +55,7 @@ def stack_hops(
         offsets, positions = pick_edges(columns, hop)
         most_rows += positions.numel()
         if moments is None:
+            # Beside the seeds, which may repeat, each node has one row.
             most_rows = min(most_rows, seeds.numel() + num_nodes)
         local = buffers.empty(positions.numel(), seeds.dtype, seeds.device)
         after = buffers.empty(most_rows, seeds.dtype, seeds.device)
