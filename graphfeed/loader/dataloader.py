@@ -297,14 +297,16 @@ class DataLoader(Generic[Batch]):
     def state_dict(self) -> dict[str, Any]:
         """Return the position in the latest epoch, in plain ints and strings that JSON can hold.
 
-        It consists of the seed, the epoch, the number of mini-batches yielded, that of ranks, and a fingerprint of the
-        pipeline. Where a sampler of torch's gives the order (`graphfeed.pyg`), there is a digest of that order too.
+        It consists of the seed, the epoch, the number of mini-batches yielded, and a fingerprint of the pipeline. With a
+        `DistributedItemSampler` there is the number of ranks, and where a sampler of torch's gives the order
+        (`graphfeed.pyg`), a digest of it.
         """
         progress = self._latest or self._next
         if progress.done or self._is_complete(progress):
             progress = Progress(progress.epoch + 1, 0)
         position = {"seed": self._seed, "epoch": progress.epoch, "index": progress.index}
-        position["ranks"] = count_ranks(self.plan.written)
+        if ranks := count_ranks(self.plan.written):
+            position["ranks"] = ranks
         order = {} if progress.order is None else {"order": progress.order}
         return {**position, "fingerprint": self._fingerprint, **order}
 

@@ -70,7 +70,7 @@ def check_state(state_dict: Mapping[str, Any], fingerprint: Fingerprint, given_s
         raise ValueError(f"state_dict must hold the ints seed, epoch and index, but is {brief(position)}")
     check_count("epoch of state_dict", position["epoch"], 0)
     check_count("index of state_dict", position["index"], 0)
-    ranks, total = count_ranks(pipe), count_rounds(pipe)
+    ranks, total = count_ranks(pipe) or 1, count_rounds(pipe)
     check_count("ranks of state_dict", position.setdefault("ranks", ranks), 1)
     difference = find_difference(state_dict.get("fingerprint", fingerprint), fingerprint)
     if difference is not None:
@@ -100,8 +100,8 @@ def check_state(state_dict: Mapping[str, Any], fingerprint: Fingerprint, given_s
 
 
 def count_ranks(pipe: Datapipe) -> int:
-    """Return how many ranks share the mini-batches of a pipeline."""
-    return max((source.rank_and_size[1] for source in find(pipe, Ranked)), default=1)  # type: ignore[attr-defined]
+    """Return how many ranks share the mini-batches of a pipeline; 0 if its source knows no ranks."""
+    return max((source.rank_and_size[1] for source in find(pipe, Ranked)), default=0)  # type: ignore[attr-defined]
 
 
 def count_rounds(pipe: Datapipe) -> int | None:

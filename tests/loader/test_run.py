@@ -11,7 +11,6 @@ import torch
 
 import graphfeed as gf
 from graphfeed.loader import LoaderOptions, make_plan
-from graphfeed.loader import runner as runner_module
 from graphfeed.loader.options import RemoteServers
 from graphfeed.loader.profile import Profile
 from graphfeed.loader.progress import Progress
@@ -189,7 +188,7 @@ def test_a_run_that_fails_as_it_begins_is_ended_as_others_are(monkeypatch: pytes
     def refuse(*_: object) -> None:
         raise ZeroDivisionError
 
-    monkeypatch.setattr(runner_module, "AT_BEGIN", [refuse])
+    monkeypatch.setattr(Progress, "note_order", refuse)
     profile, runner, left = Profile(), make_runner(1), list[object]()
     monkeypatch.setattr(runner.workers, "leave", left.append)
     with pytest.raises(ZeroDivisionError):
