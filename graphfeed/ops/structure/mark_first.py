@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from itertools import pairwise
 
+import numpy as np
 import torch
 
 from graphfeed.ops.arguments import check_vector
@@ -48,7 +49,8 @@ def mark_first(indptrs: Sequence[torch.Tensor], ids: Sequence[torch.Tensor]) -> 
     for place, (own, kept) in enumerate(zip(lists, marks, strict=True)):
         for starts, part in lists[:place] if len(kept) else ():
             starts = starts[: len(own[0])]
-            table = torch.full((4 << (int(starts.diff().max()) if len(starts) > 1 else 0).bit_length(),), -1)
+            longest = int(np.diff(starts.numpy()).max(initial=0))
+            table = torch.full((4 << longest.bit_length(),), -1)
             module = kernels("structure.mark_first", starts, ids=part)
             module.clear_marks(starts, part, *own, table, kept.view(torch.uint8))
     return marks
