@@ -86,16 +86,15 @@ class Task:
 
 
 class Dispatcher:
-    """Keeps up to `max_workers` processes busy with the tasks that are put into it.
-
-    One thread owns all workers. Other threads only append a task or set a flag, under a lock, and wake that thread.
-    """
+    """Keeps up to `max_workers` processes busy with the tasks that are put into it."""
 
     def __init__(self, max_workers: int, context: BaseContext, timeout: float) -> None:
         self.max_workers = max_workers
         self.context = context
         self.timeout = timeout
         self.process = os.getpid()
+        # One thread owns all workers. Other threads only append a task or set a flag, under this lock, and wake that
+        # thread.
         # The garbage collector may run a finalizer that calls finish() in a thread that holds the lock.
         self.lock = threading.RLock()
         self.pending: deque[Task] = deque()
@@ -120,11 +119,6 @@ class Dispatcher:
         self.thread = threading.Thread(target=self.run, name="graphfeed-dispatcher", daemon=True)
 
     def put(self, task: Task) -> None:
-        """Add a task.
-
-        Raises:
-            RuntimeError: The executor was shut down.
-        """
         with self.lock:
             if self.finishing:
                 raise RuntimeError("the executor was shut down; make another")
@@ -132,10 +126,8 @@ class Dispatcher:
         self.wake()
 
     def finish(self, *, cancel: bool) -> None:
-        """Accept no more tasks; with `cancel`, also drop the pending ones and those that workers are doing.
-
-        Does nothing in a forked process: it has only a copy, and the lock of that copy may be held for ever.
-        """
+        """Accept no more tasks; with `cancel`, also drop the pending ones and those that workers are doing."""
+        # A forked process has only a copy, and the lock of that copy may be held for ever.
         if os.getpid() != self.process:
             return
         with self.lock:
@@ -160,7 +152,6 @@ class Dispatcher:
             return not self.finishing
 
     def wake(self) -> None:
-        """Wake the thread."""
         # If the socket is full, the thread is awake already; if it is closed, the thread has ended.
         with suppress(OSError):
             self.waker.send(b"\0")
@@ -195,7 +186,6 @@ class Dispatcher:
             self.waker.close()
 
     def is_over(self) -> bool:
-        """Tell whether there is nothing left to do, and nothing will come."""
         with self.lock:
             if self.idle_until is not None and time.monotonic() >= self.idle_until:
                 self.finishing = True
@@ -226,7 +216,6 @@ class Dispatcher:
             self.selector.register(worker.sentinel, selectors.EVENT_READ, worker)
 
     def give(self, worker: WorkerProcess, task: Task) -> None:
-        """Let a worker begin a task."""
         self.running[worker] = task
         try:
             worker.send(task.number, task.call)
@@ -236,10 +225,12 @@ class Dispatcher:
             task.future.set_exception(error)
 
     def take(self, worker: WorkerProcess | None = None) -> Task | None:
-        """Return the next task that was not cancelled. One for a worker is never neither pending nor running."""
+        """Return the next task that was not cancelled."""
+        # Under the lock, a task for a worker is never neither pending nor running: begin_wait() would take it for done.
         with self.lock:
             while self.pending:
                 task = self.pending.popleft()
+                # One that a worker has begun is running already, and can't be set to that twice.
                 if task.lost or task.future.set_running_or_notify_cancel():
                     if worker is not None:
                         self.running[worker] = task
@@ -270,7 +261,6 @@ class Dispatcher:
                 self.receive(worker, ended=key.fd == worker.sentinel and worker.process.exitcode is not None)
 
     def deadline(self, worker: WorkerProcess) -> float:
-        """Return when a worker must have done its call, or have started."""
         return worker.since + self.timeout + (0.0 if worker.ready else START_SECONDS)
 
     def receive(self, worker: WorkerProcess, *, ended: bool) -> None:
@@ -337,6 +327,7 @@ class Dispatcher:
                 continue
             worker.process.kill()
             if task is not None:
+                # Before on_worker_exit(), which would have it tried again.
                 del self.running[worker]
                 task.future.set_exception(
                     TimeoutError(
@@ -347,20 +338,18 @@ class Dispatcher:
             self.on_worker_exit(worker)
 
     def fail_pending(self, error: BaseException) -> None:
-        """Fail all tasks that no worker has begun."""
         while (task := self.take()) is not None:
             task.future.set_exception(error)
 
     def remove(self, worker: WorkerProcess) -> None:
-        """Close what belongs to a worker."""
         self.workers.remove(worker)
         self.selector.unregister(worker.inbox)
         self.selector.unregister(worker.sentinel)
         worker.close()
 
     def end_workers(self) -> None:
-        """Let all workers leave, and kill those that don't."""
         workers = list(self.workers)
+        # All at once: a worker exits when its mailboxes close, and all of them have the same time for that.
         for worker in workers:
             self.remove(worker)
         end = time.monotonic() + GRACE_SECONDS

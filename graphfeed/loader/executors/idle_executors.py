@@ -24,7 +24,7 @@ STARTED_FOR: "WeakKeyDictionary[Executor, Any]" = WeakKeyDictionary()
 
 @after_fork_in_child
 def forget_executors() -> None:
-    """Leave them to the process that this one was forked from."""
+    # They belong to the process that this one was forked from.
     IDLE.clear()
 
 
@@ -56,7 +56,6 @@ def release_executor(executor: Executor, *, wait: bool) -> None:
 
 
 def end_idle_executors() -> None:
-    """End the workers that wait, which otherwise end by themselves in a few seconds."""
     with LOCK:
         ended = IDLE[:]
         IDLE.clear()

@@ -41,7 +41,7 @@ def check_main_module(start_method: str) -> None:
 
 
 def is_importable() -> bool:
-    """Tell whether worker processes import the main module; in a notebook or an interactive session there is none."""
+    # In a notebook or an interactive session there is no main module that workers could import.
     main = sys.modules["__main__"]
     spec = getattr(main, "__spec__", None)
     if spec is not None:
@@ -51,14 +51,12 @@ def is_importable() -> bool:
 
 
 def is_guarded() -> bool:
-    """Tell whether what the main thread does now is done by the main script alone, not by workers that import it.
-
-    That is so if the main script calls it under `if __name__ == "__main__":`. Nothing is asked of a module without a
-    file, such as a notebook, which workers don't import.
-    """
+    """Tell whether what the main thread does now is done by the main script alone, not by workers that import it."""
+    # That is so if the main script calls it under `if __name__ == "__main__":`.
     frame = sys._current_frames().get(threading.main_thread().ident or 0)
     while frame is not None and not (frame.f_code.co_name == "<module>" and frame.f_globals is main_globals()):
         frame = frame.f_back
+    # Nothing is asked of a module without a file, such as a notebook, which workers don't import.
     if frame is None or not is_importable():
         return True
     try:
@@ -74,7 +72,6 @@ def is_guarded() -> bool:
 
 
 def main_globals() -> dict[str, object]:
-    """Return the variables of the main module."""
     return vars(sys.modules["__main__"])
 
 

@@ -35,20 +35,20 @@ def warm_up() -> int:
 
 
 def receive_interrupts() -> None:
-    """Drop an interrupt that was held back while the server started, and let later ones through."""
+    # An interrupt that was held back while the server started is dropped by this; later ones come through.
     handler = signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGINT, handler)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
 
 
 def hold_interrupts() -> None:
-    """Block interrupts in a process that the server forks, since they would end it while it starts."""
+    # Only in what the server forks, which an interrupt would end while it starts.
     if os.getppid() == SERVER:
         signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
 
 
 def let_interrupts_through(_: object) -> None:
-    """Unblock them in a process that isn't one of our workers, which ignore interrupts first."""
+    # Our own workers ignore interrupts before they unblock them.
     if not multiprocessing.current_process().name.startswith(PREFIX):
         signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
 

@@ -167,7 +167,6 @@ def is_of_parent() -> bool:
 
 
 def end_all() -> None:
-    """End the workers of all executors that are left at the end of this process."""
     dispatchers = list(RUNNING)
     for dispatcher in dispatchers:
         dispatcher.finish(cancel=True)

@@ -9,7 +9,6 @@ class RemoteTraceback(Exception):
     """The cause of an exception that was raised in another process; its text is the traceback there."""
 
     def __str__(self) -> str:
-        """Return the traceback between two lines."""
         return f'\n"""\n{self.args[0]}"""'
 
 

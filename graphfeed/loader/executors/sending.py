@@ -23,17 +23,17 @@ class LeavesOut:
     stage: Datapipe
 
     def persistent_id(self, value: Any) -> str | None:
-        """Return a name for what is left out; raise for an array that would be copied each time."""
         if isinstance(value, Shareable) or (isinstance(value, Datapipe) and value is not self.stage):
             return "left out"
         on_device = isinstance(value, torch.Tensor) and not value.is_cpu
+        # It would be copied with each mini-batch.
         if on_device or (isinstance(value, (torch.Tensor, np.ndarray)) and value.nbytes > LIMIT_BYTES):
             raise pickle.PicklingError("an array is too large, or on a device")
         return None
 
 
 def picklers() -> Iterator[type]:
-    """Yield the ways in which `pack_work` sends stages."""
+    # As pack_work() sends stages, in this order.
     yield ByReference
     try:
         yield import_module("cloudpickle").Pickler
@@ -42,24 +42,11 @@ def picklers() -> Iterator[type]:
 
 
 def can_be_sent(stage: Datapipe) -> bool:
-    """Tell whether a stage can be pickled, without the stages before it, in a few kilobytes.
-
-    Graphs and features that are sent as handles stay where they are. Nothing is copied.
-
-    Example:
-        >>> from threading import Lock
-        >>> from graphfeed import ItemSampler, ItemSet
-        >>> source = ItemSampler(ItemSet(4, names="seeds"), batch_size=2)
-        >>> can_be_sent(source.transform())
-        True
-        >>> can_be_sent(source.transform(Lock().acquire))
-        False
-    """
+    """Tell whether a stage can be pickled, without the stages before it, in a few kilobytes; copies nothing."""
     return any(fits(stage, pickler) for pickler in picklers())
 
 
 def fits(stage: Datapipe, pickler: type) -> bool:
-    """Tell whether a pickler can pickle a stage."""
     probe: Any = type("Probe", (LeavesOut, pickler), {"stage": stage})
     file = io.BytesIO()
     try:

@@ -53,7 +53,6 @@ class Call:
     keywords: dict[str, Any]
 
     def __call__(self) -> None:
-        """Call the function unless the future was cancelled meanwhile, and complete the future."""
         if not self.future.set_running_or_notify_cancel():
             return
         try:
@@ -79,7 +78,6 @@ class WorkerThread(threading.Thread):
         ALIVE.add(self)
 
     def run(self) -> None:
-        """Do calls."""
         while not self.abandoned:
             task = self.calls.get()
             if task is None:
@@ -151,7 +149,7 @@ class ThreadExecutor(Executor):
                 self._start_thread()
 
     def _start_thread(self) -> None:
-        """Start one more thread; the caller holds the lock."""
+        # The caller holds the lock.
         renew_torch_threads()
         thread = WorkerThread(self._calls, f"{self._name}_{len(self._threads)}")
         thread.start()
@@ -206,7 +204,7 @@ def renew_torch_threads() -> None:
 
 
 def drop(calls: Calls) -> None:
-    """Cancel the calls that no thread has begun."""
+    # Only calls that no thread has begun are still in the queue.
     while True:
         try:
             task = calls.get_nowait()
@@ -217,21 +215,19 @@ def drop(calls: Calls) -> None:
 
 
 def interrupted(error: BaseException | None) -> bool:
-    """Tell whether an exception is Ctrl-C, or was raised while that was handled."""
+    # Also an exception that was raised while Ctrl-C was handled.
     while error is not None and not isinstance(error, KeyboardInterrupt):
         error = error.__context__
     return error is not None
 
 
 def join_or_abandon(threads: Iterable[threading.Thread]) -> None:
-    """Wait a while for threads to end; warn of those that don't, and leave them behind."""
     # The garbage collector may do this in one of the threads.
     threads = [thread for thread in threads if thread is not threading.current_thread()]
     abandon(join_all(threads, sys.exc_info()[1]))
 
 
 def join_all(threads: Iterable[threading.Thread], cause: BaseException | None) -> list[threading.Thread]:
-    """Wait a while for threads to end; return those that don't."""
     threads, end = list(threads), time.monotonic() + (INTERRUPTED_SECONDS if interrupted(cause) else JOIN_SECONDS)
     for thread in threads:
         thread.join(max(0.0, end - time.monotonic()))
@@ -266,12 +262,7 @@ def describe_work(thread: threading.Thread) -> str:
 
 
 def end_all() -> None:
-    """End the threads of all executors that are left at the end of the program.
-
-    A thread that comes back from C++ while the interpreter shuts down has its stack unwound by Python. Torch does not
-    survive that: the process would end with SIGABRT. So threads that don't end by themselves get an exception before,
-    at the next line of Python that they come to.
-    """
+    """End the threads of all executors that are left at the end of the program."""
     workers = [thread for thread in list(ALIVE) if thread.is_alive()]
     for worker in workers:
         drop(worker.calls)
@@ -283,6 +274,9 @@ def end_all() -> None:
     if interrupted(cause):
         # The interpreter would look for garbage among all objects of torch, which takes a second.
         gc.freeze()
+    # A thread that comes back from C++ while the interpreter shuts down has its stack unwound by Python. Torch does not
+    # survive that: the process would end with SIGABRT. So threads that don't end by themselves get an exception before,
+    # at the next line of Python that they come to.
     left = [*join_all([*workers, *others], cause), *(thread for thread in list(LEFT) if thread.is_alive())]
     for thread in left:
         ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(thread.ident or 0), ctypes.py_object(SystemExit))

@@ -59,18 +59,19 @@ def run_worker(inbox: Inbox, outbox: Outbox, sender: ZeroCopySender) -> None:
 
 
 def send_in_place(outbox: Outbox, sender: ZeroCopySender, header: bytes, buffers: list[Any]) -> None:
-    """Send a reply whose object is gone: what ops have written for it stays where it lies."""
+    # The object of the reply is gone; what ops have written for it stays where it lies.
     header, copied, kept = sender.pack(header, buffers)
     outbox.send(header, copied)
+    # This frees blocks whose bytes the message may have been copied from until here.
     del kept
 
 
 def answer(message: bytes) -> Any:
-    """Do the call in a message, and return the encoded reply; a result that can't be encoded is an error too."""
     (number,) = NUMBER.unpack_from(message)
     try:
         call = pickle.loads(memoryview(message)[NUMBER.size :])
         return encode(Reply(number, call()))
+    # A result that can't be encoded is an error of the call, too.
     except BaseException as error:
         return encode(Reply(number, error=RemoteError.of(error)))
 

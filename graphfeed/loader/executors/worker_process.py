@@ -25,10 +25,7 @@ SEND_SECONDS = 30.0
 
 
 class WorkerProcess:
-    """A process, and the mailboxes to and from it; it does one call at a time.
-
-    It exits when this side closes the mailboxes, which the system also does when this process dies.
-    """
+    """A process, and the mailboxes to and from it; it does one call at a time."""
 
     def __init__(self, context: BaseContext) -> None:
         self.outbox, inbox = open_mailbox()
@@ -63,18 +60,15 @@ class WorkerProcess:
         self.name = f"worker process {name} (pid {self.pid})"
 
     def send(self, number: int, call: bytes) -> None:
-        """Send it a call. A worker that takes none is killed, and noticed by its end."""
         self.since = time.monotonic()
         try:
             self.outbox.send(NUMBER.pack(number) + call, timeout_seconds=SEND_SECONDS)
         except (Closed, TimeoutError):
+            # The dispatcher notices its end.
             self.process.kill()
 
     def replies(self) -> Iterator[Reply | BaseException]:
-        """Yield the replies that have come by now, also the last ones of a process that is gone.
-
-        In the place of a reply that can't be received or unpickled comes the exception that says why.
-        """
+        """Yield the replies that have come by now, also the last ones of a process that is gone."""
         while True:
             try:
                 message = self.inbox.receive(timeout_seconds=0)
@@ -84,31 +78,28 @@ class WorkerProcess:
                 self.gone = True
                 return
             except Exception as error:
-                # Its memory could not be mapped, and is not sent again.
+                # In the place of a reply. Its memory could not be mapped, and is not sent again.
                 self.gone = True
                 yield error
                 return
             yield decode_reply(*self.receiver.unpack(*message))
 
     def was_killed(self) -> bool:
-        """Tell whether a process that is gone was killed by a signal."""
         # The exit code is None if somebody else has waited for the process.
         return (self.process.exitcode or 0) < 0
 
     def describe_exit(self) -> str:
-        """Say how a process that is gone ended."""
         return describe_exit(self.process.exitcode)
 
     def close(self) -> None:
-        """Close this side, which makes the process exit."""
         if self.owns_sentinel:
             self.owns_sentinel = False
             os.close(self.sentinel)
+        # This makes the process exit. The system closes them, too, when this process dies.
         self.outbox.close()
         self.inbox.close()
 
     def join(self, seconds: float) -> None:
-        """Wait for the process to end, and kill it if that takes longer."""
         # join() waits for a pipe that the process's own children may hold open, so skip that if its end is known.
         seconds = seconds if self.process.exitcode is None else 0.0
         self.process.join(seconds)
@@ -141,11 +132,9 @@ def interrupts_blocked() -> Iterator[None]:
 
 
 def open_sentinel(process: Any, context: BaseContext) -> tuple[int, bool]:
-    """Return a descriptor that is readable once a process has ended, and whether the caller has to close it.
-
-    The sentinel of `multiprocessing` is a pipe that the children of the process inherit, so it may stay open after the
-    death of the process. For children of a fork server it is the only way: they are not this process's own.
-    """
+    """Return a descriptor that is readable once a process has ended, and whether the caller has to close it."""
+    # The sentinel of `multiprocessing` is a pipe that the children of the process inherit, so it may stay open after
+    # the death of the process. For children of a fork server it is the only way: they are not this process's own.
     if hasattr(os, "pidfd_open") and context.get_start_method() != "forkserver":
         try:
             return os.pidfd_open(process.pid), True
@@ -155,9 +144,9 @@ def open_sentinel(process: Any, context: BaseContext) -> tuple[int, bool]:
 
 
 def decode_reply(header: bytes, buffers: list[Bytes]) -> Reply | BaseException:
-    """Return the reply in a message, or whatever unpickling it raised, even `SystemExit`."""
     try:
         reply: Reply = decode(header, buffers)
+    # Unpickling raises whatever a class raises, even SystemExit.
     except BaseException as error:
         return error
     return reply

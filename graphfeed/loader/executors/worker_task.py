@@ -56,11 +56,7 @@ def make(source: Any, key: Key, observer: Observer | None) -> Any:
 
 
 def pack_work(work: WorkerTask) -> bytes:
-    """Pickle the stages for other processes. What these can't import is sent by value if cloudpickle is installed.
-
-    Raises:
-        PicklingError: A stage can't be sent; the message names it.
-    """
+    """Pickle the stages for other processes; what these can't import is sent by value if cloudpickle is installed."""
     try:
         return dump_by_reference(work)
     except Exception as error:
@@ -82,10 +78,7 @@ def pack_work(work: WorkerTask) -> bytes:
 
 
 def dump_by_reference(value: Any) -> bytes:
-    """Pickle a value whose functions and classes other processes import; raise where they can't.
-
-    Tensors are pickled by their values: torch would write their addresses too, and workers unpack equal bytes once.
-    """
+    # Tensors by their values: torch would write their addresses too, and workers unpack equal bytes only once.
     file = io.BytesIO()
     ByReference(file, protocol=5).dump(value)
     return file.getvalue()
@@ -95,7 +88,6 @@ class ByReference(ByValue):
     """Refuses functions and classes of a main module that no other process can import."""
 
     def reducer_override(self, value: Any) -> Any:
-        """Return how a tensor or an array is rebuilt, and that all else is pickled as usual."""
         if isinstance(value, (type, FunctionType)) and value.__module__ == "__main__" and not is_importable():
             raise pickle.PicklingError(f"{value.__qualname__} was defined in a notebook or an interactive session")
         if isinstance(value, torch.Tensor) and value.requires_grad:
@@ -104,7 +96,6 @@ class ByReference(ByValue):
 
 
 def name_culprit(work: WorkerTask) -> str:
-    """Name the first stage that does not pickle."""
     for stage in (work.source, *work.stages):
         try:
             dump_by_reference(stage)
@@ -113,9 +104,9 @@ def name_culprit(work: WorkerTask) -> str:
     return "the pipeline"
 
 
+# Each process unpickles and maps the stages of a loader once.
 @lru_cache(maxsize=4)
 def unpack_work(packed: bytes) -> WorkerTask:
-    """Return the stages that a loader on this machine sent; each process unpickles and maps them once."""
     if multiprocessing.parent_process() is not None:
         # After a fork, torch's thread pool is gone; an operation with several threads would wait for it forever.
         torch.set_num_threads(1)
@@ -128,23 +119,21 @@ FORGETS: list[Callable[[], object]] = [unpack_work.cache_clear]
 
 
 def forget_work() -> None:
-    """Let go of a loader's stages, whose graphs and features take up memory."""
     for function in FORGETS:
         function()
     gc.collect()
 
 
 def prepare_work(work: bytes) -> None:
-    """Unpack the stages in a worker process before its first task."""
+    # Called in a worker before its first task: unpack_work() keeps what it returns.
     unpack_work(work)
 
 
 def work_here(work: bytes, task: Any) -> Any:
-    """Run a task in a worker process."""
     return unpack_work(work)(task)
 
 
 def work_packed(work: bytes, task: bytes) -> bytes:
-    """Run a pickled task, which comes with an id of its run, in a worker process of an engine that passes bytes."""
+    # For engines that pass bytes. The id of the run only tells equal tasks apart, see InWorkers.worker_side().
     _, given = pickle.loads(task)
     return dump(work_here(work, given))

@@ -9,13 +9,12 @@ NEARLY_ALL = 0.8
 
 
 def cores_are_short(summary: Summary) -> bool:
-    """Tell whether threads that can run wait a third of that time for a core, and that is a third of all time."""
+    # A third of two times: of that in which threads can run, and of all time.
     waiting = summary.cores_used * summary.core_wait / (1 - summary.core_wait)
     return min(summary.core_wait, waiting) >= A_THIRD
 
 
 def cores_left(summary: Summary) -> float:
-    """Return how many cores there are for the loader: all, or what other programs and a quota leave."""
     setting = summary.setting
     allowed = min(setting.num_cores, setting.quota or setting.num_cores)
     if not cores_are_short(summary):
@@ -24,18 +23,17 @@ def cores_left(summary: Summary) -> float:
 
 
 def rate_of_cores(summary: Summary) -> float:
-    """Return how many mini-batches per second the cores can make."""
     cpu_ms = sum(stage.ms * stage.cpu for stage in summary.stages)
     return 1000 * cores_left(summary) / max(cpu_ms, 1e-3)
 
 
 def wanted_ms(summary: Summary) -> float:
-    """Return how long workers run or wait for a core, for a mini-batch."""
+    # How long workers run or wait for a core.
     return summary.worker_cpu_ms / (1 - summary.core_wait)
 
 
 def use_cores(summary: Summary) -> bool:
-    """Tell whether workers run, or could if they had a core, for most of their time."""
+    # Workers run, or could if they had a core, for most of their time.
     return wanted_ms(summary) > 0.5 * summary.worker_ms
 
 

@@ -91,7 +91,6 @@ class Counters:
 
     @classmethod
     def now(cls, pipe: Datapipe, executor: Any) -> "Counters":
-        """Return what is counted now."""
         caches = {names: (cache.hits, cache.misses) for names, cache in find_caches(pipe)}
         pids = [os.getpid(), *(executor.pids() if hasattr(executor, "pids") else ())]
         return cls(caches, getattr(executor, "num_replaced", 0), sum(map(bytes_read, pids)), thread_times(pids))
@@ -222,18 +221,18 @@ def timed(minibatches: Iterator[Any]) -> Iterator[tuple[Handover, Any]]:
 
 
 def bytes_read(pid: int) -> int:
-    """Return how many bytes a process has read from disks; 0 where the system does not tell."""
     try:
         lines = Path("/proc", str(pid), "io").read_text().splitlines()
     except OSError:
+        # The system does not tell.
         return 0
     return next((int(line.split()[1]) for line in lines if line.startswith("read_bytes")), 0)
 
 
 def thread_times(pids: Iterable[int]) -> dict[int, tuple[int, int]]:
-    """Return how long each thread of some processes ran and waited for a core, in nanoseconds; none but on Linux."""
     found = {}
     for pid in pids:
+        # There are such files on Linux alone; their times are nanoseconds.
         for path in Path("/proc", str(pid), "task").glob("*/schedstat"):
             with suppress(OSError, ValueError):  # it has ended
                 ran, waited, _ = map(int, path.read_text().split())

@@ -39,7 +39,7 @@ class EventPair(NamedTuple):
 
     @property
     def nanoseconds(self) -> int:
-        """The time between them, once both have passed."""
+        # Both have passed, or this would raise.
         ms: float = self.begin.elapsed_time(self.end)
         return round(ms * MS)
 
@@ -55,16 +55,10 @@ class Started(NamedTuple):
 
 
 class GpuTimer:
-    """Puts an event on the stage's stream before and behind each call; threads may use it at once.
-
-    Events are read when later calls end, and when somebody asks for the times, if they have passed by then. So nobody
-    waits for the GPU.
-
-    Args:
-        devices: The GPU of each stage that works on one, by the stage's position in the pipeline and its class's name.
-    """
+    """Puts an event on the stage's stream before and behind each call; threads may use it at once."""
 
     def __init__(self, devices: Mapping[tuple[int, str], str]) -> None:
+        # By a stage's position in the pipeline and its class's name; stages on the CPU have none.
         self.devices = devices
         self._calls: list[GpuCall] = []
         self._pending: deque[tuple[GpuCall, EventPair, list[EventPair]]] = deque()
@@ -72,7 +66,6 @@ class GpuTimer:
         self._reading = threading.Lock()
 
     def begin(self, stage: tuple[int, str]) -> Started | None:
-        """Put an event on the current stream before the work of a stage; None for a stage that works on the CPU."""
         device = self.devices.get(stage)
         if device is None:
             return None
@@ -82,17 +75,18 @@ class GpuTimer:
         return Started(name, stream, event, [])
 
     def end(self, started: Started, stage: tuple[int, str], key: tuple[int, int], issued: int) -> EventPair:
-        """Put an event behind the work of a stage, and return both; `key` is the epoch and the mini-batch."""
         event = started.stream.record_event(torch.cuda.Event(enable_timing=True))  # type: ignore[no-untyped-call]
         pair = EventPair(started.begin, event)
+        # `key` is the epoch and the mini-batch.
         call = GpuCall(*stage, *key, issued, 0, 0, 0, started.device, started.stream.cuda_stream)
         self._pending.append((call, pair, started.within))
+        # Events are read when later calls end, and when somebody asks for the times, if they have passed by then. So
+        # nobody waits for the GPU.
         with self._reading:
             self._read()
         return pair
 
     def calls(self) -> Sequence[GpuCall]:
-        """Return the calls whose events have passed, as far as those of all calls before them have."""
         with self._reading:
             self._read()
             return tuple(self._calls)
@@ -103,6 +97,7 @@ class GpuTimer:
             call, pair, within = self._pending[0]
             first = self._first[call.device]
             events = (first, pair.end, *(inner.end for inner in within))
+            # The calls behind it wait for it, so that they stay in order.
             if not all(event.query() for event in events):  # type: ignore[no-untyped-call]
                 break
             begin, took = EventPair(first, pair.begin).nanoseconds, pair.nanoseconds

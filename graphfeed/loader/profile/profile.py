@@ -59,12 +59,10 @@ class Profile:
         return Verdict("too few", "no mini-batch was taken") if summary is None else judge(summary)
 
     def __str__(self) -> str:
-        """Return the verdict and a table, at most 20 lines."""
         summary = self.summary
         return self.verdict.text if summary is None else write_table(summary, judge(summary))
 
     def __repr__(self) -> str:
-        """Return the number of mini-batches, and what limits their rate."""
         count = sum(len(record.handovers) for record in self.records)
         return f"Profile({count} mini-batches, {self.verdict.cause})"
 
@@ -113,5 +111,4 @@ class Profile:
         return summary
 
     def _repr_html_(self) -> str:
-        """Show the table in a notebook, with the plot if matplotlib is installed."""
         return str(import_module("graphfeed.loader.profile.plot").to_html(self))

@@ -114,7 +114,7 @@ class Stretch:
 
     @property
     def steps(self) -> Iterator[float]:
-        """What the loop did with each mini-batch, in milliseconds."""
+        # In milliseconds.
         return ((later.asked - earlier.given) / MS for earlier, later in pairwise(self.handovers))
 
 
@@ -196,7 +196,6 @@ def stage_times(
 
 
 def average_rows(records: Sequence[EpochRecord]) -> dict[str, tuple[float, float]]:
-    """Return the average rows and bytes of each feature in a mini-batch."""
     counted: dict[str, list[tuple[int, int]]] = defaultdict(list)
     for record in records:
         for name, counts in record.rows.items():
@@ -207,7 +206,6 @@ def average_rows(records: Sequence[EpochRecord]) -> dict[str, tuple[float, float
 
 
 def add_caches(records: Sequence[EpochRecord]) -> dict[str, tuple[int, int]]:
-    """Return the hits and misses of each cache in all epochs."""
     total: dict[str, tuple[int, int]] = {}
     for record in records:
         for name, (hits, misses) in record.caches.items():
@@ -223,6 +221,5 @@ def middle(values: Iterable[float], share: float = 0.5) -> float:
 
 
 def mean(values: Iterable[float]) -> float:
-    """Return the mean of some values; 0 if there is none."""
     listed = list(values)
     return sum(listed) / len(listed) if listed else 0.0

@@ -11,19 +11,16 @@ COLUMNS = "{:8}  {:>8}  {:>8}  {:>6}  {:>6}  {}{}"
 
 
 def write_table(summary: Summary, verdict: Verdict) -> str:
-    """Return the verdict, what each stage takes, and who waits where."""
     text = verdict.text[0].upper() + verdict.text[1:] + "."
     above, below = textwrap.wrap(text, WIDTH, max_lines=6), [*window_lines(summary), *other_lines(summary)]
     return "\n".join([*above, "", *stage_lines(summary, MOST_LINES - len(above) - len(below) - 1), *below])
 
 
 def stage_lines(summary: Summary, most: int) -> list[str]:
-    """Return a heading, and a line for each stage, the source first.
-
-    If these are too many, those that take the least time share a line.
-    """
+    """Return a heading, and a line for each stage, the source first."""
     has_gpu = any(stage.gpu_ms for stage in summary.stages)
     shown = {id(stage) for stage in summary.stages}
+    # If these are too many, those that take the least time share a line.
     if len(shown) > most - 1:
         shown = {id(stage) for stage in sorted(summary.stages, key=lambda stage: -stage.ms)[: most - 2]}
     lines = [COLUMNS.format("where", "ms", "p95", "share", "CPU", f"{'GPU ms':>8}  " if has_gpu else "", "stage")]

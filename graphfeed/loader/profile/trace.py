@@ -35,14 +35,11 @@ class Range:
 
 
 def write_trace(path: Path, records: Sequence[EpochRecord], into: Path | None) -> None:
-    """Write the trace of some epochs as a whole or not at all, joined with one of `torch.profiler` if it is given.
-
-    Raises:
-        ValueError: `into` has no trace.
-    """
+    """Write the trace of some epochs as a whole or not at all, joined with one of `torch.profiler` if it is given."""
     trace: dict[str, Any] = {"traceEvents": [], "displayTimeUnit": "ms"} if into is None else read_trace(into)
     base = trace.get("baseTimeNanoseconds", 0)
     left = MOST_MINIBATCHES
+    # The latest ones are shown if there are too many mini-batches.
     for number, record in reversed(list(enumerate(records))):
         # torch's times are those of the calendar.
         shift = 0 if into is None else record.unix_time - base
@@ -58,11 +55,7 @@ def write_trace(path: Path, records: Sequence[EpochRecord], into: Path | None) -
 
 
 def read_trace(path: Path) -> dict[str, Any]:
-    """Return what `torch.profiler` wrote.
-
-    Raises:
-        ValueError: It is something else.
-    """
+    """Return what `torch.profiler` wrote."""
     data = path.read_bytes()
     try:
         trace = json.loads(gzip.decompress(data) if path.suffix == ".gz" else data)
@@ -76,14 +69,7 @@ def read_trace(path: Path) -> dict[str, Any]:
 def trace_events(
     record: EpochRecord, number: int = 0, most: int = MOST_MINIBATCHES, shift: int = 0
 ) -> Iterator[dict[str, Any]]:
-    """Yield an epoch's events: a range for each call, wait and step, arrows from calls to steps, a counter, names.
-
-    Args:
-        record: The epoch.
-        number: Tells it from the others of the trace.
-        most: How many mini-batches are shown, the latest ones.
-        shift: How many nanoseconds to add to each time.
-    """
+    """Yield an epoch's events: a range for each call, wait and step, arrows from calls to steps, a counter, names."""
     handovers = record.handovers[max(0, len(record.handovers) - most) :]
     if not handovers:
         return
@@ -103,6 +89,7 @@ def trace_events(
         yield event("X", shown.name, shown.begin, shown.track, dur=took, args=shown.arguments)
     calls = first_calls(span for span in spans if (span.process, span.thread) != loop)
     for handover in handovers:
+        # `number` tells this epoch from the others of the trace.
         arrow = {"cat": "mini-batch", "id": f"{number}.{handover.epoch}.{handover.minibatch}"}
         on_the_way = calls.get((handover.epoch, handover.minibatch), ())
         for place, span in enumerate(on_the_way):
@@ -120,20 +107,17 @@ def trace_events(
 
 
 def range_of(span: Span) -> Range:
-    """Return the range of a call of a stage, or of a wait."""
     name = f"wait at {span.name}" if span.side else span.name
     arguments = {"epoch": span.epoch, "mini-batch": span.minibatch} if span.minibatch >= 0 else {}
     return Range((span.process, span.thread), name, span.begin, span.end, arguments)
 
 
 def gpu_ranges(record: EpochRecord, start: int) -> Iterator[Range]:
-    """Yield what stages did on GPUs.
-
-    The times of events count from the first event of a device. Nothing begins there before the CPU asks for it, so that
-    event was at the earliest time by which this holds for all.
-    """
+    """Yield what stages did on GPUs."""
     calls = record.gpu_calls
     devices = list(dict.fromkeys(call.device for call in calls))
+    # The times of events count from the first event of a device. Nothing begins there before the CPU asks for it, so
+    # that event was at the earliest time by which this holds for all.
     first = {name: max(call.issued - call.begin for call in calls if call.device == name) for name in devices}
     streams = list(dict.fromkeys((call.device, call.stream) for call in calls))
     for call in calls:
@@ -144,13 +128,11 @@ def gpu_ranges(record: EpochRecord, start: int) -> Iterator[Range]:
 
 
 def keep_nested(ranges: Iterable[Range]) -> None:
-    """Cut ranges at the end of the one that they begin in: viewers drop those that overlap another in part.
-
-    Those of one thread nest as they are. Those of a server may not, because its clock is not known exactly.
-    """
+    """Cut ranges at the end of the one that they begin in: viewers drop those that overlap another in part."""
     tracks: Mapping[Track, list[Range]] = defaultdict(list)
     for shown in ranges:
         tracks[shown.track].append(shown)
+    # Those of one thread nest as they are. Those of a server may not, because its clock is not known exactly.
     for of_track in tracks.values():
         around: list[int] = []
         for shown in sorted(of_track, key=lambda shown: (shown.begin, -shown.end)):
@@ -161,7 +143,6 @@ def keep_nested(ranges: Iterable[Range]) -> None:
 
 
 def first_calls(spans: Iterable[Span]) -> dict[tuple[int, int], list[Span]]:
-    """Return the first call on each track for each mini-batch, by epoch and index, in the order of time."""
     found: dict[tuple[int, int], dict[Track, Span]] = defaultdict(dict)
     for span in sorted(spans, key=lambda span: span.begin):
         if span.minibatch >= 0 and not span.side:

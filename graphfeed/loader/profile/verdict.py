@@ -46,7 +46,6 @@ class Verdict:
 
 
 def judge(summary: Summary) -> Verdict:
-    """Return what the first rule that holds says, and who takes the cores."""
     verdict = next(verdict for rule in RULES if (verdict := rule(summary)) is not None)
     taken = "" if verdict.cause in ("too few", "step") else who_takes_cores(summary)
     return replace(verdict, text=f"{verdict.text}; {taken}") if taken else verdict
@@ -310,7 +309,6 @@ def workers_are_busy(summary: Summary) -> Verdict | None:
 
 
 def nothing_stands_out(summary: Summary) -> Verdict:
-    """None of the rules before holds."""
     listed = sorted(summary.stages, key=lambda stage: -stage.ms)[:2]
     largest = " and ".join(f"{name(stage)} {stage.ms:.1f} ms" for stage in listed)
     return Verdict(
@@ -340,35 +338,31 @@ RULES: tuple[Callable[[Summary], Verdict | None], ...] = (
 
 
 def most(summary: Summary) -> float:
-    """Return how many times the rate any loader could give, at most: then the step never waits."""
+    # How many times the rate any loader could give: then the step never waits.
     return 1 / max(1 - summary.waits, 0.01)
 
 
 def rate_of_workers(summary: Summary, num_workers: int) -> float:
-    """Return how many mini-batches per second so many workers can make."""
     return min(1000 * num_workers / max(summary.worker_ms, 1e-3), rate_of_cores(summary))
 
 
 def more_workers(summary: Summary, why: str, num_workers: int) -> Verdict:
-    """Return that more workers may help."""
     gain = max(1.0, min(most(summary), rate_of_workers(summary, num_workers) / summary.rate))
     text = f"{waits(summary)}; {why}: num_workers={num_workers} may give up to {times(gain)} the rate"
     return Verdict("workers", text, gain)
 
 
 def busy_with(summary: Summary) -> str:
-    """Say how busy workers are, and with what."""
     stage = slowest(summary)
     return f"workers are busy {percent(summary.busy)} of the time, and {name(stage)} takes {percent(stage.share)} of it"
 
 
 def in_workers(summary: Summary) -> list[StageTime]:
-    """Return the stages that workers run, or all if none does."""
+    # All of them, if workers run none.
     return [stage for stage in summary.stages if stage.row.where in ("worker", "server")] or list(summary.stages)
 
 
 def slowest(summary: Summary, where: tuple[str, ...] = ()) -> StageTime:
-    """Return the stage that takes the most time, of those that run somewhere."""
     return max(
         (stage for stage in summary.stages if stage.row.where in where) if where else in_workers(summary),
         key=lambda stage: stage.ms,
@@ -376,25 +370,20 @@ def slowest(summary: Summary, where: tuple[str, ...] = ()) -> StageTime:
 
 
 def name(stage: StageTime) -> str:
-    """Name a stage, with its position."""
     return f"{stage.row.name} (stage {stage.row.position})"
 
 
 def waits(summary: Summary) -> str:
-    """Say how much the loop waits."""
     return f"your step waits {percent(summary.waits)} of the time"
 
 
 def percent(share: float) -> str:
-    """Return a share as text."""
     return f"{100 * share:.0f} %"
 
 
 def times(factor: float) -> str:
-    """Return a factor as text."""
     return f"{factor:.1f} times"
 
 
 def megabytes(size: float) -> str:
-    """Return a size as text."""
     return f"{size / 1e6:.1f} MB"

@@ -27,7 +27,6 @@ class InThreads(Datapipe):
     inserted = True
 
     def __iter__(self) -> Iterator[Any]:
-        """Start the threads, run the stages, end the threads."""
         run = current_run(self)
         if run.executor is None:
             yield from self.datapipe
@@ -52,18 +51,15 @@ class InThreads(Datapipe):
             threads.shutdown(cancel_futures=True)
 
     def __len__(self) -> int:
-        """Return the number of mini-batches of an epoch."""
         return length(self.datapipe)
 
 
 def then(first: "Future[Any]", threads: ThreadExecutor, function: Callable[[Any], Any]) -> "Future[Any]":
-    """Return a future for the result of a function that a thread applies to another future's result.
-
-    If either fails, so does the new future. Nothing here may hold a reference to `first`, which holds references to the
-    rest: without a cycle, results are freed at once rather than by the garbage collector.
-    """
+    """Return a future for the result of a function that a thread applies to another future's result."""
     second: Future[Any] = Future()
 
+    # Nothing here may hold a reference to `first`, which holds references to the rest: without a cycle, results are
+    # freed at once rather than by the garbage collector.
     def begin(first: "Future[Any]") -> None:
         # The reader may have left, and shut the threads down.
         with suppress(RuntimeError):

@@ -52,11 +52,7 @@ class FetchesKnownRows(Protocol):
 
 
 def slow_sources(stage: FetchesKnownRows, window: int | None) -> Sources:
-    """Return the sources of features whose rows a stage may read ahead, by their keys.
-
-    Remote rows are among them only if a window is asked for: their owners may update them, which those that were read
-    ahead don't see.
-    """
+    """Return the sources of features whose rows a stage may read ahead, by their keys."""
     if type(stage.feature_store).read is not FeatureStore.read:
         return {}  # it may do more than to ask the feature
     features: dict[Any, object] = dict(stage.features())  # also what is no Feature, but reads like one
@@ -71,12 +67,14 @@ def slow_sources(stage: FetchesKnownRows, window: int | None) -> Sources:
         if source is not None
         and reads_as_is(source)
         and bytes_of_rows(source)
+        # Remote rows only if a window is asked for: an owner may update them, which those that were read ahead don't
+        # see.
         and (window is not None or not isinstance(source, RemoteFeature))
     }
 
 
 def reads_as_is(feature: Feature) -> bool:
-    """Tell whether a feature returns rows as they are stored; a class of a user's may change them in its `read`."""
+    # A class of a user's may change rows in its `read`.
     return type(feature).read.__module__.startswith("graphfeed.")
 
 
@@ -108,7 +106,6 @@ class InWindows(Datapipe):
         return False
 
     def __iter__(self) -> Iterator[Any]:
-        """Read ahead, and fetch."""
         run = current_run(self)
         with self.memory.take() as rows:
             going = True
@@ -154,7 +151,6 @@ class InWindows(Datapipe):
                 ready, reading = reading, following.begin()
 
     def __len__(self) -> int:
-        """Return the number of mini-batches of an epoch."""
         return length(self.datapipe)
 
     def most_after(self, before: "Window", wanted: int = 0) -> int:
@@ -163,21 +159,15 @@ class InWindows(Datapipe):
 
 
 def fetch_and_copies(fetch: Datapipe) -> tuple[Transform, ...]:
-    """Return a fetch, and first the stages right before it that leave mini-batches as they are, in order.
-
-    Where these copy to a GPU, mini-batches wait for their rows before that, on the CPU.
-    """
+    # Where the stages before a fetch copy to a GPU, mini-batches wait for their rows before that, on the CPU.
     before = takewhile(lambda stage: stage.passes_on, islice(chain_of(fetch), 1, None))
     assert isinstance(fetch, Transform)
     return (*reversed(list(before)), fetch)
 
 
 def sample(run: RunContext, source: Datapipe) -> Generator[Any, None, None]:
-    """Yield the mini-batches of a source, and its failure last.
-
-    Once a run is ending, those that workers have begun still come, and without workers no more.
-    """
     with closing(with_failure(source)) as minibatches:
+        # Once a run is ending, mini-batches that workers have begun still come, and without workers no more.
         while not (run.executor is None and run.ending.is_set()) and (minibatch := next(minibatches, None)) is not None:
             yield minibatch
 
@@ -193,7 +183,6 @@ class Window:
         self._room = sample_bytes
 
     def extend(self, source: Iterator[Any], most: int) -> "Window":
-        """Take mini-batches until there are `most`, or no memory for another one; return this window."""
         while len(self.minibatches) < most and self._has_room() and (minibatch := next(source, None)) is not None:
             self.minibatches.append(minibatch)
             if not isinstance(minibatch, Failure):
@@ -206,8 +195,8 @@ class Window:
         return not self.minibatches or (self._room > 0 and all(rows.has_room() for rows in self._rows.values()))
 
     def _wanted(self, minibatch: Any) -> dict[Key, list[torch.Tensor]]:
-        """Return the ids of the rows that a mini-batch needs; what is wrong with them is raised by the fetch."""
         wanted: dict[Key, list[torch.Tensor]] = {key: [] for key in self._rows}
+        # What is wrong with the ids is raised by the fetch.
         with suppress(Exception):
             for key, ids in self._fetch.wanted_rows(minibatch):
                 wanted.setdefault(key, []).append(ids)
@@ -220,32 +209,28 @@ class Window:
                 rows.note(wanted[key])
 
     def take(self) -> Any:
-        """Return the next mini-batch, of which the ids of its rows stay until the one after it is taken."""
         minibatch = self.minibatches.popleft()
         if isinstance(minibatch, Failure):
             raise minibatch.error
         wanted = self._wanted(minibatch)
         for key, rows in self._rows.items():
+            # The ids of its rows stay until the next mini-batch is taken.
             rows.expect(wanted[key])
         return minibatch
 
     def mark_used(self) -> None:
-        """Let the rows of the mini-batch that was taken last leave."""
         for rows in self._rows.values():
             rows.mark_used()
 
     def begin(self) -> "Window":
-        """Begin to read its rows; return this window."""
         for rows in self._rows.values():
             rows.begin()
         return self
 
     def is_read(self) -> bool:
-        """Tell whether they are there."""
         return all(rows.is_read() for rows in self._rows.values())
 
     def wait(self) -> None:
-        """Wait until they are there."""
         for rows in self._rows.values():
             rows.wait()
 
@@ -258,7 +243,6 @@ class ReadAheadStore(FeatureStore):
         self._rows = rows
 
     def __getitem__(self, feature_key: Key) -> Feature:
-        """Return the feature of a key, which reads from memory if its rows were read ahead."""
         rows = self._rows.get(feature_key)
         feature: object = self._store[feature_key]
         # An update may have put other rows in the place of the source's.
@@ -267,17 +251,14 @@ class ReadAheadStore(FeatureStore):
         return feature.in_place_of_source(rows)
 
     def __contains__(self, feature_key: Key) -> bool:
-        """Tell whether the store has a feature of a key."""
         return feature_key in self._store
 
     def keys(self) -> Iterable[Key]:
-        """Return all keys."""
         return self._store.keys()
 
     def read(
         self, domain: str, type_name: str | None, feature_name: str, ids: torch.Tensor | None = None
     ) -> torch.Tensor:
-        """Return the rows of a feature at `ids`, from memory if they were read ahead."""
         key = domain, type_name, feature_name
         if key not in self._rows:
             return self._store.read(*key, ids)

@@ -85,11 +85,9 @@ class InWorkers(Datapipe):
         return self.changed(seed=seed, epoch=epoch, start=start)
 
     def __len__(self) -> int:
-        """Return the number of mini-batches in an epoch."""
         return length(self.datapipe)
 
     def __iter__(self) -> Iterator[Any]:
-        """Submit tasks and yield their mini-batches, in order."""
         run = current_run(self)
         if run.executor is None:
             yield from self.datapipe
@@ -219,12 +217,11 @@ class InWorkers(Datapipe):
 
 
 def unchanged(result: Any) -> Any:
-    """Return a worker's result, which is the mini-batch."""
     return result
 
 
 def chain_of(stage: Datapipe) -> Iterator[Transform]:
-    """Yield a stage and the transforms right before it, the last one first."""
+    # The last one first.
     while isinstance(stage, Transform):
         yield stage
         stage = stage.datapipe
@@ -238,10 +235,10 @@ def transforms_before(last: Datapipe) -> tuple[Datapipe, tuple[Transform, ...]]:
 
 
 def with_failure(source: Datapipe) -> Generator[Any, None, None]:
-    """Yield the mini-batches of a source; if it fails, yield the failure last, so that none before it is lost."""
     try:
         yield from source
     except Exception as error:
+        # In the place of a mini-batch, so that none before it is lost.
         yield Failure(error)
 
 

@@ -16,7 +16,6 @@ class Pin(Transform):
     inserted = True
 
     def __call__(self, minibatch: Any) -> Any:
-        """Return the mini-batch in pinned memory."""
         if isinstance(minibatch, MiniBatch):
             return copy.copy(minibatch).to("pinned")
         return move(minibatch, "pinned")

@@ -37,7 +37,6 @@ class Prefetch(Datapipe):
     inserted = True
 
     def __iter__(self) -> Iterator[Any]:
-        """Yield the mini-batches that the thread makes."""
         run, channel = current_run(self), ThreadChannel(self.buffer_size)
         ahead = run.nested()
         ahead.when_cancelled(channel.close)
@@ -64,5 +63,4 @@ class Prefetch(Datapipe):
             join_or_abandon([thread])
 
     def __len__(self) -> int:
-        """Return the number of mini-batches in an epoch."""
         return length(self.datapipe)

@@ -62,7 +62,6 @@ class SampledTogether(Datapipe):
     inserted = True
 
     def __iter__(self) -> Iterator[Any]:
-        """Sample windows, each twice as large as the last one at most."""
         run = current_run(self)
         if self.num_threads == 0:
             yield from self._use(run, self._windows(run, None))
@@ -133,7 +132,6 @@ class SampledTogether(Datapipe):
                 yield call([sampler.changed(graph=graphs.pop(0))], minibatch, observer)
 
     def __len__(self) -> int:
-        """Return the number of mini-batches of an epoch."""
         return length(self.datapipe)
 
 
@@ -171,11 +169,9 @@ class GraphAhead(StandInGraph[SamplingGraph]):
         self.hops: list[SampledSubgraph] | None = None
 
     def __getattr__(self, name: str) -> Any:
-        """Return what else the graph has."""
         return getattr(self.graph, name)
 
     def validate(self, request: SamplingRequest) -> None:
-        """Raise if the graph can't serve a request."""
         self.graph.validate(request)
 
     def sample_neighbors(
@@ -187,11 +183,9 @@ class GraphAhead(StandInGraph[SamplingGraph]):
         *,
         key: int | None = None,
     ) -> SampledSubgraph:
-        """Sample one hop, as the graph does."""
         return self.graph.sample_neighbors(seeds, fanouts, replace, probs_name, key=key)
 
     def sample_hops(self, seeds: ByType, request: SamplingRequest, keys: Sequence[int]) -> list[SampledSubgraph]:
-        """Note what is to be sampled, and leave; later, return it."""
         if self.is_asked:
             self.seeds, self.keys = seeds, keys
             raise Asked

@@ -24,9 +24,7 @@ class Sharder(Datapipe):
         return self.datapipe
 
     def __iter__(self) -> Iterator[Any]:
-        """Run the source in this thread."""
         return iter(self.datapipe)
 
     def __len__(self) -> int:
-        """Return the number of mini-batches in an epoch."""
         return len(self.source)

@@ -39,7 +39,6 @@ class StreamPrefetch(Datapipe):
     inserted = True
 
     def __iter__(self) -> Iterator[Any]:
-        """Yield the mini-batches that the thread makes, ready for the current stream."""
         device = with_index(self.device)
         run = current_run(self)
         side_stream(device, self.stream).wait_stream(torch.cuda.current_stream(device))
@@ -60,5 +59,4 @@ class StreamPrefetch(Datapipe):
             torch.cuda.current_stream(device).wait_stream(side_stream(device, self.stream))
 
     def __len__(self) -> int:
-        """Return the number of mini-batches in an epoch."""
         return length(self.datapipe)

@@ -22,12 +22,11 @@ class UpstreamPlaceholder(Datapipe):
         return self.last_position
 
     def __iter__(self) -> Iterator[Any]:
-        """Yield the mini-batches."""
         return iter(self.minibatches)
 
 
 def detach(head: Datapipe, stages: tuple[Transform, ...], minibatches: Iterable[Any] = ()) -> tuple[Transform, ...]:
-    """Return some stages without the stages before them, which may not be picklable, or belong to an epoch."""
+    """Return some stages without those before them, which may not be picklable, or belong to an epoch."""
     detached: list[Transform] = []
     end: Datapipe = UpstreamPlaceholder(head.position, minibatches)
     for stage in stages:

@@ -25,12 +25,12 @@ class WithCudaEvent(Datapipe[Any]):
     inserted = True
 
     def __iter__(self) -> Iterator[tuple[Any, torch.cuda.Event]]:
-        """Run the stages; the stream is the current one only while a mini-batch is made."""
         # A thread starts on device 0. Going back to it from the stream of another would take memory on it.
         torch.cuda.set_device(self.device)
         stream, minibatches = side_stream(self.device, self.stream), iter(self.datapipe)
         try:
             while True:
+                # The stream is the current one only while a mini-batch is made, not while this generator is suspended.
                 with torch.cuda.stream(stream):
                     minibatch = next(minibatches, END)
                     event = stream.record_event()

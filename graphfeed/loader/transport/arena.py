@@ -24,21 +24,7 @@ class Block:
 
 
 class Arena:
-    """The writer's side of an arena in shared memory: allocates blocks, and frees those that readers are done with.
-
-    Nothing waits: if no block is large enough, the caller sends its bytes another way. A block costs a few
-    microseconds.
-
-    Args:
-        size: Bytes of the memory file.
-        file: A file of that size; None creates one.
-
-    Example:
-        >>> arena = Arena(1 << 20)
-        >>> block = arena.allocate(100)
-        >>> block.stop - block.start
-        128
-    """
+    """The writer's side of an arena in shared memory: allocates blocks, and frees those that readers are done with."""
 
     def __init__(self, size: int = ARENA_BYTES, file: MemoryFile | None = None) -> None:
         self.size = max(align(size), SLOTS)
@@ -52,6 +38,7 @@ class Arena:
 
     def allocate(self, size: int) -> Block | None:
         """Return the lowest free block of at least `size` bytes, or None if there is none."""
+        # Nothing waits, and a block costs a few microseconds. If there is none, the caller sends its bytes another way.
         self.reclaim()
         size = align(max(size, 1))
         for number, (start, stop) in enumerate(zip(self.starts, self.stops, strict=True)):
@@ -66,7 +53,6 @@ class Arena:
         return None
 
     def reclaim(self) -> None:
-        """Free all blocks whose readers are done."""
         # A copy: NumPy fails where others set marks between its two passes.
         for slot in np.flatnonzero(self.marks.copy()).tolist():
             self.marks[slot] = 0

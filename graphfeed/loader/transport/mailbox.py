@@ -175,7 +175,7 @@ def open_mailbox(arena_bytes: int = ARENA_BYTES) -> tuple[Outbox, Inbox]:
 
 
 def to_array(buffer: Buffer) -> Bytes:
-    """Return the bytes of a tensor or a buffer without copying them."""
+    # None of these copies.
     if isinstance(buffer, torch.Tensor):
         return as_bytes(buffer)
     if memoryview(buffer).nbytes == 0:

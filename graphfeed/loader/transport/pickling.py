@@ -39,8 +39,8 @@ def encode(value: Any) -> tuple[bytes, list[Bytes]]:
 
 
 def dump(value: Any, keep: Callable[[pickle.PickleBuffer], bool] | None = None) -> bytes:
-    """Pickle a value as `encode` does; without `keep`, the pickle holds all bytes, for `pickle.loads`."""
     file = io.BytesIO()
+    # Without `keep`, the pickle holds all bytes, for `pickle.loads`.
     ByValue(file, protocol=5, buffer_callback=keep).dump(value)
     return file.getvalue()
 
@@ -54,7 +54,6 @@ class ByValue(pickle.Pickler):
     """Pickles tensors and arrays as bytes, possibly out of band, rather than sharing memory as torch does."""
 
     def reducer_override(self, value: Any) -> Any:
-        """Return how to rebuild a tensor or an array; pickle everything else as usual."""
         if type(value) is torch.Tensor and value.is_cpu and value.layout is torch.strided and not value.is_quantized:
             return reduce_tensor(value)
         if type(value) is np.ndarray and value.nbytes and not value.dtype.hasobject:
@@ -63,11 +62,7 @@ class ByValue(pickle.Pickler):
 
 
 def reduce_tensor(tensor: torch.Tensor) -> tuple[Callable[..., Any], tuple[Any, ...]]:
-    """Return a function that rebuilds a tensor, and its arguments.
-
-    Raises:
-        ValueError: The tensor was computed from others that require gradients, which don't reach another process.
-    """
+    """Return a function that rebuilds a tensor, and its arguments."""
     if tensor.requires_grad:
         if not tensor.is_leaf:
             raise ValueError(
@@ -79,23 +74,19 @@ def reduce_tensor(tensor: torch.Tensor) -> tuple[Callable[..., Any], tuple[Any, 
 
 
 def reduce_array(values: NDArray[Any]) -> tuple[Callable[..., Any], tuple[Any, ...]]:
-    """Return a function that rebuilds an array, and its arguments."""
     data = values.reshape(-1).view(np.uint8)
     dtype = values.dtype.str if values.dtype.isbuiltin == 1 else values.dtype
     return make_array, (pickle.PickleBuffer(data.data), dtype, values.shape)
 
 
 def make_leaf(tensor: torch.Tensor) -> torch.Tensor:
-    """Return a tensor that requires gradients."""
     return tensor.requires_grad_()
 
 
 def view_tensor(buffer: Any, dtype: str, shape: tuple[int, ...]) -> torch.Tensor:
-    """Return a tensor over a buffer."""
     return from_bytes(np.frombuffer(buffer, np.uint8), DTYPES[dtype], shape)
 
 
 def make_array(buffer: Any, dtype: Any, shape: tuple[int, ...]) -> NDArray[Any]:
-    """Return an array over a buffer."""
     array: NDArray[Any] = np.frombuffer(buffer, dtype=np.uint8).view(dtype).reshape(shape)
     return array

@@ -26,39 +26,30 @@ SIDE_STREAMS: dict[tuple[torch.device, str], torch.cuda.Stream] = {}
 
 
 def side_stream(device: torch.device, name: str) -> torch.cuda.Stream:
-    """Return the stream of a name on a device; one per process, as the allocator keeps separate memory per stream."""
+    # One per process, as the allocator keeps separate memory per stream.
     # Threads that come at once get the same. Otherwise one could wait for a stream that nobody works on.
     key = device, name
     return SIDE_STREAMS.get(key) or SIDE_STREAMS.setdefault(key, torch.cuda.Stream(device))  # type: ignore[no-untyped-call]
 
 
 def with_index(device: torch.device | str) -> torch.device:
-    """Return a device with its index; "cuda" becomes the calling thread's current device."""
     device = torch.device(device)
     index: int | None = device.index
+    # "cuda" becomes the calling thread's current device.
     return torch.device(device.type, torch.cuda.current_device()) if index is None else device
 
 
 def hand_over(value: Any, event: torch.cuda.Event, device: torch.device) -> None:
-    """Let the current stream use what another stream computes, without blocking the calling thread.
-
-    Args:
-        value: Tensors, inside anything that `parts_on_streams` looks into.
-        event: The event recorded behind the work that computes them.
-        device: The device of both streams.
-    """
     stream = torch.cuda.current_stream(device)
+    # The stream waits, but not the calling thread; the event was recorded behind the work that computes the value.
     stream.wait_event(event)
     for part in parts_on_streams(value):
+        # Otherwise the allocator could give the memory away while this stream still reads it.
         part.record_stream(stream)
 
 
 def parts_on_streams(value: Any) -> list[Any]:
-    """Return everything in a value whose use by a stream can be recorded, each once.
-
-    These are the tensors on a device in dicts, lists, tuples and the attributes of objects, one of those that share
-    memory; and the objects of other libraries that have a `record_stream` method, such as DGL's graphs and PyG's data.
-    """
+    """Return everything in a value whose use by a stream can be recorded, each once."""
     parts: list[Any] = []
     memory = {0}
     seen: dict[int, Any] = {}
@@ -71,10 +62,12 @@ def parts_on_streams(value: Any) -> list[Any]:
         if isinstance(part, torch.Tensor) and part.layout in SPARSE_PARTS:
             waiting.extend(getattr(part, name)() for name in SPARSE_PARTS[part.layout])
         elif isinstance(part, torch.Tensor):
+            # Of tensors that share memory, one is enough.
             address = 0 if part.is_cpu else address_of(part)
             if address not in memory:
                 memory.add(address)
                 parts.append(part)
+        # An object of another library, such as DGL's graphs and PyG's data.
         elif callable(getattr(part, "record_stream", None)):
             parts.append(part)
         else:
@@ -83,7 +76,7 @@ def parts_on_streams(value: Any) -> list[Any]:
 
 
 def address_of(tensor: torch.Tensor) -> int:
-    """Return where a tensor's memory begins, and some other number if it shows none, such as a nested tensor."""
     with suppress(RuntimeError):
         return tensor.untyped_storage().data_ptr()
+    # Some show no memory, such as nested tensors; any other number does.
     return -id(tensor)

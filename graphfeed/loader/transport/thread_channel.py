@@ -11,7 +11,7 @@ STEPS = 10
 
 
 def wait_in_steps(changed: threading.Condition, ready: Callable[[], bool], seconds: float) -> bool:
-    """Wait on a condition whose lock is held; return whether it was met in time."""
+    # The caller holds the condition's lock.
     return any(changed.wait_for(ready, seconds / STEPS) for _ in range(STEPS))
 
 
@@ -27,13 +27,7 @@ class Failure:
 
 
 class ThreadChannel:
-    """A bounded queue between threads, first in, first out; closing it wakes both sides.
-
-    Example:
-        >>> channel = ThreadChannel(capacity=2)
-        >>> channel.put("a"), channel.get(timeout_seconds=1)
-        (True, 'a')
-    """
+    """A bounded queue between threads, first in, first out; closing it wakes both sides."""
 
     def __init__(self, capacity: int) -> None:
         self.capacity = capacity
@@ -53,12 +47,7 @@ class ThreadChannel:
             return True
 
     def get(self, timeout_seconds: float) -> Any:
-        """Return the next item.
-
-        Raises:
-            Closed: The channel is closed and empty.
-            TimeoutError: Nothing came in time.
-        """
+        """Return the next item; raise `Closed` if there is none left in a closed channel."""
         with self.changed:
             if not wait_in_steps(self.changed, lambda: bool(self.items) or self.closed, timeout_seconds):
                 raise TimeoutError(f"nothing came for {timeout_seconds:g} s")
@@ -69,7 +58,7 @@ class ThreadChannel:
             return item
 
     def close(self) -> None:
-        """Close the channel for both sides; what is in it can still be read."""
+        # What is in it can still be read.
         with self.changed:
             self.closed = True
             self.changed.notify_all()

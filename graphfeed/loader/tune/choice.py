@@ -36,7 +36,6 @@ class Choice:
         return self.num_workers * self.prefetch_factor
 
     def __str__(self) -> str:
-        """Return the options as they are written."""
         if self.num_workers == 0:
             return "num_workers=0"
         return f"num_workers={self.num_workers}, worker={self.worker!r}, prefetch_factor={self.prefetch_factor}"
@@ -105,7 +104,7 @@ class Trial:
 
 
 def spread(summary: Summary) -> float:
-    """Return the standard deviation of the time of a mini-batch as a share of it, as far as it counts for the rate."""
+    # The standard deviation of the time of a mini-batch, as a share of it.
     middle, high = summary.worker_ms, summary.worker_p95_ms
     if not summary.setting.num_workers:
         middle, high = summary.main_ms, sum(stage.p95_ms for stage in summary.stages)
@@ -115,7 +114,6 @@ def spread(summary: Summary) -> float:
 
 
 def enough(spread_of_one: float, window: int, rate: float) -> int:
-    """Return how many mini-batches a trial has to measure, by what is known of them so far."""
     precise = min(MOST, (spread_of_one / PRECISION) ** 2)
     # They come out in bursts of a window, so the number of them in some time is as uncertain.
     return int(max(FEWEST, WINDOWS * window, precise, min(MOST_SMALL, SHORTEST_SECONDS * rate)))

@@ -25,5 +25,4 @@ def describe_tuning(tuning: Tuning) -> list[str]:
 
 
 def describe_processes(limits: Limits) -> list[str]:
-    """Say why there are no worker processes, where there can't be any."""
     return [f"  refused: worker='process': {limits.no_processes}"] if limits.no_processes else []

@@ -64,7 +64,6 @@ def find_limits(plan: Plan, options: LoaderOptions) -> Limits:
 
 
 def why_no_processes(cuts: Sequence[Datapipe]) -> str:
-    """Return why worker processes can't run the stages before the cuts of a plan for processes; empty if they may."""
     if not is_guarded():
         return GUARD_ADVICE
     for stage in sent_by(cuts):
@@ -74,15 +73,14 @@ def why_no_processes(cuts: Sequence[Datapipe]) -> str:
 
 
 def sent_by(cuts: Sequence[Datapipe]) -> list[Datapipe]:
-    """Return the stages that the cuts of a plan send to workers."""
     return [stage for cut in cuts for source in cut.inputs for stage in traverse(source) if not stage.inserted]
 
 
 def bytes_to_copy(cuts: Sequence[Datapipe]) -> float:
-    """Return the bytes of the tensors that are copied to shared memory before worker processes have them."""
     seen: dict[int, Any] = {}
     tensors = {tensor.data_ptr(): tensor for stage in sent_by(cuts) for tensor in tensors_of(stage, seen)}
     large = [tensor for tensor in tensors.values() if tensor.is_cpu and tensor.nbytes > SMALL_BYTES]
+    # Those that don't lie where other processes can map them.
     return float(sum(one.nbytes for one, place in zip(large, find_places(large), strict=True) if place is None))
 
 
@@ -100,11 +98,7 @@ def tensors_of(value: Any, seen: dict[int, Any]) -> Iterator[torch.Tensor]:
 
 
 def memory_of_worker(pid: int) -> tuple[float, float]:
-    """Return how many bytes a worker process takes for itself, and how many it shares with the one it is forked from.
-
-    Raises:
-        OSError: The system does not tell, or there is no such process.
-    """
+    """Return the bytes that a worker process has for itself, and those that it shares with the fork server."""
     lines = Path("/proc", str(pid), "smaps_rollup").read_text().splitlines()[1:]
     sizes = {name: 1024.0 * int(size.split()[0]) for name, size in (line.split(":") for line in lines)}
     alone = sizes["Private_Clean"] + sizes["Private_Dirty"]

@@ -209,8 +209,8 @@ class Tuning:
         return True
 
     def _weigh(self, choice: Choice) -> Limits:
-        """Measure the memory of worker processes; if the system does not tell, they keep what they were taken for."""
         assert self.limits is not None
+        # If the system does not tell, they keep what they were taken for.
         with suppress(OSError, KeyError):
             sizes = [memory_of_worker(pid) for pid in self._runner(choice).workers.pids()]
             if sizes:
@@ -219,15 +219,15 @@ class Tuning:
         return self.limits
 
     def _rule_out(self, error: Exception) -> None:
-        """Try no more processes, and leave those that were tried."""
         self._trial = None
+        # No more processes are tried, and those that were are out.
         self.tried = [trial for trial in self.tried if trial.choice.worker == "thread"]
         self.best = best_of(self.tried).choice
         if self.limits is not None:
             self.limits = replace(self.limits, no_processes=f"{type(error).__name__}: {error}")
 
     def _at_turn(self, trial: Choice) -> Choice:
-        """Return what is measured now. Caches warm up and other programs come and go, for both of them alike."""
+        # By turns: caches warm up and other programs come and go, for both of them alike.
         return trial if self._turn % 2 == 0 else self.best
 
     def _is_measured(self) -> bool:
@@ -267,7 +267,7 @@ class Tuning:
         self.best, self._trial = best_of(self.tried).choice, None
 
     def _tidy(self, *, at_end: bool = False) -> None:
-        """End the workers that nobody needs; once it is settled, all of them at the end of an epoch that keeps none."""
+        # Once it is settled, all workers end with an epoch of a loader that keeps none.
         ends_all = at_end and not self._like.workers.persistent and bool(self.settled)
         with self._lock:
             needed: set[Choice | None] = {choice for choice, count in self._users.items() if count}
