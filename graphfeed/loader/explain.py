@@ -54,10 +54,7 @@ class Location:
 
 
 def describe_plan(running: Datapipe, summary: Summary | None = None) -> list[str]:
-    """Return a table of the stages, the last one first, indented more towards the source.
-
-    With the summary of a profile, there is a column for the milliseconds that each takes for a mini-batch.
-    """
+    """Return a table of the stages, the last one first, indented more towards the source."""
     measured = {} if summary is None else {(stage.row.position, stage.row.name): stage.ms for stage in summary.stages}
     expected = estimate_all(running)
     rows: list[tuple[str, ...]] = []
@@ -67,6 +64,7 @@ def describe_plan(running: Datapipe, summary: Summary | None = None) -> list[str
         text = "  " * depth + describe_stage(stage)
         size = expected[id(stage)]
         ms = measured.get((stage.position, type(stage).__name__))
+        # With the summary of a profile, a column has the milliseconds that each stage takes for a mini-batch.
         times = [] if summary is None else ["" if ms is None else f"{ms:.2f}"]
         size_text = UNKNOWN if size is None else bytes_text(size.num_bytes)
         # The number by which errors name the stage.
@@ -82,12 +80,10 @@ def describe_plan(running: Datapipe, summary: Summary | None = None) -> list[str
 
 
 def describe_storage(running: Datapipe) -> list[str]:
-    """Return lines on what is kept in memory of what stages read, and on graphs in files."""
     return [*describe_caches(running), *describe_graphs(running)]
 
 
 def describe_caches(running: Datapipe) -> list[str]:
-    """Return a line for each cache: its policy and size, how often it had what was asked for, and what it is for."""
     lines: list[str] = []
     for names, cache in find_caches(running):
         size = bytes_text(cache.max_size_in_bytes)
@@ -135,23 +131,19 @@ def describe_reads(rows: PlannedRows) -> list[str]:
 
 
 def describe_rules(applied: Sequence[Callable[..., Datapipe]]) -> list[str]:
-    """Return the name and the first line of the docstring of each rule."""
     if not applied:
         return ["rules: none; every stage runs where the loader is iterated"]
     width = max(len(rule.__name__) for rule in applied)
+    # The first line of a rule's docstring is written for users.
     return ["rules:", *(f"  {rule.__name__:{width}}  {(rule.__doc__ or '').splitlines()[0]}" for rule in applied)]
 
 
 def describe_written(written: Datapipe) -> list[str]:
-    """Return the stages as they were written, one per line."""
     return ["  " * depth + describe_stage(stage) for stage, _, depth in list_stages(written, Location("main", ""), 0)]
 
 
 def describe_in_line(running: Datapipe) -> str:
-    """Return where each stage runs in one line, the source first, without the stages that rules inserted.
-
-    Brackets hold the branches of a join.
-    """
+    """Return where each stage runs in one line, the source first; brackets hold the branches of a join."""
     locations = {id(stage): location.where for stage, location, _ in list_stages(running, Location("main", ""), 0)}
     return outline(running, locations)[0]
 
@@ -172,7 +164,6 @@ def outline(stage: Datapipe, locations: Mapping[int, str]) -> tuple[str, str]:
 
 
 def align(table: Sequence[tuple[str, ...]]) -> list[str]:
-    """Return rows of cells as lines with aligned columns; sizes and numbers are right-aligned."""
     widths = [max(map(len, column)) for column in zip(*table, strict=True)]
     lines = []
     for row in table:
@@ -183,7 +174,6 @@ def align(table: Sequence[tuple[str, ...]]) -> list[str]:
 
 
 def estimate_all(pipe: Datapipe) -> dict[int, BatchSizeEstimate | None]:
-    """Return the estimated output size of each stage, by the id of the stage."""
     sizes: dict[int, BatchSizeEstimate | None] = {}
     for stage in traverse(pipe):
         before = [sizes[id(source)] for source in stage.inputs]

@@ -90,30 +90,26 @@ def find_difference(state: Any, expected: Fingerprint) -> str | None:
 
 
 def number_of(stage: str) -> int:
-    """Return the number in "2 NeighborSampler"."""
+    # As in "2 NeighborSampler".
     return int(stage.partition(" ")[0])
 
 
 def shorten(text: str) -> str:
-    """Return a short text that still differs where long ones differ."""
     if len(text) <= LONGEST:
         return text
+    # The digest differs where long texts differ behind their beginning.
     return f"{text[:LONGEST]}... (SHA-1 {hashlib.sha1(text.encode(), usedforsecurity=False).hexdigest()[:12]})"
 
 
 def describe(value: Any, numbers: Mapping[int, int]) -> str | None:
-    """Return a text that is the same in every run for the same value; None for a value that does not count.
-
-    Args:
-        value: A field of a stage, or a part of one.
-        numbers: The number of each stage that comes before, by its id.
-    """
+    """Return a text that is the same in every run for the same value; None for a value that does not count."""
 
     def join(values: Iterable[Any]) -> str:
         return ", ".join(str(describe(part, numbers)) for part in values)
 
     if isinstance(value, (FeatureStore, Iterator)):
         return None
+    # `numbers` has the stages before, by their ids.
     if isinstance(value, Datapipe):
         return f"stage {numbers.get(id(value), type(value).__name__)}"
     for classes, text in TEXTS:
@@ -135,7 +131,6 @@ def describe(value: Any, numbers: Mapping[int, int]) -> str | None:
 
 
 def describe_array(values: Any) -> str:
-    """Return the values where they are few, else the dtype and the shape."""
     if math.prod(values.shape) <= MOST_VALUES and values.dtype != np.dtype(object):
         # Sparse and quantized tensors, and those without memory, have no list.
         with suppress(RuntimeError, TypeError, NotImplementedError):

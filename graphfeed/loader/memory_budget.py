@@ -14,11 +14,7 @@ WORKERS_SHARE = 1 / 2
 
 @dataclass(frozen=True)
 class MemoryBudget:
-    """What a loader may take besides its graphs, features and caches, whose size their owner knows.
-
-    The ranks of a machine share it alike, so that a limit means the same with any number of them. Graphs and features
-    that are shared or mapped are not counted.
-    """
+    """What a loader may take besides its graphs, features and caches, whose size their owner knows."""
 
     limit: int | None = None
     """In bytes, for all ranks of this machine; None goes by what is available when that is asked first."""
@@ -31,16 +27,17 @@ class MemoryBudget:
         return available_memory()
 
     def for_rows(self) -> float:
-        """Return the bytes for rows that are read ahead, and for the mini-batches that wait for them."""
+        # In bytes, with the mini-batches that wait for their rows. The ranks of a machine share it alike, so that a
+        # limit means the same with any number of them.
         total = ROWS_SHARE * self._available if self.limit is None else self.limit
         return total / ranks_of_machine() / (2 if self.tunes else 1)
 
     def for_workers(self, rows: float) -> float:
-        """Return the bytes for mini-batches in flight and worker processes, besides those for rows read ahead."""
+        # In bytes, for mini-batches in flight and worker processes.
         if self.limit is None:
             return WORKERS_SHARE * self._available / ranks_of_machine()
         return self.limit / ranks_of_machine() - rows
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Leave out what is available here."""
+        # Without what is available here.
         return MemoryBudget, (self.limit, self.tunes)

@@ -17,16 +17,13 @@ class LoaderNode(BaseNode):  # type: ignore[misc]
         self.batches: Any = None
 
     def reset(self, initial_state: dict[str, Any] | None = None) -> None:
-        """Start the next epoch, or continue from a state."""
         super().reset(initial_state)
         if initial_state is not None:
             self.loader.load_state_dict(initial_state)
         self.batches = iter(self.loader)
 
     def next(self) -> Any:
-        """Return the next mini-batch."""
         return next(self.batches)
 
     def get_state(self) -> dict[str, Any]:
-        """Return the position in the epoch."""
         return self.loader.state_dict()

@@ -49,9 +49,9 @@ class RemoteServers(NamedTuple):
     """How long to wait for one to come back if all are lost."""
 
     def longest(self, timeout: float) -> float:
-        """Return how long a mini-batch may take: one server after the other may be lost."""
         if self.patience != 0:
             check_seconds("patience", self.patience)
+        # One server after the other may be lost.
         return timeout * (len(self.addresses) + 1) + (self.patience if self.addresses else 0.0)
 
 
@@ -112,7 +112,6 @@ def check_auto(
 
 
 def usual_workers(pipe: Datapipe[Any], worker: str, executor: Executor | None, servers: Sequence[str]) -> int:
-    """Return the number of workers where none was given."""
     if servers:
         return REQUESTS_PER_SERVER * len(servers)
     needs_none = worker == "thread" and executor is None and sampled_on_device(pipe) is not None
@@ -120,7 +119,6 @@ def usual_workers(pipe: Datapipe[Any], worker: str, executor: Executor | None, s
 
 
 def check_reading(window: int | None, memory_limit: int | str | None) -> tuple[int | None, int | None]:
-    """Return the most mini-batches of a window, and the limit of memory in bytes; raise if one is out of range."""
     if window is not None:
         check_count("window", window, 0)
     return window, None if memory_limit is None else parse_bytes("memory_limit", memory_limit)

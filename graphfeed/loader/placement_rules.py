@@ -41,7 +41,6 @@ def placement_of(stage: Transform) -> Placement:
 
 
 def runs_before_cut(stage: Datapipe) -> bool:
-    """Return whether a stage and all transforms before it may run in workers."""
     chain = list(chain_of(stage))
     return bool(chain) and all(placement_of(before) is Placement.WORKER for before in chain)
 
@@ -54,8 +53,8 @@ def shard_items(pipe: Datapipe, options: LoaderOptions) -> Datapipe:
 
 
 def in_worker(stage: Transform) -> Transform:
-    """Return a stage as one that runs in workers, or the very same stage if one before it does not."""
     moved = stage.changed(runs_in=Placement.WORKER)
+    # The very same stage otherwise: make_plan() tells by that whether a rule changed anything.
     return moved if runs_before_cut(moved) else stage
 
 
@@ -79,7 +78,6 @@ def fetch_in_threads(pipe: Datapipe, options: LoaderOptions) -> Datapipe:
 
 
 def fetches_in_windows(stage: Datapipe, options: LoaderOptions) -> bool:
-    """Return whether windows are asked for, and a stage reads something that is better read in them."""
     return bool(options.window) and isinstance(stage, FetchesKnownRows) and bool(slow_sources(stage, options.window))
 
 

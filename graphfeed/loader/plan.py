@@ -84,7 +84,6 @@ class Plan:
         )
 
     def __str__(self) -> str:
-        """Return where each stage runs, in one line."""
         return describe_in_line(self.running)
 
 

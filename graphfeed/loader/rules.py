@@ -79,7 +79,6 @@ class OverlapsFetch(Protocol):
 
 
 def runs_ahead(stage: Datapipe, given: bool | None, default: bool) -> bool:
-    """Return whether a stage runs ahead on a device: by the loader's option, or else as the stage says."""
     if given is not None:
         return given
     return stage.overlap_fetch if isinstance(stage, OverlapsFetch) else default
@@ -100,7 +99,6 @@ def moves(stage: Datapipe) -> bool:
 
 
 def sampled_on_device(pipe: Datapipe[Any]) -> tuple[torch.device | str, Datapipe] | None:
-    """Return the first stage that samples behind a copy to a GPU, and that GPU."""
     for stage in traverse(pipe):
         device = device_of(stage)
         if stage.reads_graph and device is not None:
@@ -229,5 +227,4 @@ def prefetch_main_stages(pipe: Datapipe, options: LoaderOptions) -> Datapipe:
 
 
 def ahead(pipe: Datapipe, options: LoaderOptions) -> Prefetch:
-    """Return a part that runs in a thread."""
     return Prefetch(pipe, options.prefetch_factor, OUTER_WAIT_FACTOR * options.timeout_seconds)

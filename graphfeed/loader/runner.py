@@ -33,24 +33,20 @@ class Runner:
     def run(
         self, begin: Progress, seed: int, profile: Profile | None = None, ending: Event | None = None
     ) -> Generator[Any, None, None]:
-        """Yield the mini-batches of an epoch from a position on.
-
-        Args:
-            begin: Where to begin; gets a digest of the order, where a source reads it from somewhere else.
-            seed: The seed of all randomness.
-            profile: Where to write down what is measured.
-            ending: Once it is set, only what workers have begun comes out.
-        """
+        """Yield the mini-batches of an epoch from a position on."""
         set_max_uva_threads(self.max_uva_threads)
         pipe = self.plan.running
         for stage in find(pipe, CopiesToDevice):
             check_device("copy_to", stage.device)  # type: ignore[attr-defined]
         executor = self.workers.take() if find(pipe, InWorkers) else None
+        # Once `ending` is set, only what workers have begun comes out.
         run = RunContext(executor, *self.begin_record(executor, profile), ending=ending or Event())
         try:
+            # Where the stages can't begin at an index, the mini-batches before it are made again, and dropped.
             by_index = all(stage.one_to_one or isinstance(stage, Source) for stage in traverse(pipe))
             skipped = 0 if by_index else begin.index
             pipe = pipe.with_seed(seed, begin.epoch, begin.index - skipped)
+            # `begin` gets a digest of the order, where a source reads it from somewhere else.
             begin.note_order(pipe)
             RUN_OF.update(dict.fromkeys(traverse(pipe), run))
             for stage in find(pipe, LeavesRun):
@@ -67,7 +63,6 @@ class Runner:
     def begin_record(
         self, executor: Executor | None, profile: Profile | None
     ) -> tuple[Observer | None, EpochRecord | None]:
-        """Return the observer of a run, and what it is written down in if somebody measures."""
         if profile is None:
             return self.observer, None
         setting = describe_setting(self.plan.running, self.workers.num_workers, self.workers.who)

@@ -87,7 +87,6 @@ def small_pipe(stage: str, *, typed: bool = False, **options: Any) -> Datapipe:
 
 
 def negatives_pipe() -> Datapipe:
-    """Return a small pipeline of link prediction."""
     ends = torch.arange(NODES), torch.arange(NODES).flip(0)
     graph = from_coo(ends, NODES)
     pairs = ItemSampler(ItemSet(torch.stack(ends, dim=1), "seeds"), 2, shuffle=True)
@@ -112,7 +111,6 @@ USES: dict[str, Callable[[], Datapipe]] = {
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the arguments of the command."""
     parser.add_argument(
         "--for",
         dest="uses",
@@ -122,7 +120,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: Any) -> None:
-    """Run the command."""
     names = [name.strip() for name in options.uses.split(",")] if options.uses is not None else []
     for name in names:
         if name not in USES:

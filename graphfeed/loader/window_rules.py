@@ -26,14 +26,13 @@ SAMPLES_PART = 4
 
 
 def bytes_of_caches(stage: FetchesKnownRows, sources: Sources) -> int:
-    """Return the size of the caches, on GPUs, that stay in front of sources where rows are read ahead."""
     features = stage.features()
+    # What stays in front of the sources where rows are read ahead: caches on GPUs.
     caches = [features[key].in_place_of_source(source).list_caches() for key, source in sources.items()]
     return sum({id(cache): cache.max_size_in_bytes for listed in caches for _, cache in listed}.values())
 
 
 def reads_ahead(stage: Datapipe, options: LoaderOptions) -> bool:
-    """Return whether a stage reads slow features in the main process, at ids that were sampled on the CPU."""
     if not isinstance(stage, Transform) or not isinstance(stage, FetchesKnownRows):
         return False
     # Behind a copy to a GPU, the stages from there on run ahead with the reading.

@@ -17,10 +17,7 @@ from graphfeed.ops.process import ForkLock, load_entry_point, renew_in_child
 
 @dataclass(eq=False)
 class Workers:
-    """The executor of a loader, which is started when it is first needed.
-
-    One that the user gave is never shut down. The others are kept for the next epoch, or each epoch has its own.
-    """
+    """The executor of a loader, which is started when it is first needed."""
 
     given: Executor | None
     servers: RemoteServers
@@ -44,11 +41,7 @@ class Workers:
         return "executor" if self.given is not None else "server" if self.servers.addresses else self.worker
 
     def take(self) -> Executor:
-        """Return the executor for an epoch.
-
-        Raises:
-            RuntimeError: The user gave it to a loader of the process that this one was forked from.
-        """
+        """Return the executor for an epoch."""
         if self.given is not None:
             if self._process != os.getpid():
                 raise RuntimeError(
@@ -66,36 +59,28 @@ class Workers:
             return self.pool
 
     def leave(self, executor: Executor | None) -> None:
-        """End the executor of an epoch that is over, unless it is kept."""
+        # One that the user gave is never shut down, and one that is kept is for the next epoch.
         if executor is not None and executor is not self.given and executor is not self.pool:
             executor.shutdown(wait=True, cancel_futures=True)
 
     def start_ahead(self, cut: InWorkers) -> None:
-        """Begin to start all worker processes, and let them unpack the stages that they will run.
-
-        These processes don't wait for another loader when this one is closed.
-
-        Raises:
-            RuntimeError: This process or this program can't have worker processes.
-            PicklingError: A stage can't be sent to them.
-        """
+        """Begin to start all worker processes, and let them unpack the stages that they will run."""
         work = pack_work(cut.work())
+        # Not by take_executor(): these processes don't wait for another loader when this one is closed.
         executor = ProcessExecutor(self.num_workers, timeout=self.timeout)
         self._keep(executor)
         self._asked = [executor.submit(prepare_work, work) for _ in range(self.num_workers)]
 
     def are_ready(self) -> bool:
-        """Tell whether no process that `start_ahead` began is still starting, or raise what they died of."""
+        # result() raises what a process died of.
         done = [call.result() for call in self._asked if call.done()]
         assert isinstance(self.pool, ProcessExecutor)
         return len(done) == len(self._asked) and len(self.pids()) == len(self.pool.pids())
 
     def pids(self) -> list[int]:
-        """Return the ids of the worker processes that have started."""
         return self.pool.pids(started=True) if isinstance(self.pool, ProcessExecutor) else []
 
     def close(self) -> None:
-        """End the executor that is kept; idle processes may wait for the next loader."""
         if self.pool is not None and self._release.detach():
             release_executor(self.pool, wait=True)
         self.pool = None
@@ -116,5 +101,5 @@ class Workers:
         return ThreadExecutor(self.num_workers)
 
     def _forget(self) -> None:
-        """Let a forked process start workers of its own."""
+        # A forked process starts workers of its own.
         self.pool = None
