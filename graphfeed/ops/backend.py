@@ -14,7 +14,7 @@ PACKAGES = {"cpu": "cpu", "cuda": "cuda"}
 
 
 def cuda_extra() -> str:
-    """Return the extra with the CuPy that fits torch's CUDA."""
+    # With the CuPy that fits torch's CUDA.
     return "cuda12" if (torch.version.cuda or "").startswith("12") else "cuda13"
 
 

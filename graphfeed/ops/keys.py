@@ -30,7 +30,6 @@ class Key:
     """Position of the mini-batch in its epoch."""
 
     def __post_init__(self) -> None:
-        """Raise a TypeError unless all are whole numbers."""
         for name in ("seed", "epoch", "index"):
             check_seed(name, getattr(self, name))
 
@@ -94,13 +93,11 @@ class Draws:
 
     @property
     def key(self) -> Key:
-        """The mini-batch's key."""
         if self.own is None:
             self.own = Key(draw_unkeyed(), 0, 0)
         return self.own
 
     def at(self, hop: int | None) -> int:
-        """Return the key of a hop; if None, of the next hop without a number."""
         if hop is None:
             hop = self.unnamed
             self.unnamed += 1

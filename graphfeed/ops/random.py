@@ -28,7 +28,7 @@ LAST = 0xD35A2D97
 
 
 def mix(value: int) -> int:
-    """Scramble 64 bits, one to one."""
+    # Each step is one to one on 64 bits.
     value &= MASK
     value = ((value ^ (value >> 30)) * 0xBF58476D1CE4E5B9) & MASK
     value = ((value ^ (value >> 27)) * 0x94D049BB133111EB) & MASK
@@ -43,29 +43,21 @@ def fold(key: int, *values: int) -> int:
 
 
 def draw(key: int, node: int, number: int, edge_type: int | None = None, time: int | None = None) -> int:
-    """Return the 64 random bits that every kernel draws for a node.
-
-    Args:
-        key: The key of one hop, as `Key.at` gives it.
-        node: Id in the graph's single id space.
-        number: 0 for the first draw of the node, 1 for the next.
-        edge_type: Id of the edge type if each type has a fan-out of its own.
-        time: The time of the query in temporal sampling.
-    """
+    """Return the 64 random bits that every kernel draws for a node."""
+    # The key is that of one hop, as `Key.at` gives it; the first draw of a node has number 0.
     state = mix(key ^ (node * NODE))
     if time is not None:
         state = mix(state ^ ((time * TIME) & MASK))
+    # Only where each edge type has a fan-out of its own.
     if edge_type is not None:
         state = mix(state + (edge_type + 1) * EDGE_TYPE)
     return mix(state + (number + 1) * GOLDEN)
 
 
 def high_bits(key: int, node: int) -> int:
-    """Return the upper 32 bits of a node's variate, from two products of 32 bits; one to one for ids below 2**32.
-
-    The lower half of the key is added without carries and the upper half is a factor, so that the bits of two nodes are
-    as good as independent, however near their ids are. Keys must be mixed: similar keys give similar bits.
-    """
+    """Return the upper 32 bits of a node's variate, from two products of 32 bits; one to one for ids below 2**32."""
+    # The lower half of the key is added without carries and the upper half is a factor, so that the bits of two nodes
+    # are as good as independent, however near their ids are. Keys must be mixed: similar keys give similar bits.
     bits = ((node ^ key) & SHORT) + (node >> 32) * UPPER & SHORT
     bits = (bits ^ (bits >> 16)) * (key >> 32 | 1) & SHORT
     bits = (bits ^ (bits >> 15)) * LAST & SHORT
@@ -73,21 +65,15 @@ def high_bits(key: int, node: int) -> int:
 
 
 def variate(keys: tuple[int, int], switch_threshold: int, node: int) -> int:
-    """Return the 64 random bits of a neighbour that all columns share; its further draws count from there.
-
-    The upper half are its `high_bits`, the lower one those of the node's state.
-
-    Args:
-        keys: This key, and the one that comes after it.
-        switch_threshold: Which part of the nodes draws by the second key, in units of 2**-64; its upper 32 bits count.
-            As it grows, each node goes over once. So two near thresholds leave the bits of most nodes alone, while
-            those of each node are uniform.
-        node: Id in the graph's single id space.
-    """
+    """Return the 64 random bits of a neighbour that all columns share; its further draws count from there."""
+    # Of this key and the one that comes after it, the threshold says which part of the nodes draws by the second, in
+    # units of 2**-64; its upper 32 bits count. As it grows, each node goes over once. So two near thresholds leave the
+    # bits of most nodes alone, while those of each node are uniform.
     key = keys[high_bits(SWITCH, node) < switch_threshold >> 32]
+    # The lower half is that of the bits of the node's state.
     return high_bits(mix(key), node) << 32 | mix(key ^ (node * NODE)) & SHORT
 
 
 def bounded(bits: int, bound: int) -> int:
-    """Map 64 random bits to `0 .. bound - 1` by the high half of the product (Lemire, 2019)."""
+    # The high half of the product (Lemire, 2019) lies in `0 .. bound - 1`.
     return (bits * bound) >> 64

@@ -105,7 +105,6 @@ def is_read_only(values: Any) -> bool:
 
 
 def no_tensor(name: str, values: object) -> TypeError:
-    """Return the error for a value that can't become a tensor."""
     return TypeError(
         f"{name} must be a torch.Tensor, a NumPy array, or a list of numbers or of rows of one length, but is "
         f"{brief(values)}"

@@ -93,11 +93,9 @@ def describe_array(array: Any) -> str:
 
 
 def join(parts: Sequence[str], count: int) -> str:
-    """Return parts in a row, and how many there are if some are left out."""
     more = [f"... {count} in all"] if count > len(parts) else []
     return ", ".join([*parts, *more])
 
 
 def shorten(text: str, length: int) -> str:
-    """Return a text with its end left out if it is long."""
     return text if len(text) <= length else f"{text[:length]}..."

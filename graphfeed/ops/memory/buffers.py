@@ -67,7 +67,7 @@ class BufferPool:
         return array
 
     def take(self, size: int) -> NDArray[np.uint8]:
-        """Return a block of the size of a class."""
+        # `size` is that of a size class.
         with self.lock:
             free = self.blocks[size]
             block = free.pop() if free else None
@@ -75,7 +75,6 @@ class BufferPool:
         return np.asarray(Lease(self, np.empty(size, dtype=np.uint8) if block is None else block))
 
     def give_back(self, block: NDArray[np.uint8]) -> None:
-        """Take a block back, or free it if enough blocks are idle."""
         with self.lock:
             if self.idle + block.size <= self.idle_bytes:
                 self.idle += block.size
@@ -106,7 +105,7 @@ class NodeMaps:
         return np.full(num_nodes, -1, dtype=np.int32)
 
     def drop_idle(self) -> None:
-        """Free the idle maps; called with the lock held."""
+        # The caller holds the lock.
         while self.idle:
             _, maps = self.idle.popitem()
             while maps:
@@ -154,15 +153,13 @@ CPU = torch.device("cpu")
 def empty_long_lived(
     shape: int | tuple[int, ...], dtype: torch.dtype, device: torch.device, *, private: bool = False
 ) -> torch.Tensor:
-    """Return an uninitialised tensor that is read at random, on huge pages if there are any.
-
-    A large one on the CPU lies in shared memory, so that it needs no copy to be sent to another process or to be
-    page-locked. What one process writes there, all see, forked ones too. With `private`, it is this process's own.
-    """
+    """Return an uninitialised tensor that is read at random, on huge pages if there are any."""
     shape = (shape,) if isinstance(shape, int) else shape
     size = prod(shape) * dtype.itemsize
     if size == 0 or device.type != "cpu":
         return torch.empty(shape, dtype=dtype, device=device)
+    # A large one on the CPU lies in shared memory, so that it needs no copy to be sent to another process or to be
+    # page-locked. What one process writes there, all see, forked ones too.
     memory = None if private else empty_shared(size)
     # NumPy asks the system for huge pages; torch doesn't.
     return torch.from_numpy(np.empty(size, dtype=np.uint8) if memory is None else memory).view(dtype).reshape(shape)

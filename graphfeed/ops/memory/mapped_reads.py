@@ -57,9 +57,10 @@ class MappedReads:
 
 
 def count_reads() -> tuple[int, int]:
-    """Return how many blocks this thread has read so far, and for how many pages it waited; zeros if nobody counts."""
     if resource is None:
+        # Nobody counts.
         return 0, 0
     # Of this thread alone, where the system counts so.
     usage = resource.getrusage(getattr(resource, "RUSAGE_THREAD", resource.RUSAGE_SELF))
+    # The blocks that were read so far, and the pages that were waited for.
     return usage.ru_inblock, usage.ru_majflt

@@ -65,8 +65,8 @@ def read_regions(table: Path) -> list[Region]:
 
 
 def continues(region: Region, after: Region) -> bool:
-    """Tell whether a region shows the part of a file that comes after what the other shows, and lies behind it."""
     same_file = (region.inode, region.path, region.shared) == (after.inode, after.path, after.shared)
+    # It shows the part of the file that comes after what the other shows, and lies behind it.
     return same_file and region.start == after.stop and region.offset - after.offset == after.stop - after.start
 
 

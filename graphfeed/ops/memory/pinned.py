@@ -141,7 +141,7 @@ def page_lock(tensors: Sequence[torch.Tensor], owner: object) -> list[torch.Tens
 
 
 def locked_copy(tensor: torch.Tensor, owner: object) -> torch.Tensor:
-    """Return a copy in page-locked memory; a large one lies where other processes can map it, too."""
+    # A large copy lies where other processes can map it, too.
     copy = empty_shared(tensor.nbytes)
     if copy is None:
         return empty_locked(tensor.shape, tensor.dtype).copy_(tensor)
@@ -219,7 +219,7 @@ READ_ONLY = 8
 
 @after_fork_in_child
 def forget_locked() -> None:
-    """Forget what is locked: for a child process it is not."""
+    # In a child process, nothing is locked.
     global LOCK
     LOCK = threading.Lock()
     LOCKED.clear()
@@ -243,19 +243,17 @@ def lock_pages_of(runtime: Any, tensor: torch.Tensor, regions: Sequence[Region])
 
 
 def pages_of(tensor: torch.Tensor, regions: Sequence[Region]) -> tuple[int, int] | None:
-    """Return where the pages of a tensor's storage begin and end if they hold nothing else, as a mapped file's."""
     storage = tensor.untyped_storage()
+    # The pages of a mapped file hold nothing else; those of other memory may.
     pieces = mapping_around(storage.data_ptr(), storage.data_ptr() + storage.nbytes(), regions)
     return (pieces[0].start, pieces[-1].stop) if pieces else None
 
 
 def lock(runtime: Any, start: int, stop: int, *, is_file: bool) -> None:
-    """Lock whole pages, or raise a RuntimeError.
-
-    Those of a file that is written to are locked for reading, where CUDA can do that: the system would write all others
-    to the disk anew when they are unlocked.
-    """
+    """Lock whole pages, or raise a RuntimeError."""
     size = stop - start
+    # Those of a file that is written to are locked for reading, where CUDA can do that: the system would write all
+    # others to the disk anew when they are unlocked.
     first, second = (READ_ONLY, 0) if is_file else (0, READ_ONLY)
     status = int(runtime.cudaHostRegister(start, size, first))
     if status != 0 and int(runtime.cudaHostRegister(start, size, second)) != 0:
@@ -269,13 +267,13 @@ def lock(runtime: Any, start: int, stop: int, *, is_file: bool) -> None:
 
 
 def forget_error() -> None:
-    """Clear the last error of CUDA's runtime, which would otherwise be raised by torch's next kernel launch."""
+    # Otherwise torch's next kernel launch would raise the last error of CUDA's runtime.
     with suppress(RuntimeError):
         torch.ones(1, device=torch.device("cuda", next(devices_in_use(), torch.cuda.current_device())))
 
 
 def release(runtime: Any, used: list[tuple[LockedPages, torch.Tensor]]) -> None:
-    """End a use of pages. The garbage collector may call this anywhere, also while this thread holds the lock."""
+    # The garbage collector may call this anywhere, also while this thread holds the lock.
     RELEASED.append((runtime, used))
     unlock_unused()
 
@@ -296,15 +294,15 @@ def unlock_unused() -> None:
 
 
 def wait_for_devices() -> None:
-    """Wait for what runs on the devices: it may still read what is about to be unlocked."""
+    # What runs there may still read what is about to be unlocked.
     for index in devices_in_use():
         with suppress(RuntimeError):
             torch.cuda.synchronize(index)
 
 
 def devices_in_use() -> Iterator[int]:
-    """Yield the devices on which torch has memory; one that failed, or may no longer be used, reads nothing."""
     for index in range(torch.cuda.device_count()):
+        # A device that failed, or may no longer be used, reads nothing.
         with suppress(RuntimeError):
             if torch.cuda.memory_reserved(index):
                 yield index

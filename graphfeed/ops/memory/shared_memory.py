@@ -201,22 +201,19 @@ def all_shared() -> list[SharedMemory]:
 
 
 def identity_of(file: MemoryFile) -> tuple[int, int]:
-    """Return what no other file has while this one is there."""
     found = os.fstat(file.descriptor)
+    # No other file has these while this one is there.
     return found.st_dev, found.st_ino
 
 
 def remove_own(path: str, owner: int) -> None:
-    """Remove a file, unless this process is a fork of the one that created it."""
+    # A fork of the process that created the file leaves it alone.
     if os.getpid() == owner and os.path.exists(path):
         os.remove(path)
 
 
 def empty_shared(size: int) -> Bytes | None:
-    """Return uninitialised memory that other processes can map; None if it is small, or would be slow to read.
-
-    Each takes a descriptor. Half of those that the process may have are left for other uses.
-    """
+    """Return uninitialised memory that other processes can map; None if it is small, or would be slow to read."""
     if size < SHARED_BYTES or SYSTEM is None:
         return None
     try:
@@ -224,5 +221,6 @@ def empty_shared(size: int) -> Bytes | None:
     except OSError:  # too many files are open, or the system forbids it
         return None
     memory = np.asarray(shared)
+    # Each takes a descriptor. Half of those that the process may have are left for other uses.
     has_room = shared.file.descriptor < os.sysconf("SC_OPEN_MAX") // 2
     return memory if has_room and populate(memory) else None

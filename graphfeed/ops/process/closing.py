@@ -12,9 +12,7 @@ class Closeable(ABC):
         """Free what it holds. Does nothing the second time."""
 
     def __enter__(self) -> Self:
-        """Return the object; it is closed at the end of the block."""
         return self
 
     def __exit__(self, *_: object) -> None:
-        """Close it."""
         self.close()

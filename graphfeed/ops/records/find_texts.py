@@ -80,7 +80,6 @@ def find_texts(
 
 
 def check_texts(name: str, values: torch.Tensor, of_offsets: str, offsets: torch.Tensor) -> None:
-    """Raise unless offsets divide bytes into texts."""
     check_vector(name, values, (torch.uint8,))
     check_vector(of_offsets, offsets, (torch.int64,))
     if len(offsets) == 0:
@@ -90,5 +89,5 @@ def check_texts(name: str, values: torch.Tensor, of_offsets: str, offsets: torch
 
 
 def block_scratch(module: ModuleType) -> torch.Tensor:
-    """Return what kernels note of a block of texts."""
+    # What kernels note of a block of texts.
     return torch.empty(2 * module.BLOCK, dtype=torch.int64)

@@ -30,7 +30,6 @@ class TextNumbers:
         self._table = index_texts(self.values, self.offsets, LEAST_BYTES // 8)
 
     def __len__(self) -> int:
-        """Return how many texts are kept."""
         return int(self._count)
 
     @property
@@ -69,7 +68,7 @@ class TextNumbers:
         return out
 
     def _grow(self, size: int) -> None:
-        """Make room for a text of some bytes at least: for twice of what there is too little of."""
+        # Twice of what there is too little of, and room for a text of `size` bytes.
         kept, values = len(self), self.values
         if len(values) + size > len(self._values):
             self._values = torch.cat([values, torch.empty(len(values) + size, dtype=torch.uint8)])

@@ -91,7 +91,6 @@ def check_places(data: torch.Tensor, starts: torch.Tensor, sizes: torch.Tensor) 
 
 
 def check_out(out: torch.Tensor, size: int) -> None:
-    """Raise unless rows can be written to a buffer."""
     check_vector("out", out, (torch.uint8,))
     if not out.is_contiguous():
         raise ValueError(f"out must be contiguous, but has the stride {out.stride(0)}")

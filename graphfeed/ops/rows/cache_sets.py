@@ -47,19 +47,13 @@ def new_sets(capacity: int, device: torch.device | str = "cpu") -> CacheSets:
 
 
 def set_shape(capacity: int) -> tuple[int, int]:
-    """Return the number of sets and their size for a capacity, with as few places left out as possible.
-
-    Example:
-        >>> set_shape(70), set_shape(1000)
-        ((3, 23), (31, 32))
-    """
+    """Return the number of sets and their size for a capacity, with as few places left out as possible."""
     check_count("capacity", capacity, 0, MOST_VALUES)
     full, some = capacity // WAYS, -(-capacity // WAYS)
     return max((full, WAYS), (some, capacity // max(1, some)), key=prod)
 
 
 def check_sets(sets: CacheSets) -> None:
-    """Raise unless the tensors are such as `new_sets` returns."""
     for name, part in (("keys", sets.keys), ("uses", sets.uses)):
         check_tensors(**{f"sets.{name}": part})
         if part.dtype != torch.int64 or part.dim() != 2 or not part.is_contiguous() or part.shape != sets.keys.shape:

@@ -95,6 +95,6 @@ class Reading:
 
 
 def new_order(most: int = CHUNK) -> Order:
-    """Return scratch for reading by page, for no more values at a time than there are."""
+    # For no more values at a time than there are.
     keys, spare = (np.empty(min(most, CHUNK), np.uint64) for _ in range(2))
     return Order(keys, spare, np.empty(1 << DIGIT_BITS, np.int64))

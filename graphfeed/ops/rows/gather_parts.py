@@ -77,15 +77,13 @@ def gather_parts(
 
 
 def span(parts: Sequence[NDArray[np.uint8]]) -> tuple[NDArray[np.uint8], list[int]]:
-    """Return a view of all memory from the first to the last of some arrays, and where each begins in it.
-
-    A kernel takes arrays and no addresses. What lies between the arrays is not theirs: nothing may read or write it.
-    """
+    """Return a view of all memory from the first to the last of some arrays, and where each begins in it."""
     addresses = [part.ctypes.data if part.size else None for part in parts]
     filled = [address for address in addresses if address is not None]
     if not filled:
         return np.empty(0, np.uint8), [0] * len(parts)
     low = min(filled)
     size = max(part.ctypes.data + part.size for part in parts if part.size) - low
+    # A kernel takes arrays and no addresses. What lies between the arrays is not theirs: nothing may read or write it.
     memory = as_strided(parts[addresses.index(low)], (size,), (1,))
     return memory, [0 if address is None else address - low for address in addresses]

@@ -107,9 +107,9 @@ def read_parts(
 
 
 def whole_blocks(size: int) -> Bytes:
-    """Return memory of whole blocks that begins at a multiple of a block."""
     size = -(-size // BLOCK_BYTES) * BLOCK_BYTES
     memory = np.empty(size + BLOCK_BYTES, np.uint8)
+    # It begins at a multiple of a block, as `os.O_DIRECT` asks for.
     skipped = -memory.ctypes.data % BLOCK_BYTES
     return memory[skipped : skipped + size]
 
@@ -154,5 +154,4 @@ def read_bytes(descriptor: int, start: int, into: memoryview) -> None:
 
 
 def ends_early(end: int, missing: int) -> EOFError:
-    """Return the error for a file that ends before what was asked for."""
     return EOFError(f"the file ends at {end}, but {missing} bytes more are needed from there")

@@ -182,6 +182,6 @@ def check_nodes(seeds: torch.Tensor, neighbors: torch.Tensor, num_nodes: int | N
 
 
 def make_keys(seeds: torch.Tensor, neighbors: torch.Tensor) -> torch.Tensor:
-    """Return the empty keys of a hash table: a power of two, of which at most half will be used."""
+    # A power of two, of which at most half will be used.
     slots = 1 << (2 * (seeds.numel() + neighbors.numel()) + 1).bit_length()
     return torch.full((slots,), -1, dtype=torch.int64, device=seeds.device)

@@ -63,18 +63,15 @@ def coo_to_csc(sources: torch.Tensor, destinations: torch.Tensor, num_nodes: int
 
 
 def cut_edges(task: str, edges: torch.Tensor) -> Iterator[torch.Tensor]:
-    """Yield parts of an array with a value per edge, `PART_EDGES` each on the CPU, with a progress bar for a task."""
     with progress_bar(task, edges.numel(), "edge", wanted=edges.numel() > PART_EDGES) as progress:
+        # Parts are for the progress bar; a GPU takes all edges at once.
         for part in [edges] if on_gpu(edges) else torch.split(edges, PART_EDGES):
             yield part
             progress.update(part.numel())
 
 
 def cut_columns(task: str, indptr: torch.Tensor) -> Iterator[tuple[int, torch.Tensor]]:
-    """Yield parts of column starts, of about `PART_EDGES` edges each on the CPU, with a progress bar for a task.
-
-    In front of each part comes the number of its first column.
-    """
+    """Yield the first column of each part, and its column starts, of about `PART_EDGES` edges each on the CPU."""
     last, total = indptr.numel() - 1, int(indptr[-1])
     bounds = [0, last]
     if total > PART_EDGES and not on_gpu(indptr):
@@ -111,22 +108,22 @@ def check_columns(name: str, indptr: torch.Tensor, num_edges: int | None = None)
 
 
 def ensure_columns(name: str, indptr: torch.Tensor) -> None:
-    """Raise unless a tensor holds column starts; what has passed this or `check_csc` is not checked again."""
     check_vector(name, indptr)
+    # What has passed this or check_csc() is not checked again.
     check_once("columns", (indptr,), lambda: check_columns(name, indptr))
 
 
 def ensure_length(name: str, edges: torch.Tensor, indptr: torch.Tensor) -> None:
-    """Raise unless there is an id per edge, whatever it is; `indptr` has been checked."""
     check_vector(name, edges)
+    # `indptr` has been checked. A GPU would have to be waited for.
     if indptr.is_cpu:
         check_length(name, edges, int(indptr[-1]), "edge")
 
 
 def ensure_csc(indptr: torch.Tensor, indices: torch.Tensor) -> None:
-    """Raise unless the arrays describe a graph; what has passed `check_csc` is not checked again."""
     check_vector("indptr", indptr)
     check_vector("indices", indices)
+    # What has passed check_csc() is not checked again.
     check_once("csc", (indptr, indices), lambda: check_csc(indptr, indices))
 
 
@@ -152,7 +149,6 @@ def check_csc(indptr: torch.Tensor, indices: torch.Tensor) -> None:
 
 
 def edited() -> ValueError:
-    """Return the error for a graph that was edited since it was checked, which a kernel came by."""
     return ValueError(
         "the graph leads to an edge or a node that the graph does not have: csc_indptr, indices or type_per_edge were "
         "changed after the graph was checked, perhaps through a NumPy array that shares their memory; graph.check() "
@@ -185,7 +181,7 @@ def check_edge_types(indptr: torch.Tensor, types: torch.Tensor, num_types: int) 
 
 
 def ensure_edge_types(indptr: torch.Tensor, types: torch.Tensor, num_types: int) -> None:
-    """Raise unless edge types are right; what has passed `check_edge_types` is not checked again."""
+    # What has passed check_edge_types() is not checked again.
     check_once(("types", num_types), (indptr, types), lambda: check_edge_types(indptr, types, num_types))
 
 
@@ -257,13 +253,13 @@ def check_starts(indptr: torch.Tensor) -> None:
 
 
 def check_dtype(dtype: object) -> None:
-    """Raise unless ids can be of a dtype, or it is left to what they are made of."""
+    # None leaves it to what ids are made of.
     if dtype is not None and not isinstance(dtype, torch.dtype):
         raise TypeError(f"dtype must be a torch.dtype, but is a {type(dtype).__name__}; give torch.int64")
 
 
 def size_of(indptr: torch.Tensor, output_size: int | None) -> int:
-    """Return the number of edges; a GPU need not be waited for if the caller knows it."""
+    # A GPU need not be waited for if the caller knows the number.
     size = output_size if output_size is not None and on_gpu(indptr) else int(indptr[-1])
     if output_size not in (None, size):
         raise ValueError(f"output_size must be {size}, the last of indptr, but is {output_size}")

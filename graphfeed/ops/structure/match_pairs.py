@@ -103,7 +103,7 @@ def begin_match(
 
 
 def end_match(out: torch.Tensor, count: int) -> torch.Tensor:
-    """Return the positions of edges, which a tensor as long as there are edges begins with."""
+    # `out` is as long as there are edges, and begins with the positions.
     if out.is_cpu:
         return out[:count].clone()
     trust(("places", out.numel()), (places := out[:count],))  # then `delete_rows` waits for no GPU to check them

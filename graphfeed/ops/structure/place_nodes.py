@@ -87,7 +87,7 @@ def place_nodes(
 
 
 def load_tree(loads: torch.Tensor) -> NDArray[Any]:
-    """Return a tree whose leaves are loads, and whose nodes hold the least load below, to find the emptiest fast."""
+    # The leaves are loads, and each node holds the least load below it, to find the emptiest part fast.
     width = 1 << max(loads.numel() - 1, 0).bit_length()
     tree = np.full(2 * width, FULL, dtype=np.int64)
     tree[width : width + loads.numel()] = loads.numpy()
