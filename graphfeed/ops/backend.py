@@ -36,6 +36,7 @@ def load(package: str, op: str) -> ModuleType:
                 f"{op} was given a tensor on a GPU, and the GPU's kernels need CuPy: {install_hint(cuda_extra())}; "
                 "graphfeed doctor --cuda tells what is missing"
             ) from error
+        # The module itself is missing, rather than one that it imports.
         if error.name == name:
             raise ValueError(
                 f"{op} has kernels for the CPU alone, but was given a tensor on a GPU; move it with .cpu()"

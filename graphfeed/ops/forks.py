@@ -36,7 +36,6 @@ def after_fork_in_child(function: Callable[[], None]) -> Callable[[], None]:
 
 
 def renew_all() -> None:
-    """Renew all objects of a forked process."""
     for thing, function in list(RENEWED.items()):
         function(thing)
 

@@ -19,6 +19,7 @@ def regular_file(path: str | os.PathLike[str], flags: int) -> int:
             ...
         ValueError: /dev/null is no regular file, but a pipe or a device; give the path of a file
     """
+    # Without O_NONBLOCK, opening a pipe would wait for its writer.
     descriptor = os.open(path, flags | getattr(os, "O_NONBLOCK", 0))
     mode = os.fstat(descriptor).st_mode
     if stat.S_ISREG(mode) or stat.S_ISDIR(mode):

@@ -51,6 +51,7 @@ class WorkerProcess:
             self.close()
             raise
         finally:
+            # A process that was started has ends of its own by now.
             inbox.close()
             outbox.close()
             sender.close()

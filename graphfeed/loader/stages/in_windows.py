@@ -146,6 +146,7 @@ class InWindows(Datapipe):
                     lacking, left = max(0, most - len(following.minibatches)), len(ready.minibatches) + 1
                     following.extend(sampled, len(following.minibatches) + -(-lacking // left))
                 if not reading.is_read():
+                    # Larger windows are read faster, so the next ones have as many mini-batches at least.
                     self.memory.late_window = max(self.memory.late_window, len(reading.minibatches))
                 run.wait(self, "reader", reading.wait)
                 ready, reading = reading, following.begin()

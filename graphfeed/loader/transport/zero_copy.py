@@ -118,6 +118,7 @@ class ZeroCopySender:
             REFERENCE.pack(number, block.slot, block.start, block.stop - block.start, start - block.start, stop - start)
             for (number, start, stop), block in in_place
         ]
+        # From the end, so that the numbers of those before stay right.
         for piece, _ in reversed(in_place):
             del buffers[piece.number]
         return b"".join((COUNT.pack(len(in_place)), *references, header)), buffers, kept
@@ -182,6 +183,7 @@ class ZeroCopyReceiver:
             assert self.reader is not None
             if slot not in blocks:
                 blocks[slot] = self.reader.lease(slot, start, size)
+            # Numbers ascend, so that each buffer gets the place that it had.
             buffers.insert(number, blocks[slot][offset : offset + length])
         return header[end:], buffers
 

@@ -165,6 +165,7 @@ class Tuning:
                 self._begin_trial(self.limits)
             elif not self._has_started():
                 return Segment(self.best, self._has_started)
+            # Otherwise _has_started() has just given the trial up.
             elif self._trial is not None:
                 return Segment(self._at_turn(self._trial), self._is_measured, is_measured=True)
         return Segment(self.best)
@@ -239,6 +240,7 @@ class Tuning:
         taken = sum(len(record.handovers) for record in self._records[choice])
         if taken < max(self._target, FEWEST // ROUNDS):
             return False
+        # The epoch goes on, but what is measured of it in this turn ends here.
         self._records[choice][-1].ended = perf_counter_ns()
         summary = summarise(self._records[choice])
         wanted = enough(spread(summary), choice.window, summary.rate)

@@ -25,6 +25,7 @@ def has_passed(what: Hashable, tensors: Tensors) -> bool:
 def trust(what: Hashable, tensors: Tensors) -> None:
     """Note that tensors are right: they have just passed a check, or are made so."""
     key = (what, *map(id, tensors))
+    # Once one of them is gone, another tensor may get its id, which has passed nothing.
     PASSED[key] = [weakref.ref(part, lambda _: PASSED.pop(key, None)) for part in tensors if part is not None]
 
 

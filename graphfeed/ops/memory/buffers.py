@@ -59,6 +59,7 @@ class BufferPool:
         size = prod(shape) * kind.itemsize
         if size < SMALL_BYTES:
             return np.empty(shape, dtype=kind)
+        # A quarter of the power of two below: sizes are few, so that a block fits later requests, too.
         step = 1 << max((size - 1).bit_length() - 3, 12)
         rounded = align(size, step)
         given = None if self.source is None else self.source(rounded)

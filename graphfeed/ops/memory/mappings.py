@@ -59,6 +59,7 @@ def read_regions(table: Path) -> list[Region]:
             start, stop, access, offset, inode, path = found.groups()
             numbers = (int(start, 16), int(stop, 16), int(offset, 16), int(inode))
             regions.append(Region(*numbers, path.replace(r"\012", "\n"), access[3] == "s", access[1] == "w"))
+        # A table such as smaps has more lines on each region, behind that with its addresses.
         elif found := WRITTEN.fullmatch(line):
             regions[-1].written += int(found[1])
     return [region for region in regions if region.path.startswith("/")]

@@ -82,6 +82,7 @@ def is_locked_in_place(tensor: torch.Tensor) -> bool:
     steps = zip(tensor.shape, tensor.stride(), strict=True)
     place = tensor.data_ptr()
     end = place + (1 + sum((size - 1) * stride for size, stride in steps)) * tensor.itemsize
+    # Parts without a gap between them lock it together.
     for part in sorted(LOCKED, key=lambda part: part.start):
         if part.start <= place < part.end:
             place = part.end

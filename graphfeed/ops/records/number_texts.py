@@ -63,6 +63,7 @@ class TextNumbers:
         while done < len(out):
             kept = self._values, self._offsets, self._table, self._count
             done = module.number_texts(*kept, asked, asked_offsets, done, out, block)
+            # There was no room for the next text, which is new.
             if done < len(out):
                 self._grow(int(asked_offsets[done + 1] - asked_offsets[done]))
         return out

@@ -67,6 +67,7 @@ def parse_examples(
     check_out(out, layout.buffer_bytes(rows))
     features, problem = len(layout.names), torch.zeros(5, dtype=torch.int64)
     module = kernels("records.parse_examples", data, starts=starts, sizes=sizes, out=out)
+    # Which feature follows which: kernels look there first, and correct it, as records have mostly one order.
     follower = (torch.arange(features + 1) + 1) % (features + 1)
     module.parse_examples(
         data.contiguous(), starts.contiguous(), sizes.contiguous(), module.Layout(*layout.kernel_arguments(rows)),

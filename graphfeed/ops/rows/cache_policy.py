@@ -78,6 +78,7 @@ def count_parts(policy: str, capacity: int) -> list[tuple[int, type[np.generic]]
         raise ValueError(f"policy must be one of {', '.join(map(repr, POLICIES))}, but is {brief(policy)}")
     check_count("capacity", capacity, 0, MOST_SLOTS)
     capacity = int(capacity)
+    # A hash table, of whose places at most half are in use.
     places, links = 1 << max(2 * capacity - 1, 1).bit_length(), capacity + LISTS
     return [
         (places, np.int32), (capacity, np.int64), (links, np.int32), (links, np.int32), (capacity, np.uint8),

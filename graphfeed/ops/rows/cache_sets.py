@@ -50,6 +50,7 @@ def set_shape(capacity: int) -> tuple[int, int]:
     """Return the number of sets and their size for a capacity, with as few places left out as possible."""
     check_count("capacity", capacity, 0, MOST_VALUES)
     full, some = capacity // WAYS, -(-capacity // WAYS)
+    # Full sets alone, or one more set and all of them smaller.
     return max((full, WAYS), (some, capacity // max(1, some)), key=prod)
 
 

@@ -73,6 +73,7 @@ def gather_each_by_page(
 
     starts = [(number, start) for number, part in enumerate(positions) for start in range(0, part.numel(), CHUNK)]
     readings = list(each(begin, *zip(*starts, strict=True))) if starts else []
+    # Between two of these are `PAGES_AT_ONCE` pages of which something is wanted.
     ends = [*np.flatnonzero(pages)[PAGES_AT_ONCE::PAGES_AT_ONCE].tolist(), pages.size]
     module.ask_marked(values, PAGE_BITS, pages, 0, ends[0])
     for end, after in itertools.pairwise([*ends, pages.size]):

@@ -58,6 +58,7 @@ def coo_to_csc(sources: torch.Tensor, destinations: torch.Tensor, num_nodes: int
     indptr = buffers.empty_long_lived(num_nodes + 1, torch.int64, destinations.device).zero_()
     order = buffers.empty_long_lived(sources.numel(), torch.int64, destinations.device)
     module.count_columns(destinations.contiguous(), indptr)
+    # A copy of the starts: the kernel moves each along as its column fills.
     module.fill_columns(destinations.contiguous(), indptr.clone(), order)
     return Columns(indptr, gather_long_lived(sources, order), order)
 

@@ -65,6 +65,7 @@ def induce_trees(
     sizes = starts.diff()
     if not starts.numel() or int(starts[0]) != 0 or int(starts[-1]) != len(nodes) or bool((sizes < 0).any()):
         raise ValueError(f"starts must go from 0 to {len(nodes)}, the number of nodes, and never fall")
+    # For a hash table of the largest tree, which one tree after the other uses.
     slots = 1 << (8 * int(sizes.max() if len(sizes) else 0) + 3).bit_length()
     keys, places = np.full(slots, -1, np.int64), np.empty(slots, np.int64)
     state = np.zeros(3, np.int64)
@@ -77,6 +78,7 @@ def induce_trees(
         _, node, written = state.tolist()
         if node == len(nodes):
             return InducedEdges(*(part[:written] for part in out))
+        # There is no room for the edges of the next node.
         larger = buffers.empty((3, 2 * out.shape[1]), torch.int64)
         larger[:, :written] = out[:, :written]
         out = larger

@@ -65,6 +65,7 @@ def mark_by_sorting(
         torch.arange(len(own) - 1, device=own.device).repeat_interleave(own.diff(), output_size=size)
         for own, size in zip(indptrs, sizes, strict=True)
     ]
+    # An edge is named by its column and its id; it is new in the first list that has this name.
     names = torch.stack([torch.cat(columns), torch.cat([part.to(torch.int64) for part in ids])])
     _, edges = torch.unique(names, dim=1, return_inverse=True)
     lists = torch.cat([torch.full_like(part, place, dtype=torch.int64) for place, part in enumerate(ids)])

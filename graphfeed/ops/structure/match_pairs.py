@@ -105,6 +105,7 @@ def begin_match(
 def end_match(out: torch.Tensor, count: int) -> torch.Tensor:
     # `out` is as long as there are edges, and begins with the positions.
     if out.is_cpu:
+        # So that the buffer, as long as there are edges, goes back to the pool.
         return out[:count].clone()
     trust(("places", out.numel()), (places := out[:count],))  # then `delete_rows` waits for no GPU to check them
     return places

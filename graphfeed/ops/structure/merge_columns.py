@@ -52,6 +52,7 @@ def merge_columns(
                 f"counts must be 0 or more and add up to the {size} values of their part, and places must lie in 0 .. "
                 f"{len(offsets) - 2}, but a part has others"
             )
+    # The sizes of columns become their starts, in place.
     if int(np.cumsum(offsets, out=offsets)[-1]) != sum(sizes):
         raise ValueError("places must be all different, but one occurs twice")
     merged = [buffers.empty(sum(sizes), dtype) for dtype in dtypes]

@@ -82,6 +82,7 @@ def place_nodes(
     if moved < 0:
         raise IndexError(f"indices must lie in 0 .. {parts.numel() - 1}, but hold {int(indices[-1 - moved])}")
     for values, leaves in ((loads, tree), (item_loads, item_tree)):
+        # The kernel has kept count in the leaves.
         values.copy_(torch.from_numpy(leaves[leaves.size // 2 :][: values.numel()]))
     return moved
 
