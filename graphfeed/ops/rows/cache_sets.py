@@ -47,7 +47,12 @@ def new_sets(capacity: int, device: torch.device | str = "cpu") -> CacheSets:
 
 
 def set_shape(capacity: int) -> tuple[int, int]:
-    """Return the number of sets and their size for a capacity, with as few places left out as possible."""
+    """Return the number of sets and their size for a capacity, with as few places left out as possible.
+
+    Example:
+        >>> set_shape(70), set_shape(1000)
+        ((3, 23), (31, 32))
+    """
     check_count("capacity", capacity, 0, MOST_VALUES)
     full, some = capacity // WAYS, -(-capacity // WAYS)
     # Full sets alone, or one more set and all of them smaller.
