@@ -3,7 +3,6 @@
 import inspect
 import os
 from collections.abc import Callable
-from functools import cache
 from importlib import import_module
 from importlib.util import find_spec
 from itertools import count
@@ -91,15 +90,11 @@ def minibatch() -> Any:
     return next(iter(sampled()))
 
 
-@cache
-def lasting() -> Any:
-    """Return a graph in shared memory, which is gone once nobody holds it."""
-    return graph().copy_to_shared_memory(f"graphfeed-calls-{os.getpid()}")
-
-
-def in_shared_memory() -> str:
-    lasting()
-    return f"graphfeed-calls-{os.getpid()}"
+def loading() -> Call:
+    """Return the call that loads a graph from shared memory, where the call itself holds it."""
+    name = f"swept-{os.getpid()}-{next(NUMBERS)}"
+    held = graph().copy_to_shared_memory(name)
+    return Call(gf.load_from_shared_memory, {"name": name}, lambda made: (made, held))
 
 
 def request(**options: Any) -> Any:
@@ -201,7 +196,7 @@ GRAPHS: dict[str, Callable[[], Call]] = {
     "compact_csc_format": lambda: call(
         gf.compact_csc_format, csc_formats=subgraph().sampled_csc, dst_nodes=torch.tensor([4, 5])
     ),
-    "copy_to_shared_memory": lambda: call(graph().copy_to_shared_memory, name="gf-swept"),
+    "copy_to_shared_memory": lambda: call(graph().copy_to_shared_memory, name=f"swept-{os.getpid()}-{next(NUMBERS)}"),
     "convert_to_hetero": lambda: call(gf.convert_to_hetero, item=IDS),
     "revert_to_homo": lambda: call(gf.revert_to_homo, d={"_N": IDS}),
     "edge_attribute": lambda: call(graph().edge_attribute, name="w"),
@@ -218,7 +213,7 @@ GRAPHS: dict[str, Callable[[], Call]] = {
     "index_select": lambda: call(gf.index_select, tensor=ROWS, index=IDS),
     "indptr_edge_ids": lambda: call(gf.indptr_edge_ids, indptr=torch.tensor([0, 1])),
     "isin": lambda: call(gf.isin, elements=IDS, test_elements=IDS),
-    "load_from_shared_memory": lambda: call(gf.load_from_shared_memory, name=in_shared_memory()),
+    "load_from_shared_memory": loading,
     "random_walks": lambda: call(graph().random_walks, starts=IDS, length=2, key=7),
     "sample_hops": lambda: call(graph().sample_hops, seeds=IDS, request=request(), keys=[7]),
     "sample_layer_neighbors": lambda: call(

@@ -101,8 +101,8 @@ class FeatureFetcher(Transform, name="fetch_feature"):
 
     def check_rows(self) -> None:
         """Raise if a feature has fewer rows than the graph that the last sampler before reads has nodes."""
-        sampled = [stage.graph for stage in traverse(self.datapipe) if getattr(stage, "graph", None) is not None]
-        sizes: Any = to_type_dict(sampled[-1].num_nodes) if sampled else {}
+        graphs = [graph for stage in traverse(self.datapipe) if (graph := getattr(stage, "graph", None)) is not None]
+        sizes: Any = to_type_dict(graphs[-1].num_nodes) if graphs else {}
         for (domain, of_type, name), feature in self.features().items():
             rows, nodes = feature.count(), sizes.get(of_type, 0)
             if domain == "node" and rows < nodes:

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from concurrent.futures import Executor
 from functools import cache
-from typing import Protocol, runtime_checkable
+from typing import Any, Protocol, runtime_checkable
 
 from graphfeed.datapipes import Datapipe, Shardable, Transform
 from graphfeed.datapipes.pipeline import Placement, traverse
@@ -138,15 +138,12 @@ def check_servers(
     servers: Sequence[str], num_workers: int | str | None, worker: str, executor: Executor | None
 ) -> tuple[str, ...]:
     """Return the addresses of sampling servers, or raise if another option contradicts them."""
-    if (
-        not isinstance(servers, Sequence)
-        or isinstance(servers, str)
-        or not all(isinstance(address, str) for address in servers)
-    ):
+    given: Any = servers
+    if isinstance(given, str) or not hasattr(given, "__iter__") or not all(isinstance(own, str) for own in given):
         raise TypeError(f"servers must be a list of addresses as '10.0.0.2:50051', but is {brief(servers)}")
     if servers and (num_workers == 0 or worker != "thread" or executor is not None):
-        given = "an executor" if executor is not None else f"worker={worker!r} and num_workers={num_workers}"
-        raise ValueError(f"servers take the place of workers, but {given} came along; leave one of them out")
+        other = "an executor" if executor is not None else f"worker={worker!r} and num_workers={num_workers}"
+        raise ValueError(f"servers take the place of workers, but {other} came along; leave one of them out")
     return tuple(dict.fromkeys(servers))
 
 

@@ -153,6 +153,15 @@ def pair_with_and_without_types() -> Any:
     return features, graph
 
 
+def pair_with_rows_left_out() -> Any:
+    features, graph = pair(rows=60)
+    given = features.get_tensor
+    vars(features)["get_tensor"] = lambda attr, **options: (
+        given(attr, **options)[:0] if attr.attr_name == "late" and attr.index is not None else given(attr, **options)
+    )
+    return features, graph
+
+
 OF_STORES: list[Refusal] = [
     (lambda: nodes(pair(True, ("a", "b", "c"), 3), "user"), ValueError, r"the group \('a', 'b', 'c'\), which is nei"),
     (
@@ -164,7 +173,8 @@ OF_STORES: list[Refusal] = [
     (lambda: nodes(pair_with_and_without_types(), "user"), ValueError, "edges with and without a type"),
     (lambda: nodes((pair(True)[0], type(pair()[1])()), "user"), ValueError, "the graph store has no edges"),
     (lambda: nodes(pair_without_sizes(), "user"), ValueError, "node type 'item' has neither a feature nor a size"),
-    (lambda: nodes(pair(False, None, 2), IDS + 50), ValueError, "feature 'late' in CountingStore has 0 rows for"),
+    (lambda: nodes(pair(False, None, 2)), ValueError, "feature 'late' has 2 rows, but the graph has 60 nodes"),
+    (lambda: nodes(pair_with_rows_left_out()), ValueError, "feature 'late' in CountingStore has 0 rows for"),
 ]
 
 

@@ -1,6 +1,6 @@
 """The loader of `torch_geometric.distributed` for seeds that are nodes."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import torch
@@ -57,7 +57,7 @@ class DistNeighborLoader(DistLoader):
         master_port: int | str | None,
         current_ctx: DistContext,
         input_nodes: Any = None,
-        input_time: torch.Tensor | None = None,
+        input_time: torch.Tensor | Mapping[str, torch.Tensor] | None = None,
         dist_sampler: DistNeighborSampler | None = None,
         replace: bool = False,
         subgraph_type: Any = "directional",

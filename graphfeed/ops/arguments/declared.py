@@ -96,8 +96,9 @@ def rule_of(declared: Any) -> Rule | None:
     """Return what a declared type takes; None: whatever there is, or what can't be told from it."""
     origin = get_origin(declared) or declared
     if origin in (Literal, Annotated):
-        first = get_args(declared)[0]
-        return rule_of(first if origin is Annotated else type(first))
+        first: Any = get_args(declared)[0]
+        kind: Any = first if origin is Annotated else type(first)
+        return rule_of(kind)
     if origin in (Union, UnionType):
         rules = [rule_of(kind) for kind in get_args(declared)]
         found = [rule for rule in rules if rule is not None]
@@ -192,5 +193,6 @@ def rules_of(kind: type) -> dict[str, Rule | None]:
 
 def check_fields(made: Any) -> None:
     """Raise a TypeError or a ValueError that names a field which holds something else than it is declared to hold."""
-    for name, rule in rules_of(type(made)).items():
+    kind: Any = type(made)
+    for name, rule in rules_of(kind).items():
         check_declared(name, rule, getattr(made, name))

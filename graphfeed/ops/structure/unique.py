@@ -69,7 +69,8 @@ def unique_and_compact(
 
 def unique_in_lists(name: str, lists: Lists) -> Unique:
     """Like `unique_and_compact`, for one node type."""
-    if not isinstance(lists, (Sequence, torch.Tensor)) or isinstance(lists, str):
+    given: Any = lists
+    if not isinstance(given, (Sequence, torch.Tensor)) or isinstance(given, str):
         raise TypeError(f"{name} must be a list of tensors, but is {brief(lists)}")
     if len(lists) == 0:
         raise ValueError(f"{name} is an empty list; give at least one tensor of ids, which may be empty")

@@ -1,6 +1,6 @@
 """PyG's `NeighborLoader` on this package's stages."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import torch
@@ -48,7 +48,7 @@ class NeighborLoader(NodeLoader):
         data: Any,
         num_neighbors: Any,
         input_nodes: Any = None,
-        input_time: torch.Tensor | None = None,
+        input_time: torch.Tensor | Mapping[str, torch.Tensor] | None = None,
         replace: bool = False,
         subgraph_type: Any = "directional",
         disjoint: bool = False,

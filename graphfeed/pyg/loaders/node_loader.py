@@ -1,6 +1,6 @@
 """PyG's `NodeLoader`: mini-batches around nodes, by any sampler."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import torch
@@ -43,7 +43,7 @@ class NodeLoader(PyGLoader):
         data: Any,
         node_sampler: Any,
         input_nodes: Any = None,
-        input_time: torch.Tensor | None = None,
+        input_time: torch.Tensor | Mapping[str, torch.Tensor] | None = None,
         transform: Callable[[Any], Any] | None = None,
         transform_sampler_output: Callable[[Any], Any] | None = None,
         filter_per_worker: bool | None = None,
