@@ -56,7 +56,6 @@ def call(function: Any, /, **arguments: Any) -> Call:
 
 
 def graph() -> Any:
-    """Return a small graph without types, with attributes of nodes and edges."""
     edges = {"w": torch.ones(EDGES), "time": torch.arange(EDGES)}
     return gf.from_coo(ENDS, NODES, node_attributes={"age": torch.arange(NODES)}, edge_attributes=edges)
 
@@ -91,7 +90,6 @@ def minibatch() -> Any:
 
 
 def loading() -> Call:
-    """Return the call that loads a graph from shared memory, where the call itself holds it."""
     name = f"swept-{os.getpid()}-{next(NUMBERS)}"
     held = graph().copy_to_shared_memory(name)
     return Call(gf.load_from_shared_memory, {"name": name}, lambda made: (made, held))
@@ -114,7 +112,6 @@ def shared() -> Any:
 
 
 def holding() -> Any:
-    """Return a channel with a message in it."""
     channel = shared()
     channel.send({"a": IDS})
     return channel
@@ -127,7 +124,6 @@ def data() -> Any:
 
 
 def of_stage(kind: type) -> Call:
-    """Return the call that makes a stage, and then its first mini-batch."""
     stage = BUILDERS[kind]()
     names = inspect.signature(kind).parameters
     return Call(kind, {name: getattr(stage, name) for name in names}, lambda made: next(iter(made), None))
@@ -353,9 +349,6 @@ DISTRIBUTED: dict[str, Callable[[], Call]] = {
         gf.plan_halo, graph=graph(), assignment=PARTS, num_parts=2, features=store(), halo_features=100
     ),
     "report_partition": lambda: call(gf.report_partition, graph=graph(), assignment=PARTS, num_parts=2),
-    "ClusterPlan": lambda: call(
-        distributed.ClusterPlan, num_nodes=100, num_edges=1000, machines=2, fanouts=[2], batch_size=8, row_bytes=4
-    ),
     "ldg_memory": lambda: call(distributed.ldg_memory, num_nodes=100, num_parts=2),
 }  # fmt: skip
 

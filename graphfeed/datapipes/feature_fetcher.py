@@ -13,7 +13,7 @@ from graphfeed.datapipes.samplers.fanout_sampler import check_alone
 from graphfeed.datapipes.transform import Transform
 from graphfeed.ops import is_gpu
 from graphfeed.ops.arguments import UnknownName, brief, nearest
-from graphfeed.storage import Feature, FeatureStore
+from graphfeed.storage import Feature, FeatureStore, SamplingGraph
 from graphfeed.storage.graph import ByType, to_type_dict, type_name
 from graphfeed.storage.memory import Shareable
 
@@ -101,7 +101,8 @@ class FeatureFetcher(Transform, name="fetch_feature"):
 
     def check_rows(self) -> None:
         """Raise if a feature has fewer rows than the graph that the last sampler before reads has nodes."""
-        graphs = [graph for stage in traverse(self.datapipe) if (graph := getattr(stage, "graph", None)) is not None]
+        graphs: list[Any] = [getattr(stage, "graph", None) for stage in traverse(self.datapipe)]
+        graphs = [graph for graph in graphs if isinstance(graph, SamplingGraph)]
         sizes: Any = to_type_dict(graphs[-1].num_nodes) if graphs else {}
         for (domain, of_type, name), feature in self.features().items():
             rows, nodes = feature.count(), sizes.get(of_type, 0)

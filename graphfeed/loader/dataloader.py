@@ -263,7 +263,6 @@ class DataLoader(Generic[Batch]):
             self._measured_in = None
 
     def __repr__(self) -> str:
-        """Return the plan in one line: where each stage runs."""
         workers = f", num_workers={self.num_workers}" if self.num_workers else ""
         if self._executor is not None:
             workers += f", executor={type(self._executor).__name__}"
@@ -278,7 +277,6 @@ class DataLoader(Generic[Batch]):
         return length(self.plan.written)
 
     def __iter__(self) -> Iterator[Batch]:
-        """Start the next epoch."""
         check_reader(self._closed)
         progress, self._next = self._next, Progress(self._next.epoch + 1, 0)
         self._latest = progress
@@ -297,9 +295,9 @@ class DataLoader(Generic[Batch]):
     def state_dict(self) -> dict[str, Any]:
         """Return the position in the latest epoch, in plain ints and strings that JSON can hold.
 
-        It consists of the seed, the epoch, the number of mini-batches yielded, and a fingerprint of the pipeline. With a
-        `DistributedItemSampler` there is the number of ranks, and where a sampler of torch's gives the order
-        (`graphfeed.pyg`), a digest of it.
+        It consists of the seed, the epoch, the number of mini-batches yielded, and a fingerprint of the pipeline; with
+        a `DistributedItemSampler`, of the number of ranks too; and where a sampler of torch's gives the order
+        (`graphfeed.pyg`), of a digest of it.
         """
         progress = self._latest or self._next
         if progress.done or self._is_complete(progress):
@@ -351,7 +349,6 @@ class DataLoader(Generic[Batch]):
             self._tuning.close()
 
     def __enter__(self) -> Self:
-        """Return the loader; it is closed at the end of the block."""
         return self
 
     def __exit__(
@@ -360,7 +357,6 @@ class DataLoader(Generic[Batch]):
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        """Close the loader."""
         self.close()
 
     def _is_complete(self, progress: Progress) -> bool:

@@ -45,52 +45,42 @@ def fanouts(given: Any, graph: gf.SamplingGraph = TYPED, **options: Any) -> Any:
 
 
 def test_fan_outs() -> None:
-    check_refused(
-        [
-            (lambda: fanouts([]), ValueError, r"fanouts must hold one number per hop, as in \[10, 10\], but is \[\]"),
-            (lambda: fanouts({}), ValueError, r"fanouts must hold one number per hop, .* but is \{\}"),
-            (lambda: fanouts("55"), ValueError, "fanouts must hold one number per hop, .* but is '55'"),
-            (lambda: fanouts([5, 2.5]), TypeError, r"fanouts\[1\] must be whole numbers, but is 2.5"),
-            (lambda: fanouts([True]), TypeError, r"fanouts\[0\] must be whole numbers, but is True"),
-            (lambda: fanouts([5, -2]), ValueError, r"fanouts\[1\] must be -1 \(all neighbours\) or more, but is -2"),
-            (
-                lambda: fanouts([[5, 5]], GRAPH),
-                ValueError,
-                r"fanouts\[0\] has 2 numbers; give one fan-out for all edge types: the graph has one",
-            ),
-            (lambda: fanouts([5, [1, 2, 3]]), ValueError, r"fanouts\[1\] has 3 numbers; give one .*, or 2: one per"),
-            (lambda: fanouts([[]]), ValueError, r"fanouts\[0\] has 0 numbers; give one fan-out for all edge types"),
-            (
-                lambda: fanouts([{LIKES: 1}]),
-                ValueError,
-                r"fanouts\[0\] must have a number for each edge type .*, but has \['user:likes:item'\]; 0 t",
-            ),
-            (lambda: fanouts([2, {LIKES: 1, "a:b:c": 2}]), ValueError, r"fanouts\[1\] must have a number for each"),
-            (lambda: fanouts({LIKES: [1], LIKED: [1, 2]}), ValueError, "fanouts must have as many hops for each edge"),
-            (lambda: fanouts({LIKES: 1, LIKED: 1}), TypeError, r"fanouts\['user:likes:item'\] must hold one number pe"),
-            (lambda: fanouts([{LIKES: 1, LIKED: -2}]), ValueError, r"fanouts\[0\] must be -1 \(all neighbours\) or"),
-            (lambda: fanouts([{LIKES: 1, LIKED: 1.5}]), TypeError, r"fanouts\[0\] must be whole numbers, but is \{"),
-            (lambda: fanouts([{LIKES: 1, LIKED: None}]), TypeError, r"fanouts\[0\] must be a torch.Tensor, .*\[1, Non"),
-            (lambda: fanouts([{LIKES: 1, ("item", "user"): 1}]), ValueError, "must have three parts"),
-            (lambda: fanouts([torch.zeros(10**6)]), TypeError, r"numbers, but is a Tensor of shape \(1000000,\)"),
-            (lambda: fanouts([{LIKES: 2}], GRAPH), ValueError, r"which has no types, but has \['user:likes:item'\]"),
-        ]
-    )
+    check_refused([
+        (lambda: fanouts([]), ValueError, r"fanouts must hold one number per hop, as in \[10, 10\], but is \[\]"),
+        (lambda: fanouts({}), ValueError, r"fanouts must hold one number per hop, .* but is \{\}"),
+        (lambda: fanouts("55"), ValueError, "fanouts must hold one number per hop, .* but is '55'"),
+        (lambda: fanouts([5, 2.5]), TypeError, r"fanouts\[1\] must be whole numbers, but is 2.5"),
+        (lambda: fanouts([True]), TypeError, r"fanouts\[0\] must be whole numbers, but is True"),
+        (lambda: fanouts([5, -2]), ValueError, r"fanouts\[1\] must be -1 \(all neighbours\) or more, but is -2"),
+        (lambda: fanouts([[5, 5]], GRAPH), ValueError,
+         r"fanouts\[0\] has 2 numbers; give one fan-out for all edge types: the graph has one"),
+        (lambda: fanouts([5, [1, 2, 3]]), ValueError, r"fanouts\[1\] has 3 numbers; give one .*, or 2: one per"),
+        (lambda: fanouts([[]]), ValueError, r"fanouts\[0\] has 0 numbers; give one fan-out for all edge types"),
+        (lambda: fanouts([{LIKES: 1}]), ValueError,
+         r"fanouts\[0\] must have a number for each edge type .*, but has \['user:likes:item'\]; 0 t"),
+        (lambda: fanouts([2, {LIKES: 1, "a:b:c": 2}]), ValueError, r"fanouts\[1\] must have a number for each"),
+        (lambda: fanouts({LIKES: [1], LIKED: [1, 2]}), ValueError, "fanouts must have as many hops for each edge"),
+        (lambda: fanouts({LIKES: 1, LIKED: 1}), TypeError, r"fanouts\['user:likes:item'\] must hold one number pe"),
+        (lambda: fanouts([{LIKES: 1, LIKED: -2}]), ValueError, r"fanouts\[0\] must be -1 \(all neighbours\) or"),
+        (lambda: fanouts([{LIKES: 1, LIKED: 1.5}]), TypeError, r"fanouts\[0\] must be whole numbers, but is \{"),
+        (lambda: fanouts([{LIKES: 1, LIKED: None}]), TypeError, r"fanouts\[0\] must be a torch.Tensor, .*\[1, Non"),
+        (lambda: fanouts([{LIKES: 1, ("item", "user"): 1}]), ValueError, "must have three parts"),
+        (lambda: fanouts([torch.zeros(10**6)]), TypeError, r"numbers, but is a Tensor of shape \(1000000,\)"),
+        (lambda: fanouts([{LIKES: 2}], GRAPH), ValueError, r"which has no types, but has \['user:likes:item'\]"),
+    ])  # fmt: skip
 
 
 def test_flags_numbers_and_names_are_told_apart() -> None:
-    check_refused(
-        [
-            (lambda: fanouts([1], replace="yes"), TypeError, "^replace must be True or False, but is 'yes'"),
-            (lambda: fanouts([1], replace=2), TypeError, "^replace must be True or False, but is 2"),
-            (lambda: fanouts([1], prob_name=3), TypeError, "^prob_name must be a string, but is 3$"),
-            (lambda: EMPTY.copy_to("cpu", None), TypeError, "^non_blocking must be True or False, but is None$"),
-            (lambda: labor(batch_dependency=1.5), TypeError, "^batch_dependency must be a whole number, but is 1.5"),
-            (lambda: EMPTY.prefetch(1 << 70), ValueError, "^buffer_size must have 64 bits at most, but is 118059"),
-            (lambda: pairs("binary", "2"), TypeError, "amount must be a number, but is '2'"),
-            (lambda: ANY.Bufferer(3), TypeError, "^datapipe, the source of Bufferer, must be a stage or an iterable"),
-        ]
-    )
+    check_refused([
+        (lambda: fanouts([1], replace="yes"), TypeError, "^replace must be True or False, but is 'yes'"),
+        (lambda: fanouts([1], replace=2), TypeError, "^replace must be True or False, but is 2"),
+        (lambda: fanouts([1], prob_name=3), TypeError, "^prob_name must be a string, but is 3$"),
+        (lambda: EMPTY.copy_to("cpu", None), TypeError, "^non_blocking must be True or False, but is None$"),
+        (lambda: labor(batch_dependency=1.5), TypeError, "^batch_dependency must be a whole number, but is 1.5"),
+        (lambda: EMPTY.prefetch(1 << 70), ValueError, "^buffer_size must have 64 bits at most, but is 118059"),
+        (lambda: pairs("binary", "2"), TypeError, "amount must be a number, but is '2'"),
+        (lambda: ANY.Bufferer(3), TypeError, "^datapipe, the source of Bufferer, must be a stage or an iterable"),
+    ])  # fmt: skip
 
 
 def labor(**options: Any) -> Any:
@@ -108,43 +98,31 @@ def by_budget(numbers: Any, graph: Any = TYPED) -> Any:
 
 
 def test_samplers_when_the_pipeline_is_written() -> None:
-    check_refused(
-        [
-            (lambda: fanouts([1], prob_name="x"), KeyError, "Edge attribute x does not exist"),
-            (lambda: fanouts([1], cooperative=True, only_new=True), ValueError, "cooperative and only_new are both Tr"),
-            (lambda: fanouts([1], cooperative=True, disjoint=True), ValueError, "cooperative and disjoint are both Tr"),
-            (lambda: labor(batch_dependency=0), ValueError, "batch_dependency must be 1 or more, but is 0"),
-            (
-                lambda: in_time(edge_timestamp_attr_name=None),
-                ValueError,
-                "neither node_timestamp_attr_name nor edge_timestamp_attr_name is given",
-            ),
-            (lambda: in_time(edge_timestamp_attr_name="when"), KeyError, "Edge attribute when does not exist"),
-            (lambda: in_time(node_timestamp_attr_name="when"), KeyError, "Node attribute when does not exist"),
-            (lambda: in_time(strategy="latest", replace=True), ValueError, "strategy='latest' takes each edge once"),
-            (lambda: in_time(pre_time_window=-1), ValueError, "pre_time_window must be a whole number, 0 or more"),
-            (lambda: in_time(pre_time_window=2**63), ValueError, "pre_time_window must be a whole number, 0 or more"),
-            (
-                lambda: gf.TemporalSampler(EMPTY, GRAPH, [3], edge_timestamp_attr_name="time"),
-                NotImplementedError,
-                "TemporalSampler must write chosen_by",
-            ),
-            (lambda: by_budget({"user": [1]}), ValueError, r"must have the node types \['user', 'item'\], but has \['"),
-            (lambda: by_budget({"user": [1], "item": [-1]}), ValueError, "num_samples of 'item' must be 0 or more, bu"),
-            (lambda: by_budget({"user": 1, "item": [1]}), TypeError, "num_samples of 'user' must be numbers, one a ho"),
-            (lambda: by_budget([]), ValueError, "num_samples is empty"),
-            (lambda: by_budget([1], GRAPH), ValueError, "graph has no types"),
-            (lambda: EMPTY.compact_per_layer(True, cooperative=True), ValueError, "cooperative must be False"),
-            (
-                lambda: EMPTY.sample_in_subgraph(None),
-                TypeError,
-                "graph must be a SamplingGraph, but is a NoneType; ",
-            ),
-            (lambda: EMPTY.sample_per_layer(GRAPH, 2), TypeError, "must be a method of a graph, as graph.sample_neigh"),
-            (lambda: EMPTY.transform(5), TypeError, "transformer must be a function .* but is a int"),
-            (lambda: ANY.NeighborSampler(ITEMS, GRAPH, [2]), TypeError, "but got items; put an ItemSampler in between"),
-        ]
-    )
+    check_refused([
+        (lambda: fanouts([1], prob_name="x"), KeyError, "Edge attribute x does not exist"),
+        (lambda: fanouts([1], cooperative=True, only_new=True), ValueError, "cooperative and only_new are both Tr"),
+        (lambda: fanouts([1], cooperative=True, disjoint=True), ValueError, "cooperative and disjoint are both Tr"),
+        (lambda: labor(batch_dependency=0), ValueError, "batch_dependency must be 1 or more, but is 0"),
+        (lambda: in_time(edge_timestamp_attr_name=None), ValueError,
+         "neither node_timestamp_attr_name nor edge_timestamp_attr_name is given"),
+        (lambda: in_time(edge_timestamp_attr_name="when"), KeyError, "Edge attribute when does not exist"),
+        (lambda: in_time(node_timestamp_attr_name="when"), KeyError, "Node attribute when does not exist"),
+        (lambda: in_time(strategy="latest", replace=True), ValueError, "strategy='latest' takes each edge once"),
+        (lambda: in_time(pre_time_window=-1), ValueError, "pre_time_window must be a whole number, 0 or more"),
+        (lambda: in_time(pre_time_window=2**63), ValueError, "pre_time_window must be a whole number, 0 or more"),
+        (lambda: gf.TemporalSampler(EMPTY, GRAPH, [3], edge_timestamp_attr_name="time"), NotImplementedError,
+         "TemporalSampler must write chosen_by"),
+        (lambda: by_budget({"user": [1]}), ValueError, r"must have the node types \['user', 'item'\], but has \['"),
+        (lambda: by_budget({"user": [1], "item": [-1]}), ValueError, "num_samples of 'item' must be 0 or more, bu"),
+        (lambda: by_budget({"user": 1, "item": [1]}), TypeError, "num_samples of 'user' must be numbers, one a ho"),
+        (lambda: by_budget([]), ValueError, "num_samples is empty"),
+        (lambda: by_budget([1], GRAPH), ValueError, "graph has no types"),
+        (lambda: EMPTY.compact_per_layer(True, cooperative=True), ValueError, "cooperative must be False"),
+        (lambda: EMPTY.sample_in_subgraph(None), TypeError, "graph must be a SamplingGraph, but is a NoneType; "),
+        (lambda: EMPTY.sample_per_layer(GRAPH, 2), TypeError, "must be a method of a graph, as graph.sample_neigh"),
+        (lambda: EMPTY.transform(5), TypeError, "transformer must be a function .* but is a int"),
+        (lambda: ANY.NeighborSampler(ITEMS, GRAPH, [2]), TypeError, "but got items; put an ItemSampler in between"),
+    ])  # fmt: skip
 
 
 def test_samplers_when_mini_batches_come() -> None:
@@ -214,28 +192,19 @@ def test_negative_samplers() -> None:
         (lambda: list(batches(EDGES).sample_negative(1)), NotImplementedError, "must write _sample_with_etype"),
         (lambda: negatives(GRAPH, None), ValueError, "the mini-batch has no seeds"),
         (lambda: negatives(GRAPH, NODES), ValueError, r"Only tensor with shape N\*2 is supported for negative samplin"),
-        (
-            lambda: negatives(GRAPH, EDGES[:1] + 41),
-            ValueError,
-            "destinations of node_pairs must lie in 0 .. 49, but holds",
-        ),
+        (lambda: negatives(GRAPH, EDGES[:1] + 41), ValueError,
+         "destinations of node_pairs must lie in 0 .. 49, but holds"),
         (lambda: negatives(TYPED, {LIKES: EDGES + 17}), ValueError, "sources of node_pairs must lie in"),
-        (
-            lambda: negatives(TYPED, {"user:has:shop": EDGES}),
-            KeyError,
-            r"edge_type is 'user:has:shop', but the graph has the node types \[",
-        ),
+        (lambda: negatives(TYPED, {"user:has:shop": EDGES}), KeyError,
+         r"edge_type is 'user:has:shop', but the graph has the node types \["),
         (lambda: negatives(GRAPH, {"user:has:item": EDGES}), KeyError, "edge_type is .*, but the graph has no types"),
-        (
-            lambda: EMPTY.exclude_seed_edges(False, [LIKES]),
-            TypeError,
-            "reverse_etypes_mapping must be a dict of edge types, but is",
-        ),
+        (lambda: EMPTY.exclude_seed_edges(False, [LIKES]), TypeError,
+         "reverse_etypes_mapping must be a dict of edge types, but is"),
         (lambda: pairs("some", 1), ValueError, "mode must be 'binary' or 'triplet', but is 'some'"),
         (lambda: pairs("binary", 0), ValueError, "amount must be more than 0, .* but is 0"),
         (lambda: pairs("triplet", 0.5), ValueError, "amount must be a whole number in the mode 'triplet', but is 0.5"),
         (lambda: list(batches(NODES).sample_negative_pairs(GRAPH, "binary")), ValueError, "must be edges, shape"),
-    ]
+    ]  # fmt: skip
     check_refused(rows)
 
 
@@ -260,37 +229,25 @@ def test_features() -> None:
     rows: list[Refusal] = [
         (lambda: ANY.BasicFeatureStore(None), TypeError, "features must be a dict .* but is a NoneType"),
         (lambda: ANY.BasicFeatureStore(bare), TypeError, r"a Tensor of shape \(5, 5\) .*; wrap a tensor in TorchBased"),
-        (
-            lambda: ANY.BasicFeatureStore({"feat": STORE}),
-            TypeError,
-            r"be \(domain, type or None, name\), but is 'feat'",
-        ),
+        (lambda: ANY.BasicFeatureStore({"feat": STORE}), TypeError,
+         r"be \(domain, type or None, name\), but is 'feat'"),
         (lambda: on_disk("nodes", "feat", "numpy", "a.npy"), ValueError, "a.npy: domain must be 'node', 'edge' or"),
         (lambda: EMPTY.fetch_feature(features), TypeError, "feature_store must be a FeatureStore, but is a dict; make"),
         (lambda: EMPTY.fetch_feature(STORE, "feat"), TypeError, "node_feature_keys must be a list of names, or a dict"),
         (lambda: EMPTY.fetch_feature(STORE, {"user": "feat"}), TypeError, "node_feature_keys must be a list of names,"),
         (lambda: EMPTY.fetch_feature(STORE, [3]), TypeError, "node_feature_keys must be a list of names, or a dict of"),
-        (
-            lambda: EMPTY.fetch_feature(STORE, {"user": ["faet"]}),
-            KeyError,
-            "node_feature_keys: feature .*faet.* of node type .*user.* is not in the store; did you mean 'feat'",
-        ),
+        (lambda: EMPTY.fetch_feature(STORE, {"user": ["faet"]}), KeyError,
+         "node_feature_keys: feature .*faet.* of node type .*user.* is not in the store; did you mean 'feat'"),
         (lambda: EMPTY.fetch_feature(STORE, ["feat", "x"]), KeyError, "feature .*x.* of nodes is not in the store; it"),
         (lambda: EMPTY.fetch_feature(STORE, None, ["x"]), KeyError, "edge_feature_keys: feature .*x.* of edges is not"),
         (lambda: fetched(TYPED, users, ["feat"]), TypeError, r"is a list, but the mini-batch has types \['user', 'ite"),
         (lambda: fetched(TYPED, users, None, ["row"]), TypeError, r"edge_feature_keys is a list, but the mini-batch h"),
         (lambda: fetched(GRAPH, NODES, {"user": ["feat"]}), TypeError, "is a dict by type, but the mini-batch has no"),
-        (
-            lambda: EMPTY.sample_neighbor(GRAPH, [2]).fetch_feature(STORE, ["feat"]),
-            ValueError,
-            "^node_feature_keys: feature 'feat' has 3 rows, but the graph has 50 nodes; give it a row for each",
-        ),
-        (
-            lambda: EMPTY.fetch_feature(STORE, ["feet"]),
-            KeyError,
-            "^node_feature_keys: feature 'feet' of nodes is not in the store; did you mean 'feat'",
-        ),
-    ]
+        (lambda: EMPTY.sample_neighbor(GRAPH, [2]).fetch_feature(STORE, ["feat"]), ValueError,
+         "^node_feature_keys: feature 'feat' has 3 rows, but the graph has 50 nodes; give it a row for each"),
+        (lambda: EMPTY.fetch_feature(STORE, ["feet"]), KeyError,
+         "^node_feature_keys: feature 'feet' of nodes is not in the store; did you mean 'feat'"),
+    ]  # fmt: skip
     check_refused(rows)
 
 
@@ -350,12 +307,9 @@ def test_owners_of_items() -> None:
         (lambda: group_items(four, no_book), TypeError, "owners must tell the part of each node, as a PartBook does,"),
         (lambda: group_items(typed, {"user": wide}), KeyError, r"owners lacks node type 'item'; it has \['user'\]"),
         (lambda: group_items(typed, wide), TypeError, "owners must be a dict of PartBooks by node type for items with"),
-        (
-            lambda: group_items(typed, {"user": PartBook.from_bounds([0, 1, 4]), "item": wide}),
-            ValueError,
-            r"one number of parts for all node types, but have \[2, 3\]",
-        ),
-    ]
+        (lambda: group_items(typed, {"user": PartBook.from_bounds([0, 1, 4]), "item": wide}), ValueError,
+         r"one number of parts for all node types, but have \[2, 3\]"),
+    ]  # fmt: skip
     check_refused(rows)
 
 
@@ -369,20 +323,14 @@ def test_what_is_no_stage_or_no_pipeline() -> None:
     rows: list[Refusal] = [
         (lambda: list(Empty(items)), NotImplementedError, "Empty must write __iter__, or be a Transform and write __c"),
         (lambda: list(gf.Transform(items)), NotImplementedError, "Transform must write __call__"),
-        (
-            lambda: len(ByInit(InPairs(items), 1)),
-            TypeError,
-            "InPairs can't tell how many mini-batches it gives; it has",
-        ),
+        (lambda: len(ByInit(InPairs(items), 1)), TypeError,
+         "InPairs can't tell how many mini-batches it gives; it has"),
         (lambda: fields(items), TypeError, "by"),
         (lambda: fields(5, 1), TypeError, "source of ByFields, must be a stage or an iterable of mini-batches, but is"),
-        (
-            lambda: gf.replace(make_join(), items, items),
-            ValueError,
-            r"ItemSampler is no stage of this pipeline; find\(",
-        ),
+        (lambda: gf.replace(make_join(), items, items), ValueError,
+         r"ItemSampler is no stage of this pipeline; find\("),
         (lambda: gf.to_graph(loader), TypeError, "dp must be a pipeline of stages, but is a DataLoader; give it the l"),
-    ]
+    ]  # fmt: skip
     check_refused(rows)
 
 
@@ -393,17 +341,11 @@ def test_seeds() -> None:
         (lambda: node_seeds({"a:b:c:d": edges}), ValueError, "seeds of type 'a:b:c:d' have 2 columns; name an edge"),
         (lambda: timed_node_seeds(edges, times), ValueError, "^seeds has 3 rows, but 2 timestamps; give one per seed"),
         (lambda: timed_node_seeds(torch.arange(4), times), ValueError, "^seeds has 4 rows, but 2 timestamps"),
-        (
-            lambda: timed_node_seeds({"a:r:b": edges}, {"a:r:b": times[:0]}),
-            ValueError,
-            r"^seeds\['a:r:b'\] has 3 rows, but 0 timestamps",
-        ),
+        (lambda: timed_node_seeds({"a:r:b": edges}, {"a:r:b": times[:0]}), ValueError,
+         r"^seeds\['a:r:b'\] has 3 rows, but 0 timestamps"),
         (lambda: timed_node_seeds(edges, {"a:r:b": times}), TypeError, "^timestamp is a dict, but seeds is a tensor"),
         (lambda: timed_node_seeds({"a:r:b": edges}, {}), TypeError, "^timestamp must be a dict with the types of seed"),
-        (
-            lambda: timed_node_seeds(torch.zeros(4, 2), torch.zeros(2, 3)),
-            ValueError,
-            r"seeds has shape \(4, 2\), but its timestamps \(2, 3\); give one per row",
-        ),
-    ]
+        (lambda: timed_node_seeds(torch.zeros(4, 2), torch.zeros(2, 3)), ValueError,
+         r"seeds has shape \(4, 2\), but its timestamps \(2, 3\); give one per row"),
+    ]  # fmt: skip
     check_refused(rows)

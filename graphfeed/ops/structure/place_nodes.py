@@ -36,9 +36,8 @@ def place_nodes(
     """Assign each node of a range to the part with most of its neighbours, weighted by the capacity left there.
 
     One node after the other is taken out of its part, and sees where all others are. Of equally good parts it gets the
-    first; without neighbours in a part with room, the emptiest. A node with items needs room for these as well, by
-    which it is weighted then; and without such a part, it gets the one with the fewest items. It takes time by edges
-    and by the logarithm of the number of parts.
+    first; without neighbours in a part with room, the emptiest. A node with items needs room for these, too, by which
+    it is weighted then; without such a part, it gets that with the fewest. It takes time by edges and by log(parts).
 
     Args:
         indptr: The column starts of the nodes of the range, shape (nodes + 1,), as indexes of `indices`.

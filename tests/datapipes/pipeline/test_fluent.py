@@ -179,9 +179,9 @@ def test_an_unknown_name_is_named_beside_the_stages_there_are() -> None:
     pipe: Any = make_pipe()
     with pytest.raises(
         AttributeError,
-        match=r"'ItemSampler' has no attribute or stage 'fetch'; stages are \[.*'copy_to'.*; transform\(function\)",
+        match=r"'ItemSampler' has no attribute or stage 'xyz'; stages are \[.*'copy_to'.*; transform\(function\)",
     ):
-        pipe.fetch()
+        pipe.xyz()
     assert not hasattr(pipe, "shape")
 
 

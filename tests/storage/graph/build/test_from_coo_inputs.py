@@ -111,7 +111,7 @@ REFUSED: list[Refusal] = [
     (graph_of({}, {"user": 5}), ValueError, "edges is empty; give an edge list for at least one edge type"),
     (graph_of((SOURCES.float(), DESTINATIONS), 5), TypeError,
      "sources must be torch.int32 or torch.int64, but is torch"),
-    (graph_of(ENDS, 5.0), TypeError, "num_nodes must be a whole number, but is 5.0"),
+    (graph_of(ENDS, 5.0), TypeError, "num_nodes must be a whole number or a dict, but is 5.0"),
     (graph_of(ENDS, {"user": 5}), TypeError, "edges and num_nodes must both be dicts by type, or neither"),
     (graph_of(TYPED, 5), TypeError, "edges and num_nodes must both be dicts by type, or neither"),
     (graph_of({"user:x:user": (SOURCES.float(), SOURCES)}, {"user": 5}), TypeError,
@@ -137,10 +137,10 @@ REFUSED: list[Refusal] = [
     (graph_of({"a:b:a": MANY}, {"a": 1}, edge_attributes={"w": LARGE}), TypeError,
      r"edge_attributes\['w'\] must be a dict by type, but is a Tensor of shape \(1000000,\) and torch.float32"),
     (graph_of(MANY, 1, edge_attributes=LARGE), TypeError,
-     r"edge_attributes must be a dict by name, but is a Tensor of shape \(1000000,\)"),
-    (graph_of(MANY, 1, node_attributes=LARGE), TypeError, "node_attributes must be a dict by name, but is a Tensor"),
-    (graph_of(MANY, 1, edge_attributes={"w": LARGE}, sort_by=("w", LARGE)), KeyError,
-     r"sort_by is \('w', a Tensor of shape \(1000000,\) and torch.float32\)"),
+     r"edge_attributes must be a dict, but is a Tensor of shape \(1000000,\)"),
+    (graph_of(MANY, 1, node_attributes=LARGE), TypeError, "node_attributes must be a dict, but is a Tensor"),
+    (graph_of(MANY, 1, edge_attributes={"w": LARGE}, sort_by=("w", LARGE)), TypeError,
+     r"sort_by must be a string, but is \('w', a Tensor of shape \(1000000,\) and torch.float32\)"),
     (
         lambda: fused_csc_sampling_graph(
             torch.tensor([0]), torch.tensor([], dtype=torch.int64), MANY[0], torch.tensor([]), {"a": 0}, {"a:b:a": 0}
