@@ -295,9 +295,9 @@ class DataLoader(Generic[Batch]):
     def state_dict(self) -> dict[str, Any]:
         """Return the position in the latest epoch, in plain ints and strings that JSON can hold.
 
-        It consists of the seed, the epoch, the number of mini-batches yielded, and a fingerprint of the pipeline; with
-        a `DistributedItemSampler`, of the number of ranks too; and where a sampler of torch's gives the order
-        (`graphfeed.pyg`), of a digest of it.
+        It consists of the seed, the epoch, the number of mini-batches yielded, and a fingerprint of the pipeline. Where
+        ranks share the mini-batches, it has their number, and where a sampler of torch's gives the order
+        (`graphfeed.pyg`), a digest of it.
         """
         progress = self._latest or self._next
         if progress.done or self._is_complete(progress):

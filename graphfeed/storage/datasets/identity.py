@@ -41,9 +41,9 @@ def identify(data: Any, *more: Any) -> str:
         digest.update(f"\n{name} {count} ".encode())
         if isinstance(rows, torch.Tensor):
             digest.update(f"{dtype_and_shape(rows.dtype, rows.shape[1:])}\n".encode())
-            digest.update(as_bytes(rows.cpu().contiguous()).data)
+            digest.update(as_bytes(rows.detach().cpu().contiguous()).data)
         else:  # objects that Python may write another way in each run count by their class
-            digest.update(json.dumps(rows, sort_keys=True, default=lambda value: type(value).__name__).encode())
+            digest.update(json.dumps(rows, skipkeys=True, default=lambda value: type(value).__name__).encode())
     return digest.hexdigest()[:DIGITS] if parts else ""
 
 
@@ -61,15 +61,16 @@ def parts_of(data: Any) -> Iterator[tuple[str, int, Any]]:
     elif isinstance(data, ItemSet):
         for number, member in enumerate(data.members):
             if isinstance(member, (torch.Tensor, int, list, range)):  # of other objects, each row may take long
-                row_bytes = 8 if isinstance(member, list) or is_number(member) else ItemSet(member)[:1].nbytes
-                yield f"member {number}", len(data), ItemSet(member)[spread(len(data), row_bytes)]
+                rows = ItemSet(member, names="rows")  # a mask without a name would stand for nodes
+                row_bytes = 8 if isinstance(member, list) or is_number(member) else rows[:1].nbytes
+                yield f"member {number}", len(data), rows[spread(len(data), row_bytes)]
     elif isinstance(data, GraphArrays):
         for name, value in data.fields().items():
             for key, part in sorted(value.items()) if name.endswith("_attributes") else [("", value)]:
                 if isinstance(part, torch.Tensor):
                     yield f"{name} {key}", len(part), part[spread(len(part), part[:1].nbytes).to(part.device)]
                 else:
-                    yield name, 0, part
+                    yield name, 0, part and sorted(part.items())
 
 
 def spread(count: int, row_bytes: int) -> torch.Tensor:

@@ -40,6 +40,8 @@ def test_other_rows_have_another_identity() -> None:
         gf.ItemSet(torch.arange(10, dtype=torch.int32)),
         gf.ItemSet(torch.arange(10).flip(0)),
         gf.ItemSet((torch.arange(10), torch.arange(10))),
+        gf.ItemSet((torch.arange(10), torch.arange(10) < 5), names=("seeds", "mask")),
+        gf.ItemSet((torch.arange(10), torch.arange(10) < 6), names=("seeds", "mask")),
         gf.ItemSet(["a", "b"]),
         gf.ItemSet(["a", "c"]),
         gf.HeteroItemSet(sets),
@@ -54,6 +56,9 @@ def test_other_rows_have_another_identity() -> None:
         gf.from_coo({"a:c:a": ([0, 1], [1, 0])}, {"a": 2}),
     ]
     assert len({identify(data) for data in others}) == len(others)
+    assert identify(gf.ItemSet([{(1, 2): object()}, {3: print}])) == identify(
+        gf.ItemSet([{(2, 1): object()}, {3: len}])
+    )
     assert identify(ROWS) == identify(None) == ""
     assert identify(others[0], 1) != identify(others[0], 2) != identify(others[0])
 
