@@ -27,7 +27,7 @@ def mark_first(indptrs: Sequence[torch.Tensor], ids: Sequence[torch.Tensor]) -> 
 
     Raises:
         TypeError: A tensor has another dtype.
-        ValueError: Columns that fall, or do not start at 0 or end at the number of ids; another number of lists.
+        ValueError: Columns that fall, where they are read, or do not end at the number of ids; another number of lists.
 
     Example:
         >>> inner, outer = torch.tensor([0, 2]), torch.tensor([0, 2, 3])
@@ -37,11 +37,15 @@ def mark_first(indptrs: Sequence[torch.Tensor], ids: Sequence[torch.Tensor]) -> 
     if len(indptrs) != len(ids):
         raise ValueError(f"indptrs and ids must be as many, but are {len(indptrs)} and {len(ids)}")
     for starts, part in zip(indptrs, ids, strict=True):
+        check_vector("indptrs", starts)
         check_vector("ids", part)
-        check_starts(starts)
-        if starts.is_cpu and int(starts[-1]) != len(part):
+        if starts.is_cpu and (not len(starts) or int(starts[-1]) != len(part)):
+            check_starts(starts)
             raise ValueError(f"indptrs must end at {len(part)}, the number of its ids, but ends at {int(starts[-1])}")
     counts = [0, *(int(starts[: len(before)][-1]) for before, starts in pairwise(indptrs))][: len(ids)]
+    for starts, part, count in zip(indptrs, ids, counts, strict=True):
+        if not 0 <= count <= len(part):
+            check_starts(starts)
     if any(counts) and not ids[0].is_cpu:
         return mark_by_sorting(indptrs, ids, counts)
     marks = [part.new_ones(count, dtype=torch.bool) for part, count in zip(ids, counts, strict=True)]
@@ -49,10 +53,12 @@ def mark_first(indptrs: Sequence[torch.Tensor], ids: Sequence[torch.Tensor]) -> 
     for place, (own, kept) in enumerate(zip(lists, marks, strict=True)):
         for starts, part in lists[:place] if len(kept) else ():
             starts = starts[: len(own[0])]
-            longest = int(np.diff(starts.numpy()).max(initial=0))
+            longest = min(int(np.diff(starts.numpy()).max(initial=0)), len(part))
             table = torch.full((4 << longest.bit_length(),), -1)
             module = kernels("structure.mark_first", starts, ids=part)
-            module.clear_marks(starts, part, *own, table, kept.view(torch.uint8))
+            if not module.clear_marks(starts, part, *own, table, kept.view(torch.uint8)):
+                check_starts(starts)
+                check_starts(own[0])
     return marks
 
 

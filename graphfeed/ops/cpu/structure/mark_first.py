@@ -10,12 +10,14 @@ FEW = 256
 @kernel
 def clear_marks(
     before: Int64s, ids_before: Int64s, indptr: Int64s, ids: Int64s, table: Int64s, marks: UInt8s
-) -> None:  # fmt: skip
-    """Clear the mark of each edge that a list before has in the same column."""
+) -> bool:  # fmt: skip
+    """Clear the mark of each edge that a list before has in the same column; return False if the columns are none."""
     # That list has no more columns than this one.
     for column in range(before.size - 1):
         low, high = before[column], before[column + 1]
         begin, end = indptr[column], indptr[column + 1]
+        if low < 0 or high < low or high > ids_before.size or begin < 0 or end < begin or end > marks.size:
+            return False
         if (high - low) * (end - begin) <= FEW:
             for edge in range(begin, end):
                 for other in range(low, high):
@@ -33,3 +35,4 @@ def clear_marks(
             if own[find_entry(own, ids_before, ids[edge])] >= 0:
                 marks[edge] = 0
         own[:] = -1
+    return True
