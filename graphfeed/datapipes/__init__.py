@@ -44,7 +44,7 @@ __all__ = [
     "PairNegativeSampler", "PipelineGraph", "Placement", "Ranked", "SamplePerLayer", "SeedEdgesExcluder", "Shardable",
     "Source", "SubgraphInducer", "SubgraphSampler", "TemporalLayerNeighborSampler", "TemporalNeighborSampler",
     "TemporalSampler", "Transform", "UniformNegativeSampler", "call", "call_one", "check_amount", "check_graph",
-    "describe_place", "exclude_seed_edges", "find", "find_rank", "length", "minibatcher_default", "nodes_of_items", "replace",
-    "to_graph", "traverse", "with_negatives", "worker_name",
+    "describe_place", "exclude_seed_edges", "find", "find_rank", "length", "minibatcher_default", "nodes_of_items",
+    "replace", "to_graph", "traverse", "with_negatives", "worker_name",
 ]
 # fmt: on
