@@ -50,6 +50,7 @@ class FilePlace:
             UserWarning: The file was written to or touched since then.
         """
         advice = "leave a file as it is while it is in use, and write new data to another one"
+        # Opened for writing only if writes of the sender reach the file, too: then both see each other's.
         try:
             file = MemoryFile(os.open(self.path, os.O_RDWR if self.shared else os.O_RDONLY))
         except OSError as error:
@@ -67,6 +68,7 @@ class FilePlace:
         # Where the processes share the file to write to it, it is expected.
         if not self.shared and found.st_mtime_ns != self.modified_ns:
             warnings.warn(f"{self.path} was written to or touched since it was sent; {advice}", stacklevel=2)
+        # A mapping begins at a multiple of the system's pages; the tensor begins somewhere in the first one.
         before = self.offset % mmap.ALLOCATIONGRANULARITY
         map_bytes = mmap.mmap if self.shared else map_privately
         memory = map_bytes(file.descriptor, before + self.num_bytes, offset=self.offset - before)
@@ -89,6 +91,7 @@ def find_places(tensors: Sequence[torch.Tensor], fewest_bytes: int = 0) -> list[
     asked = [number for number, place in enumerate(places) if place is None and tensors[number].nbytes > fewest_bytes]
     regions = read_regions(TABLE) if asked else []
     if any(regions_of(tensors[number], regions) for number in asked):
+        # The detailed table is slow to read: it is asked only if the short one shows that some tensor lies in a file.
         regions = read_regions(DETAILED_TABLE)
         for number in asked:
             places[number] = find_place(tensors[number], regions)
@@ -103,26 +106,25 @@ def find_in_files(tensors: Sequence[torch.Tensor]) -> list[torch.Tensor]:
 
 
 def num_bytes_spanned(tensor: torch.Tensor) -> int:
-    """Return how many bytes lie between the first and the last value of a tensor, which may have any strides."""
+    # Strides may be any: what counts is how far the last value lies from the first.
     steps = sum((count - 1) * stride for count, stride in zip(tensor.shape, tensor.stride(), strict=True))
     return (steps + 1) * tensor.element_size()
 
 
 def regions_of(tensor: torch.Tensor, regions: Sequence[Region]) -> list[Region]:
-    """Return the regions that a tensor covers, if they show one part of one file; otherwise none."""
+    # Empty unless the regions around the tensor show one part of one file.
     start = tensor.data_ptr()
     stop = start + num_bytes_spanned(tensor)
     return [region for region in mapping_around(start, stop, regions) if start < region.stop and region.start < stop]
 
 
 def find_place(tensor: torch.Tensor, regions: Sequence[Region]) -> FilePlace | None:
-    """Return where a CPU tensor lies in a file.
-
-    None if it does not, if it was written to where the file was not, or if the file is no longer found by its path.
-    """
+    """Return where a CPU tensor lies in a file; None if it does not, or not as the file has it."""
+    # A conjugate or negative view shows other values than the bytes.
     if tensor.numel() == 0 or tensor.is_conj() or tensor.is_neg():
         return None
     covered = regions_of(tensor, regions)
+    # What was written to a private mapping is not in the file.
     if not covered or any(region.written for region in covered if not region.shared):
         return None
     region = covered[0]
@@ -131,6 +133,7 @@ def find_place(tensor: torch.Tensor, regions: Sequence[Region]) -> FilePlace | N
         found = os.stat(region.path)
     except OSError:
         return None
+    # Another file took the path meanwhile.
     if found.st_ino != region.inode:
         return None
     return FilePlace(

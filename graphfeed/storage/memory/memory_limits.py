@@ -48,7 +48,6 @@ def ranks_of_machine() -> int:
 
 
 def group_limits() -> Iterator[tuple[int, int]]:
-    """Yield the limit and what is left of it for each control group around this process that has one."""
     for group, version in control_groups("memory"):
         yield from limit_of(group, VERSION_1 if version == 1 else VERSION_2)
 
@@ -71,7 +70,6 @@ def control_groups(controller: str) -> Iterator[tuple[Path, int]]:
 
 
 def limit_of(group: Path, names: tuple[str, str, str]) -> Iterator[tuple[int, int]]:
-    """Yield the limit of a control group and what is left of it, if there is such a group and it has a limit."""
     try:
         limit, used = (int((group / name).read_text()) for name in names[:2])
         stat = dict(line.split() for line in (group / "memory.stat").read_text().splitlines())

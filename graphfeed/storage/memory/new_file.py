@@ -51,6 +51,7 @@ def new_file(
             with file:
                 yield file
                 file.flush()
+                # Before it gets its name: after a power cut, a file of that name must not be empty.
                 os.fsync(file.fileno())
             if stamp is not None:
                 stamp_file(part, stamp)
@@ -79,10 +80,8 @@ def open_part(path: Path, mode: int, hidden: bool) -> tuple[BinaryIO, Path]:
 
 
 def remove_left(path: Path) -> None:
-    """Remove what processes that were killed while they wrote a file have left: what nobody holds.
-
-    Windows has no such locks, and what was left there stays.
-    """
+    """Remove what processes that were killed while they wrote a file have left: what nobody holds."""
+    # Windows has no such locks, and what was left there stays.
     token = "[0-9a-f]" * (2 * TOKEN_BYTES)
     for left in path.parent.glob(f"{glob.escape(path.name)}.{token}.part") if sys.platform != "win32" else ():
         with suppress(OSError, ValueError), open(left, "r+b", opener=regular_file) as file:  # held, or no file

@@ -15,23 +15,7 @@ PARSING = ForkLock()
 
 
 def read_npy(path: str | Path, *, mapped: bool = False) -> NDArray[Any]:
-    """Read a `.npy` file of numbers into memory: a large one into memory that worker processes map without a copy.
-
-    Args:
-        path: The file.
-        mapped: Whether to map the file instead, so that pages are read on demand, and writes don't reach it.
-
-    Raises:
-        OSError: It can't be read.
-        ValueError: It is damaged, or holds something else than numbers of which a tensor can be made.
-
-    Example:
-        >>> import tempfile
-        >>> with tempfile.NamedTemporaryFile(suffix=".npy") as file:
-        ...     np.save(file.name, np.array([4, 5]))
-        ...     read_npy(file.name)
-        array([4, 5])
-    """
+    """Read a `.npy` file of numbers: a large one into memory that worker processes map without a copy."""
     with open(path, "rb", opener=regular_file) as file:
         try:
             with PARSING:
@@ -39,6 +23,7 @@ def read_npy(path: str | Path, *, mapped: bool = False) -> NDArray[Any]:
         except (EOFError, OverflowError, TypeError, ValueError) as error:
             raise ValueError(f"{path} can't be read as a .npy file of numbers: {error}; make it again") from error
         check_numbers(path, there.dtype)
+        # Pages are read on demand, and writes don't reach the file.
         if mapped:
             data: Any = map_privately(file.fileno(), there.offset + there.nbytes)
             return np.ndarray(there.shape, there.dtype, data, there.offset, there.strides)
@@ -62,6 +47,6 @@ def map_npy(path: str | Path) -> Any:
 
 
 def check_numbers(path: str | Path, dtype: np.dtype[Any]) -> None:
-    """Raise a ValueError unless an array of a file can become a tensor."""
+    # Of long doubles, texts, dates and objects there are no tensors.
     if dtype.kind not in "biufc" or dtype.itemsize > (16 if dtype.kind == "c" else 8):
         raise ValueError(f"{path} holds {dtype}, of which there are no tensors; save numbers or booleans")

@@ -9,29 +9,15 @@ from graphfeed.ops import on_gpu
 
 
 class Published:
-    """Remembers behind which work of which stream some tensors are made.
-
-    A kernel is started before it has run, so another thread may find tensors that are not written yet. In another
-    process there is nothing to wait for.
-
-    Args:
-        stream: The stream that makes the tensors; None for tensors that are there.
-
-    Example:
-        On a CPU, tensors are there:
-
-        >>> Published.on_gpu([torch.zeros(2), None])
-        []
-        >>> Published(None).wait([])
-    """
+    """Remembers behind which work of which stream some tensors are made; None: they are there."""
 
     def __init__(self, stream: torch.cuda.Stream | None) -> None:
         self.stream = stream
+        # A kernel is started before it has run, so another thread may find tensors that are not written yet.
         self.event = None if stream is None else stream.record_event()
 
     @classmethod
     def on_gpu(cls, tensors: Sequence[torch.Tensor | None]) -> list[Self]:
-        """Publish what was just launched on the current stream; empty if no tensor lies on a GPU."""
         device = next((tensor.device for tensor in tensors if tensor is not None and on_gpu(tensor)), None)
         return [] if device is None else [cls(torch.cuda.current_stream(device))]
 
@@ -39,12 +25,14 @@ class Published:
         """Let the calling thread's current stream wait for the tensors, and keep their memory until it is done."""
         if self.stream is None or self.event is None:
             return
+        # It is the stream that waits, not the thread.
         stream = torch.cuda.current_stream(self.stream.device)
         stream.wait_event(self.event)
         for tensor in tensors:
             if tensor is not None and on_gpu(tensor):
+                # Their memory is not used for anything else before this stream is done with them.
                 tensor.record_stream(stream)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Pickle nothing of a stream: other processes get tensors that are there."""
+        # Another process gets tensors that are there, so there is nothing to wait for.
         return type(self), (None,)

@@ -37,6 +37,7 @@ def extract_tensors(value: Any, tensors: list[torch.Tensor]) -> Any:
     def slot(leaf: Any) -> Any:
         if not (isinstance(leaf, torch.Tensor) and leaf.device.type == "cpu"):
             return leaf
+        # By identity: a tensor that occurs twice is sent once, and is one tensor again on the other side.
         number = next((number for number, known in enumerate(tensors) if known is leaf), len(tensors))
         if number == len(tensors):
             tensors.append(leaf)
@@ -46,14 +47,13 @@ def extract_tensors(value: Any, tensors: list[torch.Tensor]) -> Any:
 
 
 def insert_tensors(value: Any, tensors: Sequence[torch.Tensor]) -> Any:
-    """Put tensors back where their slots are."""
     return map_leaves(lambda leaf: tensors[leaf.number] if isinstance(leaf, Slot) else leaf, value)
 
 
 def open_tensor(place: Any) -> torch.Tensor:
-    """Return the tensor at a place, or of the bytes that were sent instead."""
     if isinstance(place, Handle):
         return SharedBlock.open(place).tensors[0]
+    # Small tensors come as bytes.
     return place.open() if isinstance(place, FilePlace) else from_bytes(*place)
 
 
@@ -72,14 +72,14 @@ class Shareable:
     """
 
     def __reduce_ex__(self, protocol: SupportsIndex) -> str | tuple[Any, ...]:
-        """Return how the object is pickled: by value with the protocol of `torch.save`, which no transport uses."""
+        """Return how the object is pickled: by handle, but by value for `torch.save`."""
+        # A handle in a file would outlive the memory it names. Transports use other protocols than `torch.save`.
         if index(protocol) >= TRANSPORT_PROTOCOL or type(self).__reduce__ is not object.__reduce__:
             return super().__reduce_ex__(protocol)
         skeleton, tensors = self._extracted()
         return copyreg.__newobj__, (type(self),), {"fields": skeleton, "tensors": tensors}  # type: ignore[attr-defined]
 
     def __getstate__(self) -> dict[str, Any]:
-        """Return the fields, with a handle in place of large tensors."""
         with MOVING:
             return self._share()
 
@@ -98,10 +98,12 @@ class Shareable:
         places: list[Any] = [*find_places(tensors, BY_VALUE_BYTES)]
         passed = passed_among(tensors)
         elsewhere = [number for number, place in enumerate(places) if place is None]
+        # Many small tensors are moved as soon as all of them together are large.
         if sum(tensors[number].nbytes for number in elsewhere) > BY_VALUE_BYTES:
             block = SharedBlock.create([tensors[number] for number in elsewhere])
             for number, tensor in zip(elsewhere, block.tensors, strict=True):
                 tensors[number], places[number] = tensor, find_handle(tensor)
+            # The object itself now has the shared tensors, so that the next pickle makes no copy.
             self.__dict__.update(insert_tensors(skeleton, tensors))
             trust_copies(passed, tensors)
         for number in elsewhere:
@@ -124,15 +126,16 @@ class Shareable:
         return self
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        """Set the fields, and map the tensors."""
+        # `torch.save` had the tensors themselves.
         tensors = state["tensors"] if "tensors" in state else [open_tensor(place) for place in state["places"]]
         self.__dict__.update(insert_tensors(state["fields"], tensors))
         trust_copies(state.get("passed", ()), tensors)
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Self:
-        """Return a copy with tensors of its own, outside of shared memory."""
         duplicate = object.__new__(type(self))
+        # Before the copy of the fields, which may lead back to this object. The copy lies outside of shared memory.
         memo[id(self)] = duplicate
         duplicate.__dict__.update(copy.deepcopy(vars(self), memo))
+        # What was checked of the tensors holds for their copies, too.
         trust_copies(passed_among(self._extracted()[1]), duplicate._extracted()[1])
         return duplicate

@@ -49,6 +49,7 @@ class Handle:
 
 def find_handle(tensor: torch.Tensor) -> Handle | None:
     """Return where a CPU tensor lies in shared memory; None if it does not, or its values are not stored in order."""
+    # A handle has a shape and no strides.
     if tensor.numel() == 0 or not lies_as_it_reads(tensor):
         return None
     start = tensor.data_ptr()
@@ -59,7 +60,6 @@ def find_handle(tensor: torch.Tensor) -> Handle | None:
 
 
 def place_of(tensor: torch.Tensor, offset: int) -> Place:
-    """Return the place of a tensor that begins at an offset."""
     return Place(offset, tuple(tensor.shape), str(tensor.dtype).removeprefix("torch."))
 
 
@@ -114,6 +114,7 @@ class SharedBlock:
             ) from error
         found = os.fstat(file.descriptor)
         if found.st_ino != handle.inode or found.st_size < handle.size:
+            # A path may be used again, so the inode tells whether it is the same memory.
             raise FileNotFoundError(f"shared block {handle.path} is gone, something else lies there now; {advice}")
         return cls(SharedMemory.open(file, handle.path, handle.size), handle.places)
 
@@ -133,7 +134,7 @@ def tensors_of(memory: Any, places: Sequence[Place]) -> list[torch.Tensor]:
 
 
 def to_bytes(tensor: torch.Tensor) -> tuple[NDArray[np.uint8], torch.dtype, tuple[int, ...]]:
-    """Return the bytes, dtype and shape of a CPU tensor; of a view, only what it shows."""
+    # Of a view, only what it shows.
     return as_bytes(tensor).copy(), tensor.dtype, tuple(tensor.shape)
 
 

@@ -26,6 +26,7 @@ class Block:
 
     def __init__(self, num_bytes: int) -> None:
         self.memory = torch.empty(num_bytes, dtype=torch.uint8).pin_memory()
+        # Who waits for a blocking event sleeps, and takes no core from those that read.
         self.copied = torch.cuda.Event(blocking=True)  # type: ignore[no-untyped-call]
 
 
@@ -40,20 +41,15 @@ class Filling(NamedTuple):
 
 
 class Staging:
-    """Blocks of page-locked memory that threads take in turn.
-
-    While one block is copied to a GPU on the current stream, the next one is filled. Memory that is not page-locked
-    would first be copied to memory that is, by CUDA and while the caller waits.
-
-    Args:
-        block_bytes: The size of a block.
-        num_blocks: How many blocks there are. A block is made when it is first taken.
-    """
+    """Blocks of page-locked memory that threads take in turn, each made when it is first taken."""
 
     def __init__(self, block_bytes: int = BLOCK_BYTES, num_blocks: int = NUM_BLOCKS) -> None:
+        # While one block is copied to a GPU on the current stream, the next one is filled. Memory that is not
+        # page-locked would first be copied by CUDA to memory that is, while the caller waits.
         self.block_bytes = block_bytes
         self._free: SimpleQueue[Block | None] = SimpleQueue()
         for _ in range(num_blocks):
+            # None stands for a block that is still to be made.
             self._free.put(None)
 
     def send(
@@ -65,18 +61,9 @@ class Staging:
         dtype: torch.dtype,
         device: torch.device,
     ) -> torch.Tensor:
-        """Return rows on a GPU, for the current stream: their last copies may not be done yet.
-
-        What `start` and `start_part` raise, or what they return raises, is passed on.
-
-        Args:
-            start: Called for each block in turn; it begins to write some of the rows into page-locked memory.
-            start_part: Called instead where a row is larger than a block, with each part of each row.
-            count: The number of rows.
-            shape: The shape of a row.
-            dtype: The dtype of the rows.
-            device: The GPU.
-        """
+        """Return rows on a GPU, for the current stream: their last copies may not be done yet."""
+        # `start` begins to write some rows into the memory of a block; `start_part` does so for parts of a row that is
+        # larger than a block. What they raise, or what they return raises, is passed on.
         out = torch.empty((count, *shape), dtype=dtype, device=device)
         target = flat_bytes(out)
         filling: deque[Filling] = deque()
@@ -89,6 +76,7 @@ class Staging:
                     block = self._take(wait=True)
                 assert block is not None
                 memory = block.memory[: end - begin]
+                # It is noted before it is filled, so that a failure of `fill` gives the place of the block back.
                 filling.append(Filling(begin, end, block, memory, do_nothing))
                 filling[-1] = filling[-1]._replace(wait=fill(memory))
                 if len(filling) > 1:
@@ -110,6 +98,7 @@ class Staging:
             return
         count, row_bytes = out.shape[0], out[0].nbytes
         step = self.block_bytes // row_bytes
+        # As many whole rows as fit into a block, or parts of one row if it is larger.
         if step:
             for row in range(0, count, step):
                 end = min(row + step, count)
@@ -136,6 +125,7 @@ class Staging:
                 return Block(self.block_bytes)
             block.copied.synchronize()
         except BaseException:
+            # The place of the block stays, even if no memory could be locked for it.
             self._free.put(None)
             raise
         return block
@@ -145,24 +135,23 @@ class Staging:
         own = filling[0]
         own.wait()
         target[own.begin : own.end].copy_(own.memory, non_blocking=True)
+        # The copy may still run when the block is put back: whoever takes it waits for this event.
         own.block.copied.record(torch.cuda.current_stream(target.device))
         filling.popleft()
         self._free.put(own.block)
 
 
 def _fill_rows(start: Start, row: int, like: torch.Tensor, memory: torch.Tensor) -> Wait:
-    """Begin to write whole rows into the memory of a block."""
     return start(row, row + len(like), memory.view(like.dtype).view(like.shape))
 
 
-def do_nothing() -> None:
-    """Stand for waiting where there is nothing to wait for."""
+def do_nothing() -> None: ...
 
 
 STAGING: dict[torch.device, Staging] = {}
 
 
 def staging(device: torch.device) -> Staging:
-    """Return the blocks that the threads of this process share for a GPU; events belong to one device."""
     # Threads that come at once get the same.
+    # One for each GPU, shared by all threads of this process: events belong to one device.
     return STAGING.get(device) or STAGING.setdefault(device, Staging())

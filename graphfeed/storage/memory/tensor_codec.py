@@ -76,6 +76,7 @@ def read_specs(rows: Any) -> list[TensorSpec]:
         raise ValueError(f"it describes no tensors ({type(error).__name__}: {error})") from error
     for name, _, shape in specs:
         if type(name) is not str or not all(type(length) is int and length >= 0 for length in shape):
+            # The product without zeros: a shape with a 0 in it may have other lengths that overflow.
             raise ValueError(f"it describes no tensors: {name!r} has the shape {list(shape)}")
         if len(shape) > MOST_DIMENSIONS or math.prod(filter(None, shape)) > MOST_VALUES:
             raise ValueError(f"{name!r} has a shape that no tensor has: {list(shape)}")
@@ -123,12 +124,8 @@ def decode_tensors(header: bytes, buffers: Sequence[Bytes]) -> tuple[Any, dict[s
 
 
 def lay_out(sizes: Iterable[int], start: int = 0, alignment: int = ALIGNMENT) -> tuple[list[int], int]:
-    """Return the offsets of buffers one behind the other, and of what follows them, all multiples of `alignment`.
-
-    Example:
-        >>> lay_out([10, 70, 0], start=3)
-        ([64, 128, 256], 256)
-    """
+    """Return the offsets of buffers one behind the other, and of what follows them, all multiples of `alignment`."""
+    # -x % a is what is missing up to the next multiple.
     starts, end = [], start + -start % alignment
     for size in sizes:
         starts.append(end)
@@ -165,6 +162,7 @@ class Frame:
         yield memoryview(self.head)
         end = len(self.head)
         for start, buffer in zip(self.starts, self.buffers, strict=True):
+            # Zeros up to where the next buffer begins.
             yield memoryview(bytes(start - end))
             yield buffer.data
             end = start + buffer.size
@@ -186,6 +184,7 @@ def read_frame(memory: Bytes, largest_head: int | None = None) -> tuple[bytes, l
     header_size, num_buffers = SIZES.unpack_from(memory.data)
     begin = SIZES.size + 8 * num_buffers
     end = begin + header_size
+    # Before anything is read: a sender may claim any number of buffers.
     if end > (memory.size if largest_head is None else min(memory.size, largest_head)):
         limit = "" if largest_head is None else f", and its head may have {largest_head}"
         raise ValueError(f"a frame says that its head has {end} bytes, but all of it has {memory.size}{limit}")

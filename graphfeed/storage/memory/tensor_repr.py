@@ -16,7 +16,6 @@ PLAIN = (bool, int, float, str, type(None), torch.dtype, torch.device, np.generi
 
 
 def indent_continuation(text: str, width: int) -> str:
-    """Indent every line of a text except the first."""
     return text.replace("\n", "\n" + " " * width)
 
 

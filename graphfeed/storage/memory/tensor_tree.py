@@ -36,24 +36,20 @@ class Movable:
 
 
 def map_leaves(function: Callable[[Any], Any], tree: Any) -> Any:
-    """Return a tree of the same dicts, lists, tuples and `Movable`s with `function` applied to everything else in it.
-
-    Named tuples and other subclasses of list and tuple count as leaves.
-
-    Example:
-        >>> map_leaves(abs, {"a": [-1, (2, -3)]})
-        {'a': [1, (2, 3)]}
-    """
+    """Return the same tree of dicts, lists, tuples and `Movable`s with `function` applied to everything else."""
     if isinstance(tree, dict):
         parts = {name: map_leaves(function, part) for name, part in tree.items()}
         if type(tree) is dict:
             return parts
+        # A subclass of dict may hold more than its items.
         changed = copy.copy(tree)
         changed.update(parts)
         return changed
+    # Named tuples and other subclasses of list and tuple count as leaves.
     if type(tree) in (list, tuple):
         return type(tree)([map_leaves(function, part) for part in tree])
     if isinstance(tree, Movable):
+        # Made without its `__init__`, which would check everything again.
         twin = object.__new__(type(tree))
         vars(twin).update(map_leaves(function, vars(tree)))
         return twin
@@ -62,6 +58,7 @@ def map_leaves(function: Callable[[Any], Any], tree: Any) -> Any:
 
 def each_leaf(tree: Any) -> Iterator[Any]:
     """Yield what `map_leaves` would apply a function to."""
+    # No recursion: nested generators would pass each leaf through every level.
     waiting = [tree]
     while waiting:
         part = waiting.pop()
@@ -119,6 +116,7 @@ def move(tree: Any, device: torch.device | str, *, non_blocking: bool = False) -
     if len(small) > 1:
         block, starts = side_by_side([*small.values()])
         block = block.pin_memory() if pinned else block.to(device, non_blocking=non_blocking)
+        # By identity: a tensor that occurs twice in the tree is one tensor afterwards, too.
         moved = dict(zip(small, views_of(block, starts, small.values()), strict=True))
 
     def move_leaf(leaf: Any) -> Any:
@@ -134,6 +132,7 @@ def move(tree: Any, device: torch.device | str, *, non_blocking: bool = False) -
 
 def goes_with_others(leaf: Any) -> bool:
     """Tell whether this is a small tensor of the CPU, of which the bytes are all that there is."""
+    # A subclass, or a tensor that has a gradient, a scale or parts, is more than bytes.
     if type(leaf) is not torch.Tensor or not leaf.is_cpu or leaf.layout is not torch.strided:
         return False
     tensor: torch.Tensor = leaf
@@ -159,6 +158,7 @@ def views_of(block: torch.Tensor, starts: Sequence[int], like: Iterable[torch.Te
     """Yield tensors of the shapes and dtypes of others that begin at some bytes of a block."""
     by_dtype: dict[torch.dtype, torch.Tensor] = {}
     for start, other in zip(starts, like, strict=True):
+        # One view of the block a dtype.
         typed = by_dtype.get(other.dtype)
         if typed is None:
             typed = by_dtype[other.dtype] = block.view(other.dtype)

@@ -45,7 +45,7 @@ class Shell:
 
 
 def shell_named(module: str, name: str) -> type[Shell]:
-    """Return a class that torch takes for another one."""
+    # Torch finds what it may make by module and name, so a class of the same two takes the place of another.
     return type(name, (Shell,), {"__module__": module, "__qualname__": name})
 
 
@@ -60,11 +60,7 @@ ARRAY_SHELLS = (
 
 
 def read_array(path: Path) -> NDArray[Any]:
-    """Return the NumPy array that `torch.save` wrote, made anew of its bytes.
-
-    Raises:
-        ValueError: The file is damaged, or holds something else than one array of numbers.
-    """
+    """Return the NumPy array that `torch.save` wrote, made anew of its bytes."""
     saved = read_tensors(path, ARRAY_SHELLS)
     try:
         return as_array(saved)
@@ -81,6 +77,7 @@ def as_array(saved: Any) -> NDArray[Any]:
     try:
         _, shape, dtype, is_fortran, data = saved.content
         code, (_, order, *_) = dtype.arguments[0], dtype.content
+        # Numbers alone: a dtype of objects would take bytes for addresses.
         if not re.fullmatch(r"[biufc]\d{1,2}", code):
             raise ValueError(f"an array must hold numbers, but is {brief(code)}")
         kind = np.dtype(code)
@@ -117,7 +114,7 @@ def read_tensors(path: Path, stand_ins: Sequence[Any] = ()) -> Any:
 
 
 def load_with(path: Path, stand_ins: Sequence[Any]) -> Any:
-    """Return what `torch.save` wrote. Types are allowed only where what is known to torch as it is doesn't suffice."""
+    # Types are allowed only where those that torch knows don't suffice: it takes a lock.
     try:
         return torch.load(path, weights_only=True, map_location="cpu")
     except pickle.UnpicklingError:
@@ -133,6 +130,7 @@ def allowing(stand_ins: Sequence[Any]) -> Iterator[None]:
     with ALLOWING:
         known = torch.serialization.get_safe_globals()
         names = {name_of(value) for value in stand_ins}
+        # A program may have allowed a type of the same name: it must not be found now, and is allowed again afterwards.
         hidden: list[Any] = [value for value in known if value not in stand_ins and name_of(value) in names]
         with torch.serialization.safe_globals(hidden):
             pass  # on leaving, torch takes out what is given, whether it was there before or not
@@ -144,5 +142,4 @@ def allowing(stand_ins: Sequence[Any]) -> Iterator[None]:
 
 
 def name_of(value: Any) -> str:
-    """Return the name under which torch allows an object."""
     return str(value[1]) if isinstance(value, tuple) else f"{value.__module__}.{value.__qualname__}"
