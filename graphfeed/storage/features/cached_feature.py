@@ -29,23 +29,16 @@ Cached = TypeVar("Cached", bound="CachedFeature")
 
 
 class CachedFeature(Feature):
-    """A feature with a cache of the rows that were read before. Reads return the same bits as the feature alone.
+    """A feature with a cache of the rows that were read before. Reads return the same bits as the feature alone."""
 
-    Any thread may read. Change rows only through the `update` method of this object; the cache does not notice other
-    changes.
-
-    Args:
-        fallback_feature: The feature to read missing rows from.
-        cache: A cache of rows of the same number of bytes. Several features may share it, each with its own offset.
-        offset: Added to the ids to get the cache's keys.
-    """
-
+    # Any thread may read. Rows are changed through `update` alone: the cache does not notice other changes.
     cache_type: ClassVar[type[RowCache]]
 
     @checked
     def __init__(self, fallback_feature: Feature, cache: RowCache, offset: int = 0) -> None:
         self._fallback_feature = fallback_feature
         self._cache = cache
+        # Added to the ids to get the cache's keys: several features may share a cache, each with an offset of its own.
         self._offset = offset
         self._dtype = row_type(fallback_feature)
         self._max_bytes = bytes_of(cache, self.cache_type)
@@ -62,6 +55,7 @@ class CachedFeature(Feature):
 
     def read_async(self, ids: torch.Tensor) -> Generator[DeferredRead, None, None]:
         """Yield the fallback's stages of reading missing rows; waiting for the last one completes and keeps them."""
+        # The look-up comes first, so that the fallback reads missing rows alone.
         finish, missing = self._cache.begin(self._checked(ids), self._offset)
         missing = self._for_fallback(missing)
         stages = self._fallback_feature.read_async_num_stages(missing.device)
@@ -73,6 +67,7 @@ class CachedFeature(Feature):
 
     def read_async_num_stages(self, ids_device: torch.device) -> int:  # noqa: ARG002
         """Return the number of the fallback's stages: the first one also looks up rows, the last one stores them."""
+        # Where the cache lies says on which device the missing ids will be.
         ids = self._for_fallback(torch.empty(0, device=self._cache.device))
         return self._fallback_feature.read_async_num_stages(ids.device)
 
@@ -124,6 +119,7 @@ class CachedFeature(Feature):
         """Return the metadata of the feature."""
         return self._fallback_feature.metadata()
 
+    # A cache on a GPU overrides this.
     def is_pinned(self) -> bool:
         """Tell whether both the cache and the fallback feature lie in page-locked memory."""
         return self._fallback_feature.is_pinned() and self._cache.is_pinned()
@@ -147,14 +143,15 @@ class CachedFeature(Feature):
         return self._cache.miss_rate
 
     def __repr__(self) -> str:
-        """Return the fallback feature and the size of the cache."""
         return f"{type(self).__name__}({self._fallback_feature!r}, {self.cache_size_in_bytes} bytes)"
 
     def _replace_all(self, rows: torch.Tensor) -> None:
         same_kind = (rows.shape[0], rows.shape[1:], rows.dtype) == (self.count(), self.size(), self._dtype)
+        # Of no bytes for now: it checks the options before anything is changed.
         empty = None if same_kind else self._cache.like(0, rows.shape[1:], rows.dtype, 0)
         try:
             self._fallback_feature.update(rows)
+        # The fallback lies in a file, so the rows themselves take its place.
         except NotImplementedError:
             self._fallback_feature = TorchBasedFeature(rows)
         if empty is None:
@@ -173,11 +170,10 @@ class CachedFeature(Feature):
         return ids.to(self._cache.device)
 
     def _for_fallback(self, ids: torch.Tensor) -> torch.Tensor:
-        """Return ids on a device that the fallback feature takes."""
         return ids.cpu()
 
     def _shaped(self, rows: torch.Tensor) -> torch.Tensor:
-        """Return the cache's rows with the shape and dtype of this feature, which may differ from the cache's."""
+        # Features that share a cache have rows of as many bytes, and perhaps of another shape and dtype.
         if rows.dtype != self._dtype and rows.numel():
             return rows.reshape(-1).view(torch.uint8).view(self._dtype).reshape(rows.shape[0], *self.size())
         return rows.to(self._dtype).reshape(rows.shape[0], *self.size())
@@ -243,7 +239,7 @@ class CPUCachedFeature(CachedFeature):
         return self._fallback_feature.may_read_in_threads()
 
     def _steps_aside(self, ids: torch.Tensor) -> bool:
-        """Tell, and note, that the rows at `ids` are read past the cache: where the system has the file in memory."""
+        """Tell, and note, that rows are read past the cache: where the system has the file in memory."""
         if not self._fallback_feature.is_in_page_cache():
             return False
         self._cache.count_passed(len(ids))
@@ -253,11 +249,14 @@ class CPUCachedFeature(CachedFeature):
         """Ask for the remote rows that the cache lacks; what is returned reads the local ones and waits."""
         here = self._checked(ids)
         remote, write_local = feature.split_local(here)
+        # Local rows are as fast as the cache, so it keeps the remote ones alone.
         out = buffers.empty((here.numel(), *self.size()), self._dtype)
         finish, missing = self._cache.begin(take_rows(here, remote), self._offset, out, remote)
+        # On their way before the caller does anything else, such as asking for other features.
         (pending,) = feature.read_async(missing)
 
         def read() -> torch.Tensor:
+            # While the remote rows are on their way.
             write_local(out)
             finish(pending.wait())
             return out
@@ -278,6 +277,7 @@ class CPUCachedFeature(CachedFeature):
             if not missing.numel():
                 return do_nothing
             stages = self._fallback_feature.read_async(missing)
+            # Begun, and not waited for: `staging` fills the next block meanwhile.
             first = next(stages)
 
             def wait() -> None:
@@ -288,6 +288,7 @@ class CPUCachedFeature(CachedFeature):
 
         def start_part(row: int, skipped: int, memory: torch.Tensor) -> Wait:
             nonlocal whole
+            # A row that is larger than a block is read once, and copied to block after block.
             if skipped == 0:
                 whole = flat_bytes(self.read(here[row : row + 1]) if at_once is None else at_once[row])
             memory.copy_(whole[skipped : skipped + memory.numel()])
@@ -346,11 +347,13 @@ def wrap_with_cached_feature(
             f"features that share a cache must have rows of the same number of bytes, but have {sizes}; wrap each alone"
         )
     row = next(iter(rows.values()))
+    # More places than rows would stay empty.
     kwargs["most_rows"] = total = sum(feature.count() for feature in fallback_features.values())
     cache = cached_feature_type.cache_type.within(max_cache_size_in_bytes, row.shape, row.dtype, *args, **kwargs)
     wrapped, offset = {}, 0
     for name, feature in fallback_features.items():
         wrapped[name] = cached_feature_type(feature, cache, offset)
+        # Its share, should it get a cache of its own in an update of all rows.
         wrapped[name]._max_bytes = max_cache_size_in_bytes * feature.count() // max(1, total)
         offset += feature.count()
     return wrapped

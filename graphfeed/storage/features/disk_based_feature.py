@@ -79,10 +79,12 @@ class DiskBasedFeature(ReadsAhead):
         with open(self._path, "rb", opener=regular_file) as file:
             self._shape, self._dtype = read_header(file, self._path)
             self._start = file.tell()
+            # A copy of the descriptor, since the file object closes its own.
             self._descriptor = os.dup(file.fileno())
         self._pools: dict[int, ThreadPoolExecutor] = {}
         self._gap_bytes: int | None = None
         """How far rows that are read ahead may lie apart to be read at once; measured when that is needed first."""
+        # What ends them must not refer to this object, or it would live forever.
         weakref.finalize(self, release, self._descriptor, self._pools)
         self._size = self._start + self.count() * self.row_bytes
         self._written = last_written(self._descriptor)
@@ -126,6 +128,7 @@ class DiskBasedFeature(ReadsAhead):
         """Yield once; the pool has begun to read the rows then, unless they go to a GPU."""
         if on_gpu(as_ids("index", ids)):
             yield DeferredRead(lambda: self.read(ids))
+        # A generator runs when it is asked for its first stage, so the read begins there.
         else:
             yield self._begin(ids, ahead=True)
 
@@ -170,6 +173,7 @@ class DiskBasedFeature(ReadsAhead):
 
     def check_unchanged(self) -> None:
         """Raise a RuntimeError if the file was written to since it was opened; another file in its place is none."""
+        # By the open file: a new file under its name doesn't matter to what is read here.
         (size, time), (size_now, time_now) = self._written, last_written(self._descriptor)
         if (size, time) != (size_now, time_now):
             raise RuntimeError(
@@ -217,6 +221,7 @@ class DiskBasedFeature(ReadsAhead):
         """All rows, mapped from the file."""
         memory = map_privately(self._descriptor, self._size)
         flat = torch.frombuffer(memory, dtype=self._dtype, count=self._shape.numel(), offset=self._start)
+        # The system reads no neighbours ahead: rows are asked for in any order.
         read_at_random([flat], yes=True)
         return flat.reshape(self._shape)
 
@@ -226,11 +231,10 @@ class DiskBasedFeature(ReadsAhead):
         return self._path
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Pickle the path, not the rows."""
+        # The path, not the rows.
         return DiskBasedFeature, (self._path, self._metadata, self._num_threads)
 
     def __repr__(self) -> str:
-        """Return path, dtype and shape."""
         return f"DiskBasedFeature({self._path!r}, {dtype_and_shape(self._dtype, self._shape)})"
 
     def _begin(self, ids: torch.Tensor | None, ahead: bool = False, out: torch.Tensor | None = None) -> DeferredRead:
@@ -243,7 +247,6 @@ class DiskBasedFeature(ReadsAhead):
         return self._begin_rows(ids, buffers.empty((ids.numel(), *self.size()), self._dtype), ahead)
 
     def _checked(self, ids: torch.Tensor) -> torch.Tensor:
-        """Return ids on the CPU, or raise if they are not those of rows."""
         ids = as_ids("index", ids).cpu()
         check_vector("index", ids)
         check_ids("index", ids, self.count(), IndexError)
@@ -253,6 +256,7 @@ class DiskBasedFeature(ReadsAhead):
         here = self._checked(ids)
 
         def start(begin: int, end: int, rows: torch.Tensor) -> Callable[[], torch.Tensor]:
+            # The pool fills this block, while the caller copies the one before to the GPU.
             return self._begin_rows(here[begin:end], rows, ahead=True).wait
 
         def start_part(row: int, skipped: int, memory: torch.Tensor) -> Callable[[], torch.Tensor]:
@@ -265,6 +269,7 @@ class DiskBasedFeature(ReadsAhead):
     def _begin_rows(self, ids: torch.Tensor, out: torch.Tensor, ahead: bool) -> DeferredRead:
         """Start to read the rows at checked ids into memory."""
         pages: list[int] = []
+        # Copied from the mapping while that is faster. A file that was cut off would end the process with a bus error.
         if self.is_in_page_cache() and os.fstat(self._descriptor).st_size >= self._size and out.numel():
             parts = self._split(ids.numel(), MAPPED_ROWS_PER_TASK)
             tasks = [partial(self._copy_rows, ids[begin:end], out[begin:end], pages) for begin, end in parts]
@@ -283,18 +288,20 @@ class DiskBasedFeature(ReadsAhead):
 
         def wait() -> torch.Tensor:
             rows = pending.wait()
+            # How many pages came from the disk decides how the next rows are read.
             self._reads.decide(sum(pages), len(ids))
             return rows
 
         return DeferredRead(wait)
 
     def _split(self, length: int, least: int, most: int | None = None) -> list[tuple[int, int]]:
-        """Return the bounds of the parts of a length: `most`, one per thread by default, or fewer of `least` each."""
+        """Return the bounds of parts: `most`, one per thread by default, or fewer of `least` each."""
         parts = max(1, min(most or self._threads, length // least))
         bounds = [length * part // parts for part in range(parts + 1)]
         return list(pairwise(bounds))
 
     def _start_tasks(self, out: torch.Tensor, tasks: Sequence[Callable[[], None]], ahead: bool) -> DeferredRead:
+        # Unless it is ahead, the last part is left for the thread that waits, which would idle otherwise.
         pooled = len(tasks) if ahead else len(tasks) - 1
         futures = [self._submit(task) for task in tasks[:pooled]]
 
@@ -321,6 +328,7 @@ class DiskBasedFeature(ReadsAhead):
         return count_spans(ids, self.row_bytes, self._gap_bytes or 0)
 
     def _read_alone(self, ids: torch.Tensor) -> None:
+        # To time reads: past the page cache, and without rows between those that are asked for.
         out = torch.empty(ids.numel(), *self.size(), dtype=self._dtype)
         read_rows(self._direct, self._start, ids, out, torch.arange(ids.numel()), gap_bytes=0)
 
@@ -328,9 +336,9 @@ class DiskBasedFeature(ReadsAhead):
         read_bytes(self._descriptor, self._start + begin, out.view(-1).view(torch.uint8).numpy()[begin:end].data)
 
     def _submit(self, task: Callable[..., Any], *arguments: Any) -> Future[Any]:
-        """Let the pool do something, or this thread as the program ends, when pools take nothing any more."""
         try:
             return self._pool().submit(task, *arguments)
+        # As the program ends, pools take nothing any more: this thread does it.
         except RuntimeError:
             future: Future[Any] = Future()
             future.set_result(task(*arguments))
@@ -339,13 +347,13 @@ class DiskBasedFeature(ReadsAhead):
     def _pool(self) -> ThreadPoolExecutor:
         """Return the pool of this process, because threads don't survive a fork."""
         pool = self._pools.get(os.getpid())
+        # Threads that come at once get the same pool.
         if pool is None:
             pool = self._pools.setdefault(os.getpid(), ThreadPoolExecutor(self._threads, "graphfeed-disk"))
         return pool
 
 
 def last_written(descriptor: int) -> tuple[int, int]:
-    """Return the size of an open file, and when it was last written to, in nanoseconds."""
     status = os.fstat(descriptor)
     return status.st_size, status.st_mtime_ns
 
@@ -375,7 +383,8 @@ def read_header(file: BinaryIO, path: str) -> tuple[torch.Size, torch.dtype]:
 
 
 def release(descriptor: int, pools: dict[int, ThreadPoolExecutor]) -> None:
-    """Close the file and end this process's threads, which are idle because a task keeps its feature alive."""
+    # The threads are idle, because a task keeps its feature alive.
     os.close(descriptor)
+    # The pools of other processes have no threads here.
     if pool := pools.get(os.getpid()):
         pool.shutdown(wait=False)

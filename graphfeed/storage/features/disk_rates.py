@@ -32,15 +32,11 @@ class Spans(NamedTuple):
 
 
 def count_spans(rows: torch.Tensor, row_bytes: int, gap_bytes: int) -> Spans:
-    """Return how some rows are read: ascending ones, of which those at most `gap_bytes` apart are read at once.
-
-    Example:
-        >>> count_spans(torch.tensor([3, 5, 9, 10]), row_bytes=100, gap_bytes=100)
-        Spans(reads=2, num_bytes=500)
-    """
+    """Return how ascending rows are read if those at most `gap_bytes` apart are read at once."""
     if not rows.numel():
         return Spans(0, 0)
     ids = rows.numpy()
+    # The last row of each stretch without a larger gap.
     last = np.append(np.flatnonzero(np.diff(ids) * row_bytes > gap_bytes + row_bytes), ids.size - 1)
     sizes = (ids[last] - ids[np.append(0, last[:-1] + 1)] + 1) * row_bytes
     # A row that is longer than a span takes one read all the same.
@@ -53,29 +49,23 @@ def is_measured(num_rows: int, row_bytes: int) -> bool:
 
 
 def measure_gap(read: Callable[[torch.Tensor], object], num_rows: int, row_bytes: int, pool: Executor) -> int:
-    """Return how many bytes of a file may be read over for the price of another read, between a block and a megabyte.
-
-    Times reads of the file: 20 ms on a fast disk, some seconds on one that makes 300 reads a second.
-
-    Args:
-        read: Reads the rows at ascending ids, neighbouring ones at once.
-        num_rows: The rows of the file.
-        row_bytes: The size of a row.
-        pool: The threads that read at once.
-    """
+    """Return how many bytes may be read over for the price of another read: a block to a megabyte."""
     if not is_measured(num_rows, row_bytes):
         return USUAL_GAP
+    # This takes 20 ms on a fast disk, and some seconds on one that makes 300 reads a second. The places are
+    # random, and the same each time.
     chance, of_span = np.random.default_rng(0), -(-SPAN_BYTES // row_bytes)
     rows = np.sort(chance.integers(0, num_rows, SINGLE_READS))
     firsts = chance.integers(0, num_rows - of_span, SPANS)
     single = time_reads(read, np.array_split(rows, READS_AT_ONCE), pool) / SINGLE_READS
     span = time_reads(read, [np.arange(first, first + of_span) for first in firsts], pool) / SPANS
+    # So many bytes of a span are read in the time of a single read.
     return int(min(max(single / span, BLOCK_BYTES / SPAN_BYTES), 1) * SPAN_BYTES)
 
 
 def time_reads(read: Callable[[torch.Tensor], object], parts: list["np.ndarray[Any, Any]"], pool: Executor) -> float:
-    """Return the seconds that the faster of two attempts takes, as something else may use the disk or the cores."""
     ids, seconds = [torch.from_numpy(part) for part in parts], []
+    # The faster of two attempts, as something else may use the disk or the cores.
     for _ in range(2):
         begin = time.perf_counter()
         list(pool.map(read, ids))

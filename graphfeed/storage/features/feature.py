@@ -34,6 +34,7 @@ class DeferredRead:
         """Wait for the rows and return them; further calls return the same rows."""
         if self._read is not None:
             self._rows = self._read()
+            # Frees what the function holds.
             self._read = None
         return self._rows
 
@@ -198,16 +199,15 @@ def row_type(feature: Feature) -> torch.dtype:
 
 
 def warn_of_staying(feature: Feature, call: str) -> None:
-    """Warn that a call has no effect on a feature."""
     warnings.warn(
         f"{call} does nothing: {type(feature).__name__} has no rows in memory; call read_into_memory() first, or copy "
         "the rows that it reads",
+        # The line of whoever called the feature's method.
         stacklevel=3,
     )
 
 
 def check_rows(values: Any) -> torch.Tensor:
-    """Return a tensor of features with contiguous rows, or raise if it can't be one."""
     rows = as_tensor("torch_feature", values)
     if rows.dim() < 2:
         raise ValueError(
@@ -224,6 +224,7 @@ def check_rows(values: Any) -> torch.Tensor:
             "torch_feature lies on the device 'meta', where tensors have no values; give one with values, such as "
             "torch.load(path, map_location='cpu')"
         )
+    # Rows are gathered as one piece of memory each.
     return rows.contiguous()
 
 
@@ -266,6 +267,7 @@ class TorchBasedFeature(Shareable, Feature):
         """
         if ids is None:
             return self._tensor
+        # A GPU reads pinned rows where they lie; other rows are gathered where they are.
         ids = as_ids("ids", ids)
         check_vector("ids", ids)
         return gather_rows(self._tensor, ids if is_readable(self._tensor, ids.device) else ids.to(self._tensor.device))
@@ -301,6 +303,7 @@ class TorchBasedFeature(Shareable, Feature):
         check_ids("ids", ids, self.count(), IndexError)
         if value.requires_grad:
             raise ValueError("value requires gradients, and rows that are read have none; give .detach() of it")
+        # The tensor views memory that isn't to be written to, such as a mapped file: from now on it is a copy.
         if self._read_only:
             self._replace(self._tensor.clone(), read_only=False)
         self._tensor[ids.to(self._tensor.device)] = value.to(self._tensor.device)
@@ -308,12 +311,14 @@ class TorchBasedFeature(Shareable, Feature):
     def _replace(self, rows: torch.Tensor, read_only: bool) -> None:
         if self.is_pinned() and rows.is_cpu:
             locked = self._lock(rows)
+            # A copy may be written to.
             read_only = read_only and locked is rows
             rows = locked
         self._tensor, self._read_only = rows, read_only
 
     def _lock(self, rows: torch.Tensor) -> torch.Tensor:
         """Return rows in page-locked memory, and release what was locked before."""
+        # Memory stays locked as long as its owner lives.
         owner = PinOwner()
         (locked,) = page_lock([rows], owner)
         self._owner = owner
@@ -347,6 +352,7 @@ class TorchBasedFeature(Shareable, Feature):
     def to(self, device: torch.device | str) -> Self:
         """Return a feature with the tensor on a device; "pinned" stands for page-locked CPU memory."""
         pins = str(device) == "pinned" and self._tensor.is_cpu
+        # What was locked is locked for this feature; another one locks for itself.
         moved = type(self)(self._tensor if pins else move(self._tensor, device), self._metadata)
         moved._read_only = self._read_only and moved._tensor is self._tensor
         return moved.pin_memory_() if pins else moved
@@ -356,5 +362,4 @@ class TorchBasedFeature(Shareable, Feature):
         return self._tensor.device.type == "cpu" and not is_page_locked(self._tensor)
 
     def __repr__(self) -> str:
-        """Return dtype and shape, not the values."""
         return f"TorchBasedFeature({dtype_and_shape(self._tensor.dtype, self._tensor.shape)})"

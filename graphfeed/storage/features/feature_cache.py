@@ -83,12 +83,13 @@ class CPUFeatureCache(RowCache):
         if pin_memory:
             rows = empty_locked(shape, dtype)
         else:
+            # Memory of this process alone: a forked one has a cache of its own.
             rows = buffers.empty_long_lived(shape, dtype, buffers.CPU, private=True)
         super().__init__(rows, (), policy_bytes(name, shape[0]), (shape, dtype, policy, num_parts, pin_memory))
         renew_in_child(self, CPUFeatureCache._forget)
 
     def _forget(self) -> None:
-        """Empty the cache of a forked process: another thread of the parent may have left it half-changed."""
+        # Another thread of the parent may have left it half-changed.
         if self._arguments[-1]:  # page-locked rows are the parent's, which goes on with them
             self._rows = buffers.empty_long_lived(tuple(self._rows.shape), self._rows.dtype, buffers.CPU, private=True)
         self._lock = StreamOrderedLock(self._rows)
@@ -142,6 +143,7 @@ class CPUFeatureCache(RowCache):
             bounds of each part among those, which are `[0, len(missing_keys)]`.
         """
         looked_up = self._look_up(keys, offset)
+        # All missing keys are one part: GraphBolt's caches have several.
         bounds = torch.tensor([0, looked_up.missing_keys.numel()])
         return looked_up.values, looked_up.missing_index, looked_up.missing_keys, bounds
 
@@ -234,6 +236,7 @@ class CPUFeatureCache(RowCache):
     ) -> LookedUp:
         self._check_keys(keys, offset)
         wanted = keys.long() + offset
+        # None of it needs the lock.
         if into is None:
             values = buffers.empty((keys.numel(), *self._rows.shape[1:]), self._rows.dtype)
         else:
@@ -241,12 +244,14 @@ class CPUFeatureCache(RowCache):
                 self._check_rows(into, keys)
             values = into
         with self._lock.acquire():
+            # The rows are copied under the lock, because another thread may put others into their slots.
             version = self._version
             there = find_keys(self._policy, wanted)
             hits = there.hit_index if positions is None else take_rows(positions, there.hit_index)
             copy_rows(self._rows, there.hit_slots, values, hits)
         missing_keys = keys[there.missing_index]
         missing = there.missing_index if positions is None else take_rows(positions, there.missing_index)
+        # A key that occurs several times is read once.
         distinct, _, local = compact(missing_keys[:0], missing_keys)
         self._count(keys.numel(), distinct.numel())
         return LookedUp(version, 0, values, missing, missing_keys, distinct, local)
@@ -266,7 +271,7 @@ class CPUFeatureCache(RowCache):
 
 
 def rows_within(max_size_in_bytes: int, row_bytes: int, policy: str = DEFAULT_POLICY) -> int:
-    """Return how many rows fit into a number of bytes, with what the policy remembers of them."""
+    # By bisection: the policy's bookkeeping grows in steps.
     most = min(max_size_in_bytes // max(1, row_bytes), MOST_SLOTS)
     rows = bisect_right(
         range(most + 1), max_size_in_bytes, key=lambda rows: rows * row_bytes + policy_bytes(policy, rows)
@@ -298,7 +303,7 @@ def first_positions(looked_up: LookedUp) -> torch.Tensor:
 
 
 def repeat_rows(looked_up: LookedUp, first: torch.Tensor) -> torch.Tensor:
-    """Copy the rows of missing keys that occur several times, and return all rows."""
+    # Keys that occur several times were filled in where they appear first.
     if looked_up.distinct.numel() < looked_up.missing_index.numel():
         copy_rows(looked_up.values, first[looked_up.local.long()], looked_up.values, looked_up.missing_index)
     return looked_up.values

@@ -28,15 +28,12 @@ class FeatureStore:
     """A mapping from key to `Feature`. Subclasses decide where the features come from."""
 
     def __getitem__(self, feature_key: tuple[str, str | None, str]) -> Feature:
-        """Return the feature of a key."""
         raise NotImplementedError
 
     def __setitem__(self, feature_key: tuple[str, str | None, str], feature: Feature) -> None:
-        """Set the feature of a key."""
         raise NotImplementedError
 
     def __contains__(self, feature_key: tuple[str, str | None, str]) -> bool:
-        """Tell whether the store has a feature of a key."""
         raise NotImplementedError
 
     def keys(self) -> Iterable[tuple[str, str | None, str]]:
@@ -104,18 +101,18 @@ class BasicFeatureStore(FeatureStore):
             self[key] = feature
 
     def __getitem__(self, feature_key: Key) -> Feature:
-        """Return the feature of a key; for an unknown key, the KeyError lists the known ones."""
         key = with_type_name(feature_key)
         try:
             return self._features[key]
         except KeyError:
+            # Similar names of the same domain and type are listed, or else all keys.
             names = [name for *owner, name in self._features if tuple(owner) == key[:2]]
             near = nearest(str(key[2]), map(str, names)) or f"; it has {self.keys()}"
             raise UnknownName(f"feature {key} is not in the feature store{near}") from None
 
     def __setitem__(self, feature_key: Key, feature: Feature) -> None:
-        """Set the feature of a key."""
         key = with_type_name(feature_key)
+        # By its method: features of other libraries are no Features.
         if not hasattr(feature, "read"):
             raise TypeError(
                 f"the feature of {key} must be a Feature, but is {brief(feature)}; wrap a tensor in TorchBasedFeature"
@@ -123,13 +120,11 @@ class BasicFeatureStore(FeatureStore):
         self._features[key] = feature
 
     def __contains__(self, feature_key: object) -> bool:
-        """Tell whether the store has a feature of a key."""
         return (
             isinstance(feature_key, tuple) and len(feature_key) == 3 and with_type_name(feature_key) in self._features
         )
 
     def __len__(self) -> int:
-        """Return the number of features."""
         return len(self._features)
 
     def keys(self) -> list[tuple[str, str | None, str]]:
@@ -147,12 +142,10 @@ class BasicFeatureStore(FeatureStore):
         ]
 
     def __repr__(self) -> str:
-        """Return keys and features."""
         return f"{type(self).__name__}({self._features})"
 
 
 def with_type_name(key: Any) -> tuple[str, str | None, str]:
-    """Return a key with its type as a string, or raise if it is none."""
     if not isinstance(key, tuple) or len(key) != 3:
         raise TypeError(f"a key must be (domain, type or None, name), but is {brief(key)}")
     return key if not isinstance(key[1], tuple) else (key[0], type_name(key[1]), key[2])

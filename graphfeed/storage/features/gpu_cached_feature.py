@@ -41,11 +41,13 @@ class GPUCachedFeature(CachedFeature):
 
     def in_place_of_source(self, rows: Feature) -> Feature:
         """Return a feature with the same cache in front of rows that were read ahead."""
+        # The cache is shared: both have the same rows.
         other = copy.copy(self)
         other._fallback_feature = rows
         return other
 
     def _for_fallback(self, ids: torch.Tensor) -> torch.Tensor:
+        # Only some features take ids on a GPU; others get them from the CPU.
         if not self._fallback_feature.delivers_to_gpu():
             return ids.cpu()
         if on_gpu(ids):  # they are among ids that were checked, so that nobody waits for the GPU to check them again

@@ -62,6 +62,7 @@ class GPUFeatureCache(RowCache):
                 "cpu_cached_feature instead"
             )
         self._sets = new_sets(cache_shape[0], device)
+        # Compiled now rather than at the first mini-batch.
         kernels("rows.cache_sets", self._sets.keys)
         rows = torch.empty((self._sets.keys.numel(), *cache_shape[1:]), dtype=dtype, device=device)
         places = (self._sets.keys, self._sets.uses)
@@ -92,6 +93,7 @@ class GPUFeatureCache(RowCache):
             996864
         """
         check_count("max_size_in_bytes", max_size_in_bytes, 0)
+        # With twice the places, hardly a set lacks one for a key of its own.
         rows = max_size_in_bytes // (prod(row_shape) * dtype.itemsize + BYTES_PER_PLACE)
         rows = rows if most_rows is None else min(rows, 2 * most_rows)
         return cls((rows, *row_shape), dtype, device)
@@ -156,13 +158,16 @@ class GPUFeatureCache(RowCache):
             self._check_keys(given, offset)
         wanted = given.long() + offset
         values = buffers.empty((given.numel(), *self._rows.shape[1:]), self._rows.dtype, self.device)
+        # Where the row of each key goes; -1 for those that are missing.
         targets = torch.arange(given.numel(), device=self.device)
         with self._lock.acquire():
+            # By its number, a request evicts nothing that it used or stored itself.
             self._request += 1
             version, request = self._version, self._request
             slots = find_in_sets(self._sets, wanted, request)
             missing = slots < 0
             copy_rows(self._rows, slots, values, targets.masked_fill(missing, -1), distinct=True)
+        # The one place where the GPU is waited for, to know how many rows are missing.
         places, distinct, local, least = compact_marked(given, missing)
         if least + offset < 0:  # a GPU tells only now, so that it is waited for once
             raise out_of_range(least, offset)

@@ -33,12 +33,11 @@ Each costs two passes over the slots."""
 
 
 def bytes_with_slots(feature: ReadsAhead, num_slots: int) -> int:
-    """Return the memory for so many rows of a feature, with the bookkeeping."""
     return num_slots * feature.row_bytes + row_plan_bytes(feature.count(), num_slots)
 
 
 def count_slots(feature: ReadsAhead, max_size_in_bytes: int) -> int:
-    """Return how many rows of a feature fit into memory, with the bookkeeping."""
+    # The bookkeeping takes some bytes a row of the file, and some a slot.
     fixed = bytes_with_slots(feature, 0)
     slots = (max_size_in_bytes - fixed) // (bytes_with_slots(feature, 1) - fixed)
     return max(0, min(feature.count(), slots, MOST_PLANNED))
@@ -64,7 +63,6 @@ class ReadCounts:
     """How long somebody waited for them."""
 
     def add(self, spans: Iterable[Spans]) -> None:
-        """Count some more reads."""
         for reads, num_bytes in spans:
             self.reads += reads
             self.num_bytes += num_bytes
@@ -123,6 +121,7 @@ class PlannedRows(Feature):
         self._rows = torch.empty(self.num_slots, *self.feature.size(), dtype=self.feature.dtype)
         self._reads: list[Future[Spans]] = []
         self._plan = new_row_plan(feature.count(), self.num_slots)
+        # Mini-batches are numbered in the order in which they are noted.
         self._next = self._first = self._first_before = self._used = 0
         """The numbers of the mini-batches that are noted, begin windows and are used next."""
         self._noted = self._noted_before = 0
@@ -144,8 +143,10 @@ class PlannedRows(Feature):
     def has_room(self) -> bool:
         """Tell whether the window could have another mini-batch as large as the largest one."""
         count = self.feature.count()
+        # All rows have a slot.
         if count == self.num_slots:
             return True
+        # As many rows as the largest mini-batch had may come.
         own, both = self._noted + self._largest, self._noted_before + self._kept + self._largest
         return min(own, count) <= MOST_OF_SLOTS * self.num_slots and min(both, count) <= self.num_slots
 
@@ -155,9 +156,11 @@ class PlannedRows(Feature):
         self.counts.minibatches += 1
         if not ids:
             return
+        # All of its reads count as one mini-batch, since their rows leave together.
         wanted = torch.cat(list(ids))
         if isinstance(self.feature, RemoteFeature):
             check_ids("ids", wanted, self.count(), IndexError)
+            # Local rows are read when they are needed.
             wanted = take_rows(wanted, self.feature.split_local(wanted)[0])
         noted = note_rows(self._plan, wanted, number, self._first, self._first_before)
         self._noted += noted.rows
@@ -174,6 +177,7 @@ class PlannedRows(Feature):
         self.misses += lacking
         self.hits += self._noted - lacking
         self.counts.windows += self._noted > 0
+        # From here on, mini-batches belong to the window after it.
         self._first_before, self._first = self._first, self._next
         self._noted_before, self._noted, self._kept = self._noted, 0, 0
         self._step = -(-(self._first_before - self._used) // PARTS)
@@ -187,6 +191,7 @@ class PlannedRows(Feature):
         """Let the rows of one more mini-batch leave, in the order in which mini-batches were noted."""
         self._used += 1
         self._left -= 1
+        # Rows that were used made room for others.
         if self._left <= 0:
             self._place()
 
@@ -211,6 +216,7 @@ class PlannedRows(Feature):
     def _join(self) -> None:
         begin = time.perf_counter()
         self.feature.join(self._reads)
+        # Only waiting counts: what was read behind the training took no time of it.
         self.counts.seconds += time.perf_counter() - begin
         self.counts.add(part.result() for part in self._reads)
         self._reads = []
@@ -234,6 +240,7 @@ class PlannedRows(Feature):
             return self._take(ids, buffers.empty((ids.numel(), *self.size()), self.dtype))
 
         def start(begin: int, end: int, rows: torch.Tensor) -> Wait:
+            # Planned rows lie in memory, so there is nothing to wait for.
             self._take(here[begin:end], rows)
             return do_nothing
 
@@ -245,7 +252,7 @@ class PlannedRows(Feature):
         return staging(ids.device).send(start, start_part, len(here), self.size(), self.dtype, ids.device)
 
     def _take(self, ids: torch.Tensor, out: torch.Tensor) -> torch.Tensor:
-        """Write the rows at ids on the CPU to `out`, and return it."""
+        # `ids` lie on the CPU.
         if not isinstance(self.feature, RemoteFeature):
             self._take_planned(ids, out, None)
             return out
@@ -259,6 +266,7 @@ class PlannedRows(Feature):
         slots = find_slots(self._plan, ids)
         missing = torch.nonzero(slots < 0).flatten()
         if positions is not None:
+            # Rows without a slot are overwritten below.
             copy_rows(self._rows, slots.clamp(min=0).long(), out, positions, distinct=True)
         else:
             take_rows(self._rows, slots.clamp(min=0) if missing.numel() else slots, out)
@@ -288,6 +296,5 @@ class PlannedRows(Feature):
         return True
 
     def __repr__(self) -> str:
-        """Return what is kept, and how often it was there."""
         rows = dtype_and_shape(self.dtype, torch.Size([self.feature.count(), *self.feature.size()]))
         return f"PlannedRows({rows}, {self.num_slots} rows in memory, {self.hits} hits, {self.misses} misses)"

@@ -36,15 +36,7 @@ class LookedUp(NamedTuple):
 
 
 class RowCache(ABC):
-    """Base of caches that keep rows by key.
-
-    Args:
-        rows: Memory for the rows, shape (places, ...).
-        bookkeeping: Other tensors that the lock protects.
-        bookkeeping_bytes: How much memory the cache needs to remember which rows it holds.
-        arguments: What the cache is pickled as: the arguments that create an empty cache of the same size. The first
-            two are its shape and dtype; all others are options, which `within` takes as well.
-    """
+    """Base of caches that keep rows by key."""
 
     slots_are_distinct: ClassVar[bool]
     """Whether `_assign_slots` never returns the same slot twice."""
@@ -56,11 +48,15 @@ class RowCache(ABC):
         bookkeeping_bytes: int,
         arguments: tuple[Any, ...],
     ) -> None:
+        # `rows` has the shape (places, ...).
         self.device = rows.device
         self._rows = rows
         self._row_bytes = prod(rows.shape[1:]) * rows.dtype.itemsize
         self._bookkeeping_bytes = bookkeeping_bytes
+        # What the cache is pickled as: the arguments that create an empty cache of the same size. The first two are its
+        # shape and dtype; all others are options, which `within` takes as well.
         self._arguments = arguments
+        # It also protects the other tensors, in which the cache remembers which rows it holds.
         self._lock = StreamOrderedLock(rows, *bookkeeping)
         self._version = 0
         self._request = 0
@@ -78,13 +74,10 @@ class RowCache(ABC):
         *args: Any,
         **kwargs: Any,
     ) -> Self:
-        """Return a cache of as many rows as fit into a number of bytes, its bookkeeping included, or as there are.
-
-        How many there are is `most_rows`, for every class.
-        """
+        """Return a cache of as many rows as fit into some bytes, its bookkeeping included; at most `most_rows`."""
 
     def like(self, max_size_in_bytes: int, row_shape: Sequence[int], dtype: torch.dtype, most_rows: int) -> Self:
-        """Return an empty cache of other rows, with the options of this one."""
+        # All but the shape and the dtype.
         options = self._arguments[2:]
         return type(self).within(max_size_in_bytes, row_shape, dtype, *options, most_rows=most_rows)
 
@@ -93,12 +86,8 @@ class RowCache(ABC):
         """Return the rows of some keys, and keep those that had to be read."""
 
     def begin(self, keys: torch.Tensor, offset: int = 0) -> tuple[Reader, torch.Tensor]:
-        """Look up some keys: the first half of `query_and_replace`.
-
-        Returns:
-            The second half, which takes the missing rows and must run on the same stream; and the missing keys, each
-            once.
-        """
+        """Look up some keys, as `query_and_replace` does; return what completes it, and the missing keys, each once."""
+        # What completes it takes the missing rows, and must run on the same stream.
         looked_up = self._look_up(keys, offset)
         return partial(self._finish, looked_up, offset), looked_up.distinct
 
@@ -109,6 +98,7 @@ class RowCache(ABC):
     def clear(self) -> None:
         """Forget all rows. The statistics stay."""
         with self._lock.acquire():
+            # Rows that were looked up before are not kept any more.
             self._version += 1
             self._forget_keys()
 
@@ -147,7 +137,7 @@ class RowCache(ABC):
         return is_page_locked(self._rows)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Pickle the shape, not the rows."""
+        # The shape, not the rows: each process has a cache of its own.
         return type(self), self._arguments
 
     @abstractmethod
@@ -176,6 +166,7 @@ class RowCache(ABC):
         wanted, sources = keys.long() + offset, torch.arange(keys.numel(), device=self.device)
         with self._lock.acquire():
             if looked_up is None:
+                # Rows are overwritten: what was looked up before must not overwrite them.
                 self._version += 1
                 self._request += 1
             elif looked_up.version != self._version:
@@ -199,7 +190,6 @@ class RowCache(ABC):
 
 
 def out_of_range(key: int, offset: int) -> IndexError:
-    """Return the error for a negative key."""
     return IndexError(f"keys must be 0 or more with the offset {offset}, but one is {key}")
 
 

@@ -37,7 +37,7 @@ class RowMemory:
         """How many mini-batches the largest window had whose rows were waited for: smaller ones are read too slowly."""
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Pickle what it is for, not the rows."""
+        # What it is for, not the rows.
         return RowMemory, (self.features, self.max_size_in_bytes)
 
     @contextmanager
@@ -56,11 +56,13 @@ class RowMemory:
         process = os.getpid()
         if self._process != process:
             self._begin_unused()  # the lock may be held, and the threads that read are the parent's
+        # A loader may be iterated twice at a time: the second iteration makes memory of its own.
         is_kept = self._in_use.acquire(blocking=False)
         taken = (self._kept if is_kept else {}) or self._make()
         try:
             yield taken
         except BaseException:
+            # Rows of an epoch that failed may be half-read; the next one begins anew.
             taken, kept = {}, taken
             # A forked process has no such threads, and the locks of what it copied may be held.
             for rows in kept.values() if os.getpid() == process else ():
@@ -85,6 +87,7 @@ class RowMemory:
         return {key: PlannedRows(self.features[key], share) for key, share in self._shares().items()}
 
     def _shares(self) -> dict[Key, int]:
+        # Each feature gets a row and its bookkeeping first; the rest is shared by the bytes of all its rows.
         least = {key: bytes_with_slots(feature, 1) for key, feature in self.features.items()}
         rest = max(0, self.max_size_in_bytes - sum(least.values()))
         sizes = {key: bytes_of_rows(feature) for key, feature in self.features.items()}
@@ -97,5 +100,4 @@ class RowMemory:
         return [(" ".join(part for part in key if part), rows) for key, rows in self._kept.items()]
 
     def __repr__(self) -> str:
-        """Return the size."""
         return f"RowMemory({len(self.features)} features, {self.max_size_in_bytes} bytes)"

@@ -38,7 +38,6 @@ class OnDiskFeatureData:
 
 
 def open_feature(spec: OnDiskFeatureData) -> Feature:
-    """Load a feature, or open it on disk."""
     if spec.format == "torch":
         if not spec.in_memory:
             raise ValueError(
