@@ -25,17 +25,7 @@ PART_BYTES = 1 << 24
 
 
 def open_array(path: Path, format: str, key: str) -> NDArray[Any]:
-    """Map an array of a file. Only tensors are unpickled, no other objects.
-
-    Args:
-        path: A `.npy` file, or a tensor or an array saved by `torch.save`; the array is read rather than mapped.
-        format: "numpy" or "torch".
-        key: The key of the metadata that names the file, for errors.
-
-    Raises:
-        FileNotFoundError: The file does not exist.
-        ValueError: The file holds something else, or objects.
-    """
+    """Map an array of a file, or read one that can't be mapped; no objects but tensors are unpickled."""
     check_file(path, key)
     try:
         if format == "numpy":
@@ -45,6 +35,7 @@ def open_array(path: Path, format: str, key: str) -> NDArray[Any]:
             mapped = zipfile.is_zipfile(path)
             try:
                 array = torch.load(str(path), weights_only=True, mmap=mapped, map_location="cpu")
+            # It holds a NumPy array, which torch doesn't read without unpickling NumPy's functions.
             except pickle.UnpicklingError:
                 array = read_array(path)
     except (ValueError, EOFError, RuntimeError, pickle.UnpicklingError) as error:
@@ -104,12 +95,14 @@ class ArrayWriter:
     def __init__(self, path: Path, shape: Sequence[int | None], dtype: DTypeLike, first: int | None = None) -> None:
         self.dtype = np.dtype(dtype)
         self.path, self.shape, self.rows, self.shared = path, tuple(shape), 0, first is not None
+        # Several tasks write to one file side by side, each from its first row on, so none may empty it.
         if self.shared:
             path.touch()
         self.file = path.open("r+b" if self.shared else "wb")
         self.begin = self._write_header(shape[0] or 0)
         if first is not None:
             row_bytes = self.dtype.itemsize * math.prod(part or 0 for part in self.shape[1:])
+            # All of it is made at once; what is not written yet reads as zeros.
             self.file.truncate(self.begin + (shape[0] or 0) * row_bytes)
             self.file.seek(self.begin + first * row_bytes)
 
@@ -127,17 +120,17 @@ class ArrayWriter:
         self.rows += len(rows)
 
     def __enter__(self) -> Self:
-        """Return the writer."""
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Close the file with the number of rows in its header, and raise if rows are missing."""
         with self.file:
+            # After a failure the file is left as it is, to be removed with its folder.
             if kind is None:
                 if self.shape[0] not in {None, self.rows} and not self.shared:
                     raise ValueError(f"{self.path} must get {self.shape[0]} rows, but got {self.rows}")
+                # How many rows there are is known only now.
                 if self.shape[0] is None and self._write_header(self.rows) != self.begin:
                     raise ValueError(f"{self.path} has {self.rows} rows, more than its header has room for")
                 self.file.flush()
@@ -176,17 +169,7 @@ def sync_folder(folder: Path) -> None:
 
 
 def read_csv_edges(path: Path, target: Path, key: str) -> NDArray[np.int64]:
-    """Convert a CSV file of two columns of integers, without a header, into a binary file of pairs.
-
-    Reads 16 MiB of text at a time, about three million edges per second.
-
-    Returns:
-        The pairs, mapped, shape (2, edges).
-
-    Raises:
-        FileNotFoundError: The file does not exist.
-        ValueError: A line is not two integers.
-    """
+    """Convert a CSV file of two columns of integers into a binary file of pairs; return them, (2, edges)."""
     check_file(path, key)
     edges = 0
     with (
@@ -194,6 +177,7 @@ def read_csv_edges(path: Path, target: Path, key: str) -> NDArray[np.int64]:
         target.open("wb") as pairs,
         progress_bar(f"reading {path.name}", path.stat().st_size, "B") as progress,
     ):
+        # Some programs for tables begin their files with this mark. About three million edges are read per second.
         if text.read(len(codecs.BOM_UTF8)) != codecs.BOM_UTF8:
             text.seek(0)
         # A block ends where a line does.
@@ -211,6 +195,7 @@ def read_csv_edges(path: Path, target: Path, key: str) -> NDArray[np.int64]:
                 ) from error
             write_rows(pairs, part)
             edges += len(part)
+    # An empty file can't be mapped.
     if edges == 0:
         return np.empty((2, 0), dtype=np.int64)
     return np.memmap(target, dtype=np.int64, mode="r", shape=(edges, 2)).T

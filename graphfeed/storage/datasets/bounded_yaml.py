@@ -23,23 +23,24 @@ class BoundedLoader(yaml.SafeLoader):  # type: ignore[misc]
         """How many values each finished node stands for."""
 
     def compose_node(self, parent: Any, index: Any) -> Any:
-        """Return the next node of the tree, unless it is too large."""
         event, before = self.peek_event(), self.num_values
         where = f"the value at line {event.start_mark.line + 1}"
         if isinstance(event, yaml.ScalarEvent) and len(event.value) > LONGEST_SCALAR:
             raise yaml.YAMLError(f"{where} has {len(event.value)} letters")
         self.count(1, event)  # before it is made: the tree of a whole file takes seconds
         node = super().compose_node(parent, index)
+        # With all that lies inside of it.
         if not isinstance(event, yaml.AliasEvent):
             self.sizes[node] = self.num_values - before
         elif node in self.sizes:
+            # An alias stands for all of these again: a few lines of aliases of aliases stand for billions.
             self.count(self.sizes[node] - 1, event)
         else:
+            # An alias inside of what it names.
             raise yaml.YAMLError(f"{where} contains itself")
         return node
 
     def count(self, values: int, event: Any) -> None:
-        """Add to the number of values, or raise if there are too many."""
         self.num_values += values
         if self.num_values > MOST_VALUES:
             raise yaml.YAMLError(f"there are more than {MOST_VALUES} values up to line {event.start_mark.line + 1}")

@@ -37,8 +37,7 @@ class Edges(ABC):
     """The first id in the graph of the source type and of the destination type."""
 
     @abstractmethod
-    def __len__(self) -> int:
-        """Return the number of edges."""
+    def __len__(self) -> int: ...
 
     @abstractmethod
     def parts(self, first: int, last: int, /) -> Iterator[Any]:
@@ -54,7 +53,9 @@ class Edges(ABC):
     def read(self, name: str, part: Any) -> NDArray[Any]:
         """Return some rows of a column; sources and destinations are ids in the graph, and "type" is the number."""
         if name in {"source", "destination"}:
+            # Ids within a type, moved to where the type begins.
             return self.column(name, part).astype(np.int64, copy=False) + self.first_nodes[name == "destination"]
+        # The type is one number for all rows.
         return np.array(self.number) if name == "type" else self.column(name, part)
 
 
@@ -80,7 +81,6 @@ class EdgeList(Edges):
             raise ValueError(f"{self.key}: edges must be integers, but are {self.ends.dtype}; save them as int64")
 
     def __len__(self) -> int:
-        """Return the number of edges."""
         return int(self.ends.shape[1])
 
     def parts(self, _first: int, _last: int, /) -> Iterator[slice]:
@@ -94,6 +94,7 @@ class EdgeList(Edges):
         if name not in {"source", "destination"}:
             return self.attributes[name][part]
         end = int(name == "destination")
+        # Copied to int64, as sorting needs it; only a part is in memory at a time.
         ids = self.ends[end, part].astype(np.int64)
         check_ids(f"{self.key}: {name}s", torch.from_numpy(ids), self.num_nodes[end])
         return ids
@@ -131,11 +132,11 @@ def memory_for_sorting() -> int:
 
 
 def count_columns(edges: Sequence[Edges], num_nodes: int, progress: ProgressBar) -> NDArray[np.int64]:
-    """Return the start of each column, and the end of the last one."""
     indptr = np.zeros(num_nodes + 1, dtype=np.int64)
     for own in edges:
         for part in own.parts(0, num_nodes):
             destinations = own.read("destination", part)
+            # Counted one place behind their columns, so that the running sums are the starts of columns.
             ops.count_edges(torch.from_numpy(destinations), torch.from_numpy(indptr[1:]))
             progress.update(len(destinations))
     np.cumsum(indptr, out=indptr)
@@ -159,25 +160,19 @@ def sort_tasks(
     arrays: Sequence[EdgeArray],
     sorting: Sorting,
 ) -> dict[str, FileTask]:
-    """Return tasks that write arrays sorted by destination, each the rows of a range of columns, and the files of them.
-
-    Within a column, edges are in the order of their types and rows. A range is sorted in memory, and for it the edges
-    are read that may be in it. So files are read and written sequentially. Tasks write to one file side by side.
-
-    Args:
-        edges: The edges of each type.
-        indptr_file: Column starts of all types together.
-        arrays: The arrays to write, of which the files are made here unless they are there.
-        sorting: Who sorts. With an executor there are `LEAST_TASKS` ranges, if there are so many columns.
-    """
+    """Return tasks by name that write arrays sorted by destination, each the rows of a range of columns."""
+    # A task sorts its range in memory, and reads the edges that may be in it. So files are read and written in order.
+    # Within a column, edges are in the order of their types and rows.
     indptr: NDArray[Any] = map_npy(indptr_file)
     size, row_bytes = int(indptr[-1]), sum(array.row_bytes for array in arrays) or 1
     for array in arrays:
         with ArrayWriter(array.path, (size, *array.row), array.dtype, first=0):
             pass  # it may have no rows
     edges = [replace(own) for own in edges]  # without what they keep in memory, for tasks travel to workers
+    # With an executor there are enough ranges for all workers, if there are so many columns.
     least = 1 if sorting.executor is None else LEAST_TASKS
     most_edges = max(min(sorting.memory // row_bytes, -(-size // least)), 1)
+    # Ranges without edges have nothing to write.
     ranges = [(first, last) for first, last in split_columns(indptr, most_edges) if indptr[first] < indptr[last]]
     return {
         f"{first}_{last}": partial(write_range, edges, indptr_file, arrays, (first, last)) for first, last in ranges
@@ -190,8 +185,10 @@ def write_range(
     """Write the rows of a range of columns to each of the arrays, and return how many."""
     first, last = columns
     all_columns = map_npy(indptr_file)
+    # Column starts may be int32; places are counted in int64.
     indptr = all_columns[first : last + 1].astype(np.int64)
     for array, block in zip(arrays, sort_range(edges, indptr, arrays, first), strict=True):
+        # The run that this task belongs to is over, and another one may write to the same file.
         if not aside.exists():
             raise FileNotFoundError(f"{aside} is gone: another run writes {array.path} now")
         with ArrayWriter(array.path, (int(all_columns[-1]), *array.row), array.dtype, first=int(indptr[0])) as writer:
@@ -202,7 +199,7 @@ def write_range(
 def sort_range(
     edges: Sequence[Edges], indptr: NDArray[np.int64], arrays: Sequence[EdgeArray], first: int
 ) -> list[NDArray[Any]]:
-    """Return the rows of the columns from `first` for each of the arrays; `indptr` has the starts of these columns."""
+    """Return the rows of the columns from `first` for each array; `indptr` has the starts of these columns."""
     last = first + len(indptr) - 1
     starts = torch.from_numpy(indptr[:-1] - indptr[0])
     blocks = [np.empty((int(indptr[-1] - indptr[0]), *array.row), dtype=array.dtype) for array in arrays]
@@ -210,7 +207,9 @@ def sort_range(
         for part in own.parts(first, last):
             ends = own.read("destination", part)
             chosen = (ends >= first) & (ends < last)
+            # Often all of a part is in the range: then nothing is copied.
             some = slice(None) if chosen.all() else np.flatnonzero(chosen)
+            # `starts` is moved along: the next part of the same column goes behind this one.
             slots = ops.assign_slots(torch.from_numpy(ends[some] - first), starts).numpy()
             for block, array in zip(blocks, arrays, strict=True):
                 values = own.read(array.column, part)

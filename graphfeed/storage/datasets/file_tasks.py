@@ -61,21 +61,22 @@ def run_tasks(
             if progress is not None:
                 progress(future.result())
     except BaseException as error:
+        # Those that have not begun are cancelled.
         wait([future for future in names if not future.cancel()], END_SECONDS)
         if isinstance(error, BrokenExecutor):
             error.add_note("a worker was lost, perhaps for lack of memory; the executor takes no tasks any more")
         raise
     finally:
+        # Whoever still writes fails without its folder, rather than change what the next run makes.
         shutil.rmtree(run, ignore_errors=True)
+    # In the order of the tasks, whichever ended first.
     return {name: results[name] for name in tasks}
 
 
 def begin_run(scratch: Path) -> Path:
-    """Return a new folder for the files of unfinished tasks, and remove those of runs before.
-
-    Workers may still be at tasks of an earlier run, perhaps with other inputs. Without their folder, they fail.
-    """
+    """Return a new folder for the files of unfinished tasks, and remove those of runs before."""
     scratch.mkdir(exist_ok=True)
+    # Workers may still be at tasks of an earlier run, perhaps with other inputs. Without their folder, they fail.
     for left in scratch.glob("run-*"):
         shutil.rmtree(left, ignore_errors=True)
     return Path(tempfile.mkdtemp(prefix="run-", dir=scratch))
@@ -89,12 +90,14 @@ def run_task(folder: Path, run: Path, name: str, task: FileTask) -> Any:
     aside = Path(tempfile.mkdtemp(prefix=f"{name}.", dir=run))
     try:
         result = task(aside)
+        # Sorted, a folder comes before what is in it.
         for path in sorted(aside.rglob("*")):
             target = folder / path.relative_to(aside)
             if path.is_dir():
                 target.mkdir(exist_ok=True)
             else:
                 path.replace(target)
+        # Last, so that a noted result means that all files are in their places.
         write_text(aside / noted.name, json.dumps(result))
         os.replace(aside / noted.name, noted)
     finally:

@@ -46,6 +46,7 @@ def new_folder(
     unfinished, outdated = (folder.with_name(f".{folder.name}.{word}") for word in ("unfinished", "outdated"))
     unfinished.mkdir(parents=True, exist_ok=True)
     with only_process(unfinished / LOCK):
+        # The journal says with what inputs the folder was begun: work on others is not gone on with.
         journal = None if resume is None else unfinished / resume
         try:
             if journal is None or not journal.is_file() or (key is not None and journal.read_text() != key):
@@ -55,10 +56,12 @@ def new_folder(
                 write_text(journal, key)
             shutil.rmtree(outdated, ignore_errors=True)
             yield unfinished
+            # First the names inside are on the disk, then the folder gets its own.
             for path in (unfinished, *unfinished.rglob("*")):
                 if path.is_dir():
                     sync_folder(path)
             if replace and folder.exists():
+                # The old folder is moved aside, because a folder that is not empty can't be replaced in one step.
                 folder.rename(outdated)
             elif check_new_folder(folder).exists():
                 folder.rmdir()
@@ -107,19 +110,11 @@ def check_new_folder(folder: Path) -> Path:
 
 @contextmanager
 def only_process(lock: Path, wait_seconds: float = 0) -> Iterator[None]:
-    """Hold a lock against other processes. The system releases it however the process ends; there is none on Windows.
-
-    Args:
-        lock: The path of a file, which stays.
-        wait_seconds: How long to wait for another process.
-
-    Raises:
-        FileExistsError: Another process holds the lock, if `wait_seconds` is 0, or has just removed the file.
-        TimeoutError: Another process still holds the lock.
-    """
+    """Hold a lock against other processes, waiting for it if asked to; there is none on Windows."""
     if sys.platform == "win32":
         yield
         return
+    # The system releases the lock however the process ends, and the file stays.
     give_up = time.monotonic() + wait_seconds
     descriptor = os.open(lock, os.O_RDWR | os.O_CREAT, 0o666)  # NFS locks only files that are open for writing.
     HELD.add(descriptor)
@@ -142,6 +137,7 @@ def only_process(lock: Path, wait_seconds: float = 0) -> Iterator[None]:
             raise FileExistsError(f"another process has just written {lock.parent}; try again")
         yield
     finally:
+        # A fork in the block has closed its copy already.
         if descriptor in HELD:
             HELD.remove(descriptor)
             os.close(descriptor)
@@ -149,15 +145,15 @@ def only_process(lock: Path, wait_seconds: float = 0) -> Iterator[None]:
 
 @after_fork_in_child
 def close_locks() -> None:
-    """Close a forked process's copies of locks, which would outlast the process that holds them."""
+    # A forked process's copies would keep the locks when the process that holds them ends.
     while HELD:
         os.close(HELD.pop())
 
 
 def clear(folder: Path) -> None:
-    """Remove what an earlier process left in a folder, but for the lock."""
     for path in folder.iterdir():
         if path.is_dir():
             shutil.rmtree(path)
+        # The lock is held, by this process.
         elif path.name != LOCK:
             path.unlink()

@@ -32,11 +32,13 @@ def as_member(items: Any) -> Any:
         try:
             member = as_tensor("items", items)
         except TypeError:
+            # A list of objects that make no tensor, such as texts, stays a list.
             if not isinstance(items, (list, tuple)):
                 raise
             return list(items)
         if member.dim():
             return member.to(torch.int64) if member.dtype in NOT_INDEXED else member
+        # A 0-d tensor of an integer is a number of items whose ids have its dtype.
         if member.dtype in ID_DTYPES:
             return member
     elif hasattr(items, "__len__") and hasattr(items, "__getitem__") and not isinstance(items, (str, bytes, Mapping)):
@@ -47,19 +49,18 @@ def as_member(items: Any) -> Any:
 
 
 def is_number(items: Any) -> bool:
-    """Return whether the items are an integer or a 0-d tensor of one, which stands for a range."""
+    # Such a number stands for a range.
     if isinstance(items, torch.Tensor):
         return items.dim() == 0 and items.dtype in ID_DTYPES
+    # A bool is an int to Python.
     return isinstance(items, int) and not isinstance(items, bool)
 
 
 def count_rows(member: Any) -> int:
-    """Return the number of items; an integer n stands for the items 0 .. n - 1."""
     return int(member) if is_number(member) else len(member)
 
 
 def is_mask(member: Any) -> bool:
-    """Return whether a member has one boolean per node."""
     return isinstance(member, torch.Tensor) and member.dtype == torch.bool and member.dim() == 1
 
 
@@ -76,15 +77,15 @@ def as_names(names: Any) -> tuple[str | None, ...] | None:
 
 
 def as_position(index: Any) -> Any:
-    """Convert a NumPy integer or a 0-d tensor to an int; return anything else unchanged."""
     if isinstance(index, np.integer) or (isinstance(index, torch.Tensor) and index.dim() == 0):
+        # A 0-d tensor of something else is refused where positions are checked.
         return int(index) if isinstance(index, np.integer) or index.dtype in ID_DTYPES else index
     return index
 
 
 def as_index(index: object, owner: str) -> torch.Tensor:
-    """Return several positions as a tensor."""
     if isinstance(index, (Sequence, np.ndarray)) and not isinstance(index, str):
+        # An empty list would become float32.
         index = torch.as_tensor(index) if len(index) else torch.empty(0, dtype=torch.int64)
     dtype = index.dtype if isinstance(index, torch.Tensor) else type(index).__name__
     if not isinstance(index, torch.Tensor) or dtype not in ID_DTYPES:
@@ -93,7 +94,6 @@ def as_index(index: object, owner: str) -> torch.Tensor:
 
 
 def check_range(index: torch.Tensor, length: int, owner: str) -> None:
-    """Raise an IndexError unless every position is in range."""
     if index.numel() and not (int(index.min()) >= 0 and int(index.max()) < length):
         wrong = index[(index < 0) | (index >= length)]
         raise IndexError(f"{owner} index out of range: {int(wrong[0])} of {length} items")
@@ -132,8 +132,10 @@ class ItemSet(Shareable):
         self._names = as_names(names)
         if not members:
             raise ValueError("items is an empty tuple; give a tensor, or a tuple of at least one tensor")
+        # A single member without a name stands for seeds.
         own = self._names or (SEEDS[0] if len(members) == 1 else None,) * len(members)
         self._items: tuple[Any, ...] = tuple(
+            # A mask of nodes becomes the ids of those that it selects.
             member.nonzero().squeeze(1) if name in SEEDS and is_mask(member) else member
             for member, name in zip_longest(members, own)
         )
@@ -168,15 +170,14 @@ class ItemSet(Shareable):
         return self._items
 
     def __len__(self) -> int:
-        """Return the number of items."""
         return self._length
 
     def __getitem__(self, index: Index) -> Any:
-        """Return the rows at an int, slice, sequence of ints or tensor of ints; a tuple of rows for several members."""
         index = as_position(index)
         if isinstance(index, int):
             if not -self._length <= index < self._length:
                 raise IndexError(f"ItemSet index out of range: {index} of {self._length} items")
+            # From here on it counts from the start.
             index = index % self._length
         elif not isinstance(index, slice):
             index = as_index(index, "ItemSet")
@@ -203,11 +204,9 @@ class ItemSet(Shareable):
         return torch.tensor(whole[index], dtype=dtype)
 
     def __iter__(self) -> Iterator[Any]:
-        """Yield one item after the other."""
         return (self[index] for index in range(self._length))
 
     def __repr__(self) -> str:
-        """Return the items and the names, one per line."""
         items = self._items if self.is_tuple or not is_number(self._items[0]) else self._items[0]
         return f"{type(self).__name__}(\n    items={items},\n    names={self._names},\n)"
 
@@ -269,7 +268,6 @@ class HeteroItemSet(Shareable):
         return next(iter(self._itemsets.values())).num_items
 
     def __len__(self) -> int:
-        """Return the number of items of all types together."""
         return int(self._starts[-1])
 
     def __getitem__(self, index: Index) -> dict[str, Any]:
@@ -279,6 +277,7 @@ class HeteroItemSet(Shareable):
             if not -len(self) <= index < len(self):
                 raise IndexError(f"HeteroItemSet index out of range: {index} of {len(self)} items")
             index = index % len(self)
+            # To the right, so that types without items are skipped.
             number = int(torch.searchsorted(self._starts, index, right=True)) - 1
             name = list(self._itemsets)[number]
             return {name: self._itemsets[name][index - int(self._starts[number])]}
@@ -290,17 +289,16 @@ class HeteroItemSet(Shareable):
         numbers = torch.bucketize(index, self._starts[1:], right=True)
         rows = {}
         for number, (name, items) in enumerate(self._itemsets.items()):
+            # In the order in which they are asked for.
             own = index[numbers == number]
             if own.numel():
                 rows[name] = items[own - self._starts[number]]
         return rows
 
     def __iter__(self) -> Iterator[dict[str, Any]]:
-        """Yield one item after the other, type by type."""
         return (self[index] for index in range(len(self)))
 
     def __repr__(self) -> str:
-        """Return the item sets and the names, one per line."""
         itemsets = textwrap.indent(str(self._itemsets), " " * len("    itemsets=")).strip()
         return f"{type(self).__name__}(\n    itemsets={itemsets},\n    names={self._names},\n)"
 
@@ -308,7 +306,7 @@ class HeteroItemSet(Shareable):
 
 
 def members_of(items: ItemSet | HeteroItemSet | Any) -> Any:
-    """Return the members of an item set by name, by type if there are types."""
     if isinstance(items, HeteroItemSet):
         return {name: members_of(own) for name, own in items.by_type.items()}
+    # Members without names are shown by their numbers.
     return None if items is None else dict(zip(items.names or range(items.num_items), items.members, strict=True))

@@ -115,6 +115,7 @@ class Section:
 
     def get(self, key: str, wanted: type, default: Any = REQUIRED) -> Any:
         """Return a value of a type; null counts as missing."""
+        # Whatever was asked for is known, whether it is there or not: by this, typos are found.
         self.read.add(key)
         value = self.values.get(key)
         if value is None:
@@ -168,11 +169,7 @@ class Section:
 
 
 def read_yaml(folder: Path, path: Path) -> dict[str, Any]:
-    """Read a dataset's YAML file of plain values; no other objects are created.
-
-    Raises:
-        ValueError: The file is not YAML, too large (see `load_yaml`), or not a mapping, or leads out of the folder.
-    """
+    # By the whole path: a link may lead out of the folder.
     return dict(Section(load_yaml(stay_inside(folder, str(path.relative_to(folder)), "its own path"))).values)
 
 
@@ -193,13 +190,14 @@ def stay_inside(folder: Path, path: str, key: str) -> Path:
 
 
 def parse_metadata(data: Mapping[str, Any]) -> OnDiskMetaData:
-    """Check the contents of `metadata.yaml`; a ValueError names the key that is wrong."""
     top = Section(data)
     topology = Section(top.get("graph_topology", dict, {}), "graph_topology")
     if "type" in topology.values:
         topology.choice("type", (GRAPH_TYPE,))
+    # Keys of processed data sets, which other modules read.
     top.read.update(("include_original_edge_id", "auto_cast_to_optimal_dtype", "sources", "layout"))
     top.read.update(("checksums", "ids", "skipped", "time_unit"))
+    # YAML reads a name such as 2024 as a number.
     name = top.values.get("dataset_name")
     top.read.add("dataset_name")
     graph = top.get("graph", dict, None)
@@ -215,7 +213,6 @@ def parse_metadata(data: Mapping[str, Any]) -> OnDiskMetaData:
 
 
 def parse_graph(section: Section) -> OnDiskGraph:
-    """Check the nodes, the edges and the attributes that sampling uses."""
     nodes = [OnDiskNodes(part.get("num", int), part.get("type", str, None)) for part in section.sections("nodes")]
     edges = [
         OnDiskEdges(part.key, part.choice("format", EDGE_FORMATS), part.get("path", str), part.get("type", str, None))
@@ -241,8 +238,8 @@ def parse_graph(section: Section) -> OnDiskGraph:
 
 
 def check_types(node_types: list[str | None], edges: list[OnDiskEdges]) -> None:
-    """Raise unless all nodes and edges have types that fit together, or there is one entry of each without a type."""
     types = [*node_types, *(part.type for part in edges)]
+    # Only a graph of one entry each may be without types.
     if None in types:
         if types != [None, None]:
             raise ValueError(
@@ -259,7 +256,6 @@ def check_types(node_types: list[str | None], edges: list[OnDiskEdges]) -> None:
 
 
 def check_attributes(graph: OnDiskGraph) -> None:
-    """Raise unless each attribute occurs once for every type."""
     for domain, parts in (("node", graph.nodes), ("edge", graph.edges)):
         known = [part.type for part in parts]
         own = [part for part in graph.feature_data if part.domain == domain]
@@ -267,6 +263,7 @@ def check_attributes(graph: OnDiskGraph) -> None:
         for name in dict.fromkeys(part.name for part in own):
             types = [part.type for part in own if part.name == name]
             if set(types) != set(known):
+                # Attributes of all types lie one behind the other in one array, so none may be missing.
                 raise ValueError(
                     f"{FILE_NAME}: graph.feature_data {name!r} of domain {domain} must cover the types {known}, but "
                     f"has {types}; give an entry for each type"
@@ -274,14 +271,12 @@ def check_attributes(graph: OnDiskGraph) -> None:
 
 
 def check_doubles(key: str, names: list[Any]) -> None:
-    """Raise if a name occurs twice."""
     for index, name in enumerate(names):
         if name in names[:index]:
             raise ValueError(f"{FILE_NAME}: {key}[{index}] is there twice ({name}); remove one")
 
 
 def parse_feature(section: Section, domains: tuple[str, ...]) -> OnDiskFeatureData:
-    """Check a feature; unknown keys become its metadata."""
     return OnDiskFeatureData(
         domain=section.choice("domain", domains),
         type=section.get("type", str, None),
@@ -294,11 +289,11 @@ def parse_feature(section: Section, domains: tuple[str, ...]) -> OnDiskFeatureDa
 
 
 def parse_task(section: Section) -> OnDiskTaskData:
-    """Check a task; unknown keys become its metadata."""
     sets = [tuple(map(parse_items, section.sections(part))) for part in SETS]
     for part, items in zip(SETS, sets, strict=True):
         types, names = [item.type for item in items], {tuple(one.name for one in item.data) for item in items}
         key = f"{FILE_NAME}: {section.name(part)}"
+        # Several entries are told apart by their types.
         if len(types) > 1 and (None in types or len(set(types)) < len(types)):
             raise ValueError(f"{key} has several entries, so each needs a type of its own; they have {types}")
         if len(names) > 1:
@@ -307,7 +302,6 @@ def parse_task(section: Section) -> OnDiskTaskData:
 
 
 def parse_items(section: Section) -> OnDiskTVTSet:
-    """Check the items of one type."""
     items_type = section.get("type", str, None)
     data = []
     for part in section.sections("data"):
@@ -327,7 +321,6 @@ def parse_items(section: Section) -> OnDiskTVTSet:
 
 
 def check_folder(path: str | os.PathLike[str]) -> Path:
-    """Return the folder of a dataset, or raise if there is none."""
     folder = Path(path)
     if not folder.exists():
         raise FileNotFoundError(f"Invalid dataset path: {path}; give the folder that holds {FILE_NAME}")

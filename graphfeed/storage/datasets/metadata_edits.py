@@ -11,23 +11,11 @@ MISSING = object()
 
 
 def apply_edits(source: Mapping[str, Any], edited: Mapping[str, Any], processed: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the metadata of the preprocessed files with what a program changed in the metadata that it was shown.
-
-    An edited feature or item set whose file is still the one of the source reads the preprocessed file instead; a path
-    that the program chose is read as it is.
-
-    Args:
-        source: The metadata that the program was shown, as it was.
-        edited: The same after the edits.
-        processed: The metadata of the preprocessed files.
-
-    Raises:
-        ValueError: What was edited is the graph's edge lists, which are preprocessed already, or `metadata.yaml` is no
-            longer the one that was shown.
-    """
+    """Return the metadata of the preprocessed files, with what a program changed in the metadata it was shown."""
     result = dict(processed)
     for key in (*source, *(key for key in edited if key not in source)):
         value, before = edited.get(key, MISSING), source.get(key, MISSING)
+        # What was not edited stays as preprocessing wrote it.
         if value == before:
             continue
         if key == "graph":
@@ -35,11 +23,14 @@ def apply_edits(source: Mapping[str, Any], edited: Mapping[str, Any], processed:
                 f"yaml_data['graph'] was edited, but the graph is made of what {FILE_NAME} says; edit that file instead"
             )
         if key in {"feature_data", "tasks"}:
+            # An entry whose file is still the one of the source reads the preprocessed file; a path that the program
+            # chose is read as it is.
             result[key] = with_files(value, pair_files(before, processed.get(key), key)) if value is not MISSING else []
         elif value is MISSING:
             result.pop(key, None)
         elif isinstance(value, Mapping) and isinstance(result.get(key), Mapping):
             old = before if isinstance(before, Mapping) else {}
+            # Only what the program changed inside of it.
             result[key] = result[key] | {name: own for name, own in value.items() if old.get(name, MISSING) != own}
         else:
             result[key] = value
@@ -57,7 +48,7 @@ def list_files(value: Any) -> Iterator[Mapping[str, Any]]:
 
 
 def describe(entry: Mapping[str, Any]) -> tuple[str, str, bool]:
-    """Return what decides which preprocessed file an entry reads: seeds get the dtype of the graph's ids."""
+    # These decide which preprocessed file an entry reads: seeds get the dtype of the graph's ids.
     return str(entry.get("format")), str(entry.get("path")), entry.get("name") == SEEDS
 
 
@@ -65,6 +56,7 @@ def pair_files(source: Any, processed: Any, key: str) -> dict[tuple[str, str, bo
     """Return the format and path of the preprocessed files by what describes their sources."""
     before, after = list(list_files(source)), list(list_files(processed))
     names = [[(entry.get("domain"), entry.get("name")) for entry in entries] for entries in (before, after)]
+    # Both list the same files in the same order, unless the data set was preprocessed of something else.
     if names[0] != names[1]:
         raise ValueError(
             f"yaml_data[{key!r}] was edited, but {FILE_NAME} has changed since: it names {brief(names[1])}, and named "
@@ -75,7 +67,6 @@ def pair_files(source: Any, processed: Any, key: str) -> dict[tuple[str, str, bo
 
 
 def with_files(value: Any, files: Mapping[tuple[str, str, bool], Mapping[str, Any]]) -> Any:
-    """Return edited metadata that names preprocessed files where there are some."""
     if isinstance(value, list):
         return [with_files(part, files) for part in value]
     if isinstance(value, Mapping):

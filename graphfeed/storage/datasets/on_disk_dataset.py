@@ -78,7 +78,6 @@ class OnDiskTask(Task):
         return self._sets[2]
 
     def __repr__(self) -> str:
-        """Return the item sets and the metadata, one per line."""
         names = ("validation_set", "train_set", "test_set", "metadata")
         lines = "\n".join(f"{name}={getattr(self, name)!r}," for name in names)
         return f"OnDiskTask({indent_continuation(lines, len('OnDiskTask('))})"
@@ -94,7 +93,6 @@ class Tasks(list[OnDiskTask]):
     """A list of tasks, which prints their shapes as each does by itself."""
 
     def __str__(self) -> str:
-        """Return the text of each task; `repr` has the values."""
         return f"[{', '.join(map(str, self))}]"
 
 
@@ -167,6 +165,7 @@ class OnDiskDataset:
         topology = top.get("graph_topology", dict, None)
         if topology is not None:
             try:
+                # Our own has a layout; any other, such as GraphBolt's, names a saved graph.
                 read = read_graph if "layout" in processed else load_saved_graph
                 self._graph = read(self._folder, topology)
             except ValueError as error:
@@ -197,6 +196,7 @@ class OnDiskDataset:
         data = read_yaml(self._folder, source) if source.is_file() else None
         if data is not None and "graph" not in data and Section(data).get("graph_topology", dict, {}).get("path"):
             return source  # it names what is preprocessed already
+        # GraphBolt preprocessed it, and its source files are gone: what GraphBolt wrote is all that there is.
         if by_graphbolt.is_file() and not (self._folder / PROCESSED / FILE_NAME).is_file():
             named = name_files(parse_metadata(data)) if data is not None else {"": FILE_NAME}
             if not all((self._folder / path).is_file() for path in named.values()):
@@ -259,6 +259,7 @@ class OnDiskDataset:
         if type not in counts:
             types = "the graph has no types; leave it out" if None in counts else f"the types are {sorted(counts)}"
             raise KeyError(f"there is no node type {type!r}; {types}")
+        # Without other ids, a node's original id is its own.
         return OriginalIds(range(counts[type]))
 
     @property
@@ -270,6 +271,7 @@ class OnDiskDataset:
             return None
         counts, dtype = graph.num_nodes, graph.indices.dtype
         if isinstance(counts, int):
+            # A number of items takes no memory, unlike all ids.
             return ItemSet(torch.tensor(counts, dtype=dtype), names="seeds")
         sets = {
             node_type: ItemSet(torch.tensor(count, dtype=dtype), names="seeds") for node_type, count in counts.items()
@@ -277,7 +279,6 @@ class OnDiskDataset:
         return HeteroItemSet(sets)
 
     def __repr__(self) -> str:
-        """Return the folder."""
         return f"{type(self).__name__}({str(self._folder)!r})"
 
     def _check_loaded(self) -> None:
@@ -302,7 +303,6 @@ def open_in_files(path: str | os.PathLike[str]) -> OnDiskDataset:
 
 
 def load_saved_graph(folder: Path, topology: Mapping[str, Any]) -> FusedCSCSamplingGraph:
-    """Load the file that an entry `graph_topology` names."""
     again = f"preprocess again from the source: {folder / FILE_NAME} with its graph, and the files that it names"
     if "path" not in topology:
         raise ValueError(f"graph_topology has no path, but {list(topology)}; {again}")
@@ -314,7 +314,7 @@ def load_saved_graph(folder: Path, topology: Mapping[str, Any]) -> FusedCSCSampl
 
 
 def find_metadata(folder: Path) -> Path:
-    """Return the path of the metadata to start from: of the source if it is there, else of the preprocessed files."""
+    """Return the path of the metadata to start from: the source's, or else that of the preprocessed files."""
     for candidate in (folder, folder / PROCESSED, folder / BY_GRAPHBOLT):
         if (candidate / FILE_NAME).is_file():
             return candidate / FILE_NAME

@@ -14,20 +14,10 @@ from graphfeed.storage.datasets.metadata import stay_inside
 
 
 class OriginalIds:
-    """The original ids of the nodes of a type: texts or integers, at the position of each node.
+    """The original ids of the nodes of a type: texts or integers, at the position of each node."""
 
-    Args:
-        values: The integers, a range for nodes without other ids; or of texts the bytes in UTF-8, one behind the other.
-        offsets: Where each text begins and, at last, where all end.
-
-    Example:
-        >>> ids = OriginalIds(np.frombuffer(b"anneben", dtype=np.uint8), np.array([0, 4, 7]))
-        >>> ids[1], ids[torch.tensor([1, 0])], len(ids)
-        ('ben', ['ben', 'anne'], 2)
-        >>> ids.find(["ben"])
-        tensor([1])
-    """
-
+    # Texts are given as bytes in UTF-8, one behind the other, with the offsets at which each begins and the last one
+    # ends. Nodes without other ids have a range.
     def __init__(self, values: NDArray[Any] | range, offsets: NDArray[Any] | None = None) -> None:
         if isinstance(values, np.ndarray) and (
             values.ndim != 1 or values.dtype != (np.int64 if offsets is None else np.uint8)
@@ -39,20 +29,13 @@ class OriginalIds:
         self._positions: dict[str | int, int] | None = None
 
     def __len__(self) -> int:
-        """Return the number of nodes."""
         return len(self._values) if self._offsets is None else len(self._offsets) - 1
 
     def __getitem__(self, nodes: Any) -> Any:
-        """Return the original id of a node, or a list of those of several.
-
-        Args:
-            nodes: The id of a node in its type; or a tensor or a list of them, or a slice.
-
-        Raises:
-            IndexError: There is no such node.
-        """
+        """Return the original id of a node; of a tensor, a list or a slice of nodes, a list of their ids."""
         if isinstance(nodes, slice):
             return [self._get(node) for node in range(*nodes.indices(len(self)))]
+        # Also NumPy's integers and 0-d tensors.
         if hasattr(nodes, "__index__") and not (isinstance(nodes, torch.Tensor) and nodes.dim()):
             node = nodes.__index__()
             if not -len(self) <= node < len(self):
@@ -63,27 +46,25 @@ class OriginalIds:
         return [self._get(node) for node in ids.tolist()]
 
     def __iter__(self) -> Iterator[str | int]:
-        """Yield the original id of each node."""
         return (self._get(node) for node in range(len(self)))
 
     def _get(self, node: int) -> str | int:
         if self._offsets is None:
             return int(self._values[node])
         start, stop = int(self._offsets[node]), int(self._offsets[node + 1])
+        # The files may be damaged, and offsets are checked only where they are read.
         if not 0 <= start <= stop <= len(self._values):
             raise ValueError(f"the id of node {node} lies at {start} to {stop} of {len(self._values)} bytes")
         return bytes(self._values[start:stop]).decode("utf-8")
 
     def find(self, ids: Iterable[str | int]) -> torch.Tensor:
-        """Return the nodes that had these ids. The first call makes a dict of all ids, unless these are a range.
-
-        Raises:
-            KeyError: No node had one of them, or several had, as names of nodes may.
-        """
+        """Return the nodes that had these ids; a KeyError names one that no node had, or that several had."""
+        # Made at the first call: a dict of all ids takes memory. A range needs none.
         if self._positions is None and not isinstance(self._values, range):
             self._positions = {}
             for node, one in enumerate(self):
                 if self._positions.setdefault(one, node) != node:
+                    # Names of nodes may occur more than once: -1 stands for several.
                     self._positions[one] = -1
         found = []
         # Those of a column of Arrow are objects of their own, which are no keys of a dict of texts.
@@ -98,7 +79,6 @@ class OriginalIds:
         return torch.tensor(found, dtype=torch.int64)
 
     def __repr__(self) -> str:
-        """Return the number of ids, and what they are."""
         return f"OriginalIds({len(self)} {'integers' if self._offsets is None else 'texts'})"
 
 
@@ -115,6 +95,7 @@ def write_ids(folder: Path, name: str, values: NDArray[Any], offsets: NDArray[An
 def write_reordered_ids(folder: Path, name: str, ids: OriginalIds, order: NDArray[np.int64]) -> dict[str, str]:
     """Write the original ids of a type, for nodes in another order, and return the names of the files."""
     if ids._offsets is None:
+        # Nodes that had no other ids had their former ones.
         values = order if isinstance(ids._values, range) else ids._values[order]
         return write_ids(folder, name, values, None)
     files = {"values": f"{name}.npy", "offsets": f"{name}_offsets.npy"}
@@ -133,11 +114,7 @@ def write_reordered_ids(folder: Path, name: str, ids: OriginalIds, order: NDArra
 
 
 def read_ids(folder: Path, files: Any, key: str, in_memory: bool) -> OriginalIds:
-    """Read or map the original ids of a type.
-
-    Raises:
-        ValueError: The files hold something else.
-    """
+    """Read or map the original ids of a type."""
     if not isinstance(files, Mapping) or not {"values"} <= set(files) <= {"values", "offsets"}:
         raise ValueError(f"{key} must name the files `values` and `offsets`, but is {brief(files)}")
 

@@ -101,6 +101,7 @@ def why_preprocess(folder: Path, options: Mapping[str, Any], force: bool | None)
     known = read_yaml(folder, made)
     if known.get("layout") != LAYOUT:
         return "another version made it"
+    # If no change is to be looked for, or the source is gone, what was made of it is used.
     if force is False or not (folder / FILE_NAME).is_file():
         return None
     for name, value in options.items():
@@ -111,16 +112,15 @@ def why_preprocess(folder: Path, options: Mapping[str, Any], force: bool | None)
 
 
 def check_replaceable(folder: Path) -> None:
-    """Raise unless there is a data set to preprocess, and its processed folder is new or one that may be replaced."""
     source, final = folder / FILE_NAME, folder / PROCESSED
     if not source.is_file():
         raise FileNotFoundError(f"{source} does not exist; it names the files of the dataset")
+    # Whatever else lies there is not ours to replace.
     if final.exists() and not (final / FILE_NAME).is_file():
         raise FileExistsError(f"{final} has no {FILE_NAME}, so it is not a processed folder; move it away")
 
 
 def name_files(metadata: OnDiskMetaData) -> dict[str, str]:
-    """Return the path of each file in the metadata by its key."""
     graph = metadata.graph
     paths = {} if graph is None else {f"{part.key}.path": part.path for part in graph.edges}
     for key, features in (("", metadata.feature_data), ("graph.", () if graph is None else graph.feature_data)):
@@ -134,16 +134,17 @@ def name_files(metadata: OnDiskMetaData) -> dict[str, str]:
 
 
 def write_processed(folder: Path, target: Path, options: Mapping[str, Any], digest: bool) -> None:
-    """Write the arrays, and then the metadata."""
     # Described first, so that any modification from here on counts as a change.
     described = [describe_file(folder, FILE_NAME, digest=True)]
     metadata = parse_metadata(read_yaml(folder, folder / FILE_NAME))
     graph = metadata.graph
     if graph is None:
         raise ValueError(f"Invalid config: {FILE_NAME} does not contain graph field; give graph.nodes and graph.edges")
+    # All paths are checked before anything is written.
     named = {path: stay_inside(folder, path, key) for key, path in name_files(metadata).items()}
     described += [describe_file(folder, path, digest) for path, file in named.items() if file.is_file()]
     auto_cast = options["auto_cast_to_optimal_dtype"]
+    # Features of edges have the rows of the edge lists, which are found by these ids.
     with_edge_ids = options["include_original_edge_id"] or any(part.domain == "edge" for part in metadata.feature_data)
     topology, num_edges = write_graph(folder, target, graph, with_edge_ids, auto_cast)
     files = Files(target, PROCESSED)
@@ -156,4 +157,5 @@ def write_processed(folder: Path, target: Path, options: Mapping[str, Any], dige
         "tasks": write_tasks(folder, files, metadata.tasks, graph, auto_cast),
         "sources": described,
     }
+    # Last, since a folder with this file counts as processed.
     write_text(target / FILE_NAME, yaml.safe_dump(processed, sort_keys=False))

@@ -29,14 +29,10 @@ LEGACY_NAMES = frozenset({"seed_nodes", "node_pairs", "negative_srcs", "negative
 
 
 class Files:
-    """Writes numbered files into a folder that gets its final name later.
-
-    Args:
-        target: The folder to write to.
-        final: The name of the folder in the dataset when it is complete.
-    """
+    """Writes numbered files into a folder that gets its final name later."""
 
     def __init__(self, target: Path, final: str) -> None:
+        # `final` is the name that the folder will have in the dataset.
         self.target, self.final, self.count = target, final, 0
 
     def write(self, array: NDArray[Any], prefix: str, dtype: np.dtype[Any]) -> str:
@@ -48,26 +44,20 @@ class Files:
 
 
 def usable_in_place(array: NDArray[Any], format: str, dtype: np.dtype[Any]) -> bool:
-    """Return whether a file can be read and mapped as it is."""
+    # Read, and mapped, as it is.
     return format == "numpy" and array.flags.c_contiguous and array.dtype == dtype and dtype.isnative
 
 
 def write_features(
     folder: Path, files: Files, specs: tuple[OnDiskFeatureData, ...], counts: Mapping[str, Mapping[str | None, int]]
 ) -> list[dict[str, Any]]:
-    """Check features, convert those that can't be read as they are, and return their metadata.
-
-    Args:
-        folder: The dataset's folder.
-        files: Writes the converted files.
-        specs: The features.
-        counts: The number of rows, by domain and type.
-    """
+    """Check features, convert those that can't be read as they are, and return their metadata."""
     entries = []
     for index, spec in enumerate(specs):
         key = f"feature_data[{index}]"
         array = open_spec(folder, spec, key)
         if spec.domain != "graph":
+            # The number of rows by type.
             known = counts[spec.domain]
             if spec.type not in known:
                 raise ValueError(
@@ -81,6 +71,7 @@ def write_features(
             )
         native = array.dtype.newbyteorder("=")
         path = str(spec.path)
+        # A vector becomes a column: features have rows.
         if array.ndim == 1 or not usable_in_place(array, spec.format, native):
             path = files.write(array[:, None] if array.ndim == 1 else array, "feature", native)
         entry = {"domain": spec.domain, "type": spec.type, "name": spec.name, "format": "numpy", "path": path}
@@ -171,7 +162,6 @@ def read_items(folder: Path, sets: tuple[OnDiskTVTSet, ...], key: str) -> ItemSe
 
 
 def inside(folder: Path, specs: tuple[OnDiskFeatureData, ...]) -> list[OnDiskFeatureData]:
-    """Return features with absolute paths, all of them inside the dataset's folder."""
     return [
         replace(spec, path=stay_inside(folder, str(spec.path), f"feature_data[{number}].path"))
         for number, spec in enumerate(specs)

@@ -51,7 +51,7 @@ def id_dtype(count: int, auto_cast: bool) -> np.dtype[Any]:
 
 
 def type_dtype(count: int, auto_cast: bool) -> np.dtype[Any]:
-    """Return the dtype for edge types: the smallest that fits with `auto_cast`, else int64."""
+    # Types are numbered from 0, so as many fit as the largest number and one.
     dtypes = [dtype for dtype in (np.uint8, np.int16, np.int32) if auto_cast and count <= np.iinfo(dtype).max + 1]
     return np.dtype(dtypes[0] if dtypes else np.int64)
 
@@ -69,6 +69,7 @@ def open_edges(
             ends = open_array(path, edges.format, edges.key)
         types = ends_of(edges.type)
         firsts, counts = (first[types[0]], first[types[1]]), (graph.num_nodes[types[0]], graph.num_nodes[types[1]])
+        # Numbered, because names of attributes may not be names of files.
         own = {f"edge_{index}": by_type[edges.type] for index, by_type in enumerate(attributes.values())}
         lists.append(EdgeList(edges.type, number, firsts, edges.key, ends, counts, own))
         for name, by_type in attributes.items():
@@ -77,7 +78,7 @@ def open_edges(
 
 
 def open_attributes(folder: Path, graph: OnDiskGraph, domain: str) -> dict[str, dict[str | None, NDArray[Any]]]:
-    """Map the attributes of nodes or edges by name and type. All types of a name must have one dtype and row shape."""
+    """Map the attributes of nodes or edges by name and type; all types of a name must be alike."""
     found: dict[str, dict[str | None, NDArray[Any]]] = {}
     for index, spec in enumerate(graph.feature_data):
         if spec.domain == domain:
@@ -94,17 +95,14 @@ def open_attributes(folder: Path, graph: OnDiskGraph, domain: str) -> dict[str, 
 
 
 def open_spec(folder: Path, spec: OnDiskFeatureData, key: str) -> NDArray[Any]:
-    """Map the file of a feature or attribute."""
     return open_array(stay_inside(folder, str(spec.path), f"{key}.path"), spec.format, f"{FILE_NAME}: {key}")
 
 
 def name_attribute(name: str, type_name: str | None) -> str:
-    """Return the name of a type's attribute in errors."""
     return f"graph.feature_data {name!r}" + (f" of {type_name!r}" if type_name else "")
 
 
 def check_rows(what: str, values: NDArray[Any], rows: int) -> None:
-    """Raise unless an array has the given number of rows."""
     if values.ndim == 0 or len(values) != rows:
         raise ValueError(f"{FILE_NAME}: {what} must have {rows} rows, but has shape {values.shape}")
 
@@ -112,29 +110,24 @@ def check_rows(what: str, values: NDArray[Any], rows: int) -> None:
 def write_graph(
     folder: Path, target: Path, graph: OnDiskGraph, with_edge_ids: bool, auto_cast: bool
 ) -> tuple[dict[str, Any], dict[str | None, int]]:
-    """Write the arrays of a graph, and return their metadata and the number of edges of each type.
-
-    Args:
-        folder: The dataset's folder.
-        target: The folder to write to.
-        graph: The graph to write; the order of its types sets their numbers.
-        with_edge_ids: Whether to keep the position of each edge in the edge list of its type.
-        auto_cast: Whether ids take the smallest dtype that fits.
-    """
+    """Write the arrays of a graph, and return their metadata and the number of edges of each type."""
     graph_folder = target / GRAPH_FOLDER
     graph_folder.mkdir()
     given = open_attributes(folder, graph, "edge")
     lists = open_edges(folder, target, graph, given)
     attributes = {}
+    # All types have the same attributes, as was checked.
     for name, (column, values) in zip(given, lists[0].attributes.items(), strict=True):
         attributes[name] = EdgeArray(graph_folder / f"{column}.npy", column, values.dtype, values.shape[1:])
     if with_edge_ids:
+        # The position of each edge in the list of its type.
         attributes[ORIGINAL_EDGE_ID] = EdgeArray(
             graph_folder / "edge_id.npy", "row", id_dtype(sum(map(len, lists)), auto_cast)
         )
     progress = partial(progress_bar, unit="edge")
     sorting = Sorting(memory_for_sorting())
     topology = write_edges(graph_folder, lists, graph.num_nodes, attributes, auto_cast, sorting, progress)
+    # What CSV files were converted to.
     for leftover in target.glob("pairs_*"):
         leftover.unlink()
     topology["node_attributes"] = write_node_attributes(folder, graph_folder, graph)
@@ -177,7 +170,9 @@ def write_edges(
     with progress("sorting edges", total) as bar:
         tasks = sort_tasks(edges, indptr_file, [*arrays, *attributes.values()], sorting)
         run_tasks(graph_folder, tasks, sorting.executor, bar.update)
+    # It has the results of tasks, for a run that goes on; all of them are done.
     shutil.rmtree(graph_folder / SCRATCH)
+    # What was just sorted is right: it need not be checked when it is read, as long as the files have this stamp.
     stamp = new_stamp()
     for path in (indptr_file, indices_file, types_file)[: 3 if typed else 2]:
         stamp_file(path, stamp)
@@ -193,7 +188,6 @@ def write_edges(
 
 
 def write_node_attributes(folder: Path, graph_folder: Path, graph: OnDiskGraph) -> dict[str, str]:
-    """Write each attribute, type after type, and return its file by name."""
     files = {}
     for number, (name, by_type) in enumerate(open_attributes(folder, graph, "node").items()):
         files[name] = f"node_{number}.npy"
@@ -234,6 +228,7 @@ def read_graph(folder: Path, topology: Mapping[str, Any]) -> FusedCSCSamplingGra
     columns = COLUMN_FILES[: 2 if offsets is None else 3]
     indptr, indices, *types = [read(name, "path") for name in columns]
     graph = FusedCSCSamplingGraph(
+        # A bool is an int to Python.
         indptr,
         indices,
         None if offsets is None else torch.tensor(offsets, dtype=torch.int64).to(indices.dtype),
@@ -244,6 +239,7 @@ def read_graph(folder: Path, topology: Mapping[str, Any]) -> FusedCSCSamplingGra
         read_all("edge_attributes"),
     )
     stamp = section.get("written", int, None)
+    # Not to be read all over again where the graph is mapped.
     if all(has_stamp(graph_folder / name, stamp) for name in columns):
         graph.take_as_saved()
     else:
@@ -252,7 +248,6 @@ def read_graph(folder: Path, topology: Mapping[str, Any]) -> FusedCSCSamplingGra
 
 
 def read_numbers(section: Section, key: str) -> dict[str, int] | None:
-    """Return the numbers of types."""
     numbers = section.get(key, dict, None)
     if numbers is not None and not all(
         isinstance(name, str) and type(number) is int for name, number in numbers.items()

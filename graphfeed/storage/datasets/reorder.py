@@ -79,9 +79,11 @@ def reorder_dataset(
 def order_nodes(graph: GraphArrays, by: str) -> NDArray[np.int64]:
     """Return the ids of a graph's nodes in another order, type after type."""
     if by == "part":
+        # Neighbours come side by side.
         parts = to_type_dict(assign_nodes(graph, max(1, graph.total_num_nodes // PART_NODES)))
         keys: list[NDArray[Any]] = [own.numpy() for own in parts.values()]
     else:
+        # What is the source of most edges, and so is read most often, comes first.
         met = torch.zeros(graph.total_num_nodes, dtype=torch.int64)
         with progress_bar("counting sources", graph.total_num_edges, "edge") as progress:
             for sources in torch.split(graph.indices, PART_EDGES):
@@ -103,12 +105,11 @@ class StoredEdges(Edges):
     """The arrays of edge attributes by the name of their column."""
 
     def __len__(self) -> int:
-        """Return the number of edges."""
         return self.count
 
     def parts(self, _first: int, _last: int, /) -> Iterator[NDArray[np.int64]]:
-        """Yield the positions of all edges of the type: those of some new ids lie anywhere."""
         types = self.graph.type_per_edge
+        # The edges of a range of new ids lie anywhere, so all are read.
         for start in range(0, self.graph.total_num_edges, PART_EDGES):
             positions = np.arange(start, min(start + PART_EDGES, self.graph.total_num_edges))
             yield positions if types is None else positions[types.numpy()[positions] == self.number]
@@ -119,6 +120,7 @@ class StoredEdges(Edges):
             return part
         if name == "source":
             rows = self.new_ids[self.graph.indices.numpy()[part]]
+        # The column that a position lies in.
         elif name == "destination":
             rows = self.new_ids[np.searchsorted(self.graph.csc_indptr.numpy(), part, side="right") - 1]
         else:
@@ -127,18 +129,12 @@ class StoredEdges(Edges):
 
 
 class Reordering:
-    """Writes the files of a data set in another order.
-
-    Args:
-        source: The folder of the data set.
-        dataset: The same, loaded.
-        order: The ids of its graph's nodes, in their new order.
-        target: The folder to make and to write to.
-    """
+    """Writes the files of a data set in another order."""
 
     def __init__(self, source: Path, dataset: OnDiskDataset, order: NDArray[np.int64], target: Path) -> None:
         self.source, self.dataset, self.target, self.order = source, dataset, target, order
         self.graph: GraphArrays = dataset.graph
+        # The inverse: by former id, the new one.
         self.new_ids = np.empty_like(order)
         self.new_ids[order] = np.arange(len(order))
         types = zip(to_type_dict(self.graph.num_nodes), pairwise(self.graph.first_ids()), strict=True)
@@ -146,10 +142,11 @@ class Reordering:
         self.files = 0
 
     def write(self, memory: int) -> None:
-        """Write all files."""
         (self.target / GRAPH_FOLDER).mkdir(parents=True)
+        # A copy, since entries are changed in place.
         old = copy.deepcopy(self.dataset.yaml_data)
         auto_cast = bool(old.get("auto_cast_to_optimal_dtype", True))
+        # Features of edges have the rows of the edge lists, so edges keep their ids.
         edge_rows = any(entry["domain"] == "edge" for entry in old.get("feature_data") or ())
         topology = self.write_graph(auto_cast, edge_rows or ORIGINAL_EDGE_ID in self.graph.edge_attributes, memory)
         new = {
@@ -166,6 +163,7 @@ class Reordering:
                 for number, node_type in enumerate(self.bounds)
             },
         }
+        # What it was made of is no longer what it says.
         gone = ("sources", "checksums")
         kept = {name: value for name, value in old.items() if name not in gone}
         write_text(self.target / FILE_NAME, yaml.safe_dump(kept | new, sort_keys=False))
@@ -176,17 +174,18 @@ class Reordering:
         return self.order[low:high] - low
 
     def write_graph(self, auto_cast: bool, with_edge_ids: bool, memory: int) -> dict[str, Any]:
-        """Write the arrays of the graph, and return their metadata."""
         graph, folder = self.graph, self.target / GRAPH_FOLDER
         arrays, attributes = {}, {}
         for number, (name, values) in enumerate(graph.edge_attributes.items()):
             column, array = f"edge_{number}", values.numpy()
             attributes[column] = array
             arrays[name] = EdgeArray(folder / f"{column}.npy", column, array.dtype, array.shape[1:])
+        # The graph's edges had no ids but their positions.
         if with_edge_ids and ORIGINAL_EDGE_ID not in arrays:
             dtype = id_dtype(graph.total_num_edges, auto_cast)
             arrays[ORIGINAL_EDGE_ID] = EdgeArray(folder / "edge_id.npy", "position", dtype)
         numbers = graph.edge_type_to_id or {None: 0}
+        # Their ends are ids in the whole graph already: nothing is added to them.
         edges = [
             StoredEdges(edge_type, numbers[edge_type], (0, 0), graph, self.new_ids, count, attributes)
             for edge_type, count in sorted(to_type_dict(graph.num_edges).items(), key=lambda item: numbers[item[0]])
@@ -202,8 +201,8 @@ class Reordering:
         return topology
 
     def write_feature(self, entry: dict[str, Any], memory: int) -> dict[str, Any]:
-        """Write the rows of a feature, and return its metadata."""
         if entry["domain"] != "node":
+            # Rows of edges and of the graph stay in their order.
             return self.copied(entry, "feature_data")
         path = self.new_file("feature")
         feature = self.dataset.feature["node", entry.get("type"), entry["name"]]
@@ -213,7 +212,6 @@ class Reordering:
         return entry | self.named({"path": path.name}) | {"format": "numpy"}
 
     def write_task(self, number: int, task: dict[str, Any]) -> dict[str, Any]:
-        """Write the items of a task, and return its metadata."""
         for part in SETS:
             for items in task.get(part) or ():
                 key = f"tasks[{number}].{part}"
@@ -226,12 +224,12 @@ class Reordering:
         return task
 
     def write_member(self, entry: dict[str, Any], of_type: str | None, key: str) -> dict[str, Any]:
-        """Write a member of an item set, and return its metadata."""
         name = entry.get("name")
         if name in LEGACY_NAMES:
             raise ValueError(f"{key} has {name}, a name that ids of nodes had in GraphBolt's first releases; use seeds")
         if name != SEEDS:
             return self.copied(entry, key)
+        # A new id may not fit into the dtype of the seeds.
         seeds, path = self.open(entry, key), self.new_file("items")
         dtype = np.promote_types(seeds.dtype, np.min_scalar_type(len(self.order)))
         with ArrayWriter(path, seeds.shape, dtype) as writer:
@@ -250,27 +248,23 @@ class Reordering:
         return ids
 
     def copied(self, entry: dict[str, Any], key: str) -> dict[str, Any]:
-        """Copy the file of an entry, and return its metadata."""
         path = self.new_file("copy")
         write_array(path, self.open(entry, key))
         return entry | self.named({"path": path.name}) | {"format": "numpy"}
 
     def open(self, entry: Mapping[str, Any], key: str) -> NDArray[Any]:
-        """Map the file of an entry."""
         return open_array(stay_inside(self.source, entry["path"], key), entry["format"], key)
 
     def new_file(self, prefix: str) -> Path:
-        """Return the path of another file."""
         self.files += 1
         return self.target / f"{prefix}_{self.files}.npy"
 
     def named(self, files: Mapping[str, str]) -> dict[str, str]:
-        """Return the names of files as the metadata has them."""
+        # With the folder, as the metadata has them.
         return {key: f"{PROCESSED}/{name}" for key, name in files.items()}
 
 
 def split(ids: NDArray[np.int64]) -> list[NDArray[np.int64]]:
-    """Return ids in blocks."""
     return [ids[start : start + BLOCK] for start in range(0, len(ids), BLOCK)]
 
 
@@ -284,6 +278,7 @@ def write_rows(path: Path, feature: Feature, order: torch.Tensor, memory: int) -
     ):
         for ids in torch.split(order, max(1, memory // row_bytes)):
             if isinstance(feature, DiskBasedFeature) and feature.row_bytes:
+                # Each part is read in the order of the file.
                 ascending, positions = ids.sort()
                 rows = torch.empty((len(ids), *row), dtype=dtype)
                 feature.join(feature.begin_reading(ascending, rows, positions))

@@ -13,7 +13,6 @@ from graphfeed.storage.datasets.reorder import ORDERS, reorder_dataset
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the arguments of the command."""
     parser.add_argument("source", type=Path, help="the folder of an OnDiskDataset")
     parser.add_argument("-o", "--output", type=Path, required=True, help="the folder to write; new or empty")
     parser.add_argument(
@@ -30,7 +29,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: Any) -> None:
-    """Write the data set."""
     memory = None if options.memory is None else parse_bytes("--memory", options.memory)
     reorder_dataset(options.source, options.output, options.by, memory=memory)
     sys.stdout.write(f"wrote {options.output}; its `ids` are those that nodes had before\n")

@@ -62,6 +62,7 @@ def read_edges(arrays: Arrays) -> dict[str, tuple[torch.Tensor, torch.Tensor]]:
     for name, values in arrays.items():
         if not name.endswith("__src"):
             continue
+        # Arrays are named source, relation and destination with `__` between them.
         relation, source, destination, _ = name.split("__")
         sources = torch.from_numpy(values)
         destinations = torch.from_numpy(arrays[f"{name.removesuffix('src')}dst"])
@@ -80,7 +81,6 @@ def read_feature(arrays: Arrays) -> torch.Tensor:
 
 
 def read_items(arrays: Arrays, part: str) -> HeteroItemSet:
-    """Return the synsets of one part of the split with their labels."""
     ids = torch.from_numpy(arrays[f"{part}_idx"]).to(torch.int64)
     labels = torch.from_numpy(arrays["synset_label"]).to(torch.int64)
     return HeteroItemSet({"synset": ItemSet((ids, labels[ids]), names=("seeds", "labels"))})
