@@ -62,7 +62,7 @@ class GPUFeatureCache(RowCache):
                 "cpu_cached_feature instead"
             )
         self._sets = new_sets(cache_shape[0], device)
-        # Compiled now rather than at the first mini-batch.
+        # Where there are no kernels for the device, that is said now rather than at the first mini-batch.
         kernels("rows.cache_sets", self._sets.keys)
         rows = torch.empty((self._sets.keys.numel(), *cache_shape[1:]), dtype=dtype, device=device)
         places = (self._sets.keys, self._sets.uses)

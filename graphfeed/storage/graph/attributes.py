@@ -12,12 +12,10 @@ ORIGINAL_EDGE_ID = "_ORIGINAL_EDGE_ID"
 
 
 def as_attributes(domain: str, attributes: Mapping[str, Any]) -> dict[str, torch.Tensor]:
-    """Return attributes as tensors by name."""
     return {name: as_tensor(f"{domain}_attributes[{name!r}]", values) for name, values in attributes.items()}
 
 
 def look_up(attributes: Mapping[str, torch.Tensor], name: str, domain: str) -> torch.Tensor:
-    """Return an attribute by name, or raise an error that lists the names."""
     if not isinstance(name, str):
         raise TypeError(f"the name of {domain.lower()} attributes must be a string, but is {brief(name)}")
     if name not in attributes:
@@ -27,7 +25,6 @@ def look_up(attributes: Mapping[str, torch.Tensor], name: str, domain: str) -> t
 
 
 def check_attributes(domain: str, attributes: Mapping[str, torch.Tensor], rows: int) -> None:
-    """Raise unless each attribute has one row per node or per edge."""
     for name, values in attributes.items():
         check_rows(f"{domain}_attributes[{name!r}]", values, rows)
 

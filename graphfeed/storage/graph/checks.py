@@ -28,7 +28,7 @@ def check_shapes(graph: "GraphArrays") -> None:
 
 
 def check_type_numbers(graph: "GraphArrays") -> None:
-    """Raise unless all or none of the types are given, and they agree with each other and with the numbers of nodes."""
+    """Raise unless all or none of the types are given, and agree with each other and the numbers of nodes."""
     num_nodes, num_edges = graph.total_num_nodes, graph.total_num_edges
     names = ["node_type_offset", "type_per_edge", "node_type_to_id", "edge_type_to_id"]
     node_type_offset, type_per_edge, node_type_to_id, edge_type_to_id = given = [vars(graph)[name] for name in names]
@@ -38,6 +38,7 @@ def check_type_numbers(graph: "GraphArrays") -> None:
     if missing:
         raise ValueError(f"a graph with types needs all of {names}, but {missing} is None")
     for name, ids in (("node_type_to_id", node_type_to_id), ("edge_type_to_id", edge_type_to_id)):
+        # Numbers are positions in arrays by type, so none may be missing.
         if sorted(ids.values()) != list(range(len(ids))):
             raise ValueError(f"{name} must number its types 0 .. {len(ids) - 1}, but is {brief(dict(ids))}")
     for edge_type in edge_type_to_id:
@@ -61,7 +62,7 @@ def check_type_numbers(graph: "GraphArrays") -> None:
 
 
 def check_types(graph: "GraphArrays") -> None:
-    """Raise unless the types of edges ascend in each column, and agree with the nodes that they join; in passes."""
+    """Raise unless types of edges ascend in each column, and agree with the nodes that they join; in passes."""
     if graph.type_per_edge is None:
         return
     assert graph.node_type_to_id is not None

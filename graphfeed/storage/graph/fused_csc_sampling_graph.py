@@ -63,6 +63,7 @@ class FusedCSCSamplingGraph(GraphArrays, SamplingGraph):
         """Compute the order of time, sums of weights, index of large columns or wider dtypes that a request needs."""
         kernel_columns(self)
         if request.temporal is not None:
+            # Fan-outs by type need the edges of each type in the order of time by themselves.
             for by_type in {fanout.numel() > 1 for fanout in request.fanouts}:
                 temporal_sampling.timed_columns(self, request, by_type=by_type)
         elif request.probs_name is not None:
@@ -133,6 +134,7 @@ class FusedCSCSamplingGraph(GraphArrays, SamplingGraph):
         )
         drawn = ops.draw_key() if key is None else key
         request = SamplingRequest((fanouts,), replace, probs_name)
+        # Two keys, as LABOR has; others use the first one.
         result = self._sample_hop(seeds, fanouts, request, ((drawn, drawn), 0))
         return CompletedFuture(result) if async_op else result
 
@@ -294,6 +296,7 @@ class FusedCSCSamplingGraph(GraphArrays, SamplingGraph):
     def together(self, request: SamplingRequest) -> Together | None:
         """Return how to sample several mini-batches at once, where the graph's files exceed the memory."""
         files, is_merged = self.files_read(), request.deduplicate and not request.only_new
+        # If the files fit into free memory, each page comes from the disk once in any case.
         gains = is_merged and self.node_type_to_id is None and files.num_bytes > files.free
         return Together(files.free / SAMPLES_SHARE, by_thread=False) if gains else None
 
@@ -307,6 +310,7 @@ class FusedCSCSamplingGraph(GraphArrays, SamplingGraph):
         """Sample all hops, on the CPU in one call that releases the GIL (see `SamplingGraph`)."""
         draws = [parse_seeds(pair, seed2_contribution) for pair in random_seeds]
         keys, share = [keys for keys, _ in draws], draws[0][1]
+        # As above: a subclass may sample a hop in its own way.
         own = type(self).sample_layer_neighbors is FusedCSCSamplingGraph.sample_layer_neighbors
         hops = sample_all_hops(self, seeds, replace(request, strategy="labor"), keys, share) if own else None
         return super().labor_sample_hops(seeds, request, random_seeds, seed2_contribution) if hops is None else hops
@@ -318,6 +322,7 @@ class FusedCSCSamplingGraph(GraphArrays, SamplingGraph):
         hops = None
         if not request.disjoint:
             moments = ops.SeedTimes(*temporal_sampling.stack_queries(self, seeds, seeds_timestamp, request))
+            # LABOR draws by two keys a hop.
             pairs = [(key, key) for key in keys] if request.strategy == "labor" else keys
             hops = sample_all_hops(self, seeds, request, pairs, moments=moments)
         sample = partial(temporal_sampling.temporal_sample_one_hop, self)
@@ -334,7 +339,6 @@ class FusedCSCSamplingGraph(GraphArrays, SamplingGraph):
     def _sample_hop(
         self, seeds: ByType, fanouts: torch.Tensor, request: SamplingRequest, draws: Draws
     ) -> SampledSubgraph:
-        """Sample one hop."""
         arrays = EdgeArrays.of(self, request.probs_name)
         pick = pick_neighbors(self, fanouts, request, draws)
         return sample_one_hop(self, seeds, pick, lambda _: arrays)[0]

@@ -128,6 +128,7 @@ class GraphArrays(Shareable):
             return self.node_type_offset.tolist()
         known: list[int] | None = vars(self).get("_offsets")
         if known is None:
+            # Read once from a GPU, which is waited for.
             known = self.__dict__["_offsets"] = self.node_type_offset.tolist()
         return known
 
@@ -161,6 +162,7 @@ class GraphArrays(Shareable):
         with DERIVING:
             self.ensure_checked(whole=whole)
             known = self._derived.get(name)
+            # The arrays may have been replaced since.
             if known is None or any(old is not new for old, new in zip(known[0], sources, strict=True)):
                 with in_passes(self):
                     # Plain tuples: a named one would be a leaf to what shares the graph.
@@ -171,6 +173,7 @@ class GraphArrays(Shareable):
                 # A new dict, because another thread may be going through the old one to share the graph.
                 self._derived = {**self._derived, name: known}
         _, result, *published = known
+        # Another thread's stream may have made them, and may not be done.
         for stream in published:
             stream.wait(result)
         return result
@@ -225,6 +228,7 @@ class GraphArrays(Shareable):
             TypeError: Arrays of another dtype.
             ValueError: Arrays that are not a valid CSC, lengths that don't match, or types that don't agree.
         """
+        # Edits in place don't show in what was derived, so that is made anew.
         distrust("graph", self._structure())
         self._derived, self._edition = {}, object()
         self._check_arrays()
@@ -257,6 +261,7 @@ class GraphArrays(Shareable):
         Args:
             whole: Whether it must be checked now if it is from a file that is as it was saved.
         """
+        # By identity of the arrays: which check they have passed is noted beside them.
         arrays = self._structure()
         if not has_passed("graph", arrays) and (whole or not has_passed("saved graph", arrays)):
             check_once("graph", arrays, self.check)
@@ -291,6 +296,7 @@ class GraphArrays(Shareable):
         """Set a field, if the graph stays valid."""
         is_attribute = name.endswith("_attributes")
         try:
+            # Tried on another graph, so that this one stays as it is if the value is wrong.
             other = type(self)(**{**self.fields(), name: value})
             if is_attribute:
                 check_attributes("node", other.node_attributes, self.total_num_nodes)
@@ -307,6 +313,7 @@ class GraphArrays(Shareable):
             return
         with DERIVING:
             before, after = vars(self)[name], vars(other)[name]
+            # Whatever was computed of attributes that are gone goes with them; the rest stays.
             gone = {id(values) for values in before.values()} - {id(values) for values in after.values()}
             self.__dict__[name] = after
             self._derived = {made: entry for made, entry in self._derived.items() if gone.isdisjoint(map(id, entry[0]))}
@@ -366,6 +373,7 @@ class GraphArrays(Shareable):
         except BaseException:
             unpublish(path, owner, inode)
             raise
+        # The name is removed with this graph; who has mapped it keeps the memory.
         weakref.finalize(graph, unpublish, path, owner, inode)
         return graph
 
@@ -377,7 +385,7 @@ class GraphArrays(Shareable):
         return graph
 
     def __repr__(self) -> str:
-        """Return the numbers of nodes, edges and types, without a pass over the edges."""
+        # The number of edges by type would take a pass over them.
         types = ""
         if self.node_type_to_id is not None and self.edge_type_to_id is not None:
             types = f", node_types={list(self.node_type_to_id)}, edge_types={len(self.edge_type_to_id)}"

@@ -43,6 +43,7 @@ def make_layer_data(subgraph: "SampledSubgraph", x: "ByType") -> PyGLayerData | 
     if not isinstance(csc, dict):
         if not isinstance(x, torch.Tensor):
             raise TypeError(f"x must be a tensor, as the subgraph has no types, but is a {type(x).__name__}")
+        # The rows begin with the columns.
         count = len(csc.indptr) - 1
         return PyGLayerData((x, x[:count]), edge_index(csc), (len(x), count))
     if not isinstance(x, dict):
@@ -55,17 +56,13 @@ def make_layer_data(subgraph: "SampledSubgraph", x: "ByType") -> PyGLayerData | 
         count = len(own.indptr) - 1
         if destination in x:
             destinations[destination] = x[destination][:count]
+        # A type may have no features; its number of rows is still known.
         sources = rows[source] if isinstance(rows, dict) and source in rows else x.get(source, ())
         sizes[edge_type] = (len(sources), count)
     return PyGLayerHeteroData((x, destinations), {edge_type: edge_index(own) for edge_type, own in csc.items()}, sizes)
 
 
 def edge_index(csc: "CSCFormatBase") -> torch.Tensor:
-    """Return the edges as positions of their sources and destinations, int64, shape (2, E).
-
-    Raises:
-        ValueError: `indptr` does not start at 0, or falls; not checked under `torch.compile`.
-    """
     return torch.stack([csc.indices.to(torch.int64), columns_of(csc)])
 
 

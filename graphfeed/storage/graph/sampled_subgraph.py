@@ -59,12 +59,12 @@ class CSCFormatBase(Movable):
     @classmethod
     def unchecked(cls, indptr: torch.Tensor, indices: torch.Tensor) -> "CSCFormatBase":
         """Return columns that were just made, without the checks: one of each edge type adds up."""
+        # Past `__init__`, which checks.
         made = cls.__new__(cls)
         made.__dict__.update(indptr=indptr, indices=indices)
         return made
 
     def __repr__(self) -> str:
-        """Return the two tensors, one per line."""
         return tensor_repr(type(self).__name__, vars(self))
 
 
@@ -149,6 +149,7 @@ class SampledSubgraph(Movable):
                 continue
             source, end = ends_of(edge_type)
             own = as_ids("edges" if edge_type is None else f"edges[{edge_type!r}]", named[edge_type])
+            # Without column ids, columns are nodes by their positions.
             ids = columns.get(end)
             if ids is None:
                 ids = torch.arange(len(csc.indptr) - 1, device=csc.indptr.device)
@@ -164,6 +165,7 @@ class SampledSubgraph(Movable):
             parts[edge_type] = CSCFormatBase(starts, delete_rows(indices, places))
             if ids.get(edge_type) is not None:
                 ids[edge_type] = delete_rows(ids[edge_type], places)
+        # Row and column ids stay, even those without edges.
         return replace(self, sampled_csc=from_type_dict(parts), original_edge_ids=from_type_dict(ids))
 
     def to_pyg(self, x: ByType) -> Any:
@@ -196,9 +198,9 @@ class SampledSubgraph(Movable):
 
 
 def count_text(values: ByType) -> str:
-    """Return the number of rows, or those of the first types that have any."""
     if isinstance(values, torch.Tensor):
         return str(len(values))
+    # Types without rows are left out, and of many types all but the first.
     counts = [f"{type_name!r}: {len(own)}" for type_name, own in values.items() if len(own)]
     more = [f"... {len(counts) - MOST_TYPES} more"] if len(counts) > MOST_TYPES else []
     return f"{{{', '.join(counts[:MOST_TYPES] + more)}}}"
@@ -207,6 +209,7 @@ def count_text(values: ByType) -> str:
 def exclude_from_each(layers: Sequence[Layer], edges: ByType) -> list[Layer]:
     """Return what `exclude_edges` does for each of several subgraphs; a GPU is waited for once."""
     paired = [layer._paired(edges) for layer in layers]
+    # One call for all of them, in which a GPU is waited for once.
     gone = iter(match_pairs_of_each([own for parts in paired for own in parts.values()]))
     return [layer._without(dict(zip(own, gone, strict=False))) for layer, own in zip(layers, paired, strict=True)]
 
@@ -214,13 +217,8 @@ def exclude_from_each(layers: Sequence[Layer], edges: ByType) -> list[Layer]:
 def trust_sampled(
     cscs: Mapping[Any, CSCFormatBase], rows: Mapping[Any, torch.Tensor], num_nodes: Mapping[Any, int]
 ) -> None:
-    """Note that a hop on a GPU is right because a sampler made it, so that nobody waits for the GPU to check it.
-
-    Args:
-        cscs: Edges with positions in the rows, by edge type.
-        rows: Ids of nodes, by node type.
-        num_nodes: What the ids are below, by node type.
-    """
+    """Note that a hop on a GPU is right because a sampler made it, so that nobody waits to check it."""
+    # `cscs` has edges with positions in `rows`, which has ids below `num_nodes`.
     for node_type, ids in rows.items():
         if not ids.is_cpu:
             trust(("ids", num_nodes[node_type]), (ids,))

@@ -47,7 +47,6 @@ class SamplingGraph(GraphProtocol):
         return [] if isinstance(counts, int) else list(counts)
 
     def __repr__(self) -> str:
-        """Return the class; a graph of your own may say more."""
         return f"{type(self).__name__}()"
 
     def validate(self, request: SamplingRequest) -> None:
@@ -166,7 +165,9 @@ class SamplingGraph(GraphProtocol):
         key = draw_key() if key is None else key
         walks = [as_ids("starts", starts)]
         for step in range(length):
+            # Walks that meet at a node ask for its edges once.
             nodes, (columns,), _ = unique_and_compact([walks[-1]])
+            # The whole columns are read, since any edge may be drawn.
             hop = compact_hop(self.in_subgraph(nodes), deduplicate=True, num_nodes=self.num_nodes)
             csc, rows = hop.sampled_csc, hop.original_row_node_ids
             assert isinstance(csc, CSCFormatBase)
@@ -215,6 +216,7 @@ class SamplingGraph(GraphProtocol):
         key = draw_key() if key is None else key
         result = sample_negatives(node_pairs, negative_ratio, sizes[1], key)
         for name, column, size in zip(("sources", "destinations"), node_pairs.unbind(1), sizes, strict=True):
+            # On a GPU, looking would wait for the device.
             if column.is_cpu:
                 check_ids(f"{name} of node_pairs", column, size)
         return result
@@ -222,6 +224,7 @@ class SamplingGraph(GraphProtocol):
 
 def never_reads(function: Callable[..., Any], parameter: str) -> bool:
     """Return whether a function of Python's has a parameter that it never reads; False where one can't tell."""
+    # Functions of C have no code to look at, and `**kwargs` may pass it on.
     code = getattr(inspect.unwrap(function), "__code__", None)
     if code is None or parameter not in code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]:
         return False
@@ -230,11 +233,11 @@ def never_reads(function: Callable[..., Any], parameter: str) -> bool:
         if instruction.opname.startswith(("LOAD_FAST", "LOAD_GLOBAL")):
             # Later versions of Python load two variables by one instruction.
             read.update(instruction.argval if isinstance(instruction.argval, tuple) else [instruction.argval])
+    # `locals()` reads all of them.
     return not read & {parameter, "locals"}
 
 
 def check_walks(graph: SamplingGraph, length: int) -> None:
-    """Raise unless one can walk so many steps in a graph."""
     check_count("length", length, 0)
     if graph.edge_types:
         raise ValueError(
@@ -243,7 +246,6 @@ def check_walks(graph: SamplingGraph, length: int) -> None:
 
 
 def joined_types(edge_type: str, node_types: Collection[str]) -> tuple[str, str]:
-    """Return the node types that an edge type joins, or raise a KeyError if a graph lacks one of them."""
     ends = ends_of(edge_type)
     if not set(ends) <= set(node_types):
         known = f"the node types {list(node_types)}" if node_types else "no types"
@@ -268,6 +270,7 @@ def parse_seeds(
         raise ValueError(f"random_seed must hold 1 or 2 numbers, but holds {len(seeds)}")
     if not isinstance(seed2_contribution, Real) or not 0 <= seed2_contribution <= 1:
         raise ValueError(f"seed2_contribution must lie in 0 .. 1, but is {brief(seed2_contribution)}")
+    # All nodes draw by the second key; 2**64 would not fit into 64 bits.
     if seed2_contribution == 1:
         return (seeds[-1], seeds[-1]), 0
     return (seeds[0], seeds[-1]), int(seed2_contribution * 2**64)
@@ -280,20 +283,8 @@ def sample_hop_by_hop(
     draws: Sequence[Draw],
     sample: Callable[[ByType, torch.Tensor, Draw], SampledSubgraph],
 ) -> list[SampledSubgraph]:
-    """Sample hop after hop, each from the rows of the one before, and relabel each.
-
-    With `only_new`, each samples only the rows that the one before added.
-
-    Args:
-        graph: The graph.
-        seeds: Node ids; by node type if the graph has types.
-        request: The fan-outs, which nodes each hop samples, and which nodes are merged.
-        draws: What the randomness of each hop comes from, the seeds' own hop first.
-        sample: Samples one hop around some nodes, by a fan-out and the hop's draw; with the ids of the graph.
-
-    Returns:
-        One subgraph per hop, the outermost first.
-    """
+    """Sample hop after hop, each from the rows of the one before, and relabel; return the outermost first."""
+    # With `only_new`, each hop samples only the rows that the one before added. Draws begin with the seeds' own hop.
     if request.only_new:
         return sample_new_hop_by_hop(
             graph.num_nodes, seeds, request, draws, lambda nodes, _, fanout, draw: sample(nodes, fanout, draw)

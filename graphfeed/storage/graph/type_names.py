@@ -160,7 +160,6 @@ def by_type_name(values: Mapping[Any, Value]) -> dict[str, Value]:
 
 
 def check_parts(name: str, value: object, count: int) -> None:
-    """Raise unless an edge type has three parts."""
     if count != 3:
         raise ValueError(f"{name} must have three parts, 'source:relation:destination', but is {brief(value)}")
 
@@ -214,13 +213,13 @@ class Types(NamedTuple):
 
 
 def numbers_of(node_type_to_id: Mapping[str, int], edge_type_to_id: Mapping[str, int]) -> Types:
-    """Return what the names of types say in numbers; the tensors are shared, so nobody may write to them."""
+    # Pairs can be hashed, and dicts can't. The tensors are shared by all callers, so nobody may write to them.
     return number_types(tuple(node_type_to_id.items()), tuple(edge_type_to_id.items()))
 
 
 @lru_cache(maxsize=64)
 def number_types(nodes: tuple[tuple[str, int], ...], edges: tuple[tuple[str, int], ...]) -> Types:
-    """Return the numbers of types, given as pairs of a name and its number, which can be hashed."""
+    """Return the numbers of types, given as pairs of a name and its number."""
     numbers = dict(nodes)
     joined = [ends_of(name) for name, _ in sorted(edges, key=lambda item: item[1])]
     ends = torch.tensor([[numbers[source], numbers[end]] for source, end in joined], dtype=torch.int64)

@@ -82,17 +82,19 @@ def items_of_nodes(graph: GraphArrays, balance: ByType) -> torch.Tensor:
     if not given.keys() <= sizes.keys():
         raise KeyError(f"balance has the node types {list(given)}, but the graph has {list(sizes)}")
     counts = torch.zeros(graph.total_num_nodes, dtype=torch.int32)
+    # The parts are views, so that items are counted in `counts`.
     for node_type, own in split_by_type(counts, sizes).items():
         name = "balance" if node_type is None else f"balance[{node_type!r}]"
         ids = as_ids(name, given.get(node_type, ()))
         check_vector(name, ids)
         check_ids(name, ids, sizes[node_type])
+        # An id that is given twice counts twice.
         own.index_add_(0, ids.cpu(), torch.ones(len(ids), dtype=torch.int32))
     return counts
 
 
 def split_evenly(positions: torch.Tensor, size: int, num_parts: int) -> torch.Tensor:
-    """Return the part of each position in a row of `size`, cut into pieces that differ in size by one at most."""
+    # The pieces differ in size by one at most.
     return (positions * num_parts).div_(max(size, 1), rounding_mode="floor").to(torch.int32)
 
 
@@ -114,7 +116,6 @@ def stacked_assignment(graph: GraphArrays, assignment: ByType, num_parts: int) -
 
 
 def checked_parts(name: str, parts: torch.Tensor, size: int, num_parts: int) -> torch.Tensor:
-    """Return the parts of some nodes, or raise if they are not one of `num_parts` for each node."""
     check_vector(name, parts, (torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64))
     if len(parts) != size:
         raise ValueError(f"{name} must have {size} values, one for each node, but has {len(parts)}")

@@ -65,12 +65,14 @@ def assign_by_ldg(graph: GraphArrays, num_parts: int, items: torch.Tensor | None
         for _ in range(PASSES):
             moved = 0
             for number, (first, last) in enumerate(pairwise(offsets)):
+                # Types are balanced one by one: a part has its share of each.
                 limit = most_of(last - first, num_parts)
                 item_limit = 0 if items is None else most_of(int(items[first:last].sum()), num_parts)
                 for start in range(first, last, RANGE_NODES):
                     stop = min(start + RANGE_NODES, last)
                     columns = indptr[start : stop + 1]
                     own = None if items is None else Items(items[start:stop].long(), item_loads[number], item_limit)
+                    # In place: later nodes of the same pass see where earlier ones went.
                     moved += place_nodes(columns, indices, parts, loads[number], start, limit, own)
                     progress.update(int(columns[-1] - columns[0]))
             if moved <= SETTLED * parts.numel():
@@ -79,5 +81,4 @@ def assign_by_ldg(graph: GraphArrays, num_parts: int, items: torch.Tensor | None
 
 
 def most_of(total: int, num_parts: int) -> int:
-    """Return how many nodes or items a part may have."""
     return math.ceil(total / num_parts * (1 + SLACK))

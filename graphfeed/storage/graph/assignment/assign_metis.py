@@ -49,10 +49,13 @@ def both_directions(graph: GraphArrays) -> tuple[NDArray[np.int64], NDArray[np.i
     """Return the graph as METIS wants it: starts, neighbours in both directions without doubles, and weights."""
     ends = ops.expand_indptr(graph.csc_indptr.cpu(), torch.int64)
     sources = graph.indices.cpu().to(torch.int64)
+    # METIS takes no loops.
     distinct = sources != ends
     sources, ends = sources[distinct], ends[distinct]
     num_nodes = graph.total_num_nodes
+    # A pair is one number, by which sorting puts the edges in order and finds doubles.
     both = np.concatenate([(ends * num_nodes + sources).numpy(), (sources * num_nodes + ends).numpy()])
+    # Doubles become one neighbour, which weighs as many.
     pairs, weights = np.unique(both, return_counts=True)
     starts = np.zeros(num_nodes + 1, dtype=np.int64)
     np.cumsum(np.bincount(pairs // num_nodes, minlength=num_nodes), out=starts[1:])

@@ -22,6 +22,7 @@ def split_edges(name: str, edges: Edges) -> tuple[torch.Tensor, torch.Tensor]:
     """Return the sources and destinations from a pair of array-likes, or from one of shape (2, E)."""
     wanted = f"{name} must be (sources, destinations) or a tensor of shape (2, E)"
     pair = as_tensor(name, edges) if hasattr(edges, "__array__") else edges
+    # A dict has a length, too, and two of its keys would pass for the ends.
     if isinstance(pair, Mapping) or not hasattr(pair, "__len__"):
         raise TypeError(f"{wanted}, but is {brief(pair)}")
     shape = tuple(pair.shape) if isinstance(pair, torch.Tensor) else (len(pair),)
@@ -95,14 +96,13 @@ def from_coo(
 
 
 def check_by(name: str, key: str, values: Any) -> Mapping[Any, Any]:
-    """Return a dict, or raise if it is something else, such as the values without their names."""
+    # Such as the values without their names, which would fail far from here.
     if not isinstance(values, Mapping):
         raise TypeError(f"{name} must be a dict by {key}, but is {brief(values)}")
     return values
 
 
 def stack(name: str, by_type: Any, rows: Mapping[str, int]) -> torch.Tensor:
-    """Return an attribute of all types, type after type."""
     named = by_type_name(check_by(name, "type", by_type))
     if set(named) != set(rows):
         raise KeyError(f"{name} must have the types {list(rows)}, but has {list(named)}")
@@ -112,20 +112,19 @@ def stack(name: str, by_type: Any, rows: Mapping[str, int]) -> torch.Tensor:
 
 
 def with_rows(name: str, values: Any, count: int) -> torch.Tensor:
-    """Return an attribute as a tensor, or raise unless it has one row per node or per edge."""
     tensor = as_tensor(name, values)
     check_rows(name, tensor, count)
     return tensor
 
 
 def pick_rows(name: str, values: Any, order: torch.Tensor) -> torch.Tensor:
-    """Return an edge attribute in the graph's order."""
     return gather_long_lived(with_rows(f"edge_attributes[{name!r}]", values, order.numel()), order)
 
 
 def sort_columns(columns: ops.Columns, values: torch.Tensor, types: torch.Tensor | None = None) -> ops.Columns:
-    """Sort the edges of each column, or of each type in it, by some values."""
+    # Within each edge type of a column, if there are types: they must ascend there.
     by_value = ops.order_by_time(columns.indptr, ops.as_times("the values to sort by", values), types)
+    # The edges are in this order already.
     if by_value.order is None:
         return columns
     positions = ops.places_in_order(columns.indptr, by_value.order)
@@ -164,11 +163,14 @@ def from_typed_coo(
         for ids, node_type, stacked in zip(ends, ends_of(edge_type), (sources, destinations), strict=True):
             check_vector(f"edges[{edge_type!r}]", ids)
             check_ids(f"edges[{edge_type!r}] (ids of {node_type!r})", ids, num_nodes[node_type])
+            # In int64: an id within a type may fit into int32 where one of the graph doesn't.
             stacked.append(ids.to(torch.int64) + offsets[node_type])
     rows = {edge_type: len(part) for edge_type, part in zip(edges, sources, strict=True)}
     counts = torch.tensor(list(rows.values()))
+    # The sort is stable, so the types of a column ascend.
     columns = ops.coo_to_csc(torch.cat(sources), torch.cat(destinations), total)
     types = torch.repeat_interleave(torch.arange(len(counts)), counts)
+    # The id of an edge is its row in the list of its own type.
     own_rows = torch.cat([torch.arange(int(count)) for count in counts])
     stacked_attributes = {
         name: stack(f"edge_attributes[{name!r}]", by_type, rows) for name, by_type in edge_attributes.items()
@@ -182,6 +184,7 @@ def from_typed_coo(
         columns.indptr,
         columns.indices,
         node_type_offset=torch.tensor([*offsets.values(), total]),
+        # The smallest dtype that kernels take.
         type_per_edge=gather_long_lived(types.to(torch.uint8 if len(edges) <= 256 else torch.int32), columns.order),
         node_type_to_id={node_type: number for number, node_type in enumerate(num_nodes)},
         edge_type_to_id={edge_type: number for number, edge_type in enumerate(edges)},

@@ -42,12 +42,12 @@ def add_reverse_edges(edges: ByType, reverse_etypes_mapping: Mapping[str, str] |
         if edge_type in given:
             check_edges(f"edges[{edge_type!r}]", given[edge_type])
             swapped, reverse_type = given[edge_type].flip(1), type_name(reverse_type)
+            # A reverse type may be one that is there, or the type itself.
             known = result.get(reverse_type)
             result[reverse_type] = swapped if known is None else torch.cat([known, swapped])
     return result
 
 
 def check_edges(name: str, edges: torch.Tensor) -> None:
-    """Raise unless the edges are pairs."""
     if edges.dim() != 2 or edges.shape[1] != 2:
         raise ValueError(f"Only tensor with shape N*2 is supported now, but {name} has {list(edges.shape)}")

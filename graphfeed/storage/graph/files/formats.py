@@ -33,12 +33,7 @@ FORMATS = (
 
 
 def format_of(path: Path) -> GraphFormat:
-    """Return the format of a graph's file.
-
-    Raises:
-        FileNotFoundError: The file doesn't exist.
-        ValueError: It begins like none.
-    """
+    """Return the format of a graph's file, which must exist; a ValueError if it begins like none."""
     with open(path, "rb", opener=regular_file) as file:
         start = file.read(max(len(start) for form in FORMATS for start in form.starts))
     for form in FORMATS:

@@ -49,7 +49,6 @@ class Header(NamedTuple):
     """Of the file, in bytes."""
 
     def fields(self, tensors: Iterable[torch.Tensor]) -> Fields:
-        """Return the graph's fields with the tensors at `places`."""
         fields: Fields = {**dict.fromkeys(ARRAYS), **{name: self.content[name] for name in MAPS}}
         fields |= {name: {} for name in ATTRIBUTES}
         for path, values in zip(self.places, tensors, strict=True):
@@ -61,6 +60,7 @@ class Header(NamedTuple):
 def write_fields(file: BinaryIO, fields: Mapping[str, Any], stamp: int | None = None) -> None:
     """Write a graph; one that gets a stamp has a checksum as well, which takes one more pass over the arrays."""
     tensors = {name: fields[name] for name in ARRAYS if fields[name] is not None}
+    # An attribute's name may have slashes: only the first one separates.
     tensors |= {f"{field}/{name}": values for field in ATTRIBUTES for name, values in fields[field].items()}
     specs = describe_tensors(tensors)
     offsets, end = lay_out([spec.nbytes for spec in specs], alignment=ALIGNMENT)
@@ -76,16 +76,18 @@ def write_fields(file: BinaryIO, fields: Mapping[str, Any], stamp: int | None = 
         header[CHECKSUM] = checksum_of(header, parts())
     text = json.dumps(header).encode()
     file.write(MAGIC + len(text).to_bytes(8, "little") + text)
+    # Arrays begin at pages, where they can be mapped.
     file.write(bytes(round_up(file.tell()) - file.tell()))
     for part in parts():
         file.write(part)
 
 
 def parts_behind_header(offsets: Iterable[int], tensors: Iterable[torch.Tensor], end: int) -> Iterator[Any]:
-    """Yield the bytes behind the header, one after the other: each array, and zeros in front of it and at the end."""
+    """Yield the bytes behind the header: each array, and zeros in front of it and at the end."""
     position = 0
     for offset, values in zip(offsets, tensors, strict=True):
         yield bytes(offset - position)
+        # One array at a time comes from a GPU.
         data = as_bytes(values.cpu()).data
         yield data
         position = offset + data.nbytes
@@ -102,13 +104,10 @@ def checksum_of(header: Mapping[str, Any], parts: Iterable[Any]) -> str:
 
 
 def verify_graph_file(path: Path) -> str:
-    """Return the checksum of a graph's file, after a pass over it.
-
-    Raises:
-        ValueError: The file has changed since it was written, is no graph, or has no checksum.
-    """
+    """Return the checksum of a graph's file, after a pass over it; a ValueError if it has changed."""
     with open(path, "rb", opener=regular_file) as file:
         content = read_header(file, path).content
+        # The checksum is of a header without it.
         expected = content.pop(CHECKSUM, None)
         if expected is None:
             raise ValueError(f"{path} has no checksum, because an earlier release wrote it; save the graph again")
@@ -119,22 +118,18 @@ def verify_graph_file(path: Path) -> str:
 
 
 def round_up(offset: int) -> int:
-    """Return the next offset at which an array may begin."""
     return offset + -offset % ALIGNMENT
 
 
 def read_header(file: BinaryIO, path: Path) -> Header:
-    """Read and check the header of a graph's file, up to where the arrays begin.
-
-    Raises:
-        ValueError: It is no such file, or not all of one.
-    """
+    """Read and check the header of a graph's file, up to where the arrays begin."""
     size = os.fstat(file.fileno()).st_size
     start = file.read(len(MAGIC) + 8)
     if start[: len(MAGIC)] != MAGIC:
         raise ValueError(f"{path} is no graph that graphfeed wrote; give a file made by save()")
     length = int.from_bytes(start[len(MAGIC) :], "little")
     begin = round_up(len(start) + length)
+    # Compared with the size of the file before so many bytes are read.
     if begin > size:
         raise ValueError(f"{path} has {size} bytes, and its header alone should have {length}; write it again")
     try:
@@ -151,6 +146,7 @@ def read_header(file: BinaryIO, path: Path) -> Header:
         if missing := set(ARRAYS[:2]).difference(spec.name for spec in specs):
             raise ValueError(f"it names no {missing.pop()}")
         offsets, end = lay_out([spec.nbytes for spec in specs], alignment=ALIGNMENT)
+        # They lie where `write_fields` lays them out, so none can lie over another or beyond the file.
         if [entry["offset"] for entry in entries] != offsets or begin + end > size:
             raise ValueError(f"its arrays must lie at {offsets} and end at {begin + end}, but the file ends at {size}")
     except (KeyError, RecursionError, TypeError, ValueError) as error:
@@ -162,20 +158,22 @@ def read_header(file: BinaryIO, path: Path) -> Header:
 
 
 def path_of(entry: Mapping[str, Any]) -> str:
-    """Return the name of an array's field; behind it, the name of an attribute."""
     field, name = entry["field"], entry["name"]
     if field in ARRAYS and name is None:
         return str(field)
     if field in ATTRIBUTES and isinstance(name, str):
         return f"{field}/{name}"
+    # A header of others may name anything.
     raise ValueError(f"there is no field {field} {name}")
 
 
 def save_fields(path: Path, fields: Mapping[str, Any]) -> None:
     """Write a graph that was checked to a file atomically: it replaces an old file as a whole, or not at all."""
     stamp = new_stamp()
+    # A process that was killed while it wrote has left a part.
     remove_left(path)
     with new_file(path, most_bytes(fields), stamp=stamp) as file:
+        # The stamp is in the header and the time of the file: they differ once something else writes to it.
         write_fields(file, fields, stamp)
 
 
@@ -193,17 +191,13 @@ def map_fields(path: Path) -> Fields:
 
 
 def is_as_saved(path: Path) -> bool:
-    """Tell whether the file of a graph is as `save_fields` left it, by its header, its size and its stamp."""
     with open(path, "rb", opener=regular_file) as file:
         return has_stamp(file.fileno(), read_header(file, path).content.get(STAMP))
 
 
 def name_to_path(name: str) -> Path:
-    """Return the path of a graph in the memory file system, or in the temporary folder if there is none.
-
-    Raises:
-        ValueError: The name can't be that of a file.
-    """
+    """Return the path of a graph in the memory file system, or in the temporary folder if there is none."""
+    # No slashes: the name of a graph must not lead out of the folder.
     if not re.fullmatch(r"[\w.+-]{1,200}", name):
         raise ValueError(f"name must be 1 to 200 letters, digits or any of '_.+-', but is {name!r}")
     memory = Path("/dev/shm")
@@ -211,14 +205,11 @@ def name_to_path(name: str) -> Path:
 
 
 def publish(name: str, fields: Mapping[str, Any]) -> Path:
-    """Write a graph to shared memory; it gets its name when it is complete.
-
-    Raises:
-        FileExistsError: The name is taken.
-    """
+    """Write a graph to shared memory; it gets its name when it is complete."""
     path = name_to_path(name)
     remove_left(path)
     try:
+        # A link takes no name that is there already, unlike a renaming. Other users can't read the file.
         with new_file(path, most_bytes(fields), mode=0o600, give_name=os.link) as file:
             write_fields(file, fields)
     except FileExistsError as error:
@@ -230,11 +221,7 @@ def publish(name: str, fields: Mapping[str, Any]) -> Path:
 
 
 def open_shared(name: str) -> Fields:
-    """Map a graph in shared memory anew; a write to its tensors is visible to all processes, and by other mappings.
-
-    Raises:
-        FileNotFoundError: There is no graph of that name.
-    """
+    """Map a graph in shared memory anew; a write to its tensors is visible to all processes."""
     path = name_to_path(name)
     try:
         memory = MemoryFile(regular_file(path, os.O_RDWR))

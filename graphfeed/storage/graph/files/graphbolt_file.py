@@ -23,15 +23,7 @@ SHELLS = (
 
 
 def read_graphbolt_fields(path: Path) -> Fields:
-    """Return the fields of a graph that GraphBolt 2.1 to 2.4 wrote, or graphfeed by `torch.save`; unchecked.
-
-    GraphBolt keeps edge attributes in the order of the edge lists, while its graph is sorted by destination, so that
-    its weighted and temporal sampling read the values of other edges. They are brought into the graph's order here,
-    which needs the original edge ids that `include_original_edge_id=True` writes.
-
-    Raises:
-        ValueError: The file is damaged, holds other objects, or has edge attributes but no original edge ids.
-    """
+    """Return the fields of a graph that GraphBolt 2.1 to 2.4 wrote, or graphfeed by `torch.save`; unchecked."""
     try:
         saved = read_tensors(path, SHELLS)
         if isinstance(saved, Shell) and is_own(saved.content):
@@ -39,6 +31,9 @@ def read_graphbolt_fields(path: Path) -> Fields:
         fields = graphbolt_fields(saved) if isinstance(saved, Shell) else saved
         check_fields(fields)
         attributes = fields.get("edge_attributes") or {}
+        # GraphBolt keeps edge attributes in the order of the edge lists, while its graph is sorted by destination, so
+        # that its weighted and temporal sampling read the values of other edges. They are brought into the graph's
+        # order here, which needs the original edge ids that `include_original_edge_id=True` writes.
         if set(attributes) - {ORIGINAL_EDGE_ID}:
             if ORIGINAL_EDGE_ID not in attributes:
                 raise ValueError(
@@ -67,15 +62,14 @@ def check_fields(fields: Any) -> None:
 
 
 def is_own(content: Any) -> bool:
-    """Return whether an object was filled with the fields of a graph of graphfeed, and the tensors in their places."""
+    # An object that was filled with its fields, and the tensors for the slots in them.
     return isinstance(content, dict) and set(content) == {"fields", "tensors"} and isinstance(content["fields"], dict)
 
 
 def own_fields(content: Mapping[str, Any]) -> Fields:
-    """Return the fields of what graphfeed's own graph was saved as."""
-
     def filled(value: Any) -> Any:
         if isinstance(value, Shell):
+            # A slot pickles as a list of its number.
             slot, tensors = value.content, content["tensors"]
             is_slot = (
                 isinstance(slot, list) and isinstance(tensors, list) and [type(number) for number in slot] == [int]
@@ -92,7 +86,7 @@ def own_fields(content: Mapping[str, Any]) -> Fields:
 
 
 def graphbolt_fields(graph: Shell) -> Fields:
-    """Return the fields from the dict that GraphBolt's C++ object was written as."""
+    # The C++ object was written as a dict; whatever is read of it may be anything, so all is looked at first.
     handle = graph.content.get(HANDLE) if isinstance(graph.content, dict) else None
     content = handle.content if isinstance(handle, Shell) else None
     state = content[0] if isinstance(content, tuple) and content else None
@@ -125,7 +119,9 @@ def in_graph_order(
         # An id counts within its edge type; the lists of the types lie one behind the other in an attribute.
         counts = torch.bincount(types.to(torch.int64), minlength=num_types)
         positions = positions + (counts.cumsum(0) - counts)[types.to(torch.int64)]
+        # -1 where an id is not one of its type, which the next check finds.
         positions = positions.where((ids >= 0) & (ids < counts[types.to(torch.int64)]), -1)
+    # Each position once: whatever the ids are, the values are only moved.
     if not torch.equal(positions.sort().values, torch.arange(len(ids))):
         raise ValueError(f"{ORIGINAL_EDGE_ID} must have the ids from 0 on of each edge type, each once")
     return {name: values if name == ORIGINAL_EDGE_ID else values[positions] for name, values in attributes.items()}

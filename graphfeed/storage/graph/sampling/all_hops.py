@@ -28,20 +28,10 @@ def sample_all_hops(
     share: int = 0,
     moments: ops.SeedTimes | None = None,
 ) -> list[SampledSubgraph] | None:
-    """Sample all hops as a request says.
-
-    Args:
-        graph: The graph.
-        seeds: Node ids; by node type if the graph has types.
-        request: The fan-outs, and how they are chosen.
-        keys: The key of each hop, the seeds' own hop first; two keys for LABOR.
-        share: LABOR: which part of the nodes draws by the second key, in units of 2**-64.
-        moments: In time: when the seeds look at the graph.
-
-    Returns:
-        One subgraph per hop, the outermost first; None if there is no program for the request, or not enough memory for
-        its map of nodes.
-    """
+    """Sample all hops as a request says; None if there is no program for it, or too little memory."""
+    # Keys are those of the hops, the seeds' own hop first; two a hop for LABOR, of which a `share` of the nodes, in
+    # units of 2**-64, draws by the second. `moments` says when the seeds look at the graph. Subgraphs are returned with
+    # the outermost hop first.
     typed = graph.node_type_to_id is not None
     # Hops in time have a row for every edge; others merge nodes.
     if moments is None and (not request.deduplicate or request.disjoint):
@@ -64,8 +54,10 @@ def sample_all_hops(
             arrays = arrays._replace(large_columns=graph.high_degree_index())
         fanouts = [int(fanout) for fanout in reversed(request.fanouts)]
         layers = ops.sample_hops(arrays, ids[0], fanouts, keys, drawing, moments)
+        # There is not enough memory for a map of the nodes.
         if layers is None:
             return None
+        # The program begins at the seeds, and subgraphs are listed from the outermost hop on.
         return [subgraph_of(graph, hop, edge_ids_at(graph, hop.positions)) for hop in reversed(layers)]
     fanouts_by_type = [as_tensor("fanouts", fanout) for fanout in reversed(request.fanouts)]
     try:
@@ -79,19 +71,9 @@ def sample_all_hops(
 def sample_together(
     graph: GraphArrays, seeds: Sequence[ByType], request: SamplingRequest, keys: Sequence[Sequence[int]], each: Each
 ) -> list[list[SampledSubgraph]] | None:
-    """Sample all hops of several mini-batches, reading each page of a hop's edges once for all of them.
-
-    Args:
-        graph: The graph.
-        seeds: Of each mini-batch.
-        request: The fan-outs, and how they are chosen.
-        keys: Of each mini-batch, the key of each hop.
-        each: Applies a function to each mini-batch, like `map`, perhaps in threads.
-
-    Returns:
-        Of each mini-batch one subgraph per hop, the outermost first; None if the request can't be served so, or the
-        graph is in memory.
-    """
+    """Sample all hops of several mini-batches, reading each page of a hop's edges once for all of them."""
+    # None unless the graph is read from files, by a request that this can serve. `each` is like `map`, perhaps in
+    # threads.
     merged = request.deduplicate and not request.only_new and request.strategy == "uniform"
     if graph.node_type_to_id is not None or not merged or not is_by_page(graph):
         return None
@@ -101,12 +83,13 @@ def sample_together(
     found = ops.sample_hops_together(arrays, ids, fanouts, keys, drawing, each)
     positions = [hop.positions for layers in found for hop in layers]
     ids_in_graph = graph.edge_attributes.get(ORIGINAL_EDGE_ID)
+    # The ids of all hops of all mini-batches by one reading.
     edge_ids = iter(positions if ids_in_graph is None else take_edges_of_each(graph, ids_in_graph, positions, each))
     return [[subgraph_of(graph, hop, next(edge_ids)) for hop in layers][::-1] for layers in found]
 
 
 def weights_for(graph: GraphArrays, request: SamplingRequest) -> torch.Tensor | ops.GuidedSums | None:
-    """Return the running sums of weights for a request, with guides if its kernel takes them; None without weights."""
+    """Return the running sums of weights for a request, with guides if its kernel takes them."""
     if request.probs_name is None:
         return None
     all_hops = request.strategy == "uniform" and request.deduplicate and not request.disjoint
@@ -125,6 +108,7 @@ def hop_graph(graph: GraphArrays, request: SamplingRequest, *, timed: bool) -> o
     if timed:
         by_type = {fanout.numel() > 1 for fanout in request.fanouts}
         columns = {each: timed_columns(graph, request, by_type=each) for each in by_type}
+        # Hops may have fan-outs by type and without: those sort the edges of a type by themselves.
         arrays = arrays._replace(timed=(columns[all(by_type)], columns[any(by_type)]))
     if graph.node_type_to_id is None:
         return arrays
@@ -136,13 +120,12 @@ def hop_graph(graph: GraphArrays, request: SamplingRequest, *, timed: bool) -> o
 
 
 def edge_ids_at(graph: GraphArrays, positions: torch.Tensor) -> torch.Tensor:
-    """Return the ids of the edges at some positions."""
+    # Without original ids, an edge is known by its position.
     edge_ids = graph.edge_attributes.get(ORIGINAL_EDGE_ID)
     return positions if edge_ids is None else take_edges(graph, edge_ids, positions)
 
 
 def subgraph_of(graph: GraphArrays, hop: ops.SampledHop, edge_ids: torch.Tensor) -> SampledSubgraph:
-    """Return a hop of a graph without types as a subgraph."""
     columns, rows, indptr, indices, _ = hop
     csc = CSCFormatBase.unchecked(indptr, indices)
     trust_sampled({None: csc}, {None: rows}, {None: graph.total_num_nodes})
@@ -150,12 +133,13 @@ def subgraph_of(graph: GraphArrays, hop: ops.SampledHop, edge_ids: torch.Tensor)
 
 
 def typed_subgraph_of(graph: GraphArrays, node_types: Sequence[Any], hop: ops.TypedHop) -> SampledSubgraph:
-    """Return a hop as a subgraph with every edge type of the graph; its node types are given in the order of ids."""
+    """Return a hop as a subgraph with every edge type of the graph; its node types are in the order of ids."""
     assert graph.edge_type_to_id is not None
     ids = edge_ids_at(graph, hop.positions)
     columns, rows = dict(zip(node_types, hop.columns, strict=True)), dict(zip(node_types, hop.rows, strict=True))
     cscs, original = {}, {}
     on_cpu = ids.is_cpu
+    # Of many edge types, most have no edges in a hop: they share columns.
     empty = empty_columns(graph, columns) if on_cpu else {}
     for name, number in graph.edge_type_to_id.items():
         edges = hop.edges.get(number)
@@ -172,6 +156,7 @@ def empty_columns(
     graph: GraphArrays, columns: Mapping[str, torch.Tensor]
 ) -> dict[str, tuple[torch.Tensor, torch.Tensor]]:
     """Return columns without edges, by their node type; the edge types that lead there share them."""
+    # One array of zeros, of which each type has as many as it needs.
     zeros = torch.zeros(1 + max(map(len, columns.values())), dtype=graph.csc_indptr.dtype).numpy()
     none = torch.empty(0, dtype=graph.indices.dtype)
     return {node_type: (torch.from_numpy(zeros[: len(ids) + 1]), none) for node_type, ids in columns.items()}

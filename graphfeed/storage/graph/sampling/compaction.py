@@ -115,6 +115,7 @@ def merge_sources(
         own = {name: node_types.index(source) for name in met if (source := ends_of(name)[0]) in node_types}
         ids = [shift(seeds[node_type], size) for node_type, size in zip(node_types, sizes, strict=False)]
         neighbors = [shift(cscs[name].indices, sizes[source]) for name, source in own.items()] or [ids[0][:0]]
+        # With the numbers of nodes, ids were checked against them.
         for part in (*ids, *neighbors) if num_nodes is None else ():
             if part.numel() and bounds(part)[0] < 0:
                 raise ValueError(f"ids must be 0 or more, but there is {bounds(part)[0]}")
@@ -128,6 +129,7 @@ def merge_sources(
         )
         starts = result.row_starts.tolist()
         parts = [result.rows[low:high] for low, high in pairwise(starts)]
+        # Back to ids within the type.
         rows.update(
             (node_type, shift(part, -size)) for node_type, part, size in zip(node_types, parts, sizes, strict=False)
         )
@@ -137,17 +139,17 @@ def merge_sources(
 
 
 def as_counts(numbers: Iterable[int]) -> torch.Tensor:
-    """Return a few numbers as int64, in a third of the time that `torch.tensor` takes."""
+    # In a third of the time that `torch.tensor` takes.
     return torch.from_numpy(np.array(list(numbers), np.int64))
 
 
 def shift(ids: torch.Tensor, distance: int) -> torch.Tensor:
-    """Return the ids plus a number, without a copy where that is 0."""
+    # No copy where nothing is added.
     return ids + distance if distance else ids
 
 
 def join(parts: Sequence[torch.Tensor]) -> torch.Tensor:
-    """Concatenate tensors, without a copy where there is just one."""
+    # No copy where there is just one.
     return parts[0] if len(parts) == 1 else torch.cat(list(parts))
 
 
@@ -249,6 +251,7 @@ def compact_hop(
     if sizes is not None:
         complete = with_all_types(complete, sizes)
     rows, compacted = merge_sources(parts, complete, sizes)
+    # Merging ids that are right gives rows that are.
     if sizes is not None and all(is_trusted(csc.indices, sizes[ends_of(name)[0]]) for name, csc in parts.items()):
         trust_sampled(compacted, rows, sizes)
     return SampledSubgraph(from_type_dict(compacted), seeds, from_type_dict(rows), hop.original_edge_ids)
@@ -268,6 +271,7 @@ def by_type(
         raise TypeError(f"the columns are by edge type, but the seeds are a {type(seeds).__name__}; give a dict")
     cscs, complete = to_type_dict(csc_formats), to_type_dict(seeds)
     some = next(iter([*complete.values(), *(csc.indices for csc in cscs.values())]), torch.empty(0))
+    # Node types that only edges name have no seeds.
     for edge_type in cscs:
         for node_type in ends_of(edge_type):
             complete.setdefault(node_type, some[:0])

@@ -18,12 +18,14 @@ def kernel_columns(graph: "GraphArrays") -> tuple[torch.Tensor, torch.Tensor | N
     """
     graph.ensure_checked(whole=False)
     starts, types = graph.csc_indptr, graph.type_per_edge
+    # There are kernels for int64 starts, and uint8 or int32 types, so that they need no copy.
     narrow = starts.dtype != torch.int64 or (types is not None and types.dtype not in (torch.uint8, torch.int32))
     if not narrow or not starts.is_cpu:
         return starts, types
 
     def widen() -> tuple[torch.Tensor | None, ...]:
         copies = as_int64(starts, starts), None if types is None else as_types(types, types)
+        # Copies of what was checked.
         graph.mark_for_sampling(*copies)
         return copies
 

@@ -41,7 +41,6 @@ class FilesRead(NamedTuple):
 
     @property
     def keeps_starts(self) -> bool:
-        """Whether column starts are left in memory."""
         return self.starts_bytes <= self.free / STARTS_SHARE
 
 
@@ -59,21 +58,21 @@ copied or unpickled is another one."""
 
 
 def mapped_reads(graph: "GraphArrays") -> MappedReads | None:
-    """Return how a graph is sampled that lies in mapped files and is larger than a quarter of free memory.
-
-    The system is told then that its arrays are read at random, and samplers ask for pages ahead of their reads. The
-    rule is applied at the first look in a process. None: the graph is read as one in memory is.
-    """
+    """Return how a graph in mapped files is sampled; None: it is read as one in memory is."""
     files = DECIDED.get(graph)
+    # The first look in this process, or the graph has other arrays by now.
     if files is None or files.sources is not graph.indices:
         files = files_read(graph)
+        # If it is larger than a quarter of free memory, the system need not read around what is asked for, since that
+        # lies anywhere; samplers ask for pages ahead of their reads.
         read_at_random(files.at_random, yes=True)
         DECIDED[graph] = files
+    # Page-locked arrays stay in memory.
     return None if files.reads is None or is_page_locked(graph.indices) else files.reads
 
 
 def is_by_page(graph: "GraphArrays") -> bool:
-    """Tell whether a graph is read in the order of its file now, as its pages may not be in memory."""
+    # Only while pages are missing: where all are in memory, reading by page costs more.
     reads = mapped_reads(graph)
     return reads is not None and reads.from_disk
 
@@ -87,6 +86,7 @@ def take_edges(graph: "GraphArrays", values: torch.Tensor, positions: torch.Tens
     pages: list[int] = []
     with reads.count(pages):
         taken = (gather_by_page if by_page else take_rows)(values, positions)
+    # How many pages were waited for decides how the next edges are read.
     reads.decide(pages[0], positions.numel())
     return taken
 
@@ -101,7 +101,6 @@ def take_edges_of_each(
 
 
 def is_read_by_page(values: torch.Tensor) -> bool:
-    """Tell whether there are kernels that read an array by page."""
     return values.dtype in ID_DTYPES and values.dim() == 1 and values.is_contiguous()
 
 
@@ -118,7 +117,7 @@ def in_passes(graph: "GraphArrays") -> Iterator[None]:
 
 
 def files_read(graph: "GraphArrays") -> FilesRead:
-    """Return how a graph is read, or would be if it were sampled for the first time now; no page of it is touched."""
+    """Return how a graph is read, or would be if it were sampled now; no page of it is touched."""
     known = DECIDED.get(graph)
     if known is not None and known.sources is graph.indices:
         return known
@@ -126,6 +125,7 @@ def files_read(graph: "GraphArrays") -> FilesRead:
     size = sum(array.nbytes for array in arrays)
     starts = sum(array.nbytes for array in arrays if array is graph.csc_indptr)
     files = FilesRead(graph.indices, size, starts, free, [], None)
+    # The system is likely to keep it in memory.
     if size <= free / SHARE:
         return files
     at_random = [array for array in arrays if array is not graph.csc_indptr or not files.keeps_starts]
@@ -133,7 +133,7 @@ def files_read(graph: "GraphArrays") -> FilesRead:
 
 
 def arrays_in_files(graph: "GraphArrays") -> list[torch.Tensor]:
-    """Return the arrays that sampling reads at random, of those that lie in mapped files."""
     edge_ids = graph.edge_attributes.get(ORIGINAL_EDGE_ID)
+    # Those that sampling reads at random.
     arrays = (graph.csc_indptr, graph.indices, graph.type_per_edge, edge_ids)
     return find_in_files([array for array in arrays if array is not None and array.is_cpu])

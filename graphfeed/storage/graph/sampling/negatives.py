@@ -30,12 +30,12 @@ class NodeWeights(Shareable):
         values = as_tensor("weights", weights)
         if not values.is_floating_point():
             values = values.to(torch.float64)
+        # All nodes are one column.
         self.cumulative = ops.cumulate_weights(torch.tensor([0, values.numel()]), values)
         if values.numel() == 0 or int(self.cumulative[-1]) == 0:
             raise ValueError("weights of nodes must not all be 0, as nothing could be drawn")
 
     def __len__(self) -> int:
-        """Return the number of nodes."""
         return self.cumulative.numel()
 
 
@@ -105,17 +105,17 @@ def sample_negative_pairs(
 
 
 def cumulative_of(weights: NodeWeights | None, size: int) -> torch.Tensor:
-    """Return running sums of weights, or nothing."""
     if weights is None:
         return NOTHING
     if len(weights) != size:
         raise ValueError(f"weights of nodes must have {size} values, one for each node, but have {len(weights)}")
+    # Summed once, so that a draw is a bisection.
     return weights.cumulative
 
 
 def times_of(graph: SamplingGraph, query: NegativeQuery, start: int, size: int) -> torch.Tensor:
-    """Return the times of the nodes of a type."""
     assert query.time_name is not None
+    # By its method: a graph of a user's own may have times, too.
     read: Any = getattr(graph, "node_attribute", None)
     if read is None:
         raise TypeError(f"times of negatives need a graph with node_attribute(), but this is a {type(graph).__name__}")
@@ -124,9 +124,9 @@ def times_of(graph: SamplingGraph, query: NegativeQuery, start: int, size: int) 
 
 
 def edges_of(graph: SamplingGraph, edge_type: str | None, first: tuple[int, int]) -> KnownEdges:
-    """Return the edges that a pair must not be."""
     if not isinstance(graph, GraphArrays):
         raise TypeError(f"strict=True needs a graph in memory, but this is a {type(graph).__name__}")
+    # With types, only edges of the type of the pair count.
     starts, types = kernel_columns(graph)
     if graph.edge_type_to_id is None or edge_type is None:
         return KnownEdges(starts, graph.indices)

@@ -24,24 +24,14 @@ def sample_new_hop_by_hop(
     draws: Sequence[Draw],
     sample: SampleNew[Draw],
 ) -> list[SampledSubgraph]:
-    """Sample hop after hop, each from the rows that the one before added, and relabel each.
-
-    The columns of a hop are all rows of the hop before, as always; those that were sampled earlier have no edges.
-
-    Args:
-        num_nodes: Of the graph; by node type if it has types.
-        seeds: Node ids; by node type if the graph has types.
-        request: The fan-outs, and whether each seed has nodes of its own (`disjoint`).
-        draws: What the randomness of each hop comes from, the seeds' own hop first.
-        sample: Samples one hop.
-
-    Returns:
-        One subgraph per hop, the outermost first.
-    """
+    """Sample hop after hop, each from the rows that the one before added; return the outermost first."""
+    # Seeds, and sizes, are by node type if the graph has types; draws begin with the seeds' own hop. With `disjoint`,
+    # each seed has nodes of its own.
     sizes: dict[NodeType, int] = to_type_dict(num_nodes)
     given: Tensors = to_type_dict(seeds)
     rows: Tensors = {**with_all_types(given, sizes), **given}
     trees = number_seeds(rows) if request.disjoint else None
+    # How many rows were sampled already.
     known = dict.fromkeys(sizes, 0)
     hops: list[SampledSubgraph] = []
     for fanout, draw in zip(reversed(request.fanouts), draws, strict=True):
@@ -57,6 +47,7 @@ def sample_new_hop_by_hop(
             after, local = merge_sources(cscs, rows, sizes)
         else:
             after, trees, local = merge_in_trees(cscs, new_trees, rows, trees, sizes)
+        # The columns of a hop are all rows of the hop before, as always; those that were sampled earlier have no edges.
         padded = {name: pad(csc, known[ends_of(name)[1]]) for name, csc in local.items()}
         before, rows = rows, after
         csc, columns, row_ids = map(from_type_dict, (padded, before, rows))
@@ -73,9 +64,9 @@ def number_seeds(seeds: Tensors) -> Tensors:
 
 
 def pad(csc: CSCFormatBase, count: int) -> CSCFormatBase:
-    """Return columns behind a number of columns without edges."""
     if count == 0:
         return csc
+    # Columns without edges come first, so that the others keep their places.
     return CSCFormatBase(torch.cat([csc.indptr.new_zeros(count), csc.indptr]), csc.indices)
 
 
@@ -86,28 +77,23 @@ def merge_in_trees(
     trees: Tensors,
     sizes: Mapping[NodeType, int],
 ) -> tuple[Tensors, Tensors, dict[EdgeType, CSCFormatBase]]:
-    """Return what `merge_sources` does, with nodes merged inside of each tree alone, and the tree of each row.
-
-    Args:
-        cscs: Columns by edge type, with the ids of the graph.
-        own_trees: The tree of each column.
-        rows: The rows so far.
-        trees: Their trees.
-        sizes: The number of nodes of each type.
-    """
+    """Return what `merge_sources` does, with nodes merged inside of each tree alone, and the tree of each row."""
     # A node in a tree is one number, by which nodes of different trees differ.
     wide = {node_type: trees[node_type] * max(sizes[node_type], 1) + ids.long() for node_type, ids in rows.items()}
     edges = {}
     for name, csc in cscs.items():
+        # An edge is in the tree of its column.
         source, destination = ends_of(name)
         of_edges = expand_indptr(csc.indptr, node_ids=own_trees[destination], output_size=len(csc.indices))
         edges[name] = CSCFormatBase(csc.indptr, of_edges * max(sizes[source], 1) + csc.indices.long())
     merged, local = merge_sources(edges, wide)
     after, after_trees = {}, {}
     for node_type, ids in rows.items():
+        # Rows that were there stay; of the new numbers, the node and the tree are taken apart again.
         new, size = merged[node_type][len(ids) :], max(sizes[node_type], 1)
         after[node_type] = torch.cat([ids, (new % size).to(ids.dtype)])
         after_trees[node_type] = torch.cat([trees[node_type], new // size])
+    # Positions get the dtype of the graph's ids back.
     dtypes = {name: csc.indices.dtype for name, csc in cscs.items()}
     positions = {name: CSCFormatBase(csc.indptr, csc.indices.to(dtypes[name])) for name, csc in local.items()}
     return after, after_trees, positions
@@ -130,6 +116,7 @@ def trees_of_rows(hops: Sequence[SampledSubgraph], of_seeds: ByType | None = Non
         trees = number_seeds(to_type_dict(seeds))
     else:
         trees = with_all_types(to_type_dict(of_seeds), to_type_dict(seeds))
+    # From the seeds outwards, each hop's rows get the trees of the columns that they were found from.
     for hop in reversed(hops):
         sampled: Any = hop.sampled_csc
         columns: Any = hop.original_column_node_ids

@@ -46,12 +46,14 @@ ReadFrom: TypeAlias = Callable[[torch.Tensor], EdgeArrays]
 def pick_neighbors(graph: GraphArrays, fanouts: torch.Tensor, request: SamplingRequest, draws: Draws) -> Pick:
     """Return a function that picks the edges of one hop as a request says."""
     (keys, share), fanouts = draws, as_tensor("fanouts", fanouts)
+    # With types, seeds were checked when they were brought into the graph's ids.
     checked = graph.node_type_to_id is not None
     starts, _ = kernel_columns(graph)
 
     def pick(ids: torch.Tensor, edges: EdgeArrays, num_types: int) -> ops.Picks:
         columns = ops.StaticGraph(starts, edges.indices, edges.weights, edges.types, num_types)
         drawing = ops.Drawing(request.strategy, request.replace, share)
+        # A GPU is told how many edges there can be, so that nobody waits for it to count.
         most = most_edges(ids, fanouts) if checked else None
         hop = ops.OneHop(ids, fanouts, keys, drawing, by_page=is_by_page(graph), most=most)
         return ops.sample_neighbors(columns, hop, checked=checked)
@@ -60,7 +62,7 @@ def pick_neighbors(graph: GraphArrays, fanouts: torch.Tensor, request: SamplingR
 
 
 def most_edges(ids: torch.Tensor, fanouts: torch.Tensor) -> int | None:
-    """Return how many edges a hop by type has at most on a GPU: it counts them once they are grouped by type."""
+    # A GPU counts the edges of a hop by type once they are grouped.
     return None if ids.is_cpu else bound_edges([ids.numel()] * fanouts.numel(), fanouts.tolist())
 
 
@@ -95,6 +97,7 @@ def sample_one_hop_by_type(
     assert edges.types is not None
     picks = pick(ids, edges, len(edge_types))
     typed = group_by_type(picks, edges.types, starts, ends, graph.csc_indptr.dtype)
+    # On a GPU, picks have room for more than there are.
     picks = picks._replace(positions=picks.positions[: len(typed.positions)])
     sources, edge_ids = read(graph, edges, typed.positions)
     rows, bounds = typed.bounds.tolist(), typed.starts.tolist()
@@ -102,6 +105,7 @@ def sample_one_hop_by_type(
     for edge_type, number in graph.edge_type_to_id.items():
         own = slice(bounds[number], bounds[number + 1])
         indptr, ids = typed.indptr[rows[number] : rows[number + 1]], sources[own]
+        # Ids within the type, from ids of the graph.
         first_id = offsets[ends_of(edge_type)[0]] if len(ids) else 0
         cscs[edge_type] = CSCFormatBase.unchecked(indptr, ids - first_id if first_id else ids)
         if not ids.is_cpu:
@@ -111,7 +115,7 @@ def sample_one_hop_by_type(
 
 
 def read(graph: GraphArrays, edges: EdgeArrays, positions: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    """Return the sources and the ids of the edges at some positions."""
+    # Through the graph, since its arrays may lie in files.
     ids = positions if edges.edge_ids is None else take_edges(graph, edges.edge_ids, positions)
     return take_edges(graph, edges.indices, positions), ids
 
@@ -130,7 +134,7 @@ def check_seeds(graph: GraphArrays, seeds: ByType, name: str = "seeds") -> torch
 
 
 def stack_seeds(graph: GraphArrays, seeds: dict[str, torch.Tensor]) -> torch.Tensor:
-    """Return checked seeds of all types as ids of the graph's columns, type after type."""
+    # Type after type.
     return torch.cat([part + first for part, first in zip(seeds.values(), graph.first_ids(), strict=False)])
 
 
@@ -149,7 +153,7 @@ def check_typed_seeds(graph: GraphArrays, seeds: ByType) -> dict[str, torch.Tens
 
 
 def complete_seeds(graph: GraphArrays, seeds: ByType) -> dict[str, torch.Tensor]:
-    """Return the seeds by type, every node type of the graph present; whether they are nodes is not checked."""
+    """Return the seeds by type, every node type present; whether they are nodes is not checked."""
     assert graph.node_type_to_id is not None
     if not isinstance(seeds, dict):
         raise TypeError(
@@ -162,6 +166,7 @@ def complete_seeds(graph: GraphArrays, seeds: ByType) -> dict[str, torch.Tensor]
     num_nodes = graph.num_nodes
     assert isinstance(num_nodes, dict)
     given = {node_type: check_seeds(graph, part, f"seeds of type {node_type!r}") for node_type, part in seeds.items()}
+    # Types without seeds lie where the others do.
     device = next((part.device for part in given.values()), graph.indices.device)
     empty = torch.empty(0, dtype=graph.indices.dtype, device=device)
     return {node_type: given.get(node_type, empty) for node_type in num_nodes}

@@ -60,9 +60,11 @@ def temporal_sample_hop_by_hop(
         columns: Any = hop.original_column_node_ids
         sampled: Any = hop.sampled_csc
         nodes, csc, row_times = compact_csc_format(sampled, columns, times)
+        # Each edge is a row: a node may be seen at several times.
         if edge_times is not None:
             row_times = times_of_rows(hop, times, edge_times)
         if query.pre_time_window is not None and not isinstance(query.pre_time_window, int):
+            # A row has the window of the column that it was found from.
             windows: Any = query.pre_time_window
             query = replace(query, pre_time_window=compact_csc_format(sampled, columns, windows)[2])
         times = row_times
@@ -81,6 +83,7 @@ def temporal_sample_trees(
     """Sample as `temporal_sample_hop_by_hop` with `disjoint`: all rows of a tree at the time of its seed."""
     query = query_of(request)
     node_types = [] if isinstance(num_nodes, int) else list(num_nodes)
+    # A tree is numbered by its seed, so that its number is the place of the seed's time.
     times = join_by_type(node_types, seeds_timestamp)
     window = query.pre_time_window
     windows = None if window is None or isinstance(window, int) else join_by_type(node_types, window)
@@ -96,15 +99,14 @@ def temporal_sample_trees(
 
 
 def join_by_type(node_types: Sequence[str], values: ByType) -> torch.Tensor:
-    """Return one value per seed, node type after node type."""
     if isinstance(values, torch.Tensor):
         return values
+    # In the order of types in which seeds are numbered.
     complete = with_all_types(values, node_types)
     return torch.cat([as_tensor(f"times of {node_type!r}", part) for node_type, part in complete.items()])
 
 
 def take_by_type(values: torch.Tensor, positions: ByType) -> ByType:
-    """Return the values at some positions, by type if the positions are."""
     if isinstance(positions, torch.Tensor):
         return values[positions]
     return {node_type: values[part] for node_type, part in positions.items()}
@@ -118,25 +120,14 @@ def temporal_sample_one_hop(
     draws: Draws,
     request: SamplingRequest,
 ) -> tuple[SampledSubgraph, ByType | None]:
-    """Sample one hop with the ids of the graph.
-
-    Args:
-        graph: The graph.
-        seeds: Node ids; by node type if the graph has types.
-        seeds_timestamp: The time of each seed.
-        fanouts: The fan-outs of this hop.
-        draws: The two keys of the hop, and the share of the second; only LABOR uses more than the first key.
-        request: All else.
-
-    Returns:
-        The hop and, where the next hop looks at the time of an edge, the time of each edge of the hop.
-    """
+    """Sample one hop with the ids of the graph; with the times of its edges where the next hop needs them."""
     times, windows = stack_queries(graph, seeds, seeds_timestamp, request)
     pick = pick_in_time(graph, times, windows, fanouts, draws, request)
     hop, picks = sample_one_hop(graph, seeds, pick, lambda _: EdgeArrays.of(graph))
     if query_of(request).hop_time != "edge":
         return hop, None
     own = edge_times_of(graph, query_of(request))
+    # In the order of picks, which `group_times` brings into that of the hop.
     types = None if graph.type_per_edge is None else take_rows(graph.type_per_edge, picks.positions)
     return hop, group_times(graph, hop, take_edges(graph, own, picks.positions), types)
 
@@ -152,6 +143,7 @@ def stack_queries(
     elif window is not None:
         windows = stack_times(graph, "seeds_pre_time_window", window, seeds)
     if query.inclusive:
+        # What is as old as the window exists, too. As the time is one later, the window is longer by two.
         times, windows = later(times), None if windows is None else later(later(windows))
     if isinstance(window, int) and not times.is_cpu:  # 0 or more, so that no GPU is waited for to see it
         trust("windows", (windows,))
@@ -178,6 +170,7 @@ def pick_in_time(
     def pick(ids: torch.Tensor, edges: EdgeArrays, num_types: int) -> ops.Picks:
         assert edges.types is None or isinstance(edges.types, torch.Tensor)
         drawing, moments = ops.Drawing(request.strategy, request.replace, share), ops.SeedTimes(times, windows)
+        # What a hop reads may be other arrays than the graph's, such as parts of them.
         own = columns._replace(types=edges.types, num_types=num_types)
         most = None if graph.node_type_to_id is None else most_edges(ids, fanouts)
         hop = ops.OneHop(ids, fanouts, keys, drawing, moments, is_by_page(graph), most=most)
@@ -187,7 +180,6 @@ def pick_in_time(
 
 
 def query_of(request: SamplingRequest) -> TemporalQuery:
-    """Return which neighbours exist at a time, or say that a request does not tell."""
     if request.temporal is None:
         raise ValueError("the request has no temporal query; give SamplingRequest(..., temporal=TemporalQuery(...))")
     return request.temporal
@@ -203,24 +195,17 @@ def edge_times_of(graph: GraphArrays, query: TemporalQuery) -> torch.Tensor:
 
 
 def timed_columns(graph: GraphArrays, request: SamplingRequest, *, by_type: bool = False) -> ops.TemporalGraph:
-    """Return the graph's arrays in the order of time, computed at the first call for each pair of attributes.
-
-    Timestamps are integers, one per node or per edge, and become int64. The order costs no memory if the edges are in
-    it already, as in a graph made of an edge list that is sorted by time, and only the edges have times, in int64.
-    Otherwise it takes 8 bytes per edge, and 8 more if the edges are not in order. With weights, edges that are not in
-    order take 8 more, and so does a time window where both nodes and edges have times, or an inclusive query whose hops
-    go by the times of edges.
-
-    Args:
-        graph: The graph.
-        request: The attributes with times and weights, and whether there is a window.
-        by_type: Whether the edges of each type are sorted by themselves, for fan-outs per edge type.
-    """
+    """Return the graph's arrays in the order of time, computed at the first call for each pair of attributes."""
+    # Times become int64. The order costs no memory if the edges are in it already, as in a graph made of a list that is
+    # sorted by time, and only the edges have times, in int64. Otherwise it takes 8 bytes per edge, and 8 more if the
+    # edges are not in order. With weights, edges that are not in order take 8 more, and so does a time window where
+    # both nodes and edges have times, or an inclusive query whose hops go by the times of edges.
     query, probs_name = query_of(request), request.probs_name
     names = (query.node_timestamp_attr_name, query.edge_timestamp_attr_name)
     node = None if names[0] is None else graph.node_attribute(names[0])
     edge = None if names[1] is None else graph.edge_attribute(names[1])
     columns = ops.TemporalGraph(kernel_columns(graph)[0], graph.indices)
+    # With fan-outs per edge type, the edges of each type are sorted by themselves.
     which = f"by the times {names}{' within edge types' if by_type else ''}"
     if node is not None or edge is not None:
         times, kept, links = graph.derived(
@@ -233,6 +218,7 @@ def timed_columns(graph: GraphArrays, request: SamplingRequest, *, by_type: bool
             )
         columns = columns._replace(times=times, order=order, links=links)
     sorted_by = columns.order if columns.links is None else columns.links
+    # An edge is within the window only if both of its times are.
     if node is not None and edge is not None and query.pre_time_window is not None:
         (earliest,) = graph.derived(
             f"earlier of both times {which}",
@@ -265,6 +251,7 @@ def times_of(
     edge: torch.Tensor | None,
     choose: Callable[[torch.Tensor, torch.Tensor], torch.Tensor] = torch.maximum,
 ) -> torch.Tensor:
+    # An edge exists once both have come: the later one counts.
     """Return the time of each edge: its own, its source's, or what is chosen of the two."""
     times = []
     if edge is not None:
@@ -280,12 +267,12 @@ def time_order(graph: GraphArrays, node: torch.Tensor | None, edge: torch.Tensor
     times, order = ops.order_by_time(starts, times_of(graph, node, edge), types if by_type else None)
     if order is None or not order.is_cpu or is_page_locked(graph.indices):
         return times, order, None
+    # On the CPU, where sources can be linked, a draw finds edge and source by one read.
     links = ops.link_sources(starts, graph.indices, order)
     return times, order if links is None else None, links
 
 
 def by_rank(graph: GraphArrays, values: torch.Tensor, order: torch.Tensor | None) -> torch.Tensor:
-    """Return values of edges in the order of time."""
     return values if order is None else ops.gather_rows(values, ops.places_in_order(kernel_columns(graph)[0], order))
 
 
@@ -303,6 +290,7 @@ def stack_times(graph: GraphArrays, name: str, values: ByType | None, seeds: ByT
         unknown = sorted(set(values) - set(graph.node_type_to_id))
         if unknown:
             raise KeyError(f"{name} has node type {brief(unknown[0])}, but the graph has {list(graph.node_type_to_id)}")
+        # In the order of ids, in which seeds of types are stacked.
         by_id = sorted(graph.node_type_to_id, key=graph.node_type_to_id.__getitem__)
         counts = {node_type: len(ids) for node_type, ids in with_all_types(seeds, by_id).items()}
         times = with_all_types(values, by_id)
