@@ -35,8 +35,8 @@ def open_array(path: Path, format: str, key: str) -> NDArray[Any]:
             mapped = zipfile.is_zipfile(path)
             try:
                 array = torch.load(str(path), weights_only=True, mmap=mapped, map_location="cpu")
-            # It holds a NumPy array, which torch doesn't read without unpickling NumPy's functions.
             except pickle.UnpicklingError:
+                # It holds a NumPy array, which torch doesn't read without unpickling NumPy's functions.
                 array = read_array(path)
     except (ValueError, EOFError, RuntimeError, pickle.UnpicklingError) as error:
         raise ValueError(f"{key}: {path} can't be read as {format} without unpickling objects: {error}") from error

@@ -37,7 +37,8 @@ class Edges(ABC):
     """The first id in the graph of the source type and of the destination type."""
 
     @abstractmethod
-    def __len__(self) -> int: ...
+    def __len__(self) -> int:
+        """Return the number of edges."""
 
     @abstractmethod
     def parts(self, first: int, last: int, /) -> Iterator[Any]:

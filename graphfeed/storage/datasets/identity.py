@@ -49,6 +49,7 @@ def identify(data: Any, *more: Any) -> str:
 
 def parts_of(data: Any) -> Iterator[tuple[str, int, Any]]:
     """Yield the name of each array of some data, the number of its rows, and some of them."""
+    # A stand-in or a cache has the rows of what is behind it.
     if isinstance(data, StandInGraph):
         yield from parts_of(data.graph)
     elif isinstance(data, CachedFeature):

@@ -49,7 +49,7 @@ def as_member(items: Any) -> Any:
 
 
 def is_number(items: Any) -> bool:
-    # Such a number stands for a range.
+    # A 0-d tensor of an integer stands for a range, as an int does.
     if isinstance(items, torch.Tensor):
         return items.dim() == 0 and items.dtype in ID_DTYPES
     # A bool is an int to Python.
@@ -173,6 +173,7 @@ class ItemSet(Shareable):
         return self._length
 
     def __getitem__(self, index: Index) -> Any:
+        """Return the rows at an int, slice, sequence of ints or tensor of ints; a tuple of rows for several members."""
         index = as_position(index)
         if isinstance(index, int):
             if not -self._length <= index < self._length:

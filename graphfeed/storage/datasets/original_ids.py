@@ -95,7 +95,7 @@ def write_ids(folder: Path, name: str, values: NDArray[Any], offsets: NDArray[An
 def write_reordered_ids(folder: Path, name: str, ids: OriginalIds, order: NDArray[np.int64]) -> dict[str, str]:
     """Write the original ids of a type, for nodes in another order, and return the names of the files."""
     if ids._offsets is None:
-        # Nodes that had no other ids had their former ones.
+        # For nodes without other ids, these are their former ids in the graph.
         values = order if isinstance(ids._values, range) else ids._values[order]
         return write_ids(folder, name, values, None)
     files = {"values": f"{name}.npy", "offsets": f"{name}_offsets.npy"}

@@ -228,7 +228,6 @@ def read_graph(folder: Path, topology: Mapping[str, Any]) -> FusedCSCSamplingGra
     columns = COLUMN_FILES[: 2 if offsets is None else 3]
     indptr, indices, *types = [read(name, "path") for name in columns]
     graph = FusedCSCSamplingGraph(
-        # A bool is an int to Python.
         indptr,
         indices,
         None if offsets is None else torch.tensor(offsets, dtype=torch.int64).to(indices.dtype),
@@ -249,6 +248,7 @@ def read_graph(folder: Path, topology: Mapping[str, Any]) -> FusedCSCSamplingGra
 
 def read_numbers(section: Section, key: str) -> dict[str, int] | None:
     numbers = section.get(key, dict, None)
+    # By its type, since a bool is an int to Python.
     if numbers is not None and not all(
         isinstance(name, str) and type(number) is int for name, number in numbers.items()
     ):

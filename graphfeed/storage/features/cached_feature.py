@@ -72,16 +72,13 @@ class CachedFeature(Feature):
         return self._fallback_feature.read_async_num_stages(ids.device)
 
     def size(self) -> torch.Size:
-        """Return the shape of a row."""
         return self._fallback_feature.size()
 
     def count(self) -> int:
-        """Return the number of rows."""
         return self._fallback_feature.count()
 
     @property
     def dtype(self) -> torch.dtype:
-        """The dtype of the rows."""
         return self._dtype
 
     def update(self, value: torch.Tensor, ids: torch.Tensor | None = None) -> None:
@@ -116,10 +113,8 @@ class CachedFeature(Feature):
         self._cache.replace(ids.to(self._cache.device), value.to(self._cache.device), offset=self._offset)
 
     def metadata(self) -> dict[str, Any]:
-        """Return the metadata of the feature."""
         return self._fallback_feature.metadata()
 
-    # A cache on a GPU overrides this.
     def is_pinned(self) -> bool:
         """Tell whether both the cache and the fallback feature lie in page-locked memory."""
         return self._fallback_feature.is_pinned() and self._cache.is_pinned()
@@ -151,8 +146,8 @@ class CachedFeature(Feature):
         empty = None if same_kind else self._cache.like(0, rows.shape[1:], rows.dtype, 0)
         try:
             self._fallback_feature.update(rows)
-        # The fallback lies in a file, so the rows themselves take its place.
         except NotImplementedError:
+            # The fallback lies in a file, so the rows themselves take its place.
             self._fallback_feature = TorchBasedFeature(rows)
         if empty is None:
             self._cache.clear()
@@ -170,6 +165,7 @@ class CachedFeature(Feature):
         return ids.to(self._cache.device)
 
     def _for_fallback(self, ids: torch.Tensor) -> torch.Tensor:
+        # A cache on a GPU may give them to its fallback there.
         return ids.cpu()
 
     def _shaped(self, rows: torch.Tensor) -> torch.Tensor:

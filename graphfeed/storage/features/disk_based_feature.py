@@ -128,8 +128,8 @@ class DiskBasedFeature(ReadsAhead):
         """Yield once; the pool has begun to read the rows then, unless they go to a GPU."""
         if on_gpu(as_ids("index", ids)):
             yield DeferredRead(lambda: self.read(ids))
-        # A generator runs when it is asked for its first stage, so the read begins there.
         else:
+            # A generator runs when it is asked for its first stage, so the read begins there.
             yield self._begin(ids, ahead=True)
 
     def begin_reading(self, ids: torch.Tensor, out: torch.Tensor, positions: torch.Tensor) -> list[Future[Spans]]:
@@ -338,8 +338,8 @@ class DiskBasedFeature(ReadsAhead):
     def _submit(self, task: Callable[..., Any], *arguments: Any) -> Future[Any]:
         try:
             return self._pool().submit(task, *arguments)
-        # As the program ends, pools take nothing any more: this thread does it.
         except RuntimeError:
+            # As the program ends, pools take nothing any more: this thread does it.
             future: Future[Any] = Future()
             future.set_result(task(*arguments))
             return future

@@ -202,8 +202,7 @@ def warn_of_staying(feature: Feature, call: str) -> None:
     warnings.warn(
         f"{call} does nothing: {type(feature).__name__} has no rows in memory; call read_into_memory() first, or copy "
         "the rows that it reads",
-        # The line of whoever called the feature's method.
-        stacklevel=3,
+        stacklevel=3,  # the line of whoever called the feature's method
     )
 
 

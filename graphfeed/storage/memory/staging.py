@@ -145,7 +145,8 @@ def _fill_rows(start: Start, row: int, like: torch.Tensor, memory: torch.Tensor)
     return start(row, row + len(like), memory.view(like.dtype).view(like.shape))
 
 
-def do_nothing() -> None: ...
+def do_nothing() -> None:
+    """Stand for waiting where there is nothing to wait for."""
 
 
 STAGING: dict[torch.device, Staging] = {}

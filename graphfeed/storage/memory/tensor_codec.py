@@ -124,7 +124,12 @@ def decode_tensors(header: bytes, buffers: Sequence[Bytes]) -> tuple[Any, dict[s
 
 
 def lay_out(sizes: Iterable[int], start: int = 0, alignment: int = ALIGNMENT) -> tuple[list[int], int]:
-    """Return the offsets of buffers one behind the other, and of what follows them, all multiples of `alignment`."""
+    """Return the offsets of buffers one behind the other, and of what follows them, all multiples of `alignment`.
+
+    Example:
+        >>> lay_out([10, 70, 0], start=3)
+        ([64, 128, 256], 256)
+    """
     # -x % a is what is missing up to the next multiple.
     starts, end = [], start + -start % alignment
     for size in sizes:

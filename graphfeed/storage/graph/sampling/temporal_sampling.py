@@ -251,13 +251,13 @@ def times_of(
     edge: torch.Tensor | None,
     choose: Callable[[torch.Tensor, torch.Tensor], torch.Tensor] = torch.maximum,
 ) -> torch.Tensor:
-    # An edge exists once both have come: the later one counts.
     """Return the time of each edge: its own, its source's, or what is chosen of the two."""
     times = []
     if edge is not None:
         times.append(ops.as_times("the edges' timestamps", edge))
     if node is not None:
         times.append(ops.gather_rows(ops.as_times("the nodes' timestamps", node), graph.indices))
+    # By default the later one: an edge exists once both are there.
     return times[0] if len(times) == 1 else choose(*times)
 
 
