@@ -16,9 +16,9 @@ from graphfeed.storage.datasets.metadata import stay_inside
 class OriginalIds:
     """The original ids of the nodes of a type: texts or integers, at the position of each node."""
 
-    # Texts are given as bytes in UTF-8, one behind the other, with the offsets at which each begins and the last one
-    # ends. Nodes without other ids have a range.
     def __init__(self, values: NDArray[Any] | range, offsets: NDArray[Any] | None = None) -> None:
+        # Texts are given as bytes in UTF-8, one behind the other, with the offsets at which each begins and the last
+        # one ends. Nodes without other ids have a range.
         if isinstance(values, np.ndarray) and (
             values.ndim != 1 or values.dtype != (np.int64 if offsets is None else np.uint8)
         ):

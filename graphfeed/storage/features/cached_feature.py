@@ -31,11 +31,11 @@ Cached = TypeVar("Cached", bound="CachedFeature")
 class CachedFeature(Feature):
     """A feature with a cache of the rows that were read before. Reads return the same bits as the feature alone."""
 
-    # Any thread may read. Rows are changed through `update` alone: the cache does not notice other changes.
     cache_type: ClassVar[type[RowCache]]
 
     @checked
     def __init__(self, fallback_feature: Feature, cache: RowCache, offset: int = 0) -> None:
+        # Any thread may read. Rows are changed through `update` alone: the cache does not notice other changes.
         self._fallback_feature = fallback_feature
         self._cache = cache
         # Added to the ids to get the cache's keys: several features may share a cache, each with an offset of its own.

@@ -236,7 +236,7 @@ class CPUFeatureCache(RowCache):
     ) -> LookedUp:
         self._check_keys(keys, offset)
         wanted = keys.long() + offset
-        # None of it needs the lock.
+        # Before the lock is taken, as nothing of this needs it.
         if into is None:
             values = buffers.empty((keys.numel(), *self._rows.shape[1:]), self._rows.dtype)
         else:

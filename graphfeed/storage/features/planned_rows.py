@@ -252,7 +252,7 @@ class PlannedRows(Feature):
         return staging(ids.device).send(start, start_part, len(here), self.size(), self.dtype, ids.device)
 
     def _take(self, ids: torch.Tensor, out: torch.Tensor) -> torch.Tensor:
-        # `ids` lie on the CPU.
+        # The ids lie on the CPU.
         if not isinstance(self.feature, RemoteFeature):
             self._take_planned(ids, out, None)
             return out

@@ -15,7 +15,6 @@ NS = 10**9
 
 def new_stamp() -> int:
     """Return the time for files that are being written, in seconds; even, because some file systems keep no others."""
-    # Even, because some file systems keep no odd seconds.
     return int(time.time()) & ~1
 
 
