@@ -33,6 +33,7 @@ def pieces_of(starts: NDArray[Any]) -> Iterator[tuple[slice, slice, NDArray[Any]
         high = min(low + PIECE, int(starts[-1]))
         first = int(np.searchsorted(starts, low, side="right")) - 1
         last = int(np.searchsorted(starts, high, side="left"))
+        # The first and the last column may have more edges, in the pieces before and behind this one.
         yield slice(low, high), slice(first, last), np.diff(starts[first : last + 1].clip(low, high))
 
 

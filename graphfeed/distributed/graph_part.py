@@ -151,7 +151,7 @@ def cut_graph(graph: FusedCSCSamplingGraph, assignment: Assignment, part: int) -
 
 
 def take(values: torch.Tensor, positions: torch.Tensor) -> torch.Tensor:
-    """Return some rows, in memory that is good for reading at random."""
+    # Memory that is good for reading at random.
     out = buffers.empty_long_lived((positions.numel(), *values.shape[1:]), values.dtype, buffers.CPU)
     return torch.index_select(values, 0, positions, out=out)
 
@@ -178,7 +178,6 @@ def cut_rows(values: torch.Tensor, book: PartBook, part: int) -> torch.Tensor:
 
 
 def make_book(graph: GraphArrays, assignment: Assignment) -> PartBook:
-    """Return the book of a graph's nodes, or say why the assignment is none."""
     if isinstance(assignment, dict):
         assignment = stacked_assignment(graph, assignment, MOST_PARTS)
     book = assignment if isinstance(assignment, PartBook) else PartBook.from_assignment(assignment)

@@ -18,7 +18,6 @@ class HaloIds:
     """The number of ids on all ranks."""
 
     def check(self) -> None:
-        """Raise unless the ids ascend and are in range."""
         if len(self.ids) and not bool((self.ids.diff() > 0).all()):
             raise ValueError("the ids of copied rows must ascend, but don't")
         if len(self.ids) and not 0 <= int(self.ids[0]) <= int(self.ids[-1]) < self.num_ids:
@@ -29,11 +28,9 @@ class HaloIds:
 
     @cached_property
     def offsets(self) -> torch.Tensor:
-        """The offset of each id among those copied, or -1: 4 bytes per id of all ranks.
-
-        With 1 million of 20 million ids copied, it finds 150 thousand ids in 1 ms; a binary search takes 30.
-        """
+        """The offset of each id among those copied, or -1: 4 bytes per id of all ranks."""
         self.check()
+        # With 1 million of 20 million ids copied, this finds 150 thousand ids in 1 ms; a binary search takes 30.
         offsets = torch.full((self.num_ids,), -1, dtype=torch.int32 if len(self.ids) < 1 << 31 else torch.int64)
         offsets[self.ids] = torch.arange(len(self.ids), dtype=offsets.dtype)
         return offsets
@@ -41,11 +38,9 @@ class HaloIds:
 
 @dataclass(frozen=True, eq=False)
 class HaloRows:
-    """Copies of rows of other parts, for one feature.
+    """Copies of rows of other parts, for one feature."""
 
-    The rows must stay as they were copied: an update of the part's own rows does not reach the copies.
-    """
-
+    # They must stay as they were copied: an update of the part's own rows does not reach the copies.
     of: HaloIds
     rows: torch.Tensor
     """The copies, in the order of the ids."""
@@ -62,5 +57,4 @@ class HaloRows:
             raise ValueError(f"copied rows must be {self.source.dtype} as those of the part, but are {self.rows.dtype}")
 
     def find(self, ids: torch.Tensor) -> torch.Tensor:
-        """Return the offset of each id's copy, or -1; the ids are not checked."""
-        return take_rows(self.of.offsets, ids)
+        return take_rows(self.of.offsets, ids)  # the ids are not checked

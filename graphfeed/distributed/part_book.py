@@ -109,7 +109,6 @@ class PartBook:
 
 
 def checksum_of(owners: torch.Tensor) -> torch.Tensor:
-    """Return the checksum of the part of each id."""
     return torch.tensor(zlib.crc32(owners.numpy().data))
 
 
@@ -128,29 +127,23 @@ class RangeBook(PartBook):
 
     @cached_property
     def checksum(self) -> torch.Tensor:
-        """That of the same parts in a book of any parts."""
         parts = torch.arange(self.num_parts).to(smallest_dtype(self.num_parts))
-        return checksum_of(parts.repeat_interleave(self.bounds.diff()))
+        return checksum_of(parts.repeat_interleave(self.bounds.diff()))  # that of the same parts in a book of any parts
 
     def owners_of(self, ids: torch.Tensor) -> torch.Tensor:
-        """Return the part of each id."""
         # The last bound is left out, so that all ends of empty parts before it are counted.
         return torch.bucketize(ids, self.bounds[1:-1], right=True, out_int32=True)
 
     def offsets_of(self, ids: torch.Tensor) -> torch.Tensor:
-        """Return how far each id is from the first of its part."""
         return self.locate(ids)[1]
 
     def locate(self, ids: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        """Return the part of each id, and how far it is from the first of the part."""
         owners = self.owners_of(ids)
         return owners, ids - take_rows(self.bounds, owners)
 
     @checked
     def ids_of(self, part: int) -> torch.Tensor:
-        """Return the ids of a part."""
         return torch.arange(int(self.bounds[part]), int(self.bounds[part + 1]))
 
     def within(self, start: int, stop: int) -> PartBook:
-        """Return the book of some consecutive ids."""
         return RangeBook((self.bounds.clamp(start, stop) - start).tolist())

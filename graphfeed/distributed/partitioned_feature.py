@@ -141,7 +141,7 @@ class PartitionedFeature(RemoteFeature, ReadsAhead):
         return Located(tensors, owners, offsets, remote)
 
     def _gather(self, located: "Located") -> torch.Tensor:
-        """Return the rows in memory; others are not filled in."""
+        # Rows that are elsewhere are filled in later.
         out = buffers.empty((located.offsets.numel(), *self.size()), row_type(self.rows))
         if any(tensor is not None for tensor in located.tensors):
             located.write(out)
@@ -221,7 +221,6 @@ class PartitionedFeature(RemoteFeature, ReadsAhead):
         return True
 
     def _answer(self, options: Mapping[str, Any], questions: Mapping[str, torch.Tensor]) -> Tensors:  # noqa: ARG002
-        """Return the rows of ids that this rank owns."""
         return {"rows": self.rows.read(self.book.offsets_of(questions["ids"]))}
 
     def __reduce__(self) -> Any:
@@ -231,7 +230,6 @@ class PartitionedFeature(RemoteFeature, ReadsAhead):
         )
 
     def __repr__(self) -> str:
-        """Return dtype and shape, and which part this is."""
         shape = torch.Size([self.count(), *self.size()])
         text = "rows" if self.dtype is None else dtype_and_shape(self.dtype, shape)
         return f"PartitionedFeature({text}, part {self.peers.rank} of {self.peers.world_size})"
@@ -250,17 +248,15 @@ class Located(NamedTuple):
     """The positions of the ids whose rows are in none of the tensors."""
 
     def write(self, out: torch.Tensor) -> None:
-        """Write the rows in memory to `out`, which has one for each id."""
         gather_parts(self.tensors, self.owners, self.offsets, out)
 
 
 def write_answers(answers: Iterable[tuple[torch.Tensor, Tensors]], out: torch.Tensor, positions: torch.Tensor) -> None:
-    """Write the rows of answers to `out`: that of each question to its position there."""
     for asked, tensors in answers:
         rows = tensors["rows"]
+        # The row of each question goes to the question's own position.
         copy_rows(rows, torch.arange(len(rows)), out, take_rows(positions, asked), distinct=True)
 
 
 def name_of(domain: str, type_name: str | None, name: str) -> str:
-    """Return the name of a store's feature for all ranks, whichever order of features each of them has."""
-    return json.dumps([domain, type_name, name])
+    return json.dumps([domain, type_name, name])  # whichever order of features each rank has

@@ -220,9 +220,9 @@ class PartitionedGraph(SamplingGraph):
     def _sample_in_time(
         self, seeds: ByType, times: ByType, fanouts: torch.Tensor, draws: Draws, request: SamplingRequest
     ) -> tuple[SampledSubgraph, ByType | None]:
-        """Sample one hop in time: with each seed goes its time, and perhaps its window."""
         columns = self.part.columns
         stacked, windows = stack_queries(columns, seeds, times, request)
+        # With each seed goes its time, and perhaps its window.
         timed = {"times": stacked} if windows is None else {"times": stacked, "windows": windows}
         ((hop, edges),) = self._ask([seeds], fanouts, request, draws, timed)
         return hop, group_times(columns, hop, edges["times"], edges.get("types")) if "times" in edges else None
@@ -235,23 +235,14 @@ class PartitionedGraph(SamplingGraph):
         draws: Draws,
         timed: Tensors | None = None,
     ) -> list[tuple[SampledSubgraph, Tensors]]:
-        """Sample one hop of some mini-batches: ask the owners, and group what they pick by edge type.
-
-        Args:
-            seeds: The nodes of each mini-batch.
-            fanouts: One number, or one per edge type.
-            request: The request that the hop belongs to.
-            draws: Those of a single mini-batch, or of several the key of each.
-            timed: What goes to the owners with each node of a single mini-batch.
-
-        Returns:
-            Of each mini-batch the hop, and what was sent of its edges, column by column.
-        """
+        """Sample one hop of some mini-batches; return each with what was sent of its edges, column by column."""
+        # `draws` are those of a single mini-batch, or the key of each; `timed` goes with each node of a single one.
         self.validate(request)
         ids = [column_ids(self.part.columns, own) for own in seeds]
         further, sizes = dict(timed or {}), [len(own) for own in ids]
         if len(seeds) > 1:
             further["minibatches"] = torch.from_numpy(np.repeat(np.arange(len(seeds), dtype=np.uint16), sizes))
+        # Each owner is asked once for all mini-batches, whose hops are cut out of what it sends.
         offsets, edges = self._ask_owners(torch.cat(ids), as_options(fanouts, request, draws), request, further)
         found: list[tuple[SampledSubgraph, Tensors]] = []
         for own, (low, high) in zip(seeds, pairwise(np.cumsum([0, *sizes]).tolist()), strict=True):
@@ -263,7 +254,7 @@ class PartitionedGraph(SamplingGraph):
         return found
 
     def _group(self, seeds: ByType, offsets: torch.Tensor, edges: Tensors) -> SampledSubgraph:
-        """Return a hop of a mini-batch: where the edges of each column begin, and what was sent of them."""
+        # `offsets` has the beginning of each column's edges.
         columns = self.part.columns
         if columns.node_type_to_id is None:
             csc = CSCFormatBase(offsets.to(columns.csc_indptr.dtype), edges["sources"])
@@ -275,15 +266,9 @@ class PartitionedGraph(SamplingGraph):
     def _ask_owners(
         self, ids: torch.Tensor, options: Mapping[str, Any], request: SamplingRequest, further: Tensors
     ) -> tuple[torch.Tensor, Tensors]:
-        """Return where the picks of each node begin, and what their owners send of them.
-
-        Args:
-            ids: The nodes.
-            options: The options of the hop.
-            request: The request that it belongs to.
-            further: What goes to the owners with each node.
-        """
+        """Return where the picks of each node begin, and what their owners send of them."""
         check_ids("seeds", ids, self.part.columns.total_num_nodes)
+        # `further` goes to the owners with each node.
         owners, questions = self._here.find_ranks(ids), {"ids": ids, **further}
         answer = partial(self._sample, self._here.columns)
         answers = list(ask_owners(self.peers, self._name, answer, owners, options, questions))
@@ -319,7 +304,6 @@ class PartitionedGraph(SamplingGraph):
         )
 
     def __repr__(self) -> str:
-        """Return the whole graph's numbers of nodes and edges, and which part this is."""
         part = f"part {self.part.number} of {self.part.book.num_parts}"
         return f"PartitionedGraph(num_nodes={self.num_nodes}, num_edges={self.num_edges}, {part})"
 
@@ -347,7 +331,6 @@ def as_options(fanouts: torch.Tensor, request: SamplingRequest, draws: Draws) ->
 
 
 def from_options(options: Mapping[str, Any]) -> tuple[torch.Tensor, SamplingRequest, Draws]:
-    """Return the arguments of `as_options`."""
     fanouts = torch.tensor(options["fanouts"])
     given = dict(options["request"])
     query = given.pop("temporal", None)
@@ -359,14 +342,7 @@ def from_options(options: Mapping[str, Any]) -> tuple[torch.Tensor, SamplingRequ
 def sort_within_columns(
     indptr: torch.Tensor, ids: torch.Tensor, offsets: torch.Tensor, positions: torch.Tensor
 ) -> torch.Tensor:
-    """Return the positions of edges, ascending inside of each column, as a hop with types has them.
-
-    Args:
-        indptr: The graph's column starts.
-        ids: The node of each column.
-        offsets: Where each column's edges start.
-        positions: Positions in the graph's arrays of edges.
-    """
+    """Return the positions of edges, ascending inside of each column, as a hop with types has them."""
     if positions.numel() == 0:
         return positions
     # One sort of whole numbers: those of a column lie between those of the columns before and behind it.
@@ -378,7 +354,6 @@ def sort_within_columns(
 
 
 def check_ranks(book: PartBook, peers: Peers, part: int | None = None) -> None:
-    """Raise unless there is a rank for each part, and the given part is this rank's."""
     if book.num_parts != peers.world_size:
         raise ValueError(
             f"there are {book.num_parts} parts, but {peers.world_size} ranks; start one process for each part, "

@@ -50,6 +50,7 @@ def check_ranks(stage: Datapipe) -> int:
         raise ValueError(
             f"cooperative=True needs the process group's ranks, but rank and world_size are {rank} and {world_size}"
         )
+    # A rank with one mini-batch more would wait, at its first step, for ranks that come to none.
     if total % world_size and not sources[0].drop_uneven_inputs:
         raise ValueError(
             f"cooperative=True needs as many mini-batches on each rank, but {total} are shared by {world_size}; give "

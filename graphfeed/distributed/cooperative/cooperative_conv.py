@@ -46,14 +46,11 @@ class CooperativeConv(torch.nn.Module):
 
 
 class Exchanged(torch.autograd.Function):
-    """Rows of all node types, from the ranks that own them to those that need them.
+    """Rows of all node types, from the ranks that own them to those that need them."""
 
-    It is one function for all types: its gradient takes the way back on all ranks, whichever types each rank used.
-    """
-
+    # One function for all types: its gradient takes the way back on all ranks, whichever types each rank used.
     @staticmethod
     def forward(ctx: Any, routes: Sequence[Route], *rows: torch.Tensor) -> tuple[torch.Tensor, ...]:
-        """Return the rows that this rank needs, one tensor per route."""
         ctx.routes, ctx.counts = routes, [len(own) for own in rows]
         results = []
         for route, own in zip(routes, rows, strict=True):
@@ -64,11 +61,11 @@ class Exchanged(torch.autograd.Function):
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, *gradients: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
-        """Return the sum of the gradients of all ranks for each row."""
         sums = []
         for route, count, gradient in zip(ctx.routes, ctx.counts, gradients, strict=True):
             given = gradient[route.positions.to(gradient.device)]
             back = trade(given, route.received_counts, route.sent_counts)
+            # A row that several ranks need gets the sum of their gradients.
             own = back.new_zeros(count, *back.shape[1:])
             sums.append(own.index_add_(0, route.sent.to(back.device), back))
         return None, *sums
@@ -91,7 +88,7 @@ class CooperativeConvFunction:
 
 
 def trade(rows: torch.Tensor, sent: Sequence[int], received: Sequence[int]) -> torch.Tensor:
-    """Send rows to all ranks, some to each, and return what they sent."""
+    # `sent` and `received` are the numbers of rows to each rank and from each, in the order of ranks.
     arrived = rows.new_empty(sum(received), *rows.shape[1:])
     distributed.all_to_all_single(arrived, rows.contiguous(), list(received), list(sent))
     return arrived

@@ -20,11 +20,9 @@ class WrappedFetcher:
         self.fetcher = fetcher.changed(cooperative=False)
 
     def list_caches(self) -> list[tuple[str, Cache]]:
-        """Return the caches of the features."""
         return self.fetcher.feature_store.list_caches()
 
     def __repr__(self) -> str:
-        """Return the names of the features."""
         return repr(self.fetcher.node_feature_keys)
 
 
@@ -39,8 +37,8 @@ class JointFetcher(Transform):
     wrapped: WrappedFetcher
 
     def __call__(self, minibatch: MiniBatch) -> MiniBatch:
-        """Return the mini-batch with its features."""
         exchange = exchange_of(minibatch)
+        # The user's fetcher sees the nodes that this rank owns in place of those that it needs.
         given = copy.copy(minibatch)
         given.input_nodes = exchange.owned
         result = self.wrapped.fetcher(given)
@@ -66,7 +64,7 @@ class JointFetcher(Transform):
 
 
 def exchange_of(minibatch: MiniBatch) -> RowExchange:
-    """Return the exchange of the rows of the outermost hop."""
+    # The outermost hop comes first.
     exchange: RowExchange | None = getattr(next(iter(minibatch.sampled_subgraphs or ()), None), "exchange", None)
     if exchange is None:
         raise ValueError("the outermost hop does not say who owns its nodes; a stage before the fetch replaced it")

@@ -61,7 +61,7 @@ class RankGroup:
 
     @property
     def steps(self) -> StepExchange:
-        """The exchange of steps, which is made with the first mini-batch, because a plan starts nothing."""
+        # Made with the first mini-batch, because a plan starts nothing.
         with self._making:  # each exchange has a name of its own, so that all threads must use one
             if self._steps is None:
                 peers = self.graph.peers if isinstance(self.graph, PartitionedGraph) else shared_peers()
@@ -69,19 +69,19 @@ class RankGroup:
             return self._steps
 
     def leave(self, run: int) -> None:
-        """Tell the other ranks that this one comes to no further mini-batch of a run."""
+        # Ranks that wait for this one in the run raise then, rather than run into their timeout.
         if self._steps is not None:
             self._steps.leave(run)
 
     def owners_of(self, node_type: str | None, ids: torch.Tensor) -> torch.Tensor:
-        """Return the rank that owns each node: that of its part, or of all ranks that hold the whole graph, one."""
         if isinstance(self.graph, PartitionedGraph):
             return self.graph.part.book_of(node_type).owners_of(ids)
+        # All ranks hold the whole graph: any of them may sample a node, but all must name the same one.
         return (ids.long() * SPREAD >> 33) % self.world_size
 
     def sample(self, minibatch: MiniBatch, graph: SamplingGraph) -> MiniBatch:
-        """Return a mini-batch with subgraphs of a graph that stands in for the sampler's own."""
-        # Neither checked anew nor copied by its state, which would prepare the graph.
+        # `graph` stands in for the sampler's own. The sampler is neither checked anew nor copied by its state, which
+        # would prepare the graph.
         sampler = object.__new__(type(self.sampler))
         vars(sampler).update(vars(self.sampler), graph=graph, request=self.sampler.request, number=self.sampler.number)
         return sampler(minibatch)
@@ -93,7 +93,6 @@ class RankGroup:
         )
 
     def __repr__(self) -> str:
-        """Return the sampler."""
         return repr(self.sampler.fanouts)
 
 
@@ -135,8 +134,8 @@ class JointStep(StandInGraph[SamplingGraph]):
         )  # fmt: skip
 
     def plan(self, needed: ByType) -> RowExchange:
-        """Plan how the rows of some nodes come from their owners, who learn that this rank needs them."""
         group, tag = self._group, (*self._minibatch, len(self.exchanges))
+        # The owners learn from it what this rank needs. Steps have the same numbers on all ranks, as all plan each hop.
         self.exchanges.append(plan_exchange(group.steps, tag, needed, self.num_nodes, group.owners_of, self._draws))
         return self.exchanges[-1]
 
@@ -165,7 +164,6 @@ class JointSampler(Transform):
         self.group.leave(self.run)
 
     def __call__(self, minibatch: MiniBatch) -> JointMiniBatch:
-        """Return the mini-batch with its subgraphs."""
         key = minibatch.key
         if key is None:
             raise ValueError("a joint mini-batch needs a key, but has none; begin with a DistributedItemSampler")
@@ -176,6 +174,7 @@ class JointSampler(Transform):
         given.key = joint
         sampled = self.group.sample(given, step)
         assert sampled.input_nodes is not None
+        # One more exchange than hops: that of the outermost nodes, by which features are fetched.
         step.plan(sampled.input_nodes).count_rows()
         result = JointMiniBatch(exchange=step.exchanges[0])
         vars(result).update(vars(sampled), key=key)

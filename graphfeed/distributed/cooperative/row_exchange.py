@@ -28,11 +28,9 @@ class Route:
     """How many of them each rank sends."""
 
     def split(self, rows: torch.Tensor) -> tuple[torch.Tensor, ...]:
-        """Return what each rank gets of this rank's own rows."""
         return torch.split(take_rows(rows, self.sent), self.sent_counts)
 
     def merge(self, parts: Sequence[torch.Tensor]) -> torch.Tensor:
-        """Return the rows that each rank sent, in the order in which this rank needs them."""
         arrived = torch.cat(list(parts))
         out = torch.empty_like(arrived)
         out[self.positions.to(arrived.device)] = arrived
@@ -52,17 +50,13 @@ class RowExchange:
     """The step at which ids were traded."""
 
     def trade(self, rows: Sequence[tuple[str | None, torch.Tensor]], step: int) -> list[torch.Tensor]:
-        """Send each rank the rows that it needs, and return those that this rank needs.
-
-        Args:
-            rows: Tensors of rows of the owned nodes, each with its node type.
-            step: The number of the step, which differs from all others of the mini-batch.
-        """
+        """Send each rank the rows that it needs, and return those that this rank needs."""
         split = [self.routes[node_type].split(own) for node_type, own in rows]
         parts: list[Tensors] = [
             {str(number): part[rank] for number, part in enumerate(split)}
             for rank in range(self.steps.peers.world_size)
         ]
+        # `step` differs from the numbers of all other steps of the mini-batch.
         arrived = self.steps.trade((*self.tag[:2], step), parts)
         return [
             self.routes[node_type].merge([part[str(number)] for part in arrived])
@@ -70,7 +64,6 @@ class RowExchange:
         ]
 
     def count_rows(self) -> None:
-        """Add to `Peers.traffic` what this rank owns, and how often ranks need it."""
         needed = sum(sum(route.sent_counts) for route in self.routes.values())
         owned = sum(map(len, to_type_dict(self.owned).values()))
         self.steps.peers.traffic.add(rows_needed=needed, rows_read=owned)
@@ -84,18 +77,8 @@ def plan_exchange(
     owners_of: Callable[[str | None, torch.Tensor], torch.Tensor],
     draws: str = "",
 ) -> RowExchange:
-    """Tell the owners of some nodes that this rank needs them, and return what others need of it.
-
-    Args:
-        steps: The ranks; `tag` and `draws` are those of `StepExchange.trade`.
-        needed: Ids of nodes, perhaps with duplicates; by node type if the graph has types, as is `num_nodes`.
-        owners_of: Returns the rank that owns each id of a node type.
-
-    Raises:
-        KeyError: The graph doesn't have a node type.
-        TypeError: Nodes that are not by type although the graph has types, or the other way round; or no integers.
-        ValueError: An id outside of the graph.
-    """
+    """Tell the owners of some nodes that this rank needs them, and return what others need of it."""
+    # `needed` may have duplicates; `owners_of` returns the rank that owns each id of a node type.
     given, sizes = check_needed(needed, num_nodes)
     none = next(iter(given.values()))[:0] if given else torch.empty(0, dtype=torch.int64)
     ids = {node_type: given.get(node_type, none).cpu() for node_type in sizes}
@@ -104,6 +87,7 @@ def plan_exchange(
     orders, received = {}, {}
     for number, (node_type, wanted) in enumerate(ids.items()):
         owners = owners_of(node_type, wanted).long()
+        # Stable, so that what comes from a rank is in the order in which this one needs it.
         orders[node_type] = owners.argsort(stable=True)
         received[node_type] = torch.bincount(owners, minlength=world_size).tolist()
         for rank, part in enumerate(torch.split(take_rows(wanted, orders[node_type]), received[node_type])):
@@ -114,6 +98,7 @@ def plan_exchange(
     for number, (node_type, size) in enumerate(sizes.items()):
         pieces = [part[str(number)] for part in asked]
         wanted = torch.cat(pieces)
+        # Several ranks may need a node, which its owner samples once; `sent` has its place for each of them.
         owned[node_type], _, sent = ops.compact(wanted[:0], wanted, num_nodes=size)
         routes[node_type] = Route(sent.long(), list(map(len, pieces)), orders[node_type], received[node_type])
     return RowExchange(from_type_dict(owned), routes, steps, tag)

@@ -22,12 +22,9 @@ SAME = "all ranks must make their loaders in the same order, and iterate them as
 
 
 class StepExchange:
-    """An all-to-all of tensors per step: each rank sends every other one its part, and receives theirs.
+    """An all-to-all of tensors per step: each rank sends every other one its part, and receives theirs."""
 
-    Several threads may be at several steps at the same time. A rank that begins another run has left those before it,
-    and so has one that says so (`leave`). All ranks use the same name for what is traded.
-    """
-
+    # Several threads may be at several steps at the same time. All ranks use the same name for what is traded.
     def __init__(self, peers: Peers, name: str) -> None:
         self.peers = peers
         self._given: dict[Tag, dict[int, tuple[str, Tensors]]] = {}
@@ -36,19 +33,7 @@ class StepExchange:
         self._name = peers.serve(name, self._receive)
 
     def trade(self, tag: Tag, parts: Sequence[Tensors], draws: str = "") -> list[Tensors]:
-        """Send each rank a part, and return what each rank sent, this one included.
-
-        Args:
-            tag: The step, the same on all ranks.
-            parts: One per rank.
-            draws: What the draws of the mini-batch depend on, as text; all ranks must say the same.
-
-        Raises:
-            RankLostError: A rank was lost.
-            RuntimeError: This rank or another has left this run of the loader, or another has ended.
-            TimeoutError: A rank did not come to this step.
-            ValueError: Another rank says something else of the draws.
-        """
+        """Send each rank a part, and return what each rank sent, this one included; wait for all of them."""
         own = self.peers.rank
         self._check([], tag, inf, 0.0)
         given = {rank: part for rank, part in enumerate(parts) if rank != own}
@@ -64,6 +49,8 @@ class StepExchange:
         for rank, answer in answers.items():
             self.peers.wait(rank, answer)  # what is sent later, such as that this rank leaves, may not come before
         for rank, (said, _) in given_by.items():
+            # What the draws of the mini-batch depend on: ranks that differ would sample one that looks well and is
+            # wrong.
             if said != draws:
                 raise ValueError(
                     f"rank {own} makes joint mini-batch {tag[1]} with {draws}, but rank {rank} with {said}; give the "
@@ -72,12 +59,11 @@ class StepExchange:
         return [given_by[rank][1] for rank in range(len(parts))]
 
     def leave(self, run: int) -> None:
-        """Tell all ranks, and the threads of this one, that this rank comes to no further step of a run."""
         others: dict[int, Tensors] = {rank: {} for rank in range(self.peers.world_size) if rank != self.peers.rank}
         # Who left the peers needs no word of this.
         with suppress(ConnectionError, RuntimeError):
             self.peers.ask(self._name, {"left": run, "rank": self.peers.rank}, others)
-        self._begin(self.peers.rank, run + 1)
+        self._begin(self.peers.rank, run + 1)  # which wakes the threads of this one
 
     def _check(self, missing: Sequence[int], tag: Tag, give_up: float, limit: float) -> None:
         """Raise if there is nothing more to wait for."""
@@ -92,22 +78,21 @@ class StepExchange:
             raise TimeoutError(f"ranks {missing} did not come to joint mini-batch {tag[1]} for {limit:g} s; {SAME}")
 
     def _note(self, rank: int, tag: Tag, draws: str, part: Tensors) -> None:
-        """Keep what a rank sent."""
+        # A rank that begins another run has left those before it.
         self._begin(rank, tag[0])
         if tag[0] >= min(self._runs):
             self._given.setdefault(tag, {})[rank] = draws, part
 
     def _begin(self, rank: int, run: int) -> None:
-        """Record that a rank has left all runs before one, and drop those that all have left."""
         with self._changed:
             if run > self._runs[rank]:
                 self._runs[rank] = run
+                # Nobody comes to the steps of runs that all have left.
                 oldest = min(self._runs)
                 self._given = {tag: parts for tag, parts in self._given.items() if tag[0] >= oldest}
             self._changed.notify_all()
 
     def _receive(self, options: Mapping[str, Any], part: Mapping[str, torch.Tensor]) -> Tensors:
-        """Keep what another rank sent, or record which run it left."""
         with self._changed:
             if "left" in options:
                 self._begin(options["rank"], options["left"] + 1)

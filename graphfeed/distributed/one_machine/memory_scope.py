@@ -19,30 +19,23 @@ FILES = Path("/proc/self/ns/mnt")
 
 
 def memory_scope() -> str:
-    """Return a text that is the same in two processes only if each can open the other's memory files and paths.
-
-    Empty on systems where that can't be known.
-    """
+    """Return a text that is the same in two processes only if each can open the other's memory files and paths."""
     try:
         spaces = [os.readlink(path) for path in (PROCESSES, FILES)]
         return json.dumps([BOOT_ID.read_text().strip(), *spaces, os.geteuid()])
-    except OSError:
+    except OSError:  # a system where that can't be known
         return ""
 
 
 def write_handle(handle: Handle | FilePlace) -> torch.Tensor:
-    """Return a handle as bytes of JSON, which go to another process."""
+    # JSON rather than a pickle, as another process reads it.
     text = json.dumps({"in_file": isinstance(handle, FilePlace), **asdict(handle)})
     return torch.frombuffer(bytearray(text.encode()), dtype=torch.uint8)
 
 
 def open_handle(written: torch.Tensor) -> tuple[list[torch.Tensor], SharedBlock | None]:
-    """Map the tensors of a handle; return them, and the block that has them unless that is a file.
-
-    Raises:
-        OSError: The memory can't be opened from here.
-        RuntimeError: The file has changed.
-    """
+    """Map the tensors of a handle; return them, and the block that has them unless that is a file."""
+    # An OSError means that the memory can't be opened from here, a RuntimeError that the file has changed.
     fields: dict[str, Any] = json.loads(written.numpy().tobytes())
     if fields.pop("in_file"):
         shape, strides = tuple(fields.pop("shape")), tuple(fields.pop("strides"))
@@ -53,12 +46,9 @@ def open_handle(written: torch.Tensor) -> tuple[list[torch.Tensor], SharedBlock 
 
 
 def share(tensor: torch.Tensor) -> tuple[FilePlace | Handle, SharedBlock | None]:
-    """Return a handle of a CPU tensor; unless it is mapped from a file, with the block that has a copy of it.
-
-    The handle can be opened for as long as that block is kept.
-    """
+    """Return a handle of a CPU tensor; unless it is mapped from a file, with the block that has a copy of it."""
     (place,) = find_places([tensor])
     if place is not None:
         return place, None
     block = SharedBlock.create([tensor])
-    return block.handle, block
+    return block.handle, block  # the handle can be opened for as long as the block is kept

@@ -35,21 +35,14 @@ class MachineGraph(FusedCSCSamplingGraph):
     _shared: "SharedColumns | None" = None
 
     def cumulative_weights(self, probs_name: str) -> torch.Tensor:
-        """Return an edge attribute as fixed-point running sums."""
         return super().cumulative_weights(probs_name) if self._shared is None else self.guided_sums(probs_name)[0]
 
     def guided_sums(self, probs_name: str) -> ops.GuidedSums:
-        """Return them with guides."""
         return super().guided_sums(probs_name) if self._shared is None else self._shared.sums(probs_name)
 
 
 class SharedColumns:
-    """The columns of all parts on this machine.
-
-    When a rank first samples, the first rank of the machine allocates shared memory for the edges of all parts there,
-    and each rank copies its part's into it. `ready` raises once arrays of the part were replaced, or were checked again
-    after edits in place: they differ from those copies.
-    """
+    """The columns of all parts on this machine."""
 
     def __init__(self, part: GraphPart, peers: Peers) -> None:
         self.part = part
@@ -67,10 +60,7 @@ class SharedColumns:
         self._name = self.serve()
 
     def serve(self) -> str:
-        """Let other ranks of the machine ask this one, and return the name by which they do.
-
-        It is called for each graph over the part: where another rank has a part for each, it asks by the name of each.
-        """
+        # Called for each graph over the part: where another rank has a part for each, it asks by the name of each.
         return self.peers.serve("columns", self._answer)
 
     def ready(self) -> FusedCSCSamplingGraph:
@@ -80,6 +70,7 @@ class SharedColumns:
                 if not self._opened:
                     self._open()
                     self._opened = True
+        # Arrays of the part that were replaced, or checked again after edits in place, differ from the copies.
         if len(self.ranks) > 1 and self._edition is not self.part.columns.edition:
             raise RuntimeError(
                 f"part {self.part.number} was edited after ranks of this machine had copied its edges to shared memory;"
@@ -89,14 +80,13 @@ class SharedColumns:
 
     @property
     def complete(self) -> bool:
-        """Whether `columns` has all parts."""
         return len(self.ranks) == self.peers.world_size
 
     def find_ranks(self, ids: torch.Tensor) -> torch.Tensor:
-        """Return the rank to ask for each node: this one, for nodes whose columns it can read."""
         owners = self.part.book.owners_of(ids)
         if len(self.ranks) == 1:
             return owners
+        # This rank asks itself for all nodes whose columns it can read.
         ranks = torch.arange(self.peers.world_size, dtype=owners.dtype)
         ranks[self.ranks] = self.part.number
         return take_rows(ranks, owners.int())
@@ -122,11 +112,13 @@ class SharedColumns:
         ranks = self.peers.ranks_here()
         if len(ranks) == 1:
             return
+        # The first rank allocates memory for the edges of all parts here, and each rank copies its part's into it.
         first = ranks[0] == self.peers.rank
         block = self._merge(ranks) if first else open_block(self._ask_first(ranks[0], None))
         if block is None:
             return
         graph = self._graph_in(block)
+        # The other ranks need not check what the first one has checked.
         if first:
             graph.check()
         else:
@@ -137,7 +129,6 @@ class SharedColumns:
         self.columns, self.ranks = graph, ranks
 
     def _ask_first(self, first: int, probs_name: str | None) -> Tensors:
-        """Return the first rank's handle of the columns, or of sums of weights."""
         future = self.peers.ask(self._name, {"probs_name": probs_name}, {first: {}})[first]
         return self.peers.wait(first, future)
 
@@ -191,22 +182,22 @@ class SharedColumns:
         return {self.peers.rank: own} | {rank: self.peers.wait(rank, future) for rank, future in futures.items()}
 
     def _answer_first(self, questions: Tensors) -> Tensors:
-        """Return the counts of this rank's columns; with the handle of a block, write them to it."""
         if HANDLE not in questions:
             return self._counts()
         block = open_block(questions)
+        # A block that can't be opened on one rank is used by none.
         return {WRITTEN: torch.tensor(False)} if block is None else self._write(block)
 
     def _counts(self) -> Tensors:
-        """Return the number of in-edges of each node of the part, and arrays without rows."""
         ids, indptr = self.part.book.ids_of(self.part.number), self.part.columns.csc_indptr
         counts = take_rows(indptr, ids + 1).long() - take_rows(indptr, ids).long()
+        # Arrays without rows, which show dtypes and shapes.
         empty = {name: rows[:0] for name, rows in edge_arrays(self.part.columns).items()}
         return {COUNTS: counts, **empty}
 
     def _write(self, block: SharedBlock) -> Tensors:
-        """Copy the part's arrays of edges to a block."""
         own, nodes = self.part.columns, self.part.book.ids_of(self.part.number).numpy()
+        # A column has as many edges in both, so that their pieces go together.
         pieces = (edge_positions(indptr.numpy(), nodes) for indptr in (own.csc_indptr, block.tensors[0]))
         for positions, targets in zip(*pieces, strict=True):
             rows, to_rows = torch.from_numpy(positions), torch.from_numpy(targets)
@@ -215,7 +206,6 @@ class SharedColumns:
         return {WRITTEN: torch.tensor(True)}
 
     def _graph_in(self, block: SharedBlock) -> MachineGraph:
-        """Return the graph whose columns are in a block; all else it shares with the part."""
         own = self.part.columns
         indptr, indices, *rest = block.tensors
         types = None if own.type_per_edge is None else rest.pop(0)
@@ -229,7 +219,6 @@ SHARED: "weakref.WeakValueDictionary[tuple[int, int], SharedColumns]" = weakref.
 
 
 def share_columns(part: GraphPart, peers: Peers) -> SharedColumns:
-    """Return the columns of the parts on this machine, the same ones for all graphs over a part."""
     shared = SHARED.get((id(part), id(peers)))
     if shared is None:
         shared = SHARED[id(part), id(peers)] = SharedColumns(part, peers)
@@ -239,19 +228,17 @@ def share_columns(part: GraphPart, peers: Peers) -> SharedColumns:
 
 
 def open_block(answer: Tensors) -> SharedBlock | None:
-    """Map the block of the handle in an answer; None if it has none, or the system forbids it."""
-    with suppress(OSError, KeyError):
+    with suppress(OSError, KeyError):  # the system forbids it, or there is no handle
         return open_handle(answer[HANDLE])[1]
     return None
 
 
 def edge_arrays(columns: GraphArrays) -> dict[str, torch.Tensor]:
-    """Return the arrays with a row per edge, by name, attributes with a prefix."""
     types = {} if columns.type_per_edge is None else {"type_per_edge": columns.type_per_edge}
+    # Sorted, because the tensors of a block have no names: all ranks must list them in one order.
     attributes = {f"attribute {name}": rows for name, rows in sorted(columns.edge_attributes.items())}
     return {"indices": columns.indices, **types, **attributes}
 
 
 def row_types(arrays: Tensors) -> dict[str, str]:
-    """Return the dtype and the shape of a row of each array."""
     return {name: dtype_and_shape(rows.dtype, rows.shape[1:]) for name, rows in arrays.items()}

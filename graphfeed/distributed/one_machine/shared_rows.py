@@ -19,10 +19,7 @@ HANDLE = "handle"
 
 
 class SharedRows:
-    """The rows of a feature that this rank can read from memory, by the rank that owns them.
-
-    Those that this rank owns move to shared memory when another rank asks for them, by the feature's `name`.
-    """
+    """The rows of a feature that this rank can read from memory, by the rank that owns them."""
 
     def __init__(self, rows: Feature, book: PartBook, peers: Peers, name: str = "", identity: str = "") -> None:
         self.rows = rows
@@ -39,8 +36,8 @@ class SharedRows:
         self.peers.agreement.state_part(self._name, said)
 
     def by_rank(self) -> Mapping[int, torch.Tensor]:
-        """Return the rows in memory. The first call waits for the ranks here."""
         self.peers.agreement.check_part(self._name)
+        # The first call waits for the ranks here.
         if self._others is None:
             with self._opening:
                 if self._others is None:
@@ -49,7 +46,6 @@ class SharedRows:
         return self._others if own is None else {**self._others, self.peers.rank: own}
 
     def _tensor(self) -> torch.Tensor | None:
-        """Return the rows that this rank owns, if they are in memory."""
         in_memory = isinstance(self.rows, TorchBasedFeature) and self.rows.may_read_in_threads()
         return self.rows.read() if in_memory else None
 
@@ -70,6 +66,7 @@ class SharedRows:
         with self._moving:
             own = self._tensor()
             if own is not None and not self._handle:
+                # Rows move to shared memory when another rank first asks for them. Those in a file stay there.
                 handle, self._block = share(own)
                 if self._block is not None:
                     self.rows.update(self._block.tensors[0])

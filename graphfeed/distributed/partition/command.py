@@ -40,9 +40,9 @@ def open_stored(source: Path) -> Any:
 
 
 def read_items(given: list[str]) -> ItemSet | HeteroItemSet:
-    """Return the items to train on, of files as `--balance` names them: by type if there are types."""
     sets: dict[str, ItemSet] = {}
     for entry in given:
+        # The name of a file may have a "=" itself.
         seed_type, _, path = ("", "", entry) if Path(entry).is_file() else entry.rpartition("=")
         sets[seed_type] = ItemSet(map_npy(path), names="seeds")
     if len(sets) < len(given) or ("" in sets and len(sets) > 1):
@@ -91,14 +91,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def items_of_parts(assignment: ByType, balance: ByType, num_parts: int) -> list[int]:
-    """Return how many items each part has, by the node of each item."""
     parts = to_type_dict(assignment)
+    # An item belongs to the part of its node.
     owners = torch.cat([parts[node_type][nodes] for node_type, nodes in to_type_dict(balance).items()])
     return torch.bincount(owners, minlength=num_parts).tolist()
 
 
 def run(options: Any) -> None:
     """Partition a graph, and print what the partition costs."""
+    # What can't work is refused before the graph is read, which may take long.
     check_new_folder(options.root)
     check_num_parts(options.parts)
     check_count("--workers", options.workers, 1)

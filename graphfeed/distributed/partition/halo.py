@@ -50,7 +50,6 @@ class HaloPlan:
         return sum(self.answered) / max(sum(self.look_ups), 1)
 
     def __str__(self) -> str:
-        """Return a table with a row per part, and the sums."""
         titles = ("part", "copied rows", "bytes", "look-ups of others' rows", "answered", "%")
         columns = (self.num_rows, self.num_bytes, self.look_ups, self.answered)
 
@@ -124,14 +123,13 @@ def plan_halo(
 
 
 def hottest(look_ups: NDArray[np.int64], node_bytes: NDArray[np.int64], max_bytes: int) -> NDArray[np.int64]:
-    """Return the nodes that are looked up most often and fit into some bytes, ascending."""
     nodes = np.flatnonzero(look_ups)
+    # Stable, so that of nodes that are looked up equally often, those with lower ids come first.
     nodes = nodes[np.argsort(-look_ups[nodes], kind="stable")]
     return np.sort(nodes[: np.searchsorted(np.cumsum(node_bytes[nodes]), max_bytes, side="right")])
 
 
 def bytes_per_node(features: FeatureStore | None, graph: GraphArrays) -> dict[str | None, int]:
-    """Return the bytes of the rows of all features of a node, by node type; 0 without any."""
     sizes = dict.fromkeys(to_type_dict(graph.num_nodes), 0)
     for key, feature in features_by_key(features, "node").items():
         if key.type not in sizes:
@@ -162,8 +160,8 @@ def stack_ids(graph: GraphArrays, num_parts: int, halo_features: Sequence[ByType
 
 
 def split_ids(nodes: NDArray[np.int64], graph: GraphArrays) -> Any:
-    """Return ascending ids as ids of their node types, by type if the graph has types."""
     first = graph.first_ids()
+    # The ids ascend, so those of a type lie together.
     pieces = (nodes[low:high] for low, high in pairwise(np.searchsorted(nodes, first)))
     types = zip(to_type_dict(graph.num_nodes), pieces, first, strict=False)
     return from_type_dict({node_type: torch.from_numpy(piece - low) for node_type, piece, low in types})

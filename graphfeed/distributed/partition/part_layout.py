@@ -76,17 +76,14 @@ class PartitionMetadata(NamedTuple):
 
     @property
     def total_num_nodes(self) -> int:
-        """The number of nodes of all types."""
         return sum(to_type_dict(self.num_nodes).values())
 
     def to_json(self) -> str:
-        """Return the text of the file."""
         content = {"format": FORMAT, "version": VERSION, **self._asdict()}
         return json.dumps(content, indent=1, default=asdict) + "\n"
 
 
 def check_num_parts(num_parts: int) -> None:
-    """Raise unless a graph can be stored in so many parts."""
     check_count("num_parts", num_parts, 1)
     if num_parts > MOST_PARTS:
         raise ValueError(
@@ -96,7 +93,6 @@ def check_num_parts(num_parts: int) -> None:
 
 
 def features_by_key(features: FeatureStore | None, domain: str | None = None) -> dict[FeatureKey, Feature]:
-    """Return the features of a store; perhaps only those of a domain, such as "node"."""
     if features is None:
         return {}
     keys = map(FeatureKey._make, features.keys())
@@ -104,7 +100,6 @@ def features_by_key(features: FeatureStore | None, domain: str | None = None) ->
 
 
 def part_folder(part: int) -> str:
-    """Return the name of a part's folder."""
     return f"part_{part}"
 
 
@@ -132,14 +127,12 @@ def read_metadata(root: Path) -> PartitionMetadata:
 
 
 def numbers_of(name: str, value: Any) -> dict[str, int]:
-    """Return a dict of numbers by name, or raise if it is none."""
     if not isinstance(value, dict) or not all(type(number) is int and number >= 0 for number in value.values()):
         raise ValueError(f"{name} is {value!r}, and should be numbers by type")
     return value
 
 
 def count_of(name: str, value: Any) -> int | dict[str, int]:
-    """Return a number of nodes or edges, by type if there are types, or raise if it is none."""
     return value if type(value) is int and value >= 0 else numbers_of(name, value)
 
 
@@ -157,7 +150,7 @@ def parse_entry(entry: Mapping[str, Any]) -> ArrayEntry:
 
 
 def write_identity(folder: Path, num_parts: int) -> str:
-    """Give a partition an identity, a random one, and write it beside each part; return it."""
+    # A random one, so that most likely no other partition has it.
     identity = secrets.token_hex(8)
     for part in range(num_parts):
         write_text(folder / part_folder(part) / IDENTITY, f"{identity}\n")
@@ -184,17 +177,15 @@ def check_identity(root: Path, part: int, identity: str) -> str:
 
 
 def column_files(entries: Iterable[ArrayEntry]) -> list[str]:
-    """Return the files of a part's columns, without attributes."""
     return [entry.path for entry in entries if entry.role in ("csc_indptr", "indices", "type_per_edge")]
 
 
 def file_dtype(dtype: torch.dtype) -> np.dtype[Any]:
-    """Return the dtype by which an array lies in its file."""
     return to_numpy(torch.empty(0, dtype=dtype)).dtype
 
 
 def to_numpy(values: torch.Tensor) -> NDArray[Any]:
-    """Return a CPU tensor as an array that a `.npy` file can hold."""
+    # `.npy` files have no bfloat16.
     array: NDArray[Any] = (values.view(torch.int16) if values.dtype == torch.bfloat16 else values).numpy()
     return array
 

@@ -37,18 +37,15 @@ class Target(NamedTuple):
 
     @property
     def path(self) -> str:
-        """The path in the folder of the partition."""
         folder = "" if self.part is None else f"{part_folder(self.part)}/"
         return f"{folder}{self.role}_{self.number}.npy" if self.key else f"{folder}{self.role}.npy"
 
     def open(self, folder: Path, dtype: torch.dtype, row: Sequence[int]) -> ArrayWriter:
-        """Return a writer of as many rows as come."""
         path = folder / self.path
         path.parent.mkdir(exist_ok=True)
-        return ArrayWriter(path, (None, *row), file_dtype(dtype))
+        return ArrayWriter(path, (None, *row), file_dtype(dtype))  # as many rows as come
 
     def describe(self, dtype: torch.dtype, shape: Sequence[int]) -> dict[str, Any]:
-        """Return the fields of the array's entry in the metadata."""
         return asdict(ArrayEntry(self.path, self.role, self.key, str(dtype).removeprefix("torch."), tuple(shape)))
 
 
@@ -73,7 +70,6 @@ class Rows(NamedTuple):
 
 
 def write_values(values: torch.Tensor, target: Target, folder: Path) -> Entries:
-    """Write an array that is there."""
     values = values.cpu()
     with target.open(folder, values.dtype, values.shape[1:]) as writer:
         writer.append(to_numpy(values))
@@ -98,6 +94,7 @@ def write_edges(graph: GraphArrays, node_parts: Path, part: int, stamp: int, fol
         starts.append(np.zeros(1, dtype=np.int64))
         for low in range(0, parts.size, BLOCK_NODES):
             owned = parts[low : low + BLOCK_NODES] == part
+            # All nodes of the graph have a column, but those of other parts have no edges in it.
             degrees = np.diff(indptr[low : low + owned.size + 1]) * owned
             starts.append(writers[of_sources].rows + np.cumsum(degrees, dtype=np.int64))
             for positions in edge_positions(indptr, low + np.flatnonzero(owned)):
@@ -114,16 +111,8 @@ def write_edges(graph: GraphArrays, node_parts: Path, part: int, stamp: int, fol
 def write_edge_parts(
     graph: GraphArrays, node_parts: Path, target: Target, number: int, count: int, folder: Path
 ) -> Entries:
-    """Write the part of each edge of a type by its id.
-
-    Args:
-        graph: The whole graph.
-        node_parts: The file with the part of each node.
-        target: Its key is the edge type.
-        number: The number of the edge type.
-        count: How many rows the features of the edges have.
-        folder: Where the file goes.
-    """
+    """Write the part of each edge of a type by its id."""
+    # The target's key is the type, and `number` its number; features of the type have `count` rows.
     parts: NDArray[Any] = map_npy(node_parts)
     ids, types = graph.edge_attributes.get(ORIGINAL_EDGE_ID), graph.type_per_edge
     # Zeros take no room until they are written to, and pages of a file no memory for long.
@@ -141,8 +130,8 @@ def write_edge_parts(
 
 
 def write_rows(feature: Feature, rows: Rows, target: Target, folder: Path) -> Entries:
-    """Write some rows of a feature, piece by piece."""
     dtype, row = row_type(feature), tuple(feature.size())
+    # How many rows take about so many bytes; one may take more.
     step = max(PART_BYTES // max(prod(row) * dtype.itemsize, 1), 1)
     with target.open(folder, dtype, row) as writer:
         for ids in rows.pieces(step):

@@ -19,11 +19,9 @@ TIME, EDGE_TIME = "time", "edge_time"
 
 @dataclass(frozen=True)
 class Source:
-    """A graph, and functions that read the attributes of its nodes and edges, by type and name.
+    """A graph, and functions that read the attributes of its nodes and edges, by type and name."""
 
-    Types are None in a graph without types. The times of edges have the name "edge_time" here.
-    """
-
+    # Types are None in a graph without types. The times of edges have the name "edge_time" here.
     graph: FusedCSCSamplingGraph
     nodes: dict[str | None, dict[str, Read]]
     edges: dict[str | None, dict[str, Read]]
@@ -35,14 +33,8 @@ class Source:
     def read_edges(
         self, edge_type: str | None, positions: torch.Tensor, ids: torch.Tensor, *names: str
     ) -> dict[str, torch.Tensor]:
-        """Return rows of the attributes of some edges, by their positions in the graph and by their ids.
-
-        Args:
-            edge_type: The type of the edges.
-            positions: Their positions.
-            ids: Their ids within the type.
-            names: Which attributes; without any, all of them.
-        """
+        """Return rows of the attributes of some edges; of all attributes, unless some are named."""
+        # By the positions of the edges in the graph; what was read as a feature, by their ids within the type.
         rows = {name: values[positions] for name, values in self.edge_attributes.items() if name in (names or (name,))}
         reads = self.edges[edge_type]
         return rows | {name: read(ids) for name, read in reads.items() if name in (names or (name,))}
@@ -79,7 +71,6 @@ def source_of_graph(graph: FusedCSCSamplingGraph, features: FeatureStore | None)
 
 
 def source_of_pyg(data: Any) -> Source:
-    """Return PyG's data as a source, with their tensors that have a row for each node or edge."""
     tables = tables_of(data)
     nodes = {name: reads_of(table, table.is_node_attr, table.num_nodes) for name, table in tables.nodes.items()}
     edges = {
@@ -90,10 +81,7 @@ def source_of_pyg(data: Any) -> Source:
 
 
 def reads_of(table: Any, belongs: Callable[[str], bool], count: int) -> dict[str, Read]:
-    """Return functions that read those tensors of one of PyG's stores that have a row for each of some nodes or edges.
-
-    Others, such as an `edge_label_index`, may belong to them by another dimension.
-    """
+    # Others, such as an `edge_label_index`, may belong to nodes or edges by another dimension.
     tensors = {name: value for name, value in table.items() if isinstance(value, torch.Tensor) and name != "edge_index"}
     return {name: own.cpu().__getitem__ for name, own in tensors.items() if belongs(name) and len(own) == count}
 
@@ -105,6 +93,5 @@ def name_of_times(*attributes: Mapping[str, Any]) -> str:
 
 
 def with_edge_time(attributes: Mapping[str, Any]) -> dict[str, Any]:
-    """Return attributes of edges, those with the times as `EDGE_TIME`."""
     times = name_of_times(attributes)
     return {EDGE_TIME if name == times else name: values for name, values in attributes.items()}

@@ -143,7 +143,6 @@ class PartitionWriter:
         self.edge_numbers: Mapping[Any, int] = graph.edge_type_to_id or {None: 0}
 
     def run(self, name: str, tasks: Mapping[Target, FileTask], executor: Executor | None) -> None:
-        """Run tasks, and list what they have written."""
         with progress_bar(f"writing {name}", len(tasks), "file") as progress:
             named = {target.path.replace("/", "."): task for target, task in tasks.items()}
             results = run_tasks(self.folder, named, executor, lambda _: progress.update())
@@ -195,7 +194,6 @@ class PartitionWriter:
                 )
 
     def edge_parts(self, features: Mapping[FeatureKey, Feature]) -> dict[Target, FileTask]:
-        """Return the tasks that write the part of each edge, for edge types with features."""
         tasks: dict[Target, FileTask] = {}
         for key, feature in features.items():
             if key.domain == "edge":
@@ -205,10 +203,10 @@ class PartitionWriter:
         return tasks
 
     def rows_of(self, key: FeatureKey, part: int) -> Rows:
-        """Return which rows of a feature a part owns."""
         if key.domain == "edge":
             number = self.edge_numbers[key.type]
             return Rows(self.folder / Target(None, "edge_parts", (key.type,), number).path, (0, None), part)
+        # The parts of nodes lie in one file for all types, those of edges in one for each type.
         first, number = self.graph.first_ids(), [*to_type_dict(self.graph.num_nodes)].index(key.type)
         return Rows(self.owners, (first[number], first[number + 1]), part)
 
@@ -227,7 +225,6 @@ class PartitionWriter:
         self.run("copies of features", rows, self.executor)
 
     def finish(self, stamp: int) -> None:
-        """Write the metadata, and the identity beside each part."""
         graph = self.graph
         numbers = None if graph.edge_type_to_id is None else dict(graph.edge_type_to_id)
         identity = write_identity(self.folder, self.num_parts)

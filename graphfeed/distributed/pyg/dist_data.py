@@ -21,12 +21,9 @@ from graphfeed.storage.graph import to_type_dict
 
 
 class DistData:
-    """The two stores of a part, connected to those of other ranks, with `time_attr` as the times of nodes or edges.
+    """The two stores of a part, connected to those of other ranks, with `time_attr` as the times of nodes or edges."""
 
-    Connecting does not wait for other ranks. All of them make theirs in the same order. It is these ranks that
-    `lookup_features` of the feature store reads from then.
-    """
-
+    # Making one waits for no other rank. All ranks make theirs in the same order.
     def __init__(
         self, stores: tuple[LocalFeatureStore, LocalGraphStore], peers: Peers, time_attr: str | None = None
     ) -> None:
@@ -37,6 +34,7 @@ class DistData:
                 self.feature_store.put_global_id(ids, group)
         self.part = self.graph_store.graph_part(self.feature_store, time_attr)
         self.graph = PartitionedGraph(self.part, peers)
+        # From here on, `lookup_features` of the feature store reads from these ranks.
         self.feature_store.set_rpc_router(peers)
         self.features = self.feature_store.partitioned_features(peers)
         self.peers = peers
@@ -46,33 +44,28 @@ class DistData:
 
     @property
     def has_edge_ids(self) -> bool:
-        """Whether edges have ids that all ranks know."""
+        # Ids that all ranks know; a store gives other edges numbers of its own.
         attrs = self.graph_store.get_all_edge_attrs()
         return all(self.graph_store.get_edge_id(attr) is not None for attr in attrs)
 
     @property
     def tables(self) -> Tables:
-        """What reads seeds needs to know: the numbers of nodes, and the types."""
+        # All that reading seeds needs to know.
         sizes = to_type_dict(self.graph.num_nodes)
         nodes = {node_type: SimpleNamespace(num_nodes=size) for node_type, size in sizes.items()}
         return Tables(nodes, dict.fromkeys(map(group_of, self.graph.edge_types)))
 
     def own_nodes(self, node_type: str | None = None) -> torch.Tensor:
-        """Return the ids of the nodes of a type that this rank owns."""
         return self.part.book_of(node_type).ids_of(self.part.number)
 
     def own_edges(self, edge_type: tuple[str, str, str] | None = None) -> torch.Tensor:
-        """Return the edges of a type to nodes that this rank owns, shape (2, E)."""
         edges: torch.Tensor = self.graph_store.get_edge_index(edge_type=edge_type, layout="coo")
+        # An edge belongs to the rank of its destination.
         book = self.part.book_of(edge_type and edge_type[2])
         return edges[:, book.owners_of(edges[1]) == self.part.number]
 
     def data_features(self, input_type: Any = None) -> DataFeatures:
-        """Return all features, with `labels` of the feature store as `y`.
-
-        Args:
-            input_type: The type of the seeds, to which labels that are not a dict belong.
-        """
+        """Return all features, with `labels` of the feature store as `y`."""
         features: dict[tuple[str, str | None, str], Feature] = {}
         values_of = {}
         for attr in self.feature_store.get_all_tensor_attrs():
@@ -80,6 +73,7 @@ class DistData:
             if key in self.features:
                 features[key], values_of[key] = self.features[key], self.feature_store.get_tensor(attr)
         labels = self.feature_store.labels
+        # Labels that are not a dict belong to the type of the seeds.
         by_type = labels if isinstance(labels, Mapping) else {} if labels is None else {input_type: labels}
         for group, values in by_type.items():
             key = (domain_of(group), type_of(group), "y")
@@ -95,7 +89,6 @@ class DistData:
 
 
 def check_rank(context: DistContext, graph: LocalGraphStore) -> None:
-    """Raise unless a process is the rank that its part belongs to."""
     if (context.rank, context.world_size) != (graph.partition_idx, graph.num_partitions):
         raise ValueError(
             f"current_ctx is rank {context.rank} of {context.world_size}, but the stores hold part "
@@ -104,14 +97,12 @@ def check_rank(context: DistContext, graph: LocalGraphStore) -> None:
 
 
 def find_peers(context: DistContext, master_addr: str | None, master_port: int | str | None, timeout: float) -> Peers:
-    """Return the ranks that meet at an address; without one, those of the process group.
-
-    Without a process group either, the address is that of the environment, MASTER_ADDR and the port behind MASTER_PORT.
-    """
+    """Return the ranks that meet at an address; without one, those of the process group."""
     if context.world_size == 1:
         return peers_at(MeetingPoint("", 0, 0, 1), timeout)
     if master_addr is None and master_port is None and distributed.is_initialized():
         return shared_peers()
+    # Without a process group either, they meet at the environment's address, one port behind the launcher's own.
     address = os.environ.get("MASTER_ADDR") if master_addr is None else master_addr
     port = master_port
     if port is None and "MASTER_PORT" in os.environ:

@@ -93,11 +93,9 @@ class DistLoader(PyGLoader):
         """Do nothing: workers need not find each other."""
 
     def __repr__(self) -> str:
-        """Return the name and the process, as PyG does."""
-        return f"{type(self).__name__}(pid={os.getpid()})"
+        return f"{type(self).__name__}(pid={os.getpid()})"  # as PyG's
 
     def __enter__(self) -> Iterator[Any]:  # type: ignore[override]  # PyG's returns an iterator
-        """Return the mini-batches of an epoch."""
         self._before = copy.copy(self._next), self._latest
         self._entered = iter(self)
         return self._entered

@@ -137,7 +137,7 @@ class DistNeighborSampler:
         return self._with_ids(self.neighborhoods.append_links_to(pipe, negatives))
 
     def _with_ids(self, pipe: Datapipe) -> Datapipe:
-        """Return a pipeline whose outputs have ids of edges only if these are global."""
+        # Ids of edges that are not global would mislead.
         return pipe if self.connect().has_edge_ids else pipe.transform(partial(transform_output, without_edge_ids))
 
     def sample_from_nodes(self, inputs: Any, **kwargs: Any) -> Any:
@@ -303,6 +303,7 @@ class DistNeighborSampler:
             self.channel.put(result)
             return result
 
+        # With a channel, the answer is put there later.
         if self.channel is None:
             return collate()
         self.init_event_loop()
@@ -327,5 +328,4 @@ class DistNeighborSampler:
 
 
 def without_edge_ids(output: Any) -> Any:
-    """Return a sampler's output without ids of edges, as no rank knows them."""
     return replace(output, edge=None)

@@ -272,12 +272,10 @@ class LocalGraphStore:
 
 
 def key_of(attr: LocalEdgeAttr) -> Key:
-    """Return the key of edges in a store."""
     return attr.edge_type, attr.layout.value
 
 
 def parts_of(maps: Maps, ids: torch.Tensor, group: Any) -> torch.Tensor:
-    """Return the part of each id."""
     if maps is None:
         raise ValueError("the parts are unknown; set node_pb and edge_pb, or make the store by from_partition")
     parts = maps[group] if isinstance(maps, Mapping) else maps
@@ -285,7 +283,6 @@ def parts_of(maps: Maps, ids: torch.Tensor, group: Any) -> torch.Tensor:
 
 
 def times_of_nodes(features: LocalFeatureStore, name: str, sizes: Mapping[Any, int]) -> dict[Any, torch.Tensor]:
-    """Return the times of all nodes by type, of the types that have any."""
     tensors = tensors_named(features, name)
     times = {node_type: as_time_column(name, tensors[node_type]) for node_type in sizes if node_type in tensors}
     for node_type, values in times.items():
@@ -304,23 +301,20 @@ def times_of_edges(
     *,
     or_edge_time: bool,
 ) -> dict[Any, torch.Tensor]:
-    """Return the times of some edges by type, of the types that have any.
-
-    They are found by the ids of the edges, or where edges have none, by their positions among all of the store. With
-    `or_edge_time`, "time" may stand for "edge_time", which is their name in files.
-    """
+    """Return the times of some edges by type, of the types that have any."""
+    # "time" may stand for "edge_time", which is the name of edges' times in files.
     tensors = tensors_named(features, EDGE_TIME) if or_edge_time and name == TIME else {}
     tensors |= tensors_named(features, name)
     times = {}
     for edge_type, own in ids.items():
         group = group_of(edge_type, edges=True)
         if group in tensors:
+            # By the ids of the edges; where these have none, by their positions among all of the store.
             rows = positions[edge_type] if features.get_global_id(group) is None else features.rows_of(group, own)
             times[edge_type] = as_time_column(name, tensors[group])[rows]
     return times
 
 
 def tensors_named(features: LocalFeatureStore, name: str) -> dict[Any, torch.Tensor]:
-    """Return the tensors of a name by group."""
     attrs = (attr for attr in features.get_all_tensor_attrs() if attr.attr_name == name)
     return {attr.group_name: features.get_tensor(attr) for attr in attrs}

@@ -47,15 +47,11 @@ NO_EDGES = PartEdges(torch.empty(2, 0, dtype=torch.int64), torch.empty(0, dtype=
 
 
 class PyGLayout:
-    """A folder in the layout of `torch_geometric.distributed`. Only tensors are unpickled.
-
-    The in-edges of each node come in the order of the whole graph, also if the files have them by time, and so
-    mini-batches are those of the whole graph. In what PyG's class wrote, this is the order of `edge_index`.
-    """
+    """A folder in the layout of `torch_geometric.distributed`. Only tensors are unpickled."""
 
     @classmethod
     def find(cls, root: Path) -> "PyGLayout | None":
-        """Return the layout of a folder; None if it is our own."""
+        # None for our own layout.
         return cls(root) if (root / META).is_file() and not (root / FILE_NAME).is_file() else None
 
     def __init__(self, root: Path) -> None:
@@ -78,7 +74,6 @@ class PyGLayout:
         self.edge_maps = {edge_type: self.read_map("edge_map", edge_type) for edge_type in self.edge_types}
 
     def read_map(self, name: str, type_name: str | None) -> torch.Tensor:
-        """Return the part of each node or edge of a type."""
         path = f"{name}.pt" if type_name is None else f"{name}/{type_name.replace(':', '__')}.pt"
         parts = self.read(path)
         if not isinstance(parts, torch.Tensor):
@@ -86,11 +81,11 @@ class PyGLayout:
         return parts
 
     def read(self, name: str) -> Any:
-        """Return what `torch.save` wrote to a file of the folder; PyG writes features of edges as a defaultdict."""
         path = (self.root / name).resolve()
         if not path.is_relative_to(self.root.resolve()):
             raise ValueError(f"{self.root / META} names a type that leads to {path}, out of the folder")
         check_file(path, "root")
+        # PyG writes features of edges as a defaultdict.
         return read_tensors(path, [(plain_dict, "collections.defaultdict"), dict])
 
     def read_part(self, part: int, name: str, type_names: list[str | None]) -> dict[str | None, Any]:
@@ -106,7 +101,6 @@ class PyGLayout:
         return {name: by_type[name] for name in type_names if name in by_type}
 
     def read_features(self, part: int) -> dict[str, dict[str | None, Any]]:
-        """Return the files with attributes of nodes and edges, by domain and type."""
         files = {"node": ("node_feats.pt", self.node_types), "edge": ("edge_feats.pt", self.edge_types)}
         return {domain: self.read_part(part, *file) for domain, file in files.items()}
 
@@ -117,6 +111,7 @@ class PyGLayout:
         for edge_type in self.edge_types:
             if edge_type in content:
                 file = content[edge_type]
+                # PyG's class numbers the edges of all types in one row, type after type.
                 ids, ends = file["edge_id"] - (first if self.through_types else 0), [file["row"], file["col"]]
                 edges[edge_type] = PartEdges(torch.stack(ends), ids, file.get(ORDER), tuple(file["size"]))
             first += len(self.edge_maps[edge_type])
@@ -167,6 +162,8 @@ class PyGLayout:
         attributes: dict[str, dict[str | None, torch.Tensor]] = {}
         for edge_type in self.edge_types:
             own = edges.get(edge_type, NO_EDGES)
+            # Files may have the edges by time. In the order of the whole graph, mini-batches are those of the whole
+            # graph.
             order = own.in_order()
             lists[edge_type], ids[edge_type] = EdgeList(*own.ends[:, order]), own.ids[order]
             file = feats["edge"].get(edge_type, {})
@@ -198,6 +195,6 @@ def meta_of(num_parts: int, num_nodes: int | dict[str, int], edge_types: Iterabl
 
 
 def plain_dict(default_factory: Any = None) -> dict[Any, Any]:
-    """Return an empty dict in place of a defaultdict."""
+    # Nothing that a file names as the factory is kept, or called.
     del default_factory
     return {}

@@ -148,11 +148,13 @@ class LayoutWriter:
         rows, columns = graph.indices[positions].long() - low, torch.from_numpy(nodes) - first
         ids = graph.edge_attributes.get(ORIGINAL_EDGE_ID)
         ids = positions if ids is None else ids[positions].long()
+        # Only where sorting by id would not give back the order of the whole graph.
         with_order = bool((ids.diff()[columns.diff() == 0] <= 0).any())
         times = self.source.read_edges(edge_type, positions, ids, EDGE_TIME).get(EDGE_TIME)
         if times is None and TIME in self.source.nodes[source]:
             times = self.source.nodes[source][TIME](rows)
         if times is not None:
+            # PyG looks for the edges before a time, and wants those of a node by time.
             order = torch.from_numpy(np.lexsort((times.numpy(), columns.numpy())))
             positions, rows, columns, ids = positions[order], rows[order], columns[order], ids[order]
         edges = {"edge_id": ids, "row": rows, "col": columns, "size": (high - low, last - first)}
@@ -201,7 +203,6 @@ class LayoutWriter:
 
 
 def owners_of(ids: Sequence[torch.Tensor]) -> torch.Tensor:
-    """Return the part of each edge by its id, from the ids in each part; an id that no edge has belongs to part 0."""
     owners = torch.zeros(1 + max(int(own.max()) if len(own) else -1 for own in ids), dtype=torch.int64)
     for part, own in enumerate(ids):
         owners[own] = part
@@ -209,7 +210,6 @@ def owners_of(ids: Sequence[torch.Tensor]) -> torch.Tensor:
 
 
 def save(value: Any, path: Path) -> None:
-    """Write a file of `torch.save`, and sync it to the disk."""
     with path.open("xb") as file:
         torch.save(value, file)
         file.flush()

@@ -53,7 +53,7 @@ class LocalTensorAttr:
 
 
 def without_status(value: Any) -> Any:
-    """Return a value; None for what stands for no value in PyG."""
+    # PyG says by `UNSET` of an enum that a field was not given.
     return None if getattr(value, "name", None) == "UNSET" else value
 
 
@@ -75,8 +75,8 @@ class LocalEdgeAttr:
 
     @classmethod
     def cast(cls, *args: Any, **kwargs: Any) -> "LocalEdgeAttr":
-        """Return what calls of a store name: fields, or an object with these attributes, such as PyG's."""
         if len(args) == 1 and not kwargs and hasattr(args[0], "layout"):
+            # An object with these attributes, such as PyG's.
             given = args[0]
             return cls(given.edge_type, given.layout, bool(given.is_sorted), given.size)
         return cls(*args, **kwargs)
@@ -113,17 +113,14 @@ def by_group(maps: Mapping[str | None, Any]) -> Any:
 
 
 def group_of(type_name: str | None, *, edges: bool = False) -> Group:
-    """Return the group of a type: of an edge type, the tuple of its parts."""
     if type_name is None:
         return EDGES if edges else None
     return tuple(type_name.split(":")) if ":" in type_name else type_name
 
 
 def type_of(group: Group) -> str | None:
-    """Return the type of a group, as graphs and features name it."""
     return None if group in (None, EDGES) else ":".join(group) if isinstance(group, tuple) else group
 
 
 def domain_of(group: Group) -> str:
-    """Return what the features of a group belong to, as feature stores name it."""
     return "edge" if isinstance(group, tuple) else "node"
