@@ -46,13 +46,11 @@ Runs: TypeAlias = dict[tuple[int, int], Start]
 
 
 class Agreement:
-    """What each rank says of its parts and of its runs.
+    """What each rank says of its parts and of its runs."""
 
-    Parts are compared before they are first read; this waits for all ranks. Runs can't be waited for, as a rank may
-    begin none, or leave one early. So each rank tells all others as it begins one, and the runs of a pipeline are
-    compared by their number, wherever the later word comes: in any order, and without a clock.
-    """
-
+    # Parts are compared before they are first read; this waits for all ranks. Runs can't be waited for, as a rank may
+    # begin none, or leave one early. So each rank tells all others as it begins one, and the runs of a pipeline are
+    # compared by their number, wherever the later word comes: in any order, and without a clock.
     def __init__(self, peers: "Peers") -> None:
         self.peers = peers
         self._changed = threading.Condition()
@@ -72,23 +70,17 @@ class Agreement:
             ALIVE.add(peers)
 
     def state_part(self, name: str, said: Mapping[str, Any]) -> None:
-        """State what this rank holds under a name that all ranks use; the others ask for it."""
         text = {"said": torch.frombuffer(bytearray(json.dumps(said).encode()), dtype=torch.uint8)}
+        # The other ranks ask for it, by a name that all use.
         self._parts[name] = self.peers.serve(f"part {name}", lambda *_: text), dict(said)
 
     def check_part(self, name: str) -> None:
-        """Raise unless all ranks hold parts that belong together, and none was lost; the first call waits for all.
-
-        Raises:
-            RankLostError: A rank was lost.
-            RuntimeError: A rank has ended, and never had such a part.
-            TimeoutError: A rank did not make its part.
-            ValueError: Ranks hold parts that don't belong together.
-        """
+        """Raise unless all ranks hold parts that belong together, and none was lost; the first call waits for all."""
         self.peers.check()
         if name in self._agreed:
             return
         with self._agreeing:
+            # A RuntimeError says that a rank has ended without such a part, a TimeoutError that one did not make it.
             asked, own = self._parts[name]
             said = {self.peers.rank: own}
             for rank, answer in self.peers.ask(asked, {}, self._others()).items():
@@ -97,19 +89,13 @@ class Agreement:
             self._agreed.add(name)
 
     def begin(self, pipeline: str, start: Start) -> None:
-        """Tell the other ranks that this one begins a run, and raise if it is known that they don't share it.
-
-        Of two ranks that differ, the one whose word comes later raises here, the other one with its next mini-batch.
-        The first run waits for `BEGIN_SECONDS` at most, so that ranks that begin together raise before the first one.
-
-        Args:
-            pipeline: Its fields, as JSON.
-            start: Where it begins.
-        """
+        """Tell the other ranks that this one begins a run, and raise if it is known that they don't share it."""
+        # Of two ranks that differ, the one whose word comes later raises here, the other one with its next mini-batch.
         self.peers.meet()
         with self._telling:  # so that all ranks get the runs of this one in their order
             first = not self._runs[self.peers.rank]
             self._tell({"pipeline": pipeline, "start": start})
+        # Only the first run waits, so that ranks that begin together raise before their first mini-batch.
         give_up = time.monotonic() + BEGIN_SECONDS
         with self._changed:
             self.peers.check()
@@ -124,39 +110,33 @@ class Agreement:
             self.peers.check()
 
     def note_run(self, progress: Progress, total: int | None) -> None:
-        """Keep how far the run is that this rank begins, of any pipeline.
-
-        Args:
-            progress: How far it is, at each moment.
-            total: How many mini-batches it has; None if nobody knows.
-        """
+        # A run of any pipeline. `progress` tells at each moment how far it is; `total` is None if nobody knows it.
         self._latest = (self._latest[0] + 1, progress, total)
 
     def tell_end(self) -> None:
-        """Tell the other ranks that the program of this one has ended, if that was in the middle of a run."""
         number, progress, total = self._latest
+        # A program that ends between two runs is done; in the middle of one, others may go on without it.
         if not progress.done and progress.index != total:
             with suppress(Exception):  # who is lost needs no word
                 said = {"rank": self.peers.rank, "ended": [number, progress.index]}
                 self.peers.ask(self._name, said, self._others())
 
     def check_ended(self) -> None:
-        """Raise if the program of a rank ended in the middle of a run in which this one has gone on."""
         number, progress, _ = self._latest
         for rank, (theirs, index) in list(self._ended.items()):
+            # A rank that stops at the same mini-batch as the other one misses nothing.
             if theirs == number and progress.index > index:
                 how = f"its program ended after {index} mini-batches of an epoch that goes on"
                 raise LostError(rank, how)
 
     def _others(self) -> dict[int, Tensors]:
-        """Return an empty question for each of the other ranks."""
         return {rank: {} for rank in range(self.peers.world_size) if rank != self.peers.rank}
 
     def _tell(self, said: dict[str, Any]) -> None:
-        """Send something to all ranks, this one included, and wait until they have it."""
         options = {"rank": self.peers.rank, **said}
         answers = self.peers.ask(self._name, options, self._others())
         self._receive(options, {})
+        # An answer says that the rank has it.
         for rank, answer in answers.items():
             with suppress(ConnectionError, TimeoutError):  # the next mini-batch says that a rank is lost
                 self.peers.wait(rank, answer)
@@ -178,6 +158,7 @@ class Agreement:
         """Keep where a run of a rank begins, and compare it with those of the same number that are known here."""
         runs = self._runs[rank].setdefault(pipeline, {})
         whole, middle = next(reversed(runs), (0, 0))
+        # The number of a run does not depend on when words come, as each rank sends its own in their order.
         number = (whole, middle + 1) if start.position else (whole + 1, 0)
         runs[number] = start
         own = self.peers.rank
@@ -213,7 +194,6 @@ def find_other_start(runs: Runs, others: Runs, number: tuple[int, int]) -> Start
 
 
 def next_epoch(start: Start) -> Start:
-    """Return the beginning of the epoch after one."""
     return Start(start.seed, start.epoch + 1, 0)
 
 
@@ -250,7 +230,7 @@ def begin_run(pipe: Datapipe, seed: int, progress: Progress) -> None:
     """Compare a run with those of other ranks, if the pipeline shares its mini-batches among ranks with parts."""
     for peers in list(ALIVE):
         total = None
-        with suppress(TypeError):
+        with suppress(TypeError):  # of unknown length
             total = length(pipe)
         peers.agreement.note_run(progress, total)
     for source in find(pipe, Ranked):
@@ -265,16 +245,15 @@ def begin_run(pipe: Datapipe, seed: int, progress: Progress) -> None:
 
 
 def deciding_fields(pipe: Datapipe) -> dict[str, Any]:
-    """Return the fingerprint of the stages that say which seeds there are, and what is sampled for them.
-
-    Stages of users may differ: one may have a rank's device, or a path. Graphs are compared as parts; one that was made
-    of lists of a rank's own edges may not know how many there are on all ranks.
-    """
+    """Return the fingerprint of the stages that say which seeds there are, and what is sampled for them."""
+    # Stages of users may differ: one may have a rank's device, or a path.
     deciding = {
         type(stage).__name__
         for stage in traverse(pipe)
         if isinstance(stage, Source) or stage.needs_key or stage.reads_graph
     }
+    # Graphs are compared as parts; one that was made of lists of a rank's own edges may not know how many there are on
+    # all ranks.
     return {
         name: {field: text for field, text in fields.items() if field != "graph"}
         for name, fields in take_fingerprint(pipe).items()

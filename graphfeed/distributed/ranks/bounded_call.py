@@ -14,21 +14,7 @@ Result = TypeVar("Result")
 
 
 def call_within(seconds: float, function: Callable[[], Result], text: str) -> Result:
-    """Return the result of a function, or leave it running in a daemon thread.
-
-    Args:
-        seconds: How long to wait.
-        function: What to call. It has no timeout of its own that can be relied on.
-        text: What to say if it does not return.
-
-    Raises:
-        TimeoutError: It did not return within so many seconds.
-        ConnectionAbortedError: The program of this process failed meanwhile.
-
-    Example:
-        >>> call_within(5, lambda: 3, "")
-        3
-    """
+    """Return the result of a function; after some seconds raise a TimeoutError, and leave it to a daemon thread."""
     future: Future[Result] = Future()
 
     def call() -> None:
@@ -43,7 +29,7 @@ def call_within(seconds: float, function: Callable[[], Result], text: str) -> Re
         return function()
     left = seconds
     while not wait([future], min(left, CHECK_SECONDS)).done:
-        check_program()
+        check_program()  # which may raise a ConnectionAbortedError
         left -= CHECK_SECONDS
         if left <= 0:
             raise TimeoutError(text)

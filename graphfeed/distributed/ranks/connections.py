@@ -19,16 +19,10 @@ INTERFACE_ADDRESS = 0x8915
 
 
 class Connections:
-    """The connections to one rank. Each of them carries one question at a time, and then its answer.
+    """The connections to one rank. Each of them carries one question at a time, and then its answer."""
 
-    So nobody waits behind the question of another thread, and no thread has to sort answers. Where all connections
-    have a question, the next one first reads the answer to the oldest, which its own thread gets later.
-
-    Args:
-        connect: Opens a connection.
-        most: How many there may be. The other rank has as many threads, each of which answers on one of them.
-    """
-
+    # So nobody waits behind the question of another thread, and no thread has to sort answers. The other rank has as
+    # many threads as there may be connections, each of which answers on one of them.
     def __init__(self, connect: Callable[[], socket.socket], most: int) -> None:
         self._connect = connect
         self._free = most
@@ -39,11 +33,7 @@ class Connections:
         self._changed = threading.Condition()
 
     def ask(self, head: Mapping[str, Any], tensors: Tensors) -> tuple["Answer", int]:
-        """Send a question; return what reads the answer, and the size of the question.
-
-        Raises:
-            OSError: The connection failed, or none could be opened.
-        """
+        """Send a question; return what reads the answer, and the size of the question in bytes."""
         connection = self._take()
         try:
             size = send(connection, head, tensors)
@@ -68,6 +58,8 @@ class Connections:
                 if not self._unread:
                     self._changed.wait()
                     continue
+                # All connections have a question: reading the oldest answer, which its own thread gets later, frees
+                # one.
                 oldest = self._unread[0]
             with suppress(Exception):  # which its own thread gets
                 oldest.read()
@@ -77,33 +69,31 @@ class Connections:
             self.drop(None)
             raise
         with self._changed:
-            if not self._closed:
+            if not self._closed:  # else it was closed while this one was opened
                 self._open.add(connection)
                 return connection
         connection.close()
         raise ConnectionError("the peers have ended")
 
     def give_back(self, answer: "Answer", connection: socket.socket) -> None:
-        """Take back a connection whose answer was read."""
         with self._changed:
             self._unread.remove(answer)
             self._idle.append(connection)
             self._changed.notify()
 
     def drop(self, connection: socket.socket | None, answer: "Answer | None" = None) -> None:
-        """Close a connection that failed; another one may be opened in its place."""
         if connection is not None:
             connection.close()
         with self._changed:
             if answer is not None:
                 self._unread.remove(answer)
-            self._free += 1
+            self._free += 1  # another one may be opened in its place
             self._changed.notify()
 
     def has_all(self) -> bool:
-        """Return whether no answer is missing. Reads those that have come, also where nobody waits for them."""
         with self._changed:
             unread = list(self._unread)
+        # Those that have come are read, also where nobody waits for them.
         for answer in unread:
             if answer.has_come():
                 with suppress(Exception):
@@ -116,7 +106,7 @@ class Connections:
             self._closed = True
             for connection in self._open:
                 with suppress(OSError):
-                    connection.shutdown(socket.SHUT_RDWR)
+                    connection.shutdown(socket.SHUT_RDWR)  # which wakes who reads
             unread, idle = list(self._unread), self._idle
         for answer in unread:
             with suppress(Exception):
@@ -125,18 +115,13 @@ class Connections:
             connection.close()
 
     def abandon(self) -> None:
-        """Close this process's copies of the connections, in a fork."""
+        # In a fork. Not shut down, as that would end the connections of the process that was forked.
         for connection in list(self._open):
             connection.close()
 
 
 class Answer:
-    """The answer to a question, which comes on its connection.
-
-    Args:
-        connections: Get the connection back.
-        connection: Carries it.
-    """
+    """The answer to a question, which comes on its connection."""
 
     def __init__(self, connections: Connections, connection: socket.socket) -> None:
         self._connections = connections
@@ -147,6 +132,7 @@ class Answer:
 
     def has_come(self) -> bool:
         """Return whether some of it is there to be read, and nobody reads it already."""
+        # Whoever has the lock waits for the answer, and reads it.
         if not self._lock.acquire(blocking=False):
             return False
         try:
@@ -159,20 +145,15 @@ class Answer:
             self._lock.release()
 
     def read(self) -> Message:
-        """Wait for it, and return it, however often this is called.
-
-        Raises:
-            OSError: The connection failed.
-            BlockingIOError: It did not come within the time limit of the connection.
-            InterruptedError: Another thread, which read it to have the connection, was interrupted.
-            ValueError: What came is no message.
-        """
+        """Wait for it, and return it, however often this is called; what failed once fails again."""
         with self._lock:
             if self._connection is not None:
                 connection = self._connection
                 try:
                     self._message = receive(connection)
                 except BaseException as error:
+                    # What interrupts a thread, which may read this only to have the connection, is not for other
+                    # threads.
                     interrupted = InterruptedError(f"the thread that read an answer got {error!r}")
                     self._error = error if isinstance(error, Exception) else interrupted
                     self._connection = None
@@ -186,14 +167,7 @@ class Answer:
 
 
 def open_connection(address: tuple[str, int], greeting: bytes, connect_seconds: float, seconds: float) -> socket.socket:
-    """Return a connection to another rank.
-
-    Args:
-        address: Where it listens.
-        greeting: What it wants to get first.
-        connect_seconds: How long to try.
-        seconds: How long its answers may take.
-    """
+    """Return a connection to another rank, which first gets a greeting, and whose answers may take some seconds."""
     connection = socket.create_connection(address, connect_seconds)
     connection.sendall(greeting)
     connection.settimeout(None)
@@ -204,18 +178,8 @@ def open_connection(address: tuple[str, int], greeting: bytes, connect_seconds: 
 
 
 def own_address(toward: str) -> str:
-    """Return the address at which other ranks reach this one: that from which this machine reaches another address.
-
-    Args:
-        toward: The host where the ranks meet. `GLOO_SOCKET_IFNAME`, if it is set, names the interface instead.
-
-    Raises:
-        OSError: The host is unknown, or no interface of that name has an IPv4 address.
-
-    Example:
-        >>> own_address("127.0.0.1")
-        '127.0.0.1'
-    """
+    """Return the address at which other ranks reach this one."""
+    # The address from which this machine reaches the place where ranks meet, unless an interface is named.
     if name := os.environ.get("GLOO_SOCKET_IFNAME", "").split(",")[0]:
         return address_of(name)
     try:
@@ -230,7 +194,6 @@ def own_address(toward: str) -> str:
 
 
 def address_of(interface: str) -> str:
-    """Return the IPv4 address of an interface."""
     import fcntl  # noqa: PLC0415  # not on Windows
 
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:

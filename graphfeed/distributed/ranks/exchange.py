@@ -19,19 +19,7 @@ COUNTS = "counts"
 def ask_owners(
     peers: Peers, name: str, answer: Respond, owners: torch.Tensor, options: Mapping[str, Any], questions: Tensors
 ) -> Iterator[tuple[torch.Tensor, Tensors]]:
-    """Ask the owner of each question, all at once; whoever goes through the answers waits for them.
-
-    Args:
-        name: What `Peers.serve` returned.
-        answer: Answers this rank's own questions.
-        owners: The rank that each question goes to.
-        options: What is asked, in what JSON can hold.
-        questions: One row per question. Integers are sent as int32 where all of them fit.
-
-    Returns:
-        For each rank that was asked: the positions of the questions, ascending, and its answer. This rank's own comes
-        first, and is computed while the others are on their way.
-    """
+    """Ask the owner of each question, all at once; return the ascending positions of each rank's, and its answer."""
     if peers.world_size == 1:
         return iter([(torch.arange(owners.numel()), answer(options, questions))])
     # NumPy sorts integers of up to two bytes by counting.
@@ -39,14 +27,17 @@ def ask_owners(
     order = torch.from_numpy(np.argsort(ranks, kind="stable"))
     counts = np.bincount(ranks, minlength=peers.world_size).tolist()
     parts = torch.split(order, counts)
+    # Integers are sent as int32 where all of them fit.
     grouped = {key: torch.split(take_small(values, order), counts) for key, values in questions.items()}
     asked = [rank for rank, count in enumerate(counts) if count]
     split = {rank: {key: values[rank] for key, values in grouped.items()} for rank in asked}
     own = split.pop(peers.rank, None)
     futures = peers.ask(name, options, split)
 
+    # Whoever goes through the answers waits for them.
     def answers() -> Iterator[tuple[torch.Tensor, Tensors]]:
         if own is not None:
+            # Computed while the others are on their way.
             yield parts[peers.rank], answer(options, own)
         for rank, future in futures.items():
             yield parts[rank], peers.wait(rank, future)
@@ -57,17 +48,12 @@ def ask_owners(
 def merge_columns(
     answers: Sequence[tuple[torch.Tensor, Tensors]], dtypes: Mapping[str, torch.dtype]
 ) -> tuple[torch.Tensor, dict[str, torch.Tensor]]:
-    """Return the start of each question's rows, and the rows, in the order of the questions.
-
-    Each row is copied once, into place, and ids come as int32. With both, and parts in huge pages, two ranks make 1.3
-    times as many mini-batches per second of CPU time as when ids of int64 were concatenated, and then put in order
-    (ogbn-products shaped graph, fan-outs 15, 10 and 5).
-
-    Args:
-        answers: What `ask_owners` returned, with any number of rows per question.
-        dtypes: Those of the rows, by the tensors' names; in the answers they may have fewer bits.
-    """
+    """Return the start of each question's rows, and the rows, in the order of the questions."""
+    # Each row is copied once, into place, and ids come as int32. With both, and parts in huge pages, two ranks make 1.3
+    # times as many mini-batches per second of CPU time as when ids of int64 were concatenated, and then put in order
+    # (ogbn-products shaped graph, fan-outs 15, 10 and 5).
     counts = [tensors[COUNTS] for _, tensors in answers]
     values = [[tensors[key] for key in dtypes] for _, tensors in answers]
+    # In the answers, rows may have fewer bits than in `dtypes`.
     offsets, merged = ops.merge_columns([positions for positions, _ in answers], counts, values, list(dtypes.values()))
     return offsets, dict(zip(dtypes, merged, strict=True))

@@ -27,12 +27,7 @@ class RankLostError(ConnectionError):
 
 
 class LostError(Exception):
-    """A rank is lost.
-
-    Args:
-        rank: Which one.
-        how: How that was noticed.
-    """
+    """A rank is lost; `how` says how that was noticed."""
 
     def __init__(self, rank: int, how: str) -> None:
         super().__init__(f"rank {rank}: {how}")
@@ -40,15 +35,7 @@ class LostError(Exception):
 
 
 class Heartbeat:
-    """Sends signs of life to all other ranks, and listens for theirs, in the thread that calls `beat`.
-
-    Each sign says whether the rank leaves: it asks nothing any more, and ends as soon as all others leave. A rank that
-    ends because another one is lost says so, so that nobody takes it for the cause.
-
-    Args:
-        rank: This rank.
-        silent_seconds: After how long without a sign another rank counts as lost.
-    """
+    """Sends signs of life to all other ranks, and listens for theirs, in the thread that calls `beat`."""
 
     def __init__(self, rank: int, silent_seconds: float) -> None:
         self.rank, self.silent_seconds = rank, silent_seconds
@@ -63,34 +50,28 @@ class Heartbeat:
         self._next_beat = 0.0
 
     def begin(self, rank: int, connection: socket.socket) -> None:
-        """Begin to give signs on a connection to another rank."""
         self._to[rank] = connection
         self._watch(rank, connection)
 
     def take(self, rank: int, connection: socket.socket) -> None:
-        """Take a connection on which another rank gives its signs. Any thread may call this."""
-        self._arrived.put((rank, connection))
+        self._arrived.put((rank, connection))  # any thread may call this
 
     def beat(self, leaving: bool) -> bool:
-        """Send and receive signs for a short while; return whether all ranks that have come leave.
-
-        Args:
-            leaving: Whether this rank leaves.
-
-        Raises:
-            LostError: The connection to another rank ended, or it gave no sign.
-        """
+        """Send and receive signs for a short while; return whether all ranks that have come leave."""
         while not self._arrived.empty():
             self._watch(*self._arrived.get())
         for key, _ in self._selector.select(PAUSE_SECONDS):
             self._hear(key.data, key.fileobj)  # type: ignore[arg-type]
         now = time.monotonic()
+        # Who leaves asks nothing any more, and ends as soon as all others leave. That is said at once.
         if leaving != self._leaving or now >= self._next_beat:
             self._leaving, self._next_beat = leaving, now + BEAT_SECONDS
             self._send(bytes([leaving]))
         for rank, heard in self._heard.items():
+            # Neither of both needs the other one any more.
             if leaving and rank in self.left:
                 continue
+            # Not at once, as what was said before may arrive later.
             if now - self._gone.get(rank, now) > GRACE_SECONDS:
                 raise LostError(rank, "its connection ended")
             if now - heard > self.silent_seconds:
@@ -98,7 +79,7 @@ class Heartbeat:
         return leaving and len(self.left) == len(self._to)
 
     def tell_lost(self, rank: int) -> None:
-        """Tell the other ranks that this one ends because a rank is lost, perhaps itself."""
+        # So that nobody takes this rank, which ends now, for the cause.
         self._send(LOST.pack(2, rank))
 
     def _send(self, sign: bytes) -> None:
@@ -107,7 +88,7 @@ class Heartbeat:
                 connection.send(sign)
 
     def close(self) -> None:
-        """Close all connections. Does nothing the second time."""
+        # The second time, the selector has no map.
         for key in list((self._selector.get_map() or {}).values()):
             key.fileobj.close()  # type: ignore[union-attr]
         while not self._arrived.empty():
@@ -115,7 +96,6 @@ class Heartbeat:
         self._selector.close()
 
     def _watch(self, rank: int, connection: socket.socket) -> None:
-        """Listen for signs on a connection."""
         connection.setblocking(False)
         self._heard[rank] = time.monotonic()
         self._selector.register(connection, selectors.EVENT_READ, rank)
@@ -129,6 +109,7 @@ class Heartbeat:
         except OSError:
             signs = b""
         if signs:
+            # Other signs are 0 or 1.
             begin = signs.find(2)
             if begin >= 0 and len(signs) >= begin + LOST.size:
                 lost = LOST.unpack_from(signs, begin)[1]

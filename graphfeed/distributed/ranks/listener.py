@@ -31,15 +31,7 @@ ACCEPT_SECONDS = 1.0
 
 
 class Listener:
-    """Listens for connections of other ranks, and answers what they ask.
-
-    Its threads start at once, as no program can start one while it ends, and others may ask until then.
-
-    Args:
-        num_threads: How many connections there may be at a time.
-        traffic: Counts what is sent.
-        take_pulse: Gets each connection that carries signs of life, and its rank.
-    """
+    """Listens for connections of other ranks, and answers what they ask."""
 
     def __init__(self, num_threads: int, traffic: Traffic, take_pulse: Callable[[int, socket.socket], None]) -> None:
         self.token = secrets.token_bytes(TOKEN_BYTES)
@@ -51,6 +43,7 @@ class Listener:
         self._open: set[socket.socket] = set()
         self._threads: list[threading.Thread] = []
         try:
+            # All at once, as no program can start a thread while it ends, and others may ask until then.
             for _ in range(num_threads):
                 # Not daemons: at the end of a program, Python waits until the other ranks need its part no more.
                 thread = threading.Thread(target=self._run, name="graphfeed-answers", daemon=False)
@@ -61,11 +54,6 @@ class Listener:
             raise
 
     def listen(self, toward: str) -> tuple[str, int]:
-        """Listen where the other ranks can reach this one; return the address.
-
-        Args:
-            toward: See `own_address`.
-        """
         address = own_address(toward)
         family = socket.AF_INET6 if ":" in address else socket.AF_INET
         with self._changed:
@@ -76,16 +64,16 @@ class Listener:
             return address, int(self._socket.getsockname()[1])
 
     def serve(self, subject: str, respond: Respond) -> str:
-        """Answer questions of one subject; return the name by which all ranks ask; see `Peers.serve`."""
         with self._changed:
+            # Ranks make their things in the same order, so that the n-th of a subject is the same on all.
             name = f"{subject} {sum(known.rpartition(' ')[0] == subject for known in self._responds)}"
             self._responds[name] = respond
             self._changed.notify_all()
         return name
 
     def end(self) -> None:
-        """Refuse from now on what this rank has not made. Until then, a question for it waits."""
         with self._changed:
+            # Until then, a question for what this rank has not made waits.
             self._ending = True
             self._changed.notify_all()
 
@@ -103,9 +91,8 @@ class Listener:
             self._socket.close()
 
     def abandon(self) -> None:
-        """Close this process's copies of the sockets, in a fork."""
         for open_socket in self._open:
-            open_socket.close()
+            open_socket.close()  # this process's copy, in a fork
 
     def _run(self) -> None:
         """Answer on one connection after the other."""
@@ -144,6 +131,7 @@ class Listener:
         if not hmac.compare_digest(token, self.token):
             return False
         if is_pulse:
+            # A copy, because `_talk` closes its own.
             self._take_pulse(rank, connection.dup())
             return False
         connection.settimeout(None)
@@ -163,5 +151,4 @@ class Listener:
 
 
 def refuse(*_: object) -> Tensors:
-    """Answer what was asked of a rank that has ended without making it."""
     raise RuntimeError("it has ended, and made no such graph, feature or loader; all ranks must make the same")

@@ -128,7 +128,6 @@ class MeetingPoint(NamedTuple):
         return store
 
     def _connect(self, listen: bool, seconds: float, missing: str) -> Any:
-        """Return torch's store at the address."""
         connect = partial(
             distributed.TCPStore,  # type: ignore[attr-defined]  # torch does not list it
             self.address, self.port, self.world_size, listen,
@@ -139,11 +138,7 @@ class MeetingPoint(NamedTuple):
 
 
 class Meeting:
-    """One rendezvous, at an address or in the default process group. The constructor waits for nobody.
-
-    Args:
-        point: The address; without one, the process group.
-    """
+    """One rendezvous, at an address or, without a point, in the default process group. Making one waits for nobody."""
 
     def __init__(self, rank: int, world_size: int, point: MeetingPoint | None) -> None:
         self.rank, self.world_size, self.point = rank, world_size, point
@@ -156,21 +151,7 @@ class Meeting:
     def gather(
         self, listener: Listener, heartbeat: Heartbeat, welcome: Callable[[int, Presence], None], seconds: float
     ) -> None:
-        """Wait for all ranks.
-
-        Args:
-            listener: Begins to listen for the other ranks.
-            heartbeat: Gives signs of life meanwhile to those that have come.
-            welcome: Gets each rank as it comes, this one first, and what it says of itself.
-            seconds: How long to wait for ranks.
-
-        Raises:
-            LostError: A rank has come, and is lost before all others have; or the program of one that has not failed.
-            ConnectionError: Another process is this rank, ranks of another job meet there, or one has another release.
-            OSError: Rank 0 can't listen at the address.
-            TimeoutError: A rank did not come within so many seconds.
-            ConnectionAbortedError: The program of this rank failed meanwhile.
-        """
+        """Wait some seconds for all ranks; `welcome` gets each as it comes, this one first."""
         # A store whose process is frozen never answers.
         text = f"the store of rank 0 did not answer for {seconds:g} s"
         if self.point is None:
@@ -183,6 +164,7 @@ class Meeting:
         host = f"({socket.gethostname()}, process {os.getpid()})"
         presence = Presence(host, memory_scope(), listener.listen(toward), listener.token.hex())
         welcome(self.rank, presence)
+        # The heartbeat gives signs of life to those that have come, and raises a LostError if one is lost meanwhile.
         call_within(seconds + STORE_SECONDS, partial(self._meet, presence, heartbeat, welcome, seconds), text)
 
     def _meet(
@@ -218,7 +200,7 @@ class Meeting:
             if time.monotonic() > give_up:
                 heartbeat.tell_lost(missing[0])
                 raise TimeoutError(f"ranks {sorted(missing)} did not make their parts within {seconds:g} s")
-            missing.rotate(-1)
+            missing.rotate(-1)  # ranks come in any order
             try:
                 heartbeat.beat(leaving=False)
             except LostError as lost:
@@ -249,7 +231,6 @@ def connect_to_store(group: Any, seconds: float) -> Any:
 
 
 def tell_ranks() -> None:
-    """Tell the other ranks of the process group that the program of this one failed, should they wait for it."""
     group: Any = distributed.group.WORLD if distributed.is_available() else None
     if hasattr(group, "get_group_store"):
         with suppress(Exception):  # the store may have ended with rank 0
@@ -260,7 +241,6 @@ WHEN_FAILED.append(tell_ranks)
 
 
 def listens(address: str, port: int) -> bool:
-    """Return whether a process listens at an address."""
     try:
         socket.create_connection((address, port), timeout=5).close()
     except OSError:

@@ -37,31 +37,18 @@ class Traffic:
     _lock: threading.Lock = field(default_factory=threading.Lock, repr=False, compare=False)
 
     def add(self, **counts: int) -> None:
-        """Add to some of the counts; any thread may call this."""
-        with self._lock:
+        with self._lock:  # any thread may call this
             for name, count in counts.items():
                 setattr(self, name, getattr(self, name) + count)
 
 
 def send(connection: socket.socket, head: Mapping[str, Any], tensors: Tensors) -> int:
-    """Send a message from the memory of its tensors, without a copy of them; return its size in bytes.
-
-    Example:
-        >>> one, other = socket.socketpair()
-        >>> with one, other:
-        ...     _ = send(one, {"name": "rows"}, {"ids": torch.arange(2)})
-        ...     receive(other)
-        ({'name': 'rows'}, {'ids': tensor([0, 1])})
-    """
+    # Sent from the memory of the tensors, without a copy of them.
     return send_frame(connection, frame_of(head, tensors))
 
 
 def frame_of(head: Mapping[str, Any], tensors: Tensors) -> Frame:
-    """Return what is sent of a message, in the memory of its tensors.
-
-    Raises:
-        TypeError: Something is not a dense tensor, or nothing that JSON can hold.
-    """
+    # It shares the memory of the tensors. What is no dense tensor, or nothing that JSON can hold, is a TypeError.
     return Frame(*encode_tensors(tensors, head))
 
 
@@ -74,19 +61,14 @@ def send_frame(connection: socket.socket, frame: Frame) -> int:
         left -= sent
         if not left:
             return size
+        # The system may have sent some of the pieces, and a part of the next one.
         while sent >= pieces[0].nbytes:
             sent -= pieces.pop(0).nbytes
         pieces[0] = pieces[0][sent:]
 
 
 def receive(connection: socket.socket) -> Message:
-    """Wait for a message, and return it; its tensors share one piece of memory.
-
-    Raises:
-        ConnectionResetError: The other end has closed the connection.
-        BlockingIOError: The connection has a time limit, in which it did not come.
-        ValueError: What came is no message.
-    """
+    """Wait for a message, and return it; its tensors share one piece of memory."""
     size = bytearray(SIZE.size)
     fill(connection, memoryview(size))
     memory = buffers.empty(SIZE.unpack(size)[0], torch.uint8).numpy()
@@ -96,7 +78,6 @@ def receive(connection: socket.socket) -> Message:
 
 
 def fill(connection: socket.socket, memory: memoryview) -> None:
-    """Receive as many bytes as the memory has."""
     while memory.nbytes:
         count = connection.recv_into(memory, 0, socket.MSG_WAITALL)
         if not count:

@@ -226,7 +226,7 @@ class Peers:
             self._thread.join(timeout)
 
     def _check_process(self) -> None:
-        """Raise in a forked process, where the thread that reaches other ranks is missing."""
+        # A fork lacks the thread that reaches other ranks.
         if self.world_size > 1 and os.getpid() != self._process:
             raise RuntimeError(f"a fork of process {self._process} can't reach other ranks; sample and fetch there")
 
@@ -250,7 +250,6 @@ class Peers:
         self._fail(error)
 
     def _begin(self) -> None:
-        """Meet the other ranks, and connect to them."""
         try:
             self._meeting.gather(self._listener, self._heartbeat, self._welcome, self.start_timeout)
         except distributed.DistError as error:
@@ -277,6 +276,7 @@ class Peers:
         """Give signs of life for a short while; return whether this rank may end."""
         check_program()
         self.agreement.check_ended()
+        # The program has ended without `close`; this thread answers until the other ranks need nothing any more.
         if not threading.main_thread().is_alive() and not self._closed:
             self._closed = True
             self.agreement.tell_end()
@@ -286,14 +286,13 @@ class Peers:
         return self._heartbeat.beat(leaving)
 
     def _connect(self, presence: Presence, is_pulse: bool) -> socket.socket:
-        """Open a connection to another rank."""
         if self._lost is not None and not is_pulse:
             raise ConnectionError("the peers have ended")
         greeting = GREETING.pack(bytes.fromhex(presence.token), self.rank, is_pulse)
         return open_connection(presence.address, greeting, CONNECT_SECONDS, self.start_timeout + self.timeout)
 
     def _find_lost(self, rank: int) -> Exception:
-        """Return the error of a rank whose connection failed, once it is known which of them is lost."""
+        # Signs of life tell which rank is lost; one that ended because of that may have closed this connection.
         with self._changed:
             self._changed.wait_for(lambda: self._lost is not None, FIND_SECONDS)
         return self._lost or RankLostError(f"a connection to rank {rank} {self.host(rank)} failed; {RESUME}")
@@ -314,7 +313,7 @@ class Peers:
             self._heartbeat.close()  # and what came meanwhile
 
     def _close_in_child(self) -> None:
-        """Close a forked process's copies of all sockets, so that the other ranks notice when this one ends."""
+        # Others notice the end of a process only once no other one has its sockets open.
         self._listener.abandon()
         for connections in self._connections.values():
             connections.abandon()
@@ -322,7 +321,6 @@ class Peers:
 
 
 def rank_and_size() -> tuple[int, int]:
-    """Return the rank and the world size of this process; without a process group, 0 and 1."""
     rank = find_rank()
     if rank is None and (launched := os.environ.get("WORLD_SIZE", "1")) != "1":
         raise RuntimeError(
@@ -337,7 +335,7 @@ SHARED: "weakref.WeakKeyDictionary[Any, Peers]" = weakref.WeakKeyDictionary()
 
 
 def peers_at(meeting: MeetingPoint, timeout: float) -> Peers:
-    """Return the peers that meet at an address; a call after they have ended makes others, and its timeout holds."""
+    # The timeout of a later call holds only once these peers have ended.
     visits = VISITS[meeting.rank_address]
     if visits.peers is None or visits.peers.ended:
         visits.peers = Peers(timeout=timeout, meeting=meeting)
@@ -346,7 +344,6 @@ def peers_at(meeting: MeetingPoint, timeout: float) -> Peers:
 
 
 def shared_peers() -> Peers:
-    """Return the peers that all graphs and features share, over the default process group."""
     rank_and_size()
     group = distributed.group.WORLD if distributed.is_available() else None
     if group is None:

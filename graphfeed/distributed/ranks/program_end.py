@@ -35,13 +35,12 @@ def watch_program() -> None:
 
 
 def note_unwind(code: CodeType, _: int, error: BaseException) -> None:
-    """Set `FAILED` if an exception leaves the function of a process."""
     if code is multiprocessing.Process.run.__code__ and not is_exit(error):
         FAILED.set()
 
 
 def note_end() -> None:
-    """Set `FAILED` if an exception ends the program; multiprocessing calls this while it handles the exception."""
+    # multiprocessing calls this while it handles the exception that ends the program.
     error = sys.exc_info()[1]
     if error is not None and not is_exit(error):
         FAILED.set()
@@ -49,23 +48,20 @@ def note_end() -> None:
 
 
 def tell_failed() -> None:
-    """Tell of the end of this program, if it has failed."""
     for tell in WHEN_FAILED if program_failed() else ():
         tell()
 
 
 def is_exit(error: BaseException) -> bool:
-    """Return whether an exception ends the program as one that did what it should."""
     return isinstance(error, SystemExit) and error.code in (None, 0)
 
 
 def program_failed() -> bool:
-    """Return whether an exception has ended the program. An interactive session goes on after one."""
+    # Python keeps the last exception that nobody caught; an interactive session goes on after one.
     return FAILED.is_set() or (hasattr(sys, "last_value") and not hasattr(sys, "ps1"))
 
 
 def check_program() -> None:
-    """Raise if the program of this process has failed and ended."""
     if not threading.main_thread().is_alive() and program_failed():
         raise ConnectionAbortedError("the program of this rank failed")
 
