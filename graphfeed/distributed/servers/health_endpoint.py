@@ -18,18 +18,13 @@ MOST_CONNECTIONS = 128
 
 
 class HealthEndpoint(ThreadingHTTPServer):
-    """Answers `GET /health`, by 200 or 503, and `GET /metrics`, in Prometheus's text format.
-
-    Whatever is sent to it takes up a bounded amount of memory, files and time, and idle connections delay nobody.
-
-    Args:
-        port: The port; 0 takes a free one.
-        token: What a request must bring in its header "Authorization: Bearer ..."; None asks for nothing.
-        tls: A certificate chain and a private key, both as PEM; None speaks plain HTTP.
-    """
+    """Answers `GET /health`, by 200 or 503, and `GET /metrics`, in Prometheus's text format."""
 
     daemon_threads = True
 
+    # Whatever is sent to it takes up a bounded amount of memory, files and time, and idle connections delay nobody.
+    # `token` is what a request must bring in its header "Authorization: Bearer ..."; None asks for nothing. `tls` is a
+    # certificate chain and a private key, both as PEM.
     def __init__(
         self, metrics: ServerMetrics, host: str, port: int, token: str | None, tls: tuple[bytes, bytes] | None
     ) -> None:
@@ -51,39 +46,34 @@ class HealthEndpoint(ThreadingHTTPServer):
         self.thread.start()
 
     def close(self) -> None:
-        """Stop listening. Does nothing the second time."""
         self.shutdown()
         self.thread.join()
         self.server_close()
 
     def get_request(self) -> tuple[Any, Any]:
-        """Accept a connection; where the process has no descriptor left for one, wait rather than try at once."""
         try:
             return super().get_request()
         except OSError:
+            # The process has no descriptor left for a connection; trying again at once would take up a core.
             time.sleep(0.1)
             raise
 
     def process_request(self, request: Any, client_address: Any) -> None:
-        """Answer a request in a thread of its own."""
         with self.lock:
             self.deadlines[request] = time.monotonic() + REQUEST_SECONDS
         super().process_request(request, client_address)
 
     def shutdown_request(self, request: Any) -> None:
-        """Close a connection, which was answered or could not be."""
         with self.lock:
             self.deadlines.pop(request, None)
         super().shutdown_request(request)
 
     def service_actions(self) -> None:
-        """Hang up on connections that are late or too many: called after each that comes, and ten times per second.
-
-        A request is answered in milliseconds, so the oldest of too many connections is most likely an idle one.
-        """
+        # Called after each connection that comes, and ten times per second.
         with self.lock:
             now = time.monotonic()
             late = [request for request, deadline in self.deadlines.items() if deadline < now]
+            # A request is answered in milliseconds, so the oldest of too many connections is most likely an idle one.
             for request in {*late, *list(self.deadlines)[:-MOST_CONNECTIONS]}:
                 del self.deadlines[request]
                 with suppress(OSError):
@@ -118,9 +108,8 @@ class Request(BaseHTTPRequestHandler):
         """Log nothing."""
 
     def _has_token(self) -> bool:
-        """Return whether the request has the token; all wrong ones take the same time."""
         scheme, _, token = self.headers.get("Authorization", "").strip().partition(" ")
-        expected = self.server.expected
+        expected = self.server.expected  # all wrong tokens take the same time
         return expected is None or hmac.compare_digest(f"{scheme.lower()} {token.strip()}".encode(), expected)
 
     def _respond(self, status: int, text: str) -> None:

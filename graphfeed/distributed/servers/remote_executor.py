@@ -137,33 +137,19 @@ class RemoteServer:
             return
         first, most = BACKOFF_SECONDS
         self.backs_off_until = now + max(min(first * 2**self.num_losses, most), BACKOFF_TIMES * waited)
-        self.num_losses = min(self.num_losses + 1, 10)
+        self.num_losses = min(self.num_losses + 1, 10)  # by then, the backoff is the longest
 
     def close(self) -> None:
-        """Close the connection, if there is one."""
         with self.connecting:
             if self.client is not None:
                 self.client.close()
 
 
 class RemoteExecutor(ThreadExecutor):
-    """Threads that ask sampling servers for mini-batches, each for one at a time, or for several small ones.
+    """Threads that ask sampling servers for mini-batches, each for one at a time, or for several small ones."""
 
-    A mini-batch is asked of the server that has the fewest to make. If that server is lost, another one is asked for
-    the same mini-batch; so every mini-batch comes once, whichever server makes it.
-
-    One request asks for as many mini-batches as the latest answer says that fit into one, but for half of those in
-    flight at most, so that two requests take turns. With mini-batches of 0.5 MB that cost nothing to make, on two cores
-    for both sides, it gives 1.2 times as many per second as a request for each. Large or slow ones are asked for
-    singly.
-
-    Args:
-        servers: Their addresses; see `RemoteReceivingChannel`, also for the token and for tls_root_certs.
-        num_requests: How many requests are made at once.
-        timeout: After how many seconds without an answer a server counts as lost.
-        patience: How many seconds to wait for a server to come back if all are lost, and one has answered before.
-    """
-
+    # A server counts as lost after `timeout` seconds without an answer. `patience` is how many seconds to wait for one
+    # to come back, if all are lost and one has answered before.
     def __init__(
         self,
         servers: Sequence[str],
@@ -187,30 +173,28 @@ class RemoteExecutor(ThreadExecutor):
         self._changed, self._taking = threading.Condition(self._lock), threading.Lock()
 
     def begin(self, cut: Any, observer: Observer | None) -> Callable[[Any], "Future[Any]"]:  # noqa: ARG002
-        """Return a function that asks for the mini-batch of (seed, epoch, index): servers have the pipeline already."""
+        # Servers have the pipeline already: a mini-batch is asked for by (seed, epoch, index).
         return partial(self.fetch, describe_cut(cut.datapipe), is_measured=cut.is_measured)
 
     def fetch(self, cut: Cut, task: tuple[int, int, int], *, is_measured: bool = False) -> "Future[Any]":
-        """Return the future of a mini-batch, `Measured` if asked for, from whichever server has it first."""
         seed, epoch, index = task
         wanted = Wanted(cut, seed, epoch, is_measured, index, Future())
         with self._changed:
+            # One call for each mini-batch; where another call has taken it along, it finds nothing to do.
             self.submit(self._fetch_some)
             self._wanted.append(wanted)
             self._changed.notify()
         return wanted.future
 
     def _fetch_some(self) -> None:
-        """Ask for some of the mini-batches that are wanted, if others have not; what does not come is wanted again.
-
-        A future is pending until its mini-batch has come, so that it can be cancelled wherever it waits.
-        """
+        """Ask for some of the mini-batches that are wanted, if others have not; what does not come is wanted again."""
         left = self._take_some()  # whose futures no frame keeps: the traceback of an error refers to this one
         if not left:
             return
         cut, seed, epoch, is_measured, first = left[0][:5]
         try:
             ticket = write_ticket(cut, seed, epoch, [each.number for each in left], is_measured=is_measured)
+            # A future is pending until its mini-batch has come, so that it can be cancelled wherever it waits.
             for result in self.ask(ticket, f"mini-batch {first} of epoch {epoch}", len(left)):
                 settle(left.popleft().future, result)
                 if not left:
@@ -226,8 +210,13 @@ class RemoteExecutor(ThreadExecutor):
     def _take_some(self) -> deque[Wanted]:
         """Return the first mini-batches that are wanted, for one request; wait a bit until there are enough."""
         with self._taking, self._changed:
+            # As many mini-batches as the latest answer says that fit into one, but half of those in flight at most, so
+            # that two requests take turns. With mini-batches of 0.5 MB that cost nothing to make, on two cores for both
+            # sides, this gives 1.2 times as many per second as a request for each. Large or slow ones are asked for
+            # singly.
             share = (len(self._wanted) + sum(server.num_pending for server in self.servers)) // (2 * len(self.servers))
             most = max(1, min(share, max(server.num_at_once for server in self.servers)))
+            # The times of a mini-batch are those of its own request.
             if self._wanted and self._wanted[0].is_measured:
                 most = 1
             self._changed.wait_for(lambda: not self._wanted or len(self._wanted) >= most, ANSWER_SECONDS)
@@ -237,7 +226,6 @@ class RemoteExecutor(ThreadExecutor):
         return deque(each for each in taken if not each.future.cancelled())
 
     def describe(self, rank: tuple[int, int]) -> list[tuple[Cut, int]]:
-        """Return the cuts of the first server that answers, each with the mini-batches that a rank has in an epoch."""
         cuts = next(self.ask(write_question(rank), "the pipeline"))
         if isinstance(cuts, Exception):
             raise cuts
@@ -257,6 +245,8 @@ class RemoteExecutor(ThreadExecutor):
                 time.sleep(min(RETRY_SECONDS, left))
                 lost.clear()
                 continue
+            # If a server is lost, another one is asked for the same mini-batch; so every one comes once, whoever makes
+            # it.
             server, begin, has_answered = self.choose(lost, count), time.monotonic(), False
             try:
                 for answer in server.ask(ticket):
@@ -270,6 +260,7 @@ class RemoteExecutor(ThreadExecutor):
                 lost[server.address] = reasons[server.address] = error
                 with self.choosing:
                     server.back_off(time.monotonic() - begin)
+                # The rest is wanted again.
                 if has_answered:
                     return
             finally:
@@ -280,15 +271,13 @@ class RemoteExecutor(ThreadExecutor):
         raise ConnectionError(f"no sampling server is left for {wanted}{waited}: {texts}")
 
     def choose(self, lost: dict[str, LostServerError], count: int) -> RemoteServer:
-        """Return the server to ask next for so many mini-batches, apart from some.
-
-        Those that were lost lately come last. One that was lost before them gets one request, and more once it has
-        answered that.
-        """
+        """Return the server to ask next for so many mini-batches, apart from some: the one with the fewest to make."""
         with self.choosing:
             now = time.monotonic()
             left = [server for server in self.servers if server.address not in lost]
 
+            # Those that were lost lately come last. One that was lost before them gets one request, and more once it
+            # has answered that.
             def cost(server: RemoteServer) -> tuple[bool, float, int]:
                 is_tried = server.num_losses > 0 and server.num_pending > 0
                 return is_tried or server.backs_off_until > now, max(server.backs_off_until, now), server.num_pending
@@ -314,7 +303,6 @@ class RemoteExecutor(ThreadExecutor):
 
 
 def settle(future: "Future[Any]", result: Any) -> None:
-    """Give a future its result, or an error that stands in the place of one, unless it was cancelled."""
     if future.set_running_or_notify_cancel():
         if isinstance(result, BaseException):
             future.set_exception(result)

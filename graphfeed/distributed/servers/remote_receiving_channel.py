@@ -145,8 +145,7 @@ class RemoteReceivingChannel(ChannelBase, Closeable):
         self.reset()
 
     def __len__(self) -> int:
-        """Return the number of mini-batches in an epoch, which a server is asked for once."""
-        with self._receiving:
+        with self._receiving:  # a server is asked once
             return self._describe()[1]
 
     def close(self) -> None:

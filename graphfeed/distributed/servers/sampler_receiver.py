@@ -60,7 +60,7 @@ class SampleInbox:
         self.changed = threading.Condition()
 
     def connect(self, context: Any, ticket: Any) -> Any:
-        """Answer a call that a sender holds open: so the end of its process is noticed, and that of this one."""
+        # A sender holds this call open, so that each side notices the end of the other one's process.
         return import_flight().GeneratorStream(to_batch(HELLO, None).schema, self.hold_open(context, ticket.ticket))
 
     def hold_open(self, context: Any, key: bytes) -> Iterator[Any]:
@@ -100,6 +100,8 @@ class SampleInbox:
             if sender is not None and kind == LEAVE:
                 sender.left = True
             elif sender is not None:
+                # The sender waits for the end of its call: so the queue's limit slows it down, and samples fill no
+                # memory.
                 self.changed.wait_for(lambda: len(sender.queue) < CAPACITY or sender.lost or self.closed.is_set())
             if sender is None or sender.lost or self.closed.is_set() or context.is_cancelled():
                 raise ValueError("the connection is closed")
@@ -112,6 +114,7 @@ class SampleInbox:
         end = time.monotonic() + seconds
         with self.changed:
             while not self.closed.is_set():
+                # A copy, as senders change their places below.
                 for key, sender in list(self.senders.items()):
                     if sender.ended:
                         continue
@@ -122,6 +125,7 @@ class SampleInbox:
                             sender.num_samples += 1
                             self.senders[key] = self.senders.pop(key)  # it is the turn of others
                             return sample
+                        # A signal is a sign of life as well, so the time begins anew.
                         sender.ended = True
                         end = time.monotonic() + seconds
                         if self.num_ended >= self.num_sender:
@@ -148,7 +152,7 @@ class SampleInbox:
             raise RuntimeError("the receiver is closed; make another")
 
     def _check_connected(self) -> None:
-        """Raise if a sender was cut off after it had signalled, and nobody is connected who could end the epoch."""
+        # Nobody is connected who could end the epoch.
         if all(sender.ended for sender in self.senders.values()):
             for sender in self.senders.values():
                 if sender.lost and not sender.left:
@@ -156,7 +160,6 @@ class SampleInbox:
                     raise PeerError(f"{sender.name} was cut off after it had signalled: {sender.lost}")
 
     def close(self) -> None:
-        """End all that waits, and refuse what comes."""
         with self.changed:
             self.closed.set()
             self.senders.clear()
@@ -164,7 +167,6 @@ class SampleInbox:
 
     @property
     def num_ended(self) -> int:
-        """How many senders have signalled the end of the epoch."""
         return sum(sender.ended for sender in self.senders.values())
 
 
@@ -258,6 +260,6 @@ class SamplerReceiver(Closeable):
 
 
 def end_both(inbox: SampleInbox, server: FlightServer) -> None:
-    """End the calls of senders, and then their server."""
+    # First, as the server waits for the calls that senders hold open.
     inbox.close()
     server.close()

@@ -230,7 +230,7 @@ class Connection:
             raise ConnectionError(text_of(error)) from error
 
     def cut_off(self) -> None:
-        """End the connection, which the receiver takes for a failure unless this sender has left."""
+        # The receiver takes this for a failure unless this sender has left.
         self.session.cancel()
         self.client.close()
 

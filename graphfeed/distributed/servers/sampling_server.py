@@ -272,6 +272,7 @@ class SamplingServer(Closeable):
         equal = [pair for pair, difference in zip(self._cuts, differences, strict=True) if difference is None]
         if not equal:
             raise ValueError(f"the loader's pipeline is another one than the server's: {differences[0]}")
+        # Alike branches of a join differ only in their random streams.
         for cut, work in equal:
             if cut.streams == asked.streams and (cut.rank is None) == (asked.rank is None):
                 return work if asked.rank is None else of_rank(cut, work, asked.rank)[1]
@@ -300,6 +301,5 @@ def find_cuts(pipe: Datapipe) -> list[tuple[Cut, WorkerTask]]:
 
 
 def of_rank(cut: Cut, work: WorkerTask, rank: list[int]) -> tuple[Cut, WorkerTask]:
-    """Return the same cut for one of several ranks."""
     source: Any = work.source
     return replace(cut, rank=rank), replace(work, source=source.changed(rank=rank[0], world_size=rank[1]))

@@ -37,10 +37,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: Any) -> None:
-    """Serve until SIGINT or SIGTERM; print the address, then a line for each request that is refused or fails.
-
-    A second signal ends the process at once, without waiting for the requests at work.
-    """
+    """Serve until SIGINT or SIGTERM; print the address, then a line for each request that is refused or fails."""
     if (options.tls_cert is None) != (options.tls_key is None):
         raise ValueError("--tls-cert and --tls-key go together; give both")
     host, port = parse_address(options.bind)
@@ -68,6 +65,7 @@ def signals_noted() -> Iterator[list[int]]:
 
     def note(number: int, _: object) -> None:
         if signals:
+            # At once, without waiting for the requests at work.
             os._exit(128 + number)
         signals.append(number)
 
@@ -80,15 +78,14 @@ def signals_noted() -> Iterator[list[int]]:
 
 
 def read_secret(path: str) -> bytes:
-    """Return what is in a file; warn if others may read it, as where it is mounted so."""
     mode = Path(path).stat().st_mode
     if os.name == "posix" and stat.S_ISREG(mode) and mode & 0o077:
+        # No error, as it may be mounted so.
         sys.stderr.write(f"graphfeed serve: others on this machine may read {path}; chmod 600 {path} prevents it\n")
     return Path(path).read_bytes()
 
 
 def read_token(path: str) -> str:
-    """Return the token in a file."""
     try:
         return check_token(read_secret(path).decode(errors="replace").strip())
     except ValueError as error:
@@ -101,6 +98,7 @@ def run_pipeline(path: str) -> Datapipe:
         pipe = run_path(path).get("pipe")
     except Exception as error:
         frames = error.__traceback__
+        # What people see begins at their own file.
         while frames is not None and frames.tb_frame.f_code.co_filename != path:
             frames = frames.tb_next
         if frames is None and not isinstance(error, SyntaxError):
@@ -113,6 +111,6 @@ def run_pipeline(path: str) -> Datapipe:
 
 
 def say(event: str) -> None:
-    """Print a line at once."""
+    # On one line, whatever is in the text.
     sys.stdout.write(" ".join(event.split()) + "\n")
     sys.stdout.flush()

@@ -18,14 +18,9 @@ ERRORS = ("cancelled", "failed", "full", "refused", "unauthenticated")
 
 
 class ServerMetrics:
-    """The counts of a sampling server. Threads share it.
+    """The counts of a sampling server. Threads share it."""
 
-    Args:
-        fingerprint: A short text that differs where pipelines differ.
-        most_in_flight: How many requests may be there before others are refused.
-        caches: Returns the caches of the pipeline, each with the names of what it is for.
-    """
-
+    # The fingerprint differs where pipelines differ. Each cache comes with the names of what it is for.
     def __init__(self, fingerprint: str, most_in_flight: int, caches: Callable[[], Caches] = list) -> None:
         self.fingerprint = fingerprint
         self.most_in_flight = most_in_flight
@@ -43,6 +38,7 @@ class ServerMetrics:
         """Count a request as in flight meanwhile."""
         with self.lock:
             if self.in_flight == 0:
+                # A server that had nothing to do was not stuck meanwhile.
                 self.latest_step = time.monotonic()
             self.in_flight += 1
         try:
@@ -53,13 +49,11 @@ class ServerMetrics:
                 self.latest_step = time.monotonic()
 
     def count_made(self, size: int) -> None:
-        """Count a mini-batch with so many bytes."""
         with self.lock:
             self.num_made += 1
             self.sent_bytes += size
 
     def count_error(self, error: str) -> None:
-        """Count a request that gets no mini-batch, for one of the reasons in `ERRORS`."""
         with self.lock:
             self.errors[error] += 1
 
@@ -76,7 +70,6 @@ class ServerMetrics:
         return None
 
     def text(self) -> str:
-        """Return the counts in Prometheus's text format."""
         prometheus = import_prometheus()
         registry = prometheus.CollectorRegistry()
         registry.register(self)
@@ -98,6 +91,7 @@ class ServerMetrics:
         pipeline = gauge("graphfeed_pipeline_info", "The served pipeline.", labels=["fingerprint"])
         pipeline.add_metric([self.fingerprint], 1)
         yield pipeline
+        # Prometheus takes each pair of labels once: caches that have the same are summed up.
         by_labels: dict[tuple[str, str], list[Cache]] = {}
         for names, cache in self.caches():
             by_labels.setdefault((names, cache.kind), []).append(cache)
@@ -114,5 +108,4 @@ class ServerMetrics:
 
 
 def import_prometheus(module: str = "prometheus_client") -> Any:
-    """Return a module of `prometheus_client`."""
     return import_optional(module, "the metrics of a sampling server", install_hint("serve"))

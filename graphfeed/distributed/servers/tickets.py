@@ -43,7 +43,7 @@ class Cut:
     """That of graphfeed; releases before did not tell."""
 
     def __post_init__(self) -> None:
-        """Refuse fields that are not what they should be: they may come from elsewhere."""
+        # They may come from elsewhere.
         stages: Any = self.fingerprint
         is_valid = isinstance(stages, dict) and isinstance(self.streams, list)
         texts = [self.release, *(text for fields in stages.values() for text in fields.values())] if is_valid else []
@@ -54,12 +54,10 @@ class Cut:
 
     @cached_property
     def text(self) -> bytes:
-        """The fields in JSON, which is one line."""
-        return json.dumps(asdict(self)).encode()
+        return json.dumps(asdict(self)).encode()  # on one line
 
 
 def describe_cut(pipe: Datapipe) -> Cut:
-    """Return the cut of a pipeline: the fingerprint and the random streams of its stages."""
     stages = [stage for stage in traverse(pipe) if not stage.inserted]
     rank = stages[0].rank_and_size if isinstance(stages[0], Ranked) else None  # type: ignore[attr-defined]
     streams = [[stage.number, stage.foreign_number] for stage in stages]
@@ -67,7 +65,7 @@ def describe_cut(pipe: Datapipe) -> Cut:
 
 
 def write_ticket(cut: Cut, seed: int, epoch: int, indexes: list[int], *, is_measured: bool = False) -> bytes:
-    """Return the ticket for mini-batches: a line for the cut, and one for them, which begins with 1 to measure them."""
+    # A line for the cut, and one for the mini-batches, which begins with 1 to measure them.
     return b"%b\n%b" % (cut.text, json.dumps([int(is_measured), seed, epoch, *indexes]).encode())
 
 
@@ -86,7 +84,6 @@ def read_ticket(ticket: bytes) -> tuple[bytes, list[tuple[int, int, int]], bool]
 
 
 def read_cut(text: bytes) -> Cut:
-    """Return the cut that a ticket names."""
     try:
         return Cut(**json.loads(text))
     except (AttributeError, RecursionError, TypeError, ValueError) as error:
@@ -94,12 +91,10 @@ def read_cut(text: bytes) -> Cut:
 
 
 def write_question(rank: tuple[int, int]) -> bytes:
-    """Return the question which mini-batches a server makes for a rank, of so many."""
     return ABOUT + json.dumps(rank).encode()
 
 
 def read_question(ticket: bytes) -> list[int]:
-    """Return the rank that a question is about, and the number of ranks."""
     rank: Any = None
     with suppress(RecursionError, ValueError):
         rank = json.loads(ticket[len(ABOUT) :]) if len(ticket) < LONGEST_QUESTION else None
@@ -133,18 +128,15 @@ def is_answer(kind: Any, value: Any) -> bool:
 
 
 def is_span(value: Any) -> bool:
-    """Tell whether a value is the fields of a `Span`: the position and two names, then numbers."""
     if not isinstance(value, list) or len(value) != len(Span._fields):
         return False
-    position, name, side, *numbers = value
+    position, name, side, *numbers = value  # the others are numbers
     return type(name) is type(side) is str and all(type(number) is int for number in (position, *numbers))
 
 
 def is_rank(value: Any) -> bool:
-    """Return whether a value is a list of a rank and the number of ranks."""
     return isinstance(value, list) and len(value) == 2 and are_counts(value) and value[0] < value[1]
 
 
 def are_counts(values: list[Any]) -> bool:
-    """Return whether all values are ints of 0 or more."""
-    return all(type(value) is int and value >= 0 for value in values)
+    return all(type(value) is int and value >= 0 for value in values)  # no bools, which are ints to isinstance

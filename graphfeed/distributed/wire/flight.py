@@ -84,6 +84,7 @@ def make_guard(token: str, on_refused: Callable[[str, str], None]) -> Callable[.
 
     def start_call(_: Any, info: Any, headers: dict[str, list[str]]) -> None:
         given = (headers.get("authorization") or [""])[0]
+        # All wrong tokens take the same time.
         if not hmac.compare_digest(str(given).encode(), expected):
             on_refused("unauthenticated", f"{info.method.name} without the right token")
             raise flight.FlightUnauthenticatedError("the token is missing or wrong")
@@ -97,18 +98,15 @@ def make_guard(token: str, on_refused: Callable[[str, str], None]) -> Callable[.
 
 
 def authorization(token: str) -> str:
-    """Return the header for a token."""
     return f"Bearer {token}" if token else ""
 
 
 def shut_down_after(closing: threading.Event, server: Any) -> None:
-    """Shut down a server of Arrow Flight after an event; this waits for all calls."""
     closing.wait()
-    server.shutdown()
+    server.shutdown()  # which waits for all calls
 
 
 def end_calls(closing: threading.Event, thread: threading.Thread) -> None:
-    """Make a thread shut down its server, and wait a while for it."""
     closing.set()
     for _ in range(round(SECONDS_TO_END / 0.1)):
         thread.join(0.1)  # a signal that comes right before a wait is handled after it

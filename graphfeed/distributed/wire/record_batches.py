@@ -94,10 +94,7 @@ def from_batch(batch: Any) -> tuple[Any, Any]:
 
 
 def open_body(batch: Any) -> tuple[bytes, Bytes]:
-    """Return the header of a record batch, and the memory with its tensors, where it lies.
-
-    No offset or size is taken from the message: what is returned lies within what came.
-    """
+    """Return the header of a record batch, and the memory with its tensors, where it lies."""
     buffers = [] if batch is None else batch.column(0).buffers()[2:]
     if not buffers:
         raise ValueError("it has no data")
@@ -106,6 +103,7 @@ def open_body(batch: Any) -> tuple[bytes, Bytes]:
         raise ValueError("its buffers lie apart, as if it were compressed")
     if header.size > LARGEST_HEADER:
         raise ValueError(f"its header has {header.size} bytes, more than {LARGEST_HEADER}")
+    # No offset or size is taken from the message: what is returned lies within what came.
     memory = np.frombuffer(body, np.uint8) if body.size else np.empty(0, np.uint8)
     return header.to_pybytes(), memory[header.address + header.size - body.address :]
 
@@ -119,15 +117,12 @@ def check_schema(schema: Any) -> None:
 
 
 def copy_tensors(specs: list[TensorSpec], sizes: list[int], memory: Bytes) -> dict[str, torch.Tensor]:
-    """Return tensors that begin at multiples of a cache line in pooled memory, copied from what came.
-
-    Those of less than 32 kB share a block of memory, those of less than 1 MB another, and larger ones have their own:
-    a block for each would take longer than the copy. So a tensor that is kept keeps at most those of its mini-batch
-    that are about as large: kept labels of some kB do not keep the features.
-    """
+    """Return tensors that begin at multiples of a cache line in pooled memory, copied from what came."""
     tensors: dict[str, torch.Tensor] = {}
     start = 0
     for number, alike in groupby(zip(specs, sizes, strict=True), lambda pair: size_class(pair[1])):
+        # A block for each would take longer than the copy. So a tensor that is kept keeps at most those of its
+        # mini-batch that are about as large: kept labels of some kB do not keep the features.
         for group in [list(alike)] if number < size_class(LARGE_BYTES) else [[pair] for pair in alike]:
             offsets = list(accumulate((align(size) for _, size in group), initial=0))
             block = copy_aligned(memory[start : start + offsets[-1]])
@@ -142,8 +137,8 @@ def copy_tensors(specs: list[TensorSpec], sizes: list[int], memory: Bytes) -> di
 
 
 def copy_aligned(data: Bytes) -> Bytes:
-    """Return a copy of bytes in pooled memory, which begins at a multiple of a cache line."""
     memory: Bytes = POOL.empty(data.size + ALIGNMENT, np.uint8)
+    # The copy begins at a multiple of a cache line.
     start = -memory.__array_interface__["data"][0] % ALIGNMENT
     copy = memory[start : start + data.size]
     copy[:] = data

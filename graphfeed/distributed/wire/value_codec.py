@@ -20,15 +20,7 @@ Path: TypeAlias = "tuple[Path, object] | None"
 
 
 def pack_value(value: Any) -> tuple[Tree, dict[str, torch.Tensor]]:
-    """Return a mini-batch as a tree for JSON, and its tensors by their numbers in it.
-
-    A tensor that occurs twice is sent once. Beside tensors there may be dicts, lists, tuples, texts, numbers, bools and
-    None, at any depth.
-
-    Example:
-        >>> pack_value(MiniBatch(seeds=torch.tensor([5])))[1]
-        {'0': tensor([5])}
-    """
+    """Return a mini-batch as a tree for JSON, and its tensors by their numbers in it."""
     tensors: dict[str, torch.Tensor] = {}
     return pack(value, (None, "minibatch"), tensors, {}), tensors
 
@@ -36,9 +28,11 @@ def pack_value(value: Any) -> tuple[Tree, dict[str, torch.Tensor]]:
 def pack(value: Any, path: Path, tensors: dict[str, torch.Tensor], names: dict[int, str]) -> Tree:
     """Return the tree of a value, and add its tensors to those by name; `names` has the names by a tensor's id."""
     cls = type(value)
+    # Types are compared, as a subclass would come back as its base.
     if cls in SCALARS:
         return value
     if cls is torch.Tensor and value.layout is torch.strided and not (value.requires_grad or value.is_quantized):
+        # A tensor that occurs twice is sent once.
         name = names.get(id(value))
         if name is None:
             name = names[id(value)] = str(len(tensors))
@@ -66,7 +60,6 @@ def pack(value: Any, path: Path, tensors: dict[str, torch.Tensor], names: dict[i
 
 
 def unpack_value(tree: Tree, tensors: dict[str, torch.Tensor]) -> Any:
-    """Return the value that was packed. Nothing is executed."""
     try:
         return unpack(tree, tensors)
     except (AttributeError, IndexError, KeyError, OverflowError, RecursionError, TypeError, ValueError) as error:
@@ -79,6 +72,7 @@ def unpack(tree: Tree, tensors: dict[str, torch.Tensor]) -> Any:
         return tree
     word, *parts = tree
     if word in OBJECTS:
+        # Nothing is executed, no constructor either.
         made = OBJECTS[word].__new__(OBJECTS[word])
         vars(made).update((str(name), unpack(part, tensors)) for name, part in parts)
         return made
