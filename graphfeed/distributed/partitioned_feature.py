@@ -113,6 +113,7 @@ class PartitionedFeature(RemoteFeature, ReadsAhead):
         if self.peers.world_size == 1:
             self.peers.check()
             return partial(self.rows.read, ids)
+        # This rank can read all rows from memory, so it asks nobody.
         if len(self._shared.by_rank()) == self.book.num_parts:
             return partial(self._gather, self._locate(ids))
         # Rows cross the network once, however often a mini-batch asks for them.
@@ -154,6 +155,7 @@ class PartitionedFeature(RemoteFeature, ReadsAhead):
         answers = ask_owners(self.peers, self._name, self._answer, owners, {}, asked)
 
         def wait() -> torch.Tensor:
+            # Rows in memory are read while the answers are on their way.
             out = self._gather(located)
             write_answers(answers, out, located.remote)
             return out

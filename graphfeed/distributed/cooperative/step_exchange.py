@@ -49,8 +49,7 @@ class StepExchange:
         for rank, answer in answers.items():
             self.peers.wait(rank, answer)  # what is sent later, such as that this rank leaves, may not come before
         for rank, (said, _) in given_by.items():
-            # What the draws of the mini-batch depend on: ranks that differ would sample one that looks well and is
-            # wrong.
+            # What the draws depend on: ranks that differ would make a mini-batch that looks well and is wrong.
             if said != draws:
                 raise ValueError(
                     f"rank {own} makes joint mini-batch {tag[1]} with {draws}, but rank {rank} with {said}; give the "

@@ -126,6 +126,7 @@ def key_of(
     for key, feature in features.items():
         if not isinstance(feature, DiskBasedFeature):
             return None
+        # The place of a file and its time of writing stand for its content.
         state = os.stat(feature.path)
         digest.update(repr((key, feature.path, state.st_ino, state.st_size, state.st_mtime_ns)).encode())
     return digest.hexdigest()
@@ -187,6 +188,7 @@ class PartitionWriter:
             types = [*node_types] if key.domain == "node" else list(self.edge_numbers)
             if key.domain != "graph" and key.type not in types:
                 raise ValueError(f"a feature is of {key.domain} type {key.type!r}, but the graph has {types}")
+            # The first feature of an edge type says how many rows all of them have.
             count = counts.setdefault((key.domain, key.type), feature.count())
             if key.domain != "graph" and feature.count() != count:
                 raise ValueError(

@@ -175,6 +175,7 @@ class DistNeighborSampler:
         Raises:
             ValueError: A graph with types and seeds without one, or sampling in time without any time.
         """
+        # Sampling waits for other ranks, which must not hold up other coroutines.
         return await asyncio.to_thread(self._sample_nodes, inputs)
 
     async def edge_sample(
@@ -225,6 +226,7 @@ class DistNeighborSampler:
 
         def sample() -> Any:
             data, replace = self.connect(), self.replace
+            # The hop samples no edges of other types.
             fanouts = torch.tensor([one_hop_num if name in (None, own) else 0 for own in data.graph.edge_types or [""]])
             seeds: Any = from_type_dict({destination: srcs})
             if self.neighborhoods.in_time:

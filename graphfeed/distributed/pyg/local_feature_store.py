@@ -180,6 +180,7 @@ class LocalFeatureStore:
             except Exception as error:
                 future.set_exception(error)  # type: ignore[arg-type]  # torch's own types are wrong here
 
+        # Reading may wait for another rank.
         Thread(target=read, name="graphfeed-lookup").start()
         return future
 
@@ -192,6 +193,7 @@ class LocalFeatureStore:
         values, order = self._sorted[group]
         positions = torch.searchsorted(values, ids)
         known = positions < values.numel()
+        # Ids beyond the last one here have no position to look at.
         known[known.clone()] = values[positions[known]] == ids[known]
         if not bool(known.all()):
             raise IndexError(f"part {self.partition_idx} has no row of {group!r} with id {int(ids[~known][0])}")
@@ -235,6 +237,7 @@ class LocalFeatureStore:
             book = PartBook.from_assignment(parts, self.num_partitions)
         owned = book.ids_of(self.partition_idx)
         if ids is None or not torch.equal(ids, owned):
+            # Owners have the rows of their own ids alone, in the order of these.
             rows = rows[self.rows_of(group, owned)]
         halo = self._halo.get((group, name))
         if halo is not None and halo.source is not rows:

@@ -144,6 +144,7 @@ class LocalGraphStore:
             if all_ids is None:  # numbers that no other part has
                 all_ids = torch.arange(index.shape[1]) * self.num_partitions + self.partition_idx
             order = self._order.get(key, all_ids).argsort(stable=True)
+            # Only edges to nodes that the part owns, in the order of the whole graph.
             own = order[books[ends_of(name)[1]].owners_of(index[1][order]) == self.partition_idx]
             lists[name], ids[name], positions[name] = EdgeList(*index[:, own]), all_ids[own], own
         counts = {name: len(own) for name, own in ids.items()}
@@ -162,6 +163,7 @@ class LocalGraphStore:
             else:
                 edges[time_attr] = fill_missing(time_attr, of_edges, counts, ALWAYS)
         graph = make_graph(lists, sizes, nodes, edges)
+        # The parts of edges tell how many the whole graph has; without them, the part's own edges are counted.
         if self.edge_pb is not None:
             counts |= {type_of(edge_type): len(parts) for edge_type, parts in to_type_dict(self.edge_pb).items()}
         owners = torch.cat([book.owners_of(torch.arange(book.num_ids)) for book in books.values()])
@@ -199,6 +201,7 @@ class LocalGraphStore:
                 key = key_of(attr)
                 self._edge_index[key], self._edge_attr[key] = torch.stack([edges.sources, edges.destinations]), attr
                 self._edge_id[key] = ids[edges.positions]
+        # After a change, parts are made anew, of the lists.
         if forget:
             self._opened = None
             self._parts.clear()

@@ -162,8 +162,7 @@ class PyGLayout:
         attributes: dict[str, dict[str | None, torch.Tensor]] = {}
         for edge_type in self.edge_types:
             own = edges.get(edge_type, NO_EDGES)
-            # Files may have the edges by time. In the order of the whole graph, mini-batches are those of the whole
-            # graph.
+            # Files may have the edges by time; in the order of the whole graph, mini-batches are those of that graph.
             order = own.in_order()
             lists[edge_type], ids[edge_type] = EdgeList(*own.ends[:, order]), own.ids[order]
             file = feats["edge"].get(edge_type, {})

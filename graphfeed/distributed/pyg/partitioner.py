@@ -154,7 +154,7 @@ class LayoutWriter:
         if times is None and TIME in self.source.nodes[source]:
             times = self.source.nodes[source][TIME](rows)
         if times is not None:
-            # PyG looks for the edges before a time, and wants those of a node by time.
+            # PyG, to sample in time, wants the edges of a node by time.
             order = torch.from_numpy(np.lexsort((times.numpy(), columns.numpy())))
             positions, rows, columns, ids = positions[order], rows[order], columns[order], ids[order]
         edges = {"edge_id": ids, "row": rows, "col": columns, "size": (high - low, last - first)}

@@ -58,8 +58,7 @@ class Connections:
                 if not self._unread:
                     self._changed.wait()
                     continue
-                # All connections have a question: reading the oldest answer, which its own thread gets later, frees
-                # one.
+                # All connections have a question; reading the oldest answer frees one.
                 oldest = self._unread[0]
             with suppress(Exception):  # which its own thread gets
                 oldest.read()
@@ -152,8 +151,7 @@ class Answer:
                 try:
                     self._message = receive(connection)
                 except BaseException as error:
-                    # What interrupts a thread, which may read this only to have the connection, is not for other
-                    # threads.
+                    # An interrupt is for the thread that got it; who waits for the answer gets an error of its own.
                     interrupted = InterruptedError(f"the thread that read an answer got {error!r}")
                     self._error = error if isinstance(error, Exception) else interrupted
                     self._connection = None

@@ -19,7 +19,7 @@ COUNTS = "counts"
 def ask_owners(
     peers: Peers, name: str, answer: Respond, owners: torch.Tensor, options: Mapping[str, Any], questions: Tensors
 ) -> Iterator[tuple[torch.Tensor, Tensors]]:
-    """Ask the owner of each question, all at once; return the ascending positions of each rank's, and its answer."""
+    """Ask the owner of each question, all at once; return by rank the positions of its questions, and its answer."""
     if peers.world_size == 1:
         return iter([(torch.arange(owners.numel()), answer(options, questions))])
     # NumPy sorts integers of up to two bytes by counting.
@@ -37,7 +37,7 @@ def ask_owners(
     # Whoever goes through the answers waits for them.
     def answers() -> Iterator[tuple[torch.Tensor, Tensors]]:
         if own is not None:
-            # Computed while the others are on their way.
+            # First, as it is computed while the others are on their way.
             yield parts[peers.rank], answer(options, own)
         for rank, future in futures.items():
             yield parts[rank], peers.wait(rank, future)

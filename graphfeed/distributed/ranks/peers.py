@@ -300,6 +300,7 @@ class Peers:
     def _fail(self, error: Exception) -> None:
         """Set an error for all questions that wait, and for those to come."""
         with self._changed:
+            # The first error names the cause; later ones follow from it.
             self._lost = self._lost or error
             self._changed.notify_all()
         if not self._met.done():

@@ -245,8 +245,7 @@ class RemoteExecutor(ThreadExecutor):
                 time.sleep(min(RETRY_SECONDS, left))
                 lost.clear()
                 continue
-            # If a server is lost, another one is asked for the same mini-batch; so every one comes once, whoever makes
-            # it.
+            # If it is lost, another one is asked for the same; so every mini-batch comes once, whoever makes it.
             server, begin, has_answered = self.choose(lost, count), time.monotonic(), False
             try:
                 for answer in server.ask(ticket):

@@ -100,8 +100,7 @@ class SampleInbox:
             if sender is not None and kind == LEAVE:
                 sender.left = True
             elif sender is not None:
-                # The sender waits for the end of its call: so the queue's limit slows it down, and samples fill no
-                # memory.
+                # The sender waits meanwhile, so that its samples fill no memory.
                 self.changed.wait_for(lambda: len(sender.queue) < CAPACITY or sender.lost or self.closed.is_set())
             if sender is None or sender.lost or self.closed.is_set() or context.is_cancelled():
                 raise ValueError("the connection is closed")

@@ -178,8 +178,10 @@ class Connection:
         self._find_listener(end)
         self.client = make_client(self.address, self.tls_root_certs, self.timeout)
         try:
+            # It has no effect but to tell whether this sender may put anything.
             self.put(to_batch(HELLO, None), max(end - time.monotonic(), LEAST_SECONDS))
             ticket = import_flight().Ticket(self.key)
+            # Held open, without a time limit, so that each side notices the end of the other one.
             self.session = self.client.do_get(ticket, call_options(self.token, None))
             self.session.read_chunk()
         except TimeoutError as error:

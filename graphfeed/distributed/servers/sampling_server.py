@@ -189,6 +189,7 @@ class SamplingServer(Closeable):
                 for task in tasks:
                     answers.append(self._make(work, task, received if is_measured else None))
                     size += answers[-1].nbytes
+                    # How full the answer is, by its bytes or by the time that it took.
                     share = max(size / ANSWER_BYTES, (monotonic() - begin) / ANSWER_SECONDS)
                     if share >= 1:
                         break
@@ -247,6 +248,7 @@ class SamplingServer(Closeable):
             raise flight.FlightUnavailableError(reason)
         is_mine = False
         while not has_gone():
+            # Only once the reader was looked for again: while this waited, it may have gone.
             if is_mine:
                 return
             is_mine = self._slots.acquire(timeout=STEP_SECONDS)

@@ -43,7 +43,7 @@ class Cut:
     """That of graphfeed; releases before did not tell."""
 
     def __post_init__(self) -> None:
-        # They may come from elsewhere.
+        # The fields may come from elsewhere.
         stages: Any = self.fingerprint
         is_valid = isinstance(stages, dict) and isinstance(self.streams, list)
         texts = [self.release, *(text for fields in stages.values() for text in fields.values())] if is_valid else []

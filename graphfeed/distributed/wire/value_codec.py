@@ -28,7 +28,7 @@ def pack_value(value: Any) -> tuple[Tree, dict[str, torch.Tensor]]:
 def pack(value: Any, path: Path, tensors: dict[str, torch.Tensor], names: dict[int, str]) -> Tree:
     """Return the tree of a value, and add its tensors to those by name; `names` has the names by a tensor's id."""
     cls = type(value)
-    # Types are compared, as a subclass would come back as its base.
+    # Exact types, as a subclass would come back as its base.
     if cls in SCALARS:
         return value
     if cls is torch.Tensor and value.layout is torch.strided and not (value.requires_grad or value.is_quantized):
