@@ -25,7 +25,6 @@ PARTS = torch.tensor([0, 0, 0, 1, 1, 1])
 FEAT: dict[str, Any] = {"domain": "node", "type_name": None, "feature_name": "feat"}
 TOKEN = "t" * 20
 NUMBERS = count()
-GRAPH_STAGES = ("sample_neighbor", "sample_layer_neighbor", "sample_in_subgraph")
 NOT_CALLED = {
     "bases of classes of users": """ChannelBase Datapipe FanoutSampler Feature FeatureStore NegativeSampler SamplerPool
         SamplingGraph SubgraphSampler Task TemporalSampler Transform""",
@@ -212,9 +211,7 @@ GRAPHS: dict[str, Callable[[], Call]] = {
     "load_from_shared_memory": loading,
     "random_walks": lambda: call(graph().random_walks, starts=IDS, length=2, key=7),
     "sample_hops": lambda: call(graph().sample_hops, seeds=IDS, request=request(), keys=[7]),
-    "sample_layer_neighbors": lambda: call(
-        graph().sample_layer_neighbors, seeds=IDS, fanouts=torch.tensor([2])
-    ),
+    "sample_layer_neighbors": lambda: call(graph().sample_layer_neighbors, seeds=IDS, fanouts=torch.tensor([2])),
     "sample_negative_edges_uniform": lambda: call(
         graph().sample_negative_edges_uniform, edge_type=None, node_pairs=PAIRS, negative_ratio=2, key=7
     ),
@@ -250,9 +247,7 @@ FEATURES: dict[str, Callable[[], Call]] = {
     ),
     "CPUFeatureCache": lambda: call(gf.CPUFeatureCache, cache_shape=SHAPE, dtype=torch.float32),
     "CPUFeatureCache.query": lambda: call(gf.CPUFeatureCache(SHAPE, torch.float32).query, keys=IDS),
-    "CPUFeatureCache.replace": lambda: call(
-        gf.CPUFeatureCache(SHAPE, torch.float32).replace, keys=IDS, values=ROWS
-    ),
+    "CPUFeatureCache.replace": lambda: call(gf.CPUFeatureCache(SHAPE, torch.float32).replace, keys=IDS, values=ROWS),
     "FeatureKey": lambda: call(gf.FeatureKey, domain="node", type=None, name="feat"),
     "TorchBasedFeature": lambda: call(gf.TorchBasedFeature, torch_feature=ROWS),
     "TorchBasedFeature.read": lambda: call(feature().read, ids=IDS),
@@ -317,9 +312,7 @@ DISTRIBUTED: dict[str, Callable[[], Call]] = {
         gf.DistContext, rank=0, global_rank=0, world_size=1, global_world_size=1, group_name="a"
     ),
     "GraphPart": lambda: call(gf.GraphPart, columns=cut().columns, book=book(), number=0, num_edges=EDGES),
-    "LocalFeatureStore.from_data": lambda: call(
-        gf.LocalFeatureStore.from_data, node_id=IDS, x=ROWS
-    ),
+    "LocalFeatureStore.from_data": lambda: call(gf.LocalFeatureStore.from_data, node_id=IDS, x=ROWS),
     "LocalGraphStore.from_data": lambda: call(
         gf.LocalGraphStore.from_data, edge_id=torch.arange(EDGES), edge_index=ENDS, num_nodes=NODES
     ),

@@ -379,22 +379,19 @@ def cpu_cached_feature(
 ) -> CPUCachedFeature | dict[Any, CPUCachedFeature]:
     """Put a cache in memory in front of features that lie on disk.
 
-    The bound counts memory: the rows and the bookkeeping of the policy (25 to 33 bytes per row), for no more rows than
-    the features have. GraphBolt counts the rows alone, and rounds their number up. Returned mini-batches and the
-    temporary memory of a read are not counted; see `CPUFeatureCache`.
+    The bound counts memory: the rows and the bookkeeping of the policy (25 to 33 bytes per row). GraphBolt counts the
+    rows alone, and rounds their number up. Returned mini-batches and the temporary memory of a read are not counted.
 
     Args:
-        fallback_features: One feature, or a dict of features that share one cache. Their rows must have the same number
-            of bytes.
-        max_cache_size_in_bytes: Bound for the memory of the whole cache, which keeps no row if none fits.
+        fallback_features: One feature, or a dict of features that share one cache, whose rows have equally many bytes.
+        max_cache_size_in_bytes: Bound for the memory of the whole cache. A cache without room for a row keeps none.
         policy: Decides which rows stay: "sieve" (the default) or "lru". "s3-fifo" and "clock" get SIEVE.
         pin_memory: Whether to keep the rows in page-locked memory.
 
     Example:
         >>> from graphfeed.storage.features.feature import TorchBasedFeature
-        >>> papers, authors = TorchBasedFeature(torch.eye(2)), TorchBasedFeature(torch.ones(1, 2))
-        >>> both = cpu_cached_feature({"paper": papers, "author": authors}, 1000)
-        >>> both["author"].read(torch.tensor([0])).tolist()
+        >>> features = {"paper": TorchBasedFeature(torch.eye(2)), "author": TorchBasedFeature(torch.ones(1, 2))}
+        >>> cpu_cached_feature(features, 1000)["author"].read(torch.tensor([0])).tolist()
         [[1.0, 1.0]]
     """
     return wrap_with_cached_feature(
