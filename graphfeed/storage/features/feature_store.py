@@ -27,7 +27,7 @@ class FeatureKey(NamedTuple):
 class FeatureStore:
     """A mapping from key to `Feature`. Subclasses decide where the features come from."""
 
-    def __getitem__(self, feature_key: tuple[str, str | None, str]) -> Feature:
+    def __getitem__(self, feature_key: Key) -> Feature:
         raise NotImplementedError
 
     def __setitem__(self, feature_key: tuple[str, str | None, str], feature: Feature) -> None:
@@ -42,23 +42,27 @@ class FeatureStore:
 
     @checked
     def read(
-        self, domain: str, type_name: str | None, feature_name: str, ids: torch.Tensor | None = None
+        self,
+        domain: str,
+        type_name: str | tuple[str, str, str] | None,
+        feature_name: str,
+        ids: torch.Tensor | None = None,
     ) -> torch.Tensor:
         """Return the rows of a feature at `ids`; all rows if None."""
         return self[domain, type_name, feature_name].read(ids)
 
     @checked
-    def size(self, domain: str, type_name: str | None, feature_name: str) -> torch.Size:
+    def size(self, domain: str, type_name: str | tuple[str, str, str] | None, feature_name: str) -> torch.Size:
         """Return the shape of a feature's row."""
         return self[domain, type_name, feature_name].size()
 
     @checked
-    def count(self, domain: str, type_name: str | None, feature_name: str) -> int:
+    def count(self, domain: str, type_name: str | tuple[str, str, str] | None, feature_name: str) -> int:
         """Return the number of a feature's rows."""
         return self[domain, type_name, feature_name].count()
 
     @checked
-    def metadata(self, domain: str, type_name: str | None, feature_name: str) -> dict[str, Any]:
+    def metadata(self, domain: str, type_name: str | tuple[str, str, str] | None, feature_name: str) -> dict[str, Any]:
         """Return the metadata of a feature."""
         return self[domain, type_name, feature_name].metadata()
 
@@ -74,7 +78,7 @@ class FeatureStore:
     def update(
         self,
         domain: str,
-        type_name: str | None,
+        type_name: str | tuple[str, str, str] | None,
         feature_name: str,
         value: torch.Tensor,
         ids: torch.Tensor | None = None,

@@ -103,7 +103,7 @@ def test_what_can_t_be_copied_is_refused() -> None:
     check_refused(
         [
             (lambda: plan(-1), ValueError, "halo_features must be 0 or more, but is -1"),
-            (lambda: plan(2e9), TypeError, r"halo_features must be a whole number, but is 2000000000\.0"),
+            (lambda: plan(2e9), TypeError, r"halo_features must be a whole number or a list, but is 2000000000\.0"),
             (lambda: plan([one]), ValueError, "must have ids for each of 2 parts, but has 1"),
             (lambda: plan([torch.tensor([100])] * 2), IndexError, r"halo_features\[0\]"),
             (lambda: plan([torch.tensor([0.5])] * 2), TypeError, r"halo_features\[0\]"),
