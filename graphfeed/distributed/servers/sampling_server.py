@@ -45,7 +45,7 @@ from graphfeed.loader import LoaderOptions, find_caches, find_difference, make_p
 from graphfeed.loader.executors import WorkerTask, available_cores, notes_of, summarise
 from graphfeed.loader.profile import Span
 from graphfeed.loader.stages import InWorkers
-from graphfeed.ops.arguments import check_count, checked
+from graphfeed.ops.arguments import check_count, check_flags
 from graphfeed.ops.process import Closeable
 
 STEP_SECONDS = 1.0
@@ -103,7 +103,6 @@ class SamplingServer(Closeable):
         [[0, 1], [2, 3]]
     """
 
-    @checked
     def __init__(
         self,
         pipe: Datapipe,
@@ -117,6 +116,7 @@ class SamplingServer(Closeable):
     ) -> None:
         if not isinstance(pipe, Datapipe):
             raise TypeError(f"pipe must be a pipeline of stages, but is a {type(pipe).__name__}")
+        check_flags(allow_plaintext=allow_plaintext)
         self._token, self._tls, self._allow_plaintext = check_token(token), tls, allow_plaintext
         self._check_place(host, port)
         self._cuts = find_cuts(pipe)
