@@ -3,7 +3,6 @@
 import inspect
 import os
 from collections.abc import Callable
-from importlib import import_module
 from importlib.util import find_spec
 from itertools import count
 from pathlib import Path
@@ -14,6 +13,7 @@ import torch
 
 import graphfeed as gf
 from graphfeed import channels, distributed, ingest, pyg
+from graphfeed.pyg.data.tables import import_pyg
 from tests.datapipes.stages import BUILDERS, HERE
 
 KNOWS, LIKES = "user:knows:user", "user:likes:item"
@@ -117,7 +117,7 @@ def holding() -> Any:
 
 
 def data() -> Any:
-    pyg_data = import_module("torch_geometric.data")
+    pyg_data = import_pyg("torch_geometric.data", "tests")
     times, weights = torch.arange(NODES), torch.ones(EDGES)
     return pyg_data.Data(x=torch.ones(NODES, 2), edge_index=ENDS, time=times, w=weights, edge_time=torch.arange(EDGES))
 
