@@ -22,7 +22,7 @@ class CompletedFuture:
 
 def check_one_rank(rank: int, world_size: int) -> None:
     """Raise unless there is one rank, because ids are not distributed among ranks here."""
-    if (rank, world_size) != (0, 1):
+    if type(rank) is not int or type(world_size) is not int or (rank, world_size) != (0, 1):
         raise ValueError(
             f"rank and world_size must be 0 and 1, but are {rank} and {world_size}; ids are not distributed among "
             "ranks here, so each rank compacts its own"

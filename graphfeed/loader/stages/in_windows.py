@@ -258,9 +258,13 @@ class ReadAheadStore(FeatureStore):
         return self._store.keys()
 
     def read(
-        self, domain: str, type_name: str | None, feature_name: str, ids: torch.Tensor | None = None
+        self,
+        domain: str,
+        type_name: str | tuple[str, str, str] | None,
+        feature_name: str,
+        ids: torch.Tensor | None = None,
     ) -> torch.Tensor:
-        key = domain, type_name, feature_name
-        if key not in self._rows:
-            return self._store.read(*key, ids)
-        return self[key].read(ids)
+        key: Any = domain, type_name, feature_name
+        if key in self._rows:
+            return self[key].read(ids)
+        return self._store.read(domain, type_name, feature_name, ids)

@@ -6,7 +6,7 @@ from typing import Any, Literal, overload
 import numpy as np
 import torch
 
-from graphfeed.ops.arguments import bounds, brief, check_vector, checked
+from graphfeed.ops.arguments import bounds, brief, check_flags, check_vector
 from graphfeed.ops.completed_future import CompletedFuture, check_one_rank
 from graphfeed.ops.structure.compact import compact, compact_marked
 
@@ -33,7 +33,6 @@ def unique_and_compact(
 ) -> CompletedFuture: ...
 
 
-@checked
 def unique_and_compact(
     nodes: Lists | Mapping[str, Lists], rank: int = 0, world_size: int = 1, async_op: bool = False
 ) -> Any:
@@ -58,6 +57,7 @@ def unique_and_compact(
         (tensor([7, 3, 9]), [tensor([0, 1]), tensor([1, 2, 0])])
     """
     check_one_rank(rank, world_size)
+    check_flags(async_op=async_op)
     result: Any
     if isinstance(nodes, Mapping):
         parts = {kind: unique_in_lists(f"nodes[{kind!r}]", lists) for kind, lists in nodes.items()}

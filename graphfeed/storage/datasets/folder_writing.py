@@ -46,7 +46,6 @@ def new_folder(
     unfinished, outdated = (folder.with_name(f".{folder.name}.{word}") for word in ("unfinished", "outdated"))
     unfinished.mkdir(parents=True, exist_ok=True)
     with only_process(unfinished / LOCK):
-        # The journal says with what inputs the folder was begun: what was begun with others is not continued.
         journal = None if resume is None else unfinished / resume
         try:
             if journal is None or not journal.is_file() or (key is not None and journal.read_text() != key):

@@ -34,7 +34,7 @@ class CachedFeature(Feature):
     cache_type: ClassVar[type[RowCache]]
 
     @checked
-    def __init__(self, fallback_feature: Feature, cache: RowCache, offset: int = 0) -> None:
+    def __init__(self, fallback_feature: Feature, cache: RowCache | Any, offset: int = 0) -> None:
         # Any thread may read. Rows are changed through `update` alone: the cache does not notice other changes.
         self._fallback_feature = fallback_feature
         self._cache = cache

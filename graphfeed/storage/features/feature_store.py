@@ -27,7 +27,7 @@ class FeatureKey(NamedTuple):
 class FeatureStore:
     """A mapping from key to `Feature`. Subclasses decide where the features come from."""
 
-    def __getitem__(self, feature_key: Key) -> Feature:
+    def __getitem__(self, feature_key: tuple[str, str | None, str]) -> Feature:
         raise NotImplementedError
 
     def __setitem__(self, feature_key: tuple[str, str | None, str], feature: Feature) -> None:
@@ -49,22 +49,22 @@ class FeatureStore:
         ids: torch.Tensor | None = None,
     ) -> torch.Tensor:
         """Return the rows of a feature at `ids`; all rows if None."""
-        return self[domain, type_name, feature_name].read(ids)
+        return self[with_type_name((domain, type_name, feature_name))].read(ids)
 
     @checked
     def size(self, domain: str, type_name: str | tuple[str, str, str] | None, feature_name: str) -> torch.Size:
         """Return the shape of a feature's row."""
-        return self[domain, type_name, feature_name].size()
+        return self[with_type_name((domain, type_name, feature_name))].size()
 
     @checked
     def count(self, domain: str, type_name: str | tuple[str, str, str] | None, feature_name: str) -> int:
         """Return the number of a feature's rows."""
-        return self[domain, type_name, feature_name].count()
+        return self[with_type_name((domain, type_name, feature_name))].count()
 
     @checked
     def metadata(self, domain: str, type_name: str | tuple[str, str, str] | None, feature_name: str) -> dict[str, Any]:
         """Return the metadata of a feature."""
-        return self[domain, type_name, feature_name].metadata()
+        return self[with_type_name((domain, type_name, feature_name))].metadata()
 
     def list_caches(self) -> list[tuple[str, Cache]]:
         """Return the caches of the features, each with the domain, type and name of one; none if it can't tell."""
@@ -84,7 +84,7 @@ class FeatureStore:
         ids: torch.Tensor | None = None,
     ) -> None:
         """Overwrite the rows of a feature at `ids`; all rows if None."""
-        self[domain, type_name, feature_name].update(value, ids)
+        self[with_type_name((domain, type_name, feature_name))].update(value, ids)
 
 
 class BasicFeatureStore(FeatureStore):

@@ -36,7 +36,7 @@ def test_wrong_arguments_are_refused() -> None:
             ),
             (lambda: send({0: "tcp://node7:5"}, token=""), ValueError, "node7 can be reached by others: give both"),
             (lambda: send(far, token="a", tls_root_certs="chain.pem"), TypeError, "must be certificates as bytes"),
-            (lambda: send(here, token=b"a"), TypeError, "token must be a text, but is a bytes"),
+            (lambda: send(here, token=b"a"), TypeError, "token must be a string, but is b'a'"),
             (lambda: SamplerReceiver(None, "127.0.0.1:0", 0), ValueError, "num_sender must be 1 or more, but is 0"),
             (lambda: SamplerReceiver(None, "127.0.0.1:0", 1, "mpi"), ValueError, "net_type must be 'socket', but is"),
             (lambda: SamplerReceiver(None, "tcp://0.0.0.0:0", token=""), ValueError, "can be reached by others"),
@@ -108,7 +108,7 @@ def test_what_cannot_be_sent_leaves_the_connection_as_it_is() -> None:
     ):
         wrong: Any = gf.MiniBatch()
         samples: list[tuple[Any, str]] = [
-            (wrong, "a message must be a dict of texts to tensors, but is a MiniBatch"),
+            (wrong, "nodeflow must be a dict, but is a MiniBatch"),
             ({"x": torch.zeros(1).expand(1 << 40)}, r"a sample may have \d+ bytes, but this one has 4398046511104"),
             ({"x" * (1 << 24): torch.zeros(1)}, "may take 16777216 bytes as JSON"),
             ({"x": torch.eye(2).to_sparse()}, "tensors of a message must be dense"),

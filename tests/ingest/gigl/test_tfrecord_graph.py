@@ -1,5 +1,6 @@
 """Graphs of TFRecords, read by a process for each entity, in memory or on disk."""
 
+import inspect
 import logging
 import multiprocessing
 import os
@@ -27,7 +28,7 @@ from tests.ingest.entities import edges, export, nodes, shared_files
 from tests.refusals import check_refused
 from tests.scripts import run
 
-SETTINGS: dict[str, Any] = load.__globals__
+SETTINGS: dict[str, Any] = inspect.unwrap(load).__globals__
 LOADER = TFRecordDataLoader(0, 1)
 BUYS = ("user", "buys", "item")
 

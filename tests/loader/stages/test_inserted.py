@@ -3,7 +3,6 @@
 from collections.abc import Callable, Generator, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, nullcontext
-from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -33,7 +32,6 @@ KEY = ("node", None, "feat")
 APART, BY_THREAD = Together(float("inf"), by_thread=False), Together(float("inf"), by_thread=True)
 
 
-@cache
 def graph(nodes: int = NODES) -> gf.FusedCSCSamplingGraph:
     """Return a graph of three in-edges a node."""
     numbers = torch.arange(nodes)

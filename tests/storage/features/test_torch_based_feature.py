@@ -277,7 +277,7 @@ def test_a_store_has_a_list_of_keys_and_takes_edge_types_as_tuples() -> None:
     assert ("edge", kind, "w") in store
     assert ("edge", "user:likes:item", "w") in store
     assert "w" not in store
-    assert_same(store.read("edge", kind, "w", torch.tensor([2, 0])), NUMBERS[[2, 0]])  # type: ignore[arg-type]
+    assert_same(store.read("edge", kind, "w", torch.tensor([2, 0])), NUMBERS[[2, 0]])
     store["node", None, "feat"] = gf.TorchBasedFeature(NUMBERS)
     assert store.keys()[1] == ("node", None, "feat")
 

@@ -147,8 +147,7 @@ def from_typed_coo(
     num_nodes = {node_type: index(count) for node_type, count in num_nodes.items()}
     offsets, total = first_ids(num_nodes), sum(num_nodes.values())
     check_nodes_fit("the sum of num_nodes", total)
-    sources: list[torch.Tensor] = []
-    destinations: list[torch.Tensor] = []
+    sources, destinations = list[torch.Tensor](), list[torch.Tensor]()
     for edge_type, pair in edges.items():
         if not has_ends(str(edge_type), offsets):
             raise ValueError(
