@@ -43,7 +43,8 @@ nitpick_ignore_regex = [
     ("py:.*", r"Flight\w+Error"),  # pyarrow's
     # Types that users are given and never make: what they offer is said where they are given.
     ("py:class", r"graphfeed\.[a-z_.]+\.\w+"),
-    ("py:class", r"(DataPipeGraph|EdgeType)"),  # aliases
+    # Aliases, and what overloads are written with.
+    ("py:class", r"(By(Edge)?Type|Cached|Compacted(ByType)?|CompletedFuture|DataPipeGraph|EdgeType|Name)"),
 ]
 
 html_theme = "furo"

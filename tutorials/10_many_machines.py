@@ -33,6 +33,7 @@ from pathlib import Path
 from runpy import run_path
 
 import cloudpickle
+import matplotlib.pyplot as plt
 import numpy as np
 import torch
 from torch import nn
@@ -77,8 +78,15 @@ torch.save(train_items, folder / "train.pt")
 # nodes once and puts each one where most of its neighbours are.
 
 # %%
-for method in ("hash", "ldg"):
-    print(method, report_partition(graph, assign_nodes(graph, 3, method), 3), sep="\n", end="\n\n")
+reports = {method: report_partition(graph, assign_nodes(graph, 3, method), 3) for method in ("hash", "ldg")}
+for method, report in reports.items():
+    print(method, report, sep="\n", end="\n\n")
+
+# %%
+figure, axes = plt.subplots(figsize=(5, 2))
+axes.barh(list(reports), [100 * report.cut for report in reports.values()], color="#6baed6")
+axes.set(title="Edges between parts", xlabel="% of all edges", xlim=(0, 100))
+plt.show()
 
 # %% [markdown]
 # LDG cuts fewer edges, so we write these parts to files, with the rows of the features. On the command line, `graphfeed
