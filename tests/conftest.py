@@ -20,6 +20,7 @@ from hypothesis import HealthCheck, settings
 
 from graphfeed.loader.executors.idle_executors import end_idle_executors
 from graphfeed.loader.executors.process_executor import make_context
+from graphfeed.ops import seed
 from graphfeed.ops.memory import shared_memory
 from tests.ops.devices import GPUS, Cpu, Device, gpu_of
 from tests.ops.emulated_cuda import Cuda
@@ -118,8 +119,9 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
 
 @pytest.fixture(autouse=True)
 def seeded() -> None:
-    """Start each test from the same state of torch's generator."""
+    """Start each test from the same state of torch's generator, which also gives what has no seed."""
     torch.manual_seed(0)
+    seed(None)
 
 
 @pytest.fixture
