@@ -44,7 +44,7 @@ GBWarning = ItemNameWarning
 SampledSubgraphImpl = SampledSubgraph
 
 _BY_FILE = "write metadata.yaml instead: OnDiskDataset reads and checks it"
-_NO_FETCH = "leave it out: samplers read a pinned graph, and the cache of its edges, by themselves"
+_NO_FETCH = "leave it out: samplers read a pinned graph by themselves"
 _NO_STREAM = "leave it out: the loader has CUDA streams of its own"
 REPLACED = {
     "CombineCachedAndFetchedInSubgraph": _NO_FETCH,

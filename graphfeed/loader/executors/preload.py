@@ -14,7 +14,6 @@ import torch
 from graphfeed.datapipes import Datapipe, ItemSampler
 from graphfeed.loader.executors import worker_main, worker_task  # noqa: F401
 from graphfeed.loader.executors.main_module import PREFIX
-from graphfeed.ops.arguments import checked
 from graphfeed.ops.process import after_fork_in_child
 from graphfeed.storage import BasicFeatureStore, TorchBasedFeature
 from graphfeed.storage.datasets import ItemSet
@@ -23,7 +22,6 @@ from graphfeed.storage.graph import fused_csc_sampling_graph
 SERVER = os.getpid()
 
 
-@checked
 def warm_up() -> int:
     """Run the common stages once, which loads their kernels; return the number of mini-batches."""
     ids = torch.arange(4)

@@ -75,11 +75,7 @@ RULES: dict[Any, Rule] = {
     str: Rule(lambda value: isinstance(value, str), "a string", frozenset([str])),
     type: Rule(lambda value: isinstance(value, type), "a class"),
     PathLike: Rule(is_path, "a path"),
-    torch.Tensor: Rule(
-        is_array,
-        "a torch.Tensor, a NumPy array, or a list of numbers or of rows of one length",
-        frozenset([torch.Tensor]),
-    ),
+    torch.Tensor: Rule(is_array, ARRAY, frozenset([torch.Tensor])),
     torch.dtype: Rule(lambda value: isinstance(value, torch.dtype), "a torch.dtype"),
     torch.device: Rule(is_device, "a device"),
     Executor: Rule(lambda value: hasattr(value, "submit"), "an executor"),
