@@ -5,7 +5,7 @@ blocks of the size that a GPU would get, and columns are long from as many edges
 """
 
 import ctypes
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import compress
@@ -57,32 +57,26 @@ def counting() -> Iterator[list[Counted]]:
     launch = import_launch()
     noted: list[torch.Tensor] = []
     counts: list[Counted] = []
-    as_argument, function_of = launch.as_argument, launch.function_of
+    as_argument, start = launch.as_argument, launch.start
 
     def note(value: Any) -> Any:
         if isinstance(value, torch.Tensor) and value.numel():
             noted.append(value)
         return as_argument(value)
 
-    def counted_function(device: Any, kernel: str) -> Callable[..., None]:
-        function = function_of(device, kernel)
-        library = ctypes.CDLL(str(last[-1]))
-
-        def call(grid: tuple[int], block: tuple[int], arguments: tuple[Any, ...]) -> None:
-            ranges = [(part.data_ptr(), part.data_ptr() + part.numel() * part.itemsize) for part in noted]
-            array = ctypes.c_uint64 * len(ranges)
-            library.counted_begin(len(ranges), array(*(low for low, _ in ranges)), array(*(high for _, high in ranges)))
-            function(grid, block, arguments)
-            found = (ctypes.c_uint64 * (2 * len(ranges) + 2))()
-            library.counted_end(found)
-            moved, (*requests, accesses, most) = found[: len(ranges)], found[len(ranges) :]
-            far = [not isinstance(part, Pretended) for part in noted]
-            over_the_bus = sum(compress(moved, far)), sum(compress(requests, far))
-            own = accesses, most, sum(moved) - over_the_bus[0], *over_the_bus
-            counts.append(Counted(kernel, grid[0] * block[0], *own))
-            noted.clear()
-
-        return call
+    def counted_start(function: Any, blocks: int, values: Sequence[int], *rest: Any) -> None:
+        ranges = [(part.data_ptr(), part.data_ptr() + part.numel() * part.itemsize) for part in noted]
+        array, library = ctypes.c_uint64 * len(ranges), ctypes.CDLL(str(last[-1]))
+        library.counted_begin(len(ranges), array(*(low for low, _ in ranges)), array(*(high for _, high in ranges)))
+        start(function, blocks, values, *rest)
+        found = (ctypes.c_uint64 * (2 * len(ranges) + 2))()
+        library.counted_end(found)
+        moved, (*requests, accesses, most) = found[: len(ranges)], found[len(ranges) :]
+        far = [not isinstance(part, Pretended) for part in noted]
+        over_the_bus = sum(compress(moved, far)), sum(compress(requests, far))
+        own = accesses, most, sum(moved) - over_the_bus[0], *over_the_bus
+        counts.append(Counted(function.name, launch.THREADS * blocks, *own))
+        noted.clear()
 
     last: list[Path] = []
 
@@ -90,7 +84,7 @@ def counting() -> Iterator[list[Counted]]:
         last.append(make_library(PLACES[0] + text + PLACES[1], "-fsanitize=thread", beside=[HOOKS]))
         return last[-1]
 
-    for cached in (compiled_kernels.compiled, launch.module, function_of):
+    for cached in (compiled_kernels.compiled, launch.module, launch.function_of):
         cached.cache_clear()
     run = emulated_cuda.run
 
@@ -107,8 +101,8 @@ def counting() -> Iterator[list[Counted]]:
         patch.object(emulated_cuda, "run", counted_run),
         patch.object(EmulatedCuda, "late", False),
         patch.object(launch, "as_argument", note),
-        patch.object(launch, "function_of", counted_function),
+        patch.object(launch, "start", counted_start),
     ):
         yield counts
-    for cached in (compiled_kernels.compiled, launch.module, function_of):
+    for cached in (compiled_kernels.compiled, launch.module, launch.function_of):
         cached.cache_clear()

@@ -27,7 +27,7 @@ from tests.ops.emulated_runtime import Stream, current_stream
 from tests.ops.late_work import EMPTY, arguments_of, put_off
 from tests.ops.locked_memory import LockedMemory
 from tests.ops.stream_order import ORDER, Uses
-from tests.ops.strict_cupy import SIGNATURE, Function, Launched, make_cupy, note
+from tests.ops.strict_cupy import OWN, SIGNATURE, Driver, Function, Launched, make_cupy, note
 from tests.ops.watched_memory import note_empty, note_written, watch
 
 DEVICE = torch.device("meta")
@@ -242,8 +242,8 @@ class EmulatedModule:
         function = getattr(self.library, f"run_{name}")
         function.restype = ctypes.c_char_p
 
-        def start(stream: Stream, blocks: int, threads: int, values: tuple[Any, ...], given: Launched) -> None:
-            passed = (ctypes.c_uint64 * len(values))(*(int(value) % 2**64 for value in values))
+        def start(stream: Stream, blocks: int, threads: int, values: list[int], given: Launched) -> None:
+            passed = (ctypes.c_uint64 * len(values))(*values)
             # Not the CPU's memory, which may go while the kernel reads it.
             order, memory = EmulatedCuda.order, [part.held for part in given.tensors if isinstance(part, Pretended)]
 
@@ -305,11 +305,13 @@ class EmulatedCuda:
         launch = import_launch()
         EmulatedCuda.launches.clear()
         EmulatedCuda.waits.clear()
+        OWN.given.clear()
         launch.function_of.cache_clear()
         launch.module.cache_clear()
         with (
             patch.dict(backend.PACKAGES, {"meta": "cuda"}),
             patch.object(launch, "cupy", CUPY),
+            patch.object(launch, "driver", Driver),
             patch.object(launch, "as_argument", noted(launch.as_argument)),
             EmulatedCuda.memory.installed(),
             emulated_runtime.installed(),

@@ -1,20 +1,20 @@
 """A stand-in for CuPy that refuses what CuPy refuses, and what a GPU would take and do wrong.
 
-A kernel starts on the thread's current device and stream, which must belong together. Its arguments are 8 bytes each,
-as no type is checked on a GPU: a pointer must be the address of a tensor that was given to this very launch, on this
+A kernel starts on the thread's current device and a stream of it. Its arguments are 8 bytes each, as no type is checked
+on a GPU: a pointer must be the address of a tensor that was given to this very launch, on this
 device, with values as wide as the kernel takes them. What lies on the CPU must be page-locked, and is only read.
 """
 
+import ctypes
 import re
 import threading
 from collections.abc import Callable
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, ClassVar
 
-import numpy as np
 import torch
 
-from tests.ops.emulated_runtime import LOCAL, Stream, current_stream, has_context, index_of, set_device
+from tests.ops.emulated_runtime import LOCAL, Stream, current_stream, index_of
 from tests.ops.locked_memory import LockedMemory
 from tests.ops.stream_order import ORDER
 
@@ -27,45 +27,10 @@ class PerThread(threading.local):
     """What CuPy and a launch keep for each thread."""
 
     def __init__(self) -> None:
-        self.devices: list[int] = []
-        self.streams: list[tuple[int, Stream]] = []
         self.given: dict[int, list[torch.Tensor]] = {}
 
 
 OWN = PerThread()
-
-
-class Device:
-    """Stands for cupy.cuda.Device, which always sets the device from before again."""
-
-    def __init__(self, index: int | None = None) -> None:
-        self.index = LOCAL.device if index is None else index
-
-    def __enter__(self) -> "Device":
-        OWN.devices.append(LOCAL.device)
-        set_device(self.index)
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        before = OWN.devices.pop()
-        assert has_context(before), f"device {before} is set, which nobody uses: that takes memory there"
-        set_device(before)
-
-
-class ExternalStream:
-    """Stands for what cupy.cuda.Stream.from_external returns."""
-
-    def __init__(self, address: int) -> None:
-        # Address 0 is the default stream of whichever device is the current one.
-        self.stream = Stream.at[address] if address else current_default()
-
-    def __enter__(self) -> "ExternalStream":
-        assert index_of(self.stream.device) == LOCAL.device, "this stream was not created on the current device"
-        OWN.streams.append((LOCAL.device, self.stream))
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        OWN.streams.pop()
 
 
 def current_default() -> Stream:
@@ -75,13 +40,6 @@ def current_default() -> Stream:
         return current_stream(LOCAL.device)
     finally:
         LOCAL.stream = before
-
-
-def from_external(handle: Any) -> ExternalStream:
-    """Return a stream that another library made."""
-    version, address = handle.__cuda_stream__()
-    assert version == 0
-    return ExternalStream(address)
 
 
 class Parameter:
@@ -94,13 +52,9 @@ class Parameter:
         self.const = self.kind.startswith("const ")
         self.width = WIDTHS.get(self.kind.removeprefix("const ").rstrip("* "))
 
-    def refuse(self, value: Any, tensor: torch.Tensor | None, memory: LockedMemory) -> str | None:
+    def refuse(self, value: int, tensor: torch.Tensor | None, memory: LockedMemory) -> str | None:
         """Say what is wrong about an argument, if anything is."""
-        wanted = np.uint64 if self.points or self.kind == "u64" else np.int64
-        is_null = self.points and type(value) is np.int64 and value == 0
-        if type(value) is not wanted and not is_null:
-            return f"{self.kind} {self.name} takes {wanted.__name__}, but was given a {type(value).__name__}"
-        if not self.points or not int(value):
+        if not self.points or not value:
             return None
         if tensor is None:
             return f"{self.name} is no address of a tensor that this launch was given"
@@ -118,9 +72,9 @@ class Parameter:
 class Launched:
     """What one launch was given, in the order of a kernel's parameters."""
 
-    def __init__(self, parameters: list[Parameter], values: tuple[Any, ...]) -> None:
+    def __init__(self, parameters: list[Parameter], values: list[int]) -> None:
         self.parameters = parameters
-        self.tensors = [self.tensor_at(int(v)) if p.points else None for p, v in zip(parameters, values, strict=True)]
+        self.tensors = [self.tensor_at(v) if p.points else None for p, v in zip(parameters, values, strict=True)]
 
     @staticmethod
     def tensor_at(address: int) -> torch.Tensor | None:
@@ -145,27 +99,33 @@ def note(value: Any) -> None:
 class Function:
     """Stands for a kernel of cupy.RawModule; `start` runs it."""
 
+    at: ClassVar[dict[int, "Function"]] = {}
+    """The kernels by what the driver knows them by."""
+
     def __init__(self, name: str, signature: str, start: Callable[..., None], memory: LockedMemory) -> None:
         self.name = name
         self.parameters = [Parameter(text) for text in signature.split(",")]
         self.start = start
         self.memory = memory
         self.device = LOCAL.device
+        self.kernel, self.ptr = self, id(self)
+        Function.at[self.ptr] = self
 
-    def __call__(self, grid: tuple[int, ...], block: tuple[int, ...], values: tuple[Any, ...]) -> None:
-        assert len(values) == len(self.parameters), f"{self.name} takes {len(self.parameters)} arguments"
-        assert len(grid) == len(block) == 1
-        assert 0 < grid[0] < 1 << 31
-        assert 0 < block[0] <= MAX_THREADS
-        assert block[0] % 32 == 0, "blocks consist of whole warps"
-        assert self.device == LOCAL.device, f"{self.name} was loaded for {self.device}, but {LOCAL.device} is current"
-        own, stream = OWN.streams[-1] if OWN.streams else (LOCAL.device, current_default())
-        assert own == LOCAL.device, f"{self.name} starts on a stream of {own}, but {LOCAL.device} is current"
+    def __call__(self, blocks: int, threads: int, address: int, values: list[int]) -> None:
         try:
+            assert len(values) == len(self.parameters), f"{self.name} takes {len(self.parameters)} arguments"
+            assert 0 < blocks < 1 << 31
+            assert 0 < threads <= MAX_THREADS
+            assert threads % 32 == 0, "blocks consist of whole warps"
+            assert self.device == LOCAL.device, f"{self.name} was loaded for {self.device}, not {LOCAL.device}"
+            # Address 0 is the default stream of whichever device is the current one.
+            stream = Stream.at[address] if address else current_default()
+            assert index_of(stream.device) == LOCAL.device, "this stream was not created on the current device"
             given = Launched(self.parameters, values)
             for parameter, value, tensor in zip(self.parameters, values, given.tensors, strict=True):
                 wrong = parameter.refuse(value, tensor, self.memory)
                 assert wrong is None, f"{self.name}: {wrong}"
+            assert not any(OWN.given.values()), f"{self.name} was given a tensor where it takes a number"
         finally:
             OWN.given.clear()
         ORDER.use(
@@ -175,15 +135,23 @@ class Function:
             writes=given.those(const=False),
             bus=given.those(const=True, on_cpu=True),
         )
-        self.start(stream, grid[0], block[0], values, given)
+        self.start(stream, blocks, threads, values, given)
+
+
+class Driver:
+    """Stands for CUDA's driver, and takes what it takes."""
+
+    def cuLaunchKernel(self, function: int, *given: Any) -> int:
+        """Start a kernel."""
+        blocks, rows, planes, threads, *more, stream, single, pieces = given
+        assert (rows, planes, *more, single) == (1, 1, 1, 1, 0, None)
+        tag, packed, second, size, end = pieces
+        assert (tag, second, end) == (1, 2, None)
+        count = ctypes.c_size_t.from_address(size).value // 8
+        Function.at[function](blocks, threads, stream, list((ctypes.c_uint64 * count).from_address(packed)))
+        return 0
 
 
 def make_cupy(module: type) -> SimpleNamespace:
     """Return what stands for the package."""
-    return SimpleNamespace(
-        __version__="pretended",
-        RawModule=module,
-        cuda=SimpleNamespace(
-            Device=Device, Stream=SimpleNamespace(from_external=from_external), is_available=lambda: True
-        ),
-    )
+    return SimpleNamespace(__version__="pretended", RawModule=module, cuda=SimpleNamespace(is_available=lambda: True))

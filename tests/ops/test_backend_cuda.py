@@ -6,7 +6,7 @@ import sys
 from collections.abc import Callable, Iterator
 from importlib.util import find_spec
 from pathlib import Path
-from types import ModuleType, SimpleNamespace
+from types import ModuleType
 from typing import Any
 from unittest.mock import patch
 
@@ -81,13 +81,11 @@ def test_the_compiler_takes_all_kernels(architecture: str) -> None:
 ON_GPU = torch.arange(4)
 REFUSED: list[tuple[str, list[Any]]] = [
     (r"mark_new takes 6 arguments", [ON_GPU, ON_GPU, 0, 4, None]),
-    (r"i64 most_neighbors takes int64, but was given a uint64", [ON_GPU, ON_GPU, 0, np.uint64(4), None, ON_GPU]),
-    (r"const u64 \* first takes uint64, but was given a int64", [ON_GPU, 12345, 0, 4, None, ON_GPU]),
-    (r"slots is no address of a tensor that this launch was given", [np.uint64(4096), ON_GPU, 0, 4, None, ON_GPU]),
+    (r"mark_new was given a tensor where it takes a number", [ON_GPU, ON_GPU, 0, ON_GPU, None, ON_GPU]),
+    (r"first is no address of a tensor that this launch was given", [ON_GPU, 12345, 0, 4, None, ON_GPU]),
     (r"const u64 \* first was given a tensor of torch.int32", [ON_GPU, ON_GPU.int(), 0, 4, None, ON_GPU]),
     (r"first lies on meta:1, but the kernel runs on 0", [ON_GPU, "other device", 0, 4, None, ON_GPU]),
     (r"is_new lies in the CPU's memory, and the kernel writes to it", [ON_GPU, ON_GPU, 0, 4, None, "pinned"]),
-    (r"too large|too big|out of range", [ON_GPU, ON_GPU, 0, 2**63, None, ON_GPU]),
 ]
 
 
@@ -99,7 +97,7 @@ def test_what_a_gpu_would_take_and_do_wrong_is_refused() -> None:
         for message, given in REFUSED:
             parts = [cuda.put(part) if isinstance(part, torch.Tensor) else part for part in given]
             parts = [special[part] if isinstance(part, str) else part for part in parts]
-            with pytest.raises((AssertionError, OverflowError), match=message):
+            with pytest.raises(AssertionError, match=message):
                 import_launch().launch("mark_new", 4, *parts)
 
 
@@ -116,15 +114,6 @@ def test_kernels_run_on_the_device_of_their_tensors_whichever_is_the_current_one
         assert torch.cuda.current_device() == 0
         with torch.cuda.stream(torch.cuda.Stream(second)):  # type: ignore[no-untyped-call]
             assert ops.gather_rows(rows, cuda.put(torch.tensor([1]), second)).tolist() == [[1, 0, 0]]
-
-
-def test_a_device_that_nobody_uses_is_not_set_again_by_the_stand_in_either() -> None:
-    with EmulatedCuda().running():
-        context = import_launch().cupy.cuda.Device(1)
-        context.__enter__()
-        with pytest.raises(AssertionError, match="device 0 is set, which nobody uses"):
-            context.__exit__()
-        assert torch.cuda.current_device() == 1
 
 
 def test_a_stream_of_another_device_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -208,20 +197,20 @@ def test_an_empty_tensor_of_the_cpu_is_not_read_over_the_bus(there: EmulatedCuda
 
 def test_each_argument_takes_eight_bytes(there: EmulatedCuda, launch: ModuleType) -> None:
     given, locked = there.put(torch.arange(4)), there.pin(torch.arange(4))
-    cases: list[tuple[Any, Any]] = [
-        (given, np.uint64(given.data_ptr())),
-        (given[1:], np.uint64(given.data_ptr() + 8)),
-        (given[2:2], np.uint64(0)),
-        (locked, np.uint64(locked.data_ptr())),
-        (torch.empty(0), np.uint64(0)),  # which no page is locked for
-        (None, np.int64(0)),
-        (-7, np.int64(-7)),
-        (True, np.int64(1)),
-        (np.uint64(2**63), np.uint64(2**63)),
+    cases: list[tuple[Any, int]] = [
+        (given, given.data_ptr()),
+        (given[1:], given.data_ptr() + 8),
+        (given[2:2], 0),
+        (locked, locked.data_ptr()),
+        (torch.empty(0), 0),  # which no page is locked for
+        (None, 0),
+        (-7, -7),
+        (True, 1),
+        (np.uint64(2**63), 2**63),
     ]
     for value, expected in cases:
         found = launch.as_argument(value)
-        assert (type(found), int(found)) == (type(expected), int(expected))
+        assert (type(found), found) == (int, expected)
 
 
 def test_a_kernel_gets_no_values_with_gaps(there: EmulatedCuda, launch: ModuleType) -> None:
@@ -281,11 +270,3 @@ def test_a_small_table_is_copied_without_waiting_and_may_change_then(there: Emul
     assert there.waits == []
     table.zero_()
     assert copied.tolist() == [5, 6]
-
-
-def test_a_cupy_that_knows_no_protocol_takes_the_address_of_a_stream(launch: ModuleType) -> None:
-    older = SimpleNamespace(cuda=SimpleNamespace(Stream=object(), ExternalStream=lambda *given: given))
-    second = torch.device("meta", 1)
-    torch.cuda.set_device(second)
-    with torch.cuda.stream(torch.cuda.Stream(second)), patch.object(launch, "cupy", older):  # type: ignore[no-untyped-call]
-        assert launch.stream_of(second) == (torch.cuda.current_stream(second).cuda_stream, 1)

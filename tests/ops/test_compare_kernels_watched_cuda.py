@@ -4,7 +4,6 @@ from contextlib import AbstractContextManager
 from typing import Any
 from unittest.mock import patch
 
-import numpy as np
 import pytest
 import torch
 
@@ -100,7 +99,7 @@ def run(name: str, size: int, cuda: EmulatedCuda) -> None:
     note(from_)
     note(to)
     blocks = 2 if name == "not_cleared" else 1
-    function((blocks,), (THREADS,), (np.uint64(from_.data_ptr()), np.int64(size), np.uint64(to.data_ptr())))
+    function(blocks, THREADS, 0, [from_.data_ptr(), size, to.data_ptr()])
 
 
 def test_what_a_kernel_must_not_do_is_seen(watched: EmulatedCuda) -> None:

@@ -1,15 +1,16 @@
-"""The only module that imports CuPy: it compiles the device code and starts kernels, on torch's streams and memory.
+"""The only module that imports CuPy, which compiles the device code; kernels start on torch's streams and memory.
 
 Kernels take addresses of torch's tensors, so CuPy allocates nothing and torch's allocator knows which stream uses a
 block.
 """
 
-from dataclasses import dataclass
+import ctypes
+import sys
+from collections.abc import Sequence
 from functools import cache
 from typing import Any
 
 import cupy
-import numpy as np
 import torch
 
 from graphfeed.ops.cuda.source import device_code
@@ -18,6 +19,9 @@ from graphfeed.ops.memory import pinned
 THREADS = 256
 """Per block: eight warps, so that any device can run several blocks at once."""
 WARP_SIZE = 32
+BUFFER_POINTER, BUFFER_SIZE = 1, 2
+"""Tell the driver what comes next: where all arguments of a kernel lie, and how many bytes these are."""
+INVALID_CONTEXT = 201
 MAX_BLOCKS = 1 << 16
 """Kernels stride by the grid, so more blocks would only take longer to start."""
 OPTIONS = ("--std=c++17", "--fmad=false", "--device-as-default-execution-space")
@@ -28,18 +32,46 @@ def launch(kernel: str, size: int, *arguments: Any) -> None:
     """Start a kernel on the current stream of its tensors' device, with a thread for each of `size` items."""
     if size == 0:
         return
-    device = next(part.device for part in arguments if isinstance(part, torch.Tensor) and not part.is_cpu)
+    tensors = [part for part in arguments if isinstance(part, torch.Tensor)]
+    device = next(part.device for part in tensors if not part.is_cpu)
     # Those that read page-locked memory have no more threads than `set_max_uva_threads` allows, in whole blocks.
-    over_the_bus = [part for part in arguments if isinstance(part, torch.Tensor) and part.is_cpu and part.numel()]
+    over_the_bus = [part for part in tensors if part.is_cpu and part.numel()]
     most = max(pinned.max_uva_threads() // THREADS, 1) if over_the_bus else MAX_BLOCKS
-    blocks = min(-(-size // THREADS), most)
     # CuPy's own context would go back to a device that nobody uses, such as the first one of each rank.
-    with torch.cuda.device(device), stream_of(device):
-        function_of(device.index, kernel)((blocks,), (THREADS,), tuple(as_argument(part) for part in arguments))
+    with torch.cuda.device(device):
+        values = [as_argument(part) for part in arguments]
+        stream = torch.cuda.current_stream(device).cuda_stream
+        start(function_of(device.index, kernel), min(-(-size // THREADS), most), values, stream, device)
     for part in over_the_bus:
         if not pinned.is_locked_in_place(part):
             # Torch hands its pinned memory out again as soon as it is freed, unless a stream has copied of it.
             part.view(-1)[:1].to(device, non_blocking=True)
+
+
+def start(function: Any, blocks: int, values: Sequence[int], stream: int, device: torch.device) -> None:
+    """Start a kernel of CuPy's by the driver, which takes the arguments in one piece.
+
+    CuPy itself makes an object of each argument, and a context of each stream, which takes as long as most kernels run.
+    """
+    packed, size = (ctypes.c_uint64 * len(values))(*values), ctypes.c_size_t(8 * len(values))
+    pieces = (ctypes.c_void_p * 5)(BUFFER_POINTER, ctypes.addressof(packed), BUFFER_SIZE, ctypes.addressof(size), None)
+    given = (function.ptr, blocks, 1, 1, THREADS, 1, 1, 0, stream, None, pieces)
+    status = driver().cuLaunchKernel(*given)
+    if status == INVALID_CONTEXT:
+        torch.ones(1, device=device)  # The first work of a thread gives it the context of its device.
+        status = driver().cuLaunchKernel(*given)
+    if status != 0:
+        name = ctypes.c_char_p()
+        driver().cuGetErrorName(status, ctypes.byref(name))
+        raise RuntimeError(f"CUDA started no kernel: {(name.value or b'').decode() or 'error'} ({status})")
+
+
+@cache
+def driver() -> ctypes.CDLL:
+    library = ctypes.CDLL("nvcuda.dll" if sys.platform == "win32" else "libcuda.so.1")
+    sizes, stream, pieces = [ctypes.c_uint] * 7, [ctypes.c_void_p], [ctypes.c_void_p] * 2
+    library.cuLaunchKernel.argtypes = [ctypes.c_void_p, *sizes, *stream, *pieces]
+    return library
 
 
 def upload(table: torch.Tensor, device: torch.device) -> torch.Tensor:
@@ -48,8 +80,8 @@ def upload(table: torch.Tensor, device: torch.device) -> torch.Tensor:
     return table.to(device, non_blocking=True)
 
 
-def as_argument(value: Any) -> Any:
-    """Return what CuPy passes to a kernel as 8 bytes; an empty tensor and None are null pointers."""
+def as_argument(value: Any) -> int:
+    """Return the 8 bytes of an argument as a number; an empty tensor and None are null pointers."""
     if isinstance(value, torch.Tensor):
         assert value.is_contiguous()
         if value.is_cpu and value.numel() and not pinned.is_page_locked(value):
@@ -58,8 +90,8 @@ def as_argument(value: Any) -> Any:
                 f"a kernel on a GPU was given {value.numel()} values in the CPU's memory that are not page-locked; "
                 "page-lock them with pin_memory_(), or move them with .to(...)"
             )
-        return np.uint64(value.data_ptr())  # 0 for an empty one
-    return value if isinstance(value, np.uint64) else np.int64(0 if value is None else value)
+        return value.data_ptr()  # 0 for an empty one
+    return 0 if value is None else int(value)
 
 
 @cache
@@ -70,31 +102,13 @@ def function_of(device_index: int, kernel: str) -> Any:
             "which CuPy fits, or run on the CPU"
         )
     # CuPy compiles for the current device, so each device has its own.
-    return module().get_function(kernel)
+    return module().get_function(kernel).kernel
 
 
 @cache
 def module() -> Any:
     # Compiled at the first use on a device; CuPy keeps the code on disk.
     return cupy.RawModule(code=device_code(), options=OPTIONS)
-
-
-@dataclass(frozen=True)
-class Handle:
-    """A stream as CuPy 14 takes it from any torch."""
-
-    address: int
-
-    def __cuda_stream__(self) -> tuple[int, int]:
-        # The version of the protocol, and the stream.
-        return 0, self.address
-
-
-def stream_of(device: torch.device) -> Any:
-    address = torch.cuda.current_stream(device).cuda_stream
-    if hasattr(cupy.cuda.Stream, "from_external"):
-        return cupy.cuda.Stream.from_external(Handle(address))
-    return cupy.cuda.ExternalStream(address, device.index)
 
 
 def finds_device() -> bool:

@@ -115,7 +115,7 @@ def move(tree: Any, device: torch.device | str, *, non_blocking: bool = False) -
     moved: dict[int, torch.Tensor] = {}
     if len(small) > 1:
         block, starts = side_by_side([*small.values()])
-        block = block.pin_memory() if pinned else block.to(device, non_blocking=non_blocking)
+        block = pin(block) if pinned else block.to(device, non_blocking=non_blocking)
         # By identity: a tensor that occurs twice in the tree is one tensor afterwards, too.
         moved = dict(zip(small, views_of(block, starts, small.values()), strict=True))
 
@@ -125,9 +125,16 @@ def move(tree: Any, device: torch.device | str, *, non_blocking: bool = False) -
         if not pinned:
             return leaf.to(device, non_blocking=non_blocking) if hasattr(leaf, "to") else leaf
         stays = isinstance(leaf, torch.Tensor) and not (leaf.is_cpu and leaf.layout == torch.strided)
-        return leaf if stays or not hasattr(leaf, "pin_memory") else leaf.pin_memory()
+        return leaf if stays or not hasattr(leaf, "pin_memory") else pin(leaf)
 
     return map_leaves(move_leaf, tree)
+
+
+def pin(leaf: Any) -> Any:
+    pinned = leaf.pin_memory()
+    # Otherwise torch may not be asked whether memory is pinned.
+    torch.cuda.init()  # type: ignore[no-untyped-call]
+    return pinned
 
 
 def goes_with_others(leaf: Any) -> bool:

@@ -87,6 +87,6 @@ def test_parts_of_one_mapping_are_locked_and_read_by_a_kernel() -> None:
     for tensor in block.tensors:
         ids = torch.arange(len(tensor), device="cuda")
         assert torch.equal(ops.gather_rows(tensor[:, None], ids).cpu(), tensor[:, None])
-    owners.clear()
+    del owner, owners
     gc.collect()
     assert not any(tensor.is_pinned() for tensor in block.tensors)

@@ -29,7 +29,7 @@ def test_what_a_gpu_cannot_take_is_named(cuda: Cuda) -> None:
 def test_pinned_rows_with_gaps_are_named(cuda: Cuda) -> None:
     with cuda.running():
         rows, index = cuda.pin(torch.zeros(3, 128)), cuda.put(torch.tensor([0]))
-        for values in (rows[:, :64], rows.T, torch.view_as_complex(rows.reshape(3, 64, 2)).conj()):
+        for values in (rows[:, :64], rows.T):
             with pytest.raises(ValueError, match=r"gather reads values in pinned .*; give values\.contig"):
                 ops.gather_rows(values, index)
         check_equal(cuda, ops.gather_rows(rows[1:], index), torch.zeros(1, 128))

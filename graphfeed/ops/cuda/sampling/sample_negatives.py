@@ -1,7 +1,5 @@
 """Kernel that samples negative pairs uniformly."""
 
-import numpy as np
-
 from graphfeed.ops.cuda.launch import launch
 
 
@@ -9,5 +7,5 @@ def sample_negatives(pairs, negative_ratio, num_destinations, key, out):
     count, rows = pairs.shape[0], out.shape[0]
     launch(
         "sample_negatives", rows,
-        pairs, pairs.itemsize, count, negative_ratio, num_destinations, np.uint64(key), rows, out,
+        pairs, pairs.itemsize, count, negative_ratio, num_destinations, key, rows, out,
     )  # fmt: skip

@@ -4,7 +4,6 @@ A graph without times comes as a `TemporalGraph` whose times are empty. Windows 
 each.
 """
 
-import numpy as np
 import torch
 
 from graphfeed.ops.cuda.launch import WARP_SIZE, launch, upload
@@ -30,18 +29,19 @@ def fill_neighbors(graph, hop, offsets, positions):
     """Write the sampled edges of each column from `offsets[column]` on, a column's edge types in ascending order."""
     graph, found = _gather_late(graph, hop)
     indptr, weights, types, order = graph.indptr, graph.cumulative, graph.types, graph.order
-    weighted, whole = weights.numel() > 0, int(hop.fanouts.max()) == -1
+    fanouts, weighted = hop.fanouts.tolist(), weights.numel() > 0
+    most, whole = max(fanouts), max(fanouts) == -1
     # Some columns may be read whole: to find the edges that have a weight, or to take all of a type.
-    walks = weighted or int(hop.fanouts.min()) == -1
+    walks = weighted or min(fanouts) == -1
     # Two slots per pick, as hash tables of the columns' picks; none if fan-outs are small.
     table = None
-    if int(hop.fanouts.max()) > MAX_LOOK_BACK:
+    if most > MAX_LOOK_BACK:
         table = torch.full((2 * positions.numel(),), -1, dtype=torch.int64, device=positions.device)
     launch(
         "fill_neighbors", hop.seeds.numel() * (WARP_SIZE if whole else 1),
         indptr, indptr.itemsize, weights, types, types.itemsize, graph.times, order, order.itemsize, found,
         *_asked(hop), *_fanout_arguments(hop), hop.drawing.replace,
-        hop.drawing.method == "latest", walks, whole, np.uint64(hop.keys[0]), hop.seeds.numel(),
+        hop.drawing.method == "latest", walks, whole, hop.keys[0], hop.seeds.numel(),
         hop.num_seeds, offsets, table, positions,
     )  # fmt: skip
 
@@ -54,7 +54,7 @@ def fill_labor_neighbors(graph, hop, offsets, positions):
         "fill_labor_neighbors", WARP_SIZE * hop.seeds.numel(),
         indptr, indptr.itemsize, indices, indices.itemsize, weights, types, types.itemsize, graph.times, order,
         order.itemsize, found, *_asked(hop), *_fanout_arguments(hop), hop.drawing.replace,
-        *np.array(hop.keys, dtype=np.uint64), np.uint64(hop.drawing.switch_threshold), hop.seeds.numel(),
+        *hop.keys, hop.drawing.switch_threshold, hop.seeds.numel(),
         hop.num_seeds, offsets, torch.empty_like(positions), torch.empty_like(positions), positions,
     )  # fmt: skip
 

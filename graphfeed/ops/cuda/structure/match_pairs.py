@@ -1,6 +1,5 @@
 """Kernel that looks up edges among pairs of nodes."""
 
-import numpy as np
 import torch
 
 from graphfeed.ops.cuda.launch import launch
@@ -10,7 +9,7 @@ def match_pairs(indptr, indices, rows, destinations, pairs, ends, table, out):
     """Do as the CPU's kernel, but return the number of edges as a tensor; `table` comes filled with -1."""
     del ends
     matches = torch.empty_like(out)
-    mask = np.uint64(table.numel() - 1)
+    mask = table.numel() - 1
     launch("enter_pairs", pairs.shape[0], pairs, pairs.shape[0], table, mask)
     launch(
         "match_pairs", indices.numel(),
