@@ -59,12 +59,14 @@ def write_api(folder: Path) -> None:
 
 
 def groups() -> Iterator[Group]:
-    """Yield the groups of the package's docstring, the optional rooms, and what else the package finds by name."""
+    """Yield the groups of the package's stub, the optional rooms, and what else the package finds by name."""
     shown = set()
-    for title, text, block in re.findall(r"^(\w+): (.*)\n((?:    .*\n)+)", graphfeed.__doc__ or "", re.MULTILINE):
-        described = [line.strip().partition(": ") for line in block.splitlines()]
+    stub = Path(graphfeed.__file__).with_suffix(".pyi").read_text().partition("\n__version__")[0] + "\n"
+    for title, text, block in re.findall(r"^# (\w+): (.*)\n((?:.+\n)+)", stub, re.MULTILINE):
+        described = [part.partition("\n") for part in block.removeprefix("# - ").split("\n# - ")]
         sections = tuple(
-            (what, tuple(f"graphfeed.{name}" for name in names.split(", "))) for names, _, what in described
+            (what, tuple(f"graphfeed.{name}" for name in re.findall(r" as (\w+)", imports)))
+            for what, _, imports in described
         )
         group = Group(title, text, sections)
         shown |= {name.removeprefix("graphfeed.") for name in group.names}
@@ -137,7 +139,7 @@ def inherited_fields(value: type) -> Iterator[str]:
     """Yield the fields that a class has of bases which readers don't meet, such as `fanouts` of samplers."""
     for field in fields(value) if is_dataclass(value) else ():
         owner = next(base for base in value.__mro__ if field.name in vars(base).get("__annotations__", ()))
-        if owner is not value and owner.__name__ not in graphfeed.__all__ and not field.name.startswith("_"):
+        if owner is not value and owner.__name__ not in dir(graphfeed) and not field.name.startswith("_"):
             yield field.name
 
 
