@@ -50,7 +50,7 @@ entry_points.ENTRY_POINTS.update(
         "mark_end": "graphfeed.interop.graphbolt:EndMarker",
         "mark_feature_fetcher_start": "graphfeed.interop.graphbolt:FeatureFetcherStartMarker",
         "prefetch": "graphfeed.interop.graphbolt:PrefetcherIterDataPipe",
-        "to_pyg_data": "graphfeed.pyg.stages.to_pyg_data:ToPyGData",
+        "to_pyg_data": "graphfeed.pyg.stages.fill_data:ToPyGData",
         "wait": "graphfeed.interop.graphbolt:Waiter",
     },
 )

@@ -67,16 +67,12 @@ MORE_PARAMETERS = {
     },
     "graphfeed/storage/graph/graph_arrays.py": {"__init__"},
     # PyG's programs bring these with them.
-    "graphfeed/pyg/loaders/cluster_data.py": {"__init__"},
+    "graphfeed/pyg/loaders/clusters.py": {"__init__"},
     "graphfeed/pyg/loaders/link_loader.py": {"__init__"},
-    "graphfeed/pyg/loaders/link_neighbor_loader.py": {"__init__"},
-    "graphfeed/pyg/loaders/neighbor_loader.py": {"__init__"},
-    "graphfeed/pyg/samplers/neighbor_sampler.py": {"__init__"},
     "graphfeed/pyg/loaders/node_loader.py": {"__init__"},
+    "graphfeed/pyg/samplers/neighbor_sampler.py": {"__init__"},
     # Nor these, of PyG's distributed package.
-    "graphfeed/distributed/pyg/dist_link_neighbor_loader.py": {"__init__"},
-    "graphfeed/distributed/pyg/dist_loader.py": {"__init__"},
-    "graphfeed/distributed/pyg/dist_neighbor_loader.py": {"__init__"},
+    "graphfeed/distributed/pyg/dist_loaders.py": {"__init__"},
     "graphfeed/distributed/pyg/dist_neighbor_sampler.py": {"__init__"},
 }
 GPU_ALONE = {"sample_neighbors.py", "stack_hops.py"}

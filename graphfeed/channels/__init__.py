@@ -12,10 +12,8 @@ import sys
 import typing
 
 from graphfeed.channels.channel_client import EndOfEpoch, PeerError
-from graphfeed.channels.mp_channel import MpChannel
-from graphfeed.channels.sample_channel import ChannelBase, SampleMessage
+from graphfeed.channels.sample_channel import ChannelBase, MpChannel, QueueTimeoutError, SampleMessage, ShmChannel
 from graphfeed.channels.sampler_pool import SamplerPool
-from graphfeed.channels.shm_channel import QueueTimeoutError, ShmChannel
 from graphfeed.loader.transport import Closed
 
 __all__ = [

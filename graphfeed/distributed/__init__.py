@@ -19,10 +19,8 @@ from graphfeed.distributed.partition import (
 )
 from graphfeed.distributed.partitioned_feature import PartitionedFeature
 from graphfeed.distributed.partitioned_graph import PartitionedGraph
-from graphfeed.distributed.pyg.dist_context import DistContext, DistRole
-from graphfeed.distributed.pyg.dist_link_neighbor_loader import DistLinkNeighborLoader
-from graphfeed.distributed.pyg.dist_loader import DistLoader
-from graphfeed.distributed.pyg.dist_neighbor_loader import DistNeighborLoader
+from graphfeed.distributed.pyg.dist_data import DistContext, DistRole
+from graphfeed.distributed.pyg.dist_loaders import DistLinkNeighborLoader, DistLoader, DistNeighborLoader
 from graphfeed.distributed.pyg.dist_neighbor_sampler import DistNeighborSampler
 from graphfeed.distributed.pyg.local_feature_store import LocalFeatureStore
 from graphfeed.distributed.pyg.local_graph_store import LocalGraphStore

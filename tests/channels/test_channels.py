@@ -12,8 +12,7 @@ import torch
 from graphfeed.channels.bounded_queue_state import BoundedQueueState
 from graphfeed.channels.broker import Broker
 from graphfeed.channels.channel_client import ChannelClient, PeerError
-from graphfeed.channels.mp_channel import MpChannel
-from graphfeed.channels.shm_channel import QueueTimeoutError, ShmChannel
+from graphfeed.channels.sample_channel import MpChannel, QueueTimeoutError, ShmChannel
 from tests.digests import assert_same
 from tests.refusals import check_refused
 

@@ -17,9 +17,8 @@ import pytest
 import torch
 
 from graphfeed.channels.channel_client import EndOfEpoch, PeerError
-from graphfeed.channels.mp_channel import MpChannel
+from graphfeed.channels.sample_channel import MpChannel, QueueTimeoutError, ShmChannel
 from graphfeed.channels.sampler_pool import SamplerPool
-from graphfeed.channels.shm_channel import QueueTimeoutError, ShmChannel
 from graphfeed.loader.transport.thread_channel import Closed
 from tests.waiting import wait_until
 

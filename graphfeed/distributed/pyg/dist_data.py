@@ -2,6 +2,8 @@
 
 import os
 from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import Enum
 from types import SimpleNamespace
 from typing import Any
 
@@ -9,15 +11,50 @@ import torch
 from torch import distributed
 
 from graphfeed.distributed.partitioned_graph import PartitionedGraph
-from graphfeed.distributed.pyg.dist_context import DistContext
 from graphfeed.distributed.pyg.local_feature_store import LocalFeatureStore
 from graphfeed.distributed.pyg.local_graph_store import LocalGraphStore
 from graphfeed.distributed.pyg.store_attributes import EDGES, domain_of, group_of, type_of
 from graphfeed.distributed.ranks.meeting_point import MeetingPoint
 from graphfeed.distributed.ranks.peers import Peers, peers_at, shared_peers
+from graphfeed.ops.arguments import checked
 from graphfeed.pyg.data import FLAT, DataFeatures, Tables
 from graphfeed.storage import BasicFeatureStore, Feature, TorchBasedFeature
 from graphfeed.storage.graph import to_type_dict
+
+
+class DistRole(Enum):
+    """What a process does. There is one role: it holds a part, samples, and trains."""
+
+    WORKER = 1
+
+
+@checked
+@dataclass
+class DistContext:
+    """Which rank this process is, as in `torch_geometric.distributed`.
+
+    Example:
+        >>> context = DistContext(rank=0, global_rank=0, world_size=2, global_world_size=2, group_name="sage")
+        >>> context.worker_name
+        'sage-0'
+    """
+
+    rank: int
+    """The number of this process, and of the part that it holds."""
+    global_rank: int
+    """The same as `rank`, for there is one role."""
+    world_size: int
+    """The number of processes, and of parts."""
+    global_world_size: int
+    """The same as `world_size`."""
+    group_name: str
+    """A name for messages; it also tells the job from others that use the same address."""
+    role: DistRole = DistRole.WORKER
+
+    @property
+    def worker_name(self) -> str:
+        """The name of the group and the rank."""
+        return f"{self.group_name}-{self.rank}"
 
 
 class DistData:

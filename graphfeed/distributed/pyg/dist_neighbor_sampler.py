@@ -1,17 +1,16 @@
 """The sampler of `torch_geometric.distributed`."""
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Coroutine, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from functools import cached_property, partial
-from typing import Any, cast
+from typing import Any, TypeVar, cast
 
 import torch
 
 from graphfeed.datapipes import Datapipe, IterableSource, MiniBatch
-from graphfeed.distributed.pyg.dist_context import DistContext
-from graphfeed.distributed.pyg.dist_data import DistData, check_rank, find_peers
-from graphfeed.distributed.pyg.event_loop import ConcurrentEventLoop
+from graphfeed.distributed.pyg.dist_data import DistContext, DistData, check_rank, find_peers
 from graphfeed.distributed.pyg.local_feature_store import LocalFeatureStore
 from graphfeed.distributed.pyg.local_graph_store import LocalGraphStore
 from graphfeed.distributed.pyg.store_attributes import EDGES, type_of
@@ -24,6 +23,33 @@ from graphfeed.pyg.stages import call_stages, random_links, transform_output
 from graphfeed.storage import SamplingRequest, TemporalQuery
 from graphfeed.storage.graph import ends_of, from_type_dict, split_by_type, to_type_dict
 from graphfeed.storage.memory import move
+
+Result = TypeVar("Result")
+
+
+class ConcurrentEventLoop:
+    """Runs coroutines in threads of its own, `concurrency` at a time; the threads end with the object."""
+
+    def __init__(self, concurrency: int) -> None:
+        self._threads = ThreadPoolExecutor(concurrency, "graphfeed-event-loop")
+
+    def start_loop(self) -> None:
+        """Do nothing: threads start when they are needed."""
+
+    def shutdown_loop(self) -> None:
+        self._threads.shutdown()  # which waits for what runs
+
+    def run_task(self, coro: Coroutine[Any, Any, Result]) -> Result:
+        return self._threads.submit(asyncio.run, coro).result()
+
+    def add_task(self, coro: Coroutine[Any, Any, Result], callback: Callable[[Result], object] | None = None) -> None:
+        def run() -> None:
+            result = asyncio.run(coro)
+            if callback is not None:
+                callback(result)
+
+        self._threads.submit(run)
+
 
 TIMEOUT = 180.0
 """After how many seconds without a sign of life another rank counts as lost, unless a loader says otherwise."""

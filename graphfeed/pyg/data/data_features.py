@@ -1,6 +1,7 @@
 """What PyG's data hold of nodes and edges: features to fetch, and what is left when these are taken out."""
 
 import copy
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -8,10 +9,9 @@ import numpy as np
 import torch
 
 from graphfeed.ops.arguments import brief
-from graphfeed.pyg.data.frame_feature import FrameFeature, is_frame
 from graphfeed.pyg.data.store_data import StorePair
 from graphfeed.pyg.data.tables import as_data, check_edge_index, import_pyg, tables_of
-from graphfeed.storage import BasicFeatureStore, FeatureStore, TorchBasedFeature
+from graphfeed.storage import BasicFeatureStore, Feature, FeatureStore, TorchBasedFeature
 from graphfeed.storage.graph import type_name
 
 EDGES = "edge_index"
@@ -167,3 +167,35 @@ def as_given(rows: torch.Tensor, dim: int) -> torch.Tensor:
     if dim == FLAT:
         return rows.squeeze(1)
     return rows.movedim(0, dim) if dim else rows
+
+
+class FrameFeature(Feature):
+    """Reads rows of a `TensorFrame` of pytorch-frame's as PyG does: `frame[ids]`, in the main process."""
+
+    def __init__(self, frame: Any) -> None:
+        self._frame = frame
+
+    def read(self, ids: torch.Tensor | None = None) -> Any:
+        return self._frame if ids is None else self._frame[ids.to(self._frame.device, torch.int64)]
+
+    def size(self) -> torch.Size:
+        return torch.Size((self._frame.num_cols,))
+
+    def count(self) -> int:
+        return int(self._frame.num_rows)
+
+    def update(self, value: torch.Tensor, ids: torch.Tensor | None = None) -> None:
+        del value, ids
+        raise TypeError(f"{self} is only read; set another TensorFrame in data, which counts from the next epoch on")
+
+    def __repr__(self) -> str:
+        return f"TensorFrame([{self.count()}, {self._frame.num_cols}])"
+
+
+def join_frames(frames: Sequence[Any]) -> Any:
+    return import_pyg("torch_frame", "a TensorFrame").cat(frames, dim=0)
+
+
+def is_frame(value: Any) -> bool:
+    # An older PyG has no such class, and then nothing is one.
+    return isinstance(value, getattr(import_pyg("torch_geometric.typing", "a TensorFrame"), "TensorFrame", ()))

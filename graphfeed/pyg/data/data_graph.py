@@ -8,8 +8,7 @@ import torch
 
 from graphfeed.ops.arguments import brief
 from graphfeed.ops.sampling import as_times
-from graphfeed.pyg.data.edge_list import EdgeList
-from graphfeed.pyg.data.store_data import EdgeType, StoreTable
+from graphfeed.pyg.data.store_data import EdgeList, EdgeType, StoreTable
 from graphfeed.pyg.data.tables import check_edge_index, tables_of
 from graphfeed.storage import FusedCSCSamplingGraph, from_coo, fused_csc_sampling_graph
 from graphfeed.storage.graph import type_name

@@ -9,7 +9,7 @@ import torch
 from graphfeed.datapipes import MiniBatch
 from graphfeed.ops.arguments import brief
 from graphfeed.ops.structure import join_columns, mark_first
-from graphfeed.pyg.data.frame_feature import join_frames
+from graphfeed.pyg.data.data_features import join_frames
 from graphfeed.pyg.data.tables import import_pyg
 from graphfeed.storage.graph import columns_of
 

@@ -1,13 +1,113 @@
 """A pair of PyG's `FeatureStore` and `GraphStore`, as tables of nodes and of edges like those of its data."""
 
-from typing import Any, TypeAlias
+import copy
+from typing import Any, NamedTuple, Self, TypeAlias
 
 import torch
 
-from graphfeed.ops.arguments import brief
-from graphfeed.pyg.data.edge_list import EdgeList
-from graphfeed.pyg.data.store_feature import StoreFeature
+from graphfeed.ops.arguments import as_tensor, brief
+from graphfeed.ops.structure import expand_indptr
+from graphfeed.storage import Feature
 from graphfeed.storage.graph import type_name
+
+
+class EdgeList(NamedTuple):
+    """Edges as they are stored; the id of an edge is its position there.
+
+    Example:
+        >>> edges = EdgeList(torch.tensor([1, 2, 0]), indptr=torch.tensor([0, 2, 2, 3]))
+        >>> [part.tolist() for part in edges.ends()], len(edges)
+        ([[1, 2, 0], [0, 0, 2]], 3)
+    """
+
+    source: torch.Tensor
+    destination: torch.Tensor | None = None
+    indptr: torch.Tensor | None = None
+    """Where the edges to each node begin, if edges are grouped by destination; there may be no `destination` then."""
+
+    @classmethod
+    def from_index(cls, index: Any, *, reverse: bool = False) -> Self:
+        """Return the edges of an `edge_index`, shape (2, E), with source and destination exchanged if `reverse`.
+
+        A PyG `EdgeIndex` that is sorted by destination is not sorted again.
+
+        Raises:
+            ValueError: It says that it is sorted, but is not.
+        """
+        ends = plain_index(index)
+        source, destination = ends[int(reverse)], ends[int(not reverse)]
+        if not is_edge_index(index) or not (index.is_sorted_by_row if reverse else index.is_sorted_by_col):
+            return cls(source, destination)
+        # PyG believes what an EdgeIndex is told of its order, and its pointers would put edges to other nodes.
+        if bool((destination[1:] < destination[:-1]).any()):
+            raise ValueError(
+                f"edge_index says that it is sorted by {'row' if reverse else 'col'}, but is not; give the EdgeIndex "
+                "without sort_order, or sort it with sort_by()"
+            )
+        return cls(source, destination, index.get_indptr().cpu())
+
+    def ends(self) -> tuple[torch.Tensor, torch.Tensor]:
+        """Return sources and destinations."""
+        if self.destination is not None:
+            return self.source, self.destination
+        assert self.indptr is not None
+        return self.source, expand_indptr(self.indptr, dtype=torch.int64, output_size=len(self.source))
+
+    def __len__(self) -> int:
+        return len(self.source)
+
+
+def plain_index(index: Any) -> torch.Tensor:
+    plain: torch.Tensor = index.as_tensor() if is_edge_index(index) else index.as_subclass(torch.Tensor)
+    return plain.detach().cpu()
+
+
+def is_edge_index(index: Any) -> bool:
+    return hasattr(index, "get_indptr") and hasattr(index, "as_tensor")
+
+
+class StoreFeature(Feature):
+    """Reads rows of a PyG `FeatureStore` by its own `get_tensor`, so that only these are ever there."""
+
+    def __init__(self, store: Any, attr: Any) -> None:
+        self._store, self._attr = store, copy.copy(attr)
+        if not self._attr.is_set("group_name"):
+            self._attr.group_name = None  # PyG's own `Data` leaves it unset, and then refuses to read
+
+    def read(self, ids: torch.Tensor | None = None) -> torch.Tensor:
+        attr = copy.copy(self._attr)
+        attr.index = None if ids is None else ids.to(torch.int64)
+        rows = self._store.get_tensor(attr, convert_type=True)
+        if rows is None:
+            raise KeyError(f"{self} is not in the feature store")
+        rows = as_tensor(str(self), rows)
+        if ids is not None and len(rows) != len(ids):
+            raise ValueError(f"{self} has {len(rows)} rows for {len(ids)} ids; let get_tensor return one for each id")
+        return rows
+
+    def size(self) -> torch.Size:
+        return self._shape()[1:]
+
+    def count(self) -> int:
+        return self._shape()[0]
+
+    def _shape(self) -> torch.Size:
+        attr = copy.copy(self._attr)
+        attr.index = None
+        size = self._store.get_tensor_size(attr)
+        if size is None:
+            raise ValueError(f"the feature store knows no size of {self}; let get_tensor_size return it")
+        return torch.Size(size)
+
+    def update(self, value: torch.Tensor, ids: torch.Tensor | None = None) -> None:
+        del value, ids
+        raise TypeError(f"{self} is only read here; call update_tensor() of the feature store")
+
+    def __repr__(self) -> str:
+        group = getattr(self._attr, "group_name", None)
+        owner = f" of {brief(group)}" if isinstance(group, (str, tuple)) else ""
+        return f"feature {self._attr.attr_name!r}{owner} in {type(self._store).__name__}"
+
 
 EdgeType: TypeAlias = tuple[str, str, str]
 AnyType: TypeAlias = str | EdgeType | None

@@ -8,21 +8,78 @@ from typing import Any
 import numpy as np
 import torch
 
-from graphfeed.datapipes import Datapipe, ItemSampler
+from graphfeed.datapipes import Datapipe, ItemSampler, MiniBatch, Transform
 from graphfeed.loader import DataLoader
-from graphfeed.ops.arguments import check_count, checked
+from graphfeed.ops import draw_key, drawing
+from graphfeed.ops.arguments import NOTHING, check_count, checked
 from graphfeed.ops.process import progress_bar
-from graphfeed.ops.sampling import cumulate_weights
+from graphfeed.ops.sampling import cumulate_weights, draw_places
 from graphfeed.pyg.data.data_features import DataFeatures, read_features
 from graphfeed.pyg.data.data_graph import read_graph
 from graphfeed.pyg.data.tables import check_data, check_untyped
 from graphfeed.pyg.loaders.pyg_loader import PyGLoader
 from graphfeed.pyg.loaders.torch_options import TorchOptions
-from graphfeed.pyg.stages.draw_edge_ends import DrawEdgeEnds
-from graphfeed.pyg.stages.draw_walks import DrawWalks
-from graphfeed.pyg.stages.to_sampler_output import ToSamplerOutput
-from graphfeed.storage import FusedCSCSamplingGraph, ItemSet
+from graphfeed.pyg.stages.sampler_output import ToSamplerOutput
+from graphfeed.storage import FusedCSCSamplingGraph, ItemSet, SamplingGraph
 from graphfeed.storage.memory import read_tensors
+
+
+class DrawEdgeEnds(Transform):
+    """Draws edges with replacement, and makes their ends the input nodes of a mini-batch, in the order of their ids.
+
+    The seeds of the mini-batch are dropped. The graph has no types.
+    """
+
+    graph: FusedCSCSamplingGraph
+    count: int
+    """How many edges are drawn."""
+    sums: str | None = None
+    """The edge attribute with the running sums of the edges' weights; None: all edges are alike, and the nodes are
+    their destinations alone."""
+
+    needs_key = True
+    reads_graph = True
+
+    def __call__(self, minibatch: MiniBatch) -> MiniBatch:
+        sums = NOTHING if self.sums is None else self.graph.edge_attributes[self.sums]
+        with drawing(minibatch.key, self.number):
+            edges = draw_places(self.count, draw_key(0), self.graph.total_num_edges, sums).numpy()
+        # The column that an edge lies in is one of its ends.
+        ends = np.searchsorted(self.graph.csc_indptr.numpy(), edges, side="right") - 1
+        if self.sums is not None:
+            ends = np.concatenate([ends, self.graph.indices.numpy()[edges]])
+        return with_nodes(minibatch, torch.from_numpy(ends).to(self.graph.indices.dtype))
+
+
+def with_nodes(minibatch: MiniBatch, nodes: torch.Tensor) -> MiniBatch:
+    result = copy.copy(minibatch)
+    result.seeds, result.input_nodes = None, torch.from_numpy(np.unique(nodes.numpy()))
+    return result
+
+
+class DrawWalks(Transform):
+    """Walks from random nodes, and makes the nodes on the way the input nodes of a mini-batch, in the order of ids.
+
+    A step leads from the destination of an edge to its source. The seeds of the mini-batch are dropped. The graph has
+    no types.
+    """
+
+    graph: SamplingGraph
+    count: int
+    """How many walks there are."""
+    num_steps: int
+    """How many steps each takes."""
+
+    needs_key = True
+    reads_graph = True
+
+    def __call__(self, minibatch: MiniBatch) -> MiniBatch:
+        assert isinstance(self.graph.num_nodes, int)
+        with drawing(minibatch.key, self.number):
+            starts = draw_places(self.count, draw_key(0), self.graph.num_nodes)
+            walks = self.graph.random_walks(starts, self.num_steps, key=draw_key(1))
+        return with_nodes(minibatch, walks)
+
 
 COUNTED = 0x434F554E54
 """The seed of the mini-batches that are counted. It is always the same, so that an epoch that another loader began goes

@@ -1,16 +1,17 @@
-"""PyG's `NodeLoader`: mini-batches around nodes, by any sampler."""
+"""PyG's loaders of nodes: mini-batches around them, by any sampler."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
 
-from graphfeed.ops.arguments import checked
+from graphfeed.ops.arguments import check_count, checked
+from graphfeed.pyg import samplers
 from graphfeed.pyg.data.data_features import read_features
-from graphfeed.pyg.data.input_nodes import InputNodes, read_input_nodes
-from graphfeed.pyg.loaders.extra_options import ExtraOptions
+from graphfeed.pyg.data.inputs import InputNodes, read_input_nodes
+from graphfeed.pyg.data.tables import tables_of
 from graphfeed.pyg.loaders.pyg_loader import PyGLoader
-from graphfeed.pyg.loaders.torch_options import read_options
+from graphfeed.pyg.loaders.torch_options import ExtraOptions, read_options
 from graphfeed.pyg.stages.sample_with import SampleWith
 
 
@@ -68,3 +69,139 @@ class NodeLoader(PyGLoader):
         self.transform_sampler_output, self.filter_per_worker = transform_sampler_output, filter_per_worker
         pipe = self._fill(pipe, read_features(data, custom_cls), more.as_edge_index)
         super().__init__(pipe, options, data)
+
+
+class NeighborLoader(NodeLoader):
+    """Makes mini-batches of the sampled neighbourhoods of nodes, as `torch_geometric.loader.NeighborLoader` does.
+
+    The arguments, their order and the batches are PyG's; docs/from-pyg.md has a table. Underneath is a pipeline of this
+    package's stages (`pipeline`, `explain()`), run by its loader: mini-batches are the same bits for any number and
+    kind of workers, `iter()` starts the next epoch, and `state_dict()` and `load_state_dict()` go on in the middle of
+    one. No sampler of PyG's is needed, neither pyg-lib nor torch-sparse.
+
+    Each node is sampled once, in the hop after the one that reached it. Nodes are in the order in which hops reach
+    them, the seeds first; edges in that of the hops. With full fan-outs, mini-batches equal PyG's. What differs: a
+    weight of 0 is never drawn, times need not be sorted, and no draw depends on threads.
+
+    Args:
+        num_neighbors: One number per hop, the seeds' own hop first, a dict of such lists by edge type, or a
+            `NumNeighbors`. -1 takes all neighbours, 0 none. With types, a number holds for each edge type. Without a
+            number, `[]`, the seeds are alone.
+        input_nodes: The seeds; see `NodeLoader`.
+        input_time: The time of each seed, in place of its own.
+        replace: Whether an edge may be chosen more than once.
+        subgraph_type: "directional" has the sampled edges; "bidirectional" also the reverse of each; "induced" has all
+            edges between the nodes.
+        disjoint: Whether each seed has nodes of its own, with `batch` saying to which seed a node belongs. Always so in
+            time.
+        temporal_strategy: "uniform", or "last" for the most recent neighbours.
+        time_attr: The name of whole numbers of nodes or edges: nothing that is later than a seed is sampled for it.
+        weight_attr: The name of edge weights.
+        is_sorted: Has no effect: edges are grouped by destination by counting.
+        neighbor_sampler: A sampler to use, instead of the arguments about sampling.
+        directed: False stands for `subgraph_type="induced"`.
+        kwargs: See `NodeLoader`, as for the arguments that are not listed here.
+    """
+
+    @checked
+    def __init__(
+        self,
+        data: Any,
+        num_neighbors: Any,
+        input_nodes: Any = None,
+        input_time: torch.Tensor | Mapping[str, torch.Tensor] | None = None,
+        replace: bool = False,
+        subgraph_type: Any = "directional",
+        disjoint: bool = False,
+        temporal_strategy: str = "uniform",
+        time_attr: str | None = None,
+        weight_attr: str | None = None,
+        transform: Callable[[Any], Any] | None = None,
+        transform_sampler_output: Callable[[Any], Any] | None = None,
+        is_sorted: bool = False,
+        filter_per_worker: bool | None = None,
+        neighbor_sampler: Any = None,
+        directed: bool = True,
+        **kwargs: Any,
+    ) -> None:
+        if input_time is not None and time_attr is None:
+            raise ValueError("input_time needs time_attr, the name of the times of what is sampled; give both")
+        if neighbor_sampler is None:
+            neighbor_sampler = samplers.NeighborSampler(
+                data, num_neighbors, subgraph_type, replace, disjoint, temporal_strategy, time_attr, weight_attr,
+                is_sorted, directed=directed,
+            )  # fmt: skip
+        super().__init__(
+            data, neighbor_sampler, input_nodes, input_time, transform, transform_sampler_output, filter_per_worker,
+            **kwargs,
+        )  # fmt: skip
+
+
+class HGTLoader(NodeLoader):
+    """Makes mini-batches by the sampling of the heterogeneous graph transformer, as `torch_geometric.loader.HGTLoader`.
+
+    Each hop samples a given number of nodes of each type, those more likely that have many edges to the nodes before
+    (see `graphfeed.BudgetSampler`). A mini-batch has all edges among them. The nodes of each type are in the order in
+    which they were sampled, the seeds first. torch-sparse is not needed.
+
+    Args:
+        data: A `torch_geometric.data.HeteroData`.
+        num_samples: How many nodes each hop samples, the seeds' own hop first: of each node type, or by node type.
+        input_nodes: The seeds: a node type, a tuple of one and ids, a mask or None, or a dict of these by node type.
+        is_sorted: Has no effect: edges are grouped by destination by counting.
+        transform: A function of each `HeteroData`.
+        transform_sampler_output: A function of each sampler's output, before features are fetched.
+        kwargs: See `NodeLoader`, as for the arguments that are not listed here.
+
+    Raises:
+        TypeError: `data` is no data of PyG's.
+        ValueError: `data` has no types, a node type has no numbers, a number is negative, or there are no seeds.
+    """
+
+    @checked
+    def __init__(
+        self,
+        data: Any,
+        num_samples: Sequence[int] | Mapping[str, Sequence[int]],
+        input_nodes: Any,
+        is_sorted: bool = False,
+        transform: Callable[[Any], Any] | None = None,
+        transform_sampler_output: Callable[[Any], Any] | None = None,
+        filter_per_worker: bool | None = None,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(
+            data, samplers.HGTSampler(data, num_samples, is_sorted), input_nodes, transform=transform,
+            transform_sampler_output=transform_sampler_output, filter_per_worker=filter_per_worker, **kwargs,
+        )  # fmt: skip
+
+
+class RandomNodeLoader(NodeLoader):
+    """Splits the nodes into parts and gives the induced subgraph of each, as `torch_geometric.loader.RandomNodeLoader`.
+
+    With `shuffle=True`, the parts are random ones in each epoch. The nodes of a mini-batch are in the order in which
+    they were drawn, and its edges are grouped by destination. It has `n_id`, `e_id` and `input_id` besides.
+
+    Args:
+        data: A `torch_geometric.data.Data` or `HeteroData`; a part has nodes of all types.
+        num_parts: The number of parts.
+        kwargs: The arguments of torch's `DataLoader` except `batch_size`, and some of `graphfeed.DataLoader`; see
+            `NodeLoader`.
+
+    Raises:
+        TypeError: `data` is no data of PyG's.
+        ValueError: `num_parts` is below 1, or there are no nodes.
+    """
+
+    is_subgraph = True
+
+    @checked
+    def __init__(self, data: Any, num_parts: int, **kwargs: Any) -> None:
+        tables = tables_of(data)
+        check_count("num_parts", num_parts, 1)
+        nodes = dict.fromkeys(tables.nodes) if tables.typed else None
+        # No neighbours, but all edges among the seeds.
+        sampler = samplers.NeighborSampler(data, [0], "induced")
+        size = max(1, -(-sum(map(tables.count_nodes, tables.nodes)) // num_parts))
+        super().__init__(data, sampler, nodes, batch_size=size, **kwargs)
+        self.num_parts = num_parts

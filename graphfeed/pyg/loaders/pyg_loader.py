@@ -12,10 +12,9 @@ from graphfeed.datapipes.pipeline import Placement, find
 from graphfeed.loader import DataLoader, make_plan
 from graphfeed.pyg.data.data_features import DataFeatures, contents_of, read_features
 from graphfeed.pyg.loaders.torch_options import TorchOptions
-from graphfeed.pyg.stages.call_stages import call_stages
 from graphfeed.pyg.stages.fill_data import FillData, fetch_and_fill, fill_anew
 from graphfeed.pyg.stages.ordered_item_sampler import TakesItems
-from graphfeed.pyg.stages.sampled_minibatch import transform_output
+from graphfeed.pyg.stages.sampler_output import call_stages, transform_output
 
 PLACEMENTS = {None: Placement.AUTO, True: Placement.WORKER, False: Placement.MAIN}
 """Where features are fetched, by PyG's `filter_per_worker`."""

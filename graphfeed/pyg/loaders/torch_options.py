@@ -1,19 +1,48 @@
-"""The arguments of `torch.utils.data.DataLoader`, as PyG's loaders take them, and what they mean here."""
+"""The arguments of `torch.utils.data.DataLoader`, as PyG's loaders take them, and those that PyG's don't have."""
 
+import itertools
+import threading
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
+from multiprocessing import current_process, parent_process
 from typing import Any
+from weakref import WeakSet
 
 import torch
 
-from graphfeed.datapipes import Datapipe, ItemSampler
+from graphfeed.datapipes import Datapipe, ItemSampler, Transform
+from graphfeed.loader.executors import FORGETS
 from graphfeed.loader.stages import Pin
 from graphfeed.ops.arguments import brief
 from graphfeed.pyg.data.store_data import StorePair
 from graphfeed.pyg.data.tables import as_data, import_pyg
-from graphfeed.pyg.stages.init_worker import InitWorker
 from graphfeed.pyg.stages.ordered_item_sampler import OrderedItemSampler
 from graphfeed.storage import HeteroItemSet, ItemSet
+
+
+class InitWorker(Transform):
+    """Calls torch's `worker_init_fn` in each worker before its first mini-batch, and not outside of workers."""
+
+    function: Callable[[int], Any]
+
+    foreign = False
+    same_size = True
+
+    def __call__(self, minibatch: Any) -> Any:
+        done = LOCAL.__dict__.setdefault("done", WeakSet())
+        if self.function not in done:
+            done.add(self.function)
+            if parent_process() is not None:  # a worker process, whose name ends with its number
+                self.function(int("".join(filter(str.isdigit, current_process().name)) or 0))
+            elif threading.current_thread() is not threading.main_thread():
+                # Threads are numbered as they get their first mini-batches.
+                self.function(next(NUMBERS))
+        return minibatch
+
+
+LOCAL = threading.local()
+FORGETS.append(LOCAL.__dict__.clear)  # a worker process does all its calls in one thread, which imports this
+NUMBERS = itertools.count()
 
 
 @dataclass(frozen=True, eq=False)
@@ -128,3 +157,34 @@ def read_options(loader: str, data: Any, custom_cls: Any, kwargs: dict[str, Any]
     if custom_cls is not None and not isinstance(as_data(data), StorePair):
         raise ValueError(f"custom_cls must be None, but is {brief(custom_cls)}: mini-batches are of data's class")
     return TorchOptions.of(kwargs, loader)
+
+
+@dataclass(frozen=True, eq=False)
+class ExtraOptions:
+    """What a user asks for beyond PyG's arguments; without them, mini-batches are PyG's."""
+
+    time_window: Any = None
+    """How far back from its time each seed may look, both ends included: a whole number, or one per seed, by type if
+    the seeds are; None: without limit."""
+    exclude_seed_edges: Any = False
+    """Whether sampled edges that join the two ends of a seed are removed: True, or "reverse" for those of the other
+    direction too, or the type of these where they have one of their own."""
+    as_edge_index: bool = False
+    """Whether `edge_index` is a PyG `EdgeIndex`, with its size and, where the edges are sorted, its order and pointers,
+    so that PyG's layers convert nothing."""
+
+    @classmethod
+    def take(cls, kwargs: dict[str, Any], sampler: Any, *names: str) -> "ExtraOptions":
+        """Return the options of these names, which are removed from the arguments of a loader."""
+        found = cls(**{name: kwargs.pop(name) for name in names if name in kwargs})
+        if found.time_window is None:
+            return found
+        if getattr(sampler, "time_attr", None) is None or getattr(sampler, "neighborhoods", None) is None:
+            raise ValueError("time_window needs time_attr, the name of the times that are compared; give both")
+        # Nodes without a time have always been there, which is before each window.
+        if sampler.untimed:
+            raise ValueError(
+                f"time_window needs times of all types, but {sampler.untimed[0]!r} has no {sampler.time_attr!r}; "
+                "give it times, or leave time_window out"
+            )
+        return found

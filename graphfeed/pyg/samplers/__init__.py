@@ -13,7 +13,7 @@ from graphfeed.pyg.data import tables
 from graphfeed.pyg.samplers.neighborhoods import STRATEGIES, Neighborhoods
 
 NEED_PYG = {
-    "HGTSampler": "graphfeed.pyg.samplers.hgt_sampler",
+    "HGTSampler": "graphfeed.pyg.samplers.neighbor_sampler",
     "HeteroSamplerOutput": "torch_geometric.sampler",
     "NeighborSampler": "graphfeed.pyg.samplers.neighbor_sampler",
     "NumNeighbors": "torch_geometric.sampler",
@@ -22,7 +22,7 @@ NEED_PYG = {
 """The module of each name that can't be imported without PyG."""
 
 if typing.TYPE_CHECKING:
-    from graphfeed.pyg.samplers.hgt_sampler import HGTSampler as HGTSampler
+    from graphfeed.pyg.samplers.neighbor_sampler import HGTSampler as HGTSampler
     from graphfeed.pyg.samplers.neighbor_sampler import NeighborSampler as NeighborSampler
 
     HeteroSamplerOutput: typing.Any

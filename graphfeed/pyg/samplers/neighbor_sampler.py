@@ -1,6 +1,6 @@
 """This package's sampler behind the interface of PyG's: for loaders of both."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import wraps
 from typing import Any, TypeVar, cast
 
@@ -11,7 +11,7 @@ from graphfeed.pyg.data.data_graph import read_graph
 from graphfeed.pyg.data.negative_sampling import NegativeSampling
 from graphfeed.pyg.data.tables import import_pyg
 from graphfeed.pyg.samplers.neighborhoods import Neighborhoods
-from graphfeed.pyg.stages.call_stages import call_stages, random_links, random_minibatch
+from graphfeed.pyg.stages.sampler_output import ToSamplerOutput, call_stages, random_links, random_minibatch
 from graphfeed.storage.graph import from_type_dict, split_by_type
 
 BaseSampler: Any = import_pyg("torch_geometric.sampler", "graphfeed.pyg.NeighborSampler").BaseSampler
@@ -152,3 +152,41 @@ class NeighborSampler(StageSampler):
         """Return what is sampled around the edges of an `EdgeSamplerInput`, with random draws."""
         stages = self.neighborhoods.append_links_to(IterableSource([]), NegativeSampling.cast(neg_sampling))
         return call_stages(stages, random_links(index)).output
+
+
+class HGTSampler(StageSampler):
+    """Samples as `torch_geometric.sampler.HGTSampler` does, and runs without torch-sparse.
+
+    PyG's own `NodeLoader` takes it too. There, and where you call it, its draws are seeded by torch's default
+    generator; in a loader of this package, by the mini-batch's key.
+
+    Args:
+        data: A `torch_geometric.data.HeteroData`.
+        num_samples: How many nodes each hop samples, the seeds' own hop first: of each node type, or by node type.
+        is_sorted: Has no effect: edges are grouped by destination by counting.
+        share_memory: Has no effect: a graph moves to shared memory when processes need it.
+
+    Raises:
+        ValueError: `data` has no types, or a node type has no numbers, or a number is negative.
+    """
+
+    def __init__(
+        self,
+        data: Any,
+        num_samples: Sequence[int] | Mapping[str, Sequence[int]],
+        is_sorted: bool = False,
+        share_memory: bool = False,
+    ) -> None:
+        del is_sorted, share_memory
+        self.graph = read_graph(data).graph
+        self.num_samples = num_samples
+        self.append_to(IterableSource([]))  # refuses wrong arguments now
+
+    def append_to(self, pipe: Datapipe, report_time: bool = False) -> Datapipe:
+        """Return a pipeline of seeds with the stages behind it that sample."""
+        pipe = pipe.sample_by_budget(self.graph, self.num_samples)
+        return ToSamplerOutput(pipe, report_time=report_time, subgraph_type="induced")
+
+    def sample_from_edges(self, index: Any, neg_sampling: Any = None) -> Any:
+        """Raise: PyG's sampler has no answer to edges either."""
+        raise NotImplementedError("HGTSampler samples around nodes alone; sample around edges with NeighborSampler")

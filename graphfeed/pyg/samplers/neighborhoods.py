@@ -9,8 +9,8 @@ from graphfeed.ops.arguments import brief
 from graphfeed.pyg.data.data_graph import reverse_type
 from graphfeed.pyg.data.negative_sampling import NegativeSampling
 from graphfeed.pyg.data.tables import import_pyg
-from graphfeed.pyg.stages.link_seeds import LinkSeeds
-from graphfeed.pyg.stages.to_sampler_output import ToSamplerOutput
+from graphfeed.pyg.stages.sampler_output import ToSamplerOutput
+from graphfeed.pyg.stages.seed_links import LinkSeeds
 from graphfeed.storage import SamplingGraph
 from graphfeed.storage.graph import etype_str_to_tuple, type_name
 

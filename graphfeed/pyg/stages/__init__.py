@@ -1,10 +1,9 @@
-"""The stages that PyG's loaders are made of.
+"""The stages that several of PyG's loaders are made of.
 
-They draw seeds, walks and trees, and turn mini-batches into what a PyG program expects. Stages that any program may use
-are in `graphfeed.datapipes`.
+They sample around seeds and turn mini-batches into what a PyG program expects. A stage that one loader needs is beside
+that loader; stages that any program may use are in `graphfeed.datapipes`.
 """
 
-from graphfeed.pyg.stages.call_stages import call_stages, random_links
-from graphfeed.pyg.stages.sampled_minibatch import transform_output
+from graphfeed.pyg.stages.sampler_output import call_stages, random_links, transform_output
 
 __all__ = ["call_stages", "random_links", "transform_output"]

@@ -1,4 +1,4 @@
-"""A sampler's output and the features of it as PyG's data: the end of a loader's pipeline."""
+"""Mini-batches as PyG's data, with the features of them: the end of a pipeline."""
 
 import copy
 from collections.abc import Callable, Mapping
@@ -7,17 +7,39 @@ from typing import Any
 
 import torch
 
-from graphfeed.datapipes import Datapipe, FeatureFetcher, Transform
+from graphfeed.datapipes import Datapipe, FeatureFetcher, MiniBatch, Transform
 from graphfeed.datapipes.pipeline import Placement
 from graphfeed.pyg.data.data_features import EDGES, DataFeatures, as_given
-from graphfeed.pyg.data.edge_index import to_edge_index
-from graphfeed.pyg.data.minibatch_data import pick
+from graphfeed.pyg.data.minibatch_data import make_data, pick
 from graphfeed.pyg.data.store_data import EdgeType, end_types
 from graphfeed.pyg.data.tables import import_pyg, tables_of
-from graphfeed.pyg.stages.sampled_minibatch import SampledMiniBatch
-from graphfeed.pyg.stages.to_rooted_batch import ToRootedBatch
-from graphfeed.pyg.stages.to_sampler_output import edge_index_of
+from graphfeed.pyg.stages.sampler_output import SampledMiniBatch, edge_index_of
 from graphfeed.storage.graph import type_name
+
+LEFT_OUT = ("batch", "batch_size", "num_nodes", "num_sampled_nodes", "num_sampled_edges")
+
+
+class ToRootedBatch(Transform):
+    """Turns a `Data` whose `batch` rises, with a root at the start of each part, into a PyG `Batch` of these parts.
+
+    It has `ptr`, where each part begins, and `root_n_id`, the rows of the roots.
+    """
+
+    labels_of_roots: bool = False
+    """Whether `y` belongs to nodes, so that only the roots' is kept."""
+
+    same_size = True
+
+    def __call__(self, data: Any) -> Any:
+        counts = torch.bincount(data.batch, minlength=data.batch_size)
+        ptr = torch.cat([counts.new_zeros(1), counts.cumsum(0)])
+        module = import_pyg("torch_geometric.data", "ToRootedBatch")
+        batch = module.Batch(batch=data.batch, ptr=ptr)
+        batch.root_n_id = ptr[:-1]
+        for name, value in data.stores[0].items():
+            if name not in LEFT_OUT:
+                batch[name] = value[batch.root_n_id] if name == "y" and self.labels_of_roots else value
+        return batch
 
 
 class FillData(Transform):
@@ -164,3 +186,37 @@ def fetch_and_fill(
     fetched = pipe.fetch_feature(features.store, features.node_keys, features.edge_keys)
     fetched = fetched if runs_in is Placement.AUTO else fetched.changed(runs_in=runs_in)
     return FillData(fetched, features, transform, is_subgraph, as_edge_index)
+
+
+class ToPyGData(Transform, name="to_pyg_data"):
+    """Turns each mini-batch into a PyG `Data`, or a `HeteroData` if the graph has types: the last stage of a pipeline.
+
+    Workers make them too. `MiniBatch.to_pyg_data` says what they hold. Only `copy_to`, and stages of your own that
+    derive from `Transform`, can follow.
+
+    Raises:
+        TypeError: When it runs: something else than a mini-batch arrived.
+    """
+
+    by_hop: bool = True
+    """Whether edges are in the order of the hops, as in PyG's `NeighborLoader`, with `num_sampled_edges`, or sorted by
+    source and destination, which takes several times as long."""
+
+    same_size = True
+
+    def __call__(self, minibatch: Any) -> Any:
+        if not isinstance(minibatch, MiniBatch):
+            raise TypeError(
+                f"to_pyg_data() needs mini-batches, but a {type(minibatch).__name__} arrived; let the item set name "
+                "its members, and have each stage return a MiniBatch"
+            )
+        return make_data(minibatch, self.by_hop)
+
+
+def to_edge_index(index: torch.Tensor, size: tuple[int, int]) -> Any:
+    """Return edges, shape (2, E), as an `EdgeIndex` that shares their memory."""
+    # A sampler's edges are sorted by destination. Sorted ones know their order and, filled in below, their pointers.
+    orders = {"col": index[1], "row": index[0]}
+    order = next((name for name, keys in orders.items() if not bool((keys[1:] < keys[:-1]).any())), None)
+    made = import_pyg("torch_geometric", "as_edge_index").EdgeIndex(index, sparse_size=size, sort_order=order)
+    return made if order is None else made.fill_cache_(no_transpose=True)

@@ -5,8 +5,8 @@ from typing import Any
 from graphfeed.datapipes import MiniBatch, Transform
 from graphfeed.pyg.data.negative_sampling import NegativeSampling
 from graphfeed.pyg.data.tables import import_pyg
-from graphfeed.pyg.stages.link_seeds import link_fields
-from graphfeed.pyg.stages.sampled_minibatch import SampledMiniBatch, as_sampled, only_type
+from graphfeed.pyg.stages.sampler_output import SampledMiniBatch, as_sampled, only_type
+from graphfeed.pyg.stages.seed_links import link_fields
 
 
 class SampleWith(Transform):

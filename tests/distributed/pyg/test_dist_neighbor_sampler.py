@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from graphfeed.distributed import DistContext, DistNeighborSampler, LocalFeatureStore, LocalGraphStore
-from graphfeed.distributed.pyg.event_loop import ConcurrentEventLoop
+from graphfeed.distributed.pyg.dist_neighbor_sampler import ConcurrentEventLoop
 from graphfeed.distributed.ranks.peers import rank_and_size
 from graphfeed.pyg.data.tables import import_pyg
 from tests.digests import assert_same

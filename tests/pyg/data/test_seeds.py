@@ -7,8 +7,7 @@ import torch
 
 import graphfeed as gf
 from graphfeed.pyg import ItemsAt, LinkSeeds, NegativeSampling
-from graphfeed.pyg.data.input_edges import InputEdges, read_input_edges
-from graphfeed.pyg.data.input_nodes import InputNodes, read_input_nodes
+from graphfeed.pyg.data.inputs import InputEdges, InputNodes, read_input_edges, read_input_nodes
 from tests.pyg.neighborhood import heterogeneous, homogeneous
 
 KIND = ("user", "likes", "item")

@@ -15,7 +15,7 @@ from graphfeed.pyg import (
     RandomNodeLoader,
     ShaDowKHopSampler,
 )
-from graphfeed.pyg.data.store_feature import StoreFeature
+from graphfeed.pyg.data.store_data import StoreFeature
 from graphfeed.pyg.data.tables import import_pyg, tables_of
 from tests.pyg.neighborhood import assert_true, values_of
 from tests.pyg.stores import counting_store, in_stores, sorted_data

@@ -10,8 +10,8 @@ import torch
 from graphfeed.datapipes.minibatch import MiniBatch
 from graphfeed.pyg import ClusterData, ClusterLoader
 from graphfeed.pyg.data.tables import import_pyg
-from graphfeed.pyg.loaders import cluster_data
-from graphfeed.pyg.loaders.cluster_loader import take_parts
+from graphfeed.pyg.loaders import clusters
+from graphfeed.pyg.loaders.clusters import take_parts
 from tests.pyg.neighborhood import NUM_EDGES, NUM_NODES, assert_true, homogeneous, values_of
 
 PARTS = 4
@@ -62,7 +62,7 @@ def test_clusters_are_balanced_and_few_edges_join_them(monkeypatch: pytest.Monke
     index = order[torch.cat([pairs, pairs.flip(0)], dim=1)]
     data = import_pyg("torch_geometric.data", "tests").Data(edge_index=index, num_nodes=300)
     by_metis = [ClusterData(data, 2), ClusterData(data, 2, recursive=True)]
-    monkeypatch.setattr(cluster_data, "find_spec", lambda name: None)
+    monkeypatch.setattr(clusters, "find_spec", lambda name: None)
     monkeypatch.setitem(sys.modules, "pymetis", None)
     streamed = ClusterData(data, 2)
     for own, kept in ((by_metis[0], 0.95), (by_metis[1], 0.95), (streamed, 0.6)):
@@ -87,7 +87,7 @@ def test_clusters_are_kept_in_a_file(tmp_path: Path, monkeypatch: pytest.MonkeyP
     assert path.exists()
     ClusterData(data, PARTS, recursive=True, save_dir=str(tmp_path), filename="mine.pt")
     assert (tmp_path / "part_4_recursive" / "mine.pt").exists()
-    monkeypatch.setattr(cluster_data, "assign_clusters", None)
+    monkeypatch.setattr(clusters, "assign_clusters", None)
     second = ClusterData(data, PARTS, save_dir=str(tmp_path))
     assert str(second.partition) == str(first.partition)
     # PyG's own file does as well.

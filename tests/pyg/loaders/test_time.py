@@ -9,7 +9,7 @@ import graphfeed as gf
 from graphfeed import ItemSampler, ItemSet
 from graphfeed.pyg import LinkNeighborLoader, NeighborLoader, TemporalDataLoader, ToTemporalData
 from graphfeed.pyg.data.tables import import_pyg
-from graphfeed.pyg.stages.to_temporal_data import gather_events
+from graphfeed.pyg.loaders.temporal_data_loader import gather_events
 from tests.pyg.neighborhood import around, assert_is, assert_true, events, heterogeneous, homogeneous, values_of
 
 SEEDS = torch.tensor([7, 3, 50, 12])

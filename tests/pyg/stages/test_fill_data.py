@@ -18,7 +18,7 @@ from graphfeed.pyg import (
 from graphfeed.pyg.data.data_features import DataFeatures, read_features
 from graphfeed.pyg.data.tables import import_pyg
 from graphfeed.pyg.stages.fill_data import fetch_and_fill
-from graphfeed.pyg.stages.to_sampler_output import edge_index_of
+from graphfeed.pyg.stages.sampler_output import edge_index_of
 from tests.pyg.neighborhood import SIZES, heterogeneous, homogeneous
 
 

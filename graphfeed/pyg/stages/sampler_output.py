@@ -1,19 +1,89 @@
-"""Sampled hops as what PyG's samplers return."""
+"""What PyG's samplers return, from sampled hops, and the mini-batches that carry it."""
 
-from collections.abc import Sequence
-from dataclasses import replace
+import copy
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from typing import Any
 
 import torch
 
-from graphfeed.datapipes import MiniBatch, Transform
+from graphfeed.datapipes import Datapipe, MiniBatch, Transform, call
+from graphfeed.datapipes.pipeline import traverse
+from graphfeed.ops import Key
 from graphfeed.ops.memory import buffers
 from graphfeed.ops.structure import expand_indptr, join_columns
 from graphfeed.pyg.data.data_graph import reverse_type
+from graphfeed.pyg.data.minibatch_data import pick
 from graphfeed.pyg.data.tables import import_pyg
-from graphfeed.pyg.stages.sampled_minibatch import SampledMiniBatch, as_sampled
-from graphfeed.storage.graph import CSCFormatBase, SampledSubgraph, etype_str_to_tuple, trees_of_rows
+from graphfeed.storage.graph import (
+    ByType,
+    CSCFormatBase,
+    SampledSubgraph,
+    by_type_name,
+    etype_str_to_tuple,
+    to_type_dict,
+    trees_of_rows,
+    type_name,
+)
+
+
+@dataclass(repr=False, eq=False)
+class SampledMiniBatch(MiniBatch):
+    """A mini-batch whose nodes and edges are those of a sampler's output."""
+
+    # All edges count as one layer: so `fetch_feature` reads the features of each type once, in the order of the data.
+    output: Any = field(default=None, kw_only=True)
+    """A `torch_geometric.sampler.SamplerOutput`, or a `HeteroSamplerOutput`. Its edges have the ids of the data."""
+    of_seeds: dict[Any, dict[str, Any]] | None = field(default=None, kw_only=True)
+    """What the data hold of the seeds, by type, of a graph without types by None."""
+    metadata: tuple[Any, ...] = field(default=(), kw_only=True)
+    """What the sampler's output says of the seeds."""
+    trees: ByType | None = field(default=None, kw_only=True)
+    """The tree of each seed that nodes are sampled around, where trees are disjoint; None: each has its own."""
+
+    def node_ids(self) -> ByType | None:
+        return super().node_ids() if self.output is None else ids_of(self.output.node)
+
+    def num_layers(self) -> int:
+        # Without the ids of the edges there is nothing to fetch for them, so there is no layer.
+        return super().num_layers() if self.output is None else int(self.output.edge is not None)
+
+    def edge_ids(self, layer_id: int) -> ByType | None:
+        return super().edge_ids(layer_id) if self.output is None else ids_of(self.output.edge)
+
+
+def transform_output(function: Callable[[Any], Any], minibatch: SampledMiniBatch) -> SampledMiniBatch:
+    """Return a mini-batch with what a function makes of its sampler's output in place of that output."""
+    result = copy.copy(minibatch)
+    result.output = function(minibatch.output)
+    return result
+
+
+def ids_of(ids: Any) -> ByType | None:
+    if ids is None or isinstance(ids, torch.Tensor):
+        return ids
+    return {type_name: part for type_name, part in by_type_name(ids).items() if part is not None}
+
+
+def as_sampled(minibatch: MiniBatch, *, report_time: bool = False) -> SampledMiniBatch:
+    """Return a copy of a mini-batch that knows what the data hold of its seeds; by default, of seeds that are nodes."""
+    if isinstance(minibatch, SampledMiniBatch):
+        return copy.copy(minibatch)
+    result = SampledMiniBatch()
+    vars(result).update(vars(minibatch))
+    ids, times = getattr(minibatch, "input_id", None), minibatch.timestamp if report_time else None
+    seeds: dict[Any, torch.Tensor] = {} if minibatch.seeds is None else to_type_dict(minibatch.seeds)
+    result.metadata = (only_type(ids), only_type(times))
+    result.of_seeds = {
+        node_type: {"input_id": pick(ids, node_type), "seed_time": pick(times, node_type), "batch_size": len(part)}
+        for node_type, part in seeds.items()
+    }
+    return result
+
+
+def only_type(values: Any) -> Any:
+    return next(iter(values.values())) if isinstance(values, dict) and len(values) == 1 else values
 
 
 class ToSamplerOutput(Transform):
@@ -158,3 +228,27 @@ def edge_index_of(row: torch.Tensor, col: torch.Tensor) -> torch.Tensor:
     if same and count and col.storage_offset() == row.storage_offset() + count and row.dtype == col.dtype:
         return row.as_strided((2, count), (count, 1))
     return torch.stack([row, col])
+
+
+def call_stages(pipe: Datapipe, minibatch: Any) -> Any:
+    """Return what the stages behind a pipeline's source make of a mini-batch.
+
+    Nothing is iterated, so the workers of a loader of torch's do not share the one mini-batch among them.
+    """
+    return call([stage for stage in traverse(pipe)[1:] if isinstance(stage, Transform)], minibatch)
+
+
+def random_minibatch(values: dict[str, Any], seed_type: str | None) -> MiniBatch:
+    """Return a mini-batch of some fields, by type if there is one; those that are None are left out."""
+    given = {name: value for name, value in values.items() if value is not None}
+    fields = given if seed_type is None else {name: {seed_type: value} for name, value in given.items()}
+    # The seed comes from torch's default generator, which loaders of torch's seed in each of their workers.
+    return MiniBatch(**fields, key=Key(int(torch.randint(1 << 62, ())), 0, 0))
+
+
+def random_links(inputs: Any) -> MiniBatch:
+    """Return a mini-batch of the edges of PyG's `EdgeSamplerInput`, seeded as by `random_minibatch`."""
+    values = {"seeds": torch.stack([inputs.row, inputs.col], dim=1), "labels": inputs.label, "timestamp": inputs.time}
+    minibatch = random_minibatch(values, type_name(inputs.input_type and tuple(inputs.input_type)))
+    minibatch.input_id = inputs.input_id  # type: ignore[attr-defined]
+    return minibatch

@@ -1,0 +1,162 @@
+"""PyG's loaders of other loaders: side by side, or the mini-batches of one epoch again in each."""
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import torch
+
+from graphfeed.datapipes import Datapipe, FeatureFetcher, MiniBatch, Transform, length
+from graphfeed.datapipes.pipeline import find
+from graphfeed.ops.arguments import brief
+from graphfeed.pyg.loaders.pyg_loader import PLACEMENTS, PyGLoader
+from graphfeed.pyg.loaders.torch_options import InitWorker, TorchOptions
+from graphfeed.pyg.stages.ordered_item_sampler import TakesItems
+from graphfeed.storage import HeteroItemSet, ItemSet
+from graphfeed.storage.memory import move
+
+
+class ItemsAt(Transform):
+    """Replaces seeds that are positions of items by those items.
+
+    So several pipelines read the order of an epoch from one source.
+    """
+
+    item_set: ItemSet | HeteroItemSet
+    minibatcher: Callable[[Any, Any], Any]
+    """Makes a mini-batch from rows and names."""
+
+    def __call__(self, minibatch: MiniBatch) -> Any:
+        positions: Any = minibatch.seeds
+        return self.minibatcher(self.item_set[positions], self.item_set.names)
+
+
+class ZipBatches(Datapipe[Any]):
+    """Gives a tuple of one mini-batch of each pipeline, as long as all of them have another.
+
+    Raises:
+        ValueError: There is no pipeline.
+    """
+
+    datapipes: tuple[Datapipe, ...]
+
+    one_to_one = True
+
+    def __post_init__(self) -> None:
+        if not self.datapipes:
+            raise ValueError("datapipes is empty; give at least one pipeline")
+
+    def __iter__(self) -> Iterator[tuple[Any, ...]]:
+        return zip(*self.datapipes, strict=False)
+
+    def __len__(self) -> int:
+        # As many as the shortest pipeline gives.
+        return min(map(length, self.datapipes))
+
+
+class ZipLoader(PyGLoader):
+    """Gives a tuple of one mini-batch of each of several loaders, as `torch_geometric.loader.ZipLoader` does.
+
+    All of them are of the seeds at the same positions, of which there are as many as the loader with the fewest seeds
+    has. How many come together, in which order and with which workers, the arguments here say, as in PyG: those of the
+    loaders have no effect. Each loader draws by itself, also where two of them are alike.
+
+    Args:
+        loaders: Loaders of this package's `graphfeed.pyg` that take seeds, such as `NeighborLoader`.
+        filter_per_worker: Whether workers fetch features (True) or the main process does; None: where it is faster.
+        kwargs: The arguments of torch's `DataLoader`, and some of `graphfeed.DataLoader`; see `NodeLoader`.
+
+    Raises:
+        TypeError: Something else than such loaders.
+        ValueError: There are no loaders.
+    """
+
+    def __init__(self, loaders: Sequence[Any], filter_per_worker: bool | None = None, **kwargs: Any) -> None:
+        loaders = list(loaders)
+        for loader in loaders:
+            if not isinstance(loader, PyGLoader) or not find(loader.pipeline, TakesItems):
+                raise TypeError(f"loaders must be of graphfeed.pyg, such as NeighborLoader, but one is {brief(loader)}")
+        if not loaders:
+            raise ValueError("loaders is empty; give at least one")
+        options = TorchOptions.of(kwargs, type(self).__name__)
+        count = min(len(loader.dataset) for loader in loaders)
+        # One source for all of them, so that the order of an epoch is read once.
+        source = options.source(ItemSet(count, names="seeds"))
+        pipes = (with_source(loader.pipeline, source) for loader in loaders)
+        if filter_per_worker is not None:
+
+            def place(stage: Datapipe) -> Datapipe:
+                fetches = isinstance(stage, FeatureFetcher)
+                return stage.changed(runs_in=PLACEMENTS[filter_per_worker]) if fetches else stage
+
+            pipes = (pipe.rewrite(place) for pipe in pipes)
+        super().__init__(ZipBatches(tuple(pipes)), options)
+        self.loaders, self.filter_per_worker = loaders, filter_per_worker
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}(loaders={self.loaders})"
+
+    def __call__(self, index: Any) -> tuple[Any, ...]:
+        """Return the mini-batches of the seeds at some positions; they are not of an epoch, so draws are random."""
+        positions = index if isinstance(index, torch.Tensor) else torch.as_tensor(index, dtype=torch.int64)
+        return tuple(loader(positions) for loader in self.loaders)
+
+
+def with_source(pipe: Datapipe, source: Datapipe) -> Datapipe:
+    """Return a pipeline that takes its items at the positions that a source gives."""
+
+    def swap(stage: Datapipe) -> Datapipe:
+        if isinstance(stage, TakesItems):
+            return ItemsAt(source, stage.item_set, stage.minibatcher)
+        # The worker_init_fn of a loader has no effect here, as in PyG.
+        return stage.datapipe if isinstance(stage, InitWorker) else stage
+
+    return pipe.rewrite(swap)
+
+
+class CachedLoader:
+    """Keeps the mini-batches of a loader's first whole epoch, and gives them again in each later one.
+
+    The arguments are those of `torch_geometric.loader.CachedLoader`. An epoch that was left early is not kept, as in
+    PyG it is, where later epochs then end early too. Each epoch gives the very same objects, so don't change them.
+
+    Args:
+        loader: Any loader.
+        device: Where mini-batches are moved before they are kept; None leaves them where they are.
+        transform: A function of each mini-batch, called before it is kept.
+
+    Example:
+        >>> loader = CachedLoader([1, 2], transform=lambda number: number * 10)
+        >>> list(loader), list(loader)
+        ([10, 20], [10, 20])
+    """
+
+    def __init__(
+        self,
+        loader: Any,
+        device: torch.device | str | None = None,
+        transform: Callable[[Any], Any] | None = None,
+    ) -> None:
+        self.loader, self.device, self.transform = loader, device, transform
+        self._cache: list[Any] | None = None
+
+    def clear(self) -> None:
+        """Forget what is kept, so that the next epoch is one of the loader's again."""
+        self._cache = None
+
+    def __len__(self) -> int:
+        return len(self.loader)
+
+    def __iter__(self) -> Iterator[Any]:
+        return self._fill(iter(self.loader)) if self._cache is None else iter(self._cache)
+
+    def _fill(self, batches: Iterator[Any]) -> Iterator[Any]:
+        kept = []
+        for given in batches:
+            batch = given if self.transform is None else self.transform(given)
+            kept.append(batch if self.device is None else move(batch, self.device))
+            yield kept[-1]
+        # Not before the end: an epoch that is left early is no whole one.
+        self._cache = kept
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self.loader})"
