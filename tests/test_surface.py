@@ -13,7 +13,7 @@ import graphfeed as gf
 from graphfeed import distributed, pyg
 from graphfeed.datapipes.pipeline.fluent import find_stage
 from graphfeed.pyg.data.tables import import_pyg
-from graphfeed.pyg.loaders.torch_options import ExtraOptions, TorchOptions
+from graphfeed.pyg.loaders.pyg_loader import ExtraOptions, TorchOptions
 from tests import graphbolt_surface as theirs
 from tests.pages import rows
 

@@ -7,7 +7,7 @@ by the same stages as for everyone else, in `graphfeed.datapipes`. docs/from-pyg
 import typing
 
 from graphfeed.pyg import samplers
-from graphfeed.pyg.data.negative_sampling import NegativeSampling
+from graphfeed.pyg.data.inputs import NegativeSampling
 from graphfeed.pyg.data.whole_data import from_pyg, to_pyg
 from graphfeed.pyg.loaders.clusters import ClusterData, ClusterLoader
 from graphfeed.pyg.loaders.combined_loaders import CachedLoader, ItemsAt, ZipBatches, ZipLoader
@@ -22,9 +22,9 @@ from graphfeed.pyg.loaders.graph_saint import (
 from graphfeed.pyg.loaders.imbalanced_sampler import ImbalancedSampler
 from graphfeed.pyg.loaders.link_loader import LinkLoader, LinkNeighborLoader
 from graphfeed.pyg.loaders.node_loader import HGTLoader, NeighborLoader, NodeLoader, RandomNodeLoader
+from graphfeed.pyg.loaders.pyg_loader import InitWorker
 from graphfeed.pyg.loaders.shadow_k_hop_sampler import InduceTrees, ShaDowKHopSampler
 from graphfeed.pyg.loaders.temporal_data_loader import TemporalDataLoader, ToTemporalData
-from graphfeed.pyg.loaders.torch_options import InitWorker
 from graphfeed.pyg.stages.fill_data import FillData, ToPyGData, ToRootedBatch
 from graphfeed.pyg.stages.ordered_item_sampler import OrderedItemSampler
 from graphfeed.pyg.stages.sample_with import SampleWith

@@ -7,8 +7,14 @@ PyG's data store their values. Graphs and features themselves are in `graphfeed.
 
 from graphfeed.pyg.data.data_features import FLAT, DataFeatures, read_features
 from graphfeed.pyg.data.data_graph import ALWAYS, as_time_column, fill_missing, make_graph, read_graph
-from graphfeed.pyg.data.inputs import InputEdges, InputNodes, read_input_edges, read_input_nodes, split_edge_type
-from graphfeed.pyg.data.negative_sampling import NegativeSampling
+from graphfeed.pyg.data.inputs import (
+    InputEdges,
+    InputNodes,
+    NegativeSampling,
+    read_input_edges,
+    read_input_nodes,
+    split_edge_type,
+)
 from graphfeed.pyg.data.store_data import EdgeList
 from graphfeed.pyg.data.tables import Tables, import_pyg, is_data, tables_of
 

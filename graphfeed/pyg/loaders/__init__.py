@@ -5,7 +5,6 @@ in `graphfeed.pyg.stages`. What loaders share is `PyGLoader` and `TorchOptions`;
 in `graphfeed.distributed.pyg`.
 """
 
-from graphfeed.pyg.loaders.pyg_loader import PyGLoader
-from graphfeed.pyg.loaders.torch_options import TorchOptions
+from graphfeed.pyg.loaders.pyg_loader import PyGLoader, TorchOptions
 
 __all__ = ["PyGLoader", "TorchOptions"]

@@ -17,8 +17,7 @@ from graphfeed.ops.structure import coo_to_csc, expand_indptr
 from graphfeed.pyg.data.data_features import FLAT, DataFeatures, is_frame, read_features
 from graphfeed.pyg.data.data_graph import edges_of, read_graph
 from graphfeed.pyg.data.tables import check_data, check_untyped, import_pyg, tables_of
-from graphfeed.pyg.loaders.pyg_loader import PyGLoader
-from graphfeed.pyg.loaders.torch_options import TorchOptions
+from graphfeed.pyg.loaders.pyg_loader import PyGLoader, TorchOptions
 from graphfeed.pyg.stages.sampler_output import ToSamplerOutput
 from graphfeed.storage import ItemSet, TorchBasedFeature, from_coo
 from graphfeed.storage.graph import assign_by_ldg, assign_by_metis

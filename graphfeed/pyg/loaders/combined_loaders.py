@@ -8,8 +8,7 @@ import torch
 from graphfeed.datapipes import Datapipe, FeatureFetcher, MiniBatch, Transform, length
 from graphfeed.datapipes.pipeline import find
 from graphfeed.ops.arguments import brief
-from graphfeed.pyg.loaders.pyg_loader import PLACEMENTS, PyGLoader
-from graphfeed.pyg.loaders.torch_options import InitWorker, TorchOptions
+from graphfeed.pyg.loaders.pyg_loader import PLACEMENTS, InitWorker, PyGLoader, TorchOptions
 from graphfeed.pyg.stages.ordered_item_sampler import TakesItems
 from graphfeed.storage import HeteroItemSet, ItemSet
 from graphfeed.storage.memory import move

@@ -17,8 +17,7 @@ from graphfeed.ops.sampling import cumulate_weights, draw_places
 from graphfeed.pyg.data.data_features import DataFeatures, read_features
 from graphfeed.pyg.data.data_graph import read_graph
 from graphfeed.pyg.data.tables import check_data, check_untyped
-from graphfeed.pyg.loaders.pyg_loader import PyGLoader
-from graphfeed.pyg.loaders.torch_options import TorchOptions
+from graphfeed.pyg.loaders.pyg_loader import PyGLoader, TorchOptions
 from graphfeed.pyg.stages.sampler_output import ToSamplerOutput
 from graphfeed.storage import FusedCSCSamplingGraph, ItemSet, SamplingGraph
 from graphfeed.storage.memory import read_tensors

@@ -8,10 +8,8 @@ import torch
 from graphfeed.ops.arguments import checked
 from graphfeed.pyg import samplers
 from graphfeed.pyg.data.data_features import read_features
-from graphfeed.pyg.data.inputs import InputEdges, read_input_edges
-from graphfeed.pyg.data.negative_sampling import NegativeSampling
-from graphfeed.pyg.loaders.pyg_loader import PyGLoader
-from graphfeed.pyg.loaders.torch_options import ExtraOptions, read_options
+from graphfeed.pyg.data.inputs import InputEdges, NegativeSampling, read_input_edges
+from graphfeed.pyg.loaders.pyg_loader import ExtraOptions, PyGLoader, read_options
 from graphfeed.pyg.stages.sample_with import SampleWith
 from graphfeed.pyg.stages.seed_links import exclude_after, read_exclusion
 

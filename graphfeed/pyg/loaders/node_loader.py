@@ -10,8 +10,7 @@ from graphfeed.pyg import samplers
 from graphfeed.pyg.data.data_features import read_features
 from graphfeed.pyg.data.inputs import InputNodes, read_input_nodes
 from graphfeed.pyg.data.tables import tables_of
-from graphfeed.pyg.loaders.pyg_loader import PyGLoader
-from graphfeed.pyg.loaders.torch_options import ExtraOptions, read_options
+from graphfeed.pyg.loaders.pyg_loader import ExtraOptions, PyGLoader, read_options
 from graphfeed.pyg.stages.sample_with import SampleWith
 
 

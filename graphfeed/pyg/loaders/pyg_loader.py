@@ -1,20 +1,201 @@
-"""What PyG's loaders share here."""
+"""What PyG's loaders share here: the arguments of torch's `DataLoader` that they take, and a base class."""
 
-from collections.abc import Callable, Iterator
+import itertools
+import threading
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass, field
 from functools import partial
+from multiprocessing import current_process, parent_process
 from typing import Any, ClassVar
+from weakref import WeakSet
 
 import torch
 
-from graphfeed.datapipes import Datapipe
+from graphfeed.datapipes import Datapipe, ItemSampler, Transform
 from graphfeed.datapipes.pipeline import Placement, find
 from graphfeed.loader import DataLoader, make_plan
+from graphfeed.loader.executors import FORGETS
+from graphfeed.loader.stages import Pin
+from graphfeed.ops.arguments import brief
 from graphfeed.pyg.data.data_features import DataFeatures, contents_of, read_features
-from graphfeed.pyg.loaders.torch_options import TorchOptions
+from graphfeed.pyg.data.store_data import StorePair
+from graphfeed.pyg.data.tables import as_data, import_pyg
 from graphfeed.pyg.stages.fill_data import FillData, fetch_and_fill, fill_anew
-from graphfeed.pyg.stages.ordered_item_sampler import TakesItems
+from graphfeed.pyg.stages.ordered_item_sampler import OrderedItemSampler, TakesItems
 from graphfeed.pyg.stages.sampler_output import call_stages, transform_output
+from graphfeed.storage import HeteroItemSet, ItemSet
+
+
+class InitWorker(Transform):
+    """Calls torch's `worker_init_fn` in each worker before its first mini-batch, and not outside of workers."""
+
+    function: Callable[[int], Any]
+
+    foreign = False
+    same_size = True
+
+    def __call__(self, minibatch: Any) -> Any:
+        done = LOCAL.__dict__.setdefault("done", WeakSet())
+        if self.function not in done:
+            done.add(self.function)
+            if parent_process() is not None:  # a worker process, whose name ends with its number
+                self.function(int("".join(filter(str.isdigit, current_process().name)) or 0))
+            elif threading.current_thread() is not threading.main_thread():
+                # Threads are numbered as they get their first mini-batches.
+                self.function(next(NUMBERS))
+        return minibatch
+
+
+LOCAL = threading.local()
+FORGETS.append(LOCAL.__dict__.clear)  # a worker process does all its calls in one thread, which imports this
+NUMBERS = itertools.count()
+
+
+@dataclass(frozen=True, eq=False)
+class TorchOptions:
+    """What to do with the arguments of torch's `DataLoader`.
+
+    Raises:
+        TypeError: An argument that torch's loader does not have either.
+        ValueError: Arguments that exclude each other, or a batch size that is no number.
+    """
+
+    batch_size: int | None = 1
+    """The number of seeds of a mini-batch."""
+    shuffle: bool | None = False
+    """Whether the order of the seeds is another one in each epoch: a keyed permutation of all of them."""
+    sampler: Iterable[int] | None = None
+    """Gives the positions of the seeds, in the order of the epoch. It is read once per epoch, in the main process, with
+    torch's, NumPy's and Python's generators seeded by the seed and the epoch. To go on in the middle of an epoch, a
+    sampler with a generator of its own needs the state that this had before that epoch; another order is refused."""
+    batch_sampler: Iterable[Sequence[int]] | None = None
+    """The same, but gives the positions of each mini-batch."""
+    num_workers: int = 0
+    """The number of workers: threads, or processes with `worker="process"`. The mini-batches are the same."""
+    collate_fn: Any = None
+    """Has no effect, as in PyG."""
+    dataset: Any = None
+    """Has no effect, as in PyG."""
+    pin_memory: bool = False
+    """Whether mini-batches are copied to page-locked memory, if there is CUDA."""
+    drop_last: bool = False
+    """Whether the last mini-batch is dropped if it is not full."""
+    timeout: float = 0
+    """How many seconds a worker may take for a mini-batch; 0 stands for 600, as nothing waits for ever here."""
+    worker_init_fn: Callable[[int], Any] | None = None
+    """Is called with the number of a worker, in each worker, before its first mini-batch. It need not seed anything."""
+    multiprocessing_context: Any = None
+    """Whatever it is, workers are processes if it is given. How they start, the loader decides."""
+    generator: torch.Generator | None = None
+    """The seed of all randomness is drawn from it, when the loader is made, unless `seed` is given."""
+    prefetch_factor: int | None = None
+    """How many mini-batches are in flight per worker; None stands for 2."""
+    persistent_workers: bool = True
+    """Whether workers are kept for the next epoch. Unlike in torch, they are kept unless this says otherwise."""
+    pin_memory_device: str = ""
+    """Has no effect: memory is pinned for all devices."""
+    in_order: bool = True
+    """Has no effect: mini-batches come in order."""
+    seed: int | None = field(default=None, kw_only=True)
+    """The seed of all randomness; None draws one from `generator`, or else from torch's default generator."""
+    worker: str | None = field(default=None, kw_only=True)
+    """"thread" or "process"; see `graphfeed.DataLoader`, as for the rest."""
+    executor: Any = field(default=None, kw_only=True)
+    observer: Any = field(default=None, kw_only=True)
+
+    def __post_init__(self) -> None:
+        if self.sampler is not None and self.shuffle:
+            raise ValueError("sampler says the order, so shuffle can't be given with it; leave shuffle out")
+        if self.batch_sampler is not None and (self.batch_size != 1 or self.shuffle or self.sampler or self.drop_last):
+            raise ValueError(
+                "batch_sampler says which seeds a mini-batch has, so batch_size, shuffle, sampler and drop_last can't "
+                "be given with it; leave them out"
+            )
+        if self.batch_size is None:
+            raise ValueError("batch_size must be a number, but is None; give 1 for one seed in each mini-batch")
+
+    @classmethod
+    def of(cls, given: dict[str, Any], owner: str) -> "TorchOptions":
+        """Return the options for the keyword arguments of a loader."""
+        unknown = sorted(set(given) - set(cls.__dataclass_fields__))
+        if unknown:
+            raise TypeError(f"{owner} has no argument {unknown[0]!r}; see docs/from-pyg.md for those that it has")
+        return cls(**given)
+
+    def source(self, items: ItemSet | HeteroItemSet) -> Datapipe:
+        """Return the first stages of a pipeline."""
+        assert self.batch_size is not None
+        pipe: Datapipe
+        if self.sampler is None and self.batch_sampler is None:
+            pipe = ItemSampler(items, self.batch_size, drop_last=self.drop_last, shuffle=bool(self.shuffle))
+        else:
+            size = None if self.sampler is None else self.batch_size
+            order = self.batch_sampler if self.sampler is None else self.sampler
+            pipe = OrderedItemSampler(items, self.batch_size, drop_last=self.drop_last, order=order, size=size)
+        return pipe if self.worker_init_fn is None else InitWorker(pipe, self.worker_init_fn)
+
+    def end(self, pipe: Datapipe) -> Datapipe:
+        """Return a pipeline with the last stages behind it."""
+        return Pin(pipe) if self.pin_memory and torch.cuda.is_available() else pipe
+
+    def loader(self) -> dict[str, Any]:
+        """Return the arguments of this package's loader."""
+        worker = self.worker
+        if worker is None:
+            worker = "thread" if self.multiprocessing_context is None else "process"
+        seed = self.seed
+        if seed is None and self.generator is not None:
+            seed = int(torch.randint(1 << 62, (), generator=self.generator))
+        return {
+            "num_workers": self.num_workers,
+            "persistent_workers": self.persistent_workers,
+            "worker": worker,
+            "executor": self.executor,
+            "observer": self.observer,
+            "seed": seed,
+            "prefetch_factor": 2 if self.prefetch_factor is None else self.prefetch_factor,
+            "timeout": self.timeout or 600.0,
+        }
+
+
+def read_options(loader: str, data: Any, custom_cls: Any, kwargs: dict[str, Any]) -> TorchOptions:
+    import_pyg("torch_geometric.data", loader)
+    if custom_cls is not None and not isinstance(as_data(data), StorePair):
+        raise ValueError(f"custom_cls must be None, but is {brief(custom_cls)}: mini-batches are of data's class")
+    return TorchOptions.of(kwargs, loader)
+
+
+@dataclass(frozen=True, eq=False)
+class ExtraOptions:
+    """What a user asks for beyond PyG's arguments; without them, mini-batches are PyG's."""
+
+    time_window: Any = None
+    """How far back from its time each seed may look, both ends included: a whole number, or one per seed, by type if
+    the seeds are; None: without limit."""
+    exclude_seed_edges: Any = False
+    """Whether sampled edges that join the two ends of a seed are removed: True, or "reverse" for those of the other
+    direction too, or the type of these where they have one of their own."""
+    as_edge_index: bool = False
+    """Whether `edge_index` is a PyG `EdgeIndex`, with its size and, where the edges are sorted, its order and pointers,
+    so that PyG's layers convert nothing."""
+
+    @classmethod
+    def take(cls, kwargs: dict[str, Any], sampler: Any, *names: str) -> "ExtraOptions":
+        """Return the options of these names, which are removed from the arguments of a loader."""
+        found = cls(**{name: kwargs.pop(name) for name in names if name in kwargs})
+        if found.time_window is None:
+            return found
+        if getattr(sampler, "time_attr", None) is None or getattr(sampler, "neighborhoods", None) is None:
+            raise ValueError("time_window needs time_attr, the name of the times that are compared; give both")
+        # Nodes without a time have always been there, which is before each window.
+        if sampler.untimed:
+            raise ValueError(
+                f"time_window needs times of all types, but {sampler.untimed[0]!r} has no {sampler.time_attr!r}; "
+                "give it times, or leave time_window out"
+            )
+        return found
+
 
 PLACEMENTS = {None: Placement.AUTO, True: Placement.WORKER, False: Placement.MAIN}
 """Where features are fetched, by PyG's `filter_per_worker`."""

@@ -13,8 +13,7 @@ from graphfeed.pyg.data.data_features import read_features
 from graphfeed.pyg.data.data_graph import read_graph
 from graphfeed.pyg.data.inputs import InputNodes, read_input_nodes
 from graphfeed.pyg.data.tables import check_untyped, import_pyg
-from graphfeed.pyg.loaders.pyg_loader import PyGLoader
-from graphfeed.pyg.loaders.torch_options import TorchOptions
+from graphfeed.pyg.loaders.pyg_loader import PyGLoader, TorchOptions
 from graphfeed.pyg.stages.fill_data import ToRootedBatch
 from graphfeed.pyg.stages.sampler_output import SampledMiniBatch, as_sampled
 from graphfeed.storage import FusedCSCSamplingGraph, SamplingGraph

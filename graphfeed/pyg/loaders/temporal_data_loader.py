@@ -10,8 +10,7 @@ from graphfeed.ops import draw_key, drawing
 from graphfeed.ops.arguments import checked
 from graphfeed.pyg.data.data_features import HOLE
 from graphfeed.pyg.data.tables import import_pyg
-from graphfeed.pyg.loaders.pyg_loader import PyGLoader
-from graphfeed.pyg.loaders.torch_options import TorchOptions
+from graphfeed.pyg.loaders.pyg_loader import PyGLoader, TorchOptions
 from graphfeed.storage import ItemSet
 
 

@@ -8,7 +8,7 @@ import torch
 
 from graphfeed.datapipes import Datapipe, IterableSource
 from graphfeed.pyg.data.data_graph import read_graph
-from graphfeed.pyg.data.negative_sampling import NegativeSampling
+from graphfeed.pyg.data.inputs import NegativeSampling
 from graphfeed.pyg.data.tables import import_pyg
 from graphfeed.pyg.samplers.neighborhoods import Neighborhoods
 from graphfeed.pyg.stages.sampler_output import ToSamplerOutput, call_stages, random_links, random_minibatch

@@ -7,7 +7,7 @@ from typing import Any, Literal, TypeAlias
 from graphfeed.datapipes import Datapipe
 from graphfeed.ops.arguments import brief
 from graphfeed.pyg.data.data_graph import reverse_type
-from graphfeed.pyg.data.negative_sampling import NegativeSampling
+from graphfeed.pyg.data.inputs import NegativeSampling
 from graphfeed.pyg.data.tables import import_pyg
 from graphfeed.pyg.stages.sampler_output import ToSamplerOutput
 from graphfeed.pyg.stages.seed_links import LinkSeeds

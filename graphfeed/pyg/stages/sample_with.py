@@ -3,7 +3,7 @@
 from typing import Any
 
 from graphfeed.datapipes import MiniBatch, Transform
-from graphfeed.pyg.data.negative_sampling import NegativeSampling
+from graphfeed.pyg.data.inputs import NegativeSampling
 from graphfeed.pyg.data.tables import import_pyg
 from graphfeed.pyg.stages.sampler_output import SampledMiniBatch, as_sampled, only_type
 from graphfeed.pyg.stages.seed_links import link_fields

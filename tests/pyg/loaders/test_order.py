@@ -14,7 +14,7 @@ from torch.utils.data import BatchSampler, RandomSampler
 from graphfeed.loader.executors.worker_task import forget_work
 from graphfeed.pyg import ImbalancedSampler, NeighborLoader
 from graphfeed.pyg.data.tables import import_pyg
-from graphfeed.pyg.loaders.torch_options import LOCAL, TorchOptions
+from graphfeed.pyg.loaders.pyg_loader import LOCAL, TorchOptions
 from tests.pyg.neighborhood import homogeneous, values_of
 
 
