@@ -2,7 +2,7 @@
 
 import multiprocessing
 import threading
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 from torch.utils.data import IterDataPipe
@@ -86,26 +86,41 @@ class Transform(Datapipe[Batch]):
         return length(self.datapipe)
 
 
-def call(stages: Iterable[Transform[Any]], minibatch: Any, observer: Observer | None = None) -> Any:
-    """Call one stage after the other for a mini-batch, and return what the last one does."""
+def call(
+    stages: Iterable[Transform[Any]],
+    minibatch: Any,
+    observer: Observer | None = None,
+    function: Callable[[Any], Any] | None = None,
+) -> Any:
+    """Call one stage after the other for a mini-batch, and return what the last one does.
+
+    A `function` is called in the place of a single stage, as that would be.
+    """
     with KeptGlobals() as kept:
         for stage in stages:
-            minibatch = call_one(stage, minibatch, observer, kept)
+            minibatch = call_one(stage, minibatch, observer, kept, function)
     return minibatch
 
 
-def call_one(stage: Transform[Any], minibatch: Any, observer: Observer | None, kept: KeptGlobals) -> Any:
+def call_one(
+    stage: Transform[Any],
+    minibatch: Any,
+    observer: Observer | None,
+    kept: KeptGlobals,
+    function: Callable[[Any], Any] | None = None,
+) -> Any:
     """Call a stage and tell the observer; an exception gets a note with the stage, the mini-batch and the worker."""
+    function = stage if function is None else function
     key = getattr(minibatch, "key", None)
     if observer is not None:
         observer.stage_begin(stage, key)
     try:
         if stage.foreign and key is not None:
-            result = call_seeded(stage, minibatch, key, kept)
+            result = call_seeded(stage, function, minibatch, key, kept)
         else:
             # Without a key to seed by, a stage draws from the generators as the program left them.
             kept.put_back()
-            result = stage(minibatch)
+            result = function(minibatch)
         if result is None:
             raise TypeError(f"{type(stage).__name__} returned None; let its __call__ return the mini-batch")
     except BaseException as error:  # SystemExit too

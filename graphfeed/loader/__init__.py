@@ -21,7 +21,6 @@ from graphfeed.loader.stages import (
     InWorkers,
     Pin,
     Prefetch,
-    SampledTogether,
     Sharder,
     StreamPrefetch,
     UpstreamPlaceholder,
@@ -33,7 +32,7 @@ from graphfeed.loader.warm_up_command import warm_up
 __all__ = [
     "AT_BEGIN", "RULES", "Cooperates", "DataLoader", "Fingerprint", "InThreads", "InWindows", "InWorkers",
     "LoaderOptions", "Observer", "Pin", "Plan", "Prefetch", "ProcessExecutor", "Progress", "RunContext",
-    "SampledTogether", "Sharder", "StreamPrefetch", "UpstreamPlaceholder", "WithCudaEvent", "WorkerLostError",
+    "Sharder", "StreamPrefetch", "UpstreamPlaceholder", "WithCudaEvent", "WorkerLostError",
     "bytes_text", "current_run", "find_caches", "find_difference", "make_plan", "take_fingerprint", "warm_up",
 ]
 # fmt: on

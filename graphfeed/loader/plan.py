@@ -7,7 +7,6 @@ from typing import Any
 from graphfeed.datapipes import Datapipe
 from graphfeed.datapipes.pipeline import assign_streams
 from graphfeed.loader.explain import describe_in_line, describe_plan, describe_rules, describe_storage, describe_written
-from graphfeed.loader.graph_rules import sample_together
 from graphfeed.loader.placement_rules import (
     cut_at_main_stages,
     fetch_beside_processes,
@@ -30,7 +29,7 @@ from graphfeed.loader.rules import (
     prefetch_on_stream,
     refuse_idle_workers,
 )
-from graphfeed.loader.window_rules import fetch_in_windows
+from graphfeed.loader.window_rules import fetch_in_windows, sample_together
 
 Rule = Callable[[Datapipe, LoaderOptions], Datapipe]
 

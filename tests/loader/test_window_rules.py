@@ -1,6 +1,8 @@
+"""The rules about windows: which rows are read ahead, and which mini-batches are sampled together."""
+
 import os
 import signal
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +18,8 @@ from graphfeed.loader.explain import bytes_text
 from graphfeed.loader.stages.in_windows import InWindows
 from graphfeed.loader.tune import tuning
 from graphfeed.storage.features import PlannedRows
+from graphfeed.storage.graph.sampling import mapped_arrays
+from graphfeed.storage.memory import mapped_file
 from graphfeed.storage.memory.tensor_tree import tensors_in
 from tests.digests import digest, digests
 from tests.loader.late_streams import running
@@ -58,7 +62,7 @@ def test_files_larger_than_the_memory_are_read_in_windows(path: Path) -> None:
     assert windows(pipe_of(path)) == []
     assert windows(pipe_of(path), memory_limit=SIZE) == []
     (stage,) = windows(pipe_of(path), memory_limit=SIZE - 1)
-    assert stage.memory.max_size_in_bytes + 2 * stage.sample_bytes <= SIZE - 1
+    assert stage.max_size_in_bytes <= SIZE - 1
     assert windows(pipe_of(path), memory_limit=SIZE - 1, window=0) == []
     assert "fetch_in_windows" in gf.DataLoader(pipe_of(path), memory_limit=SIZE - 1).explain()
 
@@ -302,3 +306,88 @@ def test_rows_that_a_fetch_did_not_announce_are_those_of_the_file(path: Path) ->
     for minibatch in gf.DataLoader(pipe, num_workers=0, memory_limit=10_000):
         assert torch.equal(minibatch.more, all_rows[(minibatch.input_nodes * 3 + 1) % NODES])
         assert torch.equal(minibatch.node_features["feat"], all_rows[minibatch.input_nodes])
+
+
+MAPPED_NODES = 2000
+
+
+@pytest.fixture
+def saved(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Save a graph that is larger than the memory."""
+    monkeypatch.setattr(mapped_file, "LEAST_MAPPED", 0)
+    monkeypatch.setattr(mapped_arrays, "available_memory", lambda: 90_000.0)
+    graph(MAPPED_NODES).save(tmp_path / "graph")
+    return tmp_path / "graph"
+
+
+def sampled(graph: gf.SamplingGraph, kind: type[gf.NeighborSampler] = gf.NeighborSampler, **options: Any) -> Any:
+    items = gf.ItemSampler(gf.ItemSet(MAPPED_NODES, names="seeds"), batch_size=64, shuffle=True)
+    store = gf.BasicFeatureStore({("node", None, "feat"): gf.TorchBasedFeature(torch.arange(MAPPED_NODES)[:, None])})
+    pipe = kind(items, graph, [2, 2], **options)
+    return pipe.fetch_feature(store, node_feature_keys=["feat"])
+
+
+@pytest.mark.parametrize("num_workers", [0, 2])
+def test_mini_batches_are_those_that_are_sampled_apart(saved: Path, num_workers: int) -> None:
+    mapped = gf.load_graph(saved)
+    loader = gf.DataLoader(sampled(mapped), num_workers, seed=3)
+    assert "sample_together" in loader.explain()
+    assert digests(loader) == digests(gf.DataLoader(sampled(mapped), num_workers, seed=3, window=0))
+    alone = gf.DataLoader(sampled(mapped).datapipe, num_workers, seed=3)
+    assert len(list(alone)) == len(alone) == 32
+    loader = gf.DataLoader(sampled(mapped), num_workers, seed=3)
+    for number, _ in enumerate(loader):
+        if number == 3:
+            break
+    again = gf.DataLoader(sampled(mapped), num_workers, seed=3)
+    again.load_state_dict(loader.state_dict())
+    assert digests(again) == digests(gf.DataLoader(sampled(mapped), 0, seed=3, window=0))[4:]
+
+
+def test_a_window_is_as_large_as_asked_and_as_there_is_memory_for(saved: Path) -> None:
+    mapped = gf.load_graph(saved)
+    for options, size in (({"window": 5}, 5), ({"window": 500}, 32), ({}, 32)):
+        (stage,) = windows(sampled(mapped), num_workers=2, **options)
+        assert stage.window == size
+        assert stage.max_size_in_bytes == 90_000 / 4
+    (stage,) = windows(sampled(mapped), num_workers=2, memory_limit=10_000)
+    assert stage.max_size_in_bytes == 10_000
+
+
+def test_what_is_not_read_together_is_sampled_apart(saved: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    mapped = gf.load_graph(saved)
+    assert windows(sampled(mapped), num_workers=2, window=0) == []
+    assert windows(sampled(mapped), num_workers=2, worker="process") == []
+    assert windows(sampled(mapped, only_new=True), num_workers=2) == []
+    assert windows(sampled(mapped, deduplicate=False), num_workers=2) == []
+    assert windows(sampled(gf.from_coo(([0], [1]), MAPPED_NODES)), num_workers=2) == []
+    monkeypatch.setattr(mapped_arrays, "available_memory", lambda: 200_000.0)
+    assert windows(sampled(mapped), num_workers=2) == []
+
+
+class Fewer(gf.NeighborSampler):
+    """Has a way of its own to sample."""
+
+    def sample_hops(self, seeds: Any) -> list[gf.SampledSubgraph]:
+        return super().sample_hops(seeds[::2])
+
+
+class FewerTogether(Fewer):
+    """Says how it samples several mini-batches, too."""
+
+    def begin(self, minibatches: Sequence[Any], each: Any = map) -> list[Any]:
+        return list(each(self, minibatches))
+
+    def finish(self, minibatch: Any, pending: Any) -> Any:
+        return pending
+
+
+@pytest.mark.parametrize("num_workers", [0, 2])
+def test_a_sampler_with_a_way_of_its_own_is_in_windows_once_it_says_how(saved: Path, num_workers: int) -> None:
+    mapped = gf.load_graph(saved)
+    apart, together = (sampled(mapped, kind, deduplicate=True) for kind in (Fewer, FewerTogether))
+    assert windows(apart, num_workers=num_workers) == []
+    assert len(windows(together, num_workers=num_workers)) == 1
+    expected = digests(gf.DataLoader(apart, num_workers, seed=3))
+    assert digests(gf.DataLoader(together, num_workers, seed=3)) == expected
+    assert digests(gf.DataLoader(sampled(mapped), num_workers, seed=3)) != expected

@@ -47,14 +47,16 @@ TAKE_A_GENERATOR = {
 """The functions of torch that draw from a generator that they are given."""
 
 
-def call_seeded(stage: "Transform", minibatch: Any, key: Key, kept: "KeptGlobals") -> Any:
+def call_seeded(
+    stage: "Transform", function: Callable[[Any], Any], minibatch: Any, key: Key, kept: "KeptGlobals"
+) -> Any:
     seed = key.at(stage.foreign_number, GLOBALS)
     # Other threads draw from the global generators too: only the main thread may seed them.
     if threading.current_thread() is threading.main_thread():
         kept.seed(seed)
-        return stage(minibatch)
+        return function(minibatch)
     with watched(stage), KeyedDraws(seed):
-        return stage(minibatch)
+        return function(minibatch)
 
 
 class KeptGlobals:

@@ -1,10 +1,15 @@
 """Sample neighbours of the seeds, hop by hop."""
 
+from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import replace
-from typing import ClassVar
+from typing import Any
 
+from graphfeed.datapipes.minibatch import MiniBatch
 from graphfeed.datapipes.samplers.fanout_sampler import FanoutSampler
-from graphfeed.ops import draw_key
+from graphfeed.datapipes.samplers.subgraph_sampler import with_input_nodes, with_nodes
+from graphfeed.ops import draw_key, drawing
+from graphfeed.ops.rows import Each
 from graphfeed.storage import SampledSubgraph
 from graphfeed.storage.graph import ByType, SamplingRequest
 
@@ -60,8 +65,11 @@ class NeighborSampler(FanoutSampler, name="sample_neighbor"):
     disjoint: bool = False
     """Whether each seed has nodes of its own: a node that two seeds lead to has two rows. Implies `only_new`."""
 
-    samples_hops: ClassVar[bool] = True
-    """Whether `sample_hops` is all that it asks of its graph."""
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        """Leave a sampler with a way of its own out of windows, unless it has `begin` and `finish` of its own, too."""
+        super().__init_subclass__(**kwargs)
+        if {"__call__", "sample_subgraphs", "sample_hops"} & vars(cls).keys() and "begin" not in vars(cls):
+            cls.begin = None  # type: ignore[assignment, method-assign]
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -80,4 +88,33 @@ class NeighborSampler(FanoutSampler, name="sample_neighbor"):
 
     def sample_hops(self, seeds: ByType) -> list[SampledSubgraph]:
         """Return one subgraph per hop around the seeds, the outermost first."""
-        return self.graph.sample_hops(seeds, self.request, [draw_key(hop) for hop in range(len(self.request.fanouts))])
+        return self.graph.sample_hops(seeds, self.request, self.draw_keys())
+
+    def draw_keys(self) -> list[int]:
+        """Return the key of each hop of the mini-batch that is sampled, the seeds' own hop first."""
+        return [draw_key(hop) for hop in range(len(self.request.fanouts))]
+
+    def begin(self, minibatches: Sequence[MiniBatch], each: Each = map) -> list[list[SampledSubgraph] | None]:
+        """Sample several mini-batches at once; return the hops of each, or None for what fails once it is finished.
+
+        Args:
+            minibatches: The mini-batches.
+            each: Applies a function to each of them, like `map`, perhaps in threads.
+        """
+        asked: dict[int, tuple[ByType, list[int]]] = {}
+        for number, minibatch in enumerate(minibatches):
+            with suppress(Exception), drawing(minibatch.key, self.number):
+                asked[number] = with_nodes(minibatch)[1], self.draw_keys()
+        found: dict[int, list[SampledSubgraph]] = {}
+        with suppress(Exception):
+            seeds, keys = zip(*asked.values(), strict=True)
+            found = dict(zip(asked, self.graph.sample_hops_together(seeds, self.request, keys, each), strict=True))
+        return [found.get(number) for number in range(len(minibatches))]
+
+    def finish(self, minibatch: MiniBatch, pending: list[SampledSubgraph] | None) -> MiniBatch:
+        """Return a mini-batch with the hops that `begin` found for it; without any, it is sampled by itself."""
+        if pending is None:
+            return self(minibatch)
+        result, *_ = with_nodes(minibatch)
+        result.input_nodes, result.sampled_subgraphs = with_input_nodes(pending)
+        return result

@@ -70,21 +70,24 @@ class SubgraphSampler(Transform, name="sample_subgraph"):
         raise NotImplementedError(f"{type(self).__name__} must write sample_subgraphs")
 
     def __call__(self, minibatch: MiniBatch) -> MiniBatch:
-        seeds = given_seeds(minibatch)
-        result = copy.copy(minibatch)
-        times: list[ByType | None] = [None]
-        if minibatch.timestamp is None:
-            nodes, result.compacted_seeds = node_seeds(seeds)
-        else:
-            given = [minibatch.timestamp, minibatch.pre_time_window]
-            # Windows are spread over the nodes in the way of the times.
-            timed = [timed_node_seeds(seeds, values) for values in given if values is not None]
-            nodes, result.compacted_seeds, _ = timed[0]
-            times = [own for _, _, own in timed]
+        result, nodes, times = with_nodes(minibatch)
         with drawing(minibatch.key, self.number):
             more: Any = {"key": minibatch_key()} if self.takes_key else {}
             result.input_nodes, result.sampled_subgraphs = self.sample_subgraphs(nodes, *times, **more)
         return result
+
+
+def with_nodes(minibatch: MiniBatch) -> tuple[MiniBatch, ByType, list[ByType | None]]:
+    """Return a copy with `compacted_seeds`, the nodes to sample around, and their times and windows, if there are."""
+    seeds, result = given_seeds(minibatch), copy.copy(minibatch)
+    if minibatch.timestamp is None:
+        nodes, result.compacted_seeds = node_seeds(seeds)
+        return result, nodes, [None]
+    given = [minibatch.timestamp, minibatch.pre_time_window]
+    # Windows are spread over the nodes in the way of the times.
+    timed = [timed_node_seeds(seeds, values) for values in given if values is not None]
+    nodes, result.compacted_seeds, _ = timed[0]
+    return result, nodes, [own for _, _, own in timed]
 
 
 def with_input_nodes(hops: list[SampledSubgraph]) -> tuple[ByType, list[SampledSubgraph]]:

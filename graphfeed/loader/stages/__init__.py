@@ -9,7 +9,6 @@ from graphfeed.loader.stages.in_windows import InWindows
 from graphfeed.loader.stages.in_workers import InWorkers
 from graphfeed.loader.stages.pin import Pin
 from graphfeed.loader.stages.prefetch import Prefetch
-from graphfeed.loader.stages.sampled_together import SampledTogether
 from graphfeed.loader.stages.sharder import Sharder
 from graphfeed.loader.stages.stream_prefetch import StreamPrefetch
 from graphfeed.loader.stages.upstream_placeholder import UpstreamPlaceholder
@@ -17,7 +16,7 @@ from graphfeed.loader.stages.with_cuda_event import WithCudaEvent
 
 # fmt: off
 __all__ = [
-    "InThreads", "InWindows", "InWorkers", "Pin", "Prefetch", "SampledTogether", "Sharder", "StreamPrefetch",
-    "UpstreamPlaceholder", "WithCudaEvent",
+    "InThreads", "InWindows", "InWorkers", "Pin", "Prefetch", "Sharder", "StreamPrefetch", "UpstreamPlaceholder",
+    "WithCudaEvent",
 ]
 # fmt: on

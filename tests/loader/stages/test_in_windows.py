@@ -1,3 +1,5 @@
+"""Windows of mini-batches: rows that are read ahead, and hops that are sampled together."""
+
 import itertools
 import multiprocessing
 import os
@@ -12,9 +14,22 @@ import torch
 
 import graphfeed as gf
 from graphfeed.loader.run import RunContext
+from graphfeed.loader.stages.in_windows import PARTS
 from graphfeed.storage.features import PlannedRows, disk_based_feature
+from graphfeed.storage.graph import Together
+from graphfeed.storage.memory import count_bytes
 from tests.digests import digests
-from tests.loader.stages.test_inserted import KEY, NODES, fetched, in_windows, sampled
+from tests.loader.stages.test_inserted import (
+    APART,
+    BY_THREAD,
+    KEY,
+    NODES,
+    fetched,
+    graph,
+    in_windows,
+    sampled,
+    together,
+)
 from tests.programs import run_body
 from tests.waiting import wait_until
 
@@ -172,6 +187,95 @@ def test_a_forked_process_may_leave_the_epoch_of_its_parent_and_begin_another(pa
     child.join(60)
     assert child.exitcode == 0
     assert len(list(running)) == 24
+
+
+class CountedGraph(gf.FusedCSCSamplingGraph):
+    """Keeps how many mini-batches were sampled together."""
+
+    counts: list[int]
+
+    def sample_hops_together(self, seeds: Any, request: Any, keys: Any, each: Any = map) -> Any:
+        self.counts.append(len(seeds))
+        return super().sample_hops_together(seeds, request, keys, each)
+
+
+def counted() -> CountedGraph:
+    counted = CountedGraph(**graph().fields())
+    vars(counted)["counts"] = []
+    return counted
+
+
+def sampler(graph: gf.SamplingGraph, source: Any = None) -> gf.Datapipe:
+    items = gf.ItemSampler(gf.ItemSet(NODES, names="seeds"), batch_size=8, shuffle=True)
+    return (items if source is None else source(items)).sample_neighbor(graph, fanouts=[2, 2])
+
+
+@pytest.mark.parametrize(
+    ("num_threads", "windows", "counts"),
+    [
+        (0, APART, [1, 2, 4, 8, 10]),
+        (2, APART, [1, 2, 4, 8, 10]),
+        (0, BY_THREAD, [1, 2, 4, 8, 10]),
+        (2, BY_THREAD, [1, 2, 4, 8, 10]),
+    ],
+)
+def test_windows_are_sampled_as_the_sampler_alone(num_threads: int, windows: Together, counts: list[int]) -> None:
+    graph = counted()
+    pipe = sampler(graph)
+    stage = together(pipe, windows, num_threads)
+    assert digests(stage) == digests(pipe)
+    assert len(stage) == 25
+    # Two windows are sampled at the same time, and the next one is as large as the one before both lets it be.
+    assert sorted(graph.counts) == sorted(counts)
+
+
+def test_windows_grow_as_far_as_there_is_memory_for_samples() -> None:
+    graph = counted()
+    pipe = sampler(graph)
+    largest = max(count_bytes(minibatch.sampled_subgraphs) for minibatch in pipe)
+    for sample_bytes, counts in ((0, [1] * 25), (PARTS * 4 * largest, [1, 2, 4, 4])):
+        graph.counts.clear()
+        assert digests(together(pipe, Together(sample_bytes, by_thread=False))) == digests(pipe)
+        assert graph.counts[: len(counts)] == counts
+
+
+@pytest.mark.parametrize(("num_threads", "windows"), [(0, APART), (2, APART), (2, BY_THREAD)])
+def test_seeds_that_are_not_there_are_an_error_in_the_place_of_their_mini_batch(
+    num_threads: int, windows: Together
+) -> None:
+    def spoil(batch: gf.MiniBatch) -> gf.MiniBatch:
+        return batch if batch.key.index != index else gf.MiniBatch(seeds=torch.tensor([NODES]))
+
+    for index in (0, 1, 7):
+        pipe = sampler(counted(), lambda items: items.transform(spoil))
+        running = RunContext().drive(together(pipe, windows, num_threads))
+        assert len([next(running) for _ in range(index)]) == index
+        with pytest.raises(ValueError, match="seeds"):
+            next(running)
+
+
+def test_a_loop_that_is_left_samples_no_more(monkeypatch: pytest.MonkeyPatch) -> None:
+    graph, started, going = counted(), threading.Event(), threading.Event()
+    alone: list[Any] = []
+
+    def wait(_: Any) -> None:
+        started.set()
+        going.wait(60)
+
+    def read(seeds: Any, request: Any, keys: Any, each: Any) -> Any:
+        return list(each(wait, seeds))
+
+    monkeypatch.setitem(vars(graph), "sample_hops_together", read)
+    monkeypatch.setitem(vars(graph), "sample_hops", lambda *given: alone.append(given))
+    run = RunContext()
+    reader = threading.Thread(target=list, args=(run.drive(together(sampler(graph), num_threads=1)),))
+    reader.start()
+    assert started.wait(60)
+    run.cancel()
+    going.set()
+    reader.join(30)
+    assert not reader.is_alive()
+    assert alone == []
 
 
 @pytest.mark.slow
