@@ -18,7 +18,7 @@ from graphfeed.distributed.partitioned_graph import PartitionedGraph
 from graphfeed.distributed.ranks.peers import Peers, shared_peers
 from graphfeed.ops import Key
 from graphfeed.storage import SampledSubgraph, SamplingGraph
-from graphfeed.storage.graph import ByType, StandInGraph
+from graphfeed.storage.graph import ByType
 
 NUMBERS: "weakref.WeakKeyDictionary[Peers, count[int]]" = weakref.WeakKeyDictionary()
 """Numbers the groups over some peers, in the order in which each rank makes them."""
@@ -79,13 +79,6 @@ class RankGroup:
         # All ranks hold the whole graph: any of them may sample a node, but all must name the same one.
         return (ids.long() * SPREAD >> 33) % self.world_size
 
-    def sample(self, minibatch: MiniBatch, graph: SamplingGraph) -> MiniBatch:
-        # `graph` stands in for the sampler's own. The sampler is neither checked anew nor copied by its state, which
-        # would prepare the graph.
-        sampler = object.__new__(type(self.sampler))
-        vars(sampler).update(vars(self.sampler), graph=graph, request=self.sampler.request, number=self.sampler.number)
-        return sampler(minibatch)
-
     def __reduce__(self) -> Any:
         raise TypeError(
             "stages with cooperative=True can't be sent to another process, which would not be a rank; "
@@ -96,14 +89,24 @@ class RankGroup:
         return repr(self.sampler.fanouts)
 
 
-class JointStep(StandInGraph[SamplingGraph]):
+class JointStep(SamplingGraph):
     """The graph as all ranks sample it for one mini-batch: what one of them needs, the owner samples."""
 
     def __init__(self, group: RankGroup, run: int, key: Key) -> None:
-        super().__init__(group.graph)
+        self.graph = group.graph
         self._group, self._minibatch = group, (run, key.index)
         self._draws = f"seed {key.seed} in epoch {key.epoch}"
         self.exchanges: list[RowExchange] = []
+
+    @property
+    def num_nodes(self) -> int | dict[str, int]:
+        """The number of nodes of the whole graph."""
+        return self.graph.num_nodes
+
+    @property
+    def num_edges(self) -> int | dict[str, int]:
+        """The number of edges of the whole graph."""
+        return self.graph.num_edges
 
     def sample_neighbors(
         self,
@@ -172,7 +175,7 @@ class JointSampler(Transform):
         step = JointStep(self.group, self.run, joint)
         given = copy.copy(minibatch)
         given.key = joint
-        sampled = self.group.sample(given, step)
+        sampled = self.group.sampler.changed(graph=step)(given)
         assert sampled.input_nodes is not None
         # One more exchange than hops: that of the outermost nodes, by which features are fetched.
         step.plan(sampled.input_nodes).count_rows()

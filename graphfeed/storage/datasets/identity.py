@@ -17,7 +17,6 @@ from graphfeed.storage.features.cached_feature import CachedFeature
 from graphfeed.storage.features.disk_based_feature import DiskBasedFeature
 from graphfeed.storage.features.feature import TorchBasedFeature
 from graphfeed.storage.graph.graph_arrays import GraphArrays
-from graphfeed.storage.graph.stand_in_graph import StandInGraph
 
 WHOLE_BYTES = 1 << 22
 """All rows of an array of so many bytes count."""
@@ -49,10 +48,7 @@ def identify(data: Any, *more: Any) -> str:
 
 def parts_of(data: Any) -> Iterator[tuple[str, int, Any]]:
     """Yield the name of each array of some data, the number of its rows, and some of them."""
-    # A stand-in or a cache has the rows of what is behind it.
-    if isinstance(data, StandInGraph):
-        yield from parts_of(data.graph)
-    elif isinstance(data, CachedFeature):
+    if isinstance(data, CachedFeature):  # it has the rows of what is behind it
         yield from parts_of(data._fallback_feature)
     elif isinstance(data, (TorchBasedFeature, DiskBasedFeature)):
         yield "rows", data.count(), data.read(spread(data.count(), data.size().numel() * data.dtype.itemsize))

@@ -50,7 +50,6 @@ from graphfeed.storage.graph.sampling.temporal_sampling import (
 )
 from graphfeed.storage.graph.sampling_graph import SamplingGraph, Together, parse_seeds
 from graphfeed.storage.graph.sampling_request import SamplingRequest, Strategy
-from graphfeed.storage.graph.stand_in_graph import StandInGraph
 from graphfeed.storage.graph.temporal_query import HopTime, TemporalQuery
 from graphfeed.storage.graph.type_names import (
     CANONICAL_ETYPE_DELIMITER,
@@ -93,7 +92,6 @@ __all__ = [
     "SampledSubgraph",
     "SamplingGraph",
     "SamplingRequest",
-    "StandInGraph",
     "Strategy",
     "TemporalQuery",
     "Together",

@@ -1,10 +1,8 @@
 """All that samplers ask of a graph, made of the one hop that it offers."""
 
-import dis
-import inspect
 from collections.abc import Callable, Collection, Sequence
 from numbers import Real
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, ClassVar, NamedTuple, TypeVar
 
 import torch
 
@@ -40,6 +38,10 @@ class SamplingGraph(GraphProtocol):
     `temporal_sample_hops`. It may override the other methods, to sample all hops in one call, for example.
     """
 
+    heeds: ClassVar[Collection[str]] = ("replace", "probs_name")
+    """The options that `sample_neighbors` heeds. One that yours ignores is left out here: samplers that ask for it are
+    refused then, rather than get edges that were chosen in another way."""
+
     @property
     def edge_types(self) -> list[str]:
         """The edge types "source:relation:destination" in the order of fan-outs; empty if the graph has no types."""
@@ -53,15 +55,15 @@ class SamplingGraph(GraphProtocol):
         """Raise if the graph can't serve a request; called when a stage is built.
 
         Raises:
-            ValueError: A hop that has neither one fan-out nor one per edge type, or an option that `sample_neighbors`
-                of a graph of your own takes and never reads.
+            ValueError: A hop that has neither one fan-out nor one per edge type, or an option that the graph doesn't
+                heed.
         """
         options = {"replace": request.replace, "probs_name": request.probs_name is not None}
         for name in [name for name, is_wanted in options.items() if is_wanted]:
-            if type(self).sample_hops is SamplingGraph.sample_hops and never_reads(self.sample_neighbors, name):
+            if name not in self.heeds:
                 raise ValueError(
                     f"sample_neighbors of {type(self).__name__} ignores {name}, which the sampler asks for; let it "
-                    f"heed {name}, or leave {name.replace('probs', 'prob')} out of the sampler"
+                    f"heed {name} and list it in heeds, or leave {name.replace('probs', 'prob')} out of the sampler"
                 )
         num_types = len(self.edge_types) or 1
         for hop, fanout in enumerate(request.fanouts):
@@ -220,21 +222,6 @@ class SamplingGraph(GraphProtocol):
             if column.is_cpu:
                 check_ids(f"{name} of node_pairs", column, size)
         return result
-
-
-def never_reads(function: Callable[..., Any], parameter: str) -> bool:
-    """Return whether a function of Python's has a parameter that it never reads; False where one can't tell."""
-    # Functions of C have no code to look at, and `**kwargs` may pass it on.
-    code = getattr(inspect.unwrap(function), "__code__", None)
-    if code is None or parameter not in code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]:
-        return False
-    read: set[str] = set(code.co_cellvars)  # what functions inside of it read
-    for instruction in dis.get_instructions(code):
-        if instruction.opname.startswith(("LOAD_FAST", "LOAD_GLOBAL")):
-            # Later versions of Python load two variables by one instruction.
-            read.update(instruction.argval if isinstance(instruction.argval, tuple) else [instruction.argval])
-    # `locals()` reads all of them.
-    return not read & {parameter, "locals"}
 
 
 def check_walks(graph: SamplingGraph, length: int) -> None:

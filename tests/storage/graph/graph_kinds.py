@@ -20,7 +20,7 @@ import torch
 import graphfeed as gf
 from graphfeed.distributed import PartitionedGraph, Peers, cut_graph
 from graphfeed.ops.memory import MappedReads, buffers
-from graphfeed.storage.graph import ByType, StandInGraph
+from graphfeed.storage.graph import ByType
 from graphfeed.storage.graph.sampling import mapped_arrays
 from graphfeed.storage.graph.sampling.mapped_arrays import is_by_page
 from graphfeed.storage.graph.sampling.temporal_sampling import temporal_sample_hop_by_hop, temporal_sample_one_hop
@@ -187,8 +187,14 @@ def sample_all(case: Case, graph: gf.SamplingGraph) -> dict[str, Any]:
     return found
 
 
-class OneHop(StandInGraph[gf.FusedCSCSamplingGraph]):
+class OneHop(gf.SamplingGraph):
     """Samples one hop as another graph does, and makes all else of that."""
+
+    num_nodes: Any = 0
+    num_edges: Any = 0
+
+    def __init__(self, graph: gf.FusedCSCSamplingGraph) -> None:
+        self.graph, self.num_nodes, self.num_edges = graph, graph.num_nodes, graph.num_edges
 
     def sample_neighbors(self, *arguments: Any, **options: Any) -> gf.SampledSubgraph:
         hop: gf.SampledSubgraph = self.graph.sample_neighbors(*arguments, **options)

@@ -95,7 +95,9 @@ def test_a_graph_may_validate_a_request_and_prepare_for_it_before_it_travels() -
 
 
 class Uniform(ListGraph):
-    """Never reads whether to replace, and reads the name of weights in a function inside."""
+    """Says that it ignores whether to replace."""
+
+    heeds = ("probs_name",)
 
     def sample_neighbors(
         self,
@@ -106,12 +108,13 @@ class Uniform(ListGraph):
         *,
         key: int | None = None,
     ) -> gf.SampledSubgraph:
-        assert all(probs_name in (None, "w") for _ in self.ids)
-        return super().sample_neighbors(seeds, fanouts, key=key)
+        return super().sample_neighbors(seeds, fanouts, False, probs_name, key=key)
 
 
 class Unweighted(ListGraph):
-    """Never reads the name of weights."""
+    """Says that it ignores weights."""
+
+    heeds = ("replace",)
 
     def sample_neighbors(
         self,
