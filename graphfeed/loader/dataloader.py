@@ -21,8 +21,8 @@ from graphfeed.loader.options import (
     check_options,
     check_reading,
     choose_seed,
-    refuse_former_options,
     usual_workers,
+    with_known_options,
 )
 from graphfeed.loader.placement_rules import check_servers
 from graphfeed.loader.plan import make_plan
@@ -40,7 +40,7 @@ from graphfeed.loader.rules import LoaderOptions
 from graphfeed.loader.runner import Runner
 from graphfeed.loader.tune import Tuning, describe_tuning, why_fixed
 from graphfeed.loader.workers import Workers
-from graphfeed.ops.arguments import check_count, check_flags, checked, named
+from graphfeed.ops.arguments import check_count, check_flags, checked
 from graphfeed.ops.process import renew_in_child
 
 OF_THIS_LOADER = ("_workers", "_tuning", "_running", "profiled", "_measured_in")
@@ -131,8 +131,7 @@ class DataLoader(Generic[Batch]):
         [[0, 1], [2, 3]]
     """
 
-    @refuse_former_options
-    @named
+    @with_known_options
     def __init__(
         self,
         datapipe: Datapipe[Batch],

@@ -4,36 +4,37 @@ import warnings
 from collections.abc import Callable, Sequence
 from concurrent.futures import Executor
 from functools import wraps
+from inspect import signature
 from typing import Any, NamedTuple, TypeVar, cast
 
-from torch import distributed
 from torch.utils.data import IterDataPipe
 
-from graphfeed.datapipes import Datapipe, Ranked, Source
+from graphfeed.datapipes import Datapipe, Ranked, Source, find_rank
 from graphfeed.datapipes.pipeline import find
 from graphfeed.loader.executors.cores import available_cores
 from graphfeed.loader.placement_rules import REQUESTS_PER_SERVER
 from graphfeed.loader.rules import sampled_on_device
 from graphfeed.ops import draw_unkeyed
-from graphfeed.ops.arguments import brief, check_count, check_position, check_seconds, parse_bytes
+from graphfeed.ops.arguments import brief, check_count, check_names, check_position, check_seconds, parse_bytes
 from graphfeed.ops.process import load_entry_point
 
 FORMER_OPTIONS = ("num_gpu_cached_edges", "gpu_cache_threshold")
-"""What GraphBolt 2.1 gave to its loader, and samplers take today."""
+"""What GraphBolt 2.1 gave to its loader."""
 Init = TypeVar("Init", bound=Callable[..., None])
 
 
-def refuse_former_options(init: Init) -> Init:
-    """Let an `__init__` say where options of GraphBolt's former loader belong today."""
+def with_known_options(init: Init) -> Init:
+    """Let the `__init__` of the loader say what is meant where it is given an option that it doesn't have."""
+    known = tuple(signature(init).parameters)
 
     @wraps(init)
     def checked(self: Any, *args: Any, **kwargs: Any) -> None:
         for name in FORMER_OPTIONS:
             if name in kwargs:
                 raise TypeError(
-                    f"DataLoader has no argument {name!r}; give it to the sampler, as in sample_neighbor(graph, "
-                    f"fanouts, {name}={brief(kwargs[name])})"
+                    f"DataLoader() has no argument {name!r}; leave it out: a cache of edges cost more than it saved"
                 )
+        check_names("DataLoader", known, kwargs)
         init(self, *args, **kwargs)
 
     return cast("Init", checked)
@@ -124,12 +125,6 @@ def check_reading(window: int | None, memory_limit: int | str | None) -> tuple[i
     return window, None if memory_limit is None else parse_bytes("memory_limit", memory_limit)
 
 
-def num_ranks() -> int:
-    """Return the number of ranks of the process group; 1 if there is none."""
-    is_ranked = distributed.is_available() and distributed.is_initialized()
-    return distributed.get_world_size() if is_ranked else 1
-
-
 def choose_seed(pipe: Datapipe[Any], seed: int | None) -> int:
     """Return the given seed, or that of a source, or a random one on which all ranks agree (`graphfeed.seed`)."""
     for source in find(pipe, Source):
@@ -138,9 +133,10 @@ def choose_seed(pipe: Datapipe[Any], seed: int | None) -> int:
     if seed is not None:
         return check_position(seed, 0, 0)
     drawn = draw_unkeyed()
-    if num_ranks() > 1 and not find(pipe, Ranked):
+    _, world_size = find_rank() or (0, 1)
+    if world_size > 1 and not find(pipe, Ranked):
         warnings.warn(
-            f"each of {num_ranks()} ranks draws a seed of its own, and makes mini-batches of all items; begin the "
+            f"each of {world_size} ranks draws a seed of its own, and makes mini-batches of all items; begin the "
             "pipeline with a DistributedItemSampler, which shares them out, or give the DataLoader a seed",
             stacklevel=3,
         )

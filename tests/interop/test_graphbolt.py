@@ -74,8 +74,8 @@ def test_names_of_graphbolt_2_1_say_those_of_today() -> None:
         (lambda: cached.GPUCachedFeature(feature, 1000), TypeError, r"is 1000; gpu_cached_feature\(feature, max_cache"),
         (lambda: cached.CPUCachedFeature(feature, 1000), TypeError, r"is 1000; cpu_cached_feature\(feature, max_cache"),
         (lambda: cached.from_fused_csc, AttributeError, "it is fused_csc_sampling_graph now"),
-        (lambda: loader(pipe, num_gpu_cached_edges=9), TypeError, "give it to the sampler, .*num_gpu_cached_edges=9"),
-        (lambda: loader(pipe, gpu_cache_threshold=9), TypeError, r"give it to the sampler, .*gpu_cache_threshold=9\)"),
+        (lambda: loader(pipe, num_gpu_cached_edges=9), TypeError, "'num_gpu_cached_edges'; leave it out: a cache"),
+        (lambda: loader(pipe, gpu_cache_threshold=9), TypeError, "'gpu_cache_threshold'; leave it out: a cache"),
     ])  # fmt: skip
 
 

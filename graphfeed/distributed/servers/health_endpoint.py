@@ -29,7 +29,7 @@ class HealthEndpoint(ThreadingHTTPServer):
         self, metrics: ServerMetrics, host: str, port: int, token: str | None, tls: tuple[bytes, bytes] | None
     ) -> None:
         import_prometheus()  # if it lacks, say so here rather than at the first request
-        context = None if tls is None else make_server_context(*tls)
+        context = None if tls is None else make_server_context(tls)
         super().__init__((host, port), Request, bind_and_activate=False)
         self.socket.close()
         self.socket = listen(host, port)

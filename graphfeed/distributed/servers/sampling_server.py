@@ -117,9 +117,6 @@ class SamplingServer(Closeable):
         if not isinstance(pipe, Datapipe):
             raise TypeError(f"pipe must be a pipeline of stages, but is a {type(pipe).__name__}")
         check_flags(allow_plaintext=allow_plaintext)
-        given: Any = tls
-        if given is not None and (not isinstance(given, tuple) or [*map(type, given)] != [bytes, bytes]):
-            raise TypeError("tls must be a certificate chain and a private key, each as bytes (PEM)")
         self._token, self._tls, self._allow_plaintext = check_token(token), tls, allow_plaintext
         self._check_place(host, port)
         self._cuts = find_cuts(pipe)

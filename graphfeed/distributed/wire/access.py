@@ -118,20 +118,18 @@ def listen(host: str, port: int) -> socket.socket:
         raise OSError(f"nobody can listen on {join_address(host, port)}: {error}") from error
 
 
-def make_server_context(certificate: bytes, key: bytes) -> ssl.SSLContext:
-    """Return the TLS context of a server."""
-    for name, content in (("certificate", certificate), ("key", key)):
-        if not isinstance(content, bytes):
-            raise TypeError(
-                f"tls must be a certificate chain and its key as bytes, but the {name} is a {type(content).__name__}"
-            )
+def make_server_context(tls: tuple[bytes, bytes]) -> ssl.SSLContext:
+    """Return the TLS context of a server, from its certificate chain and its private key."""
+    given = [type(part).__name__ for part in tls] if isinstance(tls, tuple) else type(tls).__name__
+    if given != ["bytes", "bytes"]:  # a key is not shown
+        raise TypeError(f"tls must be a certificate chain and its private key, both as bytes, but is {given}")
 
     def refuse_password() -> str:
         raise ValueError("the private key of tls is encrypted; give it decrypted, as openssl pkey writes it")
 
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     with tempfile.TemporaryDirectory() as folder:  # the module ssl reads them from files alone
-        for name, content in (("certificate", certificate), ("key", key)):
+        for name, content in zip(("certificate", "key"), tls, strict=True):
             (Path(folder) / name).write_bytes(content)
         try:
             # Without the function, an encrypted key's password would be asked for on the terminal.

@@ -48,7 +48,7 @@ class FlightServer:
         flight = import_flight()
         address = join_address(host, port)
         if tls is not None:
-            make_server_context(*tls)
+            make_server_context(tls)
         USED_BY.add(os.getpid())
         renew_torch_threads()  # in a forked process; calls come in several threads at once
         # Classes are made here, as pyarrow is imported late.

@@ -23,7 +23,7 @@ from graphfeed.ops.arguments.checks import (
     is_trusted,
     parse_bytes,
 )
-from graphfeed.ops.arguments.declared import check_fields, check_flags, check_names, checked, named
+from graphfeed.ops.arguments.declared import check_fields, check_flags, check_names, checked
 from graphfeed.ops.arguments.tensors import NOTHING, as_ids, as_tensor, is_read_only
 from graphfeed.ops.arguments.texts import UnknownName, brief, nearest
 from graphfeed.ops.arguments.verified import (
@@ -40,6 +40,6 @@ __all__ = [
     "ID_DTYPES", "LARGEST", "MOST_VALUES", "NOTHING", "Tensors", "UnknownName", "as_ids", "as_tensor", "bounds",
     "brief", "check_bounds", "check_can_pin", "check_count", "check_fields", "check_flags", "check_ids",
     "check_ids_of_each", "check_length", "check_names", "check_once", "check_position", "check_seconds", "check_seed",
-    "check_tensors", "check_vector", "checked", "distrust", "has_passed", "is_read_only", "is_trusted", "named",
+    "check_tensors", "check_vector", "checked", "distrust", "has_passed", "is_read_only", "is_trusted",
     "nearest", "parse_bytes", "passed_among", "trust", "trust_copies",
 ]  # fmt: skip

@@ -138,18 +138,6 @@ def check_names(owner: str, known: Collection[str], given: Iterable[str]) -> Non
             raise TypeError(f"{owner}() has no argument {name!r}{nearest(name, known)}")
 
 
-def named(made: Made) -> Made:
-    """Make a function tell the nearest name where it is given an argument by another one."""
-    known, owner = tuple(signature(made).parameters), made.__qualname__.removesuffix(".__init__")
-
-    @wraps(made)
-    def check(*args: Any, **kwargs: Any) -> Any:
-        check_names(owner, known, kwargs)
-        return made(*args, **kwargs)
-
-    return cast("Made", check)
-
-
 def checked(made: Made) -> Made:
     """Make a function, or what makes a class, check each argument by its declared type before it does anything."""
     if isinstance(made, type):

@@ -21,6 +21,7 @@ pytestmark = pytest.mark.usefixtures("warm_programs", "no_leaks")
 
 def test_wrong_arguments_are_refused() -> None:
     send: Any = SamplerSender
+    receive: Any = SamplerReceiver
     here, far, tls = {0: "127.0.0.1:1"}, {0: "node7:5"}, "tls must be a certificate chain"
     by_tls = r"give tls=\(certificate, key\), or write 'grpc://0\.0\.0\.0:0'"
     check_refused(
@@ -42,6 +43,7 @@ def test_wrong_arguments_are_refused() -> None:
             (lambda: SamplerReceiver(None, "tcp://0.0.0.0:0", token=""), ValueError, "can be reached by others"),
             (lambda: SamplerReceiver(None, "0.0.0.0:0", token="a"), ValueError, by_tls),
             (lambda: SamplerReceiver(None, "0.0.0.0:0", token="a", tls=(b"", b"")), ValueError, tls),
+            (lambda: receive(None, "0.0.0.0:0", token="a", tls=(b"", "")), TypeError, r"but is \['bytes', 'str'\]"),
         ]
     )
 

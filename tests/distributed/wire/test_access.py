@@ -109,11 +109,11 @@ def test_a_token_must_fit_into_a_header() -> None:
 
 def test_a_certificate_needs_its_own_key(certificates: list[tuple[bytes, bytes]]) -> None:
     (certificate, key), (_, other_key) = certificates
-    make_server_context(certificate, key)
+    make_server_context((certificate, key))
     make_client_context(certificate)
     for given in ((certificate, other_key), (key, certificate), (b"nothing", key), (b"", b"")):
         with pytest.raises(ValueError, match="tls must be a certificate chain and the private key"):
-            make_server_context(*given)
+            make_server_context(given)
     pytest.importorskip("pyarrow")
     with pytest.raises(ValueError, match="tls must be a certificate chain"):
         SamplingServer(pipelines.shuffled(), token="a", tls=(certificate, other_key))
@@ -136,12 +136,13 @@ def test_a_key_that_is_encrypted_is_refused_and_nobody_is_asked_for_its_password
     encrypted = subprocess.run(command, capture_output=True, check=True).stdout
     assert b"ENCRYPTED" in encrypted
     with pytest.raises(ValueError, match="the private key of tls is encrypted"):
-        make_server_context(certificate, encrypted)
+        make_server_context((certificate, encrypted))
 
 
 def test_a_key_that_is_given_as_text_is_not_shown() -> None:
-    with pytest.raises(TypeError, match=r"as bytes, but the key is a str$"):
-        make_server_context(b"", "a secret")  # type: ignore[arg-type]
+    for given, said in (((b"", "a secret"), r"\['bytes', 'str'\]"), ((b"",), r"\['bytes'\]"), ("a secret", "str")):
+        with pytest.raises(TypeError, match=rf"^tls must be .*both as bytes, but is {said}$"):
+            make_server_context(given)  # type: ignore[arg-type]
 
 
 def test_certificates_may_have_comments_in_any_encoding(certificates: list[tuple[bytes, bytes]]) -> None:
