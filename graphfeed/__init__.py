@@ -46,6 +46,7 @@ entry_points.ENTRY_POINTS.update(
     },
     executors={"servers": "graphfeed.distributed.servers.remote_executor:RemoteExecutor"},
     rules={"cooperate": "graphfeed.distributed.cooperative.cooperate:cooperate"},
+    runs={"compare": "graphfeed.distributed.ranks.agreement:begin_run"},
     stages={
         "mark_end": "graphfeed.interop.graphbolt:EndMarker",
         "mark_feature_fetcher_start": "graphfeed.interop.graphbolt:FeatureFetcherStartMarker",

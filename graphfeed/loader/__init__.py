@@ -12,7 +12,7 @@ from graphfeed.loader.executors.process_executor import ProcessExecutor
 from graphfeed.loader.explain import bytes_text
 from graphfeed.loader.fingerprint import Fingerprint, find_difference, take_fingerprint
 from graphfeed.loader.plan import RULES, Plan, make_plan
-from graphfeed.loader.progress import AT_BEGIN, Progress
+from graphfeed.loader.progress import Progress
 from graphfeed.loader.rules import Cooperates, LoaderOptions
 from graphfeed.loader.run import RunContext, current_run
 from graphfeed.loader.stages import (
@@ -30,7 +30,7 @@ from graphfeed.loader.warm_up_command import warm_up
 
 # fmt: off
 __all__ = [
-    "AT_BEGIN", "RULES", "Cooperates", "DataLoader", "Fingerprint", "InThreads", "InWindows", "InWorkers",
+    "RULES", "Cooperates", "DataLoader", "Fingerprint", "InThreads", "InWindows", "InWorkers",
     "LoaderOptions", "Observer", "Pin", "Plan", "Prefetch", "ProcessExecutor", "Progress", "RunContext",
     "Sharder", "StreamPrefetch", "UpstreamPlaceholder", "WithCudaEvent", "WorkerLostError",
     "bytes_text", "current_run", "find_caches", "find_difference", "make_plan", "take_fingerprint", "warm_up",

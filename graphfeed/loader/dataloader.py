@@ -28,7 +28,6 @@ from graphfeed.loader.placement_rules import check_servers
 from graphfeed.loader.plan import make_plan
 from graphfeed.loader.profile import Profile, with_progress
 from graphfeed.loader.progress import (
-    AT_BEGIN,
     Progress,
     check_reader,
     check_state,
@@ -41,7 +40,7 @@ from graphfeed.loader.runner import Runner
 from graphfeed.loader.tune import Tuning, describe_tuning, why_fixed
 from graphfeed.loader.workers import Workers
 from graphfeed.ops.arguments import check_count, check_flags, checked
-from graphfeed.ops.process import renew_in_child
+from graphfeed.ops.process import imported_entry_points, renew_in_child
 
 OF_THIS_LOADER = ("_workers", "_tuning", "_running", "profiled", "_measured_in")
 """The attributes that a copy does not get."""
@@ -375,8 +374,8 @@ class DataLoader(Generic[Batch]):
         if self._tuning is not None and self._tuning.current.plan.written is not self.plan.written:
             self._tuning = self._begin_tuning()  # the pipeline was planned anew
         tuning = self._tuning
-        for tell in AT_BEGIN:
-            tell(self.plan.written, seed, progress)
+        for compare in imported_entry_points("runs"):
+            compare(self.plan.written, seed, progress)
         run = self._runner().run if tuning is None else tuning.run
         try:
             with closing(run(progress, seed, profile)) as minibatches:

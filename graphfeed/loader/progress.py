@@ -1,7 +1,7 @@
 """How far an epoch is."""
 
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol, runtime_checkable
 
@@ -47,10 +47,6 @@ class Progress:
                 "draw from torch's global generator, or remove 'order' from the state to go on all the same"
             )
         self.order = order
-
-
-AT_BEGIN: list[Callable[[Datapipe, int, Progress], None]] = []
-"""What is called where an epoch begins, with the pipeline, the seed, and how far the epoch is, at each moment."""
 
 
 def check_state(state_dict: Mapping[str, Any], fingerprint: Fingerprint, given_seed: int | None, pipe: Datapipe) -> int:

@@ -17,7 +17,7 @@ from graphfeed.datapipes import Datapipe, Ranked, Source, length
 from graphfeed.datapipes.pipeline import find, traverse
 from graphfeed.distributed.ranks.heartbeat import LostError
 from graphfeed.distributed.ranks.messages import Tensors
-from graphfeed.loader import AT_BEGIN, Progress, find_difference, take_fingerprint
+from graphfeed.loader import Progress, find_difference, take_fingerprint
 
 if TYPE_CHECKING:
     from graphfeed.distributed.ranks.peers import Peers
@@ -227,11 +227,14 @@ def check_equal(name: str, said: list[dict[str, Any]]) -> None:
 
 
 def begin_run(pipe: Datapipe, seed: int, progress: Progress) -> None:
-    """Compare a run with those of other ranks, if the pipeline shares its mini-batches among ranks with parts."""
+    """Compare a run with those of other ranks, if the pipeline shares its mini-batches among ranks with parts.
+
+    `progress` tells at each moment how far the run is.
+    """
+    total = None
+    with suppress(TypeError):  # of unknown length
+        total = length(pipe) if ALIVE else None
     for peers in list(ALIVE):
-        total = None
-        with suppress(TypeError):  # of unknown length
-            total = length(pipe)
         peers.agreement.note_run(progress, total)
     for source in find(pipe, Ranked):
         for peers in list(ALIVE):
@@ -259,6 +262,3 @@ def deciding_fields(pipe: Datapipe) -> dict[str, Any]:
         for name, fields in take_fingerprint(pipe).items()
         if name.partition(" ")[2] in deciding
     }
-
-
-AT_BEGIN.append(begin_run)

@@ -5,13 +5,19 @@ rooms, fills the table, so that no room names one above it. Every import of a mo
 where a process unpickles a stage.
 """
 
+import sys
 from pkgutil import resolve_name
 from typing import Any
 
-ENTRY_POINTS: dict[str, dict[str, str]] = {"converters": {}, "executors": {}, "rules": {}, "stages": {}}
+ENTRY_POINTS: dict[str, dict[str, str]] = {"converters": {}, "executors": {}, "rules": {}, "runs": {}, "stages": {}}
 """The additions of each group as "module:name", by the name that the core asks for; stages have their fluent names."""
 
 
 def load_entry_point(group: str, name: str) -> Any:
     """Return what an optional room adds under a name, importing its module if necessary."""
     return resolve_name(ENTRY_POINTS[group][name])
+
+
+def imported_entry_points(group: str) -> list[Any]:
+    """Return the additions of those rooms that the program has imported, for whom others have no use."""
+    return [resolve_name(place) for place in ENTRY_POINTS[group].values() if place.partition(":")[0] in sys.modules]
