@@ -109,7 +109,7 @@ def test_a_stage_is_public_and_those_of_every_pipeline_have_a_file_of_their_name
         if stage.__module__ == "graphfeed.interop.graphbolt":
             assert graphfeed._FOUND_IN[stage.__name__] == stage.__module__
             continue
-        if ".datapipes." in stage.__module__:
+        if ".datapipes." in stage.__module__ and not stage.inserted:
             assert stage.__module__.rpartition(".")[2].replace("_", "") == stage.__name__.lower()
         room = importlib.import_module(".".join(stage.__module__.split(".")[:2]))
         assert stage.__name__ in room.__all__

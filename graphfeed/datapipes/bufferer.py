@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from graphfeed.datapipes.datapipe import Datapipe, length
-from graphfeed.datapipes.pipeline.fields import check_source
+from graphfeed.datapipes.pipeline.traverse import check_source
 from graphfeed.ops.arguments import brief
 
 

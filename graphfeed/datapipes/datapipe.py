@@ -15,8 +15,8 @@ from graphfeed.datapipes.pipeline.fluent import Fluent, register
 from graphfeed.datapipes.pipeline.immutable import Immutable, make_immutable
 from graphfeed.datapipes.pipeline.iteration import begins, key_source
 from graphfeed.datapipes.pipeline.placement import Placement
-from graphfeed.datapipes.pipeline.rewriting import Rewritable
 from graphfeed.datapipes.pipeline.streams import Streams
+from graphfeed.datapipes.pipeline.traverse import Rewritable
 from graphfeed.ops.arguments import check_position
 
 

@@ -9,10 +9,10 @@ from torch.utils.data import IterDataPipe
 
 from graphfeed.datapipes.datapipe import Datapipe, length
 from graphfeed.datapipes.minibatch import Batch, MiniBatch
-from graphfeed.datapipes.pipeline.fields import check_source
 from graphfeed.datapipes.pipeline.observer import OBSERVER, Observer
 from graphfeed.datapipes.pipeline.placement import Placement
 from graphfeed.datapipes.pipeline.seeding import KeptGlobals, call_seeded
+from graphfeed.datapipes.pipeline.traverse import check_source
 from graphfeed.datapipes.sources.iterable_source import IterableSource
 from graphfeed.ops import Key
 from graphfeed.ops.arguments import check_fields

@@ -11,9 +11,8 @@ from graphfeed.loader.executors import available_cores, cpu_quotas
 from graphfeed.loader.profile import Setting, StageRow, Summary
 from graphfeed.loader.rules import device_of
 from graphfeed.loader.stages.in_threads import InThreads
-from graphfeed.loader.stages.in_workers import InWorkers
+from graphfeed.loader.stages.in_workers import InWorkers, Sharder
 from graphfeed.loader.stages.prefetch import Prefetch
-from graphfeed.loader.stages.sharder import Sharder
 from graphfeed.loader.stages.stream_prefetch import StreamPrefetch
 from graphfeed.storage.features import PlannedRows
 from graphfeed.storage.graph import SHARE, HasFiles

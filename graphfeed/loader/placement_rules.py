@@ -11,8 +11,7 @@ from graphfeed.loader.executors.sending import can_be_sent
 from graphfeed.loader.rules import CopiesToDevice, LoaderOptions, ReadsFeatures, device_of, moves
 from graphfeed.loader.stages.in_threads import InThreads
 from graphfeed.loader.stages.in_windows import FetchesKnownRows, slow_sources
-from graphfeed.loader.stages.in_workers import InWorkers, chain_of
-from graphfeed.loader.stages.sharder import Sharder
+from graphfeed.loader.stages.in_workers import InWorkers, Sharder, chain_of
 from graphfeed.ops.arguments import brief
 
 REQUESTS_PER_SERVER = 4

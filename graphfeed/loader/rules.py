@@ -14,9 +14,8 @@ from graphfeed.datapipes.pipeline import find, traverse
 from graphfeed.loader.memory_budget import MemoryBudget
 from graphfeed.loader.stages.in_threads import InThreads
 from graphfeed.loader.stages.in_workers import InWorkers
-from graphfeed.loader.stages.pin import Pin
 from graphfeed.loader.stages.prefetch import Prefetch
-from graphfeed.loader.stages.stream_prefetch import StreamPrefetch
+from graphfeed.loader.stages.stream_prefetch import Pin, StreamPrefetch
 from graphfeed.ops import is_gpu
 from graphfeed.ops.process import load_entry_point
 

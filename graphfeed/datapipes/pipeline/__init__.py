@@ -6,7 +6,6 @@ random streams, observers, estimates.
 """
 
 from graphfeed.datapipes.pipeline.description import describe_stage
-from graphfeed.datapipes.pipeline.fields import check_source
 from graphfeed.datapipes.pipeline.fluent import register
 from graphfeed.datapipes.pipeline.iteration import torch_shard
 from graphfeed.datapipes.pipeline.observer import OBSERVER, Observer, Side
@@ -14,7 +13,7 @@ from graphfeed.datapipes.pipeline.placement import Placement
 from graphfeed.datapipes.pipeline.seeding import seeded_globals
 from graphfeed.datapipes.pipeline.size_estimate import BatchSizeEstimate, distinct, measure
 from graphfeed.datapipes.pipeline.streams import assign_streams, keep_streams
-from graphfeed.datapipes.pipeline.traverse import find, replace, traverse
+from graphfeed.datapipes.pipeline.traverse import check_source, find, replace, traverse
 
 # fmt: off
 __all__ = [

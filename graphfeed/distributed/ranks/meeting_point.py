@@ -7,18 +7,18 @@ import threading
 import time
 from collections import defaultdict, deque
 from collections.abc import Callable, Iterator
+from concurrent.futures import Future, wait
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import timedelta
 from functools import partial
 from itertools import count
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, NamedTuple, TypeAlias, TypeVar
 
 import torch
 from torch import distributed
 
 from graphfeed.distributed.one_machine.memory_scope import memory_scope
-from graphfeed.distributed.ranks.bounded_call import call_within
 from graphfeed.distributed.ranks.heartbeat import Heartbeat, LostError
 from graphfeed.distributed.ranks.listener import Listener
 from graphfeed.distributed.ranks.program_end import WHEN_FAILED, check_program
@@ -34,6 +34,10 @@ FAILED = "graphfeed failed"
 """The key under which a rank whose program failed says so in the store of the process group."""
 STORE_SECONDS = 5.0
 """How much longer than it is to wait for ranks the store may take to say that they are missing."""
+CHECK_SECONDS = 0.1
+"""How often a wait looks whether the program has failed."""
+
+Result = TypeVar("Result")
 
 
 class Presence(NamedTuple):
@@ -237,7 +241,27 @@ def tell_ranks() -> None:
             group.get_group_store().set(FAILED, str(distributed.get_rank()))
 
 
-WHEN_FAILED.append(tell_ranks)
+def call_within(seconds: float, function: Callable[[], Result], text: str) -> Result:
+    """Return the result of a function; after some seconds raise a TimeoutError, and leave it to a daemon thread."""
+    future: Future[Result] = Future()
+
+    def call() -> None:
+        try:
+            future.set_result(function())
+        except BaseException as error:
+            future.set_exception(error)
+
+    try:
+        threading.Thread(target=call, name="graphfeed-bounded-call", daemon=True).start()
+    except RuntimeError:  # a program that ends starts no thread
+        return function()
+    left = seconds
+    while not wait([future], min(left, CHECK_SECONDS)).done:
+        check_program()  # which may raise a ConnectionAbortedError
+        left -= CHECK_SECONDS
+        if left <= 0:
+            raise TimeoutError(text)
+    return future.result()
 
 
 def listens(address: str, port: int) -> bool:
@@ -246,3 +270,6 @@ def listens(address: str, port: int) -> bool:
     except OSError:
         return False
     return True
+
+
+WHEN_FAILED.append(tell_ranks)

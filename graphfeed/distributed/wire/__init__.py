@@ -1,8 +1,7 @@
 """What all that leaves the machine over Arrow Flight has in common: one token, one TLS, one format.
 
 `access` checks addresses, tokens and certificates, `flight` makes servers and clients, and `record_batches` turns
-values with tensors into Arrow's record batches and back, by the tree of `value_codec`. Who sends what is in
-`graphfeed.distributed.servers`.
+values with tensors into Arrow's record batches and back. Who sends what is in `graphfeed.distributed.servers`.
 """
 
 from graphfeed.distributed.wire.access import (

@@ -6,13 +6,9 @@ themselves are in `graphfeed.loader.executors`, and what crosses a cut is in `gr
 
 from graphfeed.loader.stages.in_threads import InThreads
 from graphfeed.loader.stages.in_windows import InWindows
-from graphfeed.loader.stages.in_workers import InWorkers
-from graphfeed.loader.stages.pin import Pin
+from graphfeed.loader.stages.in_workers import InWorkers, Sharder, UpstreamPlaceholder
 from graphfeed.loader.stages.prefetch import Prefetch
-from graphfeed.loader.stages.sharder import Sharder
-from graphfeed.loader.stages.stream_prefetch import StreamPrefetch
-from graphfeed.loader.stages.upstream_placeholder import UpstreamPlaceholder
-from graphfeed.loader.stages.with_cuda_event import WithCudaEvent
+from graphfeed.loader.stages.stream_prefetch import Pin, StreamPrefetch, WithCudaEvent
 
 # fmt: off
 __all__ = [

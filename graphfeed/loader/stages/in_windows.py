@@ -16,8 +16,7 @@ from graphfeed.datapipes import Datapipe, Transform, call, length
 from graphfeed.datapipes.pipeline import OBSERVER
 from graphfeed.loader.executors.thread_executor import ThreadExecutor
 from graphfeed.loader.run import RunContext, current_run
-from graphfeed.loader.stages.in_workers import chain_of, with_failure
-from graphfeed.loader.stages.upstream_placeholder import detach
+from graphfeed.loader.stages.in_workers import chain_of, detach, with_failure
 from graphfeed.loader.transport.thread_channel import Failure
 from graphfeed.ops.rows import Each
 from graphfeed.storage import Feature, FeatureStore, SamplingGraph

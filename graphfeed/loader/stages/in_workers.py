@@ -2,7 +2,7 @@
 
 import pickle
 from collections import deque
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from contextlib import closing
 from dataclasses import dataclass, field
@@ -11,12 +11,10 @@ from typing import Any, Protocol, runtime_checkable
 from uuid import uuid4
 
 from graphfeed.datapipes import Datapipe, Shardable, Transform, length
-from graphfeed.datapipes.pipeline import Observer, torch_shard
+from graphfeed.datapipes.pipeline import Observer, keep_streams, torch_shard
 from graphfeed.loader.executors.dispatcher import WorkerLostError
 from graphfeed.loader.executors.worker_task import WorkerTask, pack_work, work_packed
 from graphfeed.loader.run import RunContext, current_run
-from graphfeed.loader.stages.sharder import Sharder
-from graphfeed.loader.stages.upstream_placeholder import detach
 from graphfeed.loader.transport.pickling import dump
 from graphfeed.loader.transport.thread_channel import Failure
 
@@ -56,6 +54,30 @@ class StartsWorkers(Protocol):
     @property
     def start_seconds(self) -> float:
         """How long a call may have to wait for that."""
+
+
+class Sharder(Datapipe):
+    """Marks a source whose mini-batches workers make, each from its index alone.
+
+    A mini-batch does not depend on which worker gets its index.
+    """
+
+    datapipe: Datapipe
+
+    one_to_one = True
+    inserted = True
+
+    @property
+    def source(self) -> Shardable:
+        """The source."""
+        assert isinstance(self.datapipe, Shardable)
+        return self.datapipe
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter(self.datapipe)
+
+    def __len__(self) -> int:
+        return len(self.source)
 
 
 class InWorkers(Datapipe):
@@ -214,6 +236,38 @@ class InWorkers(Datapipe):
                 f"{describe_task(task)}{''.join(f'; {work}' for work in at_work)}; a stage hangs, or is slower than "
                 "that: give the DataLoader a larger timeout"
             ) from error
+
+
+class UpstreamPlaceholder(Datapipe):
+    """Stands in for the stages that run elsewhere, as in the pipeline that is sent to a worker."""
+
+    last_position: int
+    minibatches: Iterable[Any] = ()
+    """What those give, if a part of a pipeline is iterated without them."""
+
+    inserted = True
+
+    @property
+    def position(self) -> int:
+        """The position of the last stage that it replaces."""
+        return self.last_position
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter(self.minibatches)
+
+
+def detach(head: Datapipe, stages: tuple[Transform, ...], minibatches: Iterable[Any] = ()) -> tuple[Transform, ...]:
+    """Return some stages without those before them, which may not be picklable, or belong to an epoch."""
+    detached: list[Transform] = []
+    end: Datapipe = UpstreamPlaceholder(head.position, minibatches)
+    for stage in stages:
+
+        def swap(source: Datapipe, old: Datapipe = stage.datapipe, new: Datapipe = end) -> Datapipe:
+            return new if source is old else source
+
+        detached.append(keep_streams(stage).with_inputs(swap))
+        end = detached[-1]
+    return tuple(detached)
 
 
 def unchanged(result: Any) -> Any:

@@ -1,5 +1,6 @@
 """Run a part of a pipeline on its own CUDA stream, ahead of its reader."""
 
+import copy
 from collections import deque
 from collections.abc import Iterator
 from contextlib import closing
@@ -8,11 +9,45 @@ from typing import Any
 
 import torch
 
-from graphfeed.datapipes import Datapipe, length
-from graphfeed.loader.run import RUN_OF, current_run
+from graphfeed.datapipes import Datapipe, MiniBatch, Transform, length
+from graphfeed.datapipes.pipeline import Placement
+from graphfeed.loader.run import END, RUN_OF, current_run
 from graphfeed.loader.stages.prefetch import Prefetch
-from graphfeed.loader.stages.with_cuda_event import WithCudaEvent
 from graphfeed.loader.transport.streams import hand_over, side_stream, with_index
+from graphfeed.storage.memory import move
+
+
+class WithCudaEvent(Datapipe[Any]):
+    """Runs the stages before it on a stream; yields each mini-batch with an event recorded after its work.
+
+    It makes the stream's device the current one of the thread that iterates it, which must be its own.
+    """
+
+    datapipe: Datapipe
+    stream: str
+    """The name of the stream."""
+    device: torch.device
+
+    one_to_one = True
+    inserted = True
+
+    def __iter__(self) -> Iterator[tuple[Any, torch.cuda.Event]]:
+        # A thread starts on device 0. Going back to it from the stream of another would take memory on it.
+        torch.cuda.set_device(self.device)
+        stream, minibatches = side_stream(self.device, self.stream), iter(self.datapipe)
+        try:
+            while True:
+                # The stream is the current one only while a mini-batch is made, not while this generator is suspended.
+                with torch.cuda.stream(stream):
+                    minibatch = next(minibatches, END)
+                    event = stream.record_event()
+                if minibatch is END:
+                    return
+                yield minibatch, event
+        finally:
+            if hasattr(minibatches, "close"):
+                with torch.cuda.stream(stream):  # which waits for streams inside, rather than the thread's own stream
+                    minibatches.close()
 
 
 class StreamPrefetch(Datapipe):
@@ -60,3 +95,16 @@ class StreamPrefetch(Datapipe):
 
     def __len__(self) -> int:
         return length(self.datapipe)
+
+
+class Pin(Transform):
+    """Copies the tensors of a mini-batch to pinned memory; needs CUDA."""
+
+    runs_in = Placement.MAIN
+    passes_on = True
+    inserted = True
+
+    def __call__(self, minibatch: Any) -> Any:
+        if isinstance(minibatch, MiniBatch):
+            return copy.copy(minibatch).to("pinned")
+        return move(minibatch, "pinned")

@@ -10,8 +10,8 @@ from collections.abc import Iterator
 import pytest
 
 from graphfeed.distributed.ranks import heartbeat, program_end
-from graphfeed.distributed.ranks.bounded_call import call_within
 from graphfeed.distributed.ranks.heartbeat import Heartbeat, LostError
+from graphfeed.distributed.ranks.meeting_point import call_within
 
 
 class Two:

@@ -10,8 +10,7 @@ import torch
 
 import graphfeed as gf
 from graphfeed.distributed.wire import from_batch, record_batches, to_batch
-from graphfeed.distributed.wire.record_batches import FORMAT
-from graphfeed.distributed.wire.value_codec import pack_value, unpack_value
+from graphfeed.distributed.wire.record_batches import FORMAT, pack_value, unpack_value
 from graphfeed.ops.memory.buffers import POOL
 from graphfeed.ops.memory.shared_memory import align
 from tests import pipelines

@@ -18,9 +18,7 @@ import graphfeed as gf
 from graphfeed.loader.executors import thread_executor
 from graphfeed.loader.run import RunContext
 from graphfeed.loader.stages.in_threads import InThreads
-from graphfeed.loader.stages.in_workers import InWorkers
-from graphfeed.loader.stages.sharder import Sharder
-from graphfeed.loader.stages.upstream_placeholder import detach
+from graphfeed.loader.stages.in_workers import InWorkers, Sharder, detach
 from tests import pipelines
 from tests.digests import digest
 from tests.waiting import HangAtTheSecond, unchanged, wait_until

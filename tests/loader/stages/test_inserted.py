@@ -14,9 +14,8 @@ import graphfeed as gf
 from graphfeed.loader.run import RunContext
 from graphfeed.loader.stages.in_threads import InThreads
 from graphfeed.loader.stages.in_windows import InWindows
-from graphfeed.loader.stages.in_workers import InWorkers
+from graphfeed.loader.stages.in_workers import InWorkers, Sharder
 from graphfeed.loader.stages.prefetch import Prefetch
-from graphfeed.loader.stages.sharder import Sharder
 from graphfeed.loader.stages.stream_prefetch import StreamPrefetch
 from graphfeed.storage.features import RowMemory
 from graphfeed.storage.graph import Together
