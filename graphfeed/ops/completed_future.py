@@ -1,6 +1,7 @@
 """The result of an operation that is complete already."""
 
 from dataclasses import dataclass
+from numbers import Integral
 from typing import Any
 
 
@@ -22,7 +23,9 @@ class CompletedFuture:
 
 def check_one_rank(rank: int, world_size: int) -> None:
     """Raise unless there is one rank, because ids are not distributed among ranks here."""
-    if type(rank) is not int or type(world_size) is not int or (rank, world_size) != (0, 1):
+    # `int` comes first: looking into the other one is a call of Python's.
+    of_numbers = isinstance(rank, (int, Integral)) and isinstance(world_size, (int, Integral))
+    if not of_numbers or bool in (type(rank), type(world_size)) or (rank, world_size) != (0, 1):
         raise ValueError(
             f"rank and world_size must be 0 and 1, but are {rank} and {world_size}; ids are not distributed among "
             "ranks here, so each rank compacts its own"
