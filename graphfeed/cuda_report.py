@@ -13,15 +13,16 @@ from contextlib import suppress
 from dataclasses import dataclass
 from importlib.metadata import packages_distributions, version
 from importlib.util import find_spec
-from mmap import mmap
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import numpy as np
 import torch
 
 import graphfeed
 from graphfeed import ops
 from graphfeed.ops.backend import cuda_extra, load
+from graphfeed.ops.memory import SharedMemory
 from graphfeed.ops.process import install_hint
 
 PINNED_BYTES = 1 << 26
@@ -204,7 +205,8 @@ def check_compiler(device: torch.device) -> Finding:
 
 def check_memory(device: torch.device) -> Finding:
     """Page-lock memory where it lies, and let a kernel read it."""
-    values = torch.frombuffer(mmap(-1, PINNED_BYTES), dtype=torch.int64).reshape(-1, 8)  # on pages of its own
+    memory = np.asarray(SharedMemory.create(PINNED_BYTES))  # on pages of its own
+    values = torch.from_numpy(memory).view(torch.int64).reshape(-1, 8)
     torch.arange(values.numel(), out=values.view(-1))
     index = torch.arange(0, len(values), 1001)
 

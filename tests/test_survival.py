@@ -287,7 +287,7 @@ def write_items(folder: Path) -> Path:
 
 def mapped_pipeline(folder: Path) -> gf.Datapipe:
     np.save(folder / "rows.npy", np.arange(NUM_NODES, dtype=np.float32)[:, None] * np.ones(WIDTH, np.float32))
-    rows = torch.from_numpy(np.load(folder / "rows.npy", mmap_mode="c"))
+    rows = np.load(folder / "rows.npy", mmap_mode="c")
     store = gf.BasicFeatureStore({("node", None, "feat"): gf.TorchBasedFeature(rows)})
     items = gf.OnDiskDataset(write_items(folder)).load().tasks[0].train_set
     assert items is not None

@@ -259,7 +259,7 @@ import torch
 
 import graphfeed as gf
 
-rows = torch.from_numpy(np.load("scratch/machines/feat.npy", mmap_mode="c"))
+rows = np.load("scratch/machines/feat.npy", mmap_mode="c")
 features = gf.BasicFeatureStore({("node", None, "feat"): gf.TorchBasedFeature(rows)})
 train_set = gf.ItemSet(tuple(torch.load("scratch/machines/train.pt")), names=("seeds", "labels"))
 pipe = gf.ItemSampler(train_set, batch_size=256, shuffle=True)

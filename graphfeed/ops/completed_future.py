@@ -21,7 +21,7 @@ class CompletedFuture:
         return self.result
 
 
-def check_one_rank(rank: int, world_size: int) -> None:
+def check_one_rank(rank: object, world_size: object) -> None:
     """Raise unless there is one rank, because ids are not distributed among ranks here."""
     # `int` comes first: looking into the other one is a call of Python's.
     of_numbers = isinstance(rank, (int, Integral)) and isinstance(world_size, (int, Integral))

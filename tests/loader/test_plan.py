@@ -14,7 +14,6 @@ from graphfeed.loader.explain import BYTES_NOTE, UNKNOWN_NOTE, bytes_text, descr
 from graphfeed.loader.plan import make_plan
 from graphfeed.loader.rules import LoaderOptions
 from graphfeed.storage.graph.sampling import mapped_arrays
-from graphfeed.storage.memory import mapped_file
 from tests import pipelines
 from tests.datapipes.pipeline.test_pipeline_graph import diamond
 
@@ -145,7 +144,6 @@ def test_what_lies_on_a_gpu_is_explained_as_what_lies_on_the_cpu() -> None:
 
 
 def test_graphs_in_files_say_how_they_are_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(mapped_file, "LEAST_MAPPED", 0)
     nodes = torch.arange(1000)
     gf.from_coo((nodes.repeat(100), nodes.repeat(100)), 1000).save(tmp_path / "graph")
     pipe = gf.ItemSampler(gf.ItemSet(nodes, names="seeds"), 10)

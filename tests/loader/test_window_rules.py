@@ -314,7 +314,6 @@ MAPPED_NODES = 2000
 @pytest.fixture
 def saved(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Save a graph that is larger than the memory."""
-    monkeypatch.setattr(mapped_file, "LEAST_MAPPED", 0)
     monkeypatch.setattr(mapped_arrays, "available_memory", lambda: 90_000.0)
     graph(MAPPED_NODES).save(tmp_path / "graph")
     return tmp_path / "graph"

@@ -107,10 +107,10 @@ def test_what_is_ready_can_be_waited_for_again() -> None:
 
 def test_more_ranks_are_refused_and_whole_numbers_of_any_type_are_taken() -> None:
     check_one_rank(0, 1)
-    check_one_rank(np.int64(0), np.int32(1))  # type: ignore[arg-type]
+    check_one_rank(np.int64(0), np.int32(1))
     check_refused([
         (lambda: check_one_rank(0, 2), ValueError, "rank and world_size must be 0 and 1, but are 0 and 2; ids"),
         (lambda: check_one_rank(1, 1), ValueError, "rank and world_size must be 0 and 1, but are 1 and 1; ids"),
         (lambda: check_one_rank(False, True), ValueError, "rank and world_size must be 0 and 1, but are False and Tr"),
-        (lambda: check_one_rank(0.0, 1), ValueError, "rank and world_size must be 0 and 1, but are 0.0 and 1; ids"),  # type: ignore[arg-type]
+        (lambda: check_one_rank(0.0, 1), ValueError, "rank and world_size must be 0 and 1, but are 0.0 and 1; ids"),
     ])  # fmt: skip

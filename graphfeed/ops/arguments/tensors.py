@@ -7,6 +7,7 @@ import torch
 from numpy.typing import NDArray
 
 from graphfeed.ops.arguments.texts import brief
+from graphfeed.ops.mappings import note_memmap
 
 NOTHING = torch.empty(0, dtype=torch.int64)
 """Stands for an array that is not there."""
@@ -94,6 +95,7 @@ def from_array(name: str, array: NDArray[Any]) -> torch.Tensor:
         array = array.astype(array.dtype.newbyteorder("="))
     if any(step < 0 for step in array.strides):
         array = np.ascontiguousarray(array)
+    array = note_memmap(array)
     return torch.from_numpy(array if array.flags.writeable else np.asarray(Borrowed(array)))
 
 

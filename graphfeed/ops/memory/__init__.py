@@ -1,12 +1,12 @@
-"""Memory of tensors: buffers that are used again, shared memory, page-locked memory, and the mappings of the process.
+"""Memory of tensors: buffers that are used again, shared memory, page-locked memory, and mapped files.
 
 Operations allocate their results and their scratch here. What a graph or a feature puts into shared memory, and how
 other processes find it there, is in `graphfeed.storage.memory`.
 """
 
+from graphfeed.ops.mappings import FileMemory, is_written, map_file, mapping_of
 from graphfeed.ops.memory.buffers import NUMPY_DTYPES, POOL, as_bytes, flat_bytes
 from graphfeed.ops.memory.mapped_reads import MappedReads
-from graphfeed.ops.memory.mappings import TABLE, Region, map_privately, mapping_around, read_regions
 from graphfeed.ops.memory.pinned import PinOwner, empty_locked, is_page_locked, page_lock
 from graphfeed.ops.memory.shared_memory import (
     ALIGNMENT,
@@ -14,7 +14,6 @@ from graphfeed.ops.memory.shared_memory import (
     MemoryFile,
     SharedMemory,
     align,
-    all_shared,
     collapse,
     map_shared,
     populate,
@@ -22,7 +21,7 @@ from graphfeed.ops.memory.shared_memory import (
 )
 
 __all__ = [
-    "ALIGNMENT", "NUMPY_DTYPES", "POOL", "TABLE", "Bytes", "MappedReads", "MemoryFile", "PinOwner", "Region",
-    "SharedMemory", "align", "all_shared", "as_bytes", "collapse", "empty_locked", "flat_bytes", "is_page_locked",
-    "map_privately", "map_shared", "mapping_around", "page_lock", "populate", "read_at_random", "read_regions",
+    "ALIGNMENT", "NUMPY_DTYPES", "POOL", "Bytes", "FileMemory", "MappedReads", "MemoryFile", "PinOwner", "SharedMemory",
+    "align", "as_bytes", "collapse", "empty_locked", "flat_bytes", "is_page_locked", "is_written", "map_file",
+    "map_shared", "mapping_of", "page_lock", "populate", "read_at_random",
 ]  # fmt: skip

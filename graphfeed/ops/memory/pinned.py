@@ -15,7 +15,7 @@ import torch
 
 from graphfeed.ops.arguments import check_can_pin, check_count, check_tensors
 from graphfeed.ops.forks import after_fork_in_child
-from graphfeed.ops.memory.mappings import TABLE, Region, mapping_around, read_regions
+from graphfeed.ops.mappings import FileMemory, Mapped, mapping_of
 from graphfeed.ops.memory.shared_memory import MappedMemory, align, empty_shared
 
 DEFAULT_UVA_THREADS = 10240
@@ -92,10 +92,10 @@ def is_locked_in_place(tensor: torch.Tensor) -> bool:
 def pin_in_place(tensor: torch.Tensor, owner: object) -> None:
     """Page-lock a tensor's memory where it lies, until its owner dies or the interpreter ends.
 
-    Nothing is copied, and the memory lives as long as it is locked. It must be shared with other processes, as that of
-    large arrays of graphs and features that graphfeed made, or mapped from a file, also read-only. Pages of a private
-    writable mapping, as `load_graph` makes, may become the process's own. Memory that is page-locked already stays as
-    it is. A mapped file or a shared block is locked whole, and only once.
+    Nothing is copied, and the memory lives as long as it is locked. It must be that of large arrays of graphs and
+    features that graphfeed made, or of a file that graphfeed mapped, or that NumPy mapped and graphfeed took as that
+    array. Pages of a private writable mapping, as `load_graph` makes, may become the process's own. Memory that is
+    page-locked already stays as it is. A mapped file or a shared block is locked whole, and only once.
 
     Args:
         tensor: A contiguous tensor on the CPU.
@@ -169,23 +169,20 @@ def empty_locked(shape: Sequence[int], dtype: torch.dtype) -> torch.Tensor:
         return torch.empty(tuple(shape), dtype=dtype)
     # Forked processes share it: Linux copies page-locked memory that is private at once for each of them.
     pages = torch.frombuffer(mmap(-1, align(size, PAGESIZE)), dtype=torch.uint8)
-    start, stop = pages.data_ptr(), pages.data_ptr() + pages.nbytes
-    owner = MappedMemory(start, size, keeps=pages)
-    lock_where_they_lie([pages], owner, [Region(start, stop, 0, 0, "/dev/zero", shared=True, writable=True)])
+    owner = MappedMemory(pages.data_ptr(), size, keeps=[pages, Mapped(pages.data_ptr(), pages.nbytes)])
+    lock_where_they_lie([pages], owner)
     return torch.from_numpy(np.asarray(owner)).view(dtype).reshape(tuple(shape))
 
 
-def lock_where_they_lie(
-    tensors: Sequence[torch.Tensor], owner: object, regions: Sequence[Region] | None = None
-) -> list[bool]:
+def lock_where_they_lie(tensors: Sequence[torch.Tensor], owner: object) -> list[bool]:
     """Lock the tensors on pages of their own; tell for each whether a GPU can read it where it lies."""
-    regions, done = read_regions(TABLE) if regions is None else regions, []
+    done = []
     used: list[tuple[LockedPages, torch.Tensor]] = []
     runtime: Any = torch.cuda.cudart()  # type: ignore[no-untyped-call]
     try:
         with LOCK:
             for tensor in tensors:
-                part = None if tensor.numel() == 0 else lock_pages_of(runtime, tensor, regions)
+                part = None if tensor.numel() == 0 else lock_pages_of(runtime, tensor)
                 done.append(tensor.numel() == 0 or (tensor.is_contiguous() and is_page_locked(tensor)))
                 if part is not None:
                     part.users += 1
@@ -212,8 +209,6 @@ class LockedPages:
 LOCK = threading.Lock()
 LOCKED: list[LockedPages] = []
 RELEASED: deque[tuple[Any, list[tuple[LockedPages, torch.Tensor]]]] = deque()
-IN_MEMORY = ("/memfd:", "/dev/")
-"""How Linux names what is mapped of no file."""
 READ_ONLY = 8
 """Tells CUDA that a device will only read; otherwise it refuses memory that is read-only for the process."""
 
@@ -227,27 +222,25 @@ def forget_locked() -> None:
     RELEASED.clear()
 
 
-def lock_pages_of(runtime: Any, tensor: torch.Tensor, regions: Sequence[Region]) -> LockedPages | None:
+def lock_pages_of(runtime: Any, tensor: torch.Tensor) -> LockedPages | None:
     """Lock the pages of a tensor unless they are; return them, or None if they are not its own."""
     known = next((part for part in LOCKED if part.start <= tensor.data_ptr() < part.end), None)
     if known is not None:
         return known
-    pages = None if not tensor.is_contiguous() or is_page_locked(tensor) else pages_of(tensor, regions)
+    mapping = None if not tensor.is_contiguous() or is_page_locked(tensor) else mapping_behind(tensor)
     # A copy of memory that lies in two registrations is refused.
-    if pages is None or any(part.start < pages[1] and pages[0] < part.end for part in LOCKED):
+    if mapping is None or any(part.start < mapping.pages[1] and mapping.pages[0] < part.end for part in LOCKED):
         return None
-    files = (part for part in regions if part.shared and not part.path.startswith(IN_MEMORY))
-    lock(runtime, *pages, is_file=any(part.start <= pages[0] < part.stop for part in files))
-    made = LockedPages(*pages, tensor)
+    lock(runtime, *mapping.pages, is_file=isinstance(mapping, FileMemory) and mapping.access != "c")
+    made = LockedPages(*mapping.pages, tensor)
     LOCKED.append(made)
     return made
 
 
-def pages_of(tensor: torch.Tensor, regions: Sequence[Region]) -> tuple[int, int] | None:
+def mapping_behind(tensor: torch.Tensor) -> Mapped | None:
     storage = tensor.untyped_storage()
-    # The pages of a mapped file hold nothing else; those of other memory may.
-    pieces = mapping_around(storage.data_ptr(), storage.data_ptr() + storage.nbytes(), regions)
-    return (pieces[0].start, pieces[-1].stop) if pieces else None
+    # The pages of what is mapped hold nothing else; those of other memory may.
+    return mapping_of(storage.data_ptr(), storage.data_ptr() + storage.nbytes())
 
 
 def lock(runtime: Any, start: int, stop: int, *, is_file: bool) -> None:

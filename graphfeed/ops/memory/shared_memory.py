@@ -20,6 +20,8 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from graphfeed.ops.mappings import Mapped, all_mapped
+
 ALIGNMENT = 64
 """Arrays that share a mapping begin at a multiple of this: a cache line."""
 HUGE_PAGE = 2 << 20
@@ -154,18 +156,16 @@ def populate(memory: Bytes) -> bool:
     return all(worked)
 
 
-class SharedMemory:
+class SharedMemory(Mapped):
     """A memory file and its mapping. Arrays over it keep it, so that others can open it as long as they live."""
 
     def __init__(self, file: MemoryFile, path: str, size: int) -> None:
-        self.file = file
-        self.size = size
-        self._path = path
         self._mapped = map_shared(file.descriptor, size)
-        self.start = self._mapped.ctypes.data
+        self.file = file
+        self._path = path
         self.identity = identity_of(file)
         self.__array_interface__ = self._mapped.__array_interface__
-        MAPPED[self.start] = self
+        super().__init__(self._mapped.ctypes.data, size)
 
     @classmethod
     def create(cls, size: int) -> "SharedMemory":
@@ -181,7 +181,8 @@ class SharedMemory:
     def open(cls, file: MemoryFile, path: str, size: int) -> "SharedMemory":
         """Map an open file, unless this process has done so already."""
         identity = identity_of(file)
-        return next((known for known in all_shared() if known.identity == identity), None) or cls(file, path, size)
+        known = (memory for memory in all_mapped() if isinstance(memory, SharedMemory))
+        return next((memory for memory in known if memory.identity == identity), None) or cls(file, path, size)
 
     @property
     def path(self) -> str:
@@ -189,15 +190,6 @@ class SharedMemory:
         # Rather than the path by which this process found it: its creator may be gone by then.
         own = f"/proc/{os.getpid()}/fd/{self.file.descriptor}"
         return own if os.path.exists(own) else self._path
-
-
-MAPPED: "weakref.WeakValueDictionary[int, SharedMemory]" = weakref.WeakValueDictionary()
-"""By the address at which it begins."""
-
-
-def all_shared() -> list[SharedMemory]:
-    """Return all shared memory of this process."""
-    return [memory for reference in MAPPED.valuerefs() if (memory := reference()) is not None]
 
 
 def identity_of(file: MemoryFile) -> tuple[int, int]:

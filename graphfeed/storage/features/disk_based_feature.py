@@ -14,7 +14,7 @@ import torch
 
 from graphfeed.ops import on_gpu
 from graphfeed.ops.arguments import as_ids, check_ids, check_vector, checked
-from graphfeed.ops.memory import MappedReads, buffers, map_privately, read_at_random
+from graphfeed.ops.memory import MappedReads, buffers, map_file, read_at_random
 from graphfeed.ops.process import regular_file
 from graphfeed.ops.rows import read_blocks, read_bytes, read_rows, take_rows
 from graphfeed.storage.features.disk_rates import USUAL_GAP, Spans, count_spans, is_measured, measure_gap
@@ -219,7 +219,7 @@ class DiskBasedFeature(ReadsAhead):
     @cached_property
     def _mapped(self) -> torch.Tensor:
         """All rows, mapped from the file."""
-        memory = map_privately(self._descriptor, self._size)
+        memory = map_file(self._descriptor, self._path, self._size)
         flat = torch.frombuffer(memory, dtype=self._dtype, count=self._shape.numel(), offset=self._start)
         # The system reads no neighbours ahead: rows are asked for in any order.
         read_at_random([flat], yes=True)

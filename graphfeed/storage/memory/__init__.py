@@ -8,7 +8,6 @@ own affair, in `graphfeed.storage.graph` and `graphfeed.storage.features`; memor
 
 from graphfeed.storage.memory.cache_use import Cache, HasCaches
 from graphfeed.storage.memory.file_stamp import has_stamp, new_stamp, stamp_file
-from graphfeed.storage.memory.mapped_file import FilePlace, find_places
 from graphfeed.storage.memory.memory_limits import (
     available_memory,
     check_nodes_fit,
@@ -19,7 +18,7 @@ from graphfeed.storage.memory.memory_limits import (
 from graphfeed.storage.memory.new_file import new_file
 from graphfeed.storage.memory.npy_file import map_npy
 from graphfeed.storage.memory.shareable import Shareable
-from graphfeed.storage.memory.shared import Handle, Place, SharedBlock, from_bytes
+from graphfeed.storage.memory.shared import FilePlace, Handle, Place, SharedBlock, find_places, from_bytes
 from graphfeed.storage.memory.tensor_codec import (
     DTYPE_NAMES,
     DTYPES,

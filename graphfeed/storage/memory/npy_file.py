@@ -7,7 +7,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from graphfeed.ops.memory import buffers, map_privately
+from graphfeed.ops.memory import buffers, map_file
 from graphfeed.ops.process import ForkLock, regular_file
 
 PARSING = ForkLock()
@@ -25,8 +25,8 @@ def read_npy(path: str | Path, *, mapped: bool = False) -> NDArray[Any]:
         check_numbers(path, there.dtype)
         # Pages are read on demand, and writes don't reach the file.
         if mapped:
-            data: Any = map_privately(file.fileno(), there.offset + there.nbytes)
-            return np.ndarray(there.shape, there.dtype, data, there.offset, there.strides)
+            data = map_file(file.fileno(), str(Path(path).absolute()), there.offset + there.nbytes)
+            return np.ndarray(there.shape, there.dtype, data.data, there.offset, there.strides)
         memory = buffers.empty_long_lived(there.nbytes, torch.uint8, buffers.CPU).numpy()
         file.seek(there.offset)
         if file.readinto(memory.data) < memory.size:

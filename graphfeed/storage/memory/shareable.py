@@ -12,8 +12,15 @@ import torch
 from graphfeed.ops.arguments import check_can_pin, passed_among, trust_copies
 from graphfeed.ops.memory import page_lock
 from graphfeed.ops.process import ForkLock
-from graphfeed.storage.memory.mapped_file import FilePlace, find_places
-from graphfeed.storage.memory.shared import Handle, SharedBlock, find_handle, from_bytes, to_bytes
+from graphfeed.storage.memory.shared import (
+    FilePlace,
+    Handle,
+    SharedBlock,
+    find_handle,
+    find_places,
+    from_bytes,
+    to_bytes,
+)
 from graphfeed.storage.memory.tensor_tree import map_leaves, tensors_in
 
 MOVING = ForkLock()
@@ -65,7 +72,8 @@ class Shareable:
     the object has the copies from then on. That takes the time of one copy, and the memory of both for as long as you
     keep yours. Small tensors are sent by value.
 
-    Tensors over a mapped file stay there, and the receiver maps the same file. If writes go to that file, as with
+    Tensors over a file that graphfeed mapped stay there, and the receiver maps the same file. So does an array that
+    NumPy mapped, if you give that array rather than a tensor of it. If writes go to that file, as with
     `mmap_mode="r+"`, both see them; otherwise, as with `mmap_mode="c"`, what either of them writes from then on is seen
     by itself alone. A tensor whose sender had written to its own copies of the file's pages before is copied like
     others. `torch.save` stores all tensors by value, since a handle is useless once the process is gone.

@@ -1,6 +1,8 @@
-"""Tensors in shared memory, and the handles by which other processes find them."""
+"""Tensors in shared memory and in mapped files, and how other processes find them there, so that nothing is copied."""
 
+import mmap
 import os
+import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -14,11 +16,14 @@ from graphfeed.ops.memory import (
     ALIGNMENT,
     NUMPY_DTYPES,
     Bytes,
+    FileMemory,
     MemoryFile,
     SharedMemory,
     align,
-    all_shared,
     as_bytes,
+    is_written,
+    map_file,
+    mapping_of,
     populate,
 )
 
@@ -53,10 +58,119 @@ def find_handle(tensor: torch.Tensor) -> Handle | None:
     if tensor.numel() == 0 or not lies_as_it_reads(tensor):
         return None
     start = tensor.data_ptr()
-    for memory in all_shared():
-        if memory.start <= start and start + tensor.nbytes <= memory.start + memory.size:
-            return Handle.of(memory, [place_of(tensor, start - memory.start)])
-    return None
+    memory = mapping_of(start, start + tensor.nbytes)
+    return Handle.of(memory, [place_of(tensor, start - memory.start)]) if isinstance(memory, SharedMemory) else None
+
+
+@dataclass(frozen=True, slots=True)
+class FilePlace:
+    """Where a tensor lies in a file."""
+
+    path: str
+    inode: int
+    size: int
+    modified_ns: int
+    """When the file was last written to."""
+    shared: bool
+    """Whether writes to the tensor go to the file."""
+    offset: int
+    num_bytes: int
+    dtype: str
+    shape: tuple[int, ...]
+    strides: tuple[int, ...]
+
+    def open(self) -> torch.Tensor:
+        """Map the tensor; writes go to the file if those of the sender do, and otherwise stay in this process.
+
+        Raises:
+            FileNotFoundError: The file can't be opened.
+            RuntimeError: Another file lies there since the tensor was sent, or the file has another size.
+
+        Warns:
+            UserWarning: The file was written to or touched since then.
+        """
+        advice = "leave a file as it is while it is in use, and write new data to another one"
+        # Opened for writing only if writes of the sender reach the file, too: then both see each other's.
+        try:
+            file = MemoryFile(os.open(self.path, os.O_RDWR if self.shared else os.O_RDONLY))
+        except OSError as error:
+            raise FileNotFoundError(
+                f"{self.path}, from which a tensor was mapped, can't be opened ({error.strerror}); {advice}"
+            ) from error
+        found = os.fstat(file.descriptor)
+        if (found.st_ino, found.st_size) != (self.inode, self.size):
+            raise RuntimeError(
+                f"{self.path} has changed since it was sent: it was file {self.inode} of {self.size} bytes, and is "
+                f"file {found.st_ino} of {found.st_size} bytes; {advice}"
+            )
+        # The sender maps the same file and sees what was written to it, too. Since the time does not tell whether
+        # the bytes are other ones, it is no reason to stop: a worker may take the place of a lost one at any time.
+        # Where the processes share the file to write to it, it is expected.
+        if not self.shared and found.st_mtime_ns != self.modified_ns:
+            warnings.warn(f"{self.path} was written to or touched since it was sent; {advice}", stacklevel=2)
+        # A mapping begins at a multiple of the system's pages; the tensor begins somewhere in the first one.
+        before = self.offset % mmap.ALLOCATIONGRANULARITY
+        bounds = before + self.num_bytes, self.offset - before
+        memory = map_file(file.descriptor, self.path, *bounds, shared=self.shared)
+        dtype: torch.dtype = getattr(torch, self.dtype)
+        flat = torch.frombuffer(memory, dtype=dtype, count=self.num_bytes // dtype.itemsize, offset=before)
+        return flat.as_strided(self.shape, self.strides)
+
+
+def find_places(tensors: Sequence[torch.Tensor], fewest_bytes: int = 0) -> list[FilePlace | Handle | None]:
+    """Return where other processes find each tensor.
+
+    Args:
+        tensors: Tensors on the CPU.
+        fewest_bytes: Those of no more bytes are looked for in shared memory, but not in files.
+
+    Returns:
+        Where it lies in shared memory or in a file; None if it lies in neither, or not as the file has it.
+    """
+    return [
+        find_handle(tensor) or (find_in_file(tensor) if tensor.nbytes > fewest_bytes else None) for tensor in tensors
+    ]
+
+
+def file_of(tensor: torch.Tensor) -> FileMemory | None:
+    """Return the mapped file in which a CPU tensor lies, if it lies in one."""
+    memory = mapping_of(tensor.data_ptr(), tensor.data_ptr() + num_bytes_spanned(tensor))
+    return memory if isinstance(memory, FileMemory) and tensor.numel() else None
+
+
+def num_bytes_spanned(tensor: torch.Tensor) -> int:
+    # Strides may be any: what counts is how far the last value lies from the first.
+    steps = sum((count - 1) * stride for count, stride in zip(tensor.shape, tensor.stride(), strict=True))
+    return (steps + 1) * tensor.element_size()
+
+
+def find_in_file(tensor: torch.Tensor) -> FilePlace | None:
+    """Return where a CPU tensor lies in a file; None if it does not, or not as the file has it."""
+    memory, size = file_of(tensor), num_bytes_spanned(tensor)
+    # A conjugate or negative view shows other values than the bytes.
+    if memory is None or tensor.is_conj() or tensor.is_neg():
+        return None
+    try:
+        found = os.stat(memory.path)
+    except OSError:
+        return None
+    # Another file took the path meanwhile, or what was written to is not in the file.
+    if found.st_ino != memory.inode or (
+        memory.access == "c" and is_written(tensor.data_ptr(), tensor.data_ptr() + size)
+    ):
+        return None
+    return FilePlace(
+        path=memory.path,
+        inode=found.st_ino,
+        size=found.st_size,
+        modified_ns=found.st_mtime_ns,
+        shared=memory.access == "r+",
+        offset=memory.offset + tensor.data_ptr() - memory.start,
+        num_bytes=size,
+        dtype=str(tensor.dtype).removeprefix("torch."),
+        shape=tuple(tensor.shape),
+        strides=tensor.stride(),
+    )
 
 
 def place_of(tensor: torch.Tensor, offset: int) -> Place:

@@ -13,6 +13,7 @@ import graphfeed as gf
 from graphfeed.distributed import PartBook, PartitionedGraph, Peers, cut_graph
 from graphfeed.distributed.one_machine import memory_scope
 from graphfeed.distributed.one_machine.memory_scope import open_handle, share, write_handle
+from graphfeed.ops.arguments import as_tensor
 from tests.digests import digests
 from tests.distributed.graphs import plain
 from tests.distributed.joint import in_threads
@@ -131,7 +132,7 @@ def test_a_tensor_in_memory_is_found_for_as_long_as_its_block_is_kept(no_leaks: 
 
 def test_a_mapped_tensor_stays_in_its_file(tmp_path: Path) -> None:
     np.save(tmp_path / "rows.npy", np.arange(6.0).reshape(3, 2))
-    mapped = torch.from_numpy(np.load(tmp_path / "rows.npy", mmap_mode="c"))
+    mapped = as_tensor("rows", np.load(tmp_path / "rows.npy", mmap_mode="c"))
     place, block = share(mapped[1:])
     assert block is None
     (found,), opened = open_handle(write_handle(place))

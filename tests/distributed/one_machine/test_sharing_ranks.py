@@ -15,10 +15,9 @@ import graphfeed as gf
 from graphfeed.distributed import PartitionedFeature, PartitionedGraph, Peers, cut_rows, edge_positions
 from graphfeed.distributed.one_machine import shared_columns
 from graphfeed.distributed.ranks.peers import rank_and_size
-from graphfeed.ops.memory.mappings import TABLE, read_regions
 from graphfeed.storage.features import feature_cache
 from graphfeed.storage.graph import ORIGINAL_EDGE_ID
-from graphfeed.storage.memory.mapped_file import regions_of
+from graphfeed.storage.memory import Handle, find_places
 from tests.digests import digest
 from tests.distributed.equal_pipelines import assign, feature_in_parts, in_parts
 from tests.distributed.graphs import plain
@@ -90,9 +89,9 @@ def graphs_over_one_part_share_its_columns_and_another_rank_need_not() -> None:
 def all_sample_by_the_same_sums_of_weights() -> None:
     whole, graph = plain(), in_parts(plain(), "random")
     assert digests_of(graph, prob_name="weight") == digests_of(whole, prob_name="weight")
-    (region,) = regions_of(graph._here.columns.cumulative_weights("weight"), read_regions(TABLE))
-    assert region.shared
-    assert len(set(of_all_ranks(region.inode))) == 1
+    (place,) = find_places([graph._here.columns.cumulative_weights("weight")])
+    assert isinstance(place, Handle)
+    assert len(set(of_all_ranks(place.inode))) == 1
 
 
 def sample_elsewise(name: str, replacement: Callable[..., Any]) -> tuple[int, list[str]]:

@@ -9,7 +9,7 @@ import graphfeed as gf
 from graphfeed.__main__ import main
 from graphfeed.distributed import assign_nodes, open_part, report_partition
 from graphfeed.distributed.partition.command import open_stored
-from graphfeed.storage.memory.mapped_file import find_places
+from graphfeed.storage.memory.shared import find_places
 from tests.digests import assert_same
 from tests.distributed import graphs
 

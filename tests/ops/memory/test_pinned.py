@@ -4,7 +4,7 @@ import sys
 import weakref
 from collections.abc import Iterator
 from itertools import permutations, product
-from mmap import PAGESIZE, mmap
+from mmap import PAGESIZE
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -15,7 +15,9 @@ import pytest
 import torch
 
 from graphfeed import ops
-from graphfeed.ops.memory import buffers, empty_locked, pinned
+from graphfeed.ops.arguments import as_tensor
+from graphfeed.ops.mappings import Mapped
+from graphfeed.ops.memory import SharedMemory, buffers, empty_locked, pinned
 from graphfeed.ops.memory.pinned import READ_ONLY
 from graphfeed.storage.memory.shared import SharedBlock
 from tests.forked import in_child
@@ -23,9 +25,9 @@ from tests.ops import emulated_runtime
 from tests.ops.locked_memory import LockedMemory
 
 
-def pages_of(tensor: torch.Tensor, _: object) -> tuple[int, int]:
-    """Return where a tensor begins and ends, as if a mapping did."""
-    return tensor.data_ptr(), tensor.data_ptr() + tensor.nbytes
+def mapping_behind(tensor: torch.Tensor) -> Mapped:
+    """Return a mapping that begins and ends where a tensor does."""
+    return Mapped(tensor.data_ptr(), tensor.nbytes)
 
 
 @pytest.fixture
@@ -40,7 +42,7 @@ class Owner:
 
 def alone(pages: int) -> torch.Tensor:
     """Return bytes on pages that hold nothing else."""
-    return torch.frombuffer(mmap(-1, pages * PAGESIZE), dtype=torch.uint8)
+    return torch.from_numpy(np.asarray(SharedMemory.create(pages * PAGESIZE)))
 
 
 def test_memory_is_locked_as_long_as_its_owner_lives(runtime: LockedMemory) -> None:
@@ -73,7 +75,7 @@ def test_memory_is_kept_until_it_is_released(runtime: LockedMemory) -> None:
 @pytest.mark.thorough
 def test_memory_is_released_at_exit() -> None:
     program = (
-        "from mmap import mmap\n"
+        "from graphfeed.ops.memory.buffers import CPU, empty_long_lived\n"
         "import torch\n"
         "from graphfeed import ops\n"
         "class Runtime:\n"
@@ -83,7 +85,7 @@ def test_memory_is_released_at_exit() -> None:
         "torch.cuda.is_available = torch.cuda.is_initialized = lambda: True\n"
         "torch.cuda.cudart = Runtime\n"
         "owner = Owner()\n"
-        "ops.pin_in_place(torch.frombuffer(mmap(-1, 4096), dtype=torch.uint8), owner)\n"
+        "ops.pin_in_place(empty_long_lived(1 << 25, torch.uint8, CPU), owner)\n"
     )
     run = subprocess.run([sys.executable, "-c", program], check=True, capture_output=True, text=True)
     assert run.stdout == "released\n"
@@ -125,7 +127,7 @@ def test_what_shares_pages_with_others_is_copied(runtime: LockedMemory, make: An
 def test_what_has_its_pages_for_itself_is_locked_in_place(runtime: LockedMemory, tmp_path: Path) -> None:
     np.save(tmp_path / "rows.npy", np.arange(5000.0))
     block = SharedBlock.create([torch.arange(3000.0)])
-    mapped = torch.from_numpy(np.load(tmp_path / "rows.npy", mmap_mode="c"))
+    mapped = as_tensor("rows", np.load(tmp_path / "rows.npy", mmap_mode="c"))
     given = [alone(3), block.tensors[0], mapped, buffers.empty_long_lived(1 << 20, torch.uint8, buffers.CPU)]
     owner = Owner()
     locked = pinned.page_lock([*given, given[3][100:200]], owner)
@@ -167,7 +169,7 @@ def test_torch_s_answer_counts_only_for_memory_of_which_none_was_locked_here(
     runtime: LockedMemory, halves: tuple[int, int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Torch answers for all parts of a storage alike: by the storage's first byte."""
-    monkeypatch.setattr(pinned, "pages_of", pages_of)
+    monkeypatch.setattr(pinned, "mapping_behind", mapping_behind)
     memory, owner = alone(8), Owner()
     locked, other = (memory[half * 4 * PAGESIZE :][: 4 * PAGESIZE] for half in halves)
     ops.pin_in_place(locked, owner)
@@ -185,7 +187,7 @@ def test_a_tensor_with_gaps_is_locked_if_its_last_value_is(
     (copy,) = pinned.page_lock([memory[::100]], owner)
     assert copy.is_contiguous()
     assert runtime.holds_all(copy)
-    monkeypatch.setattr(pinned, "pages_of", pages_of)
+    monkeypatch.setattr(pinned, "mapping_behind", mapping_behind)
     half = alone(6)
     ops.pin_in_place(half[: 5 * PAGESIZE], owner)
     assert not pinned.is_page_locked(half[PAGESIZE - 1 :: PAGESIZE])
@@ -262,7 +264,7 @@ def test_only_what_is_read_where_it_lies_is_locked(runtime: LockedMemory) -> Non
 
 
 def test_ranges_side_by_side_count_as_one(runtime: LockedMemory, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pinned, "pages_of", pages_of)
+    monkeypatch.setattr(pinned, "mapping_behind", mapping_behind)
     tensor, owner = alone(2), Owner()
     for page in (1, 0):
         assert not pinned.is_locked_in_place(tensor)
@@ -318,7 +320,7 @@ def test_a_limit_of_threads_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_pages_of_which_some_are_locked_are_copied(runtime: LockedMemory, monkeypatch: pytest.MonkeyPatch) -> None:
     both, owner = alone(2), Owner()
-    monkeypatch.setattr(pinned, "pages_of", pages_of)
+    monkeypatch.setattr(pinned, "mapping_behind", mapping_behind)
     ops.pin_in_place(both[PAGESIZE:], owner)
     (locked,) = pinned.page_lock([both], owner)
     assert locked.data_ptr() != both.data_ptr()

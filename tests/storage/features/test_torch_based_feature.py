@@ -1,7 +1,7 @@
 """Rows in memory, and stores of features: whose memory they are, how they are locked, moved, looked up and opened."""
 
 import warnings
-from mmap import PAGESIZE, mmap
+from mmap import PAGESIZE
 from pathlib import Path
 from typing import Any
 from unittest.mock import patch
@@ -12,6 +12,7 @@ import torch
 
 import graphfeed as gf
 from graphfeed.ops.backend import PACKAGES
+from graphfeed.ops.memory import SharedMemory
 from graphfeed.ops.memory.pinned import READ_ONLY
 from graphfeed.storage import (
     BasicFeatureStore,
@@ -60,7 +61,7 @@ def test_rows_that_are_waited_for_are_read_once() -> None:
 
 def mapped(rows: int) -> torch.Tensor:
     """Return rows on pages that hold nothing else."""
-    return torch.frombuffer(mmap(-1, rows * PAGESIZE), dtype=torch.float32).reshape(rows, -1)
+    return torch.from_numpy(np.asarray(SharedMemory.create(rows * PAGESIZE))).view(torch.float32).reshape(rows, -1)
 
 
 def test_a_feature_is_pinned_where_it_lies_or_as_a_copy(monkeypatch: pytest.MonkeyPatch) -> None:

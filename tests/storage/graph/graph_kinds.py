@@ -24,7 +24,6 @@ from graphfeed.storage.graph import ByType
 from graphfeed.storage.graph.sampling import mapped_arrays
 from graphfeed.storage.graph.sampling.mapped_arrays import is_by_page
 from graphfeed.storage.graph.sampling.temporal_sampling import temporal_sample_hop_by_hop, temporal_sample_one_hop
-from graphfeed.storage.memory import mapped_file
 from tests.distributed.joint import in_threads
 from tests.pipelines import random_edges
 from tests.storage.graph.list_graph import FullListGraph
@@ -224,7 +223,6 @@ def by_page(whole: gf.FusedCSCSamplingGraph, work: Work) -> list[Any]:
         return work(graph)
 
     with (
-        patch.object(mapped_file, "LEAST_MAPPED", 0),
         patch.object(mapped_arrays, "available_memory", lambda: 0),
         patch.object(MappedReads, "decide", lambda *arguments: None),
     ):

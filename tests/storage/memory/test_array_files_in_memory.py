@@ -19,10 +19,9 @@ from graphfeed.ops.memory import buffers
 from graphfeed.storage import DiskBasedFeature, TorchBasedFeatureStore, load_graph
 from graphfeed.storage.features.torch_based_feature_store import OnDiskFeatureData
 from graphfeed.storage.memory import has_stamp, new_stamp, stamp_file
-from graphfeed.storage.memory.mapped_file import FilePlace, find_places
 from graphfeed.storage.memory.memory_limits import memory_limit
 from graphfeed.storage.memory.npy_file import map_npy, read_npy
-from graphfeed.storage.memory.shared import find_handle
+from graphfeed.storage.memory.shared import FilePlace, find_handle, find_places
 from graphfeed.storage.memory.torch_files import read_tensors
 from tests.digests import assert_same
 from tests.forked import in_child

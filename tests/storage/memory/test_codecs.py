@@ -18,15 +18,15 @@ from graphfeed.distributed.partition.part_layout import ArrayEntry, map_entry, t
 from graphfeed.distributed.wire import from_batch, to_batch
 from graphfeed.interop.graphbolt import numpy_save_aligned
 from graphfeed.loader.transport.pickling import decode, dump, encode
+from graphfeed.ops.arguments import as_tensor
 from graphfeed.ops.memory.buffers import as_bytes
 from graphfeed.ops.memory.shared_memory import ALIGNMENT, Bytes
 from graphfeed.storage import fused_csc_sampling_graph
 from graphfeed.storage.datasets.array_files import open_array, write_array
 from graphfeed.storage.graph.files.graph_file import map_fields
-from graphfeed.storage.memory.mapped_file import FilePlace, find_places
 from graphfeed.storage.memory.npy_file import map_npy, read_npy
 from graphfeed.storage.memory.shareable import Shareable
-from graphfeed.storage.memory.shared import SharedBlock
+from graphfeed.storage.memory.shared import FilePlace, SharedBlock, find_places
 from graphfeed.storage.memory.tensor_codec import (
     Frame,
     decode_tensors,
@@ -110,7 +110,7 @@ def shared(tensor: torch.Tensor, folder: Path) -> torch.Tensor:
 
 def place_in_a_file(tensor: torch.Tensor, folder: Path) -> torch.Tensor:
     np.save(folder / "a.npy", tensor.numpy())
-    (place,) = find_places([torch.from_numpy(np.load(folder / "a.npy", mmap_mode="c"))])
+    (place,) = find_places([as_tensor("a", np.load(folder / "a.npy", mmap_mode="c"))])
     assert isinstance(place, FilePlace)
     return place.open()
 

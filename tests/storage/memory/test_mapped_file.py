@@ -1,6 +1,6 @@
 """Tensors that lie in a mapped file are sent as the place in it."""
 
-import mmap
+import gc
 import os
 import pickle
 from pathlib import Path
@@ -10,9 +10,10 @@ import numpy as np
 import pytest
 import torch
 
+from graphfeed.ops.arguments import as_tensor
+from graphfeed.ops.mappings import all_mapped
 from graphfeed.storage import ItemSet, TorchBasedFeature
-from graphfeed.storage.memory.mapped_file import FilePlace, find_places
-from graphfeed.storage.memory.shared import Handle
+from graphfeed.storage.memory.shared import FilePlace, Handle, find_places
 from tests.digests import assert_same
 
 ROWS = 100_000
@@ -26,14 +27,13 @@ def path(tmp_path: Path) -> Path:
 
 
 def map_rows(path: Path, mode: Literal["c", "r", "r+"] = "c") -> torch.Tensor:
-    return torch.from_numpy(np.load(path, mmap_mode=mode))
+    return as_tensor("rows", np.load(path, mmap_mode=mode))
 
 
 def lies_in_file(tensor: torch.Tensor) -> bool:
     return isinstance(find_places([tensor])[0], FilePlace)
 
 
-@pytest.mark.filterwarnings("ignore:The given NumPy array is not writable:UserWarning")
 def test_a_mapped_feature_arrives_as_its_file(path: Path) -> None:
     modes: list[Literal["c", "r", "r+"]] = ["c", "r", "r+"]
     for mode in modes:
@@ -46,14 +46,6 @@ def test_a_mapped_feature_arrives_as_its_file(path: Path) -> None:
         assert lies_in_file(again.read()), mode
         assert_same(again.read(), feature.read())
         assert_same(pickle.loads(pickle.dumps(again)).read(), feature.read())
-
-
-def test_files_that_torch_maps_count_too(tmp_path: Path) -> None:
-    torch.save(torch.arange(ROWS), tmp_path / "ids.pt")
-    items = ItemSet(torch.load(tmp_path / "ids.pt", mmap=True, weights_only=True), names="seeds")
-    again = pickle.loads(pickle.dumps(items))
-    assert lies_in_file(again._items[0])
-    assert_same(again[:], torch.arange(ROWS))
 
 
 def test_views_keep_their_strides(path: Path) -> None:
@@ -153,22 +145,25 @@ def test_tensors_of_files_and_of_memory_go_together(path: Path) -> None:
         assert block.size < 4 * labels.nbytes
 
 
-def test_a_mapping_in_several_pieces_is_one(path: Path) -> None:
-    """The system splits a mapping where it is given advice about a part of it."""
-    with path.open("rb") as file:
-        memory = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_COPY)
-    memory.madvise(mmap.MADV_DONTFORK, 8 * mmap.PAGESIZE, 8 * mmap.PAGESIZE)
-    flat = torch.frombuffer(memory, dtype=torch.float32)
-    (place,) = find_places([flat])
-    assert isinstance(place, FilePlace)
-    assert_same(place.open(), flat)
+def test_of_a_slice_of_a_mapped_array_only_its_part_of_the_file_is_sent(path: Path) -> None:
+    items = ItemSet(np.load(path, mmap_mode="r")[ROWS // 2 :], names="labels")
+    again = pickle.loads(pickle.dumps(items))
+    assert lies_in_file(again._items[0])
+    assert_same(again[:], torch.from_numpy(np.load(path)[ROWS // 2 :]))
 
 
-def test_a_name_with_a_line_break_is_found(path: Path) -> None:
-    odd = path.rename(path.with_name("two\nlines.npy"))
-    assert_same(pickle.loads(pickle.dumps(TorchBasedFeature(map_rows(odd)))).read(), map_rows(odd))
-    assert lies_in_file(map_rows(odd))
+def test_what_is_known_of_a_file_goes_with_the_last_tensor_over_it(path: Path) -> None:
+    rows, before = map_rows(path), len(all_mapped())
+    part = rows[5:7]
+    del rows
+    gc.collect()
+    assert lies_in_file(part)
+    assert len(all_mapped()) == before
+    del part
+    gc.collect()
+    assert len(all_mapped()) == before - 1
 
 
-def test_memory_of_no_file_lies_in_none() -> None:
-    assert find_places([torch.arange(ROWS), torch.empty(0)]) == [None, None]
+def test_memory_of_no_file_lies_in_none_and_neither_does_a_tensor_of_an_array_that_numpy_mapped(path: Path) -> None:
+    unknown = torch.from_numpy(np.load(path, mmap_mode="c"))
+    assert find_places([torch.arange(ROWS), torch.empty(0), unknown]) == [None] * 3

@@ -19,9 +19,8 @@ import torch
 from graphfeed.ops.memory import buffers
 from graphfeed.ops.memory.shared_memory import ALIGNMENT
 from graphfeed.storage import ItemSet, TorchBasedFeature, from_coo
-from graphfeed.storage.memory.mapped_file import find_places
 from graphfeed.storage.memory.shareable import Shareable, extract_tensors, insert_tensors
-from graphfeed.storage.memory.shared import Handle, SharedBlock, find_handle
+from graphfeed.storage.memory.shared import Handle, SharedBlock, find_handle, find_places
 from tests.digests import assert_same
 from tests.forked import in_child
 from tests.ops.locked_memory import LockedMemory

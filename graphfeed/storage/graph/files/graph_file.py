@@ -17,7 +17,7 @@ from typing import Any, BinaryIO, NamedTuple
 
 import torch
 
-from graphfeed.ops.memory import MemoryFile, SharedMemory, as_bytes, map_privately
+from graphfeed.ops.memory import MemoryFile, SharedMemory, as_bytes, map_file
 from graphfeed.ops.process import regular_file
 from graphfeed.storage.memory.file_stamp import has_stamp, new_stamp
 from graphfeed.storage.memory.new_file import new_file, remove_left
@@ -186,7 +186,7 @@ def map_fields(path: Path) -> Fields:
     """Map the file of a graph; writes to its tensors stay in this process."""
     with open(path, "rb", opener=regular_file) as file:
         header = read_header(file, path)
-        memory = map_privately(file.fileno(), header.size)
+        memory = map_file(file.fileno(), str(path.absolute()), header.size)
         return header.fields(tensors_of(memory, list(header.places.values())))
 
 

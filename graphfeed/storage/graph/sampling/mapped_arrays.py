@@ -11,8 +11,8 @@ from graphfeed.ops.arguments import ID_DTYPES
 from graphfeed.ops.memory import MappedReads, is_page_locked, read_at_random
 from graphfeed.ops.rows import Each, gather_by_page, gather_each_by_page, take_rows
 from graphfeed.storage.graph.attributes import ORIGINAL_EDGE_ID
-from graphfeed.storage.memory.mapped_file import find_in_files
 from graphfeed.storage.memory.memory_limits import available_memory
+from graphfeed.storage.memory.shared import file_of
 
 if TYPE_CHECKING:
     from graphfeed.storage.graph.graph_arrays import GraphArrays
@@ -136,4 +136,4 @@ def arrays_in_files(graph: "GraphArrays") -> list[torch.Tensor]:
     edge_ids = graph.edge_attributes.get(ORIGINAL_EDGE_ID)
     # Those that sampling reads at random.
     arrays = (graph.csc_indptr, graph.indices, graph.type_per_edge, edge_ids)
-    return find_in_files([array for array in arrays if array is not None and array.is_cpu])
+    return [array for array in arrays if array is not None and array.is_cpu and file_of(array) is not None]

@@ -12,7 +12,6 @@ from graphfeed.storage.graph import ORIGINAL_EDGE_ID
 from graphfeed.storage.graph.sampling import mapped_arrays
 from graphfeed.storage.graph.sampling.mapped_arrays import files_read, in_passes, is_by_page, mapped_reads
 from graphfeed.storage.graph.sampling_request import SamplingRequest
-from graphfeed.storage.memory import mapped_file
 from tests.digests import assert_same
 
 NUM_NODES = 3000
@@ -22,7 +21,6 @@ SEEDS, REQUEST = torch.arange(0, NUM_NODES, 7), SamplingRequest((torch.tensor([3
 @pytest.fixture
 def path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Return the file of a graph that is more than may be taken to stay in memory."""
-    monkeypatch.setattr(mapped_file, "LEAST_MAPPED", 0)
     monkeypatch.setattr(mapped_arrays, "available_memory", lambda: 4 * 80_000 * 8)
     edges = torch.randint(0, NUM_NODES, (2, 80_000))
     attributes = {"w": torch.rand(80_000), "t": torch.randint(0, 1000, (80_000,))}
