@@ -120,11 +120,10 @@ def describe_reads(rows: PlannedRows) -> list[str]:
     ]
     if counts.reads and feature.gap_bytes is not None:
         between = max(0, counts.num_bytes - counts.rows * feature.row_bytes) / counts.num_bytes
-        how = "as measured here" if feature.gap_is_measured else "as is usual, since the file is small"
         lines.append(
             f"    {counts.reads:,} reads of {bytes_text(counts.num_bytes / counts.reads)} on average, "
             f"{100 * between:.0f} % of it between the rows: up to {bytes_text(feature.gap_bytes)} between two rows are "
-            f"read along, which takes no longer than another read ({how})"
+            "read along, which takes no longer than another read of a usual disk"
         )
     return [*lines, f"    {counts.seconds:.2f} s were spent waiting for {feature.waits_for}"]
 

@@ -175,7 +175,7 @@ def test_an_epoch_explains_how_its_rows_were_read(path: Path) -> None:
         "possible with these windows and this memory",
         f"    {rows.counts.reads} reads of {bytes_text(rows.counts.num_bytes / rows.counts.reads)} on average, "
         f"{100 - 100 * SIZE / rows.counts.num_bytes:.0f} % of it between the rows: up to 33 kB between two rows are "
-        "read along, which takes no longer than another read (as is usual, since the file is small)",
+        "read along, which takes no longer than another read of a usual disk",
         f"    {rows.counts.seconds:.2f} s were spent waiting for the disk",
     ]
     assert rows.counts.seconds > 0

@@ -10,9 +10,9 @@ from graphfeed.ops.arguments import LARGEST, bounds, check_count, check_ids, che
 from graphfeed.ops.backend import kernels
 
 BLOCK_BYTES = 4096
-"""What reads over gaps begin and end at a multiple of, as `os.O_DIRECT` asks for."""
+"""What reads begin and end at a multiple of, as `os.O_DIRECT` asks for."""
 SPAN_BYTES = 1 << 20
-"""The most that such a read takes, unless a row is longer. Larger ones are no faster, and delay others."""
+"""The most that a read takes, unless a row is longer. Larger ones are no faster, and delay others."""
 
 Bytes: TypeAlias = "np.ndarray[Any, np.dtype[np.uint8]]"
 
@@ -23,14 +23,13 @@ def read_rows(
     ids: torch.Tensor,
     out: torch.Tensor,
     places: torch.Tensor,
-    gap_bytes: int | None = None,
+    gap_bytes: int = 0,
 ) -> None:
     """Read row `ids[i]` of an open file into `out[places[i]]`.
 
-    Each run of neighbouring rows takes one system call, which reads straight into the output, and a repeated id is
-    read once. With `gap_bytes`, rows that are as near to each other take one call of up to a megabyte together, and are
-    copied from there; reads then begin and end at multiples of 4096 bytes, so that the file may be opened with
-    `os.O_DIRECT`. Reads are positional and don't use the file's own position, so threads may share a descriptor.
+    Rows that are near to each other take one system call of up to a megabyte together, and are copied from there; a
+    repeated id is read once. Reads begin and end at multiples of 4096 bytes, so that the file may be opened with
+    `os.O_DIRECT`. They are positional and don't use the file's own position, so threads may share a descriptor.
 
     Args:
         descriptor: The descriptor of a file that is open for reading.
@@ -38,7 +37,7 @@ def read_rows(
         ids: int64, ascending, 0 or more.
         out: Written; contiguous, shape (rows, ...), with the dtype and shape of the file's rows.
         places: int64, as long as `ids`, in `0 .. len(out) - 1`.
-        gap_bytes: How many bytes between two rows are read along, to read both at once; None reads rows alone.
+        gap_bytes: How many bytes between two rows are read along, to read both at once.
 
     Raises:
         IndexError: A place lies outside of `out`, or an id outside of any file.
@@ -71,38 +70,15 @@ def read_rows(
     low, high = bounds(ids)
     if low < 0 or start > LARGEST - (high + 1) * row_bytes:
         raise IndexError(f"ids must be 0 or more, and no row may end beyond 2**63, but they are {low} to {high}")
-    into = out.view(-1).view(torch.uint8).numpy()
-    if gap_bytes is not None:
-        check_count("gap_bytes", gap_bytes, 0)
-    read_parts(descriptor, start, row_bytes, ids.contiguous(), places.contiguous(), into, gap_bytes)
-
-
-def read_parts(
-    descriptor: int,
-    start: int,
-    row_bytes: int,
-    ids: torch.Tensor,
-    places: torch.Tensor,
-    into: Bytes,
-    gap_bytes: int | None,
-) -> None:
-    """Let kernels read rows, and say what is wrong where they can't: they report no errors."""
-    module = kernels("rows.read_rows", ids)
-    if gap_bytes is None:
-        read, file = module.read_rows, np.array([descriptor, start, row_bytes])
-        scratch: tuple[Any, ...] = (np.empty(2 * module.SEGMENTS, np.int64),)
-    else:
-        read, file = module.read_spans, np.array([descriptor, start, row_bytes, gap_bytes, BLOCK_BYTES])
-        scratch = np.empty(2, np.int64), whole_blocks(max(SPAN_BYTES, row_bytes + 2 * BLOCK_BYTES))
+    check_count("gap_bytes", gap_bytes, 0)
+    ids, places, into = ids.contiguous(), places.contiguous(), out.view(-1).view(torch.uint8).numpy()
+    module, file = kernels("rows.read_rows", ids), np.array([descriptor, start, row_bytes, gap_bytes, BLOCK_BYTES])
+    scratch = np.empty(2, np.int64), whole_blocks(max(SPAN_BYTES, row_bytes + 2 * BLOCK_BYTES))
     done = 0
-    while (done := read(file, ids, places, done, *scratch, into)) < len(ids):
-        # What could not be read in one call is read here, or raises the error here.
+    while (done := module.read_rows(file, ids, places, done, *scratch, into)) < len(ids):
+        # What could not be read in one call is read here, or raises the error here: a kernel reports none.
         target, first = int(places[done]) * row_bytes, start + int(ids[done]) * row_bytes
-        row = into[target : target + row_bytes]
-        if gap_bytes is None:
-            read_bytes(descriptor, first, row.data)
-        else:
-            row[:] = read_blocks(descriptor, first, row_bytes, scratch[-1])
+        into[target : target + row_bytes] = read_blocks(descriptor, first, row_bytes, scratch[-1])
         done += 1
 
 

@@ -4,8 +4,7 @@ A feature returns rows by id, wherever they lie. The policies of the caches are 
 stage that fetches is `FeatureFetcher`, in `graphfeed.datapipes`.
 """
 
-from graphfeed.storage.features.disk_rates import Spans
-from graphfeed.storage.features.feature import ReadsAhead, RemoteFeature, dtype_and_shape, row_type
+from graphfeed.storage.features.feature import ReadsAhead, RemoteFeature, Spans, dtype_and_shape, row_type
 from graphfeed.storage.features.planned_rows import PlannedRows, bytes_of_rows
 from graphfeed.storage.features.row_memory import RowMemory
 

@@ -4,7 +4,7 @@ import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Generator, Sequence
 from concurrent.futures import Future
-from typing import Any, Self
+from typing import Any, NamedTuple, Self
 
 import torch
 
@@ -12,7 +12,6 @@ from graphfeed.ops import is_gpu, is_readable
 from graphfeed.ops.arguments import as_ids, as_tensor, check_can_pin, check_ids, check_vector, checked, is_read_only
 from graphfeed.ops.memory import PinOwner, is_page_locked, page_lock
 from graphfeed.ops.rows import gather_rows
-from graphfeed.storage.features.disk_rates import Spans
 from graphfeed.storage.memory.cache_use import Cache
 from graphfeed.storage.memory.shareable import Shareable
 from graphfeed.storage.memory.tensor_tree import move
@@ -128,6 +127,14 @@ class Feature(ABC):
         return rows
 
 
+class Spans(NamedTuple):
+    """How rows were read."""
+
+    reads: int
+    num_bytes: int
+    """With what lies between the rows and was read along."""
+
+
 class ReadsAhead(Feature):
     """A feature whose rows take so long to read that those of several mini-batches are better read at once, ahead."""
 
@@ -138,11 +145,6 @@ class ReadsAhead(Feature):
     def gap_bytes(self) -> int | None:
         """How far rows may lie apart to be read at once; None where only what is asked for is read."""
         return None
-
-    @property
-    def gap_is_measured(self) -> bool:
-        """Whether that is measured, rather than what is usual."""
-        return False
 
     @property
     def row_bytes(self) -> int:

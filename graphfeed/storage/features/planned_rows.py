@@ -21,8 +21,7 @@ from graphfeed.ops.rows import (
     row_plan_bytes,
     take_rows,
 )
-from graphfeed.storage.features.disk_rates import Spans
-from graphfeed.storage.features.feature import Feature, ReadsAhead, RemoteFeature, dtype_and_shape
+from graphfeed.storage.features.feature import Feature, ReadsAhead, RemoteFeature, Spans, dtype_and_shape
 from graphfeed.storage.memory.staging import Wait, do_nothing, staging
 
 MOST_OF_SLOTS = 4 / 5

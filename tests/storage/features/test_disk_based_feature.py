@@ -7,10 +7,8 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from itertools import product
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -19,17 +17,10 @@ import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from graphfeed.ops.rows import BLOCK_BYTES, SPAN_BYTES, read_rows
+from graphfeed.ops.rows import read_rows
 from graphfeed.storage import DiskBasedFeature, TorchBasedFeature
-from graphfeed.storage.features import disk_based_feature, disk_rates
-from graphfeed.storage.features.disk_rates import (
-    FEWEST_BYTES,
-    READS_AT_ONCE,
-    SPANS,
-    USUAL_GAP,
-    count_spans,
-    measure_gap,
-)
+from graphfeed.storage.features import disk_based_feature
+from graphfeed.storage.features.disk_based_feature import GAP_BYTES, count_spans
 from tests.digests import assert_same
 from tests.forked import in_child
 from tests.refusals import check_refused
@@ -103,8 +94,7 @@ def test_rows_near_each_other_are_read_at_once(many: Path, monkeypatch: pytest.M
     monkeypatch.setattr(disk_based_feature, "read_rows", note)
     feature, ids = DiskBasedFeature(many, num_threads=2), torch.randperm(20_000)[:200]
     assert holds_ids(feature.read(ids), ids)
-    assert holds_ids(feature.read(ids[:5]), ids[:5]), "few rows are read alone"
-    assert gaps == [USUAL_GAP, USUAL_GAP, None]
+    assert gaps == [GAP_BYTES] * 2
 
 
 def test_rows_in_the_page_cache_are_copied_from_a_mapping(
@@ -244,38 +234,6 @@ def test_it_stays_on_disk_and_says_so(path: Path) -> None:
         feature.pin_memory_()
 
 
-@pytest.mark.parametrize(
-    ("single", "span", "gap"),
-    [
-        (1.0, 8.0, SPAN_BYTES // 8),
-        (1.0, 1e6, BLOCK_BYTES),  # one read after the other is no faster than anywhere
-        (5.0, 1.0, SPAN_BYTES),
-    ],
-)
-def test_a_gap_takes_as_long_as_another_read(
-    monkeypatch: pytest.MonkeyPatch, single: float, span: float, gap: int
-) -> None:
-    now, reads = 0.0, []
-
-    def read(ids: torch.Tensor) -> None:
-        nonlocal now
-        now += span if len(ids) == SPAN_BYTES // 4 else single * len(ids)
-        reads.append(ids)
-
-    monkeypatch.setattr(disk_rates, "time", SimpleNamespace(perf_counter=lambda: now))
-    with ThreadPoolExecutor(1) as pool:
-        assert measure_gap(read, FEWEST_BYTES // 4, 4, pool) == gap
-    assert len(reads) == 2 * (READS_AT_ONCE + SPANS)
-    assert all(ids[0] >= 0 and ids[-1] < FEWEST_BYTES // 4 and (ids.diff() >= 0).all() for ids in reads)
-
-
-def test_the_slower_of_two_attempts_is_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
-    times = iter([0.0, 5.0, 5.0, 7.0])
-    monkeypatch.setattr(disk_rates, "time", SimpleNamespace(perf_counter=lambda: next(times)))
-    with ThreadPoolExecutor(1) as pool:
-        assert disk_rates.time_reads(len, [np.arange(3)], pool) == 2
-
-
 @given(ids=st.lists(st.integers(0, 60), min_size=1).map(sorted), row_bytes=st.integers(1, 9), gap=st.integers(0, 40))
 def test_spans_are_those_of_rows_near_to_each_other(ids: list[int], row_bytes: int, gap: int) -> None:
     spans = [[ids[0], ids[0]]]
@@ -292,9 +250,3 @@ def test_long_spans_take_several_reads_and_no_rows_none() -> None:
     assert count_spans(torch.arange(5 << 10), 1024, 0) == (5, 5 << 20)
     assert count_spans(torch.tensor([4]), 3 << 20, 0) == (1, 3 << 20)
     assert count_spans(torch.tensor([], dtype=torch.int64), 8, 0) == (0, 0)
-
-
-def test_small_files_and_long_rows_are_not_measured() -> None:
-    with ThreadPoolExecutor(1) as pool:
-        assert measure_gap(lambda _: 1 / 0, FEWEST_BYTES - 1, 1, pool) == USUAL_GAP
-        assert measure_gap(lambda _: 1 / 0, 1, 2 * FEWEST_BYTES, pool) == USUAL_GAP
