@@ -19,7 +19,6 @@ from graphfeed.loader.stages.in_windows import InWindows
 from graphfeed.loader.tune import tuning
 from graphfeed.storage.features import PlannedRows
 from graphfeed.storage.graph.sampling import mapped_arrays
-from graphfeed.storage.memory import mapped_file
 from graphfeed.storage.memory.tensor_tree import tensors_in
 from tests.digests import digest, digests
 from tests.loader.late_streams import running
