@@ -14,7 +14,7 @@ from graphfeed.datapipes.transform import Transform
 from graphfeed.ops import is_gpu
 from graphfeed.ops.arguments import UnknownName, brief, nearest
 from graphfeed.storage import Feature, FeatureStore, SamplingGraph
-from graphfeed.storage.graph import ByType, to_type_dict, type_name
+from graphfeed.storage.graph import ORIGINAL_EDGE_ID, ByType, FusedCSCSamplingGraph, to_type_dict, type_name
 from graphfeed.storage.memory import Shareable
 
 Names: TypeAlias = Sequence[str] | Mapping[str, Sequence[str]] | Mapping[tuple[str, str, str], Sequence[str]]
@@ -100,17 +100,20 @@ class FeatureFetcher(Transform, name="fetch_feature"):
         self.check_rows()
 
     def check_rows(self) -> None:
-        """Raise if a feature has fewer rows than the graph that the last sampler before reads has nodes."""
+        """Raise if a feature has fewer rows than the graph that the last sampler before reads has nodes, or edges."""
         graphs: list[Any] = [getattr(stage, "graph", None) for stage in traverse(self.datapipe)]
-        graphs = [graph for graph in graphs if isinstance(graph, SamplingGraph)]
-        sizes: Any = to_type_dict(graphs[-1].num_nodes) if graphs else {}
+        graph = next((graph for graph in reversed(graphs) if isinstance(graph, SamplingGraph)), None)
+        needed = {} if graph is None else {("node", kind): n for kind, n in to_type_dict(graph.num_nodes).items()}
+        # Other edges have ids of their own.
+        if isinstance(graph, FusedCSCSamplingGraph) and ORIGINAL_EDGE_ID not in graph.edge_attributes:
+            needed["edge", None] = graph.total_num_edges
         for (domain, of_type, name), feature in self.features().items():
-            rows, nodes = feature.count(), sizes.get(of_type, 0)
-            if domain == "node" and rows < nodes:
+            rows, there = feature.count(), needed.get((domain, of_type), 0)
+            if rows < there:
                 owner = f" of node type {brief(of_type)}" if of_type else ""
                 raise ValueError(
-                    f"node_feature_keys: feature {brief(name)}{owner} has {rows} rows, but the graph has {nodes} "
-                    "nodes; give it a row for each node"
+                    f"{domain}_feature_keys: feature {brief(name)}{owner} has {rows} rows, but the graph has {there} "
+                    f"{domain}s; give it a row for each {domain}"
                 )
 
     def wanted_keys(self) -> list[tuple[str, str | None, str]]:

@@ -208,11 +208,13 @@ def test_negative_samplers() -> None:
     check_refused(rows)
 
 
+WITHOUT_IDS = gf.fused_csc_sampling_graph(GRAPH.csc_indptr, GRAPH.indices)
 STORE = gf.BasicFeatureStore(
     {
         ("node", None, "feat"): gf.TorchBasedFeature(torch.ones(3, 1)),
         ("node", "user", "feat"): gf.TorchBasedFeature(torch.ones(20, 1)),
         ("edge", None, "row"): gf.TorchBasedFeature(torch.ones(600, 1)),
+        ("edge", None, "cost"): gf.TorchBasedFeature(torch.ones(599, 1)),
     }
 )
 
@@ -245,6 +247,8 @@ def test_features() -> None:
         (lambda: fetched(GRAPH, NODES, {"user": ["feat"]}), TypeError, "is a dict by type, but the mini-batch has no"),
         (lambda: EMPTY.sample_neighbor(GRAPH, [2]).fetch_feature(STORE, ["feat"]), ValueError,
          "^node_feature_keys: feature 'feat' has 3 rows, but the graph has 50 nodes; give it a row for each"),
+        (lambda: EMPTY.sample_neighbor(WITHOUT_IDS, [2]).fetch_feature(STORE, None, ["cost"]), ValueError,
+         "^edge_feature_keys: feature 'cost' has 599 rows, but the graph has 600 edges; give it a row for each edge"),
         (lambda: EMPTY.fetch_feature(STORE, ["feet"]), KeyError,
          "^node_feature_keys: feature 'feet' of nodes is not in the store; did you mean 'feat'"),
     ]  # fmt: skip
