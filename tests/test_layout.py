@@ -75,7 +75,7 @@ MORE_PARAMETERS = {
     "graphfeed/distributed/pyg/dist_loaders.py": {"__init__"},
     "graphfeed/distributed/pyg/dist_neighbor_sampler.py": {"__init__"},
 }
-GPU_ALONE = {"sample_neighbors.py", "stack_hops.py"}
+GPU_ALONE = {"sample_neighbors.py", "gpu_hops.py"}
 """A GPU alone has kernels for one hop: the CPU has programs of passes."""
 PARTS_OF_KERNELS = {
     "instructions.py",

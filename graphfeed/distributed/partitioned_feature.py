@@ -164,7 +164,7 @@ class PartitionedFeature(RemoteFeature, ReadsAhead):
 
     def slow_source(self) -> ReadsAhead | None:
         """Return this feature, unless all ranks are started to share a machine's memory."""
-        return None if self.dtype is None or self.peers.share_all() else self
+        return None if self.dtype is None or self.peers.all_ranks_local() else self
 
     def begin_reading(self, ids: torch.Tensor, out: torch.Tensor, positions: torch.Tensor) -> list[Future[Spans]]:
         """Let threads ask the owners for many rows, as `ReadsAhead.begin_reading` says."""

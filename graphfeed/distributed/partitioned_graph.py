@@ -158,7 +158,7 @@ class PartitionedGraph(SamplingGraph):
 
     def together(self, request: SamplingRequest) -> Together | None:
         """Return how to sample several mini-batches at once, unless all ranks are started to share this machine."""
-        gains = not self.peers.share_all() and not request.only_new
+        gains = not self.peers.all_ranks_local() and not request.only_new
         return Together(TOGETHER_BYTES, by_thread=True) if gains else None
 
     def sample_hops_together(

@@ -33,9 +33,9 @@ ACCEPT_SECONDS = 1.0
 class Listener:
     """Listens for connections of other ranks, and answers what they ask."""
 
-    def __init__(self, num_threads: int, traffic: Traffic, take_pulse: Callable[[int, socket.socket], None]) -> None:
+    def __init__(self, num_threads: int, traffic: Traffic, on_heartbeat: Callable[[int, socket.socket], None]) -> None:
         self.token = secrets.token_bytes(TOKEN_BYTES)
-        self._traffic, self._take_pulse = traffic, take_pulse
+        self._traffic, self._take_pulse = traffic, on_heartbeat
         self._responds: dict[str, Respond] = {}
         self._changed = threading.Condition()
         self._ending = self._closed = False
@@ -100,13 +100,13 @@ class Listener:
             self._changed.wait_for(lambda: self._socket is not None or self._closed)
         while self._socket is not None and not self._closed:
             try:
-                self._talk(self._socket.accept()[0])
+                self._serve(self._socket.accept()[0])
             except TimeoutError:
                 continue
             except OSError:
                 time.sleep(PAUSE_SECONDS)  # it is closed, or too many files are open
 
-    def _talk(self, connection: socket.socket) -> None:
+    def _serve(self, connection: socket.socket) -> None:
         """Answer on a connection until it ends."""
         with self._changed:
             self._open.add(connection)

@@ -207,7 +207,7 @@ class Peers:
             raise RuntimeError(f"rank {rank} {self.host(rank)} failed: {head['error']}")
         return tensors
 
-    def share_all(self) -> bool:
+    def all_ranks_local(self) -> bool:
         """Return whether all ranks are started to share this machine's memory; others may turn out to share it too."""
         local = os.environ.get("LOCAL_WORLD_SIZE") if self.share_memory else None
         return self.world_size == 1 or local == str(self.world_size)

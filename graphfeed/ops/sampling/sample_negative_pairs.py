@@ -99,7 +99,7 @@ def sample_negative_pairs(
     ends = []
     for end in (drawn, destinations):
         times = end.times.contiguous() if limits.numel() else NOTHING
-        ends.append(module.Nodes(torch.tensor([end.size]), end.cumulative.contiguous(), times))
+        ends.append(module.Population(torch.tensor([end.size]), end.cumulative.contiguous(), times))
     wanted = torch.tensor([edges.kind, edges.first_source, edges.first_destination])
     columns = as_int64(edges.indptr, out), edges.indices.contiguous(), as_types(edges.types, out)
     known = module.KnownEdges(*columns, wanted)

@@ -25,17 +25,17 @@ def group_by_type(
     num_types = destinations.numel()
     sizes = np.array([offsets.numel() - 1, 0, 0])
     nothing, no_states = [NOTHING] * 4, np.empty(0, np.uint64)
-    columns = state.Columns(
+    columns = state.Runs(
         *[sizes, column_starts, *nothing, no_states, offsets, np.zeros(1, np.int64), NOTHING, no_states]
     )
     picks = state.Picks(positions, np.empty(positions.numel(), np.int32))
     counts = np.zeros(num_types, np.int64)
     first = Program()
     first.add(passes.sort_picks, columns, picks)
-    first.add(passes.read_types, state.Types(types), columns, picks, counts)
+    first.add(passes.read_types, state.EdgeTypes(types), columns, picks, counts)
     first.run()
     starts = np.concatenate([np.zeros(1, np.int64), counts.cumsum()])[None]
-    kinds = state.Kinds(NOTHING, destinations, NOTHING, starts, bounds[None, :-1].contiguous(), NOTHING)
+    kinds = state.Relations(NOTHING, destinations, NOTHING, starts, bounds[None, :-1].contiguous(), NOTHING)
     found = np.zeros(indptr.numel(), np.int64)
     edges = state.Edges(grouped)
     passes.split_picks(

@@ -12,7 +12,7 @@ ATTEMPTS = 32
 """How often a pair is drawn before all destinations are looked at."""
 
 
-class Nodes(NamedTuple):
+class Population(NamedTuple):
     """How many nodes there are, running sums of their weights or nothing, and their times or nothing."""
 
     size: Int64s
@@ -31,7 +31,13 @@ class KnownEdges(NamedTuple):
 
 @kernel
 def sample_negative_pairs(
-    sources: Nodes, destinations: Nodes, fixed: Int64s, limits: Int64s, edges: KnownEdges, key: UInt64, out: Int64Matrix
+    sources: Population,
+    destinations: Population,
+    fixed: Int64s,
+    limits: Int64s,
+    edges: KnownEdges,
+    key: UInt64,
+    out: Int64Matrix,
 ) -> None:
     """Write pairs, each drawn by its place; -1 where no pair is right."""
     # `fixed` is empty if sources are drawn too, `limits` is without times, and column starts are if a pair may be an

@@ -3,13 +3,13 @@
 import torch
 
 from graphfeed.ops.cuda.launch import upload
-from graphfeed.ops.cuda.structure.relabel import Nodes, Types, relabel, relabel_by_type
+from graphfeed.ops.cuda.structure.relabel import HopNodes, HopTypes, relabel, relabel_by_type
 
 
 def compact(seeds, neighbors, parts, keys, node_map, rows, row_starts, local):
     """Do as the CPU's kernel, and wait once for the number of rows; `parts` and `row_starts` lie on the CPU."""
     del keys, node_map
-    nodes = Nodes(seeds, neighbors, neighbors.numel())
+    nodes = HopNodes(seeds, neighbors, neighbors.numel())
     if row_starts.numel() == 2 and parts[-1].numel() == 1:
         row_starts[0], starts = 0, torch.zeros(2, dtype=torch.int64, device=seeds.device)
         relabel(nodes, rows, local, starts)
@@ -18,6 +18,6 @@ def compact(seeds, neighbors, parts, keys, node_map, rows, row_starts, local):
     joined = [*parts, torch.empty_like(parts[-1]), row_starts]
     tables = upload(torch.cat(joined), seeds.device).split([part.numel() for part in joined])
     seed_starts, neighbor_starts, sources, shifts, starts = tables
-    types = Types(seed_starts, sources, neighbor_starts, shifts, starts)
+    types = HopTypes(seed_starts, sources, neighbor_starts, shifts, starts)
     relabel_by_type(nodes, types, rows, None, local)
     row_starts.copy_(starts)

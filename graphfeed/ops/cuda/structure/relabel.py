@@ -8,7 +8,7 @@ import torch
 from graphfeed.ops.cuda.launch import launch
 
 
-class Nodes(NamedTuple):
+class HopNodes(NamedTuple):
     """The nodes of a hop: seeds and neighbours, of which perhaps the CPU only knows how many fit."""
 
     seeds: torch.Tensor
@@ -25,7 +25,7 @@ class Nodes(NamedTuple):
     """What `new_slots` makes for as many nodes; None: made when it is needed."""
 
 
-class Types(NamedTuple):
+class HopTypes(NamedTuple):
     """The types of a hop's nodes: int64, on the GPU. Edge types are in the order in which new nodes are counted."""
 
     seed_starts: torch.Tensor
@@ -50,13 +50,13 @@ class Types(NamedTuple):
     """Written: the parts of the next hop."""
 
 
-def relabel(nodes: Nodes, rows: torch.Tensor, local: torch.Tensor, sizes: torch.Tensor) -> None:
+def relabel(nodes: HopNodes, rows: torch.Tensor, local: torch.Tensor, sizes: torch.Tensor) -> None:
     """Write each node once, seeds first, the neighbours as positions among these, and how many of both there are."""
     _place(nodes, _enter(nodes), (None, None, 0, None, None, None, 0, None), (rows, None, local, sizes))
 
 
 def relabel_by_type(
-    nodes: Nodes, types: Types, rows: torch.Tensor, own_ids: torch.Tensor | None, local: torch.Tensor
+    nodes: HopNodes, types: HopTypes, rows: torch.Tensor, own_ids: torch.Tensor | None, local: torch.Tensor
 ) -> None:
     """Write each node once, type after type, seeds first, and the neighbours as positions in their type."""
     table, kinds, edge_types = _enter(nodes), types.row_starts.numel() - 1, types.sources.numel()

@@ -32,7 +32,7 @@ class Shape(NamedTuple):
     """The edge types in the order in which new nodes are counted."""
 
 
-class Room(NamedTuple):
+class InitialCapacity(NamedTuple):
     """How much there is room for at first; the arrays grow if a mini-batch has more."""
 
     edges: int
@@ -47,7 +47,7 @@ class HopArrays:
 
     def __init__(self, recipe: Recipe) -> None:
         self.recipe = recipe
-        hops, kinds, num_types = len(recipe.fanouts), recipe.kinds, recipe.num_types
+        hops, kinds, num_types = len(recipe.fanouts), recipe.num_node_types, recipe.num_types
         self.ids, self.starts_dtype = buffers.NUMPY_DTYPES[recipe.ids], buffers.NUMPY_DTYPES[recipe.starts]
         self.draws = np.zeros((hops, 3), np.uint64)
         """Of each hop the keys, and LABOR's threshold."""
@@ -58,19 +58,19 @@ class HopArrays:
         # next.
         self.indptr = Block(state.Indptr(NO_WORDS, np.zeros(1, np.int64)))
         self.sources = Block(state.Sources(torch.empty(0, dtype=recipe.sources)))
-        self.types = Block(state.Types(torch.empty(0, dtype=recipe.types or torch.uint8)))
+        self.types = Block(state.EdgeTypes(torch.empty(0, dtype=recipe.types or torch.uint8)))
         self.sums = Block(state.Sums(NO_WORDS, NO_HALVES))
-        self.ranked = [Block(state.Ranked(*[NO_WORDS] * 4)) for _ in range(2)]
+        self.ranked = [Block(state.TimeOrder(*[NO_WORDS] * 4)) for _ in range(2)]
         self.ranked_sums = [Block(state.Sums(NO_WORDS, NO_HALVES)) for _ in range(2)]
         self.node_map = Block(state.NodeMap(NO_HALVES))
         first_ids, firsts = np.zeros((2, kinds + 1), np.int64)
         self.rows = Block(state.Rows(first_ids, firsts, np.zeros((hops + 1, kinds), np.int64)))
         none = np.empty(0, self.ids)
-        self.nodes, self.no_nodes = (Block(state.Nodes(none, none)) for _ in range(2))
+        self.nodes, self.no_nodes = (Block(state.NodeIds(none, none)) for _ in range(2))
         self.moments = Block(state.Moments(*[NO_WORDS] * 5))
         ends = np.zeros((3, num_types), np.int64)
         places = np.zeros((hops + 1, num_types + 1), np.int64), np.zeros((hops, num_types), np.int64)
-        self.kinds = Block(state.Kinds(*[*ends, *places, np.zeros(hops + 1, np.int64)]))
+        self.relations = Block(state.Relations(*[*ends, *places, np.zeros(hops + 1, np.int64)]))
         self.starts, self.edges = Block(state.ColumnStarts(NO_WORDS)), Block(state.Edges(NO_WORDS))
         self.picks = Block(state.Picks(NO_WORDS, NO_HALVES))
         self.columns = Block(new_columns(kinds, by_run=False))
@@ -133,7 +133,7 @@ class HopArrays:
         self.picks.put("positions", NO_WORDS)
         self.widen(self.columns, count)
 
-    def open(self, seeds: Sequence[NDArray[Any]], shape: Shape, room: Room, moments: Sequence[Ints]) -> None:
+    def open(self, seeds: Sequence[NDArray[Any]], shape: Shape, room: InitialCapacity, moments: Sequence[Ints]) -> None:
         """Take a mini-batch's seeds, ids inside of their type by node type, and make room for what it finds."""
         take, typed, rows = buffers.POOL.empty, self.recipe.typed, self.rows.arrays
         counts = [part.size for part in seeds]
@@ -145,7 +145,7 @@ class HopArrays:
         self.enter(self.nodes, "rows", seeds)
         if typed:
             for name in ("sources", "destinations", "order"):
-                self.kinds.arrays[name][:] = getattr(shape, name)
+                self.relations.arrays[name][:] = getattr(shape, name)
         # Both are node type after node type; windows are perhaps not there.
         for name, values in zip(("times", "windows"), moments, strict=False):
             self.at_least(self.moments, firsts[-1], name)
@@ -172,7 +172,7 @@ class HopArrays:
 
     def column_starts(self) -> NDArray[Any]:
         own: NDArray[Any] = self.starts.arrays["indptr"]
-        count = self.kinds.arrays["indptr_ends"][-1]
+        count = self.relations.arrays["indptr_ends"][-1]
         return own if own.dtype == self.starts_dtype else own[:count].astype(self.starts_dtype)
 
     def release(self) -> None:
@@ -256,7 +256,7 @@ class HopArrays:
         if positions.size < count:
             size = self.twice(count)
             self.put_edges(enlarge(positions, size), enlarge(neighbors, size))
-        wanted = int(self.kinds.arrays["indptr_ends"][hop + 1])
+        wanted = int(self.relations.arrays["indptr_ends"][hop + 1])
         if self.starts.arrays["indptr"].size < wanted:
             self.at_least(self.starts, 2 * wanted, "indptr")
 

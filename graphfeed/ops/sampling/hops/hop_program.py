@@ -184,7 +184,7 @@ class HopProgram:
     def close_hop(self, hop: int, by_type: bool) -> None:
         """Add the passes that give the picks of a hop their places, and make rows of their sources."""
         arrays, opened, recipe = self.arrays, self.arrays.columns, self.recipe
-        kinds, found, starts, rows = arrays.kinds, arrays.edges, arrays.starts, arrays.rows
+        kinds, found, starts, rows = arrays.relations, arrays.edges, arrays.starts, arrays.rows
         if recipe.typed:
             # So that the edges of a type ascend in each column.
             self.add(types.sort_picks, opened, arrays.picks)

@@ -87,7 +87,7 @@ class Recipe(NamedTuple):
     windows: bool
     indexed: int
     """The number of columns in LABOR's index."""
-    kinds: int
+    num_node_types: int
     """The number of node types, and that of edge types."""
     num_types: int
     relabelled: bool
@@ -129,7 +129,7 @@ def recipe_of(
         ranked,
         windows,
         0 if graph.large_columns is None else graph.large_columns.columns.numel(),
-        kinds=1,
+        num_node_types=1,
         num_types=1,
         relabelled=False,
         by_page=graph.by_page,

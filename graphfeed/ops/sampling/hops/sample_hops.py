@@ -11,7 +11,8 @@ from numpy.typing import NDArray
 from graphfeed.ops.arguments import check_ids, check_seed, check_vector
 from graphfeed.ops.backend import on_gpu, package_for
 from graphfeed.ops.memory import buffers
-from graphfeed.ops.sampling.hops.hop_arrays import HopArrays, Room, Shape
+from graphfeed.ops.sampling.hops.gpu_hops import hops_on_gpu, typed_hops_on_gpu
+from graphfeed.ops.sampling.hops.hop_arrays import HopArrays, InitialCapacity, Shape
 from graphfeed.ops.sampling.hops.hop_graph import HopGraph, check_graph, check_seeds, kernel_graph, shape_of
 from graphfeed.ops.sampling.hops.hop_program import PROGRAMS
 from graphfeed.ops.sampling.hops.hop_recipe import Drawing, SeedTimes, recipe_of
@@ -23,7 +24,6 @@ from graphfeed.ops.sampling.hops.one_hop import (
     check_numbers,
     check_repeats,
 )
-from graphfeed.ops.sampling.hops.stack_hops import stack_hops, stack_typed_hops
 
 FIRST_EDGES = 1 << 22
 """At first the outputs have room for at most this many edges; they grow if a mini-batch has more."""
@@ -114,7 +114,7 @@ def sample_hops(
     check_hops(fanouts, keys, drawing)
     check_times(graph, drawing, seeds.numel(), moments)
     if on_gpu(seeds):
-        return [SampledHop(*hop) for hop in stack_hops(graph, seeds, fanouts, keys, drawing, moments)]
+        return [SampledHop(*hop) for hop in hops_on_gpu(graph, seeds, fanouts, keys, drawing, moments)]
     check_ids("seeds", seeds, graph.indptr.numel() - 1)
     package_for("sampling.sample_hops", seeds, indptr=graph.indptr, indices=graph.indices)
     with run_hops(graph, [seeds], [[fanout] for fanout in fanouts], fanouts, keys, drawing, moments) as arrays:
@@ -165,7 +165,7 @@ def typed_sample_hops(
     if on_gpu(seeds[0]) and moments is None:
         return [
             TypedHop(columns, rows, positions, {kind: TypedEdges(*own) for kind, own in edges.items()})
-            for columns, rows, positions, edges in stack_typed_hops(graph, seeds, fanouts, keys, drawing)
+            for columns, rows, positions, edges in typed_hops_on_gpu(graph, seeds, fanouts, keys, drawing)
         ]
     package_for("sampling.sample_hops", seeds[0], indices=graph.indices)
     wanted = [fanout.tolist() for fanout in fanouts]
@@ -221,8 +221,9 @@ def run_hops(
     passed, shape, num_nodes = kernel_graph(graph), shape_of(graph), graph.indptr.numel() - 1
     times = [] if moments is None else [part.contiguous().numpy() for part in moments if part is not None]
     recipe = recipe_of(passed, graph.indices.dtype, drawing, fanouts, len(times) > 1)._replace(
-        starts=graph.indptr_dtype or graph.indptr.dtype, kinds=len(seeds), num_types=graph.num_types, relabelled=True
-    )
+        starts=graph.indptr_dtype or graph.indptr.dtype, num_node_types=len(seeds), num_types=graph.num_types,
+        relabelled=True,
+    )  # fmt: skip
     room = first_room(graph, sum([part.numel() for part in seeds]), most, shape, recipe.merged)
     program = PROGRAMS.take(recipe)
     arrays = program.arrays
@@ -240,13 +241,13 @@ def run_hops(
             pages: list[int] = []
             with graph.reads.count(pages):
                 program.run()
-            graph.reads.decide(pages[0], int(arrays.kinds.arrays["edge_starts"][-1, 0]))
+            graph.reads.decide(pages[0], int(arrays.relations.arrays["edge_starts"][-1, 0]))
         yield arrays
     # Another mini-batch writes to the arrays from here on. A program that has failed is not kept.
     PROGRAMS.give_back(program)
 
 
-def first_room(graph: HopGraph, num_seeds: int, fanouts: Sequence[int], shape: Shape, merged: bool) -> Room:
+def first_room(graph: HopGraph, num_seeds: int, fanouts: Sequence[int], shape: Shape, merged: bool) -> InitialCapacity:
     """Bound the edges of all hops, the columns of the last, and the rows of each node type, by `FIRST_EDGES`."""
     num_nodes, num_edges = graph.indptr.numel() - 1, graph.indices.numel()
     nodes, found, opened = num_seeds, 0, num_seeds
@@ -263,17 +264,19 @@ def first_room(graph: HopGraph, num_seeds: int, fanouts: Sequence[int], shape: S
         found += new
     room, columns = min(found, FIRST_EDGES) + 1, min(opened, FIRST_EDGES) + 1
     if merged:
-        return Room(room, columns, [min(room, end - first) for first, end in itertools.pairwise(shape.first_ids)])
+        return InitialCapacity(
+            room, columns, [min(room, end - first) for first, end in itertools.pairwise(shape.first_ids)]
+        )
     sources = set(shape.sources)
     share = min(room, FIRST_ROWS // max(len(sources), 1))
-    return Room(room, columns, [share if kind in sources else 0 for kind in range(len(shape.first_ids) - 1)])
+    return InitialCapacity(room, columns, [share if kind in sources else 0 for kind in range(len(shape.first_ids) - 1)])
 
 
 def cut_hops(arrays: HopArrays) -> list[SampledHop]:
     """Cut the arrays of a mini-batch without types into hops, the seeds' own first."""
     # Slices of NumPy arrays, not of tensors: a tensor made of one has a storage of just its size.
     (nodes, neighbors), known = arrays.nodes.arrays.values(), arrays.rows.arrays["known"][:, 0].tolist()
-    kinds, positions = arrays.kinds.arrays, arrays.edges.arrays["positions"]
+    kinds, positions = arrays.relations.arrays, arrays.edges.arrays["positions"]
     bounds, ends = kinds["edge_starts"][:, 0].tolist(), kinds["indptr_ends"].tolist()
     indptr, rows = arrays.column_starts(), [torch.from_numpy(nodes[:count]) for count in known]
     hops = []
@@ -297,7 +300,7 @@ def cut_typed_hops(arrays: HopArrays) -> list[TypedHop]:
 
 def cut_edges(arrays: HopArrays, indptr: NDArray[Any], hop: int) -> tuple[torch.Tensor, dict[int, TypedEdges]]:
     """Return the positions of a hop's edges, and its edges by edge type."""
-    kinds, positions = arrays.kinds.arrays, arrays.edges.arrays["positions"]
+    kinds, positions = arrays.relations.arrays, arrays.edges.arrays["positions"]
     neighbors = arrays.nodes.arrays["neighbors"]
     bounds, places = kinds["edge_starts"][hop].tolist(), kinds["indptr_starts"][hop].tolist()
     found = [kind for kind in range(len(places)) if bounds[kind + 1] > bounds[kind]]

@@ -17,14 +17,14 @@ NO_WORDS: NDArray[np.int64] = np.empty(0, np.int64)
 NO_HALVES = np.empty(0, np.int32)
 
 
-def new_columns(kinds: int, by_run: bool) -> state.Columns:
+def new_columns(kinds: int, by_run: bool) -> state.Runs:
     """Return room for columns of so many node types, or for runs, each of which has a fan-out."""
     size = LEAST_COLUMNS
     sizes, bounds = np.zeros(3, np.int64), np.zeros(kinds + 1, np.int64)
     ids, bases, starts, degrees = (np.empty(size, np.int64) for _ in range(4))
     states, offsets = np.empty(size, np.uint64), np.zeros(size + 1, np.int64)
     fanouts = np.empty(size if by_run else 1, np.int64)
-    return state.Columns(
+    return state.Runs(
         sizes, bounds, ids, bases, starts, degrees, states, offsets, fanouts, NO_WORDS, np.empty(0, np.uint64)
     )
 

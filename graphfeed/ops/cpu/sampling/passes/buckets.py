@@ -10,12 +10,12 @@ from graphfeed.ops.cpu.jit import AHEAD, UInt64s, device_function, kernel, lowes
 from graphfeed.ops.cpu.random import SWITCH, high_bits, mix
 from graphfeed.ops.cpu.sampling.passes.candidates import BATCH, Buckets, Index
 from graphfeed.ops.cpu.sampling.passes.marks import CACHE_LINE, HALF_BITS, LANES, ONE, likely_limit
-from graphfeed.ops.cpu.sampling.passes.state import COUNT, Columns
+from graphfeed.ops.cpu.sampling.passes.state import COUNT, Runs
 from graphfeed.ops.cpu.search import first_above
 
 
 @kernel
-def assign_buckets(index: Index, columns: Columns, buckets: Buckets) -> None:
+def assign_buckets(index: Index, columns: Runs, buckets: Buckets) -> None:
     """Give each indexed column of a hop a bucket for its candidates, if that is less work than reading them."""
     count, fanout, edges, used = columns.sizes[COUNT], columns.fanouts[0], np.int64(0), np.int64(0)
     buckets.of_index[:] = -1

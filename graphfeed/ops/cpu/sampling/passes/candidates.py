@@ -45,7 +45,7 @@ from graphfeed.ops.cpu.sampling.passes.marks import (
     prefetch_ahead,
     prefetch_column,
 )
-from graphfeed.ops.cpu.sampling.passes.state import COUNT, UNDECIDED, Columns, Picks, Sources
+from graphfeed.ops.cpu.sampling.passes.state import COUNT, UNDECIDED, Picks, Runs, Sources
 from graphfeed.ops.cpu.sampling.passes.types import sort_values
 
 FULL = np.uint32(2**32 - 1)
@@ -93,7 +93,7 @@ class Buckets(NamedTuple):
 
 @kernel
 def fill_likely(
-    sources: Sources, draws: UInt64s, columns: Columns, candidates: Candidates, buckets: Buckets, picks: Picks
+    sources: Sources, draws: UInt64s, columns: Runs, candidates: Candidates, buckets: Buckets, picks: Picks
 ) -> int:
     """Write the picks of runs, ascending, where collected candidates decide; in others, `NOT_YET` for the first."""
     positions, indices, code = picks.positions, sources.indices, 0

@@ -11,19 +11,19 @@ from graphfeed.ops.cpu.sampling.passes.state import (
     FIRST_NEW,
     NEEDED,
     RUNS_SHORT,
-    Columns,
+    EdgeTypes,
     Indptr,
     Moments,
+    NodeIds,
     NodeMap,
-    Nodes,
     Rows,
-    Types,
+    Runs,
 )
 from graphfeed.ops.cpu.search import run_end
 
 
 @kernel
-def mark_rows(hop: int, enter: bool, rows: Rows, nodes: Nodes, node_map: NodeMap) -> None:
+def mark_rows(hop: int, enter: bool, rows: Rows, nodes: NodeIds, node_map: NodeMap) -> None:
     """Write the place of each row to the map, or -1: one random write per row, prefetched."""
     for kind in range(rows.firsts.size - 1):
         own, places = nodes.rows[rows.firsts[kind] :], node_map.places[rows.first_ids[kind] :]
@@ -35,7 +35,7 @@ def mark_rows(hop: int, enter: bool, rows: Rows, nodes: Nodes, node_map: NodeMap
 
 @kernel
 def open_columns(
-    hop: int, graph: Indptr, fanouts: Int64s, keep: bool, only_new: bool, rows: Rows, nodes: Nodes, columns: Columns
+    hop: int, graph: Indptr, fanouts: Int64s, keep: bool, only_new: bool, rows: Rows, nodes: NodeIds, columns: Runs
 ) -> int:
     """Read where the column of each row begins and how many edges it has: one random read per row, prefetched."""
     indptr, kinds, bounds = graph.indptr, rows.firsts.size - 1, columns.bounds
@@ -72,7 +72,7 @@ def open_columns(
 
 
 @kernel
-def draw_states(draws: UInt64s, columns: Columns, moments: Moments) -> None:
+def draw_states(draws: UInt64s, columns: Runs, moments: Moments) -> None:
     """Write what the draws of each node are counted from, by the key of a hop; at another time a node draws others."""
     for number in range(columns.sizes[COUNT]):
         column = np.uintp(number)
@@ -83,7 +83,7 @@ def draw_states(draws: UInt64s, columns: Columns, moments: Moments) -> None:
 
 
 @kernel
-def split_columns(graph: Types, fanouts: Int64s, columns: Columns, runs: Columns) -> int:
+def split_columns(graph: EdgeTypes, fanouts: Int64s, columns: Runs, runs: Runs) -> int:
     """Split each column into a run per edge type, by a bisection each: for fan-outs per edge type."""
     types, count = graph.types, 0
     for number in range(columns.sizes[COUNT]):
@@ -111,7 +111,7 @@ def split_columns(graph: Types, fanouts: Int64s, columns: Columns, runs: Columns
 
 
 @kernel
-def join_runs(runs: Columns, columns: Columns) -> None:
+def join_runs(runs: Runs, columns: Runs) -> None:
     """Write where the picks of each column begin, by those of its runs."""
     run, count = 0, runs.sizes[COUNT]
     for column in range(columns.sizes[COUNT]):

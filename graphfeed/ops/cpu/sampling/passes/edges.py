@@ -7,10 +7,10 @@ from graphfeed.ops.cpu.sampling.passes.state import (
     EDITED,
     ColumnStarts,
     Edges,
-    Kinds,
     Moments,
+    NodeIds,
     NodeMap,
-    Nodes,
+    Relations,
     Rows,
     Sources,
 )
@@ -21,7 +21,7 @@ reads them, mini-batches of three hops take 1.08 times as long (400,000 nodes, 1
 
 
 @kernel
-def read_neighbors(hop: int, graph: Sources, rows: Rows, kinds: Kinds, edges: Edges, nodes: Nodes) -> int:
+def read_neighbors(hop: int, graph: Sources, rows: Rows, kinds: Relations, edges: Edges, nodes: NodeIds) -> int:
     """Read the source of each sampled edge: one random read per edge, prefetched."""
     # Later passes read where the sources tell them to. A program may have edited these since the graph was checked,
     # also through a NumPy array that shares their memory, so each is compared with the number of nodes here.
@@ -49,7 +49,7 @@ def read_neighbors(hop: int, graph: Sources, rows: Rows, kinds: Kinds, edges: Ed
 
 
 @kernel
-def relabel(hop: int, rows: Rows, kinds: Kinds, nodes: Nodes, node_map: NodeMap) -> None:
+def relabel(hop: int, rows: Rows, kinds: Relations, nodes: NodeIds, node_map: NodeMap) -> None:
     """Replace ids by positions among the rows, and append new ids in the order of first appearance."""
     for kind in range(rows.known.shape[1]):
         rows.known[hop + 1, kind] = rows.known[hop, kind]
@@ -74,7 +74,7 @@ def relabel(hop: int, rows: Rows, kinds: Kinds, nodes: Nodes, node_map: NodeMap)
 
 @kernel
 def append_rows(
-    hop: int, rows: Rows, moments: Moments, kinds: Kinds, edges: Edges, starts: ColumnStarts, nodes: Nodes
+    hop: int, rows: Rows, moments: Moments, kinds: Relations, edges: Edges, starts: ColumnStarts, nodes: NodeIds
 ) -> None:
     """In time: make a row of each edge, which has the time of its column or, where there are such, of the edge."""
     indptr, edge_times = starts.indptr, moments.edge_times

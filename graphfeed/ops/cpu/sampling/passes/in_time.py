@@ -16,14 +16,14 @@ from graphfeed.ops.cpu.sampling.passes.state import (
     COUNT,
     FIRST_NEW,
     NEEDED,
-    Columns,
     Moments,
-    Nodes,
+    NodeIds,
     Picks,
-    Ranked,
     Rows,
+    Runs,
     Sources,
     Sums,
+    TimeOrder,
 )
 
 EARLIEST = np.int64(np.iinfo(np.int64).min)
@@ -34,7 +34,7 @@ FEW_TIMES = 16
 
 
 @kernel
-def open_moments(rows: Rows, columns: Columns, moments: Moments) -> None:
+def open_moments(rows: Rows, columns: Runs, moments: Moments) -> None:
     """Write the time of each column, and the first time inside of its window if there are windows."""
     for kind in range(rows.firsts.size - 1):
         first, low = rows.firsts[kind], columns.bounds[kind]
@@ -48,7 +48,7 @@ def open_moments(rows: Rows, columns: Columns, moments: Moments) -> None:
 
 
 @kernel
-def narrow_to_times(ranked: Ranked, moments: Moments, by_run: bool, columns: Columns) -> None:
+def narrow_to_times(ranked: TimeOrder, moments: Moments, by_run: bool, columns: Runs) -> None:
     """Reduce runs of ranks to their eligible edges, by one bisection of each or, with windows, by two."""
     # Runs in front of the first new one were narrowed in the hop before.
     times, first, below = ranked.times, columns.sizes[FIRST_NEW], columns.scratch[BLOCK:]
@@ -120,7 +120,7 @@ class Gathered(NamedTuple):
 
 @kernel
 def gather_block(
-    ranked: Ranked, weights: Sums, moments: Moments, by_run: bool, columns: Columns, block: Columns,
+    ranked: TimeOrder, weights: Sums, moments: Moments, by_run: bool, columns: Runs, block: Runs,
     gathered: Gathered, sums: Sums,
 ) -> int:  # fmt: skip
     """Copy the edges of as many runs as there is room for; in the block, runs are places among the copies."""
@@ -164,7 +164,7 @@ def gather_block(
 
 @kernel
 def gather_sources(
-    graph: Sources, ranked: Ranked, columns: Columns, block: Columns, gathered: Gathered, sources: Sources
+    graph: Sources, ranked: TimeOrder, columns: Runs, block: Runs, gathered: Gathered, sources: Sources
 ) -> None:
     """Write the source of each edge of a block: one random read, or two where there are no links."""
     order, links = ranked.order, ranked.links
@@ -181,7 +181,7 @@ def gather_sources(
 
 
 @kernel
-def return_block(columns: Columns, block: Columns, gathered: Gathered, picks: Picks) -> int:
+def return_block(columns: Runs, block: Runs, gathered: Gathered, picks: Picks) -> int:
     """Turn the picks of a block, which are places among the copies, into ranks; say whether another block follows."""
     size, first = block.sizes[COUNT], gathered.cursor[0]
     for edge in range(block.offsets[0], block.offsets[size]):
@@ -195,7 +195,7 @@ def return_block(columns: Columns, block: Columns, gathered: Gathered, picks: Pi
 
 
 @kernel
-def follow_ranks(ranked: Ranked, columns: Columns, picks: Picks, nodes: Nodes) -> None:
+def follow_ranks(ranked: TimeOrder, columns: Runs, picks: Picks, nodes: NodeIds) -> None:
     """Replace the ranks of all picks by positions in the graph: one random read per pick, prefetched."""
     links, order, positions, neighbors = ranked.links, ranked.order, picks.positions, nodes.neighbors
     count = columns.sizes[COUNT]

@@ -40,7 +40,7 @@ from graphfeed.ops.cpu.sampling.passes.marks import (
     mark_block,
     prefetch_ahead,
 )
-from graphfeed.ops.cpu.sampling.passes.state import COUNT, Columns, Picks, Sources, Sums
+from graphfeed.ops.cpu.sampling.passes.state import COUNT, Picks, Runs, Sources, Sums
 from graphfeed.ops.cpu.sampling.passes.types import sort_values
 from graphfeed.ops.cpu.sampling.passes.weighted import take_eligible, weight_before
 
@@ -67,7 +67,7 @@ class Heap(NamedTuple):
 
 @kernel
 def fill_labor(
-    sources: Sources, sums: Sums, replace: bool, fill_all: bool, draws: UInt64s, columns: Columns, heap: Heap,
+    sources: Sources, sums: Sums, replace: bool, fill_all: bool, draws: UInt64s, columns: Runs, heap: Heap,
     picks: Picks,
 ) -> None:  # fmt: skip
     """Write the picks of each run, ascending. It reads all edges of the run."""

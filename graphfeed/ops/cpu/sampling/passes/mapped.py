@@ -11,20 +11,20 @@ from graphfeed.ops.cpu.sampling.passes.candidates import Buckets
 from graphfeed.ops.cpu.sampling.passes.state import (
     COUNT,
     EDITED,
-    Columns,
     Edges,
+    EdgeTypes,
     Indptr,
-    Kinds,
-    Nodes,
+    NodeIds,
     Picks,
+    Relations,
     Rows,
+    Runs,
     Sources,
-    Types,
 )
 
 
 @kernel
-def touch_columns(hop: int, page_bits: int, graph: Indptr, rows: Rows, nodes: Nodes, order: Order) -> None:
+def touch_columns(hop: int, page_bits: int, graph: Indptr, rows: Rows, nodes: NodeIds, order: Order) -> None:
     """Have the starts of a hop's new columns in memory, which `open_columns` reads next."""
     for kind in range(rows.firsts.size - 1):
         own, first_id = nodes.rows[rows.firsts[kind] :], rows.first_ids[kind]
@@ -38,7 +38,7 @@ def touch_columns(hop: int, page_bits: int, graph: Indptr, rows: Rows, nodes: No
 
 
 @kernel
-def touch_types(page_bits: int, graph: Types, columns: Columns, order: Order) -> None:
+def touch_types(page_bits: int, graph: EdgeTypes, columns: Runs, order: Order) -> None:
     """Have the edge type at the beginning of each column in memory, where `split_columns` begins to look."""
     for chunk in range(0, columns.sizes[COUNT], CHUNK):
         count = 0
@@ -50,7 +50,7 @@ def touch_types(page_bits: int, graph: Types, columns: Columns, order: Order) ->
 
 
 @kernel
-def touch_runs(page_bits: int, graph: Sources, columns: Columns, buckets: Buckets, order: Order) -> None:
+def touch_runs(page_bits: int, graph: Sources, columns: Runs, buckets: Buckets, order: Order) -> None:
     """Have the sources of whole runs in memory, which LABOR reads next."""
     count = 0
     for number in range(columns.sizes[COUNT]):
@@ -71,7 +71,7 @@ def touch_runs(page_bits: int, graph: Sources, columns: Columns, buckets: Bucket
 
 @kernel
 def read_neighbors_by_page(
-    hop: int, page_bits: int, graph: Sources, rows: Rows, kinds: Kinds, edges: Edges, nodes: Nodes, order: Order
+    hop: int, page_bits: int, graph: Sources, rows: Rows, kinds: Relations, edges: Edges, nodes: NodeIds, order: Order
 ) -> int:
     """Read the source of each sampled edge as `read_neighbors` does, in the order of the file."""
     outside = np.int64(0)
@@ -94,7 +94,7 @@ def read_neighbors_by_page(
 
 @kernel
 def read_types_by_page(
-    page_bits: int, graph: Types, columns: Columns, picks: Picks, counts: Int64s, order: Order
+    page_bits: int, graph: EdgeTypes, columns: Runs, picks: Picks, counts: Int64s, order: Order
 ) -> int:
     """Read the edge type of each pick, and count the picks of each type, as `read_types` does; in file order."""
     end = columns.offsets[columns.sizes[COUNT]]

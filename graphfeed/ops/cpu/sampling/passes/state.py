@@ -30,7 +30,7 @@ class Sources(NamedTuple):
     indices: Ids
 
 
-class Types(NamedTuple):
+class EdgeTypes(NamedTuple):
     """The edge type of each edge of the graph, ascending inside of each column."""
 
     types: EdgeTypes
@@ -44,7 +44,7 @@ class Sums(NamedTuple):
     guides: Int32s
 
 
-class Ranked(NamedTuple):
+class TimeOrder(NamedTuple):
     """In time: the edges of each column, or of each edge type in it, sorted by time. What is empty is not there."""
 
     times: Int64s
@@ -79,7 +79,7 @@ class Rows(NamedTuple):
     """How many nodes of each type there are before each hop, shape (hops + 1, node types)."""
 
 
-class Nodes(NamedTuple):
+class NodeIds(NamedTuple):
     """Ids, and what they become."""
 
     rows: Ids
@@ -101,7 +101,7 @@ class Moments(NamedTuple):
     """Of each edge of the graph, the time at which its source is looked at; empty: the time of the column."""
 
 
-class Columns(NamedTuple):
+class Runs(NamedTuple):
     """What a hop draws from: a run of edges for each node, or for each edge type of each node."""
 
     sizes: Int64s
@@ -127,7 +127,7 @@ class Columns(NamedTuple):
     """The key of each column's draws, where these are of several mini-batches; otherwise empty."""
 
 
-class Kinds(NamedTuple):
+class Relations(NamedTuple):
     """The edge types (one without types): where they lead from and to, and where their edges are among the results."""
 
     sources: Int64s

@@ -9,13 +9,13 @@ from graphfeed.ops.cpu.sampling.passes.state import (
     EDITED,
     NEEDED,
     ROWS_SHORT,
-    Columns,
     ColumnStarts,
     Edges,
-    Kinds,
+    EdgeTypes,
     Picks,
+    Relations,
     Rows,
-    Types,
+    Runs,
 )
 
 FEW = 32
@@ -23,7 +23,7 @@ FEW = 32
 
 
 @kernel
-def sort_picks(columns: Columns, picks: Picks) -> None:
+def sort_picks(columns: Runs, picks: Picks) -> None:
     for column in range(columns.sizes[COUNT]):
         sort_values(picks.positions[columns.offsets[np.uintp(column)] : columns.offsets[np.uintp(column + 1)]])
 
@@ -65,7 +65,7 @@ def sift_down(values, parent, end):
 
 
 @kernel
-def read_types(graph: Types, columns: Columns, picks: Picks, counts: Int64s) -> int:
+def read_types(graph: EdgeTypes, columns: Runs, picks: Picks, counts: Int64s) -> int:
     """Read the edge type of each pick, one random read, prefetched; and count the picks of each type."""
     types, last = graph.types, columns.offsets[columns.sizes[COUNT]] - 1
     counts[:] = 0
@@ -81,7 +81,7 @@ def read_types(graph: Types, columns: Columns, picks: Picks, counts: Int64s) -> 
 
 @kernel
 def lay_out_columns(
-    hop: int, merged: bool, columns: Columns, rows: Rows, kinds: Kinds, edges: Edges, starts: ColumnStarts
+    hop: int, merged: bool, columns: Runs, rows: Rows, kinds: Relations, edges: Edges, starts: ColumnStarts
 ) -> int:
     """Write the column starts of a hop without types, where the picks are in their places already."""
     sizes, offsets, bounds = columns.sizes, columns.offsets, kinds.edge_starts
@@ -105,7 +105,7 @@ def lay_out_columns(
 
 @kernel
 def lay_out_types(
-    hop: int, merged: bool, counts: Int64s, columns: Columns, rows: Rows, kinds: Kinds, edges: Edges,
+    hop: int, merged: bool, counts: Int64s, columns: Runs, rows: Rows, kinds: Relations, edges: Edges,
     starts: ColumnStarts,
 ) -> int:  # fmt: skip
     """Assign each edge type that the hop meets its parts of the outputs."""
@@ -138,7 +138,7 @@ def lay_out_types(
 
 @kernel
 def split_picks(
-    hop: int, counts: Int64s, scratch: Int64s, columns: Columns, picks: Picks, kinds: Kinds, edges: Edges,
+    hop: int, counts: Int64s, scratch: Int64s, columns: Runs, picks: Picks, kinds: Relations, edges: Edges,
     starts: ColumnStarts,
 ) -> None:  # fmt: skip
     """Write each pick to the part of its edge type, and the column starts of each type; all in one pass."""

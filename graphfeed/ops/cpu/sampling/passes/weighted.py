@@ -23,7 +23,7 @@ import numpy as np
 from graphfeed.ops.cpu.jit import Float64s, Int64Matrix, Int64s, device_function, kernel, prefetch
 from graphfeed.ops.cpu.random import draw_below
 from graphfeed.ops.cpu.sampling.passes.columns import fanout_of
-from graphfeed.ops.cpu.sampling.passes.state import COUNT, NEEDED, PICKS_SHORT, Columns, Picks, Sums
+from graphfeed.ops.cpu.sampling.passes.state import COUNT, NEEDED, PICKS_SHORT, Picks, Runs, Sums
 from graphfeed.ops.cpu.search import first_above
 
 BLOCK = 32
@@ -71,7 +71,7 @@ class Queue(NamedTuple):
 
 
 @kernel
-def count_weighted(sums: Sums, replace: bool, columns: Columns, picks: Picks) -> int:
+def count_weighted(sums: Sums, replace: bool, columns: Runs, picks: Picks) -> int:
     """Write where the picks of each run begin, as `count_uniform` does; an edge of weight 0 is never drawn."""
     cumulative = sums.cumulative
     total, last = columns.offsets[0], columns.sizes[COUNT] - 1
@@ -90,7 +90,7 @@ def count_weighted(sums: Sums, replace: bool, columns: Columns, picks: Picks) ->
 
 
 @kernel
-def fill_weighted(sums: Sums, columns: Columns, queue: Queue, picks: Picks) -> None:
+def fill_weighted(sums: Sums, columns: Runs, queue: Queue, picks: Picks) -> None:
     """Write the picks of each run without replacement: drawn one after the other, ascending."""
     cumulative, size, last = sums.cumulative, 0, columns.sizes[COUNT] - 1
     # Two cache misses per pick, prefetched, and a loop over the run's picks so far. The last turn draws what is left.
@@ -111,7 +111,7 @@ def fill_weighted(sums: Sums, columns: Columns, queue: Queue, picks: Picks) -> N
 
 
 @kernel
-def fill_weighted_many(sums: Sums, columns: Columns, picks: Picks) -> None:
+def fill_weighted_many(sums: Sums, columns: Runs, picks: Picks) -> None:
     """Write the picks of the runs that have too many for a block's scratch."""
     for run in range(columns.sizes[COUNT]):
         count, fanout = columns.offsets[run + 1] - columns.offsets[run], fanout_of(columns, run)
@@ -120,7 +120,7 @@ def fill_weighted_many(sums: Sums, columns: Columns, picks: Picks) -> None:
 
 
 @kernel
-def fill_weighted_repeated(sums: Sums, columns: Columns, queue: Queue, picks: Picks) -> None:
+def fill_weighted_repeated(sums: Sums, columns: Runs, queue: Queue, picks: Picks) -> None:
     """Write the picks of each run with replacement, in the order of their draws; two cache misses per pick."""
     cumulative, size, last = sums.cumulative, 0, columns.sizes[COUNT] - 1
     for run in range(last + 2):

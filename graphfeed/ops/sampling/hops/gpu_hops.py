@@ -20,7 +20,7 @@ Parts = tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor, torch.Tens
 """The fields of a `SampledHop`."""
 
 
-def stack_hops(
+def hops_on_gpu(
     graph: HopGraph,
     seeds: torch.Tensor,
     fanouts: Sequence[int],
@@ -38,7 +38,7 @@ def stack_hops(
         times, windows = moments
         moments = SeedTimes(times.contiguous(), None if windows is None else windows.contiguous())
     num_nodes, most_rows = graph.indptr.numel() - 1, seeds.numel()
-    module = kernels("sampling.stack_hops", seeds, indices=graph.indices)
+    module = kernels("sampling.gpu_hops", seeds, indices=graph.indices)
     # Whether a seed is no node, and then the edges and the rows of each hop.
     sizes = torch.zeros(1 + 2 * len(fanouts), dtype=torch.int64, device=seeds.device)
     rows, num_rows = seeds.contiguous(), None
@@ -136,7 +136,7 @@ class TypeTables:
         return is_wrong, [tables[first : first + 4] for first in range(0, len(tables), 4)]
 
 
-def stack_typed_hops(
+def typed_hops_on_gpu(
     graph: HopGraph, seeds: Sequence[torch.Tensor], fanouts: Sequence[torch.Tensor], keys: Sequence[Any],
     drawing: Drawing,
 ) -> list[TypedParts]:  # fmt: skip
@@ -145,7 +145,7 @@ def stack_typed_hops(
     shape, num_nodes, counts = shape_of(graph), graph.indptr.numel() - 1, [part.numel() for part in seeds]
     indices, types = graph.indices.contiguous(), graph.types.contiguous()
     columns = StaticGraph(graph.indptr, indices, split_sums(graph.cumulative)[0], types, graph.num_types)
-    module = kernels("sampling.stack_hops", seeds[0], indices=indices, types=types)
+    module = kernels("sampling.gpu_hops", seeds[0], indices=indices, types=types)
     tables = TypeTables(shape, counts, len(fanouts), seeds[0].device)
     given = torch.cat(list(seeds)) if sum(count > 0 for count in counts) > 1 else max(seeds, key=len).contiguous()
     rows = torch.empty_like(given)
@@ -164,7 +164,7 @@ def stack_typed_hops(
         # Each edge type has a column start more than columns.
         indptr = buffers.empty(sum(room) + len(room), graph.indptr_dtype or graph.indptr.dtype, given.device)
         written.append((rows, own_ids, indptr, torch.empty_like(picks.positions), local))
-        own_types = tables.types_of(number, kernels("structure.relabel", rows).Types)
+        own_types = tables.types_of(number, kernels("structure.relabel", rows).HopTypes)
         module.compact_typed_hop(hop, (types, indices), picks, own_types, tables.ranks, written[-1])
     # The first wait for the GPU, unless nothing bounds a hop's edges.
     is_wrong, found = tables.read()

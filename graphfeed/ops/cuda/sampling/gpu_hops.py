@@ -3,7 +3,7 @@
 from graphfeed.ops.cuda.launch import launch
 from graphfeed.ops.cuda.rows.gather import _read_first
 from graphfeed.ops.cuda.sampling.group_by_type import _group
-from graphfeed.ops.cuda.structure.relabel import Nodes, relabel, relabel_by_type
+from graphfeed.ops.cuda.structure.relabel import HopNodes, relabel, relabel_by_type
 
 
 def compact_hop(hop, indices, offsets, positions, rows, local, sizes, slots):
@@ -11,7 +11,7 @@ def compact_hop(hop, indices, offsets, positions, rows, local, sizes, slots):
     neighbors, at = _read_first(indices, positions, offsets[-1:])
     # Written: `rows`, the seeds and then each new node; `local`, the sources as positions in them; and `sizes`, the
     # number of edges and that of rows.
-    nodes = Nodes(hop.seeds, neighbors, positions.numel(), at, hop.num_seeds, offsets[-1:], slots)
+    nodes = HopNodes(hop.seeds, neighbors, positions.numel(), at, hop.num_seeds, offsets[-1:], slots)
     relabel(nodes, rows, local, sizes)
 
 
@@ -46,5 +46,5 @@ def compact_typed_hop(hop, graph, picks, types, ranks, written):
     starts = types.seed_starts
     before = _group(edge_types, positions, offsets, starts, types.parts, ranks, indptr, grouped)
     neighbors, at = _read_first(indices, grouped, offsets[-1:])
-    nodes = Nodes(hop.seeds, neighbors, positions.numel(), at, hop.num_seeds, offsets[-1:])
+    nodes = HopNodes(hop.seeds, neighbors, positions.numel(), at, hop.num_seeds, offsets[-1:])
     relabel_by_type(nodes, types._replace(edges_before=before), rows, own_ids, local)
