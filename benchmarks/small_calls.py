@@ -85,8 +85,11 @@ def library_calls(library: Any, indptr: torch.Tensor, indices: torch.Tensor) -> 
                 seeds = rows
             return seeds, layers
 
-    items = library.ItemSampler(library.ItemSet(draw_ids(num_nodes, 100 * SEEDS * CALLS), names="seeds"), SEEDS)
-    stages = items
+    # One for each: GraphBolt's can be read by one at a time.
+    stages, source = (
+        library.ItemSampler(library.ItemSet(draw_ids(num_nodes, 100 * SEEDS * CALLS), names="seeds"), SEEDS)
+        for _ in range(2)
+    )
     for _ in range(STAGES):
         stages = stages.transform(lambda minibatch: minibatch)
     return {
@@ -97,7 +100,7 @@ def library_calls(library: Any, indptr: torch.Tensor, indices: torch.Tensor) -> 
         "isin of 1,000 ids": lambda: isin(ids, others),
         "TorchBasedFeature.read of 1 row": lambda: feature.read(ids[:1]),
         f"a mini-batch through {STAGES} functions": minibatches(library, stages),
-        "a mini-batch of one's own sampler": minibatches(library, Own(items)),
+        "a mini-batch of one's own sampler": minibatches(library, Own(source)),
     }
 
 
