@@ -1,7 +1,9 @@
-"""What `graphfeed doctor` says of a machine: its parts, and what CUDA needs there."""
+"""The command line: its commands, and the check of a machine."""
 
 import importlib.metadata
 import os
+import signal
+import tomllib
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
@@ -11,10 +13,54 @@ import pytest
 import torch
 
 from graphfeed import cuda_report, doctor, ops
-from graphfeed.__main__ import main
+from graphfeed.__main__ import COMMANDS, main
 from graphfeed.cuda_report import CudaReport, Finding, check_device, find_cupy, find_device, find_headers, look_around
+from graphfeed.distributed import open_part
 from graphfeed.storage.memory import memory_limits
+from tests.distributed import graphs
 from tests.ops.emulated_cuda import Cuda, EmulatedCuda, device_of, import_launch
+from tests.scripts import run
+
+
+def test_commands_are_listed_with_what_they_do(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as caught:
+        main(["--help"])
+    assert caught.value.code == 0
+    text = " ".join(capsys.readouterr().out.split())
+    assert "ingest Makes a data set of tables" in text
+    assert "partition Partitions a graph in files, with its features" in text
+    assert "serve Serves the mini-batches of a pipeline" in text
+    assert list(COMMANDS) == ["doctor", "ingest", "inspect", "partition", "reorder", "serve", "warm-up"]
+
+
+@pytest.mark.slow
+def test_it_runs_as_a_module(tmp_path: Path) -> None:
+    graphs.plain().save(tmp_path / "graph")
+    done = run("-m", "graphfeed", "partition", "graph", "parts", "--parts", "2", cwd=tmp_path)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "100 nodes and 700 edges" in done.stdout
+    assert open_part(tmp_path / "parts", 1).graph.book.num_parts == 2
+
+
+def test_the_script_of_the_package_is_the_same() -> None:
+    project = tomllib.loads((Path(__file__).resolve().parents[1] / "pyproject.toml").read_text())["project"]
+    assert project["scripts"] == {"graphfeed": "graphfeed.__main__:main"}
+
+
+def test_what_is_wrong_is_said_in_a_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["partition", str(tmp_path / "nothing"), str(tmp_path / "parts"), "--parts", "2"]) == 1
+    assert capsys.readouterr().err.startswith("graphfeed partition: ")
+    torch.save(torch.zeros(3), tmp_path / "tensor")
+    assert main(["partition", str(tmp_path / "tensor"), str(tmp_path / "parts"), "--parts", "2"]) == 1
+    assert "holds no graph that can be read" in capsys.readouterr().err
+
+
+def test_an_interruption_while_commands_are_imported_is_one_line(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("graphfeed.__main__.import_module", lambda _: signal.raise_signal(signal.SIGINT))
+    assert main(["doctor"]) == 130
+    assert capsys.readouterr().err == "graphfeed: interrupted\n"
 
 
 @pytest.fixture

@@ -1,6 +1,7 @@
 """How much work a mini-batch is for a GPU's driver: the table in docs/gpu.md, which no case may exceed."""
 
 import re
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -13,6 +14,8 @@ import torch
 from torch.utils._pytree import tree_leaves
 
 import graphfeed as gf
+from benchmarks.graphs import Shape, make_edges
+from benchmarks.small_calls import library_calls
 from graphfeed.loader.transport.streams import parts_on_streams
 from graphfeed.ops import Key
 from graphfeed.ops.arguments import trust
@@ -175,3 +178,24 @@ def test_a_minibatch_crosses_the_bus_in_one_block() -> None:
         "3 hops, 6 edge types": crossing(typed),
     }
     assert counted == {name: tuple(map(int, numbers)) for name, *numbers in CROSSES.findall(PAGE.read_text())}
+
+
+MOST = {
+    "sample_neighbors of 16 seeds": 120,
+    "sample_neighbors of 1,000 seeds": 152,
+    "unique_and_compact of 30 ids": 21,
+    "TorchBasedFeature.read of 1 row": 19,
+}
+
+
+@pytest.mark.parametrize("what", MOST)
+def test_small_calls_go_through_few_functions(what: str) -> None:
+    call = library_calls(gf, *map(torch.from_numpy, make_edges(Shape("small", 1_000, 20_000, 3))))[what]
+    called: list[str] = []
+    call()
+    sys.setprofile(lambda frame, event, _: called.append(frame.f_code.co_name) if event == "call" else None)
+    try:
+        call()
+    finally:
+        sys.setprofile(None)
+    assert len(called) <= MOST[what], called

@@ -13,7 +13,7 @@ import pytest
 
 import graphfeed
 from tests.pages import rows
-from tests.test_contributing import FILES as SHOWN
+from tests.test_docs import EXAMPLES as SHOWN
 
 ROOT = Path(__file__).resolve().parents[1]
 PACKAGE = ROOT / "graphfeed"

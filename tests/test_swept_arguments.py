@@ -1,4 +1,4 @@
-"""Whatever a public callable is given: it is taken, or refused by a short error that names the argument."""
+"""Whatever a public function or an operation is given: each error names an argument in a few words."""
 
 import datetime
 import decimal
@@ -10,6 +10,7 @@ import resource
 import warnings
 from collections.abc import Iterator
 from pathlib import Path
+from types import FunctionType
 from typing import Any
 
 import numpy as np
@@ -17,9 +18,13 @@ import pytest
 import torch
 
 import graphfeed as gf
+from graphfeed import ops
 from tests.forked import in_child
+from tests.ops import calls
+from tests.ops.attack import attack_all
 from tests.public_calls import NOT_CALLED, Call, every_call, feature, graph, items, write_files
 from tests.refusals import MOST_LETTERS, check_refused
+from tests.scripts import REPOSITORY, run
 
 KINDS = (TypeError, ValueError, IndexError, KeyError)
 MEMORY_BYTES = 3 << 29
@@ -117,7 +122,7 @@ def test_every_public_callable_is_called(tmp_path: Path) -> None:
     assert callables - errors - called == set(" ".join(NOT_CALLED.values()).split())
 
 
-def test_valid_calls_work(tmp_path: Path) -> None:
+def test_valid_calls_of_public_names_work(tmp_path: Path) -> None:
     write_files(tmp_path)
     for make in every_call(tmp_path).values():
         call = make()
@@ -165,3 +170,46 @@ def test_names_that_are_nearly_right_are_told_the_right_one() -> None:
          r"^feature \('node', None, 'feet'\) is not in the feature store; did you mean 'feat'\?$"),
         (lambda: ring.edge_attribute("w"), KeyError, "^Edge attribute w does not exist; the graph has"),
     ])  # fmt: skip
+
+
+UNCHECKED = {"group_by_type", "place_nodes"}
+"""What is grouped are picks that were just made. And nodes are placed one range after the other, where a check of all
+nodes' parts would cost more than a range."""
+NAMES = sorted(set(calls.calls()) - UNCHECKED)
+EXAMPLES = [10, pytest.param(60, marks=pytest.mark.thorough)]
+
+
+def is_operation(value: object) -> bool:
+    """Tell whether this is a function that says what it raises; the others take what is checked, or reach no kernel."""
+    return isinstance(value, FunctionType) and "Raises:" in (value.__doc__ or "")
+
+
+def test_every_operation_is_attacked() -> None:
+    doors = (ops.rows, ops.sampling, ops.structure)
+    operations = {name for door in doors for name in door.__all__ if is_operation(getattr(door, name))}
+    called = {name.split()[0] for name in NAMES}
+    assert operations - called <= UNCHECKED
+    assert called <= set(ops.__all__)
+
+
+def test_valid_calls_of_operations_work() -> None:
+    for name, call in calls.calls().items():
+        if name != "pin_in_place":
+            call.run(**call.arguments)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("examples", EXAMPLES)
+def test_no_argument_ends_the_process_and_each_error_names_one(examples: int, tmp_path: Path) -> None:
+    record = tmp_path / "call"
+    said = in_child(lambda: "\n".join(attack_all(NAMES, examples, record)), seconds=280)
+    assert not said, f"{said}\nat {record.read_text()}"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("examples", EXAMPLES)
+def test_no_argument_makes_a_kernel_reach_outside_of_an_array(examples: int, tmp_path: Path) -> None:
+    given = ["-m", "tests.ops.attack", json.dumps(NAMES), str(examples), str(tmp_path / "call")]
+    done = run(*given, cwd=REPOSITORY, seconds=280, NUMBA_DISABLE_JIT="1")
+    assert done.returncode == 0, done.stderr[-3000:]
+    assert not done.stdout, done.stdout

@@ -2,7 +2,7 @@
 
 import graphfeed as gf
 from examples import wordnet_parts
-from tests.test_wordnet_sage import make_tiny_wordnet
+from tests.test_tutorials import make_tiny_wordnet
 
 if __name__ == "__main__":
     gf.datasets.wordnet = make_tiny_wordnet

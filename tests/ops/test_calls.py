@@ -1,6 +1,6 @@
 """Every operation: its valid call, on arrays of any layout; and what is said of arguments that are refused.
 
-That every error names an argument, in few words, is the law of `tests/test_attacked_ops.py`. Here are the words that
+That every error names an argument, in few words, is the law of `tests/test_swept_arguments.py`. Here are the words that
 users rely on, each once.
 """
 
