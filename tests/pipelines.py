@@ -98,10 +98,7 @@ def negatives() -> gf.Datapipe:
 
 
 def typed_negatives() -> gf.Datapipe:
-    edges = {
-        "user:likes:item": random_edges(200, 60, 900, 8),
-        "user:knows:user": random_edges(200, 200, 800, 9),
-    }
+    edges = {"user:likes:item": random_edges(200, 60, 900, 8), "user:knows:user": random_edges(200, 200, 800, 9)}
     graph = gf.from_coo(edges, {"user": 200, "item": 60})
     items = gf.HeteroItemSet({kind: gf.ItemSet(pairs.T[:150], names="seeds") for kind, pairs in edges.items()})
     pipe: gf.Datapipe = gf.ItemSampler(items, batch_size=40, shuffle=True)

@@ -37,9 +37,7 @@ def edges() -> tuple[graphs.Ints, graphs.Ints]:
     return graphs.make_edges(SHAPE)
 
 
-def test_a_graph_has_its_shape_and_both_directions(
-    edges: tuple[graphs.Ints, graphs.Ints],
-) -> None:
+def test_a_graph_has_its_shape_and_both_directions(edges: tuple[graphs.Ints, graphs.Ints]) -> None:
     indptr, indices = edges
     columns = np.repeat(np.arange(SHAPE.num_nodes), np.diff(indptr))
     assert (indptr[0], indptr[-1], len(indices)) == (0, SHAPE.num_edges, SHAPE.num_edges)
@@ -125,10 +123,7 @@ def test_cases_take_turns() -> None:
 
 def test_a_table_says_whether_a_goal_is_met() -> None:
     times = Times([1.0, 2.0, 9.0])
-    rows = [
-        Row("good", "ms", times, 1.2, Goal(1.2, 1.5)),
-        Row("bad", "ms", times, 1.2, Goal(1.2, 1.8, at_least=True)),
-    ]
+    rows = [Row("good", "ms", times, 1.2, Goal(1.2, 1.5)), Row("bad", "ms", times, 1.2, Goal(1.2, 1.8, at_least=True))]
     good, bad = render("title", rows).splitlines()[2:]
     assert good.split() == ["good", "ms", "2", "1.5", "-", "5.5", "1.20", "<=", "1.5", "met"]
     assert bad.endswith(">= 1.8  not met")

@@ -81,16 +81,7 @@ def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., No
 def test_a_line_says_how_each_part_is(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["doctor"]) == 0
     lines = capsys.readouterr().out.splitlines()
-    subjects = [
-        "packages",
-        "cores",
-        "memory",
-        "/dev/shm",
-        "huge pages",
-        "descriptors",
-        "kernels",
-        "machine code",
-    ]
+    subjects = ["packages", "cores", "memory", "/dev/shm", "huge pages", "descriptors", "kernels", "machine code"]
     assert [line[9:].partition("  ")[0] for line in lines[:8]] == subjects
     assert f"torch {torch.__version__}".partition("+")[0] in lines[0]
 

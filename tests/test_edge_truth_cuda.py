@@ -75,10 +75,7 @@ def test_nothing_but_the_seeds_is_excluded(cuda: Cuda) -> None:
 
 @pytest.mark.parametrize(
     ("names", "strategy", "window", "hop_time"),
-    [
-        (("born", "time"), "uniform", 300, "seed"),
-        ((None, "time"), "latest", None, "edge"),
-    ],
+    [(("born", "time"), "uniform", 300, "seed"), ((None, "time"), "latest", None, "edge")],
 )
 def test_time_is_never_violated(cuda: Cuda, names: Any, strategy: Any, window: int | None, hop_time: Any) -> None:
     weights = "w" if strategy == "uniform" else None

@@ -315,10 +315,7 @@ class TablesAndLinks(nn.Module):
     def __init__(self, data: Any, stats: dict[str, Any], links: Any) -> None:
         super().__init__()
         frames = pytest.importorskip("torch_frame")
-        encoders = {
-            frames.categorical: frames.nn.EmbeddingEncoder(),
-            frames.numerical: frames.nn.LinearEncoder(),
-        }
+        encoders = {frames.categorical: frames.nn.EmbeddingEncoder(), frames.numerical: frames.nn.LinearEncoder()}
         self.rows = nn.ModuleDict({
             name: frames.nn.ResNet(16, 16, 1, stats[name], frame.col_names_dict, encoders)
             for name, frame in data.tf_dict.items()

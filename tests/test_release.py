@@ -190,11 +190,7 @@ def latest_pip(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.mark.thorough
 @pytest.mark.parametrize(
     ("extra", "torch", "fits"),
-    [
-        ("cuda13", TORCH_OF_CUDA_13, True),
-        ("cuda12", TORCH_OF_CUDA_12, True),
-        ("cuda12", TORCH_OF_CUDA_13, False),
-    ],
+    [("cuda13", TORCH_OF_CUDA_13, True), ("cuda12", TORCH_OF_CUDA_12, True), ("cuda12", TORCH_OF_CUDA_13, False)],
 )
 def test_pip_finds_what_fits_torch_or_names_the_conflict(
     latest_pip: Path, tmp_path: Path, extra: str, torch: str, fits: bool

@@ -88,10 +88,7 @@ def draw_passes() -> Drawing:
     names = [kernel.__name__ for kernel, _ in program.program.steps]
     text = f"NeighborSampler calls sample_hops. It runs a program of {len(names)} passes: {', '.join(names)}."
     drawing = Drawing("passes", "What the CPU runs for a mini-batch of one hop", text)
-    above = [
-        ("", "NeighborSampler", "a stage", False),
-        ("", "sample_hops", "an operation", False),
-    ]
+    above = [("", "NeighborSampler", "a stage", False), ("", "sample_hops", "an operation", False)]
     chain(drawing, [*above, *(("", name, "", True) for name in names)])
     return drawing
 

@@ -14,10 +14,7 @@ from tests.pipelines import random_edges
 from tests.tensors import DTYPES
 
 SIZES = {"user": 30, "item": 12}
-EDGES = {
-    "user__likes__item": random_edges(30, 12, 80, 0),
-    "item__of__user": random_edges(12, 30, 60, 1),
-}
+EDGES = {"user__likes__item": random_edges(30, 12, 80, 0), "item__of__user": random_edges(12, 30, 60, 1)}
 
 
 def append(path: Path, tensor: torch.Tensor) -> None:

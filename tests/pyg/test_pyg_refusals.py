@@ -82,11 +82,7 @@ OF_DATA: list[Refusal] = [
     (lambda: nodes(typed(), "user", weight_attr="w"), ValueError, "no type of data has the attribute 'w'"),
     (lambda: nodes(data(), time_attr="name"), ValueError, "time_attr is 'name', but neither"),
     (lambda: timed(typed(KIND, time=torch.arange(120)), "user"), ValueError, "there for nodes and for edges"),
-    (
-        lambda: timed(data(edge_time=EACH), time_attr="edge_time"),
-        TypeError,
-        "'edge_time' must be torch.int64",
-    ),
+    (lambda: timed(data(edge_time=EACH), time_attr="edge_time"), TypeError, "'edge_time' must be torch.int64"),
     (lambda: timed(typed(time=torch.ones(40)), "user"), TypeError, "'time' must be torch.int64, but is torch.float32"),
     (lambda: nodes(unsized(), "user"), ValueError, NO_SIZE),
     (lambda: pyg.RandomNodeLoader(unsized(), 2), ValueError, NO_SIZE),
@@ -115,11 +111,7 @@ def whole(*keys: tuple[str, str], kind: Any = None, rows: int = 3, weights: bool
 OF_WHOLE_GRAPHS: list[Refusal] = [
     (lambda: pyg.from_pyg({}), TypeError, "data must be a Data or HeteroData of PyG, but is a dict"),
     (lambda: pyg.from_pyg(pair()), TypeError, "data must be a Data or HeteroData of PyG, but is a tuple"),
-    (
-        lambda: whole(("node", "a"), ("edge", "a")),
-        ValueError,
-        "nodes and edges both have 'a', but a Data has one",
-    ),
+    (lambda: whole(("node", "a"), ("edge", "a")), ValueError, "nodes and edges both have 'a', but a Data has one"),
     (lambda: whole(("node", "weight")), ValueError, "nodes and edges both have 'weight'"),
     (lambda: whole(("edge", "edge_index")), ValueError, "edge feature is called 'edge_index', which PyG needs"),
     (lambda: whole(("node", "num_nodes")), ValueError, "a node feature is called 'num_nodes', which PyG needs"),
@@ -164,11 +156,7 @@ def pair_with_rows_left_out() -> Any:
 
 OF_STORES: list[Refusal] = [
     (lambda: nodes(pair(True, ("a", "b", "c"), 3), "user"), ValueError, r"the group \('a', 'b', 'c'\), which is nei"),
-    (
-        lambda: nodes((pair(True)[0], pair()[1])),
-        ValueError,
-        r"has the groups \['item', 'user'\] of nodes, but the",
-    ),
+    (lambda: nodes((pair(True)[0], pair()[1])), ValueError, r"has the groups \['item', 'user'\] of nodes, but the"),
     (lambda: nodes(pair(False, (None, None), 200, "x")), ValueError, "feature 'x' is there for nodes and for edges"),
     (lambda: nodes(pair_with_and_without_types(), "user"), ValueError, "edges with and without a type"),
     (lambda: nodes((pair(True)[0], type(pair()[1])()), "user"), ValueError, "the graph store has no edges"),
@@ -228,16 +216,8 @@ OF_EDGES: list[Refusal] = [
     (lambda: links(data(edge_index=None)), ValueError, "edge_label_index is empty"),
     (lambda: links(data(), edge_label=ONES), ValueError, "edge_label must have 200 values"),
     (lambda: links(data(), edge_label_time=IDS, time_attr="time"), ValueError, "edge_label_time must have 200 values"),
-    (
-        lambda: links(data(), torch.tensor([[60], [1]])),
-        ValueError,
-        "the sources of .* must lie in 0 .. 59, but hold",
-    ),
-    (
-        lambda: links(typed(), (KIND, PAIRS.T + 25)),
-        ValueError,
-        "the destinations of .* must lie in 0 .. 24, but hold",
-    ),
+    (lambda: links(data(), torch.tensor([[60], [1]])), ValueError, "the sources of .* must lie in 0 .. 59, but hold"),
+    (lambda: links(typed(), (KIND, PAIRS.T + 25)), ValueError, "the destinations of .* must lie in 0 .. 24, but hold"),
     (lambda: links(data(), torch.ones(2, 3)), ValueError, "edge_label_index must be ids, but is torch.float32"),
     (lambda: links(typed()), ValueError, "must name an edge type"),
     (lambda: links(typed(), ("a", "b", "c")), ValueError, "has the edge type"),
@@ -328,23 +308,11 @@ OF_SAMPLERS: list[Refusal] = [
     (lambda: Links(data(), Drawn(), custom_cls=dict), ValueError, "custom_cls must be None"),
     (lambda: Links(data(), backward(data()), neg_sampling=STRICT), ValueError, 'strict=True does not .*="backward"'),
     (lambda: Links(typed(), backward(typed()), KIND, neg_sampling="binary"), ValueError, "several node types does not"),
-    (
-        lambda: Former(data(), [1], sample_direction="up"),
-        ValueError,
-        "sample_direction must be 'forward' or 'back",
-    ),
-    (
-        lambda: pyg.HGTSampler(typed(), [2]).sample_from_edges(None),
-        NotImplementedError,
-        "edges with NeighborSam",
-    ),
+    (lambda: Former(data(), [1], sample_direction="up"), ValueError, "sample_direction must be 'forward' or 'back"),
+    (lambda: pyg.HGTSampler(typed(), [2]).sample_from_edges(None), NotImplementedError, "edges with NeighborSam"),
     (lambda: list(pyg.InduceTrees(unsampled(), gf.from_coo(PAIRS.T, 1))), ValueError, "put a sampler before Induce"),
     (lambda: list(pyg.ToSamplerOutput(unsampled())), ValueError, "no sampled_subgraphs yet"),
-    (
-        lambda: list(gf.IterableSource([IDS]).to_pyg_data()),
-        TypeError,
-        r"to_pyg_data\(\) needs mini-batches, but a T",
-    ),
+    (lambda: list(gf.IterableSource([IDS]).to_pyg_data()), TypeError, r"to_pyg_data\(\) needs mini-batches, but a T"),
 ]
 draw: Any = pyg.ImbalancedSampler
 OF_LABELS: list[Refusal] = [

@@ -130,10 +130,7 @@ class CachedLoader:
     """
 
     def __init__(
-        self,
-        loader: Any,
-        device: torch.device | str | None = None,
-        transform: Callable[[Any], Any] | None = None,
+        self, loader: Any, device: torch.device | str | None = None, transform: Callable[[Any], Any] | None = None
     ) -> None:
         self.loader, self.device, self.transform = loader, device, transform
         self._cache: list[Any] | None = None

@@ -103,13 +103,7 @@ class ShaDowKHopSampler(PyGLoader):
 
     @checked
     def __init__(
-        self,
-        data: Any,
-        depth: int,
-        num_neighbors: int,
-        node_idx: Any = None,
-        replace: bool = False,
-        **kwargs: Any,
+        self, data: Any, depth: int, num_neighbors: int, node_idx: Any = None, replace: bool = False, **kwargs: Any
     ) -> None:
         check_untyped(data, type(self).__name__)
         check_count("depth", depth, 1)

@@ -163,9 +163,7 @@ def fill_anew(pipe: Datapipe, features: DataFeatures) -> Datapipe:
     def change(stage: Datapipe) -> Datapipe:
         if isinstance(stage, FeatureFetcher):
             return stage.changed(
-                feature_store=features.store,
-                node_feature_keys=features.node_keys,
-                edge_feature_keys=features.edge_keys,
+                feature_store=features.store, node_feature_keys=features.node_keys, edge_feature_keys=features.edge_keys
             )
         if isinstance(stage, ToRootedBatch):
             return stage.changed(labels_of_roots="y" in features.node_names[None])

@@ -121,11 +121,7 @@ class Engine(ProcessPoolExecutor):
 
 
 @pytest.mark.parametrize(
-    "start",
-    [
-        partial(ThreadPoolExecutor, 3),
-        pytest.param(Engine, marks=[pytest.mark.slow, pytest.mark.thorough]),
-    ],
+    "start", [partial(ThreadPoolExecutor, 3), pytest.param(Engine, marks=[pytest.mark.slow, pytest.mark.thorough])]
 )
 def test_every_executor_writes_the_same_bytes_in_whichever_pieces(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, start: Callable[[], AbstractContextManager[Executor]]
