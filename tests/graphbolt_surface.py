@@ -4,6 +4,8 @@ A signature is written as in a `def`, without `self`; `...` stands for a default
 A dot leads to a member of a class.
 """
 
+from graphfeed.interop.graphbolt import REPLACED as REPLACED_BY
+
 SAMPLE = "seeds, fanouts, replace=False, probs_name=None"
 OPTIONAL = "returning_indices_and_original_edge_ids_are_optional=False"
 TIMES = (
@@ -250,36 +252,10 @@ FLUENT = {
 }
 """Each fluent name with its stage."""
 
-NO_FETCH = "samplers read a pinned graph themselves, over the bus"
-NO_STREAM = "kernels run on torch's current stream"
-NO_CACHE = "there is none: it cost more than it saved"
-NO_RANKS = "torch.distributed.all_to_all is the same"
-BY_FILE = "metadata.yaml is read and checked by OnDiskDataset; nobody makes its parts by hand"
-
-REPLACED: dict[str, str] = {
-    "SamplingGraph.copy_to_shared_memory": "only a graph in memory has it; another graph says how it pickles",
-    "SamplingGraph.to": "only a graph in memory has it",
-    "FetchInsubgraphData": NO_FETCH,
-    "CombineCachedAndFetchedInSubgraph": NO_FETCH,
-    "get_host_to_device_uva_stream": NO_STREAM,
-    "get_device_to_host_uva_stream": NO_STREAM,
-    "GPUGraphCache": NO_CACHE,
-    "all_to_all": NO_RANKS,
-    "LegacyDataset": "from_dglgraph takes DGL's graph; features and items are tensors",
-    "subgraph_sampler": "a module; its public names are in graphfeed itself",
-    "OnDiskMetaData": BY_FILE,
-    "OnDiskGraphTopology": BY_FILE,
-    "OnDiskGraphTopologyType": BY_FILE,
-    "OnDiskFeatureDataDomain": BY_FILE,
-    "OnDiskFeatureDataFormat": BY_FILE,
-    "OnDiskTVTSet": BY_FILE,
-    "OnDiskTVTSetData": BY_FILE,
-    "OnDiskTaskData": BY_FILE,
-    "combine_cached_and_fetched_insubgraph": NO_FETCH,
-    "fetch_cached_insubgraph_data": NO_FETCH,
-    "fetch_insubgraph_data": NO_FETCH,
-}
-"""What is not here, and why, or what does its work. Fluent names as names."""
+OF_A_GRAPH_IN_MEMORY = {"SamplingGraph.copy_to_shared_memory", "SamplingGraph.to"}
+FETCHES = {"combine_cached_and_fetched_insubgraph", "fetch_cached_insubgraph_data", "fetch_insubgraph_data"}
+REPLACED = (REPLACED_BY.keys() & SURFACE.keys()) | OF_A_GRAPH_IN_MEMORY | FETCHES
+"""What is not here, as another name does its work or a file: with the reason in the package, or on the page."""
 
 DIFFERENT: dict[tuple[str, str], str] = {
     ("DataLoader", "num_workers"): "None, a thread a core: threads copy nothing, so workers are the default",

@@ -35,7 +35,7 @@ TABLE = [
     (full_names(names), state, text) for state in ("different", "replaced") for names, text in rows(GRAPHBOLT, state)
 ]
 STATES = dict.fromkeys(SAME, "same") | {name: state for names, state, _ in TABLE for name in names}
-REPLACED = {*theirs.REPLACED, "FetchCachedInsubgraphData"}
+REPLACED = theirs.REPLACED | {"FetchCachedInsubgraphData"}
 
 
 @pytest.mark.parametrize("page", WITH_CODE, ids=lambda page: page.stem)
