@@ -52,9 +52,8 @@ def behind_a_copy(feature: gf.Feature, device: str) -> gf.Datapipe:
     return fetch.changed(datapipe=gf.CopyTo(fetch.datapipe, device))
 
 
-def windows(pipe: gf.Datapipe, **options: Any) -> list[InWindows]:
-    found = find(gf.DataLoader(pipe, **options).plan.running, InWindows)
-    return [stage for stage in found if isinstance(stage, InWindows)]
+def windows(pipe: gf.Datapipe, **options: Any) -> list[Any]:
+    return list(find(gf.DataLoader(pipe, **options).plan.running, InWindows))
 
 
 def test_files_larger_than_the_memory_are_read_in_windows(path: Path) -> None:

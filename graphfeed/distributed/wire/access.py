@@ -120,7 +120,8 @@ def listen(host: str, port: int) -> socket.socket:
 
 def make_server_context(tls: tuple[bytes, bytes]) -> ssl.SSLContext:
     """Return the TLS context of a server, from its certificate chain and its private key."""
-    given = [type(part).__name__ for part in tls] if isinstance(tls, tuple) else type(tls).__name__
+    pair: object = tls
+    given = [type(part).__name__ for part in pair] if isinstance(pair, tuple) else type(pair).__name__
     if given != ["bytes", "bytes"]:  # a key is not shown
         raise TypeError(f"tls must be a certificate chain and its private key, both as bytes, but is {given}")
 

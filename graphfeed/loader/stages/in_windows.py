@@ -246,7 +246,8 @@ class Rows:
     def __init__(self, stage: InWindows, rows: dict[Key, PlannedRows]) -> None:
         self._fetch: Any = stage.datapipe
         self._stages = fetch_and_copies(stage.datapipe)
-        self._rows, self._memory, self._most = rows, stage.memory, stage.sample_bytes
+        self._rows, self._most = rows, stage.sample_bytes
+        self._memory: Any = stage.memory
         self.source = self._stages[0].datapipe
 
     @property
@@ -344,7 +345,7 @@ class Hops:
         self._sampler: Any = stage.datapipe
         assert isinstance(stage.memory, Together)
         self.depth = stage.num_threads if stage.memory.by_thread else 0
-        self.source: Datapipe = self._sampler.datapipe
+        (self.source,) = stage.datapipe.inputs
         self._most = stage.memory.sample_bytes / PARTS
         self._largest = 1
 

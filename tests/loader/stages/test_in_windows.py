@@ -110,7 +110,7 @@ def test_an_error_of_the_disk_is_raised_and_the_next_epoch_reads_again(
     path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pipe = fetched(path, sampled())
-    windowed = in_windows(pipe)
+    windowed: Any = in_windows(pipe)
     (feature,) = windowed.memory.features.values()
     with open("/proc/self/mem", "rb") as broken, monkeypatch.context() as patch:  # its first bytes are an EIO
         patch.setitem(vars(feature), "_direct", broken.fileno())
