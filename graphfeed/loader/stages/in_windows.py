@@ -252,7 +252,7 @@ class Rows:
 
     @property
     def wanted(self) -> int:
-        return self._memory.late_window
+        return int(self._memory.late_window)
 
     def has_room(self, window: Window) -> bool:
         return window.num_bytes < self._most and all(rows.has_room() for rows in self._rows.values())
