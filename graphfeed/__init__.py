@@ -19,7 +19,7 @@ import importlib
 import pkgutil
 import typing
 
-from graphfeed.ops.process import entry_points
+from graphfeed.ops import process
 
 __version__ = "0.1.0"
 
@@ -37,7 +37,7 @@ globals().update({name: getattr(importlib.import_module(module), name) for name,
 __all__ = ["__version__", *_SHOWN]  # noqa: PLE0604
 
 # What optional rooms add to those below them, which know the names on the left alone.
-entry_points.ENTRY_POINTS.update(
+process.ENTRY_POINTS.update(
     converters={
         "as_stage": "graphfeed.interop.torch_pipes:as_stage",
         "compute_blocks": "graphfeed.interop.dgl:compute_blocks",

@@ -10,7 +10,7 @@ COMMANDS = {
     "ingest": "graphfeed.ingest.build.ingest_command",
     "inspect": "graphfeed.ingest.report.inspect_command",
     "partition": "graphfeed.distributed.partition.command",
-    "reorder": "graphfeed.storage.datasets.reorder_command",
+    "reorder": "graphfeed.storage.datasets.reorder",
     "serve": "graphfeed.distributed.servers.serve_command",
     "warm-up": "graphfeed.loader.warm_up_command",
 }

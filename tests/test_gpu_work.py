@@ -19,8 +19,7 @@ from benchmarks.small_calls import library_calls
 from graphfeed.loader.transport.streams import parts_on_streams
 from graphfeed.ops import Key
 from graphfeed.ops.arguments import trust
-from graphfeed.storage.graph.sampling_request import SamplingRequest
-from graphfeed.storage.graph.temporal_query import TemporalQuery
+from graphfeed.storage.graph.sampling_request import SamplingRequest, TemporalQuery
 from graphfeed.storage.memory import count_bytes, tensors_in
 from tests.ops import emulated_cuda
 from tests.ops.emulated_cuda import EmulatedCuda, Pretended, device_of

@@ -27,7 +27,6 @@ from graphfeed.ops.backend import (
     load,
     on_gpu,
 )
-from graphfeed.ops.completed_future import CompletedFuture, check_one_rank
 from graphfeed.ops.kernel_load import KernelLoad
 from graphfeed.ops.keys import Key, draw_key, draw_unkeyed, drawing, minibatch_key, seed
 from graphfeed.ops.memory.pinned import max_uva_threads, pin_in_place, set_max_uva_threads
@@ -35,6 +34,7 @@ from graphfeed.ops.random import MASK, fold
 from graphfeed.ops.rows import *
 from graphfeed.ops.sampling import *
 from graphfeed.ops.structure import *
+from graphfeed.ops.structure.unique import CompletedFuture, check_one_rank
 
 __all__ = [
     "MASK", "CompletedFuture", "KernelLoad", "Key", "as_int64", "as_types", "check_device", "check_one_rank",

@@ -15,8 +15,7 @@ from graphfeed.storage.features.disk_based_feature import DiskBasedFeature
 from graphfeed.storage.features.feature import DeferredRead, Feature, TorchBasedFeature
 from graphfeed.storage.features.feature_cache import CPUFeatureCache, bytes_to_number_of_items
 from graphfeed.storage.features.feature_store import BasicFeatureStore, FeatureKey, FeatureStore
-from graphfeed.storage.features.gpu_cached_feature import GPUCachedFeature, gpu_cached_feature
-from graphfeed.storage.features.gpu_feature_cache import GPUFeatureCache
+from graphfeed.storage.features.gpu_cached_feature import GPUCachedFeature, GPUFeatureCache, gpu_cached_feature
 from graphfeed.storage.features.torch_based_feature_store import OnDiskFeatureData, TorchBasedFeatureStore
 from graphfeed.storage.graph import (
     CANONICAL_ETYPE_DELIMITER,

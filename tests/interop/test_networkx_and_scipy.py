@@ -13,7 +13,7 @@ from scipy import sparse
 import graphfeed as gf
 from graphfeed.interop.networkx import from_networkx, to_networkx
 from graphfeed.interop.scipy import from_scipy, to_scipy
-from graphfeed.storage.graph.build.to_coo import to_coo
+from graphfeed.storage.graph.build import to_coo
 from tests.refusals import Refusal, check_refused
 
 

@@ -11,7 +11,7 @@ import torch
 
 import graphfeed as gf
 from graphfeed.interop.ogb import read_ogb
-from graphfeed.storage.graph.build.to_coo import to_coo
+from graphfeed.storage.graph.build import to_coo
 
 pytest.importorskip("pyarrow")
 

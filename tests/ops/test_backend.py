@@ -10,11 +10,11 @@ import torch
 
 import graphfeed as gf
 from graphfeed.ops.backend import check_device, is_gpu, kernels, load
-from graphfeed.ops.completed_future import CompletedFuture, check_one_rank
 from graphfeed.ops.cpu.compiler.kernel import Kernel
 from graphfeed.ops.cpu.compiler.store import watch_kernels
 from graphfeed.ops.cpu.structure.counting_sort import count_edges
 from graphfeed.ops.kernel_load import KernelLoad
+from graphfeed.ops.structure.unique import CompletedFuture, check_one_rank
 from tests.refusals import check_refused
 
 

@@ -13,7 +13,7 @@ from graphfeed.datapipes.feature_fetcher import Names
 from graphfeed.datapipes.minibatch import MiniBatch
 from graphfeed.datapipes.samplers.fanout_sampler import Fanout, Fanouts
 from graphfeed.storage import FeatureStore, NegativeQuery, SampledSubgraph, SamplingGraph
-from graphfeed.storage.graph.temporal_query import HopTime
+from graphfeed.storage.graph.sampling_request import HopTime
 
 FLUENT: dict[str, type]
 

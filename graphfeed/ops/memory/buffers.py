@@ -13,8 +13,8 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from graphfeed.ops.forks import ForkLock
 from graphfeed.ops.memory.shared_memory import align, empty_shared
+from graphfeed.ops.process import ForkLock
 
 SMALL_BYTES = 1 << 15
 """Below this size, the system's allocator is as fast as the pool."""

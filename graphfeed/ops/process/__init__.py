@@ -4,12 +4,18 @@ Nothing here starts a process or a thread: those that workers run in are started
 compile kernels by `graphfeed.ops.cpu.compiler`.
 """
 
-from graphfeed.ops.forks import ForkLock, after_fork_in_child, renew_in_child
-from graphfeed.ops.process.closing import Closeable
-from graphfeed.ops.process.entry_points import ENTRY_POINTS, imported_entry_points, load_entry_point
-from graphfeed.ops.process.optional import import_optional, install_hint
-from graphfeed.ops.process.progress import ProgressBar, progress_bar
-from graphfeed.ops.regular_file import regular_file
+from graphfeed.ops.process.forks import ForkLock, after_fork_in_child, renew_in_child
+from graphfeed.ops.process.surroundings import (
+    ENTRY_POINTS,
+    Closeable,
+    ProgressBar,
+    import_optional,
+    imported_entry_points,
+    install_hint,
+    load_entry_point,
+    progress_bar,
+    regular_file,
+)
 
 __all__ = [
     "ENTRY_POINTS",

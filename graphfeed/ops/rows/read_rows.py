@@ -18,12 +18,7 @@ Bytes: TypeAlias = "np.ndarray[Any, np.dtype[np.uint8]]"
 
 
 def read_rows(
-    descriptor: int,
-    start: int,
-    ids: torch.Tensor,
-    out: torch.Tensor,
-    places: torch.Tensor,
-    gap_bytes: int = 0,
+    descriptor: int, start: int, ids: torch.Tensor, out: torch.Tensor, places: torch.Tensor, gap_bytes: int = 0
 ) -> None:
     """Read row `ids[i]` of an open file into `out[places[i]]`.
 
@@ -48,9 +43,8 @@ def read_rows(
     Example:
         >>> import tempfile
         >>> out = torch.zeros(2, 2, dtype=torch.uint8)
-        >>> with tempfile.TemporaryFile() as file:
+        >>> with tempfile.TemporaryFile(buffering=0) as file:
         ...     _ = file.write(bytes([0, 1, 2, 3, 4, 5]))
-        ...     file.flush()
         ...     read_rows(file.fileno(), 0, torch.tensor([0, 2]), out, torch.tensor([1, 0]))
         >>> out.tolist()
         [[4, 5], [0, 1]]

@@ -1,18 +1,46 @@
 """Unique node ids, and tensors of ids as positions among them."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from numbers import Integral
 from typing import Any, Literal, overload
 
 import numpy as np
 import torch
 
 from graphfeed.ops.arguments import bounds, brief, check_flags, check_vector
-from graphfeed.ops.completed_future import CompletedFuture, check_one_rank
 from graphfeed.ops.structure.compact import compact, compact_marked
 
 Lists = Sequence[torch.Tensor]
 Unique = tuple[torch.Tensor, list[torch.Tensor], torch.Tensor]
 UniqueByType = tuple[dict[str, torch.Tensor], dict[str, list[torch.Tensor]], dict[str, torch.Tensor]]
+
+
+@dataclass(frozen=True)
+class CompletedFuture:
+    """The return value of a call with `async_op=True`, with a result that is complete already.
+
+    Example:
+        >>> CompletedFuture(5).wait()
+        5
+    """
+
+    result: Any
+
+    def wait(self) -> Any:
+        """Return the result; may be called repeatedly."""
+        return self.result
+
+
+def check_one_rank(rank: object, world_size: object) -> None:
+    """Raise unless there is one rank, because ids are not distributed among ranks here."""
+    # `int` comes first: looking into the other one is a call of Python's.
+    of_numbers = isinstance(rank, (int, Integral)) and isinstance(world_size, (int, Integral))
+    if not of_numbers or bool in (type(rank), type(world_size)) or (rank, world_size) != (0, 1):
+        raise ValueError(
+            f"rank and world_size must be 0 and 1, but are {rank} and {world_size}; ids are not distributed among "
+            "ranks here, so each rank compacts its own"
+        )
 
 
 @overload

@@ -1,14 +1,16 @@
 """Converts the source files of a dataset, once and atomically, to arrays that are read or mapped as they are."""
 
+import hashlib
 import logging
 import os
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
 import yaml
 
 from graphfeed.ops.arguments import checked
+from graphfeed.ops.process import regular_file
 from graphfeed.storage.datasets.array_files import write_text
 from graphfeed.storage.datasets.folder_writing import new_folder, only_process
 from graphfeed.storage.datasets.metadata import (
@@ -22,7 +24,38 @@ from graphfeed.storage.datasets.metadata import (
 )
 from graphfeed.storage.datasets.processed_arrays import Files, write_features, write_tasks
 from graphfeed.storage.datasets.processed_graph import PROCESSED, write_graph
-from graphfeed.storage.datasets.source_files import describe_file, find_change
+
+
+def digest_of(path: Path) -> str:
+    with open(path, "rb", opener=regular_file) as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def describe_file(folder: Path, path: str, digest: bool) -> dict[str, Any]:
+    """Return what identifies the current version of a file; for a digest, all of it is read."""
+    status = (folder / path).stat()
+    # By a path from the folder, which may be moved.
+    entry = {"path": path, "size": status.st_size, "mtime_ns": status.st_mtime_ns}
+    return entry | ({"digest": digest_of(folder / path)} if digest else {})
+
+
+def find_change(folder: Path, entries: Iterable[Mapping[str, Any]]) -> str | None:
+    """Return the path of the first file that differs from its description, or None."""
+    for entry in entries:
+        path = folder / entry["path"]
+        # A file that is gone has not changed: what was made of it stays usable.
+        if not path.exists():
+            continue
+        status = path.stat()
+        if status.st_size == entry["size"]:
+            if status.st_mtime_ns == entry["mtime_ns"]:
+                continue
+            # Only the time differs, as after copying: the digest decides where there is one.
+            if "digest" in entry and digest_of(path) == entry["digest"]:
+                continue
+        return str(entry["path"])
+    return None
+
 
 LAYOUT = 1
 """The version of the processed folder's layout; folders of other versions are preprocessed again."""

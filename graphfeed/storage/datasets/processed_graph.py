@@ -32,11 +32,11 @@ from graphfeed.storage.datasets.file_tasks import run_tasks
 from graphfeed.storage.datasets.folder_writing import SCRATCH
 from graphfeed.storage.datasets.metadata import FILE_NAME, GRAPH_TYPE, OnDiskGraph, Section, stay_inside
 from graphfeed.storage.features.torch_based_feature_store import OnDiskFeatureData
-from graphfeed.storage.graph.attributes import ORIGINAL_EDGE_ID
+from graphfeed.storage.graph.checks import ORIGINAL_EDGE_ID
 from graphfeed.storage.graph.fused_csc_sampling_graph import FusedCSCSamplingGraph
 from graphfeed.storage.graph.type_names import ends_of, first_ids
-from graphfeed.storage.memory.file_stamp import has_stamp, new_stamp, stamp_file
 from graphfeed.storage.memory.memory_limits import check_nodes_fit
+from graphfeed.storage.memory.new_file import has_stamp, new_stamp, stamp_file
 
 PROCESSED = "graphfeed"
 """The folder of a processed data set."""

@@ -1,7 +1,12 @@
-"""Writes a data set again with its nodes in another order, so that what is read together shares pages of the files."""
+"""Writes a data set again with its nodes in another order, so that what is read together shares pages of the files.
 
+This is the command `graphfeed reorder`, for graphs larger than memory.
+"""
+
+import argparse
 import copy
 import os
+import sys
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
@@ -15,7 +20,7 @@ import yaml
 from numpy.typing import NDArray
 
 from graphfeed import ops
-from graphfeed.ops.arguments import brief, check_ids
+from graphfeed.ops.arguments import brief, check_ids, parse_bytes
 from graphfeed.ops.process import progress_bar
 from graphfeed.storage.datasets.array_files import ArrayWriter, open_array, write_array, write_text
 from graphfeed.storage.datasets.edge_sorting import PART_EDGES, EdgeArray, Edges, Sorting, memory_for_sorting
@@ -28,8 +33,8 @@ from graphfeed.storage.datasets.processed_arrays import LEGACY_NAMES, SEEDS
 from graphfeed.storage.datasets.processed_graph import GRAPH_FOLDER, PROCESSED, check_rows, id_dtype, write_edges
 from graphfeed.storage.features.disk_based_feature import DiskBasedFeature
 from graphfeed.storage.features.feature import Feature, row_type
-from graphfeed.storage.graph.assignment.assign import assign_nodes
-from graphfeed.storage.graph.attributes import ORIGINAL_EDGE_ID
+from graphfeed.storage.graph.assign import assign_nodes
+from graphfeed.storage.graph.checks import ORIGINAL_EDGE_ID
 from graphfeed.storage.graph.graph_arrays import GraphArrays
 from graphfeed.storage.graph.type_names import NodeType, ends_of, to_type_dict
 
@@ -286,3 +291,25 @@ def write_rows(path: Path, feature: Feature, order: torch.Tensor, memory: int) -
                 rows = feature.read(ids)
             writer.append(rows.numpy())
             progress.update(len(ids))
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("source", type=Path, help="the folder of an OnDiskDataset")
+    parser.add_argument("-o", "--output", type=Path, required=True, help="the folder to write; new or empty")
+    parser.add_argument(
+        "--by",
+        choices=ORDERS,
+        default="part",
+        help="put neighbours together, or first what is the source of most edges (default: %(default)s)",
+    )
+    parser.add_argument(
+        "--memory",
+        metavar="BYTES",
+        help="what edges and rows may take while they are sorted, such as 4G (default: a quarter of the memory)",
+    )
+
+
+def run(options: Any) -> None:
+    memory = None if options.memory is None else parse_bytes("--memory", options.memory)
+    reorder_dataset(options.source, options.output, options.by, memory=memory)
+    sys.stdout.write(f"wrote {options.output}; its `ids` are those that nodes had before\n")

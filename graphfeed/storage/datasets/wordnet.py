@@ -11,7 +11,7 @@ from graphfeed.storage.datasets.dataset import Dataset
 from graphfeed.storage.datasets.item_set import HeteroItemSet, ItemSet
 from graphfeed.storage.features.feature import TorchBasedFeature
 from graphfeed.storage.features.feature_store import BasicFeatureStore
-from graphfeed.storage.graph.build.from_coo import from_coo
+from graphfeed.storage.graph.build import from_coo
 
 Arrays: TypeAlias = dict[str, NDArray[Any]]
 

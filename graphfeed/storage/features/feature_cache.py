@@ -23,7 +23,7 @@ from graphfeed.ops.rows import (
 )
 from graphfeed.ops.structure import compact
 from graphfeed.storage.features.row_cache import LookedUp, Reader, RowCache
-from graphfeed.storage.memory.stream_ordered_lock import StreamOrderedLock
+from graphfeed.storage.memory.stream_order import StreamOrderedLock
 
 READ_BYTES = 1 << 22
 """How many bytes of missing rows are read at a time; more would only take memory."""

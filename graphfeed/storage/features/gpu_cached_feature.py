@@ -1,16 +1,189 @@
 """A cache in a GPU's memory in front of features that lie elsewhere."""
 
 import copy
-from collections.abc import Mapping
-from typing import Any, overload
+from collections.abc import Mapping, Sequence
+from math import prod
+from typing import Any, Self, overload
 
 import torch
 
-from graphfeed.ops import on_gpu
-from graphfeed.ops.arguments import checked, trust
+from graphfeed.ops import kernels, on_gpu
+from graphfeed.ops.arguments import check_count, check_vector, checked, trust
+from graphfeed.ops.memory import buffers
+from graphfeed.ops.rows import BYTES_PER_PLACE, clear_sets, copy_rows, find_in_sets, new_sets, replace_in_sets
+from graphfeed.ops.structure import compact, compact_marked
 from graphfeed.storage.features.cached_feature import CachedFeature, Name, wrap_with_cached_feature
 from graphfeed.storage.features.feature import Feature
-from graphfeed.storage.features.gpu_feature_cache import GPUFeatureCache
+from graphfeed.storage.features.row_cache import LookedUp, Reader, RowCache, out_of_range
+
+
+class GPUFeatureCache(RowCache):
+    """A cache of feature rows in GPU memory, in sets of at most 32; in each set, the most recently used rows stay.
+
+    The hash of a key selects the set that may hold it, and one warp looks at the whole set. A request never evicts what
+    it used or stored itself; rows for which there is no place are returned without being kept. So no query waits for
+    room, however small the cache is. Which keys are kept depends only on the requests and their order.
+
+    The cache is thread-safe, and each thread may use a CUDA stream of its own. One thread at a time looks up or stores
+    rows, and its stream waits for the stream of the thread before it. No thread holds the lock while it waits for the
+    device or fetches rows. A query waits for the device to learn how many keys are missing. The cache pickles as an
+    empty cache of the same size.
+
+    The cache takes `max_size_in_bytes` of the device's memory: the rows, and 16 bytes per row. In addition, each query
+    holds the rows that it returns, a second copy of the missing ones, and some hundred bytes per key.
+
+    Args:
+        cache_shape: Shape (rows, ...): the number of rows and the shape of each. All sets have the same size, so a few
+            rows may be left out. To go by a number of bytes, use `within`.
+        dtype: The dtype of the rows.
+        device: The device that holds them.
+
+    Raises:
+        ImportError: CuPy, which the kernels need, is not installed.
+        RuntimeError: torch finds no CUDA device.
+
+    Example:
+        On a CPU, whose kernels do the same:
+
+        >>> cache = GPUFeatureCache((2, 1), torch.float32, device="cpu")
+        >>> table = torch.tensor([[0.0], [10.0], [20.0]])
+        >>> cache.query_and_replace(torch.tensor([2, 0]), lambda keys: table[keys]).tolist()
+        [[20.0], [0.0]]
+        >>> cache.query(torch.tensor([1, 2]))[2].tolist()
+        [1]
+    """
+
+    slots_are_distinct = True
+
+    @checked
+    def __init__(
+        self, cache_shape: tuple[int, ...] | torch.Size, dtype: torch.dtype, device: torch.device | str = "cuda"
+    ) -> None:
+        if torch.device(device).type == "cuda" and not torch.cuda.is_available():
+            raise RuntimeError(
+                f"a cache on {device} needs a CUDA device, and torch finds none; keep rows in memory with "
+                "cpu_cached_feature instead"
+            )
+        self._sets = new_sets(cache_shape[0], device)
+        # Where there are no kernels for the device, that is said now rather than at the first mini-batch.
+        kernels("rows.cache_sets", self._sets.keys)
+        rows = torch.empty((self._sets.keys.numel(), *cache_shape[1:]), dtype=dtype, device=device)
+        places = (self._sets.keys, self._sets.uses)
+        super().__init__(rows, places, sum(part.nbytes for part in places), (tuple(cache_shape), dtype, device))
+
+    @classmethod
+    def within(
+        cls,
+        max_size_in_bytes: int,
+        row_shape: Sequence[int],
+        dtype: torch.dtype,
+        device: torch.device | str = "cuda",
+        *,
+        most_rows: int | None = None,
+    ) -> Self:
+        """Return a cache of as many rows as fit into a number of bytes, its bookkeeping included.
+
+        Args:
+            max_size_in_bytes: Bound for the cache's own `max_size_in_bytes`; if not even one row fits, nothing is kept.
+            row_shape: Shape of a row.
+            dtype: As for the class.
+            device: As for the class.
+            most_rows: How many rows there are to be kept; None if nobody knows. The cache gets twice as many places at
+                most, with which hardly a set lacks one for a key of its own.
+
+        Example:
+            >>> GPUFeatureCache.within(1_000_000, (128,), torch.float32, device="cpu").max_size_in_bytes
+            996864
+        """
+        check_count("max_size_in_bytes", max_size_in_bytes, 0)
+        # With twice the places, hardly a set lacks one for a key of its own.
+        rows = max_size_in_bytes // (prod(row_shape) * dtype.itemsize + BYTES_PER_PLACE)
+        rows = rows if most_rows is None else min(rows, 2 * most_rows)
+        return cls((rows, *row_shape), dtype, device)
+
+    def query(self, keys: torch.Tensor, offset: int = 0) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+        """Return the rows that the cache has for some keys.
+
+        Args:
+            keys: int32 or int64, 1-D, in any order; keys may repeat.
+            offset: Added to each key, to keep features apart that share a cache. The sums must be 0 or more.
+
+        Returns:
+            One row per key, not filled in where it is missing; the positions of the missing rows; and their keys.
+        """
+        looked_up = self._look_up(keys, offset)
+        return looked_up.values, looked_up.missing_index, looked_up.missing_keys
+
+    def query_and_replace(self, keys: torch.Tensor, reader_fn: Reader, offset: int = 0) -> torch.Tensor:
+        """Return the rows of some keys, and keep those that had to be read.
+
+        Args:
+            keys: As for `query`.
+            reader_fn: Called once with the missing keys, each once, in order of first appearance; not called if no key
+                is missing. The rows that it returns may lie on any device.
+            offset: As for `query`.
+        """
+        finish, missing = self.begin(keys, offset)
+        return finish(reader_fn(missing) if missing.numel() else self._rows[:0])
+
+    def replace(self, keys: torch.Tensor, values: torch.Tensor, *, offset: int = 0) -> None:
+        """Keep rows by key and overwrite existing ones. If a key occurs several times, its last row is kept.
+
+        Args:
+            keys: As for `query`.
+            values: One row per key.
+            offset: As for `query`.
+        """
+        self._check_rows(values, keys)
+        self._check_keys(keys, offset)
+        given = keys.to(self.device)
+        distinct, _, local = compact(given[:0], given)
+        # The position at which each key appears last: its row is the one that stays.
+        last = torch.full((distinct.numel(),), -1, dtype=torch.int64, device=self.device)
+        last.scatter_reduce_(0, local.long(), torch.arange(given.numel(), device=self.device), "amax")
+        self._store(distinct, values.to(self.device)[last], offset, None)
+
+    @property
+    def kind(self) -> str:
+        """Where the rows are kept, and by which policy."""
+        return f"rows on {self.device}, lru of each set"
+
+    def _forget_keys(self) -> None:
+        clear_sets(self._sets)
+
+    def _assign_slots(self, keys: torch.Tensor, request: int) -> torch.Tensor:
+        return replace_in_sets(self._sets, keys, request)
+
+    def _look_up(self, keys: torch.Tensor, offset: int) -> LookedUp:
+        check_vector("keys", keys)
+        given = keys.to(self.device)
+        if given.is_cpu:
+            self._check_keys(given, offset)
+        wanted = given.long() + offset
+        values = buffers.empty((given.numel(), *self._rows.shape[1:]), self._rows.dtype, self.device)
+        # Where the row of each key goes; -1 for those that are missing.
+        targets = torch.arange(given.numel(), device=self.device)
+        with self._lock.acquire():
+            # By its number, a request evicts nothing that it used or stored itself.
+            self._request += 1
+            version, request = self._version, self._request
+            slots = find_in_sets(self._sets, wanted, request)
+            missing = slots < 0
+            copy_rows(self._rows, slots, values, targets.masked_fill(missing, -1), distinct=True)
+        # The one place where the GPU is waited for, to know how many rows are missing.
+        places, distinct, local, least = compact_marked(given, missing)
+        if least + offset < 0:  # a GPU tells only now, so that it is waited for once
+            raise out_of_range(least, offset)
+        self._count(given.numel(), distinct.numel())
+        return LookedUp(version, request, values, places, given[places], distinct, local)
+
+    def _finish(self, looked_up: LookedUp, offset: int, rows: torch.Tensor) -> torch.Tensor:
+        self._check_rows(rows, looked_up.distinct)
+        if looked_up.distinct.numel():
+            here = rows.to(self.device).contiguous()
+            copy_rows(here, looked_up.local.long(), looked_up.values, looked_up.missing_index, distinct=True)
+            self._store(looked_up.distinct, here, offset, looked_up)
+        return looked_up.values
 
 
 class GPUCachedFeature(CachedFeature):

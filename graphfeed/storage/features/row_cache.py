@@ -11,7 +11,7 @@ import torch
 from graphfeed.ops.arguments import brief, check_vector
 from graphfeed.ops.memory import is_page_locked
 from graphfeed.ops.rows import copy_rows
-from graphfeed.storage.memory.stream_ordered_lock import StreamOrderedLock
+from graphfeed.storage.memory.stream_order import StreamOrderedLock
 
 Reader = Callable[[torch.Tensor], torch.Tensor]
 """Takes keys and returns one row for each of them."""

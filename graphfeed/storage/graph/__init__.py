@@ -2,22 +2,23 @@
 
 `GraphProtocol` says what a graph offers, and `SamplingGraph` makes of it what samplers ask for; a graph of another kind
 is a subclass of that, and lives here.
-`FusedCSCSamplingGraph` is the one in memory. Folders: `build` makes graphs of edges and edges of graphs, `files` has
-graphs in files and in named shared memory, `sampling` is the work behind the methods of a graph in memory, `assignment`
-says which part each node goes to. Source files of data sets are read in `graphfeed.storage.datasets`, and DGL's graphs
+`FusedCSCSamplingGraph` is the one in memory. `build` makes graphs of edges and edges of graphs, and `assign` says which
+part each node goes to. Folders: `files` has graphs in files and in named shared memory, `sampling` is the work behind
+the methods of a graph in memory. Source files of data sets are read in `graphfeed.storage.datasets`, and DGL's graphs
 are converted in `graphfeed.interop`.
 """
 
-from graphfeed.storage.graph.assignment.assign import METHODS, assign_nodes, stacked_assignment
-from graphfeed.storage.graph.assignment.assign_ldg import assign_by_ldg, ldg_memory
-from graphfeed.storage.graph.assignment.assign_metis import assign_by_metis
-from graphfeed.storage.graph.attributes import ORIGINAL_EDGE_ID
-from graphfeed.storage.graph.build.from_coo import from_coo
-from graphfeed.storage.graph.build.reverse_edges import add_reverse_edges
-from graphfeed.storage.graph.build.to_coo import edge_lists, to_coo
-from graphfeed.storage.graph.checks import check_shapes
-from graphfeed.storage.graph.files.formats import verify_graph
-from graphfeed.storage.graph.files.load_graph import load_from_shared_memory, load_graph
+from graphfeed.storage.graph.assign import (
+    METHODS,
+    assign_by_ldg,
+    assign_by_metis,
+    assign_nodes,
+    ldg_memory,
+    stacked_assignment,
+)
+from graphfeed.storage.graph.build import add_reverse_edges, edge_lists, from_coo, to_coo
+from graphfeed.storage.graph.checks import ORIGINAL_EDGE_ID, check_shapes
+from graphfeed.storage.graph.files.load_graph import load_from_shared_memory, load_graph, verify_graph
 from graphfeed.storage.graph.fused_csc_sampling_graph import FusedCSCSamplingGraph, fused_csc_sampling_graph
 from graphfeed.storage.graph.graph_arrays import GraphArrays
 from graphfeed.storage.graph.layer_data import PyGLayerData, PyGLayerHeteroData, columns_of
@@ -29,8 +30,7 @@ from graphfeed.storage.graph.sampling.compaction import (
     merge_sources,
     unique_and_compact_csc_formats,
 )
-from graphfeed.storage.graph.sampling.kernel_columns import kernel_columns
-from graphfeed.storage.graph.sampling.mapped_arrays import SHARE, HasFiles
+from graphfeed.storage.graph.sampling.mapped_arrays import SHARE, HasFiles, kernel_columns
 from graphfeed.storage.graph.sampling.negatives import NegativeQuery, NodeWeights, sample_negative_pairs
 from graphfeed.storage.graph.sampling.new_nodes import trees_of_rows
 from graphfeed.storage.graph.sampling.one_hop import (
@@ -49,8 +49,7 @@ from graphfeed.storage.graph.sampling.temporal_sampling import (
     temporal_sample_hop_by_hop,
 )
 from graphfeed.storage.graph.sampling_graph import SamplingGraph, Together, parse_seeds
-from graphfeed.storage.graph.sampling_request import SamplingRequest, Strategy
-from graphfeed.storage.graph.temporal_query import HopTime, TemporalQuery
+from graphfeed.storage.graph.sampling_request import HopTime, SamplingRequest, Strategy, TemporalQuery
 from graphfeed.storage.graph.type_names import (
     CANONICAL_ETYPE_DELIMITER,
     EdgeType,

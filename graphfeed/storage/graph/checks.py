@@ -1,15 +1,46 @@
 """Whether arrays are those of a graph: what their shapes tell, and what takes a pass over them."""
 
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+import torch
 
 from graphfeed import ops
-from graphfeed.ops.arguments import brief, check_vector
+from graphfeed.ops.arguments import UnknownName, as_tensor, brief, check_vector, nearest
 from graphfeed.ops.structure import TYPE_DTYPES, check_ends
-from graphfeed.storage.graph.attributes import check_attributes
 from graphfeed.storage.graph.type_names import numbers_of
 
 if TYPE_CHECKING:
     from graphfeed.storage.graph.graph_arrays import GraphArrays
+
+
+ORIGINAL_EDGE_ID = "_ORIGINAL_EDGE_ID"
+"""The edge attribute that holds each edge's row in its own type's edge list."""
+
+
+def as_attributes(domain: str, attributes: Mapping[str, Any]) -> dict[str, torch.Tensor]:
+    return {name: as_tensor(f"{domain}_attributes[{name!r}]", values) for name, values in attributes.items()}
+
+
+def look_up(attributes: Mapping[str, torch.Tensor], name: str, domain: str) -> torch.Tensor:
+    if not isinstance(name, str):
+        raise TypeError(f"the name of {domain.lower()} attributes must be a string, but is {brief(name)}")
+    if name not in attributes:
+        near = nearest(name, attributes) or f"; the graph has {sorted(attributes)!s:.160}"
+        raise UnknownName(f"{domain} attribute {name!s:.80} does not exist{near}")
+    return attributes[name]
+
+
+def check_attributes(domain: str, attributes: Mapping[str, torch.Tensor], rows: int) -> None:
+    for name, values in attributes.items():
+        check_rows(f"{domain}_attributes[{name!r}]", values, rows)
+
+
+def check_rows(name: str, values: torch.Tensor, rows: int) -> None:
+    """Raise unless an attribute has so many rows; its name begins with "node" or "edge"."""
+    count = values.shape[0] if values.dim() else "no dimension"
+    if count != rows:
+        raise ValueError(f"{name} must have {rows} rows, one for each {name[:4]}, but has {count}")
 
 
 def check_shapes(graph: "GraphArrays") -> None:

@@ -15,7 +15,7 @@ from graphfeed.storage.graph.graph_arrays import GraphArrays
 from graphfeed.storage.graph.sampled_subgraph import ByType, SampledSubgraph
 from graphfeed.storage.graph.sampling import temporal_sampling
 from graphfeed.storage.graph.sampling.all_hops import sample_all_hops, sample_together, weights_for
-from graphfeed.storage.graph.sampling.kernel_columns import kernel_columns
+from graphfeed.storage.graph.sampling.mapped_arrays import kernel_columns
 from graphfeed.storage.graph.sampling.one_hop import (
     Draws,
     EdgeArrays,
@@ -24,8 +24,7 @@ from graphfeed.storage.graph.sampling.one_hop import (
     sample_one_hop,
 )
 from graphfeed.storage.graph.sampling_graph import SamplingGraph, Together, check_walks, parse_seeds
-from graphfeed.storage.graph.sampling_request import SamplingRequest, Strategy
-from graphfeed.storage.graph.temporal_query import TemporalQuery
+from graphfeed.storage.graph.sampling_request import SamplingRequest, Strategy, TemporalQuery
 
 SAMPLES_SHARE = 4
 """Which part of free memory is for mini-batches that are sampled together, rather than for pages."""

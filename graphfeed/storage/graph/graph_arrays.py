@@ -15,14 +15,12 @@ from graphfeed.ops.arguments import Tensors, as_tensor, check_once, checked, dis
 from graphfeed.ops.memory import is_page_locked, page_lock
 from graphfeed.ops.process import ForkLock
 from graphfeed.ops.structure import joined_by
-from graphfeed.storage.graph.attributes import as_attributes, check_attributes, look_up
-from graphfeed.storage.graph.checks import check_shapes, check_types
+from graphfeed.storage.graph.checks import as_attributes, check_attributes, check_shapes, check_types, look_up
 from graphfeed.storage.graph.files.graph_file import Fields, open_shared, publish, save_fields, unpublish
-from graphfeed.storage.graph.sampling.kernel_columns import kernel_columns
-from graphfeed.storage.graph.sampling.mapped_arrays import FilesRead, files_read, in_passes
+from graphfeed.storage.graph.sampling.mapped_arrays import FilesRead, files_read, in_passes, kernel_columns
 from graphfeed.storage.graph.type_names import by_type_name, numbers_of
-from graphfeed.storage.memory.published import Published
 from graphfeed.storage.memory.shareable import Shareable
+from graphfeed.storage.memory.stream_order import Published
 from graphfeed.storage.memory.tensor_tree import move
 
 DERIVING = ForkLock()

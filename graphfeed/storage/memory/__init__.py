@@ -7,7 +7,6 @@ own affair, in `graphfeed.storage.graph` and `graphfeed.storage.features`; memor
 """
 
 from graphfeed.storage.memory.cache_use import Cache, HasCaches
-from graphfeed.storage.memory.file_stamp import has_stamp, new_stamp, stamp_file
 from graphfeed.storage.memory.memory_limits import (
     available_memory,
     check_nodes_fit,
@@ -15,7 +14,7 @@ from graphfeed.storage.memory.memory_limits import (
     memory_limit,
     ranks_of_machine,
 )
-from graphfeed.storage.memory.new_file import new_file
+from graphfeed.storage.memory.new_file import has_stamp, new_file, new_stamp, stamp_file
 from graphfeed.storage.memory.npy_file import map_npy
 from graphfeed.storage.memory.shareable import Shareable
 from graphfeed.storage.memory.shared import FilePlace, Handle, Place, SharedBlock, find_places, from_bytes

@@ -15,7 +15,7 @@ from graphfeed.distributed import assign_nodes, open_part, report_partition
 from graphfeed.distributed import edge_positions as partition_columns
 from graphfeed.distributed.partition.command import open_stored
 from graphfeed.distributed.partition.report import PartitionReport
-from graphfeed.storage.graph.assignment.assign import stacked_assignment
+from graphfeed.storage.graph.assign import stacked_assignment
 from graphfeed.storage.memory.shared import find_places
 from tests.digests import assert_same
 from tests.distributed import graphs

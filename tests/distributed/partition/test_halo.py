@@ -29,7 +29,7 @@ from graphfeed.distributed import (
 from graphfeed.distributed import edge_positions as partition_columns
 from graphfeed.distributed.halo_rows import HaloIds, HaloRows
 from graphfeed.distributed.ranks.messages import Traffic
-from graphfeed.storage.graph.assignment.assign import stacked_assignment
+from graphfeed.storage.graph.assign import stacked_assignment
 from tests.digests import digest
 from tests.distributed import graphs
 from tests.distributed.joint import in_threads

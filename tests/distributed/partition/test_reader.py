@@ -29,7 +29,7 @@ from graphfeed.distributed.partition.part_layout import (
     parse_entry,
     read_metadata,
 )
-from graphfeed.storage.graph.assignment.assign import stacked_assignment
+from graphfeed.storage.graph.assign import stacked_assignment
 from tests.digests import assert_same
 from tests.distributed import graphs
 from tests.refusals import check_all_refused, check_refused

@@ -24,7 +24,7 @@ from graphfeed.distributed.partition import writer as partition_writer
 from graphfeed.distributed.partition.part_layout import read_metadata
 from graphfeed.distributed.partition.writer import write_partition
 from graphfeed.storage.graph import ByType, GraphArrays
-from graphfeed.storage.graph.assignment.assign import assign_nodes
+from graphfeed.storage.graph.assign import assign_nodes
 from tests.clusters import Killing, dask_cluster, ray_cluster
 from tests.distributed import graphs
 from tests.forked import in_child

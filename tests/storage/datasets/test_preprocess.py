@@ -16,7 +16,7 @@ import yaml
 
 from graphfeed.storage import OnDiskDataset, preprocess_ondisk_dataset
 from graphfeed.storage.datasets import preprocess
-from graphfeed.storage.datasets.source_files import describe_file, digest_of, find_change
+from graphfeed.storage.datasets.preprocess import describe_file, digest_of, find_change
 from graphfeed.storage.graph import ORIGINAL_EDGE_ID
 from tests import on_disk
 from tests.forked import in_child

@@ -8,8 +8,7 @@ from typing import Any
 import pytest
 import torch
 
-from graphfeed.storage.memory.published import Published
-from graphfeed.storage.memory.stream_ordered_lock import StreamOrderedLock
+from graphfeed.storage.memory.stream_order import Published, StreamOrderedLock
 from tests.ops.emulated_cuda import Cuda, EmulatedCuda
 
 

@@ -23,9 +23,8 @@ from graphfeed.ops.cpu.compiler.folders import SOURCES, folders, is_trusted
 from graphfeed.ops.cpu.compiler.kernel import CALL, STARTED, Kernel, MachineCode
 from graphfeed.ops.cpu.compiler.machine import link, processor
 from graphfeed.ops.cpu.compiler.notices import COMPILE_CLOCK, warn_once
-from graphfeed.ops.forks import ForkLock
 from graphfeed.ops.kernel_load import KernelLoad
-from graphfeed.ops.regular_file import regular_file
+from graphfeed.ops.process import ForkLock, regular_file
 
 if sys.platform != "win32":
     import fcntl

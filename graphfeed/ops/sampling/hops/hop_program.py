@@ -22,7 +22,7 @@ from graphfeed.ops.cpu.sampling.passes import (
     uniform,
     weighted,
 )
-from graphfeed.ops.forks import ForkLock
+from graphfeed.ops.process import ForkLock
 from graphfeed.ops.rows.gather_by_page import PAGE_BITS
 from graphfeed.ops.sampling.hops.hop_arrays import HopArrays
 from graphfeed.ops.sampling.hops.hop_recipe import Recipe

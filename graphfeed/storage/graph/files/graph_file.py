@@ -19,8 +19,7 @@ import torch
 
 from graphfeed.ops.memory import MemoryFile, SharedMemory, as_bytes, map_file
 from graphfeed.ops.process import regular_file
-from graphfeed.storage.memory.file_stamp import has_stamp, new_stamp
-from graphfeed.storage.memory.new_file import new_file, remove_left
+from graphfeed.storage.memory.new_file import has_stamp, new_file, new_stamp, remove_left
 from graphfeed.storage.memory.shared import Place, SharedBlock, tensors_of
 from graphfeed.storage.memory.tensor_codec import DTYPE_NAMES, describe_tensors, lay_out, read_specs
 from graphfeed.storage.memory.tensor_tree import tensors_in

@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 
-from graphfeed.storage.graph.attributes import ORIGINAL_EDGE_ID
+from graphfeed.storage.graph.checks import ORIGINAL_EDGE_ID
 from graphfeed.storage.graph.files.graph_file import ARRAYS, ATTRIBUTES, MAPS, Fields
 from graphfeed.storage.memory.shareable import Slot
 from graphfeed.storage.memory.torch_files import Shell, read_tensors, shell_named

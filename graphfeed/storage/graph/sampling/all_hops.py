@@ -9,11 +9,16 @@ from graphfeed import ops
 from graphfeed.ops.arguments import as_tensor
 from graphfeed.ops.memory import is_page_locked
 from graphfeed.ops.rows import Each
-from graphfeed.storage.graph.attributes import ORIGINAL_EDGE_ID
+from graphfeed.storage.graph.checks import ORIGINAL_EDGE_ID
 from graphfeed.storage.graph.graph_arrays import GraphArrays
 from graphfeed.storage.graph.sampled_subgraph import ByType, CSCFormatBase, SampledSubgraph, trust_sampled
-from graphfeed.storage.graph.sampling.kernel_columns import kernel_columns
-from graphfeed.storage.graph.sampling.mapped_arrays import is_by_page, mapped_reads, take_edges, take_edges_of_each
+from graphfeed.storage.graph.sampling.mapped_arrays import (
+    is_by_page,
+    kernel_columns,
+    mapped_reads,
+    take_edges,
+    take_edges_of_each,
+)
 from graphfeed.storage.graph.sampling.one_hop import check_seeds, check_typed_seeds, complete_seeds
 from graphfeed.storage.graph.sampling.temporal_sampling import timed_columns
 from graphfeed.storage.graph.sampling_request import SamplingRequest

@@ -10,12 +10,20 @@ import torch
 from graphfeed.ops.arguments import ID_DTYPES
 from graphfeed.ops.memory import MappedReads, is_page_locked, read_at_random
 from graphfeed.ops.rows import Each, gather_by_page, gather_each_by_page, take_rows
-from graphfeed.storage.graph.attributes import ORIGINAL_EDGE_ID
+from graphfeed.storage.graph.checks import ORIGINAL_EDGE_ID
 from graphfeed.storage.memory.memory_limits import available_memory
 from graphfeed.storage.memory.shared import file_of
 
 if TYPE_CHECKING:
     from graphfeed.storage.graph.graph_arrays import GraphArrays
+
+from typing import TYPE_CHECKING
+
+from graphfeed.ops import as_int64, as_types
+
+if TYPE_CHECKING:
+    from graphfeed.storage.graph.graph_arrays import GraphArrays
+
 
 SHARE = 4
 """A graph in files is taken to be in memory up to this part of what is free."""
@@ -137,3 +145,25 @@ def arrays_in_files(graph: "GraphArrays") -> list[torch.Tensor]:
     # Those that sampling reads at random.
     arrays = (graph.csc_indptr, graph.indices, graph.type_per_edge, edge_ids)
     return [array for array in arrays if array is not None and array.is_cpu and file_of(array) is not None]
+
+
+def kernel_columns(graph: "GraphArrays") -> tuple[torch.Tensor, torch.Tensor | None]:
+    """Return column starts and edge types as the CPU's kernels take them: int64, and uint8 or int32.
+
+    Those of other dtypes are copied at the first call: 8 bytes per node, and 4 per edge. A GPU's kernels take all. What
+    sampling reads beside them is computed from them, too: then it is known to fit them, and not checked.
+    """
+    graph.ensure_checked(whole=False)
+    starts, types = graph.csc_indptr, graph.type_per_edge
+    # There are kernels for int64 starts, and uint8 or int32 types, so that they need no copy.
+    narrow = starts.dtype != torch.int64 or (types is not None and types.dtype not in (torch.uint8, torch.int32))
+    if not narrow or not starts.is_cpu:
+        return starts, types
+
+    def widen() -> tuple[torch.Tensor | None, ...]:
+        copies = as_int64(starts, starts), None if types is None else as_types(types, types)
+        # Copies of what was checked.
+        graph.mark_for_sampling(*copies)
+        return copies
+
+    return graph.derived("columns for kernels", (starts, types), widen, whole=False)  # type: ignore[no-any-return]

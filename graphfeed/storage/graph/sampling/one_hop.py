@@ -8,11 +8,10 @@ import torch
 from graphfeed import ops
 from graphfeed.ops.arguments import as_ids, as_tensor, brief, check_ids, check_ids_of_each, check_vector, trust
 from graphfeed.ops.sampling import bound_edges, group_by_type
-from graphfeed.storage.graph.attributes import ORIGINAL_EDGE_ID
+from graphfeed.storage.graph.checks import ORIGINAL_EDGE_ID
 from graphfeed.storage.graph.graph_arrays import GraphArrays
 from graphfeed.storage.graph.sampled_subgraph import ByType, CSCFormatBase, SampledSubgraph
-from graphfeed.storage.graph.sampling.kernel_columns import kernel_columns
-from graphfeed.storage.graph.sampling.mapped_arrays import is_by_page, take_edges
+from graphfeed.storage.graph.sampling.mapped_arrays import is_by_page, kernel_columns, take_edges
 from graphfeed.storage.graph.sampling_request import SamplingRequest
 from graphfeed.storage.graph.type_names import ends_of, to_type_dict
 

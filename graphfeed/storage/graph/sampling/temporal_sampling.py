@@ -13,12 +13,10 @@ from graphfeed.ops.rows import take_rows
 from graphfeed.storage.graph.graph_arrays import GraphArrays
 from graphfeed.storage.graph.sampled_subgraph import ByType, SampledSubgraph
 from graphfeed.storage.graph.sampling.compaction import compact_csc_format
-from graphfeed.storage.graph.sampling.kernel_columns import kernel_columns
-from graphfeed.storage.graph.sampling.mapped_arrays import is_by_page, take_edges
+from graphfeed.storage.graph.sampling.mapped_arrays import is_by_page, kernel_columns, take_edges
 from graphfeed.storage.graph.sampling.new_nodes import sample_new_hop_by_hop
 from graphfeed.storage.graph.sampling.one_hop import Draws, EdgeArrays, Pick, most_edges, sample_one_hop
-from graphfeed.storage.graph.sampling_request import SamplingRequest
-from graphfeed.storage.graph.temporal_query import TemporalQuery
+from graphfeed.storage.graph.sampling_request import SamplingRequest, TemporalQuery
 from graphfeed.storage.graph.type_names import ends_of, with_all_types
 
 SampleInTime: TypeAlias = Callable[

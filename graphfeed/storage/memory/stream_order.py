@@ -1,11 +1,13 @@
-"""Tensors on a GPU that one CUDA stream makes, and every stream may read."""
+"""Tensors on a GPU that several threads use, each on a CUDA stream of its own."""
 
-from collections.abc import Sequence
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any, Self
 
 import torch
 
-from graphfeed.ops import on_gpu
+from graphfeed.ops import is_gpu, on_gpu
 
 
 class Published:
@@ -36,3 +38,33 @@ class Published:
     def __reduce__(self) -> tuple[Any, ...]:
         # Another process gets tensors that are there, so there is nothing to wait for.
         return type(self), (None,)
+
+
+class StreamOrderedLock:
+    """Lets one thread at a time use tensors of one device; its stream waits for that of the last holder."""
+
+    def __init__(self, *tensors: torch.Tensor) -> None:
+        self.tensors = tensors
+        self.device = tensors[0].device
+        self.lock = threading.Lock()
+        # The first holder waits for the stream that is current here, where the tensors get their values.
+        self.last = torch.cuda.current_stream(self.device).record_event() if is_gpu(self.device) else None
+        """On a GPU, the event recorded behind the work of the last holder."""
+
+    @contextmanager
+    def acquire(self) -> Iterator[None]:
+        with self.lock:
+            if self.last is None:
+                yield
+                return
+            # Only the stream waits for the device. A thread waits for other threads alone, while they launch their
+            # kernels.
+            stream = torch.cuda.current_stream(self.device)
+            stream.wait_event(self.last)
+            for tensor in self.tensors:
+                # The tensors' memory lives until every stream is done with them.
+                tensor.record_stream(stream)
+            try:
+                yield
+            finally:
+                self.last = stream.record_event()

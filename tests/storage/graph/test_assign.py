@@ -10,10 +10,17 @@ import pytest
 import torch
 
 import graphfeed as gf
-from graphfeed.storage.graph.assignment import assign_ldg
-from graphfeed.storage.graph.assignment.assign import METHODS, assign_nodes, items_of_nodes, stacked_assignment
-from graphfeed.storage.graph.assignment.assign_ldg import assign_by_ldg, ldg_memory
-from graphfeed.storage.graph.assignment.assign_metis import assign_by_metis, both_directions
+from graphfeed.storage.graph import assign
+from graphfeed.storage.graph.assign import (
+    METHODS,
+    assign_by_ldg,
+    assign_by_metis,
+    assign_nodes,
+    both_directions,
+    items_of_nodes,
+    ldg_memory,
+    stacked_assignment,
+)
 from tests.digests import assert_same
 from tests.distributed import graphs
 from tests.golden_pipelines import numbers
@@ -155,7 +162,7 @@ def test_neighbours_come_together() -> None:
 
 
 def test_it_takes_no_more_memory_than_was_said(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(assign_ldg, "RANGE_NODES", 1 << 12)
+    monkeypatch.setattr(assign, "RANGE_NODES", 1 << 12)
     graph = graphs.plain(20_000, 400_000)
     said = ldg_memory(20_000, 8)
     assert said < graph.indices.nbytes
@@ -174,27 +181,27 @@ def test_it_takes_no_more_memory_than_was_said(monkeypatch: pytest.MonkeyPatch) 
 def test_nodes_are_placed_range_by_range_until_few_move(
     make: Callable[[], gf.FusedCSCSamplingGraph], num_parts: int, most_items: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(assign_ldg, "RANGE_NODES", 7)
+    monkeypatch.setattr(assign, "RANGE_NODES", 7)
     graph = make()
     items = numbers(graph.total_num_nodes, most_items, 4).int() if most_items else None
     indptr, total = graph.csc_indptr.tolist(), graph.total_num_nodes
     sources = [graph.indices[low:high].tolist() for low, high in pairwise(indptr)]
     offsets = graph.first_ids() if graph.node_type_to_id else [0, total]
     parts, moved = [-1] * total, total
-    for _ in range(assign_ldg.PASSES):
+    for _ in range(assign.PASSES):
         before = list(parts)
         for first, last in pairwise(offsets):
             loads = [parts[first:last].count(part) for part in range(num_parts)]
-            limit = math.ceil((last - first) / num_parts * (1 + assign_ldg.SLACK))
+            limit = math.ceil((last - first) / num_parts * (1 + assign.SLACK))
             balanced = None
             if items is not None:
                 own = items[first:last].tolist()
                 held = [sum(own[node] for node in range(last - first) if parts[first + node] == part)
                         for part in range(num_parts)]  # fmt: skip
-                balanced = own, held, math.ceil(sum(own) / num_parts * (1 + assign_ldg.SLACK))
+                balanced = own, held, math.ceil(sum(own) / num_parts * (1 + assign.SLACK))
             parts = place_nodes(sources, parts, loads, first, last, limit, balanced)
         moved = sum(one != other for one, other in zip(before, parts, strict=True))
-        if moved <= assign_ldg.SETTLED * total:
+        if moved <= assign.SETTLED * total:
             break
     assert assign_by_ldg(graph, num_parts, items).tolist() == parts
 
@@ -207,8 +214,8 @@ def test_items_are_balanced_beside_nodes() -> None:
     items = torch.zeros(4000, dtype=torch.int32)
     items[favoured] = 1
     parts = assign_by_ldg(graph, 4, items)
-    assert torch.bincount(parts).max() <= math.ceil(1000 * (1 + assign_ldg.SLACK))
-    assert torch.bincount(parts[favoured]).max() <= math.ceil(150 * (1 + assign_ldg.SLACK))
+    assert torch.bincount(parts).max() <= math.ceil(1000 * (1 + assign.SLACK))
+    assert torch.bincount(parts[favoured]).max() <= math.ceil(150 * (1 + assign.SLACK))
     assert cut(graph, parts) < 0.4
 
 

@@ -1,17 +1,19 @@
-"""Make a graph from edge lists."""
+"""Graphs made of edge lists, edge lists of graphs, and edges of which a reverse is added."""
 
 from collections.abc import Mapping, Sequence
 from operator import index
-from typing import Any, TypeAlias, cast
+from typing import Any, NamedTuple, TypeAlias, cast
 
 import torch
 
 from graphfeed import ops
 from graphfeed.ops.arguments import as_ids, as_tensor, brief, check_count, check_ids, check_vector, checked
 from graphfeed.ops.rows import gather_long_lived
-from graphfeed.storage.graph.attributes import ORIGINAL_EDGE_ID, check_rows
+from graphfeed.ops.structure import expand_indptr
+from graphfeed.storage.graph.checks import ORIGINAL_EDGE_ID, check_rows
 from graphfeed.storage.graph.fused_csc_sampling_graph import FusedCSCSamplingGraph, fused_csc_sampling_graph
-from graphfeed.storage.graph.type_names import by_type_name, ends_of, first_ids, has_ends
+from graphfeed.storage.graph.sampled_subgraph import ByType
+from graphfeed.storage.graph.type_names import EdgeType, by_type_name, ends_of, first_ids, has_ends, type_name
 from graphfeed.storage.memory.memory_limits import check_nodes_fit
 
 Edges: TypeAlias = torch.Tensor | Sequence[Any]
@@ -192,3 +194,93 @@ def from_typed_coo(
         },
         edge_attributes=attributes,
     )
+
+
+class EdgeList(NamedTuple):
+    """The edges of one type."""
+
+    sources: torch.Tensor
+    """Ids within their node type, int64, shape (E,)."""
+    destinations: torch.Tensor
+    """The same, shape (E,)."""
+    positions: torch.Tensor
+    """Where the edges are in the graph, and the rows of its edge attributes, int64, shape (E,)."""
+
+
+def edge_lists(graph: FusedCSCSamplingGraph) -> dict[EdgeType, EdgeList]:
+    """Return the edges of a graph on the CPU by edge type, in the order of the graph; without types, by None."""
+    destinations = expand_indptr(graph.csc_indptr, torch.int64)
+    if graph.edge_type_to_id is None or graph.type_per_edge is None:
+        return {None: EdgeList(graph.indices.long(), destinations, torch.arange(len(destinations)))}
+    first = first_ids(graph.num_nodes)
+    by_type: dict[EdgeType, EdgeList] = {}
+    for edge_type, number in graph.edge_type_to_id.items():
+        positions = (graph.type_per_edge == number).nonzero().squeeze(1)
+        source, destination = ends_of(edge_type)
+        sources = graph.indices[positions].long() - first[source]
+        by_type[edge_type] = EdgeList(sources, destinations[positions] - first[destination], positions)
+    return by_type
+
+
+def to_coo(graph: FusedCSCSamplingGraph) -> dict[EdgeType, EdgeList]:
+    """Return the edges of a graph on the CPU by edge type; without types, by None.
+
+    Edges are in the order of their ids, which `from_coo` numbers by their rows in the edge list. In a graph without
+    original edge ids, the ids are the positions. This takes 48 bytes per edge.
+
+    Example:
+        >>> from graphfeed import from_coo
+        >>> edges = to_coo(from_coo(([2, 0], [1, 0]), 3))[None]
+        >>> edges.sources.tolist(), edges.destinations.tolist(), edges.positions.tolist()
+        ([2, 0], [1, 0], [1, 0])
+    """
+    lists = edge_lists(graph)  # in the order of the graph, by destination
+    ids = graph.edge_attributes.get(ORIGINAL_EDGE_ID)
+    if ids is None:
+        return lists
+    orders = {edge_type: ids[own.positions].argsort(stable=True) for edge_type, own in lists.items()}
+    return {edge_type: EdgeList(*(values[orders[edge_type]] for values in own)) for edge_type, own in lists.items()}
+
+
+@checked
+def add_reverse_edges(edges: ByType, reverse_etypes_mapping: Mapping[str, str] | None = None) -> ByType:
+    """Return the edges, followed by each with its ends swapped.
+
+    Args:
+        edges: A tensor or array of shape (N, 2), or a dict of these by edge type, which is not changed.
+        reverse_etypes_mapping: For edges by type: the reverse of each edge type, as strings or tuples. The swapped
+            edges of a type are appended to its reverse type, which is created if needed. Types that the mapping or the
+            edges lack are left alone. Only the given edges are swapped, never those that were appended.
+
+    Returns:
+        A tensor of shape (2N, 2), or a new dict.
+
+    Raises:
+        ValueError: Edges of another shape.
+        TypeError: A mapping for edges that are not by type.
+
+    Example:
+        >>> add_reverse_edges(torch.tensor([[0, 1], [2, 3]])).tolist()
+        [[0, 1], [2, 3], [1, 0], [3, 2]]
+    """
+    if not isinstance(edges, Mapping):
+        edges = as_ids("edges", edges)
+        if reverse_etypes_mapping is not None:
+            raise TypeError("reverse_etypes_mapping is for edges by type, but edges is a tensor; leave it out")
+        check_edges("edges", edges)
+        return torch.cat([edges, edges.flip(1)])
+    given = {edge_type: as_ids(f"edges[{edge_type!r}]", part) for edge_type, part in by_type_name(edges).items()}
+    result = dict(given)
+    for edge_type, reverse_type in by_type_name(reverse_etypes_mapping or {}).items():
+        if edge_type in given:
+            check_edges(f"edges[{edge_type!r}]", given[edge_type])
+            swapped, reverse_type = given[edge_type].flip(1), type_name(reverse_type)
+            # A reverse type may be one that is there, or the type itself.
+            known = result.get(reverse_type)
+            result[reverse_type] = swapped if known is None else torch.cat([known, swapped])
+    return result
+
+
+def check_edges(name: str, edges: torch.Tensor) -> None:
+    if edges.dim() != 2 or edges.shape[1] != 2:
+        raise ValueError(f"Only tensor with shape N*2 is supported now, but {name} has {list(edges.shape)}")

@@ -1,4 +1,7 @@
+"""What concerns the process: optional packages, entry points, progress bars, and what a fork makes anew."""
+
 import io
+import os
 import pickle
 import subprocess
 import sys
@@ -10,8 +13,17 @@ from pathlib import Path
 import pytest
 
 import graphfeed as gf
-from graphfeed.ops.process import Closeable, import_optional, progress
-from graphfeed.ops.process.entry_points import ENTRY_POINTS, load_entry_point
+from graphfeed.ops.process import (
+    ENTRY_POINTS,
+    Closeable,
+    ForkLock,
+    after_fork_in_child,
+    import_optional,
+    load_entry_point,
+    progress_bar,
+    renew_in_child,
+)
+from tests.forked import held_elsewhere, in_child
 from tests.refusals import check_refused
 
 
@@ -140,7 +152,7 @@ def test_a_progress_bar_appears_after_a_second_and_only_in_a_terminal(
     out, now = to(), [0.0]
     monkeypatch.setattr("sys.stderr", out)
     monkeypatch.setattr("tqdm.std.time", lambda: now[0])
-    with progress.progress_bar("adding", 10, "edge") as bar:
+    with progress_bar("adding", 10, "edge") as bar:
         for _ in range(10):
             now[0] += wait / 10
             bar.update(1)
@@ -153,7 +165,7 @@ def test_a_progress_bar_is_redrawn_though_steps_come_more_slowly_and_no_thread_d
     out, now, threads = Terminal(), [0.0], threading.enumerate()
     monkeypatch.setattr("sys.stderr", out)
     monkeypatch.setattr("tqdm.std.time", lambda: now[0])
-    with progress.progress_bar("adding", 2000, "edge") as bar:
+    with progress_bar("adding", 2000, "edge") as bar:
         for steps in (1000, 980, 20):
             now[0] += 2
             bar.update(steps)
@@ -163,4 +175,53 @@ def test_a_progress_bar_is_redrawn_though_steps_come_more_slowly_and_no_thread_d
 
 def test_a_progress_bar_that_is_not_wanted_is_not_shown(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("sys.stderr", Terminal())
-    assert progress.progress_bar("adding", 2, "edge", wanted=False).disable
+    assert progress_bar("adding", 2, "edge", wanted=False).disable
+
+
+CALLED: list[object] = []
+
+
+@after_fork_in_child
+def note() -> None:
+    CALLED.append(os.getpid())
+
+
+class Counter:
+    count = 0
+
+    def add(self) -> None:
+        self.count += 1
+        CALLED.append(self)
+
+
+def test_functions_and_objects_that_live_are_renewed_in_a_forked_process_and_only_there() -> None:
+    first, second, gone = Counter(), Counter(), Counter()
+    for counter in (first, second, gone):
+        renew_in_child(counter, Counter.add)
+    del counter, gone
+    assert in_child(lambda: [os.getpid(), first, second] == CALLED and first.count == 1) == "True"
+    assert (CALLED, first.count) == ([], 0)
+
+
+def test_a_lock_that_another_thread_held_is_free() -> None:
+    lock = ForkLock()
+    with held_elsewhere(lock):
+        assert in_child(lambda: lock.acquire(timeout=5)) == "True"
+        assert not lock.acquire(blocking=False)
+    assert lock.acquire(timeout=5)
+
+
+def test_a_lock_that_the_forking_thread_holds_stays_its_own() -> None:
+    lock = ForkLock()
+
+    def is_held() -> bool:
+        found: list[bool] = []
+        thread = threading.Thread(target=lambda: found.append(lock.acquire(blocking=False)))
+        thread.start()
+        thread.join()
+        return not found[0]
+
+    with lock, lock:
+        assert in_child(is_held) == "True"
+        assert in_child(lock.release) == "None"
+    assert not is_held()

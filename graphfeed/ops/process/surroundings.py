@@ -1,0 +1,137 @@
+"""Files that users name, packages that may be missing, what optional rooms add, and what is shown of a long step."""
+
+import os
+import stat
+import sys
+import warnings
+from abc import ABC, abstractmethod
+from importlib import import_module
+from pkgutil import resolve_name
+from types import ModuleType
+from typing import Any, Self
+
+from tqdm import tqdm
+
+from graphfeed.ops.process.forks import ForkLock
+
+
+def regular_file(path: str | os.PathLike[str], flags: int) -> int:
+    """Open a file for `open(path, "rb", opener=regular_file)`, unless it is a pipe or a device.
+
+    A reader of those may wait for ever, and never comes to their end. Folders are left to `open`, which refuses them.
+
+    Raises:
+        OSError: It can't be opened.
+        ValueError: It is no regular file.
+
+    Example:
+        >>> open("/dev/null", "rb", opener=regular_file)
+        Traceback (most recent call last):
+            ...
+        ValueError: /dev/null is no regular file, but a pipe or a device; give the path of a file
+    """
+    # Without O_NONBLOCK, opening a pipe would wait for its writer.
+    descriptor = os.open(path, flags | getattr(os, "O_NONBLOCK", 0))
+    mode = os.fstat(descriptor).st_mode
+    if stat.S_ISREG(mode) or stat.S_ISDIR(mode):
+        return descriptor
+    os.close(descriptor)
+    raise ValueError(f"{path} is no regular file, but a pipe or a device; give the path of a file")
+
+
+class Closeable(ABC):
+    """An object that the end of a `with` block closes."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """Free what it holds. Does nothing the second time."""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+ENTRY_POINTS: dict[str, dict[str, str]] = {"converters": {}, "executors": {}, "rules": {}, "runs": {}, "stages": {}}
+"""What optional rooms add to the core, each as "module:name" that is imported when it is first used.
+
+The core asks for an addition by a name of its own, such as "to_pyg_data"; stages have their fluent names. The root
+package, which alone knows all rooms, fills the table, so that no room names one above it. Every import of a module runs
+the root package first, also where a process unpickles a stage.
+"""
+
+
+def load_entry_point(group: str, name: str) -> Any:
+    """Return what an optional room adds under a name, importing its module if necessary."""
+    return resolve_name(ENTRY_POINTS[group][name])
+
+
+def imported_entry_points(group: str) -> list[Any]:
+    """Return the additions of those rooms that the program has imported, for whom others have no use."""
+    return [resolve_name(place) for place in ENTRY_POINTS[group].values() if place.partition(":")[0] in sys.modules]
+
+
+IMPORTED: dict[str, ModuleType] = {}
+LOCK = ForkLock()
+
+
+def import_optional(module: str, purpose: str, remedy: str) -> ModuleType:
+    """Import a module whose package may be missing; warnings of the import are not shown.
+
+    Args:
+        module: The name of the module.
+        purpose: What needs the module, for the error message.
+        remedy: How to install the package, for the error message.
+
+    Raises:
+        ImportError: The package is not installed. Any other error of the import is raised unchanged.
+    """
+    known = IMPORTED.get(module)
+    # What is in sys.modules alone may be half imported, by another thread.
+    if known is not None and sys.modules.get(module) is known:
+        return known
+    try:
+        # All threads have the same filters of warnings: two that changed them at once would leave wrong ones behind.
+        with LOCK, warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            IMPORTED[module] = found = import_module(module)
+            return found
+    except ModuleNotFoundError as error:
+        package = module.partition(".")[0]
+        if error.name is None or error.name.partition(".")[0] != package:
+            raise
+        raise ImportError(f"{purpose} needs {package}, which is not installed: {remedy}", name=package) from error
+
+
+def install_hint(extra: str) -> str:
+    """Return how to install an extra of graphfeed, for error messages. It names a clone because no release has it yet.
+
+    Example:
+        >>> install_hint("arrow")
+        'pip install ".[arrow]" in a clone of graphfeed'
+    """
+    return f'pip install ".[{extra}]" in a clone of graphfeed'
+
+
+class ProgressBar(tqdm):  # type: ignore[misc]  # tqdm has no types
+    """A progress bar without tqdm's monitor, a thread that would stay until the end of the program.
+
+    The monitor redraws bars that wait for more steps than come. These look at the clock at each update instead.
+    """
+
+    monitor_interval = 0
+
+
+def progress_bar(name: str, total: int | None, unit: str, *, wanted: bool = True) -> ProgressBar:
+    """Return a progress bar, which appears after a second, and only in a terminal; never if it is not wanted."""
+    return ProgressBar(
+        desc=name,
+        total=total,
+        unit=unit,
+        unit_scale=True,
+        disable=None if wanted else True,
+        delay=1,
+        dynamic_ncols=True,
+        miniters=0,
+    )

@@ -1,0 +1,263 @@
+"""Assigns the nodes of a graph to parts. The result depends on the graph, the number of parts and the seed alone.
+
+LDG takes nodes one after the other, each to the part that has most of its neighbours. METIS sees the whole graph at
+once. Parts are cut, written and sampled in `graphfeed.distributed`.
+"""
+
+import math
+from itertools import pairwise
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from graphfeed import ops
+from graphfeed.ops import fold
+from graphfeed.ops.arguments import as_ids, brief, check_count, check_ids, check_vector, checked
+from graphfeed.ops.memory import buffers
+from graphfeed.ops.process import import_optional, install_hint, progress_bar
+from graphfeed.ops.structure import Items, place_nodes
+from graphfeed.storage.graph.graph_arrays import GraphArrays
+from graphfeed.storage.graph.sampled_subgraph import ByType
+from graphfeed.storage.graph.type_names import from_type_dict, match_types, split_by_type, to_type_dict
+
+PASSES = 10
+"""How often the graph is read at most."""
+SETTLED = 0.001
+"""No further pass is made after one that moves no larger share of the nodes."""
+SLACK = 0.03
+"""By which share a part may have more nodes of a type than the mean."""
+RANGE_NODES = 1 << 19
+"""How many nodes are placed between two steps of the progress bar."""
+
+
+@checked
+def ldg_memory(num_nodes: int, num_parts: int) -> int:
+    """Return how many bytes `assign_by_ldg` takes at most beside graph and items, however many edges there are.
+
+    Example:
+        >>> ldg_memory(num_nodes=111_000_000, num_parts=8) / 2**20 < 500
+        True
+    """
+    return 4 * num_nodes + 128 * max(RANGE_NODES, min(num_parts, num_nodes)) + (1 << 20)
+
+
+def assign_by_ldg(graph: GraphArrays, num_parts: int, items: torch.Tensor | None = None) -> torch.Tensor:
+    """Return the part of each node by linear deterministic greedy partitioning, in several passes.
+
+    A node goes to the part where most of its in-neighbours are, weighted by the room that is left there (Stanton and
+    Kliot: Streaming graph partitioning for large distributed graphs, KDD 2012). Later passes see where all other nodes
+    went before (Nishimura and Ugander: Restreaming graph partitioning, KDD 2013). A part has at most 3 percent more
+    nodes of each type than the mean, rounded up. Nodes without neighbours in any part fill the emptiest parts. Items of
+    nodes are balanced in the same way; where both can't be, items are rather than nodes. The time
+    grows with the edges, and hardly with the number of parts, of which there may be as many as nodes.
+
+    Only in-edges are read, in order, so that the arrays may be mapped files larger than memory. A graph with edges in
+    both directions is partitioned best.
+
+    Args:
+        graph: The graph.
+        num_parts: The number of parts.
+        items: How many items each node has, if these are to be balanced.
+
+    Returns:
+        int32, shape (nodes,), in the order of the graph's ids.
+    """
+    indptr, indices = graph.csc_indptr.cpu(), graph.indices.cpu()
+    offsets = graph.first_ids()
+    # On huge pages: a pass over a random graph of 60 million nodes takes 0.7 of the time.
+    parts = buffers.empty_long_lived(graph.total_num_nodes, torch.int32, buffers.CPU, private=True).fill_(-1)
+    # Empty parts are filled from the first on, so that no part behind the number of nodes gets any.
+    filled = min(num_parts, max(graph.total_num_nodes, 1))
+    loads = torch.zeros((len(offsets) - 1, filled), dtype=torch.int64)
+    item_loads = torch.zeros_like(loads)
+    with progress_bar("assigning nodes", PASSES * indices.numel(), "edge") as progress:
+        for _ in range(PASSES):
+            moved = 0
+            for number, (first, last) in enumerate(pairwise(offsets)):
+                # Types are balanced one by one: a part has its share of each.
+                limit = most_of(last - first, num_parts)
+                item_limit = 0 if items is None else most_of(int(items[first:last].sum()), num_parts)
+                for start in range(first, last, RANGE_NODES):
+                    stop = min(start + RANGE_NODES, last)
+                    columns = indptr[start : stop + 1]
+                    own = None if items is None else Items(items[start:stop].long(), item_loads[number], item_limit)
+                    # In place: later nodes of the same pass see where earlier ones went.
+                    moved += place_nodes(columns, indices, parts, loads[number], start, limit, own)
+                    progress.update(int(columns[-1] - columns[0]))
+            if moved <= SETTLED * parts.numel():
+                break
+    return parts
+
+
+def most_of(total: int, num_parts: int) -> int:
+    return math.ceil(total / num_parts * (1 + SLACK))
+
+
+SEEDS = (1 << 31) - 1
+"""METIS takes seeds from 1 to this number; it draws the same by 0 as by 1."""
+
+
+def assign_by_metis(graph: GraphArrays, num_parts: int, seed: int = 0, recursive: bool | None = None) -> torch.Tensor:
+    """Return the part of each node by METIS (Karypis and Kumar: A fast and high quality multilevel scheme, 1998).
+
+    Edges count in both directions, and several between two nodes weigh as many. A loop counts nothing. It took 260
+    bytes for each edge of random graphs, ten to a node.
+
+    Args:
+        graph: The graph.
+        num_parts: The number of parts.
+        seed: Any whole number.
+        recursive: Whether METIS bisects again and again; by default, pymetis decides by the number of parts.
+
+    Returns:
+        int32, shape (nodes,), in the order of the graph's ids.
+
+    Raises:
+        ImportError: pymetis is not installed.
+    """
+    pymetis = import_optional("pymetis", "the method 'metis'", install_hint("partition"))
+    num_nodes = graph.total_num_nodes
+    if num_parts == 1 or num_nodes <= num_parts:  # METIS wants more nodes than parts
+        return torch.arange(num_nodes, dtype=torch.int32) % num_parts
+    starts, neighbors, weights = both_directions(graph)
+    _, parts = pymetis.part_graph(
+        num_parts,
+        pymetis.CSRAdjacency(starts, neighbors),
+        eweights=weights,
+        recursive=recursive,
+        options=pymetis.Options(seed=1 + seed % SEEDS),
+    )
+    return torch.tensor(np.asarray(parts, dtype=np.int32))
+
+
+def both_directions(graph: GraphArrays) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
+    """Return the graph as METIS wants it: starts, neighbours in both directions without doubles, and weights."""
+    ends = ops.expand_indptr(graph.csc_indptr.cpu(), torch.int64)
+    sources = graph.indices.cpu().to(torch.int64)
+    # METIS takes no loops.
+    distinct = sources != ends
+    sources, ends = sources[distinct], ends[distinct]
+    num_nodes = graph.total_num_nodes
+    # A pair is one number, by which sorting puts the edges in order and finds doubles.
+    both = np.concatenate([(ends * num_nodes + sources).numpy(), (sources * num_nodes + ends).numpy()])
+    # Doubles become one neighbour, which weighs as many.
+    pairs, weights = np.unique(both, return_counts=True)
+    starts = np.zeros(num_nodes + 1, dtype=np.int64)
+    np.cumsum(np.bincount(pairs // num_nodes, minlength=num_nodes), out=starts[1:])
+    return starts, pairs % num_nodes, weights
+
+
+METHODS = ("hash", "range", "ldg", "metis")
+"""The names of the methods."""
+MOST_PARTS = torch.iinfo(torch.int32).max
+
+
+@checked
+def assign_nodes(
+    graph: GraphArrays, num_parts: int, method: str = "ldg", seed: int = 0, balance: ByType | None = None
+) -> ByType:
+    """Return the part of each node.
+
+    The in-edges of a node belong to its part. Parts are balanced by their numbers of nodes; all methods but METIS
+    balance each node type on its own. "ldg" also balances the items to train on, so that ranks with
+    `DistributedItemSampler(owners=...)` have as many of their own part each.
+
+    Args:
+        graph: The graph, in memory or mapped by `load_graph`.
+        num_parts: The number of parts, 1 or more. Where it exceeds the number of nodes, some parts are empty.
+        method: "range" gives each part consecutive ids, whose edges are cut as the ids are ordered. "hash" gives it
+            random ones: parts are alike, and nearly all edges are cut. "ldg" goes through the graph as a stream and
+            puts nodes where their neighbours are, in little memory (`ldg_memory`). "metis" cuts the fewest edges, and
+            takes the most time and memory; it needs the extra `partition`.
+        seed: Decides what "hash" and "metis" draw; the other methods draw nothing.
+        balance: The node of each item to balance, such as the nodes to train on, or the destinations of the edges; by
+            node type if the graph has types, where types may be left out. Only for "ldg"; "hash" balances any items
+            by chance.
+
+    Returns:
+        int32, shape (nodes,); by node type if the graph has types.
+
+    Raises:
+        ImportError: "metis" without pymetis.
+        KeyError: A node type to balance that the graph doesn't have.
+        TypeError: Items to balance are by type and the graph has no types, or the other way round; or are no integers.
+        ValueError: An unknown method, fewer than one part, or more than int32 can number; an item of a node that is not
+            there, or items for another method than "ldg".
+
+    Example:
+        >>> from graphfeed import from_coo
+        >>> assign_nodes(from_coo(([0, 1], [1, 2]), num_nodes=4), num_parts=2, method="range")
+        tensor([0, 0, 1, 1], dtype=torch.int32)
+    """
+    check_count("num_parts", num_parts, 1)
+    if num_parts > MOST_PARTS:
+        raise ValueError(f"num_parts must be at most {MOST_PARTS}, as parts are int32, but is {brief(num_parts)}")
+    if method not in METHODS:
+        raise ValueError(f"method must be one of {list(METHODS)}, but is {method!r}")
+    if balance is not None and method != "ldg":
+        raise ValueError(f"balance needs method 'ldg', but the method is {method!r}; leave one of them out")
+    sizes = to_type_dict(graph.num_nodes)
+    if method in ("ldg", "metis"):
+        items = None if balance is None else items_of_nodes(graph, balance)
+        parts = assign_by_ldg(graph, num_parts, items) if method == "ldg" else assign_by_metis(graph, num_parts, seed)
+        by_type = split_by_type(parts, sizes)
+    elif method == "range":
+        by_type = {node_type: split_evenly(torch.arange(size), size, num_parts) for node_type, size in sizes.items()}
+    else:
+        orders = (ops.permute(0, size, size, fold(seed, number)) for number, size in enumerate(sizes.values()))
+        by_type = {
+            node_type: split_evenly(order, len(order), num_parts)
+            for node_type, order in zip(sizes, orders, strict=True)
+        }
+    return from_type_dict(by_type)  # type: ignore[no-any-return]
+
+
+def items_of_nodes(graph: GraphArrays, balance: ByType) -> torch.Tensor:
+    """Return how many items each node has, int32, in the order of the graph's ids."""
+    sizes, given = to_type_dict(graph.num_nodes), match_types("balance", balance, graph.num_nodes)
+    if not given.keys() <= sizes.keys():
+        raise KeyError(f"balance has the node types {list(given)}, but the graph has {list(sizes)}")
+    counts = torch.zeros(graph.total_num_nodes, dtype=torch.int32)
+    # The parts are views, so that items are counted in `counts`.
+    for node_type, own in split_by_type(counts, sizes).items():
+        name = "balance" if node_type is None else f"balance[{node_type!r}]"
+        ids = as_ids(name, given.get(node_type, ()))
+        check_vector(name, ids)
+        check_ids(name, ids, sizes[node_type])
+        # An id that is given twice counts twice.
+        own.index_add_(0, ids.cpu(), torch.ones(len(ids), dtype=torch.int32))
+    return counts
+
+
+def split_evenly(positions: torch.Tensor, size: int, num_parts: int) -> torch.Tensor:
+    # The pieces differ in size by one at most.
+    return (positions * num_parts).div_(max(size, 1), rounding_mode="floor").to(torch.int32)
+
+
+def stacked_assignment(graph: GraphArrays, assignment: ByType, num_parts: int) -> torch.Tensor:
+    """Return an assignment as one tensor, in the order of the graph's ids.
+
+    Raises:
+        KeyError: A node type is missing, or the graph does not have it.
+        TypeError: The assignment is by type and the graph has no types, or the other way round; or no int tensors.
+        ValueError: The assignment does not have a part for each node, or a part out of range.
+    """
+    sizes, given = to_type_dict(graph.num_nodes), match_types("assignment", assignment, graph.num_nodes)
+    if given.keys() != sizes.keys():
+        raise KeyError(f"assignment must have the node types {list(sizes)}, but has {list(given)}")
+    names = {node_type: "assignment" if node_type is None else f"assignment[{node_type!r}]" for node_type in sizes}
+    return torch.cat(
+        [checked_parts(names[node_type], given[node_type], size, num_parts) for node_type, size in sizes.items()]
+    )
+
+
+def checked_parts(name: str, parts: torch.Tensor, size: int, num_parts: int) -> torch.Tensor:
+    check_vector(name, parts, (torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64))
+    if len(parts) != size:
+        raise ValueError(f"{name} must have {size} values, one for each node, but has {len(parts)}")
+    parts = parts.cpu()
+    low, high = (int(parts.numpy().min()), int(parts.numpy().max())) if size else (0, 0)
+    if low < 0 or high >= num_parts:
+        raise ValueError(f"{name} must hold parts in 0 .. {num_parts - 1}, but goes from {low} to {high}")
+    return parts
