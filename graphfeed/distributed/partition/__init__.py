@@ -1,7 +1,7 @@
 """Partitions on disk.
 
 Their layout, how parts are written and opened, reports, and the command. Methods that assign nodes to parts are in
-`graphfeed.storage.graph.assignment`.
+`graphfeed.storage.graph`.
 """
 
 from graphfeed.distributed.partition.halo import HaloPlan, plan_halo
