@@ -59,34 +59,17 @@ def set_max_uva_threads(count: int) -> None:
 def is_page_locked(tensor: torch.Tensor) -> bool:
     """Tell whether a GPU can read all of a tensor where it lies in the CPU's memory.
 
-    `Tensor.is_pinned` asks about the first byte of the storage. The tensor may lie elsewhere in it, where nothing is
-    locked, or may be the one part that is. So what `page_lock` has locked is looked up here, and torch is asked only
-    about memory of which none is, and only where it uses CUDA already: asking takes memory on a GPU.
+    Torch is asked about what `page_lock` has not locked, and only where it uses CUDA already: asking takes memory on a
+    GPU.
     """
     if not tensor.is_cpu or not torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
         return False
-    parts = tuple(LOCKED)
-    if not parts or tensor.numel() == 0:
-        return tensor.is_pinned()
-    storage = tensor.untyped_storage()
-    first, end = storage.data_ptr(), storage.data_ptr() + storage.nbytes()
-    if any(part.start < end and first < part.end for part in parts):
-        return is_locked_in_place(tensor)
-    return tensor.is_pinned()
+    return is_locked_in_place(tensor) or tensor.is_pinned()
 
 
 def is_locked_in_place(tensor: torch.Tensor) -> bool:
-    """Tell whether `page_lock` has locked all the memory from a tensor's first byte to its last; asks no device."""
-    if not LOCKED or not tensor.is_cpu or tensor.numel() == 0:
-        return False
-    steps = zip(tensor.shape, tensor.stride(), strict=True)
-    place = tensor.data_ptr()
-    end = place + (1 + sum((size - 1) * stride for size, stride in steps)) * tensor.itemsize
-    # Parts without a gap between them lock it together.
-    for part in sorted(LOCKED, key=lambda part: part.start):
-        if part.start <= place < part.end:
-            place = part.end
-    return place >= end
+    """Tell whether `page_lock` has locked the mapping in which a tensor lies; asks no device."""
+    return tensor.is_cpu and tensor.numel() > 0 and locked_at(tensor.data_ptr()) is not None
 
 
 def pin_in_place(tensor: torch.Tensor, owner: object) -> None:
@@ -222,25 +205,25 @@ def forget_locked() -> None:
     RELEASED.clear()
 
 
+def locked_at(place: int) -> LockedPages | None:
+    # Whole mappings are locked, so what begins in one lies in it.
+    return next((part for part in tuple(LOCKED) if part.start <= place < part.end), None)
+
+
 def lock_pages_of(runtime: Any, tensor: torch.Tensor) -> LockedPages | None:
     """Lock the pages of a tensor unless they are; return them, or None if they are not its own."""
-    known = next((part for part in LOCKED if part.start <= tensor.data_ptr() < part.end), None)
-    if known is not None:
+    known = locked_at(tensor.data_ptr())
+    if known is not None or not tensor.is_contiguous() or is_page_locked(tensor):
         return known
-    mapping = None if not tensor.is_contiguous() or is_page_locked(tensor) else mapping_behind(tensor)
-    # A copy of memory that lies in two registrations is refused.
-    if mapping is None or any(part.start < mapping.pages[1] and mapping.pages[0] < part.end for part in LOCKED):
+    storage = tensor.untyped_storage()
+    # The pages of what is mapped hold nothing else; those of other memory may.
+    mapping = mapping_of(storage.data_ptr(), storage.data_ptr() + storage.nbytes())
+    if mapping is None:
         return None
     lock(runtime, *mapping.pages, is_file=isinstance(mapping, FileMemory) and mapping.access != "c")
     made = LockedPages(*mapping.pages, tensor)
     LOCKED.append(made)
     return made
-
-
-def mapping_behind(tensor: torch.Tensor) -> Mapped | None:
-    storage = tensor.untyped_storage()
-    # The pages of what is mapped hold nothing else; those of other memory may.
-    return mapping_of(storage.data_ptr(), storage.data_ptr() + storage.nbytes())
 
 
 def lock(runtime: Any, start: int, stop: int, *, is_file: bool) -> None:

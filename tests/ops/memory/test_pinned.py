@@ -16,18 +16,12 @@ import torch
 
 from graphfeed import ops
 from graphfeed.ops.arguments import as_tensor
-from graphfeed.ops.mappings import Mapped
 from graphfeed.ops.memory import SharedMemory, buffers, empty_locked, pinned
 from graphfeed.ops.memory.pinned import READ_ONLY
 from graphfeed.storage.memory.shared import SharedBlock
 from tests.forked import in_child
 from tests.ops import emulated_runtime
 from tests.ops.locked_memory import LockedMemory
-
-
-def mapping_behind(tensor: torch.Tensor) -> Mapped:
-    """Return a mapping that begins and ends where a tensor does."""
-    return Mapped(tensor.data_ptr(), tensor.nbytes)
 
 
 @pytest.fixture
@@ -164,22 +158,7 @@ def test_parts_of_one_storage_are_locked_together(runtime: LockedMemory) -> None
         assert not pinned.is_page_locked(mine)
 
 
-@pytest.mark.parametrize("halves", [(0, 1), (1, 0)])
-def test_torch_s_answer_counts_only_for_memory_of_which_none_was_locked_here(
-    runtime: LockedMemory, halves: tuple[int, int], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Torch answers for all parts of a storage alike: by the storage's first byte."""
-    monkeypatch.setattr(pinned, "mapping_behind", mapping_behind)
-    memory, owner = alone(8), Owner()
-    locked, other = (memory[half * 4 * PAGESIZE :][: 4 * PAGESIZE] for half in halves)
-    ops.pin_in_place(locked, owner)
-    assert pinned.is_page_locked(locked)
-    assert not pinned.is_page_locked(other)
-
-
-def test_a_tensor_with_gaps_is_locked_if_its_last_value_is(
-    runtime: LockedMemory, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_tensor_with_gaps_is_locked_where_its_mapping_is_and_otherwise_copied(runtime: LockedMemory) -> None:
     memory, owner = alone(6), Owner()
     ops.pin_in_place(memory, owner)
     assert pinned.is_page_locked(memory[::100])
@@ -187,11 +166,6 @@ def test_a_tensor_with_gaps_is_locked_if_its_last_value_is(
     (copy,) = pinned.page_lock([memory[::100]], owner)
     assert copy.is_contiguous()
     assert runtime.holds_all(copy)
-    monkeypatch.setattr(pinned, "mapping_behind", mapping_behind)
-    half = alone(6)
-    ops.pin_in_place(half[: 5 * PAGESIZE], owner)
-    assert not pinned.is_page_locked(half[PAGESIZE - 1 :: PAGESIZE])
-    assert pinned.is_page_locked(half[: 5 * PAGESIZE : PAGESIZE])
 
 
 def test_torch_is_not_asked_before_it_uses_cuda(runtime: LockedMemory, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -263,15 +237,6 @@ def test_only_what_is_read_where_it_lies_is_locked(runtime: LockedMemory) -> Non
     assert runtime.locked == {by_torch.data_ptr(): PAGESIZE}
 
 
-def test_ranges_side_by_side_count_as_one(runtime: LockedMemory, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pinned, "mapping_behind", mapping_behind)
-    tensor, owner = alone(2), Owner()
-    for page in (1, 0):
-        assert not pinned.is_locked_in_place(tensor)
-        ops.pin_in_place(tensor[page * PAGESIZE :][:PAGESIZE], owner)
-    assert pinned.is_locked_in_place(tensor)
-
-
 def test_memory_for_reading_only_is_locked_for_reading(runtime: LockedMemory) -> None:
     runtime.status[0] = 1
     tensor, owner = alone(1), Owner()
@@ -316,15 +281,6 @@ def test_a_limit_of_threads_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
     assert ops.max_uva_threads() == 5
     ops.set_max_uva_threads(7)
     assert ops.max_uva_threads() == 7
-
-
-def test_pages_of_which_some_are_locked_are_copied(runtime: LockedMemory, monkeypatch: pytest.MonkeyPatch) -> None:
-    both, owner = alone(2), Owner()
-    monkeypatch.setattr(pinned, "mapping_behind", mapping_behind)
-    ops.pin_in_place(both[PAGESIZE:], owner)
-    (locked,) = pinned.page_lock([both], owner)
-    assert locked.data_ptr() != both.data_ptr()
-    assert runtime.holds_all(locked)
 
 
 def test_own_locked_memory_takes_whole_pages_and_comes_back(runtime: LockedMemory) -> None:
