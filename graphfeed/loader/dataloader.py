@@ -12,6 +12,7 @@ from typing import Any, Generic, Literal, Self
 
 from graphfeed.datapipes import Batch, Datapipe, length
 from graphfeed.datapipes.pipeline import Observer
+from graphfeed.loader.auto import Auto, why_fixed
 from graphfeed.loader.fingerprint import Fingerprint, take_fingerprint
 from graphfeed.loader.memory_budget import MemoryBudget
 from graphfeed.loader.options import (
@@ -37,12 +38,11 @@ from graphfeed.loader.progress import (
 )
 from graphfeed.loader.rules import LoaderOptions
 from graphfeed.loader.runner import Runner
-from graphfeed.loader.tune import Tuning, describe_tuning, why_fixed
 from graphfeed.loader.workers import Workers
 from graphfeed.ops.arguments import check_count, check_flags, checked
 from graphfeed.ops.process import imported_entry_points, renew_in_child
 
-OF_THIS_LOADER = ("_workers", "_tuning", "_running", "profiled", "_measured_in")
+OF_THIS_LOADER = ("_workers", "_auto", "_running", "profiled", "_measured_in")
 """The attributes that a copy does not get."""
 
 
@@ -66,11 +66,9 @@ class DataLoader(Generic[Batch]):
         datapipe: The pipeline. It is not changed.
         num_workers: The number of workers. With 0, everything runs in the loop's own thread, except what the overlap
             options put on streams. None means one thread per core, or 0 if mini-batches are sampled on a GPU. With
-            "auto", the first epochs measure while their mini-batches are used, from 0 workers on, until nothing is
-            faster, or your step is the limit. That chooses `num_workers`, `worker` and `prefetch_factor` for the epochs
-            that follow. These attributes say what runs at present, and `explain()` what was measured, chosen and
-            refused. If workers can't change in the middle of an epoch, it means the same as None, and `explain()` says
-            why.
+            "auto", the first epoch begins without workers, and measures how long mini-batches take to make and to use.
+            From that follow `num_workers` and `worker`, until an epoch is faster or slower by a quarter; `explain()`
+            says what was measured, chosen and refused, or why it means the same as None here.
         persistent_workers: Whether workers are kept for the next epoch. Then processes without work also wait for ten
             seconds for the next loader of the same program that has as many workers and the same timeout.
         max_uva_threads: How many threads of a GPU read pinned memory at once, which leaves the rest of it for
@@ -204,18 +202,16 @@ class DataLoader(Generic[Batch]):
         self._workers = Workers(
             self._executor, self._remote, self.worker, self.num_workers, self.timeout, self.persistent_workers
         )
-        self._tuning = self._begin_tuning()
-        self._running: weakref.WeakKeyDictionary[Generator[Any, None, None], Progress] = weakref.WeakKeyDictionary()
-        self.profiled: Profile | None = None
-        """What the latest profile knows."""
+        self.profiled: Profile | None = None  # what the latest profile knows
         self._measured_in: Profile | None = None
+        self._forget_epochs()
         renew_in_child(self, DataLoader._forget_epochs)
 
     def _runner(self) -> Runner:
         return Runner(self.plan, self._workers, self.observer, self.max_uva_threads)
 
-    def _begin_tuning(self) -> Tuning | None:
-        return Tuning(self._runner(), self._options) if self._tunes else None
+    def _begin_auto(self) -> Auto | None:
+        return Auto(self._runner(), self._options) if self._tunes else None
 
     @cached_property
     def _fingerprint(self) -> Fingerprint:
@@ -234,7 +230,7 @@ class DataLoader(Generic[Batch]):
         text = self.plan.explain(rewritten=rewritten, summary=summary)
         if self._fixed:
             text += f'\nworkers: num_workers="auto" means {self.num_workers}: {self._fixed}'
-        return "\n".join([text, *(describe_tuning(self._tuning) if self._tuning is not None else ())])
+        return "\n".join([text, *(() if self._auto is None else self._auto.describe())])
 
     @contextmanager
     @checked
@@ -343,8 +339,8 @@ class DataLoader(Generic[Batch]):
             if progress.thread not in others:
                 run.close()
         self._workers.close()
-        if self._tuning is not None:
-            self._tuning.close()
+        if self._auto is not None:
+            self._auto.close()
 
     def __enter__(self) -> Self:
         return self
@@ -362,30 +358,28 @@ class DataLoader(Generic[Batch]):
         return total is not None and progress.index >= total
 
     def _forget_epochs(self) -> None:
-        """Forget what the parent of a forked process runs, since its threads are lost here."""
-        self._running = weakref.WeakKeyDictionary()
-        self._tuning = self._begin_tuning()
+        # In a forked process, the threads of those that its parent runs are lost.
+        self._running: weakref.WeakKeyDictionary[Generator[Any, None, None], Progress] = weakref.WeakKeyDictionary()
+        self._auto = self._begin_auto()
 
     def _run(self, progress: Progress, seed: int) -> Generator[Any, None, None]:
         """Yield the mini-batches of an epoch from a position on, and count them there."""
         if self._measures_all and self._measured_in is None:
             self.profiled = Profile()
         profile = self.profiled if self._measures_all else self._measured_in
-        if self._tuning is not None and self._tuning.current.plan.written is not self.plan.written:
-            self._tuning = self._begin_tuning()  # the pipeline was planned anew
-        tuning = self._tuning
+        if self._auto is not None and self._auto.runner.plan.written is not self.plan.written:
+            self._auto = self._begin_auto()  # the pipeline was planned anew
+        auto = self._auto
         for compare in imported_entry_points("runs"):
             compare(self.plan.written, seed, progress)
-        run = self._runner().run if tuning is None else tuning.run
+        run = self._runner().run if auto is None else auto.run
         try:
             with closing(run(progress, seed, profile)) as minibatches:
                 taken: Iterator[Any] = minibatches
                 if self.progress and is_first_rank(self.plan.written):
                     taken = with_progress(taken, progress.epoch, progress.index, count_rounds(self.plan.written))
                 for minibatch in taken:
-                    if tuning is not None:
-                        self.plan, workers = tuning.current.plan, tuning.current.workers
-                        self.num_workers, self.worker = workers.num_workers, workers.worker
+                    self._show_choice(auto)
                     progress.index += 1
                     progress.thread = threading.get_ident()
                     yield minibatch
@@ -395,4 +389,10 @@ class DataLoader(Generic[Batch]):
             if threading.main_thread().is_alive() or threading.current_thread() is not threading.main_thread():
                 raise
             return  # it is called last of all, when executors have ended
+        self._show_choice(auto)
         progress.done = True
+
+    def _show_choice(self, auto: Auto | None) -> None:
+        if auto is not None:
+            self.plan = auto.runner.plan
+            self.num_workers, self.worker = auto.choice.num_workers, auto.choice.worker

@@ -9,7 +9,7 @@ from graphfeed.storage.memory import available_memory, ranks_of_machine
 ROWS_SHARE = 1 / 3
 """The share of the memory that is left which reading ahead takes where there is no limit."""
 WORKERS_SHARE = 1 / 2
-"""The same for mini-batches in flight and worker processes, where these are chosen by measuring."""
+"""The same for mini-batches in flight and worker processes, with `num_workers="auto"`."""
 
 
 @dataclass(frozen=True)
@@ -19,7 +19,7 @@ class MemoryBudget:
     limit: int | None = None
     """In bytes, for all ranks of this machine; None goes by what is available when that is asked first."""
     tunes: bool = False
-    """Whether workers are chosen by measuring. Then reading ahead has half of what it would have, and they the rest."""
+    """True for `num_workers="auto"`: reading ahead gets half of what it would have, and workers the rest."""
 
     @cached_property
     def _available(self) -> float:

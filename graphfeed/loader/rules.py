@@ -40,7 +40,7 @@ class LoaderOptions:
     window: int | None = None
     """For how many mini-batches slow rows are read at once; 0 for one after the other, None as memory allows."""
     memory: MemoryBudget = field(default_factory=MemoryBudget)
-    """What reading ahead may take, and workers where these are chosen by measuring."""
+    """What reading ahead may take, and workers with `num_workers="auto"`."""
 
 
 OUTER_WAIT_FACTOR = 2.0

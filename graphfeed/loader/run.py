@@ -18,7 +18,6 @@ from concurrent.futures import FIRST_COMPLETED, Executor, Future, InvalidStateEr
 from contextlib import suppress
 from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
-from threading import Event
 from typing import Any, ParamSpec, Protocol, TypeVar, runtime_checkable
 from weakref import WeakKeyDictionary, WeakSet
 
@@ -54,8 +53,6 @@ class RunContext:
     """Done once nobody reads any more."""
     parts: "WeakSet[RunContext]" = field(default_factory=WeakSet)
     """Those that run ahead in threads."""
-    ending: Event = field(default_factory=Event)
-    """Set once no more mini-batches are to be begun; those that workers were given still come out."""
     process: int = field(default_factory=os.getpid)
     """The process whose threads run it."""
 

@@ -5,7 +5,6 @@ from concurrent.futures import Executor
 from contextlib import closing
 from dataclasses import dataclass
 from itertools import islice
-from threading import Event
 from typing import Any
 
 from graphfeed.datapipes import Source
@@ -30,17 +29,14 @@ class Runner:
     observer: Observer | None
     max_uva_threads: int
 
-    def run(
-        self, begin: Progress, seed: int, profile: Profile | None = None, ending: Event | None = None
-    ) -> Generator[Any, None, None]:
+    def run(self, begin: Progress, seed: int, profile: Profile | None = None) -> Generator[Any, None, None]:
         """Yield the mini-batches of an epoch from a position on."""
         set_max_uva_threads(self.max_uva_threads)
         pipe = self.plan.running
         for stage in find(pipe, CopiesToDevice):
             check_device("copy_to", stage.device)  # type: ignore[attr-defined]
         executor = self.workers.take() if find(pipe, InWorkers) else None
-        # Once `ending` is set, only what workers have begun comes out.
-        run = RunContext(executor, *self.begin_record(executor, profile), ending=ending or Event())
+        run = RunContext(executor, *self.begin_record(executor, profile))
         try:
             # Where the stages can't begin at an index, the mini-batches before it are made again, and dropped.
             by_index = all(stage.one_to_one or isinstance(stage, Source) for stage in traverse(pipe))

@@ -2,16 +2,14 @@
 
 import os
 import weakref
-from concurrent.futures import Executor, Future
+from concurrent.futures import Executor
 from dataclasses import dataclass, field
 from typing import Any
 
 from graphfeed.loader.executors.idle_executors import release_executor, take_executor
 from graphfeed.loader.executors.process_executor import ProcessExecutor
 from graphfeed.loader.executors.thread_executor import ThreadExecutor
-from graphfeed.loader.executors.worker_task import pack_work, prepare_work
 from graphfeed.loader.options import RemoteServers
-from graphfeed.loader.stages.in_workers import InWorkers
 from graphfeed.ops.process import ForkLock, load_entry_point, renew_in_child
 
 
@@ -28,8 +26,6 @@ class Workers:
     pool: Executor | None = field(default=None, init=False)
     """What is kept for the next epoch."""
     starting: ForkLock = field(default_factory=ForkLock, init=False)
-    _asked: list["Future[None]"] = field(default_factory=list, init=False)
-    """The calls by which processes are started ahead."""
 
     def __post_init__(self) -> None:
         self._process = os.getpid()
@@ -54,8 +50,8 @@ class Workers:
         # Two threads may start an epoch at the same time.
         with self.starting:
             if self.pool is None:
-                self._keep(self._start())
-            assert self.pool is not None
+                self.pool = self._start()
+                self._release = weakref.finalize(self, release_executor, self.pool, wait=False)
             return self.pool
 
     def leave(self, executor: Executor | None) -> None:
@@ -63,31 +59,10 @@ class Workers:
         if executor is not None and executor is not self.given and executor is not self.pool:
             executor.shutdown(wait=True, cancel_futures=True)
 
-    def start_ahead(self, cut: InWorkers) -> None:
-        """Begin to start all worker processes, and let them unpack the stages that they will run."""
-        work = pack_work(cut.work())
-        # Not by take_executor(): these processes don't wait for another loader when this one is closed.
-        executor = ProcessExecutor(self.num_workers, timeout=self.timeout)
-        self._keep(executor)
-        self._asked = [executor.submit(prepare_work, work) for _ in range(self.num_workers)]
-
-    def are_ready(self) -> bool:
-        # result() raises what a process died of.
-        done = [call.result() for call in self._asked if call.done()]
-        assert isinstance(self.pool, ProcessExecutor)
-        return len(done) == len(self._asked) and len(self.pids()) == len(self.pool.pids())
-
-    def pids(self) -> list[int]:
-        return self.pool.pids(started=True) if isinstance(self.pool, ProcessExecutor) else []
-
     def close(self) -> None:
         if self.pool is not None and self._release.detach():
             release_executor(self.pool, wait=True)
         self.pool = None
-
-    def _keep(self, executor: Executor) -> None:
-        self.pool = executor
-        self._release = weakref.finalize(self, release_executor, executor, wait=False)
 
     def _start(self) -> Executor:
         if self.servers.addresses:

@@ -12,11 +12,10 @@ import torch
 
 import graphfeed as gf
 from graphfeed.datapipes.pipeline import find
-from graphfeed.loader import memory_budget
+from graphfeed.loader import auto, memory_budget
 from graphfeed.loader.caches import find_caches
 from graphfeed.loader.explain import bytes_text
 from graphfeed.loader.stages.in_windows import InWindows
-from graphfeed.loader.tune import tuning
 from graphfeed.storage.features import PlannedRows
 from graphfeed.storage.graph.sampling import mapped_arrays
 from graphfeed.storage.memory.tensor_tree import tensors_in
@@ -156,7 +155,7 @@ def test_a_worker_process_that_is_killed_changes_no_window(path: Path) -> None:
         for number, minibatch in enumerate(loader):
             found.append(digest(minibatch))
             if number in (0, 9):
-                os.kill(loader._workers.pids()[0], signal.SIGKILL)
+                os.kill(loader._workers.pool.pids()[0], signal.SIGKILL)
     assert found == expected
 
 
@@ -225,24 +224,13 @@ def test_a_cache_on_a_gpu_that_is_larger_than_the_memory_for_rows_reads_fewer(pa
     assert len(windows(pipe_of(feature), memory_limit=4500, window=4)) == 1
 
 
-def test_trials_of_workers_lose_no_window(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tuning, "FEWEST", 2)
-    monkeypatch.setattr(tuning, "enough", lambda *_: 1)
-    sampled: list[int] = []
-    fetch = pipe_of(path)
-    assert isinstance(fetch, gf.FeatureFetcher)
-
-    def note(minibatch: gf.MiniBatch) -> gf.MiniBatch:
-        assert minibatch.key is not None
-        sampled.append(minibatch.key.index)
-        return minibatch
-
-    pipe = fetch.changed(datapipe=fetch.datapipe.transform(note))
-    with gf.DataLoader(pipe, num_workers="auto", window=4, seed=3) as loader:
-        found = digests(loader)
-        assert len(windows(pipe, num_workers="auto", window=4)) == 1
-    assert found == digests(gf.DataLoader(pipe_of(path), num_workers=0, seed=3, window=0))
-    assert sorted(sampled) == list(range(NODES // 16))
+def test_windows_begin_anew_where_workers_change(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(auto, "SHORTEST_SECONDS", 0.0)
+    monkeypatch.setattr(auto, "FEWEST", 2)
+    with gf.DataLoader(pipe_of(path), num_workers="auto", window=4, seed=3) as loader:
+        assert len(windows(pipe_of(path), num_workers="auto", window=4)) == 1
+        assert digests(loader) == digests(gf.DataLoader(pipe_of(path), num_workers=0, seed=3, window=0))
+        assert loader.explain().count("num_workers=") > 2
 
 
 def test_features_of_edges_and_types_are_read_ahead_too(path: Path, tmp_path: Path) -> None:

@@ -113,9 +113,9 @@ class ProcessExecutor(Executor):
         work = pack_work(cut.work())
         return lambda task: self.submit(work_here, work, task)
 
-    def pids(self, *, started: bool = False) -> list[int]:
-        """Return the process ids of the present workers, or of those alone that have started."""
-        return [worker.pid for worker in list(self._dispatcher.workers) if worker.ready or not started]
+    def pids(self) -> list[int]:
+        """Return the process ids of the present workers."""
+        return [worker.pid for worker in list(self._dispatcher.workers)]
 
     @property
     def num_replaced(self) -> int:

@@ -124,11 +124,6 @@ def forget_work() -> None:
     gc.collect()
 
 
-def prepare_work(work: bytes) -> None:
-    # Called in a worker before its first task: unpack_work() keeps what it returns.
-    unpack_work(work)
-
-
 def work_here(work: bytes, task: Any) -> Any:
     return unpack_work(work)(task)
 

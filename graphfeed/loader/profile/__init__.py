@@ -13,8 +13,9 @@ from graphfeed.loader.profile.progress_bar import with_progress
 from graphfeed.loader.profile.recorder import FIRST_SERVER, Measured, Recorder, Span
 from graphfeed.loader.profile.remote_clock import RemoteClock
 from graphfeed.loader.profile.summary import Summary, summarise
+from graphfeed.loader.profile.verdict import RARELY, lock_is_short
 
 __all__ = [
-    "FIRST_SERVER", "EpochRecord", "Measured", "Profile", "Recorder", "RemoteClock", "Setting", "Span", "StageRow",
-    "Summary", "summarise", "with_progress",
+    "FIRST_SERVER", "RARELY", "EpochRecord", "Measured", "Profile", "Recorder", "RemoteClock", "Setting", "Span",
+    "StageRow", "Summary", "lock_is_short", "summarise", "with_progress",
 ]  # fmt: skip

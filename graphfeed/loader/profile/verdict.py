@@ -228,11 +228,9 @@ def disk_is_the_limit(summary: Summary) -> Verdict | None:
 
 def lock_is_held(summary: Summary) -> Verdict | None:
     """Threads wait for the interpreter's lock, which only one of them has."""
-    used = summary.worker_cpu_ms * summary.rate / 1000
-    wanted = used / (1 - summary.core_wait)
-    waiting = wanted_ms(summary) < 0.8 * summary.worker_ms
-    if summary.setting.worker != "thread" or summary.setting.num_workers < 2 or not waiting or not 0.6 < wanted < 1.3:
+    if not lock_is_short(summary):
         return None
+    used = summary.worker_cpu_ms * summary.rate / 1000
     stage = max(in_workers(summary), key=lambda stage: stage.ms * stage.cpu)
     gain = max(1.0, min(most(summary), summary.setting.num_workers, cores_left(summary) / used))
     return Verdict(
@@ -241,6 +239,15 @@ def lock_is_held(summary: Summary) -> Verdict | None:
         f"together use {used:.1f} cores: try worker='process', up to {times(gain)} the rate",
         gain,
     )
+
+
+def lock_is_short(summary: Summary) -> bool:
+    """Tell whether threads wait, though together they use no more than the one core that the lock allows."""
+    wanted = wanted_ms(summary) * summary.rate / 1000
+    waiting = wanted_ms(summary) < 0.8 * summary.worker_ms
+    several = summary.setting.worker == "thread" and summary.setting.num_workers > 1
+    # More than the one core, as who takes the lock over may wait for a core as well.
+    return several and waiting and 0.6 < wanted < 1.5
 
 
 def cache_misses(summary: Summary) -> Verdict | None:

@@ -157,7 +157,7 @@ class InWindows(Datapipe):
 
     def _take_all(self, run: RunContext, work: "Rows | Hops") -> Generator[Any, None, None]:
         """Yield what each mini-batch is finished from, once it is there."""
-        with closing(sample(run, work.source)) as source:
+        with closing(with_failure(work.source)) as source:
 
             def extend(window: Window, most: int) -> None:
                 # A window has a mini-batch, even if that takes more memory than there should be.
@@ -197,13 +197,6 @@ class InWindows(Datapipe):
 
     def __len__(self) -> int:
         return length(self.datapipe)
-
-
-def sample(run: RunContext, source: Datapipe) -> Generator[Any, None, None]:
-    with closing(with_failure(source)) as minibatches:
-        # Once a run is ending, mini-batches that workers have begun still come, and without workers no more.
-        while not (run.executor is None and run.ending.is_set()) and (minibatch := next(minibatches, None)) is not None:
-            yield minibatch
 
 
 def take(window: Window) -> Any:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Generator, Iterable, Iterator
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from contextlib import closing
 from dataclasses import dataclass, field
-from itertools import islice, takewhile
+from itertools import islice
 from typing import Any, Protocol, runtime_checkable
 from uuid import uuid4
 
@@ -130,8 +130,7 @@ class InWorkers(Datapipe):
         if isinstance(head, Sharder):
             worker, num_workers = torch_shard()
             mine = (index for index in range(self.start, len(head)) if index % num_workers == worker)
-            begun = takewhile(lambda _: not run.ending.is_set(), mine)
-            tasks: Iterator[Any] = ((self.seed, self.epoch, index) for index in begun)
+            tasks: Iterator[Any] = ((self.seed, self.epoch, index) for index in mine)
         else:
             tasks = with_failure(head)
         if isinstance(executor, BeginsWork):

@@ -7,14 +7,12 @@ import threading
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing, suppress
-from pickle import UnpicklingError
+from contextlib import suppress
 from typing import Any
 
 import pytest
 
 import graphfeed as gf
-from graphfeed.loader import InWorkers
 from graphfeed.loader.executors import dispatcher, idle_executors
 from graphfeed.loader.executors.idle_executors import IDLE, end_idle_executors, release_executor, take_executor
 from graphfeed.loader.executors.process_executor import ProcessExecutor
@@ -192,28 +190,3 @@ def test_an_executor_that_is_kept_or_given_outlives_an_epoch_and_one_of_an_epoch
     workers.leave(executor)
     with pytest.raises(RuntimeError, match="was shut down"):
         executor.submit(abs, -1)
-
-
-def cut_of(pipe: gf.Datapipe) -> Any:
-    (cut,) = gf.find(gf.DataLoader(pipe, num_workers=2, worker="process").plan.running, InWorkers)
-    return cut
-
-
-def test_processes_that_are_started_ahead_have_the_stages_and_wait_for_no_other_loader() -> None:
-    cut = cut_of(pipelines.homogeneous())
-    with closing(make_workers("process")) as workers:
-        workers.start_ahead(cut)
-        wait_until(workers.are_ready)
-        pids = workers.pids()
-        assert len(pids) == 2
-        assert isinstance(workers.take(), ProcessExecutor)
-    assert not [pid for pid in pids if os.path.exists(f"/proc/{pid}")]
-
-
-def test_a_failure_of_starting_is_raised_where_one_asks(monkeypatch: pytest.MonkeyPatch) -> None:
-    cut = cut_of(pipelines.homogeneous())
-    monkeypatch.setattr("graphfeed.loader.workers.pack_work", lambda work: b"no pickle")
-    with closing(make_workers("process")) as workers:
-        workers.start_ahead(cut)
-        with pytest.raises(UnpicklingError):
-            wait_until(workers.are_ready)
