@@ -27,14 +27,14 @@ from graphfeed.loader.options import (
 )
 from graphfeed.loader.placement_rules import check_servers
 from graphfeed.loader.plan import make_plan
-from graphfeed.loader.profile import Profile, with_progress
+from graphfeed.loader.profile import Profile
 from graphfeed.loader.progress import (
     Progress,
     check_reader,
     check_state,
     count_ranks,
     count_rounds,
-    is_first_rank,
+    with_progress,
 )
 from graphfeed.loader.rules import LoaderOptions
 from graphfeed.loader.runner import Runner
@@ -376,8 +376,8 @@ class DataLoader(Generic[Batch]):
         try:
             with closing(run(progress, seed, profile)) as minibatches:
                 taken: Iterator[Any] = minibatches
-                if self.progress and is_first_rank(self.plan.written):
-                    taken = with_progress(taken, progress.epoch, progress.index, count_rounds(self.plan.written))
+                if self.progress:
+                    taken = with_progress(taken, progress, self.plan.written)
                 for minibatch in taken:
                     self._show_choice(auto)
                     progress.index += 1

@@ -32,7 +32,7 @@ def describe_setting(running: Datapipe, num_workers: int, worker: str) -> Settin
     listed = list(list_stages(running, Location("main", ""), 0))[::-1]
     window = max((stage.window for stage, _, _ in listed if isinstance(stage, InWorkers)), default=0)
     rows = [
-        StageRow(stage.position, type(stage).__name__, location.where, str(device_of(stage) or ""))
+        StageRow(stage.position, type(stage).__name__, location.where)
         for stage, location, _ in listed
         if not stage.inserted
     ]

@@ -1,14 +1,19 @@
-"""How far an epoch is."""
+"""How far an epoch is, and the bar that shows it."""
 
 import threading
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from time import perf_counter_ns
 from typing import Any, Protocol, runtime_checkable
 
 from graphfeed.datapipes import Datapipe, Ranked, length
 from graphfeed.datapipes.pipeline import find
 from graphfeed.loader.fingerprint import Fingerprint, find_difference
+from graphfeed.loader.profile import timed
 from graphfeed.ops.arguments import brief, check_count
+from graphfeed.ops.process import import_optional
+
+SECONDS_BETWEEN_REDRAWS = 0.5
 
 
 @runtime_checkable
@@ -128,6 +133,31 @@ def check_reader(is_closed: bool) -> None:
         raise SystemExit from None
 
 
-def is_first_rank(pipe: Datapipe) -> bool:
-    """Tell whether a pipeline belongs to the first of several ranks, or to no rank."""
-    return all(source.rank_and_size[0] == 0 for source in find(pipe, Ranked))  # type: ignore[attr-defined]
+def with_progress(minibatches: Iterator[Any], progress: Progress, pipe: Datapipe) -> Iterator[Any]:
+    """Yield mini-batches; the first rank's with a bar: the rate, the share of time that the loop waits, the time left.
+
+    Args:
+        minibatches: What to yield.
+        progress: How far the epoch is.
+        pipe: The pipeline.
+    """
+    if any(source.rank_and_size[0] > 0 for source in find(pipe, Ranked)):  # type: ignore[attr-defined]
+        yield from minibatches
+        return
+    automatic = import_optional("tqdm.auto", "progress=True", "pip install tqdm").tqdm
+    # tqdm's monitor is a thread that would stay until the end of the program.
+    bar_class: Any = type("EpochBar", (automatic,), {"monitor_interval": 0})
+    waited, start = 0, perf_counter_ns()
+    with bar_class(
+        desc=f"epoch {progress.epoch}",
+        initial=progress.index,
+        total=count_rounds(pipe),
+        unit="batch",
+        dynamic_ncols=True,
+        mininterval=SECONDS_BETWEEN_REDRAWS,
+    ) as bar:
+        for handover, minibatch in timed(minibatches):
+            waited += handover.given - handover.asked
+            bar.set_postfix_str(f"waits {100 * waited / (handover.given - start):.0f} %", refresh=False)
+            bar.update()
+            yield minibatch

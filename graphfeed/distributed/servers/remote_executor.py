@@ -39,7 +39,7 @@ from graphfeed.distributed.wire import (
     text_of,
 )
 from graphfeed.loader.executors import RemoteError, ThreadExecutor
-from graphfeed.loader.profile import FIRST_SERVER, Measured, RemoteClock, Span
+from graphfeed.loader.profile import FIRST_SERVER, Measured, Span
 from graphfeed.ops.arguments import brief
 
 BACKOFF_SECONDS = (1.0, 60.0)
@@ -80,7 +80,7 @@ class RemoteServer:
         self.num_losses = 0
         """How often it was lost since it last answered."""
         self.backs_off_until = 0.0
-        self.clock = RemoteClock(FIRST_SERVER + number)
+        self.number = FIRST_SERVER + number
         self.flight = import_flight()
         self.client: Any = None
         self.connecting = threading.Lock()
@@ -125,7 +125,7 @@ class RemoteServer:
             return failure
         if kind == MEASURED:
             measured = Measured(value[0], [Span(*span) for span in value[1]])
-            return measured.between(asked, perf_counter_ns(), self.clock)
+            return measured.between(asked, perf_counter_ns(), self.number)
         return value
 
     def back_off(self, waited: float) -> None:

@@ -4,18 +4,16 @@ A `Recorder` is an observer that writes down a span for each call of a stage, he
 server, from which the spans travel with the mini-batch. An `EpochRecord` adds what the loader itself sees: when the
 loop asks for a mini-batch and gets it, how full the window is, how long results travel. All else are functions of these
 records, without clocks or threads: `summarise` finds the medians (`Summary`), `judge` draws the conclusion, and a
-`Profile` shows both as a table, a dict, a trace or a plot.
+`Profile` shows both as a table, a dict or a trace.
 """
 
-from graphfeed.loader.profile.epoch_record import EpochRecord, Setting, StageRow
+from graphfeed.loader.profile.epoch_record import EpochRecord, Setting, StageRow, timed
 from graphfeed.loader.profile.profile import Profile
-from graphfeed.loader.profile.progress_bar import with_progress
 from graphfeed.loader.profile.recorder import FIRST_SERVER, Measured, Recorder, Span
-from graphfeed.loader.profile.remote_clock import RemoteClock
 from graphfeed.loader.profile.summary import Summary, summarise
 from graphfeed.loader.profile.verdict import RARELY, lock_is_short
 
 __all__ = [
-    "FIRST_SERVER", "RARELY", "EpochRecord", "Measured", "Profile", "Recorder", "RemoteClock", "Setting", "Span",
-    "StageRow", "Summary", "lock_is_short", "summarise", "with_progress",
+    "FIRST_SERVER", "RARELY", "EpochRecord", "Measured", "Profile", "Recorder", "Setting", "Span", "StageRow",
+    "Summary", "lock_is_short", "summarise", "timed",
 ]  # fmt: skip

@@ -12,7 +12,6 @@ from typing import Any, NamedTuple
 
 from graphfeed.datapipes import Datapipe, MiniBatch
 from graphfeed.loader.caches import find_caches
-from graphfeed.loader.profile.gpu_timer import GpuCall
 from graphfeed.loader.profile.recorder import UNKNOWN, Measured, Recorder, Span
 from graphfeed.ops import Key
 from graphfeed.storage.memory import count_bytes
@@ -30,8 +29,6 @@ class StageRow(NamedTuple):
     name: str
     where: str
     """"main", "prefetch", "thread", "worker" or "server", as in `explain()`."""
-    device: str = ""
-    """The GPU that it works on, if it does."""
 
 
 @dataclass(frozen=True)
@@ -157,11 +154,6 @@ class EpochRecord:
     def spans(self) -> Sequence[Span]:
         """The calls of stages and the waits."""
         return self.recorder.spans
-
-    @property
-    def gpu_calls(self) -> Sequence[GpuCall]:
-        """What stages did on GPUs, as far as these are known to be done."""
-        return () if self.recorder.gpu_timer is None else self.recorder.gpu_timer.calls()
 
     def unwrap(self, result: Any) -> Any:
         """Keep the spans that came with a mini-batch, and return it."""

@@ -1,8 +1,9 @@
-"""What `DataLoader.profile` gives: a table, a dict, a trace, a plot."""
+"""What `DataLoader.profile` gives: a table of at most 20 lines, a dict, a trace."""
 
+import html
 import os
+import textwrap
 from dataclasses import asdict
-from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -11,10 +12,12 @@ from graphfeed.datapipes.pipeline import Observer
 from graphfeed.loader.profile.epoch_record import Counters, EpochRecord, Setting
 from graphfeed.loader.profile.recorder import Recorder
 from graphfeed.loader.profile.summary import Summary, summarise
-from graphfeed.loader.profile.table import write_table
 from graphfeed.loader.profile.trace import write_trace
-from graphfeed.loader.profile.verdict import Verdict, judge
-from graphfeed.ops.arguments import check_count
+from graphfeed.loader.profile.verdict import Verdict, judge, percent
+
+WIDTH = 110
+MOST_LINES = 20
+COLUMNS = "{:8}  {:>8}  {:>8}  {:>6}  {:>6}  {}"
 
 
 class Profile:
@@ -41,8 +44,7 @@ class Profile:
 
     def begin(self, setting: Setting, pipe: Datapipe, executor: Any, observer: Observer | None) -> EpochRecord:
         """Return a record for another epoch; `DataLoader` calls this."""
-        devices = {row[:2]: row.device for row in setting.stages if row.device}
-        recorder = Recorder(observer, record_functions=self.record_functions, devices=devices)
+        recorder = Recorder(observer, record_functions=self.record_functions)
         self.records.append(EpochRecord(setting, recorder, Counters.now(pipe, executor)))
         return self.records[-1]
 
@@ -76,9 +78,9 @@ class Profile:
     def to_chrome_trace(self, path: str | os.PathLike[str], *, into: str | os.PathLike[str] | None = None) -> None:
         """Write the latest 10,000 mini-batches as a trace that https://ui.perfetto.dev and chrome://tracing open.
 
-        There is a track for each thread and process, with the stages, the waits and the steps of the loop, one for each
-        CUDA stream, arrows from the stages of a mini-batch to its step, and a counter of the mini-batches in flight and
-        ready. A path that ends with ".gz" is compressed.
+        There is a track for each thread and process, with the stages, the waits and the steps of the loop, arrows from
+        the stages of a mini-batch to its step, and a counter of the mini-batches in flight and ready. A path that ends
+        with ".gz" is compressed.
 
         Args:
             path: The file to write; an old one is replaced as a whole.
@@ -90,20 +92,6 @@ class Profile:
         self._measured()
         write_trace(Path(path), self.records, None if into is None else Path(into))
 
-    def plot(self, num_minibatches: int = 12) -> Any:
-        """Return a matplotlib figure: a timeline of some mini-batches, and a bar for each stage.
-
-        Args:
-            num_minibatches: How many mini-batches the timeline shows, from the middle of the latest epoch.
-
-        Raises:
-            ImportError: matplotlib is not installed.
-            ValueError: Nothing was measured, or `num_minibatches` is below 1.
-        """
-        check_count("num_minibatches", num_minibatches, 1)
-        summary = self._measured()
-        return import_module("graphfeed.loader.profile.plot").draw(self.records, summary, num_minibatches)
-
     def _measured(self) -> Summary:
         summary = self.summary
         if summary is None:
@@ -111,4 +99,78 @@ class Profile:
         return summary
 
     def _repr_html_(self) -> str:
-        return str(import_module("graphfeed.loader.profile.plot").to_html(self))
+        return f"<pre>{html.escape(str(self))}</pre>"
+
+
+def write_table(summary: Summary, verdict: Verdict) -> str:
+    text = verdict.text[0].upper() + verdict.text[1:] + "."
+    above, below = textwrap.wrap(text, WIDTH, max_lines=6), [*window_lines(summary), *other_lines(summary)]
+    return "\n".join([*above, "", *stage_lines(summary, MOST_LINES - len(above) - len(below) - 1), *below])
+
+
+def stage_lines(summary: Summary, most: int) -> list[str]:
+    """Return a heading, and a line for each stage, the source first."""
+    shown = {id(stage) for stage in summary.stages}
+    # If these are too many, those that take the least time share a line.
+    if len(shown) > most - 1:
+        shown = {id(stage) for stage in sorted(summary.stages, key=lambda stage: -stage.ms)[: most - 2]}
+    lines = [COLUMNS.format("where", "ms", "p95", "share", "CPU", "stage")]
+    lines += [
+        COLUMNS.format(
+            stage.row.where,
+            f"{stage.ms:.2f}",
+            f"{stage.p95_ms:.2f}",
+            percent(stage.share),
+            percent(stage.cpu),
+            stage.row.name,
+        )
+        for stage in summary.stages
+        if id(stage) in shown
+    ]
+    rest = [stage for stage in summary.stages if id(stage) not in shown]
+    if rest:
+        ms = f"{sum(stage.ms for stage in rest):.2f}"
+        lines.append(COLUMNS.format("", ms, "", "", "", f"{len(rest)} others"))
+    return lines
+
+
+def window_lines(summary: Summary) -> list[str]:
+    """Return the loop's line, and one for the workers if there are any."""
+    lines = [
+        f"{'loop':8}  {summary.step_ms:8.2f}  {'':24}  your step; it waits {percent(summary.waits)} of the time, "
+        f"{summary.first_seconds:.2f} s for the first mini-batch"
+    ]
+    setting = summary.setting
+    if setting.num_workers:
+        lines.append(
+            f"workers: {setting.num_workers} ({setting.worker}), busy {percent(summary.busy)}; window of "
+            f"{setting.window}: {summary.in_flight:.1f} in flight, {summary.ready:.1f} ready"
+        )
+        lines.append(
+            f"on the way: {summary.queue_ms:.2f} ms until a worker begins, {summary.transfer_ms:.2f} ms back; workers "
+            f"replaced: {summary.num_replaced}"
+        )
+    return lines
+
+
+def other_lines(summary: Summary) -> list[str]:
+    """Return lines for the rate, the features and the caches."""
+    lines = [
+        f"{summary.num_minibatches} mini-batches in {summary.seconds:.2f} s: {summary.rate:.1f} per second, "
+        f"{summary.num_bytes / 1e6:.2f} MB each, {summary.rate * summary.num_bytes / 1e6:.0f} MB/s"
+    ]
+    if summary.rows:
+        largest = sorted(summary.rows.items(), key=lambda item: -item[1][1])
+        named = [f"{name} {rows:,.0f} rows, {size / 1e6:.2f} MB" for name, (rows, size) in largest[:3]]
+        lines.append(textwrap.shorten(f"features: {'; '.join(named)}", WIDTH))
+    if summary.caches:
+        shares = [
+            f"{names} {percent(hits / (hits + misses))} of {hits + misses:,} rows"
+            for names, (hits, misses) in summary.caches.items()
+            if hits + misses
+        ]
+        if shares:
+            lines.append(textwrap.shorten(f"hits of caches: {'; '.join(shares)}", WIDTH))
+    if summary.read_bytes_per_second > 1e6:
+        lines.append(f"read from disks: {summary.read_bytes_per_second / 1e6:.0f} MB/s")
+    return lines

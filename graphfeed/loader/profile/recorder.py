@@ -2,7 +2,7 @@
 
 import os
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from time import perf_counter_ns, thread_time_ns
 from typing import Any, NamedTuple
@@ -12,8 +12,6 @@ from torch.profiler import record_function
 
 from graphfeed.datapipes import Datapipe
 from graphfeed.datapipes.pipeline import Observer, Side
-from graphfeed.loader.profile.gpu_timer import GpuTimer, Started
-from graphfeed.loader.profile.remote_clock import RemoteClock
 from graphfeed.ops import Key
 
 UNKNOWN = -1
@@ -52,20 +50,14 @@ class Measured:
     minibatch: Any
     spans: Sequence[Span]
 
-    def between(self, asked: int, answered: int, clock: RemoteClock) -> "Measured":
-        """Return the same with times of this machine's clock, for a server on another one, and a span for the request.
+    def between(self, asked: int, answered: int, process: int) -> "Measured":
+        """Return what a server sent with times of this machine's clock, and a span for the request.
 
-        No time is before the request or behind the answer, whatever the error of the server's clock is.
+        Request and answer are taken to have been on their way for as long as each other.
         """
         first, last = min(span.begin for span in self.spans), max(span.end for span in self.spans)
-        ahead = clock.ahead(asked, first, last, answered)
-
-        def here(time: int) -> int:
-            return min(max(time - ahead, asked), answered)
-
-        moved = [
-            span._replace(begin=here(span.begin), end=here(span.end), process=clock.process) for span in self.spans
-        ]
+        ahead = (first + last - asked - answered) // 2
+        moved = [span._replace(begin=span.begin - ahead, end=span.end - ahead, process=process) for span in self.spans]
         own, where, key = answered - asked, (os.getpid(), threading.get_ident()), moved[-1][3:5]
         request = Span(0, "request", "reader", *key, asked, answered, own, 0, *where)
         return Measured(self.minibatch, [request, *moved])
@@ -78,7 +70,6 @@ class Running:
     begin: int
     cpu_begin: int
     torch_range: Any
-    on_gpu: Started | None
     within: int = 0
     """The time of the spans within."""
     cpu_within: int = 0
@@ -92,18 +83,10 @@ class Recorder:
     Args:
         observer: Another observer, which is told of the same.
         record_functions: Whether each call is also a range of `torch.profiler.record_function`, at 17 microseconds.
-        devices: The GPU of each stage that works on one, by its position and its class's name; CUDA events time it.
     """
 
-    def __init__(
-        self,
-        observer: Observer | None = None,
-        *,
-        record_functions: bool = False,
-        devices: Mapping[tuple[int, str], str] | None = None,
-    ) -> None:
+    def __init__(self, observer: Observer | None = None, *, record_functions: bool = False) -> None:
         self.spans: list[Span] = []
-        self.gpu_timer = GpuTimer(devices) if devices else None
         self.observer = observer
         self.record_functions = record_functions
         self.process = os.getpid()
@@ -115,9 +98,7 @@ class Recorder:
         """Take the time."""
         if self.observer is not None:
             self.observer.stage_begin(stage, key)
-        self._begin(
-            type(stage).__name__, None if self.gpu_timer is None else self.gpu_timer.begin(self._describe(stage))
-        )
+        self._begin(type(stage).__name__)
 
     def stage_end(self, stage: Datapipe, key: Key | None) -> None:
         """Write the span down."""
@@ -137,36 +118,27 @@ class Recorder:
         if self.observer is not None:
             self.observer.wait_end(cut, side)
 
-    def _begin(self, name: str, on_gpu: Started | None = None) -> None:
+    def _begin(self, name: str) -> None:
         torch_range = None
         if self.record_functions:
             torch_range = record_function(name)
             torch_range.__enter__()  # type: ignore[no-untyped-call]
         stack = self._of_thread.__dict__.setdefault("stack", [])
-        stack.append(Running(perf_counter_ns(), thread_time_ns(), torch_range, on_gpu))
+        stack.append(Running(perf_counter_ns(), thread_time_ns(), torch_range))
 
     def _end(self, stage: Datapipe, side: str, epoch: int, index: int) -> None:
         stack: list[Running] = self._of_thread.stack
         running = stack.pop()
-        cpu, end = thread_time_ns() - running.cpu_begin, perf_counter_ns()
-        begin = running.begin
+        cpu, begin, end = thread_time_ns() - running.cpu_begin, running.begin, perf_counter_ns()
         if running.torch_range is not None:
             running.torch_range.__exit__(None, None, None)
         if stack:
             stack[-1].within += end - begin
             stack[-1].cpu_within += cpu
-        described = self._describe(stage)
-        if self.gpu_timer is not None and running.on_gpu is not None:
-            pair = self.gpu_timer.end(running.on_gpu, described, (epoch, index), begin)
-            if stack and stack[-1].on_gpu is not None:
-                stack[-1].on_gpu.within.append(pair)
-        own, thread = end - begin - running.within, threading.get_ident()
-        self.spans.append(
-            Span(*described, side, epoch, index, begin, end, own, cpu - running.cpu_within, self.process, thread)
-        )
-
-    def _describe(self, stage: Datapipe) -> tuple[int, str]:
         known = self._known.get(stage)
         if known is None:
             known = self._known[stage] = (stage.position, type(stage).__name__)
-        return known
+        own, thread = end - begin - running.within, threading.get_ident()
+        self.spans.append(
+            Span(*known, side, epoch, index, begin, end, own, cpu - running.cpu_within, self.process, thread)
+        )

@@ -6,8 +6,10 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 from graphfeed.loader.profile.epoch_record import EpochRecord, Handover, Setting, StageRow
-from graphfeed.loader.profile.gpu_timer import MS, GpuCall
 from graphfeed.loader.profile.recorder import UNKNOWN, Span
+
+MS = 1e6
+"""Nanoseconds in a millisecond."""
 
 
 @dataclass(frozen=True)
@@ -22,8 +24,6 @@ class StageTime:
     """Of the time of all stages."""
     cpu: float
     """CPU seconds in each second of it; less than 1 where it waits: for a disk, a server, the interpreter's lock."""
-    gpu_ms: float = 0.0
-    """The median of what it takes on a GPU, by CUDA events on its stream, without what stages within it take there."""
 
 
 @dataclass(frozen=True)
@@ -43,7 +43,6 @@ class Summary:
     stages: tuple[StageTime, ...]
     worker_ms: float
     """The stages that workers run for a mini-batch, wall time."""
-    worker_p95_ms: float
     worker_cpu_ms: float
     main_ms: float
     """The stages in the loop's own thread."""
@@ -70,8 +69,6 @@ class Summary:
     num_replaced: int
     """How many workers died or hung."""
     read_bytes_per_second: float
-    worker_mean_ms: float = 0.0
-    """The mean of what `worker_ms` is the median of."""
     cores_used: float = 0.0
     """How many cores the threads of all processes had, on average."""
     core_wait: float = 0.0
@@ -99,7 +96,6 @@ class Stretch:
         self.begin = self.handovers[0].asked if self.handovers else record.ended
         self.nanoseconds = max(record.ended - self.begin, 0)
         self.spans = [span for span in tuple(record.spans) if self.begin <= span.begin < record.ended]
-        self.gpu_calls = [call for call in record.gpu_calls if self.begin <= call.issued < record.ended]
         positions = {(row.position, row.name) for row in setting.stages if row.where in ("worker", "server")}
         self.asked = [span for span in self.spans if span.side and span.minibatch != UNKNOWN]
         """Requests to servers, and what these waited there."""
@@ -124,13 +120,11 @@ def summarise(records: Sequence[EpochRecord]) -> Summary:
     handovers = [handover for stretch in stretches for handover in stretch.handovers]
     seconds = sum(stretch.nanoseconds for stretch in stretches) / 1e9
     spans = [span for stretch in stretches for span in stretch.spans]
-    gpu_calls = [call for stretch in stretches for call in stretch.gpu_calls]
-    stages = stage_times(setting.stages, spans, gpu_calls, len(handovers))
+    stages = stage_times(setting.stages, spans, len(handovers))
     worked = [spans for stretch in stretches for spans in stretch.worked.values()]
     trips = [trip for stretch in stretches for trip in stretch.trips]
     asked = [span for stretch in stretches for span in stretch.asked]
     windows = [window for stretch in stretches for window in stretch.windows]
-    wall = [sum(span.own for span in spans) / MS for spans in worked]
     ran, waited = (sum(times) for times in zip(*(record.core_times for record in records), strict=True))
     whole = sum(record.ended - record.handovers[0].asked for record in records if record.handovers)
     first = next((record.handovers[0] for record in records if record.handovers), Handover(0, 0))
@@ -142,8 +136,7 @@ def summarise(records: Sequence[EpochRecord]) -> Summary:
         waits=sum(handover.given - handover.asked for handover in handovers) / 1e9 / seconds if seconds else 0.0,
         step_ms=middle(step for stretch in stretches for step in stretch.steps),
         stages=stages,
-        worker_ms=middle(wall),
-        worker_p95_ms=middle(wall, 0.95),
+        worker_ms=middle(sum(span.own for span in spans) / MS for spans in worked),
         worker_cpu_ms=middle(sum(span.cpu for span in spans) / MS for spans in worked),
         main_ms=sum(stage.ms for stage in stages if stage.row.where == "main"),
         beside_ms=sum(stage.ms for stage in stages if stage.row.where in ("thread", "prefetch")),
@@ -158,29 +151,22 @@ def summarise(records: Sequence[EpochRecord]) -> Summary:
         caches=add_caches(records),
         num_replaced=sum(record.num_replaced for record in records),
         read_bytes_per_second=sum(record.bytes_read for record in records) / seconds if seconds else 0.0,
-        worker_mean_ms=mean(wall),
         cores_used=ran / max(whole, 1),
         core_wait=waited / (ran + waited + 1),
     )
 
 
-def stage_times(
-    rows: Sequence[StageRow], spans: Sequence[Span], gpu_calls: Sequence[GpuCall], num_minibatches: int
-) -> tuple[StageTime, ...]:
+def stage_times(rows: Sequence[StageRow], spans: Sequence[Span], num_minibatches: int) -> tuple[StageTime, ...]:
     """Return what each stage takes for a mini-batch; a stage with a loop may be called more than once for one."""
     calls: dict[tuple[int, str], list[Span]] = defaultdict(list)
     for span in spans:
         if not span.side:
             calls[span.position, span.name].append(span)
-    on_gpus: dict[tuple[int, str], list[float]] = defaultdict(list)
-    for call in gpu_calls:
-        on_gpus[call.position, call.name].append(call.own / MS)
     found = [(row, calls[row[:2]]) for row in rows if calls[row[:2]]]
-
-    def for_a_minibatch(times: Sequence[float]) -> float:
-        return middle(times) * max(1, round(len(times) / max(num_minibatches, 1)))
-
-    medians = [for_a_minibatch([span.own / MS for span in of_row]) for _, of_row in found]
+    medians = [
+        middle(span.own / MS for span in of_row) * max(1, round(len(of_row) / max(num_minibatches, 1)))
+        for _, of_row in found
+    ]
     total = sum(medians) or 1.0
     return tuple(
         StageTime(
@@ -189,7 +175,6 @@ def stage_times(
             middle((span.own / MS for span in of_row), 0.95),
             ms / total,
             min(1.0, sum(span.cpu for span in of_row) / max(sum(span.own for span in of_row), 1)),
-            for_a_minibatch(on_gpus[row[:2]]),
         )
         for (row, of_row), ms in zip(found, medians, strict=True)
     )

@@ -16,8 +16,6 @@ US = 1000
 """Nanoseconds in the unit of time stamps."""
 MOST_MINIBATCHES = 10_000
 """More make files that viewers can't open."""
-FIRST_GPU = 1 << 23
-"""GPUs count as processes from this number on."""
 
 Track = tuple[int, int]
 """A line of a trace: a process and a thread, or what stands for them."""
@@ -78,7 +76,7 @@ def trace_events(
     # The last step may still be going on.
     ends = [*(later.asked for later in handovers[1:]), max(record.ended, handovers[-1].given)]
     steps = [Range(loop, "step", handover.given, end) for handover, end in zip(handovers, ends, strict=True)]
-    ranges = [*map(range_of, spans), *gpu_ranges(record, start), *steps]
+    ranges = [*map(range_of, spans), *steps]
     keep_nested(ranges)
 
     def event(phase: str, name: str, time: int, track: Track, **more: Any) -> dict[str, Any]:
@@ -112,21 +110,6 @@ def range_of(span: Span) -> Range:
     return Range((span.process, span.thread), name, span.begin, span.end, arguments)
 
 
-def gpu_ranges(record: EpochRecord, start: int) -> Iterator[Range]:
-    """Yield what stages did on GPUs."""
-    calls = record.gpu_calls
-    devices = list(dict.fromkeys(call.device for call in calls))
-    # The times of events count from the first event of a device. Nothing begins there before the CPU asks for it, so
-    # that event was at the earliest time by which this holds for all.
-    first = {name: max(call.issued - call.begin for call in calls if call.device == name) for name in devices}
-    streams = list(dict.fromkeys((call.device, call.stream) for call in calls))
-    for call in calls:
-        if call.issued >= start:
-            track = FIRST_GPU + devices.index(call.device), streams.index((call.device, call.stream))
-            begin, end = call.begin + first[call.device], call.end + first[call.device]
-            yield Range(track, call.name, begin, end, {"epoch": call.epoch, "mini-batch": call.minibatch})
-
-
 def keep_nested(ranges: Iterable[Range]) -> None:
     """Cut ranges at the end of the one that they begin in: viewers drop those that overlap another in part."""
     tracks: Mapping[Track, list[Range]] = defaultdict(list)
@@ -152,9 +135,7 @@ def first_calls(spans: Iterable[Span]) -> dict[tuple[int, int], list[Span]]:
 
 def names_of(track: Track, loop: Track, place: int) -> tuple[str, str]:
     """Return the names of a track's process and thread; `place` is the track's among all."""
-    process, thread = track
-    if process >= FIRST_GPU:
-        return f"GPU {process - FIRST_GPU}", f"stream {thread}"
+    process, _ = track
     if process >= FIRST_SERVER:
         return f"sampling server {process - FIRST_SERVER}", f"thread {place}"
     if process == loop[0]:

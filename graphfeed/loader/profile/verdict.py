@@ -1,15 +1,19 @@
 """The conclusion from a profile: who waits for whom, why, and the one change to try.
 
 `RULES` are asked in order, and the first that has an answer is right. What a change would gain is bounded by what else
-takes time (the bottleneck law of queueing networks): the loop's own thread, the cores, the workers.
+takes time (the bottleneck law of queueing networks): the loop's own thread, the cores, the workers. That other programs
+take the cores is added, and the rest goes by those that are left.
 """
 
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
+from functools import cache
 from math import ceil
+from time import perf_counter
 
-from graphfeed.loader.profile.copy_rate import copy_rate
-from graphfeed.loader.profile.cores import cores_left, rate_of_cores, use_cores, wanted_ms, who_takes_cores
+import numpy as np
+
 from graphfeed.loader.profile.summary import StageTime, Summary
 
 FEWEST = 20
@@ -33,6 +37,13 @@ WAITS = 0.3
 """A stage with a core for less than this share of its time waits for something."""
 HANDING_OVER_MS = 0.3
 """Below it, a mini-batch takes less than it takes to hand it over to a worker."""
+A_THIRD = 1 / 3
+"""From this share of the time on, waiting for a core is worth a word."""
+NEARLY_ALL = 0.8
+"""A loader that has so many of its cores waits for its own threads."""
+COPIED_BYTES = 1 << 27
+"""Larger than most caches of processors."""
+COPIES = 4
 
 
 @dataclass(frozen=True)
@@ -56,7 +67,7 @@ def too_few(summary: Summary) -> Verdict | None:
     count, lasts = summary.num_minibatches, summary.seconds >= SHORTEST_SECONDS
     if count >= FEWEST and lasts:
         return None
-    for rule in (servers_are_the_limit, disk_is_the_limit, answers_are_the_limit):
+    for rule in (disk_or_server_is_the_limit, answers_are_the_limit):
         if count >= FEWEST_READ and lasts and summary.waits > RARELY and (waiting := rule(summary)):
             return waiting
     return Verdict(
@@ -81,30 +92,6 @@ def step_is_the_limit(summary: Summary) -> Verdict | None:
     return Verdict("step", text)
 
 
-def workers_are_replaced(summary: Summary) -> Verdict | None:
-    """Processes die, or hang."""
-    lost_ms = 1000 + summary.worker_ms  # a process takes a second or so to start
-    if summary.num_replaced * lost_ms < 1000 * RARELY * summary.seconds:
-        return None
-    return Verdict(
-        "restarts",
-        f"{waits(summary)}; {summary.num_replaced} workers died or hung and were replaced: look for the system's "
-        "out-of-memory killer, and take fewer workers or smaller mini-batches if it was that",
-    )
-
-
-def starting_takes_long(summary: Summary) -> Verdict | None:
-    """The first mini-batch takes a good part of all the time."""
-    if summary.first_seconds < 0.3 * (summary.seconds + summary.first_seconds):
-        return None
-    return Verdict(
-        "start",
-        f"the first mini-batch took {summary.first_seconds:.1f} s, as long as "
-        f"{summary.first_seconds * summary.rate:.0f} later ones: keep one loader for all epochs "
-        "(persistent_workers=True), and compile ahead with `graphfeed warm-up`",
-    )
-
-
 def nobody_helps(summary: Summary) -> Verdict | None:
     """There are no workers."""
     if summary.setting.num_workers or summary.main_ms < HANDING_OVER_MS:
@@ -119,19 +106,6 @@ def nobody_helps(summary: Summary) -> Verdict | None:
         f"{waits(summary)}, since everything runs in your loop's thread, most of it in {name(slowest(summary))}; "
         f"num_workers={workers} may give up to {times(gain)} the rate",
         gain,
-    )
-
-
-def handing_over_costs_more(summary: Summary) -> Verdict | None:
-    """Mini-batches are so small that workers don't pay."""
-    work_ms = summary.worker_ms + summary.main_ms + summary.beside_ms
-    if work_ms >= HANDING_OVER_MS:
-        return None
-    change = "num_workers=0, or larger mini-batches" if summary.setting.num_workers else "larger mini-batches"
-    return Verdict(
-        "small",
-        f"{waits(summary)}; a mini-batch takes {1000 * work_ms:.0f} us to make, and to hand it over takes as long: try "
-        f"{change}",
     )
 
 
@@ -153,75 +127,26 @@ def main_process_is_the_limit(summary: Summary) -> Verdict | None:
     )
 
 
-def servers_are_the_limit(summary: Summary) -> Verdict | None:
-    """Servers are slow, or the way to them is."""
-    if summary.setting.worker != "server":
-        return None
-    at_server = summary.worker_ms + summary.server_queue_ms
-    on_the_way = summary.request_ms - at_server
-    text = f"{waits(summary)}; a request takes {summary.request_ms:.1f} ms"
-    if on_the_way > at_server:
-        return Verdict(
-            "network",
-            f"{text}, {on_the_way:.1f} ms of it on the way: servers that are nearer, or more requests at once "
-            f"(num_workers={2 * summary.setting.num_workers})",
-        )
-    stage, gain = slowest(summary), most(summary)
-    if summary.server_queue_ms > summary.worker_ms:
-        text += f", {summary.server_queue_ms:.1f} ms of it in the server's queue: more servers, or more workers there"
-    else:
-        more = 2 * summary.setting.num_workers
-        text += f": more requests at once (num_workers={more}) while a server has idle cores, or more servers"
-    return Verdict(
-        "server", f"{text}; {name(stage)} takes {percent(stage.share)} of the work; up to {times(gain)} the rate", gain
-    )
-
-
-def window_is_full(summary: Summary) -> Verdict | None:
-    """Finished mini-batches wait behind a slow one, or none is made while the loop has the only one of the window."""
-    setting = summary.setting
-    uneven = summary.worker_p95_ms > 2 * summary.worker_ms
-    is_full = setting.window > 0 and summary.in_flight > 0.9 * setting.window
-    # One of those that are ready is the one that was waited for.
-    blocks = summary.ready > 1.2 or setting.window == 1
-    busy = summary.rate * summary.worker_mean_ms / 1000 / max(setting.num_workers, 1)
-    if not uneven or not is_full or not blocks or busy > BUSY:
-        return None
-    factor = 2 * setting.window // max(setting.num_workers, 1)
-    gain = min(most(summary), 1 / max(busy, 0.1))
-    what = "is full behind slow ones" if setting.window > 1 else "leaves none in store for a slow one"
-    return Verdict(
-        "window",
-        f"{waits(summary)}; mini-batches take {summary.worker_ms:.1f} ms, one in twenty {summary.worker_p95_ms:.1f} ms "
-        f"or more, and the window of {setting.window} {what}: prefetch_factor={factor} may give up to {times(gain)} "
-        "the rate",
-        gain,
-    )
-
-
-def transfer_takes_long(summary: Summary) -> Verdict | None:
-    """Copies between processes take a good part of the time."""
-    if summary.setting.worker not in ("process", "executor"):
-        return None
-    if summary.transfer_ms < 0.25 * (summary.transfer_ms + summary.worker_ms) or summary.busy > BUSY:
-        return None
-    return Verdict(
-        "transfer",
-        f"{waits(summary)}; a mini-batch of {megabytes(summary.num_bytes)} is made in {summary.worker_ms:.1f} ms and "
-        f"travels {summary.transfer_ms:.1f} ms between processes: try worker='thread', or stages that return less",
-    )
-
-
-def disk_is_the_limit(summary: Summary) -> Verdict | None:
-    """Workers wait for the disk."""
+def disk_or_server_is_the_limit(summary: Summary) -> Verdict | None:
+    """Servers make the mini-batches, or most of the time goes into reading from a disk."""
     per_minibatch = summary.read_bytes_per_second / max(summary.rate, 1e-9)
-    stage = slowest(summary)
+    stage, gain = slowest(summary), most(summary)
+    if summary.setting.worker == "server":
+        queue, on_the_way = summary.server_queue_ms, summary.request_ms - summary.worker_ms - summary.server_queue_ms
+        return Verdict(
+            "server",
+            f"{waits(summary)}; a request takes {summary.request_ms:.1f} ms, {queue:.1f} of them in the server's queue "
+            f"and {on_the_way:.1f} on the way, and {name(stage)} takes {percent(stage.share)} of the work: more "
+            f"servers, or more requests at once (num_workers={2 * summary.setting.num_workers}), up to {times(gain)} "
+            "the rate",
+            gain,
+        )
     if per_minibatch < 0.1 * summary.num_bytes or per_minibatch < 1e5 or stage.cpu > 0.8:
         return None
     return Verdict(
         "disk",
         f"{waits(summary)}; {name(stage)} takes {percent(stage.share)} of a mini-batch and reads "
-        f"{summary.read_bytes_per_second / 1e6:.0f} MB/s from disk, {megabytes(per_minibatch)} a mini-batch: more "
+        f"{summary.read_bytes_per_second / 1e6:.0f} MB/s from disk, {per_minibatch / 1e6:.1f} MB a mini-batch: more "
         "memory for the rows (a cache), or more workers, whose reads overlap",
     )
 
@@ -250,24 +175,6 @@ def lock_is_short(summary: Summary) -> bool:
     return several and waiting and 0.6 < wanted < 1.5
 
 
-def cache_misses(summary: Summary) -> Verdict | None:
-    """A cache is too small for what is asked for."""
-    fetching = next((stage for stage in summary.stages if stage.row.name == "FeatureFetcher"), None)
-    bad = [
-        (names, misses / (hits + misses))
-        for names, (hits, misses) in summary.caches.items()
-        if hits + misses and misses > hits
-    ]
-    if not bad or fetching is None or fetching.share < 0.4:
-        return None
-    names, missed = max(bad, key=lambda item: item[1])
-    return Verdict(
-        "cache",
-        f"{waits(summary)}; {name(fetching)} takes {percent(fetching.share)} of a mini-batch, and the cache of {names} "
-        f"lacks {percent(missed)} of the rows that are asked for: a larger cache",
-    )
-
-
 def memory_is_the_limit(summary: Summary) -> Verdict | None:
     """Workers copy rows about as fast as this machine's memory allows, so more of them would wait for it too."""
     stage = slowest(summary)
@@ -284,6 +191,19 @@ def memory_is_the_limit(summary: Summary) -> Verdict | None:
         f"{copied / 1e9:.1f} GB/s here, so more workers don't help: narrower features (float16), or fewer rows "
         "(smaller fan-outs)",
     )
+
+
+@cache
+def copy_rate(cores: int) -> float:
+    """Return how many bytes per second so many cores together copy, measured once, in a tenth of a second or so."""
+    sources, targets = (np.array_split(np.ones(COPIED_BYTES, np.uint8), cores) for _ in range(2))
+    seconds = []
+    with ThreadPoolExecutor(cores) as threads:
+        for _ in range(COPIES):
+            begin = perf_counter()
+            list(threads.map(np.copyto, targets, sources))
+            seconds.append(perf_counter() - begin)
+    return COPIED_BYTES / min(seconds)
 
 
 def answers_are_the_limit(summary: Summary) -> Verdict | None:
@@ -326,17 +246,10 @@ def nothing_stands_out(summary: Summary) -> Verdict:
 RULES: tuple[Callable[[Summary], Verdict | None], ...] = (
     too_few,
     step_is_the_limit,
-    workers_are_replaced,
-    starting_takes_long,
-    disk_is_the_limit,
+    disk_or_server_is_the_limit,
     nobody_helps,
-    handing_over_costs_more,
-    servers_are_the_limit,
     main_process_is_the_limit,
     lock_is_held,
-    cache_misses,
-    window_is_full,
-    transfer_takes_long,
     memory_is_the_limit,
     answers_are_the_limit,
     workers_are_busy,
@@ -392,5 +305,43 @@ def times(factor: float) -> str:
     return f"{factor:.1f} times"
 
 
-def megabytes(size: float) -> str:
-    return f"{size / 1e6:.1f} MB"
+def cores_are_short(summary: Summary) -> bool:
+    # A third of two times: of that in which threads can run, and of all time.
+    waiting = summary.cores_used * summary.core_wait / (1 - summary.core_wait)
+    return min(summary.core_wait, waiting) >= A_THIRD
+
+
+def cores_left(summary: Summary) -> float:
+    setting = summary.setting
+    allowed = min(setting.num_cores, setting.quota or setting.num_cores)
+    if not cores_are_short(summary):
+        return allowed
+    return min(allowed, max(summary.cores_used, setting.num_cores * (1 - summary.core_wait)))
+
+
+def rate_of_cores(summary: Summary) -> float:
+    cpu_ms = sum(stage.ms * stage.cpu for stage in summary.stages)
+    return 1000 * cores_left(summary) / max(cpu_ms, 1e-3)
+
+
+def wanted_ms(summary: Summary) -> float:
+    # How long workers run or wait for a core.
+    return summary.worker_cpu_ms / (1 - summary.core_wait)
+
+
+def use_cores(summary: Summary) -> bool:
+    # Workers run, or could if they had a core, for most of their time.
+    return wanted_ms(summary) > 0.5 * summary.worker_ms
+
+
+def who_takes_cores(summary: Summary) -> str:
+    """Say that threads wait for a core, and why, where it is not for each other; empty if they don't."""
+    setting, left = summary.setting, cores_left(summary)
+    waited = f"what could run waited {100 * summary.core_wait:.0f} % of the time for a core"
+    if not cores_are_short(summary):
+        return ""
+    if setting.quota and summary.cores_used > NEARLY_ALL * setting.quota:
+        return f"a quota allows {setting.quota:g} cores: {waited}"
+    if left > NEARLY_ALL * setting.num_cores:
+        return ""
+    return f"other programs take the cores: {waited}, and {left:.1f} of {setting.num_cores} are left"

@@ -1,4 +1,4 @@
-"""What a profile of an epoch measures, and how it is shown: in words, as a table, a bar, a plot."""
+"""What a profile of an epoch measures, and how it is shown: in words, as a table, a bar."""
 
 import copy
 import gc
@@ -19,7 +19,6 @@ from graphfeed.datapipes.pipeline import traverse
 from graphfeed.loader.profile import Profile
 from tests import pipelines
 from tests.digests import digests
-from tests.loader.profile.records import make_record
 from tests.refusals import Refusal, check_refused
 
 COUNT = 40
@@ -120,13 +119,11 @@ def test_explain_shows_the_measured_times() -> None:
     assert 10 <= float(line.split()[1]) < 20
 
 
-def test_nothing_measured_says_so_and_makes_no_plot_and_no_trace(tmp_path: Path) -> None:
+def test_nothing_measured_says_so_and_makes_no_trace(tmp_path: Path) -> None:
     loader = gf.DataLoader(items(), num_workers=0)
     with loader.profile() as profile:
         rows: list[Refusal] = [
             (lambda: loader.profile().__enter__(), RuntimeError, "being measured in another block"),
-            (lambda: Profile().plot(0), ValueError, "num_minibatches must be 1 or more, but is 0"),
-            (lambda: Profile().plot(), ValueError, "nothing was measured"),
             (lambda: Profile().to_chrome_trace(tmp_path / "trace.json"), ValueError, "nothing was measured"),
         ]
         check_refused(rows)
@@ -202,23 +199,5 @@ def test_without_tqdm_the_error_says_what_to_install(monkeypatch: pytest.MonkeyP
         next(iter(gf.DataLoader(items(2), num_workers=0, progress=True)))
 
 
-def test_the_plot_has_a_timeline_and_a_bar_for_each_stage() -> None:
-    pytest.importorskip("matplotlib")
-    profile = Profile()
-    profile.records.append(make_record(40))
-    timeline, bars = profile.plot(5).axes
-    assert [label.get_text() for label in timeline.get_yticklabels()] == ["loop", "worker 1"]
-    assert timeline.get_xlim() == (0, 4 * 5 + 4)  # five mini-batches, of which each takes 5 ms until the next one
-    assert [patch.get_width() for patch in bars.patches] == [1, 5, 1]
-    assert "<img" in profile._repr_html_()
-
-
-def test_notebooks_show_the_table_without_matplotlib(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "matplotlib", None)
-    monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
-    profile = Profile()
-    profile.records.append(make_record(40))
-    assert profile._repr_html_().startswith("<pre>Too few mini-batches")
-    assert "<img" not in profile._repr_html_()
-    with pytest.raises(ImportError, match=r"a plot of a profile needs matplotlib.*pip install matplotlib"):
-        profile.plot()
+def test_notebooks_show_the_table() -> None:
+    assert Profile()._repr_html_() == "<pre>no mini-batch was taken</pre>"

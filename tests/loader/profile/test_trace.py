@@ -15,7 +15,6 @@ from graphfeed.distributed import SamplingServer
 from graphfeed.loader.profile import Profile, Span
 from graphfeed.loader.profile.trace import Range, keep_nested, trace_events
 from tests import pipelines
-from tests.loader.late_streams import late_streams
 from tests.loader.profile.records import MS, make_record
 
 Events = list[dict[str, Any]]
@@ -114,26 +113,6 @@ def test_a_server_is_a_process_of_its_own(tmp_path: Path) -> None:
         "main process",
         "sampling server 1",
     }
-
-
-def test_work_on_gpus_has_a_track_for_each_stream_and_begins_no_sooner_than_it_is_asked_for(tmp_path: Path) -> None:
-    with (
-        late_streams(),
-        gf.DataLoader(pipelines.homogeneous().copy_to("meta"), 2, seed=3) as loader,
-        loader.profile() as profile,
-    ):
-        list(loader)
-    events = trace_of(profile, tmp_path)
-    check(events)
-    gpu = next(event["pid"] for event in events if event.get("args") == {"name": "GPU 0"})
-    asked = {event["args"]["mini-batch"]: event["ts"] for event in copies(events) if event["pid"] != gpu}
-    there = {event["args"]["mini-batch"]: event["ts"] for event in copies(events) if event["pid"] == gpu}
-    assert asked.keys() == there.keys()
-    assert all(there[index] >= asked[index] for index in asked)
-
-
-def copies(events: Events) -> Events:
-    return [event for event in events if event["name"] == "CopyTo" and event["args"].get("mini-batch", -1) >= 0]
 
 
 def test_only_the_latest_mini_batches_are_shown(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

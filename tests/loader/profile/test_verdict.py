@@ -16,10 +16,10 @@ import graphfeed as gf
 from graphfeed.distributed import SamplingServer
 from graphfeed.loader.executors import available_cores
 from graphfeed.loader.profile import verdict
-from graphfeed.loader.profile.copy_rate import copy_rate as real_copy_rate
 from graphfeed.loader.profile.epoch_record import StageRow, bytes_read
 from graphfeed.loader.profile.summary import StageTime, Summary, summarise
 from graphfeed.loader.profile.verdict import RULES, judge
+from graphfeed.loader.profile.verdict import copy_rate as real_copy_rate
 from tests.loader.profile.records import make_record
 
 
@@ -38,13 +38,10 @@ THREADS = {"worker": "thread"}
 CASES: dict[str, tuple[Summary, str]] = {
     "too few": (summary(num_minibatches=19), "19 in 0.58 s"),
     "step": (summary(waits=0.01, setting={"num_workers": 6}), "num_workers=3 would do"),
-    "restarts": (summary(num_replaced=3), "3 workers died"),
-    "start": (summary(first_seconds=2.0), "took 2.0 s"),
     "inline": (
         summary(setting=INLINE, worker_ms=0, main_ms=6.0, stages=(stage("NeighborSampler", "main", 6.0, 1.0),)),
         "num_workers=7 may give up to",
     ),
-    "small": (summary(worker_ms=0.1), "100 us to make"),
     "main process": (
         summary(main_ms=2.0, stages=(stage("Mine", "main", 2.0, 1.0),)),
         "runs in your loop's own thread",
@@ -53,39 +50,15 @@ CASES: dict[str, tuple[Summary, str]] = {
         summary(worker_ms=1.0, beside_ms=3.0, stages=(stage("CopyTo", "prefetch", 3.0, 1.0),)),
         "CopyTo (stage 2) runs in a thread of the main",
     ),
-    "server": (summary(setting={"worker": "server"}, request_ms=8.0), "more requests at once (num_workers=4)"),
-    "network": (summary(setting={"worker": "server"}, request_ms=24.0), "18.0 ms of it on the way"),
-    "server queue": (
-        summary(setting={"worker": "server"}, server_queue_ms=9.0, request_ms=16.0),
-        "9.0 ms of it in the server's queue: more servers",
+    "server": (
+        summary(setting={"worker": "server"}, server_queue_ms=9.0, request_ms=17.0),
+        "a request takes 17.0 ms, 9.0 of them in the server's queue and 2.0 on the way",
     ),
     "disk": (
         summary(read_bytes_per_second=9e8, num_bytes=1e6, stages=(stage("FeatureFetcher", "worker", 5.0, 0.2),)),
         "reads 900 MB/s from disk",
     ),
     "interpreter lock": (summary(setting=THREADS, worker_cpu_ms=3.0), "try worker='process', up to 2.0 times"),
-    "window": (
-        summary(worker_ms=3.0, worker_mean_ms=4.0, worker_p95_ms=30.0, in_flight=4.0, ready=3.0),
-        "prefetch_factor=4",
-    ),
-    "window of one": (
-        summary(
-            setting={"num_workers": 1, "window": 1},
-            worker_ms=1.0,
-            worker_mean_ms=2.0,
-            worker_p95_ms=9.0,
-            in_flight=1.0,
-            ready=1.0,
-        ),
-        "the window of 1 leaves none in store for a slow one: prefetch_factor=2",
-    ),
-    "transfer": (summary(worker_ms=3.0, worker_p95_ms=3.0, transfer_ms=3.0), "travels 3.0 ms between processes"),
-    "cache": (
-        summary(
-            worker_ms=3.0, worker_p95_ms=3.0, caches={"x": (1, 3)}, stages=(stage("FeatureFetcher", "worker", 3, 1),)
-        ),
-        "the cache of x lacks 75 %",
-    ),
     "memory bandwidth": (
         summary(rows={"x": (9, 6e7)}, stages=(stage("FeatureFetcher", "worker", 6.0, 1.0),)),
         "so more workers don't help",
@@ -93,7 +66,7 @@ CASES: dict[str, tuple[Summary, str]] = {
     "cores": (summary(setting={"num_cores": 2}, worker_cpu_ms=6.0), "all 2 cores are at work"),
     "workers": (summary(), "most of it waiting for a server or the like: num_workers=4 may give up to"),
     "workers with idle cores": (summary(setting={"num_cores": 3}, worker_cpu_ms=6.0), "num_workers=3 may give up to"),
-    "unclear": (summary(worker_ms=3.0, worker_p95_ms=3.0), "no single cause stands out"),
+    "unclear": (summary(worker_ms=3.0), "no single cause stands out"),
 }
 
 
@@ -114,9 +87,7 @@ def memory(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 def test_the_verdict_names_the_cause_and_what_to_try() -> None:
     for cause, (figures, text) in CASES.items():
         found = judge(figures)
-        assert found.cause == cause.removesuffix(" queue").removesuffix(" ahead").removesuffix(" of one").removesuffix(
-            " with idle cores"
-        )
+        assert found.cause == cause.removesuffix(" ahead").removesuffix(" with idle cores")
         assert text in found.text
         assert 1 <= found.gain <= 1 / (1 - figures.waits) + 0.01, cause
 
@@ -220,18 +191,6 @@ class Spin(gf.Transform):
         return minibatch
 
 
-class Uneven(gf.Transform):
-    """Takes longer for one of so many mini-batches."""
-
-    every: int
-    slow: float
-    fast: float
-
-    def __call__(self, minibatch: Any) -> Any:
-        time.sleep(self.fast if minibatch.key.index % self.every else self.slow)
-        return minibatch
-
-
 class SleepInMain(gf.Transform):
     """Takes a while in the loop's thread."""
 
@@ -268,20 +227,6 @@ BOTTLENECKS: list[Any] = [
     ("workers", Sleep(items(80), 0.02), {"num_workers": 2}, r"Sleep \(stage 2\).* num_workers=4 may give"),
     ("step", Sleep(items(60), 0.005), {"step": 0.02, "num_workers": 6}, "num_workers=1 would do"),
     pytest.param("main process", SleepInMain(items()), {"num_workers": 2}, r"SleepInMain \(stage 2\)", marks=thorough),
-    pytest.param(
-        "window",
-        Uneven(items(160), 8, 0.08, 0.005),
-        {"step": 0.004, "num_workers": 4, "prefetch_factor": 1},
-        "prefetch_factor=2",
-        marks=thorough,
-    ),
-    pytest.param(
-        "window",
-        Uneven(items(120), 4, 0.03, 0.002),
-        {"step": 0.01, "num_workers": 1, "prefetch_factor": 1},
-        "prefetch_factor=2",
-        marks=thorough,
-    ),
 ]
 """The cause, a pipeline that has it, the options of its loader, and what the verdict says. Sleeping takes no core, so
 these hold on a busy machine too."""
@@ -338,12 +283,6 @@ def test_a_cold_disk(disk_path: Path) -> None:
         forget_pages(path)
 
     judged("disk", pipe, num_workers=1, prepare=begin_cold)
-
-
-@pytest.mark.slow
-def test_a_cache_that_misses() -> None:
-    feature = gf.cpu_cached_feature(gf.TorchBasedFeature(torch.rand(ROWS, 128)), 1 << 20)
-    assert "the cache of node x" in judged("cache", fetching(feature), num_workers=1)
 
 
 def fetching(feature: Any) -> gf.Datapipe:
