@@ -15,8 +15,7 @@ from typing import Any
 from graphfeed.datapipes import Datapipe
 from graphfeed.datapipes.pipeline import find
 from graphfeed.distributed.release import RELEASE
-from graphfeed.distributed.servers.health_endpoint import HealthEndpoint
-from graphfeed.distributed.servers.server_metrics import ServerMetrics
+from graphfeed.distributed.servers.server_metrics import HealthEndpoint, ServerMetrics
 from graphfeed.distributed.servers.tickets import (
     ABOUT,
     ANSWER_BYTES,
@@ -117,7 +116,8 @@ class SamplingServer(Closeable):
         if not isinstance(pipe, Datapipe):
             raise TypeError(f"pipe must be a pipeline of stages, but is a {type(pipe).__name__}")
         check_flags(allow_plaintext=allow_plaintext)
-        self._token, self._tls, self._allow_plaintext = check_token(token), tls, allow_plaintext
+        check_token(token)
+        self._tls, self._allow_plaintext = tls, allow_plaintext
         self._check_place(host, port)
         self._cuts = find_cuts(pipe)
         self._task_of = lru_cache(MOST_TASKS)(self._find_task)
@@ -144,12 +144,12 @@ class SamplingServer(Closeable):
 
         `GET /health` is answered by 200, or by 503 with the reason. `GET /metrics` has Prometheus's text format:
         mini-batches, bytes, requests in flight, errors by kind, the seconds since the start, the fingerprint of the
-        pipeline, and the size, hits and misses of each cache of rows or columns. On another address than loopback, a
-        request needs the server's token, as `curl -H "Authorization: Bearer TOKEN"`, and the endpoint has the server's
-        TLS.
+        pipeline, and the size, hits and misses of each cache of rows or columns. Neither needs a token, as probes have
+        none, so let only those who may know these numbers reach the address. On another one than loopback, the endpoint
+        has the server's TLS.
 
         Args:
-            host: The address to listen on.
+            host: The address to listen on; by default, no other machine reaches it.
             port: The port; 0 takes a free one.
 
         Raises:
@@ -165,8 +165,7 @@ class SamplingServer(Closeable):
             200
         """
         self._check_place(host, port)
-        guard = (None, None) if is_loopback(host) else (self._token, self._tls)
-        endpoint = HealthEndpoint(self.metrics, host, port, *guard)
+        endpoint = HealthEndpoint(self.metrics, host, port, None if is_loopback(host) else self._tls)
         self._endpoints.append(weakref.finalize(self, endpoint.close))
         return join_address(host, endpoint.port)
 

@@ -1,11 +1,13 @@
-"""Prometheus metrics and the health of a sampling server."""
+"""Prometheus metrics and the health of a sampling server, and both over HTTP, for Prometheus and for probes."""
 
 import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from http.server import ThreadingHTTPServer
 from typing import Any, TypeAlias
 
+from graphfeed.distributed.wire import listen, make_server_context
 from graphfeed.ops.process import import_optional, install_hint
 from graphfeed.storage.memory import Cache
 
@@ -13,6 +15,8 @@ Caches: TypeAlias = list[tuple[str, Cache]]
 
 STUCK_SECONDS = 60.0
 """How long a server with requests may finish none before it counts as ill."""
+SILENT_SECONDS = 5.0
+"""How long a caller over HTTP may say nothing before it is hung up on."""
 ERRORS = ("cancelled", "failed", "full", "refused", "unauthenticated")
 """Why requests get no mini-batch: the reader gave up, a stage failed, too many wait, another pipeline, no token."""
 
@@ -69,12 +73,6 @@ class ServerMetrics:
                 return f"{self.in_flight} requests wait, and none was finished for {silence:.0f} s"
         return None
 
-    def text(self) -> str:
-        prometheus = import_prometheus()
-        registry = prometheus.CollectorRegistry()
-        registry.register(self)
-        return str(prometheus.generate_latest(registry).decode())
-
     def collect(self) -> Iterator[Any]:
         """Yield the metrics, as prometheus_client asks of its collectors."""
         core = import_prometheus("prometheus_client.core")
@@ -105,6 +103,50 @@ class ServerMetrics:
                 rows.add_metric(labels, sum(getattr(cache, attribute) for cache in caches))
             if by_labels:
                 yield rows
+
+
+class HealthEndpoint(ThreadingHTTPServer):
+    """Answers `GET /health` by 200 or 503, and `GET /metrics` in Prometheus's text format; neither needs a token.
+
+    `tls` is a certificate chain and a private key, both as PEM.
+    """
+
+    def __init__(self, metrics: ServerMetrics, host: str, port: int, tls: tuple[bytes, bytes] | None) -> None:
+        prometheus = import_prometheus()
+        registry = prometheus.CollectorRegistry()
+        registry.register(metrics)
+        answers_metrics: Any = prometheus.MetricsHandler.factory(registry)
+
+        class Request(answers_metrics):  # type: ignore[misc]
+            timeout = SILENT_SECONDS
+
+            def do_GET(self) -> None:
+                if self.path != "/health":
+                    super().do_GET()
+                    return
+                problem = metrics.problem()
+                self.send_response(200 if problem is None else 503)
+                self.end_headers()
+                self.wfile.write(f"{problem or 'ok'}\n".encode())
+
+        context = None if tls is None else make_server_context(tls)
+        super().__init__((host, port), Request, bind_and_activate=False)
+        self.socket.close()
+        self.socket = listen(host, port)
+        if context is not None:
+            # Handshakes are made by the threads of requests, so that a slow one keeps no other waiting.
+            self.socket = context.wrap_socket(self.socket, server_side=True, do_handshake_on_connect=False)
+        self.port: int = self.socket.getsockname()[1]
+        self._thread = threading.Thread(target=self.serve_forever, args=(0.1,), name="graphfeed-health", daemon=True)
+        self._thread.start()
+
+    def close(self) -> None:
+        self.shutdown()
+        self._thread.join()
+        self.server_close()
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """Ignore a caller that has gone."""
 
 
 def import_prometheus(module: str = "prometheus_client") -> Any:

@@ -131,17 +131,6 @@ def test_the_bytes_of_whole_answers_are_counted(server: SamplingServer, monkeypa
     assert sum(sizes) <= server.metrics.sent_bytes - before <= sum(sizes) + 100 * len(sizes)
 
 
-def test_caches_that_it_reads_through_are_in_its_metrics() -> None:
-    cached = gf.cpu_cached_feature(gf.TorchBasedFeature(torch.zeros(4, 1)), 1000)
-    store = gf.BasicFeatureStore({("node", None, "x"): cached})
-    pipe = gf.ItemSampler(gf.ItemSet(4, names="seeds"), batch_size=2).fetch_feature(store, ["x"])
-    pytest.importorskip("prometheus_client")
-    with SamplingServer(pipe, token=TOKEN) as server:
-        list(gf.DataLoader(pipe, servers=[server.address], token=TOKEN, seed=0))
-        found = [line for line in server.metrics.text().splitlines() if "cache_misses_total{" in line]
-    assert found == ['graphfeed_cache_misses_total{kind="rows in memory, sieve",of="node x"} 4.0']
-
-
 def test_another_pipeline_is_refused_by_the_field_that_differs(server: SamplingServer) -> None:
     events: list[str] = []
     server.on_event = events.append

@@ -4,9 +4,6 @@ import shutil
 import socket
 import ssl
 import subprocess
-import threading
-import time
-import urllib.error
 import urllib.request
 from collections.abc import Iterator
 from contextlib import suppress
@@ -17,13 +14,20 @@ import torch
 
 import graphfeed as gf
 from graphfeed.distributed import SamplingServer
-from graphfeed.distributed.servers import health_endpoint, server_metrics
-from graphfeed.distributed.servers.health_endpoint import HealthEndpoint
-from graphfeed.distributed.servers.server_metrics import ServerMetrics
+from graphfeed.distributed.servers import server_metrics
+from graphfeed.distributed.servers.server_metrics import HealthEndpoint, ServerMetrics
 from tests import pipelines
 from tests.digests import digests
 from tests.distributed.served import TOKEN, loader, make_certificate, servers
 from tests.waiting import wait_until
+
+prometheus = pytest.importorskip("prometheus_client")
+
+
+def text(metrics: ServerMetrics) -> str:
+    registry = prometheus.CollectorRegistry()
+    registry.register(metrics)
+    return str(prometheus.generate_latest(registry).decode())
 
 
 def test_the_text_has_a_line_for_each_count() -> None:
@@ -32,7 +36,7 @@ def test_the_text_has_a_line_for_each_count() -> None:
     metrics.count_made(20)
     metrics.count_error("refused")
     with metrics.request():
-        lines = metrics.text().splitlines()
+        lines = text(metrics).splitlines()
     assert "graphfeed_minibatches_total 2.0" in lines
     assert "graphfeed_sent_bytes_total 120.0" in lines
     assert "# HELP graphfeed_sent_bytes_total Bytes of the answers with them." in lines
@@ -40,7 +44,7 @@ def test_the_text_has_a_line_for_each_count() -> None:
     assert 'graphfeed_errors_total{kind="refused"} 1.0' in lines
     assert 'graphfeed_errors_total{kind="failed"} 0.0' in lines
     assert 'graphfeed_pipeline_info{fingerprint="abc"} 1.0' in lines
-    assert "graphfeed_requests_in_flight 0.0" in metrics.text().splitlines()
+    assert "graphfeed_requests_in_flight 0.0" in text(metrics).splitlines()
     typed = [line.split()[2] for line in lines if line.startswith("# TYPE")]
     assert {line.partition(" ")[0].partition("{")[0] for line in lines if line[0] != "#"} == set(typed)
 
@@ -50,14 +54,14 @@ def test_the_text_tells_of_each_cache_and_of_those_of_equal_names_as_one() -> No
     for cache in caches:
         cache.query(torch.tensor([1, 2]))
     named = list(zip(['node "x"', "node y", "node y"], caches, strict=True))
-    lines = ServerMetrics("abc", 2, lambda: list(named)).text().splitlines()
+    lines = text(ServerMetrics("abc", 2, lambda: list(named))).splitlines()
     size = float(caches[0].max_size_in_bytes)
     for name, count in (('node \\"x\\"', 1), ("node y", 2)):
         labels = f'{{kind="rows in memory, sieve",of="{name}"}}'
         assert f"graphfeed_cache_bytes{labels} {count * size}" in lines
         assert f"graphfeed_cache_hits_total{labels} 0.0" in lines
         assert f"graphfeed_cache_misses_total{labels} {count * 2.0}" in lines
-    assert not any("cache" in line for line in ServerMetrics("abc", 2).text().splitlines())
+    assert not any("cache" in line for line in text(ServerMetrics("abc", 2)).splitlines())
 
 
 def test_a_server_is_ill_when_it_closes_when_it_is_full_and_when_it_finishes_nothing(
@@ -84,12 +88,14 @@ def test_a_server_without_requests_is_not_stuck_however_long_it_had_none(monkeyp
         assert metrics.problem() is None
 
 
-pytest.importorskip("prometheus_client")
+@pytest.fixture
+def metrics() -> ServerMetrics:
+    return ServerMetrics("abc", 2)
 
 
 @pytest.fixture
-def endpoint(no_leaks: None) -> Iterator[HealthEndpoint]:
-    endpoint = HealthEndpoint(ServerMetrics("abc", 2), "127.0.0.1", 0, None, None)
+def endpoint(no_leaks: None, metrics: ServerMetrics) -> Iterator[HealthEndpoint]:
+    endpoint = HealthEndpoint(metrics, "127.0.0.1", 0, None)
     yield endpoint
     endpoint.close()
     endpoint.close()
@@ -109,52 +115,28 @@ def status(endpoint: HealthEndpoint, request: str) -> int:
     return int(call(endpoint, request.encode()).split()[1])
 
 
-def test_health_is_200_or_503_with_the_reason(endpoint: HealthEndpoint) -> None:
+def test_health_is_200_or_503_with_the_reason(endpoint: HealthEndpoint, metrics: ServerMetrics) -> None:
     assert call(endpoint, b"GET /health HTTP/1.1\r\n\r\n").endswith(b"\r\n\r\nok\n")
-    endpoint.metrics.is_closed = True
+    metrics.is_closed = True
     assert status(endpoint, "GET /health HTTP/1.1\r\n\r\n") == 503
     assert call(endpoint, b"GET /health HTTP/1.1\r\n\r\n").endswith(b"\r\n\r\nthe server is closing\n")
 
 
-def test_metrics_have_the_length_that_is_announced(endpoint: HealthEndpoint) -> None:
-    head, _, body = call(endpoint, b"GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n").partition(b"\r\n\r\n")
-    assert f"Content-Length: {len(body)}".encode() in head
-    assert b'graphfeed_pipeline_info{fingerprint="abc"} 1.0\n' in body
-    assert call(endpoint, b"HEAD /metrics HTTP/1.1\r\n\r\n").endswith(b"\r\n\r\n")
-
-
-def test_what_is_no_request_gets_the_status_that_says_so(endpoint: HealthEndpoint) -> None:
-    for request, expected in (
-        ("GET /other HTTP/1.1", 404),
-        ("POST /metrics HTTP/1.1", 501),
-        ("GET /metrics?" + "x" * 100_000 + " HTTP/1.1", 414),
-        ("GET /metrics HTTP/1.1\r\nX: " + "x" * 100_000, 431),
-    ):
-        assert status(endpoint, f"{request}\r\n\r\n") == expected, request[:20]
-
-
-def test_without_the_token_nothing_is_told() -> None:
-    endpoint = HealthEndpoint(ServerMetrics("abc", 2), "127.0.0.1", 0, "secret", None)
-    try:
-        for header in ("", "Authorization: Bearer", "Authorization: Bearer wrong", "Authorization: secret"):
-            assert status(endpoint, f"GET /metrics HTTP/1.1\r\n{header}\r\n\r\n") == 401, header
-        assert status(endpoint, "GET /metrics HTTP/1.1\r\nauthorization:  bearer secret \r\n\r\n") == 200
-    finally:
-        endpoint.close()
+def test_metrics_are_in_the_text_format_of_prometheus(endpoint: HealthEndpoint) -> None:
+    found = call(endpoint, b"GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n")
+    assert b'graphfeed_pipeline_info{fingerprint="abc"} 1.0\n' in found
 
 
 @pytest.mark.parametrize("secured", [False, True])
 def test_callers_that_say_nothing_delay_nobody_and_are_hung_up_on(
     no_leaks: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, secured: bool
 ) -> None:
-    monkeypatch.setattr(health_endpoint, "REQUEST_SECONDS", 0.3)
+    monkeypatch.setattr(server_metrics, "SILENT_SECONDS", 0.3)
     tls = make_certificate(tmp_path) if secured else None
-    endpoint = HealthEndpoint(ServerMetrics("abc", 2), "127.0.0.1", 0, None, tls)
+    endpoint = HealthEndpoint(ServerMetrics("abc", 2), "127.0.0.1", 0, tls)
     silent = [socket.create_connection(("127.0.0.1", endpoint.port), timeout=10) for _ in range(100)]
     for sock in silent[::2]:
         sock.sendall(b"GET /he")
-    trickle = threading.Thread(target=send_slowly, args=(silent[0],))
-    trickle.start()
     context = None if tls is None else ssl.create_default_context(cadata=tls[0].decode())
     for path in ("health", "metrics"):  # one after the other, those who are silent would take longer than the timeout
         url = f"http{'s' * secured}://localhost:{endpoint.port}/{path}"
@@ -164,16 +146,7 @@ def test_callers_that_say_nothing_delay_nobody_and_are_hung_up_on(
         with sock, suppress(ConnectionError):
             while sock.recv(100):
                 pass
-    trickle.join(10)
     endpoint.close()
-
-
-def send_slowly(sock: socket.socket) -> None:
-    """Send a byte at a time, as one who would hold a connection for ever."""
-    with suppress(OSError):
-        while True:
-            sock.sendall(b"x")
-            time.sleep(0.05)
 
 
 def test_a_server_tells_what_it_did() -> None:
@@ -198,7 +171,19 @@ def test_a_server_tells_what_it_did() -> None:
     assert counts["graphfeed_requests_in_flight"] == 0
 
 
-def test_other_machines_need_tls_and_the_token(tmp_path: Path) -> None:
+def test_caches_that_it_reads_through_are_in_its_metrics() -> None:
+    cached = gf.cpu_cached_feature(gf.TorchBasedFeature(torch.zeros(4, 1)), 1000)
+    store = gf.BasicFeatureStore({("node", None, "x"): cached})
+    pipe = gf.ItemSampler(gf.ItemSet(4, names="seeds"), batch_size=2).fetch_feature(store, ["x"])
+    pytest.importorskip("pyarrow")
+    with SamplingServer(pipe, token=TOKEN) as server:
+        list(gf.DataLoader(pipe, servers=[server.address], token=TOKEN, seed=0))
+        with urllib.request.urlopen(f"http://{server.serve_health()}/metrics", timeout=10) as answer:
+            found = [line for line in answer.read().decode().splitlines() if "cache_misses_total{" in line]
+    assert found == ['graphfeed_cache_misses_total{kind="rows in memory, sieve",of="node x"} 4.0']
+
+
+def test_other_machines_need_tls_and_no_token(tmp_path: Path) -> None:
     pytest.importorskip("pyarrow")
     tls = make_certificate(tmp_path)
     with SamplingServer(pipelines.shuffled(), token=TOKEN) as plain, pytest.raises(ValueError, match="without TLS"):
@@ -206,11 +191,7 @@ def test_other_machines_need_tls_and_the_token(tmp_path: Path) -> None:
     with SamplingServer(pipelines.shuffled(), "0.0.0.0", token=TOKEN, tls=tls) as server:
         port = server.serve_health("0.0.0.0").rpartition(":")[2]
         trusted = ssl.create_default_context(cadata=tls[0].decode())
-        request = urllib.request.Request(f"https://localhost:{port}/health")
-        with pytest.raises(urllib.error.HTTPError, match="401"):
-            urllib.request.urlopen(request, context=trusted, timeout=10)
-        request.add_header("Authorization", f"Bearer {TOKEN}")
-        with urllib.request.urlopen(request, context=trusted, timeout=10) as answer:
+        with urllib.request.urlopen(f"https://localhost:{port}/health", context=trusted, timeout=10) as answer:
             assert answer.read() == b"ok\n"
 
 
