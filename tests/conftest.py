@@ -18,8 +18,7 @@ import pytest
 import torch
 from hypothesis import HealthCheck, settings
 
-from graphfeed.loader.executors.idle_executors import end_idle_executors
-from graphfeed.loader.executors.process_executor import make_context
+from graphfeed.loader.executors.process_executor import end_idle_executors, make_context
 from graphfeed.ops import seed
 from graphfeed.ops.memory import shared_memory
 from tests.ops.devices import GPUS, Cpu, Device, gpu_of

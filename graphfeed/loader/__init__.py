@@ -5,13 +5,13 @@ stage computes is decided in `graphfeed.datapipes`; the only stages here are tho
 """
 
 from graphfeed.datapipes.pipeline import Observer
-from graphfeed.loader.caches import find_caches
 from graphfeed.loader.dataloader import DataLoader
 from graphfeed.loader.executors.dispatcher import WorkerLostError
 from graphfeed.loader.executors.process_executor import ProcessExecutor
 from graphfeed.loader.explain import bytes_text
 from graphfeed.loader.fingerprint import Fingerprint, find_difference, take_fingerprint
 from graphfeed.loader.plan import RULES, Plan, make_plan
+from graphfeed.loader.profile import find_caches
 from graphfeed.loader.progress import Progress
 from graphfeed.loader.rules import Cooperates, LoaderOptions
 from graphfeed.loader.run import RunContext, current_run

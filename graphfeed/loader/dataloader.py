@@ -14,7 +14,6 @@ from graphfeed.datapipes import Batch, Datapipe, length
 from graphfeed.datapipes.pipeline import Observer
 from graphfeed.loader.auto import Auto, why_fixed
 from graphfeed.loader.fingerprint import Fingerprint, take_fingerprint
-from graphfeed.loader.memory_budget import MemoryBudget
 from graphfeed.loader.options import (
     RemoteServers,
     as_pipeline,
@@ -36,9 +35,8 @@ from graphfeed.loader.progress import (
     count_rounds,
     with_progress,
 )
-from graphfeed.loader.rules import LoaderOptions
-from graphfeed.loader.runner import Runner
-from graphfeed.loader.workers import Workers
+from graphfeed.loader.rules import LoaderOptions, MemoryBudget
+from graphfeed.loader.runner import Runner, Workers
 from graphfeed.ops.arguments import check_count, check_flags, checked
 from graphfeed.ops.process import imported_entry_points, renew_in_child
 
@@ -294,7 +292,8 @@ class DataLoader(Generic[Batch]):
         (`graphfeed.pyg`), a digest of it.
         """
         progress = self._latest or self._next
-        if progress.done or self._is_complete(progress):
+        total = count_rounds(self.plan.written) if progress.index > 0 else None
+        if progress.done or (total is not None and progress.index >= total):
             progress = Progress(progress.epoch + 1, 0)
         position = {"seed": self._seed, "epoch": progress.epoch, "index": progress.index}
         if ranks := count_ranks(self.plan.written):
@@ -352,10 +351,6 @@ class DataLoader(Generic[Batch]):
         traceback: TracebackType | None,
     ) -> None:
         self.close()
-
-    def _is_complete(self, progress: Progress) -> bool:
-        total = count_rounds(self.plan.written) if progress.index > 0 else None
-        return total is not None and progress.index >= total
 
     def _forget_epochs(self) -> None:
         # In a forked process, the threads of those that its parent runs are lost.

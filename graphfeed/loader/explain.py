@@ -6,9 +6,8 @@ from math import ceil
 
 from graphfeed.datapipes import Datapipe, Transform
 from graphfeed.datapipes.pipeline import BatchSizeEstimate, describe_stage, traverse
-from graphfeed.loader.caches import find_caches
 from graphfeed.loader.executors import available_cores, cpu_quotas
-from graphfeed.loader.profile import Setting, StageRow, Summary
+from graphfeed.loader.profile import Setting, StageRow, Summary, find_caches
 from graphfeed.loader.rules import device_of
 from graphfeed.loader.stages.in_threads import InThreads
 from graphfeed.loader.stages.in_workers import InWorkers, Sharder

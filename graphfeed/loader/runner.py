@@ -1,23 +1,95 @@
-"""Runs a plan: a whole epoch, or a part of it."""
+"""Runs a plan, from a mini-batch of an epoch on, and has the workers for that."""
 
+import os
+import weakref
 from collections.abc import Generator, Iterator
 from concurrent.futures import Executor
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import islice
 from typing import Any
 
 from graphfeed.datapipes import Source
 from graphfeed.datapipes.pipeline import Observer, find, traverse
+from graphfeed.loader.executors.process_executor import ProcessExecutor, release_executor, take_executor
+from graphfeed.loader.executors.thread_executor import ThreadExecutor
 from graphfeed.loader.explain import describe_setting
+from graphfeed.loader.options import RemoteServers
 from graphfeed.loader.plan import Plan
-from graphfeed.loader.profile import EpochRecord, Profile
+from graphfeed.loader.profile import Profile
 from graphfeed.loader.progress import Progress
 from graphfeed.loader.rules import CopiesToDevice
 from graphfeed.loader.run import RUN_OF, LeavesRun, RunContext
 from graphfeed.loader.stages.in_workers import InWorkers
-from graphfeed.loader.workers import Workers
 from graphfeed.ops import check_device, set_max_uva_threads
+from graphfeed.ops.process import ForkLock, load_entry_point, renew_in_child
+
+
+@dataclass(eq=False)
+class Workers:
+    """The executor of a loader, which is started when it is first needed."""
+
+    given: Executor | None
+    servers: RemoteServers
+    worker: str
+    num_workers: int
+    timeout: float
+    persistent: bool
+    pool: Executor | None = field(default=None, init=False)
+    """What is kept for the next epoch."""
+    starting: ForkLock = field(default_factory=ForkLock, init=False)
+
+    def __post_init__(self) -> None:
+        self._process = os.getpid()
+        renew_in_child(self, Workers._forget)
+
+    @property
+    def who(self) -> str:
+        """Return "thread", "process", "server" or "executor"."""
+        return "executor" if self.given is not None else "server" if self.servers.addresses else self.worker
+
+    def take(self) -> Executor:
+        """Return the executor for an epoch."""
+        if self.given is not None:
+            if self._process != os.getpid():
+                raise RuntimeError(
+                    "the executor that this loader was given belongs to the process that this one was forked from; "
+                    "make an executor and a loader here"
+                )
+            return self.given
+        if not self.persistent:
+            return self._start()
+        # Two threads may start an epoch at the same time.
+        with self.starting:
+            if self.pool is None:
+                self.pool = self._start()
+                self._release = weakref.finalize(self, release_executor, self.pool, wait=False)
+            return self.pool
+
+    def leave(self, executor: Executor | None) -> None:
+        # One that the user gave is never shut down, and one that is kept is for the next epoch.
+        if executor is not None and executor is not self.given and executor is not self.pool:
+            executor.shutdown(wait=True, cancel_futures=True)
+
+    def close(self) -> None:
+        if self.pool is not None and self._release.detach():
+            release_executor(self.pool, wait=True)
+        self.pool = None
+
+    def _start(self) -> Executor:
+        if self.servers.addresses:
+            remote_executor: Any = load_entry_point("executors", "servers")
+            *which, patience = self.servers
+            executor: Executor = remote_executor(*which, self.num_workers, self.timeout, patience)
+            return executor
+        if self.worker == "process":
+            make = take_executor if self.persistent else ProcessExecutor
+            return make(self.num_workers, timeout=self.timeout)
+        return ThreadExecutor(self.num_workers)
+
+    def _forget(self) -> None:
+        # A forked process starts workers of its own.
+        self.pool = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -36,7 +108,11 @@ class Runner:
         for stage in find(pipe, CopiesToDevice):
             check_device("copy_to", stage.device)  # type: ignore[attr-defined]
         executor = self.workers.take() if find(pipe, InWorkers) else None
-        run = RunContext(executor, *self.begin_record(executor, profile))
+        record = None
+        if profile is not None:
+            setting = describe_setting(pipe, self.workers.num_workers, self.workers.who)
+            record = profile.begin(setting, pipe, executor, self.observer)
+        run = RunContext(executor, self.observer if record is None else record.recorder, record)
         try:
             # Where the stages can't begin at an index, the mini-batches before it are made again, and dropped.
             by_index = all(stage.one_to_one or isinstance(stage, Source) for stage in traverse(pipe))
@@ -49,18 +125,9 @@ class Runner:
                 run.when_cancelled(stage.leave_run)  # type: ignore[attr-defined]
             with closing(run.drive(pipe)) as batches:
                 taken: Iterator[Any] = islice(batches, skipped, None)
-                yield from taken if run.record is None else run.record.watch_reader(taken)
+                yield from taken if record is None else record.watch_reader(taken)
         finally:
-            if run.record is not None:
-                run.record.finish(self.plan.running, executor)
+            if record is not None:
+                record.finish(self.plan.running, executor)
             run.cancel()
             self.workers.leave(executor)
-
-    def begin_record(
-        self, executor: Executor | None, profile: Profile | None
-    ) -> tuple[Observer | None, EpochRecord | None]:
-        if profile is None:
-            return self.observer, None
-        setting = describe_setting(self.plan.running, self.workers.num_workers, self.workers.who)
-        record = profile.begin(setting, self.plan.running, executor, self.observer)
-        return record.recorder, record

@@ -21,7 +21,7 @@ from graphfeed.channels.bounded_queue_state import (
     Reply,
 )
 from graphfeed.channels.broker import CANCEL, END_EPOCH, GET, LOOK, WITHDRAW, Broker, control_record
-from graphfeed.loader.transport.message import INLINE, PREFIX, Record
+from graphfeed.loader.transport.mailbox import INLINE, PREFIX, Record
 
 ACTIONS = st.lists(
     st.one_of(

@@ -7,7 +7,7 @@ import torch
 
 import graphfeed as gf
 from graphfeed.distributed import PartBook, PartitionedFeature, Peers, cut_rows
-from graphfeed.loader.caches import find_caches
+from graphfeed.loader.profile import find_caches
 from graphfeed.storage.features import PlannedRows
 from tests.digests import digests
 from tests.distributed import joint

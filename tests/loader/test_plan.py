@@ -9,9 +9,9 @@ import pytest
 import torch
 
 import graphfeed as gf
-from graphfeed.loader.caches import find_caches
 from graphfeed.loader.explain import BYTES_NOTE, UNKNOWN_NOTE, bytes_text, describe_plan
 from graphfeed.loader.plan import make_plan
+from graphfeed.loader.profile import find_caches
 from graphfeed.loader.rules import LoaderOptions
 from graphfeed.storage.graph.sampling import mapped_arrays
 from tests import pipelines

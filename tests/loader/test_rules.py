@@ -10,14 +10,9 @@ import torch
 import graphfeed as gf
 from graphfeed.datapipes.pipeline import find
 from graphfeed.datapipes.pipeline.description import describe_stage
-from graphfeed.loader import memory_budget
-from graphfeed.loader.memory_budget import MemoryBudget
+from graphfeed.loader import rules
 from graphfeed.loader.plan import RULES, make_plan
-from graphfeed.loader.rules import (
-    LoaderOptions,
-    device_of,
-    moves,
-)
+from graphfeed.loader.rules import LoaderOptions, MemoryBudget, device_of, moves
 from graphfeed.loader.stages.in_windows import InWindows
 from graphfeed.loader.stages.prefetch import Prefetch
 from graphfeed.loader.stages.stream_prefetch import StreamPrefetch
@@ -270,7 +265,7 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[float]:
         answers.append(1200.0)
         return answers[-1]
 
-    monkeypatch.setattr(memory_budget, "available_memory", available)
+    monkeypatch.setattr(rules, "available_memory", available)
     monkeypatch.delenv("LOCAL_WORLD_SIZE", raising=False)
     return answers
 

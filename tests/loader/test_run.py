@@ -16,9 +16,8 @@ from graphfeed.loader.options import RemoteServers
 from graphfeed.loader.profile import Profile
 from graphfeed.loader.progress import Progress
 from graphfeed.loader.run import RunContext, current_run
-from graphfeed.loader.runner import Runner
+from graphfeed.loader.runner import Runner, Workers
 from graphfeed.loader.stages.prefetch import Prefetch
-from graphfeed.loader.workers import Workers
 from tests import pipelines
 from tests.digests import digests
 from tests.waiting import HangAtTheSecond, wait_until

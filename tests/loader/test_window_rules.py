@@ -12,9 +12,9 @@ import torch
 
 import graphfeed as gf
 from graphfeed.datapipes.pipeline import find
-from graphfeed.loader import auto, memory_budget
-from graphfeed.loader.caches import find_caches
+from graphfeed.loader import auto, rules
 from graphfeed.loader.explain import bytes_text
+from graphfeed.loader.profile import find_caches
 from graphfeed.loader.stages.in_windows import InWindows
 from graphfeed.storage.features import PlannedRows
 from graphfeed.storage.graph.sampling import mapped_arrays
@@ -65,12 +65,12 @@ def test_files_larger_than_the_memory_are_read_in_windows(path: Path) -> None:
 
 
 def test_without_a_limit_a_third_of_the_free_memory_counts(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(memory_budget, "available_memory", lambda: 3.0 * SIZE)
+    monkeypatch.setattr(rules, "available_memory", lambda: 3.0 * SIZE)
     assert windows(pipe_of(path)) == []
-    monkeypatch.setattr(memory_budget, "available_memory", lambda: 3.0 * SIZE - 4)
+    monkeypatch.setattr(rules, "available_memory", lambda: 3.0 * SIZE - 4)
     assert len(windows(pipe_of(path))) == 1
     # Too little for the bookkeeping: then nothing is read ahead unless somebody asks for it.
-    monkeypatch.setattr(memory_budget, "available_memory", lambda: 100.0)
+    monkeypatch.setattr(rules, "available_memory", lambda: 100.0)
     assert windows(pipe_of(path)) == []
 
 

@@ -140,7 +140,12 @@ class SampleInbox:
                             raise PeerError(
                                 f"{sender.name} left after {sender.num_samples} samples, before it signalled"
                             )
-                self._check_connected()
+                if all(sender.ended for sender in self.senders.values()):
+                    # Nobody is connected who could end the epoch. It is said once of each; its signal counts.
+                    for sender in self.senders.values():
+                        if sender.lost and not sender.left:
+                            sender.left = True
+                            raise PeerError(f"{sender.name} was cut off after it had signalled: {sender.lost}")
                 if time.monotonic() >= end:
                     silent = [sender.name for sender in self.senders.values() if not sender.ended]
                     raise TimeoutError(
@@ -149,14 +154,6 @@ class SampleInbox:
                     )
                 self.changed.wait(end - time.monotonic())
             raise RuntimeError("the receiver is closed; make another")
-
-    def _check_connected(self) -> None:
-        # Nobody is connected who could end the epoch.
-        if all(sender.ended for sender in self.senders.values()):
-            for sender in self.senders.values():
-                if sender.lost and not sender.left:
-                    sender.left = True  # it is said once; its signal counts
-                    raise PeerError(f"{sender.name} was cut off after it had signalled: {sender.lost}")
 
     def close(self) -> None:
         with self.changed:

@@ -54,7 +54,8 @@ def is_guarded() -> bool:
     """Tell whether what the main thread does now is done by the main script alone, not by workers that import it."""
     # That is so if the main script calls it under `if __name__ == "__main__":`.
     frame = sys._current_frames().get(threading.main_thread().ident or 0)
-    while frame is not None and not (frame.f_code.co_name == "<module>" and frame.f_globals is main_globals()):
+    main = vars(sys.modules["__main__"])
+    while frame is not None and not (frame.f_code.co_name == "<module>" and frame.f_globals is main):
         frame = frame.f_back
     # Nothing is asked of a module without a file, such as a notebook, which workers don't import.
     if frame is None or not is_importable():
@@ -69,10 +70,6 @@ def is_guarded() -> bool:
         and "__name__" in names(part)
         for part in program.body
     )
-
-
-def main_globals() -> dict[str, object]:
-    return vars(sys.modules["__main__"])
 
 
 def names(part: ast.If) -> set[str]:

@@ -7,7 +7,7 @@ records, without clocks or threads: `summarise` finds the medians (`Summary`), `
 `Profile` shows both as a table, a dict or a trace.
 """
 
-from graphfeed.loader.profile.epoch_record import EpochRecord, Setting, StageRow, timed
+from graphfeed.loader.profile.epoch_record import EpochRecord, Setting, StageRow, find_caches, timed
 from graphfeed.loader.profile.profile import Profile
 from graphfeed.loader.profile.recorder import FIRST_SERVER, Measured, Recorder, Span
 from graphfeed.loader.profile.summary import Summary, summarise
@@ -15,5 +15,5 @@ from graphfeed.loader.profile.verdict import RARELY, lock_is_short
 
 __all__ = [
     "FIRST_SERVER", "RARELY", "EpochRecord", "Measured", "Profile", "Recorder", "Setting", "Span", "StageRow",
-    "Summary", "lock_is_short", "summarise", "timed",
+    "Summary", "find_caches", "lock_is_short", "summarise", "timed",
 ]  # fmt: skip

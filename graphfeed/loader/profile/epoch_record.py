@@ -11,10 +11,10 @@ from time import perf_counter_ns, time_ns
 from typing import Any, NamedTuple
 
 from graphfeed.datapipes import Datapipe, MiniBatch
-from graphfeed.loader.caches import find_caches
+from graphfeed.datapipes.pipeline import traverse
 from graphfeed.loader.profile.recorder import UNKNOWN, Measured, Recorder, Span
 from graphfeed.ops import Key
-from graphfeed.storage.memory import count_bytes
+from graphfeed.storage.memory import Cache, HasCaches, count_bytes
 
 Submit = Callable[[Any], tuple[Future[Any], ...]]
 
@@ -230,3 +230,13 @@ def thread_times(pids: Iterable[int]) -> dict[int, tuple[int, int]]:
                 ran, waited, _ = map(int, path.read_text().split())
                 found[int(path.parent.name)] = ran, waited
     return found
+
+
+def find_caches(pipe: Datapipe) -> list[tuple[str, Cache]]:
+    """Return each cache of the stages' graphs and features once, with the names of all that it is for."""
+    caches: dict[int, tuple[dict[str, None], Cache]] = {}
+    for stage in traverse(pipe):
+        for value in vars(stage).values():
+            for name, cache in value.list_caches() if isinstance(value, HasCaches) else ():
+                caches.setdefault(id(cache), ({}, cache))[0][name] = None
+    return [(", ".join(names), cache) for names, cache in caches.values()]

@@ -8,8 +8,19 @@ it in `graphfeed.channels`.
 """
 
 from graphfeed.loader.transport.arena import ARENA_BYTES, ArenaReader
-from graphfeed.loader.transport.mailbox import TIMEOUT_SECONDS, Inbox, Outbox, open_mailbox, require_linux
-from graphfeed.loader.transport.message import BLOCK, FILE, INLINE, PREFIX, MessageReader, Record
+from graphfeed.loader.transport.mailbox import (
+    BLOCK,
+    FILE,
+    INLINE,
+    PREFIX,
+    TIMEOUT_SECONDS,
+    Inbox,
+    MessageReader,
+    Outbox,
+    Record,
+    open_mailbox,
+    require_linux,
+)
 from graphfeed.loader.transport.pickling import decode, encode
 from graphfeed.loader.transport.record_socket import RecordSocket
 from graphfeed.loader.transport.thread_channel import Closed

@@ -14,7 +14,7 @@ from graphfeed.distributed.cooperative import cooperate
 from graphfeed.distributed.cooperative.joint_fetcher import JointFetcher, WrappedFetcher
 from graphfeed.distributed.cooperative.joint_sampler import RankGroup
 from graphfeed.distributed.cooperative.row_exchange import check_needed
-from graphfeed.loader.caches import find_caches
+from graphfeed.loader.profile import find_caches
 from tests.distributed.graphs import plain
 from tests.distributed.joint import alone, check_epoch, check_joint, in_threads, joint_pipe
 from tests.refusals import check_refused

@@ -13,13 +13,18 @@ from typing import Any
 import pytest
 
 import graphfeed as gf
-from graphfeed.loader.executors import dispatcher, idle_executors
-from graphfeed.loader.executors.idle_executors import IDLE, end_idle_executors, release_executor, take_executor
-from graphfeed.loader.executors.process_executor import ProcessExecutor
+from graphfeed.loader.executors import dispatcher, process_executor
+from graphfeed.loader.executors.process_executor import (
+    IDLE,
+    ProcessExecutor,
+    end_idle_executors,
+    release_executor,
+    take_executor,
+)
 from graphfeed.loader.executors.worker_process import WorkerProcess
 from graphfeed.loader.executors.worker_task import unpack_work
 from graphfeed.loader.options import RemoteServers
-from graphfeed.loader.workers import Workers
+from graphfeed.loader.runner import Workers
 from tests import pipelines
 from tests.digests import digests
 from tests.forked import in_child
@@ -31,7 +36,7 @@ pytestmark = pytest.mark.usefixtures("fork_server", "no_leaks")
 @pytest.fixture
 def in_a_script(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Let the main module count as one that workers import, which pytest's is not."""
-    monkeypatch.setattr(idle_executors, "is_importable", lambda: True)
+    monkeypatch.setattr(process_executor, "is_importable", lambda: True)
     end_idle_executors()
     yield
     end_idle_executors()
@@ -118,7 +123,7 @@ def test_others_are_not_taken_over_nor_by_a_forked_child(monkeypatch: pytest.Mon
 
 @pytest.mark.usefixtures("in_a_script")
 def test_the_one_that_waited_longest_makes_room() -> None:
-    executors = [used(timeout=60.0 + number) for number in range(idle_executors.MOST_IDLE + 1)]
+    executors = [used(timeout=60.0 + number) for number in range(process_executor.MOST_IDLE + 1)]
     for executor in executors:
         release_executor(executor, wait=True)
     assert executors[1:] == IDLE
@@ -130,7 +135,7 @@ def test_the_one_that_waited_longest_makes_room() -> None:
 def test_workers_end_with_their_loader_in_a_notebook_or_where_they_are_not_persistent(
     monkeypatch: pytest.MonkeyPatch, persistent: bool
 ) -> None:
-    monkeypatch.setattr(idle_executors, "is_importable", lambda: not persistent)
+    monkeypatch.setattr(process_executor, "is_importable", lambda: not persistent)
     with loader_of(pipelines.shuffled(), persistent) as loader:
         list(loader)
     assert not IDLE

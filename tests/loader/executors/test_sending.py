@@ -14,8 +14,8 @@ import torch
 import graphfeed as gf
 from graphfeed.datapipes.datapipe import Shardable
 from graphfeed.loader.executors import worker_task
-from graphfeed.loader.executors.remote_error import RemoteError
 from graphfeed.loader.executors.sending import LIMIT_BYTES, can_be_sent
+from graphfeed.loader.executors.worker_main import RemoteError
 from graphfeed.loader.executors.worker_task import WorkerTask, pack_work, work_packed
 from graphfeed.loader.transport.pickling import dump
 from tests import pipelines

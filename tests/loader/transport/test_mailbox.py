@@ -17,8 +17,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from graphfeed.loader.transport.mailbox import Inbox, Outbox, open_mailbox, require_linux
-from graphfeed.loader.transport.message import INLINE_BYTES
+from graphfeed.loader.transport.mailbox import INLINE_BYTES, Inbox, Outbox, open_mailbox, require_linux
 from graphfeed.loader.transport.pickling import decode, encode
 from graphfeed.loader.transport.record_socket import CHUNK_BYTES, RECORD_BYTES, RecordSocket
 from graphfeed.loader.transport.thread_channel import Closed
