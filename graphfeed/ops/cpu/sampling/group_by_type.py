@@ -32,7 +32,7 @@ def group_by_type(
     counts = np.zeros(num_types, np.int64)
     first = Program()
     first.add(passes.sort_picks, columns, picks)
-    first.add(passes.read_types, state.EdgeTypes(types), columns, picks, counts)
+    first.add(passes.read_types, state.TypePerEdge(types), columns, picks, counts)
     first.run()
     starts = np.concatenate([np.zeros(1, np.int64), counts.cumsum()])[None]
     kinds = state.Relations(NOTHING, destinations, NOTHING, starts, bounds[None, :-1].contiguous(), NOTHING)

@@ -58,7 +58,7 @@ class HopArrays:
         # next.
         self.indptr = Block(state.Indptr(NO_WORDS, np.zeros(1, np.int64)))
         self.sources = Block(state.Sources(torch.empty(0, dtype=recipe.sources)))
-        self.types = Block(state.EdgeTypes(torch.empty(0, dtype=recipe.types or torch.uint8)))
+        self.types = Block(state.TypePerEdge(torch.empty(0, dtype=recipe.types or torch.uint8)))
         self.sums = Block(state.Sums(NO_WORDS, NO_HALVES))
         self.ranked = [Block(state.TimeOrder(*[NO_WORDS] * 4)) for _ in range(2)]
         self.ranked_sums = [Block(state.Sums(NO_WORDS, NO_HALVES)) for _ in range(2)]

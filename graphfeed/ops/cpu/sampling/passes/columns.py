@@ -11,13 +11,13 @@ from graphfeed.ops.cpu.sampling.passes.state import (
     FIRST_NEW,
     NEEDED,
     RUNS_SHORT,
-    EdgeTypes,
     Indptr,
     Moments,
     NodeIds,
     NodeMap,
     Rows,
     Runs,
+    TypePerEdge,
 )
 from graphfeed.ops.cpu.search import run_end
 
@@ -83,7 +83,7 @@ def draw_states(draws: UInt64s, columns: Runs, moments: Moments) -> None:
 
 
 @kernel
-def split_columns(graph: EdgeTypes, fanouts: Int64s, columns: Runs, runs: Runs) -> int:
+def split_columns(graph: TypePerEdge, fanouts: Int64s, columns: Runs, runs: Runs) -> int:
     """Split each column into a run per edge type, by a bisection each: for fan-outs per edge type."""
     types, count = graph.types, 0
     for number in range(columns.sizes[COUNT]):

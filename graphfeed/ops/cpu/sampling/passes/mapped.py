@@ -12,7 +12,6 @@ from graphfeed.ops.cpu.sampling.passes.state import (
     COUNT,
     EDITED,
     Edges,
-    EdgeTypes,
     Indptr,
     NodeIds,
     Picks,
@@ -20,6 +19,7 @@ from graphfeed.ops.cpu.sampling.passes.state import (
     Rows,
     Runs,
     Sources,
+    TypePerEdge,
 )
 
 
@@ -38,7 +38,7 @@ def touch_columns(hop: int, page_bits: int, graph: Indptr, rows: Rows, nodes: No
 
 
 @kernel
-def touch_types(page_bits: int, graph: EdgeTypes, columns: Runs, order: Order) -> None:
+def touch_types(page_bits: int, graph: TypePerEdge, columns: Runs, order: Order) -> None:
     """Have the edge type at the beginning of each column in memory, where `split_columns` begins to look."""
     for chunk in range(0, columns.sizes[COUNT], CHUNK):
         count = 0
@@ -94,7 +94,7 @@ def read_neighbors_by_page(
 
 @kernel
 def read_types_by_page(
-    page_bits: int, graph: EdgeTypes, columns: Runs, picks: Picks, counts: Int64s, order: Order
+    page_bits: int, graph: TypePerEdge, columns: Runs, picks: Picks, counts: Int64s, order: Order
 ) -> int:
     """Read the edge type of each pick, and count the picks of each type, as `read_types` does; in file order."""
     end = columns.offsets[columns.sizes[COUNT]]

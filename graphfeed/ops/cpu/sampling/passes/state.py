@@ -30,7 +30,7 @@ class Sources(NamedTuple):
     indices: Ids
 
 
-class EdgeTypes(NamedTuple):
+class TypePerEdge(NamedTuple):
     """The edge type of each edge of the graph, ascending inside of each column."""
 
     types: EdgeTypes

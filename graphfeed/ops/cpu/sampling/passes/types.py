@@ -11,11 +11,11 @@ from graphfeed.ops.cpu.sampling.passes.state import (
     ROWS_SHORT,
     ColumnStarts,
     Edges,
-    EdgeTypes,
     Picks,
     Relations,
     Rows,
     Runs,
+    TypePerEdge,
 )
 
 FEW = 32
@@ -65,7 +65,7 @@ def sift_down(values, parent, end):
 
 
 @kernel
-def read_types(graph: EdgeTypes, columns: Runs, picks: Picks, counts: Int64s) -> int:
+def read_types(graph: TypePerEdge, columns: Runs, picks: Picks, counts: Int64s) -> int:
     """Read the edge type of each pick, one random read, prefetched; and count the picks of each type."""
     types, last = graph.types, columns.offsets[columns.sizes[COUNT]] - 1
     counts[:] = 0
