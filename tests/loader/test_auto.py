@@ -47,7 +47,7 @@ def measured(rate: float, work: float = 10.0, step: float = 5.0, cpu: float = 1.
 def figures(monkeypatch: pytest.MonkeyPatch) -> Figures:
     """Find these after each mini-batch, by worker and number of workers, on a machine with eight cores."""
     found: Figures = {("thread", 0): measured(50), ("thread", 3): measured(90)}
-    real = auto.summarise
+    real: Any = vars(auto)["summarise"]
 
     def summarise(records: Any) -> Any:
         summary = real(records)
