@@ -1,4 +1,4 @@
-"""What ranks must have in common: the parts that they hold, and the runs that they begin. They compare both.
+"""Checks that all ranks have opened the same parts, and begin the same runs.
 
 A rank with a part of another graph, or with another seed, would give mini-batches that look well and are wrong.
 """

@@ -1,4 +1,4 @@
-"""Signs of life between ranks: each sends one byte to all others that have come, again and again."""
+"""Heartbeats between ranks: each sends one byte to all others, again and again."""
 
 import selectors
 import socket

@@ -1,4 +1,4 @@
-"""Answers the questions of other ranks, each connection in a thread of its own."""
+"""A server that answers other ranks, with a thread for each connection."""
 
 import hmac
 import secrets

@@ -34,7 +34,7 @@ class RowMemory:
         self._kept: dict[Key, PlannedRows] = {}
         self._in_use = threading.Lock()
         self.late_window = 0
-        """How many mini-batches the largest window had whose rows were waited for: smaller ones are read too slowly."""
+        """The mini-batches of the largest window that was waited for; later windows have at least as many."""
 
     def __reduce__(self) -> tuple[Any, ...]:
         # What it is for, not the rows.

@@ -1,4 +1,4 @@
-"""What is said of compiling: that it takes a while, and that its results can't be kept; each once."""
+"""Log messages about compiling, each at most once per process."""
 
 import logging
 import time

@@ -1,4 +1,4 @@
-"""Machine code on disk: nothing that happens there makes a call fail, and nothing else is run.
+"""A cache of compiled kernels on disk. What fails there is compiled anew, and no other file is run.
 
 A file holds one kernel for one choice of dtypes. Its name has a digest of all that the machine code depends on: the
 processor, Numba, LLVM, and the sources of all kernels. So a file is either the right one or is never looked at. It

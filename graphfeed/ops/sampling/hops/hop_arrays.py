@@ -33,7 +33,7 @@ class Shape(NamedTuple):
 
 
 class InitialCapacity(NamedTuple):
-    """How much there is room for at first; the arrays grow if a mini-batch has more."""
+    """The sizes of the arrays at first; they grow if a mini-batch has more."""
 
     edges: int
     columns: int
@@ -165,7 +165,7 @@ class HopArrays:
             self.picks.put("positions", positions)
 
     def enter(self, block: Block, name: str, parts: Sequence[NDArray[Any]]) -> None:
-        """Write what the rows of each node type begin with."""
+        """Copy the seeds of each node type to the start of its rows."""
         array = block.arrays[name]
         for first, part in zip(self.rows.arrays["firsts"].tolist(), parts, strict=False):
             array[first : first + part.size] = part

@@ -25,7 +25,7 @@ from graphfeed.ops.cpu.sampling.passes.state import (
 
 @kernel
 def touch_columns(hop: int, page_bits: int, graph: Indptr, rows: Rows, nodes: NodeIds, order: Order) -> None:
-    """Have the starts of a hop's new columns in memory, which `open_columns` reads next."""
+    """Prefault the starts of a hop's new columns, which `open_columns` reads next."""
     for kind in range(rows.firsts.size - 1):
         own, first_id = nodes.rows[rows.firsts[kind] :], rows.first_ids[kind]
         begin = rows.known[hop - 1, kind] if hop > 0 else np.int64(0)
