@@ -106,8 +106,8 @@ class Seeds(NamedTuple):
     """The seeds as items."""
 
     items: ItemSet | HeteroItemSet
-    input_type: str | None
-    """The node type; None if there are no types, or seeds of several."""
+    input_type: Any
+    """The node type or the edge type; None if there are no types, or seeds of several."""
 
 
 def read_input_nodes(data: Any, given: InputNodes) -> Seeds:
@@ -222,15 +222,7 @@ class InputEdges(NamedTuple):
     """How far back from its time each seed may look."""
 
 
-class LinkItems(NamedTuple):
-    """The seeds as items."""
-
-    items: ItemSet | HeteroItemSet
-    edge_type: EdgeType | None
-    """The edge type; None if there are no types."""
-
-
-def read_input_edges(data: Any, given: InputEdges, negatives: NegativeSampling | None) -> LinkItems:
+def read_input_edges(data: Any, given: InputEdges, negatives: NegativeSampling | None) -> Seeds:
     """Return the seeds as items named seeds, input_id and, if there are any, labels and timestamp.
 
     With binary negatives, labels are raised by one if the least of them is 0, as 0 stands for negatives.
@@ -270,7 +262,7 @@ def read_input_edges(data: Any, given: InputEdges, negatives: NegativeSampling |
     seeds = pairs.to(torch.int64).t().contiguous()
     members = {"labels": ("edge_label", labels), "timestamp": ("edge_label_time", given.times)}
     items = seed_items(seeds, given.ids, members, given.window)
-    return LinkItems(items if edge_type is None else HeteroItemSet({type_name(edge_type): items}), edge_type)
+    return Seeds(items if edge_type is None else HeteroItemSet({type_name(edge_type): items}), edge_type)
 
 
 def check_ends(data: Tables, pairs: torch.Tensor, edge_type: EdgeType | None) -> None:

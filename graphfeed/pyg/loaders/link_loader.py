@@ -72,13 +72,13 @@ class LinkLoader(PyGLoader):
         pipe = options.source(edges.items)
         neighborhoods = getattr(link_sampler, "neighborhoods", None)
         if neighborhoods is None:
-            pipe = SampleWith(pipe, link_sampler, edges.edge_type, of_edges=True, negatives=negatives)
+            pipe = SampleWith(pipe, link_sampler, edges.input_type, of_edges=True, negatives=negatives)
         else:
             pipe = neighborhoods.append_links_to(pipe, negatives)
         time_name = None if neighborhoods is None else neighborhoods.edge_time
-        excluded = read_exclusion(more.exclude_seed_edges, data, edges.edge_type, time_name)
+        excluded = read_exclusion(more.exclude_seed_edges, data, edges.input_type, time_name)
         if excluded:
-            pipe = exclude_after(pipe, edges.edge_type, excluded)
+            pipe = exclude_after(pipe, edges.input_type, excluded)
         self.link_sampler, self.transform = link_sampler, transform
         self.edge_label_index, self.neg_sampling = edge_label_index, negatives
         self.transform_sampler_output, self.filter_per_worker = transform_sampler_output, filter_per_worker

@@ -195,7 +195,7 @@ def test_given_edges_and_all_of_a_type() -> None:
         (("user", "item"), data[KIND].edge_index.T.tolist()),
     ):
         found = read_input_edges(data, InputEdges(given), None)
-        assert found.edge_type == KIND
+        assert found.input_type == KIND
         assert found.items[:]["user:likes:item"][0].tolist() == pairs
 
 

@@ -10,37 +10,10 @@ from graphfeed import ItemSampler, ItemSet
 from graphfeed.pyg import LinkNeighborLoader, NeighborLoader, TemporalDataLoader, ToTemporalData
 from graphfeed.pyg.data.tables import import_pyg
 from graphfeed.pyg.loaders.temporal_data_loader import gather_events
-from tests.pyg.neighborhood import around, assert_is, assert_true, events, heterogeneous, homogeneous, values_of
+from tests.pyg.neighborhood import around, assert_is, events, heterogeneous, homogeneous, values_of
 
 SEEDS = torch.tensor([7, 3, 50, 12])
 TIMES = torch.tensor([30, 25, 49, 10])
-
-
-def test_times_of_nodes_bound_what_is_sampled() -> None:
-    data = homogeneous()
-    node_times = data.time.tolist()
-    batch = next(iter(NeighborLoader(data, [-1, -1], SEEDS, batch_size=4, time_attr="time")))
-    limits = data.time[SEEDS].tolist()
-    found = around(
-        data, {"": SEEDS.tolist()}, 2, disjoint=True,
-        allowed=lambda kind, edge, source, tree: node_times[source] <= limits[tree],
-        order=lambda edge, source: node_times[source],
-    )  # fmt: skip
-    assert_is(batch, found, disjoint=True)
-    assert "seed_time" not in batch
-
-
-def test_times_of_edges_bound_what_is_sampled() -> None:
-    data = homogeneous()
-    batch = next(iter(NeighborLoader(data, [-1, -1], SEEDS, TIMES, batch_size=4, time_attr="edge_time")))
-    assert batch.seed_time.tolist() == TIMES.tolist()
-    found = around(
-        data, {"": SEEDS.tolist()}, 2, disjoint=True,
-        allowed=lambda kind, edge, source, tree: int(data.edge_time[edge]) <= int(TIMES[tree]),
-        order=lambda edge, source: int(data.edge_time[edge]),
-    )  # fmt: skip
-    assert_is(batch, found, disjoint=True)
-    assert_true(data, batch)
 
 
 def test_with_types_those_without_times_are_always_there() -> None:

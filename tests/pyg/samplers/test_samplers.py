@@ -44,13 +44,6 @@ def test_what_it_draws_depends_on_the_mini_batch_alone() -> None:
     assert found[0][0]["batch"] != found[0][1]["batch"]
 
 
-def test_an_own_sampler_becomes_stages() -> None:
-    data = homogeneous()
-    loader = NodeLoader(data, NeighborSampler(data, [2, 2]), batch_size=7, num_workers=1)
-    assert "NeighborSampler(graph=" in loader.explain()
-    assert sum(batch.batch_size for batch in loader) == 60
-
-
 def test_ids_of_seeds_may_be_given() -> None:
     data = homogeneous()
     loader = NodeLoader(data, NeighborSampler(data, [2]), torch.tensor([4, 9, 2]), input_id=torch.tensor([70, 71, 72]))
