@@ -8,7 +8,6 @@ from pathlib import Path
 import torch
 
 from graphfeed.distributed.graph_part import GraphPart
-from graphfeed.distributed.halo_rows import HaloIds, HaloRows
 from graphfeed.distributed.part_book import PartBook
 from graphfeed.distributed.partition.part_layout import (
     ATTRIBUTES,
@@ -21,7 +20,7 @@ from graphfeed.distributed.partition.part_layout import (
     map_entry,
     read_metadata,
 )
-from graphfeed.distributed.partitioned_feature import PartitionedFeature, name_of
+from graphfeed.distributed.partitioned_feature import HaloIds, HaloRows, PartitionedFeature, name_of
 from graphfeed.distributed.pyg.partition_pyg_layout import PyGLayout
 from graphfeed.distributed.ranks.peers import Peers
 from graphfeed.ops.arguments import checked

@@ -164,7 +164,11 @@ class DistNeighborSampler:
 
     def _with_ids(self, pipe: Datapipe) -> Datapipe:
         # Ids of edges that are not global would mislead.
-        return pipe if self.connect().has_edge_ids else pipe.transform(partial(transform_output, without_edge_ids))
+        return (
+            pipe
+            if self.connect().has_edge_ids
+            else pipe.transform(partial(transform_output, partial(replace, edge=None)))
+        )
 
     def sample_from_nodes(self, inputs: Any, **kwargs: Any) -> Any:
         """Return what is sampled around nodes, with features in the metadata.
@@ -353,7 +357,3 @@ class DistNeighborSampler:
         by_type: Any = labels if isinstance(labels, Mapping) else {} if labels is None else {self.input_type: labels}
         y = {name: values[(edges if isinstance(name, tuple) else nodes)[name]] for name, values in by_type.items()}
         return from_type_dict(x), from_type_dict(y) if y else None, from_type_dict(edge_attr) if edge_attr else None
-
-
-def without_edge_ids(output: Any) -> Any:
-    return replace(output, edge=None)

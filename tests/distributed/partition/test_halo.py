@@ -27,7 +27,7 @@ from graphfeed.distributed import (
     write_partition,
 )
 from graphfeed.distributed import edge_positions as partition_columns
-from graphfeed.distributed.halo_rows import HaloIds, HaloRows
+from graphfeed.distributed.partitioned_feature import HaloIds, HaloRows
 from graphfeed.distributed.ranks.messages import Traffic
 from graphfeed.storage.graph.assign import stacked_assignment
 from tests.digests import digest
