@@ -19,7 +19,6 @@ import torch
 import graphfeed as gf
 from graphfeed.distributed import edge_positions as partition_columns
 from graphfeed.distributed.part_book import smallest_dtype
-from graphfeed.distributed.partition import part_tasks
 from graphfeed.distributed.partition import writer as partition_writer
 from graphfeed.distributed.partition.part_layout import read_metadata
 from graphfeed.distributed.partition.writer import write_partition
@@ -131,8 +130,8 @@ def test_every_executor_writes_the_same_bytes_in_whichever_pieces(
     expected = content(write_partition(tmp_path / "here", graph, parts, 3, store, 500))
     assert not [name for name in expected if name.startswith("scratch")]
     monkeypatch.setattr(partition_columns, "PIECE", 17)
-    monkeypatch.setattr(part_tasks, "PART_BYTES", 17)
-    monkeypatch.setattr(part_tasks, "BLOCK_NODES", 7)
+    monkeypatch.setattr(partition_writer, "PART_BYTES", 17)
+    monkeypatch.setattr(partition_writer, "BLOCK_NODES", 7)
     with start() as executor:
         root = write_partition(tmp_path / "parts", graph, parts, 3, store, 500, executor)
     assert content(root) == expected
@@ -167,7 +166,7 @@ def test_a_run_that_lost_a_worker_goes_on_with_the_same_files_only(
     unfinished = tmp_path / ".parts.unfinished"
     assert [(unfinished / f"part_{part}/indices.npy").exists() for part in range(3)] == [True, True, False]
     done: list[int] = []
-    write_edges = part_tasks.write_edges
+    write_edges = partition_writer.write_edges
 
     def record(graph: GraphArrays, node_parts: Path, part: int, stamp: int, folder: Path) -> Any:
         done.append(part)
