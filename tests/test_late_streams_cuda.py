@@ -10,7 +10,7 @@ import torch
 
 import graphfeed as gf
 from graphfeed import ops
-from graphfeed.loader.stages import stream_prefetch
+from graphfeed.loader.stages import prefetch
 from graphfeed.loader.transport.streams import parts_on_streams
 from graphfeed.ops.memory import pinned
 from graphfeed.storage import GPUFeatureCache
@@ -211,7 +211,7 @@ def test_half_of_what_hands_a_mini_batch_over_is_not_enough(
 ) -> None:
     rows = [batch.node_features["feat"] for batch in pipelines.homogeneous().with_seed(3)]
     if hand_over is not None:
-        monkeypatch.setattr(stream_prefetch, "hand_over", hand_over)
+        monkeypatch.setattr(prefetch, "hand_over", hand_over)
     with late_streams():
         found = loaded()
         assert (found == [part.sum(1).tolist() for part in rows]) == (hand_over is None)

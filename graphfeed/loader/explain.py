@@ -9,10 +9,8 @@ from graphfeed.datapipes.pipeline import BatchSizeEstimate, describe_stage, trav
 from graphfeed.loader.executors import available_cores, cpu_quotas
 from graphfeed.loader.profile import Setting, StageRow, Summary, find_caches
 from graphfeed.loader.rules import device_of
-from graphfeed.loader.stages.in_threads import InThreads
-from graphfeed.loader.stages.in_workers import InWorkers, Sharder
-from graphfeed.loader.stages.prefetch import Prefetch
-from graphfeed.loader.stages.stream_prefetch import StreamPrefetch
+from graphfeed.loader.stages.in_workers import InThreads, InWorkers, Sharder
+from graphfeed.loader.stages.prefetch import Prefetch, StreamPrefetch
 from graphfeed.storage.features import PlannedRows
 from graphfeed.storage.graph import SHARE, HasFiles
 

@@ -9,9 +9,8 @@ from graphfeed.datapipes import Datapipe, Shardable, Transform
 from graphfeed.datapipes.pipeline import Placement, traverse
 from graphfeed.loader.executors.sending import can_be_sent
 from graphfeed.loader.rules import CopiesToDevice, LoaderOptions, ReadsFeatures, device_of, moves
-from graphfeed.loader.stages.in_threads import InThreads
 from graphfeed.loader.stages.in_windows import FetchesKnownRows, slow_sources
-from graphfeed.loader.stages.in_workers import InWorkers, Sharder, chain_of
+from graphfeed.loader.stages.in_workers import InThreads, InWorkers, Sharder, chain_of
 from graphfeed.ops.arguments import brief
 
 REQUESTS_PER_SERVER = 4

@@ -12,10 +12,8 @@ import torch
 
 from graphfeed.datapipes import Datapipe, Transform
 from graphfeed.datapipes.pipeline import find, traverse
-from graphfeed.loader.stages.in_threads import InThreads
-from graphfeed.loader.stages.in_workers import InWorkers
-from graphfeed.loader.stages.prefetch import Prefetch
-from graphfeed.loader.stages.stream_prefetch import Pin, StreamPrefetch
+from graphfeed.loader.stages.in_workers import InThreads, InWorkers
+from graphfeed.loader.stages.prefetch import Pin, Prefetch, StreamPrefetch
 from graphfeed.ops import is_gpu
 from graphfeed.ops.process import load_entry_point
 from graphfeed.storage.memory import available_memory, ranks_of_machine

@@ -15,8 +15,7 @@ from graphfeed.loader.placement_rules import (
 )
 from graphfeed.loader.plan import make_plan
 from graphfeed.loader.rules import LoaderOptions
-from graphfeed.loader.stages.in_threads import InThreads
-from graphfeed.loader.stages.in_workers import InWorkers
+from graphfeed.loader.stages.in_workers import InThreads, InWorkers
 from tests import pipelines
 from tests.loader.test_rules import PROCESSES, THREADS, AtHome, ReadsAnywhere, ReadsShared, Work, names
 from tests.pipelines import seeds

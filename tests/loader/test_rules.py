@@ -14,8 +14,7 @@ from graphfeed.loader import rules
 from graphfeed.loader.plan import RULES, make_plan
 from graphfeed.loader.rules import LoaderOptions, MemoryBudget, device_of, moves
 from graphfeed.loader.stages.in_windows import InWindows
-from graphfeed.loader.stages.prefetch import Prefetch
-from graphfeed.loader.stages.stream_prefetch import StreamPrefetch
+from graphfeed.loader.stages.prefetch import Prefetch, StreamPrefetch
 from tests import pipelines
 from tests.pipelines import seeds
 

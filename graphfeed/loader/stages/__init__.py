@@ -4,11 +4,9 @@ Users don't write them; their stages are in `graphfeed.datapipes`. These stages 
 themselves are in `graphfeed.loader.executors`, and what crosses a cut is in `graphfeed.loader.transport`.
 """
 
-from graphfeed.loader.stages.in_threads import InThreads
 from graphfeed.loader.stages.in_windows import InWindows
-from graphfeed.loader.stages.in_workers import InWorkers, Sharder, UpstreamPlaceholder
-from graphfeed.loader.stages.prefetch import Prefetch
-from graphfeed.loader.stages.stream_prefetch import Pin, StreamPrefetch, WithCudaEvent
+from graphfeed.loader.stages.in_workers import InThreads, InWorkers, Sharder, UpstreamPlaceholder
+from graphfeed.loader.stages.prefetch import Pin, Prefetch, StreamPrefetch, WithCudaEvent
 
 # fmt: off
 __all__ = [

@@ -1,10 +1,10 @@
-"""The cut: the stages before it run in workers."""
+"""The cut: the stages before it run in workers, and those right behind it perhaps in threads."""
 
 import pickle
 from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
-from contextlib import closing
+from contextlib import closing, suppress
 from dataclasses import dataclass, field
 from itertools import islice
 from typing import Any, Protocol, runtime_checkable
@@ -12,7 +12,9 @@ from uuid import uuid4
 
 from graphfeed.datapipes import Datapipe, Shardable, Transform, length
 from graphfeed.datapipes.pipeline import Observer, keep_streams, torch_shard
+from graphfeed.loader.executors.cores import available_cores
 from graphfeed.loader.executors.dispatcher import WorkerLostError
+from graphfeed.loader.executors.thread_executor import ThreadExecutor
 from graphfeed.loader.executors.worker_task import WorkerTask, pack_work, work_packed
 from graphfeed.loader.run import RunContext, current_run
 from graphfeed.loader.transport.pickling import dump
@@ -267,6 +269,62 @@ def detach(head: Datapipe, stages: tuple[Transform, ...], minibatches: Iterable[
         detached.append(keep_streams(stage).with_inputs(swap))
         end = detached[-1]
     return tuple(detached)
+
+
+class InThreads(Datapipe):
+    """Runs the transforms between it and the workers before it in threads, and yields their mini-batches in order.
+
+    A thread takes a mini-batch as soon as its worker is done, so no mini-batch waits for another one or for the reader.
+    There are as many threads as workers or cores. Each thread adds one to the number of mini-batches in flight, so the
+    mini-batches that threads work on keep no worker waiting.
+    """
+
+    datapipe: Datapipe
+
+    one_to_one = True
+    inserted = True
+
+    def __iter__(self) -> Iterator[Any]:
+        run = current_run(self)
+        if run.executor is None:
+            yield from self.datapipe
+            return
+        workers, stages = transforms_before(self)
+        assert isinstance(workers, InWorkers)
+        side = workers.worker_side(run)
+        fetch = WorkerTask(None, stages)
+
+        def finish(result: Any) -> Any:
+            return fetch(side.receive(result), run.observer)
+
+        def submit(task: Any) -> "tuple[Future[Any], Future[Any]]":
+            sampled = side.submit(task)
+            return sampled, then(sampled, threads, finish)
+
+        count = min(workers.window, max(2, workers.num_workers, available_cores()))
+        threads = ThreadExecutor(count, "graphfeed-fetch")
+        try:
+            yield from workers.in_order(run, side.tasks, submit, workers.window + count, threads)
+        finally:
+            threads.shutdown(cancel_futures=True)
+
+    def __len__(self) -> int:
+        return length(self.datapipe)
+
+
+def then(first: "Future[Any]", threads: ThreadExecutor, function: Callable[[Any], Any]) -> "Future[Any]":
+    """Return a future for the result of a function that a thread applies to another future's result."""
+    second: Future[Any] = Future()
+
+    # Nothing here may hold a reference to `first`, which holds references to the rest: without a cycle, results are
+    # freed at once rather than by the garbage collector.
+    def begin(first: "Future[Any]") -> None:
+        # The reader may have left, and shut the threads down.
+        with suppress(RuntimeError):
+            threads.complete(second, lambda: function(first.result()))
+
+    first.add_done_callback(begin)
+    return second
 
 
 def unchanged(result: Any) -> Any:

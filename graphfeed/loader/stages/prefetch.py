@@ -1,14 +1,22 @@
-"""Run a part of a pipeline in a thread, ahead of its reader."""
+"""Run a part of a pipeline in a thread, ahead of its reader, perhaps on a CUDA stream of its own."""
 
+import copy
 import threading
+from collections import deque
 from collections.abc import Iterator
+from contextlib import closing
 from dataclasses import field
 from typing import Any
 
-from graphfeed.datapipes import Datapipe, length
+import torch
+
+from graphfeed.datapipes import Datapipe, MiniBatch, Transform, length
+from graphfeed.datapipes.pipeline import Placement
 from graphfeed.loader.executors.thread_executor import ENDINGS, describe_work, join_or_abandon
-from graphfeed.loader.run import RunContext, current_run
+from graphfeed.loader.run import END, RUN_OF, RunContext, current_run
+from graphfeed.loader.transport.streams import hand_over, side_stream, with_index
 from graphfeed.loader.transport.thread_channel import Closed, Failure, ThreadChannel
+from graphfeed.storage.memory import move
 
 
 def feed(cut: "Prefetch", run: RunContext, channel: ThreadChannel) -> None:
@@ -64,3 +72,96 @@ class Prefetch(Datapipe):
 
     def __len__(self) -> int:
         return length(self.datapipe)
+
+
+class WithCudaEvent(Datapipe[Any]):
+    """Runs the stages before it on a stream; yields each mini-batch with an event recorded after its work.
+
+    It makes the stream's device the current one of the thread that iterates it, which must be its own.
+    """
+
+    datapipe: Datapipe
+    stream: str
+    """The name of the stream."""
+    device: torch.device
+
+    one_to_one = True
+    inserted = True
+
+    def __iter__(self) -> Iterator[tuple[Any, torch.cuda.Event]]:
+        # A thread starts on device 0. Going back to it from the stream of another would take memory on it.
+        torch.cuda.set_device(self.device)
+        stream, minibatches = side_stream(self.device, self.stream), iter(self.datapipe)
+        try:
+            while True:
+                # The stream is the current one only while a mini-batch is made, not while this generator is suspended.
+                with torch.cuda.stream(stream):
+                    minibatch = next(minibatches, END)
+                    event = stream.record_event()
+                if minibatch is END:
+                    return
+                yield minibatch, event
+        finally:
+            if hasattr(minibatches, "close"):
+                with torch.cuda.stream(stream):  # which waits for streams inside, rather than the thread's own stream
+                    minibatches.close()
+
+
+class StreamPrefetch(Datapipe):
+    """Runs the stages before it in a thread and on a CUDA stream of its own, some mini-batches ahead.
+
+    So copies, kernels and the waits for their results overlap with the caller's step. When the caller takes a
+    mini-batch, its current stream waits for it, but the caller does not. If the caller issues steps faster than the
+    device runs them, it waits for the step `buffer_size + 1` steps back, so that the device has no more than that many
+    mini-batches in use.
+
+    The stream waits for the work that the caller issued before the epoch. Later changes to memory on the device, such
+    as to a feature, are not ordered with what is prefetched. When the epoch ends, or is left early, the caller's stream
+    waits for the stream, so that what the caller frees or changes then is no longer in use.
+    """
+
+    datapipe: Datapipe
+    stream: str
+    """Its name: parts with the same name share one stream per device."""
+    device: torch.device | str
+    buffer_size: int = 2
+    timeout_seconds: float = field(default=600.0, repr=False)
+
+    one_to_one = True
+    inserted = True
+
+    def __iter__(self) -> Iterator[Any]:
+        device = with_index(self.device)
+        run = current_run(self)
+        side_stream(device, self.stream).wait_stream(torch.cuda.current_stream(device))
+        used: deque[torch.cuda.Event] = deque()
+        prefetch = Prefetch(WithCudaEvent(self.datapipe, self.stream, device), self.buffer_size, self.timeout_seconds)
+        RUN_OF[prefetch] = run
+        try:
+            with closing(iter(prefetch)) as ahead:  # type: ignore[type-var]
+                for minibatch, event in ahead:
+                    if len(used) > self.buffer_size:
+                        run.wait(self, "reader", used.popleft().synchronize)
+                    hand_over(minibatch, event, device)
+                    yield minibatch
+                    # Waiting for one that doesn't block would keep a core busy.
+                    step = torch.cuda.Event(blocking=True)  # type: ignore[no-untyped-call]
+                    used.append(torch.cuda.current_stream(device).record_event(step))
+        finally:
+            torch.cuda.current_stream(device).wait_stream(side_stream(device, self.stream))
+
+    def __len__(self) -> int:
+        return length(self.datapipe)
+
+
+class Pin(Transform):
+    """Copies the tensors of a mini-batch to pinned memory; needs CUDA."""
+
+    runs_in = Placement.MAIN
+    passes_on = True
+    inserted = True
+
+    def __call__(self, minibatch: Any) -> Any:
+        if isinstance(minibatch, MiniBatch):
+            return copy.copy(minibatch).to("pinned")
+        return move(minibatch, "pinned")

@@ -17,8 +17,7 @@ import torch
 import graphfeed as gf
 from graphfeed.loader.executors import thread_executor
 from graphfeed.loader.run import RunContext
-from graphfeed.loader.stages.in_threads import InThreads
-from graphfeed.loader.stages.in_workers import InWorkers, Sharder, detach
+from graphfeed.loader.stages.in_workers import InThreads, InWorkers, Sharder, detach
 from tests import pipelines
 from tests.digests import digest
 from tests.waiting import HangAtTheSecond, unchanged, wait_until

@@ -12,11 +12,9 @@ import torch
 
 import graphfeed as gf
 from graphfeed.loader.run import RunContext
-from graphfeed.loader.stages.in_threads import InThreads
 from graphfeed.loader.stages.in_windows import InWindows
-from graphfeed.loader.stages.in_workers import InWorkers, Sharder
-from graphfeed.loader.stages.prefetch import Prefetch
-from graphfeed.loader.stages.stream_prefetch import StreamPrefetch
+from graphfeed.loader.stages.in_workers import InThreads, InWorkers, Sharder
+from graphfeed.loader.stages.prefetch import Prefetch, StreamPrefetch
 from graphfeed.storage.features import RowMemory
 from graphfeed.storage.graph import Together
 from tests.digests import digest, digests

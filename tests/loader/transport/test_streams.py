@@ -6,7 +6,7 @@ import pytest
 import torch
 
 import graphfeed as gf
-from graphfeed.loader.stages.stream_prefetch import Pin, WithCudaEvent
+from graphfeed.loader.stages.prefetch import Pin, WithCudaEvent
 from graphfeed.loader.transport.streams import hand_over, parts_on_streams, side_stream, with_index
 from tests.at_once import by_two_threads
 from tests.loader.late_streams import CALLER, OTHER_VALUE, Stream, current_stream, late_streams
