@@ -23,7 +23,7 @@ from graphfeed.storage.datasets.edge_sorting import EdgeArray, Edges, Sorting, m
 from graphfeed.storage.datasets.file_tasks import LEAST_TASKS, TASK_SECONDS, FileTask, run_tasks
 from graphfeed.storage.datasets.folder_writing import SCRATCH, check_new_folder, new_folder
 from graphfeed.storage.datasets.identity import identify
-from graphfeed.storage.datasets.item_set import HeteroItemSet, ItemSet
+from graphfeed.storage.datasets.item_set import HeteroItemSet, ItemSet, Task
 from graphfeed.storage.datasets.metadata import FILE_NAME, Section, stay_inside
 from graphfeed.storage.datasets.on_disk_dataset import OnDiskDataset, OnDiskTask, open_in_files
 from graphfeed.storage.datasets.original_ids import write_ids
@@ -31,7 +31,6 @@ from graphfeed.storage.datasets.preprocess import LAYOUT, preprocess_ondisk_data
 from graphfeed.storage.datasets.processed_arrays import LEGACY_NAMES
 from graphfeed.storage.datasets.processed_graph import GRAPH_FOLDER, PROCESSED, id_dtype, write_edges
 from graphfeed.storage.datasets.reorder import reorder_dataset
-from graphfeed.storage.datasets.task import Task
 from graphfeed.storage.datasets.wordnet import wordnet
 
 __all__ = [

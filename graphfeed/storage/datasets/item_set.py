@@ -1,6 +1,7 @@
-"""Item sets: the seeds, labels and so on that mini-batches are made of."""
+"""Item sets: the seeds, labels and so on that mini-batches are made of, and the interface of tasks."""
 
 import textwrap
+from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import zip_longest
 from typing import Any, TypeAlias, cast
@@ -311,3 +312,27 @@ def members_of(items: ItemSet | HeteroItemSet | Any) -> Any:
         return {name: members_of(own) for name, own in items.by_type.items()}
     # Members without names are shown by their numbers.
     return None if items is None else dict(zip(items.names or range(items.num_items), items.members, strict=True))
+
+
+class Task(ABC):
+    """The item sets of a task, and its metadata."""
+
+    @property
+    @abstractmethod
+    def metadata(self) -> Mapping[str, Any]:
+        """Properties of the task, such as its name and the number of classes."""
+
+    @property
+    @abstractmethod
+    def train_set(self) -> ItemSet | HeteroItemSet | Any:
+        """The items to train on."""
+
+    @property
+    @abstractmethod
+    def validation_set(self) -> ItemSet | HeteroItemSet | Any:
+        """The items to validate on."""
+
+    @property
+    @abstractmethod
+    def test_set(self) -> ItemSet | HeteroItemSet | Any:
+        """The items to test on."""

@@ -11,7 +11,7 @@ from typing import Any, Self
 import torch
 
 from graphfeed.ops.arguments import checked
-from graphfeed.storage.datasets.item_set import HeteroItemSet, ItemSet, members_of
+from graphfeed.storage.datasets.item_set import HeteroItemSet, ItemSet, Task, members_of
 from graphfeed.storage.datasets.metadata import (
     FILE_NAME,
     SETS,
@@ -26,7 +26,6 @@ from graphfeed.storage.datasets.original_ids import OriginalIds, read_ids
 from graphfeed.storage.datasets.preprocess import name_files, preprocess_ondisk_dataset
 from graphfeed.storage.datasets.processed_arrays import inside, read_items
 from graphfeed.storage.datasets.processed_graph import PROCESSED, read_graph
-from graphfeed.storage.datasets.task import Task
 from graphfeed.storage.features.feature_store import FeatureStore
 from graphfeed.storage.features.torch_based_feature_store import TorchBasedFeatureStore
 from graphfeed.storage.graph.files.load_graph import load_graph

@@ -1,20 +1,72 @@
-"""The folders where machine code may lie, and who else could write to them.
+"""The folders where machine code may lie, who else could write to them, and what is said of compiling, each once.
 
 Whoever can write a file of machine code decides what this process executes. So a folder, or a file in it, is used only
 if nobody can write to it but its user, root, and those who can write to the package as well.
 """
 
+import logging
 import os
 import stat
 import sys
 import tempfile
+import time
 from collections.abc import Iterator
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from functools import cache
 from hashlib import sha1
 from pathlib import Path
 
-from graphfeed.ops.cpu.compiler.notices import warn_once
+LOGGER = logging.getLogger(__name__)
+"""Not `warnings`: no line of the user's is to blame, and a filter that raises would make a call fail."""
+SILENT_SECONDS = 2.0
+"""How long kernels compile, in all, before that is said."""
+SAID: set[str] = set()
+"""Of what this process has warned."""
+RUN_SECONDS = 600.0
+"""For how long other processes need not say again that kernels compile: workers and ranks do so at the same time."""
+
+
+def warn_once(subject: str, message: str) -> None:
+    """Log a warning, which goes to stderr unless the program has set up logging; one per subject."""
+    if subject not in SAID:
+        SAID.add(subject)
+        LOGGER.warning(message)
+
+
+def is_first(folder: Path) -> bool:
+    """Tell whether no process that keeps kernels in a folder has lately said that it compiles, and note this one."""
+    note, said = folder / "compiling", False
+    with suppress(OSError):  # nobody has
+        said = time.time() - note.stat().st_mtime < RUN_SECONDS
+    with suppress(OSError):  # the disk is full, or there is no such folder
+        note.touch()
+    return not said
+
+
+class CompileClock:
+    """Adds up how long this process has waited for kernels that are compiled, here or by another process."""
+
+    def __init__(self) -> None:
+        self.spent = 0.0
+
+    @contextmanager
+    def timing(self, folder: Path | None) -> Iterator[None]:
+        """Add up the time of a block; say so after it, if that makes it long."""
+        start = time.monotonic()
+        try:
+            yield
+        finally:
+            self.spent += time.monotonic() - start
+            # Between two kernels is soon enough: each takes a second at most.
+            if self.spent > SILENT_SECONDS and "compiling" not in SAID:
+                where = f"once, and keeps them in {folder}" if folder else "and can't save them"
+                if folder is None or is_first(folder):
+                    warn_once("compiling", f"graphfeed is compiling its kernels for this machine, {where}")
+                SAID.add("compiling")
+
+
+COMPILE_CLOCK = CompileClock()
+
 
 SOURCES = Path(__file__).parents[1]
 """The folder of all kernels."""

@@ -19,10 +19,9 @@ from pathlib import Path
 
 import llvmlite
 
-from graphfeed.ops.cpu.compiler.folders import SOURCES, folders, is_trusted
+from graphfeed.ops.cpu.compiler.folders import COMPILE_CLOCK, SOURCES, folders, is_trusted, warn_once
 from graphfeed.ops.cpu.compiler.kernel import CALL, STARTED, Kernel, MachineCode
 from graphfeed.ops.cpu.compiler.machine import link, processor
-from graphfeed.ops.cpu.compiler.notices import COMPILE_CLOCK, warn_once
 from graphfeed.ops.kernel_load import KernelLoad
 from graphfeed.ops.process import ForkLock, regular_file
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from graphfeed.ops.cpu.compiler import folders, notices
+from graphfeed.ops.cpu.compiler import folders
 from graphfeed.ops.cpu.jit import INTERPRETED
 
 
@@ -20,8 +20,8 @@ def compiled() -> None:
 @pytest.fixture
 def unsaid(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let this process have said nothing of compiling, and have compiled nothing."""
-    monkeypatch.setattr(notices, "SAID", set())
-    monkeypatch.setattr(notices.COMPILE_CLOCK, "spent", 0.0)
+    monkeypatch.setattr(folders, "SAID", set())
+    monkeypatch.setattr(folders.COMPILE_CLOCK, "spent", 0.0)
 
 
 @pytest.fixture

@@ -10,11 +10,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from graphfeed.ops.cpu.compiler import notices, store
+from graphfeed.ops.cpu.compiler import folders, store
 from graphfeed.ops.cpu.compiler.compile import compile_kernel
+from graphfeed.ops.cpu.compiler.folders import CompileClock, warn_once
 from graphfeed.ops.cpu.compiler.kernel import CALL, Kernel
 from graphfeed.ops.cpu.compiler.machine import link, processor
-from graphfeed.ops.cpu.compiler.notices import CompileClock, warn_once
 from graphfeed.ops.cpu.jit import Int64s, kernel
 from tests.forked import held_elsewhere, in_child
 from tests.ops.cpu.compiler.bare import printed
@@ -167,7 +167,7 @@ def test_nothing_is_said_for_two_seconds_in_all(unsaid: None, caplog: pytest.Log
 
 def test_of_the_processes_of_a_run_one_says_it(unsaid: None, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     def say() -> int:
-        notices.SAID.clear()  # as in another process
+        folders.SAID.clear()  # as in another process
         compile_for(2.5, CompileClock(), tmp_path)
         return len(caplog.records)
 
@@ -181,11 +181,11 @@ def test_what_is_compiled_counts_and_what_is_found_does_not(
     kept: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     assert was_compiled(add)
-    spent = notices.COMPILE_CLOCK.spent
+    spent = folders.COMPILE_CLOCK.spent
     assert spent > 0
-    monkeypatch.setattr(notices, "SILENT_SECONDS", 0.0)
+    monkeypatch.setattr(folders, "SILENT_SECONDS", 0.0)
     assert not was_compiled(add)
-    assert notices.COMPILE_CLOCK.spent == spent
+    assert folders.COMPILE_CLOCK.spent == spent
     assert not caplog.records
     assert was_compiled(double)
     assert was_compiled(scale, ("int64", "float32"))
@@ -195,9 +195,9 @@ def test_what_is_compiled_counts_and_what_is_found_does_not(
 def test_a_program_that_has_set_up_no_logging_sees_it_on_stderr(kept: Path) -> None:
     body = """
 import contextlib, io
-from graphfeed.ops.cpu.compiler import notices
+from graphfeed.ops.cpu.compiler import folders
 from tests.ops.cpu.compiler.kernels import add
-notices.SILENT_SECONDS = 0.0
+folders.SILENT_SECONDS = 0.0
 with contextlib.redirect_stderr(io.StringIO()) as stderr:
     add(1, 2)
 print(stderr.getvalue(), end="")
