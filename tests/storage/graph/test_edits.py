@@ -18,7 +18,7 @@ from graphfeed import ops
 from graphfeed.storage import SamplingRequest
 from graphfeed.storage.graph.sampling.temporal_sampling import timed_columns
 from tests.digests import digests
-from tests.ops.arguments.test_verified import large_graph
+from tests.ops.arguments.test_checks import large_graph
 
 NODES, EDGES = 40, 900
 

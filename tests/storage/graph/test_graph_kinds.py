@@ -1,0 +1,259 @@
+"""Graphs of any kind give the mini-batches of the graph in memory; one of a user's own, with nothing but one hop."""
+
+import copy
+import pickle
+from collections.abc import Callable
+from functools import cache, partial
+from typing import Any, ClassVar
+
+import pytest
+import torch
+
+import graphfeed as gf
+from graphfeed.storage import SamplingRequest
+from graphfeed.storage.graph.sampled_subgraph import ByType
+from graphfeed.storage.memory.tensor_tree import tensors_in
+from tests.digests import assert_same, digest, digests
+from tests.ops.emulated_cuda import Cuda, device_of
+from tests.refusals import check_refused
+from tests.storage.graph.graph_kinds import CASES, KINDS, Case, OneHop, Put, plain, requests, sample, sample_all, typed
+from tests.storage.graph.list_graph import FullListGraph, ListGraph
+
+
+@cache
+def expected(case: str) -> dict[str, Any]:
+    return sample_all(CASES[case], CASES[case].make())
+
+
+@pytest.mark.parametrize(
+    ("kind", "case"),
+    [(kind, case) for kind in KINDS for case in CASES if (kind, case) != ("in lists", "typed")],
+)
+def test_every_mini_batch_is_that_of_the_graph_in_memory(kind: str, case: str) -> None:
+    for found in KINDS[kind](CASES[case].make(), partial(sample_all, CASES[case])):
+        assert_same(found, expected(case))
+
+
+OnDevice = Callable[[Cuda, Case], gf.FusedCSCSamplingGraph]
+
+
+def copied(cuda: Cuda, case: Case) -> gf.FusedCSCSamplingGraph:
+    return case.make().to(device_of(cuda))
+
+
+def pinned(cuda: Cuda, case: Case) -> gf.FusedCSCSamplingGraph:
+    """Return a graph that the device reads over the bus."""
+    graph = copy.deepcopy(case.make())
+    graph.pin_memory_()
+    return graph
+
+
+def pinned_once_sampled(cuda: Cuda, case: Case) -> gf.FusedCSCSamplingGraph:
+    """Return the same, of which everything had been computed before that a request needs."""
+    graph = copy.deepcopy(case.make())
+    for request in requests(case).values():
+        graph.prepare(request)
+    graph.pin_memory_()
+    return graph
+
+
+def some_of(case: Case, first: int, step: int, put: Put) -> dict[str, gf.SamplingRequest]:
+    return dict(list(requests(case, put).items())[first::step])
+
+
+each_fifth = pytest.mark.parametrize("step", [5, pytest.param(1, marks=pytest.mark.thorough)])
+"""All requests take a minute where a GPU is emulated."""
+
+
+@each_fifth
+@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize(("first", "put_there"), [(0, copied), (1, pinned), (3, pinned_once_sampled)])
+def test_mini_batches_on_a_gpu_are_those_of_the_cpu(
+    cuda: Cuda, put_there: OnDevice, case: str, first: int, step: int
+) -> None:
+    wanted = expected(case)
+    with cuda.running():
+        graph = put_there(cuda, CASES[case])
+        for name, request in some_of(CASES[case], first % step, step, cuda.put).items():
+            found = sample(graph, CASES[case], request, cuda.put)
+            assert all(map(cuda.is_there, tensors_in(found))), name
+            assert_same(found, wanted[name])
+        del graph
+
+
+WHOLE = plain()
+GRAPH, FULL = ListGraph(WHOLE), FullListGraph(WHOLE)
+NODES = torch.arange(0, 60, 2)
+
+
+def seeds(*columns: torch.Tensor, names: Any = "seeds") -> gf.Datapipe:
+    return gf.ItemSampler(gf.ItemSet(columns if len(columns) > 1 else columns[0], names=names), 7, shuffle=True)
+
+
+NODE_SEEDS, EDGE_SEEDS = seeds(NODES), seeds(NODES.view(-1, 2))
+TIMED_SEEDS = seeds(NODES, NODES * 7 % 100, names=("seeds", "timestamp"))
+TIME: dict[str, Any] = {"edge_timestamp_attr_name": "time"}
+Build = Callable[[Any], gf.Datapipe]
+PIPELINES: dict[str, Build] = {
+    "neighbor": lambda graph: NODE_SEEDS.sample_neighbor(graph, [3, -1]),
+    "neighbor, replace": lambda graph: NODE_SEEDS.sample_neighbor(graph, [3, 2], replace=True),
+    "neighbor, each edge a row": lambda graph: NODE_SEEDS.sample_neighbor(graph, [3, 2], deduplicate=False),
+    "per layer": lambda graph: NODE_SEEDS.sample_per_layer(graph.sample_neighbors, 3).compact_per_layer(True),
+    "per layer, each edge a row": lambda graph: NODE_SEEDS.sample_per_layer(
+        graph.sample_neighbors, 3
+    ).compact_per_layer(False),
+    "in subgraph": lambda graph: NODE_SEEDS.sample_in_subgraph(graph),
+    "negatives": lambda graph: EDGE_SEEDS.sample_uniform_negative(graph, 2).sample_neighbor(graph, [3]),
+    "excluded": lambda graph: EDGE_SEEDS.sample_neighbor(graph, [3]).exclude_seed_edges(),
+    "LABOR": lambda graph: NODE_SEEDS.sample_layer_neighbor(graph, [3, 2]),
+    "LABOR, each edge a row": lambda graph: NODE_SEEDS.sample_layer_neighbor(graph, [3, 2], deduplicate=False),
+    "LABOR, per layer": lambda graph: NODE_SEEDS.sample_per_layer(graph.sample_layer_neighbors, 3).compact_per_layer(
+        True
+    ),
+    "in time": lambda graph: TIMED_SEEDS.temporal_sample_neighbor(graph, [3, 2], **TIME),
+}
+
+
+@pytest.mark.parametrize("name", PIPELINES)
+def test_minibatches_are_those_of_the_graph_in_memory_on_any_number_of_workers(name: str) -> None:
+    pipe = PIPELINES[name](FULL if "LABOR" in name or "time" in name else GRAPH)
+    expected = digests(PIPELINES[name](WHOLE).with_seed(5))
+    assert digests(pickle.loads(pickle.dumps(pipe)).with_seed(5)) == expected
+    for workers in (0, 3):
+        with gf.DataLoader(pipe, num_workers=workers, seed=5) as loader:
+            assert digests(loader) == expected
+
+
+def test_all_in_edges_are_those_of_fanout_minus_one() -> None:
+    assert digests(NODE_SEEDS.sample_neighbor(GRAPH, [-1])) == digests(NODE_SEEDS.sample_in_subgraph(GRAPH))
+
+
+def test_it_prints_its_class() -> None:
+    assert repr(GRAPH) == "ListGraph()"
+    assert repr(NODE_SEEDS.sample_neighbor(GRAPH, [3])).endswith("NeighborSampler(graph=ListGraph(), fanouts=[3])")
+
+
+class Recording(ListGraph):
+    """Keeps what it was asked to prepare for."""
+
+    heard: ClassVar[list[tuple[str, SamplingRequest]]] = []
+
+    def validate(self, request: SamplingRequest) -> None:
+        super().validate(request)
+        self.heard.append(("validate", request))
+
+    def prepare(self, request: SamplingRequest) -> None:
+        self.heard.append(("prepare", request))
+
+
+def test_a_graph_may_validate_a_request_and_prepare_for_it_before_it_travels() -> None:
+    graph = Recording(WHOLE)
+    stage = NODE_SEEDS.sample_neighbor(graph, [3], replace=True)
+    other = NODE_SEEDS.sample_per_layer(graph.sample_neighbors, 4)
+    assert [(name, int(request.fanouts[0])) for name, request in graph.heard] == [("validate", 3), ("validate", 4)]
+    graph.heard.clear()
+    next(iter(other))
+    assert graph.heard == []
+    for pipe in (stage, other):
+        pickle.dumps(pipe)
+    assert [name for name, _ in graph.heard] == ["prepare", "prepare"]
+    assert graph.heard[0][1].replace is True
+
+
+class Uniform(ListGraph):
+    """Says that it ignores whether to replace."""
+
+    heeds = ("probs_name",)
+
+    def sample_neighbors(
+        self,
+        seeds: ByType,
+        fanouts: torch.Tensor,
+        replace: bool = False,
+        probs_name: str | None = None,
+        *,
+        key: int | None = None,
+    ) -> gf.SampledSubgraph:
+        return super().sample_neighbors(seeds, fanouts, False, probs_name, key=key)
+
+
+class Unweighted(ListGraph):
+    """Says that it ignores weights."""
+
+    heeds = ("replace",)
+
+    def sample_neighbors(
+        self,
+        seeds: ByType,
+        fanouts: torch.Tensor,
+        replace: bool = False,
+        probs_name: str | None = None,
+        *,
+        key: int | None = None,
+    ) -> gf.SampledSubgraph:
+        return super().sample_neighbors(seeds, fanouts, replace, key=key)
+
+
+def test_what_a_graph_lacks_or_ignores_is_named_when_the_stage_is_made() -> None:
+    uniform, unweighted = Uniform(WHOLE), Unweighted(WHOLE)
+    NODE_SEEDS.sample_neighbor(unweighted, [3], replace=True)
+    NODE_SEEDS.sample_neighbor(uniform, [3], prob_name="w")
+    abstract: Any = gf.SamplingGraph
+    check_refused([
+        (lambda: next(iter(NODE_SEEDS.sample_layer_neighbor(GRAPH, [3]))), NotImplementedError,
+         "ListGraph has no sample_layer_neighbors; write it, or sample with sample_neighbor"),
+        (lambda: next(iter(TIMED_SEEDS.temporal_sample_neighbor(GRAPH, [3], **TIME))), NotImplementedError,
+         "ListGraph has no temporal_sample_hops; write it, or sample with sample_neighbor"),
+        (lambda: NODE_SEEDS.sample_neighbor(GRAPH, [[1, 2]]), ValueError,
+         r"fanouts\[0\] has 2 numbers; give one fan-out for all edge types"),
+        (lambda: NODE_SEEDS.sample_per_layer(GRAPH.sample_neighbors, [1, 2]), ValueError,
+         r"fanouts\[0\] has 2 numbers"),
+        (lambda: NODE_SEEDS.sample_neighbor(unweighted, [3], prob_name="weight"), ValueError,
+         "sample_neighbors of Unweighted ignores probs_name.*leave prob_name out"),
+        (lambda: NODE_SEEDS.sample_neighbor(uniform, [3], replace=True), ValueError,
+         "sample_neighbors of Uniform ignores replace, which the sampler asks for"),
+        (lambda: GRAPH.random_walks(NODES, -1), ValueError, "length must be 0 or more, but is -1"),
+        (lambda: OneHop(WHOLE).random_walks(NODES + 30, 1), ValueError, r"seeds must lie in 0 \.\. 59, but holds 88"),
+        (lambda: abstract(), TypeError, "abstract"),
+    ])  # fmt: skip
+
+
+@pytest.mark.parametrize("dtype", [torch.int32, torch.int64], ids=str)
+def test_walks_need_no_more_than_one_hop(dtype: torch.dtype) -> None:
+    """Some nodes have no in-edges, so that walks end there."""
+    ends = torch.randint(0, 60, (2, 90), generator=torch.Generator().manual_seed(1))
+    whole = gf.from_coo(ends.to(dtype), 60)
+    starts = torch.cat([torch.arange(60), torch.tensor([7, 7])])
+    walks = OneHop(whole).random_walks(starts, 6, key=5)
+    assert_same(walks, whole.random_walks(starts, 6, key=5))
+    assert (walks.dtype, tuple(walks.shape)) == (dtype, (62, 7))
+    assert walks[:, 0].tolist() == starts.tolist()
+    assert not torch.equal(walks[60], walks[61])
+    assert len(OneHop(whole).random_walks(starts[:0], 3)) == 0
+    assert OneHop(whole).random_walks(starts, 0).tolist() == starts[:, None].tolist()
+
+
+class Counted(gf.FusedCSCSamplingGraph):
+    """Counts the calls of its own hops."""
+
+    calls: ClassVar[list[str]] = []
+
+    def sample_neighbors(self, *args: Any, **options: Any) -> Any:
+        self.calls.append("sample_neighbor")
+        return super().sample_neighbors(*args, **options)
+
+    def sample_layer_neighbors(self, *args: Any, **options: Any) -> Any:
+        self.calls.append("sample_layer_neighbor")
+        return super().sample_layer_neighbors(*args, **options)
+
+
+@pytest.mark.parametrize("stage", ["sample_neighbor", "sample_layer_neighbor"])
+def test_samplers_call_the_hop_that_a_subclass_writes(stage: str) -> None:
+    items = gf.HeteroItemSet({"user": gf.ItemSet(4, names="seeds")})
+    Counted.calls.clear()
+    own, usual = (
+        digest(next(iter(getattr(gf.ItemSampler(items, batch_size=4), stage)(graph, fanouts=[1, 2]))))
+        for graph in (Counted(**typed().fields()), typed())
+    )
+    assert Counted.calls == [stage, stage]
+    assert own == usual
