@@ -16,7 +16,7 @@ import torch
 import graphfeed as gf
 from graphfeed.loader import auto
 from graphfeed.loader.profile.epoch_record import StageRow
-from graphfeed.loader.profile.summary import StageTime
+from graphfeed.loader.profile.summary import StageTime, summarise
 from graphfeed.pyg.stages.ordered_item_sampler import OrderedItemSampler
 from tests import pipelines
 from tests.digests import digest, digests
@@ -47,14 +47,13 @@ def measured(rate: float, work: float = 10.0, step: float = 5.0, cpu: float = 1.
 def figures(monkeypatch: pytest.MonkeyPatch) -> Figures:
     """Find these after each mini-batch, by worker and number of workers, on a machine with eight cores."""
     found: Figures = {("thread", 0): measured(50), ("thread", 3): measured(90)}
-    real: Any = vars(auto)["summarise"]
 
-    def summarise(records: Any) -> Any:
-        summary = real(records)
+    def found_in(records: Any) -> Any:
+        summary = summarise(records)
         setting = summary.setting
         return replace(summary, **found[setting.worker, setting.num_workers])
 
-    monkeypatch.setattr(auto, "summarise", summarise)
+    monkeypatch.setattr(auto, "summarise", found_in)
     monkeypatch.setattr(auto, "SHORTEST_SECONDS", 0.0)
     monkeypatch.setattr(auto, "CHANGED", 1e9)
     monkeypatch.setattr(auto, "available_cores", lambda: CORES)

@@ -155,8 +155,7 @@ def test_a_worker_process_that_is_killed_changes_no_window(path: Path) -> None:
         for number, minibatch in enumerate(loader):
             found.append(digest(minibatch))
             if number in (0, 9):
-                pool: Any = loader._workers.pool
-                os.kill(pool.pids()[0], signal.SIGKILL)
+                os.kill(loader._workers.pool.pids()[0], signal.SIGKILL)  # type: ignore[union-attr]
     assert found == expected
 
 

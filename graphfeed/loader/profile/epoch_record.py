@@ -92,6 +92,18 @@ class Counters:
         pids = [os.getpid(), *(executor.pids() if hasattr(executor, "pids") else ())]
         return cls(caches, getattr(executor, "num_replaced", 0), sum(map(bytes_read, pids)), thread_times(pids))
 
+    def since(self, before: "Counters") -> "Counters":
+        """Return what was counted since some others were."""
+
+        def less(now: dict[Any, tuple[int, int]], then: dict[Any, tuple[int, int]]) -> dict[Any, tuple[int, int]]:
+            return {
+                key: (one - then.get(key, (0, 0))[0], two - then.get(key, (0, 0))[1]) for key, (one, two) in now.items()
+            }
+
+        num_bytes = max(0, self.bytes_read - before.bytes_read)  # processes may have ended
+        caches, threads = less(self.caches, before.caches), less(self.threads, before.threads)
+        return Counters(caches, self.num_replaced - before.num_replaced, num_bytes, threads)
+
 
 @dataclass
 class EpochRecord:
@@ -121,34 +133,6 @@ class EpochRecord:
     def finish(self, pipe: Datapipe, executor: Any) -> None:
         """Count once more, at the end of the epoch."""
         self.after = Counters.now(pipe, executor)
-
-    @property
-    def bytes_read(self) -> int:
-        """What this process and its workers read from disks."""
-        return max(0, self.after.bytes_read - self.before.bytes_read)
-
-    @property
-    def core_times(self) -> tuple[int, int]:
-        """How long the threads of all processes ran, and waited for a core, in nanoseconds."""
-        before, after = self.before.threads, self.after.threads
-        ran, waited = (
-            sum(now[part] - before.get(thread, (0, 0))[part] for thread, now in after.items()) for part in (0, 1)
-        )
-        return ran, waited
-
-    @property
-    def num_replaced(self) -> int:
-        """How many workers were replaced."""
-        return self.after.num_replaced - self.before.num_replaced
-
-    @property
-    def caches(self) -> dict[str, tuple[int, int]]:
-        """The hits and misses of each cache of this process, by the names of the features that it is for."""
-        before = self.before.caches
-        return {
-            names: (hits - before.get(names, (0, 0))[0], misses - before.get(names, (0, 0))[1])
-            for names, (hits, misses) in self.after.caches.items()
-        }
 
     @property
     def spans(self) -> Sequence[Span]:

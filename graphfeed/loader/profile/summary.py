@@ -5,7 +5,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
-from graphfeed.loader.profile.epoch_record import EpochRecord, Handover, Setting, StageRow
+from graphfeed.loader.profile.epoch_record import Counters, EpochRecord, Handover, Setting, StageRow
 from graphfeed.loader.profile.recorder import UNKNOWN, Span
 
 MS = 1e6
@@ -125,7 +125,8 @@ def summarise(records: Sequence[EpochRecord]) -> Summary:
     trips = [trip for stretch in stretches for trip in stretch.trips]
     asked = [span for stretch in stretches for span in stretch.asked]
     windows = [window for stretch in stretches for window in stretch.windows]
-    ran, waited = (sum(times) for times in zip(*(record.core_times for record in records), strict=True))
+    counted = [record.after.since(record.before) for record in records]
+    ran, waited = (sum(times[part] for one in counted for times in one.threads.values()) for part in (0, 1))
     whole = sum(record.ended - record.handovers[0].asked for record in records if record.handovers)
     first = next((record.handovers[0] for record in records if record.handovers), Handover(0, 0))
     return Summary(
@@ -148,9 +149,9 @@ def summarise(records: Sequence[EpochRecord]) -> Summary:
         ready=mean(window.ready for window in windows),
         num_bytes=mean(size for record in records for size in record.sizes),
         rows=average_rows(records),
-        caches=add_caches(records),
-        num_replaced=sum(record.num_replaced for record in records),
-        read_bytes_per_second=sum(record.bytes_read for record in records) / seconds if seconds else 0.0,
+        caches=add_caches(counted),
+        num_replaced=sum(one.num_replaced for one in counted),
+        read_bytes_per_second=sum(one.bytes_read for one in counted) / seconds if seconds else 0.0,
         cores_used=ran / max(whole, 1),
         core_wait=waited / (ran + waited + 1),
     )
@@ -190,12 +191,11 @@ def average_rows(records: Sequence[EpochRecord]) -> dict[str, tuple[float, float
     }
 
 
-def add_caches(records: Sequence[EpochRecord]) -> dict[str, tuple[int, int]]:
+def add_caches(counted: Sequence[Counters]) -> dict[str, tuple[int, int]]:
     total: dict[str, tuple[int, int]] = {}
-    for record in records:
-        for name, (hits, misses) in record.caches.items():
-            before = total.get(name, (0, 0))
-            total[name] = (before[0] + hits, before[1] + misses)
+    for name, (hits, misses) in (pair for one in counted for pair in one.caches.items()):
+        before = total.get(name, (0, 0))
+        total[name] = (before[0] + hits, before[1] + misses)
     return total
 
 

@@ -58,8 +58,10 @@ class Verdict:
 
 def judge(summary: Summary) -> Verdict:
     verdict = next(verdict for rule in RULES if (verdict := rule(summary)) is not None)
-    taken = "" if verdict.cause in ("too few", "step") else who_takes_cores(summary)
-    return replace(verdict, text=f"{verdict.text}; {taken}") if taken else verdict
+    if verdict.cause in ("too few", "step"):
+        return verdict
+    texts = [f"your step waits {percent(summary.waits)} of the time", verdict.text, who_takes_cores(summary)]
+    return replace(verdict, text="; ".join(filter(None, texts)))
 
 
 def too_few(summary: Summary) -> Verdict | None:
@@ -103,7 +105,7 @@ def nobody_helps(summary: Summary) -> Verdict | None:
     gain = max(1.0, min(possible, rate_of_cores(summary)) / summary.rate)
     return Verdict(
         "inline",
-        f"{waits(summary)}, since everything runs in your loop's thread, most of it in {name(slowest(summary))}; "
+        f"everything runs in your loop's thread, most of it in {name(slowest(summary))}; "
         f"num_workers={workers} may give up to {times(gain)} the rate",
         gain,
     )
@@ -121,7 +123,7 @@ def main_process_is_the_limit(summary: Summary) -> Verdict | None:
     where = "your loop's own thread" if in_loop else "a thread of the main process"
     return Verdict(
         "main process",
-        f"{waits(summary)}; {name(stage)} runs in {where} and takes {stage.ms:.1f} ms of each mini-batch: a stage of "
+        f"{name(stage)} runs in {where} and takes {stage.ms:.1f} ms of each mini-batch: a stage of "
         f"yours runs in workers if it writes `__call__` rather than `__iter__`, up to {times(most(summary))} the rate",
         most(summary),
     )
@@ -135,7 +137,7 @@ def disk_or_server_is_the_limit(summary: Summary) -> Verdict | None:
         queue, on_the_way = summary.server_queue_ms, summary.request_ms - summary.worker_ms - summary.server_queue_ms
         return Verdict(
             "server",
-            f"{waits(summary)}; a request takes {summary.request_ms:.1f} ms, {queue:.1f} of them in the server's queue "
+            f"a request takes {summary.request_ms:.1f} ms, {queue:.1f} of them in the server's queue "
             f"and {on_the_way:.1f} on the way, and {name(stage)} takes {percent(stage.share)} of the work: more "
             f"servers, or more requests at once (num_workers={2 * summary.setting.num_workers}), up to {times(gain)} "
             "the rate",
@@ -145,7 +147,7 @@ def disk_or_server_is_the_limit(summary: Summary) -> Verdict | None:
         return None
     return Verdict(
         "disk",
-        f"{waits(summary)}; {name(stage)} takes {percent(stage.share)} of a mini-batch and reads "
+        f"{name(stage)} takes {percent(stage.share)} of a mini-batch and reads "
         f"{summary.read_bytes_per_second / 1e6:.0f} MB/s from disk, {per_minibatch / 1e6:.1f} MB a mini-batch: more "
         "memory for the rows (a cache), or more workers, whose reads overlap",
     )
@@ -160,7 +162,7 @@ def lock_is_held(summary: Summary) -> Verdict | None:
     gain = max(1.0, min(most(summary), summary.setting.num_workers, cores_left(summary) / used))
     return Verdict(
         "interpreter lock",
-        f"{waits(summary)}; {name(stage)} holds the interpreter's lock, so {summary.setting.num_workers} threads "
+        f"{name(stage)} holds the interpreter's lock, so {summary.setting.num_workers} threads "
         f"together use {used:.1f} cores: try worker='process', up to {times(gain)} the rate",
         gain,
     )
@@ -187,7 +189,7 @@ def memory_is_the_limit(summary: Summary) -> Verdict | None:
         return None
     return Verdict(
         "memory bandwidth",
-        f"{waits(summary)}; {name(stage)} reads {moved / 1e9:.1f} GB/s of rows, and all cores together copy "
+        f"{name(stage)} reads {moved / 1e9:.1f} GB/s of rows, and all cores together copy "
         f"{copied / 1e9:.1f} GB/s here, so more workers don't help: narrower features (float16), or fewer rows "
         "(smaller fan-outs)",
     )
@@ -213,9 +215,8 @@ def answers_are_the_limit(summary: Summary) -> Verdict | None:
     if summary.busy < RATHER_BUSY or use_cores(summary) or may_be_locked:
         return None
     what = "a disk" if summary.read_bytes_per_second > SLOWEST_DISK else "a server or the like"
-    return more_workers(
-        summary, f"{busy_with(summary)}, most of it waiting for {what}", 2 * summary.setting.num_workers
-    )
+    why = f"{busy_with(summary)}, most of it waiting for {what}"
+    return more_workers(summary, why, 2 * summary.setting.num_workers)
 
 
 def workers_are_busy(summary: Summary) -> Verdict | None:
@@ -230,7 +231,7 @@ def workers_are_busy(summary: Summary) -> Verdict | None:
     at_work = "no core is idle" if who_takes_cores(summary) else f"all {cores} cores are at work"
     return Verdict(
         "cores",
-        f"{waits(summary)}; {at_work} ({busy_with(summary)}): make that stage cheaper (smaller fan-outs, fewer or "
+        f"{at_work} ({busy_with(summary)}): make that stage cheaper (smaller fan-outs, fewer or "
         "narrower features), or take more cores",
     )
 
@@ -238,9 +239,7 @@ def workers_are_busy(summary: Summary) -> Verdict | None:
 def nothing_stands_out(summary: Summary) -> Verdict:
     listed = sorted(summary.stages, key=lambda stage: -stage.ms)[:2]
     largest = " and ".join(f"{name(stage)} {stage.ms:.1f} ms" for stage in listed)
-    return Verdict(
-        "unclear", f"{waits(summary)}; no single cause stands out; most time goes to {largest or 'no stage'}"
-    )
+    return Verdict("unclear", f"no single cause stands out; most time goes to {largest or 'no stage'}")
 
 
 RULES: tuple[Callable[[Summary], Verdict | None], ...] = (
@@ -268,8 +267,7 @@ def rate_of_workers(summary: Summary, num_workers: int) -> float:
 
 def more_workers(summary: Summary, why: str, num_workers: int) -> Verdict:
     gain = max(1.0, min(most(summary), rate_of_workers(summary, num_workers) / summary.rate))
-    text = f"{waits(summary)}; {why}: num_workers={num_workers} may give up to {times(gain)} the rate"
-    return Verdict("workers", text, gain)
+    return Verdict("workers", f"{why}: num_workers={num_workers} may give up to {times(gain)} the rate", gain)
 
 
 def busy_with(summary: Summary) -> str:
@@ -291,10 +289,6 @@ def slowest(summary: Summary, where: tuple[str, ...] = ()) -> StageTime:
 
 def name(stage: StageTime) -> str:
     return f"{stage.row.name} (stage {stage.row.position})"
-
-
-def waits(summary: Summary) -> str:
-    return f"your step waits {percent(summary.waits)} of the time"
 
 
 def percent(share: float) -> str:
