@@ -213,6 +213,28 @@ def test_each_argument_takes_eight_bytes(there: EmulatedCuda, launch: ModuleType
         assert (type(found), found) == (int, expected)
 
 
+def test_a_kernel_gets_no_values_between_addresses(there: EmulatedCuda, launch: ModuleType) -> None:
+    between = torch.frombuffer(there.pin(torch.arange(4)).numpy(), dtype=torch.int64, offset=4, count=3)
+    with pytest.raises(ValueError, match=r"at an address between two of them; copy it with \.clone"):
+        launch.as_argument(between)
+
+
+def test_memory_stays_locked_from_the_check_to_the_start(there: EmulatedCuda, launch: ModuleType) -> None:
+    """A feature may be updated while its former rows are fetched."""
+    held: list[bool] = []
+    start = launch.start
+
+    def noted(*given: Any) -> None:
+        held.append(pinned.LOCK.locked())
+        start(*given)
+
+    with patch.object(launch, "start", noted):
+        ops.gather_rows(there.pin(torch.eye(3)), there.put(torch.tensor([1])))
+        ops.gather_rows(there.put(torch.eye(3)), there.put(torch.tensor([1])))
+    assert held == [True, False]
+    assert not pinned.LOCK.locked()
+
+
 def test_a_kernel_gets_no_values_with_gaps(there: EmulatedCuda, launch: ModuleType) -> None:
     for values in (there.put(torch.arange(8))[::2], there.pin(torch.arange(8))[::2]):
         with pytest.raises(AssertionError):

@@ -133,7 +133,8 @@ class StreamPrefetch(Datapipe):
     def __iter__(self) -> Iterator[Any]:
         device = with_index(self.device)
         run = current_run(self)
-        side_stream(device, self.stream).wait_stream(torch.cuda.current_stream(device))
+        side, reader = side_stream(device, self.stream), torch.cuda.current_stream(device)
+        side.wait_stream(reader)
         used: deque[torch.cuda.Event] = deque()
         prefetch = Prefetch(WithCudaEvent(self.datapipe, self.stream, device), self.buffer_size, self.timeout_seconds)
         RUN_OF[prefetch] = run
@@ -143,12 +144,14 @@ class StreamPrefetch(Datapipe):
                     if len(used) > self.buffer_size:
                         run.wait(self, "reader", used.popleft().synchronize)
                     hand_over(minibatch, event, device)
+                    reader = torch.cuda.current_stream(device)
                     yield minibatch
                     # Waiting for one that doesn't block would keep a core busy.
                     step = torch.cuda.Event(blocking=True)  # type: ignore[no-untyped-call]
                     used.append(torch.cuda.current_stream(device).record_event(step))
         finally:
-            torch.cuda.current_stream(device).wait_stream(side_stream(device, self.stream))
+            # The garbage collector may end this in a thread that reads on another stream.
+            reader.wait_stream(side)
 
     def __len__(self) -> int:
         return length(self.datapipe)

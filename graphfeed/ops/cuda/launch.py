@@ -7,6 +7,7 @@ block.
 import ctypes
 import sys
 from collections.abc import Sequence
+from contextlib import nullcontext
 from functools import cache
 from typing import Any
 
@@ -37,11 +38,16 @@ def launch(kernel: str, size: int, *arguments: Any) -> None:
     # Those that read page-locked memory have no more threads than `set_max_uva_threads` allows, in whole blocks.
     over_the_bus = [part for part in tensors if part.is_cpu and part.numel()]
     most = max(pinned.max_uva_threads() // THREADS, 1) if over_the_bus else MAX_BLOCKS
+    if over_the_bus:
+        pinned.READERS.add(device.index)
+    # What is found to be page-locked stays so until the kernel has started; whoever unlocks it waits for the device.
     # CuPy's own context would go back to a device that nobody uses, such as the first one of each rank.
-    with torch.cuda.device(device):
+    with pinned.LOCK if over_the_bus else nullcontext(), torch.cuda.device(device):
         values = [as_argument(part) for part in arguments]
         stream = torch.cuda.current_stream(device).cuda_stream
         start(function_of(device.index, kernel), min(-(-size // THREADS), most), values, stream, device)
+    if over_the_bus:
+        pinned.unlock_unused()  # what was to be unlocked meanwhile
     for part in over_the_bus:
         if not pinned.is_locked_in_place(part):
             # Torch hands its pinned memory out again as soon as it is freed, unless a stream has copied of it.
@@ -89,6 +95,11 @@ def as_argument(value: Any) -> int:
             raise ValueError(
                 f"a kernel on a GPU was given {value.numel()} values in the CPU's memory that are not page-locked; "
                 "page-lock them with pin_memory_(), or move them with .to(...)"
+            )
+        if value.is_cpu and value.data_ptr() % value.itemsize:
+            raise ValueError(
+                f"a kernel on a GPU reads whole values, but was given {value.dtype} that begins at an address between "
+                "two of them; copy it with .clone()"
             )
         return value.data_ptr()  # 0 for an empty one
     return 0 if value is None else int(value)

@@ -192,6 +192,8 @@ class LockedPages:
 LOCK = threading.Lock()
 LOCKED: list[LockedPages] = []
 RELEASED: deque[tuple[Any, list[tuple[LockedPages, torch.Tensor]]]] = deque()
+READERS: set[int] = set()
+"""The devices on which kernels were started that read the CPU's memory."""
 READ_ONLY = 8
 """Tells CUDA that a device will only read; otherwise it refuses memory that is read-only for the process."""
 
@@ -257,7 +259,8 @@ def release(runtime: Any, used: list[tuple[LockedPages, torch.Tensor]]) -> None:
 
 def unlock_unused() -> None:
     """Unlock the pages that nobody uses any more, unless another thread holds the lock: it does so then."""
-    while RELEASED and LOCK.acquire(blocking=False):
+    # Waiting for a device would spoil a CUDA graph that this thread captures.
+    while RELEASED and not torch.cuda.is_current_stream_capturing() and LOCK.acquire(blocking=False):
         try:
             runtime, used = RELEASED.popleft()
             for part, _ in used:
@@ -281,5 +284,12 @@ def devices_in_use() -> Iterator[int]:
     for index in range(torch.cuda.device_count()):
         # A device that failed, or may no longer be used, reads nothing.
         with suppress(RuntimeError):
-            if torch.cuda.memory_reserved(index):
+            if is_in_use(index):
                 yield index
+
+
+def is_in_use(index: int) -> bool:
+    try:
+        return torch.cuda.memory_reserved(index) > 0
+    except NotImplementedError:  # another allocator than torch's own, such as RMM's, doesn't tell
+        return index in READERS or index == torch.cuda.current_device()

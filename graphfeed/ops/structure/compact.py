@@ -100,7 +100,7 @@ def compact_marked(ids: torch.Tensor, marks: torch.Tensor | None = None) -> Mark
         rows, _, local = compact(ids[:0], ids if marks is None else ids[places])
         return Marked(places, rows, local, bounds(ids)[0] if size else 0)
     module = kernels("structure.relabel", ids)
-    nodes = module.Nodes(ids[:0], ids.contiguous(), size)
+    nodes = module.HopNodes(ids[:0], ids.contiguous(), size)
     if marks is not None:
         before = marks.cumsum(0)
         places = torch.searchsorted(before, places, right=True)

@@ -171,8 +171,13 @@ class RowCache(ABC):
                 self._request += 1
             elif looked_up.version != self._version:
                 return
-            slots = self._assign_slots(wanted, self._request if looked_up is None else looked_up.request)
-            copy_rows(rows, sources, self._rows, slots, distinct=self.slots_are_distinct)
+            try:
+                slots = self._assign_slots(wanted, self._request if looked_up is None else looked_up.request)
+                copy_rows(rows, sources, self._rows, slots, distinct=self.slots_are_distinct)
+            except BaseException:
+                # An interrupt may leave keys without their rows.
+                self._forget_keys()
+                raise
 
     def _check_keys(self, keys: torch.Tensor, offset: int) -> None:
         check_vector("keys", keys)

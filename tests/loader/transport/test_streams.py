@@ -197,6 +197,7 @@ class TheirData:
 
 def test_what_cannot_be_pinned_stays_as_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.Tensor, "pin_memory", lambda tensor: tensor + 1)
+    monkeypatch.setattr(torch.cuda, "init", lambda: None)
     sparse, there, graph = torch.eye(2).to_sparse(), torch.ones(1, device="meta"), Movable()
     given = {"dense": torch.zeros(1), "sparse": sparse, "there": there, "more": [graph, TheirData()]}
     pinned: Any

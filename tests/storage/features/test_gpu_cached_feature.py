@@ -9,6 +9,7 @@ from itertools import product
 from pathlib import Path
 from types import ModuleType
 from typing import Any
+from unittest.mock import patch
 
 import numpy as np
 import pytest
@@ -29,9 +30,10 @@ from graphfeed.storage import (
     gpu_cached_feature,
     wrap_with_cached_feature,
 )
+from graphfeed.storage.features import row_cache
 from tests.cache_models import Sets, distinct
 from tests.digests import assert_same
-from tests.ops.devices import Device, Put, brought
+from tests.ops.devices import Cpu, Device, Put, brought
 from tests.ops.emulated_cuda import DEVICE, Cuda, EmulatedCuda, check_equal
 from tests.refusals import check_refused
 
@@ -64,6 +66,17 @@ def fallback_of(kind: str, cuda: Cuda, folder: Path) -> Iterator[Feature]:
 
 
 KINDS = ["memory", "pinned", "device", "disk", "memory over disk", "cache"]
+
+
+def test_an_interrupt_between_keys_and_rows_leaves_none_of_both(cuda: Cuda) -> None:
+    with cuda.running():
+        cached = gpu_cached_feature(TorchBasedFeature(cuda.pin(ROWS)), 30 * PLACE_BYTES, device_of(cuda))
+        in_memory = cpu_cached_feature(TorchBasedFeature(ROWS.clone()), 960)
+        for feature, ids in ((cached, cuda.put(torch.arange(20))), (in_memory, torch.arange(20))):
+            with patch.object(row_cache, "copy_rows", side_effect=KeyboardInterrupt), pytest.raises(KeyboardInterrupt):
+                feature.read(ids)
+            for _ in range(2):
+                assert torch.equal(brought(Cpu() if ids.is_cpu else cuda, feature.read(ids)), ROWS[:20])
 
 
 def test_it_reads_as_the_fallback_wherever_that_lies(cuda: Cuda, tmp_path: Path) -> None:
