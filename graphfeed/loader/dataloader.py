@@ -17,14 +17,12 @@ from graphfeed.loader.fingerprint import Fingerprint, take_fingerprint
 from graphfeed.loader.options import (
     RemoteServers,
     as_pipeline,
-    check_auto,
     check_options,
     check_reading,
     choose_seed,
     usual_workers,
     with_known_options,
 )
-from graphfeed.loader.placement_rules import check_servers
 from graphfeed.loader.plan import make_plan
 from graphfeed.loader.profile import Profile
 from graphfeed.loader.progress import (
@@ -153,11 +151,9 @@ class DataLoader(Generic[Batch]):
     ) -> None:
         datapipe = as_pipeline(datapipe)
         check_flags(persistent_workers=persistent_workers, profile=profile, progress=progress)
-        check_options(num_workers, worker, executor, prefetch_factor, timeout)
-        check_auto(num_workers, worker, executor, servers)
+        servers = check_options(num_workers, worker, executor, servers, prefetch_factor, timeout)
         self._fixed = why_fixed(datapipe) if num_workers == "auto" else ""
         self._tunes = num_workers == "auto" and not self._fixed
-        servers = check_servers(servers, num_workers, worker, executor)
         if num_workers is None or num_workers == "auto":
             num_workers = 0 if self._tunes else usual_workers(datapipe, worker, executor, servers)
         in_threads = worker == "thread" if executor is None else isinstance(executor, ThreadPoolExecutor)

@@ -73,10 +73,11 @@ def check_options(
     num_workers: int | str | None,
     worker: str,
     executor: Executor | None,
+    servers: Sequence[str],
     prefetch_factor: int,
     timeout: float,
-) -> None:
-    """Raise if an option is out of range, or if two contradict each other."""
+) -> tuple[str, ...]:
+    """Raise if an option is out of range, or if two contradict each other; return the servers, each once."""
     if isinstance(num_workers, str) and num_workers != "auto":
         raise ValueError(f"num_workers must be a whole number, 'auto' or None, but is {brief(num_workers)}")
     if num_workers is not None and num_workers != "auto":
@@ -91,25 +92,19 @@ def check_options(
         raise ValueError("num_workers=0 runs everything inline, but an executor was given; leave one of them out")
     check_count("prefetch_factor", prefetch_factor, 1)
     check_seconds("timeout", timeout)
-
-
-def check_auto(
-    num_workers: int | str | None,
-    worker: str,
-    executor: Executor | None,
-    servers: Sequence[str],
-) -> None:
-    """Raise if `num_workers="auto"` chooses what another option says."""
-    if num_workers != "auto":
-        return
-    given = "an executor" if executor is not None else "servers" if servers else ""
-    if worker != "thread":
-        given = f"worker={worker!r}"
-    if given:
+    given: Any = servers
+    if isinstance(given, str) or not hasattr(given, "__iter__") or not all(isinstance(own, str) for own in given):
+        raise TypeError(f"servers must be a list of addresses as '10.0.0.2:50051', but is {brief(servers)}")
+    other = "an executor" if executor is not None else f"worker={worker!r}" if worker != "thread" else ""
+    if num_workers == "auto" and (other or servers):
         raise ValueError(
-            f"num_workers='auto' chooses between threads and processes of this machine, but {given} came along; give "
-            "a number of workers, or leave that out"
+            f"num_workers='auto' chooses between threads and processes of this machine, but {other or 'servers'} came "
+            "along; give a number of workers, or leave that out"
         )
+    if servers and (other or num_workers == 0):
+        other = "an executor" if executor is not None else f"worker={worker!r} and num_workers={num_workers}"
+        raise ValueError(f"servers take the place of workers, but {other} came along; leave one of them out")
+    return tuple(dict.fromkeys(servers))
 
 
 def usual_workers(pipe: Datapipe[Any], worker: str, executor: Executor | None, servers: Sequence[str]) -> int:

@@ -1,9 +1,7 @@
 """The rules about which stages run in workers, and which in the main process."""
 
-from collections.abc import Sequence
-from concurrent.futures import Executor
 from functools import cache
-from typing import Any, Protocol, runtime_checkable
+from typing import Protocol, runtime_checkable
 
 from graphfeed.datapipes import Datapipe, Shardable, Transform
 from graphfeed.datapipes.pipeline import Placement, traverse
@@ -130,19 +128,6 @@ def cut_at_main_stages(pipe: Datapipe, options: LoaderOptions) -> Datapipe:
 
     cut = pipe.rewrite(lambda stage: stage if runs_before_cut(stage) else stage.with_inputs(wrap))
     return wrap(cut)
-
-
-def check_servers(
-    servers: Sequence[str], num_workers: int | str | None, worker: str, executor: Executor | None
-) -> tuple[str, ...]:
-    """Return the addresses of sampling servers, or raise if another option contradicts them."""
-    given: Any = servers
-    if isinstance(given, str) or not hasattr(given, "__iter__") or not all(isinstance(own, str) for own in given):
-        raise TypeError(f"servers must be a list of addresses as '10.0.0.2:50051', but is {brief(servers)}")
-    if servers and (num_workers == 0 or worker != "thread" or executor is not None):
-        other = "an executor" if executor is not None else f"worker={worker!r} and num_workers={num_workers}"
-        raise ValueError(f"servers take the place of workers, but {other} came along; leave one of them out")
-    return tuple(dict.fromkeys(servers))
 
 
 def make_on_servers(pipe: Datapipe, options: LoaderOptions) -> Datapipe:
