@@ -146,6 +146,9 @@ def find_cupy() -> Iterator[Finding]:
         yield Finding("missing", "CuPy", f"{reason}; {remedy}")
         yield Finding("missing", "NVRTC", "can't be looked for without CuPy, which loads it")
         return
+    except OSError as error:  # CuPy makes the folder for its code when it is imported
+        yield Finding("failed", "CuPy", f"{error}; set CUPY_CACHE_DIR to a folder that may be written to")
+        return
     said = ", ".join(f"{name} {version(name)}" for name in names)
     if torch.cuda.is_available() and not launch.finds_device():
         yield Finding("missing", "CuPy", f"{said} finds no CUDA device; {remedy}")

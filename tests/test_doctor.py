@@ -2,6 +2,7 @@
 
 import importlib.metadata
 import os
+import re
 import signal
 import tomllib
 from collections.abc import Callable
@@ -220,6 +221,18 @@ def test_a_gpu_and_its_compiler_are_described(monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setattr(torch.cuda, "get_device_properties", fail)
     assert [finding.status for finding in find_device()] == ["ok", "failed"]
     assert list(find_cupy())[1].status == "missing"
+
+
+def test_a_folder_that_cupy_cannot_make_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    """CuPy makes it when it is imported, which ends in an OSError under a home that can't be written to."""
+
+    def load(*_: Any) -> Any:
+        raise PermissionError(13, "Permission denied", "/nobody/.cupy")
+
+    monkeypatch.setattr(cuda_report, "load", load)
+    (found,) = find_cupy()
+    assert found.status == "failed"
+    assert re.search(r"/nobody/\.cupy.*; set CUPY_CACHE_DIR to a folder that may be written to$", found.said)
 
 
 def test_on_a_gpu_the_compiler_and_locked_memory_are_checked(cuda: Cuda, monkeypatch: pytest.MonkeyPatch) -> None:
