@@ -172,7 +172,6 @@ class Auto:
 
     def _measure(self, begin: Progress, seed: int, profile: Profile) -> Generator[Any, None, bool]:
         """Yield mini-batches until they tell enough, and plan; return False if the epoch has ended before."""
-        choice = self.choice
         try:
             with closing(self.runner.run(begin, seed, profile)) as minibatches:
                 for number, minibatch in enumerate(minibatches):
@@ -185,16 +184,13 @@ class Auto:
                 else:
                     return False
         except Exception as error:
-            # What fails in processes alone, such as a result that can't be pickled, is no failure of the epoch: threads
-            # make the mini-batch again, and fail again if it is one.
-            if choice.worker == "thread":
+            # What fails in processes alone, such as a result that can't be pickled, is no failure of the epoch: it is
+            # planned anew without them, and the mini-batch made again, which fails again if it is one.
+            if self.choice.worker == "thread":
                 raise
             self.refused[PROCESSES] = f"{type(error).__name__}: {error}"
-            self.tried = [trial for trial in self.tried if trial.choice.worker == "thread"]
-            if self.tried:
-                self._settle()
-            else:
-                self._take(Choice("thread", 0))
+            self._begins = True
+            self._take(Choice("thread", 0))
             return True
         self._plan(summarise(self._records))
         return True

@@ -165,7 +165,7 @@ def fails_in_a_process(minibatch: Any) -> Any:
 
 @pytest.mark.slow
 def test_what_fails_in_processes_alone_is_made_by_threads(figures: Figures) -> None:
-    figures["thread", 3] = LOCKED
+    figures |= {("thread", 3): LOCKED, ("thread", 5): measured(80)}
     with gf.DataLoader(waiting().transform(fails_in_a_process), num_workers="auto", seed=3) as loader:
         assert [int(minibatch.seeds) for minibatch in loader] == list(range(200))
         assert "refused: worker='process': LookupError: not here" in loader.explain()
@@ -177,7 +177,7 @@ def test_processes_that_do_not_start_are_ruled_out(figures: Figures, monkeypatch
         raise RuntimeError("no processes today")
 
     monkeypatch.setattr("graphfeed.loader.runner.take_executor", fail)
-    figures["thread", 3] = LOCKED
+    figures |= {("thread", 3): LOCKED, ("thread", 5): measured(80)}
     with gf.DataLoader(sampled(), num_workers="auto", seed=3) as loader:
         assert digests(loader) == digests(sampled().with_seed(3))
         assert "refused: worker='process': RuntimeError: no processes today" in loader.explain()
@@ -270,7 +270,7 @@ def test_small_epochs_are_measured_together(monkeypatch: pytest.MonkeyPatch) -> 
 
 
 def test_several_threads_are_chosen_for_what_waits(quick: None) -> None:
-    with gf.DataLoader(waiting(400), num_workers="auto", memory_limit="1G") as loader:
+    with gf.DataLoader(waiting(200, 20), num_workers="auto", memory_limit="1G") as loader:
         list(loader)
         assert loader.num_workers >= 2
         assert loader.worker == "thread"
