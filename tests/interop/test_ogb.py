@@ -189,30 +189,22 @@ def test_arrays_that_are_no_edges_are_named(plain: Path) -> None:
         read_ogb(plain)
 
 
-pytest.importorskip("pyarrow")
-if tuple(map(int, torch.__version__.split(".")[:2])) < (2, 6):
-    pytest.skip("torch before 2.6 allows no names of others", allow_module_level=True)
-
 EDGE = np.array([[0, 1], [2, 3], [3, 0]])
 NEGATIVES = np.array([[1, 1], [2, 2]])
 YEAR = np.array([2000, 2001, 2002])
 
 
-def write_text(path: Path, text: str) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with gzip.open(path, "wt") as file:
-        file.write(text)
-
-
 @pytest.fixture
 def unsplit(tmp_path: Path) -> Path:
-    write_text(tmp_path / "raw" / "edge.csv.gz", "0,1\n2,3\n")
-    write_text(tmp_path / "raw" / "num-node-list.csv.gz", "4\n")
+    write(tmp_path / "raw" / "edge.csv.gz", [[0, 1], [2, 3]])
+    write(tmp_path / "raw" / "num-node-list.csv.gz", [[4]])
     return tmp_path
 
 
 def split(root: Path, **parts: Any) -> gf.Dataset:
     """Write a split, and read all; parts that are not given are edges alone."""
+    if tuple(map(int, torch.__version__.split(".")[:2])) < (2, 6):
+        pytest.skip("torch before 2.6 allows no names of others")
     folder = root / "split" / "time"
     folder.mkdir(parents=True, exist_ok=True)
     for part in ("train", "valid", "test"):
@@ -272,11 +264,11 @@ def test_facts_of_a_graph_without_types_keep_their_relations(unsplit: Path) -> N
 
 def test_facts_of_a_graph_with_types_are_by_edge_type(tmp_path: Path) -> None:
     raw = tmp_path / "raw"
-    write_text(raw / "num-node-dict.csv.gz", "drug,gene\n3,2\n")
-    write_text(raw / "triplet-type-list.csv.gz", "drug,binds,gene\ndrug,like,drug\n")
-    for kind, edges, number in (("drug___binds___gene", "2,1\n0,0\n", 7), ("drug___like___drug", "0,2\n", 4)):
-        write_text(raw / "relations" / kind / "edge.csv.gz", edges)
-        write_text(raw / "relations" / kind / "edge_reltype.csv.gz", f"{number}\n" * edges.count("\n"))
+    write(raw / "num-node-dict.csv.gz", [["drug", "gene"], [3, 2]])
+    write(raw / "triplet-type-list.csv.gz", [["drug", "binds", "gene"], ["drug", "like", "drug"]])
+    for kind, edges, number in (("drug___binds___gene", [[2, 1], [0, 0]], 7), ("drug___like___drug", [[0, 2]], 4)):
+        write(raw / "relations" / kind / "edge.csv.gz", edges)
+        write(raw / "relations" / kind / "edge_reltype.csv.gz", [[number]] * len(edges))
     ends = {"head": np.array([2, 0, 1]), "relation": np.array([7, 4, 7]), "tail": np.array([1, 2, 0])}
     facts = ends | {"head_type": ["drug"] * 3, "tail_type": ["gene", "drug", "gene"], "head_neg": EDGE}
     dataset = split(tmp_path, train=facts, valid=facts, test=facts)
