@@ -23,11 +23,10 @@ from graphfeed.pyg.stages.fill_data import fetch_and_fill
 from graphfeed.pyg.stages.sampler_output import edge_index_of
 from tests.pyg.neighborhood import NUM_EDGES, NUM_NODES, SIZES, heterogeneous, homogeneous
 
-torch_frame = pytest.importorskip("torch_frame")
-
 
 def frame(count: int) -> Any:
     """Return a table with a column of categories and one of numbers, in which each row tells its id."""
+    torch_frame = pytest.importorskip("torch_frame")
     ids = torch.arange(count)[:, None]
     columns = {torch_frame.categorical: ids % 3, torch_frame.numerical: ids.float()}
     names = {torch_frame.categorical: ["kind"], torch_frame.numerical: ["size"]}
