@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 import graphfeed as gf
 from tests import test_edge_truth as laws
 from tests.datapipes.negatives import test_seed_edges_excluder as exclusion
-from tests.datapipes.samplers import test_temporal_neighbor_sampler as timed
+from tests.datapipes.samplers import test_neighbor_sampler as timed
 from tests.loader.late_streams import running
 from tests.ops.chance import check_counts, check_subsets, check_unrelated
 from tests.ops.emulated_cuda import Cuda, device_of
@@ -79,8 +79,8 @@ def test_nothing_but_the_seeds_is_excluded(cuda: Cuda) -> None:
 )
 def test_time_is_never_violated(cuda: Cuda, names: Any, strategy: Any, window: int | None, hop_time: Any) -> None:
     weights = "w" if strategy == "uniform" else None
-    pipe = timed.ITEMS.temporal_sample_neighbor(
-        timed.GRAPH, [5, 2], False, weights, names[0], names[1], window, hop_time, strategy
+    pipe = timed.TIMED_ITEMS.temporal_sample_neighbor(
+        timed.TIMED, [5, 2], False, weights, names[0], names[1], window, hop_time, strategy
     )  # fmt: skip
     for batch in on(cuda)(pipe):
         assert timed.check_times(batch, tensor(batch.timestamp), names, window, hop_time) > 0
