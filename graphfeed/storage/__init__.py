@@ -5,9 +5,8 @@ when that happens is decided in `graphfeed.loader`.
 """
 
 from graphfeed.storage import datasets
-from graphfeed.storage.datasets.dataset import Dataset
 from graphfeed.storage.datasets.item_set import HeteroItemSet, ItemSet, Task
-from graphfeed.storage.datasets.on_disk_dataset import OnDiskDataset, OnDiskTask
+from graphfeed.storage.datasets.on_disk_dataset import Dataset, OnDiskDataset, OnDiskTask
 from graphfeed.storage.datasets.preprocess import preprocess_ondisk_dataset
 from graphfeed.storage.features.cached_feature import CPUCachedFeature, cpu_cached_feature, wrap_with_cached_feature
 from graphfeed.storage.features.disk_based_feature import DiskBasedFeature

@@ -1,8 +1,7 @@
 """CUDA without a device: the device code compiled for the CPU, behind tensors that pretend to be on a GPU.
 
 The pretended tensors lie on torch's device "meta", hold a tensor of the CPU, and refuse what a GPU's would refuse:
-NumPy, and operations together with tensors of the CPU. So the way from an op to its kernel runs as on a GPU: the op,
-its CUDA module, the launch, the device code.
+NumPy, and operations together with tensors of the CPU. So an op, its CUDA module and the launch run as on a GPU.
 """
 
 import ctypes

@@ -18,14 +18,13 @@ from graphfeed.storage.datasets.array_files import (
     write_text,
 )
 from graphfeed.storage.datasets.bounded_yaml import load_yaml
-from graphfeed.storage.datasets.dataset import Dataset
 from graphfeed.storage.datasets.edge_sorting import EdgeArray, Edges, Sorting, memory_for_sorting, split_columns
 from graphfeed.storage.datasets.file_tasks import LEAST_TASKS, TASK_SECONDS, FileTask, run_tasks
 from graphfeed.storage.datasets.folder_writing import SCRATCH, check_new_folder, new_folder
 from graphfeed.storage.datasets.identity import identify
 from graphfeed.storage.datasets.item_set import HeteroItemSet, ItemSet, Task
 from graphfeed.storage.datasets.metadata import FILE_NAME, Section, stay_inside
-from graphfeed.storage.datasets.on_disk_dataset import OnDiskDataset, OnDiskTask, open_in_files
+from graphfeed.storage.datasets.on_disk_dataset import Dataset, OnDiskDataset, OnDiskTask, open_in_files
 from graphfeed.storage.datasets.original_ids import write_ids
 from graphfeed.storage.datasets.preprocess import LAYOUT, preprocess_ondisk_dataset
 from graphfeed.storage.datasets.processed_arrays import LEGACY_NAMES

@@ -17,8 +17,7 @@ import torch
 from numpy.typing import DTypeLike, NDArray
 
 from graphfeed.ops.process import ProgressBar, progress_bar, regular_file
-from graphfeed.storage.memory.npy_file import check_numbers, map_npy, read_npy
-from graphfeed.storage.memory.torch_files import read_array
+from graphfeed.storage.memory.outside_files import check_numbers, map_npy, read_array, read_npy
 
 PART_BYTES = 1 << 24
 """How many bytes are read, converted and written at a time."""

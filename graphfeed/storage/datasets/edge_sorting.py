@@ -19,7 +19,7 @@ from graphfeed.ops.process import ProgressBar
 from graphfeed.storage.datasets.array_files import ArrayWriter
 from graphfeed.storage.datasets.file_tasks import LEAST_TASKS, FileTask
 from graphfeed.storage.memory.memory_limits import memory_limit
-from graphfeed.storage.memory.npy_file import map_npy
+from graphfeed.storage.memory.outside_files import map_npy
 
 PART_EDGES = 1 << 20
 """How many edges are read at a time."""

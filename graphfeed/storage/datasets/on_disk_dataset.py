@@ -4,6 +4,7 @@ import copy
 import os
 import warnings
 from collections.abc import Mapping
+from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
 from typing import Any, Self
@@ -318,3 +319,30 @@ def find_metadata(folder: Path) -> Path:
         if (candidate / FILE_NAME).is_file():
             return candidate / FILE_NAME
     raise FileNotFoundError(f"{FILE_NAME} does not exist in {folder}; give the folder that holds it")
+
+
+@checked
+@dataclass(frozen=True)
+class Dataset:
+    """A graph, its features, and the items to train, validate and test on."""
+
+    name: str
+    graph: FusedCSCSamplingGraph
+    feature: FeatureStore
+    train_set: ItemSet | HeteroItemSet
+    validation_set: ItemSet | HeteroItemSet
+    test_set: ItemSet | HeteroItemSet
+    all_nodes_set: ItemSet | HeteroItemSet
+    """Every node as a seed, for inference."""
+    metadata: Mapping[str, Any]
+    """Properties of the task, such as the number of classes."""
+
+    @property
+    def dataset_name(self) -> str:
+        """The name; an `OnDiskDataset` has this property too."""
+        return self.name
+
+    @property
+    def tasks(self) -> list[OnDiskTask]:
+        """The only task; an `OnDiskDataset` has this property too."""
+        return Tasks([OnDiskTask(dict(self.metadata), self.train_set, self.validation_set, self.test_set)])

@@ -18,7 +18,7 @@ from graphfeed.ops.memory import MappedReads, buffers, map_file, read_at_random
 from graphfeed.ops.process import regular_file
 from graphfeed.ops.rows import SPAN_BYTES, read_blocks, read_bytes, read_rows, take_rows
 from graphfeed.storage.features.feature import DeferredRead, ReadsAhead, Spans, TorchBasedFeature, dtype_and_shape
-from graphfeed.storage.memory.npy_file import check_numbers
+from graphfeed.storage.memory.outside_files import check_numbers
 from graphfeed.storage.memory.staging import staging
 
 READ_TIMEOUT_SECONDS = 600.0

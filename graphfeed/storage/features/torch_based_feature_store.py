@@ -12,8 +12,7 @@ from graphfeed.ops.arguments import brief, checked
 from graphfeed.storage.features.disk_based_feature import DiskBasedFeature
 from graphfeed.storage.features.feature import Feature, TorchBasedFeature
 from graphfeed.storage.features.feature_store import BasicFeatureStore
-from graphfeed.storage.memory.npy_file import read_npy
-from graphfeed.storage.memory.torch_files import read_tensors
+from graphfeed.storage.memory.outside_files import read_npy, read_tensors
 
 
 @checked

@@ -15,7 +15,7 @@ from graphfeed.storage.memory.memory_limits import (
     ranks_of_machine,
 )
 from graphfeed.storage.memory.new_file import has_stamp, new_file, new_stamp, stamp_file
-from graphfeed.storage.memory.npy_file import map_npy
+from graphfeed.storage.memory.outside_files import ARRAY_SHELLS, BROKEN, Shell, as_array, map_npy, read_tensors
 from graphfeed.storage.memory.shareable import Shareable
 from graphfeed.storage.memory.shared import FilePlace, Handle, Place, SharedBlock, find_places, from_bytes
 from graphfeed.storage.memory.tensor_codec import (
@@ -31,7 +31,6 @@ from graphfeed.storage.memory.tensor_codec import (
 )
 from graphfeed.storage.memory.tensor_repr import shapes_repr, tensor_repr
 from graphfeed.storage.memory.tensor_tree import all_pinned, count_bytes, move, parts_of, tensors_in
-from graphfeed.storage.memory.torch_files import ARRAY_SHELLS, BROKEN, Shell, as_array, read_tensors
 
 __all__ = [
     "ARRAY_SHELLS", "BROKEN", "DTYPES", "DTYPE_NAMES", "Cache", "FilePlace", "Frame", "Handle", "HasCaches", "Place",

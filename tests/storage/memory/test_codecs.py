@@ -24,7 +24,7 @@ from graphfeed.ops.memory.shared_memory import ALIGNMENT, Bytes
 from graphfeed.storage import fused_csc_sampling_graph
 from graphfeed.storage.datasets.array_files import open_array, write_array
 from graphfeed.storage.graph.files.graph_file import map_fields
-from graphfeed.storage.memory.npy_file import map_npy, read_npy
+from graphfeed.storage.memory.outside_files import map_npy, read_array, read_npy
 from graphfeed.storage.memory.shareable import Shareable
 from graphfeed.storage.memory.shared import FilePlace, SharedBlock, find_places
 from graphfeed.storage.memory.tensor_codec import (
@@ -35,7 +35,6 @@ from graphfeed.storage.memory.tensor_codec import (
     read_frame,
     read_specs,
 )
-from graphfeed.storage.memory.torch_files import read_array
 from tests.digests import assert_same
 from tests.refusals import Refusal, check_refused
 from tests.tensors import tensor as tensor_in

@@ -24,9 +24,8 @@ from graphfeed.storage import DiskBasedFeature, ItemSet, TorchBasedFeature, Torc
 from graphfeed.storage.features.torch_based_feature_store import OnDiskFeatureData
 from graphfeed.storage.memory import has_stamp, new_stamp, stamp_file
 from graphfeed.storage.memory.memory_limits import memory_limit
-from graphfeed.storage.memory.npy_file import map_npy, read_npy
+from graphfeed.storage.memory.outside_files import map_npy, read_npy, read_tensors
 from graphfeed.storage.memory.shared import FilePlace, Handle, find_handle, find_places
-from graphfeed.storage.memory.torch_files import read_tensors
 from tests.digests import assert_same
 from tests.forked import in_child
 

@@ -8,8 +8,8 @@ import torch
 
 from graphfeed.storage.graph.checks import ORIGINAL_EDGE_ID
 from graphfeed.storage.graph.files.graph_file import ARRAYS, ATTRIBUTES, MAPS, Fields
+from graphfeed.storage.memory.outside_files import Shell, read_tensors, shell_named
 from graphfeed.storage.memory.shareable import Slot
-from graphfeed.storage.memory.torch_files import Shell, read_tensors, shell_named
 
 HANDLE = "_c_csc_graph"
 SHELLS = (
