@@ -35,6 +35,11 @@ def check_code(page: Path) -> int:
     return shown
 
 
+def files_of(page: Path) -> dict[str, str]:
+    """Return the programs of a page that say in their first line which files they are."""
+    return dict(re.findall(r"^```py(?:thon)?\n# (\S+)\n(.*?)^```", page.read_text(), re.DOTALL | re.MULTILINE))
+
+
 def links_of(text: str) -> list[str]:
     """Return where a text in Markdown leads, other sites left out."""
     return re.findall(r"\]\((?!https?:)([^)]+)\)", text)

@@ -12,7 +12,7 @@ import pytest
 from tests import graphbolt_surface as theirs
 from tests.distributed.rank_processes import free_port
 from tests.distributed.served import TOKEN, make_certificate
-from tests.pages import check_code, dead_links, rows
+from tests.pages import check_code, dead_links, files_of, rows
 from tests.scripts import REPOSITORY, SECONDS
 from tests.test_surface import KNOWN, find
 
@@ -189,7 +189,7 @@ def test_the_picture_shows_the_plan_that_is_printed() -> None:
 
 
 PAGE = REPOSITORY / "docs" / "many-machines.md"
-FILES = dict(re.findall(r"^```py\n# (\S+)\n(.*?)^```", PAGE.read_text(), re.DOTALL | re.MULTILINE))
+FILES = files_of(PAGE)
 
 
 @pytest.mark.slow
@@ -217,7 +217,7 @@ def test_they_send_all_samples_of_each_epoch_over_tls(
 
 
 CONTRIBUTING = ROOT / "CONTRIBUTING.md"
-EXAMPLES = dict(re.findall(r"^```python\n# (\S+)\n(.*?)^```", CONTRIBUTING.read_text(), re.DOTALL | re.MULTILINE))
+EXAMPLES = files_of(CONTRIBUTING)
 
 ADD_TO_PACKAGES = '''"""Let the packages have the modules of this folder, too."""
 

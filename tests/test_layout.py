@@ -12,8 +12,7 @@ from pathlib import Path
 import pytest
 
 import graphfeed
-from tests.pages import rows
-from tests.test_docs import EXAMPLES as SHOWN
+from tests.pages import files_of, rows
 
 ROOT = Path(__file__).resolve().parents[1]
 PACKAGE = ROOT / "graphfeed"
@@ -187,7 +186,7 @@ def imported_past_doors(name: str, text: str) -> Iterator[str]:
 def test_rooms_take_from_each_other_what_their_packages_list() -> None:
     """Also what CONTRIBUTING.md shows, which others copy."""
     files = {path.relative_to(ROOT).as_posix(): path.read_text() for path in PACKAGE.glob("*/**/*.py")}
-    files |= {name: text for name, text in SHOWN.items() if name.startswith("graphfeed/")}
+    files |= {name: text for name, text in files_of(ROOT / "CONTRIBUTING.md").items() if name.startswith("graphfeed/")}
     assert [past for name, text in files.items() for past in imported_past_doors(name, text)] == []
     inside = "from graphfeed.storage.graph.graph_arrays import GraphArrays"
     assert list(imported_past_doors("graphfeed/loader/a.py", inside))
