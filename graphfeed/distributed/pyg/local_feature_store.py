@@ -10,8 +10,8 @@ import torch
 
 from graphfeed.distributed.part_book import PartBook
 from graphfeed.distributed.partition.reader import open_part
-from graphfeed.distributed.partition.source import EDGE_TIME, TIME
 from graphfeed.distributed.partitioned_feature import HaloRows, PartitionedFeature, name_of
+from graphfeed.distributed.pyg.partition_pyg_layout import EDGE_TIME, TIME
 from graphfeed.distributed.pyg.store_attributes import (
     EDGES,
     Group,

@@ -11,8 +11,8 @@ import torch
 from graphfeed.distributed.graph_part import GraphPart
 from graphfeed.distributed.part_book import PartBook
 from graphfeed.distributed.partition.reader import open_part
-from graphfeed.distributed.partition.source import EDGE_TIME, TIME
 from graphfeed.distributed.pyg.local_feature_store import LocalFeatureStore
+from graphfeed.distributed.pyg.partition_pyg_layout import EDGE_TIME, TIME
 from graphfeed.distributed.pyg.store_attributes import EdgeType, LocalEdgeAttr, Maps, group_of, read_info, type_of
 from graphfeed.ops.arguments import check_length, checked
 from graphfeed.pyg.data import ALWAYS, EdgeList, as_time_column, fill_missing, make_graph

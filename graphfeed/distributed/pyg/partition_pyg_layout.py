@@ -10,7 +10,6 @@ import torch
 from graphfeed.distributed.graph_part import GraphPart
 from graphfeed.distributed.part_book import PartBook
 from graphfeed.distributed.partition.part_layout import FILE_NAME, check_identity
-from graphfeed.distributed.partition.source import EDGE_TIME, TIME
 from graphfeed.pyg.data import EdgeList, make_graph
 from graphfeed.storage import FeatureKey, TorchBasedFeature
 from graphfeed.storage.datasets import check_file
@@ -18,6 +17,7 @@ from graphfeed.storage.graph import ORIGINAL_EDGE_ID, FusedCSCSamplingGraph, fir
 from graphfeed.storage.memory import BROKEN, read_tensors
 
 META, ORDER = "META.json", "order"
+TIME, EDGE_TIME = "time", "edge_time"
 BY_TYPE = "by type"
 """What `META.json` has in `ids` if our `Partitioner` wrote the folder."""
 Features: TypeAlias = dict[tuple[str, str | None, str], TorchBasedFeature]

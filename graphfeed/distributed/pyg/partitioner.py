@@ -2,31 +2,118 @@
 
 import json
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 import torch
 
 from graphfeed.distributed.edge_positions import edge_positions
-from graphfeed.distributed.partition.part_layout import check_num_parts, write_identity
-from graphfeed.distributed.partition.source import EDGE_TIME, TIME, Source, source_of
-from graphfeed.distributed.pyg.partition_pyg_layout import BY_TYPE, META, ORDER, meta_of
+from graphfeed.distributed.partition.part_layout import check_num_parts, features_by_key, write_identity
+from graphfeed.distributed.pyg.partition_pyg_layout import BY_TYPE, EDGE_TIME, META, ORDER, TIME, meta_of
 from graphfeed.distributed.pyg.store_attributes import by_group
 from graphfeed.ops.arguments import checked
 from graphfeed.ops.process import progress_bar
+from graphfeed.pyg.data import is_data, read_graph, tables_of
+from graphfeed.storage import FeatureStore
 from graphfeed.storage.datasets import check_new_folder, new_folder, write_text
 from graphfeed.storage.graph import (
     ORIGINAL_EDGE_ID,
     ByType,
+    FusedCSCSamplingGraph,
     assign_by_metis,
     assign_nodes,
     ends_of,
     stacked_assignment,
     to_type_dict,
+    type_name,
 )
+
+Read: TypeAlias = Callable[[torch.Tensor], torch.Tensor]
+"""Returns the rows of some nodes or edges by their ids within their type."""
+
+
+@dataclass(frozen=True)
+class Source:
+    """A graph, and functions that read the attributes of its nodes and edges, by type and name."""
+
+    # Types are None in a graph without types. The times of edges have the name "edge_time" here.
+    graph: FusedCSCSamplingGraph
+    nodes: dict[str | None, dict[str, Read]]
+    edges: dict[str | None, dict[str, Read]]
+    edge_time: str
+    """The name that the times of edges have in the data."""
+    edge_attributes: dict[str, torch.Tensor] = field(default_factory=dict)
+    """Those of the graph, which lie in the order of its edges."""
+
+    def read_edges(
+        self, edge_type: str | None, positions: torch.Tensor, ids: torch.Tensor, *names: str
+    ) -> dict[str, torch.Tensor]:
+        """Return rows of the attributes of some edges; of all attributes, unless some are named."""
+        # By the positions of the edges in the graph; what was read as a feature, by their ids within the type.
+        rows = {name: values[positions] for name, values in self.edge_attributes.items() if name in (names or (name,))}
+        reads = self.edges[edge_type]
+        return rows | {name: read(ids) for name, read in reads.items() if name in (names or (name,))}
+
+
+def source_of(data: Any) -> Source:
+    """Return a graph, a data set or PyG's data as a source."""
+    if isinstance(data, FusedCSCSamplingGraph):
+        return source_of_graph(data, None)
+    if isinstance(getattr(data, "graph", None), FusedCSCSamplingGraph):
+        return source_of_graph(data.graph, data.feature)
+    if is_data(data) and getattr(data, "edge_index", ()) is not None:
+        return source_of_pyg(data)
+    raise TypeError(
+        f"data must be a FusedCSCSamplingGraph, a data set with one, or PyG's Data or HeteroData with edge_index, but "
+        f"is a {type(data).__name__}"
+    )
+
+
+def source_of_graph(graph: FusedCSCSamplingGraph, features: FeatureStore | None) -> Source:
+    """Return a graph with its attributes and features as a source."""
+    graph = graph.to("cpu")
+    ranges = zip(to_type_dict(graph.num_nodes), pairwise(graph.first_ids()), strict=True)
+    nodes: dict[str | None, dict[str, Read]] = {
+        node_type: {name: values[low:high].__getitem__ for name, values in graph.node_attributes.items()}
+        for node_type, (low, high) in ranges
+    }
+    edges: dict[str | None, dict[str, Read]] = {edge_type: {} for edge_type in graph.edge_type_to_id or [None]}
+    for (domain, of_type, name), feature in features_by_key(features).items():
+        if domain in ("node", "edge"):
+            (nodes if domain == "node" else edges)[of_type][name] = feature.read
+    attributes = {name: values for name, values in graph.edge_attributes.items() if name != ORIGINAL_EDGE_ID}
+    return Source(graph, nodes, edges, name_of_times(attributes), with_edge_time(attributes))
+
+
+def source_of_pyg(data: Any) -> Source:
+    tables = tables_of(data)
+    nodes = {name: reads_of(table, table.is_node_attr, table.num_nodes) for name, table in tables.nodes.items()}
+    edges = {
+        type_name(name): reads_of(table, table.is_edge_attr, table.num_edges) for name, table in tables.edges.items()
+    }
+    of_edges = {name: with_edge_time(reads) for name, reads in edges.items()}
+    return Source(read_graph(data).graph, nodes, of_edges, name_of_times(*edges.values()))
+
+
+def reads_of(table: Any, belongs: Callable[[str], bool], count: int) -> dict[str, Read]:
+    # Others, such as an `edge_label_index`, may belong to nodes or edges by another dimension.
+    tensors = {name: value for name, value in table.items() if isinstance(value, torch.Tensor) and name != "edge_index"}
+    return {name: own.cpu().__getitem__ for name, own in tensors.items() if belongs(name) and len(own) == count}
+
+
+def name_of_times(*attributes: Mapping[str, Any]) -> str:
+    """Return the name under which some attributes have the times of edges."""
+    names = {name for by_name in attributes for name in by_name}
+    return TIME if TIME in names and EDGE_TIME not in names else EDGE_TIME
+
+
+def with_edge_time(attributes: Mapping[str, Any]) -> dict[str, Any]:
+    times = name_of_times(attributes)
+    return {EDGE_TIME if name == times else name: values for name, values in attributes.items()}
 
 
 class Partitioner:
@@ -186,12 +273,12 @@ class LayoutWriter:
         for name, by_type in maps.items():
             if self.typed:
                 (self.folder / name).mkdir()
-            for type_name, parts in by_type.items():
-                if set(type_name or "") & set("/\\\0"):
+            for owner, parts in by_type.items():
+                if set(owner or "") & set("/\\\0"):
                     raise ValueError(
-                        f"type {type_name!r} can't be the name of a file, which this layout wants; rename the type"
+                        f"type {owner!r} can't be the name of a file, which this layout wants; rename the type"
                     )
-                path = f"{name}.pt" if type_name is None else f"{name}/{type_name}.pt"
+                path = f"{name}.pt" if owner is None else f"{name}/{owner}.pt"
                 save(parts, self.folder / path)
         content = {
             **meta_of(num_parts, self.source.graph.num_nodes, self.source.graph.edge_types),

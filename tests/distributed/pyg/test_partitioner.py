@@ -15,7 +15,7 @@ import torch
 
 import graphfeed as gf
 from graphfeed.distributed import PartitionedGraph, Partitioner, assign_nodes, cut_graph, open_part
-from graphfeed.distributed.partition.source import source_of
+from graphfeed.distributed.pyg.partitioner import source_of
 from tests import golden_pipelines
 from tests.digests import assert_same
 from tests.distributed import graphs
