@@ -242,6 +242,14 @@ class Doubled(gf.Transform, name="double"):
         return gf.MiniBatch(seeds=minibatch.seeds * self.times)
 
 
+class Marked(gf.MiniBatch):
+    marks: Tensor
+
+
+def use(minibatch: Marked) -> int:
+    return len(minibatch.marks)
+
+
 class MySampler(gf.ItemSampler):
     def __init__(self, item_set: gf.ItemSet) -> None:
         super().__init__(item_set, 2, shuffle=True)
@@ -254,7 +262,7 @@ print(len(pipe), len(MySampler(gf.ItemSet(4))))  # pyright: ignore[reportCallIss
 for minibatch in gf.DataLoader(pipe):
     reveal_type(minibatch)
     hop = minibatch.sampled_subgraphs[0]
-    print(minibatch.labels["synset"], minibatch.mine, hop.sampled_csc["a:b:c"].indices)
+    print(minibatch.labels["synset"], hop.sampled_csc["a:b:c"].indices)
 for data in gf.DataLoader(pipe.to_pyg_data()):
     reveal_type(data)
 """
@@ -263,6 +271,7 @@ import graphfeed as gf
 
 pipe = gf.ItemSampler(gf.ItemSet(4, names="seeds"), batches=2)
 pipe.sample_neighbors(1)
+print(gf.MiniBatch().nod_features)
 """
 
 
@@ -294,9 +303,10 @@ def test_mypy_takes_programs_and_finds_mistakes(tmp_path: Path) -> None:
     found = run_checker(tmp_path, "mypy", *untyped, cwd=ROOT)
     assert re.findall(r'Revealed type is "(.*)"', found) == ["graphfeed.datapipes.minibatch.MiniBatch", "Any"]
     errors = [line for line in found.splitlines() if "error:" in line]
-    assert len(errors) == 2, found
+    assert len(errors) == 3, found
     assert 'wrong.py:4: error: Unexpected keyword argument "batches"' in errors[0]
     assert 'wrong.py:5: error: "Datapipe[MiniBatch]" has no attribute "sample_neighbors"' in errors[1]
+    assert 'wrong.py:6: error: "MiniBatch" has no attribute "nod_features"; maybe "node_features' in errors[2]
 
 
 @pytest.mark.thorough
@@ -308,4 +318,4 @@ def test_pyright_takes_programs_and_finds_mistakes(tmp_path: Path) -> None:
     assert re.findall(r'Type of "(\w+)" is "(.*)"', found) == [("minibatch", "MiniBatch"), ("data", "Any")]
     errors = [line for line in found.splitlines() if " - error: " in line]
     assert {Path(line.partition(":")[0].strip()).name for line in errors} == {"wrong.py"}, found
-    assert any('"sample_neighbors"' in line for line in errors)
+    assert all(any(name in line for line in errors) for name in ('"sample_neighbors"', '"nod_features"'))

@@ -1,7 +1,7 @@
 """The data that flows between stages."""
 
 from dataclasses import dataclass, field, fields
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from typing_extensions import TypeVar
@@ -32,8 +32,8 @@ class MiniBatch:
     """Seeds, the subgraphs sampled around them, and their features. Every field is None until a stage sets it.
 
     For a graph without types, a value is a tensor. Otherwise it is a dict: by node type for nodes, or by edge type
-    "src:rel:dst" for seeds that are edges. Type checkers take both, and attributes that are not fields. Printing a
-    mini-batch shows dtypes and shapes; `print(minibatch.details())` shows the values.
+    "src:rel:dst" for seeds that are edges. Stages may set other attributes; type checkers know those that a subclass
+    declares. Printing a mini-batch shows dtypes and shapes; `print(minibatch.details())` shows the values.
 
     Example:
         >>> MiniBatch(seeds=torch.tensor([5, 7]), labels=torch.tensor([0.0, 1.0]))
@@ -66,11 +66,16 @@ class MiniBatch:
     key: Key | Any = field(default=None, kw_only=True)
     """Identifies the mini-batch; random stages draw from it."""
 
-    # For type checkers: members of items and stages of users set other attributes, and `to_pyg_data()` yields PyG's.
-    def __getattr__(self, name: str) -> Any:
-        """Raise for an attribute that nobody has set; of a name of GraphBolt 2.1, say that of today."""
-        hint = f"; it is {FORMER_NAMES[name]} now, as the names of GraphBolt changed" if name in FORMER_NAMES else ""
-        raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}{hint}", name=name, obj=self)
+    if not TYPE_CHECKING:
+        # Other attributes are fields of a subclass, so that type checkers find a slip.
+
+        def __getattr__(self, name: str) -> Any:
+            """Raise for an attribute that nobody has set; of a name of GraphBolt 2.1, say that of today."""
+            hint = (
+                f"; it is {FORMER_NAMES[name]} now, as the names of GraphBolt changed" if name in FORMER_NAMES else ""
+            )
+            said = f"{type(self).__name__!r} object has no attribute {name!r}{hint}"
+            raise AttributeError(said, name=name, obj=self)
 
     def node_ids(self) -> Any:
         """Return the ids of the nodes whose features are needed: `input_nodes`."""

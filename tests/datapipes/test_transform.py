@@ -132,7 +132,7 @@ class Replaces(gf.Transform):
 def test_attributes_that_are_no_fields_stay(num_workers: int) -> None:
     items = gf.ItemSet((torch.arange(4), torch.arange(4.0)), names=("seeds", "weight"))
     with gf.DataLoader(Replaces(gf.ItemSampler(items, batch_size=2)), num_workers=num_workers) as loader:
-        assert [minibatch.weight.tolist() for minibatch in loader] == [[0.0, 1.0], [2.0, 3.0]]
+        assert [vars(minibatch)["weight"].tolist() for minibatch in loader] == [[0.0, 1.0], [2.0, 3.0]]
 
 
 class OwnInit(gf.Transform):

@@ -289,6 +289,7 @@ def test_rows_that_a_fetch_did_not_announce_are_those_of_the_file(path: Path) ->
     pipe = ReadsMore(fetch.datapipe, fetch.feature_store, ["feat"])
     all_rows = torch.from_numpy(np.load(path))
     assert windows(pipe, num_workers=0, memory_limit=10_000)
+    minibatch: Any
     for minibatch in gf.DataLoader(pipe, num_workers=0, memory_limit=10_000):
         assert torch.equal(minibatch.more, all_rows[(minibatch.input_nodes * 3 + 1) % NODES])
         assert torch.equal(minibatch.node_features["feat"], all_rows[minibatch.input_nodes])

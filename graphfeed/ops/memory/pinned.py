@@ -259,8 +259,7 @@ def release(runtime: Any, used: list[tuple[LockedPages, torch.Tensor]]) -> None:
 
 def unlock_unused() -> None:
     """Unlock the pages that nobody uses any more, unless another thread holds the lock: it does so then."""
-    # Waiting for a device would spoil a CUDA graph that this thread captures.
-    while RELEASED and not torch.cuda.is_current_stream_capturing() and LOCK.acquire(blocking=False):
+    while RELEASED and not is_capturing() and LOCK.acquire(blocking=False):
         try:
             runtime, used = RELEASED.popleft()
             for part, _ in used:
@@ -271,6 +270,11 @@ def unlock_unused() -> None:
                     runtime.cudaHostUnregister(part.start)
         finally:
             LOCK.release()
+
+
+def is_capturing() -> bool:
+    # Waiting for a device would spoil a CUDA graph that this thread captures.
+    return torch.backends.cuda.is_built() and torch.cuda.is_current_stream_capturing()
 
 
 def wait_for_devices() -> None:

@@ -213,6 +213,7 @@ class GraphSAINTSampler(PyGLoader):
         bar = progress_bar("counting nodes and edges", goal, "node", wanted=self.log)
         with bar, DataLoader(pipe, **arguments) as loader:
             while found < goal:
+                minibatch: Any
                 for minibatch in loader:
                     of_nodes[minibatch.output.node.numpy()] += 1
                     of_edges[minibatch.output.edge.numpy()] += 1

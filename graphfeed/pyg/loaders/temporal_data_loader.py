@@ -15,9 +15,10 @@ from graphfeed.storage import ItemSet
 
 
 def gather_events(rows: Any, names: Any) -> MiniBatch:
-    minibatch = MiniBatch()
-    minibatch.events = dict(zip(names, rows, strict=True))  # type: ignore[attr-defined]
-    return minibatch
+    minibatch: Any = MiniBatch()
+    minibatch.events = dict(zip(names, rows, strict=True))
+    found: MiniBatch = minibatch
+    return found
 
 
 class ToTemporalData(Transform):
@@ -36,7 +37,7 @@ class ToTemporalData(Transform):
     needs_key = True
     same_size = True
 
-    def __call__(self, minibatch: MiniBatch) -> Any:
+    def __call__(self, minibatch: Any) -> Any:
         events = copy.copy(self.template)
         for name, values in minibatch.events.items():
             events[name] = values

@@ -10,7 +10,7 @@ from mmap import PAGESIZE
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
-from unittest.mock import patch
+from unittest.mock import Mock, patch
 
 import numpy as np
 import pytest
@@ -79,7 +79,6 @@ def test_memory_is_released_at_exit() -> None:
         "    def cudaHostUnregister(self, _): print('released')\n"
         "class Owner: pass\n"
         "torch.cuda.is_available = torch.cuda.is_initialized = lambda: True\n"
-        "torch.cuda.is_current_stream_capturing = lambda: False\n"
         "torch.cuda.cudart = Runtime\n"
         "owner = Owner()\n"
         "ops.pin_in_place(empty_long_lived(1 << 25, torch.uint8, CPU), owner)\n"
@@ -210,14 +209,9 @@ def test_a_device_is_waited_for_before_memory_is_unlocked(
 def test_devices_are_waited_for_also_if_the_allocator_tells_nothing(
     runtime: LockedMemory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """As that of RMM does."""
     waited: list[int] = []
-
-    def memory_of(index: int) -> int:
-        raise NotImplementedError
-
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 4)
-    monkeypatch.setattr(torch.cuda, "memory_reserved", memory_of)
+    monkeypatch.setattr(torch.cuda, "memory_reserved", Mock(side_effect=NotImplementedError))  # as with RMM's
     monkeypatch.setattr(torch.cuda, "current_device", lambda: 1)
     monkeypatch.setattr(torch.cuda, "synchronize", waited.append)
     monkeypatch.setattr(pinned, "READERS", {2})
@@ -232,13 +226,13 @@ def test_devices_are_waited_for_also_if_the_allocator_tells_nothing(
 def test_nothing_is_unlocked_while_a_graph_of_cuda_is_captured(
     runtime: LockedMemory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", lambda: True)
+    monkeypatch.setattr(pinned, "is_capturing", lambda: True)
     owner = Owner()
     ops.pin_in_place(alone(1), owner)
     del owner
     gc.collect()
     assert len(runtime.locked) == 1
-    monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", lambda: False)
+    monkeypatch.setattr(pinned, "is_capturing", lambda: False)
     pinned.unlock_unused()
     assert runtime.locked == {}
 
@@ -352,7 +346,6 @@ def test_a_file_that_is_written_to_is_locked_for_reading_first_and_other_memory_
         return LockedMemory.cudaHostRegister(runtime, start, size, flag)
 
     monkeypatch.setattr(runtime, "cudaHostRegister", register)
-    monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", lambda: False)
     owner = Owner()
     with runtime.installed():
         tensors = [

@@ -133,7 +133,7 @@ def test_what_was_fetched_is_not_copied() -> None:
 
 def test_without_a_template_the_data_begin_empty() -> None:
     store = gf.BasicFeatureStore({("node", None, "x"): gf.TorchBasedFeature(torch.eye(60))})
-    batch = next(iter(fetch_and_fill(sampled(), DataFeatures(store, {None: ["x"]}, {None: []}))))
+    batch: Any = next(iter(fetch_and_fill(sampled(), DataFeatures(store, {None: ["x"]}, {None: []}))))
     assert torch.equal(batch.x, torch.eye(60)[batch.n_id])
     assert batch.batch_size == 20
 

@@ -112,6 +112,7 @@ class OneHopGraph(SamplingGraph):
 @pytest.mark.parametrize("graph", [GRAPH, OneHopGraph()], ids=["in memory", "of a user's own"])
 def test_an_edge_is_there_in_each_tree_that_has_both_of_its_ends(graph: SamplingGraph) -> None:
     pipe = ItemSampler(ItemSet([0, 1], names="seeds"), 2).sample_neighbor(graph, [-1], only_new=True, disjoint=True)
+    batch: Any
     (batch,) = InduceTrees(pipe, graph)
     output = batch.output
     assert output.node.tolist() == [0, 1, 2, 1, 2]
@@ -123,6 +124,7 @@ def test_an_edge_is_there_in_each_tree_that_has_both_of_its_ends(graph: Sampling
 def test_a_root_without_neighbours_is_alone() -> None:
     graph = from_coo((torch.tensor([0]), torch.tensor([1])), num_nodes=2)
     pipe = ItemSampler(ItemSet([0], names="seeds"), 1).sample_neighbor(graph, [-1], only_new=True, disjoint=True)
+    batch: Any
     (batch,) = InduceTrees(pipe, graph)
     assert batch.output.node.tolist() == [0]
     assert batch.output.row.tolist() == []
@@ -132,6 +134,7 @@ def test_roots_are_where_the_parts_begin() -> None:
     data = import_pyg("torch_geometric.data", "tests").Data(
         x=torch.eye(3), y=torch.tensor([7, 8, 9]), batch=torch.tensor([0, 0, 1]), batch_size=2
     )
+    batch: Any
     for of_roots, labels in ((True, [7, 9]), (False, [7, 8, 9])):
         (batch,) = ToRootedBatch(IterableSource([data]), of_roots)
         assert (batch.ptr.tolist(), batch.root_n_id.tolist(), batch.num_graphs) == ([0, 2, 3], [0, 2], 2)

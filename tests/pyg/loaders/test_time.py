@@ -161,6 +161,8 @@ def test_events_are_filled_into_the_template() -> None:
     items = ItemSet((torch.tensor([4, 2, 4]), torch.tensor([7, 7, 5]), torch.arange(3)), names=("src", "dst", "t"))
     template = import_pyg("torch_geometric.data", "tests").TemporalData(name="events")
     pipe = ToTemporalData(ItemSampler(items, 2, minibatcher=gather_events), template)
+    first: Any
+    second: Any
     first, second = pipe
     assert (first.src.tolist(), first.t.tolist(), first.n_id.tolist(), first.name) == (
         [4, 2],
