@@ -1,4 +1,4 @@
-"""What stages refuse, in the words that users read; that any odd value of a field is refused is in test_fields.py."""
+"""What stages refuse, in the words that users read; that any odd value of a field is refused is in test_datapipe.py."""
 
 from functools import partial
 from typing import Any, cast
