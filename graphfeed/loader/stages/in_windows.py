@@ -164,9 +164,8 @@ class InWindows(Datapipe):
                 while len(window.minibatches) < most and (not window.minibatches or work.has_room(window)):
                     if (minibatch := next(source, None)) is None:
                         return
-                    window.minibatches.append(minibatch)
-                    if not isinstance(minibatch, Failure):
-                        work.note(window, minibatch)
+                    is_failure = isinstance(minibatch, Failure)
+                    window.minibatches.append(minibatch if is_failure else work.note(window, minibatch))
 
             ready, begun, following = Window(), deque[Window](), Window()
             extend(ready, 1)
@@ -250,20 +249,17 @@ class Rows:
     def has_room(self, window: Window) -> bool:
         return window.num_bytes < self._most and all(rows.has_room() for rows in self._rows.values())
 
-    def _wanted(self, minibatch: Any) -> dict[Key, list[torch.Tensor]]:
+    def note(self, window: Window, minibatch: Any) -> tuple[Any, dict[Key, list[torch.Tensor]]]:
+        window.num_bytes += count_bytes(minibatch)
         wanted: dict[Key, list[torch.Tensor]] = {key: [] for key in self._rows}
         # What is wrong with the ids is raised by the fetch.
         with suppress(Exception):
             for key, ids in self._fetch.wanted_rows(minibatch):
                 wanted.setdefault(key, []).append(ids)
-        return wanted
-
-    def note(self, window: Window, minibatch: Any) -> None:
-        window.num_bytes += count_bytes(minibatch)
-        wanted = self._wanted(minibatch)
         for key, rows in self._rows.items():
             with suppress(Exception):
                 rows.note(wanted[key])
+        return minibatch, wanted
 
     def begin(self, _: Window) -> None:
         for rows in self._rows.values():
@@ -278,8 +274,7 @@ class Rows:
         return True
 
     def take(self, window: Window) -> Any:
-        minibatch = take(window)
-        wanted = self._wanted(minibatch)
+        minibatch, wanted = take(window)
         for key, rows in self._rows.items():
             # The ids of its rows stay until the next mini-batch is taken.
             rows.expect(wanted[key])
@@ -345,8 +340,9 @@ class Hops:
     def has_room(self, window: Window) -> bool:
         return (len(window.minibatches) + 1) * self._largest <= self._most
 
-    def note(self, window: Window, minibatch: Any) -> None:
-        """What mini-batches take is known once they are sampled."""
+    def note(self, window: Window, minibatch: Any) -> Any:  # noqa: ARG002
+        """Return the mini-batch: what it takes is known once it is sampled."""
+        return minibatch
 
     def begin(self, window: Window) -> None:
         minibatches = [own for own in window.minibatches if not isinstance(own, Failure)]
