@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 import graphfeed as gf
 from tests import test_edge_truth as laws
-from tests.datapipes.negatives import test_seed_edges_excluder as exclusion
+from tests.datapipes.negatives import test_negative_samplers as exclusion
 from tests.datapipes.samplers import test_neighbor_sampler as timed
 from tests.loader.late_streams import running
 from tests.ops.chance import check_counts, check_subsets, check_unrelated
@@ -64,8 +64,8 @@ def test_negatives_and_exclusion(cuda: Cuda, truth: laws.Truth, ratio: int) -> N
 
 
 def test_nothing_but_the_seeds_is_excluded(cuda: Cuda) -> None:
-    items = gf.ItemSampler(gf.ItemSet(exclusion.EDGES.T, names="seeds"), batch_size=40)
-    sampled = items.sample_neighbor(exclusion.GRAPH, [-1, 3])
+    items = gf.ItemSampler(gf.ItemSet(exclusion.ENDS.T, names="seeds"), batch_size=40)
+    sampled = items.sample_neighbor(exclusion.RANDOM, [-1, 3])
     pairs = zip(on(cuda)(sampled), on(cuda)(sampled.exclude_seed_edges(True)), strict=True)
     for whole, left in pairs:
         gone = exclusion.pairs_of(whole.seeds) + exclusion.pairs_of(whole.seeds, swapped=True)
