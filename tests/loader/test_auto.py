@@ -181,6 +181,7 @@ def test_processes_that_do_not_start_are_ruled_out(figures: Figures, monkeypatch
     with gf.DataLoader(sampled(), num_workers="auto", seed=3) as loader:
         assert digests(loader) == digests(sampled().with_seed(3))
         assert "refused: worker='process': RuntimeError: no processes today" in loader.explain()
+        assert len(set(tried(loader))) == len(tried(loader)) > 1  # what was tried before that counts no more
         assert (loader.num_workers, loader.worker) == (3, "thread")
 
 
