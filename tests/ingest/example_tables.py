@@ -12,6 +12,9 @@ import pyarrow.ipc
 import pyarrow.parquet
 
 from graphfeed.ingest import EdgeTable, NodeTable, Spec, Split
+from graphfeed.ingest.tables.engine import Engine
+from graphfeed.ingest.tables.relation import load
+from graphfeed.ingest.tables.table import TableSource
 from tests import tfrecords
 
 USERS: dict[str, list[Any]] = {
@@ -64,6 +67,21 @@ def write(path: Path, columns: dict[str, Any]) -> Path:
         text = "".join(json.dumps(row) + "\n" for row in table.to_pylist())
         path.write_bytes(gzip.compress(text.encode()) if path.suffix == ".gz" else text.encode())
     return path
+
+
+def rows_of(source: TableSource, columns: list[str], on_width: Any = None) -> list[dict[str, Any]]:
+    """Return some columns of a table as it is read, in the order of its rows."""
+
+    def refuse(table: TableSource, _: int, text: str) -> None:
+        raise ValueError(f"{table.name} can't be read as {table.suffix}: {text}")
+
+    with Engine(Path(":memory:"), 1 << 28) as engine:
+        roles = {(column, False): "any" for column in columns}
+        relation = load(engine, "rows", [source], roles, on_width or refuse)
+        names = ", ".join(relation.columns[column, False].sql for column in columns)
+        with engine.naming([source]):
+            found = engine.rows(f"SELECT {names} FROM {relation.sql} ORDER BY n")
+        return [dict(zip(columns, row, strict=True)) for row in found]
 
 
 def as_value(value: Any) -> Any:

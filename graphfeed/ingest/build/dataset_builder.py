@@ -1,7 +1,6 @@
 """From tables to the folder of an `OnDiskDataset`: reads nodes and edges, sorts the edges, and describes the result."""
 
 import os
-import shutil
 import tempfile
 from collections.abc import Callable, Mapping
 from concurrent.futures import Executor
@@ -12,19 +11,18 @@ from typing import Any
 import numpy as np
 import yaml
 
-from graphfeed.ingest.build.disk_space import check_free_space, least_bytes
-from graphfeed.ingest.build.edge_task import EdgeTask, read_edges
-from graphfeed.ingest.build.id_task import collect_ids
-from graphfeed.ingest.build.journal import JOURNAL, SO_FAR, Journal, digest
-from graphfeed.ingest.build.node_ids import StoredIds
-from graphfeed.ingest.build.node_task import read_nodes
-from graphfeed.ingest.build.scratch_edges import EdgeFiles, ScratchEdges, num_ranges, rows_at_a_time
-from graphfeed.ingest.build.spec import EdgeTable, NodeTable, Spec, read_spec
-from graphfeed.ingest.build.table_tasks import ROWS, TableTasks
+from graphfeed.ingest.build.bad_rows import OnError, Problems
+from graphfeed.ingest.build.edge_steps import read_edges
+from graphfeed.ingest.build.journal import JOURNAL, Journal, digest
+from graphfeed.ingest.build.node_steps import collect_nodes, read_nodes
+from graphfeed.ingest.build.spec import EdgeTable, Spec, read_spec
+from graphfeed.ingest.build.table_edges import TableEdges
+from graphfeed.ingest.build.table_rows import Places, load_rows
 from graphfeed.ingest.build.task_metadata import describe_task, narrow_seeds
-from graphfeed.ingest.tables.column_types import common_time_unit
-from graphfeed.ingest.tables.columns import OnError
+from graphfeed.ingest.tables.column_types import refuse_numbers_that_are_columns
+from graphfeed.ingest.tables.engine import Engine
 from graphfeed.ingest.tables.input_files import InputFiles
+from graphfeed.ingest.tables.relation import Relation
 from graphfeed.ingest.tables.table import NUMPY, TableSource, find_sources
 from graphfeed.ops.process import progress_bar
 from graphfeed.storage.datasets import (
@@ -49,6 +47,7 @@ from graphfeed.storage.graph import ORIGINAL_EDGE_ID, ends_of, first_ids
 from graphfeed.storage.memory import map_npy
 
 LEAST_MEMORY = 1 << 24
+DATABASE = "tables.duckdb"
 
 
 def build_dataset(
@@ -132,9 +131,13 @@ class Builder:
         # Before anything is read: what schemas say holds only as long as the files stay as they are.
         tables = [source.source for group in self.sources.values() for source in group]
         self.inputs.remember(path for path in tables if isinstance(path, Path))
-        self.time_unit = common_time_unit({"nodes": self.nodes, "edges": self.edges}, self.sources)
+        for (key, name), group in self.sources.items():
+            tables_of_key: Mapping[str | None, Any] = self.nodes if key == "nodes" else self.edges
+            refuse_numbers_that_are_columns(f"{key} {name or ''}".strip(), tables_of_key[name], group)
         self.problems: list[dict[str, Any]] = []
         self.keys: dict[str, str] = {}
+        self.times: list[tuple[str, str, str | None]] = []
+        self.loaded: dict[str | None, tuple[Relation, Problems]] = {}
         self.with_rows = any(table.features for table in self.edges.values())
         self.attributes = [name for name in ("weight", "time") if self.has_all(self.edges, name)]
         self.node_time = self.has_all(self.nodes, "time")
@@ -151,18 +154,19 @@ class Builder:
     def build(self, in_memory: bool) -> None:
         """Run all steps that an earlier run has not finished."""
         with new_folder(self.folder, resume=None if in_memory else JOURNAL) as unfinished:
-            tables: Any = {"nodes": self.nodes, "edges": self.edges}
-            check_free_space(unfinished, least_bytes(self.sources, tables, self.spec.folder, self.on_error))
             self.journal = Journal(unfinished)
             self.output = unfinished / PROCESSED
             self.scratch = unfinished / SCRATCH
             self.graph = self.output / GRAPH_FOLDER
             self.graph.mkdir(parents=True, exist_ok=True)
-            nodes = {name: self.read_nodes(number, name) for number, name in enumerate(self.nodes)}
-            counts = {name: described["count"] for name, described in nodes.items()}
-            edges = {name: self.read_edges(number, name, nodes) for number, name in enumerate(self.edges)}
+            file = self.scratch / DATABASE
+            with Engine(file, self.memory) as engine:
+                self.places = Places(engine, self.spec, self.output, self.scratch, self.on_error)
+                nodes = {name: self.read_nodes(number, name) for number, name in enumerate(self.nodes)}
+                counts = {name: described["count"] for name, described in nodes.items()}
+                edges = {name: self.read_edges(number, name, nodes) for number, name in enumerate(self.edges)}
             key = digest([self.spec.typed, list(self.nodes), list(self.edges), self.keys])
-            topology = self.once("sort", key, lambda _: {"topology": self.sort(edges, counts)})["topology"]
+            topology = self.once("sort", key, lambda: {"topology": self.sort(file, edges, counts)})["topology"]
             metadata = self.describe(nodes, edges, topology, in_memory)
             write_text(self.output / FILE_NAME, yaml.safe_dump(metadata, sort_keys=False, allow_unicode=True))
 
@@ -179,113 +183,89 @@ class Builder:
         self.keys[step] = digest([repr(fields), files, frames, given, self.on_error, columns, others_keys])
         return self.keys[step]
 
-    def once(self, step: str, key: str, run: Callable[[dict[str, Any]], dict[str, Any]], **plan: Any) -> dict[str, Any]:
+    def once(self, step: str, key: str, run: Callable[[], dict[str, Any]]) -> dict[str, Any]:
         """Return the result of a step, which runs unless an earlier run has finished it with the same key."""
         known = self.journal.find(step, key)
         if known is None:
-            # If an earlier run has begun the step, its plan holds.
-            begun = self.journal.find(step + SO_FAR, key)
-            if begun is None:
-                self.remove_leftovers(step)
-                begun = {"plan": plan}
-                self.note(step + SO_FAR, key, begun)
-            known = run(begun["plan"])
-            self.note(step, key, known)
-            shutil.rmtree(self.scratch / ROWS, ignore_errors=True)
+            known = run()
+            self.inputs.check_unchanged()
+            # The contents of files are on the disk already, their names perhaps not.
+            sync_folder(self.output)
+            sync_folder(self.scratch)
+            self.journal.note(step, key, **known)
         self.problems += known.get("problems", [])
+        self.check_time(known.get("time"))
         return known
 
-    def remove_leftovers(self, step: str) -> None:
-        # Of an earlier run, perhaps with other tables, that has not finished the step.
-        shutil.rmtree(self.scratch / ROWS, ignore_errors=True)
-        shutil.rmtree(self.graph / SCRATCH, ignore_errors=True)
-        for path in self.scratch.glob(f"{step}_*"):
-            path.unlink()
-
-    def note(self, step: str, key: str, state: dict[str, Any]) -> None:
-        self.inputs.check_unchanged()
-        # The contents of files are on the disk already, their names perhaps not.
-        sync_folder(self.output)
-        sync_folder(self.scratch)
-        self.journal.note(step, key, **state)
-
-    def tasks(self, name: str, sources: list[TableSource], table: Any) -> TableTasks:
-        """Return who reads the tables of a type; a table is in `sources` as often as it is read."""
-        totals = [source.num_rows() for source in sources]
-        total = sum(filter(None, totals)) if None not in totals else None
-        width = sum(len(names) for names in table.features.values()) + 1
-        most_rows = max(rows_at_a_time(self.memory) // width, 1 << 10)
-        bar = self.progress(f"reading {name}", total)
-        return TableTasks(self.scratch.parent, self.executor, most_rows, self.on_error, bar)
+    def check_time(self, found: list[Any] | None) -> None:
+        """Raise unless all columns of times have one unit."""
+        if found is None:
+            return
+        name, arrow_type, unit = found
+        known, known_type, known_unit = self.times[0] if self.times else found
+        if unit != known_unit:
+            raise TypeError(
+                f"the time of {name} is {arrow_type}, but that of {known} is {known_type}; save all times with one type"
+            )
+        self.times.append((name, arrow_type, unit))
 
     def read_nodes(self, number: int, node_type: str | None) -> dict[str, Any]:
         """Read the nodes of a type, unless that is done, and return their description."""
-        table, sources, prefix = self.nodes[node_type], self.sources["nodes", node_type], f"node_{number}"
-        ends: list[tuple[TableSource, str]] = []
+        table, sources, step = self.nodes[node_type], self.sources["nodes", node_type], f"node_{number}"
+        ends: list[tuple[str | None, str]] = []
         # Nodes of which nothing is said are those that edges name.
-        collected = not sources and table.count is None and not table.features
-        if collected:
+        if not sources and table.count is None and not table.features:
             for edge_type, edges in self.edges.items():
                 for end, column in zip(ends_of(edge_type), (edges.source, edges.destination), strict=True):
-                    ends += [(source, column) for source in self.sources["edges", edge_type] if end == node_type]
-        read = [*sources, *(source for source, _ in ends)]
+                    ends += [(edge_type, column)] if end == node_type else []
+        read = [*sources, *(source for edge_type, _ in ends for source in self.sources["edges", edge_type])]
 
-        def run(_: dict[str, Any]) -> dict[str, Any]:
-            # Once for the ids or the names, and then for all else.
-            passes = 1 + (table.id is not None) + (table.names is not None)
-            tasks = self.tasks(f"nodes {node_type or ''}".strip(), read * passes, table)
-            with tasks.progress:
-                ids = collect_ids(tasks, ends, f"{prefix}_ends") if collected else None
-                entry = table if ids is None else NodeTable(count=len(ids), time=table.time)
-                numbered, found = read_nodes(entry, sources, tasks, self.output, prefix, self.spec.folder.absolute())
-            ids = numbered if ids is None else ids
-            found["ids"] = ids.write(self.output, f"ids_{number}")
-            if ids.names is not None:
-                found["names"] = ids.names.write(self.output, f"names_{number}")
-            return found
+        def run() -> dict[str, Any]:
+            with self.progress(f"reading nodes {node_type or ''}".strip(), None) as bar:
+                if not ends:
+                    return read_nodes(self.places, number, node_type, sources, bar)
+                relations = [(self.load_edges(edge_type)[0], column) for edge_type, column in ends]
+                columns = [(relation, relation.columns[column, True]) for relation, column in relations]
+                return collect_nodes(self.places, number, table, columns, bar)
 
-        return self.once(prefix, self.key_of(prefix, table, read), run)
+        return self.once(step, self.key_of(step, table, read), run)
+
+    def load_edges(self, edge_type: str | None) -> tuple[Relation, Problems]:
+        """Return the rows of edges, which the ids of nodes may be taken from as well, and lines that were left out."""
+        if edge_type not in self.loaded:
+            name, problems = f"rows_edge_{list(self.edges).index(edge_type)}", Problems(self.on_error)
+            sources = self.sources["edges", edge_type]
+            self.loaded[edge_type] = load_rows(self.places, name, self.edges[edge_type], sources, problems), problems
+        return self.loaded[edge_type]
 
     def read_edges(
         self, number: int, edge_type: str | None, nodes: Mapping[str | None, dict[str, Any]]
     ) -> dict[str, Any]:
         """Read the edges of a type, unless that is done, and return their description."""
-        table, sources = self.edges[edge_type], self.sources["edges", edge_type]
-        ends, order, prefix = ends_of(edge_type), list(self.nodes), f"edge_{number}"
-        key = self.key_of(prefix, table, sources, *(f"node_{order.index(end)}" for end in ends))
-        columns = ["source", "destination", *(["row"] if self.with_rows else [])]
-        columns += [name for name in self.attributes if isinstance(getattr(table, name), str)]
+        table, sources, step = self.edges[edge_type], self.sources["edges", edge_type], f"edge_{number}"
+        order = list(self.nodes)
+        ends = [(order.index(end), nodes[end]) for end in ends_of(edge_type)]
 
-        def run(layout: dict[str, Any]) -> dict[str, Any]:
-            tasks = self.tasks(f"edges {edge_type or ''}".strip(), sources, table)
-            stored = {end: StoredIds(self.output, nodes[end]["ids"], nodes[end]["count"]) for end in ends}
-            task = EdgeTask(
-                prefix=prefix,
-                table=table,
-                spec_folder=self.spec.folder.absolute(),
-                files=EdgeFiles(self.scratch, prefix, num_nodes=nodes[ends[1]]["count"], **layout),
-                ids=(stored[ends[0]], stored[ends[1]]),
-            )
-            with tasks.progress:
-                return read_edges(task, sources, tasks, self.output) | {"layout": layout}
+        def run() -> dict[str, Any]:
+            with self.progress(f"reading edges {edge_type or ''}".strip(), None) as bar:
+                return read_edges(self.places, number, edge_type, self.load_edges(edge_type), ends, bar)
 
-        # A run that goes on may have another budget than the one that wrote the ranges.
-        ranges = num_ranges(sources, self.memory // len(self.edges), self.executor)
-        return self.once(prefix, key, run, num_ranges=ranges, columns=columns)
+        key = self.key_of(step, table, sources, *(f"node_{end}" for end, _ in ends))
+        return self.once(step, key, run)
 
-    def sort(self, edges: Mapping[str | None, dict[str, Any]], counts: Mapping[str | None, int]) -> dict[str, Any]:
+    def sort(
+        self, file: Path, edges: Mapping[str | None, dict[str, Any]], counts: Mapping[str | None, int]
+    ) -> dict[str, Any]:
         """Sort the edges, and return the description of the graph."""
         first, parts = first_ids(counts), []
         for number, (edge_type, info) in enumerate(edges.items()):
-            ends, layout = ends_of(edge_type), info["layout"]
+            ends = ends_of(edge_type)
             constants = {name: getattr(self.edges[edge_type], name) for name in self.attributes}
-            constants = {name: value for name, value in constants.items() if name not in layout["columns"]}
-            firsts, most_rows = (first[ends[0]], first[ends[1]]), rows_at_a_time(self.memory)
-            first_row = 0
-            for prefix, count in info["pieces"]:
-                files = EdgeFiles(self.scratch, prefix, num_nodes=counts[ends[1]], **layout)
-                parts.append(ScratchEdges(edge_type, number, firsts, files, count, constants, most_rows, first_row))
-                first_row += count
+            constants = {name: value for name, value in constants.items() if not isinstance(value, str)}
+            firsts, table = (first[ends[0]], first[ends[1]]), f"edges_{number}"
+            columns = [name for name in self.attributes if name not in constants]
+            source = (file, table, info["count"], self.memory)
+            parts.append(TableEdges(edge_type, number, firsts, *source, columns, constants))
         attributes = {
             name: EdgeArray(self.graph / f"edge_{number}.npy", name, np.dtype({"weight": "f4", "time": "i8"}[name]))
             for number, name in enumerate(self.attributes)
@@ -294,7 +274,7 @@ class Builder:
         if self.with_rows:
             rows = id_dtype(sum(map(len, parts)), True)
             attributes[ORIGINAL_EDGE_ID] = EdgeArray(self.graph / "edge_id.npy", "row", rows)
-        # Half of the memory is for the range that is sorted, and a quarter for what is read.
+        # Half of the memory is for the range that is sorted.
         sorting = Sorting(self.memory // 2, self.executor)
         topology = write_edges(self.graph, parts, counts, attributes, True, sorting, self.progress)
         topology["node_attributes"] = self.write_times(counts)
@@ -374,7 +354,7 @@ class Builder:
             "feature_data": features,
             "tasks": tasks,
             "ids": ids,
-            "time_unit": self.time_unit,
+            "time_unit": self.times[0][2] if self.times else None,
             "skipped": self.problems,
             "checksums": checksums,
         }

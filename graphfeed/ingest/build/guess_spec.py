@@ -2,6 +2,7 @@
 
 import os
 import re
+import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -9,7 +10,10 @@ from typing import Any
 
 from graphfeed.ingest.build.spec import PARTS, EdgeTable, NodeTable, Spec, Split
 from graphfeed.ingest.tables.arrow_types import arrow, is_list, is_number, is_text
-from graphfeed.ingest.tables.table import CSV, TableSource
+from graphfeed.ingest.tables.engine import Engine
+from graphfeed.ingest.tables.relation import load
+from graphfeed.ingest.tables.scans import sql_type
+from graphfeed.ingest.tables.table import TEXTS, TableSource
 
 ENDS = ("source target", "source destination", "src dst", "src dest", "from to", "head tail", "start end", "u v", "0 1")
 """How the columns of sources and destinations are often called, maybe with "id" behind it."""
@@ -23,6 +27,7 @@ PART_NAMES = {
     **dict.fromkeys(("test", "testing"), "test"),
 }
 """How the parts of a split are often called, in a column of the split or as the names of boolean columns."""
+MEMORY = 1 << 30
 FIRST_ROWS = 1 << 16
 """How many rows are looked at to guess what a column holds."""
 
@@ -35,16 +40,15 @@ class Seen:
     stem: str
     """The name of the file, without "nodes" or "edges"."""
     ends: tuple[str, str] | None
+    types: dict[str, Any]
+    """The Arrow types of its columns."""
+    values: dict[str, set[Any]]
+    """What some columns hold in the first rows: texts, and those that may be masks."""
 
     @property
     def path(self) -> Path:
         path: Path = self.source.source
         return path
-
-    @property
-    def types(self) -> dict[str, Any]:
-        schema = self.source.schema()
-        return dict(zip(schema.names, schema.types, strict=True))
 
 
 def guess_spec(files: Sequence[str | os.PathLike[str]]) -> tuple[Spec, list[str]]:
@@ -100,16 +104,36 @@ def look_at(path: Path) -> Seen:
         raise FileNotFoundError(f"there is no file {path}")
     source = TableSource(path, str(path), pairs=True)
     # Names that are numbers are values: there is no header.
-    if source.suffix in CSV and all(re.fullmatch(r"[\d.+-]+", name) for name in source.schema().names):
+    if source.suffix in TEXTS and all(re.fullmatch(r"[\d.+-]+", name) for name in source.names):
         source = TableSource(path, str(path), header=False)
-    columns, name = source.schema().names, path.name.partition(".")[0]
+    columns, name = source.names, path.name.partition(".")[0]
     stem = re.sub(r"^(nodes|edges)_|_(nodes|edges)$", "", name)
     plain = {re.sub(r"_?id$", "", column.lower()): column for column in columns}
     pairs = [[plain.get(end) for end in pair.split()] for pair in ENDS]
     pairs.append([column for column in columns if column.lower().endswith("_id")])
     pairs.append(columns[:2] if name.startswith("edges") else [])
     ends = next(((pair[0], pair[1]) for pair in pairs if len(pair) == 2 and pair[0] and pair[1]), None)
-    return Seen(source, stem, None if name.startswith("nodes") else ends)
+    return Seen(source, stem, None if name.startswith("nodes") else ends, *look_into(source))
+
+
+def look_into(source: TableSource) -> tuple[dict[str, Any], dict[str, set[Any]]]:
+    """Return the types of a table's columns, and what those hold that may be a split."""
+    columns = [name for name in source.names if source.suffix in TEXTS or sql_type(source.type_of(name)) != "BLOB"]
+    types: dict[str, Any] = dict.fromkeys(source.names, arrow().binary())
+    values = {}
+    with tempfile.TemporaryDirectory() as folder, Engine(Path(folder) / "guess.duckdb", MEMORY) as engine:
+        roles = {(name, False): "any" for name in columns}
+        relation = load(engine, "rows", [source], roles, lambda *_: None)
+        for (name, _), column in relation.columns.items():
+            types[name] = column.type
+            if part_of(name) or is_text(column.type):
+                some = f"SELECT {column.sql} AS value FROM {relation.sql} LIMIT {FIRST_ROWS}"
+                values[name] = {value for (value,) in engine.rows(f"SELECT DISTINCT value FROM ({some})")} - {None, ""}
+    return types, values
+
+
+def part_of(column: str) -> str | None:
+    return PART_NAMES.get(re.sub(r"^(is|in)_|_(mask|set)$", "", column.lower()))
 
 
 def type_of(table: Seen, seen: Sequence[Seen]) -> str:
@@ -171,22 +195,13 @@ def sort_columns(table: Seen, taken: set[str | None], remarks: list[str]) -> dic
     features, ignored = [], []
     masks: dict[str, str] = {}
     others = {column: arrow_type for column, arrow_type in table.types.items() if column not in taken}
-    parts = {column: PART_NAMES.get(re.sub(r"^(is|in)_|_(mask|set)$", "", column.lower())) for column in others}
-    looked_at = [column for column, arrow_type in others.items() if parts[column] or is_text(arrow_type)]
-    rows = next(table.source.batches(looked_at, FIRST_ROWS), None) if looked_at else None
-    values = {
-        column: set() if rows is None else set(rows.column(column).unique().to_pylist()) - {None, ""}
-        for column in looked_at
-    }
     for column, arrow_type in others.items():
-        key, part = column.lower(), parts[column]
+        key, part, values = column.lower(), part_of(column), table.values.get(column, set())
         # A mask has booleans, or 0 and 1, which the rows of CSV files have as texts.
-        of_two = part and is_number(arrow_type) and set(map(str, values[column])) <= {"0", "1", "0.0", "1.0"}
+        of_two = part and is_number(arrow_type) and set(map(str, values)) <= {"0", "1", "0.0", "1.0"}
         if part is not None and (types.is_boolean(arrow_type) or of_two):
             masks[part] = column
-        elif (
-            "split" not in result and (split := guess_split(column, arrow_type, values.get(column, set()))) is not None
-        ):
+        elif "split" not in result and (split := guess_split(column, arrow_type, values)) is not None:
             result["split"] = split
             remarks.append(f"{table.path}: {column!r} is taken for the split, {split}; check that")
         elif "time" not in result and (

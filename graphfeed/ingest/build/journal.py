@@ -9,9 +9,7 @@ from typing import Any
 from graphfeed.storage.datasets import SCRATCH, write_text
 
 JOURNAL = f"{SCRATCH}/journal.json"
-SO_FAR = " so far"
-"""What the name of a step ends with in the journal while only some of its tasks are done."""
-VERSION = 5
+VERSION = 6
 """Of what a step writes: a journal of another version is not used."""
 
 
@@ -45,7 +43,6 @@ class Journal:
 
     def note(self, step: str, key: str, **state: Any) -> None:
         # What the step wrote must be on the disk by now.
-        self.steps.pop(step + SO_FAR, None)
         self.steps[step] = {"key": key, **state}
         self._write()
 

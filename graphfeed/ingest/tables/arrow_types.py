@@ -35,6 +35,15 @@ def as_plain(values: Any) -> Any:
     return values if values.type == wanted else values.cast(wanted)
 
 
+def as_integers(values: Any) -> Any:
+    """Return dates and times as the integers that they are in Arrow, and other values as they are."""
+    pa = arrow()
+    if not pa.types.is_temporal(values.type):
+        return values
+    # Arrow casts them to integers of their own width alone.
+    return values.cast(pa.int32() if values.type.bit_width == 32 else pa.int64()).cast(pa.int64())
+
+
 def wider_type(one: Any, other: Any) -> Any:
     """Return a type that holds the values of both, or None if no type does."""
     pa = arrow()

@@ -47,6 +47,10 @@ class Edges(ABC):
         There may be other edges among them.
         """
 
+    def destinations(self, num_nodes: int) -> Iterator[NDArray[Any]]:
+        """Yield the destinations of all edges, part by part, as ids in the graph."""
+        return (self.read("destination", part) for part in self.parts(0, num_nodes))
+
     @abstractmethod
     def column(self, name: str, part: Any) -> NDArray[Any]:
         """Return some rows of a column; those of "source" and "destination" are ids within their node types."""
@@ -135,8 +139,7 @@ def memory_for_sorting() -> int:
 def count_columns(edges: Sequence[Edges], num_nodes: int, progress: ProgressBar) -> NDArray[np.int64]:
     indptr = np.zeros(num_nodes + 1, dtype=np.int64)
     for own in edges:
-        for part in own.parts(0, num_nodes):
-            destinations = own.read("destination", part)
+        for destinations in own.destinations(num_nodes):
             # Counted one place behind their columns, so that the running sums are the starts of columns.
             ops.count_edges(torch.from_numpy(destinations), torch.from_numpy(indptr[1:]))
             progress.update(len(destinations))

@@ -8,7 +8,6 @@ import pytest
 
 from graphfeed.ingest import EdgeTable, NodeTable, Split, build_dataset, read_spec
 from graphfeed.ingest.build.guess_spec import guess_spec, guess_yaml
-from graphfeed.ingest.tables.table import TableSource
 from tests.ingest.example_tables import LIKES, USERS, write
 
 
@@ -91,20 +90,6 @@ def test_a_split_is_known_by_its_values_or_by_boolean_columns(tmp_path: Path, su
         first = next(iter(columns.values()))
         kept = sum(str(value).lower() in {"train", "true", "1"} for value in first)
         assert len(task.train_set) == (4 if split is None else kept), columns
-
-
-def test_rows_of_a_table_are_read_once_whatever_its_columns(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    read: list[list[str]] = []
-    batches = TableSource.batches
-
-    def count(table: TableSource, columns: list[str], most_rows: int) -> Any:
-        read.append(columns)
-        return batches(table, columns, most_rows)
-
-    monkeypatch.setattr(TableSource, "batches", count)
-    columns = {"id": [3, 4], "use": ["train", "test"], "city": ["x", "y"], "train": [1, 0], "x": [0.5, 1.5]}
-    guess(tmp_path, edges={"src": [3], "dst": [4]}, nodes=columns)
-    assert read == [["use", "city", "train"]]
 
 
 def test_several_tables_without_names_of_node_types_have_one(tmp_path: Path) -> None:

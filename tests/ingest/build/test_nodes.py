@@ -14,7 +14,6 @@ from hypothesis import strategies as st
 
 from graphfeed.__main__ import main
 from graphfeed.ingest import EdgeTable, NodeTable, Spec, build_dataset
-from graphfeed.ingest.build import node_ids
 from tests.ingest.example_tables import edges_of, write
 from tests.refusals import Refusal, check_refused
 
@@ -149,8 +148,7 @@ def test_ids_are_found_where_they_are(ids: list[int | str]) -> None:
     assert collected.ids("n")[:] == sorted(own)
 
 
-def test_many_ids_are_collected_from_the_edges_that_name_them(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(node_ids, "PENDING", 300)
+def test_many_ids_are_collected_from_the_edges_that_name_them() -> None:
     tables = [{"s": np.arange(start, start + 100), "d": np.arange(start, start + 100)} for start in range(0, 1000, 100)]
     edges = EdgeTable([*tables, {"s": np.array([-1]), "d": np.array([-1])}], source="s", destination="d")
     assert build_dataset(Spec({"n:r:n": edges})).ids("n")[:] == list(range(-1, 1000))

@@ -1,27 +1,26 @@
 """Runs that were interrupted go on, with the same specification and files or with other ones."""
 
+import errno
 import os
 import re
+import sys
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pyarrow as pa
-import pyarrow.parquet
 import pytest
 
 from graphfeed.ingest import EdgeTable, NodeTable, Spec, build_dataset
-from graphfeed.ingest.build import join_rows
-from graphfeed.ingest.build.edge_task import EdgeReader
-from graphfeed.ingest.build.id_task import read_ids
-from graphfeed.ingest.build.journal import JOURNAL, SO_FAR, Journal
-from graphfeed.ingest.build.node_task import NodeTask
+from graphfeed.ingest.build.journal import JOURNAL, Journal
+from graphfeed.ingest.build.node_steps import write_nodes
 from graphfeed.ingest.tables.input_files import InputFiles
-from graphfeed.ingest.tables.table import TableSource
 from tests.ingest.example_tables import likes, write
 from tests.ingest.interrupted import Stopped, stop_before
 from tests.on_disk import arrays, listing
 from tests.refusals import Refusal, check_refused
+
+if sys.platform != "win32":
+    import resource
 
 TABLES: dict[str, Any] = {
     "a": np.array([0, 1, 2, 2]),
@@ -78,14 +77,6 @@ def test_a_damaged_journal_is_no_journal(tmp_path: Path) -> None:
         assert arrays(tmp_path / str(number)).keys() == arrays(tmp_path / "anew").keys(), text
 
 
-def test_a_step_that_is_done_replaces_what_was_done_so_far(tmp_path: Path) -> None:
-    journal = Journal(tmp_path)
-    journal.note("a" + SO_FAR, "key", rows=1)
-    assert Journal(tmp_path).find("a" + SO_FAR, "key") == {"key": "key", "rows": 1}
-    journal.note("a", "key", rows=2)
-    assert Journal(tmp_path).steps == {"a": {"key": "key", "rows": 2}}
-
-
 def test_a_step_whose_files_another_specification_has_replaced_is_done_again(tmp_path: Path) -> None:
     first = spec_of(tmp_path, {"n:r:n": {"features": {"w": "w"}}})
     stop_before(first, tmp_path / "out", "sort")
@@ -109,84 +100,39 @@ def stop(*_: Any) -> None:
     raise Stopped
 
 
-@pytest.mark.parametrize(("end", "stopped_in"), [(Stopped, NodeTask), (KeyboardInterrupt, EdgeReader)])
-def test_a_run_goes_on_within_the_tables_of_a_type(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, end: type[BaseException], stopped_in: Any
+@pytest.mark.parametrize(
+    ("end", "step"), [(Stopped, "node_steps.write_nodes"), (KeyboardInterrupt, "edge_steps.write_edges")]
+)
+def test_a_step_that_ended_in_the_middle_is_done_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, end: type[BaseException], step: str
 ) -> None:
-    rng = np.random.default_rng(0)
-    for number in range(5):
-        columns = {"a": rng.integers(0, 9, 40), "b": rng.integers(0, 9, 40), "w": rng.random(40), "t": np.arange(40)}
-        part = np.array(["train", "test"])[rng.integers(0, 2, 40)]
-        label = np.array([f"class {number}", "z"])[rng.integers(0, 2, 40)]
-        rows = {**columns, "f": list(rng.random((40, 3))), "part": part, "y": label}
-        pyarrow.parquet.write_table(pa.table(rows), tmp_path / f"{number}.parquet")
-    both: dict[str, Any] = {"time": "t", "features": {"v": "f", "w": "w"}, "label": "y", "split": "part"}
-    table = EdgeTable("*.parquet", source="a", destination="b", weight="w", **both)
-    spec = Spec({"n:r:n": table}, {"n": NodeTable("*.parquet", id="a", **both)}, folder=tmp_path)
-    write, batches, opened = stopped_in.write, TableSource.batches, []
+    edges = EdgeTable("edges.npz", source="a", destination="b", features={"w": "w"}, label="y")
+    spec_of(tmp_path, {"n:r:n": {}})
+    spec = Spec({"n:r:n": edges}, {"n": NodeTable("edges.npz", features={"w": "w"})}, folder=tmp_path)
+    expected = build_dataset(spec, tmp_path / "anew").yaml_data["checksums"]
 
-    def stop_in_the_middle(reader: Any, batch: Any, *rest: Any) -> int:
-        if Path(batch.table.name).name == "3.parquet":
-            raise end
-        found: int = write(reader, batch, *rest)
-        return found
+    def stop_in_the_middle(*_: Any) -> None:
+        raise end
 
-    def record(source: TableSource, *rest: Any) -> Any:
-        opened.append(Path(source.name).stem)
-        return batches(source, *rest)
-
-    expected = build_dataset(spec, tmp_path / "anew", on_error="skip").yaml_data
     with monkeypatch.context() as patch:
-        patch.setattr(stopped_in, "write", stop_in_the_middle)
+        patch.setattr(f"graphfeed.ingest.build.{step}", stop_in_the_middle)
         with pytest.raises(end):
-            build_dataset(spec, tmp_path / "out", on_error="skip", memory=1 << 24)
-    with monkeypatch.context() as patch:
-        patch.setattr(TableSource, "batches", record)
-        found = build_dataset(spec, tmp_path / "out", on_error="skip").yaml_data
-    rest = ["3", "4"] if stopped_in is EdgeReader else ["3", "4", "0", "0", "1", "2", "3", "4"]
-    assert opened[-len(rest) :] == rest
-    assert set(opened[: -len(rest)]) == {"0"}, "only the length of its vectors is looked up in the first file again"
-    assert found["checksums"] == expected["checksums"]
-    assert found["skipped"] == expected["skipped"]
-    assert found["tasks"] == expected["tasks"]
-    assert sum(entry["rows"] for entry in found["skipped"]) > 0
-
-
-def test_a_run_that_ended_while_rows_were_joined_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    spec = spec_of(tmp_path, {"n:r:n": {"features": {"w": "w", "a": "a"}, "label": "y"}})
-    build_dataset(spec, tmp_path / "anew")
-    join, joined = join_rows.join_array, []
-
-    def stop_at_the_second(*given: Any) -> str:
-        joined.append(given)
-        if len(joined) == 2:
-            raise Stopped
-        return join(*given)
-
-    with monkeypatch.context() as patch:
-        patch.setattr(join_rows, "join_array", stop_at_the_second)
-        with pytest.raises(Stopped):
             build_dataset(spec, tmp_path / "out")
-    build_dataset(spec, tmp_path / "out")
-    found, expected = arrays(tmp_path / "out"), arrays(tmp_path / "anew")
-    assert list(found) == list(expected)
-    assert all(found[name].tolist() == expected[name].tolist() for name in found)
+    assert build_dataset(spec, tmp_path / "out").yaml_data["checksums"] == expected
 
 
-def test_nodes_that_change_between_their_ids_and_their_features_are_refused(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_tables_that_change_while_they_are_read_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     spec = likes(tmp_path)
 
     def change(*given: Any) -> Any:
-        found = read_ids(*given)
+        found = write_nodes(*given)
         write(
             tmp_path / "users.parquet", {"name": ["dia", "ann", "cem", "ben"], "age": [1.0] * 4, "split": [0, 1, 2, 0]}
         )
         return found
 
     with monkeypatch.context() as patch:
-        patch.setattr("graphfeed.ingest.build.node_task.read_ids", change)
+        patch.setattr("graphfeed.ingest.build.node_steps.write_nodes", change)
         with pytest.raises(ValueError, match=r"users\.parquet changed while it was read"):
             build_dataset(spec, tmp_path / "out")
     assert "out" not in listing(tmp_path)
@@ -226,3 +172,20 @@ def test_a_file_that_is_gone_or_replaced_has_changed(tmp_path: Path) -> None:
         (lambda: files.remember([tmp_path / "b"]), FileNotFoundError, "b"),
     ]
     check_refused(refused)
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="Windows has no limits of files")
+def test_why_not_all_could_be_written_is_said_with_the_folder(tmp_path: Path) -> None:
+    """A limit of the size of files stands for a full disk."""
+    rows = np.arange(1 << 20)
+    spec = Spec({"e": EdgeTable({"source": rows, "destination": rows[::-1]}, features={"x": "source"})})
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    for most in (1 << 15, 1 << 22):  # of the engine's file, and of an array
+        resource.setrlimit(resource.RLIMIT_FSIZE, (most, before[1]))
+        try:
+            with pytest.raises(OSError, match=r"out") as caught:
+                build_dataset(spec, tmp_path / "out")
+        finally:
+            resource.setrlimit(resource.RLIMIT_FSIZE, before)
+        assert caught.value.errno == errno.EFBIG
+    assert build_dataset(spec, tmp_path / "out").load().graph is not None

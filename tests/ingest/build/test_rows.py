@@ -11,8 +11,6 @@ import torch
 
 from graphfeed.ingest import EdgeTable, NodeTable, Spec, Split, build_dataset
 from graphfeed.ingest.build import row_outputs
-from graphfeed.ingest.tables.columns import Batch, ColumnTypes, Problems
-from graphfeed.ingest.tables.table import TableSource
 from tests.refusals import Refusal, check_refused
 
 EDGES = EdgeTable({"s": np.array([0, 1]), "d": np.array([1, 0])}, source="s", destination="d")
@@ -151,7 +149,7 @@ def test_rows_without_a_label_are_no_items_whether_or_not_the_split_has_them(tmp
 
 
 def test_rows_that_are_left_out_first_say_nothing_of_the_length_of_vectors(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("graphfeed.ingest.build.dataset_builder.rows_at_a_time", lambda _: 1)
+    monkeypatch.setattr("graphfeed.ingest.tables.engine.BATCH_ROWS", 1)
     ids = pa.array([None] * 200 + list(range(100)))
     vectors = pa.array([[1, 2]] * 290 + [[3, None]] * 10)
     nodes = NodeTable(pa.table({"id": ids, "v": vectors}), id="id", features={"v": "v"}, missing=7)
@@ -236,16 +234,3 @@ def test_what_can_not_be_features_labels_or_parts_is_refused(tmp_path: Path) -> 
         (lambda: split("d", ["a"], ["c", "b"]), ValueError, r"no row has 'd' .* the column has \['a', 'c', 'b'\]"),
     ]  # fmt: skip
     check_refused(refused)
-
-
-def test_rows_of_another_dtype_than_those_before_are_named_with_their_file(tmp_path: Path) -> None:
-    rows = row_outputs.RowOutputs(tmp_path, "edge_0", EdgeTable("e.csv"), tmp_path)
-    types = ColumnTypes(pa.schema([]))
-    batch = Batch(TableSource(None, "second.csv"), pa.record_batch({"a": [1]}), 0, Problems(), types)
-    found, items = {"train": np.ones(1, dtype=bool), "label": np.zeros(1, np.int64)}, {"seeds": np.zeros(1, np.int64)}
-    rows.write(batch, found, items)
-    with pytest.raises(ValueError, match=r"^second\.csv: train_labels: rows are float32 .* first ones int64"), rows:
-        rows.write(batch, found | {"label": np.zeros(1, np.float32)}, items)
-    vectors = Batch(TableSource(None, "third.csv"), pa.record_batch({"a": [[1]]}), 0, Problems(), types)
-    with pytest.raises(TypeError, match=r"^third\.csv: a must be x, but the column is list"):
-        vectors.integers("a", "x")

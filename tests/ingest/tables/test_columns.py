@@ -6,11 +6,9 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pytest
 import torch
 
 from graphfeed.ingest import EdgeTable, NodeTable, Spec, build_dataset
-from graphfeed.ingest.tables import table as tables
 from tests.refusals import Refusal, check_refused
 
 ENDS = EdgeTable({"s": np.array([0, 1]), "d": np.array([1, 0])}, source="s", destination="d")
@@ -46,10 +44,8 @@ def late(folder: Path, values: list[Any], on_error: Any = "raise", before: str =
     (folder / "some.csv").write_text("s,d,a\n" + "".join(lines))
     named: Any = {key: "a"}
     edges = EdgeTable("some.csv", source="s", destination="d", **named)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(tables, "BLOCK_BYTES", 256)
-        spec = Spec({"n:r:n": edges}, {"n": NodeTable(count=2)}, folder=folder)
-        graph: Any = build_dataset(spec, on_error=on_error).graph
+    spec = Spec({"n:r:n": edges}, {"n": NodeTable(count=2)}, folder=folder)
+    graph: Any = build_dataset(spec, on_error=on_error).graph
     return graph.edge_attributes[key].tolist()[100:]  # type: ignore[no-any-return]
 
 
@@ -111,7 +107,7 @@ def test_what_is_wrong_is_named_with_its_row(tmp_path: Path) -> None:
         (lambda: times(large), ValueError, "row 1: a is 18446744073709551615, which is more than int64"),
         (lambda: late(tmp_path, ["3", "4x"]), ValueError, r"some\.csv, row 101: a is '4x', but must be"),
         (lambda: late(tmp_path, ["3", "1.5"]), ValueError, "row 101: a is '1.5', but must be"),
-        (lambda: late(tmp_path, ["x"], before="2020-01-01"), ValueError, "a must be a time: "),
+        (lambda: late(tmp_path, ["x"], before="2020-01-01"), ValueError, "row 100: a is 'x', but"),
         (lambda: late(tmp_path, ["x"], before="0.5", key="weight"), ValueError, "row 100: a is 'x', but"),
         (lambda: weighted(pa.array([[1]])), TypeError, "a must be .*, but the column is"),
         (lambda: late(tmp_path, ["3", ""]), ValueError, "row 101: a is 'missing', but must be"),

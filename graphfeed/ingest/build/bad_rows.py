@@ -1,0 +1,88 @@
+"""Rows that are wrong: named in an error, or left out and counted."""
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from graphfeed.ingest.build.values import Check
+from graphfeed.ingest.tables.engine import Engine
+from graphfeed.ingest.tables.relation import Relation
+from graphfeed.ops.arguments import brief
+
+OnError: TypeAlias = Literal["raise", "skip"]
+MOST_NAMED = 5
+"""How many wrong rows an error names."""
+MOST_LETTERS = 300
+
+
+@dataclass
+class Problems:
+    """What to do about rows that are wrong, and which were left out."""
+
+    on_error: OnError = "raise"
+    skipped: Counter[tuple[str, str]] = field(default_factory=Counter)
+    """How many rows were left out, by file and reason."""
+    examples: dict[tuple[str, str], str] = field(default_factory=dict)
+    """The first of them."""
+
+    def count(self, file: str, reason: str, rows: int, example: str) -> None:
+        self.skipped[file, reason] += rows
+        self.examples.setdefault((file, reason), example)
+
+    def as_list(self) -> list[dict[str, Any]]:
+        return [
+            {"file": file, "reason": reason, "rows": rows, "first": self.examples[file, reason]}
+            for (file, reason), rows in sorted(self.skipped.items())
+        ]
+
+
+def first_broken(checks: Sequence[Check]) -> str:
+    """Return the number of the first rule that a row breaks, or NULL, as SQL."""
+    cases = " ".join(f"WHEN {check.broken} THEN {number}" for number, check in enumerate(checks))
+    return f"CASE {cases} END::SMALLINT" if checks else "NULL::SMALLINT"
+
+
+def settle(
+    engine: Engine, relation: Relation, bad: str, checks: Sequence[Check], problems: Problems
+) -> NDArray[np.int64]:
+    """Raise because of the first wrong row of all, or count the wrong rows; return their numbers in ascending order.
+
+    Args:
+        engine: Where the tables are.
+        relation: The rows.
+        bad: A table with the number `n` of each wrong row, and the rule that it breaks as `code`.
+        checks: The rules.
+        problems: What to do.
+    """
+    found = engine.rows(f"SELECT code, n FROM {bad} ORDER BY n LIMIT 1")
+    if not found:
+        return np.zeros(0, dtype=np.int64)
+    if problems.on_error == "raise":
+        code = found[0][0]
+        total = engine.rows(f"SELECT count(*) FROM {bad} WHERE code = {code}")[0][0]
+        rows = engine.rows(f"SELECT n FROM {bad} WHERE code = {code} ORDER BY n LIMIT {MOST_NAMED}")
+        texts = describe(engine, relation, checks, [(n, code) for (n,) in rows])
+        more = f" ({total} rows in all; {'; '.join(texts[1:])})" if total > 1 else ""
+        source, _ = relation.place(rows[0][0])
+        raise ValueError(f"{source.name}, {texts[0]}, {checks[code].reason}{more}"[:MOST_LETTERS])
+    firsts = ", ".join(str(first) for first, _ in relation.firsts)
+    places = f"(SELECT code, n, list_last(list_filter([{firsts}], lambda first: first <= n)) AS first FROM {bad})"
+    groups = engine.rows(f"SELECT code, min(n), count(*) FROM {places} GROUP BY first, code ORDER BY 2")
+    texts = describe(engine, relation, checks, [(n, code) for code, n, _ in groups])
+    for (code, n, count), text in zip(groups, texts, strict=True):
+        check, (source, _) = checks[code], relation.place(n)
+        problems.count(source.name, f"{check.column}: {check.reason}", count, f"{text}, {check.reason}")
+    return np.array([n for (n,) in engine.rows(f"SELECT n FROM {bad} ORDER BY n")], dtype=np.int64)
+
+
+def describe(engine: Engine, relation: Relation, checks: Sequence[Check], rows: Sequence[tuple[int, int]]) -> list[str]:
+    """Return what is wrong with rows, given by their numbers and the rules that they break."""
+    shown = {code: checks[code].shown for _, code in rows}
+    wanted = ", ".join(str(n) for n, _ in rows)
+    found = engine.rows(f"SELECT n, {', '.join(shown.values())} FROM {relation.sql} WHERE n IN ({wanted})")
+    values = {n: dict(zip(shown, own, strict=True)) for n, *own in found}
+    return [f"row {relation.place(n)[1]}: {checks[code].column} is {brief(values[n][code])}" for n, code in rows]

@@ -1,0 +1,149 @@
+"""From tables to nodes: their ids, features, labels, splits and times."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from graphfeed.ingest.build.array_files import Arrays, as_numpy, text_buffers
+from graphfeed.ingest.build.bad_rows import Problems
+from graphfeed.ingest.build.row_outputs import RowOutputs, open_references, roles_of
+from graphfeed.ingest.build.spec import NodeTable
+from graphfeed.ingest.build.table_rows import BAD, Places, TableRows, load_rows
+from graphfeed.ingest.build.values import Check, Values, ids
+from graphfeed.ingest.tables.arrow_types import is_text
+from graphfeed.ingest.tables.relation import Column, Relation
+from graphfeed.ingest.tables.table import TableSource
+from graphfeed.ops.process import ProgressBar
+from graphfeed.storage.memory import check_nodes_fit
+
+TIMES = "time"
+"""What the array of the times of all nodes of a type is called."""
+
+
+def read_nodes(
+    places: Places, number: int, node_type: str | None, sources: Sequence[TableSource], bar: ProgressBar
+) -> dict[str, Any]:
+    """Write what is known of the nodes of a type, and return its description."""
+    table, prefix, engine = places.spec.node_tables[node_type], f"node_{number}", places.engine
+    problems = Problems(places.on_error)
+    given = open_references(table, places.spec.folder)
+    relation = (
+        load_rows(places, f"rows_{prefix}", table, sources, problems) if sources else rows_of_arrays(table, given)
+    )
+    rows = TableRows(places, table, relation, given, problems, bar)
+    own = None
+    name = table.id if table.id is not None else table.names
+    if name is not None:
+        column = relation.columns[name, True]
+        own = ids(column, is_text(column.type))
+        doubles = [refuse_doubles(rows, column, own)] if table.id is not None else []
+        rows.checks += [*own.checks, *doubles]
+    rows.checks += rows.plan.checks
+    rows.read_time(f"nodes {node_type or ''}")
+    dropped = rows.find_bad()
+    if len(dropped) and table.id is None:
+        source, row = relation.place(int(dropped[0]))
+        raise ValueError(
+            f"{source.name}, row {row} can't be left out, because edges name these nodes by row; correct it, or name a "
+            "column of ids"
+        )
+    described = write_nodes(rows, prefix, dropped)
+    named: dict[str, Any] = {"ids": None, "texts": False}
+    if own is not None:
+        kept = f"WHERE n NOT IN (SELECT n FROM {BAD}) ORDER BY n" if len(dropped) else ""
+        engine.run(f"CREATE OR REPLACE TABLE ids_{number} AS SELECT {own.sql} AS id FROM {relation.sql} {kept}")
+        found = write_ids(places, number, "names" if table.id is None else "ids")
+        named |= {"names": found["ids"]} if table.id is None else found
+    engine.run(f"DROP TABLE IF EXISTS rows_{prefix}")
+    return described | named | {"problems": problems.as_list(), "time": rows.time_type}
+
+
+def refuse_doubles(rows: TableRows, column: Column, own: Values) -> Check:
+    """Return the rule that no earlier row has an id."""
+    named = f"SELECT {own.sql} AS id, n FROM {rows.relation.sql}"
+    several = f"SELECT id, min(n) AS first FROM ({named}) WHERE id IS NOT NULL GROUP BY id HAVING count(*) > 1"
+    rows.places.engine.run(
+        f"CREATE OR REPLACE TEMP TABLE doubles AS SELECT n FROM ({named}) JOIN ({several}) USING (id) WHERE n <> first"
+    )
+    return Check("n IN (FROM doubles)", column.name, "which an earlier row has already", column.sql)
+
+
+def write_nodes(rows: TableRows, prefix: str, dropped: NDArray[np.int64]) -> dict[str, Any]:
+    """Write the features, the items and the times of nodes, and return their description."""
+    given = rows.table.time
+    place = rows.plan.add(rows.time.sql) if rows.time is not None else None
+    with Arrays(rows.places.output, f"{prefix}_") as arrays, Arrays(rows.places.scratch, f"{prefix}_") as scratch:
+        outputs = RowOutputs(rows.table, rows.plan, rows.given, arrays)
+        if given is not None:
+            scratch.append(TIMES, np.zeros(0, dtype=np.int64))
+        for batch, own in rows.batches(dropped, given is not None):
+            items = {"seeds": np.arange(outputs.count, outputs.count + len(batch))}
+            if given is not None:
+                constant = np.full(len(batch), given if place is None else 0, dtype=np.int64)
+                times = constant if place is None else as_numpy(batch.column(1 + place)).astype(np.int64)
+                items["timestamp"] = times
+                scratch.append(TIMES, times)
+            outputs.write(batch, own, items)
+        rows.note_unlabelled(outputs)
+        return outputs.describe() | {"count": rows.relation.num_rows - len(dropped)}
+
+
+def collect_nodes(
+    places: Places, number: int, table: NodeTable, ends: Sequence[tuple[Relation, Column]], bar: ProgressBar
+) -> dict[str, Any]:
+    """Number the ids that columns of edges name, in ascending order, and return a description of these nodes."""
+    texts = any(is_text(column.type) for _, column in ends)
+    parts = [f"SELECT DISTINCT {ids(column, texts).sql} AS id FROM {relation.sql}" for relation, column in ends]
+    every = f"SELECT DISTINCT id FROM ({' UNION ALL '.join(parts)}) WHERE id IS NOT NULL ORDER BY id"
+    places.engine.run(f"CREATE OR REPLACE TABLE ids_{number} AS {every}")
+    found = write_ids(places, number, "ids")
+    ((count,),) = places.engine.rows(f"SELECT count(*) FROM ids_{number}")
+    bar.total = count
+    bar.update(count)
+    if table.time is not None:
+        with Arrays(places.scratch, f"node_{number}_") as scratch:
+            scratch.append(TIMES, np.full(count, table.time, dtype=np.int64))
+    return found | {"count": count, "features": {}, "items": {}, "classes": None, "num_classes": 0, "problems": []}
+
+
+def write_ids(places: Places, number: int, name: str) -> dict[str, Any]:
+    """Write the ids of a type, unless they are 0, 1, 2, ..., and return the files and whether they are texts."""
+    engine, table = places.engine, f"ids_{number}"
+    ((kind,),) = engine.rows(f"SELECT data_type FROM duckdb_columns() WHERE table_name = '{table}'")
+    texts = kind == "VARCHAR"
+    if not texts:
+        ((same,),) = engine.rows(f"SELECT coalesce(bool_and(id = rowid), true) FROM {table}")
+        if same:
+            return {"ids": None, "texts": False}
+    names = {"values": f"{name}_{number}"} | ({"offsets": f"{name}_{number}_offsets"} if texts else {})
+    end = 0
+    with Arrays(places.output, "") as arrays:
+        if texts:
+            arrays.append(names["values"], np.zeros(0, dtype=np.uint8))
+            arrays.append(names["offsets"], np.zeros(1, dtype=np.int64))
+        for batch in engine.stream(f"SELECT id FROM {table}"):
+            if not texts:
+                arrays.append(names["values"], as_numpy(batch.column(0)))
+                continue
+            offsets, values = text_buffers(batch.column(0))
+            arrays.append(names["values"], values)
+            arrays.append(names["offsets"], offsets[1:] + end)
+            end += int(offsets[-1])
+    return {"ids": {key: f"{own}.npy" for key, own in names.items()}, "texts": texts}
+
+
+def rows_of_arrays(table: NodeTable, given: Mapping[str, NDArray[Any]]) -> Relation:
+    """Return rows without values for nodes without files, of which only arrays say something."""
+    lengths = {name: len(array) for name, array in given.items()}
+    counts = {*lengths.values(), *([] if table.count is None else [table.count])}
+    if len(counts) > 1:
+        raise ValueError(f"the arrays of the nodes have {lengths} rows, and count is {table.count}")
+    if roles_of(table):
+        name = next(iter(roles_of(table)))
+        raise ValueError(f"there is no column {name!r}, for the nodes have no files; name an array")
+    count = counts.pop()
+    check_nodes_fit("count", count)
+    sql = f"(SELECT range AS n FROM range({count}))"
+    return Relation(sql, [TableSource(None, "the nodes without files")], {}, [(0, 0)], count)

@@ -1,0 +1,140 @@
+"""What the values of a column are to be, as SQL, and which rows are wrong."""
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from graphfeed.ingest.tables.arrow_types import arrow, is_list, is_number, is_text
+from graphfeed.ingest.tables.relation import Column
+from graphfeed.ingest.tables.scans import is_integer, is_missing, literal, parse
+
+MISSING_HINT = "the key `missing:` of the table gives a number to take its place"
+
+
+@dataclass(frozen=True)
+class Check:
+    """A rule that rows may break."""
+
+    broken: str
+    """Whether a row breaks it, as SQL."""
+    column: str
+    reason: str
+    shown: str
+    """What is said to be wrong, as SQL."""
+
+
+@dataclass(frozen=True)
+class Values:
+    """A column as it is asked for."""
+
+    sql: str
+    checks: list[Check] = field(default_factory=list)
+    length: int | None = None
+    """Of the vectors of a column that has some."""
+
+
+def numbers(column: Column, what: str, *, whole: bool = False, optional: bool = False, hint: str = "") -> Values:
+    """Return a column of numbers; what is missing is NULL, and wrong unless it is optional."""
+    pa, sql, arrow_type = arrow(), column.sql, column.type
+    checks = []
+    missing = f"{sql} IS NULL"
+    if not (is_number(arrow_type) or pa.types.is_temporal(arrow_type) or pa.types.is_null(arrow_type)):
+        raise TypeError(f"{column.table}: {column.name} must be {what}, but the column is {arrow_type}")
+    if whole and pa.types.is_floating(arrow_type):
+        raise TypeError(f"{column.table}: {column.name} must be {what}, but the column is {arrow_type}; save integers")
+    if pa.types.is_null(arrow_type):
+        sql = "NULL::DOUBLE" if not whole else "NULL::BIGINT"
+    elif column.raw:
+        sql = parse(column.sql, arrow_type)
+        missing = f"{sql} IS NULL"
+        wrong = f"{missing} AND NOT {is_missing(column.sql)}"
+        checks.append(Check(wrong, column.name, f"but must be {what}", column.sql))
+    elif pa.types.is_uint64(arrow_type) and whole:
+        large = f"{sql} > {(1 << 63) - 1}"
+        checks.append(Check(large, column.name, "which is more than int64 can hold", sql))
+        sql = f"TRY_CAST({sql} AS BIGINT)"
+    if not optional:
+        checks.append(Check(missing, column.name, f"but must be {what}{hint}", "'missing'"))
+    return Values(sql, checks)
+
+
+def ids(column: Column, texts: bool) -> Values:
+    """Return a column of ids: integers or texts."""
+    pa, sql, arrow_type = arrow(), column.sql, column.type
+    if texts:
+        if not column.raw and not (is_text(arrow_type) or pa.types.is_null(arrow_type)):
+            raise TypeError(f"{column.table}: {column.name} has {arrow_type}, but the ids of these nodes are texts")
+        return Values(f"{sql}::VARCHAR", [Check(f"{sql} IS NULL", column.name, "but must be an id", "'missing'")])
+    if column.raw:
+        reason = "but an integer id has no zero or + before it, as 7 has none"
+        padded = f"regexp_full_match({sql}, '0.+|\\+.*|-0.*')"
+        wrong = f"NOT {is_missing(sql)} AND NOT coalesce({is_integer(sql)}, false)"
+        return Values(
+            f"CASE WHEN {is_integer(sql)} THEN TRY_CAST({sql} AS BIGINT) END",
+            [
+                Check(padded, column.name, reason, sql),
+                Check(wrong, column.name, "but must be an integer id", sql),
+                Check(is_missing(sql), column.name, "but must be an integer id", "'missing'"),
+            ],
+        )
+    if is_text(arrow_type):
+        raise TypeError(f"{column.table}: {column.name} has texts, but the ids of these nodes are integers")
+    if pa.types.is_temporal(arrow_type) or pa.types.is_boolean(arrow_type):
+        raise TypeError(f"{column.table}: {column.name} has {arrow_type}, but an id is an integer or a text")
+    found = numbers(column, "an integer id", whole=True)
+    return Values(f"{found.sql}::BIGINT", found.checks)
+
+
+def feature(column: Column, missing: float | None, length: int | None, hint: str) -> Values:
+    """Return a column of numbers or of vectors, which all have one length."""
+    name, arrow_type, types = column.name, column.type, arrow().types
+    if types.is_temporal(arrow_type):
+        raise TypeError(f"{column.table}: {name} has {arrow_type}, but a feature has numbers; save days, for example")
+    if not is_list(arrow_type):
+        found = numbers(column, "a number", optional=missing is not None, hint=hint)
+        nan = Check(f"isnan({found.sql}::DOUBLE)", name, f"which has NaN; {MISSING_HINT}", column.sql)
+        may_have = missing is None and not types.is_integer(arrow_type)
+        return Values(found.sql, [*found.checks, *([nan] if may_have else [])])
+    if not is_number(arrow_type.value_type) and not types.is_null(arrow_type.value_type):
+        raise TypeError(f"{column.table}: {name} must have vectors of numbers, but has {arrow_type.value_type}")
+    sql, checks = column.sql, []
+    if missing is None:
+        checks.append(Check(f"{sql} IS NULL", name, f"but must be a vector; {MISSING_HINT}", "'missing'"))
+    reason = f"which has another length than {length or 0}, as the first one"
+    checks.append(Check(f"len({sql}) <> {length or 0}", name, reason, sql))
+    if missing is None:
+        lacking, nan = f"list_count({sql}) < len({sql})", f"list_contains({sql}, 'nan')"
+        checks.append(Check(lacking, name, f"which has a missing number; {MISSING_HINT}", sql))
+        if types.is_floating(arrow_type.value_type):
+            checks.append(Check(nan, name, f"which has NaN; {MISSING_HINT}", sql))
+    return Values(sql, checks, length or 0)
+
+
+def masks(columns: dict[str, Column]) -> tuple[dict[str, str], list[Check]]:
+    """Return for each part of a split whether a row belongs to it, by columns of booleans."""
+    parts: dict[str, str] = {}
+    checks = []
+    for part, column in columns.items():
+        found = numbers(column, "a number", optional=True)
+        one = f"coalesce({found.sql}::DOUBLE, 0) = 1"
+        neither = f"NOT ({one}) AND coalesce({found.sql}::DOUBLE, 0) <> 0"
+        checks += [*found.checks, Check(neither, column.name, "but a mask must be 0 or 1", column.sql)]
+        if parts:
+            other = f"({one}) AND ({' OR '.join(parts.values())})"
+            reason = f"but the row is for another part than {part} already"
+            checks.append(Check(other, column.name, reason, column.sql))
+        parts[part] = f"({one})"
+    return parts, checks
+
+
+def is_value(column: Column, wanted: str) -> str:
+    """Tell whether a value is the one that a split names; 1, 1.0 and true are the same among numbers and booleans."""
+    same = f"{column.sql}::VARCHAR = {literal(wanted)}"
+    if is_number(column.type):
+        number: Any = {"true": 1.0, "false": 0.0}.get(wanted.lower())
+        try:
+            number = float(wanted) if number is None else number
+        except ValueError:
+            return f"coalesce({same}, false)"
+        value = parse(column.sql, column.type) if column.raw else column.sql
+        same = f"({same} OR {value}::DOUBLE = {literal(number)})"
+    return f"coalesce({same}, false)"

@@ -1,0 +1,106 @@
+"""The engine that reads, numbers and checks tables: DuckDB, in a file beside the data set that is made."""
+
+import errno
+import os
+import re
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from graphfeed.ingest.tables.arrow_types import arrow
+from graphfeed.ingest.tables.scans import SAFE, duckdb, numbered
+from graphfeed.ingest.tables.table import TableSource
+
+BESIDE = 1 << 27
+"""What the engine takes beside the memory that is given for edges."""
+BATCH_ROWS = 1 << 17
+"""How many rows leave the engine at a time."""
+
+
+class Engine:
+    """A connection to a file of tables."""
+
+    def __init__(self, file: Path, memory: int, read_only: bool = False) -> None:
+        self.file = file
+        settings = {**SAFE, "memory_limit": f"{memory + BESIDE}B", "preserve_insertion_order": True}
+        settings["temp_directory"] = str(file.with_suffix(".spilled"))
+        with translated():
+            self.connection = duckdb().connect(str(file), read_only=read_only, config=settings)
+
+    def __enter__(self) -> "Engine":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.connection.close()
+
+    def run(self, sql: str) -> None:
+        with translated():
+            self.connection.execute(sql)
+
+    def rows(self, sql: str) -> list[tuple[Any, ...]]:
+        with translated():
+            return list(self.connection.execute(sql).fetchall())
+
+    def stream(self, sql: str) -> Iterator[Any]:
+        """Yield batches of Arrow with the rows of a query; other queries may run meanwhile."""
+        cursor = self.connection.cursor()
+        try:
+            with translated():
+                reader = cursor.sql(sql).to_arrow_reader(BATCH_ROWS)
+                while True:
+                    batch = next(reader, None)
+                    if batch is None:
+                        break
+                    yield batch
+        finally:
+            cursor.close()
+
+    def insert(self, name: str, file: int, columns: list[Any]) -> None:
+        """Append columns of Arrow to a table that begins with the number of a file."""
+        names = numbered(len(columns))
+        with translated():
+            self.connection.register("batch", arrow().table(columns, names.split(", ")))
+            self.connection.execute(f"INSERT INTO {name} SELECT {file}, {names} FROM batch")
+            self.connection.unregister("batch")
+
+    @contextmanager
+    def naming(self, sources: Sequence[TableSource]) -> Iterator[None]:
+        """Raise what goes wrong with a file as an error that names it, or the first of several."""
+        try:
+            yield
+        except ValueError as error:
+            text = str(error)
+            source = next((own for own in sources if own.name in text), sources[0])
+            raise ValueError(f"{source.name} can't be read as {source.suffix or 'a table'}: {text}") from error
+
+
+@contextmanager
+def translated() -> Iterator[None]:
+    """Raise errors of DuckDB as those of Python."""
+    library = duckdb()
+    try:
+        yield
+    except RuntimeError as error:
+        if "interrupted" in str(error).lower():
+            raise KeyboardInterrupt from error
+        raise
+    except library.OutOfMemoryException as error:
+        raise MemoryError(f"the tables need more memory than they may take; give more: {first_line(error)}") from error
+    except library.IOException as error:
+        text = first_line(error)
+        if "No space left" in text or "Could not write" in text or "write to file" in text:
+            code = errno.ENOSPC if "No space left" in text else errno.EFBIG
+            raise OSError(code, f"{os.strerror(code)}: {text}") from error
+        raise ValueError(text) from error
+    except library.Error as error:
+        raise ValueError(first_line(error)) from error
+    except OSError as error:
+        if error.errno is None:  # of a file that can't be read, by way of Arrow
+            raise ValueError(first_line(error)) from error
+        raise
+
+
+def first_line(error: Exception) -> str:
+    text = re.sub(r"^[\w ]*Error: ", "", str(error).strip())
+    return text.partition("\n")[0][:200]

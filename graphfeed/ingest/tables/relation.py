@@ -1,0 +1,240 @@
+"""The tables of an entry as one relation of the engine, whose rows are in the order of the tables."""
+
+from bisect import bisect_right
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import reduce
+from itertools import groupby
+from operator import itemgetter, or_
+from typing import Any
+
+from graphfeed.ingest.tables.arrow_types import arrow
+from graphfeed.ingest.tables.column_types import Key, common_types
+from graphfeed.ingest.tables.engine import Engine
+from graphfeed.ingest.tables.scans import (
+    FILE_ROWS,
+    json_lines,
+    kind_of,
+    literal,
+    parquet,
+    plain,
+    sql_type,
+    text_lines,
+    type_of_kinds,
+)
+from graphfeed.ingest.tables.table import COMMENTS, CSV, EDGE_LISTS, NDJSON, PARQUET, TEXTS, TableSource
+from graphfeed.ops.arguments import brief
+
+WIDTH_REASON = "a line with too few or too many values"
+NUMBER_ROLES = ("number", "integer")
+
+OnWidth = Callable[[TableSource, int, str], None]
+"""Is called with a table, how many lines have another number of values than the first, and the first of them."""
+
+
+@dataclass(frozen=True)
+class Column:
+    """A column over all tables of an entry."""
+
+    name: str
+    sql: str
+    type: Any
+    """Arrow's."""
+    raw: bool
+    """Whether it is read as texts, which are to be parsed."""
+    table: str
+    """The first table, for errors."""
+
+
+@dataclass(frozen=True)
+class Relation:
+    """Rows with a number `n` that rises with them, and the columns of an entry."""
+
+    sql: str
+    sources: Sequence[TableSource]
+    columns: Mapping[Key, Column]
+    firsts: Sequence[tuple[int, int]]
+    """The number of the first row of each table with rows, and which table that is, in ascending order."""
+    num_rows: int
+
+    def place(self, n: int) -> tuple[TableSource, int]:
+        """Return the table of a row, and the row's number in it."""
+        first, file = self.firsts[bisect_right(self.firsts, n, key=itemgetter(0)) - 1]
+        return self.sources[file], n - first
+
+
+def load(
+    engine: Engine, name: str, sources: Sequence[TableSource], roles: Mapping[Key, str], on_width: OnWidth
+) -> Relation:
+    """Return the relation of some tables, in the engine's own file unless they are of Parquet with the same columns.
+
+    Args:
+        engine: Where it is.
+        name: What its table is called, if it needs one.
+        sources: The tables.
+        roles: The columns, each with whether it holds ids, and what it is read as: "id", "number", "integer" or "any".
+        on_width: What to do about lines of text with too few or too many values.
+    """
+    share_schemas(engine, sources)
+    for source in sources:
+        check_columns(source, roles)
+    numbers = {column: f"c{number}" for number, column in enumerate(roles)}
+    raw = any(source.suffix in TEXTS for source in sources)
+    if all(source.suffix in PARQUET for source in sources) and len({id(source.schema) for source in sources}) == 1:
+        columns = [
+            f"{plain(place(sources[0], column), sources[0].type_of(*column))} AS {number}"
+            for column, number in numbers.items()
+        ]
+        rows = f"(file_index::BIGINT << {FILE_ROWS}) + file_row_number AS n"
+        selected = ", ".join([rows, "file_index::INTEGER AS file", *columns])
+        sql = f"(SELECT {selected} FROM {scan(sources)})"
+        types = common_types(sources, roles)
+    else:
+        # What is beside texts becomes texts.
+        types = {} if raw else common_types(sources, roles)
+        kinds = [f"{number} {sql_type(types.get(column, arrow().string()))}" for column, number in numbers.items()]
+        engine.run(f"CREATE OR REPLACE TABLE {name} ({', '.join(['file INTEGER', *kinds])})")
+        for group in groups(sources):
+            first = sources.index(group[0])
+            if group[0].suffix in CSV:
+                insert_csv(engine, name, group, first, list(roles), on_width)
+            elif group[0].suffix in EDGE_LISTS:
+                insert_edge_list(engine, name, group[0], first, list(roles), on_width)
+            else:
+                insert(engine, name, group[0], first, list(roles))
+        if raw:
+            find_types(engine, name, sources, roles)
+            types = common_types(sources, roles)
+        sql = f"(SELECT rowid AS n, * FROM {name})"
+    with engine.naming(sources):
+        rows = engine.rows(f"SELECT min(n) AS first, file, count(*) FROM {sql} GROUP BY file ORDER BY first")
+    return Relation(
+        sql,
+        sources,
+        {
+            column: Column(column[0], number, types.get(column, arrow().null()), raw, sources[0].name)
+            for column, number in numbers.items()
+        },
+        [(first, file) for first, file, _ in rows],
+        sum(count for _, _, count in rows),
+    )
+
+
+def check_columns(source: TableSource, columns: Iterable[Key]) -> None:
+    """Raise unless a table has some columns, of types that can be read."""
+    for name, _ in columns:
+        if name not in source.names:
+            raise ValueError(f"{source.name} has no column {name!r}; it has {brief(source.names)}")
+        if source.suffix not in TEXTS and sql_type(source.type_of(name)) == "BLOB":
+            kind = "several kinds" if source.suffix in NDJSON else source.type_of(name)
+            raise TypeError(f"{source.name}: {name} has values of {kind}; save numbers, texts, or vectors of numbers")
+
+
+def share_schemas(engine: Engine, sources: Sequence[TableSource]) -> None:
+    """Give files of Parquet with the same columns one schema, so that only the first of thousands is opened for it."""
+    files = {str(source.source): source for source in sources if source.suffix in PARQUET}
+    if len(files) < 2:
+        return
+    described: dict[str, list[Any]] = {}
+    fields = "file_name, name, type, converted_type, logical_type, repetition_type"
+    with engine.naming(sources):
+        for file, *field in engine.rows(f"SELECT {fields} FROM parquet_schema({literal(list(files))})"):
+            described.setdefault(file, []).append(tuple(field))
+    known: dict[Any, Any] = {}
+    for file, found in described.items():
+        files[file].schema = known.setdefault(tuple(found[1:]), None) or files[file].schema
+        known[tuple(found[1:])] = files[file].schema
+
+
+def groups(sources: Sequence[TableSource]) -> Iterator[list[TableSource]]:
+    """Yield tables that one statement reads: files of CSV in a row with the same columns."""
+
+    def key(source: TableSource) -> Any:
+        return (source.suffix, *source.names) if source.suffix in CSV else id(source)
+
+    return (list(group) for _, group in groupby(sources, key))
+
+
+def place(source: TableSource, column: Key) -> str:
+    return f"c{source.names.index(column[0])}"
+
+
+def scan(sources: Sequence[TableSource]) -> str:
+    return parquet([source.source for source in sources], len(sources[0].names))
+
+
+def insert(engine: Engine, name: str, source: TableSource, file: int, columns: list[Key]) -> None:
+    """Append a table whose columns have types."""
+    if source.suffix in (*PARQUET, *NDJSON):
+        read = scan([source]) if source.suffix in PARQUET else json_lines(source.source, len(source.names))
+        values = [plain(place(source, column), source.type_of(*column)) for column in columns]
+        with engine.naming([source]):
+            engine.run(f"INSERT INTO {name} SELECT {', '.join([str(file), *values])} FROM {read}")
+        return
+    names = [column for column, _ in columns]
+    for batch in source.batches(list(dict.fromkeys(names))):
+        with engine.naming([source]):
+            engine.insert(name, file, [batch.column(column) for column in names])
+
+
+def insert_csv(
+    engine: Engine, name: str, group: Sequence[TableSource], first: int, columns: list[Key], on_width: OnWidth
+) -> None:
+    source = group[0]
+    names = source.names
+    lines = text_lines([own.source for own in group], len(names), CSV[source.suffix], not source.is_unnamed)
+    values = ", ".join([f"file_index + {first}", *(place(source, column) for column in columns)])
+    with engine.naming(group):
+        engine.run(f"INSERT INTO {name} SELECT {values} FROM {lines}")
+    rejected = engine.rows(
+        "SELECT file_path, error_type::VARCHAR, line, csv_line, error_message FROM reject_errors "
+        "JOIN reject_scans USING (scan_id, file_id) ORDER BY file_path, line"
+    )
+    engine.run("DROP TABLE IF EXISTS reject_errors; DROP TABLE IF EXISTS reject_scans")
+    files = {str(own.source): own for own in group}
+    for path, lines_of_file in groupby(rejected, lambda line: line[0]):
+        found = list(lines_of_file)
+        for _, kind, line, text, message in found:
+            if kind not in {"TOO MANY COLUMNS", "MISSING COLUMNS"}:
+                raise ValueError(f"{path} can't be read as {source.suffix}: line {line}: {brief(text)}: {message}")
+        _, kind, line, text, _ = found[0]
+        row = line - 1 - (not source.is_unnamed)
+        values = len(source.split(text))
+        on_width(files[path], len(found), f"row {row} has {values} values instead of {len(names)}: {brief(text)}")
+
+
+def insert_edge_list(
+    engine: Engine, name: str, source: TableSource, file: int, columns: list[Key], on_width: OnWidth
+) -> None:
+    """Append a list of edges, with blanks or tabs in any number between two values."""
+    lines = text_lines([source.source], 1, "\x01", False, quoted=False)
+    marks = " OR ".join(f"starts_with(line, {literal(mark)})" for mark in COMMENTS)
+    trimmed = f"SELECT trim(c0, ' \t\r') AS line FROM {lines}"
+    parts = "regexp_split_to_array(line, '[ \t]+') AS parts"
+    split = f"SELECT {parts}, line FROM ({trimmed}) WHERE line <> '' AND NOT ({marks})"
+    values = ", ".join(f"parts[{1 + source.names.index(column)}]" for column, _ in columns)
+    width = len(source.names)
+    with engine.naming([source]):
+        engine.run(f"INSERT INTO {name} SELECT {file}, {values} FROM ({split}) WHERE len(parts) = {width}")
+        wrong = engine.rows(f"SELECT line, len(parts) FROM ({split}) WHERE len(parts) <> {width}")
+    if wrong:
+        line, found = wrong[0]
+        on_width(source, len(wrong), f"a line has {found} values instead of {width}: {brief(line)}")
+
+
+def find_types(engine: Engine, name: str, sources: Sequence[TableSource], roles: Mapping[Key, str]) -> None:
+    """Note the types of the columns of texts, as all of their values show them."""
+    kinds = ", ".join(f"bit_or({kind_of(f'c{number}', role == 'id')})" for number, role in enumerate(roles.values()))
+    found = {file: own for file, *own in engine.rows(f"SELECT file, {kinds} FROM {name} GROUP BY file")}
+    nothing = [0] * len(roles)
+    # One id that is a text makes texts of those in all tables.
+    every = [reduce(or_, bits) for bits in zip(nothing, *found.values(), strict=True)]
+    for file, source in enumerate(sources):
+        if source.suffix not in TEXTS:
+            continue
+        for (column, role), own, all_bits in zip(roles.items(), found.get(file, nothing), every, strict=True):
+            bits = all_bits if role == "id" else own
+            # One text among numbers is a wrong row, which is named, unless texts may be there.
+            bits = bits & ~2 if role in NUMBER_ROLES and bits & ~2 else bits
+            bits = bits & ~4 if role == "integer" and bits & 1 else bits
+            source.found[column] = type_of_kinds(bits)
