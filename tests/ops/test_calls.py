@@ -16,8 +16,6 @@ from graphfeed.ops.records import (
     MOST_RECORD_BYTES,
     ExampleLayout,
     crc32c,
-    find_texts,
-    index_texts,
     parse_examples,
     scan_records,
     write_examples,
@@ -149,16 +147,11 @@ ROWS: list[Refusal] = [
 LAYOUT = ExampleLayout(["id", "w", "tag"], ["int64", "float", "bytes"], counts=[1, 2, 1], widths=[8, 4, 3])
 OUT = torch.zeros(LAYOUT.buffer_bytes(1), dtype=torch.uint8)
 IDS = ExampleLayout(["a"], ["int64"], [1], [8])
-ABC = torch.tensor(list(b"abc"), dtype=torch.uint8), torch.tensor([0, 1, 3])
 """Two texts."""
 
 
 def parse(start: int = 0, size: int = 1, out: torch.Tensor = OUT, defaults: Any = None) -> Any:
     return parse_examples(BYTES, torch.tensor([start]), torch.tensor([size]), LAYOUT, out, defaults)
-
-
-def texts(*offsets: int) -> Any:
-    return index_texts(BYTES[:4], torch.tensor(offsets, dtype=torch.int64))
 
 
 RECORDS: list[Refusal] = [
@@ -174,12 +167,6 @@ RECORDS: list[Refusal] = [
      "data must have 16 bytes from a multiple of 8 on, but has 8"),
     (lambda: write_examples(BYTES, 1, ExampleLayout(["a"], ["places"], [1], [16])), ValueError,
      "layout has places, which are for reading"),
-    (texts, ValueError, "^offsets must .*one value more"),
-    (lambda: texts(0, 5), ValueError, "^offsets must .*at most the 4 bytes"),
-    (lambda: texts(-1, 2), ValueError, "^offsets must .*rise from 0"),
-    (lambda: texts(0, 3, 2), ValueError, "^offsets must .*rise from 0"),
-    (lambda: find_texts(*ABC, index_texts(*ABC), BYTES, TWO + 11), ValueError, "^asked_offsets must .*rise from 0"),
-    (lambda: find_texts(*ABC, torch.tensor([0, 1, -1]), *ABC), ValueError, "table must be what index_texts"),
 ]  # fmt: skip
 
 OTHERS: list[Refusal] = [

@@ -59,22 +59,21 @@ def build_dataset(
     progress: bool = True,
     executor: Executor | None = None,
 ) -> OnDiskDataset:
-    """Make a data set from tables: files of Parquet, Arrow, CSV, NDJSON, NumPy or TFRecord, or data frames in memory.
+    """Make a data set from tables: files of Parquet, Arrow, CSV, NDJSON, NumPy or TFRecord, or any stream of Arrow.
 
     The folder appears when everything is on the disk. An interrupted run keeps what is done in a hidden folder beside
-    it, and the next run with the same files goes on from there. The same tables give the same bytes. Needs pyarrow:
-    `pip install ".[arrow]"`. `docs/ingest.md` describes specifications.
+    it, and the next run with the same files goes on from there. The same tables give the same bytes. Needs DuckDB and
+    pyarrow: `pip install ".[arrow]"`. `docs/ingest.md` describes specifications.
 
     Args:
         spec: What the tables hold, or the path of a YAML file that says so.
         folder: The folder to write, which must be new or empty. By default the result is in memory only.
-        memory: How many bytes the edges may take while they are read and sorted, 16 MiB at least; by default a quarter
-            of the machine's memory. Beside it, memory holds 8 bytes per node, the ids of nodes that are not numbered
-            by row, and what pyarrow takes for a row group of a file.
+        memory: How many bytes the engine may take beside 128 MiB, and edges while they are sorted, 16 MiB at least; by
+            default a quarter of the machine's memory. Beside it, memory holds 8 bytes per node.
         on_error: "raise" an error at the first row that is wrong, or "skip" such rows and count them.
         progress: Whether to show a progress bar, in a terminal.
-        executor: Who reads tables and sorts edges: any executor, such as a pool of processes or a cluster's, whose
-            workers see files under the same paths. Each takes `memory`. None for this thread. The bytes are the same.
+        executor: Who sorts edges: any executor, such as a pool of processes or a cluster's, whose workers see the
+            folder under the same path. Each takes `memory`. None for this thread. The bytes are the same.
 
     Returns:
         The data set; its `load()` has been called if it is in memory only.
@@ -83,7 +82,8 @@ def build_dataset(
         concurrent.futures.BrokenExecutor: A worker of the executor was lost, and its pool with it.
         FileExistsError: The folder is not empty, or another process is writing it.
         FileNotFoundError: A file doesn't exist.
-        ImportError: pyarrow is not installed.
+        ImportError: DuckDB or pyarrow is not installed.
+        MemoryError: A step needs more memory than is given.
         OSError: The disk has less room than the result takes, or can't be written.
         TypeError: A column has values of another type.
         ValueError: The specification, a file or a value is wrong; the error names the file, the row and the value.

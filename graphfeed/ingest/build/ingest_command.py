@@ -26,13 +26,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--memory",
         metavar="BYTES",
-        help="what edges may take while they are sorted, such as 4G (default: a quarter of the memory, for all)",
+        help="what tables and edges may take, such as 4G (default: a quarter of the memory, for all)",
     )
     parser.add_argument(
         "--workers",
         type=int,
         default=1,
-        help="how many processes read tables and sort edges; each takes what --memory says (default: %(default)s)",
+        help="how many processes sort edges; each takes what --memory says (default: %(default)s)",
     )
     parser.add_argument(
         "--on-error",

@@ -1,5 +1,5 @@
 """Tables of nodes and edges.
 
-Files of several formats become columns here, a batch of rows at a time. What is built from them is in
-`graphfeed.ingest.build`.
+Files of several formats, frames and streams of other engines become relations of DuckDB here. What is built from them
+is in `graphfeed.ingest.build`.
 """

@@ -14,6 +14,8 @@ from graphfeed.ingest.tables.table import TableSource
 
 BESIDE = 1 << 27
 """What the engine takes beside the memory that is given for edges."""
+THREAD_BYTES = 1 << 26
+"""What each thread of the engine should have."""
 BATCH_ROWS = 1 << 17
 """How many rows leave the engine at a time."""
 
@@ -25,6 +27,7 @@ class Engine:
         self.file = file
         settings = {**SAFE, "memory_limit": f"{memory + BESIDE}B", "preserve_insertion_order": True}
         settings["temp_directory"] = str(file.with_suffix(".spilled"))
+        settings["threads"] = max(min(usable_cores(), (memory + BESIDE) // THREAD_BYTES), 1)
         with translated():
             self.connection = duckdb().connect(str(file), read_only=read_only, config=settings)
 
@@ -73,6 +76,10 @@ class Engine:
             text = str(error)
             source = next((own for own in sources if own.name in text), sources[0])
             raise ValueError(f"{source.name} can't be read as {source.suffix or 'a table'}: {text}") from error
+
+
+def usable_cores() -> int:
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 @contextmanager

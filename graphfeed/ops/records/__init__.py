@@ -6,15 +6,13 @@ lie one behind the other are looked up here, too.
 
 from graphfeed.ops.records.crc32c import crc32c
 from graphfeed.ops.records.example_layout import PLACES, ExampleLayout
-from graphfeed.ops.records.find_texts import find_texts, index_texts
-from graphfeed.ops.records.number_texts import TextNumbers
 from graphfeed.ops.records.parse_examples import ExampleProblem, parse_examples
 from graphfeed.ops.records.scan_records import MOST_RECORD_BYTES, Scanned, scan_records
 from graphfeed.ops.records.write_examples import FRAME_BYTES, most_bytes, write_examples
 
 # fmt: off
 __all__ = [
-    "FRAME_BYTES", "MOST_RECORD_BYTES", "PLACES", "ExampleLayout", "ExampleProblem", "Scanned", "TextNumbers", "crc32c",
-    "find_texts", "index_texts", "most_bytes", "parse_examples", "scan_records", "write_examples",
+    "FRAME_BYTES", "MOST_RECORD_BYTES", "PLACES", "ExampleLayout", "ExampleProblem", "Scanned", "crc32c", "most_bytes",
+    "parse_examples", "scan_records", "write_examples",
 ]
 # fmt: on

@@ -16,7 +16,7 @@ from graphfeed.ingest.tables.table import TableSource, find_sources
 from graphfeed.ingest.tfrecord.record_stream import RecordStream
 from graphfeed.ingest.tfrecord.tfrecord_table import LONG, copy_texts, find_columns, read_columns
 from tests import tfrecords
-from tests.ingest.example_tables import edges_of
+from tests.ingest.example_tables import edges_of, rows_of
 
 ROWS: list[tfrecords.Example] = [
     {"name": [f"node {k}".encode()], "x": [k / 2, 1.0], "k": [k], "tags": [b"a", b"bc"]} for k in range(8, 13)
@@ -24,7 +24,7 @@ ROWS: list[tfrecords.Example] = [
 
 
 def rows(path: Path, columns: list[str]) -> list[dict[str, Any]]:
-    return [row for batch in TableSource(path, str(path)).batches(columns, 2) for row in batch.to_pylist()]
+    return rows_of(TableSource(path, str(path)), columns)
 
 
 def test_columns_are_numbers_vectors_and_texts_of_any_length(tmp_path: Path) -> None:

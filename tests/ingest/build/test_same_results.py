@@ -1,0 +1,59 @@
+"""Data sets of random tables are those that earlier versions made, bit by bit, whatever the memory and the threads."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from graphfeed.ingest import build_dataset
+from graphfeed.ingest.tables import engine
+from tests.ingest.random_specs import RandomTables, digest, parts_of
+
+DIGESTS = [
+    "2fb7d15774fa",
+    "b39ef530549e",
+    "773b73bf1b2c",
+    "0d3a657cb666",
+    "a151fe5e98dd",
+    "65989e30328c",
+    "97701cd3a214",
+    "84fc8726d5bc",
+    "391e101a67b1",
+    "8bfd9123b1bc",
+    "ee3ebfbf2a17",
+    "eef6fab02d6e",
+    "f69819e1b5d0",
+    "b7a5e3ee1944",
+    "ValueError",
+    "5080f1ca14d8",
+    "863da62c699d",
+    "d963372d9a4d",
+    "b6d50ccc2429",
+    "38a40b0a9eeb",
+    "72d011d205ab",
+    "c735d5278483",
+    "c13823158da1",
+    "295a08432ead",
+    "b92eee502fbb",
+    "39db8a22b438",
+    "49dcf39eb6d8",
+    "00a541fd56aa",
+    "821644a8f967",
+    "1dfdc637385c",
+]
+"""What came of the tables of each number in October 2026, before DuckDB read them."""
+
+
+@pytest.mark.parametrize("number", range(len(DIGESTS)))
+def test_random_tables_give_what_they_gave(tmp_path: Path, number: int) -> None:
+    assert digest(number, tmp_path) == DIGESTS[number]
+
+
+def test_memory_and_threads_do_not_change_the_bytes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    tables = RandomTables(3, tmp_path)
+    spec, found = tables.spec(), list[Any]()
+    for threads, memory in ((1, 1 << 24), (8, None)):
+        monkeypatch.setattr(engine, "usable_cores", lambda threads=threads: threads)
+        dataset = build_dataset(spec, tmp_path / str(threads), memory=memory, on_error="skip")
+        found.append(list(parts_of(tmp_path / str(threads), dataset)))
+    assert found[0] == found[1]

@@ -1,0 +1,115 @@
+"""Tables of other engines, and names and texts that would be harmful as a part of SQL."""
+
+import sys
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet
+import pytest
+from adbc_driver_sqlite import dbapi
+
+from graphfeed.ingest import EdgeTable, NodeTable, Spec, Split, build_dataset
+from graphfeed.ingest.tables.scans import duckdb as load_duckdb
+from tests.ingest.example_tables import LIKES, USERS, edges_of, write
+
+LIKED = sorted(zip(LIKES["user"], LIKES["item"], strict=True))
+HARMFUL = ["a'b", 'a"b', "a;b", "a\\b", "--a", "'); DROP TABLE rows_edge_0; --", "é\u2028ü", "{c0}", "$1", "%s", "N"]
+
+
+def built(users: Any, likes: Any) -> Any:
+    edges = EdgeTable(likes, source="user", destination="item", time="at")
+    return build_dataset(
+        Spec({"user:likes:item": edges}, {"user": NodeTable(users, id="name", features={"age": "age"})})
+    )
+
+
+def check(dataset: Any) -> None:
+    assert edges_of(dataset, "user:likes:item") == LIKED
+    assert dataset.feature.read("node", "user", "age").flatten().tolist() == USERS["age"]
+
+
+def test_anything_with_a_stream_of_arrow_is_a_table() -> None:
+    connection = duckdb.connect()
+    for name, columns in (("users", USERS), ("likes", LIKES)):
+        connection.register(f"{name}_", pa.table(columns))
+        connection.execute(f"CREATE TABLE {name} AS FROM {name}_")
+    users, likes = pa.table(USERS), pa.table(LIKES)
+    check(built(connection.sql("FROM users"), connection.sql('FROM likes ORDER BY "at"')))
+    check(built(pa.RecordBatchReader.from_batches(users.schema, users.to_batches()), likes.to_batches()[0]))
+
+
+def test_a_data_base_is_a_table_by_a_cursor() -> None:
+    with dbapi.connect() as connection, connection.cursor() as cursor:
+        tables = {"users": USERS, "likes": LIKES}
+        for name, columns in tables.items():
+            cursor.adbc_ingest(name, pa.table(columns))
+        streams = {}
+        for name in tables:
+            cursor.execute(f"SELECT * FROM {name}")
+            streams[name] = cursor.fetch_record_batch()
+            if name == "users":
+                streams[name] = pa.RecordBatchReader.from_batches(streams[name].schema, list(streams[name]))
+        check(built(streams["users"], streams["likes"]))
+
+
+def test_the_index_of_pandas_is_no_column() -> None:
+    table = pa.table({"source": [0], "destination": [1], "__index_level_0__": [5]})
+    with pytest.raises(ValueError, match=r"has no column '__index_level_0__'; it has \['source', 'destination'\]"):
+        build_dataset(Spec({"e": EdgeTable(table, weight="__index_level_0__")}))
+
+
+@pytest.mark.parametrize("suffix", [".parquet", ".csv", ".ndjson", ".arrow", "table"])
+def test_no_name_id_or_path_gets_into_sql(tmp_path: Path, suffix: str) -> None:
+    folder = tmp_path / 'it\'s "x"; [a-z]*?'
+    folder.mkdir()
+    for name in HARMFUL:
+        columns = {name: HARMFUL, f"{name}2": np.arange(len(HARMFUL)), "part": HARMFUL}
+        ends = {name: HARMFUL, f"{name}2": HARMFUL[::-1]}
+        nodes, edges = pa.table(columns), pa.table(ends)
+        if suffix != "table":
+            nodes, edges = (write(folder / f"{key}'{suffix}", own).name for key, own in (("n", columns), ("e", ends)))
+        split = Split("part", train=name, test=HARMFUL[0] if name != HARMFUL[0] else HARMFUL[1])
+        table = NodeTable(nodes, id=name, features={name: f"{name}2"}, label=name, split=split)
+        spec = Spec({"n:r:n": EdgeTable(edges, source=name, destination=f"{name}2")}, {"n": table}, folder=folder)
+        dataset = build_dataset(spec)
+        assert edges_of(dataset, "n:r:n") == sorted(zip(HARMFUL, HARMFUL[::-1], strict=True))
+        assert dataset.tasks[0].metadata["class_names"] == sorted(HARMFUL)
+        (seeds, _) = dataset.tasks[0].train_set[:]["n"]
+        assert seeds.tolist() == [HARMFUL.index(name)]
+
+
+def test_texts_with_nul_and_names_that_differ_in_case_alone_are_told_apart(tmp_path: Path) -> None:
+    texts = ["a\0b", "a", "a\0c"]
+    pyarrow.parquet.write_table(pa.table({"x": texts, "X": [1, 2, 3], "x\0y": [4, 5, 6]}), tmp_path / "n.parquet")
+    nodes = NodeTable("n.parquet", id="x", features={"f": "X", "g": "x\0y"}, split=Split("x", train="a\0c"))
+    ends = EdgeTable(pa.table({"source": texts, "destination": texts[::-1]}))
+    dataset = build_dataset(Spec({"n:r:n": ends}, {"n": nodes}, folder=tmp_path))
+    assert dataset.ids("n")[:] == texts
+    assert edges_of(dataset, "n:r:n") == sorted(zip(texts, texts[::-1], strict=True))
+    assert [dataset.feature.read("node", "n", name).flatten().tolist() for name in "fg"] == [[1, 2, 3], [4, 5, 6]]
+
+
+def test_an_error_names_the_first_wrong_rows_and_tells_how_many_there_are() -> None:
+    ends = {"source": np.arange(9), "destination": np.array([0, 7, 1, 8, 9, 0, 5, 6, 7])}
+    text = r"row 1: destination is 7, which is out of range: .* \(6 rows in all; row 3: destination is 8; row 4: "
+    with pytest.raises(ValueError, match=text) as caught:
+        build_dataset(Spec({"n:r:m": EdgeTable(ends)}, {"n": NodeTable(count=9), "m": NodeTable(count=4)}))
+    assert len(str(caught.value)) <= 300
+
+
+def test_without_duckdb_the_error_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "duckdb", None)
+    with pytest.raises(ImportError, match=r"duckdb.*\.\[arrow\]"):
+        load_duckdb()
+
+
+def test_parquet_files_of_a_pattern_may_have_other_columns_beside_those_that_are_read(tmp_path: Path) -> None:
+    for number, columns in enumerate([{"s": [0], "d": [1]}, {"x": ["a"], "d": [2], "s": [1]}, {"s": [2], "d": [0]}]):
+        write(tmp_path / f"{number}.parquet", columns)
+    spec = Spec({"e": EdgeTable("*.parquet", source="s", destination="d")}, folder=tmp_path)
+    graph = build_dataset(spec).graph
+    assert graph is not None
+    assert (graph.csc_indptr.tolist(), graph.indices.tolist()) == ([0, 1, 2, 3], [2, 0, 1])
