@@ -264,6 +264,7 @@ class Builder:
             constants = {name: value for name, value in constants.items() if not isinstance(value, str)}
             firsts, table = (first[ends[0]], first[ends[1]]), f"edges_{number}"
             columns = [name for name in self.attributes if name not in constants]
+            columns += ["rowid AS row"] if self.with_rows else []
             source = (file, table, info["count"], self.memory)
             parts.append(TableEdges(edge_type, number, firsts, *source, columns, constants))
         attributes = {

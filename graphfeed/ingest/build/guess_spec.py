@@ -109,7 +109,7 @@ def look_at(path: Path) -> Seen:
     columns, name = source.names, path.name.partition(".")[0]
     stem = re.sub(r"^(nodes|edges)_|_(nodes|edges)$", "", name)
     plain = {re.sub(r"_?id$", "", column.lower()): column for column in columns}
-    pairs = [[plain.get(end) for end in pair.split()] for pair in ENDS]
+    pairs: list[Sequence[str | None]] = [[plain.get(end) for end in pair.split()] for pair in ENDS]
     pairs.append([column for column in columns if column.lower().endswith("_id")])
     pairs.append(columns[:2] if name.startswith("edges") else [])
     ends = next(((pair[0], pair[1]) for pair in pairs if len(pair) == 2 and pair[0] and pair[1]), None)

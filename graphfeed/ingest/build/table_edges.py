@@ -31,7 +31,7 @@ class TableEdges(Edges):
     def parts(self, first: int, last: int, /) -> Iterator[Any]:
         """Yield batches of the edges of some columns of the graph."""
         low, high = first - self.first_nodes[1], last - self.first_nodes[1]
-        columns = ", ".join(["source", "destination", "rowid AS row", *self.columns])
+        columns = ", ".join(["source", "destination", *self.columns])
         return self.stream(f"SELECT {columns} FROM {self.table} WHERE destination >= {low} AND destination < {high}")
 
     def destinations(self, _num_nodes: int) -> Iterator[NDArray[Any]]:

@@ -102,10 +102,10 @@ def feature(column: Column, missing: float | None, length: int | None, hint: str
     reason = f"which has another length than {length or 0}, as the first one"
     checks.append(Check(f"len({sql}) <> {length or 0}", name, reason, sql))
     if missing is None:
-        lacking, nan = f"list_count({sql}) < len({sql})", f"list_contains({sql}, 'nan')"
+        lacking = f"list_count({sql}) < len({sql})"
         checks.append(Check(lacking, name, f"which has a missing number; {MISSING_HINT}", sql))
         if types.is_floating(arrow_type.value_type):
-            checks.append(Check(nan, name, f"which has NaN; {MISSING_HINT}", sql))
+            checks.append(Check(f"list_contains({sql}, 'nan')", name, f"which has NaN; {MISSING_HINT}", sql))
     return Values(sql, checks, length or 0)
 
 

@@ -3,7 +3,7 @@
 import errno
 import os
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -45,7 +45,7 @@ class Engine:
         with translated():
             return list(self.connection.execute(sql).fetchall())
 
-    def stream(self, sql: str) -> Iterator[Any]:
+    def stream(self, sql: str) -> Generator[Any, None, None]:
         """Yield batches of Arrow with the rows of a query; other queries may run meanwhile."""
         cursor = self.connection.cursor()
         try:

@@ -85,8 +85,8 @@ def load(
             f"{plain(place(sources[0], column), sources[0].type_of(*column))} AS {number}"
             for column, number in numbers.items()
         ]
-        rows = f"(file_index::BIGINT << {FILE_ROWS}) + file_row_number AS n"
-        selected = ", ".join([rows, "file_index::INTEGER AS file", *columns])
+        row = f"(file_index::BIGINT << {FILE_ROWS}) + file_row_number AS n"
+        selected = ", ".join([row, "file_index::INTEGER AS file", *columns])
         sql = f"(SELECT {selected} FROM {scan(sources)})"
         types = common_types(sources, roles)
     else:
@@ -199,8 +199,8 @@ def insert_csv(
                 raise ValueError(f"{path} can't be read as {source.suffix}: line {line}: {brief(text)}: {message}")
         _, kind, line, text, _ = found[0]
         row = line - 1 - (not source.is_unnamed)
-        values = len(source.split(text))
-        on_width(files[path], len(found), f"row {row} has {values} values instead of {len(names)}: {brief(text)}")
+        own = len(source.split(text))
+        on_width(files[path], len(found), f"row {row} has {own} values instead of {len(names)}: {brief(text)}")
 
 
 def insert_edge_list(
@@ -218,8 +218,8 @@ def insert_edge_list(
         engine.run(f"INSERT INTO {name} SELECT {file}, {values} FROM ({split}) WHERE len(parts) = {width}")
         wrong = engine.rows(f"SELECT line, len(parts) FROM ({split}) WHERE len(parts) <> {width}")
     if wrong:
-        line, found = wrong[0]
-        on_width(source, len(wrong), f"a line has {found} values instead of {width}: {brief(line)}")
+        line, values_of_line = wrong[0]
+        on_width(source, len(wrong), f"a line has {values_of_line} values instead of {width}: {brief(line)}")
 
 
 def find_types(engine: Engine, name: str, sources: Sequence[TableSource], roles: Mapping[Key, str]) -> None:

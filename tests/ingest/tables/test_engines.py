@@ -107,7 +107,8 @@ def test_without_duckdb_the_error_names_the_extra(monkeypatch: pytest.MonkeyPatc
 
 
 def test_parquet_files_of_a_pattern_may_have_other_columns_beside_those_that_are_read(tmp_path: Path) -> None:
-    for number, columns in enumerate([{"s": [0], "d": [1]}, {"x": ["a"], "d": [2], "s": [1]}, {"s": [2], "d": [0]}]):
+    tables: list[dict[str, Any]] = [{"s": [0], "d": [1]}, {"x": ["a"], "d": [2], "s": [1]}, {"s": [2], "d": [0]}]
+    for number, columns in enumerate(tables):
         write(tmp_path / f"{number}.parquet", columns)
     spec = Spec({"e": EdgeTable("*.parquet", source="s", destination="d")}, folder=tmp_path)
     graph = build_dataset(spec).graph
