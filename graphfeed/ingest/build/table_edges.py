@@ -41,7 +41,7 @@ class TableEdges(Edges):
 
     def stream(self, sql: str) -> Iterator[Any]:
         """Yield batches of a query, in a worker's own connection."""
-        with Engine(self.file, self.memory // 2, read_only=True) as engine:
+        with Engine(self.file, self.memory // 4, read_only=True) as engine:
             yield from engine.stream(sql)
 
     def column(self, name: str, part: Any) -> NDArray[Any]:

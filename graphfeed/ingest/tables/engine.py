@@ -30,6 +30,9 @@ class Engine:
         settings["threads"] = max(min(usable_cores(), (memory + BESIDE) // THREAD_BYTES), 1)
         with translated():
             self.connection = duckdb().connect(str(file), read_only=read_only, config=settings)
+            self.connection.execute("SET enable_progress_bar = false")  # it would be printed between a program's lines
+            # Files are opened for their columns, for their rows and for their values.
+            self.connection.execute("SET parquet_metadata_cache = true")
 
     def __enter__(self) -> "Engine":
         return self

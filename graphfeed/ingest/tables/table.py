@@ -59,7 +59,7 @@ class TableSource:
         self.stream: Any = None
         """What the frame gives, once: a cursor of a database gives its rows a single time."""
 
-    @property
+    @cached_property
     def suffix(self) -> str:
         return suffix_of(self.source) if isinstance(self.source, Path) else ""
 

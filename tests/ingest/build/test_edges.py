@@ -268,9 +268,9 @@ print((peak() - before) * 1024)
 @pytest.mark.thorough
 def test_peak_memory_stays_near_the_budget_and_below_the_edges(tmp_path: Path) -> None:
     rng = np.random.default_rng(0)
-    ends = {name: rng.integers(0, 100_000, 6_000_000) for name in ("s", "d", "t")}
+    ends = {name: rng.integers(0, 100_000, 20_000_000) for name in ("s", "d", "t")}
     pyarrow.parquet.write_table(pa.table(ends), tmp_path / "big.parquet", row_group_size=1 << 18)
     done = run("-c", PEAK, str(tmp_path))
     assert done.returncode == 0, done.stderr
-    # The budget of 32 MiB, and what pyarrow and NumPy hold beside it; the columns alone have 144 MB.
-    assert 1 << 24 < int(done.stdout) < 120_000_000
+    # The budget of 32 MiB, and 200 MB beside it for the engine; the columns alone have 480 MB.
+    assert 1 << 24 < int(done.stdout) < 230_000_000
