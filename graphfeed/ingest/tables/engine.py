@@ -3,7 +3,8 @@
 import errno
 import os
 import re
-from collections.abc import Generator, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -41,12 +42,21 @@ class Engine:
         self.connection.close()
 
     def run(self, sql: str) -> None:
-        with translated():
-            self.connection.execute(sql)
+        self.wait_for(lambda: self.connection.execute(sql))
 
     def rows(self, sql: str) -> list[tuple[Any, ...]]:
-        with translated():
-            return list(self.connection.execute(sql).fetchall())
+        return list(self.wait_for(lambda: self.connection.execute(sql).fetchall()))
+
+    def wait_for(self, call: Callable[[], Any]) -> Any:
+        """Return what a call of the engine returns, and end it at Ctrl-C."""
+        # In this thread, DuckDB looks for signals once in a while: joins of 20 million edges went on for 25 seconds.
+        with translated(), ThreadPoolExecutor(1) as thread:
+            done = thread.submit(call)
+            try:
+                return done.result()
+            except BaseException:
+                self.connection.interrupt()
+                raise
 
     def stream(self, sql: str) -> Generator[Any, None, None]:
         """Yield batches of Arrow with the rows of a query; other queries may run meanwhile."""
