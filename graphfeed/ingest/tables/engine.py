@@ -5,7 +5,7 @@ import os
 import re
 from collections.abc import Callable, Generator, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -31,7 +31,9 @@ class Engine:
         settings["threads"] = max(min(usable_cores(), (memory + BESIDE) // THREAD_BYTES), 1)
         with translated():
             self.connection = duckdb().connect(str(file), read_only=read_only, config=settings)
-            self.connection.execute("SET enable_progress_bar = false")  # it would be printed between a program's lines
+            # Its bar would stand between a program's lines. In notebooks without widgets it has none, and says so here.
+            with suppress(duckdb().Error):
+                self.connection.execute("SET enable_progress_bar_print = false")
             # Files are opened for their columns, for their rows and for their values.
             self.connection.execute("SET parquet_metadata_cache = true")
 
