@@ -14,6 +14,7 @@ MISSING_TEXTS = ("", "NA", "N/A", "NaN", "nan", "null", "NULL", "None")
 FILE_ROWS = 40
 """A row of a Parquet file has the number `file << FILE_ROWS | row`."""
 LINE_BYTES = 1 << 22
+"""How long a line of text may be: in a longer one, a quote may have no end."""
 SAFE = {"autoinstall_known_extensions": False, "autoload_known_extensions": False}
 """Nothing is loaded that doesn't come with DuckDB."""
 DATE, CLOCK = r"\d{4}-\d\d-\d\d", r"\d\d:\d\d(:\d\d)?"

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from graphfeed.ingest.tables.arrow_types import arrow, as_integers, as_plain, plain_type
-from graphfeed.ingest.tables.scans import json_schema
+from graphfeed.ingest.tables.scans import LINE_BYTES, json_schema
 from graphfeed.ingest.tfrecord.tfrecord_table import find_columns, has_records, read_columns
 from graphfeed.ops.arguments import brief
 from graphfeed.ops.process import regular_file
@@ -41,7 +41,6 @@ COMMENTS = ("#", "%")
 """What lines begin with that say something about the edges, as files of SNAP and of KONECT have them."""
 PANDAS_INDEX = "__index_level_0__"
 """What pandas adds to the columns of a frame."""
-LINE_BYTES = 1 << 22
 MOST_ROWS = 1 << 17
 """How many rows of a table in memory go into the engine at a time."""
 
