@@ -12,6 +12,7 @@ from typing import Any
 from graphfeed.ingest.tables.arrow_types import arrow
 from graphfeed.ingest.tables.scans import SAFE, duckdb, numbered
 from graphfeed.ingest.tables.table import TableSource
+from graphfeed.loader.executors import available_cores
 
 BESIDE = 1 << 27
 """What the engine takes beside the memory that is given for edges."""
@@ -28,7 +29,7 @@ class Engine:
         self.file = file
         settings = {**SAFE, "memory_limit": f"{memory + BESIDE}B", "preserve_insertion_order": True}
         settings["temp_directory"] = str(file.with_suffix(".spilled"))
-        settings["threads"] = max(min(usable_cores(), (memory + BESIDE) // THREAD_BYTES), 1)
+        settings["threads"] = max(min(available_cores(), (memory + BESIDE) // THREAD_BYTES), 1)
         with translated():
             self.connection = duckdb().connect(str(file), read_only=read_only, config=settings)
             # Its bar would stand between a program's lines. In notebooks without widgets it has none, and says so here.
@@ -91,10 +92,6 @@ class Engine:
             text = str(error)
             source = next((own for own in sources if own.name in text), sources[0])
             raise ValueError(f"{source.name} can't be read as {source.suffix or 'a table'}: {text}") from error
-
-
-def usable_cores() -> int:
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 @contextmanager

@@ -53,7 +53,7 @@ def test_memory_and_threads_do_not_change_the_bytes(tmp_path: Path, monkeypatch:
     tables = RandomTables(3, tmp_path)
     spec, found = tables.spec(), list[Any]()
     for threads, memory in ((1, 1 << 24), (8, None)):
-        monkeypatch.setattr(engine, "usable_cores", lambda threads=threads: threads)
+        monkeypatch.setattr(engine, "available_cores", lambda threads=threads: threads)
         dataset = build_dataset(spec, tmp_path / str(threads), memory=memory, on_error="skip")
         found.append(list(parts_of(tmp_path / str(threads), dataset)))
     assert found[0] == found[1]
