@@ -30,7 +30,8 @@ def fill_neighbors(graph, hop, offsets, positions):
     graph, found = _gather_late(graph, hop)
     indptr, weights, types, order = graph.indptr, graph.cumulative, graph.types, graph.order
     fanouts, weighted = hop.fanouts.tolist(), weights.numel() > 0
-    most, whole = max(fanouts), max(fanouts) == -1
+    most = max(fanouts)
+    whole = most == -1
     # Some columns may be read whole: to find the edges that have a weight, or to take all of a type.
     walks = weighted or min(fanouts) == -1
     # Two slots per pick, as hash tables of the columns' picks; none if fan-outs are small.
