@@ -10,8 +10,8 @@ WIDEST = 16
 """Bytes that one thread reads at once."""
 SORTED_BYTES = 1 << 30
 """Pinned arrays of so many bytes are read in the order of their memory, since a GPU's TLB covers only a few GB of the
-CPU's: an H100 read rows of 4 GiB at 15 GB/s in the order of the ids, and at 41 when these were sorted; of 1 GiB, at 38
-and at 41."""
+CPU's: an H100 read rows of 4 GiB at 14 GB/s in the order of the ids, and at 27 when these were sorted; of 1 GiB, at 28
+and at 32 (`python -m tests.gpu.speed tables`)."""
 
 
 def gather_rows(values, index, row_bytes, out):
