@@ -31,7 +31,7 @@ def sample_all(
     keys: Sequence[Any],
     method: Method = "uniform",
     **options: Any,
-) -> list[ops.SampledHop] | None:
+) -> list[ops.SampledHop]:
     """Sample all hops of a graph without types; the options are those of the graph and of the drawing."""
     graph, drawing = parted(options)
     return ops.sample_hops(ops.HopGraph(indptr, indices, **graph), seeds, fanouts, keys, ops.Drawing(method, **drawing))
@@ -51,9 +51,7 @@ def sample_timed(
     graph = ops.HopGraph(columns.indptr, columns.indices, timed=(columns, columns))
     windows = None if window is None else torch.full_like(times, window)
     moments = ops.SeedTimes(times, windows)
-    found = ops.sample_hops(graph, seeds, fanouts, keys, ops.Drawing(method, **drawing), moments)
-    assert found is not None
-    return found
+    return ops.sample_hops(graph, seeds, fanouts, keys, ops.Drawing(method, rows="edge", **drawing), moments)
 
 
 def sample_typed_timed(
@@ -64,11 +62,9 @@ def sample_typed_timed(
     **hops: Any,
 ) -> list[ops.TypedHop]:
     """Sample all hops of a graph with types in time."""
-    drawing = ops.Drawing(**{name: hops.pop(name) for name in ops.Drawing._fields if name in hops})
+    own = {name: hops.pop(name) for name in ops.Drawing._fields if name in hops}
     graph, moments = graph._replace(timed=timed), ops.SeedTimes(times, windows)
-    found = ops.typed_sample_hops(graph, **hops, drawing=drawing, moments=moments)
-    assert found is not None
-    return found
+    return ops.typed_sample_hops(graph, **hops, drawing=ops.Drawing(**{"rows": "edge", **own}), moments=moments)
 
 
 def parted(options: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:

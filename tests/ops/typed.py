@@ -90,9 +90,8 @@ def problems(draw: st.DrawFn) -> tuple[Typed, list[list[int]], Hops]:
     return typed, seeds, draw(hops_of(typed))
 
 
-def as_lists(hops: Sequence[ops.TypedHop] | None, typed: Typed) -> list[reference.TypedHop]:
+def as_lists(hops: Sequence[ops.TypedHop], typed: Typed) -> list[reference.TypedHop]:
     """Return the hops as the reference has them: every edge type is there."""
-    assert hops is not None
     found = []
     for hop in hops:
         columns, rows = ([part.tolist() for part in parts] for parts in (hop.columns, hop.rows))

@@ -67,7 +67,7 @@ class FusedCSCSamplingGraph(GraphArrays, SamplingGraph):
                 temporal_sampling.timed_columns(self, request, by_type=by_type)
         elif request.probs_name is not None:
             weights_for(self, request)
-        elif request.strategy == "labor" and not request.replace and request.deduplicate:
+        elif request.strategy == "labor" and not request.replace:
             self.high_degree_index()
 
     @overload
@@ -318,12 +318,10 @@ class FusedCSCSamplingGraph(GraphArrays, SamplingGraph):
         self, seeds: ByType, seeds_timestamp: ByType, request: SamplingRequest, keys: Sequence[int]
     ) -> list[SampledSubgraph]:
         """Sample all hops in time, on the CPU mostly in one call that releases the GIL (see `SamplingGraph`)."""
-        hops = None
-        if not request.disjoint:
-            moments = ops.SeedTimes(*temporal_sampling.stack_queries(self, seeds, seeds_timestamp, request))
-            # LABOR draws by two keys a hop.
-            pairs = [(key, key) for key in keys] if request.strategy == "labor" else keys
-            hops = sample_all_hops(self, seeds, request, pairs, moments=moments)
+        moments = ops.SeedTimes(*temporal_sampling.stack_queries(self, seeds, seeds_timestamp, request))
+        # LABOR draws by two keys a hop.
+        pairs = [(key, key) for key in keys] if request.strategy == "labor" else keys
+        hops = sample_all_hops(self, seeds, request, pairs, moments=moments)
         sample = partial(temporal_sampling.temporal_sample_one_hop, self)
         arguments = (self.num_nodes, sample, seeds, seeds_timestamp, request, keys)
         return temporal_sampling.temporal_sample_hop_by_hop(*arguments) if hops is None else hops

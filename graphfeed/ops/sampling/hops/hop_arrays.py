@@ -18,6 +18,8 @@ from graphfeed.ops.sampling.hops.hop_recipe import MAX_LOOK_BACK, KernelGraph, R
 from graphfeed.ops.sampling.hops.scratch import NO_HALVES, NO_WORDS, enlarge, new_columns, new_scratch
 
 Ints = NDArray[np.int64]
+FIRST_TABLE = 1 << 20
+"""At first a hash table has room for at most this many rows."""
 
 
 class Shape(NamedTuple):
@@ -63,6 +65,7 @@ class HopArrays:
         self.ranked = [Block(state.TimeOrder(*[NO_WORDS] * 4)) for _ in range(2)]
         self.ranked_sums = [Block(state.Sums(NO_WORDS, NO_HALVES)) for _ in range(2)]
         self.node_map = Block(state.NodeMap(NO_HALVES))
+        self.table = Block(state.Table(*[NO_WORDS] * 3))
         first_ids, firsts = np.zeros((2, kinds + 1), np.int64)
         self.rows = Block(state.Rows(first_ids, firsts, np.zeros((hops + 1, kinds), np.int64)))
         none = np.empty(0, self.ids)
@@ -150,12 +153,22 @@ class HopArrays:
         for name, values in zip(("times", "windows"), moments, strict=False):
             self.at_least(self.moments, firsts[-1], name)
             self.enter(self.moments, name, np.split(values, np.cumsum(counts)[:-1]))
+        if self.recipe.by_table:
+            if self.recipe.drawing.rows == "tree":
+                self.table.put("trees", take(firsts[-1], np.int64))
+                self.enter(self.table, "trees", np.split(np.arange(sum(counts)), np.cumsum(counts)[:-1]))
+            self.open_table(sum(counts) + min(room.edges, FIRST_TABLE))
         columns = len(self.fanouts) * ((2 if typed else 1) * room.columns + self.counts.size)
         self.starts.put("indptr", take(columns, np.int64))
         self.put_edges(take(room.edges, np.int64), take(room.edges, self.ids))
         if typed:
             self.at_least(self.picks, room.edges, "positions", "types")
         self.widen(self.columns, room.columns)
+
+    def open_table(self, count: int) -> None:
+        """Make a hash table that at least so many rows fit into."""
+        for name in ("keys", "places"):
+            self.table.put(name, buffers.POOL.empty(1 << (2 * count).bit_length(), np.int64))
 
     def put_edges(self, positions: Ints, neighbors: NDArray[Any]) -> None:
         self.edges.put("positions", positions)
@@ -181,6 +194,9 @@ class HopArrays:
         self.starts.arrays["indptr"] = self.edges.arrays["positions"] = NO_WORDS
         if not self.recipe.typed:
             self.picks.arrays["positions"] = NO_WORDS
+        # This is of the size of a mini-batch.
+        for name in self.table.arrays:
+            self.table.arrays[name] = NO_WORDS
 
     def make_room(self, largest: int) -> None:
         if "table" in self.scratch:
@@ -270,7 +286,8 @@ class HopArrays:
         wanted = np.minimum(2 * known[hop + 1], np.iinfo(self.ids).max)
         room = np.where(known[hop + 1] > np.diff(old), wanted, np.diff(old))
         self.rows.arrays["firsts"][1:] = room.cumsum()
-        for block, name in ((self.nodes, "rows"), (self.moments, "times"), (self.moments, "windows")):
+        of_rows = (self.nodes, "rows"), (self.moments, "times"), (self.moments, "windows"), (self.table, "trees")
+        for block, name in of_rows:
             array = block.arrays[name]
             if array.size:
                 parts = [array[first : first + count] for first, count in zip(old, known[hop], strict=False)]

@@ -47,13 +47,15 @@ class HopProgram:
         self.others: dict[int, tuple[Any, ...]] = {}
         """Of each pass that may leave runs undecided: what the heap takes that decides them."""
         arrays = self.arrays
-        if recipe.merged:
+        if recipe.by_table:
+            self.add(edges.enter_rows, 0, arrays.rows, arrays.nodes, arrays.table)
+        elif recipe.merged:
             self.add(columns.mark_rows, 0, True, arrays.rows, arrays.nodes, arrays.node_map)
         for hop, (count, most) in enumerate(recipe.fanouts):
             self.open_hop(hop, count > 1, most)
             if recipe.relabelled:
                 self.close_hop(hop, count > 1)
-        if recipe.merged:
+        if recipe.merged and not recipe.by_table:
             self.add(columns.mark_rows, len(recipe.fanouts), False, arrays.rows, arrays.nodes, arrays.node_map)
 
     def add(self, kernel: Kernel, *arguments: Any) -> None:
@@ -77,6 +79,10 @@ class HopProgram:
                 stopped += 1
             elif code == state.EDITED:
                 raise edited()
+            elif code == state.TABLE_SHORT:
+                hop, _ = self.stops[stopped]
+                self.arrays.open_table(2 * int(self.arrays.rows.arrays["known"][hop + 1].sum()))
+                edges.enter_rows(hop, self.arrays.rows, self.arrays.nodes, self.arrays.table)
             else:
                 self.arrays.grow(code, *self.stops[stopped])
             code, stopped = self.program.run(stopped)
@@ -207,7 +213,12 @@ class HopProgram:
             if recipe.by_page:
                 read = mapped.read_neighbors_by_page, hop, PAGE_BITS, *read[2:], arrays.scratch_for("order")
             self.add(*read)
-        if recipe.merged:
+        if recipe.by_table:
+            self.add_stop(
+                edges.relabel_by_table, hop, opened,
+                hop, rows, arrays.moments, kinds, starts, arrays.nodes, arrays.table,
+            )  # fmt: skip
+        elif recipe.merged:
             self.add(edges.relabel, hop, rows, kinds, arrays.nodes, arrays.node_map)
         else:
             self.add(edges.append_rows, hop, rows, arrays.moments, kinds, found, starts, arrays.nodes)

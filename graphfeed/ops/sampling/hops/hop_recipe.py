@@ -10,6 +10,7 @@ from graphfeed.ops.sampling.guides import NO_GUIDES
 from graphfeed.ops.sampling.high_degree_index import HighDegreeIndex
 
 Method: TypeAlias = Literal["uniform", "labor", "latest"]
+RowKind: TypeAlias = Literal["node", "tree", "edge"]
 
 MAX_LOOK_BACK = 48
 """Kernels compare up to this many picks of a column with each other; more are looked up in a hash table."""
@@ -27,7 +28,10 @@ class Drawing(NamedTuple):
     switch_threshold: int = 0
     """LABOR: which part of the nodes draws by the second key of a hop, in units of 2**-64."""
     only_new: bool = False
-    """Whether a hop samples only the nodes that the hop before has added."""
+    """Whether a hop samples only the rows that the hop before has added."""
+    rows: RowKind = "node"
+    """What has a row of its own: each node; each node in the tree of a seed; or each edge, for the node it leads from.
+    In time, one of the latter two."""
 
 
 class SeedTimes(NamedTuple):
@@ -92,6 +96,8 @@ class Recipe(NamedTuple):
     num_types: int
     relabelled: bool
     """Otherwise there is one hop, and its picks are the result."""
+    by_table: bool
+    """Whether nodes are looked up in a hash table, in place of a map: in trees, and where a map has no room."""
     by_page: bool
     """Whether the graph is read in the order of its file."""
 
@@ -102,8 +108,8 @@ class Recipe(NamedTuple):
 
     @property
     def merged(self) -> bool:
-        """Whether nodes have one row each, rather than one for each edge that leads from them."""
-        return self.relabelled and self.ranked is None
+        """Whether each node has one row, rather than one in each tree or for each edge that leads from it."""
+        return self.relabelled and self.drawing.rows == "node"
 
 
 def recipe_of(
@@ -132,5 +138,6 @@ def recipe_of(
         num_node_types=1,
         num_types=1,
         relabelled=False,
+        by_table=False,
         by_page=graph.by_page,
     )

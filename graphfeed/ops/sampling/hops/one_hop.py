@@ -12,13 +12,13 @@ from graphfeed.ops.memory import buffers
 from graphfeed.ops.random import MASK
 from graphfeed.ops.sampling.hops.hop_graph import ranked_arrays
 from graphfeed.ops.sampling.hops.hop_program import PROGRAMS
-from graphfeed.ops.sampling.hops.hop_recipe import Drawing, KernelGraph, Method, SeedTimes, recipe_of
+from graphfeed.ops.sampling.hops.hop_recipe import Drawing, KernelGraph, Method, RowKind, SeedTimes, recipe_of
 from graphfeed.ops.sampling.temporal_graph import TemporalGraph
 from graphfeed.ops.sampling.time_order import earliest_times
 
 MOST_REPEATED = (1 << 31) - 1
 """The largest fan-out with replacement: no number of edges that is computed from it overflows."""
-METHODS = get_args(Method)
+METHODS, ROW_KINDS = get_args(Method), get_args(RowKind)
 MOST_EDGES = 1 << 22
 """On a GPU, a hop whose fan-outs allow more edges is counted first: its arrays take some 100 bytes an edge."""
 ABSENT = {"order": NOTHING.to(torch.int32), "types": NOTHING.to(torch.uint8)}
@@ -123,8 +123,9 @@ def check_numbers(keys: Sequence[Any], drawing: Drawing) -> None:
     """Raise unless hops have a key of 64 bits each, two of them by LABOR; and unless they are drawn in a known way."""
     if not isinstance(drawing, Drawing):
         raise TypeError(f"drawing must be a Drawing, but is {brief(drawing)}")
-    if drawing.method not in METHODS:
-        raise ValueError(f"drawing.method must be one of {', '.join(METHODS)}, but is {brief(drawing.method)}")
+    for name, chosen, known in (("method", drawing.method, METHODS), ("rows", drawing.rows, ROW_KINDS)):
+        if chosen not in known:
+            raise ValueError(f"drawing.{name} must be one of {', '.join(known)}, but is {brief(chosen)}")
     for name, value in (("replace", drawing.replace), ("only_new", drawing.only_new)):
         if value not in (False, True):
             raise TypeError(f"drawing.{name} must be True or False, but is {brief(value)}")

@@ -77,7 +77,7 @@ def sample_hops(
     keys: Sequence[Any],
     drawing: Drawing = UNIFORM,
     moments: SeedTimes | None = None,
-) -> list[SampledHop] | None:
+) -> list[SampledHop]:
     """Sample hop after hop, each from all nodes found so far, and relabel: seeds first, then by first appearance.
 
     The result equals `sample_neighbors`, or its variant by LABOR or in time, and `compact` for one hop after the other.
@@ -102,7 +102,7 @@ def sample_hops(
         moments: In time: when the seeds look at the graph, which needs `graph.timed`.
 
     Returns:
-        A `SampledHop` per hop, the seeds' own first; None if the graph's dense node map would exceed the memory limit.
+        A `SampledHop` per hop, the seeds' own first.
 
     Raises:
         TypeError: A tensor has another dtype.
@@ -114,11 +114,12 @@ def sample_hops(
     check_hops(fanouts, keys, drawing)
     check_times(graph, drawing, seeds.numel(), moments)
     if on_gpu(seeds):
+        check_rows_on_gpu(drawing, moments)
         return [SampledHop(*hop) for hop in hops_on_gpu(graph, seeds, fanouts, keys, drawing, moments)]
     check_ids("seeds", seeds, graph.indptr.numel() - 1)
     package_for("sampling.sample_hops", seeds, indptr=graph.indptr, indices=graph.indices)
     with run_hops(graph, [seeds], [[fanout] for fanout in fanouts], fanouts, keys, drawing, moments) as arrays:
-        return None if arrays is None else cut_hops(arrays)
+        return cut_hops(arrays)
 
 
 def typed_sample_hops(
@@ -128,7 +129,7 @@ def typed_sample_hops(
     keys: Sequence[Any],
     drawing: Drawing = UNIFORM,
     moments: SeedTimes | None = None,
-) -> list[TypedHop] | None:
+) -> list[TypedHop]:
     """Sample as `sample_hops` on a graph with types; in time on the CPU alone.
 
     First appearance is by edge type in the order of `graph.order`, then by column. Beside the cost of `sample_hops`, an
@@ -147,7 +148,7 @@ def typed_sample_hops(
         moments: In time: when the seeds look at the graph, node type after node type, which needs `graph.timed`.
 
     Returns:
-        A `TypedHop` per hop, the seeds' own first; None if the graph's dense node map would exceed the memory limit.
+        A `TypedHop` per hop, the seeds' own first.
 
     Raises:
         TypeError: A tensor has another dtype.
@@ -163,6 +164,7 @@ def typed_sample_hops(
     check_hops(most, keys, drawing)
     check_times(graph, drawing, sum(part.numel() for part in seeds), moments)
     if on_gpu(seeds[0]) and moments is None:
+        check_rows_on_gpu(drawing, moments)
         return [
             TypedHop(columns, rows, positions, {kind: TypedEdges(*own) for kind, own in edges.items()})
             for columns, rows, positions, edges in typed_hops_on_gpu(graph, seeds, fanouts, keys, drawing)
@@ -170,7 +172,7 @@ def typed_sample_hops(
     package_for("sampling.sample_hops", seeds[0], indices=graph.indices)
     wanted = [fanout.tolist() for fanout in fanouts]
     with run_hops(graph, seeds, wanted, most, keys, drawing, moments) as arrays:
-        return None if arrays is None else cut_typed_hops(arrays)
+        return cut_typed_hops(arrays)
 
 
 def check_hops(fanouts: Sequence[int], keys: Sequence[Any], drawing: Drawing) -> None:
@@ -197,6 +199,16 @@ def check_times(graph: HopGraph, drawing: Drawing, num_seeds: int, moments: Seed
         check_method(part, drawing)
     if moments is not None:
         check_moments(num_seeds, moments)
+        if drawing.rows == "node":
+            raise ValueError('in time, drawing.rows must be "edge" or "tree", as a node at two times is two rows')
+
+
+def check_rows_on_gpu(drawing: Drawing, moments: SeedTimes | None) -> None:
+    if drawing.only_new or drawing.rows != ("node" if moments is None else "edge"):
+        raise ValueError(
+            f"drawing has rows={drawing.rows!r} and only_new={drawing.only_new}, which a GPU samples hop by hop; take "
+            "sample_neighbors"
+        )
 
 
 def widest(fanouts: torch.Tensor, destinations: torch.Tensor) -> int:
@@ -216,23 +228,21 @@ def run_hops(
     keys: Sequence[Any],
     drawing: Drawing,
     moments: SeedTimes | None,
-) -> Iterator[HopArrays | None]:
-    """Sample all hops on the CPU and lend the arrays; None if the graph's node map would exceed the memory limit."""
+) -> Iterator[HopArrays]:
+    """Sample all hops on the CPU and lend the arrays."""
     passed, shape, num_nodes = kernel_graph(graph), shape_of(graph), graph.indptr.numel() - 1
     times = [] if moments is None else [part.contiguous().numpy() for part in moments if part is not None]
     recipe = recipe_of(passed, graph.indices.dtype, drawing, fanouts, len(times) > 1)._replace(
         starts=graph.indptr_dtype or graph.indptr.dtype, num_node_types=len(seeds), num_types=graph.num_types,
         relabelled=True,
     )  # fmt: skip
-    room = first_room(graph, sum([part.numel() for part in seeds]), most, shape, recipe.merged)
-    program = PROGRAMS.take(recipe)
-    arrays = program.arrays
-    # In time each edge has a row of its own, which takes no map.
-    with buffers.NODE_MAPS.borrow(num_nodes if recipe.merged else 0) as node_map:
-        if node_map is None:
-            yield None
-            return
-        arrays.node_map.lend("places", node_map)
+    room = first_room(graph, sum([part.numel() for part in seeds]), most, shape, drawing)
+    # Only where each node has one row, these are found by a map of all nodes.
+    with buffers.NODE_MAPS.borrow(num_nodes if drawing.rows == "node" else 0) as node_map:
+        program = PROGRAMS.take(recipe._replace(by_table=drawing.rows == "tree" or node_map is None))
+        arrays = program.arrays
+        if node_map is not None:
+            arrays.node_map.lend("places", node_map)
         arrays.bind(passed, keys, drawing.switch_threshold, fanouts)
         arrays.open([part.numpy() for part in seeds], shape, room, times)
         if graph.reads is None:
@@ -247,23 +257,22 @@ def run_hops(
     PROGRAMS.give_back(program)
 
 
-def first_room(graph: HopGraph, num_seeds: int, fanouts: Sequence[int], shape: Shape, merged: bool) -> InitialCapacity:
+def first_room(
+    graph: HopGraph, num_seeds: int, fanouts: Sequence[int], shape: Shape, drawing: Drawing
+) -> InitialCapacity:
     """Bound the edges of all hops, the columns of the last, and the rows of each node type, by `FIRST_EDGES`."""
     num_nodes, num_edges = graph.indptr.numel() - 1, graph.indices.numel()
-    nodes, found, opened = num_seeds, 0, num_seeds
-    average = -(-num_edges // max(num_nodes, 1))
-    # The most edges of a column, or -1 for all: then twice the average is a guess, and the arrays grow.
+    nodes, new, found, opened = num_seeds, num_seeds, 0, num_seeds
+    # Of a column of which all edges are taken, twice the average is a guess, and one in time; the arrays grow.
+    guess = 2 * -(-num_edges // max(num_nodes, 1)) if graph.timed is None else 1
     for fanout in fanouts:
         opened = nodes
-        if merged:
-            new = nodes * (2 * average if fanout < 0 else fanout)
-            nodes = min(nodes + new, num_seeds + num_nodes)
-        else:
-            new = nodes * max(fanout, 1)
-            nodes += new
-        found += new
+        new = (new if drawing.only_new else nodes) * (guess if fanout < 0 else fanout)
+        nodes, found = nodes + new, found + new
+        if drawing.rows == "node":
+            nodes = min(nodes, num_seeds + num_nodes)
     room, columns = min(found, FIRST_EDGES) + 1, min(opened, FIRST_EDGES) + 1
-    if merged:
+    if drawing.rows == "node":
         return InitialCapacity(
             room, columns, [min(room, end - first) for first, end in itertools.pairwise(shape.first_ids)]
         )

@@ -38,30 +38,24 @@ def sample_all_hops(
     # units of 2**-64, draws by the second. `moments` says when the seeds look at the graph. Subgraphs are returned with
     # the outermost hop first.
     typed = graph.node_type_to_id is not None
-    # Hops in time have a row for every edge; others merge nodes.
-    if moments is None and (not request.deduplicate or request.disjoint):
-        return None
-    if request.only_new and (typed or request.strategy != "uniform"):
-        return None
     by_type: dict[Any, torch.Tensor] = (
         dict(complete_seeds(graph, seeds)) if typed else {None: check_seeds(graph, seeds)}
     )
     ids = list(by_type.values())
     on_cpu = graph.indices.is_cpu and all(part.is_cpu for part in ids)
-    # A GPU has kernels for one hop with types in time.
-    if (request.only_new or (typed and moments)) and not on_cpu:
+    merged = request.deduplicate and moments is None
+    rows: Any = "tree" if request.disjoint else "node" if merged else "edge"
+    # A GPU has kernels for one hop with trees, new nodes alone, or types in time.
+    if not on_cpu and (request.only_new or (typed and moments) or (moments is None and rows == "edge")):
         return None
     arrays = hop_graph(graph, request, timed=moments is not None)
-    drawing = ops.Drawing(request.strategy, request.replace, share, request.only_new)
+    drawing = ops.Drawing(request.strategy, request.replace, share, request.only_new, rows)
     if not typed:
         # A GPU reads whole columns, also those of a pinned graph.
         if request.strategy == "labor" and on_cpu and not (moments or request.probs_name or request.replace):
             arrays = arrays._replace(large_columns=graph.high_degree_index())
         fanouts = [int(fanout) for fanout in reversed(request.fanouts)]
         layers = ops.sample_hops(arrays, ids[0], fanouts, keys, drawing, moments)
-        # There is not enough memory for a map of the nodes.
-        if layers is None:
-            return None
         # The program begins at the seeds, and subgraphs are listed from the outermost hop on.
         return [subgraph_of(graph, hop, edge_ids_at(graph, hop.positions)) for hop in reversed(layers)]
     fanouts_by_type = [as_tensor("fanouts", fanout) for fanout in reversed(request.fanouts)]
@@ -70,7 +64,7 @@ def sample_all_hops(
     except ValueError:
         check_typed_seeds(graph, seeds)  # by the names of types
         raise
-    return None if hops is None else [typed_subgraph_of(graph, list(by_type), hop) for hop in reversed(hops)]
+    return [typed_subgraph_of(graph, list(by_type), hop) for hop in reversed(hops)]
 
 
 def sample_together(
@@ -97,10 +91,9 @@ def weights_for(graph: GraphArrays, request: SamplingRequest) -> torch.Tensor | 
     """Return the running sums of weights for a request, with guides if its kernel takes them."""
     if request.probs_name is None:
         return None
-    all_hops = request.strategy == "uniform" and request.deduplicate and not request.disjoint
     # Page-locked arrays are for a GPU, whose kernels bisect the sums.
     on_cpu = graph.indices.is_cpu and not is_page_locked(graph.indices)
-    guided = all_hops and on_cpu and graph.node_type_to_id is None
+    guided = request.strategy == "uniform" and on_cpu and graph.node_type_to_id is None
     return (graph.guided_sums if guided else graph.cumulative_weights)(request.probs_name)
 
 

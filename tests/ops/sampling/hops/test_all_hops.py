@@ -17,7 +17,7 @@ from graphfeed import ops
 from graphfeed.ops.arguments.verified import trust
 from graphfeed.ops.cpu import pages
 from graphfeed.ops.memory import MappedReads, buffers
-from graphfeed.ops.sampling.hops import hop_program
+from graphfeed.ops.sampling.hops import hop_arrays, hop_program
 from graphfeed.ops.sampling.hops.hop_graph import kernel_graph
 from graphfeed.ops.sampling.hops.hop_program import ProgramPool
 from graphfeed.ops.sampling.hops.hop_recipe import MANY, Drawing, KernelGraph, Method, recipe_of
@@ -54,19 +54,21 @@ def test_equal_to_the_reference(
     only_new, by_page, by_index = (own and isinstance(device, Cpu) for own in (only_new, by_page, by_index))
     arrays, units = graph.arrays(starts, dtype, weighted=weighted), graph.units if weighted else None
     fanouts, (keys, steps) = [fanout for fanout, _ in hops], draws_of(method, hops, share)
-    expected = reference.sample_hops((graph.indptr, graph.indices), seeds, steps, replace, units, only_new)
+    rows: Any = data.draw(st.sampled_from(["node", "tree", "edge"])) if isinstance(device, Cpu) else "node"
+    expected = reference.sample_hops((graph.indptr, graph.indices), seeds, steps, replace, units, only_new, rows)
 
     def sample(put: Put) -> Any:
         indptr, indices, sums, *_ = put_columns(put, arrays)
         index = ops.build_high_degree_index(indptr, indices) if by_index else None
         own = ops.HopGraph(indptr, indices, cumulative=sums, large_columns=index)
         own = own._replace(reads=MappedReads() if by_page else None)
-        drawing = ops.Drawing(method, replace, share, only_new)
+        drawing = ops.Drawing(method, replace, share, only_new, rows)
         return ops.sample_hops(own, put(torch.tensor(seeds, dtype=dtype)), fanouts, keys, drawing)
 
     first, most = data.draw(st.sampled_from([1, 20, 1 << 22])), data.draw(st.sampled_from([0, 9, ONE_HOP.MOST_EDGES]))
     with (
         patch.object(MODULE, "FIRST_EDGES", first),
+        patch.object(hop_arrays, "FIRST_TABLE", first),
         patch.object(ONE_HOP, "MOST_EDGES", most),
         patch.object(INDEX, "MIN_DEGREE", 8),
         patch.object(INDEX, "MAX_SHARE", 1),
@@ -85,9 +87,8 @@ def random_graph(num_nodes: int = NUM_NODES, num_edges: int = 20_000) -> tuple[t
     return indptr, indices
 
 
-def as_lists(layers: Sequence[ops.SampledHop] | None) -> list[list[list[int]]]:
+def as_lists(layers: Sequence[ops.SampledHop]) -> list[list[list[int]]]:
     """Return the parts of each hop."""
-    assert layers is not None
     return [[part.tolist() for part in layer] for layer in layers]
 
 
@@ -112,15 +113,17 @@ def test_more_edges_than_are_sorted_together_are_read_by_page() -> None:
     indptr, indices = random_graph(num_edges=pages.CHUNK + 5000)
     graph, seeds = ops.HopGraph(indptr, indices), torch.randperm(NUM_NODES)
     layers = ops.sample_hops(graph._replace(reads=MappedReads()), seeds, [-1], [1])
-    assert layers is not None
     layer = layers[0]
     assert torch.equal(layer.rows[layer.indices], indices[layer.positions])
 
 
-def test_none_where_the_map_would_be_too_large(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_room_for_a_map_nodes_are_found_by_a_table(monkeypatch: pytest.MonkeyPatch) -> None:
+    graph, hops = random_graph(), (torch.arange(300) % 200, [15, 10, 5], [1, 2, 3])
+    expected = sample_all(*graph, *hops)
     monkeypatch.setattr(buffers, "NODE_MAPS", buffers.NodeMaps(limit_bytes=4 * NUM_NODES - 1))
-    assert sample_all(*random_graph(), torch.tensor([1, 2]), [3, 3], [1, 2]) is None
-    assert sample_all(*random_graph(NUM_NODES - 1), torch.tensor([1, 2]), [3, 3], [1, 2]) is not None
+    for room in (1, hop_arrays.FIRST_TABLE):
+        monkeypatch.setattr(hop_arrays, "FIRST_TABLE", room)
+        assert_same(sample_all(*graph, *hops), expected)
 
 
 def test_threads_don_t_meet() -> None:
@@ -152,7 +155,6 @@ def test_positions_beyond_32_bits(disk_path: Path) -> None:
     columns, seeds = torch.tensor(indptr), torch.tensor([1, 2], dtype=torch.int32)
     trust("csc", (columns, indices))  # a pass over them takes long
     layers = sample_all(columns, indices, seeds, [5, 60], [1, 2])
-    assert layers is not None
     for layer, fanout, key in zip(layers, [5, 60], [1, 2], strict=True):
         picked = reference.sample_neighbors(indptr, layer.columns.tolist(), [fanout], key)
         assert layer.positions.tolist() == reference.join(picked)

@@ -43,14 +43,16 @@ def test_equal_to_the_reference(
     by_page = isinstance(device, Cpu) and data.draw(st.booleans())
     keys, steps = draws_of(method, hops, share)
     units = reference.weights_to_units(typed.indptr, typed.weights) if weighted else None
-    expected = reference.typed_sample_hops(typed.graph, typed.kinds, seeds, steps, replace, units)
+    only_new = isinstance(device, Cpu) and data.draw(st.booleans())
+    rows: Any = data.draw(st.sampled_from(["node", "tree", "edge"])) if isinstance(device, Cpu) else "node"
+    expected = reference.typed_sample_hops(typed.graph, typed.kinds, seeds, steps, replace, units, only_new, rows)
     graph = typed.arrays(dtype, weighted=weighted)._replace(reads=MappedReads() if by_page else None)
 
     def sample(put: Put) -> Any:
         own = graph._replace(**{name: moved(getattr(graph, name), put) for name in ON_GPU})
         ids = [put(torch.tensor(part, dtype=dtype)) for part in seeds]
         fanouts = [torch.tensor(own) for own, _ in hops]
-        return ops.typed_sample_hops(own, ids, fanouts, keys, ops.Drawing(method, replace, share))
+        return ops.typed_sample_hops(own, ids, fanouts, keys, ops.Drawing(method, replace, share, only_new, rows))
 
     first, most = data.draw(st.sampled_from([1, 1 << 22])), data.draw(st.sampled_from([0, 9, ONE_HOP.MOST_EDGES]))
     order = data.draw(st.sampled_from([0, 1, 2]))
@@ -85,7 +87,7 @@ def test_many_node_types_have_no_more_room_in_time_than_a_few(monkeypatch: pytes
     none = torch.empty(0, dtype=torch.int64)
     for kinds, room in ((2, 401), (40, 25)):
         shape = Shape(range(kinds + 1), range(kinds), [0] * kinds, range(kinds))
-        rows = MODULE.first_room(ops.HopGraph(torch.zeros(2), none), 1, [400], shape, False).rows
+        rows = MODULE.first_room(ops.HopGraph(torch.zeros(2), none), 1, [400], shape, ops.Drawing(rows="edge")).rows
         assert rows == [room] * kinds
 
 
@@ -96,6 +98,7 @@ def test_maps_are_clean_afterwards(monkeypatch: pytest.MonkeyPatch) -> None:
         assert (buffers.NODE_MAPS.idle[601][-1] == -1).all()
 
 
-def test_none_where_the_map_would_be_too_large(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_room_for_a_map_nodes_are_found_by_a_table(monkeypatch: pytest.MonkeyPatch) -> None:
+    expected = ops.typed_sample_hops(random_graph(), SEEDS, HOPS, [1, 2])
     monkeypatch.setattr(buffers, "NODE_MAPS", buffers.NodeMaps(limit_bytes=4 * 600 - 1))
-    assert ops.typed_sample_hops(random_graph(), SEEDS, HOPS, [1, 2]) is None
+    assert text(ops.typed_sample_hops(random_graph(), SEEDS, HOPS, [1, 2])) == text(expected)

@@ -119,7 +119,7 @@ def test_by_type_equal_to_the_reference(method: Method, dtype: torch.dtype, prob
     arguments, drawing = problem.arguments(dtype, len(expected)), ops.Drawing(method, problem.replace, share)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(MODULE, "FIRST_EDGES", problem.first_edges)
-        found = sample_typed_timed(**arguments, keys=keys[: len(expected)], **drawing._asdict())
+        found = sample_typed_timed(**arguments, keys=keys[: len(expected)], **drawing._asdict() | {"rows": "edge"})
     problem.check(found, expected, dtype)
 
 

@@ -55,9 +55,11 @@ def open_columns(
         known = rows.known[hop - 1, kind] if hop > 0 else np.int64(0)
         if only_new:
             columns.degrees[bounds[kind] : bounds[kind] + known] = 0
+        # With one node type the columns of the hop before are there still; with `only_new` they have no edges any more.
         if keep:
             columns.sizes[FIRST_NEW] = known
-        # With one node type the columns of the hop before are there still; with `only_new` they have no edges any more.
+        elif only_new:
+            columns.bases[bounds[kind] : bounds[kind] + known] = columns.starts[bounds[kind] : bounds[kind] + known] = 0
         for row in range(known if keep or only_new else 0, last + 1):
             prefetch(indptr, first_id + own[np.uintp(min(row + AHEAD, last))])
             node, column = first_id + np.int64(own[np.uintp(row)]), np.uintp(bounds[kind] + row)

@@ -2,9 +2,10 @@
 
 import numpy as np
 
-from graphfeed.ops.cpu.jit import AHEAD, kernel, prefetch
+from graphfeed.ops.cpu.jit import AHEAD, device_function, kernel, prefetch
 from graphfeed.ops.cpu.sampling.passes.state import (
     EDITED,
+    TABLE_SHORT,
     ColumnStarts,
     Edges,
     Moments,
@@ -13,7 +14,9 @@ from graphfeed.ops.cpu.sampling.passes.state import (
     Relations,
     Rows,
     Sources,
+    Table,
 )
+from graphfeed.ops.cpu.search import find_key, first_slot
 
 BLOCK = 512
 """How many sources are read before they are compared, while they are in the cache. With a comparison in the loop that
@@ -73,10 +76,84 @@ def relabel(hop: int, rows: Rows, kinds: Relations, nodes: NodeIds, node_map: No
 
 
 @kernel
+def enter_rows(hop: int, rows: Rows, nodes: NodeIds, table: Table) -> None:
+    """Have in the table the rows that there are before a hop, and nothing else."""
+    table.keys[:] = -1
+    for kind in range(rows.firsts.size - 1):
+        # Backwards, so that of equal seeds of one tree the first is found.
+        for row in range(rows.known[hop, kind] - 1, -1, -1):
+            place = rows.firsts[kind] + row
+            key = rows.first_ids[kind] + np.int64(nodes.rows[np.uintp(place)]) + base_of(rows, table, place)
+            slot = np.uintp(find_key(table.keys, table.keys.size, key))
+            table.keys[slot], table.places[slot] = key, row
+
+
+@device_function
+def base_of(rows, table, place):
+    """Return what is added to ids of the graph in the tree of a row."""
+    return table.trees[np.uintp(place)] * rows.first_ids[-1] if table.trees.size > 0 else np.int64(0)
+
+
+@kernel
+def relabel_by_table(
+    hop: int, rows: Rows, moments: Moments, kinds: Relations, starts: ColumnStarts, nodes: NodeIds, table: Table
+) -> int:
+    """Do as `relabel`, in the tree of each seed if there are trees; a row has the tree of its column, and its time."""
+    keys, most = table.keys, np.int64(0)
+    for kind in range(rows.known.shape[1]):
+        most += rows.known[hop + 1, kind]
+    # So that at least half of the slots are free.
+    if 2 * most > keys.size:
+        return TABLE_SHORT
+    for kind in range(rows.known.shape[1]):
+        rows.known[hop + 1, kind] = rows.known[hop, kind]
+    for edge_type in kinds.order:
+        first, end = kinds.edge_starts[hop, edge_type], kinds.edge_starts[hop, edge_type + 1]
+        kind, destination = kinds.sources[edge_type], kinds.destinations[edge_type]
+        begin, known, first_row = kinds.indptr_starts[hop, edge_type], rows.known[hop + 1, kind], rows.firsts[kind]
+        last = rows.known[hop, destination] - 1
+        # An edge type without edges in the hop has no column starts.
+        for number in range(-1, last + 1 if end > first else -1):
+            # One random read per edge, prefetched a column ahead.
+            coming, column = rows.firsts[destination] + min(number + 1, last), rows.firsts[destination] + number
+            base = rows.first_ids[kind] + base_of(rows, table, coming)
+            low, high = column_edges(starts, begin, min(number + 1, last))
+            for edge in range(first + low, first + high):
+                prefetch(keys, first_slot(keys.size, base + np.int64(nodes.neighbors[np.uintp(edge)])))
+            if number < 0:
+                continue
+            base = rows.first_ids[kind] + base_of(rows, table, column)
+            low, high = column_edges(starts, begin, number)
+            for edge in range(first + low, first + high):
+                node = nodes.neighbors[np.uintp(edge)]
+                key = base + np.int64(node)
+                slot = np.uintp(find_key(keys, keys.size, key))
+                if keys[slot] < 0:
+                    keys[slot], table.places[slot] = key, known
+                    row = np.uintp(first_row + known)
+                    nodes.rows[row] = node
+                    if table.trees.size > 0:
+                        table.trees[row] = table.trees[np.uintp(column)]
+                    if moments.times.size > 0:
+                        moments.times[row] = moments.times[np.uintp(column)]
+                    if moments.windows.size > 0:
+                        moments.windows[row] = moments.windows[np.uintp(column)]
+                    known += 1
+                nodes.neighbors[np.uintp(edge)] = table.places[slot]
+        rows.known[hop + 1, kind] = known
+    return 0
+
+
+@device_function
+def column_edges(starts, begin, column):
+    return starts.indptr[np.uintp(begin + column)], starts.indptr[np.uintp(begin + column + 1)]
+
+
+@kernel
 def append_rows(
     hop: int, rows: Rows, moments: Moments, kinds: Relations, edges: Edges, starts: ColumnStarts, nodes: NodeIds
 ) -> None:
-    """In time: make a row of each edge, which has the time of its column or, where there are such, of the edge."""
+    """Make a row of each edge; in time it has the time of its column or, where there are such, of the edge."""
     indptr, edge_times = starts.indptr, moments.edge_times
     for kind in range(rows.known.shape[1]):
         rows.known[hop + 1, kind] = rows.known[hop, kind]
@@ -86,7 +163,8 @@ def append_rows(
         known, begin = rows.known[hop + 1, source], kinds.indptr_starts[hop, edge_type]
         # Row `shift + edge` is the edge's.
         shift, columns, last = rows.firsts[source] + known - first, rows.firsts[destination], end - 1
-        for column in range(rows.known[hop, destination] if end > first else 0):
+        timed = moments.times.size > 0
+        for column in range(rows.known[hop, destination] if timed and end > first else 0):
             time = moments.times[np.uintp(columns + column)]
             low, high = indptr[np.uintp(begin + column)], indptr[np.uintp(begin + column + 1)]
             for edge in range(first + low, first + high):

@@ -8,7 +8,9 @@ from typing import NamedTuple
 
 from graphfeed.ops.cpu.jit import EdgeTypes, Ids, Int32s, Int64Matrix, Int64s, UInt64s
 
-COLUMNS_SHORT, PICKS_SHORT, EDGES_SHORT, ROWS_SHORT, RUNS_SHORT, BLOCK_SHORT, AGAIN, UNDECIDED, EDITED = range(1, 10)
+(
+    COLUMNS_SHORT, PICKS_SHORT, EDGES_SHORT, ROWS_SHORT, RUNS_SHORT, TABLE_SHORT, BLOCK_SHORT, AGAIN, UNDECIDED, EDITED,
+) = range(1, 11)  # fmt: skip
 """What a pass returns when it stops: the arrays that are too short, that the passes of a block come next again, that
 LABOR's candidates have not decided all runs, or that the graph leads to a node, an edge or an edge type that it does
 not have."""
@@ -61,6 +63,17 @@ class NodeMap(NamedTuple):
     """The position of each known node among the rows of its type, and -1 for all others."""
 
     places: Int32s
+
+
+class Table(NamedTuple):
+    """A hash table of rows, in place of a map: for nodes that are merged in the tree of each seed."""
+
+    trees: Int64s
+    """Of each row, laid out as `NodeIds.rows`, the number of its tree; empty if all rows are of one."""
+    keys: Int64s
+    """The number of the tree times the number of nodes, plus the id in the graph; -1 where a slot is free."""
+    places: Int64s
+    """The place of the row among those of its type."""
 
 
 class Rows(NamedTuple):
