@@ -1,4 +1,4 @@
-"""A graph in two parts against one process, what goes over the wire, and the stream of a sampling server."""
+"""A graph in two parts against one process, what goes over the wire, and what the wire itself takes."""
 
 import json
 import subprocess
@@ -9,6 +9,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+from benchmarks.exchange import MESSAGES, RAW, SIZES, exchange_times
 from benchmarks.scale import Scale
 from benchmarks.stream import FLIGHT, SERVER, stream_rates
 from benchmarks.table import Goal, Row, render
@@ -26,6 +27,8 @@ ANSWERED = 2.5
 SHARE_OF_ONE = 0.8
 """What a core is to do in two processes of what one process alone does on its core."""
 SHARE_OF_FLIGHT = 0.8
+TIMES_A_SOCKET, LARGE_ANSWER = 2.2, 1 << 20
+"""What an answer may take of a raw socket's time, from so many bytes on."""
 STREAM_SIZES = (500_000, 8_000_000)
 """The bytes of the mini-batches that are streamed."""
 TIMES_LEAST = 1.1
@@ -43,6 +46,8 @@ def report(scale: Scale) -> Iterator[str]:
     yield render(f"{title}: what is sent for a mini-batch", traffic(found))
     yield render(f"{title}: rows of features that are read for a mini-batch", rows_read(found))
     yield render(f"{ranks}, on all cores: rows that a rank answers; ratio to a socket between the two", answered(found))
+    title = "distributed: processor time of both sides for an answer; ratio to a raw socket"
+    yield render(title, exchanged(scale))
     yield render("distributed: mini-batches of a sampling server; ratio to Flight's own stream of them", stream(scale))
 
 
@@ -115,6 +120,18 @@ def answered(found: dict[str, Any]) -> list[Row]:
     goal = Goal(rates[BOTH_ASK].median, ANSWERED, at_least=True)
     rows = [(SOCKET, None), (ONE_ASKS, None), (BOTH_ASK, goal)]
     return [Row(name, "GB/s", rates[name], rates[name].over(rates[SOCKET]), held) for name, held in rows]
+
+
+def exchanged(scale: Scale) -> list[Row]:
+    """Return what an answer of each size takes both sides, by what carries it."""
+    rows = []
+    for size in (size for size in SIZES if size <= scale.largest_message):
+        found = exchange_times(size, min(scale.repeats, ROUNDS))
+        for name, taken in found.items():
+            ratio = taken.over(found[RAW])
+            goal = Goal(ratio, TIMES_A_SOCKET) if name == MESSAGES and size >= LARGE_ANSWER else None
+            rows.append(Row(f"{name}, {size >> 10:,} KiB", "us", taken.times(1e6), ratio, goal))
+    return rows
 
 
 def stream(scale: Scale) -> list[Row]:
