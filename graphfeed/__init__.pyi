@@ -40,8 +40,8 @@ from graphfeed.storage import from_coo as from_coo, fused_csc_sampling_graph as 
 from graphfeed.storage import load_graph as load_graph, add_reverse_edges as add_reverse_edges
 # - the result of one hop of sampling
 from graphfeed.storage import SampledSubgraph as SampledSubgraph, CSCFormatBase as CSCFormatBase
-# - how neighbours are sampled, and at which time
-from graphfeed.storage import SamplingRequest as SamplingRequest, TemporalQuery as TemporalQuery
+# - how neighbours are sampled
+from graphfeed.storage import SamplingRequest as SamplingRequest
 
 # Features: what is known about nodes and edges.
 # - one feature: the interface, in memory, on disk
@@ -66,6 +66,8 @@ from graphfeed.storage import datasets as datasets
 # Loader: where and when mini-batches are made.
 # - runs a pipeline with threads, processes and a GPU
 from graphfeed.loader import DataLoader as DataLoader
+# - the three loaders of a task
+from graphfeed.loader import loaders as loaders
 # - worker processes of a loader
 from graphfeed.loader import ProcessExecutor as ProcessExecutor, WorkerLostError as WorkerLostError
 # - fixes the randomness of everything that has no seed of its own
@@ -127,7 +129,7 @@ from graphfeed.pyg import from_pyg as from_pyg, to_pyg as to_pyg
 from graphfeed.storage import CANONICAL_ETYPE_DELIMITER as CANONICAL_ETYPE_DELIMITER, CPUFeatureCache as CPUFeatureCache
 from graphfeed.storage import GPUFeatureCache as GPUFeatureCache, NegativeQuery as NegativeQuery
 from graphfeed.storage import NodeWeights as NodeWeights, ORIGINAL_EDGE_ID as ORIGINAL_EDGE_ID
-from graphfeed.storage import OnDiskFeatureData as OnDiskFeatureData
+from graphfeed.storage import OnDiskFeatureData as OnDiskFeatureData, TemporalQuery as TemporalQuery
 from graphfeed.storage import bytes_to_number_of_items as bytes_to_number_of_items
 from graphfeed.storage import compact_csc_format as compact_csc_format, convert_to_hetero as convert_to_hetero
 from graphfeed.storage import etype_str_to_tuple as etype_str_to_tuple, etype_tuple_to_str as etype_tuple_to_str

@@ -277,6 +277,10 @@ PIPELINES: dict[str, Callable[[], Call]] = {
     ),
     "DataLoader.set_epoch": lambda: call(gf.DataLoader(items(), num_workers=0).set_epoch, epoch=1),
     "DataLoader.explain": lambda: call(gf.DataLoader(items(), num_workers=0).explain),
+    "loaders": lambda: call(
+        gf.loaders, task=gf.OnDiskTask({}, gf.ItemSet(PAIRS, names="seeds"), None, None), graph=graph(), fanouts=[2],
+        batch_size=2, features=store(), num_workers=0,
+    ),
     "Dataset": lambda: call(
         gf.Dataset, name="small", graph=graph(), feature=store(), train_set=gf.ItemSet(3), validation_set=gf.ItemSet(3),
         test_set=gf.ItemSet(3), all_nodes_set=gf.ItemSet(3), metadata={},

@@ -26,6 +26,7 @@ from graphfeed.loader.stages import (
     UpstreamPlaceholder,
     WithCudaEvent,
 )
+from graphfeed.loader.task_loaders import loaders
 from graphfeed.loader.warm_up_command import warm_up
 
 # fmt: off
@@ -33,6 +34,7 @@ __all__ = [
     "RULES", "Cooperates", "DataLoader", "Fingerprint", "InThreads", "InWindows", "InWorkers",
     "LoaderOptions", "Observer", "Pin", "Plan", "Prefetch", "ProcessExecutor", "Progress", "RunContext",
     "Sharder", "StreamPrefetch", "UpstreamPlaceholder", "WithCudaEvent", "WorkerLostError",
-    "bytes_text", "current_run", "find_caches", "find_difference", "make_plan", "take_fingerprint", "warm_up",
+    "bytes_text", "current_run", "find_caches", "find_difference", "loaders", "make_plan",
+    "take_fingerprint", "warm_up",
 ]
 # fmt: on

@@ -1,0 +1,102 @@
+"""The three loaders of a task: what most programs write by hand."""
+
+from collections.abc import Mapping, Sequence
+from functools import partial
+from typing import Any
+
+import torch
+
+from graphfeed.datapipes import Datapipe, ItemSampler
+from graphfeed.loader.dataloader import DataLoader
+from graphfeed.ops.arguments import checked
+from graphfeed.storage import FeatureStore, HeteroItemSet, ItemSet, SamplingGraph, Task
+
+
+@checked
+def loaders(
+    task: Task,
+    graph: SamplingGraph,
+    fanouts: Sequence[Any],
+    batch_size: int,
+    features: FeatureStore | None = None,
+    negative_ratio: int = 1,
+    reverse_etypes: Mapping[str, str] | None = None,
+    **options: Any,
+) -> tuple[DataLoader | Any, DataLoader | Any, DataLoader | Any]:
+    """Return the loaders that train, validate and test on a task; None in the place of items that it hasn't.
+
+    Each runs the stages `ItemSampler`, which shuffles for training, `sample_neighbor` and `fetch_feature`, as
+    `loader.explain(rewritten=False)` prints. Each epoch draws anew: call `set_epoch(0)` before you validate or test, so
+    that figures differ by the model alone.
+
+    Items whose seeds are edges, shape (N, 2), get `sample_uniform_negative` unless they have labels, and behind the
+    sampler `exclude_seed_edges`, so that no mini-batch shows the edges that it asks about. In a graph without types the
+    edges back are left out too.
+
+    Args:
+        task: The items, such as `dataset.tasks[0]`.
+        graph: What is sampled, such as `dataset.graph`.
+        fanouts: As for `NeighborSampler`, the hop at the seeds last.
+        batch_size: The number of items in a mini-batch.
+        features: A store, such as `dataset.feature`, all of whose features of nodes and edges are fetched.
+        negative_ratio: How many negatives each edge without a label gets.
+        reverse_etypes: The reverse of each edge type whose edges back are left out too.
+        **options: As for `DataLoader`, such as `num_workers` and `seed`.
+
+    Raises:
+        ValueError: Items have times, which this would not heed.
+
+    Example:
+        >>> from graphfeed import datasets
+        >>> data = datasets.wordnet()
+        >>> train, validation, test = loaders(data.tasks[0], data.graph, [5], 1024, data.feature, num_workers=0)
+        >>> len(train), len(validation), len(test)
+        (69, 23, 23)
+    """
+    sample = partial(sample_items, graph, fanouts, batch_size, negative_ratio, reverse_etypes)
+
+    def load(items: Any, shuffle: bool = False) -> DataLoader | None:
+        if items is None:
+            return None
+        pipe = sample(items, shuffle)
+        if features is not None:
+            pipe = pipe.fetch_feature(features, names_in(features, "node"), names_in(features, "edge"))
+        return DataLoader(pipe, **options)
+
+    return load(task.train_set, shuffle=True), load(task.validation_set), load(task.test_set)
+
+
+def sample_items(
+    graph: SamplingGraph,
+    fanouts: Sequence[Any],
+    batch_size: int,
+    negative_ratio: int,
+    reverse_etypes: Mapping[str, str] | None,
+    items: ItemSet | HeteroItemSet,
+    shuffle: bool,
+) -> Datapipe:
+    """Return the pipeline that samples around some items, up to the features."""
+    names = items.names or ("seeds",)
+    if "timestamp" in names:
+        raise ValueError(
+            "task has items with a timestamp, which loaders() does not heed; write pipelines with "
+            "temporal_sample_neighbor, so that nothing of a seed's future is sampled"
+        )
+    pipe: Datapipe = ItemSampler(items, batch_size, shuffle=shuffle)
+    one = items if isinstance(items, ItemSet) else next(iter(items.by_type.values()))
+    seeds = dict(zip(names, one.members, strict=False)).get("seeds")
+    if not isinstance(seeds, torch.Tensor) or seeds.shape[1:] != (2,):
+        return pipe.sample_neighbor(graph, fanouts)
+    if "labels" not in names:
+        pipe = pipe.sample_uniform_negative(graph, negative_ratio)
+    both_ways = reverse_etypes is not None or one is items
+    return pipe.sample_neighbor(graph, fanouts).exclude_seed_edges(both_ways, reverse_etypes)
+
+
+def names_in(features: FeatureStore, domain: str) -> Any:
+    """Return the names of a store's features of nodes or of edges, by type if they have types."""
+    by_type: dict[str | None, list[str]] = {}
+    keys = features.keys()
+    for _, kind, name in (key for key in keys if key[0] == domain):
+        by_type.setdefault(kind, []).append(name)
+    return by_type.get(None, by_type) or None
