@@ -13,7 +13,7 @@ from graphfeed.ingest.tables.arrow_types import arrow, is_list, is_number, is_te
 from graphfeed.ingest.tables.engine import Engine
 from graphfeed.ingest.tables.relation import load
 from graphfeed.ingest.tables.scans import sql_type
-from graphfeed.ingest.tables.table import TEXTS, TableSource
+from graphfeed.ingest.tables.table import TEXTS, find_sources
 
 ENDS = ("source target", "source destination", "src dst", "src dest", "from to", "head tail", "start end", "u v", "0 1")
 """How the columns of sources and destinations are often called, maybe with "id" behind it."""
@@ -21,12 +21,9 @@ LABELS = {"label", "labels", "y", "target", "class", "category"}
 SPLITS = {"split", "fold", "set", "subset", "partition"}
 TIMES = {"time", "timestamp", "ts", "date", "datetime", "created", "created_at", "at", "year"}
 WEIGHTS = {"weight", "weights", "w"}
-PART_NAMES = {
-    **dict.fromkeys(("train", "training"), "train"),
-    **dict.fromkeys(("validation", "valid", "val", "dev"), "validation"),
-    **dict.fromkeys(("test", "testing"), "test"),
-}
+PART_NAMES = {"training": "train", "valid": "validation", "val": "validation", "dev": "validation", "testing": "test"}
 """How the parts of a split are often called, in a column of the split or as the names of boolean columns."""
+PART_NAMES |= {part: part for part in PARTS}
 MEMORY = 1 << 30
 FIRST_ROWS = 1 << 16
 """How many rows are looked at to guess what a column holds."""
@@ -36,27 +33,22 @@ FIRST_ROWS = 1 << 16
 class Seen:
     """A table, and the columns of its sources and destinations if it seems to hold edges."""
 
-    source: TableSource
+    path: Path
+    header: bool
     stem: str
-    """The name of the file, without "nodes" or "edges"."""
     ends: tuple[str, str] | None
     types: dict[str, Any]
     """The Arrow types of its columns."""
     values: dict[str, set[Any]]
     """What some columns hold in the first rows: texts, and those that may be masks."""
 
-    @property
-    def path(self) -> Path:
-        path: Path = self.source.source
-        return path
-
 
 def guess_spec(files: Sequence[str | os.PathLike[str]]) -> tuple[Spec, list[str]]:
     """Guess a specification from the names and the columns of tables.
 
-    Tables with columns of sources and destinations, such as `src` and `dst`, hold edges, and other tables nodes. Types
-    come from columns such as `user_id` and `item_id`, or from the names of the files, such as `nodes_user.parquet` and
-    `edges_user_likes_item.parquet`. Look at the result before you use it.
+    Tables with columns of sources and destinations, such as `src` and `dst`, or with two columns named as other tables,
+    hold edges, and other tables nodes. Types come from columns such as `user_id` and `item_id`, or from the names of
+    the files, such as `nodes_user.parquet` and `edges_user_likes_item.parquet`. Look at the result before you use it.
 
     Args:
         files: The tables.
@@ -68,8 +60,8 @@ def guess_spec(files: Sequence[str | os.PathLike[str]]) -> tuple[Spec, list[str]
         FileNotFoundError: A file doesn't exist.
         ValueError: A file is damaged or of no known format, or none has edges.
     """
-    seen = [look_at(Path(file)) for file in files]
-    others = [table for table in seen if table.ends is None]
+    stems = {stem_of(Path(file)) for file in files}
+    seen = [look_at(Path(file), stems) for file in files]
     edges = {type_of(table, seen): table for table in seen if table.ends is not None}
     if not edges:
         raise ValueError(
@@ -80,7 +72,7 @@ def guess_spec(files: Sequence[str | os.PathLike[str]]) -> tuple[Spec, list[str]
         names = edge_type.split(":")[::2] if ":" in edge_type else ["node", "node"]
         ends |= {name: table.types[column] for name, column in zip(names, table.ends or (), strict=True)}
     nodes, unused, remarks = {}, set(), []
-    for table in others:
+    for table in (table for table in seen if table.ends is None):
         words = ["node"] if ends.keys() == {"node"} else [table.stem, table.stem.removesuffix("s")]
         name = next((word for word in words if word in ends), None)
         if name is None:
@@ -88,8 +80,20 @@ def guess_spec(files: Sequence[str | os.PathLike[str]]) -> tuple[Spec, list[str]
             remarks.append(f"{table.path}: no edges name nodes of a type {table.stem!r}, so it is left out")
         else:
             nodes[name] = table
-    tables = {name: guess_nodes(name, table, ends[name], unused, remarks) for name, table in nodes.items()}
-    return Spec({edge_type: guess_edges(table, remarks) for edge_type, table in edges.items()}, tables), remarks
+    entries = {}
+    for name, table in nodes.items():
+        columns = {column.lower(): column for column in table.types}
+        ids = [columns[key] for key in ("id", f"{name}_id", "node_id", name, "name", "key") if key in columns]
+        id_column = next((column for column in ids if is_text(table.types[column]) == is_text(ends[name])), None)
+        found = guess_columns(table, {id_column}, unused, remarks)
+        found.pop("weight", None)
+        entries[name] = NodeTable(id=id_column, **found)
+    tables = {}
+    for edge_type, table in edges.items():
+        source, destination = table.ends or ("", "")
+        found = guess_columns(table, {source, destination}, set(), remarks)
+        tables[edge_type] = EdgeTable(source=source, destination=destination, **found)
+    return Spec(tables, entries), remarks
 
 
 def guess_yaml(files: Sequence[str | os.PathLike[str]]) -> str:
@@ -98,38 +102,36 @@ def guess_yaml(files: Sequence[str | os.PathLike[str]]) -> str:
     return "".join(f"# {comment}\n" for comment in comments) + spec.to_yaml()
 
 
-def look_at(path: Path) -> Seen:
+def stem_of(path: Path) -> str:
+    """Return the name of a file, without "nodes" or "edges"."""
+    return re.sub(r"^(nodes|edges)_|_(nodes|edges)$", "", path.name.partition(".")[0])
+
+
+def look_at(path: Path, stems: set[str]) -> Seen:
     """Read the columns of a table, and find those of sources and destinations."""
-    if not path.is_file():
-        raise FileNotFoundError(f"there is no file {path}")
-    source = TableSource(path, str(path), pairs=True)
+    (source,) = find_sources([path], Path(), header=True, pairs=True)
     # Names that are numbers are values: there is no header.
     if source.suffix in TEXTS and all(re.fullmatch(r"[\d.+-]+", name) for name in source.names):
-        source = TableSource(path, str(path), header=False)
-    columns, name = source.names, path.name.partition(".")[0]
-    stem = re.sub(r"^(nodes|edges)_|_(nodes|edges)$", "", name)
-    plain = {re.sub(r"_?id$", "", column.lower()): column for column in columns}
-    pairs: list[Sequence[str | None]] = [[plain.get(end) for end in pair.split()] for pair in ENDS]
-    pairs.append([column for column in columns if column.lower().endswith("_id")])
-    pairs.append(columns[:2] if name.startswith("edges") else [])
+        (source,) = find_sources([path], Path(), header=False, pairs=True)
+    stem, words = stem_of(path), {re.sub(r"_?id$", "", column.lower()): column for column in source.names}
+    pairs: list[Sequence[str | None]] = [[words.get(end) for end in pair.split()] for pair in ENDS]
+    pairs.append([column for column in source.names if column.lower().endswith("_id")])
+    # What has an id of its own, beside those of other tables, is a node.
+    others = [column for word, column in words.items() if {word, f"{word}s"} & (stems - {stem})]
+    pairs.append([] if "" in words else others)
+    pairs.append(source.names[:2] if path.name.startswith("edges") else [])
     ends = next(((pair[0], pair[1]) for pair in pairs if len(pair) == 2 and pair[0] and pair[1]), None)
-    return Seen(source, stem, None if name.startswith("nodes") else ends, *look_into(source))
-
-
-def look_into(source: TableSource) -> tuple[dict[str, Any], dict[str, set[Any]]]:
-    """Return the types of a table's columns, and what those hold that may be a split."""
+    # Values that no column of a data set can have are not read.
     columns = [name for name in source.names if source.suffix in TEXTS or sql_type(source.type_of(name)) != "BLOB"]
-    types: dict[str, Any] = dict.fromkeys(source.names, arrow().binary())
-    values = {}
+    types, values = dict.fromkeys(source.names, arrow().binary()), {}
     with tempfile.TemporaryDirectory() as folder, Engine(Path(folder) / "guess.duckdb", MEMORY) as engine:
-        roles = {(name, False): "any" for name in columns}
-        relation = load(engine, "rows", [source], roles, lambda *_: None)
+        relation = load(engine, "rows", [source], {(name, False): "any" for name in columns}, lambda *_: None)
         for (name, _), column in relation.columns.items():
             types[name] = column.type
             if part_of(name) or is_text(column.type):
                 some = f"SELECT {column.sql} AS value FROM {relation.sql} LIMIT {FIRST_ROWS}"
                 values[name] = {value for (value,) in engine.rows(f"SELECT DISTINCT value FROM ({some})")} - {None, ""}
-    return types, values
+    return Seen(path, source.header, stem, None if path.name.startswith("nodes") else ends, types, values)
 
 
 def part_of(column: str) -> str | None:
@@ -138,41 +140,17 @@ def part_of(column: str) -> str | None:
 
 def type_of(table: Seen, seen: Sequence[Seen]) -> str:
     """Return the edge type that a table seems to hold, one of several; its name if the graph seems to have no types."""
-    nodes = [other.stem for other in seen if other.ends is None]
-    ends = [re.sub("_id$", "", column.lower()) for column in table.ends or ()]
-    parts = table.stem.split("_")
-    if " ".join(ends) not in ENDS and all(column.lower().endswith("_id") for column in table.ends or ()):
+    nodes = {re.sub("s$", "", other.stem): other.stem for other in seen if other.ends is None}
+    columns = [column.lower() for column in table.ends or ()]
+    ends, parts = [column.removesuffix("_id") for column in columns], table.stem.split("_")
+    if " ".join(ends) not in ENDS and (all(name.endswith("_id") for name in columns) or nodes.keys() >= set(ends)):
         return f"{ends[0]}:{'_'.join(part for part in parts if part not in ends) or 'to'}:{ends[1]}"
-    if len(parts) >= 3 and (table.path.name.startswith("edges_") or {parts[0], parts[-1]} & set(nodes)):
+    if len(parts) >= 3 and (table.path.name.startswith("edges_") or {parts[0], parts[-1]} & set(nodes.values())):
         return f"{parts[0]}:{'_'.join(parts[1:-1])}:{parts[-1]}"
-    if len(seen) - len(nodes) == 1 and len(nodes) <= 1:
+    if sum(other.ends is not None for other in seen) == 1 and len(nodes) <= 1:
         return table.stem
-    only = nodes[0] if len(nodes) == 1 else "node"
+    only = next(iter(nodes.values())) if len(nodes) == 1 else "node"
     return f"{only}:{table.stem}:{only}"
-
-
-def guess_nodes(name: str, table: Seen, id_type: Any, unused: set[str], remarks: list[str]) -> NodeTable:
-    """Return what a table of nodes seems to hold, whose ids are of a type in the tables of edges."""
-    texts = is_text(id_type)
-    columns = {column.lower(): column for column in table.types}
-    ids = [columns[key] for key in ("id", f"{name}_id", "node_id", name, "name", "key") if key in columns]
-    id_column = next((column for column in ids if is_text(table.types[column]) == texts), None)
-    # A column of the name of a table that no edges name holds codes of it: most likely classes.
-    label = next((column for key, column in columns.items() if key in LABELS or key in unused), None)
-    if label is not None and label.lower() in unused:
-        remarks.append(f"{table.path}: {label!r} is taken for the label, because a table of that name lists its values")
-    others = sort_columns(table, {id_column, label}, remarks)
-    others.pop("weight", None)
-    return NodeTable(table.path.as_posix(), id=id_column, label=label, header=table.source.header, **others)
-
-
-def guess_edges(table: Seen, remarks: list[str]) -> EdgeTable:
-    source, destination = table.ends or ("", "")
-    names = [column for column in table.types if column.lower() in LABELS]
-    label = next((column for column in names if column not in (source, destination)), None)
-    others = sort_columns(table, {source, destination, label}, remarks)
-    path, header = table.path.as_posix(), table.source.header
-    return EdgeTable(path, source=source, destination=destination, label=label, header=header, **others)
 
 
 def guess_split(column: str, arrow_type: Any, values: set[Any]) -> Split | None:
@@ -188,15 +166,20 @@ def guess_split(column: str, arrow_type: Any, values: set[Any]) -> Split | None:
     return Split(column, **({part: part for part in PARTS} | seen))
 
 
-def sort_columns(table: Seen, taken: set[str | None], remarks: list[str]) -> dict[str, Any]:
+def guess_columns(table: Seen, taken: set[str | None], unused: set[str], remarks: list[str]) -> dict[str, Any]:
     """Return what the other columns seem to be, as arguments of a table."""
     types = arrow().types
-    result: dict[str, Any] = {}
-    features, ignored = [], []
-    masks: dict[str, str] = {}
     others = {column: arrow_type for column, arrow_type in table.types.items() if column not in taken}
+    # A column of the name of a table that no edges name holds codes of it: most likely classes.
+    label = next((column for column in others if column.lower() in LABELS | unused), None)
+    if label is not None and label.lower() in unused:
+        remarks.append(f"{table.path}: {label!r} is taken for the label, because a table of that name lists its values")
+    result: dict[str, Any] = {"files": table.path.as_posix(), "header": table.header, "label": label}
+    features, ignored, masks = [], [], {}
     for column, arrow_type in others.items():
         key, part, values = column.lower(), part_of(column), table.values.get(column, set())
+        if column == label:
+            continue
         # A mask has booleans, or 0 and 1, which the rows of CSV files have as texts.
         of_two = part and is_number(arrow_type) and set(map(str, values)) <= {"0", "1", "0.0", "1.0"}
         if part is not None and (types.is_boolean(arrow_type) or of_two):

@@ -59,6 +59,17 @@ def test_types_come_from_the_names_of_columns(tmp_path: Path) -> None:
     assert spec.nodes["user"].features == {"feat": ("age",)}
 
 
+def test_two_columns_named_as_other_tables_are_ends(tmp_path: Path) -> None:
+    likes = {"stars": [3], "user": ["ann"], "item": [5]}
+    spec, _ = guess(tmp_path, users=USERS, item={"id": [5]}, likes=likes)
+    edges = EdgeTable(str(tmp_path / "likes.parquet"), source="user", destination="item", features={"feat": "stars"})
+    assert spec.edges == {"user:likes:item": edges}
+    assert {name: table.id for name, table in spec.nodes.items()} == {"user": "name", "item": "id"}
+    owned = {"id": [5], "user": ["ann"], "shop": [7]}  # with an id of its own, it is no edge
+    spec, _ = guess(tmp_path, users=USERS, item=owned, shop={"id": [7]}, likes={"user_id": ["ann"], "item_id": [5]})
+    assert list(spec.edges) == ["user:likes:item"]
+
+
 def test_one_table_of_edges_makes_a_graph_without_types(tmp_path: Path) -> None:
     nodes = {"id": [3, 4], "y": ["a", "b"], "train_mask": [True, False], "test_mask": [False, True]}
     spec, remarks = guess(tmp_path, edges={"src": [3], "dst": [4]}, nodes=nodes)
