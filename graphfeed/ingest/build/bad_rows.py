@@ -69,9 +69,7 @@ def settle(
         more = f" ({total} rows in all; {'; '.join(texts[1:])})" if total > 1 else ""
         source, _ = relation.place(rows[0][0])
         raise ValueError(f"{source.name}, {texts[0]}, {checks[code].reason}{more}"[:MOST_LETTERS])
-    firsts = ", ".join(str(first) for first, _ in relation.firsts)
-    places = f"(SELECT code, n, list_last(list_filter([{firsts}], lambda first: first <= n)) AS first FROM {bad})"
-    groups = engine.rows(f"SELECT code, min(n), count(*) FROM {places} GROUP BY first, code ORDER BY 2")
+    groups = relation.by_table(engine, bad)
     texts = describe(engine, relation, checks, [(n, code) for code, n, _ in groups])
     for (code, n, count), text in zip(groups, texts, strict=True):
         check, (source, _) = checks[code], relation.place(n)

@@ -12,15 +12,15 @@ import numpy as np
 import yaml
 
 from graphfeed.ingest.build.bad_rows import OnError, Problems
-from graphfeed.ingest.build.edge_steps import read_edges
+from graphfeed.ingest.build.edge_steps import TableEdges, read_edges
+from graphfeed.ingest.build.inputs import load_rows
 from graphfeed.ingest.build.journal import JOURNAL, Journal, digest
 from graphfeed.ingest.build.node_steps import collect_nodes, read_nodes
+from graphfeed.ingest.build.rows import Places
 from graphfeed.ingest.build.spec import EdgeTable, Spec, read_spec
-from graphfeed.ingest.build.table_edges import TableEdges
-from graphfeed.ingest.build.table_rows import Places, load_rows
 from graphfeed.ingest.build.task_metadata import describe_task, narrow_seeds
 from graphfeed.ingest.tables.column_types import refuse_numbers_that_are_columns
-from graphfeed.ingest.tables.engine import Engine
+from graphfeed.ingest.tables.engine import Engine, as_numpy
 from graphfeed.ingest.tables.input_files import InputFiles
 from graphfeed.ingest.tables.relation import Relation
 from graphfeed.ingest.tables.table import NUMPY, TableSource, find_sources
@@ -44,10 +44,11 @@ from graphfeed.storage.datasets import (
     write_text,
 )
 from graphfeed.storage.graph import ORIGINAL_EDGE_ID, ends_of, first_ids
-from graphfeed.storage.memory import map_npy
 
 LEAST_MEMORY = 1 << 24
 DATABASE = "tables.duckdb"
+TIMES = "node_0.npy"
+"""The file of the times of nodes."""
 
 
 def build_dataset(
@@ -161,10 +162,11 @@ class Builder:
             self.graph.mkdir(parents=True, exist_ok=True)
             file = self.scratch / DATABASE
             with Engine(file, self.memory) as engine:
-                self.places = Places(engine, self.spec, self.output, self.scratch, self.on_error)
+                self.places = Places(engine, self.spec, self.output, self.on_error)
                 nodes = {name: self.read_nodes(number, name) for number, name in enumerate(self.nodes)}
                 counts = {name: described["count"] for name, described in nodes.items()}
                 edges = {name: self.read_edges(number, name, nodes) for number, name in enumerate(self.edges)}
+                self.write_times(engine, counts)
             key = digest([self.spec.typed, list(self.nodes), list(self.edges), self.keys])
             topology = self.once("sort", key, lambda: {"topology": self.sort(file, edges, counts)})["topology"]
             metadata = self.describe(nodes, edges, topology, in_memory)
@@ -221,12 +223,12 @@ class Builder:
         read = [*sources, *(source for edge_type, _ in ends for source in self.sources["edges", edge_type])]
 
         def run() -> dict[str, Any]:
-            with self.progress(f"reading nodes {node_type or ''}".strip(), None) as bar:
+            with self.progress(f"reading nodes {node_type or ''}".strip(), 0) as bar:
                 if not ends:
                     return read_nodes(self.places, number, node_type, sources, bar)
                 relations = [(self.load_edges(edge_type)[0], column) for edge_type, column in ends]
                 columns = [(relation, relation.columns[column, True]) for relation, column in relations]
-                return collect_nodes(self.places, number, table, columns, bar)
+                return collect_nodes(self.places, number, columns, bar)
 
         return self.once(step, self.key_of(step, table, read), run)
 
@@ -234,8 +236,8 @@ class Builder:
         """Return the rows of edges, which the ids of nodes may be taken from as well, and lines that were left out."""
         if edge_type not in self.loaded:
             name, problems = f"rows_edge_{list(self.edges).index(edge_type)}", Problems(self.on_error)
-            sources = self.sources["edges", edge_type]
-            self.loaded[edge_type] = load_rows(self.places, name, self.edges[edge_type], sources, problems), problems
+            sources, engine = self.sources["edges", edge_type], self.places.engine
+            self.loaded[edge_type] = load_rows(engine, name, self.edges[edge_type], sources, problems), problems
         return self.loaded[edge_type]
 
     def read_edges(
@@ -247,7 +249,7 @@ class Builder:
         ends = [(order.index(end), nodes[end]) for end in ends_of(edge_type)]
 
         def run() -> dict[str, Any]:
-            with self.progress(f"reading edges {edge_type or ''}".strip(), None) as bar:
+            with self.progress(f"reading edges {edge_type or ''}".strip(), 0) as bar:
                 return read_edges(self.places, number, edge_type, self.load_edges(edge_type), ends, bar)
 
         key = self.key_of(step, table, sources, *(f"node_{end}" for end, _ in ends))
@@ -278,22 +280,24 @@ class Builder:
         # Half of the memory is for the range that is sorted.
         sorting = Sorting(self.memory // 2, self.executor)
         topology = write_edges(self.graph, parts, counts, attributes, True, sorting, self.progress)
-        topology["node_attributes"] = self.write_times(counts)
+        topology["node_attributes"] = {"time": TIMES} if self.node_time else {}
         sync_folder(self.graph)
         return topology
 
-    def write_times(self, counts: Mapping[str | None, int]) -> dict[str, str]:
+    def write_times(self, engine: Engine, counts: Mapping[str | None, int]) -> None:
         """Write the times of all nodes, type after type."""
         if not self.node_time:
-            return {}
-        total = sum(counts.values())
-        with ArrayWriter(self.graph / "node_0.npy", (total,), np.int64) as writer:
-            for number in range(len(counts)):
-                times = map_npy(self.scratch / f"node_{number}_time.npy")
-                # By parts, so that the file isn't in memory as a whole.
-                for start in range(0, len(times), 1 << 20):
-                    writer.append(times[start : start + (1 << 20)])
-        return {"time": "node_0.npy"}
+            return
+        with ArrayWriter(self.graph / TIMES, (sum(counts.values()),), np.int64) as writer:
+            for number, (name, count) in enumerate(counts.items()):
+                given = self.nodes[name].time
+                times = (
+                    f"times_{number}"
+                    if isinstance(given, str)
+                    else f"(SELECT {given}::BIGINT AS time FROM range({count}))"
+                )
+                for batch in engine.stream(f"SELECT time FROM {times}"):
+                    writer.append(as_numpy(batch.column(0)))
 
     def remove_others(
         self,

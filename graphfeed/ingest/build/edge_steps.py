@@ -1,22 +1,23 @@
 """From tables to edges: their ends, weights and times in a table of the engine, and features and items in arrays."""
 
-from collections.abc import Sequence
-from contextlib import closing
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from graphfeed.ingest.build.array_files import Arrays
 from graphfeed.ingest.build.bad_rows import Problems, first_broken
-from graphfeed.ingest.build.row_outputs import RowOutputs, open_references
+from graphfeed.ingest.build.rows import BAD, Arrays, Places, Rows
 from graphfeed.ingest.build.spec import EdgeTable
-from graphfeed.ingest.build.table_rows import BAD, IntegerStream, Places, TableRows
 from graphfeed.ingest.build.values import Check, ids, numbers
 from graphfeed.ingest.tables.arrow_types import is_text
+from graphfeed.ingest.tables.engine import Engine, as_numpy
 from graphfeed.ingest.tables.relation import Relation
 from graphfeed.ingest.tables.scans import is_integer
 from graphfeed.ops.process import ProgressBar
+from graphfeed.storage.datasets import Edges
 
 MOST_NARROW = 1 << 31
 """Below this, ids take four bytes."""
@@ -42,15 +43,17 @@ def read_edges(
     """
     table, name, engine = places.spec.edge_tables[edge_type], f"edges_{number}", places.engine
     relation, problems = loaded
-    rows = TableRows(places, table, relation, open_references(table, places.spec.folder), problems, bar)
+    rows = Rows(places, table, relation, problems, bar)
+    of_rows, rows.checks = rows.checks, []
     columns, joins = read_ends(rows, table, ends)
-    rows.checks += rows.plan.checks
-    columns += read_weight(rows, table)
+    rows.checks += of_rows
+    columns |= read_weight(rows, table)
     rows.read_time(f"edges {edge_type or ''}")
-    columns += [f"{rows.time.sql}::BIGINT AS time"] if rows.time is not None else []
-    columns.append(f"{first_broken(rows.checks)} AS code")
+    columns |= {"time": f"{rows.time.sql}::BIGINT"} if rows.time is not None else {}
+    columns |= rows.of_items | {"code": first_broken(rows.checks)}
+    selected = ", ".join(f"{sql} AS {column}" for column, sql in columns.items())
     # A join keeps no order.
-    found = f"SELECT n, {', '.join(columns)} FROM {relation.sql} {joins} {'ORDER BY n' if joins else ''}"
+    found = f"SELECT n, {selected} FROM {relation.sql} {joins} {'ORDER BY n' if joins else ''}"
     engine.run(f"CREATE OR REPLACE TABLE {name} AS {found}")
     if table.time_sorted:
         refuse_earlier(rows, name, str(table.time))
@@ -60,13 +63,12 @@ def read_edges(
         engine.run(f"CREATE OR REPLACE TABLE kept AS {kept}; DROP TABLE {name}; ALTER TABLE kept RENAME TO {name}")
     described = write_edges(rows, number, dropped)
     engine.run(f"DROP TABLE IF EXISTS rows_edge_{number}; CHECKPOINT")
-    count = relation.num_rows - len(dropped)
-    return described | {"count": count, "problems": problems.as_list(), "time": rows.time_type}
+    return described | {"problems": problems.as_list(), "time": rows.time_type}
 
 
-def read_ends(rows: TableRows, table: EdgeTable, ends: Sequence[tuple[int, dict[str, Any]]]) -> tuple[list[str], str]:
+def read_ends(rows: Rows, table: EdgeTable, ends: Sequence[tuple[int, dict[str, Any]]]) -> tuple[dict[str, str], str]:
     """Return the numbers of sources and destinations as SQL, and the joins that find them."""
-    columns, joins = [], []
+    columns, joins = {}, []
     names = {"source": table.source, "destination": table.destination}
     for (end, name), (node, described) in zip(names.items(), ends, strict=True):
         column = rows.relation.columns[name, True]
@@ -84,23 +86,23 @@ def read_ends(rows: TableRows, table: EdgeTable, ends: Sequence[tuple[int, dict[
             lost = f"{place} IS NULL"
             joins.append(f"LEFT JOIN ids_{node} AS {end}_ids ON {end}_ids.id = {found.sql}")
         rows.checks += [*found.checks, Check(lost, name, reason, column.sql)]
-        columns.append(f"TRY_CAST({place} AS {'INTEGER' if count < MOST_NARROW else 'BIGINT'}) AS {end}")
+        columns[end] = f"TRY_CAST({place} AS {'INTEGER' if count < MOST_NARROW else 'BIGINT'})"
     return columns, " ".join(joins)
 
 
-def read_weight(rows: TableRows, table: EdgeTable) -> list[str]:
+def read_weight(rows: Rows, table: EdgeTable) -> dict[str, str]:
     """Return the weights as SQL, if they are a column."""
     if not isinstance(table.weight, str):
-        return []
+        return {}
     column = rows.relation.columns[table.weight, False]
     found = numbers(column, "a number")
     float32 = f"TRY_CAST({found.sql} AS FLOAT)"
     wrong = f"NOT coalesce({float32} >= 0 AND isfinite({float32}), false)"
     rows.checks += [*found.checks, Check(wrong, table.weight, "but a weight must be a number from 0", column.sql)]
-    return [f"{float32} AS weight"]
+    return {"weight": float32}
 
 
-def refuse_earlier(rows: TableRows, name: str, column: str) -> None:
+def refuse_earlier(rows: Rows, name: str, column: str) -> None:
     """Mark rows whose times are earlier than in a row before, unless that one is wrong itself."""
     rows.checks.append(
         Check("false", column, "which is earlier than in a row before", rows.relation.columns[column, False].sql)
@@ -110,20 +112,47 @@ def refuse_earlier(rows: TableRows, name: str, column: str) -> None:
     rows.places.engine.run(f"UPDATE {name} SET code = {len(rows.checks) - 1} WHERE n IN ({earlier})")
 
 
-def write_edges(rows: TableRows, number: int, dropped: NDArray[np.int64]) -> dict[str, Any]:
+def write_edges(rows: Rows, number: int, dropped: NDArray[np.int64]) -> dict[str, Any]:
     """Write the features and the items of edges, and return their description."""
-    plan, width = rows.plan, 2 if rows.time is None else 3
-    ends = f"SELECT {', '.join(['source', 'destination', 'time'][:width])} FROM edges_{number}"
-    stream = rows.places.engine.stream(ends)
-    with Arrays(rows.places.output, f"edge_{number}_") as arrays, closing(stream):
-        outputs = RowOutputs(rows.table, plan, rows.given, arrays)
-        integers = IntegerStream(stream, width)
-        for batch, own in rows.batches(dropped):
-            items: dict[str, NDArray[Any]] = {}
-            if plan.parts or plan.label is not None:
-                source, destination, *times = integers.take(len(batch))
-                items = {"seeds": np.stack([source, destination], axis=1)}
-                items |= {"timestamp": times[0]} if times else {}
-            outputs.write(batch, own, items)
-        rows.note_unlabelled(outputs)
-        return outputs.describe()
+    count = rows.relation.num_rows - len(dropped)
+    columns = {name: name for name in rows.of_items} | ({} if rows.time is None else {"timestamp": "time"})
+    with Arrays(rows.places.output, f"edge_{number}_") as arrays:
+        features = rows.write_features(arrays, dropped)
+        items = rows.write_items(arrays, f"edges_{number}", count, columns, ("source", "destination"))
+        return items | {"features": features, "count": count}
+
+
+@dataclass(frozen=True)
+class TableEdges(Edges):
+    """The edges of one type in a table, in the order of their rows."""
+
+    file: Path
+    table: str
+    num_edges: int
+    memory: int
+    columns: Sequence[str]
+    constants: Mapping[str, Any]
+    """Values of attributes that are the same for all edges."""
+
+    def __len__(self) -> int:
+        return self.num_edges
+
+    def parts(self, first: int, last: int, /) -> Iterator[Any]:
+        """Yield batches of the edges of some columns of the graph."""
+        low, high = first - self.first_nodes[1], last - self.first_nodes[1]
+        columns = ", ".join(["source", "destination", *self.columns])
+        return self.stream(f"SELECT {columns} FROM {self.table} WHERE destination >= {low} AND destination < {high}")
+
+    def destinations(self, _num_nodes: int) -> Iterator[NDArray[Any]]:
+        """Yield the destinations of all edges, without reading the rest."""
+        parts = self.stream(f"SELECT destination FROM {self.table}")
+        return (self.read("destination", part) for part in parts)
+
+    def stream(self, sql: str) -> Iterator[Any]:
+        """Yield batches of a query, in a worker's own connection."""
+        with Engine(self.file, self.memory // 4, read_only=True) as engine:
+            yield from engine.stream(sql)
+
+    def column(self, name: str, part: Any) -> NDArray[Any]:
+        """Return some rows of a column."""
+        return np.array(self.constants[name]) if name in self.constants else as_numpy(part.column(name))

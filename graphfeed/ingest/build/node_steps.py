@@ -6,20 +6,17 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from graphfeed.ingest.build.array_files import Arrays, as_numpy, text_buffers
 from graphfeed.ingest.build.bad_rows import Problems
-from graphfeed.ingest.build.row_outputs import RowOutputs, open_references, roles_of
+from graphfeed.ingest.build.inputs import load_rows, open_references, roles_of
+from graphfeed.ingest.build.rows import BAD, Arrays, Places, Rows
 from graphfeed.ingest.build.spec import NodeTable
-from graphfeed.ingest.build.table_rows import BAD, Places, TableRows, load_rows
-from graphfeed.ingest.build.values import Check, Values, ids
-from graphfeed.ingest.tables.arrow_types import is_text
+from graphfeed.ingest.build.values import Check, ids
+from graphfeed.ingest.tables.arrow_types import arrow, is_text
+from graphfeed.ingest.tables.engine import as_numpy
 from graphfeed.ingest.tables.relation import Column, Relation
 from graphfeed.ingest.tables.table import TableSource
 from graphfeed.ops.process import ProgressBar
 from graphfeed.storage.memory import check_nodes_fit
-
-TIMES = "time"
-"""What the array of the times of all nodes of a type is called."""
 
 
 def read_nodes(
@@ -28,19 +25,19 @@ def read_nodes(
     """Write what is known of the nodes of a type, and return its description."""
     table, prefix, engine = places.spec.node_tables[node_type], f"node_{number}", places.engine
     problems = Problems(places.on_error)
-    given = open_references(table, places.spec.folder)
     relation = (
-        load_rows(places, f"rows_{prefix}", table, sources, problems) if sources else rows_of_arrays(table, given)
+        load_rows(engine, f"rows_{prefix}", table, sources, problems)
+        if sources
+        else rows_of_arrays(table, open_references(table, places.spec.folder))
     )
-    rows = TableRows(places, table, relation, given, problems, bar)
-    own = None
-    name = table.id if table.id is not None else table.names
+    rows = Rows(places, table, relation, problems, bar)
+    own, name = None, table.names if table.id is None else table.id
     if name is not None:
         column = relation.columns[name, True]
         own = ids(column, is_text(column.type))
-        doubles = [refuse_doubles(rows, column, own)] if table.id is not None else []
-        rows.checks += [*own.checks, *doubles]
-    rows.checks += rows.plan.checks
+        if table.id is not None:
+            rows.checks.insert(0, refuse_doubles(places, relation, column, own.sql))
+        rows.checks = [*own.checks, *rows.checks]
     rows.read_time(f"nodes {node_type or ''}")
     dropped = rows.find_bad()
     if len(dropped) and table.id is None:
@@ -50,48 +47,40 @@ def read_nodes(
             "column of ids"
         )
     described = write_nodes(rows, prefix, dropped)
+    kept = f"FROM {relation.sql} {f'WHERE n NOT IN (SELECT n FROM {BAD}) ORDER BY n' if len(dropped) else ''}"
     named: dict[str, Any] = {"ids": None, "texts": False}
     if own is not None:
-        kept = f"WHERE n NOT IN (SELECT n FROM {BAD}) ORDER BY n" if len(dropped) else ""
-        engine.run(f"CREATE OR REPLACE TABLE ids_{number} AS SELECT {own.sql} AS id FROM {relation.sql} {kept}")
+        engine.run(f"CREATE OR REPLACE TABLE ids_{number} AS SELECT {own.sql} AS id {kept}")
         found = write_ids(places, number, "names" if table.id is None else "ids")
         named |= {"names": found["ids"]} if table.id is None else found
+    if rows.time is not None:
+        engine.run(f"CREATE OR REPLACE TABLE times_{number} AS SELECT {rows.time.sql}::BIGINT AS time {kept}")
     engine.run(f"DROP TABLE IF EXISTS rows_{prefix}")
     return described | named | {"problems": problems.as_list(), "time": rows.time_type}
 
 
-def refuse_doubles(rows: TableRows, column: Column, own: Values) -> Check:
+def refuse_doubles(places: Places, relation: Relation, column: Column, sql: str) -> Check:
     """Return the rule that no earlier row has an id."""
-    named = f"SELECT {own.sql} AS id, n FROM {rows.relation.sql}"
+    named = f"SELECT {sql} AS id, n FROM {relation.sql}"
     several = f"SELECT id, min(n) AS first FROM ({named}) WHERE id IS NOT NULL GROUP BY id HAVING count(*) > 1"
-    rows.places.engine.run(
+    places.engine.run(
         f"CREATE OR REPLACE TEMP TABLE doubles AS SELECT n FROM ({named}) JOIN ({several}) USING (id) WHERE n <> first"
     )
     return Check("n IN (FROM doubles)", column.name, "which an earlier row has already", column.sql)
 
 
-def write_nodes(rows: TableRows, prefix: str, dropped: NDArray[np.int64]) -> dict[str, Any]:
-    """Write the features, the items and the times of nodes, and return their description."""
-    given = rows.table.time
-    place = rows.plan.add(rows.time.sql) if rows.time is not None else None
-    with Arrays(rows.places.output, f"{prefix}_") as arrays, Arrays(rows.places.scratch, f"{prefix}_") as scratch:
-        outputs = RowOutputs(rows.table, rows.plan, rows.given, arrays)
-        if given is not None:
-            scratch.append(TIMES, np.zeros(0, dtype=np.int64))
-        for batch, own in rows.batches(dropped, given is not None):
-            items = {"seeds": np.arange(outputs.count, outputs.count + len(batch))}
-            if given is not None:
-                constant = np.full(len(batch), given if place is None else 0, dtype=np.int64)
-                times = constant if place is None else as_numpy(batch.column(1 + place)).astype(np.int64)
-                items["timestamp"] = times
-                scratch.append(TIMES, times)
-            outputs.write(batch, own, items)
-        rows.note_unlabelled(outputs)
-        return outputs.describe() | {"count": rows.relation.num_rows - len(dropped)}
+def write_nodes(rows: Rows, prefix: str, dropped: NDArray[np.int64]) -> dict[str, Any]:
+    """Write the features and the items of nodes, and return their description."""
+    time, count = rows.time.sql if rows.time is not None else rows.table.time, rows.relation.num_rows
+    columns = rows.of_items | ({} if time is None else {"timestamp": f"({time})::BIGINT"})
+    with Arrays(rows.places.output, f"{prefix}_") as arrays:
+        features = rows.write_features(arrays, dropped)
+        items = rows.write_items(arrays, rows.relation.sql, count, columns, dropped=dropped)
+        return items | {"features": features, "count": count - len(dropped)}
 
 
 def collect_nodes(
-    places: Places, number: int, table: NodeTable, ends: Sequence[tuple[Relation, Column]], bar: ProgressBar
+    places: Places, number: int, ends: Sequence[tuple[Relation, Column]], bar: ProgressBar
 ) -> dict[str, Any]:
     """Number the ids that columns of edges name, in ascending order, and return a description of these nodes."""
     texts = any(is_text(column.type) for _, column in ends)
@@ -102,9 +91,6 @@ def collect_nodes(
     ((count,),) = places.engine.rows(f"SELECT count(*) FROM ids_{number}")
     bar.total = count
     bar.update(count)
-    if table.time is not None:
-        with Arrays(places.scratch, f"node_{number}_") as scratch:
-            scratch.append(TIMES, np.full(count, table.time, dtype=np.int64))
     return found | {"count": count, "features": {}, "items": {}, "classes": None, "num_classes": 0, "problems": []}
 
 
@@ -127,10 +113,11 @@ def write_ids(places: Places, number: int, name: str) -> dict[str, Any]:
             if not texts:
                 arrays.append(names["values"], as_numpy(batch.column(0)))
                 continue
-            offsets, values = text_buffers(batch.column(0))
-            arrays.append(names["values"], values)
-            arrays.append(names["offsets"], offsets[1:] + end)
-            end += int(offsets[-1])
+            _, offsets, data = batch.column(0).cast(arrow().large_string()).buffers()
+            starts = np.frombuffer(offsets, dtype=np.int64)[: len(batch) + 1]
+            arrays.append(names["values"], np.frombuffer(data or b"", dtype=np.uint8)[: starts[-1]])
+            arrays.append(names["offsets"], starts[1:] + end)
+            end += int(starts[-1])
     return {"ids": {key: f"{own}.npy" for key, own in names.items()}, "texts": texts}
 
 

@@ -3,9 +3,11 @@
 from dataclasses import dataclass, field
 from typing import Any
 
+import numpy as np
+
 from graphfeed.ingest.tables.arrow_types import arrow, is_list, is_number, is_text
 from graphfeed.ingest.tables.relation import Column
-from graphfeed.ingest.tables.scans import is_integer, is_missing, literal, parse
+from graphfeed.ingest.tables.scans import is_integer, is_missing, literal, parse, sql_type
 
 MISSING_HINT = "the key `missing:` of the table gives a number to take its place"
 
@@ -30,6 +32,8 @@ class Values:
     checks: list[Check] = field(default_factory=list)
     length: int | None = None
     """Of the vectors of a column that has some."""
+    dtype: Any = None
+    """Of the array that is written."""
 
 
 def numbers(column: Column, what: str, *, whole: bool = False, optional: bool = False, hint: str = "") -> Values:
@@ -85,28 +89,61 @@ def ids(column: Column, texts: bool) -> Values:
 
 
 def feature(column: Column, missing: float | None, length: int | None, hint: str) -> Values:
-    """Return a column of numbers or of vectors, which all have one length."""
+    """Return a column of numbers or of vectors, which all have one length; `missing` is in the place of NULL or NaN."""
     name, arrow_type, types = column.name, column.type, arrow().types
     if types.is_temporal(arrow_type):
         raise TypeError(f"{column.table}: {name} has {arrow_type}, but a feature has numbers; save days, for example")
     if not is_list(arrow_type):
-        found = numbers(column, "a number", optional=missing is not None, hint=hint)
+        whole = types.is_integer(arrow_type)
+        found = numbers(column, "a number", optional=may_fill(arrow_type, missing), hint=hint)
         nan = Check(f"isnan({found.sql}::DOUBLE)", name, f"which has NaN; {MISSING_HINT}", column.sql)
-        may_have = missing is None and not types.is_integer(arrow_type)
-        return Values(found.sql, [*found.checks, *([nan] if may_have else [])])
-    if not is_number(arrow_type.value_type) and not types.is_null(arrow_type.value_type):
-        raise TypeError(f"{column.table}: {name} must have vectors of numbers, but has {arrow_type.value_type}")
-    sql, checks = column.sql, []
+        checks = [*found.checks, *([nan] if missing is None and not whole else [])]
+        dtype = np.dtype(np.uint8) if types.is_boolean(arrow_type) else dtype_of(arrow_type)
+        return Values(fill(found.sql, arrow_type, missing), checks, dtype=dtype)
+    inner = arrow_type.value_type
+    if not is_number(inner) and not types.is_null(inner):
+        raise TypeError(f"{column.table}: {name} must have vectors of numbers, but has {inner}")
+    sql, size = column.sql, length or 0
+    checks = []
     if missing is None:
         checks.append(Check(f"{sql} IS NULL", name, f"but must be a vector; {MISSING_HINT}", "'missing'"))
-    reason = f"which has another length than {length or 0}, as the first one"
-    checks.append(Check(f"len({sql}) <> {length or 0}", name, reason, sql))
-    if missing is None:
+    checks.append(Check(f"len({sql}) <> {size}", name, f"which has another length than {size}, as the first one", sql))
+    if not may_fill(inner, missing):
         lacking = f"list_count({sql}) < len({sql})"
         checks.append(Check(lacking, name, f"which has a missing number; {MISSING_HINT}", sql))
-        if types.is_floating(arrow_type.value_type):
+    if missing is None:
+        if types.is_floating(inner):
             checks.append(Check(f"list_contains({sql}, 'nan')", name, f"which has NaN; {MISSING_HINT}", sql))
-    return Values(sql, checks, length or 0)
+        return Values(sql, checks, size, dtype_of(inner))
+    given = f"coalesce({sql}, list_resize([]::{sql_type(inner)}[], {size}))"
+    return Values(f"list_transform({given}, lambda e: {fill('e', inner, missing)})", checks, size, dtype_of(inner))
+
+
+def may_fill(arrow_type: Any, missing: float | None) -> bool:
+    """Tell whether a number can take the place of what is missing: a fraction is none of integers."""
+    return missing is not None and not (arrow().types.is_integer(arrow_type) and missing % 1)
+
+
+def fill(sql: str, arrow_type: Any, missing: float | None) -> str:
+    """Return numbers, with one that is given in the place of NULL and NaN."""
+    types = arrow().types
+    kind = "DOUBLE" if types.is_null(arrow_type) else sql_type(arrow_type)
+    if missing is None or not may_fill(arrow_type, missing):
+        return f"({sql})::{kind}"
+    if types.is_boolean(arrow_type):
+        return f"coalesce({sql}, {literal(bool(missing))})::BOOLEAN"
+    if types.is_integer(arrow_type):
+        return f"coalesce({sql}, {literal(int(missing))})::{kind}"
+    value = f"({sql})::{kind}"
+    return f"(CASE WHEN {value} IS NULL OR isnan({value}) THEN {literal(float(missing))} ELSE {value} END)::{kind}"
+
+
+def dtype_of(arrow_type: Any) -> np.dtype[Any]:
+    """Return the dtype that numbers are written with."""
+    types = arrow().types
+    if types.is_null(arrow_type) or types.is_float64(arrow_type):
+        return np.dtype(np.float32)
+    return np.dtype(arrow_type.to_pandas_dtype())
 
 
 def masks(columns: dict[str, Column]) -> tuple[dict[str, str], list[Check]]:

@@ -5,9 +5,11 @@ import os
 import re
 from collections.abc import Callable, Generator, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any
+
+from numpy.typing import NDArray
 
 from graphfeed.ingest.tables.arrow_types import arrow
 from graphfeed.ingest.tables.scans import SAFE, duckdb, numbered
@@ -27,6 +29,8 @@ class Engine:
 
     def __init__(self, file: Path, memory: int, read_only: bool = False) -> None:
         self.file = file
+        self.streams: list[ExitStack] = []
+        """What streams have open: an error keeps their generators, and these would keep the file."""
         settings = {**SAFE, "memory_limit": f"{memory + BESIDE}B", "preserve_insertion_order": True}
         settings["temp_directory"] = str(file.with_suffix(".spilled"))
         settings["threads"] = max(min(available_cores(), (memory + BESIDE) // THREAD_BYTES), 1)
@@ -42,7 +46,8 @@ class Engine:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self.connection.close()
+        for opened in (*self.streams, self.connection):
+            opened.close()
 
     def run(self, sql: str) -> None:
         self.wait_for(lambda: self.connection.execute(sql))
@@ -63,17 +68,11 @@ class Engine:
 
     def stream(self, sql: str) -> Generator[Any, None, None]:
         """Yield batches of Arrow with the rows of a query; other queries may run meanwhile."""
-        cursor = self.connection.cursor()
-        try:
-            with translated():
-                reader = cursor.sql(sql).to_arrow_reader(BATCH_ROWS)
-                while True:
-                    batch = next(reader, None)
-                    if batch is None:
-                        break
-                    yield batch
-        finally:
-            cursor.close()
+        opened = ExitStack()
+        self.streams.append(opened)
+        with opened, translated():
+            cursor = opened.enter_context(self.connection.cursor())
+            yield from opened.enter_context(cursor.sql(sql).to_arrow_reader(BATCH_ROWS))
 
     def insert(self, name: str, file: int, columns: list[Any]) -> None:
         """Append columns of Arrow to a table that begins with the number of a file."""
@@ -118,6 +117,12 @@ def translated() -> Iterator[None]:
         if error.errno is None:  # of a file that can't be read, by way of Arrow
             raise ValueError(first_line(error)) from error
         raise
+
+
+def as_numpy(values: Any) -> NDArray[Any]:
+    """Return a column of Arrow without NULL, which would make floats of integers."""
+    array: NDArray[Any] = values.to_numpy(zero_copy_only=False)
+    return array
 
 
 def first_line(error: Exception) -> str:

@@ -62,6 +62,12 @@ class Relation:
         first, file = self.firsts[bisect_right(self.firsts, n, key=itemgetter(0)) - 1]
         return self.sources[file], n - first
 
+    def by_table(self, engine: Engine, rows: str) -> list[tuple[int, int, int]]:
+        """Return the codes of some rows, with the first row of each in a table, and how many there are."""
+        firsts = ", ".join(str(first) for first, _ in self.firsts)
+        places = f"SELECT code, n, list_last(list_filter([{firsts}], lambda first: first <= n)) AS first FROM {rows}"
+        return engine.rows(f"SELECT code, min(n), count(*) FROM ({places}) GROUP BY first, code ORDER BY 2")
+
 
 def load(
     engine: Engine, name: str, sources: Sequence[TableSource], roles: Mapping[Key, str], on_width: OnWidth

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from graphfeed.ingest import EdgeTable, NodeTable, Spec, Split, build_dataset
-from graphfeed.ingest.build import row_outputs
+from graphfeed.ingest.build import inputs
 from tests.refusals import Refusal, check_refused
 
 EDGES = EdgeTable({"s": np.array([0, 1]), "d": np.array([1, 0])}, source="s", destination="d")
@@ -189,13 +189,13 @@ def test_arrays_beside_several_tables_are_as_long_as_all_of_them(tmp_path: Path)
 def test_an_archive_of_arrays_is_read_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     np.savez(tmp_path / "a.npz", x=np.arange(4.0))
     opened: list[str] = []
-    read = row_outputs.open_reference
+    read = inputs.open_reference
 
     def record(reference: str, folder: Path) -> Any:
         opened.append(reference)
         return read(reference, folder)
 
-    monkeypatch.setattr(row_outputs, "open_reference", record)
+    monkeypatch.setattr(inputs, "open_reference", record)
     dataset = build(tmp_path, {"y": [0, 0]}, {"y": [1, 1]}, features={"f": ["y", "a.npz#x"]})
     assert feature(dataset, "f") == [[0, 0], [0, 1], [1, 2], [1, 3]]
     assert opened == ["a.npz#x"]

@@ -1,0 +1,101 @@
+"""What is read of an entry: columns of its tables, and arrays that its features name."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from graphfeed.ingest.build.bad_rows import Problems
+from graphfeed.ingest.build.spec import EdgeTable, NodeTable, Table
+from graphfeed.ingest.tables.column_types import Key
+from graphfeed.ingest.tables.engine import Engine
+from graphfeed.ingest.tables.relation import WIDTH_REASON, Relation, load
+from graphfeed.ingest.tables.table import TableSource
+from graphfeed.storage.memory import map_npy
+
+
+def load_rows(
+    engine: Engine, name: str, table: NodeTable | EdgeTable, sources: Sequence[TableSource], problems: Problems
+) -> Relation:
+    """Return the columns of an entry that are read."""
+    columns: dict[Key, str] = {(column, False): role for column, role in roles_of(table).items()}
+    may_skip = True
+    if isinstance(table, NodeTable):
+        # Where edges name nodes by row, no line may be left out.
+        may_skip = table.id is not None
+        named = [table.id, table.names]
+    else:
+        named = [table.source, table.destination]
+        if isinstance(table.weight, str):
+            columns.setdefault((table.weight, False), "number")
+    if isinstance(table.time, str):
+        columns.setdefault((table.time, False), "integer")
+    columns |= {(column, True): "id" for column in named if column is not None}
+    columns = columns or {(sources[0].names[0], False): "any"}  # to count the rows by
+
+    def on_width(source: TableSource, count: int, text: str) -> None:
+        if problems.on_error == "raise" or not may_skip:
+            raise ValueError(f"{source.name} can't be read as {source.suffix}: {text}")
+        problems.count(source.name, WIDTH_REASON, count, f"{WIDTH_REASON}: {text}")
+
+    return load(engine, name, sources, columns, on_width)
+
+
+def roles_of(table: Table) -> dict[str, str]:
+    """Return the columns that features and items are made of, and what each is read as."""
+    split = table.splits
+    roles = {name: "number" for names in table.features.values() for name in names if not is_reference(name)}
+    if split is not None and split.column is None:
+        roles |= dict.fromkeys(split.parts.values(), "number")
+    if table.label is not None:
+        roles[table.label] = "any"
+    if split is not None and split.column is not None:
+        roles[split.column] = "any"
+    return roles
+
+
+def is_reference(name: str) -> bool:
+    """Return whether a feature names an array in a file, rather than a column."""
+    return name.partition("#")[0].endswith((".npy", ".npz"))
+
+
+def open_references(table: Table, folder: Path) -> dict[str, NDArray[Any]]:
+    """Return the arrays that features name."""
+    names = [name for names in table.features.values() for name in names if is_reference(name)]
+    return {name: open_reference(name, folder) for name in dict.fromkeys(names)}
+
+
+def open_reference(reference: str, folder: Path) -> NDArray[Any]:
+    """Open an array that a feature names: `file.npy`, or `file.npz#name`."""
+    path, _, name = reference.partition("#")
+    if not (folder / path).is_file():
+        raise FileNotFoundError(f"there is no file {folder / path}, which a feature names")
+    array: NDArray[Any]
+    try:
+        if path.endswith(".npy"):
+            array = map_npy(folder / path)
+        else:
+            with (folder / path).open("rb") as opened, np.load(opened, allow_pickle=False) as arrays:
+                array = arrays[name]
+    except Exception as error:
+        raise ValueError(f"{reference} can't be read: {error}; write FILE.npz#NAME for an array of several") from error
+    if array.ndim == 0 or array.dtype.kind not in "biuf":
+        raise ValueError(f"{reference} must have rows of numbers, but is {array.dtype} of shape {array.shape}")
+    return array
+
+
+def rows_with_nan(given: Mapping[str, NDArray[Any]]) -> Iterator[tuple[str, NDArray[np.int64]]]:
+    """Yield each array that has NaN, with the rows that do, in bounded memory."""
+    for name, array in given.items():
+        if array.dtype.kind != "f":
+            continue
+        step = max((1 << 24) * len(array) // max(array.nbytes, 1), 1)
+        rows = [
+            start + np.flatnonzero(np.isnan(array[start : start + step]).any(axis=tuple(range(1, array.ndim))))
+            for start in range(0, len(array), step)
+        ]
+        found = np.concatenate([np.zeros(0, dtype=np.int64), *rows])
+        if len(found):
+            yield name, found

@@ -1,0 +1,337 @@
+"""The rows of an entry: what is read of them, which are wrong, and the arrays that are written of the others."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from graphfeed.ingest.build.bad_rows import OnError, Problems, first_broken, settle
+from graphfeed.ingest.build.inputs import is_reference, open_references, rows_with_nan
+from graphfeed.ingest.build.spec import PARTS, EdgeTable, NodeTable, Spec
+from graphfeed.ingest.build.values import MISSING_HINT, Check, Values, feature, is_value, masks, numbers
+from graphfeed.ingest.tables.arrow_types import arrow, is_list, is_text, unit_of
+from graphfeed.ingest.tables.engine import Engine, as_numpy
+from graphfeed.ingest.tables.relation import Column, Relation
+from graphfeed.ops.arguments import brief
+from graphfeed.ops.process import ProgressBar
+from graphfeed.storage.datasets import ArrayWriter
+
+BAD = "bad_rows"
+"""The table of wrong rows, each with the rule that it breaks."""
+MOST_CLASSES = 10_000
+"""How many different texts a label may have."""
+SPLIT_VALUES = 20
+"""How many values of a split's column an error may list."""
+
+
+@dataclass(frozen=True)
+class Places:
+    """What all entries are read with."""
+
+    engine: Engine
+    spec: Spec
+    output: Path
+    """The folder of the arrays."""
+    on_error: OnError
+
+
+class Arrays(ExitStack):
+    """Arrays in the files of a folder, of as many rows as come, completed if no error leaves `with`."""
+
+    def __init__(self, folder: Path, prefix: str) -> None:
+        super().__init__()
+        self.folder, self.prefix = folder, prefix
+        self.writers: dict[str, ArrayWriter] = {}
+
+    def file(self, name: str) -> str:
+        return f"{self.prefix}{name}.npy"
+
+    def append(self, name: str, values: NDArray[Any]) -> None:
+        """Write the next rows of an array, in the byte order of the machine."""
+        if name not in self.writers:
+            dtype = values.dtype.newbyteorder("=")
+            writer = ArrayWriter(self.folder / self.file(name), (None, *values.shape[1:]), dtype)
+            self.writers[name] = self.enter_context(writer)
+        self.writers[name].append(values)
+
+
+@dataclass
+class Rows:
+    """The rows of the tables of an entry."""
+
+    places: Places
+    table: NodeTable | EdgeTable
+    relation: Relation
+    problems: Problems
+    bar: ProgressBar
+    given: dict[str, NDArray[Any]] = field(init=False)
+    """The arrays that features name."""
+    features: list[list[Values | str]] = field(default_factory=list)
+    """What each feature consists of: columns, and names of arrays."""
+    label: Values | None = None
+    classes: list[str] = field(default_factory=list)
+    labelled: str = "true"
+    """Whether a row has a label, as SQL."""
+    parts: dict[str, str] = field(default_factory=dict)
+    """Whether a row is of a part of the split, as SQL."""
+    checks: list[Check] = field(default_factory=list)
+    """The rules about features, labels and splits, and then about what else is read."""
+    time: Values | None = None
+    time_type: list[Any] | None = None
+    """Of a column of times: the name of the entry, the type and the unit."""
+
+    def __post_init__(self) -> None:
+        table, relation = self.table, self.relation
+        self.given = open_references(table, self.places.spec.folder)
+        for names in table.features.values():
+            self.features.append([name if is_reference(name) else self.read_feature(name) for name in names])
+            self.checks += [check for part in self.features[-1] if isinstance(part, Values) for check in part.checks]
+        for reference, array in self.given.items():
+            if len(array) != relation.num_rows:
+                raise ValueError(
+                    f"{reference} has {len(array)} rows, but its table has {relation.num_rows}; give one for each"
+                )
+        split = table.splits
+        if split is not None and split.column is None:
+            columns = {part: relation.columns[name, False] for part, name in split.parts.items()}
+            self.parts, checks = masks(columns)
+            self.checks += checks
+        elif split is not None and split.column is not None:
+            column = relation.columns[split.column, False]
+            self.parts = {part: is_value(column, value) for part, value in split.parts.items()}
+            self.check_split(column)
+        if table.label is not None:
+            self.read_label(relation.columns[table.label, False])
+
+    def read_feature(self, name: str) -> Values:
+        """Return a feature's column, whose vectors are as long as the first one."""
+        column, relation, table = self.relation.columns[name, False], self.relation, self.table
+        length = None
+        if is_list(column.type):
+            sizes = [getattr(source.type_of(name), "list_size", None) for source in relation.sources]
+            query = f"SELECT len({column.sql}) FROM {relation.sql} WHERE {column.sql} IS NOT NULL LIMIT 1"
+            found = self.places.engine.rows(query)
+            length = next((size for size in sizes if size is not None), found[0][0] if found else None)
+            if length is None and table.missing is not None and relation.num_rows:
+                raise ValueError(
+                    f"{column.table}: no row has a vector in {name}, so their length isn't known; save vectors of a "
+                    "fixed size"
+                )
+        hint = f"; {MISSING_HINT}" if self.places.on_error == "raise" else ""
+        return feature(column, table.missing, length, hint)
+
+    def check_split(self, column: Column) -> None:
+        """Raise if a value that the split names is never there."""
+        engine, relation, split = self.places.engine, self.relation, self.table.splits
+        if not relation.num_rows or split is None:
+            return
+        some = ", ".join(f"bool_or({condition})" for condition in self.parts.values())
+        found = dict(zip(self.parts, engine.rows(f"SELECT {some} FROM {relation.sql}")[0], strict=True))
+        for part, value in split.parts.items():
+            # The names of the parts are what a split has by default; not all of them need be there.
+            if not found[part] and (part != value or not any(found.values())):
+                values = engine.rows(
+                    f"SELECT {column.sql}::VARCHAR, min(n) AS first FROM {relation.sql} GROUP BY ALL ORDER BY first "
+                    f"LIMIT {SPLIT_VALUES}"
+                )
+                raise ValueError(
+                    f"split: no row has {value!r} in the column {split.column!r}, which stands for {part}; the column "
+                    f"has {brief([own for own, _ in values])}"
+                )
+
+    def read_label(self, column: Column) -> None:
+        """Find out how labels are written, and which rows have one."""
+        types, engine, relation = arrow().types, self.places.engine, self.relation
+        if is_text(column.type):
+            texts = f"SELECT DISTINCT {column.sql} AS name FROM {relation.sql} WHERE {column.sql} IS NOT NULL"
+            names = engine.rows(f"{texts} ORDER BY name LIMIT {MOST_CLASSES + 1}")
+            if len(names) > MOST_CLASSES:
+                raise ValueError(
+                    f"{column.table}: the label {column.name} has more than {MOST_CLASSES} different texts; "
+                    "save numbers in their place"
+                )
+            self.classes = [name for (name,) in names]
+            engine.run(f"DROP TYPE IF EXISTS classes; CREATE TYPE classes AS ENUM ({texts} ORDER BY name)")
+            sql, dtype = f"coalesce(enum_code({column.sql}::classes)::BIGINT, -1)", np.int64
+        elif is_list(column.type):
+            self.label = self.read_feature(column.name)
+            self.checks += self.label.checks
+        else:
+            whole = not types.is_floating(column.type)
+            found = numbers(column, "a number", whole=whole, optional=True)
+            self.checks += found.checks
+            sql, dtype = f"coalesce(({found.sql})::BIGINT, -1)", np.int64
+            if not whole:
+                value = f"coalesce({found.sql}::FLOAT, 'nan')"
+                # Data frames make floats of integers of which some are missing.
+                integer = f"(isnan({value}) OR ({value} >= 0 AND {value} = trunc({value})))"
+                query = f"SELECT bool_or(isnan({value})) AND bool_and({integer}) FROM {relation.sql}"
+                whole = engine.rows(query)[0][0]
+                sql = f"CASE WHEN isnan({value}) THEN -1 ELSE {value}::BIGINT END" if whole else value
+                dtype = np.int64 if whole else np.float32
+        if not is_list(column.type):
+            self.label = Values(sql, dtype=np.dtype(dtype))
+            self.labelled = f"{sql} >= 0" if dtype == np.int64 else f"NOT isnan({sql})"
+        if self.table.split is None:
+            self.parts["train"] = self.labelled
+
+    def read_time(self, name: str) -> None:
+        """Take the times from their column, if the entry has one."""
+        if isinstance(self.table.time, str):
+            column = self.relation.columns[self.table.time, False]
+            self.time = numbers(column, "a time", whole=True)
+            self.time_type = [name.strip(), str(column.type), unit_of(column.type)]
+            self.checks += self.time.checks
+
+    def find_bad(self, known: str | None = None) -> NDArray[np.int64]:
+        """Find the rows that break a rule, and return their numbers; `known` is a table that has them already."""
+        engine, sql = self.places.engine, self.relation.sql
+        source = known or f"(SELECT n, {first_broken(self.checks)} AS code FROM {sql})"
+        engine.run(f"CREATE OR REPLACE TABLE {BAD} AS SELECT n, code FROM {source} WHERE code IS NOT NULL")
+        for name, rows in rows_with_nan(self.given) if self.table.missing is None else ():
+            self.checks.append(Check("false", name, f"which has NaN; {MISSING_HINT}", "'nan'::DOUBLE"))
+            first = 0
+            for batch in engine.stream(f"SELECT n FROM {sql}"):
+                own = rows[(rows >= first) & (rows < first + len(batch))] - first
+                for n in as_numpy(batch.column(0))[own].tolist():
+                    new = f"{n} NOT IN (SELECT n FROM {BAD})"
+                    engine.run(f"INSERT INTO {BAD} SELECT {n}, {len(self.checks) - 1} WHERE {new}")
+                first += len(batch)
+        dropped = settle(engine, self.relation, BAD, self.checks, self.problems)
+        self.note_unlabelled()
+        return dropped
+
+    def note_unlabelled(self) -> None:
+        """Count the rows of parts of the split that have no label."""
+        for part, condition in self.parts.items() if self.label is not None and self.table.split is not None else ():
+            rows = f"SELECT n, 0 AS code FROM {self.relation.sql} WHERE {condition} AND NOT ({self.labelled})"
+            kept = f"({rows} AND n NOT IN (SELECT n FROM {BAD}))"
+            for _, first, count in self.relation.by_table(self.places.engine, kept):
+                source, row = self.relation.place(first)
+                missing = f"{self.table.label} is missing"
+                reason = f"{missing}, so they are no items of {part}"
+                self.problems.count(source.name, reason, count, f"row {row}: {missing}")
+
+    def batches(
+        self, source: str, columns: Sequence[str], count: int, dropped: NDArray[np.int64] | None = None
+    ) -> Iterator[tuple[Iterator[Any], int, slice | NDArray[np.int64]]]:
+        """Yield columns of some rows that are kept, how many these are, and their places among all rows.
+
+        Args:
+            source: Where the rows are, as SQL.
+            columns: The columns, as SQL.
+            count: How many rows there are.
+            dropped: The numbers of the rows that are left out.
+        """
+        self.bar.total, first = self.bar.total + count, 0
+        for batch in self.places.engine.stream(f"SELECT {', '.join(['n', *columns])} FROM {source}"):
+            places: slice | NDArray[np.int64] = slice(first, first + len(batch))
+            first += len(batch)
+            self.bar.update(len(batch))
+            if dropped is not None and len(dropped):
+                kept = ~np.isin(as_numpy(batch.column(0)), dropped)
+                places, batch = first - len(batch) + np.flatnonzero(kept), batch.filter(arrow().array(kept))
+            yield iter(batch.columns[1:]), len(batch), places
+
+    def write_features(self, arrays: Arrays, dropped: NDArray[np.int64]) -> dict[str, str]:
+        """Write the features, and return the file of each."""
+        for number, parts in enumerate(self.features):
+            if all(isinstance(part, str) for part in parts):  # so that they have their width even without rows
+                arrays.append(f"feature_{number}", joined([self.given[str(part)][:0] for part in parts]))
+        sql = [part.sql for parts in self.features for part in parts if isinstance(part, Values)]
+        passes = self.batches(self.relation.sql, sql, self.relation.num_rows, dropped) if self.features else ()
+        for columns, _, places in passes:
+            for number, parts in enumerate(self.features):
+                values = [
+                    as_array(next(columns), part)
+                    if isinstance(part, Values)
+                    else without_nan(self.given[part][places], self.table.missing)
+                    for part in parts
+                ]
+                matrix = joined(values)
+                # Without a vector in any row, their length isn't known.
+                if len(matrix) or matrix.shape[1:] != (0,):
+                    arrays.append(f"feature_{number}", matrix)
+        written = {name: f"feature_{number}" for number, name in enumerate(self.table.features)}
+        return {name: arrays.file(file) for name, file in written.items() if file in arrays.writers}
+
+    @property
+    def of_items(self) -> dict[str, str]:
+        """What items are made of beside their seeds, as SQL by name: labels, and whether rows are of parts."""
+        label = {} if self.label is None else {"labels": self.label.sql}
+        return label | {part: f"({own}) AND ({self.labelled})" for part, own in self.parts.items()}
+
+    def write_items(
+        self,
+        arrays: Arrays,
+        source: str,
+        count: int,
+        columns: Mapping[str, str],
+        ends: Sequence[str] = (),
+        dropped: NDArray[np.int64] | None = None,
+    ) -> dict[str, Any]:
+        """Write the items of each part, and return their files, with what is known of classes.
+
+        Args:
+            arrays: Where to write.
+            source: Where the rows are, as SQL.
+            count: How many rows there are.
+            columns: Those of `of_items`, and maybe the timestamps, as SQL.
+            ends: The ends of edges, as SQL; without them the rows are nodes.
+            dropped: The numbers of the rows that are left out.
+        """
+        largest, first = -1, 0
+        passes = self.batches(source, [*ends, *columns.values()], count, dropped) if self.parts else ()
+        for found, rows, _ in passes:
+            seeds = [as_numpy(next(found)) for _ in ends]
+            items = {"seeds": np.stack(seeds, axis=1) if ends else np.arange(first, first + rows)}
+            own = {name: next(found) for name in columns}
+            if "timestamp" in own:
+                items["timestamp"] = as_numpy(own["timestamp"])
+            if self.label is not None:
+                items["labels"] = as_array(own["labels"], self.label)
+                if items["labels"].dtype.kind == "i":
+                    largest = max(largest, int(items["labels"].max(initial=-1)))
+            for part in self.parts:
+                chosen = as_numpy(own[part])
+                for name, values in items.items():
+                    arrays.append(f"{part}_{name}", values[chosen])
+            first += rows
+        writers = arrays.writers
+        names = {part: [name for name in writers if name.startswith(f"{part}_")] for part in PARTS}
+        numbered = any(writers[name].dtype.kind == "i" for name in writers if name.endswith("_labels"))
+        return {
+            "items": {
+                part: {name.removeprefix(f"{part}_"): arrays.file(name) for name in found}
+                for part, found in names.items()
+                if found
+            },
+            "classes": self.classes or None,
+            "num_classes": len(self.classes) or (largest + 1 if numbered else 0),
+        }
+
+
+def as_array(values: Any, wanted: Values) -> NDArray[Any]:
+    """Return a column of numbers, or of vectors, without NULL as an array of the dtype that is asked for."""
+    array = as_numpy(values if wanted.length is None else values.flatten())
+    return (array if wanted.length is None else array.reshape(len(values), wanted.length)).astype(wanted.dtype)
+
+
+def without_nan(values: NDArray[Any], missing: float | None) -> NDArray[Any]:
+    if missing is None or values.dtype.kind != "f":
+        return values
+    return np.where(np.isnan(values), values.dtype.type(missing), values)
+
+
+def joined(parts: Sequence[NDArray[Any]]) -> NDArray[Any]:
+    """Return columns and vectors beside each other; always with two dimensions or more, as features have."""
+    wide = [part[:, None] if part.ndim == 1 else part for part in parts]
+    if len(wide) == 1:
+        return wide[0]
+    floats = any(part.dtype.kind == "f" for part in wide)
+    whole = np.concatenate([part.reshape(len(part), -1) for part in wide], axis=1)
+    return whole.astype(np.float32) if floats else whole
