@@ -9,7 +9,7 @@ formats: what is stored, and how, belongs to `graphfeed.storage`.
   samplers prepare: weights, the order of time, high-degree indexes.
 - `structure`: `coo_to_csc` and checks of graphs, `compact` and `unique_and_compact`, `isin`, `match_pairs` and others.
 - `rows`: `gather_rows`, `gather_parts`, `copy_rows`, `delete_rows`, `read_rows`, and which rows a cache keeps.
-- `records`: `scan_records`, `parse_examples` and `write_examples`, on the bytes of files that `graphfeed.ingest` reads.
+- `records`: `scan_records` and `parse_examples`, on the bytes of files that `graphfeed.ingest` reads.
 - `arguments`: array-likes that become tensors, and checks. `process`: optional packages, progress bars, forks.
 - Here: the keys of random numbers (`Key`, `seed`), what they draw, devices, pinned memory, futures that are complete.
 """

@@ -18,7 +18,6 @@ from graphfeed.ops.records import (
     crc32c,
     parse_examples,
     scan_records,
-    write_examples,
 )
 from tests.gpu.calls import Call, calls, make_inputs
 from tests.gpu.compare_kernels import moved, run
@@ -163,10 +162,6 @@ RECORDS: list[Refusal] = [
      "the default of 'w' must have the size of a row, but has 4 bytes"),
     (lambda: scan_records(as_tensor(b""), TWO, ONE, 0, verify=True), ValueError, "equally long, but have 2 and 1"),
     (lambda: scan_records(as_tensor(b""), TWO, TWO, 1, verify=True), ValueError, "begin must lie in 0 .. 0, but is 1"),
-    (lambda: write_examples(torch.zeros(8, dtype=torch.uint8), 2, IDS), ValueError,
-     "data must have 16 bytes from a multiple of 8 on, but has 8"),
-    (lambda: write_examples(BYTES, 1, ExampleLayout(["a"], ["places"], [1], [16])), ValueError,
-     "layout has places, which are for reading"),
 ]  # fmt: skip
 
 OTHERS: list[Refusal] = [

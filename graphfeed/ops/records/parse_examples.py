@@ -51,16 +51,13 @@ def parse_examples(
         ValueError: A record lies outside of the bytes, `out` or a default has another size, or `out` is not contiguous.
 
     Example:
-        >>> from graphfeed.ops.records import scan_records, write_examples
         >>> layout = ExampleLayout(["id"], ["int64"], counts=[1], widths=[8])
-        >>> data = write_examples(torch.arange(5, 8).view(torch.uint8), 3, layout)
-        >>> starts, sizes = torch.zeros(2, 3, dtype=torch.int64)
-        >>> scan_records(data, starts, sizes, 0, verify=True).records
-        3
-        >>> out = torch.zeros(layout.buffer_bytes(3), dtype=torch.uint8)
-        >>> parse_examples(data, starts, sizes, layout, out)
-        >>> layout.columns(out, 3)["id"].flatten().tolist()
-        [5, 6, 7]
+        >>> message = bytes.fromhex("0a0d0a0b0a02696412051a030a0105")  # the id of one row is 5
+        >>> data = torch.tensor(list(message), dtype=torch.uint8)
+        >>> out = torch.zeros(layout.buffer_bytes(1), dtype=torch.uint8)
+        >>> parse_examples(data, torch.tensor([0]), torch.tensor([len(message)]), layout, out)
+        >>> layout.columns(out, 1)["id"].flatten().tolist()
+        [5]
     """
     check_places(data, starts, sizes)
     rows = len(starts)

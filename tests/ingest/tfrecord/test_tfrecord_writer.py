@@ -40,6 +40,30 @@ def test_the_file_is_that_of_the_format(tmp_path: Path) -> None:
     assert gzip.decompress((tmp_path / "packed").read_bytes()) == wanted
 
 
+@pytest.mark.parametrize("count", [0, 1, 2, 13])
+def test_integers_floats_and_bytes_of_any_size_are_written_as_the_format_has_them(tmp_path: Path, count: int) -> None:
+    integers = [0, 1, 127, 128, 2**14 - 1, 2**14, 2**35, 2**63 - 1, -1, -(2**63)]
+    rows: list[tfrecords.Example] = [
+        {
+            "a": [integers[(row + place) % len(integers)] for place in range(count)],
+            "b" * 150: [float(row)] * count,
+            "": [b"x" * 200] * count,
+        }
+        for row in range(12)
+    ]
+    columns = {
+        "a": torch.tensor([row["a"] for row in rows], dtype=torch.int64),
+        "b" * 150: torch.tensor([row["b" * 150] for row in rows], dtype=torch.float32),
+        "": torch.full((12, count, 200), ord("x"), dtype=torch.uint8),
+    }
+    write(tmp_path / "file", columns)
+    if count:
+        assert (tmp_path / "file").read_bytes() == b"".join(map(tfrecords.record, map(tfrecords.example, rows)))
+    found = read_tfrecords(tmp_path / "file")
+    assert {name: values.shape[1:].numel() for name, values in found.items()}[""] == 200 * count
+    assert found["a"].flatten().tolist() == columns["a"].flatten().tolist()
+
+
 def test_the_same_rows_make_the_same_compressed_file(tmp_path: Path) -> None:
     for name in ("a", "b"):
         write(tmp_path / name, COLUMNS, compression="gzip")
@@ -67,7 +91,6 @@ def test_what_the_format_cannot_hold_is_refused(tmp_path: Path) -> None:
 
 def test_a_row_that_no_reader_would_take_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     sizes = [len(tfrecords.example({"a": [b"x" * length]})) for length in (100, 101)]
-    monkeypatch.setitem(inspect.unwrap(write).__globals__, "BATCH_BYTES", 1)
     monkeypatch.setitem(inspect.unwrap(write).__globals__, "MOST_RECORD_BYTES", sizes[0])
     write(tmp_path / "file", {"a": torch.zeros(3, 100, dtype=torch.uint8)})
     with pytest.raises(ValueError, match=f"a record may have {sizes[0]} bytes, but row 0 takes {sizes[1]}"):
@@ -82,7 +105,7 @@ def test_a_file_that_could_not_be_finished_is_not_there(tmp_path: Path, monkeypa
     def fail(*arguments: Any) -> torch.Tensor:
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    monkeypatch.setitem(inspect.unwrap(write).__globals__, "write_examples", fail)
+    monkeypatch.setitem(inspect.unwrap(write).__globals__, "messages", fail)
     for compression in (None, "gzip"):
         with pytest.raises(OSError, match=r"No space left on device; it takes up to \d+ bytes, and \d+ are") as caught:
             write(tmp_path / "file", COLUMNS, compression)

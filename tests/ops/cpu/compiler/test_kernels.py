@@ -44,7 +44,7 @@ from tests.refusals import check_refused
 INDEX = import_module("graphfeed.ops.sampling.high_degree_index")
 REACHED_BY_OTHERS = {
     "compiler.program", "records.crc32c", "records.parse_examples", "records.scan_records",
-    "records.write_examples", "rows.gather_by_page", "rows.read_rows", "rows.row_plan",
+    "rows.gather_by_page", "rows.read_rows", "rows.row_plan",
 }  # fmt: skip
 """What valid calls don't run, or not all of it; tests of these rooms hold it to references."""
 EVERY = {name: call for name, call in calls().items() if name != "pin_in_place"}  # which needs a GPU
