@@ -92,14 +92,14 @@ def answer_socket() -> None:
     rows = {size: rows_of(size).numpy() for size in SIZES}
     question = bytearray(8 + len(QUESTION))
     while connection.recv_into(question, 0, socket.MSG_WAITALL):
-        connection.sendall(rows[int.from_bytes(question[:8], "little")])
+        connection.sendall(rows[int.from_bytes(question[:8], "little")].data)
 
 
 @contextmanager
 def through_messages(port: int) -> Iterator[Ask]:
     """Yield what asks as a rank does."""
     greeting = GREETING.pack(TOKEN, 1, False)
-    connections = Connections(lambda: open_connection(("127.0.0.1", port), greeting, LIMIT, LIMIT), 1)
+    connections = Connections(lambda: open_connection(("127.0.0.1", port), greeting, LIMIT, LIMIT, None), 1)
 
     def ask(size: int) -> None:
         answer, _ = connections.ask({"name": "rows 0", "options": {}}, {"ids": torch.tensor([size])})
@@ -115,7 +115,7 @@ def answer_messages() -> None:
     listener = Listener(1, Traffic(), lambda *_: None)
     listener.token = TOKEN
     listener.serve("rows", lambda _, questions: {"rows": rows[int(questions["ids"])]})
-    print(listener.listen("127.0.0.1")[1], flush=True)
+    print(listener.listen("127.0.0.1")[0][1], flush=True)
     sys.stdin.read()
     os._exit(0)
 

@@ -2,12 +2,15 @@
 
 import os
 import socket
+import ssl
 import struct
 import threading
 import weakref
 from collections import deque
 from collections.abc import Callable, Mapping
 from contextlib import suppress
+from multiprocessing.connection import wait
+from pathlib import Path
 from typing import Any
 
 from graphfeed.distributed.ranks.messages import Message, Tensors, receive, send
@@ -16,6 +19,8 @@ TIME_LIMIT = struct.Struct("ll")
 """A `struct timeval`: seconds, and microseconds."""
 INTERFACE_ADDRESS = 0x8915
 """SIOCGIFADDR of Linux, which returns the IPv4 address of an interface."""
+INTERFACES_6, LINK_LOCAL = Path("/proc/net/if_inet6"), 0x20
+"""Where Linux lists the IPv6 addresses of interfaces, and the scope of those that no other network reaches."""
 
 
 class Connections:
@@ -135,9 +140,7 @@ class Answer:
         if not self._lock.acquire(blocking=False):
             return False
         try:
-            return self._connection is not None and bool(
-                self._connection.recv(1, socket.MSG_PEEK | socket.MSG_DONTWAIT)
-            )
+            return self._connection is not None and bool(wait([self._connection], 0))
         except OSError:
             return False
         finally:
@@ -164,19 +167,26 @@ class Answer:
             return self._message
 
 
-def open_connection(address: tuple[str, int], greeting: bytes, connect_seconds: float, seconds: float) -> socket.socket:
+def open_connection(
+    address: tuple[str, int], greeting: bytes, connect_seconds: float, seconds: float, context: ssl.SSLContext | None
+) -> socket.socket:
     """Return a connection to another rank, which first gets a greeting, and whose answers may take some seconds."""
     connection = socket.create_connection(address, connect_seconds)
+    connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    if context is not None:
+        connection = context.wrap_socket(connection)
+        connection.sendall(greeting)
+        connection.settimeout(seconds + 1)
+        return connection
     connection.sendall(greeting)
     connection.settimeout(None)
-    connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     # A time limit of the socket itself: with Python's, each read would be two calls of the system.
     connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, TIME_LIMIT.pack(int(seconds) + 1, 0))
     return connection
 
 
 def own_address(toward: str) -> str:
-    """Return the address at which other ranks reach this one."""
+    """Return the address at which other ranks reach this one, of IPv4 or IPv6."""
     # The address from which this machine reaches the place where ranks meet, unless an interface is named.
     if name := os.environ.get("GLOO_SOCKET_IFNAME", "").split(",")[0]:
         return address_of(name)
@@ -198,5 +208,9 @@ def address_of(interface: str) -> str:
         try:
             found = fcntl.ioctl(probe.fileno(), INTERFACE_ADDRESS, struct.pack("256s", interface.encode()[:15]))
         except OSError as error:
-            raise OSError(f"GLOO_SOCKET_IFNAME is {interface!r}, but no such interface has an IPv4 address") from error
+            for line in INTERFACES_6.read_text().splitlines() if INTERFACES_6.exists() else ():
+                digits, _, _, scope, _, name = line.split()
+                if name == interface and int(scope, 16) != LINK_LOCAL:
+                    return socket.inet_ntop(socket.AF_INET6, bytes.fromhex(digits))
+            raise OSError(f"GLOO_SOCKET_IFNAME is {interface!r}, but no such interface has an address") from error
     return socket.inet_ntoa(found[20:24])

@@ -2,6 +2,7 @@
 
 import selectors
 import socket
+import ssl
 import struct
 import time
 from contextlib import suppress
@@ -104,7 +105,7 @@ class Heartbeat:
         """Receive the signs that have come on a connection."""
         try:
             signs = connection.recv(4096)
-        except BlockingIOError:
+        except (BlockingIOError, ssl.SSLWantReadError):
             return
         except OSError:
             signs = b""

@@ -3,11 +3,12 @@
 import hmac
 import secrets
 import socket
+import ssl
 import struct
 import threading
 import time
 from collections.abc import Callable, Mapping
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from typing import Any, TypeAlias
 
 import torch
@@ -33,9 +34,15 @@ ACCEPT_SECONDS = 1.0
 class Listener:
     """Listens for connections of other ranks, and answers what they ask."""
 
-    def __init__(self, num_threads: int, traffic: Traffic, on_heartbeat: Callable[[int, socket.socket], None]) -> None:
+    def __init__(
+        self,
+        num_threads: int,
+        traffic: Traffic,
+        on_heartbeat: Callable[[int, socket.socket], None],
+        context: ssl.SSLContext | None = None,
+    ) -> None:
         self.token = secrets.token_bytes(TOKEN_BYTES)
-        self._traffic, self._take_pulse = traffic, on_heartbeat
+        self._traffic, self._take_pulse, self._context = traffic, on_heartbeat, context
         self._responds: dict[str, Respond] = {}
         self._changed = threading.Condition()
         self._ending = self._closed = False
@@ -53,15 +60,19 @@ class Listener:
             self.close()
             raise
 
-    def listen(self, toward: str) -> tuple[str, int]:
+    def listen(self, toward: str, port: int = 0) -> tuple[tuple[str, int], str, bool]:
+        """Listen at this rank's address; return it, what connections must greet by, and whether they need TLS."""
         address = own_address(toward)
         family = socket.AF_INET6 if ":" in address else socket.AF_INET
         with self._changed:
-            self._socket = socket.create_server((address, 0), family=family, backlog=socket.SOMAXCONN)
+            try:
+                self._socket = socket.create_server((address, port), family=family, backlog=socket.SOMAXCONN)
+            except OSError as error:
+                raise OSError(f"port {port} of {address} can't be listened at: {error}; choose another port") from error
             self._socket.settimeout(ACCEPT_SECONDS)
             self._open.add(self._socket)
             self._changed.notify_all()
-            return address, int(self._socket.getsockname()[1])
+            return (address, int(self._socket.getsockname()[1])), self.token.hex(), self._context is not None
 
     def serve(self, subject: str, respond: Respond) -> str:
         with self._changed:
@@ -100,7 +111,10 @@ class Listener:
             self._changed.wait_for(lambda: self._socket is not None or self._closed)
         while self._socket is not None and not self._closed:
             try:
-                self._serve(self._socket.accept()[0])
+                connection = self._socket.accept()[0]
+                if self._context is not None:
+                    connection = self._context.wrap_socket(connection, server_side=True, do_handshake_on_connect=False)
+                self._serve(connection)
             except TimeoutError:
                 continue
             except OSError:
@@ -112,9 +126,13 @@ class Listener:
             self._open.add(connection)
         try:
             # Whatever is wrong with a connection, its other end notices that it ends.
-            with connection, suppress(Exception):
-                is_question = self._greet(connection)
-                while is_question and not self._closed:
+            with ExitStack() as closing, suppress(Exception):
+                closing.enter_context(connection)
+                rank = self._greet(connection)
+                if rank is not None:
+                    closing.pop_all()
+                    self._take_pulse(rank, connection)
+                while rank is None and not self._closed:
                     frame = self._answer(*receive(connection))
                     self._traffic.add(bytes_sent=SIZE.size + frame.size)  # before whoever asked can go on
                     send_frame(connection, frame)
@@ -122,21 +140,19 @@ class Listener:
             with self._changed:
                 self._open.discard(connection)
 
-    def _greet(self, connection: socket.socket) -> bool:
-        """Return whether questions will come on a connection."""
+    def _greet(self, connection: socket.socket) -> int | None:
+        """Return the rank whose signs of life will come on a connection; None if questions will."""
         connection.settimeout(GREETING_SECONDS)
+        if isinstance(connection, ssl.SSLSocket):
+            connection.do_handshake()
         said = bytearray(GREETING.size)
         fill(connection, memoryview(said))
         token, rank, is_pulse = GREETING.unpack(said)
         if not hmac.compare_digest(token, self.token):
-            return False
-        if is_pulse:
-            # A copy, because `_talk` closes its own.
-            self._take_pulse(rank, connection.dup())
-            return False
+            raise PermissionError("another token")
         connection.settimeout(None)
         connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        return True
+        return int(rank) if is_pulse else None
 
     def _answer(self, head: dict[str, Any], tensors: Tensors) -> Frame:
         """Return the answer to a question, as it is sent."""

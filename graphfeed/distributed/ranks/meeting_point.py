@@ -20,7 +20,6 @@ from torch import distributed
 
 from graphfeed.distributed.one_machine.memory_scope import memory_scope
 from graphfeed.distributed.ranks.heartbeat import Heartbeat, LostError
-from graphfeed.distributed.ranks.listener import Listener
 from graphfeed.distributed.ranks.program_end import WHEN_FAILED, check_program
 from graphfeed.distributed.release import RELEASE
 from graphfeed.ops.arguments import checked
@@ -51,6 +50,8 @@ class Presence(NamedTuple):
     """Where it answers other ranks."""
     token: str
     """What it wants to be told there first."""
+    encrypted: bool
+    """Whether it speaks TLS there."""
 
 
 @dataclass
@@ -153,9 +154,16 @@ class Meeting:
         self._use = next(VISITS[None if point is None else point.rank_address].uses)
 
     def gather(
-        self, listener: Listener, heartbeat: Heartbeat, welcome: Callable[[int, Presence], None], seconds: float
+        self,
+        listen: Callable[[str], tuple[tuple[str, int], str, bool]],
+        heartbeat: Heartbeat,
+        welcome: Callable[[int, Presence], None],
+        seconds: float,
     ) -> None:
-        """Wait some seconds for all ranks; `welcome` gets each as it comes, this one first."""
+        """Wait some seconds for all ranks; `welcome` gets each as it comes, this one first.
+
+        `listen` returns what a `Presence` ends with, for the address at which ranks meet.
+        """
         # A store whose process is frozen never answers.
         text = f"the store of rank 0 did not answer for {seconds:g} s"
         if self.point is None:
@@ -166,7 +174,7 @@ class Meeting:
         self._group = None
         toward = os.environ.get("MASTER_ADDR", socket.gethostname()) if self.point is None else self.point.address
         host = f"({socket.gethostname()}, process {os.getpid()})"
-        presence = Presence(host, memory_scope(), listener.listen(toward), listener.token.hex())
+        presence = Presence(host, memory_scope(), *listen(toward))
         welcome(self.rank, presence)
         # The heartbeat gives signs of life to those that have come, and raises a LostError if one is lost meanwhile.
         call_within(seconds + STORE_SECONDS, partial(self._meet, presence, heartbeat, welcome, seconds), text)
@@ -195,12 +203,13 @@ class Meeting:
         missing = deque(rank for rank in range(self.world_size) if rank != self.rank)
         # Not the store's own wait(), which would keep the store from the process's other threads.
         while missing:
+            # First, as other ranks end by it too.
+            if self.shared is not None and self.shared.check([FAILED]):
+                raise LostError(int(self.shared.get(FAILED)), "its program failed")
             name = f"here/{missing[0]}"
             if self.store.check([name]):
                 welcome(missing.popleft(), Presence(*json.loads(self.store.get(name))))
                 continue
-            if self.shared is not None and self.shared.check([FAILED]):
-                raise LostError(int(self.shared.get(FAILED)), "its program failed")
             if time.monotonic() > give_up:
                 heartbeat.tell_lost(missing[0])
                 raise TimeoutError(f"ranks {sorted(missing)} did not make their parts within {seconds:g} s")

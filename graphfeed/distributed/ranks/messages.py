@@ -1,6 +1,7 @@
 """Messages between ranks: a dict for JSON and some tensors, sent through a socket. Nothing is pickled."""
 
 import socket
+import ssl
 import struct
 import threading
 from collections.abc import Mapping
@@ -54,6 +55,13 @@ def frame_of(head: Mapping[str, Any], tensors: Tensors) -> Frame:
 
 def send_frame(connection: socket.socket, frame: Frame) -> int:
     """Send what `frame_of` returned; return its size in bytes."""
+    if isinstance(connection, ssl.SSLSocket):
+        # In one piece, as TLS makes a record of each call at least.
+        memory = buffers.empty(SIZE.size + frame.size, torch.uint8).numpy()
+        SIZE.pack_into(memory.data, 0, frame.size)
+        frame.write(memory[SIZE.size :])
+        connection.sendall(memory.data)
+        return memory.nbytes
     pieces = [memoryview(SIZE.pack(frame.size)), *frame.pieces()]
     size = left = SIZE.size + frame.size
     while True:
@@ -78,8 +86,9 @@ def receive(connection: socket.socket) -> Message:
 
 
 def fill(connection: socket.socket, memory: memoryview) -> None:
+    whole = 0 if isinstance(connection, ssl.SSLSocket) else socket.MSG_WAITALL
     while memory.nbytes:
-        count = connection.recv_into(memory, 0, socket.MSG_WAITALL)
+        count = connection.recv_into(memory, 0, whole)
         if not count:
             raise ConnectionResetError("the other end has closed the connection")
         memory = memory[count:]

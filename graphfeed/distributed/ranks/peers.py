@@ -7,6 +7,7 @@ all. A further thread gives signs of life, and notices when another rank is lost
 
 import os
 import socket
+import ssl
 import threading
 import weakref
 from collections.abc import Mapping
@@ -24,6 +25,7 @@ from graphfeed.distributed.ranks.listener import GREETING, Listener, Respond
 from graphfeed.distributed.ranks.meeting_point import VISITS, Meeting, MeetingPoint, Presence
 from graphfeed.distributed.ranks.messages import Tensors, Traffic
 from graphfeed.distributed.ranks.program_end import check_program, watch_program
+from graphfeed.distributed.wire import make_mutual_contexts
 from graphfeed.ops.arguments import checked
 from graphfeed.ops.process import renew_in_child
 
@@ -32,8 +34,9 @@ Answers: TypeAlias = Mapping[int, Answer]
 
 MOST_CONNECTIONS = 4
 """How many questions of one rank another one answers at the same time, where there are few ranks."""
-FEW_RANKS = 8
-"""With more ranks than these, each of them answers two questions of every other one at the same time."""
+FEW_RANKS, MANY_RANKS = 8, 100
+"""With more ranks than the first, each answers two questions of every other one at the same time; with more than the
+second, one: 200 ranks then need no more than the 1,024 files that a process may usually open."""
 CONNECT_SECONDS = 30.0
 """How long another rank may take to accept a connection."""
 FIND_SECONDS = 5.0
@@ -60,8 +63,14 @@ class Peers:
             bytes per edge of the whole graph. Without this, or where memory lacks for the columns, such ranks ask each
             other as ranks on other machines do.
         meeting: Where ranks without a process group meet. Connecting is left to the thread.
+        port: Where this rank listens for the others; 0 takes a free port. Ranks of one machine need ports of their own.
+        tls: A certificate chain and its private key, both as PEM, with which this rank encrypts what it sends, and
+            shows others that it is one of them. All ranks have one, or none has.
+        tls_root_certs: The certificates that those of other ranks are checked against; by default, the chain of `tls`,
+            which all ranks share then.
 
     Raises:
+        ValueError: A certificate or a key that can't be used, or certificates to check against and none to show.
         RuntimeError: A launcher such as torchrun started several ranks, but there is no process group.
     """
 
@@ -73,7 +82,18 @@ class Peers:
         start_timeout: float = 600.0,
         share_memory: bool = True,
         meeting: MeetingPoint | None = None,
+        port: int = 0,
+        tls: tuple[bytes, bytes] | None = None,
+        tls_root_certs: bytes | None = None,
     ) -> None:
+        if not 0 <= port < 1 << 16:
+            raise ValueError(f"port must lie in 0 .. 65535, but is {port}")
+        if tls is None and tls_root_certs is not None:
+            raise ValueError("tls_root_certs is given without tls; give tls=(certificate, key) too, as ranks show one")
+        server: ssl.SSLContext | None = None
+        self._context: ssl.SSLContext | None = None
+        if tls is not None:
+            server, self._context = make_mutual_contexts(tls, tls_root_certs)
         self.timeout, self.start_timeout, self.share_memory = timeout, start_timeout, share_memory
         self.rank, self.world_size = rank_and_size() if meeting is None else meeting.rank_address[2:]
         self.traffic = Traffic()
@@ -88,9 +108,10 @@ class Peers:
         self._thread: threading.Thread | None = None
         self._heartbeat = Heartbeat(self.rank, timeout)
         others = self.world_size - 1
-        self._most = MOST_CONNECTIONS if self.world_size <= FEW_RANKS else 2
+        self._port = port
+        self._most = MOST_CONNECTIONS if self.world_size <= FEW_RANKS else 1 + (self.world_size <= MANY_RANKS)
         # One more of each other rank carries its signs of life, and needs a thread only until it has begun.
-        self._listener = Listener(others * self._most, self.traffic, self._heartbeat.take)
+        self._listener = Listener(others * self._most, self.traffic, self._heartbeat.take, server)
         self.agreement = Agreement(self)
         """What all ranks must have in common."""
         if self.world_size > 1:
@@ -196,13 +217,14 @@ class Peers:
             head, tensors = answer.read()
         except InterruptedError as error:
             raise RuntimeError(str(error)) from error
-        except BlockingIOError as error:
+        except OSError as error:
+            # The time limit of the socket, or Python's own, which has no number.
+            if not isinstance(error, BlockingIOError) and not (isinstance(error, TimeoutError) and error.errno is None):
+                raise self._find_lost(rank) from error
             raise TimeoutError(
                 f"rank {rank} {self.host(rank)} did not answer for {self.start_timeout + self.timeout:g} s; "
                 "all ranks must make their graphs and features in parts, in the same order"
             ) from error
-        except OSError as error:
-            raise self._find_lost(rank) from error
         if "error" in head:
             raise RuntimeError(f"rank {rank} {self.host(rank)} failed: {head['error']}")
         return tensors
@@ -251,7 +273,8 @@ class Peers:
 
     def _begin(self) -> None:
         try:
-            self._meeting.gather(self._listener, self._heartbeat, self._welcome, self.start_timeout)
+            listen = partial(self._listener.listen, port=self._port)
+            self._meeting.gather(listen, self._heartbeat, self._welcome, self.start_timeout)
         except distributed.DistError as error:
             store = "the rank with the store of the process group (rank 0, or torchrun's agent)"
             raise RankLostError(f"{store} is lost: {error}; {RESUME}") from error
@@ -262,15 +285,21 @@ class Peers:
         self._ranks[rank] = presence
         if rank == self.rank:
             return
+        if presence.encrypted != (self._context is not None):
+            has, lacks = (rank, self.rank) if presence.encrypted else (self.rank, rank)
+            raise ConnectionError(f"rank {has} has tls, but rank {lacks} has none; give Peers(tls=...) on all ranks")
         self._connections[rank] = Connections(partial(self._connect, presence, False), self._most)
         try:
             self._heartbeat.begin(rank, self._connect(presence, True))
         except OSError as error:
-            raise LostError(
-                rank,
-                f"it can't be reached at {presence.address[0]}: {error}; if it has not ended, set GLOO_SOCKET_IFNAME "
-                "to the name of its interface in the network of the ranks, such as eth0",
-            ) from error
+            if isinstance(error, ssl.SSLError):
+                hint = "give all ranks certificates that the tls_root_certs of all others know"
+            else:
+                hint = (
+                    "if it has not ended, set GLOO_SOCKET_IFNAME to the name of its interface in the network of the "
+                    "ranks, such as eth0"
+                )
+            raise LostError(rank, f"it can't be reached at {presence.address[0]}: {error}; {hint}") from error
 
     def _give_sign(self) -> bool:
         """Give signs of life for a short while; return whether this rank may end."""
@@ -289,7 +318,8 @@ class Peers:
         if self._lost is not None and not is_pulse:
             raise ConnectionError("the peers have ended")
         greeting = GREETING.pack(bytes.fromhex(presence.token), self.rank, is_pulse)
-        return open_connection(presence.address, greeting, CONNECT_SECONDS, self.start_timeout + self.timeout)
+        seconds = self.start_timeout + self.timeout
+        return open_connection(presence.address, greeting, CONNECT_SECONDS, seconds, self._context)
 
     def _find_lost(self, rank: int) -> Exception:
         # Signs of life tell which rank is lost; one that ended because of that may have closed this connection.

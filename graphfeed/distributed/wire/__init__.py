@@ -1,7 +1,8 @@
-"""What all that leaves the machine over Arrow Flight has in common: one token, one TLS, one format.
+"""What all that leaves the machine has in common: one TLS, and over Arrow Flight one token and one format.
 
 `access` checks addresses, tokens and certificates, `flight` makes servers and clients, and `record_batches` turns
-values with tensors into Arrow's record batches and back. Who sends what is in `graphfeed.distributed.servers`.
+values with tensors into Arrow's record batches and back. Who sends what is in `graphfeed.distributed.servers`. Ranks,
+which have sockets of their own (`graphfeed.distributed.ranks`), take their TLS from here.
 """
 
 from graphfeed.distributed.wire.access import (
@@ -13,6 +14,7 @@ from graphfeed.distributed.wire.access import (
     join_address,
     listen,
     make_client_context,
+    make_mutual_contexts,
     make_server_context,
     parse_address,
 )
@@ -35,6 +37,7 @@ __all__ = [
     "listen",
     "make_client",
     "make_client_context",
+    "make_mutual_contexts",
     "make_server_context",
     "parse_address",
     "text_of",

@@ -120,6 +120,11 @@ def listen(host: str, port: int) -> socket.socket:
 
 def make_server_context(tls: tuple[bytes, bytes]) -> ssl.SSLContext:
     """Return the TLS context of a server, from its certificate chain and its private key."""
+    return with_certificate(ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER), tls)
+
+
+def with_certificate(context: ssl.SSLContext, tls: tuple[bytes, bytes]) -> ssl.SSLContext:
+    """Return a TLS context that shows a certificate chain, once it and its private key were checked."""
     pair: object = tls
     given = [type(part).__name__ for part in pair] if isinstance(pair, tuple) else type(pair).__name__
     if given != ["bytes", "bytes"]:  # a key is not shown
@@ -128,7 +133,6 @@ def make_server_context(tls: tuple[bytes, bytes]) -> ssl.SSLContext:
     def refuse_password() -> str:
         raise ValueError("the private key of tls is encrypted; give it decrypted, as openssl pkey writes it")
 
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     with tempfile.TemporaryDirectory() as folder:  # the module ssl reads them from files alone
         for name, content in zip(("certificate", "key"), tls, strict=True):
             (Path(folder) / name).write_bytes(content)
@@ -156,3 +160,20 @@ def make_client_context(tls_root_certs: bytes) -> ssl.SSLContext:
     except (ssl.SSLError, ValueError) as error:
         raise ValueError(f"tls_root_certs must be certificates as PEM: {error}") from error
     return context
+
+
+def make_mutual_contexts(
+    tls: tuple[bytes, bytes], tls_root_certs: bytes | None
+) -> tuple[ssl.SSLContext, ssl.SSLContext]:
+    """Return the TLS contexts of a server and of a client that both show a certificate, and check the other's.
+
+    Certificates are checked against some others, by default the own chain, whatever names they have.
+    """
+    server, roots = make_server_context(tls), tls[0] if tls_root_certs is None else tls_root_certs
+    client = make_client_context(roots)
+    client.check_hostname = False  # whoever has such a certificate is one of us, wherever it runs
+    with_certificate(client, tls)
+    server.load_verify_locations(cadata=roots.decode("ascii", "ignore"))
+    server.verify_mode = ssl.CERT_REQUIRED
+    server.num_tickets = 0  # so that nothing can be read before an answer comes
+    return server, client

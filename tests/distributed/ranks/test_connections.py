@@ -5,6 +5,7 @@ import socket
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -146,7 +147,7 @@ def test_the_end_wakes_all_who_wait(other: Other) -> None:
 
 def test_a_connection_greets_and_an_answer_that_does_not_come_is_noticed() -> None:
     with socket.create_server(("127.0.0.1", 0)) as server:
-        connections = Connections(lambda: open_connection(server.getsockname()[:2], b"hello", 5, 0.0), 1)
+        connections = Connections(lambda: open_connection(server.getsockname()[:2], b"hello", 5, 0.0, None), 1)
         answer = connections.ask({}, {})[0]
         accepted = server.accept()[0]
         with accepted:
@@ -158,7 +159,7 @@ def test_a_connection_greets_and_an_answer_that_does_not_come_is_noticed() -> No
 
 
 def test_the_own_address_is_that_of_the_way_to_another_one_or_of_a_named_interface(
-    monkeypatch: pytest.MonkeyPatch,
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.delenv("GLOO_SOCKET_IFNAME", raising=False)
     assert own_address("127.0.0.1") == "127.0.0.1"
@@ -167,8 +168,12 @@ def test_the_own_address_is_that_of_the_way_to_another_one_or_of_a_named_interfa
     monkeypatch.setenv("GLOO_SOCKET_IFNAME", "lo,eth9")
     assert own_address("no.such.host.invalid") == "127.0.0.1"
     monkeypatch.setenv("GLOO_SOCKET_IFNAME", "none9")
-    with pytest.raises(OSError, match="GLOO_SOCKET_IFNAME is 'none9', but no such interface has an IPv4 address"):
+    with pytest.raises(OSError, match="GLOO_SOCKET_IFNAME is 'none9', but no such interface has an address"):
         own_address("127.0.0.1")
+    listed = tmp_path / "if_inet6"
+    listed.write_text(f"fe80{1:028x} 04 40 20 80 none9\nfd00{2:028x} 04 40 00 82 none9\n")
+    monkeypatch.setattr("graphfeed.distributed.ranks.connections.INTERFACES_6", listed)
+    assert own_address("127.0.0.1") == "fd00::2"
 
 
 def test_a_machine_without_a_name_for_others_is_alone(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -284,7 +289,7 @@ def listener() -> Iterator[Listener]:
 @pytest.fixture
 def connect(listener: Listener, monkeypatch: pytest.MonkeyPatch) -> Iterator[Connect]:
     monkeypatch.setenv("GLOO_SOCKET_IFNAME", "lo")
-    address, opened = listener.listen("anywhere"), []
+    address, opened = listener.listen("anywhere")[0], []
 
     def connect_to(token: bytes = listener.token, is_pulse: bool = False) -> socket.socket:
         connection = socket.create_connection(address, 20)

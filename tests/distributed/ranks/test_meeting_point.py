@@ -185,7 +185,7 @@ def test_a_store_that_does_not_answer_holds_nobody(monkeypatch: pytest.MonkeyPat
     listener = Listener(0, Traffic(), lambda rank, connection: None)
     frozen = Meeting(1, 2, None if in_group else MeetingPoint("127.0.0.1", free_port(), 1, 2))
     with pytest.raises(TimeoutError, match=r"the store of rank 0 did not answer for 0\.05 s"):
-        frozen.gather(listener, Heartbeat(1, 60), lambda rank, presence: None, 0.05)
+        frozen.gather(listener.listen, Heartbeat(1, 60), lambda rank, presence: None, 0.05)
     store.ended.set()
     listener.close()
 

@@ -1,6 +1,8 @@
 """Ranks that meet, answer each other, and end well."""
 
 import os
+import re
+import socket
 import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -22,6 +24,7 @@ from graphfeed.distributed import (
     RankLostError,
     cut_graph,
 )
+from graphfeed.distributed.ranks import messages
 from graphfeed.distributed.ranks.meeting_point import connect_to_store
 from graphfeed.distributed.ranks.peers import peers_at, rank_and_size
 from tests.digests import assert_same
@@ -30,6 +33,7 @@ from tests.distributed.joint import in_threads
 from tests.distributed.rank_processes import free_port, run_cases, run_spawned
 from tests.forked import in_child
 from tests.golden_pipelines import NUM_NODES, untyped
+from tests.refusals import check_refused
 
 
 def test_a_single_rank_starts_no_thread(no_leaks: None) -> None:
@@ -60,6 +64,81 @@ def test_a_forked_process_that_asks_is_told_at_once() -> None:
         for peers in both:
             peers.close()
         both[0].join(20)
+
+
+@pytest.mark.parametrize("address", ["127.0.0.1", "::1"])
+def test_ranks_may_encrypt_what_they_send_and_listen_at_a_port(
+    address: str, certificates: list[tuple[bytes, bytes]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    received: list[str] = []
+    fill = messages.fill
+
+    def note(connection: socket.socket, memory: memoryview) -> None:
+        received.append(type(connection).__name__)
+        fill(connection, memory)
+
+    monkeypatch.setattr(messages, "fill", note)
+    store, ports = free_port(), [free_port(), free_port()]
+
+    def be_rank(rank: int) -> list[int]:
+        meeting = MeetingPoint(address, store, rank, 2)
+        # Each has a certificate of its own, which the other one knows.
+        roots = certificates[1 - rank][0]
+        peers = Peers(meeting=meeting, port=ports[rank], tls=certificates[rank], tls_root_certs=roots, timeout=60)
+        name = peers.serve("rows", lambda _, asked: {"rows": asked["ids"] + rank})
+        ids = torch.arange(1 << 20)
+        for _ in range(2):
+            rows = peers.wait(1 - rank, peers.ask(name, {}, {1 - rank: {"ids": ids}})[1 - rank])["rows"]
+            assert torch.equal(rows, ids + 1 - rank)
+        peers.close()
+        peers.join(20)
+        assert peers.ended
+        return [peers._ranks[other].address[1] for other in range(2)]
+
+    with ThreadPoolExecutor(2) as pool:
+        assert list(pool.map(be_rank, range(2))) == [ports] * 2
+    assert set(received) == {"SSLSocket"}
+
+
+@pytest.mark.parametrize(
+    ("other", "said"),
+    [
+        (None, r"rank 0 has tls, but rank 1 has none; give Peers\(tls=...\)"),
+        (1, r"rank [01] .*certificate verify failed"),
+    ],
+)
+def test_ranks_with_other_certificates_or_none_are_refused(
+    other: int | None, said: str, certificates: list[tuple[bytes, bytes]]
+) -> None:
+    port = free_port()
+    of_rank = [certificates[0], None if other is None else certificates[other]]
+    both = [
+        Peers(meeting=MeetingPoint("127.0.0.1", port, rank, 2), tls=tls, timeout=10) for rank, tls in enumerate(of_rank)
+    ]
+    errors = []
+    for peers in both:
+        with pytest.raises(ConnectionError) as raised:
+            peers.meet()
+        errors.append(str(raised.value))
+        peers.join(20)
+        assert peers.ended
+    # The rank that connects first sees why, and the other one perhaps only that it has ended.
+    assert any(re.search(said, text) for text in errors), errors
+
+
+def test_what_can_not_be_listened_at_or_shown_is_refused(certificates: list[tuple[bytes, bytes]]) -> None:
+    check_refused(
+        [
+            (lambda: Peers(port=1 << 16), ValueError, "port must lie in 0 .. 65535, but is 65536"),
+            (lambda: Peers(tls_root_certs=b"x"), ValueError, "tls_root_certs is given without tls; give tls="),
+            (lambda: Peers(tls=(b"x", b"y")), ValueError, "tls must be a certificate chain and the private key"),
+        ]
+    )
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        taken = server.getsockname()[1]
+        peers = Peers(meeting=MeetingPoint("127.0.0.1", free_port(), 0, 2), port=taken)
+        with pytest.raises(OSError, match=f"port {taken} of 127.0.0.1 can't be listened at: .*; choose another port"):
+            peers.meet()
 
 
 def make_loader(graph: gf.SamplingGraph, count: int, peers: Peers | None = None) -> gf.DataLoader:
