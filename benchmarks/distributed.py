@@ -16,7 +16,7 @@ from benchmarks.table import Goal, Row, render
 from benchmarks.timing import Times
 
 WORLD_SIZE = 2
-ALONE, LIMIT, SHARED, EXCHANGED = "one process", "whole graph in each", "in parts, shared memory", "in parts, exchanged"
+ALONE, LIMIT, EXCHANGED = "one process", "whole graph in each", "in parts, exchanged"
 AHEAD = "in parts, exchanged, rows ahead"
 """With a window, which is for features alone."""
 FETCHING = ", sample + fetch"
@@ -24,7 +24,7 @@ BY_ITSELF, JOINT = "each rank by itself", "joint mini-batches"
 SOCKET, ONE_ASKS, BOTH_ASK = "a socket on loopback", "one rank asks", "both ranks ask"
 ANSWERED = 2.5
 """The gigabytes per second that a rank is to answer."""
-SHARE_OF_ONE = 0.8
+SHARE_OF_ONE = 0.5
 """What a core is to do in two processes of what one process alone does on its core."""
 SHARE_OF_FLIGHT = 0.8
 TIMES_A_SOCKET, LARGE_ANSWER = 2.2, 1 << 20
@@ -75,10 +75,10 @@ def throughput(found: dict[str, Any]) -> list[Row]:
     for ending in ("", FETCHING):
         for clock, unit in (("seconds", "M edges/s"), ("cpu_seconds", "M edges/CPU s")):
             alone = rate(found["cases"][ALONE + ending], clock)
-            for name in (ALONE, LIMIT, SHARED, EXCHANGED, *([AHEAD] if ending else [])):
+            for name in (ALONE, LIMIT, EXCHANGED, *([AHEAD] if ending else [])):
                 own = rate(found["cases"][name + ending], clock)
                 ratio = own.over(alone)
-                goal = Goal(ratio, SHARE_OF_ONE, at_least=True) if name == SHARED else None
+                goal = Goal(ratio, SHARE_OF_ONE, at_least=True) if name in (EXCHANGED, AHEAD) else None
                 rows.append(Row(f"{name}{ending}", unit, own, ratio, goal))
     return rows
 
@@ -91,15 +91,14 @@ def rate(case: dict[str, list[float]], clock: str) -> Times:
 def traffic(found: dict[str, Any]) -> list[Row]:
     """Return the bytes and the exchanges of a mini-batch."""
     rows = []
-    for name in (SHARED, EXCHANGED, AHEAD):
+    for name in (EXCHANGED, AHEAD):
         sent = found["traffic"][name]
         batches = sent["batches"]
         rows.append(Row(f"{name}, sent", "kB", Times([sent["bytes"] / batches / 1e3])))
         exchanges = sent["exchanges"] / batches
         rows.append(Row(f"{name}, exchanges", "", Times([exchanges]), goal=Goal(exchanges, found["hops"] + 1)))
-        if name != SHARED:
-            ratio = sent["bytes"] / sent["least"]
-            rows.append(Row(f"{name}, to the least", "times", Times([ratio]), goal=Goal(ratio, TIMES_LEAST)))
+        ratio = sent["bytes"] / sent["least"]
+        rows.append(Row(f"{name}, to the least", "times", Times([ratio]), goal=Goal(ratio, TIMES_LEAST)))
     return rows
 
 

@@ -25,7 +25,6 @@ from benchmarks.distributed import (
     JOINT,
     LIMIT,
     ONE_ASKS,
-    SHARED,
     SOCKET,
 )
 from benchmarks.graphs import Shape, load_edges, load_features
@@ -65,13 +64,10 @@ class Rank:
         part = cut_graph(whole, assign_nodes(whole, world_size, "hash"), rank)
         self.book = part.book
         rows = cut_rows(features, part.book, rank)
-        self.peers = {name: Peers(share_memory=name == SHARED) for name in (SHARED, EXCHANGED)}
-        self.stored: dict[str, Stored] = {
-            name: (PartitionedGraph(part, peers), PartitionedFeature(rows, part.book, peers))
-            for name, peers in self.peers.items()
-        }
-        self.stored[AHEAD], self.peers[AHEAD] = self.stored[EXCHANGED], self.peers[EXCHANGED]
-        self.stored[LIMIT] = self.stored[ALONE] = whole, gf.TorchBasedFeature(features)
+        self.peers = Peers()
+        in_parts = PartitionedGraph(part, self.peers), PartitionedFeature(rows, part.book, self.peers)
+        alone = whole, gf.TorchBasedFeature(features)
+        self.stored: dict[str, Stored] = {EXCHANGED: in_parts, AHEAD: in_parts, LIMIT: alone, ALONE: alone}
 
     def make_pipe(self, name: str, seed: int, *, fetching: bool) -> gf.Datapipe:
         """Return the pipeline of a case, with seeds of this rank."""
@@ -104,7 +100,7 @@ class Rank:
 
     def measure(self) -> dict[str, Any]:
         """Run all cases in turn, and return edges and seconds of each round, for a core."""
-        names = [(name, fetching) for fetching in (False, True) for name in (ALONE, LIMIT, SHARED, EXCHANGED)]
+        names = [(name, fetching) for fetching in (False, True) for name in (ALONE, LIMIT, EXCHANGED)]
         names.append((AHEAD, True))
         found: dict[str, Any] = {}
         for number in range(-WARM_UP_ROUNDS, self.repeats):
@@ -163,7 +159,7 @@ class Rank:
 
     def count(self, name: str) -> dict[str, int]:
         """Return what this rank sends for an epoch, and the least that ids, edges and rows of other parts take."""
-        traffic, least, width = self.peers[name].traffic, 0, self.stored[name][1].size().numel()
+        traffic, least, width = self.peers.traffic, 0, self.stored[name][1].size().numel()
         distributed.barrier()
         before = traffic.exchanges, traffic.bytes_sent
         distributed.barrier()
@@ -212,7 +208,7 @@ def main(given: str) -> None:
     distributed.init_process_group("gloo", init_method=method, rank=rank, world_size=world_size, timeout=TIMEOUT)
     own = Rank(rank, world_size, sizes)
     cases = own.measure()
-    traffic = {name: add_up(own.count(name)) for name in (SHARED, EXCHANGED, AHEAD)}
+    traffic = {name: add_up(own.count(name)) for name in (EXCHANGED, AHEAD)}
     result = {
         "answered": own.answer(),
         "cases": cases,

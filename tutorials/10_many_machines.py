@@ -140,8 +140,7 @@ written = (folder / "job.pkl").write_bytes(cloudpickle.dumps((Net, digest)))
 
 # %% [markdown]
 # The sampler and the fetcher are those of one machine. Only the graph and the features differ: `open_part` opens one
-# part, `PartitionedGraph` asks the other ranks for what is not in it, and `share_memory=False` has it ask over the
-# network even here.
+# part, and `PartitionedGraph` asks the other ranks for what is not in it.
 
 # %%
 MACHINE = """
@@ -162,7 +161,7 @@ distributed.init_process_group("gloo")
 rank = distributed.get_rank()
 folder = Path("scratch/machines")
 Net, digest = cloudpickle.loads((folder / "job.pkl").read_bytes())
-peers = Peers(share_memory=False)
+peers = Peers()
 part = open_part(folder / "parts", rank)
 
 train_set = gf.ItemSet(tuple(torch.load(folder / "train.pt")), names=("seeds", "labels"))

@@ -87,7 +87,7 @@ class GraphPart:
         Where an edge's id is its position, this reads two numbers per node rather than one per edge.
 
         Args:
-            columns: Where they were picked: this part's, or those of all parts on a machine.
+            columns: Where they were picked.
             nodes: The node of each column.
             offsets: Where the picked edges of each begin.
             positions: Where the edges are in `columns`, node after node.

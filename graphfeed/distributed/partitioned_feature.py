@@ -1,4 +1,4 @@
-"""A feature in parts: each rank reads the rows that it owns from memory, and the others from their owners."""
+"""A feature in parts: each rank reads the rows of its part from memory, and the others from their owners."""
 
 import json
 from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
@@ -11,7 +11,6 @@ import numpy as np
 import torch
 
 from graphfeed import ops
-from graphfeed.distributed.one_machine.shared_rows import SharedRows
 from graphfeed.distributed.part_book import PartBook
 from graphfeed.distributed.partitioned_graph import check_ranks
 from graphfeed.distributed.ranks.exchange import ask_owners
@@ -85,30 +84,27 @@ READERS = 2
 class PartitionedFeature(RemoteFeature, ReadsAhead):
     """Reads rows by global id, local or remote. Each id of a read is asked for once, and each rank at most once.
 
-    With `cpu_cached_feature` around it, rows of other machines that are often asked for are kept here; those that this
-    rank can read from memory take none of its room. Rows in memory move to shared memory when another rank of this
-    machine first reads, which then asks for them no more; so do not write to the tensor that was given, but call
-    `rows.update`. `Peers(share_memory=False)` turns that off.
+    With `cpu_cached_feature` around it, rows of other machines that are often asked for are kept here; those of this
+    rank's part take none of its room, if they are in memory.
 
     With `DataLoader(window=32)`, rows are asked for that up to so many mini-batches need, each row once, while earlier
     ones are used, and what the next ones need too stays here, within `memory_limit`. No update of a row that was read
     so is seen later in the epoch, nor in later ones.
 
     Where parts are stored with copies of other parts' rows (`write_partition(halo_features=...)`), these are read
-    rather than asked for; where all ranks share memory, they are not needed and not read. Rows with copies elsewhere
-    must stay as they are: an update does not reach the copies.
+    rather than asked for. Rows with copies elsewhere must stay as they are: an update does not reach the copies.
 
     Args:
-        rows: The rows that this rank owns, in the order of their ids: a tensor, or any feature.
-        book: Which rank owns each id.
+        rows: The rows of the part that this rank holds, in the order of their ids: a tensor, or any feature.
+        book: Which part owns each id. With P parts and R ranks, rank `i` holds part `i // (R / P)`.
         peers: The ranks; by default, those of the default process group, shared with other graphs and features.
         name: What all ranks call the feature. Ranks must make features of the same name in the same order.
         halo: Copies of rows that other ranks own, as `StoredPart.halo` has them.
         identity: That of the partition (`GraphPart.identity`), which all ranks must have.
 
     Raises:
-        ValueError: The number of rows is not that of the ids that this rank owns, or that of the parts not that of
-            the ranks.
+        ValueError: The number of rows is not that of the part's ids, or that of the ranks no multiple of that of the
+            parts.
 
     Example:
         >>> rows = torch.tensor([[1.0], [2.0]])  # a single rank owns all of them
@@ -131,13 +127,15 @@ class PartitionedFeature(RemoteFeature, ReadsAhead):
         self.rows = rows if isinstance(rows, Feature) else TorchBasedFeature(rows)
         self.book = book
         self.peers = shared_peers() if peers is None else peers
-        check_ranks(self.book, self.peers)
-        own = book.ids_of(self.peers.rank).numel()
+        self.part = check_ranks(self.book, self.peers)
+        own = book.ids_of(self.part).numel()
         if self.rows.count() != own:
-            raise ValueError(f"rows must be the {own} that rank {self.peers.rank} owns, but are {self.rows.count()}")
+            raise ValueError(f"rows must be the {own} of part {self.part}, but are {self.rows.count()}")
         self._halo = halo if halo is not None and len(halo.rows) else None
-        self._shared = SharedRows(self.rows, self.book, self.peers, name, identity)
         self._name = self.peers.serve(f"feature {name}".rstrip(), self._answer)
+        shape = dtype_and_shape(row_type(self.rows), torch.Size([book.num_ids, *self.rows.size()]))
+        said = {"rows": shape, "assignment": int(book.checksum), "identity": identity}
+        self.peers.agreement.state_part(self._name, said)
 
     def read(self, ids: torch.Tensor | None = None) -> torch.Tensor:
         """Return the rows at `ids`, shape (len(ids), ...); all rows, from all ranks, if None.
@@ -163,12 +161,9 @@ class PartitionedFeature(RemoteFeature, ReadsAhead):
         check_vector("ids", ids)
         check_ids("ids", ids, self.book.num_ids, IndexError)
         ids = ids.cpu()
-        if self.peers.world_size == 1:
-            self.peers.check()
+        self.peers.agreement.check_part(self._name)
+        if self.book.num_parts == 1:
             return partial(self.rows.read, ids)
-        # This rank can read all rows from memory, so it asks nobody.
-        if len(self._shared.by_rank()) == self.book.num_parts:
-            return partial(self._gather, self._locate(ids))
         # Rows cross the network once, however often a mini-batch asks for them.
         unique, _, inverse = ops.compact(ids[:0], ids, num_nodes=self.book.num_ids)
         wait = self._ask(unique)
@@ -176,17 +171,16 @@ class PartitionedFeature(RemoteFeature, ReadsAhead):
 
     def _locate(self, ids: torch.Tensor) -> "Located":
         """Return where the rows of some ids are."""
-        by_rank = self._shared.by_rank()
-        tensors = [by_rank.get(rank) for rank in range(self.book.num_parts)]
+        in_memory = isinstance(self.rows, TorchBasedFeature) and self.rows.may_read_in_threads()
+        tensors: list[torch.Tensor | None] = [None] * self.book.num_parts
+        tensors[self.part] = self.rows.read() if in_memory else None
         owners, offsets = self.book.locate(ids)
-        if len(by_rank) == len(tensors):
-            return Located(tensors, owners, offsets, torch.empty(0, dtype=torch.int64))
         is_remote = np.array([tensor is None for tensor in tensors])
         remote = torch.from_numpy(np.flatnonzero(is_remote[owners.numpy()]))
         if self._halo is not None:
             rows = self._halo.find(take_rows(ids, remote))
             copied, remote = remote[rows >= 0], remote[rows < 0]
-            # Copies are one more tensor to gather from, behind those of the ranks. Not in place, as the book may keep
+            # Copies are one more tensor to gather from, behind those of the parts. Not in place, as the book may keep
             # what it returned.
             owners, offsets = owners.to(torch.int32, copy=True), offsets.clone()
             owners[copied] = len(tensors)
@@ -204,8 +198,8 @@ class PartitionedFeature(RemoteFeature, ReadsAhead):
     def _ask(self, ids: torch.Tensor) -> Callable[[], torch.Tensor]:
         """Ask for rows, each once; return what reads those in memory and waits."""
         located = self._locate(ids)
-        asked, owners = {"ids": take_rows(ids, located.remote)}, take_rows(located.owners, located.remote)
-        answers = ask_owners(self.peers, self._name, self._answer, owners, {}, asked)
+        asked = take_rows(ids, located.remote)
+        answers = ask_owners(self.peers, self._name, self._answer, self.book, asked, {}, {"ids": asked})
 
         def wait() -> torch.Tensor:
             # Rows in memory are read while the answers are on their way.
@@ -216,8 +210,8 @@ class PartitionedFeature(RemoteFeature, ReadsAhead):
         return wait
 
     def slow_source(self) -> ReadsAhead | None:
-        """Return this feature, unless all ranks are started to share a machine's memory."""
-        return None if self.dtype is None or self.peers.all_ranks_local() else self
+        """Return this feature, unless there is a single part."""
+        return None if self.dtype is None or self.book.num_parts == 1 else self
 
     def begin_reading(self, ids: torch.Tensor, out: torch.Tensor, positions: torch.Tensor) -> list[Future[Spans]]:
         """Let threads ask the owners for many rows, as `ReadsAhead.begin_reading` says."""
@@ -238,8 +232,7 @@ class PartitionedFeature(RemoteFeature, ReadsAhead):
         return ThreadPoolExecutor(READERS, "graphfeed-rows")
 
     def _read_into(self, out: torch.Tensor, ids: torch.Tensor, positions: torch.Tensor) -> Spans:
-        owners = self.book.owners_of(ids)
-        answers = list(ask_owners(self.peers, self._name, self._answer, owners, {}, {"ids": ids}))
+        answers = list(ask_owners(self.peers, self._name, self._answer, self.book, ids, {}, {"ids": ids}))
         write_answers(answers, out, positions)
         return Spans(len(answers), ids.numel() * self.row_bytes)
 
@@ -257,10 +250,9 @@ class PartitionedFeature(RemoteFeature, ReadsAhead):
         return self.rows.dtype
 
     def update(self, value: torch.Tensor, ids: torch.Tensor | None = None) -> None:
-        """Raise: each rank updates the rows that it owns, by `rows.update`, with offsets among these.
+        """Raise: each rank updates the rows of its part, by `rows.update`, with offsets among these.
 
-        Where ranks share memory, an update without offsets is seen on its rank alone, as is an update of rows that are
-        mapped from a file.
+        Where several ranks hold a part, each of them does.
         """
         raise NotImplementedError(
             "a feature in parts is updated by the owners of its rows: call feature.rows.update(value, offsets) on the "
@@ -287,16 +279,16 @@ class PartitionedFeature(RemoteFeature, ReadsAhead):
     def __repr__(self) -> str:
         shape = torch.Size([self.count(), *self.size()])
         text = "rows" if self.dtype is None else dtype_and_shape(self.dtype, shape)
-        return f"PartitionedFeature({text}, part {self.peers.rank} of {self.peers.world_size})"
+        return f"PartitionedFeature({text}, part {self.part} of {self.book.num_parts})"
 
 
 class Located(NamedTuple):
     """The owners and the offsets of the rows of some ids."""
 
     tensors: list[torch.Tensor | None]
-    """The rows of each rank, None for those that must be asked; behind them perhaps the copies of other parts' rows."""
+    """The rows of each part, None for those that are asked for; behind them perhaps the copies of other parts' rows."""
     owners: torch.Tensor
-    """Which of the tensors has the row of each id; for remote ones, the rank to ask."""
+    """Which of the tensors has the row of each id; for remote ones, the part."""
     offsets: torch.Tensor
     """The position of each row there."""
     remote: torch.Tensor

@@ -10,9 +10,8 @@ import torch
 
 from graphfeed import ops
 from graphfeed.distributed.graph_part import GraphPart
-from graphfeed.distributed.one_machine.shared_columns import share_columns
 from graphfeed.distributed.part_book import PartBook
-from graphfeed.distributed.ranks.exchange import COUNTS, ask_owners, merge_columns
+from graphfeed.distributed.ranks.exchange import COUNTS, ask_owners, merge_columns, ranks_of_a_part
 from graphfeed.distributed.ranks.messages import Tensors
 from graphfeed.distributed.ranks.peers import Peers, shared_peers
 from graphfeed.ops.arguments import check_ids, checked
@@ -43,26 +42,21 @@ TOGETHER_BYTES = 1 << 26
 
 
 class PartitionedGraph(SamplingGraph):
-    """A graph of which each rank holds a part. Every sampler works with it as with the whole graph.
+    """A graph of which each machine holds a part. Every sampler works with it as with the whole graph.
 
     The mini-batches are those of the whole graph on one machine, bit by bit, for any number of parts and any
     assignment of nodes to parts. It may be sampled in any number of threads, but not in worker processes.
 
-    A hop costs one exchange between the ranks, for all edge types together. Between ranks of one machine nothing is
-    sent: when the graph is first sampled, they copy the edges of their parts into one CSC in shared memory. That takes
-    the memory of these edges once more per machine, and one pass over them; parts that are mapped from files need no
-    memory of their own by then. If all parts are on one machine, sampling is as fast as from the whole graph.
-    `Peers(share_memory=False)` turns that off.
-
-    Edit a part before its graph is first sampled. After an edit, make another graph on all ranks, between two calls of
-    `torch.distributed.barrier`: `PartitionedGraph(dataclasses.replace(part))`. Ranks that share memory raise otherwise.
+    A hop costs one exchange between the ranks, for all edge types together. The ranks of a machine hold the same part:
+    they open the same files, whose pages the system keeps once for all, and each asks one rank of every other machine.
+    A single part is the whole graph, and sampling from it is as fast.
 
     Args:
-        part: This rank's part; rank `i` holds part `i`.
+        part: This rank's part; with P parts and R ranks, rank `i` holds part `i // (R / P)`.
         peers: The ranks; by default, those of the default process group, shared with other graphs and features.
 
     Raises:
-        ValueError: The number of parts is not that of the ranks, or the part is another rank's.
+        ValueError: The number of ranks is no multiple of that of the parts, or the part is another rank's.
 
     Example:
         >>> from graphfeed import from_coo
@@ -78,9 +72,8 @@ class PartitionedGraph(SamplingGraph):
         self.part = part
         self.peers = shared_peers() if peers is None else peers
         check_ranks(part.book, self.peers, part.number)
-        self._here = share_columns(part, self.peers)
         # Other ranks ask for what this one owns, which takes no wait for anybody.
-        self._name = self.peers.serve("graph", partial(self._sample, part.columns))
+        self._name = self.peers.serve("graph", self._sample)
         self.peers.agreement.state_part(
             self._name,
             {"nodes": part.columns.num_nodes, "assignment": int(part.book.checksum), "identity": part.identity},
@@ -110,8 +103,8 @@ class PartitionedGraph(SamplingGraph):
         self.part.columns.validate(request)
 
     def prepare(self, request: SamplingRequest) -> None:
-        """Compute what a request needs of the columns that this rank reads; other ranks prepare theirs."""
-        self._here.columns.prepare(request)
+        """Compute what a request needs of the columns of this rank's part; other ranks prepare theirs."""
+        self.part.columns.prepare(request)
 
     def sample_neighbors(
         self,
@@ -157,8 +150,8 @@ class PartitionedGraph(SamplingGraph):
         return super().sample_hops(seeds, request, keys) if whole is None else whole.sample_hops(seeds, request, keys)
 
     def together(self, request: SamplingRequest) -> Together | None:
-        """Return how to sample several mini-batches at once, unless all ranks are started to share this machine."""
-        gains = not self.peers.all_ranks_local() and not request.only_new
+        """Return how to sample several mini-batches at once, unless there is a single part."""
+        gains = self.part.book.num_parts > 1 and not request.only_new
         return Together(TOGETHER_BYTES, by_thread=True) if gains else None
 
     def sample_hops_together(
@@ -206,16 +199,15 @@ class PartitionedGraph(SamplingGraph):
         return temporal_sample_hop_by_hop(self.num_nodes, sample, seeds, seeds_timestamp, request, keys)
 
     def random_walks(self, starts: torch.Tensor, length: int, *, key: int | None = None) -> torch.Tensor:
-        """Walk at random, as `SamplingGraph.random_walks` says: in one call if all parts are on this machine."""
+        """Walk at random, as `SamplingGraph.random_walks` says: in one call if there is a single part."""
         whole = self._whole()
         random_walks = super().random_walks if whole is None else whole.random_walks
         return random_walks(starts, length, key=key)
 
     def _whole(self) -> FusedCSCSamplingGraph | None:
-        """Return the whole graph if all its parts are on this machine, in memory that its ranks share."""
+        """Return the whole graph if there is a single part."""
         self.peers.agreement.check_part(self._name)
-        columns = self._here.ready()
-        return columns if self._here.complete else None
+        return self.part.columns if self.part.book.num_parts == 1 else None
 
     def _sample_in_time(
         self, seeds: ByType, times: ByType, fanouts: torch.Tensor, draws: Draws, request: SamplingRequest
@@ -269,16 +261,14 @@ class PartitionedGraph(SamplingGraph):
         """Return where the picks of each node begin, and what their owners send of them."""
         check_ids("seeds", ids, self.part.columns.total_num_nodes)
         # `further` goes to the owners with each node.
-        owners, questions = self._here.find_ranks(ids), {"ids": ids, **further}
-        answer = partial(self._sample, self._here.columns)
-        answers = list(ask_owners(self.peers, self._name, answer, owners, options, questions))
+        questions = {"ids": ids, **further}
+        answers = list(ask_owners(self.peers, self._name, self._sample, self.part.book, ids, options, questions))
         dtypes = {name: values.dtype for name, values in edge_values(self.part.columns, request).items()}
         return merge_columns(answers, {**dtypes, "edge_ids": self.part.edge_id_dtype})
 
-    def _sample(
-        self, columns: FusedCSCSamplingGraph, options: Mapping[str, Any], questions: Mapping[str, torch.Tensor]
-    ) -> Tensors:
-        """Sample in-edges of some nodes."""
+    def _sample(self, options: Mapping[str, Any], questions: Mapping[str, torch.Tensor]) -> Tensors:
+        """Sample in-edges of some nodes of this rank's part."""
+        columns = self.part.columns
         ids = questions["ids"].to(columns.indices.dtype)
         fanouts, request, draws = from_options(options)
         if "minibatches" in questions:
@@ -353,11 +343,9 @@ def sort_within_columns(
     return torch.from_numpy(np.sort((positions + shifts).numpy())) - shifts
 
 
-def check_ranks(book: PartBook, peers: Peers, part: int | None = None) -> None:
-    if book.num_parts != peers.world_size:
-        raise ValueError(
-            f"there are {book.num_parts} parts, but {peers.world_size} ranks; start one process for each part, "
-            f"as in torchrun --nproc-per-node {book.num_parts}"
-        )
-    if part is not None and part != peers.rank:
-        raise ValueError(f"rank {peers.rank} must hold part {peers.rank}, but got part {part}")
+def check_ranks(book: PartBook, peers: Peers, part: int | None = None) -> int:
+    """Return the part that this rank holds, and raise if it has another one."""
+    held = peers.rank // ranks_of_a_part(book, peers)
+    if part is not None and part != held:
+        raise ValueError(f"rank {peers.rank} must hold part {held}, but got part {part}")
+    return held

@@ -21,7 +21,6 @@ from graphfeed.distributed import (
     cut_graph,
     cut_rows,
 )
-from graphfeed.distributed.ranks import meeting_point
 from graphfeed.distributed.ranks.peers import rank_and_size
 from tests import golden_pipelines
 from tests.digests import assert_same
@@ -108,52 +107,56 @@ def real(folder: Path, name: str) -> Graphs:
     return Graphs(make, golden_pipelines.typed, features)
 
 
-def assign(num_ids: int, how: str, salt: int = 90, world_size: int | None = None) -> PartBook:
-    """Return which rank owns each id.
+def assign(num_ids: int, how: str, salt: int = 90, num_parts: int | None = None) -> PartBook:
+    """Return which part owns each id.
 
     Args:
         num_ids: The number of ids.
-        how: "range": ranks own ranges. "random": they own any ids. "empty": the same, but the last rank owns none.
+        how: "range": parts own ranges. "random": they own any ids. "empty": the same, but the last one owns none.
             "stored": they own clusters of ids and odd ones, of sizes that differ, as METIS finds them in a real graph.
         salt: Another number gives other random parts.
-        world_size: The number of ranks, where they are no process group.
+        num_parts: The number of parts; by default, that of the ranks of the process group.
     """
-    world_size = world_size or rank_and_size()[1]
+    num_parts = num_parts or rank_and_size()[1]
     if how == "range":
-        return PartBook.from_bounds([part * num_ids // world_size for part in range(world_size + 1)])
+        return PartBook.from_bounds([part * num_ids // num_parts for part in range(num_parts + 1)])
     if how == "stored":
-        clusters = numbers(50, world_size, salt)[torch.arange(num_ids) * 50 // num_ids]
+        clusters = numbers(50, num_parts, salt)[torch.arange(num_ids) * 50 // num_ids]
         return PartBook.from_assignment(
-            torch.where(numbers(num_ids, 10, salt) == 0, numbers(num_ids, world_size, salt), clusters), world_size
+            torch.where(numbers(num_ids, 10, salt) == 0, numbers(num_ids, num_parts, salt), clusters), num_parts
         )
-    owning = max(1, world_size - (how == "empty"))
-    return PartBook.from_assignment(numbers(num_ids, owning, salt), world_size)
+    owning = max(1, num_parts - (how == "empty"))
+    return PartBook.from_assignment(numbers(num_ids, owning, salt), num_parts)
 
 
-def in_parts(graph: Any, how: str, peers: Peers | None = None) -> PartitionedGraph:
-    """Return a graph of which this rank has a part; "metis" leaves it to METIS, else see `assign`."""
+def in_parts(graph: Any, how: str, peers: Peers | None = None, each: int = 1) -> PartitionedGraph:
+    """Return a graph of which this rank, and others that make `each`, have a part.
+
+    "metis" leaves it to METIS, else see `assign`.
+    """
     rank, world_size = (peers.rank, peers.world_size) if peers else rank_and_size()
-    book = assign(graph.total_num_nodes, how, world_size=world_size) if how != "metis" else None
-    return PartitionedGraph(cut_graph(graph, book or assign_nodes(graph, world_size, how), rank), peers)
+    num_parts = world_size // each
+    book = assign(graph.total_num_nodes, how, num_parts=num_parts) if how != "metis" else None
+    return PartitionedGraph(cut_graph(graph, book or assign_nodes(graph, num_parts, how), rank // each), peers)
 
 
-def feature_in_parts(values: torch.Tensor, how: str, salt: int, peers: Peers) -> PartitionedFeature:
-    """Return a feature of which this rank has a part."""
-    book = assign(len(values), how, salt, peers.world_size)
-    return PartitionedFeature(cut_rows(values, book, peers.rank), book, peers)
+def feature_in_parts(values: torch.Tensor, how: str, salt: int, peers: Peers, each: int = 1) -> PartitionedFeature:
+    """Return a feature of which this rank, and others that make `each`, have a part."""
+    book = assign(len(values), how, salt, peers.world_size // each)
+    return PartitionedFeature(cut_rows(values, book, peers.rank // each), book, peers)
 
 
-def parts_of(graphs: Graphs, how: str, peers: Peers) -> Graphs:
+def parts_of(graphs: Graphs, how: str, peers: Peers, each: int = 1) -> Graphs:
     """Return a rank's parts of graphs and features; rows of nodes come through a cache, those of edges don't."""
 
     def features() -> gf.BasicFeatureStore:
         rows, others = (graphs.features().read(*key) for key in (NODE, EDGE))
-        cached = gf.cpu_cached_feature(feature_in_parts(rows, how, 90, peers), 1 << 14)
-        return gf.BasicFeatureStore({NODE: cached, EDGE: feature_in_parts(others, how, 91, peers)})
+        cached = gf.cpu_cached_feature(feature_in_parts(rows, how, 90, peers, each), 1 << 14)
+        return gf.BasicFeatureStore({NODE: cached, EDGE: feature_in_parts(others, how, 91, peers, each)})
 
     return Graphs(
-        lambda *dtype: in_parts(graphs.untyped(*dtype), how, peers),
-        lambda: in_parts(graphs.typed(), how, peers),
+        lambda *dtype: in_parts(graphs.untyped(*dtype), how, peers, each),
+        lambda: in_parts(graphs.typed(), how, peers, each),
         features,
     )
 
@@ -179,17 +182,14 @@ def made(graphs: Graphs, names: list[str], seed: int, num_workers: int = 0) -> d
     return found
 
 
-def compare(how: str, names: list[str], num_workers: int = 0, share_memory: str = "yes") -> None:
+def compare(how: str, names: list[str], num_workers: int = 0, each: int = 1) -> None:
     """Be a rank, with draws of its own, that fails unless its mini-batches are those of the whole graphs.
 
     Args:
         how: How nodes are assigned to ranks; see `assign`.
         names: The pipelines.
         num_workers: The threads of each loader.
-        share_memory: "yes" or "no"; "some": as if ranks with odd numbers were on another machine.
+        each: How many ranks hold each part, as those of a machine do.
     """
-    rank = rank_and_size()[0]
-    if share_memory == "some":
-        vars(meeting_point)["memory_scope"] = lambda: f"machine {rank % 2}"
-    parts = parts_of(GOLDEN, how, Peers(share_memory=share_memory != "no"))
+    rank, parts = rank_and_size()[0], parts_of(GOLDEN, how, Peers(), each)
     assert_same(made(parts, names, rank, num_workers), made(GOLDEN, names, rank))

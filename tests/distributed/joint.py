@@ -98,25 +98,29 @@ def of_ranks(graph: gf.FusedCSCSamplingGraph, own: Any, store: Any, sample: str,
 
 
 def parts_of(graph: gf.FusedCSCSamplingGraph, rank: int, world_size: int, peers: Peers | None) -> tuple[Any, Any]:
-    """Return a rank's part of a graph and of the codes of its nodes; the last of three ranks owns nothing."""
-    owning = numbers(graph.total_num_nodes, min(2, world_size), 7)
-    part = cut_graph(graph, PartBook.from_assignment(owning, world_size), rank)
+    """Return a rank's part of a graph and of the codes of its nodes.
+
+    The last of three ranks owns nothing, and of four ranks two hold each part.
+    """
+    num_parts = 2 if world_size == 4 else world_size
+    number, owning = rank * num_parts // world_size, numbers(graph.total_num_nodes, min(2, world_size), 7)
+    part = cut_graph(graph, PartBook.from_assignment(owning, num_parts), number)
     features: dict[Any, gf.Feature] = {}
     for kind, count in by_type(graph.num_nodes).items():
         own = part.book_of(kind) if kind else part.book
         features["node", kind or None, "code"] = PartitionedFeature(
-            cut_rows(codes(torch.arange(count)), own, rank), own, peers, kind or ""
+            cut_rows(codes(torch.arange(count)), own, number), own, peers, kind or ""
         )
     return PartitionedGraph(part, peers), gf.BasicFeatureStore(features)
 
 
-def in_threads(world_size: int, work: Callable[[int, Peers], Any], *, share_memory: bool = True) -> list[Any]:
+def in_threads(world_size: int, work: Callable[[int, Peers], Any]) -> list[Any]:
     """Return what a function of the rank and of its peers returns, each rank in a thread of this process."""
     port = free_port()
 
     def be_rank(rank: int) -> Any:
         meeting = MeetingPoint("127.0.0.1", port, rank, world_size)
-        peers = Peers(start_timeout=200, timeout=200, share_memory=share_memory, meeting=meeting)
+        peers = Peers(start_timeout=200, timeout=200, meeting=meeting)
         try:
             return work(rank, peers)
         finally:

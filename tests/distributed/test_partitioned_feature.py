@@ -1,5 +1,7 @@
 import pickle
+import threading
 from contextlib import nullcontext
+from functools import partial
 from typing import Any
 
 import pytest
@@ -8,9 +10,10 @@ import torch
 import graphfeed as gf
 from graphfeed.distributed import PartBook, PartitionedFeature, Peers, cut_rows
 from graphfeed.loader.profile import find_caches
-from graphfeed.storage.features import PlannedRows
+from graphfeed.storage.features import PlannedRows, feature_cache
 from tests.digests import digests
 from tests.distributed import joint
+from tests.distributed.equal_pipelines import assign, feature_in_parts
 from tests.distributed.joint import in_threads
 from tests.refusals import check_refused
 
@@ -41,28 +44,87 @@ def test_rows_of_a_single_rank_are_local_unless_they_are_no_tensor() -> None:
     assert torch.equal(gf.cpu_cached_feature(cached, 1 << 10).read(ids), VALUES[ids])
 
 
-@pytest.mark.parametrize("share_memory", [True, False])
-def test_ranks_with_other_books_or_rows_get_an_error_and_no_rows_of_other_ids(share_memory: bool) -> None:
+def test_ranks_with_other_books_or_rows_get_an_error_and_no_rows_of_other_ids() -> None:
     books = [PartBook.from_assignment(torch.tensor(parts)) for parts in ([0, 1, 0, 1, 0, 1], [0, 1, 1, 0, 0, 1])]
     same, own_rows = r"; let all ranks open parts of one partition", [VALUES, VALUES.int()]
 
     def work(rank: int, peers: Peers) -> None:
         for book, rows, said in (
-            (books[rank], VALUES, "assignment of 'rows 0' is .*"),
-            (books[0], own_rows[rank], r"""rows of 'rows 1' is "float32\[6, 2\]" on ranks \[0\], and "int32.* \[1\]"""),
+            (books[rank], VALUES, "assignment of 'feature 0' is .*"),
+            (books[0], own_rows[rank], r"""rows of 'feature 1' is "float32\[6, 2\]" on ranks \[0\], and "int32.*"""),
         ):
             feature = PartitionedFeature(cut_rows(rows, book, rank), book, peers)
             with pytest.raises(ValueError, match=said + same):
                 feature.read(torch.tensor([0, 5, 1]))
 
-    in_threads(2, work, share_memory=share_memory)
+    in_threads(2, work)
+
+
+ROWS = torch.arange(400.0).view(100, 4)
+
+
+class Elsewhere(gf.TorchBasedFeature):
+    """Rows that don't lie in memory, as far as anybody knows."""
+
+    def may_read_in_threads(self) -> bool:
+        """Tell that they don't."""
+        return False
+
+
+@pytest.mark.parametrize("each", [1, 2])
+def test_rows_on_disk_are_read_by_their_owners_and_what_these_update_is_seen_by_all(each: int) -> None:
+    ids, steps = torch.tensor([5, 99, 5, 0, *range(100)]), threading.Barrier(4, timeout=60)
+
+    def work(rank: int, peers: Peers) -> None:
+        book = assign(100, "random", num_parts=4 // each)
+        own = cut_rows(ROWS, book, rank // each)
+        feature = PartitionedFeature(Elsewhere(own) if rank == 0 else own.clone(), book, peers)
+        for given in (ids, ids.int(), ids[:0]):
+            assert torch.equal(feature.read(given), ROWS[given])
+        steps.wait()
+        if rank // each == int(book.owners_of(ids[1:2])):
+            feature.rows.update(torch.full((1, 4), -1.0), book.offsets_of(ids[1:2]))
+        steps.wait()
+        assert feature.read(ids[1:2]).tolist() == [[-1.0] * 4]
+
+    in_threads(4, work)
+
+
+def read_often(rank: int, peers: Peers, cache_bytes: int) -> dict[str, int]:
+    """Make ten reads of much the same ids; return what this rank sent and looked up."""
+    of_peers = feature_in_parts(ROWS, "random", 0, peers)
+    feature: Any = gf.cpu_cached_feature(of_peers, cache_bytes) if cache_bytes else of_peers
+    of_peers.read(torch.arange(0))  # compares the parts
+    exchanges, remote = peers.traffic.exchanges, 0
+    for number in range(10):
+        ids = torch.tensor([*range(60), 90 + number])
+        assert torch.equal(feature.read(ids), ROWS[ids])
+        remote += int((of_peers.book.owners_of(ids) != rank).sum())
+    looked_up = feature._cache.hits + feature._cache.misses if cache_bytes else 0
+    sent = {"exchanges": peers.traffic.exchanges - exchanges, "bytes": peers.traffic.bytes_sent}
+    return {**sent, "remote": remote, "looked_up": looked_up}
+
+
+def test_rows_that_are_often_read_are_kept_in_a_cache_and_others_are_asked_for_at_once(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(feature_cache, "READ_BYTES", 4 * ROWS[0].nbytes)
+    plain, cached = (in_threads(3, partial(read_often, cache_bytes=size)) for size in (0, 1 << 14))
+    sent, sent_with_cache = (sum(found["bytes"] for found in ranks) / 3 for ranks in (plain, cached))
+    row_bytes, remote = 4 * 4, 2 / 3
+    # Each message has a head of its own, here larger than the rows.
+    assert sent - sent_with_cache > 9 * row_bytes * remote * 60 * 0.8
+    assert sent_with_cache > row_bytes * remote * (60 + 10)
+    for found in cached:
+        assert found["looked_up"] == found["remote"], "rows of its own were looked up"
+        assert found["exchanges"] <= 10, "more than one for each read"
 
 
 def test_what_does_not_fit_is_refused_with_what_to_do() -> None:
     feature, two = PartitionedFeature(VALUES, BOOK), PartBook.from_bounds([0, 6, 6])
     check_refused(
         [
-            (lambda: PartitionedFeature(VALUES[1:], BOOK), ValueError, "must be the 6 that rank 0 owns, but are 5"),
+            (lambda: PartitionedFeature(VALUES[1:], BOOK), ValueError, "must be the 6 of part 0, but are 5"),
             (lambda: PartitionedFeature(VALUES, two), ValueError, "there are 2 parts, but 1 ranks"),
             (lambda: feature.read(torch.tensor([6])), IndexError, "6"),
             (lambda: feature.update(VALUES), NotImplementedError, r"feature\.rows\.update"),
@@ -104,7 +166,7 @@ def test_windows_ask_for_rows_ahead_and_change_no_mini_batch(
             assert "s were spent waiting for other ranks" in loader.explain()
             return [cache for _, cache in find_caches(loader.plan.running) if isinstance(cache, PlannedRows)]
 
-    for found in in_threads(2, work, share_memory=False):
+    for found in in_threads(2, work):
         assert len(found) == (1 if kind == "plain" else 2)
         for rows in found:
             remote = rows.count() - len(rows.feature.rows.read())
@@ -115,14 +177,14 @@ def test_windows_ask_for_rows_ahead_and_change_no_mini_batch(
                 assert rows.num_slots < remote < rows.misses
 
 
-def test_rows_are_asked_for_ahead_only_where_somebody_wants_windows_and_ranks_share_no_memory() -> None:
+def test_rows_are_asked_for_ahead_only_where_somebody_wants_windows_and_there_are_several_parts() -> None:
     def work(rank: int, peers: Peers) -> list[bool]:
         pipe = fetched("plain", rank, peers)
         options: list[dict[str, Any]] = [{}, {"window": 0}, {"memory_limit": "1M"}, {"window": 1}]
         explained = [gf.DataLoader(pipe, 2, **chosen).explain() for chosen in options]
         return ["fetch_in_windows" in text for text in explained]
 
-    assert in_threads(2, work, share_memory=False) == [[False, False, False, True]] * 2
+    assert in_threads(2, work) == [[False, False, False, True]] * 2
     assert "fetch_in_windows" not in gf.DataLoader(fetched("plain", 0, None), 0, window=4).explain()
 
 
@@ -137,7 +199,7 @@ def test_a_store_that_reads_in_its_own_way_is_left_to_threads() -> None:
         own = pipe.changed(feature_store=OwnStore(pipe.features()))
         return gf.DataLoader(own, 2, window=4).explain()
 
-    for text in in_threads(2, work, share_memory=False):
+    for text in in_threads(2, work):
         assert "fetch_in_threads" in text
         assert "fetch_in_windows" not in text
 
@@ -155,4 +217,4 @@ def test_a_window_takes_the_place_of_a_cache_and_ids_outside_are_refused() -> No
                 with nullcontext() if ids[3] < 6 else pytest.raises(IndexError):
                     assert torch.equal(next(batches).node_features["x"], VALUES[ids[2:4]])
 
-    in_threads(2, work, share_memory=False)
+    in_threads(2, work)

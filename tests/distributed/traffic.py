@@ -28,9 +28,9 @@ def shuffled(count: int, seed: int) -> torch.Tensor:
     return torch.randperm(count, generator=torch.Generator().manual_seed(seed))
 
 
-def count_traffic(share_memory: bool, window: int | None = 0) -> dict[str, int]:
+def count_traffic(window: int | None = 0) -> dict[str, int]:
     """Return what a rank holds and sent for some mini-batches, and the least that their ids, edges and rows take."""
-    rank, num_nodes, peers = rank_and_size()[0], 20_000, Peers(share_memory=share_memory)
+    rank, num_nodes, peers = rank_and_size()[0], 20_000, Peers()
     # Each node has ten in-edges, and is the source of ten.
     sources = torch.cat([shuffled(num_nodes, number) for number in range(10)])
     graph = gf.from_coo((sources, torch.arange(200_000) % num_nodes), num_nodes)
@@ -46,7 +46,7 @@ def count_traffic(share_memory: bool, window: int | None = 0) -> dict[str, int]:
 
     next(iter(load(1)))
     distributed.barrier()
-    # Without what is sent before memory is shared.
+    # Without what is sent before parts are compared.
     exchanges, sent = peers.traffic.exchanges, peers.traffic.bytes_sent
     distributed.barrier()
     batches, least, edges = 0, 0, 0
@@ -69,7 +69,7 @@ def count_traffic(share_memory: bool, window: int | None = 0) -> dict[str, int]:
 
 def send_for_own_seeds(batch_size: int, batches: int) -> dict[str, Any]:
     """Return what a rank sent for mini-batches with seeds of all parts and with its own, and how many are right."""
-    (rank, world_size), peers, graph = rank_and_size(), Peers(share_memory=False), graphs.communities(4000, 50, 8)
+    (rank, world_size), peers, graph = rank_and_size(), Peers(), graphs.communities(4000, 50, 8)
     assignment: Any = assign_nodes(graph, world_size, "ldg")
     book = PartBook.from_assignment(assignment, world_size)
     rows, part = torch.arange(4000 * 16).view(4000, 16).int(), cut_graph(graph, book, rank)

@@ -125,9 +125,9 @@ class DistributedItemSampler(Datapipe, init=False):
         len(self.all_ranks)
         if self.owners is not None and not isinstance(self.owners, ItemsByOwner):
             self.__dict__["owners"] = group_items(self.item_set, self.owners)
-        if isinstance(self.owners, ItemsByOwner) and (self.world_size or 1) not in (1, len(self.owners.counts)):
+        if (self.world_size or 1) > 1 and (self.world_size or 1) % self.num_parts:
             warnings.warn(
-                f"owners are of {len(self.owners.counts)} parts, but there are {self.world_size} ranks, so that a rank "
+                f"owners are of {self.num_parts} parts, but there are {self.world_size} ranks, so that a rank "
                 "gets mini-batches of all parts",
                 stacklevel=3,
             )
@@ -147,6 +147,21 @@ class DistributedItemSampler(Datapipe, init=False):
         return found or (0, 1)
 
     @property
+    def num_parts(self) -> int:
+        """Of how many parts the owners are, or 1."""
+        return len(self.owners.counts) if isinstance(self.owners, ItemsByOwner) else 1
+
+    @property
+    def turn(self) -> int:
+        """When this rank gets a mini-batch, in each round of all ranks.
+
+        Those of a part come once for each number of parts, and go in turn to the ranks that hold it.
+        """
+        rank, world_size = self.rank_and_size
+        each, rest = divmod(world_size, self.num_parts)
+        return rank if rest else rank % each * self.num_parts + rank // each
+
+    @property
     def all_ranks(self) -> Any:
         """The sampler whose mini-batches the ranks share."""
         return ItemSampler(
@@ -154,11 +169,11 @@ class DistributedItemSampler(Datapipe, init=False):
         )
 
     def __len__(self) -> int:
-        (rank, world_size), total = self.rank_and_size, len(self.all_ranks)
+        (_, world_size), total = self.rank_and_size, len(self.all_ranks)
         if self.drop_uneven_inputs:
             return total // world_size
         # Ranks take turns, so the first ones may have one more.
-        return len(range(0 if self.pad_uneven_inputs else rank, total, world_size))
+        return len(range(0 if self.pad_uneven_inputs else self.turn, total, world_size))
 
     def __iter__(self) -> Iterator[Any]:
         worker, num_workers = torch_shard()
@@ -170,9 +185,9 @@ class DistributedItemSampler(Datapipe, init=False):
         """Return one of the rank's mini-batches; every index costs the same."""
         if not 0 <= index < len(self):
             raise IndexError(f"index must lie in 0 .. {len(self) - 1}, but is {index}")
-        (rank, world_size), sampler = self.rank_and_size, self.all_ranks
+        (_, world_size), sampler = self.rank_and_size, self.all_ranks
         # Padding takes the first mini-batches of the epoch again.
-        number = (index * world_size + rank) % len(sampler)
+        number = (index * world_size + self.turn) % len(sampler)
         if not isinstance(self.owners, ItemsByOwner):
             return sampler.minibatch(number)
         return sampler.minibatch_of(self.owners.positions(number, self.batch_size, sampler.order_key), number)

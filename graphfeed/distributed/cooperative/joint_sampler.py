@@ -74,10 +74,12 @@ class RankGroup:
             self._steps.leave(run)
 
     def owners_of(self, node_type: str | None, ids: torch.Tensor) -> torch.Tensor:
+        # Any rank that holds a node may sample it, but all must name the same one.
+        holders, parts = self.world_size, torch.zeros(1, dtype=torch.int64)
         if isinstance(self.graph, PartitionedGraph):
-            return self.graph.part.book_of(node_type).owners_of(ids)
-        # All ranks hold the whole graph: any of them may sample a node, but all must name the same one.
-        return (ids.long() * SPREAD >> 33) % self.world_size
+            book = self.graph.part.book_of(node_type)
+            holders, parts = self.world_size // book.num_parts, book.owners_of(ids).long()
+        return parts * holders + (ids.long() * SPREAD >> 33) % holders
 
     def __reduce__(self) -> Any:
         raise TypeError(

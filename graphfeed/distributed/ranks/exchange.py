@@ -7,6 +7,7 @@ import numpy as np
 import torch
 
 from graphfeed import ops
+from graphfeed.distributed.part_book import PartBook
 from graphfeed.distributed.ranks.listener import Respond
 from graphfeed.distributed.ranks.messages import Tensors
 from graphfeed.distributed.ranks.peers import Peers
@@ -17,32 +18,47 @@ COUNTS = "counts"
 
 
 def ask_owners(
-    peers: Peers, name: str, answer: Respond, owners: torch.Tensor, options: Mapping[str, Any], questions: Tensors
-) -> Iterator[tuple[torch.Tensor, Tensors]]:
-    """Ask the owner of each question, all at once; return by rank the positions of its questions, and its answer."""
-    if peers.world_size == 1:
-        return iter([(torch.arange(owners.numel()), answer(options, questions))])
+    peers: Peers, name: str, answer: Respond, book: PartBook, ids: torch.Tensor, options: Mapping[str, Any],
+    questions: Tensors,
+) -> Iterator[tuple[torch.Tensor, Tensors]]:  # fmt: skip
+    """Ask who holds the part of each id, all at once; return by part the positions of its ids, and its answer."""
+    if book.num_parts == 1:
+        return iter([(torch.arange(ids.numel()), answer(options, questions))])
     # NumPy sorts integers of up to two bytes by counting.
-    ranks = owners.numpy().astype(np.uint8 if peers.world_size <= 1 << 8 else np.uint16, copy=False)
-    order = torch.from_numpy(np.argsort(ranks, kind="stable"))
-    counts = np.bincount(ranks, minlength=peers.world_size).tolist()
+    owners = book.owners_of(ids).numpy().astype(np.uint8 if book.num_parts <= 1 << 8 else np.uint16, copy=False)
+    order = torch.from_numpy(np.argsort(owners, kind="stable"))
+    counts = np.bincount(owners, minlength=book.num_parts).tolist()
     parts = torch.split(order, counts)
     # Integers are sent as int32 where all of them fit.
     grouped = {key: torch.split(take_small(values, order), counts) for key, values in questions.items()}
-    asked = [rank for rank, count in enumerate(counts) if count]
-    split = {rank: {key: values[rank] for key, values in grouped.items()} for rank in asked}
-    own = split.pop(peers.rank, None)
-    futures = peers.ask(name, options, split)
+    asked = [part for part, count in enumerate(counts) if count]
+    split = {part: {key: values[part] for key, values in grouped.items()} for part in asked}
+    # Of the ranks that hold a part, each asks the one in its own place among those of its part.
+    each = ranks_of_a_part(book, peers)
+    own_part, place = divmod(peers.rank, each)
+    own = split.pop(own_part, None)
+    futures = peers.ask(name, options, {part * each + place: some for part, some in split.items()})
 
     # Whoever goes through the answers waits for them.
     def answers() -> Iterator[tuple[torch.Tensor, Tensors]]:
         if own is not None:
             # First, as it is computed while the others are on their way.
-            yield parts[peers.rank], answer(options, own)
+            yield parts[own_part], answer(options, own)
         for rank, future in futures.items():
-            yield parts[rank], peers.wait(rank, future)
+            yield parts[rank // each], peers.wait(rank, future)
 
     return answers()
+
+
+def ranks_of_a_part(book: PartBook, peers: Peers) -> int:
+    """Return how many ranks hold each part, one after the other: those of a machine, which open the same files."""
+    each, rest = divmod(peers.world_size, book.num_parts)
+    if rest or not each:
+        raise ValueError(
+            f"there are {book.num_parts} parts, but {peers.world_size} ranks; start one process for each part, or as "
+            f"many for each of them, as in torchrun --nproc-per-node {book.num_parts}"
+        )
+    return each
 
 
 def merge_columns(

@@ -18,7 +18,6 @@ from typing import Any, NamedTuple, TypeAlias, TypeVar
 import torch
 from torch import distributed
 
-from graphfeed.distributed.one_machine.memory_scope import memory_scope
 from graphfeed.distributed.ranks.heartbeat import Heartbeat, LostError
 from graphfeed.distributed.ranks.program_end import WHEN_FAILED, check_program
 from graphfeed.distributed.release import RELEASE
@@ -44,8 +43,6 @@ class Presence(NamedTuple):
 
     host: str
     """Its host and process, for people."""
-    scope: str
-    """What `memory_scope` returned there."""
     address: tuple[str, int]
     """Where it answers other ranks."""
     token: str
@@ -174,7 +171,7 @@ class Meeting:
         self._group = None
         toward = os.environ.get("MASTER_ADDR", socket.gethostname()) if self.point is None else self.point.address
         host = f"({socket.gethostname()}, process {os.getpid()})"
-        presence = Presence(host, memory_scope(), *listen(toward))
+        presence = Presence(host, *listen(toward))
         welcome(self.rank, presence)
         # The heartbeat gives signs of life to those that have come, and raises a LostError if one is lost meanwhile.
         call_within(seconds + STORE_SECONDS, partial(self._meet, presence, heartbeat, welcome, seconds), text)

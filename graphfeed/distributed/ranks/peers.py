@@ -57,11 +57,6 @@ class Peers:
         timeout: After how many seconds without a sign of life another rank counts as lost. One that ended is noticed at
             once; one that compiles kernels is silent meanwhile.
         start_timeout: How many seconds late another rank may be at the start.
-        share_memory: Whether ranks on the same machine read each other's parts in shared memory, where nothing is sent.
-            The columns of their parts are put together there once, for as much memory as those take; rows of features
-            stay single. The order of time, where edges don't have it already, each rank makes for itself, in 8 to 32
-            bytes per edge of the whole graph. Without this, or where memory lacks for the columns, such ranks ask each
-            other as ranks on other machines do.
         meeting: Where ranks without a process group meet. Connecting is left to the thread.
         port: Where this rank listens for the others; 0 takes a free port. Ranks of one machine need ports of their own.
         tls: A certificate chain and its private key, both as PEM, with which this rank encrypts what it sends, and
@@ -80,7 +75,6 @@ class Peers:
         *,
         timeout: float = 30.0,
         start_timeout: float = 600.0,
-        share_memory: bool = True,
         meeting: MeetingPoint | None = None,
         port: int = 0,
         tls: tuple[bytes, bytes] | None = None,
@@ -94,7 +88,7 @@ class Peers:
         self._context: ssl.SSLContext | None = None
         if tls is not None:
             server, self._context = make_mutual_contexts(tls, tls_root_certs)
-        self.timeout, self.start_timeout, self.share_memory = timeout, start_timeout, share_memory
+        self.timeout, self.start_timeout = timeout, start_timeout
         self.rank, self.world_size = rank_and_size() if meeting is None else meeting.rank_address[2:]
         self.traffic = Traffic()
         self._process = os.getpid()
@@ -158,21 +152,13 @@ class Peers:
         if self._lost is not None:
             raise self._lost
 
-    def ranks_here(self) -> list[int]:
-        """Return the ranks on this machine whose memory this one can read, itself included; wait until all have begun.
+    def meet(self) -> None:
+        """Wait until all ranks have begun.
 
         Raises:
             RankLostError: A rank was lost.
             TimeoutError: A rank did not begin within `start_timeout`.
         """
-        if self.world_size == 1 or not self.share_memory:
-            return [self.rank]
-        self.meet()
-        scopes = [self._ranks[rank].scope for rank in range(self.world_size)]
-        return [rank for rank, scope in enumerate(scopes) if rank == self.rank or scope == scopes[self.rank] != ""]
-
-    def meet(self) -> None:
-        """Wait until all ranks have begun."""
         self._check_process()
         self._met.result(self.start_timeout + self.timeout)
 
@@ -228,11 +214,6 @@ class Peers:
         if "error" in head:
             raise RuntimeError(f"rank {rank} {self.host(rank)} failed: {head['error']}")
         return tensors
-
-    def all_ranks_local(self) -> bool:
-        """Return whether all ranks are started to share this machine's memory; others may turn out to share it too."""
-        local = os.environ.get("LOCAL_WORLD_SIZE") if self.share_memory else None
-        return self.world_size == 1 or local == str(self.world_size)
 
     def host(self, rank: int) -> str:
         """Return the host and the process of a rank, as far as it has come, for people."""

@@ -302,12 +302,19 @@ def test_mini_batches_are_as_many_and_as_large_as_without_owners(
 def test_any_number_of_ranks_makes_the_same_mini_batches() -> None:
     parts = (torch.arange(90) % 7 % 3).tolist()
     one = digests(owning(parts, 3, 0, shuffle=True, world_size=1).with_seed(SEED, 2))
-    for size in (1, 2, 3, 4):
-        others = size not in (1, 3)
+    for size in (1, 2, 3, 4, 6):
+        others = size not in (1, 3, 6)
         with pytest.warns(UserWarning, match=f"3 parts, but there are {size}") if others else nullcontext():
             pipes = [owning(parts, 3, rank, shuffle=True, world_size=size) for rank in range(size)]
-            shares = [digests(pipe.with_seed(SEED, 2)) for pipe in pipes]
+            shares = {pipe.turn: digests(pipe.with_seed(SEED, 2)) for pipe in pipes}
         assert [shares[index % size][index // size] for index in range(len(one))] == one, size
+
+
+def test_the_ranks_that_hold_a_part_share_its_mini_batches() -> None:
+    parts = [item // 30 for item in range(90)]
+    for rank in range(6):
+        for seeds in seeds_of(owning(parts, 3, rank, 5, shuffle=True, world_size=6)):
+            assert {parts[seed] for seed in seeds} == {rank // 2}
 
 
 def test_the_order_and_the_surplus_are_others_in_each_epoch() -> None:

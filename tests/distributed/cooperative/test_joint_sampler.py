@@ -29,6 +29,7 @@ from tests.refusals import check_refused
         (3, 2, "plain", "sample_neighbor", {"prob_name": "weight", "deduplicate": False}),
         (3, 0, "typed", "sample_neighbor", {"replace": True}),
         (2, 2, "typed", "sample_layer_neighbor", {"prob_name": "weight"}),
+        (4, 0, "typed", "sample_neighbor", {}),
         (2, 0, "plain", "sample_layer_neighbor", {"layer_dependency": True, "batch_dependency": 4}),
     ],
 )
@@ -316,7 +317,7 @@ def test_a_rank_that_does_not_come_is_named() -> None:
 
     def work(rank: int, peers: Peers) -> str:
         box = StepExchange(peers, "test")
-        peers.ranks_here()  # until both have begun
+        peers.meet()  # until both have begun
         peers.start_timeout = peers.timeout = 0.2
         if rank == 1:
             ready.wait(30)

@@ -235,7 +235,7 @@ def test_seeds_of_their_own_part_save_most_of_what_ranks_send_where_few_edges_ar
 @pytest.mark.slow
 def test_ranks_hold_and_send_what_the_formulas_say(tmp_path: Path) -> None:
     """Those of docs/many-machines.md, for even degrees and uniform sources."""
-    ranks = run_ranks("tests.distributed.traffic:count_traffic", 3, tmp_path, share_memory=False)
+    ranks = run_ranks("tests.distributed.traffic:count_traffic", 3, tmp_path)
     nodes, edges, batches = 20_000, 200_000, sum(rank["batches"] for rank in ranks)
     columns = [512, distinct(512, 5120, nodes)]
     inputs = distinct(columns[1], 10 * columns[1], nodes)

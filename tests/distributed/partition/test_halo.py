@@ -33,7 +33,7 @@ from graphfeed.storage.graph.assign import stacked_assignment
 from tests.digests import digest
 from tests.distributed import graphs
 from tests.distributed.joint import in_threads
-from tests.distributed.one_machine.test_sharing_ranks import Elsewhere
+from tests.distributed.test_partitioned_feature import Elsewhere
 from tests.golden_pipelines import numbers
 from tests.refusals import check_refused
 
@@ -166,7 +166,7 @@ class Found(NamedTuple):
     traffic: Traffic
 
 
-def run_parts(root: Path, num_parts: int, *, share_memory: bool = False) -> list[Found]:
+def run_parts(root: Path, num_parts: int) -> list[Found]:
     """Return what each rank found, and count what others were asked."""
 
     def work(rank: int, peers: Peers) -> Found:
@@ -176,7 +176,7 @@ def run_parts(root: Path, num_parts: int, *, share_memory: bool = False) -> list
         looked_up, copied = (sum(count[number] for count in counts) for number in range(2))
         return Found([digest(batch) for batch in batches], looked_up, copied, peers.traffic)
 
-    return in_threads(num_parts, work, share_memory=share_memory)
+    return in_threads(num_parts, work)
 
 
 def count_rows(part: StoredPart, batch: gf.MiniBatch) -> tuple[int, int]:
@@ -237,18 +237,6 @@ def test_copies_are_read_rather_than_asked_for_and_mini_batches_stay_the_same(
     assert sent[0][0] - sent[2][0] > 0.5 * sent[2][1] > 0.5 * sent[1][1]
 
 
-@pytest.mark.slow
-def test_copies_are_not_read_where_ranks_share_memory(tmp_path: Path) -> None:
-    graph = graphs.plain()
-    features = graphs.codes_of(graph)
-    root = write_partition(tmp_path / "parts", graph, assign(graph, 2), 2, features, 1 << 30)
-    for path in root.glob("part_*/halo_feature_*.npy"):
-        np.save(path, np.zeros_like(np.load(path)))  # such copies would be noticed
-    expected = [digest(batch) for batch in epoch(graph, features)]
-    assert [rank.digests for rank in run_parts(root, 2, share_memory=True)] == [expected] * 2
-    assert [rank.digests for rank in run_parts(root, 2)] != [expected] * 2
-
-
 def test_ranks_may_differ_about_copies_and_without_them_updates_are_seen(tmp_path: Path) -> None:
     graph = graphs.plain()
     root = write_partition(tmp_path / "parts", graph, assign(graph, 2), 2, graphs.codes_of(graph), 1 << 30)
@@ -264,7 +252,7 @@ def test_ranks_may_differ_about_copies_and_without_them_updates_are_seen(tmp_pat
         both.wait()
         return [before[:, 0, 0], after[:, 0, 0]]
 
-    (before, with_copies), (_, without) = in_threads(2, work, share_memory=False)
+    (before, with_copies), (_, without) = in_threads(2, work)
     assert torch.equal(before, torch.arange(100.0))
     assert without.count_nonzero() == 0 < with_copies.count_nonzero()
 
@@ -283,7 +271,7 @@ def test_copies_are_read_where_a_rank_has_its_own_rows_on_disk() -> None:
             for some in (asked, asked.int(), asked[1:2], asked[:0]):
                 assert torch.equal(feature.read(some), values[some]), copied
 
-    in_threads(2, work, share_memory=False)
+    in_threads(2, work)
 
 
 def test_copies_that_do_not_fit_are_refused() -> None:

@@ -72,7 +72,7 @@ def test_copies_of_other_parts_rows_are_read_until_a_tensor_is_set(tmp_path: Pat
         return copied
 
     # Each rank told the other what it holds, and asked nothing.
-    assert in_threads(2, work, share_memory=False) == [1, 1]
+    assert in_threads(2, work) == [1, 1]
 
 
 def test_what_is_not_here_is_an_error() -> None:

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 import torch
 
+from graphfeed.distributed.part_book import PartBook
 from graphfeed.distributed.ranks import listener as room
 from graphfeed.distributed.ranks import messages
 from graphfeed.distributed.ranks.connections import Connections, open_connection, own_address
@@ -253,7 +254,7 @@ def test_a_single_rank_answers_by_itself() -> None:
     ids = torch.tensor([3, 1])
     [(places, tensors)] = ask_owners(
         Peers(), "feature 0", lambda options, questions: {"rows": questions["ids"] * options["factor"]},
-        torch.zeros(2, dtype=torch.uint8), {"factor": 2}, {"ids": ids},
+        PartBook.from_bounds([0, 4]), ids, {"factor": 2}, {"ids": ids},
     )  # fmt: skip
     assert (places.tolist(), tensors["rows"].tolist()) == ([0, 1], [6, 2])
 

@@ -33,12 +33,12 @@ NEW_STORE: dict[str, Any] = {"TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1"}
 """Without it, torch's gloo connects to where the ranks before the restart listened."""
 
 
-def lose(name: str, timeout: float, share_memory: bool, ahead: bool) -> Any:
+def lose(name: str, timeout: float, ahead: bool) -> Any:
     """Let rank 1 fail, or get a signal, in the middle.
 
     The others return their error, and after how many seconds it came.
     """
-    peers = Peers(timeout=timeout, share_memory=share_memory)
+    peers = Peers(timeout=timeout)
     rank, graph = rank_and_size()[0], make_graph(peers)
     store = connect_to_store(distributed.group.WORLD, 20)
     give_up = time.monotonic() + 200
@@ -57,27 +57,23 @@ def lose(name: str, timeout: float, share_memory: bool, ahead: bool) -> Any:
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("name", "timeout", "share_memory", "ahead"),
+    ("name", "timeout", "ahead"),
     [
-        ("failure", 60, False, False),
-        ("SIGKILL", 60, False, True),
-        ("SIGSTOP", 3, True, False),
+        ("failure", 60, False),
+        ("SIGKILL", 60, True),
+        ("SIGSTOP", 3, False),
         *[
             pytest.param(*given, marks=pytest.mark.thorough)
             for given in [
-                ("failure", 60, False, True),
-                ("failure", 60, True, False),
-                ("SIGKILL", 60, False, False),
-                ("SIGKILL", 60, True, False),
-                ("SIGSTOP", 3, False, True),
+                ("failure", 60, True),
+                ("SIGKILL", 60, False),
+                ("SIGSTOP", 3, True),
             ]
         ],
     ],
 )
-def test_a_lost_rank_is_named_within_the_timeout(
-    tmp_path: Path, name: str, timeout: float, share_memory: bool, ahead: bool
-) -> None:
-    options = {"name": name, "timeout": timeout, "share_memory": share_memory, "ahead": ahead}
+def test_a_lost_rank_is_named_within_the_timeout(tmp_path: Path, name: str, timeout: float, ahead: bool) -> None:
+    options = {"name": name, "timeout": timeout, "ahead": ahead}
     ranks = [start_rank(f"{__name__}:lose", rank, 3, tmp_path, **options) for rank in range(3)]
     try:
         for rank in (0, 2):
@@ -168,7 +164,7 @@ def exit_early(broke: bool, status: int) -> Any:
         broke: Whether all ranks leave the epoch before, at the same mini-batch. Otherwise rank 1 exits in its middle.
         status: The status.
     """
-    made, graph = 0, make_graph(Peers(share_memory=False))
+    made, graph = 0, make_graph(Peers())
     try:
         for _ in make_loader(graph, 4000):
             made += 1

@@ -57,7 +57,7 @@ def test_a_forked_process_that_asks_is_told_at_once() -> None:
         assert both[0].wait(1, both[0].ask(name, {}, {1: {}})[1]) == {}
         reason = f"RuntimeError: a fork of process {os.getpid()} can't reach other ranks"
         assert in_child(lambda: both[0].wait(1, both[0].ask(name, {}, {1: {}})[1])).startswith(reason)
-        assert in_child(both[0].ranks_here).startswith(reason)
+        assert in_child(both[0].meet).startswith(reason)
         assert in_child(lambda: both[0].serve("graph", lambda options, tensors: {})).startswith(reason)
         assert in_child(lambda: both[0].ask(name, {}, {})) == "{}"
     finally:
@@ -226,8 +226,7 @@ def test_ranks_of_a_process_group_end_well(tmp_path: Path) -> None:
 
 def meet(rank: int, world_size: int, port: int, folder: str, fails: bool) -> None:
     """Meet other ranks at an address, and make mini-batches; rank 1 perhaps fails after the first."""
-    # A rank that asks the one that fails must notice; one that reads its part in shared memory may be done before.
-    peers = Peers(share_memory=not fails, meeting=MeetingPoint("127.0.0.1", port, rank, world_size))
+    peers = Peers(meeting=MeetingPoint("127.0.0.1", port, rank, world_size))
     nodes = torch.arange(NUM_NODES) % world_size
     graph = PartitionedGraph(cut_graph(untyped(), nodes, rank), peers)
     try:
@@ -250,8 +249,7 @@ def test_ranks_without_a_process_group_meet_at_an_address(tmp_path: Path) -> Non
     assert [(tmp_path / f"{rank}.txt").read_text() for rank in range(2)] == ["all were equal"] * 2
 
 
-@pytest.mark.parametrize("share_memory", [True, False])
-def test_features_of_stores_are_the_same_ones_in_whichever_order_ranks_set_them(share_memory: bool) -> None:
+def test_features_of_stores_are_the_same_ones_in_whichever_order_ranks_set_them() -> None:
     assignment, nodes = torch.tensor([0, 0, 1, 1]), torch.arange(4)
 
     def read(rank: int, peers: Peers) -> list[int]:
@@ -264,7 +262,7 @@ def test_features_of_stores_are_the_same_ones_in_whichever_order_ranks_set_them(
         found: list[int] = store.partitioned_features(peers)["node", None, "x"].read(nodes).flatten().tolist()
         return found
 
-    assert in_threads(2, read, share_memory=share_memory) == [[0, 1, 2, 3]] * 2
+    assert in_threads(2, read) == [[0, 1, 2, 3]] * 2
 
 
 def test_ranks_meet_again_at_an_address_once_they_have_closed() -> None:

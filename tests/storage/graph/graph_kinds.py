@@ -242,13 +242,14 @@ def without_a_map(whole: gf.FusedCSCSamplingGraph, work: Work) -> list[Any]:
         return [work(whole)]
 
 
-def in_parts(whole: gf.FusedCSCSamplingGraph, work: Work, *, share_memory: bool) -> list[Any]:
-    """Cut a graph into two parts, of which each rank holds one."""
+def in_parts(whole: gf.FusedCSCSamplingGraph, work: Work, *, num_parts: int) -> list[Any]:
+    """Cut a graph into some parts, of which two ranks hold one each, or both the same."""
 
     def work_of(rank: int, peers: Peers) -> Any:
-        return work(PartitionedGraph(cut_graph(whole, torch.arange(whole.total_num_nodes) % 2, rank), peers))
+        parts = torch.arange(whole.total_num_nodes) % num_parts
+        return work(PartitionedGraph(cut_graph(whole, parts, rank * num_parts // 2), peers))
 
-    return in_threads(2, work_of, share_memory=share_memory)
+    return in_threads(2, work_of)
 
 
 KINDS: dict[str, Kind] = {
@@ -258,8 +259,8 @@ KINDS: dict[str, Kind] = {
     "in shared memory": by_name,
     "hop by hop": lambda whole, work: [work(OneHop(whole))],
     "without a map": without_a_map,
-    "in parts, in shared memory": partial(in_parts, share_memory=True),
-    "in parts, by socket": partial(in_parts, share_memory=False),
+    "in one part": partial(in_parts, num_parts=1),
+    "in parts": partial(in_parts, num_parts=2),
     "in lists": lambda whole, work: [work(FullListGraph(whole))],
 }
 """Kinds of graphs on the CPU; the last one has no types."""
