@@ -11,7 +11,13 @@ from typing import Any
 
 import graphfeed
 
-ROOMS = {"distributed": "Many machines", "ingest": "Files in", "pyg": "PyG's loaders", "channels": "Channels"}
+ROOMS = {
+    "distributed": "Many machines",
+    "ingest": "Files in",
+    "pyg": "PyG's loaders",
+    "channels": "Channels",
+    "testing": "Tests of your own stages",
+}
 """The optional rooms that have a page of their own, with its title."""
 RETURNED = {
     "graphfeed.loader.profile.Profile": "What a loader measured",

@@ -1,0 +1,212 @@
+"""Checks for tests of your own stages and samplers: what the loader relies on, and what makes a sample a sample.
+
+Each raises an AssertionError that says what differs, and where.
+"""
+
+import hashlib
+import pickle
+from collections.abc import Iterable, Iterator, Mapping
+from concurrent.futures import Executor
+from importlib import import_module
+from itertools import islice, pairwise
+from typing import Any, TypeAlias
+
+import numpy as np
+import torch
+
+from graphfeed.datapipes import Datapipe, Transform, call
+from graphfeed.loader import DataLoader
+from graphfeed.ops import Key
+from graphfeed.storage import SampledSubgraph, SamplingGraph
+
+__all__ = ["assert_same", "check_sampler", "check_stage"]
+
+PLAIN = (str, bytes, int, float, bool, type(None), torch.dtype, torch.device, Key)
+MOST_BYTES = 1 << 16
+"""How large a pickled pipeline may be, since each worker process gets it."""
+SEED = 11
+Text: TypeAlias = dict[str, str]
+"""The path and the text of each part of a mini-batch."""
+
+
+def check_stage(pipe: Datapipe[Any], *, executor: Executor | None = None) -> None:
+    """Hold a pipeline, and with it each stage in it, to what the loader relies on.
+
+    Its mini-batches are the same bits when it is iterated twice; when it was pickled, into less than 64 KiB; with 0, 1
+    and 3 workers; and when an epoch goes on from its middle. If the last stage is a `Transform`, each mini-batch is
+    also made by itself, in another order.
+
+    Args:
+        pipe: A pipeline of at least two mini-batches of little data, which are compared as a whole.
+        executor: Runs the pipeline as well, such as a pool of processes.
+
+    Raises:
+        AssertionError: Something differs; the text names the mini-batch and the first part of it that does.
+
+    Example:
+        >>> from graphfeed import ItemSampler, ItemSet
+        >>> check_stage(ItemSampler(ItemSet(6, names="seeds"), batch_size=2, shuffle=True))
+    """
+    seeded = pipe.with_seed(SEED)
+    expected = texts(seeded)
+    assert len(expected) > 1, f"pipe makes {len(expected)} mini-batches; give it items for two or more"
+    compare("iterated again", expected, texts(seeded))
+    try:
+        packed = pickle.dumps(seeded)
+    except (AttributeError, pickle.PicklingError):  # of what a notebook defines, which the loader sends likewise
+        packed = import_module("cloudpickle").dumps(seeded)
+    size = f"pipe takes {len(packed):,} bytes when it is pickled, but may take {MOST_BYTES:,}"
+    assert len(packed) < MOST_BYTES, f"{size}; keep large arrays in files or in shared memory"
+    compare("pickled", expected, texts(pickle.loads(packed)))
+    if isinstance(seeded, Transform):
+        made = texts(call([seeded], minibatch) for minibatch in reversed(list(seeded.datapipe)))
+        compare("made from the last mini-batch to the first", expected, made[::-1])
+    for num_workers in (0, 1, 3):
+        with DataLoader(pipe, num_workers=num_workers, seed=SEED) as loader:
+            compare(f"made with num_workers={num_workers}", expected, texts(loader))
+    if executor is not None:
+        with DataLoader(pipe, num_workers=2, executor=executor, seed=SEED) as loader:
+            compare("made by the executor", expected, texts(loader))
+    check_resume(pipe, expected, 0, 3)
+    check_resume(pipe, expected, 3, 0)
+
+
+def check_sampler(graph: SamplingGraph, pipe: Datapipe[Any], *, executor: Executor | None = None) -> None:
+    """Hold a pipeline that ends with a sampler to what `check_stage` asks, and its samples to the graph.
+
+    Each sampled edge is an edge of the graph: it joins those two nodes, and has that id if it has one. The rows of a
+    hop begin with its columns, the columns of a hop are the rows of the one behind it, and those of the last one begin
+    with the seeds, where these are nodes. The input nodes are the rows of the first hop.
+
+    Args:
+        graph: The graph in memory, by which `in_subgraph` tells which edges there are.
+        pipe: As for `check_stage`; it may sample another graph of the same edges, such as one of your own.
+        executor: As for `check_stage`.
+
+    Raises:
+        AssertionError: Something differs; the text names the mini-batch and the hop.
+
+    Example:
+        >>> from graphfeed import ItemSampler, ItemSet, from_coo
+        >>> graph = from_coo(([1, 2, 3], [0, 0, 1]), num_nodes=4)
+        >>> pipe = ItemSampler(ItemSet(4, names="seeds"), batch_size=2).sample_neighbor(graph, [2, 2])
+        >>> check_sampler(graph, pipe)
+    """
+    check_stage(pipe, executor=executor)
+    for index, minibatch in enumerate(pipe.with_seed(SEED)):
+        hops = minibatch.sampled_subgraphs
+        assert hops, f"mini-batch {index} has no sampled_subgraphs; let pipe end with a sampler"
+        for place, hop in enumerate(hops):
+            check_edges(graph, hop, f"mini-batch {index}, hop {place}")
+        for place, (outer, inner) in enumerate(pairwise(hops)):
+            what = f"mini-batch {index}, hop {place}: the columns are not the rows of the next hop"
+            assert_same(outer.original_column_node_ids, inner.original_row_node_ids, what)
+        what = f"mini-batch {index}: input_nodes are not the rows of the first hop"
+        assert_same(minibatch.input_nodes, hops[0].original_row_node_ids, what)
+        for kind, seeds in by_type(minibatch.seeds).items():
+            columns = by_type(hops[-1].original_column_node_ids)
+            if seeds.dim() == 1:
+                what = f"mini-batch {index}: the columns of the last hop don't begin with the seeds"
+                assert_same(columns[kind][: len(seeds)], seeds, what)
+
+
+def assert_same(first: object, second: object, what: str = "they differ") -> None:
+    """Raise an AssertionError, naming the first part that differs, unless two values are equal bit by bit.
+
+    Tensors, arrays, dicts with the order of their keys, lists, and objects with all their attributes are compared,
+    whatever device the tensors are on.
+    """
+    left, right = dict(leaves(first)), dict(leaves(second))
+    for path in [*left, *right]:
+        assert left.get(path) == right.get(path), f"{what}: {path}: {left.get(path)} is not {right.get(path)}"
+
+
+def texts(minibatches: Iterable[Any]) -> list[Text]:
+    # At once, since a stage may change a mini-batch that it has made.
+    return [dict(leaves(minibatch, "minibatch")) for minibatch in minibatches]
+
+
+def compare(how: str, expected: list[Text], found: list[Text]) -> None:
+    for index, (one, other) in enumerate(zip(expected, found, strict=False)):
+        for path in [*one, *other]:
+            differs = f"mini-batch {index} differs when {how}: {path} is {other.get(path)}, not {one.get(path)}"
+            assert one.get(path) == other.get(path), differs
+    assert len(found) == len(expected), f"there are {len(found)} mini-batches when {how}, not {len(expected)}"
+
+
+def check_resume(pipe: Datapipe[Any], expected: list[Text], before: int, behind: int) -> None:
+    with DataLoader(pipe, num_workers=before, seed=SEED) as loader:
+        made = texts(islice(loader, len(expected) // 2))
+        state = loader.state_dict()
+    with DataLoader(pipe, num_workers=behind, seed=SEED) as loader:
+        loader.load_state_dict(state)
+        how = f"resumed in the middle, num_workers={before} before and {behind} behind it"
+        compare(how, expected, made + texts(loader))
+
+
+def check_edges(graph: SamplingGraph, hop: SampledSubgraph, what: str) -> None:
+    """Check that the edges of a hop are edges of a graph, and that its rows begin with its columns."""
+    assert hop.original_column_node_ids is not None, f"{what}: has no original_column_node_ids"
+    assert hop.original_row_node_ids is not None, f"{what}: has no original_row_node_ids"
+    columns, rows = by_type(hop.original_column_node_ids), by_type(hop.original_row_node_ids)
+    for kind, ids in columns.items():
+        assert_same(rows[kind][: len(ids)], ids, f"{what}: the rows don't begin with the columns")
+    there = graph.in_subgraph(hop.original_column_node_ids)
+    ids_of, all_ids = by_type(hop.original_edge_ids), by_type(there.original_edge_ids)
+    for kind, csc in by_type(hop.sampled_csc).items():
+        sources = rows[kind.split(":")[0] if kind else kind][csc.indices.long()]
+        whole = by_type(there.sampled_csc)[kind]
+        found, known = edges(csc.indptr, sources), edges(whole.indptr, whole.indices)
+        if hop.original_edge_ids is not None:
+            found, known = with_ids(found, ids_of[kind]), with_ids(known, all_ids[kind])
+        wrong = sorted(set(found) - set(known))
+        of_type = f" of type {kind}" if kind else ""
+        names = "(column, source, id)" if hop.original_edge_ids is not None else "(column, source)"
+        assert not wrong, f"{what}: the graph has no edge{of_type} {names} = {wrong[:1]}"
+
+
+def edges(indptr: torch.Tensor, sources: torch.Tensor) -> list[tuple[int, ...]]:
+    columns = torch.repeat_interleave(torch.arange(len(indptr) - 1), indptr.diff().cpu())
+    return list(zip(columns.tolist(), sources.tolist(), strict=True))
+
+
+def with_ids(pairs: list[tuple[int, ...]], ids: torch.Tensor) -> list[tuple[int, ...]]:
+    return [(*pair, own) for pair, own in zip(pairs, ids.tolist(), strict=True)]
+
+
+def by_type(value: Any) -> dict[str, Any]:
+    return value if isinstance(value, dict) else {"": value}
+
+
+def tensor_text(value: torch.Tensor) -> str:
+    """Return dtype, shape and a hash of the bytes; the device doesn't count."""
+    shape = f"{value.dtype}{list(value.shape)}"
+    if value.numel() == 0:
+        return shape
+    data = value.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy().tobytes()
+    return f"{shape} {hashlib.sha256(data).hexdigest()}"
+
+
+def leaves(value: Any, path: str = "value") -> Iterator[tuple[str, str]]:
+    """Yield the path and the text of each part: of dicts also the order of keys, of objects all attributes."""
+    if isinstance(value, torch.Tensor):
+        yield path, tensor_text(value)
+    elif isinstance(value, np.ndarray):
+        yield path, f"array {tensor_text(torch.from_numpy(value.copy()))}"
+    elif isinstance(value, PLAIN):
+        yield path, f"{type(value).__name__} {value!r}"
+    elif isinstance(value, Mapping):
+        yield path, f"{type(value).__name__} of {list(value)!r}"
+        for name, part in value.items():
+            yield from leaves(part, f"{path}[{name!r}]")
+    elif isinstance(value, (list, tuple)):
+        yield path, f"{type(value).__name__} of {len(value)}"
+        for place, part in enumerate(value):
+            yield from leaves(part, f"{path}[{place}]")
+    elif hasattr(value, "to_dict"):  # PyG's data
+        yield from leaves(value.to_dict(), path)
+    else:
+        attributes = vars(value)
+        yield path, f"{type(value).__qualname__} with {sorted(attributes)}"
+        for name in sorted(attributes):
+            yield from leaves(attributes[name], f"{path}.{name}")

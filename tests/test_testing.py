@@ -1,0 +1,167 @@
+"""The checks for users' stages and samplers pass what is right, and say of what is wrong what it is."""
+
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from itertools import count
+from typing import Any
+
+import pytest
+import torch
+
+import graphfeed as gf
+from graphfeed.testing import assert_same, check_sampler, check_stage
+from tests.datapipes import stages
+
+TURNS = count()
+
+
+class Turns(gf.Transform):
+    """Keeps count of its calls."""
+
+    def __call__(self, minibatch: gf.MiniBatch) -> gf.MiniBatch:
+        return replace(minibatch, labels=torch.tensor(next(TURNS)))
+
+
+class Heavy(gf.Transform):
+    """Has an array of its own."""
+
+    rows: torch.Tensor
+
+    def __call__(self, minibatch: gf.MiniBatch) -> gf.MiniBatch:
+        return minibatch
+
+
+class Previous(gf.Transform):
+    """Remembers the mini-batch before, within an epoch."""
+
+    seen: list[Any]
+
+    def __call__(self, minibatch: gf.MiniBatch) -> gf.MiniBatch:
+        if minibatch.key.index == 0:
+            self.seen.clear()
+        self.seen.append(minibatch.seeds)
+        return replace(minibatch, labels=self.seen[-2:][0])
+
+
+class Shortened(gf.Transform):
+    """Is another one once it was pickled."""
+
+    by: int = 0
+
+    def __reduce__(self) -> Any:
+        return Shortened, (self.datapipe, 1)
+
+    def __call__(self, minibatch: gf.MiniBatch) -> gf.MiniBatch:
+        return replace(minibatch, labels=torch.tensor(self.by))
+
+
+@pytest.mark.parametrize(
+    ("pipe", "words"),
+    [
+        (lambda: Turns(stages.make_items()), "mini-batch 0 differs when iterated again: minibatch.labels is"),
+        (lambda: Heavy(stages.make_items(), torch.zeros(20_000)), "bytes when it is pickled, but may take 65,536"),
+        (lambda: Shortened(stages.make_items()), "mini-batch 0 differs when pickled: minibatch.labels is"),
+        (lambda: Previous(stages.make_items(), []), "differs when made from the last mini-batch to the first"),
+        (lambda: stages.make_items(2), "pipe makes 1 mini-batches; give it items for two or more"),
+    ],
+    ids=["turns", "heavy", "shortened", "previous", "too short"],
+)
+def test_a_stage_that_breaks_a_law_is_told_which(pipe: Callable[[], gf.Datapipe], words: str) -> None:
+    with pytest.raises(AssertionError, match=words):
+        check_stage(pipe())
+
+
+def test_a_stage_of_a_notebook_is_packed_as_the_loader_packs_it() -> None:
+    pytest.importorskip("cloudpickle")
+    check_stage(stages.make_items().transform(lambda minibatch: replace(minibatch, labels=minibatch.seeds + 1)))
+
+
+def test_what_an_executor_of_its_own_makes_is_compared_too() -> None:
+    made_in = []
+
+    class Noting(ThreadPoolExecutor):
+        def submit(self, *given: Any, **named: Any) -> Any:
+            made_in.append(given)
+            return super().submit(*given, **named)
+
+    with Noting(1) as executor:
+        check_stage(stages.USERS["by fields"](), executor=executor)
+    assert len(made_in) >= 5
+
+
+def typed_pipe() -> gf.Datapipe:
+    return stages.typed_items().sample_neighbor(stages.typed_graph(), [2, 2])
+
+
+def test_samplers_of_the_library_pass() -> None:
+    check_sampler(stages.graph(), stages.BUILDERS[gf.NeighborSampler]())
+    check_sampler(stages.graph(), stages.edge_items().sample_layer_neighbor(stages.graph(), [3]))
+    check_sampler(stages.typed_graph(), typed_pipe())
+
+
+def with_hop(minibatch: gf.MiniBatch, place: int = 0, **fields: Any) -> gf.MiniBatch:
+    hops = list(minibatch.sampled_subgraphs)
+    hops[place] = replace(hops[place], **fields)
+    return replace(minibatch, sampled_subgraphs=hops)
+
+
+def other_ids(minibatch: gf.MiniBatch) -> gf.MiniBatch:
+    return with_hop(minibatch, original_edge_ids=minibatch.sampled_subgraphs[0].original_edge_ids.flip(0))
+
+
+def without_ids(minibatch: gf.MiniBatch) -> gf.MiniBatch:
+    return with_hop(with_hop(minibatch, original_edge_ids=None), 1, original_edge_ids=None)
+
+
+def other_sources(minibatch: gf.MiniBatch) -> gf.MiniBatch:
+    csc = minibatch.sampled_subgraphs[0].sampled_csc
+    return with_hop(without_ids(minibatch), sampled_csc=gf.CSCFormatBase(csc.indptr, csc.indices.flip(0)))
+
+
+def other_rows(minibatch: gf.MiniBatch) -> gf.MiniBatch:
+    return with_hop(minibatch, 1, original_row_node_ids=minibatch.sampled_subgraphs[1].original_row_node_ids.flip(0))
+
+
+def other_seeds(minibatch: gf.MiniBatch) -> gf.MiniBatch:
+    return replace(minibatch, seeds=minibatch.seeds.flip(0))
+
+
+def other_inputs(minibatch: gf.MiniBatch) -> gf.MiniBatch:
+    return replace(minibatch, input_nodes=minibatch.input_nodes[1:])
+
+
+def no_hops(minibatch: gf.MiniBatch) -> gf.MiniBatch:
+    return replace(minibatch, sampled_subgraphs=None)
+
+
+def one_hop_twice(minibatch: gf.MiniBatch) -> gf.MiniBatch:
+    return replace(minibatch, sampled_subgraphs=[minibatch.sampled_subgraphs[0], *minibatch.sampled_subgraphs])
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        (other_ids, r"mini-batch 0, hop 0: the graph has no edge \(column, source, id\) = \[\(0, "),
+        (other_sources, r"mini-batch 0, hop 0: the graph has no edge \(column, source\) = \[\("),
+        (other_rows, "mini-batch 0, hop 1: the rows don't begin with the columns"),
+        (one_hop_twice, "mini-batch 0, hop 0: the columns are not the rows of the next hop"),
+        (other_seeds, "mini-batch 0: the columns of the last hop don't begin with the seeds"),
+        (other_inputs, "mini-batch 0: input_nodes are not the rows of the first hop"),
+        (no_hops, "mini-batch 0 has no sampled_subgraphs"),
+    ],
+)
+def test_a_sample_that_is_none_of_the_graph_is_told_how(change: Any, words: str) -> None:
+    pipe = stages.labelled_items().sample_neighbor(stages.graph(), [2, 3])
+    with pytest.raises(AssertionError, match=words):
+        check_sampler(stages.graph(), pipe.transform(change))
+
+
+def test_edges_need_no_ids() -> None:
+    pipe = stages.labelled_items().sample_neighbor(stages.graph(), [2, 3])
+    check_sampler(stages.graph(), pipe.transform(without_ids))
+
+
+def test_the_first_part_that_differs_is_named() -> None:
+    with pytest.raises(AssertionError, match=r"of the model: value\['b'\]\[1\]: int 2 is not int 3"):
+        assert_same({"a": 1, "b": [1, 2]}, {"a": 1, "b": [1, 3]}, "of the model")
