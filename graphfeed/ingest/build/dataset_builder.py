@@ -264,10 +264,12 @@ class Builder:
             ends = ends_of(edge_type)
             constants = {name: getattr(self.edges[edge_type], name) for name in self.attributes}
             constants = {name: value for name, value in constants.items() if not isinstance(value, str)}
-            firsts, table = (first[ends[0]], first[ends[1]]), f"edges_{number}"
+            # Features have the rows of the tables, whichever of the edges are in the graph.
+            some = " WHERE train" if self.edges[edge_type].training_graph else ""
+            firsts, table = (first[ends[0]], first[ends[1]]), f"(SELECT rowid AS row, * FROM edges_{number}{some})"
             columns = [name for name in self.attributes if name not in constants]
-            columns += ["rowid AS row"] if self.with_rows else []
-            source = (file, table, info["count"], self.memory)
+            columns += ["row"] if self.with_rows else []
+            source = (file, table, info["in_graph"], self.memory)
             parts.append(TableEdges(edge_type, number, firsts, *source, columns, constants))
         attributes = {
             name: EdgeArray(self.graph / f"edge_{number}.npy", name, np.dtype({"weight": "f4", "time": "i8"}[name]))
@@ -275,7 +277,7 @@ class Builder:
         }
         # Features stay in the order of the tables, so that a sorted edge must know its row there.
         if self.with_rows:
-            rows = id_dtype(sum(map(len, parts)), True)
+            rows = id_dtype(sum(info["count"] for info in edges.values()), True)
             attributes[ORIGINAL_EDGE_ID] = EdgeArray(self.graph / "edge_id.npy", "row", rows)
         # Half of the memory is for the range that is sorted.
         sorting = Sorting(self.memory // 2, self.executor)

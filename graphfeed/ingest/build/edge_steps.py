@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from graphfeed.ingest.build.bad_rows import Problems, first_broken
+from graphfeed.ingest.build.link_steps import write_links
 from graphfeed.ingest.build.rows import BAD, Arrays, Places, Rows
 from graphfeed.ingest.build.spec import EdgeTable
 from graphfeed.ingest.build.values import Check, ids, numbers
@@ -61,7 +62,7 @@ def read_edges(
     if len(dropped):
         kept = f"SELECT * FROM {name} WHERE n NOT IN (SELECT n FROM {BAD}) ORDER BY n"
         engine.run(f"CREATE OR REPLACE TABLE kept AS {kept}; DROP TABLE {name}; ALTER TABLE kept RENAME TO {name}")
-    described = write_edges(rows, number, dropped)
+    described = write_edges(rows, table, name, dropped, ends[1][1]["count"])
     engine.run(f"DROP TABLE IF EXISTS rows_edge_{number}; CHECKPOINT")
     return described | {"problems": problems.as_list(), "time": rows.time_type}
 
@@ -112,14 +113,22 @@ def refuse_earlier(rows: Rows, name: str, column: str) -> None:
     rows.places.engine.run(f"UPDATE {name} SET code = {len(rows.checks) - 1} WHERE n IN ({earlier})")
 
 
-def write_edges(rows: Rows, number: int, dropped: NDArray[np.int64]) -> dict[str, Any]:
-    """Write the features and the items of edges, and return their description."""
-    count = rows.relation.num_rows - len(dropped)
-    columns = {name: name for name in rows.of_items} | ({} if rows.time is None else {"timestamp": "time"})
-    with Arrays(rows.places.output, f"edge_{number}_") as arrays:
+def write_edges(
+    rows: Rows, table: EdgeTable, name: str, dropped: NDArray[np.int64], destinations: int
+) -> dict[str, Any]:
+    """Write the features and the items of edges, which are in a table, and return their description."""
+    count, prefix = rows.relation.num_rows - len(dropped), name.replace("edges", "edge")
+    with Arrays(rows.places.output, f"{prefix}_") as arrays:
         features = rows.write_features(arrays, dropped)
-        items = rows.write_items(arrays, f"edges_{number}", count, columns, ("source", "destination"))
-        return items | {"features": features, "count": count}
+        for part in [part for part in rows.parts if part != "train" and table.negatives]:
+            write_links(rows, arrays, name, part, table.negatives, destinations)
+            del rows.parts[part]
+        columns = {name: name for name in rows.of_items} | ({} if rows.time is None else {"timestamp": "time"})
+        items = rows.write_items(arrays, name, count, columns, ("source", "destination"))
+    in_graph = count
+    if table.training_graph:
+        ((in_graph,),) = rows.places.engine.rows(f"SELECT count(*) FROM {name} WHERE train")
+    return items | {"features": features, "count": count, "in_graph": in_graph}
 
 
 @dataclass(frozen=True)

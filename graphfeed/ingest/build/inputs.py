@@ -47,7 +47,9 @@ def roles_of(table: Table) -> dict[str, str]:
     """Return the columns that features and items are made of, and what each is read as."""
     split = table.splits
     roles = {name: "number" for names in table.features.values() for name in names if not is_reference(name)}
-    if split is not None and split.column is None:
+    if split is not None and split.time is not None:
+        roles.setdefault(split.time, "integer")
+    elif split is not None and split.column is None:
         roles |= dict.fromkeys(split.parts.values(), "number")
     if table.label is not None:
         roles[table.label] = "any"

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from graphfeed.ingest.build.bad_rows import OnError, Problems, first_broken, settle
 from graphfeed.ingest.build.inputs import is_reference, open_references, rows_with_nan
 from graphfeed.ingest.build.spec import PARTS, EdgeTable, NodeTable, Spec
-from graphfeed.ingest.build.values import MISSING_HINT, Check, Values, feature, is_value, masks, numbers
+from graphfeed.ingest.build.values import MISSING_HINT, Check, Values, feature, is_value, masks, numbers, parts_of_time
 from graphfeed.ingest.tables.arrow_types import arrow, is_list, is_text, unit_of
 from graphfeed.ingest.tables.engine import Engine, as_numpy
 from graphfeed.ingest.tables.relation import Column, Relation
@@ -96,7 +96,10 @@ class Rows:
                     f"{reference} has {len(array)} rows, but its table has {relation.num_rows}; give one for each"
                 )
         split = table.splits
-        if split is not None and split.column is None:
+        if split is not None and split.time is not None:
+            self.parts, checks = parts_of_time(relation.columns[split.time, False], split)
+            self.checks += checks
+        elif split is not None and split.column is None:
             columns = {part: relation.columns[name, False] for part, name in split.parts.items()}
             self.parts, checks = masks(columns)
             self.checks += checks
@@ -104,6 +107,8 @@ class Rows:
             column = relation.columns[split.column, False]
             self.parts = {part: is_value(column, value) for part, value in split.parts.items()}
             self.check_split(column)
+        if isinstance(table, EdgeTable) and table.task is not None and split is None:
+            self.parts["train"] = "true"
         if table.label is not None:
             self.read_label(relation.columns[table.label, False])
 
@@ -146,6 +151,7 @@ class Rows:
     def read_label(self, column: Column) -> None:
         """Find out how labels are written, and which rows have one."""
         types, engine, relation = arrow().types, self.places.engine, self.relation
+        dtype: np.dtype[Any] = np.dtype(np.int64)
         if is_text(column.type):
             texts = f"SELECT DISTINCT {column.sql} AS name FROM {relation.sql} WHERE {column.sql} IS NOT NULL"
             names = engine.rows(f"{texts} ORDER BY name LIMIT {MOST_CLASSES + 1}")
@@ -156,7 +162,7 @@ class Rows:
                 )
             self.classes = [name for (name,) in names]
             engine.run(f"DROP TYPE IF EXISTS classes; CREATE TYPE classes AS ENUM ({texts} ORDER BY name)")
-            sql, dtype = f"coalesce(enum_code({column.sql}::classes)::BIGINT, -1)", np.int64
+            sql = f"coalesce(enum_code({column.sql}::classes)::BIGINT, -1)"
         elif is_list(column.type):
             self.label = self.read_feature(column.name)
             self.checks += self.label.checks
@@ -164,7 +170,7 @@ class Rows:
             whole = not types.is_floating(column.type)
             found = numbers(column, "a number", whole=whole, optional=True)
             self.checks += found.checks
-            sql, dtype = f"coalesce(({found.sql})::BIGINT, -1)", np.int64
+            sql = f"coalesce(({found.sql})::BIGINT, -1)"
             if not whole:
                 value = f"coalesce({found.sql}::FLOAT, 'nan')"
                 # Data frames make floats of integers of which some are missing.
@@ -172,10 +178,10 @@ class Rows:
                 query = f"SELECT bool_or(isnan({value})) AND bool_and({integer}) FROM {relation.sql}"
                 whole = engine.rows(query)[0][0]
                 sql = f"CASE WHEN isnan({value}) THEN -1 ELSE {value}::BIGINT END" if whole else value
-                dtype = np.int64 if whole else np.float32
+                dtype = np.dtype(np.int64 if whole else np.float32)
         if not is_list(column.type):
-            self.label = Values(sql, dtype=np.dtype(dtype))
-            self.labelled = f"{sql} >= 0" if dtype == np.int64 else f"NOT isnan({sql})"
+            self.label = Values(sql, dtype=dtype)
+            self.labelled = f"{sql} >= 0" if dtype.kind == "i" else f"NOT isnan({sql})"
         if self.table.split is None:
             self.parts["train"] = self.labelled
 

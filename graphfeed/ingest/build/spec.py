@@ -2,10 +2,11 @@
 
 import dataclasses
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
+from datetime import date
 from pathlib import Path
-from typing import Any, Self, TypeAlias, TypeVar
+from typing import Any, Self, TypeAlias
 
 import numpy as np
 import yaml
@@ -16,7 +17,6 @@ from graphfeed.storage.graph import ends_of
 
 PARTS = ("train", "validation", "test")
 
-Made = TypeVar("Made")
 Files: TypeAlias = Any
 """A path, a pattern such as `*` or `**`, a data frame or an Arrow table, or a list of these; or a list of dicts."""
 
@@ -25,15 +25,25 @@ Files: TypeAlias = Any
 class Split:
     """Which rows are for training, validation and testing.
 
-    With a `column`, the others are values of it. Without one, they are the names of columns of booleans.
+    With a `column`, the others are values of it. With a `time`, a column of whole numbers, dates or times, the rows
+    before `train_until` are for training, those before `validation_until` for validation, and all others for testing.
+    Otherwise `train`, `validation` and `test` are the names of columns of booleans.
     """
 
     column: str | None = None
     train: str | None = None
     validation: str | None = None
     test: str | None = None
+    time: str | None = None
+    train_until: Any = None
+    validation_until: Any = None
 
     def __post_init__(self) -> None:
+        if self.time is not None:
+            self.check_time()
+            return
+        if self.train_until is not None or self.validation_until is not None:
+            raise ValueError("train_until and validation_until are bounds of times, but time names no column")
         for name in ("column", *PARTS):
             value = getattr(self, name)
             if isinstance(value, (Mapping, list, tuple)):
@@ -48,6 +58,17 @@ class Split:
         named = list(self.parts.values())
         if len(set(named)) < len(named):
             raise ValueError(f"split must name another column or value for each part, but names {named}")
+
+    def check_time(self) -> None:
+        """Raise unless this is a split by time, with both bounds."""
+        if self.column is not None or self.parts or not is_column(self.time):
+            raise ValueError("a split by time has the name of a column as its time, two bounds, and nothing else")
+        object.__setattr__(self, "time", str(self.time))
+        for name in ("train_until", "validation_until"):
+            value = getattr(self, name)
+            if not is_whole(value) and not isinstance(value, (str, date)):
+                raise TypeError(f"{name} must be a whole number, a date or a time, but is {brief(value)}")
+            object.__setattr__(self, name, str(value) if isinstance(value, date) else value)
 
     @property
     def parts(self) -> dict[str, str]:
@@ -85,13 +106,13 @@ class Table:
         features = {str(name): as_columns(f"features.{name}", columns) for name, columns in self.features.items()}
         object.__setattr__(self, "features", features)
         self.check_columns("label")
+        self.check_flags("header")
         if is_column(self.split):
             object.__setattr__(self, "split", Split(str(self.split)))
         elif self.split is not None and not isinstance(self.split, Split):
             raise TypeError(f"split must be a Split or the name of a column, but is {brief(self.split)}")
         if self.missing is not None and not is_real(self.missing):
             raise TypeError(f"missing must be a number, but is {brief(self.missing)}")
-        self.check_flag("header")
 
     def check_columns(self, *names: str) -> None:
         """Raise unless these fields are names of columns or None, and make texts of numbers of columns."""
@@ -101,10 +122,11 @@ class Table:
                 raise TypeError(f"{name} must be the name of a column, but is {brief(value)}")
             object.__setattr__(self, name, None if value is None else str(value))
 
-    def check_flag(self, name: str) -> None:
-        """Raise unless a field is True or False."""
-        if not isinstance(getattr(self, name), bool):
-            raise TypeError(f"{name} must be true or false, but is {brief(getattr(self, name))}")
+    def check_flags(self, *names: str) -> None:
+        """Raise unless these fields are True or False."""
+        for name in names:
+            if not isinstance(getattr(self, name), bool):
+                raise TypeError(f"{name} must be true or false, but is {brief(getattr(self, name))}")
 
     @property
     def splits(self) -> Split | None:
@@ -154,6 +176,11 @@ class EdgeTable(Table):
         time: The column of the times, or one number for all edges.
         time_sorted: Whether to make sure that times never go back from row to row. The in-edges of each node are then
             in the order of time, and temporal sampling needs no index.
+        task: "link" makes items of all edges: for training, or as the split says. Without it, edges are items if there
+            is a split or a label.
+        negatives: How many pairs that are no edges of the type follow each edge that is for validation or testing, with
+            destinations that are drawn once, for the data set. Items then have labels, 1 and 0, and indexes.
+        training_graph: Whether the graph has the edges alone that are for training.
     """
 
     source: str = "source"
@@ -161,17 +188,29 @@ class EdgeTable(Table):
     weight: str | float | None = None
     time: str | float | None = None
     time_sorted: bool = False
+    task: str | None = None
+    negatives: int = 0
+    training_graph: bool = False
 
     def __post_init__(self) -> None:
         super().__post_init__()
         self.check_columns("source", "destination")
-        self.check_flag("time_sorted")
+        self.check_flags("time_sorted", "training_graph")
         if not self.files:
             raise ValueError("files is missing; name the files of the edges")
         check_constant("weight", self.weight)
         check_constant("time", self.time)
         if self.time_sorted and not isinstance(self.time, str):
             raise ValueError("time_sorted is about a column, but time names none")
+        if self.task not in (None, "link"):
+            raise ValueError(f"task must be 'link', but is {brief(self.task)}; a label makes a task of classes")
+        if self.task is not None and self.label is not None:
+            raise ValueError("task is 'link', which edges with a label have no need of; leave one of them out")
+        if not is_whole(self.negatives) or not 0 <= self.negatives < 1 << 31:
+            raise ValueError(f"negatives must be a whole number from 0, but is {brief(self.negatives)}")
+        known = self.splits is not None and (self.splits.time is not None or "train" in self.splits.parts)
+        if (self.negatives or self.training_graph) and (self.task is None or not known):
+            raise ValueError("negatives and training_graph need task: link, and a split that says what is for training")
 
 
 @dataclass(frozen=True)
@@ -263,7 +302,7 @@ class Spec:
         for key, table_class in (("nodes", NodeTable), ("edges", EdgeTable)):
             for entry, values in top.get(key, dict, {}).items():
                 section = Section(values, f"{key}.{entry}", file)
-                tables[key][str(entry)] = read_table(section, table_class)
+                tables[key][str(entry)] = read_entry(section, table_class)
         refuse_rest(top)
         try:
             return cls(tables["edges"], tables["nodes"], name, folder)
@@ -291,7 +330,7 @@ def is_whole(value: Any) -> bool:
 
 
 def is_column(value: Any) -> bool:
-    return isinstance(value, str) or is_whole(value)  # a number where columns have no names
+    return isinstance(value, str) or is_whole(value)  # where columns have no names
 
 
 def is_row(value: Any) -> bool:
@@ -303,7 +342,7 @@ def is_row(value: Any) -> bool:
 
 def as_columns(name: str, columns: Any) -> tuple[str, ...]:
     given = columns if isinstance(columns, (list, tuple)) else [columns]
-    if not given or not all(map(is_column, given)):
+    if not (given and all(map(is_column, given))):
         raise TypeError(f"{name} must be a column or a list of columns, but is {brief(columns)}")
     return tuple(map(str, given))
 
@@ -326,27 +365,17 @@ def as_entry(table: Table) -> dict[str, Any]:
     return entry
 
 
-def read_table(section: Section, table_class: type[Table]) -> Table:
-    """Read one entry of nodes or edges."""
-    values = read_fields(section, table_class)
-    if isinstance(values.get("split"), Mapping):
-        inner = Section(values["split"], section.name("split"), section.file)
-        values["split"] = make(inner, Split, read_fields(inner, Split))
-    files = values.get("files", "")
-    if not all(isinstance(path, str) for path in (files if isinstance(files, list) else [files])) or files == []:
-        raise ValueError(
-            f"{section.file}: {section.name('files')} must be a path or a list of paths, but is {brief(files)}"
-        )
-    return make(section, table_class, values)
-
-
-def read_fields(section: Section, cls: type) -> dict[str, Any]:
+def read_entry(section: Section, cls: type) -> Any:
+    """Make a table, or the split of one, of what a section has."""
     section.read |= {setting.name for setting in dataclasses.fields(cls)}
     refuse_rest(section)
-    return {name: value for name, value in section.values.items() if value is not None}
-
-
-def make(section: Section, cls: Callable[..., Made], values: Mapping[str, Any]) -> Made:
+    values = {name: value for name, value in section.values.items() if value is not None}
+    if isinstance(values.get("split"), Mapping):
+        values["split"] = read_entry(Section(values["split"], section.name("split"), section.file), Split)
+    files = values.get("files", "")
+    if not all(isinstance(path, str) for path in (files if isinstance(files, list) else [files])) or files == []:
+        name = section.name("files")
+        raise ValueError(f"{section.file}: {name} must be a path or a list of paths, but is {brief(files)}")
     try:
         return cls(**values)
     except (TypeError, ValueError) as error:

@@ -1,13 +1,16 @@
 """What the values of a column are to be, as SQL, and which rows are wrong."""
 
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from typing import Any
 
 import numpy as np
 
-from graphfeed.ingest.tables.arrow_types import arrow, is_list, is_number, is_text
+from graphfeed.ingest.build.spec import Split
+from graphfeed.ingest.tables.arrow_types import arrow, is_list, is_number, is_text, unit_of
 from graphfeed.ingest.tables.relation import Column
 from graphfeed.ingest.tables.scans import is_integer, is_missing, literal, parse, sql_type
+from graphfeed.ops.arguments import brief
 
 MISSING_HINT = "the key `missing:` of the table gives a number to take its place"
 
@@ -143,7 +146,8 @@ def dtype_of(arrow_type: Any) -> np.dtype[Any]:
     types = arrow().types
     if types.is_null(arrow_type) or types.is_float64(arrow_type):
         return np.dtype(np.float32)
-    return np.dtype(arrow_type.to_pandas_dtype())
+    found: np.dtype[Any] = np.dtype(arrow_type.to_pandas_dtype())
+    return found
 
 
 def masks(columns: dict[str, Column]) -> tuple[dict[str, str], list[Check]]:
@@ -161,6 +165,35 @@ def masks(columns: dict[str, Column]) -> tuple[dict[str, str], list[Check]]:
             checks.append(Check(other, column.name, reason, column.sql))
         parts[part] = f"({one})"
     return parts, checks
+
+
+def parts_of_time(column: Column, split: Split) -> tuple[dict[str, str], list[Check]]:
+    """Return for each part of a split by time whether a row belongs to it."""
+    found = numbers(column, "a time", whole=True)
+    bounds = []
+    for name in ("train_until", "validation_until"):
+        value, unit = getattr(split, name), unit_of(column.type)
+        try:
+            bounds.append(int(value) if unit is None else as_time(value, unit.removesuffix(" in UTC")))
+        except (TypeError, ValueError, KeyError) as error:
+            raise ValueError(
+                f"{column.table}: {name} must be a bound of {column.name}, which has {column.type}, but is "
+                f"{brief(value)}"
+            ) from error
+    first, second = bounds
+    if second < first:
+        raise ValueError(f"validation_until must not be before train_until, but is {split.validation_until}")
+    parts = {"train": f"< {first}", "validation": f"BETWEEN {first} AND {second - 1}", "test": f">= {second}"}
+    return {part: f"coalesce(({found.sql}) {own}, false)" for part, own in parts.items()}, found.checks
+
+
+def as_time(text: str, unit: str) -> int:
+    """Return the first number of a unit since 1970 that is not before a date or a time."""
+    moment = datetime.fromisoformat(text)
+    if moment.tzinfo is not None:
+        moment = moment.astimezone(UTC).replace(tzinfo=None)
+    nanoseconds = int(np.datetime64(moment, "us").astype(np.int64)) * 1000
+    return -(-nanoseconds // {"day": 86_400 * 10**9, "s": 10**9, "ms": 10**6, "us": 1000, "ns": 1}[unit])
 
 
 def is_value(column: Column, wanted: str) -> str:

@@ -1,0 +1,72 @@
+"""Pairs of nodes that are no edges, drawn once, beside the edges that links are predicted of."""
+
+from typing import Any
+from zlib import crc32
+
+import numpy as np
+from numpy.typing import NDArray
+
+from graphfeed.ingest.build.rows import Arrays, Rows
+from graphfeed.ingest.tables.engine import BATCH_ROWS, as_numpy
+from graphfeed.ops import Key
+
+MOST_DRAWS = 200
+"""How often a destination is drawn before a source counts as one that has edges to all nodes."""
+
+
+def write_links(rows: Rows, arrays: Arrays, table: str, part: str, ratio: int, destinations: int) -> None:
+    """Write the edges of a part, each followed by some pairs with its source that are no edges of the type.
+
+    A pair is a function of the part, of its place and of how often it was drawn: not of threads and memory.
+
+    Args:
+        rows: The rows of the edges.
+        arrays: Where to write.
+        table: The edges of the type, those of all parts.
+        part: The part.
+        ratio: How many pairs follow each edge.
+        destinations: The number of nodes to draw from.
+    """
+    engine, size, place = rows.places.engine, ratio + 1, 0
+    key: Any = Key(crc32(f"{table} {part}".encode()), 0, 0)
+    timed = [] if rows.time is None else ["time"]
+
+    def draw(places: NDArray[np.int64], number: int) -> NDArray[np.int64]:
+        bits: NDArray[np.uint64] = key.at(number, places.astype(np.uint64))  # of each place by itself
+        return (bits % np.uint64(destinations)).astype(np.int64)
+
+    kinds = ", ".join(f"c{number} BIGINT" for number in range(3 + len(timed)))
+    engine.run(f"CREATE OR REPLACE TABLE links (file INTEGER, {kinds})")
+    ends = ", ".join(["source", "destination", *timed])
+    for batch in engine.stream(f"SELECT {ends} FROM {table} WHERE {part}"):
+        step = max(BATCH_ROWS // size, 1)
+        for some in (batch.slice(start, step) for start in range(0, len(batch), step)):
+            source, destination, *times = (np.repeat(as_numpy(column), size) for column in some.columns)
+            places = np.arange(place, place + len(source))
+            engine.insert("links", 0, [places, source, np.where(places % size, draw(places, 0), destination), *times])
+            place += len(source)
+    known = f"SELECT source, destination FROM {table}"
+    wrong = f"SELECT c0 FROM links WHERE c0 % {size} <> 0 AND (c1, c2) IN ({known})"
+    engine.run(f"CREATE OR REPLACE TABLE again AS {wrong}")
+    for number in range(1, MOST_DRAWS):
+        places_again = [as_numpy(batch.column(0)) for batch in engine.stream("FROM again")]
+        if not places_again:
+            break
+        engine.run("CREATE OR REPLACE TABLE drawn (file INTEGER, place BIGINT, destination BIGINT)")
+        for places in places_again:
+            engine.insert("drawn", 0, [places, draw(places, number)])
+        engine.run("UPDATE links SET c2 = drawn.destination FROM drawn WHERE c0 = place")
+        engine.run(f"CREATE OR REPLACE TABLE again AS {wrong} AND c0 IN (SELECT place FROM drawn)")
+    else:
+        ((source, count),) = engine.rows("SELECT any_value(c1), count(*) FROM links WHERE c0 IN (FROM again)")
+        raise ValueError(
+            f"negatives: {count} pairs are edges after {MOST_DRAWS} draws, such as those of source number {source}, "
+            f"which has edges to nearly all of the {destinations} nodes; leave negatives out"
+        )
+    for batch in engine.stream("SELECT * FROM links"):
+        places, source, destination, *times = (as_numpy(column) for column in batch.columns[1:])
+        items = {"seeds": np.stack([source, destination], axis=1), **dict(zip(["timestamp"], times, strict=False))}
+        items |= {"labels": (places % size == 0).astype(np.float32), "indexes": places // size}
+        for name, values in items.items():
+            arrays.append(f"{part}_{name}", values)
+    engine.run("DROP TABLE links; DROP TABLE again; DROP TABLE IF EXISTS drawn")
