@@ -4,8 +4,6 @@ The graph is that of `benchmarks.typed`. Each edge and each node has a random ti
 The two ways choose the very same edges.
 """
 
-from collections.abc import Sequence
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -16,9 +14,7 @@ from benchmarks.batches import per_edge
 from benchmarks.scale import Scale
 from benchmarks.table import Row, compare
 from benchmarks.typed import EACH, FANOUTS, OneHopGraph, make_graph
-from graphfeed.storage.graph.sampled_subgraph import ByType
-from graphfeed.storage.graph.sampling.temporal_sampling import temporal_sample_hop_by_hop, temporal_sample_one_hop
-from graphfeed.storage.graph.sampling_request import SamplingRequest
+from graphfeed.storage.graph import ByType, Hop, Picked
 
 SPAN = 1 << 40
 WINDOW = SPAN // 4
@@ -29,12 +25,9 @@ GOAL = 1 / 1.15
 class HopAfterHop(OneHopGraph):
     """Samples the hops of another graph one after the other."""
 
-    def temporal_sample_hops(
-        self, seeds: ByType, seeds_timestamp: ByType, request: SamplingRequest, keys: Sequence[int]
-    ) -> list[gf.SampledSubgraph]:
-        """Return what one call of the other graph returns."""
-        sample = partial(temporal_sample_one_hop, self.graph)
-        return temporal_sample_hop_by_hop(self.num_nodes, sample, seeds, seeds_timestamp, request, keys)
+    def pick(self, nodes: ByType, hop: Hop) -> Picked:
+        """Return one hop of the other graph."""
+        return self.graph.pick(nodes, hop)
 
 
 def title(scale: Scale) -> str:

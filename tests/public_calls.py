@@ -180,7 +180,7 @@ GRAPHS: dict[str, Callable[[], Call]] = {
     ),
     "TemporalQuery": lambda: Call(
         gf.TemporalQuery, {"edge_timestamp_attr_name": "time"},
-        lambda made: graph().temporal_sample_hops(IDS, IDS + 5, request(temporal=made), [7]),
+        lambda made: graph().sample_hops(IDS, request(temporal=made), [7], seeds_timestamp=IDS + 5),
     ),
     "NegativeQuery": lambda: call(gf.NegativeQuery),
     "NodeWeights": lambda: call(gf.NodeWeights, weights=torch.ones(3)),

@@ -4,7 +4,7 @@ import math
 from collections.abc import Callable, Iterable, Sequence
 from fractions import Fraction
 from itertools import accumulate, chain, pairwise
-from typing import NamedTuple, TypeVar
+from typing import TypeVar
 
 import torch
 
@@ -247,123 +247,6 @@ def compact(seeds: Sequence[Ints], neighbors: Sequence[Ints], sources: Ints) -> 
                 rows[kind].append(node)
         local.append([places[kind][node] for node in ids])
     return rows, local
-
-
-class SampledHop(NamedTuple):
-    """One hop, as `ops.SampledHop`."""
-
-    columns: list[int]
-    rows: list[int]
-    indptr: list[int]
-    indices: list[int]
-    positions: list[int]
-
-
-TREE = 1 << 40
-"""Ids in trees: that of the graph, plus so much for each tree."""
-
-
-def make_rows(
-    columns: Sequence[Ints], found: Sequence[Ints], sources: Ints, kind: str
-) -> tuple[list[list[int]], list[list[int]]]:
-    """Return the rows behind a hop, and the place of each edge's source among them: one a node, or one an edge."""
-    if kind != "edge":
-        return compact(columns, found, sources)
-    rows, local = [list(own) for own in columns], []
-    for own, source in zip(found, sources, strict=True):
-        local.append(list(range(len(rows[source]), len(rows[source]) + len(own))))
-        rows[source] += own
-    return rows, local
-
-
-def sample_hops(
-    graph: tuple[Ints, Ints],
-    seeds: Ints,
-    hops: Sequence[tuple[int, int | tuple[tuple[int, int], int]]],
-    replace: bool = False,
-    units: Ints | None = None,
-    only_new: bool = False,
-    kind: str = "node",
-) -> list[SampledHop]:
-    """Sample hop after hop, each from all rows found so far or from the new ones, by LABOR with draws; and relabel."""
-    indptr, indices = graph
-    layers, known = [], 0
-    columns = [node + TREE * place * (kind == "tree") for place, node in enumerate(seeds)]
-    for fanout, key in hops:
-        ids = [node % TREE for node in columns[known:]]
-        if isinstance(key, int):
-            picked = sample_neighbors(indptr, ids, [fanout], key, replace, units)
-        else:
-            picked = labor_sample_neighbors(graph, ids, [fanout], key, replace, units)
-        found = [
-            indices[edge] + column // TREE * TREE
-            for column, own in zip(columns[known:], picked, strict=True)
-            for edge in own
-        ]
-        (rows,), (local,) = make_rows([columns], [found], [0], kind)
-        offsets = [0] * known + running_sum(len(column) for column in picked)
-        before, after = ([node % TREE for node in own] for own in (columns, rows))
-        layers.append(SampledHop(before, after, offsets, local, join(picked)))
-        columns, known = rows, len(columns) if only_new else 0
-    return layers
-
-
-class TypedHop(NamedTuple):
-    """One hop of a graph with types: columns and rows by node type, the rest by edge type."""
-
-    columns: list[list[int]]
-    rows: list[list[int]]
-    indptr: list[list[int]]
-    indices: list[list[int]]
-    positions: list[list[int]]
-
-
-def typed_sample_hops(
-    graph: tuple[Ints, Ints, Ints],
-    kinds: tuple[Ints, Ints, Ints, Ints],
-    seeds: Sequence[Ints],
-    hops: Sequence[tuple[Ints, int | tuple[tuple[int, int], int]]],
-    replace: bool = False,
-    units: Ints | None = None,
-    only_new: bool = False,
-    kind_of_rows: str = "node",
-) -> list[TypedHop]:
-    """Sample hop after hop, by LABOR where a hop has draws in place of a key; split by edge type, and relabel."""
-    (indptr, indices, types), (first_ids, sources, destinations, order) = graph, kinds
-    counts, layers = running_sum(map(len, seeds)), []
-    in_trees = TREE * (kind_of_rows == "tree")
-    columns = [
-        [node + in_trees * (first + place) for place, node in enumerate(ids)]
-        for first, ids in zip(counts, seeds, strict=False)
-    ]
-    known = [0] * len(columns)
-    for fanouts, key in hops:
-        owners = join([kind] * len(ids) for kind, ids in enumerate(columns))
-        ids = join([first_ids[kind] + node % TREE for node in own] for kind, own in enumerate(columns))
-        if isinstance(key, int):
-            picked = sample_neighbors(indptr, ids, fanouts, key, replace, units, types)
-        else:
-            picked = labor_sample_neighbors((indptr, indices), ids, fanouts, key, replace, units, types)
-        is_known = join([place < first for place in range(len(own))] for own, first in zip(columns, known, strict=True))
-        picked = [[] if old else own for own, old in zip(picked, is_known, strict=True)]
-        starts, positions = group_by_type(picked, types, owners, destinations)
-        trees = []
-        for end, own in zip(destinations, starts, strict=True):
-            of_columns = zip(columns[end], own, own[1:], strict=False)
-            trees.append(join([node // TREE * TREE] * (high - low) for node, low, high in of_columns))
-        found = [
-            [indices[edge] - first_ids[source] + tree for edge, tree in zip(own, of_edges, strict=True)]
-            for own, of_edges, source in zip(positions, trees, sources, strict=True)
-        ]
-        rows, relabelled = make_rows(
-            columns, [found[kind] for kind in order], [sources[kind] for kind in order], kind_of_rows
-        )
-        local = [relabelled[order.index(kind)] for kind in range(len(order))]
-        before, after = ([[node % TREE for node in ids] for ids in own] for own in (columns, rows))
-        layers.append(TypedHop(before, after, starts, local, positions))
-        known = [len(own) if only_new else 0 for own in columns]
-        columns = rows
-    return layers
 
 
 def gather_rows(values: torch.Tensor, index: Ints) -> torch.Tensor:

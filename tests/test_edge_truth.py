@@ -340,7 +340,7 @@ def test_edges_sampled_in_time(truth: Truth, strategy: Any, hop_time: Any, by_ty
     seeds, times = {"user": torch.tensor([0, 0])}, {"user": torch.tensor([15, 19])}
     fanouts = [torch.tensor([3]), torch.tensor([2] * len(truth.edges) if by_type else [4])]
     request = SamplingRequest(fanouts, strategy=strategy, temporal=query)
-    for layer in graph.temporal_sample_hops(seeds, times, request, [1, 2]):
+    for layer in graph.sample_hops(seeds, request, [1, 2], seeds_timestamp=times):
         check_edges(truth, layer)
 
 

@@ -54,7 +54,7 @@ def graph(*, typed: bool = False) -> gf.FusedCSCSamplingGraph:
 
 def in_time(there: gf.FusedCSCSamplingGraph, seeds: torch.Tensor, query: TemporalQuery) -> None:
     times = torch.full_like(seeds, EDGES)
-    there.temporal_sample_hops(seeds, times, SamplingRequest(THREE_HOPS.fanouts, temporal=query), [1, 2, 3])
+    there.sample_hops(seeds, SamplingRequest(THREE_HOPS.fanouts, temporal=query), [1, 2, 3], seeds_timestamp=times)
 
 
 def read_cached(there: gf.FusedCSCSamplingGraph, seeds: torch.Tensor) -> None:
@@ -90,7 +90,7 @@ ALL = SamplingRequest([torch.tensor([-1])] * 3)
 CASES: dict[str, Callable[[Any, torch.Tensor], Any]] = {
     "3 hops": lambda there, seeds: there.sample_hops(seeds, THREE_HOPS, [1, 2, 3]),
     "3 hops, weights": lambda there, seeds: there.sample_hops(seeds, WEIGHTS, [1, 2, 3]),
-    "3 hops, LABOR": lambda there, seeds: there.labor_sample_hops(seeds, LABOR, [(1, 1), (2, 2), (3, 3)], 0.0),
+    "3 hops, LABOR": lambda there, seeds: there.sample_hops(seeds, LABOR, [(1, 1), (2, 2), (3, 3)]),
     "3 hops, all neighbours": lambda there, seeds: there.sample_hops(seeds, ALL, [1, 2, 3]),
     "3 hops, 6 edge types": lambda there, seeds: there.sample_hops({"item": seeds}, THREE_HOPS, [1, 2, 3]),
     "3 hops in time": lambda there, seeds: in_time(there, seeds, EDGE_TIME),

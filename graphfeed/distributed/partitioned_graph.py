@@ -1,7 +1,6 @@
 """A graph in parts: each seed is sampled by the rank that owns it."""
 
 from collections.abc import Mapping, Sequence
-from functools import partial
 from itertools import pairwise
 from typing import Any
 
@@ -19,22 +18,20 @@ from graphfeed.ops.rows import Each, take_rows, take_small
 from graphfeed.storage import SampledSubgraph, SamplingGraph, SamplingRequest, TemporalQuery
 from graphfeed.storage.graph import (
     ByType,
-    CSCFormatBase,
-    Draws,
     EdgeArrays,
     FusedCSCSamplingGraph,
+    Hop,
+    Picked,
+    Rows,
     Together,
-    check_seeds,
-    column_ids,
-    compact_hop,
+    draws_of,
     edge_times_of,
+    group_hop,
     group_times,
+    open_seeds,
     parse_seeds,
-    pick_in_time,
-    pick_neighbors,
-    sample_one_hop,
+    pick_edges,
     stack_queries,
-    temporal_sample_hop_by_hop,
 )
 
 TOGETHER_BYTES = 1 << 26
@@ -120,11 +117,8 @@ class PartitionedGraph(SamplingGraph):
         Raises:
             RankLostError: Another rank ended or froze.
         """
-        drawn = ops.draw_key() if key is None else key
-        if (whole := self._whole()) is not None:
-            return whole.sample_neighbors(seeds, fanouts, replace, probs_name, key=drawn)
-        request = SamplingRequest((fanouts,), replace, probs_name)
-        return self._ask([seeds], fanouts, request, ((drawn, drawn), 0))[0][0]
+        request, drawn = SamplingRequest((fanouts,), replace, probs_name), ops.draw_key() if key is None else key
+        return self.pick(seeds, Hop(request, draws_of(drawn)))[0]
 
     def sample_layer_neighbors(
         self,
@@ -137,22 +131,20 @@ class PartitionedGraph(SamplingGraph):
         seed2_contribution: float = 0.0,
     ) -> SampledSubgraph:
         """Sample by variates of the neighbours (LABOR), as `FusedCSCSamplingGraph.sample_layer_neighbors` says."""
-        if (whole := self._whole()) is not None:
-            return whole.sample_layer_neighbors(
-                seeds, fanouts, replace, probs_name, random_seed=random_seed, seed2_contribution=seed2_contribution
-            )
         request = SamplingRequest((fanouts,), replace, probs_name, "labor")
-        return self._ask([seeds], fanouts, request, parse_seeds(random_seed, seed2_contribution))[0][0]
+        return self.pick(seeds, Hop(request, parse_seeds(random_seed, seed2_contribution)))[0]
 
-    def sample_hops(self, seeds: ByType, request: SamplingRequest, keys: Sequence[int]) -> list[SampledSubgraph]:
+    def sample_hops(
+        self, seeds: ByType, request: SamplingRequest, keys: Sequence[Any], **options: Any
+    ) -> list[SampledSubgraph]:
         """Sample all hops, as `SamplingGraph.sample_hops` says."""
         whole = self._whole()
-        return super().sample_hops(seeds, request, keys) if whole is None else whole.sample_hops(seeds, request, keys)
+        sample_hops = super().sample_hops if whole is None else whole.sample_hops
+        return sample_hops(seeds, request, keys, **options)
 
-    def together(self, request: SamplingRequest) -> Together | None:
+    def together(self, request: SamplingRequest) -> Together | None:  # noqa: ARG002
         """Return how to sample several mini-batches at once, unless there is a single part."""
-        gains = self.part.book.num_parts > 1 and not request.only_new
-        return Together(TOGETHER_BYTES, by_thread=True) if gains else None
+        return Together(TOGETHER_BYTES, by_thread=True) if self.part.book.num_parts > 1 else None
 
     def sample_hops_together(
         self, seeds: Sequence[ByType], request: SamplingRequest, keys: Sequence[Sequence[int]], each: Each = map
@@ -165,38 +157,16 @@ class PartitionedGraph(SamplingGraph):
         """
         if (whole := self._whole()) is not None:
             return whole.sample_hops_together(seeds, request, keys, each)
-        if request.only_new:
-            return super().sample_hops_together(seeds, request, keys, each)
-        compact = partial(compact_hop, deduplicate=request.deduplicate, num_nodes=self.num_nodes)
-        nodes: list[Any] = list(seeds)
-        layers: list[list[SampledSubgraph]] = [[] for _ in seeds]
-        for hop, fanouts in enumerate(reversed(request.fanouts)):
-            found = self._ask(nodes, fanouts, request, (tuple(own[hop] for own in keys), 0))
-            for known, sampled in zip(layers, each(compact, [own for own, _ in found]), strict=True):
-                known.append(sampled)
-            nodes = [known[-1].original_row_node_ids for known in layers]
-        return [known[::-1] for known in layers]
+        draws = [list(map(draws_of, own)) for own in keys]
+        minibatches = [Rows(self.num_nodes, own, request, of_hops) for own, of_hops in zip(seeds, draws, strict=True)]
+        return self.sample_hop_by_hop(minibatches, each)
 
-    def labor_sample_hops(
-        self,
-        seeds: ByType,
-        request: SamplingRequest,
-        random_seeds: Sequence[tuple[int, int]],
-        seed2_contribution: float = 0.0,
-    ) -> list[SampledSubgraph]:
-        """Sample all hops, as `SamplingGraph.labor_sample_hops` says."""
-        whole = self._whole()
-        labor_sample_hops = super().labor_sample_hops if whole is None else whole.labor_sample_hops
-        return labor_sample_hops(seeds, request, random_seeds, seed2_contribution)
-
-    def temporal_sample_hops(
-        self, seeds: ByType, seeds_timestamp: ByType, request: SamplingRequest, keys: Sequence[int]
-    ) -> list[SampledSubgraph]:
-        """Sample all hops in time, as `SamplingGraph.temporal_sample_hops` says."""
+    def pick(self, nodes: ByType, hop: Hop) -> Picked:
+        """Sample one hop, as `SamplingGraph.pick` says: each owner is asked for its nodes."""
         if (whole := self._whole()) is not None:
-            return whole.temporal_sample_hops(seeds, seeds_timestamp, request, keys)
-        sample = self._sample_in_time
-        return temporal_sample_hop_by_hop(self.num_nodes, sample, seeds, seeds_timestamp, request, keys)
+            return whole.pick(nodes, hop)
+        (found,) = self.pick_each([nodes], [hop])
+        return found
 
     def random_walks(self, starts: torch.Tensor, length: int, *, key: int | None = None) -> torch.Tensor:
         """Walk at random, as `SamplingGraph.random_walks` says: in one call if there is a single part."""
@@ -209,51 +179,37 @@ class PartitionedGraph(SamplingGraph):
         self.peers.agreement.check_part(self._name)
         return self.part.columns if self.part.book.num_parts == 1 else None
 
-    def _sample_in_time(
-        self, seeds: ByType, times: ByType, fanouts: torch.Tensor, draws: Draws, request: SamplingRequest
-    ) -> tuple[SampledSubgraph, ByType | None]:
-        columns = self.part.columns
-        stacked, windows = stack_queries(columns, seeds, times, request)
-        # With each seed goes its time, and perhaps its window.
-        timed = {"times": stacked} if windows is None else {"times": stacked, "windows": windows}
-        ((hop, edges),) = self._ask([seeds], fanouts, request, draws, timed)
-        return hop, group_times(columns, hop, edges["times"], edges.get("types")) if "times" in edges else None
-
-    def _ask(
-        self,
-        seeds: Sequence[ByType],
-        fanouts: torch.Tensor,
-        request: SamplingRequest,
-        draws: Draws,
-        timed: Tensors | None = None,
-    ) -> list[tuple[SampledSubgraph, Tensors]]:
-        """Sample one hop of some mini-batches; return each with what was sent of its edges, column by column."""
-        # `draws` are those of a single mini-batch, or the key of each; `timed` goes with each node of a single one.
+    def pick_each(self, nodes: Sequence[ByType], hops: Sequence[Hop], each: Each = map) -> list[Picked]:  # noqa: ARG002
+        """Do `pick` for a hop of several mini-batches, by one question to each owner."""
+        columns, request, further = self.part.columns, hops[0].request, dict[str, torch.Tensor]()
         self.validate(request)
-        ids = [column_ids(self.part.columns, own) for own in seeds]
-        further, sizes = dict(timed or {}), [len(own) for own in ids]
-        if len(seeds) > 1:
-            further["minibatches"] = torch.from_numpy(np.repeat(np.arange(len(seeds), dtype=np.uint16), sizes))
+        if request.temporal is not None:
+            # With each node goes its time, and perhaps its window.
+            asked = [stack_queries(columns, own, hop.times, hop.request) for own, hop in zip(nodes, hops, strict=True)]
+            further["times"] = torch.cat([times for times, _ in asked])
+            windows = [own for _, own in asked if own is not None]
+            further |= {"windows": torch.cat(windows)} if windows else {}
+        opened = [open_seeds(columns, own) for own in nodes]
+        ids, draws = [own for _, own in opened], hops[0].draws
+        sizes = [len(own) for own in ids]
+        if len(nodes) > 1:
+            draws = tuple(int(hop.draws[0][0]) for hop in hops), 0
+            further["minibatches"] = torch.from_numpy(np.repeat(np.arange(len(nodes), dtype=np.uint16), sizes))
         # Each owner is asked once for all mini-batches, whose hops are cut out of what it sends.
-        offsets, edges = self._ask_owners(torch.cat(ids), as_options(fanouts, request, draws), request, further)
-        found: list[tuple[SampledSubgraph, Tensors]] = []
-        for own, (low, high) in zip(seeds, pairwise(np.cumsum([0, *sizes]).tolist()), strict=True):
+        offsets, edges = self._ask_owners(torch.cat(ids), as_options(hops[0]._replace(draws=draws)), request, further)
+        found: list[Picked] = []
+        for (seeds, _), (low, high) in zip(opened, pairwise(np.cumsum([0, *sizes]).tolist()), strict=True):
             first, last = int(offsets[low]), int(offsets[high])
-            picked = {name: values[first:last] for name, values in edges.items()}
-            if len(seeds) > 1:
-                picked["edge_ids"] = picked["edge_ids"].clone()  # which outlive what was sent for all mini-batches
-            found.append((self._group(own, offsets[low : high + 1] - first, picked), picked))
+            own = {name: values[first:last] for name, values in edges.items()}
+            if len(nodes) > 1:
+                own["edge_ids"] = own["edge_ids"].clone()  # which outlive what was sent for all mini-batches
+            # What was sent is in the order of picks.
+            picks = ops.Picks(offsets[low : high + 1] - first, torch.arange(last - first))
+            arrays = EdgeArrays(own["sources"], own.get("types"), own["edge_ids"])
+            hop, _ = group_hop(columns, seeds, picks, arrays)
+            times = group_times(columns, hop, own["times"], own.get("types")) if "times" in own else None
+            found.append((hop, times))
         return found
-
-    def _group(self, seeds: ByType, offsets: torch.Tensor, edges: Tensors) -> SampledSubgraph:
-        # `offsets` has the beginning of each column's edges.
-        columns = self.part.columns
-        if columns.node_type_to_id is None:
-            csc = CSCFormatBase(offsets.to(columns.csc_indptr.dtype), edges["sources"])
-            return SampledSubgraph(csc, check_seeds(columns, seeds), None, edges["edge_ids"])
-        arrays = EdgeArrays(edges["sources"], edges["types"], None, edges["edge_ids"])
-        picks = ops.Picks(offsets, torch.arange(len(edges["sources"])))
-        return sample_one_hop(columns, seeds, lambda *_: picks, lambda _: arrays)[0]
 
     def _ask_owners(
         self, ids: torch.Tensor, options: Mapping[str, Any], request: SamplingRequest, further: Tensors
@@ -270,21 +226,18 @@ class PartitionedGraph(SamplingGraph):
         """Sample in-edges of some nodes of this rank's part."""
         columns = self.part.columns
         ids = questions["ids"].to(columns.indices.dtype)
-        fanouts, request, draws = from_options(options)
+        hop, moments = from_options(options), None
         if "minibatches" in questions:
-            keys = np.array(draws[0], dtype=np.uint64)[questions["minibatches"].numpy()]
-            draws = torch.from_numpy(keys), draws[1]
-        if request.temporal is None:
-            pick = pick_neighbors(columns, fanouts, request, draws)
-        else:
+            keys = np.array(hop.draws[0], dtype=np.uint64)[questions["minibatches"].numpy()]
+            hop = hop._replace(draws=(torch.from_numpy(keys), 0))
+        if hop.request.temporal is not None:
             windows = questions["windows"].long() if "windows" in questions else None
-            pick = pick_in_time(columns, questions["times"].long(), windows, fanouts, draws, request)
-        probs_name = request.probs_name if request.temporal is None else None  # in time, sums are in another order
-        offsets, positions = pick(ids, EdgeArrays.of(columns, probs_name), len(self.edge_types) or 1)
+            moments = ops.SeedTimes(questions["times"].long(), windows)
+        offsets, positions = pick_edges(columns, ids, hop, moments)
         if columns.type_per_edge is not None:
             positions = sort_within_columns(columns.csc_indptr, ids, offsets, positions)
         counts = torch.from_numpy(np.diff(offsets.numpy()).astype(np.int32))
-        edges = {name: take_small(values, positions) for name, values in edge_values(columns, request).items()}
+        edges = {name: take_small(values, positions) for name, values in edge_values(columns, hop.request).items()}
         return {COUNTS: counts, "edge_ids": self.part.ids_at(columns, ids, offsets, positions), **edges}
 
     def __reduce__(self) -> Any:
@@ -308,8 +261,9 @@ def edge_values(columns: FusedCSCSamplingGraph, request: SamplingRequest) -> dic
     return edges
 
 
-def as_options(fanouts: torch.Tensor, request: SamplingRequest, draws: Draws) -> dict[str, Any]:
+def as_options(hop: Hop) -> dict[str, Any]:
     """Return the options of sampling a hop, in types that JSON has."""
+    request = hop.request
     options = {name: getattr(request, name) for name in ("replace", "probs_name", "strategy")}
     if request.temporal is not None:
         query = {name: getattr(request.temporal, name) for name in ("node_timestamp_attr_name", "hop_time")}
@@ -317,16 +271,15 @@ def as_options(fanouts: torch.Tensor, request: SamplingRequest, draws: Draws) ->
         # The windows themselves come with the seeds.
         query["pre_time_window"] = None if request.temporal.pre_time_window is None else 0
         options["temporal"] = query
-    return {"fanouts": fanouts.tolist(), "draws": draws, "request": options}
+    return {"fanouts": hop.fanout.tolist(), "draws": hop.draws, "request": options}
 
 
-def from_options(options: Mapping[str, Any]) -> tuple[torch.Tensor, SamplingRequest, Draws]:
-    fanouts = torch.tensor(options["fanouts"])
+def from_options(options: Mapping[str, Any]) -> Hop:
     given = dict(options["request"])
     query = given.pop("temporal", None)
-    request = SamplingRequest((fanouts,), **given, temporal=None if query is None else TemporalQuery(**query))
+    temporal = None if query is None else TemporalQuery(**query)
     keys, share = options["draws"]
-    return fanouts, request, (tuple(keys), share)
+    return Hop(SamplingRequest((torch.tensor(options["fanouts"]),), **given, temporal=temporal), (tuple(keys), share))
 
 
 def sort_within_columns(

@@ -152,7 +152,7 @@ def test_samplers_when_mini_batches_come() -> None:
             (lambda: list(batches({"user": NODES + 18}).sample_by_budget(TYPED, [1])), ValueError, "seeds"),
             (lambda: list(batches(NODES).sample_subgraph()), NotImplementedError, "SubgraphSampler must write sample_"),
             (lambda: list(gf.FanoutSampler(batches(NODES), GRAPH, [2])), NotImplementedError, "must write sample_hops"),
-            (lambda: list(timed), NotImplementedError, "Plain has no temporal_sample_hops"),
+            (lambda: list(timed), NotImplementedError, "Plain has no pick for hops in time"),
             (lambda: list(batches(NODES).induce_subgraph(GRAPH)), ValueError, "put a sampler before induce_subgraph"),
             (
                 lambda: list(hop.sample_per_layer(GRAPH.sample_neighbors, 2)),

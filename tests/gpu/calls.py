@@ -234,8 +234,10 @@ def calls_of_all_hops(inputs: Inputs) -> dict[str, Call]:
     moments = SeedTimes(torch.arange(len(seeds)) * 37 % 1100, None)
     return {
         "sample_hops": Call(
-            sampling.sample_hops, {"graph": graph, "seeds": seeds, "fanouts": [5, 3], "keys": KEYS, "moments": None},
-            [{}, {"graph": graph._replace(timed=[timed, timed]), "moments": moments}], over_the_bus=("graph",),
+            sampling.sample_hops,
+            {"graph": graph, "seeds": seeds, "fanouts": [5, 3], "keys": KEYS, "drawing": Drawing(), "moments": None},
+            [{}, {"graph": graph._replace(timed=[timed, timed]), "moments": moments, "drawing": Drawing(rows="edge")}],
+            over_the_bus=("graph",),
         ),
         "typed_sample_hops": Call(
             typed_hops, {"graph": graph._replace(types=inputs.types), "seeds": [seeds], "fanouts": [5, 3]},
@@ -249,7 +251,7 @@ def typed_hops(graph: HopGraph, seeds: Sequence[torch.Tensor], fanouts: Sequence
     first_ids, order = torch.tensor([0, graph.indptr.numel() - 1]), torch.arange(NUM_TYPES).flip(0)
     ends = torch.zeros(NUM_TYPES, 2, dtype=torch.int64)
     typed = graph._replace(first_ids=first_ids, ends=ends, order=order)
-    hops = sampling.typed_sample_hops(typed, seeds, [torch.tensor([own]) for own in fanouts], KEYS) or []
+    hops = sampling.typed_sample_hops(typed, seeds, [torch.tensor([own]) for own in fanouts], KEYS)
     return [
         [hop.rows, [(own.indptr, own.indices, hop.positions[own.own]) for _, own in sorted(hop.edges.items())]]
         for hop in hops

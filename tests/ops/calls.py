@@ -107,13 +107,17 @@ def hop_calls() -> dict[str, Call]:
     both = timed(), timed()
     guided = plain._replace(cumulative=ops.GuidedSums(sums, ops.guide_sums(INDPTR, sums)))
     hops = {"graph": guided, "seeds": SEEDS, "fanouts": [2, 3], "drawing": ops.Drawing(), "keys": KEYS}
-    in_time = {"graph": plain._replace(timed=both), "moments": ops.SeedTimes(MOMENTS, windows)}
+    in_time = {
+        "graph": plain._replace(timed=both),
+        "moments": ops.SeedTimes(MOMENTS, windows),
+        "drawing": ops.Drawing(rows="edge"),
+    }
     by_type: dict[str, Any] = {
         "graph": typed, "seeds": [torch.tensor([0, 2]), torch.tensor([1])], "drawing": ops.Drawing(), "keys": KEYS,
         "fanouts": [torch.tensor([2]), torch.tensor([1, 2, -1, 0])],
     }  # fmt: skip
     typed_in_time = {
-        "graph": typed._replace(timed=both), "drawing": ops.Drawing(replace=True),
+        "graph": typed._replace(timed=both), "drawing": ops.Drawing(replace=True, rows="edge"),
         "moments": ops.SeedTimes(MOMENTS[:3], windows[[0, 1, 3]]),
     }  # fmt: skip
     budget = {
@@ -123,9 +127,6 @@ def hop_calls() -> dict[str, Call]:
     return {
         "NodeBudget": Call(draw_from_budget, budget),
         "sample_hops": Call(ops.sample_hops, hops),
-        "sample_hops_together": Call(
-            ops.sample_hops_together, {**hops, "seeds": [SEEDS, SEEDS[:2]], "keys": [KEYS, KEYS]}
-        ),
         "sample_hops by LABOR": Call(
             ops.sample_hops, {**hops, **labor, "graph": plain._replace(large_columns=index())}
         ),

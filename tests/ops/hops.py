@@ -51,7 +51,7 @@ def sample_timed(
     graph = ops.HopGraph(columns.indptr, columns.indices, timed=(columns, columns))
     windows = None if window is None else torch.full_like(times, window)
     moments = ops.SeedTimes(times, windows)
-    return ops.sample_hops(graph, seeds, fanouts, keys, ops.Drawing(method, rows="edge", **drawing), moments)
+    return ops.sample_hops(graph, seeds, fanouts, keys, ops.Drawing(method, **{"rows": "edge", **drawing}), moments)
 
 
 def sample_typed_timed(

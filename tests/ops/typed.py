@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from graphfeed import ops
 from graphfeed.ops.sampling.hops.hop_recipe import Method
-from tests import reference
+from tests import reference, reference_hops
 from tests.ops.graphs import FANOUTS, KEYS
 
 T = TypeVar("T")
@@ -90,12 +90,12 @@ def problems(draw: st.DrawFn) -> tuple[Typed, list[list[int]], Hops]:
     return typed, seeds, draw(hops_of(typed))
 
 
-def as_lists(hops: Sequence[ops.TypedHop], typed: Typed) -> list[reference.TypedHop]:
+def as_lists(hops: Sequence[ops.TypedHop], typed: Typed) -> list[reference_hops.TypedHop]:
     """Return the hops as the reference has them: every edge type is there."""
     found = []
     for hop in hops:
         columns, rows = ([part.tolist() for part in parts] for parts in (hop.columns, hop.rows))
-        edges = reference.TypedHop(columns, rows, [], [], [])
+        edges = reference_hops.TypedHop(columns, rows, [], [], [])
         for kind, (_, end) in enumerate(typed.ends):
             own = hop.edges.get(kind)
             edges.indptr.append([0] * (len(columns[end]) + 1) if own is None else own.indptr.tolist())

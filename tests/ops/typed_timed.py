@@ -10,7 +10,7 @@ import torch
 from hypothesis import strategies as st
 
 from graphfeed import ops
-from tests import reference
+from tests import reference, reference_hops
 from tests.ops.timed import Moments, TimedGraph
 from tests.ops.typed import Typed, as_lists, hops_of, typed_graphs
 
@@ -60,7 +60,7 @@ class TypedInTime:
             "windows": torch.tensor([row[2] for row in rows], dtype=torch.int64) if self.windowed else None,
         }
 
-    def expected(self, steps: Sequence[tuple[Sequence[int], Draws]], method: str) -> list[reference.TypedHop]:
+    def expected(self, steps: Sequence[tuple[Sequence[int], Draws]], method: str) -> list[reference_hops.TypedHop]:
         """Sample hop after hop, each from all rows found so far; every edge makes a row. Stops at many rows."""
         (indptr, indices, types), (first_ids, sources, destinations, order) = self.typed.graph, self.typed.kinds
         units = reference.weights_to_units(indptr, self.typed.weights) if self.weighted else None
@@ -85,13 +85,13 @@ class TypedInTime:
                     own_time = time if self.edge_times is None else self.edge_times[edge]
                     local[kind].append(len(after[sources[kind]]))
                     after[sources[kind]].append((indices[edge] - first_ids[sources[kind]], own_time, window))
-            hops.append(reference.TypedHop(nodes_of(rows), nodes_of(after), starts, local, positions))
+            hops.append(reference_hops.TypedHop(nodes_of(rows), nodes_of(after), starts, local, positions))
             rows = after
             if sum(map(len, rows)) > MANY_ROWS:
                 break
         return hops
 
-    def check(self, found: Sequence[ops.TypedHop], expected: list[reference.TypedHop], dtype: torch.dtype) -> None:
+    def check(self, found: Sequence[ops.TypedHop], expected: list[reference_hops.TypedHop], dtype: torch.dtype) -> None:
         """Compare the hops of an operation with those of the reference."""
         assert as_lists(found, self.typed) == expected
         assert all(part.dtype == dtype for hop in found for part in (*hop.columns, *hop.rows))

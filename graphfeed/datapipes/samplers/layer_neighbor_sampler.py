@@ -74,4 +74,5 @@ class LayerNeighborSampler(FanoutSampler, name="sample_layer_neighbor"):
         now, then = (Key(key.seed, key.epoch, index) for index in (period, period + 1))
         numbers = [0 if self.layer_dependency else hop for hop in range(len(self.request.fanouts))]
         pairs = [(now.at(self.number, number), then.at(self.number, number)) for number in numbers]
-        return self.graph.labor_sample_hops(seeds, self.request, pairs, step / self.batch_dependency)
+        share = step / self.batch_dependency
+        return self.graph.sample_hops(seeds, self.request, pairs, seed2_contribution=share)

@@ -66,4 +66,4 @@ class TemporalSampler(FanoutSampler):
         if seeds_pre_time_window is not None and request.temporal is not None:
             request = replace(request, temporal=replace(request.temporal, pre_time_window=seeds_pre_time_window))
         keys = [draw_key(hop) for hop in range(len(self.request.fanouts))]
-        return with_input_nodes(self.graph.temporal_sample_hops(seeds, seeds_timestamp, request, keys))
+        return with_input_nodes(self.graph.sample_hops(seeds, request, keys, seeds_timestamp=seeds_timestamp))

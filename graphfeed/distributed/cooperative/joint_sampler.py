@@ -3,7 +3,6 @@
 import copy
 import threading
 import weakref
-from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from itertools import count
 from typing import Any
@@ -18,7 +17,7 @@ from graphfeed.distributed.partitioned_graph import PartitionedGraph
 from graphfeed.distributed.ranks.peers import Peers, shared_peers
 from graphfeed.ops import Key
 from graphfeed.storage import SampledSubgraph, SamplingGraph
-from graphfeed.storage.graph import ByType
+from graphfeed.storage.graph import ByType, Hop, Picked
 
 NUMBERS: "weakref.WeakKeyDictionary[Peers, count[int]]" = weakref.WeakKeyDictionary()
 """Numbers the groups over some peers, in the order in which each rank makes them."""
@@ -110,33 +109,13 @@ class JointStep(SamplingGraph):
         """The number of edges of the whole graph."""
         return self.graph.num_edges
 
-    def sample_neighbors(
-        self,
-        seeds: ByType,
-        fanouts: torch.Tensor,
-        replace: bool = False,
-        probs_name: str | None = None,
-        *,
-        key: int | None = None,
-    ) -> SampledSubgraph:
+    def sample_neighbors(self, seeds: ByType, *options: Any, **named: Any) -> SampledSubgraph:
         """Sample in-edges of the nodes that this rank owns among the seeds of all ranks."""
-        return self.graph.sample_neighbors(self.plan(seeds).owned, fanouts, replace, probs_name, key=key)
+        return self.graph.sample_neighbors(self.plan(seeds).owned, *options, **named)
 
-    def sample_layer_neighbors(
-        self,
-        seeds: ByType,
-        fanouts: torch.Tensor,
-        replace: bool = False,
-        probs_name: str | None = None,
-        *,
-        random_seed: torch.Tensor | Sequence[int] | None = None,
-        seed2_contribution: float = 0.0,
-    ) -> SampledSubgraph:
-        """Sample as `sample_neighbors`, but by variates of the neighbours (LABOR)."""
-        return self.graph.sample_layer_neighbors(
-            self.plan(seeds).owned, fanouts, replace, probs_name,
-            random_seed=random_seed, seed2_contribution=seed2_contribution,
-        )  # fmt: skip
+    def pick(self, nodes: ByType, hop: Hop) -> Picked:
+        """Sample one hop around the nodes that this rank owns among those of all ranks."""
+        return self.graph.pick(self.plan(nodes).owned, hop)
 
     def plan(self, needed: ByType) -> RowExchange:
         group, tag = self._group, (*self._minibatch, len(self.exchanges))

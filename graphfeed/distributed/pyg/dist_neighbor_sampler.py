@@ -21,7 +21,7 @@ from graphfeed.pyg.data import ALWAYS, NegativeSampling, import_pyg
 from graphfeed.pyg.samplers import STRATEGIES, Neighborhoods
 from graphfeed.pyg.stages import call_stages, random_links, transform_output
 from graphfeed.storage import SamplingRequest, TemporalQuery
-from graphfeed.storage.graph import ends_of, from_type_dict, split_by_type, to_type_dict
+from graphfeed.storage.graph import Hop, draws_of, ends_of, from_type_dict, split_by_type, to_type_dict
 from graphfeed.storage.memory import move
 
 Result = TypeVar("Result")
@@ -252,7 +252,7 @@ class DistNeighborSampler:
             the global ids of the edges; `batch` the tree of each neighbour, if `disjoint`; `metadata[0]` how many
             neighbours each node has.
         """
-        name, (source, destination) = type_of(edge_type), ends_of(type_of(edge_type))
+        name, (_, destination) = type_of(edge_type), ends_of(type_of(edge_type))
 
         def sample() -> Any:
             data, replace = self.connect(), self.replace
@@ -264,12 +264,11 @@ class DistNeighborSampler:
                 strategy: Any = STRATEGIES[self.temporal_strategy]
                 request = SamplingRequest([fanouts], replace, None, strategy, deduplicate=False, temporal=query)
                 times = from_type_dict({destination: seed_time})
-                (hop,) = data.graph.temporal_sample_hops(seeds, times, request, [draw_key()])
+                hop, _ = data.graph.pick(seeds, Hop(request, draws_of(draw_key()), times=times))
             else:
                 hop = data.graph.sample_neighbors(seeds, fanouts, replace)
             csc, ids = to_type_dict(hop.sampled_csc)[name], to_type_dict(hop.original_edge_ids)[name]
-            rows = None if hop.original_row_node_ids is None else to_type_dict(hop.original_row_node_ids)[source]
-            nodes, counts = csc.indices if rows is None else rows[csc.indices], csc.indptr.diff()
+            nodes, counts = csc.indices, csc.indptr.diff()
             return import_pyg("torch_geometric.sampler", type(self).__name__).SamplerOutput(
                 nodes.long(),
                 None,

@@ -20,7 +20,6 @@ from graphfeed.ops.sampling.hops.sample_hops import (
     sample_hops,
     typed_sample_hops,
 )
-from graphfeed.ops.sampling.hops.sample_together import sample_hops_together
 from graphfeed.ops.sampling.node_budget import NodeBudget
 from graphfeed.ops.sampling.permute import permute
 from graphfeed.ops.sampling.random_walks import random_walks
@@ -51,7 +50,7 @@ __all__ = [
     "SeedTimes", "StaticGraph", "TemporalGraph", "TimeOrder", "TypedEdges", "TypedHop", "TypedPicks", "as_times",
     "bound_edges", "build_high_degree_index", "cumulate_weights", "draw_places", "group_by_type", "guide_sums",
     "link_sources", "linked_order", "order_by_time", "permute", "places_in_order", "random_walks",
-    "sample_hops", "sample_hops_together", "sample_negative_pairs", "sample_negatives",
+    "sample_hops", "sample_negative_pairs", "sample_negatives",
     "sample_neighbors", "typed_sample_hops",
 ]
 # fmt: on

@@ -32,24 +32,20 @@ from graphfeed.storage.graph.sampling.compaction import (
 )
 from graphfeed.storage.graph.sampling.mapped_arrays import SHARE, HasFiles, kernel_columns
 from graphfeed.storage.graph.sampling.negatives import NegativeQuery, NodeWeights, sample_negative_pairs
-from graphfeed.storage.graph.sampling.new_nodes import trees_of_rows
-from graphfeed.storage.graph.sampling.one_hop import (
+from graphfeed.storage.graph.sampling.one_hop import EdgeArrays, group_hop, open_seeds, pick_edges
+from graphfeed.storage.graph.sampling.rows import Picked, Rows, trees_of_rows
+from graphfeed.storage.graph.sampling.temporal_sampling import edge_times_of, group_times, stack_queries
+from graphfeed.storage.graph.sampling_graph import SamplingGraph, Together
+from graphfeed.storage.graph.sampling_request import (
     Draws,
-    EdgeArrays,
-    check_seeds,
-    column_ids,
-    pick_neighbors,
-    sample_one_hop,
+    Hop,
+    HopTime,
+    SamplingRequest,
+    Strategy,
+    TemporalQuery,
+    draws_of,
+    parse_seeds,
 )
-from graphfeed.storage.graph.sampling.temporal_sampling import (
-    edge_times_of,
-    group_times,
-    pick_in_time,
-    stack_queries,
-    temporal_sample_hop_by_hop,
-)
-from graphfeed.storage.graph.sampling_graph import SamplingGraph, Together, parse_seeds
-from graphfeed.storage.graph.sampling_request import HopTime, SamplingRequest, Strategy, TemporalQuery
 from graphfeed.storage.graph.type_names import (
     CANONICAL_ETYPE_DELIMITER,
     EdgeType,
@@ -82,12 +78,15 @@ __all__ = [
     "FusedCSCSamplingGraph",
     "GraphArrays",
     "HasFiles",
+    "Hop",
     "HopTime",
     "NegativeQuery",
     "NodeType",
     "NodeWeights",
+    "Picked",
     "PyGLayerData",
     "PyGLayerHeteroData",
+    "Rows",
     "SampledSubgraph",
     "SamplingGraph",
     "SamplingRequest",
@@ -100,13 +99,12 @@ __all__ = [
     "assign_nodes",
     "by_type",
     "by_type_name",
-    "check_seeds",
     "check_shapes",
-    "column_ids",
     "columns_of",
     "compact_csc_format",
     "compact_hop",
     "convert_to_hetero",
+    "draws_of",
     "edge_lists",
     "edge_times_of",
     "ends_of",
@@ -117,6 +115,7 @@ __all__ = [
     "from_coo",
     "from_type_dict",
     "fused_csc_sampling_graph",
+    "group_hop",
     "group_times",
     "kernel_columns",
     "ldg_memory",
@@ -124,17 +123,15 @@ __all__ = [
     "load_graph",
     "match_types",
     "merge_sources",
+    "open_seeds",
     "parse_seeds",
-    "pick_in_time",
-    "pick_neighbors",
+    "pick_edges",
     "revert_to_homo",
     "sample_negative_pairs",
-    "sample_one_hop",
     "seed_type_str_to_ntypes",
     "split_by_type",
     "stack_queries",
     "stacked_assignment",
-    "temporal_sample_hop_by_hop",
     "to_coo",
     "to_type_dict",
     "trees_of_rows",

@@ -1,9 +1,7 @@
 """The graph in memory: compressed sparse columns, all types in one id space."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
-from functools import partial
-from typing import Literal, overload
+from typing import Any, Literal, overload
 
 import torch
 
@@ -13,18 +11,26 @@ from graphfeed.ops.arguments import check_flags, checked
 from graphfeed.ops.rows import Each
 from graphfeed.storage.graph.graph_arrays import GraphArrays
 from graphfeed.storage.graph.sampled_subgraph import ByType, SampledSubgraph
-from graphfeed.storage.graph.sampling import temporal_sampling
-from graphfeed.storage.graph.sampling.all_hops import sample_all_hops, sample_together, weights_for
-from graphfeed.storage.graph.sampling.mapped_arrays import kernel_columns
-from graphfeed.storage.graph.sampling.one_hop import (
-    Draws,
-    EdgeArrays,
-    check_seeds,
-    pick_neighbors,
-    sample_one_hop,
+from graphfeed.storage.graph.sampling.all_hops import (
+    has_program,
+    pick_each_by_page,
+    reads_together,
+    sample_all_hops,
+    weights_for,
 )
-from graphfeed.storage.graph.sampling_graph import SamplingGraph, Together, check_walks, parse_seeds
-from graphfeed.storage.graph.sampling_request import SamplingRequest, Strategy, TemporalQuery
+from graphfeed.storage.graph.sampling.mapped_arrays import is_by_page, kernel_columns
+from graphfeed.storage.graph.sampling.one_hop import check_seeds, sample_one_hop
+from graphfeed.storage.graph.sampling.rows import Picked, Rows
+from graphfeed.storage.graph.sampling.temporal_sampling import timed_columns
+from graphfeed.storage.graph.sampling_graph import SamplingGraph, Together, check_walks
+from graphfeed.storage.graph.sampling_request import (
+    Hop,
+    SamplingRequest,
+    Strategy,
+    TemporalQuery,
+    draws_of,
+    parse_seeds,
+)
 
 SAMPLES_SHARE = 4
 """Which part of free memory is for mini-batches that are sampled together, rather than for pages."""
@@ -64,7 +70,7 @@ class FusedCSCSamplingGraph(GraphArrays, SamplingGraph):
         if request.temporal is not None:
             # Fan-outs by type need the edges of each type in the order of time by themselves.
             for by_type in {fanout.numel() > 1 for fanout in request.fanouts}:
-                temporal_sampling.timed_columns(self, request, by_type=by_type)
+                timed_columns(self, request, by_type=by_type)
         elif request.probs_name is not None:
             weights_for(self, request)
         elif request.strategy == "labor" and not request.replace:
@@ -134,7 +140,7 @@ class FusedCSCSamplingGraph(GraphArrays, SamplingGraph):
         drawn = ops.draw_key() if key is None else key
         request = SamplingRequest((fanouts,), replace, probs_name)
         # Two keys, as LABOR has; others use the first one.
-        result = self._sample_hop(seeds, fanouts, request, ((drawn, drawn), 0))
+        result, _ = sample_one_hop(self, seeds, Hop(request, ((drawn, drawn), 0)))
         return CompletedFuture(result) if async_op else result
 
     @overload
@@ -191,7 +197,7 @@ class FusedCSCSamplingGraph(GraphArrays, SamplingGraph):
             async_op=async_op,
         )
         request = SamplingRequest((fanouts,), replace, probs_name, "labor")
-        result = self._sample_hop(seeds, fanouts, request, parse_seeds(random_seed, seed2_contribution))
+        result, _ = sample_one_hop(self, seeds, Hop(request, parse_seeds(random_seed, seed2_contribution)))
         return CompletedFuture(result) if async_op else result
 
     def temporal_sample_neighbors(
@@ -239,8 +245,7 @@ class FusedCSCSamplingGraph(GraphArrays, SamplingGraph):
         query = TemporalQuery(node_timestamp_attr_name, edge_timestamp_attr_name, seeds_pre_time_window)
         request = SamplingRequest((fanouts,), replace, probs_name, strategy, temporal=query)
         drawn = ops.draw_key() if key is None else key
-        draws = ((drawn, drawn), 0)
-        return temporal_sampling.temporal_sample_one_hop(self, seeds, seeds_timestamp, fanouts, draws, request)[0]
+        return sample_one_hop(self, seeds, Hop(request, ((drawn, drawn), 0), times=seeds_timestamp))[0]
 
     def temporal_sample_layer_neighbors(
         self,
@@ -273,58 +278,58 @@ class FusedCSCSamplingGraph(GraphArrays, SamplingGraph):
         query = TemporalQuery(node_timestamp_attr_name, edge_timestamp_attr_name, seeds_pre_time_window)
         request = SamplingRequest((fanouts,), replace, probs_name, "labor", temporal=query)
         draws = parse_seeds(random_seed, seed2_contribution)
-        return temporal_sampling.temporal_sample_one_hop(self, seeds, seeds_timestamp, fanouts, draws, request)[0]
+        return sample_one_hop(self, seeds, Hop(request, draws, times=seeds_timestamp))[0]
 
     @checked
-    def sample_hops(self, seeds: ByType, request: SamplingRequest, keys: Sequence[int]) -> list[SampledSubgraph]:
+    def sample_hops(
+        self,
+        seeds: ByType,
+        request: SamplingRequest,
+        keys: Sequence[Any],
+        *,
+        seeds_timestamp: ByType | None = None,
+        seed2_contribution: float = 0.0,
+    ) -> list[SampledSubgraph]:
         """Sample all hops, on the CPU in one call that releases the GIL (see `SamplingGraph`)."""
-        # A subclass may sample a hop in its own way.
-        own = type(self).sample_neighbors is FusedCSCSamplingGraph.sample_neighbors
-        hops = sample_all_hops(self, seeds, request, keys) if own else None
-        return super().sample_hops(seeds, request, keys) if hops is None else hops
+        if self._has_own_hop or not has_program(self, seeds, request):
+            return super().sample_hops(
+                seeds, request, keys, seeds_timestamp=seeds_timestamp, seed2_contribution=seed2_contribution
+            )
+        draws = [draws_of(key, seed2_contribution) for key in keys]
+        return sample_all_hops(self, seeds, request, draws, seeds_timestamp)
 
     def sample_hops_together(
         self, seeds: Sequence[ByType], request: SamplingRequest, keys: Sequence[Sequence[int]], each: Each = map
     ) -> list[list[SampledSubgraph]]:
         """Sample all hops of several mini-batches, reading each page of a hop's edges once (see `SamplingGraph`)."""
-        own = type(self).sample_hops is FusedCSCSamplingGraph.sample_hops
-        own = own and type(self).sample_neighbors is FusedCSCSamplingGraph.sample_neighbors
-        hops = sample_together(self, seeds, request, keys, each) if own else None
-        return super().sample_hops_together(seeds, request, keys, each) if hops is None else hops
+        if self._has_own_hop or not is_by_page(self) or not reads_together(self, request):
+            return super().sample_hops_together(seeds, request, keys, each)
+        draws = [list(map(draws_of, own)) for own in keys]
+        minibatches = [Rows(self.num_nodes, own, request, of_hops) for own, of_hops in zip(seeds, draws, strict=True)]
+        return self.sample_hop_by_hop(minibatches, each)
+
+    def pick(self, nodes: ByType, hop: Hop) -> Picked:
+        """Sample one hop, in the way of a subclass if it has a `sample_neighbors` of its own (see `SamplingGraph`)."""
+        return super().pick(nodes, hop) if self._has_own_hop else sample_one_hop(self, nodes, hop)
+
+    def pick_each(self, nodes: Sequence[ByType], hops: Sequence[Hop], each: Each = map) -> list[Picked]:
+        """Do `pick` for several mini-batches; of a graph in files, each page is read once for all of them."""
+        if self._has_own_hop or len(nodes) == 1:
+            return super().pick_each(nodes, hops, each)
+        return pick_each_by_page(self, nodes, hops, each)
+
+    @property
+    def _has_own_hop(self) -> bool:
+        """Whether a subclass samples a hop in its own way."""
+        own, names = type(self), ("sample_neighbors", "sample_layer_neighbors", "pick")
+        return any(getattr(own, name) is not getattr(FusedCSCSamplingGraph, name) for name in names)
 
     def together(self, request: SamplingRequest) -> Together | None:
         """Return how to sample several mini-batches at once, where the graph's files exceed the memory."""
-        files, is_merged = self.files_read(), request.deduplicate and not request.only_new
+        files = self.files_read()
         # If the files fit into free memory, each page comes from the disk once in any case.
-        gains = is_merged and self.node_type_to_id is None and files.num_bytes > files.free
+        gains = reads_together(self, request) and files.num_bytes > files.free
         return Together(files.free / SAMPLES_SHARE, by_thread=False) if gains else None
-
-    def labor_sample_hops(
-        self,
-        seeds: ByType,
-        request: SamplingRequest,
-        random_seeds: Sequence[tuple[int, int]],
-        seed2_contribution: float = 0.0,
-    ) -> list[SampledSubgraph]:
-        """Sample all hops, on the CPU in one call that releases the GIL (see `SamplingGraph`)."""
-        draws = [parse_seeds(pair, seed2_contribution) for pair in random_seeds]
-        keys, share = [keys for keys, _ in draws], draws[0][1]
-        # As above: a subclass may sample a hop in its own way.
-        own = type(self).sample_layer_neighbors is FusedCSCSamplingGraph.sample_layer_neighbors
-        hops = sample_all_hops(self, seeds, replace(request, strategy="labor"), keys, share) if own else None
-        return super().labor_sample_hops(seeds, request, random_seeds, seed2_contribution) if hops is None else hops
-
-    def temporal_sample_hops(
-        self, seeds: ByType, seeds_timestamp: ByType, request: SamplingRequest, keys: Sequence[int]
-    ) -> list[SampledSubgraph]:
-        """Sample all hops in time, on the CPU mostly in one call that releases the GIL (see `SamplingGraph`)."""
-        moments = ops.SeedTimes(*temporal_sampling.stack_queries(self, seeds, seeds_timestamp, request))
-        # LABOR draws by two keys a hop.
-        pairs = [(key, key) for key in keys] if request.strategy == "labor" else keys
-        hops = sample_all_hops(self, seeds, request, pairs, moments=moments)
-        sample = partial(temporal_sampling.temporal_sample_one_hop, self)
-        arguments = (self.num_nodes, sample, seeds, seeds_timestamp, request, keys)
-        return temporal_sampling.temporal_sample_hop_by_hop(*arguments) if hops is None else hops
 
     def random_walks(self, starts: torch.Tensor, length: int, *, key: int | None = None) -> torch.Tensor:
         """Walk at random, all steps in one call that releases the GIL (see `SamplingGraph`)."""
@@ -332,13 +337,6 @@ class FusedCSCSamplingGraph(GraphArrays, SamplingGraph):
         drawn = ops.draw_key() if key is None else key
         starts = check_seeds(self, starts, "starts")
         return ops.random_walks(kernel_columns(self)[0], self.indices, starts, length, drawn).to(starts.dtype)
-
-    def _sample_hop(
-        self, seeds: ByType, fanouts: torch.Tensor, request: SamplingRequest, draws: Draws
-    ) -> SampledSubgraph:
-        arrays = EdgeArrays.of(self, request.probs_name)
-        pick = pick_neighbors(self, fanouts, request, draws)
-        return sample_one_hop(self, seeds, pick, lambda _: arrays)[0]
 
 
 @checked

@@ -6,7 +6,6 @@ from collections.abc import Sequence
 import torch
 
 from graphfeed.storage.graph.sampled_subgraph import ByType, SampledSubgraph
-from graphfeed.storage.graph.sampling_request import SamplingRequest
 
 
 class GraphProtocol(ABC):
@@ -55,16 +54,4 @@ class GraphProtocol(ABC):
         """Sample in-edges of the seeds by variates of the neighbours (LABOR): one hop. A graph may lack this."""
         raise NotImplementedError(
             f"{type(self).__name__} has no sample_layer_neighbors; write it, or sample with sample_neighbor instead"
-        )
-
-    def temporal_sample_hops(
-        self, seeds: ByType, seeds_timestamp: ByType, request: SamplingRequest, keys: Sequence[int]
-    ) -> list[SampledSubgraph]:
-        """Sample hop after hop, each from all rows found so far, what existed before the time of a row.
-
-        Nodes are not deduplicated: the same node at two times counts as two rows. The rows of a hop are its columns,
-        then the source of every edge. A graph may lack this. Subgraphs are as those of `SamplingGraph.sample_hops`.
-        """
-        raise NotImplementedError(
-            f"{type(self).__name__} has no temporal_sample_hops; write it, or sample with sample_neighbor instead"
         )

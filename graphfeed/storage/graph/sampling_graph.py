@@ -1,24 +1,21 @@
 """All that samplers ask of a graph, made of the one hop that it offers."""
 
-from collections.abc import Callable, Collection, Sequence
-from numbers import Real
-from typing import Any, ClassVar, NamedTuple, TypeVar
+from collections.abc import Collection, Sequence
+from typing import Any, ClassVar, NamedTuple
 
 import torch
 
-from graphfeed.ops import MASK, draw_key
-from graphfeed.ops.arguments import as_ids, brief, check_count, check_ids, check_seed, checked
+from graphfeed.ops import draw_key
+from graphfeed.ops.arguments import as_ids, brief, check_count, check_ids, checked
 from graphfeed.ops.rows import Each
 from graphfeed.ops.sampling import random_walks, sample_negatives
 from graphfeed.ops.structure import unique_and_compact
 from graphfeed.storage.graph.graph_protocol import GraphProtocol
 from graphfeed.storage.graph.sampled_subgraph import ByType, CSCFormatBase, SampledSubgraph
 from graphfeed.storage.graph.sampling.compaction import compact_hop
-from graphfeed.storage.graph.sampling.new_nodes import sample_new_hop_by_hop
-from graphfeed.storage.graph.sampling_request import SamplingRequest
+from graphfeed.storage.graph.sampling.rows import Picked, Rows
+from graphfeed.storage.graph.sampling_request import Hop, SamplingRequest, draws_of
 from graphfeed.storage.graph.type_names import ends_of, type_name
-
-Draw = TypeVar("Draw")
 
 
 class Together(NamedTuple):
@@ -34,8 +31,8 @@ class SamplingGraph(GraphProtocol):
     """A graph that can be sampled.
 
     A graph of your own writes `num_nodes`, `num_edges` and `sample_neighbors`, as `GraphProtocol` describes them. Every
-    sampler works with it then, except those with LABOR and those in time, which need `sample_layer_neighbors` and
-    `temporal_sample_hops`. It may override the other methods, to sample all hops in one call, for example.
+    sampler works with it then, except those with LABOR, which need `sample_layer_neighbors`, and those in time, which
+    need `pick`. It may override the other methods, to sample all hops in one call, for example.
     """
 
     heeds: ClassVar[Collection[str]] = ("replace", "probs_name")
@@ -79,22 +76,32 @@ class SamplingGraph(GraphProtocol):
         Without this call, the first mini-batch of each process computes it.
         """
 
-    def sample_hops(self, seeds: ByType, request: SamplingRequest, keys: Sequence[int]) -> list[SampledSubgraph]:
-        """Sample hop after hop, each from all nodes found so far, and relabel.
+    def sample_hops(
+        self,
+        seeds: ByType,
+        request: SamplingRequest,
+        keys: Sequence[Any],
+        *,
+        seeds_timestamp: ByType | None = None,
+        seed2_contribution: float = 0.0,
+    ) -> list[SampledSubgraph]:
+        """Sample hop after hop, each from all rows found so far, and relabel.
+
+        In time, nodes are not deduplicated: the same node at two times counts as two rows. The rows of a hop are its
+        columns, then the source of every edge.
 
         Args:
             seeds: Node ids; by node type if the graph has types.
             request: The fan-outs, and how they are chosen.
-            keys: The key of each hop, the seeds' own hop first.
+            keys: The key of each hop, the seeds' own hop first; two of each by LABOR.
+            seeds_timestamp: In time: the time of each seed; by node type as the seeds are.
+            seed2_contribution: By LABOR, the share of the nodes that draw by the second key.
 
         Returns:
             One subgraph per hop, the outermost first; the row ids of each are the column ids of the one before it.
         """
-
-        def sample(nodes: ByType, fanout: torch.Tensor, key: int) -> SampledSubgraph:
-            return self.sample_neighbors(nodes, fanout, request.replace, request.probs_name, key=key)
-
-        return sample_hop_by_hop(self, seeds, request, keys, sample)
+        draws = [draws_of(key, seed2_contribution) for key in keys]
+        return self.sample_hop_by_hop([Rows(self.num_nodes, seeds, request, draws, seeds_timestamp)])[0]
 
     def sample_hops_together(
         self, seeds: Sequence[ByType], request: SamplingRequest, keys: Sequence[Sequence[int]], each: Each = map
@@ -113,29 +120,54 @@ class SamplingGraph(GraphProtocol):
         """Return how to sample several mini-batches at once; None where that gains nothing."""
         return None
 
-    def labor_sample_hops(
-        self,
-        seeds: ByType,
-        request: SamplingRequest,
-        random_seeds: Sequence[tuple[int, int]],
-        seed2_contribution: float = 0.0,
-    ) -> list[SampledSubgraph]:
-        """Sample as `sample_hops` does, but each hop with `sample_layer_neighbors`.
+    def sample_hop_by_hop(self, minibatches: Sequence[Rows], each: Each = map) -> list[list[SampledSubgraph]]:
+        """Sample the hops of mini-batches of one request one after the other, each hop of all of them at once.
 
         Args:
-            seeds: Node ids; by node type if the graph has types.
-            request: The fan-outs, and how they are chosen.
-            random_seeds: The two seeds of each hop, the seeds' own hop first.
-            seed2_contribution: The share of the nodes that draw by the second seed.
+            minibatches: The rows of each, which are its seeds so far.
+            each: Applies a function to each mini-batch, like `map`, perhaps in threads.
+
+        Returns:
+            The hops of each, the outermost first.
         """
+        layers: list[list[SampledSubgraph]] = [[] for _ in minibatches]
+        for number in range(len(minibatches[0].request.fanouts) if minibatches else 0):
+            picked = self.pick_each(
+                [own.columns() for own in minibatches], [own.hop(number) for own in minibatches], each
+            )
+            for known, hop in zip(layers, each(Rows.take, minibatches, picked), strict=True):
+                known.insert(0, hop)
+        return layers
 
-        def sample(nodes: ByType, fanout: torch.Tensor, pair: tuple[int, int]) -> SampledSubgraph:
-            return self.sample_layer_neighbors(
-                nodes, fanout, request.replace, request.probs_name,
-                random_seed=pair, seed2_contribution=seed2_contribution,
-            )  # fmt: skip
+    def pick_each(self, nodes: Sequence[ByType], hops: Sequence[Hop], each: Each = map) -> list[Picked]:
+        """Do `pick` for the same hop of several mini-batches; a graph that can do so at once overrides this."""
+        return list(each(self.pick, nodes, hops))
 
-        return sample_hop_by_hop(self, seeds, request, random_seeds, sample)
+    def pick(self, nodes: ByType, hop: Hop) -> Picked:
+        """Sample in-edges of some nodes: one hop, with the ids of the graph.
+
+        Here, by `sample_neighbors` or, for LABOR, by `sample_layer_neighbors`. For samplers in time, override it.
+
+        Args:
+            nodes: Node ids; by node type if the graph has types.
+            hop: How they are sampled.
+
+        Returns:
+            The hop without row ids; and the time of each of its edges where the next hop looks at these.
+
+        Raises:
+            NotImplementedError: The graph can't sample in this way.
+        """
+        request, (keys, share) = hop.request, hop.draws
+        if request.temporal is not None:
+            raise NotImplementedError(
+                f"{type(self).__name__} has no pick for hops in time; write it, or sample with sample_neighbor instead"
+            )
+        options = nodes, hop.fanout, request.replace, request.probs_name
+        if request.strategy != "labor":
+            return self.sample_neighbors(*options, key=int(keys[0])), None
+        seeds = [int(key) for key in keys]
+        return self.sample_layer_neighbors(*options, random_seed=seeds, seed2_contribution=share / 2**64), None
 
     def in_subgraph(self, nodes: ByType) -> SampledSubgraph:
         """Return all in-edges of some nodes, with the ids of the graph; raises what `sample_neighbors` raises.
@@ -238,49 +270,3 @@ def joined_types(edge_type: str, node_types: Collection[str]) -> tuple[str, str]
         known = f"the node types {list(node_types)}" if node_types else "no types"
         raise KeyError(f"edge_type is {brief(edge_type)}, but the graph has {known}")
     return ends
-
-
-def parse_seeds(
-    random_seed: torch.Tensor | Sequence[int] | None, seed2_contribution: float
-) -> tuple[tuple[int, int], int]:
-    """Return the two keys of a LABOR hop, and the share of the nodes that draw by the second, in units of 2**-64.
-
-    Raises:
-        TypeError: Seeds that are not whole numbers.
-        ValueError: Neither 1 nor 2 seeds, or a contribution outside of 0 to 1.
-    """
-    drawn: Any = [draw_key()] if random_seed is None else random_seed
-    if not hasattr(drawn, "__iter__"):
-        raise TypeError(f"random_seed must hold 1 or 2 numbers, but is {brief(drawn)}; put it in a list")
-    seeds = [check_seed("random_seed", seed) & MASK for seed in drawn]
-    if len(seeds) not in (1, 2):
-        raise ValueError(f"random_seed must hold 1 or 2 numbers, but holds {len(seeds)}")
-    if not isinstance(seed2_contribution, Real) or not 0 <= seed2_contribution <= 1:
-        raise ValueError(f"seed2_contribution must lie in 0 .. 1, but is {brief(seed2_contribution)}")
-    # All nodes draw by the second key; 2**64 would not fit into 64 bits.
-    if seed2_contribution == 1:
-        return (seeds[-1], seeds[-1]), 0
-    return (seeds[0], seeds[-1]), int(seed2_contribution * 2**64)
-
-
-def sample_hop_by_hop(
-    graph: SamplingGraph,
-    seeds: ByType,
-    request: SamplingRequest,
-    draws: Sequence[Draw],
-    sample: Callable[[ByType, torch.Tensor, Draw], SampledSubgraph],
-) -> list[SampledSubgraph]:
-    """Sample hop after hop, each from the rows of the one before, and relabel; return the outermost first."""
-    # With `only_new`, each hop samples only the rows that the one before added. Draws begin with the seeds' own hop.
-    if request.only_new:
-        return sample_new_hop_by_hop(
-            graph.num_nodes, seeds, request, draws, lambda nodes, _, fanout, draw: sample(nodes, fanout, draw)
-        )
-    hops: list[SampledSubgraph] = []
-    for fanout, draw in zip(reversed(request.fanouts), draws, strict=True):
-        hop = sample(seeds, fanout, draw)
-        hops.append(compact_hop(hop, deduplicate=request.deduplicate, num_nodes=graph.num_nodes))
-        rows = hops[-1].original_row_node_ids
-        assert rows is not None
-        seeds = rows
-    return hops[::-1]

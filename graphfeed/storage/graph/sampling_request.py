@@ -1,12 +1,14 @@
-"""How a graph is sampled, whatever the seeds, and which neighbours exist at a time."""
+"""How a graph is sampled, whatever the seeds; which neighbours exist at a time; and one hop of a mini-batch."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal, TypeAlias
+from numbers import Real
+from typing import Any, Literal, NamedTuple, TypeAlias
 
 import torch
 
-from graphfeed.ops.arguments import brief, check_flags, checked
+from graphfeed.ops import MASK, draw_key
+from graphfeed.ops.arguments import brief, check_flags, check_seed, checked
 from graphfeed.storage.graph.sampled_subgraph import ByType
 
 HopTime: TypeAlias = Literal["seed", "edge"]
@@ -108,3 +110,55 @@ class SamplingRequest:
             raise ValueError(
                 "disjoint needs hop_time='seed': a node in the tree of a seed is one, whichever edge leads to it"
             )
+
+
+Draws: TypeAlias = tuple[tuple[int, ...] | torch.Tensor, int]
+"""The two keys of a hop, or one per seed (`OneHop.keys`), and which share of the nodes draws by the second, in units of
+2**-64; only LABOR uses more than the first key."""
+
+
+class Hop(NamedTuple):
+    """One hop of a mini-batch, whatever its nodes: what `SamplingGraph.pick` is asked for."""
+
+    request: SamplingRequest
+    """How it is sampled; in time, a window that is no number has one value per node."""
+    draws: Draws
+    number: int = 0
+    """How many hops it is away from the seeds."""
+    times: ByType | None = None
+    """In time: when each node looks at the graph."""
+
+    @property
+    def fanout(self) -> torch.Tensor:
+        """One number, or one per edge type."""
+        return self.request.fanouts[-1 - self.number]
+
+
+def draws_of(key: Any, seed2_contribution: float = 0.0) -> Draws:
+    """Return the draws of a hop from its key or, by LABOR, from two keys and the share of the second."""
+    if isinstance(key, int):
+        return (key, key), 0
+    return parse_seeds(key, seed2_contribution)
+
+
+def parse_seeds(
+    random_seed: torch.Tensor | Sequence[int] | None, seed2_contribution: float
+) -> tuple[tuple[int, int], int]:
+    """Return the two keys of a LABOR hop, and the share of the nodes that draw by the second, in units of 2**-64.
+
+    Raises:
+        TypeError: Seeds that are not whole numbers.
+        ValueError: Neither 1 nor 2 seeds, or a contribution outside of 0 to 1.
+    """
+    drawn: Any = [draw_key()] if random_seed is None else random_seed
+    if not hasattr(drawn, "__iter__"):
+        raise TypeError(f"random_seed must hold 1 or 2 numbers, but is {brief(drawn)}; put it in a list")
+    seeds = [check_seed("random_seed", seed) & MASK for seed in drawn]
+    if len(seeds) not in (1, 2):
+        raise ValueError(f"random_seed must hold 1 or 2 numbers, but holds {len(seeds)}")
+    if not isinstance(seed2_contribution, Real) or not 0 <= seed2_contribution <= 1:
+        raise ValueError(f"seed2_contribution must lie in 0 .. 1, but is {brief(seed2_contribution)}")
+    # All nodes draw by the second key; 2**64 would not fit into 64 bits.
+    if seed2_contribution == 1:
+        return (seeds[-1], seeds[-1]), 0
+    return (seeds[0], seeds[-1]), int(seed2_contribution * 2**64)

@@ -20,10 +20,9 @@ import torch
 import graphfeed as gf
 from graphfeed.distributed import PartitionedGraph, Peers, cut_graph
 from graphfeed.ops.memory import MappedReads, buffers
-from graphfeed.storage.graph import ByType
+from graphfeed.storage.graph import ByType, Hop
 from graphfeed.storage.graph.sampling import mapped_arrays
 from graphfeed.storage.graph.sampling.mapped_arrays import is_by_page
-from graphfeed.storage.graph.sampling.temporal_sampling import temporal_sample_hop_by_hop, temporal_sample_one_hop
 from tests.distributed.joint import in_threads
 from tests.pipelines import random_edges
 from tests.storage.graph.list_graph import FullListGraph
@@ -154,9 +153,9 @@ def sample(graph: gf.SamplingGraph, case: Case, request: gf.SamplingRequest, put
     """Return the hops around the seeds of a case."""
     seeds, keys = place(case.seeds, put), range(7, 7 + len(request.fanouts))
     if request.temporal is not None:
-        return graph.temporal_sample_hops(seeds, place(case.moments, put), request, keys)
+        return graph.sample_hops(seeds, request, keys, seeds_timestamp=place(case.moments, put))
     if request.strategy == "labor":
-        return graph.labor_sample_hops(seeds, request, [(key, key + 1) for key in keys], 0.3)
+        return graph.sample_hops(seeds, request, [(key, key + 1) for key in keys], seed2_contribution=0.3)
     return graph.sample_hops(seeds, request, keys)
 
 
@@ -171,6 +170,7 @@ def sample_all(case: Case, graph: gf.SamplingGraph) -> dict[str, Any]:
         {"probs_name": "w"},
         {"deduplicate": False},
         {"only_new": True},
+        {"only_new": True, "disjoint": True},
     ]
     for options in ways:
         request = gf.SamplingRequest(fanouts, **options)
@@ -203,9 +203,8 @@ class OneHop(gf.SamplingGraph):
         hop: gf.SampledSubgraph = self.graph.sample_layer_neighbors(*arguments, **options)
         return hop
 
-    def temporal_sample_hops(self, *arguments: Any) -> list[gf.SampledSubgraph]:
-        one_hop = partial(temporal_sample_one_hop, self.graph)
-        return temporal_sample_hop_by_hop(self.num_nodes, one_hop, *arguments)
+    def pick(self, nodes: ByType, hop: Hop) -> Any:
+        return super().pick(nodes, hop) if hop.request.temporal is None else self.graph.pick(nodes, hop)
 
 
 def in_a_file(whole: gf.FusedCSCSamplingGraph, work: Work) -> list[Any]:
@@ -237,7 +236,7 @@ def by_name(whole: gf.FusedCSCSamplingGraph, work: Work) -> list[Any]:
 
 
 def without_a_map(whole: gf.FusedCSCSamplingGraph, work: Work) -> list[Any]:
-    """Have no memory for a map of nodes, so that hops are made one by one."""
+    """Have no memory for a map of nodes."""
     with patch.object(buffers, "NODE_MAPS", buffers.NodeMaps(limit_bytes=8)):
         return [work(whole)]
 

@@ -7,8 +7,7 @@ import torch
 
 import graphfeed as gf
 from graphfeed.storage.graph.sampled_subgraph import ByType
-from graphfeed.storage.graph.sampling.temporal_sampling import temporal_sample_trees
-from graphfeed.storage.graph.sampling_request import SamplingRequest
+from graphfeed.storage.graph.sampling_request import Hop
 from tests import reference
 
 
@@ -73,70 +72,35 @@ class FullListGraph(ListGraph):
         )
         return self.hop(seeds, picked)
 
-    def pick_in_time(
-        self, nodes: list[int], periods: list[tuple[int | None, int]], fanout: int, key: int, request: SamplingRequest
-    ) -> list[list[int]]:
+    def pick(self, nodes: ByType, hop: Hop) -> Any:
         """Return the edges that were picked for each node in its period of time."""
-        query = request.temporal
-        assert query is not None
+        request, query, times = hop.request, hop.request.temporal, hop.times
+        if query is None:
+            return super().pick(nodes, hop)
+        assert isinstance(nodes, torch.Tensor)
+        assert isinstance(times, torch.Tensor)
         born = None if query.node_timestamp_attr_name is None else self.born[query.node_timestamp_attr_name]
         made = None if query.edge_timestamp_attr_name is None else self.attributes[query.edge_timestamp_attr_name]
         stamps = [
             ([] if born is None else [born[source]]) + ([] if made is None else [made[edge]])
             for edge, source in enumerate(self.indices)
         ]
-        columns, units = list(zip(nodes, periods, strict=True)), self.units(request.probs_name)
-        if request.strategy == "labor":
-            graph, draws = (self.indptr, self.indices, stamps), ((key, key), 0)
-            return reference.temporal_labor_sample_neighbors(graph, columns, [fanout], draws, request.replace, units)
-        method = "replace" if request.replace else request.strategy
-        return reference.temporal_sample_neighbors((self.indptr, stamps), columns, [fanout], key, method, units)
-
-    def temporal_sample_hops(
-        self, seeds: ByType, seeds_timestamp: ByType, request: SamplingRequest, keys: Sequence[int]
-    ) -> list[gf.SampledSubgraph]:
-        query = request.temporal
-        assert query is not None
-        if request.disjoint:
-            return temporal_sample_trees(self.num_nodes, self.sample_tree, seeds, seeds_timestamp, request, keys)
-        assert isinstance(seeds, torch.Tensor)
-        assert isinstance(seeds_timestamp, torch.Tensor)
-        nodes, times, hops = seeds.tolist(), seeds_timestamp.tolist(), list[gf.SampledSubgraph]()
         window = query.pre_time_window
         windows = window.tolist() if isinstance(window, torch.Tensor) else [window] * len(nodes)
-        for fanout, key in zip(reversed(request.fanouts), keys, strict=True):
-            periods = [self.period(query, time, own) for time, own in zip(times, windows, strict=True)]
-            picked = self.pick_in_time(nodes, periods, int(fanout), key, request)
-            hop = self.hop(torch.tensor(nodes), picked)
-            known = len(nodes)
-            for column, edges in enumerate(picked):
-                nodes = nodes + [self.indices[edge] for edge in edges]
-                windows = windows + [windows[column]] * len(edges)
-                stamps = self.attributes.get(query.edge_timestamp_attr_name or "")
-                by_edge = query.hop_time == "edge" and stamps is not None
-                times = times + [stamps[edge] if by_edge and stamps else times[column] for edge in edges]
-            csc: Any = hop.sampled_csc
-            local = gf.CSCFormatBase(csc.indptr, torch.arange(known, len(nodes)))
-            columns, ids = hop.original_column_node_ids, hop.original_edge_ids
-            hops.append(gf.SampledSubgraph(local, columns, torch.tensor(nodes), ids))
-        return hops[::-1]
+        periods = [self.period(query, time, own) for time, own in zip(times.tolist(), windows, strict=True)]
+        columns, units = list(zip(nodes.tolist(), periods, strict=True)), self.units(request.probs_name)
+        fanouts, key = [int(hop.fanout)], int(hop.draws[0][0])
+        if request.strategy == "labor":
+            graph, draws = (self.indptr, self.indices, stamps), ((key, key), 0)
+            picked = reference.temporal_labor_sample_neighbors(graph, columns, fanouts, draws, request.replace, units)
+        else:
+            method = "replace" if request.replace else request.strategy
+            picked = reference.temporal_sample_neighbors((self.indptr, stamps), columns, fanouts, key, method, units)
+        by_edge = [] if made is None else [made[edge] for edge in reference.join(picked)]
+        return self.hop(nodes, picked), torch.tensor(by_edge) if query.hop_time == "edge" else None
 
     @staticmethod
     def period(query: gf.TemporalQuery, time: int, window: int | None) -> tuple[int | None, int]:
         """Return from which time on, and up to before which one, a column looks at the graph."""
         first = None if window is None else time - window + (not query.inclusive)
         return first, time + query.inclusive
-
-    def sample_tree(
-        self, nodes: ByType, times: ByType, fanout: torch.Tensor, draws: Any, request: SamplingRequest
-    ) -> tuple[gf.SampledSubgraph, None]:
-        """Sample one hop of the trees of all seeds."""
-        query = request.temporal
-        assert query is not None
-        assert isinstance(nodes, torch.Tensor)
-        assert isinstance(times, torch.Tensor)
-        window = query.pre_time_window
-        windows = window.tolist() if isinstance(window, torch.Tensor) else [window] * len(nodes)
-        periods = [self.period(query, time, own) for time, own in zip(times.tolist(), windows, strict=True)]
-        picked = self.pick_in_time(nodes.tolist(), periods, int(fanout), draws[0][0], request)
-        return self.hop(nodes, picked), None

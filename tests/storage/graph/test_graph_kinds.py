@@ -203,7 +203,7 @@ def test_what_a_graph_lacks_or_ignores_is_named_when_the_stage_is_made() -> None
         (lambda: next(iter(NODE_SEEDS.sample_layer_neighbor(GRAPH, [3]))), NotImplementedError,
          "ListGraph has no sample_layer_neighbors; write it, or sample with sample_neighbor"),
         (lambda: next(iter(TIMED_SEEDS.temporal_sample_neighbor(GRAPH, [3], **TIME))), NotImplementedError,
-         "ListGraph has no temporal_sample_hops; write it, or sample with sample_neighbor"),
+         "ListGraph has no pick for hops in time; write it, or sample with sample_neighbor"),
         (lambda: NODE_SEEDS.sample_neighbor(GRAPH, [[1, 2]]), ValueError,
          r"fanouts\[0\] has 2 numbers; give one fan-out for all edge types"),
         (lambda: NODE_SEEDS.sample_per_layer(GRAPH.sample_neighbors, [1, 2]), ValueError,

@@ -128,7 +128,7 @@ def test_edge_types_that_are_not_met_can_be_changed_one_by_one() -> None:
     in_time = SamplingRequest([TWO], temporal=gf.TemporalQuery(edge_timestamp_attr_name="time"))
     for (hop,) in (
         graph.sample_hops(seeds, SamplingRequest([TWO]), [1]),
-        graph.temporal_sample_hops(seeds, {"item": torch.tensor([9])}, in_time, [1]),
+        graph.sample_hops(seeds, in_time, [1], seeds_timestamp={"item": torch.tensor([9])}),
     ):
         parts = by_type_of(hop)
         parts["user:knows:user"].indices = torch.tensor([1])

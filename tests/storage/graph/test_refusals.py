@@ -246,5 +246,6 @@ def test_times_that_do_not_fit() -> None:
         (in_time(graph, seeds=torch.tensor([3, 0, 5])), ValueError, r"seeds must lie in 0 \.\. 4, but holds 5"),
         (in_time(graph, seeds=torch.rand(3)), TypeError, "seeds must be torch.int32 or torch.int64, but is"),
         (in_time(typed), TypeError, "seeds must be a dict by node type"),
-        (lambda: graph.temporal_sample_hops(ZERO, ZERO, SamplingRequest([ALL]), [1]), ValueError, "no temporal query"),
+        (lambda: graph.sample_hops(ZERO, SamplingRequest([ALL]), [1], seeds_timestamp=ZERO), ValueError,
+         "no temporal query"),
     ])  # fmt: skip

@@ -13,46 +13,50 @@ from graphfeed.storage.graph.checks import ORIGINAL_EDGE_ID
 from graphfeed.storage.graph.graph_arrays import GraphArrays
 from graphfeed.storage.graph.sampled_subgraph import ByType, CSCFormatBase, SampledSubgraph, trust_sampled
 from graphfeed.storage.graph.sampling.mapped_arrays import (
-    is_by_page,
     kernel_columns,
     mapped_reads,
     take_edges,
     take_edges_of_each,
 )
-from graphfeed.storage.graph.sampling.one_hop import check_seeds, check_typed_seeds, complete_seeds
-from graphfeed.storage.graph.sampling.temporal_sampling import timed_columns
-from graphfeed.storage.graph.sampling_request import SamplingRequest
+from graphfeed.storage.graph.sampling.one_hop import check_seeds, check_typed_seeds, complete_seeds, pick_edges
+from graphfeed.storage.graph.sampling.rows import Picked
+from graphfeed.storage.graph.sampling.temporal_sampling import stack_queries, timed_columns
+from graphfeed.storage.graph.sampling_request import Draws, Hop, SamplingRequest
 from graphfeed.storage.graph.type_names import ends_of, numbers_of, to_type_dict
 
 
+def has_program(graph: GraphArrays, seeds: ByType, request: SamplingRequest) -> bool:
+    """Return whether all hops of a mini-batch are sampled by one call: always on the CPU."""
+    parts: Any = seeds.values() if isinstance(seeds, Mapping) else [seeds]
+    if graph.indices.is_cpu and not any(isinstance(part, torch.Tensor) and not part.is_cpu for part in parts):
+        return True
+    # A GPU has kernels for one hop with trees, new rows alone, types in time, or a row an edge without times.
+    timed = request.temporal is not None
+    return not (request.only_new or (graph.node_type_to_id is not None and timed) or not (request.deduplicate or timed))
+
+
 def sample_all_hops(
-    graph: GraphArrays,
-    seeds: ByType,
-    request: SamplingRequest,
-    keys: Sequence[Any],
-    share: int = 0,
-    moments: ops.SeedTimes | None = None,
-) -> list[SampledSubgraph] | None:
-    """Sample all hops as a request says; None if there is no program for it, or too little memory."""
-    # Keys are those of the hops, the seeds' own hop first; two a hop for LABOR, of which a `share` of the nodes, in
-    # units of 2**-64, draws by the second. `moments` says when the seeds look at the graph. Subgraphs are returned with
-    # the outermost hop first.
+    graph: GraphArrays, seeds: ByType, request: SamplingRequest, draws: Sequence[Draws], times: ByType | None = None
+) -> list[SampledSubgraph]:
+    """Sample all hops as a request says by one call; return the outermost first."""
+    # Draws are those of the hops, the seeds' own hop first; times say when the seeds look at the graph.
+    moments = None
+    if request.temporal is not None or times is not None:
+        moments = ops.SeedTimes(*stack_queries(graph, seeds, times, request))
     typed = graph.node_type_to_id is not None
     by_type: dict[Any, torch.Tensor] = (
         dict(complete_seeds(graph, seeds)) if typed else {None: check_seeds(graph, seeds)}
     )
     ids = list(by_type.values())
-    on_cpu = graph.indices.is_cpu and all(part.is_cpu for part in ids)
     merged = request.deduplicate and moments is None
     rows: Any = "tree" if request.disjoint else "node" if merged else "edge"
-    # A GPU has kernels for one hop with trees, new nodes alone, or types in time.
-    if not on_cpu and (request.only_new or (typed and moments) or (moments is None and rows == "edge")):
-        return None
+    is_labor, share = request.strategy == "labor", draws[0][1] if draws else 0
+    keys: list[Any] = [own if is_labor else own[0] for own, _ in draws]
     arrays = hop_graph(graph, request, timed=moments is not None)
     drawing = ops.Drawing(request.strategy, request.replace, share, request.only_new, rows)
     if not typed:
         # A GPU reads whole columns, also those of a pinned graph.
-        if request.strategy == "labor" and on_cpu and not (moments or request.probs_name or request.replace):
+        if is_labor and ids[0].is_cpu and not (moments or request.probs_name or request.replace):
             arrays = arrays._replace(large_columns=graph.high_degree_index())
         fanouts = [int(fanout) for fanout in reversed(request.fanouts)]
         layers = ops.sample_hops(arrays, ids[0], fanouts, keys, drawing, moments)
@@ -67,24 +71,27 @@ def sample_all_hops(
     return [typed_subgraph_of(graph, list(by_type), hop) for hop in reversed(hops)]
 
 
-def sample_together(
-    graph: GraphArrays, seeds: Sequence[ByType], request: SamplingRequest, keys: Sequence[Sequence[int]], each: Each
-) -> list[list[SampledSubgraph]] | None:
-    """Sample all hops of several mini-batches, reading each page of a hop's edges once for all of them."""
-    # None unless the graph is read from files, by a request that this can serve. `each` is like `map`, perhaps in
-    # threads.
-    merged = request.deduplicate and not request.only_new and request.strategy == "uniform"
-    if graph.node_type_to_id is not None or not merged or not is_by_page(graph):
-        return None
-    ids = [check_seeds(graph, own) for own in seeds]
-    arrays, fanouts = hop_graph(graph, request, timed=False), [int(fanout) for fanout in reversed(request.fanouts)]
-    drawing = ops.Drawing(request.strategy, request.replace)
-    found = ops.sample_hops_together(arrays, ids, fanouts, keys, drawing, each)
-    positions = [hop.positions for layers in found for hop in layers]
-    ids_in_graph = graph.edge_attributes.get(ORIGINAL_EDGE_ID)
-    # The ids of all hops of all mini-batches by one reading.
-    edge_ids = iter(positions if ids_in_graph is None else take_edges_of_each(graph, ids_in_graph, positions, each))
-    return [[subgraph_of(graph, hop, next(edge_ids)) for hop in layers][::-1] for layers in found]
+def reads_together(graph: GraphArrays, request: SamplingRequest) -> bool:
+    """Return whether mini-batches gain from reading each page of a graph's files once for several of them."""
+    # Others are sampled in their own ways each.
+    merged = request.deduplicate and not request.only_new and request.temporal is None
+    return graph.node_type_to_id is None and merged and request.strategy == "uniform"
+
+
+def pick_each_by_page(graph: GraphArrays, nodes: Sequence[ByType], hops: Sequence[Hop], each: Each) -> list[Picked]:
+    """Pick the edges of a hop of several mini-batches; each page of the sources is read once for all of them."""
+    # For a graph without types. `each` is like `map`, perhaps in threads.
+    ids = [check_seeds(graph, own) for own in nodes]
+    picks = list(each(lambda own, hop: pick_edges(graph, own, hop), ids, hops))
+    positions = [own.positions for own in picks]
+    sources, edge_ids = take_edges_of_each(graph, graph.indices, positions, each), positions
+    if (ids_in_graph := graph.edge_attributes.get(ORIGINAL_EDGE_ID)) is not None:
+        edge_ids = take_edges_of_each(graph, ids_in_graph, positions, each)
+    found: list[Picked] = []
+    for own, picked, source, own_ids in zip(ids, picks, sources, edge_ids, strict=True):
+        csc = CSCFormatBase.unchecked(picked.offsets.to(graph.csc_indptr.dtype), source)
+        found.append((SampledSubgraph(csc, own, None, own_ids), None))
+    return found
 
 
 def weights_for(graph: GraphArrays, request: SamplingRequest) -> torch.Tensor | ops.GuidedSums | None:

@@ -1,100 +1,94 @@
 """One hop of sampling in a graph's arrays: check the seeds, pick edges, read them, split them by type."""
 
-from collections.abc import Callable
-from typing import NamedTuple, TypeAlias
+from typing import NamedTuple
 
 import torch
 
 from graphfeed import ops
 from graphfeed.ops.arguments import as_ids, as_tensor, brief, check_ids, check_ids_of_each, check_vector, trust
+from graphfeed.ops.rows import take_rows
 from graphfeed.ops.sampling import bound_edges, group_by_type
 from graphfeed.storage.graph.checks import ORIGINAL_EDGE_ID
 from graphfeed.storage.graph.graph_arrays import GraphArrays
 from graphfeed.storage.graph.sampled_subgraph import ByType, CSCFormatBase, SampledSubgraph
 from graphfeed.storage.graph.sampling.mapped_arrays import is_by_page, kernel_columns, take_edges
-from graphfeed.storage.graph.sampling_request import SamplingRequest
+from graphfeed.storage.graph.sampling.temporal_sampling import (
+    edge_times_of,
+    group_times,
+    stack_queries,
+    timed_columns,
+)
+from graphfeed.storage.graph.sampling_request import Hop
 from graphfeed.storage.graph.type_names import ends_of, to_type_dict
 
 
 class EdgeArrays(NamedTuple):
-    """The edge arrays of a graph that one hop reads."""
+    """The edge arrays that picks are positions in."""
 
     indices: torch.Tensor
     types: torch.Tensor | None = None
-    weights: torch.Tensor | None = None
-    """Fixed-point running sums."""
     edge_ids: torch.Tensor | None = None
     """None: an edge's id is its position."""
 
-    @classmethod
-    def of(cls, graph: GraphArrays, probs_name: str | None = None) -> "EdgeArrays":
-        """Return the arrays of a graph."""
-        weights = None if probs_name is None else graph.cumulative_weights(probs_name)
-        return cls(graph.indices, kernel_columns(graph)[1], weights, graph.edge_attributes.get(ORIGINAL_EDGE_ID))
+
+def sample_one_hop(graph: GraphArrays, seeds: ByType, hop: Hop) -> tuple[SampledSubgraph, ByType | None]:
+    """Sample one hop with the ids of the graph; with the times of its edges where the next hop needs them."""
+    moments, query = None, hop.request.temporal
+    if query is not None:
+        moments = ops.SeedTimes(*stack_queries(graph, seeds, hop.times, hop.request))
+    columns, ids = open_seeds(graph, seeds)
+    types = None if graph.type_per_edge is None else kernel_columns(graph)[1]
+    edges = EdgeArrays(graph.indices, types, graph.edge_attributes.get(ORIGINAL_EDGE_ID))
+    found, picks = group_hop(graph, columns, pick_edges(graph, ids, hop, moments), edges)
+    if query is None or query.hop_time != "edge":
+        return found, None
+    own = edge_times_of(graph, query)
+    # In the order of picks, which `group_times` brings into that of the hop.
+    types = None if types is None else take_rows(types, picks.positions)
+    return found, group_times(graph, found, take_edges(graph, own, picks.positions), types)
 
 
-Pick: TypeAlias = Callable[[torch.Tensor, EdgeArrays, int], ops.Picks]
-"""Picks edges around some ids; gets the arrays to read, and the number of edge types."""
-Draws: TypeAlias = tuple[tuple[int, ...] | torch.Tensor, int]
-"""The two keys of a hop, or one per seed (`OneHop.keys`), and the share of the second; only LABOR uses more than the
-first key."""
-ReadFrom: TypeAlias = Callable[[torch.Tensor], EdgeArrays]
-"""Says from which arrays a hop around some ids is read."""
-
-
-def pick_neighbors(graph: GraphArrays, fanouts: torch.Tensor, request: SamplingRequest, draws: Draws) -> Pick:
-    """Return a function that picks the edges of one hop as a request says."""
-    (keys, share), fanouts = draws, as_tensor("fanouts", fanouts)
+def pick_edges(graph: GraphArrays, ids: torch.Tensor, hop: Hop, moments: ops.SeedTimes | None = None) -> ops.Picks:
+    """Pick the edges of one hop around ids of the graph's columns, in time by when each of them looks at the graph."""
+    request, (keys, share), fanouts = hop.request, hop.draws, as_tensor("fanouts", hop.fanout)
+    (starts, types), typed = kernel_columns(graph), graph.node_type_to_id is not None
+    num_types = len(graph.edge_type_to_id or ()) or 1
+    # A GPU is told how many edges there can be, so that nobody waits for it to count; with types, it counts them once
+    # they are grouped.
+    most = None if ids.is_cpu or not typed else bound_edges([ids.numel()] * fanouts.numel(), fanouts.tolist())
+    drawing = ops.Drawing(request.strategy, request.replace, share)
+    asked = ops.OneHop(ids, fanouts, keys, drawing, moments, is_by_page(graph), most=most)
+    if moments is not None:
+        columns = timed_columns(graph, request, by_type=fanouts.numel() > 1)
+        return ops.sample_neighbors(columns._replace(types=types, num_types=num_types), asked)
+    weights = None if request.probs_name is None else graph.cumulative_weights(request.probs_name)
     # With types, seeds were checked when they were brought into the graph's ids.
-    checked = graph.node_type_to_id is not None
-    starts, _ = kernel_columns(graph)
-
-    def pick(ids: torch.Tensor, edges: EdgeArrays, num_types: int) -> ops.Picks:
-        columns = ops.StaticGraph(starts, edges.indices, edges.weights, edges.types, num_types)
-        drawing = ops.Drawing(request.strategy, request.replace, share)
-        # A GPU is told how many edges there can be, so that nobody waits for it to count.
-        most = most_edges(ids, fanouts) if checked else None
-        hop = ops.OneHop(ids, fanouts, keys, drawing, by_page=is_by_page(graph), most=most)
-        return ops.sample_neighbors(columns, hop, checked=checked)
-
-    return pick
+    return ops.sample_neighbors(ops.StaticGraph(starts, graph.indices, weights, types, num_types), asked, checked=typed)
 
 
-def most_edges(ids: torch.Tensor, fanouts: torch.Tensor) -> int | None:
-    # A GPU counts the edges of a hop by type once they are grouped.
-    return None if ids.is_cpu else bound_edges([ids.numel()] * fanouts.numel(), fanouts.tolist())
-
-
-def sample_one_hop(
-    graph: GraphArrays, seeds: ByType, pick: Pick, read_from: ReadFrom
+def group_hop(
+    graph: GraphArrays, seeds: ByType, picks: ops.Picks, edges: EdgeArrays
 ) -> tuple[SampledSubgraph, ops.Picks]:
-    """Return one hop with the ids of the graph, and the picks it is made of, in the order of its columns."""
-    if graph.node_type_to_id is not None:
-        return sample_one_hop_by_type(graph, check_typed_seeds(graph, seeds), pick, read_from)
-    ids = check_seeds(graph, seeds)
-    edges = read_from(ids)
-    picks = pick(ids, edges, 1)
+    """Return picked edges as one hop with the ids of the graph, and the picks, of which a GPU may have too many."""
+    if isinstance(seeds, dict):
+        return group_hop_by_type(graph, seeds, picks, edges)
     sources, edge_ids = read(graph, edges, picks.positions)
     if not sources.is_cpu:  # so that no GPU is waited for to check them at the next hop
         trust(("ids", graph.total_num_nodes), (sources,))
     csc = CSCFormatBase.unchecked(picks.offsets.to(graph.csc_indptr.dtype), sources)
-    return SampledSubgraph(csc, ids, None, edge_ids), picks
+    return SampledSubgraph(csc, seeds, None, edge_ids), picks
 
 
-def sample_one_hop_by_type(
-    graph: GraphArrays, seeds: dict[str, torch.Tensor], pick: Pick, read_from: ReadFrom
+def group_hop_by_type(
+    graph: GraphArrays, seeds: dict[str, torch.Tensor], picks: ops.Picks, edges: EdgeArrays
 ) -> tuple[SampledSubgraph, ops.Picks]:
-    """Return one hop of a graph with types, and the picks it is made of."""
     assert graph.node_type_to_id is not None
     assert graph.edge_type_to_id is not None
+    assert edges.types is not None
     offsets, num_nodes = dict(zip(seeds, graph.first_ids(), strict=False)), to_type_dict(graph.num_nodes)
-    ids = stack_seeds(graph, seeds)
     starts = torch.tensor([0, *(len(part) for part in seeds.values())]).cumsum(0)
     edge_types = sorted(graph.edge_type_to_id, key=graph.edge_type_to_id.__getitem__)
     ends = torch.tensor([graph.node_type_to_id[ends_of(edge_type)[1]] for edge_type in edge_types], dtype=torch.int64)
-    edges = read_from(ids)
-    assert edges.types is not None
-    picks = pick(ids, edges, len(edge_types))
     typed = group_by_type(picks, edges.types, starts, ends, graph.csc_indptr.dtype)
     # On a GPU, picks have room for more than there are.
     picks = picks._replace(positions=picks.positions[: len(typed.positions)])
@@ -137,11 +131,13 @@ def stack_seeds(graph: GraphArrays, seeds: dict[str, torch.Tensor]) -> torch.Ten
     return torch.cat([part + first for part, first in zip(seeds.values(), graph.first_ids(), strict=False)])
 
 
-def column_ids(graph: GraphArrays, seeds: ByType) -> torch.Tensor:
-    """Return seeds as ids of the graph's columns, or say why they are none."""
+def open_seeds(graph: GraphArrays, seeds: ByType) -> tuple[ByType, torch.Tensor]:
+    """Return the seeds with every node type, and as ids of the graph's columns, or say why they are none."""
     if graph.node_type_to_id is None:
-        return check_seeds(graph, seeds)
-    return stack_seeds(graph, check_typed_seeds(graph, seeds))
+        ids = check_seeds(graph, seeds)
+        return ids, ids
+    complete = check_typed_seeds(graph, seeds)
+    return complete, stack_seeds(graph, complete)
 
 
 def check_typed_seeds(graph: GraphArrays, seeds: ByType) -> dict[str, torch.Tensor]:

@@ -1,137 +1,24 @@
 """Sampling in time: which edges of a graph's arrays existed before the time of a seed."""
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
-from typing import Any, TypeAlias
+from collections.abc import Callable, Mapping
+from typing import Any
 
 import torch
 
 from graphfeed import ops
 from graphfeed.ops.arguments import Tensors, as_tensor, brief, trust
 from graphfeed.ops.memory import is_page_locked
-from graphfeed.ops.rows import take_rows
 from graphfeed.storage.graph.graph_arrays import GraphArrays
 from graphfeed.storage.graph.sampled_subgraph import ByType, SampledSubgraph
-from graphfeed.storage.graph.sampling.compaction import compact_csc_format
-from graphfeed.storage.graph.sampling.mapped_arrays import is_by_page, kernel_columns, take_edges
-from graphfeed.storage.graph.sampling.new_nodes import sample_new_hop_by_hop
-from graphfeed.storage.graph.sampling.one_hop import Draws, EdgeArrays, Pick, most_edges, sample_one_hop
+from graphfeed.storage.graph.sampling.mapped_arrays import kernel_columns
 from graphfeed.storage.graph.sampling_request import SamplingRequest, TemporalQuery
 from graphfeed.storage.graph.type_names import ends_of, with_all_types
 
-SampleInTime: TypeAlias = Callable[
-    [ByType, ByType, torch.Tensor, Draws, SamplingRequest], tuple[SampledSubgraph, ByType | None]
-]
-"""Samples one hop; see `temporal_sample_one_hop`."""
 LAST_TIME = torch.iinfo(torch.int64).max
 
 
-def temporal_sample_hop_by_hop(
-    num_nodes: int | Mapping[str, int],
-    sample: SampleInTime,
-    seeds: ByType,
-    seeds_timestamp: ByType,
-    request: SamplingRequest,
-    keys: Sequence[int],
-) -> list[SampledSubgraph]:
-    """Sample hop after hop, each from all rows found so far; every edge makes a row.
-
-    With `disjoint`, each samples the rows that the one before added, and nodes are merged in the tree of each seed.
-
-    Args:
-        num_nodes: Of the graph; by node type if it has types.
-        sample: Samples one hop around some nodes at some times, by a fan-out and the hop's draws.
-        seeds: Node ids; by node type if the graph has types.
-        seeds_timestamp: The time of each seed.
-        request: All else.
-        keys: The key of each hop, the seeds' own hop first.
-    """
-    if request.disjoint:
-        return temporal_sample_trees(num_nodes, sample, seeds, seeds_timestamp, request, keys)
-    layers: list[SampledSubgraph] = []
-    nodes: Any = seeds
-    times: Any = seeds_timestamp
-    query = query_of(request)
-    for fanout, key in zip(reversed(request.fanouts), keys, strict=True):
-        request = replace(request, temporal=query)
-        hop, edge_times = sample(nodes, times, fanout, ((key, key), 0), request)
-        columns: Any = hop.original_column_node_ids
-        sampled: Any = hop.sampled_csc
-        nodes, csc, row_times = compact_csc_format(sampled, columns, times)
-        # Each edge is a row: a node may be seen at several times.
-        if edge_times is not None:
-            row_times = times_of_rows(hop, times, edge_times)
-        if query.pre_time_window is not None and not isinstance(query.pre_time_window, int):
-            # A row has the window of the column that it was found from.
-            windows: Any = query.pre_time_window
-            query = replace(query, pre_time_window=compact_csc_format(sampled, columns, windows)[2])
-        times = row_times
-        layers.append(SampledSubgraph(csc, columns, nodes, hop.original_edge_ids))
-    return layers[::-1]
-
-
-def temporal_sample_trees(
-    num_nodes: int | Mapping[str, int],
-    sample: SampleInTime,
-    seeds: ByType,
-    seeds_timestamp: ByType,
-    request: SamplingRequest,
-    keys: Sequence[int],
-) -> list[SampledSubgraph]:
-    """Sample as `temporal_sample_hop_by_hop` with `disjoint`: all rows of a tree at the time of its seed."""
-    query = query_of(request)
-    node_types = [] if isinstance(num_nodes, int) else list(num_nodes)
-    # A tree is numbered by its seed, so that its number is the place of the seed's time.
-    times = join_by_type(node_types, seeds_timestamp)
-    window = query.pre_time_window
-    windows = None if window is None or isinstance(window, int) else join_by_type(node_types, window)
-
-    def sample_at_time(nodes: ByType, trees: ByType | None, fanout: torch.Tensor, key: int) -> SampledSubgraph:
-        assert trees is not None
-        own = request
-        if windows is not None:
-            own = replace(request, temporal=replace(query, pre_time_window=take_by_type(windows, trees)))
-        return sample(nodes, take_by_type(times, trees), fanout, ((key, key), 0), own)[0]
-
-    return sample_new_hop_by_hop(num_nodes, seeds, request, keys, sample_at_time)
-
-
-def join_by_type(node_types: Sequence[str], values: ByType) -> torch.Tensor:
-    if isinstance(values, torch.Tensor):
-        return values
-    # In the order of types in which seeds are numbered.
-    complete = with_all_types(values, node_types)
-    return torch.cat([as_tensor(f"times of {node_type!r}", part) for node_type, part in complete.items()])
-
-
-def take_by_type(values: torch.Tensor, positions: ByType) -> ByType:
-    if isinstance(positions, torch.Tensor):
-        return values[positions]
-    return {node_type: values[part] for node_type, part in positions.items()}
-
-
-def temporal_sample_one_hop(
-    graph: GraphArrays,
-    seeds: ByType,
-    seeds_timestamp: ByType,
-    fanouts: torch.Tensor,
-    draws: Draws,
-    request: SamplingRequest,
-) -> tuple[SampledSubgraph, ByType | None]:
-    """Sample one hop with the ids of the graph; with the times of its edges where the next hop needs them."""
-    times, windows = stack_queries(graph, seeds, seeds_timestamp, request)
-    pick = pick_in_time(graph, times, windows, fanouts, draws, request)
-    hop, picks = sample_one_hop(graph, seeds, pick, lambda _: EdgeArrays.of(graph))
-    if query_of(request).hop_time != "edge":
-        return hop, None
-    own = edge_times_of(graph, query_of(request))
-    # In the order of picks, which `group_times` brings into that of the hop.
-    types = None if graph.type_per_edge is None else take_rows(graph.type_per_edge, picks.positions)
-    return hop, group_times(graph, hop, take_edges(graph, own, picks.positions), types)
-
-
 def stack_queries(
-    graph: GraphArrays, seeds: ByType, seeds_timestamp: ByType, request: SamplingRequest
+    graph: GraphArrays, seeds: ByType, seeds_timestamp: ByType | None, request: SamplingRequest
 ) -> tuple[torch.Tensor, torch.Tensor | None]:
     """Return the time of each seed, and its window if there are windows, node type after node type."""
     times, query = stack_times(graph, "seeds_timestamp", seeds_timestamp, seeds), query_of(request)
@@ -151,30 +38,6 @@ def stack_queries(
 def later(times: torch.Tensor) -> torch.Tensor:
     """Return the times by one later, so that what has these times exists; the last one of int64 stays."""
     return times.clamp(max=LAST_TIME - 1) + 1
-
-
-def pick_in_time(
-    graph: GraphArrays,
-    times: torch.Tensor,
-    windows: torch.Tensor | None,
-    fanouts: torch.Tensor,
-    draws: Draws,
-    request: SamplingRequest,
-) -> Pick:
-    """Return a function that picks the edges of one hop that existed before the time of each column."""
-    (keys, share), fanouts = draws, as_tensor("fanouts", fanouts)
-    columns = timed_columns(graph, request, by_type=fanouts.numel() > 1)
-
-    def pick(ids: torch.Tensor, edges: EdgeArrays, num_types: int) -> ops.Picks:
-        assert edges.types is None or isinstance(edges.types, torch.Tensor)
-        drawing, moments = ops.Drawing(request.strategy, request.replace, share), ops.SeedTimes(times, windows)
-        # What a hop reads may be other arrays than the graph's, such as parts of them.
-        own = columns._replace(types=edges.types, num_types=num_types)
-        most = None if graph.node_type_to_id is None else most_edges(ids, fanouts)
-        hop = ops.OneHop(ids, fanouts, keys, drawing, moments, is_by_page(graph), most=most)
-        return ops.sample_neighbors(own, hop)
-
-    return pick
 
 
 def query_of(request: SamplingRequest) -> TemporalQuery:

@@ -21,7 +21,7 @@ from graphfeed.ops.sampling.hops import hop_arrays, hop_program
 from graphfeed.ops.sampling.hops.hop_graph import kernel_graph
 from graphfeed.ops.sampling.hops.hop_program import ProgramPool
 from graphfeed.ops.sampling.hops.hop_recipe import MANY, Drawing, KernelGraph, Method, recipe_of
-from tests import reference
+from tests import reference, reference_hops
 from tests.digests import assert_same
 from tests.forked import held_elsewhere, in_child
 from tests.ops.devices import Cpu, Device, Put, results
@@ -55,7 +55,7 @@ def test_equal_to_the_reference(
     arrays, units = graph.arrays(starts, dtype, weighted=weighted), graph.units if weighted else None
     fanouts, (keys, steps) = [fanout for fanout, _ in hops], draws_of(method, hops, share)
     rows: Any = data.draw(st.sampled_from(["node", "tree", "edge"])) if isinstance(device, Cpu) else "node"
-    expected = reference.sample_hops((graph.indptr, graph.indices), seeds, steps, replace, units, only_new, rows)
+    expected = reference_hops.sample_hops((graph.indptr, graph.indices), seeds, steps, replace, units, only_new, rows)
 
     def sample(put: Put) -> Any:
         indptr, indices, sums, *_ = put_columns(put, arrays)
@@ -118,12 +118,12 @@ def test_more_edges_than_are_sorted_together_are_read_by_page() -> None:
 
 
 def test_without_room_for_a_map_nodes_are_found_by_a_table(monkeypatch: pytest.MonkeyPatch) -> None:
-    graph, hops = random_graph(), (torch.arange(300) % 200, [15, 10, 5], [1, 2, 3])
-    expected = sample_all(*graph, *hops)
+    graph, seeds = random_graph(), torch.arange(300) % 200
+    expected = sample_all(*graph, seeds, [15, 10, 5], [1, 2, 3])
     monkeypatch.setattr(buffers, "NODE_MAPS", buffers.NodeMaps(limit_bytes=4 * NUM_NODES - 1))
     for room in (1, hop_arrays.FIRST_TABLE):
         monkeypatch.setattr(hop_arrays, "FIRST_TABLE", room)
-        assert_same(sample_all(*graph, *hops), expected)
+        assert_same(sample_all(*graph, seeds, [15, 10, 5], [1, 2, 3]), expected)
 
 
 def test_threads_don_t_meet() -> None:
@@ -160,33 +160,6 @@ def test_positions_beyond_32_bits(disk_path: Path) -> None:
         assert layer.positions.tolist() == reference.join(picked)
         assert layer.rows.tolist() == [1, 2, 0]
     assert int(layers[1].positions.max()) > 2**33
-
-
-@given(
-    graphs_and_seeds(),
-    st.lists(FANOUTS, min_size=1, max_size=3),
-    st.lists(KEYS, min_size=5, max_size=5),
-    st.booleans(),
-    st.booleans(),
-)
-def test_each_mini_batch_is_as_alone(
-    given: tuple[Graph, list[int]], fanouts: list[int], numbers: list[int], weighted: bool, replace: bool
-) -> None:
-    arrays, own = given[0].arrays(weighted=weighted), torch.tensor(given[1], dtype=torch.int64)
-    graph = ops.HopGraph(arrays.indptr, arrays.indices, cumulative=arrays.cumulative)
-    seeds, drawing = [own, own[:1], own[1:]], ops.Drawing(replace=replace)
-    keys = [numbers[batch : batch + len(fanouts)] for batch in range(3)]
-    expected = [ops.sample_hops(graph, *each, drawing) for each in zip(seeds, [fanouts] * 3, keys, strict=True)]
-    assert_same(ops.sample_hops_together(graph, seeds, fanouts, keys, drawing), expected)
-
-
-def test_threads_may_share_the_work() -> None:
-    indptr = torch.arange(0, 4001, 4)
-    graph = ops.HopGraph(indptr, torch.randint(0, 1000, (4000,)))
-    seeds, keys = [torch.arange(50), torch.arange(900, 1000)], [[1, 2], [3, 4]]
-    with ThreadPoolExecutor(2) as threads:
-        found = ops.sample_hops_together(graph, seeds, [2, 3], keys, each=threads.map)
-    assert_same(found, ops.sample_hops_together(graph, seeds, [2, 3], keys))
 
 
 INDPTR, INDICES = torch.tensor([0, 2, 3, 3]), torch.tensor([1, 2, 0])

@@ -13,7 +13,7 @@ from graphfeed import ops
 from graphfeed.ops.memory import MappedReads, buffers
 from graphfeed.ops.sampling.hops.hop_arrays import Shape
 from graphfeed.ops.sampling.hops.hop_recipe import Method
-from tests import reference
+from tests import reference, reference_hops
 from tests.gpu.compare_kernels import moved
 from tests.ops.devices import Cpu, Device, Put, results
 from tests.ops.emulated_cuda import EmulatedCuda
@@ -45,7 +45,9 @@ def test_equal_to_the_reference(
     units = reference.weights_to_units(typed.indptr, typed.weights) if weighted else None
     only_new = isinstance(device, Cpu) and data.draw(st.booleans())
     rows: Any = data.draw(st.sampled_from(["node", "tree", "edge"])) if isinstance(device, Cpu) else "node"
-    expected = reference.typed_sample_hops(typed.graph, typed.kinds, seeds, steps, replace, units, only_new, rows)
+    expected = reference_hops.typed_sample_hops(
+        typed.graph, typed.kinds, seeds, steps, replace, units, (only_new, rows)
+    )
     graph = typed.arrays(dtype, weighted=weighted)._replace(reads=MappedReads() if by_page else None)
 
     def sample(put: Put) -> Any:

@@ -50,9 +50,8 @@ def test_all_hops_name_what_is_wrong() -> None:
         ),
         (lambda: guided(sums, torch.zeros(1).int()), ValueError, "guides must have 3 values, one for each running sum"),
         (lambda: guided(sums, torch.zeros(3)), TypeError, "guides"),
-        (lambda: together(ops.Drawing("labor")), ValueError, "only without types, times, LABOR and only_new"),
-        (lambda: together(ops.Drawing(only_new=True)), ValueError, "only without types, times, LABOR and only_new"),
-        (lambda: together(ops.Drawing(), wrong=3), ValueError, "seeds"),
+        (lambda: plain(rows="nodes"), ValueError, "drawing.rows must be one of node, tree, edge, but is 'nodes'"),
+        (lambda: timed(rows="node"), ValueError, "in time, drawing.rows must be"),
         (
             lambda: ops.sample_hops(ops.HopGraph(INDPTR, INDICES, timed=(COLUMNS,)), ZERO, [1], [1]),
             ValueError, "timed must hold 2 graphs, for one fan-out and for one per edge type, but",
@@ -66,10 +65,6 @@ def in_time_without_moments() -> Any:
 
 def guided(sums: torch.Tensor, guides: torch.Tensor) -> Any:
     return plain(cumulative=ops.GuidedSums(sums, guides))
-
-
-def together(drawing: ops.Drawing, wrong: int = 0) -> Any:
-    return ops.sample_hops_together(ops.HopGraph(INDPTR, INDICES), [ZERO, ZERO + wrong], [1], [[1], [1]], drawing)
 
 
 def timed(**changed: Any) -> Any:

@@ -10,6 +10,7 @@ import subprocess
 import sys
 from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor
+from dataclasses import replace
 from multiprocessing import get_context
 from pathlib import Path
 
@@ -133,13 +134,13 @@ def test_a_damaged_file_that_has_its_stamp_leads_nowhere(
         is_typed = graph.node_type_to_id is not None
         seeds = {"user": torch.arange(2), "item": torch.arange(2)} if is_typed else torch.arange(4)
         fanouts = [torch.tensor([1] * 2), torch.tensor([3])] if is_typed else [torch.tensor([2]), torch.tensor([-1])]
-        for replace in (False, True):
+        for again in (False, True):
             for hops in range(1, 3):
-                request = SamplingRequest(tuple(fanouts[:hops]), replace)
+                request = SamplingRequest(tuple(fanouts[:hops]), again)
                 with contextlib.suppress(ValueError):
                     graph.sample_hops(seeds, request, [KEY] * hops)
                 with contextlib.suppress(ValueError):
-                    graph.labor_sample_hops(seeds, request, [(KEY, KEY)] * hops)
+                    graph.sample_hops(seeds, replace(request, strategy="labor"), [(KEY, KEY)] * hops)
         with contextlib.suppress(ValueError):
             graph.cumulative_weights("w")
         with contextlib.suppress(ValueError):

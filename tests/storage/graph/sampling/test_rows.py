@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 import graphfeed as gf
 from graphfeed.storage.graph.sampling.compaction import compact_hop
-from graphfeed.storage.graph.sampling.new_nodes import trees_of_rows
+from graphfeed.storage.graph.sampling.rows import trees_of_rows
 from tests import reference
 from tests.digests import assert_same
 from tests.pipelines import random_edges

@@ -1,0 +1,217 @@
+"""The rows of a mini-batch that is sampled hop by hop: which of them a hop samples, and what its edges make."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any, TypeAlias
+
+import torch
+
+from graphfeed.ops.arguments import as_tensor
+from graphfeed.ops.structure import expand_indptr
+from graphfeed.storage.graph.sampled_subgraph import ByType, CSCFormatBase, SampledSubgraph
+from graphfeed.storage.graph.sampling.compaction import by_type, compact_csc_format, compact_hop, merge_sources
+from graphfeed.storage.graph.sampling.temporal_sampling import query_of, times_of_rows
+from graphfeed.storage.graph.sampling_request import Draws, Hop, SamplingRequest
+from graphfeed.storage.graph.type_names import EdgeType, NodeType, ends_of, from_type_dict, to_type_dict, with_all_types
+
+Tensors: TypeAlias = dict[NodeType, torch.Tensor]
+Picked: TypeAlias = tuple[SampledSubgraph, ByType | None]
+"""A hop with the ids of the graph, and the time of each edge where the next hop needs these."""
+
+
+class Rows:
+    """The rows of a mini-batch: its seeds, and what each hop adds to them.
+
+    A node has one row; in the tree of each seed, one (`disjoint`); or each edge makes a row, as always in time without
+    trees. A hop samples all rows, or those that the one before it has added (`only_new`).
+    """
+
+    def __init__(
+        self,
+        num_nodes: int | Mapping[str, int],
+        seeds: ByType,
+        request: SamplingRequest,
+        draws: Sequence[Draws],
+        times: ByType | None = None,
+    ) -> None:
+        """Begin with the seeds.
+
+        Args:
+            num_nodes: Of the graph; by node type if it has types.
+            seeds: Node ids; by node type if the graph has types.
+            request: How it is sampled.
+            draws: Of each hop, the seeds' own first.
+            times: In time: the time of each seed.
+        """
+        self.num_nodes, self.request, self.draws = num_nodes, request, draws
+        self.ids, self.times, self.trees = to_type_dict(seeds), times, dict[NodeType, torch.Tensor]()
+        self.windows = None if times is None else query_of(request).pre_time_window
+        self.known: dict[NodeType, int] = {}
+        """How many rows the hops have sampled; empty in front of the first."""
+
+    def columns(self) -> ByType:
+        """Return the rows that the next hop samples."""
+        return from_type_dict(self._new(self.ids))  # type: ignore[no-any-return]
+
+    def hop(self, number: int) -> Hop:
+        """Return the next hop, which has a number."""
+        request, times, windows = self.request, self.times, self.windows
+        # In a tree, all rows look at the graph as its seed does; a tree is numbered by its seed.
+        if self.trees and times is not None:
+            trees = from_type_dict(self._new(self.trees))
+            times = take_by_type(times, trees)
+            windows = windows if windows is None or isinstance(windows, int) else take_by_type(windows, trees)
+        if request.temporal is not None:
+            request = replace(request, temporal=replace(request.temporal, pre_time_window=windows))
+        return Hop(request, self.draws[number], number, times)
+
+    def take(self, picked: Picked) -> SampledSubgraph:
+        """Make rows of what a hop has sampled; return it with its row ids."""
+        hop, edge_times = picked
+        if self.request.only_new:
+            return self._merge_new(hop)
+        if self.request.temporal is not None:
+            return self._append(hop, edge_times)
+        made = compact_hop(hop, deduplicate=self.request.deduplicate, num_nodes=self.num_nodes)
+        self.ids = to_type_dict(made.original_row_node_ids)
+        return made
+
+    def _new(self, values: Tensors) -> Tensors:
+        return {name: part[self.known[name] :] for name, part in values.items()} if self.known else values
+
+    def _append(self, hop: SampledSubgraph, edge_times: ByType | None) -> SampledSubgraph:
+        """In time, make a row of each edge, which has the time and the window of its column, or a time of its own."""
+        columns: Any = hop.original_column_node_ids
+        sampled: Any = hop.sampled_csc
+        before: Any = self.times
+        rows, csc, self.times = compact_csc_format(sampled, columns, before)
+        if edge_times is not None:
+            self.times = times_of_rows(hop, before, edge_times)
+        windows: Any = self.windows
+        if windows is not None and not isinstance(windows, int):
+            self.windows = compact_csc_format(sampled, columns, windows)[2]
+        self.ids = to_type_dict(rows)
+        return SampledSubgraph(csc, columns, rows, hop.original_edge_ids)
+
+    def _merge_new(self, hop: SampledSubgraph) -> SampledSubgraph:
+        """Merge the nodes of a hop that has sampled the new rows alone."""
+        sampled: Any = hop.sampled_csc
+        columns: Any = hop.original_column_node_ids
+        cscs, own = by_type(sampled, columns)
+        sizes: dict[NodeType, int] = to_type_dict(self.num_nodes)
+        if not self.known:
+            # The graph has brought the seeds to the dtype of its ids.
+            self.ids = {**with_all_types(own, sizes), **own}
+            self.known = dict.fromkeys(self.ids, 0)
+            if self.request.disjoint:
+                self._open_trees(list(sizes))
+        before = self.ids
+        if self.request.disjoint:
+            self.ids, self.trees, local = merge_in_trees(cscs, self._new(self.trees), before, self.trees, sizes)
+        else:
+            self.ids, local = merge_sources(cscs, before, sizes)
+        # The columns of a hop are all rows of the hop before, as always; those that were sampled earlier have no edges.
+        padded = {name: pad(csc, self.known[ends_of(name)[1]]) for name, csc in local.items()}
+        self.known = {node_type: len(ids) for node_type, ids in before.items()}
+        csc, column_ids, row_ids = map(from_type_dict, (padded, before, self.ids))
+        return SampledSubgraph(csc, column_ids, row_ids, hop.original_edge_ids)
+
+    def _open_trees(self, node_types: Sequence[NodeType]) -> None:
+        """Number the trees by their seeds, and have the times of these in the order of the numbers."""
+        self.trees = number_seeds(self.ids)
+        if self.times is not None:
+            self.times = join_by_type(node_types, self.times)
+        if self.windows is not None and not isinstance(self.windows, int):
+            self.windows = join_by_type(node_types, self.windows)
+
+
+def join_by_type(node_types: Sequence[NodeType], values: ByType) -> torch.Tensor:
+    if isinstance(values, torch.Tensor):
+        return values
+    # In the order of types in which seeds are numbered.
+    complete = with_all_types(values, node_types)
+    return torch.cat([as_tensor(f"times of {node_type!r}", part) for node_type, part in complete.items()])
+
+
+def take_by_type(values: Any, positions: ByType) -> ByType:
+    if isinstance(positions, torch.Tensor):
+        return values[positions]  # type: ignore[no-any-return]
+    return {node_type: values[part] for node_type, part in positions.items()}
+
+
+def number_seeds(seeds: Tensors) -> Tensors:
+    """Return the number of each seed, which run through the types."""
+    counts = [len(ids) for ids in seeds.values()]
+    device = next((ids.device for ids in seeds.values()), None)
+    return dict(zip(seeds, torch.split(torch.arange(sum(counts), device=device), counts), strict=True))
+
+
+def pad(csc: CSCFormatBase, count: int) -> CSCFormatBase:
+    if count == 0:
+        return csc
+    # Columns without edges come first, so that the others keep their places.
+    return CSCFormatBase(torch.cat([csc.indptr.new_zeros(count), csc.indptr]), csc.indices)
+
+
+def merge_in_trees(
+    cscs: Mapping[EdgeType, CSCFormatBase],
+    own_trees: Tensors,
+    rows: Tensors,
+    trees: Tensors,
+    sizes: Mapping[NodeType, int],
+) -> tuple[Tensors, Tensors, dict[EdgeType, CSCFormatBase]]:
+    """Return what `merge_sources` does, with nodes merged inside of each tree alone, and the tree of each row."""
+    # A node in a tree is one number, by which nodes of different trees differ.
+    wide = {node_type: trees[node_type] * max(sizes[node_type], 1) + ids.long() for node_type, ids in rows.items()}
+    edges = {}
+    for name, csc in cscs.items():
+        # An edge is in the tree of its column.
+        source, destination = ends_of(name)
+        of_edges = expand_indptr(csc.indptr, node_ids=own_trees[destination], output_size=len(csc.indices))
+        edges[name] = CSCFormatBase(csc.indptr, of_edges * max(sizes[source], 1) + csc.indices.long())
+    merged, local = merge_sources(edges, wide)
+    after, after_trees = {}, {}
+    for node_type, ids in rows.items():
+        # Rows that were there stay; of the new numbers, the node and the tree are taken apart again.
+        new, size = merged[node_type][len(ids) :], max(sizes[node_type], 1)
+        after[node_type] = torch.cat([ids, (new % size).to(ids.dtype)])
+        after_trees[node_type] = torch.cat([trees[node_type], new // size])
+    # Positions get the dtype of the graph's ids back.
+    dtypes = {name: csc.indices.dtype for name, csc in cscs.items()}
+    positions = {name: CSCFormatBase(csc.indptr, csc.indices.to(dtypes[name])) for name, csc in local.items()}
+    return after, after_trees, positions
+
+
+def trees_of_rows(hops: Sequence[SampledSubgraph], of_seeds: ByType | None = None) -> ByType:
+    """Return the seed that each row of the outermost hop belongs to, for hops that are disjoint.
+
+    Args:
+        hops: One subgraph per hop, the outermost first; at least one.
+        of_seeds: The tree of each seed, of int64; by default their numbers, which run through the node types.
+
+    Example:
+        >>> csc = CSCFormatBase(torch.tensor([0, 1, 2]), torch.tensor([2, 3]))
+        >>> trees_of_rows([SampledSubgraph(csc, torch.tensor([5, 6]), torch.tensor([5, 6, 7, 7]))])
+        tensor([0, 1, 0, 1])
+    """
+    seeds: Any = hops[-1].original_column_node_ids
+    if of_seeds is None:
+        trees = number_seeds(to_type_dict(seeds))
+    else:
+        trees = with_all_types(to_type_dict(of_seeds), to_type_dict(seeds))
+    # From the seeds outwards, each hop's rows get the trees of the columns that they were found from.
+    for hop in reversed(hops):
+        sampled: Any = hop.sampled_csc
+        columns: Any = hop.original_column_node_ids
+        ids: Any = hop.original_row_node_ids
+        after = {}
+        for node_type, rows in to_type_dict(ids).items():
+            own = trees[node_type]
+            after[node_type] = torch.cat([own, own.new_empty(len(rows) - len(own))])
+        for name, csc in by_type(sampled, columns)[0].items():
+            source, destination = ends_of(name)
+            edges = expand_indptr(csc.indptr, node_ids=trees[destination], output_size=len(csc.indices))
+            # An edge to a row that was there before has the tree of that row, so this writes what is there.
+            after[source][csc.indices.long()] = edges
+        trees = after
+    return from_type_dict(trees)  # type: ignore[no-any-return]
