@@ -130,6 +130,7 @@ def hop_calls() -> dict[str, Call]:
         "sample_hops by LABOR": Call(
             ops.sample_hops, {**hops, **labor, "graph": plain._replace(large_columns=index())}
         ),
+        "sample_hops in trees": Call(ops.sample_hops, {**hops, "drawing": ops.Drawing(only_new=True, rows="tree")}),
         "sample_hops in time": Call(ops.sample_hops, {**hops, **in_time}),
         "typed_sample_hops": Call(ops.typed_sample_hops, by_type),
         "typed_sample_hops by LABOR": Call(ops.typed_sample_hops, {**by_type, **labor}),
