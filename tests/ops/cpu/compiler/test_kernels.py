@@ -77,6 +77,7 @@ def more_calls() -> dict[str, Call]:
         **EVERY,
         "permute few": Call(ops.permute, {"start": 0, "stop": 9, "size": 9, "key": 1}),
         "place_nodes": Call(place_nodes, placed),
+        "compact many": Call(ops.compact, {"seeds": INDICES, "neighbors": INDICES.repeat(20), "num_nodes": 6}),
         "by page": Call(typed.run, {**typed.arguments, "graph": typed.arguments["graph"]._replace(**mapped)}),
         "LABOR by page": Call(one.run, {**one.arguments, "graph": one.arguments["graph"]._replace(**mapped)}),
     }
