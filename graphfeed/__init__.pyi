@@ -93,7 +93,7 @@ from graphfeed.distributed import CooperativeConv as CooperativeConv, Cooperativ
 from graphfeed.distributed import DistContext as DistContext, DistLinkNeighborLoader as DistLinkNeighborLoader
 from graphfeed.distributed import DistLoader as DistLoader, DistNeighborLoader as DistNeighborLoader
 from graphfeed.distributed import DistNeighborSampler as DistNeighborSampler, DistRole as DistRole
-from graphfeed.distributed import GraphPart as GraphPart, HaloPlan as HaloPlan, LocalFeatureStore as LocalFeatureStore
+from graphfeed.distributed import GraphPart as GraphPart, LocalFeatureStore as LocalFeatureStore
 from graphfeed.distributed import LocalGraphStore as LocalGraphStore, MeetingPoint as MeetingPoint, PartBook as PartBook
 from graphfeed.distributed import PartitionReport as PartitionReport, PartitionedFeature as PartitionedFeature
 from graphfeed.distributed import PartitionedGraph as PartitionedGraph, Partitioner as Partitioner, Peers as Peers
@@ -101,8 +101,8 @@ from graphfeed.distributed import RankLostError as RankLostError, RemoteReceivin
 from graphfeed.distributed import SamplerReceiver as SamplerReceiver, SamplerSender as SamplerSender
 from graphfeed.distributed import SamplingServer as SamplingServer, StoredPart as StoredPart
 from graphfeed.distributed import assign_nodes as assign_nodes, cut_graph as cut_graph, cut_rows as cut_rows
-from graphfeed.distributed import open_part as open_part, plan_halo as plan_halo, read_graphlearn as read_graphlearn
-from graphfeed.distributed import read_graphlearn_caches as read_graphlearn_caches, report_partition as report_partition
+from graphfeed.distributed import open_part as open_part, read_graphlearn as read_graphlearn
+from graphfeed.distributed import report_partition as report_partition
 from graphfeed.distributed import write_partition as write_partition
 from graphfeed.ingest import FixedLenFeature as FixedLenFeature, LoadedGraphTensors as LoadedGraphTensors
 from graphfeed.ingest import SerializedGraphMetadata as SerializedGraphMetadata

@@ -28,7 +28,7 @@ NUMBERS = count()
 NOT_CALLED = {
     "bases of classes of users": """ChannelBase Datapipe FanoutSampler Feature FeatureStore NegativeSampler SamplerPool
         SamplingGraph SubgraphSampler Task TemporalSampler Transform""",
-    "made by the library alone": """CooperativeConvFunction DistRole HaloPlan LoadedGraphTensors OnDiskTask
+    "made by the library alone": """CooperativeConvFunction DistRole LoadedGraphTensors OnDiskTask
         PartitionReport PipelineGraph Placement PyGLayerData PyGLayerHeteroData StoredPart datapipe_graph_to_adjlist
         minibatcher_default""",
     "by another name": "ItemSetDict SampledSubgraphImpl",
@@ -37,7 +37,7 @@ NOT_CALLED = {
         SamplerSender cuda_check from_dglgraph warm_up""",
     "take a folder of a kind that tests of their rooms write": """BuiltinDataset OnDiskDataset SerializedGraphMetadata
         SerializedTFRecordInfo load_torch_tensors_from_tf_record preprocess_ondisk_dataset read_graphlearn
-        read_graphlearn_caches read_ogb""",
+        read_ogb""",
 }
 """Public callables that have no call here, by the reason."""
 
@@ -342,9 +342,6 @@ DISTRIBUTED: dict[str, Callable[[], Call]] = {
     "ShmChannel.send": lambda: call(shared().send, msg={"a": IDS}, timeout_ms=1),
     "cut_graph": lambda: call(gf.cut_graph, graph=graph(), assignment=PARTS, part=0),
     "cut_rows": lambda: call(gf.cut_rows, values=torch.ones(6, 2), book=book(), part=0),
-    "plan_halo": lambda: call(
-        gf.plan_halo, graph=graph(), assignment=PARTS, num_parts=2, features=store(), halo_features=100
-    ),
     "report_partition": lambda: call(gf.report_partition, graph=graph(), assignment=PARTS, num_parts=2),
     "ldg_memory": lambda: call(distributed.ldg_memory, num_nodes=100, num_parts=2),
 }  # fmt: skip

@@ -34,7 +34,7 @@ ARCHITECTURE_LINES = 160
 
 OPTIONAL = ["channels", "distributed", "ingest", "interop", "pyg"]
 TYPES_OF_RESULTS = {
-    "ChannelBase", "ExcludeSeedLinks", "GraphPart", "HaloPlan", "HeteroSamplerOutput", "InitWorker", "PipelineGraph",
+    "ChannelBase", "ExcludeSeedLinks", "GraphPart", "HeteroSamplerOutput", "InitWorker", "PipelineGraph",
     "SampleMessage", "SampleWith", "WholeGraph",
 }  # fmt: skip
 """Users name them in annotations; tests look at the results themselves."""

@@ -9,11 +9,9 @@ from graphfeed.distributed.cooperative import CooperativeConv, CooperativeConvFu
 from graphfeed.distributed.graph_part import GraphPart, cut_graph, cut_rows
 from graphfeed.distributed.part_book import PartBook
 from graphfeed.distributed.partition import (
-    HaloPlan,
     PartitionReport,
     StoredPart,
     open_part,
-    plan_halo,
     report_partition,
     write_partition,
 )
@@ -29,15 +27,15 @@ from graphfeed.distributed.ranks.heartbeat import RankLostError
 from graphfeed.distributed.ranks.meeting_point import MeetingPoint
 from graphfeed.distributed.ranks.peers import Peers
 from graphfeed.distributed.servers import RemoteReceivingChannel, SamplerReceiver, SamplerSender, SamplingServer
-from graphfeed.interop import WholeGraph, read_graphlearn, read_graphlearn_caches
+from graphfeed.interop import WholeGraph, read_graphlearn
 from graphfeed.storage.graph import assign_nodes, ldg_memory
 
 __all__ = [
     "CooperativeConv", "CooperativeConvFunction", "DistContext", "DistLinkNeighborLoader", "DistLoader",
-    "DistNeighborLoader", "DistNeighborSampler", "DistRole", "GraphPart", "HaloPlan", "JointFetcher", "JointSampler",
+    "DistNeighborLoader", "DistNeighborSampler", "DistRole", "GraphPart", "JointFetcher", "JointSampler",
     "LocalFeatureStore", "LocalGraphStore", "MeetingPoint", "PartBook", "PartitionReport", "PartitionedFeature",
     "PartitionedGraph", "Partitioner", "Peers", "RankLostError", "RemoteReceivingChannel", "SamplerReceiver",
     "SamplerSender", "SamplingServer", "StoredPart", "WholeGraph", "assign_nodes", "cut_graph", "cut_rows",
-    "ldg_memory", "open_part", "plan_halo", "read_graphlearn", "read_graphlearn_caches", "report_partition",
+    "ldg_memory", "open_part", "read_graphlearn", "report_partition",
     "write_partition",
 ]  # fmt: skip

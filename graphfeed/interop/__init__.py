@@ -8,9 +8,9 @@ the other library belongs to `graphfeed.datapipes` or `graphfeed.storage`; PyG h
 import importlib
 import types
 
-from graphfeed.interop.graphlearn import WholeGraph, read_graphlearn, read_graphlearn_caches
+from graphfeed.interop.graphlearn import WholeGraph, read_graphlearn
 
-__all__ = ["WholeGraph", "read_graphlearn", "read_graphlearn_caches"]
+__all__ = ["WholeGraph", "read_graphlearn"]
 
 
 def __getattr__(name: str) -> types.ModuleType:

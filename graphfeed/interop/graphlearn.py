@@ -37,8 +37,8 @@ def read_graphlearn(root: str | os.PathLike[str]) -> WholeGraph:
     GraphLearn's parts often hold the out-edges of their nodes; ours hold in-edges. So the parts are put together, and
     `write_partition` writes them anew with the same assignment. Edges are ordered by their ids, and weights are the
     edge attribute "weights". Types are in alphabetical order. Nothing but tensors is unpickled: the number of parts
-    and the types are known from the names of files, rather than from the file `META`. Cached features are copies, so
-    they are not read; `read_graphlearn_caches` returns which they are.
+    and the types are known from the names of files, rather than from the file `META`. Cached features are copies, and
+    left out: `cpu_cached_feature`, or a loader's window, keeps what is asked for most often.
 
     Args:
         root: The folder with `node_pb`, `edge_pb` and `part0`.
@@ -65,32 +65,6 @@ def read_graphlearn(root: str | os.PathLike[str]) -> WholeGraph:
     graph = from_coo(from_type_dict(edges), from_type_dict(sizes), edge_attributes=attributes)
     rows: Any = {key: TorchBasedFeature(values) for key, values in features.items() if values is not None}
     return WholeGraph(graph, from_type_dict(nodes), len(parts), BasicFeatureStore(rows))
-
-
-@checked
-def read_graphlearn_caches(root: str | os.PathLike[str]) -> list[ByType]:
-    """Return of which nodes each part of a folder of GraphLearn-for-PyTorch's partitioners has cached features.
-
-    `write_partition(halo_features=...)` stores copies of the same nodes' features with our parts. GraphLearn chooses
-    them by how often nodes are met from the training seeds of a part. Cached features of edges are left out.
-
-    Args:
-        root: The folder, as in `read_graphlearn`.
-
-    Returns:
-        For each part, the nodes' ids, by node type if there are types; empty if nothing was cached.
-
-    Raises:
-        FileNotFoundError: A file is missing.
-        ValueError: A file holds something other than tensors.
-    """
-    node_types, caches = list(read_books(Path(root), NODES)), []
-    for part in part_folders(Path(root)):
-        paths = {node_type: part / "node_feat" / (node_type or "") / "cache_ids.pt" for node_type in node_types}
-        none = torch.empty(0, dtype=torch.int64)
-        ids = {node_type: read_tensor(path) if path.is_file() else none for node_type, path in paths.items()}
-        caches.append(from_type_dict(ids))
-    return caches
 
 
 def part_folders(root: Path) -> list[Path]:

@@ -7,7 +7,7 @@ import torch
 
 import graphfeed as gf
 from graphfeed.distributed import open_part, write_partition
-from graphfeed.interop.graphlearn import read_chunks, read_graphlearn, read_graphlearn_caches
+from graphfeed.interop.graphlearn import read_chunks, read_graphlearn
 from tests.digests import assert_same
 from tests.distributed.pyg.test_partition_pyg_layout import Touches
 from tests.pipelines import random_edges
@@ -77,29 +77,6 @@ def test_what_was_read_can_be_written_as_our_own_parts(tmp_path: Path) -> None:
         ids = torch.nonzero(whole.assignment == part).flatten()
         assert_same(stored.graph.book.ids_of(part), ids)
         assert_same(stored.features.read("node", None, "feat"), ids[:, None] * torch.ones(1, 4))
-
-
-@pytest.mark.parametrize("kinds", [SIZES, {"": 30}])
-def test_what_was_cached_is_copied_to_our_parts(tmp_path: Path, kinds: dict[str, int]) -> None:
-    edges = EDGES if "" not in kinds else {"": random_edges(30, 30, 80, 0)}
-    write_graphlearn(tmp_path / "theirs", kinds, edges)
-    kind = next(iter(kinds))
-    # As GraphLearn's, the cache has nodes of its own part too, by how hot they are.
-    save(tmp_path / "theirs" / "part1" / "node_feat" / kind / "cache_ids.pt", torch.tensor([7, 3, 11, 5, 0]))
-    save(tmp_path / "theirs" / "part1" / "node_feat" / kind / "cache_feats.pt", torch.zeros(5, 4))
-    whole, cached = read_graphlearn(tmp_path / "theirs"), read_graphlearn_caches(tmp_path / "theirs")
-    root = write_partition(tmp_path / "ours", whole.graph, whole.assignment, 2, whole.features, cached)
-    owners = torch.load(tmp_path / "theirs" / (f"node_pb/{kind}.pt" if kind else "node_pb.pt"))
-    expected = [node for node in (0, 3, 5, 7, 11) if owners[node] == 0]
-    for part, nodes in enumerate([[], expected]):
-        copies = open_part(root, part, check=True).halo[gf.FeatureKey("node", kind or None, "feat")]
-        assert copies.of.ids.tolist() == nodes
-        assert_same(copies.rows, torch.tensor(nodes)[:, None] * torch.ones(1, 4))
-    assert 0 < len(expected) < 5
-    save(tmp_path / "theirs" / "part0" / "node_feat" / kind / "cache_ids.pt", torch.tensor([30]))
-    beyond = read_graphlearn_caches(tmp_path / "theirs")
-    with pytest.raises(IndexError, match=r"halo_features\[0\]"):
-        write_partition(tmp_path / "beyond", whole.graph, whole.assignment, 2, whole.features, beyond)
 
 
 def test_tensors_of_all_dtypes_are_read(tmp_path: Path) -> None:

@@ -4,12 +4,11 @@ Their layout, how parts are written and opened, reports, and the command. Method
 `graphfeed.storage.graph`.
 """
 
-from graphfeed.distributed.partition.halo import HaloPlan, plan_halo
 from graphfeed.distributed.partition.reader import StoredPart, open_part
 from graphfeed.distributed.partition.report import PartitionReport, report_partition
 from graphfeed.distributed.partition.writer import write_partition
 
 __all__ = [
-    "HaloPlan", "PartitionReport", "StoredPart", "open_part", "plan_halo", "report_partition",
+    "PartitionReport", "StoredPart", "open_part", "report_partition",
     "write_partition",
 ]  # fmt: skip

@@ -12,13 +12,12 @@ from typing import Any
 import torch
 
 from graphfeed.datapipes import nodes_of_items
-from graphfeed.distributed.partition.halo import HaloFeatures, plan_halo
 from graphfeed.distributed.partition.part_layout import check_num_parts
 from graphfeed.distributed.partition.report import report_partition, unevenness
 from graphfeed.distributed.partition.writer import write_partition
 from graphfeed.distributed.pyg.partitioner import Partitioner
 from graphfeed.loader import ProcessExecutor
-from graphfeed.ops.arguments import check_count, parse_bytes
+from graphfeed.ops.arguments import check_count
 from graphfeed.storage import HeteroItemSet, ItemSet
 from graphfeed.storage.datasets import TASK_SECONDS, check_new_folder, open_in_files
 from graphfeed.storage.graph import METHODS, ByType, assign_nodes, from_type_dict, ldg_memory, load_graph, to_type_dict
@@ -81,11 +80,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="files that are mapped, or those of torch_geometric.distributed (default: %(default)s)",
     )
     parser.add_argument(
-        "--halo-features",
-        metavar="BYTES",
-        help="store with each part copies of rows that it often asks others for, up to a size such as 2G",
-    )
-    parser.add_argument(
         "--workers", type=int, default=1, help="how many processes write the parts (default: %(default)s)"
     )
 
@@ -103,9 +97,6 @@ def run(options: Any) -> None:
     check_new_folder(options.root)
     check_num_parts(options.parts)
     check_count("--workers", options.workers, 1)
-    most_bytes = options.halo_features and parse_bytes("--halo-features", options.halo_features)
-    if most_bytes and options.layout == "pyg":
-        raise ValueError("--halo-features needs --layout graphfeed; PyG's layout has no place for copies of rows")
     if options.balance and options.method != "ldg":
         raise ValueError(f"--balance needs --method ldg, but got {options.method}; leave one of them out")
     items = read_items(options.balance) if options.balance else None
@@ -124,15 +115,10 @@ def run(options: Any) -> None:
     if balance is not None:
         counts = items_of_parts(assignment, balance, options.parts)
         print(f"items of the largest part over the mean: {unevenness(counts):.2f}", flush=True)
-    halo: HaloFeatures = 0
-    if most_bytes:
-        plan = plan_halo(graph, assignment, options.parts, stored.feature, most_bytes)
-        print(plan, flush=True)
-        halo = plan.ids
     if options.layout == "pyg":
         Partitioner(stored, options.parts, options.root, method=assignment).generate_partition()
     else:
         pool = ProcessExecutor(options.workers, timeout=TASK_SECONDS) if options.workers > 1 else nullcontext()
         with pool as executor:
-            write_partition(options.root, graph, assignment, options.parts, stored.feature, halo, executor)
+            write_partition(options.root, graph, assignment, options.parts, stored.feature, executor)
     print(f"wrote {options.parts} parts to {options.root}")

@@ -3,8 +3,7 @@
 A partition is a folder. `partition.json` describes it. The arrays that all parts need lie beside it: the part of each
 node, the attributes of all nodes, since any may be a neighbour, and as "first_edges" the whole graph's column starts,
 unless edges have ids of their own, which are an attribute then. Folder `part_i` holds what part `i` owns: the
-in-edges of its nodes, and the rows of its features; perhaps also copies of rows that it often asks other parts for, as
-"halo_ids" by node type and "halo_feature" in the order of these. All arrays are `.npy` files, and they are mapped.
+in-edges of its nodes, and the rows of its features. All arrays are `.npy` files, and they are mapped.
 The partition has an identity, which is in `partition.json` and in a file of each part, so that a part of another one is
 noticed.
 """
@@ -36,12 +35,12 @@ VERSION = 1
 ATTRIBUTES = ("node_attributes", "edge_attributes")
 KEY_LENGTHS = {
     **dict.fromkeys(("csc_indptr", "indices", "type_per_edge", "node_parts", "first_edges"), 0),
-    **dict.fromkeys((*ATTRIBUTES, "edge_parts", "halo_ids"), 1),
-    **dict.fromkeys(("feature", "halo_feature"), 3),
+    **dict.fromkeys((*ATTRIBUTES, "edge_parts"), 1),
+    "feature": 3,
 }
 """What an array may be, its role: a field of the graph or another; and the length of its key there."""
 Key: TypeAlias = tuple[str | None, ...]
-"""The name of an attribute, the type of edge parts or of halo ids, or the key of a feature; otherwise empty."""
+"""The name of an attribute, the type of edge parts, or the key of a feature; otherwise empty."""
 
 
 @dataclass(frozen=True)

@@ -2,7 +2,7 @@
 
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 
 import torch
@@ -20,7 +20,7 @@ from graphfeed.distributed.partition.part_layout import (
     map_entry,
     read_metadata,
 )
-from graphfeed.distributed.partitioned_feature import HaloIds, HaloRows, PartitionedFeature, name_of
+from graphfeed.distributed.partitioned_feature import PartitionedFeature, name_of
 from graphfeed.distributed.pyg.partition_pyg_layout import PyGLayout
 from graphfeed.distributed.ranks.peers import Peers
 from graphfeed.ops.arguments import checked
@@ -39,26 +39,22 @@ class StoredPart:
     """The rows that the part owns, in the order of their ids; features of the graph as a whole are complete."""
     books: Mapping[FeatureKey, PartBook]
     """For each feature of nodes or edges: which part owns each row, and its offset there."""
-    halo: Mapping[FeatureKey, HaloRows] = field(default_factory=dict)
-    """Copies of rows that other parts own, for features of nodes, if they were written with `halo_features`."""
 
-    def partitioned_features(self, peers: Peers | None = None, *, halo: bool = True) -> BasicFeatureStore:
-        """Return the features as read by global ids from all ranks; rank `i` has opened part `i`.
+    def partitioned_features(self, peers: Peers | None = None) -> BasicFeatureStore:
+        """Return the features as read by global ids from all ranks; rank `i` of R has opened part `i // (R / P)` of P.
 
         Args:
             peers: The ranks; by default, those of the default process group.
-            halo: Whether to read the copies of other parts' rows that were stored with the part. False where ranks
-                update their rows, as that does not reach the copies.
 
         Raises:
-            ValueError: The number of parts is not that of the ranks.
+            ValueError: The number of ranks is no multiple of that of the parts.
         """
         features: dict[tuple[str, str | None, str], Feature] = {}
         rows: Feature
         for key, rows in features_by_key(self.features).items():
-            book, copies = self.books.get(key), self.halo.get(key) if halo else None
+            book = self.books.get(key)
             if book is not None:
-                rows = PartitionedFeature(rows, book, peers, name_of(*key), copies, self.graph.identity)
+                rows = PartitionedFeature(rows, book, peers, name_of(*key), self.graph.identity)
             features[key] = rows
         return BasicFeatureStore(features)
 
@@ -114,10 +110,7 @@ def open_part(root: str | os.PathLike[str], part: int, *, check: bool = False) -
         first_edges = arrays["first_edges"].get(())
         own = GraphPart(columns, book, part, metadata.num_edges, identity, first_edges)
         own.check_ids(whole=check)
-        stored = with_features(own, arrays)
-        for copies in stored.halo.values() if check else ():
-            copies.of.check()
-        return stored
+        return with_features(own, arrays)
     except (KeyError, TypeError, ValueError) as error:
         error.add_note(f"in the partition at {root}, which was changed after it was written; write it again")
         raise
@@ -143,7 +136,7 @@ def columns_of(metadata: PartitionMetadata, arrays: Mapping[str, Mapping[Key, to
 
 
 def with_features(graph: GraphPart, arrays: Mapping[str, Mapping[Key, torch.Tensor]]) -> StoredPart:
-    """Return a part with the rows of its features and the copies of other parts' rows, and the owners of all rows."""
+    """Return a part with the rows of its features, and the owners of all rows."""
     # Features of a type share a book, which keeps the offsets of its ids.
     of_type = {("node", name): graph.book_of(name) for name in to_type_dict(graph.columns.num_nodes)}
     for (name,), owners in arrays["edge_parts"].items():
@@ -155,9 +148,4 @@ def with_features(graph: GraphPart, arrays: Mapping[str, Mapping[Key, torch.Tens
         features[feature_key] = TorchBasedFeature(rows)
         if feature_key.domain != "graph":
             books[feature_key] = of_type[feature_key[:2]]
-    ids = {name: HaloIds(rows, of_type["node", name].num_ids) for (name,), rows in arrays["halo_ids"].items()}
-    halo: dict[FeatureKey, HaloRows] = {}
-    for key, rows in arrays["halo_feature"].items():
-        feature_key = FeatureKey._make(key)
-        halo[feature_key] = HaloRows(ids[feature_key.type], rows, features[feature_key].read())
-    return StoredPart(graph, BasicFeatureStore(features), books, halo)
+    return StoredPart(graph, BasicFeatureStore(features), books)

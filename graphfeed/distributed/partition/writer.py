@@ -7,7 +7,6 @@ from concurrent.futures import Executor
 from contextlib import ExitStack
 from dataclasses import asdict
 from functools import partial
-from itertools import chain
 from math import prod
 from pathlib import Path
 from typing import Any, NamedTuple, TypeAlias
@@ -18,7 +17,6 @@ from numpy.typing import NDArray
 
 from graphfeed.distributed.edge_positions import edge_destinations, edge_positions
 from graphfeed.distributed.part_book import smallest_dtype
-from graphfeed.distributed.partition.halo import HaloFeatures, plan_halo
 from graphfeed.distributed.partition.part_layout import (
     FILE_NAME,
     VERSION,
@@ -82,21 +80,20 @@ class Target(NamedTuple):
 
 
 class Rows(NamedTuple):
-    """Which rows of a feature a part has: those that it owns, or those that a file lists."""
+    """Which rows of a feature a part has: those that it owns."""
 
     file: Path
-    """The owner of each row, or the ids of the rows."""
+    """The owner of each row."""
     bounds: tuple[int, int | None]
     """Which values of the file are about this feature."""
-    part: int | None
-    """The owner; None: the file has ids."""
+    part: int
+    """The owner."""
 
     def pieces(self, most: int) -> Iterator[torch.Tensor]:
         """Yield the ids of the rows, ascending, at most so many at a time."""
         values = map_npy(self.file)[slice(*self.bounds)]
         for low in range(0, len(values), BLOCK_NODES):
-            some = values[low : low + BLOCK_NODES]
-            ids = np.array(some) if self.part is None else low + np.flatnonzero(some == self.part)
+            ids = low + np.flatnonzero(values[low : low + BLOCK_NODES] == self.part)
             if ids.size:
                 yield from torch.split(torch.from_numpy(ids), most)
 
@@ -183,7 +180,6 @@ def write_partition(
     assignment: ByType,
     num_parts: int,
     features: FeatureStore | None = None,
-    halo_features: HaloFeatures = 0,
     executor: Executor | None = None,
 ) -> Path:
     """Write a graph in parts to a new folder, from which `open_part` maps them.
@@ -204,10 +200,6 @@ def write_partition(
         num_parts: The number of parts, of which some may be empty.
         features: The features of nodes by id, and of edges by the ids of sampled edges. Features of the graph are kept
             once, for all parts.
-        halo_features: How many bytes of copies of rows each part may have at most, of the nodes of other parts that its
-            in-edges come from most often. Ranks read copies rather than ask other machines; mini-batches stay the same,
-            and the rows can't be updated. Or the ids of the nodes, for each part: those of `plan_halo`, which also
-            tells what they save, or those of `read_graphlearn_caches`. 0 for no copies.
         executor: Who writes: any executor, such as a pool of processes or a cluster's, whose workers see the files
             under the same paths. A task writes the edges of a part, or the rows of a feature of a part, and gets graph
             and features as workers of a `DataLoader` do. The files are the same, byte for byte. None for this thread.
@@ -219,35 +211,27 @@ def write_partition(
         concurrent.futures.BrokenExecutor: A worker of the executor was lost, and its pool with it.
         FileExistsError: There is something in the folder, or it can't be replaced, such as the working folder.
         TypeError: The assignment is by type and the graph has no types, or the other way round.
-        ValueError: The assignment doesn't have a part for each node, or a feature not a row; there are no features to
-            copy; or there are more than 65,536 parts.
+        ValueError: The assignment doesn't have a part for each node, or a feature not a row; or there are more than
+            65,536 parts.
     """
     check_num_parts(num_parts)
     check_new_folder(Path(root))
-    halo = None
-    if isinstance(halo_features, Sequence) or halo_features != 0:
-        halo = plan_halo(graph, assignment, num_parts, features, halo_features).ids
     parts = stacked_assignment(graph, assignment, num_parts).to(smallest_dtype(num_parts))
     graph.ensure_checked(whole=False)
     graph, by_key = graph.to("cpu"), features_by_key(features)
-    key = key_of(graph, parts, num_parts, by_key, halo or ())
+    key = key_of(graph, parts, num_parts, by_key)
     with new_folder(Path(root), resume=None if key is None else JOURNAL, key=key) as unfinished:
-        PartitionWriter(unfinished, graph, parts, num_parts, executor).write(by_key, halo)
+        PartitionWriter(unfinished, graph, parts, num_parts, executor).write(by_key)
     return Path(root)
 
 
 def key_of(
-    graph: GraphArrays,
-    parts: torch.Tensor,
-    num_parts: int,
-    features: Mapping[FeatureKey, Feature],
-    halo: Sequence[ByType],
+    graph: GraphArrays, parts: torch.Tensor, num_parts: int, features: Mapping[FeatureKey, Feature]
 ) -> str | None:
     """Return a text that changes with what a partition is made of; None if it is not all in files, or can't be told."""
     names = [*graph.node_attributes], [*graph.edge_attributes]
     digest = hashlib.sha256(repr((VERSION, num_parts, graph.num_nodes, graph.edge_type_to_id, *names)).encode())
-    for copied in chain([parts], *(to_type_dict(ids).values() for ids in halo)):
-        digest.update(copied.contiguous().numpy().data)
+    digest.update(parts.contiguous().numpy().data)
     tensors = [*tensors_in(graph.fields())]
     for tensor, place in zip(tensors, find_places(tensors, SMALL_BYTES), strict=True):
         if isinstance(place, FilePlace):
@@ -283,7 +267,7 @@ class PartitionWriter:
         for target, written in zip(tasks, results.values(), strict=True):
             self.entries[target.part] += map(parse_entry, written)
 
-    def write(self, features: Mapping[FeatureKey, Feature], halo: Sequence[ByType] | None) -> None:
+    def write(self, features: Mapping[FeatureKey, Feature]) -> None:
         """Write the edges and the rows of each part, what all parts need, and the metadata."""
         self.check_rows(features)
         # A task, so that a run that goes on has the stamp of the files that are there.
@@ -309,8 +293,6 @@ class PartitionWriter:
         self.run("edges", edges, self.executor)
         self.run("the parts of edges", self.edge_parts(features), self.executor)
         self.run("features", rows, self.executor)
-        if halo is not None:
-            self.write_halo(halo, {key: feature for key, feature in features.items() if key.domain == "node"})
         self.finish(stamp)
 
     def check_rows(self, features: Mapping[FeatureKey, Feature]) -> None:
@@ -344,20 +326,6 @@ class PartitionWriter:
         # The parts of nodes lie in one file for all types, those of edges in one for each type.
         first, number = self.graph.first_ids(), [*to_type_dict(self.graph.num_nodes)].index(key.type)
         return Rows(self.owners, (first[number], first[number + 1]), part)
-
-    def write_halo(self, halo: Sequence[ByType], features: Mapping[FeatureKey, Feature]) -> None:
-        """Write copies of rows of other parts; for a part without any too, as others may have copies of its rows."""
-        ids: dict[Target, FileTask] = {}
-        rows: dict[Target, FileTask] = {}
-        numbers = {node_type: number for number, node_type in enumerate(dict.fromkeys(key.type for key in features))}
-        for part, copied in enumerate(map(to_type_dict, halo)):
-            listed = {name: Target(part, "halo_ids", (name,), number) for name, number in numbers.items()}
-            ids |= {target: partial(write_values, copied[name], target) for name, target in listed.items()}
-            for number, (key, feature) in enumerate(features.items()):
-                target, copies = Target(part, "halo_feature", key, number), self.folder / listed[key.type].path
-                rows[target] = partial(write_rows, feature, Rows(copies, (0, None), None), target)
-        self.run("the halo", ids, None)
-        self.run("copies of features", rows, self.executor)
 
     def finish(self, stamp: int) -> None:
         graph = self.graph

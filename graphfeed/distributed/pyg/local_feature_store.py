@@ -10,7 +10,7 @@ import torch
 
 from graphfeed.distributed.part_book import PartBook
 from graphfeed.distributed.partition.reader import open_part
-from graphfeed.distributed.partitioned_feature import HaloRows, PartitionedFeature, name_of
+from graphfeed.distributed.partitioned_feature import PartitionedFeature, name_of
 from graphfeed.distributed.pyg.partition_pyg_layout import EDGE_TIME, TIME
 from graphfeed.distributed.pyg.store_attributes import (
     EDGES,
@@ -49,7 +49,6 @@ class LocalFeatureStore:
         self._feat: dict[tuple[Group, str], torch.Tensor] = {}
         self._global_id: dict[Group, torch.Tensor] = {}
         self._sorted: dict[Group, Any] = {}
-        self._halo: dict[tuple[Group, str], HaloRows] = {}
         self._remote: dict[Peers, BasicFeatureStore] = {}
         self.num_partitions = 1
         self.partition_idx = 0
@@ -238,10 +237,7 @@ class LocalFeatureStore:
         if ids is None or not torch.equal(ids, owned):
             # Owners have the rows of their own ids alone, in the order of these.
             rows = rows[self.rows_of(group, owned)]
-        halo = self._halo.get((group, name))
-        if halo is not None and halo.source is not rows:
-            halo = None  # another tensor was set
-        return PartitionedFeature(rows, book, peers, name_of(domain_of(group), type_of(group), name), halo)
+        return PartitionedFeature(rows, book, peers, name_of(domain_of(group), type_of(group), name))
 
     @staticmethod
     def _whole(*args: Any, **kwargs: Any) -> tuple[Group, str]:
@@ -315,8 +311,6 @@ class LocalFeatureStore:
                 group = group_of(key.type, edges=key.domain == "edge")
                 store.put_global_id(book.ids_of(pid), group)
                 store.put_tensor(part.features[key].read(), group, key.name)
-                if key in part.halo:
-                    store._halo[group, key.name] = part.halo[key]
             return store
         for domain, by_type in info.layout.read_features(pid).items():
             for type_name, file in by_type.items():

@@ -68,22 +68,15 @@ def test_the_edges_and_rows_of_a_data_set_stay_in_their_files(tmp_path: Path, to
         assert isinstance(stored.feature["node", None, "feat"], gf.DiskBasedFeature)
 
 
-def test_a_data_set_is_partitioned_with_its_features_and_copies_of_rows(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_data_set_is_partitioned_with_its_features(tmp_path: Path) -> None:
     folder = tmp_path / "small"
     folder.mkdir()
     (folder / "metadata.yaml").write_text(METADATA)
     (folder / "edges.csv").write_text("0,1\n1,2\n2,3\n3,4\n4,5\n5,0\n5,1\n")
     np.save(folder / "feat.npy", np.arange(12.0).reshape(6, 2))
-    options = ["--parts", 2, "--method", "range", "--halo-features", "1k"]
+    options = ["--parts", 2, "--method", "range"]
     assert partition(folder, tmp_path / "parts", *options) == 0
     assert open_part(tmp_path / "parts", 1).features.read("node", None, "feat").tolist() == [[6, 7], [8, 9], [10, 11]]
-    assert open_part(tmp_path / "parts", 0).halo[gf.FeatureKey("node", None, "feat")].rows.tolist() == [[10, 11]]
-    assert " all            2   48 B                         3         3  100.0%" in capsys.readouterr().out
-    assert partition(folder, tmp_path / "other", *options, "--layout", "pyg") == 1
-    assert "--halo-features needs --layout graphfeed" in capsys.readouterr().err
-    assert not (tmp_path / "other").exists()
 
 
 def test_the_layout_of_pyg_may_be_chosen(source: Path, tmp_path: Path) -> None:

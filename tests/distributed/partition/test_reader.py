@@ -12,12 +12,13 @@ import torch
 import graphfeed as gf
 from graphfeed.distributed import (
     PartBook,
+    PartitionedGraph,
     Partitioner,
+    Peers,
     StoredPart,
     assign_nodes,
     cut_graph,
     open_part,
-    plan_halo,
     report_partition,
     write_partition,
 )
@@ -32,6 +33,7 @@ from graphfeed.distributed.partition.part_layout import (
 from graphfeed.storage.graph.assign import stacked_assignment
 from tests.digests import assert_same
 from tests.distributed import graphs
+from tests.distributed.joint import in_threads
 from tests.refusals import check_all_refused, check_refused
 
 each_graph = pytest.mark.parametrize("make", [graphs.plain, graphs.typed])
@@ -44,6 +46,31 @@ def write(tmp_path: Path) -> Callable[..., Path]:
         return write_partition(tmp_path / "parts", graph, parts, num_parts + empty, graphs.codes_of(graph))
 
     return write
+
+
+def epoch(graph: gf.SamplingGraph, features: gf.FeatureStore) -> list[gf.MiniBatch]:
+    """Return the mini-batches of an epoch, with all features."""
+    sizes: Any = graph.num_nodes
+    typed = isinstance(sizes, dict)
+    items: Any = gf.ItemSet(sizes["user"] if typed else sizes, names="seeds")
+    pipe = gf.ItemSampler(gf.HeteroItemSet({"user": items}) if typed else items, 45, shuffle=True)
+    names: Any = {kind: list(graphs.FEATURES) for kind in sizes} if typed else list(graphs.FEATURES)
+    edges: Any = {"user:likes:item": ["e"]} if typed else ["e"]
+    with gf.DataLoader(pipe.sample_neighbor(graph, [3, 4]).fetch_feature(features, names, edges), 0, seed=1) as loader:
+        return list(loader)
+
+
+@each_graph
+def test_stored_parts_give_the_mini_batches_of_the_whole_graph(
+    make: Callable[[], gf.FusedCSCSamplingGraph], write: Callable[..., Path]
+) -> None:
+    root, expected = write(make(), 2, empty=1), epoch(make(), graphs.codes_of(make()))
+
+    def work(rank: int, peers: Peers) -> None:
+        part = open_part(root, rank // 2, check=True)
+        assert_same(epoch(PartitionedGraph(part.graph, peers), part.partitioned_features(peers)), expected)
+
+    in_threads(6, work)
 
 
 @each_graph
@@ -287,14 +314,12 @@ def test_no_path_leads_out_of_the_folder(tmp_path: Path) -> None:
 
 def test_more_parts_than_there_can_be_folders_are_refused_before_the_work_begins(tmp_path: Path) -> None:
     graph, parts = graphs.plain(), torch.zeros(100, dtype=torch.int64)
-    features = gf.BasicFeatureStore({("node", None, "x"): gf.TorchBasedFeature(torch.zeros(100, 1))})
     many, words = 10**9, r"at most 65,536, for each part has a folder.*but is 1,000,000,000"
     check_refused(
         [
             (lambda: write_partition(tmp_path / "parts", graph, parts, many), ValueError, words),
             (lambda: Partitioner(graph, many, tmp_path / "parts", method=parts), ValueError, words),
             (lambda: report_partition(graph, parts, many), ValueError, words),
-            (lambda: plan_halo(graph, parts, many, features, 40), ValueError, words),
         ]
     )
     assert list(tmp_path.iterdir()) == []

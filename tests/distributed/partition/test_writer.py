@@ -127,13 +127,13 @@ def test_every_executor_writes_the_same_bytes_in_whichever_pieces(
 ) -> None:
     monkeypatch.setattr(partition_writer, "new_stamp", lambda: 1000)
     graph, parts, store = stored(tmp_path)
-    expected = content(write_partition(tmp_path / "here", graph, parts, 3, store, 500))
+    expected = content(write_partition(tmp_path / "here", graph, parts, 3, store))
     assert not [name for name in expected if name.startswith("scratch")]
     monkeypatch.setattr(partition_columns, "PIECE", 17)
     monkeypatch.setattr(partition_writer, "PART_BYTES", 17)
     monkeypatch.setattr(partition_writer, "BLOCK_NODES", 7)
     with start() as executor:
-        root = write_partition(tmp_path / "parts", graph, parts, 3, store, 500, executor)
+        root = write_partition(tmp_path / "parts", graph, parts, 3, store, executor)
     assert content(root) == expected
     assert (root / "part_1/indices.npy").stat().st_mtime == 1000
 
@@ -146,10 +146,10 @@ def test_a_cluster_that_loses_a_worker_writes_the_same_bytes(
 ) -> None:
     monkeypatch.setattr(partition_writer, "new_stamp", lambda: 1000)
     graph, parts, store = stored(tmp_path)
-    expected = content(write_partition(tmp_path / "here", graph, parts, 3, store, 500))
+    expected = content(write_partition(tmp_path / "here", graph, parts, 3, store))
     with start() as cluster:
         executor = Killing(cluster, tmp_path / "killed", at=2)
-        assert content(write_partition(tmp_path / "parts", graph, parts, 3, store, 500, executor)) == expected
+        assert content(write_partition(tmp_path / "parts", graph, parts, 3, store, executor)) == expected
     assert (tmp_path / "killed").exists()
 
 
@@ -185,7 +185,7 @@ def test_the_key_of_a_graph_in_files_is_told_without_reading_its_edges(tmp_path:
     graph: Any = gf.load_graph(tmp_path / "graph")
     tracemalloc.start()
     try:
-        assert partition_writer.key_of(graph, torch.zeros(2000), 3, {}, ()) is not None
+        assert partition_writer.key_of(graph, torch.zeros(2000), 3, {}) is not None
         assert tracemalloc.get_traced_memory()[1] < 4 * graph.indices.nbytes
     finally:
         tracemalloc.stop()

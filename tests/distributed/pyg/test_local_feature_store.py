@@ -57,22 +57,19 @@ def test_tensors_are_set_listed_measured_and_removed() -> None:
     assert store.get_global_id("paper") is None
 
 
-def test_copies_of_other_parts_rows_are_read_until_a_tensor_is_set(tmp_path: Path) -> None:
+def test_rows_of_all_parts_are_read_and_those_of_a_tensor_that_is_set_anew(tmp_path: Path) -> None:
     graph, rows = graphs.plain(), torch.arange(300.0).view(100, 3)
     features = gf.BasicFeatureStore({("node", None, "x"): gf.TorchBasedFeature(rows)})
-    root = write_partition(tmp_path / "parts", graph, assign_nodes(graph, 2, "hash"), 2, features, 1 << 20)
+    root = write_partition(tmp_path / "parts", graph, assign_nodes(graph, 2, "hash"), 2, features)
 
-    def work(rank: int, peers: Peers) -> int:
+    def work(rank: int, peers: Peers) -> None:
         store = LocalFeatureStore.from_partition(root, rank)
         sources = open_part(root, rank).graph.columns.indices
         assert_same(store.partitioned_features(peers)["node", None, "x"].read(sources), rows[sources])
-        copied = peers.traffic.exchanges
         store.put_tensor(store.get_tensor(None, "x") + 1, None, "x")
         assert_same(store.partitioned_features(peers)["node", None, "x"].read(), rows + 1)
-        return copied
 
-    # Each rank told the other what it holds, and asked nothing.
-    assert in_threads(2, work) == [1, 1]
+    in_threads(2, work)
 
 
 def test_what_is_not_here_is_an_error() -> None:
