@@ -1,4 +1,4 @@
-"""Checks that all ranks have opened the same parts, and begin the same runs.
+"""Compares, once, what all ranks have in common: their parts, and the pipelines and seeds of their first runs.
 
 A rank with a part of another graph, or with another seed, would give mini-batches that look well and are wrong.
 """
@@ -9,7 +9,7 @@ import time
 import weakref
 from collections.abc import Mapping
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Any
 
 import torch
 
@@ -32,25 +32,11 @@ PIPELINES: "weakref.WeakKeyDictionary[Datapipe, str]" = weakref.WeakKeyDictionar
 """What decides which seeds a pipeline has, and what is sampled for them, as JSON."""
 
 
-class Start(NamedTuple):
-    """Where a run begins, and by which seed it draws."""
-
-    seed: int
-    epoch: int
-    position: int
-    """The index of the first mini-batch."""
-
-
-Runs: TypeAlias = dict[tuple[int, int], Start]
-"""The runs of a pipeline, by how many there were: of whole epochs, and since the last one, from the middle of one."""
-
-
 class Agreement:
     """What each rank says of its parts and of its runs."""
 
     # Parts are compared before they are first read; this waits for all ranks. Runs can't be waited for, as a rank may
-    # begin none, or leave one early. So each rank tells all others as it begins one, and the runs of a pipeline are
-    # compared by their number, wherever the later word comes: in any order, and without a clock.
+    # begin none. So each rank tells all others as it first runs a pipeline, and the later word is compared.
     def __init__(self, peers: "Peers") -> None:
         self.peers = peers
         self._changed = threading.Condition()
@@ -58,8 +44,8 @@ class Agreement:
         """What this rank says of each part, and the name by which others ask for that."""
         self._agreed: set[str] = set()
         self._agreeing = threading.Lock()
-        self._runs: list[dict[str, Runs]] = [{} for _ in range(peers.world_size)]
-        """For each rank its runs, by pipeline."""
+        self._begun: list[dict[str, int]] = [{} for _ in range(peers.world_size)]
+        """For each rank the seed of the first run of each pipeline."""
         self._telling = threading.Lock()
         self._latest: tuple[int, Progress, int | None] = (0, Progress(0, 0, done=True), None)
         """How many runs this rank has begun, how far the latest is, and how many mini-batches it has."""
@@ -88,19 +74,20 @@ class Agreement:
             check_equal(name, [said[rank] for rank in sorted(said)])
             self._agreed.add(name)
 
-    def begin(self, pipeline: str, start: Start) -> None:
-        """Tell the other ranks that this one begins a run, and raise if it is known that they don't share it."""
-        # Of two ranks that differ, the one whose word comes later raises here, the other one with its next mini-batch.
+    def begin(self, pipeline: str, seed: int) -> None:
+        """Tell the other ranks of the first run of a pipeline, and raise if it is known that they don't share it."""
         self.peers.meet()
-        with self._telling:  # so that all ranks get the runs of this one in their order
-            first = not self._runs[self.peers.rank]
-            self._tell({"pipeline": pipeline, "start": start})
-        # Only the first run waits, so that ranks that begin together raise before their first mini-batch.
+        with self._telling:
+            own = self._begun[self.peers.rank]
+            first = not own
+            if pipeline not in own:
+                self._tell({"pipeline": pipeline, "seed": seed})
+        # Only the first run of all waits, so that ranks that begin together raise before their first mini-batch.
         give_up = time.monotonic() + BEGIN_SECONDS
         with self._changed:
             self.peers.check()
             while first and time.monotonic() < give_up:
-                if {rank for rank, runs in enumerate(self._runs) if pipeline not in runs}.issubset(self.peers.leaving):
+                if {rank for rank, own in enumerate(self._begun) if pipeline not in own}.issubset(self.peers.leaving):
                     break
                 self._changed.wait(CHECK_SECONDS)
                 self.peers.check()
@@ -150,65 +137,34 @@ class Agreement:
             elif "failed" in options:
                 self.peers.refuse(ValueError(options["failed"]))
             else:
-                self._note_run(rank, options["pipeline"], Start(*options["start"]))
+                self._note_begun(rank, options["pipeline"], options["seed"])
             self._changed.notify_all()
         return {}
 
-    def _note_run(self, rank: int, pipeline: str, start: Start) -> None:
-        """Keep where a run of a rank begins, and compare it with those of the same number that are known here."""
-        runs = self._runs[rank].setdefault(pipeline, {})
-        whole, middle = next(reversed(runs), (0, 0))
-        # The number of a run does not depend on when words come, as each rank sends its own in their order.
-        number = (whole, middle + 1) if start.position else (whole + 1, 0)
-        runs[number] = start
+    def _note_begun(self, rank: int, pipeline: str, seed: int) -> None:
+        """Keep by which seed a rank draws for a pipeline, and compare it with those of other ranks."""
+        self._begun[rank][pipeline] = seed
         own = self.peers.rank
         for other in range(self.peers.world_size) if rank == own else [own]:
-            theirs = find_other_start(runs, self._runs[other].get(pipeline, {}), number)
-            if theirs is not None:
-                self.peers.refuse(ValueError(describe_difference(rank, start, other, theirs)))
+            theirs = self._begun[other].get(pipeline, seed)
+            if theirs != seed:
+                self.peers.refuse(
+                    ValueError(
+                        f"rank {rank} makes mini-batches with seed {seed}, but rank {other} with seed {theirs}; give "
+                        "the DataLoader of all ranks the same seed, and load the same state"
+                    )
+                )
 
     def _find_other_pipeline(self, pipeline: str) -> str:
         """Say which rank has begun only runs of other pipelines, and how they differ; else ""."""
-        for rank, runs in enumerate(self._runs):
-            known = next(iter(runs), pipeline) if pipeline not in runs else pipeline
+        for rank, begun in enumerate(self._begun):
+            known = next(iter(begun), pipeline) if pipeline not in begun else pipeline
             if difference := find_difference(json.loads(known), json.loads(pipeline)):
                 return (
                     f"the pipeline of rank {rank} is another one than that of rank {self.peers.rank}: {difference}; "
                     "write the same pipeline on all ranks"
                 )
         return ""
-
-
-def find_other_start(runs: Runs, others: Runs, number: tuple[int, int]) -> Start | None:
-    """Return where another rank begins the run of a number, if it has begun it elsewhere than this one."""
-    whole, middle = number
-    before, after = (whole - 1, 1), (whole + 1, 0)
-    if number in others:
-        return others[number] if others[number] != runs[number] else None
-    # Where a rank goes on in the middle of an epoch, another one may have finished it before both were stopped.
-    if middle == 1 and after in others:
-        return others[after] if others[after] != next_epoch(runs[number]) else None
-    if middle == 0 and before in others and before not in runs:
-        return others[before] if next_epoch(others[before]) != runs[number] else None
-    return None
-
-
-def next_epoch(start: Start) -> Start:
-    return Start(start.seed, start.epoch + 1, 0)
-
-
-def describe_difference(rank: int, start: Start, other_rank: int, other: Start) -> str:
-    """Return how the runs of two ranks differ, and what would be right."""
-    if start.seed != other.seed:
-        return (
-            f"rank {rank} makes mini-batches with seed {start.seed}, but rank {other_rank} with seed {other.seed}; "
-            "give the DataLoader of all ranks the same seed, and load the same state"
-        )
-    return (
-        f"rank {rank} has begun epoch {start.epoch} at index {start.position}, but rank {other_rank} epoch "
-        f"{other.epoch} at index {other.position}; iterate the loader equally often on all ranks, set the same epochs, "
-        "and load states that were saved together"
-    )
 
 
 def check_equal(name: str, said: list[dict[str, Any]]) -> None:
@@ -243,7 +199,7 @@ def begin_run(pipe: Datapipe, seed: int, progress: Progress) -> None:
                 if pipe not in PIPELINES:
                     PIPELINES[pipe] = json.dumps(deciding_fields(pipe), sort_keys=True)
                 with suppress(RuntimeError):  # closed in this moment, or those of the process that forked this one
-                    peers.agreement.begin(PIPELINES[pipe], Start(seed, progress.epoch, progress.index))
+                    peers.agreement.begin(PIPELINES[pipe], seed)
         return
 
 

@@ -50,8 +50,8 @@ class Peers:
     one. All ranks must make their objects in the same order. The constructor does not wait for other ranks; it starts
     a thread, which ends when all ranks have ended their programs or called `close`. Until then it answers the others;
     only if an exception ends this rank's program, it ends at once, and the other ranks fail too. A rank that calls
-    `sys.exit` counts as done whatever the status, unless multiprocessing started it; but if it was in the middle of an
-    epoch in which others go on, it is lost to them.
+    `sys.exit` counts as done whatever the status; but if it was in the middle of an epoch in which others go on, it is
+    lost to them.
 
     Args:
         timeout: After how many seconds without a sign of life another rank counts as lost. One that ended is noticed at

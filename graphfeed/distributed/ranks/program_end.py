@@ -11,7 +11,6 @@ import multiprocessing.util
 import sys
 import threading
 from collections.abc import Callable
-from types import CodeType
 
 FAILED = threading.Event()
 """Set once the program of a process that multiprocessing started ends by an exception, or by a status that is not 0."""
@@ -22,21 +21,8 @@ WHEN_FAILED: list[Callable[[], None]] = []
 
 def watch_program() -> None:
     """Notice how the program ends under multiprocessing, which catches the exception that ends it."""
-    if multiprocessing.parent_process() is None:
-        return
-    multiprocessing.util.Finalize(None, note_end, exitpriority=100)
-    if sys.version_info >= (3, 13):
-        # multiprocessing calls what is registered only once all threads have ended. This one sees what leaves `run`.
-        monitoring, tool = sys.monitoring, sys.monitoring.OPTIMIZER_ID - 1
-        if monitoring.get_tool(tool) is None:
-            monitoring.use_tool_id(tool, "graphfeed")
-            monitoring.register_callback(tool, monitoring.events.PY_UNWIND, note_unwind)
-            monitoring.set_events(tool, monitoring.events.PY_UNWIND)
-
-
-def note_unwind(code: CodeType, _: int, error: BaseException) -> None:
-    if code is multiprocessing.Process.run.__code__ and not is_exit(error):
-        FAILED.set()
+    if multiprocessing.parent_process() is not None:
+        multiprocessing.util.Finalize(None, note_end, exitpriority=100)
 
 
 def note_end() -> None:

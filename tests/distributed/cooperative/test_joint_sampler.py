@@ -94,10 +94,10 @@ def test_ranks_with_other_seeds_or_epochs_are_told_both_before_the_first_mini_ba
                 next(iter(loader))
         return str(error.value)
 
+    makes, epochs = ("mini-batches", "") if seeds[0] != seeds[1] else ("joint mini-batch 0", " in epoch {}")
     said = {
-        f"rank {rank} makes mini-batches with seed {seeds[rank]}, but rank {1 - rank} with seed {seeds[1 - rank]}"
-        if seeds[0] != seeds[1]
-        else f"rank {rank} has begun epoch {rank} at index 0, but rank {1 - rank} epoch {1 - rank} at index 0"
+        f"rank {rank} makes {makes} with seed {seeds[rank]}{epochs.format(rank)}, but rank {1 - rank} with seed "
+        f"{seeds[1 - rank]}{epochs.format(1 - rank)}"
         for rank in range(2)
     }
     assert {text.partition(";")[0] for text in in_threads(2, work)} <= said

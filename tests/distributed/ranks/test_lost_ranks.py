@@ -1,7 +1,6 @@
 """Ranks that are lost: they fail, are killed or stopped, exit, don't come, or come again; and how others notice."""
 
 import json
-import multiprocessing
 import os
 import re
 import signal
@@ -354,11 +353,6 @@ def test_a_program_fails_by_an_exception_or_an_exit_code_also_under_multiprocess
         raise error
     except BaseException:
         program_end.note_end()
-    assert program_end.program_failed() == fails
-    monkeypatch.setattr(program_end, "FAILED", threading.Event())
-    program_end.note_unwind(program_end.note_unwind.__code__, 0, error)
-    assert not program_end.program_failed()
-    program_end.note_unwind(multiprocessing.Process.run.__code__, 0, error)
     assert program_end.program_failed() == fails
 
 

@@ -225,7 +225,6 @@ def another() -> gf.FusedCSCSamplingGraph:
 SAME: dict[str, Any] = {
     "seeds": (3, 3),
     "fanouts": (3, 3),
-    "epochs": (0, 0),
     "graphs": (plain, plain),
     "shifts": (0, 0),
     "items": (0, 0),
@@ -237,7 +236,6 @@ DIFFERENT: list[dict[str, Any]] = [
         "items": (0, 1),
         "said": r"the pipeline of rank \d is another one .*: item_set \(checksum\) of stage 1 ",
     },
-    {"epochs": (0, 5), "said": r"rank \d has begun epoch \d at index 0, but rank \d epoch \d at index 0; iterate"},
     {
         "graphs": (plain, another),
         "said": r"identity of 'graph 0' is \"\w+\" on ranks \[0\], and \"\w+\" on ranks \[1\]",
@@ -250,52 +248,14 @@ DIFFERENT: list[dict[str, Any]] = [
 def test_ranks_that_differ_are_told_before_the_first_mini_batch(
     monkeypatch: pytest.MonkeyPatch, given: dict[str, Any]
 ) -> None:
-    seeds, fanouts, epochs, graphs, shifts, items = ({**SAME, **given}[name] for name in SAME)
+    seeds, fanouts, graphs, shifts, items = ({**SAME, **given}[name] for name in SAME)
     monkeypatch.setattr(agreement, "BEGIN_SECONDS", 1.0 if {"fanouts", "items"}.intersection(given) else 30.0)
 
     def work(rank: int, peers: Peers) -> None:
         graph = part_of(rank, peers, graphs[rank](), shifts[rank])
         pipe = pipe_of(rank, 2, graph, fanouts[rank], items[rank])
-        with gf.DataLoader(pipe, 0, seed=seeds[rank]) as loader:
-            loader.set_epoch(epochs[rank])
-            with pytest.raises(ValueError, match=given["said"]):
-                next(iter(loader))
-
-    in_threads(2, work)
-
-
-@pytest.mark.parametrize(
-    ("first", "second", "message"),
-    [
-        ((3, 1, 0), (4, 1, 0), "rank 1 makes mini-batches with seed 4, but rank 0 with seed 3; give"),
-        ((3, 1, 0), (3, 1, 2), "rank 1 has begun epoch 1 at index 2, but rank 0 epoch 1 at index 0; iterate"),
-        ((3, 0, 2), (3, 0, 0), "rank 1 has begun epoch 0 at index 0, but rank 0 epoch 0 at index 2; iterate"),
-        ((3, 0, 0), (3, 0, 2), "rank 1 has begun epoch 0 at index 2, but rank 0 epoch 0 at index 0; iterate"),
-        ((3, 0, 2), (3, 0, 3), "rank 1 has begun epoch 0 at index 3, but rank 0 epoch 0 at index 2; iterate"),
-    ],
-)
-def test_of_later_runs_the_second_rank_is_told_before_its_first_mini_batch_and_the_other_with_its_next(
-    first: tuple[int, int, int], second: tuple[int, int, int], message: str
-) -> None:
-    both = threading.Barrier(2)
-
-    def work(rank: int, peers: Peers) -> None:
-        pipe = pipe_of(rank, 2, part_of(rank, peers))
-        assert len(list(gf.DataLoader(pipe, 0, seed=3))) == 8
-        seed, epoch, index = second if rank else first
-        with gf.DataLoader(pipe, 0, seed=seed) as loader:
-            loader.load_state_dict({"seed": seed, "epoch": epoch, "index": index})
-            batches = iter(loader)
-            if rank == 0:
-                next(batches)
-            both.wait(30)
-            if rank == 1:
-                with pytest.raises(ValueError, match=message):
-                    next(batches)
-            both.wait(30)
-            if rank == 0:
-                with pytest.raises(ValueError, match=message):
-                    next(batches)
+        with gf.DataLoader(pipe, 0, seed=seeds[rank]) as loader, pytest.raises(ValueError, match=given["said"]):
+            next(iter(loader))
 
     in_threads(2, work)
 
