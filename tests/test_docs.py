@@ -1,5 +1,6 @@
 """The pages of the repository: their code runs, their links lead somewhere, and they name what there is."""
 
+import argparse
 import ast
 import re
 import runpy
@@ -8,7 +9,9 @@ import sys
 from pathlib import Path
 
 import pytest
+import yaml
 
+from graphfeed.distributed.servers import serve_command
 from tests import graphbolt_surface as theirs
 from tests.distributed.rank_processes import free_port
 from tests.distributed.served import TOKEN, make_certificate
@@ -188,7 +191,7 @@ def test_the_picture_shows_the_plan_that_is_printed() -> None:
     assert f">{window} in flight<" in drawn
 
 
-PAGE = REPOSITORY / "docs" / "many-machines.md"
+PAGE = REPOSITORY / "docs" / "how-to" / "pool-of-samplers.md"
 FILES = files_of(PAGE)
 
 
@@ -214,6 +217,21 @@ def test_they_send_all_samples_of_each_epoch_over_tls(
         sampler.kill()
     assert (sampler.returncode, printed) == (0, "")
     assert capsys.readouterr().out == "".join("100\n" * 20 + f"epoch {epoch} is over\n" for epoch in range(3))
+
+
+def test_the_manifest_mounts_what_it_has_and_gives_options_that_there_are() -> None:
+    page = (ROOT / "docs" / "many-machines.md").read_text()
+    manifest = yaml.safe_load(page.partition("```yaml\n")[2].partition("```")[0])
+    spec = manifest["spec"]["template"]["spec"]
+    (container,) = spec["containers"]
+    assert manifest["spec"]["selector"]["matchLabels"] == manifest["spec"]["template"]["metadata"]["labels"]
+    assert [mount["name"] for mount in container["volumeMounts"]] == [volume["name"] for volume in spec["volumes"]]
+    ports = {port["name"]: port["containerPort"] for port in container["ports"]}
+    assert {container["readinessProbe"]["httpGet"]["port"], container["livenessProbe"]["tcpSocket"]["port"]} == {*ports}
+    parser = argparse.ArgumentParser()
+    serve_command.add_arguments(parser)
+    options = parser.parse_args(container["command"][2:])
+    assert [int(bind.rpartition(":")[2]) for bind in (options.bind, options.health_bind)] == [*ports.values()]
 
 
 CONTRIBUTING = ROOT / "CONTRIBUTING.md"
