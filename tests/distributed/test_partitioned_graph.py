@@ -1,5 +1,6 @@
 import pickle
 from pathlib import Path
+from random import Random
 
 import pytest
 import torch
@@ -8,12 +9,14 @@ import graphfeed as gf
 from graphfeed.distributed import PartitionedGraph, Peers, cut_graph
 from tests import golden_pipelines
 from tests.digests import assert_same
-from tests.distributed.equal_pipelines import ALL, made, parts_of, real
+from tests.distributed.equal_pipelines import ALL, GOLDEN, made, parts_of, real
 from tests.distributed.joint import in_threads
 from tests.distributed.rank_processes import run_ranks
 from tests.refusals import check_refused
 
 COMPARE = "tests.distributed.equal_pipelines:compare"
+PARTS_AND_RANKS = [(1, 3), (2, 1), (2, 2), (3, 1), (3, 2), (5, 1)]
+"""How many parts there are, and how many ranks hold each."""
 SOME = ["features", "typed", "LABOR, int64", "weighted, int64"]
 
 
@@ -66,6 +69,22 @@ def test_any_number_of_parts_of_a_real_graph_gives_the_mini_batches_of_the_whole
             assert_same(made(parts_of(graphs, how, peers), names, 5), wanted)
 
         in_threads(num_parts, work)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "number", [number if number < 2 else pytest.param(number, marks=pytest.mark.thorough) for number in range(12)]
+)
+def test_sixty_combinations_of_pipelines_parts_and_ranks_give_the_mini_batches_of_the_whole_graph(number: int) -> None:
+    chosen = Random(number)
+    (num_parts, each), how = chosen.choice(PARTS_AND_RANKS), chosen.choice(["range", "random", "empty", "stored"])
+    names, num_workers = chosen.sample(list(ALL), 5), chosen.choice([0, 2])
+    wanted = made(GOLDEN, names, number)
+
+    def work(_: int, peers: Peers) -> None:
+        assert_same(made(parts_of(GOLDEN, how, peers, each), names, number, num_workers), wanted)
+
+    in_threads(num_parts * each, work)
 
 
 def test_walks_in_a_graph_of_one_part_read_it_as_the_whole_graph(monkeypatch: pytest.MonkeyPatch) -> None:
