@@ -6,7 +6,7 @@ BIN := $(VENV)/$(if $(filter Windows_NT,$(OS)),Scripts,bin)
 INSTALLED := $(VENV)/installed
 PIP := $(BIN)/python -m pip --disable-pip-version-check -qq
 
-.PHONY: install demo demo-distributed notebooks docs linkcheck lint types quick pytest test test-all release-check bench clean
+.PHONY: install demo demo-distributed notebooks docs linkcheck lint types quick pytest test test-all release-check bench records clean
 
 install: $(INSTALLED)
 
@@ -65,18 +65,20 @@ release-check: install
 	RELEASE_TAG=$(TAG) $(BIN)/pytest tests/test_release.py
 
 bench: install
-	$(BIN)/python -m benchmarks peers
-	$(BIN)/python -m benchmarks sampling
-	$(BIN)/python -m benchmarks small_calls
-	$(BIN)/python -m benchmarks gather
-	$(BIN)/python -m benchmarks loader
-	$(BIN)/python -m benchmarks first_use
-	$(BIN)/python -m benchmarks cold
-	$(BIN)/python -m benchmarks cache
-	$(BIN)/python -m benchmarks channels
-	$(BIN)/python -m benchmarks distributed
-	$(BIN)/python -m benchmarks cuda
-	$(BIN)/python -m benchmarks gpu_cache
+	for what in peers sampling small_calls gather loader first_use cold cache channels distributed cuda gpu_cache; do \
+		$(BIN)/python -m benchmarks $$what || exit 1; \
+	done
+
+# What the site shows, in some twelve minutes of a machine that does nothing else. GRAPHFEED_PEERS names a Python with
+# GraphBolt and PyG: benchmarks/peers.py says how to make one. With ONLY=cold, that record alone.
+RECORDS := peers cores memory typed cold larger_than_memory distributed gather profile
+OPTIONS_peers := --repeats 10
+OPTIONS_cold := --repeats 10
+OPTIONS_larger_than_memory := --scale 0.5 --repeats 4
+OPTIONS_distributed := --repeats 3
+records: $(addprefix record-,$(or $(ONLY),$(RECORDS)))
+record-%: install
+	$(BIN)/python -m benchmarks $* $(OPTIONS_$*) --json docs/measured/$*.json
 
 clean:
 	rm -rf $(VENV) build dist .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache

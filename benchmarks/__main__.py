@@ -8,6 +8,7 @@ from benchmarks import (
     cache,
     channels,
     cold,
+    cores,
     cuda,
     distributed,
     first_use,
@@ -16,12 +17,14 @@ from benchmarks import (
     ingest,
     larger_than_memory,
     loader,
+    memory,
     peers,
     profile,
     pyg,
     sampling,
     small_calls,
     tune,
+    typed,
     worker_start,
 )
 from benchmarks.graphs import default_cache
@@ -35,6 +38,7 @@ REPORTS = {
     "loader": loader.report,
     "first_use": first_use.report,
     "cold": cold.report,
+    "cores": cores.report,
     "worker_start": worker_start.report,
     "cache": cache.report,
     "channels": channels.report,
@@ -43,11 +47,13 @@ REPORTS = {
     "gpu_cache": gpu_cache.report,
     "ingest": ingest.report,
     "larger_than_memory": larger_than_memory.report,
+    "memory": memory.report,
     "peers": peers.report,
     "profile": profile.report,
     "pyg": pyg.report,
     "small_calls": small_calls.report,
     "tune": tune.report,
+    "typed": typed.report,
 }
 
 
@@ -81,7 +87,7 @@ def main(arguments: list[str] | None = None) -> None:
         tables.append(table)
     if options.json:
         flags = [f"--{name}" for name in ("quick", "large") if getattr(options, name)]
-        flags += [f"--repeats {options.repeats}"] if options.repeats else []
+        flags += [f"--{name} {value:g}" for name in ("scale", "repeats") if (value := getattr(options, name))]
         write_record(options.json, record(tables, " ".join(["python -m benchmarks", options.what, *flags])))
 
 

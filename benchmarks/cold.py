@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 from benchmarks.first_use import HOPS, NODES, TYPED, start_process
 from benchmarks.scale import Scale
-from benchmarks.table import align, number
+from benchmarks.table import Row, render
 from benchmarks.timing import Times
 
 WEIGHTED = "gf.from_coo(ends, 1000, edge_attributes={'w': torch.rand(20_000)}), gf.ItemSet(1000, names='seeds')"
@@ -30,20 +30,18 @@ REPEATS_PER_ROUND = 10
 
 def report(scale: Scale) -> Iterator[str]:
     """Yield the table."""
-    yield compile_table(scale)
+    yield render("cold: until the first mini-batch; ratio to kernels on disk", waits(scale))
 
 
-def compile_table(scale: Scale) -> str:
+def waits(scale: Scale) -> list[Row]:
     """Return the seconds until the first mini-batch of each pipeline, without kernels on disk and then with them."""
-    lines: list[tuple[str, ...]] = [
-        ("cold: until the first mini-batch, median", "nothing on disk", "kernels on disk", "ratio")
-    ]
+    rows = []
     rounds = max(scale.repeats // REPEATS_PER_ROUND, 1)
     for name, pipeline in list(SAMPLED.items())[: scale.compiled_pipelines]:
         cold, warm = (Times(own) for own in zip(*(start_twice(pipeline) for _ in range(rounds)), strict=True))
-        seconds = (f"{number(own.median)} s" for own in (cold, warm))
-        lines.append((name, *seconds, f"{cold.over(warm):.1f}"))
-    return "\n".join([*align(lines, left=(0,)), ""])
+        rows += [Row(f"{name}, nothing on disk", "s", cold, cold.over(warm))]
+        rows += [Row(f"{name}, kernels on disk", "s", warm, 1.0)]
+    return rows
 
 
 def start_twice(pipeline: tuple[str, str]) -> tuple[float, float]:

@@ -1,7 +1,7 @@
 """What two cores of this machine do against one: no loader can do better than the memory that its kernels wait for."""
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor, wait
 from functools import partial
 
@@ -9,7 +9,7 @@ import numpy as np
 
 from benchmarks.limits import Copy, RandomReads
 from benchmarks.scale import Scale
-from benchmarks.table import Row
+from benchmarks.table import Row, render
 from benchmarks.timing import Case, Times, in_turn, one_core
 from graphfeed.ops.cpu.jit import UInt64, kernel
 
@@ -27,6 +27,11 @@ def mix(seed: UInt64, steps: int) -> int:
     for _ in range(steps):
         x = (x ^ (x >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     return int(x)
+
+
+def report(scale: Scale) -> Iterator[str]:
+    """Yield the table."""
+    yield render("cores: what two do in the time in which one does one", two_cores(scale))
 
 
 def two_cores(scale: Scale) -> list[Row]:

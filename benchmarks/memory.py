@@ -2,20 +2,38 @@
 
 import subprocess
 import sys
-from collections.abc import Callable
+import tempfile
+from collections.abc import Callable, Iterator
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 from multiprocessing import get_context
 from pathlib import Path
 from typing import ParamSpec, TypeVar
 
+import torch
+
 import graphfeed as gf
+from benchmarks.graphs import load_edges
+from benchmarks.scale import Scale
+from benchmarks.table import Row, render
+from benchmarks.timing import Times
 
 Given = ParamSpec("Given")
 Result = TypeVar("Result")
 
 STATUS = "/proc/self/status"
 PARTS = ("VmHWM", "RssAnon", "RssFile")
+
+
+TORCH, OURS = "import numpy, torch", "import graphfeed"
+EPOCH = """
+import graphfeed as gf
+graph = gf.load_graph({path!r})
+pipe = gf.ItemSampler(gf.ItemSet(graph.total_num_nodes, names="seeds"), {batch_size}, shuffle=True)
+with gf.DataLoader(pipe.sample_neighbor(graph, [5, 10, 15]), num_workers=2, seed=0) as loader:
+    for number, _ in zip(range({count}), loader):
+        pass
+"""
 
 
 @dataclass(frozen=True)
@@ -28,6 +46,20 @@ class Memory:
     """What is its own."""
     file: int
     """Libraries and other mapped files, most of which the system can drop and read again."""
+
+
+def report(scale: Scale) -> Iterator[str]:
+    """Yield the table."""
+    with tempfile.TemporaryDirectory(dir=scale.cache) as folder:
+        path = Path(folder) / "graph"
+        indptr, indices = (torch.from_numpy(array) for array in load_edges(scale.products, scale.cache))
+        gf.fused_csc_sampling_graph(indptr, indices).save(path)
+        size = path.stat().st_size / 1e6
+        given = {"path": str(path), "batch_size": scale.batch_size, "count": scale.epoch_batches}
+        epoch = f"{scale.epoch_batches} mini-batches of two threads, a graph of {size:.0f} MB in a file"
+        cases = {TORCH: TORCH, OURS: OURS, epoch: EPOCH.format(**given)}
+        rows = [Row(name, "MB", Times([memory_after(code).anonymous / 1e6])) for name, code in cases.items()]
+    yield render(f"memory: what a process holds that is its own, {scale.products.name}", rows)
 
 
 def in_new_process(function: Callable[Given, Result], *args: Given.args, **options: Given.kwargs) -> Result:
@@ -46,6 +78,6 @@ def memory(status: str | None = None) -> Memory:
 def memory_after(code: str) -> Memory:
     """Return what a new process holds that has only run some code."""
     root = Path(gf.__file__).parents[1]
-    show = f"{code}; print(open({STATUS!r}).read())"
+    show = f"{code}\nprint(open({STATUS!r}).read())"
     done = subprocess.run([sys.executable, "-c", show], cwd=root, capture_output=True, text=True, check=True)
     return memory(done.stdout)

@@ -1,15 +1,31 @@
-"""The same graph, seeds and fan-outs through graphfeed, GraphBolt and PyG's NeighborLoader, on one core in one run.
+"""The same graph, seeds and fan-outs through graphfeed, GraphBolt and PyG's NeighborLoader, in turn on one core.
 
 The graph without types is compared with both, the one with types (of ogbn-mag's shape) with GraphBolt alone.
 
-A library that is not installed is left out, and the report says so. GraphBolt needs a PyTorch that its wheel was built
-for; NeighborLoader needs torch-sparse or pyg-lib. Libraries differ in how many edges they sample: NeighborLoader looks
-up each node once, the others once per hop. So the ratios compare the time per sampled edge.
+Peers run in processes of their own, by this interpreter and by that which the environment's GRAPHFEED_PEERS names,
+since GraphBolt's wheel works with the PyTorch alone that it was built for. On Linux with Python 3.11 such a one is made
+by `python -m venv peers` and `peers/bin/pip install torch==2.2.1 torchdata==0.7.1 dgl==2.1.0 "numpy<2" "pandas<3"
+"scipy<1.14" "setuptools<71" pydantic pyyaml`.
+
+NeighborLoader needs torch-sparse or pyg-lib. The package index has the source of torch-sparse, which compiles for
+minutes, and no pyg-lib: `peers/bin/pip install wheel torch-geometric==2.5.3`, and then `peers/bin/pip install
+--no-build-isolation torch-scatter torch-sparse==0.6.18`. A library that is not installed is left out, and the report
+says so.
+
+Libraries differ in how many edges they sample: NeighborLoader looks up each node once, the others once per hop. So the
+ratios compare the time per sampled edge.
 """
 
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from dataclasses import dataclass, replace
-from importlib import import_module
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -19,12 +35,16 @@ import graphfeed as gf
 from benchmarks import typed
 from benchmarks.batches import count_edges
 from benchmarks.graphs import load_edges, load_features
+from benchmarks.peer_process import PEERS
 from benchmarks.sampling import FANOUTS
 from benchmarks.scale import Scale
 from benchmarks.table import Row, compare, render
-from benchmarks.timing import WARM_UP_ROUNDS, Case, in_turn, one_core
+from benchmarks.timing import WARM_UP_ROUNDS, Times, one_core
 
 OURS = "graphfeed"
+INTERPRETER = "GRAPHFEED_PEERS"
+Step = Callable[[], tuple[float, int]]
+"""Makes a mini-batch, and returns the seconds of the processor and the number of edges."""
 
 
 @dataclass(frozen=True)
@@ -47,30 +67,16 @@ class Task:
         return ["feat"] if self.kind is None else {kind: ["feat"] for kind in self.features}
 
 
-EdgeCounts = Iterator[int]
-"""Makes a mini-batch at each step, and gives the number of its edges."""
-
-
 def report(scale: Scale) -> Iterator[str]:
-    """Yield a table of sampling and one of sampling with features."""
-    libraries: dict[str, Callable[[Task], EdgeCounts]] = {OURS: with_graphfeed}
-    for name, find in (("GraphBolt", find_graphbolt), ("PyG", find_pyg)):
-        try:
-            version, run = find()
-        except (ImportError, OSError) as error:
-            yield f"{name} is left out: {str(error).splitlines()[0]}\n"
-        else:
-            libraries[f"{name} {version}"] = run
+    """Yield a table of sampling and one of sampling with features, of each graph."""
     count = scale.batch_size * (scale.repeats + WARM_UP_ROUNDS)
     indptr, indices = (torch.from_numpy(array) for array in load_edges(scale.products, scale.cache))
     seeds = torch.from_numpy(np.random.default_rng(0).integers(scale.products.num_nodes, size=count))
     task = Task({"csc_indptr": indptr, "indices": indices}, seeds, scale.batch_size, FANOUTS)
     rows: dict[str | None, torch.Tensor] = {None: torch.from_numpy(load_features(scale.products, scale.cache))}
-    yield from measure_both(scale.products.name, task, rows, libraries, scale.repeats)
+    yield from measure_both(scale.products.name, task, rows, scale)
     del indptr, indices, task, rows
-    libraries = {name: run for name, run in libraries.items() if not name.startswith("PyG")}
-    task, rows = typed_task(scale, count)
-    yield from measure_both("ogbn-mag's shape", task, rows, libraries, scale.repeats)
+    yield from measure_both("ogbn-mag's shape", *typed_task(scale, count), scale)
 
 
 def typed_task(scale: Scale, count: int) -> tuple[Task, dict[str | None, torch.Tensor]]:
@@ -84,34 +90,101 @@ def typed_task(scale: Scale, count: int) -> tuple[Task, dict[str | None, torch.T
     return Task(arrays, seeds, scale.batch_size, typed.FANOUTS, kind="paper"), rows
 
 
-def measure_both(
-    name: str,
-    task: Task,
-    rows: dict[str | None, torch.Tensor],
-    libraries: dict[str, Callable[[Task], EdgeCounts]],
-    repeats: int,
-) -> Iterator[str]:
-    """Yield a table of sampling and one of sampling with features."""
-    for what, features in (("sample", None), ("sample and fetch", rows)):
-        title = f"peers: {name}, fan-outs {list(task.fanouts)}, {what}; ratio to {OURS}"
-        yield render(title, measure(replace(task, features=features), libraries, repeats))
+def measure_both(name: str, task: Task, rows: dict[str | None, torch.Tensor], scale: Scale) -> Iterator[str]:
+    """Yield a table of sampling and one of sampling with features, each by the edge and by the mini-batch."""
+    with tempfile.TemporaryDirectory(dir=scale.cache) as folder:
+        write_task(Path(folder), task, rows)
+        for what, features in (("sample and fetch", rows), ("sample", None)):
+            own = replace(task, features=features)
+            with ExitStack() as stack, one_core():
+                steps: dict[str, Step] = {OURS: step_of(own)}
+                missing = {}
+                for library in PEERS:
+                    peer = start_peer(library, folder, own, stack)
+                    if isinstance(peer, str):
+                        missing[library] = peer
+                    else:
+                        steps[peer[0]] = peer[1]
+                by_edge, whole = measure(steps, scale.repeats)
+            yield from (f"{library} is left out: {why}\n" for library, why in missing.items())
+            title = f"peers: {name}, fan-outs {list(task.fanouts)}, {what}"
+            yield render(f"{title}, CPU time of an edge; ratio to {OURS}", by_edge)
+            yield render(f"{title}, CPU time of a mini-batch", whole)
 
 
-def measure(task: Task, libraries: dict[str, Callable[[Task], EdgeCounts]], repeats: int) -> list[Row]:
-    """Return the time of a mini-batch and of an edge of each library, which take turns."""
-    edges: dict[str, list[int]] = {name: [] for name in libraries}
-
-    def case(name: str, minibatches: EdgeCounts) -> Case:
-        return lambda _: edges[name].append(next(minibatches))
-
-    with one_core():
-        times = in_turn({name: case(name, run(task)) for name, run in libraries.items()}, repeats)
-    by_edge = {f"{name}, an edge": own.per(edges[name][WARM_UP_ROUNDS:]) for name, own in times.items()}
-    whole = [Row(f"{name}, a mini-batch", "ms", own.times(1e3)) for name, own in times.items()]
-    return [*whole, *compare(by_edge, f"{OURS}, an edge", "ns", 1e9)]
+def write_task(folder: Path, task: Task, rows: dict[str | None, torch.Tensor]) -> None:
+    """Write the arrays that peers read."""
+    arrays = {name: value for name, value in task.arrays.items() if isinstance(value, torch.Tensor)}
+    features = {f"feat-{kind or ''}": own for kind, own in rows.items()}
+    for name, value in {**arrays, **features, "seeds": task.seeds}.items():
+        np.save(folder / f"{name}.npy", value.numpy())
 
 
-def with_graphfeed(task: Task) -> EdgeCounts:
+def start_peer(library: str, folder: str, task: Task, stack: ExitStack) -> tuple[str, Step] | str:
+    """Return a peer's name and its step, or what none of the interpreters has."""
+    types = {name: value for name, value in task.arrays.items() if not isinstance(value, torch.Tensor)}
+    given = {
+        "library": library,
+        "folder": folder,
+        "arrays": [name for name in task.arrays if name not in types],
+        "types": types,
+        "batch_size": task.batch_size,
+        "fanouts": task.fanouts,
+        "fetched": [kind or "" for kind in task.features or ()],
+        "kind": task.kind,
+    }
+    answer: dict[str, str] = {}
+    for interpreter in filter(None, [os.environ.get(INTERPRETER), sys.executable]):
+        peer = stack.enter_context(run_peer(interpreter))
+        answer = ask(peer, json.dumps(given))
+        if "name" in answer:
+            return answer["name"], lambda peer=peer: tuple(ask(peer, ""))  # type: ignore[misc]
+    return answer["missing"]
+
+
+def run_peer(interpreter: str) -> subprocess.Popen[str]:
+    """Start a process that ends with its input."""
+    command = [interpreter, "-m", "benchmarks.peer_process"]
+    root = Path(__file__).resolve().parents[1]
+    return subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=root)
+
+
+def ask(peer: subprocess.Popen[str], line: str) -> Any:
+    """Send a line and return the answer."""
+    assert peer.stdin is not None
+    assert peer.stdout is not None
+    peer.stdin.write(f"{line}\n")
+    peer.stdin.flush()
+    answer = peer.stdout.readline()
+    if not answer:
+        raise RuntimeError(f"{peer.args} ended with {peer.wait()}; what it printed is above")
+    return json.loads(answer)
+
+
+def step_of(task: Task) -> Step:
+    """Return what makes mini-batches with this package, in this process."""
+    minibatches = with_graphfeed(task)
+
+    def step() -> tuple[float, int]:
+        start = time.process_time()
+        edges = next(minibatches)
+        return time.process_time() - start, edges
+
+    return step
+
+
+def measure(steps: dict[str, Step], repeats: int) -> tuple[list[Row], list[Row]]:
+    """Return the time of an edge and of a mini-batch of each library, which take turns."""
+    made: dict[str, list[tuple[float, int]]] = {name: [] for name in steps}
+    for _ in range(WARM_UP_ROUNDS + repeats):
+        for name, step in steps.items():
+            made[name].append(step())
+    times = {name: Times([seconds for seconds, _ in own[WARM_UP_ROUNDS:]]) for name, own in made.items()}
+    by_edge = {name: own.per([edges for _, edges in made[name][WARM_UP_ROUNDS:]]) for name, own in times.items()}
+    return compare(by_edge, OURS, "ns", 1e9), [Row(name, "ms", own.times(1e3)) for name, own in times.items()]
+
+
+def with_graphfeed(task: Task) -> Iterator[int]:
     """Make mini-batches with this package."""
     items: Any = gf.ItemSet(task.seeds, names="seeds")
     items = items if task.kind is None else gf.HeteroItemSet({task.kind: items})
@@ -122,44 +195,3 @@ def with_graphfeed(task: Task) -> EdgeCounts:
         pipe = pipe.fetch_feature(gf.BasicFeatureStore(parts), node_feature_keys=task.fetched())
     for minibatch in gf.DataLoader(pipe, num_workers=0, seed=0):
         yield count_edges(minibatch)
-
-
-def find_graphbolt() -> tuple[str, Callable[[Task], EdgeCounts]]:
-    """Return GraphBolt's version, and what makes mini-batches with it."""
-    gb = import_module("dgl.graphbolt")
-
-    def run(task: Task) -> EdgeCounts:
-        items = gb.ItemSet(task.seeds, names="seed_nodes")
-        items = items if task.kind is None else gb.ItemSetDict({task.kind: items})
-        pipe = gb.ItemSampler(items, batch_size=task.batch_size)
-        pipe = pipe.sample_neighbor(gb.fused_csc_sampling_graph(**task.arrays), list(task.fanouts))
-        if task.features is not None:
-            parts = {("node", kind, "feat"): gb.TorchBasedFeature(rows) for kind, rows in task.features.items()}
-            pipe = pipe.fetch_feature(gb.BasicFeatureStore(parts), node_feature_keys=task.fetched())
-        for minibatch in gb.DataLoader(pipe, num_workers=0):
-            yield count_edges(minibatch)
-
-    return import_module("dgl").__version__, run
-
-
-def find_pyg() -> tuple[str, Callable[[Task], EdgeCounts]]:
-    """Return PyG's version, and what makes mini-batches with its NeighborLoader."""
-    pyg, kernels = import_module("torch_geometric"), import_module("torch_geometric.typing")
-    data_class = import_module("torch_geometric.data").Data
-    loader_class = import_module("torch_geometric.loader").NeighborLoader
-    if not (kernels.WITH_PYG_LIB or kernels.WITH_TORCH_SPARSE):
-        raise ImportError("its NeighborLoader needs torch-sparse or pyg-lib, and neither is installed")
-
-    def run(task: Task) -> EdgeCounts:
-        indptr, indices = task.arrays["csc_indptr"], task.arrays["indices"]
-        nodes = indptr.numel() - 1
-        data = data_class(num_nodes=nodes, x=None if task.features is None else task.features[None])
-        # Destinations are the rows of a transposed adjacency, so CSC is taken as it is.
-        data.adj_t = kernels.SparseTensor(
-            rowptr=indptr, col=indices, sparse_sizes=(nodes, nodes), is_sorted=True, trust_data=True
-        )
-        fanouts = list(reversed(task.fanouts))
-        for minibatch in loader_class(data, fanouts, task.seeds, batch_size=task.batch_size):
-            yield minibatch.adj_t.nnz()
-
-    return pyg.__version__, run

@@ -6,6 +6,7 @@ the two samplers choose the very same edges, so what types cost is all that diff
 calls, and a graph that offers one hop only, relabel after each hop. Features have 64 floats.
 """
 
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -14,7 +15,8 @@ import torch
 import graphfeed as gf
 from benchmarks.batches import per_edge
 from benchmarks.scale import Scale
-from benchmarks.table import Row, compare
+from benchmarks.table import Row, compare, render
+from benchmarks.timing import one_core
 
 NODES = {"paper": 736_389, "author": 1_134_649, "institution": 8_740, "field_of_study": 59_965}
 EDGES = {
@@ -73,6 +75,12 @@ class OwnCalls(gf.SubgraphSampler):
             layers.insert(0, gf.SampledSubgraph(rows[1], seeds, rows[0], hop.original_edge_ids))
             seeds = rows[0]
         return seeds, layers
+
+
+def report(scale: Scale) -> Iterator[str]:
+    """Yield the table."""
+    with one_core():
+        yield render(title(scale), measure(scale))
 
 
 def title(scale: Scale) -> str:

@@ -4,9 +4,10 @@ import json
 import logging
 import re
 import shutil
+import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -165,7 +166,7 @@ def test_what_the_site_shows_was_measured_in_full() -> None:
         record = json.loads(path.read_text())
         check_record(record)
         assert record["rows"], path.stem
-        assert record["command"] == f"python -m benchmarks {path.stem}"
+        assert re.fullmatch(rf"python -m benchmarks {path.stem}( --(scale|repeats) [\d.]+)*", record["command"])
         assert record["commit"], path.stem
 
 
@@ -181,11 +182,12 @@ def test_waits_with_kernels_on_disk_and_without_stand_side_by_side(
 ) -> None:
     waits = iter([(4.0, 0.2), (6.0, 0.2), (9.0, 0.1), (9.0, 0.1)])
     monkeypatch.setattr(cold, "start_twice", lambda _: next(waits))
-    heading, *lines = cold.compile_table(replace(quick(tmp_path, 20), compiled_pipelines=2)).splitlines()
-    assert heading.split("  ")[1:] == ["nothing on disk", "kernels on disk", "ratio"]
-    assert [line.split() for line in lines] == [
-        ["uniform", "5", "s", "0.2", "s", "25.0"],
-        ["weighted", "9", "s", "0.1", "s", "90.0"],
+    rows = cold.waits(replace(quick(tmp_path, 20), compiled_pipelines=2))
+    assert [(row.what, row.times.median, row.ratio) for row in rows] == [
+        ("uniform, nothing on disk", 5.0, pytest.approx(25.0)),
+        ("uniform, kernels on disk", 0.2, 1.0),
+        ("weighted, nothing on disk", 9.0, pytest.approx(90.0)),
+        ("weighted, kernels on disk", 0.1, 1.0),
     ]
 
 
@@ -329,8 +331,11 @@ def test_the_gpu_is_measured(tmp_path: Path, capsys: pytest.CaptureFixture[str])
         "first_use",
         "cold",
         "channels",
+        "cores",
         "distributed",
+        "memory",
         "pyg",
+        "typed",
     ],
 )
 def test_commands_measure_something(what: str, tmp_path: Path) -> None:
@@ -339,27 +344,46 @@ def test_commands_measure_something(what: str, tmp_path: Path) -> None:
     record = json.loads(path.read_text())
     check_record(record)
     medians = [row["median"] for row in record["rows"]]
-    assert (max(medians) > 0 and min(medians) >= 0) if medians else what == "cold"  # whose tables compare two starts
+    assert max(medians) > 0
+    assert min(medians) >= 0
 
 
 def test_peers_that_are_not_installed_are_left_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def absent(name: str) -> Any:
-        raise ImportError(f"No module named {name!r}")
-
-    monkeypatch.setattr(peers, "import_module", absent)
-    first, second, *tables = peers.report(quick(tmp_path, 2))
-    assert first == "GraphBolt is left out: No module named 'dgl.graphbolt'\n"
-    assert second == "PyG is left out: No module named 'torch_geometric'\n"
-    assert [table.count("graphfeed, an edge") for table in tables] == [1, 1, 1, 1]
+    monkeypatch.setattr(peers, "start_peer", lambda library, *_: f"No module named {library!r}")
+    printed = list(peers.report(quick(tmp_path, 2)))
+    assert printed[:2] == [f"{name} is left out: No module named {name!r}\n" for name in peers.PEERS]
+    assert [text.count("CPU time of an edge") for text in printed if "left out" not in text] == [1, 0] * 4
 
 
-def test_peers_are_measured_by_the_edge() -> None:
-    def make(task: peers.Task) -> Iterator[int]:
-        return iter([1, 1, 10, 20])
+PEER = """
+import json, sys
+task = json.loads(sys.stdin.readline())
+print(json.dumps({"name": "Other " + task["library"]}), flush=True)
+for number, _ in enumerate(sys.stdin, 1):
+    print(json.dumps([number, 10 * number]), flush=True)
+"""
 
-    task = peers.Task({}, torch.tensor([]), 1, (1,))
-    rows = peers.measure(task, {"graphfeed": make, "other": make}, 2)
-    assert [row.what for row in rows] == [
-        f"{name}, {unit}" for unit in ("a mini-batch", "an edge") for name in ("graphfeed", "other")
+
+def test_a_peer_is_measured_in_its_own_process_and_by_the_edge(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    task = peers.Task({"csc_indptr": torch.tensor([0, 1])}, torch.tensor([0]), 1, (1,))
+    own = subprocess.Popen
+    monkeypatch.setattr(subprocess, "Popen", lambda command, **options: own([command[0], "-c", PEER], **options))
+    with ExitStack() as stack:
+        answer = peers.start_peer("GraphBolt", str(tmp_path), task, stack)
+        assert not isinstance(answer, str)
+        name, step = answer
+        by_edge, whole = peers.measure({"graphfeed": lambda: (1.0, 20), name: step}, 2)
+    assert name == "Other GraphBolt"
+    assert [(row.what, row.times.median, row.ratio) for row in by_edge] == [
+        ("graphfeed", 5e7, 1.0),
+        (name, 1e8, 2.0),
     ]
-    assert Times([10.0, 60.0]).per([10, 20]).values == [1.0, 3.0]
+    assert [row.times.values for row in whole] == [[1e3, 1e3], [3e3, 4e3]]
+
+
+def test_a_peer_makes_the_task_that_is_written_or_says_what_is_missing(tmp_path: Path) -> None:
+    task = peers.Task({"csc_indptr": torch.tensor([0, 1]), "types": {"a": 0}}, torch.tensor([0]), 1, (1,), kind="a")
+    peers.write_task(tmp_path, task, {"a": torch.ones(1, 2)})
+    with ExitStack() as stack:
+        missing = peers.start_peer("PyG", str(tmp_path), replace(task, features={"a": torch.ones(1, 2)}), stack)
+    assert missing == "the graph with types is compared with GraphBolt alone"

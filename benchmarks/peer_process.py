@@ -1,0 +1,105 @@
+"""Makes mini-batches with GraphBolt or PyG, in a process of an interpreter that has them and need not have graphfeed.
+
+It reads lines: what to make, as JSON, and then an empty line for each mini-batch. It answers each with a line of JSON:
+the name and the release of the library, or what is missing; then the seconds of the processor and the edges.
+"""
+
+import json
+import os
+import sys
+import time
+from collections.abc import Callable, Iterator
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+EdgeCounts = Iterator[int]
+
+
+def with_graphbolt(task: dict[str, Any]) -> tuple[str, EdgeCounts]:
+    """Return GraphBolt's version, and what makes mini-batches with it."""
+    gb = import_module("dgl.graphbolt")
+
+    def run() -> EdgeCounts:
+        kind, features = task["kind"], task["features"]
+        items = gb.ItemSet(task["seeds"], names="seed_nodes")
+        items = items if kind is None else gb.ItemSetDict({kind: items})
+        pipe = gb.ItemSampler(items, batch_size=task["batch_size"])
+        pipe = pipe.sample_neighbor(gb.fused_csc_sampling_graph(**task["graph"]), task["fanouts"])
+        if features:
+            parts = {("node", own, "feat"): gb.TorchBasedFeature(rows) for own, rows in features.items()}
+            keys = ["feat"] if kind is None else {own: ["feat"] for own in features}
+            pipe = pipe.fetch_feature(gb.BasicFeatureStore(parts), node_feature_keys=keys)
+        for minibatch in gb.DataLoader(pipe, num_workers=0):
+            cscs = [layer.sampled_csc for layer in minibatch.sampled_subgraphs]
+            parts = [part for csc in cscs for part in (csc.values() if isinstance(csc, dict) else [csc])]
+            yield sum(part.indices.numel() for part in parts)
+
+    return f"GraphBolt {import_module('dgl').__version__}", run()
+
+
+def with_pyg(task: dict[str, Any]) -> tuple[str, EdgeCounts]:
+    """Return PyG's version and its sampler's, and what makes mini-batches with its NeighborLoader."""
+    pyg, kernels = import_module("torch_geometric"), import_module("torch_geometric.typing")
+    data_class = import_module("torch_geometric.data").Data
+    loader_class = import_module("torch_geometric.loader").NeighborLoader
+    if task["kind"] is not None:
+        raise ImportError("the graph with types is compared with GraphBolt alone")
+    if not (kernels.WITH_PYG_LIB or kernels.WITH_TORCH_SPARSE):
+        raise ImportError("PyG's NeighborLoader needs torch-sparse or pyg-lib, and neither is installed")
+    sampler = "pyg-lib" if kernels.WITH_PYG_LIB else "torch-sparse"
+
+    def run() -> EdgeCounts:
+        indptr, indices = task["graph"]["csc_indptr"], task["graph"]["indices"]
+        nodes = indptr.numel() - 1
+        data = data_class(num_nodes=nodes, x=task["features"].get(None))
+        # Destinations are the rows of a transposed adjacency, so CSC is taken as it is.
+        data.adj_t = kernels.SparseTensor(
+            rowptr=indptr, col=indices, sparse_sizes=(nodes, nodes), is_sorted=True, trust_data=True
+        )
+        fanouts = list(reversed(task["fanouts"]))
+        for minibatch in loader_class(data, fanouts, task["seeds"], batch_size=task["batch_size"]):
+            yield minibatch.adj_t.nnz()
+
+    return f"PyG {pyg.__version__} ({sampler})", run()
+
+
+PEERS: dict[str, Callable[[dict[str, Any]], tuple[str, EdgeCounts]]] = {"GraphBolt": with_graphbolt, "PyG": with_pyg}
+
+
+def read_task(line: str) -> tuple[str, dict[str, Any]]:
+    """Return the library and what it makes; arrays lie in files of a folder."""
+    task: dict[str, Any] = json.loads(line)
+    folder = Path(task["folder"])
+
+    def load(name: str) -> torch.Tensor:
+        return torch.from_numpy(np.load(folder / f"{name}.npy"))
+
+    task["seeds"] = load("seeds")
+    task["graph"] = {name: load(name) for name in task["arrays"]} | task["types"]
+    task["features"] = {kind or None: load(f"feat-{kind}") for kind in task["fetched"]}
+    return task["library"], task
+
+
+def main() -> None:
+    """Answer until there is no further line."""
+    os.sched_setaffinity(0, {max(os.sched_getaffinity(0))})
+    torch.set_num_threads(1)
+    library, task = read_task(sys.stdin.readline())
+    try:
+        name, minibatches = PEERS[library](task)
+    except (ImportError, OSError) as error:
+        print(json.dumps({"missing": str(error).splitlines()[0]}), flush=True)
+        return
+    print(json.dumps({"name": name}), flush=True)
+    for _ in sys.stdin:
+        start = time.process_time()
+        edges = next(minibatches)
+        print(json.dumps([time.process_time() - start, edges]), flush=True)
+
+
+if __name__ == "__main__":
+    main()
