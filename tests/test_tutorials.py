@@ -68,6 +68,16 @@ def test_notebooks_read_well_on_a_page() -> None:
         assert [link for link in links_of(words) if not (TUTORIALS / link.partition("#")[0]).exists()] == [], text.stem
 
 
+def test_pictures_say_what_they_show_and_what_is_only_for_tests_is_hidden() -> None:
+    for text in TEXTS:
+        for cell in stored(text).cells:
+            if "plt.show()" in cell.source:
+                assert "title" in cell.source, (text.stem, cell.source)
+                assert "legend" in cell.source or " label=" not in cell.source, (text.stem, cell.source)
+            hidden = cell.metadata.get("jupyter", {}).get("source_hidden", False)
+            assert hidden == ("remove-cell" in cell.metadata.get("tags", ())), (text.stem, cell.source)
+
+
 def test_notebooks_are_small_and_say_nothing_of_the_machine_that_they_were_made_on() -> None:
     for text in TEXTS:
         notebook = stored(text)

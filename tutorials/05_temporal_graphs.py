@@ -145,15 +145,18 @@ for row, edge_type in enumerate(wanted):
     others = np.flatnonzero(ends[node_type][1] == node)
     sampled = minibatch.sampled_subgraphs[0].original_edge_ids[edge_type]
     jitter = np.random.default_rng(0).uniform(-0.3, 0.3, num_flights)
-    axes.scatter((left_at[others] - scheduled[flight]) / 60, row + jitter[others], s=6, color="#dddddd")
+    label = "not sampled" if row == 0 else None
+    axes.scatter((left_at[others] - scheduled[flight]) / 60, row + jitter[others], s=6, color="#bdbdbd", label=label)
     hours = (left_at[sampled] - scheduled[flight]) / 60
     for is_late, colour in ((False, "#6baed6"), (True, "#d94801")):
         shown = late[sampled] == is_late
-        axes.scatter(hours[shown], row + jitter[sampled[shown]], s=24, color=colour)
+        label = None if row else "sampled, late" if is_late else "sampled, in time"
+        axes.scatter(hours[shown], row + jitter[sampled[shown]], s=24, color=colour, label=label)
 axes.axvline(-1, color="#636363")
 axes.text(-1.05, 2.45, "we ask", ha="right")
 axes.set(yticks=range(3), yticklabels=[f"same {name}" for name in columns], xlim=(-11, 6), ylim=(-0.5, 2.7))
-axes.set(xlabel="hours from the planned departure", title="Late flights are orange")
+axes.set(xlabel="hours from the planned departure", title="What is sampled for one flight")
+axes.legend(loc="upper left", bbox_to_anchor=(1, 1))
 plt.show()
 
 
@@ -258,6 +261,7 @@ figure, axes = plt.subplots(figsize=(6.5, 2.2))
 bars = axes.barh(list(areas), list(areas.values()), color=["#bdbdbd", "#08519c", "#d94801"], height=0.6)
 axes.bar_label(bars, fmt=" %.2f")
 axes.set(xlim=(0.5, 1.05), xlabel="area under the curve, on days after the training")
+axes.set_title("How well late flights are told")
 axes.invert_yaxis()
 plt.show()
 

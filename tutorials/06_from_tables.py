@@ -232,9 +232,10 @@ miles_by_maker = [miles[found.repeat_interleave(counts) == number].tolist() for 
 figure, (left, right) = plt.subplots(1, 2, figsize=(9.5, 3.8), width_ratios=[1, 1.3])
 left.imshow(confusion, cmap="Blues", vmin=0, vmax=1)
 left.set(xticks=range(len(makers)), yticks=range(len(makers)), yticklabels=makers, xlabel="found", ylabel="true")
+left.set_title("Share of the planes of a maker")
 left.set_xticklabels(makers, rotation=45, ha="right")
 right.boxplot(miles_by_maker, orientation="horizontal", tick_labels=makers, whis=(5, 95), showfliers=False)
-right.set(xlabel="miles of a flight")
+right.set(xlabel="miles of a flight", title="How far their planes fly")
 right.invert_yaxis()
 plt.show()
 

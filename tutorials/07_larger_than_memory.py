@@ -174,6 +174,7 @@ bars = axes.barh(list(pages), list(pages.values()), color="#2171b5", height=0.6)
 axes.bar_label(bars, fmt="{:,.0f}", padding=4)
 axes.invert_yaxis()
 axes.set(xlim=(0, 1.15 * max(pages.values())), xlabel="pages read for a mini-batch")
+axes.set_title("What is read from the disk")
 plt.show()
 
 # %% tags=["remove-cell"]

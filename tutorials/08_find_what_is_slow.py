@@ -169,8 +169,8 @@ axes.barh(names, times, color="0.85", label="waits")
 axes.barh(names, computing, color="#d94801", label="computes")
 axes.axvline(figures["step_ms"], color="black", label="your step")
 axes.invert_yaxis()
-axes.set(xlabel="ms of a mini-batch")
-axes.legend()
+axes.set(xlabel="ms of a mini-batch", title="Where the time of a worker goes")
+axes.legend(loc="upper left", bbox_to_anchor=(1, 1))
 plt.show()
 
 # %% [markdown]
@@ -214,7 +214,7 @@ figure, axes = plt.subplots(figsize=(7, 2.4))
 bars = axes.barh(list(waits), shares, color="#d94801", height=0.6)
 axes.bar_label(bars, fmt="{:.0%}", padding=4)
 axes.invert_yaxis()
-axes.set(xlim=(0, 1), xlabel="share of its time that the step waits")
+axes.set(xlim=(0, 1), xlabel="share of its time that the step waits", title="Before and after")
 plt.show()
 
 # %% [markdown]

@@ -30,6 +30,8 @@ def read_text(path: Path) -> NotebookNode:
     notebook.metadata = {"kernelspec": notebook.metadata["kernelspec"], "language_info": {"name": "python"}}
     for number, cell in enumerate(notebook.cells):
         cell.id = f"{path.stem}-{number}"
+        if "remove-cell" in cell.metadata.get("tags", ()):  # of which the site makes nothing, and Jupyter a bar
+            cell.metadata["jupyter"] = {"outputs_hidden": True, "source_hidden": True}
     return notebook
 
 
