@@ -7,7 +7,7 @@ from sphinx.application import Sphinx
 import graphfeed
 
 project = "graphfeed"
-author = "the graphfeed developers"
+author = "The graphfeed authors"
 version = release = graphfeed.__version__
 language = "en"
 

@@ -39,6 +39,8 @@ def test_the_changelog_begins_with_the_version() -> None:
     if tag := os.environ.get("RELEASE_TAG"):
         assert tag == f"v{version}"
         assert date != "unreleased", "write the date of the release into CHANGELOG.md"
+        citation = yaml.safe_load((REPOSITORY / "CITATION.cff").read_text())
+        assert (citation["version"], str(citation["date-released"])) == (version, date)
 
 
 @pytest.fixture(scope="module")
