@@ -15,7 +15,7 @@ from graphfeed.distributed.servers import serve_command
 from tests import graphbolt_surface as theirs
 from tests.distributed.rank_processes import free_port
 from tests.distributed.served import TOKEN, make_certificate
-from tests.pages import check_code, dead_links, files_of, rows
+from tests.pages import check_code, dead_links, files_of, links_of, rows
 from tests.scripts import REPOSITORY, SECONDS
 from tests.test_surface import KNOWN, find
 
@@ -48,6 +48,14 @@ def test_the_code_of_a_page_runs_and_prints_what_is_shown(page: Path) -> None:
 
 def test_links_of_pages_lead_somewhere() -> None:
     assert {str(page): dead for page in [*PAGES, *ROOT.glob("*.md")] if (dead := dead_links(page))} == {}
+
+
+def test_each_page_that_tells_how_to_is_one_click_from_the_start_page() -> None:
+    shown = (
+        (ROOT / "docs" / "index.md").read_text().partition("## What people do with it")[2].partition("```{toctree}")[0]
+    )
+    pages = {page.name for page in (ROOT / "docs" / "how-to").glob("*.md")}
+    assert pages - {Path(link).name for link in links_of(shown)} == set()
 
 
 NOT_USED = (

@@ -187,5 +187,7 @@ def test_a_record_becomes_tables_each_above_a_picture(tmp_path: Path) -> None:
     )
     assert "| fast | ms | 1 | 1 - 3 | 0.50 | <= 2: not met |" in text
     pictures = re.findall("<svg.*?</svg>", text, re.DOTALL)
+    first = ElementTree.parse(tmp_path / "pages" / "reads.svg").getroot()
+    assert [part.text for part in first.findall("{*}text")] == ["slow <one>", "2 ms", "fast", "1 ms"]
     boxes = [ElementTree.fromstring(picture).findall("{*}rect") for picture in pictures]
     assert [[float(box.get("width", "")) for box in own] for own in boxes] == [[260.0, 130.0]]

@@ -201,5 +201,5 @@ plt.show()
 #
 # - Types of nodes are in the same way: an item set with all nodes of each type is `wordnet.all_nodes_set`, and a store
 #   holds a feature per type. See [Types of nodes and edges](03_heterogeneous_graphs.ipynb).
-# - [From GraphBolt](../docs/from-graphbolt.md#inference) has the loop of GraphBolt's examples, and [from
+# - [Infer layer by layer](../docs/how-to/inference.md) has the loop alone, and [from
 #   PyG](../docs/from-pyg.md#layer-wise-inference) that of PyG's.

@@ -9,15 +9,18 @@ from typing import Any
 from benchmarks.table import number
 from docs.builder.drawing import WIDTH, Drawing
 
-LABEL, BAR = 16, 14
+LABEL, BAR = 19, 14
 
 
 def write_measured(source: Path, target: Path) -> None:
-    """Write a text for each record of a folder, which a page includes."""
+    """Write a text for each record of a folder, and the picture of its first table, which pages include."""
     target.mkdir(parents=True)
     for path in source.glob("*.json"):
-        text = "\n".join(describe(json.loads(path.read_text()), path.stem))
-        (target / f"{path.stem}.md").write_text(text)
+        record = json.loads(path.read_text())
+        (target / f"{path.stem}.md").write_text("\n".join(describe(record, path.stem)))
+        title = record["rows"][0]["table"]
+        first = [row for row in record["rows"] if row["table"] == title]
+        (target / f"{path.stem}.svg").write_text(bars(title, first, f"{path.stem}-first").svg())
 
 
 def describe(record: dict[str, Any], name: str) -> Iterator[str]:
@@ -52,10 +55,10 @@ def bars(title: str, rows: list[dict[str, Any]], name: str) -> Drawing:
     text = "; ".join(f"{row['what']}: {number(row['median'])} {unit}" for row in rows)
     drawing = Drawing(name, title, text)
     for row in rows:
-        drawing.write(0, drawing.height + LABEL - 3, row["what"], anchor="start", size=12)
+        drawing.write(0, drawing.height + LABEL - 5, row["what"], anchor="start", size=12)
         width = row["median"] / longest * (WIDTH - 80)
         drawing.box(0, drawing.height + LABEL, max(width, 1), BAR, "worker")
         words = f"{number(row['median'])} {unit}"
         drawing.write(max(width, 1) + 6, drawing.height + LABEL + 11, words, anchor="start", size=11)
-        drawing.height += LABEL + BAR + 6
+        drawing.height += LABEL + BAR + 4
     return drawing
