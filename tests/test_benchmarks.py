@@ -177,6 +177,22 @@ def test_no_number_of_the_page_about_performance_was_typed() -> None:
     assert sorted(named) == sorted(path.stem for path in (ROOT / "docs" / "measured").iterdir())
 
 
+def test_the_readme_says_of_peers_what_was_measured() -> None:
+    """Machines differ, and loads: by up to a half."""
+    record = json.loads((ROOT / "docs" / "measured" / "peers.json").read_text())
+    measured = {
+        what: {row["what"].partition(" (")[0]: row["ratio"] for row in record["rows"] if ending in row["table"]}
+        for what, ending in (
+            ("sample", "[5, 10, 15], sample, CPU time of an edge"),
+            ("sample and fetch", "[5, 10, 15], sample and fetch, CPU time of an edge"),
+        )
+    }
+    for name, *said in rows(ROOT / "README.md", ""):
+        for ratios, words in zip(measured.values(), said, strict=True):
+            assert 2 / 3 < float(words.split()[0]) / ratios.get(name, float(words.split()[0])) < 3 / 2, name
+    assert measured["sample"].keys() >= {"graphfeed", "GraphBolt 2.1.0"}
+
+
 def test_waits_with_kernels_on_disk_and_without_stand_side_by_side(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
