@@ -30,9 +30,9 @@ def with_graphbolt(task: dict[str, Any]) -> tuple[str, EdgeCounts]:
         pipe = gb.ItemSampler(items, batch_size=task["batch_size"])
         pipe = pipe.sample_neighbor(gb.fused_csc_sampling_graph(**task["graph"]), task["fanouts"])
         if features:
-            parts = {("node", own, "feat"): gb.TorchBasedFeature(rows) for own, rows in features.items()}
+            store = {("node", own, "feat"): gb.TorchBasedFeature(rows) for own, rows in features.items()}
             keys = ["feat"] if kind is None else {own: ["feat"] for own in features}
-            pipe = pipe.fetch_feature(gb.BasicFeatureStore(parts), node_feature_keys=keys)
+            pipe = pipe.fetch_feature(gb.BasicFeatureStore(store), node_feature_keys=keys)
         for minibatch in gb.DataLoader(pipe, num_workers=0):
             cscs = [layer.sampled_csc for layer in minibatch.sampled_subgraphs]
             parts = [part for csc in cscs for part in (csc.values() if isinstance(csc, dict) else [csc])]

@@ -138,7 +138,7 @@ def start_peer(library: str, folder: str, task: Task, stack: ExitStack) -> tuple
         peer = stack.enter_context(run_peer(interpreter))
         answer = ask(peer, json.dumps(given))
         if "name" in answer:
-            return answer["name"], lambda peer=peer: tuple(ask(peer, ""))  # type: ignore[misc]
+            return answer["name"], lambda peer=peer: tuple(ask(peer, ""))
     return answer["missing"]
 
 
@@ -157,7 +157,7 @@ def ask(peer: subprocess.Popen[str], line: str) -> Any:
     peer.stdin.flush()
     answer = peer.stdout.readline()
     if not answer:
-        raise RuntimeError(f"{peer.args} ended with {peer.wait()}; what it printed is above")
+        raise RuntimeError(f"{peer.args!r} ended with {peer.wait()}; what it printed is above")
     return json.loads(answer)
 
 

@@ -100,17 +100,17 @@ def check_sampler(graph: SamplingGraph, pipe: Datapipe[Any], *, executor: Execut
             check_edges(graph, hop, f"mini-batch {index}, hop {place}")
         for place, (outer, inner) in enumerate(pairwise(hops)):
             what = f"mini-batch {index}, hop {place}: the columns are not the rows of the next hop"
-            assert_same(outer.original_column_node_ids, inner.original_row_node_ids, what)
+            assert_same(outer.original_column_node_ids, inner.original_row_node_ids, what=what)
         what = f"mini-batch {index}: input_nodes are not the rows of the first hop"
-        assert_same(minibatch.input_nodes, hops[0].original_row_node_ids, what)
+        assert_same(minibatch.input_nodes, hops[0].original_row_node_ids, what=what)
         for kind, seeds in by_type(minibatch.seeds).items():
             columns = by_type(hops[-1].original_column_node_ids)
             if seeds.dim() == 1:
                 what = f"mini-batch {index}: the columns of the last hop don't begin with the seeds"
-                assert_same(columns[kind][: len(seeds)], seeds, what)
+                assert_same(columns[kind][: len(seeds)], seeds, what=what)
 
 
-def assert_same(first: object, second: object, what: str = "they differ") -> None:
+def assert_same(first: object, second: object, *, what: str = "they differ") -> None:
     """Raise an AssertionError, naming the first part that differs, unless two values are equal bit by bit.
 
     Tensors, arrays, dicts with the order of their keys, lists, and objects with all their attributes are compared,
@@ -150,7 +150,7 @@ def check_edges(graph: SamplingGraph, hop: SampledSubgraph, what: str) -> None:
     assert hop.original_row_node_ids is not None, f"{what}: has no original_row_node_ids"
     columns, rows = by_type(hop.original_column_node_ids), by_type(hop.original_row_node_ids)
     for kind, ids in columns.items():
-        assert_same(rows[kind][: len(ids)], ids, f"{what}: the rows don't begin with the columns")
+        assert_same(rows[kind][: len(ids)], ids, what=f"{what}: the rows don't begin with the columns")
     there = graph.in_subgraph(hop.original_column_node_ids)
     ids_of, all_ids = by_type(hop.original_edge_ids), by_type(there.original_edge_ids)
     for kind, csc in by_type(hop.sampled_csc).items():

@@ -164,4 +164,4 @@ def test_edges_need_no_ids() -> None:
 
 def test_the_first_part_that_differs_is_named() -> None:
     with pytest.raises(AssertionError, match=r"of the model: value\['b'\]\[1\]: int 2 is not int 3"):
-        assert_same({"a": 1, "b": [1, 2]}, {"a": 1, "b": [1, 3]}, "of the model")
+        assert_same({"a": 1, "b": [1, 2]}, {"a": 1, "b": [1, 3]}, what="of the model")

@@ -1,0 +1,73 @@
+"""Other libraries beside this one: measured in processes of their own, in turn, and as the README says."""
+
+import json
+import subprocess
+from contextlib import ExitStack
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+
+from benchmarks import peer_process, peers
+from benchmarks.scale import quick
+from tests.pages import rows
+
+ROOT = Path(__file__).resolve().parents[1]
+
+
+def test_the_readme_says_of_peers_what_was_measured() -> None:
+    """Machines differ, and loads: by up to a half."""
+    record = json.loads((ROOT / "docs" / "measured" / "peers.json").read_text())
+    measured = {
+        what: {row["what"].partition(" (")[0]: row["ratio"] for row in record["rows"] if ending in row["table"]}
+        for what, ending in (
+            ("sample", "[5, 10, 15], sample, CPU time of an edge"),
+            ("sample and fetch", "[5, 10, 15], sample and fetch, CPU time of an edge"),
+        )
+    }
+    for name, *said in rows(ROOT / "README.md", ""):
+        for ratios, words in zip(measured.values(), said, strict=True):
+            assert 2 / 3 < float(words.split()[0]) / ratios.get(name, float(words.split()[0])) < 3 / 2, name
+    assert measured["sample"].keys() >= {"graphfeed", "GraphBolt 2.1.0"}
+
+
+def test_peers_that_are_not_installed_are_left_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(peers, "start_peer", lambda library, *_: f"No module named {library!r}")
+    printed = list(peers.report(quick(tmp_path, 2)))
+    assert printed[:2] == [f"{name} is left out: No module named {name!r}\n" for name in peer_process.PEERS]
+    assert [text.count("CPU time of an edge") for text in printed if "left out" not in text] == [1, 0] * 4
+
+
+PEER = """
+import json, sys
+task = json.loads(sys.stdin.readline())
+print(json.dumps({"name": "Other " + task["library"]}), flush=True)
+for number, _ in enumerate(sys.stdin, 1):
+    print(json.dumps([number, 10 * number]), flush=True)
+"""
+
+
+def test_a_peer_is_measured_in_its_own_process_and_by_the_edge(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    task = peers.Task({"csc_indptr": torch.tensor([0, 1])}, torch.tensor([0]), 1, (1,))
+    own = subprocess.Popen
+    monkeypatch.setattr(subprocess, "Popen", lambda command, **options: own([command[0], "-c", PEER], **options))
+    with ExitStack() as stack:
+        answer = peers.start_peer("GraphBolt", str(tmp_path), task, stack)
+        assert not isinstance(answer, str)
+        name, step = answer
+        by_edge, whole = peers.measure({"graphfeed": lambda: (1.0, 20), name: step}, 2)
+    assert name == "Other GraphBolt"
+    assert [(row.what, row.times.median, row.ratio) for row in by_edge] == [
+        ("graphfeed", 5e7, 1.0),
+        (name, 1e8, 2.0),
+    ]
+    assert [row.times.values for row in whole] == [[1e3, 1e3], [3e3, 4e3]]
+
+
+def test_a_peer_makes_the_task_that_is_written_or_says_what_is_missing(tmp_path: Path) -> None:
+    task = peers.Task({"csc_indptr": torch.tensor([0, 1]), "types": {"a": 0}}, torch.tensor([0]), 1, (1,), kind="a")
+    peers.write_task(tmp_path, task, {"a": torch.ones(1, 2)})
+    with ExitStack() as stack:
+        missing = peers.start_peer("PyG", str(tmp_path), replace(task, features={"a": torch.ones(1, 2)}), stack)
+    assert missing == "the graph with types is compared with GraphBolt alone"
