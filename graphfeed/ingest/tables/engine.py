@@ -39,8 +39,6 @@ class Engine:
             # Its bar would stand between a program's lines. In notebooks without widgets it has none, and says so here.
             with suppress(duckdb().Error):
                 self.connection.execute("SET enable_progress_bar_print = false")
-            # Files are opened for their columns, for their rows and for their values.
-            self.connection.execute("SET parquet_metadata_cache = true")
 
     def __enter__(self) -> "Engine":
         return self

@@ -82,11 +82,12 @@ def load(
         on_width: What to do about lines of text with too few or too many values.
     """
     share_schemas(engine, sources)
-    for source in sources:
+    shared = {id(source.schema) if source.suffix in PARQUET else id(source): source for source in reversed(sources)}
+    for source in reversed(shared.values()):
         check_columns(source, roles)
     numbers = {column: f"c{number}" for number, column in enumerate(roles)}
     raw = any(source.suffix in TEXTS for source in sources)
-    if all(source.suffix in PARQUET for source in sources) and len({id(source.schema) for source in sources}) == 1:
+    if len(shared) == 1 and sources[0].suffix in PARQUET:
         columns = [
             f"{plain(place(sources[0], column), sources[0].type_of(*column))} AS {number}"
             for column, number in numbers.items()
@@ -94,7 +95,7 @@ def load(
         row = f"(file_index::BIGINT << {FILE_ROWS}) + file_row_number AS n"
         selected = ", ".join([row, "file_index::INTEGER AS file", *columns])
         sql = f"(SELECT {selected} FROM {scan(sources)})"
-        types = common_types(sources, roles)
+        types = common_types(sources[:1], roles)
     else:
         # What is beside texts becomes texts.
         types = {} if raw else common_types(sources, roles)

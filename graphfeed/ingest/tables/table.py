@@ -288,11 +288,9 @@ def find_sources(files: Sequence[Any], folder: Path, *, header: bool, pairs: boo
         paths = [folder / text]
         if glob.has_magic(text) and not paths[0].is_file():
             paths = sorted(folder / found for found in glob.glob(text, root_dir=folder, recursive=True))
-            paths = [path for path in paths if path.is_file()]
-        if not paths or not all(path.is_file() for path in paths):
+        paths = [path for path in paths if path.is_file()]
+        if not paths:
             raise FileNotFoundError(f"there is no file {folder / text}; paths begin in {folder.resolve()}")
-        for path in paths:
-            suffix_of(path)
-            sources.append(TableSource(path, str(path), header, pairs))
+        sources += [TableSource(path, str(path), header, pairs) for path in paths]
     # A TFRecord file without records doesn't even say which columns it has. Shards without records are common.
     return [source for source in sources if not source.is_empty()] or sources
