@@ -9,7 +9,6 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet
 import pytest
-from adbc_driver_sqlite import dbapi
 
 from graphfeed.ingest import EdgeTable, NodeTable, Spec, Split, build_dataset
 from graphfeed.ingest.tables.scans import duckdb as load_duckdb
@@ -39,20 +38,6 @@ def test_anything_with_a_stream_of_arrow_is_a_table() -> None:
     users, likes = pa.table(USERS), pa.table(LIKES)
     check(built(connection.sql("FROM users"), connection.sql('FROM likes ORDER BY "at"')))
     check(built(pa.RecordBatchReader.from_batches(users.schema, users.to_batches()), likes.to_batches()[0]))
-
-
-def test_a_data_base_is_a_table_by_a_cursor() -> None:
-    with dbapi.connect() as connection, connection.cursor() as cursor:
-        tables = {"users": USERS, "likes": LIKES}
-        for name, columns in tables.items():
-            cursor.adbc_ingest(name, pa.table(columns))
-        streams = {}
-        for name in tables:
-            cursor.execute(f"SELECT * FROM {name}")
-            streams[name] = cursor.fetch_record_batch()
-            if name == "users":
-                streams[name] = pa.RecordBatchReader.from_batches(streams[name].schema, list(streams[name]))
-        check(built(streams["users"], streams["likes"]))
 
 
 def test_the_index_of_pandas_is_no_column() -> None:
