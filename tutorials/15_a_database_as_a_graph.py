@@ -393,6 +393,8 @@ plt.show()
 # %% [markdown]
 # ## Further reading
 #
+# - Where a copy will do, [docs/ingest.md](../docs/ingest.md) makes a data set of queries: `build_dataset` takes what
+#   cursors of ADBC return, of PostgreSQL and SQLite among others, and numbers the ids itself.
 # - [docs/how-to/own-storage.md](../docs/how-to/own-storage.md) says what else a graph and a feature of your own can do.
 # - [docs/many-machines.md](../docs/many-machines.md) says how to start ranks on several machines.
 # - M. Fey and others, "Relational Deep Learning" (2023), on models of databases.
