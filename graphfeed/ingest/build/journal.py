@@ -3,13 +3,14 @@
 import hashlib
 import json
 from collections.abc import Iterable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 from graphfeed.storage.datasets import SCRATCH, write_text
 
 JOURNAL = f"{SCRATCH}/journal.json"
-VERSION = 6
+VERSION = 7
 """Of what a step writes: a journal of another version is not used."""
 
 
@@ -24,35 +25,28 @@ class Journal:
         self.path = folder / JOURNAL
         self.path.parent.mkdir(exist_ok=True)
         self.steps: dict[str, Any] = {}
-        try:
+        with suppress(OSError, ValueError, TypeError, KeyError):  # none was written, or not as a whole
             known = json.loads(self.path.read_text(encoding="utf-8"))
-            if known["version"] == VERSION:
-                self.steps = dict(known["steps"])
-        except (OSError, ValueError, TypeError, KeyError):
-            pass  # none was written, or not as a whole: all is done again
+            self.steps = dict(known["steps"]) if known["version"] == VERSION else {}
 
     def find(self, step: str, key: str) -> dict[str, Any] | None:
         """Return what was noted of a step, if it was done with the same files and options; otherwise forget it."""
         known = self.steps.get(step)
-        if known is not None and known["key"] != key:
-            # On disk too, because the files of the step are about to be replaced.
-            del self.steps[step]
-            self._write()
-            known = None
-        return None if known is None else dict(known)
+        if known is not None and known["key"] == key:
+            return dict(known)
+        if known is not None:  # on disk too, because the files of the step are about to be replaced
+            self.keep(self.steps.keys() - {step})
+        return None
 
     def note(self, step: str, key: str, **state: Any) -> None:
         # What the step wrote must be on the disk by now.
         self.steps[step] = {"key": key, **state}
-        self._write()
+        self.keep(self.steps)
 
     def keep(self, steps: Iterable[str]) -> None:
+        """Forget all other steps, on disk too. An interruption leaves the journal as it was, or as it is to be."""
         kept = set(steps)
         self.steps = {step: known for step, known in self.steps.items() if step in kept}
-        self._write()  # from now on, what the other steps wrote may be removed
-
-    def _write(self) -> None:
-        # An interruption leaves the journal as it was, or as it is to be.
         part = self.path.with_suffix(".part")
         write_text(part, json.dumps({"version": VERSION, "steps": self.steps}))
         part.replace(self.path)

@@ -63,6 +63,15 @@ def test_a_run_that_goes_on_gives_what_a_new_one_gives(tmp_path: Path, before: A
     assert re.sub(r"written: \d+", "", one) == re.sub(r"written: \d+", "", other)
 
 
+def test_an_error_in_the_first_step_leaves_nothing(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="which an earlier row has already"):
+        build_dataset(
+            Spec({"n:r:n": EdgeTable(TABLES, source="a", destination="b")}, {"n": NodeTable(TABLES, id="a")}),
+            tmp_path / "out",
+        )
+    assert listing(tmp_path) == []
+
+
 def test_a_damaged_journal_is_no_journal(tmp_path: Path) -> None:
     spec = spec_of(tmp_path, {"n:r:n": {"features": {"w": "w"}}})
     build_dataset(spec, tmp_path / "anew")
