@@ -82,14 +82,17 @@ def load(
         on_width: What to do about lines of text with too few or too many values.
     """
     share_schemas(engine, sources)
-    shared = {id(source.schema) if source.suffix in PARQUET else id(source): source for source in reversed(sources)}
+    shared = {
+        (id(source.schema if source.suffix in PARQUET else source), *source.keys): source
+        for source in reversed(sources)
+    }
     for source in reversed(shared.values()):
         check_columns(source, roles)
     numbers = {column: f"c{number}" for number, column in enumerate(roles)}
     raw = any(source.suffix in TEXTS for source in sources)
     if len(shared) == 1 and sources[0].suffix in PARQUET:
         columns = [
-            f"{plain(place(sources[0], column), sources[0].type_of(*column))} AS {number}"
+            f"{plain(place(sources, column), sources[0].type_of(*column))} AS {number}"
             for column, number in numbers.items()
         ]
         row = f"(file_index::BIGINT << {FILE_ROWS}) + file_row_number AS n"
@@ -162,19 +165,23 @@ def groups(sources: Sequence[TableSource]) -> Iterator[list[TableSource]]:
     return (list(group) for _, group in groupby(sources, key))
 
 
-def place(source: TableSource, column: Key) -> str:
-    return f"c{source.names.index(column[0])}"
+def place(sources: Sequence[TableSource], column: Key, number: str = "file_index") -> str:
+    """Return a column of some tables with the same ones as SQL, or what the folder of each says; `number` is which."""
+    name, known = column[0], sources[0].columns
+    if name in known:
+        return f"c{known.index(name)}"
+    return f"({literal([source.keys[name] for source in sources])})[{number}::BIGINT + 1]"
 
 
 def scan(sources: Sequence[TableSource]) -> str:
-    return parquet([source.source for source in sources], len(sources[0].names))
+    return parquet([source.source for source in sources], len(sources[0].columns))
 
 
 def insert(engine: Engine, name: str, source: TableSource, file: int, columns: list[Key]) -> None:
     """Append a table whose columns have types."""
     if source.suffix in (*PARQUET, *NDJSON):
-        read = scan([source]) if source.suffix in PARQUET else json_lines(source.source, len(source.names))
-        values = [plain(place(source, column), source.type_of(*column)) for column in columns]
+        read = scan([source]) if source.suffix in PARQUET else json_lines(source.source, len(source.columns))
+        values = [plain(place([source], column, "0"), source.type_of(*column)) for column in columns]
         with engine.naming([source]):
             engine.run(f"INSERT INTO {name} SELECT {', '.join([str(file), *values])} FROM {read}")
         return
@@ -188,9 +195,9 @@ def insert_csv(
     engine: Engine, name: str, group: Sequence[TableSource], first: int, columns: list[Key], on_width: OnWidth
 ) -> None:
     source = group[0]
-    names = source.names
+    names = source.columns
     lines = text_lines([own.source for own in group], len(names), CSV[source.suffix], not source.is_unnamed)
-    values = ", ".join([f"file_index + {first}", *(place(source, column) for column in columns)])
+    values = ", ".join([f"file_index + {first}", *(place(group, column) for column in columns)])
     with engine.naming(group):
         engine.run(f"INSERT INTO {name} SELECT {values} FROM {lines}")
     rejected = engine.rows(
@@ -219,10 +226,12 @@ def insert_edge_list(
     trimmed = f"SELECT trim(c0, ' \t\r') AS line FROM {lines}"
     parts = "regexp_split_to_array(line, '[ \t]+') AS parts"
     split = f"SELECT {parts}, line FROM ({trimmed}) WHERE line <> '' AND NOT ({marks})"
-    values = ", ".join(f"parts[{1 + source.names.index(column)}]" for column, _ in columns)
-    width = len(source.names)
+    width = len(source.columns)
+    own = ", ".join(f"parts[{1 + number}] AS c{number}" for number in range(width))
+    values = ", ".join(place([source], column, "0") for column in columns)
     with engine.naming([source]):
-        engine.run(f"INSERT INTO {name} SELECT {file}, {values} FROM ({split}) WHERE len(parts) = {width}")
+        rows = f"SELECT {own} FROM ({split}) WHERE len(parts) = {width}"
+        engine.run(f"INSERT INTO {name} SELECT {file}, {values} FROM ({rows})")
         wrong = engine.rows(f"SELECT line, len(parts) FROM ({split}) WHERE len(parts) <> {width}")
     if wrong:
         line, values_of_line = wrong[0]

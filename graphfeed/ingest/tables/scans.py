@@ -53,13 +53,17 @@ def text_lines(files: Sequence[Path], columns: int, delimiter: str, header: bool
     return (
         f"read_csv({paths(files)}, auto_detect=false, columns={{{names}}}, header={str(header).lower()}, "
         f"delim={literal(delimiter)}, quote={quote}, escape={quote}, nullstr='', max_line_size={LINE_BYTES}, "
-        f"null_padding=false, strict_mode={str(quoted).lower()}, store_rejects={str(quoted).lower()})"
+        f"hive_partitioning=false, null_padding=false, "
+        f"strict_mode={str(quoted).lower()}, store_rejects={str(quoted).lower()})"
     )
 
 
 def json_lines(file: Path, columns: int = 0) -> str:
     alias = f" AS t({numbered(columns)})" if columns else ""
-    return f"read_json({paths([file])}, format='newline_delimited', records='true', sample_size=-1){alias}"
+    return (
+        f"read_json({paths([file])}, format='newline_delimited', records='true', sample_size=-1, "
+        f"hive_partitioning=false){alias}"
+    )
 
 
 def json_schema(file: Path) -> Any:

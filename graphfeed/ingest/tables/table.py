@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from graphfeed.ingest.tables.arrow_types import arrow, as_integers, as_plain, plain_type
-from graphfeed.ingest.tables.scans import LINE_BYTES, json_schema
+from graphfeed.ingest.tables.scans import DATE, LINE_BYTES, json_schema
 from graphfeed.ingest.tfrecord.tfrecord_table import find_columns, has_records, read_columns
 from graphfeed.ops.arguments import brief
 from graphfeed.ops.process import regular_file
@@ -50,8 +50,12 @@ Batches: TypeAlias = Iterator[Any]
 class TableSource:
     """A table: a file, or a frame in memory."""
 
-    def __init__(self, source: Any, name: str, header: bool = True, pairs: bool = False) -> None:
+    def __init__(
+        self, source: Any, name: str, header: bool = True, pairs: bool = False, keys: Mapping[str, str] | None = None
+    ) -> None:
         self.source, self.name, self.header, self.pairs = source, name, header, pairs
+        self.keys, self.key_types = dict(keys or {}), dict[str, Any]()
+        """What folders say of all rows, as `year=2024` does, and the types of these columns."""
         # The source is a path or a frame. With pairs, an array of shape (2, N) has one row per column, as edge lists.
         self.found: dict[tuple[str, bool], Any] = {}
         """The types of columns of texts, as their values show them."""
@@ -84,6 +88,11 @@ class TableSource:
 
     @cached_property
     def names(self) -> list[str]:
+        """The columns, and behind them the keys of folders."""
+        return [*self.columns, *(key for key in self.keys if key not in self.columns)]
+
+    @cached_property
+    def columns(self) -> list[str]:
         """The columns, in their order."""
         if self.suffix not in TEXTS:
             return list(self.schema.names)
@@ -99,7 +108,9 @@ class TableSource:
 
     def type_of(self, column: str, is_id: bool = False) -> Any:
         """Return the Arrow type of a column's values; of texts that are read as ids, it may be another one."""
-        return self.found[column, is_id] if self.suffix in TEXTS else self.schema.field(column).type
+        if self.suffix in TEXTS:
+            return self.found[column, is_id]
+        return self.schema.field(column).type if column in self.columns else self.key_types[column]
 
     def split(self, line: str) -> list[str]:
         """Return the values of a line of text."""
@@ -142,9 +153,12 @@ class TableSource:
     def batches(self, columns: Sequence[str]) -> Batches:
         """Yield some columns of a table that the engine doesn't read, in plain types and in the order of the rows."""
         with self.reading():
-            for batch in self._batches(list(columns)):
+            for batch in self._batches([name for name in columns if name in self.columns]):
                 batch.validate(full=True)  # so that what is damaged is an error, rather than read from anywhere
-                yield arrow().table([as_integers(as_plain(column)) for column in batch.columns], batch.schema.names)
+                found = dict(zip(batch.schema.names, map(as_plain, batch.columns), strict=True))
+                for key in set(columns) - found.keys():
+                    found[key] = arrow().array([self.keys[key]] * len(batch)).cast(self.key_types[key])
+                yield arrow().table({name: as_integers(column) for name, column in found.items()})
 
     def _batches(self, columns: list[str]) -> Batches:
         if self.suffix in ARROW:
@@ -285,12 +299,27 @@ def find_sources(files: Sequence[Any], folder: Path, *, header: bool, pairs: boo
             sources.append(TableSource(part, f"frame {number}", header, pairs))
             continue
         text = os.fspath(part)
-        paths = [folder / text]
-        if glob.has_magic(text) and not paths[0].is_file():
-            paths = sorted(folder / found for found in glob.glob(text, root_dir=folder, recursive=True))
-        paths = [path for path in paths if path.is_file()]
-        if not paths:
+        found = [text]
+        if glob.has_magic(text) and not (folder / text).is_file():
+            found = sorted(glob.glob(text, root_dir=folder, recursive=True), key=lambda one: folder / one)
+        found = [one for one in found if (folder / one).is_file()]
+        if not found:
             raise FileNotFoundError(f"there is no file {folder / text}; paths begin in {folder.resolve()}")
-        sources += [TableSource(path, str(path), header, pairs) for path in paths]
+        for one in found:
+            keys = dict(name.split("=", 1) for name in Path(one).parts[:-1] if "=" in name)
+            sources.append(TableSource(folder / one, str(folder / one), header, pairs, keys))
+    for key in {key for source in sources for key in source.keys}:
+        kind = key_type([source.keys[key] for source in sources if key in source.keys])
+        for source in sources:
+            source.key_types[key] = kind
     # A TFRecord file without records doesn't even say which columns it has. Shards without records are common.
     return [source for source in sources if not source.is_empty()] or sources
+
+
+def key_type(values: Sequence[str]) -> Any:
+    """Return the type of what folders say: whole numbers, dates or texts."""
+    pa = arrow()
+    for pattern, arrow_type in ((r"0|-?[1-9]\d{0,17}", pa.int64()), (DATE, pa.date32())):
+        if all(re.fullmatch(pattern, value) for value in values):
+            return arrow_type
+    return pa.large_string()

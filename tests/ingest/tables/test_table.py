@@ -1,5 +1,6 @@
 """Tables of each format, whole and damaged."""
 
+import dataclasses
 import gzip
 import json
 import tempfile
@@ -14,7 +15,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from graphfeed.ingest import EdgeTable, Spec, build_dataset
+from graphfeed.ingest import EdgeTable, NodeTable, Spec, Split, build_dataset
 from graphfeed.ingest.tables.table import TableSource, find_sources
 from tests.ingest.example_tables import SUFFIXES, USERS, rows_of, write
 from tests.refusals import Refusal, check_refused
@@ -222,3 +223,35 @@ def test_what_is_no_table_or_has_no_such_column_is_refused(tmp_path: Path) -> No
         (lambda: build_dataset(Spec({"e": EdgeTable(flat)})), ValueError, r"an array of shape \(2, 0\) can't be a col"),
     ]  # fmt: skip
     check_refused(refused)
+
+
+@pytest.mark.parametrize("suffix", [".parquet", ".csv", ".csv.gz", ".ndjson", ".arrow", ".npz", ".tfrecord", ".txt"])
+def test_keys_of_folders_are_columns(tmp_path: Path, suffix: str) -> None:
+    folders = ["day=2020-01-02/kind=it's", "day=2020-01-01/kind=b", "day=2020-01-01/kind=it's"]
+    for number, folder in enumerate(folders):
+        (tmp_path / folder / "n=7").mkdir(parents=True)
+        path = tmp_path / folder / "n=7" / f"x{suffix}"
+        columns = {"s": [number, number], "d": [0, 1]}
+        path.write_text(f"{number} 0\n{number} 1\n") if suffix == ".txt" else write(path, columns)
+    source, destination = ("0", "1") if suffix == ".txt" else ("s", "d")
+    split = Split("kind", train="b", test="it's")
+    edges = EdgeTable(f"day=*/**/x{suffix}", source=source, destination=destination, time="day", label="kind")
+    dataset = build_dataset(
+        Spec({"e": dataclasses.replace(edges, features={"n": "n"}, split=split)}, {"n": NodeTable(count=3)},
+             folder=tmp_path)
+    )  # fmt: skip
+    assert dataset.yaml_data["time_unit"] == "day"
+    (task,) = dataset.tasks
+    assert task.metadata["class_names"] == ["b", "it's"]
+    items: Any = task.train_set
+    seeds, times, labels = items[:]
+    assert (seeds.tolist(), times.tolist(), labels.tolist()) == ([[1, 0], [1, 1]], [18262] * 2, [0, 0])
+    assert dataset.feature.read("edge", None, "n").flatten().tolist() == [7] * 6
+    assert sorted(dataset.graph.edge_attributes["time"].tolist()) == [18262] * 4 + [18263] * 2
+
+
+def test_a_column_of_a_file_goes_before_a_key_of_its_folder(tmp_path: Path) -> None:
+    (tmp_path / "w=5").mkdir()
+    write(tmp_path / "w=5" / "e.parquet", {"s": [0], "d": [1], "w": [2.0]})
+    spec = Spec({"e": EdgeTable("w=5/e.parquet", source="s", destination="d", weight="w")}, folder=tmp_path)
+    assert build_dataset(spec).graph.edge_attributes["weight"].tolist() == [2]
