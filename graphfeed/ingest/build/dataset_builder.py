@@ -2,7 +2,7 @@
 
 import os
 import tempfile
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Executor
 from functools import partial
 from pathlib import Path
@@ -301,28 +301,12 @@ class Builder:
                 for batch in engine.stream(f"SELECT time FROM {times}"):
                     writer.append(as_numpy(batch.column(0)))
 
-    def remove_others(
-        self,
-        nodes: Mapping[str | None, dict[str, Any]],
-        edges: Mapping[str | None, dict[str, Any]],
-        topology: dict[str, Any],
-    ) -> None:
-        """Remove what steps wrote that are no part of the result, such as those of a specification given up."""
+    def remove_others(self, *described: Any) -> None:
+        """Remove what steps wrote that metadata don't name, such as files of a specification given up."""
         self.journal.keep([*self.keys, "sort"])
-        named = {self.graph / name for name in ("csc_indptr.npy", "indices.npy")}
-        named |= {self.graph / "type_per_edge.npy"} if self.spec.typed else set()
-        named |= {
-            self.graph / name for key in ("node_attributes", "edge_attributes") for name in topology[key].values()
-        }
-        for info in (*nodes.values(), *edges.values()):
-            groups = [
-                info["features"],
-                info.get("ids") or {},
-                info.get("names") or {},
-                *info["items"].values(),
-            ]
-            named |= {self.output / name for group in groups for name in group.values()}
-        for path in [path for path in self.output.rglob("*") if path.is_file() and path not in named]:
+        named = {"csc_indptr.npy", "indices.npy", *(["type_per_edge.npy"] if self.spec.typed else [])}
+        named |= {text.rpartition("/")[2] for text in texts_of(described)}
+        for path in [path for path in self.output.rglob("*") if path.is_file() and path.name not in named]:
             path.unlink()
 
     def describe(
@@ -348,7 +332,7 @@ class Builder:
             for type_name, info in nodes.items()
             if (files := info["ids"] or info.get("names"))
         }
-        self.remove_others(nodes, edges, topology)
+        self.remove_others(topology, features, tasks, ids)
         files = sorted(path for path in self.output.rglob("*.npy"))
         with self.progress("computing checksums", sum(path.stat().st_size for path in files), unit="B") as bar:
             checksums = {path.relative_to(self.output).as_posix(): checksum(path, bar) for path in files}
@@ -365,3 +349,12 @@ class Builder:
             "skipped": self.problems,
             "checksums": checksums,
         }
+
+
+def texts_of(value: Any) -> Iterator[str]:
+    """Yield all texts of plain values."""
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, (Mapping, list, tuple)):
+        for inner in value.values() if isinstance(value, Mapping) else value:
+            yield from texts_of(inner)
