@@ -84,6 +84,8 @@ def test_what_is_missing_is_left_out_or_filled_in() -> None:
         assert features(column, missing=7).flatten().tolist() == [1, 7], column
         assert features(column, "skip").flatten().tolist() == [1], column
     assert features(pa.nulls(2), missing=9).flatten().tolist() == [9, 9]
+    assert features(pa.array([1, 2], pa.int8()), missing=1000).tolist() == [[1], [2]]  # where none is missing
+    assert features(pa.array([True, None]), missing=7).tolist() == [[1], [1]]
     found = features(pa.array([[1, None], [3, 4]]), missing=7)
     assert (found.dtype, found.tolist()) == (torch.int64, [[1, 7], [3, 4]])
     for kind in (pa.list_(pa.float32()), pa.list_(pa.int64(), 2), pa.large_list(pa.float64())):
@@ -117,6 +119,8 @@ def test_what_is_wrong_is_named_with_its_row(tmp_path: Path) -> None:
          r"row 1: a is \[3\.0\], which has another length"),
         (lambda: features(pa.array([["x"]])), TypeError, "a must have vectors of numbers, but has string"),
         (lambda: features(pa.array([1.0, float("nan")])), ValueError, "row 1: a is nan"),
+        (lambda: features(pa.array([1, None]), missing=0.5), ValueError, "row 1: a is 'missing', but must be a number"),
+        (lambda: features(pa.array([[1], [None]]), missing=0.5), ValueError, "row 1: a is .*, which has a missing"),
         (lambda: features(pa.array([[1], [None]])), ValueError, "row 1: a is .*, which has a missing number; the key"),
         (lambda: features(pa.array([None, [1]])), ValueError, "row 0: a is 'missing', but must be a vector; the key"),
         (lambda: features(pa.array([None], pa.list_(pa.int8())), missing=7), ValueError, "no row has a vector in a"),
