@@ -6,6 +6,7 @@ from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from typing import Any
 
+import numpy as np
 import torch
 
 from graphfeed.datapipes import Datapipe, MiniBatch, Transform, call
@@ -208,7 +209,7 @@ def to_bidirectional(output: Any) -> Any:
         # The ids get lost where edges of two types are joined, as in PyG.
         return output.to_bidirectional()
     row, col = torch.cat([output.row, output.col]), torch.cat([output.col, output.row])
-    names, positions = torch.sort(col * len(output.node) + row, stable=True)
+    names, positions = sort_stably(col * len(output.node) + row, len(output.node) ** 2)
     is_first = torch.ones_like(names, dtype=torch.bool)
     torch.ne(names[1:], names[:-1], out=is_first[1:])
     # The sort is stable: a sampled edge keeps its id, the first one of parallel edges.
@@ -217,6 +218,17 @@ def to_bidirectional(output: Any) -> Any:
     edge = None if output.edge is None else output.edge[positions % max(len(output.row), 1)]
     counts = {"num_sampled_nodes": None, "num_sampled_edges": None}
     return replace(output, row=row[positions], col=col[positions], edge=edge, **counts)
+
+
+def sort_stably(values: torch.Tensor, limit: int) -> tuple[torch.Tensor, torch.Tensor]:
+    """Return what tells numbers below a limit apart, in their order, and their positions; equal ones stay in order."""
+    size = len(values)
+    if not values.is_cpu or limit * size >= 1 << 63:
+        return torch.sort(values, stable=True)  # type: ignore[return-value]
+    # NumPy sorts plain numbers in a fifth of the time: here the value is the upper part of one, and its place the lower.
+    joined = np.sort((values * size).numpy() + np.arange(size))
+    positions = joined % max(size, 1)
+    return torch.from_numpy(joined - positions), torch.from_numpy(positions)
 
 
 def edge_index_of(row: torch.Tensor, col: torch.Tensor) -> torch.Tensor:
