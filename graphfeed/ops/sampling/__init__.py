@@ -14,6 +14,7 @@ from graphfeed.ops.sampling.hops.hop_graph import HopGraph
 from graphfeed.ops.sampling.hops.hop_recipe import Drawing, SeedTimes
 from graphfeed.ops.sampling.hops.one_hop import OneHop, Picks, StaticGraph, bound_edges
 from graphfeed.ops.sampling.hops.sample_hops import (
+    HopSampler,
     SampledHop,
     TypedEdges,
     TypedHop,
@@ -46,9 +47,9 @@ from graphfeed.ops.sampling.weights import cumulate_weights
 # fmt: off
 __all__ = [
     "NO_EDGES", "NO_TYPES", "Drawing", "GuidedSums",
-    "HighDegreeIndex", "HopGraph", "KnownEdges", "NodeBudget", "OneHop", "Picks", "Population", "SampledHop",
-    "SeedTimes", "StaticGraph", "TemporalGraph", "TimeOrder", "TypedEdges", "TypedHop", "TypedPicks", "as_times",
-    "bound_edges", "build_high_degree_index", "cumulate_weights", "draw_places", "group_by_type", "guide_sums",
+    "HighDegreeIndex", "HopGraph", "HopSampler", "KnownEdges", "NodeBudget", "OneHop", "Picks", "Population",
+    "SampledHop", "SeedTimes", "StaticGraph", "TemporalGraph", "TimeOrder", "TypedEdges", "TypedHop", "TypedPicks",
+    "as_times", "bound_edges", "build_high_degree_index", "cumulate_weights", "draw_places", "group_by_type", "guide_sums",
     "link_sources", "linked_order", "order_by_time", "permute", "places_in_order", "random_walks",
     "sample_hops", "sample_negative_pairs", "sample_negatives",
     "sample_neighbors", "typed_sample_hops",

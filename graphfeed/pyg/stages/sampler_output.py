@@ -224,8 +224,8 @@ def sort_stably(values: torch.Tensor, limit: int) -> tuple[torch.Tensor, torch.T
     """Return what tells numbers below a limit apart, in their order, and their positions; equal ones stay in order."""
     size = len(values)
     if not values.is_cpu or limit * size >= 1 << 63:
-        return torch.sort(values, stable=True)  # type: ignore[return-value]
-    # NumPy sorts plain numbers in a fifth of the time: here the value is the upper part of one, and its place the lower.
+        return torch.sort(values, stable=True)
+    # NumPy sorts plain numbers in a fifth of the time: here the value is the upper part, and its place the lower.
     joined = np.sort((values * size).numpy() + np.arange(size))
     positions = joined % max(size, 1)
     return torch.from_numpy(joined - positions), torch.from_numpy(positions)

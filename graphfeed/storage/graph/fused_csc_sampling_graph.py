@@ -1,7 +1,7 @@
 """The graph in memory: compressed sparse columns, all types in one id space."""
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Literal, overload
+from typing import Any, ClassVar, Literal, overload
 
 import torch
 
@@ -42,6 +42,8 @@ class FusedCSCSamplingGraph(GraphArrays, SamplingGraph):
     With types, node ids are stacked type after type in the order of `node_type_to_id`, and inside a column the edges
     ascend by edge type. The graph pickles as a shared-memory handle, so workers map the memory of their parent.
     """
+
+    _has_own_hop: ClassVar[bool] = False
 
     @property
     def edge_types(self) -> list[str]:
@@ -318,11 +320,11 @@ class FusedCSCSamplingGraph(GraphArrays, SamplingGraph):
             return super().pick_each(nodes, hops, each)
         return pick_each_by_page(self, nodes, hops, each)
 
-    @property
-    def _has_own_hop(self) -> bool:
-        """Whether a subclass samples a hop in its own way."""
-        own, names = type(self), ("sample_neighbors", "sample_layer_neighbors", "pick")
-        return any(getattr(own, name) is not getattr(FusedCSCSamplingGraph, name) for name in names)
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        """Note whether the subclass samples a hop in its own way."""
+        super().__init_subclass__(**kwargs)
+        names = "sample_neighbors", "sample_layer_neighbors", "pick"
+        cls._has_own_hop = any(getattr(cls, name) is not getattr(FusedCSCSamplingGraph, name) for name in names)
 
     def together(self, request: SamplingRequest) -> Together | None:
         """Return how to sample several mini-batches at once, where the graph's files exceed the memory."""

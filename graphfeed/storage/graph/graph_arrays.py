@@ -87,7 +87,6 @@ class GraphArrays(Shareable):
             edge_attributes=as_attributes("edge", edge_attributes or {}),
         )
         self._derived: dict[str, tuple[Any, ...]] = {}
-        self._edition = object()
 
     @checked
     def add_node_attribute(self, name: str, tensor: torch.Tensor) -> None:
@@ -228,7 +227,7 @@ class GraphArrays(Shareable):
         """
         # Edits in place don't show in what was derived, so that is made anew.
         distrust("graph", self._structure())
-        self._derived, self._edition = {}, object()
+        self._derived = {}
         self._check_arrays()
         self.mark_checked()
 
@@ -286,9 +285,10 @@ class GraphArrays(Shareable):
         return own["csc_indptr"], own["indices"], own["node_type_offset"], own["type_per_edge"]
 
     @property
-    def edition(self) -> object:
-        """Another object after each `check`, for whoever keeps copies of the arrays."""
-        return self._edition
+    def edition(self) -> tuple[object, ...]:
+        """What is another object once arrays, or what is computed of them, are replaced, and after each `check`."""
+        own = self.__dict__
+        return own["csc_indptr"], own["indices"], own["type_per_edge"], own["_derived"]
 
     def set_field(self, name: str, value: Any) -> None:
         """Set a field, if the graph stays valid."""

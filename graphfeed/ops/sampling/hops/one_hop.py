@@ -107,20 +107,20 @@ def check_fanouts(fanouts: torch.Tensor, num_types: int, types: torch.Tensor | N
 def check_keys(hop: OneHop) -> None:
     """Raise if seeds have keys of their own, and not each of them, or where they can't."""
     given: Any = hop.keys
+    check_drawing(hop.drawing)
     if isinstance(given, torch.Tensor):
         check_vector("keys", given, (torch.uint64,))
         check_length("keys", given, hop.seeds.numel(), "seed")
         if not hop.seeds.is_cpu or hop.drawing.method == "labor":
             raise ValueError("keys must be those of the hop on a GPU and by LABOR, not one per seed")
-        check_numbers([], hop.drawing)
     elif isinstance(given, (list, tuple)) and given:
         check_numbers([given] if hop.drawing.method == "labor" else given[:1], hop.drawing)
     else:
         raise TypeError(f"keys must be those of the hop, in a tuple, but is {brief(given)}")
 
 
-def check_numbers(keys: Sequence[Any], drawing: Drawing) -> None:
-    """Raise unless hops have a key of 64 bits each, two of them by LABOR; and unless they are drawn in a known way."""
+def check_drawing(drawing: Drawing) -> None:
+    """Raise unless edges are chosen in a known way."""
     if not isinstance(drawing, Drawing):
         raise TypeError(f"drawing must be a Drawing, but is {brief(drawing)}")
     for name, chosen, known in (("method", drawing.method, METHODS), ("rows", drawing.rows, ROW_KINDS)):
@@ -130,6 +130,10 @@ def check_numbers(keys: Sequence[Any], drawing: Drawing) -> None:
         if value not in (False, True):
             raise TypeError(f"drawing.{name} must be True or False, but is {brief(value)}")
     check_count("drawing.switch_threshold", drawing.switch_threshold, 0, MASK)
+
+
+def check_numbers(keys: Sequence[Any], drawing: Drawing) -> None:
+    """Raise unless hops have a key of 64 bits each, two of them by LABOR."""
     for own in keys:
         if drawing.method != "labor":
             check_count("keys", own, 0, MASK)

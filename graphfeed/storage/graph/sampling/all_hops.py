@@ -1,7 +1,9 @@
 """Sampling all hops in the arrays of a graph by one call, which releases the GIL on the CPU."""
 
+import operator
 from collections.abc import Mapping, Sequence
 from typing import Any
+from weakref import WeakKeyDictionary
 
 import torch
 
@@ -43,32 +45,49 @@ def sample_all_hops(
     moments = None
     if request.temporal is not None or times is not None:
         moments = ops.SeedTimes(*stack_queries(graph, seeds, times, request))
-    typed = graph.node_type_to_id is not None
-    by_type: dict[Any, torch.Tensor] = (
-        dict(complete_seeds(graph, seeds)) if typed else {None: check_seeds(graph, seeds)}
-    )
-    ids = list(by_type.values())
-    merged = request.deduplicate and moments is None
-    rows: Any = "tree" if request.disjoint else "node" if merged else "edge"
     is_labor, share = request.strategy == "labor", draws[0][1] if draws else 0
     keys: list[Any] = [own if is_labor else own[0] for own, _ in draws]
-    arrays = hop_graph(graph, request, timed=moments is not None)
-    drawing = ops.Drawing(request.strategy, request.replace, share, request.only_new, rows)
-    if not typed:
-        # A GPU reads whole columns, also those of a pinned graph.
-        if is_labor and ids[0].is_cpu and not (moments or request.probs_name or request.replace):
-            arrays = arrays._replace(large_columns=graph.high_degree_index())
-        fanouts = [int(fanout) for fanout in reversed(request.fanouts)]
-        layers = ops.sample_hops(arrays, ids[0], fanouts, keys, drawing, moments)
+    if graph.node_type_to_id is None:
+        ids = check_seeds(graph, seeds)
+        layers = hop_sampler(graph, request, share, on_cpu=ids.is_cpu).sample(ids, keys, moments)
         # The program begins at the seeds, and subgraphs are listed from the outermost hop on.
         return [subgraph_of(graph, hop, edge_ids_at(graph, hop.positions)) for hop in reversed(layers)]
-    fanouts_by_type = [as_tensor("fanouts", fanout) for fanout in reversed(request.fanouts)]
+    by_type = complete_seeds(graph, seeds)
+    parts = list(by_type.values())
     try:
-        hops = ops.typed_sample_hops(arrays, ids, fanouts_by_type, keys, drawing, moments)
+        hops = hop_sampler(graph, request, share, on_cpu=parts[0].is_cpu).sample_by_type(parts, keys, moments)
     except ValueError:
         check_typed_seeds(graph, seeds)  # by the names of types
         raise
     return [typed_subgraph_of(graph, list(by_type), hop) for hop in reversed(hops)]
+
+
+SAMPLERS: WeakKeyDictionary[GraphArrays, WeakKeyDictionary[SamplingRequest, tuple[Any, ...]]] = WeakKeyDictionary()
+"""By graph and request: the sampler that was made last, and what it was made of."""
+
+
+def hop_sampler(graph: GraphArrays, request: SamplingRequest, share: int, *, on_cpu: bool) -> ops.HopSampler:
+    """Return what samples all hops as a request says, made anew where something has changed that it depends on."""
+    made = graph.edition, share, on_cpu
+    by_request = SAMPLERS.get(graph)
+    if by_request is None:
+        by_request = SAMPLERS[graph] = WeakKeyDictionary()
+    elif (known := by_request.get(request)) is not None:
+        edition, *others, sampler = known
+        if others == [share, on_cpu] and all(map(operator.is_, edition, made[0])):
+            return sampler  # type: ignore[no-any-return]
+    timed = request.temporal is not None
+    rows: Any = "tree" if request.disjoint else "node" if request.deduplicate and not timed else "edge"
+    drawing = ops.Drawing(request.strategy, request.replace, share, request.only_new, rows)
+    arrays, typed = hop_graph(graph, request, timed=timed), graph.node_type_to_id is not None
+    # A GPU reads whole columns, also those of a pinned graph.
+    if request.strategy == "labor" and on_cpu and not (typed or timed or request.probs_name or request.replace):
+        arrays = arrays._replace(large_columns=graph.high_degree_index())
+    fanouts = [as_tensor("fanouts", own) if typed else int(own) for own in reversed(request.fanouts)]
+    sampler = ops.HopSampler(arrays, fanouts, drawing)
+    # What was computed for it belongs to the edition.
+    by_request[request] = graph.edition, share, on_cpu, sampler
+    return sampler
 
 
 def reads_together(graph: GraphArrays, request: SamplingRequest) -> bool:

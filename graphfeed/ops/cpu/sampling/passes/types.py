@@ -93,8 +93,9 @@ def lay_out_columns(
     if edges.positions.size < sizes[NEEDED] or starts.indptr.size < at + count + 1:
         return EDGES_SHORT
     # An upper bound: how many rows are new is known once the neighbours are relabelled.
-    new = min(found, rows.first_ids[1]) if merged else found
-    rows.known[hop + 1, 0] = rows.known[hop, 0] + new
+    rows.known[hop + 1, 0] = rows.known[hop, 0] + found
+    if merged:
+        rows.known[hop + 1, 0] = min(rows.known[hop + 1, 0], rows.known[0, 0] + rows.first_ids[1])
     if rows.firsts[1] < rows.known[hop + 1, 0]:
         return ROWS_SHORT
     for column in range(count + 1):
@@ -128,9 +129,10 @@ def lay_out_types(
         for edge_type in range(counts.size):
             if kinds.sources[edge_type] == kind:
                 new += counts[edge_type]
-        if merged:
-            new = min(new, rows.first_ids[kind + 1] - rows.first_ids[kind])
         rows.known[hop + 1, kind] = rows.known[hop, kind] + new
+        if merged:
+            most = rows.known[0, kind] + rows.first_ids[kind + 1] - rows.first_ids[kind]
+            rows.known[hop + 1, kind] = min(rows.known[hop + 1, kind], most)
         if rows.firsts[kind + 1] - rows.firsts[kind] < rows.known[hop + 1, kind]:
             code = ROWS_SHORT
     return code
