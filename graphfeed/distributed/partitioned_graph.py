@@ -142,6 +142,10 @@ class PartitionedGraph(SamplingGraph):
         sample_hops = super().sample_hops if whole is None else whole.sample_hops
         return sample_hops(seeds, request, keys, **options)
 
+    def samples_at_once(self, request: SamplingRequest, *, on_cpu: bool = True) -> bool:
+        """Return whether all hops of a mini-batch are one call: if there is a single part."""
+        return self.part.book.num_parts == 1 and self.part.columns.samples_at_once(request, on_cpu=on_cpu)
+
     def together(self, request: SamplingRequest) -> Together | None:  # noqa: ARG002
         """Return how to sample several mini-batches at once, unless there is a single part."""
         return Together(TOGETHER_BYTES, by_thread=True) if self.part.book.num_parts > 1 else None

@@ -11,6 +11,7 @@ from graphfeed.loader.profile import Setting, StageRow, Summary, find_caches
 from graphfeed.loader.rules import device_of
 from graphfeed.loader.stages.in_workers import InThreads, InWorkers, Sharder
 from graphfeed.loader.stages.prefetch import Prefetch, StreamPrefetch
+from graphfeed.storage import SamplingGraph, SamplingRequest
 from graphfeed.storage.features import PlannedRows
 from graphfeed.storage.graph import SHARE, HasFiles
 
@@ -76,7 +77,19 @@ def describe_plan(running: Datapipe, summary: Summary | None = None) -> list[str
 
 
 def describe_storage(running: Datapipe) -> list[str]:
-    return [*describe_caches(running), *describe_graphs(running)]
+    return [*describe_caches(running), *describe_graphs(running), *describe_hops(running)]
+
+
+def describe_hops(running: Datapipe) -> list[str]:
+    """Return a line for each sampler that asks its graph for one hop after the other, not for all by one program."""
+    lines = []
+    for stage in traverse(running):
+        graph, request = (getattr(stage, name, None) for name in ("graph", "request"))
+        if isinstance(graph, SamplingGraph) and isinstance(request, SamplingRequest):
+            device = device_of(stage)
+            if not graph.samples_at_once(request, on_cpu=device is None or str(device) == "cpu"):
+                lines.append(f"  {type(stage).__name__}: {type(graph).__name__}")
+    return ["samplers that ask their graph for one hop after the other:", *lines] if lines else []
 
 
 def describe_caches(running: Datapipe) -> list[str]:

@@ -16,6 +16,7 @@ from graphfeed.loader.rules import LoaderOptions
 from graphfeed.storage.graph.sampling import mapped_arrays
 from tests import pipelines
 from tests.datapipes.pipeline.test_pipeline_graph import diamond
+from tests.storage.graph.graph_kinds import OneHop
 
 PLANS = Path(__file__).parent / "plans"
 Build = Callable[[], gf.Datapipe]
@@ -210,3 +211,13 @@ def test_a_plan_shows_how_caches_were_used() -> None:
         assert (hits + misses, misses >= 40) == (80, True)
         assert f"lru: {size} B, {hits} hits, {misses} misses; node x" in loader.explain()
         assert "caches" not in gf.DataLoader(pipe.inputs[0]).explain()
+
+
+def test_samplers_are_named_whose_graph_has_no_program_for_all_hops() -> None:
+    graph = gf.from_coo(torch.tensor([[0, 1], [1, 0]]), num_nodes=2)
+    seeds = gf.ItemSampler(gf.ItemSet(2, names="seeds"), batch_size=1)
+    for own, lines in ((graph, []), (OneHop(graph), ["  NeighborSampler: OneHop"])):
+        ways: list[dict[str, Any]] = [{}, {"disjoint": True}, {"deduplicate": False}]
+        for options in ways:
+            text = gf.DataLoader(seeds.sample_neighbor(own, [1], **options)).explain().splitlines()
+            assert [line for line in text if line.startswith("  NeighborSampler")] == lines

@@ -13,6 +13,7 @@ from graphfeed.storage.graph.graph_arrays import GraphArrays
 from graphfeed.storage.graph.sampled_subgraph import ByType, SampledSubgraph
 from graphfeed.storage.graph.sampling.all_hops import (
     has_program,
+    is_on_cpu,
     pick_each_by_page,
     reads_together,
     sample_all_hops,
@@ -293,7 +294,7 @@ class FusedCSCSamplingGraph(GraphArrays, SamplingGraph):
         seed2_contribution: float = 0.0,
     ) -> list[SampledSubgraph]:
         """Sample all hops, on the CPU in one call that releases the GIL (see `SamplingGraph`)."""
-        if self._has_own_hop or not has_program(self, seeds, request):
+        if not self.samples_at_once(request, on_cpu=is_on_cpu(self, seeds)):
             return super().sample_hops(
                 seeds, request, keys, seeds_timestamp=seeds_timestamp, seed2_contribution=seed2_contribution
             )
@@ -325,6 +326,10 @@ class FusedCSCSamplingGraph(GraphArrays, SamplingGraph):
         super().__init_subclass__(**kwargs)
         names = "sample_neighbors", "sample_layer_neighbors", "pick"
         cls._has_own_hop = any(getattr(cls, name) is not getattr(FusedCSCSamplingGraph, name) for name in names)
+
+    def samples_at_once(self, request: SamplingRequest, *, on_cpu: bool = True) -> bool:
+        """Return whether all hops of a mini-batch are one call: on the CPU always, but for a subclass with own hops."""
+        return not self._has_own_hop and has_program(self, request, on_cpu=on_cpu and self.indices.is_cpu)
 
     def together(self, request: SamplingRequest) -> Together | None:
         """Return how to sample several mini-batches at once, where the graph's files exceed the memory."""

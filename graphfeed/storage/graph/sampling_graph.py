@@ -116,6 +116,15 @@ class SamplingGraph(GraphProtocol):
         """
         return list(each(lambda own, own_keys: self.sample_hops(own, request, own_keys), seeds, keys))
 
+    def samples_at_once(self, request: SamplingRequest, *, on_cpu: bool = True) -> bool:  # noqa: ARG002
+        """Return whether all hops of a mini-batch are sampled by one call, rather than one hop after the other.
+
+        Args:
+            request: How they are sampled.
+            on_cpu: Whether the seeds lie on the CPU.
+        """
+        return False
+
     def together(self, request: SamplingRequest) -> Together | None:  # noqa: ARG002
         """Return how to sample several mini-batches at once; None where that gains nothing."""
         return None
