@@ -124,7 +124,7 @@ class HopArrays:
             sums.lend("cumulative", own.cumulative)
         self.moments.lend("edge_times", graph.edge_times)
 
-    def open_one(self, seeds: torch.Tensor, num_nodes: int, times: Any, windows: Any) -> None:
+    def open_one(self, seeds: torch.Tensor, num_nodes: int, times: Any, windows: Any, room: int) -> None:
         """Take the seeds of a single hop, whose picks are the result; the caller keeps all of them alive."""
         rows, count = self.rows.arrays, seeds.numel()
         rows["first_ids"][1], rows["firsts"][1] = num_nodes, count
@@ -133,7 +133,7 @@ class HopArrays:
         if self.recipe.ranked is not None:
             self.moments.lend("times", times)
             self.moments.lend("windows", windows)
-        self.picks.put("positions", NO_WORDS)
+        self.picks.put("positions", np.empty(room, np.int64) if room else NO_WORDS)
         self.widen(self.columns, count)
 
     def open(self, seeds: Sequence[NDArray[Any]], shape: Shape, room: InitialCapacity, moments: Sequence[Ints]) -> None:

@@ -19,6 +19,7 @@ from graphfeed.ops.sampling.time_order import earliest_times
 MOST_REPEATED = (1 << 31) - 1
 """The largest fan-out with replacement: no number of edges that is computed from it overflows."""
 METHODS, ROW_KINDS = get_args(Method), get_args(RowKind)
+FEW_PICKS = 1 << 14
 MOST_EDGES = 1 << 22
 """On a GPU, a hop whose fan-outs allow more edges is counted first: its arrays take some 100 bytes an edge."""
 ABSENT = {"order": NOTHING.to(torch.int32), "types": NOTHING.to(torch.uint8)}
@@ -216,11 +217,14 @@ def pick_on_cpu(graph: StaticGraph | TemporalGraph, hop: OneHop) -> Picks:
     arrays.bind(columns, [key], hop.drawing.switch_threshold, [wanted])
     # The arrays only lend them, so they have to live until the program has run.
     seeds, *own = hop.seeds.contiguous(), *[NOTHING if part is None else part.contiguous() for part in (times, windows)]
-    arrays.open_one(seeds, graph.indptr.numel() - 1, *own)
+    # Few picks have room at once; the first pass says how many there are of others.
+    room = seeds.numel() * sum(wanted) if min(wanted) >= 0 else 0
+    arrays.open_one(seeds, graph.indptr.numel() - 1, *own, room if room <= FEW_PICKS else 0)
     by_seed = by_seed.contiguous()
     arrays.columns.lend("keys", by_seed)
     program.run()
     found = arrays.columns.arrays
-    offsets, positions = found["offsets"][: found["sizes"][state.COUNT] + 1].copy(), arrays.picks.arrays["positions"]
+    offsets = found["offsets"][: found["sizes"][state.COUNT] + 1].copy()
+    positions = arrays.picks.arrays["positions"][: offsets[-1]]
     PROGRAMS.give_back(program)
     return Picks(torch.from_numpy(offsets), torch.from_numpy(positions))
