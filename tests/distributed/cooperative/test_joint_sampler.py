@@ -18,7 +18,7 @@ from graphfeed.distributed.cooperative.row_exchange import check_needed, plan_ex
 from graphfeed.distributed.cooperative.step_exchange import StepExchange, Tag
 from graphfeed.loader.profile import find_caches
 from tests.distributed.graphs import plain
-from tests.distributed.joint import alone, check_epoch, check_joint, in_threads, joint_pipe
+from tests.distributed.joint import alone, check_epoch, check_joint, in_threads, joint_pipe, parts_of
 from tests.refusals import check_refused
 
 
@@ -101,6 +101,19 @@ def test_ranks_with_other_seeds_or_epochs_are_told_both_before_the_first_mini_ba
         for rank in range(2)
     }
     assert {text.partition(";")[0] for text in in_threads(2, work)} <= said
+
+
+def test_the_ranks_that_hold_a_part_share_its_nodes() -> None:
+    ids = torch.arange(100)
+
+    def work(rank: int, peers: Peers) -> list[int]:
+        graph, _ = parts_of(plain(), rank, 4, peers)
+        group = RankGroup(gf.NeighborSampler(gf.ItemSampler(gf.ItemSet(4, names="seeds"), 2), graph, [2]), 4)
+        owners = group.owners_of(None, ids)
+        assert torch.equal(owners // 2, graph.part.book.owners_of(ids).long())
+        return sorted(set(owners.tolist()))
+
+    assert in_threads(4, work) == [[0, 1, 2, 3]] * 4
 
 
 def test_other_processes_are_refused_and_a_mini_batch_of_one_rank_keeps_its_rows() -> None:

@@ -9,6 +9,7 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +23,7 @@ from graphfeed.distributed.ranks import heartbeat, program_end
 from graphfeed.distributed.ranks.heartbeat import Heartbeat, LostError
 from graphfeed.distributed.ranks.meeting_point import call_within, connect_to_store
 from graphfeed.distributed.ranks.peers import rank_and_size
+from graphfeed.distributed.wire import make_mutual_contexts
 from tests import scripts
 from tests.digests import digest
 from tests.distributed.graphs import plain
@@ -295,6 +297,17 @@ def test_what_was_said_before_the_end_of_another_connection_counts(two: Two) -> 
     second._to[0].send(b"\1")
     second.close()
     assert first.beat(leaving=True)
+
+
+def test_a_part_of_an_encrypted_sign_of_life_is_no_end(certificates: list[tuple[bytes, bytes]]) -> None:
+    server, client = make_mutual_contexts(certificates[0], None)
+    own, other, heart = *socket.socketpair(), Heartbeat(0, 60)
+    with ThreadPoolExecutor(1) as pool, other, heart._selector:
+        taken = pool.submit(server.wrap_socket, other, server_side=True)
+        heart.begin(1, client.wrap_socket(own))
+        with taken.result(20), heart._to[1]:
+            heart._hear(1, heart._to[1])  # of a sign, nothing has come
+            assert heart._gone == {}
 
 
 def test_a_silent_rank_is_lost(monkeypatch: pytest.MonkeyPatch) -> None:
