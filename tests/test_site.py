@@ -186,6 +186,7 @@ def test_a_record_becomes_tables_each_above_a_picture(tmp_path: Path) -> None:
         "Measured by `c` on d, at commit `abc`: \nP, 2 cores, load 0.5, huge pages \n`always`; torch 2."
     )
     assert "| fast | ms | 1 | 1 - 3 | 0.50 | <= 2: not met |" in text
+    assert "| what | unit | median | quartiles |\n| --- | --- | ---: | ---: |\n| slow <one> | ms | 2 | 1 - 3 |" in text
     pictures = re.findall("<svg.*?</svg>", text, re.DOTALL)
     first = ElementTree.parse(tmp_path / "pages" / "reads.svg").getroot()
     assert [part.text for part in first.findall("{*}text")] == ["slow <one>", "2 ms", "fast", "1 ms"]

@@ -38,12 +38,16 @@ def describe(record: dict[str, Any], name: str) -> Iterator[str]:
 def describe_table(title: str, rows: list[dict[str, Any]], name: str) -> Iterator[str]:
     """Yield the lines of a table, below its title and above a picture of its medians."""
     yield from ("", f"**{title[0].upper()}{title[1:]}**", "")
-    yield from ("| what | unit | median | quartiles | ratio | goal |", "| --- | --- | ---: | ---: | ---: | --- |")
+    columns = {"ratio": "---:", "goal": "---"}
+    shown = {name: line for name, line in columns.items() if any(row[name] is not None for row in rows)}
+    yield " | ".join(["| what | unit | median | quartiles", *shown]) + " |"
+    yield " | ".join(["| --- | --- | ---: | ---:", *shown.values()]) + " |"
     for row in rows:
         quartiles = " - ".join(map(number, row["quartiles"]))
         ratio = "" if row["ratio"] is None else f"{row['ratio']:.2f}"
         goal = "" if row["goal"] is None else f"{row['goal']['bound']}: {'met' if row['goal']['met'] else 'not met'}"
-        yield f"| {row['what']} | {row['unit']} | {number(row['median'])} | {quartiles} | {ratio} | {goal} |"
+        further = [{"ratio": ratio, "goal": goal}[name] for name in shown]
+        yield " | ".join([f"| {row['what']} | {row['unit']} | {number(row['median'])} | {quartiles}", *further]) + " |"
     if len(rows) > 1 and len({row["unit"] for row in rows}) == 1:
         yield from ("", "```{raw} html", bars(title, rows, name).svg().rstrip(), "```")
     yield ""
