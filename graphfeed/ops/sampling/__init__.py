@@ -14,7 +14,7 @@ from graphfeed.ops.sampling.hops.hop_graph import HopGraph
 from graphfeed.ops.sampling.hops.hop_recipe import Drawing, SeedTimes
 from graphfeed.ops.sampling.hops.one_hop import OneHop, Picks, StaticGraph, bound_edges
 from graphfeed.ops.sampling.hops.sample_hops import (
-    HopSampler,
+    PreparedHops,
     SampledHop,
     TypedEdges,
     TypedHop,
@@ -47,7 +47,7 @@ from graphfeed.ops.sampling.weights import cumulate_weights
 # fmt: off
 __all__ = [
     "NO_EDGES", "NO_TYPES", "Drawing", "GuidedSums",
-    "HighDegreeIndex", "HopGraph", "HopSampler", "KnownEdges", "NodeBudget", "OneHop", "Picks", "Population",
+    "HighDegreeIndex", "HopGraph", "KnownEdges", "NodeBudget", "OneHop", "Picks", "Population", "PreparedHops",
     "SampledHop", "SeedTimes", "StaticGraph", "TemporalGraph", "TimeOrder", "TypedEdges", "TypedHop", "TypedPicks",
     "as_times", "bound_edges", "build_high_degree_index", "cumulate_weights", "draw_places", "group_by_type",
     "guide_sums",

@@ -110,7 +110,7 @@ def sample_hops(
         ValueError: A seed lies outside of the graph, a fan-out is below -1 or too large, a window is negative, the
             number of keys or times is wrong, or the arrays are not those of a graph.
     """
-    return HopSampler(graph, fanouts, drawing).sample(seeds, keys, moments)
+    return PreparedHops(graph, fanouts, drawing).sample(seeds, keys, moments)
 
 
 def typed_sample_hops(
@@ -146,10 +146,10 @@ def typed_sample_hops(
         ValueError: A seed lies outside of its type, a fan-out is below -1 or too large, a window is negative, the
             number of keys or times is wrong, or the arrays are not those of a graph.
     """
-    return HopSampler(graph, fanouts, drawing).sample_by_type(seeds, keys, moments)
+    return PreparedHops(graph, fanouts, drawing).sample_by_type(seeds, keys, moments)
 
 
-class HopSampler:
+class PreparedHops:
     """What mini-batches have in common that are sampled from one graph in one way: checked and prepared once.
 
     `sample_hops` and `typed_sample_hops` make one for each call. For mini-batches of 64 seeds, keeping it saves a fifth

@@ -68,7 +68,7 @@ SAMPLERS: WeakKeyDictionary[GraphArrays, WeakKeyDictionary[SamplingRequest, tupl
 """By graph and request: the sampler that was made last, and what it was made of."""
 
 
-def hop_sampler(graph: GraphArrays, request: SamplingRequest, share: int, *, on_cpu: bool) -> ops.HopSampler:
+def hop_sampler(graph: GraphArrays, request: SamplingRequest, share: int, *, on_cpu: bool) -> ops.PreparedHops:
     """Return what samples all hops as a request says, made anew where something has changed that it depends on."""
     made = graph.edition, share, on_cpu
     by_request = SAMPLERS.get(graph)
@@ -86,7 +86,7 @@ def hop_sampler(graph: GraphArrays, request: SamplingRequest, share: int, *, on_
     if request.strategy == "labor" and on_cpu and not (typed or timed or request.probs_name or request.replace):
         arrays = arrays._replace(large_columns=graph.high_degree_index())
     fanouts = [as_tensor("fanouts", own) if typed else int(own) for own in reversed(request.fanouts)]
-    sampler = ops.HopSampler(arrays, fanouts, drawing)
+    sampler = ops.PreparedHops(arrays, fanouts, drawing)
     # What was computed for it belongs to the edition.
     by_request[request] = graph.edition, share, on_cpu, sampler
     return sampler

@@ -91,7 +91,7 @@ def enter_rows(hop: int, rows: Rows, nodes: NodeIds, table: Table) -> None:
 @device_function
 def base_of(rows, table, place):
     """Return what is added to ids of the graph in the tree of a row."""
-    return table.trees[np.uintp(place)] * rows.first_ids[-1] if table.trees.size > 0 else np.int64(0)
+    return table.trees[np.uintp(place)] * rows.first_ids[rows.firsts.size - 1] if table.trees.size > 0 else np.int64(0)
 
 
 @kernel
