@@ -124,15 +124,15 @@ class HopArrays:
             sums.lend("cumulative", own.cumulative)
         self.moments.lend("edge_times", graph.edge_times)
 
-    def open_one(self, seeds: torch.Tensor, num_nodes: int, times: Any, windows: Any, room: int) -> None:
+    def open_one(self, seeds: torch.Tensor, num_nodes: int, moments: Sequence[torch.Tensor], room: int) -> None:
         """Take the seeds of a single hop, whose picks are the result; the caller keeps all of them alive."""
         rows, count = self.rows.arrays, seeds.numel()
         rows["first_ids"][1], rows["firsts"][1] = num_nodes, count
         rows["known"][:] = count
         self.nodes.lend("rows", seeds)
         if self.recipe.ranked is not None:
-            self.moments.lend("times", times)
-            self.moments.lend("windows", windows)
+            for name, values in zip(("times", "windows"), moments, strict=True):
+                self.moments.lend(name, values)
         self.picks.put("positions", np.empty(room, np.int64) if room else NO_WORDS)
         self.widen(self.columns, count)
 

@@ -216,10 +216,11 @@ def pick_on_cpu(graph: StaticGraph | TemporalGraph, hop: OneHop) -> Picks:
     key = hop.keys if hop.drawing.method == "labor" else 0 if hop.keys is by_seed else hop.keys[0]
     arrays.bind(columns, [key], hop.drawing.switch_threshold, [wanted])
     # The arrays only lend them, so they have to live until the program has run.
-    seeds, *own = hop.seeds.contiguous(), *[NOTHING if part is None else part.contiguous() for part in (times, windows)]
+    seeds = hop.seeds.contiguous()
+    moments = [NOTHING if part is None else part.contiguous() for part in (times, windows)]
     # Few picks have room at once; the first pass says how many there are of others.
     room = seeds.numel() * sum(wanted) if min(wanted) >= 0 else 0
-    arrays.open_one(seeds, graph.indptr.numel() - 1, *own, room if room <= FEW_PICKS else 0)
+    arrays.open_one(seeds, graph.indptr.numel() - 1, moments, room if room <= FEW_PICKS else 0)
     by_seed = by_seed.contiguous()
     arrays.columns.lend("keys", by_seed)
     program.run()
