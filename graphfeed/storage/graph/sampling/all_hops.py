@@ -70,13 +70,14 @@ SAMPLERS: WeakKeyDictionary[GraphArrays, WeakKeyDictionary[SamplingRequest, tupl
 
 def hop_sampler(graph: GraphArrays, request: SamplingRequest, share: int, *, on_cpu: bool) -> ops.PreparedHops:
     """Return what samples all hops as a request says, made anew where something has changed that it depends on."""
-    made = graph.edition, share, on_cpu
     by_request = SAMPLERS.get(graph)
     if by_request is None:
         by_request = SAMPLERS[graph] = WeakKeyDictionary()
-    elif (known := by_request.get(request)) is not None:
+    known = by_request.get(request)
+    # On a GPU, `derived` has the stream wait for what it made.
+    if known is not None and graph.indices.is_cpu:
         edition, *others, sampler = known
-        if others == [share, on_cpu] and all(map(operator.is_, edition, made[0])):
+        if others == [share, on_cpu] and all(map(operator.is_, edition, graph.edition)):
             return sampler  # type: ignore[no-any-return]
     timed = request.temporal is not None
     rows: Any = "tree" if request.disjoint else "node" if request.deduplicate and not timed else "edge"
