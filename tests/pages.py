@@ -1,6 +1,7 @@
 """What tests ask of a page of text: its code, its links and its tables."""
 
 import contextlib
+import gc
 import io
 import re
 from collections.abc import Iterator
@@ -32,6 +33,9 @@ def check_code(page: Path) -> int:
         for value in names.values():
             if isinstance(value, DataLoader):
                 value.close()
+        # A loader that the page gives no name ends its workers with the page.
+        names.clear()
+        gc.collect()
     return shown
 
 
