@@ -28,6 +28,7 @@ from graphfeed.storage.graph import (
     edge_times_of,
     group_hop,
     group_times,
+    one_draw,
     open_seeds,
     parse_seeds,
     pick_edges,
@@ -118,7 +119,7 @@ class PartitionedGraph(SamplingGraph):
             RankLostError: Another rank ended or froze.
         """
         request, drawn = SamplingRequest((fanouts,), replace, probs_name), ops.draw_key() if key is None else key
-        return self.pick(seeds, Hop(request, draws_of(drawn)))[0]
+        return self.pick(seeds, Hop(request, one_draw(drawn)))[0]
 
     def sample_layer_neighbors(
         self,
@@ -161,7 +162,7 @@ class PartitionedGraph(SamplingGraph):
         """
         if (whole := self._whole()) is not None:
             return whole.sample_hops_together(seeds, request, keys, each)
-        draws = [list(map(draws_of, own)) for own in keys]
+        draws = [draws_of(request, own) for own in keys]
         minibatches = [Rows(self.num_nodes, own, request, of_hops) for own, of_hops in zip(seeds, draws, strict=True)]
         return self.sample_hop_by_hop(minibatches, each)
 
@@ -183,9 +184,13 @@ class PartitionedGraph(SamplingGraph):
         self.peers.agreement.check_part(self._name)
         return self.part.columns if self.part.book.num_parts == 1 else None
 
-    def pick_each(self, nodes: Sequence[ByType], hops: Sequence[Hop], each: Each = map) -> list[Picked]:  # noqa: ARG002
+    def pick_each(self, nodes: Sequence[ByType], hops: Sequence[Hop], each: Each = map) -> list[Picked]:
         """Do `pick` for a hop of several mini-batches, by one question to each owner."""
         columns, request, further = self.part.columns, hops[0].request, dict[str, torch.Tensor]()
+        if (
+            len(nodes) > 1 and request.strategy == "labor"
+        ):  # which draws all nodes that an owner is asked for by two keys
+            return super().pick_each(nodes, hops, each)
         self.validate(request)
         if request.temporal is not None:
             # With each node goes its time, and perhaps its window.

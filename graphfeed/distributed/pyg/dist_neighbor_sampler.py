@@ -21,7 +21,7 @@ from graphfeed.pyg.data import ALWAYS, NegativeSampling, import_pyg
 from graphfeed.pyg.samplers import STRATEGIES, Neighborhoods
 from graphfeed.pyg.stages import call_stages, random_links, transform_output
 from graphfeed.storage import SamplingRequest, TemporalQuery
-from graphfeed.storage.graph import Hop, draws_of, ends_of, from_type_dict, split_by_type, to_type_dict
+from graphfeed.storage.graph import Hop, ends_of, from_type_dict, one_draw, split_by_type, to_type_dict
 from graphfeed.storage.memory import move
 
 Result = TypeVar("Result")
@@ -264,7 +264,7 @@ class DistNeighborSampler:
                 strategy: Any = STRATEGIES[self.temporal_strategy]
                 request = SamplingRequest([fanouts], replace, None, strategy, deduplicate=False, temporal=query)
                 times = from_type_dict({destination: seed_time})
-                hop, _ = data.graph.pick(seeds, Hop(request, draws_of(draw_key()), times=times))
+                hop, _ = data.graph.pick(seeds, Hop(request, one_draw(draw_key()), times=times))
             else:
                 hop = data.graph.sample_neighbors(seeds, fanouts, replace)
             csc, ids = to_type_dict(hop.sampled_csc)[name], to_type_dict(hop.original_edge_ids)[name]

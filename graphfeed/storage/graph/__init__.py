@@ -44,6 +44,7 @@ from graphfeed.storage.graph.sampling_request import (
     Strategy,
     TemporalQuery,
     draws_of,
+    one_draw,
     parse_seeds,
 )
 from graphfeed.storage.graph.type_names import (
@@ -123,6 +124,7 @@ __all__ = [
     "load_graph",
     "match_types",
     "merge_sources",
+    "one_draw",
     "open_seeds",
     "parse_seeds",
     "pick_edges",

@@ -1,6 +1,6 @@
 """The graph in memory: compressed sparse columns, all types in one id space."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any, ClassVar, Literal, overload
 
 import torch
@@ -44,7 +44,7 @@ class FusedCSCSamplingGraph(GraphArrays, SamplingGraph):
     ascend by edge type. The graph pickles as a shared-memory handle, so workers map the memory of their parent.
     """
 
-    _has_own_hop: ClassVar[bool] = False
+    _own: ClassVar[Collection[str]] = ()
 
     @property
     def edge_types(self) -> list[str]:
@@ -298,38 +298,44 @@ class FusedCSCSamplingGraph(GraphArrays, SamplingGraph):
             return super().sample_hops(
                 seeds, request, keys, seeds_timestamp=seeds_timestamp, seed2_contribution=seed2_contribution
             )
-        draws = [draws_of(key, seed2_contribution) for key in keys]
-        return sample_all_hops(self, seeds, request, draws, seeds_timestamp)
+        return sample_all_hops(self, seeds, request, draws_of(request, keys, seed2_contribution), seeds_timestamp)
 
     def sample_hops_together(
         self, seeds: Sequence[ByType], request: SamplingRequest, keys: Sequence[Sequence[int]], each: Each = map
     ) -> list[list[SampledSubgraph]]:
         """Sample all hops of several mini-batches, reading each page of a hop's edges once (see `SamplingGraph`)."""
-        if self._has_own_hop or not is_by_page(self) or not reads_together(self, request):
+        own = "sample_hops" in self._own or self._has_own_hop(request)
+        if own or not is_by_page(self) or not reads_together(self, request):
             return super().sample_hops_together(seeds, request, keys, each)
-        draws = [list(map(draws_of, own)) for own in keys]
+        draws = [draws_of(request, own_keys) for own_keys in keys]
         minibatches = [Rows(self.num_nodes, own, request, of_hops) for own, of_hops in zip(seeds, draws, strict=True)]
         return self.sample_hop_by_hop(minibatches, each)
 
     def pick(self, nodes: ByType, hop: Hop) -> Picked:
-        """Sample one hop, in the way of a subclass if it has a `sample_neighbors` of its own (see `SamplingGraph`)."""
-        return super().pick(nodes, hop) if self._has_own_hop else sample_one_hop(self, nodes, hop)
+        """Sample one hop, by the method of a subclass if it has written one for that (see `SamplingGraph`)."""
+        is_own = method_of(hop.request) in self._own
+        return super().pick(nodes, hop) if is_own else sample_one_hop(self, nodes, hop)
 
     def pick_each(self, nodes: Sequence[ByType], hops: Sequence[Hop], each: Each = map) -> list[Picked]:
         """Do `pick` for several mini-batches; of a graph in files, each page is read once for all of them."""
-        if self._has_own_hop or len(nodes) == 1:
+        request = hops[0].request
+        if len(nodes) == 1 or self._has_own_hop(request) or not is_by_page(self) or not reads_together(self, request):
             return super().pick_each(nodes, hops, each)
         return pick_each_by_page(self, nodes, hops, each)
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
-        """Note whether the subclass samples a hop in its own way."""
+        """Note which methods the subclass has written."""
         super().__init_subclass__(**kwargs)
-        names = "sample_neighbors", "sample_layer_neighbors", "pick"
-        cls._has_own_hop = any(getattr(cls, name) is not getattr(FusedCSCSamplingGraph, name) for name in names)
+        names = "sample_neighbors", "sample_layer_neighbors", "pick", "sample_hops"
+        cls._own = {name for name in names if getattr(cls, name) is not getattr(FusedCSCSamplingGraph, name)}
+
+    def _has_own_hop(self, request: SamplingRequest) -> bool:
+        """Whether a subclass samples a hop of a request in its own way."""
+        return bool(self._own) and ("pick" in self._own or method_of(request) in self._own)
 
     def samples_at_once(self, request: SamplingRequest, *, on_cpu: bool = True) -> bool:
         """Return whether all hops of a mini-batch are one call: on the CPU always, but for a subclass with own hops."""
-        return not self._has_own_hop and has_program(self, request, on_cpu=on_cpu and self.indices.is_cpu)
+        return not self._has_own_hop(request) and has_program(self, request, on_cpu=on_cpu and self.indices.is_cpu)
 
     def together(self, request: SamplingRequest) -> Together | None:
         """Return how to sample several mini-batches at once, where the graph's files exceed the memory."""
@@ -344,6 +350,13 @@ class FusedCSCSamplingGraph(GraphArrays, SamplingGraph):
         drawn = ops.draw_key() if key is None else key
         starts = check_seeds(self, starts, "starts")
         return ops.random_walks(kernel_columns(self)[0], self.indices, starts, length, drawn).to(starts.dtype)
+
+
+def method_of(request: SamplingRequest) -> str | None:
+    """Return the name of the method that a user may write for one hop of a request; None in time."""
+    if request.temporal is not None:
+        return None
+    return "sample_layer_neighbors" if request.strategy == "labor" else "sample_neighbors"
 
 
 @checked

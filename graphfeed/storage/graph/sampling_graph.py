@@ -100,7 +100,7 @@ class SamplingGraph(GraphProtocol):
         Returns:
             One subgraph per hop, the outermost first; the row ids of each are the column ids of the one before it.
         """
-        draws = [draws_of(key, seed2_contribution) for key in keys]
+        draws = draws_of(request, keys, seed2_contribution)
         return self.sample_hop_by_hop([Rows(self.num_nodes, seeds, request, draws, seeds_timestamp)])[0]
 
     def sample_hops_together(

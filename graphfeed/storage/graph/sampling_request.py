@@ -8,7 +8,7 @@ from typing import Any, Literal, NamedTuple, TypeAlias
 import torch
 
 from graphfeed.ops import MASK, draw_key
-from graphfeed.ops.arguments import brief, check_flags, check_seed, checked
+from graphfeed.ops.arguments import brief, check_count, check_flags, check_seed, checked
 from graphfeed.storage.graph.sampled_subgraph import ByType
 
 HopTime: TypeAlias = Literal["seed", "edge"]
@@ -72,7 +72,8 @@ class SamplingRequest:
     """
 
     fanouts: Sequence[torch.Tensor]
-    """One tensor per hop, the outermost hop first: one number, or one per edge type; -1 takes all neighbours."""
+    """One tensor per hop, the outermost hop first: one number, or one per edge type; -1 takes all neighbours. What is
+    written to them once something was sampled need not be seen."""
     replace: bool = False
     """Whether an edge may be chosen more than once."""
     probs_name: str | None = None
@@ -134,11 +135,24 @@ class Hop(NamedTuple):
         return self.request.fanouts[-1 - self.number]
 
 
-def draws_of(key: Any, seed2_contribution: float = 0.0) -> Draws:
-    """Return the draws of a hop from its key or, by LABOR, from two keys and the share of the second."""
-    if isinstance(key, int):
-        return (key, key), 0
-    return parse_seeds(key, seed2_contribution)
+def one_draw(key: Any) -> Draws:
+    """Return the draws of a hop with one key."""
+    check_count("key", key, 0, MASK)
+    return (int(key), int(key)), 0
+
+
+def draws_of(request: SamplingRequest, keys: Sequence[Any], seed2_contribution: float = 0.0) -> list[Draws]:
+    """Return the draws of each hop: of its key or, by LABOR, of two keys and the share of the second.
+
+    Raises:
+        TypeError: Keys that are not whole numbers.
+        ValueError: Another number of keys than of hops, keys of more than 64 bits, or a wrong contribution.
+    """
+    if len(keys) != len(request.fanouts):
+        raise ValueError(f"keys must hold {len(request.fanouts)} numbers, one per hop, but holds {len(keys)}")
+    if request.strategy != "labor":
+        return [one_draw(key) for key in keys]
+    return [parse_seeds(key if hasattr(key, "__len__") else [key], seed2_contribution) for key in keys]
 
 
 def parse_seeds(

@@ -6,11 +6,13 @@ from collections.abc import Callable
 from functools import cache, partial
 from typing import Any, ClassVar
 
+import numpy as np
 import pytest
 import torch
 
 import graphfeed as gf
 from graphfeed.storage import SamplingRequest
+from graphfeed.storage.graph import Hop, Picked
 from graphfeed.storage.graph.sampled_subgraph import ByType
 from graphfeed.storage.memory.tensor_tree import tensors_in
 from tests.digests import assert_same, digest, digests
@@ -257,3 +259,66 @@ def test_samplers_call_the_hop_that_a_subclass_writes(stage: str) -> None:
     )
     assert Counted.calls == [stage, stage]
     assert own == usual
+
+
+def test_a_subclass_with_a_hop_of_its_own_samples_in_time_and_by_labor_as_the_graph_does() -> None:
+    case, graph = CASES["typed"], Counted(**typed().fields())
+    for name, request in requests(case).items():
+        if request.temporal is not None or request.strategy == "labor":
+            assert_same(sample(graph, case, request), expected("typed")[name])
+
+
+class OwnPick(gf.FusedCSCSamplingGraph):
+    """Counts its hops."""
+
+    picked = 0
+
+    def pick(self, nodes: ByType, hop: Hop) -> Picked:
+        type(self).picked += 1
+        return super().pick(nodes, hop)
+
+
+def test_a_subclass_may_pick_by_the_graph_itself() -> None:
+    case, graph = CASES["plain"], OwnPick(**plain().fields())
+    for name, request in requests(case).items():
+        OwnPick.picked = 0
+        assert_same(sample(graph, case, request), expected("plain")[name])
+        assert OwnPick.picked == len(request.fanouts)
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_a_hop_of_several_mini_batches_is_that_of_each(case: str) -> None:
+    graph, seeds = CASES[case].make(), CASES[case].seeds
+    for request in requests(CASES[case]).values():
+        timed = request.temporal is not None
+        hop = Hop(request, ((5, 5), 0), times=CASES[case].moments if timed else None)
+        assert_same(graph.pick_each([seeds, seeds], [hop, hop]), [graph.pick(seeds, hop)] * 2)
+
+
+@pytest.mark.parametrize("graph", [WHOLE, GRAPH], ids=["in memory", "of one hop"])
+def test_each_hop_has_a_key(graph: gf.SamplingGraph) -> None:
+    request, labor = (SamplingRequest([torch.tensor([2])], strategy=own) for own in ("uniform", "labor"))  # type: ignore[arg-type]
+    number: Any = np.int64(7)
+    assert_same(graph.sample_hops(NODES, request, [number]), graph.sample_hops(NODES, request, [7]))
+    wrong: list[tuple[list[Any], type[Exception], str]] = [
+        ([1, 2], ValueError, "keys must hold 1 numbers, one per hop, but holds 2"),
+        ([], ValueError, "keys must hold 1 numbers, one per hop, but holds 0"),
+        ([None], TypeError, "key must be a whole number"),
+        ([(1, 2)], TypeError, "key must be a whole number"),
+    ]
+    check_refused([(partial(graph.sample_hops, NODES, request, keys), *error) for keys, *error in wrong])  # type: ignore[misc]
+    with pytest.raises(ValueError, match=r"seed2_contribution must lie in 0 \.\. 1, but is 7"):
+        graph.sample_hops(NODES, labor, [(5, 6)], seed2_contribution=7)
+
+
+def test_weights_that_are_replaced_are_those_of_the_next_mini_batch() -> None:
+    graph, other = plain(), plain()
+    request = SamplingRequest([torch.tensor([2])], probs_name="w")
+    graph.sample_hops(NODES, request, [1])
+    for own in (graph, other):
+        own.add_edge_attribute("w", torch.arange(700).float())
+    assert_same(graph.sample_hops(NODES, request, [1]), other.sample_hops(NODES, request, [1]))
+    graph.edge_attributes["w"][:] = 1.0
+    graph.check()
+    other.add_edge_attribute("w", torch.ones(700))
+    assert_same(graph.sample_hops(NODES, request, [1]), other.sample_hops(NODES, request, [1]))

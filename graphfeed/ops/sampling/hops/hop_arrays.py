@@ -157,7 +157,7 @@ class HopArrays:
             if self.recipe.drawing.rows == "tree":
                 self.table.put("trees", take(firsts[-1], np.int64))
                 self.enter(self.table, "trees", np.split(np.arange(sum(counts)), np.cumsum(counts)[:-1]))
-            self.open_table(sum(counts) + min(room.edges, FIRST_TABLE))
+            self.open_table(sum(counts) + min(room.edges, sum(room.rows), FIRST_TABLE))
         columns = len(self.fanouts) * ((2 if typed else 1) * room.columns + self.counts.size)
         self.starts.put("indptr", take(columns, np.int64))
         self.put_edges(take(room.edges, np.int64), take(room.edges, self.ids))

@@ -24,7 +24,7 @@ class HopGraph(NamedTuple):
     """
 
     indptr: torch.Tensor
-    """Column starts, int32 or int64, shape (nodes + 1,). The CPU's kernels take int64: int32 is copied at each call."""
+    """Column starts, int32 or int64, shape (nodes + 1,). The CPU's kernels take int64: int32 is copied."""
     indices: torch.Tensor
     """Source node of each edge, int32 or int64."""
     types: torch.Tensor | None = None

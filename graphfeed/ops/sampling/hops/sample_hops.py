@@ -178,40 +178,56 @@ class PreparedHops:
         for part in graph.timed or ():
             check_method(part, drawing)
         self.shape, self.num_nodes = shape_of(graph), graph.indptr.numel() - 1
-        self.wanted = [[own] if isinstance(own, int) else own.tolist() for own in fanouts]
+        self.wanted = [[int(own)] if graph.types is None else own.tolist() for own in fanouts]
         self.passed: KernelGraph | None = None
         """The arrays as the CPU's kernels take them, and the recipe of the program; made when they are first used."""
         self.recipe: Recipe | None = None
 
-    def sample(self, seeds: torch.Tensor, keys: Sequence[Any], moments: SeedTimes | None = None) -> list[SampledHop]:
-        """Sample all hops of a mini-batch without types, as `sample_hops` says."""
+    def sample(
+        self,
+        seeds: torch.Tensor,
+        keys: Sequence[Any],
+        moments: SeedTimes | None = None,
+        switch_threshold: int | None = None,
+    ) -> list[SampledHop]:
+        """Sample all hops of a mini-batch without types, as `sample_hops` says; by LABOR with its own threshold."""
+        drawing = self.drawing_of(switch_threshold)
         check_vector("seeds", seeds, (self.graph.indices.dtype,))
         self._check_draws(keys, seeds.numel(), moments)
         if on_gpu(seeds):
             check_rows_on_gpu(self.drawing, moments)
-            hops = hops_on_gpu(self.graph, seeds, self.fanouts, keys, self.drawing, moments)
+            hops = hops_on_gpu(self.graph, seeds, self.fanouts, keys, drawing, moments)
             return [SampledHop(*hop) for hop in hops]
         check_ids("seeds", seeds, self.num_nodes)
         package_for("sampling.sample_hops", seeds, indptr=self.graph.indptr, indices=self.graph.indices)
-        with self._run([seeds], keys, moments) as arrays:
+        with self._run([seeds], keys, moments, drawing) as arrays:
             return cut_hops(arrays)
 
     def sample_by_type(
-        self, seeds: Sequence[torch.Tensor], keys: Sequence[Any], moments: SeedTimes | None = None
+        self,
+        seeds: Sequence[torch.Tensor],
+        keys: Sequence[Any],
+        moments: SeedTimes | None = None,
+        switch_threshold: int | None = None,
     ) -> list[TypedHop]:
         """Sample all hops of a mini-batch with types, as `typed_sample_hops` says."""
+        drawing = self.drawing_of(switch_threshold)
         check_seeds(self.graph, seeds)
         self._check_draws(keys, sum(part.numel() for part in seeds), moments)
         if on_gpu(seeds[0]) and moments is None:
             check_rows_on_gpu(self.drawing, moments)
-            hops = typed_hops_on_gpu(self.graph, seeds, self.fanouts, keys, self.drawing)
+            hops = typed_hops_on_gpu(self.graph, seeds, self.fanouts, keys, drawing)
             return [
                 TypedHop(columns, rows, positions, {kind: TypedEdges(*own) for kind, own in edges.items()})
                 for columns, rows, positions, edges in hops
             ]
         package_for("sampling.sample_hops", seeds[0], indices=self.graph.indices)
-        with self._run(seeds, keys, moments) as arrays:
+        with self._run(seeds, keys, moments, drawing) as arrays:
             return cut_typed_hops(arrays)
+
+    def drawing_of(self, switch_threshold: int | None) -> Drawing:
+        """Return how edges are chosen with a threshold of a mini-batch's own, if it has one."""
+        return self.drawing if not switch_threshold else self.drawing._replace(switch_threshold=switch_threshold)
 
     def _check_draws(self, keys: Sequence[Any], num_seeds: int, moments: SeedTimes | None) -> None:
         what = "pairs" if self.drawing.method == "labor" else "numbers"
@@ -227,10 +243,10 @@ class PreparedHops:
 
     @contextmanager
     def _run(
-        self, seeds: Sequence[torch.Tensor], keys: Sequence[Any], moments: SeedTimes | None
+        self, seeds: Sequence[torch.Tensor], keys: Sequence[Any], moments: SeedTimes | None, drawing: Drawing
     ) -> Iterator[HopArrays]:
         """Sample all hops on the CPU and lend the arrays."""
-        graph, drawing = self.graph, self.drawing
+        graph = self.graph
         times = [] if moments is None else [part.contiguous().numpy() for part in moments if part is not None]
         if self.passed is None or self.recipe is None:
             self.passed = kernel_graph(graph)
@@ -305,15 +321,16 @@ def first_room(
         opened = nodes
         new = (new if drawing.only_new else nodes) * (guess if fanout < 0 else fanout)
         nodes, found = nodes + new, found + new
-        if drawing.rows == "node":
-            nodes = min(nodes, num_seeds + num_nodes)
+        if drawing.rows != "edge":
+            nodes = min(nodes, num_seeds + num_nodes * (1 if drawing.rows == "node" else num_seeds))
     room, columns = min(found, FIRST_EDGES) + 1, min(opened, FIRST_EDGES) + 1
     if drawing.rows == "node":
         return InitialCapacity(
             room, columns, [min(room, end - first) for first, end in itertools.pairwise(shape.first_ids)]
         )
     sources = set(shape.sources)
-    share = min(room, FIRST_ROWS // max(len(sources), 1))
+    # In trees, nodes bound the rows, too.
+    share = min(room, FIRST_ROWS // max(len(sources), 1), room if drawing.rows == "edge" else nodes)
     return InitialCapacity(room, columns, [share if kind in sources else 0 for kind in range(len(shape.first_ids) - 1)])
 
 

@@ -51,13 +51,13 @@ def sample_all_hops(
     keys: list[Any] = [own if is_labor else own[0] for own, _ in draws]
     if graph.node_type_to_id is None:
         ids = check_seeds(graph, seeds)
-        layers = hop_sampler(graph, request, share, on_cpu=ids.is_cpu).sample(ids, keys, moments)
+        layers = hop_sampler(graph, request, on_cpu=ids.is_cpu).sample(ids, keys, moments, share)
         # The program begins at the seeds, and subgraphs are listed from the outermost hop on.
         return [subgraph_of(graph, hop, edge_ids_at(graph, hop.positions)) for hop in reversed(layers)]
     by_type = complete_seeds(graph, seeds)
     parts = list(by_type.values())
     try:
-        hops = hop_sampler(graph, request, share, on_cpu=parts[0].is_cpu).sample_by_type(parts, keys, moments)
+        hops = hop_sampler(graph, request, on_cpu=parts[0].is_cpu).sample_by_type(parts, keys, moments, share)
     except ValueError:
         check_typed_seeds(graph, seeds)  # by the names of types
         raise
@@ -68,28 +68,30 @@ SAMPLERS: WeakKeyDictionary[GraphArrays, WeakKeyDictionary[SamplingRequest, tupl
 """By graph and request: the sampler that was made last, and what it was made of."""
 
 
-def hop_sampler(graph: GraphArrays, request: SamplingRequest, share: int, *, on_cpu: bool) -> ops.PreparedHops:
+def hop_sampler(graph: GraphArrays, request: SamplingRequest, *, on_cpu: bool) -> ops.PreparedHops:
     """Return what samples all hops as a request says, made anew where something has changed that it depends on."""
     by_request = SAMPLERS.get(graph)
     if by_request is None:
         by_request = SAMPLERS[graph] = WeakKeyDictionary()
-    known = by_request.get(request)
+    # What was made of arrays that are replaced is freed before it is made anew.
+    known, before = by_request.pop(request, None), graph.edition
     # On a GPU, `derived` has the stream wait for what it made.
-    if known is not None and graph.indices.is_cpu:
-        edition, *others, sampler = known
-        if others == [share, on_cpu] and all(map(operator.is_, edition, graph.edition)):
-            return sampler  # type: ignore[no-any-return]
+    if known is not None and known[1] == on_cpu and graph.indices.is_cpu and all(map(operator.is_, known[0], before)):
+        by_request[request] = known
+        return known[2]  # type: ignore[no-any-return]
+    del known
     timed = request.temporal is not None
     rows: Any = "tree" if request.disjoint else "node" if request.deduplicate and not timed else "edge"
-    drawing = ops.Drawing(request.strategy, request.replace, share, request.only_new, rows)
+    drawing = ops.Drawing(request.strategy, request.replace, 0, request.only_new, rows)
     arrays, typed = hop_graph(graph, request, timed=timed), graph.node_type_to_id is not None
     # A GPU reads whole columns, also those of a pinned graph.
     if request.strategy == "labor" and on_cpu and not (typed or timed or request.probs_name or request.replace):
         arrays = arrays._replace(large_columns=graph.high_degree_index())
     fanouts = [as_tensor("fanouts", own) if typed else int(own) for own in reversed(request.fanouts)]
     sampler = ops.PreparedHops(arrays, fanouts, drawing)
-    # What was computed for it belongs to the edition.
-    by_request[request] = graph.edition, share, on_cpu, sampler
+    # Unless another thread has edited the graph meanwhile, or something was computed of it, which happens once.
+    if all(map(operator.is_, before, graph.edition)):
+        by_request[request] = before, on_cpu, sampler
     return sampler
 
 

@@ -7,19 +7,13 @@ from weakref import WeakKeyDictionary
 
 import torch
 
+from graphfeed.ops import as_int64, as_types
 from graphfeed.ops.arguments import ID_DTYPES
 from graphfeed.ops.memory import MappedReads, is_page_locked, read_at_random
 from graphfeed.ops.rows import Each, gather_by_page, gather_each_by_page, take_rows
 from graphfeed.storage.graph.checks import ORIGINAL_EDGE_ID
 from graphfeed.storage.memory.memory_limits import available_memory
 from graphfeed.storage.memory.shared import file_of
-
-if TYPE_CHECKING:
-    from graphfeed.storage.graph.graph_arrays import GraphArrays
-
-from typing import TYPE_CHECKING
-
-from graphfeed.ops import as_int64, as_types
 
 if TYPE_CHECKING:
     from graphfeed.storage.graph.graph_arrays import GraphArrays

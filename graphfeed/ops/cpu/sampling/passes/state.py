@@ -15,7 +15,7 @@ from graphfeed.ops.cpu.jit import EdgeTypes, Ids, Int32s, Int64Matrix, Int64s, U
 LABOR's candidates have not decided all runs, or that the graph leads to a node, an edge or an edge type that it does
 not have."""
 COUNT, FIRST_NEW, NEEDED = range(3)
-"""Places in `Columns.sizes`."""
+"""Places in `Runs.sizes`."""
 
 
 class Indptr(NamedTuple):
@@ -105,7 +105,7 @@ class Moments(NamedTuple):
     """Sampling in time: when rows and columns look at the graph; empty otherwise."""
 
     times: Int64s
-    """Of each row, laid out as `Nodes.rows`, its time; and its window, if there are any."""
+    """Of each row, laid out as `NodeIds.rows`, its time; and its window, if there are any."""
     windows: Int64s
     limits: Int64s
     """Of each column its time; and the first time inside of its window, if there are windows."""
