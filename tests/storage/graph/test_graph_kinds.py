@@ -297,7 +297,7 @@ def test_a_hop_of_several_mini_batches_is_that_of_each(case: str) -> None:
 
 @pytest.mark.parametrize("graph", [WHOLE, GRAPH], ids=["in memory", "of one hop"])
 def test_each_hop_has_a_key(graph: gf.SamplingGraph) -> None:
-    request, labor = (SamplingRequest([torch.tensor([2])], strategy=own) for own in ("uniform", "labor"))  # type: ignore[arg-type]
+    request, labor = (SamplingRequest([torch.tensor([2])], strategy=own) for own in ("uniform", "labor"))
     number: Any = np.int64(7)
     assert_same(graph.sample_hops(NODES, request, [number]), graph.sample_hops(NODES, request, [7]))
     wrong: list[tuple[list[Any], type[Exception], str]] = [
