@@ -30,6 +30,7 @@ from graphfeed.storage.graph.sampling_request import (
     Strategy,
     TemporalQuery,
     draws_of,
+    method_of,
     parse_seeds,
 )
 
@@ -350,13 +351,6 @@ class FusedCSCSamplingGraph(GraphArrays, SamplingGraph):
         drawn = ops.draw_key() if key is None else key
         starts = check_seeds(self, starts, "starts")
         return ops.random_walks(kernel_columns(self)[0], self.indices, starts, length, drawn).to(starts.dtype)
-
-
-def method_of(request: SamplingRequest) -> str | None:
-    """Return the name of the method that a user may write for one hop of a request; None in time."""
-    if request.temporal is not None:
-        return None
-    return "sample_layer_neighbors" if request.strategy == "labor" else "sample_neighbors"
 
 
 @checked

@@ -135,6 +135,13 @@ class Hop(NamedTuple):
         return self.request.fanouts[-1 - self.number]
 
 
+def method_of(request: SamplingRequest) -> str | None:
+    """Return the name of the method that a user may write for one hop of a request; None in time."""
+    if request.temporal is not None:
+        return None
+    return "sample_layer_neighbors" if request.strategy == "labor" else "sample_neighbors"
+
+
 def one_draw(key: Any) -> Draws:
     """Return the draws of a hop with one key."""
     check_count("key", key, 0, MASK)

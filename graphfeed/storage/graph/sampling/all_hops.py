@@ -29,7 +29,7 @@ from graphfeed.storage.graph.type_names import ends_of, numbers_of, to_type_dict
 
 def has_program(graph: GraphArrays, request: SamplingRequest, *, on_cpu: bool) -> bool:
     """Return whether all hops of a mini-batch are sampled by one call: always on the CPU."""
-    # A GPU has kernels for one hop with trees, new rows alone, types in time, or a row an edge without times.
+    # A GPU has kernels for one hop with trees, new rows alone, types in time, or a row per edge without times.
     timed, typed = request.temporal is not None, graph.node_type_to_id is not None
     return on_cpu or not (request.only_new or (typed and timed) or not (request.deduplicate or timed))
 
@@ -73,12 +73,12 @@ def hop_sampler(graph: GraphArrays, request: SamplingRequest, *, on_cpu: bool) -
     by_request = SAMPLERS.get(graph)
     if by_request is None:
         by_request = SAMPLERS[graph] = WeakKeyDictionary()
-    # What was made of arrays that are replaced is freed before it is made anew.
-    known, before = by_request.pop(request, None), graph.edition
+    known, before = by_request.get(request), graph.edition
     # On a GPU, `derived` has the stream wait for what it made.
     if known is not None and known[1] == on_cpu and graph.indices.is_cpu and all(map(operator.is_, known[0], before)):
-        by_request[request] = known
         return known[2]  # type: ignore[no-any-return]
+    # What was made of arrays that are replaced is freed before it is made anew.
+    by_request.pop(request, known)
     del known
     timed = request.temporal is not None
     rows: Any = "tree" if request.disjoint else "node" if request.deduplicate and not timed else "edge"
