@@ -18,6 +18,7 @@ from graphfeed.datapipes import Datapipe, Transform, call
 from graphfeed.loader import DataLoader
 from graphfeed.ops import Key
 from graphfeed.storage import SampledSubgraph, SamplingGraph
+from graphfeed.storage.graph import ends_of, to_type_dict
 
 __all__ = ["assert_same", "check_sampler", "check_stage"]
 
@@ -103,8 +104,8 @@ def check_sampler(graph: SamplingGraph, pipe: Datapipe[Any], *, executor: Execut
             assert_same(outer.original_column_node_ids, inner.original_row_node_ids, what=what)
         what = f"mini-batch {index}: input_nodes are not the rows of the first hop"
         assert_same(minibatch.input_nodes, hops[0].original_row_node_ids, what=what)
-        for kind, seeds in by_type(minibatch.seeds).items():
-            columns = by_type(hops[-1].original_column_node_ids)
+        for kind, seeds in to_type_dict(minibatch.seeds).items():
+            columns = to_type_dict(hops[-1].original_column_node_ids)
             if seeds.dim() == 1:
                 what = f"mini-batch {index}: the columns of the last hop don't begin with the seeds"
                 assert_same(columns[kind][: len(seeds)], seeds, what=what)
@@ -148,14 +149,14 @@ def check_edges(graph: SamplingGraph, hop: SampledSubgraph, what: str) -> None:
     """Check that the edges of a hop are edges of a graph, and that its rows begin with its columns."""
     assert hop.original_column_node_ids is not None, f"{what}: has no original_column_node_ids"
     assert hop.original_row_node_ids is not None, f"{what}: has no original_row_node_ids"
-    columns, rows = by_type(hop.original_column_node_ids), by_type(hop.original_row_node_ids)
+    columns, rows = to_type_dict(hop.original_column_node_ids), to_type_dict(hop.original_row_node_ids)
     for kind, ids in columns.items():
         assert_same(rows[kind][: len(ids)], ids, what=f"{what}: the rows don't begin with the columns")
     there = graph.in_subgraph(hop.original_column_node_ids)
-    ids_of, all_ids = by_type(hop.original_edge_ids), by_type(there.original_edge_ids)
-    for kind, csc in by_type(hop.sampled_csc).items():
-        sources = rows[kind.split(":")[0] if kind else kind][csc.indices.long()]
-        whole = by_type(there.sampled_csc)[kind]
+    ids_of, all_ids = to_type_dict(hop.original_edge_ids), to_type_dict(there.original_edge_ids)
+    for kind, csc in to_type_dict(hop.sampled_csc).items():
+        sources = rows[ends_of(kind)[0]][csc.indices.long()]
+        whole = to_type_dict(there.sampled_csc)[kind]
         found, known = edges(csc.indptr, sources), edges(whole.indptr, whole.indices)
         if hop.original_edge_ids is not None:
             found, known = with_ids(found, ids_of[kind]), with_ids(known, all_ids[kind])
@@ -172,10 +173,6 @@ def edges(indptr: torch.Tensor, sources: torch.Tensor) -> list[tuple[int, ...]]:
 
 def with_ids(pairs: list[tuple[int, ...]], ids: torch.Tensor) -> list[tuple[int, ...]]:
     return [(*pair, own) for pair, own in zip(pairs, ids.tolist(), strict=True)]
-
-
-def by_type(value: Any) -> dict[str, Any]:
-    return value if isinstance(value, dict) else {"": value}
 
 
 def tensor_text(value: torch.Tensor) -> str:

@@ -18,11 +18,11 @@ from graphfeed.ops.rows import Each, take_rows, take_small
 from graphfeed.storage import SampledSubgraph, SamplingGraph, SamplingRequest, TemporalQuery
 from graphfeed.storage.graph import (
     ByType,
+    Draws,
     EdgeArrays,
     FusedCSCSamplingGraph,
     Hop,
     Picked,
-    Rows,
     Together,
     draws_of,
     edge_times_of,
@@ -135,13 +135,13 @@ class PartitionedGraph(SamplingGraph):
         request = SamplingRequest((fanouts,), replace, probs_name, "labor")
         return self.pick(seeds, Hop(request, parse_seeds(random_seed, seed2_contribution)))[0]
 
-    def sample_hops(
-        self, seeds: ByType, request: SamplingRequest, keys: Sequence[Any], **options: Any
+    def sample_drawn(
+        self, seeds: ByType, request: SamplingRequest, draws: Sequence[Draws], times: ByType | None
     ) -> list[SampledSubgraph]:
-        """Sample all hops, as `SamplingGraph.sample_hops` says."""
+        """Sample all hops, as `SamplingGraph.sample_drawn` says."""
         whole = self._whole()
-        sample_hops = super().sample_hops if whole is None else whole.sample_hops
-        return sample_hops(seeds, request, keys, **options)
+        sample_drawn = super().sample_drawn if whole is None else whole.sample_drawn
+        return sample_drawn(seeds, request, draws, times)
 
     def samples_at_once(self, request: SamplingRequest, *, on_cpu: bool = True) -> bool:
         """Return whether all hops of a mini-batch are one call: if there is a single part."""
@@ -162,9 +162,7 @@ class PartitionedGraph(SamplingGraph):
         """
         if (whole := self._whole()) is not None:
             return whole.sample_hops_together(seeds, request, keys, each)
-        draws = [draws_of(request, own) for own in keys]
-        minibatches = [Rows(self.num_nodes, own, request, of_hops) for own, of_hops in zip(seeds, draws, strict=True)]
-        return self.sample_hop_by_hop(minibatches, each)
+        return self.sample_hop_by_hop(seeds, request, [draws_of(request, own) for own in keys], each=each)
 
     def pick(self, nodes: ByType, hop: Hop) -> Picked:
         """Sample one hop, as `SamplingGraph.pick` says: each owner is asked for its nodes."""
@@ -187,9 +185,8 @@ class PartitionedGraph(SamplingGraph):
     def pick_each(self, nodes: Sequence[ByType], hops: Sequence[Hop], each: Each = map) -> list[Picked]:
         """Do `pick` for a hop of several mini-batches, by one question to each owner."""
         columns, request, further = self.part.columns, hops[0].request, dict[str, torch.Tensor]()
-        if (
-            len(nodes) > 1 and request.strategy == "labor"
-        ):  # which draws all nodes that an owner is asked for by two keys
+        # LABOR draws all nodes that an owner is asked for by two keys.
+        if len(nodes) > 1 and request.strategy == "labor":
             return super().pick_each(nodes, hops, each)
         self.validate(request)
         if request.temporal is not None:

@@ -33,7 +33,7 @@ from graphfeed.storage.graph.sampling.compaction import (
 from graphfeed.storage.graph.sampling.mapped_arrays import SHARE, HasFiles, kernel_columns
 from graphfeed.storage.graph.sampling.negatives import NegativeQuery, NodeWeights, sample_negative_pairs
 from graphfeed.storage.graph.sampling.one_hop import EdgeArrays, group_hop, open_seeds, pick_edges
-from graphfeed.storage.graph.sampling.rows import Picked, Rows, trees_of_rows
+from graphfeed.storage.graph.sampling.rows import Picked, trees_of_rows
 from graphfeed.storage.graph.sampling.temporal_sampling import edge_times_of, group_times, stack_queries
 from graphfeed.storage.graph.sampling_graph import SamplingGraph, Together
 from graphfeed.storage.graph.sampling_request import (
@@ -87,7 +87,6 @@ __all__ = [
     "Picked",
     "PyGLayerData",
     "PyGLayerHeteroData",
-    "Rows",
     "SampledSubgraph",
     "SamplingGraph",
     "SamplingRequest",

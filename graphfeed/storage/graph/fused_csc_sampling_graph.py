@@ -21,10 +21,11 @@ from graphfeed.storage.graph.sampling.all_hops import (
 )
 from graphfeed.storage.graph.sampling.mapped_arrays import is_by_page, kernel_columns
 from graphfeed.storage.graph.sampling.one_hop import check_seeds, sample_one_hop
-from graphfeed.storage.graph.sampling.rows import Picked, Rows
+from graphfeed.storage.graph.sampling.rows import Picked
 from graphfeed.storage.graph.sampling.temporal_sampling import timed_columns
 from graphfeed.storage.graph.sampling_graph import SamplingGraph, Together, check_walks
 from graphfeed.storage.graph.sampling_request import (
+    Draws,
     Hop,
     SamplingRequest,
     Strategy,
@@ -284,22 +285,13 @@ class FusedCSCSamplingGraph(GraphArrays, SamplingGraph):
         draws = parse_seeds(random_seed, seed2_contribution)
         return sample_one_hop(self, seeds, Hop(request, draws, times=seeds_timestamp))[0]
 
-    @checked
-    def sample_hops(
-        self,
-        seeds: ByType,
-        request: SamplingRequest,
-        keys: Sequence[Any],
-        *,
-        seeds_timestamp: ByType | None = None,
-        seed2_contribution: float = 0.0,
+    def sample_drawn(
+        self, seeds: ByType, request: SamplingRequest, draws: Sequence[Draws], times: ByType | None
     ) -> list[SampledSubgraph]:
         """Sample all hops, on the CPU in one call that releases the GIL (see `SamplingGraph`)."""
         if not self.samples_at_once(request, on_cpu=is_on_cpu(self, seeds)):
-            return super().sample_hops(
-                seeds, request, keys, seeds_timestamp=seeds_timestamp, seed2_contribution=seed2_contribution
-            )
-        return sample_all_hops(self, seeds, request, draws_of(request, keys, seed2_contribution), seeds_timestamp)
+            return super().sample_drawn(seeds, request, draws, times)
+        return sample_all_hops(self, seeds, request, draws, times)
 
     def sample_hops_together(
         self, seeds: Sequence[ByType], request: SamplingRequest, keys: Sequence[Sequence[int]], each: Each = map
@@ -309,8 +301,7 @@ class FusedCSCSamplingGraph(GraphArrays, SamplingGraph):
         if own or not is_by_page(self) or not reads_together(self, request):
             return super().sample_hops_together(seeds, request, keys, each)
         draws = [draws_of(request, own_keys) for own_keys in keys]
-        minibatches = [Rows(self.num_nodes, own, request, of_hops) for own, of_hops in zip(seeds, draws, strict=True)]
-        return self.sample_hop_by_hop(minibatches, each)
+        return self.sample_hop_by_hop(seeds, request, draws, each=each)
 
     def pick(self, nodes: ByType, hop: Hop) -> Picked:
         """Sample one hop, by the method of a subclass if it has written one for that (see `SamplingGraph`)."""

@@ -14,7 +14,7 @@ from graphfeed.storage.graph.graph_protocol import GraphProtocol
 from graphfeed.storage.graph.sampled_subgraph import ByType, CSCFormatBase, SampledSubgraph
 from graphfeed.storage.graph.sampling.compaction import compact_hop
 from graphfeed.storage.graph.sampling.rows import Picked, Rows
-from graphfeed.storage.graph.sampling_request import Hop, SamplingRequest, draws_of
+from graphfeed.storage.graph.sampling_request import Draws, Hop, SamplingRequest, draws_of
 from graphfeed.storage.graph.type_names import ends_of, type_name
 
 
@@ -76,6 +76,7 @@ class SamplingGraph(GraphProtocol):
         Without this call, the first mini-batch of each process computes it.
         """
 
+    @checked
     def sample_hops(
         self,
         seeds: ByType,
@@ -100,8 +101,13 @@ class SamplingGraph(GraphProtocol):
         Returns:
             One subgraph per hop, the outermost first; the row ids of each are the column ids of the one before it.
         """
-        draws = draws_of(request, keys, seed2_contribution)
-        return self.sample_hop_by_hop([Rows(self.num_nodes, seeds, request, draws, seeds_timestamp)])[0]
+        return self.sample_drawn(seeds, request, draws_of(request, keys, seed2_contribution), seeds_timestamp)
+
+    def sample_drawn(
+        self, seeds: ByType, request: SamplingRequest, draws: Sequence[Draws], times: ByType | None
+    ) -> list[SampledSubgraph]:
+        """Do `sample_hops` with the draws of each hop; a graph that samples all hops by one call overrides this."""
+        return self.sample_hop_by_hop([seeds], request, [draws], [times])[0]
 
     def sample_hops_together(
         self, seeds: Sequence[ByType], request: SamplingRequest, keys: Sequence[Sequence[int]], each: Each = map
@@ -129,21 +135,32 @@ class SamplingGraph(GraphProtocol):
         """Return how to sample several mini-batches at once; None where that gains nothing."""
         return None
 
-    def sample_hop_by_hop(self, minibatches: Sequence[Rows], each: Each = map) -> list[list[SampledSubgraph]]:
-        """Sample the hops of mini-batches of one request one after the other, each hop of all of them at once.
+    def sample_hop_by_hop(
+        self,
+        seeds: Sequence[ByType],
+        request: SamplingRequest,
+        draws: Sequence[Sequence[Draws]],
+        times: Sequence[ByType | None] | None = None,
+        each: Each = map,
+    ) -> list[list[SampledSubgraph]]:
+        """Sample the hops of mini-batches one after the other, each hop of all of them at once.
 
         Args:
-            minibatches: The rows of each, which are its seeds so far.
+            seeds: Of each mini-batch, as for `sample_hops`.
+            request: The fan-outs, and how they are chosen.
+            draws: Of each mini-batch, the draws of each hop, the seeds' own hop first.
+            times: In time: of each mini-batch, the time of each seed.
             each: Applies a function to each mini-batch, like `map`, perhaps in threads.
 
         Returns:
             The hops of each, the outermost first.
         """
+        given = zip(seeds, draws, times or [None] * len(seeds), strict=True)
+        minibatches = [Rows(self.num_nodes, own, request, drawn, moments) for own, drawn, moments in given]
         layers: list[list[SampledSubgraph]] = [[] for _ in minibatches]
-        for number in range(len(minibatches[0].request.fanouts) if minibatches else 0):
-            picked = self.pick_each(
-                [own.columns() for own in minibatches], [own.hop(number) for own in minibatches], each
-            )
+        for number in range(len(request.fanouts) if minibatches else 0):
+            hops = [own.hop(number) for own in minibatches]
+            picked = self.pick_each([own.columns() for own in minibatches], hops, each)
             for known, hop in zip(layers, each(Rows.take, minibatches, picked), strict=True):
                 known.insert(0, hop)
         return layers

@@ -20,6 +20,7 @@ MOST_REPEATED = (1 << 31) - 1
 """The largest fan-out with replacement: no number of edges that is computed from it overflows."""
 METHODS, ROW_KINDS = get_args(Method), get_args(RowKind)
 FEW_PICKS = 1 << 14
+"""On the CPU, up to this many picks of one hop have room before they are counted."""
 MOST_EDGES = 1 << 22
 """On a GPU, a hop whose fan-outs allow more edges is counted first: its arrays take some 100 bytes an edge."""
 ABSENT = {"order": NOTHING.to(torch.int32), "types": NOTHING.to(torch.uint8)}
@@ -218,7 +219,6 @@ def pick_on_cpu(graph: StaticGraph | TemporalGraph, hop: OneHop) -> Picks:
     # The arrays only lend them, so they have to live until the program has run.
     seeds = hop.seeds.contiguous()
     moments = [NOTHING if part is None else part.contiguous() for part in (times, windows)]
-    # Few picks have room at once; the first pass says how many there are of others.
     room = seeds.numel() * sum(wanted) if min(wanted) >= 0 else 0
     arrays.open_one(seeds, graph.indptr.numel() - 1, moments, room if room <= FEW_PICKS else 0)
     by_seed = by_seed.contiguous()

@@ -51,28 +51,28 @@ def sample_all_hops(
     keys: list[Any] = [own if is_labor else own[0] for own, _ in draws]
     if graph.node_type_to_id is None:
         ids = check_seeds(graph, seeds)
-        layers = hop_sampler(graph, request, on_cpu=ids.is_cpu).sample(ids, keys, moments, share)
+        layers = prepare_hops(graph, request, on_cpu=ids.is_cpu).sample(ids, keys, moments, share)
         # The program begins at the seeds, and subgraphs are listed from the outermost hop on.
         return [subgraph_of(graph, hop, edge_ids_at(graph, hop.positions)) for hop in reversed(layers)]
     by_type = complete_seeds(graph, seeds)
     parts = list(by_type.values())
     try:
-        hops = hop_sampler(graph, request, on_cpu=parts[0].is_cpu).sample_by_type(parts, keys, moments, share)
+        hops = prepare_hops(graph, request, on_cpu=parts[0].is_cpu).sample_by_type(parts, keys, moments, share)
     except ValueError:
         check_typed_seeds(graph, seeds)  # by the names of types
         raise
     return [typed_subgraph_of(graph, list(by_type), hop) for hop in reversed(hops)]
 
 
-SAMPLERS: WeakKeyDictionary[GraphArrays, WeakKeyDictionary[SamplingRequest, tuple[Any, ...]]] = WeakKeyDictionary()
-"""By graph and request: the sampler that was made last, and what it was made of."""
+PREPARED: WeakKeyDictionary[GraphArrays, WeakKeyDictionary[SamplingRequest, tuple[Any, ...]]] = WeakKeyDictionary()
+"""By graph and request: what was prepared last, and what it was made of."""
 
 
-def hop_sampler(graph: GraphArrays, request: SamplingRequest, *, on_cpu: bool) -> ops.PreparedHops:
+def prepare_hops(graph: GraphArrays, request: SamplingRequest, *, on_cpu: bool) -> ops.PreparedHops:
     """Return what samples all hops as a request says, made anew where something has changed that it depends on."""
-    by_request = SAMPLERS.get(graph)
+    by_request = PREPARED.get(graph)
     if by_request is None:
-        by_request = SAMPLERS[graph] = WeakKeyDictionary()
+        by_request = PREPARED[graph] = WeakKeyDictionary()
     known, before = by_request.get(request), graph.edition
     # On a GPU, `derived` has the stream wait for what it made.
     if known is not None and known[1] == on_cpu and graph.indices.is_cpu and all(map(operator.is_, known[0], before)):
@@ -88,11 +88,11 @@ def hop_sampler(graph: GraphArrays, request: SamplingRequest, *, on_cpu: bool) -
     if request.strategy == "labor" and on_cpu and not (typed or timed or request.probs_name or request.replace):
         arrays = arrays._replace(large_columns=graph.high_degree_index())
     fanouts = [as_tensor("fanouts", own) if typed else int(own) for own in reversed(request.fanouts)]
-    sampler = ops.PreparedHops(arrays, fanouts, drawing)
+    prepared = ops.PreparedHops(arrays, fanouts, drawing)
     # Unless another thread has edited the graph meanwhile, or something was computed of it, which happens once.
     if all(map(operator.is_, before, graph.edition)):
-        by_request[request] = before, on_cpu, sampler
-    return sampler
+        by_request[request] = before, on_cpu, prepared
+    return prepared
 
 
 def reads_together(graph: GraphArrays, request: SamplingRequest) -> bool:
