@@ -3,6 +3,7 @@
 import math
 from collections.abc import Callable, Iterable, Sequence
 from fractions import Fraction
+from functools import cache
 from itertools import accumulate, chain, pairwise
 from typing import TypeVar
 
@@ -138,9 +139,13 @@ def labor_sample_neighbors(
     def bits(edge: int) -> int:
         return variate(*draws, indices[edge])
 
+    @cache  # of a neighbour: parallel edges, and columns that have it too, share its events
+    def times(first: int, count: int) -> list[int]:
+        later = (mix(first + number * GOLDEN) for number in range(1, count))
+        return list(accumulate(map(waiting_time, [first, *later])))
+
     def events(edge: int, count: int) -> list[tuple[Fraction, int]]:
-        draws = [bits(edge), *(mix(bits(edge) + number * GOLDEN) for number in range(1, count))]
-        return [(Fraction(time, unit(edge)), edge) for time in accumulate(map(waiting_time, draws))]
+        return [(Fraction(time, unit(edge)), edge) for time in times(bits(edge), count)]
 
     def choose(segment: range, fanout: int) -> list[int]:
         eligible = [edge for edge in segment if unit(edge) > 0]
@@ -150,12 +155,13 @@ def labor_sample_neighbors(
             return sorted(edge for _, edge in sorted(join(events(edge, fanout) for edge in eligible))[:fanout])
         return sorted(sorted(eligible, key=lambda edge: (Fraction(bits(edge), unit(edge)), edge))[:fanout])
 
-    picked = []
-    for node in seeds:
+    @cache
+    def picked_for(node: int) -> list[int]:
         column = range(indptr[node], indptr[node + 1])
         parts = {0: column} if types is None or len(fanouts) == 1 else cut_by_type(types, column)
-        picked.append(join(choose(part, fanouts[kind]) for kind, part in parts.items()))
-    return picked
+        return join(choose(part, fanouts[kind]) for kind, part in parts.items())
+
+    return [picked_for(node) for node in seeds]
 
 
 def admitted(stamps: Sequence[Ints], segment: range, period: tuple[int | None, int]) -> list[int]:

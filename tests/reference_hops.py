@@ -19,6 +19,8 @@ class SampledHop(NamedTuple):
 
 TREE = 1 << 40
 """Ids in trees: that of the graph, plus so much for each tree."""
+MANY_ROWS = 60
+"""With more rows, no further hop is made: trees and rows of edges grow by their fan-outs, hop after hop."""
 
 
 def make_rows(
@@ -43,7 +45,10 @@ def sample_hops(
     only_new: bool = False,
     kind: str = "node",
 ) -> list[SampledHop]:
-    """Sample hop after hop, each from all rows found so far or from the new ones, by LABOR with draws; and relabel."""
+    """Sample hop after hop, each from all rows found so far or from the new ones, by LABOR with draws; and relabel.
+
+    It stops at many rows.
+    """
     indptr, indices = graph
     layers, known = [], 0
     columns = [node + TREE * place * (kind == "tree") for place, node in enumerate(seeds)]
@@ -63,6 +68,8 @@ def sample_hops(
         before, after = ([node % TREE for node in own] for own in (columns, rows))
         layers.append(SampledHop(before, after, offsets, local, reference.join(picked)))
         columns, known = rows, len(columns) if only_new else 0
+        if len(rows) > MANY_ROWS:
+            break
     return layers
 
 
@@ -85,7 +92,10 @@ def typed_sample_hops(
     units: Ints | None = None,
     rows_of: tuple[bool, str] = (False, "node"),
 ) -> list[TypedHop]:
-    """Sample hop after hop, by LABOR where a hop has draws in place of a key; split by edge type, and relabel."""
+    """Sample hop after hop, by LABOR where a hop has draws in place of a key; split by edge type, and relabel.
+
+    It stops at many rows.
+    """
     only_new, kind_of_rows = rows_of
     (indptr, indices, types), (first_ids, sources, destinations, order) = graph, kinds
     counts, layers = reference.running_sum(map(len, seeds)), []
@@ -123,4 +133,6 @@ def typed_sample_hops(
         layers.append(TypedHop(before, after, starts, local, positions))
         known = [len(own) if only_new else 0 for own in columns]
         columns = rows
+        if sum(map(len, rows)) > MANY_ROWS:
+            break
     return layers

@@ -14,8 +14,6 @@ from tests import reference, reference_hops
 from tests.ops.timed import Moments, TimedGraph
 from tests.ops.typed import Typed, as_lists, hops_of, typed_graphs
 
-MANY_ROWS = 60
-"""With more rows, no further hop is made: all nodes are sampled again, and no two rows are merged."""
 Row = tuple[int, int, int | None]
 """A node of a type, its time and its window."""
 Draws = int | tuple[tuple[int, int], int]
@@ -87,7 +85,7 @@ class TypedInTime:
                     after[sources[kind]].append((indices[edge] - first_ids[sources[kind]], own_time, window))
             hops.append(reference_hops.TypedHop(nodes_of(rows), nodes_of(after), starts, local, positions))
             rows = after
-            if sum(map(len, rows)) > MANY_ROWS:
+            if sum(map(len, rows)) > reference_hops.MANY_ROWS:
                 break
         return hops
 
