@@ -8,7 +8,7 @@ from importlib import import_module
 COMMANDS = {
     "doctor": "graphfeed.doctor",
     "ingest": "graphfeed.ingest.build.ingest_command",
-    "inspect": "graphfeed.ingest.report.inspect_command",
+    "inspect": "graphfeed.storage.datasets.inspect",
     "partition": "graphfeed.distributed.partition.command",
     "reorder": "graphfeed.storage.datasets.reorder",
     "serve": "graphfeed.distributed.servers.serve_command",

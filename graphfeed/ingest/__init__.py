@@ -11,10 +11,10 @@ from graphfeed.ingest.gigl.loaded_graph_tensors import LoadedGraphTensors
 from graphfeed.ingest.gigl.serialized_graph import SerializedGraphMetadata, SerializedTFRecordInfo, TFDatasetOptions
 from graphfeed.ingest.gigl.tfrecord_data_loader import TFRecordDataLoader
 from graphfeed.ingest.gigl.tfrecord_graph import load_torch_tensors_from_tf_record
-from graphfeed.ingest.report.dataset_report import inspect_dataset, inspect_graph_file
 from graphfeed.ingest.tfrecord.example_schema import FixedLenFeature
 from graphfeed.ingest.tfrecord.tfrecord_reader import read_tfrecords
 from graphfeed.ingest.tfrecord.tfrecord_writer import write_tfrecords
+from graphfeed.storage.datasets import inspect_dataset, inspect_graph_file
 
 __all__ = [
     "EdgeTable",

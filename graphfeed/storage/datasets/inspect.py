@@ -1,0 +1,150 @@
+"""Tells what is in a data set or a graph file: types, edges, features, items, and whether it is whole.
+
+This is the command `graphfeed inspect`.
+"""
+
+import argparse
+import hashlib
+import os
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from graphfeed.ops.arguments import brief
+from graphfeed.ops.process import progress_bar
+from graphfeed.storage.datasets.array_files import checksum
+from graphfeed.storage.datasets.edge_sorting import split_columns
+from graphfeed.storage.datasets.metadata import SETS, Section, stay_inside
+from graphfeed.storage.datasets.on_disk_dataset import open_in_files
+from graphfeed.storage.datasets.processed_graph import PROCESSED
+from graphfeed.storage.features.feature import Feature
+from graphfeed.storage.graph import FusedCSCSamplingGraph, ends_of, first_ids, load_graph, to_type_dict, verify_graph
+
+PART = 1 << 20  # edges, or numbers of a feature, that are looked at at a time
+
+
+@dataclass(frozen=True)
+class DatasetReport:
+    """What each is, its size and what else is known of it; the files that have changed; and rows that were left out."""
+
+    lines: list[tuple[str, str, str]]
+    checksum: str | None = None
+    damaged: Sequence[str] = ()
+    skipped: Sequence[Mapping[str, Any]] = ()
+
+    def __str__(self) -> str:
+        widths = [max(map(len, column)) for column in list(zip(*self.lines, strict=True))[:2]]
+        text = [f"{what:{widths[0]}}  {size:>{widths[1]}}  {more}".rstrip() for what, size, more in self.lines]
+        text += [f"{entry['rows']} rows of {entry['file']} were left out: {entry['reason']}" for entry in self.skipped]
+        if self.checksum is not None:
+            state = f"damaged: {', '.join(self.damaged)}" if self.damaged else "all files are as they were written"
+            text.append(f"checksum {self.checksum}; {state}")
+        return "\n".join(text)
+
+
+def inspect_dataset(folder: str | os.PathLike[str]) -> DatasetReport:
+    """Look through a data set: a pass over its files, its edges and its features, in bounded memory.
+
+    Args:
+        folder: The folder of an `OnDiskDataset`.
+
+    Raises:
+        FileNotFoundError: The folder or a file does not exist.
+        ValueError: A file is wrong, or there is no graph.
+    """
+    dataset = open_in_files(folder)
+    known = {str(name): str(own) for name, own in Section(dataset.yaml_data).get("checksums", dict, {}).items()}
+    paths = {name: stay_inside(Path(folder), f"{PROCESSED}/{name}", "checksums") for name in known}
+    with progress_bar("verifying files", None, "B") as bar:
+        damaged = [name for name in known if not paths[name].is_file() or checksum(paths[name], bar) != known[name]]
+    dataset.load()
+    skipped = Section(dataset.yaml_data).get("skipped", list, [])
+    if not all(isinstance(entry, Mapping) and {"file", "rows", "reason"} <= set(entry) for entry in skipped):
+        raise ValueError(f"skipped must tell file, rows and reason of each entry, but is {brief(skipped)}")
+    if dataset.graph is None:
+        raise ValueError(f"the data set in {folder} has no graph")
+    lines = [("data set", "", dataset.dataset_name)] if dataset.dataset_name else []
+    lines += describe_graph(dataset.graph)
+    for key in dataset.feature.keys():  # noqa: SIM118
+        lines.append((f"feature {' '.join(map(str, key))}", *describe_feature(dataset.feature[key])))
+    for task in dataset.tasks:
+        classes = f"{task.metadata['num_classes']} classes" if task.metadata.get("num_classes") else ""
+        for part in SETS:
+            if (items := getattr(task, part)) is not None:
+                lines.append((f"{part} of {task.metadata.get('name')}", f"{len(items):,}", classes))
+    whole = hashlib.sha256("\n".join(f"{name} {known[name]}" for name in sorted(known)).encode()).hexdigest()[:16]
+    return DatasetReport(lines, whole if known else None, damaged, skipped)
+
+
+def inspect_graph_file(path: str | os.PathLike[str], *, verify: bool = False) -> DatasetReport:
+    """Look through the file of a graph, in a pass over its edges.
+
+    Args:
+        path: The file.
+        verify: Whether to compare it with its checksum, which takes another pass.
+
+    Raises:
+        FileNotFoundError: The file does not exist.
+        ValueError: It is no graph, or is damaged; or it is to be verified and has no checksum.
+    """
+    known = verify_graph(Path(path)) if verify else None  # before anything is made of what may be damaged
+    return DatasetReport(list(describe_graph(load_graph(path))), known)
+
+
+def describe_graph(graph: FusedCSCSamplingGraph) -> Iterator[tuple[str, str, str]]:
+    """Yield a line for each type of nodes, and for each of edges with degrees, doubles and loops."""
+    num_nodes, first = to_type_dict(graph.num_nodes), first_ids(graph.num_nodes)
+    indptr, joined = graph.csc_indptr.numpy(), np.zeros(graph.total_num_nodes, dtype=bool)
+    numbers: Mapping[Any, int] = graph.edge_type_to_id or {None: 0}
+    counts, most = {edge_type: np.zeros(3, dtype=np.int64) for edge_type in numbers}, dict.fromkeys(numbers, 0)
+    with progress_bar("looking at edges", graph.total_num_edges, "edge") as progress:
+        for start, stop in split_columns(indptr, PART):
+            edges = slice(int(indptr[start]), int(indptr[stop]))
+            columns = np.repeat(np.arange(start, stop), np.diff(indptr[start : stop + 1]))
+            sources = graph.indices[edges].numpy()
+            joined[columns] = joined[sources] = True
+            for edge_type, number in numbers.items():
+                chosen = slice(None) if graph.type_per_edge is None else graph.type_per_edge[edges].numpy() == number
+                into, out = columns[chosen], sources[chosen]
+                # All edges of a destination are in one part.
+                doubles = len(into) - len(np.unique(into * graph.total_num_nodes + out))
+                counts[edge_type] += len(into), doubles, int((into == out).sum())
+                most[edge_type] = max(most[edge_type], int(np.bincount(into - start, minlength=1).max()))
+            progress.update(len(columns))
+    for node_type, count in num_nodes.items():
+        lonely = count - int(joined[first[node_type] :][:count].sum())
+        yield f"nodes {node_type}", f"{count:,}", f"{lonely:,} without edges"
+    for edge_type, (count, doubles, loops) in counts.items():
+        degrees = f"in-degree {count / max(num_nodes[ends_of(edge_type)[1]], 1):.2f}, at most {most[edge_type]:,}"
+        yield f"edges {edge_type}", f"{count:,}", f"{degrees}; {doubles:,} doubles, {loops:,} loops"
+
+
+def describe_feature(feature: Feature) -> tuple[str, str]:
+    """Return the shape of a feature, and its dtype and bounds, read part by part."""
+    rows, size = feature.count() or 0, tuple(feature.size())
+    low, high, nan, step = float("inf"), float("-inf"), 0, max(PART // max(feature.size().numel(), 1), 1)
+    for start in range(0, max(rows, 1), step):
+        numbers = feature.read(torch.arange(start, min(start + step, rows))).numpy()
+        kept = numbers[~np.isnan(numbers)] if numbers.dtype.kind == "f" else numbers
+        nan += numbers.size - kept.size
+        if kept.size:
+            low, high = min(low, float(kept.min())), max(high, float(kept.max()))
+    return " x ".join(map(str, (rows, *size))), f"{numbers.dtype}, from {low:g} to {high:g}, {nan:,} NaN"
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("path", type=Path, help="the folder of an OnDiskDataset, or a saved graph")
+    parser.add_argument("--verify", action="store_true", help="compare a saved graph with its checksum, too")
+
+
+def run(options: Any) -> None:
+    path = options.path
+    report = inspect_graph_file(path, verify=options.verify) if path.is_file() else inspect_dataset(path)
+    sys.stdout.write(f"{report}\n")
+    if report.damaged:
+        raise ValueError(f"{len(report.damaged)} files of {path} are damaged; make the data set again")
