@@ -58,6 +58,13 @@ def text_lines(files: Sequence[Path], columns: int, delimiter: str, header: bool
     )
 
 
+def csv_schema(file: Path, delimiter: str, header: bool) -> Any:
+    """Return the columns of a file of texts, with the types that its first rows seem to have."""
+    lines = f"read_csv({paths([file])}, delim={literal(delimiter)}, header={header}, hive_partitioning=false)"
+    with duckdb().connect(config=SAFE) as connection:
+        return connection.sql(f"SELECT * FROM {lines} LIMIT 0").to_arrow_table().schema
+
+
 def json_lines(file: Path, columns: int = 0) -> str:
     alias = f" AS t({numbered(columns)})" if columns else ""
     return (

@@ -30,12 +30,11 @@ def test_real_packages_are_guessed_right(shared_data: Path) -> None:
     assert spec.nodes == {
         "package": NodeTable(
             str(folder / "nodes_package.parquet"),
-            features={"feat": ("installed_kib", "size_bytes", "priority")},
-            label="section",
+            features={"feat": ("section", "installed_kib", "size_bytes", "priority")},
             split=Split("split", train="0", validation="1", test="2"),
         )
     }
-    assert any("'section' is taken for the label" in remark for remark in remarks)
+    assert any("'split' is taken for the split" in remark for remark in remarks)
     graph = build_dataset(spec).graph
     assert graph is not None
     assert graph.num_nodes == {"maintainer": 2244, "package": 63436, "source": 34169}
@@ -81,26 +80,22 @@ def test_one_table_of_edges_makes_a_graph_without_types(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("suffix", ["parquet", "csv"])
-def test_a_split_is_known_by_its_values_or_by_boolean_columns(tmp_path: Path, suffix: str) -> None:
+def test_a_split_is_known_by_its_name_or_by_boolean_columns(tmp_path: Path, suffix: str) -> None:
     cases: list[tuple[dict[str, Any], Split | None]] = [
-        ({"use": ["train", "test", "validation", "train"]}, Split("use")),
-        ({"use": ["Train", "dev", None, "Train"]}, Split("use", train="Train", validation="dev", test="test")),
+        ({"split": ["train", "test", "validation", "train"]}, Split("split")),
+        ({"fold": [0, 2, 1, 0]}, Split("fold", "0", "1", "2")),
         ({"train": [True, False, False, True], "test": [False, True, False, False]}, Split(train="train", test="test")),
-        ({"is_train": [1, 0, 0, 0], "val": [0, 1, 0, 0]}, Split(train="is_train", validation="val")),
+        ({"is_train": [True, False], "val_mask": [False, True]}, Split(train="is_train", validation="val_mask")),
         ({"use": ["train", "drive", "fly", "train"]}, None),
         ({"train": [3, 4, 5, 6]}, None),
-        ({"use": ["test", "test", "exam", "test"]}, None),
     ]
     edges = write(tmp_path / f"edges.{suffix}", {"src": [3, 4], "dst": [4, 5]})
     for columns, split in cases:
-        nodes = write(tmp_path / f"nodes.{suffix}", {"id": [3, 4, 5, 6], "y": [0, 1, 0, 1], **columns})
+        nodes = write(
+            tmp_path / f"nodes.{suffix}", {"id": [3, 4, 5, 6][: len(next(iter(columns.values())))], **columns}
+        )
         spec, _ = guess_spec([edges, nodes])
         assert spec.nodes["node"].split == split, columns
-        (task,) = build_dataset(spec).tasks
-        assert task.train_set is not None
-        first = next(iter(columns.values()))
-        kept = sum(str(value).lower() in {"train", "true", "1"} for value in first)
-        assert len(task.train_set) == (4 if split is None else kept), columns
 
 
 def test_several_tables_without_names_of_node_types_have_one(tmp_path: Path) -> None:
@@ -109,7 +104,7 @@ def test_several_tables_without_names_of_node_types_have_one(tmp_path: Path) -> 
     assert list(spec.edges) == ["node:follows:node", "node:knows:node"]
     spec, remarks = guess(tmp_path, follows=ends, knows=ends, person={"id": [3, 4], "fold": ["dev", "train"]})
     assert list(spec.edges) == ["person:follows:person", "person:knows:person"]
-    assert spec.nodes["person"].split == Split("fold", train="train", validation="dev", test="test")
+    assert spec.nodes["person"].split == Split("fold")
     assert len(remarks) == 1
     assert "'fold' is taken for the split" in remarks[0]
 
