@@ -21,7 +21,7 @@ Names: TypeAlias = Sequence[str] | Mapping[str, Sequence[str]] | Mapping[tuple[s
 
 
 def feature_keys(domain: str, names: Names | None) -> list[tuple[str, str | None, str]]:
-    """Return the keys in the store for a list of names, or for a dict of lists by type."""
+    """Return the keys in the store for a list of names, or for a dict of lists by type; seeds have those of edges."""
     if names is None:
         return []
     lists: list[Any] = list(names.values()) if isinstance(names, Mapping) else [names]
@@ -29,9 +29,10 @@ def feature_keys(domain: str, names: Names | None) -> list[tuple[str, str | None
         raise TypeError(
             f"{domain}_feature_keys must be a list of names, or a dict of lists by type, but is {brief(names)}"
         )
+    kind = domain.removeprefix("seed_")
     if isinstance(names, Mapping):
-        return [(domain, type_name(of_type), name) for of_type, own in names.items() for name in own or ()]
-    return [(domain, None, name) for name in names]
+        return [(kind, type_name(of_type), name) for of_type, own in names.items() for name in own or ()]
+    return [(kind, None, name) for name in names]
 
 
 def is_list_of_names(value: object) -> bool:
@@ -49,8 +50,20 @@ def edges_of(minibatch: MiniBatch) -> list[ByType | None]:
     return [minibatch.edge_ids(layer) for layer in range(minibatch.num_layers())]
 
 
+def seed_edges_of(minibatch: MiniBatch) -> ByType:
+    if minibatch.seed_edge_ids is None:
+        raise ValueError(
+            "seed_edge_feature_keys need the ids of the seeds' edges, but the mini-batch has no seed_edge_ids; give "
+            "the item set a member of that name"
+        )
+    ids: ByType = minibatch.seed_edge_ids
+    return ids
+
+
 class FeatureFetcher(Transform, name="fetch_feature"):
-    """Fetches the features of the input nodes and of each hop's edges. Sets `node_features` and `edge_features`.
+    """Fetches the features of the input nodes, of each hop's edges, and of seeds that are edges.
+
+    Sets `node_features`, `edge_features` and `seed_edge_features`.
 
     Runs in the main process, which has the feature caches, UVA and CUDA, so the loader cuts the pipeline here. Worker
     threads fetch too if all features lie in CPU memory, here or with other ranks. So do worker processes where all lie
@@ -77,6 +90,9 @@ class FeatureFetcher(Transform, name="fetch_feature"):
     cooperative: bool = False
     """Whether the ranks of a joint mini-batch each read the rows of the nodes that they own, and send them to those who
     need them. The sampler has `cooperative=True` as well. A single rank works as without it."""
+    seed_edge_feature_keys: Names | None = None
+    """Names of features of the edges that the mini-batch's `seed_edge_ids` name, or a dict of them by edge type. Item
+    sets have a member of that name, as those of `graphfeed ingest` do. Negatives are no edges, and have no features."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -86,7 +102,7 @@ class FeatureFetcher(Transform, name="fetch_feature"):
                 "make one with BasicFeatureStore"
             )
         known = list(self.feature_store.keys())
-        for key in self.wanted_keys():
+        for argument, key in self.requests():
             # A store that has nothing of a type lacks it only once a mini-batch has nodes or edges of that type.
             of_same_type = [other for other in known if tuple(other[:2]) == key[:2]]
             if key not in self.feature_store and (key[1] is None or of_same_type):
@@ -94,7 +110,8 @@ class FeatureFetcher(Transform, name="fetch_feature"):
                 owner = f"{domain} type {brief(of_type)}" if of_type else f"{domain}s"
                 near = nearest(name, [other[2] for other in known if tuple(other[:2]) == key[:2]])
                 raise UnknownName(
-                    f"{domain}_feature_keys: feature {brief(name)} of {owner} is not in the store{near or '; it has '}"
+                    f"{argument}_feature_keys: feature {brief(name)} of {owner} is not in the store"
+                    f"{near or '; it has '}"
                     f"{'' if near else sorted(map(str, known))!s:.120}"
                 )
         self.check_rows()
@@ -116,13 +133,18 @@ class FeatureFetcher(Transform, name="fetch_feature"):
                     f"{domain}s; give it a row for each {domain}"
                 )
 
-    def wanted_keys(self) -> list[tuple[str, str | None, str]]:
-        """Return the keys of the features to fetch."""
-        return feature_keys("node", self.node_feature_keys) + feature_keys("edge", self.edge_feature_keys)
+    def requests(self) -> list[tuple[str, tuple[str, str | None, str]]]:
+        """Return the keys of the features to fetch, each behind "node", "edge" or "seed_edge"."""
+        names = {
+            "node": self.node_feature_keys,
+            "edge": self.edge_feature_keys,
+            "seed_edge": self.seed_edge_feature_keys,
+        }
+        return [(argument, key) for argument, own in names.items() for key in feature_keys(argument, own)]
 
     def features(self) -> dict[tuple[str, str | None, str], Feature]:
         """Return the features to fetch that the store has, by their keys."""
-        return {key: self.feature_store[key] for key in self.wanted_keys() if key in self.feature_store}
+        return {key: self.feature_store[key] for _, key in self.requests() if key in self.feature_store}
 
     def __call__(self, minibatch: MiniBatch) -> MiniBatch:
         check_alone(self)
@@ -131,6 +153,9 @@ class FeatureFetcher(Transform, name="fetch_feature"):
             result.node_features = self.read("node", self.node_feature_keys, nodes_of(minibatch))
         if self.edge_feature_keys is not None:
             result.edge_features = [self.read("edge", self.edge_feature_keys, ids) for ids in edges_of(minibatch)]
+        if self.seed_edge_feature_keys is not None:
+            own = seed_edges_of(minibatch)
+            result.seed_edge_features = self.read("seed_edge", self.seed_edge_feature_keys, own)
         return result
 
     def wanted_rows(self, minibatch: MiniBatch) -> Iterator[tuple[tuple[str, str | None, str], torch.Tensor]]:
@@ -140,12 +165,14 @@ class FeatureFetcher(Transform, name="fetch_feature"):
         if self.edge_feature_keys is not None:
             for ids in edges_of(minibatch):
                 yield from self.look_ups("edge", self.edge_feature_keys, ids)
+        if self.seed_edge_feature_keys is not None:
+            yield from self.look_ups("seed_edge", self.seed_edge_feature_keys, seed_edges_of(minibatch))
 
     def read(self, domain: str, names: Names, ids: ByType | None) -> dict[Any, torch.Tensor]:
         """Return the features of some nodes, or of a hop's edges."""
         features: dict[Any, torch.Tensor] = {}
-        for (_, of_type, name), wanted in self.look_ups(domain, names, ids):
-            rows = self.feature_store.read(domain, of_type, name, wanted)
+        for (kind, of_type, name), wanted in self.look_ups(domain, names, ids):
+            rows = self.feature_store.read(kind, of_type, name, wanted)
             key = name if of_type is None else (of_type, name)
             # Where the ids are on a GPU, rows that were read from CPU memory follow them.
             features[key] = rows.to(wanted.device) if is_gpu(wanted.device) else rows
@@ -175,9 +202,11 @@ class FeatureFetcher(Transform, name="fetch_feature"):
         if before is None:
             return None
         sizes: dict[str, Sequence[Counts]] = {"node": [before.nodes], "edge": before.edges}
-        total = 0.0
-        for (domain, of_type, _), feature in self.features().items():
-            for count in sizes[domain]:
+        sizes["seed_edge"] = [before.seed_edges]
+        total, features = 0.0, self.features()
+        for argument, key in [(argument, key) for argument, key in self.requests() if key in features]:
+            feature, of_type = features[key], key[1]
+            for count in sizes[argument]:
                 # A feature of all nodes in a graph with types, or of a type in one without, has no count.
                 if feature.dtype is None or (of_type is None) != (None in count):
                     return None

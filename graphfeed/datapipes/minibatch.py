@@ -63,6 +63,10 @@ class MiniBatch:
     """The time of each seed, for temporal sampling. Edge seeds have one per row, or one per node in their shape."""
     pre_time_window: Any = field(default=None, kw_only=True)
     """How far back from its time each seed may look, for temporal sampling; None: as the sampler says."""
+    seed_edge_ids: Any = field(default=None, kw_only=True)
+    """The ids of seeds that are edges, by which their features are read. Negatives, behind them, have none."""
+    seed_edge_features: dict[Any, torch.Tensor] | Any = field(default=None, kw_only=True)
+    """A row for each of `seed_edge_ids`, by name or by (edge type, name)."""
     key: Key | Any = field(default=None, kw_only=True)
     """Identifies the mini-batch; random stages draw from it."""
 

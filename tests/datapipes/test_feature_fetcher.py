@@ -53,6 +53,35 @@ def test_edge_features_are_those_of_each_layer() -> None:
         assert batch.node_features is None
 
 
+def linked(*, typed: bool, ids: bool = True) -> gf.Datapipe:
+    own = torch.arange(100, 0, -1)
+    ends = torch.randint(20, (100, 2), generator=torch.Generator().manual_seed(0))
+    items = gf.ItemSet((ends, own)[: 1 + ids], names=("seeds", "seed_edge_ids")[: 1 + ids])
+    return gf.ItemSampler(gf.HeteroItemSet({"user:likes:item": items}) if typed else items, batch_size=7, shuffle=True)
+
+
+@pytest.mark.parametrize("num_workers", [0, 2])
+def test_features_of_seeds_that_are_edges_are_read_by_their_ids(num_workers: int) -> None:
+    pipe = linked(typed=False).sample_uniform_negative(GRAPH, 2).sample_neighbor(GRAPH, [2])
+    pipe = pipe.fetch_feature(STORE, ["feat"], ["row"], seed_edge_feature_keys=["row"])
+    seen = []
+    with gf.DataLoader(pipe, num_workers=num_workers, seed=1) as loader:
+        for batch in loader:
+            assert_same(batch.seed_edge_features, {"row": EDGES[batch.seed_edge_ids]})
+            assert len(batch.seed_edge_ids) == int(batch.labels.sum()) == len(batch.seeds) // 3
+            seen += batch.seed_edge_ids.tolist()
+    assert sorted(seen) == list(range(1, 101))
+    kind = "user:likes:item"
+    stage: Any = linked(typed=True).fetch_feature(STORE, seed_edge_feature_keys={kind: ["row"]})
+    for batch in stage:
+        assert_same(dict(stage.wanted_rows(batch)), {("edge", kind, "row"): batch.seed_edge_ids[kind]})
+        assert_same(batch.seed_edge_features, {(kind, "row"): EDGES[batch.seed_edge_ids[kind]]})
+    with pytest.raises(ValueError, match=r"seed_edge_feature_keys need the ids .* has no seed_edge_ids; give the item"):
+        next(iter(linked(typed=False, ids=False).fetch_feature(STORE, seed_edge_feature_keys=["row"])))
+    with pytest.raises(KeyError, match="seed_edge_feature_keys: feature 'col' of edges is not in the store"):
+        linked(typed=False).fetch_feature(STORE, seed_edge_feature_keys=["col"])
+
+
 def test_typed_features_are_found_by_type_and_name() -> None:
     names = {"item": ["feat"], "user": ("feat",)}
     for batch in typed().fetch_feature(STORE, names, {"user:likes:item": ["row"]}):

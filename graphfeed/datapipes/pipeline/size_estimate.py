@@ -1,7 +1,7 @@
 """Estimated sizes of mini-batches after each stage, from the pipeline alone; they are not upper bounds."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from math import exp
 from typing import Any, TypeAlias
 
@@ -31,6 +31,8 @@ class BatchSizeEstimate:
     """The nodes whose features are fetched."""
     edges: tuple[Counts, ...] = ()
     """The edges of each hop, the outermost first."""
+    seed_edges: Counts = field(default_factory=dict)
+    """The seeds that have ids as edges."""
     id_bytes: int = 8
     """The size of a node id."""
 
@@ -53,7 +55,9 @@ def measure(minibatch: Any) -> BatchSizeEstimate | None:
             counts[node_type] = counts.get(node_type, 0) + (part.numel() if one_each else len(part))
     rows = sum(len(part) for part in parts.values())
     width = max((part.element_size() for part in parts.values()), default=8)
-    return BatchSizeEstimate(num_bytes, counts, rows, counts, id_bytes=width)
+    own = {} if minibatch.seed_edge_ids is None else to_type_dict(minibatch.seed_edge_ids)
+    edges = {seed_type: len(ids) for seed_type, ids in own.items()}
+    return BatchSizeEstimate(num_bytes, counts, rows, counts, seed_edges=edges, id_bytes=width)
 
 
 def estimate_hops(

@@ -302,6 +302,9 @@ class Rows:
                 items["labels"] = as_array(own["labels"], self.label)
                 if items["labels"].dtype.kind == "i":
                     largest = max(largest, int(items["labels"].max(initial=-1)))
+            # If edges of some type have features, items of all types have the ids: they share their names.
+            if ends and any(table.features for table in self.places.spec.edges.values()):
+                items["seed_edge_ids"] = np.arange(first, first + rows)
             for part in self.parts:
                 chosen = as_numpy(own[part])
                 for name, values in items.items():

@@ -193,6 +193,19 @@ def test_a_feature_of_unknown_dtype_is_not_guessed() -> None:
     assert estimate_all(pipe)[id(pipe)] is None
 
 
+@pytest.mark.parametrize("kind", [None, "a:r:a"])
+def test_features_of_seeds_that_are_edges_are_counted_once_whatever_the_negatives(kind: str | None) -> None:
+    items = gf.ItemSet((torch.zeros(6, 2, dtype=torch.int64), torch.arange(6)), names=("seeds", "seed_edge_ids"))
+    pipe = gf.ItemSampler(items if kind is None else gf.HeteroItemSet({kind: items}), batch_size=3)
+    store = gf.BasicFeatureStore({("edge", kind, "x"): gf.TorchBasedFeature(torch.ones(6, 8))})
+    pipe = pipe.sample_uniform_negative(
+        gf.from_coo({kind: ([0], [1])} if kind else ([0], [1]), {"a": 2} if kind else 2), 5
+    )
+    fetched = pipe.fetch_feature(store, seed_edge_feature_keys=["x"] if kind is None else {kind: ["x"]})
+    assert expected_bytes(fetched) - expected_bytes(pipe) == 3 * 8 * 4
+    assert [bytes_of(own) for own in fetched] == [expected_bytes(fetched)] * 2
+
+
 def test_types_that_the_mini_batch_has_not_got_are_not_guessed() -> None:
     store = gf.BasicFeatureStore({("node", "user", "feat"): gf.TorchBasedFeature(torch.ones(9, 3))})
     items = gf.ItemSampler(gf.ItemSet(9, names="seeds"), batch_size=3)

@@ -9,6 +9,7 @@ import pyarrow as pa
 import pytest
 import torch
 
+import graphfeed as gf
 from graphfeed.ingest import EdgeTable, NodeTable, Spec, Split, build_dataset, read_spec
 from tests.on_disk import arrays
 from tests.refusals import Refusal, check_refused
@@ -168,3 +169,17 @@ def test_what_can_not_be_predicted_is_refused() -> None:
         (lambda: build([str(day) for day in DAYS]), TypeError, "at must be a time, but the column is string"),
     ]  # fmt: skip
     check_refused(refused)
+
+
+def test_items_of_edges_have_the_ids_that_their_own_features_are_read_by() -> None:
+    edges = {"s": [0, 1, 2, 9, 0], "d": [1, 2, 0, 0, 2], "y": [1, None, 0, 1, 1], "x": [10, 11, 12, 13, 14]}
+    table = EdgeTable(pa.table(edges), source="s", destination="d", label="y", features={"x": "x"})
+    other = EdgeTable(pa.table({"s": [0], "d": [0], "y": [1]}), source="s", destination="d", label="y")
+    dataset = build_dataset(Spec({"a:r:a": table, "a:q:a": other}, {"a": NodeTable(count=3)}), on_error="skip")
+    pipe = gf.ItemSampler(dataset.tasks[0].train_set, batch_size=9).fetch_feature(
+        dataset.feature, seed_edge_feature_keys={"a:r:a": ["x"]}
+    )
+    (batch,) = pipe
+    found = batch.seed_edge_features["a:r:a", "x"].flatten().tolist()
+    assert dict(zip(found, batch.seeds["a:r:a"].tolist(), strict=True)) == {10: [0, 1], 12: [2, 0], 14: [0, 2]}
+    assert {kind: ids.tolist() for kind, ids in batch.seed_edge_ids.items()} == {"a:q:a": [0], "a:r:a": [0, 2, 3]}

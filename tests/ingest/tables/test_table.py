@@ -244,8 +244,9 @@ def test_keys_of_folders_are_columns(tmp_path: Path, suffix: str) -> None:
     (task,) = dataset.tasks
     assert task.metadata["class_names"] == ["b", "it's"]
     items: Any = task.train_set
-    seeds, times, labels = items[:]
-    assert (seeds.tolist(), times.tolist(), labels.tolist()) == ([[1, 0], [1, 1]], [18262] * 2, [0, 0])
+    assert items.names == ("seeds", "timestamp", "labels", "seed_edge_ids")
+    found = [member.tolist() for member in items[:]]
+    assert found == [[[1, 0], [1, 1]], [18262] * 2, [0, 0], [0, 1]]
     assert dataset.feature.read("edge", None, "n").flatten().tolist() == [7] * 6
     assert sorted(dataset.graph.edge_attributes["time"].tolist()) == [18262] * 4 + [18263] * 2
 
