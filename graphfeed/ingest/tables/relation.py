@@ -54,7 +54,7 @@ class Relation:
     sources: Sequence[TableSource]
     columns: Mapping[Key, Column]
     firsts: Sequence[tuple[int, int]]
-    """The number of the first row of each table with rows, and which table that is, in ascending order."""
+    """The number that the first row of each table has, or would have, and which table that is, in ascending order."""
     num_rows: int
 
     def place(self, n: int) -> tuple[TableSource, int]:
@@ -81,7 +81,7 @@ def load(
         roles: The columns, each with whether it holds ids, and what it is read as: "id", "number", "integer" or "any".
         on_width: What to do about lines of text with too few or too many values.
     """
-    share_schemas(engine, sources)
+    num_rows = share_schemas(engine, sources)
     shared = {
         (id(source.schema if source.suffix in PARQUET else source), *source.keys): source
         for source in reversed(sources)
@@ -99,6 +99,7 @@ def load(
         selected = ", ".join([row, "file_index::INTEGER AS file", *columns])
         sql = f"(SELECT {selected} FROM {scan(sources)})"
         types = common_types(sources[:1], roles)
+        firsts = [(file << FILE_ROWS, file) for file in range(len(sources))]
     else:
         # What is beside texts becomes texts.
         types = {} if raw else common_types(sources, roles)
@@ -116,8 +117,8 @@ def load(
             find_types(engine, name, sources, roles)
             types = common_types(sources, roles)
         sql = f"(SELECT rowid AS n, * FROM {name})"
-    with engine.naming(sources):
         rows = engine.rows(f"SELECT min(n) AS first, file, count(*) FROM {sql} GROUP BY file ORDER BY first")
+        firsts, num_rows = [(first, file) for first, file, _ in rows], sum(count for _, _, count in rows)
     return Relation(
         sql,
         sources,
@@ -125,8 +126,8 @@ def load(
             column: Column(column[0], number, types.get(column, arrow().null()), raw, sources[0].name)
             for column, number in numbers.items()
         },
-        [(first, file) for first, file, _ in rows],
-        sum(count for _, _, count in rows),
+        firsts,
+        num_rows,
     )
 
 
@@ -140,20 +141,26 @@ def check_columns(source: TableSource, columns: Iterable[Key]) -> None:
             raise TypeError(f"{source.name}: {name} has values of {kind}; save numbers, texts, or vectors of numbers")
 
 
-def share_schemas(engine: Engine, sources: Sequence[TableSource]) -> None:
-    """Give files of Parquet with the same columns one schema, so that only the first of thousands is opened for it."""
-    files = {str(source.source): source for source in sources if source.suffix in PARQUET}
-    if len(files) < 2:
-        return
-    described: dict[str, list[Any]] = {}
-    fields = "file_name, name, type, converted_type, logical_type, repetition_type"
+def share_schemas(engine: Engine, sources: Sequence[TableSource]) -> int:
+    """Give files of Parquet with the same columns one schema, and return how many rows they have.
+
+    So only the first of thousands is opened for its schema.
+    """
+    names = [str(source.source) for source in sources if source.suffix in PARQUET]
+    files = {str(source.source): source for source in sources}
+    if not names:
+        return 0
+    fields = "(name, type, converted_type, logical_type, repetition_type)"
+    known: dict[str, Any] = {}
     with engine.naming(sources):
-        for file, *field in engine.rows(f"SELECT {fields} FROM parquet_schema({literal(list(files))})"):
-            described.setdefault(file, []).append(tuple(field))
-    known: dict[Any, Any] = {}
-    for file, found in described.items():
-        files[file].schema = known.setdefault(tuple(found[1:]), None) or files[file].schema
-        known[tuple(found[1:])] = files[file].schema
+        ((rows,),) = engine.rows(f"SELECT sum(num_rows)::BIGINT FROM parquet_file_metadata({literal(names)})")
+        columns = f"SELECT file_name, list({fields} ORDER BY column_id)[2:]::VARCHAR AS columns"
+        for file, found in engine.rows(
+            f"{columns} FROM parquet_schema({literal(list(dict.fromkeys(names)))}) GROUP BY file_name"
+        ):
+            files[file].schema = known.setdefault(found, None) or files[file].schema
+            known[found] = files[file].schema
+    return int(rows)
 
 
 def groups(sources: Sequence[TableSource]) -> Iterator[list[TableSource]]:

@@ -301,13 +301,13 @@ def find_sources(files: Sequence[Any], folder: Path, *, header: bool, pairs: boo
         text = os.fspath(part)
         found = [text]
         if glob.has_magic(text) and not (folder / text).is_file():
-            found = sorted(glob.glob(text, root_dir=folder, recursive=True), key=lambda one: folder / one)
-        found = [one for one in found if (folder / one).is_file()]
-        if not found:
+            found = glob.glob(text, root_dir=folder, recursive=True)
+        paths = sorted((path, one) for one in found if (path := folder / one).is_file())
+        if not paths:
             raise FileNotFoundError(f"there is no file {folder / text}; paths begin in {folder.resolve()}")
-        for one in found:
+        for path, one in paths:
             keys = dict(name.split("=", 1) for name in Path(one).parts[:-1] if "=" in name)
-            sources.append(TableSource(folder / one, str(folder / one), header, pairs, keys))
+            sources.append(TableSource(path, str(path), header, pairs, keys))
     for key in {key for source in sources for key in source.keys}:
         kind = key_type([source.keys[key] for source in sources if key in source.keys])
         for source in sources:
