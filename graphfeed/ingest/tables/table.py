@@ -8,6 +8,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import cached_property
+from itertools import chain
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -129,17 +130,19 @@ class TableSource:
         if self.suffix in PARQUET:
             with arrow("parquet").ParquetFile(self.source) as file:
                 return file.schema_arrow
-        if self.suffix in ARROW:
-            return open_ipc(self.source).schema
-        if self.suffix in NUMPY:
-            return next(slices(self._arrays(), None, 1)).schema
-        if self.suffix in TFRECORD:
-            return self._tfrecord_schema()
         if self.suffix in NDJSON:
             return json_schema(self.source)
-        self.stream = as_stream(self.source)
+        if self.suffix in TFRECORD:
+            return self._tfrecord_schema()
+        self.stream = self._open()
         names = [name for name in self.stream.schema.names if name != PANDAS_INDEX]
         return arrow().schema([self.stream.schema.field(name) for name in names])
+
+    def _open(self) -> Any:
+        """Return a stream of the batches of a file of Arrow or NumPy, or of a frame."""
+        if self.suffix in ARROW:
+            return open_ipc(self.source)
+        return as_stream(self._arrays() if self.suffix in NUMPY else self.source)
 
     def _first_line(self) -> list[str]:
         opened = gzip.open if self.source.suffix == ".gz" else open
@@ -161,21 +164,16 @@ class TableSource:
                 yield arrow().table({name: as_integers(column) for name, column in found.items()})
 
     def _batches(self, columns: list[str]) -> Batches:
-        if self.suffix in ARROW:
-            for batch in ipc_batches(self.source):
-                yield batch.select(columns)
-        elif self.suffix in NUMPY:
-            yield from slices(self._arrays(), columns, MOST_ROWS)
-        elif self.suffix in TFRECORD:
+        if self.suffix in TFRECORD:
             texts = [name for name in columns if arrow().types.is_large_string(self.schema.field(name).type)]
             numbers = [name for name in columns if name not in texts]
             for rows in read_columns(self.source, numbers, texts):
                 arrays = {name: (as_texts(*rows[name]) if name in texts else as_arrow(rows[name])) for name in columns}
                 yield arrow().record_batch(arrays)
-        else:
-            stream, self.stream = self.stream or as_stream(self.source), None
-            for batch in stream:
-                yield batch.select(columns)
+            return
+        stream, self.stream = self.stream or self._open(), None
+        for batch in stream:
+            yield batch.select(columns)
 
     def _tfrecord_schema(self) -> Any:
         pa = arrow()
@@ -228,9 +226,10 @@ def as_stream(frame: Any) -> Any:
     """Return batches of a data frame, of a dict of arrays, of a list of rows, or of anything with an Arrow stream."""
     pa = arrow()
     if isinstance(frame, Mapping):
-        arrays = {key: np.asarray(part) for key, part in frame.items()}
-        frame = pa.Table.from_batches(slices(arrays, None, MOST_ROWS))
-    elif isinstance(frame, list):
+        batches = slices({str(key): np.asarray(part) for key, part in frame.items()})
+        first = next(batches)
+        return pa.RecordBatchReader.from_batches(first.schema, chain([first], batches))
+    if isinstance(frame, list):
         names = dict.fromkeys(name for row in frame for name in row)
         frame = pa.table({str(name): [row.get(name) for row in frame] for name in names})
     elif hasattr(frame, "__arrow_c_array__") or not hasattr(frame, "__arrow_c_stream__"):
@@ -245,34 +244,26 @@ def as_stream(frame: Any) -> Any:
 
 
 def open_ipc(path: Path) -> Any:
-    """Open an Arrow file: the format for random access, or the one for streams."""
+    """Return a stream of an Arrow file: of the format for random access, or of the one for streams."""
     pa, ipc = arrow(), arrow("ipc")
     file = pa.memory_map(str(path))
     try:
-        return ipc.open_file(file)
+        reader = ipc.open_file(file)
     except pa.ArrowInvalid:
         # These bytes begin a file for random access, which is damaged then.
         if bytes(file.read_at(6, 0)) == b"ARROW1":
             raise
         file.seek(0)
         return ipc.open_stream(file)
+    batches = (reader.get_batch(number) for number in range(reader.num_record_batches))
+    return pa.RecordBatchReader.from_batches(reader.schema, batches)
 
 
-def ipc_batches(path: Path) -> Batches:
-    reader = open_ipc(path)
-    if hasattr(reader, "num_record_batches"):
-        return (reader.get_batch(number) for number in range(reader.num_record_batches))
-    return iter(reader)
-
-
-def slices(arrays: Mapping[str, NDArray[Any]], columns: Sequence[str] | None, most_rows: int) -> Batches:
-    """Yield batches of some of the arrays; at least one if there are no rows."""
-    pa = arrow()
-    chosen = {str(name): arrays[name] for name in (arrays if columns is None else columns)}
-    rows = len(next(iter(chosen.values()))) if chosen else 0
-    for start in range(0, max(rows, 1), most_rows):
-        part = {name: as_arrow(np.asarray(array[start : start + most_rows])) for name, array in chosen.items()}
-        yield pa.record_batch(part) if part else pa.record_batch({"": []})
+def slices(arrays: Mapping[str, NDArray[Any]]) -> Batches:
+    """Yield batches of arrays; at least one if there are no rows."""
+    for start in range(0, max(1, *map(len, arrays.values())), MOST_ROWS) if arrays else [0]:
+        part = {name: as_arrow(np.asarray(array[start : start + MOST_ROWS])) for name, array in arrays.items()}
+        yield arrow().record_batch(part or {"": []})
 
 
 def as_arrow(array: NDArray[Any]) -> Any:
