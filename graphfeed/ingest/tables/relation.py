@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import reduce
 from itertools import groupby
-from operator import itemgetter, or_
+from operator import and_, itemgetter
 from typing import Any
 
 from graphfeed.ingest.tables.arrow_types import arrow
@@ -14,13 +14,13 @@ from graphfeed.ingest.tables.engine import Engine
 from graphfeed.ingest.tables.scans import (
     FILE_ROWS,
     json_lines,
-    kind_of,
     literal,
     parquet,
     plain,
     sql_type,
     text_lines,
-    type_of_kinds,
+    type_of_texts,
+    types_of,
 )
 from graphfeed.ingest.tables.table import COMMENTS, CSV, EDGE_LISTS, NDJSON, PARQUET, TEXTS, TableSource
 from graphfeed.ops.arguments import brief
@@ -247,17 +247,17 @@ def insert_edge_list(
 
 def find_types(engine: Engine, name: str, sources: Sequence[TableSource], roles: Mapping[Key, str]) -> None:
     """Note the types of the columns of texts, as all of their values show them."""
-    kinds = ", ".join(f"bit_or({kind_of(f'c{number}', role == 'id')})" for number, role in enumerate(roles.values()))
-    found = {file: own for file, *own in engine.rows(f"SELECT file, {kinds} FROM {name} GROUP BY file")}
-    nothing = [0] * len(roles)
+    found = []
+    for number, role in enumerate(roles.values()):
+        bits = types_of(f"c{number}", role == "id")
+        # One text among numbers is a wrong row, which is named, unless texts may be there; and so is a fraction.
+        some = f"bit_and(nullif({bits}, 0))" if role in NUMBER_ROLES else "NULL"
+        whole = f"bit_and(nullif({bits} & ~2, 0))" if role == "integer" else "NULL"
+        found.append(f"coalesce({whole}, {some}, bit_and({bits}))")
+    known = {file: own for file, *own in engine.rows(f"SELECT file, {', '.join(found)} FROM {name} GROUP BY file")}
+    nothing = [-1] * len(roles)
     # One id that is a text makes texts of those in all tables.
-    every = [reduce(or_, bits) for bits in zip(nothing, *found.values(), strict=True)]
+    every = [reduce(and_, bits) for bits in zip(nothing, *known.values(), strict=True)]
     for file, source in enumerate(sources):
-        if source.suffix not in TEXTS:
-            continue
-        for (column, role), own, all_bits in zip(roles.items(), found.get(file, nothing), every, strict=True):
-            bits = all_bits if role == "id" else own
-            # One text among numbers is a wrong row, which is named, unless texts may be there.
-            bits = bits & ~2 if role in NUMBER_ROLES and bits & ~2 else bits
-            bits = bits & ~4 if role == "integer" and bits & 1 else bits
-            source.found[column] = type_of_kinds(bits)
+        for column, own, of_all in zip(roles.items(), known.get(file, nothing), every, strict=True):
+            source.found[column[0]] = type_of_texts(of_all if column[1] == "id" else own)

@@ -18,6 +18,11 @@ LINE_BYTES = 1 << 22
 SAFE = {"autoinstall_known_extensions": False, "autoload_known_extensions": False}
 """Nothing is loaded that doesn't come with DuckDB."""
 DATE, CLOCK = r"\d{4}-\d\d-\d\d", r"\d\d:\d\d(:\d\d)?"
+INTEGER = (
+    "CASE WHEN TRY_CAST({0} AS BIGINT)::VARCHAR = {0} THEN TRY_CAST({0} AS BIGINT) "
+    r"WHEN regexp_full_match({0}, '[+-]?\d+') THEN TRY_CAST(ltrim({0}, '+') AS BIGINT) END"
+)
+"""A text as an integer, as SQL; 007 and +7 are some, and 1e3 is none."""
 STAMP, ZONE = rf"{DATE}[ T]{CLOCK}", r"(Z|[+-]\d\d(:?\d\d)?)"
 
 
@@ -126,18 +131,22 @@ def plain(column: str, arrow_type: Any) -> str:
     return f"epoch_ns({column}) // {10 ** {'s': 9, 'ms': 6, 'us': 3, 'ns': 0}[unit]}"
 
 
-def text_kinds() -> list[tuple[Any, str, str]]:
-    """Return the types that texts may have, what those of a type look like, and what makes values of them."""
+def text_types() -> list[tuple[Any, str, str, int]]:
+    """Return the types that texts may have.
+
+    Each with what texts of it look like, what makes values of them, and which of these types hold them, as bits.
+    """
     pa = arrow()
     return [
-        (pa.float64(), "", "{}::DOUBLE"),
-        (pa.bool_(), "true|True|TRUE|false|False|FALSE", "{}::BOOLEAN"),
-        (pa.date32(), DATE, plain("{}::DATE", pa.date32())),
-        (pa.time32("s"), CLOCK, plain("{}::TIME", pa.time32("s"))),
-        (pa.timestamp("s"), STAMP, plain("{}::TIMESTAMP", pa.timestamp("s"))),
-        (pa.timestamp("ns"), rf"{STAMP}\.\d+", "epoch_ns({}::TIMESTAMP_NS)"),
-        (pa.timestamp("s", "UTC"), rf"{STAMP}{ZONE}", plain("{}::TIMESTAMPTZ", pa.timestamp("s"))),
-        (pa.timestamp("ns", "UTC"), rf"{STAMP}\.\d+{ZONE}", "epoch_ns({}::TIMESTAMPTZ)"),
+        (pa.int64(), "", INTEGER, 0b11),
+        (pa.float64(), "", "{}::DOUBLE", 0b10),
+        (pa.bool_(), "true|True|TRUE|false|False|FALSE", "{}::BOOLEAN", 0b100),
+        (pa.date32(), DATE, plain("{}::DATE", pa.date32()), 0b1_1110_1000),
+        (pa.time32("s"), CLOCK, plain("{}::TIME", pa.time32("s")), 0b1_0000),
+        (pa.timestamp("s"), STAMP, plain("{}::TIMESTAMP", pa.timestamp("s")), 0b110_0000),
+        (pa.timestamp("ns"), rf"{STAMP}\.\d+", "epoch_ns({}::TIMESTAMP_NS)", 0b100_0000),
+        (pa.timestamp("s", "UTC"), rf"{STAMP}{ZONE}", plain("{}::TIMESTAMPTZ", pa.timestamp("s")), 0b1_1000_0000),
+        (pa.timestamp("ns", "UTC"), rf"{STAMP}\.\d+{ZONE}", "epoch_ns({}::TIMESTAMPTZ)", 0b1_0000_0000),
     ]
 
 
@@ -150,55 +159,32 @@ def is_integer(column: str) -> str:
     return f"(TRY_CAST({column} AS BIGINT)::VARCHAR = {column})"
 
 
-def kind_of(column: str, is_id: bool) -> str:
-    """Return a number for what a text may be: 1 for an integer, 2 for another text, and a bit for each other kind."""
-    nothing = is_missing(column)
+def types_of(column: str, is_id: bool) -> str:
+    """Return which of `text_types` hold a text, as bits: none if it is another text, and all if it is missing."""
+    nothing, integer = is_missing(column), f"WHEN {is_integer(column)} THEN 3"
     if is_id:
-        return f"CASE WHEN {nothing} THEN 0 WHEN {is_integer(column)} THEN 1 ELSE 2 END"
-    cases = [f"WHEN {nothing} AND lower({column}) <> 'nan' THEN 0", f"WHEN {column} IS NULL THEN 0"]
-    cases.append(f"WHEN {is_integer(column)} THEN 1")
-    cases.append(f"WHEN NOT contains('0123456789+-.tTfFnNiI', {column}[1]) THEN 2")  # of most texts, this says enough
-    cases.append(f"WHEN regexp_full_match({column}, '[+-]?\\d+') AND {parse_integer(column)} IS NOT NULL THEN 1")
-    for bit, (_, looks, value) in enumerate(text_kinds(), 2):
-        cases.append(f"WHEN {looks_like(column, looks)}TRY({value.format(column)}) IS NOT NULL THEN {1 << bit}")
-    return f"CASE {' '.join(cases)} ELSE 2 END"
+        return f"CASE WHEN {nothing} THEN -1 {integer} ELSE 0 END"
+    cases = [f"WHEN {nothing} AND coalesce(lower({column}) <> 'nan', true) THEN -1", integer]
+    cases.append(f"WHEN NOT contains('0123456789+-.tTfFnNiI', {column}[1]) THEN 0")  # of most texts, this says enough
+    for _, looks, value, bits in text_types():
+        cases.append(f"WHEN {looks_like(column, looks)}TRY({value.format(column)}) IS NOT NULL THEN {bits}")
+    return f"CASE {' '.join(cases)} ELSE 0 END"
 
 
 def looks_like(column: str, looks: str) -> str:
     return f"regexp_full_match({column}, {literal(looks)}) AND " if looks else ""
 
 
-def parse_integer(column: str) -> str:
-    return (
-        f"CASE WHEN {is_integer(column)} THEN TRY_CAST({column} AS BIGINT) "
-        f"WHEN regexp_full_match({column}, '[+-]?\\d+') THEN TRY_CAST(ltrim({column}, '+') AS BIGINT) END"
-    )
-
-
-def type_of_kinds(kinds: int) -> Any:
-    """Return the type of texts of which `kind_of` tells the kinds."""
-    pa = arrow()
-    types = [arrow_type for bit, (arrow_type, _, _) in enumerate(text_kinds(), 2) if kinds >> bit & 1]
-    numbers = ([pa.int64()] if kinds & 1 else []) + types
-    if kinds & 2:
-        return pa.string()
-    if len(numbers) < 2:
-        return numbers[0] if numbers else pa.null()
-    if set(numbers) == {pa.int64(), pa.float64()}:
-        return pa.float64()
-    # Dates are times at midnight, and fractions of a second make all of a column finer.
-    stamps = {str(one) for one in numbers} - {"date32[day]"}
-    for zone in ("", ", tz=UTC"):
-        if stamps <= {f"timestamp[s{zone}]", f"timestamp[ns{zone}]"}:
-            return pa.timestamp("ns" if f"timestamp[ns{zone}]" in stamps else "s", "UTC" if zone else None)
-    return pa.string()
+def type_of_texts(bits: int | None) -> Any:
+    """Return the narrowest of `text_types` that all texts have, by bits that are None without texts."""
+    if bits in (None, -1):
+        return arrow().null()
+    return next((kind for place, (kind, *_) in enumerate(text_types()) if (bits or 0) >> place & 1), arrow().string())
 
 
 def parse(column: str, arrow_type: Any) -> str:
     """Return what makes values of a column's texts, and NULL of those that are of another type."""
-    if arrow_type == arrow().int64():
-        return f"({parse_integer(column)})"
-    for known, looks, value in text_kinds():
+    for known, looks, value, _ in text_types():
         if known == arrow_type:
             if arrow().types.is_timestamp(known):  # dates and whole seconds may stand among them
                 looks = rf"{DATE}([ T]{CLOCK}(\.\d+)?{ZONE}?)?"
