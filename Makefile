@@ -69,10 +69,11 @@ bench: install
 		$(BIN)/python -m benchmarks $$what || exit 1; \
 	done
 
-# What the site shows, in some twelve minutes of a machine that does nothing else. GRAPHFEED_PEERS names a Python with
+# What the site shows, in some fifteen minutes of a machine that does nothing else. GRAPHFEED_PEERS names a Python with
 # GraphBolt and PyG: benchmarks/peers.py says how to make one. With ONLY=cold, that record alone.
-RECORDS := peers cores memory typed cold larger_than_memory distributed gather profile
+RECORDS := peers epoch cores memory typed cold larger_than_memory distributed gather profile
 OPTIONS_peers := --repeats 10
+OPTIONS_epoch := --repeats 2
 OPTIONS_cold := --repeats 10
 OPTIONS_larger_than_memory := --scale 0.5 --repeats 4
 OPTIONS_distributed := --repeats 3

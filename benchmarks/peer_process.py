@@ -17,6 +17,7 @@ import numpy as np
 import torch
 
 EdgeCounts = Iterator[int]
+Answer = Callable[[str], Any]
 
 
 def with_graphbolt(task: dict[str, Any]) -> tuple[str, EdgeCounts]:
@@ -43,28 +44,32 @@ def with_graphbolt(task: dict[str, Any]) -> tuple[str, EdgeCounts]:
 
 def with_pyg(task: dict[str, Any]) -> tuple[str, EdgeCounts]:
     """Return PyG's version and its sampler's, and what makes mini-batches with its NeighborLoader."""
-    pyg, kernels = import_module("torch_geometric"), import_module("torch_geometric.typing")
-    data_class = import_module("torch_geometric.data").Data
-    loader_class = import_module("torch_geometric.loader").NeighborLoader
     if task["kind"] is not None:
         raise ImportError("the graph with types is compared with GraphBolt alone")
-    if not (kernels.WITH_PYG_LIB or kernels.WITH_TORCH_SPARSE):
-        raise ImportError("PyG's NeighborLoader needs torch-sparse or pyg-lib, and neither is installed")
-    sampler = "pyg-lib" if kernels.WITH_PYG_LIB else "torch-sparse"
+    name, data = pyg_data(task)
+    loader_class = import_module("torch_geometric.loader").NeighborLoader
 
     def run() -> EdgeCounts:
-        indptr, indices = task["graph"]["csc_indptr"], task["graph"]["indices"]
-        nodes = indptr.numel() - 1
-        data = data_class(num_nodes=nodes, x=task["features"].get(None))
-        # Destinations are the rows of a transposed adjacency, so CSC is taken as it is.
-        data.adj_t = kernels.SparseTensor(
-            rowptr=indptr, col=indices, sparse_sizes=(nodes, nodes), is_sorted=True, trust_data=True
-        )
         fanouts = list(reversed(task["fanouts"]))
         for minibatch in loader_class(data, fanouts, task["seeds"], batch_size=task["batch_size"]):
             yield minibatch.adj_t.nnz()
 
-    return f"PyG {pyg.__version__} ({sampler})", run()
+    return name, run()
+
+
+def pyg_data(task: dict[str, Any]) -> tuple[str, Any]:
+    """Return PyG's version and its sampler's, and the graph with its features."""
+    pyg, kernels = import_module("torch_geometric"), import_module("torch_geometric.typing")
+    if not (kernels.WITH_PYG_LIB or kernels.WITH_TORCH_SPARSE):
+        raise ImportError("PyG's NeighborLoader needs torch-sparse or pyg-lib, and neither is installed")
+    indptr, indices = task["graph"]["csc_indptr"], task["graph"]["indices"]
+    nodes = indptr.numel() - 1
+    data = import_module("torch_geometric.data").Data(num_nodes=nodes, x=task["features"].get(None))
+    # Destinations are the rows of a transposed adjacency, so CSC is taken as it is.
+    data.adj_t = kernels.SparseTensor(
+        rowptr=indptr, col=indices, sparse_sizes=(nodes, nodes), is_sorted=True, trust_data=True
+    )
+    return f"PyG {pyg.__version__} ({'pyg-lib' if kernels.WITH_PYG_LIB else 'torch-sparse'})", data
 
 
 PEERS: dict[str, Callable[[dict[str, Any]], tuple[str, EdgeCounts]]] = {"GraphBolt": with_graphbolt, "PyG": with_pyg}
@@ -85,20 +90,33 @@ def read_task(line: str) -> tuple[str, dict[str, Any]]:
 
 
 def main() -> None:
-    """Answer until there is no further line."""
+    """Answer with the seconds of the processor, and the edges, of each mini-batch."""
     os.sched_setaffinity(0, {max(os.sched_getaffinity(0))})
-    torch.set_num_threads(1)
-    library, task = read_task(sys.stdin.readline())
-    try:
+
+    def make(library: str, task: dict[str, Any]) -> tuple[str, Answer]:
         name, minibatches = PEERS[library](task)
+
+        def answer(_: str) -> tuple[float, int]:
+            start = time.process_time()
+            edges = next(minibatches)
+            return time.process_time() - start, edges
+
+        return name, answer
+
+    serve(make)
+
+
+def serve(make: Callable[[str, dict[str, Any]], tuple[str, Answer]]) -> None:
+    """Answer until there is no further line, with what is made for the library of the first one."""
+    torch.set_num_threads(1)
+    try:
+        name, answer = make(*read_task(sys.stdin.readline()))
     except (ImportError, OSError) as error:
         print(json.dumps({"missing": str(error).splitlines()[0]}), flush=True)
         return
     print(json.dumps({"name": name}), flush=True)
-    for _ in sys.stdin:
-        start = time.process_time()
-        edges = next(minibatches)
-        print(json.dumps([time.process_time() - start, edges]), flush=True)
+    for line in sys.stdin:
+        print(json.dumps(answer(line)), flush=True)
 
 
 if __name__ == "__main__":

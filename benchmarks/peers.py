@@ -122,8 +122,14 @@ def write_task(folder: Path, task: Task, rows: dict[str | None, torch.Tensor]) -
 
 def start_peer(library: str, folder: str, task: Task, stack: ExitStack) -> tuple[str, Step] | str:
     """Return a peer's name and its step, or what none of the interpreters has."""
+    peer = find_peer("peer_process", describe(library, folder, task), stack)
+    return peer if isinstance(peer, str) else (peer[0], lambda: tuple(ask(peer[1], "")))
+
+
+def describe(library: str, folder: str, task: Task) -> dict[str, Any]:
+    """Return what a process is told, as JSON can hold it."""
     types = {name: value for name, value in task.arrays.items() if not isinstance(value, torch.Tensor)}
-    given = {
+    return {
         "library": library,
         "folder": folder,
         "arrays": [name for name in task.arrays if name not in types],
@@ -133,18 +139,23 @@ def start_peer(library: str, folder: str, task: Task, stack: ExitStack) -> tuple
         "fetched": [kind or "" for kind in task.features or ()],
         "kind": task.kind,
     }
+
+
+def find_peer(program: str, given: dict[str, Any], stack: ExitStack) -> tuple[str, subprocess.Popen[str]] | str:
+    """Return a library's name and a process of an interpreter that has it, or what none of these has."""
     answer: dict[str, str] = {}
-    for interpreter in filter(None, [os.environ.get(INTERPRETER), sys.executable]):
-        peer = stack.enter_context(run_peer(interpreter))
+    named = None if given["library"].startswith(OURS) else os.environ.get(INTERPRETER)
+    for interpreter in filter(None, [named, sys.executable]):
+        peer = stack.enter_context(run_peer(interpreter, program))
         answer = ask(peer, json.dumps(given))
         if "name" in answer:
-            return answer["name"], lambda peer=peer: tuple(ask(peer, ""))
+            return answer["name"], peer
     return answer["missing"]
 
 
-def run_peer(interpreter: str) -> subprocess.Popen[str]:
+def run_peer(interpreter: str, program: str) -> subprocess.Popen[str]:
     """Start a process that ends with its input."""
-    command = [interpreter, "-m", "benchmarks.peer_process"]
+    command = [interpreter, "-m", f"benchmarks.{program}"]
     root = Path(__file__).resolve().parents[1]
     return subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=root)
 

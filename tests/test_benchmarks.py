@@ -331,6 +331,7 @@ def test_the_gpu_is_measured(tmp_path: Path, capsys: pytest.CaptureFixture[str])
         "channels",
         "cores",
         "distributed",
+        "epoch",
         "memory",
         "pyg",
         "typed",

@@ -5,12 +5,14 @@ import subprocess
 from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 
-from benchmarks import peer_process, peers
+from benchmarks import epoch, epoch_process, peer_process, peers
 from benchmarks.scale import quick
+from graphfeed.pyg.data.tables import import_pyg
 from tests.pages import rows
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -68,3 +70,38 @@ def test_a_peer_makes_the_task_that_is_written_or_says_what_is_missing(tmp_path:
     with ExitStack() as stack:
         missing = peers.start_peer("PyG", str(tmp_path), replace(task, features={"a": torch.ones(1, 2)}), stack)
     assert missing == "the graph with types is compared with GraphBolt alone"
+
+
+def test_all_libraries_train_the_same_net_with_what_they_load() -> None:
+    """Full fan-outs leave nothing to chance; labels are the seeds here."""
+    import_pyg("torch_geometric.loader", "tests")
+    generator = torch.Generator().manual_seed(0)
+    graph = {"csc_indptr": torch.arange(41) * 3, "indices": torch.randint(40, (120,), generator=generator)}
+    features = {None: torch.rand(40, 5, generator=generator)}
+    task: dict[str, Any] = {"graph": graph, "features": features, "batch_size": 9, "fanouts": [-1, -1]}
+    net, seeds, found = epoch_process.SAGE(5), torch.arange(30, 40), []
+    for library in ("graphfeed", "graphfeed.pyg"):
+        for workers in (0, 1):
+            name, load = epoch_process.LIBRARIES[library](task, fetching := epoch_process.Fetching())
+            loaded = [(labels, net(rows, hops)) for rows, hops, labels in load(seeds, workers)]
+            labels = torch.cat([own for own, _ in loaded])
+            assert labels.sort().values.tolist() == seeds.tolist()
+            found.append(torch.cat([scores for _, scores in loaded])[labels.argsort()])
+            assert name.startswith(library)
+            assert (fetching.seconds > 0) == (workers == 0)
+    for other in found[1:]:
+        torch.testing.assert_close(other, found[0])
+
+
+def test_an_epoch_is_told_by_its_parts_with_and_without_a_worker(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    epochs = {"0": [3.0, 1.0, 4.0, 0.0], "1": [0.0, 0.0, 4.0, 1.0]}
+    monkeypatch.setattr(epoch, "find_peer", lambda _, told, __: "none" if told["library"] == "PyG" else ("own", None))
+    monkeypatch.setattr(epoch, "ask", lambda _, workers: epochs[workers])
+    left_out, beside, alone = epoch.report(quick(tmp_path, 2))
+    assert left_out == "PyG is left out: none\n"
+    parts = {"own: sampling": 0.375, "own: features": 0.125, "own: step": 0.5}
+    assert [(row.what, row.ratio) for row in alone.rows] == [*parts.items()] * 3  # type: ignore[attr-defined]
+    parts = {"own: step": 0.8, "own: waiting": 0.2}
+    assert [(row.what, row.ratio) for row in beside.rows] == [*parts.items()] * 3  # type: ignore[attr-defined]

@@ -169,7 +169,7 @@ def test_a_record_becomes_tables_each_above_a_picture(tmp_path: Path) -> None:
     numbers = {"quartiles": [1.0, 3.0], "ratio": None, "goal": None}
     row = {"table": "reads: time", "what": "slow <one>", "unit": "ms", "median": 2.0, **numbers}
     goal = {"bound": "<= 2", "met": False}
-    rows = [row, {**row, "what": "fast", "median": 1.0, "ratio": 0.5, "goal": goal}, {**row, "table": "one: row"}]
+    rows = [row, {**row, "what": "how: fast", "median": 1.0, "ratio": 0.5, "goal": goal}, {**row, "table": "one: row"}]
     machine = {"processor": "P", "cores": 2, "load": 0.5, "huge pages": "always"}
     content = {
         "machine": machine,
@@ -185,10 +185,23 @@ def test_a_record_becomes_tables_each_above_a_picture(tmp_path: Path) -> None:
     assert text.startswith(
         "Measured by `c` on d, at commit `abc`: \nP, 2 cores, load 0.5, huge pages \n`always`; torch 2."
     )
-    assert "| fast | ms | 1 | 1 - 3 | 0.50 | <= 2: not met |" in text
+    assert "| how: fast | ms | 1 | 1 - 3 | 0.50 | <= 2: not met |" in text
     assert "| what | unit | median | quartiles |\n| --- | --- | ---: | ---: |\n| slow <one> | ms | 2 | 1 - 3 |" in text
     pictures = re.findall("<svg.*?</svg>", text, re.DOTALL)
     first = ElementTree.parse(tmp_path / "pages" / "reads.svg").getroot()
-    assert [part.text for part in first.findall("{*}text")] == ["slow <one>", "2 ms", "fast", "1 ms"]
+    assert [part.text for part in first.findall("{*}text")] == ["slow <one>", "2 ms", "how: fast", "1 ms"]
     boxes = [ElementTree.fromstring(picture).findall("{*}rect") for picture in pictures]
     assert [[float(box.get("width", "")) for box in own] for own in boxes] == [[260.0, 130.0]]
+
+
+def test_the_parts_of_a_whole_lie_side_by_side_upon_one_bar() -> None:
+    parts = {"fast: features": 1.0, "fast: step": 2.0, "slow: features": 3.0, "slow: step": 2.0, "slow: waiting": 5.0}
+    drawing = measured.picture(
+        "epochs", [{"what": what, "unit": "s", "median": own} for what, own in parts.items()], "e"
+    )
+    picture = ElementTree.fromstring(drawing.svg())
+    boxes = [(box.get("y"), float(box.get("x", "")), float(box.get("width", ""))) for box in picture.findall("{*}rect")]
+    (first, _, _), (second, _, _), key = boxes[0], boxes[2], ["features", "step", "waiting"]
+    assert boxes[:2] == [(first, 0.0, 26.0), (first, 26.0, 52.0)]
+    assert boxes[2:5] == [(second, 0.0, 78.0), (second, 78.0, 52.0), (second, 130.0, 130.0)]
+    assert [part.text for part in picture.findall("{*}text")] == ["fast", "3 s", "slow", "10 s", *key]

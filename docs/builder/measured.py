@@ -10,6 +10,8 @@ from benchmarks.table import number
 from docs.builder.drawing import WIDTH, Drawing
 
 LABEL, BAR = 19, 14
+PARTS = {"sampling": "worker", "features": "thread", "step": "main", "waiting": "prefetch"}
+"""The colours of the parts of an epoch, by the places that have them elsewhere."""
 
 
 def write_measured(source: Path, target: Path) -> None:
@@ -20,7 +22,7 @@ def write_measured(source: Path, target: Path) -> None:
         (target / f"{path.stem}.md").write_text("\n".join(describe(record, path.stem)))
         title = record["rows"][0]["table"]
         first = [row for row in record["rows"] if row["table"] == title]
-        (target / f"{path.stem}.svg").write_text(bars(title, first, f"{path.stem}-first").svg())
+        (target / f"{path.stem}.svg").write_text(picture(title, first, f"{path.stem}-first").svg())
 
 
 def describe(record: dict[str, Any], name: str) -> Iterator[str]:
@@ -49,8 +51,40 @@ def describe_table(title: str, rows: list[dict[str, Any]], name: str) -> Iterato
         further = [{"ratio": ratio, "goal": goal}[name] for name in shown]
         yield " | ".join([f"| {row['what']} | {row['unit']} | {number(row['median'])} | {quartiles}", *further]) + " |"
     if len(rows) > 1 and len({row["unit"] for row in rows}) == 1:
-        yield from ("", "```{raw} html", bars(title, rows, name).svg().rstrip(), "```")
+        yield from ("", "```{raw} html", picture(title, rows, name).svg().rstrip(), "```")
     yield ""
+
+
+def picture(title: str, rows: list[dict[str, Any]], name: str) -> Drawing:
+    """Draw the parts of an epoch, which are named "library: part", as one bar, and else a bar for each row."""
+    parts = [row["what"].partition(": ")[2] for row in rows]
+    return (stacks if PARTS.keys() >= {*parts} else bars)(title, rows, name)
+
+
+def stacks(title: str, rows: list[dict[str, Any]], name: str) -> Drawing:
+    """Draw a bar for each whole, with its parts side by side."""
+    unit, wholes = rows[0]["unit"], dict[str, dict[str, float]]()
+    for row in rows:
+        whole, _, part = row["what"].partition(": ")
+        wholes.setdefault(whole, {})[part] = row["median"]
+    shown = [part for part in PARTS if any(part in parts for parts in wholes.values())]
+    longest = max(sum(parts.values()) for parts in wholes.values())
+    drawing = Drawing(name, title, "; ".join(f"{row['what']}: {number(row['median'])} {unit}" for row in rows))
+    for whole, parts in wholes.items():
+        drawing.write(0, drawing.height + LABEL - 5, whole, anchor="start", size=12)
+        left = 0.0
+        for part, value in parts.items():
+            width = value / longest * (WIDTH - 80)
+            drawing.box(left, drawing.height + LABEL, max(width, 1), BAR, PARTS[part])
+            left += width
+        words = f"{number(sum(parts.values()))} {unit}"
+        drawing.write(left + 6, drawing.height + LABEL + 11, words, anchor="start", size=11)
+        drawing.height += LABEL + BAR + 4
+    for place, part in enumerate(shown):
+        drawing.box(place * WIDTH / 4, drawing.height + 8, BAR, BAR, PARTS[part])
+        drawing.write(place * WIDTH / 4 + BAR + 5, drawing.height + 19, part, anchor="start", size=11)
+    drawing.height += 30
+    return drawing
 
 
 def bars(title: str, rows: list[dict[str, Any]], name: str) -> Drawing:

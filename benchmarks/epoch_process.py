@@ -1,0 +1,148 @@
+"""Trains GraphSAGE with the mini-batches of one library, in a process of an interpreter that has it.
+
+As `benchmarks/peer_process.py` does, it reads what to train with, and then a line for each epoch: its workers. It
+answers with the seconds of the parts of the epoch, from the start of the workers to the last step. What workers load
+counts as far as the training waits for it.
+"""
+
+import gc
+import os
+import threading
+import time
+from collections.abc import Callable, Iterator
+from functools import partial
+from importlib import import_module
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from benchmarks.peer_process import Answer, pyg_data, serve
+
+CLASSES, HIDDEN = 47, 64
+PARTS = ("sampling", "features", "step", "waiting")
+WARM_UP_BATCHES = 3
+
+Hop = tuple[Tensor, Tensor]
+"""Where the rows of each column start, and these rows; the first rows are the columns."""
+Loading = Callable[[Tensor, int], Iterator[tuple[Tensor, list[Hop], Tensor]]]
+"""Loads features, hops and labels of the mini-batches of seeds, with a number of workers."""
+
+
+class Fetching:
+    """Adds up the seconds in which the main thread fetches features."""
+
+    seconds = start = 0.0
+
+    def begin(self, value: Any = None) -> Any:
+        """Return the value."""
+        self.start = time.perf_counter()
+        return value
+
+    def end(self, value: Any) -> Any:
+        """Return the value."""
+        if threading.current_thread() is threading.main_thread():
+            self.seconds += time.perf_counter() - self.start
+        return value
+
+
+class SAGE(nn.Module):
+    """Two layers, each a linear map of a node and of the mean of its neighbours."""
+
+    def __init__(self, features: int) -> None:
+        super().__init__()
+        self.layers = nn.ModuleList([nn.Linear(2 * features, HIDDEN), nn.Linear(2 * HIDDEN, CLASSES)])
+
+    def forward(self, h: Tensor, hops: list[Hop]) -> Tensor:
+        """Return the scores of the seeds' classes."""
+        for number, (indptr, indices) in enumerate(hops):
+            h = h.relu() if number else h
+            means = functional.embedding_bag(indices, h, indptr, mode="mean", include_last_offset=True)
+            h = self.layers[number](torch.cat([h[: len(indptr) - 1], means], 1))
+        return h
+
+
+def by_stages(task: dict[str, Any], fetching: Fetching, module: str, name: str) -> tuple[str, Loading]:
+    """Load with a pipeline, which graphfeed and GraphBolt write alike."""
+    library: Any = import_module(module)
+
+    class Timed(library.TorchBasedFeature):  # type: ignore[misc]
+        def read(self, ids: Tensor | None = None) -> Any:
+            return fetching.end(super().read(fetching.begin(ids)))
+
+    graph = library.fused_csc_sampling_graph(**task["graph"])
+    store = library.BasicFeatureStore({("node", None, "feat"): Timed(task["features"][None])})
+
+    def load(seeds: Tensor, workers: int) -> Any:
+        items = library.ItemSet((seeds, seeds % CLASSES), names=("seed_nodes", "labels"))
+        pipe = library.ItemSampler(items, batch_size=task["batch_size"], shuffle=True)
+        pipe = pipe.sample_neighbor(graph, task["fanouts"]).fetch_feature(store, node_feature_keys=["feat"])
+        for minibatch in library.DataLoader(pipe, num_workers=workers):
+            cscs = [hop.sampled_csc for hop in minibatch.sampled_subgraphs]
+            yield minibatch.node_features["feat"], [(csc.indptr, csc.indices) for csc in cscs], minibatch.labels
+
+    return name.format(import_module(module.partition(".")[0]).__version__), load
+
+
+def by_loader(task: dict[str, Any], fetching: Fetching, module: str) -> tuple[str, Loading]:
+    """Load with the NeighborLoader of a module, PyG's or ours; its edges are in the order of their destinations."""
+    loader, data_class = import_module(module).NeighborLoader, import_module("torch_geometric.data").Data
+    if module == "graphfeed.pyg":
+        indptr, indices = task["graph"]["csc_indptr"], task["graph"]["indices"]
+        columns = torch.arange(len(indptr) - 1).repeat_interleave(indptr.diff())
+        name, data = module, data_class(x=task["features"][None], edge_index=torch.stack([indices, columns]))
+    else:
+        name, data = pyg_data(task)
+    options = {"batch_size": task["batch_size"], "shuffle": True, "transform": fetching.end}
+    options |= {"num_neighbors": list(reversed(task["fanouts"])), "transform_sampler_output": fetching.begin}
+
+    def load(seeds: Tensor, workers: int) -> Any:
+        for batch in loader(data, input_nodes=seeds, num_workers=workers, **options):
+            columns, rows = batch.adj_t.coo()[:2] if "adj_t" in batch else batch.edge_index.flip(0)
+            starts = functional.pad(torch.bincount(columns, minlength=batch.num_nodes).cumsum(0), (1, 0))
+            # Columns that the seeds read, and the seeds: a layer needs no others.
+            inner = max(batch.batch_size, int(rows[: starts[batch.batch_size]].max()) + 1)
+            hops = [(starts[: count + 1], rows[: starts[count]]) for count in (inner, batch.batch_size)]
+            yield batch.x, hops, batch.n_id[: batch.batch_size] % CLASSES
+
+    return name, load
+
+
+LIBRARIES: dict[str, Callable[[dict[str, Any], Fetching], tuple[str, Loading]]] = {
+    "graphfeed": partial(by_stages, module="graphfeed", name="graphfeed"),
+    "GraphBolt": partial(by_stages, module="dgl.graphbolt", name="GraphBolt {}"),
+    "graphfeed.pyg": partial(by_loader, module="graphfeed.pyg"),
+    "PyG": partial(by_loader, module="torch_geometric.loader"),
+}
+
+
+def trainer(library: str, task: dict[str, Any]) -> tuple[str, Answer]:
+    """Return the name of a library, and what trains an epoch with it."""
+    fetching, cores = Fetching(), os.sched_getaffinity(0)
+    name, load = LIBRARIES[library](task, fetching)
+
+    def answer(line: str) -> list[float]:
+        workers, warm = int(line), task["seeds"][: WARM_UP_BATCHES * task["batch_size"]]
+        os.sched_setaffinity(0, cores if workers else {max(cores)})
+        for seeds in (warm, task["seeds"]):
+            gc.collect()  # GraphBolt's loader, which ends its workers within seconds
+            model = SAGE(task["features"][None].shape[1])
+            optimizer = torch.optim.Adam(model.parameters())
+            fetching.seconds = stepping = 0.0
+            start = end = time.perf_counter()
+            for rows, hops, labels in load(seeds, workers):
+                begin = time.perf_counter()
+                optimizer.zero_grad()
+                functional.cross_entropy(model(rows, hops), labels).backward()  # type: ignore[no-untyped-call]
+                optimizer.step()
+                end = time.perf_counter()
+                stepping += end - begin
+        rest = end - start - stepping - fetching.seconds
+        return [0.0 if workers else rest, fetching.seconds, stepping, rest if workers else 0.0]
+
+    return name, answer
+
+
+if __name__ == "__main__":
+    serve(trainer)
