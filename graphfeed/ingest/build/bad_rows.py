@@ -1,6 +1,5 @@
 """Rows that are wrong: named in an error, or left out and counted."""
 
-from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, TypeAlias
@@ -24,20 +23,15 @@ class Problems:
     """What to do about rows that are wrong, and which were left out."""
 
     on_error: OnError = "raise"
-    skipped: Counter[tuple[str, str]] = field(default_factory=Counter)
-    """How many rows were left out, by file and reason."""
-    examples: dict[tuple[str, str], str] = field(default_factory=dict)
-    """The first of them."""
+    skipped: dict[tuple[str, str], dict[str, Any]] = field(default_factory=dict)
+    """How many rows were left out and the first of them, by file and reason."""
 
     def count(self, file: str, reason: str, rows: int, example: str) -> None:
-        self.skipped[file, reason] += rows
-        self.examples.setdefault((file, reason), example)
+        known = {"file": file, "reason": reason, "rows": 0, "first": example}
+        self.skipped.setdefault((file, reason), known)["rows"] += rows
 
     def as_list(self) -> list[dict[str, Any]]:
-        return [
-            {"file": file, "reason": reason, "rows": rows, "first": self.examples[file, reason]}
-            for (file, reason), rows in sorted(self.skipped.items())
-        ]
+        return [self.skipped[key] for key in sorted(self.skipped)]
 
 
 def first_broken(checks: Sequence[Check]) -> str:

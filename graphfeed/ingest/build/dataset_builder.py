@@ -1,10 +1,12 @@
 """From tables to the folder of an `OnDiskDataset`: reads nodes and edges, sorts the edges, and describes the result."""
 
+import json
 import os
 import tempfile
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from concurrent.futures import Executor
 from functools import partial
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +21,6 @@ from graphfeed.ingest.build.node_steps import collect_nodes, read_nodes
 from graphfeed.ingest.build.rows import Places
 from graphfeed.ingest.build.spec import EdgeTable, Spec, read_spec
 from graphfeed.ingest.build.task_metadata import describe_task, narrow_seeds
-from graphfeed.ingest.tables.column_types import refuse_numbers_that_are_columns
 from graphfeed.ingest.tables.engine import Engine, as_numpy
 from graphfeed.ingest.tables.input_files import InputFiles
 from graphfeed.ingest.tables.relation import Relation
@@ -304,9 +305,9 @@ class Builder:
     def remove_others(self, *described: Any) -> None:
         """Remove what steps wrote that metadata don't name, such as files of a specification given up."""
         self.journal.keep([*self.keys, "sort"])
-        named = {"csc_indptr.npy", "indices.npy", *(["type_per_edge.npy"] if self.spec.typed else [])}
-        named |= {text.rpartition("/")[2] for text in texts_of(described)}
-        for path in [path for path in self.output.rglob("*") if path.is_file() and path.name not in named]:
+        arrays = ["csc_indptr.npy", "indices.npy", *(["type_per_edge.npy"] if self.spec.typed else [])]
+        named = json.dumps([*described, arrays])
+        for path in [path for path in self.output.rglob("*") if path.is_file() and f'{path.name}"' not in named]:
             path.unlink()
 
     def describe(
@@ -351,10 +352,12 @@ class Builder:
         }
 
 
-def texts_of(value: Any) -> Iterator[str]:
-    """Yield all texts of plain values."""
-    if isinstance(value, str):
-        yield value
-    elif isinstance(value, (Mapping, list, tuple)):
-        for inner in value.values() if isinstance(value, Mapping) else value:
-            yield from texts_of(inner)
+def refuse_numbers_that_are_columns(name: str, table: Any, sources: list[TableSource]) -> None:
+    """Raise if a weight or a time is a whole number that might as well be the name of a column."""
+    numbers = {key: value for key in ("weight", "time") if isinstance(value := getattr(table, key, None), int)}
+    for (key, value), source in product(numbers.items(), sources):
+        if str(value) in source.names:
+            raise ValueError(
+                f"{name}: {key} is {value}, which may be a number for all rows or the column {value} of "
+                f"{source.name}; write '{value}' in quotes for the column, or {float(value)} for the number"
+            )

@@ -9,9 +9,8 @@ from numpy.typing import NDArray
 
 from graphfeed.ingest.build.bad_rows import Problems
 from graphfeed.ingest.build.spec import EdgeTable, NodeTable, Table
-from graphfeed.ingest.tables.column_types import Key
 from graphfeed.ingest.tables.engine import Engine
-from graphfeed.ingest.tables.relation import WIDTH_REASON, Relation, load
+from graphfeed.ingest.tables.relation import WIDTH_REASON, Key, Relation, load
 from graphfeed.ingest.tables.table import TableSource
 from graphfeed.storage.memory import map_npy
 

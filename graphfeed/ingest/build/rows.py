@@ -200,13 +200,11 @@ class Rows:
         engine.run(f"CREATE OR REPLACE TABLE {BAD} AS SELECT n, code FROM {source} WHERE code IS NOT NULL")
         for name, rows in rows_with_nan(self.given) if self.table.missing is None else ():
             self.checks.append(Check("false", name, f"which has NaN; {MISSING_HINT}", "'nan'::DOUBLE"))
-            first = 0
-            for batch in engine.stream(f"SELECT n FROM {sql}"):
-                own = rows[(rows >= first) & (rows < first + len(batch))] - first
-                for n in as_numpy(batch.column(0))[own].tolist():
-                    new = f"{n} NOT IN (SELECT n FROM {BAD})"
-                    engine.run(f"INSERT INTO {BAD} SELECT {n}, {len(self.checks) - 1} WHERE {new}")
-                first += len(batch)
+            engine.run("CREATE OR REPLACE TEMP TABLE nan_rows (file INTEGER, place BIGINT)")
+            engine.insert("nan_rows", 0, [rows])
+            places = f"SELECT n, {len(self.checks) - 1}, row_number() OVER (ORDER BY n) - 1 AS place FROM {sql}"
+            new = f"place IN (SELECT place FROM nan_rows) AND n NOT IN (SELECT n FROM {BAD})"
+            engine.run(f"INSERT INTO {BAD} SELECT * EXCLUDE place FROM ({places}) WHERE {new}")
         dropped = settle(engine, self.relation, BAD, self.checks, self.problems)
         self.note_unlabelled()
         return dropped

@@ -45,30 +45,15 @@ def as_integers(values: Any) -> Any:
 
 
 def wider_type(one: Any, other: Any) -> Any:
-    """Return a type that holds the values of both, or None if no type does."""
+    """Return a type that holds the values of both, or None if no type does. Dates and times need the same unit."""
     pa = arrow()
-    if one == other or pa.types.is_null(other):
-        return one
-    if pa.types.is_null(one):
-        return other
-    if is_list(one) and is_list(other):
-        inner = wider_type(one.value_type, other.value_type)
-        return None if inner is None else pa.large_list(inner)
-    if is_text(one) and is_text(other):
-        return pa.large_string()
     if pa.types.is_temporal(one) and pa.types.is_temporal(other):
         return one if unit_of(one) == unit_of(other) else None
-    if any(map(pa.types.is_floating, (one, other))) and all(map(is_plain_number, (one, other))):
-        return pa.float64()
-    if pa.types.is_integer(one) and pa.types.is_integer(other):
-        # Nothing holds all of int64 and uint64; values beyond int64 are refused by their rows.
-        same_sign = pa.types.is_signed_integer(one) == pa.types.is_signed_integer(other)
-        return (one if one.bit_width >= other.bit_width else other) if same_sign else pa.int64()
-    return None
-
-
-def is_plain_number(arrow_type: Any) -> bool:
-    return bool(arrow().types.is_integer(arrow_type) or arrow().types.is_floating(arrow_type))
+    schemas = [pa.schema([("", arrow_type)]) for arrow_type in (one, other)]
+    try:
+        return pa.unify_schemas(schemas, promote_options="permissive").field(0).type
+    except (pa.ArrowInvalid, pa.ArrowTypeError):
+        return None
 
 
 def unit_of(arrow_type: Any) -> str | None:

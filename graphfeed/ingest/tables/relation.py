@@ -6,10 +6,9 @@ from dataclasses import dataclass
 from functools import reduce
 from itertools import groupby
 from operator import and_, itemgetter
-from typing import Any
+from typing import Any, TypeAlias
 
-from graphfeed.ingest.tables.arrow_types import arrow
-from graphfeed.ingest.tables.column_types import Key, common_types
+from graphfeed.ingest.tables.arrow_types import arrow, wider_type
 from graphfeed.ingest.tables.engine import Engine
 from graphfeed.ingest.tables.scans import (
     FILE_ROWS,
@@ -27,6 +26,9 @@ from graphfeed.ops.arguments import brief
 
 WIDTH_REASON = "a line with too few or too many values"
 NUMBER_ROLES = ("number", "integer")
+
+Key: TypeAlias = tuple[str, bool]
+"""A column, and whether it is read as ids."""
 
 OnWidth = Callable[[TableSource, int, str], None]
 """Is called with a table, how many lines have another number of values than the first, and the first of them."""
@@ -129,6 +131,26 @@ def load(
         firsts,
         num_rows,
     )
+
+
+def common_types(sources: Sequence[TableSource], columns: Iterable[Key]) -> dict[Key, Any]:
+    """Return the Arrow type that each column has over all tables: the widest, if numbers have several."""
+    types: dict[Key, tuple[Any, TableSource]] = {}
+    columns = list(columns)
+    for source in sources:
+        for column in columns:
+            arrow_type = source.type_of(*column)
+            if arrow().types.is_null(arrow_type):
+                continue
+            known, first = types.get(column, (arrow_type, source))
+            wider = wider_type(known, arrow_type)
+            if wider is None:
+                raise TypeError(
+                    f"{source.name}: {column[0]} is {arrow_type}, but it is {known} in {first.name}; "
+                    "save the column with one type in all files"
+                )
+            types[column] = wider, first
+    return {column: arrow_type for column, (arrow_type, _) in types.items()}
 
 
 def check_columns(source: TableSource, columns: Iterable[Key]) -> None:

@@ -11,7 +11,6 @@ import pytest
 import torch
 
 from graphfeed.ingest import EdgeTable, NodeTable, Spec, Split, build_dataset
-from graphfeed.ingest.tables.arrow_types import wider_type
 from tests.ingest.example_tables import edges_of
 from tests.refusals import Refusal, check_refused
 
@@ -155,13 +154,6 @@ def test_decimals_are_ids_features_weights_and_times() -> None:
         "weight": [0.5, 1.5],
         "time": [5, 9],
     }
-
-
-def test_types_have_a_wider_one_or_none() -> None:
-    assert wider_type(pa.int64(), pa.string()) is None
-    assert wider_type(pa.bool_(), pa.int64()) is None
-    assert wider_type(pa.string(), pa.large_string()) == pa.large_string()
-    assert wider_type(pa.uint64(), pa.int8()) == pa.int64()
 
 
 def test_texts_of_several_kinds_are_texts() -> None:
