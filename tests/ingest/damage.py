@@ -28,7 +28,6 @@ import graphfeed as gf
 from graphfeed.ingest import EdgeTable, NodeTable, Spec, build_dataset, inspect_dataset, read_spec
 from graphfeed.ingest.tables.table import TableSource
 from graphfeed.storage.datasets import bounded_yaml, metadata
-from tests.ingest.damaged import damaged
 from tests.ingest.example_tables import rows_of, write
 
 EDGES = {"source": [n * 7 % 40 for n in range(60)], "destination": [n * 3 % 40 for n in range(60)], "x": [0.5] * 60}
@@ -41,6 +40,25 @@ CHEAP = ["read parquet", "read csv", "read ndjson", "read pt", "read metadata"]
 """One file is read, which takes a millisecond or two."""
 ENDS = ("source", "destination")
 GRAPHBOLT = Path(__file__).parents[1] / "storage" / "graph" / "files" / "graphbolt" / "typed.pt"
+
+
+def damaged(data: bytes, chance: random.Random) -> bytes:
+    """Return data that was truncated, or of which bits, bytes or whole ranges are other ones."""
+    changed = bytearray(data)
+    place, size = chance.randrange(len(data)), chance.randrange(1, 40)
+    way = chance.randrange(6)
+    if way == 0:
+        return data[:place]
+    if way == 1:
+        changed[place : place + size] = chance.randbytes(chance.randrange(40))
+    elif way == 2:
+        # What readers take for lengths that go on, or for none.
+        changed[place : place + size] = chance.choice([b"\xff", b"\x80", b"\x00"]) * size
+    else:
+        for _ in range(chance.choice([1, 1, 2, 8])):
+            place = chance.randrange(len(data))
+            changed[place] = chance.randrange(256) if way == 3 else changed[place] ^ 1 << chance.randrange(8)
+    return bytes(changed)
 
 
 def spec_of(folder: Path, suffix: str) -> Spec:

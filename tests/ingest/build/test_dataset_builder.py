@@ -108,16 +108,6 @@ def test_labels_splits_and_times_are_items_of_tasks(tmp_path: Path) -> None:
     ]
 
 
-class Frame:
-    """What pandas and Polars offer: their columns by Arrow's interface for C."""
-
-    def __init__(self, columns: dict[str, Any]) -> None:
-        self.table = pa.table(columns)
-
-    def __arrow_c_stream__(self, requested_schema: object = None) -> object:
-        return self.table.__arrow_c_stream__(requested_schema)
-
-
 class OlderFrame:
     """What older releases of data frames offer."""
 
@@ -130,7 +120,7 @@ class OlderFrame:
 
 def test_frames_give_a_data_set_in_memory_and_no_files() -> None:
     libraries = [import_module(name).DataFrame for name in ("pandas", "polars") if find_spec(name)]
-    for make in (Frame, OlderFrame, pa.table, dict, *libraries):
+    for make in (OlderFrame, pa.table, dict, *libraries):
         own: Any = make
         users = NodeTable(own({key: np.array(part) for key, part in USERS.items()}), id="name", features={"age": "age"})
         edges = EdgeTable(own({key: np.array(part) for key, part in LIKES.items()}), source="user", destination="item")

@@ -52,20 +52,6 @@ def test_a_wrong_row_is_named_or_left_out(tmp_path: Path, lines: str, options: A
     assert entry["first"].startswith("row 1: ")
 
 
-def test_texts_for_nodes_that_are_numbered_are_a_type_error(tmp_path: Path) -> None:
-    (tmp_path / "edges.csv").write_text("s,d\nx,y\n")
-    edges = EdgeTable("edges.csv", source="s", destination="d")
-    with pytest.raises(TypeError, match=r"edges\.csv: s has texts, but the ids of these nodes are integers"):
-        build_dataset(Spec({"e": edges}, {"n": NodeTable(count=3)}, folder=tmp_path))
-
-
-def test_times_that_go_back_over_batches_and_skipped_rows_are_noticed(tmp_path: Path) -> None:
-    times = [3, 1, 4, 1, 5, 9, 2, 6, 9]
-    lines = "s,d,t\n" + "".join(f"0,1,{time}\n" for time in times)
-    dataset = build(tmp_path, lines, "skip", time="t", time_sorted=True)
-    assert dataset.graph.edge_attributes["time"].tolist() == [3, 4, 5, 9, 9]
-
-
 @pytest.mark.parametrize("times", [[[7, 8], [1, 2], [3, 9]], [[], [2, 1], [1, 1]]])
 def test_times_that_go_back_over_tables_are_noticed(tmp_path: Path, times: list[list[int]]) -> None:
     tables = [{"s": np.zeros(len(t), int), "d": np.zeros(len(t), int), "t": np.array(t, int)} for t in times]

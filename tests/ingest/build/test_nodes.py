@@ -148,12 +148,6 @@ def test_ids_are_found_where_they_are(ids: list[int | str]) -> None:
     assert collected.ids("n")[:] == sorted(own)
 
 
-def test_many_ids_are_collected_from_the_edges_that_name_them() -> None:
-    tables = [{"s": np.arange(start, start + 100), "d": np.arange(start, start + 100)} for start in range(0, 1000, 100)]
-    edges = EdgeTable([*tables, {"s": np.array([-1]), "d": np.array([-1])}], source="s", destination="d")
-    assert build_dataset(Spec({"n:r:n": edges})).ids("n")[:] == list(range(-1, 1000))
-
-
 @pytest.mark.parametrize("threads", [0, 2])
 def test_one_id_that_is_a_text_makes_texts_of_those_in_all_tables(tmp_path: Path, threads: int) -> None:
     (tmp_path / "a.csv").write_text("i\n5\n7\n")
@@ -185,6 +179,8 @@ def test_what_nodes_can_not_be_is_refused(tmp_path: Path) -> None:
         return of(NodeTable(pa.table({"x": given}), features={"x": "x"}))
 
     named = EdgeTable(EDGES, source="s", destination="d")
+    (tmp_path / "texts.csv").write_text("s,d\nx,y\n")
+    texts = EdgeTable("texts.csv", source="s", destination="d")
     np.save(tmp_path / "x.npy", np.arange(10.0))
     np.save(tmp_path / "nan.npy", np.array([1.0, np.nan] * 5))
     x = {"x": "x.npy"}
@@ -196,6 +192,8 @@ def test_what_nodes_can_not_be_is_refused(tmp_path: Path) -> None:
         (lambda: values(1.0, None), ValueError, missing),
         (lambda: values(1, None), ValueError, missing),
         (lambda: values([1.0], [None]), ValueError, missing),
+        (lambda: of(NodeTable(count=3), texts), TypeError,
+         r"texts\.csv: s has texts, but the ids of these nodes are int"),
         (lambda: of(NodeTable(count=2**62)), ValueError, f"count is {2**62}: with 8 bytes for each node"),
         (lambda: of(NodeTable(features=x, count=9), named), ValueError, r"have \{'x\.npy': 10\} rows, and count is 9"),
         (lambda: of(NodeTable(features={"x": "y"}, count=9), named), ValueError,

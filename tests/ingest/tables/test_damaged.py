@@ -66,7 +66,7 @@ import random, resource, sys, tempfile
 from pathlib import Path
 import torch
 from graphfeed.ingest import FixedLenFeature, read_tfrecords, write_tfrecords
-from tests.ingest.damaged import damaged
+from tests.ingest.damage import damaged
 
 seed, mutations = int(sys.argv[1]), int(sys.argv[2])
 folder = Path(tempfile.mkdtemp(dir=sys.argv[3]))
