@@ -14,7 +14,7 @@ import pyarrow.parquet
 from graphfeed.ingest import EdgeTable, NodeTable, Spec, Split
 from graphfeed.ingest.tables.engine import Engine
 from graphfeed.ingest.tables.relation import load
-from graphfeed.ingest.tables.table import TableSource
+from graphfeed.ingest.tables.table import TableSource, naming
 from tests import tfrecords
 
 USERS: dict[str, list[Any]] = {
@@ -79,7 +79,7 @@ def rows_of(source: TableSource, columns: list[str], on_width: Any = None) -> li
         roles = {(column, False): "any" for column in columns}
         relation = load(engine, "rows", [source], roles, on_width or refuse)
         names = ", ".join(relation.columns[column, False].sql for column in columns)
-        with engine.naming([source]):
+        with naming([source]):
             found = engine.rows(f"SELECT {names} FROM {relation.sql} ORDER BY n")
         return [dict(zip(columns, row, strict=True)) for row in found]
 

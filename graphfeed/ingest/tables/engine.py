@@ -3,7 +3,7 @@
 import errno
 import os
 import re
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
@@ -13,7 +13,6 @@ from numpy.typing import NDArray
 
 from graphfeed.ingest.tables.arrow_types import arrow
 from graphfeed.ingest.tables.scans import SAFE, duckdb, numbered
-from graphfeed.ingest.tables.table import TableSource
 from graphfeed.loader.executors import available_cores
 
 BESIDE = 1 << 27
@@ -79,16 +78,6 @@ class Engine:
             self.connection.register("batch", arrow().table(columns, names.split(", ")))
             self.connection.execute(f"INSERT INTO {name} SELECT {file}, {names} FROM batch")
             self.connection.unregister("batch")
-
-    @contextmanager
-    def naming(self, sources: Sequence[TableSource]) -> Iterator[None]:
-        """Raise what goes wrong with a file as an error that names it, or the first of several."""
-        try:
-            yield
-        except ValueError as error:
-            text = str(error)
-            source = next((own for own in sources if own.name in text), sources[0])
-            raise ValueError(f"{source.name} can't be read as {source.suffix or 'a table'}: {text}") from error
 
 
 @contextmanager

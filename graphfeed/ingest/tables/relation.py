@@ -21,7 +21,7 @@ from graphfeed.ingest.tables.scans import (
     type_of_texts,
     types_of,
 )
-from graphfeed.ingest.tables.table import COMMENTS, CSV, EDGE_LISTS, NDJSON, PARQUET, TEXTS, TableSource
+from graphfeed.ingest.tables.table import COMMENTS, CSV, EDGE_LISTS, NDJSON, PARQUET, TEXTS, TableSource, naming
 from graphfeed.ops.arguments import brief
 
 WIDTH_REASON = "a line with too few or too many values"
@@ -174,7 +174,7 @@ def share_schemas(engine: Engine, sources: Sequence[TableSource]) -> int:
         return 0
     fields = "(name, type, converted_type, logical_type, repetition_type)"
     known: dict[str, Any] = {}
-    with engine.naming(sources):
+    with naming(sources):
         ((rows,),) = engine.rows(f"SELECT sum(num_rows)::BIGINT FROM parquet_file_metadata({literal(names)})")
         columns = f"SELECT file_name, list({fields} ORDER BY column_id)[2:]::VARCHAR AS columns"
         for file, found in engine.rows(
@@ -211,12 +211,12 @@ def insert(engine: Engine, name: str, source: TableSource, file: int, columns: l
     if source.suffix in (*PARQUET, *NDJSON):
         read = scan([source]) if source.suffix in PARQUET else json_lines(source.source, len(source.columns))
         values = [plain(place([source], column, "0"), source.type_of(*column)) for column in columns]
-        with engine.naming([source]):
+        with naming([source]):
             engine.run(f"INSERT INTO {name} SELECT {', '.join([str(file), *values])} FROM {read}")
         return
     names = [column for column, _ in columns]
     for batch in source.batches(list(dict.fromkeys(names))):
-        with engine.naming([source]):
+        with naming([source]):
             engine.insert(name, file, [batch.column(column) for column in names])
 
 
@@ -227,7 +227,7 @@ def insert_csv(
     names = source.columns
     lines = text_lines([own.source for own in group], len(names), CSV[source.suffix], not source.is_unnamed)
     values = ", ".join([f"file_index + {first}", *(place(group, column) for column in columns)])
-    with engine.naming(group):
+    with naming(group):
         engine.run(f"INSERT INTO {name} SELECT {values} FROM {lines}")
     rejected = engine.rows(
         "SELECT file_path, error_type::VARCHAR, line, csv_line, error_message FROM reject_errors "
@@ -258,7 +258,7 @@ def insert_edge_list(
     width = len(source.columns)
     own = ", ".join(f"parts[{1 + number}] AS c{number}" for number in range(width))
     values = ", ".join(place([source], column, "0") for column in columns)
-    with engine.naming([source]):
+    with naming([source]):
         rows = f"SELECT {own} FROM ({split}) WHERE len(parts) = {width}"
         engine.run(f"INSERT INTO {name} SELECT {file}, {values} FROM ({rows})")
         wrong = engine.rows(f"SELECT line, len(parts) FROM ({split}) WHERE len(parts) <> {width}")

@@ -67,24 +67,10 @@ class TableSource:
     def suffix(self) -> str:
         return suffix_of(self.source) if isinstance(self.source, Path) else ""
 
-    @contextmanager
-    def reading(self) -> Iterator[None]:
-        """Raise what goes wrong with a damaged file as an error that names it."""
-        try:
-            yield
-        except (FileNotFoundError, ImportError):
-            raise
-        # Damaged files make the libraries that read them raise almost anything.
-        except Exception as error:
-            if isinstance(error, TypeError) and not self.suffix:
-                raise  # it is no table
-            text = str(error).strip().removeprefix(f"{self.name}: ") or type(error).__name__
-            raise ValueError(f"{self.name} can't be read as {self.suffix or 'a table'}: {text}") from error
-
     def is_empty(self) -> bool:
         if self.suffix not in TFRECORD:
             return False  # others say which columns they have
-        with self.reading():
+        with naming([self], Exception):
             return not has_records(self.source)
 
     @cached_property
@@ -97,7 +83,7 @@ class TableSource:
         """The columns, in their order."""
         if self.suffix not in TEXTS:
             return list(self.schema.names)
-        with self.reading():
+        with naming([self], Exception):
             line = self._first_line()
             if line in ([], [""]):
                 raise ValueError("it has no lines")
@@ -120,7 +106,7 @@ class TableSource:
     @cached_property
     def schema(self) -> Any:
         """The Arrow schema of a table whose format has types, those that `plain_type` gives."""
-        with self.reading():
+        with naming([self], Exception):
             schema = self._read_schema()
             schema = arrow().schema([column.with_type(plain_type(column.type)) for column in schema])
         refuse_doubles(self.name, schema.names)
@@ -155,7 +141,7 @@ class TableSource:
 
     def batches(self, columns: Sequence[str]) -> Batches:
         """Yield some columns of a table that the engine doesn't read, in plain types and in the order of the rows."""
-        with self.reading():
+        with naming([self], Exception):
             for batch in self._batches([name for name in columns if name in self.columns]):
                 batch.validate(full=True)  # so that what is damaged is an error, rather than read from anywhere
                 found = dict(zip(batch.schema.names, map(as_plain, batch.columns), strict=True))
@@ -200,6 +186,25 @@ class TableSource:
         if not arrays or len(set(lengths.values())) > 1 or None in lengths.values():
             raise ValueError(f"its arrays must have one row count, but have {brief(lengths)}")
         return arrays
+
+
+@contextmanager
+def naming(sources: Sequence[TableSource], wrong: type[Exception] = ValueError) -> Iterator[None]:
+    """Raise what goes wrong with a damaged file as an error that names it, or the first of several.
+
+    Libraries that read such files raise almost anything; the engine's errors are ValueErrors, or not about a file.
+    """
+    try:
+        yield
+    except (FileNotFoundError, ImportError):
+        raise
+    except wrong as error:
+        text = str(error).strip()
+        source = next((own for own in sources if own.name in text), sources[0])
+        if isinstance(error, TypeError) and not source.suffix:
+            raise  # it is no table
+        text = text.removeprefix(f"{source.name}: ") or type(error).__name__
+        raise ValueError(f"{source.name} can't be read as {source.suffix or 'a table'}: {text}") from error
 
 
 def refuse_doubles(table: str, names: list[str]) -> list[str]:

@@ -1,7 +1,5 @@
 """Rows of nodes that are wrong, and the ids that edges name them by."""
 
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import nullcontext
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -148,14 +146,12 @@ def test_ids_are_found_where_they_are(ids: list[int | str]) -> None:
     assert collected.ids("n")[:] == sorted(own)
 
 
-@pytest.mark.parametrize("threads", [0, 2])
-def test_one_id_that_is_a_text_makes_texts_of_those_in_all_tables(tmp_path: Path, threads: int) -> None:
+def test_one_id_that_is_a_text_makes_texts_of_those_in_all_tables(tmp_path: Path) -> None:
     (tmp_path / "a.csv").write_text("i\n5\n7\n")
     (tmp_path / "b.csv").write_text("i\n1\n2\n007\n")
     edges = EdgeTable(pa.table({"s": ["007"], "d": ["7"]}), source="s", destination="d")
     spec = Spec({"n:r:n": edges}, {"n": NodeTable("*.csv", id="i")}, folder=tmp_path)
-    with ThreadPoolExecutor(threads) if threads else nullcontext() as executor:
-        dataset = build_dataset(spec, executor=executor)
+    dataset = build_dataset(spec)
     assert dataset.ids("n")[:] == ["5", "7", "1", "2", "007"]
     assert edges_of(dataset, "n:r:n") == [("007", "7")]
 

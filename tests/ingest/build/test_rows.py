@@ -1,6 +1,5 @@
 """Features, labels, splits and classes of rows, whatever the tables and arrays that they are read from."""
 
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -17,11 +16,11 @@ EDGES = EdgeTable({"s": np.array([0, 1]), "d": np.array([1, 0])}, source="s", de
 NAN = float("nan")
 
 
-def build(folder: Path, *tables: dict[str, Any], on_error: Any = "raise", executor: Any = None, **options: Any) -> Any:
+def build(folder: Path, *tables: dict[str, Any], on_error: Any = "raise", **options: Any) -> Any:
     """Return a data set of nodes, in tables of arrays."""
     arrays = [{name: np.array(values) for name, values in table.items()} for table in tables]
     spec = Spec({"n:r:n": EDGES}, {"n": NodeTable(arrays, **options)}, folder=folder)
-    return build_dataset(spec, on_error=on_error, executor=executor)
+    return build_dataset(spec, on_error=on_error)
 
 
 def feature(dataset: Any, name: str) -> Any:
@@ -177,13 +176,10 @@ def test_arrays_beside_several_tables_are_as_long_as_all_of_them(tmp_path: Path)
     np.save(tmp_path / "a.npy", np.arange(6))
     texts = Spec({"n:r:n": EDGES}, {"n": NodeTable("*.csv", features={"f": ["x", "a.npy"]})}, folder=tmp_path)
     tables = [{"x": np.arange(2)}, {"x": np.arange(4)}]
-    with ThreadPoolExecutor(2) as executor:
-        for given in (None, executor):
-            found = feature(build_dataset(texts, executor=given), "f")
-            assert found == [[0, 0], [1, 1], [1, 2], [2, 3], [2, 4], [2, 5]]
-            assert feature(build(tmp_path, *tables, executor=given, features={"a": "a.npy"}), "a")[-1] == [5]
-        with pytest.raises(ValueError, match=r"a\.npy has 6 rows, but its table has 4"):
-            build(tmp_path, tables[0], tables[0], executor=executor, features={"a": "a.npy"})
+    assert feature(build_dataset(texts), "f") == [[0, 0], [1, 1], [1, 2], [2, 3], [2, 4], [2, 5]]
+    assert feature(build(tmp_path, *tables, features={"a": "a.npy"}), "a")[-1] == [5]
+    with pytest.raises(ValueError, match=r"a\.npy has 6 rows, but its table has 4"):
+        build(tmp_path, tables[0], tables[0], features={"a": "a.npy"})
 
 
 def test_an_archive_of_arrays_is_read_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
