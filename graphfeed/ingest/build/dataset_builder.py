@@ -16,13 +16,12 @@ import yaml
 from graphfeed.ingest.build.bad_rows import OnError, Problems
 from graphfeed.ingest.build.edge_steps import TableEdges, read_edges
 from graphfeed.ingest.build.inputs import load_rows
-from graphfeed.ingest.build.journal import JOURNAL, Journal, digest
+from graphfeed.ingest.build.journal import JOURNAL, InputFiles, Journal, digest
 from graphfeed.ingest.build.node_steps import collect_nodes, read_nodes
 from graphfeed.ingest.build.rows import Places
 from graphfeed.ingest.build.spec import EdgeTable, Spec, read_spec
 from graphfeed.ingest.build.task_metadata import describe_task, narrow_seeds
 from graphfeed.ingest.tables.engine import Engine, as_numpy
-from graphfeed.ingest.tables.input_files import InputFiles
 from graphfeed.ingest.tables.relation import Relation
 from graphfeed.ingest.tables.table import NUMPY, TableSource, find_sources
 from graphfeed.ops.process import progress_bar

@@ -1,4 +1,4 @@
-"""The journal of a data set that is not finished yet: which steps are done, so that an interrupted run goes on."""
+"""What an unfinished run knows: which steps are done, so that the next run goes on, and how its files were."""
 
 import hashlib
 import json
@@ -16,6 +16,32 @@ VERSION = 7
 
 def digest(value: Any) -> str:
     return hashlib.sha256(json.dumps(value, sort_keys=True, default=str).encode()).hexdigest()[:32]
+
+
+class InputFiles:
+    """Remembers the sizes and the times of files."""
+
+    def __init__(self) -> None:
+        self.known: dict[Path, tuple[int, int]] = {}
+
+    def remember(self, paths: Iterable[Path]) -> list[tuple[str, int, int]]:
+        """Return the name, the size and the time of each file, as they are now."""
+        states = []
+        for path in paths:
+            try:
+                status = path.stat()
+                now = (status.st_size, status.st_mtime_ns)
+            except FileNotFoundError:
+                if path not in self.known:
+                    raise
+                now = None
+            if now is None or self.known.setdefault(path, now) != now:
+                raise ValueError(f"{path} changed while it was read; run again when nothing writes it")
+            states.append((str(path), *now))
+        return states
+
+    def check_unchanged(self) -> None:
+        self.remember(self.known)
 
 
 class Journal:

@@ -237,14 +237,12 @@ def as_stream(frame: Any) -> Any:
     if isinstance(frame, list):
         names = dict.fromkeys(name for row in frame for name in row)
         frame = pa.table({str(name): [row.get(name) for row in frame] for name in names})
-    elif hasattr(frame, "__arrow_c_array__") or not hasattr(frame, "__arrow_c_stream__"):
-        if hasattr(frame, "__dataframe__"):
-            frame = arrow("interchange").from_dataframe(frame)
-        elif not hasattr(frame, "__arrow_c_array__"):
-            raise TypeError(
-                f"a table must be a path, a data frame, an Arrow table or a dict of arrays, but is {brief(frame)}"
-            )
-        frame = pa.table(frame)
+    elif not hasattr(frame, "__arrow_c_stream__"):
+        try:
+            frame = pa.table(frame)  # of a batch, or of a frame of older releases of pandas
+        except TypeError as error:
+            text = f"a table must be a path, a data frame, an Arrow table or a dict of arrays, but is {brief(frame)}"
+            raise TypeError(text) from error
     return pa.RecordBatchReader.from_stream(frame)
 
 

@@ -108,19 +108,9 @@ def test_labels_splits_and_times_are_items_of_tasks(tmp_path: Path) -> None:
     ]
 
 
-class OlderFrame:
-    """What older releases of data frames offer."""
-
-    def __init__(self, columns: dict[str, Any]) -> None:
-        self.table = pa.table(columns)
-
-    def __dataframe__(self, nan_as_null: bool = False, allow_copy: bool = True) -> object:
-        return self.table.__dataframe__(nan_as_null, allow_copy)
-
-
 def test_frames_give_a_data_set_in_memory_and_no_files() -> None:
     libraries = [import_module(name).DataFrame for name in ("pandas", "polars") if find_spec(name)]
-    for make in (OlderFrame, pa.table, dict, *libraries):
+    for make in (pa.table, dict, *libraries):
         own: Any = make
         users = NodeTable(own({key: np.array(part) for key, part in USERS.items()}), id="name", features={"age": "age"})
         edges = EdgeTable(own({key: np.array(part) for key, part in LIKES.items()}), source="user", destination="item")

@@ -11,9 +11,8 @@ import numpy as np
 import pytest
 
 from graphfeed.ingest import EdgeTable, NodeTable, Spec, build_dataset
-from graphfeed.ingest.build.journal import JOURNAL, Journal
+from graphfeed.ingest.build.journal import JOURNAL, InputFiles, Journal
 from graphfeed.ingest.build.node_steps import write_nodes
-from graphfeed.ingest.tables.input_files import InputFiles
 from tests.ingest.example_tables import likes, write
 from tests.ingest.interrupted import Stopped, stop_before
 from tests.on_disk import arrays, listing
