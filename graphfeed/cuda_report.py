@@ -22,6 +22,7 @@ import torch
 import graphfeed
 from graphfeed import ops
 from graphfeed.ops.backend import cuda_extra, load
+from graphfeed.ops.cuda.source import file_of_kernel
 from graphfeed.ops.memory import SharedMemory
 from graphfeed.ops.process import install_hint
 
@@ -199,8 +200,10 @@ def check_device(device: torch.device) -> Iterator[Finding]:
 def check_compiler(device: torch.device) -> Finding:
     start = time.perf_counter()
     try:
-        # The first call of an operation compiles all kernels.
-        ops.gather_rows(torch.zeros(1, 1, device=device), torch.zeros(1, dtype=torch.int64, device=device))
+        launch: Any = load("cuda", "launch")
+        with torch.cuda.device(device):
+            for kernel in file_of_kernel():
+                launch.function_of(device.index or 0, kernel)
     except Exception as error:
         return Finding("failed", "compiler", f"{type(error).__name__}: {error}")
     return Finding("ok", "compiler", f"all kernels in {time.perf_counter() - start:.1f} s")

@@ -19,6 +19,7 @@ from benchmarks.small_calls import library_calls
 from graphfeed.loader.transport.streams import parts_on_streams
 from graphfeed.ops import Key
 from graphfeed.ops.arguments import trust
+from graphfeed.ops.cuda.source import file_of_kernel
 from graphfeed.storage.graph.sampling_request import SamplingRequest, TemporalQuery
 from graphfeed.storage.memory import count_bytes, tensors_in
 from tests.ops import emulated_cuda
@@ -137,6 +138,16 @@ def test_a_minibatch_takes_what_the_page_says(case: str) -> None:
     stated = {name: tuple(map(int, numbers)) for name, *numbers in ROW.findall(PAGE.read_text())}
     assert stated.keys() == CASES.keys()
     assert work_of(case) == stated[case]
+
+
+def test_the_first_minibatch_compiles_the_kernels_that_it_takes_and_no_others() -> None:
+    cuda = EmulatedCuda()
+    with cuda.running():
+        CASES["3 hops"](graph().to(device_of(cuda)), cuda.put(torch.tensor([0, 9, 3])))
+        assert {file_of_kernel()[name] for name, _ in cuda.launches} == {
+            "sampling/plain_neighbors.cu", "sampling/stack_hops.cu", "structure/compact.cu"
+        }  # fmt: skip
+        assert emulated_cuda.import_launch().module.cache_info().currsize == 3
 
 
 @pytest.mark.parametrize("case", [case for case in CASES if "links" not in case])  # whose nodes are few

@@ -10,6 +10,7 @@
 
 #define __device__
 #define __global__
+#define __launch_bounds__(...)
 // Blocks run one after the other.
 #define __shared__ static
 // Small, so that the graphs of tests have columns for each kind of team.

@@ -18,7 +18,7 @@ from tests.ops.emulated_runtime import LOCAL, Stream, current_stream, index_of
 from tests.ops.locked_memory import LockedMemory
 from tests.ops.stream_order import ORDER
 
-SIGNATURE = re.compile(r'extern "C" __global__ void (\w+)\(([^)]*)\)')
+SIGNATURE = re.compile(r"__global__ void (\w+)\(([^)]*)\)")
 WIDTHS = {"i64": 8, "u64": 8, "double": 8, "int": 4, "unsigned": 4, "short": 2, "unsigned char": 1}
 MAX_THREADS = 1024
 

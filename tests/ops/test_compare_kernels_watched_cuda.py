@@ -7,13 +7,13 @@ from unittest.mock import patch
 import pytest
 import torch
 
-from graphfeed.ops.cuda.source import device_code
+from graphfeed.ops.cuda.source import file_of_kernel
 from graphfeed.ops.memory.pinned import LIMIT
 from tests.gpu import compare_kernels as module
 from tests.gpu.calls import Call, calls, make_inputs
 from tests.gpu.compare_kernels import compare_kernels
 from tests.ops.emulated_cuda import Cuda, EmulatedCuda, EmulatedModule, device_of
-from tests.ops.strict_cupy import SIGNATURE, note
+from tests.ops.strict_cupy import note
 
 CODE = """
 typedef long long i64;
@@ -133,7 +133,7 @@ def compare(watched: EmulatedCuda, order: AbstractContextManager[object], nodes:
     with order, watched.running(), patch.object(LIMIT, "threads", 1):
         found = list(compare_kernels(torch.device("meta"), make_inputs(nodes, hub)))
         assert [comparison for comparison in found if not comparison.same] == []
-        assert {name for name, _ in watched.launches} == {name for name, _ in SIGNATURE.findall(device_code())}
+        assert {name for name, _ in watched.launches} == file_of_kernel().keys()
 
 
 def test_kernels_touch_only_what_they_may(watched: EmulatedCuda) -> None:
@@ -156,7 +156,7 @@ def test_every_kernel_runs_and_computes_what_the_cpu_does(cuda: Cuda) -> None:
         assert [comparison for comparison in found if not comparison.same] == []
         assert {comparison.case for comparison in found} >= calls(inputs).keys()
         if isinstance(cuda, EmulatedCuda):
-            assert {name for name, _ in cuda.launches} == {name for name, _ in SIGNATURE.findall(device_code())}
+            assert {name for name, _ in cuda.launches} == file_of_kernel().keys()
 
 
 def test_what_differs_and_what_raises_is_told(cuda: Cuda, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -159,16 +159,14 @@ KINDS = (*[np.uint64] * 3, *[np.int64] * 4)
 def probe(cuda: Cuda) -> Callable[..., list[int]]:
     """Return a kernel that shows what the others draw by."""
     launch = import_launch()
-    code = device_code() + PROBE
+    code = device_code("sampling/sample_neighbors.cu") + PROBE
 
     def run(*numbers: int) -> list[int]:
         with cuda.running():
             module = launch.cupy.RawModule(code=code, options=launch.OPTIONS)
-            with patch.object(launch, "module", lambda: module), torch.no_grad():
-                launch.function_of.cache_clear()
+            with patch.object(launch, "function_of", lambda _, name: module.get_function(name).kernel), torch.no_grad():
                 out = cuda.put(torch.zeros(5, dtype=torch.int64))
                 launch.launch("probe", 1, *(kind(number) for kind, number in zip(KINDS, numbers, strict=True)), out)
-                launch.function_of.cache_clear()
                 return [value % 2**64 for value in out.tolist()]
 
     return run

@@ -10,6 +10,9 @@ typedef unsigned long long u64;
 #define EACH(item, count) \
     for (i64 item = (i64)blockIdx.x * blockDim.x + threadIdx.x; item < (count); item += (i64)gridDim.x * blockDim.x)
 
+// In front of loops that the compiler would unroll, which takes registers, so that fewer threads wait for memory at once.
+#define ROLLED _Pragma("unroll 1")
+
 // A number that a kernel has written, if there is a pointer to it; the CPU knows only that it is at most `most`.
 __device__ inline i64 counted(const i64 *number, i64 most) { return number ? *number : most; }
 

@@ -14,7 +14,7 @@ from typing import Any
 import cupy
 import torch
 
-from graphfeed.ops.cuda.source import device_code
+from graphfeed.ops.cuda.source import device_code, file_of_kernel
 from graphfeed.ops.memory import pinned
 
 THREADS = 256
@@ -113,13 +113,13 @@ def function_of(device_index: int, kernel: str) -> Any:
             "which CuPy fits, or run on the CPU"
         )
     # CuPy compiles for the current device, so each device has its own.
-    return module().get_function(kernel).kernel
+    return module(file_of_kernel()[kernel]).get_function(kernel).kernel
 
 
 @cache
-def module() -> Any:
+def module(file: str) -> Any:
     # Compiled at the first use on a device; CuPy keeps the code on disk.
-    return cupy.RawModule(code=device_code(), options=OPTIONS)
+    return cupy.RawModule(code=device_code(file), options=OPTIONS)
 
 
 def finds_device() -> bool:

@@ -1,4 +1,7 @@
-"""The device code: every `.cu` file of this folder and those below it, with what they include."""
+"""The device code: each `.cu` file of this folder and those below it, with what it includes.
+
+Each file is compiled by itself, so that a first mini-batch waits for the kernels that it uses.
+"""
 
 import re
 from functools import cache
@@ -6,11 +9,19 @@ from pathlib import Path
 
 FOLDER = Path(__file__).parent
 INCLUDE = re.compile(r'^#include "(.+)"\n', re.MULTILINE)
+KERNEL = re.compile(r"__global__ void (\w+)\(")
 
 
 @cache
-def device_code() -> str:
-    """Return all kernels as one text without includes, for compilers that look for no files."""
+def file_of_kernel() -> dict[str, str]:
+    """Return the file of each kernel."""
+    files = sorted(path.relative_to(FOLDER).as_posix() for path in FOLDER.rglob("*.cu"))
+    return {kernel: file for file in files for kernel in KERNEL.findall((FOLDER / file).read_text())}
+
+
+@cache
+def device_code(file: str) -> str:
+    """Return a file as one text without includes, for compilers that look for no files."""
     # CuPy's cache on disk knows a text, not the files that it includes.
     included: set[str] = set()
 
@@ -20,5 +31,4 @@ def device_code() -> str:
         included.add(name)
         return INCLUDE.sub(lambda found: inline(found[1]), (FOLDER / name).read_text())
 
-    files = sorted(path.relative_to(FOLDER).as_posix() for path in FOLDER.rglob("*.cu"))
-    return "\n".join(inline(name) for name in files)
+    return inline(file)

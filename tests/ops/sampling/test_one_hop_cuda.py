@@ -72,7 +72,7 @@ def test_pinned_columns_are_read_by_few_threads(cuda: Cuda, monkeypatch: pytest.
     for put, threads in ((cuda.pin, 256), (cuda.put, 1_024)):
         with cuda.running():
             found = sample_one(graph._replace(indptr=put(graph.indptr)), cuda.put(seeds), torch.tensor([2]), 5)
-            assert cuda.launches == [("count_neighbors", threads), ("fill_neighbors", threads)]
+            assert cuda.launches == [("count_plain_neighbors", threads), ("fill_plain_neighbors", threads)]
         check_equal(cuda, found, expected)
 
 

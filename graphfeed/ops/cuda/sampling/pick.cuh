@@ -12,7 +12,9 @@ struct Graph {
 };
 
 struct Segment {
-    i64 low, high, before, fanout, type, start, end;
+    i64 low, high, fanout, type, start, end;
+    // The sum of the weights in front of it.
+    __device__ i64 before(const i64 *cumulative) const { return low > start ? cumulative[low - 1] : 0; }
 };
 
 // What is no node (-1) has no edges.
@@ -20,7 +22,7 @@ __device__ inline i64 degree_of(const Ints &indptr, i64 node) { return node < 0 
 
 __device__ inline Segment open_column(const Graph &graph, i64 node) {
     i64 start = node < 0 ? 0 : graph.indptr[node];
-    return {start, start, 0, 0, 0, start, start + degree_of(graph.indptr, node)};
+    return {start, start, 0, 0, start, start + degree_of(graph.indptr, node)};
 }
 
 __device__ inline bool next_segment(const Graph &graph, Segment &own) {
@@ -28,7 +30,6 @@ __device__ inline bool next_segment(const Graph &graph, Segment &own) {
     if (own.low >= own.end) return false;
     own.type = graph.fanouts ? graph.types[own.low] : 0;
     own.high = graph.fanouts ? first_above(graph.types, own.low, own.end, own.type) : own.end;
-    own.before = graph.cumulative && own.low > own.start ? graph.cumulative[own.low - 1] : 0;
     own.fanout = graph.fanouts ? graph.fanouts[own.type] : graph.fanout;
     return true;
 }
@@ -36,7 +37,7 @@ __device__ inline bool next_segment(const Graph &graph, Segment &own) {
 // An edge's own weight, 1 without weights.
 __device__ inline i64 weight_of(const i64 *cumulative, const Segment &own, i64 edge) {
     if (!cumulative) return 1;
-    return cumulative[edge] - (edge == own.low ? own.before : cumulative[edge - 1]);
+    return cumulative[edge] - (edge > own.start ? cumulative[edge - 1] : 0);
 }
 
 // How many edges have a weight; a few more than `most` of them may be counted. Looks at ever more edges at once.
@@ -46,7 +47,7 @@ __device__ inline i64 count_eligible(const Team &team, const i64 *cumulative, co
     i64 count = 0, before;
     for (i64 low = own.low, length = team.size(); low < own.high && (most < 0 || count < most); length *= 2) {
         i64 high = own.high - low < length ? own.high : low + length, mine = 0;
-        for (i64 edge = low + team.rank(); edge < high; edge += team.size()) {
+        ROLLED for (i64 edge = low + team.rank(); edge < high; edge += team.size()) {
             mine += weight_of(cumulative, own, edge) != 0;
         }
         count += team.total(mine, before);
@@ -70,12 +71,12 @@ __device__ inline void take_eligible(const Team &team, const i64 *cumulative, co
     i64 number = 0;
     if (team.parts() > 1) {
         i64 mine = 0;
-        for (i64 edge = piece.low + team.lane_of_part(); edge < piece.high; edge += Team::LANES) {
+        ROLLED for (i64 edge = piece.low + team.lane_of_part(); edge < piece.high; edge += Team::LANES) {
             mine += weight_of(cumulative, own, edge) != 0;
         }
         team.total(mine, number);
     }
-    for (i64 first = piece.low; first < piece.high; first += Team::LANES) {
+    ROLLED for (i64 first = piece.low; first < piece.high; first += Team::LANES) {
         i64 edge = first + team.lane_of_part();
         bool has = edge < piece.high && weight_of(cumulative, own, edge) != 0;
         unsigned all = team.vote(has);
@@ -86,7 +87,7 @@ __device__ inline void take_eligible(const Team &team, const i64 *cumulative, co
 
 // First edge whose cumulative weight exceeds the target, which lies below the last one's.
 __device__ inline i64 find_edge(const i64 *cumulative, const Segment &own, i64 target) {
-    return first_above(cumulative, own.low, own.high - 1, own.before + target);
+    return first_above(cumulative, own.low, own.high - 1, own.before(cumulative) + target);
 }
 
 __device__ inline bool insert(i64 *table, i64 slots, i64 position) {
@@ -119,18 +120,18 @@ __device__ inline void pick_plain(const Segment &own, i64 count, u64 state, i64 
 
 // Distinct edges one after the other by weight; the weight of each is cut out of the rest.
 __device__ inline void pick_weighted(const i64 *cumulative, const Segment &own, i64 count, u64 state, i64 *out) {
-    i64 remaining = cumulative[own.high - 1] - own.before;
+    i64 remaining = cumulative[own.high - 1] - own.before(cumulative);
     for (i64 number = 0; number < count; number++) {
         i64 target = draw_below(state, number, remaining), place = 0;
         for (; place < number; place++) {
-            i64 edge = out[place], start = edge == own.low ? own.before : cumulative[edge - 1];
-            if (own.before + target < start) break;
+            i64 edge = out[place], start = edge > own.start ? cumulative[edge - 1] : 0;
+            if (own.before(cumulative) + target < start) break;
             target += cumulative[edge] - start;
         }
         i64 edge = find_edge(cumulative, own, target);
         for (i64 shifted = number; shifted > place; shifted--) out[shifted] = out[shifted - 1];
         out[place] = edge;
-        remaining -= cumulative[edge] - (edge == own.low ? own.before : cumulative[edge - 1]);
+        remaining -= weight_of(cumulative, own, edge);
     }
 }
 
@@ -139,7 +140,7 @@ template <class Team>
 __device__ inline bool pick_together(
     const Team &team, const i64 *cumulative, const Segment &own, i64 count, bool replace, u64 state, i64 *out) {
     if (replace && own.fanout > 0) {
-        i64 total = cumulative ? cumulative[own.high - 1] - own.before : own.high - own.low;
+        i64 total = cumulative ? cumulative[own.high - 1] - own.before(cumulative) : own.high - own.low;
         for (i64 number = team.rank(); number < count; number += team.size()) {
             i64 target = draw_below(state, number, total);
             out[number] = cumulative ? find_edge(cumulative, own, target) : own.low + target;
@@ -154,21 +155,10 @@ __device__ inline bool pick_together(
     return true;
 }
 
-// The segments that a team can't pick together: each thread is given one, and when all have one, they pick.
-struct Turns {
-    const i64 *cumulative;
+// A segment that a team can't pick together: each thread is given one, and when all have one, they pick.
+struct Turn {
     Segment own;
     i64 count, next;  // `next`: who is given the next one; the same for all of the team
     u64 state;
-    i64 *out, *table;
-
-    template <class Positions>
-    __device__ void finish(const Positions &position_of) {
-        if (count > 0) {
-            if (cumulative) pick_weighted(cumulative, own, count, state, out);
-            else pick_plain(own, count, state, out, table);
-            position_of.move(Thread(), own.start, count, out);
-        }
-        count = next = 0;
-    }
+    i64 *out;
 };

@@ -46,7 +46,7 @@ __device__ inline u64 waiting_time(u64 bits) {
     const u64 half = 1ull << 63;
     u64 rest = ~bits | 1, time = 0;
     for (; rest < half; rest <<= 1) time++;
-    for (int bit = 0; bit < TIME_BITS; bit++) {
+    ROLLED for (int bit = 0; bit < TIME_BITS; bit++) {
         rest = __umul64hi(rest, rest);
         time <<= 1;
         if (rest < half) rest <<= 1, time++;
@@ -171,13 +171,13 @@ __device__ inline void pick_labor(
     const Variates &variates, u64 *values, u64 *units, i64 *places) {
     bool events = replace && own.fanout > 0;
     if (!events && count == own.high - own.low) {
-        for (i64 number = team.rank(); number < count; number += team.size()) places[number] = own.low + number;
+        ROLLED for (i64 number = team.rank(); number < count; number += team.size()) places[number] = own.low + number;
     } else if (!events && cumulative && (own.fanout < 0 || count < own.fanout)) {
         take_eligible(team, cumulative, own, places);
     } else {
         Rivals<Sources> rivals = {sources, cumulative, own, events, variates};
         Heap heap = {values, units, places, count, 0};
-        u64 start = likely_limit(count, cumulative ? cumulative[own.high - 1] - own.before : own.high - own.low);
+        u64 start = likely_limit(count, cumulative ? cumulative[own.high - 1] - own.before(cumulative) : own.high - own.low);
         if (events) start = (start >> (64 - TIME_BITS - 1)) | 1;
         while (enter_all(team, rivals, {start, 1, own.high}, heap) < count) {
             start = start > MAX_U64 >> 3 ? MAX_U64 : start << 3;

@@ -30,12 +30,11 @@ extern "C" __global__ void count_neighbors(
     else each_column(columns, walk, count, [] {});
 }
 
-// A column's part of the table begins at twice its offset. `walks`: some columns may be taken whole; `whole`: all are.
-// If edges were gathered (`found`), they are the columns.
-extern "C" __global__ void fill_neighbors(
+// A column's part of the table begins at twice its offset. `walks`: some columns may be taken whole. If edges were gathered (`found`), they are the columns.
+extern "C" __launch_bounds__(THREADS, 4) __global__ void fill_neighbors(
     const void *indptr, i64 indptr_width, const i64 *weights, const void *types, i64 types_width, const i64 *times,
     const void *order, i64 order_width, const i64 *found, const void *seeds, i64 seeds_width, const i64 *firsts, const i64 *limits,
-    const i64 *fanouts, i64 fanout, i64 replace, i64 latest, i64 walks, i64 whole, u64 key,
+    const i64 *fanouts, i64 fanout, i64 replace, i64 latest, i64 walks, u64 key,
     i64 most_columns, const i64 *num_columns, const i64 *offsets, i64 *table, i64 *positions) {
     i64 columns = counted(num_columns, most_columns);
     Graph graph = {{indptr, indptr_width}, weights, {types, types_width}, fanouts, fanout};
@@ -46,8 +45,19 @@ extern "C" __global__ void fill_neighbors(
         if (!walks || (!fanouts && offsets[column + 1] - offsets[column] == fanout)) return (i64)0;
         return degree_of(graph.indptr, found ? column : nodes[column]);
     };
-    Turns turns = {};
-    auto finish = [&]() { turns.finish(position_of); };
+    // Not in registers, of which they take an eighth.
+    __shared__ Turn turns[THREADS];
+    Turn &turn = turns[threadIdx.x];
+    turn.count = turn.next = 0;
+    auto finish = [&]() {
+        if (turn.count > 0) {
+            i64 *slots = table ? table + 2 * (turn.out - positions) : nullptr;
+            if (weights) pick_weighted(weights, turn.own, turn.count, turn.state, turn.out);
+            else pick_plain(turn.own, turn.count, turn.state, turn.out, slots);
+            position_of.move(Thread(), turn.own.start, turn.count, turn.out);
+        }
+        turn.count = turn.next = 0;
+    };
     auto fill = [&](auto team, i64 column) {
         i64 at = offsets[column];
         if (at == offsets[column + 1]) return;
@@ -66,9 +76,8 @@ extern "C" __global__ void fill_neighbors(
                     out[number] = own.high - count + number;
                 }
             } else if (count > 0 && !pick_together(team, graph.cumulative, own, count, replace, segment, out)) {
-                i64 *slots = table ? table + 2 * (out - positions) : nullptr, next = turns.next;
-                if (team.rank() == next) turns = {graph.cumulative, own, count, next, segment, out, slots};
-                if (++turns.next == team.size()) finish();
+                if (team.rank() == turn.next) turn = {own, count, turn.next, segment, out};
+                if (++turn.next == team.size()) finish();
                 continue;
             }
             // One thread may have written what others move.
@@ -76,8 +85,7 @@ extern "C" __global__ void fill_neighbors(
             position_of.move(team, own.start, count, out);
         }
     };
-    if (whole) each_column_by_warp(columns, walk, fill);
-    else each_column(columns, walk, fill, finish);
+    each_column(columns, walk, fill, finish);
 }
 
 // One warp per column, or a block. The scratch of a column, values and units, begins at its offset.

@@ -15,6 +15,8 @@ def count_neighbors(graph, hop, offsets):
     indptr, weights, types = graph.indptr, graph.cumulative, graph.types
     if _has_late(graph, hop):
         _count_late(graph, hop, hop.drawing.replace, offsets)
+    elif _is_plain(graph, hop):
+        launch("count_plain_neighbors", max(hop.seeds.numel(), 1), *_plain(graph, hop), offsets)
     else:
         launch(
             "count_neighbors", max(hop.seeds.numel(), 1) * (WARP_SIZE if weights.numel() else 1),
@@ -27,22 +29,22 @@ def count_neighbors(graph, hop, offsets):
 
 def fill_neighbors(graph, hop, offsets, positions):
     """Write the sampled edges of each column from `offsets[column]` on, a column's edge types in ascending order."""
+    if _is_plain(graph, hop):
+        launch("fill_plain_neighbors", hop.seeds.numel(), *_plain(graph, hop), hop.keys[0], offsets, positions)
+        return
     graph, found = _gather_late(graph, hop)
     indptr, weights, types, order = graph.indptr, graph.cumulative, graph.types, graph.order
-    fanouts, weighted = hop.fanouts.tolist(), weights.numel() > 0
-    most = max(fanouts)
-    whole = most == -1
-    # Some columns may be read whole: to find the edges that have a weight, or to take all of a type.
-    walks = weighted or min(fanouts) == -1
+    fanouts, table = hop.fanouts.tolist(), None
     # Two slots per pick, as hash tables of the columns' picks; none if fan-outs are small.
-    table = None
-    if most > MAX_LOOK_BACK:
+    if max(fanouts) > MAX_LOOK_BACK:
         table = torch.full((2 * positions.numel(),), -1, dtype=torch.int64, device=positions.device)
+    # Some columns may be read whole: to find the edges that have a weight, or to take all of a type.
+    walks = weights.numel() > 0 or min(fanouts) == -1
     launch(
-        "fill_neighbors", hop.seeds.numel() * (WARP_SIZE if whole else 1),
+        "fill_neighbors", hop.seeds.numel(),
         indptr, indptr.itemsize, weights, types, types.itemsize, graph.times, order, order.itemsize, found,
         *_asked(hop), *_fanout_arguments(hop), hop.drawing.replace,
-        hop.drawing.method == "latest", walks, whole, hop.keys[0], hop.seeds.numel(),
+        hop.drawing.method == "latest", walks, hop.keys[0], hop.seeds.numel(),
         hop.num_seeds, offsets, table, positions,
     )  # fmt: skip
 
@@ -58,6 +60,17 @@ def fill_labor_neighbors(graph, hop, offsets, positions):
         *hop.keys, hop.drawing.switch_threshold, hop.seeds.numel(),
         hop.num_seeds, offsets, torch.empty_like(positions), torch.empty_like(positions), positions,
     )  # fmt: skip
+
+
+def _is_plain(graph, hop):
+    """Tell whether picks are of the most common kind, which have kernels of their own, with fewer registers."""
+    simple = hop.fanouts.numel() == 1 and 0 <= int(hop.fanouts) <= MAX_LOOK_BACK and hop.drawing.method != "latest"
+    return simple and not graph.cumulative.numel() and not hop.moments.times.numel()
+
+
+def _plain(graph, hop):
+    starts, seeds, asked = graph.indptr, hop.seeds, (int(hop.fanouts), hop.drawing.replace)
+    return starts, starts.itemsize, seeds, seeds.itemsize, *asked, seeds.numel(), hop.num_seeds
 
 
 def _asked(hop):

@@ -11,10 +11,10 @@
 #endif
 // From how many edges on a warp looks at them, and a block.
 const i64 WARP_EDGES = 64, BLOCK_EDGES = HUB_EDGES;
-const i64 MOST_WARPS = 32;
+const i64 THREADS = 256, MOST_WARPS = THREADS / WARP_SIZE;  // of a block
 
 __device__ inline i64 sum_of_warp(i64 value) {
-    for (i64 apart = WARP_SIZE / 2; apart > 0; apart /= 2) {
+    ROLLED for (i64 apart = WARP_SIZE / 2; apart > 0; apart /= 2) {
         value += (i64)__shfl_sync(ALL_LANES, (u64)value, (int)(lane() ^ apart));
     }
     return value;
@@ -74,7 +74,7 @@ struct Block : OfWarps {
         if (lane() == 0) sums[part()] = own;
         __syncthreads();
         before = 0;
-        for (i64 other = 0; other < parts(); other++) {
+        ROLLED for (i64 other = 0; other < parts(); other++) {
             if (other == part()) before = all;
             all += sums[other];
         }
@@ -159,7 +159,9 @@ __device__ inline void sort(const Thread &, i64 *places, i64 count) {
 template <class Team>
 __device__ inline void sort(const Team &team, i64 *places, i64 count) {
     i64 falls = 0, before;
-    for (i64 place = team.rank() + 1; place < count; place += team.size()) falls += places[place - 1] > places[place];
+    ROLLED for (i64 place = team.rank() + 1; place < count; place += team.size()) {
+        falls += places[place - 1] > places[place];
+    }
     if (team.total(falls, before) == 0) return;
     for (i64 run = 2; run < 2 * count; run *= 2) {
         for (i64 apart = run - 1; apart > 0; apart = apart == run - 1 ? run / 4 : apart / 2) {

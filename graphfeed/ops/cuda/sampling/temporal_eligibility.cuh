@@ -25,7 +25,6 @@ __device__ inline Segment eligible_part(const Graph &graph, const TimeRange &ran
     if (!range.times) return own;
     own.high = first_from(range.times, own.low, own.high, range.limits[column]);
     if (range.firsts) own.low = first_from(range.times, own.low, own.high, range.firsts[column]);
-    own.before = graph.cumulative && own.low > own.start ? graph.cumulative[own.low - 1] : 0;
     return own;
 }
 
@@ -40,7 +39,7 @@ struct RankPositions {
     template <class Team>
     __device__ void move(const Team &team, i64 start, i64 count, i64 *ranks) const {
         if (!found && !order.data) return;
-        for (i64 number = team.rank(); number < count; number += team.size()) {
+        ROLLED for (i64 number = team.rank(); number < count; number += team.size()) {
             ranks[number] = (*this)(start, ranks[number]);
         }
     }
