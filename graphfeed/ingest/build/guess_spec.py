@@ -112,7 +112,7 @@ def guess_spec(files: Sequence[str | os.PathLike[str]]) -> tuple[Spec, list[str]
             f"none of the {len(seen)} files seems to hold edges, with columns such as source and destination"
         )
     remarks: list[str] = []
-    edges, nodes, texts = {}, {}, {}
+    edges, nodes, texts = {}, {}, dict[str, bool]()
     for table in with_ends:
         edge_type = table.edge_type(others, len(with_ends) > 1)
         names = edge_type.split(":")[::2] if ":" in edge_type else ["node", "node"]

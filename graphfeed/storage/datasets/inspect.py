@@ -119,9 +119,9 @@ def describe_graph(graph: FusedCSCSamplingGraph) -> Iterator[tuple[str, str, str
     for node_type, count in num_nodes.items():
         lonely = count - int(joined[first[node_type] :][:count].sum())
         yield f"nodes {node_type}", f"{count:,}", f"{lonely:,} without edges"
-    for edge_type, (count, doubles, loops) in counts.items():
-        degrees = f"in-degree {count / max(num_nodes[ends_of(edge_type)[1]], 1):.2f}, at most {most[edge_type]:,}"
-        yield f"edges {edge_type}", f"{count:,}", f"{degrees}; {doubles:,} doubles, {loops:,} loops"
+    for edge_type, (total, doubles, loops) in counts.items():
+        degrees = f"in-degree {total / max(num_nodes[ends_of(edge_type)[1]], 1):.2f}, at most {most[edge_type]:,}"
+        yield f"edges {edge_type}", f"{total:,}", f"{degrees}; {doubles:,} doubles, {loops:,} loops"
 
 
 def describe_feature(feature: Feature) -> tuple[str, str]:
