@@ -112,8 +112,8 @@ def describe_graph(graph: FusedCSCSamplingGraph) -> Iterator[tuple[str, str, str
                 chosen = slice(None) if graph.type_per_edge is None else graph.type_per_edge[edges].numpy() == number
                 into, out = columns[chosen], sources[chosen]
                 # All edges of a destination are in one part.
-                doubles = len(into) - len(np.unique(into * graph.total_num_nodes + out))
-                counts[edge_type] += len(into), doubles, int((into == out).sum())
+                again = len(into) - len(np.unique(into * graph.total_num_nodes + out))
+                counts[edge_type] += len(into), again, int((into == out).sum())
                 most[edge_type] = max(most[edge_type], int(np.bincount(into - start, minlength=1).max()))
             progress.update(len(columns))
     for node_type, count in num_nodes.items():
