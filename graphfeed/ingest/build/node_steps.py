@@ -46,15 +46,17 @@ def read_nodes(
             f"{source.name}, row {row} can't be left out, because edges name these nodes by row; correct it, or name a "
             "column of ids"
         )
-    described = write_nodes(rows, prefix, dropped)
-    kept = f"FROM {relation.sql} {f'WHERE n NOT IN (SELECT n FROM {BAD}) ORDER BY n' if len(dropped) else ''}"
+    kept = relation.sql
+    if len(dropped):
+        kept = f"(SELECT * FROM {relation.sql} WHERE n NOT IN (SELECT n FROM {BAD}) ORDER BY n)"
+    described = write_nodes(rows, prefix, kept, dropped)
     named: dict[str, Any] = {"ids": None, "texts": False}
     if own is not None:
-        engine.run(f"CREATE OR REPLACE TABLE ids_{number} AS SELECT {own.sql} AS id {kept}")
+        engine.run(f"CREATE OR REPLACE TABLE ids_{number} AS SELECT {own.sql} AS id FROM {kept}")
         found = write_ids(places, number, "names" if table.id is None else "ids")
         named |= {"names": found["ids"]} if table.id is None else found
     if rows.time is not None:
-        engine.run(f"CREATE OR REPLACE TABLE times_{number} AS SELECT {rows.time.sql}::BIGINT AS time {kept}")
+        engine.run(f"CREATE OR REPLACE TABLE times_{number} AS SELECT {rows.time.sql}::BIGINT AS time FROM {kept}")
     engine.run(f"DROP TABLE IF EXISTS rows_{prefix}")
     return described | named | {"problems": problems.as_list(), "time": rows.time_type}
 
@@ -69,14 +71,14 @@ def refuse_doubles(places: Places, relation: Relation, column: Column, sql: str)
     return Check("n IN (FROM doubles)", column.name, "which an earlier row has already", column.sql)
 
 
-def write_nodes(rows: Rows, prefix: str, dropped: NDArray[np.int64]) -> dict[str, Any]:
-    """Write the features and the items of nodes, and return their description."""
-    time, count = rows.time.sql if rows.time is not None else rows.table.time, rows.relation.num_rows
+def write_nodes(rows: Rows, prefix: str, kept: str, dropped: NDArray[np.int64]) -> dict[str, Any]:
+    """Write the features and the items of nodes that are kept, and return their description."""
+    time, count = rows.time.sql if rows.time is not None else rows.table.time, rows.relation.num_rows - len(dropped)
     columns = rows.of_items | ({} if time is None else {"timestamp": f"({time})::BIGINT"})
     with Arrays(rows.places.output, f"{prefix}_") as arrays:
         features = rows.write_features(arrays, dropped)
-        items = rows.write_items(arrays, rows.relation.sql, count, columns, dropped=dropped)
-        return items | {"features": features, "count": count - len(dropped)}
+        items = rows.write_items(arrays, kept, count, columns)
+        return items | {"features": features, "count": count}
 
 
 def collect_nodes(

@@ -276,20 +276,18 @@ class Rows:
         count: int,
         columns: Mapping[str, str],
         ends: Sequence[str] = (),
-        dropped: NDArray[np.int64] | None = None,
     ) -> dict[str, Any]:
         """Write the items of each part, and return their files, with what is known of classes.
 
         Args:
             arrays: Where to write.
-            source: Where the rows are, as SQL.
-            count: How many rows there are.
+            source: Where the rows are that are kept, as SQL.
+            count: How many these are.
             columns: Those of `of_items`, and maybe the timestamps, as SQL.
             ends: The ends of edges, as SQL; without them the rows are nodes.
-            dropped: The numbers of the rows that are left out.
         """
         largest, first = -1, 0
-        passes = self.batches(source, [*ends, *columns.values()], count, dropped) if self.parts else ()
+        passes = self.batches(source, [*ends, *columns.values()], count) if self.parts else ()
         for found, rows, _ in passes:
             seeds = [as_numpy(next(found)) for _ in ends]
             items = {"seeds": np.stack(seeds, axis=1) if ends else np.arange(first, first + rows)}
@@ -310,7 +308,6 @@ class Rows:
             first += rows
         writers = arrays.writers
         names = {part: [name for name in writers if name.startswith(f"{part}_")] for part in PARTS}
-        numbered = any(writers[name].dtype.kind == "i" for name in writers if name.endswith("_labels"))
         return {
             "items": {
                 part: {name.removeprefix(f"{part}_"): arrays.file(name) for name in found}
@@ -318,7 +315,7 @@ class Rows:
                 if found
             },
             "classes": self.classes or None,
-            "num_classes": len(self.classes) or (largest + 1 if numbered else 0),
+            "num_classes": len(self.classes) or largest + 1,
         }
 
 
