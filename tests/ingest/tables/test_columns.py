@@ -1,14 +1,17 @@
-"""Values of columns as ids, times and features, and what is said of those that are wrong."""
+"""Values of columns as ids, times and features, of one type over all tables, and what is said of wrong ones."""
 
+from datetime import UTC, date, datetime
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pytest
 import torch
 
-from graphfeed.ingest import EdgeTable, NodeTable, Spec, build_dataset
+from graphfeed.ingest import EdgeTable, NodeTable, Spec, Split, build_dataset
+from tests.ingest.example_tables import edges_of
 from tests.refusals import Refusal, check_refused
 
 ENDS = EdgeTable({"s": np.array([0, 1]), "d": np.array([1, 0])}, source="s", destination="d")
@@ -128,5 +131,196 @@ def test_what_is_wrong_is_named_with_its_row(tmp_path: Path) -> None:
         (lambda: ids([1, 2], ["x"]), TypeError, "s has .*, but the ids of these nodes are integers"),
         (lambda: ids(["1", "2"], [1]), TypeError, "s has int64, but the ids of these nodes are texts"),
         (lambda: ids(["x", "y"], [None, "x"]), ValueError, "row 0: s is 'missing', but must be an id"),
+    ]  # fmt: skip
+    check_refused(refused)
+
+
+DAYS = [datetime(2020, 1, 1), datetime(2020, 1, 2)]
+
+
+def timed(times: Any) -> Any:
+    return pa.table({"s": [0, 1], "d": [1, 0], "t": times})
+
+
+def text(folder: Path, name: str, lines: str) -> str:
+    (folder / name).write_text(lines)
+    return name
+
+
+def nodes(folder: Path, *files: Any, **options: Any) -> Any:
+    names = [
+        text(folder, f"{number}.csv", part) if isinstance(part, str) else part for number, part in enumerate(files)
+    ]
+    return build_dataset(Spec({"n:r:n": ENDS}, {"n": NodeTable(names, id="id", **options)}, folder=folder))
+
+
+def labels(dataset: Any) -> list[list[Any]]:
+    return [part.tolist() for part in dataset.tasks[0].train_set[:]["n"]]
+
+
+def test_times_of_nodes_and_edges_have_one_unit_which_is_written_down(tmp_path: Path) -> None:
+    edges = EdgeTable(timed(pa.array(DAYS, pa.timestamp("ns"))), source="s", destination="d", time="t")
+    days = pa.table({"t": pa.array([date(2020, 1, 1)] * 2)})
+    with pytest.raises(TypeError, match=r"the time of edges is timestamp\[ns\], but that of nodes is date32\[day\]"):
+        build_dataset(Spec({"e": edges}, {"n": NodeTable(days, time="t")}))
+    same = pa.table({"t": pa.array(DAYS, pa.timestamp("ns"))})
+    dataset = build_dataset(Spec({"e": edges}, {"n": NodeTable(same, time="t")}), tmp_path / "out")
+    assert dataset.yaml_data["time_unit"] == "ns"
+    numbers = EdgeTable(timed([1, 2]), source="s", destination="d", time="t")
+    assert build_dataset(Spec({"e": numbers})).yaml_data["time_unit"] is None
+
+
+@pytest.mark.parametrize("key", ["weight", "time"])
+def test_a_number_that_is_also_a_column_is_refused(tmp_path: Path, key: str) -> None:
+    file = text(tmp_path, "e.csv", "0,1,5\n1,0,6\n")
+
+    def build(value: Any) -> Any:
+        edges = EdgeTable(file, header=False, source="0", destination="1", **{key: value})
+        return build_dataset(Spec({"e": edges}, folder=tmp_path)).graph.edge_attributes[key].tolist()
+
+    with pytest.raises(ValueError, match=rf"edges: {key} is 2, which may be .* write '2' in quotes .*, or 2\.0"):
+        build(2)
+    assert build("2") == [6, 5]
+    assert build(2.0) == [2, 2]
+    assert build(7) == [7, 7]
+
+
+def test_the_widest_type_holds_the_numbers_of_all_tables(tmp_path: Path) -> None:
+    narrow = pa.table({"id": [0, 1], "x": pa.array([1, 2], pa.int8())})
+    wide = pa.table({"id": [2], "x": pa.array([70000])})
+    found = nodes(tmp_path, narrow, wide, features={"x": "x"}).feature.read("node", "n", "x")
+    assert found.flatten().tolist() == [1, 2, 70000]
+    found = nodes(tmp_path, "id,x\n0,3\n1,10\n", "id,x\n2,3.5\n", features={"x": "x"}).feature.read("node", "n", "x")
+    assert found.flatten().tolist() == [3, 10, 3.5]
+
+
+def test_what_says_that_a_number_is_missing_makes_no_column_of_texts(tmp_path: Path) -> None:
+    one, other = "id,y\n0,3\n1,10\n", "id,y\n2,2\n3,NA\n"
+    dataset = nodes(tmp_path, one, other, label="y")
+    assert labels(dataset) == [[0, 1, 2], [3, 10, 2]]
+    assert "class_names" not in dataset.tasks[0].metadata
+    dataset = nodes(tmp_path, "id,y\n0,2\n1,NA\n", features={"y": "y"}, missing=0)
+    assert dataset.feature.read("node", "n", "y").flatten().tolist() == [2, 0]
+
+
+def test_ids_with_leading_zeros_are_texts(tmp_path: Path) -> None:
+    for ids in (["7", "007"], ["16", "0x10"], ["true", "1"], ["2020-01-01", "2020-01-02"], ["5", "x"]):
+        file = text(tmp_path, "n.csv", "id\n" + "".join(f"{own}\n" for own in ids))
+        lines = f"s,d\n{ids[0]},{ids[1]}\n{ids[1]},{ids[0]}\n"
+        edges = EdgeTable(text(tmp_path, "e.csv", lines), source="s", destination="d")
+        for given in ({"n": NodeTable(file, id="id")}, {}):
+            dataset = build_dataset(Spec({"n:r:n": edges}, given, folder=tmp_path))
+            assert sorted(dataset.ids("n")[:]) == sorted(ids)
+            assert edges_of(dataset, "n:r:n") == sorted([tuple(ids), tuple(ids[::-1])])
+
+
+def test_an_empty_line_is_a_row_of_a_table_of_one_column(tmp_path: Path) -> None:
+    table = NodeTable(text(tmp_path, "n.csv", "x\n1\n\n3\n"), features={"x": "x"}, missing=0)
+    dataset = build_dataset(Spec({"n:r:n": ENDS}, {"n": table}, folder=tmp_path))
+    assert dataset.feature.read("node", "n", "x").flatten().tolist() == [1, 0, 3]
+
+
+def test_vectors_of_several_types_become_those_of_the_widest(tmp_path: Path) -> None:
+    tables = [
+        pa.table({"id": [0], "x": pa.array([[1, 2]], pa.list_(pa.int8()))}),
+        pa.table({"id": [1], "x": pa.array([[0.5, 3]], pa.list_(pa.float64(), 2))}),
+        pa.table({"id": [2], "x": pa.array([[70000, 4]], pa.large_list(pa.uint64()))}),
+    ]
+    found = nodes(tmp_path, *tables, features={"x": "x"}).feature.read("node", "n", "x")
+    assert found.tolist() == [[1, 2], [0.5, 3], [70000, 4]]
+    large = tables[2].set_column(0, "id", [[1]])
+    found = nodes(tmp_path, tables[0], large, features={"x": "x"}).feature.read("node", "n", "x")
+    assert (found.dtype, found.tolist()) == (torch.int64, [[1, 2], [70000, 4]])
+
+
+def test_a_table_without_a_vector_may_stand_among_others(tmp_path: Path) -> None:
+    for number, rows in enumerate(['{"id": 0, "x": null}\n', '{"id": 1, "x": [1.5, 2]}\n']):
+        (tmp_path / f"{number}.ndjson").write_text(rows)
+    table = NodeTable("*.ndjson", id="id", features={"x": "x"}, missing=0)
+    dataset = build_dataset(Spec({"n:r:n": ENDS}, {"n": table}, folder=tmp_path))
+    assert dataset.feature.read("node", "n", "x").tolist() == [[0, 0], [1.5, 2]]
+
+
+CATEGORIES = {
+    "pyarrow": pa.array(["x", None, "y", "x"]).dictionary_encode(),
+    "polars": pa.DictionaryArray.from_arrays(
+        pa.array([0, None, 1, 0], pa.uint32()), pa.array(["x", "y"], pa.string_view())
+    ),
+}
+
+
+@pytest.mark.parametrize("library", CATEGORIES)
+def test_categories_are_ids_labels_and_parts_of_a_split(library: str) -> None:
+    column = CATEGORIES[library]
+    nodes = pa.table({"id": column.take(pa.array([0, 2])) if library == "pyarrow" else column[2:], "y": column[:2]})
+    edges = EdgeTable(pa.table({"source": column[2:], "destination": column[2:]}))
+    table = NodeTable(nodes, id="id", label="y", split=Split("id", train="x", test="y"))
+    dataset = build_dataset(Spec({"n:r:n": edges}, {"n": table}))
+    assert sorted(dataset.ids("n")[:]) == ["x", "y"]
+    assert dataset.tasks[0].metadata["class_names"] == ["x"]
+
+
+def test_decimals_are_ids_features_weights_and_times() -> None:
+    whole = pa.array([Decimal(5), Decimal(9)], pa.decimal128(20, 0))
+    parts = pa.array([Decimal("0.5"), Decimal("1.5")], pa.decimal128(5, 2))
+    edges = EdgeTable(pa.table({"source": whole, "destination": whole, "w": parts, "t": whole}), weight="w", time="t")
+    dataset = build_dataset(
+        Spec({"n:r:n": edges}, {"n": NodeTable(pa.table({"id": whole, "f": parts}), id="id", features={"f": "f"})})
+    )
+    assert dataset.ids("n")[:] == [5, 9]
+    assert np.ravel(dataset.feature.read("node", "n", "f")).tolist() == [0.5, 1.5]
+    assert {name: values.tolist() for name, values in dataset.graph.edge_attributes.items()} == {
+        "weight": [0.5, 1.5],
+        "time": [5, 9],
+    }
+
+
+def test_texts_of_several_kinds_are_texts() -> None:
+    tables = [pa.table({"id": pa.array([own], kind)}) for own, kind in (("a", pa.string()), ("b", pa.large_string()))]
+    ends = EdgeTable(pa.table({"s": ["a"], "d": ["b"]}), source="s", destination="d")
+    assert build_dataset(Spec({"n:r:n": ends}, {"n": NodeTable(tables, id="id")})).ids("n")[:] == ["a", "b"]
+
+
+def test_types_that_have_nothing_in_common_are_refused(tmp_path: Path) -> None:
+    zones = pa.array([day.replace(tzinfo=UTC) for day in DAYS], pa.timestamp("ms", "UTC"))
+    milliseconds = pa.array(DAYS, pa.timestamp("ms"))
+
+    def times(*columns: Any) -> Any:
+        tables = [timed(column) for column in columns]
+        return build_dataset(Spec({"e": EdgeTable(tables, source="s", destination="d", time="t")}))
+
+    def csv_times(*lines: str) -> Any:
+        files = [text(tmp_path, f"{number}.csv", f"s,d,t\n0,1,{line}\n") for number, line in enumerate(lines)]
+        edges = EdgeTable(files, source="s", destination="d", time="t")
+        return build_dataset(Spec({"e": edges}, folder=tmp_path))
+
+    def vectors(column: Any) -> Any:
+        tables = [pa.table({"id": [0], "x": [[1, 2]]}), pa.table({"id": [1], "x": column})]
+        return nodes(tmp_path, *tables, features={"x": "x"})
+
+    def ids(column: Any, ends: Any = ENDS) -> Any:
+        table = NodeTable(pa.table({"id": column}), id="id")
+        return build_dataset(Spec({"n:r:n": ends}, {"n": table}, folder=tmp_path))
+
+    zeros = EdgeTable(text(tmp_path, "zeros.csv", "s,d\n7,8\n007,8\n"), source="s", destination="d")
+    unit = r"frame 1: t is .*, but it is .* in frame 0; save the column with one type"
+    large = pa.array([[1 << 63, 0]], pa.list_(pa.uint64()))
+    booleans = r"frame 1: x is list<.*bool>, but it is .*list<.*int64> in frame 0"
+    longer = r"frame 1, row 0: x is \[5, 6, 7\], which has another length than 2, as the first one"
+    some_texts = ("id,y\n0,3\n1,1\n", "id,y\n2,cat\n3,ant\n")
+    written = r"1\.csv: t is timestamp\[s\], but it is date32\[day\] in .*0\.csv"
+    refused: list[Refusal] = [
+        (lambda: times(milliseconds, pa.array(DAYS, pa.timestamp("us"))), TypeError, unit),
+        (lambda: times(milliseconds, pa.array([1, 2])), TypeError, unit),
+        (lambda: times(milliseconds, zones), TypeError, unit),
+        (lambda: csv_times("2020-01-01", "2020-01-01 12:00:00"), TypeError, written),
+        (lambda: vectors(pa.array([[True, False]])), TypeError, booleans),
+        (lambda: vectors(pa.array([[5, 6, 7]])), ValueError, longer),
+        (lambda: vectors(large), ValueError, "frame 1 can't be read as a table: .* out of range"),
+        (lambda: nodes(tmp_path, *some_texts, label="y"), TypeError,
+         r"1\.csv: y is string, but it is int64 in .*0\.csv"),
+        (lambda: ids([7, 8], zeros), ValueError, "row 1: s is '007', but an integer id has no zero or . before it"),
+        (lambda: ids(pa.array([True, False])), TypeError, r"id has .*, but an id is an integer or a text"),
+        (lambda: ids(pa.array(DAYS)), TypeError, r"id has .*, but an id is an integer or a text"),
     ]  # fmt: skip
     check_refused(refused)
