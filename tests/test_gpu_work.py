@@ -18,7 +18,7 @@ from benchmarks.graphs import Shape, make_edges
 from benchmarks.small_calls import library_calls
 from graphfeed.loader.transport.streams import parts_on_streams
 from graphfeed.ops import Key
-from graphfeed.ops.arguments import trust
+from graphfeed.ops.arguments import check_ids, trust_ids
 from graphfeed.ops.cuda.source import file_of_kernel
 from graphfeed.storage.graph.sampling_request import SamplingRequest, TemporalQuery
 from graphfeed.storage.memory import count_bytes, tensors_in
@@ -63,14 +63,24 @@ def read_cached(there: gf.FusedCSCSamplingGraph, seeds: torch.Tensor) -> None:
     if there not in CACHED:
         rows = gf.TorchBasedFeature(EmulatedCuda.memory.pin_memory(torch.rand(NODES, 4)))
         CACHED[there] = gf.gpu_cached_feature(rows, 64, seeds.device)
-    trust(("ids", NODES), (seeds,))
+    trust_ids(seeds, NODES)
     CACHED[there].read(seeds)
 
 
 def read_there(there: gf.FusedCSCSamplingGraph, seeds: torch.Tensor) -> None:
     """Read rows of nodes that a sampler found."""
-    trust(("ids", NODES), (seeds,))
+    trust_ids(seeds, NODES)
     gf.TorchBasedFeature(there.indices[:NODES].view(NODES, 1)).read(seeds)
+
+
+def fetch_of_sampled(there: gf.FusedCSCSamplingGraph, seeds: torch.Tensor) -> None:
+    """Sample on the CPU, pin and copy, and read rows of two pinned features."""
+    rows = [EmulatedCuda.memory.pin_memory(torch.rand(NODES, 4)) for _ in range(2)]
+    store = gf.BasicFeatureStore({("node", None, str(i)): gf.TorchBasedFeature(own) for i, own in enumerate(rows)})
+    pipe = gf.ItemSampler(gf.ItemSet(torch.tensor([0, 9, 3]), names="seeds"), batch_size=3)
+    (sampled,) = pipe.sample_neighbor(graph(), [2] * 3)
+    there = sampled.pin_memory().to(seeds.device, non_blocking=True)
+    assert gf.FeatureFetcher(pipe, store, ["0", "1"])(there).node_features["0"].device == seeds.device
 
 
 def predict_links(there: gf.FusedCSCSamplingGraph, seeds: torch.Tensor) -> None:
@@ -98,6 +108,7 @@ CASES: dict[str, Callable[[Any, torch.Tensor], Any]] = {
     "3 hops in time, both times and a window": lambda there, seeds: in_time(there, seeds, BOTH_TIMES),
     "features in memory": read_there,
     "features behind a GPU cache": read_cached,
+    "sampled by the CPU, two pinned features": fetch_of_sampled,
     "3 hops around links and negatives, without their edges": predict_links,
 }  # fmt: skip
 
@@ -160,6 +171,17 @@ def test_of_a_pinned_graph_only_what_crosses_the_bus_is_read_by_few_threads(case
     opens = {name for name, _ in cuda.launches if name.startswith(("count_", "fill_", "gather_late"))}
     assert few <= opens | {"copy_rows", "number_sets"}  # the last one has a thread for each of few sets
     assert not {"count_types", "fill_types", "enter_nodes", "append_rows"} & few
+
+
+def test_ids_that_were_copied_to_a_gpu_are_waited_for_only_where_they_are_wrong() -> None:
+    cuda = EmulatedCuda()
+    with cuda.running():
+        there = gf.MiniBatch(input_nodes=torch.tensor([0, 5])).to(device_of(cuda)).input_nodes
+        cuda.waits.clear()
+        check_ids("ids", there, 6)
+        assert cuda.waits == []
+        with pytest.raises(ValueError, match=r"ids must lie in 0 \.\. 4, but holds 5"):
+            check_ids("ids", there, 5)
 
 
 def crossing(sampled: list[gf.SampledSubgraph], *features: torch.Tensor) -> tuple[int, ...]:

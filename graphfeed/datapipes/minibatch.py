@@ -7,9 +7,9 @@ import torch
 from typing_extensions import TypeVar
 
 from graphfeed.ops import Key
-from graphfeed.ops.arguments import checked
+from graphfeed.ops.arguments import checked, trust_copied
 from graphfeed.ops.process import load_entry_point
-from graphfeed.storage.graph import SampledSubgraph
+from graphfeed.storage.graph import SampledSubgraph, to_type_dict
 from graphfeed.storage.memory import all_pinned, move, shapes_repr, tensor_repr
 
 FORMER_NAMES = {
@@ -162,8 +162,11 @@ class MiniBatch:
         The device "pinned" means page-locked CPU memory. Tensors of less than 256 KiB cross to it, and to a GPU, in
         one block, and share it there: keep `.clone()` of what you keep for long.
         """
+        before = self.input_nodes
         for name, value in move(vars(self), device, non_blocking=non_blocking).items():
             setattr(self, name, value)
+        for node_type, ids in to_type_dict(before).items():
+            trust_copied(ids, to_type_dict(self.input_nodes)[node_type])
         return self
 
     def pin_memory(self) -> "MiniBatch":

@@ -15,7 +15,7 @@ import torch
 
 import graphfeed as gf
 from graphfeed.ops import gather_rows, kernels
-from graphfeed.ops.arguments import trust
+from graphfeed.ops.arguments import trust_ids
 from graphfeed.ops.memory import empty_locked
 from graphfeed.storage.memory import available_memory, count_bytes, tensors_in
 
@@ -160,7 +160,8 @@ def read_tables(device: torch.device, trace: Path) -> Iterator[tuple[str, str]]:
             # What decides about the order is a constant; this process ends with the step.
             kernels("rows.gather", torch.empty(0, device=device)).SORTED_BYTES = least  # type: ignore[attr-defined]
             ids = [torch.randint(len(part), (SIZES.read_rows,)).to(device) for _ in range(SIZES.warm_up)]
-            trust(("ids", len(part)), tuple(ids))
+            for own in ids:
+                trust_ids(own, len(part))
             gather_rows(part, ids[0])
             torch.cuda.synchronize()
             begin = time.perf_counter()

@@ -22,6 +22,8 @@ from graphfeed.ops.arguments.checks import (
     check_vector,
     is_trusted,
     parse_bytes,
+    trust_copied,
+    trust_ids,
 )
 from graphfeed.ops.arguments.declared import check_fields, check_flags, check_names, checked
 from graphfeed.ops.arguments.tensors import NOTHING, as_ids, as_tensor, is_read_only
@@ -41,5 +43,5 @@ __all__ = [
     "brief", "check_bounds", "check_can_pin", "check_count", "check_fields", "check_flags", "check_ids",
     "check_ids_of_each", "check_length", "check_names", "check_once", "check_position", "check_seconds", "check_seed",
     "check_tensors", "check_vector", "checked", "distrust", "has_passed", "is_read_only", "is_trusted",
-    "nearest", "parse_bytes", "passed_among", "trust", "trust_copies",
+    "nearest", "parse_bytes", "passed_among", "trust", "trust_copied", "trust_copies", "trust_ids",
 ]  # fmt: skip

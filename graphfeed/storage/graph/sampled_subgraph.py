@@ -7,7 +7,7 @@ from typing import Any, Literal, Self, TypeAlias, TypeVar, overload
 import torch
 
 from graphfeed.ops import CompletedFuture
-from graphfeed.ops.arguments import as_ids, brief, checked, trust
+from graphfeed.ops.arguments import as_ids, brief, checked, trust, trust_ids
 from graphfeed.ops.rows import delete_from_columns, delete_rows
 from graphfeed.ops.structure import PairedEdges, match_pairs_of_each
 from graphfeed.storage.graph.layer_data import make_layer_data
@@ -221,8 +221,8 @@ def trust_sampled(
     # `cscs` has edges with positions in `rows`, which has ids below `num_nodes`.
     for node_type, ids in rows.items():
         if not ids.is_cpu:
-            trust(("ids", num_nodes[node_type]), (ids,))
+            trust_ids(ids, num_nodes[node_type])
     for edge_type, csc in cscs.items():
         if not csc.indices.is_cpu:
             trust(("starts", csc.indices.numel()), (csc.indptr,))
-            trust(("ids", rows[ends_of(edge_type)[0]].numel()), (csc.indices,))
+            trust_ids(csc.indices, rows[ends_of(edge_type)[0]].numel())

@@ -5,7 +5,7 @@ from typing import NamedTuple
 import torch
 
 from graphfeed import ops
-from graphfeed.ops.arguments import as_ids, as_tensor, brief, check_ids, check_ids_of_each, check_vector, trust
+from graphfeed.ops.arguments import as_ids, as_tensor, brief, check_ids, check_ids_of_each, check_vector, trust_ids
 from graphfeed.ops.rows import take_rows
 from graphfeed.ops.sampling import bound_edges, group_by_type
 from graphfeed.storage.graph.checks import ORIGINAL_EDGE_ID
@@ -74,7 +74,7 @@ def group_hop(
         return group_hop_by_type(graph, seeds, picks, edges)
     sources, edge_ids = read(graph, edges, picks.positions)
     if not sources.is_cpu:  # so that no GPU is waited for to check them at the next hop
-        trust(("ids", graph.total_num_nodes), (sources,))
+        trust_ids(sources, graph.total_num_nodes)
     csc = CSCFormatBase.unchecked(picks.offsets.to(graph.csc_indptr.dtype), sources)
     return SampledSubgraph(csc, seeds, None, edge_ids), picks
 
@@ -102,7 +102,7 @@ def group_hop_by_type(
         first_id = offsets[ends_of(edge_type)[0]] if len(ids) else 0
         cscs[edge_type] = CSCFormatBase.unchecked(indptr, ids - first_id if first_id else ids)
         if not ids.is_cpu:
-            trust(("ids", num_nodes[ends_of(edge_type)[0]]), (cscs[edge_type].indices,))
+            trust_ids(cscs[edge_type].indices, num_nodes[ends_of(edge_type)[0]])
         original[edge_type] = edge_ids[own]
     return SampledSubgraph(cscs, seeds, None, original), picks
 
