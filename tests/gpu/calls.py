@@ -182,7 +182,7 @@ def calls_on_edges(inputs: Inputs) -> dict[str, Call]:
     return {
         "cumulate_weights": Call(
             sampling.cumulate_weights, {"indptr": indptr, "weights": weights},
-            [{}, {"weights": weights > 0}, {"weights": weights.double() * 1e-40}],
+            [{}, {"weights": weights > 0}, {"weights": weights.double() * 1e-40}], over_the_bus=("indptr",),
         ),
         "order_by_time": Call(
             sampling.order_by_time, {"indptr": indptr, "times": inputs.times, "types": inputs.types},

@@ -25,8 +25,8 @@ BUFFER_POINTER, BUFFER_SIZE = 1, 2
 INVALID_CONTEXT = 201
 MAX_BLOCKS = 1 << 16
 """Kernels stride by the grid, so more blocks would only take longer to start."""
-OPTIONS = ("--std=c++17", "--fmad=false", "--device-as-default-execution-space")
-"""Products are rounded before they are added, as on the CPU. Lambdas run on the device; CuPy 14 says so by itself."""
+OPTIONS = ("--std=c++17", "--device-as-default-execution-space")
+"""Lambdas run on the device; CuPy 14 says so by itself."""
 
 
 def launch(kernel: str, size: int, *arguments: Any) -> None:

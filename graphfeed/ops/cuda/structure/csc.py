@@ -1,13 +1,11 @@
-"""Kernels for compressed sparse columns."""
+"""Kernels for compressed sparse columns: torch's operations."""
 
 import torch
-
-from graphfeed.ops.cuda.launch import launch
 
 
 def count_columns(destinations, indptr):
     # `indptr` comes zeroed.
-    launch("count_columns", destinations.numel(), destinations, destinations.itemsize, destinations.numel(), indptr[1:])
+    indptr[1:].scatter_add_(0, destinations.long(), indptr.new_ones(1).expand(destinations.numel()))
     indptr.cumsum_(0)
 
 
@@ -18,22 +16,21 @@ def fill_columns(destinations, starts, order):
 
 
 def find_falling(indptr):
-    columns = indptr.numel() - 1
-    return _least("find_falling", columns, indptr.device, indptr, indptr.itemsize, columns)
+    return _first((indptr.diff() < 0).nonzero())
 
 
 def find_unsorted(indptr, types):
-    columns = indptr.numel() - 1
-    arguments = indptr, indptr.itemsize, types, types.itemsize, columns, types.numel()
-    return _least("find_unsorted", types.numel(), types.device, *arguments)
+    starts = indptr.to(types.device)
+    falls = (types[1:] < types[:-1]).nonzero().flatten() + 1
+    columns = torch.searchsorted(starts, falls, right=True) - 1
+    # Where a column begins, types may fall.
+    return _first(columns[starts[columns] < falls])
 
 
 def find_misjoined(indptr, indices, types, first, after):
-    columns = indptr.numel() - 1
-    return _least(
-        "find_misjoined", types.numel(), types.device,
-        indptr, indptr.itemsize, indices, indices.itemsize, types, types.itemsize, first, after, columns, types.numel(),
-    )  # fmt: skip
+    sources, degrees = indices.to(types.device), indptr.to(types.device).diff()
+    ends = torch.stack([sources, torch.repeat_interleave(degrees, output_size=types.numel())], 1)
+    return _first(((ends < first[types.long()]) | (ends >= after[types.long()])).any(1).nonzero())
 
 
 def expand_indptr(indptr, node_ids, out):
@@ -45,10 +42,6 @@ def indptr_edge_ids(indptr, offset, out):
     out.copy_(firsts + torch.arange(out.numel(), device=out.device))
 
 
-def _least(kernel, size, device, *arguments):
-    """Return the smallest number that a kernel finds, or -1."""
-    found = torch.full((1,), torch.iinfo(torch.int64).max, dtype=torch.int64, device=device)
-    launch(kernel, size, *arguments, found)
-    # Waits for the device.
-    least = int(found)
-    return -1 if least == torch.iinfo(torch.int64).max else least
+def _first(found):
+    """Return the first of several numbers, or -1."""
+    return int(found[0]) if len(found) else -1
