@@ -19,6 +19,7 @@ from torch.utils._pytree import tree_leaves
 from tests.ops import compiled_kernels, emulated_cuda
 from tests.ops.compiled_kernels import make_library
 from tests.ops.emulated_cuda import EmulatedCuda, Pretended, import_launch
+from tests.ops.strict_cupy import SIGNATURE
 
 HOOKS = Path(__file__).with_name("counted_access.cpp")
 PLACES = (
@@ -66,7 +67,7 @@ def counting() -> Iterator[list[Counted]]:
 
     def counted_start(function: Any, blocks: int, values: Sequence[int], *rest: Any) -> None:
         ranges = [(part.data_ptr(), part.data_ptr() + part.numel() * part.itemsize) for part in noted]
-        array, library = ctypes.c_uint64 * len(ranges), ctypes.CDLL(str(last[-1]))
+        array, library = ctypes.c_uint64 * len(ranges), ctypes.CDLL(str(made[function.name]))
         library.counted_begin(len(ranges), array(*(low for low, _ in ranges)), array(*(high for _, high in ranges)))
         start(function, blocks, values, *rest)
         found = (ctypes.c_uint64 * (2 * len(ranges) + 2))()
@@ -78,11 +79,12 @@ def counting() -> Iterator[list[Counted]]:
         counts.append(Counted(function.name, launch.THREADS * blocks, *own))
         noted.clear()
 
-    last: list[Path] = []
+    made: dict[str, Path] = {}
 
     def make(text: str) -> Path:
-        last.append(make_library(PLACES[0] + text + PLACES[1], "-fsanitize=thread", beside=[HOOKS]))
-        return last[-1]
+        library = make_library(PLACES[0] + text + PLACES[1], "-fsanitize=thread", beside=[HOOKS])
+        made.update((name, library) for name, _ in SIGNATURE.findall(text))
+        return library
 
     for cached in (compiled_kernels.compiled, launch.module, launch.function_of):
         cached.cache_clear()
