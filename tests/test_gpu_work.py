@@ -79,8 +79,8 @@ def fetch_of_sampled(there: gf.FusedCSCSamplingGraph, seeds: torch.Tensor) -> No
     store = gf.BasicFeatureStore({("node", None, str(i)): gf.TorchBasedFeature(own) for i, own in enumerate(rows)})
     pipe = gf.ItemSampler(gf.ItemSet(torch.tensor([0, 9, 3]), names="seeds"), batch_size=3)
     (sampled,) = pipe.sample_neighbor(graph(), [2] * 3)
-    there = sampled.pin_memory().to(seeds.device, non_blocking=True)
-    assert gf.FeatureFetcher(pipe, store, ["0", "1"])(there).node_features["0"].device == seeds.device
+    copied = sampled.pin_memory().to(seeds.device, non_blocking=True)
+    assert gf.FeatureFetcher(pipe, store, ["0", "1"])(copied).node_features["0"].device == seeds.device
 
 
 def predict_links(there: gf.FusedCSCSamplingGraph, seeds: torch.Tensor) -> None:
