@@ -15,9 +15,13 @@ from tests.ops.strict_cupy import SIGNATURE, Parameter
 
 COMPILER = shutil.which("g++")
 HEADER = Path(__file__).with_name("cuda_on_cpu.h")
-# As a GPU compiler is told: products are rounded before they are added. And what several of these libraries hold under
-# one name, such as shared memory in a template, stays apart.
-FLAGS = ("-std=c++20", "-O1", "-fno-gnu-unique", "-ffp-contract=off", "-fno-strict-aliasing", "-shared", "-fPIC")
+# What several of these libraries hold under one name, such as shared memory in a template, stays apart. What C++ leaves
+# open ends the process, and variables that nobody set hold other values.
+FLAGS = (
+    "-std=c++20", "-O1", "-fno-gnu-unique", "-fno-strict-aliasing", "-shared", "-fPIC",
+    "-ftrivial-auto-var-init=pattern", "-fsanitize=shift,signed-integer-overflow,integer-divide-by-zero",
+    "-fsanitize-undefined-trap-on-error",
+)  # fmt: skip
 WATCHED = ("-DWATCHED", "-fsanitize=thread")
 """Lets `watched_memory.h` see every load and store."""
 LIBRARIES = HEADER.parent / "__pycache__"

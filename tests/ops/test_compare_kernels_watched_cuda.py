@@ -55,6 +55,9 @@ extern "C" __global__ void counted(const i64 *from, i64 size, i64 *to) {
     if (size) atomicMax(&to[0], from[threadIdx.x]);
     else to[0] = to[0] > from[threadIdx.x] ? to[0] : from[threadIdx.x];
 }
+extern "C" __global__ void misaligned(const i64 *from, i64 size, i64 *to) {
+    to[threadIdx.x] = *(const i64 *)((const char *)from + 4 * size);
+}
 extern "C" __global__ void exchanged(const i64 *from, i64 size, i64 *to) {
     if (threadIdx.x % 2 == size) to[threadIdx.x] = __shfl_sync(0xFFFFFFFFu, from[0], 0);
     else to[threadIdx.x] = __shfl_sync(0xFFFFFFFFu, from[1], 1);
@@ -76,12 +79,13 @@ FAULTY = [
     ("not_cleared", 0, r"thread \d+ reads what nobody wrote, shared by its block"),
     ("same_value", 1, r"thread 1 writes what another one writes, with nothing between them: 8 bytes at 0 of tensor 1"),
     ("counted", 0, r"thread 1 (reads|writes) what another one (writes|reads), with nothing between them"),
+    ("misaligned", 1, r"touches memory between two values: 8 bytes at 4 of tensor 0"),
     ("exchanged", 0, r"the lanes of a warp came to different exchanges"),
     ("met", 0, r"the threads of a block came to different meetings"),
 ]
 """Kernels, what they take as their size, and what is said about them."""
 SOUND = [("beyond", 0), ("before", 0), ("between_lanes", 1), ("voted", 1), ("not_cleared", 1), ("between_warps", 1),
-         ("same_value", 0), ("counted", 1), ("exchanged", 2)]  # fmt: skip
+         ("same_value", 0), ("counted", 1), ("misaligned", 0), ("exchanged", 2)]  # fmt: skip
 
 
 @pytest.fixture

@@ -124,6 +124,7 @@ static UNWATCHED void touch(void *address, size_t size, bool reads, bool writes,
     unsigned char *at = (unsigned char *)address;
     if (at >= stack_start && at + size <= stack_end) return;
     settle();
+    if ((Address)at % size) return report("touches memory between two values", at, size);
     current.atomic = atomic;
     int found = -1;
     for (int i = 0; i < range_count; i++) {
