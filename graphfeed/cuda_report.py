@@ -22,7 +22,6 @@ import torch
 import graphfeed
 from graphfeed import ops
 from graphfeed.ops.backend import cuda_extra, load
-from graphfeed.ops.cuda.source import file_of_kernel
 from graphfeed.ops.memory import SharedMemory
 from graphfeed.ops.process import install_hint
 
@@ -202,7 +201,7 @@ def check_compiler(device: torch.device) -> Finding:
     try:
         launch: Any = load("cuda", "launch")
         with torch.cuda.device(device):
-            for kernel in file_of_kernel():
+            for kernel in launch.file_of_kernel():
                 launch.function_of(device.index or 0, kernel)
     except Exception as error:
         return Finding("failed", "compiler", f"{type(error).__name__}: {error}")
