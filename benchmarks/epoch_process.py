@@ -26,8 +26,8 @@ WARM_UP_BATCHES = 3
 
 Hop = tuple[Tensor, Tensor]
 """Where the rows of each column start, and these rows; the first rows are the columns."""
-Loading = Callable[[Tensor, int], Iterator[tuple[Tensor, list[Hop], Tensor]]]
-"""Loads features, hops and labels of the mini-batches of seeds, with a number of workers."""
+Loading = Callable[[Tensor, int], Iterator[tuple[Tensor, Callable[[], list[Hop]], Tensor]]]
+"""Loads features, what makes the hops, and labels of the mini-batches of seeds, with a number of workers."""
 
 
 class Fetching:
@@ -79,8 +79,11 @@ def by_stages(task: dict[str, Any], fetching: Fetching, module: str, name: str) 
         pipe = library.ItemSampler(items, batch_size=task["batch_size"], shuffle=True)
         pipe = pipe.sample_neighbor(graph, task["fanouts"]).fetch_feature(store, node_feature_keys=["feat"])
         for minibatch in library.DataLoader(pipe, num_workers=workers):
-            cscs = [hop.sampled_csc for hop in minibatch.sampled_subgraphs]
-            yield minibatch.node_features["feat"], [(csc.indptr, csc.indices) for csc in cscs], minibatch.labels
+            yield minibatch.node_features["feat"], partial(hops_of, minibatch), minibatch.labels
+
+    def hops_of(minibatch: Any) -> list[Hop]:
+        cscs = [hop.sampled_csc for hop in minibatch.sampled_subgraphs]
+        return [(csc.indptr, csc.indices) for csc in cscs]
 
     return name.format(import_module(module.partition(".")[0]).__version__), load
 
@@ -91,7 +94,8 @@ def by_loader(task: dict[str, Any], fetching: Fetching, module: str) -> tuple[st
     if module == "graphfeed.pyg":
         indptr, indices = task["graph"]["csc_indptr"], task["graph"]["indices"]
         columns = torch.arange(len(indptr) - 1).repeat_interleave(indptr.diff())
-        name, data = module, data_class(x=task["features"][None], edge_index=torch.stack([indices, columns]))
+        edges = import_module("torch_geometric").EdgeIndex(torch.stack([indices, columns]), sort_order="col")
+        name, data = module, data_class(x=task["features"][None], edge_index=edges)
     else:
         name, data = pyg_data(task)
     options = {"batch_size": task["batch_size"], "shuffle": True, "transform": fetching.end}
@@ -99,12 +103,14 @@ def by_loader(task: dict[str, Any], fetching: Fetching, module: str) -> tuple[st
 
     def load(seeds: Tensor, workers: int) -> Any:
         for batch in loader(data, input_nodes=seeds, num_workers=workers, **options):
-            columns, rows = batch.adj_t.coo()[:2] if "adj_t" in batch else batch.edge_index.flip(0)
-            starts = functional.pad(torch.bincount(columns, minlength=batch.num_nodes).cumsum(0), (1, 0))
-            # Columns that the seeds read, and the seeds: a layer needs no others.
-            inner = max(batch.batch_size, int(rows[: starts[batch.batch_size]].max()) + 1)
-            hops = [(starts[: count + 1], rows[: starts[count]]) for count in (inner, batch.batch_size)]
-            yield batch.x, hops, batch.n_id[: batch.batch_size] % CLASSES
+            yield batch.x, partial(hops_of, batch), batch.n_id[: batch.batch_size] % CLASSES
+
+    def hops_of(batch: Any) -> list[Hop]:
+        columns, rows = batch.adj_t.coo()[:2] if "adj_t" in batch else batch.edge_index.flip(0)
+        starts = functional.pad(torch.bincount(columns, minlength=batch.num_nodes).cumsum(0), (1, 0))
+        # Columns that the seeds read, and the seeds: a layer needs no others.
+        inner = max(batch.batch_size, int(rows[: starts[batch.batch_size]].max()) + 1)
+        return [(starts[: count + 1], rows[: starts[count]]) for count in (inner, batch.batch_size)]
 
     return name, load
 
@@ -134,7 +140,7 @@ def trainer(library: str, task: dict[str, Any]) -> tuple[str, Answer]:
             for rows, hops, labels in load(seeds, workers):
                 begin = time.perf_counter()
                 optimizer.zero_grad()
-                functional.cross_entropy(model(rows, hops), labels).backward()  # type: ignore[no-untyped-call]
+                functional.cross_entropy(model(rows, hops()), labels).backward()  # type: ignore[no-untyped-call]
                 optimizer.step()
                 end = time.perf_counter()
                 stepping += end - begin

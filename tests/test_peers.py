@@ -92,7 +92,7 @@ def test_all_libraries_train_the_same_net_with_what_they_load() -> None:
     for library in ("graphfeed", "graphfeed.pyg"):
         for workers in (0, 1):
             name, load = epoch_process.LIBRARIES[library](task, fetching := epoch_process.Fetching())
-            loaded = [(labels, net(rows, hops)) for rows, hops, labels in load(seeds, workers)]
+            loaded = [(labels, net(rows, hops())) for rows, hops, labels in load(seeds, workers)]
             labels = torch.cat([own for own, _ in loaded])
             assert labels.sort().values.tolist() == seeds.tolist()
             found.append(torch.cat([scores for _, scores in loaded])[labels.argsort()])
