@@ -1,6 +1,6 @@
 """The three loaders of a task: what most programs write by hand."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from functools import partial
 from typing import Any
 
@@ -8,8 +8,9 @@ import torch
 
 from graphfeed.datapipes import Datapipe, ItemSampler
 from graphfeed.loader.dataloader import DataLoader
-from graphfeed.ops.arguments import checked
+from graphfeed.ops.arguments import UnknownName, brief, checked, nearest
 from graphfeed.storage import FeatureStore, HeteroItemSet, ItemSet, SamplingGraph, Task
+from graphfeed.storage.graph import by_type_name
 
 
 @checked
@@ -45,6 +46,7 @@ def loaders(
 
     Raises:
         ValueError: Items have times, which this would not heed.
+        KeyError: A type in `reverse_etypes` that neither the graph nor the items have.
 
     Example:
         >>> from graphfeed import datasets
@@ -56,7 +58,7 @@ def loaders(
     sample = partial(sample_items, graph, fanouts, batch_size, negative_ratio, reverse_etypes)
 
     def load(items: Any, shuffle: bool = False) -> DataLoader | None:
-        if items is None:
+        if not items:
             return None
         pipe = sample(items, shuffle)
         if features is not None:
@@ -89,8 +91,18 @@ def sample_items(
         return pipe.sample_neighbor(graph, fanouts)
     if "labels" not in names:
         pipe = pipe.sample_uniform_negative(graph, negative_ratio)
+    if isinstance(items, HeteroItemSet):
+        check_types(reverse_etypes or {}, {*graph.edge_types, *items.by_type})
     both_ways = reverse_etypes is not None or one is items
     return pipe.sample_neighbor(graph, fanouts).exclude_seed_edges(both_ways, reverse_etypes)
+
+
+def check_types(reverse_etypes: Mapping[str, str], known: Set[str]) -> None:
+    # Under a wrong name, the edges back would stay, and give away what is to be predicted.
+    for name in by_type_name(dict.fromkeys([*reverse_etypes, *reverse_etypes.values()])):
+        if name not in known:
+            types = f"the edge types are {brief(sorted(known))}"
+            raise UnknownName(f"reverse_etypes has {brief(name)}, but {types}{nearest(name, known)}")
 
 
 def names_in(features: FeatureStore, domain: str) -> Any:

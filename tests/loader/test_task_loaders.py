@@ -59,6 +59,13 @@ def test_nodes_are_sampled_and_all_features_fetched_and_training_shuffles() -> N
     assert test is None
 
 
+def test_a_set_without_items_has_no_loader() -> None:
+    none = gf.HeteroItemSet({"a:to:b": gf.ItemSet(torch.empty(0, 2, dtype=torch.int64), names="seeds")})
+    train, _, test = gf.loaders(task(TYPED_PAIRS, none, none), TYPED, FANOUTS, BATCH_SIZE, num_workers=0)
+    assert len(train) == 4
+    assert test is None
+
+
 def test_edges_without_labels_get_negatives_and_are_not_shown_in_either_direction() -> None:
     train, validation, test = gf.loaders(
         task(PAIRS, LABELLED, PAIRS), GRAPH, FANOUTS, BATCH_SIZE, STORE, 2, num_workers=0, seed=3
@@ -106,6 +113,11 @@ def test_what_is_wrong_is_named() -> None:
             (call(batch_size=0), ValueError, "batch_size must be 1 or more, but is 0"),
             (call(features={}), TypeError, "features must be a FeatureStore, but is {}"),
             (call(task=task(PAIRS), negative_ratio=0), ValueError, "negative_ratio is 0; give how many"),
+            (
+                call(task=task(TYPED_PAIRS), graph=TYPED, reverse_etypes={"a:to:b": "b:bakc:a"}),
+                KeyError,
+                r"has 'b:bakc:a', but the edge types are \['a:to:b', 'b:back:a'\]; did you mean 'b:back:a'",
+            ),
             (call(reverse_etypes="b:back:a"), TypeError, "reverse_etypes must be a dict, but is 'b:back:a'"),
             (call(workers=2), TypeError, "no argument 'workers'; did you mean 'worker' or 'num_workers'"),
         ]
