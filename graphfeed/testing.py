@@ -17,12 +17,13 @@ import torch
 from graphfeed.datapipes import Datapipe, Transform, call
 from graphfeed.loader import DataLoader
 from graphfeed.ops import Key
+from graphfeed.ops.arguments import checked
 from graphfeed.storage import SampledSubgraph, SamplingGraph
 from graphfeed.storage.graph import ends_of, to_type_dict
 
 __all__ = ["assert_same", "check_sampler", "check_stage"]
 
-PLAIN = (str, bytes, int, float, bool, type(None), torch.dtype, torch.device, Key)
+PLAIN = (str, bytes, int, float, bool, type(None), torch.dtype, torch.device, Key, np.generic)
 MOST_BYTES = 1 << 16
 """How large a pickled pipeline may be, since each worker process gets it."""
 SEED = 11
@@ -30,12 +31,13 @@ Text: TypeAlias = dict[str, str]
 """The path and the text of each part of a mini-batch."""
 
 
+@checked
 def check_stage(pipe: Datapipe[Any], *, executor: Executor | None = None) -> None:
     """Hold a pipeline, and with it each stage in it, to what the loader relies on.
 
-    Its mini-batches are the same bits when it is iterated twice; when it was pickled, into less than 64 KiB; with 0, 1
-    and 3 workers; and when an epoch goes on from its middle. If the last stage is a `Transform`, each mini-batch is
-    also made by itself, in another order.
+    Its mini-batches are the same bits when it is iterated twice; when all of them are kept; when it was pickled, into
+    less than 64 KiB; with 0, 1 and 3 workers; and when an epoch goes on from its middle. If the last stage is a
+    `Transform` without a loop of its own, each mini-batch is also made by itself, in another order.
 
     Args:
         pipe: A pipeline of at least two mini-batches of little data, which are compared as a whole.
@@ -52,14 +54,12 @@ def check_stage(pipe: Datapipe[Any], *, executor: Executor | None = None) -> Non
     expected = texts(seeded)
     assert len(expected) > 1, f"pipe makes {len(expected)} mini-batches; give it items for two or more"
     compare("iterated again", expected, texts(seeded))
-    try:
-        packed = pickle.dumps(seeded)
-    except (AttributeError, pickle.PicklingError):  # of what a notebook defines, which the loader sends likewise
-        packed = import_module("cloudpickle").dumps(seeded)
+    compare("kept while others are made", expected, texts(list(seeded)))
+    packed = pack(seeded)
     size = f"pipe takes {len(packed):,} bytes when it is pickled, but may take {MOST_BYTES:,}"
     assert len(packed) < MOST_BYTES, f"{size}; keep large arrays in files or in shared memory"
     compare("pickled", expected, texts(pickle.loads(packed)))
-    if isinstance(seeded, Transform):
+    if isinstance(seeded, Transform) and not seeded.loops:
         made = texts(call([seeded], minibatch) for minibatch in reversed(list(seeded.datapipe)))
         compare("made from the last mini-batch to the first", expected, made[::-1])
     for num_workers in (0, 1, 3):
@@ -72,6 +72,7 @@ def check_stage(pipe: Datapipe[Any], *, executor: Executor | None = None) -> Non
     check_resume(pipe, expected, 3, 0)
 
 
+@checked
 def check_sampler(graph: SamplingGraph, pipe: Datapipe[Any], *, executor: Executor | None = None) -> None:
     """Hold a pipeline that ends with a sampler to what `check_stage` asks, and its samples to the graph.
 
@@ -135,6 +136,17 @@ def compare(how: str, expected: list[Text], found: list[Text]) -> None:
     assert len(found) == len(expected), f"there are {len(found)} mini-batches when {how}, not {len(expected)}"
 
 
+def pack(pipe: Datapipe[Any]) -> bytes:
+    try:
+        return pickle.dumps(pipe)
+    except Exception as error:
+        try:  # what a notebook defines, as the loader sends it
+            by_value: bytes = import_module("cloudpickle").dumps(pipe)
+        except Exception:
+            raise AssertionError(f"pipe can't be pickled, so no worker process can run it: {error}") from error
+        return by_value
+
+
 def check_resume(pipe: Datapipe[Any], expected: list[Text], before: int, behind: int) -> None:
     with DataLoader(pipe, num_workers=before, seed=SEED) as loader:
         made = texts(islice(loader, len(expected) // 2))
@@ -155,13 +167,18 @@ def check_edges(graph: SamplingGraph, hop: SampledSubgraph, what: str) -> None:
     there = graph.in_subgraph(hop.original_column_node_ids)
     ids_of, all_ids = to_type_dict(hop.original_edge_ids), to_type_dict(there.original_edge_ids)
     for kind, csc in to_type_dict(hop.sampled_csc).items():
-        sources = rows[ends_of(kind)[0]][csc.indices.long()]
+        of_type = f" of type {kind}" if kind else ""
+        source, destination = (ids[end] for ids, end in zip((rows, columns), ends_of(kind), strict=True))
+        starts, count = len(csc.indptr), len(destination)
+        assert starts == count + 1, f"{what}: indptr{of_type} has {starts} numbers, but must have {count + 1}"
+        outside = csc.indices[(csc.indices < 0) | (csc.indices >= len(source))][:1].tolist()
+        assert not outside, f"{what}: indices{of_type} has {outside[0]}, but there are {len(source)} rows"
+        sources = source[csc.indices.long()]
         whole = to_type_dict(there.sampled_csc)[kind]
         found, known = edges(csc.indptr, sources), edges(whole.indptr, whole.indices)
         if hop.original_edge_ids is not None:
             found, known = with_ids(found, ids_of[kind]), with_ids(known, all_ids[kind])
         wrong = sorted(set(found) - set(known))
-        of_type = f" of type {kind}" if kind else ""
         names = "(column, source, id)" if hop.original_edge_ids is not None else "(column, source)"
         assert not wrong, f"{what}: the graph has no edge{of_type} {names} = {wrong[:1]}"
 
@@ -180,7 +197,7 @@ def tensor_text(value: torch.Tensor) -> str:
     shape = f"{value.dtype}{list(value.shape)}"
     if value.numel() == 0:
         return shape
-    data = value.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy().tobytes()
+    data = value.detach().cpu().to_dense().contiguous().reshape(-1).view(torch.uint8).numpy().tobytes()
     return f"{shape} {hashlib.sha256(data).hexdigest()}"
 
 
@@ -188,8 +205,12 @@ def leaves(value: Any, path: str = "value") -> Iterator[tuple[str, str]]:
     """Yield the path and the text of each part: of dicts also the order of keys, of objects all attributes."""
     if isinstance(value, torch.Tensor):
         yield path, tensor_text(value)
+    elif isinstance(value, np.ndarray) and not value.dtype.hasobject:
+        yield path, f"array {value.dtype}{list(value.shape)} {hashlib.sha256(value.tobytes()).hexdigest()}"
     elif isinstance(value, np.ndarray):
-        yield path, f"array {tensor_text(torch.from_numpy(value.copy()))}"
+        yield from leaves(value.tolist(), path)
+    elif isinstance(value, (set, frozenset)):
+        yield path, f"{type(value).__name__} of {sorted(map(repr, value))}"
     elif isinstance(value, PLAIN):
         yield path, f"{type(value).__name__} {value!r}"
     elif isinstance(value, Mapping):
@@ -203,6 +224,9 @@ def leaves(value: Any, path: str = "value") -> Iterator[tuple[str, str]]:
     elif hasattr(value, "to_dict"):  # PyG's data
         yield from leaves(value.to_dict(), path)
     else:
+        if not hasattr(value, "__dict__"):
+            what = f"{path} is a {type(value).__name__}, which can't be compared"
+            raise TypeError(f"{what}; give tensors, arrays, numbers, texts, or collections of these")
         attributes = vars(value)
         yield path, f"{type(value).__qualname__} with {sorted(attributes)}"
         for name in sorted(attributes):

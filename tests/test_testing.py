@@ -4,14 +4,17 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from itertools import count
+from threading import Lock
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 
 import graphfeed as gf
 from graphfeed.testing import assert_same, check_sampler, check_stage
 from tests.datapipes import stages
+from tests.refusals import check_refused
 
 TURNS = count()
 
@@ -56,6 +59,33 @@ class Shortened(gf.Transform):
         return replace(minibatch, labels=torch.tensor(self.by))
 
 
+class Reusing(gf.Transform):
+    """Returns its one buffer each time."""
+
+    buffer: torch.Tensor
+
+    def __call__(self, minibatch: gf.MiniBatch) -> gf.MiniBatch:
+        return replace(minibatch, labels=self.buffer.copy_(minibatch.seeds))
+
+
+class Shared(gf.Transform):
+    """Has what can't be pickled."""
+
+    lock: Any
+
+    def __call__(self, minibatch: gf.MiniBatch) -> gf.MiniBatch:
+        return minibatch
+
+
+class EachTwice(gf.Transform):
+    """Has a loop of its own."""
+
+    def __iter__(self) -> Any:
+        for minibatch in self.datapipe:
+            yield minibatch
+            yield minibatch
+
+
 @pytest.mark.parametrize(
     ("pipe", "words"),
     [
@@ -63,9 +93,11 @@ class Shortened(gf.Transform):
         (lambda: Heavy(stages.make_items(), torch.zeros(20_000)), "bytes when it is pickled, but may take 65,536"),
         (lambda: Shortened(stages.make_items()), "mini-batch 0 differs when pickled: minibatch.labels is"),
         (lambda: Previous(stages.make_items(), []), "differs when made from the last mini-batch to the first"),
+        (lambda: Reusing(stages.make_items(), torch.zeros(2).long()), "differs when kept while others are made"),
+        (lambda: Shared(stages.make_items(), Lock()), "pipe can't be pickled, so no worker process can run it: cannot"),
         (lambda: stages.make_items(2), "pipe makes 1 mini-batches; give it items for two or more"),
     ],
-    ids=["turns", "heavy", "shortened", "previous", "too short"],
+    ids=["turns", "heavy", "shortened", "previous", "reusing", "locked", "too short"],
 )
 def test_a_stage_that_breaks_a_law_is_told_which(pipe: Callable[[], gf.Datapipe], words: str) -> None:
     with pytest.raises(AssertionError, match=words):
@@ -75,6 +107,10 @@ def test_a_stage_that_breaks_a_law_is_told_which(pipe: Callable[[], gf.Datapipe]
 def test_a_stage_of_a_notebook_is_packed_as_the_loader_packs_it() -> None:
     pytest.importorskip("cloudpickle")
     check_stage(stages.make_items().transform(lambda minibatch: replace(minibatch, labels=minibatch.seeds + 1)))
+
+
+def test_a_stage_with_a_loop_of_its_own_passes() -> None:
+    check_stage(EachTwice(stages.make_items()))
 
 
 def test_what_an_executor_of_its_own_makes_is_compared_too() -> None:
@@ -131,6 +167,17 @@ def other_inputs(minibatch: gf.MiniBatch) -> gf.MiniBatch:
     return replace(minibatch, input_nodes=minibatch.input_nodes[1:])
 
 
+def short_columns(minibatch: gf.MiniBatch) -> gf.MiniBatch:
+    csc = without_ids(minibatch).sampled_subgraphs[0].sampled_csc
+    indptr = csc.indptr[:-1]
+    return with_hop(without_ids(minibatch), sampled_csc=gf.CSCFormatBase(indptr, csc.indices[: indptr[-1]]))
+
+
+def far_sources(minibatch: gf.MiniBatch) -> gf.MiniBatch:
+    csc = minibatch.sampled_subgraphs[0].sampled_csc
+    return with_hop(minibatch, sampled_csc=gf.CSCFormatBase(csc.indptr, csc.indices + 100_000))
+
+
 def no_hops(minibatch: gf.MiniBatch) -> gf.MiniBatch:
     return replace(minibatch, sampled_subgraphs=None)
 
@@ -144,6 +191,8 @@ def one_hop_twice(minibatch: gf.MiniBatch) -> gf.MiniBatch:
     [
         (other_ids, r"mini-batch 0, hop 0: the graph has no edge \(column, source, id\) = \[\(0, "),
         (other_sources, r"mini-batch 0, hop 0: the graph has no edge \(column, source\) = \[\("),
+        (short_columns, r"mini-batch 0, hop 0: indptr has \d+ numbers, but must have \d+"),
+        (far_sources, r"mini-batch 0, hop 0: indices has 1\d+, but there are \d+ rows"),
         (other_rows, "mini-batch 0, hop 1: the rows don't begin with the columns"),
         (one_hop_twice, "mini-batch 0, hop 0: the columns are not the rows of the next hop"),
         (other_seeds, "mini-batch 0: the columns of the last hop don't begin with the seeds"),
@@ -165,3 +214,36 @@ def test_edges_need_no_ids() -> None:
 def test_the_first_part_that_differs_is_named() -> None:
     with pytest.raises(AssertionError, match=r"of the model: value\['b'\]\[1\]: int 2 is not int 3"):
         assert_same({"a": 1, "b": [1, 2]}, {"a": 1, "b": [1, 3]}, what="of the model")
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda number: np.float32(number),
+        lambda number: np.array(["a", str(number)]),
+        lambda number: np.array([None, "a", number], dtype=object),
+        lambda number: {"a", "b", str(number)},
+        lambda number: torch.tensor([0, number]).to_sparse(),
+    ],
+    ids=["number of NumPy", "texts", "objects", "set", "sparse"],
+)
+def test_other_values_of_a_mini_batch_are_compared(make: Callable[[int], Any]) -> None:
+    assert_same(make(1), make(1))
+    with pytest.raises(AssertionError, match="they differ: value"):
+        assert_same(make(1), make(2))
+
+
+def test_what_is_no_pipeline_and_what_cannot_be_compared_is_named() -> None:
+    pipe: Any = stages.make_items()
+    graph: Any = [1]
+    check_refused(
+        [
+            (lambda: check_stage(graph), TypeError, r"pipe must be a Datapipe, but is \[1\]"),
+            (lambda: check_sampler(graph, pipe), TypeError, r"graph must be a SamplingGraph, but is \[1\]"),
+            (
+                lambda: assert_same({"a": iter("b")}, {}),
+                TypeError,
+                r"value\['a'\] is a str_\w*iterator, which can't be",
+            ),
+        ]
+    )
