@@ -168,9 +168,9 @@ def check_edges(graph: SamplingGraph, hop: SampledSubgraph, what: str) -> None:
     ids_of, all_ids = to_type_dict(hop.original_edge_ids), to_type_dict(there.original_edge_ids)
     for kind, csc in to_type_dict(hop.sampled_csc).items():
         of_type = f" of type {kind}" if kind else ""
-        source, destination = (ids[end] for ids, end in zip((rows, columns), ends_of(kind), strict=True))
-        starts, count = len(csc.indptr), len(destination)
-        assert starts == count + 1, f"{what}: indptr{of_type} has {starts} numbers, but must have {count + 1}"
+        source_type, destination_type = ends_of(kind)
+        source, starts, wanted = rows[source_type], len(csc.indptr), len(columns.get(destination_type, ())) + 1
+        assert starts == wanted, f"{what}: indptr{of_type} has {starts} numbers, but must have {wanted}"
         outside = csc.indices[(csc.indices < 0) | (csc.indices >= len(source))][:1].tolist()
         assert not outside, f"{what}: indices{of_type} has {outside[0]}, but there are {len(source)} rows"
         sources = source[csc.indices.long()]

@@ -136,6 +136,17 @@ def test_samplers_of_the_library_pass() -> None:
     check_sampler(stages.typed_graph(), typed_pipe())
 
 
+def test_the_columns_of_a_hop_may_lack_types_that_have_none() -> None:
+    def lack(minibatch: gf.MiniBatch) -> gf.MiniBatch:
+        columns = minibatch.sampled_subgraphs[-1].original_column_node_ids
+        return with_hop(minibatch, -1, original_column_node_ids={"a": columns["a"]})
+
+    edges = torch.tensor([[0, 1, 2], [1, 2, 3]])
+    graph = gf.from_coo({"a:to:b": edges, "b:to:a": edges}, {"a": 4, "b": 4})
+    items = gf.ItemSampler(gf.HeteroItemSet({"a": gf.ItemSet(4, names="seeds")}), batch_size=2)
+    check_sampler(graph, items.sample_neighbor(graph, [2]).transform(lack))
+
+
 def with_hop(minibatch: gf.MiniBatch, place: int = 0, **fields: Any) -> gf.MiniBatch:
     hops = list(minibatch.sampled_subgraphs)
     hops[place] = replace(hops[place], **fields)
