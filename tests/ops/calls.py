@@ -11,7 +11,7 @@ from typing import Any
 import torch
 
 from graphfeed import ops
-from graphfeed.ops.sampling.sample_negative_pairs import KnownEdges, Population
+from graphfeed.ops.sampling.negatives import KnownEdges, Population
 from tests.gpu import calls as calls_on_gpus
 from tests.gpu.calls import Call, make_inputs
 

@@ -22,11 +22,17 @@ from graphfeed.ops.rows.cache_sets import (
     new_sets,
     replace_in_sets,
 )
-from graphfeed.ops.rows.copy_rows import copy_rows
 from graphfeed.ops.rows.delete_rows import delete_from_columns, delete_rows
-from graphfeed.ops.rows.gather import gather_long_lived, gather_rows, index_select, take_rows, take_small
+from graphfeed.ops.rows.gather import (
+    copy_rows,
+    gather_long_lived,
+    gather_parts,
+    gather_rows,
+    index_select,
+    take_rows,
+    take_small,
+)
 from graphfeed.ops.rows.gather_by_page import Each, gather_by_page, gather_each_by_page
-from graphfeed.ops.rows.gather_parts import gather_parts
 from graphfeed.ops.rows.read_rows import BLOCK_BYTES, SPAN_BYTES, read_blocks, read_bytes, read_rows
 from graphfeed.ops.rows.row_plan import (
     MOST_PLANNED,

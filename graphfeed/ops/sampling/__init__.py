@@ -8,7 +8,6 @@ draw are in `graphfeed.datapipes`.
 
 from graphfeed.ops.sampling.draw_places import draw_places
 from graphfeed.ops.sampling.group_by_type import TypedPicks, group_by_type
-from graphfeed.ops.sampling.guides import GuidedSums, guide_sums
 from graphfeed.ops.sampling.high_degree_index import HighDegreeIndex, build_high_degree_index
 from graphfeed.ops.sampling.hops.hop_graph import HopGraph
 from graphfeed.ops.sampling.hops.hop_recipe import Drawing, SeedTimes
@@ -21,17 +20,17 @@ from graphfeed.ops.sampling.hops.sample_hops import (
     sample_hops,
     typed_sample_hops,
 )
-from graphfeed.ops.sampling.node_budget import NodeBudget
-from graphfeed.ops.sampling.permute import permute
-from graphfeed.ops.sampling.random_walks import random_walks
-from graphfeed.ops.sampling.sample_negative_pairs import (
+from graphfeed.ops.sampling.negatives import (
     NO_EDGES,
     NO_TYPES,
     KnownEdges,
     Population,
     sample_negative_pairs,
+    sample_negatives,
 )
-from graphfeed.ops.sampling.sample_negatives import sample_negatives
+from graphfeed.ops.sampling.node_budget import NodeBudget
+from graphfeed.ops.sampling.permute import permute
+from graphfeed.ops.sampling.random_walks import random_walks
 from graphfeed.ops.sampling.sample_neighbors import sample_neighbors
 from graphfeed.ops.sampling.temporal_graph import TemporalGraph
 from graphfeed.ops.sampling.time_order import (
@@ -42,7 +41,7 @@ from graphfeed.ops.sampling.time_order import (
     order_by_time,
     places_in_order,
 )
-from graphfeed.ops.sampling.weights import cumulate_weights
+from graphfeed.ops.sampling.weights import GuidedSums, cumulate_weights, guide_sums
 
 # fmt: off
 __all__ = [

@@ -4,6 +4,7 @@ Nothing here is random; operations that draw are in `graphfeed.ops.sampling`. Th
 `graphfeed.storage.graph`.
 """
 
+from graphfeed.ops.structure.columns import join_columns, merge_columns, shift_columns
 from graphfeed.ops.structure.compact import Compacted, Marked, compact, compact_marked, compact_parts
 from graphfeed.ops.structure.counting_sort import assign_slots, count_edges
 from graphfeed.ops.structure.csc import (
@@ -22,12 +23,9 @@ from graphfeed.ops.structure.csc import (
 )
 from graphfeed.ops.structure.induce_trees import InducedEdges, induce_trees
 from graphfeed.ops.structure.isin import isin
-from graphfeed.ops.structure.join_columns import join_columns
 from graphfeed.ops.structure.mark_first import mark_first
 from graphfeed.ops.structure.match_pairs import PairedEdges, match_pairs, match_pairs_of_each
-from graphfeed.ops.structure.merge_columns import merge_columns
 from graphfeed.ops.structure.place_nodes import Items, place_nodes
-from graphfeed.ops.structure.shift_columns import shift_columns
 from graphfeed.ops.structure.unique import unique_and_compact
 
 # fmt: off

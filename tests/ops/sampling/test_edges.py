@@ -154,7 +154,7 @@ def test_no_edges_have_no_sums() -> None:
         assert ops.cumulate_weights(torch.tensor(indptr), torch.tensor([], dtype=dtype)).tolist() == [], dtype
 
 
-GUIDES = import_module("graphfeed.ops.sampling.guides")
+GUIDES = import_module("graphfeed.ops.sampling.weights")
 SKEWED_DEGREES = st.lists(st.sampled_from([0, 1, 2, 7, 8, 9, 40, 700]), min_size=1, max_size=6)
 
 

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from graphfeed import ops
 from graphfeed.ops import NodeBudget
 from graphfeed.ops.random import bounded, draw
-from graphfeed.ops.sampling.sample_negative_pairs import KnownEdges, Population
+from graphfeed.ops.sampling.negatives import KnownEdges, Population
 from tests import reference
 from tests.ops.chance import check_counts, check_unrelated
 from tests.ops.devices import Device, results

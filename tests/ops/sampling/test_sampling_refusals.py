@@ -5,7 +5,7 @@ from typing import Any
 import torch
 
 from graphfeed import ops
-from graphfeed.ops.sampling.sample_negative_pairs import KnownEdges, Population
+from graphfeed.ops.sampling.negatives import KnownEdges, Population
 from graphfeed.ops.sampling.temporal_graph import ensure_temporal
 from tests.ops.calls import draw_from_budget
 from tests.ops.emulated_cuda import Cuda

@@ -2,7 +2,7 @@
 
 from graphfeed.ops.cpu.jit import Int64s, UInt64, kernel
 from graphfeed.ops.cpu.random import node_state
-from graphfeed.ops.cpu.sampling.sample_negative_pairs import draw_node
+from graphfeed.ops.cpu.sampling.negatives import draw_node
 
 
 @kernel

@@ -1,8 +1,9 @@
-"""Kernel that turns weights into fixed-point running sums."""
+"""Kernels of running sums of weights, and of guides into them."""
 
 import numpy as np
 
-from graphfeed.ops.cpu.jit import Int64s, Weights, kernel
+from graphfeed.ops.cpu.jit import Int32s, Int64s, Weights, kernel
+from graphfeed.ops.cpu.sampling.passes.weighted import WINDOW, guess_place
 
 UNITS = 2147483648.0
 
@@ -22,3 +23,29 @@ def cumulate_weights(indptr: Int64s, weights: Weights, out: Int64s) -> None:
                 # At least one unit, so that a small weight stays eligible.
                 total += max(np.int64(1), np.int64(np.floor(weight / largest * UNITS + 0.5)))
             out[edge] = total
+
+
+FARTHEST = np.int64(np.iinfo(np.int32).max)
+
+
+@kernel
+def guide_sums(indptr: Int64s, cumulative: Int64s, guides: Int32s) -> int:
+    """Write the guides of all columns; return in how many shares a draw without them looks in the wrong place first."""
+    missed = np.int64(0)
+    for column in range(indptr.size - 1):
+        low, high = indptr[column], indptr[column + 1]
+        total = cumulative[high - 1] if high > low else np.int64(0)
+        if total == 0:
+            guides[low:high] = 0
+            continue
+        density, edge = np.float64(high - low) / np.float64(total), low
+        for place in range(low, high):
+            while edge < high - 1 and guess_place(low, high, cumulative[edge] - 1, density) < place:
+                edge += 1
+            # As a distance, which fits into 32 bits where edges have more.
+            guides[place] = min(max(edge - place, -FARTHEST), FARTHEST)
+            # Where a draw without guides would look, for a goal in the middle of this share (see `look_closer`).
+            middle = (np.float64(place - low) + 0.5) / density
+            guess = place + np.int64((middle - np.float64(cumulative[place])) * density)
+            missed += np.int64(abs(guess - edge) > WINDOW // 2)
+    return missed

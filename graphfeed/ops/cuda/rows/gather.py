@@ -44,3 +44,13 @@ def _read_first(values, positions, num_positions):
     found = torch.empty(positions.numel(), dtype=values.dtype, device=positions.device)
     _gather(values, positions, values.itemsize, found, num_positions)
     return found, None
+
+
+def copy_rows(source, from_rows, row_bytes, out, to_rows, distinct):
+    if not distinct:
+        places = torch.arange(to_rows.numel(), device=to_rows.device)
+        last = torch.full((out.numel() // row_bytes + 1,), -1, dtype=torch.int64, device=out.device)
+        # Of rows with the same target the last one is copied, as by the CPU.
+        last.scatter_reduce_(0, to_rows + 1, places, "amax")
+        to_rows = torch.where(last[to_rows + 1] == places, to_rows, -1)
+    _gather(source, from_rows, row_bytes, out, to_rows=to_rows)

@@ -9,12 +9,12 @@ import torch
 from graphfeed.ops.arguments import check_ids, is_trusted
 from graphfeed.ops.backend import kernels
 from graphfeed.ops.memory import buffers
-from graphfeed.ops.sampling.guides import split_sums
 from graphfeed.ops.sampling.hops.hop_arrays import Shape
 from graphfeed.ops.sampling.hops.hop_graph import HopGraph, shape_of
 from graphfeed.ops.sampling.hops.hop_recipe import Drawing, SeedTimes
 from graphfeed.ops.sampling.hops.one_hop import OneHop, StaticGraph, bound_edges, pick_edges
 from graphfeed.ops.sampling.temporal_graph import TemporalGraph
+from graphfeed.ops.sampling.weights import split_sums
 
 Parts = tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]
 """The fields of a `SampledHop`."""

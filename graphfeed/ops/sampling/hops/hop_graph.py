@@ -8,12 +8,11 @@ import torch
 from graphfeed.ops.arguments import ID_DTYPES, NOTHING, brief, check_ids, check_tensors, check_vector
 from graphfeed.ops.backend import as_int64, as_types, package_for
 from graphfeed.ops.memory import MappedReads
-from graphfeed.ops.sampling.guides import GuidedSums, split_sums
 from graphfeed.ops.sampling.high_degree_index import HighDegreeIndex, ensure_index
 from graphfeed.ops.sampling.hops.hop_arrays import Shape
 from graphfeed.ops.sampling.hops.hop_recipe import KernelGraph, RankedArrays
 from graphfeed.ops.sampling.temporal_graph import TemporalGraph, ensure_temporal
-from graphfeed.ops.sampling.weights import ensure_cumulative
+from graphfeed.ops.sampling.weights import GuidedSums, ensure_cumulative, split_sums
 from graphfeed.ops.structure.csc import ensure_csc, ensure_joined
 
 

@@ -6,8 +6,8 @@ from typing import Literal, NamedTuple, TypeAlias
 import torch
 
 from graphfeed.ops.arguments import NOTHING
-from graphfeed.ops.sampling.guides import NO_GUIDES
 from graphfeed.ops.sampling.high_degree_index import HighDegreeIndex
+from graphfeed.ops.sampling.weights import NO_GUIDES
 
 Method: TypeAlias = Literal["uniform", "labor", "latest"]
 RowKind: TypeAlias = Literal["node", "tree", "edge"]

@@ -1,4 +1,4 @@
-"""Kernel that samples negative pairs uniformly."""
+"""Kernel that draws negatives."""
 
 from graphfeed.ops.cuda.launch import launch
 

@@ -1,10 +1,11 @@
-"""Sample pairs of nodes that stand for missing edges: strictly, in time, by weight."""
+"""Draws negatives: nodes, and pairs of nodes that are no edges."""
 
 from typing import NamedTuple
 
 import torch
 
 from graphfeed.ops.arguments import (
+    ID_DTYPES,
     LARGEST,
     MOST_VALUES,
     NOTHING,
@@ -18,6 +19,50 @@ from graphfeed.ops.backend import as_int64, as_types, kernels
 from graphfeed.ops.memory import buffers
 from graphfeed.ops.sampling.draw_places import check_sums
 from graphfeed.ops.structure.csc import ensure_csc, ensure_edge_types
+
+
+def sample_negatives(pairs: torch.Tensor, negative_ratio: int, num_destinations: int, key: int) -> torch.Tensor:
+    """Return the pairs, followed by copies of each with a destination that is drawn uniformly.
+
+    Draw `i` is a function of the key and of `i` alone. A drawn pair may be an edge: nothing checks that. The cost is
+    one pass over the result.
+
+    Args:
+        pairs: int32 or int64, shape (N, 2): sources and destinations.
+        negative_ratio: How many copies there are of each pair, 1 or more.
+        num_destinations: Destinations are drawn from `0 .. num_destinations - 1`.
+        key: Key of the draws (`Key.at`).
+
+    Returns:
+        Shape (N * (1 + negative_ratio), 2), the copies in the order of the pairs, those of one pair side by side.
+
+    Raises:
+        TypeError: The pairs have another dtype.
+        ValueError: The pairs have another shape, the ratio is below 1, there are no destinations to draw from, or more
+            than the dtype can represent.
+    """
+    check_tensors(pairs=pairs)
+    check_count("num_destinations", num_destinations, 0)
+    if pairs.dim() != 2 or pairs.shape[1] != 2:
+        raise ValueError(
+            f"Only tensor with shape N*2 is supported for negative sampling, but got {list(pairs.shape)}; "
+            "give (source, destination) pairs as rows"
+        )
+    if pairs.dtype not in ID_DTYPES:
+        raise TypeError(f"pairs must be torch.int32 or torch.int64, but is {pairs.dtype}; convert it with .to(...)")
+    check_count("negative_ratio", negative_ratio, 1)
+    check_seed("key", key)
+    if negative_ratio >= 1 << 31:
+        raise ValueError(f"negative_ratio must be below 2**31, but is {negative_ratio}")
+    if num_destinations < 1 and len(pairs) > 0:
+        raise ValueError(f"num_destinations must be 1 or more, but is {num_destinations}; nothing can be drawn")
+    if num_destinations - 1 > torch.iinfo(pairs.dtype).max:
+        raise ValueError(f"pairs are {pairs.dtype}, too narrow for {num_destinations} destinations; give them as int64")
+    out = buffers.empty((len(pairs) * (1 + negative_ratio), 2), pairs.dtype, pairs.device)
+    module = kernels("sampling.negatives", pairs)
+    module.sample_negatives(pairs.contiguous(), negative_ratio, num_destinations, key, out)
+    return out
+
 
 NO_TYPES = torch.empty(0, dtype=torch.uint8)
 
@@ -95,7 +140,7 @@ def sample_negative_pairs(
     check_wanted(count, sources, destinations, limits)
     check_edges(edges, max(drawn.size, int(fixed.max()) + 1 if fixed.numel() else 0), destinations.size)
     out = buffers.empty((count, 2), torch.int64, destinations.cumulative.device)
-    module = kernels("sampling.sample_negative_pairs", destinations.cumulative, limits=limits)
+    module = kernels("sampling.negatives", destinations.cumulative, limits=limits)
     ends = []
     for end in (drawn, destinations):
         times = end.times.contiguous() if limits.numel() else NOTHING

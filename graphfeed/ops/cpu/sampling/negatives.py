@@ -1,12 +1,25 @@
-"""Kernel that samples pairs of nodes which stand for missing edges."""
+"""Kernels that draw negatives: nodes, and pairs of nodes that are no edges."""
 
 from typing import NamedTuple
 
 import numpy as np
 
-from graphfeed.ops.cpu.jit import EdgeTypes, Ids, Int64Matrix, Int64s, UInt64, device_function, kernel
+from graphfeed.ops.cpu.jit import EdgeTypes, IdPairs, Ids, Int64Matrix, Int64s, UInt64, device_function, kernel
 from graphfeed.ops.cpu.random import draw_below, node_state
 from graphfeed.ops.cpu.search import first_above
+
+
+@kernel
+def sample_negatives(pairs: IdPairs, negative_ratio: int, num_destinations: int, key: UInt64, out: IdPairs) -> None:
+    count = pairs.shape[0]
+    for row in range(count):
+        out[row, 0] = pairs[row, 0]
+        out[row, 1] = pairs[row, 1]
+        for copy in range(negative_ratio):
+            place = row * negative_ratio + copy
+            out[count + place, 0] = pairs[row, 0]
+            out[count + place, 1] = draw_below(node_state(key, place), 0, num_destinations)
+
 
 ATTEMPTS = 32
 """How often a pair is drawn before all destinations are looked at."""

@@ -1,0 +1,60 @@
+"""Kernels that join, merge and shift compressed sparse columns."""
+
+from graphfeed.ops.cpu.jit import Ids, Int64Matrix, Int64s, UInt8s, copy_bytes, kernel
+
+
+@kernel
+def join_columns(indptr: Int64s, indices: Ids, ids: Int64s, marks: UInt8s, out: Int64Matrix, place: int) -> int:
+    """Write row, column and id of each edge from a place on; return the place behind them, or -1 if they are wrong."""
+    if indptr.size == 0 or indptr[0] != 0 or indptr[indptr.size - 1] != indices.size:
+        return -1
+    # Of the first edges, those whose mark is 0 are left out.
+    kept = indices.size
+    for edge in range(marks.size):
+        kept -= marks[edge] == 0
+    if place + kept > out.shape[1]:
+        return -1
+    for column in range(indptr.size - 1):
+        if indptr[column + 1] < indptr[column] or indptr[column + 1] > indices.size:
+            return -1
+        for edge in range(indptr[column], indptr[column + 1]):
+            if edge < marks.size and marks[edge] == 0:
+                place -= 1  # all behind it move up
+                continue
+            out[0, place + edge] = indices[edge]
+            out[1, place + edge] = column
+            out[2, place + edge] = ids[edge]
+    return place + indices.size
+
+
+@kernel
+def note_counts(places: Int64s, counts: Int64s, size: int, offsets: Int64s) -> bool:
+    """Write the size of each column behind the place of its start; False if they are not those of `size` edges."""
+    left = size
+    for item in range(places.size):
+        place, count = places[item], counts[item]
+        if count < 0 or count > left or place < 0 or place >= offsets.size - 1:
+            return False
+        offsets[place + 1] = count
+        left -= count
+    return left == 0
+
+
+@kernel
+def place_columns(places: Int64s, offsets: Int64s, values: UInt8s, width: int, out: UInt8s) -> bool:
+    """Copy values of some bytes, which lie column by column, to their columns; return False if they don't fit."""
+    first = 0
+    for item in range(places.size):
+        start, end = offsets[places[item]] * width, offsets[places[item] + 1] * width
+        if end - start > values.size - first:
+            return False
+        copy_bytes(out, start, values, first, end - start)
+        first += end - start
+    return first == values.size
+
+
+@kernel
+def shift_columns(offsets: Int64s, shifts: Int64s, values: Int64s, out: Ids) -> None:
+    for column in range(shifts.size):
+        for place in range(offsets[column], offsets[column + 1]):
+            out[place] = values[place] + shifts[column]
