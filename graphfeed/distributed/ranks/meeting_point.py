@@ -29,7 +29,8 @@ RankAddress: TypeAlias = tuple[str, int, int, int]
 LAUNCHED = ("TORCHELASTIC_RUN_ID", "SLURM_JOB_ID")
 """What launchers set to the same text on all ranks of a job."""
 FAILED = "graphfeed failed"
-"""The key under which a rank whose program failed says so in the store of the process group."""
+"""The key under which a rank whose program failed says so in the store of the process group; in that of a meeting, one
+that can't listen."""
 STORE_SECONDS = 5.0
 """How much longer than it is to wait for ranks the store may take to say that they are missing."""
 CHECK_SECONDS = 0.1
@@ -171,7 +172,11 @@ class Meeting:
         self._group = None
         toward = os.environ.get("MASTER_ADDR", socket.gethostname()) if self.point is None else self.point.address
         host = f"({socket.gethostname()}, process {os.getpid()})"
-        presence = Presence(host, *listen(toward))
+        try:
+            presence = Presence(host, *listen(toward))
+        except OSError as error:
+            self.store.set(FAILED, json.dumps([self.rank, str(error)]))  # others would wait for this rank
+            raise
         welcome(self.rank, presence)
         # The heartbeat gives signs of life to those that have come, and raises a LostError if one is lost meanwhile.
         call_within(seconds + STORE_SECONDS, partial(self._meet, presence, heartbeat, welcome, seconds), text)
@@ -203,6 +208,8 @@ class Meeting:
             # First, as other ranks end by it too.
             if self.shared is not None and self.shared.check([FAILED]):
                 raise LostError(int(self.shared.get(FAILED)), "its program failed")
+            if self.store.check([FAILED]):
+                raise LostError(*json.loads(self.store.get(FAILED)))
             name = f"here/{missing[0]}"
             if self.store.check([name]):
                 welcome(missing.popleft(), Presence(*json.loads(self.store.get(name))))

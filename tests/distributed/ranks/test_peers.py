@@ -135,10 +135,14 @@ def test_what_can_not_be_listened_at_or_shown_is_refused(certificates: list[tupl
         ]
     )
     with socket.create_server(("127.0.0.1", 0)) as server:
-        taken = server.getsockname()[1]
-        peers = Peers(meeting=MeetingPoint("127.0.0.1", free_port(), 0, 2), port=taken)
-        with pytest.raises(OSError, match=f"port {taken} of 127.0.0.1 can't be listened at: .*; choose another port"):
-            peers.meet()
+        taken, store = server.getsockname()[1], free_port()
+        points = [MeetingPoint("127.0.0.1", store, rank, 2) for rank in range(2)]
+        both = [Peers(meeting=point, port=point.rank * taken, start_timeout=60) for point in points]
+        reason = f"port {taken} of 127.0.0.1 can't be listened at: .*; choose another port"
+        with pytest.raises(OSError, match=reason):
+            both[1].meet()
+        with pytest.raises(RankLostError, match=f"rank 1 is lost before all ranks have met: {reason}"):
+            both[0].meet()
 
 
 def make_loader(graph: gf.SamplingGraph, count: int, peers: Peers | None = None) -> gf.DataLoader:
