@@ -62,10 +62,10 @@ class Shortened(gf.Transform):
 class Reusing(gf.Transform):
     """Returns its one buffer each time."""
 
-    buffer: torch.Tensor
+    kept: torch.Tensor
 
     def __call__(self, minibatch: gf.MiniBatch) -> gf.MiniBatch:
-        return replace(minibatch, labels=self.buffer.copy_(minibatch.seeds))
+        return replace(minibatch, labels=self.kept.copy_(minibatch.seeds))
 
 
 class Shared(gf.Transform):
