@@ -278,6 +278,9 @@ def calls_in_time(inputs: Inputs) -> dict[str, Call]:
                 drawing, moments = Drawing(replace=replace), SeedTimes(times, window)
                 hop = OneHop(inputs.seeds, torch.tensor(fanouts), KEYS[:1], drawing, moments)
                 changes.append({"graph": graph, "hop": hop})
+    # A window that leaves no edge, of a node whose number is larger than that of the seeds.
+    last, nothing = inputs.seeds.new_tensor([inputs.num_nodes - 1]), SeedTimes(times[:1], torch.ones_like(times[:1]))
+    changes.append({**changes[0], "hop": changes[0]["hop"]._replace(seeds=last, moments=nothing)})
     latest = [
         {**own, "hop": own["hop"]._replace(drawing=Drawing("latest"))}
         for own in changes

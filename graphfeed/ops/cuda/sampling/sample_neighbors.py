@@ -110,7 +110,8 @@ def _gather_late(graph, hop):
     offsets = _count_late(graph, hop, False, offsets).cumsum_(0)
     # Waits for the device, to learn how many edges there are.
     size = int(offsets[-1])
-    found = torch.empty(size, dtype=torch.int64, device=device)
+    # Never empty: a kernel without an address of it would take the columns of the copy for those of the graph.
+    found = torch.empty(max(size, 1), dtype=torch.int64, device=device)
     sums = torch.empty(size if graph.cumulative.numel() else 0, dtype=torch.int64, device=device)
     kinds = torch.empty(size if hop.fanouts.numel() > 1 else 0, dtype=types.dtype, device=device)
     launch(
