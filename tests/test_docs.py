@@ -48,13 +48,13 @@ def test_the_code_of_a_page_runs_and_prints_what_is_shown(page: Path) -> None:
 
 @pytest.mark.slow
 @pytest.mark.skipif(sys.platform == "win32", reason="torchrun needs libuv there")
-def test_the_program_of_several_ranks_runs_as_two(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv("PYTHONUNBUFFERED", raising=False)  # else both may write pieces of one line
+def test_the_program_of_several_ranks_runs_as_two(tmp_path: Path) -> None:
     page = (ROOT / "docs" / "how-to" / "ddp.md").read_text()
     program = tmp_path / "train.py"
     program.write_text("".join(re.findall(r"^```python\n(.*?)^```", page, re.DOTALL | re.MULTILINE)))
     printed = run("torch.distributed.run", "--standalone", "--nproc-per-node", "2", program, cwd=ROOT)
-    assert sorted(re.findall(r"^(\d+) mini-batches$", printed, re.MULTILINE)) == ["5", "6"]
+    # Ranks write without a buffer: one may begin before the other has ended its line.
+    assert sorted(re.findall(r"(\d) mini-batches", printed)) == ["5", "6"]
 
 
 def test_links_of_pages_lead_somewhere() -> None:
