@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import tempfile
 from collections.abc import Callable, Mapping
 from concurrent.futures import Executor
@@ -305,8 +306,8 @@ class Builder:
         """Remove what steps wrote that metadata don't name, such as files of a specification given up."""
         self.journal.keep([*self.keys, "sort"])
         arrays = ["csc_indptr.npy", "indices.npy", *(["type_per_edge.npy"] if self.spec.typed else [])]
-        named = json.dumps([*described, arrays])
-        for path in [path for path in self.output.rglob("*") if path.is_file() and f'{path.name}"' not in named]:
+        named = re.findall(r'[^"/]+(?=")', json.dumps([*described, arrays], ensure_ascii=False))
+        for path in [path for path in self.output.rglob("*") if path.is_file() and path.name not in named]:
             path.unlink()
 
     def describe(
