@@ -20,10 +20,8 @@ from graphfeed.ops.arguments.checks import (
     check_seed,
     check_tensors,
     check_vector,
-    is_trusted,
     parse_bytes,
     trust_copied,
-    trust_ids,
 )
 from graphfeed.ops.arguments.declared import check_fields, check_flags, check_names, checked
 from graphfeed.ops.arguments.tensors import NOTHING, as_ids, as_tensor, is_read_only
@@ -33,9 +31,11 @@ from graphfeed.ops.arguments.verified import (
     check_once,
     distrust,
     has_passed,
+    is_trusted,
     passed_among,
     trust,
     trust_copies,
+    trust_ids,
 )
 
 __all__ = [

@@ -1,7 +1,6 @@
 """Checks of arguments that several ops share. Each error names the argument, its value and what would be right."""
 
 import re
-import weakref
 from collections.abc import Mapping
 from numbers import Real
 from operator import index
@@ -9,6 +8,7 @@ from operator import index
 import torch
 
 from graphfeed.ops.arguments.texts import brief
+from graphfeed.ops.arguments.verified import is_trusted, trust_ids
 
 MOST_SECONDS = 1e8
 """The longest wait, of three years: all of the system's functions that wait take as much."""
@@ -24,8 +24,6 @@ NUMPY_IS_FASTER = 1 << 20
 From 2**15 on, torch would do it with all its threads. Waking these takes 20 ms and more where the cores are busy, as
 they are while a model trains: excluding the edges of seeds took 5 times as long.
 """
-BELOW: dict[int, tuple[int, "weakref.ref[torch.Tensor]"]] = {}
-"""By the ids of tensors on a GPU: what all of their values lie below, and what removes this when the tensor is gone."""
 
 
 def check_tensors(**values: object) -> None:
@@ -134,13 +132,6 @@ def check_ids(name: str, ids: torch.Tensor, bound: int, error: type[Exception] =
         check_bounds(name, bounds(ids), bound, error)
 
 
-def trust_ids(ids: torch.Tensor, bound: int) -> None:
-    """Note that ids on a GPU lie in `0 .. bound - 1`, so that nobody waits for the GPU to check them."""
-    key = id(ids)
-    # Once it is gone, another tensor may get its id.
-    BELOW[key] = bound, weakref.ref(ids, lambda _: BELOW.pop(key, None))
-
-
 def trust_copied(ids: object, copied: object) -> None:
     """Note of ids that were copied from the CPU to a GPU what the CPU finds, which need not wait for the GPU."""
     if not isinstance(ids, torch.Tensor) or not isinstance(copied, torch.Tensor):
@@ -149,11 +140,6 @@ def trust_copied(ids: object, copied: object) -> None:
         low, high = bounds(ids)
         if low >= 0:
             trust_ids(copied, high + 1)
-
-
-def is_trusted(ids: torch.Tensor, bound: int) -> bool:
-    """Tell whether ids are noted as ids below a bound, as those that a GPU's sampler made are."""
-    return BELOW.get(id(ids), (bound + 1,))[0] <= bound
 
 
 def check_ids_of_each(parts: Mapping[str, torch.Tensor], sizes: Mapping[str, int], name: str) -> None:

@@ -16,6 +16,9 @@ Tensors: TypeAlias = tuple[torch.Tensor | None, ...]
 PASSED: dict[tuple[Hashable, ...], list["weakref.ref[torch.Tensor]"]] = {}
 """By the name of a check and the ids of its tensors: references that remove the entry when one of these is gone."""
 
+BELOW: dict[int, tuple[int, "weakref.ref[torch.Tensor]"]] = {}
+"""By the ids of tensors on a GPU: what all of their values lie below, and what removes this when the tensor is gone."""
+
 
 def has_passed(what: Hashable, tensors: Tensors) -> bool:
     """Tell whether these very tensors have passed a check."""
@@ -64,3 +67,15 @@ def trust_copies(
     """Note of copies what their originals have passed."""
     for what, positions in passed:
         trust(what, tuple(None if position is None else tensors[position] for position in positions))
+
+
+def trust_ids(ids: torch.Tensor, bound: int) -> None:
+    """Note that ids on a GPU lie in `0 .. bound - 1`, so that nobody waits for the GPU to check them."""
+    key = id(ids)
+    # Once it is gone, another tensor may get its id.
+    BELOW[key] = bound, weakref.ref(ids, lambda _: BELOW.pop(key, None))
+
+
+def is_trusted(ids: torch.Tensor, bound: int) -> bool:
+    """Tell whether ids are noted as ids below a bound, as those that a GPU's sampler made are."""
+    return BELOW.get(id(ids), (bound + 1,))[0] <= bound
