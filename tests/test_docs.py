@@ -203,7 +203,7 @@ def test_the_picture_shows_the_plan_that_is_printed() -> None:
     workers, window = re.findall(r"InWorkers\(num_workers=(\d+), window=(\d+)\)", plan[1])[0]
     drawn = (README.parent / "docs" / "pipeline.svg").read_text()
     stages = re.findall(r'class="stage"[^>]*>(\w+)<', drawn)
-    written = [stage for stage in running if stage not in {"Sharder", "InWorkers"}]
+    written = [stage for stage in running if stage not in {"ByIndex", "InWorkers"}]
     assert stages[: len(written)] == written
     assert sorted(stages[len(written) :]) == sorted(running)
     assert f">{workers} workers<" in drawn

@@ -155,7 +155,7 @@ def test_pictures_show_what_runs_and_say_it_in_words(tmp_path: Path) -> None:
         assert all(int(part.get("x", "0").partition(".")[0]) <= drawing.WIDTH for part in parts)
         words[path.stem] = [part.text for part in parts if part.tag.endswith("text")]
     assert words["written"][::2] == ["ItemSampler", "NeighborSampler", "FeatureFetcher"]
-    assert {"Sharder", "InWorkers", "cut_at_main_stages", "your loop"} <= set(words["plan"])
+    assert {"ByIndex", "InWorkers", "cut_at_main_stages", "your loop"} <= set(words["plan"])
     assert words["passes"].count("fill_uniform") == 1
     assert words["places"][words["places"].index("FeatureFetcher") + 1 :][:3] == ["main", "worker", "thread"]
     of_inline, of_threads, resumed = (words["bits"].index(name) for name in ("inline", "2 threads", "resumed"))

@@ -16,12 +16,12 @@ from graphfeed.loader.progress import Progress
 from graphfeed.loader.rules import Cooperates, LoaderOptions
 from graphfeed.loader.run import RunContext, current_run
 from graphfeed.loader.stages import (
+    ByIndex,
     InThreads,
     InWindows,
     InWorkers,
     Pin,
     Prefetch,
-    Sharder,
     StreamPrefetch,
     UpstreamPlaceholder,
     WithCudaEvent,
@@ -31,10 +31,9 @@ from graphfeed.loader.warm_up_command import warm_up
 
 # fmt: off
 __all__ = [
-    "RULES", "Cooperates", "DataLoader", "Fingerprint", "InThreads", "InWindows", "InWorkers",
+    "RULES", "ByIndex", "Cooperates", "DataLoader", "Fingerprint", "InThreads", "InWindows", "InWorkers",
     "LoaderOptions", "Observer", "Pin", "Plan", "Prefetch", "ProcessExecutor", "Progress", "RunContext",
-    "Sharder", "StreamPrefetch", "UpstreamPlaceholder", "WithCudaEvent", "WorkerLostError",
-    "bytes_text", "current_run", "find_caches", "find_difference", "loaders", "make_plan",
-    "take_fingerprint", "warm_up",
+    "StreamPrefetch", "UpstreamPlaceholder", "WithCudaEvent", "WorkerLostError", "bytes_text", "current_run",
+    "find_caches", "find_difference", "loaders", "make_plan", "take_fingerprint", "warm_up",
 ]
 # fmt: on

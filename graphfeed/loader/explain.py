@@ -9,7 +9,7 @@ from graphfeed.datapipes.pipeline import BatchSizeEstimate, describe_stage, trav
 from graphfeed.loader.executors import available_cores, cpu_quotas
 from graphfeed.loader.profile import Setting, StageRow, Summary, find_caches
 from graphfeed.loader.rules import device_of
-from graphfeed.loader.stages.in_workers import InThreads, InWorkers, Sharder
+from graphfeed.loader.stages.in_workers import ByIndex, InThreads, InWorkers
 from graphfeed.loader.stages.prefetch import Prefetch, StreamPrefetch
 from graphfeed.storage import SamplingGraph, SamplingRequest
 from graphfeed.storage.features import PlannedRows
@@ -214,7 +214,7 @@ def list_stages(stage: Datapipe, location: Location, depth: int) -> Iterator[tup
             yield source, inside, depth
             source, depth = source.datapipe, depth + 1
         # Workers make the mini-batches of a source that can be sharded, and are sent those of any other.
-        yield from list_stages(source, inside if isinstance(source, Sharder) else location, depth)
+        yield from list_stages(source, inside if isinstance(source, ByIndex) else location, depth)
         return
     if isinstance(stage, StreamPrefetch):
         location = Location("prefetch", stage.stream)

@@ -8,7 +8,7 @@ from graphfeed.datapipes.pipeline import Placement, traverse
 from graphfeed.loader.executors.sending import can_be_sent
 from graphfeed.loader.rules import CopiesToDevice, LoaderOptions, ReadsFeatures, device_of, moves
 from graphfeed.loader.stages.in_windows import FetchesKnownRows, slow_sources
-from graphfeed.loader.stages.in_workers import InThreads, InWorkers, Sharder, chain_of
+from graphfeed.loader.stages.in_workers import ByIndex, InThreads, InWorkers, chain_of
 from graphfeed.ops.arguments import brief
 
 REQUESTS_PER_SERVER = 4
@@ -45,7 +45,7 @@ def shard_items(pipe: Datapipe, options: LoaderOptions) -> Datapipe:
     """Each worker makes the mini-batches whose indexes it is given."""
     if options.num_workers == 0:
         return pipe
-    return pipe.rewrite(lambda stage: Sharder(stage) if isinstance(stage, Shardable) else stage)
+    return pipe.rewrite(lambda stage: ByIndex(stage) if isinstance(stage, Shardable) else stage)
 
 
 def in_worker(stage: Transform) -> Transform:

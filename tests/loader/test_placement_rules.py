@@ -31,7 +31,7 @@ class Holds(gf.Transform):
 def in_workers(pipe: gf.Datapipe, options: LoaderOptions) -> list[str]:
     """Return the stages that workers run."""
     found = gf.find(make_plan(pipe, options).running, InWorkers)
-    return [name for part in found for name in names(part) if name not in ("ItemSampler", "Sharder", "InWorkers")]
+    return [name for part in found for name in names(part) if name not in ("ItemSampler", "ByIndex", "InWorkers")]
 
 
 def test_the_window_follows_the_prefetch_factor() -> None:
@@ -85,7 +85,7 @@ def test_a_stage_that_must_run_in_workers_takes_the_fetch_along_even_if_it_is_re
 
 def test_a_fetch_that_must_run_in_workers_does() -> None:
     planned = make_plan(fetched().changed(runs_in=WORKER), PROCESSES).running
-    assert names(planned) == ["ItemSampler", "Sharder", "Work", "ReadsShared", "InWorkers"]
+    assert names(planned) == ["ItemSampler", "ByIndex", "Work", "ReadsShared", "InWorkers"]
 
 
 @pytest.mark.parametrize("options", [THREADS, PROCESSES], ids=["threads", "processes"])

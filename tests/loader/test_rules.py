@@ -86,69 +86,69 @@ MINE: Any = MySampler(gf.ItemSet(4, names="seeds"), batch_size=2)
 GIVEN: Any = [gf.MiniBatch()]
 PLANS: list[tuple[gf.Datapipe, str, str]] = [
     # Any source by index is sharded, and an iterable is not.
-    (Work(MINE), "MySampler Sharder Work InWorkers", ""),
+    (Work(MINE), "MySampler ByIndex Work InWorkers", ""),
     (Work(GIVEN), "IterableSource Work InWorkers", ""),
     # The cut falls before the first stage of the main process, or behind all, in each branch of a join.
     (
         AtHome(Work(AtHome(Work(Work(seeds()))))),
-        "ItemSampler Sharder Work Work InWorkers AtHome Work AtHome Prefetch",
+        "ItemSampler ByIndex Work Work InWorkers AtHome Work AtHome Prefetch",
         "",
     ),
     (
         Join(Work(seeds()), AtHome(Work(seeds()))),
-        "ItemSampler Sharder Work InWorkers ItemSampler Sharder Work InWorkers AtHome Join Prefetch",
+        "ItemSampler ByIndex Work InWorkers ItemSampler ByIndex Work InWorkers AtHome Join Prefetch",
         "",
     ),
     # Stages of the main process are prefetched, before a copy that moves something, and with one that moves nothing.
-    (AtHome(seeds()), "ItemSampler Sharder AtHome Prefetch", ""),
-    (AtHome(seeds()).copy_to("meta"), "ItemSampler Sharder AtHome Prefetch CopyTo", ""),
-    (AtHome(seeds()).copy_to("cpu"), "ItemSampler Sharder AtHome CopyTo Prefetch", ""),
+    (AtHome(seeds()), "ItemSampler ByIndex AtHome Prefetch", ""),
+    (AtHome(seeds()).copy_to("meta"), "ItemSampler ByIndex AtHome Prefetch CopyTo", ""),
+    (AtHome(seeds()).copy_to("cpu"), "ItemSampler ByIndex AtHome CopyTo Prefetch", ""),
     # Workers before a copy run ahead by themselves.
-    (Work(seeds()).copy_to("meta"), "ItemSampler Sharder Work InWorkers CopyTo", ""),
+    (Work(seeds()).copy_to("meta"), "ItemSampler ByIndex Work InWorkers CopyTo", ""),
     # What is copied to a GPU is pinned and runs ahead on a stream, and there is no other thread for it.
-    (AtHome(seeds()).copy_to("cuda"), "ItemSampler Sharder AtHome Pin CopyTo StreamPrefetch", ""),
+    (AtHome(seeds()).copy_to("cuda"), "ItemSampler ByIndex AtHome Pin CopyTo StreamPrefetch", ""),
     (
         AtHome(seeds()).copy_to("cuda").transform(),
-        "ItemSampler Sharder AtHome Pin CopyTo StreamPrefetch MiniBatchTransformer",
+        "ItemSampler ByIndex AtHome Pin CopyTo StreamPrefetch MiniBatchTransformer",
         "",
     ),
     (
         AtHome(seeds()).copy_to("cuda").copy_to("cuda:1"),
-        "ItemSampler Sharder AtHome Pin CopyTo CopyTo StreamPrefetch",
+        "ItemSampler ByIndex AtHome Pin CopyTo CopyTo StreamPrefetch",
         "",
     ),
     # Prefetching that is asked for has a stream on a GPU alone.
     (
         Work(seeds()).copy_to("cuda").prefetch(5),
-        "ItemSampler Sharder Work InWorkers Pin CopyTo StreamPrefetch",
+        "ItemSampler ByIndex Work InWorkers Pin CopyTo StreamPrefetch",
         "",
     ),
-    (Work(seeds()).prefetch(5), "ItemSampler Sharder Work InWorkers PrefetcherIterDataPipe Prefetch", ""),
+    (Work(seeds()).prefetch(5), "ItemSampler ByIndex Work InWorkers PrefetcherIterDataPipe Prefetch", ""),
     # Features are fetched by worker threads, or by threads beside worker processes, with the copy that moves nothing.
     (
         fetched(Work(seeds())),
-        "ItemSampler Sharder Work ReadsAnywhere InWorkers",
-        "ItemSampler Sharder Work InWorkers ReadsAnywhere InThreads",
+        "ItemSampler ByIndex Work ReadsAnywhere InWorkers",
+        "ItemSampler ByIndex Work InWorkers ReadsAnywhere InThreads",
     ),
     (
         fetched(fetched(Work(seeds()))),
-        "ItemSampler Sharder Work ReadsAnywhere ReadsAnywhere InWorkers",
-        "ItemSampler Sharder Work InWorkers ReadsAnywhere ReadsAnywhere InThreads",
+        "ItemSampler ByIndex Work ReadsAnywhere ReadsAnywhere InWorkers",
+        "ItemSampler ByIndex Work InWorkers ReadsAnywhere ReadsAnywhere InThreads",
     ),
     (
         fetched(Work(seeds())).copy_to("cpu"),
-        "ItemSampler Sharder Work ReadsAnywhere CopyTo InWorkers",
-        "ItemSampler Sharder Work InWorkers ReadsAnywhere CopyTo InThreads",
+        "ItemSampler ByIndex Work ReadsAnywhere CopyTo InWorkers",
+        "ItemSampler ByIndex Work InWorkers ReadsAnywhere CopyTo InThreads",
     ),
     (
         fetched(Work(seeds())).copy_to("meta"),
-        "ItemSampler Sharder Work ReadsAnywhere InWorkers CopyTo",
-        "ItemSampler Sharder Work InWorkers ReadsAnywhere InThreads CopyTo",
+        "ItemSampler ByIndex Work ReadsAnywhere InWorkers CopyTo",
+        "ItemSampler ByIndex Work InWorkers ReadsAnywhere InThreads CopyTo",
     ),
     # Not those that threads can't read, or that are behind other stages of the main process or behind a GPU's copy.
-    (fetched(Work(seeds()), anywhere=False), "ItemSampler Sharder Work InWorkers ReadsAnywhere Prefetch", ""),
-    (fetched(AtHome(Work(seeds()))), "ItemSampler Sharder Work InWorkers AtHome ReadsAnywhere Prefetch", ""),
-    (fetched(seeds().copy_to("cuda")), "ItemSampler Sharder Pin CopyTo ReadsAnywhere StreamPrefetch", ""),
+    (fetched(Work(seeds()), anywhere=False), "ItemSampler ByIndex Work InWorkers ReadsAnywhere Prefetch", ""),
+    (fetched(AtHome(Work(seeds()))), "ItemSampler ByIndex Work InWorkers AtHome ReadsAnywhere Prefetch", ""),
+    (fetched(seeds().copy_to("cuda")), "ItemSampler ByIndex Pin CopyTo ReadsAnywhere StreamPrefetch", ""),
 ]
 """A pipeline, the stages of its plan with worker threads, and those with processes if they differ."""
 

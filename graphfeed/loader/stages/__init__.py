@@ -5,12 +5,12 @@ themselves are in `graphfeed.loader.executors`, and what crosses a cut is in `gr
 """
 
 from graphfeed.loader.stages.in_windows import InWindows
-from graphfeed.loader.stages.in_workers import InThreads, InWorkers, Sharder, UpstreamPlaceholder
+from graphfeed.loader.stages.in_workers import ByIndex, InThreads, InWorkers, UpstreamPlaceholder
 from graphfeed.loader.stages.prefetch import Pin, Prefetch, StreamPrefetch, WithCudaEvent
 
 # fmt: off
 __all__ = [
-    "InThreads", "InWindows", "InWorkers", "Pin", "Prefetch", "Sharder", "StreamPrefetch", "UpstreamPlaceholder",
+    "ByIndex", "InThreads", "InWindows", "InWorkers", "Pin", "Prefetch", "StreamPrefetch", "UpstreamPlaceholder",
     "WithCudaEvent",
 ]
 # fmt: on

@@ -58,7 +58,7 @@ class StartsWorkers(Protocol):
         """How long a call may have to wait for that."""
 
 
-class Sharder(Datapipe):
+class ByIndex(Datapipe):
     """Marks a source whose mini-batches workers make, each from its index alone.
 
     A mini-batch does not depend on which worker gets its index.
@@ -129,7 +129,7 @@ class InWorkers(Datapipe):
         if run.record is not None:
             cut, unwrap = self.changed(is_measured=True), run.record.unwrap
         head, _ = transforms_before(self)
-        if isinstance(head, Sharder):
+        if isinstance(head, ByIndex):
             worker, num_workers = torch_shard()
             mine = (index for index in range(self.start, len(head)) if index % num_workers == worker)
             tasks: Iterator[Any] = ((self.seed, self.epoch, index) for index in mine)
@@ -156,7 +156,7 @@ class InWorkers(Datapipe):
         Its source is None if that can't make a mini-batch from its index.
         """
         head, stages = transforms_before(self)
-        source = head.source.keyed(0, 0, 0) if isinstance(head, Sharder) else None
+        source = head.source.keyed(0, 0, 0) if isinstance(head, ByIndex) else None
         assert source is None or isinstance(source, Shardable)
         return WorkerTask(source, detach(head, stages), self.is_measured)
 

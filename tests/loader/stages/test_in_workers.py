@@ -17,7 +17,7 @@ import torch
 import graphfeed as gf
 from graphfeed.loader.executors import thread_executor
 from graphfeed.loader.run import RunContext
-from graphfeed.loader.stages.in_workers import InThreads, InWorkers, Sharder, detach
+from graphfeed.loader.stages.in_workers import ByIndex, InThreads, InWorkers, detach
 from tests import pipelines
 from tests.digests import digest
 from tests.waiting import HangAtTheSecond, unchanged, wait_until
@@ -40,7 +40,7 @@ class Unsendable:
 
 
 def source(count: int = 8) -> gf.Datapipe:
-    return Sharder(gf.ItemSampler(gf.ItemSet(count, names="seeds"), batch_size=1))
+    return ByIndex(gf.ItemSampler(gf.ItemSet(count, names="seeds"), batch_size=1))
 
 
 def seeds(batches: Iterator[gf.MiniBatch]) -> list[int]:

@@ -13,7 +13,7 @@ import torch
 import graphfeed as gf
 from graphfeed.loader.run import RunContext
 from graphfeed.loader.stages.in_windows import InWindows
-from graphfeed.loader.stages.in_workers import InThreads, InWorkers, Sharder
+from graphfeed.loader.stages.in_workers import ByIndex, InThreads, InWorkers
 from graphfeed.loader.stages.prefetch import Prefetch, StreamPrefetch
 from graphfeed.storage.features import RowMemory
 from graphfeed.storage.graph import Together
@@ -57,9 +57,9 @@ def together(pipe: Any, windows: Together = APART, num_threads: int = 0) -> InWi
 
 
 INSERTED: dict[str, Callable[..., Any]] = {
-    "workers": lambda pipe, path: InWorkers(pipe(source=Sharder), num_workers=2, window=4),
+    "workers": lambda pipe, path: InWorkers(pipe(source=ByIndex), num_workers=2, window=4),
     "workers that are sent mini-batches": lambda pipe, path: InWorkers(pipe(), num_workers=2, window=4),
-    "threads behind workers": lambda pipe, path: InThreads(InWorkers(pipe(source=Sharder), 2, 4).copy_to("cpu")),
+    "threads behind workers": lambda pipe, path: InThreads(InWorkers(pipe(source=ByIndex), 2, 4).copy_to("cpu")),
     "a thread": lambda pipe, path: Prefetch(pipe()),
     "a stream": lambda pipe, path: StreamPrefetch(pipe().copy_to("meta"), "copy", "meta"),
     "windows": lambda pipe, path: in_windows(fetched(path, pipe())),
