@@ -321,9 +321,9 @@ def test_a_loader_that_was_starting_its_workers_works() -> None:
         assert in_child(lambda: len(list(loader))) == "9"
 
 
-@pytest.mark.parametrize("lock", ["DERIVING", "MOVING"])
+@pytest.mark.parametrize("lock", ["CACHING", "MOVING"])
 def test_locks_that_other_threads_held_are_free(lock: str) -> None:
-    owner: Any = graph_arrays if lock == "DERIVING" else shareable
+    owner: Any = graph_arrays if lock == "CACHING" else shareable
     with held_elsewhere(getattr(owner, lock)):
         assert in_child(lambda: getattr(owner, lock).acquire(timeout=5)) == "True"
 

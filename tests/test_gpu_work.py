@@ -18,7 +18,7 @@ from benchmarks.graphs import Shape, make_edges
 from benchmarks.small_calls import library_calls
 from graphfeed.loader.transport.streams import parts_on_streams
 from graphfeed.ops import Key
-from graphfeed.ops.arguments import check_ids, trust_ids
+from graphfeed.ops.arguments import check_ids, mark_below
 from graphfeed.ops.cuda.source import file_of_kernel
 from graphfeed.storage.graph.sampling_request import SamplingRequest, TemporalQuery
 from graphfeed.storage.memory import count_bytes, tensors_in
@@ -63,13 +63,13 @@ def read_cached(there: gf.FusedCSCSamplingGraph, seeds: torch.Tensor) -> None:
     if there not in CACHED:
         rows = gf.TorchBasedFeature(EmulatedCuda.memory.pin_memory(torch.rand(NODES, 4)))
         CACHED[there] = gf.gpu_cached_feature(rows, 64, seeds.device)
-    trust_ids(seeds, NODES)
+    mark_below(seeds, NODES)
     CACHED[there].read(seeds)
 
 
 def read_there(there: gf.FusedCSCSamplingGraph, seeds: torch.Tensor) -> None:
     """Read rows of nodes that a sampler found."""
-    trust_ids(seeds, NODES)
+    mark_below(seeds, NODES)
     gf.TorchBasedFeature(there.indices[:NODES].view(NODES, 1)).read(seeds)
 
 

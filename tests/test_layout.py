@@ -84,7 +84,7 @@ PARTS_OF_KERNELS = {
     "relabel.py",
     "search.py",
     "source.py",
-    "wire.py",
+    "protobuf.py",
     *GPU_ALONE,
 }
 """What several kernels are made of, tested through them."""

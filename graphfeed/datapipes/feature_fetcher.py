@@ -14,13 +14,14 @@ from graphfeed.datapipes.transform import Transform
 from graphfeed.ops import is_gpu
 from graphfeed.ops.arguments import UnknownName, brief, nearest
 from graphfeed.storage import Feature, FeatureStore, SamplingGraph
+from graphfeed.storage.features import StoreKey
 from graphfeed.storage.graph import ORIGINAL_EDGE_ID, ByType, FusedCSCSamplingGraph, to_type_dict, type_name
 from graphfeed.storage.memory import Shareable
 
 Names: TypeAlias = Sequence[str] | Mapping[str, Sequence[str]] | Mapping[tuple[str, str, str], Sequence[str]]
 
 
-def feature_keys(domain: str, names: Names | None) -> list[tuple[str, str | None, str]]:
+def feature_keys(domain: str, names: Names | None) -> list[StoreKey]:
     """Return the keys in the store for a list of names, or for a dict of lists by type; seeds have those of edges."""
     if names is None:
         return []
@@ -133,7 +134,7 @@ class FeatureFetcher(Transform, name="fetch_feature"):
                     f"{domain}s; give it a row for each {domain}"
                 )
 
-    def requests(self) -> list[tuple[str, tuple[str, str | None, str]]]:
+    def requests(self) -> list[tuple[str, StoreKey]]:
         """Return the keys of the features to fetch, each behind "node", "edge" or "seed_edge"."""
         names = {
             "node": self.node_feature_keys,
@@ -142,7 +143,7 @@ class FeatureFetcher(Transform, name="fetch_feature"):
         }
         return [(argument, key) for argument, own in names.items() for key in feature_keys(argument, own)]
 
-    def features(self) -> dict[tuple[str, str | None, str], Feature]:
+    def features(self) -> dict[StoreKey, Feature]:
         """Return the features to fetch that the store has, by their keys."""
         return {key: self.feature_store[key] for _, key in self.requests() if key in self.feature_store}
 
@@ -158,7 +159,7 @@ class FeatureFetcher(Transform, name="fetch_feature"):
             result.seed_edge_features = self.read("seed_edge", self.seed_edge_feature_keys, own)
         return result
 
-    def wanted_rows(self, minibatch: MiniBatch) -> Iterator[tuple[tuple[str, str | None, str], torch.Tensor]]:
+    def wanted_rows(self, minibatch: MiniBatch) -> Iterator[tuple[StoreKey, torch.Tensor]]:
         """Yield the key of each feature that a mini-batch gets, and the ids of its rows."""
         if self.node_feature_keys is not None:
             yield from self.look_ups("node", self.node_feature_keys, nodes_of(minibatch))
@@ -178,9 +179,7 @@ class FeatureFetcher(Transform, name="fetch_feature"):
             features[key] = rows.to(wanted.device) if is_gpu(wanted.device) else rows
         return features
 
-    def look_ups(
-        self, domain: str, names: Names, ids: ByType | None
-    ) -> Iterator[tuple[tuple[str, str | None, str], torch.Tensor]]:
+    def look_ups(self, domain: str, names: Names, ids: ByType | None) -> Iterator[tuple[StoreKey, torch.Tensor]]:
         """Yield the key of each feature to read, and the ids of its rows."""
         for key in feature_keys(domain, names):
             of_type = key[1]

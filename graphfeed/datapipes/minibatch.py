@@ -7,7 +7,7 @@ import torch
 from typing_extensions import TypeVar
 
 from graphfeed.ops import Key
-from graphfeed.ops.arguments import checked, trust_copied
+from graphfeed.ops.arguments import checked, mark_copied_below
 from graphfeed.ops.process import load_entry_point
 from graphfeed.storage.graph import SampledSubgraph, to_type_dict
 from graphfeed.storage.memory import all_pinned, move, shapes_repr, tensor_repr
@@ -166,7 +166,7 @@ class MiniBatch:
         for name, value in move(vars(self), device, non_blocking=non_blocking).items():
             setattr(self, name, value)
         for node_type, ids in to_type_dict(before).items():
-            trust_copied(ids, to_type_dict(self.input_nodes)[node_type])
+            mark_copied_below(ids, to_type_dict(self.input_nodes)[node_type])
         return self
 
     def pin_memory(self) -> "MiniBatch":

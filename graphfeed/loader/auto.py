@@ -35,7 +35,7 @@ from graphfeed.ops.process import ForkLock
 from graphfeed.storage.memory import find_places, ranks_of_machine
 
 FEWEST = 10
-"""How many mini-batches are measured with a choice, and two windows of them beyond that."""
+"""How many mini-batches are measured with a choice, and twice as many as are in flight beyond that."""
 SHORTEST_SECONDS = 0.4
 MOST_TRIALS = 4
 SLOWER = 0.1
@@ -200,7 +200,7 @@ class Auto:
             return False
         self._next_look = perf_counter() + SHORTEST_SECONDS
         summary = summarise(self._records)
-        wanted = FEWEST + 2 * summary.setting.window
+        wanted = FEWEST + 2 * summary.setting.most_in_flight
         return summary.num_minibatches >= wanted and summary.seconds >= SHORTEST_SECONDS
 
     def _watch(self, minibatches: Generator[Any, None, None]) -> Iterator[Any]:

@@ -26,9 +26,9 @@ UNKNOWN_NOTE = f"{UNKNOWN}: unknown; your own stages may define estimate_size()"
 
 
 def describe_setting(running: Datapipe, num_workers: int, worker: str) -> Setting:
-    """Return how a plan runs, for a profile: the stages that a user wrote, the source first, and the largest window."""
+    """Return how a plan runs, for a profile: the stages that a user wrote, the source first, and who works on them."""
     listed = list(list_stages(running, Location("main", ""), 0))[::-1]
-    window = max((stage.window for stage, _, _ in listed if isinstance(stage, InWorkers)), default=0)
+    in_flight = max((stage.in_flight for stage, _, _ in listed if isinstance(stage, InWorkers)), default=0)
     rows = [
         StageRow(stage.position, type(stage).__name__, location.where)
         for stage, location, _ in listed
@@ -37,7 +37,7 @@ def describe_setting(running: Datapipe, num_workers: int, worker: str) -> Settin
     cores = available_cores()
     quota = min((quota for quota in cpu_quotas() if quota < cores), default=None)
     cores = cores if quota is None else ceil(quota)
-    return Setting(tuple(rows), num_workers if window else 0, worker, window, cores, quota)
+    return Setting(tuple(rows), num_workers if in_flight else 0, worker, in_flight, cores, quota)
 
 
 @dataclass(frozen=True)

@@ -119,12 +119,12 @@ def cut_at_main_stages(pipe: Datapipe, options: LoaderOptions) -> Datapipe:
     if options.num_workers == 0:
         return pipe
     check_reachable(pipe)
-    window = options.num_workers * options.prefetch_factor
+    in_flight = options.num_workers * options.prefetch_factor
 
     def wrap(stage: Datapipe) -> Datapipe:
         if not runs_before_cut(stage):
             return stage
-        return InWorkers(stage, options.num_workers, window, timeout_seconds=options.timeout_seconds)
+        return InWorkers(stage, options.num_workers, in_flight, timeout_seconds=options.timeout_seconds)
 
     cut = pipe.rewrite(lambda stage: stage if runs_before_cut(stage) else stage.with_inputs(wrap))
     return wrap(cut)

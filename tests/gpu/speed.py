@@ -15,7 +15,7 @@ import torch
 
 import graphfeed as gf
 from graphfeed.ops import gather_rows, kernels
-from graphfeed.ops.arguments import trust_ids
+from graphfeed.ops.arguments import mark_below
 from graphfeed.ops.memory import empty_locked
 from graphfeed.storage.memory import available_memory, count_bytes, tensors_in
 
@@ -161,7 +161,7 @@ def read_tables(device: torch.device, trace: Path) -> Iterator[tuple[str, str]]:
             kernels("rows.gather", torch.empty(0, device=device)).SORTED_BYTES = least  # type: ignore[attr-defined]
             ids = [torch.randint(len(part), (SIZES.read_rows,)).to(device) for _ in range(SIZES.warm_up)]
             for own in ids:
-                trust_ids(own, len(part))
+                mark_below(own, len(part))
             gather_rows(part, ids[0])
             torch.cuda.synchronize()
             begin = time.perf_counter()

@@ -13,7 +13,7 @@ import torch
 
 import graphfeed as gf
 from graphfeed.ops import gather_rows
-from graphfeed.ops.arguments import trust_ids
+from graphfeed.ops.arguments import mark_below
 from graphfeed.ops.memory import pinned
 from tests.loader.late_streams import running
 from tests.ops.emulated_cuda import Cuda, EmulatedCuda, device_of
@@ -79,7 +79,7 @@ def read_freed(program: Callable[..., Freed], work: Work) -> tuple[bool, bool]:
     for _ in range(2):  # The first round compiles and allocates, for which the GPU is waited for.
         here = torch.randint(work.rows, (work.rows,))
         ids = here.to(work.device)
-        trust_ids(ids, work.rows)  # so that it is not waited for to check them
+        mark_below(ids, work.rows)  # so that it is not waited for to check them
         found, expected, free = program(work, numbered, here, ids, begin)
         read: Any = torch.cuda.Event(blocking=True)  # type: ignore[no-untyped-call]
         read.record()

@@ -36,7 +36,7 @@ def in_workers(pipe: gf.Datapipe, options: LoaderOptions) -> list[str]:
 
 def test_the_window_follows_the_prefetch_factor() -> None:
     cut = cut_at_main_stages(Work(seeds()), LoaderOptions(num_workers=3, prefetch_factor=4))
-    assert describe_stage(cut) == "InWorkers(num_workers=3, window=12)"
+    assert describe_stage(cut) == "InWorkers(num_workers=3, in_flight=12)"
 
 
 def fetched(**options: Any) -> gf.Datapipe:
@@ -149,7 +149,7 @@ def test_only_features_that_processes_share_are_read_in_processes() -> None:
 def test_servers_run_what_workers_would_and_the_plan_says_so() -> None:
     loader = gf.DataLoader(pipelines.homogeneous(), servers=["10.0.0.2:50051", "10.0.0.3:50051"], token="t", seed=0)
     text = loader.explain()
-    assert "InWorkers(num_workers=8, window=16, servers=['10.0.0.2:50051', '10.0.0.3:50051'])" in text
+    assert "InWorkers(num_workers=8, in_flight=16, servers=['10.0.0.2:50051', '10.0.0.3:50051'])" in text
     assert [line.split()[0] for line in text.splitlines()[2:6]] == ["server"] * 4
     assert "Sampling servers have the pipeline, so they run the stages before the cut" in text
     assert "server: ItemSampler -> NeighborSampler -> FeatureFetcher" in repr(loader)

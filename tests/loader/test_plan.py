@@ -13,7 +13,7 @@ from graphfeed.loader.explain import BYTES_NOTE, UNKNOWN_NOTE, bytes_text, descr
 from graphfeed.loader.plan import make_plan
 from graphfeed.loader.profile import find_caches
 from graphfeed.loader.rules import LoaderOptions
-from graphfeed.storage.graph.sampling import mapped_arrays
+from graphfeed.storage.graph.sampling import graph_files
 from tests import pipelines
 from tests.datapipes.pipeline.test_pipeline_graph import diamond
 from tests.storage.graph.graph_kinds import OneHop
@@ -154,11 +154,11 @@ def test_graphs_in_files_say_how_they_are_read(tmp_path: Path, monkeypatch: pyte
         (1e5, f"more than 1/4 of 100 kB {ahead}; column starts, 8.0 kB, stay in memory"),
         (5e4, f"more than 1/4 of 50 kB {ahead}"),
     ):
-        monkeypatch.setattr(mapped_arrays, "available_memory", lambda free=free: free)
+        monkeypatch.setattr(graph_files, "available_memory", lambda free=free: free)
         graph = gf.load_graph(tmp_path / "graph")
         lines = gf.DataLoader(pipe.sample_neighbor(graph, [2]).sample_neighbor(graph, [2]), 0).explain().splitlines()
         assert lines[lines.index("graphs in mapped files, as this process reads them:") + 1] == f"  1.6 MB, {how}"
-        assert mapped_arrays.DECIDED.get(graph) is None, "it is said before it is done"
+        assert graph_files.DECIDED.get(graph) is None, "it is said before it is done"
     assert not any("mapped" in line for line in make_plan(pipelines.homogeneous(), LoaderOptions()).explain().split())
 
 

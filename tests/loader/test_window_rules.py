@@ -17,7 +17,7 @@ from graphfeed.loader.explain import bytes_text
 from graphfeed.loader.profile import find_caches
 from graphfeed.loader.stages.in_windows import InWindows
 from graphfeed.storage.features import PlannedRows
-from graphfeed.storage.graph.sampling import mapped_arrays
+from graphfeed.storage.graph.sampling import graph_files
 from graphfeed.storage.memory.tensor_tree import tensors_in
 from tests.digests import digest, digests
 from tests.loader.late_streams import running
@@ -301,7 +301,7 @@ MAPPED_NODES = 2000
 @pytest.fixture
 def saved(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Save a graph that is larger than the memory."""
-    monkeypatch.setattr(mapped_arrays, "available_memory", lambda: 90_000.0)
+    monkeypatch.setattr(graph_files, "available_memory", lambda: 90_000.0)
     graph(MAPPED_NODES).save(tmp_path / "graph")
     return tmp_path / "graph"
 
@@ -347,7 +347,7 @@ def test_what_is_not_read_together_is_sampled_apart(saved: Path, monkeypatch: py
     assert windows(sampled(mapped, only_new=True), num_workers=2) == []
     assert windows(sampled(mapped, deduplicate=False), num_workers=2) == []
     assert windows(sampled(gf.from_coo(([0], [1]), MAPPED_NODES)), num_workers=2) == []
-    monkeypatch.setattr(mapped_arrays, "available_memory", lambda: 200_000.0)
+    monkeypatch.setattr(graph_files, "available_memory", lambda: 200_000.0)
     assert windows(sampled(mapped), num_workers=2) == []
 
 

@@ -13,6 +13,7 @@ from graphfeed.distributed.partition.part_layout import FILE_NAME, check_identit
 from graphfeed.pyg.data import EdgeList, make_graph
 from graphfeed.storage import FeatureKey, TorchBasedFeature
 from graphfeed.storage.datasets import check_file
+from graphfeed.storage.features import StoreKey
 from graphfeed.storage.graph import ORIGINAL_EDGE_ID, FusedCSCSamplingGraph, first_ids, from_type_dict
 from graphfeed.storage.memory import BROKEN, read_tensors
 
@@ -20,7 +21,7 @@ META, ORDER = "META.json", "order"
 TIME, EDGE_TIME = "time", "edge_time"
 BY_TYPE = "by type"
 """What `META.json` has in `ids` if our `Partitioner` wrote the folder."""
-Features: TypeAlias = dict[tuple[str, str | None, str], TorchBasedFeature]
+Features: TypeAlias = dict[StoreKey, TorchBasedFeature]
 
 
 class PartEdges(NamedTuple):

@@ -39,8 +39,8 @@ class Setting:
     num_workers: int
     worker: str
     """"thread", "process", "server" or "executor"."""
-    window: int
-    """How many mini-batches may be in flight; 0 without workers."""
+    most_in_flight: int
+    """0 without workers."""
     num_cores: int
     """How many cores the loader's processes may use at once."""
     quota: float | None = None
@@ -56,7 +56,7 @@ class Trip(NamedTuple):
     arrived: int
 
 
-class Window(NamedTuple):
+class Pending(NamedTuple):
     """How many mini-batches were in flight when the reader took one, and how many of them were done."""
 
     time: int
@@ -117,7 +117,7 @@ class EpochRecord:
     unix_time: int = field(default_factory=lambda: time_ns() - perf_counter_ns())
     """What to add to times for nanoseconds since 1970."""
     trips: list[Trip] = field(default_factory=list)
-    windows: list[Window] = field(default_factory=list)
+    pending: list[Pending] = field(default_factory=list)
     handovers: list[Handover] = field(default_factory=list)
     sizes: list[int] = field(default_factory=list)
     """The bytes of some mini-batches."""
@@ -158,9 +158,9 @@ class EpochRecord:
 
         return watched
 
-    def watch_window(self, in_flight: int, ready: int) -> None:
-        """Note how full the window is when the reader takes a mini-batch."""
-        self.windows.append(Window(perf_counter_ns(), in_flight, ready))
+    def watch_pending(self, in_flight: int, ready: int) -> None:
+        """Note how many mini-batches are in flight when the reader takes one."""
+        self.pending.append(Pending(perf_counter_ns(), in_flight, ready))
 
     def watch_reader(self, minibatches: Iterator[Any]) -> Iterator[Any]:
         """Yield mini-batches, and note when the loop asks for each and gets it."""

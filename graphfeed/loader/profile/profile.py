@@ -24,7 +24,7 @@ class Profile:
     """Where the time of a loader's epochs goes. `print(profile)` shows a verdict and a table of the stages.
 
     Measuring costs about 3 microseconds for each stage of a mini-batch. Times of stages are medians without what stages
-    within them take; the first mini-batches, for which the window was not full, are left out. Caches are those of this
+    within them take; the first mini-batches, for which too few were in flight, are left out. Caches are those of this
     process.
 
     Example:
@@ -104,7 +104,7 @@ class Profile:
 
 def write_table(summary: Summary, verdict: Verdict) -> str:
     text = verdict.text[0].upper() + verdict.text[1:] + "."
-    above, below = textwrap.wrap(text, WIDTH, max_lines=6), [*window_lines(summary), *other_lines(summary)]
+    above, below = textwrap.wrap(text, WIDTH, max_lines=6), [*loop_lines(summary), *other_lines(summary)]
     return "\n".join([*above, "", *stage_lines(summary, MOST_LINES - len(above) - len(below) - 1), *below])
 
 
@@ -134,7 +134,7 @@ def stage_lines(summary: Summary, most: int) -> list[str]:
     return lines
 
 
-def window_lines(summary: Summary) -> list[str]:
+def loop_lines(summary: Summary) -> list[str]:
     """Return the loop's line, and one for the workers if there are any."""
     lines = [
         f"{'loop':8}  {summary.step_ms:8.2f}  {'':24}  your step; it waits {percent(summary.waits)} of the time, "
@@ -143,8 +143,8 @@ def window_lines(summary: Summary) -> list[str]:
     setting = summary.setting
     if setting.num_workers:
         lines.append(
-            f"workers: {setting.num_workers} ({setting.worker}), busy {percent(summary.busy)}; window of "
-            f"{setting.window}: {summary.in_flight:.1f} in flight, {summary.ready:.1f} ready"
+            f"workers: {setting.num_workers} ({setting.worker}), busy {percent(summary.busy)}; {summary.in_flight:.1f} "
+            f"of {setting.most_in_flight} in flight, {summary.ready:.1f} ready"
         )
         lines.append(
             f"on the way: {summary.queue_ms:.2f} ms until a worker begins, {summary.transfer_ms:.2f} ms back; workers "

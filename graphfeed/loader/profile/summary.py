@@ -57,7 +57,7 @@ class Summary:
     transfer_ms: float
     """From the end of a worker's last stage until the result is here."""
     in_flight: float
-    """How many mini-batches are in the window, on average."""
+    """How many mini-batches are in flight, on average."""
     ready: float
     """How many of them are done, on average."""
     num_bytes: float
@@ -87,11 +87,11 @@ class Summary:
 
 
 class Stretch:
-    """An epoch without its first mini-batches, which the window was not full for."""
+    """An epoch without its first mini-batches, for which too few were in flight."""
 
     def __init__(self, record: EpochRecord) -> None:
         setting = record.setting
-        skipped = min(setting.window + setting.num_workers + 1, len(record.handovers) // 2)
+        skipped = min(setting.most_in_flight + setting.num_workers + 1, len(record.handovers) // 2)
         self.handovers = record.handovers[skipped:]
         self.begin = self.handovers[0].asked if self.handovers else record.ended
         self.nanoseconds = max(record.ended - self.begin, 0)
@@ -106,7 +106,7 @@ class Stretch:
                 self.worked[span.epoch, span.minibatch].append(span)
         arrived = {(trip.epoch, trip.minibatch): trip for trip in record.trips}
         self.trips = [(arrived[key], spans) for key, spans in self.worked.items() if key in arrived]
-        self.windows = [window for window in record.windows if window.time >= self.begin]
+        self.pending = [pending for pending in record.pending if pending.time >= self.begin]
 
     @property
     def steps(self) -> Iterator[float]:
@@ -124,7 +124,7 @@ def summarise(records: Sequence[EpochRecord]) -> Summary:
     worked = [spans for stretch in stretches for spans in stretch.worked.values()]
     trips = [trip for stretch in stretches for trip in stretch.trips]
     asked = [span for stretch in stretches for span in stretch.asked]
-    windows = [window for stretch in stretches for window in stretch.windows]
+    pending = [one for stretch in stretches for one in stretch.pending]
     counted = [record.after.since(record.before) for record in records]
     ran, waited = (sum(times[part] for one in counted for times in one.threads.values()) for part in (0, 1))
     whole = sum(record.ended - record.handovers[0].asked for record in records if record.handovers)
@@ -145,8 +145,8 @@ def summarise(records: Sequence[EpochRecord]) -> Summary:
         request_ms=middle(span.own / MS for span in asked if span.side == "reader"),
         server_queue_ms=middle(span.own / MS for span in asked if span.side == "maker"),
         transfer_ms=middle((trip.arrived - max(span.end for span in spans)) / MS for trip, spans in trips),
-        in_flight=mean(window.in_flight for window in windows),
-        ready=mean(window.ready for window in windows),
+        in_flight=mean(one.in_flight for one in pending),
+        ready=mean(one.ready for one in pending),
         num_bytes=mean(size for record in records for size in record.sizes),
         rows=average_rows(records),
         caches=add_caches(counted),

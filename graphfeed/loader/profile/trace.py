@@ -94,10 +94,10 @@ def trace_events(
             yield event("t" if place else "s", "mini-batch", span.begin, (span.process, span.thread), **arrow)
         if on_the_way:
             yield event("f", "mini-batch", handover.given, loop, bp="e", **arrow)
-    for window in record.windows:
-        if window.time >= start:
-            counts = {"in flight": window.in_flight - window.ready, "ready": window.ready}
-            yield event("C", "window", window.time, loop, args=counts)
+    for pending in record.pending:
+        if pending.time >= start:
+            counts = {"in flight": pending.in_flight - pending.ready, "ready": pending.ready}
+            yield event("C", "in flight", pending.time, loop, args=counts)
     for place, track in enumerate(dict.fromkeys([loop, *(shown.track for shown in ranges)])):
         process, thread = names_of(track, loop, place)
         yield event("M", "process_name", start, track, args={"name": process})

@@ -20,12 +20,11 @@ from graphfeed.loader.stages.in_workers import chain_of, detach, with_failure
 from graphfeed.loader.transport.thread_channel import Failure
 from graphfeed.ops.rows import Each
 from graphfeed.storage import Feature, FeatureStore, SamplingGraph
-from graphfeed.storage.features import PlannedRows, ReadsAhead, RemoteFeature, RowMemory, bytes_of_rows
+from graphfeed.storage.features import PlannedRows, ReadsAhead, RemoteFeature, RowMemory, StoreKey, bytes_of_rows
 from graphfeed.storage.graph import SamplingRequest, Together
 from graphfeed.storage.memory import count_bytes
 
-Key = tuple[str, str | None, str]
-Sources: TypeAlias = dict[Key, ReadsAhead]
+Sources: TypeAlias = dict[StoreKey, ReadsAhead]
 
 MOST_MINIBATCHES = 128
 """How many mini-batches a window has at most if there is memory for more. With 64, a pass over ogbn-papers100M's rows
@@ -62,10 +61,10 @@ class FetchesKnownRows(Protocol):
     datapipe: Datapipe
     feature_store: FeatureStore
 
-    def features(self) -> dict[Key, Feature]:
+    def features(self) -> dict[StoreKey, Feature]:
         """Return the features that it reads, by their keys."""
 
-    def wanted_rows(self, minibatch: Any) -> Iterable[tuple[Key, torch.Tensor]]:
+    def wanted_rows(self, minibatch: Any) -> Iterable[tuple[StoreKey, torch.Tensor]]:
         """Yield the key of each feature that a mini-batch gets, and the ids of its rows."""
 
     def changed(self, **fields: Any) -> Any:
@@ -235,7 +234,7 @@ class Rows:
 
     depth = 1
 
-    def __init__(self, stage: InWindows, rows: dict[Key, PlannedRows]) -> None:
+    def __init__(self, stage: InWindows, rows: dict[StoreKey, PlannedRows]) -> None:
         self._fetch: Any = stage.datapipe
         self._stages = fetch_and_copies(stage.datapipe)
         self._rows, self._most = rows, stage.sample_bytes
@@ -249,9 +248,9 @@ class Rows:
     def has_room(self, window: Window) -> bool:
         return window.num_bytes < self._most and all(rows.has_room() for rows in self._rows.values())
 
-    def note(self, window: Window, minibatch: Any) -> tuple[Any, dict[Key, list[torch.Tensor]]]:
+    def note(self, window: Window, minibatch: Any) -> tuple[Any, dict[StoreKey, list[torch.Tensor]]]:
         window.num_bytes += count_bytes(minibatch)
-        wanted: dict[Key, list[torch.Tensor]] = {key: [] for key in self._rows}
+        wanted: dict[StoreKey, list[torch.Tensor]] = {key: [] for key in self._rows}
         # What is wrong with the ids is raised by the fetch.
         with suppress(Exception):
             for key, ids in self._fetch.wanted_rows(minibatch):
@@ -294,11 +293,11 @@ class Rows:
 class ReadAheadStore(FeatureStore):
     """A store of features, some of which have their rows in memory already."""
 
-    def __init__(self, store: FeatureStore, rows: dict[Key, PlannedRows]) -> None:
+    def __init__(self, store: FeatureStore, rows: dict[StoreKey, PlannedRows]) -> None:
         self._store = store
         self._rows = rows
 
-    def __getitem__(self, feature_key: Key) -> Feature:
+    def __getitem__(self, feature_key: StoreKey) -> Feature:
         rows = self._rows.get(feature_key)
         feature: object = self._store[feature_key]
         # An update may have put other rows in the place of the source's.
@@ -306,10 +305,10 @@ class ReadAheadStore(FeatureStore):
             return self._store[feature_key]
         return feature.in_place_of_source(rows)
 
-    def __contains__(self, feature_key: Key) -> bool:
+    def __contains__(self, feature_key: StoreKey) -> bool:
         return feature_key in self._store
 
-    def keys(self) -> Iterable[Key]:
+    def keys(self) -> Iterable[StoreKey]:
         return self._store.keys()
 
 

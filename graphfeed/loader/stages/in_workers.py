@@ -85,12 +85,12 @@ class ByIndex(Datapipe):
 class InWorkers(Datapipe):
     """Runs the transforms before it in the run's executor, and yields their mini-batches in order.
 
-    A bounded window of mini-batches is in flight. Without an executor, the transforms run in this thread.
+    A bounded number of mini-batches is in flight. Without an executor, the transforms run in this thread.
     """
 
     datapipe: Datapipe
     num_workers: int
-    window: int
+    in_flight: int
     """The largest number of mini-batches in flight."""
     servers: tuple[str, ...] = ()
     """The addresses of the servers that take the place of workers."""
@@ -117,7 +117,7 @@ class InWorkers(Datapipe):
             yield from self.datapipe
             return
         side = self.worker_side(run)
-        results = self.in_order(run, side.tasks, lambda task: (side.submit(task),), self.window, run.executor)
+        results = self.in_order(run, side.tasks, lambda task: (side.submit(task),), self.in_flight, run.executor)
         with closing(results):
             yield from map(side.receive, results)
 
@@ -165,16 +165,16 @@ class InWorkers(Datapipe):
         run: RunContext,
         tasks: Iterator[Any],
         submit: "Callable[[Any], tuple[Future[Any], ...]]",
-        window: int,
+        most: int,
         executor: Executor,
     ) -> Generator[Any, None, None]:
-        """Yield the results of tasks in their order, a window of them ahead.
+        """Yield the results of tasks in their order, some of them ahead.
 
         Args:
             run: The context of the run.
             tasks: The tasks to submit.
             submit: Begins a task and returns its futures; the last one has the result.
-            window: The largest number of tasks in flight.
+            most: The largest number of tasks in flight.
             executor: Completes the last future of each task.
         """
         record = run.record
@@ -192,7 +192,7 @@ class InWorkers(Datapipe):
         begun = ((task, () if isinstance(task, Failure) else submit(task)) for task in tasks)
         pending: deque[tuple[Any, tuple[Future[Any], ...]]] = deque()
         try:
-            pending.extend(islice(begun, window))
+            pending.extend(islice(begun, most))
             while pending:
                 task, futures = pending[0]
                 # Failure: it is raised in the place of its mini-batch, also that of a source, whose last task it is.
@@ -202,11 +202,11 @@ class InWorkers(Datapipe):
                 if not run.wait(self, "reader", wait_for, *futures):
                     return
                 if record is not None:
-                    record.watch_window(len(pending), sum(bool(others) and others[-1].done() for _, others in pending))
+                    record.watch_pending(len(pending), sum(bool(others) and others[-1].done() for _, others in pending))
                 result = self.result_of(pending, executor)
-                # Success: the window is refilled before the mini-batch is yielded, so that workers go on meanwhile.
+                # Success: another task begins before the mini-batch is yielded, so that workers go on meanwhile.
                 pending.popleft()
-                pending.extend(islice(begun, window - len(pending)))
+                pending.extend(islice(begun, most - len(pending)))
                 yield result
         finally:
             # After a failure, or when a reader leaves and closes this generator: tasks that have not begun are dropped,
@@ -301,10 +301,10 @@ class InThreads(Datapipe):
             sampled = side.submit(task)
             return sampled, then(sampled, threads, finish)
 
-        count = min(workers.window, max(2, workers.num_workers, available_cores()))
+        count = min(workers.in_flight, max(2, workers.num_workers, available_cores()))
         threads = ThreadExecutor(count, "graphfeed-fetch")
         try:
-            yield from workers.in_order(run, side.tasks, submit, workers.window + count, threads)
+            yield from workers.in_order(run, side.tasks, submit, workers.in_flight + count, threads)
         finally:
             threads.shutdown(cancel_futures=True)
 

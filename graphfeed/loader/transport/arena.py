@@ -15,7 +15,7 @@ SLOTS = 1024
 
 
 @dataclass(frozen=True, slots=True)
-class Block:
+class ArenaBlock:
     """A piece of an arena."""
 
     slot: int
@@ -34,9 +34,9 @@ class Arena:
         self.starts = [SLOTS]
         self.stops = [self.size]
         self.slots = list(range(SLOTS - 1, -1, -1))
-        self.in_use: dict[int, Block] = {}
+        self.in_use: dict[int, ArenaBlock] = {}
 
-    def allocate(self, size: int) -> Block | None:
+    def allocate(self, size: int) -> ArenaBlock | None:
         """Return the lowest free block of at least `size` bytes, or None if there is none."""
         # Nothing waits, and a block costs a few microseconds. If there is none, the caller sends its bytes another way.
         self.reclaim()
@@ -47,7 +47,7 @@ class Arena:
                     del self.starts[number], self.stops[number]
                 else:
                     self.starts[number] = start + size
-                block = Block(self.slots.pop(), start, start + size)
+                block = ArenaBlock(self.slots.pop(), start, start + size)
                 self.in_use[block.slot] = block
                 return block
         return None

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from graphfeed.loader.transport.arena import Arena, ArenaReader, Block, BlockLease
+from graphfeed.loader.transport.arena import Arena, ArenaBlock, ArenaReader, BlockLease
 from graphfeed.ops.memory import Bytes, MemoryFile
 
 ZERO_COPY_BYTES = 1 << 30
@@ -83,7 +83,7 @@ class ZeroCopySender:
                 self.taking = False
         return np.asarray(holding)[:size]
 
-    def _hold(self, block: Block) -> Holding:
+    def _hold(self, block: ArenaBlock) -> Holding:
         assert self.arena is not None
         address = self.arena.memory.ctypes.data + block.start
         return Holding(self.arena.marks, block.slot, address, block.stop - block.start)
@@ -99,7 +99,7 @@ class ZeroCopySender:
         # buffers are copied: those in a block that something here still refers to, such as a stage that keeps a tensor
         # for the next mini-batch; small ones; and of those that overlap, all but the largest, because they arrive
         # apart. Mini-batches of 55 MB from two worker processes that fetch come 1.33 times as fast as with the copy.
-        in_place: list[tuple[Piece, Block]] = []
+        in_place: list[tuple[Piece, ArenaBlock]] = []
         kept = []
         for block, pieces in self.claim(arena, buffers):
             for piece in pieces:
@@ -123,13 +123,13 @@ class ZeroCopySender:
             del buffers[piece.number]
         return b"".join((COUNT.pack(len(in_place)), *references, header)), buffers, kept
 
-    def claim(self, arena: Arena, buffers: list[Any]) -> list[tuple[Block, list[Piece]]]:
+    def claim(self, arena: Arena, buffers: list[Any]) -> list[tuple[ArenaBlock, list[Piece]]]:
         """Return the blocks that buffers lie in, which no longer become free by themselves, and the buffers in each."""
         first = arena.memory.ctypes.data
         with self.lock:
             blocks = sorted(arena.in_use.values(), key=lambda block: block.start)
         starts = [block.start for block in blocks]
-        pieces: defaultdict[Block, list[Piece]] = defaultdict(list)
+        pieces: defaultdict[ArenaBlock, list[Piece]] = defaultdict(list)
         for number, buffer in enumerate(buffers):
             start = buffer.__array_interface__["data"][0] - first
             if not 0 <= start < arena.size:

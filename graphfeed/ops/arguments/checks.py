@@ -8,7 +8,7 @@ from operator import index
 import torch
 
 from graphfeed.ops.arguments.texts import brief
-from graphfeed.ops.arguments.verified import is_trusted, trust_ids
+from graphfeed.ops.arguments.verified import are_below, mark_below
 
 MOST_SECONDS = 1e8
 """The longest wait, of three years: all of the system's functions that wait take as much."""
@@ -128,23 +128,23 @@ def bounds(ids: torch.Tensor) -> tuple[int, int]:
 
 def check_ids(name: str, ids: torch.Tensor, bound: int, error: type[Exception] = ValueError) -> None:
     """Raise unless every id lies in `0 .. bound - 1`; does not wait for a GPU to check what is trusted."""
-    if ids.numel() > 0 and not is_trusted(ids, bound):
+    if ids.numel() > 0 and not are_below(ids, bound):
         check_bounds(name, bounds(ids), bound, error)
 
 
-def trust_copied(ids: object, copied: object) -> None:
+def mark_copied_below(ids: object, copied: object) -> None:
     """Note of ids that were copied from the CPU to a GPU what the CPU finds, which need not wait for the GPU."""
     if not isinstance(ids, torch.Tensor) or not isinstance(copied, torch.Tensor):
         return
     if ids.is_cpu and not copied.is_cpu and ids.dtype in ID_DTYPES and ids.numel():
         low, high = bounds(ids)
         if low >= 0:
-            trust_ids(copied, high + 1)
+            mark_below(copied, high + 1)
 
 
 def check_ids_of_each(parts: Mapping[str, torch.Tensor], sizes: Mapping[str, int], name: str) -> None:
     """Raise unless the ids of each part lie in `0 .. size - 1`; waits for a GPU only once."""
-    filled = {part: ids for part, ids in parts.items() if ids.numel() > 0 and not is_trusted(ids, sizes[part])}
+    filled = {part: ids for part, ids in parts.items() if ids.numel() > 0 and not are_below(ids, sizes[part])}
     if all(ids.is_cpu for ids in filled.values()):
         found = [bounds(ids) for ids in filled.values()]
     else:

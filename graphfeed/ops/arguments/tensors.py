@@ -7,7 +7,7 @@ import torch
 from numpy.typing import NDArray
 
 from graphfeed.ops.arguments.texts import brief
-from graphfeed.ops.mappings import note_memmap
+from graphfeed.ops.mapped_memory import note_memmap
 
 NOTHING = torch.empty(0, dtype=torch.int64)
 """Stands for an array that is not there."""

@@ -25,14 +25,14 @@ def has_passed(what: Hashable, tensors: Tensors) -> bool:
     return (what, *map(id, tensors)) in PASSED
 
 
-def trust(what: Hashable, tensors: Tensors) -> None:
+def mark_valid(what: Hashable, tensors: Tensors) -> None:
     """Note that tensors are right: they have just passed a check, or are made so."""
     key = (what, *map(id, tensors))
     # Once one of them is gone, another tensor may get its id, which has passed nothing.
     PASSED[key] = [weakref.ref(part, lambda _: PASSED.pop(key, None)) for part in tensors if part is not None]
 
 
-def distrust(what: Hashable, tensors: Tensors) -> None:
+def forget_valid(what: Hashable, tensors: Tensors) -> None:
     """Have a check run again at its next call."""
     PASSED.pop((what, *map(id, tensors)), None)
 
@@ -49,7 +49,7 @@ def check_once(what: Hashable, tensors: Tensors, check: Callable[[], None]) -> N
     """
     if not has_passed(what, tensors) and all(getattr(tensor, "is_cpu", True) for tensor in tensors):
         check()
-        trust(what, tensors)
+        mark_valid(what, tensors)
 
 
 def passed_among(tensors: Sequence[torch.Tensor]) -> list[tuple[Hashable, tuple[int | None, ...]]]:
@@ -61,21 +61,21 @@ def passed_among(tensors: Sequence[torch.Tensor]) -> list[tuple[Hashable, tuple[
     return [(what, tuple(positions[part] for part in parts)) for what, *parts in passed]
 
 
-def trust_copies(
+def mark_copies_valid(
     passed: Sequence[tuple[Hashable, tuple[int | None, ...]]], tensors: Sequence[torch.Tensor | None]
 ) -> None:
     """Note of copies what their originals have passed."""
     for what, positions in passed:
-        trust(what, tuple(None if position is None else tensors[position] for position in positions))
+        mark_valid(what, tuple(None if position is None else tensors[position] for position in positions))
 
 
-def trust_ids(ids: torch.Tensor, bound: int) -> None:
+def mark_below(ids: torch.Tensor, bound: int) -> None:
     """Note that ids on a GPU lie in `0 .. bound - 1`, so that nobody waits for the GPU to check them."""
     key = id(ids)
     # Once it is gone, another tensor may get its id.
     BELOW[key] = bound, weakref.ref(ids, lambda _: BELOW.pop(key, None))
 
 
-def is_trusted(ids: torch.Tensor, bound: int) -> bool:
+def are_below(ids: torch.Tensor, bound: int) -> bool:
     """Tell whether ids are noted as ids below a bound, as those that a GPU's sampler made are."""
     return BELOW.get(id(ids), (bound + 1,))[0] <= bound

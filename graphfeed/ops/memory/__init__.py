@@ -4,10 +4,10 @@ Operations allocate their results and their scratch here. What a graph or a feat
 other processes find it there, is in `graphfeed.storage.memory`.
 """
 
-from graphfeed.ops.mappings import FileMemory, is_written, map_file, mapping_of
+from graphfeed.ops.mapped_memory import FileMemory, is_written, map_file, mapping_of
 from graphfeed.ops.memory.buffers import NUMPY_DTYPES, POOL, as_bytes, flat_bytes
-from graphfeed.ops.memory.mapped_reads import MappedReads
 from graphfeed.ops.memory.pinned import PinOwner, empty_locked, is_page_locked, page_lock
+from graphfeed.ops.memory.read_choice import ReadChoice
 from graphfeed.ops.memory.shared_memory import (
     ALIGNMENT,
     Bytes,
@@ -21,7 +21,7 @@ from graphfeed.ops.memory.shared_memory import (
 )
 
 __all__ = [
-    "ALIGNMENT", "NUMPY_DTYPES", "POOL", "Bytes", "FileMemory", "MappedReads", "MemoryFile", "PinOwner", "SharedMemory",
+    "ALIGNMENT", "NUMPY_DTYPES", "POOL", "Bytes", "FileMemory", "MemoryFile", "PinOwner", "ReadChoice", "SharedMemory",
     "align", "as_bytes", "collapse", "empty_locked", "flat_bytes", "is_page_locked", "is_written", "map_file",
     "map_shared", "mapping_of", "page_lock", "populate", "read_at_random",
 ]  # fmt: skip

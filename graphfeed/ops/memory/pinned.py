@@ -14,7 +14,7 @@ import numpy as np
 import torch
 
 from graphfeed.ops.arguments import check_can_pin, check_count, check_tensors
-from graphfeed.ops.mappings import FileMemory, Mapped, mapping_of
+from graphfeed.ops.mapped_memory import FileMemory, Mapped, mapping_of
 from graphfeed.ops.memory.shared_memory import MappedMemory, align, empty_shared
 from graphfeed.ops.process import after_fork_in_child
 

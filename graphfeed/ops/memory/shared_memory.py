@@ -20,7 +20,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from graphfeed.ops.mappings import Mapped, all_mapped
+from graphfeed.ops.mapped_memory import Mapped, all_mapped
 
 ALIGNMENT = 64
 """Arrays that share a mapping begin at a multiple of this: a cache line."""

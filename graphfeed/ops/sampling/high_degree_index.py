@@ -9,7 +9,7 @@ from typing import NamedTuple
 import torch
 
 from graphfeed.ops.arguments import check_ids, check_vector
-from graphfeed.ops.arguments.verified import check_once, trust
+from graphfeed.ops.arguments.verified import check_once, mark_valid
 from graphfeed.ops.backend import as_int64, kernels
 from graphfeed.ops.memory import buffers
 from graphfeed.ops.structure.csc import check_columns, edited, ensure_csc
@@ -69,7 +69,7 @@ def build_high_degree_index(indptr: torch.Tensor, indices: torch.Tensor) -> High
         if not module.build_high_degree_index(*graph, columns, starts, torch.empty_like(starts), entries):
             raise edited()
     index = HighDegreeIndex(columns, sizes, starts, entries)
-    trust("high-degree index", tuple(index))
+    mark_valid("high-degree index", tuple(index))
     return index
 
 

@@ -6,7 +6,7 @@ from typing import NamedTuple
 import torch
 
 from graphfeed.ops.arguments import bounds, check_ids, check_length, check_vector
-from graphfeed.ops.arguments.verified import check_once, has_passed, trust
+from graphfeed.ops.arguments.verified import check_once, has_passed, mark_valid
 from graphfeed.ops.backend import as_int64, as_types, kernels
 from graphfeed.ops.memory import buffers
 from graphfeed.ops.structure.csc import TYPE_DTYPES, check_columns, edited, ensure_columns, ensure_length
@@ -85,7 +85,7 @@ def order_by_time(indptr: torch.Tensor, times: torch.Tensor, types: torch.Tensor
     rising = buffers.empty_long_lived(times.numel(), torch.int64, times.device)
     scratch = torch.empty(int(indptr.diff().max()) if times.is_cpu else 0, dtype=torch.int64)
     module.sort_by_time(*columns, order, rising, scratch)
-    trust("order", (indptr, order))
+    mark_valid("order", (indptr, order))
     return TimeOrder(rising, order)
 
 
@@ -124,7 +124,7 @@ def link_sources(indptr: torch.Tensor, indices: torch.Tensor, order: torch.Tenso
     module = kernels("sampling.time_order", order)
     module.link_sources(as_int64(indptr, order), indices.contiguous(), as_int64(order, order), links)
     if has_passed("csc", (indptr, indices)):
-        trust("links", (indptr, links))
+        mark_valid("links", (indptr, links))
     return links
 
 

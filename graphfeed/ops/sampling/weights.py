@@ -5,7 +5,7 @@ from typing import NamedTuple
 import torch
 
 from graphfeed.ops.arguments import check_length, check_vector
-from graphfeed.ops.arguments.verified import check_once, trust
+from graphfeed.ops.arguments.verified import check_once, mark_valid
 from graphfeed.ops.backend import as_int64, kernels, on_gpu
 from graphfeed.ops.memory import buffers
 from graphfeed.ops.memory.pinned import empty_locked, is_page_locked
@@ -49,7 +49,7 @@ def cumulate_weights(indptr: torch.Tensor, weights: torch.Tensor) -> torch.Tenso
     module, exact = kernels("sampling.weights", weights, indptr=indptr), exact.contiguous()
     for _, columns in cut_columns("adding up weights", indptr):
         module.cumulate_weights(as_int64(columns, weights), exact, out)
-    trust("running sums", (indptr, out))
+    mark_valid("running sums", (indptr, out))
     return out
 
 

@@ -17,7 +17,7 @@ from graphfeed.ops.arguments import (
     check_vector,
     checked,
 )
-from graphfeed.ops.arguments.verified import check_once, trust
+from graphfeed.ops.arguments.verified import check_once, mark_valid
 from graphfeed.ops.backend import as_int64, as_types, kernels, on_gpu
 from graphfeed.ops.memory import buffers
 from graphfeed.ops.process import progress_bar
@@ -145,8 +145,8 @@ def check_csc(indptr: torch.Tensor, indices: torch.Tensor) -> None:
         check_vector("indices", indices)
         for part in cut_edges("checking edges", indices):
             check_ids("indices", part, indptr.numel() - 1)
-    trust("columns", (indptr,))
-    trust("csc", (indptr, indices))
+    mark_valid("columns", (indptr,))
+    mark_valid("csc", (indptr, indices))
 
 
 def edited() -> ValueError:
@@ -178,7 +178,7 @@ def check_edge_types(indptr: torch.Tensor, types: torch.Tensor, num_types: int) 
                 f"type_per_edge must ascend inside each column, but falls at {first + column}; sort each column's "
                 "edges by type"
             )
-    trust(("types", num_types), (indptr, types))
+    mark_valid(("types", num_types), (indptr, types))
 
 
 def ensure_edge_types(indptr: torch.Tensor, types: torch.Tensor, num_types: int) -> None:
@@ -221,7 +221,7 @@ def check_joined(
                 f"type_per_edge says {int(types[edge])} of edge {edge}, but that type does not join its two nodes; "
                 "check the types against node_type_offset and edge_type_to_id"
             )
-    trust(joined_by(offsets, ends), (indptr, indices, types))
+    mark_valid(joined_by(offsets, ends), (indptr, indices, types))
 
 
 def joined_by(offsets: torch.Tensor, ends: torch.Tensor) -> Hashable:

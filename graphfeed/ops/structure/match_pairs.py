@@ -6,7 +6,7 @@ from typing import NamedTuple
 import torch
 
 from graphfeed.ops.arguments import ID_DTYPES, NOTHING, check_ids, check_tensors, check_vector
-from graphfeed.ops.arguments.verified import has_passed, trust
+from graphfeed.ops.arguments.verified import has_passed, mark_valid
 from graphfeed.ops.backend import as_int64, kernels
 from graphfeed.ops.memory import buffers
 from graphfeed.ops.structure.csc import check_starts
@@ -107,5 +107,5 @@ def end_match(out: torch.Tensor, count: int) -> torch.Tensor:
     if out.is_cpu:
         # So that the buffer, as long as there are edges, goes back to the pool.
         return out[:count].clone()
-    trust(("places", out.numel()), (places := out[:count],))  # then `delete_rows` waits for no GPU to check them
+    mark_valid(("places", out.numel()), (places := out[:count],))  # then `delete_rows` waits for no GPU to check them
     return places

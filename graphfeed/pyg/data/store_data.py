@@ -8,6 +8,7 @@ import torch
 from graphfeed.ops.arguments import as_tensor, brief
 from graphfeed.ops.structure import expand_indptr
 from graphfeed.storage import Feature
+from graphfeed.storage.features import StoreKey
 from graphfeed.storage.graph import type_name
 
 
@@ -138,7 +139,7 @@ class StorePair:
         for attr in sorted(attrs, key=lambda attr: LAYOUTS.index(attr.layout.value), reverse=True):
             self._edge_attrs[attr.edge_type] = attr
         self._sizes = [(attr.edge_type, attr.size) for attr in attrs if attr.size is not None]
-        self.features: dict[tuple[str, str | None, str], StoreFeature] = {}
+        self.features: dict[StoreKey, StoreFeature] = {}
         node_types = []
         untyped_groups = set()
         for attr in features.get_all_tensor_attrs():

@@ -203,7 +203,7 @@ class CPUCachedFeature(CachedFeature):
 
     def read(self, ids: torch.Tensor | None = None) -> torch.Tensor:
         """Return the rows at `ids`, on their device, or if None, all rows of the fallback feature."""
-        if ids is not None and self._steps_aside(ids):
+        if ids is not None and self._bypass(ids):
             return self._fallback_feature.read(ids)
         if isinstance(ids, torch.Tensor) and on_gpu(ids):
             return self._read_on_gpu(ids)
@@ -215,7 +215,7 @@ class CPUCachedFeature(CachedFeature):
         """Yield as other caches do; once if the rows go to a GPU, which are read when they are waited for."""
         if on_gpu(as_ids("index", ids)):
             yield DeferredRead(partial(self.read, ids))
-        elif self._steps_aside(ids):
+        elif self._bypass(ids):
             yield from self._fallback_feature.read_async(ids)
         elif isinstance(self._fallback_feature, RemoteFeature):
             yield self._begin(self._fallback_feature, ids)
@@ -234,8 +234,8 @@ class CPUCachedFeature(CachedFeature):
         """Tell whether any thread reads the fallback feature as well as the main one."""
         return self._fallback_feature.may_read_in_threads()
 
-    def _steps_aside(self, ids: torch.Tensor) -> bool:
-        """Tell, and note, that rows are read past the cache: where the system has the file in memory."""
+    def _bypass(self, ids: torch.Tensor) -> bool:
+        """Tell whether the system has the file in memory; then counts the rows, which are read past the cache."""
         # Read so, they come 9 to 27 times as fast as those that a cache of an eighth of them reads by calls.
         if not self._fallback_feature.is_in_page_cache():
             return False

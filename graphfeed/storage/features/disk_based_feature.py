@@ -14,7 +14,7 @@ import torch
 
 from graphfeed.ops import on_gpu
 from graphfeed.ops.arguments import as_ids, check_ids, check_vector, checked
-from graphfeed.ops.memory import MappedReads, buffers, map_file, read_at_random
+from graphfeed.ops.memory import ReadChoice, buffers, map_file, read_at_random
 from graphfeed.ops.process import regular_file
 from graphfeed.ops.rows import SPAN_BYTES, read_blocks, read_bytes, read_rows, take_rows
 from graphfeed.storage.features.feature import DeferredRead, ReadsAhead, Spans, TorchBasedFeature, dtype_and_shape
@@ -91,7 +91,7 @@ class DiskBasedFeature(ReadsAhead):
         there = self._written[0]
         if there < self._size:
             raise ValueError(f"{path} has {there} bytes, but its header promises {self._size}; write it again")
-        self._reads = MappedReads()
+        self._reads = ReadChoice()
 
     @property
     def _threads(self) -> int:

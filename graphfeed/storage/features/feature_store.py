@@ -10,8 +10,10 @@ from graphfeed.storage.features.feature import Feature
 from graphfeed.storage.graph.type_names import type_name
 from graphfeed.storage.memory.cache_use import Cache, HasCaches
 
-Key: TypeAlias = tuple[str, str | tuple[str, str, str] | None, str]
-"""Domain, type and name; an edge type may be a tuple."""
+StoreKey: TypeAlias = tuple[str, str | None, str]
+"""Domain, type and name, as in a `FeatureKey`."""
+GivenKey: TypeAlias = tuple[str, str | tuple[str, str, str] | None, str]
+"""An edge type may be a tuple, too."""
 
 
 @checked
@@ -27,16 +29,16 @@ class FeatureKey(NamedTuple):
 class FeatureStore:
     """A mapping from key to `Feature`. Subclasses decide where the features come from."""
 
-    def __getitem__(self, feature_key: tuple[str, str | None, str]) -> Feature:
+    def __getitem__(self, feature_key: StoreKey) -> Feature:
         raise NotImplementedError
 
-    def __setitem__(self, feature_key: tuple[str, str | None, str], feature: Feature) -> None:
+    def __setitem__(self, feature_key: StoreKey, feature: Feature) -> None:
         raise NotImplementedError
 
-    def __contains__(self, feature_key: tuple[str, str | None, str]) -> bool:
+    def __contains__(self, feature_key: StoreKey) -> bool:
         raise NotImplementedError
 
-    def keys(self) -> Iterable[tuple[str, str | None, str]]:
+    def keys(self) -> Iterable[StoreKey]:
         """Return all keys."""
         raise NotImplementedError
 
@@ -100,11 +102,11 @@ class BasicFeatureStore(FeatureStore):
     def __init__(self, features: Mapping[Any, Feature]) -> None:
         if not isinstance(features, Mapping):
             raise TypeError(f"features must be a dict of Feature by key, but is a {type(features).__name__}")
-        self._features: dict[tuple[str, str | None, str], Feature] = {}
+        self._features: dict[StoreKey, Feature] = {}
         for key, feature in features.items():
             self[key] = feature
 
-    def __getitem__(self, feature_key: Key) -> Feature:
+    def __getitem__(self, feature_key: GivenKey) -> Feature:
         key = with_type_name(feature_key)
         try:
             return self._features[key]
@@ -114,7 +116,7 @@ class BasicFeatureStore(FeatureStore):
             near = nearest(str(key[2]), map(str, names)) or f"; it has {self.keys()}"
             raise UnknownName(f"feature {key} is not in the feature store{near}") from None
 
-    def __setitem__(self, feature_key: Key, feature: Feature) -> None:
+    def __setitem__(self, feature_key: GivenKey, feature: Feature) -> None:
         key = with_type_name(feature_key)
         # By its method: features of other libraries are no Features.
         if not hasattr(feature, "read"):
@@ -131,7 +133,7 @@ class BasicFeatureStore(FeatureStore):
     def __len__(self) -> int:
         return len(self._features)
 
-    def keys(self) -> list[tuple[str, str | None, str]]:
+    def keys(self) -> list[StoreKey]:
         """Return all keys."""
         return list(self._features)
 
@@ -149,7 +151,7 @@ class BasicFeatureStore(FeatureStore):
         return f"{type(self).__name__}({self._features})"
 
 
-def with_type_name(key: Any) -> tuple[str, str | None, str]:
+def with_type_name(key: Any) -> StoreKey:
     if not isinstance(key, tuple) or len(key) != 3:
         raise TypeError(f"a key must be (domain, type or None, name), but is {brief(key)}")
     return key if not isinstance(key[1], tuple) else (key[0], type_name(key[1]), key[2])

@@ -8,7 +8,7 @@ from typing import Any, Self, overload
 import torch
 
 from graphfeed.ops import kernels, on_gpu
-from graphfeed.ops.arguments import check_count, check_vector, checked, trust_ids
+from graphfeed.ops.arguments import check_count, check_vector, checked, mark_below
 from graphfeed.ops.memory import buffers
 from graphfeed.ops.rows import BYTES_PER_PLACE, clear_sets, copy_rows, find_in_sets, new_sets, replace_in_sets
 from graphfeed.ops.structure import compact, compact_marked
@@ -224,7 +224,7 @@ class GPUCachedFeature(CachedFeature):
         if not self._fallback_feature.delivers_to_gpu():
             return ids.cpu()
         if on_gpu(ids):  # they are among ids that were checked, so that nobody waits for the GPU to check them again
-            trust_ids(ids, self.count())
+            mark_below(ids, self.count())
         return ids
 
 

@@ -7,10 +7,9 @@ from contextlib import contextmanager
 from typing import Any
 
 from graphfeed.storage.features.feature import ReadsAhead
+from graphfeed.storage.features.feature_store import StoreKey
 from graphfeed.storage.features.planned_rows import PlannedRows, bytes_of_rows, bytes_with_slots, count_slots
 from graphfeed.storage.memory.cache_use import Cache
-
-Key = tuple[str, str | None, str]
 
 
 class RowMemory:
@@ -24,14 +23,14 @@ class RowMemory:
         max_size_in_bytes: Bound for the memory of all.
     """
 
-    def __init__(self, features: Mapping[Key, ReadsAhead], max_size_in_bytes: int) -> None:
+    def __init__(self, features: Mapping[StoreKey, ReadsAhead], max_size_in_bytes: int) -> None:
         self.features = dict(features)
         self.max_size_in_bytes = max_size_in_bytes
         self._begin_unused()
 
     def _begin_unused(self) -> None:
         self._process = os.getpid()
-        self._kept: dict[Key, PlannedRows] = {}
+        self._kept: dict[StoreKey, PlannedRows] = {}
         self._in_use = threading.Lock()
         self.late_window = 0
         """The mini-batches of the largest window that was waited for; later windows have at least as many."""
@@ -41,7 +40,7 @@ class RowMemory:
         return RowMemory, (self.features, self.max_size_in_bytes)
 
     @contextmanager
-    def take(self) -> Iterator[dict[Key, PlannedRows]]:
+    def take(self) -> Iterator[dict[StoreKey, PlannedRows]]:
         """Return the memory for each feature, for one epoch.
 
         Where the epoch fails or is left early, rows are forgotten, because some of them may not have been read.
@@ -77,7 +76,7 @@ class RowMemory:
         """Tell whether there is memory for a row of each feature, besides the bookkeeping."""
         return all(count_slots(self.features[key], share) > 0 for key, share in self._shares().items())
 
-    def _make(self) -> dict[Key, PlannedRows]:
+    def _make(self) -> dict[StoreKey, PlannedRows]:
         if not self.has_room():
             least = sum(bytes_with_slots(feature, 1) for feature in self.features.values())
             raise ValueError(
@@ -86,7 +85,7 @@ class RowMemory:
             )
         return {key: PlannedRows(self.features[key], share) for key, share in self._shares().items()}
 
-    def _shares(self) -> dict[Key, int]:
+    def _shares(self) -> dict[StoreKey, int]:
         # Each feature gets a row and its bookkeeping first; the rest is shared by the bytes of all its rows.
         least = {key: bytes_with_slots(feature, 1) for key, feature in self.features.items()}
         rest = max(0, self.max_size_in_bytes - sum(least.values()))

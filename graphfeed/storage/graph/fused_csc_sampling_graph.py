@@ -19,7 +19,7 @@ from graphfeed.storage.graph.sampling.all_hops import (
     sample_all_hops,
     weights_for,
 )
-from graphfeed.storage.graph.sampling.mapped_arrays import is_by_page, kernel_columns
+from graphfeed.storage.graph.sampling.graph_files import is_by_page, kernel_columns
 from graphfeed.storage.graph.sampling.one_hop import check_seeds, sample_one_hop
 from graphfeed.storage.graph.sampling.rows import Picked
 from graphfeed.storage.graph.sampling.temporal_sampling import timed_columns

@@ -11,19 +11,19 @@ from typing import Any, Self
 import torch
 
 from graphfeed import ops
-from graphfeed.ops.arguments import Tensors, as_tensor, check_once, checked, distrust, has_passed, trust
+from graphfeed.ops.arguments import Tensors, as_tensor, check_once, checked, forget_valid, has_passed, mark_valid
 from graphfeed.ops.memory import is_page_locked, page_lock
 from graphfeed.ops.process import ForkLock
 from graphfeed.ops.structure import joined_by
 from graphfeed.storage.graph.checks import as_attributes, check_attributes, check_shapes, check_types, look_up
 from graphfeed.storage.graph.files.graph_file import Fields, open_shared, publish, save_fields, unpublish
-from graphfeed.storage.graph.sampling.mapped_arrays import FilesRead, files_read, in_passes, kernel_columns
+from graphfeed.storage.graph.sampling.graph_files import FilesRead, files_read, in_passes, kernel_columns
 from graphfeed.storage.graph.type_names import by_type_name, numbers_of
 from graphfeed.storage.memory.shareable import Shareable
 from graphfeed.storage.memory.stream_order import Published
 from graphfeed.storage.memory.tensor_tree import move
 
-DERIVING = ForkLock()
+CACHING = ForkLock()
 """Held while a graph derives arrays from its own, so that two threads don't do it twice."""
 
 
@@ -86,7 +86,7 @@ class GraphArrays(Shareable):
             node_attributes=as_attributes("node", node_attributes or {}),
             edge_attributes=as_attributes("edge", edge_attributes or {}),
         )
-        self._derived: dict[str, tuple[Any, ...]] = {}
+        self._cached: dict[str, tuple[Any, ...]] = {}
 
     @checked
     def add_node_attribute(self, name: str, tensor: torch.Tensor) -> None:
@@ -145,7 +145,7 @@ class GraphArrays(Shareable):
         """Return an edge attribute, in the order of `indices`; an unknown name raises a KeyError with all names."""
         return look_up(self.edge_attributes, name, "Edge")
 
-    def derived(self, name: str, sources: Tensors, make: Callable[[], Tensors], *, whole: bool = True) -> Any:
+    def cached(self, name: str, sources: Tensors, make: Callable[[], Tensors], *, whole: bool = True) -> Any:
         """Return what is computed from some tensors of the graph, once until they are replaced, or `check` is called.
 
         The results are pickled and shared with the graph, and page-locked if it is. On a GPU, streams wait for them.
@@ -156,9 +156,9 @@ class GraphArrays(Shareable):
             make: Computes it; one thread at a time.
             whole: As for `ensure_checked`.
         """
-        with DERIVING:
+        with CACHING:
             self.ensure_checked(whole=whole)
-            known = self._derived.get(name)
+            known = self._cached.get(name)
             # The arrays may have been replaced since.
             if known is None or any(old is not new for old, new in zip(known[0], sources, strict=True)):
                 with in_passes(self):
@@ -168,7 +168,7 @@ class GraphArrays(Shareable):
                     made = tuple(None if part is None else page_lock([part], self)[0] for part in made)
                 known = (sources, made, *Published.on_gpu(made))
                 # A new dict, because another thread may be going through the old one to share the graph.
-                self._derived = {**self._derived, name: known}
+                self._cached = {**self._cached, name: known}
         _, result, *published = known
         # Another thread's stream may have made them, and may not be done.
         for stream in published:
@@ -179,7 +179,7 @@ class GraphArrays(Shareable):
         """Return an edge attribute as fixed-point running sums, made at the first call (8 bytes per edge)."""
         weights = self.edge_attribute(probs_name)
         name = f"running sums of {probs_name}"
-        (sums,) = self.derived(name, (weights,), lambda: (ops.cumulate_weights(kernel_columns(self)[0], weights),))
+        (sums,) = self.cached(name, (weights,), lambda: (ops.cumulate_weights(kernel_columns(self)[0], weights),))
         return sums  # type: ignore[no-any-return]
 
     def guided_sums(self, probs_name: str) -> ops.GuidedSums:
@@ -191,7 +191,7 @@ class GraphArrays(Shareable):
         if not sums.is_cpu:
             return ops.GuidedSums(sums)
         name = f"guides to the running sums of {probs_name}"
-        (guides,) = self.derived(name, (weights,), lambda: (ops.guide_sums(kernel_columns(self)[0], sums),))
+        (guides,) = self.cached(name, (weights,), lambda: (ops.guide_sums(kernel_columns(self)[0], sums),))
         return ops.GuidedSums(sums, guides)
 
     def high_degree_index(self) -> ops.HighDegreeIndex | None:
@@ -205,7 +205,7 @@ class GraphArrays(Shareable):
         self.ensure_checked()  # first, as a check drops what was made for kernels
         sources = (kernel_columns(self)[0], self.indices)
         make = partial(ops.build_high_degree_index, *sources)
-        return ops.HighDegreeIndex(*self.derived("high-degree index", sources, make))
+        return ops.HighDegreeIndex(*self.cached("high-degree index", sources, make))
 
     def fields(self) -> Fields:
         """Return all fields by name, as arguments of the constructor."""
@@ -225,9 +225,9 @@ class GraphArrays(Shareable):
             TypeError: Arrays of another dtype.
             ValueError: Arrays that are not a valid CSC, lengths that don't match, or types that don't agree.
         """
-        # Edits in place don't show in what was derived, so that is made anew.
-        distrust("graph", self._structure())
-        self._derived = {}
+        # Edits in place don't show in what is cached, so that is made anew.
+        forget_valid("graph", self._structure())
+        self._cached = {}
         self._check_arrays()
         self.mark_checked()
 
@@ -250,7 +250,7 @@ class GraphArrays(Shareable):
         """
         check_shapes(self)
         self.mark_for_sampling(self.csc_indptr, self.type_per_edge)
-        trust("saved graph", self._structure())
+        mark_valid("saved graph", self._structure())
 
     def ensure_checked(self, *, whole: bool = True) -> None:
         """Check the graph unless it was checked when it was made.
@@ -266,18 +266,18 @@ class GraphArrays(Shareable):
     def mark_checked(self) -> None:
         """Take the arrays as a valid graph, without a pass over them."""
         self.mark_for_sampling(self.csc_indptr, self.type_per_edge)
-        trust("graph", self._structure())
+        mark_valid("graph", self._structure())
 
     def mark_for_sampling(self, indptr: torch.Tensor, types: torch.Tensor | None) -> None:
         """Have operations take the arrays, or copies of column starts and edge types, without a pass over them."""
-        trust("columns", (indptr,))
-        trust("csc", (indptr, self.indices))
+        mark_valid("columns", (indptr,))
+        mark_valid("csc", (indptr, self.indices))
         if self.edge_type_to_id is not None:
             assert self.node_type_to_id is not None
             assert self.node_type_offset is not None
-            trust(("types", len(self.edge_type_to_id)), (indptr, types))
+            mark_valid(("types", len(self.edge_type_to_id)), (indptr, types))
             ends = numbers_of(self.node_type_to_id, self.edge_type_to_id).ends
-            trust(joined_by(self.node_type_offset, ends), (indptr, self.indices, types))
+            mark_valid(joined_by(self.node_type_offset, ends), (indptr, self.indices, types))
 
     def _structure(self) -> Tensors:
         """Return the arrays that are checked together: they decide where sampling reads and writes."""
@@ -285,10 +285,10 @@ class GraphArrays(Shareable):
         return own["csc_indptr"], own["indices"], own["node_type_offset"], own["type_per_edge"]
 
     @property
-    def edition(self) -> tuple[object, ...]:
+    def version(self) -> tuple[object, ...]:
         """What is another object once arrays, or what is computed of them, are replaced, and after each `check`."""
         own = self.__dict__
-        return own["csc_indptr"], own["indices"], own["type_per_edge"], own["_derived"]
+        return own["csc_indptr"], own["indices"], own["type_per_edge"], own["_cached"]
 
     def set_field(self, name: str, value: Any) -> None:
         """Set a field, if the graph stays valid."""
@@ -309,12 +309,12 @@ class GraphArrays(Shareable):
             # In one step, because other threads may be sampling.
             self.__dict__ = dict(vars(other))
             return
-        with DERIVING:
+        with CACHING:
             before, after = vars(self)[name], vars(other)[name]
             # Whatever was computed of attributes that are gone goes with them; the rest stays.
             gone = {id(values) for values in before.values()} - {id(values) for values in after.values()}
             self.__dict__[name] = after
-            self._derived = {made: entry for made, entry in self._derived.items() if gone.isdisjoint(map(id, entry[0]))}
+            self._cached = {made: entry for made, entry in self._cached.items() if gone.isdisjoint(map(id, entry[0]))}
 
     def to(self, device: torch.device | str) -> Self:
         """Return the graph on another device; "pinned" is page-locked CPU memory. Tensors that are there stay."""

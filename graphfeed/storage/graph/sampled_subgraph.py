@@ -7,7 +7,7 @@ from typing import Any, Literal, Self, TypeAlias, TypeVar, overload
 import torch
 
 from graphfeed.ops import CompletedFuture
-from graphfeed.ops.arguments import as_ids, brief, checked, trust, trust_ids
+from graphfeed.ops.arguments import as_ids, brief, checked, mark_below, mark_valid
 from graphfeed.ops.rows import delete_from_columns, delete_rows
 from graphfeed.ops.structure import PairedEdges, match_pairs_of_each
 from graphfeed.storage.graph.layer_data import make_layer_data
@@ -214,15 +214,15 @@ def exclude_from_each(layers: Sequence[Layer], edges: ByType) -> list[Layer]:
     return [layer._without(dict(zip(own, gone, strict=False))) for layer, own in zip(layers, paired, strict=True)]
 
 
-def trust_sampled(
+def mark_sampled(
     cscs: Mapping[Any, CSCFormatBase], rows: Mapping[Any, torch.Tensor], num_nodes: Mapping[Any, int]
 ) -> None:
     """Note that a hop on a GPU is right because a sampler made it, so that nobody waits to check it."""
     # `cscs` has edges with positions in `rows`, which has ids below `num_nodes`.
     for node_type, ids in rows.items():
         if not ids.is_cpu:
-            trust_ids(ids, num_nodes[node_type])
+            mark_below(ids, num_nodes[node_type])
     for edge_type, csc in cscs.items():
         if not csc.indices.is_cpu:
-            trust(("starts", csc.indices.numel()), (csc.indptr,))
-            trust_ids(csc.indices, rows[ends_of(edge_type)[0]].numel())
+            mark_valid(("starts", csc.indices.numel()), (csc.indptr,))
+            mark_below(csc.indices, rows[ends_of(edge_type)[0]].numel())

@@ -9,7 +9,7 @@ from typing import Any, Self, SupportsIndex
 
 import torch
 
-from graphfeed.ops.arguments import check_can_pin, passed_among, trust_copies
+from graphfeed.ops.arguments import check_can_pin, mark_copies_valid, passed_among
 from graphfeed.ops.memory import page_lock
 from graphfeed.ops.process import ForkLock
 from graphfeed.storage.memory.shared import (
@@ -113,7 +113,7 @@ class Shareable:
                 tensors[number], places[number] = tensor, find_handle(tensor)
             # The object itself now has the shared tensors, so that the next pickle makes no copy.
             self.__dict__.update(insert_tensors(skeleton, tensors))
-            trust_copies(passed, tensors)
+            mark_copies_valid(passed, tensors)
         for number in elsewhere:
             places[number] = places[number] or to_bytes(tensors[number])
         return {"fields": skeleton, "places": places, "passed": passed}
@@ -130,14 +130,14 @@ class Shareable:
             skeleton, tensors = self._extracted()
             locked = page_lock(tensors, self)
             self.__dict__.update(insert_tensors(skeleton, locked))
-            trust_copies(passed_among(tensors), locked)
+            mark_copies_valid(passed_among(tensors), locked)
         return self
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         # `torch.save` had the tensors themselves.
         tensors = state["tensors"] if "tensors" in state else [open_tensor(place) for place in state["places"]]
         self.__dict__.update(insert_tensors(state["fields"], tensors))
-        trust_copies(state.get("passed", ()), tensors)
+        mark_copies_valid(state.get("passed", ()), tensors)
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Self:
         duplicate = object.__new__(type(self))
@@ -145,5 +145,5 @@ class Shareable:
         memo[id(self)] = duplicate
         duplicate.__dict__.update(copy.deepcopy(vars(self), memo))
         # What was checked of the tensors holds for their copies, too.
-        trust_copies(passed_among(self._extracted()[1]), duplicate._extracted()[1])
+        mark_copies_valid(passed_among(self._extracted()[1]), duplicate._extracted()[1])
         return duplicate

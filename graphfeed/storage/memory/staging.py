@@ -21,7 +21,7 @@ StartPart = Callable[[int, int, torch.Tensor], Wait]
 """Begins to write bytes of the row at a place into a uint8 tensor, from one of its bytes on."""
 
 
-class Block:
+class PinnedBlock:
     """A piece of page-locked memory, and the end of the last copy out of it."""
 
     def __init__(self, num_bytes: int) -> None:
@@ -35,7 +35,7 @@ class Filling(NamedTuple):
 
     begin: int
     end: int
-    block: Block
+    block: PinnedBlock
     memory: torch.Tensor
     wait: Wait
 
@@ -47,7 +47,7 @@ class Staging:
         # While one block is copied to a GPU on the current stream, the next one is filled. Memory that is not
         # page-locked would first be copied by CUDA to memory that is, while the caller waits.
         self.block_bytes = block_bytes
-        self._free: SimpleQueue[Block | None] = SimpleQueue()
+        self._free: SimpleQueue[PinnedBlock | None] = SimpleQueue()
         for _ in range(num_blocks):
             # None stands for a block that is still to be made.
             self._free.put(None)
@@ -109,7 +109,7 @@ class Staging:
                 end = min(skipped + self.block_bytes, row_bytes)
                 yield row * row_bytes + skipped, row * row_bytes + end, partial(start_part, row, skipped)
 
-    def _take(self, wait: bool) -> Block | None:
+    def _take(self, wait: bool) -> PinnedBlock | None:
         """Return a free block whose last copy is done; None if there is none and none is to be waited for."""
         try:
             block = self._free.get(wait, TAKE_TIMEOUT_SECONDS)
@@ -122,7 +122,7 @@ class Staging:
             ) from error
         try:
             if block is None:
-                return Block(self.block_bytes)
+                return PinnedBlock(self.block_bytes)
             block.copied.synchronize()
         except BaseException:
             # The place of the block stays, even if no memory could be locked for it.

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from graphfeed.loader.profile import EpochRecord, Recorder, Setting, Span, StageRow
-from graphfeed.loader.profile.epoch_record import Counters, Handover, Trip, Window
+from graphfeed.loader.profile.epoch_record import Counters, Handover, Pending, Trip
 
 MS = 1_000_000
 STAGES = (StageRow(1, "ItemSampler", "worker"), StageRow(2, "NeighborSampler", "worker"), StageRow(3, "CopyTo", "main"))
@@ -24,7 +24,7 @@ def make_record(
             half = ms * MS // 2
             record.recorder.spans.append(Span(row.position, row.name, "", 0, index, begin, end, ms * MS, half, 99, 7))
             begin = end
-        record.windows.append(Window(now, 3, 1))
+        record.pending.append(Pending(now, 3, 1))
         record.handovers.append(Handover(now, now + wait_ms * MS, 0, index))
         now += (wait_ms + step_ms) * MS
     record.ended = now

@@ -73,7 +73,7 @@ def test_a_thread_that_works_is_seen_to() -> None:
 
 def test_times_are_medians_per_mini_batch() -> None:
     summary = summarise([make_record(100)])
-    assert summary.num_minibatches == 93  # without those for which the window was filled, and the first
+    assert summary.num_minibatches == 93  # without those for which too few were in flight, and the first
     assert summary.rate == pytest.approx(200)
     assert summary.waits == pytest.approx(0.8)
     assert summary.step_ms == 1

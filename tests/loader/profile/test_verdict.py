@@ -33,7 +33,7 @@ def stage(name: str, where: str, ms: float, cpu: float, share: float = 1.0) -> S
     return StageTime(StageRow(2, name, where), ms, ms, share, cpu)
 
 
-INLINE = {"num_workers": 0, "window": 0}
+INLINE = {"num_workers": 0, "most_in_flight": 0}
 THREADS = {"worker": "thread"}
 CASES: dict[str, tuple[Summary, str]] = {
     "too few": (summary(num_minibatches=19), "19 in 0.58 s"),

@@ -54,7 +54,7 @@ def threads() -> Iterator[ThreadPoolExecutor]:
 
 
 def test_without_an_executor_it_runs_here() -> None:
-    (batch,) = InWorkers(Stamp(source(1)), num_workers=2, window=4)
+    (batch,) = InWorkers(Stamp(source(1)), num_workers=2, in_flight=4)
     assert vars(batch)["place"] == "MainProcess MainThread"
 
 
@@ -66,7 +66,7 @@ def test_in_threads_mini_batches_come_in_order_when_the_first_is_slowest_and_are
         batch.labels = Unsendable()
         return batch
 
-    pipe = InWorkers(Stamp(source().transform(dawdle)), num_workers=3, window=6)
+    pipe = InWorkers(Stamp(source().transform(dawdle)), num_workers=3, in_flight=6)
     batches = list(RunContext(threads).drive(pipe))
     assert seeds(iter(batches)) == list(range(8))
     assert all(batch.place.startswith("MainProcess pool") for batch in batches)
@@ -76,7 +76,7 @@ def test_other_executors_get_bytes_and_the_work_happens_there() -> None:
     given: Any = [gf.MiniBatch(seeds=torch.tensor([node])) for node in range(8)]
     with ProcessPoolExecutor(1, mp_context=multiprocessing.get_context("fork")) as executor:
         for pipe in (Stamp(source()), Stamp(given)):
-            batches = list(RunContext(executor).drive(InWorkers(pipe, num_workers=1, window=2)))
+            batches = list(RunContext(executor).drive(InWorkers(pipe, num_workers=1, in_flight=2)))
             assert seeds(iter(batches)) == list(range(8))
             assert all("Process-" in batch.place for batch in batches)
 
@@ -88,7 +88,7 @@ def test_at_most_a_window_of_mini_batches_is_begun(threads: ThreadPoolExecutor) 
         begun.append(int(batch.seeds))
         return batch
 
-    batches = RunContext(threads).drive(InWorkers(source(20).transform(count), num_workers=3, window=5))
+    batches = RunContext(threads).drive(InWorkers(source(20).transform(count), num_workers=3, in_flight=5))
     next(batches)
     wait_until(lambda: len(begun) >= 6)
     time.sleep(0.05)  # one more than the window would begin now
@@ -149,7 +149,7 @@ def executor() -> Iterator[ThreadPoolExecutor]:
 def threaded(first: Callable[[Any], Any], then: Callable[[Any], Any]) -> gf.Datapipe:
     """Return a pipeline of which workers do the first function, and threads behind them the other."""
     items: gf.Datapipe = gf.ItemSampler(gf.ItemSet(8, names="seeds"), batch_size=2)
-    return InThreads(InWorkers(items.transform(first), num_workers=1, window=3).transform(then))
+    return InThreads(InWorkers(items.transform(first), num_workers=1, in_flight=3).transform(then))
 
 
 def run(executor: Executor, first: Callable[[Any], Any], then: Callable[[Any], Any]) -> Generator[Any, None, None]:
@@ -217,7 +217,7 @@ def test_threads_have_mini_batches_beside_those_that_workers_have() -> None:
 
     with ThreadPoolExecutor(8) as executor:
         items: gf.Datapipe = gf.ItemSampler(gf.ItemSet(20, names="seeds"), batch_size=2).transform(hold)
-        workers = InWorkers(items, num_workers=2, window=2)
+        workers = InWorkers(items, num_workers=2, in_flight=2)
         batches = RunContext(executor).drive(InThreads(workers.transform(unchanged)))
         reader = threading.Thread(target=next, args=(batches,))
         reader.start()
@@ -239,7 +239,7 @@ def test_a_stage_that_hangs_in_such_a_thread_is_named(
         return batch
 
     items = gf.ItemSampler(gf.ItemSet(8, names="seeds"), batch_size=2)
-    workers = InWorkers(items, num_workers=1, window=2, timeout_seconds=0.5)
+    workers = InWorkers(items, num_workers=1, in_flight=2, timeout_seconds=0.5)
     place = r"graphfeed-fetch_\d is in MiniBatchTransformer, stage 2, mini-batch 0 of epoch 0"
     with (
         pytest.warns(RuntimeWarning, match="abandoned 2 threads still at work: graphfeed-fetch_0"),

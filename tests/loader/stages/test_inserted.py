@@ -57,8 +57,8 @@ def together(pipe: Any, windows: Together = APART, num_threads: int = 0) -> InWi
 
 
 INSERTED: dict[str, Callable[..., Any]] = {
-    "workers": lambda pipe, path: InWorkers(pipe(source=ByIndex), num_workers=2, window=4),
-    "workers that are sent mini-batches": lambda pipe, path: InWorkers(pipe(), num_workers=2, window=4),
+    "workers": lambda pipe, path: InWorkers(pipe(source=ByIndex), num_workers=2, in_flight=4),
+    "workers that are sent mini-batches": lambda pipe, path: InWorkers(pipe(), num_workers=2, in_flight=4),
     "threads behind workers": lambda pipe, path: InThreads(InWorkers(pipe(source=ByIndex), 2, 4).copy_to("cpu")),
     "a thread": lambda pipe, path: Prefetch(pipe()),
     "a stream": lambda pipe, path: StreamPrefetch(pipe().copy_to("meta"), "copy", "meta"),

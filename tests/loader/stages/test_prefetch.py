@@ -165,7 +165,7 @@ def test_a_loop_that_is_left_does_not_wait_for_workers() -> None:
     hang = HangAtTheSecond()
     pipe = gf.ItemSampler(gf.ItemSet(4, names="seeds"), batch_size=1).transform(hang)
     with ThreadPoolExecutor(1) as executor:
-        items = RunContext(executor).drive(Prefetch(InWorkers(pipe, num_workers=1, window=2)))
+        items = RunContext(executor).drive(Prefetch(InWorkers(pipe, num_workers=1, in_flight=2)))
         next(items)
         items.close()
         left = [thread.name for thread in threading.enumerate() if thread.name == "graphfeed-prefetch"]

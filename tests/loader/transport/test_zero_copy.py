@@ -10,7 +10,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from graphfeed.loader.transport.arena import SLOTS, Arena, Block
+from graphfeed.loader.transport.arena import SLOTS, Arena, ArenaBlock
 from graphfeed.loader.transport.pickling import decode, encode
 from graphfeed.loader.transport.zero_copy import SMALL_BYTES, ZeroCopyReceiver, ZeroCopySender, open_zero_copy
 from graphfeed.ops.memory import buffers
@@ -217,7 +217,7 @@ def test_memory_is_used_again(sides: Sides) -> None:
     assert len(places) == 1
 
 
-def take(arena: Arena, size: int) -> Block:
+def take(arena: Arena, size: int) -> ArenaBlock:
     block = arena.allocate(size)
     assert block is not None
     return block
@@ -227,7 +227,7 @@ def take(arena: Arena, size: int) -> Block:
 def test_blocks_are_aligned_and_never_overlap(steps: list[tuple[int, int]]) -> None:
     """Each step takes a block and gives back an older one."""
     arena = Arena(ARENA)
-    held: list[Block] = []
+    held: list[ArenaBlock] = []
     for size, age in steps:
         block = arena.allocate(size)
         if block is not None:

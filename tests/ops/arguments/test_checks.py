@@ -142,7 +142,7 @@ def test_a_check_is_repeated_for_other_tensors_alone() -> None:
     verified.check_once("test", (second, None), check)
     verified.check_once("another", (first, None), check)
     assert check.runs == 3
-    verified.distrust("test", (first, None))
+    verified.forget_valid("test", (first, None))
     verified.check_once("test", (first, None), check)
     assert check.runs == 4
 
@@ -161,7 +161,7 @@ def test_nothing_is_remembered_of_tensors_that_are_gone() -> None:
     gc.collect()
     before = len(verified.PASSED)
     tensor = torch.arange(4)
-    verified.trust("test", (tensor,))
+    verified.mark_valid("test", (tensor,))
     assert len(verified.PASSED) == before + 1
     del tensor
     gc.collect()

@@ -14,7 +14,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from graphfeed.ops.mappings import mapping_of
+from graphfeed.ops.mapped_memory import mapping_of
 from graphfeed.ops.memory import buffers, shared_memory
 from graphfeed.ops.memory.buffers import SMALL_BYTES, BufferPool, NodeMaps
 from tests.forked import held_elsewhere, in_child

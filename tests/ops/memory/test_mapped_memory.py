@@ -10,7 +10,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from graphfeed.ops.memory import MappedReads, shared_memory
+from graphfeed.ops.memory import ReadChoice, shared_memory
 from graphfeed.ops.memory.shared_memory import (
     HUGE_PAGE,
     SHARED_BYTES,
@@ -159,14 +159,14 @@ def test_pages_that_a_thread_waited_for_are_counted(monkeypatch: pytest.MonkeyPa
     used, pages = SimpleNamespace(ru_inblock=5, ru_majflt=7), [1]
     monkeypatch.setattr(resource, "getrusage", lambda _: SimpleNamespace(**vars(used)))
     for read, faults in ((30, 20), (20, 30), (0, 30), (30, 0), (0, 0)):
-        with MappedReads.count(pages):
+        with ReadChoice.count(pages):
             used.ru_inblock += read * PAGESIZE // 512
             used.ru_majflt += faults
     assert pages == [1, 30, 30, 30, 30, 0]
 
 
 def test_a_read_from_memory_makes_the_next_ones_go_through_the_mapping() -> None:
-    reads = MappedReads()
+    reads = ReadChoice()
     assert reads.from_disk
     reads.decide(10, 1000)
     assert reads.from_disk
@@ -181,7 +181,7 @@ def test_a_read_from_memory_makes_the_next_ones_go_through_the_mapping() -> None
 
 
 def test_whoever_had_to_wait_is_slower_to_trust_memory_again() -> None:
-    reads, needed = MappedReads(), []
+    reads, needed = ReadChoice(), []
     for _ in range(9):
         count = 0
         while reads.from_disk:

@@ -19,10 +19,10 @@ import torch
 
 import graphfeed as gf
 from graphfeed.distributed import PartitionedGraph, Peers, cut_graph
-from graphfeed.ops.memory import MappedReads, buffers
+from graphfeed.ops.memory import ReadChoice, buffers
 from graphfeed.storage.graph import ByType, Hop
-from graphfeed.storage.graph.sampling import mapped_arrays
-from graphfeed.storage.graph.sampling.mapped_arrays import is_by_page
+from graphfeed.storage.graph.sampling import graph_files
+from graphfeed.storage.graph.sampling.graph_files import is_by_page
 from tests.distributed.joint import in_threads
 from tests.pipelines import random_edges
 from tests.storage.graph.list_graph import FullListGraph
@@ -222,8 +222,8 @@ def by_page(whole: gf.FusedCSCSamplingGraph, work: Work) -> list[Any]:
         return work(graph)
 
     with (
-        patch.object(mapped_arrays, "available_memory", lambda: 0),
-        patch.object(MappedReads, "decide", lambda *arguments: None),
+        patch.object(graph_files, "available_memory", lambda: 0),
+        patch.object(ReadChoice, "decide", lambda *arguments: None),
     ):
         return in_a_file(whole, work_by_page)
 

@@ -193,12 +193,12 @@ def test_a_finalizer_derives_arrays_while_arrays_are_derived() -> None:
     derived: list[torch.Tensor] = []
 
     def derive(graph: Any) -> None:
-        derived.append(graph.derived("in-degrees", (INDPTR,), lambda: (INDPTR.diff(),))[0])
+        derived.append(graph.cached("in-degrees", (INDPTR,), lambda: (INDPTR.diff(),))[0])
 
     def derive_after_collecting() -> tuple[torch.Tensor]:
         AtItsEnd(lambda: derive(other))
         gc.collect()
         return (INDPTR.diff(),)
 
-    assert ends(lambda: first.derived("in-degrees", (INDPTR,), derive_after_collecting))
+    assert ends(lambda: first.cached("in-degrees", (INDPTR,), derive_after_collecting))
     assert_same(derived, [INDPTR.diff()])

@@ -18,7 +18,7 @@ import pytest
 import torch
 
 from graphfeed.ops.arguments import as_tensor
-from graphfeed.ops.mappings import all_mapped
+from graphfeed.ops.mapped_memory import all_mapped
 from graphfeed.ops.memory import buffers
 from graphfeed.storage import DiskBasedFeature, ItemSet, TorchBasedFeature, TorchBasedFeatureStore, load_graph
 from graphfeed.storage.features.torch_based_feature_store import OnDiskFeatureData

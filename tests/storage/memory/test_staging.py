@@ -208,7 +208,7 @@ def break_wait(patch: pytest.MonkeyPatch) -> None:
 
 
 def break_block(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(module, "Block", fail)
+    patch.setattr(module, "PinnedBlock", fail)
 
 
 FAULTS = [break_fill, break_start, break_copy, break_event, break_wait]

@@ -5,7 +5,7 @@ from typing import NamedTuple
 import numpy as np
 
 from graphfeed.ops.cpu.jit import Int64s, UInt8s, copy_bytes, device_function, kernel
-from graphfeed.ops.cpu.records.wire import Layout, is_same, read_field, read_varint
+from graphfeed.ops.cpu.records.protobuf import Layout, is_same, read_field, read_varint
 
 FINE, MALFORMED, KIND, LENGTH, WIDTH, DOUBLE, MISSING = range(7)
 LIST_OF_BYTES, LIST_OF_FLOATS, LIST_OF_INTEGERS = 1, 2, 3

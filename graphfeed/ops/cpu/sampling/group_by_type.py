@@ -5,8 +5,8 @@ from typing import Any
 import numpy as np
 
 from graphfeed.ops.cpu.jit import Program
+from graphfeed.ops.cpu.sampling.passes import layout as passes
 from graphfeed.ops.cpu.sampling.passes import state
-from graphfeed.ops.cpu.sampling.passes import types as passes
 
 NOTHING = np.empty(0, np.int64)
 

@@ -3,7 +3,7 @@
 import numpy as np
 
 from graphfeed.ops.cpu.jit import Int32s, Int64s, Weights, kernel
-from graphfeed.ops.cpu.sampling.passes.weighted import WINDOW, guess_place
+from graphfeed.ops.cpu.sampling.passes.weighted import LINE, guess_place
 
 UNITS = 2147483648.0
 
@@ -47,5 +47,5 @@ def guide_sums(indptr: Int64s, cumulative: Int64s, guides: Int32s) -> int:
             # Where a draw without guides would look, for a goal in the middle of this share (see `look_closer`).
             middle = (np.float64(place - low) + 0.5) / density
             guess = place + np.int64((middle - np.float64(cumulative[place])) * density)
-            missed += np.int64(abs(guess - edge) > WINDOW // 2)
+            missed += np.int64(abs(guess - edge) > LINE // 2)
     return missed

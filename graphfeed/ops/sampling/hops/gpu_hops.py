@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 
-from graphfeed.ops.arguments import check_ids, is_trusted
+from graphfeed.ops.arguments import are_below, check_ids
 from graphfeed.ops.backend import kernels
 from graphfeed.ops.memory import buffers
 from graphfeed.ops.sampling.hops.hop_arrays import Shape
@@ -43,7 +43,7 @@ def hops_on_gpu(
     sizes = torch.zeros(1 + 2 * len(fanouts), dtype=torch.int64, device=seeds.device)
     rows, num_rows = seeds.contiguous(), None
     # Wrong seeds become -1 here and are named in the end, so that nothing waits for the GPU now.
-    if not is_trusted(seeds, num_nodes):
+    if not are_below(seeds, num_nodes):
         rows = torch.empty_like(rows)
         module.clean_seeds(seeds.contiguous(), num_nodes, None, rows, sizes)
     room = [] if moments is not None else bound_nodes(seeds.numel(), num_nodes, fanouts)

@@ -7,7 +7,7 @@ import torch
 
 from graphfeed.ops.arguments import ID_DTYPES, NOTHING, brief, check_ids, check_tensors, check_vector
 from graphfeed.ops.backend import as_int64, as_types, package_for
-from graphfeed.ops.memory import MappedReads
+from graphfeed.ops.memory import ReadChoice
 from graphfeed.ops.sampling.high_degree_index import HighDegreeIndex, ensure_index
 from graphfeed.ops.sampling.hops.hop_arrays import Shape
 from graphfeed.ops.sampling.hops.hop_recipe import KernelGraph, RankedArrays
@@ -45,7 +45,7 @@ class HopGraph(NamedTuple):
     large_columns: HighDegreeIndex | None = None
     """LABOR: what `build_high_degree_index` returns. It saves reading large columns and changes no result. It is of use
     on the CPU, without types, times, weights and replacement."""
-    reads: MappedReads | None = None
+    reads: ReadChoice | None = None
     """Of arrays in mapped files that may not be in memory: whether they are read by page."""
 
     @property
@@ -91,7 +91,7 @@ def check_kinds(graph: HopGraph) -> None:
     for name, part, kind in (
         ("timed", graph.timed, (list, tuple)),
         ("large_columns", graph.large_columns, HighDegreeIndex),
-        ("reads", graph.reads, MappedReads),
+        ("reads", graph.reads, ReadChoice),
     ):
         if part is not None and not isinstance(part, kind):
             raise TypeError(f"{name} of the graph is {brief(part)}, which is no such part of a HopGraph")

@@ -11,14 +11,14 @@ from typing import Any
 from graphfeed.ops.cpu.jit import Block, Kernel, Program
 from graphfeed.ops.cpu.sampling.passes import (
     buckets,
+    by_page,
     candidates,
     columns,
     edges,
     in_time,
     labor,
-    mapped,
+    layout,
     state,
-    types,
     uniform,
     weighted,
 )
@@ -93,7 +93,7 @@ class HopProgram:
         draws, fanouts = arrays.draws[hop], arrays.fanouts[hop]
         if recipe.by_page:
             order = arrays.scratch_for("order")
-            self.add(mapped.touch_columns, hop, PAGE_BITS, arrays.indptr, arrays.rows, arrays.nodes, order)
+            self.add(by_page.touch_columns, hop, PAGE_BITS, arrays.indptr, arrays.rows, arrays.nodes, order)
         self.add_stop(
             columns.open_columns, hop, opened,
             hop, arrays.indptr, fanouts, not recipe.typed, recipe.drawing.only_new, arrays.rows, arrays.nodes, opened,
@@ -107,7 +107,7 @@ class HopProgram:
         if by_type:
             runs = arrays.scratch_for("runs")
             if recipe.by_page:
-                self.add(mapped.touch_types, PAGE_BITS, arrays.types, opened, arrays.scratch_for("order"))
+                self.add(by_page.touch_types, PAGE_BITS, arrays.types, opened, arrays.scratch_for("order"))
             self.add_stop(columns.split_columns, hop, runs, arrays.types, fanouts, opened, runs)
         if recipe.ranked is None:
             self.draw(hop, runs, arrays.sources, arrays.sums if recipe.weighted else None, most)
@@ -180,7 +180,7 @@ class HopProgram:
             self.add(buckets.assign_buckets, index, runs, found)
             self.add(buckets.fill_buckets, index, draws, found)
         if self.recipe.by_page and sources is arrays.sources:
-            self.add(mapped.touch_runs, PAGE_BITS, sources, runs, found, arrays.scratch_for("order"))
+            self.add(by_page.touch_runs, PAGE_BITS, sources, runs, found, arrays.scratch_for("order"))
         if by_heap:
             self.add(labor.fill_labor, sources, weights, replace, True, draws, runs, heap, picks)
             return
@@ -193,25 +193,25 @@ class HopProgram:
         kinds, found, starts, rows = arrays.relations, arrays.edges, arrays.starts, arrays.rows
         if recipe.typed:
             # So that the edges of a type ascend in each column.
-            self.add(types.sort_picks, opened, arrays.picks)
-            read: tuple[Any, ...] = types.read_types, arrays.types, opened, arrays.picks, arrays.counts
+            self.add(layout.sort_picks, opened, arrays.picks)
+            read: tuple[Any, ...] = layout.read_types, arrays.types, opened, arrays.picks, arrays.counts
             if recipe.by_page:
-                read = mapped.read_types_by_page, PAGE_BITS, *read[1:], arrays.scratch_for("order")
+                read = by_page.read_types_by_page, PAGE_BITS, *read[1:], arrays.scratch_for("order")
             self.add(*read)
             self.add_stop(
-                types.lay_out_types, hop, opened, hop, recipe.merged, arrays.counts, opened, rows, kinds, found, starts
+                layout.lay_out_types, hop, opened, hop, recipe.merged, arrays.counts, opened, rows, kinds, found, starts
             )  # fmt: skip
             self.add(
-                types.split_picks, hop, arrays.counts, arrays.cursors, opened, arrays.picks, kinds, found, starts
+                layout.split_picks, hop, arrays.counts, arrays.cursors, opened, arrays.picks, kinds, found, starts
             )  # fmt: skip
         else:
             self.add_stop(
-                types.lay_out_columns, hop, opened, hop, recipe.merged, opened, rows, kinds, found, starts
+                layout.lay_out_columns, hop, opened, hop, recipe.merged, opened, rows, kinds, found, starts
             )  # fmt: skip
         if recipe.typed or recipe.ranked is None or not recipe.ranked[by_type][2]:
             read = edges.read_neighbors, hop, arrays.sources, rows, kinds, found, arrays.nodes
             if recipe.by_page:
-                read = mapped.read_neighbors_by_page, hop, PAGE_BITS, *read[2:], arrays.scratch_for("order")
+                read = by_page.read_neighbors_by_page, hop, PAGE_BITS, *read[2:], arrays.scratch_for("order")
             self.add(*read)
         if recipe.by_table:
             self.add_stop(

@@ -13,10 +13,10 @@ from graphfeed.ops.memory import is_page_locked
 from graphfeed.ops.rows import Each
 from graphfeed.storage.graph.checks import ORIGINAL_EDGE_ID
 from graphfeed.storage.graph.graph_arrays import GraphArrays
-from graphfeed.storage.graph.sampled_subgraph import ByType, CSCFormatBase, SampledSubgraph, trust_sampled
-from graphfeed.storage.graph.sampling.mapped_arrays import (
+from graphfeed.storage.graph.sampled_subgraph import ByType, CSCFormatBase, SampledSubgraph, mark_sampled
+from graphfeed.storage.graph.sampling.graph_files import (
     kernel_columns,
-    mapped_reads,
+    read_choice,
     take_edges,
     take_edges_of_each,
 )
@@ -73,8 +73,8 @@ def prepare_hops(graph: GraphArrays, request: SamplingRequest, *, on_cpu: bool) 
     by_request = PREPARED.get(graph)
     if by_request is None:
         by_request = PREPARED[graph] = WeakKeyDictionary()
-    known, before = by_request.get(request), graph.edition
-    # On a GPU, `derived` has the stream wait for what it made.
+    known, before = by_request.get(request), graph.version
+    # On a GPU, `cached` has the stream wait for what it made.
     if known is not None and known[1] == on_cpu and graph.indices.is_cpu and all(map(operator.is_, known[0], before)):
         return known[2]  # type: ignore[no-any-return]
     # What was made of arrays that are replaced is freed before it is made anew.
@@ -90,7 +90,7 @@ def prepare_hops(graph: GraphArrays, request: SamplingRequest, *, on_cpu: bool) 
     fanouts = [as_tensor("fanouts", own) if typed else int(own) for own in reversed(request.fanouts)]
     prepared = ops.PreparedHops(arrays, fanouts, drawing)
     # Unless another thread has edited the graph meanwhile, or something was computed of it, which happens once.
-    if all(map(operator.is_, before, graph.edition)):
+    if all(map(operator.is_, before, graph.version)):
         by_request[request] = before, on_cpu, prepared
     return prepared
 
@@ -133,7 +133,7 @@ def hop_graph(graph: GraphArrays, request: SamplingRequest, *, timed: bool) -> o
     indptr, types = kernel_columns(graph)
     weights = None if timed else weights_for(graph, request)  # those in time are in the order of time
     arrays = ops.HopGraph(indptr, graph.indices, cumulative=weights, indptr_dtype=graph.csc_indptr.dtype)
-    arrays = arrays._replace(reads=mapped_reads(graph))
+    arrays = arrays._replace(reads=read_choice(graph))
     if timed:
         by_type = {fanout.numel() > 1 for fanout in request.fanouts}
         columns = {each: timed_columns(graph, request, by_type=each) for each in by_type}
@@ -157,7 +157,7 @@ def edge_ids_at(graph: GraphArrays, positions: torch.Tensor) -> torch.Tensor:
 def subgraph_of(graph: GraphArrays, hop: ops.SampledHop, edge_ids: torch.Tensor) -> SampledSubgraph:
     columns, rows, indptr, indices, _ = hop
     csc = CSCFormatBase.unchecked(indptr, indices)
-    trust_sampled({None: csc}, {None: rows}, {None: graph.total_num_nodes})
+    mark_sampled({None: csc}, {None: rows}, {None: graph.total_num_nodes})
     return SampledSubgraph(csc, columns, rows, edge_ids)
 
 
@@ -177,7 +177,7 @@ def typed_subgraph_of(graph: GraphArrays, node_types: Sequence[Any], hop: ops.Ty
         cscs[name] = CSCFormatBase.unchecked(indptr, indices)
         # On the CPU a slice of a NumPy array: a tensor made of one has a storage of just its size.
         original[name] = torch.from_numpy(ids.numpy()[own]) if on_cpu else ids[own]
-    trust_sampled(cscs, rows, to_type_dict(graph.num_nodes))
+    mark_sampled(cscs, rows, to_type_dict(graph.num_nodes))
     return SampledSubgraph(cscs, columns, rows, original)
 
 

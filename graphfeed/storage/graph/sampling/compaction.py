@@ -8,9 +8,9 @@ import numpy as np
 import torch
 
 from graphfeed.ops import CompletedFuture, check_one_rank
-from graphfeed.ops.arguments import bounds, checked, is_trusted
+from graphfeed.ops.arguments import are_below, bounds, checked
 from graphfeed.ops.structure import compact, compact_parts, expand_indptr
-from graphfeed.storage.graph.sampled_subgraph import CSCFormatBase, SampledSubgraph, trust_sampled
+from graphfeed.storage.graph.sampled_subgraph import CSCFormatBase, SampledSubgraph, mark_sampled
 from graphfeed.storage.graph.type_names import EdgeType, NodeType, ends_of, from_type_dict, to_type_dict, with_all_types
 
 ByEdgeType: TypeAlias = Mapping[str, CSCFormatBase]
@@ -252,8 +252,8 @@ def compact_hop(
         complete = with_all_types(complete, sizes)
     rows, compacted = merge_sources(parts, complete, sizes)
     # Merging ids that are right gives rows that are.
-    if sizes is not None and all(is_trusted(csc.indices, sizes[ends_of(name)[0]]) for name, csc in parts.items()):
-        trust_sampled(compacted, rows, sizes)
+    if sizes is not None and all(are_below(csc.indices, sizes[ends_of(name)[0]]) for name, csc in parts.items()):
+        mark_sampled(compacted, rows, sizes)
     return SampledSubgraph(from_type_dict(compacted), seeds, from_type_dict(rows), hop.original_edge_ids)
 
 

@@ -9,7 +9,7 @@ from graphfeed import ops
 from graphfeed.ops.arguments import NOTHING, as_tensor, brief, checked
 from graphfeed.ops.sampling import NO_EDGES, NO_TYPES, KnownEdges, Population
 from graphfeed.storage.graph.graph_arrays import GraphArrays
-from graphfeed.storage.graph.sampling.mapped_arrays import kernel_columns
+from graphfeed.storage.graph.sampling.graph_files import kernel_columns
 from graphfeed.storage.graph.sampling_graph import SamplingGraph, joined_types
 from graphfeed.storage.graph.type_names import first_ids, to_type_dict
 from graphfeed.storage.memory.shareable import Shareable

@@ -5,13 +5,13 @@ from typing import NamedTuple
 import torch
 
 from graphfeed import ops
-from graphfeed.ops.arguments import as_ids, as_tensor, brief, check_ids, check_ids_of_each, check_vector, trust_ids
+from graphfeed.ops.arguments import as_ids, as_tensor, brief, check_ids, check_ids_of_each, check_vector, mark_below
 from graphfeed.ops.rows import take_rows
 from graphfeed.ops.sampling import bound_edges, group_by_type
 from graphfeed.storage.graph.checks import ORIGINAL_EDGE_ID
 from graphfeed.storage.graph.graph_arrays import GraphArrays
 from graphfeed.storage.graph.sampled_subgraph import ByType, CSCFormatBase, SampledSubgraph
-from graphfeed.storage.graph.sampling.mapped_arrays import is_by_page, kernel_columns, take_edges
+from graphfeed.storage.graph.sampling.graph_files import is_by_page, kernel_columns, take_edges
 from graphfeed.storage.graph.sampling.temporal_sampling import (
     edge_times_of,
     group_times,
@@ -74,7 +74,7 @@ def group_hop(
         return group_hop_by_type(graph, seeds, picks, edges)
     sources, edge_ids = read(graph, edges, picks.positions)
     if not sources.is_cpu:  # so that no GPU is waited for to check them at the next hop
-        trust_ids(sources, graph.total_num_nodes)
+        mark_below(sources, graph.total_num_nodes)
     csc = CSCFormatBase.unchecked(picks.offsets.to(graph.csc_indptr.dtype), sources)
     return SampledSubgraph(csc, seeds, None, edge_ids), picks
 
@@ -102,7 +102,7 @@ def group_hop_by_type(
         first_id = offsets[ends_of(edge_type)[0]] if len(ids) else 0
         cscs[edge_type] = CSCFormatBase.unchecked(indptr, ids - first_id if first_id else ids)
         if not ids.is_cpu:
-            trust_ids(cscs[edge_type].indices, num_nodes[ends_of(edge_type)[0]])
+            mark_below(cscs[edge_type].indices, num_nodes[ends_of(edge_type)[0]])
         original[edge_type] = edge_ids[own]
     return SampledSubgraph(cscs, seeds, None, original), picks
 

@@ -6,11 +6,11 @@ from typing import Any
 import torch
 
 from graphfeed import ops
-from graphfeed.ops.arguments import Tensors, as_tensor, brief, trust
+from graphfeed.ops.arguments import Tensors, as_tensor, brief, mark_valid
 from graphfeed.ops.memory import is_page_locked
 from graphfeed.storage.graph.graph_arrays import GraphArrays
 from graphfeed.storage.graph.sampled_subgraph import ByType, SampledSubgraph
-from graphfeed.storage.graph.sampling.mapped_arrays import kernel_columns
+from graphfeed.storage.graph.sampling.graph_files import kernel_columns
 from graphfeed.storage.graph.sampling_request import SamplingRequest, TemporalQuery
 from graphfeed.storage.graph.type_names import ends_of, with_all_types
 
@@ -31,7 +31,7 @@ def stack_queries(
         # What is as old as the window exists, too. As the time is one later, the window is longer by two.
         times, windows = later(times), None if windows is None else later(later(windows))
     if isinstance(window, int) and not times.is_cpu:  # 0 or more, so that no GPU is waited for to see it
-        trust("windows", (windows,))
+        mark_valid("windows", (windows,))
     return times, windows
 
 
@@ -51,7 +51,7 @@ def edge_times_of(graph: GraphArrays, query: TemporalQuery) -> torch.Tensor:
     name = query.edge_timestamp_attr_name
     assert name is not None, "TemporalQuery asks for it where hops go by the times of edges"
     edge = graph.edge_attribute(name)
-    (times,) = graph.derived(f"edge times {name}", (edge,), lambda: (times_of(graph, None, edge),))
+    (times,) = graph.cached(f"edge times {name}", (edge,), lambda: (times_of(graph, None, edge),))
     return times  # type: ignore[no-any-return]
 
 
@@ -69,19 +69,19 @@ def timed_columns(graph: GraphArrays, request: SamplingRequest, *, by_type: bool
     # With fan-outs per edge type, the edges of each type are sorted by themselves.
     which = f"by the times {names}{' within edge types' if by_type else ''}"
     if node is not None or edge is not None:
-        times, kept, links = graph.derived(
+        times, kept, links = graph.cached(
             f"order {which}", (node, edge), lambda: time_order(graph, node, edge, by_type=by_type)
         )
         order = kept if links is None else ops.linked_order(links)
         if links is not None and is_page_locked(links):  # for a GPU, which reads the order where it lies
-            (order,) = graph.derived(
+            (order,) = graph.cached(
                 f"order of links {which}", (node, edge, links), lambda: (ops.linked_order(links).contiguous(),)
             )
         columns = columns._replace(times=times, order=order, links=links)
     sorted_by = columns.order if columns.links is None else columns.links
     # An edge is within the window only if both of its times are.
     if node is not None and edge is not None and query.pre_time_window is not None:
-        (earliest,) = graph.derived(
+        (earliest,) = graph.cached(
             f"earlier of both times {which}",
             (node, edge, sorted_by),
             lambda: (by_rank(graph, times_of(graph, node, edge, torch.minimum), columns.order),),
@@ -91,13 +91,13 @@ def timed_columns(graph: GraphArrays, request: SamplingRequest, *, by_type: bool
         own = edge_times_of(graph, query)
         if query.inclusive:
             # The attribute is a source too: `own` may be derived from it.
-            (own,) = graph.derived(f"later than {names[1]}", (edge, own), lambda: (later(own),))
+            (own,) = graph.cached(f"later than {names[1]}", (edge, own), lambda: (later(own),))
         columns = columns._replace(edge_times=own)
     if probs_name is not None and columns.order is None:
         columns = columns._replace(cumulative=graph.cumulative_weights(probs_name))
     elif probs_name is not None:
         weights = graph.edge_attribute(probs_name)
-        (cumulative,) = graph.derived(
+        (cumulative,) = graph.cached(
             f"running sums of {probs_name} {which}",
             (weights, node, edge, sorted_by),
             lambda: (ops.cumulate_weights(kernel_columns(graph)[0], by_rank(graph, weights, columns.order)),),

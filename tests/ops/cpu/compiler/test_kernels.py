@@ -21,7 +21,7 @@ from graphfeed.ops.cpu.compiler.ahead import all_kernels
 from graphfeed.ops.cpu.compiler.kernel import DEVICE_FUNCTIONS, Kernel
 from graphfeed.ops.cpu.jit import UInt64s, device_function, kernel
 from graphfeed.ops.cpu.structure.compact import compact
-from graphfeed.ops.memory import MappedReads
+from graphfeed.ops.memory import ReadChoice
 from graphfeed.ops.sampling.hops import hop_program
 from graphfeed.ops.structure import place_nodes
 from tests.forked import in_child
@@ -64,7 +64,7 @@ def ran(call: Call, change: Mapping[str, Any]) -> list[tuple[torch.dtype, Any]]:
 def more_calls() -> dict[str, Call]:
     """Return a call of each operation, and those that reach the passes which these leave out."""
     typed, one = EVERY["typed_sample_hops"], EVERY["sample_hops by LABOR"]
-    mapped, parts = {"reads": MappedReads()}, torch.zeros(6, dtype=torch.int32)
+    mapped, parts = {"reads": ReadChoice()}, torch.zeros(6, dtype=torch.int32)
     placed = {
         "indptr": INDPTR,
         "indices": INDICES,

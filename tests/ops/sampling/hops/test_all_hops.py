@@ -14,9 +14,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from graphfeed import ops
-from graphfeed.ops.arguments.verified import trust
+from graphfeed.ops.arguments.verified import mark_valid
 from graphfeed.ops.cpu import pages
-from graphfeed.ops.memory import MappedReads, buffers
+from graphfeed.ops.memory import ReadChoice, buffers
 from graphfeed.ops.sampling.hops import hop_arrays, hop_program
 from graphfeed.ops.sampling.hops.hop_graph import kernel_graph
 from graphfeed.ops.sampling.hops.hop_program import ProgramPool
@@ -62,7 +62,7 @@ def test_equal_to_the_reference(
         indptr, indices, sums, *_ = put_columns(put, arrays)
         index = ops.build_high_degree_index(indptr, indices) if by_index else None
         own = ops.HopGraph(indptr, indices, cumulative=sums, large_columns=index)
-        own = own._replace(reads=MappedReads() if by_page else None)
+        own = own._replace(reads=ReadChoice() if by_page else None)
         drawing = ops.Drawing(method, replace, share, only_new, rows)
         return ops.sample_hops(own, put(torch.tensor(seeds, dtype=dtype)), fanouts, keys, drawing)
 
@@ -106,14 +106,14 @@ def test_large_mini_batches_are_made_hop_after_hop_also_where_a_graph_is_read_by
             merged = ops.compact(rows, ops.gather_rows(indices, picks.positions))
             expected.append(ops.SampledHop(rows, merged.rows, picks.offsets, merged.local, picks.positions))
             rows = merged.rows
-        for own in (graph, graph._replace(reads=MappedReads())):
+        for own in (graph, graph._replace(reads=ReadChoice())):
             assert as_lists(ops.sample_hops(own, seeds, fanouts, keys)) == as_lists(expected), fanouts
 
 
 def test_more_edges_than_are_sorted_together_are_read_by_page() -> None:
     indptr, indices = random_graph(num_edges=pages.CHUNK + 5000)
     graph, seeds = ops.HopGraph(indptr, indices), torch.randperm(NUM_NODES)
-    layers = ops.sample_hops(graph._replace(reads=MappedReads()), seeds, [-1], [1])
+    layers = ops.sample_hops(graph._replace(reads=ReadChoice()), seeds, [-1], [1])
     layer = layers[0]
     assert torch.equal(layer.rows[layer.indices], indices[layer.positions])
 
@@ -154,7 +154,7 @@ def test_positions_beyond_32_bits(disk_path: Path) -> None:
     indptr = [0, 2**31 - 2, 2**31 + 5, 2**34]
     indices = torch.from_numpy(np.memmap(disk_path / "indices", np.int32, "w+", shape=(2**34,)))
     columns, seeds = torch.tensor(indptr), torch.tensor([1, 2], dtype=torch.int32)
-    trust("csc", (columns, indices))  # a pass over them takes long
+    mark_valid("csc", (columns, indices))  # a pass over them takes long
     layers = sample_all(columns, indices, seeds, [5, 60], [1, 2])
     for layer, fanout, key in zip(layers, [5, 60], [1, 2], strict=True):
         picked = reference.sample_neighbors(indptr, layer.columns.tolist(), [fanout], key)

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from graphfeed import ops
-from graphfeed.ops.memory import MappedReads, buffers
+from graphfeed.ops.memory import ReadChoice, buffers
 from graphfeed.ops.sampling.hops.hop_arrays import Shape
 from graphfeed.ops.sampling.hops.hop_recipe import Method
 from tests import reference, reference_hops
@@ -49,7 +49,7 @@ def test_equal_to_the_reference(
         typed.graph, typed.kinds, seeds, steps, replace, units, (only_new, rows)
     )
     hops, keys = hops[: len(expected)], keys[: len(expected)]
-    graph = typed.arrays(dtype, weighted=weighted)._replace(reads=MappedReads() if by_page else None)
+    graph = typed.arrays(dtype, weighted=weighted)._replace(reads=ReadChoice() if by_page else None)
 
     def sample(put: Put) -> Any:
         own = graph._replace(**{name: moved(getattr(graph, name), put) for name in ON_GPU})

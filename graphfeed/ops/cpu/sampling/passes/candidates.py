@@ -35,6 +35,7 @@ from graphfeed.ops.cpu.jit import (
 )
 from graphfeed.ops.cpu.random import SWITCH, high_bits, mix
 from graphfeed.ops.cpu.sampling.passes.labor import NOT_YET
+from graphfeed.ops.cpu.sampling.passes.layout import sort_values
 from graphfeed.ops.cpu.sampling.passes.marks import (
     COLUMNS_AHEAD,
     HALF_BITS,
@@ -46,7 +47,6 @@ from graphfeed.ops.cpu.sampling.passes.marks import (
     prefetch_column,
 )
 from graphfeed.ops.cpu.sampling.passes.state import COUNT, UNDECIDED, Picks, Runs, Sources
-from graphfeed.ops.cpu.sampling.passes.types import sort_values
 
 FULL = np.uint32(2**32 - 1)
 MAX_COLLECTED = 48

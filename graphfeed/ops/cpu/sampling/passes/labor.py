@@ -31,6 +31,7 @@ from graphfeed.ops.cpu.jit import (
 )
 from graphfeed.ops.cpu.random import draw_bits, mix, variate
 from graphfeed.ops.cpu.sampling.passes.columns import fanout_of
+from graphfeed.ops.cpu.sampling.passes.layout import sort_values
 from graphfeed.ops.cpu.sampling.passes.marks import (
     HALF_BITS,
     LANES,
@@ -41,7 +42,6 @@ from graphfeed.ops.cpu.sampling.passes.marks import (
     prefetch_ahead,
 )
 from graphfeed.ops.cpu.sampling.passes.state import COUNT, Picks, Runs, Sources, Sums
-from graphfeed.ops.cpu.sampling.passes.types import sort_values
 from graphfeed.ops.cpu.sampling.passes.weighted import take_eligible, weight_before
 
 TOP_BIT = np.uint64(1 << 63)

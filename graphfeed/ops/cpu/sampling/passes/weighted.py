@@ -6,11 +6,11 @@ and without replacement it waits for the draw before it. So the draws of a block
 prefetches what its next step reads::
 
     aim        draw a goal; guess its edge as if all weights were equal, and prefetch the sum there
-    approach   read that sum; from how far it is off, guess again, and prefetch a window of sums there
-    settle     count the sums of the window that the goal has passed, which gives the edge; outside of it, gallop
+    approach   read that sum; from how far it is off, guess again, and prefetch a line of sums there
+    settle     count the sums of the line that the goal has passed, which gives the edge; outside of it, gallop
 
 Where few edges have most of the weight, such guesses are far off. Then there are guides (see `ops.guide_sums`), and
-what a draw aims at and reads is the guide of its goal's share, which says where the window begins.
+what a draw aims at and reads is the guide of its goal's share, which says where the line begins.
 
 With one draw after the other, and sums on small pages, mini-batches take 2.7 times as long without replacement and 3
 times with it (ogbn-products shaped graph, fan-outs 15, 10 and 5, weights uniform in 0 to 1).
@@ -30,7 +30,7 @@ BLOCK = 32
 """How many runs draw together."""
 DRAWS = 256
 """How many draws are looked for together with replacement."""
-WINDOW = 8
+LINE = 8
 """How many sums are compared with a goal at once: they lie in one or two cache lines."""
 ROWS_AHEAD = 8
 """How many runs ahead the weights of one are prefetched: each reads several of them."""
@@ -256,28 +256,28 @@ def guess_place(low, high, target, density):
 
 @device_function
 def look_closer(sums, queue, draw, own):
-    """Replace the guessed place of a draw by where its window begins, and prefetch that."""
+    """Replace the guessed place of a draw by where its line begins, and prefetch that."""
     place, high = queue.guesses[draw], queue.highs[own]
     if sums.guides.size > 0:
         # It begins in front of the guide's edge, so that its first sum is one that the goal has passed.
         start = place + np.int64(sums.guides[np.uintp(place)]) - 1
     else:
         missing = np.float64(queue.goals[draw] - sums.cumulative[np.uintp(place)]) * queue.densities[own]
-        start = place + np.int64(missing) - (WINDOW // 2 - 1)
-    first = max(min(start, high - WINDOW), queue.lows[own])
+        start = place + np.int64(missing) - (LINE // 2 - 1)
+    first = max(min(start, high - LINE), queue.lows[own])
     prefetch(sums.cumulative, first)
-    prefetch(sums.cumulative, min(first + WINDOW - 1, high - 1))
+    prefetch(sums.cumulative, min(first + LINE - 1, high - 1))
     queue.guesses[draw] = first
 
 
 @device_function
 def settle(cumulative, queue, draw, own):
-    """Return the first edge of a run whose sum exceeds a draw's goal, which is likely in its window."""
+    """Return the first edge of a run whose sum exceeds a draw's goal, which is likely in its line."""
     low, high, goal, start = queue.lows[own], queue.highs[own], queue.goals[draw], queue.guesses[draw]
-    passed, size = np.int64(0), min(high - low, WINDOW)
-    if size == WINDOW:
-        # LLVM makes SIMD of a loop of constant length, and nearly all windows are whole.
-        for number in range(WINDOW):
+    passed, size = np.int64(0), min(high - low, LINE)
+    if size == LINE:
+        # LLVM makes SIMD of a loop of constant length, and nearly all lines are whole.
+        for number in range(LINE):
             passed += np.int64(cumulative[np.uintp(start + number)] <= goal)
     else:
         for number in range(size):
@@ -292,7 +292,7 @@ def gallop(cumulative, low, high, place, goal):
     """Return the first edge of a run whose sum exceeds a goal: in steps that double away from a place, then halve."""
     # With weights of a usual spread the edge is near, which takes one or two cache misses; a plain bisection takes one
     # for each of its first halvings.
-    step = WINDOW
+    step = LINE
     if cumulative[place] > goal:
         bottom = place - step
         while bottom >= low and cumulative[bottom] > goal:

@@ -9,8 +9,8 @@ import torch
 
 from graphfeed.storage import from_coo, load_graph
 from graphfeed.storage.graph import ORIGINAL_EDGE_ID
-from graphfeed.storage.graph.sampling import mapped_arrays
-from graphfeed.storage.graph.sampling.mapped_arrays import files_read, in_passes, is_by_page, mapped_reads
+from graphfeed.storage.graph.sampling import graph_files
+from graphfeed.storage.graph.sampling.graph_files import files_read, in_passes, is_by_page, read_choice
 from graphfeed.storage.graph.sampling_request import SamplingRequest
 from tests.digests import assert_same
 
@@ -21,7 +21,7 @@ SEEDS, REQUEST = torch.arange(0, NUM_NODES, 7), SamplingRequest((torch.tensor([3
 @pytest.fixture
 def path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Return the file of a graph that is more than may be taken to stay in memory."""
-    monkeypatch.setattr(mapped_arrays, "available_memory", lambda: 4 * 80_000 * 8)
+    monkeypatch.setattr(graph_files, "available_memory", lambda: 4 * 80_000 * 8)
     edges = torch.randint(0, NUM_NODES, (2, 80_000))
     attributes = {"w": torch.rand(80_000), "t": torch.randint(0, 1000, (80_000,))}
     from_coo((edges[0], edges[1]), NUM_NODES, edge_attributes=attributes).save(tmp_path / "graph")
@@ -62,9 +62,9 @@ def test_ids_of_edges_that_no_kernel_reads_by_page_are_read_for_several_mini_bat
 
 
 def test_a_graph_that_may_stay_in_memory_is_read_as_it_is(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(mapped_arrays, "available_memory", lambda: 1e9)
+    monkeypatch.setattr(graph_files, "available_memory", lambda: 1e9)
     graph = load_graph(path)
-    assert mapped_reads(graph) is None
+    assert read_choice(graph) is None
     assert not advice_for(graph.indices)
 
 
@@ -90,17 +90,17 @@ def test_a_graph_that_is_given_other_arrays_is_looked_at_again(path: Path) -> No
 
 def test_column_starts_stay_in_memory_where_there_is_room_for_them(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     graph = load_graph(path)
-    mapped_reads(graph)
+    read_choice(graph)
     assert not advice_for(graph.csc_indptr)
-    monkeypatch.setattr(mapped_arrays, "available_memory", lambda: 8 * graph.csc_indptr.nbytes - 1)
+    monkeypatch.setattr(graph_files, "available_memory", lambda: 8 * graph.csc_indptr.nbytes - 1)
     graph = load_graph(path)
-    mapped_reads(graph)
+    read_choice(graph)
     assert advice_for(graph.csc_indptr)
 
 
 def test_passes_over_the_whole_graph_read_ahead(path: Path) -> None:
     graph = load_graph(path)
-    mapped_reads(graph)
+    read_choice(graph)
     with in_passes(graph):
         assert not advice_for(graph.indices)
     assert advice_for(graph.indices)

@@ -9,7 +9,7 @@ import torch
 
 from graphfeed.ops import as_int64, as_types
 from graphfeed.ops.arguments import ID_DTYPES
-from graphfeed.ops.memory import MappedReads, is_page_locked, read_at_random
+from graphfeed.ops.memory import ReadChoice, is_page_locked, read_at_random
 from graphfeed.ops.rows import Each, gather_by_page, gather_each_by_page, take_rows
 from graphfeed.storage.graph.checks import ORIGINAL_EDGE_ID
 from graphfeed.storage.memory.memory_limits import available_memory
@@ -38,7 +38,7 @@ class FilesRead(NamedTuple):
     """How much memory there was."""
     at_random: list[torch.Tensor]
     """The arrays of which the system reads single pages; the others it reads ahead and keeps, as it does by itself."""
-    reads: MappedReads | None
+    reads: ReadChoice | None
     """Whether pages are asked for ahead of the reads, in the order of the file; None: never."""
 
     @property
@@ -59,7 +59,7 @@ DECIDED: "WeakKeyDictionary[GraphArrays, FilesRead]" = WeakKeyDictionary()
 copied or unpickled is another one."""
 
 
-def mapped_reads(graph: "GraphArrays") -> MappedReads | None:
+def read_choice(graph: "GraphArrays") -> ReadChoice | None:
     """Return how a graph in mapped files is sampled; None: it is read as one in memory is."""
     files = DECIDED.get(graph)
     # The first look in this process, or the graph has other arrays by now.
@@ -75,13 +75,13 @@ def mapped_reads(graph: "GraphArrays") -> MappedReads | None:
 
 def is_by_page(graph: "GraphArrays") -> bool:
     # Only while pages are missing: where all are in memory, reading by page costs more.
-    reads = mapped_reads(graph)
+    reads = read_choice(graph)
     return reads is not None and reads.from_disk
 
 
 def take_edges(graph: "GraphArrays", values: torch.Tensor, positions: torch.Tensor) -> torch.Tensor:
     """Return one of a graph's values per edge at some positions, which are not checked."""
-    reads = mapped_reads(graph)
+    reads = read_choice(graph)
     if reads is None:
         return take_rows(values, positions)
     by_page = reads.from_disk and is_read_by_page(values)
@@ -131,7 +131,7 @@ def files_read(graph: "GraphArrays") -> FilesRead:
     if size <= free / SHARE:
         return files
     at_random = [array for array in arrays if array is not graph.csc_indptr or not files.keeps_starts]
-    return files._replace(at_random=at_random, reads=MappedReads())
+    return files._replace(at_random=at_random, reads=ReadChoice())
 
 
 def arrays_in_files(graph: "GraphArrays") -> list[torch.Tensor]:
@@ -160,4 +160,4 @@ def kernel_columns(graph: "GraphArrays") -> tuple[torch.Tensor, torch.Tensor | N
         graph.mark_for_sampling(*copies)
         return copies
 
-    return graph.derived("columns for kernels", (starts, types), widen, whole=False)  # type: ignore[no-any-return]
+    return graph.cached("columns for kernels", (starts, types), widen, whole=False)  # type: ignore[no-any-return]

@@ -17,7 +17,7 @@ page takes some hundred times as long as the other costs of a value."""
 MOST_NEEDED = 64
 
 
-class MappedReads:
+class ReadChoice:
     """Decides between reads of a mapping and many reads at a time, which are faster from a disk and slower from memory.
 
     When a read found nearly all pages in memory, the next ones go through a mapping, as if there were no file. Once one
