@@ -57,26 +57,26 @@ class Verdict:
 
 
 def judge(summary: Summary) -> Verdict:
-    verdict = next(verdict for rule in RULES if (verdict := rule(summary)) is not None)
-    if verdict.cause in ("too few", "step"):
+    count, rules = summary.num_minibatches, RULES
+    lasts, waits = summary.seconds >= SHORTEST_SECONDS, summary.waits > RARELY
+    if not lasts or count < FEWEST:
+        # Where each mini-batch waits for a disk or a server, few of them tell.
+        rules = (disk_or_server_is_the_limit, answers_are_slow) if lasts and waits and count >= FEWEST_READ else ()
+    verdict = next((verdict for rule in rules if (verdict := rule(summary)) is not None), None)
+    if verdict is None and rules is not RULES:
+        return Verdict(
+            "too few",
+            f"too few mini-batches to tell: {count} in {summary.seconds:.2f} s after the start; "
+            f"{FEWEST} in {SHORTEST_SECONDS:g} s are needed",
+        )
+    if verdict is None:
+        listed = sorted(summary.stages, key=lambda stage: -stage.ms)[:2]
+        largest = " and ".join(f"{name(stage)} {stage.ms:.1f} ms" for stage in listed)
+        verdict = Verdict("unclear", f"no single cause stands out; most time goes to {largest or 'no stage'}")
+    if verdict.cause == "step":
         return verdict
     texts = [f"your step waits {percent(summary.waits)} of the time", verdict.text, who_takes_cores(summary)]
     return replace(verdict, text="; ".join(filter(None, texts)))
-
-
-def too_few(summary: Summary) -> Verdict | None:
-    """There is not enough to tell, unless each mini-batch waits for a disk or a server."""
-    count, lasts = summary.num_minibatches, summary.seconds >= SHORTEST_SECONDS
-    if count >= FEWEST and lasts:
-        return None
-    for rule in (disk_or_server_is_the_limit, answers_are_the_limit):
-        if count >= FEWEST_READ and lasts and summary.waits > RARELY and (waiting := rule(summary)):
-            return waiting
-    return Verdict(
-        "too few",
-        f"too few mini-batches to tell: {count} in {summary.seconds:.2f} s after the start; "
-        f"{FEWEST} in {SHORTEST_SECONDS:g} s are needed",
-    )
 
 
 def step_is_the_limit(summary: Summary) -> Verdict | None:
@@ -94,41 +94,6 @@ def step_is_the_limit(summary: Summary) -> Verdict | None:
     return Verdict("step", text)
 
 
-def nobody_helps(summary: Summary) -> Verdict | None:
-    """There are no workers."""
-    if summary.setting.num_workers or summary.main_ms < HANDING_OVER_MS:
-        return None
-    # The step takes a core as well.
-    wanted = ceil(1.2 * summary.main_ms / max(summary.step_ms, 1e-3))
-    workers = max(1, min(round(cores_left(summary)) - 1, wanted))
-    possible = min(1000 / max(summary.step_ms, 1e-3), workers * 1000 / summary.main_ms)
-    gain = max(1.0, min(possible, rate_of_cores(summary)) / summary.rate)
-    return Verdict(
-        "inline",
-        f"everything runs in your loop's thread, most of it in {name(slowest(summary))}; "
-        f"num_workers={workers} may give up to {times(gain)} the rate",
-        gain,
-    )
-
-
-def main_process_is_the_limit(summary: Summary) -> Verdict | None:
-    """Stages of the main process take most of what the loop waits, in its thread or in one ahead of it."""
-    in_loop = summary.main_ms * summary.rate / 1000 > 0.6 * summary.waits and summary.setting.num_workers > 0
-    ahead = summary.beside_ms * summary.rate / 1000 > BUSY and summary.busy < BUSY
-    if not in_loop and not ahead:
-        return None
-    stage = slowest(summary, ("main",) if in_loop else ("prefetch", "thread"))
-    if summary.setting.worker == "thread" and summary.busy > BUSY and stage.cpu < WAITS:
-        return None  # for the interpreter's lock, or a core, that busy threads have
-    where = "your loop's own thread" if in_loop else "a thread of the main process"
-    return Verdict(
-        "main process",
-        f"{name(stage)} runs in {where} and takes {stage.ms:.1f} ms of each mini-batch: a stage of "
-        f"yours runs in workers if it writes `__call__` rather than `__iter__`, up to {times(most(summary))} the rate",
-        most(summary),
-    )
-
-
 def disk_or_server_is_the_limit(summary: Summary) -> Verdict | None:
     """Servers make the mini-batches, or most of the time goes into reading from a disk."""
     per_minibatch = summary.read_bytes_per_second / max(summary.rate, 1e-9)
@@ -143,13 +108,44 @@ def disk_or_server_is_the_limit(summary: Summary) -> Verdict | None:
             "the rate",
             gain,
         )
-    if per_minibatch < 0.1 * summary.num_bytes or per_minibatch < 1e5 or stage.cpu > 0.8:
+    if per_minibatch < max(0.1 * summary.num_bytes, 1e5) or stage.cpu > 0.8:
         return None
     return Verdict(
         "disk",
         f"{name(stage)} takes {percent(stage.share)} of a mini-batch and reads "
         f"{summary.read_bytes_per_second / 1e6:.0f} MB/s from disk, {per_minibatch / 1e6:.1f} MB a mini-batch: more "
         "memory for the rows (a cache), or more workers, whose reads overlap",
+    )
+
+
+def main_process_is_the_limit(summary: Summary) -> Verdict | None:
+    """Stages of the main process take most of what the loop waits, in its thread or in one ahead of it."""
+    setting = summary.setting
+    if not setting.num_workers and summary.main_ms >= HANDING_OVER_MS:
+        # The step takes a core as well.
+        step_ms = max(summary.step_ms, 1e-3)
+        workers = max(1, min(round(cores_left(summary)) - 1, ceil(1.2 * summary.main_ms / step_ms)))
+        possible = min(1000 / step_ms, workers * 1000 / summary.main_ms, rate_of_cores(summary))
+        gain = max(1.0, possible / summary.rate)
+        return Verdict(
+            "inline",
+            f"everything runs in your loop's thread, most of it in {name(slowest(summary))}; "
+            f"num_workers={workers} may give up to {times(gain)} the rate",
+            gain,
+        )
+    in_loop = summary.main_ms * summary.rate / 1000 > 0.6 * summary.waits and setting.num_workers > 0
+    ahead = summary.beside_ms * summary.rate / 1000 > BUSY and summary.busy < BUSY
+    if not in_loop and not ahead:
+        return None
+    stage = slowest(summary, ("main",) if in_loop else ("prefetch", "thread"))
+    if setting.worker == "thread" and summary.busy > BUSY and stage.cpu < WAITS:
+        return None  # for the interpreter's lock, or a core, that busy threads have
+    where = "your loop's own thread" if in_loop else "a thread of the main process"
+    return Verdict(
+        "main process",
+        f"{name(stage)} runs in {where} and takes {stage.ms:.1f} ms of each mini-batch: a stage of "
+        f"yours runs in workers if it writes `__call__` rather than `__iter__`, up to {times(most(summary))} the rate",
+        most(summary),
     )
 
 
@@ -208,8 +204,16 @@ def copy_rate(cores: int) -> float:
     return COPIED_BYTES / min(seconds)
 
 
-def answers_are_the_limit(summary: Summary) -> Verdict | None:
-    """Workers wait for something other than a core, so more of them than there are cores may help."""
+def workers_are_the_limit(summary: Summary) -> Verdict | None:
+    """Workers wait for something other than a core, or there are idle cores for more of them."""
+    workers, cores = summary.setting.num_workers, max(1, round(cores_left(summary)))
+    waiting = answers_are_slow(summary)
+    if waiting is not None or summary.busy < RATHER_BUSY or workers >= cores:
+        return waiting
+    return more_workers(summary, busy_with(summary), min(2 * workers, cores))
+
+
+def answers_are_slow(summary: Summary) -> Verdict | None:
     # Threads with hardly a core may wait for the interpreter's lock, which any thread of this process may have.
     may_be_locked = summary.setting.worker == "thread" and summary.cores_used > 0.6 * (1 - summary.core_wait)
     if summary.busy < RATHER_BUSY or use_cores(summary) or may_be_locked:
@@ -219,40 +223,26 @@ def answers_are_the_limit(summary: Summary) -> Verdict | None:
     return more_workers(summary, why, 2 * summary.setting.num_workers)
 
 
-def workers_are_busy(summary: Summary) -> Verdict | None:
-    """Workers are the limit."""
-    workers, cores = summary.setting.num_workers, max(1, round(cores_left(summary)))
-    if summary.busy < RATHER_BUSY:
+def cores_are_taken(summary: Summary) -> Verdict | None:
+    """Workers, or other programs, have all cores."""
+    if summary.busy < RATHER_BUSY or not use_cores(summary):
         return None
-    if workers < cores:
-        return more_workers(summary, busy_with(summary), min(2 * workers, cores))
-    if not use_cores(summary):
-        return None
-    at_work = "no core is idle" if who_takes_cores(summary) else f"all {cores} cores are at work"
+    at_work = f"all {max(1, round(cores_left(summary)))} cores are at work"
     return Verdict(
         "cores",
-        f"{at_work} ({busy_with(summary)}): make that stage cheaper (smaller fan-outs, fewer or "
-        "narrower features), or take more cores",
+        f"{'no core is idle' if who_takes_cores(summary) else at_work} ({busy_with(summary)}): make that stage cheaper "
+        "(smaller fan-outs, fewer or narrower features), or take more cores",
     )
 
 
-def nothing_stands_out(summary: Summary) -> Verdict:
-    listed = sorted(summary.stages, key=lambda stage: -stage.ms)[:2]
-    largest = " and ".join(f"{name(stage)} {stage.ms:.1f} ms" for stage in listed)
-    return Verdict("unclear", f"no single cause stands out; most time goes to {largest or 'no stage'}")
-
-
 RULES: tuple[Callable[[Summary], Verdict | None], ...] = (
-    too_few,
     step_is_the_limit,
     disk_or_server_is_the_limit,
-    nobody_helps,
     main_process_is_the_limit,
     lock_is_held,
     memory_is_the_limit,
-    answers_are_the_limit,
-    workers_are_busy,
-    nothing_stands_out,
+    workers_are_the_limit,
+    cores_are_taken,
 )
 
 
