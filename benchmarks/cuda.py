@@ -21,7 +21,7 @@ from benchmarks.timing import Case, Times, in_turn, one_core
 from graphfeed import ops
 
 DEVICE = torch.device("cuda")
-FANOUTS = predicted.FANOUTS
+FANOUTS, COUNTS = predicted.FANOUTS, predicted.COUNTS
 UVA_THREADS = (1024, 10240, 1 << 20)
 
 
@@ -92,9 +92,9 @@ def sampling_table(graph: ops.HopGraph, scale: Scale) -> str:
     seeds = torch.randint(nodes, (scale.repeats, scale.batch_size)).to(DEVICE)
     keys = list(range(len(FANOUTS)))
     pairs = [(key, key) for key in keys]
-    first = ops.sample_hops(graph, seeds[0], FANOUTS, keys)
-    assert first is not None
-    read = [(layer.columns, layer.positions, ops.gather_rows(indices, layer.positions)) for layer in first]
+    first = ops.sample_hops(graph, [seeds[0]], COUNTS, keys)
+    positions = [hop.edges[0].positions for hop in first]
+    read = [(hop.columns[0], own, ops.gather_rows(indices, own)) for hop, own in zip(first, positions, strict=True)]
     limit = "torch reads as many values at random"
     columns, _, neighbors = read[-1]
 
@@ -103,13 +103,15 @@ def sampling_table(graph: ops.HopGraph, scale: Scale) -> str:
 
     cases: dict[str, Case] = {
         limit: read_all,
-        "ops.sample_hops": lambda number: ops.sample_hops(graph, seeds[number], FANOUTS, keys),
-        "ops.sample_hops, LABOR": lambda number: ops.sample_hops(graph, seeds[number], FANOUTS, pairs, predicted.LABOR),
+        "ops.sample_hops": lambda number: ops.sample_hops(graph, [seeds[number]], COUNTS, keys),
+        "ops.sample_hops, LABOR": lambda number: ops.sample_hops(
+            graph, [seeds[number]], COUNTS, pairs, predicted.LABOR
+        ),
         "ops.compact, last hop": lambda _: ops.compact(columns, neighbors),
         "torch.unique, last hop": lambda _: torch.unique(torch.cat([columns, neighbors]), return_inverse=True),
     }
     times = in_turn(cases, scale.repeats, device_clock)
-    edges = sum(layer.positions.numel() for layer in first)
+    edges = sum(own.numel() for own in positions)
     rows = compare(times, limit, "ms", 1e3)
     return render(f"sampling {edges} edges, fan-outs {FANOUTS} from the seeds outward; ratio to random reads", rows)
 
@@ -121,12 +123,12 @@ def edges_table(here: ops.HopGraph, there: ops.HopGraph, scale: Scale) -> str:
     keys = list(range(len(FANOUTS)))
     counts: list[int] = []
     for own in seeds:
-        layers = ops.sample_hops(here, own, FANOUTS, keys)
+        layers = ops.sample_hops(here, [own], COUNTS, keys)
         assert layers is not None
-        counts.append(sum(layer.positions.numel() for layer in layers))
+        counts.append(sum(hop.edges[0].positions.numel() for hop in layers))
 
     def sample(graph: ops.HopGraph, own: torch.Tensor) -> Case:
-        return lambda number: ops.sample_hops(graph, own[number], FANOUTS, keys)
+        return lambda number: ops.sample_hops(graph, [own[number]], COUNTS, keys)
 
     def sample_here(number: int) -> object:
         with one_core():

@@ -18,6 +18,7 @@ from graphfeed import ops
 from graphfeed.ops.memory import empty_locked
 
 FANOUTS = (15, 10, 5)
+COUNTS = [torch.tensor([own]) for own in FANOUTS]
 """The seeds' own hop first."""
 LABOR = ops.Drawing("labor")
 BATCH_SIZE, GATHERED_ROWS = 1024, 135_000
@@ -95,7 +96,7 @@ def cases(arrays: dict[str, torch.Tensor], device: torch.device, scale: Scale) -
     pinned = {name: pin(part) for name, part in arrays.items()}
 
     def sample(held: dict[str, torch.Tensor]) -> Case:
-        return lambda _: ops.sample_hops(graph_of(held), seeds, FANOUTS, keys)
+        return lambda _: ops.sample_hops(graph_of(held), [seeds], COUNTS, keys)
 
     def gather(held: dict[str, torch.Tensor]) -> Case:
         return lambda _: ops.gather_rows(held["features"], rows)
@@ -106,7 +107,7 @@ def cases(arrays: dict[str, torch.Tensor], device: torch.device, scale: Scale) -
         "sampling, graph on the device": sample(there),
         "sampling, graph in pinned memory": sample(pinned),
         "LABOR from a 16th of the seeds, graph on the device": lambda _: ops.sample_hops(
-            graph_of(there), few, FANOUTS, [(key, key) for key in keys], LABOR
+            graph_of(there), [few], COUNTS, [(key, key) for key in keys], LABOR
         ),
     }
 

@@ -4,8 +4,8 @@ Each file has an operation's contract, its checks and the allocation of its resu
 `graphfeed.ops.cpu` and `graphfeed.ops.cuda`, under the same names. Operations know nothing of stages, loaders or file
 formats: what is stored, and how, belongs to `graphfeed.storage`.
 
-- `sampling`: `sample_hops` takes all hops of a mini-batch, `typed_sample_hops` those of a graph with types, and
-  `sample_neighbors` one hop; a `Drawing` says how edges are chosen. Also `sample_negatives`, `permute`, and what
+- `sampling`: `sample_hops` takes all hops of a mini-batch, and `sample_neighbors` one; a `Drawing` says how edges are
+  chosen. Also `sample_negatives`, `permute`, and what
   samplers prepare: weights, the order of time, high-degree indexes.
 - `structure`: `coo_to_csc` and checks of graphs, `compact` and `unique_and_compact`, `isin`, `match_pairs` and others.
 - `rows`: `gather_rows`, `gather_parts`, `copy_rows`, `delete_rows`, `read_rows`, and which rows a cache keeps.

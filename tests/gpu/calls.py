@@ -21,6 +21,7 @@ from graphfeed.ops.sampling import (
     sample_neighbors,
 )
 from graphfeed.ops.structure import check_csc, check_edge_types, check_joined
+from tests.ops.hops import plain_hops
 
 NUM_TYPES = 3
 KEYS = (17, 23)
@@ -234,12 +235,12 @@ def calls_of_all_hops(inputs: Inputs) -> dict[str, Call]:
     moments = SeedTimes(torch.arange(len(seeds)) * 37 % 1100, None)
     return {
         "sample_hops": Call(
-            sampling.sample_hops,
+            plain_hops,
             {"graph": graph, "seeds": seeds, "fanouts": [5, 3], "keys": KEYS, "drawing": Drawing(), "moments": None},
             [{}, {"graph": graph._replace(timed=[timed, timed]), "moments": moments, "drawing": Drawing(rows="edge")}],
             over_the_bus=("graph",),
         ),
-        "typed_sample_hops": Call(
+        "sample_hops with types": Call(
             typed_hops, {"graph": graph._replace(types=inputs.types), "seeds": [seeds], "fanouts": [5, 3]},
             over_the_bus=("graph",),
         ),
@@ -251,11 +252,8 @@ def typed_hops(graph: HopGraph, seeds: Sequence[torch.Tensor], fanouts: Sequence
     first_ids, order = torch.tensor([0, graph.indptr.numel() - 1]), torch.arange(NUM_TYPES).flip(0)
     ends = torch.zeros(NUM_TYPES, 2, dtype=torch.int64)
     typed = graph._replace(first_ids=first_ids, ends=ends, order=order)
-    hops = sampling.typed_sample_hops(typed, seeds, [torch.tensor([own]) for own in fanouts], KEYS)
-    return [
-        [hop.rows, [(own.indptr, own.indices, hop.positions[own.own]) for _, own in sorted(hop.edges.items())]]
-        for hop in hops
-    ]
+    hops = sampling.sample_hops(typed, seeds, [torch.tensor([own]) for own in fanouts], KEYS)
+    return [[hop.rows, [own for _, own in sorted(hop.edges.items())]] for hop in hops]
 
 
 def calls_in_time(inputs: Inputs) -> dict[str, Call]:

@@ -14,6 +14,7 @@ from graphfeed import ops
 from graphfeed.ops.sampling.negatives import KnownEdges, Population
 from tests.gpu import calls as calls_on_gpus
 from tests.gpu.calls import Call, make_inputs
+from tests.ops.hops import plain_hops
 
 INDPTR = torch.tensor([0, 4, 4, 7, 12, 13, 20])
 INDICES = torch.tensor([1, 2, 3, 5, 0, 1, 5, 2, 3, 4, 4, 0, 2, 0, 1, 2, 3, 4, 5, 5])
@@ -126,15 +127,13 @@ def hop_calls() -> dict[str, Call]:
     }  # fmt: skip
     return {
         "NodeBudget": Call(draw_from_budget, budget),
-        "sample_hops": Call(ops.sample_hops, hops),
-        "sample_hops by LABOR": Call(
-            ops.sample_hops, {**hops, **labor, "graph": plain._replace(large_columns=index())}
-        ),
-        "sample_hops in trees": Call(ops.sample_hops, {**hops, "drawing": ops.Drawing(only_new=True, rows="tree")}),
-        "sample_hops in time": Call(ops.sample_hops, {**hops, **in_time}),
-        "typed_sample_hops": Call(ops.typed_sample_hops, by_type),
-        "typed_sample_hops by LABOR": Call(ops.typed_sample_hops, {**by_type, **labor}),
-        "typed_sample_hops in time": Call(ops.typed_sample_hops, {**by_type, **typed_in_time}),
+        "sample_hops": Call(plain_hops, hops),
+        "sample_hops by LABOR": Call(plain_hops, {**hops, **labor, "graph": plain._replace(large_columns=index())}),
+        "sample_hops in trees": Call(plain_hops, {**hops, "drawing": ops.Drawing(only_new=True, rows="tree")}),
+        "sample_hops in time": Call(plain_hops, {**hops, **in_time}),
+        "sample_hops with types": Call(ops.sample_hops, by_type),
+        "sample_hops with types by LABOR": Call(ops.sample_hops, {**by_type, **labor}),
+        "sample_hops with types in time": Call(ops.sample_hops, {**by_type, **typed_in_time}),
     }
 
 

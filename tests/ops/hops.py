@@ -1,7 +1,7 @@
 """Calls of the operations on hops, by what a test says of a graph and of its draws."""
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 
@@ -23,6 +23,32 @@ def sample_one(
     return ops.sample_neighbors(graph, ops.OneHop(seeds, fanouts, keys, ops.Drawing(**drawing), moments))
 
 
+class PlainHop(NamedTuple):
+    """One hop of a graph without types."""
+
+    columns: torch.Tensor
+    rows: torch.Tensor
+    indptr: torch.Tensor
+    indices: torch.Tensor
+    positions: torch.Tensor
+
+
+def plain_hops(
+    graph: ops.HopGraph, seeds: Any, fanouts: Sequence[Any], keys: Sequence[Any], *more: Any, **options: Any
+) -> list[PlainHop]:
+    """Call `sample_hops` on a graph without types, with numbers as fan-outs; its one type always has edges here."""
+    counts = [torch.tensor([own]) if isinstance(own, int) else own for own in fanouts]
+    return [plain_hop(hop, graph) for hop in ops.sample_hops(graph, [seeds], counts, keys, *more, **options)]
+
+
+def plain_hop(hop: ops.SampledHop, graph: ops.HopGraph) -> PlainHop:
+    (columns,), (rows,), edges = hop.columns, hop.rows, hop.edges.get(0)
+    if edges is None:
+        none = torch.zeros(len(columns) + 1, dtype=graph.indptr_dtype or graph.indptr.dtype)
+        return PlainHop(columns, rows, none, columns[:0], none[:0].long())
+    return PlainHop(columns, rows, *edges)
+
+
 def sample_all(
     indptr: torch.Tensor,
     indices: torch.Tensor,
@@ -31,10 +57,10 @@ def sample_all(
     keys: Sequence[Any],
     method: Method = "uniform",
     **options: Any,
-) -> list[ops.SampledHop]:
+) -> list[PlainHop]:
     """Sample all hops of a graph without types; the options are those of the graph and of the drawing."""
     graph, drawing = parted(options)
-    return ops.sample_hops(ops.HopGraph(indptr, indices, **graph), seeds, fanouts, keys, ops.Drawing(method, **drawing))
+    return plain_hops(ops.HopGraph(indptr, indices, **graph), seeds, fanouts, keys, ops.Drawing(method, **drawing))
 
 
 def sample_timed(
@@ -46,12 +72,12 @@ def sample_timed(
     method: Method = "uniform",
     window: int | None = None,
     **drawing: Any,
-) -> list[ops.SampledHop]:
+) -> list[PlainHop]:
     """Sample all hops in time, with one window for all seeds."""
     graph = ops.HopGraph(columns.indptr, columns.indices, timed=(columns, columns))
     windows = None if window is None else torch.full_like(times, window)
     moments = ops.SeedTimes(times, windows)
-    return ops.sample_hops(graph, seeds, fanouts, keys, ops.Drawing(method, **{"rows": "edge", **drawing}), moments)
+    return plain_hops(graph, seeds, fanouts, keys, ops.Drawing(method, **{"rows": "edge", **drawing}), moments)
 
 
 def sample_typed_timed(
@@ -60,11 +86,11 @@ def sample_typed_timed(
     times: torch.Tensor,
     windows: torch.Tensor | None = None,
     **hops: Any,
-) -> list[ops.TypedHop]:
+) -> list[ops.SampledHop]:
     """Sample all hops of a graph with types in time."""
     own = {name: hops.pop(name) for name in ops.Drawing._fields if name in hops}
     graph, moments = graph._replace(timed=timed), ops.SeedTimes(times, windows)
-    return ops.typed_sample_hops(graph, **hops, drawing=ops.Drawing(**{"rows": "edge", **own}), moments=moments)
+    return ops.sample_hops(graph, **hops, drawing=ops.Drawing(**{"rows": "edge", **own}), moments=moments)
 
 
 def parted(options: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:

@@ -24,6 +24,7 @@ from tests.gpu.compare_kernels import moved, run
 from tests.ops.calls import calls as every_call
 from tests.ops.calls import other_calls
 from tests.ops.graphs import strided
+from tests.ops.hops import plain_hops
 from tests.refusals import Refusal, check_refused
 from tests.tfrecords import as_tensor
 
@@ -171,11 +172,11 @@ OTHERS: list[Refusal] = [
     (lambda: ops.pin_in_place(torch.zeros(4, 4)[:, 1], ANY), ValueError,
      "only contiguous tensors on the CPU .* is on cpu with strides"),
     (lambda: ops.pin_in_place(torch.zeros(4, device="meta"), ANY), ValueError, "is on meta with strides"),
-    (lambda: ops.sample_hops(ops.HopGraph(TWO, ONE[:0]), ONE, [ANY], [1]), TypeError, "fanouts must be a whole number"),
-    (lambda: ops.sample_hops(ops.HopGraph(TWO, ONE[:0]), ONE, [1], [-1]), ValueError, "keys must be 0 or more, but"),
-    (lambda: ops.sample_hops(ops.HopGraph(TWO, ONE[:0]), ONE, [1], [1], ANY.Drawing("all")), ValueError,
+    (lambda: plain_hops(ops.HopGraph(TWO, ONE[:0]), ONE, [ANY], [1]), TypeError, "fanouts must be a torch.Tensor"),
+    (lambda: plain_hops(ops.HopGraph(TWO, ONE[:0]), ONE, [1], [-1]), ValueError, "keys must be 0 or more, but"),
+    (lambda: plain_hops(ops.HopGraph(TWO, ONE[:0]), ONE, [1], [1], ANY.Drawing("all")), ValueError,
      "drawing.method must be one of uniform, labor, latest, but is 'all'"),
-    (lambda: ops.sample_hops(ANY.HopGraph(TWO, ONE[:0], ends=5), ONE, [1], [1]), TypeError, "types must be a torch"),
+    (lambda: plain_hops(ANY.HopGraph(TWO, ONE[:0], ends=5), ONE, [1], [1]), TypeError, "types must be a torch"),
 ]  # fmt: skip
 
 

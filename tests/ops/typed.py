@@ -90,7 +90,7 @@ def problems(draw: st.DrawFn) -> tuple[Typed, list[list[int]], Hops]:
     return typed, seeds, draw(hops_of(typed))
 
 
-def as_lists(hops: Sequence[ops.TypedHop], typed: Typed) -> list[reference_hops.TypedHop]:
+def as_lists(hops: Sequence[ops.SampledHop], typed: Typed) -> list[reference_hops.TypedHop]:
     """Return the hops as the reference has them: every edge type is there."""
     found = []
     for hop in hops:
@@ -100,8 +100,7 @@ def as_lists(hops: Sequence[ops.TypedHop], typed: Typed) -> list[reference_hops.
             own = hop.edges.get(kind)
             edges.indptr.append([0] * (len(columns[end]) + 1) if own is None else own.indptr.tolist())
             edges.indices.append([] if own is None else own.indices.tolist())
-            edges.positions.append([] if own is None else hop.positions[own.own].tolist())
-        assert len(hop.positions) == sum(map(len, edges.positions))
+            edges.positions.append([] if own is None else own.positions.tolist())
         found.append(edges)
     return found
 
@@ -138,5 +137,9 @@ HOPS = [torch.tensor([4]), torch.tensor([1, 2, 3, 0, -1])]
 
 
 def text(hops: Any) -> str:
-    """Return the rows and positions of hops."""
-    return str([[own.tolist() for own in (*hop.columns, *hop.rows, hop.positions)] for hop in hops])
+    """Return the rows of hops, and the positions of the edge types that have edges."""
+    found = []
+    for hop in hops:
+        positions = {kind: own.positions.tolist() for kind, own in sorted(hop.edges.items()) if len(own.positions)}
+        found.append(([own.tolist() for own in (*hop.columns, *hop.rows)], positions))
+    return str(found)

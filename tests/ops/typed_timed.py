@@ -89,7 +89,9 @@ class TypedInTime:
                 break
         return hops
 
-    def check(self, found: Sequence[ops.TypedHop], expected: list[reference_hops.TypedHop], dtype: torch.dtype) -> None:
+    def check(
+        self, found: Sequence[ops.SampledHop], expected: list[reference_hops.TypedHop], dtype: torch.dtype
+    ) -> None:
         """Compare the hops of an operation with those of the reference."""
         assert as_lists(found, self.typed) == expected
         assert all(part.dtype == dtype for hop in found for part in (*hop.columns, *hop.rows))

@@ -11,7 +11,7 @@ from graphfeed.ops.sampling.hops.one_hop import (
     StaticGraph,
     check_fanouts,
     check_keys,
-    check_method,
+    check_latest,
     check_moments,
     pick_edges,
 )
@@ -61,8 +61,9 @@ def sample_neighbors(graph: StaticGraph | TemporalGraph, hop: OneHop, *, checked
     seeds, is_labor = hop.seeds, hop.drawing.method == "labor"
     if isinstance(graph, TemporalGraph) != (hop.moments is not None):
         raise ValueError("a graph with times and the times of the seeds, hop.moments, are given together")
+    if hop.drawing.method == "latest":
+        check_latest(graph, hop.drawing)
     if isinstance(graph, TemporalGraph):
-        check_method(graph, hop.drawing)
         ensure_temporal(graph)
     else:
         ensure_columns("indptr", graph.indptr)

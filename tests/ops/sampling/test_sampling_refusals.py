@@ -87,6 +87,7 @@ def test_one_hop_in_time_names_what_is_wrong() -> None:
         (lambda: at(times=TWO), ValueError, "times must have 1 values, one per seed, but has 2"),
         (lambda: at(windows=TWO), ValueError, "windows must have 1 values, one per seed, but has 2"),
         (lambda: at(windows=-ONE), ValueError, "windows must be 0 or more, but one is -1"),
+        (lambda: pick(method="latest"), ValueError, "the latest edges are those of the latest times; give the"),
         (lambda: at(method="latest", replace=True), ValueError, "the latest edges are taken once each"),
         (lambda: at(TIMED._replace(cumulative=INDICES), method="latest"), ValueError, "whatever their weights"),
         (lambda: at(TIMED._replace(num_types=2), fanouts=TWO), ValueError, "the graph has no edge types"),

@@ -1,7 +1,7 @@
 """What a graph in memory refuses: each error names the argument, what it found, and what to do."""
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 import torch
@@ -148,6 +148,17 @@ def hops(*keys: int, graph: Any = make_graph, seeds: Any = ZERO, **options: Any)
     return lambda: graph().sample_hops(seeds, SamplingRequest([ALL, ALL], **options), keys)
 
 
+class OwnTypedGraph(gf.SamplingGraph):
+    """A user's own, which doesn't look at its seeds."""
+
+    num_nodes: ClassVar[Any] = {"item": 3}
+    num_edges: ClassVar[Any] = {"item:by:item": 0}
+
+    def sample_neighbors(self, seeds: Any, *options: Any, **named: Any) -> gf.SampledSubgraph:
+        none = gf.CSCFormatBase(torch.zeros(len(seeds) + 1, dtype=torch.int64), ZERO[:0])
+        return gf.SampledSubgraph(none, seeds)
+
+
 def walks(start: int, length: int, graph: Any = make_graph) -> Callable[[], object]:
     return lambda: graph().random_walks(torch.tensor([start]), length)
 
@@ -174,6 +185,7 @@ HOPS: list[Refusal] = [
     (hops(1), ValueError, r"keys must hold 2 numbers, one per hop, but holds|zip\(\) argument 2 is"),
     (hops(1, 2, 3), ValueError, r"keys must hold 2 numbers, one per hop, but holds|zip\(\) argument 2 is"),
     (hops(1, graph=make_typed_graph, seeds={"user": ZERO}), ValueError, r"keys must hold 2 numbers|zip\(\) argument 2"),
+    (hops(1, 2, graph=OwnTypedGraph), TypeError, "seeds must be a dict by node type for this graph, but is a Tensor"),
     (hops(1, 2, probs_name="x"), KeyError, r"Edge attribute x does not exist; the graph has \[\]"),
     (walks(0, -1), ValueError, "length must be 0 or more, but is -1"),
     (walks(5, 1), ValueError, r"starts must lie in 0 \.\. 4, but holds 5"),

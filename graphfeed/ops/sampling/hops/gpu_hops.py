@@ -11,13 +11,10 @@ from graphfeed.ops.backend import kernels
 from graphfeed.ops.memory import buffers
 from graphfeed.ops.sampling.hops.hop_arrays import Shape
 from graphfeed.ops.sampling.hops.hop_graph import HopGraph, shape_of
-from graphfeed.ops.sampling.hops.hop_recipe import Drawing, SeedTimes
+from graphfeed.ops.sampling.hops.hop_recipe import Drawing, HopEdges, Read, SampledHop, SeedTimes
 from graphfeed.ops.sampling.hops.one_hop import OneHop, StaticGraph, bound_edges, pick_edges
 from graphfeed.ops.sampling.temporal_graph import TemporalGraph
 from graphfeed.ops.sampling.weights import split_sums
-
-Parts = tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]
-"""The fields of a `SampledHop`."""
 
 
 def hops_on_gpu(
@@ -27,8 +24,9 @@ def hops_on_gpu(
     keys: Sequence[Any],
     drawing: Drawing,
     moments: SeedTimes | None,
-) -> list[Parts]:
-    """Sample all hops as `sample_hops` says, with kernels for one hop."""
+    read: Read | None,
+) -> list[SampledHop]:
+    """Sample all hops without types as `sample_hops` says, with kernels for one hop."""
     draws = [key if drawing.method == "labor" else (key,) for key in keys]
     columns: StaticGraph | TemporalGraph = StaticGraph(graph.indptr, graph.indices, split_sums(graph.cumulative)[0])
     edge_times, indices = None, graph.indices.contiguous()
@@ -72,7 +70,7 @@ def hops_on_gpu(
     is_wrong, *found = sizes.tolist()
     if is_wrong:
         check_ids("seeds", seeds, num_nodes)
-    return cut(seeds, hops, [(seeds.numel(), 0), *zip(found[1::2], found[::2], strict=True)])
+    return cut(seeds, hops, [(seeds.numel(), 0), *zip(found[1::2], found[::2], strict=True)], read)
 
 
 def bound_nodes(num_seeds: int, num_nodes: int, fanouts: Sequence[int]) -> list[int]:
@@ -87,17 +85,19 @@ def bound_nodes(num_seeds: int, num_nodes: int, fanouts: Sequence[int]) -> list[
     return room
 
 
-def cut(seeds: torch.Tensor, hops: Sequence[Parts], sizes: Sequence[tuple[int, int]]) -> list[Parts]:
+def cut(
+    seeds: torch.Tensor,
+    hops: Sequence[Sequence[torch.Tensor]],
+    sizes: Sequence[tuple[int, int]],
+    read: Read | None,
+) -> list[SampledHop]:
     """Cut the arrays of hops to what is used, given the number of seeds, and then of each hop's rows and edges."""
     parts, columns = [], seeds
     for (_, rows, offsets, local, positions), (count, _), (known, edges) in zip(hops, sizes, sizes[1:], strict=False):
-        parts.append((columns, rows[:known], offsets[: count + 1], local[:edges], positions[:edges]))
-        columns = parts[-1][1]
+        found = positions[:edges] if read is None else read(positions[:edges])
+        parts.append(SampledHop([columns], [rows[:known]], {0: HopEdges(offsets[: count + 1], local[:edges], found)}))
+        columns = rows[:known]
     return parts
-
-
-TypedParts = tuple[list[torch.Tensor], list[torch.Tensor], torch.Tensor, dict[int, Any]]
-"""The fields of a `TypedHop`; of each edge type, those of a `TypedEdges`."""
 
 
 class TypeTables:
@@ -137,10 +137,10 @@ class TypeTables:
 
 
 def typed_hops_on_gpu(
-    graph: HopGraph, seeds: Sequence[torch.Tensor], fanouts: Sequence[torch.Tensor], keys: Sequence[Any],
-    drawing: Drawing,
-) -> list[TypedParts]:  # fmt: skip
-    """Sample all hops as `typed_sample_hops` says, with kernels for one hop."""
+    graph: HopGraph, seeds: Sequence[torch.Tensor], fanouts: Sequence[Sequence[int]], keys: Sequence[Any],
+    drawing: Drawing, read: Read | None,
+) -> list[SampledHop]:  # fmt: skip
+    """Sample all hops with types as `sample_hops` says, with kernels for one hop."""
     assert graph.types is not None
     shape, num_nodes, counts = shape_of(graph), graph.indptr.numel() - 1, [part.numel() for part in seeds]
     indices, types = graph.indices.contiguous(), graph.types.contiguous()
@@ -155,10 +155,10 @@ def typed_hops_on_gpu(
         starts = tables.of_hop(number)[0]
         room = [most[end] for end in shape.destinations or [0]]
         draw = key if drawing.method == "labor" else (key,)
-        edges = bound_edges(room if fanout.numel() > 1 else [sum(most)], fanout.tolist())
-        hop = OneHop(rows, fanout, draw, drawing, num_seeds=starts[-1:], most=edges)
+        edges = bound_edges(room if len(fanout) > 1 else [sum(most)], fanout)
+        hop = OneHop(rows, torch.tensor(fanout), draw, drawing, num_seeds=starts[-1:], most=edges)
         picks = pick_edges(columns, hop)
-        most = bound_rows(shape, counts, most, fanout.tolist(), picks.positions.numel())
+        most = bound_rows(shape, counts, most, fanout, picks.positions.numel())
         size = min(sum(most), rows.numel() + picks.positions.numel())
         rows, own_ids, local = (buffers.empty(own, given.dtype, given.device) for own in (size, size, len(picks[1])))
         # Each edge type has a column start more than columns.
@@ -171,7 +171,7 @@ def typed_hops_on_gpu(
     if is_wrong:
         for kind, (part, low, high) in enumerate(zip(seeds, shape.first_ids, shape.first_ids[1:], strict=False)):
             check_ids(f"seeds[{kind}]", part, high - low)
-    return cut_by_type(graph, seeds, written, found)
+    return cut_by_type(graph, seeds, written, found, read)
 
 
 def bound_rows(
@@ -187,8 +187,12 @@ def bound_rows(
 
 
 def cut_by_type(
-    graph: HopGraph, seeds: Sequence[torch.Tensor], written: Sequence[Any], found: Sequence[list[list[int]]]
-) -> list[TypedParts]:
+    graph: HopGraph,
+    seeds: Sequence[torch.Tensor],
+    written: Sequence[Any],
+    found: Sequence[list[list[int]]],
+    read: Read | None,
+) -> list[SampledHop]:
     """Cut the arrays of hops to what is used, given the tables of each hop and of what is behind the last one."""
     order = [] if graph.order is None else graph.order.tolist()
     parts, columns = [], list(seeds)
@@ -196,10 +200,10 @@ def cut_by_type(
         written, found, found[1:], strict=False
     ):
         rows = [ids[low:high] for low, high in itertools.pairwise(starts)]
-        of_types = {}
+        values, of_types = positions[: edges[-1]] if read is None else read(positions[: edges[-1]]), {}
         for place, kind in enumerate(order):
             own = slice(edges[place], edges[place + 1])
-            of_types[kind] = indptr[bounds[place] : bounds[place + 1]], local[own], own
-        parts.append((columns, rows, positions[: edges[-1]], of_types))
+            of_types[kind] = HopEdges(indptr[bounds[place] : bounds[place + 1]], local[own], values[own])
+        parts.append(SampledHop(columns, rows, of_types))
         columns = rows
     return parts

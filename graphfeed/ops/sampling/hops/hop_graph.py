@@ -113,16 +113,19 @@ def check_timed(graph: HopGraph, timed: Sequence[TemporalGraph]) -> None:
         ensure_temporal(own)
 
 
-def check_seeds(graph: HopGraph, seeds: Sequence[torch.Tensor]) -> None:
+def check_seeds(graph: HopGraph, shape: Shape, seeds: Sequence[torch.Tensor]) -> None:
     """Raise unless there are seeds for each node type, with ids inside it; of a GPU's, these are not checked here."""
-    assert graph.first_ids is not None
-    sizes = (graph.first_ids[1:] - graph.first_ids[:-1]).tolist()
-    if len(seeds) != len(sizes):
-        raise ValueError(f"seeds must hold {len(sizes)} tensors, one per node type, but holds {len(seeds)}")
-    for kind, (part, size) in enumerate(zip(seeds, sizes, strict=True)):
-        check_vector(f"seeds[{kind}]", part, (graph.indices.dtype,))
+    if not isinstance(seeds, (list, tuple)):
+        raise TypeError(f"seeds must be a list of tensors, one per node type, but is {brief(seeds)}")
+    if len(seeds) != len(shape.first_ids) - 1:
+        raise ValueError(
+            f"seeds must hold {len(shape.first_ids) - 1} tensors, one per node type, but holds {len(seeds)}"
+        )
+    for kind, (part, first, end) in enumerate(zip(seeds, shape.first_ids, shape.first_ids[1:], strict=False)):
+        name = "seeds" if graph.types is None else f"seeds[{kind}]"
+        check_vector(name, part, (graph.indices.dtype,))
         if part.is_cpu:
-            check_ids(f"seeds[{kind}]", part, size)
+            check_ids(name, part, end - first)
 
 
 def shape_of(graph: HopGraph) -> Shape:

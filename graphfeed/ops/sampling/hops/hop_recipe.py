@@ -1,6 +1,6 @@
 """What decides which passes sample a mini-batch: the arrays of its graph, and how edges are chosen."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Literal, NamedTuple, TypeAlias
 
 import torch
@@ -41,6 +41,31 @@ class SeedTimes(NamedTuple):
     """int64, one per seed."""
     windows: torch.Tensor | None = None
     """int64, one per seed, 0 or more; None takes all edges before the time."""
+
+
+class HopEdges(NamedTuple):
+    """The edges of one type in a hop: by column and, with types, ascending by their positions there."""
+
+    indptr: torch.Tensor
+    indices: torch.Tensor
+    """Positions in the rows of the source type."""
+    positions: torch.Tensor
+    """int64: positions in the graph's edge arrays, or what was read there."""
+
+
+class SampledHop(NamedTuple):
+    """One hop: the sampled in-edges of `columns`, relabelled. A graph without types has one, with the number 0."""
+
+    columns: list[torch.Tensor]
+    """Ids of the hop's seeds inside their node type; by node type."""
+    rows: list[torch.Tensor]
+    """The ids of all nodes known after the hop, by node type; they begin with `columns`."""
+    edges: dict[int, HopEdges]
+    """By edge type; only those that have edges here, on a GPU all of them."""
+
+
+Read: TypeAlias = Callable[[torch.Tensor], torch.Tensor]
+"""Reads values of edges by their positions."""
 
 
 class RankedArrays(NamedTuple):

@@ -148,10 +148,13 @@ def check_numbers(keys: Sequence[Any], drawing: Drawing) -> None:
             check_count("keys", key, 0, MASK)
 
 
-def check_method(graph: TemporalGraph, drawing: Drawing) -> None:
-    if drawing.method == "latest" and drawing.replace:
+def check_latest(graph: StaticGraph | TemporalGraph | None, drawing: Drawing) -> None:
+    """Raise unless the latest edges are taken in time, whatever their weights, and once each."""
+    if not isinstance(graph, TemporalGraph):
+        raise ValueError("the latest edges are those of the latest times; give the times of edges, or sample uniformly")
+    if drawing.replace:
         raise ValueError("the latest edges are taken once each; leave replace out, or sample uniformly")
-    if drawing.method == "latest" and graph.cumulative is not None:
+    if graph.cumulative is not None:
         raise ValueError("the latest edges are taken whatever their weights; leave the weights out")
 
 

@@ -1,7 +1,8 @@
 """Sampling all hops in the arrays of a graph by one call, which releases the GIL on the CPU."""
 
 import operator
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from functools import partial
 from typing import Any
 from weakref import WeakKeyDictionary
 
@@ -24,7 +25,7 @@ from graphfeed.storage.graph.sampling.one_hop import check_seeds, check_typed_se
 from graphfeed.storage.graph.sampling.rows import Picked
 from graphfeed.storage.graph.sampling.temporal_sampling import stack_queries, timed_columns
 from graphfeed.storage.graph.sampling_request import Draws, Hop, SamplingRequest
-from graphfeed.storage.graph.type_names import ends_of, numbers_of, to_type_dict
+from graphfeed.storage.graph.type_names import ends_of, from_type_dict, numbers_of, to_type_dict
 
 
 def has_program(graph: GraphArrays, request: SamplingRequest, *, on_cpu: bool) -> bool:
@@ -49,19 +50,22 @@ def sample_all_hops(
         moments = ops.SeedTimes(*stack_queries(graph, seeds, times, request))
     is_labor, share = request.strategy == "labor", draws[0][1] if draws else 0
     keys: list[Any] = [own if is_labor else own[0] for own, _ in draws]
-    if graph.node_type_to_id is None:
-        ids = check_seeds(graph, seeds)
-        layers = prepare_hops(graph, request, on_cpu=ids.is_cpu).sample(ids, keys, moments, share)
-        # The program begins at the seeds, and subgraphs are listed from the outermost hop on.
-        return [subgraph_of(graph, hop, edge_ids_at(graph, hop.positions)) for hop in reversed(layers)]
-    by_type = complete_seeds(graph, seeds)
+    typed = graph.node_type_to_id is not None
+    by_type: dict[Any, torch.Tensor] = complete_seeds(graph, seeds) if typed else {None: check_seeds(graph, seeds)}
     parts = list(by_type.values())
     try:
-        hops = prepare_hops(graph, request, on_cpu=parts[0].is_cpu).sample_by_type(parts, keys, moments, share)
+        prepared = prepare_hops(graph, request, on_cpu=parts[0].is_cpu)
+        edge_ids = graph.edge_attributes.get(ORIGINAL_EDGE_ID)
+        # Without original ids, an edge is known by its position.
+        read = None if edge_ids is None else partial(take_edges, graph, edge_ids)
+        hops = prepared.sample(parts, keys, moments, share, read)
     except ValueError:
-        check_typed_seeds(graph, seeds)  # by the names of types
+        if typed:
+            check_typed_seeds(graph, seeds)  # by the names of types
         raise
-    return [typed_subgraph_of(graph, list(by_type), hop) for hop in reversed(hops)]
+    # The program begins at the seeds, and subgraphs are listed from the outermost hop on.
+    numbers: dict[Any, int] = graph.edge_type_to_id if typed else {None: 0}
+    return [subgraph_of(graph, by_type, numbers, hop) for hop in reversed(hops)]
 
 
 PREPARED: WeakKeyDictionary[GraphArrays, WeakKeyDictionary[SamplingRequest, tuple[Any, ...]]] = WeakKeyDictionary()
@@ -87,7 +91,7 @@ def prepare_hops(graph: GraphArrays, request: SamplingRequest, *, on_cpu: bool) 
     # A GPU reads whole columns, also those of a pinned graph.
     if request.strategy == "labor" and on_cpu and not (typed or timed or request.probs_name or request.replace):
         arrays = arrays._replace(large_columns=graph.high_degree_index())
-    fanouts = [as_tensor("fanouts", own) if typed else int(own) for own in reversed(request.fanouts)]
+    fanouts = [as_tensor("fanouts", own) for own in reversed(request.fanouts)]
     prepared = ops.PreparedHops(arrays, fanouts, drawing)
     # Unless another thread has edited the graph meanwhile, or something was computed of it, which happens once.
     if all(map(operator.is_, before, graph.version)):
@@ -148,44 +152,26 @@ def hop_graph(graph: GraphArrays, request: SamplingRequest, *, timed: bool) -> o
     )
 
 
-def edge_ids_at(graph: GraphArrays, positions: torch.Tensor) -> torch.Tensor:
-    # Without original ids, an edge is known by its position.
-    edge_ids = graph.edge_attributes.get(ORIGINAL_EDGE_ID)
-    return positions if edge_ids is None else take_edges(graph, edge_ids, positions)
-
-
-def subgraph_of(graph: GraphArrays, hop: ops.SampledHop, edge_ids: torch.Tensor) -> SampledSubgraph:
-    columns, rows, indptr, indices, _ = hop
-    csc = CSCFormatBase.unchecked(indptr, indices)
-    mark_sampled({None: csc}, {None: rows}, {None: graph.total_num_nodes})
-    return SampledSubgraph(csc, columns, rows, edge_ids)
-
-
-def typed_subgraph_of(graph: GraphArrays, node_types: Sequence[Any], hop: ops.TypedHop) -> SampledSubgraph:
-    """Return a hop as a subgraph with every edge type of the graph; its node types are in the order of ids."""
-    assert graph.edge_type_to_id is not None
-    ids = edge_ids_at(graph, hop.positions)
+def subgraph_of(
+    graph: GraphArrays, node_types: Iterable[Any], numbers: Mapping[Any, int], hop: ops.SampledHop
+) -> SampledSubgraph:
+    """Return a hop as a subgraph with every edge type; node types are in the order of ids."""
     columns, rows = dict(zip(node_types, hop.columns, strict=True)), dict(zip(node_types, hop.rows, strict=True))
-    cscs, original = {}, {}
-    on_cpu = ids.is_cpu
+    cscs, ids = {}, {}
     # Of many edge types, most have no edges in a hop: they share columns.
-    empty = empty_columns(graph, columns) if on_cpu else {}
-    for name, number in graph.edge_type_to_id.items():
-        edges = hop.edges.get(number)
-        indptr, indices = empty[ends_of(name)[1]] if edges is None else edges[:2]
-        own = slice(0) if edges is None else edges.own
+    empty = {} if len(hop.edges) == len(numbers) else empty_columns(graph, columns)
+    for name, number in numbers.items():
+        indptr, indices, ids[name] = hop.edges.get(number) or empty[ends_of(name)[1]]
         cscs[name] = CSCFormatBase.unchecked(indptr, indices)
-        # On the CPU a slice of a NumPy array: a tensor made of one has a storage of just its size.
-        original[name] = torch.from_numpy(ids.numpy()[own]) if on_cpu else ids[own]
-    mark_sampled(cscs, rows, to_type_dict(graph.num_nodes))
-    return SampledSubgraph(cscs, columns, rows, original)
+    if not hop.columns[0].is_cpu:
+        mark_sampled(cscs, rows, to_type_dict(graph.num_nodes))
+    return SampledSubgraph(*map(from_type_dict, (cscs, columns, rows, ids)))
 
 
-def empty_columns(
-    graph: GraphArrays, columns: Mapping[str, torch.Tensor]
-) -> dict[str, tuple[torch.Tensor, torch.Tensor]]:
+def empty_columns(graph: GraphArrays, columns: Mapping[Any, torch.Tensor]) -> dict[Any, ops.HopEdges]:
     """Return columns without edges, by their node type; the edge types that lead there share them."""
     # One array of zeros, of which each type has as many as it needs.
     zeros = torch.zeros(1 + max(map(len, columns.values())), dtype=graph.csc_indptr.dtype).numpy()
-    none = torch.empty(0, dtype=graph.indices.dtype)
-    return {node_type: (torch.from_numpy(zeros[: len(ids) + 1]), none) for node_type, ids in columns.items()}
+    none, ids = torch.empty(0, dtype=graph.indices.dtype), graph.edge_attributes.get(ORIGINAL_EDGE_ID)
+    no_ids = torch.empty(0, dtype=torch.int64 if ids is None else ids.dtype)
+    return {name: ops.HopEdges(torch.from_numpy(zeros[: len(own) + 1]), none, no_ids) for name, own in columns.items()}

@@ -12,7 +12,15 @@ from graphfeed.storage.graph.sampled_subgraph import ByType, CSCFormatBase, Samp
 from graphfeed.storage.graph.sampling.compaction import by_type, compact_csc_format, compact_hop, merge_sources
 from graphfeed.storage.graph.sampling.temporal_sampling import query_of, times_of_rows
 from graphfeed.storage.graph.sampling_request import Draws, Hop, SamplingRequest
-from graphfeed.storage.graph.type_names import EdgeType, NodeType, ends_of, from_type_dict, to_type_dict, with_all_types
+from graphfeed.storage.graph.type_names import (
+    EdgeType,
+    NodeType,
+    ends_of,
+    from_type_dict,
+    match_types,
+    to_type_dict,
+    with_all_types,
+)
 
 Tensors: TypeAlias = dict[NodeType, torch.Tensor]
 Picked: TypeAlias = tuple[SampledSubgraph, ByType | None]
@@ -44,7 +52,7 @@ class Rows:
             times: In time: the time of each seed.
         """
         self.num_nodes, self.request, self.draws = num_nodes, request, draws
-        self.ids, self.times, self.trees = to_type_dict(seeds), times, dict[NodeType, torch.Tensor]()
+        self.ids, self.times, self.trees = match_types("seeds", seeds, num_nodes), times, dict[NodeType, torch.Tensor]()
         self.windows = None if times is None else query_of(request).pre_time_window
         self.known: dict[NodeType, int] = {}
         """How many rows the hops have sampled; empty in front of the first."""

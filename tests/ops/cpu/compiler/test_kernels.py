@@ -63,7 +63,7 @@ def ran(call: Call, change: Mapping[str, Any]) -> list[tuple[torch.dtype, Any]]:
 
 def more_calls() -> dict[str, Call]:
     """Return a call of each operation, and those that reach the passes which these leave out."""
-    typed, one = EVERY["typed_sample_hops"], EVERY["sample_hops by LABOR"]
+    typed, one = EVERY["sample_hops with types"], EVERY["sample_hops by LABOR"]
     mapped, parts = {"reads": ReadChoice()}, torch.zeros(6, dtype=torch.int32)
     placed = {
         "indptr": INDPTR,

@@ -26,7 +26,7 @@ from tests.digests import assert_same
 from tests.forked import held_elsewhere, in_child
 from tests.ops.devices import Cpu, Device, Put, results
 from tests.ops.graphs import FANOUTS, ID_DTYPES, KEYS, Graph, graphs_and_seeds, put_columns
-from tests.ops.hops import sample_all, sample_one
+from tests.ops.hops import PlainHop, plain_hops, sample_all, sample_one
 from tests.ops.typed import draws_of
 
 HOPS = st.lists(st.tuples(FANOUTS, KEYS), min_size=1, max_size=4)
@@ -64,7 +64,7 @@ def test_equal_to_the_reference(
         own = ops.HopGraph(indptr, indices, cumulative=sums, large_columns=index)
         own = own._replace(reads=ReadChoice() if by_page else None)
         drawing = ops.Drawing(method, replace, share, only_new, rows)
-        return ops.sample_hops(own, put(torch.tensor(seeds, dtype=dtype)), fanouts, keys, drawing)
+        return plain_hops(own, put(torch.tensor(seeds, dtype=dtype)), fanouts, keys, drawing)
 
     first, most = data.draw(st.sampled_from([1, 20, 1 << 22])), data.draw(st.sampled_from([0, 9, ONE_HOP.MOST_EDGES]))
     with (
@@ -88,7 +88,7 @@ def random_graph(num_nodes: int = NUM_NODES, num_edges: int = 20_000) -> tuple[t
     return indptr, indices
 
 
-def as_lists(layers: Sequence[ops.SampledHop]) -> list[list[list[int]]]:
+def as_lists(layers: Sequence[PlainHop]) -> list[list[list[int]]]:
     """Return the parts of each hop."""
     return [[part.tolist() for part in layer] for layer in layers]
 
@@ -104,16 +104,16 @@ def test_large_mini_batches_are_made_hop_after_hop_also_where_a_graph_is_read_by
         for fanout, key in zip(fanouts, keys, strict=True):
             picks = sample_one(one_hop, rows, torch.tensor([fanout]), key)
             merged = ops.compact(rows, ops.gather_rows(indices, picks.positions))
-            expected.append(ops.SampledHop(rows, merged.rows, picks.offsets, merged.local, picks.positions))
+            expected.append(PlainHop(rows, merged.rows, picks.offsets, merged.local, picks.positions))
             rows = merged.rows
         for own in (graph, graph._replace(reads=ReadChoice())):
-            assert as_lists(ops.sample_hops(own, seeds, fanouts, keys)) == as_lists(expected), fanouts
+            assert as_lists(plain_hops(own, seeds, fanouts, keys)) == as_lists(expected), fanouts
 
 
 def test_more_edges_than_are_sorted_together_are_read_by_page() -> None:
     indptr, indices = random_graph(num_edges=pages.CHUNK + 5000)
     graph, seeds = ops.HopGraph(indptr, indices), torch.randperm(NUM_NODES)
-    layers = ops.sample_hops(graph._replace(reads=ReadChoice()), seeds, [-1], [1])
+    layers = plain_hops(graph._replace(reads=ReadChoice()), seeds, [-1], [1])
     layer = layers[0]
     assert torch.equal(layer.rows[layer.indices], indices[layer.positions])
 
@@ -176,7 +176,7 @@ def test_one_program_is_kept_for_all_large_fan_outs_and_thresholds(monkeypatch: 
     pool, graph = ProgramPool(), ops.HopGraph(INDPTR, INDICES)
     monkeypatch.setattr(import_module("graphfeed.ops.sampling.hops.sample_hops"), "PROGRAMS", pool)
     for fanout, share in ((MANY, 7), (MANY + 5, 9), (1000, 0)):
-        ops.sample_hops(graph, INDICES, [fanout], [(1, 2)], ops.Drawing("labor", switch_threshold=share))
+        plain_hops(graph, INDICES, [fanout], [(1, 2)], ops.Drawing("labor", switch_threshold=share))
         assert len(pool.idle) == 1
 
 

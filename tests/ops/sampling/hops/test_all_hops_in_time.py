@@ -14,7 +14,7 @@ from graphfeed import ops
 from graphfeed.ops.sampling.hops.hop_recipe import Method
 from tests.ops.devices import Cpu, Device, Put, results
 from tests.ops.graphs import FANOUTS, ID_DTYPES, KEYS, put_columns
-from tests.ops.hops import sample_one, sample_timed, sample_typed_timed
+from tests.ops.hops import PlainHop, sample_one, sample_timed, sample_typed_timed
 from tests.ops.timed import timed_graphs
 from tests.ops.typed import HOPS as TYPED_HOPS
 from tests.ops.typed import SEEDS, SHARES, draws_of, random_graph
@@ -79,7 +79,7 @@ def test_all_hops_are_single_hops(
     fanouts = [fanout for fanout, _ in hops[: len(expected)]]
     keys = [own if method == "labor" else own[0] for _, own in pairs[: len(expected)]]
 
-    def sample(put: Put) -> list[ops.SampledHop]:
+    def sample(put: Put) -> list[PlainHop]:
         seeds, times = map(put, graph.asked(dtype))
         return sample_timed(put_columns(put, columns), seeds, times, fanouts, keys, window=window, **drawing)
 

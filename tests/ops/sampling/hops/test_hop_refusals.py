@@ -8,7 +8,7 @@ import torch
 from graphfeed import ops
 from tests.gpu.compare_kernels import moved
 from tests.ops.emulated_cuda import Cuda
-from tests.ops.hops import sample_all, sample_timed, sample_typed_timed
+from tests.ops.hops import plain_hops, sample_all, sample_timed, sample_typed_timed
 from tests.ops.sampling.hops.test_all_hops_in_time import right as right_in_time
 from tests.ops.typed import HOPS, SEEDS, random_graph
 from tests.refusals import Refusal, check_refused
@@ -16,6 +16,7 @@ from tests.refusals import Refusal, check_refused
 INDPTR, INDICES = torch.tensor([0, 2, 2, 3]), torch.tensor([1, 2, 0])
 COLUMNS = ops.TemporalGraph(torch.tensor([0, 2, 3]), torch.tensor([1, 0, 1]), torch.tensor([1, 2, 3]))
 ZERO, ONE = torch.tensor([0]), torch.tensor([1])
+NO_LIST: Any = ZERO
 TOO_MANY = torch.tensor([2**31 - 1])
 
 
@@ -41,7 +42,11 @@ def test_all_hops_name_what_is_wrong() -> None:
         (lambda: plain(keys=[(0, 0)], method="labor"), ValueError, "keys must hold 2 pairs"),
         (lambda: plain(keys=[], fanouts=[]), ValueError, "fanouts is empty; give a number for each hop"),
         (lambda: plain(fanouts=[2, -2]), ValueError, "fanouts must be -1 .* or more, but hold.* -2"),
-        (lambda: plain(fanouts=[2, 1 << 63]), ValueError, r"fanouts must be below 2\*\*63, but hold"),
+        (lambda: plain(method="latest"), ValueError, "the latest edges are those of the latest times; give the times"),
+        (lambda: ops.sample_hops(ops.HopGraph(INDPTR, INDICES), [ZERO, ZERO], [ONE], [1]), ValueError,
+         "seeds must hold 1 tensors, one per node type, but holds 2"),
+        (lambda: ops.sample_hops(ops.HopGraph(INDPTR, INDICES), NO_LIST, [ONE], [1]), TypeError,
+         r"seeds must be a list of tensors, one per node type, but is tensor\(\[0\]\)"),
         (lambda: plain(fanouts=[2, 1 << 40], replace=True), ValueError, "fanouts must be at most .* with replacement"),
         (in_time_without_moments, ValueError, "graph.timed and moments are given together"),
         (
@@ -53,14 +58,14 @@ def test_all_hops_name_what_is_wrong() -> None:
         (lambda: plain(rows="nodes"), ValueError, "drawing.rows must be one of node, tree, edge, but is 'nodes'"),
         (lambda: timed(rows="node"), ValueError, "in time, drawing.rows must be"),
         (
-            lambda: ops.sample_hops(ops.HopGraph(INDPTR, INDICES, timed=(COLUMNS,)), ZERO, [1], [1]),
+            lambda: plain_hops(ops.HopGraph(INDPTR, INDICES, timed=(COLUMNS,)), ZERO, [1], [1]),
             ValueError, "timed must hold 2 graphs, for one fan-out and for one per edge type, but",
         ),
     ])  # fmt: skip
 
 
 def in_time_without_moments() -> Any:
-    return ops.sample_hops(ops.HopGraph(COLUMNS.indptr, COLUMNS.indices, timed=(COLUMNS, COLUMNS)), ZERO, [1], [1])
+    return plain_hops(ops.HopGraph(COLUMNS.indptr, COLUMNS.indices, timed=(COLUMNS, COLUMNS)), ZERO, [1], [1])
 
 
 def guided(sums: torch.Tensor, guides: torch.Tensor) -> Any:
@@ -87,7 +92,7 @@ def typed(**changed: Any) -> Any:
     graph = random_graph()
     own = {name: changed.pop(name) for name in graph._fields if name in changed}
     right: dict[str, Any] = {"seeds": SEEDS, "fanouts": HOPS, "keys": [1, 2]}
-    return ops.typed_sample_hops(graph._replace(**own), **{**right, **changed})
+    return ops.sample_hops(graph._replace(**own), **{**right, **changed})
 
 
 def typed_in_time(**changed: Any) -> Any:
@@ -150,7 +155,7 @@ def test_picks_that_int32_cannot_count_are_refused_before_there_is_room_for_them
     hops["seeds"] = [torch.tensor(part, dtype=torch.int32) for part in ([0, 1], [], [])]
     late, replace = torch.full((2,), 2**40), ops.Drawing(replace=True)
     check_refused([
-        (lambda: ops.typed_sample_hops(**hops, drawing=replace), ValueError, text),
+        (lambda: ops.sample_hops(**hops, drawing=replace), ValueError, text),
         (lambda: typed_in_time(**hops, times=late, replace=True), ValueError, text),
     ])  # fmt: skip
 
@@ -165,9 +170,9 @@ def test_all_hops_on_a_gpu_name_what_is_wrong(cuda: Cuda) -> None:
         by_type = typed_graph._replace(**arrays)
         seeds = [cuda.put(torch.tensor(part)) for part in ([0, 299], [1, 50], [0])]
         check_refused([
-            (lambda: ops.sample_hops(graph, zero - 1, [2, -1], [1, 2]), ValueError, r"lie in 0 \.\. 2, but holds -1"),
-            (lambda: ops.sample_hops(graph, zero + 3, [2, -1], [1, 2]), ValueError, r"lie in 0 \.\. 2, but holds 3"),
-            (lambda: ops.typed_sample_hops(by_type, seeds, HOPS, [1, 2]), ValueError, r"seeds\[1\] must lie in 0"),
+            (lambda: plain_hops(graph, zero - 1, [2, -1], [1, 2]), ValueError, r"lie in 0 \.\. 2, but holds -1"),
+            (lambda: plain_hops(graph, zero + 3, [2, -1], [1, 2]), ValueError, r"lie in 0 \.\. 2, but holds 3"),
+            (lambda: ops.sample_hops(by_type, seeds, HOPS, [1, 2]), ValueError, r"seeds\[1\] must lie in 0"),
             (lambda: sample_timed(there, zero + 1, zero, [1], [0]), ValueError, r"lie in 0 \.\. 0, but holds 1"),
             (
                 lambda: sample_timed(columns._replace(indptr=there.indptr), zero, zero, [1], [0]),
