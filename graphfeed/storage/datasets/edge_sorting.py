@@ -188,25 +188,26 @@ def write_range(
 ) -> int:
     """Write the rows of a range of columns to each of the arrays, and return how many."""
     first, last = columns
-    all_columns = map_npy(indptr_file)
-    # Column starts may be int32; places are counted in int64.
-    indptr = all_columns[first : last + 1].astype(np.int64)
-    for array, block in zip(arrays, sort_range(edges, indptr, arrays, first), strict=True):
+    indptr = map_npy(indptr_file)
+    begin, end, size = map(int, indptr[[first, last, -1]])
+    # Column starts may be int32; places are counted in int64. There is one number a column, and no second one beside.
+    starts = indptr[first:last].astype(np.int64)
+    starts -= begin
+    for array, block in zip(arrays, sort_range(edges, starts, end - begin, arrays, first), strict=True):
         # The run that this task belongs to is over, and another one may write to the same file.
         if not aside.exists():
             raise FileNotFoundError(f"{aside} is gone: another run writes {array.path} now")
-        with ArrayWriter(array.path, (int(all_columns[-1]), *array.row), array.dtype, first=int(indptr[0])) as writer:
+        with ArrayWriter(array.path, (size, *array.row), array.dtype, first=begin) as writer:
             writer.append(block)
-    return int(indptr[-1] - indptr[0])
+    return end - begin
 
 
 def sort_range(
-    edges: Sequence[Edges], indptr: NDArray[np.int64], arrays: Sequence[EdgeArray], first: int
+    edges: Sequence[Edges], starts: NDArray[np.int64], size: int, arrays: Sequence[EdgeArray], first: int
 ) -> list[NDArray[Any]]:
-    """Return the rows of the columns from `first` for each array; `indptr` has the starts of these columns."""
-    last = first + len(indptr) - 1
-    starts = torch.from_numpy(indptr[:-1] - indptr[0])
-    blocks = [np.empty((int(indptr[-1] - indptr[0]), *array.row), dtype=array.dtype) for array in arrays]
+    """Return so many rows, those of the columns from `first`, for each array; `starts` is where these columns begin."""
+    last = first + len(starts)
+    blocks = [np.empty((size, *array.row), dtype=array.dtype) for array in arrays]
     for own in edges:
         for part in own.parts(first, last):
             ends = own.read("destination", part)
@@ -214,7 +215,7 @@ def sort_range(
             # Often all of a part is in the range: then nothing is copied.
             some = slice(None) if chosen.all() else np.flatnonzero(chosen)
             # `starts` is moved along: the next part of the same column goes behind this one.
-            slots = ops.assign_slots(torch.from_numpy(ends[some] - first), starts).numpy()
+            slots = ops.assign_slots(torch.from_numpy(ends[some] - first), torch.from_numpy(starts)).numpy()
             for block, array in zip(blocks, arrays, strict=True):
                 values = own.read(array.column, part)
                 block[slots] = values[some] if values.ndim else values

@@ -165,8 +165,7 @@ def write_edges(
     if typed:
         arrays.append(EdgeArray(types_file, "type", type_dtype(len({own.type for own in edges}), auto_cast)))
     with progress("counting edges", total) as bar:
-        indptr = count_columns(edges, sum(num_nodes.values()), bar)
-    write_array(indptr_file, indptr, id_dtype(total, auto_cast))
+        write_array(indptr_file, count_columns(edges, sum(num_nodes.values()), bar), id_dtype(total, auto_cast))
     with progress("sorting edges", total) as bar:
         tasks = sort_tasks(edges, indptr_file, [*arrays, *attributes.values()], sorting)
         run_tasks(graph_folder, tasks, sorting.executor, bar.update)

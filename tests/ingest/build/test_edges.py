@@ -147,9 +147,9 @@ def test_a_run_that_lost_its_executor_goes_on_within_the_sorting(
     sorted_ranges: list[int] = []
     sort_range = edge_sorting.sort_range
 
-    def record(edges: Any, indptr: Any, arrays: Any, first: int) -> Any:
-        sorted_ranges.append(first)
-        return sort_range(edges, indptr, arrays, first)
+    def record(*given: Any) -> Any:
+        sorted_ranges.append(given[-1])
+        return sort_range(*given)
 
     monkeypatch.setattr(edge_sorting, "sort_range", record)
     with ThreadPoolExecutor(1) as threads:

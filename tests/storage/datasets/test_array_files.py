@@ -1,6 +1,7 @@
 """Arrays and edges of a data set's files: read without unpickling, written part by part, sorted in any memory."""
 
 import math
+import tracemalloc
 from collections.abc import Callable
 from functools import partial
 from itertools import product
@@ -34,6 +35,7 @@ from graphfeed.storage.datasets.edge_sorting import (
     split_columns,
 )
 from graphfeed.storage.datasets.file_tasks import run_tasks
+from graphfeed.storage.datasets.processed_graph import write_edges
 from graphfeed.storage.features.torch_based_feature_store import OnDiskFeatureData, open_feature
 from tests import reference
 from tests.refusals import check_refused
@@ -208,6 +210,18 @@ def test_any_memory_gives_the_same_files(
     assert np.load(tmp_path / "types").tolist() == [int(place >= 30) for place in order]
     assert np.load(tmp_path / "rows").tolist() == [place % 30 for place in order]
     assert np.array_equal(np.load(tmp_path / "time"), np.concatenate([time, time[:20] + 1])[order])
+
+
+def test_sorting_takes_eight_bytes_a_node_beside_the_edges(tmp_path: Path) -> None:
+    nodes = 1 << 22
+    edges = EdgeList(None, 0, (0, 0), "a", np.array([[0], [nodes - 1]]), (nodes, nodes))
+    tracemalloc.start()
+    try:
+        write_edges(tmp_path, [edges], {None: nodes}, {}, True, Sorting(1 << 20), lambda *_: quiet())
+        assert tracemalloc.get_traced_memory()[1] < 14 * nodes  # 8 of them, and what is converted and written at a time
+    finally:
+        tracemalloc.stop()
+    assert np.load(tmp_path / "indices.npy").tolist() == [0]
 
 
 @given(st.lists(st.integers(0, 5), max_size=20), st.integers(1, 8))
