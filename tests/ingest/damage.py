@@ -28,7 +28,7 @@ import graphfeed as gf
 from graphfeed.ingest import EdgeTable, NodeTable, Spec, build_dataset, inspect_dataset, read_spec
 from graphfeed.ingest.tables.table import TableSource
 from graphfeed.storage.datasets import bounded_yaml, metadata
-from tests.ingest.example_tables import rows_of, write
+from tests.ingest.example_tables import new_engine, rows_of, write
 
 EDGES = {"source": [n * 7 % 40 for n in range(60)], "destination": [n * 3 % 40 for n in range(60)], "x": [0.5] * 60}
 NODES = {"name": [f"node {n}" for n in range(40)], "y": [n % 3 for n in range(40)]}
@@ -114,7 +114,8 @@ def write_one(kind: str, folder: Path) -> tuple[list[Path], Callable[[], Any]]:
         pq.write_table(pa.table(EDGES), path, write_page_checksum=True)
     else:
         write(path, EDGES)
-    return [path], lambda: rows_of(TableSource(path, str(path)), list(EDGES))
+    engine = new_engine()  # for all of them, as a start takes longer than what is read
+    return [path], lambda: rows_of(TableSource(path, str(path)), list(EDGES), None, engine)
 
 
 def write_all(kind: str, folder: Path) -> tuple[list[Path], Callable[[], Any]]:

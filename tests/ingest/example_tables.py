@@ -2,6 +2,7 @@
 
 import gzip
 import json
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -69,13 +70,19 @@ def write(path: Path, columns: dict[str, Any]) -> Path:
     return path
 
 
-def rows_of(source: TableSource, columns: list[str], on_width: Any = None) -> list[dict[str, Any]]:
+def new_engine() -> Engine:
+    return Engine(Path(":memory:"), 1 << 28)
+
+
+def rows_of(
+    source: TableSource, columns: list[str], on_width: Any = None, engine: Engine | None = None
+) -> list[dict[str, Any]]:
     """Return some columns of a table as it is read, in the order of its rows."""
 
     def refuse(table: TableSource, _: int, text: str) -> None:
         raise ValueError(f"{table.name} can't be read as {table.suffix}: {text}")
 
-    with Engine(Path(":memory:"), 1 << 28) as engine:
+    with new_engine() if engine is None else nullcontext(engine) as engine:
         roles = {(column, False): "any" for column in columns}
         relation = load(engine, "rows", [source], roles, on_width or refuse)
         names = ", ".join(relation.columns[column, False].sql for column in columns)

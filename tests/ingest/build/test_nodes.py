@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from graphfeed.__main__ import main
@@ -128,22 +128,26 @@ def test_arrays_of_no_nodes_are_features_of_their_width(tmp_path: Path) -> None:
     assert dataset.feature.read("node", "n", "x").shape == (0, 4)
 
 
-@given(
-    ids=st.lists(st.integers(-(1 << 62), 1 << 62) | st.integers(0, 5) | st.text(max_size=5), min_size=1, unique=True)
-)
-def test_ids_are_found_where_they_are(ids: list[int | str]) -> None:
+IDS = st.lists(st.integers(-(1 << 62), 1 << 62) | st.integers(0, 5) | st.text(max_size=5), min_size=1, unique=True)
+
+
+@settings(max_examples=max(settings().max_examples // 10, 5))  # each starts the engine, for several types at once
+@given(drawn=st.lists(IDS, min_size=1, max_size=4))
+def test_ids_are_found_where_they_are(drawn: list[list[int | str]]) -> None:
     """They are texts if one of them is."""
-    own: list[Any] = [*map(str, ids)] if any(isinstance(one, str) for one in ids) else ids
-    own = list(dict.fromkeys(own))
-    ends = pa.table({"s": own, "d": own[::-1]})
-    spec = Spec(
-        {"n:r:n": EdgeTable(ends, source="s", destination="d")}, {"n": NodeTable(pa.table({"id": own}), id="id")}
-    )
-    dataset = build_dataset(spec)
-    assert dataset.ids("n")[:] == own
-    assert edges_of(dataset, "n:r:n") == sorted(zip(own, own[::-1], strict=True))
-    collected = build_dataset(Spec({"n:r:n": EdgeTable(ends, source="s", destination="d")}))
-    assert collected.ids("n")[:] == sorted(own)
+    edges, nodes, expected = {}, {}, dict[str, list[Any]]()
+    for number, ids in enumerate(drawn):
+        own: list[Any] = [*map(str, ids)] if any(isinstance(one, str) for one in ids) else ids
+        own = list(dict.fromkeys(own))
+        nodes[f"n{number}"] = NodeTable(pa.table({"id": own}), id="id")
+        for kind in (f"n{number}", f"collected{number}"):
+            edges[f"{kind}:r:{kind}"] = EdgeTable(pa.table({"source": own, "destination": own[::-1]}))
+            expected[kind] = own if kind in nodes else sorted(own)
+    dataset = build_dataset(Spec(edges, nodes))
+    for kind, own in expected.items():
+        assert dataset.ids(kind)[:] == own
+        given = expected[f"n{kind[-1]}"]
+        assert edges_of(dataset, f"{kind}:r:{kind}") == sorted(zip(given, given[::-1], strict=True))
 
 
 def test_one_id_that_is_a_text_makes_texts_of_those_in_all_tables(tmp_path: Path) -> None:
