@@ -1,14 +1,15 @@
-"""Edges of Parquet files to a data set, against what bare DuckDB takes, NumPy's own argsort, and moving the bytes."""
+"""Edges of files to a data set, against what bare DuckDB takes, NumPy's own argsort, and moving the bytes."""
 
 import shutil
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import duckdb
 import numpy as np
 import pyarrow as pa
+import pyarrow.csv
 import pyarrow.parquet as pq
 
 from benchmarks.memory import in_new_process, memory
@@ -20,7 +21,7 @@ from graphfeed.ingest import EdgeTable, NodeTable, Spec, build_dataset
 MOST_ROUNDS = 5
 DEGREE = 10
 BUDGETS = (1 << 30, 1 << 26)
-TIMES_DUCKDB = {"integers": 1.2, "texts": 1.15, "files": 2.0}
+TIMES_DUCKDB = {"integers": 1.2, "texts": 1.15, "csv": 3.5, "files": 2.0}
 """How much of the CPU time of bare DuckDB each may take."""
 MOST_FILES = 1000
 OURS, DUCKDB = "graphfeed.ingest", "DuckDB"
@@ -44,6 +45,8 @@ def tables(scale: Scale) -> Iterator[str]:
         yield render(f"{edges / 1e6:.1f} M edges of Parquet to CSC on disk, CPU time; ratio to {OURS}", rows)
         rows = rows_of(with_texts(folder, scale), edges, "texts")
         yield render(f"{edges / 1e6:.1f} M edges with text ids; ratio to {OURS}", rows)
+        rows = rows_of(with_csv(folder, scale), edges, "csv")
+        yield render(f"{edges / 1e6:.1f} M edges of CSV, with weights and times; ratio to {OURS}", rows)
         rows = rows_of(with_files(folder, edges, scale), edges, "files")
         yield render(f"{edges / 1e6:.1f} M edges in {MOST_FILES} files; ratio to {OURS}", rows)
         build(folder, BUDGETS[0])
@@ -75,12 +78,17 @@ def with_texts(folder: Path, scale: Scale) -> dict[str, Times]:
     names = pa.array([f"user-{number * 7919:012d}" for number in range(num_nodes(folder))])
     pq.write_table(pa.table({name: names.take(pairs[name].combine_chunks()) for name in pairs.column_names}),
                    folder / "texts.parquet", row_group_size=1 << 20)  # fmt: skip
-    spec = Spec({"e": EdgeTable("texts.parquet")}, folder=folder)
-    cases: dict[str, Case] = {
-        OURS: lambda _: build_from(spec, folder, BUDGETS[0]),
-        DUCKDB: lambda _: texts_by_duckdb(folder),
-    }
-    return in_turn(cases, min(scale.repeats, MOST_ROUNDS))
+    return against(Spec({"e": EdgeTable("texts.parquet")}, folder=folder), texts_by_duckdb, scale)
+
+
+def with_csv(folder: Path, scale: Scale) -> dict[str, Times]:
+    """Return the CPU time that a CSV takes, with weights and times."""
+    pairs = pq.read_table(folder / "edges.parquet")
+    seconds = pa.array(np.arange(len(pairs)) % 10**8 + 10**9).cast(pa.timestamp("s"))
+    weights = pa.array(np.arange(len(pairs)) % 1000 / 8)
+    pa.csv.write_csv(pairs.append_column("weight", weights).append_column("time", seconds), folder / "edges.csv")
+    edges, nodes = EdgeTable("edges.csv", weight="weight", time="time"), NodeTable(count=num_nodes(folder))
+    return against(Spec({"e": edges}, {"n": nodes}, folder=folder), csv_by_duckdb, scale)
 
 
 def with_files(folder: Path, edges: int, scale: Scale) -> dict[str, Times]:
@@ -91,9 +99,14 @@ def with_files(folder: Path, edges: int, scale: Scale) -> dict[str, Times]:
     for number in range(MOST_FILES):
         pq.write_table(pairs.slice(number * size, size), folder / "small" / f"{number:05d}.parquet")
     spec = Spec({"e": EdgeTable("small/*.parquet")}, {"n": NodeTable(count=num_nodes(folder))}, folder=folder)
+    return against(spec, scan_by_duckdb, scale)
+
+
+def against(spec: Spec, theirs: Callable[[Path], None], scale: Scale) -> dict[str, Times]:
+    """Return the CPU time of a specification, and of what DuckDB does with the same files."""
     cases: dict[str, Case] = {
-        OURS: lambda _: build_from(spec, folder, BUDGETS[0]),
-        DUCKDB: lambda _: scan_by_duckdb(folder),
+        OURS: lambda _: build_from(spec, spec.folder, BUDGETS[0]),
+        DUCKDB: lambda _: theirs(spec.folder),
     }
     return in_turn(cases, min(scale.repeats, MOST_ROUNDS))
 
@@ -116,6 +129,17 @@ def texts_by_duckdb(folder: Path) -> None:
             f"CREATE OR REPLACE TABLE nodes AS SELECT id, row_number() OVER (ORDER BY id) - 1 AS node FROM ({ends})"
         )
         write_found(folder, database.sql(found).fetchnumpy())
+
+
+def csv_by_duckdb(folder: Path) -> None:
+    """Read the CSV with the types that DuckDB finds, and sort its edges."""
+    query = "SELECT source, destination, weight, epoch(time) AS time FROM rows ORDER BY destination, rowid"
+    with duckdb.connect(str(folder / "bare.duckdb")) as database:
+        database.execute(f"CREATE OR REPLACE TABLE rows AS FROM read_csv('{folder}/edges.csv')")
+        found = database.sql(query).fetchnumpy()
+    write_found(folder, found)
+    for name in ("weight", "time"):
+        np.save(folder / f"{name}.npy", found[name])
 
 
 def scan_by_duckdb(folder: Path) -> None:

@@ -106,6 +106,8 @@ def load(
         # What is beside texts becomes texts.
         types = {} if raw else common_types(sources, roles)
         kinds = [f"{number} {sql_type(types.get(column, arrow().string()))}" for column, number in numbers.items()]
+        # It is read twice and dropped: to compress texts takes longer than to read them.
+        engine.run("SET force_compression = 'uncompressed'")
         engine.run(f"CREATE OR REPLACE TABLE {name} ({', '.join(['file INTEGER', *kinds])})")
         for group in groups(sources):
             first = sources.index(group[0])
@@ -118,6 +120,7 @@ def load(
         if raw:
             find_types(engine, name, sources, roles)
             types = common_types(sources, roles)
+        engine.run("RESET force_compression")
         sql = f"(SELECT rowid AS n, * FROM {name})"
         rows = engine.rows(f"SELECT min(n) AS first, file, count(*) FROM {sql} GROUP BY file ORDER BY first")
         firsts, num_rows = [(first, file) for first, file, _ in rows], sum(count for _, _, count in rows)

@@ -167,9 +167,13 @@ def types_of(column: str, is_id: bool) -> str:
         return f"CASE WHEN {nothing} THEN -1 {integer} ELSE 0 END"
     cases = [f"WHEN {nothing} AND coalesce(lower({column}) <> 'nan', true) THEN -1", integer]
     cases.append(f"WHEN NOT contains('0123456789+-.tTfFnNiI', {column}[1]) THEN 0")  # of most texts, this says enough
-    for _, looks, value, bits in text_types():
-        cases.append(f"WHEN {looks_like(column, looks)}TRY({value.format(column)}) IS NOT NULL THEN {bits}")
-    return f"CASE {' '.join(cases)} ELSE 0 END"
+    found: dict[bool, list[str]] = {True: [], False: []}
+    for arrow_type, looks, value, bits in text_types():
+        case = f"WHEN {looks_like(column, looks)}TRY({value.format(column)}) IS NOT NULL THEN {bits}"
+        found[arrow().types.is_temporal(arrow_type)].append(case)
+    # A look at letters that no number has saves texts half of the patterns.
+    cases.append(f"WHEN contains({column}, ':') OR {column}[5] = '-' AND {column}[8] = '-' THEN")
+    return f"CASE {' '.join(cases)} CASE {' '.join(found[True])} ELSE 0 END {' '.join(found[False])} ELSE 0 END"
 
 
 def looks_like(column: str, looks: str) -> str:
