@@ -52,10 +52,7 @@ def tables(scale: Scale) -> Iterator[str]:
         build(folder, BUDGETS[0])
         result = size_of(folder / "out")
         rows = []
-        for name, budget in [
-            *((f"{OURS}, memory={budget >> 20} MiB", budget) for budget in BUDGETS),
-            ("NumPy", 0),
-        ]:
+        for name, budget in [*((f"{OURS}, memory={budget >> 20} MiB", budget) for budget in BUDGETS), ("NumPy", 0)]:
             peak = in_new_process(measure_peak, folder, budget)
             rows.append(Row(name, "MB", Times([peak / 1e6]), peak / result))
         yield render(f"peak memory beyond the imports; ratio to the result's {result / 1e6:.0f} MB", rows)

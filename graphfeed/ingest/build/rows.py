@@ -270,12 +270,7 @@ class Rows:
         return label | {part: f"({own}) AND ({self.labelled})" for part, own in self.parts.items()}
 
     def write_items(
-        self,
-        arrays: Arrays,
-        source: str,
-        count: int,
-        columns: Mapping[str, str],
-        ends: Sequence[str] = (),
+        self, arrays: Arrays, source: str, count: int, columns: Mapping[str, str], ends: Sequence[str] = ()
     ) -> dict[str, Any]:
         """Write the items of each part, and return their files, with what is known of classes.
 

@@ -53,9 +53,7 @@ class TFRecordDataLoader:
         self.world_size = world_size
 
     def load_as_torch_tensors(
-        self,
-        serialized_tf_record_info: SerializedTFRecordInfo,
-        tf_dataset_options: TFDatasetOptions = DEFAULT_OPTIONS,
+        self, serialized_tf_record_info: SerializedTFRecordInfo, tf_dataset_options: TFDatasetOptions = DEFAULT_OPTIONS
     ) -> tuple[torch.Tensor, torch.Tensor | None]:
         """Return the ids and the features of this rank's share.
 

@@ -13,14 +13,7 @@ import torch
 from graphfeed.ops.arguments import brief
 from graphfeed.ops.records import MOST_RECORD_BYTES, PLACES, ExampleLayout
 
-KINDS = {
-    "int64": "int64",
-    "float32": "float",
-    "float": "float",
-    "string": "bytes",
-    "bytes": "bytes",
-    "str": "bytes",
-}
+KINDS = {"int64": "int64", "float32": "float", "float": "float", "string": "bytes", "bytes": "bytes", "str": "bytes"}
 """The kind of list for the name of a dtype."""
 LIST_KINDS = {1: "bytes", 2: "float", 3: "int64"}
 WIDTHS = {"int64": 8, "float": 4}

@@ -159,10 +159,7 @@ def split_columns(indptr: NDArray[np.int64], most_edges: int) -> Iterator[tuple[
 
 
 def sort_tasks(
-    edges: Sequence[Edges],
-    indptr_file: Path,
-    arrays: Sequence[EdgeArray],
-    sorting: Sorting,
+    edges: Sequence[Edges], indptr_file: Path, arrays: Sequence[EdgeArray], sorting: Sorting
 ) -> dict[str, FileTask]:
     """Return tasks by name that write arrays sorted by destination, each the rows of a range of columns."""
     # A task sorts its range in memory, and reads the edges that may be in it. So files are read and written in order.

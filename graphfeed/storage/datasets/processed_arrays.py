@@ -11,14 +11,7 @@ from numpy.typing import NDArray
 
 from graphfeed.storage.datasets.array_files import load_array, open_array, write_array
 from graphfeed.storage.datasets.item_set import HeteroItemSet, ItemSet
-from graphfeed.storage.datasets.metadata import (
-    FILE_NAME,
-    SETS,
-    OnDiskGraph,
-    OnDiskTaskData,
-    OnDiskTVTSet,
-    stay_inside,
-)
+from graphfeed.storage.datasets.metadata import FILE_NAME, SETS, OnDiskGraph, OnDiskTaskData, OnDiskTVTSet, stay_inside
 from graphfeed.storage.datasets.processed_graph import check_rows, id_dtype, open_spec
 from graphfeed.storage.features.torch_based_feature_store import OnDiskFeatureData
 from graphfeed.storage.graph.type_names import ends_of, has_ends

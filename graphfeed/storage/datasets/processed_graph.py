@@ -12,13 +12,7 @@ from numpy.typing import NDArray
 
 from graphfeed.ops.arguments import brief
 from graphfeed.ops.process import ProgressBar, progress_bar
-from graphfeed.storage.datasets.array_files import (
-    ArrayWriter,
-    load_array,
-    open_array,
-    read_csv_edges,
-    write_array,
-)
+from graphfeed.storage.datasets.array_files import ArrayWriter, load_array, open_array, read_csv_edges, write_array
 from graphfeed.storage.datasets.edge_sorting import (
     EdgeArray,
     EdgeList,

@@ -83,10 +83,7 @@ def test_labels_splits_and_times_are_items_of_tasks(tmp_path: Path) -> None:
                 edges, source="user", destination="item", split=Split(train="for_training"), label="at"
             )
         },
-        {
-            "user": NodeTable(users, id="name", label="kind", time="since"),
-            "item": NodeTable(count=10, time=0),
-        },
+        {"user": NodeTable(users, id="name", label="kind", time="since"), "item": NodeTable(count=10, time=0)},
     )
     nodes, links = build_dataset(spec).tasks
     assert nodes.metadata == {"name": "node_classification", "num_classes": 2, "class_names": ["b", "z"]}

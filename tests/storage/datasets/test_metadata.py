@@ -55,11 +55,7 @@ WRONG: list[tuple[str, Any, str]] = [
     ("graph.nodes.0.type", "user", r"must all have a type, or be one entry each without"),
     ("graph.edges.0.format", "cvs", r"graph\.edges\[0\]\.format must be one of csv, numpy, torch, but is 'cvs'"),
     ("graph.feature_data.0.domain", "graph", r"graph\.feature_data\[0\]\.domain must be one of node, edge"),
-    (
-        "graph.feature_data.1.type",
-        "user",
-        r"graph\.feature_data 'age' of domain node must cover the types \[None\]",
-    ),
+    ("graph.feature_data.1.type", "user", r"graph\.feature_data 'age' of domain node must cover the types \[None\]"),
     ("feature_data.1.domain", "edges", r"feature_data\[1\]\.domain must be one of node, edge, graph"),
     ("feature_data.0.format", "csv", r"feature_data\[0\]\.format must be one of numpy, torch"),
     ("feature_data.0.in_memory", "no", r"feature_data\[0\]\.in_memory must be true or false, but is 'no'"),

@@ -16,13 +16,7 @@ from graphfeed.storage import from_coo
 from graphfeed.storage.datasets.item_set import HeteroItemSet, ItemSet
 from graphfeed.storage.datasets.metadata import parse_metadata
 from graphfeed.storage.datasets.processed_arrays import Files, inside, read_items, write_features, write_tasks
-from graphfeed.storage.datasets.processed_graph import (
-    COLUMN_FILES,
-    id_dtype,
-    read_graph,
-    type_dtype,
-    write_graph,
-)
+from graphfeed.storage.datasets.processed_graph import COLUMN_FILES, id_dtype, read_graph, type_dtype, write_graph
 from graphfeed.storage.graph import ORIGINAL_EDGE_ID
 from graphfeed.storage.graph.fused_csc_sampling_graph import FusedCSCSamplingGraph
 from tests import on_disk
