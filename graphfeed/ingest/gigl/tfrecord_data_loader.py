@@ -2,7 +2,9 @@
 
 import os
 from collections.abc import Mapping, Sequence
+from concurrent.futures import CancelledError
 from pathlib import Path
+from threading import Event
 from typing import Any
 
 import torch
@@ -79,7 +81,11 @@ class TFRecordDataLoader:
         return share_of(info.find_files(), self.rank, self.world_size)
 
     def load(
-        self, info: SerializedTFRecordInfo, descriptors: Mapping[str, int], weight: str | None = None
+        self,
+        info: SerializedTFRecordInfo,
+        descriptors: Mapping[str, int],
+        weight: str | None = None,
+        stopped: Event | None = None,
     ) -> dict[str, torch.Tensor]:
         """Return "ids", and "features", "labels" and "packed" if there are any.
 
@@ -87,16 +93,12 @@ class TFRecordDataLoader:
             info: What to read.
             descriptors: The files that tensors lie in, for those that have one.
             weight: The feature that becomes "weights", and is none of the features then.
+            stopped: Ends it with a CancelledError.
         """
         files = self.files_of(info)
         keys, schema = entity_keys(info), schema_of(info)
         dtype = info.feature_dtype
         widths = {key: column.count for key, column in schema.given.items()}
-        columns = sum(widths[key] for key in info.feature_keys)
-        if columns != info.feature_dim:
-            raise ValueError(
-                f"feature_dim must be that of the features of feature_keys, {columns}, not {info.feature_dim}"
-            )
         ids = GrowingRows((), torch.int64, len(keys), descriptors.get("ids"))
         names = {
             "features": [key for key in info.feature_keys if key != weight],
@@ -118,6 +120,8 @@ class TFRecordDataLoader:
             packed = GrowingRows((info.packed_feature_dim,), torch.uint8, 1, descriptors.get("packed"))
 
         def keep(batch: Batch) -> None:
+            if stopped is not None and stopped.is_set():
+                raise CancelledError
             ids.append([batch[key].reshape(-1) for key in keys])
             for name, rows in found.items():
                 rows.append([join(batch, names[name], rows.dtype, is_checked=name == "labels" or dtype is None)])
@@ -171,6 +175,9 @@ def schema_of(info: SerializedTFRecordInfo) -> ExampleSchema:
                 f"feature_spec[{key!r}] must be one int64, because entity_key names it as an id, but is {column.kind} "
                 f"of shape {column.shape}"
             )
+    columns = sum(schema.given[key].count for key in info.feature_keys)
+    if columns != info.feature_dim:
+        raise ValueError(f"feature_dim must be that of the features of feature_keys, {columns}, not {info.feature_dim}")
     return schema
 
 

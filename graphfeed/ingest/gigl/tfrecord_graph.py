@@ -8,7 +8,6 @@ from typing import Any
 
 import torch
 
-from graphfeed.ingest.gigl.entity_processes import Entity, Tensors, read_entities
 from graphfeed.ingest.gigl.loaded_graph_tensors import LoadedGraphTensors
 from graphfeed.ingest.gigl.serialized_graph import (
     EdgeType,
@@ -16,6 +15,7 @@ from graphfeed.ingest.gigl.serialized_graph import (
     SerializedTFRecordInfo,
     TFDatasetOptions,
 )
+from graphfeed.ingest.gigl.shared_tensors import Entity, Tensors, read_entities
 from graphfeed.ingest.gigl.tfrecord_data_loader import DEFAULT_OPTIONS, TFRecordDataLoader, row_bytes, schema_of
 from graphfeed.ingest.tfrecord.record_stream import RecordStream
 from graphfeed.ops.arguments import brief, checked
@@ -41,19 +41,19 @@ def load_torch_tensors_from_tf_record(
 ) -> LoadedGraphTensors:
     """Read the share of a rank of a graph's TFRecords into shared memory.
 
-    A process reads each entity: edges, nodes, positive and negative labels. It writes to where the tensors lie in the
+    A thread reads each entity: edges, nodes, positive and negative labels. It writes to where the tensors lie in the
     end, so this takes the memory of the tensors and no more. Nothing has a name in `/dev/shm`, whose size doesn't
     matter, and nothing stays behind.
 
     The arguments are those of GiGL 0.2.0, with `spill_folder` behind them. Where GiGL behaves differently: rows have
-    one order, whatever the options say. A process that is killed is an error that names its entity, and the others are
-    stopped. Memory is checked before anything is read. Integers that float32 would round are refused, unless
-    `feature_dtype` says otherwise. There is no barrier at the end.
+    one order, whatever the options say. No process is started. An error names its entity and stops the others. Memory
+    is checked before anything is read. Integers that float32 would round are refused, unless `feature_dtype` says
+    otherwise. There is no barrier at the end.
 
     Args:
         tf_record_dataloader: Has the rank whose files are read, and the number of ranks.
         serialized_graph_metadata: Where the files are. A dict by type gives tensors by type.
-        should_load_tensors_in_parallel: Whether all processes run at the same time, or one after the other.
+        should_load_tensors_in_parallel: Whether all threads run at the same time, or one after the other.
         rank: Said in errors.
         node_tf_dataset_options: Options for nodes.
         edge_tf_dataset_options: Options for edges and labels.
@@ -64,8 +64,7 @@ def load_torch_tensors_from_tf_record(
         MemoryError: The tensors are larger than the memory that is free, and there is no folder to spill to; or larger
             than that folder's disk.
         ValueError: A key without a spec, an id that is not one int64, or weights that are no feature of one number. Or
-            a process failed: the message has its entity, and a traceback or the signal that killed it.
-        RuntimeError: The program can't start processes, because it was read from standard input, or is a daemon.
+            reading failed: the message has the entity.
         TypeError: An `entity_key` or a spec is something else.
 
     Example:
@@ -182,7 +181,7 @@ def estimate_rows(files: list[Path]) -> float:
                 # The buffer of a compressed file came from as many bytes as were read of it.
                 factor = stream.raw.tell() / max(stream.end, 1)
         except ValueError:
-            continue  # The process that reads it says what is wrong.
+            continue  # The thread that reads it says what is wrong.
         if scanned.records:
             return sum(sizes) / (scanned.stop * factor / scanned.records)
     return 0.0

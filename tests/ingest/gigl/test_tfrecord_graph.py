@@ -1,12 +1,10 @@
-"""Graphs of TFRecords, read by a process for each entity, in memory or on disk."""
+"""Graphs of TFRecords, read by a thread for each entity, in memory or on disk."""
 
 import inspect
 import logging
-import multiprocessing
 import os
 import signal
-import threading
-import time
+from concurrent.futures import CancelledError
 from dataclasses import replace
 from inspect import signature
 from pathlib import Path
@@ -23,12 +21,13 @@ from graphfeed.ingest import (
     write_tfrecords,
 )
 from graphfeed.ingest import load_torch_tensors_from_tf_record as load
-from graphfeed.ingest.gigl.entity_processes import Entity, SharedFile, read_entities
+from graphfeed.ingest.gigl.shared_tensors import Entity, SharedFile, read_entities
 from tests.ingest.entities import edges, export, nodes, shared_files
 from tests.refusals import check_refused
 from tests.scripts import run
 
 SETTINGS: dict[str, Any] = inspect.unwrap(load).__globals__
+SETTINGS_OF_LOADER: dict[str, Any] = TFRecordDataLoader.load.__globals__
 LOADER = TFRecordDataLoader(0, 1)
 BUYS = ("user", "buys", "item")
 
@@ -47,7 +46,6 @@ def metadata(tmp_path: Path) -> SerializedGraphMetadata:
     )
 
 
-@pytest.mark.slow
 def test_a_typed_graph_comes_by_type_in_shared_memory(metadata: SerializedGraphMetadata) -> None:
     before = len(shared_files())
     graph = load(LOADER, metadata, True)
@@ -67,7 +65,6 @@ def test_a_typed_graph_comes_by_type_in_shared_memory(metadata: SerializedGraphM
     assert len(shared_files()) <= before
 
 
-@pytest.mark.slow
 def test_weights_and_packed_features_come_by_type_too(tmp_path: Path, metadata: SerializedGraphMetadata) -> None:
     bits = torch.arange(6, dtype=torch.uint8).view(3, 2)
     settings: dict[str, Any] = {"packed_feature_key": "bits", "packed_feature_dim": 2}
@@ -118,8 +115,6 @@ def test_the_order_of_parameters_is_gigls() -> None:
         assert " ".join(signature(value).parameters).startswith(order)
 
 
-@pytest.mark.slow
-@pytest.mark.thorough
 def test_tensors_that_memory_is_too_small_for_lie_on_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     folder = tmp_path / "spill"
     folder.mkdir()
@@ -257,10 +252,6 @@ def test_reading_takes_the_memory_of_the_result(tmp_path: Path) -> None:
     assert 0.9 < float(done.stdout) < 1.2
 
 
-def pids() -> dict[str, int]:
-    return {process.name: process.pid or 0 for process in multiprocessing.active_children()}
-
-
 @pytest.mark.parametrize("on_disk", [True, False])
 def test_a_tensor_of_a_file_is_shared_and_the_file_has_no_name(tmp_path: Path, on_disk: bool) -> None:
     file = SharedFile(tmp_path if on_disk else None)
@@ -273,51 +264,37 @@ def test_a_tensor_of_a_file_is_shared_and_the_file_has_no_name(tmp_path: Path, o
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_process_that_is_killed_is_named_and_the_others_are_stopped(tmp_path: Path) -> None:
-    infos = {name: export(tmp_path / name, rows, 1) for name, rows in (("node", nodes(3)), ("edge", edges(3)))}
+@pytest.mark.parametrize("at_once", [True, False])
+def test_an_error_names_its_entity_and_ends_the_others(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, at_once: bool
+) -> None:
+    wrong = export(tmp_path / "edge", edges(3), 1, feature_dim=7)
+    entities = [Entity("edge", {None: wrong}), Entity("node", {None: export(tmp_path / "node", nodes(3), 1)})]
+    read_batches, ended = SETTINGS_OF_LOADER["read_batches"], list[bool]()
 
-    def kill() -> None:
-        while not pids().keys() >= {"graphfeed-node", "graphfeed-edge"}:  # their imports take longer than this
-            time.sleep(0.01)
-        os.kill(pids()["graphfeed-node"], signal.SIGKILL)
+    def read_for_ever(files: Any, schema: Any, keep: Any) -> None:
+        try:
+            while True:
+                read_batches(files, schema, keep)
+        except CancelledError:
+            ended.append(True)
+            raise
 
-    killer = threading.Thread(target=kill)
-    killer.start()
-    entities = [Entity(name, {None: info}) for name, info in infos.items()]
-    with pytest.raises(
-        ValueError, match="loading failed for node\nnode: its process was killed by SIGKILL; the machine"
-    ):
-        read_entities(entities, TFRecordDataLoader(0, 1), None, at_once=True)
-    killer.join()
-    assert pids().keys().isdisjoint({"graphfeed-node", "graphfeed-edge"})
-
-
-def test_a_daemon_is_told_that_it_cannot_start_processes(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(vars(multiprocessing.current_process())["_config"], "daemon", True)
-    with pytest.raises(RuntimeError, match=r"a process that is a daemon, .* can't start processes"):
-        read_entities([Entity("node", {})], TFRecordDataLoader(0, 1), None, at_once=True)
+    monkeypatch.setitem(SETTINGS_OF_LOADER, "read_batches", read_for_ever)
+    with pytest.raises(ValueError, match="loading failed for edge: feature_dim must be"):
+        read_entities(entities, LOADER, None, at_once)
+    assert ended == ([True] if at_once else [])
 
 
-@pytest.mark.slow
-def test_an_error_has_its_entity_and_traceback_and_ends_what_would_come_next(tmp_path: Path) -> None:
-    info = export(tmp_path / "edges", edges(3), 1, feature_dim=7)
-    never = Entity("node", {})
-    with pytest.raises(ValueError, match=r"(?s)loading failed for edge\nedge: Traceback.*feature_dim must be") as error:
-        read_entities([Entity("edge", {None: info}), never], TFRecordDataLoader(0, 1), None, at_once=False)
-    assert "node" not in str(error.value)
-    assert never.files == {}
+def test_an_interruption_ends_all_threads(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    info = export(tmp_path / "node", nodes(3), 1)
+    read_batches = SETTINGS_OF_LOADER["read_batches"]
 
+    def read_for_ever(files: Any, schema: Any, keep: Any) -> None:
+        os.kill(os.getpid(), signal.SIGINT)
+        while True:
+            read_batches(files, schema, keep)
 
-@pytest.mark.slow
-@pytest.mark.thorough
-def test_a_script_without_a_guard_is_told_so(tmp_path: Path) -> None:
-    write_tfrecords(tmp_path / "0-of-1.tfrecord", {"id": torch.arange(2)})
-    script = tmp_path / "script.py"
-    script.write_text(
-        "import graphfeed as gf\n"
-        "info = gf.SerializedTFRecordInfo('.', [], {}, 0, 'id')\n"
-        "metadata = gf.SerializedGraphMetadata(info, info)\n"
-        "gf.load_torch_tensors_from_tf_record(gf.TFRecordDataLoader(0, 1), metadata, False)\n"
-    )
-    done = run(str(script), cwd=tmp_path)
-    assert "put its main part under `if __name__ == '__main__':`" in done.stderr
+    monkeypatch.setitem(SETTINGS_OF_LOADER, "read_batches", read_for_ever)
+    with pytest.raises(KeyboardInterrupt):
+        read_entities([Entity("node", {None: info})], LOADER, None, at_once=True)
