@@ -43,15 +43,8 @@ def first_broken(checks: Sequence[Check]) -> str:
 def settle(
     engine: Engine, relation: Relation, bad: str, checks: Sequence[Check], problems: Problems
 ) -> NDArray[np.int64]:
-    """Raise because of the first wrong row of all, or count the wrong rows; return their numbers in ascending order.
-
-    Args:
-        engine: Where the tables are.
-        relation: The rows.
-        bad: A table with the number `n` of each wrong row, and the rule that it breaks as `code`.
-        checks: The rules.
-        problems: What to do.
-    """
+    """Raise because of the first wrong row of all, or count the wrong rows; return their numbers in ascending order."""
+    # The table has the number `n` of each wrong row, and as `code` which of the rules it breaks.
     found = engine.rows(f"SELECT code, n FROM {bad} ORDER BY n LIMIT 1")
     if not found:
         return np.zeros(0, dtype=np.int64)

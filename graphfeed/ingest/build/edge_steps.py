@@ -32,16 +32,7 @@ def read_edges(
     ends: Sequence[tuple[int, dict[str, Any]]],
     bar: ProgressBar,
 ) -> dict[str, Any]:
-    """Read the edges of a type into a table, and return their description.
-
-    Args:
-        places: What they are read with.
-        number: The number of the type.
-        edge_type: The type.
-        loaded: The rows, and which lines of texts were left out.
-        ends: The number and the description of the node type of the sources, and of that of the destinations.
-        bar: Counts rows.
-    """
+    """Read the edges of a type into a table, and return their description; the types of their ends are described."""
     table, name, engine = places.spec.edge_tables[edge_type], f"edges_{number}", places.engine
     relation, problems = loaded
     rows = Rows(places, table, relation, problems, bar)

@@ -15,18 +15,8 @@ MOST_DRAWS = 200
 
 
 def write_links(rows: Rows, arrays: Arrays, table: str, part: str, ratio: int, destinations: int) -> None:
-    """Write the edges of a part, each followed by some pairs with its source that are no edges of the type.
-
-    A pair is a function of the part, of its place and of how often it was drawn: not of threads and memory.
-
-    Args:
-        rows: The rows of the edges.
-        arrays: Where to write.
-        table: The edges of the type, those of all parts.
-        part: The part.
-        ratio: How many pairs follow each edge.
-        destinations: The number of nodes to draw from.
-    """
+    """Write the edges of a part, each followed by `ratio` pairs with its source that are no edges of the type."""
+    # A pair is a function of the part, of its place and of how often it was drawn: not of threads and memory.
     engine, size, place = rows.places.engine, ratio + 1, 0
     key: Any = Key(crc32(f"{table} {part}".encode()), 0, 0)
     timed = [] if rows.time is None else ["time"]

@@ -223,14 +223,7 @@ class Rows:
     def batches(
         self, source: str, columns: Sequence[str], count: int, dropped: NDArray[np.int64] | None = None
     ) -> Iterator[tuple[Iterator[Any], int, slice | NDArray[np.int64]]]:
-        """Yield columns of some rows that are kept, how many these are, and their places among all rows.
-
-        Args:
-            source: Where the rows are, as SQL.
-            columns: The columns, as SQL.
-            count: How many rows there are.
-            dropped: The numbers of the rows that are left out.
-        """
+        """Yield columns of some rows that are kept, how many these are, and their places among all rows."""
         self.bar.total, first = self.bar.total + count, 0
         for batch in self.places.engine.stream(f"SELECT {', '.join(['n', *columns])} FROM {source}"):
             places: slice | NDArray[np.int64] = slice(first, first + len(batch))
@@ -272,15 +265,8 @@ class Rows:
     def write_items(
         self, arrays: Arrays, source: str, count: int, columns: Mapping[str, str], ends: Sequence[str] = ()
     ) -> dict[str, Any]:
-        """Write the items of each part, and return their files, with what is known of classes.
-
-        Args:
-            arrays: Where to write.
-            source: Where the rows are that are kept, as SQL.
-            count: How many these are.
-            columns: Those of `of_items`, and maybe the timestamps, as SQL.
-            ends: The ends of edges, as SQL; without them the rows are nodes.
-        """
+        """Write the items of each part, and return their files, with what is known of classes."""
+        # Beside what is `of_items`, columns may have timestamps. Without ends, the rows are nodes.
         largest, first = -1, 0
         passes = self.batches(source, [*ends, *columns.values()], count) if self.parts else ()
         for found, rows, _ in passes:

@@ -74,15 +74,8 @@ class Relation:
 def load(
     engine: Engine, name: str, sources: Sequence[TableSource], roles: Mapping[Key, str], on_width: OnWidth
 ) -> Relation:
-    """Return the relation of some tables, in the engine's own file unless they are of Parquet with the same columns.
-
-    Args:
-        engine: Where it is.
-        name: What its table is called, if it needs one.
-        sources: The tables.
-        roles: The columns, each with whether it holds ids, and what it is read as: "id", "number", "integer" or "any".
-        on_width: What to do about lines of text with too few or too many values.
-    """
+    """Return the relation of some tables, in the engine's own file unless they are of Parquet with the same columns."""
+    # Columns are read as what their roles say: "id", "number", "integer" or "any".
     num_rows = share_schemas(engine, sources)
     shared = {
         (id(source.schema if source.suffix in PARQUET else source), *source.keys): source
@@ -167,10 +160,7 @@ def check_columns(source: TableSource, columns: Iterable[Key]) -> None:
 
 
 def share_schemas(engine: Engine, sources: Sequence[TableSource]) -> int:
-    """Give files of Parquet with the same columns one schema, and return how many rows they have.
-
-    So only the first of thousands is opened for its schema.
-    """
+    """Give files of Parquet with the same columns one schema, that of the first, and return how many rows they have."""
     names = [str(source.source) for source in sources if source.suffix in PARQUET]
     files = {str(source.source): source for source in sources}
     if not names:

@@ -132,10 +132,7 @@ def plain(column: str, arrow_type: Any) -> str:
 
 
 def text_types() -> list[tuple[Any, str, str, int]]:
-    """Return the types that texts may have.
-
-    Each with what texts of it look like, what makes values of them, and which of these types hold them, as bits.
-    """
+    """Return types of texts, each with their look, what makes values of them, and which of the types hold these."""
     pa = arrow()
     return [
         (pa.int64(), "", INTEGER, 0b11),

@@ -190,10 +190,8 @@ class TableSource:
 
 @contextmanager
 def naming(sources: Sequence[TableSource], wrong: type[Exception] = ValueError) -> Iterator[None]:
-    """Raise what goes wrong with a damaged file as an error that names it, or the first of several.
-
-    Libraries that read such files raise almost anything; the engine's errors are ValueErrors, or not about a file.
-    """
+    """Raise what goes wrong with a damaged file as an error that names it, or the first of several."""
+    # Libraries that read such files raise almost anything; the engine's errors are ValueErrors, or not about a file.
     try:
         yield
     except (FileNotFoundError, ImportError):
