@@ -76,6 +76,8 @@ def load(
 ) -> Relation:
     """Return the relation of some tables, in the engine's own file unless they are of Parquet with the same columns."""
     # Columns are read as what their roles say: "id", "number", "integer" or "any".
+    for source in sources:
+        source.connection = engine.connection
     num_rows = share_schemas(engine, sources)
     shared = {
         (id(source.schema if source.suffix in PARQUET else source), *source.keys): source

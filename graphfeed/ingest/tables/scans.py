@@ -3,6 +3,7 @@
 import gzip
 import re
 from collections.abc import Sequence
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -78,12 +79,12 @@ def json_lines(file: Path, columns: int = 0) -> str:
     )
 
 
-def json_schema(file: Path) -> Any:
-    """Return the columns that some line has, with the types of all lines."""
+def json_schema(file: Path, known: Any) -> Any:
+    """Return the columns that some line has, with the types of all lines, by a known connection or a new one."""
     with (gzip.open if file.suffix == ".gz" else open)(file, "rb") as lines:
         if not any(map(bytes.strip, lines)):
             raise ValueError("it has no lines")
-    with duckdb().connect(config=SAFE) as connection:
+    with duckdb().connect(config=SAFE) if known is None else nullcontext(known) as connection:
         found = connection.execute(f"SELECT * FROM {json_lines(file)} LIMIT 0").description
     return arrow().schema([(name, json_type(str(kind))) for name, kind, *_ in found])
 

@@ -60,6 +60,8 @@ class TableSource:
         # The source is a path or a frame. With pairs, an array of shape (2, N) has one row per column, as edge lists.
         self.found: dict[tuple[str, bool], Any] = {}
         """The types of columns of texts, as their values show them."""
+        self.connection: Any = None
+        """To the engine, once there is one: a new one for each file would take longer than a small file."""
         self.stream: Any = None
         """What the frame gives, once: a cursor of a database gives its rows a single time."""
 
@@ -117,7 +119,7 @@ class TableSource:
             with arrow("parquet").ParquetFile(self.source) as file:
                 return file.schema_arrow
         if self.suffix in NDJSON:
-            return json_schema(self.source)
+            return json_schema(self.source, self.connection)
         if self.suffix in TFRECORD:
             return self._tfrecord_schema()
         self.stream = self._open()

@@ -8,6 +8,7 @@ from itertools import product
 from pathlib import Path
 from typing import Any
 
+import duckdb
 import numpy as np
 import pyarrow as pa
 import pyarrow.ipc
@@ -171,6 +172,22 @@ def test_what_is_no_json_is_an_error(tmp_path: Path) -> None:
         path.write_text(text)
         with pytest.raises(ValueError, match=rf"t\.ndjson can't be read as \.ndjson: .*{message}"):
             rows_of(source(path), ["id"])
+
+
+def test_more_files_of_json_start_the_engine_no_more_often(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    started, connect = list[Any](), duckdb.connect
+
+    def record(*given: Any, **options: Any) -> Any:
+        started.append(given)
+        return connect(*given, **options)
+
+    monkeypatch.setattr(duckdb, "connect", record)
+    counts = []
+    for number in range(2):
+        write(tmp_path / f"{number}.ndjson", {"source": [0], "destination": [1]})
+        build_dataset(Spec({"e": EdgeTable("*.ndjson")}, {"n": NodeTable(count=2)}, folder=tmp_path))
+        counts.append(len(started))
+    assert counts[1] == 2 * counts[0]
 
 
 SNAP = "# Directed graph: 4 nodes\n# FromNodeId\tToNodeId\n0\t1\n0\t2\n3\t1\n"
