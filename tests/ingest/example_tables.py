@@ -30,18 +30,9 @@ LIKES: dict[str, list[Any]] = {
 }
 """Items are not numbered from 0."""
 SUFFIXES = [
-    ".parquet",
-    ".arrow",
-    ".feather",
-    ".csv",
-    ".tsv",
-    ".csv.gz",
-    ".ndjson",
-    ".jsonl.gz",
-    ".npz",
-    ".tfrecord",
+    ".parquet", ".arrow", ".feather", ".csv", ".tsv", ".csv.gz", ".ndjson", ".jsonl.gz", ".npz", ".tfrecord",
     ".tfrecord.gz",
-]
+]  # fmt: skip
 
 
 def write(path: Path, columns: dict[str, Any]) -> Path:

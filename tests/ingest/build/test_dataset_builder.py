@@ -37,24 +37,6 @@ def test_every_format_gives_the_same_data_set(tmp_path: Path) -> None:
         assert order == [2, 5, 1, 3, 4], suffix  # by destination, and then as in the table
 
 
-def test_the_graph_is_that_of_from_coo(tmp_path: Path) -> None:
-    rng = np.random.default_rng(1)
-    pairs = {kind: rng.integers(0, 30, (2, 200)) for kind in ("a:r:b", "b:s:a", "a:t:a")}
-    tables = {
-        kind: EdgeTable({"s": ends[0], "d": ends[1], "time": np.arange(200)}, source="s", destination="d", time="time")
-        for kind, ends in pairs.items()
-    }
-    counts = {"a": 30, "b": 30}
-    own = build_dataset(Spec(tables, {kind: NodeTable(count=count) for kind, count in counts.items()})).graph
-    edges = {kind: torch.from_numpy(pairs[kind]) for kind in sorted(pairs)}
-    theirs = gf.from_coo(edges, counts, edge_attributes={"time": {kind: np.arange(200) for kind in sorted(pairs)}})
-    assert own is not None
-    assert own.edge_type_to_id == theirs.edge_type_to_id
-    for name in ("csc_indptr", "indices", "type_per_edge", "node_type_offset"):
-        assert getattr(own, name).tolist() == getattr(theirs, name).tolist(), name
-    assert own.edge_attributes["time"].tolist() == theirs.edge_attributes["time"].tolist()
-
-
 def test_edge_features_are_those_of_the_sampled_edges(tmp_path: Path) -> None:
     source, destination = np.array([0, 1, 2, 3, 0]), np.array([3, 0, 0, 1, 2])
     table = {"s": source, "d": destination, "code": 10 * source + destination}

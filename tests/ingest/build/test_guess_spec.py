@@ -19,13 +19,9 @@ def guess(folder: Path, **tables: Any) -> Any:
 def test_real_packages_are_guessed_right(shared_data: Path) -> None:
     folder = shared_data / "debian_packages"
     spec, remarks = guess_spec(sorted(folder.glob("*.parquet")))
-    names = (
-        "built_from:source",
-        "depends:package",
-        "maintained_by:maintainer",
-        "recommends:package",
-        "suggests:package",
-    )
+    names = [
+        "built_from:source", "depends:package", "maintained_by:maintainer", "recommends:package", "suggests:package",
+    ]  # fmt: skip
     assert list(spec.edges) == [f"package:{name}" for name in names]
     assert spec.nodes == {
         "package": NodeTable(
