@@ -108,7 +108,8 @@ def write_edges(
     rows: Rows, table: EdgeTable, name: str, dropped: NDArray[np.int64], destinations: int
 ) -> dict[str, Any]:
     """Write the features and the items of edges, which are in a table, and return their description."""
-    count, prefix = rows.relation.num_rows - len(dropped), name.replace("edges", "edge")
+    prefix, some = name.replace("edges", "edge"), "train" if table.training_graph else "true"
+    ((count, in_graph),) = rows.places.engine.rows(f"SELECT count(*), count(*) FILTER ({some}) FROM {name}")
     with Arrays(rows.places.output, f"{prefix}_") as arrays:
         features = rows.write_features(arrays, dropped)
         for part in [part for part in rows.parts if part != "train" and table.negatives]:
@@ -116,9 +117,6 @@ def write_edges(
             del rows.parts[part]
         columns = {name: name for name in rows.of_items} | ({} if rows.time is None else {"timestamp": "time"})
         items = rows.write_items(arrays, name, count, columns, ("source", "destination"))
-    in_graph = count
-    if table.training_graph:
-        ((in_graph,),) = rows.places.engine.rows(f"SELECT count(*) FROM {name} WHERE train")
     return items | {"features": features, "count": count, "in_graph": in_graph}
 
 

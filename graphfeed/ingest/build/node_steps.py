@@ -135,4 +135,4 @@ def rows_of_arrays(table: NodeTable, given: Mapping[str, NDArray[Any]]) -> Relat
     count = counts.pop()
     check_nodes_fit("count", count)
     sql = f"(SELECT range AS n FROM range({count}))"
-    return Relation(sql, [TableSource(None, "the nodes without files")], {}, [(0, 0)], count)
+    return Relation(sql, [TableSource(None, "the nodes without files")], {}, [(0, 0)], lambda: count)
