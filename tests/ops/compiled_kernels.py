@@ -11,7 +11,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from graphfeed.ops.cpu.compiler.store import only_one
-from tests.ops.strict_cupy import SIGNATURE, Parameter
+from graphfeed.ops.cuda.source import KERNEL
 
 COMPILER = shutil.which("g++")
 HEADER = Path(__file__).with_name("cuda_on_cpu.h")
@@ -30,15 +30,8 @@ LIBRARIES = HEADER.parent / "__pycache__"
 @cache
 def compiled(code: str, *flags: str) -> ctypes.CDLL:
     """Compile device code for the CPU; return it with a function for each kernel."""
-    parts = [f'#include "{HEADER}"', code]
-    for name, signature in SIGNATURE.findall(code):
-        kinds = [parameter.kind for parameter in map(Parameter, signature.split(","))]
-        passed = ", ".join(f"({kind})given[{place}]" for place, kind in enumerate(kinds))
-        parts.append(
-            f'extern "C" const char *run_{name}(unsigned blocks, unsigned threads, int order, const u64 *given) {{\n'
-            f"    return emulate(blocks, threads, order, [=] {{ {name}({passed}); }});\n}}"
-        )
-    return ctypes.CDLL(str(make_library("\n".join(parts), *flags)))
+    made = [f"CALLABLE({name})" for name, _ in KERNEL.findall(code)]
+    return ctypes.CDLL(str(make_library("\n".join([f'#include "{HEADER}"', code, *made]), *flags)))
 
 
 def make_library(text: str, *more: str, beside: Sequence[Path] = ()) -> Path:

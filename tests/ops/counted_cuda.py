@@ -5,7 +5,7 @@ blocks of the size that a GPU would get, and columns are long from as many edges
 """
 
 import ctypes
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import compress
@@ -16,10 +16,10 @@ from unittest.mock import patch
 import torch
 from torch.utils._pytree import tree_leaves
 
+from graphfeed.ops.cuda.source import KERNEL
 from tests.ops import compiled_kernels, emulated_cuda
 from tests.ops.compiled_kernels import make_library
 from tests.ops.emulated_cuda import EmulatedCuda, Pretended, import_launch
-from tests.ops.strict_cupy import SIGNATURE
 
 HOOKS = Path(__file__).with_name("counted_access.cpp")
 PLACES = (
@@ -65,11 +65,11 @@ def counting() -> Iterator[list[Counted]]:
             noted.append(value)
         return as_argument(value)
 
-    def counted_start(function: Any, blocks: int, values: Sequence[int], *rest: Any) -> None:
+    def counted_start(function: Any, blocks: int, packed: bytes, *rest: Any) -> None:
         ranges = [(part.data_ptr(), part.data_ptr() + part.numel() * part.itemsize) for part in noted]
         array, library = ctypes.c_uint64 * len(ranges), ctypes.CDLL(str(made[function.name]))
         library.counted_begin(len(ranges), array(*(low for low, _ in ranges)), array(*(high for _, high in ranges)))
-        start(function, blocks, values, *rest)
+        start(function, blocks, packed, *rest)
         found = (ctypes.c_uint64 * (2 * len(ranges) + 2))()
         library.counted_end(found)
         moved, (*requests, accesses, most) = found[: len(ranges)], found[len(ranges) :]
@@ -83,7 +83,7 @@ def counting() -> Iterator[list[Counted]]:
 
     def make(text: str) -> Path:
         library = make_library(PLACES[0] + text + PLACES[1], "-fsanitize=thread", beside=[HOOKS])
-        made.update((name, library) for name, _ in SIGNATURE.findall(text))
+        made.update((name, library) for name, _ in KERNEL.findall(text))
         return library
 
     for cached in (compiled_kernels.compiled, launch.module, launch.function_of):

@@ -5,6 +5,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <functional>
+#include <tuple>
 #include <ucontext.h>
 #include <vector>
 
@@ -245,3 +246,26 @@ static const char *emulate(unsigned blocks, unsigned threads, int order, std::fu
     }
     return failure;
 }
+
+template <class Kind>
+static Kind take(const unsigned long long *&given) {
+    const void *own = given;
+    given += sizeof(Kind) / sizeof(*given);
+    return *(const Kind *)own;
+}
+
+// Run a kernel with arguments as a driver takes them, one behind the other.
+template <class... Kinds>
+static const char *run(
+    void (*kernel)(Kinds...), unsigned blocks, unsigned threads, int order, const unsigned long long *given) {
+    return emulate(blocks, threads, order, [=] {
+        const unsigned long long *next = given;
+        std::apply(kernel, std::tuple<Kinds...>{take<Kinds>(next)...});
+    });
+}
+
+#define CALLABLE(kernel) \
+    extern "C" const char *run_##kernel( \
+        unsigned blocks, unsigned threads, int order, const unsigned long long *given) { \
+        return run(kernel, blocks, threads, order, given); \
+    }

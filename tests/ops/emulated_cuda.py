@@ -26,7 +26,7 @@ from tests.ops.emulated_runtime import Stream, current_stream
 from tests.ops.late_work import EMPTY, arguments_of, put_off
 from tests.ops.locked_memory import LockedMemory
 from tests.ops.stream_order import ORDER, Uses
-from tests.ops.strict_cupy import OWN, SIGNATURE, Driver, Function, Launched, make_cupy, note
+from tests.ops.strict_cupy import OWN, Driver, Function, Launched, make_cupy, note, signatures_of
 from tests.ops.watched_memory import note_empty, note_written, watch
 
 DEVICE = torch.device("meta")
@@ -235,7 +235,7 @@ class EmulatedModule:
 
     def __init__(self, code: str, options: tuple[str, ...] = ()) -> None:
         self.library = compiled(code, *(WATCHED if EmulatedCuda.watched else ()))
-        self.signatures = dict(SIGNATURE.findall(code))
+        self.signatures = signatures_of(code)
 
     def get_function(self, name: str) -> Function:
         function = getattr(self.library, f"run_{name}")

@@ -6,7 +6,6 @@ device, with values as wide as the kernel takes them. What lies on the CPU must 
 """
 
 import ctypes
-import re
 import threading
 from collections.abc import Callable
 from types import SimpleNamespace
@@ -14,11 +13,11 @@ from typing import Any, ClassVar
 
 import torch
 
+from graphfeed.ops.cuda.source import INTS, parameters_of
 from tests.ops.emulated_runtime import LOCAL, Stream, current_stream, index_of
 from tests.ops.locked_memory import LockedMemory
 from tests.ops.stream_order import ORDER
 
-SIGNATURE = re.compile(r"__global__ void (\w+)\(([^)]*)\)")
 WIDTHS = {"i64": 8, "u64": 8, "double": 8, "int": 4, "unsigned": 4, "short": 2, "unsigned char": 1}
 MAX_THREADS = 1024
 
@@ -43,11 +42,10 @@ def current_default() -> Stream:
 
 
 class Parameter:
-    """A parameter of a kernel, by its declaration."""
+    """8 bytes that a kernel takes."""
 
-    def __init__(self, text: str) -> None:
-        self.name = text.split()[-1].lstrip("*")
-        self.kind = re.sub(r"\w+\s*$", "", text).strip()
+    def __init__(self, kind: str, name: str) -> None:
+        self.name, self.kind = name, kind
         self.points = "*" in self.kind
         self.const = self.kind.startswith("const ")
         self.width = WIDTHS.get(self.kind.removeprefix("const ").rstrip("* "))
@@ -67,6 +65,17 @@ class Parameter:
             return f"{self.name} lies in the CPU's memory, and the kernel writes to it"
         locked = memory.holds_all(tensor)
         return None if locked else f"illegal address: {self.name} has {tensor.numel()} values that are not page-locked"
+
+
+def signatures_of(code: str) -> dict[str, list[Parameter]]:
+    """Return the parameters of each kernel; arrays of any width are an address and that width."""
+    found: dict[str, list[Parameter]] = {}
+    for kernel, parts in parameters_of(code).items():
+        found[kernel] = []
+        for kind, name in parts:
+            pointer = {INTS[0]: "const void *", INTS[1]: "void *"}.get(kind, kind)
+            found[kernel] += [Parameter(pointer, name)] + [Parameter("i64", f"{name}.width")] * (kind in INTS)
+    return found
 
 
 class Launched:
@@ -102,9 +111,11 @@ class Function:
     at: ClassVar[dict[int, "Function"]] = {}
     """The kernels by what the driver knows them by."""
 
-    def __init__(self, name: str, signature: str, start: Callable[..., None], memory: LockedMemory) -> None:
+    def __init__(
+        self, name: str, parameters: list[Parameter], start: Callable[..., None], memory: LockedMemory
+    ) -> None:
         self.name = name
-        self.parameters = [Parameter(text) for text in signature.split(",")]
+        self.parameters = parameters
         self.start = start
         self.memory = memory
         self.device = LOCAL.device
@@ -113,7 +124,6 @@ class Function:
 
     def __call__(self, blocks: int, threads: int, address: int, values: list[int]) -> None:
         try:
-            assert len(values) == len(self.parameters), f"{self.name} takes {len(self.parameters)} arguments"
             assert 0 < blocks < 1 << 31
             assert 0 < threads <= MAX_THREADS
             assert threads % 32 == 0, "blocks consist of whole warps"
@@ -145,8 +155,8 @@ class Driver:
         """Start a kernel."""
         blocks, rows, planes, threads, *more, stream, single, pieces = given
         assert (rows, planes, *more, single) == (1, 1, 1, 1, 0, None)
-        tag, packed, second, size, end = pieces
-        assert (tag, second, end) == (1, 2, None)
+        tag, packed, second, size, end = (ctypes.c_uint64 * 5).from_address(pieces)
+        assert (tag, second, end) == (1, 2, 0)
         count = ctypes.c_size_t.from_address(size).value // 8
         Function.at[function](blocks, threads, stream, list((ctypes.c_uint64 * count).from_address(packed)))
         return 0

@@ -98,7 +98,6 @@ def test_kernels_compile_to_no_more_registers_than_noted_and_keep_all_values_the
 
 ON_GPU = torch.arange(4)
 REFUSED: list[tuple[str, list[Any]]] = [
-    (r"mark_new takes 6 arguments", [ON_GPU, ON_GPU, 0, 4, None]),
     (r"mark_new was given a tensor where it takes a number", [ON_GPU, ON_GPU, 0, ON_GPU, None, ON_GPU]),
     (r"first is no address of a tensor that this launch was given", [ON_GPU, 12345, 0, 4, None, ON_GPU]),
     (r"const u64 \* first was given a tensor of torch.int32", [ON_GPU, ON_GPU.int(), 0, 4, None, ON_GPU]),
@@ -117,6 +116,8 @@ def test_what_a_gpu_would_take_and_do_wrong_is_refused() -> None:
             parts = [special[part] if isinstance(part, str) else part for part in parts]
             with pytest.raises(AssertionError, match=message):
                 import_launch().launch("mark_new", 4, *parts)
+        with pytest.raises(ValueError, match="shorter"):
+            import_launch().launch("mark_new", 4, *[cuda.put(ON_GPU)] * 5)
 
 
 def test_kernels_run_on_the_device_of_their_tensors_whichever_is_the_current_one() -> None:
@@ -190,7 +191,7 @@ def test_all_items_get_threads_in_whole_blocks(there: EmulatedCuda, launch: Modu
         rows, before = there.put(torch.arange(size)), there.put(torch.full((size,), -1))
         there.launches.clear()
         with patch.object(launch, "MAX_BLOCKS", 4):
-            launch.launch("copy_rows", size, rows, rows, 8, size, None, 1, 8, 0, before, None)
+            launch.launch("copy_rows", size, rows, rows, size, None, 1, 8, 0, before, None)
         assert [count for _, count in there.launches] == threads
         assert before.tolist() == list(range(size))
 
@@ -200,7 +201,7 @@ def test_a_kernel_that_reads_over_the_bus_has_at_least_one_block(there: Emulated
         rows, before = there.put(torch.arange(2000)), there.put(torch.full((2000,), -1))
         there.launches.clear()
         with patch.object(pinned, "LIMIT", pinned.Limit(limit)):
-            launch.launch("copy_rows", 2000, there.pin(torch.arange(2000)), rows, 8, 2000, None, 1, 8, 0, before, None)
+            launch.launch("copy_rows", 2000, there.pin(torch.arange(2000)), rows, 2000, None, 1, 8, 0, before, None)
         assert there.launches == [("copy_rows", threads)]
         assert before.tolist() == list(range(2000))
 
@@ -209,7 +210,7 @@ def test_an_empty_tensor_of_the_cpu_is_not_read_over_the_bus(there: EmulatedCuda
     rows, index, out = (there.put(torch.arange(2000)) for _ in range(3))
     with patch.object(pinned, "LIMIT", pinned.Limit(1)):
         none = torch.empty(0, dtype=torch.int64)
-        launch.launch("copy_rows", 2000, rows, index, 8, 2000, None, 1, 8, 0, out, none)
+        launch.launch("copy_rows", 2000, rows, index, 2000, None, 1, 8, 0, out, none)
     assert there.launches == [("copy_rows", 2048)]
 
 

@@ -162,12 +162,15 @@ def probe(cuda: Cuda) -> Callable[..., list[int]]:
     code = device_code("sampling/sample_neighbors.cu") + PROBE
 
     def run(*numbers: int) -> list[int]:
-        with cuda.running():
-            module = launch.cupy.RawModule(code=code, options=launch.OPTIONS)
-            with patch.object(launch, "function_of", lambda _, name: module.get_function(name).kernel), torch.no_grad():
-                out = cuda.put(torch.zeros(5, dtype=torch.int64))
-                launch.launch("probe", 1, *(kind(number) for kind, number in zip(KINDS, numbers, strict=True)), out)
-                return [value % 2**64 for value in out.tolist()]
+        with (
+            cuda.running(),
+            patch.object(launch, "device_code", lambda file: code),
+            patch.object(launch, "file_of_kernel", lambda: {"probe": "probe.cu"}),
+            torch.no_grad(),
+        ):
+            out = cuda.put(torch.zeros(5, dtype=torch.int64))
+            launch.launch("probe", 1, *(kind(number) for kind, number in zip(KINDS, numbers, strict=True)), out)
+            return [value % 2**64 for value in out.tolist()]
 
     return run
 

@@ -1,7 +1,8 @@
 // The device code of every op. Its results equal those of ops/cpu bit for bit: decisions are made on integers, and
 // atomics stand only where the result doesn't depend on their order.
 //
-// Every parameter is 8 bytes wide. Ids come as a pointer and the bytes of one id, since int32 and int64 share a kernel.
+// Every parameter is 8 bytes wide, or a struct of such fields, one a line; `source.py` reads both. Ids come as a pointer
+// and the bytes of one id, since int32 and int64 share a kernel.
 // Loops stride by the grid, so that a launch of any size does all the work.
 
 typedef long long i64;
@@ -44,14 +45,18 @@ struct Ints {
     }
 };
 
-__device__ inline void store(void *data, i64 width, i64 at, i64 value) {
-    switch (width) {
-        case 8: ((i64 *)data)[at] = value; break;
-        case 4: ((int *)data)[at] = (int)value; break;
-        case 2: ((short *)data)[at] = (short)value; break;
-        default: ((unsigned char *)data)[at] = (unsigned char)value;
+struct OutInts {
+    void *data;
+    i64 width;
+    __device__ void put(i64 at, i64 value) const {
+        switch (width) {
+            case 8: ((i64 *)data)[at] = value; break;
+            case 4: ((int *)data)[at] = (int)value; break;
+            case 2: ((short *)data)[at] = (short)value; break;
+            default: ((unsigned char *)data)[at] = (unsigned char)value;
+        }
     }
-}
+};
 
 // First place in low .. high - 1 of ascending values that exceeds the target, else high.
 template <class Values>

@@ -5,8 +5,8 @@ block.
 """
 
 import ctypes
+import struct
 import sys
-from collections.abc import Sequence
 from contextlib import nullcontext
 from functools import cache
 from typing import Any
@@ -14,7 +14,7 @@ from typing import Any
 import cupy
 import torch
 
-from graphfeed.ops.cuda.source import device_code, file_of_kernel
+from graphfeed.ops.cuda.source import INTS, device_code, file_of_kernel, parameters_of
 from graphfeed.ops.memory import pinned
 
 THREADS = 256
@@ -30,10 +30,16 @@ OPTIONS = ("--std=c++17", "--device-as-default-execution-space")
 
 
 def launch(kernel: str, size: int, *arguments: Any) -> None:
-    """Start a kernel on the current stream of its tensors' device, with a thread for each of `size` items."""
+    """Start a kernel on the current stream of its tensors' device, with a thread for each of `size` items.
+
+    Args:
+        kernel: Its name.
+        size: The number of items.
+        arguments: What the kernel takes: numbers, tensors, or None for no tensor; of structs, their fields.
+    """
     if size == 0:
         return
-    tensors = [part for part in arguments if isinstance(part, torch.Tensor)]
+    tensors = [part for part in arguments if type(part) is not int and isinstance(part, torch.Tensor)]
     device = next(part.device for part in tensors if not part.is_cpu)
     # Those that read page-locked memory have no more threads than `set_max_uva_threads` allows, in whole blocks.
     over_the_bus = [part for part in tensors if part.is_cpu and part.numel()]
@@ -43,9 +49,9 @@ def launch(kernel: str, size: int, *arguments: Any) -> None:
     # What is found to be page-locked stays so until the kernel has started; whoever unlocks it waits for the device.
     # CuPy's own context would go back to a device that nobody uses, such as the first one of each rank.
     with pinned.LOCK if over_the_bus else nullcontext(), torch.cuda.device(device):
-        values = [as_argument(part) for part in arguments]
+        packed = pack(kernel, arguments)
         stream = torch.cuda.current_stream(device).cuda_stream
-        start(function_of(device.index, kernel), min(-(-size // THREADS), most), values, stream, device)
+        start(function_of(device.index, kernel), min(-(-size // THREADS), most), packed, stream, device)
     if over_the_bus:
         pinned.unlock_unused()  # what was to be unlocked meanwhile
     for part in over_the_bus:
@@ -54,13 +60,34 @@ def launch(kernel: str, size: int, *arguments: Any) -> None:
             part.view(-1)[:1].to(device, non_blocking=True)
 
 
-def start(function: Any, blocks: int, values: Sequence[int], stream: int, device: torch.device) -> None:
+@cache
+def form_of(kernel: str) -> tuple[list[bool], struct.Struct, Any]:
+    """Return which of a kernel's arguments are arrays with a width, and how and where the driver takes them."""
+    own = parameters_of(device_code(file_of_kernel()[kernel]))[kernel]
+    packed = "".join("Qq" if part.kind in INTS else "q" if part.kind == "i64" else "Q" for part in own)
+    return [part.kind in INTS for part in own], struct.Struct(f"{packed}6Q"), ctypes.c_uint64 * (len(packed) + 6)
+
+
+def pack(kernel: str, arguments: tuple[Any, ...]) -> Any:
+    """Return the arguments of a kernel, 8 bytes each, and behind them their size and what tells the driver of both."""
+    with_width, form, make = form_of(kernel)
+    values: list[int] = []
+    for has_width, part in zip(with_width, arguments, strict=True):
+        values.append(part if type(part) is int else as_argument(part))
+        if has_width:
+            values.append(0 if part is None else part.itemsize)
+    packed, size = make(), 8 * len(values)
+    first = ctypes.addressof(packed)
+    form.pack_into(packed, 0, *values, size, BUFFER_POINTER, first, BUFFER_SIZE, first + size, 0)
+    return packed
+
+
+def start(function: Any, blocks: int, packed: Any, stream: int, device: torch.device) -> None:
     """Start a kernel of CuPy's by the driver, which takes the arguments in one piece.
 
     CuPy itself makes an object of each argument, and a context of each stream, which takes as long as most kernels run.
     """
-    packed, size = (ctypes.c_uint64 * len(values))(*values), ctypes.c_size_t(8 * len(values))
-    pieces = (ctypes.c_void_p * 5)(BUFFER_POINTER, ctypes.addressof(packed), BUFFER_SIZE, ctypes.addressof(size), None)
+    pieces = ctypes.addressof(packed) + 8 * (len(packed) - 5)
     given = (function.ptr, blocks, 1, 1, THREADS, 1, 1, 0, stream, None, pieces)
     status = driver().cuLaunchKernel(*given)
     if status == INVALID_CONTEXT:
@@ -87,7 +114,7 @@ def upload(table: torch.Tensor, device: torch.device) -> torch.Tensor:
 
 
 def as_argument(value: Any) -> int:
-    """Return the 8 bytes of an argument as a number; an empty tensor and None are null pointers."""
+    """Return an argument as a number; an empty tensor and None are null pointers."""
     if isinstance(value, torch.Tensor):
         assert value.is_contiguous()
         if value.is_cpu and value.numel() and not pinned.is_page_locked(value):

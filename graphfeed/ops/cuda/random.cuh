@@ -39,7 +39,9 @@ __device__ inline u64 high_bits(u64 key, i64 node) {
 
 // The variates of LABOR, which all columns share.
 struct Variates {
-    u64 first, second, switch_threshold;
+    u64 first;
+    u64 second;
+    u64 switch_threshold;
     __device__ u64 of(i64 node) const {
         bool switched = switch_threshold >> 32 != 0 && high_bits(SWITCH, node) < switch_threshold >> 32;
         u64 key = switched ? second : first;

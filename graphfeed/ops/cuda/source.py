@@ -6,17 +6,44 @@ Each file is compiled by itself, so that a first mini-batch waits for the kernel
 import re
 from functools import cache
 from pathlib import Path
+from typing import NamedTuple
 
 FOLDER = Path(__file__).parent
 INCLUDE = re.compile(r'^#include "(.+)"\n', re.MULTILINE)
-KERNEL = re.compile(r"__global__ void (\w+)\(")
+KERNEL = re.compile(r"__global__ void (\w+)\(([^)]*)\)")
+STRUCT = re.compile(r"^struct (\w+) \{\n(.*?)^\};", re.MULTILINE | re.DOTALL)
+FIELD = re.compile(r"^    ([\w ]+ \*?\w+);", re.MULTILINE)
+INTS = ("Ints", "OutInts")
+"""Arrays of integers of any width, which take two parameters: their address, and the bytes of a value."""
+
+
+class Parameter(NamedTuple):
+    """A number or an address that a kernel takes, or an array of integers of any width."""
+
+    kind: str
+    name: str
 
 
 @cache
 def file_of_kernel() -> dict[str, str]:
     """Return the file of each kernel."""
     files = sorted(path.relative_to(FOLDER).as_posix() for path in FOLDER.rglob("*.cu"))
-    return {kernel: file for file in files for kernel in KERNEL.findall((FOLDER / file).read_text())}
+    return {kernel: file for file in files for kernel, _ in KERNEL.findall((FOLDER / file).read_text())}
+
+
+def parameters_of(code: str) -> dict[str, list[Parameter]]:
+    """Return what each kernel of a text takes; of structs, their fields."""
+    structs = {name: FIELD.findall(fields) for name, fields in STRUCT.findall(code) if name not in INTS}
+
+    def expand(text: str) -> list[Parameter]:
+        kind, name = re.fullmatch(r"(.*?)\s*(\w+)", text.strip()).groups()
+        return (
+            [part for field in structs[kind] for part in expand(field)] if kind in structs else [Parameter(kind, name)]
+        )
+
+    return {
+        kernel: [part for text in given.split(",") for part in expand(text)] for kernel, given in KERNEL.findall(code)
+    }
 
 
 @cache

@@ -28,9 +28,8 @@ __device__ inline void copy_words(
 // Without `to_rows` the rows go side by side; else no two go to the same, and those below 0 nowhere. There may be fewer
 // rows than the CPU makes room for; how many there are, lies at `num_rows` then.
 extern "C" __global__ void copy_rows(
-    const void *values, const void *index, i64 index_width, i64 most_rows, const i64 *num_rows, i64 words,
-    i64 word_bytes, i64 lane_bits, void *out, const i64 *to_rows) {
-    Ints from = {index, index_width};
+    const void *values, Ints from, i64 most_rows, const i64 *num_rows, i64 words, i64 word_bytes, i64 lane_bits, void *out,
+    const i64 *to_rows) {
     i64 rows = counted(num_rows, most_rows);
     switch (word_bytes) {
         case 16: copy_words<Wide>(values, from, rows, words, lane_bits, out, to_rows); break;

@@ -32,7 +32,7 @@ def _gather(values, index, row_bytes, out, num_rows=None, to_rows=None):
     lane_bits = (min(words, WARP_SIZE) - 1).bit_length()
     launch(
         "copy_rows", index.numel() << lane_bits,
-        values, index, index.itemsize, index.numel(), num_rows, words, word, lane_bits, out, to_rows,
+        values, index, index.numel(), num_rows, words, word, lane_bits, out, to_rows,
     )  # fmt: skip
 
 

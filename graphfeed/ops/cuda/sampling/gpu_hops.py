@@ -17,25 +17,21 @@ def compact_hop(hop, indices, offsets, positions, rows, local, sizes, slots):
 
 def append_rows(hop, indices, edge_times, offsets, positions, rows, local, moments, sizes):
     """Make a row of each edge of a hop in time, as `compact_hop` does of each node."""
-    seeds, count, most, edges = hop.seeds, hop.seeds.numel(), positions.numel(), offsets[-1:]
+    seeds, most, edges = hop.seeds, positions.numel(), offsets[-1:]
     (indices, at), (edge_times, times_at) = (_read_first(part, positions, edges) for part in (indices, edge_times))
     # The rows' `moments` are written, too; without times of edges, they are those of the column.
-    launch(
-        "append_rows", rows.numel(),
-        seeds, seeds.itemsize, count, hop.num_seeds, indices, at, offsets, most, *hop.moments, edge_times, times_at,
-        rows, local, *moments, sizes,
-    )  # fmt: skip
+    given = seeds, seeds.numel(), hop.num_seeds, indices, at, offsets, most, *hop.moments, edge_times, times_at
+    launch("append_rows", rows.numel(), *given, rows, local, *moments, sizes)
 
 
 def clean_seeds(seeds, num_nodes, types, clean, is_wrong):
     """Copy seeds, with -1 for those that are no nodes; write whether there are any to `is_wrong`, which is 0."""
     # Where the seeds of each node type start, and its first id: ids inside of it become ids of all nodes.
     seed_starts, first_ids = types or (None, None)
+    kinds = 0 if types is None else first_ids.numel() - 1
     launch(
-        "clean_seeds", seeds.numel(),
-        seeds, seeds.itemsize, seeds.numel(), num_nodes, seed_starts, first_ids,
-        0 if types is None else first_ids.numel() - 1, clean, is_wrong,
-    )  # fmt: skip
+        "clean_seeds", seeds.numel(), seeds, seeds.numel(), num_nodes, seed_starts, first_ids, kinds, clean, is_wrong
+    )
 
 
 def compact_typed_hop(hop, graph, picks, types, ranks, written):

@@ -20,11 +20,9 @@ def _group(types, positions, offsets, starts, parts, ranks, indptr, grouped):
     counts = torch.zeros(room, dtype=torch.int64, device=offsets.device)
     launch("sort_columns", columns, positions, offsets, columns)
     types, at = _read_first(types, positions, offsets[-1:])
-    given = types, types.itemsize, at, offsets, columns, starts, starts.numel() - 1, parts, ranks
-    launch("count_types", positions.numel(), *given, positions.numel(), counts)
+    edges = positions.numel()
+    given = types, at, offsets, columns, starts, starts.numel() - 1, parts, ranks, edges
+    launch("count_types", edges, *given, counts)
     before = counts.cumsum_(0)
-    launch(
-        "fill_types", max(positions.numel(), room),
-        *given, positions.numel(), before, positions, grouped, parts.numel() - 1, indptr, indptr.itemsize,
-    )  # fmt: skip
+    launch("fill_types", max(edges, room), *given, before, positions, grouped, parts.numel() - 1, indptr)
     return before

@@ -11,6 +11,14 @@ struct Graph {
     i64 fanout;
 };
 
+// The columns of a hop: all of them, or only the first ones, if the CPU does not know how many there are.
+struct Columns {
+    Ints nodes;
+    i64 most;
+    const i64 *number;  // null: `most`
+    __device__ i64 count() const { return counted(number, most); }
+};
+
 struct Segment {
     i64 low, high, fanout, type, start, end;
     // The sum of the weights in front of it.

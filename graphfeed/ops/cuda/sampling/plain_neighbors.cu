@@ -4,26 +4,22 @@
 #include "sampling/pick.cuh"
 
 extern "C" __global__ void count_plain_neighbors(
-    const void *indptr, i64 indptr_width, const void *seeds, i64 seeds_width, i64 fanout, i64 replace,
-    i64 most_columns, const i64 *num_columns, i64 *offsets) {
-    i64 columns = counted(num_columns, most_columns);
-    Ints starts = {indptr, indptr_width}, nodes = {seeds, seeds_width};
-    ROLLED EACH(place, most_columns + 1) {
-        i64 degree = place > 0 && place <= columns ? degree_of(starts, nodes[place - 1]) : 0;
+    Ints indptr, Columns columns, i64 fanout, i64 replace, i64 *offsets) {
+    i64 count = columns.count();
+    ROLLED EACH(place, columns.most + 1) {
+        i64 degree = place > 0 && place <= count ? degree_of(indptr, columns.nodes[place - 1]) : 0;
         offsets[place] = degree > fanout || (replace && degree > 0) ? fanout : degree;
     }
 }
 
 extern "C" __global__ void fill_plain_neighbors(
-    const void *indptr, i64 indptr_width, const void *seeds, i64 seeds_width, i64 fanout, i64 replace,
-    i64 most_columns, const i64 *num_columns, u64 key, const i64 *offsets, i64 *positions) {
-    i64 columns = counted(num_columns, most_columns);
-    Graph graph = {{indptr, indptr_width}, nullptr, {nullptr, 0}, nullptr, fanout};
-    Ints nodes = {seeds, seeds_width};
-    ROLLED EACH(column, columns) {
+    Ints indptr, Columns columns, i64 fanout, i64 replace, u64 key, const i64 *offsets, i64 *positions) {
+    Graph graph = {indptr, nullptr, {nullptr, 0}, nullptr, fanout};
+    i64 most = columns.count();
+    ROLLED EACH(column, most) {
         i64 at = offsets[column], count = offsets[column + 1] - at;
         if (count == 0) continue;
-        i64 node = nodes[column];
+        i64 node = columns.nodes[column];
         Segment own = open_column(graph, node);
         next_segment(graph, own);
         u64 state = node_state(key, node);

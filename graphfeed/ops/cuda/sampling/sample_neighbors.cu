@@ -6,44 +6,32 @@
 #include "sampling/pick_labor.cuh"
 
 extern "C" __global__ void count_neighbors(
-    const void *indptr, i64 indptr_width, const i64 *weights, const void *types, i64 types_width, const i64 *times,
-    const void *seeds, i64 seeds_width, const i64 *firsts, const i64 *limits, const i64 *fanouts, i64 fanout, i64 replace,
-    i64 most_columns, const i64 *num_columns, i64 *offsets) {
-    i64 columns = counted(num_columns, most_columns), *counts = offsets + 1;
-    EACH(place, most_columns + 1) {
-        if (place == 0 || place > columns) offsets[place] = 0;
+    Graph graph, TimeRange range, Columns columns, i64 replace, i64 *offsets) {
+    i64 number = columns.count(), *counts = offsets + 1;
+    EACH(place, columns.most + 1) {
+        if (place == 0 || place > number) offsets[place] = 0;
     }
-    Graph graph = {{indptr, indptr_width}, weights, {types, types_width}, fanouts, fanout};
-    TimeRange range = {times, firsts, limits};
-    Ints nodes = {seeds, seeds_width};
     auto count = [&](auto team, i64 column) {
         i64 total = 0;
-        Segment whole = open_column(graph, nodes[column]);
+        Segment whole = open_column(graph, columns.nodes[column]);
         while (next_segment(graph, whole)) {
             total += count_picks(team, graph.cumulative, eligible_part(graph, range, column, whole), replace);
         }
         if (team.rank() == 0) counts[column] = total;
     };
     // If few edges have a weight, most of the column is read.
-    auto walk = [&](i64 column) { return weights ? degree_of(graph.indptr, nodes[column]) : 0; };
-    if (weights) each_column_by_warp(columns, walk, count);
-    else each_column(columns, walk, count, [] {});
+    auto walk = [&](i64 column) { return graph.cumulative ? degree_of(graph.indptr, columns.nodes[column]) : 0; };
+    if (graph.cumulative) each_column_by_warp(number, walk, count);
+    else each_column(number, walk, count, [] {});
 }
 
 // A column's part of the table begins at twice its offset. `walks`: some columns may be taken whole. If edges were gathered (`found`), they are the columns.
 extern "C" __launch_bounds__(THREADS, 4) __global__ void fill_neighbors(
-    const void *indptr, i64 indptr_width, const i64 *weights, const void *types, i64 types_width, const i64 *times,
-    const void *order, i64 order_width, const i64 *found, const void *seeds, i64 seeds_width, const i64 *firsts, const i64 *limits,
-    const i64 *fanouts, i64 fanout, i64 replace, i64 latest, i64 walks, u64 key,
-    i64 most_columns, const i64 *num_columns, const i64 *offsets, i64 *table, i64 *positions) {
-    i64 columns = counted(num_columns, most_columns);
-    Graph graph = {{indptr, indptr_width}, weights, {types, types_width}, fanouts, fanout};
-    TimeRange range = {times, firsts, limits};
-    RankPositions position_of = {found, {order, order_width}};
-    Ints nodes = {seeds, seeds_width};
+    Graph graph, TimeRange range, Columns columns, RankPositions position_of, i64 replace, i64 latest, i64 walks, u64 key,
+    const i64 *offsets, i64 *table, i64 *positions) {
     auto walk = [&](i64 column) {
-        if (!walks || (!fanouts && offsets[column + 1] - offsets[column] == fanout)) return (i64)0;
-        return degree_of(graph.indptr, found ? column : nodes[column]);
+        if (!walks || (!graph.fanouts && offsets[column + 1] - offsets[column] == graph.fanout)) return (i64)0;
+        return degree_of(graph.indptr, position_of.found ? column : columns.nodes[column]);
     };
     // Not in registers, of which they take an eighth.
     __shared__ Turn turns[THREADS];
@@ -52,7 +40,7 @@ extern "C" __launch_bounds__(THREADS, 4) __global__ void fill_neighbors(
     auto finish = [&]() {
         if (turn.count > 0) {
             i64 *slots = table ? table + 2 * (turn.out - positions) : nullptr;
-            if (weights) pick_weighted(weights, turn.own, turn.count, turn.state, turn.out);
+            if (graph.cumulative) pick_weighted(graph.cumulative, turn.own, turn.count, turn.state, turn.out);
             else pick_plain(turn.own, turn.count, turn.state, turn.out, slots);
             position_of.move(Thread(), turn.own.start, turn.count, turn.out);
         }
@@ -61,15 +49,15 @@ extern "C" __launch_bounds__(THREADS, 4) __global__ void fill_neighbors(
     auto fill = [&](auto team, i64 column) {
         i64 at = offsets[column];
         if (at == offsets[column + 1]) return;
-        i64 node = nodes[column];
+        i64 node = columns.nodes[column];
         // At another time a node draws others.
-        u64 state = limits ? timed_state(key, node, limits[column]) : node_state(key, node);
-        Segment all = open_column(graph, found ? column : node);
+        u64 state = range.limits ? timed_state(key, node, range.limits[column]) : node_state(key, node);
+        Segment all = open_column(graph, position_of.found ? column : node);
         while (next_segment(graph, all)) {
             Segment own = eligible_part(graph, range, column, all);
-            i64 count = fanouts ? count_picks(team, graph.cumulative, own, replace) : offsets[column + 1] - at;
+            i64 count = graph.fanouts ? count_picks(team, graph.cumulative, own, replace) : offsets[column + 1] - at;
             i64 *out = positions + at;
-            u64 segment = fanouts ? typed_state(state, own.type) : state;
+            u64 segment = graph.fanouts ? typed_state(state, own.type) : state;
             at += count;
             if (latest) {
                 for (i64 number = team.rank(); number < count; number += team.size()) {
@@ -85,28 +73,19 @@ extern "C" __launch_bounds__(THREADS, 4) __global__ void fill_neighbors(
             position_of.move(team, own.start, count, out);
         }
     };
-    each_column(columns, walk, fill, finish);
+    each_column(columns.count(), walk, fill, finish);
 }
 
 // One warp per column, or a block. The scratch of a column, values and units, begins at its offset.
 extern "C" __global__ void fill_labor_neighbors(
-    const void *indptr, i64 indptr_width, const void *indices, i64 indices_width, const i64 *weights, const void *types,
-    i64 types_width, const i64 *times, const void *order, i64 order_width, const i64 *found, const void *seeds,
-    i64 seeds_width, const i64 *firsts, const i64 *limits, const i64 *fanouts, i64 fanout, i64 replace, u64 first_key,
-    u64 second_key, u64 switch_threshold, i64 most_columns, const i64 *num_columns, const i64 *offsets, u64 *values,
-    u64 *units, i64 *positions) {
-    i64 columns = counted(num_columns, most_columns);
-    Graph graph = {{indptr, indptr_width}, weights, {types, types_width}, fanouts, fanout};
-    TimeRange range = {times, firsts, limits};
-    RankPositions position_of = {found, {order, order_width}};
-    Ints nodes = {seeds, seeds_width};
-    Variates variates = {first_key, second_key, switch_threshold};
-    auto walk = [&](i64 column) { return degree_of(graph.indptr, found ? column : nodes[column]); };
-    each_column_by_warp(columns, walk, [&](auto team, i64 column) {
+    Graph graph, TimeRange range, Columns columns, RankPositions position_of, Ints indices, i64 replace, Variates variates,
+    const i64 *offsets, u64 *values, u64 *units, i64 *positions) {
+    auto walk = [&](i64 column) { return degree_of(graph.indptr, position_of.found ? column : columns.nodes[column]); };
+    each_column_by_warp(columns.count(), walk, [&](auto team, i64 column) {
         i64 at = offsets[column];
         if (at == offsets[column + 1]) return;
-        Segment whole = open_column(graph, found ? column : nodes[column]);
-        RankedSources sources = {{indices, indices_width}, position_of, whole.start};
+        Segment whole = open_column(graph, position_of.found ? column : columns.nodes[column]);
+        RankedSources sources = {indices, position_of, whole.start};
         while (next_segment(graph, whole)) {
             Segment own = eligible_part(graph, range, column, whole);
             i64 count = count_picks(team, graph.cumulative, own, replace), *out = positions + at;
@@ -137,9 +116,8 @@ struct PickTypes {
     __device__ i64 operator[](i64 place) const { return types[at ? at[place] : place]; }
 };
 
-__device__ inline TypedPick find_pick(Ints types, const i64 *at, const i64 *offsets, i64 columns, i64 place) {
+__device__ inline TypedPick find_pick(const PickTypes &kinds, const i64 *offsets, i64 columns, i64 place) {
     i64 column = part_of(offsets, columns, place);
-    PickTypes kinds = {types, at};
     i64 type = kinds[place];
     bool is_last = place + 1 == offsets[column + 1] || kinds[place + 1] != type;
     return {column, type, first_above(kinds, offsets[column], place, type - 1), is_last};
@@ -149,11 +127,11 @@ __device__ inline TypedPick find_pick(Ints types, const i64 *at, const i64 *offs
 // one for each pick. A count is written after the place of its column in its type's part, for a running sum. Parts are in
 // the order of `ranks`, if there are any.
 extern "C" __global__ void count_types(
-    const void *types, i64 types_width, const i64 *at, const i64 *offsets, i64 columns, const i64 *column_starts,
-    i64 kinds, const i64 *bounds, const i64 *ranks, i64 most_edges, i64 *counts) {
+    PickTypes types, const i64 *offsets, i64 columns, const i64 *column_starts, i64 kinds, const i64 *bounds,
+    const i64 *ranks, i64 most_edges, i64 *counts) {
     EACH(place, most_edges) {
         if (place >= offsets[columns]) return;
-        TypedPick own = find_pick({types, types_width}, at, offsets, columns, place);
+        TypedPick own = find_pick(types, offsets, columns, place);
         i64 local = own.column - column_starts[part_of(column_starts, kinds, own.column)];
         if (own.is_last) counts[bounds[ranks ? ranks[own.type] : own.type] + local + 1] = place + 1 - own.first;
     }
@@ -161,17 +139,17 @@ extern "C" __global__ void count_types(
 
 // `before` holds the running sum of the counts over all parts. Also writes each part's column starts, from 0.
 extern "C" __global__ void fill_types(
-    const void *types, i64 types_width, const i64 *at, const i64 *offsets, i64 columns, const i64 *column_starts,
-    i64 kinds, const i64 *bounds, const i64 *ranks, i64 most_edges, const i64 *before, const i64 *positions,
-    i64 *grouped, i64 edge_types, void *indptr, i64 indptr_width) {
+    PickTypes types, const i64 *offsets, i64 columns, const i64 *column_starts, i64 kinds, const i64 *bounds,
+    const i64 *ranks, i64 most_edges, const i64 *before, const i64 *positions, i64 *grouped, i64 edge_types,
+    OutInts indptr) {
     EACH(place, most_edges) {
         if (place >= offsets[columns]) break;
-        TypedPick own = find_pick({types, types_width}, at, offsets, columns, place);
+        TypedPick own = find_pick(types, offsets, columns, place);
         i64 local = own.column - column_starts[part_of(column_starts, kinds, own.column)];
         i64 part = ranks ? ranks[own.type] : own.type;
         grouped[before[bounds[part] + local] + place - own.first] = positions[place];
     }
     EACH(slot, bounds[edge_types]) {
-        store(indptr, indptr_width, slot, before[slot] - before[bounds[part_of(bounds, edge_types, slot)]]);
+        indptr.put(slot, before[slot] - before[bounds[part_of(bounds, edge_types, slot)]]);
     }
 }

@@ -12,53 +12,45 @@ from graphfeed.ops.sampling.hops.hop_recipe import MAX_LOOK_BACK
 
 def count_neighbors(graph, hop, offsets):
     """Write the running sum of the columns' picks to `offsets` (one longer than the seeds)."""
-    indptr, weights, types = graph.indptr, graph.cumulative, graph.types
+    columns, replace = _columns(hop), hop.drawing.replace
     if _has_late(graph, hop):
-        _count_late(graph, hop, hop.drawing.replace, offsets)
+        _count_late(graph, hop, replace, offsets)
     elif _is_plain(graph, hop):
-        launch("count_plain_neighbors", max(hop.seeds.numel(), 1), *_plain(graph, hop), offsets)
+        launch("count_plain_neighbors", max(columns[1], 1), graph.indptr, *columns, int(hop.fanouts), replace, offsets)
     else:
-        launch(
-            "count_neighbors", max(hop.seeds.numel(), 1) * (WARP_SIZE if weights.numel() else 1),
-            indptr, indptr.itemsize, weights, types, types.itemsize, graph.times, *_asked(hop),
-            *_fanout_arguments(hop), hop.drawing.replace, hop.seeds.numel(),
-            hop.num_seeds, offsets,
-        )  # fmt: skip
+        threads = max(columns[1], 1) * (WARP_SIZE if graph.cumulative.numel() else 1)
+        launch("count_neighbors", threads, *_graph(graph, hop), *_range(graph, hop), *columns, replace, offsets)
     offsets.cumsum_(0)
 
 
 def fill_neighbors(graph, hop, offsets, positions):
     """Write the sampled edges of each column from `offsets[column]` on, a column's edge types in ascending order."""
+    columns, replace, key = _columns(hop), hop.drawing.replace, hop.keys[0]
     if _is_plain(graph, hop):
-        launch("fill_plain_neighbors", hop.seeds.numel(), *_plain(graph, hop), hop.keys[0], offsets, positions)
+        given = graph.indptr, *columns, int(hop.fanouts), replace, key
+        launch("fill_plain_neighbors", columns[1], *given, offsets, positions)
         return
     graph, found = _gather_late(graph, hop)
-    indptr, weights, types, order = graph.indptr, graph.cumulative, graph.types, graph.order
     fanouts, table = hop.fanouts.tolist(), None
     # Two slots per pick, as hash tables of the columns' picks; none if fan-outs are small.
     if max(fanouts) > MAX_LOOK_BACK:
         table = torch.full((2 * positions.numel(),), -1, dtype=torch.int64, device=positions.device)
     # Some columns may be read whole: to find the edges that have a weight, or to take all of a type.
-    walks = weights.numel() > 0 or min(fanouts) == -1
-    launch(
-        "fill_neighbors", hop.seeds.numel(),
-        indptr, indptr.itemsize, weights, types, types.itemsize, graph.times, order, order.itemsize, found,
-        *_asked(hop), *_fanout_arguments(hop), hop.drawing.replace,
-        hop.drawing.method == "latest", walks, hop.keys[0], hop.seeds.numel(),
-        hop.num_seeds, offsets, table, positions,
-    )  # fmt: skip
+    walks = graph.cumulative.numel() > 0 or min(fanouts) == -1
+    given = *_graph(graph, hop), *_range(graph, hop), *columns, found, graph.order
+    asked = replace, hop.drawing.method == "latest", walks, key
+    launch("fill_neighbors", columns[1], *given, *asked, offsets, table, positions)
 
 
 def fill_labor_neighbors(graph, hop, offsets, positions):
     """Write as `fill_neighbors` the edges of the smallest variates, which the columns share."""
     graph, found = _gather_late(graph, hop)
-    indptr, indices, weights, types, order = graph.indptr, graph.indices, graph.cumulative, graph.types, graph.order
+    columns, scratch = _columns(hop), (torch.empty_like(positions), torch.empty_like(positions))
+    given = *_graph(graph, hop), *_range(graph, hop), *columns, found, graph.order, graph.indices
+    variates = *hop.keys, hop.drawing.switch_threshold
     launch(
-        "fill_labor_neighbors", WARP_SIZE * hop.seeds.numel(),
-        indptr, indptr.itemsize, indices, indices.itemsize, weights, types, types.itemsize, graph.times, order,
-        order.itemsize, found, *_asked(hop), *_fanout_arguments(hop), hop.drawing.replace,
-        *hop.keys, hop.drawing.switch_threshold, hop.seeds.numel(),
-        hop.num_seeds, offsets, torch.empty_like(positions), torch.empty_like(positions), positions,
+        "fill_labor_neighbors", WARP_SIZE * columns[1],
+        *given, hop.drawing.replace, *variates, offsets, *scratch, positions,
     )  # fmt: skip
 
 
@@ -68,20 +60,19 @@ def _is_plain(graph, hop):
     return simple and not graph.cumulative.numel() and not hop.moments.times.numel()
 
 
-def _plain(graph, hop):
-    starts, seeds, asked = graph.indptr, hop.seeds, (int(hop.fanouts), hop.drawing.replace)
-    return starts, starts.itemsize, seeds, seeds.itemsize, *asked, seeds.numel(), hop.num_seeds
+# What the structs of the device code hold, which have these names.
+def _graph(graph, hop):
+    # A table of the fan-outs; a single number needs none.
+    table, one = (upload(hop.fanouts, hop.seeds.device), 0) if hop.fanouts.numel() > 1 else (None, int(hop.fanouts))
+    return graph.indptr, graph.cumulative, graph.types, table, one
 
 
-def _asked(hop):
-    return hop.seeds, hop.seeds.itemsize, hop.moments.windows, hop.moments.times
+def _range(graph, hop):
+    return graph.times, hop.moments.windows, hop.moments.times
 
 
-def _fanout_arguments(hop):
-    if hop.fanouts.numel() == 1:
-        return None, int(hop.fanouts)
-    # A table for the kernels; a single number needs none.
-    return upload(hop.fanouts, hop.seeds.device), 0
+def _columns(hop):
+    return hop.seeds, hop.seeds.numel(), hop.num_seeds
 
 
 def _has_late(graph, hop):
@@ -92,12 +83,9 @@ def _has_late(graph, hop):
 def _count_late(graph, hop, replace, offsets):
     """Write how many edges are picked of each column where edges have a second time; return how many may be."""
     # Both have a place more: the first, for none.
-    indptr, types, eligible_offsets = graph.indptr, graph.types, torch.empty_like(offsets)
-    launch(
-        "count_late_neighbors", WARP_SIZE * max(hop.seeds.numel(), 1),
-        indptr, indptr.itemsize, graph.times, graph.earliest, graph.cumulative, types, types.itemsize, *_asked(hop),
-        *_fanout_arguments(hop), replace, hop.seeds.numel(), hop.num_seeds, offsets, eligible_offsets,
-    )  # fmt: skip
+    eligible_offsets = torch.empty_like(offsets)
+    given = *_graph(graph, hop), *_range(graph, hop), *_columns(hop), graph.earliest, replace
+    launch("count_late_neighbors", WARP_SIZE * max(hop.seeds.numel(), 1), *given, offsets, eligible_offsets)
     return eligible_offsets
 
 
@@ -105,7 +93,7 @@ def _gather_late(graph, hop):
     """Return the graph, or a copy of the edges whose second time is not too early; and where these are in it."""
     if not _has_late(graph, hop):
         return graph, None
-    indptr, types, order, seeds, device = graph.indptr, graph.types, graph.order, hop.seeds, hop.seeds.device
+    seeds, device = hop.seeds, hop.seeds.device
     offsets = torch.empty(seeds.numel() + 1, dtype=torch.int64, device=device)
     offsets = _count_late(graph, hop, False, offsets).cumsum_(0)
     # Waits for the device, to learn how many edges there are.
@@ -113,12 +101,8 @@ def _gather_late(graph, hop):
     # Never empty: a kernel without an address of it would take the columns of the copy for those of the graph.
     found = torch.empty(max(size, 1), dtype=torch.int64, device=device)
     sums = torch.empty(size if graph.cumulative.numel() else 0, dtype=torch.int64, device=device)
-    kinds = torch.empty(size if hop.fanouts.numel() > 1 else 0, dtype=types.dtype, device=device)
-    launch(
-        "gather_late_neighbors", WARP_SIZE * seeds.numel(),
-        indptr, indptr.itemsize, graph.times, graph.earliest, graph.cumulative, types, types.itemsize, order,
-        order.itemsize, *_asked(hop), _fanout_arguments(hop)[0], seeds.numel(), hop.num_seeds, offsets, found,
-        sums, kinds,
-    )  # fmt: skip
+    kinds = torch.empty(size if hop.fanouts.numel() > 1 else 0, dtype=graph.types.dtype, device=device)
+    given = *_graph(graph, hop), *_range(graph, hop), *_columns(hop), graph.earliest, graph.order
+    launch("gather_late_neighbors", WARP_SIZE * seeds.numel(), *given, offsets, found, sums, kinds)
     # The columns of the copy are the seeds.
     return graph._replace(indptr=offsets, times=found[:0], cumulative=sums, types=kinds), found

@@ -3,15 +3,14 @@
 // Copy the seeds, with -1 in place of those that are no nodes, of which `is_wrong` tells. Seeds of several types come
 // type after type, with ids inside of it, and become ids of all nodes.
 extern "C" __global__ void clean_seeds(
-    const void *seeds, i64 width, i64 num_seeds, i64 num_nodes, const i64 *seed_starts, const i64 *first_ids, i64 kinds,
-    void *clean, i64 *is_wrong) {
-    Ints given = {seeds, width};
+    Ints seeds, i64 num_seeds, i64 num_nodes, const i64 *seed_starts, const i64 *first_ids, i64 kinds, OutInts clean,
+    i64 *is_wrong) {
     EACH(item, num_seeds) {
         i64 kind = kinds ? part_of(seed_starts, kinds, item) : 0, first = kinds ? first_ids[kind] : 0;
-        i64 node = given[item], size = kinds ? first_ids[kind + 1] - first : num_nodes;
+        i64 node = seeds[item], size = kinds ? first_ids[kind + 1] - first : num_nodes;
         bool is_node = node >= 0 && node < size;
         if (!is_node) atomicMax(is_wrong, 1ll);
-        store(clean, width, item, is_node ? first + node : -1);
+        clean.put(item, is_node ? first + node : -1);
     }
 }
 
@@ -19,10 +18,9 @@ extern "C" __global__ void clean_seeds(
 // window of its column. Sources and edge times are `at` some positions of the graph, or one for each edge. Rows that the
 // CPU makes room for in vain are at time 0.
 extern "C" __global__ void append_rows(
-    const void *seeds, i64 width, i64 most_seeds, const i64 *num_seeds, const void *indices, const i64 *at,
-    const i64 *offsets, i64 most_edges, const i64 *times, const i64 *windows, const i64 *edge_times,
-    const i64 *times_at, void *rows, void *local, i64 *row_times, i64 *row_windows, i64 *sizes) {
-    Ints given = {seeds, width}, sources = {indices, width};
+    Ints seeds, i64 most_seeds, const i64 *num_seeds, Ints sources, const i64 *at, const i64 *offsets, i64 most_edges,
+    const i64 *times, const i64 *windows, const i64 *edge_times, const i64 *times_at, OutInts rows, OutInts local,
+    i64 *row_times, i64 *row_windows, i64 *sizes) {
     i64 columns = counted(num_seeds, most_seeds), edges = offsets[most_seeds];
     EACH(row, most_seeds + most_edges) {
         if (row == 0) sizes[0] = edges, sizes[1] = columns + edges;
@@ -31,8 +29,8 @@ extern "C" __global__ void append_rows(
         if (is_row) {
             column = edge < 0 ? row : part_of(offsets, most_seeds, edge);
             time = edge < 0 || !edge_times ? times[column] : edge_times[times_at ? times_at[edge] : edge];
-            store(rows, width, row, edge < 0 ? given[row] : sources[at ? at[edge] : edge]);
-            if (edge >= 0) store(local, width, edge, row);
+            rows.put(row, edge < 0 ? seeds[row] : sources[at ? at[edge] : edge]);
+            if (edge >= 0) local.put(edge, row);
         }
         row_times[row] = time;
         if (windows) row_windows[row] = is_row ? windows[column] : 0;

@@ -8,14 +8,13 @@
 
 // `positions` say where the neighbours are, if not one after the other.
 extern "C" __global__ void enter_nodes(
-    const void *seeds, const void *neighbors, const i64 *positions, i64 width, i64 most_seeds, const i64 *num_seeds,
-    i64 most_neighbors, const i64 *num_neighbors, u64 *keys, u64 *first, i64 mask, i64 *slots) {
-    Ints given = {seeds, width}, found = {neighbors, width};
+    Ints neighbors, const i64 *positions, Ints seeds, i64 most_seeds, const i64 *num_seeds, i64 most_neighbors,
+    const i64 *num_neighbors, u64 *keys, u64 *first, i64 mask, i64 *slots) {
     i64 last_seed = counted(num_seeds, most_seeds), last_edge = counted(num_neighbors, most_neighbors);
     EACH(item, most_seeds + most_neighbors) {
         i64 edge = item - most_seeds;
         if (edge < 0 ? item >= last_seed : edge >= last_edge) continue;
-        u64 node = (u64)(edge < 0 ? given[item] : found[positions ? positions[edge] : edge]);
+        u64 node = (u64)(edge < 0 ? seeds[item] : neighbors[positions ? positions[edge] : edge]);
         i64 slot = (i64)mix(node) & mask;
         for (;; slot = (slot + 1) & mask) {
             u64 held = atomicCAS(&keys[slot], MAX_U64, node);
@@ -74,23 +73,22 @@ extern "C" __global__ void count_rows(
 // types (no `kinds`), the shift is the number of seeds, and the numbers of neighbours and of rows go to `sizes`. With
 // `first_ids`, the rows' ids inside their node type go to `own_ids`.
 extern "C" __global__ void place_nodes(
-    const void *seeds, i64 width, i64 most_seeds, const i64 *num_seeds, i64 most_neighbors, const i64 *num_neighbors,
-    const i64 *slots, const u64 *keys, const u64 *first, const i64 *before, const i64 *seed_starts,
-    const i64 *row_starts, i64 kinds, const i64 *neighbor_starts, const i64 *sources, const i64 *shifts, i64 edge_types,
-    const i64 *first_ids, void *rows, void *own_ids, void *local, i64 *sizes) {
-    Ints given = {seeds, width};
+    Ints seeds, i64 most_seeds, const i64 *num_seeds, i64 most_neighbors, const i64 *num_neighbors, const i64 *slots,
+    const u64 *keys, const u64 *first, const i64 *before, const i64 *seed_starts, const i64 *row_starts, i64 kinds,
+    const i64 *neighbor_starts, const i64 *sources, const i64 *shifts, i64 edge_types, const i64 *first_ids,
+    OutInts rows, OutInts own_ids, OutInts local, i64 *sizes) {
     i64 last_seed = counted(num_seeds, most_seeds), last_edge = counted(num_neighbors, most_neighbors);
     auto write_row = [&](i64 kind, i64 place, i64 node) {
         i64 row = (kinds ? row_starts[kind] : 0) + place;
-        store(rows, width, row, node);
-        if (first_ids) store(own_ids, width, row, node - first_ids[kind]);
+        rows.put(row, node);
+        if (first_ids) own_ids.put(row, node - first_ids[kind]);
     };
     EACH(item, most_seeds + most_neighbors) {
         if (item == 0 && sizes) sizes[0] = last_edge, sizes[1] = last_seed + before[most_neighbors];
         if (item < most_seeds) {
             if (item >= last_seed) continue;
             i64 kind = kinds ? part_of(seed_starts, kinds, item) : 0;
-            write_row(kind, kinds ? item - seed_starts[kind] : item, given[item]);
+            write_row(kind, kinds ? item - seed_starts[kind] : item, seeds[item]);
             continue;
         }
         if (item - most_seeds >= last_edge) continue;
@@ -99,6 +97,6 @@ extern "C" __global__ void place_nodes(
         if (edge >= 0) place = before[edge] + (kinds ? shifts[edge_type] : last_seed);
         else if (kinds) place = origin - seed_starts[part_of(seed_starts, kinds, origin)];
         if (origin == item) write_row(kinds ? sources[edge_type] : 0, place, (i64)keys[slot]);
-        store(local, width, item - most_seeds, place);
+        local.put(item - most_seeds, place);
     }
 }

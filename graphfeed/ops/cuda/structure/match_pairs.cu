@@ -22,14 +22,11 @@ extern "C" __global__ void enter_pairs(const i64 *ends, i64 size, u64 *table, u6
 }
 
 extern "C" __global__ void match_pairs(
-    const void *indptr, i64 width, const void *indices, i64 indices_width, const void *rows, i64 rows_width,
-    const void *destinations, i64 destinations_width, const i64 *ends, const u64 *table, u64 mask, i64 columns,
-    i64 edges, i64 *out) {
-    Ints starts = {indptr, width}, from = {indices, indices_width}, to = {destinations, destinations_width};
-    Ints ids = {rows, rows_width};
+    Ints starts, Ints from, Ints rows, Ints to, const i64 *ends, const u64 *table, u64 mask, i64 columns, i64 edges,
+    i64 *out) {
     Pairs pairs = {ends, mask};
     EACH(edge, edges) {
-        i64 source = rows ? ids[from[edge]] : from[edge], destination = to[part_of(starts, columns, edge)];
+        i64 source = rows.data ? rows[from[edge]] : from[edge], destination = to[part_of(starts, columns, edge)];
         u64 slot = pairs.slot(source, destination);
         while (table[slot] != MAX_U64 && !pairs.is(table[slot], source, destination)) slot = (slot + 1) & mask;
         out[edge] = table[slot] != MAX_U64;

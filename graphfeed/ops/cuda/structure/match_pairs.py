@@ -11,11 +11,9 @@ def match_pairs(indptr, indices, rows, destinations, pairs, ends, table, out):
     matches = torch.empty_like(out)
     mask = table.numel() - 1
     launch("enter_pairs", pairs.shape[0], pairs, pairs.shape[0], table, mask)
-    launch(
-        "match_pairs", indices.numel(),
-        indptr, indptr.itemsize, indices, indices.itemsize, rows, rows.itemsize, destinations, destinations.itemsize,
-        pairs, table, mask, destinations.numel(), indices.numel(), matches,
-    )  # fmt: skip
+    edges = indices.numel()
+    given = indptr, indices, rows, destinations, pairs, table, mask, destinations.numel(), edges
+    launch("match_pairs", edges, *given, matches)
     # The place of the n-th match is where the running sum gets to n.
     before = matches.cumsum_(0)
     out.copy_(torch.searchsorted(before, torch.arange(1, out.numel() + 1, device=out.device)))

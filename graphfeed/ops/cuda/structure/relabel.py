@@ -86,8 +86,7 @@ def _enter(nodes):
     keys, first = new_slots([slots.numel()], device)[0] if table is None else table
     launch(
         "enter_nodes", slots.numel(),
-        seeds, neighbors, positions, seeds.itemsize, count, num_seeds, most, num_neighbors, keys, first,
-        keys.numel() - 1, slots,
+        neighbors, positions, seeds, count, num_seeds, most, num_neighbors, keys, first, keys.numel() - 1, slots,
     )  # fmt: skip
     before = torch.empty(most + 1, dtype=torch.int64, device=device)
     launch("mark_new", most + 1, slots, first, count, most, num_neighbors, before)
@@ -98,7 +97,5 @@ def _enter(nodes):
 def _place(nodes, table, types, written):
     """Write the rows, and the neighbours as positions in them, of what `_enter` returned."""
     seeds, most, num_seeds, num_neighbors = nodes.seeds, nodes.most, nodes.num_seeds, nodes.num_neighbors
-    launch(
-        "place_nodes", seeds.numel() + most,
-        seeds, seeds.itemsize, seeds.numel(), num_seeds, most, num_neighbors, *table, *types, *written,
-    )  # fmt: skip
+    given = seeds, seeds.numel(), num_seeds, most, num_neighbors
+    launch("place_nodes", seeds.numel() + most, *given, *table, *types, *written)
