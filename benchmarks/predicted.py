@@ -26,9 +26,9 @@ BATCH_SIZE, GATHERED_ROWS = 1024, 135_000
 KERNEL_SECONDS, OPERATOR_SECONDS, WAIT_SECONDS = 1.6e-5, 6e-6, 2e-5
 """For each kernel, for each operation of torch, and for each time that the CPU waits for a number.
 
-The CPU's time until a kernel of 11 arguments starts, the mean of 3 hops: 7 us in `launch`, measured on a core of a Xeon
-without a GPU, and 1 us for a call of C with as many arguments as the driver's, measured alone. An operation of torch takes
-1 us there. 3 us of torch for a kernel's device and stream are assumed, and 5 us of the driver for both, as is the wait.
+The CPU's time until a kernel of 11 arguments starts, the mean of 3 hops: 7 us in `launch` and 1 us for a call of C with
+as many arguments as the driver's, measured on a core of a Xeon without a GPU. An operation of torch takes 1 us there.
+What torch takes for a kernel's device and stream is assumed, 3 us, as are 5 us of the driver for both, and the wait.
 """
 REQUESTS_A_SECOND = 768 / 1.3e-6
 """Over PCIe 4.0 and 5.0: by tags of 10 bits, a device may wait for 768 answers at once. Each takes some 1.3 us."""

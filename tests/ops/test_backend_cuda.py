@@ -5,6 +5,7 @@ import json
 import re
 import sys
 from collections.abc import Callable, Iterator
+from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
 from types import ModuleType
@@ -99,8 +100,8 @@ def test_kernels_compile_to_no_more_registers_than_noted_and_keep_all_values_the
 ON_GPU = torch.arange(4)
 REFUSED: list[tuple[str, list[Any]]] = [
     (r"mark_new was given a tensor where it takes a number", [ON_GPU, ON_GPU, 0, ON_GPU, None, ON_GPU]),
-    (r"first is no address of a tensor that this launch was given", [ON_GPU, 12345, 0, 4, None, ON_GPU]),
-    (r"const u64 \* first was given a tensor of torch.int32", [ON_GPU, ON_GPU.int(), 0, 4, None, ON_GPU]),
+    (r"slots is no address of a tensor that this launch was given", [12345, ON_GPU, 0, 4, None, ON_GPU]),
+    (r"const i64 \* slots was given a tensor of torch.int32", [ON_GPU.int(), ON_GPU, 0, 4, None, ON_GPU]),
     (r"first lies on meta:1, but the kernel runs on 0", [ON_GPU, "other device", 0, 4, None, ON_GPU]),
     (r"is_new lies in the CPU's memory, and the kernel writes to it", [ON_GPU, ON_GPU, 0, 4, None, "pinned"]),
 ]
@@ -266,6 +267,12 @@ def test_a_kernel_is_not_started_on_memory_that_is_not_page_locked(there: Emulat
     ):
         launch.launch("number_sets", 3, 1, torch.arange(3), 3, there.put(torch.full((3,), -1)))
     assert there.launches == []
+
+
+def test_a_table_of_ids_of_four_bytes_takes_half_the_memory(there: EmulatedCuda) -> None:
+    new_slots = import_module("graphfeed.ops.cuda.structure.relabel").new_slots
+    narrow, wide = (new_slots([9], there.put(torch.arange(2, dtype=dtype))) for dtype in (torch.int32, torch.int64))
+    assert [part.nbytes for part in wide] == [2 * part.nbytes for part in narrow] == [8 * 64]
 
 
 WAITS: list[Callable[[Any], Any]] = [

@@ -6,32 +6,40 @@
 
 #include "random.cuh"
 
+// Enter a node into the first slot that is free or its own; return the slot.
+template <class Word>
+__device__ inline i64 enter(const OutInts &keys, const OutInts &first, i64 mask, i64 node, i64 item) {
+    const Word none = (Word)MAX_U64;
+    i64 slot = (i64)mix((u64)node) & mask;
+    for (;; slot = (slot + 1) & mask) {
+        Word held = atomicCAS((Word *)keys.data + slot, none, (Word)node);
+        if (held == none || held == (Word)node) break;
+    }
+    atomicMin((Word *)first.data + slot, (Word)item);
+    return slot;
+}
+
 // `positions` say where the neighbours are, if not one after the other.
 extern "C" __global__ void enter_nodes(
     Ints neighbors, const i64 *positions, Ints seeds, i64 most_seeds, const i64 *num_seeds, i64 most_neighbors,
-    const i64 *num_neighbors, u64 *keys, u64 *first, i64 mask, i64 *slots) {
+    const i64 *num_neighbors, OutInts keys, OutInts first, i64 mask, i64 *slots) {
     i64 last_seed = counted(num_seeds, most_seeds), last_edge = counted(num_neighbors, most_neighbors);
     EACH(item, most_seeds + most_neighbors) {
         i64 edge = item - most_seeds;
         if (edge < 0 ? item >= last_seed : edge >= last_edge) continue;
-        u64 node = (u64)(edge < 0 ? seeds[item] : neighbors[positions ? positions[edge] : edge]);
-        i64 slot = (i64)mix(node) & mask;
-        for (;; slot = (slot + 1) & mask) {
-            u64 held = atomicCAS(&keys[slot], MAX_U64, node);
-            if (held == MAX_U64 || held == node) break;
-        }
-        slots[item] = slot;
-        atomicMin(&first[slot], (u64)item);
+        i64 node = edge < 0 ? seeds[item] : neighbors[positions ? positions[edge] : edge];
+        bool is_narrow = keys.width == 4;
+        slots[item] = is_narrow ? enter<unsigned>(keys, first, mask, node, item) : enter<u64>(keys, first, mask, node, item);
     }
 }
 
 // Before a running sum of `is_new`, which has a place more: the first, for none.
 extern "C" __global__ void mark_new(
-    const i64 *slots, const u64 *first, i64 most_seeds, i64 most_neighbors, const i64 *num_neighbors, i64 *is_new) {
+    const i64 *slots, Ints first, i64 most_seeds, i64 most_neighbors, const i64 *num_neighbors, i64 *is_new) {
     i64 edges = counted(num_neighbors, most_neighbors);
     EACH(place, most_neighbors + 1) {
         i64 item = most_seeds + place - 1;
-        is_new[place] = place > 0 && place <= edges && first[slots[item]] == (u64)item;
+        is_new[place] = place > 0 && place <= edges && first[slots[item]] == item;
     }
 }
 
@@ -74,7 +82,7 @@ extern "C" __global__ void count_rows(
 // `first_ids`, the rows' ids inside their node type go to `own_ids`.
 extern "C" __global__ void place_nodes(
     Ints seeds, i64 most_seeds, const i64 *num_seeds, i64 most_neighbors, const i64 *num_neighbors, const i64 *slots,
-    const u64 *keys, const u64 *first, const i64 *before, const i64 *seed_starts, const i64 *row_starts, i64 kinds,
+    Ints keys, Ints first, const i64 *before, const i64 *seed_starts, const i64 *row_starts, i64 kinds,
     const i64 *neighbor_starts, const i64 *sources, const i64 *shifts, i64 edge_types, const i64 *first_ids,
     OutInts rows, OutInts own_ids, OutInts local, i64 *sizes) {
     i64 last_seed = counted(num_seeds, most_seeds), last_edge = counted(num_neighbors, most_neighbors);
@@ -92,11 +100,11 @@ extern "C" __global__ void place_nodes(
             continue;
         }
         if (item - most_seeds >= last_edge) continue;
-        i64 slot = slots[item], origin = (i64)first[slot], edge = origin - most_seeds;
+        i64 slot = slots[item], origin = first[slot], edge = origin - most_seeds;
         i64 edge_type = kinds && edge >= 0 ? part_of(neighbor_starts, edge_types, edge) : 0, place = origin;
         if (edge >= 0) place = before[edge] + (kinds ? shifts[edge_type] : last_seed);
         else if (kinds) place = origin - seed_starts[part_of(seed_starts, kinds, origin)];
-        if (origin == item) write_row(kinds ? sources[edge_type] : 0, place, (i64)keys[slot]);
+        if (origin == item) write_row(kinds ? sources[edge_type] : 0, place, keys[slot]);
         local.put(item - most_seeds, place);
     }
 }

@@ -70,12 +70,13 @@ def relabel_by_type(
     _place(nodes, table, (*given, types.first_ids), (rows, own_ids, local, None))
 
 
-def new_slots(counts: Sequence[int], device: torch.device) -> list[torch.Tensor]:
-    """Return an empty hash table for each number of nodes: ids and their first items."""
+def new_slots(counts: Sequence[int], ids: torch.Tensor) -> list[torch.Tensor]:
+    """Return an empty hash table for each number of nodes with such ids: ids and their first items."""
+    dtype = ids.dtype if max(counts) <= torch.iinfo(ids.dtype).max else torch.int64
     # Powers of two, of which at most half are used.
     sizes = [2 << (2 * count + 1).bit_length() for count in counts]
     # One call fills all.
-    return [part.view(2, -1) for part in torch.full((sum(sizes),), -1, device=device).split(sizes)]
+    return [part.view(2, -1) for part in torch.full((sum(sizes),), -1, dtype=dtype, device=ids.device).split(sizes)]
 
 
 def _enter(nodes):
@@ -83,7 +84,7 @@ def _enter(nodes):
     seeds, neighbors, most, positions, num_seeds, num_neighbors, table = nodes
     count, device = seeds.numel(), seeds.device
     slots = torch.empty(count + most, dtype=torch.int64, device=device)
-    keys, first = new_slots([slots.numel()], device)[0] if table is None else table
+    keys, first = new_slots([slots.numel()], seeds)[0] if table is None else table
     launch(
         "enter_nodes", slots.numel(),
         neighbors, positions, seeds, count, num_seeds, most, num_neighbors, keys, first, keys.numel() - 1, slots,

@@ -2,7 +2,9 @@
 
 import itertools
 from collections.abc import Callable, Sequence
-from typing import Any
+from contextlib import suppress
+from functools import wraps
+from typing import Any, TypeVar
 
 import torch
 
@@ -16,7 +18,25 @@ from graphfeed.ops.sampling.hops.one_hop import OneHop, StaticGraph, bound_edges
 from graphfeed.ops.sampling.temporal_graph import TemporalGraph
 from graphfeed.ops.sampling.weights import split_sums
 
+Bound = Callable[[Sequence[int], Sequence[int]], int | None]
+"""Tells how many edges a hop has at most, given the columns and the fan-outs; None: they are counted first."""
+Sampled = TypeVar("Sampled")
 
+
+def within_memory(sample: Callable[..., Sampled]) -> Callable[..., Sampled]:
+    """Let a function count each hop's edges first if arrays as long as its fan-outs allow take too much memory."""
+
+    @wraps(sample)
+    def sampled(*given: Any) -> Sampled:
+        # Not where the error is handled, which keeps what was made until then.
+        with suppress(torch.cuda.OutOfMemoryError):
+            return sample(*given, bound_edges)
+        return sample(*given, lambda *_: None)
+
+    return sampled
+
+
+@within_memory
 def hops_on_gpu(
     graph: HopGraph,
     seeds: torch.Tensor,
@@ -25,6 +45,7 @@ def hops_on_gpu(
     drawing: Drawing,
     moments: SeedTimes | None,
     read: Read | None,
+    bound: Bound,
 ) -> list[SampledHop]:
     """Sample all hops without types as `sample_hops` says, with kernels for one hop."""
     draws = [key if drawing.method == "labor" else (key,) for key in keys]
@@ -44,11 +65,11 @@ def hops_on_gpu(
     if not are_below(seeds, num_nodes):
         rows = torch.empty_like(rows)
         module.clean_seeds(seeds.contiguous(), num_nodes, None, rows, sizes)
-    room = [] if moments is not None else bound_nodes(seeds.numel(), num_nodes, fanouts)
-    slots = iter(kernels("structure.relabel", seeds).new_slots(room, seeds.device) if room else ())
+    room = [] if moments is not None else bound_nodes(seeds.numel(), num_nodes, fanouts, bound)
+    slots = iter(kernels("structure.relabel", seeds).new_slots(room, seeds) if room else ())
     hops = []
     for number, (fanout, draw) in enumerate(zip(fanouts, draws, strict=True)):
-        most = bound_edges([rows.numel()], [fanout])
+        most = bound([rows.numel()], [fanout])
         hop = OneHop(rows, torch.tensor([fanout]), draw, drawing, moments, num_seeds=num_rows, most=most)
         offsets, positions = pick_edges(columns, hop)
         most_rows += positions.numel()
@@ -73,11 +94,11 @@ def hops_on_gpu(
     return cut(seeds, hops, [(seeds.numel(), 0), *zip(found[1::2], found[::2], strict=True)], read)
 
 
-def bound_nodes(num_seeds: int, num_nodes: int, fanouts: Sequence[int]) -> list[int]:
+def bound_nodes(num_seeds: int, num_nodes: int, fanouts: Sequence[int], bound: Bound) -> list[int]:
     """Return how many seeds and edges each hop has at most, up to the first hop that nothing bounds."""
     room, known = [], num_seeds
     for fanout in fanouts:
-        edges = bound_edges([known], [fanout])
+        edges = bound([known], [fanout])
         if edges is None:
             break
         room.append(known + edges)
@@ -136,9 +157,10 @@ class TypeTables:
         return is_wrong, [tables[first : first + 4] for first in range(0, len(tables), 4)]
 
 
+@within_memory
 def typed_hops_on_gpu(
     graph: HopGraph, seeds: Sequence[torch.Tensor], fanouts: Sequence[Sequence[int]], keys: Sequence[Any],
-    drawing: Drawing, read: Read | None,
+    drawing: Drawing, read: Read | None, bound: Bound,
 ) -> list[SampledHop]:  # fmt: skip
     """Sample all hops with types as `sample_hops` says, with kernels for one hop."""
     assert graph.types is not None
@@ -155,7 +177,7 @@ def typed_hops_on_gpu(
         starts = tables.of_hop(number)[0]
         room = [most[end] for end in shape.destinations or [0]]
         draw = key if drawing.method == "labor" else (key,)
-        edges = bound_edges(room if len(fanout) > 1 else [sum(most)], fanout)
+        edges = bound(room if len(fanout) > 1 else [sum(most)], fanout)
         hop = OneHop(rows, torch.tensor(fanout), draw, drawing, num_seeds=starts[-1:], most=edges)
         picks = pick_edges(columns, hop)
         most = bound_rows(shape, counts, most, fanout, picks.positions.numel())
