@@ -18,12 +18,13 @@ import pytest
 import torch
 from hypothesis import HealthCheck, settings
 
-from graphfeed.loader.executors.process_executor import end_idle_executors, make_context
+from graphfeed.loader.executors.process_executor import make_context
 from graphfeed.ops import seed
 from graphfeed.ops.memory import shared_memory
 from tests.ops.devices import GPUS, Cpu, Device, gpu_of
 from tests.ops.emulated_cuda import Cuda
 from tests.programs import warm
+from tests.waiting import end_idle_executors
 
 REPOSITORY = Path(__file__).resolve().parents[1]
 MEMORY = Path("/dev/shm")

@@ -176,7 +176,7 @@ def test_processes_that_do_not_start_are_ruled_out(figures: Figures, monkeypatch
     def fail(*args: Any, **kwargs: Any) -> None:
         raise RuntimeError("no processes today")
 
-    monkeypatch.setattr("graphfeed.loader.runner.take_executor", fail)
+    monkeypatch.setattr("graphfeed.loader.runner.KEPT.take", fail)
     figures |= {("thread", 3): LOCKED, ("thread", 5): measured(80)}
     with gf.DataLoader(sampled(), num_workers="auto", seed=3) as loader:
         assert digests(loader) == digests(sampled().with_seed(3))

@@ -22,7 +22,7 @@ from graphfeed.loader.executors.worker_process import interrupts_blocked
 from graphfeed.loader.executors.worker_task import pack_work, work_here
 from graphfeed.loader.transport.pickling import dump
 from graphfeed.ops.arguments import brief, checked
-from graphfeed.ops.process import ForkLock, after_fork_in_child
+from graphfeed.ops.process import ForkLock, renew_in_child
 
 START_METHOD = "spawn" if sys.platform == "win32" else "forkserver"
 PRELOAD = ["graphfeed.loader.executors.preload"]
@@ -31,10 +31,6 @@ PRELOAD = ["graphfeed.loader.executors.preload"]
 # loaded their kernels.
 MOST_IDLE = 2
 """How many executors wait at once; the one that has waited longest makes room."""
-LOCK = ForkLock()
-IDLE: "list[ProcessExecutor]" = []
-STARTED_FOR: "weakref.WeakKeyDictionary[Executor, Any]" = weakref.WeakKeyDictionary()
-"""What a loader has to want in order to take an executor over."""
 RUNNING: "weakref.WeakSet[Dispatcher]" = weakref.WeakSet()
 
 P = ParamSpec("P")
@@ -77,6 +73,8 @@ class ProcessExecutor(Executor):
 
     start_seconds = START_SECONDS
     """How long calls may have to wait until a worker has started, beyond their own timeout."""
+    made_for: object = None
+    """What another loader has to want in order to take it over; None if it is never kept."""
 
     @checked
     def __init__(
@@ -187,42 +185,39 @@ def end_all() -> None:
 atexit.register(end_all)
 
 
-@after_fork_in_child
-def forget_executors() -> None:
-    # They belong to the process that this one was forked from.
-    IDLE.clear()
+class KeptExecutors:
+    """The executors of closed loaders, which wait for the next one."""
+
+    def __init__(self) -> None:
+        self.lock = ForkLock()
+        self.idle: list[ProcessExecutor] = []
+        # Those that a forked process finds here belong to its parent.
+        renew_in_child(self, lambda kept: kept.idle.clear())
+
+    def take(self, num_workers: int, timeout: float) -> ProcessExecutor:
+        """Return an executor that waits for a loader with these options, or else a new one."""
+        # Worker processes that start later would get other paths and variables, if these have changed.
+        wanted = num_workers, timeout, list(sys.path), dict(os.environ)
+        with self.lock:
+            for executor in reversed(self.idle):
+                if executor.made_for == wanted:
+                    self.idle.remove(executor)
+                    if executor.end_wait():
+                        return executor
+        executor = ProcessExecutor(num_workers, timeout=timeout)
+        executor.made_for = wanted
+        return executor
+
+    def release(self, executor: Executor, *, wait: bool) -> None:
+        """Let a loader's idle worker processes wait for the next loader; shut down any other executor."""
+        ended: Executor | None = executor
+        # In a notebook, modules may change before the next loader, and these workers would keep the old ones.
+        if isinstance(executor, ProcessExecutor) and executor.made_for and is_importable() and executor.begin_wait():
+            with self.lock:
+                self.idle.append(executor)
+                ended = self.idle.pop(0) if len(self.idle) > MOST_IDLE else None
+        if ended is not None:
+            ended.shutdown(wait=wait, cancel_futures=True)
 
 
-def take_executor(num_workers: int, timeout: float) -> ProcessExecutor:
-    """Return an executor that waits for a loader with these options, or else a new one."""
-    # Worker processes that start later would get other paths and variables, if these have changed.
-    wanted = num_workers, timeout, list(sys.path), dict(os.environ)
-    with LOCK:
-        for executor in reversed(IDLE):
-            if STARTED_FOR[executor] == wanted:
-                IDLE.remove(executor)
-                if executor.end_wait():
-                    return executor
-    executor = ProcessExecutor(num_workers, timeout=timeout)
-    STARTED_FOR[executor] = wanted
-    return executor
-
-
-def release_executor(executor: Executor, *, wait: bool) -> None:
-    """Let a loader's idle worker processes wait for the next loader; shut down any other executor."""
-    ended: Executor | None = executor
-    # In a notebook, modules may change before the next loader, and these workers would keep the old ones.
-    if isinstance(executor, ProcessExecutor) and executor in STARTED_FOR and is_importable() and executor.begin_wait():
-        with LOCK:
-            IDLE.append(executor)
-            ended = IDLE.pop(0) if len(IDLE) > MOST_IDLE else None
-    if ended is not None:
-        ended.shutdown(wait=wait, cancel_futures=True)
-
-
-def end_idle_executors() -> None:
-    with LOCK:
-        ended = IDLE[:]
-        IDLE.clear()
-    for executor in ended:
-        executor.shutdown(cancel_futures=True)
+KEPT = KeptExecutors()

@@ -14,6 +14,7 @@ import weakref
 from collections.abc import Callable, Collection, Iterable
 from concurrent.futures import Executor, Future
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, ParamSpec, TypeVar
 
@@ -30,11 +31,8 @@ JOIN_SECONDS = 1.0
 """How long shutdown waits for a thread to end its present call."""
 INTERRUPTED_SECONDS = 0.2
 """The same after Ctrl-C, since somebody waits for the prompt."""
-ALIVE: "weakref.WeakSet[WorkerThread]" = weakref.WeakSet()
-ENDINGS: "weakref.WeakKeyDictionary[threading.Thread, Callable[[], None]]" = weakref.WeakKeyDictionary()
-"""What has other threads end, such as those that work ahead of an iterator, if the program ends before that does."""
-LEFT: "weakref.WeakSet[threading.Thread]" = weakref.WeakSet()
-"""Threads that were left behind, at work."""
+ENDINGS: "weakref.WeakKeyDictionary[threading.Thread, Callable[[], None] | None]" = weakref.WeakKeyDictionary()
+"""What has each thread end if the program ends before that does; None for one that was left behind, at work."""
 
 
 class TorchThreads:
@@ -75,7 +73,7 @@ class WorkerThread(threading.Thread):
         self.calls = calls
         self.at_work_on: Future[Any] | None = None
         self.abandoned = False
-        ALIVE.add(self)
+        ENDINGS[self] = partial(end_calls, calls)
 
     def run(self) -> None:
         while not self.abandoned:
@@ -214,6 +212,11 @@ def drop(calls: Calls) -> None:
             task.future.set_running_or_notify_cancel()  # so that `concurrent.futures.wait` ends
 
 
+def end_calls(calls: Calls) -> None:
+    drop(calls)
+    calls.put(None)
+
+
 def interrupted(error: BaseException | None) -> bool:
     # Also an exception that was raised while Ctrl-C was handled.
     while error is not None and not isinstance(error, KeyboardInterrupt):
@@ -237,8 +240,7 @@ def join_all(threads: Iterable[threading.Thread], cause: BaseException | None) -
 def abandon(left: Collection[threading.Thread]) -> None:
     """Warn of threads that are still at work, and leave them behind."""
     if left:
-        ALIVE.difference_update(left)
-        LEFT.update(left)
+        ENDINGS.update(dict.fromkeys(left))
         warnings.warn(
             f"abandoned {len(left)} thread{'s' if len(left) > 1 else ''} still at work: "
             f"{'; '.join(map(describe_work, left))}. Such a thread ends after its present call, or with the program",
@@ -263,13 +265,10 @@ def describe_work(thread: threading.Thread) -> str:
 
 def end_all() -> None:
     """End the threads of all executors that are left at the end of the program."""
-    workers = [thread for thread in list(ALIVE) if thread.is_alive()]
-    for worker in workers:
-        drop(worker.calls)
-        worker.calls.put(None)
-    others = {thread: end for thread, end in list(ENDINGS.items()) if thread.is_alive()}
-    for end in others.values():
-        end()
+    alive = {thread: end for thread, end in list(ENDINGS.items()) if thread.is_alive()}
+    for end in alive.values():
+        if end is not None:
+            end()
     cause = getattr(sys, "last_value", None)  # the exception that nobody caught
     if interrupted(cause):
         # The interpreter would look for garbage among all objects of torch, which takes a second.
@@ -277,10 +276,11 @@ def end_all() -> None:
     # A thread that comes back from C++ while the interpreter shuts down has its stack unwound by Python. Torch does not
     # survive that: the process would end with SIGABRT. So threads that don't end by themselves get an exception before,
     # at the next line of Python that they come to.
-    left = [*join_all([*workers, *others], cause), *(thread for thread in list(LEFT) if thread.is_alive())]
+    waited_for = [thread for thread, end in alive.items() if end is not None]
+    left = [*join_all(waited_for, cause), *(thread for thread, end in alive.items() if end is None)]
     for thread in left:
         ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(thread.ident or 0), ctypes.py_object(SystemExit))
-    abandon([thread for thread in join_all(left, cause) if thread not in LEFT])
+    abandon([thread for thread in join_all(left, cause) if alive[thread] is not None])
 
 
 atexit.register(end_all)

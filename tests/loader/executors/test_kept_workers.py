@@ -15,11 +15,8 @@ import pytest
 import graphfeed as gf
 from graphfeed.loader.executors import dispatcher, process_executor
 from graphfeed.loader.executors.process_executor import (
-    IDLE,
+    KEPT,
     ProcessExecutor,
-    end_idle_executors,
-    release_executor,
-    take_executor,
 )
 from graphfeed.loader.executors.worker_process import WorkerProcess
 from graphfeed.loader.executors.worker_task import unpack_work
@@ -28,7 +25,7 @@ from graphfeed.loader.runner import Workers
 from tests import pipelines
 from tests.digests import digests
 from tests.forked import in_child
-from tests.waiting import wait_until
+from tests.waiting import end_idle_executors, wait_until
 
 pytestmark = pytest.mark.usefixtures("fork_server", "no_leaks")
 
@@ -54,7 +51,7 @@ def workers_of(loader: gf.DataLoader) -> list[int]:
 
 def used(num_workers: int = 1, timeout: float = 60.0) -> ProcessExecutor:
     """Return an executor whose worker runs."""
-    executor = take_executor(num_workers, timeout)
+    executor = KEPT.take(num_workers, timeout)
     executor.submit(abs, 1).result(60)
     return executor
 
@@ -76,7 +73,7 @@ def test_the_next_loader_takes_over_the_workers_and_makes_its_own_mini_batches(c
         if closed:  # and is collected later
             del loader
             gc.collect()
-        assert not IDLE
+        assert not KEPT.idle
 
 
 def unpacked() -> tuple[int, int]:
@@ -101,7 +98,7 @@ def test_workers_end_by_themselves(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(dispatcher, "IDLE_SECONDS", 0.0)
     executor = used()
     (worker,) = executor.pids()
-    release_executor(executor, wait=False)
+    KEPT.release(executor, wait=False)
     wait_until(lambda: not os.path.exists(f"/proc/{worker}"))
     other = used()
     assert other is not executor
@@ -110,13 +107,13 @@ def test_workers_end_by_themselves(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.usefixtures("in_a_script")
 def test_others_are_not_taken_over_nor_by_a_forked_child(monkeypatch: pytest.MonkeyPatch) -> None:
-    release_executor(used(), wait=False)
-    others = [take_executor(2, 60.0), take_executor(1, 61.0)]
+    KEPT.release(used(), wait=False)
+    others = [KEPT.take(2, 60.0), KEPT.take(1, 61.0)]
     with monkeypatch.context() as changed:
         changed.setattr(sys, "path", [*sys.path, "/elsewhere"])
-        others.append(take_executor(1, 60.0))
-    assert len(IDLE) == 1
-    assert in_child(lambda: len(IDLE)) == "0"
+        others.append(KEPT.take(1, 60.0))
+    assert len(KEPT.idle) == 1
+    assert in_child(lambda: len(KEPT.idle)) == "0"
     for executor in others:
         executor.shutdown()
 
@@ -125,8 +122,8 @@ def test_others_are_not_taken_over_nor_by_a_forked_child(monkeypatch: pytest.Mon
 def test_the_one_that_waited_longest_makes_room() -> None:
     executors = [used(timeout=60.0 + number) for number in range(process_executor.MOST_IDLE + 1)]
     for executor in executors:
-        release_executor(executor, wait=True)
-    assert executors[1:] == IDLE
+        KEPT.release(executor, wait=True)
+    assert executors[1:] == KEPT.idle
     assert executors[0].pids() == []
 
 
@@ -138,7 +135,7 @@ def test_workers_end_with_their_loader_in_a_notebook_or_where_they_are_not_persi
     monkeypatch.setattr(process_executor, "is_importable", lambda: not persistent)
     with loader_of(pipelines.shuffled(), persistent) as loader:
         list(loader)
-    assert not IDLE
+    assert not KEPT.idle
 
 
 @pytest.mark.usefixtures("in_a_script")
@@ -156,8 +153,8 @@ def test_an_executor_with_calls_left_is_ended_and_a_call_that_a_worker_is_about_
         assert executor.submit(abs, -1).result(60) == 1
     assert waits == [False]
     executor.submit(time.sleep, 60)
-    release_executor(executor, wait=True)
-    assert not IDLE
+    KEPT.release(executor, wait=True)
+    assert not KEPT.idle
     assert executor.pids() == []
 
 

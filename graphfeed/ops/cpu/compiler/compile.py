@@ -35,17 +35,15 @@ SETTINGS = {
 """Settings of Numba's that change machine code, beside the level of optimization."""
 LINKED = {"memcpy", "memset", "memmove", "preadv", "madvise", "floor", "sqrt"}
 """Functions of the C library that machine code may call."""
-REGISTERED: set[Any] = set()
 LONG_NAME = re.compile(r"[-\w$.]{200,}")
 """Numba's names hold the types of all arguments. LLVM cuts what is longer than 1,024 characters when it reads it."""
 
 
 def compile_kernel(kernel: Kernel, dtypes: tuple[str, ...]) -> tuple[str, bytes]:
     """Return the name of the machine code's function, and the object file that holds it; one thread at a time."""
-    for function in DEVICE_FUNCTIONS:
-        if function not in REGISTERED:
-            REGISTERED.add(function)
-            register_jitable(**OPTIONS)(function)
+    for function in [function for function, is_known in DEVICE_FUNCTIONS.items() if not is_known]:
+        DEVICE_FUNCTIONS[function] = True
+        register_jitable(**OPTIONS)(function)
     with own_settings():
         callback = numba.cfunc(types.int64(lowering.WORDS), **OPTIONS)(make_entry(kernel, dtypes))
     names: dict[str, str] = {}

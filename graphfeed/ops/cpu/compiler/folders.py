@@ -20,17 +20,8 @@ LOGGER = logging.getLogger(__name__)
 """Not `warnings`: no line of the user's is to blame, and a filter that raises would make a call fail."""
 SILENT_SECONDS = 2.0
 """How long kernels compile, in all, before that is said."""
-SAID: set[str] = set()
-"""Of what this process has warned."""
 RUN_SECONDS = 600.0
 """For how long other processes need not say again that kernels compile: workers and ranks do so at the same time."""
-
-
-def warn_once(subject: str, message: str) -> None:
-    """Log a warning, which goes to stderr unless the program has set up logging; one per subject."""
-    if subject not in SAID:
-        SAID.add(subject)
-        LOGGER.warning(message)
 
 
 def is_first(folder: Path) -> bool:
@@ -43,11 +34,18 @@ def is_first(folder: Path) -> bool:
     return not said
 
 
-class CompileClock:
-    """Adds up how long this process has waited for kernels that are compiled, here or by another process."""
+class Notices:
+    """What this process has said of compiling, and how long it has waited for it, here or by another process."""
 
     def __init__(self) -> None:
+        self.said: set[str] = set()
         self.spent = 0.0
+
+    def warn_once(self, subject: str, message: str) -> None:
+        """Log a warning, which goes to stderr unless the program has set up logging; one per subject."""
+        if subject not in self.said:
+            self.said.add(subject)
+            LOGGER.warning(message)
 
     @contextmanager
     def timing(self, folder: Path | None) -> Iterator[None]:
@@ -58,16 +56,14 @@ class CompileClock:
         finally:
             self.spent += time.monotonic() - start
             # Between two kernels is soon enough: each takes a second at most.
-            if self.spent > SILENT_SECONDS and "compiling" not in SAID:
+            if self.spent > SILENT_SECONDS and "compiling" not in self.said:
                 where = f"once, and keeps them in {folder}" if folder else "and can't save them"
                 if folder is None or is_first(folder):
-                    warn_once("compiling", f"graphfeed is compiling its kernels for this machine, {where}")
-                SAID.add("compiling")
+                    self.warn_once("compiling", f"graphfeed is compiling its kernels for this machine, {where}")
+                self.said.add("compiling")
 
 
-COMPILE_CLOCK = CompileClock()
-
-
+NOTICES = Notices()
 SOURCES = Path(__file__).parents[1]
 """The folder of all kernels."""
 
@@ -150,5 +146,5 @@ def folders() -> tuple[tuple[Path, ...], Path | None]:
                 return tuple(readable), folder
             reason = "it can't be written to"
         if given and folder.parent == real(given):
-            warn_once("given", f"compiled kernels are not kept in GRAPHFEED_CACHE_DIR, {given}: {reason}")
+            NOTICES.warn_once("given", f"compiled kernels are not kept in GRAPHFEED_CACHE_DIR, {given}: {reason}")
     return tuple(readable), None

@@ -17,8 +17,8 @@ CALL = CFUNCTYPE(c_int64, c_void_p)
 
 STARTED = time.time()
 """When this process began to import kernels."""
-DEVICE_FUNCTIONS: list[Any] = []
-"""Functions that kernels call."""
+DEVICE_FUNCTIONS: dict[Any, bool] = {}
+"""Functions that kernels call, and whether Numba knows them."""
 
 
 class MachineCode(NamedTuple):
@@ -102,5 +102,5 @@ Function = TypeVar("Function", bound=Callable[..., Any])
 
 def device_function(function: Function) -> Function:
     """Let kernels call a function, which is compiled into each of them, inlined; Python calls it as it is."""
-    DEVICE_FUNCTIONS.append(function)
+    DEVICE_FUNCTIONS[function] = False
     return function

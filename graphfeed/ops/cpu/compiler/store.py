@@ -19,7 +19,7 @@ from pathlib import Path
 
 import llvmlite
 
-from graphfeed.ops.cpu.compiler.folders import COMPILE_CLOCK, SOURCES, folders, is_trusted, warn_once
+from graphfeed.ops.cpu.compiler.folders import NOTICES, SOURCES, folders, is_trusted
 from graphfeed.ops.cpu.compiler.kernel import CALL, STARTED, Kernel, MachineCode
 from graphfeed.ops.cpu.compiler.machine import link, processor
 from graphfeed.ops.kernel_load import KernelLoad
@@ -53,7 +53,7 @@ def load_or_compile(kernel: Kernel, dtypes: tuple[str, ...]) -> None:
         compiled = found is None
         if found is None:
             turn = nullcontext() if writable is None else only_one(writable / f"{name}.lock")
-            with COMPILE_CLOCK.timing(writable), turn:
+            with NOTICES.timing(writable), turn:
                 found = read(readable, name)  # another process may have compiled it meanwhile
                 compiled = found is None
                 if found is None:
@@ -91,7 +91,8 @@ def compile_and_keep(
 
     found = compile_kernel(kernel, dtypes)
     if folder is None:
-        warn_once("none", f"graphfeed can't save its compiled kernels, so each process compiles them anew; {ADVICE}")
+        message = f"graphfeed can't save its compiled kernels, so each process compiles them anew; {ADVICE}"
+        NOTICES.warn_once("none", message)
     else:
         write(folder, name, found)
         remove_old(folder, stem, name)
@@ -128,7 +129,7 @@ def write(folder: Path, name: str, found: tuple[str, bytes]) -> None:
             file.write(digest(content, DIGEST_BYTES) + content)
         part.replace(folder / f"{name}.code")
     except OSError as error:
-        warn_once(
+        NOTICES.warn_once(
             "save", f"compiled kernels can't be saved in {folder}: {error.strerror}; make room there, or {ADVICE}"
         )
         with suppress(OSError):

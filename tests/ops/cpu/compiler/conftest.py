@@ -20,8 +20,8 @@ def compiled() -> None:
 @pytest.fixture
 def unsaid(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let this process have said nothing of compiling, and have compiled nothing."""
-    monkeypatch.setattr(folders, "SAID", set())
-    monkeypatch.setattr(folders.COMPILE_CLOCK, "spent", 0.0)
+    monkeypatch.setattr(folders.NOTICES, "said", set())
+    monkeypatch.setattr(folders.NOTICES, "spent", 0.0)
 
 
 @pytest.fixture

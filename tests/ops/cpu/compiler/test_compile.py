@@ -12,7 +12,7 @@ import pytest
 
 from graphfeed.ops.cpu.compiler import folders, store
 from graphfeed.ops.cpu.compiler.compile import compile_kernel
-from graphfeed.ops.cpu.compiler.folders import CompileClock, warn_once
+from graphfeed.ops.cpu.compiler.folders import Notices
 from graphfeed.ops.cpu.compiler.kernel import CALL, Kernel
 from graphfeed.ops.cpu.compiler.machine import link, processor
 from graphfeed.ops.cpu.jit import Int64s, kernel
@@ -140,23 +140,24 @@ def test_it_is_made_for_this_processor_unless_another_one_is_named(kept: Path) -
 COMPILING = "graphfeed is compiling its kernels for this machine, "
 
 
-def compile_for(seconds: float, clock: CompileClock, folder: Path | None = None) -> None:
+def compile_for(seconds: float, clock: Notices, folder: Path | None = None) -> None:
     """Have compiled for some time."""
     with clock.timing(folder):
         clock.spent += seconds
 
 
-def test_a_subject_is_warned_of_once(unsaid: None, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_subject_is_warned_of_once(caplog: pytest.LogCaptureFixture) -> None:
+    notices = Notices()
     for subject in ("first", "second", "first"):
-        warn_once(subject, f"the {subject}")
+        notices.warn_once(subject, f"the {subject}")
     assert [(record.levelno, record.message) for record in caplog.records] == [
         (logging.WARNING, "the first"),
         (logging.WARNING, "the second"),
     ]
 
 
-def test_nothing_is_said_for_two_seconds_in_all(unsaid: None, caplog: pytest.LogCaptureFixture) -> None:
-    clock, other = CompileClock(), CompileClock()
+def test_nothing_is_said_for_two_seconds_in_all(caplog: pytest.LogCaptureFixture) -> None:
+    clock, other = Notices(), Notices()
     compile_for(1.9, clock)
     compile_for(1.9, other)
     assert not caplog.records
@@ -165,10 +166,9 @@ def test_nothing_is_said_for_two_seconds_in_all(unsaid: None, caplog: pytest.Log
     assert [record.message for record in caplog.records] == [f"{COMPILING}and can't save them"]
 
 
-def test_of_the_processes_of_a_run_one_says_it(unsaid: None, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_of_the_processes_of_a_run_one_says_it(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     def say() -> int:
-        folders.SAID.clear()  # as in another process
-        compile_for(2.5, CompileClock(), tmp_path)
+        compile_for(2.5, Notices(), tmp_path)  # as in another process
         return len(caplog.records)
 
     assert [say(), say()] == [1, 1]
@@ -181,11 +181,11 @@ def test_what_is_compiled_counts_and_what_is_found_does_not(
     kept: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     assert was_compiled(add)
-    spent = folders.COMPILE_CLOCK.spent
+    spent = folders.NOTICES.spent
     assert spent > 0
     monkeypatch.setattr(folders, "SILENT_SECONDS", 0.0)
     assert not was_compiled(add)
-    assert folders.COMPILE_CLOCK.spent == spent
+    assert folders.NOTICES.spent == spent
     assert not caplog.records
     assert was_compiled(double)
     assert was_compiled(scale, ("int64", "float32"))
