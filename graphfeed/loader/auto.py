@@ -98,12 +98,8 @@ def why_fixed(pipe: Datapipe[Any]) -> str:
 class Auto:
     """Runs epochs with the workers that their own measurements ask for.
 
-    Of several epochs that run at once, one is measured; the others run with what is there.
-
-    Args:
-        runner: What runs the pipeline, with any workers.
-        options: The options of its plan. Mini-batches in flight and worker processes have the `memory_limit`, of which
-            a part is for rows that are read ahead; or half of what is left when that is asked first.
+    Of several epochs that run at once, one is measured; the others run with what is there. Mini-batches in flight and
+    worker processes have the `memory_limit`, of which a part is for rows that are read ahead.
     """
 
     def __init__(self, runner: Runner, options: LoaderOptions) -> None:
@@ -132,13 +128,7 @@ class Auto:
         self._take(Choice("thread", 0))
 
     def run(self, position: Progress, seed: int, profile: Profile | None = None) -> Generator[Any, None, None]:
-        """Yield the mini-batches of an epoch from a position on.
-
-        Args:
-            position: How far the epoch is; who takes a mini-batch counts it there before taking the next one.
-            seed: The seed.
-            profile: Where to write down what is measured, if a user wants to know.
-        """
+        """Yield the mini-batches of an epoch from a position on, which counts each that was taken before the next."""
         # A worker of torch's DataLoader makes some of the indexes alone, and can't go on from their number.
         is_whole = torch_shard()[1] == 1
         with self._lock:

@@ -65,8 +65,7 @@ def take_fingerprint(pipe: Datapipe) -> Fingerprint:
 def find_difference(state: Any, expected: Fingerprint) -> str | None:
     """Say where the pipeline of a state differs from the one that it is loaded into; None where they agree.
 
-    A field that only one of them has is not compared, as another version of its stage may have added it, and only some
-    graphs and features have an identity; but owners of
+    A field that only one of them has is not compared, as another version of its stage may have added it; but owners of
     items, which make other mini-batches, must be in both.
 
     Raises:

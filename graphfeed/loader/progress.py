@@ -55,14 +55,7 @@ class Progress:
 
 
 def check_state(state_dict: Mapping[str, Any], fingerprint: Fingerprint, given_seed: int | None, pipe: Datapipe) -> int:
-    """Raise unless a state belongs to a loader; return the index to go on at. See `DataLoader.load_state_dict`.
-
-    Args:
-        state_dict: The state.
-        fingerprint: That of the loader's pipeline.
-        given_seed: The seed that the loader was given.
-        pipe: The loader's pipeline. A state from before, which says nothing of ranks, is of as many as share this one.
-    """
+    """Raise unless a state belongs to a loader; return the index to go on at. See `DataLoader.load_state_dict`."""
     if not isinstance(state_dict, Mapping):
         raise TypeError(f"state_dict must be a dict, as state_dict() returns it, but is {brief(state_dict)}")
     position = {name: value for name, value in state_dict.items() if name not in ("fingerprint", "order")}
@@ -72,6 +65,7 @@ def check_state(state_dict: Mapping[str, Any], fingerprint: Fingerprint, given_s
     check_count("epoch of state_dict", position["epoch"], 0)
     check_count("index of state_dict", position["index"], 0)
     ranks, total = count_ranks(pipe) or 1, count_rounds(pipe)
+    # A state that says nothing of ranks is of as many as share this pipeline.
     check_count("ranks of state_dict", position.setdefault("ranks", ranks), 1)
     difference = find_difference(state_dict.get("fingerprint", fingerprint), fingerprint)
     if difference is not None:
@@ -118,29 +112,16 @@ def count_rounds(pipe: Datapipe) -> int | None:
 
 
 def check_reader(is_closed: bool) -> None:
-    """Raise where nobody should take another mini-batch.
-
-    Args:
-        is_closed: Whether the loader is closed.
-
-    Raises:
-        RuntimeError: The loader is closed.
-        SystemExit: The program has ended, and doesn't wait for this thread, which ends by that without a word.
-    """
+    """Raise where nobody should take another mini-batch."""
     if is_closed:
         raise RuntimeError("the loader is closed; make another") from None
+    # The program has ended, and doesn't wait for this thread, which ends by that without a word.
     if threading.current_thread().daemon and not threading.main_thread().is_alive():
         raise SystemExit from None
 
 
 def with_progress(minibatches: Iterator[Any], progress: Progress, pipe: Datapipe) -> Iterator[Any]:
-    """Yield mini-batches; the first rank's with a bar: the rate, the share of time that the loop waits, the time left.
-
-    Args:
-        minibatches: What to yield.
-        progress: How far the epoch is.
-        pipe: The pipeline.
-    """
+    """Yield mini-batches; the first rank's with a bar: the rate, the share of time that the loop waits, what is left."""
     if any(source.rank_and_size[0] > 0 for source in find(pipe, Ranked)):  # type: ignore[attr-defined]
         yield from minibatches
         return

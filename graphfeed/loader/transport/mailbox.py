@@ -90,15 +90,12 @@ class Outbox:
     """The sending end, for one thread of one process at a time.
 
     The bytes of a message are written once, into a shared block that the receiver reads in place, and that is used
-    again after the last tensor over it is gone. A message that does not fit, because it is larger than the arena or
-    because the receiver still holds too many others, goes into a memory file of its own. So a receiver that keeps its
-    messages never blocks the sender.
+    again after the last tensor over it is gone. One that finds no room there, as the receiver holds many others, goes
+    into a memory file of its own. So a receiver that keeps its messages never blocks the sender. A message costs about
+    10 microseconds, plus 1 per buffer, plus one copy of the bytes.
 
-    It pickles to child processes of any start method (`multiprocessing.Process(args=...)`); after that, use it only
-    there. The arena is allocated by the first message that needs it. Nothing has a name in the file system, so nothing
-    stays behind however the two processes end. Linux only.
-
-    A message costs about 10 microseconds, plus 1 per buffer, plus one copy of the bytes.
+    It pickles to child processes of any start method; after that, use it only there. Nothing has a name in the file
+    system, so nothing stays behind however the two processes end. Linux only.
 
     Args:
         sock: One end of a pair of AF_UNIX, SOCK_SEQPACKET sockets. The outbox takes ownership of it.
