@@ -169,7 +169,12 @@ class Builder:
                 edges = {name: self.read_edges(number, name, nodes) for number, name in enumerate(self.edges)}
                 self.write_times(engine, counts)
             key = digest([self.spec.typed, list(self.nodes), list(self.edges), self.keys])
-            topology = self.once("sort", key, lambda: {"topology": self.sort(file, edges, counts)})["topology"]
+
+            def sort() -> dict[str, Any]:
+                with Engine(file, self.memory // 4, read_only=True) as engine:
+                    return {"topology": self.sort(engine, edges, counts)}
+
+            topology = self.once("sort", key, sort)["topology"]
             metadata = self.describe(nodes, edges, topology, in_memory)
             write_text(self.output / FILE_NAME, yaml.safe_dump(metadata, sort_keys=False, allow_unicode=True))
 
@@ -257,7 +262,7 @@ class Builder:
         return self.once(step, key, run)
 
     def sort(
-        self, file: Path, edges: Mapping[str | None, dict[str, Any]], counts: Mapping[str | None, int]
+        self, engine: Engine, edges: Mapping[str | None, dict[str, Any]], counts: Mapping[str | None, int]
     ) -> dict[str, Any]:
         """Sort the edges, and return the description of the graph."""
         first, parts = first_ids(counts), []
@@ -270,8 +275,7 @@ class Builder:
             firsts, table = (first[ends[0]], first[ends[1]]), f"(SELECT rowid AS row, * FROM edges_{number}{some})"
             columns = [name for name in self.attributes if name not in constants]
             columns += ["row"] if self.with_rows else []
-            source = (file, table, info["in_graph"], self.memory)
-            parts.append(TableEdges(edge_type, number, firsts, *source, columns, constants))
+            parts.append(TableEdges(edge_type, number, firsts, engine, table, info["in_graph"], columns, constants))
         attributes = {
             name: EdgeArray(self.graph / f"edge_{number}.npy", name, np.dtype({"weight": "f4", "time": "i8"}[name]))
             for number, name in enumerate(self.attributes)

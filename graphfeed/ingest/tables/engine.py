@@ -27,7 +27,7 @@ class Engine:
     """A connection to a file of tables."""
 
     def __init__(self, file: Path, memory: int, read_only: bool = False) -> None:
-        self.file = file
+        self.file, self.memory, self.read_only = file, memory, read_only
         self.streams: list[ExitStack] = []
         """What streams have open: an error keeps their generators, and these would keep the file."""
         settings = {**SAFE, "memory_limit": f"{memory + BESIDE}B", "preserve_insertion_order": True}
@@ -38,6 +38,9 @@ class Engine:
             # Its bar would stand between a program's lines. In notebooks without widgets it has none, and says so here.
             with suppress(duckdb().Error):
                 self.connection.execute("SET enable_progress_bar_print = false")
+
+    def __reduce__(self) -> Any:
+        return Engine, (self.file, self.memory, self.read_only)  # a worker has a connection of its own
 
     def __enter__(self) -> "Engine":
         return self

@@ -4,6 +4,7 @@ import dataclasses
 import gzip
 import json
 import tempfile
+from collections.abc import Iterator
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -17,8 +18,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from graphfeed.ingest import EdgeTable, NodeTable, Spec, Split, build_dataset
+from graphfeed.ingest.tables.engine import Engine
 from graphfeed.ingest.tables.table import TableSource, find_sources
-from tests.ingest.example_tables import SUFFIXES, USERS, rows_of, write
+from tests.ingest.example_tables import SUFFIXES, USERS, new_engine, rows_of, write
 from tests.refusals import Refusal, check_refused
 
 
@@ -174,7 +176,7 @@ def test_what_is_no_json_is_an_error(tmp_path: Path) -> None:
             rows_of(source(path), ["id"])
 
 
-def test_more_files_of_json_start_the_engine_no_more_often(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_more_files_and_types_start_the_engine_no_more_often(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     started, connect = list[Any](), duckdb.connect
 
     def record(*given: Any, **options: Any) -> Any:
@@ -185,7 +187,8 @@ def test_more_files_of_json_start_the_engine_no_more_often(tmp_path: Path, monke
     counts = []
     for number in range(2):
         write(tmp_path / f"{number}.ndjson", {"source": [0], "destination": [1]})
-        build_dataset(Spec({"e": EdgeTable("*.ndjson")}, {"n": NodeTable(count=2)}, folder=tmp_path))
+        edges = {f"n:r{kind}:n": EdgeTable("*.ndjson") for kind in range(1 + number)}
+        build_dataset(Spec(edges, {"n": NodeTable(count=2)}, folder=tmp_path))
         counts.append(len(started))
     assert counts[1] == 2 * counts[0]
 
@@ -204,6 +207,13 @@ def test_a_list_of_edges_of_snap_is_a_table(tmp_path: Path) -> None:
         assert graph.indices.tolist() == [0, 3, 0], name
 
 
+@pytest.fixture(scope="module")
+def engine() -> Iterator[Engine]:
+    """Start the engine once, for all examples."""
+    with new_engine() as engine:
+        yield engine
+
+
 @given(
     rows=st.lists(st.tuples(st.integers(0, 99), st.integers(0, 99), st.sampled_from(["", "\r"])), min_size=1),
     blanks=st.sampled_from([" ", "\t", "  ", " \t\t"]),
@@ -211,12 +221,12 @@ def test_a_list_of_edges_of_snap_is_a_table(tmp_path: Path) -> None:
     comment=st.sampled_from(["", "# a b\n", "% c\td\n", "\n"]),
 )
 def test_blanks_comments_and_empty_lines_of_lists_of_edges_do_not_matter(
-    rows: list[tuple[int, int, str]], blanks: str, outside: str, comment: str
+    engine: Engine, rows: list[tuple[int, int, str]], blanks: str, outside: str, comment: str
 ) -> None:
     text = "".join(f"{comment}{outside}{one}{blanks}{other}{outside}{end}\n" for one, other, end in rows)
     with tempfile.TemporaryDirectory() as folder:
         (Path(folder) / "e.txt").write_text(text, newline="")
-        found = rows_of(source(Path(folder) / "e.txt"), ["0", "1"])
+        found = rows_of(source(Path(folder) / "e.txt"), ["0", "1"], engine=engine)
     assert found == [{"0": str(one), "1": str(other)} for one, other, _ in rows]
 
 
