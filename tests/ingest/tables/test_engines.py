@@ -58,20 +58,23 @@ def test_the_index_of_pandas_is_no_column() -> None:
 def test_no_name_id_or_path_gets_into_sql(tmp_path: Path, suffix: str) -> None:
     folder = tmp_path / 'it\'s "x"; [a-z]*?'
     folder.mkdir()
-    for name in HARMFUL:
+    tables, kinds = {}, {}
+    for number, name in enumerate(HARMFUL):
         columns = {name: HARMFUL, f"{name}2": np.arange(len(HARMFUL)), "part": HARMFUL}
         ends = {name: HARMFUL, f"{name}2": HARMFUL[::-1]}
         nodes, edges = pa.table(columns), pa.table(ends)
         if suffix != "table":
-            nodes, edges = (write(folder / f"{key}'{suffix}", own).name for key, own in (("n", columns), ("e", ends)))
+            files = ((f"n{number}'{suffix}", columns), (f"e{number}'{suffix}", ends))
+            nodes, edges = (write(folder / file, own).name for file, own in files)
         split = Split("part", train=name, test=HARMFUL[0] if name != HARMFUL[0] else HARMFUL[1])
-        table = NodeTable(nodes, id=name, features={name: f"{name}2"}, label=name, split=split)
-        spec = Spec({"n:r:n": EdgeTable(edges, source=name, destination=f"{name}2")}, {"n": table}, folder=folder)
-        dataset = build_dataset(spec)
-        assert edges_of(dataset, "n:r:n") == sorted(zip(HARMFUL, HARMFUL[::-1], strict=True))
-        assert dataset.tasks[0].metadata["class_names"] == sorted(HARMFUL)
-        (seeds, _) = dataset.tasks[0].train_set[:]["n"]
-        assert seeds.tolist() == [HARMFUL.index(name)]
+        tables[name] = NodeTable(nodes, id=name, features={name: f"{name}2"}, label=name, split=split)
+        kinds[f"{name}:{name}:{name}"] = EdgeTable(edges, source=name, destination=f"{name}2")
+    dataset = build_dataset(Spec(kinds, tables, folder=folder))
+    (task,) = dataset.tasks
+    for number, name in enumerate(HARMFUL):
+        assert edges_of(dataset, f"{name}:{name}:{name}") == sorted(zip(HARMFUL, HARMFUL[::-1], strict=True))
+        assert task.metadata["class_names"][name] == sorted(HARMFUL)
+        assert task.train_set[:][name][0].tolist() == [number]
 
 
 def test_texts_with_nul_and_names_that_differ_in_case_alone_are_told_apart(tmp_path: Path) -> None:
