@@ -8,7 +8,7 @@ import threading
 import weakref
 from collections import deque
 from collections.abc import Callable, Mapping
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from multiprocessing.connection import wait
 from pathlib import Path
 from typing import Any
@@ -171,17 +171,19 @@ def open_connection(
     address: tuple[str, int], greeting: bytes, connect_seconds: float, seconds: float, context: ssl.SSLContext | None
 ) -> socket.socket:
     """Return a connection to another rank, which first gets a greeting, and whose answers may take some seconds."""
-    connection = socket.create_connection(address, connect_seconds)
-    connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-    if context is not None:
-        connection = context.wrap_socket(connection)
+    with ExitStack() as closing:
+        connection = closing.enter_context(socket.create_connection(address, connect_seconds))
+        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        if context is not None:
+            connection = closing.enter_context(context.wrap_socket(connection))
         connection.sendall(greeting)
-        connection.settimeout(seconds + 1)
-        return connection
-    connection.sendall(greeting)
-    connection.settimeout(None)
-    # A time limit of the socket itself: with Python's, each read would be two calls of the system.
-    connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, TIME_LIMIT.pack(int(seconds) + 1, 0))
+        if context is not None:
+            connection.settimeout(seconds + 1)
+        else:
+            connection.settimeout(None)
+            # A time limit of the socket itself: with Python's, each read would be two calls of the system.
+            connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, TIME_LIMIT.pack(int(seconds) + 1, 0))
+        closing.pop_all()
     return connection
 
 

@@ -6,6 +6,7 @@ import ssl
 import struct
 import time
 from contextlib import suppress
+from math import inf
 from queue import SimpleQueue
 
 BEAT_SECONDS = 0.5
@@ -38,8 +39,9 @@ class LostError(Exception):
 class Heartbeat:
     """Sends signs of life to all other ranks, and listens for theirs, in the thread that calls `beat`."""
 
-    def __init__(self, rank: int, silent_seconds: float) -> None:
-        self.rank, self.silent_seconds = rank, silent_seconds
+    # One that is silent for `frozen_seconds` is lost if its machine confirms what it gets.
+    def __init__(self, rank: int, silent_seconds: float, frozen_seconds: float = inf) -> None:
+        self.rank, self.silent_seconds, self.frozen_seconds = rank, silent_seconds, frozen_seconds
         self.left: set[int] = set()
         """The other ranks that leave."""
         self._arrived: SimpleQueue[tuple[int, socket.socket]] = SimpleQueue()
@@ -77,6 +79,8 @@ class Heartbeat:
                 raise LostError(rank, "its connection ended")
             if now - heard > self.silent_seconds:
                 raise LostError(rank, f"it gave no sign of life for {self.silent_seconds:g} s")
+            if now - heard > self.frozen_seconds and rank in self._to and is_confirmed(self._to[rank]):
+                raise LostError(rank, f"its machine answers, but it gave no sign of life for {self.frozen_seconds:g} s")
         return leaving and len(self.left) == len(self._to)
 
     def tell_lost(self, rank: int) -> None:
@@ -121,3 +125,13 @@ class Heartbeat:
         self._gone.setdefault(rank, time.monotonic())
         self._selector.unregister(connection)
         connection.close()
+
+
+def is_confirmed(connection: socket.socket) -> bool:
+    """Return whether the other machine has all that was sent; False where the system doesn't tell, as Linux does."""
+    with suppress(ImportError, OSError):
+        import fcntl  # noqa: PLC0415  # not on Windows
+        import termios  # noqa: PLC0415
+
+        return not any(fcntl.ioctl(connection.fileno(), termios.TIOCOUTQ, bytes(4)))
+    return False

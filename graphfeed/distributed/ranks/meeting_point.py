@@ -13,13 +13,14 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 from functools import partial
 from itertools import count
+from queue import SimpleQueue
 from typing import Any, NamedTuple, TypeAlias, TypeVar
 
 import torch
 from torch import distributed
 
 from graphfeed.distributed.ranks.heartbeat import Heartbeat, LostError
-from graphfeed.distributed.ranks.program_end import WHEN_FAILED, check_program
+from graphfeed.distributed.ranks.program_end import AT_END, check_program
 from graphfeed.distributed.release import RELEASE
 from graphfeed.ops.arguments import checked
 
@@ -29,12 +30,16 @@ RankAddress: TypeAlias = tuple[str, int, int, int]
 LAUNCHED = ("TORCHELASTIC_RUN_ID", "SLURM_JOB_ID")
 """What launchers set to the same text on all ranks of a job."""
 FAILED = "graphfeed failed"
-"""The key under which a rank whose program failed says so in the store of the process group; in that of a meeting, one
-that can't listen."""
+"""The key under which a store has a rank that does not come, and how that was noticed, as JSON: that of the process
+group one whose program failed or ended, and that of a meeting one that can't listen, or is lost to another one."""
 STORE_SECONDS = 5.0
 """How much longer than it is to wait for ranks the store may take to say that they are missing."""
 CHECK_SECONDS = 0.1
 """How often a wait looks whether the program has failed."""
+LOOK_SECONDS = 0.02
+"""How often a rank looks in the store whether another one has come."""
+TELL_SECONDS = 0.5
+"""How long it may take to say in the store who is lost, and to find there what another rank has said."""
 
 Result = TypeVar("Result")
 
@@ -150,6 +155,13 @@ class Meeting:
         """The store of the process group, where ranks that never come say so."""
         self._group = distributed.group.WORLD if point is None else None
         self._use = next(VISITS[None if point is None else point.rank_address].uses)
+        self._own: SimpleQueue[Presence | None] = SimpleQueue()
+        self._found: SimpleQueue[tuple[int, Presence] | Exception] = SimpleQueue()
+        self._over = threading.Event()
+        self._answered = 0.0
+        """When the store last answered."""
+        # A store whose process is frozen never answers. The thread is begun here, as a program that ends begins none.
+        threading.Thread(target=self._look, name="graphfeed-meeting", daemon=True).start()
 
     def gather(
         self,
@@ -160,32 +172,83 @@ class Meeting:
     ) -> None:
         """Wait some seconds for all ranks; `welcome` gets each as it comes, this one first.
 
-        `listen` returns what a `Presence` ends with, for the address at which ranks meet.
+        `listen` returns what a `Presence` ends with, for the address at which ranks meet. Meanwhile the heartbeat gives
+        signs of life to those that have come, and raises a LostError if one is lost.
         """
-        # A store whose process is frozen never answers.
-        text = f"the store of rank 0 did not answer for {seconds:g} s"
-        if self.point is None:
-            self.shared = call_within(seconds + STORE_SECONDS, partial(connect_to_store, self._group, seconds), text)
-            self.store = distributed.distributed_c10d.PrefixStore(f"graphfeed/{self._use}", self.shared)
-        else:
-            self.store = self.point.open_store(seconds, self._use)
-        self._group = None
-        toward = os.environ.get("MASTER_ADDR", socket.gethostname()) if self.point is None else self.point.address
-        host = f"({socket.gethostname()}, process {os.getpid()})"
+        silence = f"the store of rank 0 did not answer for {seconds:g} s"
         try:
-            presence = Presence(host, *listen(toward))
-        except OSError as error:
-            self.store.set(FAILED, json.dumps([self.rank, str(error)]))  # others would wait for this rank
-            raise
-        welcome(self.rank, presence)
-        # The heartbeat gives signs of life to those that have come, and raises a LostError if one is lost meanwhile.
-        call_within(seconds + STORE_SECONDS, partial(self._meet, presence, heartbeat, welcome, seconds), text)
+            if self.point is None:
+                connect = partial(connect_to_store, self._group, seconds)
+                self.shared = call_within(seconds + STORE_SECONDS, connect, silence)
+                self.store = distributed.distributed_c10d.PrefixStore(f"graphfeed/{self._use}", self.shared)
+            else:
+                self.store = self.point.open_store(seconds, self._use)
+            self._group = None
+            toward = os.environ.get("MASTER_ADDR", socket.gethostname()) if self.point is None else self.point.address
+            try:
+                presence = Presence(f"({socket.gethostname()}, process {os.getpid()})", *listen(toward))
+            except OSError as error:
+                self._tell_lost(self.rank, str(error))  # others would wait for this rank
+                raise
+            welcome(self.rank, presence)
+            self._own.put(presence)
+            try:
+                self._meet(heartbeat, welcome, seconds, silence)
+            except LostError as lost:
+                self._tell_lost(lost.rank, lost.how)  # others may only see that this rank ends by it
+                raise
+        finally:
+            self._over.set()
+            self._own.put(None)
 
     def _meet(
-        self, presence: Presence, heartbeat: Heartbeat, welcome: Callable[[int, Presence], None], seconds: float
+        self, heartbeat: Heartbeat, welcome: Callable[[int, Presence], None], seconds: float, silence: str
     ) -> None:
-        """Register this rank in the store, and wait until all others have registered; see `gather`."""
-        give_up = time.monotonic() + seconds
+        """Wait until all other ranks have registered; see `gather`."""
+        missing, give_up = set(range(self.world_size)) - {self.rank}, time.monotonic() + seconds
+        while missing:
+            check_program()
+            found: Any = None
+            try:
+                heartbeat.beat(leaving=False)
+                while missing and not self._found.empty() and isinstance(found := self._found.get(), tuple):
+                    missing.remove(found[0])
+                    welcome(*found)
+            except LostError as lost:
+                if lost.rank not in missing or self.reason_of(lost) is not lost:
+                    raise
+                give_up = 0.0  # another rank has waited for it for so many seconds
+            if isinstance(found, Exception):
+                raise found
+            if time.monotonic() > give_up:
+                heartbeat.tell_lost(min(missing))
+                is_silent = time.monotonic() - self._answered > STORE_SECONDS
+                late = f"ranks {sorted(missing)} did not make their parts within {seconds:g} s"
+                raise TimeoutError(silence if is_silent else late)
+
+    def _look(self) -> None:
+        """Register this rank in the store, and put the others, as they come, or what failed, where `_meet` takes it."""
+        presence = self._own.get()
+        if presence is None:
+            return
+        try:
+            self._register(presence)
+            missing = deque(rank for rank in range(self.world_size) if rank != self.rank)
+            # Not the store's own wait(), which would keep the store from the process's other threads.
+            while not self._over.is_set():
+                if said := self._find_lost():
+                    raise said
+                self._answered = time.monotonic()
+                if missing and self.store.check([f"here/{missing[0]}"]):
+                    rank = missing.popleft()
+                    self._found.put((rank, Presence(*json.loads(self.store.get(f"here/{rank}")))))
+                else:
+                    missing.rotate(-1)  # ranks come in any order
+                    self._over.wait(LOOK_SECONDS)
+        except Exception as error:
+            self._found.put(error)
+
+    def _register(self, presence: Presence) -> None:
         release = self.store.compare_set("release", "", RELEASE).decode()
         if release != RELEASE:
             raise ConnectionError(
@@ -202,28 +265,23 @@ class Meeting:
                 "again"
             )
         self.store.set(own, json.dumps(presence))
-        missing = deque(rank for rank in range(self.world_size) if rank != self.rank)
-        # Not the store's own wait(), which would keep the store from the process's other threads.
-        while missing:
-            # First, as other ranks end by it too.
-            if self.shared is not None and self.shared.check([FAILED]):
-                raise LostError(int(self.shared.get(FAILED)), "its program failed")
-            if self.store.check([FAILED]):
-                raise LostError(*json.loads(self.store.get(FAILED)))
-            name = f"here/{missing[0]}"
-            if self.store.check([name]):
-                welcome(missing.popleft(), Presence(*json.loads(self.store.get(name))))
-                continue
-            if time.monotonic() > give_up:
-                heartbeat.tell_lost(missing[0])
-                raise TimeoutError(f"ranks {sorted(missing)} did not make their parts within {seconds:g} s")
-            missing.rotate(-1)  # ranks come in any order
-            try:
-                heartbeat.beat(leaving=False)
-            except LostError as lost:
-                if lost.rank not in missing:
-                    raise
-                give_up = 0.0  # another rank has waited for it for so many seconds
+
+    def _tell_lost(self, rank: int, how: str) -> None:
+        with suppress(Exception):  # the store may be lost with the rank
+            tell = partial(self.store.compare_set, FAILED, "", json.dumps([rank, how]))  # the first word stands
+            call_within(TELL_SECONDS, tell, "")
+
+    def _find_lost(self) -> LostError | None:
+        for store in [self.store] if self.shared is None else [self.shared, self.store]:
+            if store.check([FAILED]):
+                return LostError(*json.loads(store.get(FAILED)))
+        return None
+
+    def reason_of(self, lost: LostError) -> LostError:
+        """Return what the store says of who was lost first, or else what is given."""
+        with suppress(Exception):
+            return call_within(TELL_SECONDS, self._find_lost, "") or lost
+        return lost
 
 
 def connect_to_store(group: Any, seconds: float) -> Any:
@@ -247,11 +305,14 @@ def connect_to_store(group: Any, seconds: float) -> Any:
     return distributed.distributed_c10d.PrefixStore(f"graphfeed of attempt {attempt}", store)
 
 
-def tell_ranks() -> None:
+def tell_ranks(failed: bool) -> None:
+    """Tell ranks that wait for this one, in the store of the process group, that it never comes."""
     group: Any = distributed.group.WORLD if distributed.is_available() else None
-    if hasattr(group, "get_group_store"):
+    # One that has come answers the others until all are done.
+    if hasattr(group, "get_group_store") and (failed or None not in VISITS):
+        how = "its program failed" if failed else "its program ended"
         with suppress(Exception):  # the store may have ended with rank 0
-            group.get_group_store().set(FAILED, str(distributed.get_rank()))
+            group.get_group_store().set(FAILED, json.dumps([distributed.get_rank(), how]))
 
 
 def call_within(seconds: float, function: Callable[[], Result], text: str) -> Result:
@@ -285,4 +346,4 @@ def listens(address: str, port: int) -> bool:
     return True
 
 
-WHEN_FAILED.append(tell_ranks)
+AT_END.append(tell_ranks)

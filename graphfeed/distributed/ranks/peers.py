@@ -55,7 +55,7 @@ class Peers:
 
     Args:
         timeout: After how many seconds without a sign of life another rank counts as lost. One that ended is noticed at
-            once; one that compiles kernels is silent meanwhile.
+            once.
         start_timeout: How many seconds late another rank may be at the start.
         meeting: Where ranks without a process group meet. Connecting is left to the thread.
         port: Where this rank listens for the others; 0 takes a free port. Ranks of one machine need ports of their own.
@@ -63,6 +63,8 @@ class Peers:
             shows others that it is one of them. All ranks have one, or none has.
         tls_root_certs: The certificates that those of other ranks are checked against; by default, the chain of `tls`,
             which all ranks share then.
+        frozen_timeout: The same as `timeout` where the rank's machine answers, as Linux tells: the rank is frozen then,
+            or in one call that keeps Python's other threads from running, for which this must be long enough.
 
     Raises:
         ValueError: A certificate or a key that can't be used, or certificates to check against and none to show.
@@ -79,6 +81,7 @@ class Peers:
         port: int = 0,
         tls: tuple[bytes, bytes] | None = None,
         tls_root_certs: bytes | None = None,
+        frozen_timeout: float = 5.0,
     ) -> None:
         if not 0 <= port < 1 << 16:
             raise ValueError(f"port must lie in 0 .. 65535, but is {port}")
@@ -100,7 +103,7 @@ class Peers:
         self._closed = False
         self._lost: Exception | None = None
         self._thread: threading.Thread | None = None
-        self._heartbeat = Heartbeat(self.rank, timeout)
+        self._heartbeat = Heartbeat(self.rank, timeout, frozen_timeout)
         others = self.world_size - 1
         self._port = port
         self._most = MOST_CONNECTIONS if self.world_size <= FEW_RANKS else 1 + (self.world_size <= MANY_RANKS)
@@ -240,7 +243,8 @@ class Peers:
             self._begin()
             while not self._give_sign():
                 pass
-        except LostError as lost:
+        except LostError as noticed:
+            lost = self._meeting.reason_of(noticed)
             self._heartbeat.tell_lost(lost.rank)
             early = "" if self._met.done() else " before all ranks have met"
             who = f"rank {lost.rank} {self.host(lost.rank)}".strip()

@@ -15,8 +15,8 @@ from collections.abc import Callable
 FAILED = threading.Event()
 """Set once the program of a process that multiprocessing started ends by an exception, or by a status that is not 0."""
 
-WHEN_FAILED: list[Callable[[], None]] = []
-"""What is called at the end of a program that has failed."""
+AT_END: list[Callable[[bool], None]] = []
+"""What is called at the end of the program, with whether it has failed."""
 
 
 def watch_program() -> None:
@@ -30,12 +30,12 @@ def note_end() -> None:
     error = sys.exc_info()[1]
     if error is not None and not is_exit(error):
         FAILED.set()
-    tell_failed()
+    tell_end()
 
 
-def tell_failed() -> None:
-    for tell in WHEN_FAILED if program_failed() else ():
-        tell()
+def tell_end() -> None:
+    for tell in AT_END:
+        tell(program_failed())
 
 
 def is_exit(error: BaseException) -> bool:
@@ -52,6 +52,6 @@ def check_program() -> None:
         raise ConnectionAbortedError("the program of this rank failed")
 
 
-atexit.register(tell_failed)
+atexit.register(tell_end)
 if multiprocessing.parent_process() is not None:  # where nothing is called at exit
     multiprocessing.util.Finalize(None, note_end, exitpriority=100)

@@ -1,5 +1,6 @@
 """Ranks that meet at an address, or cannot, and what they must have in common."""
 
+import json
 import re
 import socket
 import threading
@@ -16,10 +17,11 @@ from torch import distributed
 import graphfeed as gf
 from graphfeed.distributed import MeetingPoint, PartitionedGraph, Peers, cut_graph
 from graphfeed.distributed.ranks import agreement, meeting_point
-from graphfeed.distributed.ranks.heartbeat import Heartbeat
+from graphfeed.distributed.ranks.heartbeat import Heartbeat, LostError
 from graphfeed.distributed.ranks.listener import Listener
 from graphfeed.distributed.ranks.meeting_point import Meeting, connect_to_store
 from graphfeed.distributed.ranks.messages import Traffic
+from graphfeed.distributed.release import RELEASE
 from tests.distributed.graphs import plain
 from tests.distributed.joint import in_threads
 from tests.distributed.rank_processes import free_port
@@ -189,6 +191,36 @@ def test_a_store_that_does_not_answer_holds_nobody(monkeypatch: pytest.MonkeyPat
         frozen.gather(listener.listen, Heartbeat(1, 60), lambda rank, presence: None, 0.05)
     store.ended.set()
     listener.close()
+
+
+class FreezesLater(FrozenStore):
+    """Answers until rank 0 is found."""
+
+    def check(self, *keys: object) -> bool:
+        return keys == (["here/0"],) or (self.is_found and bool(self.wait()))
+
+    def get(self, *_: object) -> str:
+        self.is_found = True
+        return json.dumps(["", ["", 0], "", False])
+
+    is_found = False
+    add, compare_set, set = (lambda *_: 1), (lambda *_: RELEASE.encode()), (lambda *_: None)
+
+
+def test_a_rank_that_freezes_with_the_store_is_named_by_its_silence(monkeypatch: pytest.MonkeyPatch) -> None:
+    store, heart = FreezesLater(), Heartbeat(1, 0.05)
+    monkeypatch.setattr(MeetingPoint, "open_store", lambda *_: store)
+    frozen = Meeting(1, 3, MeetingPoint("127.0.0.1", 1, 1, 3))
+    with socket.create_server(("127.0.0.1", 0)) as server:
+
+        def welcome(rank: int, _: object) -> None:
+            if rank == 0:
+                heart.begin(0, socket.create_connection(server.getsockname()))
+
+        with pytest.raises(LostError, match=r"rank 0: it gave no sign of life for 0\.05 s"):
+            frozen.gather(lambda _: (("", 0), "", False), heart, welcome, 60)
+    store.ended.set()
+    heart.close()
 
 
 def test_torch_that_shows_no_store_meets_where_the_process_group_does(monkeypatch: pytest.MonkeyPatch) -> None:
