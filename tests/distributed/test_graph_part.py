@@ -1,6 +1,5 @@
 """Which rank owns which nodes, edges and rows; and that parts of another partition are noticed."""
 
-import json
 import shutil
 from itertools import chain
 from pathlib import Path
@@ -156,7 +155,7 @@ def write(root: Path, layout: str, graph: gf.FusedCSCSamplingGraph) -> Path:
 
 
 @pytest.mark.parametrize("layout", ["own", "pyg"])
-def test_a_part_of_another_graph_is_refused_and_one_without_identity_is_warned_of(tmp_path: Path, layout: str) -> None:
+def test_a_part_of_another_graph_is_refused(tmp_path: Path, layout: str) -> None:
     root = write(tmp_path / "own", layout, graphs.plain())
     other = write(tmp_path / "other", layout, changed(indices=(graphs.plain().indices + 1) % 100))
     again = write(tmp_path / "again", layout, graphs.plain())
@@ -167,14 +166,3 @@ def test_a_part_of_another_graph_is_refused_and_one_without_identity_is_warned_o
     shutil.copytree(other / "part_1", root / "part_1")
     with pytest.raises(ValueError, match="copy part 1 and the files beside it from the same partition"):
         open_part(root, 1)
-    path = root / ("partition.json" if layout == "own" else "META.json")
-    content = json.loads(path.read_text())
-    del content["identity"]
-    path.write_text(json.dumps(content))
-    with pytest.raises(
-        ValueError, match=r"is a part of the partition \w+, but the files beside it are of one of an ear"
-    ):
-        open_part(root, 0)
-    (root / "part_0" / "identity.txt").unlink()
-    with pytest.warns(UserWarning, match="has no identity, so it is not noticed"):
-        assert open_part(root, 0).graph.identity == ""

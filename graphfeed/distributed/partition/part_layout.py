@@ -10,7 +10,6 @@ noticed.
 
 import json
 import secrets
-import warnings
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -68,10 +67,10 @@ class PartitionMetadata(NamedTuple):
     """The arrays that all parts need."""
     parts: list[list[ArrayEntry]]
     """The arrays of each part."""
-    written: int | None = None
-    """The stamp of the files of the columns; None: an earlier release wrote them, which gave them none."""
-    identity: str = ""
-    """What all parts of this partition have in common, and no other one; "": an earlier release wrote it."""
+    written: int
+    """The stamp of the files of the columns."""
+    identity: str
+    """What all parts of this partition have in common, and no other one."""
 
     @property
     def total_num_nodes(self) -> int:
@@ -118,8 +117,8 @@ def read_metadata(root: Path) -> PartitionMetadata:
             None if content["edge_type_to_id"] is None else numbers_of("edge_type_to_id", content["edge_type_to_id"]),
             [parse_entry(entry) for entry in content["shared"]],
             [[parse_entry(entry) for entry in entries] for entries in content["parts"]],
-            content.get("written"),
-            str(content.get("identity", "")),
+            int(content["written"]),
+            str(content["identity"]),
         )
     except (ValueError, TypeError, KeyError) as error:
         raise ValueError(f"{path} can't be read: {error}; write the partition again") from error
@@ -162,15 +161,8 @@ def check_identity(root: Path, part: int, identity: str) -> str:
     here = path.read_text(encoding="utf-8").strip() if path.is_file() else ""
     if here != identity:
         raise ValueError(
-            f"{path.parent} is a part of the partition {here or 'of an earlier release'}, but the files beside it are "
-            f"of {identity or 'one of an earlier release'}; copy part {part} and the files beside it from the same "
-            "partition"
-        )
-    if not identity:
-        warnings.warn(
-            f"the partition in {root} has no identity, so it is not noticed if a rank has a part of another graph; "
-            "write it again, by this release",
-            stacklevel=3,
+            f"{path.parent} is a part of the partition {here!r}, but the files beside it are of {identity!r}; copy "
+            f"part {part} and the files beside it from the same partition"
         )
     return identity
 

@@ -266,8 +266,7 @@ class SamplingServer(Closeable):
         asked = read_cut(text)
         if asked.release != RELEASE:
             raise ValueError(
-                f"the loader has graphfeed {asked.release or 'of an earlier release'}, and the server {RELEASE}; "
-                "install the same release on both"
+                f"the loader has graphfeed {asked.release}, and the server {RELEASE}; install the same release on both"
             )
         differences = [find_difference(asked.fingerprint, cut.fingerprint) for cut, _ in self._cuts]
         equal = [pair for pair, difference in zip(self._cuts, differences, strict=True) if difference is None]

@@ -39,8 +39,8 @@ class Cut:
     """The random streams of each stage, which tell alike branches of a join apart."""
     rank: list[int] | None
     """The rank whose mini-batches they are, and the number of ranks; None for a source that knows no ranks."""
-    release: str = ""
-    """That of graphfeed; releases before did not tell."""
+    release: str
+    """That of graphfeed."""
 
     def __post_init__(self) -> None:
         # The fields may come from elsewhere.

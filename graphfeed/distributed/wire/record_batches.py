@@ -29,8 +29,7 @@ Path: TypeAlias = "tuple[Path, object] | None"
 """The name of a value, behind the path of what it is in; a text, only where one is needed."""
 
 FORMAT = 3
-"""The format of requests and record batches. The first one had a column for each tensor; in the second one, a request
-was for one mini-batch."""
+"""The format of requests and record batches."""
 OTHER_FORMAT = (
     "the other side has mini-batches in format {there}, and this one in format {here}; install the same release of "
     "graphfeed on both"
@@ -195,8 +194,6 @@ def open_body(batch: Any) -> tuple[bytes, Bytes]:
 
 def check_schema(schema: Any) -> None:
     """Refuse what has other columns than this format, such as dictionaries, of which any number may come."""
-    if b"tensors" in (schema.metadata or {}):
-        raise ValueError(OTHER_FORMAT.format(there=1, here=FORMAT))
     if [str(column) for column in schema.types[:2]] != ["binary_view"]:
         raise ValueError(f"what came is no message of graphfeed's: its columns are {brief(schema.names)}")
 

@@ -226,7 +226,7 @@ def metadata() -> PartitionMetadata:
     shared = [ArrayEntry("node_parts.npy", "node_parts", (), "uint8", (3,))]
     feature = ArrayEntry("part_0/feature_0.npy", "feature", ("node", "user", "feat"), "float32", (2, 4))
     return PartitionMetadata(
-        {"user": 2, "item": 1}, {"user:likes:item": 5}, {"user:likes:item": 0}, shared, [[feature], []]
+        {"user": 2, "item": 1}, {"user:likes:item": 5}, {"user:likes:item": 0}, shared, [[feature], []], 7, "a"
     )
 
 

@@ -172,7 +172,7 @@ def test_a_server_that_hangs_is_tried_by_one_request_at_a_time_and_backs_off_lon
 
     monkeypatch.setattr(hanging, "ask", hang)
     monkeypatch.setattr(good, "ask", lambda _: iter([1]))
-    end, cut = time.monotonic() + 1.0, Cut({}, [], None)
+    end, cut = time.monotonic() + 1.0, Cut({}, [], None, "")
     while time.monotonic() < end:
         for future in [executor.fetch(cut, (0, 0, index)) for index in range(8)]:
             assert future.result() == 1
@@ -185,7 +185,7 @@ def test_a_server_that_hangs_is_tried_by_one_request_at_a_time_and_backs_off_lon
 def test_closing_waits_for_no_server_that_hangs() -> None:
     with socket.create_server(("127.0.0.1", 0)) as listener:
         executor = RemoteExecutor([f"127.0.0.1:{listener.getsockname()[1]}"], TOKEN, None, 1, 60.0)
-        future = executor.fetch(Cut({}, [], None), (0, 0, 0))
+        future = executor.fetch(Cut({}, [], None, ""), (0, 0, 0))
         connection, _ = listener.accept()
         begin = time.monotonic()
         with connection, pytest.warns(RuntimeWarning, match="abandoned 1 thread still at work: graphfeed-server_0"):

@@ -40,11 +40,11 @@ from tests.distributed.served import TOKEN, Fails, Held
 from tests.refusals import check_all_refused
 
 SPAN = [1, "ItemSampler", "", 0, 0, 1, 2, 1, 1, 10, 20]
-FIELDS = {"fingerprint": {"1 ItemSampler": {}}, "streams": [], "rank": [0, 2], "task": [0, -1, 0, 0]}
+FIELDS = {"fingerprint": {"1 ItemSampler": {}}, "streams": [], "rank": [0, 2], "release": "1", "task": [0, -1, 0, 0]}
 NO_TEXTS = [b"", b"\xff", b"[]", b"{}", b"null", b"[" * 100_000]
 NO_TICKETS = [
     *NO_TEXTS[:5],
-    json.dumps({"fingerprint": {}, "streams": [], "rank": None}).encode(),
+    json.dumps({"fingerprint": {}, "streams": [], "rank": None, "release": "1"}).encode(),
     *[b"%b\n[0, 0, 0, 0]" % text for text in NO_TEXTS],
     *[b"\n%b" % task for task in (b"[0, 0]", b"[0, 0, 0]", b"[0, 0, 0, [1]]", b"{}", b"[" * 100_000)],
 ]
@@ -90,7 +90,7 @@ def test_what_is_no_ticket_or_question_is_refused() -> None:
     check_all_refused(understand, [ticket_of({**FIELDS, **wrong}) for wrong in WRONG_FIELDS], "not a ticket")
     asked = [b"about " + text.encode() for text in NO_QUESTIONS]
     check_all_refused(read_question, asked, "not a question about the pipeline")
-    packed = [None, [1], [[{}, 1]], [[{"fingerprint": 1, "streams": [], "rank": None}, 1]]]
+    packed = [None, [1], [[{}, 1]], [[{"fingerprint": 1, "streams": [], "rank": None, "release": "1"}, 1]]]
     check_all_refused(unpack_cuts, packed, "no answer of a sampling server")
     with pytest.raises(ValueError, match="may have 1048576 bytes, but this one has 1048577"):  # before it is parsed
         read_ticket(b" " * (LARGEST_TICKET + 1))

@@ -160,10 +160,8 @@ def test_texts_that_would_take_gigabytes_when_they_are_read_are_refused_and_not_
 
 
 def test_an_answer_in_another_format_is_refused_by_its_format() -> None:
-    first = column_of(arrow.nulls(1)).replace_schema_metadata({"kind": KIND, "tree": "null", "tensors": "[]"})
-    for batch, there in ((first, 1), (answer_of([2, KIND, "anything"], [], b""), 2)):
-        with pytest.raises(ValueError, match=rf"in format {there}, and this one in format {FORMAT}; install the same"):
-            from_batch(batch)
+    with pytest.raises(ValueError, match=rf"in format 2, and this one in format {FORMAT}; install the same"):
+        from_batch(answer_of([2, KIND, "anything"], [], b""))
 
 
 def test_broken_bytes_are_an_error_or_a_value_and_no_crash() -> None:
