@@ -12,8 +12,6 @@ from graphfeed.ops.rows import Each
 from graphfeed.storage.graph.graph_arrays import GraphArrays
 from graphfeed.storage.graph.sampled_subgraph import ByType, SampledSubgraph
 from graphfeed.storage.graph.sampling.all_hops import (
-    has_program,
-    is_on_cpu,
     pick_each_by_page,
     reads_together,
     sample_all_hops,
@@ -81,31 +79,21 @@ class FusedCSCSamplingGraph(GraphArrays, SamplingGraph):
         elif request.strategy == "labor" and not request.replace:
             self.high_degree_index()
 
+    # fmt: off
     @overload
     def sample_neighbors(
-        self,
-        seeds: ByType,
-        fanouts: torch.Tensor,
-        replace: bool = False,
-        probs_name: str | None = None,
-        returning_indices_and_original_edge_ids_are_optional: bool = False,
-        async_op: Literal[False] = False,
-        *,
+        self, seeds: ByType, fanouts: torch.Tensor, replace: bool = False, probs_name: str | None = None,
+        returning_indices_and_original_edge_ids_are_optional: bool = False, async_op: Literal[False] = False, *,
         key: int | None = None,
     ) -> SampledSubgraph: ...
 
     @overload
     def sample_neighbors(
-        self,
-        seeds: ByType,
-        fanouts: torch.Tensor,
-        replace: bool = False,
-        probs_name: str | None = None,
-        returning_indices_and_original_edge_ids_are_optional: bool = False,
-        *,
-        async_op: Literal[True],
+        self, seeds: ByType, fanouts: torch.Tensor, replace: bool = False, probs_name: str | None = None,
+        returning_indices_and_original_edge_ids_are_optional: bool = False, *, async_op: Literal[True],
         key: int | None = None,
     ) -> CompletedFuture: ...
+    # fmt: on
 
     def sample_neighbors(
         self,
@@ -148,32 +136,23 @@ class FusedCSCSamplingGraph(GraphArrays, SamplingGraph):
         result, _ = sample_one_hop(self, seeds, Hop(request, ((drawn, drawn), 0)))
         return CompletedFuture(result) if async_op else result
 
+    # fmt: off
     @overload
     def sample_layer_neighbors(
-        self,
-        seeds: ByType,
-        fanouts: torch.Tensor,
-        replace: bool = False,
-        probs_name: str | None = None,
+        self, seeds: ByType, fanouts: torch.Tensor, replace: bool = False, probs_name: str | None = None,
         returning_indices_and_original_edge_ids_are_optional: bool = False,
-        random_seed: torch.Tensor | Sequence[int] | None = None,
-        seed2_contribution: float = 0.0,
+        random_seed: torch.Tensor | Sequence[int] | None = None, seed2_contribution: float = 0.0,
         async_op: Literal[False] = False,
     ) -> SampledSubgraph: ...
 
     @overload
     def sample_layer_neighbors(
-        self,
-        seeds: ByType,
-        fanouts: torch.Tensor,
-        replace: bool = False,
-        probs_name: str | None = None,
+        self, seeds: ByType, fanouts: torch.Tensor, replace: bool = False, probs_name: str | None = None,
         returning_indices_and_original_edge_ids_are_optional: bool = False,
-        random_seed: torch.Tensor | Sequence[int] | None = None,
-        seed2_contribution: float = 0.0,
-        *,
+        random_seed: torch.Tensor | Sequence[int] | None = None, seed2_contribution: float = 0.0, *,
         async_op: Literal[True],
     ) -> CompletedFuture: ...
+    # fmt: on
 
     def sample_layer_neighbors(
         self,
@@ -289,7 +268,8 @@ class FusedCSCSamplingGraph(GraphArrays, SamplingGraph):
         self, seeds: ByType, request: SamplingRequest, draws: Sequence[Draws], times: ByType | None
     ) -> list[SampledSubgraph]:
         """Sample all hops, on the CPU in one call that releases the GIL (see `SamplingGraph`)."""
-        if not self.samples_at_once(request, on_cpu=is_on_cpu(self, seeds)):
+        parts = seeds.values() if isinstance(seeds, dict) else [seeds]
+        if not self.samples_at_once(request, on_cpu=all(getattr(part, "is_cpu", True) for part in parts)):
             return super().sample_drawn(seeds, request, draws, times)
         return sample_all_hops(self, seeds, request, draws, times)
 
@@ -297,8 +277,7 @@ class FusedCSCSamplingGraph(GraphArrays, SamplingGraph):
         self, seeds: Sequence[ByType], request: SamplingRequest, keys: Sequence[Sequence[int]], each: Each = map
     ) -> list[list[SampledSubgraph]]:
         """Sample all hops of several mini-batches, reading each page of a hop's edges once (see `SamplingGraph`)."""
-        own = "sample_hops" in self._own or self._has_own_hop(request)
-        if own or not is_by_page(self) or not reads_together(self, request):
+        if "sample_hops" in self._own or not self._reads_together(request):
             return super().sample_hops_together(seeds, request, keys, each)
         draws = [draws_of(request, own_keys) for own_keys in keys]
         return self.sample_hop_by_hop(seeds, request, draws, each=each)
@@ -310,8 +289,7 @@ class FusedCSCSamplingGraph(GraphArrays, SamplingGraph):
 
     def pick_each(self, nodes: Sequence[ByType], hops: Sequence[Hop], each: Each = map) -> list[Picked]:
         """Do `pick` for several mini-batches; of a graph in files, each page is read once for all of them."""
-        request = hops[0].request
-        if len(nodes) == 1 or self._has_own_hop(request) or not is_by_page(self) or not reads_together(self, request):
+        if len(nodes) == 1 or not self._reads_together(hops[0].request):
             return super().pick_each(nodes, hops, each)
         return pick_each_by_page(self, nodes, hops, each)
 
@@ -323,11 +301,20 @@ class FusedCSCSamplingGraph(GraphArrays, SamplingGraph):
 
     def _has_own_hop(self, request: SamplingRequest) -> bool:
         """Whether a subclass samples a hop of a request in its own way."""
-        return bool(self._own) and ("pick" in self._own or method_of(request) in self._own)
+        return "pick" in self._own or method_of(request) in self._own
 
     def samples_at_once(self, request: SamplingRequest, *, on_cpu: bool = True) -> bool:
         """Return whether all hops of a mini-batch are one call: on the CPU always, but for a subclass with own hops."""
-        return not self._has_own_hop(request) and has_program(self, request, on_cpu=on_cpu and self.indices.is_cpu)
+        if self._own and self._has_own_hop(request):
+            return False
+        # A GPU has kernels for one hop with trees, new rows alone, types in time, or a row per edge without times.
+        timed, typed = request.temporal is not None, self.node_type_to_id is not None
+        one_by_one = request.only_new or (typed and timed) or not (request.deduplicate or timed)
+        return (on_cpu and self.indices.is_cpu) or not one_by_one
+
+    def _reads_together(self, request: SamplingRequest) -> bool:
+        """Whether each page of a hop's edges is read once for several mini-batches: only while pages are missing."""
+        return not self._has_own_hop(request) and is_by_page(self) and reads_together(self, request)
 
     def together(self, request: SamplingRequest) -> Together | None:
         """Return how to sample several mini-batches at once, where the graph's files exceed the memory."""

@@ -28,18 +28,6 @@ from graphfeed.storage.graph.sampling_request import Draws, Hop, SamplingRequest
 from graphfeed.storage.graph.type_names import ends_of, from_type_dict, numbers_of, to_type_dict
 
 
-def has_program(graph: GraphArrays, request: SamplingRequest, *, on_cpu: bool) -> bool:
-    """Return whether all hops of a mini-batch are sampled by one call: always on the CPU."""
-    # A GPU has kernels for one hop with trees, new rows alone, types in time, or a row per edge without times.
-    timed, typed = request.temporal is not None, graph.node_type_to_id is not None
-    return on_cpu or not (request.only_new or (typed and timed) or not (request.deduplicate or timed))
-
-
-def is_on_cpu(graph: GraphArrays, seeds: ByType) -> bool:
-    parts: Any = seeds.values() if isinstance(seeds, Mapping) else [seeds]
-    return graph.indices.is_cpu and all(not isinstance(part, torch.Tensor) or part.is_cpu for part in parts)
-
-
 def sample_all_hops(
     graph: GraphArrays, seeds: ByType, request: SamplingRequest, draws: Sequence[Draws], times: ByType | None = None
 ) -> list[SampledSubgraph]:

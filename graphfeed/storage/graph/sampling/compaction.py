@@ -206,23 +206,34 @@ def compact_csc_format(
     """
     cscs, seeds = by_type(csc_formats, dst_nodes)
     times = None if dst_timestamps is None else times_by_type(dst_timestamps, seeds)
-    rows = {node_type: [ids] for node_type, ids in seeds.items()}
-    counts = {node_type: len(ids) for node_type, ids in seeds.items()}
-    row_times = {node_type: [own] for node_type, own in (times or {}).items()}
-    compacted = {}
+    counts, compacted = {node_type: len(ids) for node_type, ids in seeds.items()}, {}
     for edge_type, csc in cscs.items():
-        source, destination = ends_of(edge_type)
-        size = len(csc.indices)
-        ids = csc.indices
-        positions = torch.arange(counts[source], counts[source] + size, dtype=ids.dtype, device=ids.device)
+        source, ids = ends_of(edge_type)[0], csc.indices
+        known, counts[source] = counts[source], counts[source] + len(ids)
+        positions = torch.arange(known, counts[source], dtype=ids.dtype, device=ids.device)
         compacted[edge_type] = CSCFormatBase(csc.indptr, positions)
-        counts[source] += size
-        rows[source].append(csc.indices)
-        if times is not None:
-            row_times[source].append(expand_indptr(csc.indptr, node_ids=times[destination], output_size=size))
-    joined = {node_type: torch.cat(parts) for node_type, parts in rows.items()}
-    joined_times = {node_type: torch.cat(parts) for node_type, parts in row_times.items()}
-    return tuple(map(from_type_dict, (joined, compacted) if times is None else (joined, compacted, joined_times)))
+    result = [append_edges(seeds, {name: csc.indices for name, csc in cscs.items()}), compacted]
+    if times is not None:
+        result.append(append_edges(times, spread(cscs, times)))
+    return tuple(map(from_type_dict, result))
+
+
+def spread(cscs: Mapping[EdgeType, CSCFormatBase], values: Mapping[NodeType, Any]) -> dict[EdgeType, torch.Tensor]:
+    """Return for each edge the value of its column."""
+    return {
+        name: expand_indptr(csc.indptr, node_ids=values[ends_of(name)[1]], output_size=len(csc.indices))
+        for name, csc in cscs.items()
+    }
+
+
+def append_edges(
+    values: Mapping[NodeType, torch.Tensor], of_edges: Mapping[EdgeType, torch.Tensor]
+) -> dict[NodeType, torch.Tensor]:
+    """Return the values of columns, and behind them those of the edges that lead from their node type."""
+    parts = {node_type: [own] for node_type, own in values.items()}
+    for edge_type, own in of_edges.items():
+        parts[ends_of(edge_type)[0]].append(own)
+    return {node_type: torch.cat(own) for node_type, own in parts.items()}
 
 
 def compact_hop(

@@ -7,10 +7,17 @@ from typing import Any, TypeAlias
 import torch
 
 from graphfeed.ops.arguments import as_tensor
-from graphfeed.ops.structure import expand_indptr
+from graphfeed.ops.sampling import as_times
 from graphfeed.storage.graph.sampled_subgraph import ByType, CSCFormatBase, SampledSubgraph
-from graphfeed.storage.graph.sampling.compaction import by_type, compact_csc_format, compact_hop, merge_sources
-from graphfeed.storage.graph.sampling.temporal_sampling import query_of, times_of_rows
+from graphfeed.storage.graph.sampling.compaction import (
+    append_edges,
+    by_type,
+    compact_csc_format,
+    compact_hop,
+    merge_sources,
+    spread,
+)
+from graphfeed.storage.graph.sampling.temporal_sampling import query_of
 from graphfeed.storage.graph.sampling_request import Draws, Hop, SamplingRequest
 from graphfeed.storage.graph.type_names import (
     EdgeType,
@@ -94,7 +101,12 @@ class Rows:
         before: Any = self.times
         rows, csc, self.times = compact_csc_format(sampled, columns, before)
         if edge_times is not None:
-            self.times = times_of_rows(hop, before, edge_times)
+            times = {name: as_times("seeds_timestamp", own) for name, own in to_type_dict(before).items()}
+            given, order = to_type_dict(edge_times), to_type_dict(sampled)
+            own_times = append_edges(
+                with_all_types(times, to_type_dict(columns)), {name: given[name] for name in order}
+            )
+            self.times = from_type_dict(own_times)
         windows: Any = self.windows
         if windows is not None and not isinstance(windows, int):
             self.windows = compact_csc_format(sampled, columns, windows)[2]
@@ -172,11 +184,10 @@ def merge_in_trees(
     # A node in a tree is one number, by which nodes of different trees differ.
     wide = {node_type: trees[node_type] * max(sizes[node_type], 1) + ids.long() for node_type, ids in rows.items()}
     edges = {}
-    for name, csc in cscs.items():
-        # An edge is in the tree of its column.
-        source, destination = ends_of(name)
-        of_edges = expand_indptr(csc.indptr, node_ids=own_trees[destination], output_size=len(csc.indices))
-        edges[name] = CSCFormatBase(csc.indptr, of_edges * max(sizes[source], 1) + csc.indices.long())
+    # An edge is in the tree of its column.
+    for name, tree in spread(cscs, own_trees).items():
+        indptr, indices = cscs[name].indptr, cscs[name].indices
+        edges[name] = CSCFormatBase(indptr, tree * max(sizes[ends_of(name)[0]], 1) + indices.long())
     merged, local = merge_sources(edges, wide)
     after, after_trees = {}, {}
     for node_type, ids in rows.items():
@@ -216,10 +227,9 @@ def trees_of_rows(hops: Sequence[SampledSubgraph], of_seeds: ByType | None = Non
         for node_type, rows in to_type_dict(ids).items():
             own = trees[node_type]
             after[node_type] = torch.cat([own, own.new_empty(len(rows) - len(own))])
-        for name, csc in by_type(sampled, columns)[0].items():
-            source, destination = ends_of(name)
-            edges = expand_indptr(csc.indptr, node_ids=trees[destination], output_size=len(csc.indices))
+        cscs, _ = by_type(sampled, columns)
+        for name, own in spread(cscs, trees).items():
             # An edge to a row that was there before has the tree of that row, so this writes what is there.
-            after[source][csc.indices.long()] = edges
+            after[ends_of(name)[0]][cscs[name].indices.long()] = own
         trees = after
     return from_type_dict(trees)  # type: ignore[no-any-return]

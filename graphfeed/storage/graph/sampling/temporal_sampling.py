@@ -1,7 +1,6 @@
 """Sampling in time: which edges of a graph's arrays existed before the time of a seed."""
 
 from collections.abc import Callable, Mapping
-from typing import Any
 
 import torch
 
@@ -12,7 +11,7 @@ from graphfeed.storage.graph.graph_arrays import GraphArrays
 from graphfeed.storage.graph.sampled_subgraph import ByType, SampledSubgraph
 from graphfeed.storage.graph.sampling.graph_files import kernel_columns
 from graphfeed.storage.graph.sampling_request import SamplingRequest, TemporalQuery
-from graphfeed.storage.graph.type_names import ends_of, with_all_types
+from graphfeed.storage.graph.type_names import with_all_types
 
 LAST_TIME = torch.iinfo(torch.int64).max
 
@@ -182,16 +181,3 @@ def group_times(graph: GraphArrays, hop: SampledSubgraph, times: torch.Tensor, t
     by_id = sorted(graph.edge_type_to_id, key=graph.edge_type_to_id.__getitem__)
     counts = [len(hop.sampled_csc[edge_type].indices) for edge_type in by_id]
     return dict(zip(by_id, torch.split(grouped, counts), strict=True))
-
-
-def times_of_rows(hop: SampledSubgraph, times: Any, edge_times: ByType) -> ByType:
-    """Return the time of each row: the seeds' own, then for each edge its own, in the order of a hop's rows."""
-    if not isinstance(edge_times, dict):
-        return torch.cat([ops.as_times("seeds_timestamp", times), edge_times])
-    columns: Any = hop.original_column_node_ids
-    cscs: Any = hop.sampled_csc
-    complete = with_all_types(times, columns)
-    rows = {node_type: [ops.as_times("seeds_timestamp", part)] for node_type, part in complete.items()}
-    for edge_type in cscs:
-        rows[ends_of(edge_type)[0]].append(edge_times[edge_type])
-    return {node_type: torch.cat(parts) for node_type, parts in rows.items()}
