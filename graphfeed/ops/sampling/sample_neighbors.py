@@ -38,8 +38,7 @@ def sample_neighbors(graph: StaticGraph | TemporalGraph, hop: OneHop, *, checked
     a column is as likely as any other of its size, but columns with common neighbours choose the same ones, and
     parallel edges are chosen one after the other. With replacement each neighbour has a Poisson process, which runs at
     the edge's weight, and a column takes the first `fanout` events: some 45,000 of one edge, and what is wanted beyond
-    goes to the first of its heaviest edges. Each column with more eligible edges than its fan-out is read whole, in
-    time anew for each time of a node; its picks ascend.
+    goes to the first of its heaviest edges. Each column with more eligible edges is read whole; its picks ascend.
 
     Args:
         graph: Its arrays; in time, sorted within each edge type if there is a fan-out per type, else in each column.

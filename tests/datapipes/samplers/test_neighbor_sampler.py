@@ -21,6 +21,7 @@ from graphfeed.storage.graph.sampling_graph import SamplingGraph
 from graphfeed.storage.graph.sampling_request import Strategy
 from tests import pipelines
 from tests.digests import assert_same, digest, digests
+from tests.first_kernel import before_first_kernel, minibatch
 from tests.pipelines import random_edges
 from tests.tensors import degrees, layers_of, tensor
 
@@ -41,6 +42,11 @@ def sample(seeds: Any, graph: SamplingGraph = HOMOGENEOUS, key: Key | None = Non
     options.setdefault("fanouts", [3, 2])
     stage: Any = gf.IterableSource([]).sample_neighbor(graph, **options)
     return stage(gf.MiniBatch(seeds=seeds, key=key or Key(0, 0, 0)))
+
+
+def test_a_mini_batch_comes_to_its_first_kernel_through_few_functions() -> None:
+    functions = before_first_kernel(minibatch())
+    assert len(functions) <= 85, functions
 
 
 def test_the_outermost_layer_comes_first() -> None:

@@ -113,7 +113,13 @@ class HopArrays:
         # Without replacement no column has more picks than there are edges.
         if largest > MAX_LOOK_BACK and not self.recipe.drawing.replace:
             largest = min(largest, int(graph.indptr[-1]))
-        self.make_room(largest)
+        if "table" in self.scratch:
+            # At most half of the slots are used; few picks are compared with each other instead.
+            size = 1 << (2 * largest).bit_length() if largest > MAX_LOOK_BACK else 0
+            if self.scratch["table"].arrays["slots"].size != size:
+                self.scratch["table"].put("slots", np.full(size, -1, np.int64))
+        if "heap" in self.scratch:
+            self.at_least(self.scratch["heap"], 1 << largest.bit_length(), "values", "units")
         # Passes count the picks on from here, hop after hop.
         self.columns.arrays["offsets"][0] = 0
 
@@ -197,15 +203,6 @@ class HopArrays:
         # This is of the size of a mini-batch.
         for name in self.table.arrays:
             self.table.arrays[name] = NO_WORDS
-
-    def make_room(self, largest: int) -> None:
-        if "table" in self.scratch:
-            # At most half of the slots are used; few picks are compared with each other instead.
-            size = 1 << (2 * largest).bit_length() if largest > MAX_LOOK_BACK else 0
-            if self.scratch["table"].arrays["slots"].size != size:
-                self.scratch["table"].put("slots", np.full(size, -1, np.int64))
-        if "heap" in self.scratch:
-            self.at_least(self.scratch["heap"], 1 << largest.bit_length(), "values", "units")
 
     def at_least(self, block: Block, size: int, *names: str) -> None:
         """Make arrays of a block have at least a size, and keep what is in them."""

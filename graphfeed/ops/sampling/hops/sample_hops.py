@@ -132,7 +132,16 @@ class PreparedHops:
         if switch_threshold:
             drawing = drawing._replace(switch_threshold=switch_threshold)
         check_seeds(graph, self.shape, seeds)
-        self._check_draws(keys, sum([part.numel() for part in seeds]), moments)
+        check_numbers(keys, drawing)
+        if len(keys) != len(self.wanted):
+            what = "pairs" if drawing.method == "labor" else "numbers"
+            raise ValueError(f"keys must hold {len(self.wanted)} {what}, one per hop, but holds {len(keys)}")
+        if (graph.timed is None) != (moments is None):
+            raise ValueError("graph.timed and moments are given together: the times of edges, and those of seeds")
+        if moments is not None:
+            check_moments(sum(part.numel() for part in seeds), moments)
+            if drawing.rows == "node":
+                raise ValueError('in time, drawing.rows must be "edge" or "tree", as a node at two times is two rows')
         if on_gpu(seeds[0]) and (moments is None or graph.types is None):
             check_rows_on_gpu(drawing, moments)
             if graph.types is not None:
@@ -141,18 +150,6 @@ class PreparedHops:
         package_for("sampling.sample_hops", seeds[0], indptr=graph.indptr, indices=graph.indices)
         with self._run(seeds, keys, moments, drawing) as arrays:
             return cut_hops(arrays, read)
-
-    def _check_draws(self, keys: Sequence[Any], num_seeds: int, moments: SeedTimes | None) -> None:
-        what = "pairs" if self.drawing.method == "labor" else "numbers"
-        check_numbers(keys, self.drawing)
-        if len(keys) != len(self.wanted):
-            raise ValueError(f"keys must hold {len(self.wanted)} {what}, one per hop, but holds {len(keys)}")
-        if (self.graph.timed is None) != (moments is None):
-            raise ValueError("graph.timed and moments are given together: the times of edges, and those of seeds")
-        if moments is not None:
-            check_moments(num_seeds, moments)
-            if self.drawing.rows == "node":
-                raise ValueError('in time, drawing.rows must be "edge" or "tree", as a node at two times is two rows')
 
     @contextmanager
     def _run(
