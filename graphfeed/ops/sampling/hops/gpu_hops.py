@@ -40,15 +40,14 @@ def within_memory(sample: Callable[..., Sampled]) -> Callable[..., Sampled]:
 def hops_on_gpu(
     graph: HopGraph,
     seeds: torch.Tensor,
-    fanouts: Sequence[int],
-    keys: Sequence[Any],
+    wanted: Sequence[tuple[int, Any]],
     drawing: Drawing,
     moments: SeedTimes | None,
     read: Read | None,
     bound: Bound,
 ) -> list[SampledHop]:
-    """Sample all hops without types as `sample_hops` says, with kernels for one hop."""
-    draws = [key if drawing.method == "labor" else (key,) for key in keys]
+    """Sample hops without types, each of a fan-out and a key, as `sample_hops` says, with kernels for one hop."""
+    fanouts = [fanout for fanout, _ in wanted]
     columns: StaticGraph | TemporalGraph = StaticGraph(graph.indptr, graph.indices, split_sums(graph.cumulative)[0])
     edge_times, indices = None, graph.indices.contiguous()
     if graph.timed is not None and moments is not None:
@@ -68,7 +67,8 @@ def hops_on_gpu(
     room = [] if moments is not None else bound_nodes(seeds.numel(), num_nodes, fanouts, bound)
     slots = iter(kernels("structure.relabel", seeds).new_slots(room, seeds) if room else ())
     hops = []
-    for number, (fanout, draw) in enumerate(zip(fanouts, draws, strict=True)):
+    for number, (fanout, key) in enumerate(wanted):
+        draw = key if drawing.method == "labor" else (key,)
         most = bound([rows.numel()], [fanout])
         hop = OneHop(rows, torch.tensor([fanout]), draw, drawing, moments, num_seeds=num_rows, most=most)
         offsets, positions = pick_edges(columns, hop)

@@ -146,7 +146,8 @@ class PreparedHops:
             check_rows_on_gpu(drawing, moments)
             if graph.types is not None:
                 return typed_hops_on_gpu(graph, seeds, self.wanted, keys, drawing, read)
-            return hops_on_gpu(graph, seeds[0], self.most, keys, drawing, moments, read)
+            wanted = list(zip(self.most, keys, strict=True))
+            return hops_on_gpu(graph, seeds[0], wanted, drawing, moments, read)
         package_for("sampling.sample_hops", seeds[0], indptr=graph.indptr, indices=graph.indices)
         with self._run(seeds, keys, moments, drawing) as arrays:
             return cut_hops(arrays, read)
