@@ -36,7 +36,8 @@ def parameters_of(code: str) -> dict[str, list[Parameter]]:
     structs = {name: FIELD.findall(fields) for name, fields in STRUCT.findall(code) if name not in INTS}
 
     def expand(text: str) -> list[Parameter]:
-        kind, name = re.fullmatch(r"(.*?)\s*(\w+)", text.strip()).groups()
+        name = re.findall(r"\w+", text)[-1]
+        kind = text.strip().removesuffix(name).rstrip()
         return (
             [part for field in structs[kind] for part in expand(field)] if kind in structs else [Parameter(kind, name)]
         )
