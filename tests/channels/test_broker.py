@@ -2,7 +2,6 @@
 
 import os
 import socket
-import threading
 from collections.abc import Iterator
 
 import pytest
@@ -12,7 +11,6 @@ from hypothesis import strategies as st
 from graphfeed.channels.bounded_queue_state import (
     END,
     FAILED,
-    NOTHING,
     OK,
     STATISTICS,
     BoundedQueueState,
@@ -21,7 +19,7 @@ from graphfeed.channels.bounded_queue_state import (
     Reply,
 )
 from graphfeed.channels.broker import CANCEL, END_EPOCH, GET, LOOK, WITHDRAW, Broker, control_record
-from graphfeed.loader.transport.mailbox import INLINE, PREFIX, Record
+from graphfeed.loader.transport.mailbox import PREFIX
 
 ACTIONS = st.lists(
     st.one_of(
@@ -227,36 +225,12 @@ def receive(sock: socket.socket) -> int:
     return int(PREFIX.unpack_from(sock.recv(1000))[0])
 
 
-def test_questions_may_be_taken_back(broker: Broker) -> None:
-    with connect(broker, GET, CANCEL) as consumer, connect(broker) as producer:
-        assert receive(consumer) == NOTHING
-        producer.send(Record(INLINE, 3).pack() + b"abc")
-        assert receive(producer) == OK
-        producer.send(Record(INLINE, 3).pack() + b"def")
-        producer.send(control_record(WITHDRAW))
-        assert receive(producer) == NOTHING
-        producer.send(control_record(END_EPOCH))
-        assert receive(producer) == OK
-
-
 def test_who_says_nothing_sensible_does_no_harm(broker: Broker) -> None:
     with connect(broker, 77, CANCEL, WITHDRAW, 5, END_EPOCH, GET, CANCEL) as stranger, connect(broker, LOOK) as looker:
         assert receive(looker) == STATISTICS
         stranger.send(b"short")
     with connect(broker, LOOK) as looker:
         assert receive(looker) == STATISTICS
-
-
-def test_its_end_is_noticed_and_ends_its_thread() -> None:
-    broker = Broker(BoundedQueueState(capacity=1, limit_bytes=100))
-    with connect(broker, LOOK) as looker:
-        assert receive(looker) == STATISTICS
-        broker.close()
-        assert looker.recv(1000) == b""
-    broker.thread.join(10)
-    assert broker.thread not in threading.enumerate()
-    with pytest.raises(ConnectionRefusedError, match="refused"):
-        connect(broker)
 
 
 @pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
