@@ -125,9 +125,7 @@ class Waiter(_PassOn, name="wait"):
 
 
 class PrefetcherIterDataPipe(Prefetch, name="prefetch"):
-    """Runs the stages before it in a thread, a few mini-batches ahead of the reader.
-
-    The loader prefetches where that helps. Use this stage to run a pipeline without a loader, or to prefetch more.
+    """Runs the stages before it in a thread, a few mini-batches ahead: without a loader, or more than a loader does.
 
     Raises:
         ValueError: The buffer size is below 1.

@@ -36,9 +36,8 @@ LONGEST = 200
 def take_fingerprint(pipe: Datapipe) -> Fingerprint:
     """Return a fingerprint of all that determines the mini-batches of a pipeline.
 
-    These are the stages in their order, their fields, and the identities of item sets, graphs and features. What does
-    not count are the contents of functions and of other tensors with many values, stages that pass values on unchanged,
-    such as `copy_to`, `buffer` and `prefetch`, and options that only change how fast a stage is.
+    These are the stages in order, their fields, and the identities of item sets, graphs and features; not the contents
+    of functions and of other tensors with many values, stages that pass values on, and options of speed alone.
     """
     taken: Fingerprint = {}
     numbers: dict[int, int] = {}

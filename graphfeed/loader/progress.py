@@ -121,7 +121,7 @@ def check_reader(is_closed: bool) -> None:
 
 
 def with_progress(minibatches: Iterator[Any], progress: Progress, pipe: Datapipe) -> Iterator[Any]:
-    """Yield mini-batches; the first rank's with a bar: the rate, the share of time that the loop waits, the rest."""
+    """Yield mini-batches; the first rank's with a bar: the rate, how much the loop waits, the time left."""
     if any(source.rank_and_size[0] > 0 for source in find(pipe, Ranked)):  # type: ignore[attr-defined]
         yield from minibatches
         return

@@ -42,8 +42,8 @@ class ProcessExecutor(Executor):
 
     It is a `concurrent.futures.Executor`, and differs from the standard library's ProcessPoolExecutor in this:
 
-    - A worker that dies (by a signal, out of memory, by a crash) is replaced, and its call is done again. A call that
-      kills three workers fails, and only that call. So it must do no harm to run a call twice.
+    - A worker that dies is replaced, and its call is done again, so it must do no harm to run a call twice. A call that
+      kills three workers fails, and only that call.
     - A call that takes longer than `timeout` fails, and its worker is replaced.
     - Tensors and arrays in results arrive through shared memory: they are copied once, in the worker, take no file
       descriptor each, and may be kept.

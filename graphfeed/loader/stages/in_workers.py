@@ -168,14 +168,9 @@ class InWorkers(Datapipe):
         most: int,
         executor: Executor,
     ) -> Generator[Any, None, None]:
-        """Yield the results of tasks in their order, some of them ahead.
+        """Yield the results of tasks in their order, with up to `most` of them in flight.
 
-        Args:
-            run: The context of the run.
-            tasks: The tasks to submit.
-            submit: Begins a task and returns its futures; the last one has the result.
-            most: The largest number of tasks in flight.
-            executor: Completes the last future of each task.
+        `submit` begins a task and returns its futures; `executor` completes the last one, which has the result.
         """
         record = run.record
         if record is not None:

@@ -110,10 +110,9 @@ class WithCudaEvent(Datapipe[Any]):
 class StreamPrefetch(Datapipe):
     """Runs the stages before it in a thread and on a CUDA stream of its own, some mini-batches ahead.
 
-    So copies, kernels and the waits for their results overlap with the caller's step. When the caller takes a
-    mini-batch, its current stream waits for it, but the caller does not. If the caller issues steps faster than the
-    device runs them, it waits for the step `buffer_size + 1` steps back, so that the device has no more than that many
-    mini-batches in use.
+    When the caller takes a mini-batch, its current stream waits for it, but the caller does not. If it issues steps
+    faster than the device runs them, it waits for the step `buffer_size + 1` steps back, so that the device has no more
+    than that many mini-batches in use.
 
     The stream waits for the work that the caller issued before the epoch. Later changes to memory on the device, such
     as to a feature, are not ordered with what is prefetched. When the epoch ends, or is left early, the caller's stream
