@@ -48,7 +48,7 @@ def launch(kernel: str, size: int, *arguments: Any) -> None:
         pinned.READERS.add(device.index)
     # What is found to be page-locked stays so until the kernel has started; whoever unlocks it waits for the device.
     # CuPy's own context would go back to a device that nobody uses, such as the first one of each rank.
-    with pinned.LOCK if over_the_bus else nullcontext(), torch.cuda.device(device):
+    with pinned.LOCKED.lock if over_the_bus else nullcontext(), torch.cuda.device(device):
         packed = pack(kernel, arguments)
         stream = torch.cuda.current_stream(device).cuda_stream
         start(function_of(device.index, kernel), min(-(-size // THREADS), most), packed, stream, device)

@@ -16,7 +16,7 @@ import torch
 from graphfeed.ops.arguments import check_can_pin, check_count, check_tensors
 from graphfeed.ops.mapped_memory import FileMemory, Mapped, mapping_of
 from graphfeed.ops.memory.shared_memory import MappedMemory, align, empty_shared
-from graphfeed.ops.process import after_fork_in_child
+from graphfeed.ops.process import renew_in_child
 
 DEFAULT_UVA_THREADS = 10240
 
@@ -163,7 +163,7 @@ def lock_where_they_lie(tensors: Sequence[torch.Tensor], owner: object) -> list[
     used: list[tuple[LockedPages, torch.Tensor]] = []
     runtime: Any = torch.cuda.cudart()  # type: ignore[no-untyped-call]
     try:
-        with LOCK:
+        with LOCKED.lock:
             for tensor in tensors:
                 part = None if tensor.numel() == 0 else lock_pages_of(runtime, tensor)
                 done.append(tensor.numel() == 0 or (tensor.is_contiguous() and is_page_locked(tensor)))
@@ -189,27 +189,29 @@ class LockedPages:
     users: int = 0
 
 
-LOCK = threading.Lock()
-LOCKED: list[LockedPages] = []
-RELEASED: deque[tuple[Any, list[tuple[LockedPages, torch.Tensor]]]] = deque()
+class PageLocks:
+    """What this process has locked."""
+
+    def __init__(self) -> None:
+        self.begin()
+        renew_in_child(self, PageLocks.begin)
+
+    def begin(self) -> None:
+        self.lock = threading.Lock()
+        self.pages: list[LockedPages] = []
+        self.released: deque[tuple[Any, list[tuple[LockedPages, torch.Tensor]]]] = deque()
+
+
+LOCKED = PageLocks()
 READERS: set[int] = set()
 """The devices on which kernels were started that read the CPU's memory."""
 READ_ONLY = 8
 """Tells CUDA that a device will only read; otherwise it refuses memory that is read-only for the process."""
 
 
-@after_fork_in_child
-def forget_locked() -> None:
-    # In a child process, nothing is locked.
-    global LOCK
-    LOCK = threading.Lock()
-    LOCKED.clear()
-    RELEASED.clear()
-
-
 def locked_at(place: int) -> LockedPages | None:
     # Whole mappings are locked, so what begins in one lies in it.
-    return next((part for part in tuple(LOCKED) if part.start <= place < part.end), None)
+    return next((part for part in tuple(LOCKED.pages) if part.start <= place < part.end), None)
 
 
 def lock_pages_of(runtime: Any, tensor: torch.Tensor) -> LockedPages | None:
@@ -224,7 +226,7 @@ def lock_pages_of(runtime: Any, tensor: torch.Tensor) -> LockedPages | None:
         return None
     lock(runtime, *mapping.pages, is_file=isinstance(mapping, FileMemory) and mapping.access != "c")
     made = LockedPages(*mapping.pages, tensor)
-    LOCKED.append(made)
+    LOCKED.pages.append(made)
     return made
 
 
@@ -253,23 +255,23 @@ def forget_error() -> None:
 
 def release(runtime: Any, used: list[tuple[LockedPages, torch.Tensor]]) -> None:
     # The garbage collector may call this anywhere, also while this thread holds the lock.
-    RELEASED.append((runtime, used))
+    LOCKED.released.append((runtime, used))
     unlock_unused()
 
 
 def unlock_unused() -> None:
     """Unlock the pages that nobody uses any more, unless another thread holds the lock: it does so then."""
-    while RELEASED and not is_capturing() and LOCK.acquire(blocking=False):
+    while LOCKED.released and not is_capturing() and LOCKED.lock.acquire(blocking=False):
         try:
-            runtime, used = RELEASED.popleft()
+            runtime, used = LOCKED.released.popleft()
             for part, _ in used:
                 part.users -= 1
-                if part.users == 0 and part in LOCKED:  # not what a process locked that this one is a fork of
-                    LOCKED.remove(part)
+                if part.users == 0 and part in LOCKED.pages:  # not what a process locked that this one is a fork of
+                    LOCKED.pages.remove(part)
                     wait_for_devices()
                     runtime.cudaHostUnregister(part.start)
         finally:
-            LOCK.release()
+            LOCKED.lock.release()
 
 
 def is_capturing() -> bool:

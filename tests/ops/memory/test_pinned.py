@@ -243,13 +243,13 @@ def test_in_a_forked_process_nothing_is_locked(runtime: LockedMemory) -> None:
     pinned.page_lock([alone(1)], dying[0])
 
     def look() -> tuple[bool, int]:
-        with pinned.LOCK:
+        with pinned.LOCKED.lock:
             owners.clear()
             gc.collect()
         pinned.unlock_unused()
         return pinned.is_locked_in_place(locked), len(runtime.locked)
 
-    with pinned.LOCK:
+    with pinned.LOCKED.lock:
         dying.clear()  # whoever has the lock unlocks what it held
         gc.collect()
         assert in_child(look, 10) == "(False, 2)"
@@ -298,7 +298,7 @@ def test_what_cuda_refuses_is_named_and_nothing_stays_locked(runtime: LockedMemo
 def test_what_dies_while_others_are_locked_is_released_behind_them(runtime: LockedMemory) -> None:
     owner, other = Owner(), Owner()
     ops.pin_in_place(alone(1), owner)
-    with pinned.LOCK:
+    with pinned.LOCKED.lock:
         del owner
         gc.collect()
         assert runtime.locked
