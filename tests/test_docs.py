@@ -200,14 +200,14 @@ def test_the_picture_shows_the_plan_that_is_printed() -> None:
     plan = re.search(r"^```text\n(where .*?)^```", start, re.DOTALL | re.MULTILINE)
     assert plan
     running = re.findall(r"^(?:main|worker) .*?([A-Z]\w+)\(", plan[1], re.MULTILINE)[::-1]
-    workers, window = re.findall(r"InWorkers\(num_workers=(\d+), window=(\d+)\)", plan[1])[0]
+    workers, in_flight = re.findall(r"InWorkers\(num_workers=(\d+), in_flight=(\d+)\)", plan[1])[0]
     drawn = (README.parent / "docs" / "pipeline.svg").read_text()
     stages = re.findall(r'class="stage"[^>]*>(\w+)<', drawn)
     written = [stage for stage in running if stage not in {"ByIndex", "InWorkers"}]
     assert stages[: len(written)] == written
     assert sorted(stages[len(written) :]) == sorted(running)
     assert f">{workers} workers<" in drawn
-    assert f">{window} in flight<" in drawn
+    assert f">{in_flight} in flight<" in drawn
 
 
 PAGE = REPOSITORY / "docs" / "how-to" / "pool-of-samplers.md"
