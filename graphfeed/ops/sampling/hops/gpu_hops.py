@@ -11,8 +11,7 @@ import torch
 from graphfeed.ops.arguments import are_below, check_ids
 from graphfeed.ops.backend import kernels
 from graphfeed.ops.memory import buffers
-from graphfeed.ops.sampling.hops.hop_arrays import Shape
-from graphfeed.ops.sampling.hops.hop_graph import HopGraph, shape_of
+from graphfeed.ops.sampling.hops.hop_graph import HopGraph, Shape, shape_of
 from graphfeed.ops.sampling.hops.hop_recipe import Drawing, HopEdges, Read, SampledHop, SeedTimes
 from graphfeed.ops.sampling.hops.one_hop import OneHop, StaticGraph, bound_edges, pick_edges
 from graphfeed.ops.sampling.temporal_graph import TemporalGraph

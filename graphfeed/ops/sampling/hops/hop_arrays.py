@@ -14,24 +14,14 @@ from numpy.typing import NDArray
 from graphfeed.ops.cpu.jit import Block
 from graphfeed.ops.cpu.sampling.passes import in_time, state
 from graphfeed.ops.memory import buffers
-from graphfeed.ops.sampling.hops.hop_recipe import MAX_LOOK_BACK, KernelGraph, Recipe
+from graphfeed.ops.sampling.hops.hop_graph import HopGraph, Shape
+from graphfeed.ops.sampling.hops.hop_recipe import MAX_LOOK_BACK, Recipe
 from graphfeed.ops.sampling.hops.scratch import NO_HALVES, NO_WORDS, enlarge, new_columns, new_scratch
+from graphfeed.ops.sampling.weights import GuidedSums
 
 Ints = NDArray[np.int64]
 FIRST_TABLE = 1 << 20
 """At first a hash table has room for at most this many rows."""
-
-
-class Shape(NamedTuple):
-    """The types of a graph; one that has none has one of nodes, and one of edges from it to it."""
-
-    first_ids: Sequence[int]
-    """The first id of each node type, and the number of nodes."""
-    sources: Sequence[int]
-    """The node type that each edge type leads from, and the one that it leads to."""
-    destinations: Sequence[int]
-    order: Sequence[int]
-    """The edge types in the order in which new nodes are counted."""
 
 
 class InitialCapacity(NamedTuple):
@@ -88,19 +78,22 @@ class HopArrays:
             self.fit()
         return self.scratch[name]
 
-    def bind(self, graph: KernelGraph, keys: Sequence[Any], threshold: int, fanouts: Sequence[Sequence[int]]) -> None:
-        """Take the arrays of a graph, which the caller keeps alive, and what the draws of a mini-batch depend on."""
+    def bind(self, graph: HopGraph, keys: Sequence[Any], threshold: int, fanouts: Sequence[Sequence[int]]) -> None:
+        """Take the arrays of a `kernel_graph`, which the caller keeps alive, and what the draws depend on."""
         self.indptr.lend("indptr", graph.indptr)
         # Who only picks positions gives no indices.
         self.indptr.arrays["num_edges"][0] = graph.indices.numel() or int(graph.indptr[-1])
         self.sources.lend("indices", graph.indices)
         if graph.types is not None:
             self.types.lend("types", graph.types)
-        if self.recipe.weighted:
-            self.sums.lend("cumulative", graph.cumulative)
-            self.sums.lend("guides", graph.guides)
-        if graph.ranked is not None:
-            self.bind_ranked(graph)
+        if isinstance(graph.cumulative, GuidedSums) and self.recipe.weighted:
+            self.sums.lend("cumulative", graph.cumulative.cumulative)
+            self.sums.lend("guides", graph.cumulative.guides)
+        for block, sums, own in zip(self.ranked, self.ranked_sums, graph.timed or (), strict=False):
+            for name in ("times", "order", "links", "earliest"):
+                block.lend(name, getattr(own, name))
+            sums.lend("cumulative", own.cumulative)
+            self.moments.lend("edge_times", own.edge_times)
         if "index" in self.scratch and graph.large_columns is not None:
             for name, part in graph.large_columns._asdict().items():
                 self.scratch["index"].lend(name, part)
@@ -122,13 +115,6 @@ class HopArrays:
             self.at_least(self.scratch["heap"], 1 << largest.bit_length(), "values", "units")
         # Passes count the picks on from here, hop after hop.
         self.columns.arrays["offsets"][0] = 0
-
-    def bind_ranked(self, graph: KernelGraph) -> None:
-        for block, sums, own in zip(self.ranked, self.ranked_sums, graph.ranked or (), strict=True):
-            for name in ("times", "order", "links", "earliest"):
-                block.lend(name, getattr(own, name))
-            sums.lend("cumulative", own.cumulative)
-        self.moments.lend("edge_times", graph.edge_times)
 
     def open_one(self, seeds: torch.Tensor, num_nodes: int, moments: Sequence[torch.Tensor], room: int) -> None:
         """Take the seeds of a single hop, whose picks are the result; the caller keeps all of them alive."""

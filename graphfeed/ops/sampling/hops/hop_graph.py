@@ -1,7 +1,7 @@
 """What sampling all hops reads of a graph, checked and as passes take it."""
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 
@@ -9,11 +9,24 @@ from graphfeed.ops.arguments import ID_DTYPES, NOTHING, brief, check_ids, check_
 from graphfeed.ops.backend import as_int64, as_types, package_for
 from graphfeed.ops.memory import ReadChoice
 from graphfeed.ops.sampling.high_degree_index import HighDegreeIndex, ensure_index
-from graphfeed.ops.sampling.hops.hop_arrays import Shape
-from graphfeed.ops.sampling.hops.hop_recipe import KernelGraph, RankedArrays
 from graphfeed.ops.sampling.temporal_graph import TemporalGraph, ensure_temporal
 from graphfeed.ops.sampling.weights import GuidedSums, ensure_cumulative, split_sums
 from graphfeed.ops.structure.csc import ensure_csc, ensure_joined
+
+BY_RANK = ("times", "order", "links", "earliest", "cumulative")
+"""The arrays of a `TemporalGraph` that are by rank."""
+
+
+class Shape(NamedTuple):
+    """The types of a graph; one that has none has one of nodes, and one of edges from it to it."""
+
+    first_ids: Sequence[int]
+    """The first id of each node type, and the number of nodes."""
+    sources: Sequence[int]
+    """The node type that each edge type leads from, and the one that it leads to."""
+    destinations: Sequence[int]
+    order: Sequence[int]
+    """The edge types in the order in which new nodes are counted."""
 
 
 class HopGraph(NamedTuple):
@@ -135,26 +148,29 @@ def shape_of(graph: HopGraph) -> Shape:
     return Shape(graph.first_ids.tolist(), sources, destinations, graph.order.tolist())
 
 
-def kernel_graph(graph: HopGraph) -> KernelGraph:
-    """Return the arrays of a graph on the CPU as kernels take them."""
-    indptr, indices = as_int64(graph.indptr, graph.indptr), graph.indices.contiguous()
-    by_page = graph.reads is not None and graph.reads.from_disk
-    types = None if graph.types is None else as_types(graph.types, graph.types)
-    if graph.timed is not None:
-        first, second = (ranked_arrays(part) for part in graph.timed)
-        edge_times = graph.timed[0].edge_times
-        times = NOTHING if edge_times is None else edge_times.contiguous()
-        return KernelGraph(indptr, indices, types, ranked=(first, second), edge_times=times, by_page=by_page)
-    large = graph.large_columns
+def kernel_graph(graph: HopGraph) -> HopGraph:
+    """Return the arrays of a graph on the CPU as kernels take them; what is not there by rank is empty."""
+    sums, large, timed = None, graph.large_columns, graph.timed
+    if timed is not None:
+        # All else is by rank, so that nothing but the columns is read of the others.
+        large, timed = None, [ranked_arrays(own) for own in timed]
+    elif graph.cumulative is not None:
+        cumulative, guides = split_sums(graph.cumulative)
+        assert cumulative is not None
+        sums = GuidedSums(cumulative.contiguous(), guides.contiguous())
     if large is not None:
         large = HighDegreeIndex(*(part.contiguous() for part in large)) if large.columns.numel() else None
-    cumulative, guides = split_sums(graph.cumulative)
-    weights = NOTHING if cumulative is None else cumulative.contiguous()
-    return KernelGraph(indptr, indices, types, weights, guides.contiguous(), large_columns=large, by_page=by_page)
+    types = None if graph.types is None else as_types(graph.types, graph.types)
+    columns = as_int64(graph.indptr, graph.indptr), graph.indices.contiguous(), types
+    return HopGraph(*columns, cumulative=sums, timed=timed, large_columns=large)
 
 
-def ranked_arrays(graph: TemporalGraph) -> RankedArrays:
+def ranked_arrays(graph: TemporalGraph) -> TemporalGraph:
     # Links hold the order as well.
     order = None if graph.order is None or graph.links is not None else graph.order.to(torch.int64)
-    fields = graph.times, order, graph.links, graph.earliest, graph.cumulative
-    return RankedArrays(*(NOTHING if field is None else field.contiguous() for field in fields))
+    fields: dict[str, Any] = {
+        "order": order,
+        **{name: getattr(graph, name) for name in (*BY_RANK, "edge_times") if name != "order"},
+    }
+    present: dict[str, Any] = {name: NOTHING if own is None else own.contiguous() for name, own in fields.items()}
+    return graph._replace(**present)

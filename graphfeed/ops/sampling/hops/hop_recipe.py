@@ -5,9 +5,8 @@ from typing import Literal, NamedTuple, TypeAlias
 
 import torch
 
-from graphfeed.ops.arguments import NOTHING
-from graphfeed.ops.sampling.high_degree_index import HighDegreeIndex
-from graphfeed.ops.sampling.weights import NO_GUIDES
+from graphfeed.ops.sampling.hops.hop_graph import BY_RANK, HopGraph
+from graphfeed.ops.sampling.weights import GuidedSums
 
 Method: TypeAlias = Literal["uniform", "labor", "latest"]
 RowKind: TypeAlias = Literal["node", "tree", "edge"]
@@ -68,36 +67,6 @@ Read: TypeAlias = Callable[[torch.Tensor], torch.Tensor]
 """Reads values of edges by their positions."""
 
 
-class RankedArrays(NamedTuple):
-    """The edges of each column by time, or of each edge type in it; arrays that are empty are not there."""
-
-    times: torch.Tensor
-    order: torch.Tensor
-    links: torch.Tensor
-    earliest: torch.Tensor
-    cumulative: torch.Tensor
-
-
-class KernelGraph(NamedTuple):
-    """The arrays of a graph as kernels take them: contiguous, in the dtypes that there are kernels for."""
-
-    indptr: torch.Tensor
-    indices: torch.Tensor
-    """Empty where no pass reads it."""
-    types: torch.Tensor | None = None
-    """None without types."""
-    cumulative: torch.Tensor = NOTHING
-    """Weights, and guides to them. In time, those of `ranked` are in their place."""
-    guides: torch.Tensor = NO_GUIDES
-    ranked: tuple[RankedArrays, RankedArrays] | None = None
-    """In time: for hops with one fan-out, and for those with one per edge type."""
-    edge_times: torch.Tensor = NOTHING
-    large_columns: HighDegreeIndex | None = None
-    """LABOR's index of large columns."""
-    by_page: bool = False
-    """Whether column starts, sources and types are read in the order of their file, and pages ahead of the reads."""
-
-
 class Recipe(NamedTuple):
     """What mini-batches have in common that are sampled by the same program."""
 
@@ -112,7 +81,8 @@ class Recipe(NamedTuple):
     """Of each hop how many there are, and the largest up to `MANY`."""
     weighted: bool
     ranked: tuple[tuple[bool, ...], ...] | None
-    """Which of the `RankedArrays` are there; None: not in time."""
+    """Which arrays there are by rank, in the order of `BY_RANK`: for hops with one fan-out, and for those with one per
+    edge type; None: not in time."""
     windows: bool
     indexed: int
     """The number of columns in LABOR's index."""
@@ -138,16 +108,16 @@ class Recipe(NamedTuple):
 
 
 def recipe_of(
-    graph: KernelGraph,
+    graph: HopGraph,
     ids: torch.dtype,
     drawing: Drawing,
     fanouts: Sequence[Sequence[int]],
     windows: bool,
 ) -> Recipe:
-    """Return the recipe of one hop without a node map, whose picks are the result."""
+    """Return the recipe of one hop of a `kernel_graph` without a node map, whose picks are the result."""
     ranked = None
-    if graph.ranked is not None:
-        ranked = tuple(tuple(part.numel() > 0 for part in own) for own in graph.ranked)
+    if graph.timed is not None:
+        ranked = tuple([tuple([getattr(own, name).numel() > 0 for name in BY_RANK]) for own in graph.timed])
     return Recipe(
         ids,
         graph.indices.dtype,
@@ -156,7 +126,7 @@ def recipe_of(
         # The threshold is an argument of each mini-batch, so it makes no other program.
         drawing._replace(switch_threshold=0) if drawing.switch_threshold else drawing,
         tuple([(len(own), min(max(own), MANY)) for own in fanouts]),
-        graph.cumulative.numel() > 0,
+        isinstance(graph.cumulative, GuidedSums) and graph.cumulative.cumulative.numel() > 0,
         ranked,
         windows,
         0 if graph.large_columns is None else graph.large_columns.columns.numel(),
@@ -164,5 +134,5 @@ def recipe_of(
         num_types=1,
         relabelled=False,
         by_table=False,
-        by_page=graph.by_page,
+        by_page=False,
     )

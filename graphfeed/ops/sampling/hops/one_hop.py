@@ -1,18 +1,19 @@
 """One hop, as all operations on one hop and a GPU's hops sample it: what is asked for, its checks, and the picks."""
 
 from collections.abc import Sequence
+from operator import attrgetter
 from typing import Any, NamedTuple, get_args
 
 import torch
 
 from graphfeed.ops.arguments import NOTHING, brief, check_count, check_length, check_vector, has_passed
-from graphfeed.ops.backend import as_int64, as_types, kernels, on_gpu, package_for
+from graphfeed.ops.backend import kernels, on_gpu, package_for
 from graphfeed.ops.cpu.sampling.passes import state
 from graphfeed.ops.memory import buffers
 from graphfeed.ops.random import MASK
-from graphfeed.ops.sampling.hops.hop_graph import ranked_arrays
+from graphfeed.ops.sampling.hops.hop_graph import HopGraph, kernel_graph
 from graphfeed.ops.sampling.hops.hop_program import PROGRAMS
-from graphfeed.ops.sampling.hops.hop_recipe import Drawing, KernelGraph, Method, RowKind, SeedTimes, recipe_of
+from graphfeed.ops.sampling.hops.hop_recipe import Drawing, Method, RowKind, SeedTimes, recipe_of
 from graphfeed.ops.sampling.temporal_graph import TemporalGraph
 from graphfeed.ops.sampling.time_order import earliest_times
 
@@ -175,7 +176,7 @@ def check_moments(num_seeds: int, moments: SeedTimes) -> None:
 def pick_edges(graph: StaticGraph | TemporalGraph, hop: OneHop) -> Picks:
     """Choose in-edges of each seed; all arguments are checked, but for where they lie."""
     given: tuple[Any, ...] = (hop.seeds, *graph, *(hop.moments or ()))
-    if not all(part.is_cpu for part in given if isinstance(part, torch.Tensor)):
+    if not all(map(attrgetter("is_cpu"), [part for part in given if isinstance(part, torch.Tensor)])):
         fields = {f"graph.{name}": field for name, field in graph._asdict().items() if isinstance(field, torch.Tensor)}
         if hop.moments is not None:
             fields["times"] = hop.moments.times
@@ -207,14 +208,11 @@ def pick_on_gpu(graph: StaticGraph | TemporalGraph, hop: OneHop) -> Picks:
 
 def pick_on_cpu(graph: StaticGraph | TemporalGraph, hop: OneHop) -> Picks:
     """Choose in-edges by the passes that all hops are made of."""
-    ranked, weights = None, NOTHING if graph.cumulative is None else graph.cumulative.contiguous()
-    if isinstance(graph, TemporalGraph):
-        ranked, weights = (ranked_arrays(graph),) * 2, NOTHING
-    types = None if graph.types is None else as_types(graph.types, graph.types)
-    indptr, indices = as_int64(graph.indptr, graph.indptr), graph.indices.contiguous()
-    columns = KernelGraph(indptr, indices, types, weights, ranked=ranked, by_page=hop.by_page)
+    timed = [graph, graph] if isinstance(graph, TemporalGraph) else None
+    columns = kernel_graph(HopGraph(*graph[:2], graph.types, cumulative=graph.cumulative, timed=timed))
     wanted, (times, windows) = hop.fanouts.tolist(), hop.moments or (None, None)
-    program = PROGRAMS.take(recipe_of(columns, hop.seeds.dtype, hop.drawing, [wanted], windows is not None))
+    recipe = recipe_of(columns, hop.seeds.dtype, hop.drawing, [wanted], windows is not None)
+    program = PROGRAMS.take(recipe._replace(by_page=True) if hop.by_page else recipe)
     arrays = program.arrays
     by_seed = hop.keys if isinstance(hop.keys, torch.Tensor) else NO_KEYS
     key = hop.keys if hop.drawing.method == "labor" else 0 if hop.keys is by_seed else hop.keys[0]

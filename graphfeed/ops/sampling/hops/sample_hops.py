@@ -10,13 +10,12 @@ import torch
 from graphfeed.ops.backend import on_gpu, package_for
 from graphfeed.ops.memory import buffers
 from graphfeed.ops.sampling.hops.gpu_hops import hops_on_gpu, typed_hops_on_gpu
-from graphfeed.ops.sampling.hops.hop_arrays import HopArrays, InitialCapacity, Shape
-from graphfeed.ops.sampling.hops.hop_graph import HopGraph, check_graph, check_seeds, kernel_graph, shape_of
+from graphfeed.ops.sampling.hops.hop_arrays import HopArrays, InitialCapacity
+from graphfeed.ops.sampling.hops.hop_graph import HopGraph, Shape, check_graph, check_seeds, kernel_graph, shape_of
 from graphfeed.ops.sampling.hops.hop_program import PROGRAMS
 from graphfeed.ops.sampling.hops.hop_recipe import (
     Drawing,
     HopEdges,
-    KernelGraph,
     Read,
     Recipe,
     SampledHop,
@@ -112,7 +111,7 @@ class PreparedHops:
         self.num_nodes = graph.indptr.numel() - 1
         self.wanted: list[list[int]] = [own.tolist() for own in fanouts]
         self.most = [widest(own, self.shape.destinations) for own in self.wanted]
-        self.passed: KernelGraph | None = None
+        self.passed: HopGraph | None = None
         """The arrays as the CPU's kernels take them, and the recipe of the program; made when they are first used."""
         self.recipe: Recipe | None = None
 
@@ -163,7 +162,7 @@ class PreparedHops:
             self.passed = kernel_graph(graph)
             self.recipe = recipe_of(self.passed, graph.indices.dtype, drawing, self.wanted, False)._replace(
                 starts=graph.indptr_dtype or graph.indptr.dtype, num_node_types=len(seeds), num_types=graph.num_types,
-                relabelled=True, by_page=False,
+                relabelled=True,
             )  # fmt: skip
         room = first_room(graph, sum([part.numel() for part in seeds]), self.most, self.shape, drawing)
         # Only where each node has one row, these are found by a map of all nodes.

@@ -20,7 +20,7 @@ from graphfeed.ops.memory import ReadChoice, buffers
 from graphfeed.ops.sampling.hops import hop_arrays, hop_program
 from graphfeed.ops.sampling.hops.hop_graph import kernel_graph
 from graphfeed.ops.sampling.hops.hop_program import ProgramPool
-from graphfeed.ops.sampling.hops.hop_recipe import MANY, Drawing, KernelGraph, Method, recipe_of
+from graphfeed.ops.sampling.hops.hop_recipe import MANY, Drawing, Method, recipe_of
 from tests import reference, reference_hops
 from tests.digests import assert_same
 from tests.forked import held_elsewhere, in_child
@@ -166,7 +166,7 @@ def test_positions_beyond_32_bits(disk_path: Path) -> None:
 INDPTR, INDICES = torch.tensor([0, 2, 3, 3]), torch.tensor([1, 2, 0])
 
 
-GRAPH = KernelGraph(INDPTR, INDICES)
+GRAPH = ops.HopGraph(INDPTR, INDICES)
 
 
 RECIPE = recipe_of(GRAPH, torch.int64, Drawing(), [[-1]], False)

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from graphfeed import ops
 from graphfeed.ops.memory import ReadChoice, buffers
-from graphfeed.ops.sampling.hops.hop_arrays import Shape
+from graphfeed.ops.sampling.hops.hop_graph import Shape
 from graphfeed.ops.sampling.hops.hop_recipe import Method
 from tests import reference, reference_hops
 from tests.gpu.compare_kernels import moved
