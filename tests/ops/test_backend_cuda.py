@@ -245,14 +245,14 @@ def test_memory_stays_locked_from_the_check_to_the_start(there: EmulatedCuda, la
     start = launch.start
 
     def noted(*given: Any) -> None:
-        held.append(pinned.LOCK.locked())
+        held.append(pinned.LOCKED.lock.locked())
         start(*given)
 
     with patch.object(launch, "start", noted):
         ops.gather_rows(there.pin(torch.eye(3)), there.put(torch.tensor([1])))
         ops.gather_rows(there.put(torch.eye(3)), there.put(torch.tensor([1])))
     assert held == [True, False]
-    assert not pinned.LOCK.locked()
+    assert not pinned.LOCKED.lock.locked()
 
 
 def test_a_kernel_gets_no_values_with_gaps(there: EmulatedCuda, launch: ModuleType) -> None:
