@@ -46,8 +46,8 @@ class DistLoader(PyGLoader):
         channel: Has no effect: mini-batches come in order, without a queue between. `channel` of the loader is this
             queue, or an empty one.
         num_rpc_threads: Has no effect: one thread answers the other ranks.
-        rpc_timeout: After how many seconds without a sign of life another rank counts as lost. The first loader at an
-            address sets it.
+        rpc_timeout: After how many seconds without a sign of life another rank counts as lost; where its machine
+            answers, after 5 (`Peers`). The first loader at an address sets it.
         dist_sampler: The sampler.
         datapipe: The pipeline; with `options`, the stages before features are fetched.
         options: The arguments of torch's `DataLoader`; needs `dist_sampler`.
