@@ -4,13 +4,9 @@ import json
 import os
 import re
 import signal
-import socket
 import sys
 import threading
 import time
-from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -20,11 +16,9 @@ from torch import distributed
 
 import graphfeed as gf
 from graphfeed.distributed import Peers, RankLostError
-from graphfeed.distributed.ranks import heartbeat, program_end
-from graphfeed.distributed.ranks.heartbeat import Heartbeat, LostError, is_confirmed
+from graphfeed.distributed.ranks import program_end
 from graphfeed.distributed.ranks.meeting_point import call_within, connect_to_store
 from graphfeed.distributed.ranks.peers import rank_and_size
-from graphfeed.distributed.wire import make_mutual_contexts
 from tests import scripts
 from tests.digests import digest
 from tests.distributed.graphs import plain
@@ -246,129 +240,6 @@ def test_a_killed_rank_is_started_again_with_all_others_and_the_epoch_goes_on(tm
     assert run.returncode == 0, run.stderr
     assert "exitcode: -9" in run.stderr
     check_restarted(tmp_path)
-
-
-class Two:
-    """Two ranks, each with the ends of its connections to the other."""
-
-    def __init__(self, silent_seconds: float = 60.0) -> None:
-        self.ranks = [Heartbeat(rank, silent_seconds) for rank in range(2)]
-        for rank, own in enumerate(self.ranks):
-            to, taken = socket.socketpair()
-            own.begin(1 - rank, to)
-            self.ranks[1 - rank].take(rank, taken)
-
-
-@pytest.fixture
-def two() -> Iterator[Two]:
-    made = Two()
-    yield made
-    for rank in made.ranks:
-        rank.close()
-
-
-def test_ranks_end_once_all_of_them_leave(two: Two) -> None:
-    first, second = two.ranks
-    assert not first.beat(leaving=False)
-    assert not second.beat(leaving=True)
-    assert not first.beat(leaving=False)
-    assert (first.left, second.left) == ({1}, set())
-    assert first.beat(leaving=True)
-    first.close()
-    assert second.beat(leaving=True)
-    second.beat(leaving=True)  # that the first has closed its connections is no loss
-
-
-def test_a_rank_may_need_others_again(two: Two) -> None:
-    first, second = two.ranks
-    second.beat(leaving=True)
-    first.beat(leaving=False)
-    second.beat(leaving=False)
-    first.beat(leaving=False)
-    assert not first.beat(leaving=True)
-    assert first.left == set()
-
-
-def test_the_end_of_a_rank_that_leaves_while_others_need_it_is_a_loss(two: Two) -> None:
-    first, second = two.ranks
-    second.beat(leaving=True)
-    first.beat(leaving=False)
-    second.close()
-    first.beat(leaving=False)
-    time.sleep(heartbeat.GRACE_SECONDS)
-    with pytest.raises(LostError, match="rank 1: its connection ended"):
-        first.beat(leaving=False)
-
-
-def test_what_was_said_before_the_end_of_another_connection_counts(two: Two) -> None:
-    first, second = two.ranks
-    second._to[0].send(b"\1")
-    second.close()
-    assert first.beat(leaving=True)
-
-
-def test_a_part_of_an_encrypted_sign_of_life_is_no_end(certificates: list[tuple[bytes, bytes]]) -> None:
-    server, client = make_mutual_contexts(certificates[0], None)
-    own, other, heart = *socket.socketpair(), Heartbeat(0, 60)
-    with ThreadPoolExecutor(1) as pool, other, heart._selector:
-        taken = pool.submit(server.wrap_socket, other, server_side=True)
-        heart.begin(1, client.wrap_socket(own))
-        with taken.result(20), heart._to[1]:
-            heart._hear(1, heart._to[1])  # of a sign, nothing has come
-            assert heart._gone == {}
-
-
-def test_a_silent_rank_is_lost(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(heartbeat, "BEAT_SECONDS", 0.0)
-    two = Two(silent_seconds=0.2)
-    first, second = two.ranks
-    for _ in range(20):  # 0.4 s
-        first.beat(leaving=False)
-        second.beat(leaving=False)
-    time.sleep(0.25)
-    first.beat(leaving=False)  # what had come before
-    time.sleep(0.25)
-    with pytest.raises(LostError, match=r"rank 1: it gave no sign of life for 0\.2 s"):
-        first.beat(leaving=False)
-    first.close()
-    second.close()
-
-
-def test_a_silent_rank_whose_machine_answers_is_lost_earlier() -> None:
-    heart = Heartbeat(0, silent_seconds=60, frozen_seconds=0.2)
-    with socket.create_server(("127.0.0.1", 0)) as server, heart._selector:
-        connection = socket.create_connection(server.getsockname())
-        other = server.accept()[0]
-        heart.begin(1, connection)
-        with other, connection:
-            with suppress(BlockingIOError):
-                while True:
-                    connection.send(bytes(1 << 20))  # of which the other machine can't take all
-            time.sleep(0.3)
-            heart.beat(leaving=False)
-            while not is_confirmed(connection):
-                other.recv(1 << 20)
-            with pytest.raises(LostError, match=r"rank 1: its machine answers, but it gave no sign of life for 0\.2 s"):
-                heart.beat(leaving=False)
-
-
-def test_a_rank_whose_program_failed_says_so(two: Two) -> None:
-    first, second = two.ranks
-    second.beat(leaving=False)
-    second.tell_lost(1)
-    second.close()
-    with pytest.raises(LostError, match="rank 1: its program failed"):
-        first.beat(leaving=False)
-
-
-def test_a_rank_that_ends_because_it_lost_another_one_says_which(two: Two) -> None:
-    first, second = two.ranks
-    second.beat(leaving=False)
-    second.tell_lost(258)
-    second.close()
-    with pytest.raises(LostError, match="rank 258: rank 1 lost it") as error:
-        first.beat(leaving=False)
-    assert error.value.rank == 258
 
 
 @pytest.fixture
