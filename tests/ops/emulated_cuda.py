@@ -27,6 +27,7 @@ from tests.ops.late_work import EMPTY, arguments_of, put_off
 from tests.ops.locked_memory import LockedMemory
 from tests.ops.stream_order import ORDER, Uses
 from tests.ops.strict_cupy import OWN, Driver, Function, Launched, make_cupy, note, signatures_of
+from tests.ops.strict_torch import carry_out
 from tests.ops.watched_memory import note_empty, note_written, watch
 
 DEVICE = torch.device("meta")
@@ -137,7 +138,8 @@ def run(func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
     if result is None:
         for stream in streams if arguments_of(func) is not None else ():
             stream.work()
-        result = func(*tree_map(unwrap, args), **tree_map(unwrap, kwargs))
+        inner = tree_map(unwrap, args), tree_map(unwrap, kwargs)
+        result = carry_out(func, *inner) if streams else func(*inner[0], **inner[1])
     if device is not None and name.startswith(EMPTY) and result.numel():
         result.view(-1).view(torch.uint8).fill_(GARBAGE)
 
@@ -234,7 +236,7 @@ class EmulatedModule:
     """Stands for cupy.RawModule."""
 
     def __init__(self, code: str, options: tuple[str, ...] = ()) -> None:
-        self.library = compiled(code, *(WATCHED if EmulatedCuda.watched else ()))
+        self.library = compiled(code, *EmulatedCuda.flags, *(WATCHED if EmulatedCuda.watched else ()))
         self.signatures = signatures_of(code)
 
     def get_function(self, name: str) -> Function:
@@ -267,6 +269,8 @@ class EmulatedCuda:
     order = 0
     watched = False
     """Whether each load and store of a kernel is checked, which takes longer, and is done when the kernel starts."""
+    flags: tuple[str, ...] = ()
+    """For the compiler of the device code."""
     late = True
     """Whether work is done as late as it may."""
     launches: list[tuple[str, int]] = []  # noqa: RUF012

@@ -8,6 +8,7 @@ import torch
 from torch.utils._pytree import tree_flatten, tree_map, tree_unflatten
 
 from tests.ops.emulated_runtime import OTHER_VALUE, Stream
+from tests.ops.strict_torch import carry_out
 
 EMPTY = ("empty", "new_empty")
 """Operations that give memory without values."""
@@ -81,7 +82,7 @@ def put_off(
 
     def work() -> None:
         late_args, late_kwargs = tree_unflatten(given, form)
-        found = func(*late_args, **late_kwargs)
+        found = carry_out(func, late_args, late_kwargs)
         for made, value in zip(tree_flatten(results)[0], tree_flatten(found)[0], strict=True):
             if isinstance(made, torch.Tensor) and made is not value:
                 made.copy_(value)

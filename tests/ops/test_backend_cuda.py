@@ -305,11 +305,30 @@ def test_the_stand_in_counts_what_a_device_is_waited_for(there: EmulatedCuda) ->
 def test_the_stand_in_counts_no_other_operations(there: EmulatedCuda) -> None:
     values = there.put(torch.arange(4))
     values[values > 1] = 7
-    values[torch.ones_like(values)] = values.masked_fill(values > 1, 0).cumsum(0)
+    values[torch.ones_like(values).cumsum(0) - 1] = values.masked_fill(values > 1, 0).cumsum(0)
     values.index_select(0, values.clamp(max=3)).sort()
     values.repeat_interleave(torch.ones_like(values), output_size=4)
     torch.searchsorted(values, values)
     assert there.waits == []
+
+
+REORDERED: list[tuple[str, Callable[[Any], Any]]] = [
+    ("several values are put to one place", lambda x: x.__setitem__(x.clamp(max=2), x)),
+    ("see whether torch has kthvalue of {torch.int64} on a GPU", lambda x: x.kthvalue(1)),
+    ("see whether torch has add of {torch.uint32} on a GPU", lambda x: x.to(torch.uint32) + 1),
+]
+
+
+@pytest.mark.parametrize("late", [False, True])
+def test_operations_whose_results_a_gpu_may_not_have_are_refused(late: bool) -> None:
+    cuda = EmulatedCuda()
+    for message, does in REORDERED:
+        with patch.object(EmulatedCuda, "late", late), pytest.raises(AssertionError, match=message), cuda.running():
+            does(cuda.put(torch.arange(4)))
+    with patch.object(EmulatedCuda, "late", late), cuda.running():
+        ones = cuda.put(torch.tensor([1, 0, 1]))
+        assert [part.tolist() for part in ones.sort()] == [[0, 1, 1], [1, 2, 0]]
+        assert ones.sort(stable=True).indices.tolist() == [1, 0, 2]
 
 
 def test_a_small_table_is_copied_without_waiting_and_may_change_then(there: EmulatedCuda, launch: ModuleType) -> None:

@@ -146,8 +146,11 @@ def test_kernels_touch_only_what_they_may(watched: EmulatedCuda) -> None:
 
 @pytest.mark.slow
 @pytest.mark.thorough
-def test_so_they_do_in_each_order_and_on_a_larger_graph(watched: EmulatedCuda) -> None:
-    for order, size in list(zip(watched.each_order(), (0, 150, 300), strict=True))[1:]:
+def test_so_they_do_in_each_order_in_whole_blocks_and_on_a_larger_graph(
+    watched: EmulatedCuda, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for order, size, threads in list(zip(watched.each_order(), (0, 150, 300), (0, 64, 256), strict=True))[1:]:
+        monkeypatch.setattr(EmulatedCuda, "flags", (f"-DMOST_THREADS={threads}",))
         compare(watched, order, 12, size)
 
 
