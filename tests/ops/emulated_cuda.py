@@ -8,7 +8,7 @@ import ctypes
 import sys
 import threading
 import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from importlib import import_module
 from types import ModuleType
@@ -306,6 +306,7 @@ class EmulatedCuda:
     def running(self) -> Iterator[None]:
         """Let ops find the device."""
         launch = import_launch()
+        convert = launch.as_argument
         EmulatedCuda.launches.clear()
         EmulatedCuda.waits.clear()
         OWN.given.clear()
@@ -315,7 +316,7 @@ class EmulatedCuda:
             patch.dict(backend.PACKAGES, {"meta": "cuda"}),
             patch.object(launch, "cupy", CUPY),
             patch.object(launch, "driver", Driver),
-            patch.object(launch, "as_argument", noted(launch.as_argument)),
+            patch.object(launch, "as_argument", lambda value: convert(note(value))),
             EmulatedCuda.memory.installed(),
             emulated_runtime.installed(),
             patch.object(emulated_runtime, "MODE", pretending),
@@ -324,16 +325,6 @@ class EmulatedCuda:
             yield
         launch.function_of.cache_clear()
         launch.module.cache_clear()
-
-
-def noted(as_argument: Callable[[Any], Any]) -> Callable[[Any], Any]:
-    """Return a function that notes a tensor before it becomes the argument of a kernel."""
-
-    def convert(value: Any) -> Any:
-        note(value)
-        return as_argument(value)
-
-    return convert
 
 
 CUPY = make_cupy(EmulatedModule)

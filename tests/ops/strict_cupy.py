@@ -99,10 +99,11 @@ class Launched:
         ]
 
 
-def note(value: Any) -> None:
-    """Note a tensor that is handed to the next kernel of this thread."""
+def note(value: Any) -> Any:
+    """Note a tensor that is handed to the next kernel of this thread, and return what was given."""
     if isinstance(value, torch.Tensor) and value.numel():
         OWN.given.setdefault(value.data_ptr(), []).append(value)
+    return value
 
 
 class Function:
