@@ -1,7 +1,7 @@
 """Features, stores that hold them by key, and caches in front of them.
 
-A feature returns rows by id, wherever they lie. The policies of the caches are operations, in `graphfeed.ops.rows`. The
-stage that fetches is `FeatureFetcher`, in `graphfeed.datapipes`.
+A feature returns rows by id, wherever they lie. The policies of caches are in `graphfeed.ops.rows`, and the stage that
+fetches, `FeatureFetcher`, in `graphfeed.datapipes`.
 """
 
 from graphfeed.storage.features.feature import ReadsAhead, RemoteFeature, Spans, dtype_and_shape, row_type

@@ -84,20 +84,18 @@ class CachedFeature(Feature):
     def update(self, value: torch.Tensor, ids: torch.Tensor | None = None) -> None:
         """Overwrite rows of the fallback feature and keep them in the cache.
 
-        Without `ids`, all rows are overwritten and the cache is emptied, also of the rows of features that share it.
-        If the new rows have another shape, dtype or number, as in layer-wise inference, a new cache takes the place of
-        the old one, with as many bytes and statistics that begin again. A feature that shared its cache then has one of
-        its own; the old one is freed when all that share it have left it. Where `cpu_cached_feature` or
-        `gpu_cached_feature` put one cache in front of several features, each gets its share of the bytes by rows.
-        Features that you made on one cache by their class get as many bytes each as that cache has, so that together
-        they take more. Such an update must not run while another thread reads. If there is no room for the new cache,
-        that is an error, and the new rows are read without a cache.
+        Without `ids`, all rows are overwritten and the cache is emptied, also of the rows of features that share it. If
+        the new rows have another shape, dtype or number, as in layer-wise inference, the feature gets a new cache of
+        its own, with as many bytes and statistics that begin again; the old one is freed when all that share it have
+        left it. Features that `cpu_cached_feature` or `gpu_cached_feature` put behind one cache each get their share of
+        its bytes by rows; those that you made on one cache by their class get all of them each. Such an update must not
+        run while another thread reads. If there is no room for the new cache, that is an error, and the new rows are
+        read without a cache.
 
         If the fallback's rows can't be overwritten because they lie in a file, `value` itself becomes the fallback.
 
         Raises:
             NotImplementedError: Some rows of a file.
-            TypeError: `value` holds no numbers.
             ValueError: Some rows of another shape or dtype than the others; all rows, of fewer than two dimensions.
         """
         if ids is None:
@@ -178,24 +176,20 @@ class CachedFeature(Feature):
 class CPUCachedFeature(CachedFeature):
     """A feature with a cache in memory; `cpu_cached_feature` makes one.
 
-    With ids on a GPU, rows are returned there. They pass through page-locked memory of a fixed size: while some of them
-    are copied on the current stream, the next ones are looked up and read. Each such part of 4 MiB counts as a query of
-    its own in `miss_rate`, and a row that two parts in a row lack is read twice.
+    With ids on a GPU, rows are returned there. They pass through page-locked memory of a fixed size: while some are
+    copied on the current stream, the next ones are looked up and read. Each such part of 4 MiB counts as a query of its
+    own in `miss_rate`, and a row that two parts in a row lack is read twice.
 
-    The cache steps aside as long as the fallback feature finds its rows in the system's page cache: they are read past
-    it then, which costs less than to look them up. They don't count in `miss_rate`; the `kind` of the cache, which
-    `explain()` shows, says how many there were.
-
-    Of a feature in parts (`graphfeed.distributed.PartitionedFeature`), only rows of other machines are kept and
+    As long as the fallback feature finds its rows in the system's page cache, they are read past this cache, which
+    costs less than to look them up. They don't count in `miss_rate`; the `kind` of the cache, which `explain()` shows,
+    says how many there were. Of a `graphfeed.distributed.PartitionedFeature`, only rows of other machines are kept and
     counted, and a read asks once for all that it lacks, also with ids on a GPU.
 
     Example:
         >>> from graphfeed.storage.features.feature import TorchBasedFeature
         >>> feature = cpu_cached_feature(TorchBasedFeature(torch.eye(3)), max_cache_size_in_bytes=1000)
-        >>> feature.read(torch.tensor([1, 2, 1])).argmax(1).tolist()
-        [1, 2, 1]
-        >>> feature.miss_rate
-        0.6666666666666666
+        >>> feature.read(torch.tensor([1, 2, 1])).argmax(1).tolist(), feature.miss_rate
+        ([1, 2, 1], 0.6666666666666666)
     """
 
     cache_type = CPUFeatureCache
@@ -322,17 +316,12 @@ def wrap_with_cached_feature(
     *args: Any,
     **kwargs: Any,
 ) -> Cached | dict[Any, Cached]:
-    """Put one cache in front of a feature, or of several features.
+    """Put one cache in front of a feature, or of several features, as `cpu_cached_feature` says.
 
     Args:
         cached_feature_type: The class to wrap them in. Its `cache_type` is the class of the cache.
-        fallback_features: One feature, or a dict of features whose rows have the same number of bytes.
-        max_cache_size_in_bytes: Bound for the memory of the cache, its bookkeeping included.
-        args: Further arguments for the cache's `within`, after the dtype: policy, num_parts and pin_memory.
-        kwargs: Further arguments for the cache's `within`.
-
-    Raises:
-        ValueError: There is no feature, rows have different sizes, or the number of bytes is negative.
+        fallback_features, max_cache_size_in_bytes: As for `cpu_cached_feature`.
+        args, kwargs: Further arguments for the cache's `within`, after the dtype: policy, num_parts and pin_memory.
     """
     if isinstance(fallback_features, Feature):
         alone = {None: fallback_features}
@@ -380,14 +369,16 @@ def cpu_cached_feature(
 ) -> CPUCachedFeature | dict[Any, CPUCachedFeature]:
     """Put a cache in memory in front of features that lie on disk.
 
-    The bound counts memory: the rows and the bookkeeping of the policy (25 to 33 bytes per row). GraphBolt counts the
-    rows alone, and rounds their number up. Returned mini-batches and the temporary memory of a read are not counted.
-
     Args:
         fallback_features: One feature, or a dict of features that share one cache, whose rows have equally many bytes.
-        max_cache_size_in_bytes: Bound for the memory of the whole cache. A cache without room for a row keeps none.
+        max_cache_size_in_bytes: Bound for the memory of the whole cache: the rows and 25 to 33 bytes of bookkeeping per
+            row (GraphBolt counts the rows alone, and rounds their number up), without returned mini-batches and the
+            temporary memory of a read. A cache without room for a row keeps none.
         policy: Decides which rows stay: "sieve" (the default) or "lru". "s3-fifo" and "clock" get SIEVE.
         pin_memory: Whether to keep the rows in page-locked memory.
+
+    Raises:
+        ValueError: There is no feature, rows have different sizes, or the number of bytes is negative.
 
     Example:
         >>> from graphfeed.storage.features.feature import TorchBasedFeature

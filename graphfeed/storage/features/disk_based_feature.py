@@ -39,21 +39,21 @@ MOST_THREADS = 16
 class DiskBasedFeature(ReadsAhead):
     """A feature whose rows stay in a `.npy` file.
 
-    Rows are read with positional reads: ids are sorted, rows that are near each other take one call, and large reads
-    are split among a pool of threads, which starts with the first of them and ends with the feature. When reads found
-    their rows in the system's page cache, the next ones copy rows from a mapping of the file, until they have to wait
-    for the disk. Leave the file as it is while it is in use: a read that fails is an OSError, or an EOFError where the
-    file has become shorter, and an epoch whose rows are read ahead begins with a RuntimeError if the file was written
-    to; but the system ends a process that copies from a mapping at the very moment at which its file is cut off
-    (SIGBUS). Behind `copy_to("cuda")`, rows go to the GPU without a stop in memory that is not
-    page-locked, and the loader reads them ahead of your step. The feature pickles as its path. Any thread may read it,
-    and a forked process starts a pool of its own.
+    Ids are sorted, rows that are near each other are read at once, and large reads are split among a pool of threads,
+    which starts with the first of them and ends with the feature. When reads found their rows in the system's page
+    cache, the next ones copy rows from a mapping of the file, until they have to wait for the disk. Behind
+    `copy_to("cuda")`, rows go to the GPU without a stop in memory that is not page-locked, and the loader reads them
+    ahead of your step. The feature pickles as its path. Any thread may read it, and a forked process starts a pool of
+    its own.
+
+    Leave the file as it is while it is in use: a read that fails is an OSError, or an EOFError where the file has
+    become shorter, and an epoch whose rows are read ahead begins with a RuntimeError if the file was written to; but
+    the system ends a process that copies from a mapping at the very moment at which its file is cut off (SIGBUS).
 
     Args:
         path: A NumPy file with two or more dimensions, in C order, without pickled objects.
         metadata: Anything else to know about the feature.
-        num_threads: The number of concurrent reads. The default is four per core, as threads that wait for the disk
-            keep no core busy, but at most 16.
+        num_threads: The number of concurrent reads. The default is four per core, but at most 16.
 
     Raises:
         ValueError: The array has fewer than two dimensions, holds objects or is in Fortran order, or the file is too
@@ -117,8 +117,8 @@ class DiskBasedFeature(ReadsAhead):
         """Read the rows at `ids`, or all rows if None, from the file into memory.
 
         With ids on a GPU, the rows are returned there. They pass through page-locked memory of a fixed size: while some
-        of them are copied on the current stream, the next ones are read. An id below 0 or beyond the rows raises an
-        IndexError; a failed read raises an OSError.
+        are copied on the current stream, the next ones are read. An id outside of the rows raises an IndexError, a
+        failed read an OSError.
         """
         if isinstance(ids, torch.Tensor) and on_gpu(ids):
             return self._read_on_gpu(ids)
@@ -135,7 +135,7 @@ class DiskBasedFeature(ReadsAhead):
     def begin_reading(self, ids: torch.Tensor, out: torch.Tensor, positions: torch.Tensor) -> list[Future[Spans]]:
         """Let the pool read many rows into memory, past the page cache where the system can do so.
 
-        Rows that lie near to each other are read at once. So the rows of a dense part of the file come at the speed of
+        Rows that lie near to each other are read at once, so those of a dense part of the file come at the speed of
         reading it in order: with 4 of 32 million rows of 128 bytes wanted, at 1.5 GB/s rather than 0.05.
         """
         parts = self._split(ids.numel(), ROWS_PER_TASK, TASKS_PER_THREAD * self._threads)
@@ -150,8 +150,7 @@ class DiskBasedFeature(ReadsAhead):
         """Wait until parts are read.
 
         Raises:
-            OSError: A read failed.
-            EOFError: The file became shorter.
+            OSError: A read failed; an EOFError if the file became shorter.
             TimeoutError: A part takes longer than ten minutes.
         """
         try:

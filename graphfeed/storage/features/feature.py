@@ -66,8 +66,8 @@ class Feature(ABC):
         """Yield once per stage of reading; the last stage gives the rows.
 
         A reader of several features advances each of them by one stage in turn, so that one feature waits for its disk
-        while the next one computes. This default has a single stage, which reads when its result is waited for. A
-        feature with remote rows should start to fetch them when it is advanced.
+        while the next one computes. This default has one stage, which reads when its result is waited for. A feature
+        with remote rows should start to fetch them when it is advanced.
 
         Example:
             >>> (rows,) = TorchBasedFeature(torch.eye(2)).read_async(torch.tensor([1]))
@@ -97,11 +97,7 @@ class Feature(ABC):
         return self.is_pinned()
 
     def pin_memory_(self) -> Self:
-        """Page-lock the rows in place and return this object; one without rows in memory issues a warning and stays.
-
-        Raises:
-            RuntimeError: torch finds no CUDA device.
-        """
+        """Page-lock the rows in place, which needs CUDA; warn where none are in memory. Return this object."""
         warn_of_staying(self, "pin_memory_()")
         return self
 
@@ -154,15 +150,12 @@ class ReadsAhead(Feature):
 
     @abstractmethod
     def begin_reading(self, ids: torch.Tensor, out: torch.Tensor, positions: torch.Tensor) -> list[Future[Spans]]:
-        """Let threads read many rows into memory.
+        """Let threads read many rows; return the futures of the parts for `join`. Cancelled parts are not read.
 
         Args:
             ids: int64, ascending, in the range of the rows.
             out: Written: contiguous, shape (any, ...), of the feature's dtype.
             positions: int64: the row of `out` for each id.
-
-        Returns:
-            The futures of the parts, for `join`; each says how they were read. Parts that are cancelled are not read.
         """
 
     @abstractmethod
@@ -189,9 +182,8 @@ class RemoteFeature(Feature):
     def split_local(self, ids: torch.Tensor) -> tuple[torch.Tensor, Callable[[torch.Tensor], None]]:
         """Split rows, whose ids were checked, into remote ones and local ones, which can be read without waiting.
 
-        Returns:
-            The positions of the ids whose rows are remote, ascending, int64; and a function that writes the local rows
-            to a tensor with a row for each id.
+        Return the positions of the ids whose rows are remote, ascending, int64; and a function that writes the local
+        rows to a tensor with a row for each id.
         """
 
 
@@ -244,13 +236,11 @@ class TorchBasedFeature(Shareable, Feature):
         metadata: Anything else to know about the feature.
 
     Raises:
-        TypeError: `torch_feature` is neither a tensor nor numbers that could become one.
         ValueError: `torch_feature` has fewer than two dimensions, requires gradients, or lies on the device "meta".
 
     Example:
-        >>> TorchBasedFeature(torch.tensor([[1.0], [2.0], [3.0]])).read(torch.tensor([2, 0]))
-        tensor([[3.],
-                [1.]])
+        >>> TorchBasedFeature(torch.tensor([[1.0], [2.0], [3.0]])).read(torch.tensor([2, 0])).tolist()
+        [[3.0], [1.0]]
     """
 
     @checked
@@ -264,7 +254,7 @@ class TorchBasedFeature(Shareable, Feature):
 
         The rows are returned on the tensor's device. With a pinned tensor and ids on a GPU, the GPU reads the rows over
         the bus and they are returned there. A read takes a bit less than twice the time of a memcpy of the same size.
-        An id below 0 or beyond the rows raises an IndexError.
+        An id outside of the rows, also one below 0, raises an IndexError.
         """
         if ids is None:
             return self._tensor

@@ -34,25 +34,23 @@ DEFAULT_POLICY = "sieve"
 class CPUFeatureCache(RowCache):
     """A cache of feature rows in CPU memory; a policy decides which rows stay.
 
-    The cache is thread-safe. One thread at a time looks up or stores rows, and no thread holds the lock while it
-    fetches rows. A query never waits for room: rows that don't fit are returned without being kept. The cache pickles
-    as an empty cache of the same size, and a forked process starts with an empty one.
+    The cache is thread-safe: one thread at a time looks up or stores rows, and none holds the lock while it fetches
+    them. A query never waits for room: rows that don't fit are returned without being kept. The cache pickles as an
+    empty cache of the same size, and a forked process starts with an empty one.
 
-    The cache takes `max_size_in_bytes` of memory: the rows, whose pages are touched as they fill, and the bookkeeping
-    of the policy, 25 to 33 bytes per row. In addition, each query holds the rows that it returns and some tens of
-    bytes per key. `query_and_replace` holds 4 MiB more, for the rows being read; `begin` holds all missing rows.
+    It takes `max_size_in_bytes` of memory: the rows, whose pages are touched as they fill, and 25 to 33 bytes per row
+    for the policy. Each query also holds the rows that it returns and some tens of bytes per key; beside these,
+    `query_and_replace` holds 4 MiB of rows being read, and `begin` all missing rows.
 
     Args:
-        cache_shape: Shape (rows, ...): the number of rows and the shape of each. To go by a number of bytes, use
-            `within`.
+        cache_shape: The number of rows and the shape of each: (rows, ...). To go by a number of bytes, use `within`.
         dtype: The dtype of the rows.
         policy: "sieve" (the default) or "lru". "s3-fifo" and "clock" get SIEVE.
         num_parts: Has no effect: the cache always has one part.
         pin_memory: Whether to keep the rows in page-locked memory.
 
     Example:
-        >>> cache = CPUFeatureCache((2, 1), torch.float32)
-        >>> table = torch.tensor([[0.0], [10.0], [20.0]])
+        >>> cache, table = CPUFeatureCache((2, 1), torch.float32), torch.tensor([[0.0], [10.0], [20.0]])
         >>> cache.query_and_replace(torch.tensor([2, 0]), lambda keys: table[keys]).tolist()
         [[20.0], [0.0]]
         >>> cache.query(torch.tensor([1, 2]))[2].tolist()
@@ -113,10 +111,7 @@ class CPUFeatureCache(RowCache):
             max_size_in_bytes: Bound for the cache's own `max_size_in_bytes`. If not even one row fits, the cache keeps
                 nothing, and takes the hundred bytes of an empty cache.
             row_shape: Shape of a row.
-            dtype: As for the class, like the parameters that follow.
-            policy: As for the class.
-            num_parts: As for the class.
-            pin_memory: As for the class.
+            dtype, policy, num_parts, pin_memory: As for the class.
             most_rows: How many rows there are to be kept; None if nobody knows.
 
         Example:
@@ -152,11 +147,9 @@ class CPUFeatureCache(RowCache):
         """Return the rows of some keys, and keep those that had to be read.
 
         Args:
-            keys: As for `query`.
-            reader_fn: Called with the missing keys, each once, in order of first appearance. It is called several
-                times, with a part of the keys each, in ascending order, if their rows take much memory, and never if no
-                key is missing.
-            offset: As for `query`.
+            keys, offset: As for `query`.
+            reader_fn: Called with the missing keys, each once, in order of first appearance; if their rows take much
+                memory, several times, with a part of the keys each, in ascending order; never if no key is missing.
         """
         looked_up = self._look_up(keys, offset)
         first = positions = first_positions(looked_up)
@@ -183,8 +176,7 @@ class CPUFeatureCache(RowCache):
         """Look up some keys: the first half of `query_and_replace`.
 
         Args:
-            keys: As for `query`.
-            offset: As for `query`.
+            keys, offset: As for `query`.
             into: Memory for the rows, one per key; contiguous. The default is new memory.
             positions: int64: where the row of each key belongs in `into`, which may then have others beside them.
 
@@ -202,14 +194,7 @@ class CPUFeatureCache(RowCache):
         offsets: torch.Tensor | None = None,  # noqa: ARG002
         offset: int = 0,
     ) -> None:
-        """Keep rows by key and overwrite existing ones. If a key occurs several times, its last row is kept.
-
-        Args:
-            keys: As for `query`.
-            values: One row per key.
-            offsets: Has no effect: the fourth value that `query` returns.
-            offset: As for `query`.
-        """
+        """Keep rows by key, and overwrite existing ones; of equal keys, the last row stays. `offsets` has no effect."""
         check_tensors(keys=keys, values=values)
         self._check_rows(values, keys)
         self._check_keys(keys, offset)

@@ -20,23 +20,22 @@ from graphfeed.storage.features.row_cache import LookedUp, Reader, RowCache, out
 class GPUFeatureCache(RowCache):
     """A cache of feature rows in GPU memory, in sets of at most 32; in each set, the most recently used rows stay.
 
-    The hash of a key selects the set that may hold it, and one warp looks at the whole set. A request never evicts what
-    it used or stored itself; rows for which there is no place are returned without being kept. So no query waits for
-    room, however small the cache is. Which keys are kept depends only on the requests and their order.
+    The hash of a key selects its set. A request never evicts what it used or stored itself; rows for which there is no
+    place are returned without being kept, so no query waits for room. Which keys are kept depends only on the requests
+    and their order.
 
     The cache is thread-safe, and each thread may use a CUDA stream of its own. One thread at a time looks up or stores
     rows, and its stream waits for the stream of the thread before it. No thread holds the lock while it waits for the
-    device or fetches rows. A query waits for the device to learn how many keys are missing. The cache pickles as an
-    empty cache of the same size.
+    device, which each query does to learn how many keys are missing, or fetches rows. The cache pickles as an empty
+    cache of the same size.
 
-    The cache takes `max_size_in_bytes` of the device's memory: the rows, and 16 bytes per row. In addition, each query
-    holds the rows that it returns, a second copy of the missing ones, and some hundred bytes per key.
+    It takes `max_size_in_bytes` of the device's memory: the rows, and 16 bytes per row. Each query also holds the rows
+    that it returns, a second copy of the missing ones, and some hundred bytes per key.
 
     Args:
-        cache_shape: Shape (rows, ...): the number of rows and the shape of each. All sets have the same size, so a few
-            rows may be left out. To go by a number of bytes, use `within`.
-        dtype: The dtype of the rows.
-        device: The device that holds them.
+        cache_shape: The number of rows, of which a few may be left out, as all sets have the same size, and the shape
+            of each: (rows, ...). To go by a number of bytes, use `within`.
+        dtype, device: The dtype of the rows, and the device that holds them.
 
     Raises:
         ImportError: CuPy, which the kernels need, is not installed.
@@ -45,8 +44,7 @@ class GPUFeatureCache(RowCache):
     Example:
         On a CPU, whose kernels do the same:
 
-        >>> cache = GPUFeatureCache((2, 1), torch.float32, device="cpu")
-        >>> table = torch.tensor([[0.0], [10.0], [20.0]])
+        >>> cache, table = GPUFeatureCache((2, 1), torch.float32, "cpu"), torch.tensor([[0.0], [10.0], [20.0]])
         >>> cache.query_and_replace(torch.tensor([2, 0]), lambda keys: table[keys]).tolist()
         [[20.0], [0.0]]
         >>> cache.query(torch.tensor([1, 2]))[2].tolist()
@@ -86,8 +84,7 @@ class GPUFeatureCache(RowCache):
         Args:
             max_size_in_bytes: Bound for the cache's own `max_size_in_bytes`; if not even one row fits, nothing is kept.
             row_shape: Shape of a row.
-            dtype: As for the class.
-            device: As for the class.
+            dtype, device: As for the class.
             most_rows: How many rows there are to be kept; None if nobody knows. The cache gets twice as many places at
                 most, with which hardly a set lacks one for a key of its own.
 
@@ -118,22 +115,15 @@ class GPUFeatureCache(RowCache):
         """Return the rows of some keys, and keep those that had to be read.
 
         Args:
-            keys: As for `query`.
+            keys, offset: As for `query`.
             reader_fn: Called once with the missing keys, each once, in order of first appearance; not called if no key
                 is missing. The rows that it returns may lie on any device.
-            offset: As for `query`.
         """
         finish, missing = self.begin(keys, offset)
         return finish(reader_fn(missing) if missing.numel() else self._rows[:0])
 
     def replace(self, keys: torch.Tensor, values: torch.Tensor, *, offset: int = 0) -> None:
-        """Keep rows by key and overwrite existing ones. If a key occurs several times, its last row is kept.
-
-        Args:
-            keys: As for `query`.
-            values: One row per key.
-            offset: As for `query`.
-        """
+        """Keep rows by key, and overwrite existing ones; of equal keys, the last row stays."""
         self._check_rows(values, keys)
         self._check_keys(keys, offset)
         given = keys.to(self.device)
@@ -198,12 +188,9 @@ class GPUCachedFeature(CachedFeature):
         On a CPU, whose kernels do the same:
 
         >>> from graphfeed.storage.features.feature import TorchBasedFeature
-        >>> cache = GPUFeatureCache((2, 3), torch.float32, device="cpu")
-        >>> feature = GPUCachedFeature(TorchBasedFeature(torch.eye(3)), cache)
-        >>> feature.read(torch.tensor([1, 2, 1])).argmax(1).tolist()
-        [1, 2, 1]
-        >>> feature.miss_rate
-        0.6666666666666666
+        >>> feature = GPUCachedFeature(TorchBasedFeature(torch.eye(3)), GPUFeatureCache((2, 3), torch.float32, "cpu"))
+        >>> feature.read(torch.tensor([1, 2, 1])).argmax(1).tolist(), feature.miss_rate
+        ([1, 2, 1], 0.6666666666666666)
     """
 
     cache_type = GPUFeatureCache
@@ -249,15 +236,14 @@ def gpu_cached_feature(
     """Put a cache in a GPU's memory in front of features; of each set in it, the most recently used rows stay (LRU).
 
     Reads return the same bits as without the cache. Put `copy_to` before `fetch_feature`, so that ids don't travel back
-    and forth. The bound counts the rows and 16 bytes of bookkeeping per row; GraphBolt counts the rows alone. Returned
-    mini-batches and the temporary memory of a read are not counted; see `GPUFeatureCache`. A feature on disk profits
-    from a second cache in memory: `gpu_cached_feature(cpu_cached_feature(feature, ...), ...)`.
+    and forth. A feature on disk profits from a second cache in memory, of `cpu_cached_feature`, behind this one.
 
     Args:
-        fallback_features: One feature, or a dict of features that share one cache. Their rows must have the same number
-            of bytes.
-        max_cache_size_in_bytes: Bound for the memory of the whole cache. A cache without room for a row keeps none. For
-            more than twice as many rows as the features have, no memory is taken.
+        fallback_features: One feature, or a dict of features that share one cache, whose rows have equally many bytes.
+        max_cache_size_in_bytes: Bound for the memory of the whole cache: the rows and 16 bytes of bookkeeping per row
+            (GraphBolt counts the rows alone), without returned mini-batches and the temporary memory of a read; see
+            `GPUFeatureCache`. A cache without room for a row keeps none. For more than twice as many rows as the
+            features have, no memory is taken.
         device: The device of the cache.
 
     Raises:
@@ -269,9 +255,8 @@ def gpu_cached_feature(
         On a CPU, whose kernels do the same:
 
         >>> from graphfeed.storage.features.feature import TorchBasedFeature
-        >>> papers, authors = TorchBasedFeature(torch.eye(2)), TorchBasedFeature(torch.ones(1, 2))
-        >>> both = gpu_cached_feature({"paper": papers, "author": authors}, 1000, device="cpu")
-        >>> both["author"].read(torch.tensor([0])).tolist()
+        >>> features = {"paper": TorchBasedFeature(torch.eye(2)), "author": TorchBasedFeature(torch.ones(1, 2))}
+        >>> gpu_cached_feature(features, 1000, device="cpu")["author"].read(torch.tensor([0])).tolist()
         [[1.0, 1.0]]
     """
     return wrap_with_cached_feature(GPUCachedFeature, fallback_features, max_cache_size_in_bytes, device=device)

@@ -74,16 +74,13 @@ class PlannedRows(Feature):
     its mini-batches, in the order of their ids. While a window is used, the next one is read into the memory of what no
     known mini-batch needs any more, and of that first what was met least; where this does not suffice, it is read in
     parts, as mini-batches are used. So a window may take nearly all memory, and no policy reads fewer rows for what is
-    known (Belady, 1966; Ginex, VLDB 2022, plans epochs so; RapidGNN, 2025, plans what it asks of other machines).
-    Rows of a `RemoteFeature` that are local take no memory here.
+    known (Belady, 1966; Ginex, VLDB 2022, plans epochs so; RapidGNN, 2025, plans what it asks of other machines). Rows
+    of a `RemoteFeature` that are local take no memory here.
 
     Args:
         feature: The feature.
-        max_size_in_bytes: Bound for the memory of rows and bookkeeping. The latter needs 5.25 bytes per row of the
-            feature, and 12 per row in memory.
-
-    Raises:
-        ValueError: There is no room for a row.
+        max_size_in_bytes: Bound for the memory of rows and bookkeeping, which needs 5.25 bytes per row of the feature,
+            and 12 per row in memory. A ValueError if there is no room for a row.
 
     Example:
         >>> import tempfile
@@ -91,14 +88,13 @@ class PlannedRows(Feature):
         >>> from graphfeed.storage import DiskBasedFeature
         >>> with tempfile.NamedTemporaryFile(suffix=".npy") as file:
         ...     np.save(file.name, np.arange(100).reshape(-1, 1))
-        ...     rows = PlannedRows(DiskBasedFeature(file.name), 1000)
-        ...     for ids in (torch.tensor([7, 3]), torch.tensor([3, 9])):
-        ...         rows.note([ids])
+        ...     rows, ids = PlannedRows(DiskBasedFeature(file.name), 1000), torch.tensor([3, 9])
+        ...     rows.note([ids])
         ...     rows.begin()
         ...     rows.wait()
         ...     rows.expect([ids])
         ...     print(rows.read(ids).tolist(), rows)
-        [[3], [9]] PlannedRows(int64[100, 1], 22 rows in memory, 0 hits, 3 misses)
+        [[3], [9]] PlannedRows(int64[100, 1], 22 rows in memory, 0 hits, 2 misses)
     """
 
     kind = "rows of the next mini-batches in memory"
@@ -167,10 +163,7 @@ class PlannedRows(Feature):
         self._largest = max(self._largest, noted.rows)
 
     def begin(self) -> None:
-        """Begin to read what the window lacks, as far as there is memory, and begin the next window.
-
-        `wait` must have been called for the last one.
-        """
+        """Begin to read what the window lacks, as memory allows, and the next window; `wait` for the last one first."""
         self._plan = begin_window(self._plan, self._first)
         lacking = int(self._plan.num_waiting[0])
         self.misses += lacking
@@ -202,12 +195,7 @@ class PlannedRows(Feature):
             self._reads += self.feature.begin_reading(rows, self._rows, slots)
 
     def wait(self) -> None:
-        """Wait until the rows of the last window are there; those before it must have been used.
-
-        Raises:
-            CancelledError: The read was cancelled.
-            Exception: What failed, as `ReadsAhead.join` says.
-        """
+        """Wait until the last window's rows are there, as `join` does; mini-batches before it must have been used."""
         self._place()
         self._lacks_slots = self._plan.num_waiting[0] > 0
         self._join()

@@ -13,14 +13,10 @@ from graphfeed.storage.memory.cache_use import Cache
 
 
 class RowMemory:
-    """Memory for rows of several slow features, each of which gets its share by the bytes of all its rows.
+    """Memory of at most `max_size_in_bytes` for slow features, each of which gets its share by the bytes of its rows.
 
-    It is taken when the first epoch begins, and rows stay for the next one. An epoch that begins while another one uses
-    it takes as much memory once more.
-
-    Args:
-        features: The features by key.
-        max_size_in_bytes: Bound for the memory of all.
+    The first epoch takes it, and rows stay for the next one. One that begins while another uses it takes as much once
+    more.
     """
 
     def __init__(self, features: Mapping[StoreKey, ReadsAhead], max_size_in_bytes: int) -> None:
@@ -41,14 +37,11 @@ class RowMemory:
 
     @contextmanager
     def take(self) -> Iterator[dict[StoreKey, PlannedRows]]:
-        """Return the memory for each feature, for one epoch.
-
-        Where the epoch fails or is left early, rows are forgotten, because some of them may not have been read.
+        """Return the memory for each feature, for one epoch; one that fails or is left early forgets its rows.
 
         Raises:
             ValueError: There is no room for a row.
-            RuntimeError: Rows have changed, as those of a file that was written to since it was opened, so that rows of
-                before would be mixed with others.
+            RuntimeError: Rows have changed, as those of a file that was written to since it was opened.
         """
         for feature in self.features.values():
             feature.check_unchanged()

@@ -1,9 +1,7 @@
 """Memory that processes or CUDA streams share, trees of tensors, and the codec of tensors to bytes.
 
-Everything here works on tensors alone. `Shareable` is an object whose tensors other processes map, `SharedBlock` is
-tensors side by side in shared memory, `find_places` says where others find a tensor that lies there or in a file.
-`move` takes a tree of tensors to a device or to pinned memory. What a graph or a feature puts into such memory is its
-own affair, in `graphfeed.storage.graph` and `graphfeed.storage.features`; memory is allocated in `graphfeed.ops`.
+Everything here works on tensors alone. What a graph or a feature puts into such memory is its own affair, in
+`graphfeed.storage.graph` and `graphfeed.storage.features`; memory is allocated in `graphfeed.ops`.
 """
 
 from graphfeed.storage.memory.cache_use import Cache, HasCaches

@@ -1,9 +1,8 @@
 """Files that get their name when they are whole, and how they are known to be as they were then, without reading them.
 
-What was checked when a file was written, such as the arrays of a graph, need not be checked again at each opening: that
-would read all of it. So its writer notes a time, in the file or in the metadata beside it, and gives the file that time
-of modification. Whatever writes to the file changes that; `mv`, `cp -p`, rsync and tar keep it, and a plain `cp` does
-not. A file that is cut off has another size, which its header tells.
+What was checked when a file was written need not be checked again at each opening, which would read all of it. So its
+writer notes a time, in the file or in the metadata beside it, and gives the file that time of modification. Whatever
+writes to the file changes that; `mv`, `cp -p`, rsync and tar keep it, and a plain `cp` does not.
 """
 
 import glob
@@ -34,12 +33,7 @@ def stamp_file(path: Path, stamp: int) -> None:
 
 
 def has_stamp(file: Path | int, stamp: object) -> bool:
-    """Tell whether a file, by its path or an open descriptor, is as it was when it got a stamp.
-
-    Args:
-        file: The file.
-        stamp: What was noted, perhaps by an earlier release, which noted nothing.
-    """
+    """Tell whether a file is as it was when it got a stamp: what was noted, which earlier releases did not do."""
     return type(stamp) is int and os.stat(file).st_mtime_ns == stamp * NS
 
 
@@ -61,7 +55,8 @@ def new_file(
 ) -> Iterator[BinaryIO]:
     """Yield a file to write to; when it is whole and on the disk, it takes the place of what is at `path`.
 
-    Until then it is `NAME.xxxxxxxx.part`, beside, and held. An error removes it, and `remove_left` after a kill.
+    Until then it is `NAME.xxxxxxxx.part`, beside, and held. An error removes it, and `remove_left` after a kill. An
+    OSError says why it can't be written; where the disk is full, it names `path` and what was needed.
 
     Args:
         path: The file to make.
@@ -70,9 +65,6 @@ def new_file(
         mode: Who may read and write it, less what the umask forbids.
         hidden: Whether the name begins with a dot until then, for folders whose files are all taken for data.
         give_name: Called with both paths, in the end.
-
-    Raises:
-        OSError: The file can't be written; where the disk is full, the error names `path` and what was needed.
     """
     try:
         file, part = open_part(path, mode, hidden)

@@ -1,7 +1,4 @@
-"""Reads files of arrays that came from outside: NumPy's, into memory that processes can share or as a mapping; torch's.
-
-Nothing in them is unpickled but tensors and plain containers.
-"""
+"""Reads NumPy's files from outside, into memory to be shared or as a mapping, and torch's: no object is unpickled."""
 
 import pickle
 import re
@@ -46,12 +43,7 @@ def read_npy(path: str | Path, *, mapped: bool = False) -> NDArray[Any]:
 
 
 def map_npy(path: str | Path) -> Any:
-    """Map a `.npy` file for reading; return the `numpy.memmap`. Several threads may do so at the same time.
-
-    Raises:
-        OSError: It can't be read.
-        ValueError: It is damaged, or holds objects.
-    """
+    """Map a `.npy` file for reading, as a `numpy.memmap`; one that is damaged or holds objects is a ValueError."""
     with open(path, "rb", opener=regular_file), PARSING:  # NumPy opens it by its name, and would wait for a pipe
         return np.load(path, mmap_mode="r", allow_pickle=False)
 
@@ -115,11 +107,7 @@ def read_array(path: Path) -> NDArray[Any]:
 
 
 def as_array(saved: Any) -> NDArray[Any]:
-    """Return the array that a shell stands for, in the machine's byte order and for writing, as tensors are.
-
-    Raises:
-        ValueError: The shell stands for something else, or for an array of objects or texts.
-    """
+    """Return the array of numbers that a shell stands for, in the machine's byte order and for writing."""
     try:
         _, shape, dtype, is_fortran, data = saved.content
         code, (_, order, *_) = dtype.arguments[0], dtype.content
@@ -137,13 +125,10 @@ def read_tensors(path: Path, stand_ins: Sequence[Any] = ()) -> Any:
     """Return what `torch.save` wrote, without unpickling anything but tensors, dicts, lists and the like.
 
     Args:
-        path: The file, which must exist.
+        path: The file, which must exist. A damaged one, or one of other objects, is a ValueError.
         stand_ins: What may also be named in the file, and what is made in its place: a class that has the module and
             the name of another, or a tuple of a function and the full name of what it replaces. They need torch 2.5,
             and tuples need torch 2.6.
-
-    Raises:
-        ValueError: The file is damaged, or holds other objects.
     """
     open(path, "rb", opener=regular_file).close()  # torch opens it by its name, and would wait for a pipe
     try:

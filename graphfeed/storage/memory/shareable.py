@@ -69,14 +69,14 @@ class Shareable:
 
     Both see what the other one writes to shared tensors. Large ones that graphfeed made lie in shared memory from the
     start, where the system has huge pages of it. Others, such as your own, are copied there by the first pickling, and
-    the object has the copies from then on. That takes the time of one copy, and the memory of both for as long as you
-    keep yours. Small tensors are sent by value.
+    the object has the copies from then on: that takes the time of one copy, and the memory of both for as long as you
+    keep yours. Small tensors are sent by value, and `torch.save` stores all so, as no handle outlives its process.
 
     Tensors over a file that graphfeed mapped stay there, and the receiver maps the same file. So does an array that
     NumPy mapped, if you give that array rather than a tensor of it. If writes go to that file, as with
     `mmap_mode="r+"`, both see them; otherwise, as with `mmap_mode="c"`, what either of them writes from then on is seen
     by itself alone. A tensor whose sender had written to its own copies of the file's pages before is copied like
-    others. `torch.save` stores all tensors by value, since a handle is useless once the process is gone.
+    others.
     """
 
     def __reduce_ex__(self, protocol: SupportsIndex) -> str | tuple[Any, ...]:

@@ -82,12 +82,8 @@ class FilePlace:
     def open(self) -> torch.Tensor:
         """Map the tensor; writes go to the file if those of the sender do, and otherwise stay in this process.
 
-        Raises:
-            FileNotFoundError: The file can't be opened.
-            RuntimeError: Another file lies there since the tensor was sent, or the file has another size.
-
-        Warns:
-            UserWarning: The file was written to or touched since then.
+        It warns if the file was written to or touched since the tensor was sent. A file that can't be opened is a
+        FileNotFoundError; another file that lies there since then, or one of another size, is a RuntimeError.
         """
         advice = "leave a file as it is while it is in use, and write new data to another one"
         # Opened for writing only if writes of the sender reach the file, too: then both see each other's.
@@ -118,14 +114,9 @@ class FilePlace:
 
 
 def find_places(tensors: Sequence[torch.Tensor], fewest_bytes: int = 0) -> list[FilePlace | Handle | None]:
-    """Return where other processes find each tensor.
+    """Return where other processes find each tensor of the CPU: in shared memory or in a file.
 
-    Args:
-        tensors: Tensors on the CPU.
-        fewest_bytes: Those of no more bytes are looked for in shared memory, but not in files.
-
-    Returns:
-        Where it lies in shared memory or in a file; None if it lies in neither, or not as the file has it.
+    It is None for those that lie in neither, or not as the file has it, or in a file and have at most `fewest_bytes`.
     """
     return [
         find_handle(tensor) or (find_in_file(tensor) if tensor.nbytes > fewest_bytes else None) for tensor in tensors
@@ -193,10 +184,7 @@ class SharedBlock:
 
     @classmethod
     def allocate(cls, tensors: Sequence[torch.Tensor]) -> "SharedBlock":
-        """Return a new block with tensors of the same shapes and dtypes, full of zeros; the given may be meta tensors.
-
-        Once they are written, `collapse(block.memory)` makes reading them faster.
-        """
+        """Return a block of zeros for tensors like these, which may be meta ones; `collapse` it once it is written."""
         places, size = [], 0
         for tensor in tensors:
             places.append(place_of(tensor, size))
@@ -214,11 +202,7 @@ class SharedBlock:
 
     @classmethod
     def open(cls, handle: Handle) -> "SharedBlock":
-        """Map a block of another process, or of this one.
-
-        Raises:
-            FileNotFoundError: The process that owns it is gone, or runs on another machine.
-        """
+        """Map a block; raise a FileNotFoundError if the process that owns it is gone, or runs on another machine."""
         advice = "it lives as long as the object that was pickled, on this machine: keep that until it is unpickled"
         try:
             file = MemoryFile(os.open(handle.path, os.O_RDWR))

@@ -1,9 +1,7 @@
 """Tensors as bytes, in memory, in files and through sockets: a header, then the bytes of each tensor, aligned.
 
-Two layers. A `Frame` is a header of any bytes and some buffers as one piece of memory; it is written into memory that
-the caller gives (`write`), or piece after piece (`pieces`), and `read_frame` returns views of it. `encode_tensors`
-makes the header and the buffers of tensors by name: the header is JSON, so `decode_tensors` executes nothing, and
-checks all that a sender might say. Processes that trust each other may frame another header, such as a pickle.
+A `Frame` is a header of any bytes and some buffers as one piece of memory. `encode_tensors` makes both of tensors by
+name: its header is JSON, so `decode_tensors` executes nothing, and checks all that a sender might say.
 """
 
 import json
@@ -46,11 +44,7 @@ class TensorSpec(NamedTuple):
 
 
 def describe_tensors(tensors: Mapping[str, torch.Tensor]) -> list[TensorSpec]:
-    """Return what a header will say of some tensors; reads none of their values.
-
-    Raises:
-        TypeError: Something is not a dense tensor with a text as its name.
-    """
+    """Return what a header will say of some dense tensors; reads none of their values."""
     expected = "a message must be a dict of texts to tensors, but"
     if not isinstance(tensors, Mapping):
         raise TypeError(f"{expected} is a {type(tensors).__name__}")
@@ -65,11 +59,7 @@ def describe_tensors(tensors: Mapping[str, torch.Tensor]) -> list[TensorSpec]:
 
 
 def read_specs(rows: Any) -> list[TensorSpec]:
-    """Return what `TensorSpec.to_row` has written, after JSON.
-
-    Raises:
-        ValueError: A row is none, has an unknown dtype or a shape of no tensor, or has the name of another one.
-    """
+    """Return what `TensorSpec.to_row` has written, after JSON; what describes no tensors is a ValueError."""
     try:
         specs = [TensorSpec(name, DTYPES[dtype], tuple(shape)) for name, dtype, shape in rows]
     except (KeyError, TypeError, ValueError) as error:
@@ -89,11 +79,8 @@ def encode_tensors(tensors: Mapping[str, torch.Tensor], head: Any = None) -> tup
     """Return a header, and the bytes of each tensor: views of contiguous ones on the CPU, and copies of others.
 
     Args:
-        tensors: By name.
+        tensors: Dense tensors by name.
         head: What else the receiver is to know, in what JSON can hold.
-
-    Raises:
-        TypeError: Something is not a dense tensor with a text as its name.
 
     Example:
         >>> header, buffers = encode_tensors({"ids": torch.arange(2)}, head="first")
@@ -106,11 +93,7 @@ def encode_tensors(tensors: Mapping[str, torch.Tensor], head: Any = None) -> tup
 
 
 def decode_tensors(header: bytes, buffers: Sequence[Bytes]) -> tuple[Any, dict[str, torch.Tensor]]:
-    """Return what `encode_tensors` was given; the tensors view the buffers.
-
-    Raises:
-        ValueError: The header can't be read, or doesn't describe these buffers.
-    """
+    """Return what `encode_tensors` was given; the tensors view the buffers, and a wrong header is a ValueError."""
     try:
         head, rows = json.loads(header)
         specs = read_specs(rows)
@@ -177,12 +160,8 @@ class Frame:
 def read_frame(memory: Bytes, largest_head: int | None = None) -> tuple[bytes, list[Bytes], int]:
     """Return the header, the buffers, which view the memory, and the size of the frame at the beginning of some memory.
 
-    Args:
-        memory: Where it lies, and perhaps others behind it.
-        largest_head: How many bytes may come before the buffers; any number if None.
-
-    Raises:
-        ValueError: It is no frame, ends behind the memory, or has a larger head.
+    Raises a ValueError if it is no frame, ends behind the memory, or has more than `largest_head` bytes before the
+    buffers.
     """
     if memory.size < SIZES.size:
         raise ValueError(f"a frame of tensors has at least {SIZES.size} bytes, but {memory.size} came")

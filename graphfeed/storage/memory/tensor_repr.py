@@ -42,9 +42,7 @@ def tensor_repr(name: str, values: Mapping[str, Any]) -> str:
 
 
 def shapes_repr(name: str, values: Mapping[str, Any]) -> str:
-    """Return a record as text, one field per line, with the dtypes and shapes of tensors instead of their values.
-
-    No tensor is read, so nothing waits for a GPU.
+    """Return a record as text, one field per line, with dtypes and shapes of tensors, none of which is read, as values.
 
     Example:
         >>> print(shapes_repr("Point", {"x": torch.zeros(2, 3), "y": [1, "a"]}))
