@@ -1,17 +1,12 @@
 """HOW: pure functions on arrays, one operation per file.
 
 Each file has an operation's contract, its checks and the allocation of its results. The kernels are in
-`graphfeed.ops.cpu` and `graphfeed.ops.cuda`, under the same names. Operations know nothing of stages, loaders or file
-formats: what is stored, and how, belongs to `graphfeed.storage`.
+`graphfeed.ops.cpu` and `graphfeed.ops.cuda`, under the same names; what is stored, and how, belongs to
+`graphfeed.storage`.
 
-- `sampling`: `sample_hops` takes all hops of a mini-batch, and `sample_neighbors` one; a `Drawing` says how edges are
-  chosen. Also `sample_negatives`, `permute`, and what
-  samplers prepare: weights, the order of time, high-degree indexes.
-- `structure`: `coo_to_csc` and checks of graphs, `compact` and `unique_and_compact`, `isin`, `match_pairs` and others.
-- `rows`: `gather_rows`, `gather_parts`, `copy_rows`, `delete_rows`, `read_rows`, and which rows a cache keeps.
-- `records`: `scan_records` and `parse_examples`, on the bytes of files that `graphfeed.ingest` reads.
-- `arguments`: array-likes that become tensors, and checks. `process`: optional packages, progress bars, forks.
-- Here: the keys of random numbers (`Key`, `seed`), what they draw, devices, pinned memory, futures that are complete.
+Unless an operation says otherwise, `indptr` holds column starts, int32 or int64, of shape (columns + 1,), `indices` the
+source of each edge, and `key` is that of the draws (`Key.at`); ids are int32 or int64. Another dtype is a TypeError,
+and arrays that don't fit together are a ValueError.
 """
 
 # fmt: off

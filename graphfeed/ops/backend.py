@@ -22,9 +22,7 @@ def cuda_extra() -> str:
 def load(package: str, op: str) -> ModuleType:
     """Import a kernel module at its first use, so that importing graphfeed compiles nothing and needs no CuPy.
 
-    Raises:
-        ImportError: The CUDA kernels need CuPy, which is not installed.
-        ValueError: The op has no kernels for the device.
+    CUDA kernels without CuPy are an ImportError, and an op without kernels for the device is a ValueError.
     """
     name = f"graphfeed.ops.{package}.{op}"
     op = op.rpartition(".")[2]
@@ -78,12 +76,7 @@ def kernels(op: str, tensor: torch.Tensor, **others: torch.Tensor) -> ModuleType
         op: The op with its folder, such as "structure.compact".
         tensor: The tensor whose device decides.
         others: Other tensors that the kernels read, by the names of the caller's arguments. A GPU also reads pinned
-            memory.
-
-    Raises:
-        ImportError: The CUDA kernels need CuPy, which is not installed.
-        ValueError: There are no kernels for the device of a tensor, or the kernels can't read a tensor: it lies
-            elsewhere, or in pinned memory with gaps between its values.
+            memory, where it has no gaps; any other place is a ValueError, as `load` has its errors.
     """
     return load(package_for(op, tensor, **others), op)
 
@@ -126,17 +119,11 @@ def lies_as_it_reads(tensor: torch.Tensor) -> bool:
 
 
 def as_int64(values: torch.Tensor, like: torch.Tensor) -> torch.Tensor:
-    """Return numbers, such as column starts, as the kernels for a tensor's device take them, contiguous.
-
-    Those for the CPU take int64, so that there are few of them; int32 is copied. A GPU's take both.
-    """
+    """Return numbers, such as column starts, contiguous: as int64 for a tensor on the CPU, as they are for a GPU."""
     return (values.to(torch.int64) if like.is_cpu else values).contiguous()
 
 
 def as_types(types: torch.Tensor, like: torch.Tensor) -> torch.Tensor:
-    """Return edge types as the kernels for a tensor's device take them, contiguous.
-
-    Those for the CPU take uint8 and int32; other dtypes are copied as int32. A GPU's take all.
-    """
+    """Return edge types, contiguous: as uint8 or int32 for a tensor on the CPU, as they are for a GPU."""
     wide = like.is_cpu and types.dtype not in (torch.uint8, torch.int32)
     return (types.to(torch.int32) if wide else types).contiguous()

@@ -34,11 +34,7 @@ class Key:
             check_seed(name, getattr(self, name))
 
     def at(self, stage: int, hop: int = 0) -> int:
-        """Return the 64-bit key of one hop of one stage.
-
-        Raises:
-            TypeError: One of them is not a whole number.
-        """
+        """Return the 64-bit key of one hop of one stage."""
         try:
             return fold(self.seed, self.epoch, self.index, stage, hop)
         except TypeError:
@@ -63,9 +59,6 @@ def seed(val: int | None) -> None:
 
     Args:
         val: Any whole number, of which 64 bits count. None goes back to torch's default generator, as at the start.
-
-    Raises:
-        TypeError: Something else.
 
     Example:
         >>> seed(7)
@@ -126,8 +119,8 @@ def minibatch_key() -> Key:
 def draw_key(hop: int | None = None) -> int:
     """Return the key of a hop of the stage that this thread is running, for the mini-batch that it is making.
 
-    A stage's hook, such as `SubgraphSampler.sample_subgraphs`, calls it where it draws. Keys differ by hop. Without a
-    number, each call in a hook returns another key. Outside of a stage the key is random (see `seed`).
+    A stage's hook, such as `SubgraphSampler.sample_subgraphs`, calls it where it draws. Keys differ by hop; without a
+    number, they differ by call. Outside of a stage the key is random (see `seed`).
     """
     draws = CURRENT.get()
     return draw_unkeyed() if draws is None else draws.at(hop)

@@ -30,12 +30,10 @@ class Mapped:
 
 
 class FileMemory(Mapped):
-    """Mapped memory of a file.
+    """Mapped memory of a file, which `path` and `inode` name.
 
     Args:
         memory: All of it that is mapped.
-        path: Where the file lies.
-        inode: Which file it is.
         offset: Where in the file the memory begins.
         access: What NumPy calls it: "r", "r+", or "c" for writes that don't reach the file.
         shows: The part of the memory that an array made of this object shows.
@@ -67,8 +65,7 @@ def mapping_of(start: int, stop: int) -> Mapped | None:
 def map_file(descriptor: int, path: str, size: int, offset: int = 0, *, shared: bool = False) -> NDArray[np.uint8]:
     """Map bytes of a file from an offset on. What is written goes to copies of its pages, unless it is shared.
 
-    Linux would count all pages as memory that the process may come to need, and refuse files that are larger than its
-    memory. Here only those count that are written to.
+    Linux counts only pages that are written to, and so doesn't refuse files that are larger than its memory.
     """
     if shared:
         memory = mmap.mmap(descriptor, size, offset=offset)

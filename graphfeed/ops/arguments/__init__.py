@@ -1,7 +1,7 @@
 """Arguments as people give them: arrays that become tensors, checks, and values that an error message shows.
 
 All rooms use these, so that an error names the argument, what it is, and what would be right, in the same words. Checks
-of graphs and of other arrays that belong together are with the operations that need them.
+of arrays that belong together, such as a graph's, are with the operations that need them.
 """
 
 from graphfeed.ops.arguments.checks import (

@@ -66,10 +66,7 @@ def check_count(name: str, value: object, least: int, most: int | None = None) -
 
 
 def parse_bytes(name: str, size: object) -> int:
-    """Return a number of bytes, given as a number or as a text with a unit, which is a power of two.
-
-    Raises:
-        ValueError: It is neither, or below 1.
+    """Return a number of bytes of 1 or more, given as one or as a text with a unit, which is a power of two.
 
     Example:
         >>> parse_bytes("size", "512M"), parse_bytes("size", "0.5 GiB"), parse_bytes("size", 1000)

@@ -1,7 +1,4 @@
-"""Check what a function or a dataclass is given by what it is declared to take: the annotations are the checks.
-
-For calls that are made once, as to build something. What is called for each mini-batch checks what it needs by itself.
-"""
+"""Checks of what a function or a dataclass is given by its annotations, for calls that are made once."""
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from concurrent.futures import Executor

@@ -25,13 +25,9 @@ class Borrowed:
 def as_tensor(name: str, values: Any) -> torch.Tensor:
     """Return an argument as a tensor: a tensor, a NumPy array, a column of a data frame, or a list of numbers.
 
-    A tensor is returned as it is. The memory of an array, or of whatever NumPy can view, is shared and not copied; so a
-    tensor of a read-only array must not be written to. Copied are lists, and arrays that are not in this machine's byte
-    order or that run backwards. An empty list has int64.
-
-    Raises:
-        TypeError: Something else, values that are not numbers, a list whose rows differ in length, or a sparse
-            tensor.
+    A tensor is returned as it is. The memory of an array, or of whatever NumPy can view, is shared, so a tensor of a
+    read-only array must not be written to. Copied are lists, and arrays that are not in this machine's byte order or
+    that run backwards. An empty list has int64. Anything else is a TypeError, as are ragged lists and sparse tensors.
 
     Example:
         >>> as_tensor("ids", range(3)), as_tensor("ids", np.array([2, 1]))
@@ -60,11 +56,8 @@ def as_tensor(name: str, values: Any) -> torch.Tensor:
 def as_ids(name: str, values: Any) -> torch.Tensor:
     """Return ids as a tensor (see `as_tensor`), whole numbers of other types than int32 and int64 as int64.
 
-    An empty tensor of floating point becomes one of int64: `torch.tensor([])` has float32.
-
-    Raises:
-        TypeError: See `as_tensor`.
-        ValueError: An id of 2**63 or above.
+    An empty tensor of floating point becomes one of int64: `torch.tensor([])` has float32. An id of 2**63 or above is a
+    ValueError.
 
     Example:
         >>> as_ids("ids", torch.tensor([1, 2], dtype=torch.uint8)).dtype

@@ -47,8 +47,8 @@ def nearest(name: str, known: Iterable[str]) -> str:
 def brief(value: object) -> str:
     """Return a short text of any value for an error message.
 
-    Of tensors, arrays and collections it shows at most a few values; of other objects their class. Nothing of a user's
-    is called, so that the message of an error neither fails nor takes long.
+    Tensors, arrays and collections show at most a few values, other objects their class. Nothing of a user's is called,
+    so that the message of an error neither fails nor takes long.
 
     Example:
         >>> print(brief(torch.zeros(1000, 2)), brief({"a": list(range(100))}))

@@ -1,8 +1,8 @@
 """Remembers which tensors have passed a check, so that they are not checked at each call.
 
-A kernel reads where the values of a graph's arrays tell it to, so wrong values would make it read anything. Checking
-them takes a pass over the arrays, and a mini-batch reads only a small part of them. So a check runs once for the same
-tensors. What is written to them later is not seen: after that, call the check itself, such as `graph.check()`.
+Wrong values in a graph's arrays would make a kernel read anything, but a check takes a pass over them, of which a
+mini-batch reads a small part. What is written to the tensors later is not seen: after that, call the check itself, such
+as `graph.check()`.
 """
 
 import weakref
@@ -38,14 +38,9 @@ def forget_valid(what: Hashable, tensors: Tensors) -> None:
 
 
 def check_once(what: Hashable, tensors: Tensors, check: Callable[[], None]) -> None:
-    """Run a check, unless the tensors have passed it.
+    """Run a check that raises if tensors are wrong, unless they have passed it or lie on a GPU, to be waited for.
 
-    A GPU's arrays are not checked, because that would wait for the GPU.
-
-    Args:
-        what: The name of the check, and whatever else it depends on.
-        tensors: What it reads. The check finds what is no tensor.
-        check: Raises if the tensors are wrong.
+    `what` is the name of the check, and whatever else it depends on. What is no tensor is left to the check.
     """
     if not has_passed(what, tensors) and all(getattr(tensor, "is_cpu", True) for tensor in tensors):
         check()

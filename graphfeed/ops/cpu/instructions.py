@@ -1,7 +1,6 @@
 """Instructions that kernels use and Python lacks: what each does, as plain Python.
 
-Compiled kernels have machine instructions in their place, which `compiler/lowering.py` generates. Without a compiler
-(NUMBA_DISABLE_JIT=1) kernels call these functions.
+Compiled kernels have machine instructions in their place, from `compiler/lowering.py`.
 """
 
 import ctypes
@@ -29,8 +28,8 @@ def count_bits(value: Any) -> int:
 def mark_below(values: Any, index: Any, limit: Any) -> np.uint64:
     """Return which of the 32 values of a uint32 array from an index on are below a limit: a bit each, the lowest first.
 
-    A SIMD comparison: LLVM makes none of a loop over loaded values, and with that loop LABOR's mini-batches take 1.1
-    (ogbn-products shaped graph) to 1.3 times as long (ogbn-arxiv).
+    LLVM makes no SIMD comparison of a loop over loaded values, with which LABOR's mini-batches take up to 1.3 times as
+    long.
     """
     return np.uint64(sum(1 << number for number, value in enumerate(values[index : index + 32]) if value < limit))
 
@@ -51,10 +50,7 @@ def copy_bytes(out: Any, to: Any, source: Any, start: Any, size: Any) -> None:
 
 
 def load_word(array: Any, at: Any) -> Any:
-    """Return eight bytes of a byte array from an offset on as one uint64.
-
-    LLVM makes eight loads of a loop over bytes. Checksums take 3.5 times as long then.
-    """
+    """Return eight bytes of a byte array from an offset on as one uint64; LLVM would make eight loads of a loop."""
     return array[at : at + 8].view(np.uint64)[0]
 
 

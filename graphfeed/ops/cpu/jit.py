@@ -1,16 +1,9 @@
 """What kernels are written with: the decorators, the types of arguments, and how far to prefetch.
 
-A kernel is a Python function whose annotations say what it takes::
-
-    @kernel
-    def count_loops(indptr: Int64s, indices: Ids, out: Int64s) -> None: ...
-
-`Ids` stands for int32 or int64, so this one is compiled for each of the two, at its first call. Kernels run without the
-interpreter lock. They allocate nothing, raise nothing and call only `@device_function`s, instructions and NumPy's
-scalars: their machine code needs nothing of Numba's when it runs, and is kept on disk (`compiler/store.py`).
-
-With NUMBA_DISABLE_JIT=1 nothing is compiled: kernels are plain Python then, which a debugger can step through, and give
-the same results a thousand times as slowly.
+A kernel is a Python function whose annotations say what it takes; `Ids` stands for int32 or int64, for each of which it
+is compiled at its first call. Kernels run without the interpreter lock. They allocate nothing, raise nothing and call
+only `@device_function`s, instructions and NumPy's scalars, so that their machine code needs nothing of Numba's. With
+NUMBA_DISABLE_JIT=1 they are plain Python, for a debugger, with the same results a thousand times as slowly.
 """
 
 from typing import TYPE_CHECKING, Any, TypeAlias

@@ -1,12 +1,8 @@
 """How kernels read values of a mapped file: in the order of the file, and pages ahead of the reads.
 
 A page that is not in memory makes a thread wait for the disk, and one read at a time is a fifth of what a disk can do.
-So the values to read are sorted by page, the system is told of the pages of the next ones, and then these are read::
-
-    ask for block 0 | ask for block 1, read block 0 | ask for block 2, read block 1 | ...
-
-A page is used as soon as it is there, and no more than two blocks of pages are under way. So pages are not dropped
-before they are used, which they would be if all were asked for at once and exceeded memory.
+So the values are sorted by page, the system is told of the pages of the next block of them, and then this block is
+read. No more than two blocks are under way, so that pages are not dropped before they are used.
 """
 
 from typing import NamedTuple

@@ -1,10 +1,8 @@
 """How kernels look values up: in hash tables with open addressing, and in ascending arrays.
 
 A hash table is an array whose size is a power of two, with -1 in each free slot, of which there must be one. It holds
-keys; or, where keys may be any numbers, the numbers of entries, whose keys are in another array::
-
-    find_key      keys [ -1 | 17 | -1 |  5 ]
-    find_entry   table [ -1 |  1 | -1 |  0 ]   keys of entries [ 5 | 17 ]
+keys (`find_key`); or, where keys may be any numbers, the numbers of entries, whose keys are in another array
+(`find_entry`).
 """
 
 import numpy as np

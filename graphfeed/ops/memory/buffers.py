@@ -1,4 +1,4 @@
-"""Reusable output buffers. A mini-batch's arrays return to a pool when the last tensor that views them dies.
+"""Reusable output buffers: a mini-batch's arrays return to a pool when the last tensor that views them dies.
 
 Writing to fresh pages costs more than the copy itself, because the operating system has to clear each page first.
 """

@@ -39,13 +39,10 @@ def max_uva_threads() -> int:
 def set_max_uva_threads(count: int) -> None:
     """Limit the threads of kernels that read page-locked memory, so that the GPU can do other work meanwhile.
 
-    The limit applies to the whole process, and to each kernel alone. Kernels that look up or relabel what was read
-    over the bus have as many threads as they can use. Threads start in blocks of 256, so the count is
-    rounded down to whole blocks, of which there is at least one. A few thousand threads keep the bus busy, and leave
-    the rest of the GPU to the training step.
-
-    Raises:
-        ValueError: The count is below 1.
+    The limit applies to the whole process, and to each kernel alone; those that look up or relabel what was read over
+    the bus have as many threads as they can use. The count, 1 or more, is rounded down to whole blocks of 256 threads,
+    of which there is at least one. A few thousand keep the bus busy, and leave the rest of the GPU to the training
+    step.
 
     Example:
         >>> set_max_uva_threads(10240)
@@ -57,11 +54,7 @@ def set_max_uva_threads(count: int) -> None:
 
 
 def is_page_locked(tensor: torch.Tensor) -> bool:
-    """Tell whether a GPU can read all of a tensor where it lies in the CPU's memory.
-
-    Torch is asked about what `page_lock` has not locked, and only where it uses CUDA already: asking takes memory on a
-    GPU.
-    """
+    """Tell whether a GPU can read all of a tensor where it lies in the CPU's memory; CUDA isn't initialised for it."""
     if not tensor.is_cpu or not torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
         return False
     return is_locked_in_place(tensor) or tensor.is_pinned()
@@ -75,10 +68,10 @@ def is_locked_in_place(tensor: torch.Tensor) -> bool:
 def pin_in_place(tensor: torch.Tensor, owner: object) -> None:
     """Page-lock a tensor's memory where it lies, until its owner dies or the interpreter ends.
 
-    Nothing is copied, and the memory lives as long as it is locked. It must be that of large arrays of graphs and
-    features that graphfeed made, or of a file that graphfeed mapped, or that NumPy mapped and graphfeed took as that
-    array. Pages of a private writable mapping, as `load_graph` makes, may become the process's own. Memory that is
-    page-locked already stays as it is. A mapped file or a shared block is locked whole, and only once.
+    The memory, which isn't copied, must be that of large arrays of graphs and features that graphfeed made, or of a
+    file that graphfeed mapped, or that NumPy mapped and graphfeed took as that array. Pages of a private writable
+    mapping, as `load_graph` makes, may become the process's own. What is page-locked already stays so. A mapped file or
+    a shared block is locked whole, and only once.
 
     Args:
         tensor: A contiguous tensor on the CPU.
@@ -86,7 +79,7 @@ def pin_in_place(tensor: torch.Tensor, owner: object) -> None:
 
     Raises:
         ValueError: The tensor is not on the CPU or not contiguous, or lies on pages that may hold other memory, too, as
-            those of torch and NumPy. Locking these would lock a part of others, which CUDA may then refuse to copy.
+            those of torch and NumPy, which CUDA may then refuse to copy.
         RuntimeError: There is no CUDA device, or CUDA refuses the memory.
     """
     check_tensors(tensor=tensor)
@@ -104,13 +97,9 @@ def pin_in_place(tensor: torch.Tensor, owner: object) -> None:
 
 
 def page_lock(tensors: Sequence[torch.Tensor], owner: object) -> list[torch.Tensor]:
-    """Return tensors in page-locked memory: themselves where they can be locked in place, otherwise copies.
+    """Return tensors of the CPU in page-locked memory: themselves where `pin_in_place` can lock them, otherwise copies.
 
     A copy takes the memory of both for as long as you keep the tensor.
-
-    Args:
-        tensors: Tensors on the CPU. Those that have gaps, or may share pages with other memory, are copied.
-        owner: What `pin_in_place` takes.
 
     Raises:
         RuntimeError: There is no CUDA device, or CUDA refuses the memory.
@@ -142,10 +131,8 @@ def empty_locked(shape: Sequence[int], dtype: torch.dtype) -> torch.Tensor:
     """Return an uninitialised tensor in page-locked memory, which is released with the last tensor that lies there.
 
     Torch's own rounds sizes up to a power of two, stays with the process, and is handed out again as soon as it is
-    freed, also while a kernel reads it. What one process writes, forked ones see too.
-
-    Raises:
-        RuntimeError: There is no CUDA device, or CUDA refuses the memory.
+    freed, also while a kernel reads it. What one process writes, forked ones see too. A RuntimeError says that there is
+    no CUDA device, or that CUDA refuses the memory.
     """
     size = prod(shape) * dtype.itemsize
     if size == 0:

@@ -20,8 +20,8 @@ MOST_NEEDED = 64
 class ReadChoice:
     """Decides between reads of a mapping and many reads at a time, which are faster from a disk and slower from memory.
 
-    When a read found nearly all pages in memory, the next ones go through a mapping, as if there were no file. Once one
-    of these had to wait for pages, it takes twice as many reads from memory as before until they do so again.
+    When a read found nearly all pages in memory, the next ones go through a mapping. Once one of these had to wait for
+    pages, it takes twice as many reads from memory as before until they do so again.
     """
 
     def __init__(self) -> None:

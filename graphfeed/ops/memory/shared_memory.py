@@ -1,10 +1,8 @@
-"""Memory that other processes can map, in huge pages where the system has them.
+"""Memory that other processes can map, in huge pages where the system has them, which make random reads far faster.
 
 On Linux, it is an anonymous memory file, which other processes open by its owner's process id and descriptor. It has no
 name, so nothing stays behind however its users die, and it lives as long as one of them maps it. Elsewhere, it is a
 file in the temporary folder, removed when its owner exits.
-
-With 4 kB pages, random reads from shared memory spend most of their time on address translation.
 """
 
 import atexit
@@ -54,10 +52,7 @@ SYSTEM = load_system()
 
 
 class MemoryFile:
-    """Owns a descriptor of a file, and closes it when it is dropped.
-
-    The memory of an anonymous file lives until no process maps it or has it open.
-    """
+    """Owns a descriptor of a file, and closes it when it is dropped; an anonymous one lives while a process maps it."""
 
     def __init__(self, descriptor: int) -> None:
         self.descriptor = descriptor
@@ -95,11 +90,8 @@ class MappedMemory:
 def map_shared(descriptor: int, size: int) -> Bytes:
     """Map the first `size` bytes of a file, for reading and writing; the last array that views them unmaps them.
 
-    A large mapping begins at a huge page's boundary; otherwise the system would not use huge pages. The mapping does
-    not need the descriptor to stay open.
-
-    Raises:
-        OSError: The file can't be mapped.
+    A large mapping begins at a huge page's boundary; otherwise the system would not use huge pages. The descriptor need
+    not stay open.
     """
     if SYSTEM is None:
         return np.frombuffer(mmap.mmap(descriptor, size), dtype=np.uint8)
@@ -124,8 +116,7 @@ def map_shared(descriptor: int, size: int) -> Bytes:
 def collapse(memory: Bytes) -> bool:
     """Move the written part of a mapping into huge pages, for every process that maps it; return whether that worked.
 
-    Takes 2 to 4 seconds per GB, once. It only changes how fast the memory is read, and does nothing on systems that
-    can't do it.
+    It takes 2 to 4 seconds per GB, once, and only changes how fast the memory is read.
     """
     start = memory.ctypes.data
     whole = memory.size // HUGE_PAGE * HUGE_PAGE
@@ -146,9 +137,8 @@ def read_at_random(tensors: Iterable[torch.Tensor], *, yes: bool) -> None:
 def populate(memory: Bytes) -> bool:
     """Back a mapping that nobody has written to with huge pages; return whether that worked, for whole ones.
 
-    Takes 0.1 s per GB, which is what clearing pages takes, and up to 2 s of processor time where the system has to free
-    huge pages first. The writes that follow are then many times as fast as those that have the system make small pages
-    one by one.
+    It takes 0.1 s per GB to clear pages, and up to 2 s of processor time where the system has to free huge pages first.
+    The writes that follow are then many times as fast.
     """
     memory[::HUGE_PAGE] = 0  # the system makes no huge page where there is no small one
     pieces = [memory[begin : begin + POPULATED_BYTES] for begin in range(0, memory.size, POPULATED_BYTES)]

@@ -1,7 +1,6 @@
 """What concerns the process: optional packages, progress bars, which files it opens, and what a fork makes anew.
 
-Nothing here starts a process or a thread: those that workers run in are started by `graphfeed.loader`, and those that
-compile kernels by `graphfeed.ops.cpu.compiler`.
+Nothing here starts a process or a thread: `graphfeed.loader` and `graphfeed.ops.cpu.compiler` do so.
 """
 
 from graphfeed.ops.process.forks import ForkLock, after_fork_in_child, renew_in_child

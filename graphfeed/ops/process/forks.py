@@ -13,13 +13,10 @@ RENEWED: "WeakKeyDictionary[object, Callable[..., object]]" = WeakKeyDictionary(
 
 
 def renew_in_child(thing: T, function: Callable[[T], object]) -> None:
-    """Let a function renew an object in every process that is forked from this one, before anything else happens there.
+    """Let a function renew an object, which others keep alive, in each forked process before anything else there.
 
     It replaces locks, which nobody there releases if another thread held them, and closes what belongs to the parent.
-
-    Args:
-        thing: Is kept alive by others.
-        function: Is called with it. It must not refer to it by itself.
+    It is called with the object, and must not refer to it by itself.
     """
     RENEWED[thing] = function
 

@@ -16,13 +16,9 @@ from graphfeed.ops.process.forks import ForkLock
 
 
 def regular_file(path: str | os.PathLike[str], flags: int) -> int:
-    """Open a file for `open(path, "rb", opener=regular_file)`, unless it is a pipe or a device.
+    """Open a file for `open(path, "rb", opener=regular_file)`, unless it is a pipe or a device: a ValueError.
 
     A reader of those may wait for ever, and never comes to their end. Folders are left to `open`, which refuses them.
-
-    Raises:
-        OSError: It can't be opened.
-        ValueError: It is no regular file.
 
     Example:
         >>> open("/dev/null", "rb", opener=regular_file)
@@ -79,13 +75,8 @@ LOCK = ForkLock()
 def import_optional(module: str, purpose: str, remedy: str) -> ModuleType:
     """Import a module whose package may be missing; warnings of the import are not shown.
 
-    Args:
-        module: The name of the module.
-        purpose: What needs the module, for the error message.
-        remedy: How to install the package, for the error message.
-
-    Raises:
-        ImportError: The package is not installed. Any other error of the import is raised unchanged.
+    An ImportError for a package that is not installed says what needs it (`purpose`) and how to install it (`remedy`).
+    Any other error of the import is raised unchanged.
     """
     known = IMPORTED.get(module)
     # What is in sys.modules alone may be half imported, by another thread.

@@ -7,13 +7,7 @@ from graphfeed.ops.backend import kernels
 
 
 def crc32c(data: torch.Tensor) -> int:
-    """Return the CRC32C of bytes.
-
-    Args:
-        data: uint8, shape (bytes,).
-
-    Raises:
-        TypeError: Something else than bytes.
+    """Return the CRC32C of bytes, a uint8 tensor of one dimension.
 
     Example:
         >>> hex(crc32c(torch.tensor(list(b"123456789"), dtype=torch.uint8)))

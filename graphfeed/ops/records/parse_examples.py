@@ -40,22 +40,21 @@ def parse_examples(
 
     Args:
         data: uint8, shape (bytes,).
-        starts: int64: where each record begins.
-        sizes: int64, as long as `starts`: how long it is.
+        starts, sizes: int64: where each record begins, and how long it is.
         layout: The features to read.
-        out: uint8, of `layout.buffer_bytes(len(starts))` bytes; written: `layout.columns(out, len(starts))`.
-        defaults: Values for records without a feature, by name, with the dtype and the size of a row. A feature
-            without a default must be in all records.
+        out: uint8, contiguous, of `layout.buffer_bytes(len(starts))` bytes; written:
+            `layout.columns(out, len(starts))`.
+        defaults: Values for records without a feature, by name, with the dtype and the size of a row. A feature without
+            a default must be in all records.
 
     Raises:
-        ValueError: A record lies outside of the bytes, `out` or a default has another size, or `out` is not contiguous.
+        ValueError: A record lies outside of the bytes, or `out` or a default has another size.
 
     Example:
         >>> layout = ExampleLayout(["id"], ["int64"], counts=[1], widths=[8])
-        >>> message = bytes.fromhex("0a0d0a0b0a02696412051a030a0105")  # the id of one row is 5
-        >>> data = torch.tensor(list(message), dtype=torch.uint8)
+        >>> data = torch.tensor(list(bytes.fromhex("0a0d0a0b0a02696412051a030a0105")), dtype=torch.uint8)
         >>> out = torch.zeros(layout.buffer_bytes(1), dtype=torch.uint8)
-        >>> parse_examples(data, torch.tensor([0]), torch.tensor([len(message)]), layout, out)
+        >>> parse_examples(data, torch.tensor([0]), torch.tensor([len(data)]), layout, out)  # the id of one row is 5
         >>> layout.columns(out, 1)["id"].flatten().tolist()
         [5]
     """

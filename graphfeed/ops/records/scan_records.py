@@ -33,8 +33,7 @@ def scan_records(data: torch.Tensor, starts: torch.Tensor, sizes: torch.Tensor, 
 
     Args:
         data: uint8, shape (bytes,).
-        starts: int64; written: where the content of each record begins.
-        sizes: int64, as long as `starts`; written: the length of the content.
+        starts, sizes: int64; written: where the content of each record begins, and how long it is.
         begin: Where the first record begins.
         verify: Whether to hold both checksums of each record against its bytes.
 

@@ -59,11 +59,7 @@ def new_policy(policy: str, capacity: int) -> PolicyState:
 
 
 def policy_bytes(policy: str, capacity: int) -> int:
-    """Return the memory that the state of a policy takes: 25 to 33 bytes per slot.
-
-    Args:
-        policy: As for `new_policy`.
-        capacity: As for `new_policy`.
+    """Return the memory that the state of a policy takes for a number of slots: 25 to 33 bytes each.
 
     Example:
         >>> policy_bytes("sieve", 1 << 20) >> 20
@@ -92,12 +88,7 @@ def clear_policy(state: PolicyState) -> None:
 
 
 def find_keys(state: PolicyState, keys: torch.Tensor) -> Found:
-    """Look keys up, and mark them as queried.
-
-    Args:
-        state: Changed.
-        keys: int64, 0 or more; keys may repeat.
-    """
+    """Look keys up (int64, 0 or more; they may repeat), and mark them as queried in the state."""
     check_vector("keys", keys, (torch.int64,))
     module = kernels("rows.cache_policy", keys)
     places = buffers.empty(keys.numel(), torch.int64)
@@ -108,17 +99,11 @@ def find_keys(state: PolicyState, keys: torch.Tensor) -> Found:
 
 
 def replace_keys(state: PolicyState, keys: torch.Tensor) -> torch.Tensor:
-    """Assign a slot to each key in turn, and evict the keys that the policy picks.
+    """Assign a slot to each key (int64, 0 or more) in turn, and evict the keys that the policy picks, in the state.
 
-    A key that has a slot keeps it, and its rank. A call admits at most as many keys as there are slots. A later key may
-    get the slot of an earlier one, so write the values in order.
-
-    Args:
-        state: Changed.
-        keys: int64, 0 or more.
-
-    Returns:
-        int64: the slot of each key, -1 for keys that are not admitted.
+    Return int64: the slot of each key, -1 for keys that are not admitted. A key that has a slot keeps it, and its rank.
+    A call admits at most as many keys as there are slots. A later key may get the slot of an earlier one, so write the
+    values in order.
     """
     check_vector("keys", keys, (torch.int64,))
     slots = buffers.empty(keys.numel(), torch.int64)

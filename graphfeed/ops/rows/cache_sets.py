@@ -19,7 +19,8 @@ class CacheSets:
     """The slots of a set-associative cache. The hash of a key selects the set that may hold it.
 
     Place `way` of set `number` is slot `number * ways + way`. Look-ups and replacements change the tensors, so only one
-    of them may run at a time.
+    of them may run at a time. Each takes keys (int64, 0 or more, not checked) and the number of a request, greater than
+    those of all earlier ones.
     """
 
     keys: torch.Tensor
@@ -29,11 +30,7 @@ class CacheSets:
 
 
 def new_sets(capacity: int, device: torch.device | str = "cpu") -> CacheSets:
-    """Return the empty places of a cache.
-
-    Args:
-        capacity: The largest number of places, 0 or more. All sets have the same size, so a few may be left out.
-        device: The device of the cache.
+    """Return the empty places of a cache: at most `capacity`, as all sets have the same size, so a few may be left out.
 
     Example:
         >>> sets = new_sets(2)
@@ -76,32 +73,16 @@ def clear_sets(sets: CacheSets) -> None:
 
 
 def find_in_sets(sets: CacheSets, keys: torch.Tensor, request: int) -> torch.Tensor:
-    """Look keys up, and record which request used them; reads one set per key.
-
-    Args:
-        sets: Changed.
-        keys: int64, 0 or more (not checked); keys may repeat.
-        request: A number greater than those of all earlier calls.
-
-    Returns:
-        int64: the slot of each key, -1 for missing keys.
-    """
+    """Record which request used which keys; return int64: the slot of each, -1 for missing ones. Keys may repeat."""
     return find_slots("find_in_sets", sets, keys, request)
 
 
 def replace_in_sets(sets: CacheSets, keys: torch.Tensor, request: int) -> torch.Tensor:
     """Assign a slot to each key. In each set, the least recently used key is evicted, and among equals the first one.
 
-    A key that has a slot keeps it. Keys that this request or a later one used or stored are not evicted, and a key
-    without another place is not admitted. So no two keys of a call get the same slot. The keys are sorted by set.
-
-    Args:
-        sets: Changed.
-        keys: int64, 0 or more, without duplicates (not checked).
-        request: The number of the request to which the keys belong.
-
-    Returns:
-        int64: the slot of each key, -1 for keys that are not admitted.
+    Return int64: the slot of each key, -1 for keys that are not admitted. A key that has a slot keeps it. Keys that
+    this request or a later one used or stored are not evicted, and a key without another place is not admitted. So no
+    two of the keys, which must differ, get the same slot. They are sorted by set.
     """
     return find_slots("replace_in_sets", sets, keys, request)
 

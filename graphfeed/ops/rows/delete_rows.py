@@ -30,14 +30,11 @@ def check_places(places: torch.Tensor, bound: int) -> None:
 
 
 def delete_rows(values: torch.Tensor, places: torch.Tensor) -> torch.Tensor:
-    """Return a tensor without the rows at some positions.
+    """Return a tensor without the rows at some positions; the tensor itself if there are none.
 
     Args:
         values: Any dtype, shape (rows, ...).
         places: int64, ascending, without duplicates.
-
-    Returns:
-        Shape (rows - len(places), ...); `values` itself if there are no places.
 
     Raises:
         IndexError: A place lies outside of the rows.
@@ -73,19 +70,12 @@ def delete_rows(values: torch.Tensor, places: torch.Tensor) -> torch.Tensor:
 
 
 def delete_from_columns(indptr: torch.Tensor, places: torch.Tensor, num_edges: int | None = None) -> torch.Tensor:
-    """Return the column starts of a graph without the edges at some positions.
+    """Return the column starts of a graph without the edges at some places, as for `delete_rows`, with the same dtype.
 
-    Args:
-        indptr: Column starts, int32 or int64.
-        places: int64, ascending, without duplicates.
-        num_edges: The last of `indptr`, if the caller knows it: then a GPU is not waited for.
-
-    Returns:
-        The shape and dtype of `indptr`; `indptr` itself if there are no places.
+    `num_edges` is the last of `indptr`, if the caller knows it: then a GPU is not waited for.
 
     Raises:
-        IndexError: A place lies outside of the edges.
-        ValueError: The places don't ascend, or contain duplicates.
+        IndexError: A place lies outside of the edges; other errors are those of `delete_rows`.
 
     Example:
         >>> delete_from_columns(torch.tensor([0, 2, 2, 4]), torch.tensor([1, 3])).tolist()

@@ -18,25 +18,20 @@ WORDS = {4: np.uint32, 8: np.uint64}
 
 
 def gather_rows(values: torch.Tensor, index: torch.Tensor) -> torch.Tensor:
-    """Return `values[index]` in a reused buffer.
+    """Return `values[index]` in a reused buffer, of shape (len(index), ...), on the device of the index.
 
     For random rows of some hundred bytes, it takes a bit less than twice the time of a memcpy, because the next rows
-    are prefetched. Short rows cost one random read each. Bytes are copied uninterpreted, so any dtype works. With an
-    index on a GPU, the GPU reads rows in its own memory, or in pinned memory over the bus. For the latter it uses no
-    more threads than `set_max_uva_threads` allows.
+    are prefetched. Short rows cost one random read each. With an index on a GPU, the GPU reads rows in its own memory,
+    or in pinned memory over the bus, for which it uses no more threads than `set_max_uva_threads` allows.
 
     Args:
         values: Any dtype, shape (rows, ...).
         index: int32 or int64, 1-D, in `0 .. rows - 1`. Negative ids don't count from the end but are errors.
 
-    Returns:
-        Shape (len(index), ...), on the device of the index.
-
     Raises:
         IndexError: An id lies outside of the rows.
-        TypeError: The index has another dtype.
-        ValueError: The values lie on another device than the index and are not pinned, or require gradients where
-            these are enabled: the rows would have none.
+        ValueError: The values lie on another device than the index and are not pinned, or require gradients where these
+            are enabled: the rows would have none.
 
     Example:
         >>> gather_rows(torch.tensor([[1, 2], [3, 4]]), torch.tensor([1, 1, 0])).tolist()
@@ -120,8 +115,7 @@ def index_select(tensor: torch.Tensor, index: torch.Tensor) -> torch.Tensor:
     """Return the rows of a tensor at the positions in `index`; the same as `gather_rows`.
 
     Raises:
-        IndexError: A position lies outside of the rows. Negative positions don't count from the end.
-        TypeError: The positions are neither int32 nor int64.
+        IndexError: A position lies outside of the rows.
 
     Example:
         >>> index_select(torch.tensor([5, 6, 7]), torch.tensor([2, 0]))
@@ -140,9 +134,7 @@ def gather_parts(
 ) -> None:
     """Copy `out[i] = parts[owners[i]][places[i]]`; where a part is None, the row of `out` stays as it is.
 
-    One pass over the rows, with the next ones prefetched as in `gather_rows`. With a gather and a scatter for each
-    part, reading a feature in two parts took 1.4 times as long as one in a single piece, rather than 1.1 times
-    (300,000 rows of 400 bytes).
+    It is one pass over the rows, with the next ones prefetched as in `gather_rows`.
 
     Args:
         parts: Tensors on the CPU, of the same dtype and shape of a row.
@@ -152,7 +144,6 @@ def gather_parts(
 
     Raises:
         IndexError: There is no such part, or no such row in it.
-        TypeError: Owners or places have another dtype.
         ValueError: The lengths, or the rows of parts and output, differ; or `out` is not contiguous.
 
     Example:
@@ -218,8 +209,8 @@ def copy_rows(
 ) -> None:
     """Copy `out[to_rows[i]] = source[from_rows[i]]` for each `i` in order; of equal targets, the last one wins.
 
-    Takes as long as `gather_rows`. Bytes are copied uninterpreted. Unless the targets are distinct, a GPU needs 8 bytes
-    of scratch memory per row of `out`.
+    It takes as long as `gather_rows`. Unless the targets are distinct, a GPU needs 8 bytes of scratch memory per row of
+    `out`.
 
     Args:
         source: Shape (rows, ...).
@@ -231,7 +222,6 @@ def copy_rows(
 
     Raises:
         IndexError: A row lies outside of a tensor.
-        TypeError: The rows are not int64.
         ValueError: The lengths or the sizes of rows differ, or `out` is not contiguous.
 
     Example:

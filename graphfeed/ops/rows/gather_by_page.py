@@ -22,14 +22,10 @@ Each: TypeAlias = Callable[..., Iterable[Any]]
 
 
 def gather_by_page(values: torch.Tensor, positions: torch.Tensor) -> torch.Tensor:
-    """Return `values[positions]` of a mapped array, read in the order of its file; positions are not checked.
+    """Return `values[positions]` of a mapped array (see `gather_each_by_page`), read in the order of its file.
 
     For pages that are on the disk: the system reads many of them at a time. Where all are in memory, sorting costs more
     than `take_rows`.
-
-    Args:
-        values: int32 or int64, 1-D and contiguous.
-        positions: int64.
 
     Example:
         >>> gather_by_page(torch.tensor([5, 6, 7]), torch.tensor([2, 0]))

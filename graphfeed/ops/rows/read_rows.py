@@ -24,7 +24,7 @@ def read_rows(
 
     Rows that are near to each other take one system call of up to a megabyte together, and are copied from there; a
     repeated id is read once. Reads begin and end at multiples of 4096 bytes, so that the file may be opened with
-    `os.O_DIRECT`. They are positional and don't use the file's own position, so threads may share a descriptor.
+    `os.O_DIRECT`, and don't use the file's own position, so threads may share a descriptor.
 
     Args:
         descriptor: The descriptor of a file that is open for reading.
@@ -37,8 +37,7 @@ def read_rows(
     Raises:
         IndexError: A place lies outside of `out`, or an id outside of any file.
         ValueError: The lengths differ, or `out` is not contiguous.
-        OSError: A read failed.
-        EOFError: The file ends inside or before a row.
+        OSError: A read failed; an EOFError if the file ends inside or before a row.
 
     Example:
         >>> import tempfile
@@ -87,9 +86,7 @@ def whole_blocks(size: int) -> Bytes:
 def read_blocks(descriptor: int, start: int, size: int, buffer: "Bytes | None" = None) -> Bytes:
     """Return a part of an open file, read by the blocks in which it lies, into a buffer if one is given.
 
-    Raises:
-        OSError: The read failed.
-        EOFError: The file ends inside or before the part.
+    It fails as `read_bytes` does.
     """
     check_count("start", start, 0, LARGEST)
     skipped = start % BLOCK_BYTES
@@ -108,12 +105,7 @@ def read_blocks(descriptor: int, start: int, size: int, buffer: "Bytes | None" =
 
 
 def read_bytes(descriptor: int, start: int, into: memoryview) -> None:
-    """Fill a buffer from an offset in an open file, by as many reads as it takes.
-
-    Raises:
-        OSError: A read failed.
-        EOFError: The file ends before the buffer is full.
-    """
+    """Fill a buffer from an offset in an open file, by as many reads as it takes; an EOFError if it ends before."""
     check_count("start", start, 0, LARGEST)
     done = 0
     while done < len(into):

@@ -29,16 +29,12 @@ class Noted(NamedTuple):
 
 
 def new_row_plan(num_rows: int, num_slots: int) -> RowPlan:
-    """Return a plan for the rows of a file, none of which has a slot yet.
+    """Return a plan for the rows of a file, none of which has a slot in memory yet.
 
     Mini-batches are planned by *windows* of several, and numbered. A window's rows are noted mini-batch by mini-batch.
     Once it is complete, those that are not in memory wait for slots, and the next window is collected. A row gets the
     slot of one that no known mini-batch needs any more, of these the one that was met least. If a window has all its
     slots at once, no policy reads fewer rows for what is known with as many slots (Belady, 1966).
-
-    Args:
-        num_rows: The rows of the file.
-        num_slots: For how many of them there is memory.
 
     Example:
         >>> plan = new_row_plan(num_rows=10, num_slots=4)
@@ -85,8 +81,7 @@ def note_rows(plan: RowPlan, ids: torch.Tensor, number: int, first: int, first_b
         plan: Changed.
         ids: int32 or int64, on the CPU.
         number: The number of the mini-batch, below 2^31 - 2 and larger than that of the one before.
-        first: The number of the window's first mini-batch.
-        first_before: The number of the first mini-batch of the window before.
+        first, first_before: The number of the first mini-batch of this window, and of the window before.
 
     Raises:
         IndexError: An id is not that of a row.
@@ -99,13 +94,10 @@ def note_rows(plan: RowPlan, ids: torch.Tensor, number: int, first: int, first_b
 
 
 def begin_window(plan: RowPlan, first: int) -> RowPlan:
-    """Return the plan once a window is complete: what it lacks waits for slots, and the next one is collected.
+    """Return the plan once a window, which `first` begins, is complete: what it lacks waits, and the next is collected.
 
-    Rows of the window before that wait still get no slot, unless this one needs them too.
-
-    Args:
-        plan: Changed, and not to be used any more.
-        first: The number of the window's first mini-batch.
+    Rows of the window before that wait still get no slot, unless this one needs them too. The plan that is given is
+    changed, and not to be used any more.
     """
     kernels("rows.row_plan", torch.empty(0)).give_up_waiting(plan, first)
     return plan._replace(
@@ -114,15 +106,10 @@ def begin_window(plan: RowPlan, first: int) -> RowPlan:
 
 
 def place_rows(plan: RowPlan, first: int) -> tuple[torch.Tensor, torch.Tensor]:
-    """Give slots to rows that wait, as far as there are some. Costs two passes over all slots.
+    """Give slots to the first rows that wait, as far as there are some; return both, int64, ascending.
 
-    Args:
-        plan: Changed.
-        first: The number of the first mini-batch that is not yet used; what it and later ones need stays.
-
-    Returns:
-        rows: int64: those that got a slot, ascending; the first ones of those that wait.
-        slots: int64, ascending: their slots.
+    It costs two passes over all slots of the plan, which is changed. What mini-batch number `first` needs, the first
+    that is not yet used, and later ones, stays.
     """
     module, counts = kernels("rows.row_plan", torch.empty(0)), np.zeros(MOST_MET + 1, np.int64)
     if not plan.num_waiting[0]:

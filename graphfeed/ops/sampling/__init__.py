@@ -2,8 +2,7 @@
 
 What they prepare once per graph, such as running sums of weights or the order of time, is here too. On the CPU,
 neighbours are sampled by programs of small kernels, which `graphfeed.ops.sampling.hops` puts together of the passes in
-`graphfeed.ops.cpu.sampling.passes`. Relabelling as an operation of its own is in `graphfeed.ops.structure`; stages that
-draw are in `graphfeed.datapipes`.
+`graphfeed.ops.cpu.sampling.passes`. Stages that draw are in `graphfeed.datapipes`.
 """
 
 from graphfeed.ops.sampling.draw_places import draw_places

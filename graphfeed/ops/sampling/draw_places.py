@@ -9,22 +9,15 @@ from graphfeed.ops.memory import buffers
 
 
 def draw_places(count: int, key: int, size: int, cumulative: torch.Tensor = NOTHING) -> torch.Tensor:
-    """Return positions in a row, drawn independently, with replacement.
-
-    Place `i` is a function of the key and of `i` alone.
+    """Return positions in a row, int64, drawn independently, with replacement; each by the key and its number alone.
 
     Args:
         count: How many.
-        key: Key of the draws (`Key.at`).
         size: How many places there are.
         cumulative: int64: the running sums of the places' weights, as `cumulate_weights` makes them of one column;
             nothing: all places are alike.
 
-    Returns:
-        int64, shape (count,), each in `0 .. size - 1`.
-
     Raises:
-        TypeError: Weights of another dtype, or a number that is no whole one.
         ValueError: There is no place, or not a weight for each, or the running sums fall or end at 0.
 
     Example:

@@ -35,9 +35,8 @@ def group_by_type(
     Args:
         picks: What was sampled. Its positions are sorted in place within each column; there may be room for more.
         types: Edge type of each edge of the graph.
-        column_starts: int64: where the seeds of each node type start, one longer than there are node types; on the
-            CPU.
-        destinations: int64: destination node type of each edge type; on the CPU.
+        column_starts: int64, on the CPU: where the seeds of each node type start, one longer than there are node types.
+        destinations: int64, on the CPU: destination node type of each edge type.
         dtype: int32 or int64, for the result's `indptr`; a ValueError if that can't count the edges.
     """
     assert dtype in ID_DTYPES

@@ -1,8 +1,4 @@
-"""An index of high-degree columns: which of them each node is a source of.
-
-With it LABOR finds the neighbours of small variates without reading these columns. The kernels' module shows how the
-arrays are laid out.
-"""
+"""An index of high-degree columns, with which LABOR finds neighbours of small variates without reading them."""
 
 from typing import NamedTuple
 
@@ -34,17 +30,12 @@ class HighDegreeIndex(NamedTuple):
 
 
 def build_high_degree_index(indptr: torch.Tensor, indices: torch.Tensor) -> HighDegreeIndex:
-    """Index the largest columns, at most a third of all edges.
+    """Index which of the largest columns, with at most a third of all edges, each node is a source of.
 
     This is done once per graph. It takes one pass over the indexed edges with two random writes each, and 8 bytes per
     indexed edge and per node.
 
-    Args:
-        indptr: Column starts, int32 or int64, shape (nodes + 1,).
-        indices: Source node of each edge, int32 or int64, each one of the nodes.
-
     Raises:
-        TypeError: A tensor has another dtype.
         ValueError: The arrays are not those of a graph.
 
     Example:

@@ -25,19 +25,14 @@ def sample_negatives(pairs: torch.Tensor, negative_ratio: int, num_destinations:
     """Return the pairs, followed by copies of each with a destination that is drawn uniformly.
 
     Draw `i` is a function of the key and of `i` alone. A drawn pair may be an edge: nothing checks that. The cost is
-    one pass over the result.
+    one pass over the result, of shape (N * (1 + negative_ratio), 2), in which the copies of one pair lie side by side.
 
     Args:
         pairs: int32 or int64, shape (N, 2): sources and destinations.
         negative_ratio: How many copies there are of each pair, 1 or more.
         num_destinations: Destinations are drawn from `0 .. num_destinations - 1`.
-        key: Key of the draws (`Key.at`).
-
-    Returns:
-        Shape (N * (1 + negative_ratio), 2), the copies in the order of the pairs, those of one pair side by side.
 
     Raises:
-        TypeError: The pairs have another dtype.
         ValueError: The pairs have another shape, the ratio is below 1, there are no destinations to draw from, or more
             than the dtype can represent.
     """
@@ -105,7 +100,7 @@ def sample_negative_pairs(
     limits: torch.Tensor = NOTHING,
     edges: KnownEdges = NO_EDGES,
 ) -> torch.Tensor:
-    """Return negative pairs of a source and a destination, each drawn until it is a valid one.
+    """Return `count` negative pairs of a source and a destination, int64, each drawn until it is a valid one.
 
     A pair is right if both nodes exist at its time and it is none of some edges. The probability of each that is right
     is in proportion to the product of its nodes' weights, as long as a right one comes up in 32 draws. Where almost all
@@ -114,18 +109,12 @@ def sample_negative_pairs(
     Pair `i` is a function of the key and of `i` alone. The look for an edge costs a read of the destination's in-edges.
 
     Args:
-        count: How many pairs.
-        key: Key of the draws (`Key.at`).
         sources: What the sources are drawn from; or the source of each pair, int64.
         destinations: What the destinations are drawn from.
         limits: int64: the time of each pair; nothing: times don't matter.
         edges: What a pair must not be.
 
-    Returns:
-        int64, shape (count, 2).
-
     Raises:
-        TypeError: A tensor has another dtype.
         ValueError: Lengths that don't match, ids out of range, or no pair is right.
 
     Example:

@@ -13,15 +13,12 @@ class NodeBudget:
     """The candidate nodes of HGSampling (of the heterogeneous graph transformer), with their scores.
 
     Each node that was sampled shares a point for each edge type among its neighbours; what a node has of these points
-    is its score. Nodes are drawn by the squares of their scores. So each type has its share, and those nodes are likely
-    that have many edges to the others. No node is drawn twice.
+    is its score. Nodes are drawn by the squares of their scores, each once. So each type has its share, and those nodes
+    are likely that have many edges to the others.
 
     Args:
-        first_ids: The first id of each node type, and the number of nodes, int64.
-
-    Raises:
-        TypeError: The first ids are no integers.
-        ValueError: The first ids are no running sums.
+        first_ids: The first id of each node type, and the number of nodes, int64. What are no running sums is a
+            ValueError.
 
     Example:
         >>> budget = NodeBudget(torch.tensor([0, 2, 5]))
@@ -37,17 +34,13 @@ class NodeBudget:
         self.known: Any = self.module.Known(*empty_table(0), torch.zeros(1, dtype=torch.int64))
 
     def share(self, sampled: torch.Tensor, offsets: torch.Tensor, neighbors: torch.Tensor) -> None:
-        """Let nodes that were sampled share their points among their neighbours.
+        """Let nodes that were sampled share their points among their neighbours; all arguments are int64.
 
         Args:
-            sampled: The nodes, int64.
+            sampled: The nodes.
             offsets: Where the neighbours of each run begin, which is a node's edges of one type, and where the last
                 ones end.
-            neighbors: The sources of these edges, int64.
-
-        Raises:
-            TypeError: A tensor has another dtype.
-            ValueError: The offsets are not those of the neighbours, or a node lies outside of the graph.
+            neighbors: The sources of these edges.
         """
         for name, ids in (("sampled", sampled), ("neighbors", neighbors)):
             check_vector(name, ids, (torch.int64,))
@@ -59,11 +52,7 @@ class NodeBudget:
         self.module.share_scores(offsets.to(torch.int64).contiguous(), neighbors.contiguous(), self.known)
 
     def draw(self, wanted: list[int], key: int) -> list[torch.Tensor]:
-        """Draw so many nodes of each type that were met and not drawn yet, or all if there are fewer; return their ids.
-
-        Raises:
-            ValueError: There is not one number for each type, or one is negative.
-        """
+        """Draw, and return, so many nodes of each type that were met and not drawn yet, or all if there are fewer."""
         check_seed("key", key)
         for count in wanted:
             check_seed("wanted", count)

@@ -15,23 +15,15 @@ def random_walks(
 
     A step leads from a column to the source of one of its edges, so against the direction of a graph in compressed
     sparse columns. A walk that comes to a node without edges stays there. Walk `i` is a function of the key, of its
-    start and of `i` alone.
+    start and of `i` alone. The result is int64, shape (walks, num_steps + 1); the starts come first.
 
     Args:
-        indptr: Column starts, int32 or int64, shape (nodes + 1,).
-        indices: Source node of each edge, int32 or int64.
         starts: Where each walk begins, int32 or int64.
         num_steps: How many steps each takes.
-        key: Key of the draws (`Key.at`).
         first_step: How many steps the walks have taken before.
 
-    Returns:
-        int64, shape (walks, num_steps + 1); the starts come first.
-
     Raises:
-        TypeError: A tensor has another dtype, or a number is no whole one.
-        ValueError: A start lies outside of the graph, a number of steps is negative, or the arrays are not those of a
-            graph.
+        ValueError: A start lies outside of the graph, a number of steps is negative, or the arrays are not a graph's.
 
     Example:
         >>> random_walks(torch.tensor([0, 1, 2, 2]), torch.tensor([1, 2]), torch.tensor([0, 1]), 3, 7)

@@ -47,7 +47,6 @@ def sample_neighbors(graph: StaticGraph | TemporalGraph, hop: OneHop, *, checked
             not checked again.
 
     Raises:
-        TypeError: A tensor has another dtype.
         ValueError: A seed lies outside of the graph, a fan-out is below -1 or too large, the number of fan-outs or of
             times is wrong, a window is negative, or the arrays are not those of a graph.
 

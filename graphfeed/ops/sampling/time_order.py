@@ -27,12 +27,7 @@ class TimeOrder(NamedTuple):
 
 
 def as_times(name: str, times: object) -> torch.Tensor:
-    """Return times as int64.
-
-    Raises:
-        TypeError: The times are not integers. (A time a little before another must not be rounded up to it.)
-        ValueError: There is more than one dimension.
-    """
+    """Return times as int64, 1-D; others than integers are a TypeError: a time must not be rounded up to another."""
     if isinstance(times, torch.Tensor) and times.is_floating_point():
         raise TypeError(
             f"{name} must be torch.int64, but is {times.dtype}; count whole units, for example microseconds: "
@@ -63,7 +58,6 @@ def order_by_time(indptr: torch.Tensor, times: torch.Tensor, types: torch.Tensor
         types: Edge types, ascending inside each column, if the edges of each type are to be sorted by themselves.
 
     Raises:
-        TypeError: The times are not int64.
         ValueError: `indptr` holds no column starts, or the number of times or of types is wrong.
 
     Example:
@@ -92,19 +86,12 @@ def order_by_time(indptr: torch.Tensor, times: torch.Tensor, types: torch.Tensor
 def link_sources(indptr: torch.Tensor, indices: torch.Tensor, order: torch.Tensor) -> torch.Tensor | None:
     """Put the source of each edge beside its position, so that one random read finds both.
 
-    This takes one pass over the edges and 8 bytes per edge; the result contains `order` (see `linked_order`). Without
-    it, mini-batches on an ogbn-products shaped graph that is not sorted by time take 1.12 to 1.22 times as long.
-
-    Args:
-        indptr: Column starts, shape (nodes + 1,).
-        indices: Source node of each edge.
-        order: As `TimeOrder` has it; all on the CPU.
-
-    Returns:
-        int64, one per edge: its place in its column times 2**32, plus its source; None if these are too large.
+    Return int64, one per edge: its place in its column times 2**32, plus its source; None if these are too large. It
+    takes one pass over the edges and 8 bytes per edge, and contains the order of `TimeOrder`, on the CPU (see
+    `linked_order`). Without it, mini-batches on an ogbn-products shaped graph that is not sorted by time take 1.12 to
+    1.22 times as long.
 
     Raises:
-        TypeError: A tensor has another dtype.
         ValueError: The arrays are not those of a graph, or the order is not one of its edges.
 
     Example:
@@ -162,12 +149,7 @@ def linked_order(links: torch.Tensor) -> torch.Tensor:
 def places_in_order(indptr: torch.Tensor, order: torch.Tensor) -> torch.Tensor:
     """Return each edge's position in the graph, in the order that `order_by_time` returned.
 
-    Args:
-        indptr: Column starts, shape (nodes + 1,).
-        order: As `TimeOrder` has it.
-
     Raises:
-        TypeError: A tensor has another dtype.
         ValueError: `indptr` holds no column starts, or the order is not one of its edges.
 
     Example:

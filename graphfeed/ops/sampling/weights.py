@@ -15,22 +15,18 @@ WEIGHT_DTYPES = (torch.bool, torch.float16, torch.bfloat16, torch.float32, torch
 
 
 def cumulate_weights(indptr: torch.Tensor, weights: torch.Tensor) -> torch.Tensor:
-    """Return the running sum of each column's weights in units of 2**-31 of the column's largest.
+    """Return the running sum of each column's weights in units of 2**-31 of the column's largest, int64, one per edge.
 
     A weight above 0 counts at least one unit, so that its edge stays eligible. In a mask all True values weigh the
-    same. This is done once per graph; it takes a pass over the edges, with a progress bar after a second,
-    and 8 bytes per edge, on huge pages where the system has them.
+    same. This is done once per graph; it takes a pass over the edges, with a progress bar after a second, and 8 bytes
+    per edge, on huge pages where the system has them, on the device of the weights; in pinned memory if they are.
 
     Args:
         indptr: Column starts, shape (nodes + 1,).
         weights: One per edge: bool, float16, bfloat16, float32 or float64; finite and not negative.
 
-    Returns:
-        int64, one per edge, on the device of the weights; in pinned memory if they are.
-
     Raises:
-        ValueError: `indptr` holds no column starts, the number of weights is wrong, or a weight is negative, infinite
-            or not a number.
+        ValueError: `indptr` holds no column starts, or the number of weights or a weight is wrong.
     """
     check_columns("indptr", indptr)  # each time: NumPy's edits don't show, and the kernel writes by them
     check_vector("weights", weights, WEIGHT_DTYPES)
@@ -92,10 +88,10 @@ class GuidedSums(NamedTuple):
 def guide_sums(indptr: torch.Tensor, cumulative: torch.Tensor) -> torch.Tensor:
     """Return the guide table of running sums: where the search begins for each share of a column's weight.
 
-    A column with n edges has n shares of equal weight. The guide of a share is the first edge that its draws may
-    choose, less the number of the share. So a draw reads one guide, and one or two cache lines of sums, whatever the
-    weights are; this is the guide table of Chen and Asau (1974). Without guides it looks where its edge would be if all
-    weights were equal, and searches from there. Draws choose the same edges with guides and without.
+    A column with n edges has n shares of equal weight. The guide of a share, int32, is the first edge that its draws
+    may choose, less the number of the share. So a draw reads one guide, and one or two cache lines of sums, whatever
+    the weights are (the guide table of Chen and Asau, 1974). Draws choose the same edges with guides and without; the
+    table is empty if they find these without, as where weights are nearly equal.
 
     This is done once per graph; it takes a pass over the edges, with a progress bar after a second, and 4 bytes per
     edge, on huge pages where the system has them.
@@ -104,11 +100,7 @@ def guide_sums(indptr: torch.Tensor, cumulative: torch.Tensor) -> torch.Tensor:
         indptr: Column starts, shape (nodes + 1,), on the CPU.
         cumulative: Fixed-point weights, as `cumulate_weights` returns them.
 
-    Returns:
-        int32, one per edge. Empty if draws find their edges without them, as where weights are nearly equal.
-
     Raises:
-        TypeError: The weights are not int64.
         ValueError: The arrays are not column starts and running sums.
     """
     check_vector("cumulative", cumulative, (torch.int64,))

@@ -17,22 +17,17 @@ def join_columns(
     ids: Sequence[torch.Tensor],
     marks: Sequence[torch.Tensor] | None = None,
 ) -> torch.Tensor:
-    """Return row, column and id of each edge of some columns, one behind the other.
+    """Return row, column and id of each edge of some columns, one behind the other, int64, shape (3, edges).
 
-    It reads and writes each edge once. On a mini-batch of WordNet, which has 38 edge types, each in three hops, this
+    It reads and writes each edge once: on a mini-batch of WordNet, which has 38 edge types, each in three hops, it
     takes a third of the time of an operation for each of the three.
 
     Args:
         indptrs: Column starts of each, int32 or int64, shape (columns + 1,).
-        indices: The row of each edge, int32 or int64.
-        ids: The id of each edge, int32 or int64.
+        indices, ids: The row and the id of each edge, int32 or int64.
         marks: For each, whether its first edges are kept, bool; all others are.
 
-    Returns:
-        int64, shape (3, edges).
-
     Raises:
-        TypeError: A tensor has another dtype.
         ValueError: Columns that do not start at 0, or fall, or do not end at the number of edges; other numbers of
             arrays, or of ids; more marks than edges.
 
@@ -72,9 +67,7 @@ def merge_columns(
     values: Sequence[Sequence[torch.Tensor]],
     dtypes: Sequence[torch.dtype],
 ) -> tuple[torch.Tensor, list[torch.Tensor]]:
-    """Merge columns of edges, each at its position.
-
-    It reads and writes each value once.
+    """Merge columns of edges, each at its position; read and write each value once.
 
     Args:
         places: For each part, the places of its columns, int64; together these are `0 .. columns - 1`, each once.
@@ -86,14 +79,12 @@ def merge_columns(
         Where each column starts, int64, one longer than there are columns; and the arrays, column by column.
 
     Raises:
-        TypeError: A tensor has another dtype.
         ValueError: The arrays don't fit together.
 
     Example:
         >>> places, counts = [torch.tensor([1]), torch.tensor([0, 2])], [torch.tensor([3]), torch.tensor([1, 0])]
-        >>> offsets, [ids] = merge_columns(
-        ...     places, counts, [[torch.tensor([5, 6, 7])], [torch.tensor([8])]], [torch.int64]
-        ... )
+        >>> values = [[torch.tensor([5, 6, 7])], [torch.tensor([8])]]
+        >>> offsets, [ids] = merge_columns(places, counts, values, [torch.int64])
         >>> offsets.tolist(), ids.tolist()
         ([0, 1, 4, 4], [8, 5, 6, 7])
     """
@@ -154,12 +145,10 @@ def shift_columns(
 
     Args:
         offsets: int64: where each column starts, one longer than there are columns.
-        values: int64.
-        shifts: int64, one per column.
+        values, shifts: int64; one shift per column.
         dtype: int64, or int32 if the caller knows that the sums fit.
 
     Raises:
-        TypeError: A tensor has another dtype.
         ValueError: The tensors don't fit together.
 
     Example:

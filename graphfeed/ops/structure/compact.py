@@ -37,12 +37,10 @@ def compact(seeds: torch.Tensor, neighbors: torch.Tensor, *, num_nodes: int | No
     if a dense map of `num_nodes` fits the memory limit, else a hash look-up. A GPU always hashes.
 
     Args:
-        seeds: Node ids, int32 or int64.
-        neighbors: Node ids of the same dtype.
+        seeds, neighbors: Node ids, int32 or int64, both of the same dtype.
         num_nodes: An upper bound of the ids; with None, large ids are hashed. A GPU does not check ids.
 
     Raises:
-        TypeError: Ids are neither int32 nor int64, or of two dtypes.
         ValueError: An id is negative or not below `num_nodes`.
 
     Example:
@@ -75,14 +73,9 @@ class Marked(NamedTuple):
 
 
 def compact_marked(ids: torch.Tensor, marks: torch.Tensor | None = None) -> Marked:
-    """Give each marked id a position, by first appearance. A GPU is waited for once.
-
-    Args:
-        ids: int32 or int64.
-        marks: bool, one for each; None marks all.
+    """Give each id that has a mark, bool, a position by first appearance; None marks all. A GPU is waited for once.
 
     Raises:
-        TypeError: Ids are neither int32 nor int64, or the marks are not bool.
         ValueError: The numbers of ids and marks differ; on the CPU, a marked id is negative.
 
     Example:
@@ -124,8 +117,7 @@ def compact_parts(
     """Like `compact`, for several types, whose parts are right; ids are checked.
 
     Args:
-        seeds: Node ids, grouped by node type; ids of different types must differ.
-        neighbors: Node ids, grouped by edge type.
+        seeds, neighbors: Node ids, grouped by node type and by edge type; ids of different types must differ.
         seed_starts: int64: where each node type's seeds start. This and the next two lie on the CPU.
         neighbor_starts: int64: where each edge type's neighbours start, one longer than there are edge types.
         sources: int64: node type of each edge type's neighbours.

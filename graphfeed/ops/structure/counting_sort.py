@@ -8,14 +8,9 @@ from graphfeed.ops.backend import kernels
 
 
 def count_edges(destinations: torch.Tensor, counts: torch.Tensor) -> None:
-    """Add to `counts` how many of the edges end at each node, in one pass over the part.
-
-    Args:
-        destinations: A part of the edge list, int32 or int64.
-        counts: int64, one per node; updated in place.
+    """Add to `counts`, int64, how many edges of a part of an edge list end at each node, in one pass over the part.
 
     Raises:
-        TypeError: The ids are neither int32 nor int64.
         ValueError: An id is not one of the nodes.
     """
     check_vector("destinations", destinations)
@@ -25,17 +20,11 @@ def count_edges(destinations: torch.Tensor, counts: torch.Tensor) -> None:
 
 
 def assign_slots(destinations: torch.Tensor, starts: torch.Tensor) -> torch.Tensor:
-    """Return each edge's slot in an order by destination, and advance `starts` for the next part.
+    """Return the slot of each edge of a part of an edge list, int64, in an order by destination.
 
-    Args:
-        destinations: A part of the edge list, int32 or int64.
-        starts: int64, one per node: the slot of its next edge; updated in place.
-
-    Returns:
-        int64, one per edge.
+    `starts`, int64, has the slot of each node's next edge, and is advanced for the next part.
 
     Raises:
-        TypeError: The ids are neither int32 nor int64.
         ValueError: An id is not one of the nodes.
 
     Example:

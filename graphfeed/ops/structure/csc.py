@@ -43,7 +43,6 @@ def coo_to_csc(sources: torch.Tensor, destinations: torch.Tensor, num_nodes: int
     """Sort an edge list by destination, stably: in one pass that counts and one that fills.
 
     Raises:
-        TypeError: Ids are neither int32 nor int64.
         ValueError: The lengths differ, or an id is outside of `0 .. num_nodes - 1`.
     """
     check_count("num_nodes", num_nodes, 0, MOST_VALUES)
@@ -132,7 +131,6 @@ def check_csc(indptr: torch.Tensor, indices: torch.Tensor) -> None:
     """Raise unless the arrays describe a graph. This takes one pass over each.
 
     Raises:
-        TypeError: An array is neither int32 nor int64.
         ValueError: `indptr` is empty, does not start at 0, decreases, or does not end with the number of edges; or a
             source is not a node.
     """
@@ -192,9 +190,7 @@ def check_joined(
     """Raise unless each edge joins nodes of the types that its edge type names. This takes one pass.
 
     Args:
-        indptr: Column starts.
-        indices: Source of each edge.
-        types: Type of each edge, which `check_edge_types` has checked.
+        indptr, indices, types: The edges, whose types `check_edge_types` has checked.
         offsets: First id of each node type, and the number of nodes.
         ends: Source and destination node type of each edge type, shape (edge types, 2); on the CPU.
 
@@ -286,7 +282,6 @@ def expand_indptr(
         out: Where to write the result; a new tensor if None.
 
     Raises:
-        TypeError: A tensor has another dtype.
         ValueError: `indptr` does not start at 0, falls, or does not fit the other arguments.
 
     Example:
@@ -331,13 +326,11 @@ def indptr_edge_ids(
     """Return each edge's position in its column, counted from the column's offset.
 
     Args:
-        indptr: Column starts.
+        indptr, output_size: As for `expand_indptr`.
         dtype: The dtype of the result; if None, that of `offset`, or else of `indptr`.
         offset: The number of each column's first edge; 0 if None.
-        output_size: The number of edges, if the caller knows it.
 
     Raises:
-        TypeError: A tensor has another dtype.
         ValueError: `indptr` does not start at 0, falls, or does not fit the other arguments.
 
     Example:

@@ -31,20 +31,16 @@ def induce_trees(
     """Return all edges of which both ends are in the same tree: the same node may be in several.
 
     It costs a look at each in-edge of each node. ShaDow's mini-batches are made 14 times as fast as by sorting and
-    bisection (1024 roots with two hops of ten, ogbn-arxiv shaped graph).
+    bisection (1024 roots with two hops of ten, ogbn-arxiv shaped graph). An edge whose source is in its tree twice
+    leads from the first place.
 
     Args:
-        indptr: Column starts, int32 or int64.
-        indices: The id of the source of each edge, int32 or int64.
+        indptr, indices: The graph's edges.
         columns: The column of each node, int64; where the columns are those of a graph, this is its id.
         nodes: The id of each node, int64, one tree after the other.
         starts: Where each tree begins among the nodes, and where the last one ends; int64.
 
-    Returns:
-        The edges; one whose source is in its tree twice leads from the first place.
-
     Raises:
-        TypeError: A tensor has another dtype.
         ValueError: A column that there is not, a negative id, or lengths that don't fit together.
 
     Example:

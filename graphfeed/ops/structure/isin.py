@@ -7,17 +7,10 @@ from graphfeed.ops.arguments import check_vector
 
 
 def isin(elements: torch.Tensor, test_elements: torch.Tensor) -> torch.Tensor:
-    """Return whether each element is among the test elements, as `torch.isin` does, for ids in one dimension.
-
-    Args:
-        elements: int32 or int64, 1-D.
-        test_elements: int32 or int64, 1-D.
-
-    Returns:
-        bool, shape (len(elements),).
+    """Return whether each element is among the test elements, as `torch.isin` does; both are ids in one dimension.
 
     Raises:
-        TypeError: A tensor has another dtype.
+        TypeError: A tensor is neither int32 nor int64.
         ValueError: A tensor has another number of dimensions.
 
     Example:

@@ -15,18 +15,14 @@ def mark_first(indptrs: Sequence[torch.Tensor], ids: Sequence[torch.Tensor]) -> 
     """Tell which edges of some lists of columns are in no list before, such as those of the hops of a mini-batch.
 
     The columns of a list begin with those of the list before it, so only edges of these can be there already. Edges of
-    a column are the same if their ids are. What one list has twice stays twice.
+    a column are the same if their ids are. What one list has twice stays twice. Return for each list, bool, shorter
+    than there are edges: whether its first edges are there for the first time. All others are.
 
     Args:
         indptrs: Column starts of each list, int32 or int64, shape (columns + 1,).
         ids: The id of each edge, int32 or int64.
 
-    Returns:
-        For each list, bool, shorter than there are edges: whether its first edges are there for the first time. All
-        others are.
-
     Raises:
-        TypeError: A tensor has another dtype.
         ValueError: Columns that fall, where they are read, or do not end at the number of ids; another number of lists.
 
     Example:

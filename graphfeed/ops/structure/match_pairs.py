@@ -29,23 +29,18 @@ def match_pairs(
     pairs: torch.Tensor,
     rows: torch.Tensor | None = None,
 ) -> torch.Tensor:
-    """Return the positions of the edges that are among pairs of nodes; exact for all 64-bit ids.
+    """Return the positions of the edges that are among pairs of nodes, int64, ascending; exact for all 64-bit ids.
 
     A column costs a hash look-up, and so does each edge of a column that is the destination of a pair. The two tables
     take 16 to 32 bytes per pair each.
 
     Args:
-        indptr: Where each column's edges start, shape (columns + 1,).
-        indices: Row of each edge.
+        indptr, indices: Column starts, and the row of each edge.
         destinations: Id of each column.
         pairs: Source and destination ids, shape (N, 2); duplicates are allowed.
         rows: Id of each row; None if `indices` are ids.
 
-    Returns:
-        int64, ascending.
-
     Raises:
-        TypeError: Ids are neither int32 nor int64.
         ValueError: The pairs have another shape, `indptr` is none, the lengths of arrays don't match, or an edge has no
             row.
 

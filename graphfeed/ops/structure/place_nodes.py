@@ -38,6 +38,7 @@ def place_nodes(
     One node after the other is taken out of its part, and sees where all others are. Of equally good parts it gets the
     first; without neighbours in a part with room, the emptiest. A node with items needs room for these, too, by which
     it is weighted then; without such a part, it gets that with the fewest. It takes time by edges and by log(parts).
+    Return how many nodes of the range have another part than before.
 
     Args:
         indptr: The column starts of the nodes of the range, shape (nodes + 1,), as indexes of `indices`.
@@ -48,12 +49,8 @@ def place_nodes(
         limit: How many nodes a part may have.
         items: The items of the nodes, if these are balanced too.
 
-    Returns:
-        How many nodes of the range have another part than before.
-
     Raises:
         IndexError: A source is no node.
-        TypeError: A tensor has another dtype.
         ValueError: Columns that fall, or end behind the edges; a range behind the nodes.
     """
     check_vector("indptr", indptr)

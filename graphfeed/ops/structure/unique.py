@@ -68,8 +68,7 @@ def unique_and_compact(
 
     Args:
         nodes: A list of 1-D tensors of ids of one dtype, or a dict of such lists by node type.
-        rank: Must be 0.
-        world_size: Must be 1: ids are not distributed among ranks.
+        rank, world_size: Must be 0 and 1: ids are not distributed among ranks.
         async_op: Whether to return an object whose `wait()` returns the result. It is computed at once.
 
     Returns:
@@ -77,7 +76,6 @@ def unique_and_compact(
         dict by node type if `nodes` is one.
 
     Raises:
-        TypeError: Ids are neither int32 nor int64, or have several dtypes.
         ValueError: A list is empty, a tensor is not 1-D, an id is negative, or there is more than one rank.
 
     Example:

@@ -1,7 +1,6 @@
-"""Other processes that compile kernels: all of them ahead, or some of those that a pipeline waits for.
+"""Other processes that compile kernels, all of them ahead or some that a pipeline waits for: one for each line.
 
-Such a process takes a kernel per line, and answers each. It imports neither torch nor the packages that do, which would
-take longer than a kernel.
+They import neither torch nor the packages that do, which would take longer than a kernel.
 """
 
 import json

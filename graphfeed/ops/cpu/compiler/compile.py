@@ -1,8 +1,7 @@
 """Numba: from a kernel and a choice of dtypes to an object file. Nothing else imports this module.
 
-Numba is asked for a C callback that takes the address of a kernel's arguments, and for the callback's LLVM code, from
-which LLVM writes the object file. All functions are inlined. So no error code of Numba's is checked, no reference is
-counted, and the machine code calls nothing but some functions of the C library.
+Numba makes a C callback that takes the address of a kernel's arguments, with all functions inlined, and LLVM writes its
+object file. So no error code of Numba's is checked, no reference is counted, and only the C library is called.
 """
 
 import re

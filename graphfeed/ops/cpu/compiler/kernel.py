@@ -32,9 +32,6 @@ class Kernel:
     """A function that is compiled for each choice of the dtypes that its annotations leave open, at the first call.
 
     Arrays are tensors or NumPy arrays; a `Block` may take the place of a named tuple.
-
-    Raises:
-        TypeError: An argument is not of the type that its annotation says.
     """
 
     __name__: str

@@ -1,7 +1,4 @@
-"""The machine instructions behind `graphfeed.ops.cpu.instructions`, and how kernels find their arguments.
-
-Only Numba's interface for extensions is used, and LLVM's for code.
-"""
+"""The machine instructions behind `graphfeed.ops.cpu.instructions`, and how kernels find their arguments."""
 
 import inspect
 from collections.abc import Callable

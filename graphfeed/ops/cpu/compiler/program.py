@@ -1,8 +1,7 @@
 """Kernels that run one after the other, in one call that releases the interpreter lock.
 
-A thread that comes back to Python after each kernel waits for the interpreter lock each time: up to 5 ms where another
-thread runs Python code. So sampling a mini-batch is a program: a list of small kernels with their arguments, which one
-loop in machine code calls by their addresses.
+A thread that comes back to Python after each kernel would wait for that lock each time, for up to 5 ms. So a program is
+a list of small kernels with their arguments, which one loop in machine code calls by their addresses.
 """
 
 from array import array
@@ -67,11 +66,7 @@ class Program:
         self.is_ready = False
 
     def add(self, kernel: Kernel, *arguments: Any) -> None:
-        """Append a kernel.
-
-        Raises:
-            TypeError: An argument is not of the type that the kernel takes.
-        """
+        """Append a kernel, with arguments of the types that it takes."""
         words: list[int] = []
         kept: list[Any] = []
         lay_out(arguments, words, [], kept)

@@ -7,8 +7,6 @@ All arguments of a kernel go into one block of 64-bit words, whose address is al
     array of two                 address, rows, columns
     whole number, uint64, bool   the number
     named tuple of arrays        the address of a block of its own
-
-So Python, and a program of several kernels (`program.py`), call every kernel in the same way.
 """
 
 import inspect
@@ -122,8 +120,7 @@ def lay_out(values: Sequence[Any], words: list[int], key: list[Any], kept: list[
 class Block:
     """A named tuple of arrays as words, which kernels take in place of the tuple.
 
-    The words keep their place in memory, so what is passed to many kernels is laid out once, and an array can be
-    replaced by another of its dtype after programs were made.
+    The words keep their place in memory, so an array can be replaced by another of its dtype after programs were made.
     """
 
     def __init__(self, values: Any) -> None:
@@ -147,11 +144,7 @@ class Block:
         return self.kind(**self.arrays)
 
     def put(self, name: str, value: Any) -> None:
-        """Put an array of one dimension in the place of another.
-
-        Raises:
-            TypeError: It is not of the same dtype, or has gaps.
-        """
+        """Put an array of one dimension in the place of another, of the same dtype and without gaps."""
         self.lend(name, value)
         self.arrays[name] = value
 

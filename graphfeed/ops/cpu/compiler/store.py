@@ -1,9 +1,8 @@
 """A cache of compiled kernels on disk. What fails there is compiled anew, and no other file is run.
 
-A file holds one kernel for one choice of dtypes. Its name has a digest of all that the machine code depends on: the
-processor, Numba, LLVM, and the sources of all kernels. So a file is either the right one or is never looked at. It
-begins with a digest of its content, since machine code that a full disk has cut off, or a failing one has changed, must
-not run. Others who can write to it could write the digest as well, so such a file isn't run either.
+A file holds one kernel for one choice of dtypes. Its name has a digest of all that the machine code depends on (the
+processor, Numba, LLVM, the sources of all kernels), and it begins with a digest of its content, as what a full or
+failing disk has cut off or changed must not run. Nor is a file run that others can write to.
 """
 
 import os

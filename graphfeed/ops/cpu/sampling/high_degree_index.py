@@ -5,10 +5,7 @@
     columns, by degree     entries, by source node
     number 0: node 17      starts[4] -> | 0, place 905 | 2, place 31 |      node 4 is in columns 0 and 2
     number 1: node  5      starts[5] -> | 1, place   7 |                    node 5 is in column 1
-    number 2: node 40
-
-    an entry    63               32 31               0
-                [ column's number  ][ place in column ]
+    number 2: node 40      an entry: the column's number (32 bits) and the place in the column (32 bits)
 """
 
 from graphfeed.ops.cpu.jit import AHEAD, Ids, Int64s, kernel, prefetch

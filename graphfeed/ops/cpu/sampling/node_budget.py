@@ -1,6 +1,6 @@
 """Kernels that sample nodes of each type by how well they are joined to those that were sampled before.
 
-Known nodes are kept in the order in which they were met. A hash table leads from an id to a place in that order.
+Known nodes are kept in the order in which they were met, and found there by a hash table.
 """
 
 from typing import NamedTuple

@@ -1,7 +1,4 @@
-"""The arrays of a mini-batch, and the scratch of its passes.
-
-Their layout is that of `graphfeed.ops.cpu.sampling.passes.state`.
-"""
+"""The arrays of a mini-batch, as `graphfeed.ops.cpu.sampling.passes.state` lays them out, and its passes' scratch."""
 
 import itertools
 from collections.abc import Sequence

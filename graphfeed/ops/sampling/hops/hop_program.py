@@ -1,8 +1,7 @@
 """Which passes sample a mini-batch, in which order.
 
 A pass is a kernel that does one thing: it opens columns, narrows them to a time, counts, draws, groups by type, reads
-neighbours, or relabels. What is sampled, and how, decides which of them make up the program; so each is compiled when
-it is used, and none has options that another pass could carry.
+neighbours, or relabels. None has options that another pass could carry; each is compiled when it is used.
 """
 
 from collections import OrderedDict

@@ -56,8 +56,8 @@ def sample_hops(
 
     In time, every edge makes a row: the rows of a hop are its columns and then the source of each edge, duplicates
     included. A row that an edge made has the time of that edge's column, or of the edge itself if there are
-    `edge_times`, and the window of that column. Beside the reads above a column costs a binary search, of which many
-    run at once, and an edge one random read more if the graph is not sorted by time.
+    `edge_times`, and the window of that column. A column then costs a binary search more, of which many run at once,
+    and an edge one random read more if the graph is not sorted by time.
 
     On a GPU the result is made hop by hop, in arrays as long as the fan-outs allow. The device is waited for once, to
     learn how much of them is used; and once more for each hop that takes all neighbours, or allows more than
@@ -75,7 +75,6 @@ def sample_hops(
         A `SampledHop` per hop, the seeds' own first.
 
     Raises:
-        TypeError: A tensor has another dtype.
         ValueError: A seed lies outside of its type, a fan-out is below -1 or too large, a window is negative, the
             number of keys or times is wrong, or the arrays are not those of a graph.
     """
@@ -85,17 +84,8 @@ def sample_hops(
 class PreparedHops:
     """What mini-batches have in common that are sampled from one graph in one way: checked and prepared once.
 
-    `sample_hops` makes one for each call. For mini-batches of 64 seeds, keeping it saves a tenth of the time. It holds
-    the arrays of the graph; what it has computed of them is not computed anew.
-
-    Args:
-        graph: This, `fanouts` and `drawing` are those of `sample_hops`.
-        fanouts: One tensor per hop.
-        drawing: How edges are chosen.
-
-    Raises:
-        TypeError: A tensor has another dtype.
-        ValueError: Arrays that are not those of a graph, wrong fan-outs, or options that exclude each other.
+    The arguments are those of `sample_hops`, which makes one for each call. For mini-batches of 64 seeds, keeping it
+    saves a tenth of the time. It holds the arrays of the graph; what it has computed of them is not computed anew.
     """
 
     def __init__(self, graph: HopGraph, fanouts: Sequence[torch.Tensor], drawing: Drawing = UNIFORM) -> None:

@@ -1,7 +1,4 @@
-"""Passes that read a graph whose arrays lie in a mapped file by page (see `graphfeed.ops.cpu.pages`).
-
-What passes read at random otherwise, they read in the order of the file here, or a pass has it in memory before them.
-"""
+"""Passes that read a graph whose arrays lie in a mapped file by page (see `graphfeed.ops.cpu.pages`), not at random."""
 
 import numpy as np
 

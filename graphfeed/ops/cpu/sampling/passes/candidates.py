@@ -5,16 +5,10 @@ The candidates of a run lie in two arrays side by side::
     high bits:         [ 17 | 803 |  95 | 411 | FULL | FULL ...   padded to a multiple of LANES, for SIMD
     place in the run:  [  2 |  31 |  40 |  77 |
 
-If the high bits of two nodes can't tell the last edge that is chosen from the first that is not, or if there are too
-many candidates, the run is left to the heap of `labor.py`. That is rare: its pass is compiled when it is needed.
-
-Candidates make LABOR's mini-batches 1.3 to 1.6 times as fast as the heap alone (ogbn-products and ogbn-arxiv shaped
-graphs, fan-outs (10, 10) and (15, 10, 5)); scalar code and a heap would be 2.1 to 4.5 times as slow.
-
-A high-degree column has far more edges than LABOR picks from it, and a mini-batch meets it in every hop. So it is
-not read at all. Instead a pass draws the variate of every node of the graph, 32 nodes at a time; for the few nodes of
-small variates, an index tells which of these columns they are sources of (see `high_degree_index.py`). Without
-the index, LABOR's mini-batches take 1.8 times as long on an ogbn-products shaped graph.
+If their high bits can't tell the last edge that is chosen from the first that is not, or they are too many, the run is
+left to the heap of `labor.py`, alone 1.3 to 1.6 times as slow (ogbn-products and ogbn-arxiv shaped graphs). A
+high-degree column, of whose edges LABOR picks few, is not read. Instead a pass draws the variate of every node of the
+graph, 32 at a time, and for the few small ones an index tells which of these columns they are sources of.
 """
 
 from typing import NamedTuple

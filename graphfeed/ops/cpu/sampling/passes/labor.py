@@ -1,20 +1,11 @@
 """Passes of LABOR: each run takes its edges of the smallest variates, its bottom-k.
 
 Edges compete by a fraction: a neighbour's variate over the edge's weight, or over 1. Fractions are compared by their
-cross products in 128 bits, so two of them look equal only if they are. Ties go to the first edge: without such a rule
-the result would depend on the order of the comparisons.
+cross products in 128 bits, so two of them look equal only if they are. Ties go to the first edge.
 
-A variate has two halves, and nearly all edges are rejected by the upper one alone::
-
-    63              32 31               0
-    [    high bits    ][    low bits    ]
-     32-bit products:   a 64-bit hash: computed
-     LLVM turns their   only for the few edges
-     loop into SIMD     that may be chosen
-
-So a column costs little more than reading it. Where the weights are equal and few edges are wanted, those that may be
-chosen are collected first (`candidates.py`). Where that is not possible, the column is scanned with a heap of the best
-edges so far, the worst of them on top. The result is the same.
+A variate's high 32 bits take 32-bit products, of whose loop LLVM makes SIMD, and reject nearly all edges alone; its low
+bits, of a 64-bit hash, are computed for the few that may be chosen. Those are collected first (`candidates.py`), or the
+column is scanned with a heap of the best edges so far, the worst of them on top.
 """
 
 from typing import NamedTuple

@@ -1,7 +1,6 @@
 """What the passes of sampling work on: the nodes, the columns and the edges of a mini-batch.
 
-A mini-batch is sampled by a program of small kernels, the passes. Each reads and writes some of these arrays, which are
-made by `graphfeed.ops.sampling.hops.hop_arrays`.
+The arrays are made by `graphfeed.ops.sampling.hops.hop_arrays`, and each pass reads and writes some of them.
 """
 
 from typing import NamedTuple

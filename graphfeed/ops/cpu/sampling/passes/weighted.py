@@ -1,19 +1,15 @@
 """Passes that draw by weight: the draws of a block of runs at a time.
 
 Weights are running sums of integers, and so is every draw, because sums of floating-point numbers differ between
-machines and a comparison might turn out either way. A draw looks for an edge among sums that lie anywhere in memory,
-and without replacement it waits for the draw before it. So the draws of a block take each step together, and each
-prefetches what its next step reads::
+machines. A draw looks for an edge among sums anywhere in memory, and without replacement it waits for the draw before.
+So the draws of a block take each step together, and each prefetches what its next step reads::
 
     aim        draw a goal; guess its edge as if all weights were equal, and prefetch the sum there
     approach   read that sum; from how far it is off, guess again, and prefetch a line of sums there
     settle     count the sums of the line that the goal has passed, which gives the edge; outside of it, gallop
 
-Where few edges have most of the weight, such guesses are far off. Then there are guides (see `ops.guide_sums`), and
-what a draw aims at and reads is the guide of its goal's share, which says where the line begins.
-
-With one draw after the other, and sums on small pages, mini-batches take 2.7 times as long without replacement and 3
-times with it (ogbn-products shaped graph, fan-outs 15, 10 and 5, weights uniform in 0 to 1).
+Where few edges have most of the weight, such guesses are far off, and a draw aims at the guide of its goal's share (see
+`ops.guide_sums`), which says where the line begins.
 """
 
 from typing import NamedTuple
