@@ -1,9 +1,7 @@
 """Item sets, tasks and data sets: those in a folder with a `metadata.yaml`, and WordNet, which comes with the package.
 
-A data set is a graph, its features and its tasks. The graph's own file format is in `graphfeed.storage.graph`. As a
-module, `graphfeed.datasets` has one function per data set that needs no download. Here are also what other rooms write
-folders with: arrays that are written part by part, a folder that appears when it is finished, and the sorting of edges
-that are larger than memory.
+As a module, `graphfeed.datasets` has one function per data set that needs no download. The graph's own file format is
+in `graphfeed.storage.graph`. Here is also what other rooms write folders with.
 """
 
 from graphfeed.storage.datasets.array_files import (

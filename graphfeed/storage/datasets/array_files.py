@@ -50,12 +50,7 @@ def open_array(path: Path, format: str, key: str) -> NDArray[Any]:
 
 
 def load_array(path: Path, key: str, *, mapped: bool) -> NDArray[Any]:
-    """Read a `.npy` file into memory, or map it so that writes don't reach the file.
-
-    Raises:
-        FileNotFoundError: The file does not exist.
-        ValueError: It is damaged, or holds objects.
-    """
+    """Read a `.npy` file into memory, or map it so that writes don't reach the file; objects are a ValueError."""
     check_file(path, key)
     try:
         return read_npy(path, mapped=mapped)
@@ -72,11 +67,7 @@ def check_file(path: Path, key: str) -> None:
 
 
 def write_rows(file: BinaryIO, rows: NDArray[Any]) -> None:
-    """Append the bytes of an array to a file; NumPy's `tofile` doesn't say why where not all could be written.
-
-    Raises:
-        OSError: Such as of a full disk.
-    """
+    """Append the bytes of an array to a file. NumPy's `tofile` doesn't say why where not all could be written."""
     file.write(np.ascontiguousarray(rows).reshape(-1).view(np.uint8).data)
 
 
@@ -84,7 +75,7 @@ class ArrayWriter:
     """Writes a `.npy` file in blocks of rows; the file is synced to the disk when it is closed.
 
     Args:
-        path: The path of the file, which is replaced if it is there.
+        path: The file, which is replaced if it is there.
         shape: The shape of the whole array; None as the number of rows stands for as many as come.
         dtype: The dtype to which rows are converted.
         first: The first row to write, if the file is shared with others, who write other rows of the same array. Its

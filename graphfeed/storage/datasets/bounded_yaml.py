@@ -49,10 +49,8 @@ class BoundedLoader(yaml.SafeLoader):  # type: ignore[misc]
 def load_yaml(path: Path) -> Any:
     """Return the contents of a YAML file of plain values; no other objects are created.
 
-    A file has at most 1 MiB and 100,000 values. A value that stands for others by an alias counts as many as they are.
-
-    Raises:
-        ValueError: The file is not YAML, or too large.
+    A file has at most 1 MiB and 100,000 values, or it is a ValueError. A value that stands for others by an alias
+    counts as many as they are.
     """
     if path.stat().st_size > MOST_BYTES:
         raise ValueError(f"{path} has {path.stat().st_size} bytes; a description of a dataset has {MOST_BYTES} at most")

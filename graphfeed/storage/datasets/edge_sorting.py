@@ -42,10 +42,7 @@ class Edges(ABC):
 
     @abstractmethod
     def parts(self, first: int, last: int, /) -> Iterator[Any]:
-        """Yield, in order, parts with all edges whose destinations are in the graph's nodes `first` to before `last`.
-
-        There may be other edges among them.
-        """
+        """Yield, in order, parts with all edges, and perhaps others, to the graph's nodes `first` to before `last`."""
 
     def destinations(self, num_nodes: int) -> Iterator[NDArray[Any]]:
         """Yield the destinations of all edges, part by part, as ids in the graph."""

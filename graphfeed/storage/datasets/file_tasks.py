@@ -33,17 +33,14 @@ def run_tasks(
     A task writes to a folder of its own; its files are moved to their places when it has finished, and then its result
     is noted. So a task may be lost in the middle, and may run twice, even at the same time: its files are a function of
     what it was given. A task whose result is noted does not run again. All of them see `folder` under the same path.
+    Where one raises, others that have not begun are cancelled; a lost worker is a `BrokenExecutor`.
 
     Args:
         folder: What `new_folder` yields.
         tasks: The tasks by name: a name for a file, which no other task of the folder has.
-        executor: Any executor, which pickles the tasks unless it runs them in threads. None for here and now, one
-            after the other.
+        executor: Any executor, which pickles the tasks unless it runs them in threads. None for here and now, one after
+            the other.
         progress: Is called with the result of each task.
-
-    Raises:
-        concurrent.futures.BrokenExecutor: A worker was lost, and its pool with it.
-        Exception: What a task raised. Others that have not begun are cancelled.
     """
     results = {}
     run = begin_run(folder / SCRATCH)

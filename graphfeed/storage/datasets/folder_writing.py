@@ -28,19 +28,16 @@ def new_folder(
     """Yield a folder to write to, which is renamed to `folder` when it is finished and on the disk.
 
     Until then it is `.NAME.unfinished`, beside `folder`. An error removes it, and so does the next call after a crash.
-    Files must be synced by whoever writes them; their names are synced here.
+    Files must be synced by whoever writes them; their names are synced here. A folder that can't be replaced, or that
+    another process is writing, is a FileExistsError.
 
     Args:
         folder: The folder to make; links are followed. It must not exist or be empty.
         replace: Whether a folder may be replaced that has something in it.
         resume: The path of a journal, such as "scratch/journal.json". Where there is one, the folder stays after an
             error, and the next call goes on with it. `SCRATCH` is removed at the end.
-        key: What the folder depends on: it is written to the journal, and a folder with another key is begun anew.
-            A ValueError, about values that don't fit, leaves nothing then.
-
-    Raises:
-        FileExistsError: There is something at `folder`, it can't be replaced, or another process is writing it.
-        OSError: The folder can't be written. The error names it, as where the disk is full.
+        key: What the folder depends on: it is written to the journal, and a folder with another key is begun anew. A
+            ValueError, about values that don't fit, leaves nothing then.
     """
     folder = folder.resolve() if replace else check_new_folder(folder)
     unfinished, outdated = (folder.with_name(f".{folder.name}.{word}") for word in ("unfinished", "outdated"))
@@ -85,11 +82,7 @@ def new_folder(
 
 
 def check_new_folder(folder: Path) -> Path:
-    """Return the path of a folder to make, without links.
-
-    Raises:
-        FileExistsError: There is something at the path other than an empty folder, or it can't be replaced.
-    """
+    """Return the path of a folder to make, without links; one that is not empty is a FileExistsError."""
     folder = folder.resolve()
     if not folder.exists():
         return folder

@@ -1,7 +1,4 @@
-"""The identity of data, which tells a graph, items or a feature from others of the same size.
-
-It is made of the rows, so that data have the same one in memory, in files, in shared memory and on a GPU.
-"""
+"""The identity of data, by their rows: the same in memory, in files, in shared memory and on a GPU."""
 
 import hashlib
 import json
@@ -28,11 +25,8 @@ DIGITS = 16
 def identify(data: Any, *more: Any) -> str:
     """Return the same text for the same data, and for others most likely another; "" if nothing is known of the rows.
 
-    A change of a few rows of an array of more than 4 MiB may go unnoticed.
-
-    Args:
-        data: A graph, items, a feature or anything else.
-        more: What else decides, in what JSON can hold.
+    `more` is what else decides, in what JSON can hold. A change of a few rows of an array of more than 4 MiB may go
+    unnoticed.
     """
     parts = list(parts_of(data))
     digest = hashlib.sha256(json.dumps(more).encode())

@@ -1,7 +1,4 @@
-"""Tells what is in a data set or a graph file: types, edges, features, items, and whether it is whole.
-
-This is the command `graphfeed inspect`.
-"""
+"""The command `graphfeed inspect`: what is in a data set or a graph file, and whether it is whole."""
 
 import argparse
 import hashlib
@@ -48,14 +45,9 @@ class DatasetReport:
 
 
 def inspect_dataset(folder: str | os.PathLike[str]) -> DatasetReport:
-    """Look through a data set: a pass over its files, its edges and its features, in bounded memory.
+    """Look through the folder of an `OnDiskDataset`: its files, its edges and its features, in bounded memory.
 
-    Args:
-        folder: The folder of an `OnDiskDataset`.
-
-    Raises:
-        FileNotFoundError: The folder or a file does not exist.
-        ValueError: A file is wrong, or there is no graph.
+    A file that is wrong, and a data set without a graph, is a ValueError.
     """
     dataset = open_in_files(folder)
     known = {str(name): str(own) for name, own in Section(dataset.yaml_data).get("checksums", dict, {}).items()}
@@ -82,15 +74,9 @@ def inspect_dataset(folder: str | os.PathLike[str]) -> DatasetReport:
 
 
 def inspect_graph_file(path: str | os.PathLike[str], *, verify: bool = False) -> DatasetReport:
-    """Look through the file of a graph, in a pass over its edges.
+    """Look through the file of a graph, in a pass over its edges; what is no graph, or is damaged, is a ValueError.
 
-    Args:
-        path: The file.
-        verify: Whether to compare it with its checksum, which takes another pass.
-
-    Raises:
-        FileNotFoundError: The file does not exist.
-        ValueError: It is no graph, or is damaged; or it is to be verified and has no checksum.
+    With `verify`, another pass compares it with its checksum; a file that has none is a ValueError, too.
     """
     known = verify_graph(Path(path)) if verify else None  # before anything is made of what may be damaged
     return DatasetReport(list(describe_graph(load_graph(path))), known)

@@ -103,22 +103,17 @@ def check_range(index: torch.Tensor, length: int, owner: str) -> None:
 class ItemSet(Shareable):
     """Items by position, such as node ids, edges or labels.
 
+    A mask, a 1-D boolean tensor, stands for the nodes that it selects where it is the only member and has no name, or
+    is named "seeds". Under any other name it is a member as any other.
+
     Args:
         items: A tensor, an array, a list of numbers or a range; a tuple of these with equal lengths; or an int or 0-d
             tensor n, which stands for 0 .. n - 1. Arrays are not copied, and a mapped one stays in its file; lists are
             copied, and so are unsigned integers of more than 8 bits, to int64. A list of other objects, such as texts
-            or lists of several lengths, stays a list, also in mini-batches.
-            Any other object with a length is kept if it can be indexed; mini-batches index it with a tensor of int64.
+            or lists of several lengths, stays a list, also in mini-batches. Any other object with a length is kept if
+            it can be indexed; mini-batches index it with a tensor of int64.
         names: The field of the mini-batch that each member fills, such as "seeds" or ("seeds", "labels"). A member
             whose name is None is left out of the mini-batch.
-
-    A mask, a 1-D boolean tensor, stands for the nodes that it selects where it is the only member and has no name, or
-    is named "seeds". Under any other name it is a member as any other.
-
-    Raises:
-        TypeError: Arrays that hold no numbers, members that have no length, or names that are not texts.
-        ValueError: The members have different lengths, there are more or fewer names than members, or one name is given
-            twice.
 
     Example:
         >>> ItemSet((torch.arange(3), [7, 8, 9]), names=("seeds", "labels"))[1]
@@ -220,12 +215,8 @@ class ItemSet(Shareable):
 class HeteroItemSet(Shareable):
     """Item sets by node type or edge type. Positions run through the types in the order of the dict.
 
-    Args:
-        itemsets: The item set of each type; all must have the same names. An edge type may be a tuple of its three
-            parts; mini-batches name it by the string.
-
-    Raises:
-        ValueError: The dict is empty, or the names differ.
+    All item sets must have the same names. An edge type may be a tuple of its three parts; mini-batches name it by the
+    string.
 
     Example:
         >>> items = HeteroItemSet({"user": ItemSet(2, names="seeds"), "item": ItemSet(3, names="seeds")})

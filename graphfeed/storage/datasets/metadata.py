@@ -174,11 +174,7 @@ def read_yaml(folder: Path, path: Path) -> dict[str, Any]:
 
 
 def stay_inside(folder: Path, path: str, key: str) -> Path:
-    """Return the absolute path of a file in the metadata.
-
-    Raises:
-        ValueError: The path leads out of the dataset's folder.
-    """
+    """Return the absolute path of a file in the metadata; one that leads out of the folder is a ValueError."""
     root = folder.resolve()
     target = (root / path).resolve()
     if not target.is_relative_to(root):

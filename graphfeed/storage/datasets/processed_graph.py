@@ -198,10 +198,6 @@ def read_graph(folder: Path, topology: Mapping[str, Any]) -> FusedCSCSamplingGra
 
     Files are mapped copy-on-write: writes don't reach them. They are not checked if they are as they were written (see
     `load_graph`).
-
-    Raises:
-        FileNotFoundError: A file is missing.
-        ValueError: The metadata or a file is wrong.
     """
     section = Section(topology, "graph_topology")
     graph_folder = stay_inside(folder, section.get("path", str), "graph_topology.path")

@@ -1,7 +1,4 @@
-"""Writes a data set again with its nodes in another order, so that what is read together shares pages of the files.
-
-This is the command `graphfeed reorder`, for graphs larger than memory.
-"""
+"""The command `graphfeed reorder`, for graphs larger than memory: what is read together shares pages of the files."""
 
 import argparse
 import copy
@@ -53,20 +50,17 @@ def reorder_dataset(
 
     Rows, edges and seeds are those of the same nodes, under other ids: `dataset.ids(node_type)` of the result has the
     ids from before, or those of the tables if the data set was made of tables. Edges keep their ids if they have
-    features. What is larger than memory is read in the order of the files, and memory holds some 50 bytes per node.
-    The folder appears when everything is on the disk.
+    features. What is larger than memory is read in the order of the files, and memory holds some 50 bytes per node. The
+    folder, which must be new or empty, appears when everything is on the disk. A data set without a graph, and items
+    that hold ids of nodes under former names, are a ValueError.
 
     Args:
         source: The folder of a data set.
-        folder: The folder to write, which must be new or empty.
+        folder: The folder to write.
         by: "part" puts nodes together that have edges to each other, by the method "ldg" of `assign_nodes`. "met" puts
             the sources of the most edges first, which suits graphs where these have no more in-edges than others. Nodes
             of a type stay together.
         memory: How many bytes edges and rows may take while they are sorted; by default a quarter of the memory.
-
-    Raises:
-        FileExistsError: The folder is not empty, or another process is writing it.
-        ValueError: The data set has no graph, a file is wrong, or items hold ids of nodes under former names.
     """
     if by not in ORDERS:
         raise ValueError(f"by must be one of {list(ORDERS)}, but is {by!r}")

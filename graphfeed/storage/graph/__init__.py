@@ -1,11 +1,8 @@
 """Sampling graphs, the subgraphs that are sampled from them, and how graphs are built, saved and shared.
 
-`GraphProtocol` says what a graph offers, and `SamplingGraph` makes of it what samplers ask for; a graph of another kind
-is a subclass of that, and lives here.
-`FusedCSCSamplingGraph` is the one in memory. `build` makes graphs of edges and edges of graphs, and `assign` says which
-part each node goes to. Folders: `files` has graphs in files and in named shared memory, `sampling` is the work behind
-the methods of a graph in memory. Source files of data sets are read in `graphfeed.storage.datasets`, and DGL's graphs
-are converted in `graphfeed.interop`.
+`GraphProtocol` says what a graph offers; `SamplingGraph` makes of it what samplers ask for, and a graph of another kind
+is a subclass of that, and lives here. Source files of data sets are read in `graphfeed.storage.datasets`, and DGL's
+graphs are converted in `graphfeed.interop`.
 """
 
 from graphfeed.storage.graph.assign import (

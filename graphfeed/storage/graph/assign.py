@@ -1,8 +1,4 @@
-"""Assigns the nodes of a graph to parts. The result depends on the graph, the number of parts and the seed alone.
-
-LDG takes nodes one after the other, each to the part that has most of its neighbours. METIS sees the whole graph at
-once. Parts are cut, written and sampled in `graphfeed.distributed`.
-"""
+"""Assigns the nodes of a graph to parts. The result depends on the graph, the number of parts and the seed alone."""
 
 import math
 from itertools import pairwise
@@ -48,20 +44,13 @@ def assign_by_ldg(graph: GraphArrays, num_parts: int, items: torch.Tensor | None
     A node goes to the part where most of its in-neighbours are, weighted by the room that is left there (Stanton and
     Kliot: Streaming graph partitioning for large distributed graphs, KDD 2012). Later passes see where all other nodes
     went before (Nishimura and Ugander: Restreaming graph partitioning, KDD 2013). A part has at most 3 percent more
-    nodes of each type than the mean, rounded up. Nodes without neighbours in any part fill the emptiest parts. Items of
-    nodes are balanced in the same way; where both can't be, items are rather than nodes. The time
-    grows with the edges, and hardly with the number of parts, of which there may be as many as nodes.
+    nodes of each type than the mean, rounded up. Nodes without neighbours in any part fill the emptiest parts. `items`
+    says how many items each node has, if these are to be balanced in the same way; where both can't be, items are
+    rather than nodes. The time grows with the edges, and hardly with the number of parts, of which there may be as many
+    as nodes.
 
     Only in-edges are read, in order, so that the arrays may be mapped files larger than memory. A graph with edges in
-    both directions is partitioned best.
-
-    Args:
-        graph: The graph.
-        num_parts: The number of parts.
-        items: How many items each node has, if these are to be balanced.
-
-    Returns:
-        int32, shape (nodes,), in the order of the graph's ids.
+    both directions is partitioned best. The result is int32, shape (nodes,), in the order of the graph's ids.
     """
     indptr, indices = graph.csc_indptr.cpu(), graph.indices.cpu()
     offsets = graph.first_ids()
@@ -102,19 +91,13 @@ def assign_by_metis(graph: GraphArrays, num_parts: int, seed: int = 0, recursive
     """Return the part of each node by METIS (Karypis and Kumar: A fast and high quality multilevel scheme, 1998).
 
     Edges count in both directions, and several between two nodes weigh as many. A loop counts nothing. It took 260
-    bytes for each edge of random graphs, ten to a node.
+    bytes for each edge of random graphs, ten to a node. Without pymetis, this is an ImportError.
 
     Args:
-        graph: The graph.
-        num_parts: The number of parts.
-        seed: Any whole number.
         recursive: Whether METIS bisects again and again; by default, pymetis decides by the number of parts.
 
     Returns:
         int32, shape (nodes,), in the order of the graph's ids.
-
-    Raises:
-        ImportError: pymetis is not installed.
     """
     pymetis = import_optional("pymetis", "the method 'metis'", install_hint("partition"))
     num_nodes = graph.total_num_nodes
@@ -157,7 +140,7 @@ MOST_PARTS = torch.iinfo(torch.int32).max
 def assign_nodes(
     graph: GraphArrays, num_parts: int, method: str = "ldg", seed: int = 0, balance: ByType | None = None
 ) -> ByType:
-    """Return the part of each node.
+    """Return the part of each node: int32, shape (nodes,); by node type if the graph has types.
 
     The in-edges of a node belong to its part. Parts are balanced by their numbers of nodes; all methods but METIS
     balance each node type on its own. "ldg" also balances the items to train on, so that ranks with
@@ -165,23 +148,18 @@ def assign_nodes(
 
     Args:
         graph: The graph, in memory or mapped by `load_graph`.
-        num_parts: The number of parts, 1 or more. Where it exceeds the number of nodes, some parts are empty.
+        num_parts: 1 or more. Where it exceeds the number of nodes, some parts are empty.
         method: "range" gives each part consecutive ids, whose edges are cut as the ids are ordered. "hash" gives it
             random ones: parts are alike, and nearly all edges are cut. "ldg" goes through the graph as a stream and
             puts nodes where their neighbours are, in little memory (`ldg_memory`). "metis" cuts the fewest edges, and
-            takes the most time and memory; it needs the extra `partition`.
+            takes the most time and memory; it needs the extra `partition`, and is an ImportError without pymetis.
         seed: Decides what "hash" and "metis" draw; the other methods draw nothing.
         balance: The node of each item to balance, such as the nodes to train on, or the destinations of the edges; by
             node type if the graph has types, where types may be left out. Only for "ldg"; "hash" balances any items
             by chance.
 
-    Returns:
-        int32, shape (nodes,); by node type if the graph has types.
-
     Raises:
-        ImportError: "metis" without pymetis.
         KeyError: A node type to balance that the graph doesn't have.
-        TypeError: Items to balance are by type and the graph has no types, or the other way round; or are no integers.
         ValueError: An unknown method, fewer than one part, or more than int32 can number; an item of a node that is not
             there, or items for another method than "ldg".
 
@@ -240,7 +218,6 @@ def stacked_assignment(graph: GraphArrays, assignment: ByType, num_parts: int) -
 
     Raises:
         KeyError: A node type is missing, or the graph does not have it.
-        TypeError: The assignment is by type and the graph has no types, or the other way round; or no int tensors.
         ValueError: The assignment does not have a part for each node, or a part out of range.
     """
     sizes, given = to_type_dict(graph.num_nodes), match_types("assignment", assignment, graph.num_nodes)

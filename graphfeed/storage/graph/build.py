@@ -47,16 +47,16 @@ def from_coo(
 ) -> FusedCSCSamplingGraph:
     """Make a graph from edge lists. The id of each edge is its row in the list, or in the list of its edge type.
 
-    Edge attributes are sorted together with the edges. This takes a counting sort and, while it runs, 16 bytes per edge
-    on top of the graph.
+    This takes a counting sort and, while it runs, 16 bytes per edge on top of the graph.
 
     Args:
         edges: (sources, destinations), or a tensor of shape (2, E), int32 or int64; arrays and lists of other whole
             numbers are copied to int64. With types, a dict of these by "source:relation:destination", or by tuples of
             the three, as PyG's `edge_index_dict`; the ids of each node type begin at 0.
-        num_nodes: The number of nodes; with types, by node type, in the order that the types will have.
+        num_nodes: With types, by node type, in the order that the types will have.
         node_attributes: Tensors or arrays by name; with types, by name and node type, with all types.
-        edge_attributes: The same in the order of the edge list, by name; with types, by name and edge type.
+        edge_attributes: The same in the order of the edge list, by name; with types, by name and edge type. They are
+            sorted together with the edges.
         sort_by: An edge attribute of integers, such as a time, by which the in-edges of each node are sorted, with
             types inside each edge type; equal values stay in the order of the list. Temporal sampling by this attribute
             then needs no index, which saves 16 bytes per edge and a sort at the first mini-batch. It takes a sort of
@@ -64,7 +64,6 @@ def from_coo(
 
     Raises:
         KeyError: An attribute that lacks a type, or no attribute of the name in `sort_by`.
-        TypeError: Edges or attributes that are not numbers, or not by type; values to sort by that are not integers.
         ValueError: An id that its node type doesn't have, lengths that don't match, or an unknown type.
 
     Example:
@@ -244,20 +243,13 @@ def to_coo(graph: FusedCSCSamplingGraph) -> dict[EdgeType, EdgeList]:
 
 @checked
 def add_reverse_edges(edges: ByType, reverse_etypes_mapping: Mapping[str, str] | None = None) -> ByType:
-    """Return the edges, followed by each with its ends swapped.
+    """Return the edges, followed by each with its ends swapped: a tensor of shape (2N, 2), or a new dict of these.
 
     Args:
         edges: A tensor or array of shape (N, 2), or a dict of these by edge type, which is not changed.
         reverse_etypes_mapping: For edges by type: the reverse of each edge type, as strings or tuples. The swapped
             edges of a type are appended to its reverse type, which is created if needed. Types that the mapping or the
             edges lack are left alone. Only the given edges are swapped, never those that were appended.
-
-    Returns:
-        A tensor of shape (2N, 2), or a new dict.
-
-    Raises:
-        ValueError: Edges of another shape.
-        TypeError: A mapping for edges that are not by type.
 
     Example:
         >>> add_reverse_edges(torch.tensor([[0, 1], [2, 3]])).tolist()

@@ -44,12 +44,7 @@ def check_rows(name: str, values: torch.Tensor, rows: int) -> None:
 
 
 def check_shapes(graph: "GraphArrays") -> None:
-    """Raise unless the arrays have the dtypes and lengths of a graph, and its types are numbered; without a pass.
-
-    Raises:
-        TypeError: An array of another dtype.
-        ValueError: Lengths that don't match, or types that don't agree.
-    """
+    """Raise unless the arrays have the dtypes and lengths of a graph, and its types are numbered; without a pass."""
     check_vector("csc_indptr", graph.csc_indptr)
     check_vector("indices", graph.indices)
     check_ends("csc_indptr", graph.csc_indptr, graph.total_num_edges)

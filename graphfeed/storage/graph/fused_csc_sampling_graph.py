@@ -55,9 +55,8 @@ class FusedCSCSamplingGraph(GraphArrays, SamplingGraph):
     def validate(self, request: SamplingRequest) -> None:
         """Raise if the graph can't serve a request.
 
-        Raises:
-            KeyError: The graph doesn't have an attribute that the request names.
-            ValueError: A hop that has neither one fan-out nor one per edge type.
+        That is a KeyError for an attribute that the graph lacks, and a ValueError for a hop that has neither one
+        fan-out nor one per edge type.
         """
         super().validate(request)
         query = request.temporal or TemporalQuery()
@@ -168,13 +167,11 @@ class FusedCSCSamplingGraph(GraphArrays, SamplingGraph):
         """Sample as `sample_neighbors`, but by variates of the neighbours (LABOR): columns choose the same neighbours.
 
         Args:
-            seeds: This, `fanouts`, `replace` and `probs_name` mean the same as there.
-            returning_indices_and_original_edge_ids_are_optional: Has no effect.
+            seeds: This and the arguments that are not listed mean the same as there.
             random_seed: One or two whole numbers, of which 64 bits count; calls with equal numbers share the variates.
                 By default, the result of `draw_key`.
             seed2_contribution: From 0 to 1: the share of the nodes that draw by the second seed. As it grows, each node
                 changes over once, at a point of its own.
-            async_op: Whether to return a future whose `wait()` returns the result; it is computed at once.
         """
         check_flags(
             returning_indices_and_original_edge_ids_are_optional=returning_indices_and_original_edge_ids_are_optional,
@@ -198,30 +195,22 @@ class FusedCSCSamplingGraph(GraphArrays, SamplingGraph):
         strategy: Strategy = "uniform",
         key: int | None = None,
     ) -> SampledSubgraph:
-        """Sample in-edges of the seeds that existed before their times: one hop, with the ids of the graph.
+        """Sample in-edges of the seeds that existed before their times: one hop, returned as by `sample_neighbors`.
 
         An edge is eligible if the time of its source node, and its own, lie strictly between `time - window` and
         `time`. Both ends are excluded, as in GraphBolt (its documentation says otherwise). A time whose attribute is
         not named is ignored; without both, all edges are eligible. A node with several times is several seeds.
 
         Args:
-            seeds: Node ids of the dtype of `indices`; by node type if the graph has types.
+            seeds: This, `fanouts`, `replace`, `probs_name` and `key` mean the same as for `sample_neighbors`.
             seeds_timestamp: The time of each seed, of any integer dtype; by node type as the seeds are.
-            fanouts: One number for all edge types, shape (1,), or one per edge type; -1 takes all.
-            replace: Whether an edge may be chosen more than once.
             seeds_pre_time_window: How far back each seed may look, 0 or more; None: without limit.
-            probs_name: The edge attribute that holds weights or a mask; 0 is never drawn.
             node_timestamp_attr_name: The node attribute that holds integer times, for all node types.
             edge_timestamp_attr_name: The edge attribute that holds integer times, for all edge types.
             strategy: "uniform" draws at random; "latest" takes the edges with the latest times, among equal times those
                 that come last in the graph. An edge with two times is as late as the later one.
-            key: The key of the hop (`Key.at`); by default, the result of `draw_key`.
-
-        Returns:
-            Every edge type of the graph, each with one column per seed of its destination type.
 
         Raises:
-            KeyError: The graph doesn't have a node type or an attribute.
             TypeError: Times that are not integers; and what `sample_neighbors` raises.
             ValueError: The number of times or windows is not that of the seeds, a negative window, or weights or
                 replacement together with "latest"; and what `sample_neighbors` raises.
@@ -246,18 +235,7 @@ class FusedCSCSamplingGraph(GraphArrays, SamplingGraph):
     ) -> SampledSubgraph:
         """Sample as `temporal_sample_neighbors`, but by variates of the neighbours (LABOR), the same at all times.
 
-        Args:
-            seeds: This, and all that follows up to the attribute names, means the same as there.
-            seeds_timestamp: The time of each seed.
-            fanouts: One number, or one per edge type.
-            replace: Whether an edge may be chosen more than once.
-            seeds_pre_time_window: How far back each seed may look.
-            probs_name: The edge attribute that holds weights or a mask.
-            node_timestamp_attr_name: The node attribute that holds times.
-            edge_timestamp_attr_name: The edge attribute that holds times.
-            random_seed: One or two whole numbers; calls with equal numbers share the variates, as in
-                `sample_layer_neighbors`.
-            seed2_contribution: From 0 to 1: the share of the nodes that draw by the second seed.
+        The first arguments mean the same as there, and the last two the same as for `sample_layer_neighbors`.
         """
         query = TemporalQuery(node_timestamp_attr_name, edge_timestamp_attr_name, seeds_pre_time_window)
         request = SamplingRequest((fanouts,), replace, probs_name, "labor", temporal=query)
@@ -349,7 +327,6 @@ def fused_csc_sampling_graph(
 
     The graph keeps the dtypes that it is given, and sampled subgraphs have them. For the CPU's kernels, column starts
     in int32 are copied to int64 once (8 bytes per node), and edge types in int16 or int64 to int32 (4 bytes per edge).
-
     Sampling is a quarter faster on huge pages. NumPy asks the system for these, torch doesn't: load arrays with NumPy.
 
     Args:
@@ -363,7 +340,6 @@ def fused_csc_sampling_graph(
         edge_attributes: By name, tensors with one row per edge, in the order of `indices`.
 
     Raises:
-        TypeError: Arrays of another dtype.
         ValueError: Arrays that are not a valid CSC, lengths that don't match, or types that don't agree.
 
     Example:

@@ -146,15 +146,10 @@ class GraphArrays(Shareable):
         return look_up(self.edge_attributes, name, "Edge")
 
     def cached(self, name: str, sources: Tensors, make: Callable[[], Tensors], *, whole: bool = True) -> Any:
-        """Return what is computed from some tensors of the graph, once until they are replaced, or `check` is called.
+        """Return what `make` computes from tensors of the graph: once, until these are replaced or `check` is called.
 
-        The results are pickled and shared with the graph, and page-locked if it is. On a GPU, streams wait for them.
-
-        Args:
-            name: What it is.
-            sources: The tensors that it is computed from.
-            make: Computes it; one thread at a time.
-            whole: As for `ensure_checked`.
+        One thread at a time computes it. The results are pickled and shared with the graph, and page-locked if it is.
+        On a GPU, streams wait for them. `whole` is as for `ensure_checked`.
         """
         with CACHING:
             self.ensure_checked(whole=whole)
@@ -183,9 +178,9 @@ class GraphArrays(Shareable):
         return sums  # type: ignore[no-any-return]
 
     def guided_sums(self, probs_name: str) -> ops.GuidedSums:
-        """Return the running sums of an edge attribute with guides to them, made at the first call.
+        """Return the running sums of an edge attribute with guides to them, made at the first call: 4 bytes per edge.
 
-        Guides take 4 bytes per edge. There are none on a GPU, and where draws don't need them (see `ops.guide_sums`).
+        There are no guides on a GPU, and where draws don't need them (see `ops.guide_sums`).
         """
         weights, sums = self.edge_attribute(probs_name), self.cumulative_weights(probs_name)
         if not sums.is_cpu:
@@ -219,11 +214,8 @@ class GraphArrays(Shareable):
         """Raise unless the arrays are a valid graph; call it after edits of arrays or attributes in place.
 
         It takes a pass over each array, and what was computed from them, such as sums of weights, is computed anew when
-        it is needed. On a graph in parts, all ranks call it.
-
-        Raises:
-            TypeError: Arrays of another dtype.
-            ValueError: Arrays that are not a valid CSC, lengths that don't match, or types that don't agree.
+        it is needed. On a graph in parts, all ranks call it. Arrays of another dtype are a TypeError; those that are no
+        valid CSC, lengths that don't match and types that don't agree are a ValueError.
         """
         # Edits in place don't show in what is cached, so that is made anew.
         forget_valid("graph", self._structure())
@@ -242,22 +234,14 @@ class GraphArrays(Shareable):
 
         Sampling compares all that it reads of them with their sizes, so if the file is damaged after all, that is an
         error. What would read them without a look, on a GPU or to compute something for the whole graph, checks them
-        first.
-
-        Raises:
-            TypeError: Arrays of another dtype.
-            ValueError: Shapes that don't agree.
+        first. Shapes that don't agree are a ValueError here.
         """
         check_shapes(self)
         self.mark_for_sampling(self.csc_indptr, self.type_per_edge)
         mark_valid("saved graph", self._structure())
 
     def ensure_checked(self, *, whole: bool = True) -> None:
-        """Check the graph unless it was checked when it was made.
-
-        Args:
-            whole: Whether it must be checked now if it is from a file that is as it was saved.
-        """
+        """Check the graph unless it was when it was made or, if not `whole`, comes from a file that is as saved."""
         # By identity of the arrays: which check they have passed is noted beside them.
         arrays = self._structure()
         if not has_passed("graph", arrays) and (whole or not has_passed("saved graph", arrays)):
@@ -330,11 +314,8 @@ class GraphArrays(Shareable):
         Arrays in mapped files or in shared memory, as the large ones of `from_coo` and of data sets, are locked where
         they lie. Others, such as your own tensors, are copied, because they may share pages with other memory: that
         takes the memory of both for as long as you keep yours. Pickling moves what is not in shared memory yet to
-        memory that is not locked: pin it then.
-
-        Raises:
-            RuntimeError: torch finds no CUDA device, or CUDA refuses the memory.
-            ValueError: An array is not on the CPU.
+        memory that is not locked: pin it then. Without a CUDA device, or where CUDA refuses the memory, this is a
+        RuntimeError; for arrays on a GPU, a ValueError.
         """
         self.ensure_checked()
         return self._pin()  # including what was computed from the fields
@@ -343,11 +324,7 @@ class GraphArrays(Shareable):
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the graph with its attributes to a file for `load_graph`; a failure leaves the old file in place.
 
-        The arrays are checked first, so that `load_graph` need not.
-
-        Raises:
-            TypeError: Arrays of another dtype.
-            ValueError: The arrays are not a valid graph, perhaps since they were edited.
+        The arrays are checked first, as by `check`, so that `load_graph` need not.
         """
         self._check_arrays()
         save_fields(Path(path), self.fields())
@@ -358,11 +335,8 @@ class GraphArrays(Shareable):
 
         `load_from_shared_memory(name)` maps it; a write to its arrays is visible to all processes. The name lasts until
         the copy is garbage-collected or its process ends (except by a kill); whoever has loaded the graph keeps it.
-        Worker processes need no name: a graph pickles as a handle.
-
-        Raises:
-            FileExistsError: The name is taken.
-            ValueError: The name has characters other than letters, digits and any of "_.+-".
+        A name that is taken is a FileExistsError; it may have letters, digits and any of "_.+-". Worker processes need
+        no name: a graph pickles as a handle.
         """
         path = publish(name, self.fields())
         owner, inode = os.getpid(), path.stat().st_ino

@@ -36,10 +36,7 @@ class GraphProtocol(ABC):
         *,
         key: int | None = None,
     ) -> SampledSubgraph:
-        """Sample in-edges of the seeds: one hop, with the ids of the graph, and without row ids.
-
-        A fan-out of -1 takes all in-edges.
-        """
+        """Sample in-edges of the seeds, all by a fan-out of -1: one hop, with the ids of the graph and no row ids."""
 
     def sample_layer_neighbors(
         self,

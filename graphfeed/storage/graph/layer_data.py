@@ -1,7 +1,6 @@
 """Sampled subgraphs as the input of PyG's bipartite convolutions; PyG itself is not needed.
 
-Models call this in their step. Under `torch.compile` it is traced as a whole: nothing here imports, starts a kernel or
-reads a value while it is being compiled.
+Under `torch.compile` it is traced as a whole: nothing here imports, starts a kernel or reads a value meanwhile.
 """
 
 from typing import TYPE_CHECKING, NamedTuple
@@ -67,11 +66,7 @@ def edge_index(csc: "CSCFormatBase") -> torch.Tensor:
 
 
 def columns_of(csc: "CSCFormatBase") -> torch.Tensor:
-    """Return the column of each edge, int64.
-
-    Raises:
-        ValueError: `indptr` does not start at 0, or falls; not checked under `torch.compile`.
-    """
+    """Return the column of each edge, int64; except under `torch.compile`, a wrong `indptr` is a ValueError."""
     if not torch.compiler.is_compiling():  # a check reads values, where the compiler would have to stop
         check_starts(csc.indptr)
     columns = torch.arange(len(csc.indptr) - 1, device=csc.indptr.device)

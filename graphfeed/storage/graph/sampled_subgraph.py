@@ -23,11 +23,7 @@ MOST_TYPES = 4
 
 @dataclass(repr=False)
 class CSCFormatBase(Movable):
-    """The edges of a hop in compressed sparse columns (CSC).
-
-    Raises:
-        TypeError: What is no tensor.
-        ValueError: `indptr` does not end at the number of `indices`.
+    """The edges of a hop in compressed sparse columns (CSC), where `indptr` ends at the number of `indices`.
 
     Example:
         >>> CSCFormatBase(indptr=torch.tensor([0, 1]), indices=torch.tensor([3]))
@@ -72,14 +68,9 @@ class CSCFormatBase(Movable):
 class SampledSubgraph(Movable):
     """One hop of a mini-batch: in-edges of the columns, with relabelled rows and columns.
 
-    Printing one shows its size; `print(subgraph.details())` shows the values.
-
     A value is a tensor for a graph of one type, else a dict by node type or by edge type "src:rel:dst". Every type of
-    the graph is present, even if it has no edge or no node here.
-
-    Raises:
-        TypeError: `sampled_csc` is neither a CSCFormatBase nor a dict.
-        ValueError: An edge type that is not of the form "src:rel:dst".
+    the graph is present, even if it has no edge or no node here. Printing a subgraph shows its size;
+    `print(subgraph.details())` shows the values.
     """
 
     sampled_csc: Any
@@ -121,10 +112,6 @@ class SampledSubgraph(Movable):
                 types; types that are not in it are kept whole. All edges that join such a pair go.
             assume_num_node_within_int32: Has no effect: every 64-bit id is told apart.
             async_op: Whether to return something whose `wait()` returns the subgraph, which is computed at once.
-
-        Raises:
-            TypeError: A dict for a subgraph without types, or no dict for one with types.
-            ValueError: Edges of another shape.
 
         Example:
             >>> ids = torch.tensor([10, 11])
@@ -171,13 +158,8 @@ class SampledSubgraph(Movable):
     def to_pyg(self, x: ByType) -> Any:
         """Return the hop in the form that PyG's bipartite convolutions take: a `PyGLayerData`, or `PyGLayerHeteroData`.
 
-        PyG itself is not needed. A model that calls this compiles as one graph, also with `fullgraph=True`.
-
-        Args:
-            x: One row per row id, by node type if the graph has types. Types may be left out.
-
-        Raises:
-            TypeError: `x` is a dict and the subgraph has no types, or the other way around.
+        `x` has one row per row id, by node type if the graph has types, of which some may be left out. PyG itself is
+        not needed. A model that calls this compiles as one graph, also with `fullgraph=True`.
         """
         return make_layer_data(self, x)
 

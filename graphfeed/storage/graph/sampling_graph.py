@@ -51,9 +51,7 @@ class SamplingGraph(GraphProtocol):
     def validate(self, request: SamplingRequest) -> None:
         """Raise if the graph can't serve a request; called when a stage is built.
 
-        Raises:
-            ValueError: A hop that has neither one fan-out nor one per edge type, or an option that the graph doesn't
-                heed.
+        It is a ValueError if a hop has neither one fan-out nor one per edge type, or the graph doesn't heed an option.
         """
         options = {"replace": request.replace, "probs_name": request.probs_name is not None}
         for name in [name for name, is_wanted in options.items() if is_wanted]:
@@ -71,10 +69,7 @@ class SamplingGraph(GraphProtocol):
                 )
 
     def prepare(self, request: SamplingRequest) -> None:
-        """Compute what a request needs of the whole graph; called before the graph is sent to other processes.
-
-        Without this call, the first mini-batch of each process computes it.
-        """
+        """Compute what a request needs of the whole graph, before it goes to other processes: each would do it."""
 
     @checked
     def sample_hops(
@@ -114,21 +109,13 @@ class SamplingGraph(GraphProtocol):
     ) -> list[list[SampledSubgraph]]:
         """Sample all hops of several mini-batches; a graph on disk reads for all of them at once, one in parts asks.
 
-        Args:
-            seeds: Of each mini-batch, as for `sample_hops`.
-            request: The fan-outs, and how they are chosen.
-            keys: Of each mini-batch, the key of each hop, the seeds' own hop first.
-            each: Applies a function to each mini-batch, like `map`, perhaps in threads.
+        `seeds` and `keys` are as for `sample_hops`, of each mini-batch. `each` applies a function to each mini-batch,
+        like `map`, perhaps in threads.
         """
         return list(each(lambda own, own_keys: self.sample_hops(own, request, own_keys), seeds, keys))
 
     def samples_at_once(self, request: SamplingRequest, *, on_cpu: bool = True) -> bool:  # noqa: ARG002
-        """Return whether all hops of a mini-batch are sampled by one call, rather than one hop after the other.
-
-        Args:
-            request: How they are sampled.
-            on_cpu: Whether the seeds lie on the CPU.
-        """
+        """Return whether all hops of a mini-batch are sampled by one call, of seeds on the CPU or elsewhere."""
         return False
 
     def together(self, request: SamplingRequest) -> Together | None:  # noqa: ARG002
@@ -143,17 +130,10 @@ class SamplingGraph(GraphProtocol):
         times: Sequence[ByType | None] | None = None,
         each: Each = map,
     ) -> list[list[SampledSubgraph]]:
-        """Sample the hops of mini-batches one after the other, each hop of all of them at once.
+        """Sample the hops of mini-batches one after the other, each hop of all of them at once; the outermost is first.
 
-        Args:
-            seeds: Of each mini-batch, as for `sample_hops`.
-            request: The fan-outs, and how they are chosen.
-            draws: Of each mini-batch, the draws of each hop, the seeds' own hop first.
-            times: In time: of each mini-batch, the time of each seed.
-            each: Applies a function to each mini-batch, like `map`, perhaps in threads.
-
-        Returns:
-            The hops of each, the outermost first.
+        The arguments are as for `sample_hops_together`, with the draws of each hop for keys; `times` are those of the
+        seeds of each mini-batch.
         """
         given = zip(seeds, draws, times or [None] * len(seeds), strict=True)
         minibatches = [Rows(self.num_nodes, own, request, drawn, moments) for own, drawn, moments in given]
@@ -170,19 +150,11 @@ class SamplingGraph(GraphProtocol):
         return list(each(self.pick, nodes, hops))
 
     def pick(self, nodes: ByType, hop: Hop) -> Picked:
-        """Sample in-edges of some nodes: one hop, with the ids of the graph.
+        """Sample in-edges of some nodes: one hop, with the ids of the graph and without row ids.
 
-        Here, by `sample_neighbors` or, for LABOR, by `sample_layer_neighbors`. For samplers in time, override it.
-
-        Args:
-            nodes: Node ids; by node type if the graph has types.
-            hop: How they are sampled.
-
-        Returns:
-            The hop without row ids; and the time of each of its edges where the next hop looks at these.
-
-        Raises:
-            NotImplementedError: The graph can't sample in this way.
+        Here, by `sample_neighbors` or, for LABOR, by `sample_layer_neighbors`. For samplers in time, override it, and
+        return the time of each edge, too, where the next hop looks at these. A way in which the graph can't sample is a
+        NotImplementedError.
         """
         request, (keys, share) = hop.request, hop.draws
         if request.temporal is not None:
@@ -196,10 +168,9 @@ class SamplingGraph(GraphProtocol):
         return self.sample_layer_neighbors(*options, random_seed=seeds, seed2_contribution=share / 2**64), None
 
     def in_subgraph(self, nodes: ByType) -> SampledSubgraph:
-        """Return all in-edges of some nodes, with the ids of the graph; raises what `sample_neighbors` raises.
+        """Return all in-edges of some nodes, with the ids of the graph, and the columns in the order of the nodes.
 
-        Args:
-            nodes: Node ids; by node type if the graph has types. The columns are in this order.
+        The nodes are by node type if the graph has types; errors are those of `sample_neighbors`.
         """
         return self.sample_neighbors(nodes, torch.tensor([-1]), key=0)
 
@@ -208,18 +179,15 @@ class SamplingGraph(GraphProtocol):
 
         Each step goes to the source of one of the node's in-edges, all equally likely. Walk `i` depends on the key, on
         its start and on `i` alone. Here, each step takes all in-edges of the nodes that the walks have come to; a graph
-        that can do with less overrides this.
+        that can do with less overrides this. Types in the graph are a ValueError.
 
         Args:
-            starts: Where each walk begins: node ids of a graph without types.
+            starts: The node ids where the walks begin.
             length: How many steps each takes.
             key: The key of the draws (`Key.at`); by default, the result of `draw_key`.
 
         Returns:
             Node ids, shape (walks, length + 1); the starts come first.
-
-        Raises:
-            ValueError: The graph has types, a start lies outside of it, or the length is negative.
         """
         check_walks(self, length)
         key = draw_key() if key is None else key
@@ -252,18 +220,14 @@ class SamplingGraph(GraphProtocol):
 
         Args:
             edge_type: Type of the pairs, "source:relation:destination" or a tuple of the three; None and "" stand for
-                ids of all types. The graph need not have the relation: its node types are all that is read.
-            node_pairs: Pairs of a source and a destination, of an integer dtype, shape (N, 2).
-            negative_ratio: The number of copies of each pair.
+                ids of all types. The graph need not have the relation, but the node types, or this is a KeyError.
+            node_pairs: Pairs of a source and a destination, of an integer dtype, shape (N, 2). Those on a GPU are
+                checked where they are sampled around, as the GPU would have to be waited for here.
+            negative_ratio: The number of copies of each pair, 1 or more.
             key: The key of the draws (`Key.at`); by default, the result of `draw_key`.
 
         Returns:
             Shape (N * (1 + negative_ratio), 2): all pairs, then `negative_ratio` copies of the first, and so on.
-
-        Raises:
-            KeyError: The graph doesn't have the node types that the edge type joins.
-            ValueError: Pairs of another shape, an id outside of its node type, or a ratio below 1. Ids on a GPU are
-                checked where they are sampled around, as it would have to be waited for here.
         """
         num_nodes, edge_type = self.num_nodes, type_name(edge_type)
         node_pairs = as_ids("node_pairs", node_pairs)

@@ -18,10 +18,6 @@ HopTime: TypeAlias = Literal["seed", "edge"]
 class TemporalQuery:
     """Which neighbours may be sampled at a given time.
 
-    Raises:
-        TypeError: A time window that is not an integer.
-        ValueError: An unknown `hop_time`, one that lacks its attribute, or a negative time window.
-
     Example:
         >>> TemporalQuery(edge_timestamp_attr_name="time").hop_time
         'seed'
@@ -61,10 +57,7 @@ class SamplingRequest:
     """How neighbours are sampled, whatever the seeds: fan-outs, weights, replacement and strategy.
 
     A stage makes one when it is built, and hands it to its graph: to be validated, to be prepared for, and with each
-    mini-batch.
-
-    Raises:
-        ValueError: An unknown strategy, or options that exclude each other.
+    mini-batch. Options that exclude each other are a ValueError.
 
     Example:
         >>> SamplingRequest([torch.tensor([10]), torch.tensor([5])], probs_name="weight").replace
@@ -149,12 +142,7 @@ def one_draw(key: Any) -> Draws:
 
 
 def draws_of(request: SamplingRequest, keys: Sequence[Any], seed2_contribution: float = 0.0) -> list[Draws]:
-    """Return the draws of each hop: of its key or, by LABOR, of two keys and the share of the second.
-
-    Raises:
-        TypeError: Keys that are not whole numbers.
-        ValueError: Another number of keys than of hops, keys of more than 64 bits, or a wrong contribution.
-    """
+    """Return the draws of each hop: of its key or, by LABOR, of two keys and the share of the second."""
     if len(keys) != len(request.fanouts):
         raise ValueError(f"keys must hold {len(request.fanouts)} numbers, one per hop, but holds {len(keys)}")
     if request.strategy != "labor":
@@ -165,12 +153,7 @@ def draws_of(request: SamplingRequest, keys: Sequence[Any], seed2_contribution: 
 def parse_seeds(
     random_seed: torch.Tensor | Sequence[int] | None, seed2_contribution: float
 ) -> tuple[tuple[int, int], int]:
-    """Return the two keys of a LABOR hop, and the share of the nodes that draw by the second, in units of 2**-64.
-
-    Raises:
-        TypeError: Seeds that are not whole numbers.
-        ValueError: Neither 1 nor 2 seeds, or a contribution outside of 0 to 1.
-    """
+    """Return the two keys of a LABOR hop, and the share of the nodes that draw by the second, in units of 2**-64."""
     drawn: Any = [draw_key()] if random_seed is None else random_seed
     if not hasattr(drawn, "__iter__"):
         raise TypeError(f"random_seed must hold 1 or 2 numbers, but is {brief(drawn)}; put it in a list")

@@ -1,8 +1,4 @@
-"""Open a graph that exists already, in a file or in shared memory.
-
-A new format is a module beside this one, and an entry of `FORMATS`. The graph of an `OnDiskDataset`, and the commands
-that take a saved graph, read what is listed there.
-"""
+"""Open a graph that exists already, in a file or in shared memory. A new format is an entry of `FORMATS`."""
 
 import os
 from collections.abc import Callable
@@ -47,11 +43,7 @@ def format_of(path: Path) -> GraphFormat:
 
 
 def verify_graph(path: Path) -> str:
-    """Return the checksum of a graph's file, after a pass over it.
-
-    Raises:
-        ValueError: The file has changed since it was written, is no graph, or has no checksum.
-    """
+    """Return the checksum of a graph's file, after a pass over it; one that has changed or has none is a ValueError."""
     form = format_of(path)
     if form.verify is None:
         raise ValueError(f"{path} has no checksum, as files of {form.name} don't; load_graph() it, and save() it")
@@ -67,20 +59,17 @@ def load_graph(path: str | os.PathLike[str]) -> FusedCSCSamplingGraph:
     `cp` or a `touch`, and in files of earlier releases, the arrays are checked, which takes a pass over the file and
     shows a progress bar: `load_graph(path).save(path)` writes it anew. Sampling reads no memory outside of the arrays,
     whatever the file holds: an edge that leads nowhere is a ValueError. `verify_graph` finds any other damage. Graphs
-    that GraphBolt saved, or that `torch.save` wrote, are read into memory and checked. Nothing is unpickled.
+    that GraphBolt saved, or that `torch.save` wrote, are read into memory and checked. Nothing is unpickled. What is no
+    graph, is incomplete or has another version of the format is a ValueError.
 
     Writes to the graph's tensors stay in this process and never reach the file. Worker processes map the same file, so
     the graph may be larger than memory; a graph that was written to is copied to shared memory for them. Where the
     arrays that sampling reads exceed a quarter of free memory, hops are read in the order of the file, and the system
     is asked for pages ahead of that, until mini-batches find their pages in memory: `DataLoader.explain()` tells. By
     LABOR, whole columns are read. Column starts of up to an eighth of free memory stay there. Other operations read
-    single pages, one after the other. Leave the file as it is while it is in use:
-    the system ends a process that reads a mapped page which has been cut off (SIGBUS). To replace a graph, `save` to
-    the same path, which makes another file.
-
-    Raises:
-        FileNotFoundError: The file doesn't exist.
-        ValueError: The file is not a graph, is incomplete, or has another version of the format.
+    single pages, one after the other. Leave the file as it is while it is in use: the system ends a process that reads
+    a mapped page which has been cut off (SIGBUS). To replace a graph, `save` to the same path, which makes another
+    file.
 
     Example:
         >>> import tempfile
@@ -107,11 +96,8 @@ def load_from_shared_memory(name: str) -> FusedCSCSamplingGraph:
     """Map a graph that a process of the same user and machine put into shared memory; each call maps it anew.
 
     This takes a few system calls, whatever the size: `copy_to_shared_memory` wrote a valid graph, so only the header is
-    checked. A write to the arrays is visible to all processes, and in all mappings.
-
-    Raises:
-        FileNotFoundError: There is no graph of that name.
-        ValueError: The memory holds no graph of this version.
+    checked. A write to the arrays is visible to all processes, and in all mappings. Without a graph of that name, it is
+    a FileNotFoundError; if it is of another version, a ValueError.
 
     Example:
         >>> from graphfeed import from_coo

@@ -65,8 +65,7 @@ def unique_and_compact_csc_formats(
     Args:
         csc_formats: Columns with the ids of the graph; by edge type if the graph has types.
         unique_dst_nodes: Ids of the columns; by node type if the graph has types. A type that is missing has none.
-        rank: Only 0.
-        world_size: Only 1: ids are not distributed over ranks.
+        rank: Only 0, with a `world_size` of 1: ids are not distributed over ranks.
         async_op: Whether to return a future whose `wait()` returns the result; it is computed at once.
 
     Returns:
@@ -97,10 +96,7 @@ def merge_sources(
 ) -> tuple[dict[NodeType, torch.Tensor], dict[EdgeType, CSCFormatBase]]:
     """Return the row ids by node type, seeds first, then each new node once; and the columns with positions in them.
 
-    Args:
-        cscs: Columns by edge type.
-        seeds: The ids of the columns; every node type is present.
-        num_nodes: The number of nodes of each type in a graph, which bounds the ids; None if it isn't known.
+    Every node type has seeds, perhaps none. Ids are below `num_nodes`, where that is known.
     """
     if num_nodes is None and None in cscs and seeds[None].is_cpu:
         # Without all that types need, few ids take half the time.
@@ -185,18 +181,12 @@ def compact_csc_format(
 ) -> Any:
     """Relabel sampled columns without deduplication: the seeds, then the source of every edge.
 
-    Args:
-        csc_formats: Columns with the ids of the graph; by edge type if the graph has types.
-        dst_nodes: Ids of the columns; by node type if the graph has types. A type that is missing has none.
-        dst_timestamps: The time of each column, in the same shape.
+    The arguments and errors are those of `unique_and_compact_csc_formats`; `dst_timestamps` has the time of each
+    column.
 
     Returns:
         The row ids, and the columns with positions in them, of the same dtype. With timestamps, also the time of each
         row: the seeds' own, then for each edge that of its destination. Each by type if the graph has types.
-
-    Raises:
-        TypeError: One of the arguments is by type and the other isn't, or the ids have several dtypes.
-        ValueError: The number of columns, or of timestamps, is not that of the seeds.
 
     Example:
         >>> csc = CSCFormatBase(torch.tensor([0, 2, 3]), torch.tensor([8, 5, 8]))
@@ -239,16 +229,10 @@ def append_edges(
 def compact_hop(
     hop: SampledSubgraph, *, deduplicate: bool, num_nodes: int | Mapping[str, int] | None = None
 ) -> SampledSubgraph:
-    """Give one hop its row ids: one row per node, or one per seed and per edge.
+    """Give one hop its row ids: one row per node, however many edges lead to it, or one per seed and per edge.
 
-    Args:
-        hop: Columns and edges with the ids of the graph.
-        deduplicate: Whether a node gets one row, however many edges lead to it.
-        num_nodes: What the graph's property of that name returns, for a dense map in place of a hash table; the rows
-            then have all of its node types.
-
-    Raises:
-        ValueError: The hop has no column ids.
+    With `num_nodes`, as the graph's property of that name returns them, a dense map takes the place of a hash table,
+    and the rows have all node types.
     """
     cscs: Any = hop.sampled_csc
     seeds: Any = hop.original_column_node_ids

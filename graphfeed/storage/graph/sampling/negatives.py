@@ -16,10 +16,7 @@ from graphfeed.storage.memory.shareable import Shareable
 
 
 class NodeWeights(Shareable):
-    """How likely each node of a type is drawn, relative to the others.
-
-    Raises:
-        ValueError: Weights that are negative, infinite, or all 0.
+    """How likely each node of a type is drawn, relative to the others: weights from 0, finite and not all 0.
 
     Example:
         >>> len(NodeWeights(torch.tensor([0.0, 1.0, 3.0])))
@@ -63,7 +60,7 @@ def sample_negative_pairs(
     """Return pairs that stand for missing edges; see `graphfeed.ops.sample_negative_pairs`.
 
     Args:
-        graph: The graph.
+        graph: Its arrays must be in this process for `strict` and for times.
         edge_type: "source:relation:destination"; None for a graph without types.
         query: Which pairs.
         wanted: How many, or the source of each.
@@ -71,9 +68,7 @@ def sample_negative_pairs(
         limits: The time of each pair; None: times don't matter.
 
     Raises:
-        KeyError: The graph doesn't have the node types that the edge type joins, or the attribute; for `strict`, the
-            edge type.
-        TypeError: `strict` or times, for a graph whose arrays are not in this process.
+        KeyError: The graph doesn't have the node types, the attribute or, for `strict`, the edge type.
         ValueError: Weights of another number of nodes, or no pair is right.
     """
     sizes, starts = to_type_dict(graph.num_nodes), first_ids(graph.num_nodes)

@@ -49,15 +49,7 @@ class Rows:
         draws: Sequence[Draws],
         times: ByType | None = None,
     ) -> None:
-        """Begin with the seeds.
-
-        Args:
-            num_nodes: Of the graph; by node type if it has types.
-            seeds: Node ids; by node type if the graph has types.
-            request: How it is sampled.
-            draws: Of each hop, the seeds' own first.
-            times: In time: the time of each seed.
-        """
+        """Begin with the seeds, and their times in time; `draws` has those of each hop, the seeds' own first."""
         self.num_nodes, self.request, self.draws = num_nodes, request, draws
         self.ids, self.times, self.trees = match_types("seeds", seeds, num_nodes), times, dict[NodeType, torch.Tensor]()
         self.windows = None if times is None else query_of(request).pre_time_window
@@ -202,11 +194,9 @@ def merge_in_trees(
 
 
 def trees_of_rows(hops: Sequence[SampledSubgraph], of_seeds: ByType | None = None) -> ByType:
-    """Return the seed that each row of the outermost hop belongs to, for hops that are disjoint.
+    """Return the seed that each row of the outermost hop belongs to, for hops that are disjoint, the outermost first.
 
-    Args:
-        hops: One subgraph per hop, the outermost first; at least one.
-        of_seeds: The tree of each seed, of int64; by default their numbers, which run through the node types.
+    `of_seeds` has the tree of each seed, of int64; by default their numbers, which run through the node types.
 
     Example:
         >>> csc = CSCFormatBase(torch.tensor([0, 1, 2]), torch.tensor([2, 3]))

@@ -164,14 +164,7 @@ def stack_times(graph: GraphArrays, name: str, values: ByType | None, seeds: ByT
 
 
 def group_times(graph: GraphArrays, hop: SampledSubgraph, times: torch.Tensor, types: torch.Tensor | None) -> ByType:
-    """Return the times of a hop's edges in the order of the hop, by edge type if the graph has types.
-
-    Args:
-        graph: The graph.
-        hop: The hop.
-        times: The time of each edge, column by column.
-        types: The type of each edge, if there are types.
-    """
+    """Return the times of a hop's edges, given column by column, in the order of the hop; by edge type with types."""
     if not isinstance(hop.sampled_csc, dict):
         return times
     assert types is not None
